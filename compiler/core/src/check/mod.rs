@@ -1,0 +1,1 @@
+//! The judges, one file per rule.

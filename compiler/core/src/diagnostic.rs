@@ -1,0 +1,123 @@
+//! Diagnostics: the list of errors and what one of them says. Drawn by miette in the command line.
+
+use crate::source::Span;
+use serde::Serialize;
+use std::fmt;
+
+/// Declares every code once: its name in kebab-case; its page is `explain/<name>.md`.
+macro_rules! codes {
+    ($($(#[$doc:meta])* $variant:ident $name:literal)*) => {
+        /// Every error and warning that a source can cause. Names are never reused.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+        pub enum Code { $($(#[$doc])* $variant),* }
+
+        impl Code {
+            /// All codes, in the order of their declaration.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
+
+            /// The name that users see.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name),* }
+            }
+
+            /// The page that `pipec explain` prints.
+            #[must_use]
+            pub const fn page(self) -> &'static str {
+                match self { $(Self::$variant => include_str!(concat!("explain/", $name, ".md"))),* }
+            }
+        }
+    };
+}
+
+codes! {
+    /// The text is not of the language's form.
+    Syntax "syntax"
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// How bad it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// The input is rejected.
+    Error,
+    /// It is accepted, and probably not what was meant.
+    Warning,
+}
+
+/// One finding, with its places and numbers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Diagnostic {
+    /// Which rule.
+    pub code: Code,
+    /// Error or warning.
+    pub severity: Severity,
+    /// The fact with its numbers: lower case, no full stop.
+    pub message: String,
+    /// What to look at; the first is the main one.
+    pub labels: Vec<Label>,
+    /// Where the numbers come from.
+    pub notes: Vec<String>,
+    /// What to change.
+    pub help: Option<String>,
+}
+
+/// A place with a few words beside it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Label {
+    /// The place.
+    pub span: Span,
+    /// The words; may be empty.
+    pub text: String,
+}
+
+impl Diagnostic {
+    /// An error at a place.
+    #[must_use]
+    pub fn error(code: Code, span: Span, label: impl Into<String>, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            severity: Severity::Error,
+            message: message.into(),
+            labels: vec![Label { span, text: label.into() }],
+            notes: Vec::new(),
+            help: None,
+        }
+    }
+
+    /// A warning at a place.
+    #[must_use]
+    pub fn warning(code: Code, span: Span, label: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { severity: Severity::Warning, ..Self::error(code, span, label, message) }
+    }
+
+    /// Adds a second place.
+    #[must_use]
+    pub fn label(mut self, span: Span, text: impl Into<String>) -> Self {
+        self.labels.push(Label { span, text: text.into() });
+        self
+    }
+
+    /// Adds an explanation of a number.
+    #[must_use]
+    pub fn note(mut self, note: impl Into<String>) -> Self {
+        self.notes.push(note.into());
+        self
+    }
+
+    /// Says what to change.
+    #[must_use]
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+}
+
+/// Everything that a pass found; never empty where it stands for a failure.
+pub type Diagnostics = Vec<Diagnostic>;

@@ -1,0 +1,10 @@
+//! The compiler: `.pipe` text in, a proved schedule and a program out. Pure: no files, clocks, threads or hash-map order.
+
+pub mod check;
+pub mod diagnostic;
+pub mod model;
+pub mod schedule;
+pub mod source;
+pub mod syntax;
+pub mod timeline;
+pub mod units;

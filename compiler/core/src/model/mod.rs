@@ -1,0 +1,1 @@
+//! Models: from declared layers to the tensor graphs of stages.

@@ -1,0 +1,103 @@
+//! Schedules: what is done, where, and in which order on each device. Nothing here knows when.
+
+use crate::source::Span;
+use crate::units::Ticks;
+use pipe_ir::ids::{DeviceId, StageId};
+use pipe_ir::task::{Task, TaskKind};
+
+/// A task in a device's order, with the statement of the source that asked for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ScheduledTask {
+    /// The work.
+    pub task: Task,
+    /// Position in [`Schedule::origins`].
+    pub origin: u16,
+}
+
+/// A building block: the tasks of one microbatch with their start slots, repeated every `period` slots.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Block {
+    /// Slots between the starts of two microbatches, `T`.
+    pub period: u64,
+    /// Every task of microbatch 0 with its start slot.
+    pub slots: Vec<BlockTask>,
+    /// Slots that one task of a kind takes, by [`TaskKind::index`].
+    pub durations: [u64; TaskKind::ALL.len()],
+}
+
+/// A task of a building block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BlockTask {
+    /// Kind of work.
+    pub kind: TaskKind,
+    /// Of which stage.
+    pub stage: StageId,
+    /// First slot it occupies for microbatch 0.
+    pub slot: u64,
+    /// Position in [`Schedule::origins`].
+    pub origin: u16,
+}
+
+/// What, where, in which order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Schedule {
+    /// Name of its declaration.
+    pub name: String,
+    /// Where its name was declared.
+    pub span: Span,
+    /// Microbatches in a step.
+    pub n_microbatches: u32,
+    /// The device of each stage, by [`StageId`]. Its length is the number of stages.
+    pub placement: Vec<DeviceId>,
+    /// Where the placement was written, for errors about it.
+    pub placement_span: Span,
+    /// What each device does, in order, by [`DeviceId`]. Its length is the number of devices.
+    pub orders: Vec<Vec<ScheduledTask>>,
+    /// Statements that tasks come from.
+    pub origins: Vec<Span>,
+    /// The building block that the orders repeat, where the schedule was written as one.
+    pub block: Option<Block>,
+}
+
+impl Schedule {
+    /// Number of devices.
+    #[must_use]
+    pub fn n_devices(&self) -> usize {
+        self.orders.len()
+    }
+
+    /// Number of stages.
+    #[must_use]
+    pub fn n_stages(&self) -> usize {
+        self.placement.len()
+    }
+
+    /// Number of tasks on all devices.
+    #[must_use]
+    pub fn n_tasks(&self) -> usize {
+        self.orders.iter().map(Vec::len).sum()
+    }
+
+    /// Where a stage lives.
+    #[must_use]
+    pub fn device_of(&self, stage: StageId) -> DeviceId {
+        self.placement[stage.index()]
+    }
+}
+
+/// How long things take. No verdict about safety reads it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Costs {
+    /// Duration of one task, by stage, then by [`TaskKind::index`].
+    pub tasks: Vec<[Ticks; TaskKind::ALL.len()]>,
+    /// One-way latency between two different devices.
+    pub latency: Ticks,
+}
+
+impl Costs {
+    /// Duration of a task.
+    #[must_use]
+    pub fn of(&self, kind: TaskKind, stage: StageId) -> Ticks {
+        self.tasks[stage.index()][kind.index()]
+    }
+}

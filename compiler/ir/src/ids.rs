@@ -1,0 +1,55 @@
+//! Ids: dense indices with a type each, printed the way the glossary writes them (`d0`, `s1`, `m2`, `%3`, `!4`).
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+macro_rules! ids {
+    ($($(#[$doc:meta])* $name:ident $prefix:literal)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub u32);
+
+        impl $name {
+            /// What the id looks like in text, before its number.
+            pub const PREFIX: &'static str = $prefix;
+
+            /// The id at this position of a table. Tables hold fewer than 2^32 entries: the task limit sees to it.
+            #[must_use]
+            pub fn from_index(index: usize) -> Self {
+                Self(u32::try_from(index).expect("tables are far smaller than 2^32 entries"))
+            }
+
+            /// The position in the table that this id counts.
+            #[must_use]
+            pub const fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!($prefix, "{}"), self.0)
+            }
+        }
+    )*};
+}
+
+ids! {
+    /// One executor of instructions.
+    DeviceId "d"
+    /// A slice of the model's layers.
+    StageId "s"
+    /// A slice of the batch.
+    MicrobatchId "m"
+    /// Bytes on one device, at a fixed offset of its arena. Counted per device.
+    BufferId "%"
+    /// A transfer that was started and is to be waited for. Counted per device.
+    TokenId "!"
+    /// A row of the program's table of values: what a buffer may hold.
+    ValueId "v"
+    /// A row of the program's table of executables.
+    ExecId "@"
+    /// A node of a tensor graph.
+    NodeId "n"
+}

@@ -1,0 +1,13 @@
+//! The contract between the compiler and the runtime: ids, units, instructions, programs, tensor graphs and the verifier.
+//!
+//! Depends on nothing else of ours. The compiler writes a [`program::Program`]; [`verify::verify`] turns it into a
+//! [`verify::Verified`] one, which is all that the runtime accepts.
+
+pub mod graph;
+pub mod ids;
+pub mod instruction;
+pub mod program;
+pub mod task;
+pub mod training;
+pub mod units;
+pub mod value;

@@ -1,0 +1,145 @@
+//! Programs: the instruction lists of all devices, and the tables that they refer to.
+
+use crate::graph::Graph;
+use crate::ids::{BufferId, ExecId, StageId, ValueId};
+use crate::instruction::{Instruction, OperandRange};
+use crate::task::TaskKind;
+use crate::training::Training;
+use crate::units::Bytes;
+use crate::value::Value;
+use serde::{Deserialize, Serialize};
+
+/// How an executable touches an operand.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Access {
+    /// Reads the value; the buffer must hold it.
+    Read,
+    /// Writes the whole value; what the buffer held is lost.
+    Write,
+    /// Reads and writes in place: gradients that are accumulated, weights that are updated, scratch.
+    Update,
+}
+
+/// One operand of an executable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Operand {
+    /// What the buffer holds: of the same microbatch as the run, or persistent.
+    pub value: ValueId,
+    /// How it is touched.
+    pub access: Access,
+}
+
+/// What an executable does.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Body {
+    /// Nothing is known but the operands and the cost: a schedule without a model. Only the null device runs it.
+    Abstract,
+    /// A tensor graph.
+    Graph(Graph),
+    /// The optimizer of [`Training`], over all parameters: operands are parameters, gradients and, where the optimizer
+    /// has any, state.
+    Optimizer,
+}
+
+/// Work that a device can run: one kind of task of one stage, the same for every microbatch.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Exec {
+    /// Kind of task.
+    pub kind: TaskKind,
+    /// Of which stage.
+    pub stage: StageId,
+    /// Its buffers.
+    pub operands: Vec<Operand>,
+    /// What it does.
+    pub body: Body,
+    /// Floating-point operations of one run (2 per multiply-add).
+    pub flops: u64,
+}
+
+impl Exec {
+    /// `F.s0`, as it is written after `@`.
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("{}.{}", self.kind.letters(), self.stage)
+    }
+}
+
+/// A place in a device's arena. Two buffers may share bytes as long as their lifespans are disjoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Buffer {
+    /// Its size; a multiple of [`crate::units::ALIGNMENT`].
+    pub bytes: Bytes,
+    /// Where it starts in the arena; a multiple of [`crate::units::ALIGNMENT`].
+    pub offset: Bytes,
+}
+
+/// The program of one device.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct DeviceProgram {
+    /// What the device has, if it was said.
+    pub limit: Option<Bytes>,
+    /// Bytes of the arena that hold every buffer at its offset.
+    pub arena: Bytes,
+    /// The most bytes alive at once, over set-up and step; at most `arena`.
+    pub peak: Bytes,
+    /// Places, by [`BufferId`].
+    pub buffers: Vec<Buffer>,
+    /// Operands of all `run` instructions.
+    pub operands: Vec<BufferId>,
+    /// Number of tokens used in one step.
+    pub n_tokens: u32,
+    /// Run once: allocates and fills what is persistent.
+    pub setup: Vec<Instruction>,
+    /// Run once per optimizer step: allocates and frees the same buffers each time, so that steps can follow each other.
+    pub step: Vec<Instruction>,
+}
+
+impl DeviceProgram {
+    /// The buffers of one `run`.
+    #[must_use]
+    pub fn operands(&self, range: OperandRange) -> &[BufferId] {
+        let start = range.start as usize;
+        &self.operands[start..start + range.len as usize]
+    }
+}
+
+/// A whole program.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Program {
+    /// Name of the pipeline or schedule that it was compiled from.
+    pub name: String,
+    /// Number of stages.
+    pub n_stages: u32,
+    /// Number of microbatches in a step.
+    pub n_microbatches: u32,
+    /// What buffers may hold.
+    pub values: Vec<Value>,
+    /// What devices can run.
+    pub execs: Vec<Exec>,
+    /// One program per device.
+    pub devices: Vec<DeviceProgram>,
+    /// How to train; `None` for a schedule without training settings.
+    pub training: Option<Training>,
+}
+
+impl Program {
+    /// The value with this id.
+    #[must_use]
+    pub fn value(&self, id: ValueId) -> &Value {
+        &self.values[id.index()]
+    }
+
+    /// The executable with this id.
+    #[must_use]
+    pub fn exec(&self, id: ExecId) -> &Exec {
+        &self.execs[id.index()]
+    }
+
+    /// Number of instructions of one step, over all devices.
+    #[must_use]
+    pub fn n_instructions(&self) -> usize {
+        self.devices.iter().map(|device| device.step.len()).sum()
+    }
+}

@@ -1,0 +1,86 @@
+//! Training settings: what a run needs to know beside the instructions.
+
+use serde::{Deserialize, Serialize};
+
+/// How weights follow from their gradients. All numbers are per step.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Optimizer {
+    /// v = momentum * v + (g + weight_decay * p); p -= learning_rate * v. State: v (none where momentum is 0).
+    Sgd {
+        /// Share of the last step's direction that is kept.
+        momentum: f64,
+        /// L2 penalty.
+        weight_decay: f64,
+    },
+    /// AdamW (arXiv 1711.05101, Algorithm 2) with bias correction. State: first and second moment.
+    AdamW {
+        /// Decay of the first moment.
+        beta1: f64,
+        /// Decay of the second moment.
+        beta2: f64,
+        /// Added to the root of the second moment.
+        epsilon: f64,
+        /// Decoupled weight decay, times the learning rate.
+        weight_decay: f64,
+    },
+}
+
+impl Optimizer {
+    /// How many numbers of state a parameter takes.
+    #[must_use]
+    pub fn state_per_parameter(&self) -> u64 {
+        match self {
+            Self::Sgd { momentum, .. } => u64::from(*momentum != 0.0),
+            Self::AdamW { .. } => 2,
+        }
+    }
+}
+
+/// Learning rate over the steps: linear warm-up, then constant or a cosine down to `minimum` at the last step.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct LearningRate {
+    /// After the warm-up.
+    pub peak: f64,
+    /// Steps of linear warm-up from 0.
+    pub warmup: u32,
+    /// Where the cosine ends; `None` keeps the peak.
+    pub minimum: Option<f64>,
+}
+
+/// Where microbatches come from.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DataSource {
+    /// Random tokens and targets drawn from the seed: for timing and for tests.
+    Synthetic,
+    /// The bytes of a file, relative to the folder of the file that names it: tokens are a random window of bytes,
+    /// targets the same window one byte on.
+    Bytes(String),
+}
+
+/// When and where a run saves itself.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Checkpoint {
+    /// Folder, relative to the working directory.
+    pub path: String,
+    /// Steps between two checkpoints; one more is written at the end.
+    pub every: u32,
+}
+
+/// The training settings of a pipeline.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Training {
+    /// Optimizer steps of the run.
+    pub steps: u32,
+    /// Seed of the initial weights and of the order of the data.
+    pub seed: u64,
+    /// How weights are updated.
+    pub optimizer: Optimizer,
+    /// How fast.
+    pub learning_rate: LearningRate,
+    /// From what.
+    pub data: DataSource,
+    /// Saved where, if at all.
+    pub checkpoint: Option<Checkpoint>,
+}

@@ -1,0 +1,98 @@
+//! Values: the table of what buffers may hold. A buffer's contents are one value of one microbatch (or of none).
+
+use crate::graph::TensorType;
+use crate::ids::StageId;
+use crate::units::Bytes;
+use serde::{Deserialize, Serialize};
+
+/// What role a value plays; this decides how long it lives and who may touch it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ValueKind {
+    /// The stage's weights; lives for the whole run.
+    Parameters,
+    /// Their gradients, accumulated in place over the microbatches of a step; lives for the whole run.
+    ParameterGradients,
+    /// The optimizer's moments; lives for the whole run.
+    OptimizerState,
+    /// Room for temporaries inside one executable; lives for the whole run, holds nothing between executables.
+    Scratch,
+    /// A microbatch's input, loaded from the data set.
+    Data,
+    /// A microbatch's loss, emitted to the host.
+    Loss,
+    /// The stage's output, input of the next one.
+    Activation,
+    /// The gradient of the stage's output, computed by the next stage.
+    Gradient,
+    /// Saved by `F`, read by `B` only.
+    SavedForInput,
+    /// Saved by `F`, read by `W` (and perhaps by `B`), or by `BW`.
+    SavedForWeight,
+    /// Saved by `B`, read by `W`: output gradients of the layers inside the stage.
+    DeferredGradient,
+}
+
+impl ValueKind {
+    /// Every kind with the word that stands for it in the textual IR.
+    pub const WORDS: [(Self, &'static str); 11] = [
+        (Self::Parameters, "parameters"),
+        (Self::ParameterGradients, "parameter_gradients"),
+        (Self::OptimizerState, "optimizer_state"),
+        (Self::Scratch, "scratch"),
+        (Self::Data, "data"),
+        (Self::Loss, "loss"),
+        (Self::Activation, "activation"),
+        (Self::Gradient, "gradient"),
+        (Self::SavedForInput, "saved_for_input"),
+        (Self::SavedForWeight, "saved_for_weight"),
+        (Self::DeferredGradient, "deferred_gradient"),
+    ];
+
+    /// Whether one buffer holds it from the set-up to the end of the run, over all microbatches.
+    #[must_use]
+    pub const fn is_persistent(self) -> bool {
+        matches!(self, Self::Parameters | Self::ParameterGradients | Self::OptimizerState | Self::Scratch)
+    }
+}
+
+/// How a tensor gets its first contents.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Init {
+    /// All zeros.
+    Zeros,
+    /// All ones.
+    Ones,
+    /// Normal with mean 0 and this standard deviation, drawn from the run's seed and the tensor's name.
+    Normal(f64),
+}
+
+/// A tensor inside a value: a value is a bundle of tensors at fixed offsets.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct TensorSlot {
+    /// Unique in its value; for parameters unique in the program and stable over layouts (`blocks.3.mlp.up`), so that
+    /// a checkpoint can name it.
+    pub name: String,
+    /// Element type and shape.
+    pub ty: TensorType,
+    /// Bytes from the start of the value; a multiple of the element size.
+    pub offset: Bytes,
+    /// For parameters: how it starts.
+    pub init: Option<Init>,
+}
+
+/// A row of the program's table of values.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Value {
+    /// Unique in the program, such as `activation.s0` or `data.tokens`.
+    pub name: String,
+    /// Its role.
+    pub kind: ValueKind,
+    /// The stage that makes or owns it.
+    pub stage: StageId,
+    /// Bytes of a buffer that holds it.
+    pub bytes: Bytes,
+    /// What is inside; empty where the program has no model (abstract bytes) and for scratch.
+    pub tensors: Vec<TensorSlot>,
+}
