@@ -1,0 +1,160 @@
+//! Checkpoints: weights and optimizer state by tensor name in one safetensors file per saved step.
+//!
+//! A file is complete or absent: it is written beside its place, flushed to the disk, then renamed. Tensors are named
+//! by the model, not by stage or device, so a checkpoint fits every layout of the same model.
+
+use safetensors::tensor::{Dtype, SafeTensors, TensorView, serialize};
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// One tensor of a checkpoint.
+#[derive(Clone, PartialEq, Debug)]
+pub struct NamedTensor {
+    /// Unique in the checkpoint.
+    pub name: String,
+    /// Sizes, outermost first.
+    pub shape: Vec<u64>,
+    /// Elements, row-major.
+    pub data: Vec<f32>,
+}
+
+/// The state of a run after some step.
+#[derive(Clone, PartialEq, Debug)]
+pub struct State {
+    /// Optimizer steps done.
+    pub step: u64,
+    /// Seed of the run that wrote it.
+    pub seed: u64,
+    /// Weights and optimizer state.
+    pub tensors: Vec<NamedTensor>,
+}
+
+/// Why a checkpoint could not be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckpointError {
+    /// The file system said no.
+    #[error("{path}: {source}")]
+    Io {
+        /// Which file or folder.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// The file is not a checkpoint of ours.
+    #[error("{path} is not a checkpoint: {reason}")]
+    Malformed {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+fn io_error(path: &Path) -> impl FnOnce(std::io::Error) -> CheckpointError + '_ {
+    move |source| CheckpointError::Io { path: path.to_owned(), source }
+}
+
+/// How many checkpoints stay in a folder.
+const KEPT: usize = 2;
+
+/// Writes `step-<n>.safetensors` into the folder and removes all but the newest two. Returns the path.
+///
+/// # Errors
+/// If the folder or the file cannot be written; an older checkpoint is then untouched.
+pub fn save(folder: &Path, state: &State) -> Result<PathBuf, CheckpointError> {
+    fs::create_dir_all(folder).map_err(io_error(folder))?;
+    let path = folder.join(format!("step-{:08}.safetensors", state.step));
+    let temporary = folder.join(format!(".step-{:08}.{}.partial", state.step, std::process::id()));
+    let bytes = to_bytes(state).map_err(|reason| CheckpointError::Malformed { path: path.clone(), reason })?;
+    let written = File::create(&temporary).and_then(|mut file| {
+        file.write_all(&bytes)?;
+        file.sync_all()?;
+        fs::rename(&temporary, &path)
+    });
+    if written.is_err() {
+        drop(fs::remove_file(&temporary));
+    }
+    written.map_err(io_error(&path))?;
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(io_error(folder))?;
+    for old in checkpoints(folder)?.iter().rev().skip(KEPT) {
+        fs::remove_file(old).map_err(io_error(old))?;
+    }
+    Ok(path)
+}
+
+/// The newest checkpoint of a folder, if there is any.
+///
+/// # Errors
+/// If the folder exists and cannot be read.
+pub fn latest(folder: &Path) -> Result<Option<PathBuf>, CheckpointError> {
+    Ok(checkpoints(folder)?.pop())
+}
+
+/// Complete checkpoints of a folder, oldest first.
+fn checkpoints(folder: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
+    if !folder.exists() {
+        return Ok(Vec::new());
+    }
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(folder).map_err(io_error(folder))? {
+        let path = entry.map_err(io_error(folder))?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let step = name.strip_prefix("step-").and_then(|rest| rest.strip_suffix(".safetensors"));
+        if let Some(step) = step.and_then(|digits| digits.parse::<u64>().ok()) {
+            found.insert(step, path);
+        }
+    }
+    Ok(found.into_values().collect())
+}
+
+/// Reads a checkpoint.
+///
+/// # Errors
+/// If the file cannot be read or is not one of ours.
+pub fn load(path: &Path) -> Result<State, CheckpointError> {
+    let bytes = fs::read(path).map_err(io_error(path))?;
+    from_bytes(&bytes).map_err(|reason| CheckpointError::Malformed { path: path.to_owned(), reason })
+}
+
+fn to_bytes(state: &State) -> Result<Vec<u8>, String> {
+    let metadata = HashMap::from([
+        ("format".to_owned(), FORMAT.to_owned()),
+        ("step".to_owned(), state.step.to_string()),
+        ("seed".to_owned(), state.seed.to_string()),
+    ]);
+    let views = state.tensors.iter().map(|tensor| {
+        let shape = tensor.shape.iter().map(|size| *size as usize).collect();
+        let view = TensorView::new(Dtype::F32, shape, bytemuck::cast_slice(&tensor.data));
+        view.map(|view| (tensor.name.as_str(), view)).map_err(|error| format!("{}: {error}", tensor.name))
+    });
+    let views: Vec<_> = views.collect::<Result<_, _>>()?;
+    serialize(views, Some(metadata)).map_err(|error| error.to_string())
+}
+
+const FORMAT: &str = "pipec.checkpoint/1";
+
+fn from_bytes(bytes: &[u8]) -> Result<State, String> {
+    let (_, header) = SafeTensors::read_metadata(bytes).map_err(|error| error.to_string())?;
+    let metadata = header.metadata().clone().unwrap_or_default();
+    let field = |name: &str| metadata.get(name).ok_or_else(|| format!("its header has no `{name}`"));
+    if field("format")? != FORMAT {
+        return Err(format!("its format is `{}`, not `{FORMAT}`", field("format")?));
+    }
+    let number = |name: &str| field(name)?.parse::<u64>().map_err(|error| format!("`{name}` in its header: {error}"));
+    let (step, seed) = (number("step")?, number("seed")?);
+    let file = SafeTensors::deserialize(bytes).map_err(|error| error.to_string())?;
+    let mut tensors = Vec::new();
+    for (name, view) in file.tensors() {
+        if view.dtype() != Dtype::F32 {
+            return Err(format!("`{name}` has elements of type {:?}, not f32", view.dtype()));
+        }
+        let data =
+            view.data().chunks_exact(4).map(|bytes| f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]));
+        let shape = view.shape().iter().map(|size| *size as u64).collect();
+        tensors.push(NamedTensor { name, shape, data: data.collect() });
+    }
+    tensors.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(State { step, seed, tensors })
+}

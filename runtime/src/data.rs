@@ -1,0 +1,176 @@
+//! Data: fills the buffers of `load` instructions, as a pure function of seed, step and microbatch.
+//!
+//! Because nothing is remembered between calls, a resumed run sees the same data as an unbroken one, and every layout
+//! of the same pipeline sees the same microbatches.
+
+use crate::random::{Counter, mix};
+use pipe_ir::graph::{DType, Graph, Node, Op};
+use pipe_ir::ids::{MicrobatchId, NodeId, ValueId};
+use pipe_ir::program::{Body, Exec, Program};
+use pipe_ir::training::DataSource;
+use pipe_ir::value::{TensorSlot, Value, ValueKind};
+use std::path::{Path, PathBuf};
+
+/// Why a data source cannot feed a program.
+#[derive(Debug, thiserror::Error)]
+pub enum DataError {
+    /// The file could not be read.
+    #[error("cannot read the data file {path}: {source}")]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// The file is shorter than one window.
+    #[error(
+        "{path} has {bytes} bytes, but one row of a microbatch takes {window} (the sequence and the byte after it)"
+    )]
+    TooShort {
+        /// Which file.
+        path: PathBuf,
+        /// Its length.
+        bytes: usize,
+        /// Sequence length plus one.
+        window: usize,
+    },
+    /// A byte of the file is not in the model's vocabulary.
+    #[error("{path} holds the byte {byte}, but the model indexes a table of {vocabulary} rows with it")]
+    OutsideVocabulary {
+        /// Which file.
+        path: PathBuf,
+        /// Largest byte in it.
+        byte: u8,
+        /// Rows of the smallest table.
+        vocabulary: u64,
+    },
+    /// Byte data fills `tokens` and `targets` only.
+    #[error(
+        "the model's data tensor `{name}` of type {ty} cannot come from a file of bytes: those fill `tokens` and `targets`, i32[rows, sequence]"
+    )]
+    Unsupported {
+        /// The data tensor.
+        name: String,
+        /// Its type.
+        ty: String,
+    },
+}
+
+/// The data of a run.
+pub struct Data {
+    seed: u64,
+    /// For each value of the program: below what its indices must stay.
+    bounds: Vec<u64>,
+    /// The whole text, where there is one.
+    text: Option<Vec<u8>>,
+}
+
+impl Data {
+    /// Opens the data source of a program; `root` is the folder that its path is relative to.
+    ///
+    /// # Errors
+    /// If the file cannot be read, is too short, or does not fit the model.
+    pub fn open(program: &Program, root: &Path) -> Result<Self, DataError> {
+        let bounds: Vec<u64> =
+            (0..program.values.len()).map(|value| index_bound(program, ValueId::from_index(value))).collect();
+        let Some(training) = &program.training else { return Ok(Self { seed: 0, bounds, text: None }) };
+        let text = match &training.data {
+            DataSource::Synthetic => None,
+            DataSource::Bytes(path) => Some(read_text(program, &bounds, &root.join(path))?),
+        };
+        Ok(Self { seed: training.seed, bounds, text })
+    }
+
+    /// Fills `out`, a buffer of `value`, for a microbatch of a step.
+    pub fn load(&self, step: u64, program: &Program, value: ValueId, microbatch: MicrobatchId, out: &mut [u8]) {
+        let bound = self.bounds[value.index()];
+        for slot in &program.value(value).tensors {
+            let start = slot.offset.to_usize();
+            let part = &mut out[start..start + slot.ty.bytes().to_usize()];
+            let seed = mix(mix(self.seed, step), u64::from(microbatch.0));
+            match &self.text {
+                Some(text) => fill_windows(text, seed, slot, part),
+                None => fill_random(seed, slot, bound, part),
+            }
+        }
+    }
+}
+
+fn read_text(program: &Program, bounds: &[u64], path: &Path) -> Result<Vec<u8>, DataError> {
+    let text = std::fs::read(path).map_err(|source| DataError::Read { path: path.to_owned(), source })?;
+    let largest = text.iter().copied().max().unwrap_or(0);
+    for (value, bound) in program.values.iter().zip(bounds).filter(|(value, _)| value.kind == ValueKind::Data) {
+        for slot in &value.tensors {
+            let window = window_of(slot)
+                .ok_or_else(|| DataError::Unsupported { name: slot.name.clone(), ty: slot.ty.to_string() })?;
+            if text.len() < window {
+                return Err(DataError::TooShort { path: path.to_owned(), bytes: text.len(), window });
+            }
+            if u64::from(largest) >= *bound {
+                return Err(DataError::OutsideVocabulary { path: path.to_owned(), byte: largest, vocabulary: *bound });
+            }
+        }
+    }
+    Ok(text)
+}
+
+/// Bytes that one row of this tensor takes from a text, or `None` if it is not filled from one.
+fn window_of(slot: &TensorSlot) -> Option<usize> {
+    let (DType::I32, [_rows, sequence]) = (slot.ty.dtype, slot.ty.shape.as_slice()) else { return None };
+    matches!(slot.name.as_str(), "tokens" | "targets").then_some(*sequence as usize + 1)
+}
+
+/// Row r of `tokens` is a random window of the text; row r of `targets` the same window one byte on.
+fn fill_windows(text: &[u8], seed: u64, slot: &TensorSlot, out: &mut [u8]) {
+    let Some(window) = window_of(slot) else { return };
+    let skip = usize::from(slot.name == "targets");
+    let n_starts = (text.len() - window + 1) as u64;
+    let row_bytes = (window - 1) * size_of::<i32>();
+    for (row, out) in out.chunks_exact_mut(row_bytes).enumerate() {
+        let start = (mix(seed, row as u64) % n_starts) as usize + skip;
+        for (byte, out) in text[start..start + window - 1].iter().zip(out.chunks_exact_mut(size_of::<i32>())) {
+            out.copy_from_slice(&i32::from(*byte).to_ne_bytes());
+        }
+    }
+}
+
+fn fill_random(seed: u64, slot: &TensorSlot, bound: u64, out: &mut [u8]) {
+    let mut random = Counter::new(seed, &slot.name);
+    for out in out.chunks_exact_mut(4) {
+        let bits = match slot.ty.dtype {
+            DType::F32 => random.normal().to_ne_bytes(),
+            DType::I32 => ((random.next_u64() % bound) as i32).to_ne_bytes(),
+        };
+        out.copy_from_slice(&bits);
+    }
+}
+
+/// The number of rows of the smallest table that a data value indexes, and `i32::MAX` where it indexes none.
+fn index_bound(program: &Program, value: ValueId) -> u64 {
+    let users = program.execs.iter().filter_map(|exec| Some((operand_of(exec, value)?, exec)));
+    let bounds = users.filter_map(|(operand, exec)| match &exec.body {
+        Body::Graph(graph) => graph.nodes.iter().filter_map(|node| indexed_rows(graph, node, operand)).min(),
+        Body::Abstract | Body::Optimizer => None,
+    });
+    bounds.min().unwrap_or(i32::MAX as u64)
+}
+
+fn operand_of(exec: &Exec, value: ValueId) -> Option<u32> {
+    let position = exec.operands.iter().position(|operand| operand.value == value)?;
+    u32::try_from(position).ok()
+}
+
+/// Rows of the table that `node` indexes with the tensor in this operand, if it does.
+fn indexed_rows(graph: &Graph, node: &Node, operand: u32) -> Option<u64> {
+    let comes_from = |id: &NodeId| matches!(graph.node(*id).op, Op::Input { operand: from, .. } if from == operand);
+    match (&node.op, node.inputs.as_slice()) {
+        (Op::Gather, [table, indices]) if comes_from(indices) => graph.node(*table).ty.shape.first().copied(),
+        (Op::CrossEntropy, [logits, targets]) if comes_from(targets) => graph.node(*logits).ty.shape.last().copied(),
+        _ => None,
+    }
+}
+
+/// The data values of a program, in its order.
+pub fn data_values(program: &Program) -> impl Iterator<Item = &Value> {
+    program.values.iter().filter(|value| value.kind == ValueKind::Data)
+}
