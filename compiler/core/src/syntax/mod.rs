@@ -1,1 +1,3 @@
 //! Text to syntax tree.
+
+pub mod ast;

@@ -1,0 +1,140 @@
+//! The syntax tree of expressions, the same for integers, decimals and tensors.
+
+use super::Name;
+use crate::source::Span;
+
+/// `name(arguments)`; the brackets may be missing in a pipeline.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Call {
+    /// What is called.
+    pub name: Name,
+    /// With what.
+    pub arguments: Vec<Argument>,
+    /// Everything.
+    pub span: Span,
+}
+
+/// `value` or `name = value`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Argument {
+    /// The parameter it is for; none goes by position.
+    pub name: Option<Name>,
+    /// What is given.
+    pub value: Expr,
+}
+
+/// An expression, over integers, decimals or tensors.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Expr {
+    /// What it says.
+    pub kind: ExprKind,
+    /// Where.
+    pub span: Span,
+}
+
+/// The forms of an expression.
+#[derive(Clone, PartialEq, Debug)]
+pub enum ExprKind {
+    /// `12`, or a size `64MiB`, which is a number of bytes.
+    Integer(i64),
+    /// `0.02`.
+    Decimal(Decimal),
+    /// A parameter, a `let` or a variable.
+    Name(String),
+    /// `-x`, `not x`.
+    Unary(UnaryOp, Box<Expr>),
+    /// `x + y`.
+    Binary(BinaryOp, Box<Expr>, Box<Expr>),
+    /// `if c then x else y`.
+    If {
+        /// Which one.
+        condition: Box<Expr>,
+        /// Where it holds.
+        then: Box<Expr>,
+        /// Where it does not.
+        otherwise: Box<Expr>,
+    },
+    /// `min(x, y)`.
+    Call(Call),
+    /// `[rows, hidden]`.
+    List(Vec<Expr>),
+}
+
+/// An exact decimal number: `digits / 10^scale`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Decimal {
+    /// All digits.
+    pub digits: i64,
+    /// How many of them stand behind the point; at most 18.
+    pub scale: u32,
+}
+
+impl Decimal {
+    /// The nearest floating-point number.
+    #[must_use]
+    pub fn to_f64(self) -> f64 {
+        self.digits as f64 / 10f64.powi(i32::try_from(self.scale).unwrap_or(i32::MAX))
+    }
+}
+
+/// Operators with one operand.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum UnaryOp {
+    /// `-x`
+    Negate,
+    /// `not x`
+    Not,
+}
+
+/// Operators with two operands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BinaryOp {
+    /// `x + y`
+    Add,
+    /// `x - y`
+    Subtract,
+    /// `x * y`
+    Multiply,
+    /// `x / y`: rounds down for integers, so `-1 / 2` is `-1`.
+    Divide,
+    /// `x % y`: what `/` leaves, with the sign of y, so `-1 % 4` is `3`.
+    Modulo,
+    /// `x == y`
+    Equal,
+    /// `x != y`
+    NotEqual,
+    /// `x < y`
+    Less,
+    /// `x <= y`
+    LessEqual,
+    /// `x > y`
+    Greater,
+    /// `x >= y`
+    GreaterEqual,
+    /// `x and y`: y is not evaluated where x does not hold.
+    And,
+    /// `x or y`: y is not evaluated where x holds.
+    Or,
+}
+
+impl BinaryOp {
+    /// As written.
+    #[must_use]
+    pub const fn symbol(self) -> &'static str {
+        match self {
+            Self::Add => "+",
+            Self::Subtract => "-",
+            Self::Multiply => "*",
+            Self::Divide => "/",
+            Self::Modulo => "%",
+            Self::Equal => "==",
+            Self::NotEqual => "!=",
+            Self::Less => "<",
+            Self::LessEqual => "<=",
+            Self::Greater => ">",
+            Self::GreaterEqual => ">=",
+            Self::And => "and",
+            Self::Or => "or",
+        }
+    }
+}

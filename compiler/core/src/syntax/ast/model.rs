@@ -1,0 +1,115 @@
+//! The syntax tree of layers and models.
+
+use super::{Call, Expr, Let, Name, Parameter};
+use crate::source::Span;
+use pipe_ir::graph::DType;
+
+/// `layer name(parameters) { ... }`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Layer {
+    /// Lines of `///` above it.
+    pub doc: String,
+    /// What it is called.
+    pub name: Name,
+    /// Numbers that callers give.
+    pub parameters: Vec<Parameter>,
+    /// In the order of the text.
+    pub items: Vec<LayerItem>,
+    /// The whole declaration.
+    pub span: Span,
+}
+
+/// A line of a layer.
+#[derive(Clone, PartialEq, Debug)]
+pub enum LayerItem {
+    /// `input x`: the tensor that flows from the layer before.
+    Input {
+        /// What it is called here.
+        name: Name,
+    },
+    /// `data tokens: i32[rows, sequence]`: a tensor of the microbatch's data.
+    Data {
+        /// Which one: `tokens` or `targets`.
+        name: Name,
+        /// Type of its elements.
+        dtype: DType,
+        /// Sizes, outermost first.
+        shape: Vec<Expr>,
+        /// The whole line.
+        span: Span,
+    },
+    /// `weight gain: [hidden] = ones`: a trained tensor of `f32`.
+    Weight {
+        /// What it is called.
+        name: Name,
+        /// Sizes, outermost first.
+        shape: Vec<Expr>,
+        /// Its elements before the first step.
+        init: Init,
+        /// The whole line.
+        span: Span,
+    },
+    /// A tensor or a number.
+    Let(Let),
+    /// `output y`: the tensor that flows to the next layer.
+    Output {
+        /// The tensor.
+        value: Expr,
+        /// The whole line.
+        span: Span,
+    },
+    /// `loss l`: the number that training makes small; ends a model.
+    Loss {
+        /// The tensor, of shape `[]`.
+        value: Expr,
+        /// The whole line.
+        span: Span,
+    },
+}
+
+/// What a weight is before the first step.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Init {
+    /// All 0.
+    Zeros,
+    /// All 1.
+    Ones,
+    /// Normally distributed around 0.
+    Normal {
+        /// Standard deviation, a number.
+        deviation: Expr,
+    },
+}
+
+/// `model name(parameters) { ... }`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Model {
+    /// Lines of `///` above it.
+    pub doc: String,
+    /// What it is called.
+    pub name: Name,
+    /// Numbers that callers give.
+    pub parameters: Vec<Parameter>,
+    /// In the order of the text.
+    pub items: Vec<ModelItem>,
+    /// The whole declaration.
+    pub span: Span,
+}
+
+/// A line of a model.
+#[derive(Clone, PartialEq, Debug)]
+pub enum ModelItem {
+    /// A number.
+    Let(Let),
+    /// `head(hidden, vocab)`: the next layer.
+    Layer(Call),
+    /// `repeat blocks { ... }`.
+    Repeat {
+        /// How often.
+        count: Expr,
+        /// What is repeated.
+        body: Vec<Self>,
+        /// The whole item.
+        span: Span,
+    },
+}

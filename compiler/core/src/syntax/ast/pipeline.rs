@@ -1,0 +1,123 @@
+//! The syntax tree of pipelines.
+
+use super::{Call, Expr, Name};
+use crate::source::Span;
+
+/// `pipeline name { ... }`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Pipeline {
+    /// Lines of `///` above it.
+    pub doc: String,
+    /// What it is called.
+    pub name: Name,
+    /// In the order of the text.
+    pub items: Vec<PipelineItem>,
+    /// The whole declaration.
+    pub span: Span,
+}
+
+/// A line of a pipeline.
+#[derive(Clone, PartialEq, Debug)]
+pub enum PipelineItem {
+    /// `model gpt(blocks = 8)`.
+    Model(Call),
+    /// `devices 4 memory 64MiB`.
+    Devices {
+        /// How many.
+        count: Expr,
+        /// Bytes that each of them has.
+        memory: Option<Expr>,
+        /// The whole line.
+        span: Span,
+    },
+    /// `microbatches 8`.
+    Microbatches {
+        /// How many in a step.
+        count: Expr,
+        /// The whole line.
+        span: Span,
+    },
+    /// `schedule v_half`.
+    Schedule(Call),
+    /// `cost F = 1, comm = 0.1`.
+    Cost {
+        /// Names with their durations: letters of a kind, or `comm`.
+        durations: Vec<(Name, Expr)>,
+        /// The whole line.
+        span: Span,
+    },
+    /// `require bubble <= 0.3`.
+    Require {
+        /// What is limited.
+        subject: Subject,
+        /// By what.
+        limit: Limit,
+        /// The whole line.
+        span: Span,
+    },
+    /// `train { ... }`.
+    Train {
+        /// In the order of the text.
+        settings: Vec<Setting>,
+        /// The whole item.
+        span: Span,
+    },
+}
+
+/// What a pipeline's `require` limits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Subject {
+    /// Activation memory of the fullest device.
+    Peak,
+    /// Bytes of every device's arena.
+    Memory,
+    /// Idle share of the busiest device, by makespan.
+    Bubble,
+}
+
+/// The right side of a pipeline's `require`.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Limit {
+    /// A number: units for `peak`, bytes for `memory`, a share for `bubble`.
+    Number(Expr),
+    /// `0.6 * 1f1b`: a part of what another schedule takes.
+    Schedule {
+        /// The part; none is 1.
+        factor: Option<Expr>,
+        /// The other schedule.
+        schedule: Call,
+    },
+}
+
+/// A line of `train { ... }`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Setting {
+    /// What is set.
+    pub value: SettingValue,
+    /// The whole line.
+    pub span: Span,
+}
+
+/// What a line of `train { ... }` sets.
+#[derive(Clone, PartialEq, Debug)]
+pub enum SettingValue {
+    /// `data "file"`; none for `data synthetic`.
+    Data(Option<String>),
+    /// `steps 300`.
+    Steps(Expr),
+    /// `seed 42`.
+    Seed(Expr),
+    /// `optimizer adamw(learning_rate = 0.003)`.
+    Optimizer(Call),
+    /// `warmup 20`, in steps.
+    Warmup(Expr),
+    /// `minimum 0.0003`: the learning rate of the last step.
+    Minimum(Expr),
+    /// `checkpoint "folder" every 100`.
+    Checkpoint {
+        /// The folder.
+        path: String,
+        /// Steps between two; none is only at the end.
+        every: Option<Expr>,
+    },
+}
