@@ -11,3 +11,4 @@ pub mod task;
 pub mod training;
 pub mod units;
 pub mod value;
+pub mod verify;

@@ -1,0 +1,32 @@
+//! Stage sets: what lowering needs to know about the work, whether it comes from a model or from plain byte counts.
+
+use pipe_ir::ids::ExecId;
+use pipe_ir::program::Exec;
+use pipe_ir::task::TaskKind;
+use pipe_ir::value::Value;
+
+/// The values and executables of every stage. May hold executables of kinds that a schedule does not use.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct StageSet {
+    /// What buffers may hold, by [`pipe_ir::ids::ValueId`].
+    pub values: Vec<Value>,
+    /// What devices can run, by [`ExecId`].
+    pub execs: Vec<Exec>,
+    /// Per stage, by [`pipe_ir::ids::StageId`].
+    pub stages: Vec<StageExecs>,
+}
+
+/// The executables of one stage.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct StageExecs {
+    /// By [`TaskKind::index`].
+    pub execs: [Option<ExecId>; TaskKind::ALL.len()],
+}
+
+impl StageExecs {
+    /// The executable for one kind of task.
+    #[must_use]
+    pub const fn exec_of(&self, kind: TaskKind) -> Option<ExecId> {
+        self.execs[kind.index()]
+    }
+}
