@@ -2,7 +2,10 @@
 
 pub mod check;
 pub mod diagnostic;
+pub mod elaborate;
+pub mod files;
 pub mod model;
+pub mod pipeline;
 pub mod schedule;
 pub mod source;
 pub mod syntax;

@@ -57,6 +57,8 @@ pub struct Schedule {
     pub origins: Vec<Span>,
     /// The building block that the orders repeat, where the schedule was written as one.
     pub block: Option<Block>,
+    /// Where `reorder` was asked for, if it was. The orders above are those before it.
+    pub reorder: Option<Span>,
 }
 
 impl Schedule {

@@ -1,0 +1,90 @@
+//! Pipelines: a model bound to devices, a schedule, requirements and training settings, all expressions evaluated.
+
+use crate::schedule::Schedule;
+use crate::source::Span;
+use crate::units::Ticks;
+use pipe_ir::task::TaskKind;
+use pipe_ir::training::Training;
+use pipe_ir::units::Bytes;
+use std::collections::BTreeMap;
+
+/// What a `pipeline` declaration says, beside its schedule.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Pipeline {
+    /// Name of its declaration.
+    pub name: String,
+    /// Where its name was declared.
+    pub span: Span,
+    /// What is trained, if the pipeline says so.
+    pub model: Option<ModelCall>,
+    /// Bytes that each device has, and where that was written.
+    pub memory: Option<(Bytes, Span)>,
+    /// How long tasks take, if the pipeline says so.
+    pub costs: Option<StageCosts>,
+    /// What must hold of the finished schedule, in the order of the text.
+    pub requirements: Vec<Requirement>,
+    /// How the model is trained, if the pipeline says so.
+    pub training: Option<Training>,
+}
+
+/// A model with numbers for its parameters.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ModelCall {
+    /// Which one: ask [`crate::files::Files::model`].
+    pub model: String,
+    /// Where it was called.
+    pub span: Span,
+    /// A value for every parameter of the model.
+    pub arguments: BTreeMap<String, i64>,
+}
+
+/// The duration of one task of one stage, the same for every stage.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StageCosts {
+    /// By [`TaskKind::index`]; an update takes no time.
+    pub tasks: [Ticks; TaskKind::ALL.len()],
+    /// One-way latency between two different devices.
+    pub latency: Ticks,
+}
+
+/// A `require` of a pipeline.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Requirement {
+    /// What is limited, and by what.
+    pub limit: Limit,
+    /// The whole line.
+    pub span: Span,
+}
+
+/// What a requirement limits.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Limit {
+    /// Activation memory of the fullest device, in units.
+    Peak(Share),
+    /// Activation memory of the fullest device, compared with the one of another schedule of as many devices and microbatches.
+    PeakOf {
+        /// The part of the other schedule's peak that is allowed.
+        factor: Share,
+        /// The other schedule.
+        schedule: Box<Schedule>,
+    },
+    /// Bytes of every device's arena.
+    Memory(Bytes),
+    /// Idle share of the busiest device within the makespan.
+    Bubble(Share),
+}
+
+/// An exact number that is not negative: millionths.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Share(pub u64);
+
+impl Share {
+    /// The number 1.
+    pub const ONE: Self = Self(1_000_000);
+}
+
+impl std::fmt::Display for Share {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        Ticks(self.0).fmt(f)
+    }
+}
