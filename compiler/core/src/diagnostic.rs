@@ -33,6 +33,32 @@ macro_rules! codes {
 codes! {
     /// The text is not of the language's form.
     Syntax "syntax"
+    /// A task that every step needs is not in the schedule.
+    MissingTask "missing-task"
+    /// A stage computes input gradients and never weight gradients.
+    MissingWeightGradient "missing-weight-gradient"
+    /// A task is in the schedule twice.
+    DuplicateTask "duplicate-task"
+    /// A task of a microbatch that a step does not have.
+    TaskOutside "task-outside"
+    /// A stage has fused and split backward tasks.
+    MixedBackward "mixed-backward"
+    /// A stage is placed on a device that does not exist.
+    StageOffDevices "stage-off-devices"
+    /// A task is in the order of a device that its stage does not live on.
+    WrongDevice "wrong-device"
+    /// A device has no stage.
+    UnusedDevice "unused-device"
+    /// Two tasks of a building block need the same slot of a device.
+    SlotCollision "slot-collision"
+    /// A task of a building block starts before its input has ended.
+    StartsBeforeInput "starts-before-input"
+    /// Devices wait for each other forever.
+    Deadlock "deadlock"
+    /// A device needs more memory than it may use.
+    MemoryExceeded "memory-exceeded"
+    /// A `require` statement does not hold.
+    RequirementFailed "requirement-failed"
 }
 
 impl fmt::Display for Code {

@@ -1,8 +1,12 @@
 //! The compiler: `.pipe` text in, a proved schedule and a program out. Pure: no files, clocks, threads or hash-map order.
 
 pub mod check;
+pub mod costs;
+pub mod dependencies;
 pub mod diagnostic;
 pub mod elaborate;
+#[cfg(test)]
+mod examples;
 pub mod files;
 pub mod model;
 pub mod pipeline;

@@ -25,6 +25,20 @@ pub struct Block {
     pub durations: [u64; TaskKind::ALL.len()],
 }
 
+impl Block {
+    /// Slots that a task of a kind takes.
+    #[must_use]
+    pub fn duration(&self, kind: TaskKind) -> u64 {
+        self.durations[kind.index()]
+    }
+
+    /// First slot after a task of microbatch 0.
+    #[must_use]
+    pub fn end(&self, task: &BlockTask) -> u64 {
+        task.slot.saturating_add(self.duration(task.kind))
+    }
+}
+
 /// A task of a building block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlockTask {

@@ -1,6 +1,9 @@
 //! Timelines: when every task of a schedule starts and ends.
 
+use crate::check::dependencies::Order;
+use crate::schedule::{Costs, Schedule};
 use crate::units::Ticks;
+use pipe_ir::ids::DeviceId;
 
 /// When tasks run, under some costs, each as soon as its device is free and its inputs have arrived.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -9,4 +12,58 @@ pub struct Timeline {
     pub starts: Vec<Vec<Ticks>>,
     /// End of each task, likewise.
     pub ends: Vec<Vec<Ticks>>,
+}
+
+/// Times every task of a schedule, in one pass along a global order.
+#[must_use]
+pub fn place(schedule: &Schedule, order: &Order, costs: &Costs) -> Timeline {
+    let none = || schedule.orders.iter().map(|tasks| vec![Ticks::ZERO; tasks.len()]).collect::<Vec<_>>();
+    let (mut starts, mut ends) = (none(), none());
+    for slot in &order.sequence {
+        let (device, position) = (slot.device.index(), slot.position as usize);
+        let task = schedule.orders[device][position].task;
+        let mut start = if position == 0 { Ticks::ZERO } else { ends[device][position - 1] };
+        for input in order.dependencies.inputs(task) {
+            let from = schedule.device_of(input.stage);
+            let latency = if from == slot.device { Ticks::ZERO } else { costs.latency };
+            start = start.max(ends[from.index()][order.position(input)] + latency);
+        }
+        starts[device][position] = start;
+        ends[device][position] = start + costs.of(task.kind, task.stage);
+    }
+    Timeline { starts, ends }
+}
+
+impl Timeline {
+    /// From the first start of the schedule, which is 0, to the last end.
+    #[must_use]
+    pub fn makespan(&self) -> Ticks {
+        self.ends.iter().filter_map(|ends| ends.last().copied()).max().unwrap_or_default()
+    }
+
+    /// When a device starts its first task; 0 where it has none.
+    #[must_use]
+    pub fn first_start(&self, device: DeviceId) -> Ticks {
+        self.starts[device.index()].first().copied().unwrap_or_default()
+    }
+
+    /// When a device ends its last task.
+    #[must_use]
+    pub fn last_end(&self, device: DeviceId) -> Ticks {
+        self.ends[device.index()].last().copied().unwrap_or_default()
+    }
+
+    /// Time that a device spends in tasks.
+    #[must_use]
+    pub fn busy(&self, device: DeviceId) -> Ticks {
+        let (starts, ends) = (&self.starts[device.index()], &self.ends[device.index()]);
+        starts.iter().zip(ends).fold(Ticks::ZERO, |sum, (start, end)| sum + (*end - *start))
+    }
+
+    /// The papers' figure: the longest time from first start to last end on one device.
+    #[must_use]
+    pub fn longest_stage(&self) -> Ticks {
+        let devices = (0..self.ends.len()).map(DeviceId::from_index);
+        devices.map(|device| self.last_end(device) - self.first_start(device)).max().unwrap_or_default()
+    }
 }

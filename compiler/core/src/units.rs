@@ -1,4 +1,4 @@
-//! Ticks: durations as exact integers, so that a timeline is the same on every machine.
+//! Durations and shares of memory as exact integers, so that every machine finds the same figures.
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
@@ -36,11 +36,83 @@ impl Sub for Ticks {
 
 impl fmt::Display for Ticks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (whole, rest) = (self.0 / Self::UNIT.0, self.0 % Self::UNIT.0);
-        if rest == 0 {
-            return f.pad(&whole.to_string());
+        f.pad(&decimal(self.0))
+    }
+}
+
+/// Activation memory: millionths of a unit, which is one device's share of the activations of one microbatch.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Units(pub u64);
+
+impl Units {
+    /// One device's share of the activations of one microbatch.
+    pub const UNIT: Self = Self(1_000_000);
+
+    /// What some activations of single stages come to, rounded to the next millionth.
+    #[must_use]
+    pub fn of_stages(activations: u64, n_stages: usize, n_devices: usize) -> Self {
+        let stages = (n_stages as u128).max(1);
+        let millionths = u128::from(activations) * n_devices as u128 * u128::from(Self::UNIT.0);
+        Self(u64::try_from((millionths + stages / 2) / stages).unwrap_or(u64::MAX))
+    }
+
+    /// How many activations of single stages fit in.
+    #[must_use]
+    pub fn to_stages(self, n_stages: usize, n_devices: usize) -> u64 {
+        let devices = (n_devices as u128).max(1) * u128::from(Self::UNIT.0);
+        u64::try_from(u128::from(self.0) * n_stages as u128 / devices).unwrap_or(u64::MAX)
+    }
+}
+
+impl fmt::Display for Units {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&decimal(self.0))
+    }
+}
+
+fn decimal(millionths: u64) -> String {
+    let (whole, rest) = (millionths / 1_000_000, millionths % 1_000_000);
+    if rest == 0 {
+        return whole.to_string();
+    }
+    let digits = format!("{rest:06}");
+    format!("{whole}.{}", digits.trim_end_matches('0'))
+}
+
+/// Reads a decimal number, such as `12` or `0.5`, as millionths; `None` where it has another form, more than 6 digits
+/// after the point, or is larger than 10^9.
+#[must_use]
+pub fn parse_decimal(text: &str) -> Option<u64> {
+    let (whole, rest) = text.split_once('.').unwrap_or((text, ""));
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.len() + rest.len() == 0 || !digits(whole) || !digits(rest) || rest.len() > 6 {
+        return None;
+    }
+    let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+    let rest: u64 = format!("{rest:0<6}").parse().ok()?;
+    (whole <= 1_000_000_000).then(|| whole * 1_000_000 + rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decimals_are_exact_and_round_trip() {
+        for (text, millionths) in [("0", 0), ("1", 1_000_000), ("0.5", 500_000), ("18522.000001", 18_522_000_001)] {
+            assert_eq!(parse_decimal(text), Some(millionths));
+            assert_eq!(decimal(millionths), text);
         }
-        let digits = format!("{rest:06}");
-        f.pad(&format!("{whole}.{}", digits.trim_end_matches('0')))
+        assert_eq!(parse_decimal(".25"), Some(250_000));
+        for text in ["", ".", "-1", "1e3", "1.0000001", "2000000000", "99999999999999999999", "1.+2", "+1"] {
+            assert_eq!(parse_decimal(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn units_convert_exactly() {
+        assert_eq!(Units::of_stages(5, 8, 4), Units(2_500_000));
+        assert_eq!(Units(2_500_000).to_stages(8, 4), 5);
+        assert_eq!(Units(2_499_999).to_stages(8, 4), 4);
     }
 }

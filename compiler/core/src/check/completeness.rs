@@ -1,0 +1,155 @@
+//! Rule: every stage runs every microbatch forward once and backward once, either fused (`BW`) or in its two halves.
+//!
+//! All tasks of a stage are of the same kinds: `F BW` or `F B W`. `B` without `W` computes no weight gradient.
+
+use crate::dependencies::{SCHEDULED, TaskTable};
+use crate::diagnostic::{Code, Diagnostic, Diagnostics};
+use crate::schedule::{Schedule, ScheduledTask};
+use crate::source::Span;
+use pipe_ir::ids::{MicrobatchId, StageId};
+use pipe_ir::task::TaskKind;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// Looks every task up, and says which are missing, superfluous or of the wrong kind.
+///
+/// # Errors
+/// A diagnostic per statement or stage that breaks the rule.
+pub fn check(schedule: &Schedule) -> Result<TaskTable, Diagnostics> {
+    let (table, stages, mut found) = count(schedule);
+    for (index, stage) in stages.iter().enumerate() {
+        missing(schedule, &table, StageId::from_index(index), stage, &mut found);
+    }
+    if found.is_empty() { Ok(table) } else { Err(found) }
+}
+
+/// The kinds of task that a stage has, each with the statement of one of them.
+#[derive(Clone, Copy, Default)]
+struct Kinds([Option<u16>; TaskKind::ALL.len()]);
+
+impl Kinds {
+    fn has(self, kind: TaskKind) -> bool {
+        self.0[kind.index()].is_some()
+    }
+
+    fn span(self, kind: TaskKind, schedule: &Schedule) -> Option<Span> {
+        self.0[kind.index()].map(|origin| schedule.origins[usize::from(origin)])
+    }
+}
+
+fn count(schedule: &Schedule) -> (TaskTable, Vec<Kinds>, Diagnostics) {
+    let mut table = TaskTable::empty(schedule.n_stages(), schedule.n_microbatches);
+    let mut stages = vec![Kinds::default(); schedule.n_stages()];
+    let mut twice: BTreeMap<(u16, TaskKind, StageId), Vec<(MicrobatchId, u16)>> = BTreeMap::new();
+    let mut outside: BTreeMap<(u16, TaskKind, StageId), Vec<MicrobatchId>> = BTreeMap::new();
+    for order in &schedule.orders {
+        for (position, scheduled) in order.iter().enumerate() {
+            let ScheduledTask { task, origin } = *scheduled;
+            let Some(kinds) = stages.get_mut(task.stage.index()) else { continue };
+            if task.kind == TaskKind::Update || task.microbatch.0 >= schedule.n_microbatches {
+                outside.entry((origin, task.kind, task.stage)).or_default().push(task.microbatch);
+                continue;
+            }
+            kinds.0[task.kind.index()].get_or_insert(origin);
+            if let Some(before) = table.insert(task, position) {
+                let home = &schedule.orders[schedule.device_of(task.stage).index().min(schedule.n_devices() - 1)];
+                let first = home.get(before).map_or(origin, |first| first.origin);
+                twice.entry((origin, task.kind, task.stage)).or_default().push((task.microbatch, first));
+            }
+        }
+    }
+    let mut found: Diagnostics =
+        twice.iter().map(|((origin, kind, stage), tasks)| duplicate(schedule, *origin, *kind, *stage, tasks)).collect();
+    found.extend(outside.iter().map(|((origin, kind, stage), microbatches)| {
+        let what = format!("{} {stage}", kind.letters());
+        let span = schedule.origins[usize::from(*origin)];
+        let message = match kind {
+            TaskKind::Update => format!("`{what}` is scheduled, but the compiler places the updates"),
+            _ => format!("`{what}` runs {}, but a step has {}", list(microbatches), schedule.n_microbatches),
+        };
+        Diagnostic::error(Code::TaskOutside, span, "not part of a step", message)
+    }));
+    (table, stages, found)
+}
+
+fn duplicate(
+    schedule: &Schedule,
+    origin: u16,
+    kind: TaskKind,
+    stage: StageId,
+    tasks: &[(MicrobatchId, u16)],
+) -> Diagnostic {
+    let microbatches: Vec<MicrobatchId> = tasks.iter().map(|(microbatch, _)| *microbatch).collect();
+    let span = schedule.origins[usize::from(origin)];
+    let message = format!("`{} {stage}` runs more than once on {}", kind.letters(), list(&microbatches));
+    let diagnostic = Diagnostic::error(Code::DuplicateTask, span, "once more here", message);
+    let first = tasks.first().map_or(span, |(_, first)| schedule.origins[usize::from(*first)]);
+    let diagnostic = if first == span { diagnostic } else { diagnostic.label(first, "first here") };
+    diagnostic.help(format!("keep one `{}` of {stage} for each microbatch", kind.letters()))
+}
+
+fn missing(schedule: &Schedule, table: &TaskTable, stage: StageId, kinds: &Kinds, found: &mut Diagnostics) {
+    use TaskKind::{Backward, BackwardInput, BackwardWeight, Forward};
+    let anywhere = SCHEDULED.iter().find_map(|kind| kinds.span(*kind, schedule)).unwrap_or(schedule.span);
+    let halves = [BackwardInput, BackwardWeight].into_iter().find(|kind| kinds.has(*kind));
+    if !kinds.has(Forward) {
+        let message = format!("{stage} never runs forward");
+        found.push(Diagnostic::error(Code::MissingTask, anywhere, format!("no `F` of {stage}"), message));
+    }
+    if let (Some(half), Some(fused)) = (halves, kinds.span(Backward, schedule)) {
+        let span = kinds.span(half, schedule).unwrap_or(anywhere);
+        let message = format!("{stage} has both `BW` and `{}`", half.letters());
+        let diagnostic = Diagnostic::error(Code::MixedBackward, fused, "both halves at once", message);
+        found.push(diagnostic.label(span, "one half").help(format!("write `BW` of {stage}, or `B` and `W`, not both")));
+        return;
+    }
+    match (kinds.span(BackwardInput, schedule), kinds.span(BackwardWeight, schedule)) {
+        (Some(span), None) => {
+            let message = format!("{stage} runs `B` but never `W`, so its weights get no gradient");
+            let help = "write `BW` for both halves at once, or add `W`";
+            found
+                .push(Diagnostic::error(Code::MissingWeightGradient, span, "input gradients only", message).help(help));
+        }
+        (None, Some(span)) => {
+            let message = format!("{stage} runs `W` but never `B`, so no gradient reaches it");
+            let help = "write `BW` for both halves at once, or add `B`";
+            found.push(Diagnostic::error(Code::MissingTask, span, "weight gradients only", message).help(help));
+        }
+        (None, None) if !kinds.has(Backward) => {
+            let message = format!("{stage} never runs backward");
+            let help = format!("add `BW` of {stage}, or `B` and `W`");
+            let label = format!("no backward of {stage}");
+            found.push(Diagnostic::error(Code::MissingTask, anywhere, label, message).help(help));
+        }
+        _ => {}
+    }
+    for kind in SCHEDULED {
+        let Some(span) = kinds.span(kind, schedule) else { continue };
+        let absent: Vec<MicrobatchId> = table.absent(kind, stage).collect();
+        if !absent.is_empty() {
+            let message = format!("`{} {stage}` does not run on {}", kind.letters(), list(&absent));
+            let label =
+                format!("runs {} of {}", schedule.n_microbatches as usize - absent.len(), schedule.n_microbatches);
+            let help = "check the counts of the loops: every microbatch needs each task once";
+            found.push(Diagnostic::error(Code::MissingTask, span, label, message).help(help));
+        }
+    }
+}
+
+/// `m3`, `m0, m1 and m2` or `m0, m1, m2 and 5 more`.
+fn list(microbatches: &[MicrobatchId]) -> String {
+    const SHOWN: usize = 4;
+    let mut text = String::new();
+    for (index, microbatch) in microbatches.iter().take(SHOWN).enumerate() {
+        let separator = match index {
+            0 => "",
+            _ if index + 1 == microbatches.len() => " and ",
+            _ => ", ",
+        };
+        write!(text, "{separator}{microbatch}").expect("writing to a string cannot fail");
+    }
+    if microbatches.len() > SHOWN {
+        write!(text, " and {} more", microbatches.len() - SHOWN).expect("writing to a string cannot fail");
+    }
+    text
+}

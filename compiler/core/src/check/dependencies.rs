@@ -1,0 +1,93 @@
+//! Rule: every task finds its inputs, and the devices can run their tasks to the end.
+//!
+//! A device runs its tasks in order, and a task waits for its inputs (see [`crate::dependencies`]). The lowering puts all
+//! transfers in one global order that follows this one, so no wait for a task means no wait for a transfer either.
+
+use crate::dependencies::{Dependencies, TaskTable};
+use crate::diagnostic::Diagnostics;
+use crate::schedule::Schedule;
+use pipe_ir::ids::DeviceId;
+use pipe_ir::task::Task;
+
+/// A place in a device's order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Slot {
+    /// Which device.
+    pub device: DeviceId,
+    /// Position in its order.
+    pub position: u32,
+}
+
+/// Evidence that nothing waits forever: all tasks in an order in which each comes after its inputs and after the tasks
+/// before it on its device.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Order {
+    /// Every task once.
+    pub sequence: Vec<Slot>,
+    /// What each task needs.
+    pub dependencies: Dependencies,
+    /// Where each task stands.
+    pub table: TaskTable,
+}
+
+impl Order {
+    /// Where a task stands in the order of its stage's device.
+    #[must_use]
+    pub fn position(&self, task: Task) -> usize {
+        self.table.position(task).expect("a complete schedule has every task that another one needs")
+    }
+}
+
+/// Finds an order in which all tasks can run, or says which ones wait for each other.
+///
+/// # Errors
+/// One diagnostic per group of devices that wait for each other.
+pub fn check(schedule: &Schedule, table: TaskTable) -> Result<Order, Diagnostics> {
+    let dependencies = Dependencies::of(schedule);
+    let progress = run(schedule, &dependencies, &table);
+    if progress.sequence.len() == schedule.n_tasks() {
+        return Ok(Order { sequence: progress.sequence, dependencies, table });
+    }
+    Err(super::deadlock::explain(schedule, &dependencies, &table, &progress.next))
+}
+
+/// How far the devices come.
+struct Progress {
+    sequence: Vec<Slot>,
+    /// By device: the first task that did not run.
+    next: Vec<usize>,
+}
+
+/// Runs every device as far as it goes. Each task is looked at once, and once more for every time that it was waited for.
+fn run(schedule: &Schedule, dependencies: &Dependencies, table: &TaskTable) -> Progress {
+    let n_devices = schedule.n_devices();
+    let mut next = vec![0usize; n_devices];
+    let mut sequence = Vec::with_capacity(schedule.n_tasks());
+    // A device waits for one device at a time; `waiting_for[d]` lists those that wait for d, with the position awaited.
+    let mut waiting_for: Vec<Vec<(usize, usize)>> = vec![Vec::new(); n_devices];
+    let mut ready: Vec<usize> = (0..n_devices).rev().collect();
+    while let Some(device) = ready.pop() {
+        let order = &schedule.orders[device];
+        while let Some(scheduled) = order.get(next[device]) {
+            let missing = dependencies.inputs(scheduled.task).find_map(|input| {
+                let from = schedule.device_of(input.stage).index();
+                let position = table.position(input)?;
+                (next[from] <= position).then_some((from, position))
+            });
+            if let Some((from, position)) = missing {
+                waiting_for[from].push((device, position));
+                break;
+            }
+            sequence.push(Slot { device: DeviceId::from_index(device), position: next[device] as u32 });
+            next[device] += 1;
+        }
+        waiting_for[device].retain(|(waiter, position)| {
+            let still_waits = *position >= next[device];
+            if !still_waits {
+                ready.push(*waiter);
+            }
+            still_waits
+        });
+    }
+    Progress { sequence, next }
+}

@@ -1,0 +1,161 @@
+//! Rule: every device can hold the activations that its order keeps alive.
+//!
+//! A stage's activation of a microbatch is taken when its `F` starts and given back when its `W` (or `BW`) ends. What is
+//! alive therefore follows from the order alone, whatever tasks cost. For building blocks two figures hold for every
+//! number of microbatches: the certificate Σ ceil(l / T) over the lifespans l (arXiv 2405.15362, Equation 1), and the
+//! exact count over the phases of one period.
+
+use crate::dependencies::Dependencies;
+use crate::diagnostic::{Code, Diagnostic, Diagnostics};
+use crate::schedule::{Block, Schedule, ScheduledTask};
+use crate::units::Units;
+use pipe_ir::ids::{DeviceId, StageId};
+use pipe_ir::task::TaskKind;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The most that a device holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Peak {
+    /// Activations of single stages alive at once.
+    pub activations: u64,
+    /// Position of the first task in the device's order at which they are.
+    pub position: usize,
+}
+
+/// Counts what is alive on every device, by [`DeviceId`].
+#[must_use]
+pub fn peaks(schedule: &Schedule, dependencies: &Dependencies) -> Vec<Peak> {
+    let peak = |order: &Vec<ScheduledTask>| {
+        let mut peak = Peak { activations: 0, position: 0 };
+        let mut alive = 0u64;
+        for (position, scheduled) in order.iter().enumerate() {
+            let task = scheduled.task;
+            if task.kind == TaskKind::Forward {
+                alive += 1;
+                if alive > peak.activations {
+                    peak = Peak { activations: alive, position };
+                }
+            } else if task.kind == dependencies.last(task.stage) {
+                alive = alive.saturating_sub(1);
+            }
+        }
+        peak
+    };
+    schedule.orders.iter().map(peak).collect()
+}
+
+/// What a building block keeps alive on a device, for every number of microbatches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Certificate {
+    /// Σ ceil(l / T) over the device's stages.
+    pub bound: u64,
+    /// The exact count, at the fullest phase of a period.
+    pub exact: u64,
+}
+
+/// The certificate of every device, by [`DeviceId`]; `None` where the schedule is not a building block.
+#[must_use]
+pub fn certificates(schedule: &Schedule) -> Option<Vec<Certificate>> {
+    let block = schedule.block.as_ref()?;
+    let mut lifespans: Vec<Vec<(u64, u64)>> = vec![Vec::new(); schedule.n_devices()];
+    for (stage, lifespan) in stage_lifespans(block, schedule.n_stages()).into_iter().enumerate() {
+        lifespans[schedule.device_of(StageId::from_index(stage)).index()].push(lifespan);
+    }
+    Some(lifespans.iter().map(|lifespans| certify(lifespans, block.period.max(1))).collect())
+}
+
+/// First slot and slot after the last one at which a stage's activation of microbatch 0 is alive, by [`StageId`].
+fn stage_lifespans(block: &Block, n_stages: usize) -> Vec<(u64, u64)> {
+    let dependencies = Dependencies::of_block(block, n_stages);
+    let mut lifespans = vec![(0, 0); n_stages];
+    for task in &block.slots {
+        if task.kind == TaskKind::Forward {
+            lifespans[task.stage.index()].0 = task.slot;
+        } else if task.kind == dependencies.last(task.stage) {
+            lifespans[task.stage.index()].1 = block.end(task);
+        }
+    }
+    lifespans
+}
+
+fn certify(lifespans: &[(u64, u64)], period: u64) -> Certificate {
+    let bound = lifespans.iter().map(|(start, end)| end.saturating_sub(*start).div_ceil(period)).sum();
+    // Late in a long step, just before a period begins, floor(end / T) - floor(start / T) microbatches of a stage are
+    // alive. From there on every start adds one and every end takes one; at equal phases the end comes first, because
+    // lifespans are half-open.
+    let mut events: Vec<(u64, bool)> = Vec::with_capacity(2 * lifespans.len());
+    let mut alive = 0i128;
+    for (start, end) in lifespans {
+        alive += i128::from(end / period) - i128::from(start / period);
+        events.push((start % period, true));
+        events.push((end % period, false));
+    }
+    events.sort_unstable();
+    let mut exact = alive;
+    for (_, is_start) in events {
+        alive += if is_start { 1 } else { -1 };
+        exact = exact.max(alive);
+    }
+    Certificate { bound, exact: u64::try_from(exact).unwrap_or(0) }
+}
+
+/// Compares every device's peak with a limit.
+///
+/// # Errors
+/// A diagnostic per device that needs more.
+pub fn check(schedule: &Schedule, peaks: &[Peak], limit: Units) -> Result<(), Diagnostics> {
+    let allowed = limit.to_stages(schedule.n_stages(), schedule.n_devices());
+    let mut found = Diagnostics::new();
+    for (device, order) in schedule.orders.iter().enumerate() {
+        let mut alive: BTreeMap<StageId, BTreeSet<u32>> = BTreeMap::new();
+        if peaks[device].activations <= allowed {
+            continue;
+        }
+        for scheduled in &order[..=peaks[device].position] {
+            let task = scheduled.task;
+            let microbatches = alive.entry(task.stage).or_default();
+            match task.kind {
+                TaskKind::Forward => microbatches.insert(task.microbatch.0),
+                TaskKind::BackwardWeight | TaskKind::Backward => microbatches.remove(&task.microbatch.0),
+                TaskKind::BackwardInput | TaskKind::Update => continue,
+            };
+        }
+        found.push(exceeded(schedule, DeviceId::from_index(device), peaks[device], limit, &alive));
+    }
+    if found.is_empty() { Ok(()) } else { Err(found) }
+}
+
+fn exceeded(
+    schedule: &Schedule,
+    device: DeviceId,
+    peak: Peak,
+    limit: Units,
+    alive: &BTreeMap<StageId, BTreeSet<u32>>,
+) -> Diagnostic {
+    let scheduled = schedule.orders[device.index()][peak.position];
+    let task = scheduled.task;
+    let units = Units::of_stages(peak.activations, schedule.n_stages(), schedule.n_devices());
+    let message = format!("{device} holds {units} units of activations at `{task}`, but may hold {limit}");
+    let span = schedule.origins[usize::from(scheduled.origin)];
+    let label = format!("`{task}` takes {device} to {} stage activations", peak.activations);
+    let mut diagnostic = Diagnostic::error(Code::MemoryExceeded, span, label, message);
+    for (stage, microbatches) in alive.iter().filter(|(_, microbatches)| !microbatches.is_empty()) {
+        diagnostic = diagnostic.note(format!("alive at this point: {stage} of {}", ranges(microbatches)));
+    }
+    diagnostic.help(format!("run backward tasks on {device} earlier, or allow {units} units"))
+}
+
+/// `m0 to m3, m5`.
+fn ranges(microbatches: &BTreeSet<u32>) -> String {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for &microbatch in microbatches {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == microbatch => *last = microbatch,
+            _ => ranges.push((microbatch, microbatch)),
+        }
+    }
+    let texts = ranges
+        .iter()
+        .map(|(first, last)| if first == last { format!("m{first}") } else { format!("m{first} to m{last}") });
+    texts.collect::<Vec<_>>().join(", ")
+}

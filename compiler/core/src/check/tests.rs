@@ -1,0 +1,113 @@
+//! Each rule on the smallest schedule that breaks it, and on ones that keep it.
+
+use super::*;
+use crate::diagnostic::{Code, Diagnostic};
+use crate::examples::{block, by_hand, one_f_one_b, v_half};
+use crate::schedule::Schedule;
+use crate::units::Units;
+
+fn codes(schedule: &Schedule) -> Vec<Code> {
+    check(schedule).err().unwrap_or_default().iter().map(|diagnostic| diagnostic.code).collect()
+}
+
+fn only(schedule: &Schedule) -> Diagnostic {
+    let mut found = check(schedule).expect_err("the schedule breaks a rule");
+    assert_eq!(found.len(), 1, "{found:#?}");
+    found.remove(0)
+}
+
+#[test]
+fn known_schedules_pass_and_keep_what_they_promise() {
+    for devices in 1..=9 {
+        for microbatches in [1, 2, 5, 20] {
+            let schedule = one_f_one_b(devices, microbatches);
+            let order = check(&schedule).expect("1F1B is sound");
+            assert_eq!(order.sequence.len(), schedule.n_tasks());
+            let peaks = memory::peaks(&schedule, &order.dependencies);
+            let certificates = memory::certificates(&schedule).expect("it is a block");
+            for (device, peak) in peaks.iter().enumerate() {
+                let expected = u64::from(devices) - device as u64;
+                assert_eq!(certificates[device], memory::Certificate { bound: expected, exact: expected });
+                assert_eq!(peak.activations, expected.min(u64::from(microbatches)));
+            }
+        }
+        let schedule = v_half(devices, 20);
+        let order = check(&schedule).expect("V-Half is sound");
+        let most = memory::peaks(&schedule, &order.dependencies).iter().map(|peak| peak.activations).max();
+        let certified = memory::certificates(&schedule).expect("it is a block");
+        assert_eq!(most, certified.iter().map(|certificate| certificate.exact).max());
+        let stages = Units::of_stages(most.unwrap_or_default(), schedule.n_stages(), schedule.n_devices());
+        assert!(stages <= Units((u64::from(devices) + 2) * Units::UNIT.0 / 2), "{stages}");
+    }
+}
+
+#[test]
+fn incomplete_stages_are_named_with_what_is_missing() {
+    let no_weights = only(&by_hand(&[0], 1, &["F0.0 B0.0"]));
+    assert_eq!(no_weights.code, Code::MissingWeightGradient);
+    assert!(no_weights.help.is_some_and(|help| help.contains("`BW`") && help.contains("`W`")));
+    assert_eq!(codes(&by_hand(&[0], 1, &["F0.0"])), [Code::MissingTask]);
+    assert_eq!(codes(&by_hand(&[0], 1, &["F0.0 W0.0"])), [Code::MissingTask]);
+    assert_eq!(codes(&by_hand(&[0], 1, &[""])), [Code::MissingTask, Code::MissingTask]);
+    assert_eq!(codes(&by_hand(&[0], 2, &["F0.0 BW0.0 F0.1"])), [Code::MissingTask]);
+    let many = only(&by_hand(&[0], 9, &["F0.0 F0.1 F0.2 F0.3 F0.4 F0.5 F0.6 F0.7 F0.8 BW0.2"]));
+    assert_eq!(many.message, "`BW s0` does not run on m0, m1, m3, m4 and 4 more");
+}
+
+#[test]
+fn superfluous_tasks_are_named() {
+    let twice = only(&by_hand(&[0], 1, &["F0.0 F0.0 BW0.0"]));
+    assert_eq!((twice.code, twice.labels.len()), (Code::DuplicateTask, 2));
+    assert_eq!(codes(&by_hand(&[0], 1, &["F0.0 BW0.0 F0.1"])), [Code::TaskOutside]);
+    assert_eq!(codes(&by_hand(&[0], 1, &["F0.0 BW0.0 U0.0"])), [Code::TaskOutside]);
+    assert_eq!(codes(&by_hand(&[0], 1, &["F0.0 B0.0 W0.0 BW0.0"])), [Code::MixedBackward]);
+}
+
+#[test]
+fn tasks_run_where_their_stage_lives() {
+    let moved = only(&by_hand(&[0, 1], 1, &["F0.0 BW0.0 F1.0", "BW1.0"]));
+    assert_eq!(moved.code, Code::WrongDevice);
+    assert_eq!(codes(&by_hand(&[0, 5], 1, &["F0.0 BW0.0", "F1.0 BW1.0"]))[0], Code::StageOffDevices);
+    assert_eq!(codes(&by_hand(&[0], 1, &["F0.0 BW0.0 F7.0"])), [Code::WrongDevice]);
+}
+
+#[test]
+fn block_tasks_that_meet_modulo_the_period_are_named_with_their_slots() {
+    let met = only(&block(&[0], 3, 3, "F0@0 BW0@2"));
+    assert_eq!(met.code, Code::SlotCollision);
+    assert_eq!(met.message, "`F s0` and `BW s0` meet on d0 in slot 0 of every 3");
+    assert_eq!(codes(&block(&[0], 3, 1, "F0@0 BW0@2")), [Code::SlotCollision]);
+    assert!(check(&block(&[0], 3, 3, "F0@0 BW0@1")).is_ok());
+}
+
+#[test]
+fn block_tasks_start_after_their_inputs() {
+    let early = only(&block(&[0, 1], 2, 6, "F0@0 F1@0 BW1@1 BW0@3"));
+    assert_eq!(early.code, Code::StartsBeforeInput);
+    assert_eq!(early.message, "`F s1` starts at slot 0, but its input `F s0` ends at 1");
+}
+
+#[test]
+fn devices_that_wait_for_each_other_are_shown_in_a_circle() {
+    let itself = only(&by_hand(&[0], 1, &["BW0.0 F0.0"]));
+    assert_eq!(itself.message, "d0 waits for itself: `BW s0 m0` comes before `F s0 m0`");
+    let pair = only(&by_hand(&[0, 1], 2, &["F0.0 BW0.0 F0.1 BW0.1", "F1.0 F1.1 BW1.0 BW1.1"]));
+    assert_eq!((pair.code, pair.message.as_str()), (Code::Deadlock, "d0 and d1 wait for each other forever"));
+    assert_eq!((pair.labels.len(), pair.notes.len()), (4, 2));
+    assert_eq!(pair.help.as_deref(), Some("let d1 run `BW s1 m0` before `F s1 m1`"));
+    // The last device wants m1 first, everyone else m0: three devices, one circle.
+    let ring = by_hand(&[0, 1, 2], 2, &["F0.0 BW0.0 F0.1 BW0.1", "F1.0 F1.1 BW1.0 BW1.1", "F2.1 F2.0 BW2.0 BW2.1"]);
+    assert_eq!(codes(&ring), [Code::Deadlock]);
+}
+
+#[test]
+fn limits_name_the_task_at_the_peak_and_what_is_alive() {
+    let schedule = one_f_one_b(4, 8);
+    let order = check(&schedule).expect("1F1B is sound");
+    let peaks = memory::peaks(&schedule, &order.dependencies);
+    assert!(memory::check(&schedule, &peaks, Units(4_000_000)).is_ok());
+    let found = memory::check(&schedule, &peaks, Units(3_500_000)).expect_err("d0 needs 4");
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].message, "d0 holds 4 units of activations at `F s0 m3`, but may hold 3.5");
+    assert_eq!(found[0].notes, ["alive at this point: s0 of m0 to m3"]);
+}

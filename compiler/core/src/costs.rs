@@ -1,0 +1,91 @@
+//! Costs as users give them: `F=1,B=1,W=1,comm=0`.
+
+use crate::pipeline::StageCosts;
+use crate::schedule::Costs;
+use crate::units::{Ticks, parse_decimal};
+use pipe_ir::task::TaskKind;
+use std::fmt;
+
+/// Why a text is no list of costs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CostError(String);
+
+impl fmt::Display for CostError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for CostError {}
+
+impl Default for StageCosts {
+    /// One unit for `F`, `B` and `W`, two for `BW`; communication and updates are free.
+    fn default() -> Self {
+        let mut tasks = [Ticks::UNIT; TaskKind::ALL.len()];
+        tasks[TaskKind::Backward.index()] = Ticks::UNIT + Ticks::UNIT;
+        tasks[TaskKind::Update.index()] = Ticks::ZERO;
+        Self { tasks, latency: Ticks::ZERO }
+    }
+}
+
+impl StageCosts {
+    /// Reads `name=number` pairs between commas. What is left out keeps its default; `BW` defaults to `B` + `W`.
+    ///
+    /// # Errors
+    /// Says which pair has another form.
+    pub fn parse(text: &str) -> Result<Self, CostError> {
+        let mut costs = Self::default();
+        let mut fused = None;
+        for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
+            let error = |reason: &str| Err(CostError(format!("`{pair}`: {reason}, as in `F=1,B=1,W=0.5,comm=0.1`")));
+            let Some((name, number)) = pair.split_once('=') else { return error("expected name=number") };
+            let Some(number) = parse_decimal(number.trim()) else {
+                return error("expected a number from 0 to 10^9 with at most 6 decimals");
+            };
+            match name.trim() {
+                "F" => costs.tasks[TaskKind::Forward.index()] = Ticks(number),
+                "B" => costs.tasks[TaskKind::BackwardInput.index()] = Ticks(number),
+                "W" => costs.tasks[TaskKind::BackwardWeight.index()] = Ticks(number),
+                "BW" => fused = Some(Ticks(number)),
+                "U" => costs.tasks[TaskKind::Update.index()] = Ticks(number),
+                "comm" => costs.latency = Ticks(number),
+                // Recomputation: no schedule asks for it yet, and costs may be shared with tools that do.
+                "R" => {}
+                _ => return error("known costs are F, B, W, BW, R, U and comm"),
+            }
+        }
+        let halves = costs.tasks[TaskKind::BackwardInput.index()] + costs.tasks[TaskKind::BackwardWeight.index()];
+        costs.tasks[TaskKind::Backward.index()] = fused.unwrap_or(halves);
+        Ok(costs)
+    }
+
+    /// The same costs for every stage.
+    #[must_use]
+    pub fn of_stages(&self, n_stages: usize) -> Costs {
+        Costs { tasks: vec![self.tasks; n_stages], latency: self.latency }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn costs_are_read_exactly_and_fused_backward_follows_from_its_halves() {
+        let costs = StageCosts::parse("F=1.5, B=2,W=0.000001,comm=.25").expect("well-formed");
+        assert_eq!(costs.tasks[TaskKind::Forward.index()], Ticks(1_500_000));
+        assert_eq!(costs.tasks[TaskKind::Backward.index()], Ticks(2_000_001));
+        assert_eq!(costs.latency, Ticks(250_000));
+        assert_eq!(StageCosts::parse(""), Ok(StageCosts::default()));
+        let fused = StageCosts::parse("BW=7,B=1").expect("well-formed");
+        assert_eq!(fused.tasks[TaskKind::Backward.index()], Ticks(7_000_000));
+    }
+
+    #[test]
+    fn malformed_costs_name_the_pair() {
+        for text in ["F", "F=", "F=-1", "G=1", "F=1e9", "F==1"] {
+            let error = StageCosts::parse(text).expect_err("malformed");
+            assert!(error.to_string().contains(&format!("`{text}`")), "{error}");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Dependencies: what a task needs before it can start, and where the tasks of a schedule stand.
+//!
+//! F(s, m) needs F(s-1, m). B or BW(s, m) needs F(s, m) and the B or BW(s+1, m) that the next stage has. W(s, m) needs
+//! B(s, m). Nothing else in the compiler knows that stages form a chain.
+
+use crate::schedule::{Block, Schedule};
+use pipe_ir::ids::{MicrobatchId, StageId};
+use pipe_ir::task::{Task, TaskKind};
+
+/// The kinds that a schedule orders; updates are added by the lowering.
+pub const SCHEDULED: [TaskKind; 4] =
+    [TaskKind::Forward, TaskKind::BackwardInput, TaskKind::BackwardWeight, TaskKind::Backward];
+
+/// What every task needs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Dependencies {
+    /// By stage: whether its backward is split in `B` and `W`.
+    split: Vec<bool>,
+}
+
+impl Dependencies {
+    /// Reads off a schedule which stages split their backward.
+    #[must_use]
+    pub fn of(schedule: &Schedule) -> Self {
+        let tasks = schedule.orders.iter().flatten();
+        Self::from_kinds(schedule.n_stages(), tasks.map(|scheduled| (scheduled.task.kind, scheduled.task.stage)))
+    }
+
+    /// Reads off a building block which stages split their backward.
+    #[must_use]
+    pub fn of_block(block: &Block, n_stages: usize) -> Self {
+        Self::from_kinds(n_stages, block.slots.iter().map(|task| (task.kind, task.stage)))
+    }
+
+    fn from_kinds(n_stages: usize, kinds: impl Iterator<Item = (TaskKind, StageId)>) -> Self {
+        let mut split = vec![false; n_stages];
+        for (kind, stage) in kinds {
+            if kind == TaskKind::BackwardInput
+                && let Some(split) = split.get_mut(stage.index())
+            {
+                *split = true;
+            }
+        }
+        Self { split }
+    }
+
+    /// Number of stages.
+    #[must_use]
+    pub fn n_stages(&self) -> usize {
+        self.split.len()
+    }
+
+    /// Whether a stage computes its input and weight gradients in two tasks.
+    #[must_use]
+    pub fn is_split(&self, stage: StageId) -> bool {
+        self.split[stage.index()]
+    }
+
+    /// The kind of task of a stage that computes the gradient of its input.
+    #[must_use]
+    pub fn backward(&self, stage: StageId) -> TaskKind {
+        if self.is_split(stage) { TaskKind::BackwardInput } else { TaskKind::Backward }
+    }
+
+    /// The kind of task of a stage that reads its saved activations last.
+    #[must_use]
+    pub fn last(&self, stage: StageId) -> TaskKind {
+        if self.is_split(stage) { TaskKind::BackwardWeight } else { TaskKind::Backward }
+    }
+
+    /// Kinds and stages whose tasks, of the same microbatch, must have ended before this one starts.
+    pub fn input_kinds(&self, kind: TaskKind, stage: StageId) -> impl Iterator<Item = (TaskKind, StageId)> + use<> {
+        let previous = stage.0.checked_sub(1).map(StageId);
+        let next = Some(StageId(stage.0 + 1)).filter(|next| next.index() < self.n_stages());
+        let (first, second) = match kind {
+            TaskKind::Forward => (previous.map(|previous| (TaskKind::Forward, previous)), None),
+            TaskKind::BackwardInput | TaskKind::Backward => {
+                (Some((TaskKind::Forward, stage)), next.map(|next| (self.backward(next), next)))
+            }
+            TaskKind::BackwardWeight => (Some((TaskKind::BackwardInput, stage)), None),
+            TaskKind::Update => (None, None),
+        };
+        first.into_iter().chain(second)
+    }
+
+    /// The tasks that must have ended before this one starts; at most two.
+    pub fn inputs(&self, task: Task) -> impl Iterator<Item = Task> + use<> {
+        self.input_kinds(task.kind, task.stage).map(move |(kind, stage)| Task {
+            kind,
+            stage,
+            microbatch: task.microbatch,
+        })
+    }
+}
+
+/// Where every task of a complete schedule stands in its device's order. Made by [`crate::check::completeness`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TaskTable {
+    n_stages: usize,
+    n_microbatches: usize,
+    /// By kind, stage and microbatch; [`TaskTable::ABSENT`] where there is no such task.
+    positions: Vec<u32>,
+}
+
+impl TaskTable {
+    const ABSENT: u32 = u32::MAX;
+
+    /// A table without tasks.
+    #[must_use]
+    pub fn empty(n_stages: usize, n_microbatches: u32) -> Self {
+        let n_microbatches = n_microbatches as usize;
+        Self { n_stages, n_microbatches, positions: vec![Self::ABSENT; SCHEDULED.len() * n_stages * n_microbatches] }
+    }
+
+    fn index(&self, task: Task) -> Option<usize> {
+        let (stage, microbatch) = (task.stage.index(), task.microbatch.index());
+        (task.kind != TaskKind::Update && stage < self.n_stages && microbatch < self.n_microbatches)
+            .then(|| (task.kind.index() * self.n_stages + stage) * self.n_microbatches + microbatch)
+    }
+
+    /// Where a task stands in the order of its stage's device.
+    #[must_use]
+    pub fn position(&self, task: Task) -> Option<usize> {
+        let position = self.positions[self.index(task)?];
+        (position != Self::ABSENT).then_some(position as usize)
+    }
+
+    /// Notes where a task stands, and returns where it stood before. `None` also for tasks of no stage or microbatch.
+    pub fn insert(&mut self, task: Task, position: usize) -> Option<usize> {
+        let before = self.position(task);
+        if let Some(index) = self.index(task) {
+            self.positions[index] = u32::try_from(position).expect("orders are far shorter than 2^32 tasks");
+        }
+        before
+    }
+
+    /// The microbatches of a stage for which there is no task of a kind.
+    pub fn absent(&self, kind: TaskKind, stage: StageId) -> impl Iterator<Item = MicrobatchId> + '_ {
+        let first = (kind.index() * self.n_stages + stage.index()) * self.n_microbatches;
+        let row = &self.positions[first..first + self.n_microbatches];
+        let absent = row.iter().enumerate().filter(|(_, position)| **position == Self::ABSENT);
+        absent.map(|(microbatch, _)| MicrobatchId::from_index(microbatch))
+    }
+}

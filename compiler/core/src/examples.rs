@@ -1,0 +1,108 @@
+//! Schedules built by hand, for unit tests.
+
+use crate::schedule::{Block, BlockTask, Schedule, ScheduledTask};
+use crate::source::{FileId, Span};
+use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
+use pipe_ir::task::{Task, TaskKind};
+
+/// Orders from one line per device, such as `F0.0 F1.0 B1.0 W1.0` (kind, stage, microbatch); each task is its own origin.
+pub(crate) fn by_hand(placement: &[u32], n_microbatches: u32, devices: &[&str]) -> Schedule {
+    let mut origins = Vec::new();
+    let mut scheduled = |word: &str| {
+        let letters = word.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+        let (stage, microbatch) = word[letters.len()..].split_once('.').expect("stage.microbatch");
+        let kind = TaskKind::from_letters(letters).expect("a kind");
+        let task = Task {
+            kind,
+            stage: StageId(stage.parse().expect("a stage")),
+            microbatch: MicrobatchId(microbatch.parse().expect("a microbatch")),
+        };
+        let origin = u16::try_from(origins.len()).expect("few origins");
+        origins.push(span(u32::from(origin)));
+        ScheduledTask { task, origin }
+    };
+    let orders = devices.iter().map(|line| line.split_whitespace().map(&mut scheduled).collect()).collect();
+    schedule(placement, n_microbatches, orders, origins, None)
+}
+
+/// A building block from `F0@0` words (kind, stage, slot), repeated and sorted by slot. `BW` takes 2 slots.
+pub(crate) fn block(placement: &[u32], n_microbatches: u32, period: u64, text: &str) -> Schedule {
+    let mut slots = Vec::new();
+    for (origin, word) in text.split_whitespace().enumerate() {
+        let (name, slot) = word.split_once('@').expect("name@slot");
+        let letters = name.trim_end_matches(|c: char| c.is_ascii_digit());
+        slots.push(BlockTask {
+            kind: TaskKind::from_letters(letters).expect("a kind"),
+            stage: StageId(name[letters.len()..].parse().expect("a stage")),
+            slot: slot.parse().expect("a slot"),
+            origin: u16::try_from(origin).expect("few origins"),
+        });
+    }
+    let origins = (0..slots.len()).map(|origin| span(u32::try_from(origin).expect("few origins"))).collect();
+    let n_devices = placement.iter().max().map_or(0, |device| *device as usize + 1);
+    let mut orders: Vec<Vec<(u64, ScheduledTask)>> = vec![Vec::new(); n_devices];
+    for microbatch in 0..n_microbatches {
+        for task in &slots {
+            let BlockTask { kind, stage, slot, origin } = *task;
+            let task = Task { kind, stage, microbatch: MicrobatchId(microbatch) };
+            let start = slot + u64::from(microbatch) * period;
+            orders[placement[stage.index()] as usize].push((start, ScheduledTask { task, origin }));
+        }
+    }
+    orders.iter_mut().for_each(|order| order.sort_by_key(|(start, _)| *start));
+    let orders = orders.into_iter().map(|order| order.into_iter().map(|(_, task)| task).collect()).collect();
+    let block = Block { period, slots, durations: [1, 1, 1, 2, 0] };
+    schedule(placement, n_microbatches, orders, origins, Some(block))
+}
+
+/// 1F1B with a fused backward.
+pub(crate) fn one_f_one_b(n_devices: u32, n_microbatches: u32) -> Schedule {
+    let stages = 0..n_devices;
+    let words = stages.clone().map(|s| format!("F{s}@{s} BW{s}@{} ", n_devices + 2 * (n_devices - 1 - s)));
+    let placement: Vec<u32> = stages.collect();
+    block(&placement, n_microbatches, 3, &words.collect::<String>())
+}
+
+/// V-Half, with the cool-down and warm-up that its block gives (arXiv 2405.15362).
+pub(crate) fn v_half(n_devices: u32, n_microbatches: u32) -> Schedule {
+    let gap = if n_devices.is_multiple_of(2) { 3 } else { 0 };
+    let last = 2 * n_devices - 1;
+    let placement: Vec<u32> = (0..=last).map(|s| s.min(last - s)).collect();
+    let mut words = String::new();
+    for device in 0..n_devices {
+        let forwards = [2 * device, 3 * n_devices - 2 - device];
+        let backwards = [6 * n_devices - 2 + gap - device, 3 * n_devices - 1 + gap + 2 * device];
+        let mut taken: Vec<u32> = forwards.iter().chain(&backwards).map(|slot| slot % 6).collect();
+        for (position, stage) in [device, last - device].into_iter().enumerate() {
+            let free = (backwards[position] + 1..).find(|slot| !taken.contains(&(slot % 6))).expect("6 slots, 6 tasks");
+            taken.push(free % 6);
+            let (forward, backward) = (forwards[position], backwards[position]);
+            words.push_str(&format!("F{stage}@{forward} B{stage}@{backward} W{stage}@{free} "));
+        }
+    }
+    block(&placement, n_microbatches, 6, &words)
+}
+
+fn span(index: u32) -> Span {
+    Span { file: FileId(0), start: 10 * (index + 1), end: 10 * (index + 1) + 5 }
+}
+
+fn schedule(
+    placement: &[u32],
+    n_microbatches: u32,
+    orders: Vec<Vec<ScheduledTask>>,
+    origins: Vec<Span>,
+    block: Option<Block>,
+) -> Schedule {
+    Schedule {
+        name: "example".to_owned(),
+        span: Span { file: FileId(0), start: 0, end: 1 },
+        n_microbatches,
+        placement: placement.iter().map(|device| DeviceId(*device)).collect(),
+        placement_span: Span { file: FileId(0), start: 2, end: 3 },
+        orders,
+        origins,
+        block,
+        reorder: None,
+    }
+}
