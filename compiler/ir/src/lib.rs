@@ -6,6 +6,7 @@
 pub mod graph;
 pub mod ids;
 pub mod instruction;
+pub mod kernels;
 pub mod program;
 pub mod task;
 pub mod training;

@@ -1,0 +1,121 @@
+//! Destinations: where a node's tensor should be computed, so that nobody has to copy it afterwards.
+//!
+//! A store asks for its operand, a concatenation for a slice of itself, and a reshape that needs row-major bytes for just
+//! those. Wishes travel backwards through reshapes and transposes to the node that computes.
+
+use super::emit::Liveness;
+use super::scratch::Unpacked;
+use super::{Location, Place, View, fusion};
+use crate::graph::{Graph, Node, Op, TensorType};
+use crate::ids::NodeId;
+
+/// Where a node's tensor goes.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Home {
+    pub(super) view: View,
+    /// Whether it is added to what is there; then nobody else reads the tensor.
+    pub(super) accumulate: bool,
+}
+
+/// The homes of all nodes that were promised one.
+pub(super) fn homes(graph: &Graph, liveness: &Liveness, scratch: &mut Unpacked) -> Vec<Option<Home>> {
+    let scattered = scattered_reshapes(graph, liveness);
+    let mut homes: Vec<Option<Home>> = vec![None; graph.nodes.len()];
+    for id in (0..graph.nodes.len()).rev().filter(|&id| liveness.is_live(id)) {
+        let node = &graph.nodes[id];
+        let wish = stored(graph, liveness, id).or_else(|| homes[id].take());
+        let wish = match &node.op {
+            Op::Concat { .. } => Some(wish.unwrap_or_else(|| fresh(scratch, &node.ty))),
+            Op::Reshape if scattered[id] => Some(wish.unwrap_or_else(|| fresh(scratch, &node.ty))),
+            _ => wish.filter(|wish| accepts(&node.op, wish)),
+        };
+        if let Some(home) = &wish {
+            offer_to_inputs(graph, liveness, node, home, &mut homes);
+        }
+        homes[id] = wish;
+    }
+    homes
+}
+
+/// Bytes of its own in scratch.
+pub(super) fn fresh(scratch: &mut Unpacked, ty: &TensorType) -> Home {
+    let at = Location { place: Place::Scratch, offset: scratch.reserve(ty.bytes()) };
+    Home { view: View::contiguous(at, &ty.shape), accumulate: false }
+}
+
+/// Reshapes that no view of their input can express.
+fn scattered_reshapes(graph: &Graph, liveness: &Liveness) -> Vec<bool> {
+    let anywhere = Location { place: Place::Scratch, offset: crate::units::Bytes::ZERO };
+    let mut views: Vec<View> = Vec::with_capacity(graph.nodes.len());
+    let mut scattered = vec![false; graph.nodes.len()];
+    for (id, node) in graph.nodes.iter().enumerate() {
+        let contiguous = View::contiguous(anywhere, &node.ty.shape);
+        let view = derived(node, |input| views[input.index()].clone());
+        scattered[id] = node.op == Op::Reshape && view.is_none() && liveness.is_live(id);
+        views.push(view.unwrap_or(contiguous));
+    }
+    scattered
+}
+
+/// A reshape, transpose or slice as a view of its input, if it can be one.
+pub(super) fn derived(node: &Node, view_of: impl Fn(NodeId) -> View) -> Option<View> {
+    let input = *node.inputs.first()?;
+    match &node.op {
+        Op::Reshape => view_of(input).reshaped(&node.ty.shape),
+        Op::Transpose { permutation } => Some(view_of(input).permuted(permutation)),
+        Op::Slice { axis, start } => Some(view_of(input).sliced(*axis, *start, node.ty.shape[*axis as usize])),
+        _ => None,
+    }
+}
+
+/// The operand that a node is stored to and may be computed in.
+fn stored(graph: &Graph, liveness: &Liveness, id: usize) -> Option<Home> {
+    let mut stores = graph.stores.iter().filter(|store| store.node.index() == id);
+    let store = stores
+        .find(|store| !liveness.is_read_and_stored(store.operand) && (!store.accumulate || liveness.uses(id) == 1))?;
+    let view = View::of_operand(store.operand, store.offset, &graph.nodes[id].ty);
+    Some(Home { view, accumulate: store.accumulate })
+}
+
+/// Whether the kernel of a node can write such a tensor.
+fn accepts(op: &Op, home: &Home) -> bool {
+    match op {
+        Op::MatMul { .. } | Op::Reshape | Op::Transpose { .. } | Op::Concat { .. } => true,
+        op if fusion::is_elementwise(op) => home.view.has_unit_rows(),
+        Op::Sum { .. } | Op::ScatterAdd | Op::NormalizeGradGain => home.view.is_contiguous(),
+        Op::Input { .. } | Op::Slice { .. } => false,
+        _ => home.view.is_contiguous() && !home.accumulate,
+    }
+}
+
+/// Passes a node's home on to the nodes that could compute right there.
+fn offer_to_inputs(graph: &Graph, liveness: &Liveness, node: &Node, home: &Home, homes: &mut [Option<Home>]) {
+    let mut offer = |input: NodeId, view: Option<View>| {
+        let alone = liveness.uses(input.index()) == 1;
+        let in_operand = matches!(home.view.at.place, Place::Operand(_)) && !home.accumulate;
+        if let Some(view) = view.filter(|_| alone || in_operand) {
+            homes[input.index()].get_or_insert(Home { view, accumulate: home.accumulate });
+        }
+    };
+    match &node.op {
+        Op::Reshape => offer(node.inputs[0], home.view.reshaped(&graph.node(node.inputs[0]).ty.shape)),
+        Op::Transpose { permutation } => offer(node.inputs[0], Some(home.view.unpermuted(permutation))),
+        Op::Concat { axis } => {
+            for (input, piece) in pieces(graph, node, *axis, &home.view) {
+                offer(input, Some(piece));
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The inputs of a concatenation and their slices of it.
+pub(super) fn pieces(graph: &Graph, node: &Node, axis: u32, whole: &View) -> Vec<(NodeId, View)> {
+    let mut start = 0;
+    let slices = node.inputs.iter().map(|&input| {
+        let size = graph.node(input).ty.shape[axis as usize];
+        start += size;
+        (input, whole.sliced(axis, start - size, size))
+    });
+    slices.collect()
+}

@@ -1,0 +1,123 @@
+//! Emission of fused element-wise kernels: members become the steps of one expression.
+
+use super::emit::Emitter;
+use super::view::collapse;
+use super::{Dim, Elementwise, Expression, Kernel, Output, Step, Strided, View};
+use crate::graph::Op;
+use crate::ids::NodeId;
+
+/// An expression whose tensors are still views of the full shape.
+#[derive(Default)]
+struct Draft {
+    steps: Vec<Step>,
+    inputs: Vec<View>,
+    outputs: Vec<(View, Output)>,
+}
+
+impl Draft {
+    fn push(&mut self, step: Step) -> u32 {
+        let position = self.steps.iter().position(|known| *known == step).unwrap_or_else(|| {
+            self.steps.push(step);
+            self.steps.len() - 1
+        });
+        index(position)
+    }
+
+    fn load(&mut self, view: View) -> u32 {
+        let position = self.inputs.iter().position(|known| *known == view).unwrap_or_else(|| {
+            self.inputs.push(view);
+            self.inputs.len() - 1
+        });
+        self.push(Step::Load(index(position)))
+    }
+}
+
+fn index(position: usize) -> u32 {
+    u32::try_from(position).expect("an expression has few steps and inputs")
+}
+
+impl Emitter<'_> {
+    /// One kernel for element-wise nodes (or constants) of one shape.
+    pub(super) fn group(&mut self, members: &[NodeId]) {
+        let mut draft = Draft::default();
+        let mut values: Vec<u32> = Vec::with_capacity(members.len());
+        for &id in members {
+            let node = self.graph.node(id);
+            let mut operand = |position: usize| {
+                let input = node.inputs[position];
+                match members.iter().position(|&member| member == input) {
+                    Some(member) => values[member],
+                    None => self.outside(&mut draft, input, &node.ty.shape),
+                }
+            };
+            let step = match node.op {
+                Op::Constant(number) => Step::Constant(number.to_bits()),
+                Op::Unary(unary) => Step::Unary(unary, operand(0)),
+                Op::Binary(binary) => Step::Binary(binary, operand(0), operand(1)),
+                _ => unreachable!("only element-wise nodes are grouped"),
+            };
+            values.push(draft.push(step));
+        }
+        for (&id, &step) in members.iter().zip(&values) {
+            if self.is_read_outside(id, members) {
+                let home = self.place(id);
+                draft.outputs.push((home.view, Output { step, accumulate: home.accumulate }));
+            }
+        }
+        self.finish(draft);
+    }
+
+    /// `to += from`.
+    pub(super) fn add(&mut self, from: &View, to: &View) {
+        let mut draft = Draft::default();
+        let step = draft.load(from.clone());
+        draft.outputs.push((to.clone(), Output { step, accumulate: true }));
+        self.finish(draft);
+    }
+
+    /// An input that no member computes: a number, or a tensor repeated to the shape of the group.
+    fn outside(&self, draft: &mut Draft, input: NodeId, shape: &[u64]) -> u32 {
+        if let Op::Constant(number) = self.graph.node(input).op {
+            return draft.push(Step::Constant(number.to_bits()));
+        }
+        draft.load(self.view(input).broadcast(shape))
+    }
+
+    fn is_read_outside(&self, id: NodeId, members: &[NodeId]) -> bool {
+        let inside = members.iter().flat_map(|&member| &self.graph.node(member).inputs);
+        self.liveness.uses(id.index()) > inside.filter(|&&input| input == id).count()
+    }
+
+    /// Emits a draft once every tensor of it has a run that can be vectorised.
+    fn finish(&mut self, mut draft: Draft) {
+        for position in 0..draft.inputs.len() {
+            let view = &draft.inputs[position];
+            let last = view.dims.iter().rev().find(|dim| dim.size > 1);
+            if last.is_some_and(|dim| dim.stride > 1) {
+                draft.inputs[position] = self.materialized(&view.clone());
+            }
+        }
+        let views: Vec<&View> = draft.inputs.iter().chain(draft.outputs.iter().map(|(view, _)| view)).collect();
+        let dims: Vec<&[Dim]> = views.iter().map(|view| view.dims.as_slice()).collect();
+        let mut runs = collapse(&dims);
+        if runs.is_empty() {
+            runs.push(vec![Dim { size: 1, stride: 1 }; views.len()]);
+        }
+        let strided = |position: usize| Strided {
+            at: views[position].at,
+            strides: runs.iter().map(|run| run[position].stride).collect(),
+        };
+        let n_inputs = draft.inputs.len();
+        let inputs: Vec<Strided> = (0..n_inputs).map(strided).collect();
+        self.out.kernels.push(Kernel::Elementwise(Elementwise {
+            sizes: runs.iter().map(|run| run[0].size).collect(),
+            expression: Expression {
+                splat: inputs.iter().map(|input| input.strides.last() == Some(&0)).collect(),
+                steps: draft.steps,
+                outputs: draft.outputs.iter().map(|(_, output)| *output).collect(),
+            },
+            inputs,
+            outputs: (n_inputs..views.len()).map(strided).collect(),
+        }));
+    }
+}

@@ -1,0 +1,94 @@
+//! Emission of matrix products: any strides will do, so that operands are read where and as they lie.
+
+use super::emit::Emitter;
+use super::view::collapse;
+use super::{Dim, Gemm, Kernel, Matrix, View};
+use crate::graph::Node;
+use crate::ids::NodeId;
+
+/// A batch of matrices as dimensions.
+#[derive(Clone)]
+struct Factor {
+    view: View,
+    batch: Vec<Dim>,
+    row: Dim,
+    column: Dim,
+}
+
+impl Factor {
+    /// The last two dimensions are rows and columns, or columns and rows.
+    fn new(view: View, transposed: bool) -> Self {
+        let (batch, last) = view.dims.split_at(view.dims.len() - 2);
+        let (row, column) = if transposed { (last[1], last[0]) } else { (last[0], last[1]) };
+        Self { batch: batch.to_vec(), row, column, view }
+    }
+
+    /// Batch dimensions and rows as rows alone.
+    fn with_folded_rows(&self) -> Option<Self> {
+        let dims: Vec<Dim> = self.batch.iter().copied().chain([self.row]).collect();
+        Some(Self { view: self.view.clone(), batch: Vec::new(), row: View::as_one(&dims)?, column: self.column })
+    }
+
+    /// Batch dimensions and columns as columns alone.
+    fn with_folded_columns(&self) -> Option<Self> {
+        let dims: Vec<Dim> = self.batch.iter().copied().chain([self.column]).collect();
+        Some(Self { view: self.view.clone(), batch: Vec::new(), row: self.row, column: View::as_one(&dims)? })
+    }
+
+    /// Repeated over the batch dimensions of the result.
+    fn repeated(mut self, batch: &[u64]) -> Self {
+        let own = View { at: self.view.at, dims: self.batch };
+        self.batch = own.broadcast(batch).dims;
+        self
+    }
+}
+
+impl Emitter<'_> {
+    pub(super) fn matmul(&mut self, id: NodeId, node: &Node, transpose_a: bool, transpose_b: bool) {
+        let mut a = Factor::new(self.view(node.inputs[0]), transpose_a);
+        let mut b = Factor::new(self.view(node.inputs[1]), transpose_b);
+        let home = self.place(id);
+        let mut c = Factor::new(home.view, false);
+        if c.batch.is_empty() && !a.batch.is_empty() {
+            // The sum runs over the batch too: columns of a and rows of b.
+            a = self.folded(a, transpose_a, Factor::with_folded_columns);
+            b = self.folded(b, transpose_b, Factor::with_folded_rows);
+        } else if b.batch.is_empty()
+            && let (Some(folded_a), Some(folded_c)) = (a.with_folded_rows(), c.with_folded_rows())
+        {
+            (a, c) = (folded_a, folded_c);
+        } else {
+            let batch: Vec<u64> = c.batch.iter().map(|dim| dim.size).collect();
+            (a, b) = (a.repeated(&batch), b.repeated(&batch));
+        }
+        self.out.kernels.push(Kernel::Gemm(gemm(&a, &b, &c, home.accumulate)));
+    }
+
+    /// A factor whose batch is folded away, from a copy where it lies unevenly.
+    fn folded(&mut self, factor: Factor, transposed: bool, fold: fn(&Factor) -> Option<Factor>) -> Factor {
+        fold(&factor).unwrap_or_else(|| {
+            let copy = self.materialized(&factor.view);
+            fold(&Factor::new(copy, transposed)).unwrap_or(factor)
+        })
+    }
+}
+
+fn gemm(a: &Factor, b: &Factor, c: &Factor, accumulate: bool) -> Gemm {
+    let runs = collapse(&[&a.batch, &b.batch, &c.batch]);
+    let matrix = |factor: &Factor, position: usize| Matrix {
+        at: factor.view.at,
+        row: factor.row.stride,
+        column: factor.column.stride,
+        batch: runs.iter().map(|run| run[position].stride).collect(),
+    };
+    Gemm {
+        batch: runs.iter().map(|run| run[0].size).collect(),
+        m: c.row.size,
+        n: c.column.size,
+        k: a.column.size,
+        a: matrix(a, 0),
+        b: matrix(b, 1),
+        c: matrix(c, 2),
+        accumulate,
+    }
+}

@@ -1,0 +1,264 @@
+//! Kernels: what a device launches for one executable. A tensor graph becomes a list of kernels and a plan of its scratch.
+//!
+//! Reshapes, transposes and slices are views: only strides, no bytes move. Trees of element-wise nodes become one kernel. A
+//! tensor that is stored to an operand is computed right there; the others get places in scratch. The arithmetic of an
+//! element never depends on how nodes were fused: results are equal bit for bit with and without fusion.
+
+mod destination;
+mod emit;
+mod emit_elementwise;
+mod emit_gemm;
+mod fusion;
+mod operands;
+mod scratch;
+mod view;
+
+use crate::graph::{Binary, Graph, Unary};
+use crate::units::Bytes;
+pub use fusion::Fusion;
+pub use view::{Dim, Location, Place, View};
+
+/// The kernels of one executable, in the order in which they run.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct KernelPlan {
+    /// What to launch.
+    pub kernels: Vec<Kernel>,
+    /// Bytes of temporaries that they need.
+    pub scratch: Bytes,
+}
+
+/// One launch.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Kernel {
+    /// Matrix products.
+    Gemm(Gemm),
+    /// A fused expression, for every element.
+    Elementwise(Elementwise),
+    /// Moves words between layouts; both views have the same sizes.
+    Copy {
+        /// Where the words are.
+        from: View,
+        /// Where they go.
+        to: View,
+    },
+    /// Sums over the middle one of three dimensions.
+    Sum(Sum),
+    /// Work on the rows of contiguous tensors.
+    Rows(RowKernel),
+}
+
+/// `c = a · b`, or `c += a · b`, for every index of the batch dimensions.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Gemm {
+    /// Sizes of the batch dimensions, outermost first; empty for a single product.
+    pub batch: Vec<u64>,
+    /// Rows of a and c.
+    pub m: u64,
+    /// Columns of b and c.
+    pub n: u64,
+    /// Columns of a and rows of b.
+    pub k: u64,
+    /// Left factor.
+    pub a: Matrix,
+    /// Right factor.
+    pub b: Matrix,
+    /// Result.
+    pub c: Matrix,
+    /// Whether the product is added to c.
+    pub accumulate: bool,
+}
+
+/// A batch of matrices in memory. Strides count elements.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Matrix {
+    /// Its first element.
+    pub at: Location,
+    /// From one row to the next.
+    pub row: u64,
+    /// From one column to the next.
+    pub column: u64,
+    /// From one matrix to the next, per batch dimension.
+    pub batch: Vec<u64>,
+}
+
+/// A fused expression over a common iteration space.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Elementwise {
+    /// Sizes of the iteration space, outermost first; the last one is the run that is vectorised.
+    pub sizes: Vec<u64>,
+    /// What is computed for each element.
+    pub expression: Expression,
+    /// One per [`Expression::splat`].
+    pub inputs: Vec<Strided>,
+    /// One per [`Expression::outputs`].
+    pub outputs: Vec<Strided>,
+}
+
+/// A tensor that is walked along the iteration space. The stride of the last dimension is 1, or 0 for repeated inputs.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Strided {
+    /// Its first element.
+    pub at: Location,
+    /// In elements, one per dimension of the iteration space.
+    pub strides: Vec<u64>,
+}
+
+/// An element-wise computation as straight-line code. Two kernels with equal expressions share their machine code.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Expression {
+    /// Per input: whether one element is repeated along the innermost dimension.
+    pub splat: Vec<bool>,
+    /// Values, each from earlier ones.
+    pub steps: Vec<Step>,
+    /// What is written.
+    pub outputs: Vec<Output>,
+}
+
+/// One value of an [`Expression`]; operands are positions in [`Expression::steps`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Step {
+    /// The element of this input.
+    Load(u32),
+    /// The number with these bits.
+    Constant(u32),
+    /// A function of one value.
+    Unary(Unary, u32),
+    /// A function of two values.
+    Binary(Binary, u32, u32),
+}
+
+/// A result of an [`Expression`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Output {
+    /// Position in [`Expression::steps`].
+    pub step: u32,
+    /// Whether it is added to what is there.
+    pub accumulate: bool,
+}
+
+/// `out[i, j] = sum over r of x[i, r, j]`, both contiguous; in the order of r, but in blocks of lanes where `inner` is 1.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Sum {
+    /// Size of i.
+    pub outer: u64,
+    /// Size of r.
+    pub reduced: u64,
+    /// Size of j.
+    pub inner: u64,
+    /// What is summed.
+    pub x: Location,
+    /// The sums.
+    pub out: Location,
+    /// Whether the sums are added to what is there.
+    pub accumulate: bool,
+}
+
+/// A kernel over the rows of contiguous tensors.
+#[derive(Clone, PartialEq, Debug)]
+pub struct RowKernel {
+    /// What is done to a row.
+    pub op: RowOp,
+    /// Number of rows (of indices for [`RowOp::Gather`] and [`RowOp::ScatterAdd`]).
+    pub rows: u64,
+    /// Elements of a row.
+    pub width: u64,
+    /// In the order of the node's inputs.
+    pub inputs: Vec<Location>,
+    /// The result.
+    pub out: Location,
+    /// Whether it is added to what is there (only [`RowOp::ScatterAdd`] and [`RowOp::NormalizeGradGain`]).
+    pub accumulate: bool,
+}
+
+/// See the nodes of the same names in [`crate::graph::Op`].
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum RowOp {
+    /// Mean and 1 / sqrt(variance + epsilon).
+    NormStatistics {
+        /// Added to the variance.
+        epsilon: f32,
+    },
+    /// Layer normalisation from its statistics.
+    Normalize,
+    /// Its derivative by x.
+    NormalizeGradInput,
+    /// Its derivative by the gain.
+    NormalizeGradGain,
+    /// Softmax; with `causal`, rows are counted modulo this number, and row i sees columns 0..=i.
+    Softmax {
+        /// Rows of one masked matrix.
+        causal: Option<u64>,
+    },
+    /// Its derivative, from its output.
+    SoftmaxGrad,
+    /// Mean cross-entropy.
+    CrossEntropy,
+    /// Its derivative by the logits.
+    CrossEntropyGrad,
+    /// Rows of a table with this many rows.
+    Gather {
+        /// Rows of the table.
+        table: u64,
+    },
+    /// Adds rows to a table with this many rows.
+    ScatterAdd {
+        /// Rows of the table.
+        table: u64,
+    },
+}
+
+/// The kernels of a graph, fused, and the scratch that they need. Equal graphs give equal plans.
+#[must_use]
+pub fn plan(graph: &Graph) -> KernelPlan {
+    plan_with(graph, Fusion::On)
+}
+
+/// As [`plan`], with or without fusion of element-wise nodes: a check that fusion changes no bit.
+#[must_use]
+pub fn plan_with(graph: &Graph, fusion: Fusion) -> KernelPlan {
+    let units = fusion::units(graph, fusion);
+    let emitted = emit::emit(graph, &units);
+    scratch::pack(emitted)
+}
+
+impl Kernel {
+    /// The word for its kind in profiles.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Gemm(_) => "gemm",
+            Self::Elementwise(_) => "elementwise",
+            Self::Copy { .. } => "copy",
+            Self::Sum(_) => "sum",
+            Self::Rows(rows) => match rows.op {
+                RowOp::NormStatistics { .. } | RowOp::Normalize => "layer_norm",
+                RowOp::NormalizeGradInput | RowOp::NormalizeGradGain => "layer_norm_grad",
+                RowOp::Softmax { .. } => "softmax",
+                RowOp::SoftmaxGrad => "softmax_grad",
+                RowOp::CrossEntropy | RowOp::CrossEntropyGrad => "cross_entropy",
+                RowOp::Gather { .. } | RowOp::ScatterAdd { .. } => "embedding",
+            },
+        }
+    }
+
+    /// Floating-point operations, 2 per multiply-add, of matrix products; 0 for all other kernels.
+    #[must_use]
+    pub fn flops(&self) -> u64 {
+        match self {
+            Self::Gemm(gemm) => 2 * gemm.batch.iter().product::<u64>() * gemm.m * gemm.n * gemm.k,
+            Self::Elementwise(_) | Self::Copy { .. } | Self::Sum(_) | Self::Rows(_) => 0,
+        }
+    }
+
+    /// Elements of the iteration space: what the time of all kernels but matrix products grows with.
+    #[must_use]
+    pub fn elements(&self) -> u64 {
+        match self {
+            Self::Gemm(gemm) => gemm.batch.iter().product::<u64>() * gemm.m * gemm.n,
+            Self::Elementwise(kernel) => kernel.sizes.iter().product(),
+            Self::Copy { to, .. } => to.elements(),
+            Self::Sum(sum) => sum.outer * sum.reduced * sum.inner,
+            Self::Rows(rows) => rows.rows * rows.width,
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! Every place that a kernel touches, for passes that do not care what kernel it is.
+
+use super::{Gemm, Kernel, Location};
+
+impl Kernel {
+    /// All places that it reads or writes.
+    pub(super) fn locations(&mut self) -> Vec<&mut Location> {
+        match self {
+            Self::Gemm(Gemm { a, b, c, .. }) => vec![&mut a.at, &mut b.at, &mut c.at],
+            Self::Elementwise(kernel) => {
+                kernel.inputs.iter_mut().chain(&mut kernel.outputs).map(|tensor| &mut tensor.at).collect()
+            }
+            Self::Copy { from, to } => vec![&mut from.at, &mut to.at],
+            Self::Sum(sum) => vec![&mut sum.x, &mut sum.out],
+            Self::Rows(rows) => rows.inputs.iter_mut().chain([&mut rows.out]).collect(),
+        }
+    }
+}
