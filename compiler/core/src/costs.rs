@@ -58,12 +58,12 @@ impl StageCosts {
         costs.tasks[TaskKind::Backward.index()] = fused.unwrap_or(halves);
         Ok(costs)
     }
+}
 
-    /// The same costs for every stage.
-    #[must_use]
-    pub fn of_stages(&self, n_stages: usize) -> Costs {
-        Costs { tasks: vec![self.tasks; n_stages], latency: self.latency }
-    }
+/// The same costs for every stage.
+#[must_use]
+pub fn of_stages(costs: &StageCosts, n_stages: usize) -> Costs {
+    Costs { tasks: vec![costs.tasks; n_stages], latency: costs.latency }
 }
 
 #[cfg(test)]

@@ -83,6 +83,38 @@ pub(crate) fn v_half(n_devices: u32, n_microbatches: u32) -> Schedule {
     block(&placement, n_microbatches, 6, &words)
 }
 
+/// A complete order: again and again, the task with the highest priority among those whose inputs have run. `split` and
+/// `priorities` are by stage, and by task.
+pub(crate) fn greedy(placement: &[u32], n_microbatches: u32, split: &[bool], priorities: &[u16]) -> Schedule {
+    let n_devices = placement.iter().max().map_or(0, |device| *device as usize + 1);
+    let mut waiting = Vec::new();
+    for (stage, split) in split.iter().enumerate() {
+        let kinds: &[TaskKind] = if *split {
+            &[TaskKind::Forward, TaskKind::BackwardInput, TaskKind::BackwardWeight]
+        } else {
+            &[TaskKind::Forward, TaskKind::Backward]
+        };
+        for (kind, microbatch) in kinds.iter().flat_map(|kind| (0..n_microbatches).map(move |m| (*kind, m))) {
+            waiting.push(Task { kind, stage: StageId::from_index(stage), microbatch: MicrobatchId(microbatch) });
+        }
+    }
+    let all = waiting.iter().map(|task| ScheduledTask { task: *task, origin: 0 }).collect();
+    let unordered = schedule(placement, n_microbatches, vec![all], vec![span(0)], None);
+    let dependencies = crate::dependencies::Dependencies::of(&unordered);
+    let mut orders = vec![Vec::new(); n_devices];
+    let mut priorities = priorities.iter().cycle();
+    let mut waiting: Vec<(u16, Task)> =
+        waiting.into_iter().map(|task| (priorities.next().copied().unwrap_or_default(), task)).collect();
+    waiting.sort_unstable();
+    while !waiting.is_empty() {
+        let runs = |task: Task| dependencies.inputs(task).all(|input| waiting.iter().all(|(_, other)| *other != input));
+        let next = waiting.iter().position(|(_, task)| runs(*task)).expect("tasks wait for earlier ones only");
+        let (_, task) = waiting.remove(next);
+        orders[placement[task.stage.index()] as usize].push(ScheduledTask { task, origin: 0 });
+    }
+    schedule(placement, n_microbatches, orders, vec![span(0)], None)
+}
+
 fn span(index: u32) -> Span {
     Span { file: FileId(0), start: 10 * (index + 1), end: 10 * (index + 1) + 5 }
 }

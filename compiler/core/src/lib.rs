@@ -1,7 +1,9 @@
 //! The compiler: `.pipe` text in, a proved schedule and a program out. Pure: no files, clocks, threads or hash-map order.
 
+pub mod bounds;
 pub mod check;
 pub mod costs;
+pub mod critical_path;
 pub mod dependencies;
 pub mod diagnostic;
 pub mod elaborate;

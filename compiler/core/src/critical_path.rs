@@ -1,0 +1,83 @@
+//! The critical path: the chain of tasks and transfers, without a gap, that makes a timeline as long as it is.
+
+use crate::check::dependencies::{Order, Slot};
+use crate::schedule::{Costs, Schedule};
+use crate::timeline::Timeline;
+use crate::units::Ticks;
+use pipe_ir::ids::DeviceId;
+use pipe_ir::task::TaskKind;
+
+/// Where the time of a step goes, along its critical path.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct CriticalPath {
+    /// The tasks, first to last.
+    pub tasks: Vec<Slot>,
+    /// Time in tasks, by [`TaskKind::index`].
+    pub work: [Ticks; TaskKind::ALL.len()],
+    /// Time in transfers between devices.
+    pub transfers: Ticks,
+}
+
+/// Walks back from the task that ends last, always to what the start of a task waited for.
+#[must_use]
+pub fn critical_path(schedule: &Schedule, order: &Order, costs: &Costs, timeline: &Timeline) -> CriticalPath {
+    let mut path = CriticalPath::default();
+    let last = (0..schedule.n_devices()).map(DeviceId::from_index).max_by_key(|device| {
+        // Of several that end last, the first device.
+        (timeline.last_end(*device), std::cmp::Reverse(*device))
+    });
+    let mut next = last.and_then(|device| {
+        let position = schedule.orders[device.index()].len().checked_sub(1)?;
+        Some(Slot { device, position: u32::try_from(position).ok()? })
+    });
+    while let Some(slot) = next {
+        let (device, position) = (slot.device.index(), slot.position as usize);
+        let task = schedule.orders[device][position].task;
+        path.tasks.push(slot);
+        path.work[task.kind.index()] += costs.of(task.kind, task.stage);
+        let start = timeline.starts[device][position];
+        let input = order.dependencies.inputs(task).find_map(|input| {
+            let from = schedule.device_of(input.stage);
+            let latency = if from == slot.device { Ticks::ZERO } else { costs.latency };
+            let position = order.position(input);
+            let arrives = timeline.ends[from.index()][position] + latency;
+            (arrives == start).then_some((Slot { device: from, position: u32::try_from(position).ok()? }, latency))
+        });
+        let before = position.checked_sub(1).filter(|before| timeline.ends[device][*before] == start);
+        next = match (before, input) {
+            (Some(_), _) => Some(Slot { position: slot.position - 1, ..slot }),
+            (None, Some((input, latency))) => {
+                path.transfers += latency;
+                Some(input)
+            }
+            (None, None) => None,
+        };
+    }
+    path.tasks.reverse();
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::check;
+    use crate::costs::of_stages;
+    use crate::examples::{one_f_one_b, v_half};
+    use crate::pipeline::StageCosts;
+    use crate::timeline::place;
+
+    #[test]
+    fn the_path_adds_up_to_the_makespan() {
+        for schedule in [one_f_one_b(4, 8), one_f_one_b(1, 1), v_half(5, 7)] {
+            for text in ["", "F=3,B=2,W=1,comm=0.5"] {
+                let costs = StageCosts::parse(text).expect("well-formed");
+                let costs = of_stages(&costs, schedule.n_stages());
+                let order = check(&schedule).expect("sound");
+                let timeline = place(&schedule, &order, &costs);
+                let path = critical_path(&schedule, &order, &costs, &timeline);
+                let sum = path.work.iter().fold(path.transfers, |sum, work| sum + *work);
+                assert_eq!(sum, timeline.makespan());
+            }
+        }
+    }
+}
