@@ -8,7 +8,7 @@ use pipe_ir::graph::{DType, Graph, Node, Op};
 use pipe_ir::ids::{MicrobatchId, NodeId, ValueId};
 use pipe_ir::program::{Body, Exec, Program};
 use pipe_ir::training::DataSource;
-use pipe_ir::value::{TensorSlot, Value, ValueKind};
+use pipe_ir::value::{TensorSlot, ValueKind};
 use std::path::{Path, PathBuf};
 
 /// Why a data source cannot feed a program.
@@ -66,6 +66,12 @@ pub struct Data {
 }
 
 impl Data {
+    /// No data, for devices that compute nothing.
+    #[must_use]
+    pub const fn none() -> Self {
+        Self { seed: 0, bounds: Vec::new(), text: None }
+    }
+
     /// Opens the data source of a program; `root` is the folder that its path is relative to.
     ///
     /// # Errors
@@ -168,9 +174,4 @@ fn indexed_rows(graph: &Graph, node: &Node, operand: u32) -> Option<u64> {
         (Op::CrossEntropy, [logits, targets]) if comes_from(targets) => graph.node(*logits).ty.shape.last().copied(),
         _ => None,
     }
-}
-
-/// The data values of a program, in its order.
-pub fn data_values(program: &Program) -> impl Iterator<Item = &Value> {
-    program.values.iter().filter(|value| value.kind == ValueKind::Data)
 }

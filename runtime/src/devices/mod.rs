@@ -1,0 +1,3 @@
+//! The backends, one file or folder each.
+
+pub mod null;
