@@ -225,7 +225,10 @@ impl Session {
         for (index, value) in self.program().values.iter().enumerate().filter(|(_, value)| value.kind == kind) {
             let Some((device, buffer)) = self.home(ValueId::from_index(index)) else { continue };
             let bytes = self.arenas[device].bytes_mut(buffer);
-            for slot in value.tensors.iter().filter(|_| !bytes.is_empty()) {
+            if bytes.is_empty() {
+                continue;
+            }
+            for slot in &value.tensors {
                 let start = slot.offset.to_usize();
                 visit(slot, &mut bytes[start..start + slot.ty.bytes().to_usize()]);
             }
