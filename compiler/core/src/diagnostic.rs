@@ -33,6 +33,36 @@ macro_rules! codes {
 codes! {
     /// The text is not of the language's form.
     Syntax "syntax"
+    /// An imported file cannot be read.
+    ImportFailed "import-failed"
+    /// Files import each other in a circle.
+    ImportCycle "import-cycle"
+    /// Two declarations have the same name.
+    DuplicateName "duplicate-name"
+    /// A name that nothing declares, or nothing where it is used.
+    UnknownName "unknown-name"
+    /// Values for parameters that do not exist, or none for those that need one.
+    WrongArguments "wrong-arguments"
+    /// A condition where a number is wanted, or the other way round.
+    WrongType "wrong-type"
+    /// A definition uses itself.
+    CyclicDefinition "cyclic-definition"
+    /// A declaration lacks a line that it needs.
+    MissingItem "missing-item"
+    /// A declaration says twice what it can say once.
+    RepeatedItem "repeated-item"
+    /// A number is divided by zero, or leaves the range of 64 bits.
+    Arithmetic "arithmetic"
+    /// A number that makes no sense where it is used.
+    OutOfRange "out-of-range"
+    /// More nesting, tasks, stages, devices or bytes of text than the compiler accepts.
+    TooLarge "too-large"
+    /// A schedule does not allow these parameters.
+    ConditionFailed "condition-failed"
+    /// A building block has no free slot for a task.
+    NoFreeSlot "no-free-slot"
+    /// A file declares several pipelines or schedules, or none that was asked for.
+    UnclearTarget "unclear-target"
     /// A task that every step needs is not in the schedule.
     MissingTask "missing-task"
     /// A stage computes input gradients and never weight gradients.

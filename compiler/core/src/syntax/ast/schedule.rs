@@ -123,13 +123,11 @@ pub enum Statement {
         /// What is repeated.
         body: Vec<Self>,
     },
-    /// `if c { ... } else { ... }`.
+    /// `if c { ... } else if c { ... } else { ... }`.
     If {
-        /// Which branch.
-        condition: Expr,
-        /// Where it holds.
-        then: Vec<Self>,
-        /// Where it does not.
+        /// Conditions with what is done where they are the first to hold.
+        branches: Vec<(Expr, Vec<Self>)>,
+        /// What is done where none holds.
         otherwise: Vec<Self>,
     },
     /// `F[stage]` takes the next microbatch of that kind and stage; `F[stage, microbatch]` names it.

@@ -1,0 +1,84 @@
+//! Layers and models.
+
+use super::{Builder, Parts, Rule};
+use crate::syntax::ast::{Expr, Init, Layer, LayerItem, Model, ModelItem};
+use pest::iterators::Pair;
+use pipe_ir::graph::DType;
+
+impl Builder<'_> {
+    pub(super) fn layer(&mut self, pair: Pair<'_, Rule>) -> Layer {
+        let (doc, span) = (self.doc(&pair), self.span(&pair));
+        let mut parts = Parts::of(pair);
+        let name = self.name(&parts.need());
+        let parameters = parts.optional(Rule::parameters);
+        Layer {
+            doc,
+            name,
+            parameters: self.parameters(parameters),
+            items: parts.map(|item| self.layer_item(item)).collect(),
+            span,
+        }
+    }
+
+    fn layer_item(&mut self, pair: Pair<'_, Rule>) -> LayerItem {
+        let (span, rule) = (self.span(&pair), pair.as_rule());
+        if rule == Rule::binding {
+            return LayerItem::Let(self.binding(pair));
+        }
+        let mut parts = Parts::of(pair);
+        let first = parts.need();
+        match rule {
+            Rule::input => LayerItem::Input { name: self.name(&first) },
+            Rule::data => {
+                let dtype = if parts.need().as_str() == "i32" { DType::I32 } else { DType::F32 };
+                LayerItem::Data { name: self.name(&first), dtype, shape: self.shape(parts.need()), span }
+            }
+            Rule::weight => {
+                let (shape, init) = (self.shape(parts.need()), self.init(parts.need()));
+                LayerItem::Weight { name: self.name(&first), shape, init, span }
+            }
+            Rule::output => LayerItem::Output { value: self.expr(first), span },
+            _ => LayerItem::Loss { value: self.expr(first), span },
+        }
+    }
+
+    fn shape(&mut self, pair: Pair<'_, Rule>) -> Vec<Expr> {
+        Parts::of(pair).map(|size| self.expr(size)).collect()
+    }
+
+    fn init(&mut self, pair: Pair<'_, Rule>) -> Init {
+        let ones = pair.as_str().starts_with("ones");
+        match Parts::of(pair).next() {
+            Some(deviation) => Init::Normal { deviation: self.expr(deviation) },
+            None if ones => Init::Ones,
+            None => Init::Zeros,
+        }
+    }
+
+    pub(super) fn model(&mut self, pair: Pair<'_, Rule>) -> Model {
+        let (doc, span) = (self.doc(&pair), self.span(&pair));
+        let mut parts = Parts::of(pair);
+        let name = self.name(&parts.need());
+        let parameters = parts.optional(Rule::parameters);
+        Model {
+            doc,
+            name,
+            parameters: self.parameters(parameters),
+            items: parts.map(|item| self.model_item(item)).collect(),
+            span,
+        }
+    }
+
+    fn model_item(&mut self, pair: Pair<'_, Rule>) -> ModelItem {
+        let span = self.span(&pair);
+        match pair.as_rule() {
+            Rule::call => ModelItem::Layer(self.call(pair)),
+            Rule::layers => {
+                let mut parts = Parts::of(pair);
+                let count = self.expr(parts.need());
+                ModelItem::Repeat { count, body: parts.map(|item| self.model_item(item)).collect(), span }
+            }
+            _ => ModelItem::Let(self.binding(pair)),
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Pipelines.
+
+use super::{Builder, Parts, Rule, unquoted};
+use crate::syntax::ast::{Limit, Pipeline, PipelineItem, Setting, SettingValue, Subject};
+use pest::iterators::Pair;
+
+impl Builder<'_> {
+    pub(super) fn pipeline(&mut self, pair: Pair<'_, Rule>) -> Pipeline {
+        let (doc, span) = (self.doc(&pair), self.span(&pair));
+        let mut parts = Parts::of(pair);
+        let name = self.name(&parts.need());
+        Pipeline { doc, name, items: parts.map(|item| self.pipeline_item(item)).collect(), span }
+    }
+
+    fn pipeline_item(&mut self, pair: Pair<'_, Rule>) -> PipelineItem {
+        let (span, rule) = (self.span(&pair), pair.as_rule());
+        if rule == Rule::requirement {
+            return self.requirement(pair);
+        }
+        let mut parts = Parts::of(pair);
+        match rule {
+            Rule::model_use => PipelineItem::Model(self.call(parts.need())),
+            Rule::devices => PipelineItem::Devices {
+                count: self.expr(parts.need()),
+                memory: parts.next().map(|memory| self.expr(memory)),
+                span,
+            },
+            Rule::microbatches => PipelineItem::Microbatches { count: self.expr(parts.need()), span },
+            Rule::schedule_use => PipelineItem::Schedule(self.call(parts.need())),
+            Rule::cost => {
+                let durations = parts.map(|entry| {
+                    let mut parts = Parts::of(entry);
+                    (self.name(&parts.need()), self.expr(parts.need()))
+                });
+                PipelineItem::Cost { durations: durations.collect(), span }
+            }
+            _ => PipelineItem::Train { settings: parts.map(|setting| self.setting(setting)).collect(), span },
+        }
+    }
+
+    fn requirement(&mut self, pair: Pair<'_, Rule>) -> PipelineItem {
+        let span = self.span(&pair);
+        let subject = pair.clone().into_inner().find_map(|word| match word.as_rule() {
+            Rule::kw_peak => Some(Subject::Peak),
+            Rule::kw_memory => Some(Subject::Memory),
+            Rule::kw_bubble => Some(Subject::Bubble),
+            _ => None,
+        });
+        let right = Parts::of(pair).need();
+        let limit = match right.as_rule() {
+            Rule::peak_limit => self.peak_limit(right),
+            _ => Limit::Number(self.expr(right)),
+        };
+        PipelineItem::Require { subject: subject.expect("the grammar demands a subject"), limit, span }
+    }
+
+    fn peak_limit(&mut self, pair: Pair<'_, Rule>) -> Limit {
+        let mut parts = Parts::of(pair);
+        let number = parts.optional(Rule::number).map(|number| self.expr(number));
+        match (parts.next(), number) {
+            (Some(call), factor) => Limit::Schedule { factor, schedule: self.call(call) },
+            (None, number) => Limit::Number(number.expect("the grammar demands a number or a schedule")),
+        }
+    }
+
+    fn setting(&mut self, pair: Pair<'_, Rule>) -> Setting {
+        let (span, rule) = (self.span(&pair), pair.as_rule());
+        let mut parts = Parts::of(pair);
+        let value = match rule {
+            Rule::set_data => SettingValue::Data(parts.next().map(|path| unquoted(&path))),
+            Rule::set_steps => SettingValue::Steps(self.expr(parts.need())),
+            Rule::set_seed => SettingValue::Seed(self.expr(parts.need())),
+            Rule::set_optimizer => SettingValue::Optimizer(self.call(parts.need())),
+            Rule::set_warmup => SettingValue::Warmup(self.expr(parts.need())),
+            Rule::set_minimum => SettingValue::Minimum(self.expr(parts.need())),
+            _ => SettingValue::Checkpoint {
+                path: unquoted(&parts.need()),
+                every: parts.next().map(|every| self.expr(every)),
+            },
+        };
+        Setting { value, span }
+    }
+}

@@ -1,0 +1,113 @@
+//! Schedules.
+
+use super::{Builder, Parts, Rule};
+use crate::syntax::ast::{Block, BlockTask, Order, Schedule, ScheduleItem, Statement};
+use pest::iterators::Pair;
+use pipe_ir::task::TaskKind;
+
+impl Builder<'_> {
+    pub(super) fn schedule(&mut self, pair: Pair<'_, Rule>) -> Schedule {
+        let (doc, span) = (self.doc(&pair), self.span(&pair));
+        let mut parts = Parts::of(pair);
+        let name = self.name(&parts.need());
+        let parameters = parts.optional(Rule::parameters);
+        Schedule {
+            doc,
+            name,
+            parameters: self.parameters(parameters),
+            items: parts.map(|item| self.schedule_item(item)).collect(),
+            span,
+        }
+    }
+
+    fn schedule_item(&mut self, pair: Pair<'_, Rule>) -> ScheduleItem {
+        let span = self.span(&pair);
+        match pair.as_rule() {
+            Rule::stages => ScheduleItem::Stages { count: self.expr(Parts::of(pair).need()), span },
+            Rule::place => {
+                let mut parts = Parts::of(pair);
+                ScheduleItem::Place { stage: self.name(&parts.need()), device: self.expr(parts.need()), span }
+            }
+            Rule::slots => {
+                let durations = Parts::of(pair).map(|duration| {
+                    let mut parts = Parts::of(duration);
+                    (kind(&parts.need()), self.expr(parts.need()))
+                });
+                ScheduleItem::Slots { durations: durations.collect(), span }
+            }
+            Rule::condition => ScheduleItem::Require { condition: self.expr(Parts::of(pair).need()), span },
+            Rule::block => {
+                let mut parts = Parts::of(pair);
+                let period = self.expr(parts.need());
+                ScheduleItem::Block(Block { period, tasks: parts.map(|task| self.block_task(task)).collect(), span })
+            }
+            Rule::order => {
+                let mut parts = Parts::of(pair);
+                let device = self.name(&parts.need());
+                ScheduleItem::Order(Order { device, body: self.body(parts.need()), span })
+            }
+            Rule::reorder => ScheduleItem::Reorder { span },
+            _ => ScheduleItem::Let(self.binding(pair)),
+        }
+    }
+
+    fn block_task(&mut self, pair: Pair<'_, Rule>) -> BlockTask {
+        let span = self.span(&pair);
+        let mut parts = Parts::of(pair);
+        let kind = kind(&parts.need());
+        let stage = self.name(&parts.need());
+        BlockTask { kind, stage, at: parts.next().map(|slot| self.expr(slot)), span }
+    }
+
+    fn body(&mut self, pair: Pair<'_, Rule>) -> Vec<Statement> {
+        Parts::of(pair).map(|statement| self.statement(statement)).collect()
+    }
+
+    fn statement(&mut self, pair: Pair<'_, Rule>) -> Statement {
+        let span = self.span(&pair);
+        match pair.as_rule() {
+            Rule::repeat => {
+                let mut parts = Parts::of(pair);
+                Statement::Repeat { count: self.expr(parts.need()), body: self.body(parts.need()) }
+            }
+            Rule::r#for => {
+                let mut parts = Parts::of(pair);
+                Statement::For {
+                    variable: self.name(&parts.need()),
+                    start: self.expr(parts.need()),
+                    end: self.expr(parts.need()),
+                    body: self.body(parts.need()),
+                }
+            }
+            Rule::r#if => self.branches(pair),
+            Rule::task => {
+                let mut parts = Parts::of(pair);
+                Statement::Task {
+                    kind: kind(&parts.need()),
+                    stage: self.expr(parts.need()),
+                    microbatch: parts.next().map(|microbatch| self.expr(microbatch)),
+                    span,
+                }
+            }
+            _ => Statement::Let(self.binding(pair)),
+        }
+    }
+
+    /// `if c { } else if c { } else { }`: conditions and bodies lie flat in the pair.
+    fn branches(&mut self, pair: Pair<'_, Rule>) -> Statement {
+        let mut branches = Vec::new();
+        let mut otherwise = Vec::new();
+        let mut parts = Parts::of(pair);
+        while let Some(part) = parts.next() {
+            match part.as_rule() {
+                Rule::body => otherwise = self.body(part),
+                _ => branches.push((self.expr(part), self.body(parts.need()))),
+            }
+        }
+        Statement::If { branches, otherwise }
+    }
+}
+
+fn kind(pair: &Pair<'_, Rule>) -> TaskKind {
+    TaskKind::from_letters(pair.as_str()).expect("the grammar knows the same letters")
+}
