@@ -1,0 +1,50 @@
+//! Bundles: several tensors in one buffer, each on a cache line of its own.
+
+use pipe_ir::graph::TensorType;
+use pipe_ir::ids::{StageId, ValueId};
+use pipe_ir::units::Bytes;
+use pipe_ir::value::{Init, TensorSlot, Value, ValueKind};
+
+/// Tensors laid out one after the other.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Bundle {
+    slots: Vec<TensorSlot>,
+    end: Bytes,
+}
+
+impl Bundle {
+    /// Makes room for a tensor and says where it starts.
+    pub(super) fn add(&mut self, name: impl Into<String>, ty: &TensorType, init: Option<Init>) -> Bytes {
+        let offset = self.end;
+        self.end = (offset + ty.bytes()).aligned();
+        self.slots.push(TensorSlot { name: name.into(), ty: ty.clone(), offset, init });
+        offset
+    }
+
+    /// Whether there is nothing in it.
+    #[must_use]
+    pub(super) fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// The row of the table of values for it.
+    #[must_use]
+    pub(super) fn into_value(self, name: String, kind: ValueKind, stage: StageId) -> Value {
+        Value { name, kind, stage, bytes: self.end, tensors: self.slots }
+    }
+}
+
+/// A place in a value.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Place {
+    /// Which value.
+    pub value: ValueId,
+    /// Bytes from its start.
+    pub offset: Bytes,
+}
+
+/// Appends a row to the table of values.
+pub(super) fn add_value(values: &mut Vec<Value>, value: Value) -> ValueId {
+    values.push(value);
+    ValueId::from_index(values.len() - 1)
+}

@@ -1,0 +1,173 @@
+//! Passes of a stage: the executables `F`, `B`, `W` and `BW`, and the values that cross between them.
+
+use super::bundle::{Bundle, Place, add_value};
+use super::differentiate::{Differentiated, Half, differentiate};
+use super::extract::{Outcome, exec, extract};
+use super::plan::{Plan, Targets, plan};
+use super::stage::StageTape;
+use super::stages::Kinds;
+use super::tape::{Leaf, Tape};
+use pipe_ir::ids::{NodeId, StageId};
+use pipe_ir::program::Exec;
+use pipe_ir::task::TaskKind;
+use pipe_ir::value::{Value, ValueKind};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Where nodes lie that a pass reads instead of computing them.
+pub(super) type Places = BTreeMap<NodeId, Place>;
+
+/// Where a stage touches what is outside it.
+#[derive(Clone, Debug)]
+pub(super) struct Ends {
+    /// Its leaves: weights, data and what flows in.
+    pub places: Places,
+    /// What flows out, or the loss.
+    pub output: Place,
+    /// The gradient of that; the last stage has none.
+    pub output_gradient: Option<Place>,
+    /// The gradient of what flows in; the first stage has none.
+    pub input_gradient: Option<Place>,
+    /// Where each weight's gradient is added up, with its node.
+    pub weight_gradients: Vec<(NodeId, Place)>,
+    /// What the schedule asks for.
+    pub kinds: Kinds,
+    /// Microbatches of a step.
+    pub n_microbatches: u32,
+}
+
+/// The executables of a stage, except its update, in the order of [`TaskKind::ALL`].
+pub(super) fn passes(values: &mut Vec<Value>, id: StageId, stage: &StageTape, ends: &Ends) -> Vec<Exec> {
+    let output = Outcome { node: stage.output, to: ends.output, accumulate: false };
+    if !ends.kinds.has_backward() {
+        return vec![exec(TaskKind::Forward, id, extract(&stage.tape, &ends.places, &[output], |_| false))];
+    }
+    let backward = Backward::new(stage, ends);
+    let crossing = backward.place(values, id, stage, ends.kinds.is_split());
+    let derived = &backward.derived;
+    let is_repeated = |node| derived.half(node) == Half::Forward;
+    let mut execs = Vec::new();
+
+    let mut outcomes = vec![output];
+    outcomes.extend(stores(&crossing.saved_for_input).chain(stores(&crossing.saved_for_weight)));
+    execs.push(exec(TaskKind::Forward, id, extract(&derived.tape, &ends.places, &outcomes, |_| false)));
+
+    let mut saved = ends.places.clone();
+    saved.retain(|node, _| matches!(derived.tape.leaf_of(*node), Some(Leaf::Weight(_))));
+    saved.extend(&crossing.saved_for_weight);
+    let weight_places: Places = saved.iter().chain(&crossing.deferred).map(|(node, place)| (*node, *place)).collect();
+    saved.extend(&crossing.saved_for_input);
+    saved.extend(ends.output_gradient.map(|place| (derived.seed, place)));
+
+    let input: Vec<Outcome> = backward.input.into_iter().collect();
+    if ends.kinds.has(TaskKind::BackwardInput) {
+        let outcomes: Vec<Outcome> = input.iter().copied().chain(stores(&crossing.deferred)).collect();
+        execs.push(exec(TaskKind::BackwardInput, id, extract(&derived.tape, &saved, &outcomes, is_repeated)));
+    }
+    if ends.kinds.has(TaskKind::BackwardWeight) {
+        let graph = extract(&derived.tape, &weight_places, &backward.weights, is_repeated);
+        execs.push(exec(TaskKind::BackwardWeight, id, graph));
+    }
+    if ends.kinds.has(TaskKind::Backward) {
+        let outcomes: Vec<Outcome> = input.iter().chain(&backward.weights).copied().collect();
+        execs.push(exec(TaskKind::Backward, id, extract(&derived.tape, &saved, &outcomes, is_repeated)));
+    }
+    execs
+}
+
+fn stores(places: &Places) -> impl Iterator<Item = Outcome> {
+    places.iter().map(|(node, to)| Outcome { node: *node, to: *to, accumulate: false })
+}
+
+/// The differentiated stage, and what leaves its backward pass.
+struct Backward {
+    derived: Differentiated,
+    input: Option<Outcome>,
+    weights: Vec<Outcome>,
+}
+
+/// Where the tensors lie that cross from one pass to another.
+struct Crossing {
+    saved_for_input: Places,
+    saved_for_weight: Places,
+    deferred: Places,
+}
+
+impl Backward {
+    fn new(stage: &StageTape, ends: &Ends) -> Self {
+        let share = share_of_loss(ends.n_microbatches);
+        let mut derived = differentiate(stage.tape.clone(), stage.output, |tape: &mut Tape| {
+            let ty = tape.ty(stage.output).clone();
+            if ends.output_gradient.is_some() {
+                tape.leaf(Leaf::OutputGradient, ty)
+            } else {
+                tape.constant(share, &ty.shape)
+            }
+        });
+        let input = stage.input.zip(ends.input_gradient).map(|(node, to)| {
+            let gradient = derived.gradients[node.index()];
+            let node = gradient.unwrap_or_else(|| derived.add_zeros_like(node));
+            Outcome { node, to, accumulate: false }
+        });
+        let weights = ends.weight_gradients.iter().filter_map(|(node, to)| {
+            let node = derived.gradients[node.index()]?;
+            Some(Outcome { node, to: *to, accumulate: true })
+        });
+        let weights = weights.collect();
+        Self { derived, input, weights }
+    }
+
+    /// Chooses what crosses and gives it values.
+    fn place(&self, values: &mut Vec<Value>, id: StageId, stage: &StageTape, split: bool) -> Crossing {
+        let weights: Vec<NodeId> = self.weights.iter().map(|outcome| outcome.node).collect();
+        let targets = Targets { input: self.input.map(|outcome| outcome.node), weights: &weights };
+        let Plan { saved_for_input, saved_for_weight, deferred } = plan(&self.derived, targets, split);
+        let names = self.names(stage);
+        let mut add = |nodes: &BTreeSet<NodeId>, name: &str, kind| {
+            self.bundle(values, nodes, &names, (format!("{name}.{id}"), kind, id))
+        };
+        Crossing {
+            saved_for_input: add(&saved_for_input, "saved_b", ValueKind::SavedForInput),
+            saved_for_weight: add(&saved_for_weight, "saved_w", ValueKind::SavedForWeight),
+            deferred: add(&deferred, "deferred", ValueKind::DeferredGradient),
+        }
+    }
+
+    fn bundle(
+        &self,
+        values: &mut Vec<Value>,
+        nodes: &BTreeSet<NodeId>,
+        names: &BTreeMap<NodeId, String>,
+        (name, kind, stage): (String, ValueKind, StageId),
+    ) -> Places {
+        let mut bundle = Bundle::default();
+        let offsets: Vec<_> = nodes
+            .iter()
+            .map(|node| {
+                let tensor = names.get(node).cloned().unwrap_or_else(|| format!("{node}"));
+                (*node, bundle.add(tensor, self.derived.tape.ty(*node), None))
+            })
+            .collect();
+        if bundle.is_empty() {
+            return Places::new();
+        }
+        let value = add_value(values, bundle.into_value(name, kind, stage));
+        offsets.into_iter().map(|(node, offset)| (node, Place { value, offset })).collect()
+    }
+
+    /// Names of forward nodes and of their gradients.
+    fn names(&self, stage: &StageTape) -> BTreeMap<NodeId, String> {
+        let mut names = stage.names.clone();
+        for (node, name) in &stage.names {
+            if let Some(gradient) = self.derived.gradients[node.index()] {
+                names.entry(gradient).or_insert_with(|| format!("gradient.{name}"));
+            }
+        }
+        names
+    }
+}
+
+/// The derivative of a step's loss, the mean over its microbatches, by the loss of one.
+#[expect(clippy::float_arithmetic, clippy::cast_precision_loss, reason = "gradients are floating-point numbers")]
+fn share_of_loss(n_microbatches: u32) -> f32 {
+    1.0 / n_microbatches.max(1) as f32
+}

@@ -1,0 +1,166 @@
+//! Stages of a model: values and executables of every kind of task that a schedule asks for.
+
+use super::Model;
+use super::bundle::{Bundle, Place, add_value};
+use super::passes::{Ends, Places, passes};
+use super::stage::{StageTape, join};
+use super::stage_set::{StageExecs, StageSet};
+use super::tape::Leaf;
+use super::weights::place_weights;
+use crate::schedule::Schedule;
+use pipe_ir::graph::TensorType;
+use pipe_ir::ids::{ExecId, StageId, ValueId};
+use pipe_ir::program::Exec;
+use pipe_ir::task::TaskKind;
+use pipe_ir::training::Optimizer;
+use pipe_ir::units::Bytes;
+use pipe_ir::value::{Value, ValueKind};
+use std::ops::Range;
+
+/// The kinds of task that a schedule uses of one stage.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Kinds([bool; TaskKind::ALL.len()]);
+
+impl Kinds {
+    /// These kinds.
+    #[must_use]
+    pub fn of(kinds: &[TaskKind]) -> Self {
+        let mut own = Self::default();
+        for kind in kinds {
+            own.0[kind.index()] = true;
+        }
+        own
+    }
+
+    /// What each stage of a schedule is asked for.
+    #[must_use]
+    pub fn of_schedule(schedule: &Schedule) -> Vec<Self> {
+        let mut all = vec![Self::default(); schedule.n_stages()];
+        for scheduled in schedule.orders.iter().flatten() {
+            all[scheduled.task.stage.index()].0[scheduled.task.kind.index()] = true;
+        }
+        all
+    }
+
+    /// Whether this kind is among them.
+    #[must_use]
+    pub const fn has(self, kind: TaskKind) -> bool {
+        self.0[kind.index()]
+    }
+
+    /// Whether `B` and `W` run on their own.
+    #[must_use]
+    pub const fn is_split(self) -> bool {
+        self.has(TaskKind::BackwardInput) || self.has(TaskKind::BackwardWeight)
+    }
+
+    /// Whether gradients are computed at all.
+    #[must_use]
+    pub const fn has_backward(self) -> bool {
+        self.is_split() || self.has(TaskKind::Backward)
+    }
+}
+
+/// How a model is used.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// The layers of each stage, from [`super::partition()`]; together all layers.
+    pub layers: &'a [Range<usize>],
+    /// What the schedule asks of each stage, by [`StageId`].
+    pub kinds: &'a [Kinds],
+    /// Microbatches of a step: the loss of a step is their mean.
+    pub n_microbatches: u32,
+    /// Whose state each stage keeps; without one there are no updates.
+    pub optimizer: Option<Optimizer>,
+}
+
+/// The values and executables of every stage. Given an optimizer, each stage that has weights has an update, asked for
+/// or not.
+#[must_use]
+pub fn stages(model: &Model, request: &Request<'_>) -> StageSet {
+    let mut set = StageSet::default();
+    let mut data: Vec<Option<ValueId>> = vec![None; model.data.len()];
+    let mut before: Option<Boundary> = None;
+    for (index, (layers, kinds)) in request.layers.iter().zip(request.kinds).enumerate() {
+        let id = StageId::from_index(index);
+        let stage = join(model, layers.clone(), before.as_ref().map(|boundary| &boundary.ty));
+        let is_last = index + 1 == request.layers.len();
+        let after = boundary(&mut set.values, id, stage.tape.ty(stage.output).clone(), is_last, *kinds);
+        let weights = place_weights(&mut set.values, id, &stage, request.optimizer);
+        let mut places: Places = weights.parameters.iter().copied().collect();
+        place_data(&mut set.values, id, model, &stage, &mut data, &mut places);
+        if let (Some(node), Some(boundary)) = (stage.input, &before) {
+            places.insert(node, start(boundary.value));
+        }
+        let ends = Ends {
+            places,
+            output: start(after.value),
+            output_gradient: after.gradient.map(start),
+            input_gradient: before.as_ref().and_then(|boundary| boundary.gradient).map(start),
+            weight_gradients: weights.gradients,
+            kinds: *kinds,
+            n_microbatches: request.n_microbatches,
+        };
+        let mut execs = passes(&mut set.values, id, &stage, &ends);
+        execs.extend(weights.update);
+        set.stages.push(register(&mut set.execs, execs));
+        before = Some(after);
+    }
+    set
+}
+
+fn register(table: &mut Vec<Exec>, execs: Vec<Exec>) -> StageExecs {
+    let mut row = StageExecs::default();
+    for exec in execs {
+        row.execs[exec.kind.index()] = Some(ExecId::from_index(table.len()));
+        table.push(exec);
+    }
+    row
+}
+
+const fn start(value: ValueId) -> Place {
+    Place { value, offset: Bytes::ZERO }
+}
+
+/// What a stage hands to the next one, or the loss.
+struct Boundary {
+    ty: TensorType,
+    value: ValueId,
+    gradient: Option<ValueId>,
+}
+
+fn boundary(values: &mut Vec<Value>, stage: StageId, ty: TensorType, is_last: bool, kinds: Kinds) -> Boundary {
+    let mut add = |name: String, kind, tensor: &str| {
+        let mut bundle = Bundle::default();
+        bundle.add(tensor, &ty, None);
+        add_value(values, bundle.into_value(name, kind, stage))
+    };
+    if is_last {
+        let value = add("loss".into(), ValueKind::Loss, "loss");
+        return Boundary { ty, value, gradient: None };
+    }
+    let value = add(format!("activation.{stage}"), ValueKind::Activation, "output");
+    let gradient = kinds.has_backward().then(|| add(format!("gradient.{stage}"), ValueKind::Gradient, "output"));
+    Boundary { ty, value, gradient }
+}
+
+/// Gives every data tensor that a stage reads a value; stages share it.
+fn place_data(
+    values: &mut Vec<Value>,
+    stage: StageId,
+    model: &Model,
+    tape: &StageTape,
+    known: &mut [Option<ValueId>],
+    places: &mut Places,
+) {
+    for node in tape.tape.ids() {
+        let Some(Leaf::Data(index)) = tape.tape.leaf_of(node) else { continue };
+        let value = *known[index].get_or_insert_with(|| {
+            let tensor = &model.data[index];
+            let mut bundle = Bundle::default();
+            bundle.add(tensor.name.clone(), &tensor.ty, None);
+            add_value(values, bundle.into_value(format!("data.{}", tensor.name), ValueKind::Data, stage))
+        });
+        places.insert(node, start(value));
+    }
+}
