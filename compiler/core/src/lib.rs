@@ -10,10 +10,80 @@ pub mod elaborate;
 #[cfg(test)]
 mod examples;
 pub mod files;
+pub mod judge;
+mod lint;
 pub mod model;
 pub mod pipeline;
+pub mod report;
 pub mod schedule;
 pub mod source;
 pub mod syntax;
 pub mod timeline;
 pub mod units;
+
+use diagnostic::Diagnostics;
+use judge::Judged;
+use pipe_ir::verify::{Verified, VerifyError};
+use pipeline::StageCosts;
+use report::Report;
+use source::{Source, Sources};
+use units::Units;
+
+/// What to compile, and how to judge it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Request {
+    /// Which declaration, with which parameters.
+    pub choice: elaborate::Request,
+    /// Durations, instead of the pipeline's.
+    pub costs: Option<StageCosts>,
+    /// The most activation memory of a device.
+    pub memory: Option<Units>,
+}
+
+/// Everything that is known about a target. What could not be computed is missing.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Compilation {
+    /// The figures, and the verdict.
+    pub report: Report,
+    /// The schedule with its times, if it runs to its end.
+    pub judged: Option<Judged>,
+    /// What devices do, if the target is accepted.
+    pub program: Option<Verified>,
+    /// Everything that speaks against the target, and warnings.
+    pub diagnostics: Diagnostics,
+    /// Rules of the instruction form that we ourselves broke: always empty, or a bug of ours.
+    pub our_mistakes: Vec<VerifyError>,
+}
+
+/// The whole compiler, one line per step.
+#[must_use]
+pub fn compile(sources: &mut Sources, root: Source, loader: &files::Loader<'_>, request: &Request) -> Compilation {
+    let report = Report::new(&root.name);
+    let mut compilation =
+        Compilation { report, judged: None, program: None, diagnostics: Vec::new(), our_mistakes: Vec::new() };
+    if let Err(found) = steps(sources, root, loader, request, &mut compilation) {
+        compilation.diagnostics.extend(found);
+    }
+    compilation.diagnostics.sort_by_key(|diagnostic| diagnostic.labels.first().map(|label| label.span));
+    compilation.report.conclude(&compilation.diagnostics, sources);
+    compilation
+}
+
+fn steps(
+    sources: &mut Sources,
+    root: Source,
+    loader: &files::Loader<'_>,
+    request: &Request,
+    compilation: &mut Compilation,
+) -> Result<(), Diagnostics> {
+    let files = files::load(sources, root, loader)?; //                       text -> what the user wrote
+    let elaborated = elaborate::elaborate(&files, &request.choice)?; //        -> tasks: what, where, in which order
+    compilation.report.describe(&elaborated.schedule);
+    let order = check::check(&elaborated.schedule)?; //                        evidence: nothing waits forever
+    compilation.diagnostics.extend(lint::lint(&elaborated.schedule));
+    let judged = judge::judge(elaborated, order, request.costs); //            -> when, and how much is alive
+    compilation.report.measure(&judged, request.memory);
+    let verdict = judge::limits(&judged, request.memory); //                   every device fits, every requirement holds
+    compilation.judged = Some(judged);
+    verdict
+}

@@ -6,6 +6,7 @@ mod deadlock;
 pub mod dependencies;
 pub mod memory;
 pub mod placement;
+pub mod requirements;
 pub mod starts;
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,260 @@
+//! Reports: what `check` found, in the form that other programs read (`pipec.check/1`).
+//!
+//! The one place where exact figures become floating-point numbers.
+
+use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::judge::Judged;
+use crate::schedule::Schedule;
+use crate::source::Sources;
+use crate::units::{Ticks, Units};
+use pipe_ir::ids::DeviceId;
+use pipe_ir::program::Program;
+use pipe_ir::task::TaskKind;
+use serde::Serialize;
+
+/// The report of one compilation. Figures that could not be computed are `None`.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Report {
+    /// Name and version of this form.
+    pub schema: &'static str,
+    /// Whether the target is accepted.
+    pub ok: bool,
+    /// What was checked, as the user named it.
+    pub target: String,
+    /// Name of the schedule.
+    pub schedule: Option<String>,
+    /// Name of the pipeline, where there is one.
+    pub pipeline: Option<String>,
+    /// Sizes.
+    #[serde(flatten)]
+    pub sizes: Sizes,
+    /// Instructions of one step, over all devices.
+    pub instructions: Option<usize>,
+    /// Figures over the whole step.
+    #[serde(flatten)]
+    pub figures: Figures,
+    /// Whether no device ever waits for itself through others.
+    pub deadlock_free: Option<bool>,
+    /// Whether all of this holds for every number of microbatches.
+    pub valid_for_all_microbatches: Option<bool>,
+    /// Figures of every device.
+    pub per_device: Vec<DeviceReport>,
+    /// Errors and warnings.
+    pub diagnostics: Vec<Finding>,
+}
+
+/// How large a schedule is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Sizes {
+    /// Number of devices.
+    pub devices: Option<usize>,
+    /// Number of stages.
+    pub stages: Option<usize>,
+    /// Number of microbatches in a step.
+    pub microbatches: Option<u32>,
+    /// Number of tasks.
+    pub tasks: Option<usize>,
+}
+
+/// Figures over the whole step, in the units of the costs and of activation memory.
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+pub struct Figures {
+    /// First start to last end.
+    pub makespan: Option<f64>,
+    /// The longest time from first start to last end on one device.
+    pub longest_stage: Option<f64>,
+    /// 1 - work / makespan, with the work of the busiest device.
+    pub bubble_makespan: Option<f64>,
+    /// 1 - work / longest stage.
+    pub bubble_longest_stage: Option<f64>,
+    /// No schedule with this placement, these costs and this peak is shorter.
+    pub lower_bound: Option<f64>,
+    /// Because of what.
+    pub lower_bound_reason: Option<String>,
+    /// makespan / lower bound - 1.
+    pub gap: Option<f64>,
+    /// Where the time goes along the critical path: `F`, `B`, `W`, `BW`, and `comm` for transfers.
+    pub critical_path: Option<Vec<(&'static str, f64)>>,
+    /// The most activation memory of any device, exact.
+    pub peak_activation: Option<f64>,
+    /// Σ ceil(l / T), where the schedule has a period.
+    pub bound_activation: Option<f64>,
+}
+
+/// Figures of one device.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct DeviceReport {
+    /// Which.
+    pub device: u32,
+    /// When its first task starts.
+    pub first_start: f64,
+    /// When its last task ends.
+    pub last_end: f64,
+    /// Time in tasks.
+    pub busy: f64,
+    /// The most activation memory, exact.
+    pub peak_activation: f64,
+    /// Σ ceil(l / T), where the schedule has a period.
+    pub bound_activation: Option<f64>,
+    /// The most bytes alive, where a model is bound.
+    pub peak_bytes: Option<u64>,
+    /// What the device has, where the pipeline says so.
+    pub limit_bytes: Option<u64>,
+}
+
+/// A diagnostic with its place as numbers from 1.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Finding {
+    /// Name of the rule.
+    pub code: String,
+    /// Error or warning.
+    pub severity: Severity,
+    /// The fact with its numbers.
+    pub message: String,
+    /// Name of the source.
+    pub file: String,
+    /// First line.
+    pub line: u32,
+    /// First column, in characters.
+    pub column: u32,
+    /// Last line.
+    pub end_line: u32,
+    /// One past the last column.
+    pub end_column: u32,
+    /// Where the numbers come from.
+    pub notes: Vec<String>,
+    /// What to change.
+    pub help: Option<String>,
+}
+
+impl Finding {
+    /// A diagnostic without its other labels.
+    #[must_use]
+    pub fn new(diagnostic: &Diagnostic, sources: &Sources) -> Self {
+        let span = diagnostic.labels.first().map(|label| label.span);
+        let place = |byte: fn(crate::source::Span) -> u32| {
+            span.map_or((1, 1), |span| sources.line_column(span.file, byte(span)))
+        };
+        let ((line, column), (end_line, end_column)) = (place(|span| span.start), place(|span| span.end));
+        Self {
+            code: diagnostic.code.name().to_owned(),
+            severity: diagnostic.severity,
+            message: diagnostic.message.clone(),
+            file: span.map(|span| sources.get(span.file).name.clone()).unwrap_or_default(),
+            line,
+            column,
+            end_line,
+            end_column,
+            notes: diagnostic.notes.clone(),
+            help: diagnostic.help.clone(),
+        }
+    }
+}
+
+impl Report {
+    /// A report without figures.
+    #[must_use]
+    pub fn new(target: &str) -> Self {
+        Self {
+            schema: "pipec.check/1",
+            ok: false,
+            target: target.to_owned(),
+            schedule: None,
+            pipeline: None,
+            sizes: Sizes::default(),
+            instructions: None,
+            figures: Figures::default(),
+            deadlock_free: None,
+            valid_for_all_microbatches: None,
+            per_device: Vec::new(),
+            diagnostics: Vec::new(),
+        }
+    }
+
+    /// Fills in what a schedule says by itself.
+    pub fn describe(&mut self, schedule: &Schedule) {
+        self.schedule = Some(schedule.name.clone());
+        self.sizes = Sizes {
+            devices: Some(schedule.n_devices()),
+            stages: Some(schedule.n_stages()),
+            microbatches: Some(schedule.n_microbatches),
+            tasks: Some(schedule.n_tasks()),
+        };
+    }
+
+    /// Fills in what follows from the timeline and the peaks.
+    pub fn measure(&mut self, judged: &Judged, limit: Option<Units>) {
+        let Judged { schedule, timeline, bound, critical_path, peaks, .. } = judged;
+        let certificates = judged.certificates.as_deref();
+        self.deadlock_free = Some(true);
+        self.valid_for_all_microbatches = Some(judged.is_valid_for_all_microbatches(limit));
+        let devices = || (0..schedule.n_devices()).map(DeviceId::from_index);
+        let activations = |count: u64| units(Units::of_stages(count, schedule.n_stages(), schedule.n_devices()));
+        self.per_device = devices()
+            .map(|device| DeviceReport {
+                device: device.0,
+                first_start: time(timeline.first_start(device)),
+                last_end: time(timeline.last_end(device)),
+                busy: time(timeline.busy(device)),
+                peak_activation: activations(peaks[device.index()].activations),
+                bound_activation: certificates.map(|certificates| activations(certificates[device.index()].bound)),
+                peak_bytes: None,
+                limit_bytes: None,
+            })
+            .collect();
+        let work = devices().map(|device| timeline.busy(device)).max().unwrap_or_default();
+        let (makespan, longest_stage) = (timeline.makespan(), timeline.longest_stage());
+        let kinds = TaskKind::ALL.into_iter().map(|kind| (kind.letters(), critical_path.work[kind.index()]));
+        let parts = kinds.chain([("comm", critical_path.transfers)]).filter(|(_, ticks)| *ticks > Ticks::ZERO);
+        self.figures = Figures {
+            makespan: Some(time(makespan)),
+            longest_stage: Some(time(longest_stage)),
+            bubble_makespan: Some(rest(work, makespan)),
+            bubble_longest_stage: Some(rest(work, longest_stage)),
+            lower_bound: Some(time(bound.makespan)),
+            lower_bound_reason: Some(format!("{} ({})", bound.kind.words(), bound.device)),
+            gap: Some(excess(makespan, bound.makespan)),
+            critical_path: Some(parts.map(|(name, ticks)| (name, time(ticks))).collect()),
+            peak_activation: peaks.iter().map(|peak| peak.activations).max().map(activations),
+            bound_activation: certificates
+                .and_then(|certificates| certificates.iter().map(|certificate| certificate.bound).max())
+                .map(activations),
+        };
+    }
+
+    /// Fills in what the program says. Bytes mean something only where a model is bound.
+    pub fn count(&mut self, program: &Program, has_model: bool) {
+        self.instructions = Some(program.n_instructions());
+        for (report, device) in self.per_device.iter_mut().zip(&program.devices) {
+            report.peak_bytes = has_model.then_some(device.peak.0);
+            report.limit_bytes = device.limit.map(|limit| limit.0);
+        }
+    }
+
+    /// Takes the verdict from the diagnostics.
+    pub fn conclude(&mut self, diagnostics: &[Diagnostic], sources: &Sources) {
+        self.ok = diagnostics.iter().all(|diagnostic| diagnostic.severity == Severity::Warning);
+        self.diagnostics = diagnostics.iter().map(|diagnostic| Finding::new(diagnostic, sources)).collect();
+        if diagnostics.iter().any(|diagnostic| diagnostic.code == Code::Deadlock) {
+            self.deadlock_free = Some(false);
+        }
+    }
+}
+
+fn time(ticks: Ticks) -> f64 {
+    ticks.0 as f64 / Ticks::UNIT.0 as f64
+}
+
+fn units(units: Units) -> f64 {
+    units.0 as f64 / Units::UNIT.0 as f64
+}
+
+/// 1 - part / whole, and 0 for an empty whole.
+fn rest(part: Ticks, whole: Ticks) -> f64 {
+    if whole == Ticks::ZERO { 0.0 } else { (whole - part).0 as f64 / whole.0 as f64 }
+}
+
+/// whole / part - 1, and 0 for an empty part.
+fn excess(whole: Ticks, part: Ticks) -> f64 {
+    if part == Ticks::ZERO { 0.0 } else { (whole - part).0 as f64 / part.0 as f64 }
+}
