@@ -56,20 +56,34 @@ pub enum DataError {
     },
 }
 
+/// Fills a tensor: the step, the microbatch, which tensor, and its bytes.
+pub type FillTensor = dyn Fn(u64, MicrobatchId, &TensorSlot, &mut [u8]) + Send + Sync;
+
 /// The data of a run.
 pub struct Data {
     seed: u64,
     /// For each value of the program: below what its indices must stay.
     bounds: Vec<u64>,
-    /// The whole text, where there is one.
-    text: Option<Vec<u8>>,
+    source: Source,
+}
+
+enum Source {
+    Synthetic,
+    Text(Vec<u8>),
+    Function(Box<FillTensor>),
 }
 
 impl Data {
     /// No data, for devices that compute nothing.
     #[must_use]
     pub const fn none() -> Self {
-        Self { seed: 0, bounds: Vec::new(), text: None }
+        Self { seed: 0, bounds: Vec::new(), source: Source::Synthetic }
+    }
+
+    /// Data from a function of step, microbatch and tensor.
+    #[must_use]
+    pub fn from_fn(fill: Box<FillTensor>) -> Self {
+        Self { source: Source::Function(fill), ..Self::none() }
     }
 
     /// Opens the data source of a program; `root` is the folder that its path is relative to.
@@ -79,24 +93,24 @@ impl Data {
     pub fn open(program: &Program, root: &Path) -> Result<Self, DataError> {
         let bounds: Vec<u64> =
             (0..program.values.len()).map(|value| index_bound(program, ValueId::from_index(value))).collect();
-        let Some(training) = &program.training else { return Ok(Self { seed: 0, bounds, text: None }) };
-        let text = match &training.data {
-            DataSource::Synthetic => None,
-            DataSource::Bytes(path) => Some(read_text(program, &bounds, &root.join(path))?),
+        let Some(training) = &program.training else { return Ok(Self { bounds, ..Self::none() }) };
+        let source = match &training.data {
+            DataSource::Synthetic => Source::Synthetic,
+            DataSource::Bytes(path) => Source::Text(read_text(program, &bounds, &root.join(path))?),
         };
-        Ok(Self { seed: training.seed, bounds, text })
+        Ok(Self { seed: training.seed, bounds, source })
     }
 
     /// Fills `out`, a buffer of `value`, for a microbatch of a step.
     pub fn load(&self, step: u64, program: &Program, value: ValueId, microbatch: MicrobatchId, out: &mut [u8]) {
-        let bound = self.bounds[value.index()];
         for slot in &program.value(value).tensors {
             let start = slot.offset.to_usize();
             let part = &mut out[start..start + slot.ty.bytes().to_usize()];
             let seed = mix(mix(self.seed, step), u64::from(microbatch.0));
-            match &self.text {
-                Some(text) => fill_windows(text, seed, slot, part),
-                None => fill_random(seed, slot, bound, part),
+            match &self.source {
+                Source::Text(text) => fill_windows(text, seed, slot, part),
+                Source::Synthetic => fill_random(seed, slot, self.bounds[value.index()], part),
+                Source::Function(fill) => fill(step, microbatch, slot, part),
             }
         }
     }
