@@ -1,6 +1,13 @@
-//! The instruction table: one row per instruction; enum, printer, parser and buffer accesses follow from it.
+//! The instruction table: one row per instruction; enum, printer, parser, buffer accesses and reference follow from it.
+//!
+//! A row names the fields of an instruction with their [`crate::operand`] kinds, in the order of its text; a literal before
+//! a field is written before it.
 
 use crate::ids::{BufferId, DeviceId, ExecId, MicrobatchId, TokenId, ValueId};
+use crate::operand::{Alloc, Free, Kind, Read, Receive, Send, Touch, Write};
+use crate::program::{Access, DeviceProgram, Program};
+use crate::text::cursor::{Cursor, ParseError, Scope};
+use crate::text::print::Names;
 use serde::{Deserialize, Serialize};
 
 /// A range of the device's operand table: the buffers of one `run`, in the order of its executable's operands.
@@ -22,6 +29,17 @@ pub enum Class {
     Gradient,
 }
 
+impl Class {
+    /// Its word in the textual IR.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Activation => "activation",
+            Self::Gradient => "gradient",
+        }
+    }
+}
+
 /// What a `fill` writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -32,32 +50,175 @@ pub enum Fill {
     Init,
 }
 
-/// One step of a device.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Instruction {
-    /// `alloc`: begins the lifespan of a buffer.
-    Alloc { buffer: BufferId },
-    /// `free`: ends it.
-    Free { buffer: BufferId },
-    /// `fill`: writes zeros or initial contents; the buffer then holds `value`, of no microbatch.
-    Fill { buffer: BufferId, value: ValueId, with: Fill },
-    /// `load`: the next-step data of a microbatch into a buffer.
-    Load { buffer: BufferId, value: ValueId, microbatch: MicrobatchId },
-    /// `run`: an executable on its operands. Updates have no microbatch and write `m0`.
-    Run { exec: ExecId, microbatch: MicrobatchId, operands: OperandRange },
-    /// `emit`: hands a buffer's contents to the host (the loss of a microbatch).
-    Emit { buffer: BufferId },
-    /// `send.start`: queues a buffer on `out[to, class]`.
-    SendStart { buffer: BufferId, to: DeviceId, class: Class, token: TokenId },
-    /// `recv.start`: queues a buffer on `in[from, class]` for this value of this microbatch.
-    RecvStart {
-        buffer: BufferId,
-        value: ValueId,
-        microbatch: MicrobatchId,
-        from: DeviceId,
-        class: Class,
-        token: TokenId,
-    },
-    /// `wait`: until the transfer has ended. Each token is waited exactly once.
-    Wait { token: TokenId },
+/// A row of the reference page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Row {
+    /// What it looks like: its word, then the literals and the shapes of its fields.
+    pub shape: &'static [&'static str],
+    /// What it does.
+    pub doc: &'static str,
+}
+
+macro_rules! field_type {
+    (Alloc) => {
+        BufferId
+    };
+    (Free) => {
+        BufferId
+    };
+    (Read) => {
+        BufferId
+    };
+    (Write) => {
+        BufferId
+    };
+    (Send) => {
+        BufferId
+    };
+    (Receive) => {
+        BufferId
+    };
+    ($other:ident) => {
+        $other
+    };
+}
+
+macro_rules! instructions {
+    ($(
+        $(#[doc = $doc:literal])*
+        $name:ident $word:literal { $($($before:literal)? $field:ident: $kind:ident),* }
+    )*) => {
+        /// One step of a device.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+        pub enum Instruction {$(
+            $(#[doc = $doc])*
+            #[serde(rename = $word)]
+            $name {$(
+                #[doc = concat!("As its kind says: `", stringify!($kind), "`.")]
+                $field: field_type!($kind),
+            )*},
+        )*}
+
+        /// Every instruction, for the reference page.
+        pub const REFERENCE: &[Row] = &[$(
+            Row { shape: &[$word $(, $($before,)? <$kind as Kind>::SHAPE)*], doc: concat!($($doc),*) },
+        )*];
+
+        impl Instruction {
+            /// The word that its text starts with.
+            #[must_use]
+            pub const fn word(&self) -> &'static str {
+                match self { $(Self::$name { .. } => $word,)* }
+            }
+
+            /// Appends its text.
+            pub(crate) fn write(&self, names: &Names<'_>, out: &mut String) {
+                out.push_str(self.word());
+                match *self {$(
+                    Self::$name { $($field),* } => {$(
+                        $(out.push(' '); out.push_str($before);)?
+                        out.push(' ');
+                        <$kind as Kind>::write($field, names, out);
+                    )*}
+                )*}
+            }
+
+            /// Reads what follows the word that an instruction starts with; `None` if no instruction starts with it.
+            pub(crate) fn parse(
+                word: &str,
+                cursor: &mut Cursor<'_>,
+                scope: &mut Scope<'_>,
+            ) -> Result<Option<Self>, ParseError> {
+                Ok(Some(match word {
+                    $($word => {
+                        $(
+                            $(cursor.expect($before)?;)?
+                            let $field = <$kind as Kind>::parse(cursor, scope)?;
+                        )*
+                        Self::$name { $($field),* }
+                    })*
+                    _ => return Ok(None),
+                }))
+            }
+
+            /// Calls `visit` with every buffer that is a field, in the order of the text.
+            #[inline]
+            fn fields(&self, mut visit: impl FnMut(BufferId, Touch)) {
+                match *self {$(
+                    Self::$name { $($field),* } => {$(
+                        if let (Some(buffer), Some(touch)) = (<$kind as Kind>::buffer($field), <$kind as Kind>::TOUCH) {
+                            visit(buffer, touch);
+                        }
+                    )*}
+                )*}
+            }
+        }
+    };
+}
+
+instructions! {
+    /// Begins the lifespan of a buffer.
+    Alloc "alloc" { buffer: Alloc }
+    /// Ends the lifespan of a buffer.
+    Free "free" { buffer: Free }
+    /// Writes zeros or initial contents; the buffer then holds the value, of no microbatch.
+    Fill "fill" { buffer: Write, "=" value: ValueId, with: Fill }
+    /// Writes a microbatch's data of the next step.
+    Load "load" { buffer: Write, "=" value: ValueId, microbatch: MicrobatchId }
+    /// Runs an executable on its operands. Updates have no microbatch and write `m0`.
+    Run "run" { exec: ExecId, microbatch: MicrobatchId, operands: OperandRange }
+    /// Hands a buffer's contents to the host: the loss of a microbatch.
+    Emit "emit" { buffer: Read }
+    /// Queues a buffer on the queue to a device and class. It may be read, not written or freed, before the `wait`.
+    SendStart "send.start" { buffer: Send, "to" to: DeviceId, class: Class, "->" token: TokenId }
+    /// Queues a buffer on the queue from a device and class. It may not be touched before the `wait`.
+    RecvStart "recv.start" {
+        buffer: Receive, "=" value: ValueId, microbatch: MicrobatchId, "from" from: DeviceId, class: Class,
+        "->" token: TokenId
+    }
+    /// Waits until the transfer has ended. Each token is waited for exactly once.
+    Wait "wait" { token: TokenId }
+}
+
+const _: () = assert!(size_of::<Instruction>() <= 24, "programs have millions of instructions");
+
+impl Instruction {
+    /// Its text in the textual IR. Ids without a row in the program's tables are written as numbers.
+    #[must_use]
+    pub fn text(&self, program: &Program, device: &DeviceProgram) -> String {
+        let mut out = String::new();
+        self.write(&Names { program, operands: &device.operands }, &mut out);
+        out
+    }
+
+    /// Calls `visit` with every buffer that it touches: its fields, and for `run` the operands of the executable.
+    #[inline]
+    pub fn accesses(&self, program: &Program, device: &DeviceProgram, mut visit: impl FnMut(BufferId, Touch)) {
+        if let Self::Run { exec, operands, .. } = *self {
+            let buffers = device.operands(operands);
+            for (operand, buffer) in program.exec(exec).operands.iter().zip(buffers) {
+                visit(
+                    *buffer,
+                    match operand.access {
+                        Access::Read => Touch::Read,
+                        Access::Write => Touch::Write,
+                        Access::Update => Touch::Update,
+                    },
+                );
+            }
+            return;
+        }
+        self.fields(visit);
+    }
+}
+
+/// The table of the reference page, in Markdown.
+#[must_use]
+pub fn reference() -> String {
+    let mut out = String::from("| instruction | what it does |\n|---|---|\n");
+    for row in REFERENCE {
+        let shape = row.shape.join(" ").replace('|', "\\|");
+        out.push_str(&format!("| `{shape}` |{} |\n", row.doc));
+    }
+    out
 }

@@ -6,9 +6,12 @@
 pub mod graph;
 pub mod ids;
 pub mod instruction;
+pub mod json;
 pub mod kernels;
+pub mod operand;
 pub mod program;
 pub mod task;
+pub mod text;
 pub mod training;
 pub mod units;
 pub mod value;

@@ -14,6 +14,10 @@ pub struct Bytes(pub u64);
 pub const ALIGNMENT: Bytes = Bytes(64);
 
 impl Bytes {
+    /// Names and sizes of the units, largest first.
+    pub const UNITS: [(&'static str, u64); 4] =
+        [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+
     /// None at all.
     pub const ZERO: Self = Self(0);
 
@@ -30,11 +34,9 @@ impl Bytes {
     }
 }
 
-const UNITS: [(&str, u64); 4] = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
-
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some((name, unit)) = UNITS.into_iter().find(|(_, unit)| self.0 >= *unit) else {
+        let Some((name, unit)) = Self::UNITS.into_iter().find(|(_, unit)| self.0 >= *unit) else {
             return f.pad(&format!("{}B", self.0));
         };
         let hundredths = (u128::from(self.0) * 100 + u128::from(unit) / 2) / u128::from(unit);

@@ -1,7 +1,43 @@
-//! The judge of programs: only what passes here may run.
+//! The judge of programs: only what passes here may run, whoever compiled it.
+//!
+//! Rules, each in the file of its group under `verify/`:
+//!
+//! - **tables**: names are unique and ids in range; executables get as many buffers as they have operands, all different
+//!   and each at least as large as its value; numbers are finite; set-up lists only `alloc` and `fill`; an update has no
+//!   operand of a microbatch.
+//! - **graphs**: inputs come before their use, shapes agree with the operation, loads and stores stay inside their
+//!   operand; what is written is written completely and once.
+//! - **lifespans**: a buffer is used only between `alloc` and `free`; what lives since the set-up is never freed, what
+//!   is allocated in the step is freed in it; live buffers never overlap; offsets are aligned and inside the arena;
+//!   arena and peak are exact and within the device's memory.
+//! - **tokens**: a started transfer is waited for exactly once, before its buffer is written or freed (a send) or
+//!   touched at all (a receive).
+//! - **tasks**: each microbatch goes exactly once through each stage, forward, then backward fused or in two halves, all
+//!   on one device; the update follows all weight gradients of its stage.
+//! - **contents**: whoever reads a buffer finds the value that it expects, of its own microbatch; gradients are zeroed
+//!   in the step before anything is added to them, and never after; the step ends with the contents it began with.
+//! - **channels**: the n-th send of a channel carries the value, microbatch and bytes of its n-th receive, and a channel
+//!   has at most two receives that nobody has read yet (or as many as one executable reads).
+//! - **progress**: no device waits forever, even if every transfer needs both sides at the head of their queues.
+//!
+//! A group is judged only if the groups before it found nothing, so that no finding merely follows from another. All
+//! take time and memory linear in the number of instructions.
+
+mod channels;
+mod contents;
+mod graphs;
+mod lifespans;
+mod progress;
+mod report;
+mod shapes;
+mod tables;
+mod tasks;
+mod tokens;
 
 use crate::ids::DeviceId;
 use crate::program::Program;
+pub use channels::receive_slots;
+use report::Report;
 use std::fmt;
 
 /// A program that keeps every rule. Only [`verify`] makes one.
@@ -91,5 +127,32 @@ impl fmt::Display for VerifyError {
 /// # Errors
 /// All that was found, in the order of the program, as far as one finding does not follow from another.
 pub fn verify(program: Program) -> Result<Verified, Vec<VerifyError>> {
-    Ok(Verified { program })
+    match judge(&program) {
+        Ok(()) => Ok(Verified { program }),
+        Err(report) => Err(report.into_errors(&program)),
+    }
+}
+
+fn judge(program: &Program) -> Result<(), Report> {
+    let mut report = Report::default();
+    tables::check(program, &mut report);
+    report.checkpoint()?;
+    for (device, code) in devices(program) {
+        lifespans::check(program, device, code, &mut report);
+        tokens::check(program, device, code, &mut report);
+    }
+    report.checkpoint()?;
+    tasks::check(program, &mut report);
+    report.checkpoint()?;
+    let sent: Vec<_> =
+        devices(program).map(|(device, code)| contents::check(program, device, code, &mut report)).collect();
+    report.checkpoint()?;
+    let channels = channels::check(program, &sent, &mut report);
+    report.checkpoint()?;
+    progress::check(program, &channels, &mut report);
+    report.checkpoint()
+}
+
+fn devices(program: &Program) -> impl Iterator<Item = (DeviceId, &crate::program::DeviceProgram)> {
+    program.devices.iter().enumerate().map(|(index, code)| (DeviceId::from_index(index), code))
 }

@@ -1,0 +1,48 @@
+//! The same programs as JSON, schema `pipec.program/1`: an object with `schema` and `program`, whose fields are those of
+//! [`Program`] in snake case.
+
+use crate::program::Program;
+use serde::{Deserialize, Serialize};
+
+/// Names this form; another shape gets another number.
+pub const SCHEMA: &str = "pipec.program/1";
+
+#[derive(Serialize)]
+struct Out<'a> {
+    schema: &'a str,
+    program: &'a Program,
+}
+
+#[derive(Deserialize)]
+struct In {
+    schema: String,
+    program: Program,
+}
+
+/// A text that is not a program in JSON.
+#[derive(Debug, thiserror::Error)]
+pub enum JsonError {
+    /// The form is wrong.
+    #[error("not a program in JSON: {0}")]
+    Form(#[from] serde_json::Error),
+    /// Another version.
+    #[error("the schema is `{0}`, expected `{SCHEMA}`")]
+    Schema(String),
+}
+
+/// Writes a program.
+///
+/// # Errors
+/// Only on numbers that JSON cannot hold.
+pub fn print(program: &Program) -> Result<String, JsonError> {
+    Ok(serde_json::to_string(&Out { schema: SCHEMA, program })?)
+}
+
+/// Reads a program; nothing is checked but its form.
+///
+/// # Errors
+/// On text that has not the form of a program, and on another schema.
+pub fn parse(text: &str) -> Result<Program, JsonError> {
+    let parsed: In = serde_json::from_str(text)?;
+    if parsed.schema == SCHEMA { Ok(parsed.program) } else { Err(JsonError::Schema(parsed.schema)) }
+}

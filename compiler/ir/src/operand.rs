@@ -1,0 +1,221 @@
+//! Operand kinds: what a field of an instruction is. The role of a buffer is its kind, so that nobody needs to know which
+//! instruction touches it in order to know how.
+
+use crate::ids::{BufferId, DeviceId, ExecId, MicrobatchId, TokenId, ValueId};
+use crate::instruction::{Class, Fill, OperandRange};
+use crate::text::cursor::{Cursor, ParseError, Scope};
+use crate::text::print::{Names, push_id, push_name};
+
+/// How an instruction touches a buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Touch {
+    /// Its lifespan begins.
+    Alloc,
+    /// Its lifespan ends.
+    Free,
+    /// Its contents are read.
+    Read,
+    /// Its contents are replaced.
+    Write,
+    /// Its contents are read and changed in place.
+    Update,
+    /// Its contents are read from here to the `wait` of the instruction's token.
+    Send,
+    /// Its contents are replaced between here and the `wait` of the instruction's token.
+    Receive,
+}
+
+/// What a field of an instruction is: its type, its text and the buffer that it touches.
+pub(crate) trait Kind {
+    /// Type of the field.
+    type Field: Copy;
+    /// What it looks like in the reference.
+    const SHAPE: &'static str;
+    /// How it touches the buffer that it is; `None` where it is none.
+    const TOUCH: Option<Touch> = None;
+
+    /// Appends its text.
+    fn write(field: Self::Field, names: &Names<'_>, out: &mut String);
+    /// Reads its text.
+    fn parse(cursor: &mut Cursor<'_>, scope: &mut Scope<'_>) -> Result<Self::Field, ParseError>;
+    /// The buffer that it is.
+    fn buffer(_field: Self::Field) -> Option<BufferId> {
+        None
+    }
+}
+
+macro_rules! buffer_roles {
+    ($($(#[$doc:meta])* $role:ident)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug)]
+        pub enum $role {}
+
+        impl Kind for $role {
+            type Field = BufferId;
+            const SHAPE: &'static str = "%buffer";
+            const TOUCH: Option<Touch> = Some(Touch::$role);
+
+            fn write(field: BufferId, _: &Names<'_>, out: &mut String) {
+                push_id(out, BufferId::PREFIX, field.0);
+            }
+
+            fn parse(cursor: &mut Cursor<'_>, _: &mut Scope<'_>) -> Result<BufferId, ParseError> {
+                cursor.sigil(b'%', "a buffer such as `%0`").map(BufferId)
+            }
+
+            fn buffer(field: BufferId) -> Option<BufferId> {
+                Some(field)
+            }
+        }
+    )*};
+}
+
+buffer_roles! {
+    /// A buffer whose lifespan begins.
+    Alloc
+    /// A buffer whose lifespan ends.
+    Free
+    /// A buffer that is read.
+    Read
+    /// A buffer that is overwritten.
+    Write
+    /// A buffer that is read until its transfer is waited for.
+    Send
+    /// A buffer that is overwritten until its transfer is waited for.
+    Receive
+}
+
+impl Kind for TokenId {
+    type Field = Self;
+    const SHAPE: &'static str = "!token";
+
+    fn write(field: Self, _: &Names<'_>, out: &mut String) {
+        push_id(out, Self::PREFIX, field.0);
+    }
+
+    fn parse(cursor: &mut Cursor<'_>, _: &mut Scope<'_>) -> Result<Self, ParseError> {
+        cursor.sigil(b'!', "a token such as `!0`").map(Self)
+    }
+}
+
+impl Kind for DeviceId {
+    type Field = Self;
+    const SHAPE: &'static str = "dN";
+
+    fn write(field: Self, _: &Names<'_>, out: &mut String) {
+        push_id(out, Self::PREFIX, field.0);
+    }
+
+    fn parse(cursor: &mut Cursor<'_>, _: &mut Scope<'_>) -> Result<Self, ParseError> {
+        cursor.id('d', "a device such as `d0`").map(Self)
+    }
+}
+
+impl Kind for MicrobatchId {
+    type Field = Self;
+    const SHAPE: &'static str = "mN";
+
+    fn write(field: Self, _: &Names<'_>, out: &mut String) {
+        push_id(out, Self::PREFIX, field.0);
+    }
+
+    fn parse(cursor: &mut Cursor<'_>, _: &mut Scope<'_>) -> Result<Self, ParseError> {
+        cursor.id('m', "a microbatch such as `m0`").map(Self)
+    }
+}
+
+impl Kind for ValueId {
+    type Field = Self;
+    const SHAPE: &'static str = "value";
+
+    fn write(field: Self, names: &Names<'_>, out: &mut String) {
+        match names.program.values.get(field.index()) {
+            Some(value) => push_name(out, &value.name),
+            None => push_id(out, Self::PREFIX, field.0),
+        }
+    }
+
+    fn parse(cursor: &mut Cursor<'_>, scope: &mut Scope<'_>) -> Result<Self, ParseError> {
+        scope.tables.value(cursor)
+    }
+}
+
+impl Kind for ExecId {
+    type Field = Self;
+    const SHAPE: &'static str = "@exec";
+
+    fn write(field: Self, names: &Names<'_>, out: &mut String) {
+        match names.program.execs.get(field.index()) {
+            Some(exec) => {
+                out.push('@');
+                out.push_str(exec.kind.letters());
+                push_id(out, ".s", exec.stage.0);
+            }
+            None => push_id(out, Self::PREFIX, field.0),
+        }
+    }
+
+    fn parse(cursor: &mut Cursor<'_>, scope: &mut Scope<'_>) -> Result<Self, ParseError> {
+        scope.tables.exec(cursor)
+    }
+}
+
+impl Kind for Class {
+    type Field = Self;
+    const SHAPE: &'static str = "activation|gradient";
+
+    fn write(field: Self, _: &Names<'_>, out: &mut String) {
+        out.push_str(field.word());
+    }
+
+    fn parse(cursor: &mut Cursor<'_>, _: &mut Scope<'_>) -> Result<Self, ParseError> {
+        cursor.choice(&[("activation", Self::Activation), ("gradient", Self::Gradient)])
+    }
+}
+
+impl Kind for Fill {
+    type Field = Self;
+    const SHAPE: &'static str = "zero|init";
+
+    fn write(field: Self, _: &Names<'_>, out: &mut String) {
+        out.push_str(match field {
+            Self::Zero => "zero",
+            Self::Init => "init",
+        });
+    }
+
+    fn parse(cursor: &mut Cursor<'_>, _: &mut Scope<'_>) -> Result<Self, ParseError> {
+        cursor.choice(&[("zero", Self::Zero), ("init", Self::Init)])
+    }
+}
+
+impl Kind for OperandRange {
+    type Field = Self;
+    const SHAPE: &'static str = "(%buffer, ..)";
+
+    fn write(field: Self, names: &Names<'_>, out: &mut String) {
+        let start = field.start as usize;
+        let buffers = names.operands.get(start..start.saturating_add(field.len as usize)).unwrap_or_default();
+        out.push('(');
+        for (position, buffer) in buffers.iter().enumerate() {
+            out.push_str(if position == 0 { "" } else { ", " });
+            push_id(out, BufferId::PREFIX, buffer.0);
+        }
+        out.push(')');
+    }
+
+    fn parse(cursor: &mut Cursor<'_>, scope: &mut Scope<'_>) -> Result<Self, ParseError> {
+        let start = scope.operands.len();
+        cursor.expect("(")?;
+        while !cursor.take(")") {
+            if scope.operands.len() > start {
+                cursor.expect(",")?;
+            }
+            scope.operands.push(cursor.sigil(b'%', "a buffer such as `%0`").map(BufferId)?);
+        }
+        match (u32::try_from(start), u32::try_from(scope.operands.len() - start)) {
+            (Ok(start), Ok(len)) => Ok(Self { start, len }),
+            _ => Err(cursor.expected("fewer than 2^32 operands on one device")),
+        }
+    }
+}

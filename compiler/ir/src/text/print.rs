@@ -1,0 +1,118 @@
+//! Programs as text.
+
+use super::{graph, tables};
+use crate::ids::{BufferId, DeviceId};
+use crate::instruction::Instruction;
+use crate::program::{DeviceProgram, Program};
+use crate::units::Bytes;
+
+/// What the ids of an instruction refer to.
+pub(crate) struct Names<'a> {
+    pub(crate) program: &'a Program,
+    pub(crate) operands: &'a [BufferId],
+}
+
+/// Appends a number; programs have tens of millions of them.
+pub(crate) fn push_number(out: &mut String, mut number: u64) {
+    let mut digits = [b'0'; 20];
+    let mut start = digits.len();
+    loop {
+        start -= 1;
+        digits[start] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    out.extend(digits[start..].iter().map(|digit| char::from(*digit)));
+}
+
+/// Appends an id.
+pub(crate) fn push_id(out: &mut String, prefix: &str, number: u32) {
+    out.push_str(prefix);
+    push_number(out, u64::from(number));
+}
+
+/// Appends a name, quoted unless it is a plain word.
+pub(crate) fn push_name(out: &mut String, name: &str) {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'.';
+    if name.bytes().all(plain) && name.bytes().next().is_some_and(|first| !first.is_ascii_digit()) {
+        out.push_str(name);
+        return;
+    }
+    out.push('"');
+    for character in name.chars() {
+        match character {
+            '"' | '\\' => out.extend(['\\', character]),
+            '\n' => out.push_str("\\n"),
+            other => out.push(other),
+        }
+    }
+    out.push('"');
+}
+
+/// Appends a number of bytes, exactly: in the largest unit that divides it.
+pub(crate) fn push_bytes(out: &mut String, bytes: Bytes) {
+    let unit = Bytes::UNITS.into_iter().find(|(_, unit)| bytes.0 >= *unit && bytes.0.is_multiple_of(*unit));
+    let (name, unit) = unit.unwrap_or(("", 1));
+    push_number(out, bytes.0 / unit);
+    out.push_str(name);
+}
+
+/// The text of a program.
+pub(super) fn program(program: &Program) -> String {
+    let n_instructions: usize = program.devices.iter().map(|device| device.setup.len() + device.step.len()).sum();
+    let mut out = String::with_capacity(4096 + n_instructions * 40);
+    out.push_str("program ");
+    push_name(&mut out, &program.name);
+    out.push_str(&format!(" stages {} microbatches {}\n", program.n_stages, program.n_microbatches));
+    if let Some(training) = &program.training {
+        tables::print_training(training, &mut out);
+    }
+    out.push('\n');
+    for value in &program.values {
+        tables::print_value(value, &mut out);
+    }
+    out.push('\n');
+    for exec in &program.execs {
+        tables::print_exec(exec, program, &mut out);
+        graph::print_body(&exec.body, &mut out);
+        out.push('\n');
+    }
+    for (index, device) in program.devices.iter().enumerate() {
+        out.push('\n');
+        print_device(DeviceId::from_index(index), device, program, &mut out);
+    }
+    out
+}
+
+fn print_device(id: DeviceId, device: &DeviceProgram, program: &Program, out: &mut String) {
+    out.push_str(&format!("device {id}"));
+    if let Some(limit) = device.limit {
+        out.push_str(" memory ");
+        push_bytes(out, limit);
+    }
+    let (arena, peak) = (device.arena.0, device.peak.0);
+    out.push_str(&format!(" arena {arena} peak {peak} tokens {} {{\n  buffers {{\n", device.n_tokens));
+    for (index, buffer) in device.buffers.iter().enumerate() {
+        out.push_str(&format!("    %{index} {} at {}\n", buffer.bytes.0, buffer.offset.0));
+    }
+    out.push_str("  }\n");
+    let names = Names { program, operands: &device.operands };
+    for (word, list) in [("setup", &device.setup), ("step", &device.step)] {
+        out.push_str("  ");
+        out.push_str(word);
+        out.push_str(" {\n");
+        print_list(list, &names, out);
+        out.push_str("  }\n");
+    }
+    out.push_str("}\n");
+}
+
+fn print_list(list: &[Instruction], names: &Names<'_>, out: &mut String) {
+    for instruction in list {
+        out.push_str("    ");
+        instruction.write(names, out);
+        out.push('\n');
+    }
+}

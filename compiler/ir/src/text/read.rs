@@ -1,0 +1,115 @@
+//! Programs from text.
+
+use super::cursor::{Cursor, ParseError, Scope};
+use super::tables::{Tables, parse_exec, parse_training, parse_value};
+use super::{DeviceLines, Lines, Parsed};
+use crate::instruction::{Instruction, REFERENCE};
+use crate::program::{Buffer, DeviceProgram, Program};
+use crate::units::Bytes;
+
+/// Reads a whole text.
+pub(super) fn program(text: &str) -> Result<Parsed, ParseError> {
+    let mut cursor = Cursor::new(text);
+    let cursor = &mut cursor;
+    cursor.expect("program")?;
+    let name = cursor.name("the name of the program")?.into_owned();
+    cursor.expect("stages")?;
+    let n_stages = cursor.small("a number of stages")?;
+    cursor.expect("microbatches")?;
+    let n_microbatches = cursor.small("a number of microbatches")?;
+    let training = if cursor.take("training") { Some(parse_training(cursor)?) } else { None };
+    let mut tables = Tables::default();
+    let mut lines = Lines::default();
+    let (mut values, mut execs, mut devices) = (Vec::new(), Vec::new(), Vec::new());
+    let mut line = cursor.line();
+    while cursor.take("value") {
+        lines.values.push(line);
+        values.push(parse_value(cursor, &mut tables)?);
+        line = cursor.line();
+    }
+    while cursor.take("exec") {
+        lines.execs.push(line);
+        execs.push(parse_exec(cursor, &mut tables)?);
+        line = cursor.line();
+    }
+    while cursor.take("device") {
+        let here = cursor.clone();
+        let id = cursor.id('d', "a device such as `d0`")?;
+        if id as usize != devices.len() {
+            return Err(here.expected(format!("`d{}`", devices.len())));
+        }
+        let mut device_lines = DeviceLines { header: line, ..DeviceLines::default() };
+        devices.push(device(cursor, &tables, &mut device_lines)?);
+        lines.devices.push(device_lines);
+        line = cursor.line();
+    }
+    if !cursor.at_end() {
+        let expected = match (devices.is_empty(), execs.is_empty()) {
+            (true, true) => "`value`, `exec`, `device` or the end of the text",
+            (true, false) => "`exec`, `device` or the end of the text",
+            (false, _) => "`device` or the end of the text",
+        };
+        return Err(cursor.expected(expected));
+    }
+    Ok(Parsed { program: Program { name, n_stages, n_microbatches, values, execs, devices, training }, lines })
+}
+
+fn device(cursor: &mut Cursor<'_>, tables: &Tables<'_>, lines: &mut DeviceLines) -> Result<DeviceProgram, ParseError> {
+    let limit = if cursor.take("memory") { Some(cursor.bytes("a number of bytes such as `64MiB`")?) } else { None };
+    cursor.expect("arena")?;
+    let arena = cursor.bytes("a number of bytes")?;
+    cursor.expect("peak")?;
+    let peak = cursor.bytes("a number of bytes")?;
+    cursor.expect("tokens")?;
+    let n_tokens = cursor.small("a number of tokens")?;
+    cursor.expect("{")?;
+    cursor.expect("buffers")?;
+    let buffers = buffers(cursor, &mut lines.buffers)?;
+    let mut operands = Vec::new();
+    let mut scope = Scope { tables, operands: &mut operands };
+    cursor.expect("setup")?;
+    let setup = instructions(cursor, &mut scope, &mut lines.setup)?;
+    cursor.expect("step")?;
+    let step = instructions(cursor, &mut scope, &mut lines.step)?;
+    cursor.expect("}")?;
+    Ok(DeviceProgram { limit, arena, peak, buffers, operands, n_tokens, setup, step })
+}
+
+fn buffers(cursor: &mut Cursor<'_>, lines: &mut Vec<u32>) -> Result<Vec<Buffer>, ParseError> {
+    let mut buffers = Vec::new();
+    cursor.expect("{")?;
+    while !cursor.take("}") {
+        let here = cursor.clone();
+        lines.push(cursor.line());
+        let id = cursor.sigil(b'%', "a buffer such as `%0` or `}`")?;
+        if id as usize != buffers.len() {
+            return Err(here.expected(format!("`%{}`", buffers.len())));
+        }
+        let bytes = Bytes(cursor.number("a number of bytes")?);
+        cursor.expect("at")?;
+        buffers.push(Buffer { bytes, offset: Bytes(cursor.number("an offset in bytes")?) });
+    }
+    Ok(buffers)
+}
+
+fn instructions(
+    cursor: &mut Cursor<'_>,
+    scope: &mut Scope<'_>,
+    lines: &mut Vec<u32>,
+) -> Result<Vec<Instruction>, ParseError> {
+    let mut list = Vec::new();
+    cursor.expect("{")?;
+    while !cursor.take("}") {
+        let here = cursor.clone();
+        let word = cursor.word("an instruction or `}`")?;
+        lines.push(here.line());
+        match Instruction::parse(word, cursor, scope)? {
+            Some(instruction) => list.push(instruction),
+            None => {
+                let words: Vec<String> = REFERENCE.iter().map(|row| format!("`{}`", row.shape[0])).collect();
+                return Err(here.expected(format!("an instruction ({})", words.join(", "))));
+            }
+        }
+    }
+    Ok(list)
+}

@@ -1,0 +1,281 @@
+//! The tables of a program as text: training settings, values and executables.
+
+use super::cursor::{Cursor, ParseError};
+use super::print::{push_id, push_name, push_number};
+use crate::graph::{DType, TensorType};
+use crate::ids::{ExecId, StageId, ValueId};
+use crate::program::{Access, Exec, Operand, Program};
+use crate::task::TaskKind;
+use crate::training::{Checkpoint, DataSource, LearningRate, Optimizer, Training};
+use crate::units::Bytes;
+use crate::value::{Init, TensorSlot, Value, ValueKind};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+/// Names that were declared so far.
+#[derive(Debug, Default)]
+pub(crate) struct Tables<'a> {
+    values: BTreeMap<Cow<'a, str>, ValueId>,
+    execs: BTreeMap<(TaskKind, StageId), ExecId>,
+}
+
+const KINDS: [(&str, TaskKind); 5] = [
+    ("F", TaskKind::Forward),
+    ("B", TaskKind::BackwardInput),
+    ("W", TaskKind::BackwardWeight),
+    ("BW", TaskKind::Backward),
+    ("U", TaskKind::Update),
+];
+
+const ACCESSES: [(&str, Access); 3] = [("read", Access::Read), ("write", Access::Write), ("update", Access::Update)];
+
+impl Tables<'_> {
+    /// A value that was declared.
+    pub(crate) fn value(&self, cursor: &mut Cursor<'_>) -> Result<ValueId, ParseError> {
+        let here = cursor.clone();
+        let name = cursor.name("the name of a value")?;
+        self.values.get(&name).copied().ok_or_else(|| here.expected("the name of a declared value"))
+    }
+
+    /// An executable that was declared.
+    pub(crate) fn exec(&self, cursor: &mut Cursor<'_>) -> Result<ExecId, ParseError> {
+        let here = cursor.clone();
+        let name = exec_name(cursor)?;
+        self.execs.get(&name).copied().ok_or_else(|| here.expected("the name of a declared executable"))
+    }
+}
+
+fn exec_name(cursor: &mut Cursor<'_>) -> Result<(TaskKind, StageId), ParseError> {
+    const EXPECTED: &str = "an executable such as `@F.s0`";
+    let here = cursor.clone();
+    cursor.expect("@").map_err(|_| here.expected(EXPECTED))?;
+    let word = cursor.word(EXPECTED)?;
+    let parts = word.split_once(".s").and_then(|(letters, stage)| {
+        let plain = stage.bytes().all(|byte| byte.is_ascii_digit());
+        let kind = KINDS.iter().find(|(name, _)| *name == letters)?.1;
+        plain.then(|| stage.parse().ok()).flatten().map(|stage| (kind, StageId(stage)))
+    });
+    parts.ok_or_else(|| here.expected(EXPECTED))
+}
+
+fn stage(cursor: &mut Cursor<'_>) -> Result<StageId, ParseError> {
+    cursor.id('s', "a stage such as `s0`").map(StageId)
+}
+
+/// Prints the training settings.
+pub(super) fn print_training(training: &Training, out: &mut String) {
+    out.push_str(&format!("training steps {} seed {} {{\n  optimizer ", training.steps, training.seed));
+    match &training.optimizer {
+        Optimizer::Sgd { momentum, weight_decay } => {
+            out.push_str(&format!("sgd momentum {momentum:?} weight_decay {weight_decay:?}\n"));
+        }
+        Optimizer::AdamW { beta1, beta2, epsilon, weight_decay } => out.push_str(&format!(
+            "adamw beta1 {beta1:?} beta2 {beta2:?} epsilon {epsilon:?} weight_decay {weight_decay:?}\n"
+        )),
+    }
+    let rate = &training.learning_rate;
+    out.push_str(&format!("  learning_rate peak {:?} warmup {}", rate.peak, rate.warmup));
+    if let Some(minimum) = rate.minimum {
+        out.push_str(&format!(" minimum {minimum:?}"));
+    }
+    match &training.data {
+        DataSource::Synthetic => out.push_str("\n  data synthetic\n"),
+        DataSource::Bytes(path) => {
+            out.push_str("\n  data bytes ");
+            push_name(out, path);
+            out.push('\n');
+        }
+    }
+    if let Some(checkpoint) = &training.checkpoint {
+        out.push_str("  checkpoint ");
+        push_name(out, &checkpoint.path);
+        out.push_str(&format!(" every {}\n", checkpoint.every));
+    }
+    out.push_str("}\n");
+}
+
+fn named_float(cursor: &mut Cursor<'_>, name: &str) -> Result<f64, ParseError> {
+    cursor.expect(name)?;
+    cursor.float("a number")
+}
+
+/// Reads the training settings, after their keyword.
+pub(super) fn parse_training(cursor: &mut Cursor<'_>) -> Result<Training, ParseError> {
+    cursor.expect("steps")?;
+    let steps = cursor.small("a number of steps")?;
+    cursor.expect("seed")?;
+    let seed = cursor.number("a seed below 2^64")?;
+    cursor.expect("{")?;
+    cursor.expect("optimizer")?;
+    let optimizer = if cursor.choice(&[("sgd", true), ("adamw", false)])? {
+        Optimizer::Sgd {
+            momentum: named_float(cursor, "momentum")?,
+            weight_decay: named_float(cursor, "weight_decay")?,
+        }
+    } else {
+        Optimizer::AdamW {
+            beta1: named_float(cursor, "beta1")?,
+            beta2: named_float(cursor, "beta2")?,
+            epsilon: named_float(cursor, "epsilon")?,
+            weight_decay: named_float(cursor, "weight_decay")?,
+        }
+    };
+    cursor.expect("learning_rate")?;
+    let peak = named_float(cursor, "peak")?;
+    cursor.expect("warmup")?;
+    let warmup = cursor.small("a number of steps")?;
+    let minimum = if cursor.take("minimum") { Some(cursor.float("a number")?) } else { None };
+    cursor.expect("data")?;
+    let data = if cursor.choice(&[("synthetic", true), ("bytes", false)])? {
+        DataSource::Synthetic
+    } else {
+        DataSource::Bytes(cursor.name("a path")?.into_owned())
+    };
+    let checkpoint = if cursor.take("checkpoint") {
+        let path = cursor.name("a path")?.into_owned();
+        cursor.expect("every")?;
+        Some(Checkpoint { path, every: cursor.small("a number of steps")? })
+    } else {
+        None
+    };
+    cursor.expect("}")?;
+    Ok(Training { steps, seed, optimizer, learning_rate: LearningRate { peak, warmup, minimum }, data, checkpoint })
+}
+
+/// Prints a row of the table of values.
+pub(super) fn print_value(value: &Value, out: &mut String) {
+    out.push_str("value ");
+    push_name(out, &value.name);
+    let kind = ValueKind::WORDS.iter().find(|(kind, _)| *kind == value.kind).map_or("?", |(_, word)| word);
+    out.push_str(&format!(": {kind} of {}, {} bytes", value.stage, value.bytes.0));
+    if !value.tensors.is_empty() {
+        out.push_str(" {\n");
+        for slot in &value.tensors {
+            out.push_str("  ");
+            push_name(out, &slot.name);
+            out.push_str(&format!(": {} at {}", slot.ty, slot.offset.0));
+            match slot.init {
+                None => {}
+                Some(Init::Zeros) => out.push_str(" init zeros"),
+                Some(Init::Ones) => out.push_str(" init ones"),
+                Some(Init::Normal(deviation)) => out.push_str(&format!(" init normal {deviation:?}")),
+            }
+            out.push('\n');
+        }
+        out.push('}');
+    }
+    out.push('\n');
+}
+
+/// Reads a row of the table of values, after its keyword.
+pub(super) fn parse_value<'a>(cursor: &mut Cursor<'a>, tables: &mut Tables<'a>) -> Result<Value, ParseError> {
+    let here = cursor.clone();
+    let name = cursor.name("the name of a value")?;
+    let id = ValueId::from_index(tables.values.len());
+    if tables.values.insert(name.clone(), id).is_some() {
+        return Err(here.expected("a name that no earlier value has"));
+    }
+    cursor.expect(":")?;
+    let words = ValueKind::WORDS.map(|(kind, word)| (word, kind));
+    let kind = cursor.choice(&words)?;
+    cursor.expect("of")?;
+    let stage = stage(cursor)?;
+    cursor.expect(",")?;
+    let bytes = cursor.bytes("a number of bytes")?;
+    cursor.expect("bytes")?;
+    let mut tensors = Vec::new();
+    if cursor.take("{") {
+        while !cursor.take("}") {
+            tensors.push(parse_slot(cursor)?);
+        }
+    }
+    Ok(Value { name: name.into_owned(), kind, stage, bytes, tensors })
+}
+
+fn parse_slot(cursor: &mut Cursor<'_>) -> Result<TensorSlot, ParseError> {
+    let name = cursor.name("the name of a tensor or `}`")?.into_owned();
+    cursor.expect(":")?;
+    let ty = parse_type(cursor)?;
+    cursor.expect("at")?;
+    let offset = Bytes(cursor.number("an offset in bytes")?);
+    let init = if cursor.take("init") {
+        Some(match cursor.choice(&[("zeros", 0), ("ones", 1), ("normal", 2)])? {
+            0 => Init::Zeros,
+            1 => Init::Ones,
+            _ => Init::Normal(cursor.float("a standard deviation")?),
+        })
+    } else {
+        None
+    };
+    Ok(TensorSlot { name, ty, offset, init })
+}
+
+/// Reads a tensor type: `f32[4,128]`.
+pub(super) fn parse_type(cursor: &mut Cursor<'_>) -> Result<TensorType, ParseError> {
+    let dtype = cursor.choice(&[("f32", DType::F32), ("i32", DType::I32)])?;
+    let shape = list(cursor, |cursor| cursor.number("a size"))?;
+    Ok(TensorType { dtype, shape })
+}
+
+/// Reads `[a,b,..]`.
+pub(super) fn list<T>(
+    cursor: &mut Cursor<'_>,
+    mut item: impl FnMut(&mut Cursor<'_>) -> Result<T, ParseError>,
+) -> Result<Vec<T>, ParseError> {
+    let mut items = Vec::new();
+    cursor.expect("[")?;
+    while !cursor.take("]") {
+        if !items.is_empty() {
+            cursor.expect(",")?;
+        }
+        items.push(item(cursor)?);
+    }
+    Ok(items)
+}
+
+/// Prints the head of a row of the table of executables.
+pub(super) fn print_exec(exec: &Exec, program: &Program, out: &mut String) {
+    out.push_str(&format!("exec @{} flops {} (", exec.name(), exec.flops));
+    for (position, operand) in exec.operands.iter().enumerate() {
+        out.push_str(if position == 0 { "" } else { ", " });
+        out.push_str(ACCESSES.iter().find(|(_, access)| *access == operand.access).map_or("?", |(word, _)| word));
+        out.push(' ');
+        match program.values.get(operand.value.index()) {
+            Some(value) => push_name(out, &value.name),
+            None => push_id(out, ValueId::PREFIX, operand.value.0),
+        }
+    }
+    out.push(')');
+}
+
+/// Reads a row of the table of executables, after its keyword.
+pub(super) fn parse_exec(cursor: &mut Cursor<'_>, tables: &mut Tables<'_>) -> Result<Exec, ParseError> {
+    let here = cursor.clone();
+    let (kind, stage) = exec_name(cursor)?;
+    let id = ExecId::from_index(tables.execs.len());
+    if tables.execs.insert((kind, stage), id).is_some() {
+        return Err(here.expected("a kind and stage that no earlier executable has"));
+    }
+    cursor.expect("flops")?;
+    let flops = cursor.number("a number of operations")?;
+    cursor.expect("(")?;
+    let mut operands = Vec::new();
+    while !cursor.take(")") {
+        if !operands.is_empty() {
+            cursor.expect(",")?;
+        }
+        let access = cursor.choice(&ACCESSES)?;
+        operands.push(Operand { value: tables.value(cursor)?, access });
+    }
+    Ok(Exec { kind, stage, operands, body: super::graph::parse_body(cursor)?, flops })
+}
+
+/// Appends `[a,b,..]`.
+pub(super) fn push_list(out: &mut String, items: &[u32]) {
+    out.push('[');
+    for (position, item) in items.iter().enumerate() {
+        out.push_str(if position == 0 { "" } else { "," });
+        push_number(out, u64::from(*item));
+    }
+    out.push(']');
+}

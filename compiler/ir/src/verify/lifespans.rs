@@ -1,0 +1,141 @@
+//! Rules about memory: lifespans of buffers, their places in the arena, and the stated peak.
+
+use super::report::{Report, at};
+use super::{List, Place};
+use crate::ids::{BufferId, DeviceId};
+use crate::operand::Touch;
+use crate::program::{DeviceProgram, Program};
+use crate::units::{ALIGNMENT, Bytes};
+use std::collections::BTreeMap;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Life {
+    Dead,
+    /// Since the set-up.
+    Persistent,
+    /// Since this instruction of the step.
+    Step(u32),
+}
+
+/// Buffers of one device that are alive at the current instruction.
+struct Live<'a> {
+    code: &'a DeviceProgram,
+    lives: Vec<Life>,
+    /// Where live buffers start, with the buffer; empty buffers are nowhere.
+    places: BTreeMap<u64, BufferId>,
+    /// Wide enough for broken programs whose buffers overlap.
+    bytes: u128,
+    peak: u128,
+}
+
+/// Checks one device.
+pub(super) fn check(program: &Program, device: DeviceId, code: &DeviceProgram, report: &mut Report) {
+    if !arena(device, code, report) {
+        return;
+    }
+    let lives = vec![Life::Dead; code.buffers.len()];
+    let mut live = Live { code, lives, places: BTreeMap::new(), bytes: 0, peak: 0 };
+    let mut sound = true;
+    for (list, instructions) in [(List::Setup, &code.setup), (List::Step, &code.step)] {
+        for (index, instruction) in instructions.iter().enumerate() {
+            instruction.accesses(program, code, |buffer, touch| {
+                if let Err(message) = live.touch(list, index, buffer, touch) {
+                    report.error(at(device, list, index), message);
+                    sound = false;
+                }
+            });
+        }
+    }
+    for life in &live.lives {
+        if let Life::Step(index) = life {
+            report.step(device, *index as usize, "is never freed, so the step could not be repeated");
+            sound = false;
+        }
+    }
+    if sound && live.peak != u128::from(code.peak.0) {
+        let message = format!("the peak is {} bytes, not {}", live.peak, code.peak.0);
+        report.error(Place::Device(device), message);
+    }
+}
+
+/// Checks the table of buffers; whether later checks can rely on it.
+fn arena(device: DeviceId, code: &DeviceProgram, report: &mut Report) -> bool {
+    let mut end = Bytes::ZERO;
+    let mut sound = true;
+    for (index, buffer) in code.buffers.iter().enumerate() {
+        let place = Place::Buffer(device, u32::try_from(index).unwrap_or(u32::MAX));
+        let aligned = buffer.offset.0.is_multiple_of(ALIGNMENT.0) && buffer.bytes.0.is_multiple_of(ALIGNMENT.0);
+        if !aligned {
+            let message = format!("offset and size are not both multiples of {} bytes", ALIGNMENT.0);
+            report.error(place, message);
+            sound = false;
+        }
+        match buffer.offset.0.checked_add(buffer.bytes.0) {
+            Some(buffer_end) if buffer_end <= code.arena.0 => end = end.max(Bytes(buffer_end)),
+            _ => {
+                report.error(place, format!("is not inside the arena of {} bytes", code.arena.0));
+                sound = false;
+            }
+        }
+    }
+    let place = Place::Device(device);
+    if sound && end != code.arena {
+        report.error(place, format!("the buffers end at {}, but the arena at {}", end.0, code.arena.0));
+    }
+    if let Some(limit) = code.limit.filter(|limit| code.arena > *limit) {
+        report.error(place, format!("the arena takes {} bytes, but the device has {}", code.arena.0, limit.0));
+    }
+    sound
+}
+
+impl Live<'_> {
+    fn touch(&mut self, list: List, index: usize, buffer: BufferId, touch: Touch) -> Result<(), String> {
+        let life = self.lives[buffer.index()];
+        match touch {
+            Touch::Alloc => self.alloc(list, index, buffer, life),
+            Touch::Free => self.free(buffer, life),
+            Touch::Read | Touch::Write | Touch::Update | Touch::Send | Touch::Receive if life == Life::Dead => {
+                Err(format!("{buffer} is not alive here"))
+            }
+            Touch::Read | Touch::Write | Touch::Update | Touch::Send | Touch::Receive => Ok(()),
+        }
+    }
+
+    fn alloc(&mut self, list: List, index: usize, id: BufferId, life: Life) -> Result<(), String> {
+        if life != Life::Dead {
+            return Err(format!("{id} is alive already"));
+        }
+        let buffer = self.code.buffers[id.index()];
+        let index = u32::try_from(index).unwrap_or(u32::MAX);
+        self.lives[id.index()] = if list == List::Setup { Life::Persistent } else { Life::Step(index) };
+        self.bytes += u128::from(buffer.bytes.0);
+        self.peak = self.peak.max(self.bytes);
+        if buffer.bytes == Bytes::ZERO {
+            return Ok(());
+        }
+        let end = buffer.offset + buffer.bytes;
+        // Live buffers are disjoint, so that of all that start before the end only the last can reach in.
+        if let Some((_, other)) = self.places.range(..end.0).next_back() {
+            let place = self.code.buffers[other.index()];
+            if place.offset + place.bytes > buffer.offset {
+                return Err(format!("{id} overlaps {other}, which is alive"));
+            }
+        }
+        self.places.insert(buffer.offset.0, id);
+        Ok(())
+    }
+
+    fn free(&mut self, id: BufferId, life: Life) -> Result<(), String> {
+        let buffer = self.code.buffers[id.index()];
+        match life {
+            Life::Dead => return Err(format!("{id} is not alive here")),
+            Life::Persistent => return Err(format!("{id} lives since the set-up and must outlive the step")),
+            Life::Step(_) => self.lives[id.index()] = Life::Dead,
+        }
+        self.bytes -= u128::from(buffer.bytes.0);
+        if self.places.get(&buffer.offset.0) == Some(&id) {
+            self.places.remove(&buffer.offset.0);
+        }
+        Ok(())
+    }
+}

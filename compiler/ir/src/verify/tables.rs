@@ -1,0 +1,246 @@
+//! Rules about the tables of a program and the ids in its instructions. Every later group relies on them.
+
+use super::report::{Report, at};
+use super::{List, Place, devices, graphs};
+use crate::ids::{BufferId, DeviceId, ExecId, MicrobatchId, StageId, TokenId, ValueId};
+use crate::instruction::{Instruction, OperandRange};
+use crate::program::{Body, DeviceProgram, Exec, Program};
+use crate::task::TaskKind;
+use crate::training::{Optimizer, Training};
+use crate::value::{Init, Value, ValueKind};
+use std::collections::BTreeSet;
+
+/// Checks tables, then the fields of every instruction.
+pub(super) fn check(program: &Program, report: &mut Report) {
+    if program.devices.is_empty() || program.n_microbatches == 0 {
+        report.error(Place::Program, "a program has at least one device and one microbatch");
+    }
+    if program.devices.len() > 1 << 31 {
+        report.error(Place::Program, "a program has at most 2^31 devices");
+    }
+    if program.training.as_ref().is_some_and(|training| !finite(training)) {
+        report.error(Place::Program, "a training setting is infinite or not a number");
+    }
+    values(program, report);
+    let mut names = BTreeSet::new();
+    for (index, exec) in program.execs.iter().enumerate() {
+        let place = Place::Exec(u32::try_from(index).unwrap_or(u32::MAX));
+        if !names.insert((exec.kind, exec.stage)) {
+            report.error(place, format!("`@{}` is declared twice", exec.name()));
+        }
+        if let Err(message) = exec_row(program, exec) {
+            report.error(place, message);
+        }
+    }
+    for (device, code) in devices(program) {
+        let mut fields = Fields { program, device, code, stamps: vec![u32::MAX; code.buffers.len()] };
+        for (list, instructions) in [(List::Setup, &code.setup), (List::Step, &code.step)] {
+            for (index, instruction) in instructions.iter().enumerate() {
+                let result = fields.instruction(list, index, instruction);
+                if let Err(message) = result {
+                    report.error(at(device, list, index), message);
+                }
+            }
+        }
+    }
+}
+
+fn finite(training: &Training) -> bool {
+    let optimizer = match training.optimizer {
+        Optimizer::Sgd { momentum, weight_decay } => [momentum, weight_decay, 0.0, 0.0],
+        Optimizer::AdamW { beta1, beta2, epsilon, weight_decay } => [beta1, beta2, epsilon, weight_decay],
+    };
+    let rate = &training.learning_rate;
+    optimizer.into_iter().chain([rate.peak, rate.minimum.unwrap_or(0.0)]).all(f64::is_finite)
+}
+
+fn values(program: &Program, report: &mut Report) {
+    let mut names = BTreeSet::new();
+    for (index, value) in program.values.iter().enumerate() {
+        let place = Place::Value(u32::try_from(index).unwrap_or(u32::MAX));
+        if !names.insert(&value.name) {
+            report.error(place, format!("the name `{}` is taken", value.name));
+        }
+        if let Err(message) = value_row(program, value) {
+            report.error(place, message);
+        }
+    }
+}
+
+fn stage(program: &Program, stage: StageId) -> Result<(), String> {
+    if stage.0 < program.n_stages { Ok(()) } else { Err(format!("{stage} is not one of {} stages", program.n_stages)) }
+}
+
+fn value_row(program: &Program, value: &Value) -> Result<(), String> {
+    stage(program, value.stage)?;
+    for slot in &value.tensors {
+        let name = &slot.name;
+        graphs::tensor(&slot.ty).map_err(|message| format!("tensor `{name}`: {message}"))?;
+        if slot.offset.0 % 4 != 0 {
+            return Err(format!("tensor `{name}` starts at {}, which is not a multiple of 4 bytes", slot.offset.0));
+        }
+        if slot.offset.0.checked_add(slot.ty.bytes().0).is_none_or(|end| end > value.bytes.0) {
+            return Err(format!("tensor `{name}` is not inside the {} bytes of its value", value.bytes.0));
+        }
+        if matches!(slot.init, Some(Init::Normal(deviation)) if !deviation.is_finite()) {
+            return Err(format!("tensor `{name}` starts with an infinite standard deviation"));
+        }
+    }
+    Ok(())
+}
+
+fn exec_row(program: &Program, exec: &Exec) -> Result<(), String> {
+    stage(program, exec.stage)?;
+    let mut seen = BTreeSet::new();
+    for operand in &exec.operands {
+        let value =
+            program.values.get(operand.value.index()).ok_or_else(|| format!("there is no {}", operand.value))?;
+        if !seen.insert(operand.value) {
+            return Err(format!("`{}` is an operand twice", value.name));
+        }
+        if exec.kind == TaskKind::Update && !value.kind.is_persistent() {
+            return Err(format!("an update has no microbatch, but `{}` belongs to one", value.name));
+        }
+    }
+    match &exec.body {
+        Body::Abstract => Ok(()),
+        Body::Graph(graph) => graphs::check(program, exec, graph),
+        Body::Optimizer => optimizer(program, exec),
+    }
+}
+
+fn optimizer(program: &Program, exec: &Exec) -> Result<(), String> {
+    let Some(training) = &program.training else {
+        return Err("an optimizer needs training settings".to_owned());
+    };
+    if exec.kind != TaskKind::Update {
+        return Err("only an update runs the optimizer".to_owned());
+    }
+    let kinds: Vec<ValueKind> = exec.operands.iter().map(|operand| program.value(operand.value).kind).collect();
+    let state = training.optimizer.state_per_parameter();
+    let mut expected = vec![ValueKind::Parameters, ValueKind::ParameterGradients];
+    expected.extend((state > 0).then_some(ValueKind::OptimizerState));
+    let without_scratch = kinds.strip_suffix(&[ValueKind::Scratch]).unwrap_or(&kinds);
+    if without_scratch != expected {
+        return Err("an optimizer's operands are parameters, gradients and, where it has any, state".to_owned());
+    }
+    let bytes = |operand: usize| program.value(exec.operands[operand].value).bytes.0;
+    if bytes(0) != bytes(1) {
+        return Err(format!("{} bytes of parameters have {} bytes of gradients", bytes(0), bytes(1)));
+    }
+    if state > 0 && bytes(2) < bytes(0).saturating_mul(state) {
+        return Err(format!("{} bytes of parameters need {state} times as much state, not {}", bytes(0), bytes(2)));
+    }
+    Ok(())
+}
+
+/// The fields of the instructions of one device.
+struct Fields<'a> {
+    program: &'a Program,
+    device: DeviceId,
+    code: &'a DeviceProgram,
+    /// The last `run` that had this buffer as an operand, to find doubles.
+    stamps: Vec<u32>,
+}
+
+impl Fields<'_> {
+    fn instruction(&mut self, list: List, index: usize, instruction: &Instruction) -> Result<(), String> {
+        if list == List::Setup && !matches!(instruction, Instruction::Alloc { .. } | Instruction::Fill { .. }) {
+            return Err("the set-up has only `alloc` and `fill`".to_owned());
+        }
+        match *instruction {
+            Instruction::Alloc { buffer } | Instruction::Free { buffer } | Instruction::Emit { buffer } => {
+                self.buffer(buffer)
+            }
+            Instruction::Fill { buffer, value, .. } => {
+                self.holds(buffer, value)?;
+                self.persistent(value, true)
+            }
+            Instruction::Load { buffer, value, microbatch } => {
+                self.holds(buffer, value)?;
+                self.microbatch(microbatch)?;
+                match self.program.value(value).kind {
+                    ValueKind::Data => Ok(()),
+                    _ => Err("only data can be loaded".to_owned()),
+                }
+            }
+            Instruction::Run { exec, microbatch, operands } => self.run(index, exec, microbatch, operands),
+            Instruction::SendStart { buffer, to, token, .. } => {
+                self.buffer(buffer)?;
+                self.peer(to)?;
+                self.token(token)
+            }
+            Instruction::RecvStart { buffer, value, microbatch, from, token, .. } => {
+                self.holds(buffer, value)?;
+                self.persistent(value, false)?;
+                self.microbatch(microbatch)?;
+                self.peer(from)?;
+                self.token(token)
+            }
+            Instruction::Wait { token } => self.token(token),
+        }
+    }
+
+    fn buffer(&self, buffer: BufferId) -> Result<(), String> {
+        if buffer.index() < self.code.buffers.len() { Ok(()) } else { Err(format!("{} has no {buffer}", self.device)) }
+    }
+
+    fn holds(&self, buffer: BufferId, value: ValueId) -> Result<(), String> {
+        self.buffer(buffer)?;
+        let row = self.program.values.get(value.index()).ok_or_else(|| format!("there is no {value}"))?;
+        let bytes = self.code.buffers[buffer.index()].bytes;
+        if bytes >= row.bytes {
+            return Ok(());
+        }
+        Err(format!("{buffer} has {} bytes, but `{}` takes {}", bytes.0, row.name, row.bytes.0))
+    }
+
+    fn persistent(&self, value: ValueId, persistent: bool) -> Result<(), String> {
+        let row = self.program.value(value);
+        match (row.kind.is_persistent(), persistent) {
+            (false, true) => Err(format!("`{}` belongs to a microbatch and cannot be filled", row.name)),
+            (true, false) => Err(format!("`{}` belongs to no microbatch and cannot be received", row.name)),
+            _ => Ok(()),
+        }
+    }
+
+    fn microbatch(&self, microbatch: MicrobatchId) -> Result<(), String> {
+        let count = self.program.n_microbatches;
+        if microbatch.0 < count { Ok(()) } else { Err(format!("{microbatch} is not one of {count} microbatches")) }
+    }
+
+    fn peer(&self, peer: DeviceId) -> Result<(), String> {
+        if peer == self.device {
+            return Err("a device transfers nothing to itself".to_owned());
+        }
+        let count = self.program.devices.len();
+        if peer.index() < count { Ok(()) } else { Err(format!("{peer} is not one of {count} devices")) }
+    }
+
+    fn token(&self, token: TokenId) -> Result<(), String> {
+        let count = self.code.n_tokens;
+        if token.0 < count { Ok(()) } else { Err(format!("{token} is not one of {count} tokens")) }
+    }
+
+    fn run(&mut self, index: usize, id: ExecId, microbatch: MicrobatchId, range: OperandRange) -> Result<(), String> {
+        let exec = self.program.execs.get(id.index()).ok_or_else(|| format!("there is no executable {id}"))?;
+        self.microbatch(microbatch)?;
+        if exec.kind == TaskKind::Update && microbatch.0 != 0 {
+            return Err(format!("an update has no microbatch and writes m0, not {microbatch}"));
+        }
+        let start = range.start as usize;
+        let operands = self.code.operands.get(start..start.saturating_add(range.len as usize));
+        let operands = operands.ok_or("its operands are not in the device's table")?;
+        if operands.len() != exec.operands.len() {
+            return Err(format!("it has {} operands, but takes {}", operands.len(), exec.operands.len()));
+        }
+        let stamp = u32::try_from(index).unwrap_or(u32::MAX - 1);
+        for (buffer, operand) in operands.iter().zip(&exec.operands) {
+            self.holds(*buffer, operand.value)?;
+            if std::mem::replace(&mut self.stamps[buffer.index()], stamp) == stamp {
+                return Err(format!("{buffer} is an operand twice"));
+            }
+        }
+        Ok(())
+    }
+}
