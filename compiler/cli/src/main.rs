@@ -1,1 +1,7 @@
-fn main() {}
+//! The `pipec` command.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    pipec::main()
+}

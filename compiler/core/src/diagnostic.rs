@@ -107,6 +107,14 @@ pub enum Severity {
     Warning,
 }
 
+impl Severity {
+    /// Whether the input is rejected.
+    #[must_use]
+    pub const fn is_error(self) -> bool {
+        matches!(self, Self::Error)
+    }
+}
+
 /// One finding, with its places and numbers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Diagnostic {

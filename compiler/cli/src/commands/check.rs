@@ -1,0 +1,52 @@
+//! `pipec check TARGET`: proves, and prints the report.
+
+use crate::Outcome;
+use crate::diagnostics::{Look, draw};
+use crate::input::{Format, TargetArguments};
+use crate::output::{Failure, colours_error, colours_out, print, print_error};
+use crate::table::table;
+use crate::terminal_width;
+use pipe_compiler::Compilation;
+use pipe_compiler::source::Sources;
+
+/// Arguments of `pipec check`.
+#[derive(clap::Args, Debug)]
+pub struct Arguments {
+    #[command(flatten)]
+    target: TargetArguments,
+}
+
+/// Checks a target.
+pub fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
+    let target = &arguments.target;
+    let (compilation, sources) = target.compile()?;
+    match target.format {
+        Format::Json => print(&json(&compilation)?)?,
+        Format::Human => {
+            show_diagnostics(&compilation, &sources);
+            if !target.quiet {
+                print(&table(&compilation.report, colours_out()))?;
+            }
+        }
+    }
+    Ok(outcome(&compilation))
+}
+
+/// Draws what speaks against a target on standard error.
+pub fn show_diagnostics(compilation: &Compilation, sources: &Sources) {
+    let look = Look { width: terminal_width(), colours: colours_error() };
+    print_error(&draw(&compilation.diagnostics, sources, look));
+    for mistake in &compilation.our_mistakes {
+        print_error(&format!("this is a bug in pipec, please report it with the source: {mistake}\n"));
+    }
+}
+
+/// Whether a compilation may go on.
+pub fn outcome(compilation: &Compilation) -> Outcome {
+    if compilation.report.ok { Outcome::Accepted } else { Outcome::Rejected }
+}
+
+fn json(compilation: &Compilation) -> Result<String, Failure> {
+    let text = serde_json::to_string_pretty(&compilation.report);
+    text.map(|text| text + "\n").map_err(|error| Failure::Usage(error.to_string()))
+}

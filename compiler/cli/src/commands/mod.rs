@@ -1,0 +1,31 @@
+//! The subcommands, one file each.
+
+mod check;
+mod explain;
+mod plot;
+
+use crate::Outcome;
+use crate::output::Failure;
+use clap::Subcommand;
+
+/// What to do.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Proves a schedule or pipeline, and prints its figures
+    Check(check::Arguments),
+    /// Draws the timeline, in the terminal or as SVG
+    Plot(plot::Arguments),
+    /// Says what an error means and how to repair it
+    Explain(explain::Arguments),
+}
+
+impl Command {
+    /// Does it.
+    pub fn run(self) -> Result<Outcome, Failure> {
+        match self {
+            Self::Check(arguments) => check::run(&arguments),
+            Self::Plot(arguments) => plot::run(&arguments),
+            Self::Explain(arguments) => explain::run(&arguments),
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Input: the options that every command with a target takes, and where targets come from.
+
+use crate::output::Failure;
+use clap::{Args, ValueEnum};
+use pipe_compiler::pipeline::StageCosts;
+use pipe_compiler::source::{Source, Sources};
+use pipe_compiler::units::{Units, parse_decimal};
+use pipe_compiler::{Compilation, Request, elaborate};
+use std::io::Read;
+use std::path::{Component, Path, PathBuf};
+
+/// The options that every command with a target takes.
+#[derive(Args, Clone, Debug)]
+pub struct TargetArguments {
+    /// A `.pipe` file, a schedule of the standard library as `std:NAME`, or `-` for standard input
+    pub target: String,
+    /// Which pipeline, where the file declares several
+    #[arg(long, value_name = "NAME")]
+    pub pipeline: Option<String>,
+    /// Which schedule, where the file declares several
+    #[arg(long, value_name = "NAME")]
+    pub schedule: Option<String>,
+    /// Overrides a parameter, such as `devices=8` or `microbatches=24`
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = parse_setting)]
+    pub settings: Vec<(String, i64)>,
+    /// Durations of one task of one stage in any one unit, such as `F=1,B=1,W=1,comm=0`
+    #[arg(long, value_name = "COSTS", value_parser = StageCosts::parse)]
+    pub cost: Option<StageCosts>,
+    /// Activation limit per device, in units: one device's share of the activations of one microbatch
+    #[arg(long, value_name = "UNITS", value_parser = parse_units)]
+    pub memory: Option<Units>,
+    /// A report for people, or JSON for programs
+    #[arg(long, value_enum, default_value_t = Format::Human)]
+    pub format: Format,
+    /// Prints nothing but errors
+    #[arg(long, short)]
+    pub quiet: bool,
+}
+
+/// Who reads the report.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Format {
+    /// People.
+    Human,
+    /// Programs.
+    Json,
+}
+
+fn parse_setting(text: &str) -> Result<(String, i64), String> {
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE, as in `devices=8`")?;
+    let value = value.trim().parse().map_err(|_| format!("`{value}` is not a whole number"))?;
+    Ok((name.trim().to_owned(), value))
+}
+
+fn parse_units(text: &str) -> Result<Units, String> {
+    parse_decimal(text).map(Units).ok_or_else(|| "expected a number with at most 6 decimals, as in `4.5`".to_owned())
+}
+
+impl TargetArguments {
+    /// Compiles the target.
+    ///
+    /// # Errors
+    /// If the target cannot be read, or names no schedule of the standard library.
+    pub fn compile(&self) -> Result<(Compilation, Sources), Failure> {
+        let mut sources = Sources::default();
+        let (root, folder) = self.read()?;
+        let request = Request {
+            choice: elaborate::Request {
+                pipeline: self.pipeline.clone(),
+                schedule: self.schedule.clone(),
+                settings: self.settings.clone(),
+            },
+            costs: self.cost,
+            memory: self.memory,
+        };
+        let compilation = pipe_compiler::compile(&mut sources, root, &|path| load(&folder, path), &request);
+        Ok((compilation, sources))
+    }
+
+    /// The target's text, and the folder that its imports are relative to.
+    fn read(&self) -> Result<(Source, PathBuf), Failure> {
+        let here = PathBuf::from(".");
+        if let Some(name) = self.target.strip_prefix("std:") {
+            let text = standard(name)?;
+            return Ok((Source { name: self.target.clone(), text }, here));
+        }
+        if self.target == "-" {
+            let mut text = String::new();
+            let read = std::io::stdin().lock().read_to_string(&mut text);
+            read.map_err(|error| Failure::Io("standard input".to_owned(), error))?;
+            return Ok((Source { name: "<stdin>".to_owned(), text }, here));
+        }
+        let text = std::fs::read_to_string(&self.target).map_err(|error| Failure::Io(self.target.clone(), error))?;
+        let folder = Path::new(&self.target).parent().map(Path::to_owned).unwrap_or(here);
+        Ok((Source { name: self.target.clone(), text }, folder))
+    }
+}
+
+/// The text of a standard schedule.
+fn standard(name: &str) -> Result<String, Failure> {
+    Err(Failure::Usage(format!("the standard library has no schedule `{name}`")))
+}
+
+/// Reads an imported file. Imports stay below the root file's folder.
+fn load(folder: &Path, path: &str) -> Result<String, String> {
+    let relative = Path::new(path);
+    if !relative.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
+        return Err("imports stay below the folder of the importing file".to_owned());
+    }
+    std::fs::read_to_string(folder.join(relative)).map_err(|error| error.to_string())
+}

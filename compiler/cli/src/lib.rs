@@ -1,0 +1,100 @@
+//! The command line: arguments, files, colours, exit codes. One file per subcommand.
+
+pub mod commands;
+pub mod diagnostics;
+pub mod input;
+mod output;
+pub mod plot;
+mod table;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+use commands::Command;
+use std::process::ExitCode;
+
+const EXAMPLES: &str = "\
+Examples:
+  pipec check std:v_half --set devices=8 --set microbatches=24
+  pipec check examples/shakespeare.pipe --memory 4.5
+  pipec plot std:1f1b --set devices=4 --set microbatches=8
+  pipec plot std:zb_v -o zb_v.svg
+  pipec explain deadlock
+
+Exit codes: 0 accepted, 1 rejected, 2 usage.";
+
+/// Proves pipeline-parallel training schedules, compiles them and runs them.
+#[derive(Parser, Debug)]
+#[command(name = "pipec", version, after_help = EXAMPLES)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// The target was accepted, and the command did its work.
+    Accepted,
+    /// The target was rejected, or its run failed.
+    Rejected,
+    /// The command cannot be carried out as it was written.
+    Usage,
+}
+
+impl From<Outcome> for ExitCode {
+    fn from(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Accepted => Self::SUCCESS,
+            Outcome::Rejected => Self::from(1),
+            Outcome::Usage => Self::from(2),
+        }
+    }
+}
+
+/// Columns of the terminal; 100 where there is none.
+fn terminal_width() -> usize {
+    let told = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    let measured = || terminal_size::terminal_size().map(|(terminal_size::Width(columns), _)| usize::from(columns));
+    told.or_else(measured).unwrap_or(100).clamp(40, 1000)
+}
+
+/// Runs the command that the process was started with.
+#[must_use]
+pub fn main() -> ExitCode {
+    std::panic::set_hook(Box::new(report_panic));
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // A reader that went away needs no help text.
+            let _ = error.print();
+            let shown = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+            return if shown { Outcome::Accepted.into() } else { Outcome::Usage.into() };
+        }
+    };
+    match arguments.command.run() {
+        Ok(outcome) => outcome.into(),
+        Err(failure) => {
+            // Nobody reads the output any more, as in `pipec plot .. | head`.
+            if failure.is_broken_pipe() {
+                return ExitCode::SUCCESS;
+            }
+            output::complain(&failure.to_string());
+            Outcome::Usage.into()
+        }
+    }
+}
+
+/// A panic is always our mistake: asks for a report with what is needed to repeat it.
+fn report_panic(panic: &std::panic::PanicHookInfo<'_>) {
+    let command: Vec<String> = std::env::args().collect();
+    let text = format!(
+        "this is a bug in pipec, please report it with the files it read and the lines below\n\
+         pipec {} on {} {}\n{}\n{panic}\n",
+        env!("CARGO_PKG_VERSION"),
+        std::env::consts::OS,
+        std::env::consts::ARCH,
+        command.join(" "),
+    );
+    // Not `eprintln`: it panics where standard error is closed.
+    let _ = std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes());
+}

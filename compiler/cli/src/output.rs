@@ -1,0 +1,103 @@
+//! Output: standard output and error, colours, and what can go wrong with them.
+
+use std::fmt;
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+
+/// Why a command cannot be carried out, other than by the fault of its target.
+#[derive(Debug)]
+pub enum Failure {
+    /// Something that the user has to write differently.
+    Usage(String),
+    /// Reading or writing failed.
+    Io(String, io::Error),
+}
+
+impl Failure {
+    /// Whether the reader of our output went away.
+    #[must_use]
+    pub fn is_broken_pipe(&self) -> bool {
+        matches!(self, Self::Io(_, error) if error.kind() == io::ErrorKind::BrokenPipe)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Usage(message) => f.write_str(message),
+            Self::Io(what, error) => write!(f, "{what}: {error}"),
+        }
+    }
+}
+
+/// Whether to use colours where a stream leads: on terminals, unless `NO_COLOR` is set.
+fn wants_colours(is_terminal: bool) -> bool {
+    let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    is_terminal && !is_set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// Whether standard output takes colours.
+#[must_use]
+pub fn colours_out() -> bool {
+    wants_colours(io::stdout().is_terminal())
+}
+
+/// Whether standard error takes colours.
+#[must_use]
+pub fn colours_error() -> bool {
+    wants_colours(io::stderr().is_terminal())
+}
+
+/// Writes to standard output.
+pub fn print(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .map_err(|error| Failure::Io("standard output".to_owned(), error))
+}
+
+/// Writes to standard error. Nothing is left to do where that fails.
+pub fn print_error(text: &str) {
+    let _ = io::stderr().lock().write_all(text.as_bytes());
+}
+
+/// Says on standard error what is wrong with a command.
+pub fn complain(message: &str) {
+    print_error(&format!("{}: {message}\n", paint("error", Style::Error, colours_error())));
+}
+
+/// Writes a file.
+pub fn write(path: &Path, contents: &[u8]) -> Result<(), Failure> {
+    std::fs::write(path, contents).map_err(|error| Failure::Io(path.display().to_string(), error))
+}
+
+/// What a piece of text is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Style {
+    /// A title or a verdict's subject.
+    Strong,
+    /// Beside the point.
+    Faint,
+    /// As it should be.
+    Good,
+    /// Worth a look.
+    Warning,
+    /// Wrong.
+    Error,
+}
+
+/// Wraps a text in the escape sequences of its style.
+#[must_use]
+pub fn paint(text: &str, style: Style, colours: bool) -> String {
+    if !colours {
+        return text.to_owned();
+    }
+    let code = match style {
+        Style::Strong => "1",
+        Style::Faint => "2",
+        Style::Good => "32",
+        Style::Warning => "33",
+        Style::Error => "1;31",
+    };
+    format!("\x1b[{code}m{text}\x1b[0m")
+}

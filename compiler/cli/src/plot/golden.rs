@@ -1,0 +1,60 @@
+//! The picture that tests compare and comments quote: one row per device, one cell per slot.
+//!
+//! A cell names the kind and the microbatch, and with a letter the stage where a device holds several: `F0b` is the
+//! forward of the device's second stage. A task of two slots stands in two cells; a dot is an idle slot.
+
+use super::{common_slot, lanes, letter};
+use pipe_compiler::judge::Judged;
+use pipe_compiler::units::{Ticks, Units};
+use pipe_ir::ids::DeviceId;
+
+/// Cells of a row; longer timelines have no golden picture.
+const CELLS: u64 = 1000;
+
+/// The picture, or why there is none.
+///
+/// # Errors
+/// If the timeline has too many slots.
+pub fn draw(judged: &Judged) -> Result<String, String> {
+    let lanes = lanes(judged);
+    let slot = common_slot(&lanes);
+    let makespan = judged.timeline.makespan();
+    let n_slots = makespan.0 / slot.0;
+    if n_slots > CELLS {
+        return Err(format!("a timeline of {n_slots} slots is too long for this form: use fewer microbatches"));
+    }
+    let rows: Vec<Vec<String>> = lanes
+        .iter()
+        .map(|lane| {
+            let mut cells = vec![".".to_owned(); n_slots as usize];
+            for mark in &lane.marks {
+                let stage = if lane.n_stages > 1 { suffix(mark.nth_stage) } else { String::new() };
+                let text = format!("{}{}{stage}", letter(mark.kind), mark.microbatch);
+                cells[(mark.start.0 / slot.0) as usize..(mark.end.0 / slot.0) as usize].fill(text);
+            }
+            cells
+        })
+        .collect();
+    let width = rows.iter().flatten().map(String::len).max().unwrap_or(1);
+    let label = format!("d{}", rows.len().saturating_sub(1)).len();
+    let mut text = String::new();
+    for (device, cells) in rows.iter().enumerate() {
+        let device = DeviceId::from_index(device);
+        let cells: Vec<String> = cells.iter().map(|cell| format!("{cell:width$}")).collect();
+        let idle = makespan - judged.timeline.busy(device);
+        let stages = judged.peaks[device.index()].activations;
+        let peak = Units::of_stages(stages, judged.schedule.n_stages(), judged.schedule.n_devices());
+        let name = device.to_string();
+        text.push_str(&format!("{name:label$} {}  bubble {idle}  peak {peak}\n", cells.join(" ")));
+    }
+    let unit = if slot == Ticks::UNIT { String::new() } else { format!(", one cell is {slot}") };
+    Ok(format!("makespan {makespan}{unit}\n{text}"))
+}
+
+/// `a`, `b`, .. `z`, then numbers.
+fn suffix(nth_stage: usize) -> String {
+    match u8::try_from(nth_stage) {
+        Ok(nth) if nth < 26 => char::from(b'a' + nth).to_string(),
+        _ => format!("#{nth_stage}"),
+    }
+}

@@ -1,0 +1,85 @@
+//! Pictures of a timeline. Every form starts from the same lanes.
+
+pub mod golden;
+pub mod svg;
+pub mod terminal;
+
+use pipe_compiler::judge::Judged;
+use pipe_compiler::units::Ticks;
+use pipe_ir::ids::StageId;
+use pipe_ir::task::TaskKind;
+
+/// One task on its lane.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mark {
+    /// What is done.
+    pub kind: TaskKind,
+    /// Which of the device's stages, from 0, in the order of the model.
+    pub nth_stage: usize,
+    /// On which microbatch.
+    pub microbatch: u32,
+    /// When it starts.
+    pub start: Ticks,
+    /// When it ends.
+    pub end: Ticks,
+}
+
+/// What one device does.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Lane {
+    /// In order.
+    pub marks: Vec<Mark>,
+    /// How many stages the device holds.
+    pub n_stages: usize,
+}
+
+/// The lanes of all devices.
+#[must_use]
+pub fn lanes(judged: &Judged) -> Vec<Lane> {
+    let schedule = &judged.schedule;
+    let mut held = vec![0; schedule.n_devices()];
+    let nth_stage: Vec<usize> = (0..schedule.n_stages())
+        .map(|stage| {
+            let count = &mut held[schedule.device_of(StageId::from_index(stage)).index()];
+            *count += 1;
+            *count - 1
+        })
+        .collect();
+    let times = judged.timeline.starts.iter().zip(&judged.timeline.ends);
+    let lanes = schedule.orders.iter().zip(times).zip(held).map(|((order, (starts, ends)), n_stages)| {
+        let marks = order.iter().zip(starts.iter().zip(ends)).map(|(scheduled, (start, end))| Mark {
+            kind: scheduled.task.kind,
+            nth_stage: nth_stage[scheduled.task.stage.index()],
+            microbatch: scheduled.task.microbatch.0,
+            start: *start,
+            end: *end,
+        });
+        Lane { marks: marks.collect(), n_stages }
+    });
+    lanes.collect()
+}
+
+/// The largest duration that divides every start and end: one cell of a drawn lane.
+#[must_use]
+pub fn common_slot(lanes: &[Lane]) -> Ticks {
+    let moments = lanes.iter().flat_map(|lane| lane.marks.iter()).flat_map(|mark| [mark.start.0, mark.end.0]);
+    Ticks(moments.fold(0, greatest_common_divisor).max(1))
+}
+
+fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+/// The one letter that stands for a kind in pictures: both halves of a fused backward are a `B`.
+#[must_use]
+pub fn letter(kind: TaskKind) -> char {
+    match kind {
+        TaskKind::Forward => 'F',
+        TaskKind::BackwardInput | TaskKind::Backward => 'B',
+        TaskKind::BackwardWeight => 'W',
+        TaskKind::Update => 'U',
+    }
+}

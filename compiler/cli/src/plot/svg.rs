@@ -1,0 +1,266 @@
+//! The picture as SVG: a lane per device, a colour per kind, microbatch numbers, axis, legend and figures.
+
+use super::{Lane, Mark, common_slot, lanes};
+use crate::table::{number, percent};
+use pipe_compiler::judge::Judged;
+use pipe_compiler::report::Report;
+use pipe_compiler::units::Ticks;
+use pipe_ir::task::TaskKind;
+use std::fmt::Write;
+
+/// Tasks of one picture: more cannot be told apart, and fill a file of many megabytes.
+const TASKS: usize = 40_000;
+/// Around the lanes, in pixels.
+const LEFT: f64 = 56.0;
+const RIGHT: f64 = 84.0;
+const TOP: f64 = 92.0;
+const BOTTOM: f64 = 84.0;
+/// From one lane to the next, and the height of a task.
+const LANE: f64 = 34.0;
+const TASK: f64 = 28.0;
+
+/// Draws a timeline.
+///
+/// # Errors
+/// If it has too many tasks to be looked at.
+pub fn draw(judged: &Judged, report: &Report) -> Result<String, String> {
+    let n_tasks = judged.schedule.n_tasks();
+    if n_tasks > TASKS {
+        let help = "use fewer microbatches, as in `--set microbatches=16`";
+        return Err(format!("{n_tasks} tasks are too many for a picture, which shows up to {TASKS}; {help}"));
+    }
+    let lanes = lanes(judged);
+    let sheet = Sheet::new(&lanes, judged.timeline.makespan());
+    let mut svg = sheet.open();
+    sheet.title(&mut svg, report);
+    sheet.axis(&mut svg);
+    for (device, lane) in lanes.iter().enumerate() {
+        sheet.lane(&mut svg, device, lane, report);
+    }
+    sheet.legend(&mut svg, &lanes);
+    svg.push_str("</svg>\n");
+    Ok(svg)
+}
+
+/// Where things stand on the page.
+struct Sheet {
+    makespan: f64,
+    /// Pixels per unit of time.
+    scale: f64,
+    width: f64,
+    height: f64,
+    n_lanes: usize,
+}
+
+fn seconds(ticks: Ticks) -> f64 {
+    ticks.0 as f64 / Ticks::UNIT.0 as f64
+}
+
+/// Appends to the picture. Writing to a string cannot fail.
+macro_rules! put {
+    ($svg:expr, $($argument:tt)*) => {
+        writeln!($svg, $($argument)*).expect("writing to a string cannot fail")
+    };
+}
+
+impl Sheet {
+    fn new(lanes: &[Lane], makespan: Ticks) -> Self {
+        let n_slots = makespan.0 as f64 / common_slot(lanes).0 as f64;
+        let lanes_width = (n_slots * 20.0).clamp(760.0, 1800.0);
+        let makespan = seconds(makespan).max(f64::MIN_POSITIVE);
+        let height = TOP + BOTTOM + LANE * lanes.len() as f64;
+        Self {
+            makespan,
+            scale: lanes_width / makespan,
+            width: LEFT + lanes_width + RIGHT,
+            height,
+            n_lanes: lanes.len(),
+        }
+    }
+
+    fn x(&self, time: f64) -> f64 {
+        LEFT + time * self.scale
+    }
+
+    fn bottom(&self) -> f64 {
+        TOP + LANE * self.n_lanes as f64
+    }
+
+    fn open(&self) -> String {
+        let mut svg = String::new();
+        let (width, height) = (self.width, self.height);
+        put!(
+            svg,
+            r#"<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0}" height="{height:.0}" viewBox="0 0 {width:.0} {height:.0}">"#
+        );
+        put!(
+            svg,
+            "<style>\n\
+             text {{ font-family: Inter, 'Helvetica Neue', Helvetica, Arial, 'DejaVu Sans', sans-serif; fill: #1f2933; }}\n\
+             .title {{ font-size: 19px; font-weight: 600; }}\n\
+             .figures {{ font-size: 13px; fill: #52606d; }}\n\
+             .small {{ font-size: 11px; fill: #52606d; }}\n\
+             .device {{ font-size: 13px; font-weight: 600; text-anchor: end; }}\n\
+             .number {{ font-size: 11px; text-anchor: middle; }}\n\
+             </style>"
+        );
+        put!(svg, r##"<rect width="100%" height="100%" fill="#fdfdfc"/>"##);
+        put!(
+            svg,
+            r##"<defs><pattern id="idle" width="7" height="7" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect width="7" height="7" fill="#f1f2f4"/><line x1="0" y1="0" x2="0" y2="7" stroke="#e0e3e8" stroke-width="2"/></pattern></defs>"##
+        );
+        svg
+    }
+
+    fn title(&self, svg: &mut String, report: &Report) {
+        let name = report.schedule.as_deref().unwrap_or(&report.target);
+        let sizes = &report.sizes;
+        let show = |value: Option<f64>, form: fn(f64) -> String| value.map_or_else(|| "?".to_owned(), form);
+        let figures = &report.figures;
+        put!(svg, r#"<text class="title" x="{LEFT}" y="34">{}</text>"#, escape(name));
+        put!(
+            svg,
+            r#"<text class="figures" x="{LEFT}" y="56">{} devices, {} stages, {} microbatches · makespan {} · bubble {} (longest stage {}) · lower bound {} · peak {} units</text>"#,
+            sizes.devices.unwrap_or_default(),
+            sizes.stages.unwrap_or_default(),
+            sizes.microbatches.unwrap_or_default(),
+            show(figures.makespan, number),
+            show(figures.bubble_makespan, percent),
+            show(figures.bubble_longest_stage, percent),
+            show(figures.lower_bound, number),
+            show(figures.peak_activation, number),
+        );
+        let column = self.x(self.makespan) + 12.0;
+        put!(svg, r#"<text class="small" x="{column:.1}" y="{:.1}">peak, units</text>"#, TOP - 8.0);
+    }
+
+    /// Vertical lines at round moments, with their times below the lanes.
+    fn axis(&self, svg: &mut String) {
+        let step = round_step(self.makespan / (self.width / 90.0));
+        let bottom = self.bottom();
+        let mut moment = 0;
+        while f64::from(moment) * step <= self.makespan * 1.000_001 {
+            let time = f64::from(moment) * step;
+            let x = self.x(time);
+            put!(
+                svg,
+                r##"<line x1="{x:.1}" y1="{TOP:.1}" x2="{x:.1}" y2="{:.1}" stroke="#cbd2d9" stroke-width="1"/>"##,
+                bottom + 5.0
+            );
+            put!(
+                svg,
+                r#"<text class="small" text-anchor="middle" x="{x:.1}" y="{:.1}">{}</text>"#,
+                bottom + 19.0,
+                number(time)
+            );
+            moment += 1;
+        }
+        put!(
+            svg,
+            r#"<text class="small" text-anchor="end" x="{:.1}" y="{:.1}">time</text>"#,
+            LEFT - 10.0,
+            bottom + 19.0
+        );
+    }
+
+    fn lane(&self, svg: &mut String, device: usize, lane: &Lane, report: &Report) {
+        let top = TOP + LANE * device as f64 + (LANE - TASK) / 2.0;
+        let middle = top + TASK / 2.0 + 4.0;
+        put!(svg, r#"<text class="device" x="{:.1}" y="{middle:.1}">d{device}</text>"#, LEFT - 10.0);
+        if let (Some(first), Some(last)) = (lane.marks.first(), lane.marks.last()) {
+            let (start, end) = (self.x(seconds(first.start)), self.x(seconds(last.end)));
+            put!(
+                svg,
+                r#"<rect x="{start:.2}" y="{top:.1}" width="{:.2}" height="{TASK}" fill="url(#idle)"/>"#,
+                end - start
+            );
+        }
+        for mark in &lane.marks {
+            self.task(svg, mark, top, lane.n_stages);
+        }
+        if let Some(row) = report.per_device.get(device) {
+            let x = self.x(self.makespan) + 12.0;
+            put!(svg, r#"<text class="small" x="{x:.1}" y="{middle:.1}">{}</text>"#, number(row.peak_activation));
+        }
+    }
+
+    fn task(&self, svg: &mut String, mark: &Mark, top: f64, n_stages: usize) {
+        let (start, end) = (self.x(seconds(mark.start)), self.x(seconds(mark.end)));
+        // A hair of background between neighbours, unless tasks are thinner than that themselves.
+        let gap = if end - start > 4.0 { 1.0 } else { 0.0 };
+        let width = (end - start - gap).max(0.3);
+        let (fill, ink) = colours(mark.kind, mark.nth_stage, n_stages);
+        let round = if width > 8.0 { r#" rx="2.5""# } else { "" };
+        put!(svg, r#"<rect x="{start:.2}" y="{top:.1}" width="{width:.2}" height="{TASK}"{round} fill="{fill}"/>"#);
+        let text = mark.microbatch.to_string();
+        if width >= 7.0 * text.len() as f64 + 3.0 {
+            let (x, y) = (start + width / 2.0, top + TASK / 2.0 + 4.0);
+            put!(svg, r#"<text class="number" x="{x:.1}" y="{y:.1}" style="fill:{ink}">{text}</text>"#);
+        }
+    }
+
+    fn legend(&self, svg: &mut String, lanes: &[Lane]) {
+        let y = self.bottom() + 46.0;
+        let mut x = LEFT;
+        let n_stages = lanes.iter().map(|lane| lane.n_stages).max().unwrap_or(1);
+        for kind in TaskKind::ALL {
+            let is_used = lanes.iter().any(|lane| lane.marks.iter().any(|mark| mark.kind == kind));
+            if !is_used {
+                continue;
+            }
+            for nth in 0..n_stages.min(4) {
+                let fill = colours(kind, nth, n_stages).0;
+                put!(svg, r#"<rect x="{x:.1}" y="{y:.1}" width="16" height="14" rx="2.5" fill="{fill}"/>"#);
+                x += 18.0;
+            }
+            let words = words(kind);
+            put!(svg, r#"<text class="figures" x="{:.1}" y="{:.1}">{words}</text>"#, x + 4.0, y + 11.5);
+            x += 26.0 + 6.7 * words.len() as f64;
+        }
+        put!(svg, r#"<rect x="{x:.1}" y="{y:.1}" width="16" height="14" rx="2.5" fill="url(#idle)"/>"#);
+        put!(svg, r#"<text class="figures" x="{:.1}" y="{:.1}">bubble</text>"#, x + 22.0, y + 11.5);
+        if n_stages > 1 {
+            let text = "lighter: later stages of the device";
+            put!(svg, r#"<text class="small" x="{LEFT}" y="{:.1}">{text}</text>"#, y + 31.0);
+        }
+    }
+}
+
+fn words(kind: TaskKind) -> &'static str {
+    match kind {
+        TaskKind::Forward => "F forward",
+        TaskKind::BackwardInput => "B backward, input",
+        TaskKind::BackwardWeight => "W backward, weights",
+        TaskKind::Backward => "BW backward",
+        TaskKind::Update => "U update",
+    }
+}
+
+/// Fill and ink of a task: the kind's colour, mixed with white the more, the later the stage on its device.
+fn colours(kind: TaskKind, nth_stage: usize, n_stages: usize) -> (String, &'static str) {
+    let [red, green, blue] = match kind {
+        TaskKind::Forward => [59, 111, 182],
+        TaskKind::BackwardInput => [34, 139, 121],
+        TaskKind::Backward => [34, 139, 121],
+        TaskKind::BackwardWeight => [221, 146, 42],
+        TaskKind::Update => [123, 135, 148],
+    };
+    let white = if n_stages > 1 { 0.55 * nth_stage as f64 / (n_stages - 1) as f64 } else { 0.0 };
+    let mix = |part: u8| f64::from(part) + (255.0 - f64::from(part)) * white;
+    let ink = if white > 0.3 || kind == TaskKind::BackwardWeight { "#1f2933" } else { "#ffffff" };
+    (format!("#{:02x}{:02x}{:02x}", mix(red) as u8, mix(green) as u8, mix(blue) as u8), ink)
+}
+
+/// The next of 1, 2, 5, 10, 20, ..
+fn round_step(least: f64) -> f64 {
+    let power = 10f64.powf(least.max(1e-9).log10().floor());
+    [1.0, 2.0, 5.0, 10.0]
+        .into_iter()
+        .map(|factor| factor * power)
+        .find(|step| *step >= least * 0.999_999)
+        .unwrap_or(least)
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}

@@ -1,0 +1,187 @@
+//! The picture in the terminal: a row per device, scaled to its width.
+//!
+//! With colours, a task is a block of its kind's colour, lighter for later stages of a device, with the microbatch where
+//! it fits. Without, it is a letter, small for later stages, with the microbatch where it fits.
+
+use super::{Lane, Mark, common_slot, lanes, letter};
+use crate::diagnostics::Look;
+use crate::table::{number, percent};
+use pipe_compiler::judge::Judged;
+use pipe_compiler::report::Report;
+use pipe_compiler::units::Ticks;
+use pipe_ir::task::TaskKind;
+
+/// Rows that are drawn; of more devices, the first and the last ones.
+const ROWS: usize = 40;
+/// The most columns that one slot takes.
+const WIDEST_SLOT: u64 = 5;
+
+/// Draws a timeline with its title and legend.
+#[must_use]
+pub fn draw(judged: &Judged, report: &Report, look: Look) -> String {
+    let lanes = lanes(judged);
+    let label = format!("d{} ", lanes.len().saturating_sub(1)).len();
+    let scale = Scale::new(&lanes, judged.timeline.makespan(), look.width.saturating_sub(label).max(20) as u64);
+    let mut text = title(report);
+    let hidden = if lanes.len() > ROWS { ROWS / 2..lanes.len() - ROWS / 2 + 1 } else { 0..0 };
+    for (device, lane) in lanes.iter().enumerate() {
+        if hidden.contains(&device) {
+            if device == hidden.start {
+                text.push_str(&format!("{:label$}{} more devices\n", "..", hidden.len()));
+            }
+            continue;
+        }
+        let name = format!("d{device}");
+        text.push_str(&format!("{name:label$}{}\n", row(lane, &scale, look.colours).trim_end()));
+    }
+    text.push_str(&format!("{:label$}{}\n", "", axis(&scale)));
+    text.push_str(&legend(&lanes, &scale, look.colours));
+    text
+}
+
+/// How time becomes columns.
+struct Scale {
+    makespan: Ticks,
+    columns: u64,
+    slot: Ticks,
+    /// Whether every slot takes a whole number of columns.
+    is_exact: bool,
+}
+
+impl Scale {
+    fn new(lanes: &[Lane], makespan: Ticks, width: u64) -> Self {
+        let slot = common_slot(lanes);
+        let n_slots = (makespan.0 / slot.0).max(1);
+        let per_slot = (width / n_slots).min(WIDEST_SLOT);
+        let columns = if per_slot > 0 { n_slots * per_slot } else { width };
+        Self { makespan, columns, slot, is_exact: per_slot > 0 }
+    }
+
+    fn column(&self, time: Ticks) -> usize {
+        let makespan = u128::from(self.makespan.0.max(1));
+        let column = (u128::from(time.0) * u128::from(self.columns) + makespan / 2) / makespan;
+        usize::try_from(column).unwrap_or(usize::MAX)
+    }
+}
+
+fn title(report: &Report) -> String {
+    let figures = &report.figures;
+    let show = |value: Option<f64>, form: fn(f64) -> String| value.map(form).unwrap_or_default();
+    format!(
+        "{}: makespan {}, bubble {}, peak {} units\n",
+        report.schedule.as_deref().unwrap_or(&report.target),
+        show(figures.makespan, number),
+        show(figures.bubble_makespan, percent),
+        show(figures.peak_activation, number),
+    )
+}
+
+fn row(lane: &Lane, scale: &Scale, colours: bool) -> String {
+    let mut text = String::new();
+    let mut column = 0;
+    for mark in &lane.marks {
+        let (start, end) = (scale.column(mark.start).max(column), scale.column(mark.end));
+        if end <= start {
+            continue;
+        }
+        let idle = if colours { " " } else { "." };
+        text.push_str(&if scale.is_exact && !colours {
+            dots(start - column, scale)
+        } else {
+            idle.repeat(start - column)
+        });
+        text.push_str(&if colours { coloured(mark, end - start) } else { plain(mark, end - start, scale) });
+        column = end;
+    }
+    text
+}
+
+/// Idle slots, each as wide as a task of one slot.
+fn dots(columns: usize, scale: &Scale) -> String {
+    let per_slot = scale.column(scale.slot).max(1);
+    let slot = format!("{:per_slot$}", ".");
+    slot.repeat(columns / per_slot)
+}
+
+/// Background colours of the 256-colour palette: the first stage of a device and the later ones.
+fn shades(kind: TaskKind) -> [u8; 2] {
+    match kind {
+        TaskKind::Forward => [32, 117],
+        TaskKind::BackwardInput => [35, 115],
+        TaskKind::Backward => [36, 116],
+        TaskKind::BackwardWeight => [172, 222],
+        TaskKind::Update => [245, 250],
+    }
+}
+
+fn coloured(mark: &Mark, columns: usize) -> String {
+    let shade = shades(mark.kind)[mark.nth_stage.min(1)];
+    let number = mark.microbatch.to_string();
+    // A thin line at the right tells neighbours apart.
+    let (body, edge) = if columns > 1 { (columns - 1, "▕") } else { (1, "") };
+    let text = if number.len() <= body { number } else { String::new() };
+    format!("\x1b[48;5;{shade};38;5;16m{text:^body$}{edge}\x1b[0m")
+}
+
+fn plain(mark: &Mark, columns: usize, scale: &Scale) -> String {
+    let letter = if mark.nth_stage == 0 { letter(mark.kind) } else { letter(mark.kind).to_ascii_lowercase() };
+    if !scale.is_exact {
+        return letter.to_string().repeat(columns);
+    }
+    let per_slot = scale.column(scale.slot).max(1);
+    let long = format!("{letter}{}", mark.microbatch);
+    let cell = if long.len() < per_slot || long.len() == per_slot && columns == per_slot {
+        format!("{long:per_slot$}")
+    } else {
+        format!("{letter:<per_slot$}", letter = letter.to_string())
+    };
+    let mut text = cell.repeat(columns / per_slot);
+    text.truncate(columns);
+    text
+}
+
+/// Moments below the lanes.
+fn axis(scale: &Scale) -> String {
+    let mut text = String::new();
+    let steps = (scale.columns / 12).clamp(1, 12);
+    for step in 0..=steps {
+        let time = Ticks(scale.makespan.0 / steps * step);
+        let rounded = if scale.slot.0 > 0 { Ticks(time.0 / scale.slot.0 * scale.slot.0) } else { time };
+        let column = scale.column(rounded);
+        let written = text.chars().count();
+        if written <= column {
+            text.push_str(&" ".repeat(column - written));
+            text.push_str(&number(rounded.0 as f64 / Ticks::UNIT.0 as f64));
+            text.push(' ');
+        }
+    }
+    text.trim_end().to_owned()
+}
+
+fn legend(lanes: &[Lane], scale: &Scale, colours: bool) -> String {
+    let kinds = TaskKind::ALL
+        .into_iter()
+        .filter(|kind| lanes.iter().any(|lane| lane.marks.iter().any(|mark| mark.kind == *kind)));
+    let words = |kind| match kind {
+        TaskKind::Forward => "forward",
+        TaskKind::BackwardInput => "backward for the input",
+        TaskKind::BackwardWeight => "backward for the weights",
+        TaskKind::Backward => "backward",
+        TaskKind::Update => "update",
+    };
+    let mut parts: Vec<String> = kinds
+        .map(|kind| {
+            let sign =
+                if colours { format!("\x1b[48;5;{}m  \x1b[0m", shades(kind)[0]) } else { letter(kind).to_string() };
+            format!("{sign} {}", words(kind))
+        })
+        .collect();
+    if lanes.iter().any(|lane| lane.n_stages > 1) {
+        parts.push(if colours { "lighter: later stages" } else { "small letters: later stages" }.to_owned());
+    }
+    if !scale.is_exact {
+        let per_column = scale.makespan.0 as f64 / Ticks::UNIT.0 as f64 / scale.columns.max(1) as f64;
+        parts.push(format!("scaled: one column is {}", number(per_column)));
+    }
+    parts.join("  ") + "\n"
+}

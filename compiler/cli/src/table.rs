@@ -1,0 +1,180 @@
+//! The table that `pipec check` prints for people.
+
+use crate::output::{Style, paint};
+use pipe_compiler::report::{DeviceReport, Report};
+use pipe_ir::units::Bytes;
+use std::fmt::Write;
+
+/// Rows of devices that are printed in full; of more devices, the first and the last ones.
+const ROWS: usize = 16;
+/// Columns of a bar.
+const BAR: usize = 14;
+
+/// Everything in a report but its diagnostics.
+pub fn table(report: &Report, colours: bool) -> String {
+    let mut text = heading(report, colours);
+    let figures = summary(report);
+    if !figures.is_empty() {
+        text.push('\n');
+    }
+    for (name, value, remark) in figures {
+        let line = format!("  {}{value:<12}{}", paint(&format!("{name:<15}"), Style::Faint, colours), remark);
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    if !report.per_device.is_empty() {
+        text.push('\n');
+        text.push_str(&devices(report, colours));
+    }
+    text
+}
+
+fn heading(report: &Report, colours: bool) -> String {
+    let name = match (&report.pipeline, &report.schedule) {
+        (Some(pipeline), Some(schedule)) => format!("{pipeline} under {schedule}"),
+        (None, Some(schedule)) => schedule.clone(),
+        _ => report.target.clone(),
+    };
+    let mut text = paint(&name, Style::Strong, colours);
+    let sizes = &report.sizes;
+    if let (Some(devices), Some(stages), Some(microbatches), Some(tasks)) =
+        (sizes.devices, sizes.stages, sizes.microbatches, sizes.tasks)
+    {
+        let counts = [
+            count(devices, "device"),
+            count(stages, "stage"),
+            count(microbatches as usize, "microbatch"),
+            count(tasks, "task"),
+        ];
+        write!(text, ": {}", counts.join(", ")).expect("writing to a string cannot fail");
+    }
+    if let Some(instructions) = report.instructions {
+        write!(text, ", {}", count(instructions, "instruction")).expect("writing to a string cannot fail");
+    }
+    let errors = report.diagnostics.iter().filter(|finding| finding.severity.is_error()).count();
+    let verdict = if report.ok {
+        let mut proved = vec![paint("accepted", Style::Good, colours)];
+        proved.extend(report.deadlock_free.filter(|free| *free).map(|_| "deadlock free".to_owned()));
+        proved.push(match report.valid_for_all_microbatches {
+            Some(true) => "valid for every number of microbatches".to_owned(),
+            _ => "valid for this number of microbatches".to_owned(),
+        });
+        proved.join(", ")
+    } else {
+        format!("{}, {}", paint("rejected", Style::Error, colours), count(errors, "error"))
+    };
+    format!("{text}\n{verdict}\n")
+}
+
+/// Name, figure and remark of every line.
+fn summary(report: &Report) -> Vec<(&'static str, String, String)> {
+    let figures = &report.figures;
+    let mut lines = Vec::new();
+    if let (Some(makespan), Some(bubble)) = (figures.makespan, figures.bubble_makespan) {
+        lines.push(("makespan", number(makespan), format!("bubble {}", percent(bubble))));
+    }
+    if let (Some(longest), Some(bubble)) = (figures.longest_stage, figures.bubble_longest_stage) {
+        lines.push(("longest stage", number(longest), format!("bubble {}", percent(bubble))));
+    }
+    if let (Some(bound), Some(gap), Some(reason)) = (figures.lower_bound, figures.gap, &figures.lower_bound_reason) {
+        let remark = if gap == 0.0 { format!("reached: {reason}") } else { format!("gap {}: {reason}", percent(gap)) };
+        lines.push(("lower bound", number(bound), remark));
+    }
+    if let Some(parts) = &figures.critical_path {
+        let parts: Vec<String> = parts.iter().map(|(name, time)| format!("{name} {}", number(*time))).collect();
+        lines.push(("critical path", parts.join(", "), String::new()));
+    }
+    if let (Some(peak), Some(devices)) = (figures.peak_activation, report.sizes.devices) {
+        let certificate = figures.bound_activation.map(|bound| format!("certificate {}, ", number(bound)));
+        let against = format!("{}1F1B holds {devices}", certificate.unwrap_or_default());
+        lines.push(("peak", format!("{} {}", number(peak), if peak == 1.0 { "unit" } else { "units" }), against));
+    }
+    lines
+}
+
+fn devices(report: &Report, colours: bool) -> String {
+    let rows = &report.per_device;
+    let makespan = report.figures.makespan.unwrap_or_default();
+    let most = rows.iter().map(|row| row.peak_activation).fold(0.0, f64::max);
+    let has_bytes = rows.iter().any(|row| row.peak_bytes.is_some());
+    let mut text = format!(
+        "  {:<7}{:>9}  {:>9}  {:>9}  {:<width$}{:>7}",
+        "device",
+        "start",
+        "end",
+        "busy",
+        "",
+        "peak",
+        width = BAR + 7
+    );
+    if has_bytes {
+        write!(text, "  {:width$}{:>11}", "", "bytes", width = BAR).expect("writing to a string cannot fail");
+    }
+    let mut text = paint(text.trim_end(), Style::Faint, colours) + "\n";
+    let hidden = if rows.len() > ROWS { ROWS / 2..rows.len() - ROWS / 2 + 1 } else { 0..0 };
+    for (index, row) in rows.iter().enumerate() {
+        if hidden.contains(&index) {
+            if index == hidden.start {
+                let line = format!("  ..      {} more devices\n", hidden.len());
+                text.push_str(&paint(&line, Style::Faint, colours));
+            }
+            continue;
+        }
+        text.push_str(device(row, makespan, most, colours).trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+fn device(row: &DeviceReport, makespan: f64, most: f64, colours: bool) -> String {
+    let share = if makespan > 0.0 { row.busy / makespan } else { 0.0 };
+    let mut text = format!(
+        "  {:<7}{:>9}  {:>9}  {:>9}  {} {:>5} {:>7}  {}",
+        format!("d{}", row.device),
+        number(row.first_start),
+        number(row.last_end),
+        number(row.busy),
+        paint(&bar(share), Style::Good, colours),
+        percent(share),
+        number(row.peak_activation),
+        paint(&bar(if most > 0.0 { row.peak_activation / most } else { 0.0 }), Style::Warning, colours),
+    );
+    if let Some(bytes) = row.peak_bytes {
+        write!(text, "{:>11}", Bytes(bytes).to_string()).expect("writing to a string cannot fail");
+    }
+    if let Some(limit) = row.limit_bytes {
+        write!(text, " of {}", Bytes(limit)).expect("writing to a string cannot fail");
+    }
+    text
+}
+
+/// A bar of eighths; empty columns are spaces.
+fn bar(share: f64) -> String {
+    const PARTS: [char; 8] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
+    let eighths = (share.clamp(0.0, 1.0) * (8 * BAR) as f64).round() as usize;
+    let mut text = "█".repeat(eighths / 8);
+    if eighths % 8 > 0 {
+        text.push(PARTS[eighths % 8]);
+    }
+    let missing = BAR - text.chars().count();
+    text + &" ".repeat(missing)
+}
+
+/// A figure with at most three decimals.
+pub fn number(value: f64) -> String {
+    let text = format!("{value:.3}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// A share in percent, with one decimal.
+pub fn percent(share: f64) -> String {
+    format!("{:.1}%", 100.0 * share)
+}
+
+/// `1 task`, `2 microbatches`.
+fn count(number: usize, noun: &str) -> String {
+    match number {
+        1 => format!("1 {noun}"),
+        _ => format!("{number} {noun}{}", if noun.ends_with("ch") { "es" } else { "s" }),
+    }
+}
