@@ -11,35 +11,35 @@ use std::path::{Component, Path, PathBuf};
 
 /// The options that every command with a target takes.
 #[derive(Args, Clone, Debug)]
-pub struct TargetArguments {
+pub(crate) struct TargetArguments {
     /// A `.pipe` file, a schedule of the standard library as `std:NAME`, or `-` for standard input
-    pub target: String,
+    pub(crate) target: String,
     /// Which pipeline, where the file declares several
     #[arg(long, value_name = "NAME")]
-    pub pipeline: Option<String>,
+    pub(crate) pipeline: Option<String>,
     /// Which schedule, where the file declares several
     #[arg(long, value_name = "NAME")]
-    pub schedule: Option<String>,
+    pub(crate) schedule: Option<String>,
     /// Overrides a parameter, such as `devices=8` or `microbatches=24`
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = parse_setting)]
-    pub settings: Vec<(String, i64)>,
+    pub(crate) settings: Vec<(String, i64)>,
     /// Durations of one task of one stage in any one unit, such as `F=1,B=1,W=1,comm=0`
     #[arg(long, value_name = "COSTS", value_parser = StageCosts::parse)]
-    pub cost: Option<StageCosts>,
+    pub(crate) cost: Option<StageCosts>,
     /// Activation limit per device, in units: one device's share of the activations of one microbatch
     #[arg(long, value_name = "UNITS", value_parser = parse_units)]
-    pub memory: Option<Units>,
+    pub(crate) memory: Option<Units>,
     /// A report for people, or JSON for programs
     #[arg(long, value_enum, default_value_t = Format::Human)]
-    pub format: Format,
+    pub(crate) format: Format,
     /// Prints nothing but errors
     #[arg(long, short)]
-    pub quiet: bool,
+    pub(crate) quiet: bool,
 }
 
 /// Who reads the report.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Format {
+pub(crate) enum Format {
     /// People.
     Human,
     /// Programs.
@@ -61,7 +61,7 @@ impl TargetArguments {
     ///
     /// # Errors
     /// If the target cannot be read, or names no schedule of the standard library.
-    pub fn compile(&self) -> Result<(Compilation, Sources), Failure> {
+    pub(crate) fn compile(&self) -> Result<(Compilation, Sources), Failure> {
         let mut sources = Sources::default();
         let (root, folder) = self.read()?;
         let request = Request {

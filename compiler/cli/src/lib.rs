@@ -1,8 +1,8 @@
 //! The command line: arguments, files, colours, exit codes. One file per subcommand.
 
-pub mod commands;
+mod commands;
 pub mod diagnostics;
-pub mod input;
+mod input;
 mod output;
 pub mod plot;
 mod table;

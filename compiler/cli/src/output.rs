@@ -6,7 +6,7 @@ use std::path::Path;
 
 /// Why a command cannot be carried out, other than by the fault of its target.
 #[derive(Debug)]
-pub enum Failure {
+pub(crate) enum Failure {
     /// Something that the user has to write differently.
     Usage(String),
     /// Reading or writing failed.
@@ -16,7 +16,7 @@ pub enum Failure {
 impl Failure {
     /// Whether the reader of our output went away.
     #[must_use]
-    pub fn is_broken_pipe(&self) -> bool {
+    pub(crate) fn is_broken_pipe(&self) -> bool {
         matches!(self, Self::Io(_, error) if error.kind() == io::ErrorKind::BrokenPipe)
     }
 }
@@ -38,18 +38,18 @@ fn wants_colours(is_terminal: bool) -> bool {
 
 /// Whether standard output takes colours.
 #[must_use]
-pub fn colours_out() -> bool {
+pub(crate) fn colours_out() -> bool {
     wants_colours(io::stdout().is_terminal())
 }
 
 /// Whether standard error takes colours.
 #[must_use]
-pub fn colours_error() -> bool {
+pub(crate) fn colours_error() -> bool {
     wants_colours(io::stderr().is_terminal())
 }
 
 /// Writes to standard output.
-pub fn print(text: &str) -> Result<(), Failure> {
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())
         .and_then(|()| out.flush())
@@ -57,23 +57,23 @@ pub fn print(text: &str) -> Result<(), Failure> {
 }
 
 /// Writes to standard error. Nothing is left to do where that fails.
-pub fn print_error(text: &str) {
+pub(crate) fn print_error(text: &str) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }
 
 /// Says on standard error what is wrong with a command.
-pub fn complain(message: &str) {
+pub(crate) fn complain(message: &str) {
     print_error(&format!("{}: {message}\n", paint("error", Style::Error, colours_error())));
 }
 
 /// Writes a file.
-pub fn write(path: &Path, contents: &[u8]) -> Result<(), Failure> {
+pub(crate) fn write(path: &Path, contents: &[u8]) -> Result<(), Failure> {
     std::fs::write(path, contents).map_err(|error| Failure::Io(path.display().to_string(), error))
 }
 
 /// What a piece of text is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Style {
+pub(crate) enum Style {
     /// A title or a verdict's subject.
     Strong,
     /// Beside the point.
@@ -88,7 +88,7 @@ pub enum Style {
 
 /// Wraps a text in the escape sequences of its style.
 #[must_use]
-pub fn paint(text: &str, style: Style, colours: bool) -> String {
+pub(crate) fn paint(text: &str, style: Style, colours: bool) -> String {
     if !colours {
         return text.to_owned();
     }

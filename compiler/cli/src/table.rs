@@ -11,7 +11,7 @@ const ROWS: usize = 16;
 const BAR: usize = 14;
 
 /// Everything in a report but its diagnostics.
-pub fn table(report: &Report, colours: bool) -> String {
+pub(crate) fn table(report: &Report, colours: bool) -> String {
     let mut text = heading(report, colours);
     let figures = summary(report);
     if !figures.is_empty() {
@@ -153,7 +153,7 @@ fn bar(share: f64) -> String {
     const PARTS: [char; 8] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
     let eighths = (share.clamp(0.0, 1.0) * (8 * BAR) as f64).round() as usize;
     let mut text = "█".repeat(eighths / 8);
-    if eighths % 8 > 0 {
+    if !eighths.is_multiple_of(8) {
         text.push(PARTS[eighths % 8]);
     }
     let missing = BAR - text.chars().count();
@@ -161,13 +161,13 @@ fn bar(share: f64) -> String {
 }
 
 /// A figure with at most three decimals.
-pub fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     let text = format!("{value:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 /// A share in percent, with one decimal.
-pub fn percent(share: f64) -> String {
+pub(crate) fn percent(share: f64) -> String {
     format!("{:.1}%", 100.0 * share)
 }
 

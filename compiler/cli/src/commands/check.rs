@@ -11,13 +11,13 @@ use pipe_compiler::source::Sources;
 
 /// Arguments of `pipec check`.
 #[derive(clap::Args, Debug)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     #[command(flatten)]
     target: TargetArguments,
 }
 
 /// Checks a target.
-pub fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     let target = &arguments.target;
     let (compilation, sources) = target.compile()?;
     match target.format {
@@ -33,7 +33,7 @@ pub fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
 }
 
 /// Draws what speaks against a target on standard error.
-pub fn show_diagnostics(compilation: &Compilation, sources: &Sources) {
+pub(crate) fn show_diagnostics(compilation: &Compilation, sources: &Sources) {
     let look = Look { width: terminal_width(), colours: colours_error() };
     print_error(&draw(&compilation.diagnostics, sources, look));
     for mistake in &compilation.our_mistakes {
@@ -42,7 +42,7 @@ pub fn show_diagnostics(compilation: &Compilation, sources: &Sources) {
 }
 
 /// Whether a compilation may go on.
-pub fn outcome(compilation: &Compilation) -> Outcome {
+pub(crate) fn outcome(compilation: &Compilation) -> Outcome {
     if compilation.report.ok { Outcome::Accepted } else { Outcome::Rejected }
 }
 

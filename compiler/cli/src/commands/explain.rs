@@ -6,13 +6,13 @@ use pipe_compiler::diagnostic::Code;
 
 /// Arguments of `pipec explain`.
 #[derive(clap::Args, Debug)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// Name of an error, as it stands in brackets; all names are listed without one
     code: Option<String>,
 }
 
 /// Prints a page, or the list of pages.
-pub fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     let Some(name) = &arguments.code else {
         let title = |code: &Code| code.page().lines().next().unwrap_or_default().trim_start_matches("# ").to_owned();
         let lines: String = Code::ALL.iter().map(|code| format!("{:26} {}\n", code.name(), title(code))).collect();

@@ -10,7 +10,7 @@ use clap::Subcommand;
 
 /// What to do.
 #[derive(Subcommand, Debug)]
-pub enum Command {
+pub(crate) enum Command {
     /// Proves a schedule or pipeline, and prints its figures
     Check(check::Arguments),
     /// Draws the timeline, in the terminal or as SVG
@@ -21,7 +21,7 @@ pub enum Command {
 
 impl Command {
     /// Does it.
-    pub fn run(self) -> Result<Outcome, Failure> {
+    pub(crate) fn run(self) -> Result<Outcome, Failure> {
         match self {
             Self::Check(arguments) => check::run(&arguments),
             Self::Plot(arguments) => plot::run(&arguments),

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 /// Arguments of `pipec plot`.
 #[derive(clap::Args, Debug)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     #[command(flatten)]
     target: TargetArguments,
     /// Writes an SVG picture to this file, instead of drawing in the terminal
@@ -25,7 +25,7 @@ pub struct Arguments {
 }
 
 /// Draws a target that runs to its end, also one that breaks a limit.
-pub fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     if arguments.target.format == Format::Json {
         return Err(Failure::Usage("`plot` draws pictures; `check --format json` prints figures".to_owned()));
     }

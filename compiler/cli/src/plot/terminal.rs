@@ -146,7 +146,7 @@ fn axis(scale: &Scale) -> String {
     let steps = (scale.columns / 12).clamp(1, 12);
     for step in 0..=steps {
         let time = Ticks(scale.makespan.0 / steps * step);
-        let rounded = if scale.slot.0 > 0 { Ticks(time.0 / scale.slot.0 * scale.slot.0) } else { time };
+        let rounded = Ticks(time.0 / scale.slot.0.max(1) * scale.slot.0);
         let column = scale.column(rounded);
         let written = text.chars().count();
         if written <= column {
