@@ -63,15 +63,31 @@ pub(crate) fn one_f_one_b(n_devices: u32, n_microbatches: u32) -> Schedule {
     block(&placement, n_microbatches, 3, &words.collect::<String>())
 }
 
-/// V-Half, with the cool-down and warm-up that its block gives (arXiv 2405.15362).
+/// V-Half (arXiv 2405.15362), not reordered.
 pub(crate) fn v_half(n_devices: u32, n_microbatches: u32) -> Schedule {
     let gap = if n_devices.is_multiple_of(2) { 3 } else { 0 };
+    v_shape(n_devices, n_microbatches, |device| {
+        let forwards = [2 * device, 3 * n_devices - 2 - device];
+        (forwards, [6 * n_devices - 2 + gap - device, 3 * n_devices - 1 + gap + 2 * device])
+    })
+}
+
+/// V-ZB (arXiv 2405.15362), not reordered.
+pub(crate) fn v_zb(n_devices: u32, n_microbatches: u32) -> Schedule {
+    let last = n_devices - 1;
+    v_shape(n_devices, n_microbatches, |device| {
+        let forwards = [4 * device, 4 * last + 1 + 2 * (last - device)];
+        (forwards, [10 * last + 3 + 2 * (last - device), 6 * last + 2 + 4 * device])
+    })
+}
+
+/// A block on a V: slots of `F` and `B` of each device's two stages, and every `W` in the first free slot.
+fn v_shape(n_devices: u32, n_microbatches: u32, slots: impl Fn(u32) -> ([u32; 2], [u32; 2])) -> Schedule {
     let last = 2 * n_devices - 1;
     let placement: Vec<u32> = (0..=last).map(|s| s.min(last - s)).collect();
     let mut words = String::new();
     for device in 0..n_devices {
-        let forwards = [2 * device, 3 * n_devices - 2 - device];
-        let backwards = [6 * n_devices - 2 + gap - device, 3 * n_devices - 1 + gap + 2 * device];
+        let (forwards, backwards) = slots(device);
         let mut taken: Vec<u32> = forwards.iter().chain(&backwards).map(|slot| slot % 6).collect();
         for (position, stage) in [device, last - device].into_iter().enumerate() {
             let free = (backwards[position] + 1..).find(|slot| !taken.contains(&(slot % 6))).expect("6 slots, 6 tasks");

@@ -9,6 +9,7 @@ use crate::critical_path::{CriticalPath, critical_path};
 use crate::diagnostic::Diagnostics;
 use crate::elaborate::Elaborated;
 use crate::pipeline::{Pipeline, StageCosts};
+use crate::reorder::reorder;
 use crate::schedule::{Costs, Schedule};
 use crate::timeline::{Timeline, place};
 use crate::units::Units;
@@ -36,12 +37,15 @@ pub struct Judged {
     pub critical_path: CriticalPath,
 }
 
-/// Times a schedule, and measures what follows. The request's costs come before the pipeline's.
+/// Times a schedule, reordered where it asks for it, and measures what follows. The request's costs come before the
+/// pipeline's.
 #[must_use]
 pub fn judge(elaborated: Elaborated, order: Order, costs: Option<StageCosts>) -> Judged {
     let Elaborated { schedule, pipeline, .. } = elaborated;
     let costs = costs.or(pipeline.as_ref().and_then(|pipeline| pipeline.costs)).unwrap_or_default();
     let costs = of_stages(&costs, schedule.n_stages());
+    let (schedule, order) =
+        if schedule.reorder.is_some() { reorder(schedule, order, &costs) } else { (schedule, order) };
     let timeline = place(&schedule, &order, &costs);
     let peaks = peaks(&schedule, &order.dependencies);
     let most = peaks.iter().map(|peak| peak.activations).max().unwrap_or_default();

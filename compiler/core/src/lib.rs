@@ -14,6 +14,7 @@ pub mod judge;
 mod lint;
 pub mod model;
 pub mod pipeline;
+pub mod reorder;
 pub mod report;
 pub mod schedule;
 pub mod source;
