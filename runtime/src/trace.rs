@@ -103,13 +103,20 @@ impl Step {
         (!losses.is_empty()).then(|| sum / losses.len() as f64)
     }
 
+    /// First start to last end of the scheduled tasks.
+    #[must_use]
+    pub fn makespan(&self, program: &Program) -> Nanos {
+        let extents = || self.devices.iter().map(|device| device.extent(program));
+        let start = extents().map(|extent| extent.first_start).min().unwrap_or_default();
+        let end = extents().map(|extent| extent.last_end).max().unwrap_or_default();
+        Nanos(end.0 - start.0)
+    }
+
     /// Idle share of the busiest device within the makespan: 1 - work / makespan.
     #[must_use]
     pub fn bubble(&self, program: &Program) -> f64 {
-        let extents: Vec<Extent> = self.devices.iter().map(|device| device.extent(program)).collect();
-        let start = extents.iter().map(|extent| extent.first_start).min().unwrap_or_default();
-        let end = extents.iter().map(|extent| extent.last_end).max().unwrap_or_default();
-        let work = extents.iter().map(|extent| extent.busy).max().unwrap_or_default();
-        if end > start { 1.0 - work.seconds() / (end.seconds() - start.seconds()) } else { 0.0 }
+        let work = self.devices.iter().map(|device| device.extent(program).busy).max().unwrap_or_default();
+        let makespan = self.makespan(program);
+        if makespan > Nanos(0) { 1.0 - work.seconds() / makespan.seconds() } else { 0.0 }
     }
 }
