@@ -1,3 +1,0 @@
-//! The backends, one file or folder each.
-
-pub mod null;
