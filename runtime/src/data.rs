@@ -62,8 +62,8 @@ pub type FillTensor = dyn Fn(u64, MicrobatchId, &TensorSlot, &mut [u8]) + Send +
 /// The data of a run.
 pub struct Data {
     seed: u64,
-    /// For each value of the program: below what its indices must stay.
-    bounds: Vec<u64>,
+    /// By value of the program: what is inside, and below what its indices must stay.
+    values: Vec<(Vec<TensorSlot>, u64)>,
     source: Source,
 }
 
@@ -74,52 +74,59 @@ enum Source {
 }
 
 impl Data {
-    /// No data, for devices that compute nothing.
-    #[must_use]
-    pub const fn none() -> Self {
-        Self { seed: 0, bounds: Vec::new(), source: Source::Synthetic }
-    }
-
-    /// Data from a function of step, microbatch and tensor.
-    #[must_use]
-    pub fn from_fn(fill: Box<FillTensor>) -> Self {
-        Self { source: Source::Function(fill), ..Self::none() }
-    }
-
     /// Opens the data source of a program; `root` is the folder that its path is relative to.
     ///
     /// # Errors
     /// If the file cannot be read, is too short, or does not fit the model.
     pub fn open(program: &Program, root: &Path) -> Result<Self, DataError> {
-        let bounds: Vec<u64> =
-            (0..program.values.len()).map(|value| index_bound(program, ValueId::from_index(value))).collect();
-        let Some(training) = &program.training else { return Ok(Self { bounds, ..Self::none() }) };
-        let source = match &training.data {
-            DataSource::Synthetic => Source::Synthetic,
-            DataSource::Bytes(path) => Source::Text(read_text(program, &bounds, &root.join(path))?),
-        };
-        Ok(Self { seed: training.seed, bounds, source })
+        let data = Self::synthetic(program);
+        match program.training.as_ref().map(|training| &training.data) {
+            None | Some(DataSource::Synthetic) => Ok(data),
+            Some(DataSource::Bytes(path)) => {
+                let text = read_text(program, &data.values, &root.join(path))?;
+                Ok(Self { source: Source::Text(text), ..data })
+            }
+        }
+    }
+
+    /// Random numbers, and random indices that fit the tables they index, from the program's seed.
+    #[must_use]
+    pub fn synthetic(program: &Program) -> Self {
+        let values = program
+            .values
+            .iter()
+            .enumerate()
+            .map(|(index, value)| (value.tensors.clone(), index_bound(program, ValueId::from_index(index))));
+        let seed = program.training.as_ref().map_or(0, |training| training.seed);
+        Self { seed, values: values.collect(), source: Source::Synthetic }
+    }
+
+    /// Data from a function of step, microbatch and tensor.
+    #[must_use]
+    pub fn from_fn(program: &Program, fill: Box<FillTensor>) -> Self {
+        Self { source: Source::Function(fill), ..Self::synthetic(program) }
     }
 
     /// Fills `out`, a buffer of `value`, for a microbatch of a step.
-    pub fn load(&self, step: u64, program: &Program, value: ValueId, microbatch: MicrobatchId, out: &mut [u8]) {
-        for slot in &program.value(value).tensors {
+    pub fn load(&self, step: u64, value: ValueId, microbatch: MicrobatchId, out: &mut [u8]) {
+        let (tensors, bound) = &self.values[value.index()];
+        for slot in tensors {
             let start = slot.offset.to_usize();
             let part = &mut out[start..start + slot.ty.bytes().to_usize()];
             let seed = mix(mix(self.seed, step), u64::from(microbatch.0));
             match &self.source {
                 Source::Text(text) => fill_windows(text, seed, slot, part),
-                Source::Synthetic => fill_random(seed, slot, self.bounds[value.index()], part),
+                Source::Synthetic => fill_random(seed, slot, *bound, part),
                 Source::Function(fill) => fill(step, microbatch, slot, part),
             }
         }
     }
 }
 
-fn read_text(program: &Program, bounds: &[u64], path: &Path) -> Result<Vec<u8>, DataError> {
+fn read_text(program: &Program, values: &[(Vec<TensorSlot>, u64)], path: &Path) -> Result<Vec<u8>, DataError> {
     let text = std::fs::read(path).map_err(|source| DataError::Read { path: path.to_owned(), source })?;
     let largest = text.iter().copied().max().unwrap_or(0);
-    for (value, bound) in program.values.iter().zip(bounds).filter(|(value, _)| value.kind == ValueKind::Data) {
+    for (value, (_, bound)) in program.values.iter().zip(values).filter(|(value, _)| value.kind == ValueKind::Data) {
         for slot in &value.tensors {
             let window = window_of(slot)
                 .ok_or_else(|| DataError::Unsupported { name: slot.name.clone(), ty: slot.ty.to_string() })?;
