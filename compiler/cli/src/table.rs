@@ -55,10 +55,10 @@ fn heading(report: &Report, colours: bool) -> String {
     let verdict = if report.ok {
         let mut proved = vec![paint("accepted", Style::Good, colours)];
         proved.extend(report.deadlock_free.filter(|free| *free).map(|_| "deadlock free".to_owned()));
-        proved.push(match report.valid_for_all_microbatches {
-            Some(true) => "valid for every number of microbatches".to_owned(),
-            _ => "valid for this number of microbatches".to_owned(),
-        });
+        proved.extend(report.valid_for_all_microbatches.map(|all| {
+            if all { "valid for every number of microbatches" } else { "valid for this number of microbatches" }
+                .to_owned()
+        }));
         proved.join(", ")
     } else {
         format!("{}, {}", paint("rejected", Style::Error, colours), count(errors, "error"))
@@ -95,28 +95,25 @@ fn summary(report: &Report) -> Vec<(&'static str, String, String)> {
 fn devices(report: &Report, colours: bool) -> String {
     let rows = &report.per_device;
     let makespan = report.figures.makespan.unwrap_or_default();
-    let most = rows.iter().map(|row| row.peak_activation).fold(0.0, f64::max);
+    let most = rows.iter().filter_map(|row| row.peak_activation).fold(0.0, f64::max);
     let has_bytes = rows.iter().any(|row| row.peak_bytes.is_some());
-    let mut text = format!(
-        "  {:<7}{:>9}  {:>9}  {:>9}  {:<width$}{:>7}",
-        "device",
-        "start",
-        "end",
-        "busy",
-        "",
-        "peak",
-        width = BAR + 7
-    );
-    if has_bytes {
-        write!(text, "  {:width$}{:>11}", "", "bytes", width = BAR).expect("writing to a string cannot fail");
+    let mut head = format!("  {:<7}", "device");
+    if report.figures.makespan.is_some() {
+        let columns =
+            format!("{:>9}  {:>9}  {:>9}  {:<width$}{:>7}", "start", "end", "busy", "", "peak", width = BAR + 7);
+        head.push_str(&columns);
     }
-    let mut text = paint(text.trim_end(), Style::Faint, colours) + "\n";
+    if has_bytes {
+        let width = if report.figures.makespan.is_some() { BAR + 2 } else { 0 };
+        head.push_str(&format!("{:width$}{:>11}", "", "bytes"));
+    }
+    let mut text = paint(head.trim_end(), Style::Faint, colours) + "\n";
     let hidden = if rows.len() > ROWS { ROWS / 2..rows.len() - ROWS / 2 + 1 } else { 0..0 };
     for (index, row) in rows.iter().enumerate() {
         if hidden.contains(&index) {
             if index == hidden.start {
-                let line = format!("  ..      {} more devices\n", hidden.len());
-                text.push_str(&paint(&line, Style::Faint, colours));
+                text.push_str(&paint(&format!("  ..     {} more devices", hidden.len()), Style::Faint, colours));
+                text.push('\n');
             }
             continue;
         }
@@ -127,23 +124,22 @@ fn devices(report: &Report, colours: bool) -> String {
 }
 
 fn device(row: &DeviceReport, makespan: f64, most: f64, colours: bool) -> String {
-    let share = if makespan > 0.0 { row.busy / makespan } else { 0.0 };
-    let mut text = format!(
-        "  {:<7}{:>9}  {:>9}  {:>9}  {} {:>5} {:>7}  {}",
-        format!("d{}", row.device),
-        number(row.first_start),
-        number(row.last_end),
-        number(row.busy),
-        paint(&bar(share), Style::Good, colours),
-        percent(share),
-        number(row.peak_activation),
-        paint(&bar(if most > 0.0 { row.peak_activation / most } else { 0.0 }), Style::Warning, colours),
-    );
+    let mut text = format!("  {:<7}", format!("d{}", row.device));
+    if let (Some(start), Some(end), Some(busy), Some(peak)) =
+        (row.first_start, row.last_end, row.busy, row.peak_activation)
+    {
+        let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
+        let (worked, held) = (share(busy, makespan), share(peak, most));
+        let times = format!("{:>9}  {:>9}  {:>9}", number(start), number(end), number(busy));
+        let worked = format!("{} {:>5}", paint(&bar(worked), Style::Good, colours), percent(worked));
+        let held = format!("{:>7}  {}", number(peak), paint(&bar(held), Style::Warning, colours));
+        text.push_str(&format!("{times}  {worked} {held}"));
+    }
     if let Some(bytes) = row.peak_bytes {
-        write!(text, "{:>11}", Bytes(bytes).to_string()).expect("writing to a string cannot fail");
+        text.push_str(&format!("{:>11}", Bytes(bytes).to_string()));
     }
     if let Some(limit) = row.limit_bytes {
-        write!(text, " of {}", Bytes(limit)).expect("writing to a string cannot fail");
+        text.push_str(&format!(" of {}", Bytes(limit)));
     }
     text
 }

@@ -8,6 +8,7 @@ use crate::schedule::Schedule;
 use crate::source::Sources;
 use crate::units::{Ticks, Units};
 use pipe_ir::ids::DeviceId;
+use pipe_ir::instruction::Instruction;
 use pipe_ir::program::Program;
 use pipe_ir::task::TaskKind;
 use serde::Serialize;
@@ -87,13 +88,13 @@ pub struct DeviceReport {
     /// Which.
     pub device: u32,
     /// When its first task starts.
-    pub first_start: f64,
+    pub first_start: Option<f64>,
     /// When its last task ends.
-    pub last_end: f64,
+    pub last_end: Option<f64>,
     /// Time in tasks.
-    pub busy: f64,
+    pub busy: Option<f64>,
     /// The most activation memory, exact.
-    pub peak_activation: f64,
+    pub peak_activation: Option<f64>,
     /// Σ ceil(l / T), where the schedule has a period.
     pub bound_activation: Option<f64>,
     /// The most bytes alive, where a model is bound.
@@ -193,10 +194,10 @@ impl Report {
         self.per_device = devices()
             .map(|device| DeviceReport {
                 device: device.0,
-                first_start: time(timeline.first_start(device)),
-                last_end: time(timeline.last_end(device)),
-                busy: time(timeline.busy(device)),
-                peak_activation: activations(peaks[device.index()].activations),
+                first_start: Some(time(timeline.first_start(device))),
+                last_end: Some(time(timeline.last_end(device))),
+                busy: Some(time(timeline.busy(device))),
+                peak_activation: Some(activations(peaks[device.index()].activations)),
                 bound_activation: certificates.map(|certificates| activations(certificates[device.index()].bound)),
                 peak_bytes: None,
                 limit_bytes: None,
@@ -229,6 +230,36 @@ impl Report {
             report.peak_bytes = has_model.then_some(device.peak.0);
             report.limit_bytes = device.limit.map(|limit| limit.0);
         }
+    }
+
+    /// Fills in what a verified program says by itself.
+    pub fn program(&mut self, program: &Program) {
+        let kinds =
+            program.devices.iter().flat_map(|device| &device.step).filter_map(|instruction| match instruction {
+                Instruction::Run { exec, .. } => Some(program.exec(*exec).kind),
+                _ => None,
+            });
+        self.sizes = Sizes {
+            devices: Some(program.devices.len()),
+            stages: Some(program.n_stages as usize),
+            microbatches: Some(program.n_microbatches),
+            tasks: Some(kinds.filter(|kind| *kind != TaskKind::Update).count()),
+        };
+        self.schedule = Some(program.name.clone());
+        self.deadlock_free = Some(true);
+        self.per_device = (0..program.devices.len())
+            .map(|device| DeviceReport {
+                device: DeviceId::from_index(device).0,
+                first_start: None,
+                last_end: None,
+                busy: None,
+                peak_activation: None,
+                bound_activation: None,
+                peak_bytes: None,
+                limit_bytes: None,
+            })
+            .collect();
+        self.count(program, true);
     }
 
     /// Takes the verdict from the diagnostics.

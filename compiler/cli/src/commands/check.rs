@@ -19,6 +19,9 @@ pub(crate) struct Arguments {
 /// Checks a target.
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     let target = &arguments.target;
+    if target.target.ends_with(".ir") {
+        return super::check_ir::run(target);
+    }
     let (compilation, sources) = target.compile()?;
     match target.format {
         Format::Json => print(&json(&compilation)?)?,

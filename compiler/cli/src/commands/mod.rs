@@ -1,6 +1,7 @@
 //! The subcommands, one file each.
 
 mod check;
+mod check_ir;
 mod explain;
 mod plot;
 

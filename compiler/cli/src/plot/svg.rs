@@ -178,9 +178,9 @@ impl Sheet {
         for mark in &lane.marks {
             self.task(svg, mark, top, lane.n_stages);
         }
-        if let Some(row) = report.per_device.get(device) {
+        if let Some(peak) = report.per_device.get(device).and_then(|row| row.peak_activation) {
             let x = self.x(self.makespan) + 12.0;
-            put!(svg, r#"<text class="small" x="{x:.1}" y="{middle:.1}">{}</text>"#, number(row.peak_activation));
+            put!(svg, r#"<text class="small" x="{x:.1}" y="{middle:.1}">{}</text>"#, number(peak));
         }
     }
 

@@ -8,7 +8,6 @@ use pipe_ir::task::{Task, TaskKind};
 
 /// Moments and durations of the search. They are scaled so that no sum of them overflows: what the search finds is
 /// timed again, exactly.
-
 pub(super) type Time = i64;
 /// Start times, by lane and microbatch.
 pub(super) type Starts = Vec<Vec<Time>>;
