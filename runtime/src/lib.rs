@@ -1,5 +1,23 @@
 //! The runtime: executes verified programs on devices. It cannot see a syntax tree.
 
+mod channel;
 pub mod checkpoint;
+mod crew;
 pub mod data;
+mod device;
+mod devices;
+mod executor;
+mod fault;
+mod init;
+mod ledger;
+mod memory;
+mod profile;
 pub mod random;
+mod report;
+mod run;
+
+pub use device::Loader;
+pub use fault::{Fault, RunError};
+pub use profile::{Entry, Profile};
+pub use report::{DeviceStep, Nanos, Span, StepReport};
+pub use run::{Backend, Options, Run};

@@ -1,0 +1,100 @@
+//! From executables to launches: what a device can do without thinking again.
+
+use super::foreign::Loops;
+use super::jit::Jit;
+use crate::fault::RunError;
+use pipe_ir::ids::{DeviceId, ExecId};
+use pipe_ir::instruction::Instruction;
+use pipe_ir::kernels::{Kernel, plan};
+use pipe_ir::program::{Body, Exec, Program};
+use pipe_ir::units::Bytes;
+use pipe_ir::value::ValueKind;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The executables of one device.
+pub(crate) type Executables = BTreeMap<ExecId, Compiled>;
+
+/// An executable that is ready to run.
+pub(crate) enum Compiled {
+    /// Kernels.
+    Graph {
+        /// In order.
+        launches: Vec<Launch>,
+        /// Which operand is scratch.
+        scratch: Option<usize>,
+    },
+    /// The optimizer.
+    Optimizer {
+        /// Bytes of the parameters.
+        parameters: Bytes,
+    },
+}
+
+/// A kernel and, where it has any, its machine code.
+pub(crate) struct Launch {
+    pub(super) kernel: Kernel,
+    pub(super) loops: Option<Loops>,
+    /// Its entry in profiles.
+    pub(super) entry: usize,
+}
+
+/// Kinds of kernels as profiles name them.
+pub(super) const KINDS: [&str; 11] = [
+    "gemm",
+    "elementwise",
+    "copy",
+    "sum",
+    "layer_norm",
+    "layer_norm_grad",
+    "softmax",
+    "softmax_grad",
+    "cross_entropy",
+    "embedding",
+    "optimizer",
+];
+
+/// Compiles all executables that a device runs.
+pub(crate) fn compile(program: &Program, device: DeviceId, jit: &mut Jit) -> Result<Executables, RunError> {
+    let list = &program.devices[device.index()];
+    let used: BTreeSet<ExecId> = list
+        .setup
+        .iter()
+        .chain(&list.step)
+        .filter_map(|instruction| match instruction {
+            Instruction::Run { exec, .. } => Some(*exec),
+            _ => None,
+        })
+        .collect();
+    used.into_iter().map(|id| Ok((id, executable(program, program.exec(id), jit)?))).collect()
+}
+
+fn executable(program: &Program, exec: &Exec, jit: &mut Jit) -> Result<Compiled, RunError> {
+    let operand_of = |kind| exec.operands.iter().position(|operand| program.value(operand.value).kind == kind);
+    match &exec.body {
+        Body::Abstract => Err(RunError::Unsupported(format!(
+            "@{} has no body: a schedule without a model runs on the null backend only",
+            exec.name()
+        ))),
+        Body::Optimizer => {
+            let parameters = exec.operands.first().map_or(Bytes::ZERO, |operand| program.value(operand.value).bytes);
+            Ok(Compiled::Optimizer { parameters })
+        }
+        Body::Graph(graph) => {
+            let launches = plan(graph).kernels.into_iter().map(|kernel| launch(kernel, jit));
+            Ok(Compiled::Graph {
+                launches: launches.collect::<Result<_, _>>()?,
+                scratch: operand_of(ValueKind::Scratch),
+            })
+        }
+    }
+}
+
+/// Prepares one kernel.
+pub(super) fn launch(kernel: Kernel, jit: &mut Jit) -> Result<Launch, RunError> {
+    let entry = KINDS.iter().position(|kind| *kind == kernel.kind()).expect("KINDS lists every kind of kernel");
+    let loops = match &kernel {
+        Kernel::Elementwise(elementwise) => Some(Loops::new(elementwise.clone(), jit.code(&elementwise.expression)?)),
+        Kernel::Gemm(_) | Kernel::Copy { .. } | Kernel::Sum(_) | Kernel::Rows(_) => None,
+    };
+    Ok(Launch { kernel, loops, entry })
+}

@@ -1,0 +1,116 @@
+//! The CPU device: kernels on the bytes of an arena, by one thread.
+
+mod compile;
+mod copy;
+mod foreign;
+mod jit;
+mod lanes;
+mod launch;
+mod norm;
+mod optimizer;
+mod softmax;
+mod sums;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use crate::device::{Device, Loader};
+use crate::fault::Fault;
+use crate::init;
+use crate::memory::{Memory, Region};
+use crate::profile::Profile;
+use compile::Compiled;
+pub(crate) use compile::{Executables, compile};
+pub(crate) use jit::Jit;
+use launch::Launcher;
+use pipe_ir::ids::{BufferId, DeviceId, ExecId, MicrobatchId, ValueId};
+use pipe_ir::instruction::Fill;
+use pipe_ir::program::Buffer;
+use pipe_ir::verify::Verified;
+use std::sync::Arc;
+
+/// What all devices of a run share.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    pub(crate) program: Arc<Verified>,
+    pub(crate) loader: Arc<dyn Loader>,
+    pub(crate) seed: u64,
+    /// Freed bytes become NaN.
+    pub(crate) strict: bool,
+    pub(crate) profile: bool,
+}
+
+/// One thread's share of the machine.
+pub(crate) struct CpuDevice {
+    shared: Shared,
+    memory: Arc<Memory>,
+    places: Vec<Buffer>,
+    executables: Executables,
+    launcher: Launcher,
+}
+
+impl CpuDevice {
+    /// A device of a program, with its arena and its compiled executables.
+    pub(crate) fn new(shared: Shared, device: DeviceId, memory: Arc<Memory>, executables: Executables) -> Self {
+        let places = shared.program.program().devices[device.index()].buffers.clone();
+        let launcher = Launcher::new(shared.profile);
+        Self { shared, memory, places, executables, launcher }
+    }
+}
+
+impl Device for CpuDevice {
+    fn region(&self, buffer: BufferId) -> Region {
+        let place = self.places[buffer.index()];
+        self.memory.region(place.offset, place.bytes)
+    }
+
+    fn freed(&mut self, buffer: BufferId) {
+        if self.shared.strict {
+            self.region(buffer).f32s_mut().fill(f32::NAN);
+        }
+    }
+
+    fn fill(&mut self, buffer: BufferId, value: ValueId, with: Fill) -> Result<(), Fault> {
+        let region = self.region(buffer);
+        region.bytes_mut().fill(0);
+        match with {
+            Fill::Zero => {}
+            Fill::Init => init::fill(self.shared.program.program().value(value), self.shared.seed, region.f32s_mut()),
+        }
+        Ok(())
+    }
+
+    fn load(&mut self, step: u64, buffer: BufferId, value: ValueId, microbatch: MicrobatchId) -> Result<(), Fault> {
+        let bytes = self.shared.program.program().value(value).bytes.to_usize();
+        self.shared.loader.load(step, value, microbatch, self.region(buffer).part(0, bytes).bytes_mut());
+        Ok(())
+    }
+
+    fn run(&mut self, step: u64, exec: ExecId, operands: &[BufferId]) -> Result<(), Fault> {
+        let (memory, places) = (&self.memory, &self.places);
+        let regions = operands.iter().map(|buffer| {
+            let place = places[buffer.index()];
+            memory.region(place.offset, place.bytes)
+        });
+        match self.executables.get_mut(&exec) {
+            Some(Compiled::Graph { launches, scratch }) => self.launcher.graph(launches, *scratch, regions),
+            Some(Compiled::Optimizer { parameters }) => match &self.shared.program.program().training {
+                Some(training) => self.launcher.optimizer(training, step, parameters.to_usize(), regions),
+                None => Err(Fault::new("an update needs training settings, but the program has none")),
+            },
+            None => Err(Fault::new(format!("{exec} was not compiled for this device"))),
+        }
+    }
+
+    fn emit(&mut self, buffer: BufferId) -> Result<f32, Fault> {
+        Ok(self.region(buffer).f32s()[0])
+    }
+
+    fn is_timed(&self) -> bool {
+        true
+    }
+
+    fn profile(&self) -> Profile {
+        self.launcher.profile()
+    }
+}

@@ -1,0 +1,1 @@
+//! Every kernel against plain arithmetic in f64.

@@ -1,0 +1,4 @@
+//! Backends.
+
+pub(crate) mod cpu;
+pub(crate) mod null;

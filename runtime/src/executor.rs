@@ -1,0 +1,208 @@
+//! The executor of one device: takes its instructions one by one.
+//!
+//! This is the only place that knows what every instruction does at run time.
+
+use crate::channel::{Channels, End, Posted};
+use crate::device::Device;
+use crate::fault::{Fault, RunError};
+use crate::ledger::Ledger;
+use crate::random::Counter;
+use crate::report::{DeviceStep, Nanos, Span};
+use pipe_ir::ids::{BufferId, DeviceId, MicrobatchId};
+use pipe_ir::instruction::Instruction;
+use pipe_ir::program::{Access, DeviceProgram, Program};
+use pipe_ir::verify::{List, Verified};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What a device does when its next transfer has not ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Patience {
+    /// Its thread sleeps.
+    Waits,
+    /// It lets the next device of the same thread go on.
+    Yields,
+}
+
+/// How far a device came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Progress {
+    /// To the end of the list.
+    Done,
+    /// To this instruction, whose transfer has not ended.
+    Blocked(usize),
+}
+
+/// A device at work.
+pub(crate) struct Executor {
+    id: DeviceId,
+    program: Arc<Verified>,
+    device: Box<dyn Device>,
+    channels: Arc<Channels>,
+    ledger: Ledger,
+    /// The microbatch of each `emit` of a step, in order.
+    emitted: Vec<MicrobatchId>,
+    /// Random pauses before instructions.
+    pauses: Option<Counter>,
+    trace: bool,
+    report: DeviceStep,
+}
+
+/// The longest pause under stress; one instruction in four takes one.
+const PAUSE_MICROS: u64 = 100;
+
+/// A pass over one list.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pass {
+    pub(crate) list: List,
+    /// The step's number, from 0.
+    pub(crate) step: u64,
+    /// When it began for all devices.
+    pub(crate) started: Instant,
+    pub(crate) patience: Patience,
+}
+
+impl Executor {
+    pub(crate) fn new(
+        program: Arc<Verified>,
+        id: DeviceId,
+        device: Box<dyn Device>,
+        channels: Arc<Channels>,
+        stress: Option<u64>,
+    ) -> Self {
+        let own = &program.program().devices[id.index()];
+        let ledger = Ledger::new(own.buffers.clone(), stress.is_some());
+        let emitted = emitted_microbatches(program.program(), own);
+        let pauses = stress.map(|seed| Counter::new(seed, &id.to_string()));
+        Self { id, program, device, channels, ledger, emitted, pauses, trace: false, report: DeviceStep::default() }
+    }
+
+    /// Whether reports hold every run.
+    pub(crate) fn set_trace(&mut self, trace: bool) {
+        self.trace = trace;
+    }
+
+    pub(crate) const fn id(&self) -> DeviceId {
+        self.id
+    }
+
+    pub(crate) fn device(&self) -> &dyn Device {
+        &*self.device
+    }
+
+    /// What the device did since the last report.
+    pub(crate) fn take_report(&mut self) -> DeviceStep {
+        let (peak, high_water) = (self.ledger.peak(), self.ledger.high_water());
+        DeviceStep { peak, high_water, ..std::mem::take(&mut self.report) }
+    }
+
+    /// Executes a list from an instruction on.
+    pub(crate) fn advance(&mut self, pass: &Pass, from: usize) -> Result<Progress, RunError> {
+        let program = Arc::clone(&self.program);
+        let own = &program.program().devices[self.id.index()];
+        let list = match pass.list {
+            List::Setup => &own.setup,
+            List::Step => &own.step,
+        };
+        for (index, instruction) in list.iter().enumerate().skip(from) {
+            if let Some(pauses) = &mut self.pauses {
+                pause(pauses);
+            }
+            match self.execute(own, pass, *instruction) {
+                Ok(true) => self.report.instructions += 1,
+                Ok(false) => return Ok(Progress::Blocked(index)),
+                Err(fault) => {
+                    let (device, list, instruction) = (self.id, pass.list, format!("{instruction:?}"));
+                    return Err(RunError::Instruction { device, list, index, instruction, fault });
+                }
+            }
+        }
+        Ok(Progress::Done)
+    }
+
+    /// Executes one instruction; `false` where it must be tried again later.
+    fn execute(&mut self, own: &DeviceProgram, pass: &Pass, instruction: Instruction) -> Result<bool, Fault> {
+        match instruction {
+            Instruction::Alloc { buffer } => self.ledger.alloc(buffer)?,
+            Instruction::Free { buffer } => {
+                self.ledger.free(buffer)?;
+                self.device.freed(buffer);
+            }
+            Instruction::Fill { buffer, value, with } => self.device.fill(buffer, value, with)?,
+            Instruction::Load { buffer, value, microbatch } => {
+                self.device.load(pass.step, buffer, value, microbatch)?
+            }
+            Instruction::Run { exec, microbatch, operands } => {
+                let operands = own.operands(operands);
+                if !self.device.is_timed() {
+                    self.device.run(pass.step, exec, operands)?;
+                    return Ok(true);
+                }
+                let start = since(pass.started);
+                self.device.run(pass.step, exec, operands)?;
+                self.report.record(Span { exec, microbatch, start, end: since(pass.started) }, self.trace);
+            }
+            Instruction::Emit { buffer } => {
+                let loss = self.device.emit(buffer)?;
+                let microbatch = self.emitted.get(self.report.losses.len()).copied().unwrap_or(MicrobatchId(0));
+                self.report.losses.push((microbatch, loss));
+            }
+            Instruction::SendStart { buffer, to, class, token } => {
+                let posted = Posted { device: self.id, token, region: self.device.region(buffer) };
+                self.channels.post(End::Send, self.id, to, class, posted);
+            }
+            Instruction::RecvStart { buffer, value: _, microbatch: _, from, class, token } => {
+                let posted = Posted { device: self.id, token, region: self.device.region(buffer) };
+                self.channels.post(End::Receive, from, self.id, class, posted);
+            }
+            Instruction::Wait { token } => match pass.patience {
+                Patience::Waits => self.channels.wait(self.id, token)?,
+                Patience::Yields => return Ok(self.channels.has_ended(self.id, token)),
+            },
+        }
+        Ok(true)
+    }
+}
+
+fn since(started: Instant) -> Nanos {
+    Nanos(u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX))
+}
+
+fn pause(pauses: &mut Counter) {
+    let random = pauses.next_u64();
+    if random.is_multiple_of(4) {
+        thread::sleep(Duration::from_micros((random >> 32) % PAUSE_MICROS));
+    }
+}
+
+/// For each `emit` of a step: the microbatch of the run that wrote the buffer last.
+fn emitted_microbatches(program: &Program, own: &DeviceProgram) -> Vec<MicrobatchId> {
+    let mut writers = vec![MicrobatchId(0); own.buffers.len()];
+    let mut emitted = Vec::new();
+    for instruction in &own.step {
+        match *instruction {
+            Instruction::Run { exec, microbatch, operands } => {
+                let accesses = program.exec(exec).operands.iter().map(|operand| operand.access);
+                let written =
+                    own.operands(operands).iter().zip(accesses).filter(|(_, access)| *access == Access::Write);
+                for (buffer, _) in written {
+                    writers[buffer.index()] = microbatch;
+                }
+            }
+            Instruction::Emit { buffer } => emitted.push(writer(&writers, buffer)),
+            Instruction::Alloc { .. }
+            | Instruction::Free { .. }
+            | Instruction::Fill { .. }
+            | Instruction::Load { .. }
+            | Instruction::SendStart { .. }
+            | Instruction::RecvStart { .. }
+            | Instruction::Wait { .. } => {}
+        }
+    }
+    emitted
+}
+
+fn writer(writers: &[MicrobatchId], buffer: BufferId) -> MicrobatchId {
+    writers[buffer.index()]
+}

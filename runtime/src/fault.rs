@@ -1,0 +1,67 @@
+//! Faults: why a run cannot go on.
+
+use pipe_ir::ids::DeviceId;
+use pipe_ir::verify::List;
+
+/// What went wrong on a device.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Fault {
+    message: String,
+    /// Whether it only follows from another device's fault.
+    pub(crate) secondary: bool,
+}
+
+impl Fault {
+    /// A fault of this device.
+    #[must_use]
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), secondary: false }
+    }
+
+    /// Another device had a fault, so that this one waits in vain.
+    pub(crate) fn abandoned() -> Self {
+        Self { message: "another device stopped".into(), secondary: true }
+    }
+}
+
+/// Why a run ended early.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum RunError {
+    /// The machine has less memory than the program needs.
+    #[error("cannot allocate the arena of {device}: {bytes} (the machine has too little free memory)")]
+    OutOfMemory {
+        /// Whose arena.
+        device: DeviceId,
+        /// Its size.
+        bytes: pipe_ir::units::Bytes,
+    },
+    /// The backend cannot run the program.
+    #[error("{0}")]
+    Unsupported(String),
+    /// An instruction failed.
+    #[error("{device} stopped at instruction {index} of its {list}, `{instruction}`: {fault}")]
+    Instruction {
+        /// Where.
+        device: DeviceId,
+        /// In which list.
+        list: List,
+        /// Position in it.
+        index: usize,
+        /// The instruction as it is written in Rust.
+        instruction: String,
+        /// What went wrong.
+        fault: Fault,
+    },
+    /// A device's thread broke.
+    #[error("{device} broke: {message} (this is a bug in pipec, please report it)")]
+    Panic {
+        /// Whose thread.
+        device: DeviceId,
+        /// What it said.
+        message: String,
+    },
+    /// No device can go on.
+    #[error("all devices wait: {0} (a verified program cannot do this; please report it)")]
+    Stuck(String),
+}

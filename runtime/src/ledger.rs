@@ -1,0 +1,105 @@
+//! The ledger: what a device really holds, counted at run time and independently of what the compiler said.
+
+use crate::fault::Fault;
+use pipe_ir::ids::BufferId;
+use pipe_ir::program::Buffer;
+use pipe_ir::units::Bytes;
+use std::collections::BTreeMap;
+
+/// Live buffers of one device.
+#[derive(Clone, Debug)]
+pub(crate) struct Ledger {
+    places: Vec<Buffer>,
+    alive: Vec<bool>,
+    live: Bytes,
+    peak: Bytes,
+    high_water: Bytes,
+    /// Live buffers by offset, with their ends: kept where overlaps are looked for.
+    ranges: Option<BTreeMap<Bytes, (Bytes, BufferId)>>,
+}
+
+impl Ledger {
+    /// Nothing is alive. `strict` looks for overlaps too.
+    pub(crate) fn new(places: Vec<Buffer>, strict: bool) -> Self {
+        let alive = vec![false; places.len()];
+        let ranges = strict.then(BTreeMap::new);
+        Self { places, alive, live: Bytes::ZERO, peak: Bytes::ZERO, high_water: Bytes::ZERO, ranges }
+    }
+
+    /// Begins the lifespan of a buffer.
+    pub(crate) fn alloc(&mut self, buffer: BufferId) -> Result<(), Fault> {
+        if std::mem::replace(&mut self.alive[buffer.index()], true) {
+            return Err(Fault::new(format!("{buffer} is allocated, but it is alive already")));
+        }
+        let place = self.places[buffer.index()];
+        self.live += place.bytes;
+        self.peak = self.peak.max(self.live);
+        self.high_water = self.high_water.max(place.offset + place.bytes);
+        if let Some(ranges) = &mut self.ranges {
+            let end = place.offset + place.bytes;
+            if let Some((start, (_, other))) =
+                ranges.range(..end).next_back().filter(|(_, (end, _))| *end > place.offset)
+            {
+                return Err(Fault::new(format!(
+                    "{buffer} at {} overlaps {other} at {start}, which is alive",
+                    place.offset
+                )));
+            }
+            ranges.insert(place.offset, (end, buffer));
+        }
+        Ok(())
+    }
+
+    /// Ends it.
+    pub(crate) fn free(&mut self, buffer: BufferId) -> Result<(), Fault> {
+        if !std::mem::replace(&mut self.alive[buffer.index()], false) {
+            return Err(Fault::new(format!("{buffer} is freed, but it is not alive")));
+        }
+        let place = self.places[buffer.index()];
+        self.live -= place.bytes;
+        if let Some(ranges) = &mut self.ranges {
+            ranges.remove(&place.offset);
+        }
+        Ok(())
+    }
+
+    /// The most bytes alive at once so far.
+    pub(crate) const fn peak(&self) -> Bytes {
+        self.peak
+    }
+
+    /// The end of the arena's part that was ever alive.
+    pub(crate) const fn high_water(&self) -> Bytes {
+        self.high_water
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ledger() -> Ledger {
+        let place = |offset, bytes| Buffer { offset: Bytes(offset), bytes: Bytes(bytes) };
+        Ledger::new(vec![place(0, 128), place(128, 64), place(64, 128)], true)
+    }
+
+    #[test]
+    fn the_peak_is_what_was_alive_at_once() {
+        let mut ledger = ledger();
+        ledger.alloc(BufferId(0)).unwrap();
+        ledger.free(BufferId(0)).unwrap();
+        ledger.alloc(BufferId(1)).unwrap();
+        assert_eq!(ledger.peak(), Bytes(128));
+        ledger.alloc(BufferId(0)).unwrap();
+        assert_eq!((ledger.peak(), ledger.high_water()), (Bytes(192), Bytes(192)));
+    }
+
+    #[test]
+    fn double_lifespans_and_overlaps_are_faults() {
+        let mut ledger = ledger();
+        ledger.alloc(BufferId(0)).unwrap();
+        assert!(ledger.alloc(BufferId(0)).unwrap_err().to_string().contains("alive already"));
+        assert!(ledger.alloc(BufferId(2)).unwrap_err().to_string().contains("overlaps %0"));
+        assert!(ledger.free(BufferId(1)).unwrap_err().to_string().contains("not alive"));
+    }
+}

@@ -1,0 +1,132 @@
+//! Memory: the bytes of one device's arena, and regions of them. One of the two files with `unsafe` code.
+//!
+//! Safety. Regions of one arena may be read and written from several threads: the device's own, and those that copy a
+//! transfer into or out of it. That no two of them touch the same bytes at once is what [`pipe_ir::verify`] proved of the
+//! program: buffers that are alive at once do not overlap, an instruction that writes a buffer runs while no transfer and
+//! no other operand uses it, and a transfer's buffers stay alive and untouched until its token was waited for. Regions are
+//! handed out to executors of verified programs only. Every [`Region`] lies inside its memory (checked when it is made) and
+//! all memory outlives the threads: the run owns both and joins the threads first.
+
+use pipe_ir::units::{ALIGNMENT, Bytes};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ptr::NonNull;
+
+/// Zeroed bytes, aligned to [`ALIGNMENT`], for a whole run.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    start: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: plain bytes without thread affinity; see the head of this file for who touches them when.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    /// That many bytes, or `None` if the machine has no more.
+    pub(crate) fn new(bytes: Bytes) -> Option<Self> {
+        let size = usize::try_from(bytes.0.max(ALIGNMENT.0)).ok()?;
+        let layout = Layout::from_size_align(size, ALIGNMENT.to_usize()).ok()?;
+        // SAFETY: the layout's size is not 0.
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        Some(Self { start, layout })
+    }
+
+    /// Some of its bytes.
+    pub(crate) fn region(&self, offset: Bytes, bytes: Bytes) -> Region {
+        Region { start: self.start.as_ptr(), len: self.layout.size() }.part(offset.to_usize(), bytes.to_usize())
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with this layout, and freed here only.
+        unsafe { dealloc(self.start.as_ptr(), self.layout) }
+    }
+}
+
+/// Some bytes of a [`Memory`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Region {
+    start: *mut u8,
+    len: usize,
+}
+
+// SAFETY: as for `Memory`.
+unsafe impl Send for Region {}
+
+impl Region {
+    /// No bytes: what a device without memory has.
+    pub(crate) const EMPTY: Self = Self { start: NonNull::<u64>::dangling().as_ptr().cast(), len: 0 };
+
+    /// Bytes `offset..offset + len` of it.
+    pub(crate) fn part(self, offset: usize, len: usize) -> Self {
+        let end = offset.checked_add(len).filter(|end| *end <= self.len);
+        assert!(end.is_some(), "bytes {offset}..{offset}+{len} are not inside a region of {} bytes", self.len);
+        // SAFETY: just checked to be inside the allocation.
+        Self { start: unsafe { self.start.add(offset) }, len }
+    }
+
+    pub(crate) const fn len(self) -> usize {
+        self.len
+    }
+
+    pub(crate) const fn as_ptr(self) -> *mut u8 {
+        self.start
+    }
+
+    /// Its contents as numbers.
+    pub(crate) fn f32s(&self) -> &[f32] {
+        bytemuck::cast_slice(self.bytes())
+    }
+
+    /// Its contents as indices.
+    pub(crate) fn i32s(&self) -> &[i32] {
+        bytemuck::cast_slice(self.bytes())
+    }
+
+    /// Its contents as numbers, to be written.
+    pub(crate) fn f32s_mut(&self) -> &mut [f32] {
+        bytemuck::cast_slice_mut(self.bytes_mut())
+    }
+
+    /// Its contents.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: inside its memory; nobody writes it meanwhile (head of this file).
+        unsafe { std::slice::from_raw_parts(self.start, self.len) }
+    }
+
+    /// Its contents, to be written.
+    #[expect(clippy::mut_from_ref, reason = "a region is a pointer: the head of this file says who may write")]
+    pub(crate) fn bytes_mut(&self) -> &mut [u8] {
+        // SAFETY: inside its memory; nobody else touches it meanwhile (head of this file).
+        unsafe { std::slice::from_raw_parts_mut(self.start, self.len) }
+    }
+
+    /// Copies all bytes of a region of the same size.
+    pub(crate) fn copy_from(self, from: Self) {
+        assert_eq!(self.len, from.len, "a transfer joins buffers of the same size");
+        self.bytes_mut().copy_from_slice(from.bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_aligned_and_zeroed() {
+        let memory = Memory::new(Bytes(256)).unwrap();
+        let region = memory.region(Bytes(64), Bytes(128));
+        assert_eq!(region.as_ptr() as usize % 64, 0);
+        assert!(region.f32s().iter().all(|x| *x == 0.0));
+        region.part(4, 4).f32s_mut()[0] = 1.5;
+        assert_eq!(region.f32s()[1], 1.5);
+    }
+
+    #[test]
+    fn too_much_memory_is_refused() {
+        assert!(Memory::new(Bytes(u64::MAX)).is_none());
+    }
+}

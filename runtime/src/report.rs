@@ -1,0 +1,85 @@
+//! What a step did: losses, times and memory, as they were measured.
+
+use pipe_ir::ids::{ExecId, MicrobatchId};
+use pipe_ir::units::Bytes;
+
+/// A duration or a moment of a step, in nanoseconds.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Nanos(pub u64);
+
+/// One executable's run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Span {
+    /// What ran.
+    pub exec: ExecId,
+    /// On which microbatch.
+    pub microbatch: MicrobatchId,
+    /// From the start of the step.
+    pub start: Nanos,
+    /// From the start of the step.
+    pub end: Nanos,
+}
+
+/// A device's part of a step.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct DeviceStep {
+    /// Number of instructions.
+    pub instructions: u64,
+    /// Time inside executables.
+    pub busy: Nanos,
+    /// When the first executable started.
+    pub first_start: Nanos,
+    /// When the last one ended.
+    pub last_end: Nanos,
+    /// The most bytes alive at once since the run began, as counted by the device.
+    pub peak: Bytes,
+    /// The end of the part of the arena that was ever alive.
+    pub high_water: Bytes,
+    /// Every run, if a trace was asked for.
+    pub spans: Vec<Span>,
+    /// What was emitted.
+    pub losses: Vec<(MicrobatchId, f32)>,
+}
+
+impl DeviceStep {
+    /// Adds a run.
+    pub(crate) fn record(&mut self, span: Span, trace: bool) {
+        if self.busy == Nanos::default() {
+            self.first_start = span.start;
+        }
+        self.busy.0 += span.end.0 - span.start.0;
+        self.last_end = span.end;
+        if trace {
+            self.spans.push(span);
+        }
+    }
+}
+
+/// A step of all devices.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct StepReport {
+    /// From the start signal until all devices had ended.
+    pub wall: Nanos,
+    /// By device.
+    pub devices: Vec<DeviceStep>,
+    /// The loss of every microbatch that a device emitted one of, by microbatch.
+    pub losses: Vec<(MicrobatchId, f32)>,
+}
+
+impl StepReport {
+    /// The mean over microbatches; `None` where no loss was emitted.
+    #[must_use]
+    pub fn loss(&self) -> Option<f64> {
+        let sum: f64 = self.losses.iter().map(|(_, loss)| f64::from(*loss)).sum();
+        (!self.losses.is_empty()).then(|| sum / self.losses.len() as f64)
+    }
+
+    /// From the first start to the last end of any executable.
+    #[must_use]
+    pub fn makespan(&self) -> Nanos {
+        let ran = self.devices.iter().filter(|device| device.busy > Nanos::default());
+        let start = ran.clone().map(|device| device.first_start).min().unwrap_or_default();
+        let end = ran.map(|device| device.last_end).max().unwrap_or_default();
+        Nanos(end.0.saturating_sub(start.0))
+    }
+}

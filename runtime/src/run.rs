@@ -1,0 +1,201 @@
+//! Runs: a verified program on devices, step by step.
+//!
+//! CPU devices have one thread each, alive from the set-up to the end of the run; null devices take turns on the caller's
+//! thread. A fault or panic of one device ends the run on all of them, with one error.
+
+use crate::channel::Channels;
+use crate::crew::{Crew, Order};
+use crate::device::{Device, Loader};
+use crate::devices::cpu::{CpuDevice, Jit, Shared, compile};
+use crate::devices::null::NullDevice;
+use crate::executor::Executor;
+use crate::fault::RunError;
+use crate::memory::{Memory, Region};
+use crate::profile::Profile;
+use crate::report::StepReport;
+use pipe_ir::ids::{BufferId, DeviceId, ValueId};
+use pipe_ir::instruction::Instruction;
+use pipe_ir::program::Program;
+use pipe_ir::verify::{List, Verified};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What executes instructions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Backend {
+    /// Counts bytes and instructions; computes nothing.
+    Null,
+    /// Threads of this machine.
+    Cpu,
+}
+
+/// How to run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// On what.
+    pub backend: Backend,
+    /// Of the initial weights.
+    pub seed: u64,
+    /// Delays every transfer and many instructions at random from this seed, looks for overlapping buffers, and makes freed
+    /// memory unusable. Results stay the same.
+    pub stress: Option<u64>,
+    /// Reports hold the start and end of every executable.
+    pub trace: bool,
+    /// Time is kept for every kind of kernel.
+    pub profile: bool,
+}
+
+impl Options {
+    /// A plain run.
+    #[must_use]
+    pub const fn new(backend: Backend, seed: u64) -> Self {
+        Self { backend, seed, stress: None, trace: false, profile: false }
+    }
+}
+
+/// A program that was set up and can take steps.
+pub struct Run {
+    // Threads first: they end before what they use is dropped.
+    crew: Crew,
+    program: Arc<Verified>,
+    /// By device; empty on the null backend.
+    memories: Vec<Arc<Memory>>,
+    /// Which buffers hold what is persistent.
+    homes: BTreeMap<ValueId, Vec<(DeviceId, BufferId)>>,
+    failed: Option<RunError>,
+    /// Owns the machine code.
+    _jit: Option<Jit>,
+}
+
+impl Run {
+    /// Allocates arenas, compiles executables, starts threads and runs the set-up lists.
+    ///
+    /// # Errors
+    /// If the machine lacks memory, the backend cannot run the program, or its set-up fails.
+    pub fn start(program: Arc<Verified>, options: &Options, loader: Arc<dyn Loader>) -> Result<Self, RunError> {
+        let channels = Arc::new(Channels::new(program.program(), options.stress));
+        let (mut memories, mut jit) = (Vec::new(), None);
+        let devices: Vec<Box<dyn Device>> = match options.backend {
+            Backend::Null => {
+                program.program().devices.iter().map(|_| Box::new(NullDevice) as Box<dyn Device>).collect()
+            }
+            Backend::Cpu => {
+                memories = allocate(program.program())?;
+                cpu_devices(&program, options, loader, &memories, jit.insert(Jit::new()?))?
+            }
+        };
+        let executors = devices.into_iter().enumerate().map(|(index, device)| {
+            let id = DeviceId::from_index(index);
+            let mut executor = Executor::new(Arc::clone(&program), id, device, Arc::clone(&channels), options.stress);
+            executor.set_trace(options.trace);
+            executor
+        });
+        let takes_turns = options.backend == Backend::Null && options.stress.is_none();
+        let crew = Crew::new(executors.collect(), channels, takes_turns);
+        let homes = homes(program.program());
+        let mut run = Self { crew, program, memories, homes, failed: None, _jit: jit };
+        run.order(Order { list: List::Setup, step: 0 })?;
+        Ok(run)
+    }
+
+    /// Takes one optimizer step; steps are counted from 0, and a resumed run goes on counting.
+    ///
+    /// # Errors
+    /// If any device fails; every later step fails the same way.
+    pub fn step(&mut self, step: u64) -> Result<StepReport, RunError> {
+        self.order(Order { list: List::Step, step })
+    }
+
+    /// The program that runs.
+    #[must_use]
+    pub fn program(&self) -> &Program {
+        self.program.program()
+    }
+
+    /// Where the time of all kernels went so far; empty unless it was asked for.
+    #[must_use]
+    pub fn profile(&mut self) -> Profile {
+        self.crew.profile()
+    }
+
+    /// A tensor of a persistent value (parameters, gradients, optimizer state), between steps; `tensor` counts
+    /// [`pipe_ir::value::Value::tensors`]. `None` on the null backend or where no device holds the value.
+    #[must_use]
+    pub fn read(&self, value: ValueId, tensor: usize) -> Option<Vec<f32>> {
+        let region = self.regions(value, tensor).next()?;
+        Some(region.f32s().to_vec())
+    }
+
+    /// Replaces a tensor of a persistent value, on every device that holds it. Whether any does, and the size fits.
+    pub fn write(&mut self, value: ValueId, tensor: usize, data: &[f32]) -> bool {
+        let mut written = false;
+        for region in self.regions(value, tensor).filter(|region| region.f32s().len() == data.len()) {
+            region.f32s_mut().copy_from_slice(data);
+            written = true;
+        }
+        written
+    }
+
+    fn regions(&self, value: ValueId, tensor: usize) -> impl Iterator<Item = Region> {
+        let slot = self.program().value(value).tensors.get(tensor);
+        let homes = self.homes.get(&value).into_iter().flatten();
+        homes.filter_map(move |(device, buffer)| {
+            let place = self.program().devices[device.index()].buffers[buffer.index()];
+            let slot = slot?;
+            Some(self.memories.get(device.index())?.region(place.offset + slot.offset, slot.ty.bytes()))
+        })
+    }
+
+    fn order(&mut self, order: Order) -> Result<StepReport, RunError> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let report = self.crew.obey(order);
+        self.failed = report.as_ref().err().cloned();
+        report
+    }
+}
+
+fn allocate(program: &Program) -> Result<Vec<Arc<Memory>>, RunError> {
+    let arenas = program.devices.iter().map(|device| device.arena).enumerate();
+    let memories = arenas.map(|(index, bytes)| {
+        let device = DeviceId::from_index(index);
+        Memory::new(bytes).map(Arc::new).ok_or(RunError::OutOfMemory { device, bytes })
+    });
+    memories.collect()
+}
+
+fn cpu_devices(
+    program: &Arc<Verified>,
+    options: &Options,
+    loader: Arc<dyn Loader>,
+    memories: &[Arc<Memory>],
+    jit: &mut Jit,
+) -> Result<Vec<Box<dyn Device>>, RunError> {
+    let shared = Shared {
+        program: Arc::clone(program),
+        loader,
+        seed: options.seed,
+        strict: options.stress.is_some(),
+        profile: options.profile,
+    };
+    let devices = memories.iter().enumerate().map(|(index, memory)| {
+        let id = DeviceId::from_index(index);
+        let executables = compile(program.program(), id, jit)?;
+        Ok(Box::new(CpuDevice::new(shared.clone(), id, Arc::clone(memory), executables)) as Box<dyn Device>)
+    });
+    devices.collect()
+}
+
+/// The buffers that the set-up fills.
+fn homes(program: &Program) -> BTreeMap<ValueId, Vec<(DeviceId, BufferId)>> {
+    let mut homes: BTreeMap<ValueId, Vec<(DeviceId, BufferId)>> = BTreeMap::new();
+    for (index, device) in program.devices.iter().enumerate() {
+        for instruction in &device.setup {
+            if let Instruction::Fill { buffer, value, .. } = instruction {
+                homes.entry(*value).or_default().push((DeviceId::from_index(index), *buffer));
+            }
+        }
+    }
+    homes
+}
