@@ -1,4 +1,1 @@
-//! What the tests of the whole house share.
-
-pub mod programs;
-pub mod schedules;
+//! x

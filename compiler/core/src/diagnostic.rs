@@ -63,6 +63,14 @@ codes! {
     NoFreeSlot "no-free-slot"
     /// A file declares several pipelines or schedules, or none that was asked for.
     UnclearTarget "unclear-target"
+    /// Two tensors do not fit, or one does not fit its use.
+    ShapeMismatch "shape-mismatch"
+    /// Something that a layer declares has no effect.
+    UnusedTensor "unused-tensor"
+    /// The layers of a model do not form a chain from data to loss.
+    BrokenChain "broken-chain"
+    /// A model has fewer layers than the schedule has stages.
+    TooFewLayers "too-few-layers"
     /// A task that every step needs is not in the schedule.
     MissingTask "missing-task"
     /// A stage computes input gradients and never weight gradients.

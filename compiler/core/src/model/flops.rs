@@ -4,7 +4,7 @@
 use pipe_ir::graph::{Node, Op, TensorType};
 
 /// Operations of one node.
-fn of_node(nodes: &[Node], node: &Node) -> u64 {
+pub(super) fn of_node(nodes: &[Node], node: &Node) -> u64 {
     let input = |position: usize| node.inputs.get(position).map(|id| &nodes[id.index()].ty);
     let read = input(0).map_or(0, TensorType::elements);
     let written = node.ty.elements();

@@ -1,15 +1,18 @@
 //! Models: from declared layers to the tensor graphs of stages.
 //!
-//! A model is a chain of [`Layer`]s, each with its forward graph. [`partition`] cuts the chain into stages;
-//! [`stages`] differentiates every stage and returns the executables and values that lowering works with.
+//! A model is a chain of [`Layer`]s, each with its forward graph. [`partition()`] cuts the chain into stages;
+//! [`stages()`] differentiates every stage and returns the executables and values that lowering works with.
+//! [`stage_set()`] does all of it for a pipeline, and stands in for the model where a schedule is on its own.
 
 mod bundle;
+mod composed;
 mod costs;
 mod derivative;
 mod differentiate;
 mod extract;
 mod flops;
 mod keep;
+mod language;
 mod partition;
 mod passes;
 mod plan;
@@ -18,19 +21,59 @@ pub mod stage_set;
 mod stages;
 mod symbolic;
 mod tape;
+#[cfg(test)]
+mod tests;
 mod weights;
 
 pub use costs::costs;
+pub use language::{MAX_LAYERS, elaborate};
 pub use partition::partition;
 pub use stages::{Kinds, Request, stages};
 pub use symbolic::abstract_stages;
 pub use tape::{Leaf, Tape};
 
+use crate::diagnostic::{Code, Diagnostic, Diagnostics};
+use crate::elaborate::Elaborated;
+use crate::files::Files;
 use crate::source::Span;
 use pipe_ir::graph::TensorType;
 use pipe_ir::ids::NodeId;
 use pipe_ir::value::Init;
+use stage_set::StageSet;
 use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// What the devices of a pipeline run. A schedule without a model gets abstract stages.
+///
+/// # Errors
+/// Everything that is wrong with the model, or that it has too few layers.
+pub fn stage_set(files: &Files, elaborated: &Elaborated) -> Result<StageSet, Diagnostics> {
+    let schedule = &elaborated.schedule;
+    let kinds = Kinds::of_schedule(schedule);
+    let pipeline = elaborated.pipeline.as_ref();
+    let Some(call) = pipeline.and_then(|pipeline| pipeline.model.as_ref()) else {
+        return Ok(abstract_stages(&kinds));
+    };
+    let model = elaborate(files, call, &elaborated.parameters)?;
+    let layers = cut(&model, kinds.len(), schedule.span).map_err(|found| vec![found])?;
+    let training = pipeline.and_then(|pipeline| pipeline.training.as_ref());
+    let optimizer = training.map(|training| training.optimizer);
+    let n_microbatches = schedule.n_microbatches;
+    Ok(stages(&model, &Request { layers: &layers, kinds: &kinds, n_microbatches, optimizer }))
+}
+
+/// The layers of each stage, so that the forward pass of the most expensive one is as cheap as possible.
+fn cut(model: &Model, n_stages: usize, schedule: Span) -> Result<Vec<Range<usize>>, Diagnostic> {
+    let costs: Vec<u64> = model.layers.iter().map(Layer::flops).collect();
+    partition(&costs, n_stages).ok_or_else(|| {
+        let n_layers = costs.len();
+        let message =
+            format!("the schedule has {n_stages} stages, but the model `{}` only {n_layers} layers", model.name);
+        Diagnostic::error(Code::TooFewLayers, model.span, format!("{n_layers} layers"), message)
+            .label(schedule, format!("{n_stages} stages"))
+            .help("use fewer devices, or more layers")
+    })
+}
 
 /// A chain of layers. The last one computes the loss.
 #[derive(Clone, Debug)]
@@ -86,6 +129,7 @@ impl Layer {
     /// Floating-point operations of its forward pass.
     #[must_use]
     pub fn flops(&self) -> u64 {
-        flops::flops(self.tape.nodes())
+        let nodes = extract::reached(&self.tape, &BTreeMap::new(), [self.output]);
+        nodes.into_iter().fold(0, |sum, id| sum.saturating_add(flops::of_node(self.tape.nodes(), self.tape.node(id))))
     }
 }

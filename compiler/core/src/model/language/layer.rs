@@ -1,0 +1,276 @@
+//! One layer: a declaration with numbers for its parameters becomes a forward graph.
+
+use super::environment::Environment;
+use super::evaluator::{Evaluator, Reported};
+use super::number;
+use super::value::Value;
+use crate::diagnostic::{Code, Diagnostic, Diagnostics};
+use crate::model::extract::reached;
+use crate::model::{DataTensor, Layer, Leaf, Tape, Weight};
+use crate::source::Span;
+use crate::syntax::ast::{self, LayerItem};
+use pipe_ir::graph::{DType, TensorType};
+use pipe_ir::ids::NodeId;
+use pipe_ir::value::Init;
+use std::collections::BTreeMap;
+
+/// What flows between two layers.
+#[derive(Clone, Debug)]
+pub(super) enum Flow {
+    /// Nothing: this is the beginning of the model.
+    Start,
+    /// A tensor, from the layer called there.
+    Tensor(TensorType, Span),
+    /// Nothing: the layer called there computed the loss.
+    Loss(Span),
+    /// Something that an error kept from being known.
+    Unknown,
+}
+
+/// A layer at its place in a model.
+pub(super) struct Instance<'a, 'm> {
+    /// What is declared.
+    pub declaration: &'a ast::Layer,
+    /// Where the model calls it.
+    pub call: Span,
+    /// Its name in the program.
+    pub name: String,
+    /// What flows in.
+    pub flow: &'m Flow,
+    /// The model's data tensors so far, with the places of their declarations.
+    pub data: &'m mut Vec<(DataTensor, Span)>,
+}
+
+/// A layer in the making.
+struct Draft<'f> {
+    names: Environment,
+    tape: Tape,
+    found: &'f mut Diagnostics,
+    weights: Vec<Weight>,
+    /// Leaves with where they were declared, to see that they are used.
+    leaves: Vec<(NodeId, ast::Name)>,
+    labels: BTreeMap<NodeId, String>,
+    input: Option<Span>,
+    ends: Vec<End>,
+}
+
+/// `output` or `loss`.
+struct End {
+    is_loss: bool,
+    node: Option<NodeId>,
+    span: Span,
+}
+
+impl Instance<'_, '_> {
+    /// The layer, if nothing is wrong with it, and what flows out.
+    pub(super) fn elaborate(mut self, names: Environment, found: &mut Diagnostics) -> (Option<Layer>, Flow) {
+        let mut findings = Diagnostics::new();
+        let mut draft = Draft {
+            names,
+            tape: Tape::default(),
+            found: &mut findings,
+            weights: Vec::new(),
+            leaves: Vec::new(),
+            labels: BTreeMap::new(),
+            input: None,
+            ends: Vec::new(),
+        };
+        for item in &self.declaration.items {
+            self.item(&mut draft, item);
+        }
+        self.check_place(&mut draft);
+        let output = self.check_end(&mut draft);
+        let Draft { tape, weights, leaves, labels, ends, .. } = draft;
+        if let Some(output) = output.filter(|_| findings.is_empty()) {
+            check_used(&tape, output, &leaves, &mut findings);
+        }
+        let flow = self.flow_out(&tape, output, ends.first());
+        let note = format!("in the layer `{}` of the model", self.name);
+        let is_sound = findings.is_empty();
+        found.extend(findings.into_iter().map(|finding| finding.note(note.clone())));
+        let output = output.filter(|_| is_sound);
+        let layer =
+            output.map(|output| Layer { name: self.name, span: self.call, tape, output, weights, names: labels });
+        (layer, flow)
+    }
+
+    fn item(&mut self, draft: &mut Draft<'_>, item: &LayerItem) {
+        match item {
+            LayerItem::Input { name } => self.input(draft, name),
+            LayerItem::Data { name, dtype, shape, span } => self.data(draft, name, *dtype, (shape, *span)),
+            LayerItem::Weight { name, shape, init, span } => draft.weight(name, (shape, *span), init),
+            LayerItem::Let(binding) => {
+                let value = draft.evaluator().value(&binding.value);
+                draft.define(&binding.name, value);
+            }
+            LayerItem::Output { value, span } => draft.end(false, value, *span),
+            LayerItem::Loss { value, span } => draft.end(true, value, *span),
+        }
+    }
+
+    fn input(&self, draft: &mut Draft<'_>, name: &ast::Name) {
+        if let Some(first) = draft.input.replace(name.span) {
+            let message = "a layer has one `input`";
+            let diagnostic = Diagnostic::error(Code::RepeatedItem, name.span, "a second one", message);
+            draft.found.push(diagnostic.label(first, "the first one"));
+        }
+        let value = match self.flow {
+            Flow::Tensor(ty, _) => {
+                let node = draft.tape.leaf(Leaf::Activation, ty.clone());
+                draft.leaves.push((node, name.clone()));
+                Value::Tensor(node)
+            }
+            Flow::Start | Flow::Loss(_) | Flow::Unknown => Value::Unknown,
+        };
+        draft.define(name, value);
+    }
+
+    fn data(&mut self, draft: &mut Draft<'_>, name: &ast::Name, dtype: DType, (shape, span): (&[ast::Expr], Span)) {
+        let Ok(shape) = draft.evaluator().shape(shape, span) else {
+            return draft.define(name, Value::Unknown);
+        };
+        let ty = TensorType { dtype, shape };
+        let position = self.data.iter().position(|(tensor, _)| tensor.name == name.text).unwrap_or_else(|| {
+            self.data.push((DataTensor { name: name.text.clone(), ty: ty.clone() }, span));
+            self.data.len() - 1
+        });
+        let (known, first) = &self.data[position];
+        if known.ty != ty {
+            let message = format!("the data tensor `{}` is {} in one layer and {ty} in another", name.text, known.ty);
+            let diagnostic = Diagnostic::error(Code::ShapeMismatch, span, format!("this is {ty}"), message);
+            draft.found.push(diagnostic.label(*first, format!("this is {}", known.ty)));
+        }
+        let node = draft.tape.leaf(Leaf::Data(position), ty);
+        draft.leaves.push((node, name.clone()));
+        draft.define(name, Value::Tensor(node));
+    }
+
+    /// Only the first layer has no input, and nothing comes after the loss.
+    fn check_place(&self, draft: &mut Draft<'_>) {
+        let name = &self.declaration.name.text;
+        let diagnostic = match (self.flow, draft.input) {
+            (Flow::Start, Some(input)) => {
+                let message = format!("`{name}` has an input, but it is the first layer");
+                Diagnostic::error(Code::BrokenChain, self.call, "nothing flows in here", message)
+                    .label(input, "this input")
+                    .help("begin with a layer that makes its output from `data`")
+            }
+            (Flow::Tensor(ty, before), None) => {
+                let message = format!("`{name}` has no input, but it is not the first layer");
+                Diagnostic::error(Code::BrokenChain, self.call, "this ignores what flows in", message)
+                    .label(*before, format!("{ty} flows from here"))
+                    .help("write `input x` in the layer")
+            }
+            (Flow::Loss(before), _) => {
+                let message = format!("`{name}` comes after the loss");
+                Diagnostic::error(Code::BrokenChain, self.call, "nothing flows in here", message)
+                    .label(*before, "this layer computes the loss")
+                    .help("let only the last layer of the model end in `loss`")
+            }
+            _ => return,
+        };
+        draft.found.push(diagnostic);
+    }
+
+    fn check_end(&self, draft: &mut Draft<'_>) -> Option<NodeId> {
+        let name = &self.declaration.name;
+        let Some(first) = draft.ends.first() else {
+            let message = format!("the layer `{}` has neither `output` nor `loss`", name.text);
+            let diagnostic = Diagnostic::error(Code::MissingItem, name.span, "declared here", message);
+            draft
+                .found
+                .push(diagnostic.help("end it with `output x`, or with `loss l` if it is the last of the model"));
+            return None;
+        };
+        for second in &draft.ends[1..] {
+            let message = format!("the layer `{}` ends twice", name.text);
+            let diagnostic = Diagnostic::error(Code::RepeatedItem, second.span, "the second end", message);
+            draft.found.push(diagnostic.label(first.span, "the first end"));
+        }
+        let node = first.node?;
+        if first.is_loss && !draft.tape.shape(node).is_empty() {
+            let message = format!("a loss is one number, not {}", draft.tape.ty(node));
+            draft.found.push(Diagnostic::error(Code::ShapeMismatch, first.span, "this loss", message));
+        }
+        Some(node)
+    }
+
+    fn flow_out(&self, tape: &Tape, output: Option<NodeId>, end: Option<&End>) -> Flow {
+        match (output, end) {
+            (_, Some(End { is_loss: true, .. })) => Flow::Loss(self.call),
+            (Some(node), Some(_)) => Flow::Tensor(tape.ty(node).clone(), self.call),
+            _ => Flow::Unknown,
+        }
+    }
+}
+
+impl Draft<'_> {
+    fn evaluator(&mut self) -> Evaluator<'_> {
+        Evaluator { names: &self.names, tape: &mut self.tape, found: self.found }
+    }
+
+    fn define(&mut self, name: &ast::Name, value: Value) {
+        if let Value::Tensor(node) = value {
+            self.labels.entry(node).or_insert_with(|| name.text.clone());
+        }
+        self.names.define(name, value, self.found);
+    }
+
+    fn weight(&mut self, name: &ast::Name, (shape, span): (&[ast::Expr], Span), init: &ast::Init) {
+        let shape = self.evaluator().shape(shape, span);
+        let init = self.init(init);
+        let (Ok(shape), Ok(init)) = (shape, init) else {
+            return self.define(name, Value::Unknown);
+        };
+        let ty = TensorType::f32(&shape);
+        let node = self.tape.leaf(Leaf::Weight(self.weights.len()), ty.clone());
+        self.weights.push(Weight { name: name.text.clone(), ty, init });
+        self.leaves.push((node, name.clone()));
+        self.define(name, Value::Tensor(node));
+    }
+
+    fn init(&mut self, init: &ast::Init) -> Result<Init, Reported> {
+        let deviation = match init {
+            ast::Init::Zeros => return Ok(Init::Zeros),
+            ast::Init::Ones => return Ok(Init::Ones),
+            ast::Init::Normal { deviation } => deviation,
+        };
+        let mut evaluator = self.evaluator();
+        let value = evaluator.value(deviation);
+        match number::to_f64(value) {
+            Some(number) if number >= 0.0 => Ok(Init::Normal(number)),
+            Some(number) => {
+                let message = format!("a standard deviation is not negative, and this one is {number}");
+                evaluator.fail(Diagnostic::error(Code::OutOfRange, deviation.span, "this deviation", message))
+            }
+            None if value == Value::Unknown => Err(Reported),
+            None => evaluator.fail(value.is_not(deviation.span, "a number")),
+        }
+    }
+
+    fn end(&mut self, is_loss: bool, value: &ast::Expr, span: Span) {
+        let mut evaluator = self.evaluator();
+        let result = evaluator.value(value);
+        let node = match result {
+            Value::Tensor(node) => Some(node),
+            Value::Unknown => None,
+            other => {
+                evaluator.report(other.is_not(value.span, "a tensor"));
+                None
+            }
+        };
+        self.ends.push(End { is_loss, node, span });
+    }
+}
+
+/// Everything declared must matter for the output: else it has no gradient, and is a mistake.
+fn check_used(tape: &Tape, output: NodeId, leaves: &[(NodeId, ast::Name)], found: &mut Diagnostics) {
+    let used = reached(tape, &BTreeMap::new(), [output]);
+    for (node, name) in leaves {
+        if used.binary_search(node).is_err() {
+            let message = format!("`{}` has no effect on what flows out of the layer", name.text);
+            let diagnostic = Diagnostic::error(Code::UnusedTensor, name.span, "declared here", message);
+            found.push(diagnostic.help("use it, or remove its line"));
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Forward, backward for the input, backward for the weights: what each does, saves and leaves out.
+
+use super::{FUSED, GPT, SPLIT, compile, noise, sound, step};
+use crate::model::stage_set::StageSet;
+use crate::model::{Kinds, Model, abstract_stages, costs};
+use pipe_ir::graph::Op;
+use pipe_ir::program::{Body, Exec};
+use pipe_ir::task::TaskKind;
+use pipe_ir::value::{Value, ValueKind};
+
+fn gpt(hidden: i64, sequence: i64) -> Model {
+    sound(GPT, &[("vocab", 16), ("hidden", hidden), ("heads", 4), ("blocks", 4), ("sequence", sequence), ("rows", 2)])
+}
+
+fn exec(set: &StageSet, stage: usize, kind: TaskKind) -> &Exec {
+    &set.execs[set.stages[stage].exec_of(kind).expect("it was asked for").index()]
+}
+
+fn products(exec: &Exec) -> usize {
+    let Body::Graph(graph) = &exec.body else { panic!("a graph") };
+    graph.nodes.iter().filter(|node| matches!(node.op, Op::MatMul { .. })).count()
+}
+
+fn value<'a>(set: &'a StageSet, name: &str) -> &'a Value {
+    set.values.iter().find(|value| value.name == name).unwrap_or_else(|| panic!("no value {name}"))
+}
+
+#[test]
+fn every_layout_and_split_gives_the_same_gradients_to_the_last_bit() {
+    let model = gpt(8, 4);
+    let whole = step(&compile(&model, 1, &FUSED, 3), 3, &noise);
+    assert!(whole.gradients.values().all(|gradient| gradient.iter().any(|element| *element != 0.0)));
+    for n_stages in [1, 2, 3, 6] {
+        for kinds in [&FUSED[..], &SPLIT[..]] {
+            assert_eq!(step(&compile(&model, n_stages, kinds, 3), 3, &noise), whole, "{n_stages} stages, {kinds:?}");
+        }
+    }
+}
+
+#[test]
+fn the_input_half_computes_no_weight_gradient() {
+    let set = compile(&gpt(64, 16), 6, &SPLIT, 1);
+    // A block has 4 products with weights and 2 of attention. B: one for each weight, two for each of attention.
+    assert_eq!(products(exec(&set, 2, TaskKind::Forward)), 6);
+    assert_eq!(products(exec(&set, 2, TaskKind::BackwardInput)), 8);
+    assert_eq!(products(exec(&set, 2, TaskKind::BackwardWeight)), 4);
+    let (forward, input) = (exec(&set, 2, TaskKind::Forward).flops, exec(&set, 2, TaskKind::BackwardInput).flops);
+    assert!(input * 100 <= forward * 115, "B takes {input} operations, F {forward}");
+    for exec in set.execs.iter().filter(|exec| exec.kind == TaskKind::BackwardInput) {
+        let touches = |kind| exec.operands.iter().any(|operand| set.values[operand.value.index()].kind == kind);
+        assert!(!touches(ValueKind::ParameterGradients), "{} touches weight gradients", exec.name());
+        assert!(touches(ValueKind::DeferredGradient), "{} leaves nothing to W", exec.name());
+    }
+}
+
+#[test]
+fn a_fused_backward_pass_has_the_nodes_of_its_halves() {
+    let model = gpt(64, 16);
+    let (split, fused) = (compile(&model, 6, &SPLIT, 1), compile(&model, 6, &FUSED, 1));
+    for stage in 0..6 {
+        let halves =
+            [TaskKind::BackwardInput, TaskKind::BackwardWeight].map(|kind| products(exec(&split, stage, kind)));
+        assert_eq!(products(exec(&fused, stage, TaskKind::Backward)), halves.iter().sum::<usize>());
+        assert_eq!(exec(&fused, stage, TaskKind::Forward).flops, exec(&split, stage, TaskKind::Forward).flops);
+    }
+}
+
+#[test]
+fn a_block_saves_what_is_dear_and_repeats_what_is_cheap() {
+    let (hidden, sequence, rows, heads) = (64, 16, 2, 4);
+    let model = gpt(hidden, sequence);
+    let unit = (rows * sequence * hidden * 4) as u64;
+    let attention = (rows * heads * sequence * sequence * 4) as u64;
+    let statistics = (rows * sequence * 2 * 4) as u64;
+    let saved = |set: &StageSet, name: &str| {
+        set.values.iter().find(|value| value.name == name).map_or(0, |value| value.bytes.0)
+    };
+    // The input, queries with keys and values, soft-maxima, what they mix, the sum, and what GELU takes: no output of a
+    // normalisation or of GELU.
+    let set = compile(&model, 6, &FUSED, 1);
+    assert_eq!(saved(&set, "saved_w.s2"), 10 * unit + attention + 2 * statistics);
+    assert!(set.values.iter().all(|value| value.kind != ValueKind::SavedForInput));
+    let set = compile(&model, 6, &SPLIT, 1);
+    assert_eq!(saved(&set, "saved_b.s2") + saved(&set, "saved_w.s2"), 10 * unit + attention + 2 * statistics);
+    assert_eq!(saved(&set, "saved_b.s2"), 3 * unit + attention);
+    assert_eq!(saved(&set, "deferred.s2"), 11 * unit);
+}
+
+#[test]
+fn parameters_keep_their_names_in_every_layout() {
+    let model = gpt(8, 4);
+    let names = |n_stages| -> Vec<String> {
+        let set = compile(&model, n_stages, &FUSED, 1);
+        let parameters = set.values.into_iter().filter(|value| value.kind == ValueKind::Parameters);
+        parameters.flat_map(|value| value.tensors).map(|slot| slot.name).collect()
+    };
+    assert_eq!(names(1), names(5));
+    assert_eq!(names(1)[..3], ["0.embedding.token", "0.embedding.position", "1.block.norm1_gain"]);
+    assert_eq!(names(1).last().map(String::as_str), Some("5.head.unembedding"));
+}
+
+#[test]
+fn tensors_lie_apart_on_cache_lines_and_have_names_of_their_own() {
+    let set = compile(&gpt(12, 3), 2, &SPLIT, 1);
+    for value in &set.values {
+        let mut names: Vec<&str> = value.tensors.iter().map(|slot| slot.name.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), value.tensors.len(), "{}", value.name);
+        let ends = value.tensors.iter().map(|slot| slot.offset + slot.ty.bytes());
+        let starts = value.tensors.iter().skip(1).map(|slot| slot.offset).chain([value.bytes]);
+        assert!(ends.zip(starts).all(|(end, next)| end.0 <= next.0 && next.0 % 64 == 0), "{}", value.name);
+    }
+    assert_eq!(value(&set, "data.tokens").bytes.0, 64);
+}
+
+#[test]
+fn costs_are_operations() {
+    let set = compile(&gpt(64, 16), 6, &SPLIT, 1);
+    let costs = costs(&set);
+    assert_eq!(costs.tasks[2][TaskKind::Forward.index()].0, exec(&set, 2, TaskKind::Forward).flops);
+    assert_eq!(costs.tasks[2][TaskKind::Backward.index()].0, 0);
+}
+
+#[test]
+fn stages_without_a_model_hand_on_activations_and_gradients() {
+    let set = abstract_stages(&[Kinds::of(&SPLIT), Kinds::of(&FUSED)]);
+    assert_eq!(exec(&set, 0, TaskKind::BackwardWeight).operands.len(), 1);
+    assert_eq!(exec(&set, 1, TaskKind::Forward).operands.len(), 2);
+    assert_eq!(exec(&set, 1, TaskKind::Backward).operands.len(), 2);
+    assert!(set.stages[1].exec_of(TaskKind::BackwardInput).is_none());
+    assert_eq!(value(&set, "gradient.s0").stage.0, 1);
+}

@@ -1,0 +1,54 @@
+//! Suggestions: the name that was probably meant.
+
+/// The candidate that takes the fewest slips of the keyboard to become `name`, if they are few for its length.
+#[must_use]
+pub fn closest<'n>(name: &str, candidates: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
+    let allowed = (name.chars().count() / 3).clamp(1, 3);
+    let slips = candidates.into_iter().map(|candidate| (distance(name, candidate), candidate));
+    slips.filter(|(slips, candidate)| *slips <= allowed && *slips < candidate.len()).min().map(|(_, name)| name)
+}
+
+/// "did you mean `x`?" or a list of what there is.
+#[must_use]
+pub fn help<'n>(name: &str, candidates: impl IntoIterator<Item = &'n str>) -> Option<String> {
+    let all: Vec<&str> = candidates.into_iter().collect();
+    if let Some(name) = closest(name, all.iter().copied()) {
+        return Some(format!("did you mean `{name}`?"));
+    }
+    let shown: Vec<String> = all.iter().take(12).map(|name| format!("`{name}`")).collect();
+    let more = if all.len() > shown.len() { ", …" } else { "" };
+    (!shown.is_empty()).then(|| format!("there is {}{more}", shown.join(", ")))
+}
+
+/// Insertions, removals, replacements and swaps of neighbours (optimal string alignment).
+fn distance(left: &str, right: &str) -> usize {
+    let (left, right): (Vec<char>, Vec<char>) = (left.chars().take(64).collect(), right.chars().take(64).collect());
+    let mut rows: Vec<Vec<usize>> = vec![(0..=right.len()).collect()];
+    for i in 1..=left.len() {
+        let mut row = vec![i];
+        for j in 1..=right.len() {
+            let replaced = rows[i - 1][j - 1] + usize::from(left[i - 1] != right[j - 1]);
+            let mut least = replaced.min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && left[i - 1] == right[j - 2] && left[i - 2] == right[j - 1] {
+                least = least.min(rows[i - 2][j - 2] + 1);
+            }
+            row.push(least);
+        }
+        rows.push(row);
+    }
+    rows[left.len()][right.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slips_are_forgiven_and_strangers_are_not() {
+        let names = ["warmup", "chunks", "D", "M"];
+        assert_eq!(closest("wamrup", names), Some("warmup"));
+        assert_eq!(closest("chunk", names), Some("chunks"));
+        assert_eq!(closest("cooldown", names), None);
+        assert_eq!(closest("N", names), None);
+    }
+}
