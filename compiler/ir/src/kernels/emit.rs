@@ -164,7 +164,8 @@ impl Emitter<'_> {
             self.views[id.index()] = Some(view);
             return;
         };
-        if !self.accumulated[id.index()] && derived.as_ref() != Some(&home.view) {
+        let is_there = derived.as_ref().is_some_and(|view| view.is_same_as(&home.view));
+        if !self.accumulated[id.index()] && !is_there {
             let from = derived.unwrap_or_else(|| View::contiguous(self.contiguous(input), &node.ty.shape));
             self.deliver(&from, &home);
         }
@@ -176,7 +177,7 @@ impl Emitter<'_> {
         let home = self.place(id);
         for (input, piece) in destination::pieces(self.graph, node, axis, &home.view) {
             let from = self.view(input);
-            if from != piece || self.accumulated[input.index()] != home.accumulate {
+            if !from.is_same_as(&piece) || self.accumulated[input.index()] != home.accumulate {
                 self.deliver(&from, &Home { view: piece, accumulate: home.accumulate });
             }
         }
@@ -190,7 +191,7 @@ impl Emitter<'_> {
             }
             let to = View::of_operand(store.operand, store.offset, &self.graph.node(id).ty);
             let from = self.view(id);
-            if from != to || self.accumulated[id.index()] != store.accumulate {
+            if !from.is_same_as(&to) || self.accumulated[id.index()] != store.accumulate {
                 self.deliver(&from, &Home { view: to, accumulate: store.accumulate });
             }
         }

@@ -70,6 +70,13 @@ impl View {
         })
     }
 
+    /// Whether every element has the same place in both. (The stride of a single index says nothing.)
+    pub(super) fn is_same_as(&self, other: &Self) -> bool {
+        let dims = self.dims.iter().zip(&other.dims);
+        let mut same = dims.map(|(a, b)| a.size == b.size && (a.size == 1 || a.stride == b.stride));
+        self.at == other.at && self.dims.len() == other.dims.len() && same.all(|same| same)
+    }
+
     /// Whether neighbours in the innermost dimension that has several elements are neighbours in memory.
     pub(super) fn has_unit_rows(&self) -> bool {
         self.dims.iter().rev().find(|dim| dim.size > 1).is_none_or(|dim| dim.stride == 1)
