@@ -7,6 +7,7 @@ use super::plan::{Plan, Targets, plan};
 use super::stage::StageTape;
 use super::stages::Kinds;
 use super::tape::{Leaf, Tape};
+use pipe_ir::graph::Op;
 use pipe_ir::ids::{NodeId, StageId};
 use pipe_ir::program::Exec;
 use pipe_ir::task::TaskKind;
@@ -143,7 +144,7 @@ impl Backward {
         let offsets: Vec<_> = nodes
             .iter()
             .map(|node| {
-                let tensor = names.get(node).cloned().unwrap_or_else(|| format!("{node}"));
+                let tensor = names.get(node).cloned().unwrap_or_else(|| self.unnamed(*node));
                 (*node, bundle.add(tensor, self.derived.tape.ty(*node), None))
             })
             .collect();
@@ -152,6 +153,19 @@ impl Backward {
         }
         let value = add_value(values, bundle.into_value(name, kind, stage));
         offsets.into_iter().map(|(node, offset)| (node, Place { value, offset })).collect()
+    }
+
+    /// What a node is called that has no name: by what computes it, such as `softmax.n31`.
+    fn unnamed(&self, node: NodeId) -> String {
+        let word = match &self.derived.tape.node(node).op {
+            Op::Input { .. } => "input",
+            Op::MatMul { .. } => "product",
+            Op::Softmax { .. } => "softmax",
+            Op::NormStatistics { .. } => "statistics",
+            Op::CrossEntropy => "loss",
+            _ => "node",
+        };
+        format!("{word}.{node}")
     }
 
     /// Names of forward nodes and of their gradients.

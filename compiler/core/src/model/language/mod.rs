@@ -24,7 +24,7 @@ use crate::syntax::ast;
 use std::collections::BTreeMap;
 
 /// The most layers that a model may have.
-pub const MAX_LAYERS: usize = 1024;
+pub const MAX_LAYERS: usize = 512;
 
 /// Elaborates the model that a pipeline calls. `parameters` are those of the files.
 ///

@@ -131,3 +131,14 @@ fn stages_without_a_model_hand_on_activations_and_gradients() {
     assert!(set.stages[1].exec_of(TaskKind::BackwardInput).is_none());
     assert_eq!(value(&set, "gradient.s0").stage.0, 1);
 }
+
+#[test]
+fn every_executable_has_a_kernel_plan() {
+    let model = gpt(16, 8);
+    for kinds in [&FUSED[..], &SPLIT[..]] {
+        for exec in compile(&model, 3, kinds, 2).execs {
+            let Body::Graph(graph) = &exec.body else { panic!("a graph") };
+            assert!(!pipe_ir::kernels::plan(graph).kernels.is_empty(), "{}", exec.name());
+        }
+    }
+}
