@@ -18,6 +18,7 @@ pub mod reorder;
 pub mod report;
 pub mod schedule;
 pub mod source;
+pub mod stdlib;
 pub mod suggest;
 pub mod syntax;
 pub mod timeline;

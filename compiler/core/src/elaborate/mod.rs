@@ -1,10 +1,38 @@
 //! Syntax tree to schedule and pipeline: names become values, loops become tasks.
+//!
+//! The language is total: every operation and every task is counted, and a text that asks for too many is refused.
+
+mod arguments;
+mod block;
+mod evaluate;
+mod fill;
+mod limits;
+mod number;
+mod order;
+mod parameters;
+mod pipeline;
+mod schedule;
+mod scope;
+mod target;
+mod training;
+
+#[cfg(test)]
+mod tests;
+
+pub use arguments::{Values, bind};
+pub use evaluate::evaluate;
+pub use limits::{MAX_DEVICES, MAX_MICROBATCHES, MAX_STAGES, MAX_TASKS};
+pub use number::decimal;
 
 use crate::diagnostic::Diagnostics;
 use crate::files::Files;
 use crate::pipeline::Pipeline;
 use crate::schedule::Schedule;
-use std::collections::BTreeMap;
+
+/// Devices where neither the text nor the caller says how many.
+pub const DEFAULT_DEVICES: u32 = 4;
+/// Microbatches where neither the text nor the caller says how many.
+pub const DEFAULT_MICROBATCHES: u32 = 8;
 
 /// What the caller asks for, beside the text.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -13,7 +41,7 @@ pub struct Request {
     pub pipeline: Option<String>,
     /// Which schedule, where the root file declares several, or instead of its pipeline.
     pub schedule: Option<String>,
-    /// Values for parameters: `devices`, `microbatches`, the file's and the schedule's.
+    /// Values for parameters: `devices`, `microbatches`, and those of the files, the schedule and the model.
     pub settings: Vec<(String, i64)>,
 }
 
@@ -25,10 +53,21 @@ pub struct Elaborated {
     /// The pipeline that binds it; none where a schedule stands alone.
     pub pipeline: Option<Pipeline>,
     /// Values of the files' parameters: layers and models may name them.
-    pub parameters: BTreeMap<String, i64>,
+    pub parameters: Values,
 }
 
 /// Elaborates the pipeline or schedule that the request names, or the only one of the root file.
-pub fn elaborate(_files: &Files, _request: &Request) -> Result<Elaborated, Diagnostics> {
-    Err(Vec::new())
+///
+/// A schedule that stands alone has [`DEFAULT_DEVICES`] and [`DEFAULT_MICROBATCHES`] where the settings say nothing else.
+pub fn elaborate(files: &Files, request: &Request) -> Result<Elaborated, Diagnostics> {
+    let target = target::choose(files, request)?;
+    parameters::check_settings(files, target, request)?;
+    let parameters = parameters::of_files(files, request)?;
+    match target {
+        target::Target::Pipeline(declared) => pipeline::elaborate(files, declared, request, parameters),
+        target::Target::Schedule(declared) => {
+            let schedule = pipeline::stand_alone(declared, request, &parameters)?;
+            Ok(Elaborated { schedule, pipeline: None, parameters })
+        }
+    }
 }

@@ -1,0 +1,80 @@
+//! Limits: what a schedule may ask for, and numbers within bounds.
+
+use super::scope::Fault;
+use crate::diagnostic::{Code, Diagnostic};
+use crate::source::Span;
+use std::ops::RangeInclusive;
+
+/// The most devices.
+pub const MAX_DEVICES: u32 = 65_536;
+/// The most stages.
+pub const MAX_STAGES: u32 = 1 << 20;
+/// The most microbatches of a step.
+pub const MAX_MICROBATCHES: u32 = 1 << 20;
+/// The most tasks of a schedule.
+pub const MAX_TASKS: u64 = 10_000_000;
+/// The latest start slot, the longest period and duration in slots.
+pub(super) const MAX_SLOT: i64 = 1 << 40;
+
+/// A number that must lie within bounds. Above them it is too large, below them out of range.
+pub(super) fn within(what: &str, value: i64, bounds: RangeInclusive<u32>, span: Span) -> Result<u32, Fault> {
+    let (low, high) = (*bounds.start(), *bounds.end());
+    match u32::try_from(value) {
+        Ok(number) if bounds.contains(&number) => Ok(number),
+        _ if value > i64::from(high) => {
+            let message = format!("{value} {what}; at most {high} are accepted");
+            Err(Box::new(Diagnostic::error(Code::TooLarge, span, format!("this is {value}"), message)))
+        }
+        _ => {
+            let message = format!("{value} {what}; there must be at least {low}");
+            Err(Box::new(Diagnostic::error(Code::OutOfRange, span, format!("this is {value}"), message)))
+        }
+    }
+}
+
+/// Refuses a schedule that would have too many tasks, before any is made.
+pub(super) fn tasks(n_tasks: u128, span: Span) -> Result<(), Fault> {
+    if n_tasks <= u128::from(MAX_TASKS) {
+        return Ok(());
+    }
+    let message = format!("the schedule has {n_tasks} tasks or more; at most {MAX_TASKS} are accepted");
+    Err(Box::new(Diagnostic::error(Code::TooLarge, span, "too many tasks", message)))
+}
+
+/// Collects errors: one for each place and rule, and not too many.
+#[derive(Debug, Default)]
+pub(super) struct Report {
+    errors: Vec<Diagnostic>,
+}
+
+impl Report {
+    pub(super) fn add(&mut self, error: Diagnostic) {
+        let place = |error: &Diagnostic| error.labels.first().map(|label| label.span);
+        let known = |other: &Diagnostic| other.code == error.code && place(other) == place(&error);
+        if self.errors.len() < 100 && !self.errors.iter().any(known) {
+            self.errors.push(error);
+        }
+    }
+
+    /// The value of something that may have gone wrong.
+    pub(super) fn take<T>(&mut self, result: Result<T, Fault>) -> Option<T> {
+        result.map_err(|fault| self.add(*fault)).ok()
+    }
+
+    pub(super) fn extend(&mut self, errors: impl IntoIterator<Item = Diagnostic>) {
+        errors.into_iter().for_each(|error| self.add(error));
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.errors.is_empty()
+    }
+
+    pub(super) fn into_errors(self) -> Vec<Diagnostic> {
+        self.errors
+    }
+
+    /// The value, if nothing went wrong.
+    pub(super) fn finish<T>(self, value: T) -> Result<T, Vec<Diagnostic>> {
+        if self.errors.is_empty() { Ok(value) } else { Err(self.errors) }
+    }
+}

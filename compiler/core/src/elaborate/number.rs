@@ -1,0 +1,71 @@
+//! Numbers with a fraction: exact ones for costs and requirements, floating-point ones for training.
+
+use super::arguments::Values;
+use super::evaluate::evaluate;
+use super::scope::Fault;
+use crate::diagnostic::{Code, Diagnostic};
+use crate::pipeline::Share;
+use crate::source::Span;
+use crate::syntax::ast::{BinaryOp, Expr, ExprKind, UnaryOp};
+
+/// The value of an expression in floating point: decimals, `+ - * /`, and everything that [`evaluate`] knows.
+///
+/// `/` is exact here: `1 / 2` is a half. Fails where the result is not finite.
+pub fn decimal(expr: &Expr, values: &Values) -> Result<f64, Diagnostic> {
+    let value = match &expr.kind {
+        ExprKind::Decimal(decimal) => decimal.to_f64(),
+        ExprKind::Unary(UnaryOp::Negate, operand) => -decimal(operand, values)?,
+        ExprKind::Binary(op, left, right) => {
+            let combine: fn(f64, f64) -> f64 = match op {
+                BinaryOp::Add => |left, right| left + right,
+                BinaryOp::Subtract => |left, right| left - right,
+                BinaryOp::Multiply => |left, right| left * right,
+                BinaryOp::Divide => |left, right| left / right,
+                _ => return evaluate(expr, values).map(|value| value as f64),
+            };
+            combine(decimal(left, values)?, decimal(right, values)?)
+        }
+        _ => evaluate(expr, values)? as f64,
+    };
+    if value.is_finite() {
+        return Ok(value);
+    }
+    Err(Diagnostic::error(Code::Arithmetic, expr.span, "has no finite value", format!("the result is {value}")))
+}
+
+/// A literal as an exact number of millionths.
+pub(super) fn millionths(expr: &Expr) -> Result<Share, Fault> {
+    let fail = |reason: &str| {
+        let message = format!("the number {reason}");
+        Err(Box::new(Diagnostic::error(Code::OutOfRange, expr.span, "this number", message)))
+    };
+    let value = match &expr.kind {
+        ExprKind::Integer(value) => i128::from(*value) * 1_000_000,
+        ExprKind::Decimal(decimal) => {
+            let scaled = i128::from(decimal.digits) * 1_000_000;
+            let divisor = 10i128.pow(decimal.scale.min(18));
+            if scaled % divisor != 0 {
+                return fail("has more than 6 digits behind the point");
+            }
+            scaled / divisor
+        }
+        _ => return fail("is not written out"),
+    };
+    match u64::try_from(value) {
+        Ok(value) => Ok(Share(value)),
+        Err(_) => fail("is too large"),
+    }
+}
+
+/// A whole number from `low` on.
+pub(super) fn whole<T: TryFrom<i64>>(expr: &Expr, values: &Values, low: i64, what: &str) -> Result<T, Fault> {
+    let value = evaluate(expr, values).map_err(Box::new)?;
+    match T::try_from(value) {
+        Ok(number) if value >= low => Ok(number),
+        _ => Err(outside(expr.span, format!("{what} is {value}; it must be {low} or more, and fit"))),
+    }
+}
+
+pub(super) fn outside(span: Span, message: String) -> Fault {
+    Box::new(Diagnostic::error(Code::OutOfRange, span, "out of range", message))
+}

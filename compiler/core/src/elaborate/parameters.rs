@@ -1,0 +1,76 @@
+//! Parameters of files, and the values that the caller sets.
+
+use super::Request;
+use super::arguments::Values;
+use super::evaluate::Machine;
+use super::limits::Report;
+use super::scope::Scope;
+use super::target::Target;
+use crate::diagnostic::{Code, Diagnostic, Diagnostics};
+use crate::files::Files;
+use crate::suggest;
+use crate::syntax::ast::{Name, PipelineItem};
+
+/// Parameters that every target has.
+const ALWAYS: [&str; 2] = ["devices", "microbatches"];
+
+/// The last value that the caller set for a parameter.
+pub(super) fn setting(request: &Request, name: &str) -> Option<i64> {
+    request.settings.iter().rev().find(|(set, _)| set == name).map(|(_, value)| *value)
+}
+
+/// Refuses values for parameters that neither the target nor the files have.
+pub(super) fn check_settings(files: &Files, target: Target<'_>, request: &Request) -> Result<(), Diagnostics> {
+    let mut known: Vec<&str> = ALWAYS.to_vec();
+    known.extend(files.parameters().map(|parameter| parameter.name.text.as_str()));
+    let declared: &Name = match target {
+        Target::Schedule(schedule) => {
+            known.extend(schedule.parameters.iter().map(|parameter| parameter.name.text.as_str()));
+            &schedule.name
+        }
+        Target::Pipeline(pipeline) => {
+            for item in &pipeline.items {
+                let parameters = match item {
+                    PipelineItem::Model(call) => files.model(&call.name.text).map(|it| &it.parameters),
+                    PipelineItem::Schedule(call) => files.schedule(&call.name.text).map(|it| &it.parameters),
+                    _ => None,
+                };
+                known.extend(parameters.into_iter().flatten().map(|parameter| parameter.name.text.as_str()));
+            }
+            &pipeline.name
+        }
+    };
+    let mut report = Report::default();
+    for (name, value) in request.settings.iter().filter(|(name, _)| !known.contains(&name.as_str())) {
+        let message = format!("`{}` has no parameter `{name}`, which was set to {value}", declared.text);
+        let error = Diagnostic::error(Code::WrongArguments, declared.span, "set from outside", message);
+        report.add(Diagnostic { help: suggest::help(name, known.iter().copied()), ..error });
+    }
+    report.finish(())
+}
+
+/// Values of the parameters of all files: set by the caller, or as written.
+pub(super) fn of_files(files: &Files, request: &Request) -> Result<Values, Diagnostics> {
+    let set = files.parameters().filter_map(|parameter| {
+        let name = &parameter.name.text;
+        Some((name.clone(), setting(request, name)?))
+    });
+    let mut values: Values = set.collect();
+    let mut scope = Scope::new(values.clone());
+    let mut written = Vec::new();
+    for parameter in files.parameters().filter(|parameter| setting(request, &parameter.name.text).is_none()) {
+        if let Some(default) = &parameter.default {
+            scope.add_let(&parameter.name.text, default);
+            written.push((&parameter.name.text, default));
+        }
+    }
+    let mut report = Report::default();
+    let faults = scope.resolve_lets();
+    report.extend(faults.into_iter().map(|fault| *fault));
+    let mut machine = Machine::default();
+    for (name, default) in written {
+        let value = scope.number(default).and_then(|code| machine.eval(&scope, &code));
+        values.extend(report.take(value).map(|value| (name.clone(), value)));
+    }
+    report.finish(values)
+}

@@ -1,0 +1,252 @@
+//! One pipeline: its items evaluated, its schedule written out.
+
+use super::arguments::{Callee, Values, bind_with};
+use super::evaluate::evaluate;
+use super::limits::{MAX_DEVICES, MAX_MICROBATCHES, Report, within};
+use super::number::{millionths, whole};
+use super::parameters::setting;
+use super::schedule::{self, Setting};
+use super::training::training;
+use super::{DEFAULT_DEVICES, DEFAULT_MICROBATCHES, Elaborated, Request};
+use crate::diagnostic::{Code, Diagnostic, Diagnostics};
+use crate::files::Files;
+use crate::pipeline::{Limit, ModelCall, Pipeline, Requirement, Share, StageCosts};
+use crate::schedule::Schedule;
+use crate::source::Span;
+use crate::suggest;
+use crate::syntax::ast::{self, Call, Expr, PipelineItem, Subject};
+use crate::units::Ticks;
+use pipe_ir::task::TaskKind;
+use pipe_ir::units::Bytes;
+use std::collections::BTreeMap;
+
+/// A schedule that no pipeline binds.
+pub(super) fn stand_alone(
+    declared: &ast::Schedule,
+    request: &Request,
+    outside: &Values,
+) -> Result<Schedule, Diagnostics> {
+    let mut report = Report::default();
+    let mut size = |name: &str, default: u32, high: u32| {
+        let value = setting(request, name).unwrap_or(i64::from(default));
+        report.take(within(name, value, 1..=high, declared.name.span)).unwrap_or(1)
+    };
+    let n_devices = size("devices", DEFAULT_DEVICES, MAX_DEVICES);
+    let n_microbatches = size("microbatches", DEFAULT_MICROBATCHES, MAX_MICROBATCHES);
+    report.finish(())?;
+    let setting = Setting { n_devices, n_microbatches, outside, called: None };
+    write(declared, None, setting, &request.settings)
+}
+
+/// Binds a schedule's parameters and writes it out.
+fn write(
+    declared: &ast::Schedule,
+    call: Option<&Call>,
+    setting: Setting<'_>,
+    settings: &[(String, i64)],
+) -> Result<Schedule, Diagnostics> {
+    let mut visible = setting.outside.clone();
+    visible.insert("D".to_owned(), i64::from(setting.n_devices));
+    visible.insert("M".to_owned(), i64::from(setting.n_microbatches));
+    let callee = Callee { declared: &declared.name, parameters: &declared.parameters, settings };
+    let arguments = bind_with(callee, call, &visible, &visible)?;
+    schedule::elaborate(declared, &arguments, setting)
+}
+
+/// The items of a pipeline, those that stand once by their word.
+struct Items<'a> {
+    model: Option<&'a Call>,
+    devices: Option<(&'a Expr, Option<&'a Expr>)>,
+    microbatches: Option<&'a Expr>,
+    schedule: Option<&'a Call>,
+    cost: Option<&'a [(ast::Name, Expr)]>,
+    train: Option<(&'a [ast::Setting], Span)>,
+    requirements: Vec<(Subject, &'a ast::Limit, Span)>,
+}
+
+/// Elaborates a pipeline and the schedule that it names.
+pub(super) fn elaborate(
+    files: &Files,
+    declared: &ast::Pipeline,
+    request: &Request,
+    parameters: Values,
+) -> Result<Elaborated, Diagnostics> {
+    let mut report = Report::default();
+    let items = items_of(declared, &mut report);
+    let n_devices = items.devices.map(|(count, _)| count);
+    let n_devices = size(("devices", MAX_DEVICES), n_devices, (declared, request, &parameters), &mut report);
+    let n_microbatches = ("microbatches", MAX_MICROBATCHES);
+    let n_microbatches = size(n_microbatches, items.microbatches, (declared, request, &parameters), &mut report);
+    let memory = items.devices.and_then(|(_, memory)| memory).and_then(|memory| {
+        let bytes = report.take(whole(memory, &parameters, 1, "`memory`"))?;
+        Some((Bytes(bytes), memory.span))
+    });
+    let model = items.model.and_then(|call| model_call(files, call, request, &parameters, &mut report));
+    let costs = items.cost.and_then(|durations| stage_costs(durations, &mut report));
+    let training =
+        items.train.and_then(|(settings, span)| training((&declared.name, span), settings, &parameters, &mut report));
+    let (Some(n_devices), Some(n_microbatches)) = (n_devices, n_microbatches) else {
+        // Without a size no schedule can be written out, but a wrong name is known to be wrong.
+        let named = items.schedule.filter(|call| files.schedule(&call.name.text).is_none());
+        report.extend(named.map(|call| unknown("schedule", &call.name, files.schedule_names())));
+        return Err(report.into_errors());
+    };
+    let setting = |called| Setting { n_devices, n_microbatches, outside: &parameters, called: Some(called) };
+    let schedule =
+        items.schedule.and_then(|call| written(files, call, setting(call.span), &request.settings, &mut report));
+    let mut requirements = Vec::new();
+    for (subject, limit, span) in &items.requirements {
+        let limit = match limit {
+            ast::Limit::Number(expr) => report.take(number_limit(*subject, expr, &parameters)),
+            ast::Limit::Schedule { factor, schedule } => {
+                let factor = factor.as_ref().map_or(Ok(Share::ONE), millionths);
+                let factor = report.take(factor);
+                let other = written(files, schedule, setting(schedule.span), &[], &mut report);
+                factor.zip(other).map(|(factor, other)| Limit::PeakOf { factor, schedule: Box::new(other) })
+            }
+        };
+        requirements.extend(limit.map(|limit| Requirement { limit, span: *span }));
+    }
+    let (name, span) = (declared.name.text.clone(), declared.name.span);
+    let pipeline = Pipeline { name, span, model, memory, costs, requirements, training };
+    match schedule {
+        Some(schedule) => report.finish(Elaborated { schedule, pipeline: Some(pipeline), parameters }),
+        None => Err(report.into_errors()),
+    }
+}
+
+/// The number of devices or microbatches: set by the caller, or as written.
+fn size(
+    (what, high): (&str, u32),
+    written: Option<&Expr>,
+    (declared, request, parameters): (&ast::Pipeline, &Request, &Values),
+    report: &mut Report,
+) -> Option<u32> {
+    let span = written.map_or(declared.name.span, |expr| expr.span);
+    let value = match (setting(request, what), written) {
+        (Some(value), _) => value,
+        (None, Some(expr)) => report.take(evaluate(expr, parameters).map_err(Box::new))?,
+        (None, None) => return None,
+    };
+    report.take(within(what, value, 1..=high, span))
+}
+
+fn written(
+    files: &Files,
+    call: &Call,
+    setting: Setting<'_>,
+    settings: &[(String, i64)],
+    report: &mut Report,
+) -> Option<Schedule> {
+    let Some(declared) = files.schedule(&call.name.text) else {
+        report.add(unknown("schedule", &call.name, files.schedule_names()));
+        return None;
+    };
+    write(declared, Some(call), setting, settings).map_err(|errors| report.extend(errors)).ok()
+}
+
+fn model_call(
+    files: &Files,
+    call: &Call,
+    request: &Request,
+    parameters: &Values,
+    report: &mut Report,
+) -> Option<ModelCall> {
+    let Some(declared) = files.model(&call.name.text) else {
+        let error = unknown("model", &call.name, files.model_names());
+        let none = files.model_names().next().is_none();
+        report.add(if none { error.help("`import std.models.gpt` makes the model `gpt` visible") } else { error });
+        return None;
+    };
+    let callee = Callee { declared: &declared.name, parameters: &declared.parameters, settings: &request.settings };
+    let arguments = bind_with(callee, Some(call), parameters, parameters);
+    let arguments = arguments.map_err(|errors| report.extend(errors)).ok()?;
+    Some(ModelCall { model: declared.name.text.clone(), span: call.span, arguments })
+}
+
+fn unknown<'n>(word: &str, name: &ast::Name, known: impl Iterator<Item = &'n str>) -> Diagnostic {
+    let message = format!("unknown {word} `{}`", name.text);
+    let error = Diagnostic::error(Code::UnknownName, name.span, "not declared", message);
+    Diagnostic { help: suggest::help(&name.text, known), ..error }
+}
+
+fn number_limit(subject: Subject, expr: &Expr, parameters: &Values) -> Result<Limit, super::scope::Fault> {
+    Ok(match subject {
+        Subject::Peak => Limit::Peak(millionths(expr)?),
+        Subject::Bubble => Limit::Bubble(millionths(expr)?),
+        Subject::Memory => Limit::Memory(Bytes(whole(expr, parameters, 0, "`memory`")?)),
+    })
+}
+
+/// Durations from a `cost` line: 1 for each kind, `BW` as `B` and `W` together, no latency, unless it says otherwise.
+fn stage_costs(durations: &[(ast::Name, Expr)], report: &mut Report) -> Option<StageCosts> {
+    let mut said: BTreeMap<&str, Ticks> = BTreeMap::new();
+    for (name, expr) in durations {
+        let value = report.take(millionths(expr))?;
+        if said.insert(&name.text, Ticks(value.0)).is_some() {
+            let message = format!("`cost` says twice how long `{}` takes", name.text);
+            report.add(Diagnostic::error(Code::RepeatedItem, name.span, "said again", message));
+        }
+    }
+    let of = |kind: TaskKind| said.get(kind.letters()).copied();
+    let both = of(TaskKind::BackwardInput).unwrap_or(Ticks::UNIT) + of(TaskKind::BackwardWeight).unwrap_or(Ticks::UNIT);
+    let tasks = TaskKind::ALL.map(|kind| match kind {
+        TaskKind::Backward => of(kind).unwrap_or(both),
+        TaskKind::Update => Ticks::ZERO,
+        TaskKind::Forward | TaskKind::BackwardInput | TaskKind::BackwardWeight => of(kind).unwrap_or(Ticks::UNIT),
+    });
+    Some(StageCosts { tasks, latency: said.get("comm").copied().unwrap_or(Ticks::ZERO) })
+}
+
+/// Sorts the items of a pipeline, and says which are missing or there twice.
+fn items_of<'a>(declared: &'a ast::Pipeline, report: &mut Report) -> Items<'a> {
+    let mut items = Items {
+        model: None,
+        devices: None,
+        microbatches: None,
+        schedule: None,
+        cost: None,
+        train: None,
+        requirements: Vec::new(),
+    };
+    let mut said: BTreeMap<&str, Span> = BTreeMap::new();
+    for item in &declared.items {
+        let (word, span) = match item {
+            PipelineItem::Model(call) => ("model", items.model.insert(call).span),
+            PipelineItem::Schedule(call) => ("schedule", items.schedule.insert(call).span),
+            PipelineItem::Devices { count, memory, span } => {
+                items.devices = Some((count, memory.as_ref()));
+                ("devices", *span)
+            }
+            PipelineItem::Microbatches { count, span } => {
+                items.microbatches = Some(count);
+                ("microbatches", *span)
+            }
+            PipelineItem::Cost { durations, span } => {
+                items.cost = Some(durations);
+                ("cost", *span)
+            }
+            PipelineItem::Train { settings, span } => {
+                items.train = Some((settings, *span));
+                ("train", *span)
+            }
+            PipelineItem::Require { subject, limit, span } => {
+                items.requirements.push((*subject, limit, *span));
+                continue;
+            }
+        };
+        if let Some(first) = said.insert(word, span) {
+            let message = format!("`{}` says `{word}` twice", declared.name.text);
+            let error = Diagnostic::error(Code::RepeatedItem, span, "said again", message);
+            report.add(error.label(first, "said here"));
+        }
+    }
+    let needed = ["devices", "microbatches", "schedule"];
+    let absent: Vec<String> =
+        needed.iter().filter(|word| !said.contains_key(**word)).map(|word| format!("no `{word}`")).collect();
+    if !absent.is_empty() {
+        let message = format!("pipeline `{}` has {}", declared.name.text, absent.join(" and "));
+        report.add(Diagnostic::error(Code::MissingItem, declared.name.span, "in this pipeline", message));
+    }
+    items
+}

@@ -1,0 +1,384 @@
+//! One schedule: its parameters, stages and places; its tasks come from `block` or `order`.
+
+use super::arguments::Values;
+use super::block;
+use super::evaluate::Machine;
+use super::limits::{MAX_STAGES, Report, tasks, within};
+use super::order;
+use super::scope::{Fault, Resolved, Scope, Type};
+use crate::diagnostic::{Code, Diagnostic, Diagnostics};
+use crate::schedule::{Block, Schedule, ScheduledTask};
+use crate::source::Span;
+use crate::syntax::ast::{self, Expr, ScheduleItem, Statement};
+use pipe_ir::ids::DeviceId;
+use std::collections::BTreeMap;
+
+/// Names that mean the same in every schedule.
+const FIXED: [&str; 3] = ["D", "M", "S"];
+
+/// How many devices and microbatches a schedule is written out for, and who asked for it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Setting<'a> {
+    pub(super) n_devices: u32,
+    pub(super) n_microbatches: u32,
+    /// Values of the files' parameters.
+    pub(super) outside: &'a Values,
+    /// Where a pipeline names the schedule.
+    pub(super) called: Option<Span>,
+}
+
+/// The items of a schedule, each at most once.
+#[derive(Debug, Default)]
+struct Parts<'a> {
+    stages: Option<(&'a Expr, Span)>,
+    place: Option<(&'a ast::Name, &'a Expr, Span)>,
+    slots: Option<(&'a [(pipe_ir::task::TaskKind, Expr)], Span)>,
+    body: Option<(Body<'a>, Span)>,
+    reorder: Option<Span>,
+    conditions: Vec<(&'a Expr, Span)>,
+    lets: Vec<&'a ast::Let>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Body<'a> {
+    Block(&'a ast::Block),
+    Order(&'a ast::Order),
+}
+
+/// What the writers of tasks work with.
+pub(super) struct Writer<'a> {
+    pub(super) scope: Scope<'a>,
+    pub(super) machine: Machine,
+    pub(super) report: Report,
+    pub(super) n_devices: u32,
+    pub(super) n_microbatches: u32,
+    pub(super) placement: Vec<DeviceId>,
+    pub(super) origins: Vec<Span>,
+}
+
+/// Orders of all devices, and the block that they repeat.
+pub(super) struct Written {
+    pub(super) orders: Vec<Vec<ScheduledTask>>,
+    pub(super) block: Option<Block>,
+}
+
+/// Writes a schedule out: every task of every device.
+pub(super) fn elaborate(
+    schedule: &ast::Schedule,
+    arguments: &Values,
+    setting: Setting<'_>,
+) -> Result<Schedule, Diagnostics> {
+    let mut report = Report::default();
+    let parts = parts_of(schedule, &mut report);
+    let scope = scope_of(schedule, &parts, arguments, setting, &mut report);
+    let writer = Writer {
+        scope,
+        machine: Machine::default(),
+        report,
+        n_devices: setting.n_devices,
+        n_microbatches: setting.n_microbatches,
+        placement: Vec::new(),
+        origins: Vec::new(),
+    };
+    writer.write(schedule, &parts, setting)
+}
+
+impl<'a> Writer<'a> {
+    fn write(
+        mut self,
+        schedule: &ast::Schedule,
+        parts: &Parts<'a>,
+        setting: Setting<'_>,
+    ) -> Result<Schedule, Diagnostics> {
+        let faults = self.scope.resolve_lets();
+        self.report.extend(faults.into_iter().map(|fault| *fault));
+        let allowed = self.conditions(schedule, parts, setting);
+        let n_stages = if allowed { self.stages(parts) } else { None };
+        let (Some(n_stages), Some((_, _, placement_span)), Some((body, _))) = (n_stages, parts.place, parts.body)
+        else {
+            return Err(self.report.into_errors());
+        };
+        self.place(parts, n_stages);
+        // Every stage has a forward and a backward of every microbatch, or the schedule is incomplete.
+        let least = 2 * u128::from(n_stages) * u128::from(self.n_microbatches);
+        let within_limit = tasks(least, setting.called.unwrap_or(schedule.name.span));
+        if self.report.take(within_limit).is_none() {
+            return Err(self.report.into_errors());
+        }
+        let written = match body {
+            Body::Block(block) => {
+                let durations = block::durations(&mut self, parts.slots.map_or(&[], |(lines, _)| lines));
+                block::write(&mut self, block, durations)
+            }
+            Body::Order(order) => order::write(&mut self, order),
+        };
+        let written = self.report.take(written);
+        let Written { orders, block } = written.unwrap_or(Written { orders: Vec::new(), block: None });
+        self.report.finish(Schedule {
+            name: schedule.name.text.clone(),
+            span: schedule.name.span,
+            n_microbatches: self.n_microbatches,
+            placement: self.placement,
+            placement_span,
+            orders,
+            origins: self.origins,
+            block,
+            reorder: parts.reorder,
+        })
+    }
+
+    /// Adds a statement that tasks come from.
+    pub(super) fn origin(&mut self, span: Span) -> Result<u16, Fault> {
+        self.origins.push(span);
+        u16::try_from(self.origins.len() - 1).map_err(|_| {
+            let message = "a schedule has more than 65536 statements with tasks";
+            Box::new(Diagnostic::error(Code::TooLarge, span, "one too many", message))
+        })
+    }
+
+    /// The slot of a variable that holds a number.
+    pub(super) fn variable(&mut self, name: &ast::Name) -> Result<usize, Fault> {
+        let slot = self.scope.variable(&name.text).ok_or_else(|| too_many_variables(name))?;
+        self.scope.set_type(slot, Type::Number);
+        Ok(slot)
+    }
+
+    pub(super) fn eval(&mut self, code: &Resolved<'a>) -> Result<i64, Fault> {
+        self.machine.eval(&self.scope, code)
+    }
+
+    /// Resolves and evaluates at once: for what is used once.
+    pub(super) fn number(&mut self, expr: &'a Expr) -> Result<i64, Fault> {
+        let code = self.scope.number(expr)?;
+        self.eval(&code)
+    }
+
+    /// Whether everything that the schedule requires holds.
+    fn conditions(&mut self, schedule: &ast::Schedule, parts: &Parts<'a>, setting: Setting<'_>) -> bool {
+        let mut allowed = true;
+        for (condition, span) in &parts.conditions {
+            let holds = self.scope.condition(condition).and_then(|code| self.eval(&code));
+            match self.report.take(holds) {
+                Some(1) => continue,
+                Some(_) => {
+                    let error = self.refusal(schedule, condition, *span, setting);
+                    self.report.add(error);
+                }
+                None => {}
+            }
+            allowed = false;
+        }
+        allowed
+    }
+
+    fn refusal(
+        &mut self,
+        schedule: &ast::Schedule,
+        condition: &'a Expr,
+        span: Span,
+        setting: Setting<'_>,
+    ) -> Diagnostic {
+        let sides = match &condition.kind {
+            ast::ExprKind::Binary(op, left, right) if !matches!(op, ast::BinaryOp::And | ast::BinaryOp::Or) => {
+                let numbers = self.number(left).and_then(|left| Ok((left, self.number(right)?)));
+                numbers.ok().map(|(left, right)| format!("{left} {} {right} does not hold", op.symbol()))
+            }
+            _ => None,
+        };
+        let sides = sides.unwrap_or_else(|| "the condition does not hold".to_owned());
+        let message = format!("`{}` does not allow these numbers: {sides}", schedule.name.text);
+        let error = match setting.called {
+            Some(called) => {
+                Diagnostic::error(Code::ConditionFailed, called, "used here", message).label(span, "required here")
+            }
+            None => Diagnostic::error(Code::ConditionFailed, span, "required here", message),
+        };
+        match self.machine.values_of(&self.scope, condition) {
+            Some(note) => error.note(note),
+            None => error,
+        }
+    }
+
+    fn stages(&mut self, parts: &Parts<'a>) -> Option<u32> {
+        let (count, _) = parts.stages?;
+        let n_stages = self.number(count).and_then(|value| within("stages", value, 1..=MAX_STAGES, count.span));
+        let n_stages = self.report.take(n_stages)?;
+        if let Some(slot) = self.scope.variable("S") {
+            self.machine.set(slot, i64::from(n_stages));
+        }
+        Some(n_stages)
+    }
+
+    fn place(&mut self, parts: &Parts<'a>, n_stages: u32) {
+        self.placement = vec![DeviceId(0); n_stages as usize];
+        let Some((name, device, _)) = parts.place else { return };
+        let resolved = self.variable(name).and_then(|slot| Ok((slot, self.scope.number(device)?)));
+        let Some((slot, code)) = self.report.take(resolved) else { return };
+        let mut off: Vec<(u32, i64)> = Vec::new();
+        for stage in 0..n_stages {
+            self.machine.set(slot, i64::from(stage));
+            let value = self.eval(&code);
+            let Some(value) = self.report.take(value) else { continue };
+            match u32::try_from(value) {
+                Ok(device) if device < self.n_devices => self.placement[stage as usize] = DeviceId(device),
+                _ => off.push((stage, value)),
+            }
+        }
+        self.machine.restore(slot, None);
+        if let Some((stage, value)) = off.first() {
+            let n_devices = self.n_devices;
+            let message =
+                format!("stage s{stage} is placed on device {value}, and devices are d0 to d{}", n_devices - 1);
+            let error = Diagnostic::error(Code::StageOffDevices, device.span, format!("{value} for s{stage}"), message);
+            let others = off.len() - 1;
+            self.report.add(if others == 0 { error } else { error.note(format!("and {others} more stages likewise")) });
+        }
+    }
+}
+
+/// Sorts the items of a schedule, and says which are missing or there twice.
+fn parts_of<'a>(schedule: &'a ast::Schedule, report: &mut Report) -> Parts<'a> {
+    let mut parts = Parts::default();
+    for item in &schedule.items {
+        let again = match item {
+            ScheduleItem::Stages { count, span } => {
+                parts.stages.replace((count, *span)).map(|(_, first)| ("stages", first, *span))
+            }
+            ScheduleItem::Place { stage, device, span } => {
+                parts.place.replace((stage, device, *span)).map(|(_, _, first)| ("place", first, *span))
+            }
+            ScheduleItem::Slots { durations, span } => {
+                parts.slots.replace((durations, *span)).map(|(_, first)| ("slots", first, *span))
+            }
+            ScheduleItem::Block(block) => {
+                let previous = parts.body.replace((Body::Block(block), block.span));
+                previous.map(|(_, first)| ("block` or `order", first, block.span))
+            }
+            ScheduleItem::Order(order) => {
+                let previous = parts.body.replace((Body::Order(order), order.span));
+                previous.map(|(_, first)| ("block` or `order", first, order.span))
+            }
+            ScheduleItem::Reorder { span } => parts.reorder.replace(*span).map(|first| ("reorder", first, *span)),
+            ScheduleItem::Require { condition, span } => {
+                parts.conditions.push((condition, *span));
+                None
+            }
+            ScheduleItem::Let(binding) => {
+                parts.lets.push(binding);
+                None
+            }
+        };
+        if let Some((word, first, span)) = again {
+            let message = format!("`{}` says `{word}` twice", schedule.name.text);
+            let error = Diagnostic::error(Code::RepeatedItem, span, "said again", message);
+            report.add(error.label(first, "said here"));
+        }
+    }
+    missing(schedule, &parts, report);
+    parts
+}
+
+fn missing(schedule: &ast::Schedule, parts: &Parts<'_>, report: &mut Report) {
+    let checks = [
+        (parts.stages.is_none(), "stages", "say how many stages there are, for example `stages D`"),
+        (parts.place.is_none(), "place", "say where stages live, for example `place s on s % D`"),
+        (
+            parts.body.is_none(),
+            "block` or `order",
+            "say what is done when, with `block every T { .. }` or `order d { .. }`",
+        ),
+    ];
+    let absent: Vec<_> = checks.into_iter().filter(|(absent, _, _)| *absent).collect();
+    if let Some((_, _, help)) = absent.first() {
+        let words: Vec<String> = absent.iter().map(|(_, word, _)| format!("no `{word}`")).collect();
+        let message = format!("schedule `{}` has {}", schedule.name.text, words.join(" and "));
+        let error = Diagnostic::error(Code::MissingItem, schedule.name.span, "in this schedule", message);
+        report.add(error.help(*help));
+    }
+    if let (Some((Body::Order(_), _)), Some(span)) = (parts.body, parts.reorder) {
+        let message = "`reorder` improves a `block`, and this schedule has an `order`";
+        report.add(Diagnostic::error(Code::RepeatedItem, span, "nothing to improve", message));
+    }
+}
+
+/// The scope of a schedule: constants, `let`s and variables, each name with one meaning.
+fn scope_of<'a>(
+    schedule: &'a ast::Schedule,
+    parts: &Parts<'a>,
+    arguments: &Values,
+    setting: Setting<'_>,
+    report: &mut Report,
+) -> Scope<'a> {
+    let mut constants = setting.outside.clone();
+    constants.extend(arguments.iter().map(|(name, value)| (name.clone(), *value)));
+    constants.insert("D".to_owned(), i64::from(setting.n_devices));
+    constants.insert("M".to_owned(), i64::from(setting.n_microbatches));
+    let mut scope = Scope::new(constants);
+    scope.variable("S");
+    let mut declared: BTreeMap<&str, Span> = BTreeMap::new();
+    for parameter in &schedule.parameters {
+        unique(&parameter.name, &mut declared, report);
+    }
+    for binding in &parts.lets {
+        unique(&binding.name, &mut declared, report);
+        scope.add_let(&binding.name.text, &binding.value);
+    }
+    let mut variables = Vec::new();
+    variables.extend(parts.place.map(|(name, _, _)| name));
+    match parts.body {
+        Some((Body::Block(block), _)) => variables.extend(block.tasks.iter().map(|task| &task.stage)),
+        Some((Body::Order(order), _)) => {
+            variables.push(&order.device);
+            variables_of(&order.body, &mut variables);
+        }
+        None => {}
+    }
+    for name in variables {
+        if FIXED.contains(&name.text.as_str()) || declared.contains_key(name.text.as_str()) {
+            unique(name, &mut declared, report);
+        } else if scope.variable(&name.text).is_none() {
+            report.add(*too_many_variables(name));
+        }
+    }
+    scope
+}
+
+/// Enters a name, or says what else has it.
+fn unique<'a>(name: &'a ast::Name, declared: &mut BTreeMap<&'a str, Span>, report: &mut Report) {
+    if FIXED.contains(&name.text.as_str()) {
+        let message = format!("`{}` has a fixed meaning in schedules", name.text);
+        let error = Diagnostic::error(Code::DuplicateName, name.span, "another name is needed", message);
+        report.add(error.help("`D` is the number of devices, `M` of microbatches, `S` of stages"));
+        return;
+    }
+    if let Some(first) = declared.get(name.text.as_str()) {
+        let message = format!("`{}` has two meanings in this schedule", name.text);
+        let error = Diagnostic::error(Code::DuplicateName, name.span, "means something else here", message);
+        report.add(error.label(*first, "first meaning"));
+        return;
+    }
+    declared.insert(&name.text, name.span);
+}
+
+fn variables_of<'a>(body: &'a [Statement], names: &mut Vec<&'a ast::Name>) {
+    for statement in body {
+        match statement {
+            Statement::Let(binding) => names.push(&binding.name),
+            Statement::For { variable, body, .. } => {
+                names.push(variable);
+                variables_of(body, names);
+            }
+            Statement::Repeat { body, .. } => variables_of(body, names),
+            Statement::If { branches, otherwise } => {
+                branches.iter().for_each(|(_, body)| variables_of(body, names));
+                variables_of(otherwise, names);
+            }
+            Statement::Task { .. } => {}
+        }
+    }
+}
+
+fn too_many_variables(name: &ast::Name) -> Fault {
+    let message = format!("a schedule has more than {} variables", super::scope::MAX_VARIABLES);
+    Box::new(Diagnostic::error(Code::TooLarge, name.span, "one too many", message))
+}

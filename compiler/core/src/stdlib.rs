@@ -1,0 +1,43 @@
+//! The standard library: files that are part of the compiler.
+
+/// Its schedules, by name. They are visible in every file; `std:NAME` names one as a target.
+pub const SCHEDULES: &[(&str, &str)] = &[
+    ("gpipe", include_str!("../../../stdlib/schedules/gpipe.pipe")),
+    ("1f1b", include_str!("../../../stdlib/schedules/1f1b.pipe")),
+    ("interleaved_1f1b", include_str!("../../../stdlib/schedules/interleaved_1f1b.pipe")),
+    ("zb_h1", include_str!("../../../stdlib/schedules/zb_h1.pipe")),
+    ("zb_h2", include_str!("../../../stdlib/schedules/zb_h2.pipe")),
+    ("zb_v", include_str!("../../../stdlib/schedules/zb_v.pipe")),
+    ("v_min", include_str!("../../../stdlib/schedules/v_min.pipe")),
+    ("v_half", include_str!("../../../stdlib/schedules/v_half.pipe")),
+    ("v_zb", include_str!("../../../stdlib/schedules/v_zb.pipe")),
+];
+
+/// Its models, by name: `import std.models.NAME` makes their layers visible.
+pub const MODELS: &[(&str, &str)] = &[("gpt", include_str!("../../../stdlib/models/gpt.pipe"))];
+
+/// The text of a schedule's file.
+#[must_use]
+pub fn schedule(name: &str) -> Option<&'static str> {
+    find(SCHEDULES, name)
+}
+
+/// The text of a file that `import std.PATH` names, such as `models.gpt` or `schedules.1f1b`.
+#[must_use]
+pub fn file(path: &str) -> Option<&'static str> {
+    match path.split_once('.')? {
+        ("models", name) => find(MODELS, name),
+        ("schedules", name) => find(SCHEDULES, name),
+        _ => None,
+    }
+}
+
+/// Every path that [`file`] knows.
+pub fn paths() -> impl Iterator<Item = String> {
+    let models = MODELS.iter().map(|(name, _)| format!("models.{name}"));
+    models.chain(SCHEDULES.iter().map(|(name, _)| format!("schedules.{name}")))
+}
+
+fn find(files: &[(&str, &'static str)], name: &str) -> Option<&'static str> {
+    files.iter().find(|(candidate, _)| *candidate == name).map(|(_, text)| *text)
+}
