@@ -1,54 +1,200 @@
-//! Copies between layouts, in tiles where rows become columns.
+//! Copies between layouts: contiguous runs where there are any, and tiles where rows become columns.
 
 use crate::memory::Region;
 use pipe_ir::kernels::Dim;
 
-/// Sides of a tile: 16 words are a cache line.
+/// Rows and columns of a tile: one cache line of each.
 const TILE: usize = 16;
+/// Bytes of a word.
+const WORD: usize = size_of::<f32>();
 
-/// Moves words between two layouts of the same sizes, whose last two dimensions may be in any order.
+/// One dimension of both tensors.
+#[derive(Clone, Copy, Debug)]
+struct Axis {
+    size: usize,
+    from: usize,
+    to: usize,
+}
+
+/// A single index.
+const NO_AXIS: Axis = Axis { size: 1, from: 0, to: 0 };
+
+/// Elements from the first to the last of a view, both included.
+fn extent(dims: &[Dim]) -> usize {
+    if dims.iter().any(|dim| dim.size == 0) {
+        return 0;
+    }
+    1 + dims.iter().map(|dim| ((dim.size - 1) * dim.stride) as usize).sum::<usize>()
+}
+
+/// Moves words between two layouts of the same sizes; both regions begin at the first element of their view.
 pub(super) fn copy(from: Region, from_dims: &[Dim], to: Region, to_dims: &[Dim]) {
-    let (Some((from_last, from_outer)), Some((to_last, to_outer))) = (from_dims.split_last(), to_dims.split_last())
-    else {
-        to.f32s_mut()[0] = from.f32s()[0];
+    let (from, to) = (from.part(0, extent(from_dims) * WORD), to.part(0, extent(to_dims) * WORD));
+    copy_words(from.f32s(), from_dims, to.f32s_mut(), to_dims);
+}
+
+fn copy_words(from: &[f32], from_dims: &[Dim], to: &mut [f32], to_dims: &[Dim]) {
+    let axes = from_dims.iter().zip(to_dims);
+    let axes: Vec<Axis> = axes
+        .map(|(from, to)| Axis { size: to.size as usize, from: from.stride as usize, to: to.stride as usize })
+        .collect();
+    if axes.iter().any(|axis| axis.size == 0) {
         return;
-    };
-    match (from_outer, to_outer) {
-        ([], []) => matrix(from.f32s(), (ONE, *from_last), to.f32s_mut(), (ONE, *to_last)),
-        ([from_row], [to_row]) => matrix(from.f32s(), (*from_row, *from_last), to.f32s_mut(), (*to_row, *to_last)),
-        _ => {
-            for index in 0..from_dims[0].size {
-                let part = |region: Region, dim: Dim| {
-                    let start = (index * dim.stride) as usize * 4;
-                    region.part(start, region.len() - start)
-                };
-                copy(part(from, from_dims[0]), &from_dims[1..], part(to, to_dims[0]), &to_dims[1..]);
+    }
+    let mut axes = simplify(axes);
+    let inner = axes.pop().unwrap_or(Axis { size: 1, from: 1, to: 1 });
+    if inner.from == 1 && inner.to == 1 {
+        let row = axes.pop().unwrap_or(NO_AXIS);
+        walk(&axes, 0, 0, &mut |source, target| {
+            for index in 0..row.size {
+                let (source, target) = (source + index * row.from, target + index * row.to);
+                to[target..target + inner.size].copy_from_slice(&from[source..source + inner.size]);
+            }
+        });
+        return;
+    }
+    let row = take_densest(&mut axes);
+    walk(&axes, 0, 0, &mut |source, target| transpose(&from[source..], &mut to[target..], row, inner));
+}
+
+/// The fewest axes that describe the same copy, by falling stride in the target.
+fn simplify(mut axes: Vec<Axis>) -> Vec<Axis> {
+    axes.retain(|axis| axis.size > 1);
+    axes.sort_by_key(|axis| std::cmp::Reverse(axis.to));
+    let mut merged: Vec<Axis> = Vec::with_capacity(axes.len());
+    for axis in axes {
+        match merged.last_mut() {
+            Some(outer) if outer.from == axis.from * axis.size && outer.to == axis.to * axis.size => {
+                *outer = Axis { size: outer.size * axis.size, ..axis };
+            }
+            _ => merged.push(axis),
+        }
+    }
+    merged
+}
+
+/// Removes the axis whose neighbours are closest to each other in the source.
+fn take_densest(axes: &mut Vec<Axis>) -> Axis {
+    let densest = (0..axes.len()).filter(|&at| axes[at].from > 0).min_by_key(|&at| axes[at].from);
+    densest.map_or(NO_AXIS, |at| axes.remove(at))
+}
+
+/// Calls with the offsets of every index of the axes, outermost first.
+fn walk(axes: &[Axis], source: usize, target: usize, visit: &mut impl FnMut(usize, usize)) {
+    let Some((axis, inner)) = axes.split_first() else { return visit(source, target) };
+    for index in 0..axis.size {
+        walk(inner, source + index * axis.from, target + index * axis.to, visit);
+    }
+}
+
+/// Copies two axes, tile by tile.
+fn transpose(from: &[f32], to: &mut [f32], row: Axis, column: Axis) {
+    let dense = row.from == 1 && column.to == 1;
+    for r in (0..row.size).step_by(TILE) {
+        let n_rows = TILE.min(row.size - r);
+        for c in (0..column.size).step_by(TILE) {
+            let n_columns = TILE.min(column.size - c);
+            let from = &from[r * row.from + c * column.from..];
+            let to = &mut to[r * row.to + c * column.to..];
+            if dense && n_rows == TILE && n_columns == TILE {
+                full_tile(from, to, row.to, column.from);
+                continue;
+            }
+            for r in 0..n_rows {
+                for c in 0..n_columns {
+                    to[r * row.to + c * column.to] = from[r * row.from + c * column.from];
+                }
             }
         }
     }
 }
 
-const ONE: Dim = Dim { size: 1, stride: 0 };
-
-/// One matrix: (rows, columns) of both sides.
-fn matrix(from: &[f32], from_dims: (Dim, Dim), to: &mut [f32], to_dims: (Dim, Dim)) {
-    let (rows, columns) = (from_dims.0.size as usize, from_dims.1.size as usize);
-    let place =
-        |dims: (Dim, Dim), row: usize, column: usize| row * dims.0.stride as usize + column * dims.1.stride as usize;
-    if from_dims.1.stride == 1 && to_dims.1.stride == 1 {
-        for row in 0..rows {
-            let (source, target) = (place(from_dims, row, 0), place(to_dims, row, 0));
-            to[target..target + columns].copy_from_slice(&from[source..source + columns]);
-        }
-        return;
+/// Transposes a whole tile: its columns are contiguous in the source, its rows in the target.
+fn full_tile(from: &[f32], to: &mut [f32], row_to: usize, column_from: usize) {
+    let mut tile = [[0.0; TILE]; TILE];
+    for (c, column) in tile.iter_mut().enumerate() {
+        column.copy_from_slice(&from[c * column_from..][..TILE]);
     }
-    for tile_row in (0..rows).step_by(TILE) {
-        for tile_column in (0..columns).step_by(TILE) {
-            for row in tile_row..(tile_row + TILE).min(rows) {
-                for column in tile_column..(tile_column + TILE).min(columns) {
-                    to[place(to_dims, row, column)] = from[place(from_dims, row, column)];
-                }
+    for r in 0..TILE {
+        let row = &mut to[r * row_to..][..TILE];
+        for (element, column) in row.iter_mut().zip(&tile) {
+            *element = column[r];
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sizes, with strides of the source and of the target.
+    fn check(axes: &[(u64, u64, u64)]) {
+        let from_dims: Vec<Dim> = axes.iter().map(|&(size, stride, _)| Dim { size, stride }).collect();
+        let to_dims: Vec<Dim> = axes.iter().map(|&(size, _, stride)| Dim { size, stride }).collect();
+        let from: Vec<f32> = (0..extent(&from_dims)).map(|at| at as f32).collect();
+        let mut to = vec![9.0; extent(&to_dims)];
+        let mut expected = to.clone();
+        let n: u64 = axes.iter().map(|axis| axis.0).product();
+        for element in 0..n {
+            let (mut rest, mut source, mut target) = (element, 0, 0);
+            for &(size, from, to) in axes.iter().rev() {
+                source += rest % size * from;
+                target += rest % size * to;
+                rest /= size;
+            }
+            expected[target as usize] = from[source as usize];
+        }
+        copy_words(&from, &from_dims, &mut to, &to_dims);
+        assert_eq!(to, expected, "{axes:?}");
+    }
+
+    #[test]
+    fn runs_and_gaps() {
+        check(&[(7, 1, 1)]);
+        check(&[(3, 17, 17), (17, 1, 1)]);
+        check(&[(3, 40, 17), (17, 1, 1)]);
+        check(&[(2, 7, 30), (3, 2, 9), (1, 0, 5), (2, 1, 1)]);
+        check(&[]);
+    }
+
+    #[test]
+    fn transposes() {
+        for rows in [1, 3, 16, 17, 40] {
+            for columns in [1, 5, 16, 33, 48] {
+                check(&[(rows, 1, columns), (columns, rows, 1)]);
             }
         }
+    }
+
+    #[test]
+    fn heads() {
+        let (batch, length, heads, width) = (2, 5, 3, 4);
+        let row = heads * width;
+        check(&[
+            (batch, length * row, length * row),
+            (heads, width, length * width),
+            (length, row, width),
+            (width, 1, 1),
+        ]);
+        check(&[
+            (batch, length * row, length * row),
+            (heads, width, length * width),
+            (width, 1, length),
+            (length, row, 1),
+        ]);
+    }
+
+    #[test]
+    fn repeated_and_strided_elements() {
+        check(&[(5, 1, 7), (7, 0, 1)]);
+        check(&[(5, 0, 7), (7, 1, 1)]);
+        check(&[(4, 20, 9), (3, 3, 2)]);
+        check(&[(1, 0, 0), (6, 0, 1)]);
+    }
+
+    #[test]
+    fn nothing() {
+        copy_words(&[], &[Dim { size: 0, stride: 1 }], &mut [], &[Dim { size: 0, stride: 1 }]);
+        assert_eq!(extent(&[Dim { size: 0, stride: 1 }]), 0);
     }
 }

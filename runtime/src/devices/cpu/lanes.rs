@@ -98,12 +98,10 @@ lanewise! {
     add(a, b) = add_f32s;
     sub(a, b) = sub_f32s;
     mul(a, b) = mul_f32s;
-    div(a, b) = div_f32s;
     max(a, b) = max_f32s;
     min(a, b) = min_f32s;
     /// a * b + c
     fma(a, b, c) = mul_add_e_f32s;
-    sqrt(a) = sqrt_f32s;
 }
 
 /// Folds the lanes by a fixed tree.

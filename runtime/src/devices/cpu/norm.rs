@@ -25,14 +25,13 @@ kernel! {
 
 kernel! {
     /// (x - mean) * rstd * gain + bias.
-    fn normalize<'a>(s; x: &'a [f32], statistics: &'a [f32], gain: &'a [f32], bias: &'a [f32], out: &'a mut [f32]) {
+    fn normalize<'a>(_s; x: &'a [f32], statistics: &'a [f32], gain: &'a [f32], bias: &'a [f32], out: &'a mut [f32]) {
         let width = gain.len();
         let rows = x.chunks_exact(width).zip(statistics.chunks_exact(2)).zip(out.chunks_exact_mut(width));
         for ((x, statistics), out) in rows {
-            let (mean, rstd) = (splat(s, statistics[0]), splat(s, statistics[1]));
-            for at in (0..width).step_by(LANES) {
-                let normal = mul(s, sub(s, load(s, x, at, 0.0), mean), rstd);
-                store(s, out, at, fma(s, normal, load(s, gain, at, 0.0), load(s, bias, at, 0.0)));
+            let (mean, rstd) = (statistics[0], statistics[1]);
+            for (((out, x), gain), bias) in out.iter_mut().zip(x).zip(gain).zip(bias) {
+                *out = (x - mean) * rstd * gain + bias;
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Optimizer updates, over all parameters of a stage at once.
 
-use super::lanes::{LANES, div, fma, kernel, load, mul, splat, sqrt, store};
+use super::lanes::kernel;
 use pipe_ir::training::{LearningRate, Optimizer, Training};
 use pulp::Arch;
 
@@ -61,48 +61,31 @@ pub(super) struct AdamW {
 
 kernel! {
     /// p -= rate * (g + weight_decay * p).
-    fn plain_sgd<'a>(s; numbers: Sgd, p: &'a mut [f32], g: &'a [f32]) {
-        let (decay, rate) = (splat(s, numbers.weight_decay), splat(s, -numbers.rate));
-        for at in (0..p.len()).step_by(LANES) {
-            let old = load(s, p, at, 0.0);
-            let direction = fma(s, decay, old, load(s, g, at, 0.0));
-            store(s, p, at, fma(s, rate, direction, old));
+    fn plain_sgd<'a>(_s; numbers: Sgd, p: &'a mut [f32], g: &'a [f32]) {
+        for (p, g) in p.iter_mut().zip(g) {
+            *p -= numbers.rate * (g + numbers.weight_decay * *p);
         }
     }
 }
 
 kernel! {
     /// v = momentum * v + (g + weight_decay * p); p -= rate * v.
-    fn momentum_sgd<'a>(s; numbers: Sgd, p: &'a mut [f32], g: &'a [f32], v: &'a mut [f32]) {
-        let (decay, rate) = (splat(s, numbers.weight_decay), splat(s, -numbers.rate));
-        let momentum = splat(s, numbers.momentum);
-        for at in (0..p.len()).step_by(LANES) {
-            let old = load(s, p, at, 0.0);
-            let direction = fma(s, decay, old, load(s, g, at, 0.0));
-            let velocity = fma(s, momentum, load(s, v, at, 0.0), direction);
-            store(s, v, at, velocity);
-            store(s, p, at, fma(s, rate, velocity, old));
+    fn momentum_sgd<'a>(_s; numbers: Sgd, p: &'a mut [f32], g: &'a [f32], v: &'a mut [f32]) {
+        for ((p, g), v) in p.iter_mut().zip(g).zip(v) {
+            *v = numbers.momentum * *v + (g + numbers.weight_decay * *p);
+            *p -= numbers.rate * *v;
         }
     }
 }
 
 kernel! {
     /// m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g g; p = keep p + rate m / (root sqrt(v) + epsilon).
-    fn adamw<'a>(s; numbers: AdamW, p: &'a mut [f32], g: &'a [f32], m: &'a mut [f32], v: &'a mut [f32]) {
-        let (b1, c1) = (splat(s, numbers.beta1.0), splat(s, numbers.beta1.1));
-        let (b2, c2) = (splat(s, numbers.beta2.0), splat(s, numbers.beta2.1));
-        let (keep, rate) = (splat(s, numbers.keep), splat(s, numbers.rate));
-        let (root, epsilon) = (splat(s, numbers.root), splat(s, numbers.epsilon));
-        for at in (0..p.len()).step_by(LANES) {
-            let g = load(s, g, at, 0.0);
-            let first = fma(s, b1, load(s, m, at, 0.0), mul(s, c1, g));
-            let second = fma(s, b2, load(s, v, at, 0.0), mul(s, c2, mul(s, g, g)));
-            store(s, m, at, first);
-            store(s, v, at, second);
-            // Lanes past the end divide 0 by epsilon; what they give is not stored.
-            let change = div(s, mul(s, rate, first), fma(s, sqrt(s, second), root, epsilon));
-            let old = load(s, p, at, 0.0);
-            store(s, p, at, fma(s, keep, old, change));
+    fn adamw<'a>(_s; numbers: AdamW, p: &'a mut [f32], g: &'a [f32], m: &'a mut [f32], v: &'a mut [f32]) {
+        let ((b1, c1), (b2, c2)) = (numbers.beta1, numbers.beta2);
+        for (((p, g), m), v) in p.iter_mut().zip(g).zip(m).zip(v) {
+            *m = b1 * *m + c1 * g;
+            *v = b2 * *v + c2 * (g * g);
+            *p = numbers.keep * *p + numbers.rate * *m / (numbers.root * v.sqrt() + numbers.epsilon);
         }
     }
 }
@@ -110,14 +93,109 @@ kernel! {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pipe_ir::training::DataSource;
+
+    const WIDTH: usize = 257;
+
+    /// Numbers between -2 and 2, the same for equal seeds.
+    fn numbers(seed: u64, n: usize) -> Vec<f32> {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        (0..n)
+            .map(|_| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                (state >> 40) as f32 / (1 << 22) as f32 - 2.0
+            })
+            .collect()
+    }
+
+    /// Fails where a result is further off than `tolerance`, relative to the expected number or to 1, whichever is larger.
+    fn assert_close(got: &[f32], expected: &[f64], tolerance: f64) {
+        assert_eq!(got.len(), expected.len());
+        for (position, (&got, &expected)) in got.iter().zip(expected).enumerate() {
+            let error = (f64::from(got) - expected).abs() / expected.abs().max(1.0);
+            assert!(error <= tolerance, "element {position}: {got} instead of {expected}");
+        }
+    }
+
+    /// In double precision.
+    fn exact(x: &[f32]) -> Vec<f64> {
+        x.iter().copied().map(f64::from).collect()
+    }
+
+    fn training(optimizer: Optimizer) -> Training {
+        let learning_rate = LearningRate { peak: 0.01, warmup: 3, minimum: Some(0.001) };
+        Training { steps: 6, seed: 0, optimizer, learning_rate, data: DataSource::Synthetic, checkpoint: None }
+    }
+
+    /// Learning rates of the six steps: three of warm-up, then a cosine over three.
+    const RATES: [f64; 6] = [0.01 / 3.0, 0.02 / 3.0, 0.01, 0.01, 0.0055, 0.001];
+
+    /// Updates for six steps, and compares with `reference` of (rate, step, p, g, state).
+    fn check(optimizer: Optimizer, n_state: usize, reference: impl Fn(f64, i32, &mut f64, f64, &mut [f64; 2])) {
+        let training = training(optimizer);
+        let mut parameters = numbers(1, WIDTH);
+        let mut state = vec![0.0; n_state * WIDTH];
+        let mut expected = exact(&parameters);
+        let mut expected_state = vec![[0.0; 2]; WIDTH];
+        for (step, rate) in RATES.into_iter().enumerate() {
+            let gradients = numbers(2 + step as u64, WIDTH);
+            update(Arch::new(), &training, step as u64, &mut parameters, &gradients, &mut state);
+            for ((p, g), state) in expected.iter_mut().zip(exact(&gradients)).zip(&mut expected_state) {
+                reference(rate, step as i32 + 1, p, g, state);
+            }
+        }
+        assert_close(&parameters, &expected, 1e-6);
+        for position in 0..n_state {
+            let expected: Vec<f64> = expected_state.iter().map(|state| state[position]).collect();
+            assert_close(&state[position * WIDTH..][..WIDTH], &expected, 1e-6);
+        }
+    }
+
+    #[test]
+    fn adamw() {
+        let optimizer = Optimizer::AdamW { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 };
+        check(optimizer, 2, |rate, count, p, g, [m, v]| {
+            *p -= rate * 0.1 * *p;
+            *m = 0.9 * *m + 0.1 * g;
+            *v = 0.95 * *v + 0.05 * g * g;
+            let (m, v) = (*m / (1.0 - 0.9_f64.powi(count)), *v / (1.0 - 0.95_f64.powi(count)));
+            *p -= rate * m / (v.sqrt() + 1e-8);
+        });
+    }
+
+    #[test]
+    fn sgd_with_and_without_momentum() {
+        check(Optimizer::Sgd { momentum: 0.0, weight_decay: 0.1 }, 0, |rate, _, p, g, _| {
+            *p -= rate * (g + 0.1 * *p);
+        });
+        check(Optimizer::Sgd { momentum: 0.9, weight_decay: 0.1 }, 1, |rate, _, p, g, [v, _]| {
+            *v = 0.9 * *v + (g + 0.1 * *p);
+            *p -= rate * *v;
+        });
+    }
 
     #[test]
     fn the_rate_warms_up_then_follows_a_cosine_to_its_minimum() {
-        let schedule = LearningRate { peak: 1.0, warmup: 4, minimum: Some(0.1) };
-        assert_eq!(rate(&schedule, 0, 20), 0.25);
-        assert_eq!(rate(&schedule, 3, 20), 1.0);
-        assert_eq!(rate(&schedule, 4, 20), 1.0);
-        assert!((rate(&schedule, 19, 20) - 0.1).abs() < 1e-12);
-        assert_eq!(rate(&LearningRate { peak: 2.0, warmup: 0, minimum: None }, 7, 20), 2.0);
+        let rate = LearningRate { peak: 0.01, warmup: 3, minimum: Some(0.001) };
+        let check = |rate: &LearningRate, steps, step, expected: f64| {
+            let got = super::rate(rate, step, steps);
+            assert!((got - expected).abs() < 1e-12, "{got} instead of {expected} at step {step} of {steps}");
+        };
+        for (step, expected) in RATES.into_iter().enumerate() {
+            check(&rate, 6, step as u64, expected);
+        }
+        check(&rate, 6, 100, 0.001);
+        check(&LearningRate { warmup: 0, ..rate }, 1, 0, 0.01);
+        check(&LearningRate { minimum: None, ..rate }, 6, 5, 0.01);
+    }
+
+    #[test]
+    fn no_parameters() {
+        for optimizer in [
+            Optimizer::AdamW { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 },
+            Optimizer::Sgd { momentum: 0.9, weight_decay: 0.0 },
+        ] {
+            update(Arch::new(), &training(optimizer), 0, &mut [], &[], &mut []);
+        }
     }
 }

@@ -53,10 +53,9 @@ kernel! {
             for at in (0..width).step_by(LANES) {
                 total = fma(s, load(s, y, at, 0.0), load(s, dy, at, 0.0), total);
             }
-            let total = splat(s, sum(total));
-            for at in (0..width).step_by(LANES) {
-                let centred = sub(s, load(s, dy, at, 0.0), total);
-                store(s, out, at, mul(s, load(s, y, at, 0.0), centred));
+            let total = sum(total);
+            for ((out, y), dy) in out.iter_mut().zip(y).zip(dy) {
+                *out = y * (dy - total);
             }
         }
     }
