@@ -1,1 +1,4 @@
-//! x
+//! What the tests of the whole house share.
+
+pub mod programs;
+pub mod schedules;

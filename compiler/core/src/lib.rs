@@ -12,6 +12,7 @@ mod examples;
 pub mod files;
 pub mod judge;
 mod lint;
+pub mod lower;
 pub mod model;
 pub mod pipeline;
 pub mod reorder;

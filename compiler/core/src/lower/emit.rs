@@ -1,0 +1,228 @@
+//! Writes the lists of one device: waits, allocations, runs, transfers and prompt frees.
+
+use super::index32;
+use super::transfers::Transfers;
+use super::work::Work;
+use crate::schedule::Schedule;
+use pipe_ir::ids::{BufferId, DeviceId, ExecId, MicrobatchId, TokenId, ValueId};
+use pipe_ir::instruction::{Fill, Instruction, OperandRange};
+use pipe_ir::task::TaskKind;
+use pipe_ir::units::Bytes;
+use pipe_ir::value::ValueKind;
+
+const NO_BUFFER: BufferId = BufferId(u32::MAX);
+
+/// The lists of one device. Every lifespan has a buffer of its own, which has a size and no place yet.
+#[derive(Debug, Default)]
+pub(super) struct Code {
+    pub(super) sizes: Vec<Bytes>,
+    pub(super) operands: Vec<BufferId>,
+    pub(super) n_tokens: u32,
+    pub(super) setup: Vec<Instruction>,
+    pub(super) step: Vec<Instruction>,
+}
+
+/// Writes one device after the other; its tables are used again for each.
+pub(super) struct Emitter<'a> {
+    schedule: &'a Schedule,
+    work: &'a Work,
+    transfers: &'a Transfers,
+    /// By value and microbatch: the buffer that holds it on this device.
+    buffers: Vec<BufferId>,
+    /// By value and microbatch: how many tasks and sends of this device are still to read it.
+    readers: Vec<u32>,
+    /// By value: the buffer of a persistent one.
+    persistent: Vec<BufferId>,
+    /// By transfer: its token on the sender, and on the receiver.
+    tokens: Vec<[TokenId; 2]>,
+    code: Code,
+}
+
+impl<'a> Emitter<'a> {
+    pub(super) fn new(schedule: &'a Schedule, work: &'a Work, transfers: &'a Transfers) -> Self {
+        Self {
+            schedule,
+            work,
+            transfers,
+            buffers: vec![NO_BUFFER; work.n_entries()],
+            readers: vec![0; work.n_entries()],
+            persistent: vec![NO_BUFFER; work.values.len()],
+            tokens: vec![[TokenId(0); 2]; transfers.len()],
+            code: Code::default(),
+        }
+    }
+
+    /// The lists of a device.
+    pub(super) fn device(&mut self, device: DeviceId) -> Code {
+        self.count_readers(device);
+        self.set_up(device);
+        let tasks = &self.schedule.orders[device.index()];
+        self.code.step.reserve(tasks.len() * 9);
+        let mut received = self.transfers.received(device).peekable();
+        for (position, scheduled) in tasks.iter().enumerate() {
+            self.before(device, position);
+            while let Some(transfer) = received.next_if(|one| self.transfers.get(*one).reader as usize == position) {
+                let [_, token] = self.tokens[transfer as usize];
+                self.code.step.push(Instruction::Wait { token });
+            }
+            if let Some(exec) = self.work.exec(scheduled.task) {
+                self.task(exec, scheduled.task.microbatch, |this| this.send(device, position));
+            }
+        }
+        self.before(device, tasks.len());
+        for exec in self.work.execs_of(device) {
+            if self.work.execs[exec.index()].kind == TaskKind::Update {
+                self.run(exec, MicrobatchId(0));
+            }
+        }
+        std::mem::take(&mut self.code)
+    }
+
+    fn count_readers(&mut self, device: DeviceId) {
+        for scheduled in &self.schedule.orders[device.index()] {
+            let Some(exec) = self.work.exec(scheduled.task) else { continue };
+            for value in &self.work.flow(exec).reads {
+                self.readers[self.work.entry(*value, scheduled.task.microbatch)] += 1;
+            }
+        }
+        for transfer in self.transfers.sent(device) {
+            self.readers[self.work.entry(transfer.value, transfer.microbatch)] += 1;
+        }
+    }
+
+    /// Allocates and fills what lives on the device for the whole run; the step starts by zeroing gradients.
+    fn set_up(&mut self, device: DeviceId) {
+        let execs = self.work.execs_of(device).map(|exec| &self.work.execs[exec.index()]);
+        let mut own: Vec<ValueId> = execs.flat_map(|exec| exec.operands.iter().map(|one| one.value)).collect();
+        own.sort_unstable();
+        own.dedup();
+        for id in own {
+            let value = &self.work.values[id.index()];
+            if !value.kind.is_persistent() {
+                continue;
+            }
+            let buffer = self.new_buffer(id);
+            self.persistent[id.index()] = buffer;
+            let with = if value.kind == ValueKind::Parameters { Fill::Init } else { Fill::Zero };
+            self.code.setup.push(Instruction::Alloc { buffer });
+            self.code.setup.push(Instruction::Fill { buffer, value: id, with });
+            if value.kind == ValueKind::ParameterGradients {
+                self.code.step.push(Instruction::Fill { buffer, value: id, with: Fill::Zero });
+            }
+        }
+    }
+
+    fn new_buffer(&mut self, value: ValueId) -> BufferId {
+        self.code.sizes.push(self.work.values[value.index()].bytes.aligned());
+        BufferId(index32(self.code.sizes.len() - 1))
+    }
+
+    fn alloc(&mut self, value: ValueId, microbatch: MicrobatchId) -> BufferId {
+        let buffer = self.new_buffer(value);
+        self.buffers[self.work.entry(value, microbatch)] = buffer;
+        self.code.step.push(Instruction::Alloc { buffer });
+        buffer
+    }
+
+    fn new_token(&mut self) -> TokenId {
+        self.code.n_tokens += 1;
+        TokenId(self.code.n_tokens - 1)
+    }
+
+    /// What stands before a task: receives are queued, sends that have ended give their buffers back.
+    fn before(&mut self, device: DeviceId, position: usize) {
+        for index in self.transfers.queued_before(device, position) {
+            let transfer = self.transfers.get(*index);
+            let buffer = self.alloc(transfer.value, transfer.microbatch);
+            let token = self.new_token();
+            self.tokens[*index as usize][1] = token;
+            self.code.step.push(Instruction::RecvStart {
+                buffer,
+                value: transfer.value,
+                microbatch: transfer.microbatch,
+                from: transfer.from,
+                class: transfer.class,
+                token,
+            });
+        }
+        for index in self.transfers.waited_before(device, position) {
+            let transfer = self.transfers.get(*index);
+            let [token, _] = self.tokens[*index as usize];
+            self.code.step.push(Instruction::Wait { token });
+            self.was_read(transfer.value, transfer.microbatch);
+        }
+    }
+
+    /// Queues what is sent after a task.
+    fn send(&mut self, device: DeviceId, position: usize) {
+        for index in self.transfers.sent_after(device, position) {
+            let transfer = self.transfers.get(*index);
+            let token = self.new_token();
+            self.tokens[*index as usize][0] = token;
+            let buffer = self.buffers[self.work.entry(transfer.value, transfer.microbatch)];
+            self.code.step.push(Instruction::SendStart { buffer, to: transfer.to, class: transfer.class, token });
+        }
+    }
+
+    /// Runs a task with everything around it.
+    fn task(&mut self, exec: ExecId, microbatch: MicrobatchId, send: impl FnOnce(&mut Self)) {
+        let flow = self.work.flow(exec);
+        for value in &flow.reads {
+            if self.buffers[self.work.entry(*value, microbatch)] == NO_BUFFER {
+                let buffer = self.alloc(*value, microbatch);
+                self.code.step.push(Instruction::Load { buffer, value: *value, microbatch });
+            }
+        }
+        for value in &flow.writes {
+            self.alloc(*value, microbatch);
+        }
+        self.run(exec, microbatch);
+        for value in &flow.writes {
+            if self.work.values[value.index()].kind == ValueKind::Loss {
+                let buffer = self.buffers[self.work.entry(*value, microbatch)];
+                self.code.step.push(Instruction::Emit { buffer });
+            }
+        }
+        send(self);
+        for value in &flow.reads {
+            self.was_read(*value, microbatch);
+        }
+        for value in &flow.writes {
+            if self.readers[self.work.entry(*value, microbatch)] == 0 {
+                self.free(*value, microbatch);
+            }
+        }
+    }
+
+    fn run(&mut self, exec: ExecId, microbatch: MicrobatchId) {
+        let start = self.code.operands.len();
+        for operand in &self.work.execs[exec.index()].operands {
+            let value = operand.value;
+            let buffer = if self.work.values[value.index()].kind.is_persistent() {
+                self.persistent[value.index()]
+            } else {
+                self.buffers[self.work.entry(value, microbatch)]
+            };
+            self.code.operands.push(buffer);
+        }
+        let operands = OperandRange { start: index32(start), len: index32(self.code.operands.len() - start) };
+        self.code.step.push(Instruction::Run { exec, microbatch, operands });
+    }
+
+    /// One reader less; after the last one the buffer is free.
+    fn was_read(&mut self, value: ValueId, microbatch: MicrobatchId) {
+        let readers = &mut self.readers[self.work.entry(value, microbatch)];
+        *readers = readers.saturating_sub(1);
+        if *readers == 0 {
+            self.free(value, microbatch);
+        }
+    }
+
+    fn free(&mut self, value: ValueId, microbatch: MicrobatchId) {
+        let entry = self.work.entry(value, microbatch);
+        let buffer = std::mem::replace(&mut self.buffers[entry], NO_BUFFER);
+        if buffer != NO_BUFFER {
+            self.code.step.push(Instruction::Free { buffer });
+        }
+    }
+}

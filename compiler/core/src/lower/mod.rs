@@ -1,0 +1,113 @@
+//! Lowering: a timed schedule and the executables of its stages become the instruction lists of all devices.
+//!
+//! Nothing here can fail: the schedule is known to run to its end. Three steps, each in its file:
+//!
+//! 1. [`order`] puts all tasks in one global linear order, by the time at which they start.
+//! 2. [`transfers`] finds out what crosses between devices, one transfer per value, microbatch and target device, and
+//!    says after which task of the sender it is sent, before which task of the receiver its receive is queued, and
+//!    before which task of the sender its end is waited for.
+//! 3. [`emit`] writes each device's list; [`arena`] then gives every buffer its place.
+//!
+//! # Why no device waits forever
+//!
+//! Run the blocks of all tasks one after the other in the global order. The block of a task waits for its inputs, runs,
+//! queues sends, frees what nobody needs any more, and queues the receives that stand before the next task of its device.
+//! Receives queued before any task go first. Then no `wait` ever blocks, because both sides of its transfer were queued
+//! in an earlier block:
+//!
+//! - A channel carries values in the order in which the receiver first reads them. When a task is about to read the k-th,
+//!   the readers of the others before it have run, so their producers have too: all of them were sent. Its receive is
+//!   queued at the latest right before it.
+//! - The wait for a send stands in the block of a task that comes later in the global order than both the block of
+//!   its producer and the block at whose end the receive is queued.
+//!
+//! What one order of execution completes, every order completes: starting a transfer never blocks, and no device can take
+//! a transfer from another. The verifier proves each program again, without knowing any of this.
+
+mod arena;
+mod emit;
+mod order;
+mod transfers;
+mod work;
+
+use crate::model::stage_set::StageSet;
+use crate::schedule::Schedule;
+use crate::timeline::Timeline;
+use crate::units::Ticks;
+use pipe_ir::ids::DeviceId;
+use pipe_ir::program::Program;
+use pipe_ir::training::Training;
+use pipe_ir::units::Bytes;
+
+/// What a program says beside its instructions.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Options {
+    /// Name of the pipeline or schedule.
+    pub name: String,
+    /// What each device has, if it was said.
+    pub memory: Option<Bytes>,
+    /// How to train.
+    pub training: Option<Training>,
+    /// How long a transfer takes: its sender waits for its end no earlier than that.
+    pub latency: Ticks,
+}
+
+/// Writes the program of a schedule that was found to run to its end, with the times of its tasks.
+#[must_use]
+pub fn lower(schedule: &Schedule, timeline: &Timeline, set: &StageSet, options: &Options) -> Program {
+    let work = work::Work::new(schedule, set);
+    let order = order::Order::new(schedule, timeline, &work);
+    let transfers = transfers::Transfers::new(schedule, timeline, &work, &order, options.latency);
+    let mut emitter = emit::Emitter::new(schedule, &work, &transfers);
+    let devices = (0..schedule.n_devices())
+        .map(|device| {
+            let code = emitter.device(DeviceId::from_index(device));
+            arena::place(code, options.memory)
+        })
+        .collect();
+    Program {
+        name: options.name.clone(),
+        n_stages: u32::try_from(schedule.n_stages()).unwrap_or(u32::MAX),
+        n_microbatches: schedule.n_microbatches,
+        values: work.values,
+        execs: work.execs,
+        devices,
+        training: options.training.clone(),
+    }
+}
+
+/// Items grouped by a number, in their order.
+#[derive(Default)]
+struct Buckets {
+    starts: Vec<u32>,
+    items: Vec<u32>,
+}
+
+impl Buckets {
+    /// Groups pairs of bucket and item.
+    fn new(n_buckets: usize, pairs: impl Iterator<Item = (usize, usize)> + Clone) -> Self {
+        let mut starts = vec![0_u32; n_buckets + 1];
+        for (bucket, _) in pairs.clone() {
+            starts[bucket + 1] += 1;
+        }
+        for bucket in 0..n_buckets {
+            starts[bucket + 1] += starts[bucket];
+        }
+        let mut next = starts.clone();
+        let mut items = vec![0_u32; starts[n_buckets] as usize];
+        for (bucket, item) in pairs {
+            items[next[bucket] as usize] = index32(item);
+            next[bucket] += 1;
+        }
+        Self { starts, items }
+    }
+
+    fn of(&self, bucket: usize) -> &[u32] {
+        &self.items[self.starts[bucket] as usize..self.starts[bucket + 1] as usize]
+    }
+}
+
+/// Positions in tables of tasks, transfers and buffers: the limit on tasks keeps them small.
+fn index32(index: usize) -> u32 {
+    u32::try_from(index).expect("the limit on tasks keeps tables far smaller than 2^32 entries")
+}

@@ -1,0 +1,115 @@
+//! The global order: all tasks in one line, each after what it reads, otherwise by the time at which they start.
+
+use super::index32;
+use super::work::Work;
+use crate::schedule::Schedule;
+use crate::timeline::Timeline;
+use crate::units::Ticks;
+use pipe_ir::ids::DeviceId;
+use pipe_ir::task::Task;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+const NONE: u32 = u32::MAX;
+
+/// Where each task stands in the global order, and where each value comes from.
+pub(super) struct Order {
+    /// By device and position in its order.
+    pub(super) ranks: Vec<Vec<u32>>,
+    /// By value and microbatch ([`Work::entry`]): the position of its producer in its device's order.
+    producers: Vec<u32>,
+}
+
+/// What has been put in line so far.
+struct Line<'a> {
+    schedule: &'a Schedule,
+    timeline: &'a Timeline,
+    work: &'a Work,
+    order: Order,
+    /// Devices whose next task could be next: by its start and end.
+    ready: BinaryHeap<Reverse<(Ticks, Ticks, DeviceId)>>,
+    /// By value and microbatch: a device that waits for it, the first of a list.
+    waiting: Vec<u32>,
+    /// By device: the next one in its list.
+    behind: Vec<u32>,
+    next_rank: u32,
+}
+
+impl Order {
+    pub(super) fn new(schedule: &Schedule, timeline: &Timeline, work: &Work) -> Self {
+        let ranks = schedule.orders.iter().map(|tasks| Vec::with_capacity(tasks.len())).collect();
+        let mut line = Line {
+            schedule,
+            timeline,
+            work,
+            order: Self { ranks, producers: vec![NONE; work.n_entries()] },
+            ready: BinaryHeap::new(),
+            waiting: vec![NONE; work.n_entries()],
+            behind: vec![NONE; schedule.n_devices()],
+            next_rank: 0,
+        };
+        let devices = || (0..schedule.n_devices()).map(DeviceId::from_index);
+        devices().for_each(|device| line.consider(device));
+        while let Some(Reverse((_, _, device))) = line.ready.pop() {
+            line.append(device);
+        }
+        // A schedule that cannot run to its end has tasks left; whatever is written for it, the verifier rejects.
+        for device in devices() {
+            while line.order.ranks[device.index()].len() < schedule.orders[device.index()].len() {
+                line.append(device);
+            }
+        }
+        line.order
+    }
+
+    /// The position of the task that computes a value, in its device's order.
+    pub(super) fn producer(&self, entry: usize) -> Option<usize> {
+        let position = self.producers[entry];
+        (position != NONE).then_some(position as usize)
+    }
+}
+
+impl Line<'_> {
+    fn next_task(&self, device: DeviceId) -> Option<Task> {
+        let position = self.order.ranks[device.index()].len();
+        self.schedule.orders[device.index()].get(position).map(|scheduled| scheduled.task)
+    }
+
+    /// Makes a device ready, or lets it wait for the first value that its next task lacks.
+    fn consider(&mut self, device: DeviceId) {
+        let Some(task) = self.next_task(device) else { return };
+        if let Some(exec) = self.work.exec(task) {
+            for value in &self.work.flow(exec).reads {
+                let entry = self.work.entry(*value, task.microbatch);
+                if self.work.producers[value.index()].is_some() && self.order.producers[entry] == NONE {
+                    self.behind[device.index()] = std::mem::replace(&mut self.waiting[entry], device.0);
+                    return;
+                }
+            }
+        }
+        let position = self.order.ranks[device.index()].len();
+        let (start, end) = (&self.timeline.starts[device.index()], &self.timeline.ends[device.index()]);
+        self.ready.push(Reverse((start[position], end[position], device)));
+    }
+
+    /// Puts the next task of a device in line.
+    fn append(&mut self, device: DeviceId) {
+        let Some(task) = self.next_task(device) else { return };
+        let position = index32(self.order.ranks[device.index()].len());
+        self.order.ranks[device.index()].push(self.next_rank);
+        self.next_rank += 1;
+        if let Some(exec) = self.work.exec(task) {
+            for value in &self.work.flow(exec).writes {
+                let entry = self.work.entry(*value, task.microbatch);
+                self.order.producers[entry] = position;
+                let mut waiting = std::mem::replace(&mut self.waiting[entry], NONE);
+                while waiting != NONE {
+                    let next = std::mem::replace(&mut self.behind[waiting as usize], NONE);
+                    self.consider(DeviceId(waiting));
+                    waiting = next;
+                }
+            }
+        }
+        self.consider(device);
+    }
+}

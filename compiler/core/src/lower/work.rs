@@ -1,0 +1,161 @@
+//! What there is to do: the executables that a schedule uses, each with its scratch, and what they read and write.
+
+use super::Buckets;
+use crate::model::stage_set::StageSet;
+use crate::schedule::Schedule;
+use pipe_ir::ids::{DeviceId, ExecId, MicrobatchId, ValueId};
+use pipe_ir::kernels;
+use pipe_ir::program::{Access, Body, Exec, Operand};
+use pipe_ir::task::{Task, TaskKind};
+use pipe_ir::units::Bytes;
+use pipe_ir::value::{Value, ValueKind};
+
+/// The tables of the program, and what lowering asks of them.
+pub(super) struct Work {
+    pub(super) values: Vec<Value>,
+    pub(super) execs: Vec<Exec>,
+    /// By stage and kind.
+    stages: Vec<[Option<ExecId>; TaskKind::ALL.len()]>,
+    /// By exec.
+    flows: Vec<Flow>,
+    /// By value: the device that computes it; none for persistent values and data.
+    pub(super) producers: Vec<Option<DeviceId>>,
+    /// The executables of each device.
+    homes: Buckets,
+    n_microbatches: u32,
+}
+
+/// The values of a microbatch that an executable reads and writes.
+#[derive(Default)]
+pub(super) struct Flow {
+    pub(super) reads: Vec<ValueId>,
+    pub(super) writes: Vec<ValueId>,
+}
+
+impl Work {
+    pub(super) fn new(schedule: &Schedule, set: &StageSet) -> Self {
+        let used = used(schedule, set);
+        let mut work = Self {
+            values: Vec::new(),
+            execs: Vec::new(),
+            stages: vec![[None; TaskKind::ALL.len()]; set.stages.len()],
+            flows: Vec::new(),
+            producers: Vec::new(),
+            homes: Buckets::default(),
+            n_microbatches: schedule.n_microbatches,
+        };
+        let numbers = work.take_values(set, &used);
+        for (exec, _) in set.execs.iter().zip(&used).filter(|(_, used)| **used) {
+            let mut exec = exec.clone();
+            for operand in &mut exec.operands {
+                operand.value = numbers[operand.value.index()];
+            }
+            work.stages[exec.stage.index()][exec.kind.index()] = Some(ExecId::from_index(work.execs.len()));
+            work.execs.push(exec);
+        }
+        let homes = work.execs.iter().enumerate().map(|(exec, row)| (schedule.device_of(row.stage).index(), exec));
+        work.homes = Buckets::new(schedule.n_devices(), homes);
+        work.add_scratch(schedule.n_devices());
+        work.find_flows(schedule);
+        work
+    }
+
+    /// Keeps the values that used executables touch; says what becomes of each id.
+    fn take_values(&mut self, set: &StageSet, used: &[bool]) -> Vec<ValueId> {
+        let mut touched = vec![false; set.values.len()];
+        for (exec, _) in set.execs.iter().zip(used).filter(|(_, used)| **used) {
+            for operand in &exec.operands {
+                touched[operand.value.index()] = true;
+            }
+        }
+        let mut numbers = vec![ValueId(u32::MAX); set.values.len()];
+        for (index, value) in set.values.iter().enumerate().filter(|(index, _)| touched[*index]) {
+            numbers[index] = ValueId::from_index(self.values.len());
+            self.values.push(value.clone());
+        }
+        numbers
+    }
+
+    /// Gives every device one buffer for temporaries, as large as its hungriest executable asks.
+    fn add_scratch(&mut self, n_devices: usize) {
+        let need = |exec: &Exec| match &exec.body {
+            Body::Graph(graph) => kernels::plan(graph).scratch,
+            Body::Abstract | Body::Optimizer => Bytes::ZERO,
+        };
+        let needs: Vec<Bytes> = self.execs.iter().map(need).collect();
+        for device in (0..n_devices).map(DeviceId::from_index) {
+            let own = self.execs_of(device).map(ExecId::index);
+            let hungry: Vec<usize> = own.filter(|exec| needs[*exec] > Bytes::ZERO).collect();
+            let Some(most) = hungry.iter().map(|exec| needs[*exec]).max() else { continue };
+            let value = ValueId::from_index(self.values.len());
+            let stage = self.execs[hungry[0]].stage;
+            let name = format!("scratch.{device}");
+            self.values.push(Value { name, kind: ValueKind::Scratch, stage, bytes: most, tensors: Vec::new() });
+            for exec in hungry {
+                self.execs[exec].operands.push(Operand { value, access: Access::Update });
+            }
+        }
+    }
+
+    fn find_flows(&mut self, schedule: &Schedule) {
+        self.producers = vec![None; self.values.len()];
+        for exec in &self.execs {
+            let mut flow = Flow::default();
+            for operand in &exec.operands {
+                let kind = self.values[operand.value.index()].kind;
+                if kind.is_persistent() {
+                    continue;
+                }
+                if operand.access == Access::Write {
+                    flow.writes.push(operand.value);
+                    self.producers[operand.value.index()] = Some(schedule.device_of(exec.stage));
+                } else {
+                    flow.reads.push(operand.value);
+                }
+            }
+            self.flows.push(flow);
+        }
+    }
+
+    /// The executable of a task; none where its stage has nothing to do for it.
+    pub(super) fn exec(&self, task: Task) -> Option<ExecId> {
+        self.stages.get(task.stage.index())?[task.kind.index()]
+    }
+
+    /// The executables of a device, in the order of the table.
+    pub(super) fn execs_of(&self, device: DeviceId) -> impl Iterator<Item = ExecId> {
+        self.homes.of(device.index()).iter().map(|exec| ExecId(*exec))
+    }
+
+    /// What an executable reads and writes.
+    pub(super) fn flow(&self, exec: ExecId) -> &Flow {
+        &self.flows[exec.index()]
+    }
+
+    /// Position of a microbatch's value in tables with an entry for each.
+    pub(super) fn entry(&self, value: ValueId, microbatch: MicrobatchId) -> usize {
+        value.index() * self.n_microbatches as usize + microbatch.index()
+    }
+
+    /// Size of tables with an entry for each value of each microbatch.
+    pub(super) fn n_entries(&self) -> usize {
+        self.values.len() * self.n_microbatches as usize
+    }
+}
+
+/// The executables that the schedule runs, and all updates.
+fn used(schedule: &Schedule, set: &StageSet) -> Vec<bool> {
+    let mut used = vec![false; set.execs.len()];
+    for scheduled in schedule.orders.iter().flatten() {
+        let stage = set.stages.get(scheduled.task.stage.index());
+        if let Some(exec) = stage.and_then(|stage| stage.exec_of(scheduled.task.kind)) {
+            used[exec.index()] = true;
+        }
+    }
+    for stage in &set.stages {
+        if let Some(exec) = stage.exec_of(TaskKind::Update) {
+            used[exec.index()] = true;
+        }
+    }
+    used
+}

@@ -1,0 +1,59 @@
+//! Programs from schedules without a model.
+
+use crate::schedules::time;
+use pipe_compiler::lower::{Options, lower};
+use pipe_compiler::model::stage_set::StageSet;
+use pipe_compiler::model::{Kinds, abstract_stages};
+use pipe_compiler::schedule::Schedule;
+use pipe_ir::ids::{StageId, ValueId};
+use pipe_ir::program::{Access, Operand, Program};
+use pipe_ir::task::TaskKind;
+use pipe_ir::units::Bytes;
+use pipe_ir::value::{Value, ValueKind};
+
+/// The program of a schedule whose stages have plain bytes for values.
+#[must_use]
+pub fn program(schedule: &Schedule) -> Program {
+    program_of(schedule, &abstract_stages(&Kinds::of_schedule(schedule)))
+}
+
+/// The program of a schedule with these stages.
+#[must_use]
+pub fn program_of(schedule: &Schedule, set: &StageSet) -> Program {
+    lower(schedule, &time(schedule), set, &Options { name: schedule.name.clone(), ..Options::default() })
+}
+
+/// Stages that have weights, data and a loss, and whose every value has another size.
+#[must_use]
+pub fn stages_with_weights(schedule: &Schedule) -> StageSet {
+    let mut set = abstract_stages(&Kinds::of_schedule(schedule));
+    for (index, value) in set.values.iter_mut().enumerate() {
+        value.bytes = Bytes(value.bytes.0 / 64 + 100 * index as u64);
+    }
+    let last = set.stages.len() - 1;
+    let tokens = add(&mut set, "data.tokens", ValueKind::Data, 0, 256);
+    let loss = add(&mut set, "loss", ValueKind::Loss, last, 4);
+    for stage in 0..=last {
+        let parameters = add(&mut set, &format!("parameters.s{stage}"), ValueKind::Parameters, stage, 5000);
+        let gradients = add(&mut set, &format!("gradients.s{stage}"), ValueKind::ParameterGradients, stage, 5000);
+        for exec in set.execs.iter_mut().filter(|exec| exec.stage.index() == stage) {
+            let mut push = |value, access| exec.operands.push(Operand { value, access });
+            push(parameters, Access::Read);
+            match exec.kind {
+                TaskKind::BackwardWeight | TaskKind::Backward => push(gradients, Access::Update),
+                TaskKind::Forward if stage == last => push(loss, Access::Write),
+                _ => {}
+            }
+            if stage == 0 && exec.kind != TaskKind::BackwardInput || stage == last && exec.kind == TaskKind::Forward {
+                exec.operands.push(Operand { value: tokens, access: Access::Read });
+            }
+        }
+    }
+    set
+}
+
+fn add(set: &mut StageSet, name: &str, kind: ValueKind, stage: usize, bytes: u64) -> ValueId {
+    let stage = StageId::from_index(stage);
+    set.values.push(Value { name: name.to_owned(), kind, stage, bytes: Bytes(bytes), tensors: Vec::new() });
+    ValueId::from_index(set.values.len() - 1)
+}
