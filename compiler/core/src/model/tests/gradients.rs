@@ -16,7 +16,7 @@ fn check(model: &Model, n_stages: usize, weight: fn(&str, usize) -> f64) {
     assert_eq!(found, step(&compile(model, n_stages, &SPLIT, 1), 1, &weight), "split and fused agree");
     let loss_with = |name: &str, position: usize, by: f64| {
         let moved = |other: &str, at: usize| weight(other, at) + if other == name && at == position { by } else { 0.0 };
-        step(&set, 1, &moved).loss
+        step(&set, 1, &moved).losses[0]
     };
     let Step { gradients, .. } = found;
     assert!(!gradients.is_empty());

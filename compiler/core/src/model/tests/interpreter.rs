@@ -1,10 +1,8 @@
 //! A plain interpreter of stage graphs, in double precision: what every operation means, without any cleverness.
 
-use super::noise;
 use crate::model::stage_set::StageSet;
 use crate::model::tape::broadcast;
-use pipe_ir::graph::{Binary, DType, Node, Op, Unary};
-use pipe_ir::ids::MicrobatchId;
+use pipe_ir::graph::{Binary, Node, Op, Unary};
 use pipe_ir::program::{Access, Body, Exec};
 use pipe_ir::value::{TensorSlot, ValueKind};
 use std::collections::BTreeMap;
@@ -21,9 +19,6 @@ pub(super) struct Memory<'a> {
     set: &'a StageSet,
     tensors: BTreeMap<(usize, u64), Vec<f64>>,
 }
-
-/// Data indices are below this.
-pub(super) const CLASSES: usize = 5;
 
 impl<'a> Memory<'a> {
     /// Weights from a function of name and position, gradients zero, nothing else.
@@ -43,19 +38,15 @@ impl<'a> Memory<'a> {
         memory
     }
 
-    /// Forgets what belongs to the last microbatch and loads the data of the next one.
-    pub(super) fn load(&mut self, microbatch: MicrobatchId) {
+    /// Forgets what belongs to the last microbatch and loads the data of the next one: a function of the tensor's name,
+    /// the microbatch and the position.
+    pub(super) fn load(&mut self, microbatch: u32, data: &dyn Fn(&str, u32, usize) -> f64) {
         let values = &self.set.values;
         self.tensors.retain(|(value, _), _| values[*value].kind.is_persistent());
         for (index, value) in values.iter().enumerate().filter(|(_, value)| value.kind == ValueKind::Data) {
             for slot in &value.tensors {
-                let name = format!("{} {microbatch}", slot.name);
-                let random = (0..slot.ty.elements() as usize).map(|position| noise(&name, position));
-                let data = match slot.ty.dtype {
-                    DType::F32 => random.collect(),
-                    DType::I32 => random.map(|number| ((number + 1.0) * 0.5 * CLASSES as f64).floor()).collect(),
-                };
-                self.tensors.insert((index, slot.offset.0), data);
+                let elements = (0..slot.ty.elements() as usize).map(|position| data(&slot.name, microbatch, position));
+                self.tensors.insert((index, slot.offset.0), elements.collect());
             }
         }
     }

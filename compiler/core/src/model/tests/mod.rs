@@ -4,6 +4,7 @@ mod gradients;
 mod halves;
 mod interpreter;
 mod language;
+mod reference;
 
 use super::language::elaborate_with;
 use super::stage_set::StageSet;
@@ -14,7 +15,6 @@ use crate::source::{FileId, Span};
 use crate::syntax::ast::{self, Declaration};
 use crate::syntax::parse;
 use interpreter::Memory;
-use pipe_ir::ids::MicrobatchId;
 use pipe_ir::task::TaskKind;
 use pipe_ir::value::ValueKind;
 use std::collections::BTreeMap;
@@ -63,26 +63,39 @@ fn compile(model: &Model, n_stages: usize, kinds: &[TaskKind], n_microbatches: u
     stages(model, &Request { layers: &layers, kinds: &kinds, n_microbatches, optimizer: None })
 }
 
-/// Loss and weight gradients of a step, by name.
+/// Losses of the microbatches of a step, and weight gradients by name.
 #[derive(Clone, PartialEq, Debug, Default)]
 struct Step {
-    loss: f64,
+    losses: Vec<f64>,
     gradients: BTreeMap<String, Vec<f64>>,
 }
 
-/// Runs one step: for each microbatch every `F`, then the backward tasks from the last stage to the first.
+/// Runs one step on random data.
 fn step(set: &StageSet, n_microbatches: u32, weight: &dyn Fn(&str, usize) -> f64) -> Step {
+    let class = |name: &str, microbatch: u32, position: usize| {
+        ((noise(&format!("{name} {microbatch}"), position) + 1.0) * 2.5).floor()
+    };
+    step_on(set, n_microbatches, weight, &class)
+}
+
+/// Runs one step: for each microbatch every `F`, then the backward tasks from the last stage to the first.
+fn step_on(
+    set: &StageSet,
+    n_microbatches: u32,
+    weight: &dyn Fn(&str, usize) -> f64,
+    data: &dyn Fn(&str, u32, usize) -> f64,
+) -> Step {
     let mut memory = Memory::new(set, weight);
     let mut result = Step::default();
     for microbatch in 0..n_microbatches {
-        memory.load(MicrobatchId(microbatch));
+        memory.load(microbatch, data);
         let forward = set.stages.iter().map(|stage| stage.exec_of(TaskKind::Forward));
         let kinds = [TaskKind::BackwardInput, TaskKind::Backward, TaskKind::BackwardWeight];
         let backward = set.stages.iter().rev().flat_map(|stage| kinds.map(|kind| stage.exec_of(kind)));
         for exec in forward.chain(backward).flatten() {
             memory.run(&set.execs[exec.index()]);
         }
-        result.loss += memory.loss() / f64::from(n_microbatches);
+        result.losses.push(memory.loss());
     }
     for (index, value) in set.values.iter().enumerate() {
         if value.kind == ValueKind::ParameterGradients {
