@@ -66,9 +66,22 @@ pub(crate) fn complain(message: &str) {
     print_error(&format!("{}: {message}\n", paint("error", Style::Error, colours_error())));
 }
 
-/// Writes a file.
+/// Writes a file as a whole or not at all: a temporary file beside it takes its place. What is no plain file, such as
+/// `/dev/null`, is written directly.
 pub(crate) fn write(path: &Path, contents: &[u8]) -> Result<(), Failure> {
-    std::fs::write(path, contents).map_err(|error| Failure::Io(path.display().to_string(), error))
+    let failed = |error| Failure::Io(path.display().to_string(), error);
+    if path.exists() && !path.is_file() {
+        return std::fs::write(path, contents).map_err(failed);
+    }
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.tmp", std::process::id()));
+    let temporary = path.with_file_name(name);
+    let written = std::fs::write(&temporary, contents).and_then(|()| std::fs::rename(&temporary, path));
+    written.map_err(|error| {
+        // The temporary file may not exist; the error that matters is the first one.
+        let _ = std::fs::remove_file(&temporary);
+        failed(error)
+    })
 }
 
 /// What a piece of text is.

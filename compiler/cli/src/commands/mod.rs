@@ -1,5 +1,6 @@
 //! The subcommands, one file each.
 
+mod build;
 mod check;
 mod check_ir;
 mod explain;
@@ -14,6 +15,8 @@ use clap::Subcommand;
 pub(crate) enum Command {
     /// Proves a schedule or pipeline, and prints its figures
     Check(check::Arguments),
+    /// Writes what a schedule or pipeline was compiled to
+    Build(build::Arguments),
     /// Draws the timeline, in the terminal or as SVG
     Plot(plot::Arguments),
     /// Says what an error means and how to repair it
@@ -25,6 +28,7 @@ impl Command {
     pub(crate) fn run(self) -> Result<Outcome, Failure> {
         match self {
             Self::Check(arguments) => check::run(&arguments),
+            Self::Build(arguments) => build::run(&arguments),
             Self::Plot(arguments) => plot::run(&arguments),
             Self::Explain(arguments) => explain::run(&arguments),
         }

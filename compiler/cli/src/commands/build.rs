@@ -1,0 +1,56 @@
+//! `pipec build TARGET --emit KIND`: writes what a target was compiled to.
+
+use super::check::{outcome, show_diagnostics};
+use crate::Outcome;
+use crate::input::TargetArguments;
+use crate::output::{Failure, print, write};
+use clap::ValueEnum;
+use pipe_ir::program::Program;
+use pipe_ir::{json, text};
+use std::path::PathBuf;
+
+/// Arguments of `pipec build`.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    target: TargetArguments,
+    /// What to write
+    #[arg(long, value_enum, value_name = "KIND", default_value_t = Emit::Ir)]
+    emit: Emit,
+    /// Writes to this file instead of standard output; it appears as a whole or not at all
+    #[arg(long, short, value_name = "PATH")]
+    output: Option<PathBuf>,
+}
+
+/// A form of a program.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Emit {
+    /// The instruction IR as text, which `pipec check x.ir` verifies and `pipec run x.ir` runs
+    Ir,
+    /// The same program as JSON
+    Json,
+}
+
+/// Compiles a target and writes its program. A target that is rejected has none.
+pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
+    let (compilation, sources) = arguments.target.compile()?;
+    show_diagnostics(&compilation, &sources);
+    if let Some(verified) = compilation.program.as_ref().filter(|_| compilation.report.ok) {
+        let text = render(verified.program(), arguments.emit)?;
+        match &arguments.output {
+            Some(path) => write(path, text.as_bytes())?,
+            None => print(&text)?,
+        }
+    }
+    Ok(outcome(&compilation))
+}
+
+fn render(program: &Program, emit: Emit) -> Result<String, Failure> {
+    match emit {
+        Emit::Ir => Ok(text::print(program)),
+        Emit::Json => match json::print(program) {
+            Ok(text) => Ok(text + "\n"),
+            Err(error) => Err(Failure::Usage(error.to_string())),
+        },
+    }
+}
