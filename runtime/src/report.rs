@@ -7,6 +7,14 @@ use pipe_ir::units::Bytes;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Nanos(pub u64);
 
+impl Nanos {
+    /// In seconds.
+    #[must_use]
+    pub fn seconds(self) -> f64 {
+        self.0 as f64 * 1e-9
+    }
+}
+
 /// One executable's run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Span {

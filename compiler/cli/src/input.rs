@@ -77,6 +77,12 @@ impl TargetArguments {
         Ok((compilation, sources))
     }
 
+    /// The folder that paths in the target are relative to.
+    pub(crate) fn folder(&self) -> PathBuf {
+        let parent = Path::new(&self.target).parent().filter(|_| !self.target.starts_with("std:"));
+        parent.map(Path::to_owned).unwrap_or_default()
+    }
+
     /// The target's text, and the folder that its imports are relative to.
     fn read(&self) -> Result<(Source, PathBuf), Failure> {
         let here = PathBuf::from(".");

@@ -6,6 +6,7 @@ mod input;
 mod output;
 pub mod plot;
 mod table;
+mod training;
 
 use clap::Parser;
 use clap::error::ErrorKind;
@@ -16,6 +17,7 @@ const EXAMPLES: &str = "\
 Examples:
   pipec check std:v_half --set devices=8 --set microbatches=24
   pipec check examples/shakespeare.pipe --memory 4.5
+  pipec run examples/shakespeare.pipe
   pipec plot std:1f1b --set devices=4 --set microbatches=8
   pipec plot std:zb_v -o zb_v.svg
   pipec explain deadlock

@@ -5,6 +5,7 @@ mod check;
 mod check_ir;
 mod explain;
 mod plot;
+mod run;
 
 use crate::Outcome;
 use crate::output::Failure;
@@ -17,6 +18,8 @@ pub(crate) enum Command {
     Check(check::Arguments),
     /// Writes what a schedule or pipeline was compiled to
     Build(build::Arguments),
+    /// Executes a pipeline on this machine, and compares what it measures with what was predicted
+    Run(run::Arguments),
     /// Draws the timeline, in the terminal or as SVG
     Plot(plot::Arguments),
     /// Says what an error means and how to repair it
@@ -29,6 +32,7 @@ impl Command {
         match self {
             Self::Check(arguments) => check::run(&arguments),
             Self::Build(arguments) => build::run(&arguments),
+            Self::Run(arguments) => run::run(&arguments),
             Self::Plot(arguments) => plot::run(&arguments),
             Self::Explain(arguments) => explain::run(&arguments),
         }

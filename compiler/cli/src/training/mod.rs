@@ -1,0 +1,241 @@
+//! Training: drives a run step by step, saves and resumes it, and can be stopped.
+
+pub(crate) mod progress;
+pub(crate) mod summary;
+pub(crate) mod trace_file;
+
+use pipe_ir::ids::ValueId;
+use pipe_ir::program::{Body, Program};
+use pipe_ir::units::Bytes;
+use pipe_ir::value::ValueKind;
+use pipe_runtime::checkpoint::{self, CheckpointError, NamedTensor, State};
+use pipe_runtime::{Run, RunError, StepReport};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// What to do beside running the steps.
+pub(crate) struct Plan {
+    /// Steps of the whole run, those before a resumption included.
+    pub(crate) steps: u64,
+    /// Folder of checkpoints; `None` saves nothing.
+    pub(crate) checkpoints: Option<PathBuf>,
+    /// Steps between two checkpoints; 0 saves at the end only.
+    pub(crate) every: u64,
+    /// Whether to keep what ran when.
+    pub(crate) keep_trace: bool,
+}
+
+/// What came of a run.
+pub(crate) struct Finished {
+    /// First step that this run did; above 0 after a resumption.
+    pub(crate) first_step: u64,
+    /// Loss of each step done, where anything was computed.
+    pub(crate) losses: Vec<f64>,
+    /// Bubble of each step done, by makespan.
+    pub(crate) bubbles: Vec<f64>,
+    /// Busy share of each device over the steps done.
+    pub(crate) busy: Vec<f64>,
+    /// Memory of each device.
+    pub(crate) measured: Vec<Measured>,
+    /// Instructions executed on all devices.
+    pub(crate) instructions: u64,
+    /// Time in steps.
+    pub(crate) elapsed: Duration,
+    /// Whether Ctrl-C ended it.
+    pub(crate) interrupted: bool,
+    /// The checkpoint written last.
+    pub(crate) saved: Option<PathBuf>,
+    /// The steps themselves, if they were to be kept.
+    pub(crate) trace: Vec<StepReport>,
+}
+
+/// Measured memory of a device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Measured {
+    /// The most bytes alive at once.
+    pub(crate) peak: Bytes,
+    /// The end of the highest buffer.
+    pub(crate) high_water: Bytes,
+}
+
+/// Why a run ended before its time.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// A device failed.
+    Run(RunError),
+    /// A checkpoint could not be written or read.
+    Checkpoint(CheckpointError),
+    /// A checkpoint does not fit the program, or there is none.
+    Resume(String),
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Run(error) => error.fmt(f),
+            Self::Checkpoint(error) => error.fmt(f),
+            Self::Resume(message) => f.write_str(message),
+        }
+    }
+}
+
+impl From<RunError> for Failure {
+    fn from(error: RunError) -> Self {
+        Self::Run(error)
+    }
+}
+
+impl From<CheckpointError> for Failure {
+    fn from(error: CheckpointError) -> Self {
+        Self::Checkpoint(error)
+    }
+}
+
+/// Whether a program says how to compute, so that it can run on a device that does.
+#[must_use]
+pub(crate) fn is_computable(program: &Program) -> bool {
+    !program.execs.iter().any(|exec| matches!(exec.body, Body::Abstract))
+}
+
+/// Elements of the data of one step: tokens, where the data are tokens.
+#[must_use]
+pub(crate) fn tokens_per_step(program: &Program) -> u64 {
+    let data = program.values.iter().filter(|value| value.kind == ValueKind::Data);
+    let largest = data.flat_map(|value| &value.tensors).map(|slot| slot.ty.elements()).max();
+    largest.unwrap_or(0) * u64::from(program.n_microbatches)
+}
+
+/// Loads the newest checkpoint of a folder, or the one at a path, into a run. Returns the number of steps done.
+///
+/// # Errors
+/// If there is none, it cannot be read, or it does not fit the program.
+pub(crate) fn resume(run: &mut Run, from: &Path) -> Result<u64, Failure> {
+    let path = if from.is_dir() { checkpoint::latest(from)? } else { Some(from.to_owned()) };
+    let path = path.filter(|path| path.exists());
+    let path =
+        path.ok_or_else(|| Failure::Resume(format!("there is no checkpoint at {} to resume from", from.display())))?;
+    let state = checkpoint::load(&path)?;
+    for (value, tensor, name, shape) in saved_tensors(run.program()) {
+        let mismatch = |what: String| Failure::Resume(format!("{} {what}", path.display()));
+        let found = state.tensors.binary_search_by(|tensor| tensor.name.cmp(&name)).map(|index| &state.tensors[index]);
+        let found = found.map_err(|_| mismatch(format!("has no tensor `{name}`, which the program needs")))?;
+        if found.shape != shape {
+            let shapes = format!("holds `{name}` with shape {:?}, but the program's has {shape:?}", found.shape);
+            return Err(mismatch(shapes));
+        }
+        run.write(value, tensor, &found.data);
+    }
+    Ok(state.step)
+}
+
+/// The tensors that a checkpoint holds: weights and optimizer state, with their places, names and shapes.
+fn saved_tensors(program: &Program) -> Vec<(ValueId, usize, String, Vec<u64>)> {
+    let kinds = [ValueKind::Parameters, ValueKind::OptimizerState];
+    let values = program.values.iter().enumerate().filter(|(_, value)| kinds.contains(&value.kind));
+    let tensors = values.flat_map(|(index, value)| {
+        let slots = value.tensors.iter().enumerate();
+        slots.map(move |(tensor, slot)| (ValueId::from_index(index), tensor, slot.name.clone(), slot.ty.shape.clone()))
+    });
+    tensors.collect()
+}
+
+/// Runs the remaining steps. `observe` sees each step with the loss and the time since the start of this run.
+///
+/// # Errors
+/// If a device fails or a checkpoint cannot be written.
+pub(crate) fn train(
+    run: &mut Run,
+    first_step: u64,
+    plan: &Plan,
+    stop: &AtomicBool,
+    mut observe: impl FnMut(u64, Option<f64>, Duration),
+) -> Result<Finished, Failure> {
+    let mut tally = Tally::new(run.program());
+    let mut saved = None;
+    let start = Instant::now();
+    let mut done = first_step;
+    while done < plan.steps && !stop.load(Ordering::Relaxed) {
+        let step = run.step(done)?;
+        done += 1;
+        tally.count(&step);
+        observe(done, step.loss(), start.elapsed());
+        if plan.keep_trace {
+            tally.trace.push(step);
+        }
+        if plan.every > 0 && done.is_multiple_of(plan.every) && done < plan.steps {
+            saved = save(run, done, plan.checkpoints.as_deref())?.or(saved);
+        }
+    }
+    if done > first_step {
+        saved = save(run, done, plan.checkpoints.as_deref())?.or(saved);
+    }
+    let interrupted = done < plan.steps;
+    Ok(tally.finish(first_step, start.elapsed(), interrupted, saved))
+}
+
+fn save(run: &Run, step: u64, folder: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
+    let Some(folder) = folder else { return Ok(None) };
+    let tensors = saved_tensors(run.program())
+        .into_iter()
+        .filter_map(|(value, tensor, name, shape)| Some(NamedTensor { name, shape, data: run.read(value, tensor)? }));
+    let tensors = tensors.collect();
+    let seed = run.program().training.as_ref().map_or(0, |training| training.seed);
+    Ok(Some(checkpoint::save(folder, &State { step, seed, tensors })?))
+}
+
+/// Sums over the steps of a run.
+struct Tally {
+    losses: Vec<f64>,
+    bubbles: Vec<f64>,
+    busy: Vec<f64>,
+    measured: Vec<Measured>,
+    extent: f64,
+    instructions: u64,
+    trace: Vec<StepReport>,
+}
+
+impl Tally {
+    fn new(program: &Program) -> Self {
+        Self {
+            losses: Vec::new(),
+            bubbles: Vec::new(),
+            busy: vec![0.0; program.devices.len()],
+            measured: vec![Measured::default(); program.devices.len()],
+            extent: 0.0,
+            instructions: 0,
+            trace: Vec::new(),
+        }
+    }
+
+    fn count(&mut self, step: &StepReport) {
+        let makespan = step.makespan().seconds();
+        let work = step.devices.iter().map(|device| device.busy).max().unwrap_or_default();
+        self.losses.extend(step.loss());
+        self.bubbles.push(if makespan > 0.0 { 1.0 - work.seconds() / makespan } else { 0.0 });
+        self.extent += makespan;
+        self.instructions += step.devices.iter().map(|device| device.instructions).sum::<u64>();
+        for (busy, device) in self.busy.iter_mut().zip(&step.devices) {
+            *busy += device.busy.seconds();
+        }
+        for (measured, device) in self.measured.iter_mut().zip(&step.devices) {
+            *measured = Measured { peak: device.peak, high_water: device.high_water };
+        }
+    }
+
+    fn finish(self, first_step: u64, elapsed: Duration, interrupted: bool, saved: Option<PathBuf>) -> Finished {
+        let extent = self.extent.max(f64::MIN_POSITIVE);
+        Finished {
+            first_step,
+            losses: self.losses,
+            bubbles: self.bubbles,
+            busy: self.busy.into_iter().map(|busy| busy / extent).collect(),
+            measured: self.measured,
+            instructions: self.instructions,
+            elapsed,
+            interrupted,
+            saved,
+            trace: self.trace,
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Progress: a bar with loss, rate and time left on a terminal; a line now and then elsewhere.
+
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::IsTerminal;
+use std::time::Duration;
+
+/// Shows how far a run is, on standard error.
+pub(crate) struct Progress {
+    bar: Option<ProgressBar>,
+    /// Prints lines where there is no terminal.
+    lines: bool,
+    steps: u64,
+    first_step: u64,
+    tokens_per_step: u64,
+}
+
+/// Lines that a run without a terminal prints, about.
+const LINES: u64 = 20;
+
+impl Progress {
+    /// Of a run that goes from `first_step` to `steps`. A quiet one shows nothing.
+    #[must_use]
+    pub(crate) fn new(first_step: u64, steps: u64, tokens_per_step: u64, quiet: bool) -> Self {
+        let terminal = std::io::stderr().is_terminal();
+        let bar = (terminal && !quiet).then(|| bar(first_step, steps));
+        Self { bar, lines: !terminal && !quiet, steps, first_step, tokens_per_step }
+    }
+
+    /// A step is done; `elapsed` counts from the start of the run.
+    pub(crate) fn step(&self, done: u64, loss: Option<f64>, elapsed: Duration) {
+        let message = self.message(done, loss, elapsed);
+        if let Some(bar) = &self.bar {
+            bar.set_position(done);
+            bar.set_message(message);
+        } else if self.lines && self.is_due(done) {
+            eprintln!("step {done}/{}  {message}", self.steps);
+        }
+    }
+
+    /// Removes the bar.
+    pub(crate) fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+
+    fn is_due(&self, done: u64) -> bool {
+        let every = (self.steps / LINES).max(1);
+        done == self.first_step + 1 || done == self.steps || done.is_multiple_of(every)
+    }
+
+    fn message(&self, done: u64, loss: Option<f64>, elapsed: Duration) -> String {
+        let loss = loss.map_or_else(String::new, |loss| format!("loss {loss:.4}  "));
+        let steps = (done - self.first_step) as f64;
+        let rate = self.tokens_per_step as f64 * steps / elapsed.as_secs_f64().max(1e-9);
+        if self.tokens_per_step == 0 { loss } else { format!("{loss}{} tokens/s", grouped(rate)) }
+    }
+}
+
+fn bar(first_step: u64, steps: u64) -> ProgressBar {
+    let style = "{bar:30.cyan/dim} {pos}/{len} steps  {msg}  {elapsed} elapsed, {eta} left";
+    let style = ProgressStyle::with_template(style).expect("the template is a constant that parses");
+    let bar = ProgressBar::new(steps).with_position(first_step).with_style(style.progress_chars("━━─"));
+    bar.reset_eta();
+    bar
+}
+
+/// A whole number with a comma between groups of three digits.
+#[must_use]
+pub(crate) fn grouped(number: f64) -> String {
+    let digits = format!("{:.0}", number.max(0.0));
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::grouped;
+
+    #[test]
+    fn numbers_are_grouped_by_three_digits() {
+        let cases = [(0.0, "0"), (999.4, "999"), (1000.0, "1,000"), (1_234_567.0, "1,234,567")];
+        for (number, text) in cases {
+            assert_eq!(grouped(number), text);
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Summaries: what a run found, against what was compiled, for people and as JSON (`pipec.run/1`).
+
+use super::Finished;
+use super::progress::grouped;
+use pipe_ir::program::Program;
+use pipe_ir::units::Bytes;
+use serde::Serialize;
+use std::fmt::Write;
+
+/// The report of one run.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(crate) struct Summary {
+    /// Name and version of this form.
+    pub(crate) schema: &'static str,
+    /// Whether every measured peak equals the compiled one.
+    pub(crate) ok: bool,
+    /// What ran.
+    pub(crate) name: String,
+    /// On what: `cpu` or `null`.
+    pub(crate) backend: &'static str,
+    /// Steps done by this run.
+    pub(crate) steps: u64,
+    /// Steps that came before, in the run that was resumed.
+    pub(crate) resumed_from: u64,
+    /// Whether Ctrl-C ended it.
+    pub(crate) interrupted: bool,
+    /// Time in steps.
+    pub(crate) seconds: f64,
+    /// Instructions executed on all devices.
+    pub(crate) instructions: u64,
+    /// Data elements per second; `None` where nothing was computed.
+    pub(crate) tokens_per_second: Option<f64>,
+    /// Bubble by makespan that was predicted.
+    pub(crate) predicted_bubble: Option<f64>,
+    /// Median over the steps of the bubble by makespan.
+    pub(crate) measured_bubble: Option<f64>,
+    /// Loss of the first step, in nats per token.
+    pub(crate) first_loss: Option<f64>,
+    /// Loss of the last step.
+    pub(crate) last_loss: Option<f64>,
+    /// Losses of all steps.
+    pub(crate) losses: Vec<f64>,
+    /// Figures of every device.
+    pub(crate) per_device: Vec<DeviceSummary>,
+    /// The checkpoint written last.
+    pub(crate) checkpoint: Option<String>,
+}
+
+/// One device: compiled against measured.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(crate) struct DeviceSummary {
+    /// Which.
+    pub(crate) device: usize,
+    /// The most bytes alive, as compiled.
+    pub(crate) predicted_peak_bytes: u64,
+    /// As counted while it ran.
+    pub(crate) measured_peak_bytes: u64,
+    /// Bytes of the arena, as compiled.
+    pub(crate) arena_bytes: u64,
+    /// The end of the highest buffer that was used.
+    pub(crate) measured_arena_bytes: u64,
+    /// Share of the makespan in tasks.
+    pub(crate) busy: f64,
+}
+
+impl DeviceSummary {
+    fn is_as_predicted(&self) -> bool {
+        self.predicted_peak_bytes == self.measured_peak_bytes && self.arena_bytes == self.measured_arena_bytes
+    }
+}
+
+/// What is known beside the run itself.
+pub(crate) struct Circumstances<'a> {
+    /// What ran.
+    pub(crate) program: &'a Program,
+    /// On what.
+    pub(crate) backend: &'static str,
+    /// Bubble by makespan that the timeline predicts.
+    pub(crate) predicted_bubble: Option<f64>,
+    /// Data elements of a step.
+    pub(crate) tokens_per_step: u64,
+}
+
+impl Summary {
+    /// Compares a run with its program.
+    #[must_use]
+    pub(crate) fn new(circumstances: &Circumstances<'_>, finished: &Finished) -> Self {
+        let program = circumstances.program;
+        let steps = finished.bubbles.len() as u64;
+        let seconds = finished.elapsed.as_secs_f64();
+        let computes = !finished.losses.is_empty();
+        let tokens = (circumstances.tokens_per_step * steps) as f64;
+        let devices = program.devices.iter().zip(&finished.measured).zip(&finished.busy).enumerate();
+        let per_device: Vec<_> = devices
+            .map(|(device, ((compiled, measured), busy))| DeviceSummary {
+                device,
+                predicted_peak_bytes: compiled.peak.0,
+                measured_peak_bytes: measured.peak.0,
+                arena_bytes: compiled.arena.0,
+                measured_arena_bytes: measured.high_water.0,
+                busy: *busy,
+            })
+            .collect();
+        Self {
+            schema: "pipec.run/1",
+            ok: per_device.iter().all(DeviceSummary::is_as_predicted),
+            name: program.name.clone(),
+            backend: circumstances.backend,
+            steps,
+            resumed_from: finished.first_step,
+            interrupted: finished.interrupted,
+            seconds,
+            instructions: finished.instructions,
+            tokens_per_second: (computes && seconds > 0.0).then(|| tokens / seconds),
+            predicted_bubble: circumstances.predicted_bubble,
+            measured_bubble: computes.then(|| median(&finished.bubbles)).flatten(),
+            first_loss: finished.losses.first().copied(),
+            last_loss: finished.losses.last().copied(),
+            losses: finished.losses.clone(),
+            per_device,
+            checkpoint: finished.saved.as_ref().map(|path| path.display().to_string()),
+        }
+    }
+
+    /// The table for people.
+    #[must_use]
+    pub(crate) fn table(&self) -> String {
+        let mut text = String::new();
+        let devices = self.per_device.len();
+        let rate =
+            self.tokens_per_second.map_or_else(|| self.dispatch(), |rate| format!(", {} tokens/s", grouped(rate)));
+        let ended = if self.interrupted { "stopped after" } else { "" };
+        let plural = if self.steps == 1 { "step" } else { "steps" };
+        let head = format!(
+            "{} {ended} {} {plural} on {devices} {} devices in {:.1}s{rate}",
+            self.name, self.steps, self.backend, self.seconds
+        );
+        let _ = writeln!(text, "{}\n", head.split_whitespace().collect::<Vec<_>>().join(" "));
+        if let (Some(first), Some(last)) = (self.first_loss, self.last_loss) {
+            let _ = writeln!(text, "  loss     {first:.4} in the first step, {last:.4} in the last");
+        }
+        if let (Some(predicted), Some(measured)) = (self.predicted_bubble, self.measured_bubble) {
+            let (predicted, measured) = (100.0 * predicted, 100.0 * measured);
+            let _ = writeln!(
+                text,
+                "  bubble   {predicted:.1}% predicted, {measured:.1}% measured (by makespan, median of the steps)"
+            );
+        }
+        if let Some(path) = &self.checkpoint {
+            let _ = writeln!(text, "  saved    {path}");
+        }
+        self.device_table(&mut text);
+        text
+    }
+
+    fn dispatch(&self) -> String {
+        let per_device = self.instructions as f64 / self.per_device.len().max(1) as f64;
+        let nanos = if per_device > 0.0 { 1e9 * self.seconds / per_device } else { 0.0 };
+        format!(", {} instructions, {nanos:.0}ns per instruction and device", grouped(self.instructions as f64))
+    }
+
+    fn device_table(&self, text: &mut String) {
+        let _ = writeln!(text, "\n  device  peak predicted   peak measured           arena   busy");
+        for row in &self.per_device {
+            let verdict = if row.is_as_predicted() { "" } else { "   DIFFERS" };
+            let bytes = |bytes: u64| format!("{}", Bytes(bytes));
+            let _ = writeln!(
+                text,
+                "  d{:<5} {:>15} {:>15} {:>15} {:>5.0}%{verdict}",
+                row.device,
+                bytes(row.predicted_peak_bytes),
+                bytes(row.measured_peak_bytes),
+                bytes(row.arena_bytes),
+                100.0 * row.busy,
+            );
+        }
+        if self.ok {
+            let _ = writeln!(text, "\n  measured peaks equal the predicted ones, to the byte");
+        } else {
+            let _ = writeln!(
+                text,
+                "\n  a measured peak differs from its prediction: this is a bug in pipec, please report it"
+            );
+        }
+    }
+}
+
+fn median(numbers: &[f64]) -> Option<f64> {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied()
+}

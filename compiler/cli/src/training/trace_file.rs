@@ -1,0 +1,33 @@
+//! Trace files: what ran when, as trace-event JSON that Perfetto and chrome://tracing open.
+
+use pipe_ir::program::Program;
+use pipe_ir::task::TaskKind;
+use pipe_runtime::StepReport;
+use serde_json::{Value, json};
+
+/// A track per device, an event per task; times in microseconds.
+#[must_use]
+pub(crate) fn to_json(program: &Program, steps: &[StepReport]) -> Value {
+    let mut events: Vec<Value> = (0..program.devices.len())
+        .map(|device| json!({"ph": "M", "name": "thread_name", "pid": 0, "tid": device, "args": {"name": format!("d{device}")}}))
+        .collect();
+    let mut begin = 0;
+    for (number, step) in steps.iter().enumerate() {
+        for (device, report) in step.devices.iter().enumerate() {
+            for ran in &report.spans {
+                let exec = program.exec(ran.exec);
+                let microbatch = (exec.kind != TaskKind::Update).then(|| format!(" {}", ran.microbatch));
+                events.push(json!({
+                    "ph": "X", "pid": 0, "tid": device,
+                    "name": format!("{} {}{}", exec.kind.letters(), exec.stage, microbatch.unwrap_or_default()),
+                    "cat": exec.kind.letters(),
+                    "ts": (begin + ran.start.0) as f64 / 1e3,
+                    "dur": (ran.end.0 - ran.start.0) as f64 / 1e3,
+                    "args": {"step": number},
+                }));
+            }
+        }
+        begin += step.wall.0;
+    }
+    json!({"displayTimeUnit": "ms", "traceEvents": events})
+}
