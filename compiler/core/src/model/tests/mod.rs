@@ -4,6 +4,7 @@ mod gradients;
 mod halves;
 mod interpreter;
 mod language;
+mod pipelines;
 mod reference;
 
 use super::language::elaborate_with;
