@@ -2,7 +2,8 @@
 //!
 //! Which bytes are alive at which instruction is known, so the peak is exact; the arena is as large only if lifespans can
 //! be packed without holes. Placing rectangles in time and address space is NP-hard (Garey and Johnson, SR2, dynamic
-//! storage allocation), so a few cheap strategies compete and the smallest arena wins.
+//! storage allocation), so a few cheap strategies compete, the smallest arena wins, and in small programs a search
+//! improves it: whatever reaches highest is placed earlier, as long as that makes nothing worse.
 
 use super::emit::Code;
 use super::index32;
@@ -12,8 +13,10 @@ use pipe_ir::program::{Buffer, DeviceProgram};
 use pipe_ir::units::Bytes;
 use std::collections::BTreeMap;
 
-/// Lifespans up to which all strategies are tried, also the quadratic one.
-const FEW: usize = 4_000;
+/// Lifespans up to which all strategies are tried, also the quadratic ones.
+const FEW: usize = 2_000;
+/// Pairs of lifespans that the search compares at most.
+const EFFORT: usize = 24_000_000;
 /// Lifespans up to which the linear ones are tried.
 const MANY: usize = 200_000;
 
@@ -23,6 +26,13 @@ struct Span {
     bytes: u64,
     from: u32,
     to: u32,
+}
+
+impl Span {
+    /// Whether both are alive at some moment.
+    fn meets(&self, other: &Self) -> bool {
+        self.from < other.to && other.from < self.to
+    }
 }
 
 /// What is alive when.
@@ -106,16 +116,13 @@ impl Lifespans {
 
 /// The offsets of the smallest arena that any strategy finds.
 fn best(lifespans: &Lifespans) -> Vec<u64> {
-    let size = |offsets: &[u64]| {
-        lifespans.spans.iter().zip(offsets).map(|(span, offset)| offset + span.bytes).max().unwrap_or(0)
-    };
     let mut offsets = in_order(lifespans, 0);
-    let mut smallest = size(&offsets);
+    let mut smallest = size(lifespans, &offsets);
     if smallest == lifespans.peak {
         return offsets;
     }
     let mut consider = |candidate: Vec<u64>| {
-        let size = size(&candidate);
+        let size = size(lifespans, &candidate);
         if size < smallest {
             (smallest, offsets) = (size, candidate);
         }
@@ -127,12 +134,20 @@ fn best(lifespans: &Lifespans) -> Vec<u64> {
         done = done || consider(in_order(lifespans, lifespans.events.len() / divisor));
     }
     if !done && n_spans <= FEW {
-        done = consider(by_rank(lifespans, |span| u128::from(span.bytes)));
         let area = |span: &Span| u128::from(span.bytes) * u128::from(span.to - span.from);
+        done = consider(by_rank(lifespans, |span| u128::from(span.bytes)));
         done = done || consider(by_rank(lifespans, area));
-        let _ = done || consider(by_rank(lifespans, |span| u128::from(span.to - span.from)));
+        done = done || consider(by_rank(lifespans, |span| u128::from(span.to - span.from)));
+        if !done {
+            offsets = search(lifespans, offsets);
+        }
     }
     offsets
+}
+
+/// Bytes up to the end of the highest lifespan.
+fn size(lifespans: &Lifespans, offsets: &[u64]) -> u64 {
+    lifespans.spans.iter().zip(offsets).map(|(span, offset)| offset + span.bytes).max().unwrap_or(0)
 }
 
 /// Places lifespans as they begin, where they fit best: those of at most `short` events at the upper end of the peak,
@@ -230,20 +245,24 @@ impl Gaps {
     }
 }
 
-/// Places lifespans from the highest rank to the lowest, each at the lowest place that is free for all its time.
+/// Places lifespans from the highest rank to the lowest.
 fn by_rank(lifespans: &Lifespans, rank: impl Fn(&Span) -> u128) -> Vec<u64> {
     let spans = &lifespans.spans;
     let mut order: Vec<usize> = (0..spans.len()).filter(|index| spans[*index].bytes > 0).collect();
     order.sort_by_key(|index| std::cmp::Reverse(rank(&spans[*index])));
-    let mut offsets = vec![0; spans.len()];
-    // By offset.
-    let mut placed: Vec<(u64, usize)> = Vec::with_capacity(order.len());
+    first_fit(lifespans, &order)
+}
+
+/// Places lifespans in this order, each at the lowest place that is free for all its time.
+fn first_fit(lifespans: &Lifespans, order: &[usize]) -> Vec<u64> {
+    let mut offsets = vec![0; lifespans.spans.len()];
+    // With their offsets, by offset.
+    let mut placed: Vec<(u64, Span)> = Vec::with_capacity(order.len());
     for index in order {
-        let span = spans[index];
+        let span = lifespans.spans[*index];
         let mut offset = 0;
         for (start, other) in &placed {
-            let other = spans[*other];
-            if other.from >= span.to || span.from >= other.to {
+            if !span.meets(other) {
                 continue;
             }
             if *start >= offset + span.bytes {
@@ -251,8 +270,42 @@ fn by_rank(lifespans: &Lifespans, rank: impl Fn(&Span) -> u128) -> Vec<u64> {
             }
             offset = offset.max(start + other.bytes);
         }
-        offsets[index] = offset;
-        placed.insert(placed.partition_point(|(start, _)| *start < offset), (offset, index));
+        offsets[*index] = offset;
+        placed.insert(placed.partition_point(|(start, _)| *start < offset), (offset, span));
+    }
+    offsets
+}
+
+/// Looks for a smaller arena: the highest lifespan is placed right before one that it shares time with, again and again.
+/// The choices are random and the same for every run.
+fn search(lifespans: &Lifespans, mut offsets: Vec<u64>) -> Vec<u64> {
+    let spans = &lifespans.spans;
+    let mut order: Vec<usize> = (0..spans.len()).filter(|index| spans[*index].bytes > 0).collect();
+    // From the lowest place up, first fit puts everything where it is, or lower.
+    order.sort_by_key(|index| offsets[*index]);
+    let mut smallest = size(lifespans, &offsets);
+    let mut random = 1_u64;
+    let rounds = EFFORT / (order.len() * order.len()).max(1);
+    for _ in 0..rounds {
+        let ends_highest = |index: &usize| offsets[*index] + spans[*index].bytes == smallest;
+        let Some(highest) = order.iter().position(ends_highest) else { break };
+        let rivals =
+            order[..highest].iter().enumerate().filter(|(_, other)| spans[**other].meets(&spans[order[highest]]));
+        let rivals: Vec<usize> = rivals.map(|(position, _)| position).collect();
+        if rivals.is_empty() || smallest == lifespans.peak {
+            break;
+        }
+        // A linear congruential generator (Knuth, MMIX); its high bits are the random ones.
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let rival = rivals[(random >> 33) as usize % rivals.len()];
+        order[rival..=highest].rotate_right(1);
+        let candidate = first_fit(lifespans, &order);
+        let size = size(lifespans, &candidate);
+        if size <= smallest {
+            (smallest, offsets) = (size, candidate);
+        } else {
+            order[rival..=highest].rotate_left(1);
+        }
     }
     offsets
 }
