@@ -222,3 +222,17 @@ pub fn reference() -> String {
     }
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::reference;
+
+    /// `docs/ir.md` has the table as it is generated here, and its example is a sound program.
+    #[test]
+    fn the_page_is_up_to_date() {
+        let page = include_str!("../../../docs/ir.md");
+        assert!(page.contains(&reference()), "the table in docs/ir.md should be:\n{}", reference());
+        let example = page.split("```").nth(1).expect("an example");
+        assert_eq!(crate::text::check(example).map(|_| ()), Ok(()));
+    }
+}

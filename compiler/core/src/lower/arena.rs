@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 /// Lifespans up to which all strategies are tried, also the quadratic ones.
 const FEW: usize = 2_000;
 /// Pairs of lifespans that the search compares at most.
-const EFFORT: usize = 24_000_000;
+const EFFORT: usize = 10_000_000;
 /// Lifespans up to which the linear ones are tried.
 const MANY: usize = 200_000;
 

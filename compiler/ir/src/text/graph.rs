@@ -191,3 +191,41 @@ fn parse_op(word: &str, cursor: &mut Cursor<'_>) -> Result<Option<Op>, ParseErro
         _ => return Ok(PLAIN.iter().find(|(name, _)| *name == word).map(|(_, op)| op.clone())),
     }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::TensorType;
+    use crate::text::cursor::Cursor;
+
+    #[test]
+    fn every_operation_round_trips() {
+        let mut ops = vec![
+            Op::Input { operand: 3, offset: Bytes(64) },
+            Op::Constant(-1.5e-7),
+            Op::MatMul { transpose_a: true, transpose_b: false },
+            Op::MatMul { transpose_a: false, transpose_b: true },
+            Op::Sum { axis: 2 },
+            Op::Transpose { permutation: vec![2, 0, 1] },
+            Op::Slice { axis: 1, start: 7 },
+            Op::Concat { axis: 0 },
+            Op::NormStatistics { epsilon: 1e-5 },
+            Op::Softmax { causal: true },
+        ];
+        ops.extend(UNARY.map(|(_, function)| Op::Unary(function)));
+        ops.extend(BINARY.map(|(_, function)| Op::Binary(function)));
+        ops.extend(PLAIN.map(|(_, op)| op));
+        let mut graph = Graph::default();
+        for op in ops {
+            let inputs = (0..graph.nodes.len().min(3)).map(NodeId::from_index).collect();
+            graph.push(op, inputs, TensorType::f32(&[2, 3]));
+        }
+        for accumulate in [false, true] {
+            graph.stores.push(Store { node: NodeId(4), operand: 1, offset: Bytes(128), accumulate });
+        }
+        let body = Body::Graph(graph);
+        let mut text = String::new();
+        print_body(&body, &mut text);
+        assert_eq!(parse_body(&mut Cursor::new(&text)), Ok(body), "{text}");
+    }
+}
