@@ -319,3 +319,6 @@ fn duplicate_parameters(declaration: &Declaration, errors: &mut Diagnostics) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

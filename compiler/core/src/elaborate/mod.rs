@@ -10,6 +10,7 @@ mod limits;
 mod number;
 mod order;
 mod parameters;
+mod parts;
 mod pipeline;
 mod schedule;
 mod scope;

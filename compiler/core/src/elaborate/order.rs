@@ -29,7 +29,7 @@ struct Line<'a> {
 }
 
 /// Statements, and the variables that live as long as they are run.
-struct Body<'a> {
+pub(super) struct Body<'a> {
     steps: Vec<Step<'a>>,
     own: Vec<usize>,
 }
@@ -61,7 +61,8 @@ pub(super) fn write<'a>(writer: &mut Writer<'a>, order: &'a ast::Order) -> Resul
     Ok(Written { orders, block: None })
 }
 
-fn resolve<'a>(writer: &mut Writer<'a>, statements: &'a [Statement]) -> Result<Body<'a>, Fault> {
+/// Resolves statements, and reports what is wrong with them.
+pub(super) fn resolve<'a>(writer: &mut Writer<'a>, statements: &'a [Statement]) -> Result<Body<'a>, Fault> {
     let mut body = Body { steps: Vec::new(), own: Vec::new() };
     for statement in statements {
         let step = match statement {

@@ -68,6 +68,9 @@ pub(super) fn of_files(files: &Files, request: &Request) -> Result<Values, Diagn
     let faults = scope.resolve_lets();
     report.extend(faults.into_iter().map(|fault| *fault));
     let mut machine = Machine::default();
+    if !report.is_empty() {
+        return report.finish(values);
+    }
     for (name, default) in written {
         let value = scope.number(default).and_then(|code| machine.eval(&scope, &code));
         values.extend(report.take(value).map(|value| (name.clone(), value)));

@@ -5,16 +5,13 @@ use super::block;
 use super::evaluate::Machine;
 use super::limits::{MAX_STAGES, Report, tasks, within};
 use super::order;
+use super::parts::{Body, Parts, parts_of, scope_of};
 use super::scope::{Fault, Resolved, Scope, Type};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::schedule::{Block, Schedule, ScheduledTask};
 use crate::source::Span;
-use crate::syntax::ast::{self, Expr, ScheduleItem, Statement};
+use crate::syntax::ast::{self, Expr};
 use pipe_ir::ids::DeviceId;
-use std::collections::BTreeMap;
-
-/// Names that mean the same in every schedule.
-const FIXED: [&str; 3] = ["D", "M", "S"];
 
 /// How many devices and microbatches a schedule is written out for, and who asked for it.
 #[derive(Clone, Copy, Debug)]
@@ -25,24 +22,6 @@ pub(super) struct Setting<'a> {
     pub(super) outside: &'a Values,
     /// Where a pipeline names the schedule.
     pub(super) called: Option<Span>,
-}
-
-/// The items of a schedule, each at most once.
-#[derive(Debug, Default)]
-struct Parts<'a> {
-    stages: Option<(&'a Expr, Span)>,
-    place: Option<(&'a ast::Name, &'a Expr, Span)>,
-    slots: Option<(&'a [(pipe_ir::task::TaskKind, Expr)], Span)>,
-    body: Option<(Body<'a>, Span)>,
-    reorder: Option<Span>,
-    conditions: Vec<(&'a Expr, Span)>,
-    lets: Vec<&'a ast::Let>,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Body<'a> {
-    Block(&'a ast::Block),
-    Order(&'a ast::Order),
 }
 
 /// What the writers of tasks work with.
@@ -91,7 +70,11 @@ impl<'a> Writer<'a> {
         setting: Setting<'_>,
     ) -> Result<Schedule, Diagnostics> {
         let faults = self.scope.resolve_lets();
-        self.report.extend(faults.into_iter().map(|fault| *fault));
+        if !faults.is_empty() {
+            self.report.extend(faults.into_iter().map(|fault| *fault));
+            self.resolve(parts);
+            return Err(self.report.into_errors());
+        }
         let allowed = self.conditions(schedule, parts, setting);
         let n_stages = if allowed { self.stages(parts) } else { None };
         let (Some(n_stages), Some((_, _, placement_span)), Some((body, _))) = (n_stages, parts.place, parts.body)
@@ -125,6 +108,38 @@ impl<'a> Writer<'a> {
             block,
             reorder: parts.reorder,
         })
+    }
+
+    /// Reports what is wrong with names outside of `let`s, where nothing can be evaluated.
+    fn resolve(&mut self, parts: &Parts<'a>) {
+        let mut names: Vec<&'a ast::Name> = parts.place.iter().map(|(name, _, _)| *name).collect();
+        let mut numbers: Vec<&'a Expr> = parts.stages.iter().map(|(count, _)| *count).collect();
+        numbers.extend(parts.place.map(|(_, device, _)| device));
+        numbers.extend(parts.slots.iter().flat_map(|(lines, _)| lines.iter().map(|(_, duration)| duration)));
+        match parts.body {
+            Some((Body::Block(block), _)) => {
+                numbers.push(&block.period);
+                names.extend(block.tasks.iter().map(|task| &task.stage));
+                numbers.extend(block.tasks.iter().filter_map(|task| task.at.as_ref()));
+            }
+            Some((Body::Order(order), _)) => {
+                let resolved = self.variable(&order.device).and_then(|_| order::resolve(self, &order.body));
+                self.report.take(resolved);
+            }
+            None => {}
+        }
+        for name in names {
+            let resolved = self.variable(name);
+            self.report.take(resolved);
+        }
+        for number in numbers {
+            let resolved = self.scope.number(number);
+            self.report.take(resolved);
+        }
+        for (condition, _) in &parts.conditions {
+            let resolved = self.scope.condition(condition);
+            self.report.take(resolved);
+        }
     }
 
     /// Adds a statement that tasks come from.
@@ -236,149 +251,8 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Sorts the items of a schedule, and says which are missing or there twice.
-fn parts_of<'a>(schedule: &'a ast::Schedule, report: &mut Report) -> Parts<'a> {
-    let mut parts = Parts::default();
-    for item in &schedule.items {
-        let again = match item {
-            ScheduleItem::Stages { count, span } => {
-                parts.stages.replace((count, *span)).map(|(_, first)| ("stages", first, *span))
-            }
-            ScheduleItem::Place { stage, device, span } => {
-                parts.place.replace((stage, device, *span)).map(|(_, _, first)| ("place", first, *span))
-            }
-            ScheduleItem::Slots { durations, span } => {
-                parts.slots.replace((durations, *span)).map(|(_, first)| ("slots", first, *span))
-            }
-            ScheduleItem::Block(block) => {
-                let previous = parts.body.replace((Body::Block(block), block.span));
-                previous.map(|(_, first)| ("block` or `order", first, block.span))
-            }
-            ScheduleItem::Order(order) => {
-                let previous = parts.body.replace((Body::Order(order), order.span));
-                previous.map(|(_, first)| ("block` or `order", first, order.span))
-            }
-            ScheduleItem::Reorder { span } => parts.reorder.replace(*span).map(|first| ("reorder", first, *span)),
-            ScheduleItem::Require { condition, span } => {
-                parts.conditions.push((condition, *span));
-                None
-            }
-            ScheduleItem::Let(binding) => {
-                parts.lets.push(binding);
-                None
-            }
-        };
-        if let Some((word, first, span)) = again {
-            let message = format!("`{}` says `{word}` twice", schedule.name.text);
-            let error = Diagnostic::error(Code::RepeatedItem, span, "said again", message);
-            report.add(error.label(first, "said here"));
-        }
-    }
-    missing(schedule, &parts, report);
-    parts
-}
-
-fn missing(schedule: &ast::Schedule, parts: &Parts<'_>, report: &mut Report) {
-    let checks = [
-        (parts.stages.is_none(), "stages", "say how many stages there are, for example `stages D`"),
-        (parts.place.is_none(), "place", "say where stages live, for example `place s on s % D`"),
-        (
-            parts.body.is_none(),
-            "block` or `order",
-            "say what is done when, with `block every T { .. }` or `order d { .. }`",
-        ),
-    ];
-    let absent: Vec<_> = checks.into_iter().filter(|(absent, _, _)| *absent).collect();
-    if let Some((_, _, help)) = absent.first() {
-        let words: Vec<String> = absent.iter().map(|(_, word, _)| format!("no `{word}`")).collect();
-        let message = format!("schedule `{}` has {}", schedule.name.text, words.join(" and "));
-        let error = Diagnostic::error(Code::MissingItem, schedule.name.span, "in this schedule", message);
-        report.add(error.help(*help));
-    }
-    if let (Some((Body::Order(_), _)), Some(span)) = (parts.body, parts.reorder) {
-        let message = "`reorder` improves a `block`, and this schedule has an `order`";
-        report.add(Diagnostic::error(Code::RepeatedItem, span, "nothing to improve", message));
-    }
-}
-
-/// The scope of a schedule: constants, `let`s and variables, each name with one meaning.
-fn scope_of<'a>(
-    schedule: &'a ast::Schedule,
-    parts: &Parts<'a>,
-    arguments: &Values,
-    setting: Setting<'_>,
-    report: &mut Report,
-) -> Scope<'a> {
-    let mut constants = setting.outside.clone();
-    constants.extend(arguments.iter().map(|(name, value)| (name.clone(), *value)));
-    constants.insert("D".to_owned(), i64::from(setting.n_devices));
-    constants.insert("M".to_owned(), i64::from(setting.n_microbatches));
-    let mut scope = Scope::new(constants);
-    scope.variable("S");
-    let mut declared: BTreeMap<&str, Span> = BTreeMap::new();
-    for parameter in &schedule.parameters {
-        unique(&parameter.name, &mut declared, report);
-    }
-    for binding in &parts.lets {
-        unique(&binding.name, &mut declared, report);
-        scope.add_let(&binding.name.text, &binding.value);
-    }
-    let mut variables = Vec::new();
-    variables.extend(parts.place.map(|(name, _, _)| name));
-    match parts.body {
-        Some((Body::Block(block), _)) => variables.extend(block.tasks.iter().map(|task| &task.stage)),
-        Some((Body::Order(order), _)) => {
-            variables.push(&order.device);
-            variables_of(&order.body, &mut variables);
-        }
-        None => {}
-    }
-    for name in variables {
-        if FIXED.contains(&name.text.as_str()) || declared.contains_key(name.text.as_str()) {
-            unique(name, &mut declared, report);
-        } else if scope.variable(&name.text).is_none() {
-            report.add(*too_many_variables(name));
-        }
-    }
-    scope
-}
-
-/// Enters a name, or says what else has it.
-fn unique<'a>(name: &'a ast::Name, declared: &mut BTreeMap<&'a str, Span>, report: &mut Report) {
-    if FIXED.contains(&name.text.as_str()) {
-        let message = format!("`{}` has a fixed meaning in schedules", name.text);
-        let error = Diagnostic::error(Code::DuplicateName, name.span, "another name is needed", message);
-        report.add(error.help("`D` is the number of devices, `M` of microbatches, `S` of stages"));
-        return;
-    }
-    if let Some(first) = declared.get(name.text.as_str()) {
-        let message = format!("`{}` has two meanings in this schedule", name.text);
-        let error = Diagnostic::error(Code::DuplicateName, name.span, "means something else here", message);
-        report.add(error.label(*first, "first meaning"));
-        return;
-    }
-    declared.insert(&name.text, name.span);
-}
-
-fn variables_of<'a>(body: &'a [Statement], names: &mut Vec<&'a ast::Name>) {
-    for statement in body {
-        match statement {
-            Statement::Let(binding) => names.push(&binding.name),
-            Statement::For { variable, body, .. } => {
-                names.push(variable);
-                variables_of(body, names);
-            }
-            Statement::Repeat { body, .. } => variables_of(body, names),
-            Statement::If { branches, otherwise } => {
-                branches.iter().for_each(|(_, body)| variables_of(body, names));
-                variables_of(otherwise, names);
-            }
-            Statement::Task { .. } => {}
-        }
-    }
-}
-
-fn too_many_variables(name: &ast::Name) -> Fault {
+/// Says that a name is one variable too many.
+pub(super) fn too_many_variables(name: &ast::Name) -> Fault {
     let message = format!("a schedule has more than {} variables", super::scope::MAX_VARIABLES);
     Box::new(Diagnostic::error(Code::TooLarge, name.span, "one too many", message))
 }

@@ -20,6 +20,8 @@ const MAX_DEPTH: u32 = 300;
 pub(super) enum Type {
     Number,
     Condition,
+    /// Of a `let` whose own error is reported: fits everywhere, so that no other error follows from it.
+    Unknown,
 }
 
 impl Type {
@@ -27,6 +29,7 @@ impl Type {
         match self {
             Self::Number => "a number",
             Self::Condition => "a condition",
+            Self::Unknown => "something unknown",
         }
     }
 }
@@ -114,7 +117,7 @@ impl<'a> Scope<'a> {
 
     /// Says what a variable holds; false where it holds something else elsewhere.
     pub(super) fn set_type(&mut self, slot: usize, ty: Type) -> bool {
-        *self.types[slot].get_or_insert(ty) == ty
+        ty == Type::Unknown || *self.types[slot].get_or_insert(ty) == ty
     }
 
     /// The value of a constant, or the slot of a `let` or variable, for notes beside an error.
@@ -146,14 +149,14 @@ impl<'a> Scope<'a> {
 
     fn typed(&mut self, expr: &'a Expr, wanted: Type, depth: u32) -> Result<Resolved<'a>, Fault> {
         let resolved = self.resolve(expr, depth)?;
-        if resolved.ty == wanted {
+        if [wanted, Type::Unknown].contains(&resolved.ty) || wanted == Type::Unknown {
             return Ok(resolved);
         }
         let message = format!("expected {}, found {}", wanted.phrase(), resolved.ty.phrase());
         let label = format!("this is {}", resolved.ty.phrase());
         let help = match wanted {
             Type::Number => "write `if condition then 1 else 0` to count with a condition",
-            Type::Condition => "compare it, for example with `> 0`",
+            Type::Condition | Type::Unknown => "compare it, for example with `> 0`",
         };
         Err(Box::new(Diagnostic::error(Code::WrongType, expr.span, label, message).help(help)))
     }
@@ -247,7 +250,8 @@ impl<'a> Scope<'a> {
         match state {
             State::Done(resolved) => return Ok((resolved.ty, resolved.depends, resolved.depth)),
             State::Started => return Err(None),
-            State::Failed | State::Untouched => {}
+            State::Failed => return Ok((Type::Unknown, 0, 1)),
+            State::Untouched => {}
         }
         self.lets[slot].state = State::Started;
         let resolved = self.resolve(expr, depth);

@@ -11,6 +11,7 @@ use super::grammar::Rule;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::source::{FileId, Span};
 use pest::iterators::{Pair, Pairs};
+use std::iter::{Filter, Peekable};
 
 /// Builds the tree of one part of a text.
 pub(super) struct Builder<'t> {
@@ -22,12 +23,14 @@ pub(super) struct Builder<'t> {
 }
 
 /// The pairs inside another one, without words and marks.
-struct Parts<'t>(std::iter::Peekable<std::iter::Filter<Pairs<'t, Rule>, fn(&Pair<'t, Rule>) -> bool>>);
+struct Parts<'t>(Peekable<Filter<Pairs<'t, Rule>, Wanted<'t>>>);
+
+type Wanted<'t> = fn(&Pair<'t, Rule>) -> bool;
 
 impl<'t> Parts<'t> {
     fn of(pair: Pair<'t, Rule>) -> Self {
         // The grammar declares words and marks last, after `reserved`.
-        let said: fn(&Pair<'t, Rule>) -> bool = |pair| pair.as_rule() < Rule::reserved;
+        let said: Wanted<'t> = |pair| pair.as_rule() < Rule::reserved;
         Self(pair.into_inner().filter(said).peekable())
     }
 

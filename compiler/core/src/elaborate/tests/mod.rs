@@ -1,3 +1,8 @@
+//! Elaboration, from text to tasks.
+
+mod pages;
+mod robust;
+
 use super::*;
 use crate::files;
 use crate::pipeline::{Limit, Share};

@@ -1,0 +1,174 @@
+//! The parts of a schedule's declaration: each line once, each name with one meaning.
+
+use super::arguments::Values;
+use super::limits::Report;
+use super::schedule::{Setting, too_many_variables};
+use super::scope::Scope;
+use crate::diagnostic::{Code, Diagnostic};
+use crate::source::Span;
+use crate::syntax::ast::{self, Expr, ScheduleItem, Statement};
+use pipe_ir::task::TaskKind;
+use std::collections::BTreeMap;
+
+/// Names that mean the same in every schedule.
+const FIXED: [&str; 3] = ["D", "M", "S"];
+
+/// The items of a schedule, each at most once.
+#[derive(Debug, Default)]
+pub(super) struct Parts<'a> {
+    pub(super) stages: Option<(&'a Expr, Span)>,
+    pub(super) place: Option<(&'a ast::Name, &'a Expr, Span)>,
+    pub(super) slots: Option<(&'a [(TaskKind, Expr)], Span)>,
+    pub(super) body: Option<(Body<'a>, Span)>,
+    pub(super) reorder: Option<Span>,
+    pub(super) conditions: Vec<(&'a Expr, Span)>,
+    pub(super) lets: Vec<&'a ast::Let>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Body<'a> {
+    Block(&'a ast::Block),
+    Order(&'a ast::Order),
+}
+
+/// Sorts the items of a schedule, and says which are missing or there twice.
+pub(super) fn parts_of<'a>(schedule: &'a ast::Schedule, report: &mut Report) -> Parts<'a> {
+    let mut parts = Parts::default();
+    for item in &schedule.items {
+        let again = match item {
+            ScheduleItem::Stages { count, span } => {
+                parts.stages.replace((count, *span)).map(|(_, first)| ("stages", first, *span))
+            }
+            ScheduleItem::Place { stage, device, span } => {
+                parts.place.replace((stage, device, *span)).map(|(_, _, first)| ("place", first, *span))
+            }
+            ScheduleItem::Slots { durations, span } => {
+                parts.slots.replace((durations, *span)).map(|(_, first)| ("slots", first, *span))
+            }
+            ScheduleItem::Block(block) => {
+                let previous = parts.body.replace((Body::Block(block), block.span));
+                previous.map(|(_, first)| ("block` or `order", first, block.span))
+            }
+            ScheduleItem::Order(order) => {
+                let previous = parts.body.replace((Body::Order(order), order.span));
+                previous.map(|(_, first)| ("block` or `order", first, order.span))
+            }
+            ScheduleItem::Reorder { span } => parts.reorder.replace(*span).map(|first| ("reorder", first, *span)),
+            ScheduleItem::Require { condition, span } => {
+                parts.conditions.push((condition, *span));
+                None
+            }
+            ScheduleItem::Let(binding) => {
+                parts.lets.push(binding);
+                None
+            }
+        };
+        if let Some((word, first, span)) = again {
+            let message = format!("`{}` says `{word}` twice", schedule.name.text);
+            let error = Diagnostic::error(Code::RepeatedItem, span, "said again", message);
+            report.add(error.label(first, "said here"));
+        }
+    }
+    missing(schedule, &parts, report);
+    parts
+}
+
+fn missing(schedule: &ast::Schedule, parts: &Parts<'_>, report: &mut Report) {
+    let checks = [
+        (parts.stages.is_none(), "stages", "say how many stages there are, for example `stages D`"),
+        (parts.place.is_none(), "place", "say where stages live, for example `place s on s % D`"),
+        (
+            parts.body.is_none(),
+            "block` or `order",
+            "say what is done when, with `block every T { .. }` or `order d { .. }`",
+        ),
+    ];
+    let absent: Vec<_> = checks.into_iter().filter(|(absent, _, _)| *absent).collect();
+    if let Some((_, _, help)) = absent.first() {
+        let words: Vec<String> = absent.iter().map(|(_, word, _)| format!("no `{word}`")).collect();
+        let message = format!("schedule `{}` has {}", schedule.name.text, words.join(" and "));
+        let error = Diagnostic::error(Code::MissingItem, schedule.name.span, "in this schedule", message);
+        report.add(error.help(*help));
+    }
+    if let (Some((Body::Order(_), _)), Some(span)) = (parts.body, parts.reorder) {
+        let message = "`reorder` improves a `block`, and this schedule has an `order`";
+        report.add(Diagnostic::error(Code::RepeatedItem, span, "nothing to improve", message));
+    }
+}
+
+/// The scope of a schedule: constants, `let`s and variables, each name with one meaning.
+pub(super) fn scope_of<'a>(
+    schedule: &'a ast::Schedule,
+    parts: &Parts<'a>,
+    arguments: &Values,
+    setting: Setting<'_>,
+    report: &mut Report,
+) -> Scope<'a> {
+    let mut constants = setting.outside.clone();
+    constants.extend(arguments.iter().map(|(name, value)| (name.clone(), *value)));
+    constants.insert("D".to_owned(), i64::from(setting.n_devices));
+    constants.insert("M".to_owned(), i64::from(setting.n_microbatches));
+    let mut scope = Scope::new(constants);
+    scope.variable("S");
+    let mut declared: BTreeMap<&str, Span> = BTreeMap::new();
+    for parameter in &schedule.parameters {
+        unique(&parameter.name, &mut declared, report);
+    }
+    for binding in &parts.lets {
+        unique(&binding.name, &mut declared, report);
+        scope.add_let(&binding.name.text, &binding.value);
+    }
+    let mut variables = Vec::new();
+    variables.extend(parts.place.map(|(name, _, _)| name));
+    match parts.body {
+        Some((Body::Block(block), _)) => variables.extend(block.tasks.iter().map(|task| &task.stage)),
+        Some((Body::Order(order), _)) => {
+            variables.push(&order.device);
+            variables_of(&order.body, &mut variables);
+        }
+        None => {}
+    }
+    for name in variables {
+        if FIXED.contains(&name.text.as_str()) || declared.contains_key(name.text.as_str()) {
+            unique(name, &mut declared, report);
+        } else if scope.variable(&name.text).is_none() {
+            report.add(*too_many_variables(name));
+        }
+    }
+    scope
+}
+
+/// Enters a name, or says what else has it.
+fn unique<'a>(name: &'a ast::Name, declared: &mut BTreeMap<&'a str, Span>, report: &mut Report) {
+    if FIXED.contains(&name.text.as_str()) {
+        let message = format!("`{}` has a fixed meaning in schedules", name.text);
+        let error = Diagnostic::error(Code::DuplicateName, name.span, "another name is needed", message);
+        report.add(error.help("`D` is the number of devices, `M` of microbatches, `S` of stages"));
+        return;
+    }
+    if let Some(first) = declared.get(name.text.as_str()) {
+        let message = format!("`{}` has two meanings in this schedule", name.text);
+        let error = Diagnostic::error(Code::DuplicateName, name.span, "means something else here", message);
+        report.add(error.label(*first, "first meaning"));
+        return;
+    }
+    declared.insert(&name.text, name.span);
+}
+
+fn variables_of<'a>(body: &'a [Statement], names: &mut Vec<&'a ast::Name>) {
+    for statement in body {
+        match statement {
+            Statement::Let(binding) => names.push(&binding.name),
+            Statement::For { variable, body, .. } => {
+                names.push(variable);
+                variables_of(body, names);
+            }
+            Statement::Repeat { body, .. } => variables_of(body, names),
+            Statement::If { branches, otherwise } => {
+                branches.iter().for_each(|(_, body)| variables_of(body, names));
+                variables_of(otherwise, names);
+            }
+            Statement::Task { .. } => {}
+        }
+    }
+}

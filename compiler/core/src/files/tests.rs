@@ -1,0 +1,75 @@
+use super::*;
+
+/// Files by path; the first is the root, in the folder `a/b`.
+fn load_all(files: &[(&str, &str)]) -> Result<(Files, Sources), Vec<String>> {
+    let root = Source { name: format!("a/b/{}", files[0].0), text: files[0].1.to_owned() };
+    let mut sources = Sources::default();
+    let loader = |path: &str| {
+        let found = files.iter().find(|(name, _)| *name == path).map(|(_, text)| (*text).to_owned());
+        found.ok_or_else(|| "no such file".to_owned())
+    };
+    match load(&mut sources, root, &loader) {
+        Ok(files) => Ok((files, sources)),
+        Err(errors) => Err(errors.into_iter().map(|error| error.message).collect()),
+    }
+}
+
+fn messages(files: &[(&str, &str)]) -> Vec<String> {
+    load_all(files).map(drop).expect_err("it is wrong")
+}
+
+#[test]
+fn imports_are_relative_to_the_importing_file_and_read_once() {
+    let (files, sources) = load_all(&[
+        ("root.pipe", "import \"parts/one.pipe\" import \"parts/../two.pipe\" import std.models.gpt"),
+        ("parts/one.pipe", "import \"../two.pipe\" import \"./three.pipe\" layer one { input x output x }"),
+        ("two.pipe", "layer two { input x output x }"),
+        ("parts/three.pipe", "import \"../two.pipe\" layer three { input x output x }"),
+    ])
+    .expect("all is there");
+    assert!(["one", "two", "three"].iter().all(|name| files.layer(name).is_some()));
+    assert!(files.model("gpt").is_some() && files.schedule("1f1b").is_some());
+    let names: Vec<&str> = sources.files.iter().take(5).map(|source| source.name.as_str()).collect();
+    assert_eq!(
+        names,
+        ["a/b/root.pipe", "a/b/parts/one.pipe", "a/b/two.pipe", "a/b/parts/three.pipe", "std.models.gpt"]
+    );
+}
+
+#[test]
+fn paths_stay_in_the_root_folder() {
+    for path in ["../x.pipe", "a/../../x.pipe", "/x.pipe", "C:/x.pipe", "..\\x.pipe"] {
+        let found = messages(&[("root.pipe", &format!("import \"{path}\""))]);
+        assert!(found[0].contains("leaves the folder") || found[0].contains("not a relative path"), "{found:?}");
+    }
+}
+
+#[test]
+fn circles_and_missing_files_are_errors() {
+    let circle = [("root.pipe", "import \"x.pipe\""), ("x.pipe", "import \"root.pipe\"")];
+    assert_eq!(messages(&circle), ["`root.pipe` imports itself, directly or through others"]);
+    assert_eq!(messages(&[("root.pipe", "import \"x.pipe\"")]), ["`x.pipe` cannot be read: no such file"]);
+}
+
+#[test]
+fn too_many_files_are_refused() {
+    let names: Vec<String> = (0..400).map(|n| format!("{n}.pipe")).collect();
+    let texts: Vec<String> = (0..400).map(|n| format!("import \"{}.pipe\"", n + 1)).collect();
+    let files: Vec<(&str, &str)> = names.iter().map(String::as_str).zip(texts.iter().map(String::as_str)).collect();
+    assert_eq!(messages(&files), ["the file imports more than 256 files"]);
+}
+
+#[test]
+fn a_schedule_hides_the_standard_one() {
+    let (files, _) = load_all(&[("root.pipe", "schedule 1f1b { reorder }")]).expect("it parses");
+    assert_eq!(files.schedule("1f1b").map(|schedule| schedule.items.len()), Some(1));
+}
+
+#[test]
+fn names_are_unique_within_their_kind() {
+    let found = messages(&[
+        ("root.pipe", "layer x { } model x { } schedule y(a, a) { } import \"z.pipe\""),
+        ("z.pipe", "layer x { }"),
+    ]);
+    assert_eq!(found.len(), 2, "{found:?}");
+}
