@@ -80,10 +80,15 @@ fn snippet(diagnostic: &Diagnostic, sources: &Sources, look: Look) -> String {
     let source = sources.get(main.span.file);
     let (here, elsewhere): (Vec<_>, Vec<_>) =
         diagnostic.labels.iter().partition(|label| label.span.file == main.span.file);
-    let labels = here.iter().map(|label| {
+    let labels = here.iter().enumerate().map(|(index, label)| {
         let length = (label.span.end - label.span.start) as usize;
         let words = Some(label.text.clone()).filter(|text| !text.is_empty());
-        LabeledSpan::new(words, label.span.start as usize, length)
+        let span = (label.span.start as usize, length);
+        if index == 0 {
+            LabeledSpan::new_primary_with_span(words, span)
+        } else {
+            LabeledSpan::new_with_span(words, span)
+        }
     });
     let drawn =
         Drawn { diagnostic, source: NamedSource::new(&source.name, source.text.clone()), labels: labels.collect() };

@@ -5,7 +5,7 @@ use clap::{Args, ValueEnum};
 use pipe_compiler::pipeline::StageCosts;
 use pipe_compiler::source::{Source, Sources};
 use pipe_compiler::units::{Units, parse_decimal};
-use pipe_compiler::{Compilation, Request, elaborate};
+use pipe_compiler::{Compilation, Request, elaborate, stdlib, suggest};
 use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 
@@ -104,7 +104,11 @@ impl TargetArguments {
 
 /// The text of a standard schedule.
 fn standard(name: &str) -> Result<String, Failure> {
-    Err(Failure::Usage(format!("the standard library has no schedule `{name}`")))
+    if let Some(text) = stdlib::schedule(name) {
+        return Ok(text.to_owned());
+    }
+    let help = suggest::help(name, stdlib::SCHEDULES.iter().map(|(name, _)| *name)).unwrap_or_default();
+    Err(Failure::Usage(format!("the standard library has no schedule `{name}`; {help}")))
 }
 
 /// Reads an imported file. Imports stay below the root file's folder.

@@ -193,3 +193,28 @@ impl Diagnostic {
 
 /// Everything that a pass found; never empty where it stands for a failure.
 pub type Diagnostics = Vec<Diagnostic>;
+
+/// Joins findings about the same place that differ in their numbers only, such as one per stage: the first one is told
+/// in full, two more by their message, the others are counted. Expects them in the order of their places.
+#[must_use]
+pub fn joined(found: Diagnostics) -> Diagnostics {
+    const TOLD: usize = 2;
+    let mut groups: Vec<(Diagnostic, Vec<String>)> = Vec::new();
+    for diagnostic in found {
+        let place = |diagnostic: &Diagnostic| diagnostic.labels.first().map(|label| label.span);
+        match groups.last_mut() {
+            Some((first, others)) if first.code == diagnostic.code && place(first) == place(&diagnostic) => {
+                others.push(diagnostic.message);
+            }
+            _ => groups.push((diagnostic, Vec::new())),
+        }
+    }
+    let join = |(mut first, others): (Diagnostic, Vec<String>)| {
+        first.notes.extend(others.iter().take(TOLD).map(|message| format!("likewise, {message}")));
+        if others.len() > TOLD {
+            first.notes.push(format!("and {} more likewise", others.len() - TOLD));
+        }
+        first
+    };
+    groups.into_iter().map(join).collect()
+}

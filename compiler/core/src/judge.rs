@@ -3,16 +3,21 @@
 use crate::bounds::{Bound, lower_bound};
 use crate::check::dependencies::Order;
 use crate::check::memory::{Certificate, Peak, certificates, peaks};
-use crate::check::{memory, requirements};
+use crate::check::{bytes, memory, requirements, uniform};
 use crate::costs::of_stages;
 use crate::critical_path::{CriticalPath, critical_path};
 use crate::diagnostic::Diagnostics;
 use crate::elaborate::Elaborated;
-use crate::pipeline::{Pipeline, StageCosts};
+use crate::files::Files;
+use crate::lower::Options;
+use crate::model::stage_set::StageSet;
+use crate::pipeline::Pipeline;
 use crate::reorder::reorder;
 use crate::schedule::{Costs, Schedule};
 use crate::timeline::{Timeline, place};
 use crate::units::Units;
+use crate::{Request, model};
+use pipe_ir::program::Program;
 
 /// A schedule that runs to its end, with its times.
 #[derive(Clone, PartialEq, Debug)]
@@ -25,6 +30,8 @@ pub struct Judged {
     pub order: Order,
     /// What the times follow from.
     pub costs: Costs,
+    /// Whether the building block is the same for every number of microbatches.
+    pub is_uniform: bool,
     /// When.
     pub timeline: Timeline,
     /// What each device holds at most.
@@ -38,12 +45,17 @@ pub struct Judged {
 }
 
 /// Times a schedule, reordered where it asks for it, and measures what follows. The request's costs come before the
-/// pipeline's.
+/// pipeline's, and those before the model's.
 #[must_use]
-pub fn judge(elaborated: Elaborated, order: Order, costs: Option<StageCosts>) -> Judged {
+pub fn judge(files: &Files, elaborated: Elaborated, order: Order, stages: &StageSet, request: &Request) -> Judged {
     let Elaborated { schedule, pipeline, .. } = elaborated;
-    let costs = costs.or(pipeline.as_ref().and_then(|pipeline| pipeline.costs)).unwrap_or_default();
-    let costs = of_stages(&costs, schedule.n_stages());
+    let is_uniform = files.schedule(&schedule.name).is_some_and(uniform::is_uniform);
+    let given = request.costs.or(pipeline.as_ref().and_then(|pipeline| pipeline.costs));
+    let has_model = pipeline.as_ref().is_some_and(|pipeline| pipeline.model.is_some());
+    let costs = match given {
+        None if has_model => model::costs(stages),
+        given => of_stages(&given.unwrap_or_default(), schedule.n_stages()),
+    };
     let (schedule, order) =
         if schedule.reorder.is_some() { reorder(schedule, order, &costs) } else { (schedule, order) };
     let timeline = place(&schedule, &order, &costs);
@@ -51,6 +63,7 @@ pub fn judge(elaborated: Elaborated, order: Order, costs: Option<StageCosts>) ->
     let most = peaks.iter().map(|peak| peak.activations).max().unwrap_or_default();
     Judged {
         certificates: certificates(&schedule),
+        is_uniform,
         bound: lower_bound(&schedule, &order.dependencies, &costs, most),
         critical_path: critical_path(&schedule, &order, &costs, &timeline),
         schedule,
@@ -66,16 +79,37 @@ pub fn judge(elaborated: Elaborated, order: Order, costs: Option<StageCosts>) ->
 ///
 /// # Errors
 /// Every limit and requirement that is broken.
-pub fn limits(judged: &Judged, memory: Option<Units>) -> Result<(), Diagnostics> {
+pub fn limits(judged: &Judged, program: &Program, memory: Option<Units>) -> Result<(), Diagnostics> {
     let Judged { schedule, pipeline, peaks, timeline, .. } = judged;
-    let too_much = memory.map_or(Ok(()), |limit| memory::check(schedule, peaks, limit)).err();
-    let required = pipeline.as_ref().map_or(&[][..], |pipeline| &pipeline.requirements);
-    let broken = requirements::check(required, schedule, peaks, timeline).err();
-    let found: Diagnostics = too_much.into_iter().chain(broken).flatten().collect();
+    let mut found: Diagnostics = Vec::new();
+    found.extend(memory.map_or(Ok(()), |limit| memory::check(schedule, peaks, limit)).err().into_iter().flatten());
+    if let Some(pipeline) = pipeline {
+        found
+            .extend(requirements::check(&pipeline.requirements, schedule, peaks, timeline).err().into_iter().flatten());
+        found.extend(bytes::check(pipeline, schedule, program).err().into_iter().flatten());
+    }
     if found.is_empty() { Ok(()) } else { Err(found) }
 }
 
 impl Judged {
+    /// Whether the stages are those of a model, so that bytes mean something.
+    #[must_use]
+    pub fn has_model(&self) -> bool {
+        self.pipeline.as_ref().is_some_and(|pipeline| pipeline.model.is_some())
+    }
+
+    /// What lowering needs to know beside the schedule.
+    #[must_use]
+    pub fn lowering(&self) -> Options {
+        let pipeline = self.pipeline.as_ref();
+        Options {
+            name: pipeline.map_or(&self.schedule.name, |pipeline| &pipeline.name).clone(),
+            memory: pipeline.and_then(|pipeline| pipeline.memory).map(|(bytes, _)| bytes),
+            training: pipeline.and_then(|pipeline| pipeline.training.clone()),
+            latency: self.costs.latency,
+        }
+    }
+
     /// Whether the verdict does not depend on the number of microbatches: the checks of a building block hold for all of
     /// them, and so does its exact count of activations.
     #[must_use]
@@ -83,6 +117,6 @@ impl Judged {
         let (stages, devices) = (self.schedule.n_stages(), self.schedule.n_devices());
         let allowed = memory.map_or(u64::MAX, |limit| limit.to_stages(stages, devices));
         let fits = |certificates: &Vec<Certificate>| certificates.iter().all(|one| one.exact <= allowed);
-        self.certificates.as_ref().is_some_and(fits)
+        self.is_uniform && self.certificates.as_ref().is_some_and(fits)
     }
 }

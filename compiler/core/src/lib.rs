@@ -27,7 +27,7 @@ pub mod units;
 
 use diagnostic::Diagnostics;
 use judge::Judged;
-use pipe_ir::verify::{Verified, VerifyError};
+use pipe_ir::verify::{Verified, VerifyError, verify};
 use pipeline::StageCosts;
 use report::Report;
 use source::{Source, Sources};
@@ -68,8 +68,10 @@ pub fn compile(sources: &mut Sources, root: Source, loader: &files::Loader<'_>, 
     if let Err(found) = steps(sources, root, loader, request, &mut compilation) {
         compilation.diagnostics.extend(found);
     }
-    compilation.diagnostics.sort_by_key(|diagnostic| diagnostic.labels.first().map(|label| label.span));
+    compilation.diagnostics.sort_by_key(|found| (found.labels.first().map(|label| label.span), found.code));
+    compilation.diagnostics = diagnostic::joined(compilation.diagnostics);
     compilation.report.conclude(&compilation.diagnostics, sources);
+    compilation.report.ok &= compilation.our_mistakes.is_empty();
     compilation
 }
 
@@ -80,14 +82,28 @@ fn steps(
     request: &Request,
     compilation: &mut Compilation,
 ) -> Result<(), Diagnostics> {
-    let files = files::load(sources, root, loader)?; //                       text -> what the user wrote
-    let elaborated = elaborate::elaborate(&files, &request.choice)?; //        -> tasks: what, where, in which order
-    compilation.report.describe(&elaborated.schedule);
-    let order = check::check(&elaborated.schedule)?; //                        evidence: nothing waits forever
+    let files = files::load(sources, root, loader)?; //                  text -> what the user wrote
+    let elaborated = elaborate::elaborate(&files, &request.choice)?; //   -> tasks: what, where, in which order
+    compilation.report.describe(&elaborated.schedule, elaborated.pipeline.as_ref());
+    let (order, stages) = both(check::check(&elaborated.schedule), model::stage_set(&files, &elaborated))?;
     compilation.diagnostics.extend(lint::lint(&elaborated.schedule));
-    let judged = judge::judge(elaborated, order, request.costs); //            -> when, and how much is alive
+    let judged = judge::judge(&files, elaborated, order, &stages, request); // -> when, and how much is alive
     compilation.report.measure(&judged, request.memory);
-    let verdict = judge::limits(&judged, request.memory); //                   every device fits, every requirement holds
-    compilation.judged = Some(judged);
-    verdict
+    let judged = compilation.judged.insert(judged);
+    let program = lower::lower(&judged.schedule, &judged.timeline, &stages, &judged.lowering()); // -> instructions
+    compilation.report.count(&program, judged.has_model());
+    judge::limits(judged, &program, request.memory)?; //                  every device fits, every requirement holds
+    match verify(program) {
+        Ok(verified) => compilation.program = Some(verified),
+        Err(mistakes) => compilation.our_mistakes = mistakes,
+    }
+    Ok(())
+}
+
+/// Both, or everything that speaks against either.
+fn both<T, U>(one: Result<T, Diagnostics>, other: Result<U, Diagnostics>) -> Result<(T, U), Diagnostics> {
+    match (one, other) {
+        (Ok(one), Ok(other)) => Ok((one, other)),
+        (one, other) => Err(one.err().into_iter().chain(other.err()).flatten().collect()),
+    }
 }

@@ -4,6 +4,7 @@
 
 use crate::diagnostic::{Code, Diagnostic, Severity};
 use crate::judge::Judged;
+use crate::pipeline::Pipeline;
 use crate::schedule::Schedule;
 use crate::source::Sources;
 use crate::units::{Ticks, Units};
@@ -172,9 +173,10 @@ impl Report {
         }
     }
 
-    /// Fills in what a schedule says by itself.
-    pub fn describe(&mut self, schedule: &Schedule) {
+    /// Fills in names and sizes.
+    pub fn describe(&mut self, schedule: &Schedule, pipeline: Option<&Pipeline>) {
         self.schedule = Some(schedule.name.clone());
+        self.pipeline = pipeline.map(|pipeline| pipeline.name.clone());
         self.sizes = Sizes {
             devices: Some(schedule.n_devices()),
             stages: Some(schedule.n_stages()),

@@ -49,6 +49,12 @@ impl ValueKind {
         (Self::DeferredGradient, "deferred_gradient"),
     ];
 
+    /// The word that stands for it in the textual IR.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        Self::WORDS.into_iter().find(|(kind, _)| *kind == self).map_or("", |(_, word)| word)
+    }
+
     /// Whether one buffer holds it from the set-up to the end of the run, over all microbatches.
     #[must_use]
     pub const fn is_persistent(self) -> bool {

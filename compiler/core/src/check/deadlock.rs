@@ -105,7 +105,7 @@ fn describe(schedule: &Schedule, circle: &[Wait]) -> Diagnostic {
     };
     for wait in circle.iter().take(SHOWN) {
         label(wait.at.origin, format!("{} stands at `{}`", wait.device, wait.at.task));
-        label(wait.needs.origin, format!("it waits for `{}` here", wait.needs.task));
+        label(wait.needs.origin, format!("{} waits for `{}` here", wait.device, wait.needs.task));
     }
     let mut notes: Vec<String> = circle
         .iter()

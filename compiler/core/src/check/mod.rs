@@ -1,5 +1,6 @@
 //! Checks: one file per rule. Each reports every violation that it finds, and hands what it proved on as evidence.
 
+pub mod bytes;
 pub mod collisions;
 pub mod completeness;
 mod deadlock;
@@ -10,6 +11,7 @@ pub mod requirements;
 pub mod starts;
 #[cfg(test)]
 mod tests;
+pub mod uniform;
 
 use crate::diagnostic::Diagnostics;
 use crate::schedule::Schedule;

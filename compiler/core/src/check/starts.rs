@@ -38,7 +38,9 @@ fn early(schedule: &Schedule, task: &BlockTask, input: &BlockTask, end: u64) -> 
     let name = |task: &BlockTask| format!("`{} {}`", task.kind.letters(), task.stage);
     let span = |task: &BlockTask| schedule.origins[usize::from(task.origin)];
     let message = format!("{} starts at slot {}, but its input {} ends at {end}", name(task), task.slot, name(input));
-    let input_text = format!("{} takes slots {} to {}", name(input), input.slot, end.saturating_sub(1));
+    let last = end.saturating_sub(1);
+    let slots = if input.slot >= last { format!("slot {last}") } else { format!("slots {} to {last}", input.slot) };
+    let input_text = format!("{} takes {slots}", name(input));
     let diagnostic = Diagnostic::error(Code::StartsBeforeInput, span(task), format!("at {}", task.slot), message);
     let diagnostic =
         if span(task) == span(input) { diagnostic.note(input_text) } else { diagnostic.label(span(input), input_text) };

@@ -24,7 +24,7 @@ fn compile(sources: &mut Sources, root: Source) -> Result<Program, Diagnostics> 
     let elaborated = elaborate::elaborate(&files, &elaborate::Request::default())?;
     let set = stage_set(&files, &elaborated)?;
     let order = check::check(&elaborated.schedule)?;
-    let judged = judge(elaborated, order, None);
+    let judged = judge(&files, elaborated, order, &set, &crate::Request::default());
     let training = judged.pipeline.as_ref().and_then(|pipeline| pipeline.training.clone());
     let options = Options { training, ..Options::default() };
     Ok(lower(&judged.schedule, &judged.timeline, &set, &options))
