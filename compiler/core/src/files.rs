@@ -13,6 +13,9 @@ use std::collections::BTreeMap;
 /// The most files that a compilation reads.
 pub const MAX_FILES: usize = 256;
 
+/// The most errors that are reported of the form of files; nobody reads more.
+const MAX_ERRORS: usize = 100;
+
 /// Reads an imported file: takes its path relative to the folder of the root file, with `/` between folders, and
 /// returns its text, or says in a few words why it cannot.
 pub type Loader<'a> = dyn Fn(&str) -> Result<String, String> + 'a;
@@ -58,6 +61,7 @@ pub fn load(sources: &mut Sources, root: Source, loader: &Loader<'_>) -> Result<
     let mut files = Files { root: files.last().map(|file| file.id), files, table: BTreeMap::new() };
     files.declare(0, &mut errors);
     files.add_standard_schedules(sources, &mut errors);
+    errors.truncate(MAX_ERRORS);
     if errors.is_empty() { Ok(files) } else { Err(errors) }
 }
 
