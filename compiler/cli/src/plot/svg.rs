@@ -12,7 +12,7 @@ use std::fmt::Write;
 const TASKS: usize = 40_000;
 /// Around the lanes, in pixels.
 const LEFT: f64 = 56.0;
-const RIGHT: f64 = 84.0;
+const RIGHT: f64 = 92.0;
 const TOP: f64 = 92.0;
 const BOTTOM: f64 = 84.0;
 /// From one lane to the next, and the height of a task.
@@ -215,7 +215,7 @@ impl Sheet {
             }
             let words = words(kind);
             put!(svg, r#"<text class="figures" x="{:.1}" y="{:.1}">{words}</text>"#, x + 4.0, y + 11.5);
-            x += 26.0 + 6.7 * words.len() as f64;
+            x += 34.0 + 6.8 * words.len() as f64;
         }
         put!(svg, r#"<rect x="{x:.1}" y="{y:.1}" width="16" height="14" rx="2.5" fill="url(#idle)"/>"#);
         put!(svg, r#"<text class="figures" x="{:.1}" y="{:.1}">bubble</text>"#, x + 22.0, y + 11.5);

@@ -1,0 +1,170 @@
+//! The standard schedules against closed formulas and published figures, and their pictures in `golden/`.
+
+use pipe_compiler::judge::{Judged, judge};
+use pipe_compiler::pipeline::StageCosts;
+use pipe_compiler::source::{Source, Sources};
+use pipe_compiler::units::Ticks;
+use pipe_compiler::{Request, check, elaborate, files, model, stdlib};
+use std::path::Path;
+
+/// A standard schedule with sizes, costs and other parameters, timed.
+fn timed(name: &str, devices: u64, microbatches: u64, costs: &str, settings: &[(&str, i64)]) -> Judged {
+    let text = stdlib::schedule(name).expect("a standard schedule").to_owned();
+    let mut choice = elaborate::Request::default();
+    choice.settings = settings.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+    choice.settings.push(("devices".to_owned(), devices as i64));
+    choice.settings.push(("microbatches".to_owned(), microbatches as i64));
+    let costs = Some(StageCosts::parse(costs).expect("costs"));
+    let request = Request { choice, costs, memory: None };
+    let root = Source { name: format!("std:{name}"), text };
+    let judged = || {
+        let files = files::load(&mut Sources::default(), root, &|path| Err(path.to_owned()))?;
+        let elaborated = elaborate::elaborate(&files, &request.choice)?;
+        let stages = model::stage_set(&files, &elaborated)?;
+        let order = check::check(&elaborated.schedule)?;
+        Ok(judge(&files, elaborated, order, &stages, &request))
+    };
+    let judged: Result<Judged, pipe_compiler::diagnostic::Diagnostics> = judged();
+    judged.unwrap_or_else(|found| panic!("{name} {devices} {microbatches}: {found:#?}"))
+}
+
+fn makespan(judged: &Judged) -> u64 {
+    judged.timeline.makespan().0 / Ticks::UNIT.0
+}
+
+/// The most activations of single stages on any device.
+fn peak(judged: &Judged) -> u64 {
+    judged.peaks.iter().map(|peak| peak.activations).max().unwrap_or_default()
+}
+
+/// Sizes, and costs of `F`, `B`, `W` and a hop.
+fn grid() -> impl Iterator<Item = (u64, u64, [u64; 4])> {
+    let costs = [[1, 1, 1, 0], [2, 3, 1, 0], [5, 6, 4, 1], [3, 1, 2, 7]];
+    (1..=7)
+        .flat_map(move |p| [1, 2, p, 2 * p + 1, 4 * p].into_iter().flat_map(move |m| costs.map(|costs| (p, m, costs))))
+}
+
+fn text([f, b, w, c]: [u64; 4]) -> String {
+    format!("F={f},B={b},W={w},comm={c}")
+}
+
+#[test]
+fn gpipe_follows_its_formula() {
+    for (p, m, costs) in grid() {
+        let [f, b, w, c] = costs;
+        let judged = timed("gpipe", p, m, &text(costs), &[]);
+        assert_eq!(makespan(&judged), (m + p - 1) * (f + b + w) + 2 * c * (p - 1), "{p} {m} {costs:?}");
+        assert!(judged.peaks.iter().all(|peak| peak.activations == m));
+    }
+}
+
+#[test]
+fn one_f_one_b_follows_its_formula_with_latency() {
+    for (p, m, costs) in grid().filter(|(p, m, _)| *p >= 2 && *m >= 2) {
+        let [f, b, w, c] = costs;
+        let judged = timed("1f1b", p, m, &text(costs), &[]);
+        let transfers = 2 * c * (p + m - 3 - (m - 2) / p);
+        assert_eq!(makespan(&judged), (m + p - 1) * (f + b + w) + transfers, "{p} {m} {costs:?}");
+        for (s, peak) in judged.peaks.iter().enumerate() {
+            assert_eq!(peak.activations, m.min(p - s as u64));
+        }
+        assert!(judged.is_valid_for_all_microbatches(None));
+    }
+}
+
+#[test]
+fn interleaving_divides_the_bubble_by_the_chunks() {
+    for p in 1..=6 {
+        for (chunks, groups) in [(1, 2), (2, 1), (2, 3), (3, 2), (4, 5)] {
+            let m = groups * p;
+            let judged = timed("interleaved_1f1b", p, m, "F=2,B=3,W=1", &[("chunks", chunks as i64)]);
+            assert_eq!(makespan(&judged), 6 * (m * chunks + p - 1), "{p} {m} {chunks}");
+            let expected = (2 * (p - 1) + (chunks - 1) * p + 1).min(m * chunks);
+            assert_eq!(judged.peaks[0].activations, expected, "{p} {m} {chunks}");
+            assert!(!judged.is_valid_for_all_microbatches(None));
+        }
+    }
+}
+
+/// arXiv 2401.10241, Section 2.
+#[test]
+fn splitting_the_backward_shrinks_the_bubble() {
+    for (p, m, [f, b, w, _]) in grid().filter(|(p, m, costs)| m >= p && costs[3] == 0) {
+        let judged = timed("zb_h1", p, m, &text([f, b, w, 0]), &[]);
+        assert_eq!(makespan(&judged), m * (f + b + w) + (p - 1) * (f + b - w), "{p} {m}");
+        assert_eq!(peak(&judged), p);
+        assert_eq!(peak(&timed("zb_h2", p, m, "", &[])), m.min(2 * p - 1));
+    }
+    for (p, m) in [(2, 4), (4, 8), (6, 12)] {
+        // ZB-H2 has no bubble by its longest stage; by its makespan it is as long as ZB-H1.
+        let (one, two) = (timed("zb_h1", p, m, "", &[]), timed("zb_h2", p, m, "", &[]));
+        assert_eq!(two.timeline.longest_stage(), Ticks(3 * m * Ticks::UNIT.0));
+        assert_eq!(makespan(&one), makespan(&two));
+    }
+}
+
+/// arXiv 2405.15362: V-Min, V-Half and V-ZB; with better warm-up and cool-down as published.
+#[test]
+fn controllable_memory_reaches_the_published_makespans() {
+    for (p, m, v_min, v_half, v_zb, zb_v) in
+        [(4, 8, 59, 53, 53, 51), (4, 16, 107, 101, 101, 99), (8, 16, 123, 113, 109, 103), (8, 32, 219, 209, 205, 199)]
+    {
+        for (name, expected, units) in
+            [("v_min", v_min, (p + 4) / 3), ("v_half", v_half, (p + 2) / 2), ("v_zb", v_zb, p), ("zb_v", zb_v, p)]
+        {
+            let judged = timed(name, p, m, "", &[]);
+            assert_eq!(makespan(&judged), expected, "{name} {p} {m}");
+            assert_eq!(peak(&judged), 2 * units, "{name} {p} {m}");
+            assert!(judged.is_valid_for_all_microbatches(None), "{name}");
+            assert!(judged.bound.makespan <= judged.timeline.makespan());
+        }
+    }
+    for p in 2..=24 {
+        for (name, units) in [("v_min", (p + 4) / 3), ("v_half", (p + 2) / 2), ("v_zb", p)] {
+            assert_eq!(peak(&timed(name, p, 3 * p, "", &[])), 2 * units, "{name} {p}");
+        }
+    }
+}
+
+/// Decimal costs of one of `chunks` parts.
+fn part(cost: u64, chunks: u64) -> String {
+    let millionths = cost * 1_000_000 / chunks;
+    format!("{}.{:06}", millionths / 1_000_000, millionths % 1_000_000)
+}
+
+/// arXiv 2401.10241, Table 5. Its interleaved column has 3, 4 and 2 chunks; see the note in the data.
+#[test]
+fn table_5_is_reproduced_to_four_decimals() {
+    let data = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("data/zb_table5.json"));
+    let data: serde_json::Value = serde_json::from_str(&data.expect("the table")).expect("JSON");
+    for (index, row) in data["rows"].as_array().expect("rows").iter().enumerate() {
+        let number = |name: &str| row[name].as_u64().expect("a number");
+        for (name, rate) in row["bubble_longest_stage"].as_object().expect("rates") {
+            let chunks = if name == "interleaved_1f1b" { [3, 4, 2][index / 3] } else { 1 };
+            let [f, b, w] = ["F", "B", "W"].map(|kind| part(number(kind), chunks));
+            let costs = format!("F={f},B={b},W={w},comm={}", number("comm"));
+            let settings: &[(&str, i64)] = if chunks > 1 { &[("chunks", chunks as i64)] } else { &[] };
+            let judged = timed(name, number("devices"), number("microbatches"), &costs, settings);
+            let longest = judged.timeline.longest_stage().0 as f64;
+            let busy = judged.timeline.busy(pipe_ir::ids::DeviceId(0)).0 as f64;
+            let bubble = 1.0 - busy / longest;
+            let expected = rate.as_f64().expect("a rate");
+            assert!((bubble - expected).abs() <= 0.00005 + 1e-9, "row {index}, {name}: {bubble} and {expected}");
+        }
+    }
+}
+
+#[test]
+fn pictures_match() {
+    for (name, _) in stdlib::SCHEDULES {
+        let (devices, microbatches) = if *name == "1f1b" { (3, 4) } else { (4, 8) };
+        let picture = pipec::plot::golden::draw(&timed(name, devices, microbatches, "", &[])).expect("a picture");
+        let found = format!("std:{name}, {devices} devices, {microbatches} microbatches, F = B = W = 1\n{picture}");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("golden/{name}.txt"));
+        if std::env::var_os("BLESS").is_some() {
+            std::fs::write(&path, &found).expect("the picture is written");
+        }
+        let expected = std::fs::read_to_string(&path).unwrap_or_default();
+        assert_eq!(found, expected, "golden/{name}.txt: `cargo bless` accepts the new picture");
+    }
+}
