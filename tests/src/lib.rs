@@ -1,4 +1,5 @@
 //! What the tests of the whole house share.
 
+pub mod pipelines;
 pub mod programs;
 pub mod schedules;

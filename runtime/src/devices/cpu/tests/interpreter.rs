@@ -160,9 +160,12 @@ fn softmax(row: &[f64], seen: usize) -> Vec<f64> {
     row.iter().enumerate().map(|(i, x)| if i < seen { (x - top).exp() / total } else { 0.0 }).collect()
 }
 
+/// A row of a result, from the row's number, its input, its mean and its 1 / deviation.
+type NormalRow<'f> = &'f dyn Fn(usize, &[f64], f64, f64) -> Vec<f64>;
+
 /// Operations on rows.
 fn rows<'t>(node: &Node, input: &impl Fn(usize) -> &'t Tensor) -> Vec<f64> {
-    let with_statistics = |f: &dyn Fn(usize, &[f64], f64, f64) -> Vec<f64>| {
+    let with_statistics = |f: NormalRow<'_>| {
         let rows = input(0).rows().zip(input(1).rows()).enumerate();
         rows.flat_map(|(row, (x, statistics))| f(row, x, statistics[0], statistics[1])).collect::<Vec<f64>>()
     };

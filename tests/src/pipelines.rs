@@ -1,0 +1,36 @@
+//! Programs from the text of a pipeline: the whole way from source to what devices run.
+
+use pipe_compiler::source::{Source, Sources};
+use pipe_compiler::{Request, compile};
+use pipe_ir::verify::Verified;
+
+/// The verified program of the only pipeline in a text, or what speaks against it.
+///
+/// # Errors
+/// Everything that was found, in plain words.
+pub fn program(text: &str) -> Result<Verified, String> {
+    let mut sources = Sources::default();
+    let root = Source { name: "test.pipe".into(), text: text.into() };
+    let compilation = compile(&mut sources, root, &|_| Err("no files here".into()), &Request::default());
+    compilation.program.ok_or_else(|| format!("{:#?} {:#?}", compilation.diagnostics, compilation.our_mistakes))
+}
+
+/// A pipeline that trains the standard GPT for some steps on random tokens.
+#[must_use]
+pub fn gpt(sizes: &str, devices: u32, microbatches: u32, schedule: &str) -> String {
+    format!(
+        "import std.models.gpt
+        pipeline test {{
+            model gpt({sizes})
+            devices {devices} memory 4GiB
+            microbatches {microbatches}
+            schedule {schedule}
+            train {{
+                data synthetic
+                steps 10
+                seed 7
+                optimizer adamw(learning_rate = 0.001, beta1 = 0.9, beta2 = 0.95, weight_decay = 0.1)
+            }}
+        }}"
+    )
+}
