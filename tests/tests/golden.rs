@@ -10,10 +10,9 @@ use std::path::Path;
 /// A standard schedule with sizes, costs and other parameters, timed.
 fn timed(name: &str, devices: u64, microbatches: u64, costs: &str, settings: &[(&str, i64)]) -> Judged {
     let text = stdlib::schedule(name).expect("a standard schedule").to_owned();
-    let mut choice = elaborate::Request::default();
-    choice.settings = settings.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-    choice.settings.push(("devices".to_owned(), devices as i64));
-    choice.settings.push(("microbatches".to_owned(), microbatches as i64));
+    let sizes = [("devices", devices as i64), ("microbatches", microbatches as i64)];
+    let settings = settings.iter().chain(&sizes).map(|(name, value)| ((*name).to_owned(), *value)).collect();
+    let choice = elaborate::Request { settings, ..elaborate::Request::default() };
     let costs = Some(StageCosts::parse(costs).expect("costs"));
     let request = Request { choice, costs, memory: None };
     let root = Source { name: format!("std:{name}"), text };

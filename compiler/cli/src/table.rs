@@ -81,7 +81,7 @@ fn summary(report: &Report) -> Vec<(&'static str, String, String)> {
         lines.push(("lower bound", number(bound), remark));
     }
     if let Some(parts) = &figures.critical_path {
-        let parts: Vec<String> = parts.iter().map(|(name, time)| format!("{name} {}", number(*time))).collect();
+        let parts: Vec<String> = parts.iter().map(|part| format!("{} {}", part.kind, number(part.time))).collect();
         lines.push(("critical path", parts.join(", "), String::new()));
     }
     if let (Some(peak), Some(devices)) = (figures.peak_activation, report.sizes.devices) {

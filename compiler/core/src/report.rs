@@ -75,12 +75,21 @@ pub struct Figures {
     pub lower_bound_reason: Option<String>,
     /// makespan / lower bound - 1.
     pub gap: Option<f64>,
-    /// Where the time goes along the critical path: `F`, `B`, `W`, `BW`, and `comm` for transfers.
-    pub critical_path: Option<Vec<(&'static str, f64)>>,
+    /// Where the time goes along the critical path.
+    pub critical_path: Option<Vec<PathPart>>,
     /// The most activation memory of any device, exact.
     pub peak_activation: Option<f64>,
     /// Σ ceil(l / T), where the schedule has a period.
     pub bound_activation: Option<f64>,
+}
+
+/// Time on the critical path.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct PathPart {
+    /// `F`, `B`, `W`, `BW`, or `comm` for transfers.
+    pub kind: &'static str,
+    /// How much.
+    pub time: f64,
 }
 
 /// Figures of one device.
@@ -217,7 +226,7 @@ impl Report {
             lower_bound: Some(time(bound.makespan)),
             lower_bound_reason: Some(format!("{} ({})", bound.kind.words(), bound.device)),
             gap: Some(excess(makespan, bound.makespan)),
-            critical_path: Some(parts.map(|(name, ticks)| (name, time(ticks))).collect()),
+            critical_path: Some(parts.map(|(kind, ticks)| PathPart { kind, time: time(ticks) }).collect()),
             peak_activation: peaks.iter().map(|peak| peak.activations).max().map(activations),
             bound_activation: certificates
                 .and_then(|certificates| certificates.iter().map(|certificate| certificate.bound).max())
