@@ -1,0 +1,155 @@
+//! Bounds against known optima, random schedules, and every order of small ones.
+
+use super::*;
+use crate::check::{check, memory::peaks};
+use crate::costs::of_stages;
+use crate::examples::{block, one_f_one_b, v_half};
+use crate::pipeline::StageCosts;
+use crate::timeline::place;
+use pipe_ir::task::Task;
+use proptest::prelude::*;
+
+/// Makespan and lower bound, in units.
+fn judge(schedule: &Schedule, costs: &Costs) -> (Ticks, Bound) {
+    let order = check(schedule).expect("the schedule is sound");
+    let peaks = peaks(schedule, &order.dependencies);
+    let most = peaks.iter().map(|peak| peak.activations).max().unwrap_or_default();
+    (place(schedule, &order, costs).makespan(), lower_bound(schedule, &order.dependencies, costs, most))
+}
+
+#[test]
+fn one_f_one_b_is_optimal_without_latency() {
+    for (devices, microbatches) in [(1, 1), (2, 3), (4, 8), (7, 5)] {
+        let schedule = one_f_one_b(devices, microbatches);
+        let costs = of_stages(&StageCosts::default(), schedule.n_stages());
+        let (makespan, bound) = judge(&schedule, &costs);
+        assert_eq!(makespan, times(Ticks::UNIT, u64::from(3 * (microbatches + devices - 1))));
+        assert_eq!(bound.makespan, makespan);
+    }
+}
+
+#[test]
+fn a_v_at_unit_cost_has_the_published_bound() {
+    for (p, m) in [(4u64, 8u64), (4, 16), (8, 16), (8, 32)] {
+        let schedule = v_half(u32::try_from(p).expect("small"), u32::try_from(m).expect("small"));
+        let costs = of_stages(&StageCosts::default(), schedule.n_stages());
+        let k = 2 * p.div_ceil(2) + 2;
+        assert_eq!(judge(&schedule, &costs).1.makespan, times(Ticks::UNIT, 6 * m + 6 * p - 3 * k - 1), "{p} {m}");
+    }
+}
+
+#[test]
+fn long_lifespans_in_little_memory_are_bounded_by_their_area() {
+    // One microbatch at a time through three devices: 9 slots each, of which every device works 3.
+    let schedule = block(&[0, 1, 2], 4, 9, "F0@0 F1@1 F2@2 BW2@3 BW1@5 BW0@7");
+    let costs = of_stages(&StageCosts::default(), 3);
+    let (makespan, bound) = judge(&schedule, &costs);
+    assert_eq!((makespan, bound.makespan), (Ticks(36_000_000), Ticks(36_000_000)));
+    assert_eq!((bound.kind, bound.device), (BoundKind::Area, DeviceId(0)));
+}
+
+/// Any placement, any costs, split or fused stages, and an order that greedily picks by random priorities.
+fn random() -> impl Strategy<Value = (Schedule, Costs)> {
+    let sizes = (1usize..5, 1usize..7, 1u32..6, 0u64..4);
+    sizes.prop_flat_map(|(devices, stages, microbatches, latency)| {
+        let placement = prop::collection::vec(0..u32::try_from(devices).expect("small"), stages);
+        let split = prop::collection::vec(any::<bool>(), stages);
+        let costs = prop::collection::vec([0u64..5, 0u64..5, 0u64..5, 0u64..5, 0u64..1], stages);
+        let priorities = prop::collection::vec(any::<u16>(), 3 * stages * microbatches as usize);
+        (placement, split, costs, priorities).prop_map(move |(placement, split, costs, priorities)| {
+            let schedule = crate::examples::greedy(&placement, microbatches, &split, &priorities);
+            let tasks = costs.iter().map(|row| row.map(Ticks)).collect();
+            (schedule, Costs { tasks, latency: Ticks(latency) })
+        })
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+    #[test]
+    fn no_bound_exceeds_a_makespan((schedule, costs) in random()) {
+        let (makespan, bound) = judge(&schedule, &costs);
+        prop_assert!(bound.makespan <= makespan, "{bound:?} {makespan}");
+    }
+}
+/// The shortest makespans of all orders of a schedule's tasks, by the activations that they hold at most.
+struct Exhaustive<'a> {
+    schedule: &'a Schedule,
+    dependencies: Dependencies,
+    costs: &'a Costs,
+    tasks: Vec<Task>,
+    ends: Vec<Option<Ticks>>,
+    free: Vec<Ticks>,
+    alive: Vec<u64>,
+    best: Vec<Ticks>,
+}
+
+impl Exhaustive<'_> {
+    /// Appends every task that can run to its device's order, in turn.
+    fn search(&mut self, done: usize, makespan: Ticks, peak: usize) {
+        if makespan >= self.best[peak] {
+            return;
+        }
+        if done == self.tasks.len() {
+            self.best[peak] = makespan;
+            return;
+        }
+        for index in 0..self.tasks.len() {
+            let task = self.tasks[index];
+            let Some(start) = self.start(index) else { continue };
+            let device = self.schedule.device_of(task.stage).index();
+            let (free, alive) = (self.free[device], self.alive[device]);
+            let end = start + self.costs.of(task.kind, task.stage);
+            let held = alive + u64::from(task.kind == TaskKind::Forward);
+            (self.ends[index], self.free[device]) = (Some(end), end);
+            self.alive[device] = held - u64::from(task.kind == self.dependencies.last(task.stage));
+            let peak = peak.max(usize::try_from(held).expect("few activations"));
+            self.search(done + 1, makespan.max(end), peak);
+            (self.ends[index], self.free[device], self.alive[device]) = (None, free, alive);
+        }
+    }
+
+    /// When a task that has not run can start; `None` where it has, or lacks an input.
+    fn start(&self, index: usize) -> Option<Ticks> {
+        let task = self.tasks[index];
+        if self.ends[index].is_some() {
+            return None;
+        }
+        let device = self.schedule.device_of(task.stage);
+        self.dependencies.inputs(task).try_fold(self.free[device.index()], |start, input| {
+            let position = self.tasks.iter().position(|other| *other == input)?;
+            let far = self.schedule.device_of(input.stage) != device;
+            let latency = if far { self.costs.latency } else { Ticks::ZERO };
+            Some(start.max(self.ends[position]? + latency))
+        })
+    }
+}
+
+#[test]
+fn no_order_of_a_small_step_is_shorter_than_its_bound() {
+    let cases: [(&[u32], u32, bool); 4] =
+        [(&[0, 1], 2, true), (&[0, 1], 2, false), (&[0, 1, 0], 2, false), (&[0, 0, 1], 1, true)];
+    for (placement, microbatches, split) in cases {
+        for row in [[1, 1, 1, 2, 0], [3, 1, 2, 3, 0], [1, 4, 1, 5, 0]] {
+            let schedule = crate::examples::greedy(placement, microbatches, &vec![split; placement.len()], &[0]);
+            let costs = Costs { tasks: vec![row.map(Ticks); placement.len()], latency: Ticks(1) };
+            let tasks: Vec<Task> = schedule.orders.iter().flatten().map(|scheduled| scheduled.task).collect();
+            let n_devices = schedule.n_devices();
+            let mut all = Exhaustive {
+                dependencies: Dependencies::of(&schedule),
+                ends: vec![None; tasks.len()],
+                free: vec![Ticks::ZERO; n_devices],
+                alive: vec![0; n_devices],
+                best: vec![Ticks(u64::MAX); tasks.len() + 1],
+                schedule: &schedule,
+                costs: &costs,
+                tasks,
+            };
+            all.search(0, Ticks::ZERO, 0);
+            for (peak, best) in (0u64..).zip(&all.best).filter(|(_, best)| **best < Ticks(u64::MAX)) {
+                let bound = lower_bound(&schedule, &all.dependencies, &costs, peak);
+                assert!(bound.makespan <= *best, "{placement:?} {row:?} holding {peak}: {bound:?} exceeds {best:?}");
+            }
+        }
+    }
+}
