@@ -1,5 +1,6 @@
 //! What the tests of the whole house share.
 
+pub mod cases;
 pub mod pipelines;
 pub mod programs;
 pub mod schedules;

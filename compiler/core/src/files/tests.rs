@@ -1,3 +1,5 @@
+//! Imports: what is found, what is refused.
+
 use super::*;
 
 /// Files by path; the first is the root, in the folder `a/b`.

@@ -1,3 +1,5 @@
+//! The parser: what it accepts, and what it says of what it does not.
+
 use super::ast::{Declaration, ExprKind, ScheduleItem};
 use super::*;
 

@@ -1,0 +1,74 @@
+//! Tests that are files: finding them, expected outputs that can be blessed, compiling a text.
+
+use pipe_compiler::source::{Source, Sources};
+use pipe_compiler::{Compilation, Request, compile};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The root of the repository.
+#[must_use]
+pub fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().expect("the tests lie one folder below the root").to_owned()
+}
+
+/// Files of a folder with this ending, sorted, those in folders below it included.
+#[must_use]
+pub fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let entries = fs::read_dir(folder).map(|entries| entries.filter_map(Result::ok).collect::<Vec<_>>());
+    for entry in entries.unwrap_or_default() {
+        let path = entry.path();
+        if path.is_dir() {
+            found.extend(files(&path, ending));
+        } else if path.extension().is_some_and(|extension| extension == ending) {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+/// The text of a file.
+///
+/// # Panics
+/// If it cannot be read.
+#[must_use]
+pub fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Compares a text with an expected file, or writes the file if `BLESS` is set. Returns what is wrong.
+#[must_use]
+pub fn expect(path: &Path, actual: &str) -> Option<String> {
+    if std::env::var_os("BLESS").is_some() {
+        fs::write(path, actual).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        return None;
+    }
+    let expected = fs::read_to_string(path).unwrap_or_default();
+    let differs = || {
+        format!(
+            "{} differs (`cargo bless` rewrites it)\n--- expected\n{expected}\n--- actual\n{actual}",
+            path.display()
+        )
+    };
+    (expected != actual).then(differs)
+}
+
+/// Fails with everything that went wrong.
+///
+/// # Panics
+/// If anything did.
+pub fn report(failures: &[String]) {
+    assert!(failures.is_empty(), "{} failures\n\n{}", failures.len(), failures.join("\n\n"));
+}
+
+/// Compiles a text under a name; imports are relative to the folder.
+#[must_use]
+pub fn compile_text(name: &str, text: &str, folder: &Path, request: &Request) -> (Compilation, Sources) {
+    let mut sources = Sources::default();
+    let root = Source { name: name.to_owned(), text: text.to_owned() };
+    let load = |path: &str| fs::read_to_string(folder.join(path)).map_err(|error| error.to_string());
+    let compilation = compile(&mut sources, root, &load, request);
+    (compilation, sources)
+}

@@ -1,0 +1,101 @@
+//! House rules that lints cannot hold: headers, sizes, comments that name files, examples that compile.
+
+use pipe_compiler::Request;
+use pipe_tests::cases::{compile_text, files, read, report, root};
+use std::path::{Path, PathBuf};
+
+/// Longest source file, in lines.
+const MOST_LINES: usize = 400;
+
+fn rust_files() -> Vec<PathBuf> {
+    ["compiler", "runtime", "tests", "benches"].iter().flat_map(|part| files(&root().join(part), "rs")).collect()
+}
+
+#[test]
+fn files_open_with_what_they_are_for_and_hold_one_idea() {
+    let mut failures = Vec::new();
+    for path in rust_files() {
+        let text = read(&path);
+        if !text.starts_with("//! ") {
+            failures.push(format!("{}: does not open with a `//!` sentence", path.display()));
+        }
+        let lines = text.lines().count();
+        if lines > MOST_LINES {
+            failures.push(format!("{}: {lines} lines, more than {MOST_LINES}", path.display()));
+        }
+    }
+    report(&failures);
+}
+
+#[test]
+fn memory_unsafety_stays_in_the_files_that_argue_for_it() {
+    let allowed = ["runtime/src/memory.rs", "runtime/src/devices/cpu/foreign.rs"];
+    let marks = [concat!("unsa", "fe {"), concat!("unsa", "fe impl"), concat!("unsa", "fe fn")];
+    let mut failures = Vec::new();
+    for path in rust_files() {
+        let name = path.strip_prefix(root()).unwrap_or(&path).display().to_string();
+        let text = read(&path);
+        let uses = marks.iter().any(|mark| text.contains(mark));
+        if uses && !allowed.contains(&name.as_str()) {
+            failures.push(format!("{name}: has `unsafe`"));
+        }
+    }
+    report(&failures);
+}
+
+#[test]
+fn nothing_unfinished_is_left_behind() {
+    let marks = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("#[igno", "re"), concat!("#[should_pan", "ic")];
+    let mut failures = Vec::new();
+    for path in rust_files() {
+        for (line, text) in (1..).zip(read(&path).lines()) {
+            if marks.iter().any(|mark| text.contains(mark)) {
+                failures.push(format!("{}:{line}: {}", path.display(), text.trim()));
+            }
+        }
+    }
+    report(&failures);
+}
+
+#[test]
+fn examples_are_accepted_and_say_why_one_would_want_them() {
+    let folder = root().join("examples");
+    let mut failures = Vec::new();
+    for path in files(&folder, "pipe") {
+        let text = read(&path);
+        if !text.starts_with("//") {
+            failures.push(format!("{}: does not open with a comment", path.display()));
+        }
+        let home = path.parent().unwrap_or(&folder);
+        let (compilation, _) = compile_text(&path.display().to_string(), &text, home, &Request::default());
+        if !compilation.diagnostics.is_empty() {
+            failures.push(format!("{}: {:#?}", path.display(), compilation.diagnostics));
+        }
+    }
+    report(&failures);
+}
+
+/// Blocks of source in the documentation, with their place.
+fn documented(path: &Path) -> Vec<(String, String)> {
+    let text = read(path);
+    let parts = text.split("```pipe\n").enumerate().skip(1);
+    parts
+        .map(|(number, part)| {
+            (format!("{} block {number}", path.display()), part.split("```").next().unwrap_or_default().to_owned())
+        })
+        .collect()
+}
+
+#[test]
+fn sources_in_the_documentation_are_accepted() {
+    let mut pages = files(&root().join("docs"), "md");
+    pages.extend(["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md"].map(|name| root().join(name)));
+    let mut failures = Vec::new();
+    for (place, text) in pages.iter().filter(|page| page.exists()).flat_map(|page| documented(page)) {
+        let (compilation, _) = compile_text(&place, &text, &root().join("examples"), &Request::default());
+        if !compilation.report.ok {
+            failures.push(format!("{place}: {:#?}", compilation.diagnostics));
+        }
+    }
+    report(&failures);
+}

@@ -1,0 +1,107 @@
+//! Every error has sources that cause it: `tests/ui/<code>/<case>.pipe` marks the guilty lines with `//~ <code>`, and
+//! `<case>.stderr` shows what the user sees.
+
+use pipe_compiler::Request;
+use pipe_compiler::diagnostic::Code;
+use pipe_tests::cases::{compile_text, expect, files, read, report, root};
+use pipec::diagnostics::{Look, draw};
+use std::path::Path;
+
+/// Lines of a source with the codes that they are marked with.
+fn marks(text: &str) -> Vec<(u32, String)> {
+    let mut found = Vec::new();
+    for (line, text) in (1..).zip(text.lines()) {
+        let Some((_, codes)) = text.split_once("//~") else { continue };
+        found.extend(codes.split_whitespace().map(|code| (line, code.to_owned())));
+    }
+    found.sort();
+    found
+}
+
+fn check_case(path: &Path) -> Vec<String> {
+    let text = read(path);
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let (compilation, sources) = compile_text(name, &text, folder, &Request::default());
+    let place = |diagnostic: &pipe_compiler::diagnostic::Diagnostic| {
+        let span = diagnostic.labels.first().map(|label| label.span);
+        span.map_or(0, |span| sources.line_column(span.file, span.start).0)
+    };
+    let mut found: Vec<(u32, String)> =
+        compilation.diagnostics.iter().map(|one| (place(one), one.code.to_string())).collect();
+    found.sort();
+    let drawn = draw(&compilation.diagnostics, &sources, Look { width: 120, colours: false });
+    let mut failures = Vec::new();
+    if found != marks(&text) {
+        failures.push(format!("{}: marked {:?}, found {found:?}\n{drawn}", path.display(), marks(&text)));
+    }
+    failures.extend(expect(&path.with_extension("stderr"), &drawn));
+    failures
+}
+
+#[test]
+fn sources_cause_the_errors_that_they_are_marked_with() {
+    let failures: Vec<_> = files(&root().join("tests/ui"), "pipe").iter().flat_map(|path| check_case(path)).collect();
+    report(&failures);
+}
+
+#[test]
+fn every_code_has_a_case() {
+    let cases = root().join("tests/ui");
+    let missing = Code::ALL.iter().filter(|code| files(&cases.join(code.name()), "pipe").is_empty());
+    report(&missing.map(|code| format!("tests/ui/{code}/ has no case")).collect::<Vec<_>>());
+}
+
+#[test]
+fn headlines_are_facts_in_lower_case() {
+    let mut failures = Vec::new();
+    for path in files(&root().join("tests/ui"), "stderr") {
+        for line in read(&path).lines() {
+            let Some((_, headline)) = line.split_once("]: ").filter(|(head, _)| head.contains("error[")) else {
+                continue;
+            };
+            let shouts = headline.ends_with('.') || headline.contains("invalid") || headline.contains("please");
+            if shouts {
+                failures.push(format!("{}: {headline}", path.display()));
+            }
+        }
+    }
+    report(&failures);
+}
+
+/// The `pipe` blocks of a page.
+fn blocks(page: &str) -> Vec<String> {
+    let parts = page.split("```pipe\n").skip(1);
+    parts.map(|part| part.split("```").next().unwrap_or_default().to_owned()).collect()
+}
+
+fn check_page(code: Code) -> Vec<String> {
+    let page = code.page();
+    let blocks = blocks(page);
+    let [example, fix] = blocks.as_slice() else {
+        return vec![format!("{code}: the page has {} blocks of source, not an example and a fix", blocks.len())];
+    };
+    let mut failures: Vec<String> = ["## Why it matters", "## Example", "## Fix"]
+        .into_iter()
+        .filter(|part| !page.contains(part))
+        .map(|part| format!("{code}: the page has no part `{part}`"))
+        .collect();
+    let codes = |text: &str| -> Vec<String> {
+        let (compilation, _) = compile_text("x.pipe", text, &root().join("examples"), &Request::default());
+        compilation.diagnostics.iter().map(|diagnostic| diagnostic.code.to_string()).collect()
+    };
+    let of_example = codes(example);
+    if of_example.is_empty() || of_example.iter().any(|found| found != code.name()) {
+        failures.push(format!("{code}: the example causes {of_example:?}"));
+    }
+    let of_fix = codes(fix);
+    if !of_fix.is_empty() {
+        failures.push(format!("{code}: the fix causes {of_fix:?}"));
+    }
+    failures
+}
+
+#[test]
+fn pages_have_four_parts_and_their_sources_do_as_they_say() {
+    report(&Code::ALL.iter().flat_map(|code| check_page(*code)).collect::<Vec<_>>());
+}
