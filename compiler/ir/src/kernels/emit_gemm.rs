@@ -6,6 +6,11 @@ use super::{Dim, Gemm, Kernel, Matrix, View};
 use crate::graph::Node;
 use crate::ids::NodeId;
 
+/// Elements in 4KiB: addresses that are multiples of it apart share a few lines of the first cache.
+const FAR_APART: u64 = 1024;
+/// Rows of the result from which a copy of the right factor pays off.
+const MANY_ROWS: u64 = 128;
+
 /// A batch of matrices as dimensions.
 #[derive(Clone)]
 struct Factor {
@@ -46,7 +51,7 @@ impl Factor {
 impl Emitter<'_> {
     pub(super) fn matmul(&mut self, id: NodeId, node: &Node, transpose_a: bool, transpose_b: bool) {
         let mut a = Factor::new(self.view(node.inputs[0]), transpose_a);
-        let mut b = Factor::new(self.view(node.inputs[1]), transpose_b);
+        let mut b = self.right_factor(node, transpose_b);
         let home = self.place(id);
         let mut c = Factor::new(home.view, false);
         if c.batch.is_empty() && !a.batch.is_empty() {
@@ -62,6 +67,19 @@ impl Emitter<'_> {
             (a, b) = (a.repeated(&batch), b.repeated(&batch));
         }
         self.out.kernels.push(Kernel::Gemm(gemm(&a, &b, &c, home.accumulate)));
+    }
+
+    /// The right factor as it lies, or row by row in a copy where its columns are so far apart that they would push each
+    /// other out of the cache while the library gathers them. A copy costs far less than it saves once there are many rows.
+    fn right_factor(&mut self, node: &Node, transposed: bool) -> Factor {
+        let factor = Factor::new(self.view(node.inputs[1]), transposed);
+        let n_rows: u64 = node.ty.elements() / factor.column.size;
+        let is_far_apart = factor.row.stride == 1 && factor.column.stride.is_multiple_of(FAR_APART);
+        if !factor.batch.is_empty() || !is_far_apart || factor.column.size == 1 || n_rows < MANY_ROWS {
+            return factor;
+        }
+        let rows = View { at: factor.view.at, dims: vec![factor.row, factor.column] };
+        Factor::new(self.materialized(&rows), false)
     }
 
     /// A factor whose batch is folded away, from a copy where it lies unevenly.

@@ -9,11 +9,20 @@ pub(super) struct Lanes {
     pub(super) count: i64,
     pub(super) float: Type,
     int: Type,
+    /// Whether the machine multiplies and adds in one rounding.
+    fuses: bool,
 }
 
 impl Lanes {
-    pub(super) const ONE: Self = Self { count: 1, float: types::F32, int: types::I32 };
-    pub(super) const FOUR: Self = Self { count: 4, float: types::F32X4, int: types::I32X4 };
+    /// Code for single elements.
+    pub(super) const fn one(fuses: bool) -> Self {
+        Self { count: 1, float: types::F32, int: types::I32, fuses }
+    }
+
+    /// Code for four elements at once.
+    pub(super) const fn four(fuses: bool) -> Self {
+        Self { count: 4, float: types::F32X4, int: types::I32X4, fuses }
+    }
 
     /// The same number in all lanes.
     pub(super) fn number(self, b: &mut FunctionBuilder, number: f32) -> Value {
@@ -30,6 +39,15 @@ impl Lanes {
     pub(super) fn integer(self, b: &mut FunctionBuilder, number: u32) -> Value {
         let number = b.ins().iconst(types::I32, i64::from(number));
         if self.count == 1 { number } else { b.ins().splat(self.int, number) }
+    }
+
+    /// x * y + z inside a function's polynomial; sums and products that the user wrote are never fused.
+    pub(super) fn multiply_add(self, b: &mut FunctionBuilder, x: Value, y: Value, z: Value) -> Value {
+        if self.fuses {
+            return b.ins().fma(x, y, z);
+        }
+        let product = b.ins().fmul(x, y);
+        b.ins().fadd(product, z)
     }
 
     pub(super) fn bits(self, b: &mut FunctionBuilder, x: Value) -> Value {

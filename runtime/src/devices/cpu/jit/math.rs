@@ -1,4 +1,4 @@
-//! Functions as polynomials in place: no calls in loops, no fused multiply-add, so that all machines give the same bits.
+//! Functions as polynomials in place: no calls in loops. All machines with fused multiply-add give the same bits.
 //!
 //! Coefficients of `exp` and `log` are those of the Cephes library (Moshier), those of `tanh` of Eigen's rational
 //! approximation. Relative errors stay below 1e-6.
@@ -36,8 +36,7 @@ fn polynomial(b: &mut FunctionBuilder, lanes: Lanes, x: Value, coefficients: &[f
     let mut sum = lanes.number(b, coefficients[0]);
     for coefficient in &coefficients[1..] {
         let coefficient = lanes.number(b, *coefficient);
-        let product = b.ins().fmul(sum, x);
-        sum = b.ins().fadd(product, coefficient);
+        sum = lanes.multiply_add(b, sum, x, coefficient);
     }
     sum
 }
@@ -45,15 +44,14 @@ fn polynomial(b: &mut FunctionBuilder, lanes: Lanes, x: Value, coefficients: &[f
 /// x + factor * y
 fn add_scaled(b: &mut FunctionBuilder, lanes: Lanes, x: Value, y: Value, factor: f32) -> Value {
     let factor = lanes.number(b, factor);
-    let product = b.ins().fmul(y, factor);
-    b.ins().fadd(x, product)
+    lanes.multiply_add(b, y, factor, x)
 }
 
 /// x between two bounds; NaN stays.
 fn clamp(b: &mut FunctionBuilder, lanes: Lanes, x: Value, low: f32, high: f32) -> Value {
     let (low, high) = (lanes.number(b, low), lanes.number(b, high));
     let x = lanes.select(b, (x, FloatCC::LessThan, low), low, x);
-    lanes.select(b, (x, FloatCC::GreaterThan, high), high, x)
+    lanes.select(b, (high, FloatCC::LessThan, x), high, x)
 }
 
 /// Beyond these, e^x is 0 (below the normal numbers) or infinite.
@@ -70,8 +68,7 @@ fn exp(b: &mut FunctionBuilder, lanes: Lanes, x: Value) -> Value {
     let coefficients = [1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5];
     let p = polynomial(b, lanes, r, &coefficients);
     let square = b.ins().fmul(r, r);
-    let p = b.ins().fmul(p, square);
-    let p = b.ins().fadd(p, r);
+    let p = lanes.multiply_add(b, p, square, r);
     let one = lanes.number(b, 1.0);
     let p = b.ins().fadd(p, one);
     // p * 2^n: n is added to the exponent.

@@ -22,6 +22,8 @@ use std::collections::BTreeMap;
 pub(crate) struct Jit {
     module: JITModule,
     known: BTreeMap<Expression, Code>,
+    /// Whether the machine multiplies and adds in one instruction.
+    fuses: bool,
 }
 
 impl Jit {
@@ -32,8 +34,10 @@ impl Jit {
             flags.set(name, value).map_err(failed)?;
         }
         let isa = cranelift_native::builder().map_err(failed)?.finish(settings::Flags::new(flags)).map_err(failed)?;
+        let has_fma = isa.isa_flags().iter().any(|flag| flag.name == "has_fma" && flag.as_bool() == Some(true));
+        let fuses = has_fma || cfg!(target_arch = "aarch64");
         let module = JITModule::new(JITBuilder::with_isa(isa, default_libcall_names()));
-        Ok(Self { module, known: BTreeMap::new() })
+        Ok(Self { module, known: BTreeMap::new(), fuses })
     }
 
     /// The code of an expression; compiled when it is first asked for.
@@ -47,7 +51,7 @@ impl Jit {
         let id = self.module.declare_anonymous_function(&context.func.signature).map_err(failed)?;
         let mut scratch = FunctionBuilderContext::new();
         let builder = FunctionBuilder::new(&mut context.func, &mut scratch);
-        Body { builder, expression, pointer, addresses: Vec::new() }.write(&self.module);
+        Body { builder, expression, pointer, fuses: self.fuses, addresses: Vec::new() }.write(&self.module);
         self.module.define_function(id, &mut context).map_err(failed)?;
         self.module.clear_context(&mut context);
         self.module.finalize_definitions().map_err(failed)?;
@@ -74,6 +78,7 @@ struct Body<'a> {
     builder: FunctionBuilder<'a>,
     expression: &'a Expression,
     pointer: types::Type,
+    fuses: bool,
     /// Of all inputs, then of all outputs.
     addresses: Vec<Value>,
 }
@@ -94,10 +99,10 @@ impl Body<'_> {
         }
         let mut start = self.builder.ins().iconst(self.pointer, 0);
         if self.expression.steps.len() <= UNROLLED_STEPS {
-            start = self.walk(start, length, Lanes::FOUR, 2);
+            start = self.walk(start, length, Lanes::four(self.fuses), 2);
         }
-        start = self.walk(start, length, Lanes::FOUR, 1);
-        self.walk(start, length, Lanes::ONE, 1);
+        start = self.walk(start, length, Lanes::four(self.fuses), 1);
+        self.walk(start, length, Lanes::one(self.fuses), 1);
         self.builder.ins().return_(&[]);
         self.builder.seal_all_blocks();
         self.builder.finalize(module.target_config());

@@ -53,6 +53,16 @@ fn matrix_products_take_any_layout() {
 }
 
 #[test]
+fn columns_that_are_far_apart_are_copied_next_to_each_other() {
+    let mut case = Case::new("far apart");
+    let (dy, w) = (case.input(&[2, 65, 1024]), case.input(&[5, 1024]));
+    let dx = case.matmul(dy, w, false, true, &[2, 65, 5]);
+    case.store(dx);
+    case.check();
+    assert_eq!((case.count("copy"), case.count("gemm")), (1, 1));
+}
+
+#[test]
 fn batches_are_folded_or_kept() {
     let mut case = Case::new("shared weights");
     let (x, w) = (case.input(&[2, 3, 5]), case.input(&[5, 7]));
