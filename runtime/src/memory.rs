@@ -7,15 +7,17 @@
 //! handed out to executors of verified programs only. Every [`Region`] lies inside its memory (checked when it is made) and
 //! all memory outlives the threads: the run owns both and joins the threads first.
 
+use memmap2::MmapMut;
 use pipe_ir::units::{ALIGNMENT, Bytes};
-use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 
-/// Zeroed bytes, aligned to [`ALIGNMENT`], for a whole run.
+/// Zeroed bytes, aligned to a page, for a whole run.
 #[derive(Debug)]
 pub(crate) struct Memory {
+    // Only ever touched through `start`.
+    _map: MmapMut,
     start: NonNull<u8>,
-    layout: Layout,
+    len: usize,
 }
 
 // SAFETY: plain bytes without thread affinity; see the head of this file for who touches them when.
@@ -23,26 +25,25 @@ unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
 
+/// Memory from this size on is asked for in huge pages: matrices then need far fewer entries of the address cache.
+const LARGE: usize = 4 << 20;
+
 impl Memory {
     /// That many bytes, or `None` if the machine has no more.
     pub(crate) fn new(bytes: Bytes) -> Option<Self> {
-        let size = usize::try_from(bytes.0.max(ALIGNMENT.0)).ok()?;
-        let layout = Layout::from_size_align(size, ALIGNMENT.to_usize()).ok()?;
-        // SAFETY: the layout's size is not 0.
-        let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
-        Some(Self { start, layout })
+        let len = usize::try_from(bytes.0.max(ALIGNMENT.0)).ok()?;
+        let mut map = MmapMut::map_anon(len).ok()?;
+        #[cfg(target_os = "linux")]
+        if len >= LARGE {
+            // A wish: without huge pages everything works, only slower.
+            let _ = map.advise(memmap2::Advice::HugePage);
+        }
+        Some(Self { start: NonNull::new(map.as_mut_ptr())?, len, _map: map })
     }
 
     /// Some of its bytes.
     pub(crate) fn region(&self, offset: Bytes, bytes: Bytes) -> Region {
-        Region { start: self.start.as_ptr(), len: self.layout.size() }.part(offset.to_usize(), bytes.to_usize())
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this layout, and freed here only.
-        unsafe { dealloc(self.start.as_ptr(), self.layout) }
+        Region { start: self.start.as_ptr(), len: self.len }.part(offset.to_usize(), bytes.to_usize())
     }
 }
 
