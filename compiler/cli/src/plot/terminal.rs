@@ -130,7 +130,11 @@ fn plain(mark: &Mark, columns: usize, scale: &Scale) -> String {
     }
     let per_slot = scale.column(scale.slot).max(1);
     let long = format!("{letter}{}", mark.microbatch);
-    let cell = if long.len() < per_slot || long.len() == per_slot && columns == per_slot {
+    if per_slot <= long.len() && long.len() < columns {
+        // Too tight to repeat: the microbatch once, then dashes to the end.
+        return format!("{long:-<columns$}");
+    }
+    let cell = if long.len() <= per_slot {
         format!("{long:per_slot$}")
     } else {
         format!("{letter:<per_slot$}", letter = letter.to_string())
