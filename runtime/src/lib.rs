@@ -1,5 +1,6 @@
 //! The runtime: executes verified programs on devices. It cannot see a syntax tree.
 
+pub mod calibrate;
 mod channel;
 pub mod checkpoint;
 mod crew;

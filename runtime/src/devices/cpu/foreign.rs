@@ -14,7 +14,7 @@ fn extent(matrix: &Matrix, batch: &[u64], rows: u64, columns: u64) -> usize {
 }
 
 /// Runs all products of a kernel; the regions start at the first elements of a, b and c.
-pub(super) fn gemm(gemm: &Gemm, a: Region, b: Region, c: Region) {
+pub(crate) fn gemm(gemm: &Gemm, a: Region, b: Region, c: Region) {
     let (m, n, k) = (gemm.m, gemm.n, gemm.k);
     let a = a.part(0, extent(&gemm.a, &gemm.batch, m, k) * ELEMENT);
     let b = b.part(0, extent(&gemm.b, &gemm.batch, k, n) * ELEMENT);

@@ -21,6 +21,7 @@ use crate::memory::{Memory, Region};
 use crate::profile::Profile;
 use compile::Compiled;
 pub(crate) use compile::{Executables, compile};
+pub(crate) use foreign::gemm as library_gemm;
 pub(crate) use jit::Jit;
 use launch::Launcher;
 use pipe_ir::ids::{BufferId, DeviceId, ExecId, MicrobatchId, ValueId};
