@@ -10,6 +10,7 @@ pub mod json;
 pub mod kernels;
 pub mod operand;
 pub mod program;
+pub mod reference;
 pub mod task;
 pub mod text;
 pub mod training;

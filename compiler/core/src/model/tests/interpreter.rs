@@ -1,18 +1,11 @@
 //! A plain interpreter of stage graphs, in double precision: what every operation means, without any cleverness.
 
 use crate::model::stage_set::StageSet;
-use crate::model::tape::broadcast;
-use pipe_ir::graph::{Binary, Node, Op, Unary};
+use pipe_ir::graph::Op;
 use pipe_ir::program::{Access, Body, Exec};
+use pipe_ir::reference::{Tensor, evaluate};
 use pipe_ir::value::{TensorSlot, ValueKind};
 use std::collections::BTreeMap;
-
-/// A tensor, row-major.
-#[derive(Clone, Debug)]
-struct Tensor {
-    shape: Vec<usize>,
-    data: Vec<f64>,
-}
 
 /// What buffers hold: tensors by value and offset.
 pub(super) struct Memory<'a> {
@@ -80,12 +73,11 @@ impl<'a> Memory<'a> {
                     evaluate(node, &inputs)
                 }
             };
-            assert_eq!(data.len() as u64, node.ty.elements(), "{:?} in {}", node.op, exec.name());
-            done.push(Tensor { shape: sizes(&node.ty.shape), data });
+            done.push(Tensor::new(&node.ty.shape, data));
         }
         for store in &graph.stores {
             let value = exec.operands[store.operand as usize].value;
-            let new = &done[store.node.index()].data;
+            let new = done[store.node.index()].data();
             let slot = &self.set.values[value.index()].tensors.iter().find(|slot| slot.offset == store.offset);
             assert_eq!(slot.expect("a slot").ty, graph.nodes[store.node.index()].ty);
             let old = self.tensors.entry((value.index(), store.offset.0)).or_insert_with(|| vec![0.0; new.len()]);
@@ -94,225 +86,4 @@ impl<'a> Memory<'a> {
             }
         }
     }
-}
-
-fn sizes(shape: &[u64]) -> Vec<usize> {
-    shape.iter().map(|size| *size as usize).collect()
-}
-
-/// Every index of a shape, in row-major order.
-fn indices(shape: &[usize]) -> impl Iterator<Item = Vec<usize>> + use<> {
-    let shape = shape.to_vec();
-    (0..shape.iter().product()).map(move |flat: usize| {
-        let mut rest = flat;
-        let mut index: Vec<usize> = shape.iter().rev().map(|size| (rest % size, rest /= size).0).collect();
-        index.reverse();
-        index
-    })
-}
-
-impl Tensor {
-    /// The element at an index, aligned at the right; 1-sized dimensions repeat.
-    fn at(&self, index: &[usize]) -> f64 {
-        let index = &index[index.len() - self.shape.len()..];
-        let flat =
-            index.iter().zip(&self.shape).fold(0, |flat, (at, size)| flat * size + if *size == 1 { 0 } else { *at });
-        self.data[flat]
-    }
-
-    /// The rows along the last dimension.
-    fn rows(&self) -> std::slice::Chunks<'_, f64> {
-        self.data.chunks(*self.shape.last().expect("at least one dimension"))
-    }
-}
-
-fn evaluate(node: &Node, inputs: &[&Tensor]) -> Vec<f64> {
-    let shape = sizes(&node.ty.shape);
-    match &node.op {
-        Op::Input { .. } => unreachable!("read from memory"),
-        Op::Constant(value) => vec![f64::from(*value); shape.iter().product()],
-        Op::Unary(function) => inputs[0].data.iter().map(|x| unary(*function, *x)).collect(),
-        Op::Binary(function) => {
-            let (a, b) = (inputs[0], inputs[1]);
-            let wide = |tensor: &Tensor| tensor.shape.iter().map(|size| *size as u64).collect::<Vec<u64>>();
-            assert_eq!(broadcast(&wide(a), &wide(b)).as_ref(), Some(&node.ty.shape));
-            indices(&shape).map(|index| binary(*function, a.at(&index), b.at(&index))).collect()
-        }
-        Op::MatMul { transpose_a, transpose_b } => matmul(&shape, inputs, *transpose_a, *transpose_b),
-        Op::Sum { axis } => {
-            let axis = *axis as usize;
-            let along =
-                |index: Vec<usize>| (0..inputs[0].shape[axis]).map(|at| inputs[0].at(&with(&index, axis, at))).sum();
-            indices(&shape).map(along).collect()
-        }
-        Op::Reshape => inputs[0].data.clone(),
-        Op::Transpose { permutation } => {
-            let source = |index: Vec<usize>| {
-                let mut from = vec![0; index.len()];
-                permutation.iter().zip(&index).for_each(|(axis, at)| from[*axis as usize] = *at);
-                inputs[0].at(&from)
-            };
-            indices(&shape).map(source).collect()
-        }
-        Op::Slice { axis, start } => {
-            let axis = *axis as usize;
-            indices(&shape).map(|index| inputs[0].at(&with(&index, axis, index[axis] + *start as usize))).collect()
-        }
-        Op::Concat { axis } => indices(&shape).map(|index| concatenated(inputs, &index, *axis as usize)).collect(),
-        Op::Gather => {
-            let rows: Vec<&[f64]> = inputs[0].rows().collect();
-            inputs[1].data.iter().flat_map(|row| rows[*row as usize].to_vec()).collect()
-        }
-        Op::ScatterAdd => {
-            let mut table = vec![0.0; shape.iter().product()];
-            for (row, dy) in inputs[0].data.iter().zip(inputs[1].rows()) {
-                dy.iter().enumerate().for_each(|(column, dy)| table[*row as usize * shape[1] + column] += dy);
-            }
-            table
-        }
-        op => rowwise(op, inputs),
-    }
-}
-
-fn with(index: &[usize], axis: usize, at: usize) -> Vec<usize> {
-    let mut index = index.to_vec();
-    index[axis] = at;
-    index
-}
-
-fn concatenated(inputs: &[&Tensor], index: &[usize], axis: usize) -> f64 {
-    let mut at = index[axis];
-    for input in inputs {
-        if at < input.shape[axis] {
-            let flat = index.iter().zip(&input.shape).enumerate();
-            let flat = flat.fold(0, |flat, (own, (i, size))| flat * size + if own == axis { at } else { *i });
-            return input.data[flat];
-        }
-        at -= input.shape[axis];
-    }
-    unreachable!("the parts fill the axis")
-}
-
-fn unary(function: Unary, x: f64) -> f64 {
-    match function {
-        Unary::Neg => -x,
-        Unary::Exp => x.exp(),
-        Unary::Log => x.ln(),
-        Unary::Tanh => x.tanh(),
-        Unary::Sqrt => x.sqrt(),
-        Unary::Reciprocal => 1.0 / x,
-        Unary::Relu => x.max(0.0),
-        Unary::Step => f64::from(u8::from(x > 0.0)),
-    }
-}
-
-fn binary(function: Binary, a: f64, b: f64) -> f64 {
-    match function {
-        Binary::Add => a + b,
-        Binary::Sub => a - b,
-        Binary::Mul => a * b,
-        Binary::Div => a / b,
-    }
-}
-
-fn matmul(shape: &[usize], inputs: &[&Tensor], transpose_a: bool, transpose_b: bool) -> Vec<f64> {
-    let (a, b) = (inputs[0], inputs[1]);
-    let rank = a.shape.len();
-    let inner = a.shape[if transpose_a { rank - 2 } else { rank - 1 }];
-    let place = |index: &[usize], row: usize, column: usize, transposed: bool, rank: usize| {
-        let mut place = index[index.len() - rank..rank.max(2) - 2 + index.len() - rank].to_vec();
-        place.extend(if transposed { [column, row] } else { [row, column] });
-        place
-    };
-    let element = |index: Vec<usize>| {
-        let (row, column) = (index[rank - 2], index[rank - 1]);
-        let product = |k| {
-            let left = a.at(&place(&index, row, k, transpose_a, rank));
-            left * b.at(&place(&index, k, column, transpose_b, b.shape.len()))
-        };
-        (0..inner).map(product).sum()
-    };
-    indices(shape).map(element).collect()
-}
-
-fn dot(a: &[f64], b: &[f64]) -> f64 {
-    a.iter().zip(b).map(|(a, b)| a * b).sum()
-}
-
-/// Normalisation, soft-maximum and loss, with their derivatives: row by row.
-fn rowwise(op: &Op, inputs: &[&Tensor]) -> Vec<f64> {
-    let x = inputs[0];
-    match op {
-        Op::NormStatistics { epsilon } => x.rows().flat_map(|row| statistics(row, f64::from(*epsilon))).collect(),
-        Op::Normalize => {
-            let (gain, bias) = (&inputs[2].data, &inputs[3].data);
-            let normal = |(row, s): (&[f64], &[f64])| -> Vec<f64> {
-                row.iter().zip(gain).zip(bias).map(|((x, g), b)| (x - s[0]) * s[1] * g + b).collect()
-            };
-            x.rows().zip(inputs[1].rows()).flat_map(normal).collect()
-        }
-        Op::NormalizeGradInput => {
-            let gain = &inputs[2].data;
-            x.rows()
-                .zip(inputs[1].rows())
-                .zip(inputs[3].rows())
-                .flat_map(|((x, s), dy)| norm_input(x, s, gain, dy))
-                .collect()
-        }
-        Op::NormalizeGradGain => {
-            let mut sums = vec![0.0; *x.shape.last().expect("a row")];
-            for ((x, s), dy) in x.rows().zip(inputs[1].rows()).zip(inputs[2].rows()) {
-                sums.iter_mut().zip(x).zip(dy).for_each(|((sum, x), dy)| *sum += dy * (x - s[0]) * s[1]);
-            }
-            sums
-        }
-        Op::Softmax { causal } => {
-            let n_rows = x.shape[x.shape.len().max(2) - 2];
-            let visible = |row: usize, width: usize| if *causal { (row % n_rows + 1).min(width) } else { width };
-            x.rows().enumerate().flat_map(|(at, row)| softmax(row, visible(at, row.len()))).collect()
-        }
-        Op::SoftmaxGrad => x
-            .rows()
-            .zip(inputs[1].rows())
-            .flat_map(|(y, dy)| y.iter().zip(dy).map(|(one, d)| one * (d - dot(y, dy))).collect::<Vec<f64>>())
-            .collect(),
-        Op::CrossEntropy => {
-            let losses =
-                x.rows().zip(&inputs[1].data).map(|(row, target)| -softmax(row, row.len())[*target as usize].ln());
-            vec![losses.sum::<f64>() / inputs[1].data.len() as f64]
-        }
-        Op::CrossEntropyGrad => {
-            let share = inputs[2].data[0] / inputs[1].data.len() as f64;
-            let gradient = |(row, target): (&[f64], &f64)| -> Vec<f64> {
-                let mut row = softmax(row, row.len());
-                row[*target as usize] -= 1.0;
-                row.iter().map(|p| p * share).collect()
-            };
-            x.rows().zip(&inputs[1].data).flat_map(gradient).collect()
-        }
-        other => unreachable!("{other:?} is not row by row"),
-    }
-}
-
-fn statistics(row: &[f64], epsilon: f64) -> [f64; 2] {
-    let n = row.len() as f64;
-    let mean = row.iter().sum::<f64>() / n;
-    let variance = row.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n;
-    [mean, 1.0 / (variance + epsilon).sqrt()]
-}
-
-fn norm_input(x: &[f64], s: &[f64], gain: &[f64], dy: &[f64]) -> Vec<f64> {
-    let n = x.len() as f64;
-    let normal: Vec<f64> = x.iter().map(|x| (x - s[0]) * s[1]).collect();
-    let scaled: Vec<f64> = dy.iter().zip(gain).map(|(dy, gain)| dy * gain).collect();
-    let (mean, along) = (scaled.iter().sum::<f64>() / n, dot(&scaled, &normal) / n);
-    scaled.iter().zip(&normal).map(|(g, x)| s[1] * (g - mean - x * along)).collect()
-}
-
-fn softmax(row: &[f64], visible: usize) -> Vec<f64> {
-    let largest = row[..visible].iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let mut powers: Vec<f64> = row.iter().map(|x| (x - largest).exp()).collect();
-    powers[visible..].fill(0.0);
-    let sum: f64 = powers.iter().sum();
-    powers.iter().map(|power| power / sum).collect()
 }

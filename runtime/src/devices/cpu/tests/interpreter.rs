@@ -1,242 +1,33 @@
 //! Plain arithmetic: a graph evaluated node by node in f64, from the definitions of its operations.
 
-use pipe_ir::graph::{Binary, DType, Graph, Node, Op, Unary};
-use pipe_ir::ids::NodeId;
-
-/// A tensor in row-major order.
-struct Tensor {
-    shape: Vec<usize>,
-    data: Vec<f64>,
-}
+use pipe_ir::graph::{DType, Graph, Node, Op};
+use pipe_ir::reference::{Tensor, evaluate};
 
 /// What the stored operands hold afterwards; `None` for the others.
 pub(super) fn run(graph: &Graph, operands: &[Vec<f32>]) -> Vec<Option<Vec<f64>>> {
     let mut tensors: Vec<Tensor> = Vec::new();
     for node in &graph.nodes {
-        let data = evaluate(node, &tensors, operands);
-        let shape: Vec<usize> = node.ty.shape.iter().map(|size| *size as usize).collect();
-        assert_eq!(data.len(), shape.iter().product::<usize>(), "{node:?}");
-        tensors.push(Tensor { shape, data });
+        let inputs: Vec<&Tensor> = node.inputs.iter().map(|input| &tensors[input.index()]).collect();
+        let data = read(node, operands).unwrap_or_else(|| evaluate(node, &inputs));
+        tensors.push(Tensor::new(&node.ty.shape, data));
     }
     let mut results: Vec<Option<Vec<f64>>> = vec![None; operands.len()];
     for store in &graph.stores {
         let before = || operands[store.operand as usize].iter().map(|x| f64::from(*x)).collect();
         let result = results[store.operand as usize].get_or_insert_with(before);
         let start = store.offset.to_usize() / 4;
-        for (result, x) in result[start..].iter_mut().zip(&tensors[store.node.index()].data) {
+        for (result, x) in result[start..].iter_mut().zip(tensors[store.node.index()].data()) {
             *result = if store.accumulate { *result + x } else { *x };
         }
     }
     results
 }
 
-/// Row-major indices of a shape.
-fn indices(shape: &[usize]) -> impl Iterator<Item = Vec<usize>> {
-    let n: usize = shape.iter().product();
-    (0..n).map(move |mut rest| {
-        let mut index = vec![0; shape.len()];
-        for (index, size) in index.iter_mut().zip(shape).rev() {
-            *index = rest % size;
-            rest /= size;
-        }
-        index
-    })
-}
-
-impl Tensor {
-    /// The element at an index, repeated by the rules of broadcasting.
-    fn at(&self, index: &[usize]) -> f64 {
-        let own = &index[index.len() - self.shape.len()..];
-        let place =
-            own.iter().zip(&self.shape).fold(0, |place, (i, size)| place * size + if *size == 1 { 0 } else { *i });
-        self.data[place]
-    }
-
-    fn rows(&self) -> impl Iterator<Item = &[f64]> {
-        self.data.chunks(self.shape.last().copied().unwrap_or(1))
-    }
-}
-
-fn evaluate(node: &Node, tensors: &[Tensor], operands: &[Vec<f32>]) -> Vec<f64> {
-    let input = |position: usize| &tensors[node.inputs[position].index()];
-    let shape: Vec<usize> = node.ty.shape.iter().map(|size| *size as usize).collect();
-    let each = |f: &dyn Fn(&[usize]) -> f64| indices(&shape).map(|index| f(&index)).collect::<Vec<f64>>();
-    match &node.op {
-        Op::Input { operand, offset } => {
-            let start = offset.to_usize() / 4;
-            let contents = &operands[*operand as usize][start..start + node.ty.elements() as usize];
-            let number = |x: &f32| if node.ty.dtype == DType::I32 { f64::from(x.to_bits()) } else { f64::from(*x) };
-            contents.iter().map(number).collect()
-        }
-        Op::Constant(number) => vec![f64::from(*number); node.ty.elements() as usize],
-        Op::Unary(f) => input(0).data.iter().map(|x| unary(*f, *x)).collect(),
-        Op::Binary(f) => each(&|index| binary(*f, input(0).at(index), input(1).at(index))),
-        Op::MatMul { transpose_a, transpose_b } => matmul(input(0), input(1), *transpose_a, *transpose_b, &shape),
-        Op::Sum { axis } => each(&|index| {
-            let mut index = index.to_vec();
-            (0..input(0).shape[*axis as usize])
-                .map(|i| {
-                    index[*axis as usize] = i;
-                    input(0).at(&index)
-                })
-                .sum()
-        }),
-        Op::Reshape => input(0).data.clone(),
-        Op::Transpose { permutation } => each(&|index| {
-            let mut from = vec![0; index.len()];
-            for (i, axis) in index.iter().zip(permutation) {
-                from[*axis as usize] = *i;
-            }
-            input(0).at(&from)
-        }),
-        Op::Slice { axis, start } => each(&|index| {
-            let mut index = index.to_vec();
-            index[*axis as usize] += *start as usize;
-            input(0).at(&index)
-        }),
-        Op::Concat { axis } => each(&|index| concatenated(&node.inputs, tensors, *axis as usize, index)),
-        _ => rows(node, &input),
-    }
-}
-
-fn concatenated(inputs: &[NodeId], tensors: &[Tensor], axis: usize, index: &[usize]) -> f64 {
-    let mut index = index.to_vec();
-    for input in inputs {
-        let tensor = &tensors[input.index()];
-        if index[axis] < tensor.shape[axis] {
-            return tensor.at(&index);
-        }
-        index[axis] -= tensor.shape[axis];
-    }
-    unreachable!("the inputs cover the result")
-}
-
-fn unary(f: Unary, x: f64) -> f64 {
-    match f {
-        Unary::Neg => -x,
-        Unary::Exp => x.exp(),
-        Unary::Log => x.ln(),
-        Unary::Tanh => x.tanh(),
-        Unary::Sqrt => x.sqrt(),
-        Unary::Reciprocal => 1.0 / x,
-        Unary::Relu => x.max(0.0),
-        Unary::Step => f64::from(x > 0.0),
-    }
-}
-
-fn binary(f: Binary, a: f64, b: f64) -> f64 {
-    match f {
-        Binary::Add => a + b,
-        Binary::Sub => a - b,
-        Binary::Mul => a * b,
-        Binary::Div => a / b,
-    }
-}
-
-/// Batches are repeated where a factor has fewer dimensions, and summed over where the result has.
-fn matmul(a: &Tensor, b: &Tensor, transpose_a: bool, transpose_b: bool, shape: &[usize]) -> Vec<f64> {
-    let last = |tensor: &Tensor| [tensor.shape[tensor.shape.len() - 2], tensor.shape[tensor.shape.len() - 1]];
-    let k = if transpose_a { last(a)[0] } else { last(a)[1] };
-    let summed: Vec<usize> = if shape.len() == 2 { a.shape[..a.shape.len() - 2].to_vec() } else { Vec::new() };
-    let element = |index: &[usize]| {
-        let (batch, place) = index.split_at(index.len() - 2);
-        let mut sum = 0.0;
-        for extra in indices(&summed) {
-            for i in 0..k {
-                let batch = [batch, &extra].concat();
-                let a_place = if transpose_a { [i, place[0]] } else { [place[0], i] };
-                let b_place = if transpose_b { [place[1], i] } else { [i, place[1]] };
-                sum += a.at(&[batch.as_slice(), &a_place].concat()) * b.at(&[batch.as_slice(), &b_place].concat());
-            }
-        }
-        sum
-    };
-    indices(shape).map(|index| element(&index)).collect()
-}
-
-fn softmax(row: &[f64], seen: usize) -> Vec<f64> {
-    let top = row[..seen].iter().fold(f64::NEG_INFINITY, |a, b| a.max(*b));
-    let total: f64 = row[..seen].iter().map(|x| (x - top).exp()).sum();
-    row.iter().enumerate().map(|(i, x)| if i < seen { (x - top).exp() / total } else { 0.0 }).collect()
-}
-
-/// A row of a result, from the row's number, its input, its mean and its 1 / deviation.
-type NormalRow<'f> = &'f dyn Fn(usize, &[f64], f64, f64) -> Vec<f64>;
-
-/// Operations on rows.
-fn rows<'t>(node: &Node, input: &impl Fn(usize) -> &'t Tensor) -> Vec<f64> {
-    let with_statistics = |f: NormalRow<'_>| {
-        let rows = input(0).rows().zip(input(1).rows()).enumerate();
-        rows.flat_map(|(row, (x, statistics))| f(row, x, statistics[0], statistics[1])).collect::<Vec<f64>>()
-    };
-    match &node.op {
-        Op::Gather => {
-            let width = input(0).shape[1];
-            input(1).data.iter().flat_map(|i| input(0).data[*i as usize * width..][..width].to_vec()).collect()
-        }
-        Op::ScatterAdd => {
-            let mut table = vec![0.0; node.ty.elements() as usize];
-            let width = node.ty.shape[1] as usize;
-            for (index, row) in input(0).data.iter().zip(input(1).rows()) {
-                table[*index as usize * width..].iter_mut().zip(row).for_each(|(sum, x)| *sum += x);
-            }
-            table
-        }
-        Op::NormStatistics { epsilon } => {
-            let statistics = input(0).rows().flat_map(|x| {
-                let mean = x.iter().sum::<f64>() / x.len() as f64;
-                let variance = x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / x.len() as f64;
-                [mean, 1.0 / (variance + f64::from(*epsilon)).sqrt()]
-            });
-            statistics.collect()
-        }
-        Op::Normalize => with_statistics(&|_, x, mean, rstd| {
-            let affine = input(2).data.iter().zip(&input(3).data);
-            x.iter().zip(affine).map(|(x, (gain, bias))| (x - mean) * rstd * gain + bias).collect()
-        }),
-        Op::NormalizeGradInput => with_statistics(&|row, x, mean, rstd| {
-            let dy = input(3).rows().nth(row).expect("as many rows");
-            let g: Vec<f64> = dy.iter().zip(&input(2).data).map(|(dy, gain)| dy * gain).collect();
-            let n: Vec<f64> = x.iter().map(|x| (x - mean) * rstd).collect();
-            let mean_g = g.iter().sum::<f64>() / g.len() as f64;
-            let mean_gn = g.iter().zip(&n).map(|(g, n)| g * n).sum::<f64>() / g.len() as f64;
-            g.iter().zip(&n).map(|(g, n)| rstd * (g - mean_g - n * mean_gn)).collect()
-        }),
-        Op::NormalizeGradGain => {
-            let mut sum = vec![0.0; node.ty.elements() as usize];
-            for ((x, statistics), dy) in input(0).rows().zip(input(1).rows()).zip(input(2).rows()) {
-                for ((sum, x), dy) in sum.iter_mut().zip(x).zip(dy) {
-                    *sum += dy * (x - statistics[0]) * statistics[1];
-                }
-            }
-            sum
-        }
-        Op::Softmax { causal } => {
-            let height = input(0).shape.iter().rev().nth(1).copied().unwrap_or(1);
-            let seen = |row: usize, width: usize| if *causal { (row % height + 1).min(width) } else { width };
-            input(0).rows().enumerate().flat_map(|(row, x)| softmax(x, seen(row, x.len()))).collect()
-        }
-        Op::SoftmaxGrad => {
-            let rows = input(0).rows().zip(input(1).rows());
-            rows.flat_map(|(y, dy)| {
-                let total: f64 = y.iter().zip(dy).map(|(y, dy)| y * dy).sum();
-                y.iter().zip(dy).map(move |(y, dy)| y * (dy - total)).collect::<Vec<f64>>()
-            })
-            .collect()
-        }
-        Op::CrossEntropy => {
-            let losses = input(0).rows().zip(&input(1).data).map(|(x, t)| -softmax(x, x.len())[*t as usize].ln());
-            vec![losses.sum::<f64>() / input(1).data.len() as f64]
-        }
-        Op::CrossEntropyGrad => {
-            let factor = input(2).data[0] / input(1).data.len() as f64;
-            let rows = input(0).rows().zip(&input(1).data);
-            rows.flat_map(|(x, t)| {
-                let y = softmax(x, x.len());
-                (0..x.len()).map(|i| (y[i] - f64::from(i == *t as usize)) * factor).collect::<Vec<f64>>()
-            })
-            .collect()
-        }
-        op => unreachable!("{op:?} is not an operation on rows"),
-    }
+/// The tensor that an input node reads; indices lie among the operands as the bits of floats.
+fn read(node: &Node, operands: &[Vec<f32>]) -> Option<Vec<f64>> {
+    let Op::Input { operand, offset } = &node.op else { return None };
+    let start = offset.to_usize() / 4;
+    let contents = &operands[*operand as usize][start..start + node.ty.elements() as usize];
+    let number = |x: &f32| if node.ty.dtype == DType::I32 { f64::from(x.to_bits()) } else { f64::from(*x) };
+    Some(contents.iter().map(number).collect())
 }
