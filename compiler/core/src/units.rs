@@ -56,6 +56,12 @@ impl Units {
         Self(u64::try_from((millionths + stages / 2) / stages).unwrap_or(u64::MAX))
     }
 
+    /// With the word: `1 unit`, `2.5 units`.
+    #[must_use]
+    pub fn words(self) -> String {
+        if self == Self::UNIT { "1 unit".to_owned() } else { format!("{self} units") }
+    }
+
     /// How many activations of single stages fit in.
     #[must_use]
     pub fn to_stages(self, n_stages: usize, n_devices: usize) -> u64 {
@@ -114,5 +120,6 @@ mod tests {
         assert_eq!(Units::of_stages(5, 8, 4), Units(2_500_000));
         assert_eq!(Units(2_500_000).to_stages(8, 4), 5);
         assert_eq!(Units(2_499_999).to_stages(8, 4), 4);
+        assert_eq!([Units(1_000_000), Units(500_000)].map(Units::words), ["1 unit", "0.5 units"]);
     }
 }

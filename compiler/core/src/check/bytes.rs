@@ -38,7 +38,10 @@ pub fn check(pipeline: &Pipeline, schedule: &Schedule, program: &Program) -> Res
                 };
             }
             diagnostic = alive(diagnostic, &fullest.alive);
-            found.push(diagnostic.help(format!("use more devices, a schedule with a lower peak, or `memory {arena}`")));
+            // Rounded up, because `memory` takes whole bytes only, and at least these.
+            let enough = arena.0.div_ceil(1024);
+            let help = format!("use more devices, a schedule with a lower peak, or `memory {enough}KiB`");
+            found.push(diagnostic.help(help));
         }
         for requirement in &pipeline.requirements {
             if let Limit::Memory(limit) = requirement.limit

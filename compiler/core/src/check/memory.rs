@@ -134,15 +134,15 @@ fn exceeded(
 ) -> Diagnostic {
     let scheduled = schedule.orders[device.index()][peak.position];
     let task = scheduled.task;
-    let units = Units::of_stages(peak.activations, schedule.n_stages(), schedule.n_devices());
-    let message = format!("{device} holds {units} units of activations at `{task}`, but may hold {limit}");
+    let units = Units::of_stages(peak.activations, schedule.n_stages(), schedule.n_devices()).words();
+    let message = format!("{device} holds {units} of activations at `{task}`, but may hold {limit}");
     let span = schedule.origins[usize::from(scheduled.origin)];
     let label = format!("`{task}` takes {device} to {} stage activations", peak.activations);
     let mut diagnostic = Diagnostic::error(Code::MemoryExceeded, span, label, message);
     for (stage, microbatches) in alive.iter().filter(|(_, microbatches)| !microbatches.is_empty()) {
         diagnostic = diagnostic.note(format!("alive at this point: {stage} of {}", ranges(microbatches)));
     }
-    diagnostic.help(format!("run backward tasks on {device} earlier, or allow {units} units"))
+    diagnostic.help(format!("run backward tasks on {device} earlier, or allow {units}"))
 }
 
 /// `m0 to m3, m5`.

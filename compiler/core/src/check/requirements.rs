@@ -41,7 +41,7 @@ fn peak(schedule: &Schedule, peaks: &[Peak], allowed: u128, limit: String) -> Fa
     let (device, most) = fullest(peaks)?;
     let units = Units::of_stages(most.activations, schedule.n_stages(), schedule.n_devices());
     (u128::from(units.0) > allowed).then(|| {
-        let has = format!("{device} of `{}` holds {units} units of activations", schedule.name);
+        let has = format!("{device} of `{}` holds {} of activations", schedule.name, units.words());
         (has, format!("at most {limit}"), "choose a schedule with shorter lifespans, or fewer microbatches".to_owned())
     })
 }

@@ -138,10 +138,13 @@ impl<'p> FreeSlots<'p> {
         let message = format!(
             "no free slot for {kind} of {stage}: it takes {duration}, and {used} of the {period} slots of {device} are taken"
         );
-        let n_stages = self.placement.iter().filter(|other| **other == device).count();
+        let live = match self.placement.iter().filter(|other| **other == device).count() {
+            1 => "1 stage lives".to_owned(),
+            n_stages => format!("{n_stages} stages live"),
+        };
         Diagnostic::error(Code::NoFreeSlot, line.span, format!("no room for {stage}"), message)
-            .note(format!("{n_stages} stages live on {device}, and every task of each needs slots of its own"))
-            .help("repeat the block every few slots more")
+            .note(format!("{live} on {device}, and every task of each needs slots of its own"))
+            .help("repeat the block less often: give `every` more slots")
     }
 }
 

@@ -190,7 +190,12 @@ impl Instance<'_, '_> {
         let node = first.node?;
         if first.is_loss && !draft.tape.shape(node).is_empty() {
             let message = format!("a loss is one number, not {}", draft.tape.ty(node));
-            draft.found.push(Diagnostic::error(Code::ShapeMismatch, first.span, "this loss", message));
+            let diagnostic = Diagnostic::error(Code::ShapeMismatch, first.span, "this loss", message);
+            let help = match draft.tape.ty(node).elements() {
+                1 => "`reshape(x, [])` makes a number of a tensor with one element",
+                _ => "take `sum` or `mean` along each axis; `reshape(x, [])` then makes a number of it",
+            };
+            draft.found.push(diagnostic.help(help));
         }
         Some(node)
     }
