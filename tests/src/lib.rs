@@ -4,3 +4,4 @@ pub mod cases;
 pub mod pipelines;
 pub mod programs;
 pub mod schedules;
+pub mod training;

@@ -1,0 +1,65 @@
+//! Runs on the CPU, and every bit of what they learn.
+
+use pipe_ir::ids::{MicrobatchId, ValueId};
+use pipe_ir::program::Program;
+use pipe_ir::value::ValueKind;
+use pipe_ir::verify::Verified;
+use pipe_runtime::data::Data;
+use pipe_runtime::{Backend, Options, Run, StepReport};
+use std::sync::Arc;
+
+/// A tensor's name, and its elements as they lie in memory.
+pub type Bits = (String, Vec<u32>);
+
+/// A run on CPU devices with random data and weights.
+///
+/// # Panics
+/// If it does not start.
+#[must_use]
+pub fn start(program: &Arc<Verified>, stress: Option<u64>) -> Run {
+    let data = Arc::new(Data::synthetic(program.program()));
+    let options = Options { stress, ..Options::new(Backend::Cpu, 3) };
+    Run::start(Arc::clone(program), &options, data).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Takes some steps.
+///
+/// # Panics
+/// If one fails.
+pub fn steps(run: &mut Run, steps: std::ops::Range<u64>) -> Vec<StepReport> {
+    steps.map(|step| run.step(step).unwrap_or_else(|error| panic!("step {step}: {error}"))).collect()
+}
+
+/// Places of all tensors of a kind, from the first layer to the last, whatever stages they belong to.
+#[must_use]
+pub fn places(program: &Program, kind: ValueKind) -> Vec<(ValueId, usize)> {
+    let mut values: Vec<_> = program.values.iter().enumerate().filter(|(_, value)| value.kind == kind).collect();
+    values.sort_by_key(|(_, value)| value.stage);
+    let tensors = |(index, value): (usize, &pipe_ir::value::Value)| {
+        (0..value.tensors.len()).map(move |tensor| (ValueId::from_index(index), tensor))
+    };
+    values.into_iter().flat_map(tensors).collect()
+}
+
+/// All tensors of a kind, by name.
+///
+/// # Panics
+/// If no device holds one of them.
+#[must_use]
+pub fn bits(run: &Run, kind: ValueKind) -> Vec<Bits> {
+    let tensor = |(value, tensor): (ValueId, usize)| {
+        let name = run.program().value(value).tensors[tensor].name.clone();
+        let numbers = run.read(value, tensor).unwrap_or_else(|| panic!("no device holds {name}"));
+        (name, numbers.into_iter().map(f32::to_bits).collect())
+    };
+    let mut bits: Vec<_> = places(run.program(), kind).into_iter().map(tensor).collect();
+    bits.sort();
+    bits
+}
+
+/// The losses of all microbatches of all steps.
+#[must_use]
+pub fn losses(reports: &[StepReport]) -> Vec<Vec<(MicrobatchId, u32)>> {
+    let bits = |report: &StepReport| report.losses.iter().map(|(m, loss)| (*m, loss.to_bits())).collect();
+    reports.iter().map(bits).collect()
+}
