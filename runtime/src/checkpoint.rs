@@ -3,11 +3,16 @@
 //! A file is complete or absent: it is written beside its place, flushed to the disk, then renamed. Tensors are named
 //! by the model, not by stage or device, so a checkpoint fits every layout of the same model.
 
+use crate::run::Run;
+use pipe_ir::ids::ValueId;
+use pipe_ir::program::Program;
+use pipe_ir::value::ValueKind;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView, serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 /// One tensor of a checkpoint.
 #[derive(Clone, PartialEq, Debug)]
@@ -50,6 +55,68 @@ pub enum CheckpointError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The file is a checkpoint of another model.
+    #[error("{path} does not fit the program: {reason}")]
+    Unfit {
+        /// Which file.
+        path: PathBuf,
+        /// What differs.
+        reason: String,
+    },
+    /// There is nothing to read.
+    #[error("there is no checkpoint at {path} to resume from")]
+    Absent {
+        /// Where it was looked for.
+        path: PathBuf,
+    },
+}
+
+/// What a run has learned after `step` optimizer steps; no tensors on the null backend.
+#[must_use]
+pub fn state(run: &Run, step: u64) -> State {
+    let tensors = saved_tensors(run.program()).into_iter();
+    let tensors = tensors
+        .filter_map(|(value, tensor, name, shape)| Some(NamedTensor { name, shape, data: run.read(value, tensor)? }));
+    let seed = run.program().training.as_ref().map_or(0, |training| training.seed);
+    State { step, seed, tensors: tensors.collect() }
+}
+
+/// Loads the newest checkpoint of a folder, or the one at a path, into a run. Returns the number of steps done.
+///
+/// # Errors
+/// If there is none, it cannot be read, or it does not fit the program; the run is then as it was.
+pub fn resume(run: &mut Run, from: &Path) -> Result<u64, CheckpointError> {
+    let path = if from.is_dir() { latest(from)? } else { Some(from.to_owned()) };
+    let path = path.filter(|path| path.exists()).ok_or_else(|| CheckpointError::Absent { path: from.to_owned() })?;
+    let state = load(&path)?;
+    let places = saved_tensors(run.program());
+    let found: Result<Vec<_>, _> = places.iter().map(|(_, _, name, shape)| fitting(&state, name, shape)).collect();
+    let found = found.map_err(|reason| CheckpointError::Unfit { path, reason })?;
+    for ((value, tensor, _, _), found) in places.iter().zip(found) {
+        run.write(*value, *tensor, &found.data);
+    }
+    Ok(state.step)
+}
+
+fn fitting<'a>(state: &'a State, name: &str, shape: &[u64]) -> Result<&'a NamedTensor, String> {
+    match state.tensors.iter().find(|tensor| tensor.name == name) {
+        None => Err(format!("it has no tensor `{name}`")),
+        Some(found) if found.shape != shape => {
+            Err(format!("it holds `{name}` with shape {:?}, but the program's has {shape:?}", found.shape))
+        }
+        Some(found) => Ok(found),
+    }
+}
+
+/// The tensors that a checkpoint holds: weights and optimizer state, with their places, names and shapes.
+fn saved_tensors(program: &Program) -> Vec<(ValueId, usize, String, Vec<u64>)> {
+    let kinds = [ValueKind::Parameters, ValueKind::OptimizerState];
+    let values = program.values.iter().enumerate().filter(|(_, value)| kinds.contains(&value.kind));
+    let tensors = values.flat_map(|(index, value)| {
+        let slots = value.tensors.iter().enumerate();
+        slots.map(move |(tensor, slot)| (ValueId::from_index(index), tensor, slot.name.clone(), slot.ty.shape.clone()))
+    });
+    tensors.collect()
 }
 
 fn io_error(path: &Path) -> impl FnOnce(std::io::Error) -> CheckpointError + '_ {
@@ -59,7 +126,7 @@ fn io_error(path: &Path) -> impl FnOnce(std::io::Error) -> CheckpointError + '_ 
 /// How many checkpoints stay in a folder.
 const KEPT: usize = 2;
 
-/// Writes `step-<n>.safetensors` into the folder and removes all but the newest two. Returns the path.
+/// Writes `step-<n>.safetensors` into the folder and removes all but the two that were written last. Returns the path.
 ///
 /// # Errors
 /// If the folder or the file cannot be written; an older checkpoint is then untouched.
@@ -84,7 +151,7 @@ pub fn save(folder: &Path, state: &State) -> Result<PathBuf, CheckpointError> {
     Ok(path)
 }
 
-/// The newest checkpoint of a folder, if there is any.
+/// The checkpoint of a folder that was written last, if there is any.
 ///
 /// # Errors
 /// If the folder exists and cannot be read.
@@ -92,7 +159,8 @@ pub fn latest(folder: &Path) -> Result<Option<PathBuf>, CheckpointError> {
     Ok(checkpoints(folder)?.pop())
 }
 
-/// Complete checkpoints of a folder, oldest first.
+/// Complete checkpoints of a folder, in the order in which they were written: a run that started anew in the folder of a
+/// longer one must not take that one's steps for its own.
 fn checkpoints(folder: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
     if !folder.exists() {
         return Ok(Vec::new());
@@ -103,7 +171,9 @@ fn checkpoints(folder: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let step = name.strip_prefix("step-").and_then(|rest| rest.strip_suffix(".safetensors"));
         if let Some(step) = step.and_then(|digits| digits.parse::<u64>().ok()) {
-            found.insert(step, path);
+            // File systems without times leave the order to the steps.
+            let written = fs::metadata(&path).and_then(|file| file.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
+            found.insert((written, step), path);
         }
     }
     Ok(found.into_values().collect())

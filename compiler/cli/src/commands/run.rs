@@ -11,6 +11,7 @@ use crate::training::{self, Finished, Plan, is_computable, tokens_per_step, trac
 use clap::ValueEnum;
 use pipe_ir::program::Program;
 use pipe_ir::verify::Verified;
+use pipe_runtime::checkpoint;
 use pipe_runtime::data::Data;
 use pipe_runtime::{Backend, Options, Run};
 use std::path::PathBuf;
@@ -189,7 +190,7 @@ impl Arguments {
             None => 0,
             Some(from) => {
                 let from = from.clone().or_else(|| plan.checkpoints.clone()).unwrap_or_default();
-                training::resume(run, &from)?
+                checkpoint::resume(run, &from)?
             }
         };
         let stop = Arc::new(AtomicBool::new(false));

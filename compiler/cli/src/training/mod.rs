@@ -4,11 +4,10 @@ pub(crate) mod progress;
 pub(crate) mod summary;
 pub(crate) mod trace_file;
 
-use pipe_ir::ids::ValueId;
 use pipe_ir::program::{Body, Program};
 use pipe_ir::units::Bytes;
 use pipe_ir::value::ValueKind;
-use pipe_runtime::checkpoint::{self, CheckpointError, NamedTensor, State};
+use pipe_runtime::checkpoint::{self, CheckpointError};
 use pipe_runtime::{Run, RunError, StepReport};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -64,10 +63,8 @@ pub(crate) struct Measured {
 pub(crate) enum Failure {
     /// A device failed.
     Run(RunError),
-    /// A checkpoint could not be written or read.
+    /// A checkpoint could not be written or read, or does not fit the program.
     Checkpoint(CheckpointError),
-    /// A checkpoint does not fit the program, or there is none.
-    Resume(String),
 }
 
 impl std::fmt::Display for Failure {
@@ -75,7 +72,6 @@ impl std::fmt::Display for Failure {
         match self {
             Self::Run(error) => error.fmt(f),
             Self::Checkpoint(error) => error.fmt(f),
-            Self::Resume(message) => f.write_str(message),
         }
     }
 }
@@ -104,40 +100,6 @@ pub(crate) fn tokens_per_step(program: &Program) -> u64 {
     let data = program.values.iter().filter(|value| value.kind == ValueKind::Data);
     let largest = data.flat_map(|value| &value.tensors).map(|slot| slot.ty.elements()).max();
     largest.unwrap_or(0) * u64::from(program.n_microbatches)
-}
-
-/// Loads the newest checkpoint of a folder, or the one at a path, into a run. Returns the number of steps done.
-///
-/// # Errors
-/// If there is none, it cannot be read, or it does not fit the program.
-pub(crate) fn resume(run: &mut Run, from: &Path) -> Result<u64, Failure> {
-    let path = if from.is_dir() { checkpoint::latest(from)? } else { Some(from.to_owned()) };
-    let path = path.filter(|path| path.exists());
-    let path =
-        path.ok_or_else(|| Failure::Resume(format!("there is no checkpoint at {} to resume from", from.display())))?;
-    let state = checkpoint::load(&path)?;
-    for (value, tensor, name, shape) in saved_tensors(run.program()) {
-        let mismatch = |what: String| Failure::Resume(format!("{} {what}", path.display()));
-        let found = state.tensors.binary_search_by(|tensor| tensor.name.cmp(&name)).map(|index| &state.tensors[index]);
-        let found = found.map_err(|_| mismatch(format!("has no tensor `{name}`, which the program needs")))?;
-        if found.shape != shape {
-            let shapes = format!("holds `{name}` with shape {:?}, but the program's has {shape:?}", found.shape);
-            return Err(mismatch(shapes));
-        }
-        run.write(value, tensor, &found.data);
-    }
-    Ok(state.step)
-}
-
-/// The tensors that a checkpoint holds: weights and optimizer state, with their places, names and shapes.
-fn saved_tensors(program: &Program) -> Vec<(ValueId, usize, String, Vec<u64>)> {
-    let kinds = [ValueKind::Parameters, ValueKind::OptimizerState];
-    let values = program.values.iter().enumerate().filter(|(_, value)| kinds.contains(&value.kind));
-    let tensors = values.flat_map(|(index, value)| {
-        let slots = value.tensors.iter().enumerate();
-        slots.map(move |(tensor, slot)| (ValueId::from_index(index), tensor, slot.name.clone(), slot.ty.shape.clone()))
-    });
-    tensors.collect()
 }
 
 /// Runs the remaining steps. `observe` sees each step with the loss and the time since the start of this run.
@@ -174,14 +136,8 @@ pub(crate) fn train(
     Ok(tally.finish(first_step, start.elapsed(), interrupted, saved))
 }
 
-fn save(run: &Run, step: u64, folder: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
-    let Some(folder) = folder else { return Ok(None) };
-    let tensors = saved_tensors(run.program())
-        .into_iter()
-        .filter_map(|(value, tensor, name, shape)| Some(NamedTensor { name, shape, data: run.read(value, tensor)? }));
-    let tensors = tensors.collect();
-    let seed = run.program().training.as_ref().map_or(0, |training| training.seed);
-    Ok(Some(checkpoint::save(folder, &State { step, seed, tensors })?))
+fn save(run: &Run, step: u64, folder: Option<&Path>) -> Result<Option<PathBuf>, CheckpointError> {
+    folder.map(|folder| checkpoint::save(folder, &checkpoint::state(run, step))).transpose()
 }
 
 /// Sums over the steps of a run.
