@@ -170,7 +170,7 @@ fn legend(lanes: &[Lane], scale: &Scale, colours: bool) -> String {
         TaskKind::Forward => "forward",
         TaskKind::BackwardInput => "backward for the input",
         TaskKind::BackwardWeight => "backward for the weights",
-        TaskKind::Backward => "backward",
+        TaskKind::Backward => "backward, both halves",
         TaskKind::Update => "update",
     };
     let mut parts: Vec<String> = kinds
