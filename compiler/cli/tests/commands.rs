@@ -1,0 +1,281 @@
+//! The real binary: what it prints, writes and exits with.
+
+use serde_json::Value;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+const TINY: &str = "import std.models.gpt
+pipeline tiny {
+    model gpt(vocab = 17, hidden = 16, heads = 2, blocks = 2, sequence = 5, rows = 2)
+    devices 2
+    microbatches 4
+    schedule 1f1b
+    train {
+        data synthetic
+        steps 4
+        seed 7
+        optimizer adamw(learning_rate = 0.001)
+        checkpoint \"saved\" every 2
+    }
+}
+";
+
+/// A folder that goes away with its test, and holds `tiny.pipe`.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(test: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("pipec-commands-{}-{test}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a temporary folder");
+        fs::write(folder.join("tiny.pipe"), TINY).expect("a file");
+        Self(folder)
+    }
+
+    fn command(&self, arguments: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pipec"));
+        command.args(arguments.split_whitespace()).current_dir(&self.0).env("NO_COLOR", "1");
+        command
+    }
+
+    /// Runs the command with words separated by spaces; it must exit with this code.
+    fn run(&self, arguments: &str, code: i32) -> Output {
+        let output = self.command(arguments).output().expect("the binary starts");
+        assert_eq!(output.status.code(), Some(code), "{arguments}\n{}{}", out(&output), error(&output));
+        output
+    }
+
+    /// The JSON on standard output.
+    fn json(&self, arguments: &str, code: i32) -> Value {
+        let output = self.run(arguments, code);
+        serde_json::from_str(&out(&output)).unwrap_or_else(|error| panic!("{arguments}: {error}\n{}", out(&output)))
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.0.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Nothing is lost if it stays.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn error(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// What a field of the report may hold.
+#[derive(Clone, Copy, Debug)]
+enum Holds {
+    Text,
+    Truth,
+    Count,
+    Number,
+    List,
+    NumberOrNull,
+    CountOrNull,
+    TextOrNull,
+}
+
+impl Holds {
+    fn fits(self, value: &Value) -> bool {
+        match self {
+            Self::Text => value.is_string(),
+            Self::Truth => value.is_boolean(),
+            Self::Count => value.is_u64(),
+            Self::Number => value.is_f64(),
+            Self::List => value.is_array(),
+            Self::NumberOrNull => value.is_null() || value.is_f64(),
+            Self::CountOrNull => value.is_null() || value.is_u64(),
+            Self::TextOrNull => value.is_null() || value.is_string(),
+        }
+    }
+}
+
+fn fits(object: &Value, fields: &[(&str, Holds)]) {
+    for (name, holds) in fields {
+        let value = object.get(name).unwrap_or_else(|| panic!("no `{name}` in {object:#}"));
+        assert!(holds.fits(value), "`{name}` is {value}, which is not {holds:?}");
+    }
+}
+
+const REPORT: [(&str, Holds); 19] = [
+    ("schema", Holds::Text),
+    ("ok", Holds::Truth),
+    ("target", Holds::Text),
+    ("devices", Holds::Count),
+    ("stages", Holds::Count),
+    ("microbatches", Holds::Count),
+    ("tasks", Holds::Count),
+    ("instructions", Holds::Count),
+    ("makespan", Holds::Number),
+    ("longest_stage", Holds::Number),
+    ("bubble_makespan", Holds::Number),
+    ("bubble_longest_stage", Holds::Number),
+    ("lower_bound", Holds::NumberOrNull),
+    ("gap", Holds::NumberOrNull),
+    ("peak_activation", Holds::Number),
+    ("bound_activation", Holds::NumberOrNull),
+    ("deadlock_free", Holds::Truth),
+    ("per_device", Holds::List),
+    ("diagnostics", Holds::List),
+];
+
+const DEVICE: [(&str, Holds); 8] = [
+    ("device", Holds::Count),
+    ("first_start", Holds::Number),
+    ("last_end", Holds::Number),
+    ("busy", Holds::Number),
+    ("peak_activation", Holds::Number),
+    ("bound_activation", Holds::NumberOrNull),
+    ("peak_bytes", Holds::CountOrNull),
+    ("limit_bytes", Holds::CountOrNull),
+];
+
+const DIAGNOSTIC: [(&str, Holds); 9] = [
+    ("code", Holds::Text),
+    ("severity", Holds::Text),
+    ("message", Holds::Text),
+    ("file", Holds::Text),
+    ("line", Holds::Count),
+    ("column", Holds::Count),
+    ("end_line", Holds::Count),
+    ("end_column", Holds::Count),
+    ("help", Holds::TextOrNull),
+];
+
+#[test]
+fn check_reports_every_field_that_others_read() {
+    let folder = Folder::new("check");
+    for target in ["std:v_half --set devices=4 --set microbatches=12", "std:1f1b", "tiny.pipe"] {
+        let report = folder.json(&format!("check {target} --format json"), 0);
+        fits(&report, &REPORT);
+        assert_eq!((&report["schema"], &report["ok"]), (&"pipec.check/1".into(), &true.into()));
+        assert_eq!(report["per_device"].as_array().map(Vec::len), report["devices"].as_u64().map(|n| n as usize));
+        assert!(report.get("valid_for_all_microbatches").is_some_and(|value| value.is_boolean() || value.is_null()));
+        for device in report["per_device"].as_array().expect("a list") {
+            fits(device, &DEVICE);
+        }
+    }
+    let report = folder.json("check std:v_half --set devices=8 --set microbatches=24 --format json", 0);
+    assert_eq!(
+        (&report["stages"], &report["tasks"], &report["peak_activation"]),
+        (&16.into(), &1152.into(), &5.0.into())
+    );
+}
+
+#[test]
+fn what_is_rejected_exits_with_1_and_says_where() {
+    let folder = Folder::new("rejected");
+    let report = folder.json("check std:1f1b --set devices=4 --memory 2 --format json", 1);
+    assert_eq!(report["ok"], false);
+    let found = report["diagnostics"].as_array().expect("a list");
+    assert!(found.iter().any(|finding| finding["code"] == "memory-exceeded"), "{found:?}");
+    found.iter().for_each(|finding| fits(finding, &DIAGNOSTIC));
+    fs::write(folder.0.join("broken.pipe"), "schedule broken {").expect("a file");
+    let report = folder.json("check broken.pipe --format json", 1);
+    assert!(report["makespan"].is_null() && report["devices"].is_null());
+    assert_eq!((&report["diagnostics"][0]["code"], &report["diagnostics"][0]["line"]), (&"syntax".into(), &1.into()));
+    for command in ["check", "build", "run", "plot"] {
+        let output = folder.run(&format!("{command} broken.pipe"), 1);
+        assert!(error(&output).contains("broken.pipe:1"), "{}", error(&output));
+    }
+}
+
+#[test]
+fn what_cannot_be_carried_out_exits_with_2_and_helps() {
+    let folder = Folder::new("usage");
+    assert!(error(&folder.run("check std:zb_w", 2)).contains("`zb_v`"));
+    for arguments in
+        ["", "chek std:1f1b", "check", "check nowhere.pipe", "check std:1f1b --set devices", "explain nothing"]
+    {
+        assert!(error(&folder.run(arguments, 2)).len() > 20, "{arguments}");
+    }
+    assert!(out(&folder.run("--help", 0)).contains("Exit codes"));
+    assert!(out(&folder.run("explain deadlock", 0)).starts_with("# "));
+    assert!(out(&folder.run("explain", 0)).contains("memory-exceeded"));
+}
+
+#[test]
+fn plots_go_to_the_terminal_or_to_a_picture() {
+    let folder = Folder::new("plot");
+    let drawn = out(&folder.run("plot std:1f1b --set devices=3 --set microbatches=6", 0));
+    assert!(["d0", "d1", "d2"].iter().all(|device| drawn.contains(device)), "{drawn}");
+    assert!(!drawn.contains('\x1b'), "no colours in files");
+    folder.run("plot tiny.pipe -o tiny.svg", 0);
+    let picture = folder.read("tiny.svg");
+    assert!(picture.starts_with("<svg") && picture.trim_end().ends_with("</svg>"));
+    folder.run("plot tiny.pipe -o tiny.png", 2);
+}
+
+#[test]
+fn a_built_program_checks_and_runs_like_its_source() {
+    let folder = Folder::new("build");
+    let losses =
+        |arguments: &str| folder.json(&format!("run {arguments} --no-checkpoint --format json"), 0)["losses"].clone();
+    folder.run("build tiny.pipe --emit ir -o tiny.ir", 0);
+    let report = folder.json("check tiny.ir --format json", 0);
+    assert_eq!((&report["ok"], &report["devices"]), (&true.into(), &2.into()));
+    let from_source = losses("tiny.pipe");
+    assert_eq!(from_source.as_array().map(Vec::len), Some(4));
+    assert_eq!(losses("tiny.ir"), from_source);
+    assert_eq!(losses("tiny.pipe --stress 5"), from_source);
+    assert_eq!(losses("tiny.pipe --set devices=1"), from_source);
+    assert!(folder.json("build tiny.pipe --emit json", 0).is_object());
+    assert_eq!(out(&folder.run("build tiny.pipe", 0)), folder.read("tiny.ir"));
+    let damaged = folder.read("tiny.ir").replacen("  wait ", "  wait t9", 1);
+    fs::write(folder.0.join("damaged.ir"), damaged).expect("a file");
+    folder.run("check damaged.ir", 1);
+    folder.run("run damaged.ir", 1);
+}
+
+#[test]
+fn a_run_saves_resumes_and_traces() {
+    let folder = Folder::new("run");
+    let whole = folder.json("run tiny.pipe --steps 6 --checkpoint whole --format json --trace trace.json", 0);
+    let first = folder.json("run tiny.pipe --steps 3 --format json", 0);
+    assert_eq!(first["checkpoint"], "saved/step-00000003.safetensors");
+    let second = folder.json("run tiny.pipe --steps 6 --resume --format json", 0);
+    assert_eq!((&second["resumed_from"], &second["steps"], &second["ok"]), (&3.into(), &3.into(), &true.into()));
+    let parts = [&first, &second].map(|run| run["losses"].as_array().expect("a list").clone()).concat();
+    assert_eq!(whole["losses"], Value::Array(parts));
+    let saved = |path: &str| pipe_runtime::checkpoint::load(&folder.0.join(path)).expect("a checkpoint");
+    assert!(saved("whole/step-00000006.safetensors") == saved("saved/step-00000006.safetensors"));
+    let trace: Value = serde_json::from_str(&folder.read("trace.json")).expect("JSON");
+    assert!(trace["traceEvents"].as_array().is_some_and(|events| events.len() > 6 * 16), "{trace}");
+    let output = folder.run("run tiny.pipe --resume nowhere", 1);
+    assert!(error(&output).contains("no checkpoint at nowhere"), "{}", error(&output));
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_ends_a_run_with_a_checkpoint() {
+    use std::time::{Duration, Instant};
+    let folder = Folder::new("signal");
+    let mut run = folder.command("run tiny.pipe --steps 100000000 --format json");
+    let run = run.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::null()).spawn().expect("starts");
+    // The first checkpoint, after two steps, says that the run is on its way.
+    let began = Instant::now();
+    let saved = folder.0.join("saved");
+    while !fs::read_dir(&saved).is_ok_and(|mut files| files.next().is_some()) && began.elapsed().as_secs() < 60 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let sent = Command::new("kill").args(["-INT", &run.id().to_string()]).status().expect("`kill` is there");
+    assert!(sent.success());
+    let output = run.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(0));
+    let summary: Value = serde_json::from_str(&out(&output)).expect("JSON");
+    assert_eq!(summary["interrupted"], true);
+    let checkpoint = summary["checkpoint"].as_str().expect("a path");
+    assert!(checkpoint.contains(&format!("{:08}", summary["steps"].as_u64().expect("a number"))), "{checkpoint}");
+    assert!(folder.0.join(checkpoint).exists());
+    let more = format!("run tiny.pipe --resume --steps {} --format json", summary["steps"].as_u64().unwrap_or(0) + 1);
+    assert_eq!(folder.json(&more, 0)["steps"], 1);
+}
