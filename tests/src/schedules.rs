@@ -9,6 +9,7 @@ use pipe_compiler::timeline::{Timeline, place};
 use pipe_compiler::units::Ticks;
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
+use std::collections::BTreeSet;
 
 /// Nowhere in particular.
 pub const SPAN: Span = Span { file: FileId(0), start: 0, end: 0 };
@@ -80,6 +81,54 @@ pub fn random(size: Size, dice: &mut Dice) -> Schedule {
         orders[placement[stage].index()].push(task(kind, stage, microbatch));
     }
     schedule("random", placement, orders, size.microbatches)
+}
+
+/// A schedule that can run, after some tasks of some devices have changed places: it may get stuck.
+#[must_use]
+pub fn disordered(size: Size, dice: &mut Dice) -> Schedule {
+    let mut schedule = random(size, dice);
+    for _ in 0..dice.below(4) {
+        let device = dice.below(size.devices);
+        let order = &mut schedule.orders[device];
+        if !order.is_empty() {
+            let (from, to) = (dice.below(order.len()), dice.below(order.len()));
+            order.swap(from, to);
+        }
+    }
+    schedule
+}
+
+/// The tasks that never run if every device waits for the inputs of its next task: plays the schedule in rounds, and
+/// shares nothing with the compiler.
+#[must_use]
+pub fn stuck(schedule: &Schedule) -> Vec<Task> {
+    let n_stages = schedule.placement.len();
+    let mut rest: Vec<_> = schedule.orders.iter().map(|order| order.iter().map(|task| task.task).peekable()).collect();
+    let mut done = BTreeSet::new();
+    let mut runs = true;
+    while runs {
+        runs = false;
+        for order in &mut rest {
+            let ready = |task: &Task| {
+                let ran = |kind, stage: usize| done.contains(&(kind, stage, task.microbatch));
+                let stage = task.stage.index();
+                let back = |stage| ran(TaskKind::Backward, stage) || ran(TaskKind::BackwardInput, stage);
+                match task.kind {
+                    TaskKind::Forward => stage == 0 || ran(TaskKind::Forward, stage - 1),
+                    TaskKind::Backward | TaskKind::BackwardInput => {
+                        ran(TaskKind::Forward, stage) && (stage + 1 == n_stages || back(stage + 1))
+                    }
+                    TaskKind::BackwardWeight => ran(TaskKind::BackwardInput, stage),
+                    TaskKind::Update => true,
+                }
+            };
+            if let Some(task) = order.next_if(ready) {
+                done.insert((task.kind, task.stage.index(), task.microbatch));
+                runs = true;
+            }
+        }
+    }
+    rest.into_iter().flatten().collect()
 }
 
 /// A task without a source.

@@ -1,12 +1,16 @@
-//! Lowering: the traps of pipeline communication, each with the smallest schedule that would fall into it.
+//! Lowering: the traps of pipeline communication, each with the smallest schedule that would fall into it; and
+//! `tests/ir/lower/*.pipe` beside the program that each becomes.
 
+use pipe_compiler::Request;
 use pipe_ir::ids::{DeviceId, ValueId};
 use pipe_ir::instruction::Instruction;
 use pipe_ir::program::Program;
 use pipe_ir::task::TaskKind;
+use pipe_ir::text;
 use pipe_ir::units::Bytes;
 use pipe_ir::value::ValueKind;
 use pipe_ir::verify::verify;
+use pipe_tests::cases::{compile_text, expect, files, read, report, root};
 use pipe_tests::programs::{program, program_of, stages_with_weights};
 use pipe_tests::schedules::{one_f_one_b, schedule, task};
 
@@ -120,4 +124,20 @@ fn nothing_is_sent_to_the_same_device_and_everything_straight() {
     let id = DeviceId;
     let once = [(id(0), id(2)), (id(1), id(2)), (id(2), id(0)), (id(2), id(1))];
     assert_eq!(found, once.into_iter().flat_map(|pair| [pair; 3]).collect::<Vec<_>>());
+}
+
+#[test]
+fn sources_become_the_programs_beside_them() {
+    let folder = root().join("tests/ir/lower");
+    let cases = files(&folder, "pipe");
+    let failure = |path: &std::path::PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let (compilation, _) = compile_text(&name, &read(path), &folder, &Request::default());
+        match compilation.program {
+            Some(verified) => expect(&path.with_extension("ir"), &text::print(verified.program())),
+            None => Some(format!("{name} is rejected: {:#?}", compilation.diagnostics)),
+        }
+    };
+    report(&cases.iter().filter_map(failure).collect::<Vec<_>>());
+    assert!(cases.len() >= 3);
 }

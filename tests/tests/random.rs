@@ -1,6 +1,8 @@
 //! Random schedules: what the compiler accepts is verified, prints, and runs to its end under rendezvous and random delays
 //! with the predicted peak. Random damage to a program is found, or does no harm.
 
+use pipe_compiler::check::check;
+use pipe_compiler::diagnostic::Code;
 use pipe_ir::ids::{BufferId, MicrobatchId, TokenId, ValueId};
 use pipe_ir::instruction::Instruction;
 use pipe_ir::program::{DeviceProgram, Program};
@@ -8,15 +10,18 @@ use pipe_ir::verify::{Verified, verify};
 use pipe_ir::{json, text};
 use pipe_runtime::{Backend, Options, Run};
 use pipe_tests::programs::{program_of, stages_with_weights};
-use pipe_tests::schedules::{Dice, Size, random};
+use pipe_tests::schedules::{Dice, Size, disordered, random, stuck};
 use proptest::prelude::*;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+fn size(dice: &mut Dice) -> Size {
+    Size { devices: 1 + dice.below(5), stages: 1 + dice.below(8), microbatches: 1 + dice.below(8) }
+}
+
 fn lowered(seed: u64) -> Program {
     let mut dice = Dice(seed);
-    let size = Size { devices: 1 + dice.below(5), stages: 1 + dice.below(8), microbatches: 1 + dice.below(8) };
-    let schedule = random(size, &mut dice);
+    let schedule = random(size(&mut dice), &mut dice);
     program_of(&schedule, &stages_with_weights(&schedule))
 }
 
@@ -127,6 +132,29 @@ proptest! {
     }
 
     #[test]
+    fn orders_are_rejected_if_and_only_if_they_get_stuck(seed: u64) {
+        let mut dice = Dice(seed);
+        for _ in 0..8 {
+            let schedule = disordered(size(&mut dice), &mut dice);
+            let stuck = stuck(&schedule);
+            match check(&schedule) {
+                Ok(_) => prop_assert!(stuck.is_empty(), "accepted, but these never run: {stuck:?}"),
+                Err(found) => {
+                    prop_assert!(!stuck.is_empty(), "rejected, but it runs: {found:#?}");
+                    prop_assert!(found.iter().all(|diagnostic| diagnostic.code == Code::Deadlock), "{found:#?}");
+                }
+            }
+        }
+        // The last one shows that whatever is accepted really runs, with the stated peaks.
+        let schedule = disordered(size(&mut dice), &mut dice);
+        if stuck(&schedule).is_empty() {
+            let program = program_of(&schedule, &stages_with_weights(&schedule));
+            let verified = verify(program).map_err(|errors| TestCaseError::fail(explain(&errors)))?;
+            prop_assert_eq!(replay(verified, seed), Ok(()));
+        }
+    }
+
+    #[test]
     fn damage_is_found_or_harmless(seed: u64) {
         let program = lowered(seed);
         let mut dice = Dice(seed ^ 1);
@@ -145,4 +173,15 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn disordered_schedules_are_of_both_kinds() {
+    let of_seed = |seed| {
+        let mut dice = Dice(seed);
+        let schedule = disordered(size(&mut dice), &mut dice);
+        stuck(&schedule).is_empty()
+    };
+    let running = (0..200).filter(|seed| of_seed(*seed)).count();
+    assert!((40..160).contains(&running), "{running} of 200 run");
 }
