@@ -126,6 +126,18 @@ fn io_error(path: &Path) -> impl FnOnce(std::io::Error) -> CheckpointError + '_ 
 /// How many checkpoints stay in a folder.
 const KEPT: usize = 2;
 
+/// Makes sure that a folder exists and can be written.
+///
+/// # Errors
+/// If it cannot.
+pub fn prepare(folder: &Path) -> Result<(), CheckpointError> {
+    fs::create_dir_all(folder).map_err(io_error(folder))?;
+    let probe = folder.join(format!(".probe.{}.partial", std::process::id()));
+    File::create(&probe).map_err(io_error(folder))?;
+    remove_leftovers(folder);
+    Ok(())
+}
+
 /// Writes `step-<n>.safetensors` into the folder and removes all but the two that were written last. Returns the path.
 ///
 /// # Errors
@@ -148,7 +160,19 @@ pub fn save(folder: &Path, state: &State) -> Result<PathBuf, CheckpointError> {
     for old in checkpoints(folder)?.iter().rev().skip(KEPT) {
         fs::remove_file(old).map_err(io_error(old))?;
     }
+    remove_leftovers(folder);
     Ok(path)
+}
+
+/// Removes what runs left behind that were killed while they saved. Nothing depends on it, so no failure counts.
+fn remove_leftovers(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let name = name.to_str().unwrap_or_default();
+        if name.starts_with('.') && name.ends_with(".partial") {
+            drop(fs::remove_file(entry.path()));
+        }
+    }
 }
 
 /// The checkpoint of a folder that was written last, if there is any.

@@ -2,7 +2,7 @@
 
 use crate::output::{Style, paint};
 use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, SourceCode};
-use pipe_compiler::diagnostic::{Diagnostic, Severity};
+use pipe_compiler::diagnostic::{Diagnostic, Label, Severity};
 use pipe_compiler::source::Sources;
 use std::fmt;
 
@@ -59,13 +59,21 @@ pub fn draw(diagnostics: &[Diagnostic], sources: &Sources, look: Look) -> String
     diagnostics.iter().map(|diagnostic| draw_one(diagnostic, sources, look) + "\n").collect()
 }
 
+/// The longest line that miette draws: it counts columns in 16 bits.
+const LONGEST_LINE: usize = 2_000;
+/// The longest source that miette draws: it reads the source again for every label.
+const LONGEST_SOURCE: usize = 1 << 18;
+/// The longest message that is shown whole, in characters.
+const LONGEST_MESSAGE: usize = 1_000;
+
 fn draw_one(diagnostic: &Diagnostic, sources: &Sources, look: Look) -> String {
     let (word, style) = match diagnostic.severity {
         Severity::Error => ("error", Style::Error),
         Severity::Warning => ("warning", Style::Warning),
     };
     let mut text = paint(&format!("{word}[{}]", diagnostic.code), style, look.colours);
-    text.push_str(&format!(": {}\n", paint(&diagnostic.message, Style::Strong, look.colours)));
+    let message = shortened(&diagnostic.message, LONGEST_MESSAGE);
+    text.push_str(&format!(": {}\n", paint(&message, Style::Strong, look.colours)));
     text.push_str(&snippet(diagnostic, sources, look));
     let notes = diagnostic.notes.iter().map(|note| ("note", note));
     for (word, line) in notes.chain(diagnostic.help.iter().map(|help| ("help", help))) {
@@ -78,6 +86,9 @@ fn draw_one(diagnostic: &Diagnostic, sources: &Sources, look: Look) -> String {
 fn snippet(diagnostic: &Diagnostic, sources: &Sources, look: Look) -> String {
     let Some(main) = diagnostic.labels.first() else { return String::new() };
     let source = sources.get(main.span.file);
+    if source.text.len() > LONGEST_SOURCE || source.text.lines().any(|line| line.len() > LONGEST_LINE) {
+        return excerpt(main, sources, look) + &places(diagnostic.labels.iter().skip(1), sources);
+    }
     let (here, elsewhere): (Vec<_>, Vec<_>) =
         diagnostic.labels.iter().partition(|label| label.span.file == main.span.file);
     let labels = here.iter().enumerate().map(|(index, label)| {
@@ -90,24 +101,98 @@ fn snippet(diagnostic: &Diagnostic, sources: &Sources, look: Look) -> String {
             LabeledSpan::new_with_span(words, span)
         }
     });
-    let drawn =
-        Drawn { diagnostic, source: NamedSource::new(&source.name, source.text.clone()), labels: labels.collect() };
+    // Without a last line end, miette does not draw a label at the end of the text.
+    let end = if source.text.ends_with('\n') { "" } else { "\n" };
+    let source = NamedSource::new(&source.name, source.text.clone() + end);
+    let drawn = Drawn { diagnostic, source, labels: labels.collect() };
     let theme = if look.colours { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
     let handler = GraphicalReportHandler::new_themed(theme).with_width(look.width).with_context_lines(1);
     let mut text = String::new();
-    // Drawing into a string fails only where a label lies outside its source; the headline then has to do.
+    // Drawing into a string fails only where miette does not find a label.
     if handler.render_report(&mut text, &drawn).is_err() {
-        text.clear();
+        return excerpt(main, sources, look) + &places(diagnostic.labels.iter().skip(1), sources);
     }
     // The headline is ours: miette's first lines, up to the snippet, repeat it.
     let mut text = text.find("╭─").map_or(String::new(), |start| {
         let line = text[..start].rfind('\n').map_or(0, |newline| newline + 1);
         text[line..].trim_end().to_owned() + "\n"
     });
-    for label in elsewhere {
-        let (line, column) = sources.line_column(label.span.file, label.span.start);
-        let name = &sources.get(label.span.file).name;
-        text.push_str(&format!("  {name}:{line}:{column}: {}\n", label.text));
-    }
+    text.push_str(&places(elsewhere.into_iter(), sources));
     text
+}
+
+/// A line for each label.
+fn places<'a>(labels: impl Iterator<Item = &'a Label>, sources: &Sources) -> String {
+    let place = |label: &Label| {
+        let (line, column) = sources.line_column(label.span.file, label.span.start);
+        format!("  {}:{line}:{column}: {}\n", sources.get(label.span.file).name, label.text)
+    };
+    labels.map(place).collect()
+}
+
+/// A label with the part of its line that fits, for sources that no picture is drawn of.
+fn excerpt(label: &Label, sources: &Sources, look: Look) -> String {
+    let text = &sources.get(label.span.file).text;
+    let (before, rest) = text.split_at_checked(label.span.start as usize).unwrap_or((text, ""));
+    let length = (label.span.end - label.span.start) as usize;
+    let half = (look.width / 2).saturating_sub(4);
+    let shown = |mark: char| if mark.is_control() { ' ' } else { mark };
+    let mut left: Vec<char> = before.chars().rev().take_while(|mark| *mark != '\n').take(half).map(shown).collect();
+    left.reverse();
+    let left: String = left.into_iter().collect();
+    let right: String = rest.chars().take_while(|mark| *mark != '\n').take(half).map(shown).collect();
+    let marked = rest.get(..length).unwrap_or(rest).chars().count().clamp(1, right.chars().count().max(1));
+    let under = " ".repeat(left.chars().count()) + &paint(&"^".repeat(marked), Style::Error, look.colours);
+    format!("{}    {left}{right}\n    {under}\n", places(std::iter::once(label), sources))
+}
+
+/// A text without its middle, if it is long.
+pub(crate) fn shortened(text: &str, most: usize) -> String {
+    let length = text.chars().count();
+    if length <= most {
+        return text.to_owned();
+    }
+    let end: String = text.chars().skip(length - most / 2).collect();
+    text.chars().take(most / 2).chain(['…']).collect::<String>() + &end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pipe_compiler::diagnostic::Code;
+    use pipe_compiler::source::{FileId, Source, Span};
+
+    fn drawn(text: &str, start: usize, end: usize) -> String {
+        let mut sources = Sources::default();
+        sources.add(Source { name: "x.pipe".to_owned(), text: text.to_owned() });
+        let span = Span { file: FileId(0), start: start as u32, end: end as u32 };
+        let error = Diagnostic::error(Code::Syntax, span, "here", "m".repeat(3_000)).label(span, "and here");
+        draw(&[error], &sources, Look { width: 60, colours: false })
+    }
+
+    #[test]
+    fn lines_of_any_length_are_drawn() {
+        for length in [10, 1_999, 2_001, 70_000, 1_000_000] {
+            for line in ["é", "x", "🦀"] {
+                let text = line.repeat(length);
+                for (start, end) in
+                    [(0, 0), (0, text.len()), (text.len(), text.len()), (line.len() * 8, line.len() * 9)]
+                {
+                    let picture = drawn(&text, start, end);
+                    assert!(picture.contains("here") && picture.len() < 20_000, "{length} {start} {end}\n{picture}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn excerpts_of_long_lines_point_at_their_labels() {
+        let text = format!("first\n{} guilty {}\nlast", "x ".repeat(40_000), "y ".repeat(40_000));
+        let start = text.find("guilty").expect("it is there");
+        let picture = drawn(&text, start, start + 6);
+        let lines: Vec<_> = picture.lines().collect();
+        let column = lines[2].find("guilty").expect("it is shown");
+        assert_eq!(lines[3], " ".repeat(column) + "^^^^^^");
+        assert!(lines[1].starts_with("  x.pipe:2:80002: here"), "{picture}");
+    }
 }

@@ -4,9 +4,11 @@ use crate::output::Failure;
 use clap::{Args, ValueEnum};
 use pipe_compiler::pipeline::StageCosts;
 use pipe_compiler::source::{Source, Sources};
+use pipe_compiler::syntax::MAX_BYTES;
 use pipe_compiler::units::{Units, parse_decimal};
 use pipe_compiler::{Compilation, Request, elaborate, stdlib, suggest};
-use std::io::Read;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
 
 /// The options that every command with a target takes.
@@ -18,7 +20,7 @@ pub(crate) struct TargetArguments {
     #[arg(long, value_name = "NAME")]
     pub(crate) pipeline: Option<String>,
     /// Which schedule, where the file declares several
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", conflicts_with = "pipeline")]
     pub(crate) schedule: Option<String>,
     /// Overrides a parameter, such as `devices=8` or `microbatches=24`
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = parse_setting)]
@@ -27,7 +29,7 @@ pub(crate) struct TargetArguments {
     #[arg(long, value_name = "COSTS", value_parser = StageCosts::parse)]
     pub(crate) cost: Option<StageCosts>,
     /// Activation limit per device, in units: one device's share of the activations of one microbatch
-    #[arg(long, value_name = "UNITS", value_parser = parse_units)]
+    #[arg(long, value_name = "UNITS", value_parser = parse_units, allow_negative_numbers = true)]
     pub(crate) memory: Option<Units>,
     /// A report for people, or JSON for programs
     #[arg(long, value_enum, default_value_t = Format::Human)]
@@ -53,7 +55,8 @@ fn parse_setting(text: &str) -> Result<(String, i64), String> {
 }
 
 fn parse_units(text: &str) -> Result<Units, String> {
-    parse_decimal(text).map(Units).ok_or_else(|| "expected a number with at most 6 decimals, as in `4.5`".to_owned())
+    let wanted = "expected a number from 0 to 10^9 with at most 6 decimals, as in `4.5`";
+    parse_decimal(text).map(Units).ok_or_else(|| wanted.to_owned())
 }
 
 impl TargetArguments {
@@ -90,13 +93,17 @@ impl TargetArguments {
             let text = standard(name)?;
             return Ok((Source { name: self.target.clone(), text }, here));
         }
+        if self.target.ends_with(".ir") {
+            let message = format!("{}: a program in the instruction form; `check` and `run` take it", self.target);
+            return Err(Failure::Usage(message));
+        }
         if self.target == "-" {
-            let mut text = String::new();
-            let read = std::io::stdin().lock().read_to_string(&mut text);
-            read.map_err(|error| Failure::Io("standard input".to_owned(), error))?;
+            let text = read_text(std::io::stdin().lock());
+            let text = text.map_err(|error| Failure::Io("standard input".to_owned(), error))?;
             return Ok((Source { name: "<stdin>".to_owned(), text }, here));
         }
-        let text = std::fs::read_to_string(&self.target).map_err(|error| Failure::Io(self.target.clone(), error))?;
+        let text = File::open(&self.target).and_then(read_text);
+        let text = text.map_err(|error| Failure::Io(self.target.clone(), error))?;
         let folder = Path::new(&self.target).parent().map(Path::to_owned).unwrap_or(here);
         Ok((Source { name: self.target.clone(), text }, folder))
     }
@@ -117,5 +124,16 @@ fn load(folder: &Path, path: &str) -> Result<String, String> {
     if !relative.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
         return Err("imports stay below the folder of the importing file".to_owned());
     }
-    std::fs::read_to_string(folder.join(relative)).map_err(|error| error.to_string())
+    File::open(folder.join(relative)).and_then(read_text).map_err(|error| error.to_string())
+}
+
+/// Reads a source, without the mark that some editors begin a file with. Of an endless one no more is read than it takes
+/// to see that it is too long.
+fn read_text(from: impl Read) -> io::Result<String> {
+    let mut text = String::new();
+    from.take(MAX_BYTES as u64 + 1).read_to_string(&mut text)?;
+    match text.strip_prefix('\u{feff}') {
+        Some(rest) => Ok(rest.to_owned()),
+        None => Ok(text),
+    }
 }

@@ -25,6 +25,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Usage(message) => f.write_str(message),
+            Self::Io(what, error) if what.is_empty() => write!(f, "``: {error}"),
             Self::Io(what, error) => write!(f, "{what}: {error}"),
         }
     }
@@ -82,6 +83,23 @@ pub(crate) fn write(path: &Path, contents: &[u8]) -> Result<(), Failure> {
         let _ = std::fs::remove_file(&temporary);
         failed(error)
     })
+}
+
+/// Whether a file can be written later, as far as its folder tells.
+///
+/// # Errors
+/// If the folder is missing or the path is a folder itself.
+pub(crate) fn can_write(path: &Path) -> Result<(), Failure> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let wrong = if path.is_dir() {
+        Some(io::ErrorKind::IsADirectory)
+    } else {
+        std::fs::metadata(folder).map_or_else(
+            |error| Some(error.kind()),
+            |folder| (!folder.is_dir()).then_some(io::ErrorKind::NotADirectory),
+        )
+    };
+    wrong.map_or(Ok(()), |kind| Err(Failure::Io(path.display().to_string(), kind.into())))
 }
 
 /// What a piece of text is.

@@ -36,13 +36,19 @@ impl StageCosts {
     pub fn parse(text: &str) -> Result<Self, CostError> {
         let mut costs = Self::default();
         let mut fused = None;
+        let mut said: Vec<&str> = Vec::new();
         for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
             let error = |reason: &str| Err(CostError(format!("`{pair}`: {reason}, as in `F=1,B=1,W=0.5,comm=0.1`")));
             let Some((name, number)) = pair.split_once('=') else { return error("expected name=number") };
             let Some(number) = parse_decimal(number.trim()) else {
                 return error("expected a number from 0 to 10^9 with at most 6 decimals");
             };
-            match name.trim() {
+            let name = name.trim();
+            if said.contains(&name) {
+                return error(&format!("`{name}` was given before"));
+            }
+            said.push(name);
+            match name {
                 "F" => costs.tasks[TaskKind::Forward.index()] = Ticks(number),
                 "B" => costs.tasks[TaskKind::BackwardInput.index()] = Ticks(number),
                 "W" => costs.tasks[TaskKind::BackwardWeight.index()] = Ticks(number),
@@ -87,5 +93,7 @@ mod tests {
             let error = StageCosts::parse(text).expect_err("malformed");
             assert!(error.to_string().contains(&format!("`{text}`")), "{error}");
         }
+        let error = StageCosts::parse("F=1,B=1,F=2").expect_err("contradicts itself");
+        assert!(error.to_string().starts_with("`F=2`: `F` was given before"), "{error}");
     }
 }

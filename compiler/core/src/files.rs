@@ -189,6 +189,9 @@ fn resolve(importer: &Path, import: &ast::ImportPath) -> Result<Path, String> {
             folder => folders.push(folder),
         }
     }
+    if folders.is_empty() {
+        return Err(format!("`{written}` names no file"));
+    }
     Ok(Path::Relative(folders.join("/")))
 }
 

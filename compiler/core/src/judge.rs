@@ -6,7 +6,7 @@ use crate::check::memory::{Certificate, Peak, certificates, peaks};
 use crate::check::{bytes, memory, requirements, uniform};
 use crate::costs::of_stages;
 use crate::critical_path::{CriticalPath, critical_path};
-use crate::diagnostic::Diagnostics;
+use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::elaborate::Elaborated;
 use crate::files::Files;
 use crate::lower::Options;
@@ -15,7 +15,7 @@ use crate::pipeline::Pipeline;
 use crate::reorder::reorder;
 use crate::schedule::{Costs, Schedule};
 use crate::timeline::{Timeline, place};
-use crate::units::Units;
+use crate::units::{Ticks, Units};
 use crate::{Request, model};
 use pipe_ir::program::Program;
 
@@ -73,6 +73,19 @@ pub fn judge(files: &Files, elaborated: Elaborated, order: Order, stages: &Stage
         timeline,
         peaks,
     }
+}
+
+/// Moments are counted in 64 bits, and additions stop at the end of them: no figure of such a timeline would be true.
+///
+/// # Errors
+/// If the step takes too long to be counted.
+pub fn countable(judged: &Judged) -> Result<(), Diagnostics> {
+    if judged.timeline.makespan() < Ticks::END {
+        return Ok(());
+    }
+    let message = format!("the step takes {} units of time or more, which is too long to be counted", Ticks::END);
+    let error = Diagnostic::error(Code::TooLarge, judged.schedule.span, "with these costs", message);
+    Err(vec![error.help("costs may be in any one unit: divide all of them by the same number")])
 }
 
 /// Compares what a schedule holds and how long it idles with what is allowed.

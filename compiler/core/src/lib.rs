@@ -88,6 +88,7 @@ fn steps(
     let (order, stages) = both(check::check(&elaborated.schedule), model::stage_set(&files, &elaborated))?;
     compilation.diagnostics.extend(lint::lint(&elaborated.schedule));
     let judged = judge::judge(&files, elaborated, order, &stages, request); // -> when, and how much is alive
+    judge::countable(&judged)?;
     compilation.report.measure(&judged, request.memory);
     let judged = compilation.judged.insert(judged);
     let program = lower::lower(&judged.schedule, &judged.timeline, &stages, &judged.lowering()); // -> instructions

@@ -12,6 +12,8 @@ impl Ticks {
     pub const ZERO: Self = Self(0);
     /// One unit of the costs.
     pub const UNIT: Self = Self(1_000_000);
+    /// The end of time: sums stop here.
+    pub const END: Self = Self(u64::MAX);
 }
 
 impl Add for Ticks {

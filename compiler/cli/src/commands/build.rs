@@ -1,6 +1,6 @@
 //! `pipec build TARGET --emit KIND`: writes what a target was compiled to.
 
-use super::check::{outcome, show_diagnostics};
+use super::check::{outcome, show_findings};
 use crate::Outcome;
 use crate::input::TargetArguments;
 use crate::output::{Failure, print, write};
@@ -34,7 +34,7 @@ pub(crate) enum Emit {
 /// Compiles a target and writes its program. A target that is rejected has none.
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     let (compilation, sources) = arguments.target.compile()?;
-    show_diagnostics(&compilation, &sources);
+    show_findings(&compilation, &sources, arguments.target.format)?;
     if let Some(verified) = compilation.program.as_ref().filter(|_| compilation.report.ok) {
         let text = render(verified.program(), arguments.emit)?;
         match &arguments.output {

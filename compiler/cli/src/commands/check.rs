@@ -44,6 +44,16 @@ pub(crate) fn show_diagnostics(compilation: &Compilation, sources: &Sources) {
     }
 }
 
+/// Says what speaks against a target: to programs, for which a rejected target has no other output, as the report of
+/// `check`.
+pub(crate) fn show_findings(compilation: &Compilation, sources: &Sources, format: Format) -> Result<(), Failure> {
+    if format == Format::Json && !compilation.report.ok {
+        return print(&json(compilation)?);
+    }
+    show_diagnostics(compilation, sources);
+    Ok(())
+}
+
 /// Whether a compilation may go on.
 pub(crate) fn outcome(compilation: &Compilation) -> Outcome {
     if compilation.report.ok { Outcome::Accepted } else { Outcome::Rejected }

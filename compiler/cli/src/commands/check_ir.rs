@@ -1,12 +1,16 @@
 //! `pipec check x.ir`: verifies a program that somebody's compiler wrote.
 
 use crate::Outcome;
+use crate::diagnostics::shortened;
 use crate::input::{Format, TargetArguments};
 use crate::output::{Failure, Style, colours_error, colours_out, paint, print, print_error};
 use crate::table::table;
 use pipe_compiler::diagnostic::Severity;
 use pipe_compiler::report::{Finding, Report};
 use pipe_ir::text::Rejected;
+
+/// The most of a line that is shown, in characters.
+const LONGEST_LINE: usize = 200;
 
 /// Checks a program in the textual form.
 pub(crate) fn run(target: &TargetArguments) -> Result<Outcome, Failure> {
@@ -29,6 +33,7 @@ pub(crate) fn run(target: &TargetArguments) -> Result<Outcome, Failure> {
     for finding in &report.diagnostics {
         let head = paint(&format!("error[{}]", finding.code), Style::Error, colours_error());
         let line = text.lines().nth(finding.line.saturating_sub(1) as usize).unwrap_or_default().trim();
+        let line = shortened(line, LONGEST_LINE);
         print_error(&format!("{head}: {}\n  {name}:{}: {line}\n\n", finding.message, finding.line));
     }
     if !target.quiet {

@@ -3,6 +3,7 @@
 use crate::Outcome;
 use crate::output::{Failure, print};
 use pipe_compiler::diagnostic::Code;
+use pipe_compiler::suggest;
 
 /// Arguments of `pipec explain`.
 #[derive(clap::Args, Debug)]
@@ -19,8 +20,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         print(&lines)?;
         return Ok(Outcome::Accepted);
     };
+    // As it may be copied from a message.
+    let name = name.trim().trim_start_matches("error").trim_start_matches("warning");
+    let name = name.trim_matches(['[', ']', ':']).to_lowercase().replace('_', "-");
     let Some(code) = Code::ALL.iter().find(|code| code.name() == name) else {
-        return Err(Failure::Usage(format!("there is no error `{name}`; `pipec explain` lists all of them")));
+        let near = suggest::closest(&name, Code::ALL.iter().map(|code| code.name()));
+        let near = near.map_or(String::new(), |near| format!("did you mean `{near}`? "));
+        return Err(Failure::Usage(format!("there is no error `{name}`; {near}`pipec explain` lists all of them")));
     };
     print(code.page())?;
     Ok(Outcome::Accepted)

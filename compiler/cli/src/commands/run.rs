@@ -1,12 +1,12 @@
 //! `pipec run TARGET`: compiles, then executes on this machine, and compares what it measures with what was predicted.
 
 use crate::Outcome;
-use crate::commands::check::show_diagnostics;
+use crate::commands::check::show_findings;
 use crate::commands::check_ir;
 use crate::input::{Format, TargetArguments};
-use crate::output::{Failure, complain, print, write};
+use crate::output::{Failure, can_write, complain, print, print_error, write};
 use crate::training::progress::Progress;
-use crate::training::summary::{Circumstances, Summary};
+use crate::training::summary::{Circumstances, SCHEMA, Summary};
 use crate::training::{self, Finished, Plan, is_computable, tokens_per_step, trace_file};
 use clap::ValueEnum;
 use pipe_ir::program::Program;
@@ -37,7 +37,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_enum, default_value_t = BackendChoice::Auto)]
     backend: BackendChoice,
     /// Optimizer steps in all, instead of the pipeline's (1 where it names none)
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     steps: Option<u64>,
     /// Writes what ran when as trace-event JSON, for Perfetto
     #[arg(long, value_name = "PATH")]
@@ -86,15 +86,23 @@ impl BackendChoice {
 /// If the target, its data or a checkpoint cannot be read, or a result cannot be written.
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     let Some((program, predicted_bubble)) = arguments.compile()? else { return Ok(Outcome::Rejected) };
+    if let Some(path) = &arguments.trace {
+        // Better now than after the run.
+        can_write(path)?;
+    }
     let backend = arguments.backend.resolve(program.program());
     let plan = arguments.plan(program.program(), backend);
+    if arguments.resume == Some(None) && plan.checkpoints.is_none() {
+        let message = "this run has no folder of checkpoints: `--resume PATH` names one";
+        return Err(Failure::Usage(message.to_owned()));
+    }
     let mut run = match arguments.start(program, backend) {
         Ok(run) => run,
-        Err(message) => return Ok(reject(&message)),
+        Err(message) => return arguments.reject(&message),
     };
     let finished = match arguments.train(&mut run, &plan, backend) {
         Ok(finished) => finished,
-        Err(failure) => return Ok(reject(&failure.to_string())),
+        Err(failure) => return arguments.reject(&failure.to_string()),
     };
     if let Some(path) = &arguments.trace {
         let trace = trace_file::to_json(run.program(), &finished.trace);
@@ -105,6 +113,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         backend: backend_name(backend),
         predicted_bubble,
         tokens_per_step: tokens_per_step(run.program()),
+        planned: plan.steps,
     };
     let summary = Summary::new(&circumstances, &finished);
     if arguments.target.format == Format::Json {
@@ -119,11 +128,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     Ok(if summary.ok { Outcome::Accepted } else { Outcome::Rejected })
 }
 
-fn reject(message: &str) -> Outcome {
-    complain(message);
-    Outcome::Rejected
-}
-
 fn backend_name(backend: Backend) -> &'static str {
     match backend {
         Backend::Null => "null",
@@ -132,12 +136,21 @@ fn backend_name(backend: Backend) -> &'static str {
 }
 
 impl Arguments {
+    /// Says why a run failed; programs get an object without figures.
+    fn reject(&self, message: &str) -> Result<Outcome, Failure> {
+        complain(message);
+        if self.target.format == Format::Json {
+            print(&format!("{:#}\n", serde_json::json!({"schema": SCHEMA, "ok": false, "error": message})))?;
+        }
+        Ok(Outcome::Rejected)
+    }
+
     /// The program with the bubble that its timeline predicts; nothing if the target is rejected, which was then said.
     fn compile(&self) -> Result<Option<(Verified, Option<f64>)>, Failure> {
         let name = &self.target.target;
         if !name.ends_with(".ir") {
             let (compilation, sources) = self.target.compile()?;
-            show_diagnostics(&compilation, &sources);
+            show_findings(&compilation, &sources, self.target.format)?;
             let bubble = compilation.report.figures.bubble_makespan;
             return Ok(compilation.program.map(|program| (program, bubble)));
         }
@@ -162,6 +175,7 @@ impl Arguments {
             checkpoints: saves.then(|| self.checkpoint.clone().unwrap_or_else(folder)),
             every: settings.map_or(0, |checkpoint| u64::from(checkpoint.every)),
             keep_trace: self.trace.is_some(),
+            computes: backend == Backend::Cpu,
         }
     }
 
@@ -213,7 +227,7 @@ fn stop_on_signal(stop: &Arc<AtomicBool>) {
         if stop.swap(true, Ordering::Relaxed) {
             std::process::exit(130);
         }
-        eprintln!("\nstopping after this step; once more to stop at once");
+        print_error("\nstopping after this step; once more to stop at once\n");
     };
     // Without a handler Ctrl-C still ends the run, only without its checkpoint.
     if let Err(error) = ctrlc::set_handler(handler) {

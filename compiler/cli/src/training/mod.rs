@@ -23,6 +23,8 @@ pub(crate) struct Plan {
     pub(crate) every: u64,
     /// Whether to keep what ran when.
     pub(crate) keep_trace: bool,
+    /// Whether the devices compute, so that losses mean something.
+    pub(crate) computes: bool,
 }
 
 /// What came of a run.
@@ -113,6 +115,10 @@ pub(crate) fn train(
     stop: &AtomicBool,
     mut observe: impl FnMut(u64, Option<f64>, Duration),
 ) -> Result<Finished, Failure> {
+    if let Some(folder) = &plan.checkpoints {
+        // Better now than after the first hour.
+        checkpoint::prepare(folder)?;
+    }
     let mut tally = Tally::new(run.program());
     let mut saved = None;
     let start = Instant::now();
@@ -120,8 +126,9 @@ pub(crate) fn train(
     while done < plan.steps && !stop.load(Ordering::Relaxed) {
         let step = run.step(done)?;
         done += 1;
-        tally.count(&step);
-        observe(done, step.loss(), start.elapsed());
+        let loss = plan.computes.then(|| step.loss()).flatten();
+        tally.count(&step, loss);
+        observe(done, loss, start.elapsed());
         if plan.keep_trace {
             tally.trace.push(step);
         }
@@ -164,10 +171,10 @@ impl Tally {
         }
     }
 
-    fn count(&mut self, step: &StepReport) {
+    fn count(&mut self, step: &StepReport, loss: Option<f64>) {
         let makespan = step.makespan().seconds();
         let work = step.devices.iter().map(|device| device.busy).max().unwrap_or_default();
-        self.losses.extend(step.loss());
+        self.losses.extend(loss);
         self.bubbles.push(if makespan > 0.0 { 1.0 - work.seconds() / makespan } else { 0.0 });
         self.extent += makespan;
         self.instructions += step.devices.iter().map(|device| device.instructions).sum::<u64>();

@@ -1,5 +1,6 @@
 //! Progress: a bar with loss, rate and time left on a terminal; a line now and then elsewhere.
 
+use crate::output::print_error;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -33,7 +34,7 @@ impl Progress {
             bar.set_position(done);
             bar.set_message(message);
         } else if self.lines && self.is_due(done) {
-            eprintln!("step {done}/{}  {message}", self.steps);
+            print_error(&format!("{}\n", format!("step {done}/{}  {message}", self.steps).trim_end()));
         }
     }
 

@@ -7,6 +7,9 @@ use pipe_ir::units::Bytes;
 use serde::Serialize;
 use std::fmt::Write;
 
+/// Name and version of the form.
+pub(crate) const SCHEMA: &str = "pipec.run/1";
+
 /// The report of one run.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(crate) struct Summary {
@@ -20,6 +23,8 @@ pub(crate) struct Summary {
     pub(crate) backend: &'static str,
     /// Steps done by this run.
     pub(crate) steps: u64,
+    /// Steps of the whole run, as planned.
+    pub(crate) planned: u64,
     /// Steps that came before, in the run that was resumed.
     pub(crate) resumed_from: u64,
     /// Whether Ctrl-C ended it.
@@ -79,6 +84,8 @@ pub(crate) struct Circumstances<'a> {
     pub(crate) predicted_bubble: Option<f64>,
     /// Data elements of a step.
     pub(crate) tokens_per_step: u64,
+    /// Steps of the whole run, those before a resumption included.
+    pub(crate) planned: u64,
 }
 
 impl Summary {
@@ -102,11 +109,13 @@ impl Summary {
             })
             .collect();
         Self {
-            schema: "pipec.run/1",
-            ok: per_device.iter().all(DeviceSummary::is_as_predicted),
+            schema: SCHEMA,
+            // Without a step nothing was measured.
+            ok: steps == 0 || per_device.iter().all(DeviceSummary::is_as_predicted),
             name: program.name.clone(),
             backend: circumstances.backend,
             steps,
+            planned: circumstances.planned,
             resumed_from: finished.first_step,
             interrupted: finished.interrupted,
             seconds,
@@ -125,6 +134,10 @@ impl Summary {
     /// The table for people.
     #[must_use]
     pub(crate) fn table(&self) -> String {
+        if self.steps == 0 {
+            let why = if self.interrupted { "stopped before its next step" } else { "nothing is left to do" };
+            return format!("{} has done {} of {} steps: {why}\n", self.name, self.resumed_from, self.planned);
+        }
         let mut text = String::new();
         let devices = self.per_device.len();
         let rate =
@@ -138,6 +151,10 @@ impl Summary {
         let _ = writeln!(text, "{}\n", head.split_whitespace().collect::<Vec<_>>().join(" "));
         if let (Some(first), Some(last)) = (self.first_loss, self.last_loss) {
             let _ = writeln!(text, "  loss     {first:.4} in the first step, {last:.4} in the last");
+        }
+        if let Some(step) = self.losses.iter().position(|loss| !loss.is_finite()) {
+            let step = self.resumed_from + step as u64 + 1;
+            let _ = writeln!(text, "           no number from step {step} on: a smaller learning rate may help");
         }
         if let (Some(predicted), Some(measured)) = (self.predicted_bubble, self.measured_bubble) {
             let (predicted, measured) = (100.0 * predicted, 100.0 * measured);

@@ -36,6 +36,8 @@ pub(super) struct Body<'a> {
 
 /// What one turn of a loop costs, in operations.
 const TURN: u64 = 16;
+/// What it costs to refuse a task. Nothing comes of the schedule any more, so there need not be many.
+const REFUSAL: u64 = 20_000;
 
 /// Writes the orders of all devices.
 pub(super) fn write<'a>(writer: &mut Writer<'a>, order: &'a ast::Order) -> Result<Written, Fault> {
@@ -203,6 +205,7 @@ impl<'a> Run<'_, 'a> {
         let index = match usize::try_from(stage) {
             Ok(index) if index < n_stages => index,
             _ => {
+                self.writer.machine.spend(REFUSAL, line.stage.expr)?;
                 self.writer.report.add(no_such_stage(stage, n_stages, line));
                 return Ok(());
             }
@@ -212,6 +215,7 @@ impl<'a> Run<'_, 'a> {
         let microbatch = named.unwrap_or(i64::from(*next));
         let n_microbatches = self.writer.n_microbatches;
         let Some(number) = u32::try_from(microbatch).ok().filter(|number| *number < n_microbatches) else {
+            self.writer.machine.spend(REFUSAL, line.stage.expr)?;
             self.writer.report.add(no_such_microbatch(line, index, microbatch, n_microbatches));
             return Ok(());
         };

@@ -2,8 +2,8 @@
 
 use super::arguments::{Callee, Values, bind_with};
 use super::evaluate::evaluate;
-use super::limits::{MAX_DEVICES, MAX_MICROBATCHES, Report, within};
-use super::number::{millionths, whole};
+use super::limits::{MAX_COST, MAX_DEVICES, MAX_MICROBATCHES, Report, within};
+use super::number::{millionths, outside, whole};
 use super::parameters::setting;
 use super::schedule::{self, Setting};
 use super::training::training;
@@ -183,6 +183,11 @@ fn stage_costs(durations: &[(ast::Name, Expr)], report: &mut Report) -> Option<S
     let mut said: BTreeMap<&str, Ticks> = BTreeMap::new();
     for (name, expr) in durations {
         let value = report.take(millionths(expr))?;
+        if value.0 > MAX_COST {
+            let message =
+                format!("`{}` takes {}; at most {} units are possible", name.text, Ticks(value.0), Ticks(MAX_COST));
+            report.add(*outside(expr.span, message));
+        }
         if said.insert(&name.text, Ticks(value.0)).is_some() {
             let message = format!("`cost` says twice how long `{}` takes", name.text);
             report.add(Diagnostic::error(Code::RepeatedItem, name.span, "said again", message));

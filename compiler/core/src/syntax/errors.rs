@@ -53,7 +53,14 @@ fn hint(found: &str, error: &Error<Rule>) -> Option<&'static str> {
 }
 
 fn shortened(token: &str) -> String {
-    if token.chars().count() <= 24 { token.to_owned() } else { token.chars().take(24).chain(['…']).collect() }
+    let shown: String = token.chars().take(24).collect();
+    let end = if shown.len() < token.len() { "…" } else { "" };
+    // Control characters would act on the terminal, or not be seen at all.
+    shown
+        .chars()
+        .map(|mark| if mark.is_control() { mark.escape_unicode().to_string() } else { mark.into() })
+        .collect::<String>()
+        + end
 }
 
 /// `a, b or c`, without doubles.
@@ -84,6 +91,7 @@ fn alternatives(rules: &[Rule]) -> String {
 fn phrase(rule: Rule) -> Option<String> {
     let words = match rule {
         Rule::EOI => "the end of the text",
+        Rule::file => "`import`, `param`, `schedule`, `layer`, `model` or `pipeline`",
         Rule::name => "a name",
         Rule::schedule_name | Rule::schedule_call => "the name of a schedule",
         Rule::number => "a number",

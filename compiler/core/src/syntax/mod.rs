@@ -33,7 +33,7 @@ use grammar::{Grammar, Rule};
 pub fn parse(file: FileId, text: &str) -> Result<ast::File, Diagnostics> {
     if text.len() > MAX_BYTES {
         let start = Span { file, start: 0, end: 0 };
-        let message = format!("the file has {} bytes; at most {MAX_BYTES} are accepted", text.len());
+        let message = format!("the file has more than {MAX_BYTES} bytes");
         return Err(vec![Diagnostic::error(Code::TooLarge, start, "", message)]);
     }
     scan::nesting(file, text).map_err(|error| vec![error])?;
