@@ -76,10 +76,6 @@ pub fn main() -> ExitCode {
     match arguments.command.run() {
         Ok(outcome) => outcome.into(),
         Err(failure) => {
-            // Nobody reads the output any more, as in `pipec plot .. | head`.
-            if failure.is_broken_pipe() {
-                return ExitCode::SUCCESS;
-            }
             output::complain(&failure.to_string());
             Outcome::Usage.into()
         }

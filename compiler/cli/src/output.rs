@@ -13,14 +13,6 @@ pub(crate) enum Failure {
     Io(String, io::Error),
 }
 
-impl Failure {
-    /// Whether the reader of our output went away.
-    #[must_use]
-    pub(crate) fn is_broken_pipe(&self) -> bool {
-        matches!(self, Self::Io(_, error) if error.kind() == io::ErrorKind::BrokenPipe)
-    }
-}
-
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -49,12 +41,15 @@ pub(crate) fn colours_error() -> bool {
     wants_colours(io::stderr().is_terminal())
 }
 
-/// Writes to standard output.
+/// Writes to standard output. A reader that went away, as in `pipec plot .. | head`, changes nothing about the outcome.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())
-        .and_then(|()| out.flush())
-        .map_err(|error| Failure::Io("standard output".to_owned(), error))
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::Io("standard output".to_owned(), error))
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 /// Writes to standard error. Nothing is left to do where that fails.

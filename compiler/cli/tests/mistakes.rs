@@ -119,3 +119,15 @@ fn finished_runs_are_resumed_to_nothing_or_to_more_steps() {
     assert_eq!(blocked.status.code(), Some(1));
     assert!(!text(&blocked.stderr).contains("step 1/2"), "a folder that cannot be written is found before the run");
 }
+
+#[test]
+fn a_reader_that_goes_away_does_not_change_the_verdict() {
+    for (arguments, code) in [("check std:1f1b", 0), ("check std:1f1b --memory 1", 1), ("plot std:1f1b", 0)] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pipec"));
+        command.args(arguments.split_whitespace()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().expect("the command starts");
+        drop(child.stdout.take());
+        let status = child.wait().expect("the command ends");
+        assert_eq!(status.code(), Some(code), "{arguments}");
+    }
+}
