@@ -213,11 +213,10 @@ pub fn load(path: &Path) -> Result<State, CheckpointError> {
 }
 
 fn to_bytes(state: &State) -> Result<Vec<u8>, String> {
-    let metadata = HashMap::from([
-        ("format".to_owned(), FORMAT.to_owned()),
-        ("step".to_owned(), state.step.to_string()),
-        ("seed".to_owned(), state.seed.to_string()),
-    ]);
+    let header = Header { format: FORMAT.to_owned(), step: state.step, seed: state.seed };
+    let header = serde_json::to_string(&header).map_err(|error| error.to_string())?;
+    // One entry only: the library writes several in the order of a hash map, and equal states give equal files.
+    let metadata = HashMap::from([(HEADER.to_owned(), header)]);
     let views = state.tensors.iter().map(|tensor| {
         let shape = tensor.shape.iter().map(|size| *size as usize).collect();
         let view = TensorView::new(Dtype::F32, shape, bytemuck::cast_slice(&tensor.data));
@@ -227,17 +226,25 @@ fn to_bytes(state: &State) -> Result<Vec<u8>, String> {
     serialize(views, Some(metadata)).map_err(|error| error.to_string())
 }
 
+/// What a checkpoint says of itself, as JSON under [`HEADER`] in the metadata.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Header {
+    format: String,
+    step: u64,
+    seed: u64,
+}
+
+const HEADER: &str = "pipec";
 const FORMAT: &str = "pipec.checkpoint/1";
 
 fn from_bytes(bytes: &[u8]) -> Result<State, String> {
     let (_, header) = SafeTensors::read_metadata(bytes).map_err(|error| error.to_string())?;
-    let metadata = header.metadata().clone().unwrap_or_default();
-    let field = |name: &str| metadata.get(name).ok_or_else(|| format!("its header has no `{name}`"));
-    if field("format")? != FORMAT {
-        return Err(format!("its format is `{}`, not `{FORMAT}`", field("format")?));
+    let text = header.metadata().as_ref().and_then(|metadata| metadata.get(HEADER));
+    let text = text.ok_or_else(|| format!("its metadata has no `{HEADER}`"))?;
+    let Header { format, step, seed } = serde_json::from_str(text).map_err(|error| format!("`{HEADER}`: {error}"))?;
+    if format != FORMAT {
+        return Err(format!("its format is `{format}`, not `{FORMAT}`"));
     }
-    let number = |name: &str| field(name)?.parse::<u64>().map_err(|error| format!("`{name}` in its header: {error}"));
-    let (step, seed) = (number("step")?, number("seed")?);
     let file = SafeTensors::deserialize(bytes).map_err(|error| error.to_string())?;
     let mut tensors = Vec::new();
     for (name, view) in file.tensors() {

@@ -139,18 +139,23 @@ impl Summary {
             return format!("{} has done {} of {} steps: {why}\n", self.name, self.resumed_from, self.planned);
         }
         let mut text = String::new();
-        let devices = self.per_device.len();
+        let devices = self.per_device.len() as u64;
         let rate =
             self.tokens_per_second.map_or_else(|| self.dispatch(), |rate| format!(", {} tokens/s", grouped(rate)));
         let ended = if self.interrupted { "stopped after" } else { "" };
-        let plural = if self.steps == 1 { "step" } else { "steps" };
+        let plural = |count: u64| if count == 1 { "" } else { "s" };
         let head = format!(
-            "{} {ended} {} {plural} on {devices} {} devices in {:.1}s{rate}",
-            self.name, self.steps, self.backend, self.seconds
+            "{} {ended} {} step{} on {devices} {} device{} in {:.1}s{rate}",
+            self.name,
+            self.steps,
+            plural(self.steps),
+            self.backend,
+            plural(devices),
+            self.seconds
         );
-        let _ = writeln!(text, "{}\n", head.split_whitespace().collect::<Vec<_>>().join(" "));
+        let _ = writeln!(text, "{}", head.split_whitespace().collect::<Vec<_>>().join(" "));
         if let (Some(first), Some(last)) = (self.first_loss, self.last_loss) {
-            let _ = writeln!(text, "  loss     {first:.4} in the first step, {last:.4} in the last");
+            let _ = writeln!(text, "\n  loss     {first:.4} in the first step, {last:.4} in the last");
         }
         if let Some(step) = self.losses.iter().position(|loss| !loss.is_finite()) {
             let step = self.resumed_from + step as u64 + 1;
