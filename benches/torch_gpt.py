@@ -66,7 +66,7 @@ def optimizer(module, kind):
 
 
 def batches(m):
-    data = torch.tensor(list(open(os.path.join(HERE, "shakespeare.txt"), "rb").read()), dtype=torch.long)
+    data = torch.tensor(list(open(os.path.join(HERE, "..", "examples", "data", "shakespeare.txt"), "rb").read()), dtype=torch.long)
     gen = torch.Generator().manual_seed(1)
     while True:
         at = torch.randint(len(data) - SEQ - 1, (m * MB,), generator=gen)

@@ -36,7 +36,12 @@ fn pipec(microbatches: i64, schedule: &str, profile: bool) -> f64 {
 fn torch(mode: &str, microbatches: i64) -> Option<f64> {
     let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
     let arguments = [TORCH, "--mode", mode, "--microbatches", &microbatches.to_string(), "--steps", &STEPS.to_string()];
-    let output = Command::new(python).args(arguments).output().ok().filter(|output| output.status.success())?;
+    let output = Command::new(python).args(arguments).output().ok()?;
+    if !output.status.success() {
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        eprintln!("no figure for PyTorch: {}", text.lines().last().unwrap_or_default());
+        return None;
+    }
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     text.split_whitespace().last()?.parse().ok()
 }

@@ -11,8 +11,8 @@ pub const MAX_DEVICES: u32 = 65_536;
 pub const MAX_STAGES: u32 = 1 << 20;
 /// The most microbatches of a step.
 pub const MAX_MICROBATCHES: u32 = 1 << 20;
-/// The most tasks of a schedule: about a gigabyte and a few seconds.
-pub const MAX_TASKS: u64 = 2_500_000;
+/// The most tasks of a schedule: up to four gigabytes and twenty seconds to check.
+pub const MAX_TASKS: u64 = 10_000_000;
 /// The longest duration in a source, in millionths of the unit.
 pub(super) const MAX_COST: u64 = 1_000_000_000 * 1_000_000;
 /// The latest start slot, the longest period and duration in slots.

@@ -175,7 +175,7 @@ fn mistakes_in_expressions_are_shown_with_their_numbers() {
         ("order d { F[d, 0 - 1] }", "F of s0 on microbatch -1", "0 - 1"),
         ("order d { for k in 0..90000000 { } }", "the loop has 90000000 turns", "90000000"),
         ("order d { for i in 0..2000000 { for j in 0..2000000 { } } }", "operations to write out", "2000000"),
-        ("order d { repeat 2000000 { repeat 9 { F[d, 0] } } }", "tasks or more; at most 2500000", "F[d, 0]"),
+        ("order d { repeat 2000000 { repeat 9 { F[d, 0] } } }", "tasks or more; at most 10000000", "F[d, 0]"),
         ("block every 0 { F[s] at s BW[s] at 9 }", "a block repeats every 0 slots", "0"),
         ("block every 3 { F[s] at s - 1 BW[s] at 9 }", "F of s0 starts at slot -1", "s - 1"),
         ("slots F = 0 block every 3 { F[s] at s BW[s] at 9 }", "a task takes 0 slots", "0"),
