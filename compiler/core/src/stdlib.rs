@@ -32,7 +32,7 @@ pub fn file(path: &str) -> Option<&'static str> {
     }
 }
 
-/// Every path that [`file`] knows.
+/// Every path that [`file()`] knows.
 pub fn paths() -> impl Iterator<Item = String> {
     let models = MODELS.iter().map(|(name, _)| format!("models.{name}"));
     models.chain(SCHEDULES.iter().map(|(name, _)| format!("schedules.{name}")))

@@ -169,11 +169,11 @@ pub enum Op {
         /// Added to the variance.
         epsilon: f32,
     },
-    /// (x[.., h], statistics[.., 2], gain[h], bias[h]) -> [.., h]: (x - mean) * rstd * gain + bias.
+    /// `(x[.., h], statistics[.., 2], gain[h], bias[h]) -> [.., h]`: (x - mean) * rstd * gain + bias.
     Normalize,
     /// (x, statistics, gain, dy) -> [.., h]: derivative of layer normalisation by x.
     NormalizeGradInput,
-    /// (x, statistics, dy) -> [h]: derivative of layer normalisation by its gain.
+    /// `(x, statistics, dy) -> [h]`: derivative of layer normalisation by its gain.
     NormalizeGradGain,
     /// (x[.., n]): e^(x - max) / sum over the last dimension. `causal`: row i of the last two dimensions sees columns
     /// 0..=i only; the others become 0.
@@ -183,7 +183,7 @@ pub enum Op {
     },
     /// (y, dy): derivative of softmax by its input, from its output y: y * (dy - sum(y * dy)).
     SoftmaxGrad,
-    /// (logits[.., v], targets i32[..]) -> []: mean over all rows of -log softmax(logits)[target].
+    /// `(logits[.., v], targets i32[..]) -> []`: mean over all rows of `-log softmax(logits)[target]`.
     CrossEntropy,
     /// (logits[.., v], targets i32[..], dloss[]) -> [.., v]: derivative of `CrossEntropy` by the logits.
     CrossEntropyGrad,

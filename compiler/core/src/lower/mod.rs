@@ -2,11 +2,11 @@
 //!
 //! Nothing here can fail: the schedule is known to run to its end. Three steps, each in its file:
 //!
-//! 1. [`order`] puts all tasks in one global linear order, by the time at which they start.
-//! 2. [`transfers`] finds out what crosses between devices, one transfer per value, microbatch and target device, and
+//! 1. `order` puts all tasks in one global linear order, by the time at which they start.
+//! 2. `transfers` finds out what crosses between devices, one transfer per value, microbatch and target device, and
 //!    says after which task of the sender it is sent, before which task of the receiver its receive is queued, and
 //!    before which task of the sender its end is waited for.
-//! 3. [`emit`] writes each device's list; [`arena`] then gives every buffer its place.
+//! 3. `emit` writes each device's list; `arena` then gives every buffer its place.
 //!
 //! # Why no device waits forever
 //!
