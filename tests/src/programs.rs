@@ -2,7 +2,7 @@
 
 use crate::schedules::time;
 use pipe_compiler::lower::{Options, lower};
-use pipe_compiler::model::stage_set::StageSet;
+use pipe_compiler::model::stage_set::{StageSet, WeightGroup};
 use pipe_compiler::model::{Kinds, abstract_stages};
 use pipe_compiler::schedule::Schedule;
 use pipe_ir::ids::{StageId, ValueId};
@@ -36,6 +36,8 @@ pub fn stages_with_weights(schedule: &Schedule) -> StageSet {
     for stage in 0..=last {
         let parameters = add(&mut set, &format!("parameters.s{stage}"), ValueKind::Parameters, stage, 5000);
         let gradients = add(&mut set, &format!("gradients.s{stage}"), ValueKind::ParameterGradients, stage, 5000);
+        let stages = vec![StageId::from_index(stage)];
+        set.weights.push(WeightGroup { parameters, gradients: Some(gradients), update: None, stages });
         for exec in set.execs.iter_mut().filter(|exec| exec.stage.index() == stage) {
             let mut push = |value, access| exec.operands.push(Operand { value, access });
             push(parameters, Access::Read);

@@ -1,7 +1,7 @@
 //! What there is to do: the executables that a schedule uses, each with its scratch, and what they read and write.
 
 use super::Buckets;
-use crate::model::stage_set::StageSet;
+use crate::model::stage_set::{StageSet, WeightGroup};
 use crate::schedule::Schedule;
 use pipe_ir::ids::{DeviceId, ExecId, MicrobatchId, ValueId};
 use pipe_ir::kernels;
@@ -22,8 +22,12 @@ pub(super) struct Work {
     pub(super) producers: Vec<Option<DeviceId>>,
     /// The executables of each device.
     homes: Buckets,
+    /// The weights, with the numbers of the tables above.
+    weights: Vec<WeightGroup>,
     n_microbatches: u32,
 }
+
+const UNUSED: ValueId = ValueId(u32::MAX);
 
 /// The values of a microbatch that an executable reads and writes.
 #[derive(Default)]
@@ -42,22 +46,55 @@ impl Work {
             flows: Vec::new(),
             producers: Vec::new(),
             homes: Buckets::default(),
+            weights: Vec::new(),
             n_microbatches: schedule.n_microbatches,
         };
         let numbers = work.take_values(set, &used);
-        for (exec, _) in set.execs.iter().zip(&used).filter(|(_, used)| **used) {
-            let mut exec = exec.clone();
-            for operand in &mut exec.operands {
-                operand.value = numbers[operand.value.index()];
-            }
-            work.stages[exec.stage.index()][exec.kind.index()] = Some(ExecId::from_index(work.execs.len()));
-            work.execs.push(exec);
-        }
-        let homes = work.execs.iter().enumerate().map(|(exec, row)| (schedule.device_of(row.stage).index(), exec));
-        work.homes = Buckets::new(schedule.n_devices(), homes);
+        work.take_execs(set, &used, &numbers);
+        work.find_homes(schedule);
         work.add_scratch(schedule.n_devices());
         work.find_flows(schedule);
         work
+    }
+
+    /// Keeps the used executables, and the weights that they touch.
+    fn take_execs(&mut self, set: &StageSet, used: &[bool], values: &[ValueId]) {
+        let mut numbers = vec![None; set.execs.len()];
+        for (index, exec) in set.execs.iter().enumerate().filter(|(index, _)| used[*index]) {
+            let mut exec = exec.clone();
+            for operand in &mut exec.operands {
+                operand.value = values[operand.value.index()];
+            }
+            let number = Some(ExecId::from_index(self.execs.len()));
+            numbers[index] = number;
+            if exec.kind != TaskKind::Update {
+                self.stages[exec.stage.index()][exec.kind.index()] = number;
+            }
+            self.execs.push(exec);
+        }
+        let is_used = |value: &ValueId| values[value.index()] != UNUSED;
+        let groups = set.weights.iter().filter(|group| is_used(&group.parameters));
+        self.weights.extend(groups.map(|group| WeightGroup {
+            parameters: values[group.parameters.index()],
+            gradients: group.gradients.filter(is_used).map(|value| values[value.index()]),
+            update: group.update.and_then(|update| numbers[update.index()]),
+            stages: group.stages.clone(),
+        }));
+    }
+
+    /// Tasks run where their stage lives, updates wherever one of the stages lives that read the weights.
+    fn find_homes(&mut self, schedule: &Schedule) {
+        let mut homes: Vec<(usize, usize)> = Vec::new();
+        for (index, exec) in self.execs.iter().enumerate() {
+            let updates = |group: &&WeightGroup| group.update == Some(ExecId::from_index(index));
+            let group = self.weights.iter().find(updates).filter(|_| exec.kind == TaskKind::Update);
+            let stages = group.map_or(std::slice::from_ref(&exec.stage), |group| &group.stages);
+            let mut devices: Vec<usize> = stages.iter().map(|stage| schedule.device_of(*stage).index()).collect();
+            devices.sort_unstable();
+            devices.dedup();
+            homes.extend(devices.into_iter().map(|device| (device, index)));
+        }
+        self.homes = Buckets::new(schedule.n_devices(), homes.iter().copied());
     }
 
     /// Keeps the values that used executables touch; says what becomes of each id.
@@ -68,7 +105,7 @@ impl Work {
                 touched[operand.value.index()] = true;
             }
         }
-        let mut numbers = vec![ValueId(u32::MAX); set.values.len()];
+        let mut numbers = vec![UNUSED; set.values.len()];
         for (index, value) in set.values.iter().enumerate().filter(|(index, _)| touched[*index]) {
             numbers[index] = ValueId::from_index(self.values.len());
             self.values.push(value.clone());
@@ -152,10 +189,8 @@ fn used(schedule: &Schedule, set: &StageSet) -> Vec<bool> {
             used[exec.index()] = true;
         }
     }
-    for stage in &set.stages {
-        if let Some(exec) = stage.exec_of(TaskKind::Update) {
-            used[exec.index()] = true;
-        }
+    for exec in set.weights.iter().filter_map(|group| group.update) {
+        used[exec.index()] = true;
     }
     used
 }

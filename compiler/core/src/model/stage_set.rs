@@ -1,6 +1,6 @@
 //! Stage sets: what lowering needs to know about the work, whether it comes from a model or from plain byte counts.
 
-use pipe_ir::ids::ExecId;
+use pipe_ir::ids::{ExecId, StageId, ValueId};
 use pipe_ir::program::Exec;
 use pipe_ir::task::TaskKind;
 use pipe_ir::value::Value;
@@ -14,9 +14,11 @@ pub struct StageSet {
     pub execs: Vec<Exec>,
     /// Per stage, by [`pipe_ir::ids::StageId`].
     pub stages: Vec<StageExecs>,
+    /// The weights that are trained, in the order in which they are updated.
+    pub weights: Vec<WeightGroup>,
 }
 
-/// The executables of one stage.
+/// The executables of one stage, without updates: those belong to its weights.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct StageExecs {
     /// By [`TaskKind::index`].
@@ -29,4 +31,18 @@ impl StageExecs {
     pub const fn exec_of(&self, kind: TaskKind) -> Option<ExecId> {
         self.execs[kind.index()]
     }
+}
+
+/// Weights that are updated at once: those of one stage, or one that several stages share. Every device on which any of
+/// the stages lives has them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WeightGroup {
+    /// The weights.
+    pub parameters: ValueId,
+    /// Where their gradients are added up, if they are computed.
+    pub gradients: Option<ValueId>,
+    /// What changes them at the end of a step, if anything does.
+    pub update: Option<ExecId>,
+    /// The stages that read them, ascending.
+    pub stages: Vec<StageId>,
 }

@@ -4,7 +4,7 @@ use super::Model;
 use super::bundle::{Bundle, Place, add_value};
 use super::passes::{Ends, Places, passes};
 use super::stage::{StageTape, join};
-use super::stage_set::{StageExecs, StageSet};
+use super::stage_set::{StageExecs, StageSet, WeightGroup};
 use super::tape::Leaf;
 use super::weights::place_weights;
 use crate::schedule::Schedule;
@@ -74,8 +74,8 @@ pub struct Request<'a> {
     pub optimizer: Option<Optimizer>,
 }
 
-/// The values and executables of every stage. Given an optimizer, each stage that has weights has an update, asked for
-/// or not.
+/// The values, executables and weights of every stage. Given an optimizer, each group of weights has an update, asked
+/// for or not.
 #[must_use]
 pub fn stages(model: &Model, request: &Request<'_>) -> StageSet {
     let mut set = StageSet::default();
@@ -101,9 +101,12 @@ pub fn stages(model: &Model, request: &Request<'_>) -> StageSet {
             kinds: *kinds,
             n_microbatches: request.n_microbatches,
         };
-        let mut execs = passes(&mut set.values, id, &stage, &ends);
-        execs.extend(weights.update);
+        let execs = passes(&mut set.values, id, &stage, &ends);
         set.stages.push(register(&mut set.execs, execs));
+        if let Some((parameters, gradients)) = weights.values {
+            let update = weights.update.map(|update| add_exec(&mut set.execs, update));
+            set.weights.push(WeightGroup { parameters, gradients: Some(gradients), update, stages: vec![id] });
+        }
         before = Some(after);
     }
     set
@@ -112,10 +115,15 @@ pub fn stages(model: &Model, request: &Request<'_>) -> StageSet {
 fn register(table: &mut Vec<Exec>, execs: Vec<Exec>) -> StageExecs {
     let mut row = StageExecs::default();
     for exec in execs {
-        row.execs[exec.kind.index()] = Some(ExecId::from_index(table.len()));
-        table.push(exec);
+        let kind = exec.kind.index();
+        row.execs[kind] = Some(add_exec(table, exec));
     }
     row
+}
+
+fn add_exec(table: &mut Vec<Exec>, exec: Exec) -> ExecId {
+    table.push(exec);
+    ExecId::from_index(table.len() - 1)
 }
 
 const fn start(value: ValueId) -> Place {

@@ -15,6 +15,8 @@ pub(super) struct PlacedWeights {
     pub parameters: Vec<(NodeId, Place)>,
     /// Their gradients, with the nodes of the weights.
     pub gradients: Vec<(NodeId, Place)>,
+    /// The values of both, if there are any weights.
+    pub values: Option<(ValueId, ValueId)>,
     /// What changes them.
     pub update: Option<Exec>,
 }
@@ -53,6 +55,7 @@ pub(super) fn place_weights(
     PlacedWeights {
         parameters: at(parameters),
         gradients: at(gradients),
+        values: Some((parameters, gradients)),
         update: optimizer.map(|_| update(id, stage, (parameters, gradients, state))),
     }
 }
