@@ -21,9 +21,9 @@ pub enum ValueKind {
     Data,
     /// A microbatch's loss, emitted to the host.
     Loss,
-    /// The stage's output, input of the next one.
+    /// An output of the stage, input of others.
     Activation,
-    /// The gradient of the stage's output, computed by the next stage.
+    /// The gradient of an output of the stage, as far as one of its readers computes it.
     Gradient,
     /// Saved by `F`, read by `B` only.
     SavedForInput,

@@ -29,8 +29,6 @@ pub(super) struct Differentiated {
     pub halves: Vec<Half>,
     /// The gradient of each forward node, where it has one.
     pub gradients: Vec<Option<NodeId>>,
-    /// The gradient of the output, where the backward pass begins.
-    pub seed: NodeId,
 }
 
 /// What a forward node depends on.
@@ -51,17 +49,29 @@ impl Dependence {
     }
 }
 
-/// Differentiates a stage by its input and its weights, where `seed` makes the gradient of `output`.
+/// Where the backward pass begins: a gradient of an output, made by another stage or by the loss.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Seed {
+    /// The forward node.
+    pub of: NodeId,
+    /// A summand of its gradient.
+    pub gradient: NodeId,
+}
+
+/// Differentiates a stage by its inputs and its weights. `seeds` makes the gradients of its outputs; those of one output
+/// are added in their order, before the gradients of its uses in the stage.
 #[must_use]
-pub(super) fn differentiate(mut tape: Tape, output: NodeId, seed: impl FnOnce(&mut Tape) -> NodeId) -> Differentiated {
+pub(super) fn differentiate(mut tape: Tape, seeds: impl FnOnce(&mut Tape) -> Vec<Seed>) -> Differentiated {
     let dependences = dependences(&tape);
     let n_forward = tape.len();
-    let seed = seed(&mut tape);
+    let seeds = seeds(&mut tape);
     let (halves, gradients) = (vec![Half::Forward; n_forward], vec![None; n_forward]);
-    let mut result = Differentiated { tape, halves, gradients, seed };
+    let mut result = Differentiated { tape, halves, gradients };
     result.claim(Half::Input);
     let mut contributions: Vec<Vec<Contribution>> = vec![Vec::new(); n_forward];
-    contributions[output.index()].push(Contribution::whole(seed));
+    for seed in seeds {
+        contributions[seed.of.index()].push(Contribution::whole(seed.gradient));
+    }
     for index in (0..n_forward).rev() {
         let received = std::mem::take(&mut contributions[index]);
         if received.is_empty() || !dependences[index].has_gradient() {
@@ -140,9 +150,9 @@ fn dependences(tape: &Tape) -> Vec<Dependence> {
         let mut own = Dependence::default();
         match tape.leaf_of(id) {
             Some(Leaf::Weight(_)) => own.weight = true,
-            Some(Leaf::Activation) => own.activation = true,
+            Some(Leaf::Activation(_)) => own.activation = true,
             Some(Leaf::Data(_)) => own.data = true,
-            Some(Leaf::OutputGradient) | None => {}
+            Some(Leaf::OutputGradient(_)) | None => {}
         }
         for input in &tape.node(id).inputs {
             let other = all[input.index()];

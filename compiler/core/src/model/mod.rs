@@ -16,6 +16,7 @@ mod language;
 mod partition;
 mod passes;
 mod plan;
+mod ports;
 mod stage;
 pub mod stage_set;
 mod stages;
@@ -104,6 +105,8 @@ pub struct Layer {
     pub name: String,
     /// Where the model calls it.
     pub span: Span,
+    /// The layers before it whose outputs flow in, by [`Leaf::Activation`].
+    pub inputs: Vec<usize>,
     /// What it computes.
     pub tape: Tape,
     /// What flows out of it, or its loss.
@@ -126,6 +129,12 @@ pub struct Weight {
 }
 
 impl Layer {
+    /// Type of what flows out of it.
+    #[must_use]
+    pub fn ty(&self) -> &TensorType {
+        self.tape.ty(self.output)
+    }
+
     /// Floating-point operations of its forward pass.
     #[must_use]
     pub fn flops(&self) -> u64 {

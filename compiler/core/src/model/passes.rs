@@ -1,12 +1,12 @@
 //! Passes of a stage: the executables `F`, `B`, `W` and `BW`, and the values that cross between them.
 
 use super::bundle::{Bundle, Place, add_value};
-use super::differentiate::{Differentiated, Half, differentiate};
+use super::differentiate::{Differentiated, Half, Seed, differentiate};
 use super::extract::{Outcome, exec, extract};
 use super::plan::{Plan, Targets, plan};
 use super::stage::StageTape;
 use super::stages::Kinds;
-use super::tape::{Leaf, Tape};
+use super::tape::Leaf;
 use pipe_ir::graph::Op;
 use pipe_ir::ids::{NodeId, StageId};
 use pipe_ir::program::Exec;
@@ -23,11 +23,9 @@ pub(super) struct Ends {
     /// Its leaves: weights, data and what flows in.
     pub places: Places,
     /// What flows out, or the loss.
-    pub output: Place,
-    /// The gradient of that; the last stage has none.
-    pub output_gradient: Option<Place>,
-    /// The gradient of what flows in; the first stage has none.
-    pub input_gradient: Option<Place>,
+    pub outputs: Vec<Output>,
+    /// What flows in and has a gradient: its node, and where that is written.
+    pub input_gradients: Vec<(NodeId, Place)>,
     /// Where each weight's gradient is added up, with its node.
     pub weight_gradients: Vec<(NodeId, Place)>,
     /// What the schedule asks for.
@@ -36,11 +34,33 @@ pub(super) struct Ends {
     pub n_microbatches: u32,
 }
 
+/// A tensor that flows out of a stage.
+#[derive(Clone, Debug)]
+pub(super) struct Output {
+    /// Which node.
+    pub node: NodeId,
+    /// Where it is written.
+    pub to: Place,
+    /// Where the backward pass of it begins.
+    pub gradient: OutputGradient,
+}
+
+/// The gradient of a tensor that flows out of a stage.
+#[derive(Clone, Debug)]
+pub(super) enum OutputGradient {
+    /// The tensor is the loss.
+    Loss,
+    /// What its readers wrote, in the order in which it is added up.
+    Read(Vec<Place>),
+}
+
 /// The executables of a stage, except its update, in the order of [`TaskKind::ALL`].
 pub(super) fn passes(values: &mut Vec<Value>, id: StageId, stage: &StageTape, ends: &Ends) -> Vec<Exec> {
-    let output = Outcome { node: stage.output, to: ends.output, accumulate: false };
+    let outputs = ends.outputs.iter();
+    let mut outcomes: Vec<Outcome> =
+        outputs.map(|one| Outcome { node: one.node, to: one.to, accumulate: false }).collect();
     if !ends.kinds.has_backward() {
-        return vec![exec(TaskKind::Forward, id, extract(&stage.tape, &ends.places, &[output], |_| false))];
+        return vec![exec(TaskKind::Forward, id, extract(&stage.tape, &ends.places, &outcomes, |_| false))];
     }
     let backward = Backward::new(stage, ends);
     let crossing = backward.place(values, id, stage, ends.kinds.is_split());
@@ -48,7 +68,6 @@ pub(super) fn passes(values: &mut Vec<Value>, id: StageId, stage: &StageTape, en
     let is_repeated = |node| derived.half(node) == Half::Forward;
     let mut execs = Vec::new();
 
-    let mut outcomes = vec![output];
     outcomes.extend(stores(&crossing.saved_for_input).chain(stores(&crossing.saved_for_weight)));
     execs.push(exec(TaskKind::Forward, id, extract(&derived.tape, &ends.places, &outcomes, |_| false)));
 
@@ -57,11 +76,11 @@ pub(super) fn passes(values: &mut Vec<Value>, id: StageId, stage: &StageTape, en
     saved.extend(&crossing.saved_for_weight);
     let weight_places: Places = saved.iter().chain(&crossing.deferred).map(|(node, place)| (*node, *place)).collect();
     saved.extend(&crossing.saved_for_input);
-    saved.extend(ends.output_gradient.map(|place| (derived.seed, place)));
+    saved.extend(&backward.seeds);
 
-    let input: Vec<Outcome> = backward.input.into_iter().collect();
+    let inputs = &backward.inputs;
     if ends.kinds.has(TaskKind::BackwardInput) {
-        let outcomes: Vec<Outcome> = input.iter().copied().chain(stores(&crossing.deferred)).collect();
+        let outcomes: Vec<Outcome> = inputs.iter().copied().chain(stores(&crossing.deferred)).collect();
         execs.push(exec(TaskKind::BackwardInput, id, extract(&derived.tape, &saved, &outcomes, is_repeated)));
     }
     if ends.kinds.has(TaskKind::BackwardWeight) {
@@ -69,7 +88,7 @@ pub(super) fn passes(values: &mut Vec<Value>, id: StageId, stage: &StageTape, en
         execs.push(exec(TaskKind::BackwardWeight, id, graph));
     }
     if ends.kinds.has(TaskKind::Backward) {
-        let outcomes: Vec<Outcome> = input.iter().chain(&backward.weights).copied().collect();
+        let outcomes: Vec<Outcome> = inputs.iter().chain(&backward.weights).copied().collect();
         execs.push(exec(TaskKind::Backward, id, extract(&derived.tape, &saved, &outcomes, is_repeated)));
     }
     execs
@@ -82,7 +101,9 @@ fn stores(places: &Places) -> impl Iterator<Item = Outcome> {
 /// The differentiated stage, and what leaves its backward pass.
 struct Backward {
     derived: Differentiated,
-    input: Option<Outcome>,
+    /// The gradients that other stages wrote.
+    seeds: Places,
+    inputs: Vec<Outcome>,
     weights: Vec<Outcome>,
 }
 
@@ -96,31 +117,45 @@ struct Crossing {
 impl Backward {
     fn new(stage: &StageTape, ends: &Ends) -> Self {
         let share = share_of_loss(ends.n_microbatches);
-        let mut derived = differentiate(stage.tape.clone(), stage.output, |tape: &mut Tape| {
-            let ty = tape.ty(stage.output).clone();
-            if ends.output_gradient.is_some() {
-                tape.leaf(Leaf::OutputGradient, ty)
-            } else {
-                tape.constant(share, &ty.shape)
+        let mut places = Places::new();
+        let mut derived = differentiate(stage.tape.clone(), |tape| {
+            let mut seeds = Vec::new();
+            for output in &ends.outputs {
+                let ty = tape.ty(output.node).clone();
+                match &output.gradient {
+                    OutputGradient::Loss => {
+                        seeds.push(Seed { of: output.node, gradient: tape.constant(share, &ty.shape) });
+                    }
+                    OutputGradient::Read(read) => {
+                        for place in read {
+                            let gradient = tape.leaf(Leaf::OutputGradient(places.len()), ty.clone());
+                            places.insert(gradient, *place);
+                            seeds.push(Seed { of: output.node, gradient });
+                        }
+                    }
+                }
             }
+            seeds
         });
-        let input = stage.input.zip(ends.input_gradient).map(|(node, to)| {
+        let inputs = ends.input_gradients.iter().map(|(node, to)| {
             let gradient = derived.gradients[node.index()];
-            let node = gradient.unwrap_or_else(|| derived.add_zeros_like(node));
-            Outcome { node, to, accumulate: false }
+            let node = gradient.unwrap_or_else(|| derived.add_zeros_like(*node));
+            Outcome { node, to: *to, accumulate: false }
         });
+        let inputs = inputs.collect();
         let weights = ends.weight_gradients.iter().filter_map(|(node, to)| {
             let node = derived.gradients[node.index()]?;
             Some(Outcome { node, to: *to, accumulate: true })
         });
         let weights = weights.collect();
-        Self { derived, input, weights }
+        Self { derived, seeds: places, inputs, weights }
     }
 
     /// Chooses what crosses and gives it values.
     fn place(&self, values: &mut Vec<Value>, id: StageId, stage: &StageTape, split: bool) -> Crossing {
         let weights: Vec<NodeId> = self.weights.iter().map(|outcome| outcome.node).collect();
-        let targets = Targets { input: self.input.map(|outcome| outcome.node), weights: &weights };
+        let inputs: Vec<NodeId> = self.inputs.iter().map(|outcome| outcome.node).collect();
+        let targets = Targets { inputs: &inputs, weights: &weights };
         let Plan { saved_for_input, saved_for_weight, deferred } = plan(&self.derived, targets, split);
         let names = self.names(stage);
         let mut add = |nodes: &BTreeSet<NodeId>, name: &str, kind| {

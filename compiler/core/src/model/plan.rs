@@ -20,8 +20,8 @@ pub(super) struct Plan {
 /// What the backward pass of a stage is asked for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Targets<'a> {
-    /// The gradient of the stage's input; the first stage has none.
-    pub input: Option<NodeId>,
+    /// The gradients of what flows into the stage.
+    pub inputs: &'a [NodeId],
     /// The gradients of its weights.
     pub weights: &'a [NodeId],
 }
@@ -30,7 +30,7 @@ pub(super) struct Targets<'a> {
 #[must_use]
 pub(super) fn plan(stage: &Differentiated, targets: Targets<'_>, split: bool) -> Plan {
     let weight = needs_of_weight_half(stage, targets);
-    let input = needs_of_input_half(stage, targets.input.into_iter().chain(weight.gradients.iter().copied()));
+    let input = needs_of_input_half(stage, targets.inputs.iter().chain(&weight.gradients).copied());
     let all = &weight.forward | &input;
     let saved = cheapest(&stage.tape, &all, |id| supply(&stage.tape, id));
     if !split {

@@ -1,8 +1,7 @@
-//! One stage: the forward graphs of its layers joined to one tape.
+//! One stage: the forward graphs of its layers joined to one tape, and what crosses its border.
 
 use super::tape::{Leaf, Tape};
 use super::{Layer, Model, Weight};
-use pipe_ir::graph::TensorType;
 use pipe_ir::ids::NodeId;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,47 +9,76 @@ use std::ops::Range;
 /// The forward pass of a stage.
 #[derive(Clone, Debug)]
 pub(super) struct StageTape {
-    /// Its nodes; [`Leaf::Weight`] counts `weights`.
+    /// Its nodes; [`Leaf::Weight`] counts `weights`, [`Leaf::Activation`] counts `inputs`.
     pub tape: Tape,
-    /// The node of what flows in. The first stage has none.
-    pub input: Option<NodeId>,
-    /// What flows out, or the loss.
-    pub output: NodeId,
+    /// What flows in from other stages, in the order in which its layers first read it.
+    pub inputs: Vec<Port>,
+    /// What flows out to other stages, in the order of the layers, or the loss.
+    pub outputs: Vec<Port>,
     /// Its weights under their names in the program, each with its node.
     pub weights: Vec<(NodeId, Weight)>,
     /// What nodes are called in bundles, where they have a name.
     pub names: BTreeMap<NodeId, String>,
 }
 
-/// Joins the layers of a stage. `input` is the type of what the stage before hands over.
-#[must_use]
-pub(super) fn join(model: &Model, layers: Range<usize>, input: Option<&TensorType>) -> StageTape {
-    let mut tape = Tape::default();
-    let input = input.map(|ty| tape.leaf(Leaf::Activation, ty.clone()));
-    let mut flow = input;
-    let mut weights: Vec<(NodeId, Weight)> = Vec::new();
-    let mut names = BTreeMap::new();
-    for layer in &model.layers[layers] {
-        let images = append(&mut tape, layer, flow, &mut weights);
-        for (node, name) in &layer.names {
-            names.entry(images[node.index()]).or_insert_with(|| format!("{}.{name}", layer.name));
-        }
-        flow = Some(images[layer.output.index()]);
-    }
-    let output = flow.expect("no stage is empty");
-    StageTape { tape, input, output, weights, names }
+/// A tensor that crosses the border of a stage.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Port {
+    /// Its node on the tape.
+    pub node: NodeId,
+    /// The layer of the model that computes it.
+    pub layer: usize,
 }
 
-fn append(tape: &mut Tape, layer: &Layer, flow: Option<NodeId>, weights: &mut Vec<(NodeId, Weight)>) -> Vec<NodeId> {
-    let first = weights.len();
-    for (index, weight) in layer.weights.iter().enumerate() {
-        let node = tape.leaf(Leaf::Weight(first + index), weight.ty.clone());
-        let name = format!("{}.{}", layer.name, weight.name);
-        weights.push((node, Weight { name, ..weight.clone() }));
+/// Joins the layers of a stage. `leaves` says which of their outputs flow out.
+#[must_use]
+pub(super) fn join(model: &Model, layers: Range<usize>, leaves: impl Fn(usize) -> bool) -> StageTape {
+    let mut stage = StageTape {
+        tape: Tape::default(),
+        inputs: Vec::new(),
+        outputs: Vec::new(),
+        weights: Vec::new(),
+        names: BTreeMap::new(),
+    };
+    // By layer: the node of its output.
+    let mut flows: BTreeMap<usize, NodeId> = BTreeMap::new();
+    for index in layers {
+        let layer = &model.layers[index];
+        for source in &layer.inputs {
+            flows.entry(*source).or_insert_with(|| stage.add_input(model, *source));
+        }
+        let images = stage.append(layer, |port| flows[&layer.inputs[port]]);
+        for (node, name) in &layer.names {
+            stage.names.entry(images[node.index()]).or_insert_with(|| format!("{}.{name}", layer.name));
+        }
+        let output = images[layer.output.index()];
+        flows.insert(index, output);
+        if leaves(index) {
+            stage.outputs.push(Port { node: output, layer: index });
+        }
     }
-    tape.append(&layer.tape, |tape, leaf, ty| match leaf {
-        Leaf::Weight(index) => weights[first + index].0,
-        Leaf::Activation => flow.expect("the first layer has no input"),
-        Leaf::Data(_) | Leaf::OutputGradient => tape.leaf(leaf, ty.clone()),
-    })
+    stage
+}
+
+impl StageTape {
+    fn add_input(&mut self, model: &Model, layer: usize) -> NodeId {
+        let node = self.tape.leaf(Leaf::Activation(self.inputs.len()), model.layers[layer].ty().clone());
+        self.inputs.push(Port { node, layer });
+        node
+    }
+
+    fn append(&mut self, layer: &Layer, flow: impl Fn(usize) -> NodeId) -> Vec<NodeId> {
+        let first = self.weights.len();
+        for (index, weight) in layer.weights.iter().enumerate() {
+            let node = self.tape.leaf(Leaf::Weight(first + index), weight.ty.clone());
+            let name = format!("{}.{}", layer.name, weight.name);
+            self.weights.push((node, Weight { name, ..weight.clone() }));
+        }
+        let weights = &self.weights;
+        self.tape.append(&layer.tape, |tape, leaf, ty| match leaf {
+            Leaf::Weight(index) => weights[first + index].0,
+            Leaf::Activation(port) => flow(port),
+            Leaf::Data(_) | Leaf::OutputGradient(_) => tape.leaf(leaf, ty.clone()),
+        })
+    }
 }

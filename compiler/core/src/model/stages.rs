@@ -1,20 +1,20 @@
 //! Stages of a model: values and executables of every kind of task that a schedule asks for.
 
 use super::Model;
-use super::bundle::{Bundle, Place, add_value};
-use super::passes::{Ends, Places, passes};
+use super::bundle::{Bundle, add_value};
+use super::passes::{Ends, Output, OutputGradient, Places, passes};
+use super::ports::{Crossing, readers, start};
 use super::stage::{StageTape, join};
 use super::stage_set::{StageExecs, StageSet, WeightGroup};
 use super::tape::Leaf;
 use super::weights::place_weights;
 use crate::schedule::Schedule;
-use pipe_ir::graph::TensorType;
 use pipe_ir::ids::{ExecId, StageId, ValueId};
 use pipe_ir::program::Exec;
 use pipe_ir::task::TaskKind;
 use pipe_ir::training::Optimizer;
-use pipe_ir::units::Bytes;
 use pipe_ir::value::{Value, ValueKind};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// The kinds of task that a schedule uses of one stage.
@@ -80,23 +80,41 @@ pub struct Request<'a> {
 pub fn stages(model: &Model, request: &Request<'_>) -> StageSet {
     let mut set = StageSet::default();
     let mut data: Vec<Option<ValueId>> = vec![None; model.data.len()];
-    let mut before: Option<Boundary> = None;
+    let readers = readers(model, request.layers);
+    let mut crossings: BTreeMap<usize, Crossing> = BTreeMap::new();
+    let loss = model.layers.len().checked_sub(1);
     for (index, (layers, kinds)) in request.layers.iter().zip(request.kinds).enumerate() {
         let id = StageId::from_index(index);
-        let stage = join(model, layers.clone(), before.as_ref().map(|boundary| &boundary.ty));
-        let is_last = index + 1 == request.layers.len();
-        let after = boundary(&mut set.values, id, stage.tape.ty(stage.output).clone(), is_last, *kinds);
+        let stage = join(model, layers.clone(), |layer| Some(layer) == loss || !readers[layer].is_empty());
+        let n_outputs = stage.outputs.len();
+        let outputs = stage.outputs.iter().enumerate().map(|(position, port)| {
+            let ty = stage.tape.ty(port.node);
+            if Some(port.layer) == loss {
+                let value = Crossing::loss(&mut set.values, id, ty).value;
+                return Output { node: port.node, to: start(value), gradient: OutputGradient::Loss };
+            }
+            let name = if n_outputs == 1 { id.to_string() } else { format!("{id}.{position}") };
+            let readers = &readers[port.layer];
+            let crossing = Crossing::new(&mut set.values, (id, &name), ty, readers, kinds.has_backward());
+            let gradients = crossing.gradients.values().rev().copied().map(start).collect();
+            let to = start(crossing.value);
+            crossings.insert(port.layer, crossing);
+            Output { node: port.node, to, gradient: OutputGradient::Read(gradients) }
+        });
+        let outputs = outputs.collect();
         let weights = place_weights(&mut set.values, id, &stage, request.optimizer);
         let mut places: Places = weights.parameters.iter().copied().collect();
         place_data(&mut set.values, id, model, &stage, &mut data, &mut places);
-        if let (Some(node), Some(boundary)) = (stage.input, &before) {
-            places.insert(node, start(boundary.value));
+        let mut input_gradients = Vec::new();
+        for port in &stage.inputs {
+            let crossing = &crossings[&port.layer];
+            places.insert(port.node, start(crossing.value));
+            input_gradients.extend(crossing.gradients.get(&id).map(|value| (port.node, start(*value))));
         }
         let ends = Ends {
             places,
-            output: start(after.value),
-            output_gradient: after.gradient.map(start),
-            input_gradient: before.as_ref().and_then(|boundary| boundary.gradient).map(start),
+            outputs,
+            input_gradients,
             weight_gradients: weights.gradients,
             kinds: *kinds,
             n_microbatches: request.n_microbatches,
@@ -107,7 +125,6 @@ pub fn stages(model: &Model, request: &Request<'_>) -> StageSet {
             let update = weights.update.map(|update| add_exec(&mut set.execs, update));
             set.weights.push(WeightGroup { parameters, gradients: Some(gradients), update, stages: vec![id] });
         }
-        before = Some(after);
     }
     set
 }
@@ -124,32 +141,6 @@ fn register(table: &mut Vec<Exec>, execs: Vec<Exec>) -> StageExecs {
 fn add_exec(table: &mut Vec<Exec>, exec: Exec) -> ExecId {
     table.push(exec);
     ExecId::from_index(table.len() - 1)
-}
-
-const fn start(value: ValueId) -> Place {
-    Place { value, offset: Bytes::ZERO }
-}
-
-/// What a stage hands to the next one, or the loss.
-struct Boundary {
-    ty: TensorType,
-    value: ValueId,
-    gradient: Option<ValueId>,
-}
-
-fn boundary(values: &mut Vec<Value>, stage: StageId, ty: TensorType, is_last: bool, kinds: Kinds) -> Boundary {
-    let mut add = |name: String, kind, tensor: &str| {
-        let mut bundle = Bundle::default();
-        bundle.add(tensor, &ty, None);
-        add_value(values, bundle.into_value(name, kind, stage))
-    };
-    if is_last {
-        let value = add("loss".into(), ValueKind::Loss, "loss");
-        return Boundary { ty, value, gradient: None };
-    }
-    let value = add(format!("activation.{stage}"), ValueKind::Activation, "output");
-    let gradient = kinds.has_backward().then(|| add(format!("gradient.{stage}"), ValueKind::Gradient, "output"));
-    Boundary { ty, value, gradient }
 }
 
 /// Gives every data tensor that a stage reads a value; stages share it.

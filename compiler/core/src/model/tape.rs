@@ -16,10 +16,10 @@ pub enum Leaf {
     Weight(usize),
     /// A tensor of the microbatch's data, counted over the model.
     Data(usize),
-    /// The tensor that flows in from the layer or the stage before.
-    Activation,
-    /// The gradient of the tensor that flows out.
-    OutputGradient,
+    /// A tensor that flows in, counted over those of the layer or the stage.
+    Activation(usize),
+    /// A gradient of a tensor that flows out, counted over the stage.
+    OutputGradient(usize),
 }
 
 /// Nodes in evaluation order, and what the leaves among them stand for.

@@ -35,6 +35,8 @@ pub(super) struct Instance<'a, 'm> {
     pub call: Span,
     /// Its name in the program.
     pub name: String,
+    /// The layers whose outputs flow in.
+    pub inputs: Vec<usize>,
     /// What flows in.
     pub flow: &'m Flow,
     /// The model's data tensors so far, with the places of their declarations.
@@ -89,8 +91,15 @@ impl Instance<'_, '_> {
         let is_sound = findings.is_empty();
         found.extend(findings.into_iter().map(|finding| finding.note(note.clone())));
         let output = output.filter(|_| is_sound);
-        let layer =
-            output.map(|output| Layer { name: self.name, span: self.call, tape, output, weights, names: labels });
+        let layer = output.map(|output| Layer {
+            name: self.name,
+            span: self.call,
+            inputs: self.inputs,
+            tape,
+            output,
+            weights,
+            names: labels,
+        });
         (layer, flow)
     }
 
@@ -116,7 +125,7 @@ impl Instance<'_, '_> {
         }
         let value = match self.flow {
             Flow::Tensor(ty, _) => {
-                let node = draft.tape.leaf(Leaf::Activation, ty.clone());
+                let node = draft.tape.leaf(Leaf::Activation(0), ty.clone());
                 draft.leaves.push((node, name.clone()));
                 Value::Tensor(node)
             }

@@ -150,7 +150,8 @@ impl<'a> Chain<'a, '_> {
         };
         let name = format!("{}.{}", self.count - 1, declaration.name.text);
         let arguments = names.arguments(call, &declaration.parameters, self.parameters, &mut self.found);
-        let instance = Instance { declaration, call: call.span, name, flow: &self.flow, data: &mut self.data };
+        let inputs = self.layers.len().checked_sub(1).into_iter().collect();
+        let instance = Instance { declaration, call: call.span, name, inputs, flow: &self.flow, data: &mut self.data };
         let (layer, flow) = instance.elaborate(arguments, &mut self.found);
         self.layers.extend(layer);
         self.flow = flow;

@@ -10,7 +10,7 @@ fn positive(name: &str, position: usize) -> f64 {
 }
 
 /// Compares with central differences of the loss, one for each of some elements of every weight.
-fn check(model: &Model, n_stages: usize, weight: fn(&str, usize) -> f64) {
+pub(super) fn check(model: &Model, n_stages: usize, weight: fn(&str, usize) -> f64) {
     let set = compile(model, n_stages, &FUSED, 1);
     let found = step(&set, 1, &weight);
     assert_eq!(found, step(&compile(model, n_stages, &SPLIT, 1), 1, &weight), "split and fused agree");

@@ -5,6 +5,7 @@ mod halves;
 mod interpreter;
 mod language;
 mod pipelines;
+mod ports;
 mod reference;
 
 use super::language::elaborate_with;
