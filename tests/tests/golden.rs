@@ -85,6 +85,82 @@ fn interleaving_divides_the_bubble_by_the_chunks() {
     }
 }
 
+/// The closed formula holds if and only if a hop and back take no longer than the work between two backwards.
+#[test]
+fn a_longer_warm_up_hides_transfers() {
+    for (p, m, costs) in grid() {
+        let [f, b, w, c] = costs;
+        let judged = timed("eager_1f1b", p, m, &text(costs), &[]);
+        let hidden = (m + p - 1) * (f + b + w) + 2 * c * (p - 1);
+        let hides = 2 * c <= f + b + w;
+        assert!(makespan(&judged) == hidden || (!hides && makespan(&judged) > hidden), "{p} {m} {costs:?}");
+        assert!(hides || p == 1 || m <= 2 * p || makespan(&judged) > hidden, "{p} {m} {costs:?}");
+        for (s, peak) in judged.peaks.iter().enumerate() {
+            assert_eq!(peak.activations, m.min(2 * (p - s as u64) - 1));
+        }
+        assert!(judged.is_valid_for_all_microbatches(None));
+    }
+}
+
+/// arXiv 2211.05953: the bubble of interleaving, the memory of GPipe.
+#[test]
+fn breadth_first_divides_the_bubble_by_the_chunks() {
+    for (p, m, [f, b, w, _]) in grid().filter(|(p, m, _)| m >= p) {
+        for chunks in 1..=3 {
+            let judged = timed("looped_bfs", p, m, &text([f, b, w, 0]), &[("chunks", chunks as i64)]);
+            assert_eq!(makespan(&judged), (m * chunks + p - 1) * (f + b + w), "{p} {m} {chunks}");
+            assert!(judged.peaks.iter().all(|peak| peak.activations == m * chunks));
+        }
+    }
+}
+
+/// arXiv 2503.01328: peak (g (v - 1) + p) / v units.
+#[test]
+fn smaller_groups_take_less_memory() {
+    for (p, chunks, turns) in (1..=7).flat_map(|p| [(p, 1, 2), (p, 2, 3), (p, 3, 2), (p, 4, 4)]) {
+        for group in p.div_ceil(2)..=p {
+            for [f, b, w] in [[2, 1, 1], [1, 1, 1], [2, 3, 1]] {
+                let (m, settings) = (turns * group, [("chunks", chunks as i64), ("group", group as i64)]);
+                let judged = timed("grouped_interleaved", p, m, &text([f, b, w, 0]), &settings);
+                let expected = (group * (chunks - 1) + p).min(m * chunks);
+                assert_eq!(peak(&judged), expected, "{p} {group} {chunks}");
+                if group * (f + b + w) >= p * f.max(b + w) {
+                    let bubble = (p - 1 + (chunks - 1) * (p - group)) * (f + b + w);
+                    assert_eq!(makespan(&judged), m * chunks * (f + b + w) + bubble, "{p} {group} {chunks}");
+                }
+            }
+        }
+    }
+}
+
+/// arXiv 2405.15362: two thirds of the memory of 1F1B.
+#[test]
+fn a_v_without_split_takes_two_thirds() {
+    for p in 1..=16 {
+        let judged = timed("1f1b_v", p, 4 * p, "", &[]);
+        assert_eq!(peak(&judged), 2 * (2 * p / 3 + 1), "{p}");
+        assert!(judged.is_valid_for_all_microbatches(None));
+        assert!(makespan(&judged) <= 6 * (4 * p) + 6 * p, "{p}: {}", makespan(&judged));
+    }
+    assert_eq!(makespan(&timed("1f1b_v", 4, 8, "", &[])), 63);
+}
+
+/// arXiv 2308.15762: the bubble shrinks with the number of waves; the first group of microbatches could not be faster.
+#[test]
+fn waves_divide_the_bubble() {
+    for (p, m, [f, b, w, _]) in grid().filter(|(p, m, _)| m % p == 0) {
+        for waves in 1..=3 {
+            let judged = timed("hanayo", p, m, &text([f, b, w, 0]), &[("waves", waves as i64)]);
+            let work = 2 * waves * m * (f + b + w);
+            assert_eq!(makespan(&judged), work + 2 * (p - 1) * f.max(b + w), "{p} {m} {waves}");
+            assert_eq!(peak(&judged), 2 * waves * p, "{p} {m} {waves}");
+            if m == p && b + w == 2 * f {
+                assert_eq!(judged.bound.makespan, judged.timeline.makespan(), "{p} {waves}");
+            }
+        }
+    }
+}
+
 /// arXiv 2401.10241, Section 2.
 #[test]
 fn splitting_the_backward_shrinks_the_bubble() {

@@ -53,11 +53,19 @@ fn every_standard_schedule_trains_like_one_device_bit_by_bit() {
     assert!(alone.losses.iter().all(|step| step.len() == 4));
     assert!(alone.gradients.iter().all(|(_, gradient)| gradient.iter().any(|bits| *bits != 0)), "gradients are kept");
     // Numbers of devices such that the six layers make up all stages.
-    let devices =
-        |name: &str| if name.starts_with('v') || name == "zb_v" || name == "interleaved_1f1b" { 2 } else { 3 };
+    let one_stage = ["gpipe", "1f1b", "eager_1f1b", "zb_h1", "zb_h2"];
+    let devices = |name: &str| if one_stage.contains(&name) { 3 } else { 2 };
     let layouts = SCHEDULES.iter().map(|(name, _)| (devices(name), *name, None));
-    let stressed =
-        [(3, "v_half", Some(5)), (3, "gpipe", Some(8)), (4, "zb_h1", Some(6)), (2, "interleaved_1f1b", Some(7))];
+    let stressed = [
+        (3, "v_half", Some(5)),
+        (3, "gpipe", Some(8)),
+        (4, "zb_h1", Some(6)),
+        (2, "interleaved_1f1b", Some(7)),
+        (2, "grouped_interleaved(chunks = 3, group = 1)", Some(9)),
+        (1, "hanayo(waves = 3)", Some(10)),
+        (3, "1f1b_v", Some(11)),
+        (2, "looped_bfs(chunks = 3)", Some(12)),
+    ];
     let mut failures = Vec::new();
     for (devices, schedule, stress) in layouts.chain(stressed) {
         let found = difference(&alone, &learn(&verified(devices, schedule), stress));

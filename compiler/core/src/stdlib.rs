@@ -4,7 +4,12 @@
 pub const SCHEDULES: &[(&str, &str)] = &[
     ("gpipe", include_str!("../../../stdlib/schedules/gpipe.pipe")),
     ("1f1b", include_str!("../../../stdlib/schedules/1f1b.pipe")),
+    ("eager_1f1b", include_str!("../../../stdlib/schedules/eager_1f1b.pipe")),
     ("interleaved_1f1b", include_str!("../../../stdlib/schedules/interleaved_1f1b.pipe")),
+    ("looped_bfs", include_str!("../../../stdlib/schedules/looped_bfs.pipe")),
+    ("grouped_interleaved", include_str!("../../../stdlib/schedules/grouped_interleaved.pipe")),
+    ("1f1b_v", include_str!("../../../stdlib/schedules/1f1b_v.pipe")),
+    ("hanayo", include_str!("../../../stdlib/schedules/hanayo.pipe")),
     ("zb_h1", include_str!("../../../stdlib/schedules/zb_h1.pipe")),
     ("zb_h2", include_str!("../../../stdlib/schedules/zb_h2.pipe")),
     ("zb_v", include_str!("../../../stdlib/schedules/zb_v.pipe")),

@@ -67,7 +67,7 @@ fn pages_show_what_they_say() {
 
 #[test]
 fn a_gpt_becomes_a_sound_program_under_every_standard_schedule() {
-    for schedule in ["gpipe", "1f1b", "interleaved_1f1b", "zb_h1", "zb_h2", "zb_v", "v_min", "v_half", "v_zb"] {
+    for (schedule, _) in crate::stdlib::SCHEDULES {
         for optimizer in ["sgd(learning_rate = 0.1)", "adamw(learning_rate = 0.1)"] {
             let text = format!(
                 "import std.models.gpt
