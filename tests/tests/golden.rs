@@ -117,7 +117,7 @@ fn breadth_first_divides_the_bubble_by_the_chunks() {
 /// arXiv 2503.01328: peak (g (v - 1) + p) / v units.
 #[test]
 fn smaller_groups_take_less_memory() {
-    for (p, chunks, turns) in (1..=7).flat_map(|p| [(p, 1, 2), (p, 2, 3), (p, 3, 2), (p, 4, 4)]) {
+    for (p, chunks, turns) in (1..=7_u64).flat_map(|p| [(p, 1_u64, 2), (p, 2, 3), (p, 3, 2), (p, 4, 4)]) {
         for group in p.div_ceil(2)..=p {
             for [f, b, w] in [[2, 1, 1], [1, 1, 1], [2, 3, 1]] {
                 let (m, settings) = (turns * group, [("chunks", chunks as i64), ("group", group as i64)]);
