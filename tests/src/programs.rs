@@ -14,7 +14,7 @@ use pipe_ir::value::{Value, ValueKind};
 /// The program of a schedule whose stages have plain bytes for values.
 #[must_use]
 pub fn program(schedule: &Schedule) -> Program {
-    program_of(schedule, &abstract_stages(&Kinds::of_schedule(schedule)))
+    program_of(schedule, &abstract_stages(&Kinds::of_schedule(schedule), &schedule.graph))
 }
 
 /// The program of a schedule with these stages.
@@ -26,7 +26,7 @@ pub fn program_of(schedule: &Schedule, set: &StageSet) -> Program {
 /// Stages that have weights, data and a loss, and whose every value has another size.
 #[must_use]
 pub fn stages_with_weights(schedule: &Schedule) -> StageSet {
-    let mut set = abstract_stages(&Kinds::of_schedule(schedule));
+    let mut set = abstract_stages(&Kinds::of_schedule(schedule), &schedule.graph);
     for (index, value) in set.values.iter_mut().enumerate() {
         value.bytes = Bytes(value.bytes.0 / 64 + 100 * index as u64);
     }

@@ -5,6 +5,7 @@ use pipe_compiler::costs::of_stages;
 use pipe_compiler::pipeline::StageCosts;
 use pipe_compiler::schedule::{Schedule, ScheduledTask};
 use pipe_compiler::source::{FileId, Span};
+use pipe_compiler::stage_graph::StageGraph;
 use pipe_compiler::timeline::{Timeline, place};
 use pipe_compiler::units::Ticks;
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
@@ -40,47 +41,58 @@ pub struct Size {
     pub microbatches: usize,
 }
 
-/// The tasks of one microbatch in an order in which they can run, given the stages that split their backward.
-fn chain(split: &[bool]) -> Vec<(TaskKind, usize)> {
-    let mut tasks: Vec<_> = (0..split.len()).map(|stage| (TaskKind::Forward, stage)).collect();
-    for (stage, split) in split.iter().enumerate().rev() {
-        tasks.push((if *split { TaskKind::BackwardInput } else { TaskKind::Backward }, stage));
+/// Stages with random edges between them; every stage but the last is read by some other one.
+fn random_graph(n_stages: usize, dice: &mut Dice) -> StageGraph {
+    let mut edges = Vec::new();
+    for from in 0..n_stages.saturating_sub(1) {
+        let sure = from + 1 + dice.below(n_stages - from - 1);
+        let drawn = (from + 1..n_stages).filter(|to| *to == sure || dice.below(4) == 0);
+        edges.extend(drawn.map(|to| (StageId::from_index(from), StageId::from_index(to))));
     }
-    tasks
+    StageGraph::new(n_stages, edges)
 }
 
-/// A schedule drawn from all that can run: stages anywhere, each with its backward fused or in halves, and tasks in any
-/// order that respects what they need.
+/// A schedule drawn from all that can run: stages in a chain or any graph, anywhere, each with its backward fused or in
+/// halves, and tasks in any order that respects what they need.
 #[must_use]
 pub fn random(size: Size, dice: &mut Dice) -> Schedule {
+    let is_chain = dice.below(2) == 0;
+    let graph = if is_chain { StageGraph::chain(size.stages) } else { random_graph(size.stages, dice) };
     let placement: Vec<_> = (0..size.stages).map(|_| DeviceId::from_index(dice.below(size.devices))).collect();
     let split: Vec<bool> = (0..size.stages).map(|_| dice.below(2) == 0).collect();
-    let chain = chain(&split);
     let mut orders = vec![Vec::new(); size.devices];
-    // How far along the chain each microbatch is, and the weight halves that could run.
-    let mut progress = vec![0; size.microbatches];
-    let mut weights: Vec<(usize, usize)> = Vec::new();
-    let mut open: Vec<usize> = (0..size.microbatches).collect();
-    while !open.is_empty() || !weights.is_empty() {
-        let choice = dice.below(open.len() + weights.len());
-        let (kind, stage, microbatch) = if choice < open.len() {
-            let microbatch = open[choice];
-            let (kind, stage) = chain[progress[microbatch]];
-            progress[microbatch] += 1;
-            if progress[microbatch] == chain.len() {
-                open.swap_remove(choice);
-            }
-            if kind == TaskKind::BackwardInput {
-                weights.push((stage, microbatch));
-            }
-            (kind, stage, microbatch)
+    let mut done = BTreeSet::new();
+    let mut open: Vec<Task> = Vec::new();
+    for (stage, split) in split.iter().enumerate() {
+        let kinds: &[TaskKind] = if *split {
+            &[TaskKind::Forward, TaskKind::BackwardInput, TaskKind::BackwardWeight]
         } else {
-            let (stage, microbatch) = weights.swap_remove(choice - open.len());
-            (TaskKind::BackwardWeight, stage, microbatch)
+            &[TaskKind::Forward, TaskKind::Backward]
         };
-        orders[placement[stage].index()].push(task(kind, stage, microbatch));
+        let tasks = kinds.iter().flat_map(|kind| (0..size.microbatches).map(|m| task(*kind, stage, m).task));
+        open.extend(tasks);
     }
-    schedule("random", placement, orders, size.microbatches)
+    while !open.is_empty() {
+        let ready: Vec<usize> = (0..open.len()).filter(|index| is_ready(&graph, &done, open[*index])).collect();
+        let task = open.swap_remove(ready[dice.below(ready.len())]);
+        done.insert((task.kind, task.stage, task.microbatch));
+        orders[placement[task.stage.index()].index()].push(ScheduledTask { task, origin: 0 });
+    }
+    Schedule { graph, ..schedule("random", placement, orders, size.microbatches) }
+}
+
+/// Whether everything that a task needs has run. Shares nothing with the compiler but the graph.
+fn is_ready(graph: &StageGraph, done: &BTreeSet<(TaskKind, StageId, MicrobatchId)>, task: Task) -> bool {
+    let ran = |kind, stage: StageId| done.contains(&(kind, stage, task.microbatch));
+    let back = |stage| ran(TaskKind::Backward, stage) || ran(TaskKind::BackwardInput, stage);
+    match task.kind {
+        TaskKind::Forward => graph.edges().all(|(from, to)| to != task.stage || ran(TaskKind::Forward, from)),
+        TaskKind::Backward | TaskKind::BackwardInput => {
+            ran(TaskKind::Forward, task.stage) && graph.edges().all(|(from, to)| from != task.stage || back(to))
+        }
+        TaskKind::BackwardWeight => ran(TaskKind::BackwardInput, task.stage),
+        TaskKind::Update => true,
+    }
 }
 
 /// A schedule that can run, after some tasks of some devices have changed places: it may get stuck.
@@ -102,28 +114,15 @@ pub fn disordered(size: Size, dice: &mut Dice) -> Schedule {
 /// shares nothing with the compiler.
 #[must_use]
 pub fn stuck(schedule: &Schedule) -> Vec<Task> {
-    let n_stages = schedule.placement.len();
     let mut rest: Vec<_> = schedule.orders.iter().map(|order| order.iter().map(|task| task.task).peekable()).collect();
     let mut done = BTreeSet::new();
     let mut runs = true;
     while runs {
         runs = false;
         for order in &mut rest {
-            let ready = |task: &Task| {
-                let ran = |kind, stage: usize| done.contains(&(kind, stage, task.microbatch));
-                let stage = task.stage.index();
-                let back = |stage| ran(TaskKind::Backward, stage) || ran(TaskKind::BackwardInput, stage);
-                match task.kind {
-                    TaskKind::Forward => stage == 0 || ran(TaskKind::Forward, stage - 1),
-                    TaskKind::Backward | TaskKind::BackwardInput => {
-                        ran(TaskKind::Forward, stage) && (stage + 1 == n_stages || back(stage + 1))
-                    }
-                    TaskKind::BackwardWeight => ran(TaskKind::BackwardInput, stage),
-                    TaskKind::Update => true,
-                }
-            };
+            let ready = |task: &Task| is_ready(&schedule.graph, &done, *task);
             if let Some(task) = order.next_if(ready) {
-                done.insert((task.kind, task.stage.index(), task.microbatch));
+                done.insert((task.kind, task.stage, task.microbatch));
                 runs = true;
             }
         }
@@ -150,6 +149,7 @@ pub fn schedule(
         name: name.to_owned(),
         span: SPAN,
         n_microbatches: u32::try_from(microbatches).unwrap_or(u32::MAX),
+        graph: StageGraph::chain(placement.len()),
         placement,
         placement_span: SPAN,
         orders,

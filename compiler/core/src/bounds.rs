@@ -5,6 +5,7 @@
 
 use crate::dependencies::Dependencies;
 use crate::schedule::{Costs, Schedule};
+use crate::stage_graph::StageGraph;
 use crate::units::Ticks;
 use pipe_ir::ids::{DeviceId, StageId};
 use pipe_ir::task::TaskKind;
@@ -78,6 +79,41 @@ struct Step {
     tail: Ticks,
 }
 
+impl Step {
+    /// The least time at which it ends.
+    fn end(self) -> Ticks {
+        self.head + self.duration
+    }
+
+    /// The least time from its start to the end of the step.
+    fn rest(self) -> Ticks {
+        self.duration + self.tail
+    }
+}
+
+/// The edges between stages, with the latency of each.
+struct Hops<'a> {
+    schedule: &'a Schedule,
+    graph: &'a StageGraph,
+    latency: Ticks,
+}
+
+impl Hops<'_> {
+    fn before(&self, stage: usize) -> impl Iterator<Item = (usize, Ticks)> + '_ {
+        let stage = StageId::from_index(stage);
+        self.graph.before(stage).iter().map(move |other| (other.index(), self.latency(*other, stage)))
+    }
+
+    fn after(&self, stage: usize) -> impl Iterator<Item = (usize, Ticks)> + '_ {
+        let stage = StageId::from_index(stage);
+        self.graph.after(stage).iter().map(move |other| (other.index(), self.latency(*other, stage)))
+    }
+
+    fn latency(&self, one: StageId, other: StageId) -> Ticks {
+        if self.schedule.device_of(one) == self.schedule.device_of(other) { Ticks::ZERO } else { self.latency }
+    }
+}
+
 /// The way of one microbatch through all stages, by [`StageId`].
 struct Chain {
     forward: Vec<Step>,
@@ -85,67 +121,85 @@ struct Chain {
     backward: Vec<Step>,
     /// `W`; takes no time where it is fused.
     weight: Vec<Step>,
+    /// From the start of the forward to the end of the last task that reads its activations: at least this long.
+    lifespans: Vec<Ticks>,
 }
 
 impl Chain {
     fn new(schedule: &Schedule, dependencies: &Dependencies, costs: &Costs) -> Self {
-        let n_stages = schedule.n_stages();
-        let hop = |from: usize, to: usize| {
-            if schedule.placement[from] == schedule.placement[to] { Ticks::ZERO } else { costs.latency }
+        let stages = || (0..schedule.n_stages()).map(StageId::from_index);
+        let step = |kind: TaskKind, stage: StageId| Step { duration: costs.of(kind, stage), ..Step::default() };
+        let weight = |stage| {
+            if dependencies.is_split(stage) { step(TaskKind::BackwardWeight, stage) } else { Step::default() }
         };
-        let step = |kind: TaskKind, stage: usize| Step {
-            duration: costs.of(kind, StageId::from_index(stage)),
-            ..Step::default()
-        };
-        let is_split = |stage: usize| dependencies.is_split(StageId::from_index(stage));
         let mut chain = Self {
-            forward: (0..n_stages).map(|stage| step(TaskKind::Forward, stage)).collect(),
-            backward: (0..n_stages)
-                .map(|stage| step(dependencies.backward(StageId::from_index(stage)), stage))
-                .collect(),
-            weight: (0..n_stages)
-                .map(|stage| if is_split(stage) { step(TaskKind::BackwardWeight, stage) } else { Step::default() })
-                .collect(),
+            forward: stages().map(|stage| step(TaskKind::Forward, stage)).collect(),
+            backward: stages().map(|stage| step(dependencies.backward(stage), stage)).collect(),
+            weight: stages().map(weight).collect(),
+            lifespans: Vec::new(),
         };
-        let mut now = Ticks::ZERO;
-        for stage in 0..n_stages {
-            now += if stage == 0 { Ticks::ZERO } else { hop(stage - 1, stage) };
-            chain.forward[stage].head = now;
-            now += chain.forward[stage].duration;
-        }
-        for stage in (0..n_stages).rev() {
-            now += if stage + 1 == n_stages { Ticks::ZERO } else { hop(stage + 1, stage) };
-            chain.backward[stage].head = now;
-            now += chain.backward[stage].duration;
-            chain.weight[stage].head = now;
-        }
-        for stage in 0..n_stages {
-            let onward = stage.checked_sub(1).map_or(Ticks::ZERO, |before| {
-                hop(stage, before) + chain.backward[before].duration + chain.backward[before].tail
-            });
-            chain.backward[stage].tail = onward.max(chain.weight[stage].duration);
-            // Where both halves are fused, the activations are given back when `BW` ends.
-            chain.weight[stage].tail = if is_split(stage) { Ticks::ZERO } else { chain.backward[stage].tail };
-        }
-        for stage in (0..n_stages).rev() {
-            chain.forward[stage].tail = if stage + 1 == n_stages {
-                chain.backward[stage].duration + chain.backward[stage].tail
-            } else {
-                hop(stage, stage + 1) + chain.forward[stage + 1].duration + chain.forward[stage + 1].tail
-            };
-        }
+        let hops = Hops { schedule, graph: dependencies.graph(), latency: costs.latency };
+        chain.heads(&hops);
+        chain.tails(&hops, dependencies);
+        chain.lifespans = stages().map(|stage| chain.lifespan(&hops, stage)).collect();
         chain
+    }
+
+    /// Every task begins after those that it needs.
+    fn heads(&mut self, hops: &Hops<'_>) {
+        let n_stages = self.forward.len();
+        for stage in 0..n_stages {
+            let inputs = hops.before(stage).map(|(before, hop)| self.forward[before].end() + hop);
+            self.forward[stage].head = inputs.max().unwrap_or_default();
+        }
+        for stage in (0..n_stages).rev() {
+            let inputs = hops.after(stage).map(|(after, hop)| self.backward[after].end() + hop);
+            self.backward[stage].head = inputs.fold(self.forward[stage].end(), Ord::max);
+            self.weight[stage].head = self.backward[stage].end();
+        }
+    }
+
+    /// Every task ends before those that need it.
+    fn tails(&mut self, hops: &Hops<'_>, dependencies: &Dependencies) {
+        let n_stages = self.forward.len();
+        for stage in 0..n_stages {
+            let onward = hops.before(stage).map(|(before, hop)| hop + self.backward[before].rest());
+            self.backward[stage].tail = onward.fold(self.weight[stage].duration, Ord::max);
+            // Where both halves are fused, the activations are given back when `BW` ends.
+            let is_split = dependencies.is_split(StageId::from_index(stage));
+            self.weight[stage].tail = if is_split { Ticks::ZERO } else { self.backward[stage].tail };
+        }
+        for stage in (0..n_stages).rev() {
+            let onward = hops.after(stage).map(|(after, hop)| hop + self.forward[after].rest());
+            self.forward[stage].tail = onward.fold(self.backward[stage].rest(), Ord::max);
+        }
+    }
+
+    /// The longest way from the forward of a stage through those that need it to its backward, and to the end of that.
+    fn lifespan(&self, hops: &Hops<'_>, stage: StageId) -> Ticks {
+        let (own, n_stages) = (stage.index(), self.forward.len());
+        let [forward, _, weight] = self.steps(stage);
+        if hops.graph.is_chain() {
+            return weight.end() - forward.head;
+        }
+        // By stage: when its forward, and its backward, end at the earliest, if the forward of this one starts at 0.
+        let mut ends: Vec<[Option<Ticks>; 2]> = vec![[None; 2]; n_stages];
+        ends[own][0] = Some(forward.duration);
+        for next in own + 1..n_stages {
+            let inputs = hops.before(next).filter_map(|(before, hop)| Some(ends[before][0]? + hop));
+            ends[next][0] = inputs.max().map(|start| start + self.forward[next].duration);
+        }
+        for next in (own..n_stages).rev() {
+            let Some(forward) = ends[next][0] else { continue };
+            let inputs = hops.after(next).filter_map(|(after, hop)| Some(ends[after][1]? + hop));
+            ends[next][1] = Some(inputs.fold(forward, Ord::max) + self.backward[next].duration);
+        }
+        ends[own][1].unwrap_or_default() + weight.duration
     }
 
     fn steps(&self, stage: StageId) -> [Step; 3] {
         let stage = stage.index();
         [self.forward[stage], self.backward[stage], self.weight[stage]]
-    }
-
-    /// From the start of the forward to the end of the last task that reads its activations: at least this long.
-    fn lifespan(&self, stage: StageId) -> Ticks {
-        let [forward, _, weight] = self.steps(stage);
-        weight.head + weight.duration - forward.head
     }
 
     fn least(stages: &[StageId], of: impl Fn(StageId) -> Ticks) -> Ticks {
@@ -213,7 +267,7 @@ fn warmup(chain: &Chain, stages: &[StageId], n_microbatches: u64, activations: u
 
 /// Activations times lifespans fit in the device's memory times the time from its first forward on.
 fn area(chain: &Chain, stages: &[StageId], n_microbatches: u64, activations: u64) -> Ticks {
-    let lifespans = stages.iter().fold(Ticks::ZERO, |sum, stage| sum + chain.lifespan(*stage));
+    let lifespans = stages.iter().fold(Ticks::ZERO, |sum, stage| sum + chain.lifespans[stage.index()]);
     let area = times(lifespans, n_microbatches).0.div_ceil(activations.max(1));
     let first = Chain::least(stages, |stage| chain.forward[stage.index()].head);
     first + Ticks(area) + Chain::least(stages, |stage| chain.weight[stage.index()].tail)

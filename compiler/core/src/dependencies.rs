@@ -1,9 +1,10 @@
 //! Dependencies: what a task needs before it can start, and where the tasks of a schedule stand.
 //!
-//! F(s, m) needs F(s-1, m). B or BW(s, m) needs F(s, m) and the B or BW(s+1, m) that the next stage has. W(s, m) needs
-//! B(s, m). Nothing else in the compiler knows that stages form a chain.
+//! F(s, m) needs F(r, m) of every stage r that s reads. B or BW(s, m) needs F(s, m) and the B or BW(t, m) of every stage
+//! t that reads s. W(s, m) needs B(s, m). Which stages read which the stage graph says; nothing else in the compiler knows.
 
 use crate::schedule::{Block, Schedule};
+use crate::stage_graph::StageGraph;
 use pipe_ir::ids::{MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
 
@@ -16,6 +17,7 @@ pub const SCHEDULED: [TaskKind; 4] =
 pub struct Dependencies {
     /// By stage: whether its backward is split in `B` and `W`.
     split: Vec<bool>,
+    graph: StageGraph,
 }
 
 impl Dependencies {
@@ -23,17 +25,17 @@ impl Dependencies {
     #[must_use]
     pub fn of(schedule: &Schedule) -> Self {
         let tasks = schedule.orders.iter().flatten();
-        Self::from_kinds(schedule.n_stages(), tasks.map(|scheduled| (scheduled.task.kind, scheduled.task.stage)))
+        Self::from_kinds(&schedule.graph, tasks.map(|scheduled| (scheduled.task.kind, scheduled.task.stage)))
     }
 
     /// Reads off a building block which stages split their backward.
     #[must_use]
-    pub fn of_block(block: &Block, n_stages: usize) -> Self {
-        Self::from_kinds(n_stages, block.slots.iter().map(|task| (task.kind, task.stage)))
+    pub fn of_block(block: &Block, graph: &StageGraph) -> Self {
+        Self::from_kinds(graph, block.slots.iter().map(|task| (task.kind, task.stage)))
     }
 
-    fn from_kinds(n_stages: usize, kinds: impl Iterator<Item = (TaskKind, StageId)>) -> Self {
-        let mut split = vec![false; n_stages];
+    fn from_kinds(graph: &StageGraph, kinds: impl Iterator<Item = (TaskKind, StageId)>) -> Self {
+        let mut split = vec![false; graph.n_stages()];
         for (kind, stage) in kinds {
             if kind == TaskKind::BackwardInput
                 && let Some(split) = split.get_mut(stage.index())
@@ -41,13 +43,19 @@ impl Dependencies {
                 *split = true;
             }
         }
-        Self { split }
+        Self { split, graph: graph.clone() }
     }
 
     /// Number of stages.
     #[must_use]
     pub fn n_stages(&self) -> usize {
         self.split.len()
+    }
+
+    /// Which stages read which.
+    #[must_use]
+    pub fn graph(&self) -> &StageGraph {
+        &self.graph
     }
 
     /// Whether a stage computes its input and weight gradients in two tasks.
@@ -69,22 +77,20 @@ impl Dependencies {
     }
 
     /// Kinds and stages whose tasks, of the same microbatch, must have ended before this one starts.
-    pub fn input_kinds(&self, kind: TaskKind, stage: StageId) -> impl Iterator<Item = (TaskKind, StageId)> + use<> {
-        let previous = stage.0.checked_sub(1).map(StageId);
-        let next = Some(StageId(stage.0 + 1)).filter(|next| next.index() < self.n_stages());
-        let (first, second) = match kind {
-            TaskKind::Forward => (previous.map(|previous| (TaskKind::Forward, previous)), None),
-            TaskKind::BackwardInput | TaskKind::Backward => {
-                (Some((TaskKind::Forward, stage)), next.map(|next| (self.backward(next), next)))
-            }
-            TaskKind::BackwardWeight => (Some((TaskKind::BackwardInput, stage)), None),
-            TaskKind::Update => (None, None),
+    pub fn input_kinds(&self, kind: TaskKind, stage: StageId) -> impl Iterator<Item = (TaskKind, StageId)> + '_ {
+        let (own, others) = match kind {
+            TaskKind::Forward => (None, self.graph.before(stage)),
+            TaskKind::BackwardInput | TaskKind::Backward => (Some(TaskKind::Forward), self.graph.after(stage)),
+            TaskKind::BackwardWeight => (Some(TaskKind::BackwardInput), &[][..]),
+            TaskKind::Update => (None, &[][..]),
         };
-        first.into_iter().chain(second)
+        let of_other = move |other| if kind == TaskKind::Forward { kind } else { self.backward(other) };
+        let others = others.iter().map(move |other| (of_other(*other), *other));
+        own.map(|own| (own, stage)).into_iter().chain(others)
     }
 
-    /// The tasks that must have ended before this one starts; at most two.
-    pub fn inputs(&self, task: Task) -> impl Iterator<Item = Task> + use<> {
+    /// The tasks that must have ended before this one starts.
+    pub fn inputs(&self, task: Task) -> impl Iterator<Item = Task> + '_ {
         self.input_kinds(task.kind, task.stage).map(move |(kind, stage)| Task {
             kind,
             stage,

@@ -2,6 +2,7 @@
 
 use crate::schedule::{Block, BlockTask, Schedule, ScheduledTask};
 use crate::source::{FileId, Span};
+use crate::stage_graph::StageGraph;
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
 
@@ -101,7 +102,12 @@ fn v_shape(n_devices: u32, n_microbatches: u32, slots: impl Fn(u32) -> ([u32; 2]
 
 /// A complete order: again and again, the task with the highest priority among those whose inputs have run. `split` and
 /// `priorities` are by stage, and by task.
-pub(crate) fn greedy(placement: &[u32], n_microbatches: u32, split: &[bool], priorities: &[u16]) -> Schedule {
+pub(crate) fn greedy(
+    graph: &StageGraph,
+    placement: &[u32],
+    n_microbatches: u32,
+    (split, priorities): (&[bool], &[u16]),
+) -> Schedule {
     let n_devices = placement.iter().max().map_or(0, |device| *device as usize + 1);
     let mut waiting = Vec::new();
     for (stage, split) in split.iter().enumerate() {
@@ -115,7 +121,8 @@ pub(crate) fn greedy(placement: &[u32], n_microbatches: u32, split: &[bool], pri
         }
     }
     let all = waiting.iter().map(|task| ScheduledTask { task: *task, origin: 0 }).collect();
-    let unordered = schedule(placement, n_microbatches, vec![all], vec![span(0)], None);
+    let mut unordered = schedule(placement, n_microbatches, vec![all], vec![span(0)], None);
+    unordered.graph = graph.clone();
     let dependencies = crate::dependencies::Dependencies::of(&unordered);
     let mut orders = vec![Vec::new(); n_devices];
     let mut priorities = priorities.iter().cycle();
@@ -128,7 +135,7 @@ pub(crate) fn greedy(placement: &[u32], n_microbatches: u32, split: &[bool], pri
         let (_, task) = waiting.remove(next);
         orders[placement[task.stage.index()] as usize].push(ScheduledTask { task, origin: 0 });
     }
-    schedule(placement, n_microbatches, orders, vec![span(0)], None)
+    Schedule { graph: graph.clone(), ..schedule(placement, n_microbatches, orders, vec![span(0)], None) }
 }
 
 fn span(index: u32) -> Span {
@@ -147,6 +154,7 @@ fn schedule(
         span: Span { file: FileId(0), start: 0, end: 1 },
         n_microbatches,
         placement: placement.iter().map(|device| DeviceId(*device)).collect(),
+        graph: StageGraph::chain(placement.len()),
         placement_span: Span { file: FileId(0), start: 2, end: 3 },
         orders,
         origins,

@@ -19,6 +19,7 @@ pub mod reorder;
 pub mod report;
 pub mod schedule;
 pub mod source;
+pub mod stage_graph;
 pub mod stdlib;
 pub mod suggest;
 pub mod syntax;
@@ -83,9 +84,11 @@ fn steps(
     compilation: &mut Compilation,
 ) -> Result<(), Diagnostics> {
     let files = files::load(sources, root, loader)?; //                  text -> what the user wrote
-    let elaborated = elaborate::elaborate(&files, &request.choice)?; //   -> tasks: what, where, in which order
+    let mut elaborated = elaborate::elaborate(&files, &request.choice)?; //   -> tasks: what, where, in which order
     compilation.report.describe(&elaborated.schedule, elaborated.pipeline.as_ref());
-    let (order, stages) = both(check::check(&elaborated.schedule), model::stage_set(&files, &elaborated))?;
+    let stages = model::stage_set(&files, &elaborated); //               -> what tasks compute, and who reads whom
+    elaborated.schedule.graph = stages.as_ref().map_or(elaborated.schedule.graph, |stages| stages.graph.clone());
+    let (order, stages) = both(check::check(&elaborated.schedule), stages)?;
     compilation.diagnostics.extend(lint::lint(&elaborated.schedule));
     let judged = judge::judge(&files, elaborated, order, &stages, request); // -> when, and how much is alive
     judge::countable(&judged)?;

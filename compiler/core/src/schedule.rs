@@ -1,6 +1,7 @@
 //! Schedules: what is done, where, and in which order on each device. Nothing here knows when.
 
 use crate::source::Span;
+use crate::stage_graph::StageGraph;
 use crate::units::Ticks;
 use pipe_ir::ids::{DeviceId, StageId};
 use pipe_ir::task::{Task, TaskKind};
@@ -65,6 +66,8 @@ pub struct Schedule {
     pub placement: Vec<DeviceId>,
     /// Where the placement was written, for errors about it.
     pub placement_span: Span,
+    /// Which stages read which: those of the model, or a chain.
+    pub graph: StageGraph,
     /// What each device does, in order, by [`DeviceId`]. Its length is the number of devices.
     pub orders: Vec<Vec<ScheduledTask>>,
     /// Statements that tasks come from.

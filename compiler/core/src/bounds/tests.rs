@@ -48,7 +48,7 @@ fn long_lifespans_in_little_memory_are_bounded_by_their_area() {
     assert_eq!((bound.kind, bound.device), (BoundKind::Area, DeviceId(0)));
 }
 
-/// Any placement, any costs, split or fused stages, and an order that greedily picks by random priorities.
+/// Any graph, any placement, any costs, split or fused stages, and an order that greedily picks by random priorities.
 fn random() -> impl Strategy<Value = (Schedule, Costs)> {
     let sizes = (1usize..5, 1usize..7, 1u32..6, 0u64..4);
     sizes.prop_flat_map(|(devices, stages, microbatches, latency)| {
@@ -56,12 +56,27 @@ fn random() -> impl Strategy<Value = (Schedule, Costs)> {
         let split = prop::collection::vec(any::<bool>(), stages);
         let costs = prop::collection::vec([0u64..5, 0u64..5, 0u64..5, 0u64..5, 0u64..1], stages);
         let priorities = prop::collection::vec(any::<u16>(), 3 * stages * microbatches as usize);
-        (placement, split, costs, priorities).prop_map(move |(placement, split, costs, priorities)| {
-            let schedule = crate::examples::greedy(&placement, microbatches, &split, &priorities);
-            let tasks = costs.iter().map(|row| row.map(Ticks)).collect();
-            (schedule, Costs { tasks, latency: Ticks(latency) })
-        })
+        (placement, split, costs, priorities, graph(stages)).prop_map(
+            move |(placement, split, costs, priorities, graph)| {
+                let schedule = crate::examples::greedy(&graph, &placement, microbatches, (&split, &priorities));
+                let tasks = costs.iter().map(|row| row.map(Ticks)).collect();
+                (schedule, Costs { tasks, latency: Ticks(latency) })
+            },
+        )
     })
+}
+
+/// A chain, or any edges.
+fn graph(stages: usize) -> impl Strategy<Value = StageGraph> {
+    let edges = prop::collection::vec(any::<bool>(), stages * stages);
+    prop_oneof![
+        Just(StageGraph::chain(stages)),
+        edges.prop_map(move |drawn| {
+            let pairs = (0..stages).flat_map(|from| (from + 1..stages).map(move |to| (from, to)));
+            let pairs = pairs.filter(|(from, to)| drawn[from * stages + to]);
+            StageGraph::new(stages, pairs.map(|(from, to)| (StageId::from_index(from), StageId::from_index(to))))
+        }),
+    ]
 }
 
 proptest! {
@@ -127,11 +142,20 @@ impl Exhaustive<'_> {
 
 #[test]
 fn no_order_of_a_small_step_is_shorter_than_its_bound() {
-    let cases: [(&[u32], u32, bool); 4] =
-        [(&[0, 1], 2, true), (&[0, 1], 2, false), (&[0, 1, 0], 2, false), (&[0, 0, 1], 1, true)];
-    for (placement, microbatches, split) in cases {
+    let branches = StageGraph::new(3, [(0, 2), (1, 2)].map(|(from, to)| (StageId(from), StageId(to))));
+    let chain = StageGraph::chain;
+    let cases: [(&[u32], u32, bool, StageGraph); 6] = [
+        (&[0, 1], 2, true, chain(2)),
+        (&[0, 1], 2, false, chain(2)),
+        (&[0, 1, 0], 2, false, chain(3)),
+        (&[0, 0, 1], 1, true, chain(3)),
+        (&[0, 1, 0], 2, false, branches.clone()),
+        (&[0, 1, 2], 1, true, branches),
+    ];
+    for (placement, microbatches, split, graph) in cases {
         for row in [[1, 1, 1, 2, 0], [3, 1, 2, 3, 0], [1, 4, 1, 5, 0]] {
-            let schedule = crate::examples::greedy(placement, microbatches, &vec![split; placement.len()], &[0]);
+            let schedule =
+                crate::examples::greedy(&graph, placement, microbatches, (&vec![split; placement.len()], &[0]));
             let costs = Costs { tasks: vec![row.map(Ticks); placement.len()], latency: Ticks(1) };
             let tasks: Vec<Task> = schedule.orders.iter().flatten().map(|scheduled| scheduled.task).collect();
             let n_devices = schedule.n_devices();

@@ -8,6 +8,7 @@
 use crate::dependencies::Dependencies;
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::schedule::{Block, Schedule, ScheduledTask};
+use crate::stage_graph::StageGraph;
 use crate::units::Units;
 use pipe_ir::ids::{DeviceId, StageId};
 use pipe_ir::task::TaskKind;
@@ -58,16 +59,16 @@ pub struct Certificate {
 pub fn certificates(schedule: &Schedule) -> Option<Vec<Certificate>> {
     let block = schedule.block.as_ref()?;
     let mut lifespans: Vec<Vec<(u64, u64)>> = vec![Vec::new(); schedule.n_devices()];
-    for (stage, lifespan) in stage_lifespans(block, schedule.n_stages()).into_iter().enumerate() {
+    for (stage, lifespan) in stage_lifespans(block, &schedule.graph).into_iter().enumerate() {
         lifespans[schedule.device_of(StageId::from_index(stage)).index()].push(lifespan);
     }
     Some(lifespans.iter().map(|lifespans| certify(lifespans, block.period.max(1))).collect())
 }
 
 /// First slot and slot after the last one at which a stage's activation of microbatch 0 is alive, by [`StageId`].
-fn stage_lifespans(block: &Block, n_stages: usize) -> Vec<(u64, u64)> {
-    let dependencies = Dependencies::of_block(block, n_stages);
-    let mut lifespans = vec![(0, 0); n_stages];
+fn stage_lifespans(block: &Block, graph: &StageGraph) -> Vec<(u64, u64)> {
+    let dependencies = Dependencies::of_block(block, graph);
+    let mut lifespans = vec![(0, 0); graph.n_stages()];
     for task in &block.slots {
         if task.kind == TaskKind::Forward {
             lifespans[task.stage.index()].0 = task.slot;

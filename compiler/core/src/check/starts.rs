@@ -13,7 +13,7 @@ use crate::schedule::{BlockTask, Schedule};
 pub fn check(schedule: &Schedule) -> Result<(), Diagnostics> {
     let Some(block) = &schedule.block else { return Ok(()) };
     let n_stages = schedule.n_stages();
-    let dependencies = Dependencies::of_block(block, n_stages);
+    let dependencies = Dependencies::of_block(block, &schedule.graph);
     let mut tasks: Vec<[Option<&BlockTask>; SCHEDULED.len()]> = vec![[None; SCHEDULED.len()]; n_stages];
     for task in &block.slots {
         if let Some(entry) = tasks.get_mut(task.stage.index()).and_then(|kinds| kinds.get_mut(task.kind.index())) {

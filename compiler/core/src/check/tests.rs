@@ -4,7 +4,9 @@ use super::*;
 use crate::diagnostic::{Code, Diagnostic};
 use crate::examples::{block, by_hand, one_f_one_b, v_half};
 use crate::schedule::Schedule;
+use crate::stage_graph::StageGraph;
 use crate::units::Units;
+use pipe_ir::ids::StageId;
 
 fn codes(schedule: &Schedule) -> Vec<Code> {
     check(schedule).err().unwrap_or_default().iter().map(|diagnostic| diagnostic.code).collect()
@@ -110,4 +112,25 @@ fn limits_name_the_task_at_the_peak_and_what_is_alive() {
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].message, "d0 holds 4 units of activations at `F s0 m3`, but may hold 3.5");
     assert_eq!(found[0].notes, ["alive at this point: s0 of m0 to m3"]);
+}
+
+#[test]
+fn a_stage_waits_for_every_stage_that_it_reads() {
+    let edges = [(0, 1), (0, 2), (1, 2)].map(|(from, to)| (StageId(from), StageId(to)));
+    let skips = |orders: &[&str]| Schedule { graph: StageGraph::new(3, edges), ..by_hand(&[0, 1, 0], 1, orders) };
+    assert_eq!(codes(&skips(&["F0.0 F2.0 BW2.0 BW0.0", "F1.0 BW1.0"])), []);
+    // Without the skip, s0 could run backward as soon as s1 has.
+    let found = only(&skips(&["F0.0 BW0.0 F2.0 BW2.0", "F1.0 BW1.0"]));
+    assert_eq!(found.code, Code::Deadlock);
+    assert!(found.message.contains("waits for itself"), "{}", found.message);
+}
+
+#[test]
+fn a_block_is_checked_along_every_edge() {
+    let branches = StageGraph::new(3, [(0, 2), (1, 2)].map(|(from, to)| (StageId(from), StageId(to))));
+    let both = "F0@0 F1@0 F2@1 BW2@2 BW0@4 BW1@4";
+    assert_eq!(codes(&Schedule { graph: branches.clone(), ..block(&[0, 1, 2], 4, 3, both) }), []);
+    let early = "F0@0 F1@2 F2@1 BW2@2 BW0@4 BW1@3";
+    let found = codes(&Schedule { graph: branches, ..block(&[0, 1, 2], 4, 3, early) });
+    assert_eq!(found, [Code::StartsBeforeInput, Code::StartsBeforeInput]);
 }

@@ -10,6 +10,7 @@ use super::scope::{Fault, Resolved, Scope, Type};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::schedule::{Block, Schedule, ScheduledTask};
 use crate::source::Span;
+use crate::stage_graph::StageGraph;
 use crate::syntax::ast::{self, Expr};
 use pipe_ir::ids::DeviceId;
 
@@ -101,6 +102,7 @@ impl<'a> Writer<'a> {
             name: schedule.name.text.clone(),
             span: schedule.name.span,
             n_microbatches: self.n_microbatches,
+            graph: StageGraph::chain(self.placement.len()),
             placement: self.placement,
             placement_span,
             orders,

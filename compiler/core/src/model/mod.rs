@@ -53,7 +53,7 @@ pub fn stage_set(files: &Files, elaborated: &Elaborated) -> Result<StageSet, Dia
     let kinds = Kinds::of_schedule(schedule);
     let pipeline = elaborated.pipeline.as_ref();
     let Some(call) = pipeline.and_then(|pipeline| pipeline.model.as_ref()) else {
-        return Ok(abstract_stages(&kinds));
+        return Ok(abstract_stages(&kinds, &schedule.graph));
     };
     let model = elaborate(files, call, &elaborated.parameters)?;
     let layers = cut(&model, kinds.len(), schedule.span).map_err(|found| vec![found])?;

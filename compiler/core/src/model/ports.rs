@@ -3,6 +3,7 @@
 use super::Model;
 use super::bundle::{Bundle, Place, add_value};
 use super::tape::is_number;
+use crate::stage_graph::StageGraph;
 use pipe_ir::graph::TensorType;
 use pipe_ir::ids::{StageId, ValueId};
 use pipe_ir::units::Bytes;
@@ -21,6 +22,16 @@ pub(super) fn readers(model: &Model, cut: &[Range<usize>]) -> Vec<BTreeSet<Stage
         }
     }
     readers
+}
+
+/// The same by stage: which stages read which.
+pub(super) fn graph(model: &Model, cut: &[Range<usize>]) -> StageGraph {
+    let readers = readers(model, cut);
+    let edges = cut.iter().enumerate().flat_map(|(from, layers)| {
+        let from = StageId::from_index(from);
+        readers[layers.clone()].iter().flatten().map(move |to| (from, *to))
+    });
+    StageGraph::new(cut.len(), edges)
 }
 
 /// The values for the output of one layer.

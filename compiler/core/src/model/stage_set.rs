@@ -1,5 +1,6 @@
 //! Stage sets: what lowering needs to know about the work, whether it comes from a model or from plain byte counts.
 
+use crate::stage_graph::StageGraph;
 use pipe_ir::ids::{ExecId, StageId, ValueId};
 use pipe_ir::program::Exec;
 use pipe_ir::task::TaskKind;
@@ -12,6 +13,8 @@ pub struct StageSet {
     pub values: Vec<Value>,
     /// What devices can run, by [`ExecId`].
     pub execs: Vec<Exec>,
+    /// Which stages read which.
+    pub graph: StageGraph,
     /// Per stage, by [`pipe_ir::ids::StageId`].
     pub stages: Vec<StageExecs>,
     /// The weights that are trained, in the order in which they are updated.

@@ -3,7 +3,7 @@
 use super::Model;
 use super::bundle::{Bundle, add_value};
 use super::passes::{Ends, Output, OutputGradient, Places, passes};
-use super::ports::{Crossing, readers, start};
+use super::ports::{Crossing, graph, readers, start};
 use super::stage::{StageTape, join};
 use super::stage_set::{StageExecs, StageSet, WeightGroup};
 use super::tape::Leaf;
@@ -78,7 +78,7 @@ pub struct Request<'a> {
 /// for or not.
 #[must_use]
 pub fn stages(model: &Model, request: &Request<'_>) -> StageSet {
-    let mut set = StageSet::default();
+    let mut set = StageSet { graph: graph(model, request.layers), ..StageSet::default() };
     let mut data: Vec<Option<ValueId>> = vec![None; model.data.len()];
     let readers = readers(model, request.layers);
     let mut crossings: BTreeMap<usize, Crossing> = BTreeMap::new();

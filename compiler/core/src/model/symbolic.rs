@@ -3,6 +3,7 @@
 use super::bundle::add_value;
 use super::stage_set::{StageExecs, StageSet};
 use super::stages::Kinds;
+use crate::stage_graph::StageGraph;
 use pipe_ir::ids::{ExecId, StageId, ValueId};
 use pipe_ir::program::{Access, Body, Exec, Operand};
 use pipe_ir::task::TaskKind;
@@ -14,16 +15,17 @@ const SAVED: Bytes = Bytes(1 << 20);
 /// Bytes of what flows between stages.
 const FLOWING: Bytes = Bytes(1 << 16);
 
-/// A stage set for a chain of stages of which nothing is known: each saves 1 MiB from its forward to the end of its
-/// backward pass and hands on 64 KiB. There are no weights, so there is no update.
+/// A stage set for stages of which nothing is known but who reads whom: each saves 1 MiB from its forward to the end of
+/// its backward pass and hands on 64 KiB. There are no weights, so there is no update.
 #[must_use]
-pub fn abstract_stages(kinds: &[Kinds]) -> StageSet {
-    let mut set = StageSet::default();
-    let values: Vec<Values> = (0..kinds.len()).map(|stage| Values::add(&mut set.values, stage, kinds.len())).collect();
+pub fn abstract_stages(kinds: &[Kinds], graph: &StageGraph) -> StageSet {
+    let mut set = StageSet { graph: graph.clone(), ..StageSet::default() };
+    let stages = (0..kinds.len()).map(StageId::from_index);
+    let values: Vec<Values> = stages.map(|stage| Values::add(&mut set.values, stage, graph)).collect();
     for (stage, asked) in kinds.iter().enumerate() {
         let mut execs = StageExecs::default();
         for kind in TaskKind::ALL.into_iter().filter(|kind| *kind != TaskKind::Update && asked.has(*kind)) {
-            let operands = operands(kind, &values, stage);
+            let operands = operands(kind, &values, StageId::from_index(stage));
             set.execs.push(Exec {
                 kind,
                 stage: StageId::from_index(stage),
@@ -41,39 +43,60 @@ pub fn abstract_stages(kinds: &[Kinds]) -> StageSet {
 /// The values that a stage writes.
 struct Values {
     saved: ValueId,
+    /// What it hands on, if anybody reads it.
     activation: Option<ValueId>,
-    /// The gradient of what flows in.
-    gradient: Option<ValueId>,
+    /// The gradients of what flows in, by the stage that it flows from.
+    gradients: Vec<(StageId, ValueId)>,
+    /// The stages that read it.
+    readers: Vec<StageId>,
 }
 
 impl Values {
-    fn add(values: &mut Vec<Value>, stage: usize, n_stages: usize) -> Self {
-        let mut add = |name: String, kind, bytes| {
-            let stage = StageId::from_index(stage);
-            add_value(values, Value { name, kind, stage, bytes, tensors: Vec::new() })
+    fn add(values: &mut Vec<Value>, stage: StageId, graph: &StageGraph) -> Self {
+        let mut add =
+            |name: String, kind, bytes| add_value(values, Value { name, kind, stage, bytes, tensors: Vec::new() });
+        let readers = graph.after(stage);
+        let gradient = |from: &StageId| {
+            let alone = graph.after(*from).len() == 1;
+            (*from, if alone { format!("gradient.{from}") } else { format!("gradient.{from}.{stage}") })
         };
         Self {
-            saved: add(format!("saved_w.s{stage}"), ValueKind::SavedForWeight, SAVED),
-            activation: (stage + 1 < n_stages)
-                .then(|| add(format!("activation.s{stage}"), ValueKind::Activation, FLOWING)),
-            gradient: stage
-                .checked_sub(1)
-                .map(|before| add(format!("gradient.s{before}"), ValueKind::Gradient, FLOWING)),
+            saved: add(format!("saved_w.{stage}"), ValueKind::SavedForWeight, SAVED),
+            activation: (!readers.is_empty())
+                .then(|| add(format!("activation.{stage}"), ValueKind::Activation, FLOWING)),
+            gradients: graph
+                .before(stage)
+                .iter()
+                .map(gradient)
+                .map(|(from, name)| (from, add(name, ValueKind::Gradient, FLOWING)))
+                .collect(),
+            readers: readers.to_vec(),
         }
+    }
+
+    /// Its gradient of what flows from a stage.
+    fn gradient_of(&self, stage: StageId) -> Option<ValueId> {
+        self.gradients.iter().find(|(from, _)| *from == stage).map(|(_, value)| *value)
     }
 }
 
-fn operands(kind: TaskKind, values: &[Values], stage: usize) -> Vec<Operand> {
-    let own = &values[stage];
-    let before = stage.checked_sub(1).and_then(|before| values[before].activation);
-    let after = values.get(stage + 1).and_then(|after| after.gradient);
-    let read = |value: Option<ValueId>| value.map(|value| Operand { value, access: Access::Read });
-    let write = |value: Option<ValueId>| value.map(|value| Operand { value, access: Access::Write });
-    let list = match kind {
-        TaskKind::Forward => vec![read(before), write(own.activation), write(Some(own.saved))],
-        TaskKind::BackwardInput | TaskKind::Backward => vec![read(after), read(Some(own.saved)), write(own.gradient)],
-        TaskKind::BackwardWeight => vec![read(Some(own.saved))],
-        TaskKind::Update => Vec::new(),
-    };
-    list.into_iter().flatten().collect()
+fn operands(kind: TaskKind, values: &[Values], stage: StageId) -> Vec<Operand> {
+    let own = &values[stage.index()];
+    let mut list = Vec::new();
+    let mut push = |access, value| list.push(Operand { value, access });
+    match kind {
+        TaskKind::Forward => {
+            let before = own.gradients.iter().filter_map(|(from, _)| values[from.index()].activation);
+            before.for_each(|value| push(Access::Read, value));
+            own.activation.into_iter().chain([own.saved]).for_each(|value| push(Access::Write, value));
+        }
+        TaskKind::BackwardInput | TaskKind::Backward => {
+            let after = own.readers.iter().rev().filter_map(|reader| values[reader.index()].gradient_of(stage));
+            after.chain([own.saved]).for_each(|value| push(Access::Read, value));
+            own.gradients.iter().for_each(|(_, value)| push(Access::Write, *value));
+        }
+        TaskKind::BackwardWeight => push(Access::Read, own.saved),
+        TaskKind::Update => {}
+    }
+    list
 }

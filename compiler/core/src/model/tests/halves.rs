@@ -3,6 +3,7 @@
 use super::{FUSED, GPT, SPLIT, compile, noise, sound, step};
 use crate::model::stage_set::StageSet;
 use crate::model::{Kinds, Model, abstract_stages, costs};
+use crate::stage_graph::StageGraph;
 use pipe_ir::graph::Op;
 use pipe_ir::program::{Body, Exec};
 use pipe_ir::task::TaskKind;
@@ -124,7 +125,7 @@ fn costs_are_operations() {
 
 #[test]
 fn stages_without_a_model_hand_on_activations_and_gradients() {
-    let set = abstract_stages(&[Kinds::of(&SPLIT), Kinds::of(&FUSED)]);
+    let set = abstract_stages(&[Kinds::of(&SPLIT), Kinds::of(&FUSED)], &StageGraph::chain(2));
     assert_eq!(exec(&set, 0, TaskKind::BackwardWeight).operands.len(), 1);
     assert_eq!(exec(&set, 1, TaskKind::Forward).operands.len(), 2);
     assert_eq!(exec(&set, 1, TaskKind::Backward).operands.len(), 2);

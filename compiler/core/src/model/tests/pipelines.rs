@@ -21,8 +21,9 @@ fn program(text: &str) -> Result<Program, Vec<(Code, u32)>> {
 
 fn compile(sources: &mut Sources, root: Source) -> Result<Program, Diagnostics> {
     let files = files::load(sources, root, &|path| Err(format!("no {path} here")))?;
-    let elaborated = elaborate::elaborate(&files, &elaborate::Request::default())?;
+    let mut elaborated = elaborate::elaborate(&files, &elaborate::Request::default())?;
     let set = stage_set(&files, &elaborated)?;
+    elaborated.schedule.graph = set.graph.clone();
     let order = check::check(&elaborated.schedule)?;
     let judged = judge(&files, elaborated, order, &set, &crate::Request::default());
     let training = judged.pipeline.as_ref().and_then(|pipeline| pipeline.training.clone());
