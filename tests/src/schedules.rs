@@ -3,6 +3,7 @@
 use pipe_compiler::check::check;
 use pipe_compiler::costs::of_stages;
 use pipe_compiler::pipeline::StageCosts;
+use pipe_compiler::placement::Placement;
 use pipe_compiler::schedule::{Schedule, ScheduledTask};
 use pipe_compiler::source::{FileId, Span};
 use pipe_compiler::stage_graph::StageGraph;
@@ -150,7 +151,7 @@ pub fn schedule(
         span: SPAN,
         n_microbatches: u32::try_from(microbatches).unwrap_or(u32::MAX),
         graph: StageGraph::chain(placement.len()),
-        placement,
+        placement: Placement::of_stages(placement),
         placement_span: SPAN,
         orders,
         origins: vec![SPAN],

@@ -7,7 +7,7 @@ use crate::dependencies::Dependencies;
 use crate::schedule::{Costs, Schedule};
 use crate::stage_graph::StageGraph;
 use crate::units::Ticks;
-use pipe_ir::ids::{DeviceId, StageId};
+use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::TaskKind;
 use std::collections::BinaryHeap;
 
@@ -49,18 +49,14 @@ pub struct Bound {
 #[must_use]
 pub fn lower_bound(schedule: &Schedule, dependencies: &Dependencies, costs: &Costs, activations: u64) -> Bound {
     let chain = Chain::new(schedule, dependencies, costs);
-    let n_microbatches = u64::from(schedule.n_microbatches);
-    let mut stages: Vec<Vec<StageId>> = vec![Vec::new(); schedule.n_devices()];
-    for stage in (0..schedule.n_stages()).map(StageId::from_index) {
-        stages[schedule.device_of(stage).index()].push(stage);
-    }
+    let stages = shares(schedule);
     let mut best = Bound { makespan: Ticks::ZERO, kind: BoundKind::Work, device: DeviceId(0) };
     for (device, stages) in stages.iter().enumerate().filter(|(_, stages)| !stages.is_empty()) {
         let device = DeviceId::from_index(device);
         let candidates = [
-            (BoundKind::Work, work(&chain, stages, n_microbatches)),
-            (BoundKind::Warmup, warmup(&chain, stages, n_microbatches, activations)),
-            (BoundKind::Area, area(&chain, stages, n_microbatches, activations)),
+            (BoundKind::Work, work(&chain, stages)),
+            (BoundKind::Warmup, warmup(&chain, stages, activations)),
+            (BoundKind::Area, area(&chain, stages, activations)),
         ];
         for (kind, makespan) in candidates {
             if makespan > best.makespan {
@@ -69,6 +65,31 @@ pub fn lower_bound(schedule: &Schedule, dependencies: &Dependencies, costs: &Cos
         }
     }
     best
+}
+
+/// A stage on a device, and how many of its microbatches run there.
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    stage: StageId,
+    n_microbatches: u64,
+}
+
+/// What every device has to do.
+fn shares(schedule: &Schedule) -> Vec<Vec<Share>> {
+    let (placement, n_microbatches) = (&schedule.placement, u64::from(schedule.n_microbatches));
+    let period = u64::from(placement.period());
+    let mut shares: Vec<Vec<Share>> = vec![Vec::new(); schedule.n_devices()];
+    for stage in placement.stages() {
+        for phase in 0..placement.period() {
+            let n_microbatches = n_microbatches.saturating_sub(u64::from(phase)).div_ceil(period);
+            let own = &mut shares[placement.device(stage, MicrobatchId(phase)).index()];
+            match own.last_mut().filter(|last| last.stage == stage) {
+                Some(share) => share.n_microbatches += n_microbatches,
+                None => own.push(Share { stage, n_microbatches }),
+            }
+        }
+    }
+    shares
 }
 
 /// One task of a stage, seen from one microbatch.
@@ -110,7 +131,11 @@ impl Hops<'_> {
     }
 
     fn latency(&self, one: StageId, other: StageId) -> Ticks {
-        if self.schedule.device_of(one) == self.schedule.device_of(other) { Ticks::ZERO } else { self.latency }
+        // Of replicated stages, what the luckiest microbatch takes.
+        let placement = &self.schedule.placement;
+        let mut microbatches = (0..placement.period()).map(MicrobatchId);
+        let is_near = microbatches.any(|own| placement.device(one, own) == placement.device(other, own));
+        if is_near { Ticks::ZERO } else { self.latency }
     }
 }
 
@@ -202,12 +227,12 @@ impl Chain {
         [self.forward[stage], self.backward[stage], self.weight[stage]]
     }
 
-    fn least(stages: &[StageId], of: impl Fn(StageId) -> Ticks) -> Ticks {
-        stages.iter().map(|stage| of(*stage)).min().unwrap_or_default()
+    fn least(stages: &[Share], of: impl Fn(StageId) -> Ticks) -> Ticks {
+        stages.iter().map(|share| of(share.stage)).min().unwrap_or_default()
     }
 
-    fn most(stages: &[StageId], of: impl Fn(StageId) -> Ticks) -> Ticks {
-        stages.iter().map(|stage| of(*stage)).max().unwrap_or_default()
+    fn most(stages: &[Share], of: impl Fn(StageId) -> Ticks) -> Ticks {
+        stages.iter().map(|share| of(share.stage)).max().unwrap_or_default()
     }
 }
 
@@ -218,22 +243,23 @@ fn times(duration: Ticks, count: u64) -> Ticks {
 /// Head + work + tail, for the set of tasks of a device where that is most: the length of the preemptive schedule that
 /// always runs the released work with the longest tail (Jackson's rule, see Carlier, EJOR 11, 1982). It contains both
 /// the work bound and the chain bound of building-block schedules.
-fn work(chain: &Chain, stages: &[StageId], n_microbatches: u64) -> Ticks {
-    let mut steps: Vec<Step> = stages.iter().flat_map(|stage| chain.steps(*stage)).collect();
-    steps.retain(|step| step.duration > Ticks::ZERO);
-    steps.sort_by_key(|step| std::cmp::Reverse(step.head));
+fn work(chain: &Chain, stages: &[Share]) -> Ticks {
+    let of = |share: &Share| chain.steps(share.stage).map(|step| (step, share.n_microbatches));
+    let mut steps: Vec<(Step, u64)> = stages.iter().flat_map(of).collect();
+    steps.retain(|(step, _)| step.duration > Ticks::ZERO);
+    steps.sort_by_key(|(step, _)| std::cmp::Reverse(step.head));
     let mut released: BinaryHeap<(Ticks, Ticks)> = BinaryHeap::new();
     let (mut now, mut bound) = (Ticks::ZERO, Ticks::ZERO);
     loop {
         if released.is_empty() {
-            let Some(next) = steps.last() else { return bound };
+            let Some((next, _)) = steps.last() else { return bound };
             now = now.max(next.head);
         }
-        while let Some(step) = steps.pop_if(|step| step.head <= now) {
+        while let Some((step, n_microbatches)) = steps.pop_if(|(step, _)| step.head <= now) {
             released.push((step.tail, times(step.duration, n_microbatches)));
         }
         let Some((tail, left)) = released.pop() else { continue };
-        let until = steps.last().map_or(now + left, |next| next.head.min(now + left));
+        let until = steps.last().map_or(now + left, |(next, _)| next.head.min(now + left));
         if until < now + left {
             released.push((tail, left - (until - now)));
         } else {
@@ -245,9 +271,9 @@ fn work(chain: &Chain, stages: &[StageId], n_microbatches: u64) -> Ticks {
 
 /// With k activations, a device can run few tasks before the first activation can be given back, and few after the last
 /// forward; the rest of that time is idle. For a V at unit cost this is 6m + 6p - 3k - 1.
-fn warmup(chain: &Chain, stages: &[StageId], n_microbatches: u64, activations: u64) -> Ticks {
+fn warmup(chain: &Chain, stages: &[Share], activations: u64) -> Ticks {
     let steps = |stage: StageId| chain.steps(stage);
-    let held = activations.min(n_microbatches.saturating_mul(stages.len() as u64));
+    let held = activations.min(stages.iter().map(|share| share.n_microbatches).sum());
     // Before `released` no activation was given back, so at most `held` forwards have run, and no backward before its head.
     let released = Chain::least(stages, |stage| steps(stage)[2].head + steps(stage)[2].duration);
     let backwards = released - Chain::least(stages, |stage| steps(stage)[1].head);
@@ -259,16 +285,18 @@ fn warmup(chain: &Chain, stages: &[StageId], n_microbatches: u64, activations: u
     let rest = Chain::most(stages, |stage| steps(stage)[1].duration + steps(stage)[2].duration);
     let idle_after = drained - times(rest, held).min(drained);
     let total = |stage: StageId| steps(stage).iter().fold(Ticks::ZERO, |sum, step| sum + step.duration);
-    let work = times(stages.iter().fold(Ticks::ZERO, |sum, stage| sum + total(*stage)), n_microbatches);
+    let all = |share: &Share| times(total(share.stage), share.n_microbatches);
+    let work = stages.iter().fold(Ticks::ZERO, |sum, share| sum + all(share));
     // Both idle times count where the two windows cannot overlap.
     let one = (work + idle_before).max(work + idle_after);
     if one >= released + drained { work + idle_before + idle_after } else { one }
 }
 
 /// Activations times lifespans fit in the device's memory times the time from its first forward on.
-fn area(chain: &Chain, stages: &[StageId], n_microbatches: u64, activations: u64) -> Ticks {
-    let lifespans = stages.iter().fold(Ticks::ZERO, |sum, stage| sum + chain.lifespans[stage.index()]);
-    let area = times(lifespans, n_microbatches).0.div_ceil(activations.max(1));
+fn area(chain: &Chain, stages: &[Share], activations: u64) -> Ticks {
+    let all = |share: &Share| times(chain.lifespans[share.stage.index()], share.n_microbatches);
+    let lifespans = stages.iter().fold(Ticks::ZERO, |sum, share| sum + all(share));
+    let area = lifespans.0.div_ceil(activations.max(1));
     let first = Chain::least(stages, |stage| chain.forward[stage.index()].head);
     first + Ticks(area) + Chain::least(stages, |stage| chain.weight[stage.index()].tail)
 }

@@ -37,7 +37,7 @@ pub fn critical_path(schedule: &Schedule, order: &Order, costs: &Costs, timeline
         path.work[task.kind.index()] += costs.of(task.kind, task.stage);
         let start = timeline.starts[device][position];
         let input = order.dependencies.inputs(task).find_map(|input| {
-            let from = schedule.device_of(input.stage);
+            let from = schedule.device_of(input);
             let latency = if from == slot.device { Ticks::ZERO } else { costs.latency };
             let position = order.position(input);
             let arrives = timeline.ends[from.index()][position] + latency;

@@ -1,5 +1,6 @@
 //! Schedules built by hand, for unit tests.
 
+use crate::placement::Placement;
 use crate::schedule::{Block, BlockTask, Schedule, ScheduledTask};
 use crate::source::{FileId, Span};
 use crate::stage_graph::StageGraph;
@@ -153,7 +154,7 @@ fn schedule(
         name: "example".to_owned(),
         span: Span { file: FileId(0), start: 0, end: 1 },
         n_microbatches,
-        placement: placement.iter().map(|device| DeviceId(*device)).collect(),
+        placement: Placement::of_stages(placement.iter().map(|device| DeviceId(*device)).collect()),
         graph: StageGraph::chain(placement.len()),
         placement_span: Span { file: FileId(0), start: 2, end: 3 },
         orders,

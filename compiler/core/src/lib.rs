@@ -15,6 +15,7 @@ mod lint;
 pub mod lower;
 pub mod model;
 pub mod pipeline;
+pub mod placement;
 pub mod reorder;
 pub mod report;
 pub mod schedule;

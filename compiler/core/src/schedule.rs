@@ -1,5 +1,6 @@
 //! Schedules: what is done, where, and in which order on each device. Nothing here knows when.
 
+use crate::placement::Placement;
 use crate::source::Span;
 use crate::stage_graph::StageGraph;
 use crate::units::Ticks;
@@ -62,8 +63,8 @@ pub struct Schedule {
     pub span: Span,
     /// Microbatches in a step.
     pub n_microbatches: u32,
-    /// The device of each stage, by [`StageId`]. Its length is the number of stages.
-    pub placement: Vec<DeviceId>,
+    /// The device of each task.
+    pub placement: Placement,
     /// Where the placement was written, for errors about it.
     pub placement_span: Span,
     /// Which stages read which: those of the model, or a chain.
@@ -88,7 +89,7 @@ impl Schedule {
     /// Number of stages.
     #[must_use]
     pub fn n_stages(&self) -> usize {
-        self.placement.len()
+        self.placement.n_stages()
     }
 
     /// Number of tasks on all devices.
@@ -97,10 +98,10 @@ impl Schedule {
         self.orders.iter().map(Vec::len).sum()
     }
 
-    /// Where a stage lives.
+    /// Where a task runs.
     #[must_use]
-    pub fn device_of(&self, stage: StageId) -> DeviceId {
-        self.placement[stage.index()]
+    pub fn device_of(&self, task: Task) -> DeviceId {
+        self.placement.device(task.stage, task.microbatch)
     }
 }
 

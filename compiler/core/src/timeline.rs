@@ -24,7 +24,7 @@ pub fn place(schedule: &Schedule, order: &Order, costs: &Costs) -> Timeline {
         let task = schedule.orders[device][position].task;
         let mut start = if position == 0 { Ticks::ZERO } else { ends[device][position - 1] };
         for input in order.dependencies.inputs(task) {
-            let from = schedule.device_of(input.stage);
+            let from = schedule.device_of(input);
             let latency = if from == slot.device { Ticks::ZERO } else { costs.latency };
             start = start.max(ends[from.index()][order.position(input)] + latency);
         }

@@ -37,24 +37,21 @@ pub struct Lane {
 #[must_use]
 pub fn lanes(judged: &Judged) -> Vec<Lane> {
     let schedule = &judged.schedule;
-    let mut held = vec![0; schedule.n_devices()];
-    let nth_stage: Vec<usize> = (0..schedule.n_stages())
-        .map(|stage| {
-            let count = &mut held[schedule.device_of(StageId::from_index(stage)).index()];
-            *count += 1;
-            *count - 1
-        })
-        .collect();
+    // By device: its stages, in the order of the model.
+    let mut held: Vec<Vec<StageId>> = vec![Vec::new(); schedule.n_devices()];
+    for stage in schedule.placement.stages() {
+        schedule.placement.devices_of(stage).iter().for_each(|device| held[device.index()].push(stage));
+    }
     let times = judged.timeline.starts.iter().zip(&judged.timeline.ends);
-    let lanes = schedule.orders.iter().zip(times).zip(held).map(|((order, (starts, ends)), n_stages)| {
+    let lanes = schedule.orders.iter().zip(times).zip(held).map(|((order, (starts, ends)), stages)| {
         let marks = order.iter().zip(starts.iter().zip(ends)).map(|(scheduled, (start, end))| Mark {
             kind: scheduled.task.kind,
-            nth_stage: nth_stage[scheduled.task.stage.index()],
+            nth_stage: stages.partition_point(|stage| *stage < scheduled.task.stage),
             microbatch: scheduled.task.microbatch.0,
             start: *start,
             end: *end,
         });
-        Lane { marks: marks.collect(), n_stages }
+        Lane { marks: marks.collect(), n_stages: stages.len() }
     });
     lanes.collect()
 }

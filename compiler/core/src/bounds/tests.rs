@@ -112,7 +112,7 @@ impl Exhaustive<'_> {
         for index in 0..self.tasks.len() {
             let task = self.tasks[index];
             let Some(start) = self.start(index) else { continue };
-            let device = self.schedule.device_of(task.stage).index();
+            let device = self.schedule.device_of(task).index();
             let (free, alive) = (self.free[device], self.alive[device]);
             let end = start + self.costs.of(task.kind, task.stage);
             let held = alive + u64::from(task.kind == TaskKind::Forward);
@@ -130,10 +130,10 @@ impl Exhaustive<'_> {
         if self.ends[index].is_some() {
             return None;
         }
-        let device = self.schedule.device_of(task.stage);
+        let device = self.schedule.device_of(task);
         self.dependencies.inputs(task).try_fold(self.free[device.index()], |start, input| {
             let position = self.tasks.iter().position(|other| *other == input)?;
-            let far = self.schedule.device_of(input.stage) != device;
+            let far = self.schedule.device_of(input) != device;
             let latency = if far { self.costs.latency } else { Ticks::ZERO };
             Some(start.max(self.ends[position]? + latency))
         })

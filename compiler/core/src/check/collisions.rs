@@ -5,7 +5,7 @@
 
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::schedule::{Block, BlockTask, Schedule};
-use pipe_ir::ids::DeviceId;
+use pipe_ir::ids::{DeviceId, MicrobatchId};
 use std::collections::BTreeSet;
 
 /// Sorts the slots of every device modulo the period, and compares neighbours.
@@ -15,16 +15,23 @@ use std::collections::BTreeSet;
 pub fn check(schedule: &Schedule) -> Result<(), Diagnostics> {
     let Some(block) = &schedule.block else { return Ok(()) };
     let mut devices: Vec<Vec<BlockTask>> = vec![Vec::new(); schedule.n_devices()];
-    for task in &block.slots {
-        let device = schedule.placement.get(task.stage.index()).and_then(|device| devices.get_mut(device.index()));
-        // Stages without a device are the placement's business.
-        if let Some(tasks) = device {
-            tasks.push(*task);
+    // The devices of replicated stages repeat after several microbatches, which then are one block for this rule.
+    let phases = schedule.placement.period();
+    for phase in (0..phases).map(MicrobatchId) {
+        for task in &block.slots {
+            let device = schedule.placement.get(task.stage, phase);
+            let device = device.and_then(|device| devices.get_mut(device.index()));
+            // Stages without a device are the placement's business.
+            if let Some(tasks) = device {
+                let moved = block.period.saturating_mul(u64::from(phase.0));
+                tasks.push(BlockTask { slot: task.slot.saturating_add(moved), ..*task });
+            }
         }
     }
+    let period = block.period.max(1).saturating_mul(u64::from(phases));
     let mut found = Diagnostics::new();
     for (device, tasks) in devices.iter().enumerate() {
-        collide(schedule, block, DeviceId::from_index(device), tasks, &mut found);
+        collide(schedule, (block, period), DeviceId::from_index(device), tasks, &mut found);
     }
     if found.is_empty() { Ok(()) } else { Err(found) }
 }
@@ -32,8 +39,13 @@ pub fn check(schedule: &Schedule) -> Result<(), Diagnostics> {
 /// Part of a task within one period: first slot, slot after the last one, index of the task.
 type Piece = (u64, u64, usize);
 
-fn collide(schedule: &Schedule, block: &Block, device: DeviceId, tasks: &[BlockTask], found: &mut Diagnostics) {
-    let period = block.period.max(1);
+fn collide(
+    schedule: &Schedule,
+    (block, period): (&Block, u64),
+    device: DeviceId,
+    tasks: &[BlockTask],
+    found: &mut Diagnostics,
+) {
     let mut pieces: Vec<Piece> = Vec::new();
     let mut work = 0u64;
     for (index, task) in tasks.iter().enumerate() {

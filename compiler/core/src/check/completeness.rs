@@ -52,7 +52,7 @@ fn count(schedule: &Schedule) -> (TaskTable, Vec<Kinds>, Diagnostics) {
             }
             kinds.0[task.kind.index()].get_or_insert(origin);
             if let Some(before) = table.insert(task, position) {
-                let home = &schedule.orders[schedule.device_of(task.stage).index().min(schedule.n_devices() - 1)];
+                let home = &schedule.orders[schedule.device_of(task).index().min(schedule.n_devices() - 1)];
                 let first = home.get(before).map_or(origin, |first| first.origin);
                 twice.entry((origin, task.kind, task.stage)).or_default().push((task.microbatch, first));
             }

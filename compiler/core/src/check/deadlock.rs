@@ -50,7 +50,7 @@ fn waits(schedule: &Schedule, dependencies: &Dependencies, table: &TaskTable, ne
     for device in 0..next.len() {
         let Some(at) = stands_at(device) else { continue };
         for input in dependencies.inputs(at.task) {
-            let of = schedule.device_of(input.stage);
+            let of = schedule.device_of(input);
             let (Some(position), Some(of_at)) = (table.position(input), stands_at(of.index())) else { continue };
             if position >= next[of.index()] {
                 let needs = schedule.orders[of.index()][position];

@@ -70,7 +70,7 @@ fn run(schedule: &Schedule, dependencies: &Dependencies, table: &TaskTable) -> P
         let order = &schedule.orders[device];
         while let Some(scheduled) = order.get(next[device]) {
             let missing = dependencies.inputs(scheduled.task).find_map(|input| {
-                let from = schedule.device_of(input.stage).index();
+                let from = schedule.device_of(input).index();
                 let position = table.position(input)?;
                 (next[from] <= position).then_some((from, position))
             });

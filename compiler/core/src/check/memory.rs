@@ -10,7 +10,7 @@ use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::schedule::{Block, Schedule, ScheduledTask};
 use crate::stage_graph::StageGraph;
 use crate::units::Units;
-use pipe_ir::ids::{DeviceId, StageId};
+use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::TaskKind;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -59,10 +59,17 @@ pub struct Certificate {
 pub fn certificates(schedule: &Schedule) -> Option<Vec<Certificate>> {
     let block = schedule.block.as_ref()?;
     let mut lifespans: Vec<Vec<(u64, u64)>> = vec![Vec::new(); schedule.n_devices()];
-    for (stage, lifespan) in stage_lifespans(block, &schedule.graph).into_iter().enumerate() {
-        lifespans[schedule.device_of(StageId::from_index(stage)).index()].push(lifespan);
+    let of_stages = stage_lifespans(block, &schedule.graph);
+    let phases = schedule.placement.period();
+    for phase in 0..phases {
+        let moved = block.period.saturating_mul(u64::from(phase));
+        for (stage, (start, end)) in schedule.placement.stages().zip(&of_stages) {
+            let own = &mut lifespans[schedule.placement.device(stage, MicrobatchId(phase)).index()];
+            own.push((start.saturating_add(moved), end.saturating_add(moved)));
+        }
     }
-    Some(lifespans.iter().map(|lifespans| certify(lifespans, block.period.max(1))).collect())
+    let period = block.period.max(1).saturating_mul(u64::from(phases));
+    Some(lifespans.iter().map(|lifespans| certify(lifespans, period)).collect())
 }
 
 /// First slot and slot after the last one at which a stage's activation of microbatch 0 is alive, by [`StageId`].

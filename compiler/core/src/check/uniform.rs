@@ -12,6 +12,8 @@ pub fn is_uniform(schedule: &Schedule) -> bool {
     let parameters = schedule.parameters.iter().any(|parameter| default_mentions(&parameter.default));
     !parameters
         && schedule.items.iter().all(|item| match item {
+            // The period of the placement is read off one step.
+            ScheduleItem::Place { microbatch: Some(_), .. } => false,
             ScheduleItem::Stages { count: expr, .. }
             | ScheduleItem::Place { device: expr, .. }
             | ScheduleItem::Require { condition: expr, .. } => !mentions(expr),

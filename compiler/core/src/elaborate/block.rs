@@ -44,7 +44,7 @@ pub(super) fn write<'a>(
     block: &'a ast::Block,
     durations: Durations,
 ) -> Result<Written, Fault> {
-    let n_tasks = writer.placement.len() as u128 * block.tasks.len() as u128 * u128::from(writer.n_microbatches);
+    let n_tasks = writer.placement.n_stages() as u128 * block.tasks.len() as u128 * u128::from(writer.n_microbatches);
     tasks(n_tasks, block.span)?;
     let period = writer.number(&block.period)?;
     let period = in_range("a block repeats every", period, 1, MAX_SLOT, block.period.span)?;
@@ -78,7 +78,7 @@ fn place<'a>(
 ) -> Result<(), Fault> {
     let variable = writer.variable(&line.stage)?;
     let code = writer.scope.number(at)?;
-    for stage in 0..writer.placement.len() {
+    for stage in 0..writer.placement.n_stages() {
         let stage = StageId::from_index(stage);
         writer.machine.set(variable, i64::from(stage.0));
         writer.machine.spend(1, at)?;
@@ -98,15 +98,23 @@ fn place<'a>(
 /// The tasks of all microbatches, for each device in the order of their slots.
 fn repeated(writer: &Writer<'_>, block: &Block) -> Vec<Vec<ScheduledTask>> {
     let mut starts: Vec<Vec<(u64, ScheduledTask)>> = vec![Vec::new(); writer.n_devices as usize];
-    let mut per_device: Vec<Vec<&BlockTask>> = vec![Vec::new(); writer.n_devices as usize];
-    for task in &block.slots {
-        per_device[writer.placement[task.stage.index()].index()].push(task);
+    // By device: the tasks that run there, with their microbatch modulo the period of the placement, ascending.
+    let mut per_device: Vec<Vec<(u32, &BlockTask)>> = vec![Vec::new(); writer.n_devices as usize];
+    let phases = writer.placement.period();
+    for phase in 0..phases.min(writer.n_microbatches) {
+        for task in &block.slots {
+            let device = writer.placement.device(task.stage, MicrobatchId(phase));
+            per_device[device.index()].push((phase, task));
+        }
     }
     for (starts, tasks) in starts.iter_mut().zip(per_device) {
-        starts.reserve_exact(tasks.len() * writer.n_microbatches as usize);
+        starts.reserve_exact(tasks.len() * writer.n_microbatches.div_ceil(phases) as usize);
         for microbatch in 0..writer.n_microbatches {
             let moved = u64::from(microbatch).saturating_mul(block.period);
-            for BlockTask { kind, stage, slot, origin } in tasks.iter().copied() {
+            let phase = microbatch % phases;
+            let first = tasks.partition_point(|(other, _)| *other < phase);
+            let own = tasks[first..].iter().take_while(|(other, _)| *other == phase);
+            for (_, BlockTask { kind, stage, slot, origin }) in own {
                 let task = Task { kind: *kind, stage: *stage, microbatch: MicrobatchId(microbatch) };
                 starts.push((slot.saturating_add(moved), ScheduledTask { task, origin: *origin }));
             }

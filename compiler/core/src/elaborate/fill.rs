@@ -6,9 +6,10 @@
 use super::block::Durations;
 use super::limits::Report;
 use crate::diagnostic::{Code, Diagnostic};
+use crate::placement::Placement;
 use crate::schedule::BlockTask;
 use crate::source::Span;
-use pipe_ir::ids::{DeviceId, StageId};
+use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::TaskKind;
 use std::collections::BTreeMap;
 
@@ -22,9 +23,12 @@ pub(super) struct Fill {
 
 /// Which slots of a period are taken on each device.
 pub(super) struct FreeSlots<'p> {
+    /// Slots from one microbatch to the next.
+    every: u64,
+    /// Slots until the same devices run the same tasks again.
     period: u64,
     durations: Durations,
-    placement: &'p [DeviceId],
+    placement: &'p Placement,
     /// By device: starts of runs of taken slots, with their ends; runs do not touch.
     taken: Vec<BTreeMap<u64, u64>>,
     /// By kind and stage: where a task starts in the block.
@@ -33,15 +37,16 @@ pub(super) struct FreeSlots<'p> {
 
 impl<'p> FreeSlots<'p> {
     pub(super) fn new(
-        period: u64,
+        every: u64,
         durations: Durations,
-        placement: &'p [DeviceId],
+        placement: &'p Placement,
         n_devices: u32,
         slots: &[BlockTask],
     ) -> Self {
         let taken = vec![BTreeMap::new(); n_devices as usize];
-        let starts = vec![vec![None; placement.len()]; TaskKind::ALL.len()];
-        let mut free = Self { period, durations, placement, taken, starts };
+        let starts = vec![vec![None; placement.n_stages()]; TaskKind::ALL.len()];
+        let period = every.saturating_mul(u64::from(placement.period()));
+        let mut free = Self { every, period, durations, placement, taken, starts };
         slots.iter().for_each(|task| free.take(task.kind, task.stage, task.slot));
         free
     }
@@ -66,7 +71,7 @@ impl<'p> FreeSlots<'p> {
 
     /// Stages in the order in which their tasks of a kind are filled in.
     fn sequence(&self, kind: TaskKind) -> Vec<StageId> {
-        let mut stages: Vec<StageId> = (0..self.placement.len()).map(StageId::from_index).collect();
+        let mut stages: Vec<StageId> = self.placement.stages().collect();
         match kind {
             TaskKind::Forward | TaskKind::Update => {}
             TaskKind::BackwardInput | TaskKind::Backward => stages.reverse(),
@@ -102,43 +107,53 @@ impl<'p> FreeSlots<'p> {
     /// The first slot from `earliest` on at which a task would meet none of its device, in any period.
     fn first_free(&self, kind: TaskKind, stage: StageId, earliest: u64) -> Option<u64> {
         let duration = self.durations[kind.index()];
-        let taken = &self.taken[self.placement[stage.index()].index()];
-        if duration > self.period {
+        if duration > self.every {
             return None;
         }
         let mut slot = earliest;
         while slot < earliest + self.period {
-            let start = slot % self.period;
-            match blocker(taken, start, duration, self.period) {
+            let blocked = self.turns(stage, slot).find_map(|(device, start)| {
+                blocker(&self.taken[device.index()], start, duration, self.period).map(|end| (start, end))
+            });
+            match blocked {
                 None => return Some(slot),
                 // A run that ends at the end of the period may go on at its beginning: the next turn sees to it.
-                Some(end) => slot += if end > start { end - start } else { end + self.period - start },
+                Some((start, end)) => slot += if end > start { end - start } else { end + self.period - start },
             }
         }
         None
     }
 
+    /// The device and the start, modulo the period, of a task for each microbatch of a period.
+    fn turns(&self, stage: StageId, slot: u64) -> impl Iterator<Item = (DeviceId, u64)> {
+        (0..self.placement.period()).map(move |microbatch| {
+            let start = slot.saturating_add(self.every.saturating_mul(u64::from(microbatch)));
+            (self.placement.device(stage, MicrobatchId(microbatch)), start % self.period)
+        })
+    }
+
     /// Marks the slots of a task.
     fn take(&mut self, kind: TaskKind, stage: StageId, slot: u64) {
         let duration = self.durations[kind.index()].min(self.period);
-        let start = slot % self.period;
-        let device = self.placement[stage.index()].index();
-        let first_end = (start + duration).min(self.period);
-        mark(&mut self.taken[device], start, first_end);
-        if start + duration > self.period {
-            mark(&mut self.taken[device], 0, start + duration - self.period);
+        let turns: Vec<(DeviceId, u64)> = self.turns(stage, slot).collect();
+        for (device, start) in turns {
+            let taken = &mut self.taken[device.index()];
+            mark(taken, start, (start + duration).min(self.period));
+            if start + duration > self.period {
+                mark(taken, 0, start + duration - self.period);
+            }
         }
         self.starts[kind.index()][stage.index()].get_or_insert(slot);
     }
 
     fn no_room(&self, line: Fill, stage: StageId) -> Diagnostic {
-        let device = self.placement[stage.index()];
+        let device = self.placement.device(stage, MicrobatchId(0));
         let used: u64 = self.taken[device.index()].iter().map(|(start, end)| end - start).sum();
         let (kind, period, duration) = (line.kind.letters(), self.period, self.durations[line.kind.index()]);
         let message = format!(
             "no free slot for {kind} of {stage}: it takes {duration}, and {used} of the {period} slots of {device} are taken"
         );
-        let live = match self.placement.iter().filter(|other| **other == device).count() {
+        let live = match self.placement.stages().filter(|other| self.placement.is_home(*other, device)).count() {
             1 => "1 stage lives".to_owned(),
             n_stages => format!("{n_stages} stages live"),
         };

@@ -12,6 +12,7 @@ mod order;
 mod parameters;
 mod parts;
 mod pipeline;
+mod place;
 mod schedule;
 mod scope;
 mod target;

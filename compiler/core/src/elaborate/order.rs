@@ -7,7 +7,7 @@ use crate::diagnostic::{Code, Diagnostic};
 use crate::schedule::ScheduledTask;
 use crate::source::Span;
 use crate::syntax::ast::{self, Expr, Statement};
-use pipe_ir::ids::{MicrobatchId, StageId};
+use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
 
 /// A resolved statement.
@@ -45,11 +45,16 @@ pub(super) fn write<'a>(writer: &mut Writer<'a>, order: &'a ast::Order) -> Resul
     let body = resolve(writer, &order.body)?;
     let mut orders = Vec::with_capacity(writer.n_devices as usize);
     if writer.report.is_empty() {
-        let n_stages = writer.placement.len();
+        let n_stages = writer.placement.n_stages();
         let next = TaskKind::ALL.map(|_| vec![0; n_stages]);
-        let mut run = Run { writer, next, order: Vec::new(), n_tasks: 0 };
+        let mut run = Run { writer, device: DeviceId(0), next, order: Vec::new(), n_tasks: 0 };
         for index in 0..run.writer.n_devices {
             run.writer.machine.set(device, i64::from(index));
+            run.device = DeviceId(index);
+            if run.writer.placement.is_replicated() {
+                // Each replica counts its own microbatches.
+                run.next.iter_mut().for_each(|next| next.fill(0));
+            }
             if let Err(fault) = run.body(&body) {
                 let hopeless = fault.code == Code::TooLarge;
                 run.writer.report.add(*fault);
@@ -141,9 +146,11 @@ fn task_step<'a>(
 /// The state of a run through the statements.
 struct Run<'w, 'a> {
     writer: &'w mut Writer<'a>,
+    /// The device at hand.
+    device: DeviceId,
     /// By kind and stage: one past the last microbatch that was taken.
     next: [Vec<u32>; TaskKind::ALL.len()],
-    /// The order of the device at hand.
+    /// Its order.
     order: Vec<ScheduledTask>,
     n_tasks: u64,
 }
@@ -201,7 +208,7 @@ impl<'a> Run<'_, 'a> {
 
     fn task(&mut self, line: &Line<'a>) -> Result<(), Fault> {
         let stage = self.writer.eval(&line.stage)?;
-        let n_stages = self.writer.placement.len();
+        let n_stages = self.writer.placement.n_stages();
         let index = match usize::try_from(stage) {
             Ok(index) if index < n_stages => index,
             _ => {
@@ -211,15 +218,17 @@ impl<'a> Run<'_, 'a> {
             }
         };
         let named = line.microbatch.as_ref().map(|code| self.writer.eval(code)).transpose()?;
-        let next = &mut self.next[line.kind.index()][index];
-        let microbatch = named.unwrap_or(i64::from(*next));
         let n_microbatches = self.writer.n_microbatches;
+        let microbatch = match named {
+            Some(microbatch) => microbatch,
+            None => i64::from(self.next(line, index)?),
+        };
         let Some(number) = u32::try_from(microbatch).ok().filter(|number| *number < n_microbatches) else {
             self.writer.machine.spend(REFUSAL, line.stage.expr)?;
             self.writer.report.add(no_such_microbatch(line, index, microbatch, n_microbatches));
             return Ok(());
         };
-        *next = number + 1;
+        self.next[line.kind.index()][index] = number + 1;
         self.n_tasks += 1;
         if self.n_tasks > MAX_TASKS {
             return tasks(u128::from(self.n_tasks), line.span);
@@ -227,6 +236,23 @@ impl<'a> Run<'_, 'a> {
         let task = Task { kind: line.kind, stage: StageId::from_index(index), microbatch: MicrobatchId(number) };
         self.order.push(ScheduledTask { task, origin: line.origin });
         Ok(())
+    }
+
+    /// The next microbatch of a kind and stage; of those that live on this device, where some do. The number of
+    /// microbatches where none is left.
+    fn next(&mut self, line: &Line<'a>, stage: usize) -> Result<u32, Fault> {
+        let next = self.next[line.kind.index()][stage];
+        let (placement, stage) = (&self.writer.placement, StageId::from_index(stage));
+        if !placement.is_replicated() || !placement.is_home(stage, self.device) {
+            return Ok(next);
+        }
+        // Within one period there is one, or none is left.
+        let ends = next.saturating_add(placement.period()).min(self.writer.n_microbatches);
+        let is_own = |microbatch: &u32| placement.device(stage, MicrobatchId(*microbatch)) == self.device;
+        let found = (next..ends).find(is_own);
+        let looked = found.unwrap_or(ends).saturating_sub(next);
+        self.writer.machine.spend(u64::from(looked), line.stage.expr)?;
+        Ok(found.unwrap_or(self.writer.n_microbatches))
     }
 }
 

@@ -17,12 +17,27 @@ const FIXED: [&str; 3] = ["D", "M", "S"];
 #[derive(Debug, Default)]
 pub(super) struct Parts<'a> {
     pub(super) stages: Option<(&'a Expr, Span)>,
-    pub(super) place: Option<(&'a ast::Name, &'a Expr, Span)>,
+    pub(super) place: Option<Place<'a>>,
     pub(super) slots: Option<(&'a [(TaskKind, Expr)], Span)>,
     pub(super) body: Option<(Body<'a>, Span)>,
     pub(super) reorder: Option<Span>,
     pub(super) conditions: Vec<(&'a Expr, Span)>,
     pub(super) lets: Vec<&'a ast::Let>,
+}
+
+/// `place`: names for a stage and perhaps a microbatch, and the device that they give.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place<'a> {
+    pub(super) stage: &'a ast::Name,
+    pub(super) microbatch: Option<&'a ast::Name>,
+    pub(super) device: &'a Expr,
+    pub(super) span: Span,
+}
+
+impl<'a> Place<'a> {
+    pub(super) fn names(self) -> impl Iterator<Item = &'a ast::Name> {
+        std::iter::once(self.stage).chain(self.microbatch)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -39,8 +54,9 @@ pub(super) fn parts_of<'a>(schedule: &'a ast::Schedule, report: &mut Report) -> 
             ScheduleItem::Stages { count, span } => {
                 parts.stages.replace((count, *span)).map(|(_, first)| ("stages", first, *span))
             }
-            ScheduleItem::Place { stage, device, span } => {
-                parts.place.replace((stage, device, *span)).map(|(_, _, first)| ("place", first, *span))
+            ScheduleItem::Place { stage, microbatch, device, span } => {
+                let place = Place { stage, microbatch: microbatch.as_ref(), device, span: *span };
+                parts.place.replace(place).map(|first| ("place", first.span, *span))
             }
             ScheduleItem::Slots { durations, span } => {
                 parts.slots.replace((durations, *span)).map(|(_, first)| ("slots", first, *span))
@@ -119,7 +135,7 @@ pub(super) fn scope_of<'a>(
         scope.add_let(&binding.name.text, &binding.value);
     }
     let mut variables = Vec::new();
-    variables.extend(parts.place.map(|(name, _, _)| name));
+    variables.extend(parts.place.into_iter().flat_map(Place::names));
     match parts.body {
         Some((Body::Block(block), _)) => variables.extend(block.tasks.iter().map(|task| &task.stage)),
         Some((Body::Order(order), _)) => {

@@ -5,14 +5,15 @@ use super::block;
 use super::evaluate::Machine;
 use super::limits::{MAX_STAGES, Report, tasks, within};
 use super::order;
-use super::parts::{Body, Parts, parts_of, scope_of};
+use super::parts::{Body, Parts, Place, parts_of, scope_of};
+use super::place;
 use super::scope::{Fault, Resolved, Scope, Type};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
+use crate::placement::Placement;
 use crate::schedule::{Block, Schedule, ScheduledTask};
 use crate::source::Span;
 use crate::stage_graph::StageGraph;
 use crate::syntax::ast::{self, Expr};
-use pipe_ir::ids::DeviceId;
 
 /// How many devices and microbatches a schedule is written out for, and who asked for it.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +33,7 @@ pub(super) struct Writer<'a> {
     pub(super) report: Report,
     pub(super) n_devices: u32,
     pub(super) n_microbatches: u32,
-    pub(super) placement: Vec<DeviceId>,
+    pub(super) placement: Placement,
     pub(super) origins: Vec<Span>,
 }
 
@@ -57,7 +58,7 @@ pub(super) fn elaborate(
         report,
         n_devices: setting.n_devices,
         n_microbatches: setting.n_microbatches,
-        placement: Vec::new(),
+        placement: Placement::of_stages(Vec::new()),
         origins: Vec::new(),
     };
     writer.write(schedule, &parts, setting)
@@ -78,17 +79,16 @@ impl<'a> Writer<'a> {
         }
         let allowed = self.conditions(schedule, parts, setting);
         let n_stages = if allowed { self.stages(parts) } else { None };
-        let (Some(n_stages), Some((_, _, placement_span)), Some((body, _))) = (n_stages, parts.place, parts.body)
-        else {
+        let (Some(n_stages), Some(place), Some((body, _))) = (n_stages, parts.place, parts.body) else {
             return Err(self.report.into_errors());
         };
-        self.place(parts, n_stages);
         // Every stage has a forward and a backward of every microbatch, or the schedule is incomplete.
         let least = 2 * u128::from(n_stages) * u128::from(self.n_microbatches);
         let within_limit = tasks(least, setting.called.unwrap_or(schedule.name.span));
         if self.report.take(within_limit).is_none() {
             return Err(self.report.into_errors());
         }
+        self.placement = place::write(&mut self, place, n_stages);
         let written = match body {
             Body::Block(block) => {
                 let durations = block::durations(&mut self, parts.slots.map_or(&[], |(lines, _)| lines));
@@ -102,9 +102,9 @@ impl<'a> Writer<'a> {
             name: schedule.name.text.clone(),
             span: schedule.name.span,
             n_microbatches: self.n_microbatches,
-            graph: StageGraph::chain(self.placement.len()),
+            graph: StageGraph::chain(self.placement.n_stages()),
             placement: self.placement,
-            placement_span,
+            placement_span: place.span,
             orders,
             origins: self.origins,
             block,
@@ -114,9 +114,9 @@ impl<'a> Writer<'a> {
 
     /// Reports what is wrong with names outside of `let`s, where nothing can be evaluated.
     fn resolve(&mut self, parts: &Parts<'a>) {
-        let mut names: Vec<&'a ast::Name> = parts.place.iter().map(|(name, _, _)| *name).collect();
+        let mut names: Vec<&'a ast::Name> = parts.place.into_iter().flat_map(Place::names).collect();
         let mut numbers: Vec<&'a Expr> = parts.stages.iter().map(|(count, _)| *count).collect();
-        numbers.extend(parts.place.map(|(_, device, _)| device));
+        numbers.extend(parts.place.map(|place| place.device));
         numbers.extend(parts.slots.iter().flat_map(|(lines, _)| lines.iter().map(|(_, duration)| duration)));
         match parts.body {
             Some((Body::Block(block), _)) => {
@@ -224,32 +224,6 @@ impl<'a> Writer<'a> {
             self.machine.set(slot, i64::from(n_stages));
         }
         Some(n_stages)
-    }
-
-    fn place(&mut self, parts: &Parts<'a>, n_stages: u32) {
-        self.placement = vec![DeviceId(0); n_stages as usize];
-        let Some((name, device, _)) = parts.place else { return };
-        let resolved = self.variable(name).and_then(|slot| Ok((slot, self.scope.number(device)?)));
-        let Some((slot, code)) = self.report.take(resolved) else { return };
-        let mut off: Vec<(u32, i64)> = Vec::new();
-        for stage in 0..n_stages {
-            self.machine.set(slot, i64::from(stage));
-            let value = self.eval(&code);
-            let Some(value) = self.report.take(value) else { continue };
-            match u32::try_from(value) {
-                Ok(device) if device < self.n_devices => self.placement[stage as usize] = DeviceId(device),
-                _ => off.push((stage, value)),
-            }
-        }
-        self.machine.restore(slot, None);
-        if let Some((stage, value)) = off.first() {
-            let n_devices = self.n_devices;
-            let message =
-                format!("stage s{stage} is placed on device {value}, and devices are d0 to d{}", n_devices - 1);
-            let error = Diagnostic::error(Code::StageOffDevices, device.span, format!("{value} for s{stage}"), message);
-            let others = off.len() - 1;
-            self.report.add(if others == 0 { error } else { error.note(format!("and {others} more stages likewise")) });
-        }
     }
 }
 

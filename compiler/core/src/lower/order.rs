@@ -81,7 +81,7 @@ impl Line<'_> {
         if let Some(exec) = self.work.exec(task) {
             for value in &self.work.flow(exec).reads {
                 let entry = self.work.entry(*value, task.microbatch);
-                if self.work.producers[value.index()].is_some() && self.order.producers[entry] == NONE {
+                if self.work.producer(*value, task.microbatch).is_some() && self.order.producers[entry] == NONE {
                     self.behind[device.index()] = std::mem::replace(&mut self.waiting[entry], device.0);
                     return;
                 }

@@ -116,8 +116,9 @@ fn find(schedule: &Schedule, work: &Work, order: &Order) -> (Vec<Transfer>, Vec<
         for (position, scheduled) in tasks.iter().enumerate() {
             let Some(exec) = work.exec(scheduled.task) else { continue };
             for value in &work.flow(exec).reads {
-                let Some(from) = work.producers[value.index()].filter(|from| *from != to) else { continue };
-                let entry = work.entry(*value, scheduled.task.microbatch);
+                let microbatch = scheduled.task.microbatch;
+                let Some(from) = work.producer(*value, microbatch).filter(|from| *from != to) else { continue };
+                let entry = work.entry(*value, microbatch);
                 let Some(producer) = order.producer(entry) else { continue };
                 if std::mem::replace(&mut known[entry], to.0 + 1) == to.0 + 1 {
                     continue;
@@ -131,7 +132,7 @@ fn find(schedule: &Schedule, work: &Work, order: &Order) -> (Vec<Transfer>, Vec<
                 channels.push(*number);
                 all.push(Transfer {
                     value: *value,
-                    microbatch: scheduled.task.microbatch,
+                    microbatch,
                     from,
                     to,
                     class,

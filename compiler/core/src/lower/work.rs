@@ -2,8 +2,9 @@
 
 use super::Buckets;
 use crate::model::stage_set::{StageSet, WeightGroup};
+use crate::placement::Placement;
 use crate::schedule::Schedule;
-use pipe_ir::ids::{DeviceId, ExecId, MicrobatchId, ValueId};
+use pipe_ir::ids::{DeviceId, ExecId, MicrobatchId, StageId, ValueId};
 use pipe_ir::kernels;
 use pipe_ir::program::{Access, Body, Exec, Operand};
 use pipe_ir::task::{Task, TaskKind};
@@ -18,8 +19,9 @@ pub(super) struct Work {
     stages: Vec<[Option<ExecId>; TaskKind::ALL.len()]>,
     /// By exec.
     flows: Vec<Flow>,
-    /// By value: the device that computes it; none for persistent values and data.
-    pub(super) producers: Vec<Option<DeviceId>>,
+    /// By value: the stage that computes it; none for persistent values and data.
+    producers: Vec<Option<StageId>>,
+    placement: Placement,
     /// The executables of each device.
     homes: Buckets,
     /// The weights, with the numbers of the tables above.
@@ -45,15 +47,16 @@ impl Work {
             stages: vec![[None; TaskKind::ALL.len()]; set.stages.len()],
             flows: Vec::new(),
             producers: Vec::new(),
+            placement: schedule.placement.clone(),
             homes: Buckets::default(),
             weights: Vec::new(),
             n_microbatches: schedule.n_microbatches,
         };
         let numbers = work.take_values(set, &used);
         work.take_execs(set, &used, &numbers);
-        work.find_homes(schedule);
+        work.find_homes(schedule.n_devices());
         work.add_scratch(schedule.n_devices());
-        work.find_flows(schedule);
+        work.find_flows();
         work
     }
 
@@ -83,18 +86,24 @@ impl Work {
     }
 
     /// Tasks run where their stage lives, updates wherever one of the stages lives that read the weights.
-    fn find_homes(&mut self, schedule: &Schedule) {
+    fn find_homes(&mut self, n_devices: usize) {
         let mut homes: Vec<(usize, usize)> = Vec::new();
         for (index, exec) in self.execs.iter().enumerate() {
             let updates = |group: &&WeightGroup| group.update == Some(ExecId::from_index(index));
             let group = self.weights.iter().find(updates).filter(|_| exec.kind == TaskKind::Update);
             let stages = group.map_or(std::slice::from_ref(&exec.stage), |group| &group.stages);
-            let mut devices: Vec<usize> = stages.iter().map(|stage| schedule.device_of(*stage).index()).collect();
-            devices.sort_unstable();
-            devices.dedup();
-            homes.extend(devices.into_iter().map(|device| (device, index)));
+            homes.extend(self.members(stages).into_iter().map(|device| (device.index(), index)));
         }
-        self.homes = Buckets::new(schedule.n_devices(), homes.iter().copied());
+        self.homes = Buckets::new(n_devices, homes.iter().copied());
+    }
+
+    /// The devices on which any of these stages lives, ascending.
+    fn members(&self, stages: &[StageId]) -> Vec<DeviceId> {
+        let mut devices: Vec<DeviceId> =
+            stages.iter().flat_map(|stage| self.placement.devices_of(*stage).iter().copied()).collect();
+        devices.sort_unstable();
+        devices.dedup();
+        devices
     }
 
     /// Keeps the values that used executables touch; says what becomes of each id.
@@ -134,7 +143,7 @@ impl Work {
         }
     }
 
-    fn find_flows(&mut self, schedule: &Schedule) {
+    fn find_flows(&mut self) {
         self.producers = vec![None; self.values.len()];
         for exec in &self.execs {
             let mut flow = Flow::default();
@@ -145,7 +154,7 @@ impl Work {
                 }
                 if operand.access == Access::Write {
                     flow.writes.push(operand.value);
-                    self.producers[operand.value.index()] = Some(schedule.device_of(exec.stage));
+                    self.producers[operand.value.index()] = Some(exec.stage);
                 } else {
                     flow.reads.push(operand.value);
                 }
@@ -162,6 +171,11 @@ impl Work {
     /// The executables of a device, in the order of the table.
     pub(super) fn execs_of(&self, device: DeviceId) -> impl Iterator<Item = ExecId> {
         self.homes.of(device.index()).iter().map(|exec| ExecId(*exec))
+    }
+
+    /// The device that computes a microbatch's value; none for persistent values and data.
+    pub(super) fn producer(&self, value: ValueId, microbatch: MicrobatchId) -> Option<DeviceId> {
+        self.producers[value.index()].map(|stage| self.placement.device(stage, microbatch))
     }
 
     /// What an executable reads and writes.

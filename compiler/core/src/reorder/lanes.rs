@@ -60,7 +60,7 @@ impl Lanes {
         let latency = scale.of(costs.latency);
         let lane = |&(stage, kind, origin, device): &(StageId, TaskKind, u16, usize)| {
             let needs = dependencies.input_kinds(kind, stage).filter_map(|(kind, stage)| {
-                let is_near = schedule.device_of(stage).index() == device;
+                let is_near = schedule.placement.device(stage, MicrobatchId(0)).index() == device;
                 Some((find(kind, stage)?, if is_near { 0 } else { latency }))
             });
             let duration = scale.of(costs.of(kind, stage));

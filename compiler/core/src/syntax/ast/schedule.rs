@@ -29,10 +29,12 @@ pub enum ScheduleItem {
         /// The whole item.
         span: Span,
     },
-    /// `place s on device`: where each stage lives.
+    /// `place s on device` or `place s, m on device`: where each stage lives.
     Place {
         /// The name of the stage's number in `device`.
         stage: Name,
+        /// The name of the microbatch's number, where the device depends on it.
+        microbatch: Option<Name>,
         /// The device's number.
         device: Expr,
         /// The whole item.

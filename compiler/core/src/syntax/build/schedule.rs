@@ -26,7 +26,9 @@ impl Builder<'_> {
             Rule::stages => ScheduleItem::Stages { count: self.expr(Parts::of(pair).need()), span },
             Rule::place => {
                 let mut parts = Parts::of(pair);
-                ScheduleItem::Place { stage: self.name(&parts.need()), device: self.expr(parts.need()), span }
+                let stage = self.name(&parts.need());
+                let microbatch = parts.optional(Rule::name).map(|name| self.name(&name));
+                ScheduleItem::Place { stage, microbatch, device: self.expr(parts.need()), span }
             }
             Rule::slots => {
                 let durations = Parts::of(pair).map(|duration| {
