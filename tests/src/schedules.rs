@@ -152,6 +152,7 @@ pub fn schedule(
         n_microbatches: u32::try_from(microbatches).unwrap_or(u32::MAX),
         graph: StageGraph::chain(placement.len()),
         placement: Placement::of_stages(placement),
+        window: None,
         placement_span: SPAN,
         orders,
         origins: vec![SPAN],

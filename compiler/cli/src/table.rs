@@ -1,6 +1,7 @@
 //! The table that `pipec check` prints for people.
 
 use crate::output::{Style, paint};
+use pipe_compiler::report::versions::WeightsReport;
 use pipe_compiler::report::{DeviceReport, Report};
 use pipe_ir::units::Bytes;
 use std::fmt::Write;
@@ -40,12 +41,11 @@ fn heading(report: &Report, colours: bool) -> String {
     if let (Some(devices), Some(stages), Some(microbatches), Some(tasks)) =
         (sizes.devices, sizes.stages, sizes.microbatches, sizes.tasks)
     {
-        let counts = [
-            count(devices, "device"),
-            count(stages, "stage"),
-            count(microbatches as usize, "microbatch"),
-            count(tasks, "task"),
-        ];
+        let steps = sizes.steps.filter(|steps| *steps > 1).map(|steps| count(steps as usize, "step"));
+        let mut counts = vec![count(devices, "device"), count(stages, "stage")];
+        counts.push(count(microbatches as usize, "microbatch"));
+        counts.extend(steps.map(|steps| format!("in each of {steps}")));
+        counts.push(count(tasks, "task"));
         write!(text, ": {}", counts.join(", ")).expect("writing to a string cannot fail");
     }
     if let Some(instructions) = report.instructions {
@@ -89,7 +89,30 @@ fn summary(report: &Report) -> Vec<(&'static str, String, String)> {
         let against = format!("{}1F1B holds {devices}", certificate.unwrap_or_default());
         lines.push(("peak", format!("{} {}", number(peak), if peak == 1.0 { "unit" } else { "units" }), against));
     }
+    if let Some(weights) = &report.weights {
+        lines.extend(versions(weights));
+    }
     lines
+}
+
+/// What tasks read, and how many versions that keeps alive.
+fn versions(weights: &WeightsReport) -> [(&'static str, String, String); 2] {
+    let most = count(weights.staleness_most as usize, "step");
+    let behind = format!(
+        "{} read the newest, at most {most} behind, {} on average",
+        percent(weights.fresh),
+        number(weights.staleness_mean)
+    );
+    let alive = format!("alive at once, {} on average", number(weights.versions_alive_mean));
+    let bytes = weights.bytes.map_or_else(String::new, |bytes| format!(", {} in all", Bytes(bytes)));
+    [
+        ("weights", weights.mode.to_owned(), behind),
+        (
+            "versions",
+            weights.versions_alive_most.to_string(),
+            format!("{alive}, of {}{bytes}", count(weights.stages.len(), "stage")),
+        ),
+    ]
 }
 
 fn devices(report: &Report, colours: bool) -> String {

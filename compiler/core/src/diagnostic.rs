@@ -61,6 +61,10 @@ codes! {
     ConditionFailed "condition-failed"
     /// A building block has no free slot for a task.
     NoFreeSlot "no-free-slot"
+    /// Weights change while microbatches are under way, and the schedule is not a block that runs on.
+    WeightsNeedBlock "weights-need-block"
+    /// The version of the weights that a task must read is made after the task starts.
+    VersionTooLate "version-too-late"
     /// A file declares several pipelines or schedules, or none that was asked for.
     UnclearTarget "unclear-target"
     /// Two tensors do not fit, or one does not fit its use.

@@ -155,6 +155,7 @@ fn schedule(
         span: Span { file: FileId(0), start: 0, end: 1 },
         n_microbatches,
         placement: Placement::of_stages(placement.iter().map(|device| DeviceId(*device)).collect()),
+        window: None,
         graph: StageGraph::chain(placement.len()),
         placement_span: Span { file: FileId(0), start: 2, end: 3 },
         orders,

@@ -3,6 +3,7 @@
 use crate::bounds::{Bound, lower_bound};
 use crate::check::dependencies::Order;
 use crate::check::memory::{Certificate, Peak, certificates, peaks};
+use crate::check::versions::Versions;
 use crate::check::{bytes, memory, requirements, uniform};
 use crate::costs::of_stages;
 use crate::critical_path::{CriticalPath, critical_path};
@@ -42,6 +43,8 @@ pub struct Judged {
     pub bound: Bound,
     /// What makes this one longer.
     pub critical_path: CriticalPath,
+    /// The versions of the weights that tasks read, where they change while microbatches are under way.
+    pub versions: Option<Versions>,
 }
 
 /// Times a schedule, reordered where it asks for it, and measures what follows. The request's costs come before the
@@ -65,6 +68,7 @@ pub fn judge(files: &Files, elaborated: Elaborated, order: Order, stages: &Stage
         certificates: certificates(&schedule),
         is_uniform,
         bound: lower_bound(&schedule, &order.dependencies, &costs, most),
+        versions: order.versions.clone(),
         critical_path: critical_path(&schedule, &order, &costs, &timeline),
         schedule,
         pipeline,

@@ -26,6 +26,7 @@ pub mod suggest;
 pub mod syntax;
 pub mod timeline;
 pub mod units;
+pub mod window;
 
 use diagnostic::Diagnostics;
 use judge::Judged;
@@ -97,6 +98,9 @@ fn steps(
     let judged = compilation.judged.insert(judged);
     let program = lower::lower(&judged.schedule, &judged.timeline, &stages, &judged.lowering()); // -> instructions
     compilation.report.count(&program, judged.has_model());
+    if let Some(weights) = compilation.report.weights.as_mut().filter(|_| judged.has_model()) {
+        weights.count(&stages);
+    }
     judge::limits(judged, &program, request.memory)?; //                  every device fits, every requirement holds
     match verify(program) {
         Ok(verified) => compilation.program = Some(verified),

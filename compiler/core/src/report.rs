@@ -2,6 +2,8 @@
 //!
 //! The one place where exact figures become floating-point numbers.
 
+pub mod versions;
+
 use crate::diagnostic::{Code, Diagnostic, Severity};
 use crate::judge::Judged;
 use crate::pipeline::Pipeline;
@@ -13,6 +15,7 @@ use pipe_ir::instruction::Instruction;
 use pipe_ir::program::Program;
 use pipe_ir::task::TaskKind;
 use serde::Serialize;
+use versions::WeightsReport;
 
 /// The report of one compilation. Figures that could not be computed are `None`.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -39,6 +42,8 @@ pub struct Report {
     pub deadlock_free: Option<bool>,
     /// Whether all of this holds for every number of microbatches.
     pub valid_for_all_microbatches: Option<bool>,
+    /// Versions of the weights, where they change while microbatches are under way.
+    pub weights: Option<WeightsReport>,
     /// Figures of every device.
     pub per_device: Vec<DeviceReport>,
     /// Errors and warnings.
@@ -52,6 +57,8 @@ pub struct Sizes {
     pub devices: Option<usize>,
     /// Number of stages.
     pub stages: Option<usize>,
+    /// Number of steps that follow each other without a flush.
+    pub steps: Option<u32>,
     /// Number of microbatches in a step.
     pub microbatches: Option<u32>,
     /// Number of tasks.
@@ -177,6 +184,7 @@ impl Report {
             figures: Figures::default(),
             deadlock_free: None,
             valid_for_all_microbatches: None,
+            weights: None,
             per_device: Vec::new(),
             diagnostics: Vec::new(),
         }
@@ -189,7 +197,8 @@ impl Report {
         self.sizes = Sizes {
             devices: Some(schedule.n_devices()),
             stages: Some(schedule.n_stages()),
-            microbatches: Some(schedule.n_microbatches),
+            steps: Some(schedule.n_steps()),
+            microbatches: Some(schedule.microbatches_of_step()),
             tasks: Some(schedule.n_tasks()),
         };
     }
@@ -199,6 +208,7 @@ impl Report {
         let Judged { schedule, timeline, bound, critical_path, peaks, .. } = judged;
         let certificates = judged.certificates.as_deref();
         self.deadlock_free = Some(true);
+        self.weights = judged.versions.as_ref().and_then(|versions| WeightsReport::new(schedule, versions));
         self.valid_for_all_microbatches = Some(judged.is_valid_for_all_microbatches(limit));
         let devices = || (0..schedule.n_devices()).map(DeviceId::from_index);
         let activations = |count: u64| units(Units::of_stages(count, schedule.n_stages(), schedule.n_devices()));
@@ -253,6 +263,7 @@ impl Report {
         self.sizes = Sizes {
             devices: Some(program.devices.len()),
             stages: Some(program.n_stages as usize),
+            steps: Some(1),
             microbatches: Some(program.n_microbatches),
             tasks: Some(kinds.filter(|kind| *kind != TaskKind::Update).count()),
         };

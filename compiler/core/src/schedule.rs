@@ -4,6 +4,7 @@ use crate::placement::Placement;
 use crate::source::Span;
 use crate::stage_graph::StageGraph;
 use crate::units::Ticks;
+use crate::window::Window;
 use pipe_ir::ids::{DeviceId, StageId};
 use pipe_ir::task::{Task, TaskKind};
 
@@ -61,10 +62,12 @@ pub struct Schedule {
     pub name: String,
     /// Where its name was declared.
     pub span: Span,
-    /// Microbatches in a step.
+    /// Microbatches that the orders show: those of a step, or of all steps of the window.
     pub n_microbatches: u32,
     /// The device of each task.
     pub placement: Placement,
+    /// The steps that follow each other without a flush, where weights change while microbatches are under way.
+    pub window: Option<Window>,
     /// Where the placement was written, for errors about it.
     pub placement_span: Span,
     /// Which stages read which: those of the model, or a chain.
@@ -80,6 +83,18 @@ pub struct Schedule {
 }
 
 impl Schedule {
+    /// Optimizer steps that the orders show.
+    #[must_use]
+    pub fn n_steps(&self) -> u32 {
+        self.window.as_ref().map_or(1, |window| window.n_steps)
+    }
+
+    /// Microbatches between two updates.
+    #[must_use]
+    pub fn microbatches_of_step(&self) -> u32 {
+        self.n_microbatches / self.n_steps()
+    }
+
     /// Number of devices.
     #[must_use]
     pub fn n_devices(&self) -> usize {

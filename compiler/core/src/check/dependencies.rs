@@ -3,6 +3,7 @@
 //! A device runs its tasks in order, and a task waits for its inputs (see [`crate::dependencies`]). The lowering puts all
 //! transfers in one global order that follows this one, so no wait for a task means no wait for a transfer either.
 
+use super::versions::{self, Versions};
 use crate::dependencies::{Dependencies, TaskTable};
 use crate::diagnostic::Diagnostics;
 use crate::schedule::Schedule;
@@ -28,6 +29,8 @@ pub struct Order {
     pub dependencies: Dependencies,
     /// Where each task stands.
     pub table: TaskTable,
+    /// Which versions of the weights tasks read, where that is not those of the step's beginning.
+    pub versions: Option<Versions>,
 }
 
 impl Order {
@@ -46,7 +49,8 @@ pub fn check(schedule: &Schedule, table: TaskTable) -> Result<Order, Diagnostics
     let dependencies = Dependencies::of(schedule);
     let progress = run(schedule, &dependencies, &table);
     if progress.sequence.len() == schedule.n_tasks() {
-        return Ok(Order { sequence: progress.sequence, dependencies, table });
+        let versions = versions::check(schedule)?;
+        return Ok(Order { sequence: progress.sequence, dependencies, table, versions });
     }
     Err(super::deadlock::explain(schedule, &dependencies, &table, &progress.next))
 }

@@ -12,6 +12,7 @@ pub mod starts;
 #[cfg(test)]
 mod tests;
 pub mod uniform;
+pub mod versions;
 
 use crate::diagnostic::Diagnostics;
 use crate::schedule::Schedule;

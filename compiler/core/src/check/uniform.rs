@@ -4,6 +4,7 @@
 //! it counts as well.
 
 use crate::syntax::ast::{Expr, ExprKind, Schedule, ScheduleItem};
+use crate::window::Weights;
 
 /// Whether a schedule is a building block that does not depend on the number of microbatches.
 #[must_use]
@@ -24,6 +25,12 @@ pub fn is_uniform(schedule: &Schedule) -> bool {
                 !mentions(&block.period) && !slots().any(mentions)
             }
             ScheduleItem::Order(_) => false,
+            // With few microbatches in a step, the previous version may not be there in time.
+            ScheduleItem::Weights { branches, otherwise, .. } => {
+                let mut all = branches.iter().map(|(_, weights)| *weights).chain([*otherwise]);
+                all.all(|weights| weights != Weights::Previous)
+                    && !branches.iter().any(|(condition, _)| mentions(condition))
+            }
             ScheduleItem::Reorder { .. } => true,
         })
 }

@@ -65,7 +65,8 @@ pub(super) fn write<'a>(
         free.fill(&waiting, &mut slots, &mut writer.report);
     }
     let block = Block { period, slots, durations };
-    Ok(Written { orders: repeated(writer, &block), block: Some(block) })
+    let window = if writer.report.is_empty() { super::window::window(writer, &block) } else { None };
+    Ok(Written { orders: repeated(writer, &block), block: Some(block), window })
 }
 
 /// Evaluates a line's slot for every stage.

@@ -17,6 +17,7 @@ mod schedule;
 mod scope;
 mod target;
 mod training;
+mod window;
 
 #[cfg(test)]
 mod tests;

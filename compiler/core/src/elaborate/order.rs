@@ -65,7 +65,7 @@ pub(super) fn write<'a>(writer: &mut Writer<'a>, order: &'a ast::Order) -> Resul
             orders.push(std::mem::take(&mut run.order));
         }
     }
-    Ok(Written { orders, block: None })
+    Ok(Written { orders, block: None, window: None })
 }
 
 /// Resolves statements, and reports what is wrong with them.

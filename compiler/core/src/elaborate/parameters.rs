@@ -9,10 +9,13 @@ use super::target::Target;
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::files::Files;
 use crate::suggest;
-use crate::syntax::ast::{Name, PipelineItem};
+use crate::syntax::ast::{Name, PipelineItem, Schedule, ScheduleItem};
+use crate::window::Weights;
 
 /// Parameters that every target has.
 const ALWAYS: [&str; 2] = ["devices", "microbatches"];
+/// What those have beside whose blocks run on across steps.
+const STEPS: &str = "steps";
 
 /// The last value that the caller set for a parameter.
 pub(super) fn setting(request: &Request, name: &str) -> Option<i64> {
@@ -26,13 +29,17 @@ pub(super) fn check_settings(files: &Files, target: Target<'_>, request: &Reques
     let declared: &Name = match target {
         Target::Schedule(schedule) => {
             known.extend(schedule.parameters.iter().map(|parameter| parameter.name.text.as_str()));
+            known.extend(runs_on(schedule).then_some(STEPS));
             &schedule.name
         }
         Target::Pipeline(pipeline) => {
             for item in &pipeline.items {
                 let parameters = match item {
                     PipelineItem::Model(call) => files.model(&call.name.text).map(|it| &it.parameters),
-                    PipelineItem::Schedule(call) => files.schedule(&call.name.text).map(|it| &it.parameters),
+                    PipelineItem::Schedule(call) => files.schedule(&call.name.text).map(|it| {
+                        known.extend(runs_on(it).then_some(STEPS));
+                        &it.parameters
+                    }),
                     _ => None,
                 };
                 known.extend(parameters.into_iter().flatten().map(|parameter| parameter.name.text.as_str()));
@@ -47,6 +54,16 @@ pub(super) fn check_settings(files: &Files, target: Target<'_>, request: &Reques
         report.add(Diagnostic { help: suggest::help(name, known.iter().copied()), ..error });
     }
     report.finish(())
+}
+
+/// Whether a schedule's blocks run on from step to step.
+fn runs_on(schedule: &Schedule) -> bool {
+    schedule.items.iter().any(|item| match item {
+        ScheduleItem::Weights { branches, otherwise, .. } => {
+            branches.iter().map(|(_, weights)| weights).chain([otherwise]).any(|weights| *weights != Weights::Flush)
+        }
+        _ => false,
+    })
 }
 
 /// Values of the parameters of all files: set by the caller, or as written.

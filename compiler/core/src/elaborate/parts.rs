@@ -7,6 +7,7 @@ use super::scope::Scope;
 use crate::diagnostic::{Code, Diagnostic};
 use crate::source::Span;
 use crate::syntax::ast::{self, Expr, ScheduleItem, Statement};
+use crate::window::Weights;
 use pipe_ir::task::TaskKind;
 use std::collections::BTreeMap;
 
@@ -21,6 +22,7 @@ pub(super) struct Parts<'a> {
     pub(super) slots: Option<(&'a [(TaskKind, Expr)], Span)>,
     pub(super) body: Option<(Body<'a>, Span)>,
     pub(super) reorder: Option<Span>,
+    pub(super) weights: Option<Versions<'a>>,
     pub(super) conditions: Vec<(&'a Expr, Span)>,
     pub(super) lets: Vec<&'a ast::Let>,
 }
@@ -38,6 +40,14 @@ impl<'a> Place<'a> {
     pub(super) fn names(self) -> impl Iterator<Item = &'a ast::Name> {
         std::iter::once(self.stage).chain(self.microbatch)
     }
+}
+
+/// A `weights` line.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Versions<'a> {
+    pub(super) branches: &'a [(Expr, Weights)],
+    pub(super) otherwise: Weights,
+    pub(super) span: Span,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -70,6 +80,10 @@ pub(super) fn parts_of<'a>(schedule: &'a ast::Schedule, report: &mut Report) -> 
                 previous.map(|(_, first)| ("block` or `order", first, order.span))
             }
             ScheduleItem::Reorder { span } => parts.reorder.replace(*span).map(|first| ("reorder", first, *span)),
+            ScheduleItem::Weights { branches, otherwise, span } => {
+                let versions = Versions { branches, otherwise: *otherwise, span: *span };
+                parts.weights.replace(versions).map(|first| ("weights", first.span, *span))
+            }
             ScheduleItem::Require { condition, span } => {
                 parts.conditions.push((condition, *span));
                 None
@@ -110,6 +124,18 @@ fn missing(schedule: &ast::Schedule, parts: &Parts<'_>, report: &mut Report) {
         let message = "`reorder` improves a `block`, and this schedule has an `order`";
         report.add(Diagnostic::error(Code::RepeatedItem, span, "nothing to improve", message));
     }
+    let Some(versions) = &parts.weights else { return };
+    let all = versions.branches.iter().map(|(_, weights)| *weights).chain([versions.otherwise]);
+    let Some(weights) = all.into_iter().find(|weights| *weights != Weights::Flush) else { return };
+    let (word, span) = (weights.word(), versions.span);
+    let (place, why) = match (parts.body, parts.reorder) {
+        (Some((Body::Order(order), _)), _) => (order.span, "an `order` says what one step does"),
+        (_, Some(reorder)) => (reorder, "`reorder` changes what stands where at the ends of a step"),
+        _ => return,
+    };
+    let message = format!("`weights {word}` needs a `block` that runs on from step to step: {why}");
+    let error = Diagnostic::error(Code::WeightsNeedBlock, span, format!("`{word}` weights"), message);
+    report.add(error.label(place, "this is of one step").help("write a `block` without `reorder`, or `weights flush`"));
 }
 
 /// The scope of a schedule: constants, `let`s and variables, each name with one meaning.

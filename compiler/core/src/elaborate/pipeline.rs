@@ -5,7 +5,7 @@ use super::evaluate::evaluate;
 use super::limits::{MAX_COST, MAX_DEVICES, MAX_MICROBATCHES, Report, within};
 use super::number::{millionths, outside, whole};
 use super::parameters::setting;
-use super::schedule::{self, Setting};
+use super::schedule::{self, Setting, Steps};
 use super::training::training;
 use super::{DEFAULT_DEVICES, DEFAULT_MICROBATCHES, Elaborated, Request};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
@@ -34,7 +34,8 @@ pub(super) fn stand_alone(
     let n_devices = size("devices", DEFAULT_DEVICES, MAX_DEVICES);
     let n_microbatches = size("microbatches", DEFAULT_MICROBATCHES, MAX_MICROBATCHES);
     report.finish(())?;
-    let setting = Setting { n_devices, n_microbatches, outside, called: None };
+    let steps = Steps { set: setting(request, "steps"), of_training: None };
+    let setting = Setting { n_devices, n_microbatches, outside, steps, called: None };
     write(declared, None, setting, &request.settings)
 }
 
@@ -91,7 +92,8 @@ pub(super) fn elaborate(
         report.extend(named.map(|call| unknown("schedule", &call.name, files.schedule_names())));
         return Err(report.into_errors());
     };
-    let setting = |called| Setting { n_devices, n_microbatches, outside: &parameters, called: Some(called) };
+    let steps = Steps { set: setting(request, "steps"), of_training: training.as_ref().map(|training| training.steps) };
+    let setting = |called| Setting { n_devices, n_microbatches, outside: &parameters, steps, called: Some(called) };
     let schedule =
         items.schedule.and_then(|call| written(files, call, setting(call.span), &request.settings, &mut report));
     let mut requirements = Vec::new();

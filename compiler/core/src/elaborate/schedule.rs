@@ -14,6 +14,7 @@ use crate::schedule::{Block, Schedule, ScheduledTask};
 use crate::source::Span;
 use crate::stage_graph::StageGraph;
 use crate::syntax::ast::{self, Expr};
+use crate::window::{Weights, Window};
 
 /// How many devices and microbatches a schedule is written out for, and who asked for it.
 #[derive(Clone, Copy, Debug)]
@@ -22,8 +23,19 @@ pub(super) struct Setting<'a> {
     pub(super) n_microbatches: u32,
     /// Values of the files' parameters.
     pub(super) outside: &'a Values,
+    /// How many steps a window has, if weights change while microbatches are under way.
+    pub(super) steps: Steps,
     /// Where a pipeline names the schedule.
     pub(super) called: Option<Span>,
+}
+
+/// Who says how many steps a window has.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Steps {
+    /// What the caller set.
+    pub(super) set: Option<i64>,
+    /// Steps of the whole training, which windows divide.
+    pub(super) of_training: Option<u32>,
 }
 
 /// What the writers of tasks work with.
@@ -34,6 +46,8 @@ pub(super) struct Writer<'a> {
     pub(super) n_devices: u32,
     pub(super) n_microbatches: u32,
     pub(super) placement: Placement,
+    pub(super) steps: Steps,
+    pub(super) weights: Option<(Weights, Span)>,
     pub(super) origins: Vec<Span>,
 }
 
@@ -41,6 +55,7 @@ pub(super) struct Writer<'a> {
 pub(super) struct Written {
     pub(super) orders: Vec<Vec<ScheduledTask>>,
     pub(super) block: Option<Block>,
+    pub(super) window: Option<Window>,
 }
 
 /// Writes a schedule out: every task of every device.
@@ -59,6 +74,8 @@ pub(super) fn elaborate(
         n_devices: setting.n_devices,
         n_microbatches: setting.n_microbatches,
         placement: Placement::of_stages(Vec::new()),
+        steps: setting.steps,
+        weights: None,
         origins: Vec::new(),
     };
     writer.write(schedule, &parts, setting)
@@ -82,6 +99,7 @@ impl<'a> Writer<'a> {
         let (Some(n_stages), Some(place), Some((body, _))) = (n_stages, parts.place, parts.body) else {
             return Err(self.report.into_errors());
         };
+        self.weights = self.weights(parts);
         // Every stage has a forward and a backward of every microbatch, or the schedule is incomplete.
         let least = 2 * u128::from(n_stages) * u128::from(self.n_microbatches);
         let within_limit = tasks(least, setting.called.unwrap_or(schedule.name.span));
@@ -97,12 +115,14 @@ impl<'a> Writer<'a> {
             Body::Order(order) => order::write(&mut self, order),
         };
         let written = self.report.take(written);
-        let Written { orders, block } = written.unwrap_or(Written { orders: Vec::new(), block: None });
+        let Written { orders, block, window } =
+            written.unwrap_or(Written { orders: Vec::new(), block: None, window: None });
         self.report.finish(Schedule {
             name: schedule.name.text.clone(),
             span: schedule.name.span,
             n_microbatches: self.n_microbatches,
             graph: StageGraph::chain(self.placement.n_stages()),
+            window,
             placement: self.placement,
             placement_span: place.span,
             orders,
@@ -138,7 +158,9 @@ impl<'a> Writer<'a> {
             let resolved = self.scope.number(number);
             self.report.take(resolved);
         }
-        for (condition, _) in &parts.conditions {
+        let of_weights =
+            parts.weights.iter().flat_map(|versions| versions.branches.iter().map(|(condition, _)| condition));
+        for condition in parts.conditions.iter().map(|(condition, _)| *condition).chain(of_weights) {
             let resolved = self.scope.condition(condition);
             self.report.take(resolved);
         }
@@ -214,6 +236,19 @@ impl<'a> Writer<'a> {
             Some(note) => error.note(note),
             None => error,
         }
+    }
+
+    /// Which version of the weights tasks read, where blocks run on across steps.
+    fn weights(&mut self, parts: &Parts<'a>) -> Option<(Weights, Span)> {
+        let versions = parts.weights?;
+        let mut chosen = versions.otherwise;
+        for (condition, weights) in versions.branches.iter().rev() {
+            let holds = self.scope.condition(condition).and_then(|code| self.eval(&code));
+            if self.report.take(holds)? == 1 {
+                chosen = *weights;
+            }
+        }
+        Some((chosen, versions.span)).filter(|(weights, _)| *weights != Weights::Flush)
     }
 
     fn stages(&mut self, parts: &Parts<'a>) -> Option<u32> {

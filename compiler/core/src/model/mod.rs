@@ -56,10 +56,14 @@ pub fn stage_set(files: &Files, elaborated: &Elaborated) -> Result<StageSet, Dia
         return Ok(abstract_stages(&kinds, &schedule.graph));
     };
     let model = elaborate(files, call, &elaborated.parameters)?;
+    if let Some(window) = &schedule.window {
+        let message = format!("`weights {}` of a model", window.weights.word());
+        return Err(vec![Diagnostic::error(Code::WeightsNeedBlock, window.span, "models flush", message)]);
+    }
     let layers = cut(&model, kinds.len(), schedule.span).map_err(|found| vec![found])?;
     let training = pipeline.and_then(|pipeline| pipeline.training.as_ref());
     let optimizer = training.map(|training| training.optimizer);
-    let n_microbatches = schedule.n_microbatches;
+    let n_microbatches = schedule.microbatches_of_step();
     Ok(stages(&model, &Request { layers: &layers, kinds: &kinds, n_microbatches, optimizer }))
 }
 

@@ -2,6 +2,7 @@
 
 use super::{Expr, Let, Name, Parameter};
 use crate::source::Span;
+use crate::window::Weights;
 use pipe_ir::task::TaskKind;
 
 /// `schedule name(parameters) { ... }`.
@@ -44,6 +45,15 @@ pub enum ScheduleItem {
     Slots {
         /// Kinds with their numbers of slots.
         durations: Vec<(TaskKind, Expr)>,
+        /// The whole item.
+        span: Span,
+    },
+    /// `weights newest`: which version of the weights tasks read.
+    Weights {
+        /// Conditions with the version that is read where they are the first to hold.
+        branches: Vec<(Expr, Weights)>,
+        /// The version that is read where none holds.
+        otherwise: Weights,
         /// The whole item.
         span: Span,
     },

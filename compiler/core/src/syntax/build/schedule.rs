@@ -2,6 +2,7 @@
 
 use super::{Builder, Parts, Rule};
 use crate::syntax::ast::{Block, BlockTask, Order, Schedule, ScheduleItem, Statement};
+use crate::window::Weights;
 use pest::iterators::Pair;
 use pipe_ir::task::TaskKind;
 
@@ -36,6 +37,17 @@ impl Builder<'_> {
                     (kind(&parts.need()), self.expr(parts.need()))
                 });
                 ScheduleItem::Slots { durations: durations.collect(), span }
+            }
+            Rule::weights => {
+                let (mut branches, mut otherwise) = (Vec::new(), Weights::Flush);
+                let mut parts = Parts::of(pair);
+                while let Some(part) = parts.next() {
+                    match part.as_rule() {
+                        Rule::version => otherwise = version(&part),
+                        _ => branches.push((self.expr(part), version(&parts.need()))),
+                    }
+                }
+                ScheduleItem::Weights { branches, otherwise, span }
             }
             Rule::condition => ScheduleItem::Require { condition: self.expr(Parts::of(pair).need()), span },
             Rule::block => {
@@ -108,6 +120,10 @@ impl Builder<'_> {
         }
         Statement::If { branches, otherwise }
     }
+}
+
+fn version(pair: &Pair<'_, Rule>) -> Weights {
+    Weights::from_word(pair.as_str()).expect("the grammar knows the same words")
 }
 
 fn kind(pair: &Pair<'_, Rule>) -> TaskKind {

@@ -1,0 +1,91 @@
+//! How many steps a window has, for blocks that run on across steps.
+
+use super::limits::{MAX_TASKS, tasks};
+use super::schedule::Writer;
+use crate::diagnostic::{Code, Diagnostic};
+use crate::schedule::Block;
+use crate::source::Span;
+use crate::window::{Late, StageVersions, Weights, Window, versions};
+
+/// Steps of a window where nobody says how many, or as many more as its versions need.
+const DEFAULT_STEPS: u32 = 4;
+/// The most steps of a window that only the training's steps decide: a run saves itself between windows.
+const MOST_STEPS: u32 = 32;
+/// Most tasks of such a window.
+const MOST_TASKS: u64 = MAX_TASKS / 10;
+
+/// The window of a block, where its schedule asks for one; the writer then has the microbatches of all its steps.
+pub(super) fn window(writer: &mut Writer<'_>, block: &Block) -> Option<Window> {
+    let (weights, span) = writer.weights?;
+    let (n_stages, per_step) = (writer.placement.n_stages(), writer.n_microbatches);
+    let stages = match versions(weights, block, n_stages, per_step) {
+        Ok(stages) => stages,
+        Err(late) => {
+            late.into_iter().for_each(|late| writer.report.add(too_late(late, span, per_step)));
+            return None;
+        }
+    };
+    let tasks_of_step = u64::from(per_step) * block.slots.len() as u64;
+    let n_steps = steps(writer, weights, &stages, tasks_of_step, span);
+    let n_steps = writer.report.take(n_steps)?;
+    writer.n_microbatches = per_step * n_steps;
+    Some(Window { weights, span, n_steps, stages })
+}
+
+/// The number of steps: whole turns of all versions through their buffers, so that every window begins as the first one.
+fn steps(
+    writer: &Writer<'_>,
+    weights: Weights,
+    stages: &[StageVersions],
+    tasks_of_step: u64,
+    span: Span,
+) -> Result<u32, super::scope::Fault> {
+    let turn = stages.iter().fold(1_u32, |turn, stage| least_common_multiple(turn, stage.buffers));
+    let whole = |steps: u32| steps > 0 && steps.is_multiple_of(turn);
+    let error = |message: String, label: String| {
+        let error = Diagnostic::error(Code::OutOfRange, span, label, message);
+        let note = format!("under `weights {}`, versions of the weights take turns in {turn} buffers", weights.word());
+        Err(Box::new(error.note(note).help(format!("use a multiple of {turn} steps"))))
+    };
+    let n_steps = match (writer.steps.set, writer.steps.of_training) {
+        (Some(set), _) => match u32::try_from(set) {
+            Ok(steps) if whole(steps) => steps,
+            _ => return error(format!("a window of {set} steps"), format!("needs a multiple of {turn} steps")),
+        },
+        (None, Some(all)) => {
+            let most = u64::from(MOST_STEPS).min(MOST_TASKS / tasks_of_step.max(1)).max(u64::from(turn));
+            let fits = |steps: &u32| whole(*steps) && all.is_multiple_of(*steps) && u64::from(*steps) <= most;
+            match (1..=all.min(MOST_STEPS.max(turn))).rev().find(fits) {
+                Some(steps) => steps,
+                None => {
+                    return error(
+                        format!("{all} training steps cannot be cut in windows of a multiple of {turn} steps"),
+                        format!("needs windows of a multiple of {turn} steps"),
+                    );
+                }
+            }
+        }
+        (None, None) => turn.saturating_mul(DEFAULT_STEPS.div_ceil(turn)),
+    };
+    tasks(u128::from(tasks_of_step) * u128::from(n_steps), span)?;
+    Ok(n_steps)
+}
+
+fn least_common_multiple(one: u32, other: u32) -> u32 {
+    let (mut a, mut b) = (one, other);
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    (one / a.max(1)).saturating_mul(other)
+}
+
+fn too_late(late: Late, span: Span, per_step: u32) -> Diagnostic {
+    let Late { stage, forward, update } = late;
+    let message = format!(
+        "F of {stage} starts at slot {forward} of its step, but the previous version of its weights is made at {update}"
+    );
+    let microbatches = if per_step == 1 { "1 microbatch".to_owned() } else { format!("{per_step} microbatches") };
+    Diagnostic::error(Code::VersionTooLate, span, "reads a version that is not there", message)
+        .note(format!("a step has {microbatches}"))
+        .help("use more microbatches, or `weights newest`")
+}

@@ -1,0 +1,199 @@
+//! Windows: some optimizer steps that run on without a flush, and the version of the weights that each task reads.
+//!
+//! Version `v` of a stage's weights is what `v` updates made of the initial ones; versions below 0 are the initial ones.
+//! An update stands right after the last weight gradient of its step. Under `previous`, the tasks of step `t` read version
+//! `t - 1`; under `newest`, a forward reads the newest version that was made before its slot, and the backward the same
+//! one. Both are properties of the building block, repeated without end: a window shows some steps of it.
+
+use crate::dependencies::Dependencies;
+use crate::schedule::{Block, Schedule};
+use crate::source::Span;
+use crate::stage_graph::StageGraph;
+use pipe_ir::ids::StageId;
+use pipe_ir::task::{Task, TaskKind};
+
+/// Which version of the weights tasks read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Weights {
+    /// That of the step's beginning: a step starts when the one before has ended.
+    Flush,
+    /// The one before that of the step's beginning.
+    Previous,
+    /// The newest one that is there when the forward starts.
+    Newest,
+}
+
+impl Weights {
+    /// Every way.
+    pub const ALL: [Self; 3] = [Self::Flush, Self::Previous, Self::Newest];
+
+    /// The way that a word stands for.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|weights| weights.word() == word)
+    }
+
+    /// Its word in the language.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Flush => "flush",
+            Self::Previous => "previous",
+            Self::Newest => "newest",
+        }
+    }
+}
+
+/// Steps of a schedule whose blocks run on across steps.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Window {
+    /// What tasks read: `previous` or `newest`.
+    pub weights: Weights,
+    /// Where that was said.
+    pub span: Span,
+    /// Optimizer steps that the orders show.
+    pub n_steps: u32,
+    /// What is read, by [`StageId`].
+    pub stages: Vec<StageVersions>,
+}
+
+/// The versions of one stage's weights.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StageVersions {
+    /// By microbatch of a step: how many updates fewer than the step's number the version has that its tasks read.
+    pub lags: Vec<u32>,
+    /// Buffers that the versions take turns in, so that each is there as long as it is read.
+    pub buffers: u32,
+    /// The slot before which the update of step 0 stands.
+    pub update: u64,
+}
+
+impl StageVersions {}
+
+/// A version that is not there in time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Late {
+    /// Of this stage.
+    pub stage: StageId,
+    /// Where a late forward starts, counted from the first slot of its step's first microbatch.
+    pub forward: u64,
+    /// The slot after the last weight gradient that its version waits for, likewise.
+    pub update: u64,
+}
+
+/// First slots of a stage's tasks, by kind.
+type Starts = [u64; TaskKind::ALL.len()];
+
+fn starts(block: &Block, n_stages: usize) -> Vec<Starts> {
+    let mut starts = vec![Starts::default(); n_stages];
+    for task in &block.slots {
+        starts[task.stage.index()][task.kind.index()] = task.slot;
+    }
+    starts
+}
+
+/// The slots of one stage of an endless block.
+struct Slots<'a> {
+    block: &'a Block,
+    starts: Starts,
+    stage: StageId,
+    last: TaskKind,
+}
+
+impl Slots<'_> {
+    /// Where the task of a kind starts on a microbatch of the stream.
+    fn start(&self, kind: TaskKind, microbatch: u64) -> u64 {
+        self.starts[kind.index()].saturating_add(microbatch.saturating_mul(self.block.period))
+    }
+
+    /// The slot after the last weight gradient of step 0.
+    fn update(&self, per_step: u64) -> u64 {
+        let end = |microbatch| self.start(self.last, microbatch).saturating_add(self.block.duration(self.last));
+        (0..per_step).map(end).max().unwrap_or(0)
+    }
+}
+
+/// The versions that every stage of a block reads, if each is there in time. `per_step` microbatches make a step.
+///
+/// # Errors
+/// The first version that is not, of each stage.
+pub fn versions(
+    weights: Weights,
+    block: &Block,
+    n_stages: usize,
+    per_step: u32,
+) -> Result<Vec<StageVersions>, Vec<Late>> {
+    // Which task of a stage is its last one does not depend on who feeds whom.
+    let dependencies = Dependencies::of_block(block, &StageGraph::chain(n_stages));
+    let found = starts(block, n_stages).into_iter().enumerate().map(|(index, starts)| {
+        let stage = StageId::from_index(index);
+        let slots = Slots { block, starts, stage, last: dependencies.last(stage) };
+        of_stage(weights, &slots, u64::from(per_step))
+    });
+    let (mut all, mut late) = (Vec::with_capacity(n_stages), Vec::new());
+    found.for_each(|stage| match stage {
+        Ok(stage) => all.push(stage),
+        Err(one) => late.push(one),
+    });
+    if late.is_empty() { Ok(all) } else { Err(late) }
+}
+
+fn of_stage(weights: Weights, slots: &Slots<'_>, per_step: u64) -> Result<StageVersions, Late> {
+    let step = per_step.saturating_mul(slots.block.period);
+    let update = slots.update(per_step);
+    let mut lags = Vec::with_capacity(per_step as usize);
+    let mut buffers = 1;
+    for microbatch in 0..per_step {
+        let forward = slots.start(TaskKind::Forward, microbatch);
+        // Version t - lag is made at `update + (t - lag - 1) * step`, and the forward starts at `forward + t * step`.
+        let newest = update.saturating_sub(forward).div_ceil(step).saturating_sub(1);
+        let lag = match weights {
+            Weights::Flush => 0,
+            Weights::Newest => newest,
+            Weights::Previous if newest <= 1 => 1,
+            Weights::Previous => return Err(Late { stage: slots.stage, forward, update: update - 2 * step }),
+        };
+        lags.push(u32::try_from(lag).unwrap_or(u32::MAX));
+        // A version may be replaced at an update that comes after the start of its last reader.
+        let reader = slots.start(slots.last, microbatch).saturating_add(lag.saturating_mul(step));
+        buffers = buffers.max(if reader < update { 1 } else { (reader - update) / step + 2 });
+    }
+    Ok(StageVersions { lags, buffers: u32::try_from(buffers).unwrap_or(u32::MAX), update })
+}
+
+/// An update of a stage's weights, between two tasks of a device.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Update {
+    /// It stands right before the task at this position of the device's order.
+    pub before: u32,
+    /// Whose weights.
+    pub stage: StageId,
+    /// After which step of the window.
+    pub step: u32,
+}
+
+/// Where the updates of a window stand, by device; in the order in which they are made. None where a step flushes.
+#[must_use]
+pub fn updates(schedule: &Schedule) -> Vec<Vec<Update>> {
+    let mut all = vec![Vec::new(); schedule.n_devices()];
+    let (Some(window), Some(block)) = (&schedule.window, &schedule.block) else { return all };
+    let slots = starts(block, schedule.n_stages());
+    let start = |task: Task| {
+        let moved = u64::from(task.microbatch.0).saturating_mul(block.period);
+        slots[task.stage.index()][task.kind.index()].saturating_add(moved)
+    };
+    let length = u64::from(schedule.microbatches_of_step()).saturating_mul(block.period);
+    for (index, stage) in window.stages.iter().enumerate() {
+        let id = StageId::from_index(index);
+        for device in schedule.placement.devices_of(id).iter().map(|device| device.index()) {
+            for step in 0..window.n_steps {
+                let slot = stage.update.saturating_add(u64::from(step).saturating_mul(length));
+                let before = schedule.orders[device].partition_point(|scheduled| start(scheduled.task) < slot);
+                let before = u32::try_from(before).expect("orders are far shorter than 2^32 tasks");
+                all[device].push(Update { before, stage: id, step });
+            }
+        }
+    }
+    all.iter_mut().for_each(|device| device.sort_by_key(|update| (update.before, update.step, update.stage)));
+    all
+}
