@@ -141,10 +141,7 @@ fn activations_of_all_workers_are_constant() {
         let schedule = &compilation.judged.expect("it runs").schedule;
         let counts = alive(schedule);
         let most = usize::try_from(n * (n + 1) / 2).expect("small");
-        assert!(
-            counts.iter().any(|count| *count == most) && counts.iter().all(|count| *count <= most),
-            "{n}: {counts:?}"
-        );
+        assert!(!counts.is_empty() && counts.iter().all(|count| *count == most), "{n}: {counts:?}");
         let apart = of_cycle("newest", n, false).report;
         for (row, expected) in
             apart.per_device.iter().zip(case["cdp_stage_peak_microbatches"].as_array().expect("peaks"))
