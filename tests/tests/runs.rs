@@ -75,6 +75,28 @@ fn every_standard_schedule_trains_like_one_device_bit_by_bit() {
 }
 
 #[test]
+fn halves_of_some_backwards_change_no_bit() {
+    let alone = learn(&verified(1, "1f1b"), None);
+    let text = "
+        schedule halves_at_the_end {
+            stages D
+            place s on s
+            order d {
+                let warmup = min(D - 1 - d, M)
+                repeat warmup     { F[d] }
+                repeat M - warmup { F[d] BW[d] }
+                repeat warmup     { B[d] }
+                repeat warmup     { W[d] }
+            }
+        }";
+    let text = format!("{text}\n{}", gpt(SIZES, 2, 4, "halves_at_the_end"));
+    let mixed = Arc::new(program(&text).expect("accepted"));
+    let kinds: Vec<String> = mixed.program().execs.iter().map(pipe_ir::program::Exec::name).collect();
+    assert!(["BW.s0", "B.s0", "W.s0", "BW.s1"].iter().all(|name| kinds.iter().any(|kind| kind == name)), "{kinds:?}");
+    assert_eq!(difference(&alone, &learn(&mixed, Some(4))), None);
+}
+
+#[test]
 fn the_loss_of_untrained_weights_is_that_of_guessing() {
     let reports = steps(&mut start(&verified(2, "1f1b"), None), 0..1);
     let loss = reports[0].loss().expect("emitted");

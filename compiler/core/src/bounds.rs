@@ -153,16 +153,25 @@ struct Chain {
 impl Chain {
     fn new(schedule: &Schedule, dependencies: &Dependencies, costs: &Costs) -> Self {
         let stages = || (0..schedule.n_stages()).map(StageId::from_index);
-        let step = |kind: TaskKind, stage: StageId| Step { duration: costs.of(kind, stage), ..Step::default() };
-        let weight = |stage| {
-            if dependencies.is_split(stage) { step(TaskKind::BackwardWeight, stage) } else { Step::default() }
-        };
+        let step = |duration: Ticks| Step { duration, ..Step::default() };
         let mut chain = Self {
-            forward: stages().map(|stage| step(TaskKind::Forward, stage)).collect(),
-            backward: stages().map(|stage| step(dependencies.backward(stage), stage)).collect(),
-            weight: stages().map(weight).collect(),
+            forward: stages().map(|stage| step(costs.of(TaskKind::Forward, stage))).collect(),
+            backward: Vec::new(),
+            weight: Vec::new(),
             lifespans: Vec::new(),
         };
+        for stage in stages() {
+            let [input, weight, both] = [TaskKind::BackwardInput, TaskKind::BackwardWeight, TaskKind::Backward]
+                .map(|kind| costs.of(kind, stage));
+            // Of a stage that does both, the halves take what the quicker way takes.
+            let [input, weight] = match (dependencies.is_split(stage), dependencies.is_fused(stage)) {
+                (true, false) => [input, weight],
+                (true, true) => [input.min(both), weight.min(both - input.min(both))],
+                (false, _) => [both, Ticks::ZERO],
+            };
+            chain.backward.push(step(input));
+            chain.weight.push(step(weight));
+        }
         let hops = Hops { schedule, graph: dependencies.graph(), latency: costs.latency };
         chain.heads(&hops);
         chain.tails(&hops, dependencies);

@@ -7,6 +7,7 @@ use crate::schedule::{Block, Schedule};
 use crate::stage_graph::StageGraph;
 use pipe_ir::ids::{MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
+use std::collections::BTreeMap;
 
 /// The kinds that a schedule orders; updates are added by the lowering.
 pub const SCHEDULED: [TaskKind; 4] =
@@ -15,17 +16,27 @@ pub const SCHEDULED: [TaskKind; 4] =
 /// What every task needs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Dependencies {
-    /// By stage: whether its backward is split in `B` and `W`.
+    /// By stage: whether its backward is split in `B` and `W`, of some microbatches at least.
     split: Vec<bool>,
     graph: StageGraph,
+    /// Of stages that split the backward of some microbatches only: by microbatch, whether it runs at once.
+    fused: BTreeMap<StageId, Vec<bool>>,
 }
 
 impl Dependencies {
     /// Reads off a schedule which stages split their backward.
     #[must_use]
     pub fn of(schedule: &Schedule) -> Self {
-        let tasks = schedule.orders.iter().flatten();
-        Self::from_kinds(&schedule.graph, tasks.map(|scheduled| (scheduled.task.kind, scheduled.task.stage)))
+        let tasks = schedule.orders.iter().flatten().map(|scheduled| scheduled.task);
+        let mut all = Self::from_kinds(&schedule.graph, tasks.clone().map(|task| (task.kind, task.stage)));
+        for task in tasks.filter(|task| task.kind == TaskKind::Backward) {
+            if all.split.get(task.stage.index()) == Some(&true) {
+                let none = || vec![false; schedule.n_microbatches as usize];
+                let fused = all.fused.entry(task.stage).or_insert_with(none).get_mut(task.microbatch.index());
+                fused.into_iter().for_each(|fused| *fused = true);
+            }
+        }
+        all
     }
 
     /// Reads off a building block which stages split their backward.
@@ -43,7 +54,7 @@ impl Dependencies {
                 *split = true;
             }
         }
-        Self { split, graph: graph.clone() }
+        Self { split, fused: BTreeMap::new(), graph: graph.clone() }
     }
 
     /// Number of stages.
@@ -58,22 +69,43 @@ impl Dependencies {
         &self.graph
     }
 
-    /// Whether a stage computes its input and weight gradients in two tasks.
+    /// Whether a stage computes its input and weight gradients in two tasks, of some microbatches at least.
     #[must_use]
     pub fn is_split(&self, stage: StageId) -> bool {
         self.split[stage.index()]
     }
 
-    /// The kind of task of a stage that computes the gradient of its input.
+    /// Whether a stage computes both gradients in one task, of some microbatches at least.
+    #[must_use]
+    pub fn is_fused(&self, stage: StageId) -> bool {
+        !self.is_split(stage) || self.fused.contains_key(&stage)
+    }
+
+    /// The kind of task of a stage that computes the gradient of its input for a microbatch.
+    #[must_use]
+    pub fn backward_of(&self, stage: StageId, microbatch: MicrobatchId) -> TaskKind {
+        match self.fused.get(&stage) {
+            Some(fused) if fused[microbatch.index()] => TaskKind::Backward,
+            _ => self.backward(stage),
+        }
+    }
+
+    /// The kind of task of a stage that computes the gradient of its input, alone if it ever does so.
     #[must_use]
     pub fn backward(&self, stage: StageId) -> TaskKind {
         if self.is_split(stage) { TaskKind::BackwardInput } else { TaskKind::Backward }
     }
 
-    /// The kind of task of a stage that reads its saved activations last.
+    /// The kind of task of a stage that reads its saved activations last, alone if it ever does so.
     #[must_use]
     pub fn last(&self, stage: StageId) -> TaskKind {
         if self.is_split(stage) { TaskKind::BackwardWeight } else { TaskKind::Backward }
+    }
+
+    /// Whether a task reads the saved activations of its stage and microbatch last.
+    #[must_use]
+    pub fn is_last(&self, task: Task) -> bool {
+        task.kind == self.last(task.stage) || task.kind == TaskKind::Backward
     }
 
     /// Kinds and stages whose tasks, of the same microbatch, must have ended before this one starts.
@@ -91,10 +123,10 @@ impl Dependencies {
 
     /// The tasks that must have ended before this one starts.
     pub fn inputs(&self, task: Task) -> impl Iterator<Item = Task> + '_ {
-        self.input_kinds(task.kind, task.stage).map(move |(kind, stage)| Task {
-            kind,
-            stage,
-            microbatch: task.microbatch,
+        self.input_kinds(task.kind, task.stage).map(move |(kind, stage)| {
+            let is_gradient = stage != task.stage && kind != TaskKind::Forward;
+            let kind = if is_gradient { self.backward_of(stage, task.microbatch) } else { kind };
+            Task { kind, stage, ..task }
         })
     }
 }

@@ -117,7 +117,7 @@ impl Exhaustive<'_> {
             let end = start + self.costs.of(task.kind, task.stage);
             let held = alive + u64::from(task.kind == TaskKind::Forward);
             (self.ends[index], self.free[device]) = (Some(end), end);
-            self.alive[device] = held - u64::from(task.kind == self.dependencies.last(task.stage));
+            self.alive[device] = held - u64::from(self.dependencies.is_last(task));
             let peak = peak.max(usize::try_from(held).expect("few activations"));
             self.search(done + 1, makespan.max(end), peak);
             (self.ends[index], self.free[device], self.alive[device]) = (None, free, alive);

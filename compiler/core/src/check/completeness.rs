@@ -1,13 +1,13 @@
 //! Rule: every stage runs every microbatch forward once and backward once, either fused (`BW`) or in its two halves.
 //!
-//! All tasks of a stage are of the same kinds: `F BW` or `F B W`. `B` without `W` computes no weight gradient.
+//! A stage may do one with some microbatches and the other with the rest. `B` without `W` computes no weight gradient.
 
 use crate::dependencies::{SCHEDULED, TaskTable};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::schedule::{Schedule, ScheduledTask};
 use crate::source::Span;
 use pipe_ir::ids::{MicrobatchId, StageId};
-use pipe_ir::task::TaskKind;
+use pipe_ir::task::{Task, TaskKind};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -91,16 +91,12 @@ fn duplicate(
 fn missing(schedule: &Schedule, table: &TaskTable, stage: StageId, kinds: &Kinds, found: &mut Diagnostics) {
     use TaskKind::{Backward, BackwardInput, BackwardWeight, Forward};
     let anywhere = SCHEDULED.iter().find_map(|kind| kinds.span(*kind, schedule)).unwrap_or(schedule.span);
-    let halves = [BackwardInput, BackwardWeight].into_iter().find(|kind| kinds.has(*kind));
     if !kinds.has(Forward) {
         let message = format!("{stage} never runs forward");
         found.push(Diagnostic::error(Code::MissingTask, anywhere, format!("no `F` of {stage}"), message));
     }
-    if let (Some(half), Some(fused)) = (halves, kinds.span(Backward, schedule)) {
-        let span = kinds.span(half, schedule).unwrap_or(anywhere);
-        let message = format!("{stage} has both `BW` and `{}`", half.letters());
-        let diagnostic = Diagnostic::error(Code::MixedBackward, fused, "both halves at once", message);
-        found.push(diagnostic.label(span, "one half").help(format!("write `BW` of {stage}, or `B` and `W`, not both")));
+    if kinds.has(Backward) && (kinds.has(BackwardInput) || kinds.has(BackwardWeight)) {
+        mixed(schedule, table, stage, kinds, found);
         return;
     }
     match (kinds.span(BackwardInput, schedule), kinds.span(BackwardWeight, schedule)) {
@@ -126,14 +122,53 @@ fn missing(schedule: &Schedule, table: &TaskTable, stage: StageId, kinds: &Kinds
     for kind in SCHEDULED {
         let Some(span) = kinds.span(kind, schedule) else { continue };
         let absent: Vec<MicrobatchId> = table.absent(kind, stage).collect();
-        if !absent.is_empty() {
-            let message = format!("`{} {stage}` does not run on {}", kind.letters(), list(&absent));
-            let label =
-                format!("runs {} of {}", schedule.n_microbatches as usize - absent.len(), schedule.n_microbatches);
-            let help = "check the counts of the loops: every microbatch needs each task once";
-            found.push(Diagnostic::error(Code::MissingTask, span, label, message).help(help));
-        }
+        found.extend(lacks(schedule, (kind, stage), span, &absent));
     }
+}
+
+/// What is wrong with a stage that runs some backwards at once and others in halves.
+fn mixed(schedule: &Schedule, table: &TaskTable, stage: StageId, kinds: &Kinds, found: &mut Diagnostics) {
+    use TaskKind::{Backward, BackwardInput, BackwardWeight, Forward};
+    let anywhere = SCHEDULED.iter().find_map(|kind| kinds.span(*kind, schedule)).unwrap_or(schedule.span);
+    let span = |kind| kinds.span(kind, schedule).unwrap_or(anywhere);
+    let has = |kind, microbatch| table.position(Task { kind, stage, microbatch }).is_some();
+    let half = if kinds.has(BackwardInput) { BackwardInput } else { BackwardWeight };
+    let of = |is_wrong: &dyn Fn(bool, bool, bool) -> bool| -> Vec<MicrobatchId> {
+        let microbatches = (0..schedule.n_microbatches).map(MicrobatchId);
+        let is_wrong = |m: &MicrobatchId| is_wrong(has(Backward, *m), has(BackwardInput, *m), has(BackwardWeight, *m));
+        microbatches.filter(is_wrong).collect()
+    };
+    let both = of(&|fused, input, weight| fused && (input || weight));
+    if !both.is_empty() {
+        let message = format!("{stage} runs both `BW` and `{}` on {}", half.letters(), list(&both));
+        let diagnostic = Diagnostic::error(Code::MixedBackward, span(Backward), "both halves at once", message);
+        let help = format!("write `BW` of {stage}, or `B` and `W`, for each microbatch");
+        found.push(diagnostic.label(span(half), "one half").help(help));
+        return;
+    }
+    if kinds.has(Forward) {
+        let absent: Vec<MicrobatchId> = table.absent(Forward, stage).collect();
+        found.extend(lacks(schedule, (Forward, stage), span(Forward), &absent));
+    }
+    found.extend(lacks(schedule, (Backward, stage), span(Backward), &of(&|fused, b, w| !fused && !b && !w)));
+    found.extend(lacks(schedule, (BackwardInput, stage), span(half), &of(&|_, input, weight| weight && !input)));
+    found.extend(lacks(schedule, (BackwardWeight, stage), span(half), &of(&|_, input, weight| input && !weight)));
+}
+
+/// Says that a stage lacks tasks of a kind.
+fn lacks(
+    schedule: &Schedule,
+    (kind, stage): (TaskKind, StageId),
+    span: Span,
+    absent: &[MicrobatchId],
+) -> Option<Diagnostic> {
+    if absent.is_empty() {
+        return None;
+    }
+    let message = format!("`{} {stage}` does not run on {}", kind.letters(), list(absent));
+    let label = format!("runs {} of {}", schedule.n_microbatches as usize - absent.len(), schedule.n_microbatches);
+    let help = "check the counts of the loops: every microbatch needs each task once";
+    Some(Diagnostic::error(Code::MissingTask, span, label, message).help(help))
 }
 
 /// `m3`, `m0, m1 and m2` or `m0, m1, m2 and 5 more`.

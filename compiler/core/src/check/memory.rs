@@ -36,7 +36,7 @@ pub fn peaks(schedule: &Schedule, dependencies: &Dependencies) -> Vec<Peak> {
                 if alive > peak.activations {
                     peak = Peak { activations: alive, position };
                 }
-            } else if task.kind == dependencies.last(task.stage) {
+            } else if dependencies.is_last(task) {
                 alive = alive.saturating_sub(1);
             }
         }

@@ -9,6 +9,7 @@ use crate::source::Span;
 use crate::syntax::ast::{self, Expr, Statement};
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
+use std::collections::BTreeSet;
 
 /// A resolved statement.
 enum Step<'a> {
@@ -47,7 +48,8 @@ pub(super) fn write<'a>(writer: &mut Writer<'a>, order: &'a ast::Order) -> Resul
     if writer.report.is_empty() {
         let n_stages = writer.placement.n_stages();
         let next = TaskKind::ALL.map(|_| vec![0; n_stages]);
-        let mut run = Run { writer, device: DeviceId(0), next, order: Vec::new(), n_tasks: 0 };
+        let mut run =
+            Run { writer, device: DeviceId(0), next, fused: BTreeSet::new(), order: Vec::new(), n_tasks: 0 };
         for index in 0..run.writer.n_devices {
             run.writer.machine.set(device, i64::from(index));
             run.device = DeviceId(index);
@@ -150,6 +152,8 @@ struct Run<'w, 'a> {
     device: DeviceId,
     /// By kind and stage: one past the last microbatch that was taken.
     next: [Vec<u32>; TaskKind::ALL.len()],
+    /// Stages and microbatches that ran `BW`, and that `W` has not passed over yet.
+    fused: BTreeSet<(usize, u32)>,
     /// Its order.
     order: Vec<ScheduledTask>,
     n_tasks: u64,
@@ -228,7 +232,7 @@ impl<'a> Run<'_, 'a> {
             self.writer.report.add(no_such_microbatch(line, index, microbatch, n_microbatches));
             return Ok(());
         };
-        self.next[line.kind.index()][index] = number + 1;
+        self.took(line, index, number)?;
         self.n_tasks += 1;
         if self.n_tasks > MAX_TASKS {
             return tasks(u128::from(self.n_tasks), line.span);
@@ -241,7 +245,11 @@ impl<'a> Run<'_, 'a> {
     /// The next microbatch of a kind and stage; of those that live on this device, where some do. The number of
     /// microbatches where none is left.
     fn next(&mut self, line: &Line<'a>, stage: usize) -> Result<u32, Fault> {
-        let next = self.next[line.kind.index()][stage];
+        self.own(line, stage, self.next[line.kind.index()][stage])
+    }
+
+    /// The first microbatch from `next` on that lives on this device, where some do.
+    fn own(&mut self, line: &Line<'a>, stage: usize, next: u32) -> Result<u32, Fault> {
         let (placement, stage) = (&self.writer.placement, StageId::from_index(stage));
         if !placement.is_replicated() || !placement.is_home(stage, self.device) {
             return Ok(next);
@@ -253,6 +261,28 @@ impl<'a> Run<'_, 'a> {
         let looked = found.unwrap_or(ends).saturating_sub(next);
         self.writer.machine.spend(u64::from(looked), line.stage.expr)?;
         Ok(found.unwrap_or(self.writer.n_microbatches))
+    }
+
+    /// Counts a task: `B` and `BW` take microbatches in turn, and `W` passes over those that ran `BW`.
+    fn took(&mut self, line: &Line<'a>, stage: usize, number: u32) -> Result<(), Fault> {
+        let [input, weight, both] =
+            [TaskKind::BackwardInput, TaskKind::BackwardWeight, TaskKind::Backward].map(TaskKind::index);
+        self.next[line.kind.index()][stage] = number + 1;
+        match line.kind {
+            TaskKind::BackwardInput => self.next[both][stage] = number + 1,
+            TaskKind::Backward => {
+                self.next[input][stage] = number + 1;
+                self.fused.insert((stage, number));
+            }
+            TaskKind::BackwardWeight => {}
+            TaskKind::Forward | TaskKind::Update => return Ok(()),
+        }
+        let mut next = self.own(line, stage, self.next[weight][stage])?;
+        while self.fused.remove(&(stage, next)) {
+            self.next[weight][stage] = next + 1;
+            next = self.own(line, stage, next + 1)?;
+        }
+        Ok(())
     }
 }
 
