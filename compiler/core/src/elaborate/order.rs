@@ -48,8 +48,7 @@ pub(super) fn write<'a>(writer: &mut Writer<'a>, order: &'a ast::Order) -> Resul
     if writer.report.is_empty() {
         let n_stages = writer.placement.n_stages();
         let next = TaskKind::ALL.map(|_| vec![0; n_stages]);
-        let mut run =
-            Run { writer, device: DeviceId(0), next, fused: BTreeSet::new(), order: Vec::new(), n_tasks: 0 };
+        let mut run = Run { writer, device: DeviceId(0), next, fused: BTreeSet::new(), order: Vec::new(), n_tasks: 0 };
         for index in 0..run.writer.n_devices {
             run.writer.machine.set(device, i64::from(index));
             run.device = DeviceId(index);
