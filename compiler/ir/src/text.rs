@@ -42,6 +42,7 @@ pub struct Parsed {
 /// Lines of a text, counted from 1, by what they declare.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Lines {
+    pub(crate) header: u32,
     pub(crate) values: Vec<u32>,
     pub(crate) execs: Vec<u32>,
     pub(crate) devices: Vec<DeviceLines>,
@@ -57,12 +58,12 @@ pub(crate) struct DeviceLines {
 }
 
 impl Lines {
-    /// The line of a part of the program; `None` for the program as a whole.
+    /// The line of a part of the program; that of its name for the program as a whole.
     #[must_use]
     pub fn of(&self, place: Place) -> Option<u32> {
         let device = |device: DeviceId| self.devices.get(device.index());
         match place {
-            Place::Program => None,
+            Place::Program => Some(&self.header),
             Place::Value(value) => self.values.get(value as usize),
             Place::Exec(exec) => self.execs.get(exec as usize),
             Place::Device(id) => device(id).map(|lines| &lines.header),

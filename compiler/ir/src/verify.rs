@@ -3,8 +3,9 @@
 //! Rules, each in the file of its group under `verify/`:
 //!
 //! - **tables**: names are unique and ids in range; executables get as many buffers as they have operands, all different
-//!   and each at least as large as its value; numbers are finite; set-up lists only `alloc` and `fill`; an update has no
-//!   operand of a microbatch.
+//!   and each at least as large as its value; numbers are finite; set-up lists only `alloc` and `fill`; weights start
+//!   with their initial contents, all else with zeros, and the step fills neither weights nor optimizer state; an update
+//!   has no operand of a microbatch, and nothing but an update changes weights; every stage has an executable.
 //! - **graphs**: inputs come before their use, shapes agree with the operation, loads and stores stay inside their
 //!   operand; what is written is written completely and once.
 //! - **lifespans**: a buffer is used only between `alloc` and `free`; what lives since the set-up is never freed, what
@@ -16,6 +17,7 @@
 //!   on one device; the update follows all weight gradients of its stage.
 //! - **contents**: whoever reads a buffer finds the value that it expects, of its own microbatch; gradients are zeroed
 //!   in the step before anything is added to them, and never after; the step ends with the contents it began with.
+//! - **losses**: every loss is emitted exactly once, on the device that computes it.
 //! - **channels**: the n-th send of a channel carries the value, microbatch and bytes of its n-th receive, and a channel
 //!   has at most two receives that nobody has read yet (or as many as one executable reads).
 //! - **progress**: no device waits forever, even if every transfer needs both sides at the head of their queues.
@@ -27,6 +29,7 @@ mod channels;
 mod contents;
 mod graphs;
 mod lifespans;
+mod losses;
 mod progress;
 mod report;
 mod shapes;
@@ -147,6 +150,7 @@ fn judge(program: &Program) -> Result<(), Report> {
     let sent: Vec<_> =
         devices(program).map(|(device, code)| contents::check(program, device, code, &mut report)).collect();
     report.checkpoint()?;
+    devices(program).for_each(|(device, code)| losses::check(program, device, code, &mut report));
     let channels = channels::check(program, &sent, &mut report);
     report.checkpoint()?;
     progress::check(program, &channels, &mut report);

@@ -11,6 +11,7 @@ use crate::units::Bytes;
 pub(super) fn program(text: &str) -> Result<Parsed, ParseError> {
     let mut cursor = Cursor::new(text);
     let cursor = &mut cursor;
+    let header = cursor.line();
     cursor.expect("program")?;
     let name = cursor.name("the name of the program")?.into_owned();
     cursor.expect("stages")?;
@@ -19,7 +20,7 @@ pub(super) fn program(text: &str) -> Result<Parsed, ParseError> {
     let n_microbatches = cursor.small("a number of microbatches")?;
     let training = if cursor.take("training") { Some(parse_training(cursor)?) } else { None };
     let mut tables = Tables::default();
-    let mut lines = Lines::default();
+    let mut lines = Lines { header, ..Lines::default() };
     let (mut values, mut execs, mut devices) = (Vec::new(), Vec::new(), Vec::new());
     let mut line = cursor.line();
     while cursor.take("value") {

@@ -26,6 +26,11 @@ impl Report {
         self.error(at(device, List::Step, index), message);
     }
 
+    /// Whether anything was found.
+    pub(super) const fn found(&self) -> bool {
+        !self.errors.is_empty()
+    }
+
     /// Ends the verification if anything was found.
     pub(super) fn checkpoint(&mut self) -> Result<(), Self> {
         if self.errors.is_empty() { Ok(()) } else { Err(std::mem::take(self)) }

@@ -3,12 +3,16 @@
 use super::report::{Report, at};
 use super::{List, Place, devices, graphs};
 use crate::ids::{BufferId, DeviceId, ExecId, MicrobatchId, StageId, TokenId, ValueId};
-use crate::instruction::{Instruction, OperandRange};
-use crate::program::{Body, DeviceProgram, Exec, Program};
+use crate::instruction::{Fill, Instruction, OperandRange};
+use crate::program::{Access, Body, DeviceProgram, Exec, Operand, Program};
 use crate::task::TaskKind;
 use crate::training::{Optimizer, Training};
+use crate::units::Bytes;
 use crate::value::{Init, Value, ValueKind};
 use std::collections::BTreeSet;
+
+/// A loss is one number.
+const LOSS: Bytes = Bytes(4);
 
 /// Checks tables, then the fields of every instruction.
 pub(super) fn check(program: &Program, report: &mut Report) {
@@ -22,6 +26,10 @@ pub(super) fn check(program: &Program, report: &mut Report) {
         report.error(Place::Program, "a training setting is infinite or not a number");
     }
     values(program, report);
+    if report.found() {
+        // Executables are judged by the values that they touch.
+        return;
+    }
     let mut names = BTreeSet::new();
     for (index, exec) in program.execs.iter().enumerate() {
         let place = Place::Exec(u32::try_from(index).unwrap_or(u32::MAX));
@@ -31,6 +39,9 @@ pub(super) fn check(program: &Program, report: &mut Report) {
         if let Err(message) = exec_row(program, exec) {
             report.error(place, message);
         }
+    }
+    if let Some(stage) = idle_stage(program) {
+        report.error(Place::Program, format!("{stage} has no executable"));
     }
     for (device, code) in devices(program) {
         let mut fields = Fields { program, device, code, stamps: vec![u32::MAX; code.buffers.len()] };
@@ -43,6 +54,12 @@ pub(super) fn check(program: &Program, report: &mut Report) {
             }
         }
     }
+}
+
+/// The first stage without work, found in time linear in the executables, however many stages are stated.
+fn idle_stage(program: &Program) -> Option<StageId> {
+    let stages: BTreeSet<StageId> = program.execs.iter().map(|exec| exec.stage).collect();
+    (0..program.n_stages).map(StageId).find(|stage| !stages.contains(stage))
 }
 
 fn finite(training: &Training) -> bool {
@@ -73,6 +90,9 @@ fn stage(program: &Program, stage: StageId) -> Result<(), String> {
 
 fn value_row(program: &Program, value: &Value) -> Result<(), String> {
     stage(program, value.stage)?;
+    if value.kind == ValueKind::Loss && value.bytes < LOSS {
+        return Err(format!("a loss takes {} bytes, not {}", LOSS.0, value.bytes.0));
+    }
     for slot in &value.tensors {
         let name = &slot.name;
         graphs::tensor(&slot.ty).map_err(|message| format!("tensor `{name}`: {message}"))?;
@@ -101,6 +121,10 @@ fn exec_row(program: &Program, exec: &Exec) -> Result<(), String> {
         if exec.kind == TaskKind::Update && !value.kind.is_persistent() {
             return Err(format!("an update has no microbatch, but `{}` belongs to one", value.name));
         }
+        let kept = matches!(value.kind, ValueKind::Parameters | ValueKind::OptimizerState);
+        if exec.kind != TaskKind::Update && kept && operand.access != Access::Read {
+            return Err(format!("only an update changes `{}`", value.name));
+        }
     }
     match &exec.body {
         Body::Abstract => Ok(()),
@@ -123,6 +147,13 @@ fn optimizer(program: &Program, exec: &Exec) -> Result<(), String> {
     let without_scratch = kinds.strip_suffix(&[ValueKind::Scratch]).unwrap_or(&kinds);
     if without_scratch != expected {
         return Err("an optimizer's operands are parameters, gradients and, where it has any, state".to_owned());
+    }
+    let untouched = |(operand, kind): (&Operand, &ValueKind)| {
+        (operand.access == Access::Read) != (*kind == ValueKind::ParameterGradients) && *kind != ValueKind::Scratch
+    };
+    if let Some((operand, _)) = exec.operands.iter().zip(&kinds).find(|pair| untouched(*pair)) {
+        let name = &program.value(operand.value).name;
+        return Err(format!("an optimizer reads gradients and updates all else, but `{name}` is touched otherwise"));
     }
     let bytes = |operand: usize| program.value(exec.operands[operand].value).bytes.0;
     if bytes(0) != bytes(1) {
@@ -152,9 +183,10 @@ impl Fields<'_> {
             Instruction::Alloc { buffer } | Instruction::Free { buffer } | Instruction::Emit { buffer } => {
                 self.buffer(buffer)
             }
-            Instruction::Fill { buffer, value, .. } => {
+            Instruction::Fill { buffer, value, with } => {
                 self.holds(buffer, value)?;
-                self.persistent(value, true)
+                self.persistent(value, true)?;
+                self.fill(list, value, with)
             }
             Instruction::Load { buffer, value, microbatch } => {
                 self.holds(buffer, value)?;
@@ -200,6 +232,19 @@ impl Fields<'_> {
         match (row.kind.is_persistent(), persistent) {
             (false, true) => Err(format!("`{}` belongs to a microbatch and cannot be filled", row.name)),
             (true, false) => Err(format!("`{}` belongs to no microbatch and cannot be received", row.name)),
+            _ => Ok(()),
+        }
+    }
+
+    fn fill(&self, list: List, value: ValueId, with: Fill) -> Result<(), String> {
+        let row = self.program.value(value);
+        let kept = matches!(row.kind, ValueKind::Parameters | ValueKind::OptimizerState);
+        match (row.kind, with) {
+            (ValueKind::Parameters, Fill::Zero) => Err(format!("`{}` starts with its initial contents", row.name)),
+            (ValueKind::OptimizerState | ValueKind::Scratch, Fill::Init) => {
+                Err(format!("`{}` starts at zero", row.name))
+            }
+            _ if kept && list == List::Step => Err(format!("the step would forget `{}`", row.name)),
             _ => Ok(()),
         }
     }

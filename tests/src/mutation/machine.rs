@@ -1,0 +1,336 @@
+//! A second machine for programs, which shares nothing with the runtime: it computes with fingerprints instead of numbers.
+//!
+//! Every buffer's bytes carry the fingerprint of what was computed into them, and of everything that went into that; so two
+//! runs with equal losses, gradients and weights have moved the same values to the same places. Transfers are rendezvous;
+//! one under way ends as early as possible, as late as possible, or at random, and bytes are copied when it ends. Sums
+//! of gradients are the only thing whose order makes no difference.
+
+use crate::schedules::Dice;
+use pipe_ir::ids::{BufferId, DeviceId, MicrobatchId, TokenId, ValueId};
+use pipe_ir::instruction::{Class, Fill, Instruction};
+use pipe_ir::program::{Access, DeviceProgram, Program};
+use pipe_ir::task::TaskKind;
+use pipe_ir::value::ValueKind;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// When a transfer that has both its ends comes to its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pace {
+    /// At once.
+    Eager,
+    /// When nothing else can happen.
+    Lazy,
+    /// At some time, drawn from this seed.
+    Random(u64),
+}
+
+/// What a program did in some steps.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Outcome {
+    /// By step: the fingerprints of what was emitted, sorted.
+    pub losses: Vec<Vec<u64>>,
+    /// By step: what is persistent after it, by value and device.
+    pub persistent: Vec<BTreeMap<(ValueId, DeviceId), u64>>,
+    /// By device: the most bytes alive at once.
+    pub peaks: Vec<u64>,
+}
+
+/// Runs the set-up and some steps. `kinds` are the roles of values: those of the sound program where a damaged one runs.
+///
+/// # Errors
+/// If it cannot go on: no device can move, or one does what no device can do.
+pub fn run(program: &Program, kinds: &[ValueKind], steps: u64, pace: Pace) -> Result<Outcome, String> {
+    let mut machine = Machine {
+        program,
+        kinds,
+        cells: program.devices.iter().map(|_| Cells::default()).collect(),
+        queues: BTreeMap::new(),
+        ended: BTreeSet::new(),
+        losses: Vec::new(),
+        step: 0,
+        dice: Dice(if let Pace::Random(seed) = pace { seed } else { 0 }),
+        pace,
+    };
+    let mut outcome = Outcome::default();
+    for (device, code) in program.devices.iter().enumerate() {
+        for instruction in &code.setup {
+            machine.execute(device, code, instruction)?;
+        }
+    }
+    for step in 0..steps {
+        machine.step = step;
+        machine.pass()?;
+        machine.losses.sort_unstable();
+        outcome.losses.push(std::mem::take(&mut machine.losses));
+        outcome.persistent.push(machine.persistent());
+    }
+    outcome.peaks = machine.cells.iter().map(|cells| cells.peak).collect();
+    Ok(outcome)
+}
+
+/// The bytes of one device.
+#[derive(Default)]
+struct Cells {
+    /// What was written: from the key to the first number, with its fingerprint.
+    written: BTreeMap<u64, (u64, u64)>,
+    alive: BTreeMap<u64, (u64, BufferId)>,
+    bytes: u64,
+    peak: u64,
+    /// Fingerprints that nothing else has.
+    garbage: u64,
+}
+
+impl Cells {
+    fn wipe(&mut self, start: u64, end: u64) {
+        let hit: Vec<u64> =
+            self.written.range(..end).filter(|(_, (to, _))| *to > start).map(|(from, _)| *from).collect();
+        for from in hit {
+            self.written.remove(&from);
+        }
+    }
+
+    /// Values without bytes are taken for one byte, so that they have a fingerprint too.
+    fn write(&mut self, start: u64, bytes: u64, print: u64) {
+        let end = start + bytes.max(1);
+        self.wipe(start, end);
+        self.written.insert(start, (end, print));
+    }
+
+    fn read(&mut self, start: u64, bytes: u64) -> u64 {
+        match self.written.get(&start) {
+            Some((end, print)) if *end >= start + bytes => *print,
+            _ => {
+                self.garbage += 1;
+                mix(&[0xbad, self.garbage, start])
+            }
+        }
+    }
+}
+
+type Queue = (VecDeque<Post>, VecDeque<Post>);
+
+/// One end of a transfer.
+#[derive(Clone, Copy)]
+struct Post {
+    device: usize,
+    token: TokenId,
+    start: u64,
+    bytes: u64,
+}
+
+struct Machine<'a> {
+    program: &'a Program,
+    kinds: &'a [ValueKind],
+    cells: Vec<Cells>,
+    queues: BTreeMap<(usize, usize, Class), Queue>,
+    ended: BTreeSet<(usize, TokenId)>,
+    losses: Vec<u64>,
+    step: u64,
+    dice: Dice,
+    pace: Pace,
+}
+
+impl Machine<'_> {
+    /// One step of all devices, in an order that the pace decides.
+    fn pass(&mut self) -> Result<(), String> {
+        let devices = &self.program.devices;
+        let mut next = vec![0; devices.len()];
+        loop {
+            let ready: Vec<usize> =
+                (0..devices.len()).filter(|device| self.can_go_on(*device, next[*device])).collect();
+            let pairs = self.queues.iter().filter(|(_, (sends, receives))| !sends.is_empty() && !receives.is_empty());
+            let open: Vec<_> = pairs.map(|(key, _)| *key).collect();
+            let transfers = match self.pace {
+                _ if open.is_empty() => false,
+                Pace::Eager => true,
+                Pace::Lazy => ready.is_empty(),
+                Pace::Random(_) => ready.is_empty() || self.dice.below(3) == 0,
+            };
+            if transfers {
+                let chosen = self.dice.below(open.len());
+                self.transfer(open[chosen])?;
+                continue;
+            }
+            if ready.is_empty() {
+                break;
+            }
+            let device = ready[self.dice.below(ready.len())];
+            // Runs of instructions of one device are as good as single ones, and quicker.
+            for _ in 0..=self.dice.below(4) {
+                if self.can_go_on(device, next[device]) {
+                    let code = &devices[device];
+                    let instruction = &code.step[next[device]];
+                    self.execute(device, code, instruction)
+                        .map_err(|why| format!("d{device} step {}: {why}", next[device]))?;
+                    next[device] += 1;
+                }
+            }
+        }
+        match (0..devices.len()).find(|device| next[*device] < devices[*device].step.len()) {
+            Some(device) => Err(format!("hangs: d{device} stands at step {} for ever", next[device])),
+            None if self.queues.values().any(|(sends, receives)| !sends.is_empty() || !receives.is_empty()) => {
+                Err("a transfer never ends".to_owned())
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn can_go_on(&self, device: usize, next: usize) -> bool {
+        match self.program.devices[device].step.get(next) {
+            None => false,
+            Some(Instruction::Wait { token }) => self.ended.contains(&(device, *token)),
+            Some(_) => true,
+        }
+    }
+
+    fn transfer(&mut self, key: (usize, usize, Class)) -> Result<(), String> {
+        let pair = self.queues.get_mut(&key).map(|(sends, receives)| (sends.pop_front(), receives.pop_front()));
+        let Some((Some(send), Some(receive))) = pair else { return Ok(()) };
+        if send.bytes != receive.bytes {
+            return Err(format!("{} bytes are sent, {} are received", send.bytes, receive.bytes));
+        }
+        let cells = &mut self.cells[send.device];
+        let (bytes, print) = match cells.written.get(&send.start) {
+            Some((end, print)) => ((end - send.start).min(send.bytes.max(1)), *print),
+            None => (send.bytes, cells.read(send.start, send.bytes)),
+        };
+        self.cells[receive.device].wipe(receive.start, receive.start + receive.bytes);
+        self.cells[receive.device].write(receive.start, bytes, print);
+        self.ended.insert((send.device, send.token));
+        self.ended.insert((receive.device, receive.token));
+        Ok(())
+    }
+
+    fn post(&self, device: usize, code: &DeviceProgram, buffer: BufferId, token: TokenId) -> Post {
+        let place = code.buffers[buffer.index()];
+        Post { device, token, start: place.offset.0, bytes: place.bytes.0 }
+    }
+
+    fn execute(&mut self, device: usize, code: &DeviceProgram, instruction: &Instruction) -> Result<(), String> {
+        match *instruction {
+            Instruction::Alloc { buffer } => self.alloc(device, code, buffer)?,
+            Instruction::Free { buffer } => self.free(device, code, buffer)?,
+            Instruction::Fill { buffer, value, with } => {
+                let print = match with {
+                    Fill::Zero => mix(&[1]),
+                    Fill::Init => mix(&[2, value.0.into()]),
+                };
+                self.write(device, code, buffer, value, print);
+            }
+            Instruction::Load { buffer, value, microbatch } => {
+                let print = mix(&[3, value.0.into(), microbatch.0.into(), self.step]);
+                self.write(device, code, buffer, value, print);
+            }
+            Instruction::Run { exec, microbatch, operands } => {
+                self.run(device, code, exec.index(), microbatch, code.operands(operands));
+            }
+            Instruction::Emit { buffer } => {
+                let print = self.cells[device].read(code.buffers[buffer.index()].offset.0, 4);
+                self.losses.push(print);
+            }
+            Instruction::SendStart { buffer, to, class, token } => {
+                let post = self.post(device, code, buffer, token);
+                self.queues.entry((device, to.index(), class)).or_default().0.push_back(post);
+            }
+            Instruction::RecvStart { buffer, from, class, token, value: _, microbatch: _ } => {
+                let post = self.post(device, code, buffer, token);
+                // Whatever was there is not to be relied on from now on.
+                self.cells[device].wipe(post.start, post.start + post.bytes);
+                self.queues.entry((from.index(), device, class)).or_default().1.push_back(post);
+            }
+            Instruction::Wait { token } => drop(self.ended.remove(&(device, token))),
+        }
+        Ok(())
+    }
+
+    fn alloc(&mut self, device: usize, code: &DeviceProgram, buffer: BufferId) -> Result<(), String> {
+        let (place, cells) = (code.buffers[buffer.index()], &mut self.cells[device]);
+        let (start, end) = (place.offset.0, place.offset.0 + place.bytes.0);
+        if let Some((_, (_, other))) = cells.alive.iter().find(|(from, (to, _))| **from < end && *to > start) {
+            return Err(format!("{buffer} overlaps {other}"));
+        }
+        if end > code.arena.0 {
+            return Err(format!("{buffer} leaves the arena"));
+        }
+        if place.bytes.0 > 0 {
+            cells.alive.insert(start, (end, buffer));
+        }
+        cells.wipe(start, end);
+        cells.bytes += place.bytes.0;
+        cells.peak = cells.peak.max(cells.bytes);
+        Ok(())
+    }
+
+    fn free(&mut self, device: usize, code: &DeviceProgram, buffer: BufferId) -> Result<(), String> {
+        let (place, cells) = (code.buffers[buffer.index()], &mut self.cells[device]);
+        if place.bytes.0 > 0 && cells.alive.remove(&place.offset.0).is_none_or(|(_, other)| other != buffer) {
+            return Err(format!("{buffer} is freed, but not alive"));
+        }
+        cells.wipe(place.offset.0, place.offset.0 + place.bytes.0);
+        cells.bytes -= place.bytes.0;
+        Ok(())
+    }
+
+    fn write(&mut self, device: usize, code: &DeviceProgram, buffer: BufferId, value: ValueId, print: u64) {
+        let bytes = self.program.value(value).bytes.0;
+        self.cells[device].write(code.buffers[buffer.index()].offset.0, bytes, print);
+    }
+
+    fn run(&mut self, device: usize, code: &DeviceProgram, exec: usize, _: MicrobatchId, buffers: &[BufferId]) {
+        let program = self.program;
+        let row = &program.execs[exec];
+        let kind =
+            |operand: usize| self.kinds.get(row.operands[operand].value.index()).copied().unwrap_or(ValueKind::Data);
+        // Gradients are sums, which may be made in any order.
+        let adds = |operand: usize| {
+            let sum = kind(operand) == ValueKind::ParameterGradients && row.operands[operand].access == Access::Update;
+            sum && row.kind != TaskKind::Update
+        };
+        let mut inputs = vec![4, exec as u64, if row.kind == TaskKind::Update { self.step } else { 0 }];
+        let mut before = vec![0; buffers.len()];
+        for (position, (operand, buffer)) in row.operands.iter().zip(buffers).enumerate() {
+            if operand.access == Access::Write || kind(position) == ValueKind::Scratch {
+                continue;
+            }
+            let (bytes, start) = (program.value(operand.value).bytes.0, code.buffers[buffer.index()].offset.0);
+            before[position] = self.cells[device].read(start, bytes);
+            if !adds(position) {
+                inputs.extend([position as u64, before[position]]);
+            }
+        }
+        let computed = mix(&inputs);
+        for (position, (operand, buffer)) in row.operands.iter().zip(buffers).enumerate() {
+            let made = mix(&[5, computed, position as u64]);
+            let print = if adds(position) { before[position].wrapping_add(made) } else { made };
+            if operand.access != Access::Read {
+                self.write(device, code, *buffer, operand.value, print);
+            }
+        }
+    }
+
+    /// What the buffers hold that the set-up filled.
+    fn persistent(&mut self) -> BTreeMap<(ValueId, DeviceId), u64> {
+        let mut found = BTreeMap::new();
+        for (device, code) in self.program.devices.iter().enumerate() {
+            for instruction in &code.setup {
+                let Instruction::Fill { buffer, value, .. } = *instruction else { continue };
+                let row = self.program.value(value);
+                if self.kinds.get(value.index()) != Some(&ValueKind::Scratch) {
+                    let print = self.cells[device].read(code.buffers[buffer.index()].offset.0, row.bytes.0);
+                    found.insert((value, DeviceId::from_index(device)), print);
+                }
+            }
+        }
+        found
+    }
+}
+
+/// A fingerprint of some words and of their order.
+fn mix(words: &[u64]) -> u64 {
+    words.iter().fold(0x6a09_e667_f3bc_c908, |state, word| {
+        let mut word = (state ^ word).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ (word >> 31)
+    })
+}

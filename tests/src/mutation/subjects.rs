@@ -1,0 +1,210 @@
+//! Subjects: sound programs of every family, with what they compute.
+
+use super::machine::{self, Outcome, Pace};
+use super::verdict::computes;
+use crate::cases::compile_text;
+use crate::programs::{program_of, stages_with_weights};
+use crate::schedules::{Dice, Size, random};
+use pipe_compiler::Request;
+use pipe_compiler::stdlib::SCHEDULES;
+use pipe_ir::ids::{MicrobatchId, ValueId};
+use pipe_ir::program::Program;
+use pipe_ir::value::ValueKind;
+use pipe_ir::verify::verify;
+use pipe_runtime::{Backend, Options, Run, RunError};
+use std::path::Path;
+use std::sync::Arc;
+
+/// A sound program, and what it does.
+#[derive(Clone, Debug)]
+pub struct Subject {
+    /// The schedule that it was compiled from, or how it came about.
+    pub family: String,
+    /// Its size, and whether it computes.
+    pub name: String,
+    /// The program.
+    pub program: Program,
+    /// What the machine of fingerprints makes of it.
+    pub outcome: Outcome,
+    /// What CPU devices make of it; `None` where executables have no bodies.
+    pub learned: Option<Learned>,
+}
+
+/// What a run computed.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Learned {
+    /// By step: the losses of its microbatches.
+    losses: Vec<Vec<(MicrobatchId, f32)>>,
+    /// Gradients, weights and state after every step, by name.
+    tensors: Vec<(String, Vec<f32>)>,
+}
+
+impl Learned {
+    /// The first thing in which two runs differ.
+    #[must_use]
+    pub fn difference(&self, other: &Self) -> Option<String> {
+        let bits = |learned: &Self| -> Vec<Vec<(MicrobatchId, u32)>> {
+            learned.losses.iter().map(|step| step.iter().map(|(m, loss)| (*m, loss.to_bits())).collect()).collect()
+        };
+        if bits(self) != bits(other) {
+            return Some(format!("losses {:?}, not {:?}", self.losses, other.losses));
+        }
+        let same = |one: &[f32], other: &[f32]| one.iter().map(|x| x.to_bits()).eq(other.iter().map(|x| x.to_bits()));
+        let mut pairs = self.tensors.iter().zip(&other.tensors);
+        pairs.find(|((_, one), (_, other))| !same(one, other)).map(|((name, _), _)| name.clone())
+    }
+
+    /// The largest difference, relative to the largest number of the same tensor; infinite where they cannot be compared.
+    #[must_use]
+    pub fn distance(&self, other: &Self) -> f32 {
+        let losses = |learned: &Self| -> Vec<f32> { learned.losses.iter().flatten().map(|(_, loss)| *loss).collect() };
+        let of = |one: &[f32], other: &[f32]| {
+            let largest = other.iter().fold(f32::MIN_POSITIVE, |largest, x| largest.max(x.abs()));
+            let apart = one.iter().zip(other).map(|(x, y)| (x - y).abs() / largest);
+            let apart = apart.fold(0.0_f32, |most, x| if x.is_nan() { f32::INFINITY } else { most.max(x) });
+            if one.len() == other.len() { apart } else { f32::INFINITY }
+        };
+        let tensors = self.tensors.iter().zip(&other.tensors).map(|((_, one), (_, other))| of(one, other));
+        tensors.fold(of(&losses(self), &losses(other)), f32::max)
+    }
+}
+
+/// Takes two steps, and keeps all that is left after each. `original` says what to look at.
+///
+/// # Errors
+/// If a step fails.
+pub fn learn(run: &mut Run, original: &Program) -> Result<Learned, RunError> {
+    let mut learned = Learned::default();
+    for step in 0..2 {
+        learned.losses.push(run.step(step)?.losses);
+        let values = original.values.iter().enumerate().filter(|(_, value)| value.kind.is_persistent());
+        for (index, value) in values {
+            for (tensor, slot) in value.tensors.iter().enumerate() {
+                let numbers = run.read(ValueId::from_index(index), tensor).unwrap_or_default();
+                learned.tensors.push((format!("{} of {} after step {step}", slot.name, value.name), numbers));
+            }
+        }
+    }
+    Ok(learned)
+}
+
+/// The roles of all values.
+#[must_use]
+pub fn kinds(program: &Program) -> Vec<ValueKind> {
+    program.values.iter().map(|value| value.kind).collect()
+}
+
+impl Subject {
+    /// A subject of a program that is sound.
+    ///
+    /// # Errors
+    /// If it is not.
+    pub fn new(family: &str, name: String, program: Program) -> Result<Self, String> {
+        let explain = |errors: Vec<pipe_ir::verify::VerifyError>| {
+            errors.iter().map(|error| format!("{family} {name}: {error}\n")).collect::<String>()
+        };
+        let verified = Arc::new(verify(program).map_err(explain)?);
+        let program = verified.program().clone();
+        let outcome = machine::run(&program, &kinds(&program), 2, Pace::Eager)
+            .map_err(|why| format!("{family} {name}: {why}"))?;
+        let learned = computes(&program).then(|| {
+            let data = Arc::new(pipe_runtime::data::Data::synthetic(&program));
+            Run::start(Arc::clone(&verified), &Options::new(Backend::Cpu, 3), data)
+                .and_then(|mut run| learn(&mut run, &program))
+                .map_err(|error| format!("{family} {name}: {error}"))
+        });
+        Ok(Self { family: family.to_owned(), name, outcome, learned: learned.transpose()?, program })
+    }
+}
+
+/// How much is damaged: a few small programs, or many.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Breadth {
+    /// One program of each family: seconds.
+    Narrow,
+    /// Several sizes of each family.
+    Wide,
+}
+
+/// Devices and microbatches, from small to large.
+const SIZES: [(u32, u32); 4] = [(2, 4), (3, 6), (4, 8), (1, 3)];
+
+/// Sound programs of every schedule of the standard library, of random schedules, and of models.
+///
+/// # Errors
+/// If one is not sound, or a family has none.
+pub fn subjects(breadth: Breadth) -> Result<Vec<Subject>, String> {
+    let sizes = if breadth == Breadth::Narrow { &SIZES[..1] } else { &SIZES[..] };
+    let mut found = Vec::new();
+    for (family, _) in SCHEDULES {
+        let before = found.len();
+        for (devices, microbatches) in sizes {
+            found.extend(abstract_subject(family, *devices, *microbatches)?);
+        }
+        if found.len() == before {
+            return Err(format!("no size of {family} is accepted"));
+        }
+        let (devices, microbatches) = sizes[0];
+        found.push(model_subject(family, devices, microbatches)?);
+    }
+    for seed in 0..sizes.len() as u64 * 2 {
+        let mut dice = Dice(seed);
+        let schedule = random(Size { devices: 3, stages: 4, microbatches: 3 }, &mut dice);
+        let program = program_of(&schedule, &stages_with_weights(&schedule));
+        found.push(Subject::new("random", format!("seed {seed}"), program)?);
+    }
+    Ok(found)
+}
+
+fn abstract_subject(family: &str, devices: u32, microbatches: u32) -> Result<Option<Subject>, String> {
+    let text = format!("pipeline test {{ devices {devices} microbatches {microbatches} schedule {family} }}");
+    let (compilation, _) = compile_text("test.pipe", &text, Path::new("."), &Request::default());
+    let Some(judged) = compilation.judged.filter(|_| compilation.program.is_some()) else { return Ok(None) };
+    let program = program_of(&judged.schedule, &stages_with_weights(&judged.schedule));
+    Subject::new(family, format!("{devices} devices, {microbatches} microbatches"), program).map(Some)
+}
+
+fn model_subject(family: &str, devices: u32, microbatches: u32) -> Result<Subject, String> {
+    let text = format!(
+        "{MODEL}
+        pipeline test {{ model tiny devices {devices} microbatches {microbatches} schedule {family} {TRAIN} }}"
+    );
+    let (compilation, _) = compile_text("test.pipe", &text, Path::new("."), &Request::default());
+    let refused = || format!("{family}: {:#?} {:#?}", compilation.diagnostics, compilation.our_mistakes);
+    let verified = compilation.program.as_ref().ok_or_else(refused)?;
+    let name = format!("{devices} devices, {microbatches} microbatches, a model");
+    Subject::new(family, name, verified.program().clone())
+}
+
+/// Small enough to be compiled and trained many times a second.
+const MODEL: &str = "
+    layer lookup(width, rows) {
+        data drawn: i32[rows]
+        weight table: [7, width] = normal(1)
+        output gather(table, drawn)
+    }
+    layer dense(width) {
+        input x
+        weight matrix: [width, width] = normal(0.7)
+        weight bias: [width] = zeros
+        output tanh(matmul(x, matrix) + bias)
+    }
+    layer guess(width, rows) {
+        input x
+        data drawn: i32[rows]
+        weight matrix: [width, 7] = normal(0.7)
+        loss cross_entropy(matmul(x, matrix), drawn)
+    }
+    model tiny(width = 5, rows = 3) {
+        lookup(width, rows)
+        repeat 4 { dense(width) }
+        guess(width, rows)
+    }";
+
+const TRAIN: &str = "
+    train {
+        data synthetic
+        steps 2
+        seed 7
+        optimizer adamw(learning_rate = 0.01)
+    }";

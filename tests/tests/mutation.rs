@@ -1,0 +1,67 @@
+//! A small campaign of the `mutate` command: damage to sound programs of every family is found, or does no harm. And the
+//! machine that says so is judged too.
+
+use pipe_compiler::stdlib::SCHEDULES;
+use pipe_ir::program::Program;
+use pipe_ir::verify::verify;
+use pipe_tests::mutation::campaign::{run, seed_of};
+use pipe_tests::mutation::damage;
+use pipe_tests::mutation::kinds::Kind;
+use pipe_tests::mutation::machine::{self, Pace};
+use pipe_tests::mutation::subjects::{Breadth, Subject, kinds, subjects};
+use pipe_tests::schedules::Dice;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+fn narrow() -> Vec<Subject> {
+    subjects(Breadth::Narrow).unwrap_or_else(|why| panic!("{why}"))
+}
+
+#[test]
+fn damage_is_found_or_harmless() {
+    let subjects = narrow();
+    let seeds: Vec<u64> = (0..3000).map(|number| seed_of(7, number)).collect();
+    let findings = run(&subjects, &seeds, 4, &|_, _| {});
+    assert!(findings.holes.is_empty(), "{:#?}", findings.holes);
+    let (all, n_kinds) = (findings.all, findings.kinds.len());
+    assert_eq!((all.total(), n_kinds), (3000, Kind::ALL.len()), "every kind of damage is tried: {:?}", findings.kinds);
+    assert!(SCHEDULES.iter().all(|(family, _)| findings.families.contains_key(*family)), "{:?}", findings.families);
+    assert!(all.rejected > 2000 && all.same > 100, "{all:?}");
+}
+
+#[test]
+fn a_seed_makes_the_same_damage_again() {
+    let subjects = narrow();
+    let damaged = |seed| damage(&subjects[0].program, &mut Dice(seed));
+    for seed in 0..200 {
+        let mutant = damaged(seed);
+        assert_ne!(mutant.program, subjects[0].program, "{:?}", mutant.kind);
+        assert_eq!(format!("{mutant:?}"), format!("{:?}", damaged(seed)));
+    }
+}
+
+/// Whether the machine of fingerprints tells a program from the sound one, without the verifier.
+fn differs(subject: &Subject, program: &Program) -> bool {
+    [Pace::Eager, Pace::Lazy, Pace::Random(5)].into_iter().any(|pace| {
+        let outcome = catch_unwind(AssertUnwindSafe(|| machine::run(program, &kinds(&subject.program), 2, pace)));
+        !matches!(outcome, Ok(Ok(outcome)) if outcome == subject.outcome)
+    })
+}
+
+#[test]
+fn the_machine_of_fingerprints_sees_what_the_verifier_rejects() {
+    let subjects = narrow();
+    let (mut seen, mut rejected) = (0, 0);
+    for seed in 0..2000 {
+        let subject = &subjects[seed as usize % subjects.len()];
+        let mutant = damage(&subject.program, &mut Dice(seed));
+        let moves = matches!(
+            mutant.kind,
+            Kind::Drop | Kind::SwapAny | Kind::MoveRun | Kind::OperandSwap | Kind::FieldMicrobatch | Kind::FieldPeer
+        );
+        if moves && verify(mutant.program.clone()).is_err() {
+            rejected += 1;
+            seen += u32::from(differs(subject, &mutant.program));
+        }
+    }
+    assert!(rejected > 100 && seen * 100 >= rejected * 70, "{seen} of {rejected}");
+}
