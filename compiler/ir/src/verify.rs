@@ -7,7 +7,7 @@
 //!   with their initial contents, all else with zeros, and the step fills neither weights nor optimizer state; an update
 //!   has no operand of a microbatch, and nothing but an update changes weights; every stage has an executable.
 //! - **graphs**: inputs come before their use, shapes agree with the operation, loads and stores stay inside their
-//!   operand; what is written is written completely and once.
+//!   operand; what is written is written completely and once; temporaries have room.
 //! - **lifespans**: a buffer is used only between `alloc` and `free`; what lives since the set-up is never freed, what
 //!   is allocated in the step is freed in it; live buffers never overlap; offsets are aligned and inside the arena;
 //!   arena and peak are exact and within the device's memory.

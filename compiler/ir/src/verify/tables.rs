@@ -4,6 +4,7 @@ use super::report::{Report, at};
 use super::{List, Place, devices, graphs};
 use crate::ids::{BufferId, DeviceId, ExecId, MicrobatchId, StageId, TokenId, ValueId};
 use crate::instruction::{Fill, Instruction, OperandRange};
+use crate::kernels;
 use crate::program::{Access, Body, DeviceProgram, Exec, Operand, Program};
 use crate::task::TaskKind;
 use crate::training::{Optimizer, Training};
@@ -128,8 +129,25 @@ fn exec_row(program: &Program, exec: &Exec) -> Result<(), String> {
     }
     match &exec.body {
         Body::Abstract => Ok(()),
-        Body::Graph(graph) => graphs::check(program, exec, graph),
+        Body::Graph(graph) => {
+            graphs::check(program, exec, graph)?;
+            scratch(program, exec, kernels::plan(graph).scratch)
+        }
         Body::Optimizer => optimizer(program, exec),
+    }
+}
+
+/// Checks that the temporaries of a graph have room.
+fn scratch(program: &Program, exec: &Exec, needed: Bytes) -> Result<(), String> {
+    let values = exec.operands.iter().map(|operand| program.value(operand.value));
+    let mut found = values.filter(|value| value.kind == ValueKind::Scratch);
+    let bytes = found.next().map_or(Bytes::ZERO, |value| value.bytes);
+    match found.next() {
+        Some(second) => Err(format!("`{}` is a second scratch", second.name)),
+        None if bytes < needed => {
+            Err(format!("its temporaries take {} bytes, but its scratch has {}", needed.0, bytes.0))
+        }
+        None => Ok(()),
     }
 }
 
