@@ -103,8 +103,10 @@ proptest! {
         let program = lowered(seed);
         let parsed = text::parse(&text::print(&program)).map_err(|error| TestCaseError::fail(error.to_string()))?;
         prop_assert_eq!(&parsed.program, &program);
-        let written = json::print(&program).map_err(|error| TestCaseError::fail(error.to_string()))?;
-        let parsed = json::parse(&written).map_err(|error| TestCaseError::fail(error.to_string()))?;
+        let mut written = Vec::new();
+        json::write(&program, &mut written).map_err(|error| TestCaseError::fail(error.to_string()))?;
+        let written = str::from_utf8(&written).map_err(|error| TestCaseError::fail(error.to_string()))?;
+        let parsed = json::parse(written).map_err(|error| TestCaseError::fail(error.to_string()))?;
         prop_assert_eq!(&parsed, &program);
         let verified = verify(program);
         prop_assert!(verified.is_ok(), "{}", explain(&verified.err().unwrap_or_default()));

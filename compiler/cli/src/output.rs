@@ -41,10 +41,15 @@ pub(crate) fn colours_error() -> bool {
     wants_colours(io::stderr().is_terminal())
 }
 
-/// Writes to standard output. A reader that went away, as in `pipec plot .. | head`, changes nothing about the outcome.
+/// Writes a text to standard output.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    print_with(|out| out.write_all(text.as_bytes()))
+}
+
+/// Writes to standard output. A reader that went away, as in `pipec plot .. | head`, changes nothing about the outcome.
+pub(crate) fn print_with(contents: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Failure> {
+    let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
+    match contents(&mut out).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(Failure::Io("standard output".to_owned(), error))
         }
@@ -62,17 +67,26 @@ pub(crate) fn complain(message: &str) {
     print_error(&format!("{}: {message}\n", paint("error", Style::Error, colours_error())));
 }
 
+/// Writes a text to a file, as [`write_with`].
+pub(crate) fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    write_with(path, |out| out.write_all(text.as_bytes()))
+}
+
 /// Writes a file as a whole or not at all: a temporary file beside it takes its place. What is no plain file, such as
 /// `/dev/null`, is written directly.
-pub(crate) fn write(path: &Path, contents: &[u8]) -> Result<(), Failure> {
+pub(crate) fn write_with(path: &Path, contents: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Failure> {
     let failed = |error| Failure::Io(path.display().to_string(), error);
+    let fill = |path: &Path| {
+        let mut out = io::BufWriter::with_capacity(1 << 16, std::fs::File::create(path)?);
+        contents(&mut out).and_then(|()| out.flush())
+    };
     if path.exists() && !path.is_file() {
-        return std::fs::write(path, contents).map_err(failed);
+        return fill(path).map_err(failed);
     }
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.tmp", std::process::id()));
     let temporary = path.with_file_name(name);
-    let written = std::fs::write(&temporary, contents).and_then(|()| std::fs::rename(&temporary, path));
+    let written = fill(&temporary).and_then(|()| std::fs::rename(&temporary, path));
     written.map_err(|error| {
         // The temporary file may not exist; the error that matters is the first one.
         let _ = std::fs::remove_file(&temporary);

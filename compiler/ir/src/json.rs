@@ -3,6 +3,7 @@
 
 use crate::program::Program;
 use serde::{Deserialize, Serialize};
+use std::io::{self, Write};
 
 /// Names this form; another shape gets another number.
 pub const SCHEMA: &str = "pipec.program/1";
@@ -33,9 +34,9 @@ pub enum JsonError {
 /// Writes a program.
 ///
 /// # Errors
-/// Only on numbers that JSON cannot hold.
-pub fn print(program: &Program) -> Result<String, JsonError> {
-    Ok(serde_json::to_string(&Out { schema: SCHEMA, program })?)
+/// On numbers that JSON cannot hold, and where `out` fails.
+pub fn write(program: &Program, out: impl Write) -> io::Result<()> {
+    Ok(serde_json::to_writer(out, &Out { schema: SCHEMA, program })?)
 }
 
 /// Reads a program; nothing is checked but its form.

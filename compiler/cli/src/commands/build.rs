@@ -3,10 +3,11 @@
 use super::check::{outcome, show_findings};
 use crate::Outcome;
 use crate::input::TargetArguments;
-use crate::output::{Failure, print, write};
+use crate::output::{Failure, print_with, write_with};
 use clap::ValueEnum;
 use pipe_ir::program::Program;
 use pipe_ir::{json, text};
+use std::io::{self, Write};
 use std::path::PathBuf;
 
 /// Arguments of `pipec build`.
@@ -36,21 +37,21 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     let (compilation, sources) = arguments.target.compile()?;
     show_findings(&compilation, &sources, arguments.target.format)?;
     if let Some(verified) = compilation.program.as_ref().filter(|_| compilation.report.ok) {
-        let text = render(verified.program(), arguments.emit)?;
+        let contents = |out: &mut dyn Write| emit(verified.program(), arguments.emit, out);
         match &arguments.output {
-            Some(path) => write(path, text.as_bytes())?,
-            None => print(&text)?,
+            Some(path) => write_with(path, contents)?,
+            None => print_with(contents)?,
         }
     }
     Ok(outcome(&compilation))
 }
 
-fn render(program: &Program, emit: Emit) -> Result<String, Failure> {
-    match emit {
-        Emit::Ir => Ok(text::print(program)),
-        Emit::Json => match json::print(program) {
-            Ok(text) => Ok(text + "\n"),
-            Err(error) => Err(Failure::Usage(error.to_string())),
-        },
+fn emit(program: &Program, form: Emit, out: &mut dyn Write) -> io::Result<()> {
+    match form {
+        Emit::Ir => text::pieces(program).try_for_each(|piece| out.write_all(piece.as_bytes())),
+        Emit::Json => {
+            json::write(program, &mut *out)?;
+            out.write_all(b"\n")
+        }
     }
 }

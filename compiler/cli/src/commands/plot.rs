@@ -42,7 +42,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         print(&golden::draw(judged).map_err(Failure::Usage)?)?;
     } else if let Some(path) = &arguments.output {
         let picture = svg::draw(judged, &compilation.report).map_err(Failure::Usage)?;
-        write(path, picture.as_bytes())?;
+        write(path, &picture)?;
         if !arguments.target.quiet {
             print(&format!("wrote {}\n", path.display()))?;
         }

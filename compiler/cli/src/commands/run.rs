@@ -106,7 +106,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     };
     if let Some(path) = &arguments.trace {
         let trace = trace_file::to_json(run.program(), &finished.trace);
-        write(path, trace.to_string().as_bytes())?;
+        write(path, &trace.to_string())?;
     }
     let circumstances = Circumstances {
         program: run.program(),

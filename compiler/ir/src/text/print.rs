@@ -1,9 +1,9 @@
 //! Programs as text.
 
-use super::{graph, tables};
+use super::{graph, tables as rows};
 use crate::ids::{BufferId, DeviceId};
 use crate::instruction::Instruction;
-use crate::program::{DeviceProgram, Program};
+use crate::program::Program;
 use crate::units::Bytes;
 
 /// What the ids of an instruction refer to.
@@ -24,7 +24,7 @@ pub(crate) fn push_number(out: &mut String, mut number: u64) {
             break;
         }
     }
-    out.extend(digits[start..].iter().map(|digit| char::from(*digit)));
+    out.push_str(std::str::from_utf8(&digits[start..]).unwrap_or_default());
 }
 
 /// Appends an id.
@@ -59,35 +59,33 @@ pub(crate) fn push_bytes(out: &mut String, bytes: Bytes) {
     out.push_str(name);
 }
 
-/// The text of a program.
-pub(super) fn program(program: &Program) -> String {
-    let n_instructions: usize = program.devices.iter().map(|device| device.setup.len() + device.step.len()).sum();
-    let mut out = String::with_capacity(4096 + n_instructions * 40);
-    out.push_str("program ");
+/// The text before the first device: the tables of the program.
+pub(super) fn tables(program: &Program) -> String {
+    let mut out = String::from("program ");
     push_name(&mut out, &program.name);
     out.push_str(&format!(" stages {} microbatches {}\n", program.n_stages, program.n_microbatches));
     if let Some(training) = &program.training {
-        tables::print_training(training, &mut out);
+        rows::print_training(training, &mut out);
     }
     out.push('\n');
     for value in &program.values {
-        tables::print_value(value, &mut out);
+        rows::print_value(value, &mut out);
     }
     out.push('\n');
     for exec in &program.execs {
-        tables::print_exec(exec, program, &mut out);
+        rows::print_exec(exec, program, &mut out);
         graph::print_body(&exec.body, &mut out);
         out.push('\n');
-    }
-    for (index, device) in program.devices.iter().enumerate() {
-        out.push('\n');
-        print_device(DeviceId::from_index(index), device, program, &mut out);
     }
     out
 }
 
-fn print_device(id: DeviceId, device: &DeviceProgram, program: &Program, out: &mut String) {
-    out.push_str(&format!("device {id}"));
+/// The text of one device.
+pub(super) fn device(program: &Program, index: usize) -> String {
+    let device = &program.devices[index];
+    let mut text = String::with_capacity(4096 + 24 * device.buffers.len() + 40 * device.step.len());
+    let out = &mut text;
+    out.push_str(&format!("\ndevice {}", DeviceId::from_index(index)));
     if let Some(limit) = device.limit {
         out.push_str(" memory ");
         push_bytes(out, limit);
@@ -95,7 +93,13 @@ fn print_device(id: DeviceId, device: &DeviceProgram, program: &Program, out: &m
     let (arena, peak) = (device.arena.0, device.peak.0);
     out.push_str(&format!(" arena {arena} peak {peak} tokens {} {{\n  buffers {{\n", device.n_tokens));
     for (index, buffer) in device.buffers.iter().enumerate() {
-        out.push_str(&format!("    %{index} {} at {}\n", buffer.bytes.0, buffer.offset.0));
+        out.push_str("    %");
+        push_number(out, index as u64);
+        out.push(' ');
+        push_number(out, buffer.bytes.0);
+        out.push_str(" at ");
+        push_number(out, buffer.offset.0);
+        out.push('\n');
     }
     out.push_str("  }\n");
     let names = Names { program, operands: &device.operands };
@@ -107,6 +111,7 @@ fn print_device(id: DeviceId, device: &DeviceProgram, program: &Program, out: &m
         out.push_str("  }\n");
     }
     out.push_str("}\n");
+    text
 }
 
 fn print_list(list: &[Instruction], names: &Names<'_>, out: &mut String) {
