@@ -5,6 +5,7 @@ use pipe_compiler::costs::of_stages;
 use pipe_compiler::pipeline::StageCosts;
 use pipe_compiler::placement::Placement;
 use pipe_compiler::schedule::{Schedule, ScheduledTask};
+use pipe_compiler::slices::Slices;
 use pipe_compiler::source::{FileId, Span};
 use pipe_compiler::stage_graph::StageGraph;
 use pipe_compiler::timeline::{Timeline, place};
@@ -150,6 +151,7 @@ pub fn schedule(
         name: name.to_owned(),
         span: SPAN,
         n_microbatches: u32::try_from(microbatches).unwrap_or(u32::MAX),
+        slices: Slices::ONE,
         graph: StageGraph::chain(placement.len()),
         placement: Placement::of_stages(placement),
         window: None,

@@ -161,6 +161,23 @@ fn waves_divide_the_bubble() {
     }
 }
 
+/// arXiv 2406.03488: with slices of equal cost, 1F1B over slices.
+#[test]
+fn slices_divide_the_bubble_and_the_peak() {
+    for (p, m, costs) in grid().filter(|(p, m, costs)| m >= p && costs[3] == 0) {
+        let [f, b, w, _] = costs;
+        for slices in [1, 2, 3, 8] {
+            let judged = timed("seq_1f1b", p, m, &text(costs), &[("slices", slices as i64)]);
+            assert_eq!(makespan(&judged), (m * slices + p - 1) * (f + b + w), "{p} {m} {slices} {costs:?}");
+            for (s, peak) in judged.peaks.iter().enumerate() {
+                assert_eq!(peak.activations, (m * slices).min(p - 1 - s as u64 + slices));
+            }
+        }
+    }
+    let judged = timed("seq_1f1b", 4, 8, "", &[("slices", 4)]);
+    assert_eq!(judged.schedule.units(peak(&judged)).words(), "1.75 units");
+}
+
 /// arXiv 2401.10241, Section 2.
 #[test]
 fn splitting_the_backward_shrinks_the_bubble() {

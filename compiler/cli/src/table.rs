@@ -44,6 +44,7 @@ fn heading(report: &Report, colours: bool) -> String {
         let steps = sizes.steps.filter(|steps| *steps > 1).map(|steps| count(steps as usize, "step"));
         let mut counts = vec![count(devices, "device"), count(stages, "stage")];
         counts.push(count(microbatches as usize, "microbatch"));
+        counts.extend(sizes.slices.map(|slices| format!("in {} each", count(slices as usize, "slice"))));
         counts.extend(steps.map(|steps| format!("in each of {steps}")));
         counts.push(count(tasks, "task"));
         write!(text, ": {}", counts.join(", ")).expect("writing to a string cannot fail");

@@ -2,8 +2,11 @@
 //!
 //! F(s, m) needs F(r, m) of every stage r that s reads. B or BW(s, m) needs F(s, m) and the B or BW(t, m) of every stage
 //! t that reads s. W(s, m) needs B(s, m). Which stages read which the stage graph says; nothing else in the compiler knows.
+//! Where microbatches are cut in slices, F(s, m, q) needs F(s, m, q-1) too, whose keys and values it reads, and B or
+//! BW(s, m, q) the B or BW(s, m, q+1) that computes their gradients.
 
 use crate::schedule::{Block, Schedule};
+use crate::slices::Slices;
 use crate::stage_graph::StageGraph;
 use pipe_ir::ids::{MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
@@ -21,6 +24,7 @@ pub struct Dependencies {
     graph: StageGraph,
     /// Of stages that split the backward of some microbatches only: by microbatch, whether it runs at once.
     fused: BTreeMap<StageId, Vec<bool>>,
+    slices: Slices,
 }
 
 impl Dependencies {
@@ -28,7 +32,8 @@ impl Dependencies {
     #[must_use]
     pub fn of(schedule: &Schedule) -> Self {
         let tasks = schedule.orders.iter().flatten().map(|scheduled| scheduled.task);
-        let mut all = Self::from_kinds(&schedule.graph, tasks.clone().map(|task| (task.kind, task.stage)));
+        let kinds = tasks.clone().map(|task| (task.kind, task.stage));
+        let mut all = Self { slices: schedule.slices, ..Self::from_kinds(&schedule.graph, kinds) };
         for task in tasks.filter(|task| task.kind == TaskKind::Backward) {
             if all.split.get(task.stage.index()) == Some(&true) {
                 let none = || vec![false; schedule.n_microbatches as usize];
@@ -54,7 +59,7 @@ impl Dependencies {
                 *split = true;
             }
         }
-        Self { split, fused: BTreeMap::new(), graph: graph.clone() }
+        Self { split, fused: BTreeMap::new(), graph: graph.clone(), slices: Slices::ONE }
     }
 
     /// Number of stages.
@@ -123,11 +128,17 @@ impl Dependencies {
 
     /// The tasks that must have ended before this one starts.
     pub fn inputs(&self, task: Task) -> impl Iterator<Item = Task> + '_ {
-        self.input_kinds(task.kind, task.stage).map(move |(kind, stage)| {
+        let same = self.input_kinds(task.kind, task.stage).map(move |(kind, stage)| {
             let is_gradient = stage != task.stage && kind != TaskKind::Forward;
             let kind = if is_gradient { self.backward_of(stage, task.microbatch) } else { kind };
             Task { kind, stage, ..task }
-        })
+        });
+        let other = self.slices.before(task.kind, task.microbatch).map(move |microbatch| {
+            let is_forward = task.kind == TaskKind::Forward;
+            let kind = if is_forward { task.kind } else { self.backward_of(task.stage, microbatch) };
+            Task { kind, microbatch, ..task }
+        });
+        same.chain(other)
     }
 }
 

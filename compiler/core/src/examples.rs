@@ -2,6 +2,7 @@
 
 use crate::placement::Placement;
 use crate::schedule::{Block, BlockTask, Schedule, ScheduledTask};
+use crate::slices::Slices;
 use crate::source::{FileId, Span};
 use crate::stage_graph::StageGraph;
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
@@ -154,6 +155,7 @@ fn schedule(
         name: "example".to_owned(),
         span: Span { file: FileId(0), start: 0, end: 1 },
         n_microbatches,
+        slices: Slices::ONE,
         placement: Placement::of_stages(placement.iter().map(|device| DeviceId(*device)).collect()),
         window: None,
         graph: StageGraph::chain(placement.len()),

@@ -131,8 +131,7 @@ impl Judged {
     /// them, and so does its exact count of activations.
     #[must_use]
     pub fn is_valid_for_all_microbatches(&self, memory: Option<Units>) -> bool {
-        let (stages, devices) = (self.schedule.n_stages(), self.schedule.n_devices());
-        let allowed = memory.map_or(u64::MAX, |limit| limit.to_stages(stages, devices));
+        let allowed = memory.map_or(u64::MAX, |limit| self.schedule.activations_in(limit));
         let fits = |certificates: &Vec<Certificate>| certificates.iter().all(|one| one.exact <= allowed);
         self.is_uniform && self.certificates.as_ref().is_some_and(fits)
     }

@@ -19,6 +19,7 @@ pub mod placement;
 pub mod reorder;
 pub mod report;
 pub mod schedule;
+pub mod slices;
 pub mod source;
 pub mod stage_graph;
 pub mod stdlib;

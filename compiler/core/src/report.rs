@@ -61,6 +61,9 @@ pub struct Sizes {
     pub steps: Option<u32>,
     /// Number of microbatches in a step.
     pub microbatches: Option<u32>,
+    /// In how many slices each microbatch is cut, where it is cut.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slices: Option<u32>,
     /// Number of tasks.
     pub tasks: Option<usize>,
 }
@@ -198,7 +201,8 @@ impl Report {
             devices: Some(schedule.n_devices()),
             stages: Some(schedule.n_stages()),
             steps: Some(schedule.n_steps()),
-            microbatches: Some(schedule.microbatches_of_step()),
+            microbatches: Some(schedule.microbatches_of_step() / schedule.slices.count()),
+            slices: (schedule.slices.count() > 1).then_some(schedule.slices.count()),
             tasks: Some(schedule.n_tasks()),
         };
     }
@@ -211,7 +215,7 @@ impl Report {
         self.weights = judged.versions.as_ref().and_then(|versions| WeightsReport::new(schedule, versions));
         self.valid_for_all_microbatches = Some(judged.is_valid_for_all_microbatches(limit));
         let devices = || (0..schedule.n_devices()).map(DeviceId::from_index);
-        let activations = |count: u64| units(Units::of_stages(count, schedule.n_stages(), schedule.n_devices()));
+        let activations = |count: u64| units(schedule.units(count));
         self.per_device = devices()
             .map(|device| DeviceReport {
                 device: device.0,
@@ -265,6 +269,7 @@ impl Report {
             stages: Some(program.n_stages as usize),
             steps: Some(1),
             microbatches: Some(program.n_microbatches),
+            slices: None,
             tasks: Some(kinds.filter(|kind| *kind != TaskKind::Update).count()),
         };
         self.schedule = Some(program.name.clone());

@@ -1,9 +1,10 @@
 //! Schedules: what is done, where, and in which order on each device. Nothing here knows when.
 
 use crate::placement::Placement;
+use crate::slices::Slices;
 use crate::source::Span;
 use crate::stage_graph::StageGraph;
-use crate::units::Ticks;
+use crate::units::{Ticks, Units};
 use crate::window::Window;
 use pipe_ir::ids::{DeviceId, StageId};
 use pipe_ir::task::{Task, TaskKind};
@@ -62,8 +63,11 @@ pub struct Schedule {
     pub name: String,
     /// Where its name was declared.
     pub span: Span,
-    /// Microbatches that the orders show: those of a step, or of all steps of the window.
+    /// Microbatches that the orders show: those of a step, or of all steps of the window. Each slice counts as one (see
+    /// [`crate::slices`]).
     pub n_microbatches: u32,
+    /// In how many slices each is cut.
+    pub slices: Slices,
     /// The device of each task.
     pub placement: Placement,
     /// The steps that follow each other without a flush, where weights change while microbatches are under way.
@@ -111,6 +115,23 @@ impl Schedule {
     #[must_use]
     pub fn n_tasks(&self) -> usize {
         self.orders.iter().map(Vec::len).sum()
+    }
+
+    /// What activations of single tasks come to.
+    #[must_use]
+    pub fn units(&self, activations: u64) -> Units {
+        Units::of_stages(activations, self.n_shares(), self.n_devices())
+    }
+
+    /// How many activations of single tasks fit in.
+    #[must_use]
+    pub fn activations_in(&self, limit: Units) -> u64 {
+        limit.to_stages(self.n_shares(), self.n_devices())
+    }
+
+    /// In how many parts the activations of a microbatch come to be: one for each stage and slice.
+    fn n_shares(&self) -> usize {
+        self.n_stages().saturating_mul(self.slices.count() as usize)
     }
 
     /// Where a task runs.

@@ -10,6 +10,7 @@ pub const SCHEDULES: &[(&str, &str)] = &[
     ("grouped_interleaved", include_str!("../../../stdlib/schedules/grouped_interleaved.pipe")),
     ("1f1b_v", include_str!("../../../stdlib/schedules/1f1b_v.pipe")),
     ("hanayo", include_str!("../../../stdlib/schedules/hanayo.pipe")),
+    ("seq_1f1b", include_str!("../../../stdlib/schedules/seq_1f1b.pipe")),
     ("zb_h1", include_str!("../../../stdlib/schedules/zb_h1.pipe")),
     ("zb_h2", include_str!("../../../stdlib/schedules/zb_h2.pipe")),
     ("zb_v", include_str!("../../../stdlib/schedules/zb_v.pipe")),

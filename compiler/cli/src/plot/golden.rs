@@ -1,11 +1,12 @@
 //! The picture that tests compare and comments quote: one row per device, one cell per slot.
 //!
 //! A cell names the kind and the microbatch, and with a letter the stage where a device holds several: `F0b` is the
-//! forward of the device's second stage. A task of two slots stands in two cells; a dot is an idle slot.
+//! forward of the device's second stage. Where microbatches are cut in slices, `F0.1` is the forward of the first one's
+//! second slice. A task of two slots stands in two cells; a dot is an idle slot.
 
 use super::{common_slot, lanes, letter};
 use pipe_compiler::judge::Judged;
-use pipe_compiler::units::{Ticks, Units};
+use pipe_compiler::units::Ticks;
 use pipe_ir::ids::DeviceId;
 
 /// Cells of a row; longer timelines have no golden picture.
@@ -29,7 +30,7 @@ pub fn draw(judged: &Judged) -> Result<String, String> {
             let mut cells = vec![".".to_owned(); n_slots as usize];
             for mark in &lane.marks {
                 let stage = if lane.n_stages > 1 { suffix(mark.nth_stage) } else { String::new() };
-                let text = format!("{}{}{stage}", letter(mark.kind), mark.microbatch);
+                let text = format!("{}{}{stage}", letter(mark.kind), lane.number(mark));
                 cells[(mark.start.0 / slot.0) as usize..(mark.end.0 / slot.0) as usize].fill(text);
             }
             cells
@@ -43,7 +44,7 @@ pub fn draw(judged: &Judged) -> Result<String, String> {
         let cells: Vec<String> = cells.iter().map(|cell| format!("{cell:width$}")).collect();
         let idle = makespan - judged.timeline.busy(device);
         let stages = judged.peaks[device.index()].activations;
-        let peak = Units::of_stages(stages, judged.schedule.n_stages(), judged.schedule.n_devices());
+        let peak = judged.schedule.units(stages);
         let name = device.to_string();
         text.push_str(&format!("{name:label$} {}  bubble {idle}  peak {peak}\n", cells.join(" ")));
     }

@@ -5,8 +5,9 @@ pub mod svg;
 pub mod terminal;
 
 use pipe_compiler::judge::Judged;
+use pipe_compiler::slices::Slices;
 use pipe_compiler::units::Ticks;
-use pipe_ir::ids::StageId;
+use pipe_ir::ids::{MicrobatchId, StageId};
 use pipe_ir::task::TaskKind;
 
 /// One task on its lane.
@@ -16,8 +17,8 @@ pub struct Mark {
     pub kind: TaskKind,
     /// Which of the device's stages, from 0, in the order of the model.
     pub nth_stage: usize,
-    /// On which microbatch.
-    pub microbatch: u32,
+    /// On which microbatch, each slice counted as one.
+    pub microbatch: MicrobatchId,
     /// When it starts.
     pub start: Ticks,
     /// When it ends.
@@ -31,6 +32,17 @@ pub struct Lane {
     pub marks: Vec<Mark>,
     /// How many stages the device holds.
     pub n_stages: usize,
+    /// In how many slices microbatches are cut.
+    pub slices: Slices,
+}
+
+impl Lane {
+    /// What a task is drawn with: its microbatch, and where those are cut its slice after a point, `1.2`.
+    #[must_use]
+    pub fn number(&self, mark: &Mark) -> String {
+        let (microbatch, slice) = (self.slices.microbatch(mark.microbatch), self.slices.slice(mark.microbatch));
+        if self.slices == Slices::ONE { microbatch.to_string() } else { format!("{microbatch}.{slice}") }
+    }
 }
 
 /// The lanes of all devices.
@@ -47,11 +59,11 @@ pub fn lanes(judged: &Judged) -> Vec<Lane> {
         let marks = order.iter().zip(starts.iter().zip(ends)).map(|(scheduled, (start, end))| Mark {
             kind: scheduled.task.kind,
             nth_stage: stages.partition_point(|stage| *stage < scheduled.task.stage),
-            microbatch: scheduled.task.microbatch.0,
+            microbatch: scheduled.task.microbatch,
             start: *start,
             end: *end,
         });
-        Lane { marks: marks.collect(), n_stages: stages.len() }
+        Lane { marks: marks.collect(), n_stages: stages.len(), slices: schedule.slices }
     });
     lanes.collect()
 }

@@ -176,7 +176,7 @@ impl Sheet {
             );
         }
         for mark in &lane.marks {
-            self.task(svg, mark, top, lane.n_stages);
+            self.task(svg, (mark, &lane.number(mark)), top, lane.n_stages);
         }
         if let Some(peak) = report.per_device.get(device).and_then(|row| row.peak_activation) {
             let x = self.x(self.makespan) + 12.0;
@@ -184,7 +184,7 @@ impl Sheet {
         }
     }
 
-    fn task(&self, svg: &mut String, mark: &Mark, top: f64, n_stages: usize) {
+    fn task(&self, svg: &mut String, (mark, text): (&Mark, &str), top: f64, n_stages: usize) {
         let (start, end) = (self.x(seconds(mark.start)), self.x(seconds(mark.end)));
         // A hair of background between neighbours, unless tasks are thinner than that themselves.
         let gap = if end - start > 4.0 { 1.0 } else { 0.0 };
@@ -192,7 +192,6 @@ impl Sheet {
         let (fill, ink) = colours(mark.kind, mark.nth_stage, n_stages);
         let round = if width > 8.0 { r#" rx="2.5""# } else { "" };
         put!(svg, r#"<rect x="{start:.2}" y="{top:.1}" width="{width:.2}" height="{TASK}"{round} fill="{fill}"/>"#);
-        let text = mark.microbatch.to_string();
         if width >= 7.0 * text.len() as f64 + 3.0 {
             let (x, y) = (start + width / 2.0, top + TASK / 2.0 + 4.0);
             put!(svg, r#"<text class="number" x="{x:.1}" y="{y:.1}" style="fill:{ink}">{text}</text>"#);

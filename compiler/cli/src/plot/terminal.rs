@@ -90,7 +90,11 @@ fn row(lane: &Lane, scale: &Scale, colours: bool) -> String {
         } else {
             idle.repeat(start - column)
         });
-        text.push_str(&if colours { coloured(mark, end - start) } else { plain(mark, end - start, scale) });
+        text.push_str(&if colours {
+            coloured(mark, lane.number(mark), end - start)
+        } else {
+            plain(mark, &lane.number(mark), end - start, scale)
+        });
         column = end;
     }
     text
@@ -114,22 +118,21 @@ fn shades(kind: TaskKind) -> [u8; 2] {
     }
 }
 
-fn coloured(mark: &Mark, columns: usize) -> String {
+fn coloured(mark: &Mark, number: String, columns: usize) -> String {
     let shade = shades(mark.kind)[mark.nth_stage.min(1)];
-    let number = mark.microbatch.to_string();
     // A thin line at the right tells neighbours apart.
     let (body, edge) = if columns > 1 { (columns - 1, "▕") } else { (1, "") };
     let text = if number.len() <= body { number } else { String::new() };
     format!("\x1b[48;5;{shade};38;5;16m{text:^body$}{edge}\x1b[0m")
 }
 
-fn plain(mark: &Mark, columns: usize, scale: &Scale) -> String {
+fn plain(mark: &Mark, number: &str, columns: usize, scale: &Scale) -> String {
     let letter = if mark.nth_stage == 0 { letter(mark.kind) } else { letter(mark.kind).to_ascii_lowercase() };
     if !scale.is_exact {
         return letter.to_string().repeat(columns);
     }
     let per_slot = scale.column(scale.slot).max(1);
-    let long = format!("{letter}{}", mark.microbatch);
+    let long = format!("{letter}{number}");
     if per_slot <= long.len() && long.len() < columns {
         // Too tight to repeat: the microbatch once, then dashes to the end.
         return format!("{long:-<columns$}");

@@ -65,7 +65,7 @@ fn count(schedule: &Schedule) -> (TaskTable, Vec<Kinds>, Diagnostics) {
         let span = schedule.origins[usize::from(*origin)];
         let message = match kind {
             TaskKind::Update => format!("`{what}` is scheduled, but the compiler places the updates"),
-            _ => format!("`{what}` runs {}, but a step has {}", list(microbatches), schedule.n_microbatches),
+            _ => format!("`{what}` runs {}, but a step has {}", list(schedule, microbatches), schedule.n_microbatches),
         };
         Diagnostic::error(Code::TaskOutside, span, "not part of a step", message)
     }));
@@ -81,7 +81,7 @@ fn duplicate(
 ) -> Diagnostic {
     let microbatches: Vec<MicrobatchId> = tasks.iter().map(|(microbatch, _)| *microbatch).collect();
     let span = schedule.origins[usize::from(origin)];
-    let message = format!("`{} {stage}` runs more than once on {}", kind.letters(), list(&microbatches));
+    let message = format!("`{} {stage}` runs more than once on {}", kind.letters(), list(schedule, &microbatches));
     let diagnostic = Diagnostic::error(Code::DuplicateTask, span, "once more here", message);
     let first = tasks.first().map_or(span, |(_, first)| schedule.origins[usize::from(*first)]);
     let diagnostic = if first == span { diagnostic } else { diagnostic.label(first, "first here") };
@@ -140,7 +140,7 @@ fn mixed(schedule: &Schedule, table: &TaskTable, stage: StageId, kinds: &Kinds, 
     };
     let both = of(&|fused, input, weight| fused && (input || weight));
     if !both.is_empty() {
-        let message = format!("{stage} runs both `BW` and `{}` on {}", half.letters(), list(&both));
+        let message = format!("{stage} runs both `BW` and `{}` on {}", half.letters(), list(schedule, &both));
         let diagnostic = Diagnostic::error(Code::MixedBackward, span(Backward), "both halves at once", message);
         let help = format!("write `BW` of {stage}, or `B` and `W`, for each microbatch");
         found.push(diagnostic.label(span(half), "one half").help(help));
@@ -165,14 +165,14 @@ fn lacks(
     if absent.is_empty() {
         return None;
     }
-    let message = format!("`{} {stage}` does not run on {}", kind.letters(), list(absent));
+    let message = format!("`{} {stage}` does not run on {}", kind.letters(), list(schedule, absent));
     let label = format!("runs {} of {}", schedule.n_microbatches as usize - absent.len(), schedule.n_microbatches);
     let help = "check the counts of the loops: every microbatch needs each task once";
     Some(Diagnostic::error(Code::MissingTask, span, label, message).help(help))
 }
 
 /// `m3`, `m0, m1 and m2` or `m0, m1, m2 and 5 more`.
-fn list(microbatches: &[MicrobatchId]) -> String {
+fn list(schedule: &Schedule, microbatches: &[MicrobatchId]) -> String {
     const SHOWN: usize = 4;
     let mut text = String::new();
     for (index, microbatch) in microbatches.iter().take(SHOWN).enumerate() {
@@ -181,7 +181,7 @@ fn list(microbatches: &[MicrobatchId]) -> String {
             _ if index + 1 == microbatches.len() => " and ",
             _ => ", ",
         };
-        write!(text, "{separator}{microbatch}").expect("writing to a string cannot fail");
+        write!(text, "{separator}{}", schedule.slices.name(*microbatch)).expect("writing to a string cannot fail");
     }
     if microbatches.len() > SHOWN {
         write!(text, " and {} more", microbatches.len() - SHOWN).expect("writing to a string cannot fail");

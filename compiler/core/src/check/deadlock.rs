@@ -96,6 +96,7 @@ fn circle_through(graph: &DiGraph<(), Wait>, start: NodeIndex) -> Option<Vec<Wai
 
 fn describe(schedule: &Schedule, circle: &[Wait]) -> Diagnostic {
     let mut labels: Vec<Label> = Vec::new();
+    let name = |task| schedule.slices.task(task);
     let mut label = |origin: u16, text: String| {
         let span = schedule.origins[usize::from(origin)];
         match labels.iter_mut().find(|label| label.span == span) {
@@ -104,8 +105,8 @@ fn describe(schedule: &Schedule, circle: &[Wait]) -> Diagnostic {
         }
     };
     for wait in circle.iter().take(SHOWN) {
-        label(wait.at.origin, format!("{} stands at `{}`", wait.device, wait.at.task));
-        label(wait.needs.origin, format!("{} waits for `{}` here", wait.device, wait.needs.task));
+        label(wait.at.origin, format!("{} stands at `{}`", wait.device, name(wait.at.task)));
+        label(wait.needs.origin, format!("{} waits for `{}` here", wait.device, name(wait.needs.task)));
     }
     let mut notes: Vec<String> = circle
         .iter()
@@ -115,7 +116,9 @@ fn describe(schedule: &Schedule, circle: &[Wait]) -> Diagnostic {
             let whose = if of == device { "its own".to_owned() } else { format!("{of}'s") };
             format!(
                 "{device} runs `{}` only after {whose} `{}`, which {of} runs after `{}`",
-                at.task, needs.task, of_at.task
+                name(at.task),
+                name(needs.task),
+                name(of_at.task)
             )
         })
         .collect();
@@ -124,11 +127,16 @@ fn describe(schedule: &Schedule, circle: &[Wait]) -> Diagnostic {
     }
     let [first, ..] = circle else { unreachable!("a circle has at least one wait") };
     let message = match circle {
-        [wait] => format!("{} waits for itself: `{}` comes before `{}`", wait.device, wait.at.task, wait.needs.task),
+        [wait] => format!(
+            "{} waits for itself: `{}` comes before `{}`",
+            wait.device,
+            name(wait.at.task),
+            name(wait.needs.task)
+        ),
         [one, other] => format!("{} and {} wait for each other forever", one.device, other.device),
         _ => format!("{} devices wait for each other in a circle, from {} on", circle.len(), first.device),
     };
-    let help = format!("let {} run `{}` before `{}`", first.of, first.needs.task, first.of_at.task);
+    let help = format!("let {} run `{}` before `{}`", first.of, name(first.needs.task), name(first.of_at.task));
     let span = schedule.origins[usize::from(first.at.origin)];
     Diagnostic { labels, notes, ..Diagnostic::error(Code::Deadlock, span, "", message) }.help(help)
 }

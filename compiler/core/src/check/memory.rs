@@ -8,6 +8,7 @@
 use crate::dependencies::Dependencies;
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::schedule::{Block, Schedule, ScheduledTask};
+use crate::slices::Slices;
 use crate::stage_graph::StageGraph;
 use crate::units::Units;
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
@@ -112,7 +113,7 @@ fn certify(lifespans: &[(u64, u64)], period: u64) -> Certificate {
 /// # Errors
 /// A diagnostic per device that needs more.
 pub fn check(schedule: &Schedule, peaks: &[Peak], limit: Units) -> Result<(), Diagnostics> {
-    let allowed = limit.to_stages(schedule.n_stages(), schedule.n_devices());
+    let allowed = schedule.activations_in(limit);
     let mut found = Diagnostics::new();
     for (device, order) in schedule.orders.iter().enumerate() {
         let mut alive: BTreeMap<StageId, BTreeSet<u32>> = BTreeMap::new();
@@ -141,20 +142,21 @@ fn exceeded(
     alive: &BTreeMap<StageId, BTreeSet<u32>>,
 ) -> Diagnostic {
     let scheduled = schedule.orders[device.index()][peak.position];
-    let task = scheduled.task;
-    let units = Units::of_stages(peak.activations, schedule.n_stages(), schedule.n_devices()).words();
-    let message = format!("{device} holds {units} of activations at `{task}`, but may hold {limit}");
+    let name = schedule.slices.task(scheduled.task);
+    let units = schedule.units(peak.activations).words();
+    let message = format!("{device} holds {units} of activations at `{name}`, but may hold {limit}");
     let span = schedule.origins[usize::from(scheduled.origin)];
-    let label = format!("`{task}` takes {device} to {} stage activations", peak.activations);
+    let label = format!("`{name}` takes {device} to {} stage activations", peak.activations);
     let mut diagnostic = Diagnostic::error(Code::MemoryExceeded, span, label, message);
     for (stage, microbatches) in alive.iter().filter(|(_, microbatches)| !microbatches.is_empty()) {
-        diagnostic = diagnostic.note(format!("alive at this point: {stage} of {}", ranges(microbatches)));
+        diagnostic =
+            diagnostic.note(format!("alive at this point: {stage} of {}", ranges(microbatches, schedule.slices)));
     }
     diagnostic.help(format!("run backward tasks on {device} earlier, or allow {units}"))
 }
 
 /// `m0 to m3, m5`.
-fn ranges(microbatches: &BTreeSet<u32>) -> String {
+fn ranges(microbatches: &BTreeSet<u32>, slices: Slices) -> String {
     let mut ranges: Vec<(u32, u32)> = Vec::new();
     for &microbatch in microbatches {
         match ranges.last_mut() {
@@ -162,8 +164,9 @@ fn ranges(microbatches: &BTreeSet<u32>) -> String {
             _ => ranges.push((microbatch, microbatch)),
         }
     }
+    let name = |number: &u32| slices.name(MicrobatchId(*number));
     let texts = ranges
         .iter()
-        .map(|(first, last)| if first == last { format!("m{first}") } else { format!("m{first} to m{last}") });
+        .map(|(first, last)| if first == last { name(first) } else { format!("{} to {}", name(first), name(last)) });
     texts.collect::<Vec<_>>().join(", ")
 }

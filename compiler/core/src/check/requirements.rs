@@ -39,7 +39,7 @@ type Failure = Option<(String, String, String)>;
 /// `allowed` is in millionths of a unit.
 fn peak(schedule: &Schedule, peaks: &[Peak], allowed: u128, limit: String) -> Failure {
     let (device, most) = fullest(peaks)?;
-    let units = Units::of_stages(most.activations, schedule.n_stages(), schedule.n_devices());
+    let units = schedule.units(most.activations);
     (u128::from(units.0) > allowed).then(|| {
         let has = format!("{device} of `{}` holds {} of activations", schedule.name, units.words());
         (has, format!("at most {limit}"), "choose a schedule with shorter lifespans, or fewer microbatches".to_owned())
@@ -48,7 +48,7 @@ fn peak(schedule: &Schedule, peaks: &[Peak], allowed: u128, limit: String) -> Fa
 
 fn peak_of(schedule: &Schedule, own: &[Peak], factor: Share, other: &Schedule) -> Failure {
     let (_, most) = fullest(&peaks(other, &Dependencies::of(other)))?;
-    let units = Units::of_stages(most.activations, other.n_stages(), other.n_devices());
+    let units = other.units(most.activations);
     let allowed = u128::from(units.0) * u128::from(factor.0) / u128::from(Share::ONE.0);
     let limit = Units(u64::try_from(allowed).unwrap_or(u64::MAX));
     let times = if factor == Share::ONE { String::new() } else { format!("{factor} * ") };

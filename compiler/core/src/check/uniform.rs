@@ -16,6 +16,7 @@ pub fn is_uniform(schedule: &Schedule) -> bool {
             // The period of the placement is read off one step.
             ScheduleItem::Place { microbatch: Some(_), .. } => false,
             ScheduleItem::Stages { count: expr, .. }
+            | ScheduleItem::Slices { count: expr, .. }
             | ScheduleItem::Place { device: expr, .. }
             | ScheduleItem::Require { condition: expr, .. } => !mentions(expr),
             ScheduleItem::Let(binding) => !mentions(&binding.value),

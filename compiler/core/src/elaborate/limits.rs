@@ -11,6 +11,8 @@ pub const MAX_DEVICES: u32 = 65_536;
 pub const MAX_STAGES: u32 = 1 << 20;
 /// The most microbatches of a step.
 pub const MAX_MICROBATCHES: u32 = 1 << 20;
+/// The most slices of a microbatch.
+pub const MAX_SLICES: u32 = 1 << 10;
 /// The most tasks of a schedule: up to four gigabytes and twenty seconds to check.
 pub const MAX_TASKS: u64 = 10_000_000;
 /// The longest duration in a source, in millionths of the unit.

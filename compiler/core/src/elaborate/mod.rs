@@ -24,7 +24,7 @@ mod tests;
 
 pub use arguments::{Values, bind};
 pub use evaluate::evaluate;
-pub use limits::{MAX_DEVICES, MAX_MICROBATCHES, MAX_STAGES, MAX_TASKS};
+pub use limits::{MAX_DEVICES, MAX_MICROBATCHES, MAX_SLICES, MAX_STAGES, MAX_TASKS};
 pub use number::decimal;
 
 use crate::diagnostic::Diagnostics;

@@ -5,6 +5,7 @@ use super::schedule::{Writer, Written};
 use super::scope::{Fault, Resolved, Type};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::schedule::ScheduledTask;
+use crate::slices::Slices;
 use crate::source::Span;
 use crate::syntax::ast::{self, Expr, Statement};
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
@@ -25,6 +26,7 @@ struct Line<'a> {
     kind: TaskKind,
     stage: Resolved<'a>,
     microbatch: Option<Resolved<'a>>,
+    slice: Option<Resolved<'a>>,
     origin: u16,
     span: Span,
 }
@@ -89,10 +91,12 @@ pub(super) fn resolve<'a>(writer: &mut Writer<'a>, statements: &'a [Statement]) 
                 Ok(ends.map(|(start, end)| Step::For { variable, start, end, body }))
             }
             Statement::If { branches, otherwise } => branch_step(writer, branches, otherwise),
-            Statement::Task { kind, stage, microbatch, span } => {
+            Statement::Task { kind, stage, microbatch, slice, span } => {
                 let origin = writer.origin(*span)?;
-                task_step(writer, (stage, microbatch.as_ref())).map(|(stage, microbatch)| {
-                    Some(Step::Task(Line { kind: *kind, stage, microbatch, origin, span: *span }))
+                task_step(writer, [Some(stage), microbatch.as_ref(), slice.as_ref()]).map(|numbers| {
+                    let [stage, microbatch, slice] = numbers;
+                    let line = |stage| Line { kind: *kind, stage, microbatch, slice, origin, span: *span };
+                    stage.map(|stage| Step::Task(line(stage)))
                 })
             }
         };
@@ -135,13 +139,9 @@ fn branch_step<'a>(
     Ok(Some(Step::If { branches: resolved, otherwise: resolve(writer, otherwise)? }))
 }
 
-fn task_step<'a>(
-    writer: &mut Writer<'a>,
-    (stage, microbatch): (&'a Expr, Option<&'a Expr>),
-) -> Result<(Resolved<'a>, Option<Resolved<'a>>), Fault> {
-    let microbatch = microbatch.map(|microbatch| writer.scope.number(microbatch)).transpose();
-    let stage = writer.scope.number(stage)?;
-    Ok((stage, microbatch?))
+fn task_step<'a>(writer: &mut Writer<'a>, written: [Option<&'a Expr>; 3]) -> Result<[Option<Resolved<'a>>; 3], Fault> {
+    let [stage, microbatch, slice] = written.map(|number| number.map(|number| writer.scope.number(number)).transpose());
+    Ok([stage?, microbatch?, slice?])
 }
 
 /// The state of a run through the statements.
@@ -149,7 +149,8 @@ struct Run<'w, 'a> {
     writer: &'w mut Writer<'a>,
     /// The device at hand.
     device: DeviceId,
-    /// By kind and stage: one past the last microbatch that was taken.
+    /// By kind and stage: how many microbatches come before the next one, each slice counted as one, in the order in
+    /// which tasks of that kind take them.
     next: [Vec<u32>; TaskKind::ALL.len()],
     /// Stages and microbatches that ran `BW`, and that `W` has not passed over yet.
     fused: BTreeSet<(usize, u32)>,
@@ -220,58 +221,81 @@ impl<'a> Run<'_, 'a> {
                 return Ok(());
             }
         };
-        let named = line.microbatch.as_ref().map(|code| self.writer.eval(code)).transpose()?;
-        let n_microbatches = self.writer.n_microbatches;
-        let microbatch = match named {
-            Some(microbatch) => microbatch,
-            None => i64::from(self.next(line, index)?),
-        };
-        let Some(number) = u32::try_from(microbatch).ok().filter(|number| *number < n_microbatches) else {
+        let Some(microbatch) = self.microbatch(line, index)? else {
             self.writer.machine.spend(REFUSAL, line.stage.expr)?;
-            self.writer.report.add(no_such_microbatch(line, index, microbatch, n_microbatches));
             return Ok(());
         };
-        self.took(line, index, number)?;
         self.n_tasks += 1;
         if self.n_tasks > MAX_TASKS {
             return tasks(u128::from(self.n_tasks), line.span);
         }
-        let task = Task { kind: line.kind, stage: StageId::from_index(index), microbatch: MicrobatchId(number) };
+        let task = Task { kind: line.kind, stage: StageId::from_index(index), microbatch };
         self.order.push(ScheduledTask { task, origin: line.origin });
         Ok(())
     }
 
-    /// The next microbatch of a kind and stage; of those that live on this device, where some do. The number of
-    /// microbatches where none is left.
+    /// What a task runs on: what it names, and the next of what it does not name. None where there is no such.
+    fn microbatch(&mut self, line: &Line<'a>, stage: usize) -> Result<Option<MicrobatchId>, Fault> {
+        let named = line.microbatch.as_ref().map(|code| self.writer.eval(code)).transpose()?;
+        let slice = line.slice.as_ref().map(|code| self.writer.eval(code)).transpose()?;
+        let (n_microbatches, slices) = (self.writer.n_microbatches, self.writer.slices);
+        let next = match named {
+            Some(_) => self.next[line.kind.index()][stage],
+            None => self.next(line, stage)?,
+        };
+        let microbatch = named.unwrap_or(i64::from(next / slices.count()));
+        let Some(number) = u32::try_from(microbatch).ok().filter(|number| *number < n_microbatches) else {
+            self.writer.report.add(no_such_microbatch(line, stage, microbatch, n_microbatches));
+            return Ok(None);
+        };
+        let first = number * slices.count();
+        let nth = match slice {
+            None if next / slices.count() == number => next,
+            None => first,
+            Some(slice) => {
+                let Some(slice) = u32::try_from(slice).ok().filter(|slice| *slice < slices.count()) else {
+                    self.writer.report.add(no_such_slice(line, stage, slice, slices));
+                    return Ok(None);
+                };
+                // The order of slices is its own inverse.
+                slices.nth(line.kind, first + slice).0
+            }
+        };
+        self.took(line, stage, nth)?;
+        Ok(Some(slices.nth(line.kind, nth)))
+    }
+
+    /// How many microbatches come before the next one of a kind and stage; of those that live on this device, where some
+    /// do. All of them where none is left.
     fn next(&mut self, line: &Line<'a>, stage: usize) -> Result<u32, Fault> {
         self.own(line, stage, self.next[line.kind.index()][stage])
     }
 
-    /// The first microbatch from `next` on that lives on this device, where some do.
+    /// The first of the microbatches from `next` on that lives on this device, where some do.
     fn own(&mut self, line: &Line<'a>, stage: usize, next: u32) -> Result<u32, Fault> {
-        let (placement, stage) = (&self.writer.placement, StageId::from_index(stage));
+        let (placement, stage, slices) = (&self.writer.placement, StageId::from_index(stage), self.writer.slices);
         if !placement.is_replicated() || !placement.is_home(stage, self.device) {
             return Ok(next);
         }
         // Within one period there is one, or none is left.
-        let ends = next.saturating_add(placement.period()).min(self.writer.n_microbatches);
-        let is_own = |microbatch: &u32| placement.device(stage, MicrobatchId(*microbatch)) == self.device;
-        let found = (next..ends).find(is_own);
+        let all = self.writer.n_microbatches * slices.count();
+        let ends = next.saturating_add(placement.period()).min(all);
+        let found = (next..ends).find(|nth| placement.device(stage, slices.nth(line.kind, *nth)) == self.device);
         let looked = found.unwrap_or(ends).saturating_sub(next);
         self.writer.machine.spend(u64::from(looked), line.stage.expr)?;
-        Ok(found.unwrap_or(self.writer.n_microbatches))
+        Ok(found.unwrap_or(all))
     }
 
     /// Counts a task: `B` and `BW` take microbatches in turn, and `W` passes over those that ran `BW`.
-    fn took(&mut self, line: &Line<'a>, stage: usize, number: u32) -> Result<(), Fault> {
+    fn took(&mut self, line: &Line<'a>, stage: usize, nth: u32) -> Result<(), Fault> {
         let [input, weight, both] =
             [TaskKind::BackwardInput, TaskKind::BackwardWeight, TaskKind::Backward].map(TaskKind::index);
-        self.next[line.kind.index()][stage] = number + 1;
+        self.next[line.kind.index()][stage] = nth + 1;
         match line.kind {
-            TaskKind::BackwardInput => self.next[both][stage] = number + 1,
+            TaskKind::BackwardInput => self.next[both][stage] = nth + 1,
             TaskKind::Backward => {
-                self.next[input][stage] = number + 1;
-                self.fused.insert((stage, number));
+                self.next[input][stage] = nth + 1;
+                self.fused.insert((stage, nth));
             }
             TaskKind::BackwardWeight => {}
             TaskKind::Forward | TaskKind::Update => return Ok(()),
@@ -306,9 +330,17 @@ fn no_such_microbatch(line: &Line<'_>, stage: usize, microbatch: i64, n_microbat
     match &line.microbatch {
         Some(code) => Diagnostic::error(Code::TaskOutside, code.expr.span, format!("this is {microbatch}"), message),
         None => {
-            let label = format!("number {} of its kind for s{stage}", microbatch + 1);
+            let label = format!("nth {} of its kind for s{stage}", microbatch + 1);
             Diagnostic::error(Code::TaskOutside, line.span, label, message)
                 .help("without a microbatch, a task takes the one after the last of its kind and stage")
         }
     }
+}
+
+fn no_such_slice(line: &Line<'_>, stage: usize, slice: i64, slices: Slices) -> Diagnostic {
+    let (kind, last) = (line.kind.letters(), slices.count() - 1);
+    let message = format!("{kind} of s{stage} on slice {slice}, and slices are q0 to q{last}");
+    let span = line.slice.as_ref().map_or(line.span, |code| code.expr.span);
+    let error = Diagnostic::error(Code::TaskOutside, span, format!("this is {slice}"), message);
+    if last == 0 { error.help("say in how many slices microbatches are cut, for example `slices 2`") } else { error }
 }

@@ -18,6 +18,7 @@ const FIXED: [&str; 3] = ["D", "M", "S"];
 #[derive(Debug, Default)]
 pub(super) struct Parts<'a> {
     pub(super) stages: Option<(&'a Expr, Span)>,
+    pub(super) slices: Option<(&'a Expr, Span)>,
     pub(super) place: Option<Place<'a>>,
     pub(super) slots: Option<(&'a [(TaskKind, Expr)], Span)>,
     pub(super) body: Option<(Body<'a>, Span)>,
@@ -63,6 +64,9 @@ pub(super) fn parts_of<'a>(schedule: &'a ast::Schedule, report: &mut Report) -> 
         let again = match item {
             ScheduleItem::Stages { count, span } => {
                 parts.stages.replace((count, *span)).map(|(_, first)| ("stages", first, *span))
+            }
+            ScheduleItem::Slices { count, span } => {
+                parts.slices.replace((count, *span)).map(|(_, first)| ("slices", first, *span))
             }
             ScheduleItem::Place { stage, microbatch, device, span } => {
                 let place = Place { stage, microbatch: microbatch.as_ref(), device, span: *span };

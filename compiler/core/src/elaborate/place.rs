@@ -39,7 +39,7 @@ fn devices<'a>(
     let code = writer.scope.number(place.device)?;
     let microbatch = microbatch.filter(|slot| code.depends >> slot & 1 == 1);
     let n_rows = if microbatch.is_some() { writer.n_microbatches } else { 1 };
-    let mut devices = Vec::with_capacity(n_rows as usize * n_stages as usize);
+    let mut devices = Vec::new();
     for row in 0..n_rows {
         if let Some(slot) = microbatch {
             writer.machine.set(slot, i64::from(row));
@@ -53,6 +53,11 @@ fn devices<'a>(
                 lost.push((index, microbatch.map(|_| row), value));
             }
             devices.push(DeviceId(device.unwrap_or(0)));
+        }
+        // All slices of a microbatch live together.
+        let first = devices.len() - n_stages as usize;
+        for _ in 1..if microbatch.is_some() { writer.slices.count() } else { 1 } {
+            devices.extend_from_within(first..first + n_stages as usize);
         }
     }
     [Some(stage), microbatch].into_iter().flatten().for_each(|slot| writer.machine.restore(slot, None));

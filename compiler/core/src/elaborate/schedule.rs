@@ -3,7 +3,7 @@
 use super::arguments::Values;
 use super::block;
 use super::evaluate::Machine;
-use super::limits::{MAX_STAGES, Report, tasks, within};
+use super::limits::{MAX_SLICES, MAX_STAGES, Report, tasks, within};
 use super::order;
 use super::parts::{Body, Parts, Place, parts_of, scope_of};
 use super::place;
@@ -11,6 +11,7 @@ use super::scope::{Fault, Resolved, Scope, Type};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::placement::Placement;
 use crate::schedule::{Block, Schedule, ScheduledTask};
+use crate::slices::Slices;
 use crate::source::Span;
 use crate::stage_graph::StageGraph;
 use crate::syntax::ast::{self, Expr};
@@ -44,7 +45,9 @@ pub(super) struct Writer<'a> {
     pub(super) machine: Machine,
     pub(super) report: Report,
     pub(super) n_devices: u32,
+    /// Whole ones.
     pub(super) n_microbatches: u32,
+    pub(super) slices: Slices,
     pub(super) placement: Placement,
     pub(super) steps: Steps,
     pub(super) weights: Option<(Weights, Span)>,
@@ -73,6 +76,7 @@ pub(super) fn elaborate(
         report,
         n_devices: setting.n_devices,
         n_microbatches: setting.n_microbatches,
+        slices: Slices::ONE,
         placement: Placement::of_stages(Vec::new()),
         steps: setting.steps,
         weights: None,
@@ -95,13 +99,13 @@ impl<'a> Writer<'a> {
             return Err(self.report.into_errors());
         }
         let allowed = self.conditions(schedule, parts, setting);
-        let n_stages = if allowed { self.stages(parts) } else { None };
+        let n_stages = if allowed && self.slices(parts) { self.stages(parts) } else { None };
         let (Some(n_stages), Some(place), Some((body, _))) = (n_stages, parts.place, parts.body) else {
             return Err(self.report.into_errors());
         };
         self.weights = self.weights(parts);
         // Every stage has a forward and a backward of every microbatch, or the schedule is incomplete.
-        let least = 2 * u128::from(n_stages) * u128::from(self.n_microbatches);
+        let least = 2 * u128::from(n_stages) * self.n_numbered();
         let within_limit = tasks(least, setting.called.unwrap_or(schedule.name.span));
         if self.report.take(within_limit).is_none() {
             return Err(self.report.into_errors());
@@ -120,7 +124,8 @@ impl<'a> Writer<'a> {
         self.report.finish(Schedule {
             name: schedule.name.text.clone(),
             span: schedule.name.span,
-            n_microbatches: self.n_microbatches,
+            n_microbatches: self.n_microbatches * self.slices.count(),
+            slices: self.slices,
             graph: StageGraph::chain(self.placement.n_stages()),
             window,
             placement: self.placement,
@@ -136,6 +141,7 @@ impl<'a> Writer<'a> {
     fn resolve(&mut self, parts: &Parts<'a>) {
         let mut names: Vec<&'a ast::Name> = parts.place.into_iter().flat_map(Place::names).collect();
         let mut numbers: Vec<&'a Expr> = parts.stages.iter().map(|(count, _)| *count).collect();
+        numbers.extend(parts.slices.iter().map(|(count, _)| *count));
         numbers.extend(parts.place.map(|place| place.device));
         numbers.extend(parts.slots.iter().flat_map(|(lines, _)| lines.iter().map(|(_, duration)| duration)));
         match parts.body {
@@ -249,6 +255,24 @@ impl<'a> Writer<'a> {
             }
         }
         Some((chosen, versions.span)).filter(|(weights, _)| *weights != Weights::Flush)
+    }
+
+    /// Microbatches, each slice counted as one.
+    pub(super) fn n_numbered(&self) -> u128 {
+        u128::from(self.n_microbatches) * u128::from(self.slices.count())
+    }
+
+    /// In how many slices microbatches are cut. Whether that is a number that is possible.
+    fn slices(&mut self, parts: &Parts<'a>) -> bool {
+        let Some((count, span)) = parts.slices else { return true };
+        let value = self.number(count).and_then(|value| within("slices", value, 1..=MAX_SLICES, count.span));
+        let Some(value) = self.report.take(value) else { return false };
+        self.slices = Slices::new(value);
+        let Some((Body::Block(block), _)) = parts.body.filter(|_| value > 1) else { return true };
+        let message = format!("the {value} slices of a microbatch need an `order`, and this schedule has a `block`");
+        let error = Diagnostic::error(Code::RepeatedItem, span, format!("{value} slices"), message);
+        self.report.add(error.label(block.span, "repeats whole microbatches"));
+        false
     }
 
     fn stages(&mut self, parts: &Parts<'a>) -> Option<u32> {

@@ -55,6 +55,10 @@ pub fn stage_set(files: &Files, elaborated: &Elaborated) -> Result<StageSet, Dia
     let Some(call) = pipeline.and_then(|pipeline| pipeline.model.as_ref()) else {
         return Ok(abstract_stages(&kinds, &schedule.graph));
     };
+    if schedule.slices.count() > 1 {
+        let message = format!("`{}` cuts microbatches in slices, and models cannot be cut yet", schedule.name);
+        return Err(vec![Diagnostic::error(Code::ConditionFailed, call.span, "a model", message)]);
+    }
     let model = elaborate(files, call, &elaborated.parameters)?;
     if let Some(window) = &schedule.window {
         let message = format!("`weights {}` of a model", window.weights.word());

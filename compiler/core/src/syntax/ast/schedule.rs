@@ -30,6 +30,13 @@ pub enum ScheduleItem {
         /// The whole item.
         span: Span,
     },
+    /// `slices n`: in how many parts each microbatch is cut along its sequence.
+    Slices {
+        /// The number.
+        count: Expr,
+        /// The whole item.
+        span: Span,
+    },
     /// `place s on device` or `place s, m on device`: where each stage lives.
     Place {
         /// The name of the stage's number in `device`.
@@ -142,7 +149,8 @@ pub enum Statement {
         /// What is done where none holds.
         otherwise: Vec<Self>,
     },
-    /// `F[stage]` takes the next microbatch of that kind and stage; `F[stage, microbatch]` names it.
+    /// `F[stage]` takes the next microbatch of that kind and stage; `F[stage, microbatch]` names it, and
+    /// `F[stage, microbatch, slice]` its slice as well.
     Task {
         /// What is done.
         kind: TaskKind,
@@ -150,6 +158,8 @@ pub enum Statement {
         stage: Expr,
         /// On which microbatch.
         microbatch: Option<Expr>,
+        /// On which slice of it.
+        slice: Option<Expr>,
         /// The whole statement.
         span: Span,
     },

@@ -25,6 +25,7 @@ impl Builder<'_> {
         let span = self.span(&pair);
         match pair.as_rule() {
             Rule::stages => ScheduleItem::Stages { count: self.expr(Parts::of(pair).need()), span },
+            Rule::slices => ScheduleItem::Slices { count: self.expr(Parts::of(pair).need()), span },
             Rule::place => {
                 let mut parts = Parts::of(pair);
                 let stage = self.name(&parts.need());
@@ -100,6 +101,7 @@ impl Builder<'_> {
                     kind: kind(&parts.need()),
                     stage: self.expr(parts.need()),
                     microbatch: parts.next().map(|microbatch| self.expr(microbatch)),
+                    slice: parts.next().map(|slice| self.expr(slice)),
                     span,
                 }
             }
