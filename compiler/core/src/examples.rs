@@ -37,6 +37,7 @@ pub(crate) fn block(placement: &[u32], n_microbatches: u32, period: u64, text: &
         slots.push(BlockTask {
             kind: TaskKind::from_letters(letters).expect("a kind"),
             stage: StageId(name[letters.len()..].parse().expect("a stage")),
+            microbatch: MicrobatchId(0),
             slot: slot.parse().expect("a slot"),
             origin: u16::try_from(origin).expect("few origins"),
         });
@@ -46,7 +47,7 @@ pub(crate) fn block(placement: &[u32], n_microbatches: u32, period: u64, text: &
     let mut orders: Vec<Vec<(u64, ScheduledTask)>> = vec![Vec::new(); n_devices];
     for microbatch in 0..n_microbatches {
         for task in &slots {
-            let BlockTask { kind, stage, slot, origin } = *task;
+            let BlockTask { kind, stage, slot, origin, .. } = *task;
             let task = Task { kind, stage, microbatch: MicrobatchId(microbatch) };
             let start = slot + u64::from(microbatch) * period;
             orders[placement[stage.index()] as usize].push((start, ScheduledTask { task, origin }));
@@ -54,7 +55,7 @@ pub(crate) fn block(placement: &[u32], n_microbatches: u32, period: u64, text: &
     }
     orders.iter_mut().for_each(|order| order.sort_by_key(|(start, _)| *start));
     let orders = orders.into_iter().map(|order| order.into_iter().map(|(_, task)| task).collect()).collect();
-    let block = Block { period, slots, durations: [1, 1, 1, 2, 0] };
+    let block = Block { microbatches: 1, period, slots, durations: [1, 1, 1, 2, 0] };
     schedule(placement, n_microbatches, orders, origins, Some(block))
 }
 

@@ -26,6 +26,7 @@ pub mod stdlib;
 pub mod suggest;
 pub mod syntax;
 pub mod timeline;
+pub mod turn;
 pub mod units;
 pub mod window;
 

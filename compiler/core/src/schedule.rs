@@ -6,7 +6,7 @@ use crate::source::Span;
 use crate::stage_graph::StageGraph;
 use crate::units::{Ticks, Units};
 use crate::window::Window;
-use pipe_ir::ids::{DeviceId, StageId};
+use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
 
 /// A task in a device's order, with the statement of the source that asked for it.
@@ -18,12 +18,14 @@ pub struct ScheduledTask {
     pub origin: u16,
 }
 
-/// A building block: the tasks of one microbatch with their start slots, repeated every `period` slots.
+/// A building block: the tasks of some microbatches, usually of one, with their start slots, repeated every `period` slots.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Block {
-    /// Slots between the starts of two microbatches, `T`.
+    /// How many microbatches a block has, `R`. The last block of a step may have fewer.
+    pub microbatches: u32,
+    /// Slots between the starts of two blocks, `T`.
     pub period: u64,
-    /// Every task of microbatch 0 with its start slot.
+    /// Every task of the first block with its start slot.
     pub slots: Vec<BlockTask>,
     /// Slots that one task of a kind takes, by [`TaskKind::index`].
     pub durations: [u64; TaskKind::ALL.len()],
@@ -36,10 +38,19 @@ impl Block {
         self.durations[kind.index()]
     }
 
-    /// First slot after a task of microbatch 0.
+    /// First slot after a task of the first block.
     #[must_use]
     pub fn end(&self, task: &BlockTask) -> u64 {
         task.slot.saturating_add(self.duration(task.kind))
+    }
+
+    /// What a task is called: `F s0`, and `F s0 m1` where a block has several microbatches.
+    #[must_use]
+    pub fn name(&self, task: &BlockTask) -> String {
+        match self.microbatches {
+            1 => format!("`{} {}`", task.kind.letters(), task.stage),
+            _ => format!("`{} {} {}`", task.kind.letters(), task.stage, task.microbatch),
+        }
     }
 }
 
@@ -50,7 +61,9 @@ pub struct BlockTask {
     pub kind: TaskKind,
     /// Of which stage.
     pub stage: StageId,
-    /// First slot it occupies for microbatch 0.
+    /// On which microbatch of the block.
+    pub microbatch: MicrobatchId,
+    /// First slot it occupies in the first block.
     pub slot: u64,
     /// Position in [`Schedule::origins`].
     pub origin: u16,

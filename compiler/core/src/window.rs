@@ -81,15 +81,28 @@ pub struct Late {
     pub update: u64,
 }
 
-/// First slots of a stage's tasks, by kind.
-type Starts = [u64; TaskKind::ALL.len()];
+/// First slots of a stage's tasks, by microbatch of the block, then by kind.
+type Starts = Vec<[u64; TaskKind::ALL.len()]>;
 
 fn starts(block: &Block, n_stages: usize) -> Vec<Starts> {
-    let mut starts = vec![Starts::default(); n_stages];
+    let mut starts = vec![vec![Default::default(); block.microbatches as usize]; n_stages];
     for task in &block.slots {
-        starts[task.stage.index()][task.kind.index()] = task.slot;
+        let of_kinds: &mut [u64; TaskKind::ALL.len()] = &mut starts[task.stage.index()][task.microbatch.index()];
+        of_kinds[task.kind.index()] = task.slot;
     }
     starts
+}
+
+/// Where the task of a kind starts on a microbatch of the stream.
+fn start(block: &Block, starts: &Starts, kind: TaskKind, microbatch: u64) -> u64 {
+    let size = u64::from(block.microbatches.max(1));
+    let moved = (microbatch / size).saturating_mul(block.period);
+    starts[(microbatch % size) as usize][kind.index()].saturating_add(moved)
+}
+
+/// Slots from one step to the next. Steps are whole blocks.
+fn step_length(block: &Block, per_step: u64) -> u64 {
+    (per_step / u64::from(block.microbatches.max(1))).saturating_mul(block.period)
 }
 
 /// The slots of one stage of an endless block.
@@ -103,7 +116,7 @@ struct Slots<'a> {
 impl Slots<'_> {
     /// Where the task of a kind starts on a microbatch of the stream.
     fn start(&self, kind: TaskKind, microbatch: u64) -> u64 {
-        self.starts[kind.index()].saturating_add(microbatch.saturating_mul(self.block.period))
+        start(self.block, &self.starts, kind, microbatch)
     }
 
     /// The slot after the last weight gradient of step 0.
@@ -139,7 +152,7 @@ pub fn versions(
 }
 
 fn of_stage(weights: Weights, slots: &Slots<'_>, per_step: u64) -> Result<StageVersions, Late> {
-    let step = per_step.saturating_mul(slots.block.period);
+    let step = step_length(slots.block, per_step);
     let update = slots.update(per_step);
     let mut lags = Vec::with_capacity(per_step as usize);
     let mut buffers = 1;
@@ -178,11 +191,8 @@ pub fn updates(schedule: &Schedule) -> Vec<Vec<Update>> {
     let mut all = vec![Vec::new(); schedule.n_devices()];
     let (Some(window), Some(block)) = (&schedule.window, &schedule.block) else { return all };
     let slots = starts(block, schedule.n_stages());
-    let start = |task: Task| {
-        let moved = u64::from(task.microbatch.0).saturating_mul(block.period);
-        slots[task.stage.index()][task.kind.index()].saturating_add(moved)
-    };
-    let length = u64::from(schedule.microbatches_of_step()).saturating_mul(block.period);
+    let start = |task: Task| start(block, &slots[task.stage.index()], task.kind, u64::from(task.microbatch.0));
+    let length = step_length(block, u64::from(schedule.microbatches_of_step()));
     for (index, stage) in window.stages.iter().enumerate() {
         let id = StageId::from_index(index);
         for device in schedule.placement.devices_of(id).iter().map(|device| device.index()) {

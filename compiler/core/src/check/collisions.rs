@@ -1,109 +1,114 @@
 //! Rule: the tasks of a building block never meet on a device, whichever microbatches they belong to.
 //!
-//! Microbatch m runs `m * T` slots later, so two tasks meet exactly if their slots overlap modulo the period T
-//! (arXiv 2405.15362, Section 3.1).
+//! Block i runs `i * T` slots later, so two tasks meet exactly if their slots overlap modulo the period T (arXiv 2405.15362,
+//! Section 3.1). A block is a promise for every number of microbatches: tasks that meet only in longer steps than this one
+//! are refused as well, and the message says with how many microbatches they do.
 
+use super::meetings::{Meeting, meetings};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::schedule::{Block, BlockTask, Schedule};
-use pipe_ir::ids::{DeviceId, MicrobatchId};
-use std::collections::BTreeSet;
+use crate::turn::{Turn, turn};
+use pipe_ir::ids::DeviceId;
 
-/// Sorts the slots of every device modulo the period, and compares neighbours.
+/// Looks at every device.
 ///
 /// # Errors
-/// A diagnostic per pair of tasks that meet.
+/// A diagnostic per pair of tasks that meet, those first that do with the fewest microbatches.
 pub fn check(schedule: &Schedule) -> Result<(), Diagnostics> {
     let Some(block) = &schedule.block else { return Ok(()) };
-    let mut devices: Vec<Vec<BlockTask>> = vec![Vec::new(); schedule.n_devices()];
-    // The devices of replicated stages repeat after several microbatches, which then are one block for this rule.
-    let phases = schedule.placement.period();
-    for phase in (0..phases).map(MicrobatchId) {
-        for task in &block.slots {
-            let device = schedule.placement.get(task.stage, phase);
-            let device = device.and_then(|device| devices.get_mut(device.index()));
-            // Stages without a device are the placement's business.
-            if let Some(tasks) = device {
-                let moved = block.period.saturating_mul(u64::from(phase.0));
-                tasks.push(BlockTask { slot: task.slot.saturating_add(moved), ..*task });
-            }
+    let turn = turn(block, &schedule.placement, (schedule.n_devices(), schedule.n_microbatches));
+    let mut found: Vec<(u64, Diagnostic)> = Vec::new();
+    for (device, tasks) in turn.tasks.iter().enumerate() {
+        let place = Place { schedule, block, turn: &turn, device: DeviceId::from_index(device) };
+        let work = tasks.iter().fold(0u64, |work, task| work.saturating_add(block.duration(task.kind)));
+        for meeting in meetings(block, &turn, tasks) {
+            let (one, other) = meeting.tasks;
+            let diagnostic = if one == other {
+                place.too_long(&tasks[one], meeting)
+            } else {
+                place.collision([&tasks[one], &tasks[other]], meeting, work)
+            };
+            found.push((meeting.from, diagnostic));
         }
     }
-    let period = block.period.max(1).saturating_mul(u64::from(phases));
-    let mut found = Diagnostics::new();
-    for (device, tasks) in devices.iter().enumerate() {
-        collide(schedule, (block, period), DeviceId::from_index(device), tasks, &mut found);
-    }
-    if found.is_empty() { Ok(()) } else { Err(found) }
+    // Those that need the fewest microbatches come first.
+    found.sort_by_key(|(from, _)| *from);
+    if found.is_empty() { Ok(()) } else { Err(found.into_iter().map(|(_, diagnostic)| diagnostic).collect()) }
 }
 
-/// Part of a task within one period: first slot, slot after the last one, index of the task.
-type Piece = (u64, u64, usize);
-
-fn collide(
-    schedule: &Schedule,
-    (block, period): (&Block, u64),
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    schedule: &'a Schedule,
+    block: &'a Block,
+    turn: &'a Turn,
     device: DeviceId,
-    tasks: &[BlockTask],
-    found: &mut Diagnostics,
-) {
-    let mut pieces: Vec<Piece> = Vec::new();
-    let mut work = 0u64;
-    for (index, task) in tasks.iter().enumerate() {
-        let duration = block.duration(task.kind);
-        work = work.saturating_add(duration);
-        if duration > period {
-            found.push(too_long(schedule, period, device, task, duration));
-            continue;
-        }
-        let start = task.slot % period;
-        pieces.push((start, (start + duration).min(period), index));
-        if start + duration > period {
-            pieces.push((0, start + duration - period, index));
+}
+
+impl Place<'_> {
+    fn name(&self, task: &BlockTask) -> String {
+        match self.turn.microbatches {
+            1 => format!("`{} {}`", task.kind.letters(), task.stage),
+            _ => format!("`{} {} {}`", task.kind.letters(), task.stage, task.microbatch),
         }
     }
-    pieces.retain(|(start, end, _)| start < end);
-    pieces.sort_unstable();
-    let mut pairs: BTreeSet<(usize, usize)> = BTreeSet::new();
-    let mut last: Option<Piece> = None;
-    for piece in pieces {
-        if let Some((_, end, index)) = last
-            && piece.0 < end
-            && pairs.insert((index.min(piece.2), index.max(piece.2)))
-        {
-            let slots = (piece.0, end.min(piece.1));
-            let mut diagnostic = collision(schedule, period, device, [&tasks[index], &tasks[piece.2]], slots);
-            if work > period {
-                diagnostic = diagnostic.help(format!("{device} has {work} slots of work: use `every {work}` or more"));
+
+    fn every(&self) -> String {
+        self.turn.period.map(|period| format!(" of every {period}")).unwrap_or_default()
+    }
+
+    fn collision(&self, [one, other]: [&BlockTask; 2], meeting: Meeting, work: u64) -> Diagnostic {
+        let (first, end) = meeting.slots;
+        let span = |task: &BlockTask| self.schedule.origins[usize::from(task.origin)];
+        let slots = if end - first == 1 { format!("slot {first}") } else { format!("slots {first} to {}", end - 1) };
+        let names = format!("{} and {} meet on {}", self.name(one), self.name(other), self.device);
+        let message = format!("{names} in {slots}{}, from {} on", self.every(), microbatches(meeting.from));
+        let place = |task: &BlockTask| match self.turn.period {
+            Some(period) => {
+                format!("{} at {}, which is {} modulo {period}", self.name(task), task.slot, task.slot % period)
             }
-            found.push(diagnostic);
+            None => format!("{} at {}", self.name(task), task.slot),
+        };
+        let diagnostic = Diagnostic::error(Code::SlotCollision, span(other), place(other), message);
+        let diagnostic = if span(one) == span(other) {
+            diagnostic.note(place(one))
+        } else {
+            diagnostic.label(span(one), place(one))
+        };
+        let diagnostic = self.promise(diagnostic, meeting.from);
+        match self.turn.period {
+            Some(period) if work > period => {
+                let (device, blocks) = (self.device, period / self.block.period.max(1));
+                let least = work.div_ceil(blocks.max(1));
+                diagnostic.help(format!("{device} has {work} slots of work: use `every {least}` or more"))
+            }
+            _ => diagnostic.help("move one of them to a slot that is free modulo the period, or use `fill`"),
         }
-        last = last.filter(|last| last.1 >= piece.1).or(Some(piece));
+    }
+
+    fn too_long(&self, task: &BlockTask, meeting: Meeting) -> Diagnostic {
+        let (span, duration) = (self.schedule.origins[usize::from(task.origin)], self.block.duration(task.kind));
+        let period = self.turn.period.unwrap_or(u64::MAX);
+        let (name, device) = (self.name(task), self.device);
+        let message = format!(
+            "{name} takes {duration} slots of {device}, but the block repeats every {period}: it meets itself, from {} on",
+            microbatches(meeting.from)
+        );
+        let diagnostic = Diagnostic::error(Code::SlotCollision, span, "meets its own next microbatch", message);
+        self.promise(diagnostic, meeting.from).help(format!("use `every {duration}` or more"))
+    }
+
+    /// Says why a collision counts that this step does not have.
+    fn promise(&self, diagnostic: Diagnostic, from: u64) -> Diagnostic {
+        let given = self.schedule.n_microbatches;
+        if u64::from(given) >= from {
+            return diagnostic;
+        }
+        let given = microbatches(u64::from(given));
+        diagnostic.note(format!("this step has {given}, but a block must be sound for every number of them"))
     }
 }
 
-fn collision(
-    schedule: &Schedule,
-    period: u64,
-    device: DeviceId,
-    [one, other]: [&BlockTask; 2],
-    (first, end): (u64, u64),
-) -> Diagnostic {
-    let name = |task: &BlockTask| format!("`{} {}`", task.kind.letters(), task.stage);
-    let span = |task: &BlockTask| schedule.origins[usize::from(task.origin)];
-    let slots = if end - first == 1 { format!("slot {first}") } else { format!("slots {first} to {}", end - 1) };
-    let message = format!("{} and {} meet on {device} in {slots} of every {period}", name(one), name(other));
-    let place =
-        |task: &BlockTask| format!("{} at {}, which is {} modulo {period}", name(task), task.slot, task.slot % period);
-    let diagnostic = Diagnostic::error(Code::SlotCollision, span(other), place(other), message);
-    let diagnostic =
-        if span(one) == span(other) { diagnostic.note(place(one)) } else { diagnostic.label(span(one), place(one)) };
-    diagnostic.help("move one of them to a slot that is free modulo the period, or use `fill`")
-}
-
-fn too_long(schedule: &Schedule, period: u64, device: DeviceId, task: &BlockTask, duration: u64) -> Diagnostic {
-    let span = schedule.origins[usize::from(task.origin)];
-    let name = format!("`{} {}`", task.kind.letters(), task.stage);
-    let message = format!("{name} takes {duration} slots of {device}, but the block repeats every {period}");
-    Diagnostic::error(Code::SlotCollision, span, "meets its own next microbatch", message)
-        .help(format!("use `every {duration}` or more"))
+/// `1 microbatch`, `7 microbatches`.
+pub(super) fn microbatches(number: u64) -> String {
+    if number == 1 { "1 microbatch".to_owned() } else { format!("{number} microbatches") }
 }

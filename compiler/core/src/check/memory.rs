@@ -7,9 +7,9 @@
 
 use crate::dependencies::Dependencies;
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
-use crate::schedule::{Block, Schedule, ScheduledTask};
+use crate::schedule::{BlockTask, Schedule, ScheduledTask};
 use crate::slices::Slices;
-use crate::stage_graph::StageGraph;
+use crate::turn::turn;
 use crate::units::Units;
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::TaskKind;
@@ -55,36 +55,26 @@ pub struct Certificate {
     pub exact: u64,
 }
 
-/// The certificate of every device, by [`DeviceId`]; `None` where the schedule is not a building block.
+/// The certificate of every device, by [`DeviceId`]; `None` where the schedule is not a building block, or a step ends
+/// before the devices of its replicated stages repeat.
 #[must_use]
 pub fn certificates(schedule: &Schedule) -> Option<Vec<Certificate>> {
     let block = schedule.block.as_ref()?;
-    let mut lifespans: Vec<Vec<(u64, u64)>> = vec![Vec::new(); schedule.n_devices()];
-    let of_stages = stage_lifespans(block, &schedule.graph);
-    let phases = schedule.placement.period();
-    for phase in 0..phases {
-        let moved = block.period.saturating_mul(u64::from(phase));
-        for (stage, (start, end)) in schedule.placement.stages().zip(&of_stages) {
-            let own = &mut lifespans[schedule.placement.device(stage, MicrobatchId(phase)).index()];
-            own.push((start.saturating_add(moved), end.saturating_add(moved)));
+    let turn = turn(block, &schedule.placement, (schedule.n_devices(), schedule.n_microbatches));
+    let (period, dependencies) = (turn.period?, Dependencies::of_block(block, &schedule.graph));
+    let of_device = |tasks: &Vec<BlockTask>| {
+        let mut lifespans: BTreeMap<(StageId, MicrobatchId), (u64, u64)> = BTreeMap::new();
+        for task in tasks {
+            let lifespan = lifespans.entry((task.stage, task.microbatch)).or_default();
+            if task.kind == TaskKind::Forward {
+                lifespan.0 = task.slot;
+            } else if task.kind == dependencies.last(task.stage) {
+                lifespan.1 = block.end(task);
+            }
         }
-    }
-    let period = block.period.max(1).saturating_mul(u64::from(phases));
-    Some(lifespans.iter().map(|lifespans| certify(lifespans, period)).collect())
-}
-
-/// First slot and slot after the last one at which a stage's activation of microbatch 0 is alive, by [`StageId`].
-fn stage_lifespans(block: &Block, graph: &StageGraph) -> Vec<(u64, u64)> {
-    let dependencies = Dependencies::of_block(block, graph);
-    let mut lifespans = vec![(0, 0); graph.n_stages()];
-    for task in &block.slots {
-        if task.kind == TaskKind::Forward {
-            lifespans[task.stage.index()].0 = task.slot;
-        } else if task.kind == dependencies.last(task.stage) {
-            lifespans[task.stage.index()].1 = block.end(task);
-        }
-    }
-    lifespans
+        certify(&lifespans.into_values().collect::<Vec<_>>(), period)
+    };
+    Some(turn.tasks.iter().map(of_device).collect())
 }
 
 fn certify(lifespans: &[(u64, u64)], period: u64) -> Certificate {

@@ -77,7 +77,7 @@ fn tasks_run_where_their_stage_lives() {
 fn block_tasks_that_meet_modulo_the_period_are_named_with_their_slots() {
     let met = only(&block(&[0], 3, 3, "F0@0 BW0@2"));
     assert_eq!(met.code, Code::SlotCollision);
-    assert_eq!(met.message, "`F s0` and `BW s0` meet on d0 in slot 0 of every 3");
+    assert_eq!(met.message, "`F s0` and `BW s0` meet on d0 in slot 0 of every 3, from 2 microbatches on");
     assert_eq!(codes(&block(&[0], 3, 1, "F0@0 BW0@2")), [Code::SlotCollision]);
     assert!(check(&block(&[0], 3, 3, "F0@0 BW0@1")).is_ok());
 }

@@ -23,7 +23,8 @@ pub fn is_uniform(schedule: &Schedule) -> bool {
             ScheduleItem::Slots { durations, .. } => !durations.iter().any(|(_, slots)| mentions(slots)),
             ScheduleItem::Block(block) => {
                 let slots = || block.tasks.iter().filter_map(|task| task.at.as_ref());
-                !mentions(&block.period) && !slots().any(mentions)
+                let sizes = || block.microbatches.iter().chain([&block.period]);
+                !sizes().chain(slots()).any(mentions)
             }
             ScheduleItem::Order(_) => false,
             // With few microbatches in a step, the previous version may not be there in time.

@@ -1,13 +1,14 @@
-//! Building blocks: the start slots of one microbatch, then every task of every microbatch in the order of its slot.
+//! Building blocks: the start slots of their microbatches, then every task of every microbatch in the order of its slot.
 
 use super::fill::{Fill, FreeSlots};
-use super::limits::{MAX_SLOT, tasks};
+use super::limits::{MAX_MICROBATCHES, MAX_SLOT, tasks, within};
 use super::schedule::{Writer, Written};
 use super::scope::Fault;
 use crate::diagnostic::{Code, Diagnostic};
 use crate::schedule::{Block, BlockTask, ScheduledTask};
 use crate::source::Span;
 use crate::syntax::ast::{self, Expr};
+use crate::turn::turn;
 use pipe_ir::ids::{MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
 
@@ -44,8 +45,13 @@ pub(super) fn write<'a>(
     block: &'a ast::Block,
     durations: Durations,
 ) -> Result<Written, Fault> {
-    let n_tasks = writer.placement.n_stages() as u128 * block.tasks.len() as u128 * u128::from(writer.n_microbatches);
-    tasks(n_tasks, block.span)?;
+    let of_kinds = writer.placement.n_stages() as u128 * block.tasks.len() as u128;
+    tasks(of_kinds * u128::from(writer.n_microbatches), block.span)?;
+    let microbatches = match &block.microbatches {
+        None => 1,
+        Some(size) => within("microbatches in a block", writer.number(size)?, 1..=MAX_MICROBATCHES, size.span)?,
+    };
+    tasks(of_kinds * u128::from(microbatches), block.span)?;
     let period = writer.number(&block.period)?;
     let period = in_range("a block repeats every", period, 1, MAX_SLOT, block.period.span)?;
     let mut slots = Vec::new();
@@ -54,75 +60,76 @@ pub(super) fn write<'a>(
         let origin = writer.origin(line.span)?;
         match &line.at {
             Some(at) => {
-                let placed = place(writer, line, at, origin, &mut slots);
+                let placed = place(writer, line, (at, microbatches), origin, &mut slots);
                 writer.report.take(placed);
             }
             None => waiting.push(Fill { kind: line.kind, origin, span: line.span }),
         }
     }
+    let mut block = Block { microbatches, period, slots, durations };
     if writer.report.is_empty() {
-        let mut free = FreeSlots::new(period, durations, &writer.placement, writer.n_devices, &slots);
-        free.fill(&waiting, &mut slots, &mut writer.report);
+        let size = (writer.n_devices, writer.n_microbatches);
+        FreeSlots::new(&block, &writer.placement, size).fill(&waiting, &mut block.slots, &mut writer.report);
     }
-    let block = Block { period, slots, durations };
     let window = if writer.report.is_empty() { super::window::window(writer, &block) } else { None };
     Ok(Written { orders: repeated(writer, &block), block: Some(block), window })
 }
 
-/// Evaluates a line's slot for every stage.
+/// Evaluates a line's slot for every stage, and for every microbatch of a block.
 fn place<'a>(
     writer: &mut Writer<'a>,
     line: &'a ast::BlockTask,
-    at: &'a Expr,
+    (at, microbatches): (&'a Expr, u32),
     origin: u16,
     slots: &mut Vec<BlockTask>,
 ) -> Result<(), Fault> {
-    let variable = writer.variable(&line.stage)?;
+    let of_stage = writer.variable(&line.stage)?;
+    let of_microbatch = line.microbatch.as_ref().map(|name| writer.variable(name)).transpose()?;
     let code = writer.scope.number(at)?;
-    for stage in 0..writer.placement.n_stages() {
-        let stage = StageId::from_index(stage);
-        writer.machine.set(variable, i64::from(stage.0));
-        writer.machine.spend(1, at)?;
-        let slot = writer.eval(&code)?;
-        let start = u64::try_from(slot).ok().filter(|_| slot <= MAX_SLOT).ok_or_else(|| {
-            let message =
-                format!("{} of {stage} starts at slot {slot}; slots go from 0 to {MAX_SLOT}", line.kind.letters());
-            let code = if slot < 0 { Code::OutOfRange } else { Code::TooLarge };
-            Box::new(Diagnostic::error(code, at.span, format!("{slot} for {stage}"), message))
-        })?;
-        slots.push(BlockTask { kind: line.kind, stage, slot: start, origin });
+    for microbatch in (0..microbatches).map(MicrobatchId) {
+        if let Some(variable) = of_microbatch {
+            writer.machine.set(variable, i64::from(microbatch.0));
+        }
+        for stage in (0..writer.placement.n_stages()).map(StageId::from_index) {
+            writer.machine.set(of_stage, i64::from(stage.0));
+            writer.machine.spend(1, at)?;
+            let slot = writer.eval(&code)?;
+            let start = u64::try_from(slot).ok().filter(|_| slot <= MAX_SLOT).ok_or_else(|| {
+                let kind = line.kind.letters();
+                let which = if microbatches == 1 { stage.to_string() } else { format!("{stage} {microbatch}") };
+                let message = format!("{kind} of {which} starts at slot {slot}; slots go from 0 to {MAX_SLOT}");
+                let code = if slot < 0 { Code::OutOfRange } else { Code::TooLarge };
+                Box::new(Diagnostic::error(code, at.span, format!("{slot} for {which}"), message))
+            })?;
+            slots.push(BlockTask { kind: line.kind, stage, microbatch, slot: start, origin });
+        }
     }
-    writer.machine.restore(variable, None);
+    [Some(of_stage), of_microbatch].into_iter().flatten().for_each(|variable| writer.machine.restore(variable, None));
     Ok(())
 }
 
 /// The tasks of all microbatches, for each device in the order of their slots.
 fn repeated(writer: &Writer<'_>, block: &Block) -> Vec<Vec<ScheduledTask>> {
-    let mut starts: Vec<Vec<(u64, ScheduledTask)>> = vec![Vec::new(); writer.n_devices as usize];
-    // By device: the tasks that run there, with their microbatch modulo the period of the placement, ascending.
-    let mut per_device: Vec<Vec<(u32, &BlockTask)>> = vec![Vec::new(); writer.n_devices as usize];
-    let phases = writer.placement.period();
-    for phase in 0..phases.min(writer.n_microbatches) {
-        for task in &block.slots {
-            let device = writer.placement.device(task.stage, MicrobatchId(phase));
-            per_device[device.index()].push((phase, task));
-        }
-    }
-    for (starts, tasks) in starts.iter_mut().zip(per_device) {
-        starts.reserve_exact(tasks.len() * writer.n_microbatches.div_ceil(phases) as usize);
-        for microbatch in 0..writer.n_microbatches {
-            let moved = u64::from(microbatch).saturating_mul(block.period);
-            let phase = microbatch % phases;
-            let first = tasks.partition_point(|(other, _)| *other < phase);
-            let own = tasks[first..].iter().take_while(|(other, _)| *other == phase);
-            for (_, BlockTask { kind, stage, slot, origin }) in own {
-                let task = Task { kind: *kind, stage: *stage, microbatch: MicrobatchId(microbatch) };
-                starts.push((slot.saturating_add(moved), ScheduledTask { task, origin: *origin }));
+    let n_microbatches = u64::from(writer.n_microbatches);
+    let turn = turn(block, &writer.placement, (writer.n_devices as usize, writer.n_microbatches));
+    let n_turns = n_microbatches.div_ceil(turn.microbatches);
+    let order = |mut tasks: Vec<BlockTask>| {
+        tasks.sort_by_key(|task| task.slot);
+        let mut starts: Vec<(u64, ScheduledTask)> = Vec::with_capacity(tasks.len() * n_turns as usize);
+        for index in 0..n_turns {
+            let (first, moved) = (index * turn.microbatches, turn.period.unwrap_or(0).saturating_mul(index));
+            for BlockTask { kind, stage, microbatch, slot, origin } in tasks.iter().copied() {
+                let number = first + u64::from(microbatch.0);
+                if number < n_microbatches {
+                    let task = Task { kind, stage, microbatch: MicrobatchId(number as u32) };
+                    starts.push((slot.saturating_add(moved), ScheduledTask { task, origin }));
+                }
             }
         }
         starts.sort_by_key(|(start, _)| *start);
-    }
-    starts.into_iter().map(|starts| starts.into_iter().map(|(_, task)| task).collect()).collect()
+        starts.into_iter().map(|(_, task)| task).collect()
+    };
+    turn.tasks.into_iter().map(order).collect()
 }
 
 /// A number of slots within bounds.

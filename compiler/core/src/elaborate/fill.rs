@@ -1,16 +1,18 @@
 //! `fill`: tasks that take the first slots that are free, modulo the period, once their inputs have ended.
 //!
-//! Forwards are filled in from the first stage on, backwards from the last stage on, weight gradients in the order of
-//! the slots of their `B`. So the result depends on nothing but the text.
+//! Forwards are filled in from the first stage on, backwards from the last stage on, one microbatch of the block after the
+//! other; weight gradients in the order of the slots of their `B`. So the result depends on nothing but the text.
 
 use super::block::Durations;
 use super::limits::Report;
 use crate::diagnostic::{Code, Diagnostic};
 use crate::placement::Placement;
-use crate::schedule::BlockTask;
+use crate::schedule::{Block, BlockTask};
 use crate::source::Span;
+use crate::turn;
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::TaskKind;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 /// A line of a block that says `fill`.
@@ -21,33 +23,37 @@ pub(super) struct Fill {
     pub(super) span: Span,
 }
 
+/// What a task of a block works on.
+type Work = (StageId, MicrobatchId);
+
 /// Which slots of a period are taken on each device.
 pub(super) struct FreeSlots<'p> {
-    /// Slots from one microbatch to the next.
-    every: u64,
-    /// Slots until the same devices run the same tasks again.
-    period: u64,
+    /// Microbatches of a block, and slots from one block to the next.
+    block: (u32, u64),
+    /// Blocks until the same devices run the same tasks again, and slots until then.
+    turn: (u32, u64),
     durations: Durations,
     placement: &'p Placement,
     /// By device: starts of runs of taken slots, with their ends; runs do not touch.
     taken: Vec<BTreeMap<u64, u64>>,
-    /// By kind and stage: where a task starts in the block.
+    /// By kind, microbatch and stage: where a task starts in the block.
     starts: Vec<Vec<Option<u64>>>,
 }
 
 impl<'p> FreeSlots<'p> {
-    pub(super) fn new(
-        every: u64,
-        durations: Durations,
-        placement: &'p Placement,
-        n_devices: u32,
-        slots: &[BlockTask],
-    ) -> Self {
-        let taken = vec![BTreeMap::new(); n_devices as usize];
-        let starts = vec![vec![None; placement.n_stages()]; TaskKind::ALL.len()];
-        let period = every.saturating_mul(u64::from(placement.period()));
-        let mut free = Self { every, period, durations, placement, taken, starts };
-        slots.iter().for_each(|task| free.take(task.kind, task.stage, task.slot));
+    pub(super) fn new(block: &Block, placement: &'p Placement, (n_devices, n_microbatches): (u32, u32)) -> Self {
+        let n_works = placement.n_stages() * block.microbatches as usize;
+        // Where a step ends before devices repeat, slots far from its beginning are taken for near ones: that is safe.
+        let (blocks, _) = turn::blocks(block.microbatches, placement, n_microbatches);
+        let mut free = Self {
+            block: (block.microbatches, block.period),
+            turn: (blocks, block.period.saturating_mul(u64::from(blocks))),
+            durations: block.durations,
+            placement,
+            taken: vec![BTreeMap::new(); n_devices as usize],
+            starts: vec![vec![None; n_works]; TaskKind::ALL.len()],
+        };
+        block.slots.iter().for_each(|task| free.take(task.kind, (task.stage, task.microbatch), task.slot));
         free
     }
 
@@ -56,108 +62,121 @@ impl<'p> FreeSlots<'p> {
         let order = [TaskKind::Forward, TaskKind::BackwardInput, TaskKind::Backward, TaskKind::BackwardWeight];
         for kind in order {
             for line in lines.iter().filter(|line| line.kind == kind) {
-                for stage in self.sequence(kind) {
-                    let earliest = self.inputs_end(kind, stage);
-                    let Some(slot) = self.first_free(kind, stage, earliest) else {
-                        report.add(self.no_room(*line, stage));
+                for work in self.sequence(kind) {
+                    let earliest = self.inputs_end(kind, work);
+                    let Some(slot) = self.first_free(kind, work, earliest) else {
+                        report.add(self.no_room(*line, work));
                         break;
                     };
-                    self.take(kind, stage, slot);
-                    slots.push(BlockTask { kind, stage, slot, origin: line.origin });
+                    self.take(kind, work, slot);
+                    let (stage, microbatch) = work;
+                    slots.push(BlockTask { kind, stage, microbatch, slot, origin: line.origin });
                 }
             }
         }
     }
 
-    /// Stages in the order in which their tasks of a kind are filled in.
-    fn sequence(&self, kind: TaskKind) -> Vec<StageId> {
-        let mut stages: Vec<StageId> = self.placement.stages().collect();
+    /// Stages and microbatches in the order in which their tasks of a kind are filled in.
+    fn sequence(&self, kind: TaskKind) -> Vec<Work> {
+        let microbatches = (0..self.block.0).map(MicrobatchId);
+        let mut works: Vec<Work> =
+            microbatches.flat_map(|microbatch| self.placement.stages().map(move |stage| (stage, microbatch))).collect();
         match kind {
             TaskKind::Forward | TaskKind::Update => {}
-            TaskKind::BackwardInput | TaskKind::Backward => stages.reverse(),
-            TaskKind::BackwardWeight => stages.sort_by_key(|stage| self.start(TaskKind::BackwardInput, *stage)),
+            TaskKind::BackwardInput | TaskKind::Backward => works.sort_by_key(|(stage, of)| (*of, Reverse(*stage))),
+            TaskKind::BackwardWeight => works.sort_by_key(|work| self.start(TaskKind::BackwardInput, *work)),
         }
-        stages
+        works
     }
 
-    fn start(&self, kind: TaskKind, stage: StageId) -> Option<u64> {
-        self.starts[kind.index()].get(stage.index()).copied().flatten()
+    fn index(&self, (stage, microbatch): Work) -> usize {
+        microbatch.index() * self.placement.n_stages() + stage.index()
     }
 
-    fn end(&self, kind: TaskKind, stage: StageId) -> u64 {
-        self.start(kind, stage).map_or(0, |start| start + self.durations[kind.index()])
+    fn start(&self, kind: TaskKind, work: Work) -> Option<u64> {
+        let is_there = work.0.index() < self.placement.n_stages();
+        is_there.then(|| self.starts[kind.index()].get(self.index(work)).copied().flatten()).flatten()
+    }
+
+    fn end(&self, kind: TaskKind, work: Work) -> u64 {
+        self.start(kind, work).map_or(0, |start| start + self.durations[kind.index()])
     }
 
     /// The first slot at which a task's inputs are there; slot 0 for those that the block does not compute.
-    fn inputs_end(&self, kind: TaskKind, stage: StageId) -> u64 {
-        let next = StageId(stage.0 + 1);
+    fn inputs_end(&self, kind: TaskKind, work: Work) -> u64 {
+        let (stage, microbatch) = work;
         match kind {
             TaskKind::Forward if stage.0 == 0 => 0,
-            TaskKind::Forward => self.end(TaskKind::Forward, StageId(stage.0 - 1)),
+            TaskKind::Forward => self.end(TaskKind::Forward, (StageId(stage.0 - 1), microbatch)),
             TaskKind::BackwardInput | TaskKind::Backward => {
+                let next = (StageId(stage.0 + 1), microbatch);
                 let ends = [TaskKind::BackwardInput, TaskKind::Backward].map(|kind| self.end(kind, next));
-                ends.into_iter().fold(self.end(TaskKind::Forward, stage), u64::max)
+                ends.into_iter().fold(self.end(TaskKind::Forward, work), u64::max)
             }
             TaskKind::BackwardWeight | TaskKind::Update => {
-                self.end(TaskKind::BackwardInput, stage).max(self.end(TaskKind::Forward, stage))
+                self.end(TaskKind::BackwardInput, work).max(self.end(TaskKind::Forward, work))
             }
         }
     }
 
     /// The first slot from `earliest` on at which a task would meet none of its device, in any period.
-    fn first_free(&self, kind: TaskKind, stage: StageId, earliest: u64) -> Option<u64> {
-        let duration = self.durations[kind.index()];
-        if duration > self.every {
+    fn first_free(&self, kind: TaskKind, work: Work, earliest: u64) -> Option<u64> {
+        let (duration, period) = (self.durations[kind.index()], self.turn.1);
+        if duration > self.block.1 {
             return None;
         }
         let mut slot = earliest;
-        while slot < earliest + self.period {
-            let blocked = self.turns(stage, slot).find_map(|(device, start)| {
-                blocker(&self.taken[device.index()], start, duration, self.period).map(|end| (start, end))
+        while slot < earliest + period {
+            let blocked = self.places(work, slot).find_map(|(device, start)| {
+                blocker(&self.taken[device.index()], start, duration, period).map(|end| (start, end))
             });
             match blocked {
                 None => return Some(slot),
-                // A run that ends at the end of the period may go on at its beginning: the next turn sees to it.
-                Some((start, end)) => slot += if end > start { end - start } else { end + self.period - start },
+                // A run that ends at the end of the period may go on at its beginning: the next round sees to it.
+                Some((start, end)) => slot += if end > start { end - start } else { end + period - start },
             }
         }
         None
     }
 
-    /// The device and the start, modulo the period, of a task for each microbatch of a period.
-    fn turns(&self, stage: StageId, slot: u64) -> impl Iterator<Item = (DeviceId, u64)> {
-        (0..self.placement.period()).map(move |microbatch| {
-            let start = slot.saturating_add(self.every.saturating_mul(u64::from(microbatch)));
-            (self.placement.device(stage, MicrobatchId(microbatch)), start % self.period)
+    /// The device and the start, modulo the period, of a task in each block of a turn.
+    fn places(&self, (stage, microbatch): Work, slot: u64) -> impl Iterator<Item = (DeviceId, u64)> {
+        (0..self.turn.0).map(move |index| {
+            let start = slot.saturating_add(self.block.1.saturating_mul(u64::from(index)));
+            let microbatch = MicrobatchId(microbatch.0 + index * self.block.0);
+            (self.placement.device(stage, microbatch), start % self.turn.1)
         })
     }
 
     /// Marks the slots of a task.
-    fn take(&mut self, kind: TaskKind, stage: StageId, slot: u64) {
-        let duration = self.durations[kind.index()].min(self.period);
-        let turns: Vec<(DeviceId, u64)> = self.turns(stage, slot).collect();
-        for (device, start) in turns {
+    fn take(&mut self, kind: TaskKind, work: Work, slot: u64) {
+        let period = self.turn.1;
+        let duration = self.durations[kind.index()].min(period);
+        let places: Vec<(DeviceId, u64)> = self.places(work, slot).collect();
+        for (device, start) in places {
             let taken = &mut self.taken[device.index()];
-            mark(taken, start, (start + duration).min(self.period));
-            if start + duration > self.period {
-                mark(taken, 0, start + duration - self.period);
+            mark(taken, start, (start + duration).min(period));
+            if start + duration > period {
+                mark(taken, 0, start + duration - period);
             }
         }
-        self.starts[kind.index()][stage.index()].get_or_insert(slot);
+        let index = self.index(work);
+        self.starts[kind.index()][index].get_or_insert(slot);
     }
 
-    fn no_room(&self, line: Fill, stage: StageId) -> Diagnostic {
-        let device = self.placement.device(stage, MicrobatchId(0));
+    fn no_room(&self, line: Fill, (stage, microbatch): Work) -> Diagnostic {
+        let device = self.placement.device(stage, microbatch);
         let used: u64 = self.taken[device.index()].iter().map(|(start, end)| end - start).sum();
-        let (kind, period, duration) = (line.kind.letters(), self.period, self.durations[line.kind.index()]);
+        let (kind, period, duration) = (line.kind.letters(), self.turn.1, self.durations[line.kind.index()]);
+        let which = if self.block.0 == 1 { stage.to_string() } else { format!("{stage} {microbatch}") };
         let message = format!(
-            "no free slot for {kind} of {stage}: it takes {duration}, and {used} of the {period} slots of {device} are taken"
+            "no free slot for {kind} of {which}: it takes {duration}, and {used} of the {period} slots of {device} are taken"
         );
         let live = match self.placement.stages().filter(|other| self.placement.is_home(*other, device)).count() {
             1 => "1 stage lives".to_owned(),
             n_stages => format!("{n_stages} stages live"),
         };
-        Diagnostic::error(Code::NoFreeSlot, line.span, format!("no room for {stage}"), message)
+        Diagnostic::error(Code::NoFreeSlot, line.span, format!("no room for {which}"), message)
             .note(format!("{live} on {device}, and every task of each needs slots of its own"))
             .help("repeat the block less often: give `every` more slots")
     }

@@ -167,7 +167,7 @@ pub(super) fn scope_of<'a>(
     let mut variables = Vec::new();
     variables.extend(parts.place.into_iter().flat_map(Place::names));
     match parts.body {
-        Some((Body::Block(block), _)) => variables.extend(block.tasks.iter().map(|task| &task.stage)),
+        Some((Body::Block(block), _)) => variables.extend(block.names()),
         Some((Body::Order(order), _)) => {
             variables.push(&order.device);
             variables_of(&order.body, &mut variables);

@@ -146,8 +146,9 @@ impl<'a> Writer<'a> {
         numbers.extend(parts.slots.iter().flat_map(|(lines, _)| lines.iter().map(|(_, duration)| duration)));
         match parts.body {
             Some((Body::Block(block), _)) => {
+                numbers.extend(&block.microbatches);
                 numbers.push(&block.period);
-                names.extend(block.tasks.iter().map(|task| &task.stage));
+                names.extend(block.names());
                 numbers.extend(block.tasks.iter().filter_map(|task| task.at.as_ref()));
             }
             Some((Body::Order(order), _)) => {

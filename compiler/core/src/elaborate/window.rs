@@ -18,6 +18,10 @@ const MOST_TASKS: u64 = MAX_TASKS / 10;
 pub(super) fn window(writer: &mut Writer<'_>, block: &Block) -> Option<Window> {
     let (weights, span) = writer.weights?;
     let (n_stages, per_step) = (writer.placement.n_stages(), writer.n_microbatches);
+    if !per_step.is_multiple_of(block.microbatches) {
+        writer.report.add(cut_off(weights, block.microbatches, per_step, span));
+        return None;
+    }
     let stages = match versions(weights, block, n_stages, per_step) {
         Ok(stages) => stages,
         Err(late) => {
@@ -25,7 +29,7 @@ pub(super) fn window(writer: &mut Writer<'_>, block: &Block) -> Option<Window> {
             return None;
         }
     };
-    let tasks_of_step = u64::from(per_step) * block.slots.len() as u64;
+    let tasks_of_step = u64::from(per_step / block.microbatches) * block.slots.len() as u64;
     let n_steps = steps(writer, weights, &stages, tasks_of_step, span);
     let n_steps = writer.report.take(n_steps)?;
     writer.n_microbatches = per_step * n_steps;
@@ -77,6 +81,14 @@ fn least_common_multiple(one: u32, other: u32) -> u32 {
         (a, b) = (b, a % b);
     }
     (one / a.max(1)).saturating_mul(other)
+}
+
+fn cut_off(weights: Weights, size: u32, per_step: u32, span: Span) -> Diagnostic {
+    let message = format!("steps of {per_step} microbatches cannot be cut in whole blocks of {size}");
+    let word = weights.word();
+    Diagnostic::error(Code::OutOfRange, span, "blocks run on from step to step", message)
+        .note(format!("under `weights {word}`, every step has to begin with a block"))
+        .help(format!("use a multiple of {size} microbatches, or `weights flush`"))
 }
 
 fn too_late(late: Late, span: Span, per_step: u32) -> Diagnostic {

@@ -15,7 +15,7 @@ fn messages(text: &str) -> Vec<String> {
 fn everything_of_the_language_parses() {
     let text = include_str!("tests/everything.pipe");
     let found = declarations(text);
-    assert_eq!(found.len(), 8);
+    assert_eq!(found.len(), 9);
     let Declaration::Schedule(schedule) = &found[3] else { panic!("{:?}", found[3]) };
     assert_eq!(schedule.name.text, "1f1b_twice");
     assert_eq!(schedule.doc, "Two lines\nof documentation.");
@@ -58,7 +58,7 @@ fn shown(expr: &ast::Expr) -> String {
 #[test]
 fn errors_say_what_was_expected() {
     for (text, message) in [
-        ("schedule x {\n  block evry 3 { }\n}", "expected `every`, found `evry`"),
+        ("schedule x {\n  block evry 3 { }\n}", "expected `every` or `of`, found `evry`"),
         ("schedule x { stages }", "expected an expression, found `}`"),
         ("import gpt", "expected `std.` with a name or a text in quotes, found `gpt`"),
         ("schedule x { place s on s && 1 }", "&"),

@@ -73,6 +73,43 @@ fn blocks_are_repeated_and_sorted_by_slot() {
     assert_eq!(found.block.expect("a block").durations, [1, 1, 1, 2, 0]);
 }
 
+const PAIRS: &str = "
+schedule pairs(size = 2) {
+    stages D
+    place s on s
+    block of size every 3 * size {
+        F[s, m]  at size * s + m
+        BW[s, m] at size * D + 2 * m + 2 * size * (D - 1 - s)
+    }
+}";
+
+#[test]
+fn a_block_of_several_microbatches_is_cut_off_with_the_step() {
+    let settings = |size, microbatches| [("devices", 2), ("microbatches", microbatches), ("size", size)];
+    let pairs = schedule(PAIRS, &settings(2, 5));
+    let expected = [
+        "F0.0 F0.1 F0.2 F0.3 BW0.0 BW0.1 F0.4 BW0.2 BW0.3 BW0.4",
+        "F1.0 F1.1 BW1.0 BW1.1 F1.2 F1.3 BW1.2 BW1.3 F1.4 BW1.4",
+    ];
+    assert_eq!(shown(&pairs), expected);
+    let one = schedule(PAIRS, &settings(1, 5));
+    assert_eq!(shown(&one), shown(&schedule(stdlib::schedule("1f1b").expect("it exists"), &settings(1, 5)[..2])));
+    for microbatches in 1..9 {
+        let triples = schedule(PAIRS, &settings(3, microbatches));
+        assert!(crate::check::check(&triples).is_ok(), "{microbatches}");
+    }
+}
+
+#[test]
+fn fill_sees_all_microbatches_of_a_block() {
+    let text = "schedule x { stages D place s on s block of 2 every 6 { F[s, m] at 2 * s + m BW[s] fill } }";
+    for devices in 1..6 {
+        let found = schedule(text, &[("devices", devices)]);
+        assert_eq!(crate::check::check(&found).map(|_| ()), Ok(()), "{devices}");
+        assert_eq!(found.n_tasks(), 16 * usize::try_from(devices).expect("few"));
+    }
+}
+
 #[test]
 fn fill_takes_the_published_slots() {
     let found = schedule(stdlib::schedule("v_min").expect("it exists"), &[("devices", 4)]);

@@ -73,7 +73,7 @@ pub enum ScheduleItem {
     },
     /// A shorthand: evaluated where it is used.
     Let(Let),
-    /// `block every period { ... }`: start slots of one microbatch.
+    /// `block every period { ... }`: start slots of one microbatch, or of some.
     Block(Block),
     /// `order d { ... }`: the tasks of a device, one after the other.
     Order(Order),
@@ -84,10 +84,12 @@ pub enum ScheduleItem {
     },
 }
 
-/// `block every period { tasks }`.
+/// `block of microbatches every period { tasks }`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Block {
-    /// Slots from one microbatch to the next.
+    /// How many microbatches it has, where not one.
+    pub microbatches: Option<Expr>,
+    /// Slots from one block to the next.
     pub period: Expr,
     /// One line for each kind, usually.
     pub tasks: Vec<BlockTask>,
@@ -95,14 +97,23 @@ pub struct Block {
     pub span: Span,
 }
 
-/// `F[s] at slot` or `W[s] fill`.
+impl Block {
+    /// The names that its lines give to stages and microbatches.
+    pub fn names(&self) -> impl Iterator<Item = &Name> {
+        self.tasks.iter().flat_map(|task| std::iter::once(&task.stage).chain(&task.microbatch))
+    }
+}
+
+/// `F[s] at slot`, `F[s, m] at slot` or `W[s] fill`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct BlockTask {
     /// What is done.
     pub kind: TaskKind,
     /// The name of the stage's number in the slot's expression.
     pub stage: Name,
-    /// The start slot of microbatch 0; none for `fill`.
+    /// The name of the number of the microbatch in its block, where the slot depends on it.
+    pub microbatch: Option<Name>,
+    /// The start slot in the first block; none for `fill`.
     pub at: Option<Expr>,
     /// The whole line.
     pub span: Span,

@@ -53,8 +53,11 @@ impl Builder<'_> {
             Rule::condition => ScheduleItem::Require { condition: self.expr(Parts::of(pair).need()), span },
             Rule::block => {
                 let mut parts = Parts::of(pair);
+                let size = parts.optional(Rule::block_size);
+                let microbatches = size.map(|size| self.expr(Parts::of(size).need()));
                 let period = self.expr(parts.need());
-                ScheduleItem::Block(Block { period, tasks: parts.map(|task| self.block_task(task)).collect(), span })
+                let tasks = parts.map(|task| self.block_task(task)).collect();
+                ScheduleItem::Block(Block { microbatches, period, tasks, span })
             }
             Rule::order => {
                 let mut parts = Parts::of(pair);
@@ -71,7 +74,8 @@ impl Builder<'_> {
         let mut parts = Parts::of(pair);
         let kind = kind(&parts.need());
         let stage = self.name(&parts.need());
-        BlockTask { kind, stage, at: parts.next().map(|slot| self.expr(slot)), span }
+        let microbatch = parts.optional(Rule::name).map(|name| self.name(&name));
+        BlockTask { kind, stage, microbatch, at: parts.next().map(|slot| self.expr(slot)), span }
     }
 
     fn body(&mut self, pair: Pair<'_, Rule>) -> Vec<Statement> {
