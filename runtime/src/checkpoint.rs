@@ -74,9 +74,12 @@ pub enum CheckpointError {
 /// What a run has learned after `step` optimizer steps; no tensors on the null backend.
 #[must_use]
 pub fn state(run: &Run, step: u64) -> State {
-    let tensors = saved_tensors(run.program()).into_iter();
-    let tensors = tensors
-        .filter_map(|(value, tensor, name, shape)| Some(NamedTensor { name, shape, data: run.read(value, tensor)? }));
+    let places = saved_tensors(run.program());
+    let versions = places.iter().flat_map(|place| (0..run.versions(place.value)).map(move |age| (place, age)));
+    let tensors = versions.filter_map(|(Place { value, tensor, name, shape }, age)| {
+        let data = run.read_version(*value, *tensor, age)?;
+        Some(NamedTensor { name: versioned(name, age), shape: shape.clone(), data })
+    });
     let seed = run.program().training.as_ref().map_or(0, |training| training.seed);
     State { step, seed, tensors: tensors.collect() }
 }
@@ -90,31 +93,50 @@ pub fn resume(run: &mut Run, from: &Path) -> Result<u64, CheckpointError> {
     let path = path.filter(|path| path.exists()).ok_or_else(|| CheckpointError::Absent { path: from.to_owned() })?;
     let state = load(&path)?;
     let places = saved_tensors(run.program());
-    let found: Result<Vec<_>, _> = places.iter().map(|(_, _, name, shape)| fitting(&state, name, shape)).collect();
+    let versions: Vec<(&Place, u32)> =
+        places.iter().flat_map(|place| (0..run.versions(place.value)).map(move |age| (place, age))).collect();
+    let found: Result<Vec<_>, _> = versions.iter().map(|(place, age)| fitting(&state, place, *age)).collect();
     let found = found.map_err(|reason| CheckpointError::Unfit { path, reason })?;
-    for ((value, tensor, _, _), found) in places.iter().zip(found) {
-        run.write(*value, *tensor, &found.data);
+    for ((place, age), found) in versions.iter().zip(found) {
+        run.write_version(place.value, place.tensor, *age, &found.data);
     }
     Ok(state.step)
 }
 
-fn fitting<'a>(state: &'a State, name: &str, shape: &[u64]) -> Result<&'a NamedTensor, String> {
-    match state.tensors.iter().find(|tensor| tensor.name == name) {
+/// What a version of a tensor is called: `w`, and `w@1` for the version before the newest.
+fn versioned(name: &str, age: u32) -> String {
+    if age == 0 { name.to_owned() } else { format!("{name}@{age}") }
+}
+
+/// The tensor for a place. A file of a run that kept fewer versions has the newest one for all of them.
+fn fitting<'a>(state: &'a State, place: &Place, age: u32) -> Result<&'a NamedTensor, String> {
+    let Place { name, shape, .. } = place;
+    let named = |name: &str| state.tensors.iter().find(|tensor| tensor.name == name);
+    match named(&versioned(name, age)).or_else(|| named(name)) {
         None => Err(format!("it has no tensor `{name}`")),
-        Some(found) if found.shape != shape => {
+        Some(found) if found.shape != *shape => {
             Err(format!("it holds `{name}` with shape {:?}, but the program's has {shape:?}", found.shape))
         }
         Some(found) => Ok(found),
     }
 }
 
-/// The tensors that a checkpoint holds: weights and optimizer state, with their places, names and shapes.
-fn saved_tensors(program: &Program) -> Vec<(ValueId, usize, String, Vec<u64>)> {
+/// A tensor that a checkpoint holds.
+struct Place {
+    value: ValueId,
+    tensor: usize,
+    name: String,
+    shape: Vec<u64>,
+}
+
+/// The tensors that a checkpoint holds: weights and optimizer state.
+fn saved_tensors(program: &Program) -> Vec<Place> {
     let kinds = [ValueKind::Parameters, ValueKind::OptimizerState];
     let values = program.values.iter().enumerate().filter(|(_, value)| kinds.contains(&value.kind));
     let tensors = values.flat_map(|(index, value)| {
         let slots = value.tensors.iter().enumerate();
-        slots.map(move |(tensor, slot)| (ValueId::from_index(index), tensor, slot.name.clone(), slot.ty.shape.clone()))
+        let value = ValueId::from_index(index);
+        slots.map(move |(tensor, slot)| Place { value, tensor, name: slot.name.clone(), shape: slot.ty.shape.clone() })
     });
     tensors.collect()
 }

@@ -56,7 +56,7 @@ const PAUSE_MICROS: u64 = 100;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pass {
     pub(crate) list: List,
-    /// The step's number, from 0.
+    /// The number of the list's first optimizer step, from 0.
     pub(crate) step: u64,
     /// When it began for all devices.
     pub(crate) started: Instant,
@@ -121,6 +121,13 @@ impl Executor {
         Ok(Progress::Done)
     }
 
+    /// The optimizer step that a microbatch of the list belongs to, and which one of that step it is.
+    fn of_step(&self, pass: &Pass, microbatch: MicrobatchId) -> (u64, MicrobatchId) {
+        let program = self.program.program();
+        let step = pass.step + u64::from(program.step_of(microbatch));
+        (step, MicrobatchId(microbatch.0 % program.microbatches_of_step()))
+    }
+
     /// Executes one instruction; `false` where it must be tried again later.
     fn execute(&mut self, own: &DeviceProgram, pass: &Pass, instruction: Instruction) -> Result<bool, Fault> {
         match instruction {
@@ -131,16 +138,18 @@ impl Executor {
             }
             Instruction::Fill { buffer, value, with } => self.device.fill(buffer, value, with)?,
             Instruction::Load { buffer, value, microbatch } => {
-                self.device.load(pass.step, buffer, value, microbatch)?
+                let (step, microbatch) = self.of_step(pass, microbatch);
+                self.device.load(step, buffer, value, microbatch)?;
             }
             Instruction::Run { exec, microbatch, operands } => {
                 let operands = own.operands(operands);
+                let (step, _) = self.of_step(pass, microbatch);
                 if !self.device.is_timed() {
-                    self.device.run(pass.step, exec, operands)?;
+                    self.device.run(step, exec, operands)?;
                     return Ok(true);
                 }
                 let start = since(pass.started);
-                self.device.run(pass.step, exec, operands)?;
+                self.device.run(step, exec, operands)?;
                 self.report.record(Span { exec, microbatch, start, end: since(pass.started) }, self.trace);
             }
             Instruction::Emit { buffer } => {

@@ -1,7 +1,9 @@
 //! What a step did: losses, times and memory, as they were measured.
 
 use pipe_ir::ids::{ExecId, MicrobatchId};
+use pipe_ir::program::Program;
 use pipe_ir::units::Bytes;
+use std::collections::BTreeMap;
 
 /// A duration or a moment of a step, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -80,6 +82,18 @@ impl StepReport {
     pub fn loss(&self) -> Option<f64> {
         let sum: f64 = self.losses.iter().map(|(_, loss)| f64::from(*loss)).sum();
         (!self.losses.is_empty()).then(|| sum / self.losses.len() as f64)
+    }
+
+    /// The mean over the microbatches of each optimizer step, where any loss was emitted.
+    #[must_use]
+    pub fn step_losses(&self, program: &Program) -> Vec<f64> {
+        let mut sums: BTreeMap<u32, (f64, u32)> = BTreeMap::new();
+        for (microbatch, loss) in &self.losses {
+            let (sum, count) = sums.entry(program.step_of(*microbatch)).or_default();
+            *sum += f64::from(*loss);
+            *count += 1;
+        }
+        sums.into_values().map(|(sum, count)| sum / f64::from(count)).collect()
     }
 
     /// From the first start to the last end of any executable.

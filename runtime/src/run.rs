@@ -53,6 +53,14 @@ impl Options {
     }
 }
 
+/// A buffer that holds a persistent value between steps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Home {
+    device: DeviceId,
+    buffer: BufferId,
+    age: u32,
+}
+
 /// A program that was set up and can take steps.
 pub struct Run {
     // Threads first: they end before what they use is dropped.
@@ -60,8 +68,8 @@ pub struct Run {
     program: Arc<Verified>,
     /// By device; empty on the null backend.
     memories: Vec<Arc<Memory>>,
-    /// Which buffers hold what is persistent.
-    homes: BTreeMap<ValueId, Vec<(DeviceId, BufferId)>>,
+    /// Which buffers hold what is persistent, and how many updates older than the newest version that is.
+    homes: BTreeMap<ValueId, Vec<Home>>,
     failed: Option<RunError>,
     /// Owns the machine code.
     _jit: Option<Jit>,
@@ -98,7 +106,8 @@ impl Run {
         Ok(run)
     }
 
-    /// Takes one optimizer step; steps are counted from 0, and a resumed run goes on counting.
+    /// Executes the step lists once: one optimizer step, or all steps of a window. Steps are counted from 0, `step` is the
+    /// first of them, and a resumed run goes on counting.
     ///
     /// # Errors
     /// If any device fails; every later step fails the same way.
@@ -122,28 +131,52 @@ impl Run {
     /// [`pipe_ir::value::Value::tensors`]. `None` on the null backend or where no device holds the value.
     #[must_use]
     pub fn read(&self, value: ValueId, tensor: usize) -> Option<Vec<f32>> {
-        let region = self.regions(value, tensor).next()?;
+        self.read_version(value, tensor, 0)
+    }
+
+    /// The same of an older version of weights, made so many updates before the newest.
+    #[must_use]
+    pub fn read_version(&self, value: ValueId, tensor: usize, age: u32) -> Option<Vec<f32>> {
+        let region = self.regions(value, tensor, Some(age)).next()?;
         Some(region.f32s().to_vec())
     }
 
-    /// Replaces a tensor of a persistent value, on every device that holds it. Whether any does, and the size fits.
+    /// How many versions of a persistent value there are between steps.
+    #[must_use]
+    pub fn versions(&self, value: ValueId) -> u32 {
+        self.homes.get(&value).into_iter().flatten().map(|home| home.age + 1).max().unwrap_or(0)
+    }
+
+    /// Replaces a tensor of a persistent value, in all versions and on every device that holds it. Whether any does, and the
+    /// size fits.
     pub fn write(&mut self, value: ValueId, tensor: usize, data: &[f32]) -> bool {
+        self.replace(value, tensor, None, data)
+    }
+
+    /// The same for the version that is so many updates older than the newest.
+    pub fn write_version(&mut self, value: ValueId, tensor: usize, age: u32, data: &[f32]) -> bool {
+        self.replace(value, tensor, Some(age), data)
+    }
+
+    fn replace(&mut self, value: ValueId, tensor: usize, age: Option<u32>, data: &[f32]) -> bool {
         let mut written = false;
-        for region in self.regions(value, tensor).filter(|region| region.f32s().len() == data.len()) {
+        for region in self.regions(value, tensor, age).filter(|region| region.f32s().len() == data.len()) {
             region.f32s_mut().copy_from_slice(data);
             written = true;
         }
         written
     }
 
-    fn regions(&self, value: ValueId, tensor: usize) -> impl Iterator<Item = Region> {
+    fn regions(&self, value: ValueId, tensor: usize, age: Option<u32>) -> impl Iterator<Item = Region> {
         let slot = self.program().value(value).tensors.get(tensor);
         let homes = self.homes.get(&value).into_iter().flatten();
-        homes.filter_map(move |(device, buffer)| {
-            let place = self.program().devices[device.index()].buffers[buffer.index()];
-            let slot = slot?;
-            Some(self.memories.get(device.index())?.region(place.offset + slot.offset, slot.ty.bytes()))
-        })
+        homes.filter(move |home| age.is_none_or(|age| age == home.age)).filter_map(
+            move |Home { device, buffer, .. }| {
+                let place = self.program().devices[device.index()].buffers[buffer.index()];
+                let slot = slot?;
+                Some(self.memories.get(device.index())?.region(place.offset + slot.offset, slot.ty.bytes()))
+            },
+        )
     }
 
     fn order(&mut self, order: Order) -> Result<StepReport, RunError> {
@@ -187,13 +220,17 @@ fn cpu_devices(
     devices.collect()
 }
 
-/// The buffers that the set-up fills.
-fn homes(program: &Program) -> BTreeMap<ValueId, Vec<(DeviceId, BufferId)>> {
-    let mut homes: BTreeMap<ValueId, Vec<(DeviceId, BufferId)>> = BTreeMap::new();
+/// The buffers that the set-up fills; of several with one value, from the newest version to the oldest.
+fn homes(program: &Program) -> BTreeMap<ValueId, Vec<Home>> {
+    let mut homes: BTreeMap<ValueId, Vec<Home>> = BTreeMap::new();
     for (index, device) in program.devices.iter().enumerate() {
         for instruction in &device.setup {
             if let Instruction::Fill { buffer, value, .. } = instruction {
-                homes.entry(*value).or_default().push((DeviceId::from_index(index), *buffer));
+                let device = DeviceId::from_index(index);
+                let known = homes.entry(*value).or_default();
+                let age = known.iter().filter(|home| home.device == device).count();
+                let age = u32::try_from(age).unwrap_or(u32::MAX);
+                known.push(Home { device, buffer: *buffer, age });
             }
         }
     }

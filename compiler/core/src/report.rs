@@ -267,8 +267,8 @@ impl Report {
         self.sizes = Sizes {
             devices: Some(program.devices.len()),
             stages: Some(program.n_stages as usize),
-            steps: Some(1),
-            microbatches: Some(program.n_microbatches),
+            steps: Some(program.n_steps),
+            microbatches: Some(program.microbatches_of_step()),
             slices: None,
             tasks: Some(kinds.filter(|kind| *kind != TaskKind::Update).count()),
         };

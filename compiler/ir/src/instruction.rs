@@ -165,7 +165,7 @@ instructions! {
     Fill "fill" { buffer: Write, "=" value: ValueId, with: Fill }
     /// Writes a microbatch's data of the next step.
     Load "load" { buffer: Write, "=" value: ValueId, microbatch: MicrobatchId }
-    /// Runs an executable on its operands. Updates have no microbatch and write `m0`.
+    /// Runs an executable on its operands. An update writes the first microbatch of its step.
     Run "run" { exec: ExecId, microbatch: MicrobatchId, operands: OperandRange }
     /// Hands a buffer's contents to the host: the loss of a microbatch.
     Emit "emit" { buffer: Read }

@@ -1,7 +1,7 @@
 //! Programs: the instruction lists of all devices, and the tables that they refer to.
 
 use crate::graph::Graph;
-use crate::ids::{BufferId, ExecId, StageId, ValueId};
+use crate::ids::{BufferId, ExecId, MicrobatchId, StageId, ValueId};
 use crate::instruction::{Instruction, OperandRange};
 use crate::task::TaskKind;
 use crate::training::Training;
@@ -112,8 +112,13 @@ pub struct Program {
     pub name: String,
     /// Number of stages.
     pub n_stages: u32,
-    /// Number of microbatches in a step.
+    /// Number of microbatches in the step lists, over all their steps.
     pub n_microbatches: u32,
+    /// Optimizer steps that the step lists take, with as many microbatches each.
+    pub n_steps: u32,
+    /// By stage and microbatch of a step: how many updates fewer than the step's number the weights have that its tasks
+    /// read. Empty where every task reads the weights that its step begins with.
+    pub lags: Vec<Vec<u32>>,
     /// What buffers may hold.
     pub values: Vec<Value>,
     /// What devices can run.
@@ -135,6 +140,27 @@ impl Program {
     #[must_use]
     pub fn exec(&self, id: ExecId) -> &Exec {
         &self.execs[id.index()]
+    }
+
+    /// Microbatches of one optimizer step.
+    #[must_use]
+    pub fn microbatches_of_step(&self) -> u32 {
+        (self.n_microbatches / self.n_steps.max(1)).max(1)
+    }
+
+    /// The optimizer step that a microbatch belongs to, counted from the first one of the step lists.
+    #[must_use]
+    pub fn step_of(&self, microbatch: MicrobatchId) -> u32 {
+        microbatch.0 / self.microbatches_of_step()
+    }
+
+    /// The version of a stage's weights that its tasks on a microbatch read. Version 0 is the one that the step lists begin
+    /// with, and every update makes the next one; versions below 0 are older ones.
+    #[must_use]
+    pub fn version_read(&self, stage: StageId, microbatch: MicrobatchId) -> i64 {
+        let lags = self.lags.get(stage.index()).map_or([].as_slice(), Vec::as_slice);
+        let lag = lags.get((microbatch.0 % self.microbatches_of_step()) as usize).copied().unwrap_or(0);
+        i64::from(self.step_of(microbatch)) - i64::from(lag)
     }
 
     /// Number of instructions of one step, over all devices.

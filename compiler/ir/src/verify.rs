@@ -14,9 +14,11 @@
 //! - **tokens**: a started transfer is waited for exactly once, before its buffer is written or freed (a send) or
 //!   touched at all (a receive).
 //! - **tasks**: each microbatch goes exactly once through each stage, forward, then backward fused or in two halves, all
-//!   on one device; the update follows all weight gradients of its stage.
+//!   on one device; an update follows all weight gradients of its step, before any of the next step.
 //! - **contents**: whoever reads a buffer finds the value that it expects, of its own microbatch; gradients are zeroed
 //!   in the step before anything is added to them, and never after; the step ends with the contents it began with.
+//!   Of weights, a task reads exactly the version that the program's lags say, the backward that of its forward; an
+//!   update reads the newest version, and what the step list ends with is what it began with, as many updates later.
 //! - **losses**: every loss is emitted exactly once, on the device that computes it.
 //! - **channels**: the n-th send of a channel carries the value, microbatch and bytes of its n-th receive, and a channel
 //!   has at most two receives that nobody has read yet (or as many as one executable reads).

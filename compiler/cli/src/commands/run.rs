@@ -36,7 +36,7 @@ pub(crate) struct Arguments {
     /// What executes: `auto` is the CPU for a pipeline with a model, else the null device
     #[arg(long, value_enum, default_value_t = BackendChoice::Auto)]
     backend: BackendChoice,
-    /// Optimizer steps in all, instead of the pipeline's (1 where it names none)
+    /// Optimizer steps in all, instead of the pipeline's (1, or one window, where it names none)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     steps: Option<u64>,
     /// Writes what ran when as trace-event JSON, for Perfetto
@@ -95,6 +95,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     if arguments.resume == Some(None) && plan.checkpoints.is_none() {
         let message = "this run has no folder of checkpoints: `--resume PATH` names one";
         return Err(Failure::Usage(message.to_owned()));
+    }
+    let window = u64::from(program.program().n_steps);
+    if !plan.steps.is_multiple_of(window) {
+        let steps = plan.steps;
+        let message =
+            format!("{steps} steps are not whole windows of {window} steps: `--set steps=K` says how long one is");
+        return Err(Failure::Usage(message));
     }
     let mut run = match arguments.start(program, backend) {
         Ok(run) => run,
@@ -171,7 +178,9 @@ impl Arguments {
         };
         let saves = !self.no_checkpoint && backend == Backend::Cpu && training.is_some();
         Plan {
-            steps: self.steps.unwrap_or_else(|| training.map_or(1, |training| u64::from(training.steps))),
+            steps: self
+                .steps
+                .unwrap_or_else(|| training.map_or(u64::from(program.n_steps), |training| u64::from(training.steps))),
             checkpoints: saves.then(|| self.checkpoint.clone().unwrap_or_else(folder)),
             every: settings.map_or(0, |checkpoint| u64::from(checkpoint.every)),
             keep_trace: self.trace.is_some(),
@@ -211,7 +220,8 @@ impl Arguments {
         stop_on_signal(&stop);
         let tokens = if backend == Backend::Cpu { tokens_per_step(run.program()) } else { 0 };
         let quiet = self.target.quiet || self.target.format == Format::Json;
-        let progress = Progress::new(first_step, plan.steps, tokens, quiet);
+        let stride = u64::from(run.program().n_steps);
+        let progress = Progress::new((first_step, plan.steps, stride), tokens, quiet);
         let finished = training::train(run, first_step, plan, &stop, |done, loss, elapsed| {
             progress.step(done, loss, elapsed);
         });

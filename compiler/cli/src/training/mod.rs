@@ -31,9 +31,11 @@ pub(crate) struct Plan {
 pub(crate) struct Finished {
     /// First step that this run did; above 0 after a resumption.
     pub(crate) first_step: u64,
+    /// Steps that this run did.
+    pub(crate) steps: u64,
     /// Loss of each step done, where anything was computed.
     pub(crate) losses: Vec<f64>,
-    /// Bubble of each step done, by makespan.
+    /// Bubble of each step done, by makespan; of each window, where steps run on.
     pub(crate) bubbles: Vec<f64>,
     /// Busy share of each device over the steps done.
     pub(crate) busy: Vec<f64>,
@@ -101,7 +103,7 @@ pub(crate) fn is_computable(program: &Program) -> bool {
 pub(crate) fn tokens_per_step(program: &Program) -> u64 {
     let data = program.values.iter().filter(|value| value.kind == ValueKind::Data);
     let largest = data.flat_map(|value| &value.tensors).map(|slot| slot.ty.elements()).max();
-    largest.unwrap_or(0) * u64::from(program.n_microbatches)
+    largest.unwrap_or(0) * u64::from(program.microbatches_of_step())
 }
 
 /// Runs the remaining steps. `observe` sees each step with the loss and the time since the start of this run.
@@ -122,17 +124,18 @@ pub(crate) fn train(
     let mut tally = Tally::new(run.program());
     let mut saved = None;
     let start = Instant::now();
+    let stride = u64::from(run.program().n_steps);
     let mut done = first_step;
     while done < plan.steps && !stop.load(Ordering::Relaxed) {
         let step = run.step(done)?;
-        done += 1;
-        let loss = plan.computes.then(|| step.loss()).flatten();
-        tally.count(&step, loss);
-        observe(done, loss, start.elapsed());
+        done += stride;
+        let losses = if plan.computes { step.step_losses(run.program()) } else { Vec::new() };
+        tally.count(&step, &losses);
+        observe(done, losses.last().copied(), start.elapsed());
         if plan.keep_trace {
             tally.trace.push(step);
         }
-        if plan.every > 0 && done.is_multiple_of(plan.every) && done < plan.steps {
+        if plan.every > 0 && done / plan.every > (done - stride) / plan.every && done < plan.steps {
             saved = save(run, done, plan.checkpoints.as_deref())?.or(saved);
         }
     }
@@ -140,7 +143,9 @@ pub(crate) fn train(
         saved = save(run, done, plan.checkpoints.as_deref())?.or(saved);
     }
     let interrupted = done < plan.steps;
-    Ok(tally.finish(first_step, start.elapsed(), interrupted, saved))
+    let mut finished = tally.finish(first_step, start.elapsed(), interrupted, saved);
+    finished.steps = done - first_step;
+    Ok(finished)
 }
 
 fn save(run: &Run, step: u64, folder: Option<&Path>) -> Result<Option<PathBuf>, CheckpointError> {
@@ -171,10 +176,10 @@ impl Tally {
         }
     }
 
-    fn count(&mut self, step: &StepReport, loss: Option<f64>) {
+    fn count(&mut self, step: &StepReport, losses: &[f64]) {
         let makespan = step.makespan().seconds();
         let work = step.devices.iter().map(|device| device.busy).max().unwrap_or_default();
-        self.losses.extend(loss);
+        self.losses.extend(losses);
         self.bubbles.push(if makespan > 0.0 { 1.0 - work.seconds() / makespan } else { 0.0 });
         self.extent += makespan;
         self.instructions += step.devices.iter().map(|device| device.instructions).sum::<u64>();
@@ -190,6 +195,7 @@ impl Tally {
         let extent = self.extent.max(f64::MIN_POSITIVE);
         Finished {
             first_step,
+            steps: 0,
             losses: self.losses,
             bubbles: self.bubbles,
             busy: self.busy.into_iter().map(|busy| busy / extent).collect(),

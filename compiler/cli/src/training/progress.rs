@@ -12,6 +12,8 @@ pub(crate) struct Progress {
     lines: bool,
     steps: u64,
     first_step: u64,
+    /// Steps from one report to the next.
+    stride: u64,
     tokens_per_step: u64,
 }
 
@@ -19,12 +21,12 @@ pub(crate) struct Progress {
 const LINES: u64 = 20;
 
 impl Progress {
-    /// Of a run that goes from `first_step` to `steps`. A quiet one shows nothing.
+    /// Of a run that goes from `first_step` to `steps`, some at a time. A quiet one shows nothing.
     #[must_use]
-    pub(crate) fn new(first_step: u64, steps: u64, tokens_per_step: u64, quiet: bool) -> Self {
+    pub(crate) fn new((first_step, steps, stride): (u64, u64, u64), tokens_per_step: u64, quiet: bool) -> Self {
         let terminal = std::io::stderr().is_terminal();
         let bar = (terminal && !quiet).then(|| bar(first_step, steps));
-        Self { bar, lines: !terminal && !quiet, steps, first_step, tokens_per_step }
+        Self { bar, lines: !terminal && !quiet, steps, first_step, stride, tokens_per_step }
     }
 
     /// A step is done; `elapsed` counts from the start of the run.
@@ -47,7 +49,8 @@ impl Progress {
 
     fn is_due(&self, done: u64) -> bool {
         let every = (self.steps / LINES).max(1);
-        done == self.first_step + 1 || done == self.steps || done.is_multiple_of(every)
+        let before = done.saturating_sub(self.stride);
+        before == self.first_step || done == self.steps || done / every > before / every
     }
 
     fn message(&self, done: u64, loss: Option<f64>, elapsed: Duration) -> String {

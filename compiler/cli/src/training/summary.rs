@@ -93,7 +93,7 @@ impl Summary {
     #[must_use]
     pub(crate) fn new(circumstances: &Circumstances<'_>, finished: &Finished) -> Self {
         let program = circumstances.program;
-        let steps = finished.bubbles.len() as u64;
+        let steps = finished.steps;
         let seconds = finished.elapsed.as_secs_f64();
         let computes = !finished.losses.is_empty();
         let tokens = (circumstances.tokens_per_step * steps) as f64;

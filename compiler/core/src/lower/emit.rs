@@ -4,8 +4,10 @@ use super::index32;
 use super::transfers::Transfers;
 use super::work::Work;
 use crate::schedule::Schedule;
+use crate::window::{Update, updates};
 use pipe_ir::ids::{BufferId, DeviceId, ExecId, MicrobatchId, TokenId, ValueId};
 use pipe_ir::instruction::{Fill, Instruction, OperandRange};
+use pipe_ir::program::{Access, Operand};
 use pipe_ir::task::TaskKind;
 use pipe_ir::units::Bytes;
 use pipe_ir::value::ValueKind;
@@ -31,8 +33,10 @@ pub(super) struct Emitter<'a> {
     buffers: Vec<BufferId>,
     /// By value and microbatch: how many tasks and sends of this device are still to read it.
     readers: Vec<u32>,
-    /// By value: the buffer of a persistent one.
+    /// By value: the first buffer of a persistent one, and those of its older versions behind it.
     persistent: Vec<BufferId>,
+    /// Where updates stand, by device, where they stand between tasks.
+    updates: Vec<Vec<Update>>,
     /// By transfer: its token on the sender, and on the receiver.
     tokens: Vec<[TokenId; 2]>,
     code: Code,
@@ -47,6 +51,7 @@ impl<'a> Emitter<'a> {
             buffers: vec![NO_BUFFER; work.n_entries()],
             readers: vec![0; work.n_entries()],
             persistent: vec![NO_BUFFER; work.values.len()],
+            updates: updates(schedule),
             tokens: vec![[TokenId(0); 2]; transfers.len()],
             code: Code::default(),
         }
@@ -61,6 +66,7 @@ impl<'a> Emitter<'a> {
         let mut received = self.transfers.received(device).peekable();
         for (position, scheduled) in tasks.iter().enumerate() {
             self.before(device, position);
+            self.updates(device, position);
             while let Some(transfer) = received.next_if(|one| self.transfers.get(*one).reader as usize == position) {
                 let [_, token] = self.tokens[transfer as usize];
                 self.code.step.push(Instruction::Wait { token });
@@ -70,8 +76,10 @@ impl<'a> Emitter<'a> {
             }
         }
         self.before(device, tasks.len());
+        self.updates(device, tasks.len());
+        let flushes = self.schedule.window.is_none();
         for exec in self.work.execs_of(device) {
-            if self.work.execs[exec.index()].kind == TaskKind::Update {
+            if flushes && self.work.execs[exec.index()].kind == TaskKind::Update {
                 self.run(exec, MicrobatchId(0));
             }
         }
@@ -101,11 +109,15 @@ impl<'a> Emitter<'a> {
             if !value.kind.is_persistent() {
                 continue;
             }
-            let buffer = self.new_buffer(id);
-            self.persistent[id.index()] = buffer;
             let with = if value.kind == ValueKind::Parameters { Fill::Init } else { Fill::Zero };
-            self.code.setup.push(Instruction::Alloc { buffer });
-            self.code.setup.push(Instruction::Fill { buffer, value: id, with });
+            // From the newest version to the oldest; all begin as the initial one.
+            let buffers: Vec<BufferId> = (0..self.work.versions(id)).map(|_| self.new_buffer(id)).collect();
+            let Some(buffer) = buffers.first().copied() else { continue };
+            self.persistent[id.index()] = buffer;
+            for buffer in buffers {
+                self.code.setup.push(Instruction::Alloc { buffer });
+                self.code.setup.push(Instruction::Fill { buffer, value: id, with });
+            }
             if value.kind == ValueKind::ParameterGradients {
                 self.code.step.push(Instruction::Fill { buffer, value: id, with: Fill::Zero });
             }
@@ -164,6 +176,42 @@ impl<'a> Emitter<'a> {
         }
     }
 
+    /// Updates that stand before a task. Gradients of the next step start at zero.
+    fn updates(&mut self, device: DeviceId, position: usize) {
+        let n_steps = self.schedule.n_steps();
+        let all = &self.updates[device.index()];
+        let first = all.partition_point(|update| (update.before as usize) < position);
+        let own: Vec<Update> = all[first..].iter().take_while(|it| it.before as usize == position).copied().collect();
+        for Update { stage, step, .. } in own {
+            let Some(exec) = self.work.update_of(stage) else { continue };
+            self.run(exec, MicrobatchId(step * self.schedule.microbatches_of_step()));
+            let operands = &self.work.execs[exec.index()].operands;
+            let gradients = operands.iter().map(|operand| operand.value);
+            let is_gradient = |value: &ValueId| self.work.values[value.index()].kind == ValueKind::ParameterGradients;
+            for value in gradients.filter(is_gradient).filter(|_| step + 1 < n_steps).collect::<Vec<_>>() {
+                let buffer = self.persistent[value.index()];
+                self.code.step.push(Instruction::Fill { buffer, value, with: Fill::Zero });
+            }
+        }
+    }
+
+    /// Where a persistent operand of a run is. Versions of weights take turns: version 0 is in the first buffer, version -1
+    /// in the second one, and the version after the newest one takes the place of the oldest one.
+    fn place(&self, exec: ExecId, microbatch: MicrobatchId, operand: &Operand) -> BufferId {
+        let first = self.persistent[operand.value.index()];
+        let buffers = i64::from(self.work.versions(operand.value));
+        let Some(window) = self.schedule.window.as_ref().filter(|_| buffers > 1) else { return first };
+        let exec = &self.work.execs[exec.index()];
+        let per_step = self.schedule.microbatches_of_step();
+        let step = i64::from(microbatch.0 / per_step);
+        let version = match (exec.kind, operand.access) {
+            (TaskKind::Update, Access::Read) => step,
+            (TaskKind::Update, _) => step + 1,
+            _ => step - i64::from(window.stages[exec.stage.index()].lags[(microbatch.0 % per_step) as usize]),
+        };
+        BufferId(first.0 + index32((-version).rem_euclid(buffers) as usize))
+    }
+
     /// Runs a task with everything around it.
     fn task(&mut self, exec: ExecId, microbatch: MicrobatchId, send: impl FnOnce(&mut Self)) {
         let flow = self.work.flow(exec);
@@ -199,7 +247,7 @@ impl<'a> Emitter<'a> {
         for operand in &self.work.execs[exec.index()].operands {
             let value = operand.value;
             let buffer = if self.work.values[value.index()].kind.is_persistent() {
-                self.persistent[value.index()]
+                self.place(exec, microbatch, operand)
             } else {
                 self.buffers[self.work.entry(value, microbatch)]
             };

@@ -69,11 +69,19 @@ pub fn lower(schedule: &Schedule, timeline: &Timeline, set: &StageSet, options: 
         name: options.name.clone(),
         n_stages: u32::try_from(schedule.n_stages()).unwrap_or(u32::MAX),
         n_microbatches: schedule.n_microbatches,
+        n_steps: schedule.n_steps(),
+        lags: lags(schedule),
         values: work.values,
         execs: work.execs,
         devices,
         training: options.training.clone(),
     }
+}
+
+/// What the tasks of each stage read, where that is not what their step begins with.
+fn lags(schedule: &Schedule) -> Vec<Vec<u32>> {
+    let stages = schedule.window.iter().flat_map(|window| &window.stages);
+    stages.map(|stage| stage.lags.clone()).collect()
 }
 
 /// Items grouped by a number, in their order.

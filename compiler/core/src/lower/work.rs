@@ -26,6 +26,8 @@ pub(super) struct Work {
     homes: Buckets,
     /// The weights, with the numbers of the tables above.
     weights: Vec<WeightGroup>,
+    /// By value: buffers that its versions take turns in.
+    versions: Vec<u32>,
     n_microbatches: u32,
 }
 
@@ -50,10 +52,12 @@ impl Work {
             placement: schedule.placement.clone(),
             homes: Buckets::default(),
             weights: Vec::new(),
+            versions: Vec::new(),
             n_microbatches: schedule.n_microbatches,
         };
         let numbers = work.take_values(set, &used);
         work.take_execs(set, &used, &numbers);
+        work.find_versions(schedule);
         work.find_homes(schedule.n_devices());
         work.add_scratch(schedule.n_devices());
         work.find_flows();
@@ -83,6 +87,34 @@ impl Work {
             update: group.update.and_then(|update| numbers[update.index()]),
             stages: group.stages.clone(),
         }));
+    }
+
+    /// Counts the buffers of all weights. An update whose old version is still read makes the new one beside it.
+    fn find_versions(&mut self, schedule: &Schedule) {
+        self.versions = vec![1; self.values.len()];
+        let Some(window) = &schedule.window else { return };
+        for group in &self.weights {
+            let Some(update) = group.update else { continue };
+            let buffers = group.stages.iter().map(|stage| window.stages[stage.index()].buffers).max().unwrap_or(1);
+            self.versions[group.parameters.index()] = buffers;
+            if buffers > 1 {
+                let operands = &mut self.execs[update.index()].operands;
+                for operand in operands.iter_mut().filter(|operand| operand.value == group.parameters) {
+                    operand.access = Access::Write;
+                }
+                operands.insert(0, Operand { value: group.parameters, access: Access::Read });
+            }
+        }
+    }
+
+    /// Buffers that the versions of a value take turns in.
+    pub(super) fn versions(&self, value: ValueId) -> u32 {
+        self.versions.get(value.index()).copied().unwrap_or(1)
+    }
+
+    /// What updates the weights of a stage.
+    pub(super) fn update_of(&self, stage: StageId) -> Option<ExecId> {
+        self.weights.iter().find(|group| group.stages.first() == Some(&stage))?.update
     }
 
     /// Tasks run where their stage lives, updates wherever one of the stages lives that read the weights.

@@ -37,6 +37,7 @@ use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::elaborate::Elaborated;
 use crate::files::Files;
 use crate::source::Span;
+use crate::window::Window;
 use pipe_ir::graph::TensorType;
 use pipe_ir::ids::NodeId;
 use pipe_ir::value::Init;
@@ -60,15 +61,27 @@ pub fn stage_set(files: &Files, elaborated: &Elaborated) -> Result<StageSet, Dia
         return Err(vec![Diagnostic::error(Code::ConditionFailed, call.span, "a model", message)]);
     }
     let model = elaborate(files, call, &elaborated.parameters)?;
-    if let Some(window) = &schedule.window {
-        let message = format!("`weights {}` of a model", window.weights.word());
-        return Err(vec![Diagnostic::error(Code::WeightsNeedBlock, window.span, "models flush", message)]);
-    }
     let layers = cut(&model, kinds.len(), schedule.span).map_err(|found| vec![found])?;
     let training = pipeline.and_then(|pipeline| pipeline.training.as_ref());
     let optimizer = training.map(|training| training.optimizer);
     let n_microbatches = schedule.microbatches_of_step();
-    Ok(stages(&model, &Request { layers: &layers, kinds: &kinds, n_microbatches, optimizer }))
+    let set = stages(&model, &Request { layers: &layers, kinds: &kinds, n_microbatches, optimizer });
+    match schedule.window.as_ref().and_then(|window| shared(window, &set)) {
+        Some(error) => Err(vec![error]),
+        None => Ok(set),
+    }
+}
+
+/// Weights that several stages share have no slot at which all of them are done with a step.
+fn shared(window: &Window, set: &StageSet) -> Option<Diagnostic> {
+    let group = set.weights.iter().find(|group| group.stages.len() > 1)?;
+    let name = &set.values[group.parameters.index()].name;
+    let stages: Vec<String> = group.stages.iter().map(ToString::to_string).collect();
+    let (word, stages) = (window.weights.word(), stages.join(", "));
+    let message =
+        format!("`{name}` belongs to the stages {stages}, and `weights {word}` updates each stage on its own");
+    let error = Diagnostic::error(Code::WeightsNeedBlock, window.span, "stages share weights", message);
+    Some(error.help("use `weights flush`, or place the layers that share weights in one stage"))
 }
 
 /// The layers of each stage, so that the forward pass of the most expensive one is as cheap as possible.

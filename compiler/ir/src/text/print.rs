@@ -63,7 +63,17 @@ pub(crate) fn push_bytes(out: &mut String, bytes: Bytes) {
 pub(super) fn tables(program: &Program) -> String {
     let mut out = String::from("program ");
     push_name(&mut out, &program.name);
-    out.push_str(&format!(" stages {} microbatches {}\n", program.n_stages, program.n_microbatches));
+    out.push_str(&format!(" stages {} microbatches {}", program.n_stages, program.n_microbatches));
+    if program.n_steps != 1 {
+        out.push_str(&format!(" steps {}", program.n_steps));
+    }
+    out.push('\n');
+    for (stage, lags) in program.lags.iter().enumerate() {
+        push_id(&mut out, "lags s", u32::try_from(stage).unwrap_or(u32::MAX));
+        out.push(' ');
+        tables::push_list(&mut out, lags);
+        out.push('\n');
+    }
     if let Some(training) = &program.training {
         rows::print_training(training, &mut out);
     }

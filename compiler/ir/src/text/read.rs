@@ -1,7 +1,7 @@
 //! Programs from text.
 
 use super::cursor::{Cursor, ParseError, Scope};
-use super::tables::{Tables, parse_exec, parse_training, parse_value};
+use super::tables::{Tables, list, parse_exec, parse_training, parse_value};
 use super::{DeviceLines, Lines, Parsed};
 use crate::instruction::{Instruction, REFERENCE};
 use crate::program::{Buffer, DeviceProgram, Program};
@@ -18,6 +18,15 @@ pub(super) fn program(text: &str) -> Result<Parsed, ParseError> {
     let n_stages = cursor.small("a number of stages")?;
     cursor.expect("microbatches")?;
     let n_microbatches = cursor.small("a number of microbatches")?;
+    let n_steps = if cursor.take("steps") { cursor.small("a number of steps")? } else { 1 };
+    let mut lags = Vec::new();
+    while cursor.take("lags") {
+        let here = cursor.clone();
+        if cursor.id('s', "a stage such as `s0`")? as usize != lags.len() {
+            return Err(here.expected(format!("`s{}`", lags.len())));
+        }
+        lags.push(list(cursor, |cursor| cursor.small("a number of updates"))?);
+    }
     let training = if cursor.take("training") { Some(parse_training(cursor)?) } else { None };
     let mut tables = Tables::default();
     let mut lines = Lines { header, ..Lines::default() };
@@ -52,7 +61,10 @@ pub(super) fn program(text: &str) -> Result<Parsed, ParseError> {
         };
         return Err(cursor.expected(expected));
     }
-    Ok(Parsed { program: Program { name, n_stages, n_microbatches, values, execs, devices, training }, lines })
+    Ok(Parsed {
+        program: Program { name, n_stages, n_microbatches, n_steps, lags, values, execs, devices, training },
+        lines,
+    })
 }
 
 fn device(cursor: &mut Cursor<'_>, tables: &Tables<'_>, lines: &mut DeviceLines) -> Result<DeviceProgram, ParseError> {

@@ -4,7 +4,7 @@ use super::List;
 use super::report::{Report, at};
 use crate::ids::{BufferId, DeviceId, ExecId, MicrobatchId, ValueId};
 use crate::instruction::{Fill, Instruction, OperandRange};
-use crate::program::{Access, DeviceProgram, Operand, Program};
+use crate::program::{Access, DeviceProgram, Exec, Operand, Program};
 use crate::task::TaskKind;
 use crate::value::ValueKind;
 
@@ -15,6 +15,8 @@ pub(super) enum Content {
     Nothing,
     /// A value of no microbatch.
     Persistent(ValueId),
+    /// Weights after so many updates; those that the step begins with are version 0.
+    Version(ValueId, i64),
     /// A value of a microbatch.
     Of(ValueId, MicrobatchId),
     /// Anything: an error was reported already.
@@ -27,6 +29,10 @@ impl Content {
         match self {
             Self::Nothing => "nothing".to_owned(),
             Self::Persistent(value) => format!("`{}`", program.value(value).name),
+            Self::Version(value, _) if program.n_steps == 1 && program.lags.is_empty() => {
+                format!("`{}`", program.value(value).name)
+            }
+            Self::Version(value, version) => format!("version {version} of `{}`", program.value(value).name),
             Self::Of(value, microbatch) => format!("`{} {microbatch}`", program.value(value).name),
             Self::Unknown => "something unknown".to_owned(),
         }
@@ -49,6 +55,10 @@ struct Contents<'a> {
     buffers: Vec<Content>,
     /// By value; empty where no value is a gradient.
     sums: Vec<Sum>,
+    /// By value: buffers that the set-up filled with it; each holds an older version of it than the one before.
+    filled: Vec<i64>,
+    /// By value: whether updates change it.
+    updated: Vec<bool>,
     sent: Vec<Content>,
 }
 
@@ -56,7 +66,8 @@ struct Contents<'a> {
 pub(super) fn check(program: &Program, device: DeviceId, code: &DeviceProgram, report: &mut Report) -> Vec<Content> {
     let buffers = vec![Content::Nothing; code.buffers.len()];
     let sums = vec![Sum::default(); program.values.len()];
-    let mut contents = Contents { program, code, buffers, sums, sent: Vec::new() };
+    let (filled, updated) = (vec![0; program.values.len()], updated(program));
+    let mut contents = Contents { program, code, buffers, sums, filled, updated, sent: Vec::new() };
     for (index, instruction) in code.setup.iter().enumerate() {
         if let Err(message) = contents.instruction(instruction) {
             report.error(at(device, List::Setup, index), message);
@@ -69,12 +80,19 @@ pub(super) fn check(program: &Program, device: DeviceId, code: &DeviceProgram, r
             report.step(device, index, message);
         }
     }
+    // What is version 0 for this step list is as many updates older for the next one.
+    let next = |before: Content| match before {
+        Content::Version(value, version) if contents.updated[value.index()] => {
+            Content::Version(value, version + i64::from(program.n_steps))
+        }
+        other => other,
+    };
     let changed = |buffer: &usize| {
-        let (before, after) = (start[*buffer], contents.buffers[*buffer]);
+        let (before, after) = (next(start[*buffer]), contents.buffers[*buffer]);
         before != after && after != Content::Unknown && alive(code, *buffer)
     };
     for buffer in (0..start.len()).filter(changed) {
-        let (before, after) = (start[buffer].describe(program), contents.buffers[buffer].describe(program));
+        let (before, after) = (next(start[buffer]).describe(program), contents.buffers[buffer].describe(program));
         let index = last_write(program, code, buffer).unwrap_or(0);
         report.step(
             device,
@@ -83,6 +101,17 @@ pub(super) fn check(program: &Program, device: DeviceId, code: &DeviceProgram, r
         );
     }
     contents.sent
+}
+
+/// By value: whether an executable updates it.
+fn updated(program: &Program) -> Vec<bool> {
+    let mut updated = vec![false; program.values.len()];
+    for exec in program.execs.iter().filter(|exec| exec.kind == TaskKind::Update) {
+        for operand in exec.operands.iter().filter(|operand| operand.access != Access::Read) {
+            updated[operand.value.index()] |= program.value(operand.value).kind == ValueKind::Parameters;
+        }
+    }
+    updated
 }
 
 /// Whether a buffer lives from step to step.
@@ -109,7 +138,7 @@ impl Contents<'_> {
                 Ok(())
             }
             Instruction::Fill { buffer, value, with } => {
-                self.buffers[buffer.index()] = Content::Persistent(value);
+                self.buffers[buffer.index()] = self.fresh(value);
                 self.fill(value, with)
             }
             Instruction::Load { buffer, value, microbatch }
@@ -124,7 +153,7 @@ impl Contents<'_> {
                 self.sent.push(content);
                 match content {
                     Content::Of(..) | Content::Unknown => Ok(()),
-                    Content::Nothing | Content::Persistent(_) => {
+                    Content::Nothing | Content::Persistent(_) | Content::Version(..) => {
                         let held = content.describe(self.program);
                         Err(format!("{buffer} holds {held}; only values of a microbatch are sent"))
                     }
@@ -132,6 +161,35 @@ impl Contents<'_> {
             }
             Instruction::Wait { .. } => Ok(()),
         }
+    }
+
+    /// What a buffer holds that is filled with a value.
+    fn fresh(&mut self, value: ValueId) -> Content {
+        if self.program.value(value).kind != ValueKind::Parameters {
+            return Content::Persistent(value);
+        }
+        let version = -self.filled[value.index()];
+        if self.updated[value.index()] {
+            self.filled[value.index()] += 1;
+        }
+        Content::Version(value, version)
+    }
+
+    /// What a run expects in the buffer of an operand, and what it leaves there.
+    fn expected(&self, exec: &Exec, operand: &Operand, microbatch: MicrobatchId) -> (Content, Content) {
+        let value = operand.value;
+        let row = self.program.value(value);
+        let content = match row.kind {
+            ValueKind::Parameters if !self.updated[value.index()] => Content::Version(value, 0),
+            ValueKind::Parameters if exec.kind == TaskKind::Update => {
+                let version = i64::from(self.program.step_of(microbatch));
+                return (Content::Version(value, version), Content::Version(value, version + 1));
+            }
+            ValueKind::Parameters => Content::Version(value, self.program.version_read(exec.stage, microbatch)),
+            kind if kind.is_persistent() => Content::Persistent(value),
+            _ => Content::Of(value, microbatch),
+        };
+        (content, content)
     }
 
     fn fill(&mut self, value: ValueId, with: Fill) -> Result<(), String> {
@@ -160,19 +218,15 @@ impl Contents<'_> {
         let mut result = Ok(());
         for (operand, buffer) in exec.operands.iter().zip(self.code.operands(range)) {
             let value = self.program.value(operand.value);
-            let expected = if value.kind.is_persistent() {
-                Content::Persistent(operand.value)
-            } else {
-                Content::Of(operand.value, microbatch)
-            };
+            let (expected, left) = self.expected(exec, operand, microbatch);
             let held = &mut self.buffers[buffer.index()];
             let reads = operand.access != Access::Write;
             if reads && *held != expected && *held != Content::Unknown {
                 let (expected, found) = (expected.describe(self.program), held.describe(self.program));
                 *held = Content::Unknown;
                 result = Err(format!("expects {expected} in {buffer}, which holds {found}"));
-            } else if !reads {
-                *held = expected;
+            } else if operand.access != Access::Read {
+                *held = left;
             }
             if value.kind == ValueKind::ParameterGradients
                 && let Err(message) = self.gradient(exec.kind, operand)
@@ -200,7 +254,13 @@ impl Contents<'_> {
                 *sum = Sum::Added;
                 Ok(())
             }
-            (Access::Read | Access::Update, _) => Ok(()),
+            (Access::Read | Access::Update, _) => {
+                // What is added after an update belongs to the next step, which starts at zero.
+                if kind == TaskKind::Update {
+                    *sum = Sum::Stale;
+                }
+                Ok(())
+            }
         }
     }
 }

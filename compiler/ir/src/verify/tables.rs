@@ -20,6 +20,18 @@ pub(super) fn check(program: &Program, report: &mut Report) {
     if program.devices.is_empty() || program.n_microbatches == 0 {
         report.error(Place::Program, "a program has at least one device and one microbatch");
     }
+    let per_step = program.microbatches_of_step();
+    if program.n_steps == 0 || !program.n_microbatches.is_multiple_of(program.n_steps.max(1)) {
+        let (all, steps) = (program.n_microbatches, program.n_steps);
+        report.error(Place::Program, format!("{all} microbatches cannot be dealt out to {steps} steps"));
+    } else if !program.lags.is_empty() {
+        let complete = |lags: &Vec<u32>| lags.len() == per_step as usize;
+        if program.lags.len() != program.n_stages as usize || !program.lags.iter().all(complete) {
+            let (stages, rows) = (program.n_stages, program.lags.len());
+            let message = format!("{stages} stages with {per_step} microbatches in a step have {rows} rows of lags");
+            report.error(Place::Program, message);
+        }
+    }
     if program.devices.len() > 1 << 31 {
         report.error(Place::Program, "a program has at most 2^31 devices");
     }
@@ -116,7 +128,8 @@ fn exec_row(program: &Program, exec: &Exec) -> Result<(), String> {
     for operand in &exec.operands {
         let value =
             program.values.get(operand.value.index()).ok_or_else(|| format!("there is no {}", operand.value))?;
-        if !seen.insert(operand.value) {
+        let again = exec.kind == TaskKind::Update && value.kind == ValueKind::Parameters;
+        if !seen.insert(operand.value) && !again {
             return Err(format!("`{}` is an operand twice", value.name));
         }
         if exec.kind == TaskKind::Update && !value.kind.is_persistent() {
@@ -158,7 +171,20 @@ fn optimizer(program: &Program, exec: &Exec) -> Result<(), String> {
     if exec.kind != TaskKind::Update {
         return Err("only an update runs the optimizer".to_owned());
     }
-    let kinds: Vec<ValueKind> = exec.operands.iter().map(|operand| program.value(operand.value).kind).collect();
+    // An update in place has its parameters once, one that makes a new version beside the old one has both.
+    let operands = match exec.operands.as_slice() {
+        [old, new, ..] if old.value == new.value => {
+            if (old.access, new.access) != (Access::Read, Access::Write) {
+                return Err("an update reads the old version first, and writes the new one".to_owned());
+            }
+            &exec.operands[1..]
+        }
+        [weights, ..] if weights.access == Access::Write => {
+            return Err("an update that writes the new version reads the old one first".to_owned());
+        }
+        operands => operands,
+    };
+    let kinds: Vec<ValueKind> = operands.iter().map(|operand| program.value(operand.value).kind).collect();
     let state = training.optimizer.state_per_parameter();
     let mut expected = vec![ValueKind::Parameters, ValueKind::ParameterGradients];
     expected.extend((state > 0).then_some(ValueKind::OptimizerState));
@@ -169,11 +195,11 @@ fn optimizer(program: &Program, exec: &Exec) -> Result<(), String> {
     let untouched = |(operand, kind): (&Operand, &ValueKind)| {
         (operand.access == Access::Read) != (*kind == ValueKind::ParameterGradients) && *kind != ValueKind::Scratch
     };
-    if let Some((operand, _)) = exec.operands.iter().zip(&kinds).find(|pair| untouched(*pair)) {
+    if let Some((operand, _)) = operands.iter().zip(&kinds).find(|pair| untouched(*pair)) {
         let name = &program.value(operand.value).name;
         return Err(format!("an optimizer reads gradients and updates all else, but `{name}` is touched otherwise"));
     }
-    let bytes = |operand: usize| program.value(exec.operands[operand].value).bytes.0;
+    let bytes = |operand: usize| program.value(operands[operand].value).bytes.0;
     if bytes(0) != bytes(1) {
         return Err(format!("{} bytes of parameters have {} bytes of gradients", bytes(0), bytes(1)));
     }
@@ -288,8 +314,8 @@ impl Fields<'_> {
     fn run(&mut self, index: usize, id: ExecId, microbatch: MicrobatchId, range: OperandRange) -> Result<(), String> {
         let exec = self.program.execs.get(id.index()).ok_or_else(|| format!("there is no executable {id}"))?;
         self.microbatch(microbatch)?;
-        if exec.kind == TaskKind::Update && microbatch.0 != 0 {
-            return Err(format!("an update has no microbatch and writes m0, not {microbatch}"));
+        if exec.kind == TaskKind::Update && !microbatch.0.is_multiple_of(self.program.microbatches_of_step()) {
+            return Err(format!("an update writes the first microbatch of its step, not {microbatch}"));
         }
         let start = range.start as usize;
         let operands = self.code.operands.get(start..start.saturating_add(range.len as usize));

@@ -2,7 +2,7 @@
 
 use super::report::Report;
 use super::{Place, devices};
-use crate::ids::{DeviceId, ExecId, StageId};
+use crate::ids::{DeviceId, ExecId, MicrobatchId, StageId};
 use crate::instruction::Instruction;
 use crate::program::Program;
 use crate::task::TaskKind;
@@ -16,6 +16,9 @@ struct Stage {
     device: Option<DeviceId>,
     /// Runs so far, by kind.
     runs: [u32; N_KINDS],
+    /// The step whose weight gradients are added up, and how many there are of it.
+    step: u32,
+    gradients: u32,
     /// Executables, by kind.
     execs: [Option<u32>; N_KINDS],
 }
@@ -34,11 +37,10 @@ pub(super) fn check(program: &Program, report: &mut Report) {
     for (index, exec) in program.execs.iter().enumerate() {
         stages[slot[index]].execs[exec.kind.index()] = Some(u32::try_from(index).unwrap_or(u32::MAX));
     }
-    let n_microbatches = program.n_microbatches;
     let mut sound = true;
     for (device, code) in devices(program) {
         for (index, instruction) in code.step.iter().enumerate() {
-            let Instruction::Run { exec, .. } = instruction else { continue };
+            let Instruction::Run { exec, microbatch, .. } = instruction else { continue };
             let (kind, stage) = (program.exec(*exec).kind, &mut stages[slot[exec.index()]]);
             if *stage.device.get_or_insert(device) != device {
                 let home = stage.device.unwrap_or(device);
@@ -46,10 +48,7 @@ pub(super) fn check(program: &Program, report: &mut Report) {
                 sound = false;
             }
             stage.runs[kind.index()] = stage.of(kind).saturating_add(1);
-            let weights = stage.of(TaskKind::BackwardWeight).saturating_add(stage.of(TaskKind::Backward));
-            if kind == TaskKind::Update && has_gradients(stage) && weights < n_microbatches {
-                let message =
-                    format!("only {weights} of {n_microbatches} weight gradients of the stage come before it");
+            if let Err(message) = of_step(program, stage, kind, *microbatch) {
                 report.step(device, index, message);
                 sound = false;
             }
@@ -69,6 +68,33 @@ fn stages(program: &Program) -> BTreeMap<StageId, usize> {
         numbers.entry(exec.stage).or_insert(next);
     }
     numbers
+}
+
+/// Weight gradients are added up for one step at a time, and an update follows all those of its step.
+fn of_step(program: &Program, stage: &mut Stage, kind: TaskKind, microbatch: MicrobatchId) -> Result<(), String> {
+    let (step, per_step) = (program.step_of(microbatch), program.microbatches_of_step());
+    let updates = stage.execs[TaskKind::Update.index()].is_some();
+    match kind {
+        TaskKind::BackwardWeight | TaskKind::Backward => {
+            if updates && program.n_steps > 1 && step != stage.step {
+                let next = stage.step;
+                return Err(format!("adds a gradient of step {step}, but the next update is that of step {next}"));
+            }
+            stage.gradients = stage.gradients.saturating_add(1);
+        }
+        TaskKind::Update if has_gradients(stage) => {
+            let gradients = std::mem::take(&mut stage.gradients);
+            if program.n_steps > 1 && step != stage.step {
+                return Err(format!("updates after step {step}, but the next update is that of step {}", stage.step));
+            }
+            stage.step += 1;
+            if gradients < per_step {
+                return Err(format!("only {gradients} of {per_step} weight gradients of the stage come before it"));
+            }
+        }
+        TaskKind::Update | TaskKind::Forward | TaskKind::BackwardInput => {}
+    }
+    Ok(())
 }
 
 fn has_gradients(stage: &Stage) -> bool {
@@ -115,7 +141,7 @@ fn missing(program: &Program, stage: &Stage, report: &mut Report) {
     for kind in TaskKind::ALL {
         let Some(index) = stage.execs[kind.index()] else { continue };
         let (runs, expected) = match kind {
-            TaskKind::Update => (stage.of(kind), 1),
+            TaskKind::Update => (stage.of(kind), program.n_steps),
             TaskKind::Forward => (stage.of(kind), program.n_microbatches),
             // Counted with its halves, where some microbatches take those.
             TaskKind::Backward if stage.execs[TaskKind::BackwardInput.index()].is_some() => continue,

@@ -26,7 +26,7 @@ pub(crate) use jit::Jit;
 use launch::Launcher;
 use pipe_ir::ids::{BufferId, DeviceId, ExecId, MicrobatchId, ValueId};
 use pipe_ir::instruction::Fill;
-use pipe_ir::program::Buffer;
+use pipe_ir::program::{Buffer, Program};
 use pipe_ir::verify::Verified;
 use std::sync::Arc;
 
@@ -57,6 +57,11 @@ impl CpuDevice {
         let launcher = Launcher::new(shared.profile);
         Self { shared, memory, places, executables, launcher }
     }
+}
+
+/// Whether an update leaves the old version of the weights as it is, and makes the new one in another buffer.
+fn makes_new_version(program: &Program, exec: ExecId) -> bool {
+    matches!(program.exec(exec).operands.as_slice(), [old, new, ..] if old.value == new.value)
 }
 
 impl Device for CpuDevice {
@@ -96,7 +101,20 @@ impl Device for CpuDevice {
         match self.executables.get_mut(&exec) {
             Some(Compiled::Graph { launches, scratch }) => self.launcher.graph(launches, *scratch, regions),
             Some(Compiled::Optimizer { parameters }) => match &self.shared.program.program().training {
-                Some(training) => self.launcher.optimizer(training, step, parameters.to_usize(), regions),
+                Some(training) => {
+                    let beside = makes_new_version(self.shared.program.program(), exec);
+                    let mut regions = regions;
+                    if let (true, [old, new, ..]) = (beside, operands) {
+                        let bytes = parameters.to_usize();
+                        let part = |buffer: &BufferId| {
+                            let place = places[buffer.index()];
+                            memory.region(place.offset, place.bytes).part(0, bytes)
+                        };
+                        part(new).bytes_mut().copy_from_slice(part(old).bytes());
+                        regions.next();
+                    }
+                    self.launcher.optimizer(training, step, parameters.to_usize(), regions)
+                }
                 None => Err(Fault::new("an update needs training settings, but the program has none")),
             },
             None => Err(Fault::new(format!("{exec} was not compiled for this device"))),
