@@ -61,7 +61,7 @@ schedule run {
     weights WEIGHTS
     block every 3 {
         F[s] at s
-        B[s] at 2 * D - s
+        B[s] at D + 2 * (D - 1 - s)
         W[s] fill
     }
 }

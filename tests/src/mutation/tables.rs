@@ -54,12 +54,18 @@ pub(super) fn device(kind: Kind, code: &mut DeviceProgram, dice: &mut Dice) {
 /// Changes a table of the whole program, or what is stated about it.
 pub(super) fn program(kind: Kind, program: &mut Program, dice: &mut Dice) {
     // A new table has to be damaged here too.
-    let Program { name: _, n_stages, n_microbatches, values, execs, devices, training } = program;
+    let Program { name: _, n_stages, n_microbatches, n_steps, lags, values, execs, devices, training } = program;
     let (n_values, stages) = (values.len(), *n_stages as usize);
     match kind {
         Kind::DeviceSwap => swap(devices, dice),
         Kind::DeviceDrop => drop(devices.pop()),
         Kind::Stages => *n_stages = near(*n_stages, stages, dice),
+        Kind::Microbatches if *n_steps > 1 && dice.below(2) == 0 => *n_steps = near(*n_steps, *n_steps as usize, dice),
+        Kind::Microbatches if !lags.is_empty() && dice.below(2) == 0 => {
+            if let Some(lag) = pick(lags, dice).and_then(|lags| pick(lags, dice)) {
+                *lag = near(*lag, 3, dice);
+            }
+        }
         Kind::Microbatches => *n_microbatches = near(*n_microbatches, *n_microbatches as usize, dice),
         Kind::Training => match (training.as_mut(), dice.below(3)) {
             (Some(_), 0) => *training = None,

@@ -71,7 +71,7 @@ pub(super) fn tables(program: &Program) -> String {
     for (stage, lags) in program.lags.iter().enumerate() {
         push_id(&mut out, "lags s", u32::try_from(stage).unwrap_or(u32::MAX));
         out.push(' ');
-        tables::push_list(&mut out, lags);
+        super::tables::push_list(&mut out, lags);
         out.push('\n');
     }
     if let Some(training) = &program.training {
