@@ -162,9 +162,9 @@ fn by_definition(case: &Case, lags: &[Vec<u32>], steps: usize) -> Vec<Vec<f64>> 
                 .collect();
             let (x, y) = (f64::from(X[microbatch % 3]), f64::from(Y[microbatch % 3]) * (1 + microbatch / 3) as f64);
             let product = w.iter().product::<f64>() * x;
-            for stage in 0..n {
+            for (stage, next) in next.iter_mut().enumerate() {
                 let others: f64 = w.iter().enumerate().filter(|(other, _)| *other != stage).map(|(_, w)| w).product();
-                next[stage] -= 0.1 * (product - y) * x * others / m as f64;
+                *next -= 0.1 * (product - y) * x * others / m as f64;
             }
         }
         versions.push(next);
