@@ -1,7 +1,7 @@
 //! Models: from declared layers to the tensor graphs of stages.
 //!
-//! A model is a chain of [`Layer`]s, each with its forward graph. [`partition()`] cuts the chain into stages;
-//! [`stages()`] differentiates every stage and returns the executables and values that lowering works with.
+//! A model is a list of [`Layer`]s, each with its forward graph and after those that it reads. [`partition()`] cuts the
+//! list into stages; [`stages()`] differentiates every stage and returns the executables and values that lowering works with.
 //! [`stage_set()`] does all of it for a pipeline, and stands in for the model where a schedule is on its own.
 
 mod bundle;
@@ -97,7 +97,7 @@ fn cut(model: &Model, n_stages: usize, schedule: Span) -> Result<Vec<Range<usize
     })
 }
 
-/// A chain of layers. The last one computes the loss.
+/// Layers that read each other. The last one computes the loss.
 #[derive(Clone, Debug)]
 pub struct Model {
     /// Name of its declaration.
@@ -106,7 +106,7 @@ pub struct Model {
     pub span: Span,
     /// Tensors of a microbatch, by [`Leaf::Data`].
     pub data: Vec<DataTensor>,
-    /// In the order in which tensors flow.
+    /// Each after those that it reads.
     pub layers: Vec<Layer>,
 }
 

@@ -1,8 +1,8 @@
-//! Partition: a chain of layers cut into stages, so that the most expensive stage is as cheap as possible.
+//! Partition: a list of layers cut into stages, so that the most expensive stage is as cheap as possible.
 
 use std::ops::Range;
 
-/// Cuts a chain into `n_stages` ranges, none empty. Their largest cost is the least possible; of all such cuts the one
+/// Cuts a list into `n_stages` ranges, none empty. Their largest cost is the least possible; of all such cuts the one
 /// with the least sum of squares is taken. `None` where there are fewer layers than stages, or no stage.
 #[must_use]
 pub fn partition(costs: &[u64], n_stages: usize) -> Option<Vec<Range<usize>>> {

@@ -27,6 +27,12 @@ impl Environment {
         self.names.get(name).map(|(value, _)| *value)
     }
 
+    /// Every name of a layer.
+    pub(super) fn layers(&self) -> impl Iterator<Item = &str> {
+        let layers = self.names.iter().filter(|(_, (value, _))| matches!(value, Value::Layer(_)));
+        layers.map(|(name, _)| name.as_str())
+    }
+
     /// Every name.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.names.keys().map(String::as_str)
@@ -56,7 +62,14 @@ impl Environment {
     ) -> Self {
         let mut given: Vec<Option<Value>> = vec![None; parameters.len()];
         for (position, argument) in call.arguments.iter().enumerate() {
-            let value = self.number(&argument.value, found);
+            let value = match self.number(&argument.value, found) {
+                layer @ Value::Layer(_) => {
+                    let help = "write `from` behind the call to say what flows in";
+                    found.push(layer.is_not(argument.value.span, "a number").help(help));
+                    Value::Unknown
+                }
+                number => number,
+            };
             let slot = match &argument.name {
                 Some(name) => parameters.iter().position(|parameter| parameter.name.text == name.text),
                 None => Some(position).filter(|position| *position < parameters.len()),

@@ -54,6 +54,11 @@ const FUNCTIONS: &[Function] = &[
     Function { name: "cross_entropy", usage: &["logits", "targets"], make: products::cross_entropy },
 ];
 
+/// Whether something is a function.
+pub(super) fn is_function(name: &str) -> bool {
+    FUNCTIONS.iter().any(|function| function.name == name)
+}
+
 /// The value of a call.
 pub(super) fn call(evaluator: &mut Evaluator<'_>, call: &Call) -> Value {
     let Some(function) = FUNCTIONS.iter().find(|function| function.name == call.name.text) else {

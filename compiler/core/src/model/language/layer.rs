@@ -2,6 +2,7 @@
 
 use super::environment::Environment;
 use super::evaluator::{Evaluator, Reported};
+use super::flows::Flow;
 use super::number;
 use super::value::Value;
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
@@ -14,19 +15,6 @@ use pipe_ir::ids::NodeId;
 use pipe_ir::value::Init;
 use std::collections::BTreeMap;
 
-/// What flows between two layers.
-#[derive(Clone, Debug)]
-pub(super) enum Flow {
-    /// Nothing: this is the beginning of the model.
-    Start,
-    /// A tensor, from the layer called there.
-    Tensor(TensorType, Span),
-    /// Nothing: the layer called there computed the loss.
-    Loss(Span),
-    /// Something that an error kept from being known.
-    Unknown,
-}
-
 /// A layer at its place in a model.
 pub(super) struct Instance<'a, 'm> {
     /// What is declared.
@@ -35,10 +23,8 @@ pub(super) struct Instance<'a, 'm> {
     pub call: Span,
     /// Its name in the program.
     pub name: String,
-    /// The layers whose outputs flow in.
-    pub inputs: Vec<usize>,
-    /// What flows in.
-    pub flow: &'m Flow,
+    /// What flows in, by input: the number of a layer and the type of its output, where they are known.
+    pub inputs: Vec<Option<(usize, TensorType)>>,
     /// The model's data tensors so far, with the places of their declarations.
     pub data: &'m mut Vec<(DataTensor, Span)>,
 }
@@ -52,7 +38,7 @@ struct Draft<'f> {
     /// Leaves with where they were declared, to see that they are used.
     leaves: Vec<(NodeId, ast::Name)>,
     labels: BTreeMap<NodeId, String>,
-    input: Option<Span>,
+    n_inputs: usize,
     ends: Vec<End>,
 }
 
@@ -74,19 +60,18 @@ impl Instance<'_, '_> {
             weights: Vec::new(),
             leaves: Vec::new(),
             labels: BTreeMap::new(),
-            input: None,
+            n_inputs: 0,
             ends: Vec::new(),
         };
         for item in &self.declaration.items {
             self.item(&mut draft, item);
         }
-        self.check_place(&mut draft);
         let output = self.check_end(&mut draft);
         let Draft { tape, weights, leaves, labels, ends, .. } = draft;
         if let Some(output) = output.filter(|_| findings.is_empty()) {
             check_used(&tape, output, &leaves, &mut findings);
         }
-        let flow = self.flow_out(&tape, output, ends.first());
+        let flow = flow_out(&tape, output, ends.first());
         let note = format!("in the layer `{}` of the model", self.name);
         let is_sound = findings.is_empty();
         found.extend(findings.into_iter().map(|finding| finding.note(note.clone())));
@@ -94,7 +79,7 @@ impl Instance<'_, '_> {
         let layer = output.map(|output| Layer {
             name: self.name,
             span: self.call,
-            inputs: self.inputs,
+            inputs: self.inputs.into_iter().flatten().map(|(layer, _)| layer).collect(),
             tape,
             output,
             weights,
@@ -118,18 +103,15 @@ impl Instance<'_, '_> {
     }
 
     fn input(&self, draft: &mut Draft<'_>, name: &ast::Name) {
-        if let Some(first) = draft.input.replace(name.span) {
-            let message = "a layer has one `input`";
-            let diagnostic = Diagnostic::error(Code::RepeatedItem, name.span, "a second one", message);
-            draft.found.push(diagnostic.label(first, "the first one"));
-        }
-        let value = match self.flow {
-            Flow::Tensor(ty, _) => {
-                let node = draft.tape.leaf(Leaf::Activation(0), ty.clone());
+        let port = draft.n_inputs;
+        draft.n_inputs += 1;
+        let value = match self.inputs.get(port) {
+            Some(Some((_, ty))) => {
+                let node = draft.tape.leaf(Leaf::Activation(port), ty.clone());
                 draft.leaves.push((node, name.clone()));
                 Value::Tensor(node)
             }
-            Flow::Start | Flow::Loss(_) | Flow::Unknown => Value::Unknown,
+            _ => Value::Unknown,
         };
         draft.define(name, value);
     }
@@ -152,33 +134,6 @@ impl Instance<'_, '_> {
         let node = draft.tape.leaf(Leaf::Data(position), ty);
         draft.leaves.push((node, name.clone()));
         draft.define(name, Value::Tensor(node));
-    }
-
-    /// Only the first layer has no input, and nothing comes after the loss.
-    fn check_place(&self, draft: &mut Draft<'_>) {
-        let name = &self.declaration.name.text;
-        let diagnostic = match (self.flow, draft.input) {
-            (Flow::Start, Some(input)) => {
-                let message = format!("`{name}` has an input, but it is the first layer");
-                Diagnostic::error(Code::BrokenChain, self.call, "nothing flows in here", message)
-                    .label(input, "this input")
-                    .help("begin with a layer that makes its output from `data`")
-            }
-            (Flow::Tensor(ty, before), None) => {
-                let message = format!("`{name}` has no input, but it is not the first layer");
-                Diagnostic::error(Code::BrokenChain, self.call, "this ignores what flows in", message)
-                    .label(*before, format!("{ty} flows from here"))
-                    .help("write `input x` in the layer")
-            }
-            (Flow::Loss(before), _) => {
-                let message = format!("`{name}` comes after the loss");
-                Diagnostic::error(Code::BrokenChain, self.call, "nothing flows in here", message)
-                    .label(*before, "this layer computes the loss")
-                    .help("let only the last layer of the model end in `loss`")
-            }
-            _ => return,
-        };
-        draft.found.push(diagnostic);
     }
 
     fn check_end(&self, draft: &mut Draft<'_>) -> Option<NodeId> {
@@ -208,13 +163,13 @@ impl Instance<'_, '_> {
         }
         Some(node)
     }
+}
 
-    fn flow_out(&self, tape: &Tape, output: Option<NodeId>, end: Option<&End>) -> Flow {
-        match (output, end) {
-            (_, Some(End { is_loss: true, .. })) => Flow::Loss(self.call),
-            (Some(node), Some(_)) => Flow::Tensor(tape.ty(node).clone(), self.call),
-            _ => Flow::Unknown,
-        }
+fn flow_out(tape: &Tape, output: Option<NodeId>, end: Option<&End>) -> Flow {
+    match (output, end) {
+        (_, Some(End { is_loss: true, .. })) => Flow::Loss,
+        (Some(node), Some(_)) => Flow::Tensor(tape.ty(node).clone()),
+        _ => Flow::Unknown,
     }
 }
 

@@ -1,10 +1,11 @@
-//! The language of layers and models: from the syntax tree to a chain of layers with forward graphs.
+//! The language of layers and models: from the syntax tree to layers with forward graphs, each after those that it reads.
 //!
 //! All shapes are inferred and checked here, so everything after this can trust them. What is wrong in a layer is
 //! reported once, however often the layer is used.
 
 mod environment;
 mod evaluator;
+mod flows;
 mod functions;
 mod layer;
 mod number;
@@ -13,7 +14,8 @@ mod products;
 mod value;
 
 use self::environment::Environment;
-use self::layer::{Flow, Instance};
+use self::flows::{Flow, Made};
+use self::layer::Instance;
 use self::value::Value;
 use super::{DataTensor, Layer, Model};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
@@ -45,32 +47,31 @@ pub(super) fn elaborate_with<'a>(
     call: &ModelCall,
     parameters: &BTreeMap<String, i64>,
 ) -> Result<Model, Diagnostics> {
-    let mut chain = Chain {
+    let mut assembly = Assembly {
         find,
         parameters,
         layers: Vec::new(),
         data: Vec::new(),
-        flow: Flow::Start,
-        count: 0,
+        made: Vec::new(),
         found: Vec::new(),
         declared: &model.name,
     };
     let mut names = Environment::new(parameters);
     for parameter in &model.parameters {
         let value = call.arguments.get(&parameter.name.text).map_or(Value::Unknown, |value| Value::Integer(*value));
-        names.define(&parameter.name, value, &mut chain.found);
+        names.define(&parameter.name, value, &mut assembly.found);
     }
-    chain.items(&model.items, &mut names);
-    chain.end();
-    if chain.found.is_empty() {
+    assembly.items(&model.items, &mut names);
+    assembly.end();
+    if assembly.found.is_empty() {
         return Ok(Model {
             name: model.name.text.clone(),
             span: call.span,
-            data: data_tensors(chain.data),
-            layers: chain.layers,
+            data: data_tensors(assembly.data),
+            layers: assembly.layers,
         });
     }
-    Err(in_order(chain.found))
+    Err(in_order(assembly.found))
 }
 
 fn data_tensors(data: Vec<(DataTensor, Span)>) -> Vec<DataTensor> {
@@ -87,88 +88,111 @@ fn in_order(mut found: Diagnostics) -> Diagnostics {
     found
 }
 
-/// A chain of layers in the making.
-struct Chain<'a, 'f> {
+/// The layers of a model in the making.
+struct Assembly<'a, 'f> {
     find: &'f dyn Fn(&str) -> Option<&'a ast::Layer>,
     parameters: &'f BTreeMap<String, i64>,
     layers: Vec<Layer>,
     data: Vec<(DataTensor, Span)>,
-    flow: Flow,
-    /// Layers so far, with those that are wrong.
-    count: usize,
+    /// Every layer so far, also those that are wrong.
+    made: Vec<Made>,
     found: Diagnostics,
     declared: &'a ast::Name,
 }
 
-impl<'a> Chain<'a, '_> {
+impl<'a> Assembly<'a, '_> {
     fn items(&mut self, items: &'a [ast::ModelItem], names: &mut Environment) {
         for item in items {
-            if self.count > MAX_LAYERS {
+            if self.is_full() {
                 return;
             }
             match item {
-                ast::ModelItem::Let(binding) => {
-                    let value = names.number(&binding.value, &mut self.found);
-                    names.define(&binding.name, value, &mut self.found);
-                }
-                ast::ModelItem::Layer(call) => self.layer(call, names),
-                ast::ModelItem::Repeat { count, body, .. } => {
-                    let times = match names.number(count, &mut self.found) {
-                        Value::Integer(times) => times,
-                        // Once is enough to find what is wrong inside.
-                        Value::Unknown => 1,
-                        other => {
-                            self.found.push(other.is_not(count.span, "an integer"));
-                            1
-                        }
-                    };
-                    for _ in 0..times.max(0) {
-                        let before = self.count;
-                        self.items(body, &mut names.clone());
-                        if self.count == before || self.count > MAX_LAYERS {
-                            break;
-                        }
+                ast::ModelItem::Let(binding) => match &binding.value.kind {
+                    ast::ExprKind::Call(call) if self.is_layer(call) => {
+                        self.layer((Some(&binding.name), call, &[]), names);
                     }
+                    _ => {
+                        let value = names.number(&binding.value, &mut self.found);
+                        names.define(&binding.name, value, &mut self.found);
+                    }
+                },
+                ast::ModelItem::Layer(ast::LayerUse { name, call, sources }) => {
+                    self.layer((name.as_ref(), call, sources), names);
                 }
+                ast::ModelItem::Repeat { count, body, .. } => self.repeat(count, body, names),
             }
         }
     }
 
-    fn layer(&mut self, call: &'a ast::Call, names: &Environment) {
-        self.count += 1;
-        if self.count > MAX_LAYERS {
+    fn is_full(&self) -> bool {
+        self.made.len() > MAX_LAYERS
+    }
+
+    fn is_layer(&self, call: &ast::Call) -> bool {
+        (self.find)(&call.name.text).is_some() || !functions::is_function(&call.name.text)
+    }
+
+    fn repeat(&mut self, count: &'a ast::Expr, body: &'a [ast::ModelItem], names: &Environment) {
+        let times = match names.number(count, &mut self.found) {
+            Value::Integer(times) => times,
+            // Once is enough to find what is wrong inside.
+            Value::Unknown => 1,
+            other => {
+                self.found.push(other.is_not(count.span, "an integer"));
+                1
+            }
+        };
+        for _ in 0..times.max(0) {
+            let before = self.made.len();
+            self.items(body, &mut names.clone());
+            if self.made.len() == before || self.is_full() {
+                break;
+            }
+        }
+    }
+
+    /// The next layer: what it is called, its call, and what flows in.
+    fn layer(
+        &mut self,
+        (name, call, sources): (Option<&ast::Name>, &'a ast::Call, &[ast::Name]),
+        names: &mut Environment,
+    ) {
+        let number = self.made.len();
+        let made = self.make(number, call, sources, names);
+        made.sources.iter().for_each(|source| self.made[*source].n_readers += 1);
+        self.made.push(made);
+        if let Some(name) = name {
+            names.define(name, Value::Layer(number), &mut self.found);
+        }
+    }
+
+    fn make(&mut self, number: usize, call: &'a ast::Call, sources: &[ast::Name], names: &Environment) -> Made {
+        let mut made = Made { flow: Flow::Unknown, call: call.span, sources: Vec::new(), n_readers: 0 };
+        if number >= MAX_LAYERS {
             let message = format!("the model has more than {MAX_LAYERS} layers");
             self.found.push(Diagnostic::error(Code::TooLarge, call.span, "this one is too many", message));
-            self.flow = Flow::Unknown;
-            return;
+            return made;
         }
         let Some(declaration) = (self.find)(&call.name.text) else {
             let message = format!("no layer is called `{}`", call.name.text);
             self.found.push(Diagnostic::error(Code::UnknownName, call.name.span, "used here", message));
-            self.flow = Flow::Unknown;
-            return;
+            return made;
         };
-        let name = format!("{}.{}", self.count - 1, declaration.name.text);
+        let name = format!("{number}.{}", declaration.name.text);
         let arguments = names.arguments(call, &declaration.parameters, self.parameters, &mut self.found);
-        let inputs = self.layers.len().checked_sub(1).into_iter().collect();
-        let instance = Instance { declaration, call: call.span, name, inputs, flow: &self.flow, data: &mut self.data };
+        let sources = self.sources(declaration, (call, sources), names).map_err(|diagnostic| {
+            self.found.push(diagnostic.note(format!("in the layer `{name}` of the model")));
+        });
+        let sources = sources.unwrap_or_default();
+        let inputs = sources.iter().map(|source| {
+            let source = (*source)?;
+            if let Flow::Tensor(ty) = &self.made[source].flow { Some((source, ty.clone())) } else { None }
+        });
+        let inputs = inputs.collect();
+        let instance = Instance { declaration, call: call.span, name, inputs, data: &mut self.data };
         let (layer, flow) = instance.elaborate(arguments, &mut self.found);
         self.layers.extend(layer);
-        self.flow = flow;
-    }
-
-    /// The chain must end in a loss.
-    fn end(&mut self) {
-        let message = match &self.flow {
-            Flow::Loss(_) | Flow::Unknown => return,
-            Flow::Start => format!("the model `{}` has no layer", self.declared.text),
-            Flow::Tensor(..) => format!("the model `{}` has no loss", self.declared.text),
-        };
-        let diagnostic =
-            Diagnostic::error(Code::BrokenChain, self.declared.span, "its last layer must end in `loss`", message)
-                .help(
-                    "write `loss` instead of `output` in the last layer, such as `loss cross_entropy(logits, targets)`",
-                );
-        self.found.push(diagnostic);
+        (made.flow, made.sources) = (flow, sources.into_iter().flatten().collect());
+        made
     }
 }

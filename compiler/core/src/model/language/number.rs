@@ -23,7 +23,7 @@ pub(super) fn to_f64(value: Value) -> Option<f64> {
     match value {
         Value::Integer(value) => Some(value as f64),
         Value::Decimal(value) => Some(value),
-        Value::Condition(_) | Value::Tensor(_) | Value::Unknown => None,
+        Value::Condition(_) | Value::Tensor(_) | Value::Layer(_) | Value::Unknown => None,
     }
 }
 

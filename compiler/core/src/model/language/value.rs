@@ -16,6 +16,8 @@ pub(super) enum Value {
     Condition(bool),
     /// A node of the layer's tape.
     Tensor(NodeId),
+    /// A layer of the model, by its number.
+    Layer(usize),
     /// The error that keeps it from being known has been reported.
     Unknown,
 }
@@ -28,6 +30,7 @@ impl Value {
             Self::Decimal(_) => "a decimal number",
             Self::Condition(_) => "a condition",
             Self::Tensor(_) => "a tensor",
+            Self::Layer(_) => "a layer",
             Self::Unknown => "unknown",
         }
     }

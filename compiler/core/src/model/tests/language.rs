@@ -103,7 +103,7 @@ fn names_and_arguments_are_checked() {
 }
 
 #[test]
-fn layers_must_form_a_chain_from_data_to_loss() {
+fn layers_must_lead_from_data_to_loss() {
     assert_found("output x * gain", "", &[("missing-item", "middle")]);
     assert_found("output x * gain", "output x", &[("unused-tensor", "gain")]);
     assert_found("output x * gain", "output x * gain output x", &[("repeated-item", "output x")]);
@@ -147,4 +147,54 @@ fn absurd_models_are_refused_quickly() {
     assert!(found[0].message.contains(&MAX_LAYERS.to_string()));
     let empty = SOUND.replace("repeat n { middle(hidden) }", "repeat n { repeat n { let k = n } }");
     assert!(elaborate(&empty, &[("n", i64::MAX)]).is_ok());
+}
+
+const JOINED: &str = "
+    layer start() {
+        data tokens: i32[2, 3]
+        weight table: [5, 4] = normal(0.1)
+        output gather(table, tokens)
+    }
+    layer dense() {
+        input x
+        weight up: [4, 4] = normal(0.1)
+        output matmul(x, up)
+    }
+    layer join() {
+        input a
+        input b
+        output a * b
+    }
+    layer finish() {
+        input x
+        data targets: i32[2, 3]
+        weight up: [4, 5] = normal(0.1)
+        loss cross_entropy(matmul(x, up), targets)
+    }
+    model m(n = 2) {
+        let first = start()
+        repeat n { let inner = dense()  join() from inner, first }
+        let left = dense()
+        let right = start()
+        let same = left
+        join() from right, same
+        finish()
+    }";
+
+#[test]
+fn layers_read_what_they_name_or_the_layer_before() {
+    let model = sound(JOINED, &[]);
+    let inputs: Vec<&[usize]> = model.layers.iter().map(|layer| &layer.inputs[..]).collect();
+    let expected: [&[usize]; 9] = [&[], &[0], &[1, 0], &[2], &[3, 0], &[4], &[], &[6, 5], &[7]];
+    assert_eq!(inputs, expected);
+    let wrong = JOINED.replace("from right, same", "from inner, same");
+    let found = elaborate(&wrong, &[]).expect_err("names of a repeated part end with it");
+    assert_eq!(found[0].code.name(), "unknown-name");
+}
+
+#[test]
+fn layers_without_functions_of_their_name_are_meant_as_layers() {
+    let wrong = JOINED.replace("let left = dense()", "let left = dens()");
+    let found = elaborate(&wrong, &[]).expect_err("a slip");
+    assert_eq!(found[0].message, "no layer is called `dens`");
 }

@@ -22,7 +22,7 @@ pub struct Layer {
 /// A line of a layer.
 #[derive(Clone, PartialEq, Debug)]
 pub enum LayerItem {
-    /// `input x`: the tensor that flows from the layer before.
+    /// `input x`: a tensor that flows from another layer.
     Input {
         /// What it is called here.
         name: Name,
@@ -99,10 +99,10 @@ pub struct Model {
 /// A line of a model.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ModelItem {
-    /// A number.
+    /// A number, or a layer that takes what flows from the one before: only names tell them apart.
     Let(Let),
-    /// `head(hidden, vocab)`: the next layer.
-    Layer(Call),
+    /// The next layer.
+    Layer(LayerUse),
     /// `repeat blocks { ... }`.
     Repeat {
         /// How often.
@@ -112,4 +112,15 @@ pub enum ModelItem {
         /// The whole item.
         span: Span,
     },
+}
+
+/// `let x = head(hidden, vocab) from y, z`: a layer in a model. The name and what flows in may be missing.
+#[derive(Clone, PartialEq, Debug)]
+pub struct LayerUse {
+    /// What its output is called.
+    pub name: Option<Name>,
+    /// The layer with its arguments.
+    pub call: Call,
+    /// The layers whose outputs flow in; empty where nothing is said.
+    pub sources: Vec<Name>,
 }

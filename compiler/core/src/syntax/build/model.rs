@@ -1,7 +1,7 @@
 //! Layers and models.
 
 use super::{Builder, Parts, Rule};
-use crate::syntax::ast::{Expr, Init, Layer, LayerItem, Model, ModelItem};
+use crate::syntax::ast::{Expr, Init, Layer, LayerItem, LayerUse, Model, ModelItem, Name};
 use pest::iterators::Pair;
 use pipe_ir::graph::DType;
 
@@ -42,6 +42,10 @@ impl Builder<'_> {
         }
     }
 
+    fn names(&self, pair: Option<Pair<'_, Rule>>) -> Vec<Name> {
+        pair.into_iter().flat_map(Parts::of).map(|name| self.name(&name)).collect()
+    }
+
     fn shape(&mut self, pair: Pair<'_, Rule>) -> Vec<Expr> {
         Parts::of(pair).map(|size| self.expr(size)).collect()
     }
@@ -72,7 +76,13 @@ impl Builder<'_> {
     fn model_item(&mut self, pair: Pair<'_, Rule>) -> ModelItem {
         let span = self.span(&pair);
         match pair.as_rule() {
-            Rule::call => ModelItem::Layer(self.call(pair)),
+            Rule::layer_use | Rule::named_layer => {
+                let mut parts = Parts::of(pair);
+                let name = parts.optional(Rule::name).map(|name| self.name(&name));
+                let call = self.call(parts.need());
+                let sources = parts.optional(Rule::sources);
+                ModelItem::Layer(LayerUse { name, call, sources: self.names(sources) })
+            }
             Rule::layers => {
                 let mut parts = Parts::of(pair);
                 let count = self.expr(parts.need());

@@ -1,0 +1,142 @@
+//! Models that are no chains: however their stages are laid out, they learn what one device learns.
+
+use pipe_compiler::stdlib::SCHEDULES;
+use pipe_ir::instruction::Instruction;
+use pipe_ir::value::ValueKind;
+use pipe_ir::verify::Verified;
+use pipe_tests::cases::{read, report, root};
+use pipe_tests::pipelines::program;
+use pipe_tests::training::{Bits, bits, losses, start, steps};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// An example with other devices, schedule and sizes.
+fn example(name: &str, devices: u32, schedule: &str, sizes: &str) -> Arc<Verified> {
+    let text = read(&root().join("examples").join(format!("{name}.pipe")));
+    let lines = text.lines().map(|line| match line.split_whitespace().next() {
+        Some("devices") => format!("devices {devices}"),
+        Some("microbatches") => "microbatches 4".to_owned(),
+        Some("schedule") => format!("schedule {schedule}"),
+        Some("model") if !line.ends_with('{') => format!("model {name}({sizes})"),
+        _ => line.to_owned(),
+    });
+    let text = lines.collect::<Vec<_>>().join("\n");
+    Arc::new(program(&text).unwrap_or_else(|found| panic!("{name}, {schedule} on {devices}: {found}")))
+}
+
+/// Losses of three steps, gradients of the first, weights of the last.
+fn learn(program: &Arc<Verified>, stress: Option<u64>) -> (Vec<Vec<u32>>, Vec<Bits>, Vec<Bits>) {
+    let mut run = start(program, stress);
+    let mut reports = steps(&mut run, 0..1);
+    let gradients = bits(&run, ValueKind::ParameterGradients);
+    reports.extend(steps(&mut run, 1..3));
+    let losses = losses(&reports).into_iter().map(|step| step.into_iter().map(|(_, loss)| loss).collect());
+    (losses.collect(), gradients, bits(&run, ValueKind::Parameters))
+}
+
+/// Trains an example under every standard schedule whose number of stages fits.
+fn assert_like_one_device(name: &str, sizes: &str) {
+    let alone = learn(&example(name, 1, "1f1b", sizes), None);
+    assert!(alone.0.iter().all(|step| step.len() == 4));
+    assert!(alone.1.iter().all(|(_, gradient)| gradient.iter().any(|bits| *bits != 0)), "gradients are kept");
+    let mut failures = Vec::new();
+    for (index, (schedule, _)) in SCHEDULES.iter().enumerate().filter(|(_, (name, _))| FLUSH.contains(name)) {
+        let devices = if ONE_STAGE.contains(schedule) { 4 } else { 2 };
+        if learn(&example(name, devices, schedule, sizes), Some(index as u64)) != alone {
+            failures.push(format!("{name}: {schedule} on {devices} devices learns something else"));
+        }
+    }
+    report(&failures);
+}
+
+/// Schedules with one stage per device; the others have several.
+const ONE_STAGE: [&str; 5] = ["gpipe", "1f1b", "eager_1f1b", "zb_h1", "zb_h2"];
+/// Schedules that take microbatches in ascending order and update once per step, without replicas.
+const FLUSH: [&str; 14] = [
+    "gpipe",
+    "1f1b",
+    "eager_1f1b",
+    "zb_h1",
+    "zb_h2",
+    "interleaved_1f1b",
+    "looped_bfs",
+    "grouped_interleaved",
+    "1f1b_v",
+    "hanayo",
+    "zb_v",
+    "v_min",
+    "v_half",
+    "v_zb",
+];
+
+#[test]
+fn a_unet_learns_what_one_device_learns() {
+    assert_like_one_device("unet", "width = 32, rows = 8");
+}
+
+#[test]
+fn two_towers_learn_what_one_device_learns() {
+    assert_like_one_device("two_tower", "width = 16, code = 8, rows = 8, depth = 3");
+}
+
+#[test]
+fn skipped_tensors_go_straight_from_device_to_device() {
+    let verified = example("unet", 5, "1f1b", "width = 32, rows = 8");
+    let program = verified.program();
+    let mut routes = BTreeSet::new();
+    for (from, device) in (0_u32..).zip(&program.devices) {
+        let sends = device.step.iter().filter_map(|instruction| match instruction {
+            Instruction::SendStart { to, .. } => Some(to.0),
+            _ => None,
+        });
+        routes.extend(sends.map(|to| (from, to)));
+    }
+    // Along the chain, from the whole width and the half on d0 to where they are joined again, and back.
+    let forward = [(0, 1), (1, 2), (2, 3), (3, 4), (0, 2), (0, 3)];
+    let backward = forward.map(|(from, to)| (to, from));
+    assert_eq!(routes, forward.into_iter().chain(backward).collect());
+}
+
+#[test]
+fn a_tensor_is_sent_once_to_a_device_with_several_readers() {
+    // Stages 1 and 2 read stage 0 and live on d1.
+    let text = "
+        layer start() {
+            data tokens: i32[4]
+            weight table: [8, 4] = normal(1)
+            output gather(table, tokens)
+        }
+        layer dense() {
+            input x
+            weight up: [4, 4] = normal(1)
+            output tanh(matmul(x, up))
+        }
+        layer finish() {
+            input a
+            input b
+            data tokens: i32[4]
+            weight up: [4, 8] = normal(1)
+            loss cross_entropy(matmul(a * b, up), tokens)
+        }
+        model m() { let a = start()  let b = dense() from a  finish() from a, b }
+        schedule two() {
+            stages 3
+            place s on min(s, 1)
+            order d { repeat M { if d == 0 { F[0] BW[0] } else { F[1] F[2] BW[2] BW[1] } } }
+        }
+        pipeline p {
+            model m
+            devices 2
+            microbatches 3
+            schedule two
+            train { data synthetic  steps 1  optimizer sgd(learning_rate = 0.1) }
+        }";
+    let verified = program(text).expect("sound");
+    let program = verified.program();
+    let count = |device: usize, wanted: fn(&Instruction) -> bool| {
+        program.devices[device].step.iter().filter(|instruction| wanted(instruction)).count()
+    };
+    assert_eq!(count(0, |one| matches!(one, Instruction::SendStart { .. })), 3, "one activation per microbatch");
+    // Each reader's gradient goes back on its own.
+    assert_eq!(count(1, |one| matches!(one, Instruction::SendStart { .. })), 6);
+}
