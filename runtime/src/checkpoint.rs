@@ -234,7 +234,11 @@ pub fn load(path: &Path) -> Result<State, CheckpointError> {
     from_bytes(&bytes).map_err(|reason| CheckpointError::Malformed { path: path.to_owned(), reason })
 }
 
-fn to_bytes(state: &State) -> Result<Vec<u8>, String> {
+/// A checkpoint as the bytes of its file.
+///
+/// # Errors
+/// If a tensor has not as many elements as its shape says.
+pub fn to_bytes(state: &State) -> Result<Vec<u8>, String> {
     let header = Header { format: FORMAT.to_owned(), step: state.step, seed: state.seed };
     let header = serde_json::to_string(&header).map_err(|error| error.to_string())?;
     // One entry only: the library writes several in the order of a hash map, and equal states give equal files.
@@ -259,7 +263,11 @@ struct Header {
 const HEADER: &str = "pipec";
 const FORMAT: &str = "pipec.checkpoint/1";
 
-fn from_bytes(bytes: &[u8]) -> Result<State, String> {
+/// Reads the bytes of a file that [`to_bytes`] made.
+///
+/// # Errors
+/// If they are not a checkpoint of ours, in plain words.
+pub fn from_bytes(bytes: &[u8]) -> Result<State, String> {
     let (_, header) = SafeTensors::read_metadata(bytes).map_err(|error| error.to_string())?;
     let text = header.metadata().as_ref().and_then(|metadata| metadata.get(HEADER));
     let text = text.ok_or_else(|| format!("its metadata has no `{HEADER}`"))?;

@@ -1,0 +1,5 @@
+//! Programs in JSON, and the verifier.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| pipe_tests::fuzz::json(bytes));

@@ -1,0 +1,68 @@
+//! Inputs that fuzzers found something with, and the seeds that they start from: nothing panics, hangs or is unsound.
+
+use pipe_compiler::Request;
+use pipe_ir::json;
+use pipe_runtime::checkpoint;
+use pipe_tests::cases::{self, compile_text, expect, read, report, root};
+use pipe_tests::fuzz;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).map(|entries| entries.filter_map(Result::ok).collect::<Vec<_>>());
+    let mut found: Vec<PathBuf> = entries.unwrap_or_default().iter().map(|entry| entry.path()).collect();
+    found.sort();
+    found
+}
+
+/// Throws the files of some folders at a target; each takes no longer than ten seconds.
+fn throw(target: fn(&[u8]), folders: &[&str]) {
+    let mut n_files = 0;
+    for path in folders.iter().flat_map(|folder| files(&root().join(folder))).filter(|path| path.is_file()) {
+        let bytes = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let started = Instant::now();
+        target(&bytes);
+        assert!(started.elapsed() < Duration::from_secs(10), "{} takes {:?}", path.display(), started.elapsed());
+        n_files += 1;
+    }
+    assert!(n_files > 0, "{folders:?} have no files");
+}
+
+#[test]
+fn sources() {
+    throw(fuzz::source, &["fuzz/regressions/source", "stdlib/schedules", "stdlib/models"]);
+}
+
+#[test]
+fn programs_in_text() {
+    throw(fuzz::ir, &["fuzz/regressions/ir", "tests/ir/lower", "tests/ir/verify"]);
+}
+
+#[test]
+fn programs_in_json() {
+    throw(fuzz::json, &["fuzz/regressions/json", "fuzz/seeds/json"]);
+}
+
+#[test]
+fn seeds_are_what_is_written_today() {
+    let folder = root().join("tests/ir/lower");
+    let failure = |path: &PathBuf| {
+        let (compilation, _) = compile_text("seed.pipe", &read(path), &folder, &Request::default());
+        let mut written = Vec::new();
+        let program = compilation.program.as_ref();
+        if !program.is_some_and(|verified| json::write(verified.program(), &mut written).is_ok()) {
+            return Some(format!("{} has no program", path.display()));
+        }
+        let seed = root().join("fuzz/seeds/json").join(path.file_name().unwrap_or_default());
+        expect(&seed.with_extension("json"), &String::from_utf8_lossy(&written))
+    };
+    report(&cases::files(&folder, "pipe").iter().filter_map(failure).collect::<Vec<_>>());
+    let seed = std::fs::read(root().join("fuzz/seeds/checkpoint/model.safetensors"));
+    let state = seed.map_err(|error| error.to_string()).and_then(|bytes| checkpoint::from_bytes(&bytes));
+    assert!(state.is_ok_and(|state| state.tensors.len() > 1));
+}
+
+#[test]
+fn checkpoints() {
+    throw(fuzz::checkpoint, &["fuzz/regressions/checkpoint", "fuzz/seeds/checkpoint"]);
+}
