@@ -2,7 +2,7 @@
 
 use super::machine::{self, Outcome, Pace};
 use super::verdict::computes;
-use crate::cases::compile_text;
+use crate::cases::{compile_text, files, read, root};
 use crate::programs::{program_of, stages_with_weights};
 use crate::schedules::{Dice, Size, random};
 use pipe_compiler::Request;
@@ -12,7 +12,7 @@ use pipe_ir::program::Program;
 use pipe_ir::value::ValueKind;
 use pipe_ir::verify::verify;
 use pipe_runtime::{Backend, Options, Run, RunError};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// A sound program, and what it does.
@@ -129,7 +129,8 @@ pub enum Breadth {
 /// Devices and microbatches, from small to large.
 const SIZES: [(u32, u32); 4] = [(2, 4), (3, 6), (4, 8), (1, 3)];
 
-/// Sound programs of every schedule of the standard library, of random schedules, and of models.
+/// Sound programs of every schedule of the standard library, without and with a model, of the examples, and of random
+/// schedules.
 ///
 /// # Errors
 /// If one is not sound, or a family has none.
@@ -141,12 +142,15 @@ pub fn subjects(breadth: Breadth) -> Result<Vec<Subject>, String> {
         for (devices, microbatches) in sizes {
             found.extend(abstract_subject(family, *devices, *microbatches)?);
         }
+        for (name, model) in MODELS {
+            let (devices, microbatches) = SIZES[0];
+            found.extend(model_subject(family, name, model, devices, microbatches)?);
+        }
         if found.len() == before {
             return Err(format!("no size of {family} is accepted"));
         }
-        let (devices, microbatches) = sizes[0];
-        found.push(model_subject(family, devices, microbatches)?);
     }
+    found.extend(examples()?);
     for seed in 0..sizes.len() as u64 * 2 {
         let mut dice = Dice(seed);
         let schedule = random(Size { devices: 3, stages: 4, microbatches: 3 }, &mut dice);
@@ -164,20 +168,50 @@ fn abstract_subject(family: &str, devices: u32, microbatches: u32) -> Result<Opt
     Subject::new(family, format!("{devices} devices, {microbatches} microbatches"), program).map(Some)
 }
 
-fn model_subject(family: &str, devices: u32, microbatches: u32) -> Result<Subject, String> {
+/// `None` where the schedule does not go with the model.
+fn model_subject(
+    family: &str,
+    name: &str,
+    model: &str,
+    devices: u32,
+    microbatches: u32,
+) -> Result<Option<Subject>, String> {
     let text = format!(
-        "{MODEL}
-        pipeline test {{ model tiny devices {devices} microbatches {microbatches} schedule {family} {TRAIN} }}"
+        "import std.models.gpt {TINY}
+        pipeline test {{ model {model} devices {devices} microbatches {microbatches} schedule {family} {TRAIN} }}"
     );
-    let (compilation, _) = compile_text("test.pipe", &text, Path::new("."), &Request::default());
-    let refused = || format!("{family}: {:#?} {:#?}", compilation.diagnostics, compilation.our_mistakes);
-    let verified = compilation.program.as_ref().ok_or_else(refused)?;
-    let name = format!("{devices} devices, {microbatches} microbatches, a model");
-    Subject::new(family, name, verified.program().clone())
+    let name = format!("{devices} devices, {microbatches} microbatches, {name}");
+    compiled(family, name, &text, Path::new("."))
 }
 
+fn compiled(family: &str, name: String, text: &str, folder: &Path) -> Result<Option<Subject>, String> {
+    let (compilation, _) = compile_text("test.pipe", text, folder, &Request::default());
+    if !compilation.our_mistakes.is_empty() {
+        return Err(format!("{family} {name}: {:#?}", compilation.our_mistakes));
+    }
+    let program = compilation.program.as_ref().map(|verified| verified.program().clone());
+    program.filter(is_small).map(|program| Subject::new(family, name, program)).transpose()
+}
+
+/// Whether it can be trained many times a second.
+fn is_small(program: &Program) -> bool {
+    program.n_instructions() < 3000 && program.devices.iter().all(|code| code.arena.0 < 4 << 20)
+}
+
+/// The examples that are small enough.
+fn examples() -> Result<Vec<Subject>, String> {
+    let folder = root().join("examples");
+    let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let subject = |path: &PathBuf| compiled("examples", name(path), &read(path), &folder);
+    Ok(files(&folder, "pipe").iter().map(subject).collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+}
+
+/// Models, each as it is called.
+const MODELS: [(&str, &str); 2] =
+    [("a chain", "tiny"), ("a GPT", "gpt(vocab = 7, hidden = 8, heads = 2, blocks = 4, sequence = 4, rows = 1)")];
+
 /// Small enough to be compiled and trained many times a second.
-const MODEL: &str = "
+const TINY: &str = "
     layer lookup(width, rows) {
         data drawn: i32[rows]
         weight table: [7, width] = normal(1)
