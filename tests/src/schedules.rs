@@ -78,7 +78,7 @@ pub fn random(size: Size, dice: &mut Dice) -> Schedule {
         let ready: Vec<usize> = (0..open.len()).filter(|index| is_ready(&graph, &done, open[*index])).collect();
         let task = open.swap_remove(ready[dice.below(ready.len())]);
         done.insert((task.kind, task.stage, task.microbatch));
-        orders[placement[task.stage.index()].index()].push(ScheduledTask { task, origin: 0 });
+        orders[placement[task.stage.index()].index()].push(ScheduledTask { task, origin: 0, with_next: false });
     }
     Schedule { graph, ..schedule("random", placement, orders, size.microbatches) }
 }
@@ -193,5 +193,5 @@ pub fn time(schedule: &Schedule) -> Timeline {
 
 fn costs() -> StageCosts {
     let unit = Ticks::UNIT;
-    StageCosts { tasks: [unit, unit, unit, unit + unit, Ticks::ZERO], latency: Ticks::ZERO }
+    StageCosts { tasks: [unit, unit, unit, unit + unit, Ticks::ZERO], pairs: [None; TaskKind::ALL.len()], latency: Ticks::ZERO }
 }

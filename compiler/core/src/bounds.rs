@@ -1,6 +1,6 @@
 //! Lower bounds: how short any schedule with this placement, these costs and this much memory can be.
 //!
-//! No bound assumes an order, equal stages or one stage per device. For a device, the head of a task is the least time
+//! No bound assumes an order, equal stages or one stage per device, or that no forward shares the device with a backward. For a device, the head of a task is the least time
 //! before it can start, its tail the least time from its end to the end of the step; both follow from one microbatch.
 
 use crate::dependencies::Dependencies;
@@ -97,6 +97,8 @@ fn shares(schedule: &Schedule) -> Vec<Vec<Share>> {
 struct Step {
     head: Ticks,
     duration: Ticks,
+    /// What it keeps the device busy at least, where tasks may share the device.
+    work: Ticks,
     tail: Ticks,
 }
 
@@ -146,31 +148,67 @@ struct Chain {
     backward: Vec<Step>,
     /// `W`; takes no time where it is fused.
     weight: Vec<Step>,
+    /// All of the backward: at most this long.
+    most: Vec<Ticks>,
     /// From the start of the forward to the end of the last task that reads its activations: at least this long.
     lifespans: Vec<Ticks>,
+}
+
+/// What the backward tasks of a stage take, by [`TaskKind::index`].
+struct Backwards([Ticks; TaskKind::ALL.len()]);
+
+impl Backwards {
+    fn of(&self, kind: TaskKind) -> Ticks {
+        self.0[kind.index()]
+    }
+
+    /// The least that the gradient of the input takes, and then that of the weights. Of a stage that does both, the
+    /// halves take what the quicker way takes.
+    fn least(&self, (is_split, is_fused): (bool, bool)) -> [Ticks; 2] {
+        let [input, weight, both] =
+            [TaskKind::BackwardInput, TaskKind::BackwardWeight, TaskKind::Backward].map(|kind| self.of(kind));
+        match (is_split, is_fused) {
+            (true, false) => [input, weight],
+            (true, true) => [input.min(both), weight.min(both - input.min(both))],
+            (false, _) => [both, Ticks::ZERO],
+        }
+    }
+
+    /// The most that both gradients take.
+    fn most(&self, (is_split, is_fused): (bool, bool)) -> Ticks {
+        let halves = self.of(TaskKind::BackwardInput) + self.of(TaskKind::BackwardWeight);
+        let both = self.of(TaskKind::Backward);
+        match (is_split, is_fused) {
+            (true, false) => halves,
+            (true, true) => halves.max(both),
+            (false, _) => both,
+        }
+    }
 }
 
 impl Chain {
     fn new(schedule: &Schedule, dependencies: &Dependencies, costs: &Costs) -> Self {
         let stages = || (0..schedule.n_stages()).map(StageId::from_index);
-        let step = |duration: Ticks| Step { duration, ..Step::default() };
+        let forward = |stage| costs.of(TaskKind::Forward, stage);
+        let longest = stages().map(forward).max().unwrap_or_default();
+        let step = |duration, work| Step { duration, work, ..Step::default() };
         let mut chain = Self {
-            forward: stages().map(|stage| step(costs.of(TaskKind::Forward, stage))).collect(),
+            forward: stages().map(|stage| step(forward(stage), forward(stage))).collect(),
             backward: Vec::new(),
             weight: Vec::new(),
+            most: Vec::new(),
             lifespans: Vec::new(),
         };
         for stage in stages() {
-            let [input, weight, both] = [TaskKind::BackwardInput, TaskKind::BackwardWeight, TaskKind::Backward]
-                .map(|kind| costs.of(kind, stage));
-            // Of a stage that does both, the halves take what the quicker way takes.
-            let [input, weight] = match (dependencies.is_split(stage), dependencies.is_fused(stage)) {
-                (true, false) => [input, weight],
-                (true, true) => [input.min(both), weight.min(both - input.min(both))],
-                (false, _) => [both, Ticks::ZERO],
-            };
-            chain.backward.push(step(input));
-            chain.weight.push(step(weight));
+            let forms = (dependencies.is_split(stage), dependencies.is_fused(stage));
+            let alone = Backwards(TaskKind::ALL.map(|kind| costs.of(kind, stage)));
+            // All backwards may share the device with a forward: what such a pair takes beyond the longest forward.
+            let shared = |kind: TaskKind| costs.pairs[kind.index()].map_or(Ticks::END, |pair| pair - longest);
+            let paired = Backwards(TaskKind::ALL.map(|kind| alone.of(kind).min(shared(kind))));
+            let (alone_halves, paired_halves) = (alone.least(forms), paired.least(forms));
+            chain.backward.push(step(alone_halves[0], paired_halves[0]));
+            chain.weight.push(step(alone_halves[1], paired_halves[1]));
+            chain.most.push(alone.most(forms));
         }
         let hops = Hops { schedule, graph: dependencies.graph(), latency: costs.latency };
         chain.heads(&hops);
@@ -265,7 +303,7 @@ fn work(chain: &Chain, stages: &[Share]) -> Ticks {
             now = now.max(next.head);
         }
         while let Some((step, n_microbatches)) = steps.pop_if(|(step, _)| step.head <= now) {
-            released.push((step.tail, times(step.duration, n_microbatches)));
+            released.push((step.tail, times(step.work, n_microbatches)));
         }
         let Some((tail, left)) = released.pop() else { continue };
         let until = steps.last().map_or(now + left, |(next, _)| next.head.min(now + left));
@@ -291,9 +329,9 @@ fn warmup(chain: &Chain, stages: &[Share], activations: u64) -> Ticks {
     let idle_before = released - (forwards + backwards).min(begun);
     // In the last `drained` no forward runs, so all that runs belongs to at most `held` activations.
     let drained = Chain::least(stages, |stage| steps(stage)[0].tail);
-    let rest = Chain::most(stages, |stage| steps(stage)[1].duration + steps(stage)[2].duration);
+    let rest = Chain::most(stages, |stage| chain.most[stage.index()]);
     let idle_after = drained - times(rest, held).min(drained);
-    let total = |stage: StageId| steps(stage).iter().fold(Ticks::ZERO, |sum, step| sum + step.duration);
+    let total = |stage: StageId| steps(stage).iter().fold(Ticks::ZERO, |sum, step| sum + step.work);
     let all = |share: &Share| times(total(share.stage), share.n_microbatches);
     let work = stages.iter().fold(Ticks::ZERO, |sum, share| sum + all(share));
     // Both idle times count where the two windows cannot overlap.

@@ -10,10 +10,12 @@ use pipe_ir::task::TaskKind;
 /// Where the time of a step goes, along its critical path.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CriticalPath {
-    /// The tasks, first to last.
+    /// The tasks, first to last; of a pair the first.
     pub tasks: Vec<Slot>,
     /// Time in tasks, by [`TaskKind::index`].
     pub work: [Ticks; TaskKind::ALL.len()],
+    /// Time in pairs of tasks that share a device, by [`TaskKind::index`] of the backward.
+    pub pairs: [Ticks; TaskKind::ALL.len()],
     /// Time in transfers between devices.
     pub transfers: Ticks,
 }
@@ -28,20 +30,24 @@ pub fn critical_path(schedule: &Schedule, order: &Order, costs: &Costs, timeline
     });
     let mut next = last.and_then(|device| {
         let position = schedule.orders[device.index()].len().checked_sub(1)?;
-        Some(Slot { device, position: u32::try_from(position).ok()? })
+        Some(Slot { device, position: index32(position) })
     });
     while let Some(slot) = next {
+        let slot = first_of(schedule, slot);
         let (device, position) = (slot.device.index(), slot.position as usize);
-        let task = schedule.orders[device][position].task;
+        let node = schedule.node(slot.device, position);
         path.tasks.push(slot);
-        path.work[task.kind.index()] += costs.of(task.kind, task.stage);
+        match node {
+            [_, backward] => path.pairs[backward.task.kind.index()] += costs.of_node(node),
+            _ => path.work[node[0].task.kind.index()] += costs.of_node(node),
+        }
         let start = timeline.starts[device][position];
-        let input = order.dependencies.inputs(task).find_map(|input| {
+        let input = node.iter().flat_map(|one| order.dependencies.inputs(one.task)).find_map(|input| {
             let from = schedule.device_of(input);
             let latency = if from == slot.device { Ticks::ZERO } else { costs.latency };
             let position = order.position(input);
             let arrives = timeline.ends[from.index()][position] + latency;
-            (arrives == start).then_some((Slot { device: from, position: u32::try_from(position).ok()? }, latency))
+            (arrives == start).then_some((Slot { device: from, position: index32(position) }, latency))
         });
         let before = position.checked_sub(1).filter(|before| timeline.ends[device][*before] == start);
         next = match (before, input) {
@@ -55,6 +61,17 @@ pub fn critical_path(schedule: &Schedule, order: &Order, costs: &Costs, timeline
     }
     path.tasks.reverse();
     path
+}
+
+/// The first task of a pair for the second.
+fn first_of(schedule: &Schedule, slot: Slot) -> Slot {
+    let before = slot.position.checked_sub(1);
+    let is_second = |before: &u32| schedule.orders[slot.device.index()][*before as usize].with_next;
+    before.filter(is_second).map_or(slot, |position| Slot { position, ..slot })
+}
+
+fn index32(position: usize) -> u32 {
+    u32::try_from(position).expect("orders are far shorter than 2^32 tasks")
 }
 
 #[cfg(test)]
@@ -75,7 +92,7 @@ mod tests {
                 let order = check(&schedule).expect("sound");
                 let timeline = place(&schedule, &order, &costs);
                 let path = critical_path(&schedule, &order, &costs, &timeline);
-                let sum = path.work.iter().fold(path.transfers, |sum, work| sum + *work);
+                let sum = path.work.iter().chain(&path.pairs).fold(path.transfers, |sum, work| sum + *work);
                 assert_eq!(sum, timeline.makespan());
             }
         }

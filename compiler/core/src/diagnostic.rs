@@ -83,8 +83,10 @@ codes! {
     DuplicateTask "duplicate-task"
     /// A task of a microbatch that a step does not have.
     TaskOutside "task-outside"
-    /// A stage has fused and split backward tasks.
+    /// A microbatch takes both the fused and the split backward of a stage.
     MixedBackward "mixed-backward"
+    /// Two tasks cannot share a device.
+    WrongPair "wrong-pair"
     /// A stage is placed on a device that does not exist.
     StageOffDevices "stage-off-devices"
     /// A task is in the order of a device that its stage does not live on.

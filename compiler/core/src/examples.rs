@@ -22,7 +22,7 @@ pub(crate) fn by_hand(placement: &[u32], n_microbatches: u32, devices: &[&str]) 
         };
         let origin = u16::try_from(origins.len()).expect("few origins");
         origins.push(span(u32::from(origin)));
-        ScheduledTask { task, origin }
+        ScheduledTask { task, origin, with_next: false }
     };
     let orders = devices.iter().map(|line| line.split_whitespace().map(&mut scheduled).collect()).collect();
     schedule(placement, n_microbatches, orders, origins, None)
@@ -50,7 +50,7 @@ pub(crate) fn block(placement: &[u32], n_microbatches: u32, period: u64, text: &
             let BlockTask { kind, stage, slot, origin, .. } = *task;
             let task = Task { kind, stage, microbatch: MicrobatchId(microbatch) };
             let start = slot + u64::from(microbatch) * period;
-            orders[placement[stage.index()] as usize].push((start, ScheduledTask { task, origin }));
+            orders[placement[stage.index()] as usize].push((start, ScheduledTask { task, origin, with_next: false }));
         }
     }
     orders.iter_mut().for_each(|order| order.sort_by_key(|(start, _)| *start));
@@ -123,7 +123,7 @@ pub(crate) fn greedy(
             waiting.push(Task { kind, stage: StageId::from_index(stage), microbatch: MicrobatchId(microbatch) });
         }
     }
-    let all = waiting.iter().map(|task| ScheduledTask { task: *task, origin: 0 }).collect();
+    let all = waiting.iter().map(|task| ScheduledTask { task: *task, origin: 0, with_next: false }).collect();
     let mut unordered = schedule(placement, n_microbatches, vec![all], vec![span(0)], None);
     unordered.graph = graph.clone();
     let dependencies = crate::dependencies::Dependencies::of(&unordered);
@@ -136,7 +136,7 @@ pub(crate) fn greedy(
         let runs = |task: Task| dependencies.inputs(task).all(|input| waiting.iter().all(|(_, other)| *other != input));
         let next = waiting.iter().position(|(_, task)| runs(*task)).expect("tasks wait for earlier ones only");
         let (_, task) = waiting.remove(next);
-        orders[placement[task.stage.index()] as usize].push(ScheduledTask { task, origin: 0 });
+        orders[placement[task.stage.index()] as usize].push(ScheduledTask { task, origin: 0, with_next: false });
     }
     Schedule { graph: graph.clone(), ..schedule(placement, n_microbatches, orders, vec![span(0)], None) }
 }

@@ -43,6 +43,9 @@ pub struct ModelCall {
 pub struct StageCosts {
     /// By [`TaskKind::index`]; an update takes no time.
     pub tasks: [Ticks; TaskKind::ALL.len()],
+    /// What a forward and a backward take together that share a device, by [`TaskKind::index`] of the backward, where it
+    /// was said.
+    pub pairs: [Option<Ticks>; TaskKind::ALL.len()],
     /// One-way latency between two different devices.
     pub latency: Ticks,
 }

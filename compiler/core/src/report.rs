@@ -96,7 +96,7 @@ pub struct Figures {
 /// Time on the critical path.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct PathPart {
-    /// `F`, `B`, `W`, `BW`, or `comm` for transfers.
+    /// `F`, `B`, `W`, `BW`, `F & B` or `F & BW` for pairs, or `comm` for transfers.
     pub kind: &'static str,
     /// How much.
     pub time: f64,
@@ -231,7 +231,9 @@ impl Report {
         let work = devices().map(|device| timeline.busy(device)).max().unwrap_or_default();
         let (makespan, longest_stage) = (timeline.makespan(), timeline.longest_stage());
         let kinds = TaskKind::ALL.into_iter().map(|kind| (kind.letters(), critical_path.work[kind.index()]));
-        let parts = kinds.chain([("comm", critical_path.transfers)]).filter(|(_, ticks)| *ticks > Ticks::ZERO);
+        let pairs = [("F & B", TaskKind::BackwardInput), ("F & BW", TaskKind::Backward)];
+        let pairs = pairs.map(|(name, kind)| (name, critical_path.pairs[kind.index()]));
+        let parts = kinds.chain(pairs).chain([("comm", critical_path.transfers)]).filter(|(_, ticks)| *ticks > Ticks::ZERO);
         self.figures = Figures {
             makespan: Some(time(makespan)),
             longest_stage: Some(time(longest_stage)),

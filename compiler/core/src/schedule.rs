@@ -16,6 +16,8 @@ pub struct ScheduledTask {
     pub task: Task,
     /// Position in [`Schedule::origins`].
     pub origin: u16,
+    /// Whether it shares the device with the task that stands after it: a forward, and then its partner.
+    pub with_next: bool,
 }
 
 /// A building block: the tasks of some microbatches, usually of one, with their start slots, repeated every `period` slots.
@@ -147,6 +149,15 @@ impl Schedule {
         self.n_stages().saturating_mul(self.slices.count() as usize)
     }
 
+    /// What a device does at a position: one task, or two that share it. A device starts them when the inputs of both are
+    /// there, and both end at once.
+    #[must_use]
+    pub fn node(&self, device: DeviceId, position: usize) -> &[ScheduledTask] {
+        let rest = self.orders[device.index()].get(position..).unwrap_or_default();
+        let n_tasks = if rest.first().is_some_and(|first| first.with_next) { 2 } else { 1 };
+        &rest[..n_tasks.min(rest.len())]
+    }
+
     /// Where a task runs.
     #[must_use]
     pub fn device_of(&self, task: Task) -> DeviceId {
@@ -159,11 +170,25 @@ impl Schedule {
 pub struct Costs {
     /// Duration of one task, by stage, then by [`TaskKind::index`].
     pub tasks: Vec<[Ticks; TaskKind::ALL.len()]>,
+    /// What a forward and a backward take together that share a device, by [`TaskKind::index`] of the backward; where
+    /// nothing is said, as long as one after the other.
+    pub pairs: [Option<Ticks>; TaskKind::ALL.len()],
     /// One-way latency between two different devices.
     pub latency: Ticks,
 }
 
 impl Costs {
+    /// Duration of a task, or of two that share a device.
+    #[must_use]
+    pub fn of_node(&self, node: &[ScheduledTask]) -> Ticks {
+        let each = node.iter().map(|one| self.of(one.task.kind, one.task.stage));
+        let sum = each.fold(Ticks::ZERO, |sum, duration| sum + duration);
+        match node {
+            [_, backward] => self.pairs[backward.task.kind.index()].unwrap_or(sum),
+            _ => sum,
+        }
+    }
+
     /// Duration of a task.
     #[must_use]
     pub fn of(&self, kind: TaskKind, stage: StageId) -> Ticks {

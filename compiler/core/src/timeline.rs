@@ -21,15 +21,16 @@ pub fn place(schedule: &Schedule, order: &Order, costs: &Costs) -> Timeline {
     let (mut starts, mut ends) = (none(), none());
     for slot in &order.sequence {
         let (device, position) = (slot.device.index(), slot.position as usize);
-        let task = schedule.orders[device][position].task;
+        let node = schedule.node(slot.device, position);
         let mut start = if position == 0 { Ticks::ZERO } else { ends[device][position - 1] };
-        for input in order.dependencies.inputs(task) {
+        for input in node.iter().flat_map(|one| order.dependencies.inputs(one.task)) {
             let from = schedule.device_of(input);
             let latency = if from == slot.device { Ticks::ZERO } else { costs.latency };
             start = start.max(ends[from.index()][order.position(input)] + latency);
         }
-        starts[device][position] = start;
-        ends[device][position] = start + costs.of(task.kind, task.stage);
+        let end = start + costs.of_node(node);
+        starts[device][position..position + node.len()].fill(start);
+        ends[device][position..position + node.len()].fill(end);
     }
     Timeline { starts, ends }
 }
@@ -57,7 +58,12 @@ impl Timeline {
     #[must_use]
     pub fn busy(&self, device: DeviceId) -> Ticks {
         let (starts, ends) = (&self.starts[device.index()], &self.ends[device.index()]);
-        starts.iter().zip(ends).fold(Ticks::ZERO, |sum, (start, end)| sum + (*end - *start))
+        let mut busy = (Ticks::ZERO, Ticks::ZERO);
+        for (start, end) in starts.iter().zip(ends) {
+            // Two tasks that share the device have the same start and end.
+            busy = (busy.0 + (*end - (*start).max(busy.1)), *end);
+        }
+        busy.0
     }
 
     /// The papers' figure: the longest time from first start to last end on one device.

@@ -5,6 +5,7 @@ use crate::check::{check, memory::peaks};
 use crate::costs::of_stages;
 use crate::examples::{block, one_f_one_b, v_half};
 use crate::pipeline::StageCosts;
+use crate::schedule::ScheduledTask;
 use crate::timeline::place;
 use pipe_ir::task::Task;
 use proptest::prelude::*;
@@ -48,7 +49,8 @@ fn long_lifespans_in_little_memory_are_bounded_by_their_area() {
     assert_eq!((bound.kind, bound.device), (BoundKind::Area, DeviceId(0)));
 }
 
-/// Any graph, any placement, any costs, split or fused stages, and an order that greedily picks by random priorities.
+/// Any graph, any placement, any costs, split, fused or mixed stages, an order that greedily picks by random priorities,
+/// and some forwards that share the device with a backward beside them.
 fn random() -> impl Strategy<Value = (Schedule, Costs)> {
     let sizes = (1usize..5, 1usize..7, 1u32..6, 0u64..4);
     sizes.prop_flat_map(|(devices, stages, microbatches, latency)| {
@@ -56,14 +58,60 @@ fn random() -> impl Strategy<Value = (Schedule, Costs)> {
         let split = prop::collection::vec(any::<bool>(), stages);
         let costs = prop::collection::vec([0u64..5, 0u64..5, 0u64..5, 0u64..5, 0u64..1], stages);
         let priorities = prop::collection::vec(any::<u16>(), 3 * stages * microbatches as usize);
-        (placement, split, costs, priorities, graph(stages)).prop_map(
-            move |(placement, split, costs, priorities, graph)| {
+        let pairs = (any::<bool>(), 0u64..4, prop::collection::vec(any::<bool>(), 7));
+        (placement, split, costs, priorities, graph(stages), pairs).prop_map(
+            move |(placement, split, costs, priorities, graph, (halves, longer, shares))| {
                 let schedule = crate::examples::greedy(&graph, &placement, microbatches, (&split, &priorities));
+                let schedule = if halves { with_halves(schedule, &shares) } else { schedule };
+                let schedule = with_pairs(schedule, &shares);
+                let longest = |kind: TaskKind| costs.iter().map(|row| row[kind.index()]).max().unwrap_or_default();
+                let pair = |kind| Some(Ticks(longest(TaskKind::Forward).max(longest(kind)) + longer));
                 let tasks = costs.iter().map(|row| row.map(Ticks)).collect();
-                (schedule, Costs { tasks, latency: Ticks(latency) })
+                let pairs = [None, pair(TaskKind::BackwardInput), None, pair(TaskKind::Backward), None];
+                (schedule, Costs { tasks, pairs, latency: Ticks(latency) })
             },
         )
     })
+}
+
+/// Splits some of the backwards that run at once.
+fn with_halves(mut schedule: Schedule, shares: &[bool]) -> Schedule {
+    for order in &mut schedule.orders {
+        let tasks = order.iter().enumerate().flat_map(|(position, one)| {
+            let half = |kind| ScheduledTask { task: Task { kind, ..one.task }, ..*one };
+            match one.task.kind {
+                TaskKind::Backward if shares[position % shares.len()] => {
+                    vec![half(TaskKind::BackwardInput), half(TaskKind::BackwardWeight)]
+                }
+                _ => vec![*one],
+            }
+        });
+        *order = tasks.collect();
+    }
+    schedule
+}
+
+/// Joins some neighbours, where the schedule can still run.
+fn with_pairs(mut schedule: Schedule, shares: &[bool]) -> Schedule {
+    for device in 0..schedule.n_devices() {
+        let mut position = 0;
+        while position + 1 < schedule.orders[device].len() {
+            let before = schedule.clone();
+            let [one, other] = &mut schedule.orders[device][position..position + 2] else { break };
+            if other.task.kind == TaskKind::Forward {
+                std::mem::swap(one, other);
+            }
+            let is_backward = matches!(other.task.kind, TaskKind::BackwardInput | TaskKind::Backward);
+            one.with_next = one.task.kind == TaskKind::Forward && is_backward;
+            if shares[position % shares.len()] && one.with_next && check(&schedule).is_ok() {
+                position += 1;
+            } else {
+                schedule = before;
+            }
+            position += 1;
+        }
+    }
+    schedule
 }
 
 /// A chain, or any edges.
@@ -120,7 +168,30 @@ impl Exhaustive<'_> {
             self.alive[device] = held - u64::from(self.dependencies.is_last(task));
             let peak = peak.max(usize::try_from(held).expect("few activations"));
             self.search(done + 1, makespan.max(end), peak);
+            if task.kind == TaskKind::Forward {
+                (self.ends[index], self.free[device], self.alive[device]) = (None, free, held);
+                self.pairs(done, makespan, peak, (index, start));
+            }
             (self.ends[index], self.free[device], self.alive[device]) = (None, free, alive);
+        }
+    }
+
+    /// Appends a forward together with every backward that can share its device, in turn.
+    fn pairs(&mut self, done: usize, makespan: Ticks, peak: usize, (forward, start): (usize, Ticks)) {
+        let device = self.schedule.device_of(self.tasks[forward]).index();
+        let (free, alive) = (self.free[device], self.alive[device]);
+        for index in 0..self.tasks.len() {
+            let task = self.tasks[index];
+            let Some(pair) = self.costs.pairs[task.kind.index()] else { continue };
+            let Some(other) = self.start(index) else { continue };
+            if self.schedule.device_of(task).index() != device {
+                continue;
+            }
+            let end = start.max(other) + pair;
+            (self.ends[forward], self.ends[index], self.free[device]) = (Some(end), Some(end), end);
+            self.alive[device] = alive - u64::from(self.dependencies.is_last(task));
+            self.search(done + 2, makespan.max(end), peak);
+            (self.ends[forward], self.ends[index], self.free[device], self.alive[device]) = (None, None, free, alive);
         }
     }
 
@@ -156,7 +227,8 @@ fn no_order_of_a_small_step_is_shorter_than_its_bound() {
         for row in [[1, 1, 1, 2, 0], [3, 1, 2, 3, 0], [1, 4, 1, 5, 0]] {
             let schedule =
                 crate::examples::greedy(&graph, placement, microbatches, (&vec![split; placement.len()], &[0]));
-            let costs = Costs { tasks: vec![row.map(Ticks); placement.len()], latency: Ticks(1) };
+            let pairs = [None, Some(Ticks(row[0].max(row[1]) + 1)), None, Some(Ticks(row[0].max(row[3]))), None];
+            let costs = Costs { tasks: vec![row.map(Ticks); placement.len()], pairs, latency: Ticks(1) };
             let tasks: Vec<Task> = schedule.orders.iter().flatten().map(|scheduled| scheduled.task).collect();
             let n_devices = schedule.n_devices();
             let mut all = Exhaustive {

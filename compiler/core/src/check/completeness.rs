@@ -44,7 +44,7 @@ fn count(schedule: &Schedule) -> (TaskTable, Vec<Kinds>, Diagnostics) {
     let mut outside: BTreeMap<(u16, TaskKind, StageId), Vec<MicrobatchId>> = BTreeMap::new();
     for order in &schedule.orders {
         for (position, scheduled) in order.iter().enumerate() {
-            let ScheduledTask { task, origin } = *scheduled;
+            let ScheduledTask { task, origin, .. } = *scheduled;
             let Some(kinds) = stages.get_mut(task.stage.index()) else { continue };
             if task.kind == TaskKind::Update || task.microbatch.0 >= schedule.n_microbatches {
                 outside.entry((origin, task.kind, task.stage)).or_default().push(task.microbatch);

@@ -24,6 +24,8 @@ struct Wait {
     /// Where the needed task runs, and the task at which that device stands.
     of: DeviceId,
     of_at: ScheduledTask,
+    /// Whether the two share the device.
+    is_partner: bool,
 }
 
 /// One diagnostic per group of devices that wait for each other. `next` is the position at which each device stands.
@@ -46,15 +48,21 @@ fn waits(schedule: &Schedule, dependencies: &Dependencies, table: &TaskTable, ne
     next.iter().for_each(|_| {
         graph.add_node(());
     });
-    let stands_at = |device: usize| schedule.orders[device].get(next[device]).copied();
+    let stands_at = |device: DeviceId| schedule.node(device, next[device.index()]);
     for device in 0..next.len() {
-        let Some(at) = stands_at(device) else { continue };
-        for input in dependencies.inputs(at.task) {
+        let node = stands_at(DeviceId::from_index(device));
+        for (at, input) in node.iter().flat_map(|at| dependencies.inputs(at.task).map(move |input| (*at, input))) {
             let of = schedule.device_of(input);
-            let (Some(position), Some(of_at)) = (table.position(input), stands_at(of.index())) else { continue };
+            let Some(position) = table.position(input) else { continue };
             if position >= next[of.index()] {
                 let needs = schedule.orders[of.index()][position];
-                let wait = Wait { device: DeviceId::from_index(device), at, needs, of, of_at };
+                let of_node = stands_at(of);
+                // Where the needed task is one of two that share the device, the other one is in the way.
+                let Some(of_at) = of_node.iter().copied().find(|one| *one != needs).or(of_node.first().copied()) else {
+                    continue;
+                };
+                let is_partner = of_at != needs && of_node.contains(&needs);
+                let wait = Wait { device: DeviceId::from_index(device), at, needs, of, of_at, is_partner };
                 graph.add_edge(NodeIndex::new(device), NodeIndex::new(of.index()), wait);
             }
         }
@@ -112,10 +120,11 @@ fn describe(schedule: &Schedule, circle: &[Wait]) -> Diagnostic {
         .iter()
         .take(SHOWN)
         .map(|wait| {
-            let Wait { device, at, needs, of, of_at } = wait;
+            let Wait { device, at, needs, of, of_at, is_partner } = wait;
+            let when = if *is_partner { "together with" } else { "after" };
             let whose = if of == device { "its own".to_owned() } else { format!("{of}'s") };
             format!(
-                "{device} runs `{}` only after {whose} `{}`, which {of} runs after `{}`",
+                "{device} runs `{}` only after {whose} `{}`, which {of} runs {when} `{}`",
                 name(at.task),
                 name(needs.task),
                 name(of_at.task)

@@ -1,6 +1,7 @@
 //! Rule: every task finds its inputs, and the devices can run their tasks to the end.
 //!
-//! A device runs its tasks in order, and a task waits for its inputs (see [`crate::dependencies`]). The lowering puts all
+//! A device runs its tasks in order, and a task waits for its inputs (see [`crate::dependencies`]); two tasks that share the
+//! device wait for the inputs of both. The lowering puts all
 //! transfers in one global order that follows this one, so no wait for a task means no wait for a transfer either.
 
 use super::versions::{self, Versions};
@@ -23,7 +24,7 @@ pub struct Slot {
 /// before it on its device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Order {
-    /// Every task once.
+    /// Every task once; two tasks that share a device are in the place of the first.
     pub sequence: Vec<Slot>,
     /// What each task needs.
     pub dependencies: Dependencies,
@@ -48,7 +49,7 @@ impl Order {
 pub fn check(schedule: &Schedule, table: TaskTable) -> Result<Order, Diagnostics> {
     let dependencies = Dependencies::of(schedule);
     let progress = run(schedule, &dependencies, &table);
-    if progress.sequence.len() == schedule.n_tasks() {
+    if progress.n_tasks == schedule.n_tasks() {
         let versions = versions::check(schedule)?;
         return Ok(Order { sequence: progress.sequence, dependencies, table, versions });
     }
@@ -58,6 +59,7 @@ pub fn check(schedule: &Schedule, table: TaskTable) -> Result<Order, Diagnostics
 /// How far the devices come.
 struct Progress {
     sequence: Vec<Slot>,
+    n_tasks: usize,
     /// By device: the first task that did not run.
     next: Vec<usize>,
 }
@@ -66,14 +68,15 @@ struct Progress {
 fn run(schedule: &Schedule, dependencies: &Dependencies, table: &TaskTable) -> Progress {
     let n_devices = schedule.n_devices();
     let mut next = vec![0usize; n_devices];
-    let mut sequence = Vec::with_capacity(schedule.n_tasks());
+    let (mut sequence, mut n_tasks) = (Vec::with_capacity(schedule.n_tasks()), 0);
     // A device waits for one device at a time; `waiting_for[d]` lists those that wait for d, with the position awaited.
     let mut waiting_for: Vec<Vec<(usize, usize)>> = vec![Vec::new(); n_devices];
     let mut ready: Vec<usize> = (0..n_devices).rev().collect();
     while let Some(device) = ready.pop() {
         let order = &schedule.orders[device];
-        while let Some(scheduled) = order.get(next[device]) {
-            let missing = dependencies.inputs(scheduled.task).find_map(|input| {
+        while next[device] < order.len() {
+            let node = schedule.node(DeviceId::from_index(device), next[device]);
+            let missing = node.iter().flat_map(|one| dependencies.inputs(one.task)).find_map(|input| {
                 let from = schedule.device_of(input).index();
                 let position = table.position(input)?;
                 (next[from] <= position).then_some((from, position))
@@ -83,7 +86,8 @@ fn run(schedule: &Schedule, dependencies: &Dependencies, table: &TaskTable) -> P
                 break;
             }
             sequence.push(Slot { device: DeviceId::from_index(device), position: next[device] as u32 });
-            next[device] += 1;
+            next[device] += node.len();
+            n_tasks += node.len();
         }
         waiting_for[device].retain(|(waiter, position)| {
             let still_waits = *position >= next[device];
@@ -93,5 +97,5 @@ fn run(schedule: &Schedule, dependencies: &Dependencies, table: &TaskTable) -> P
             still_waits
         });
     }
-    Progress { sequence, next }
+    Progress { sequence, n_tasks, next }
 }

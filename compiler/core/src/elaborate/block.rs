@@ -122,7 +122,7 @@ fn repeated(writer: &Writer<'_>, block: &Block) -> Vec<Vec<ScheduledTask>> {
                 let number = first + u64::from(microbatch.0);
                 if number < n_microbatches {
                     let task = Task { kind, stage, microbatch: MicrobatchId(number as u32) };
-                    starts.push((slot.saturating_add(moved), ScheduledTask { task, origin }));
+                    starts.push((slot.saturating_add(moved), ScheduledTask { task, origin, with_next: false }));
                 }
             }
         }

@@ -19,6 +19,7 @@ enum Step<'a> {
     For { variable: usize, start: Resolved<'a>, end: Resolved<'a>, body: Body<'a> },
     If { branches: Vec<(Resolved<'a>, Body<'a>)>, otherwise: Body<'a> },
     Task(Line<'a>),
+    Pair { body: Body<'a>, span: Span },
 }
 
 /// A task's statement.
@@ -91,6 +92,7 @@ pub(super) fn resolve<'a>(writer: &mut Writer<'a>, statements: &'a [Statement]) 
                 Ok(ends.map(|(start, end)| Step::For { variable, start, end, body }))
             }
             Statement::If { branches, otherwise } => branch_step(writer, branches, otherwise),
+            Statement::Pair { halves, span } => pair_step(writer, halves, *span),
             Statement::Task { kind, stage, microbatch, slice, span } => {
                 let origin = writer.origin(*span)?;
                 task_step(writer, [Some(stage), microbatch.as_ref(), slice.as_ref()]).map(|numbers| {
@@ -103,6 +105,22 @@ pub(super) fn resolve<'a>(writer: &mut Writer<'a>, statements: &'a [Statement]) 
         body.steps.extend(writer.report.take(step).flatten());
     }
     Ok(body)
+}
+
+/// Two tasks that share the device: a forward and a backward.
+fn pair_step<'a>(writer: &mut Writer<'a>, halves: &'a [Statement], span: Span) -> Result<Option<Step<'a>>, Fault> {
+    let kinds: Vec<TaskKind> = halves
+        .iter()
+        .filter_map(|half| if let Statement::Task { kind, .. } = half { Some(*kind) } else { None })
+        .collect();
+    let is_backward = |kind: &TaskKind| matches!(kind, TaskKind::BackwardInput | TaskKind::Backward);
+    if !kinds.contains(&TaskKind::Forward) || !kinds.iter().any(is_backward) {
+        let letters: Vec<String> = kinds.iter().map(|kind| format!("`{}`", kind.letters())).collect();
+        let message = format!("{} cannot share a device", letters.join(" and "));
+        let error = Diagnostic::error(Code::WrongPair, span, "not a forward and a backward", message);
+        return Err(Box::new(error.help("join `F` with `BW` or `B`, or write one after the other without `&`")));
+    }
+    Ok(Some(Step::Pair { body: resolve(writer, halves)?, span }))
 }
 
 fn binding_step<'a>(
@@ -207,6 +225,26 @@ impl<'a> Run<'_, 'a> {
                 self.body(otherwise)
             }
             Step::Task(line) => self.task(line),
+            Step::Pair { body, span } => {
+                let first = self.order.len();
+                self.body(body)?;
+                self.join(first, *span);
+                Ok(())
+            }
+        }
+    }
+
+    /// Lets the tasks from a position on share the device. The forward goes first: its activation is taken at the start.
+    fn join(&mut self, first: usize, span: Span) {
+        let [one, other] = &mut self.order[first..] else { return };
+        if other.task.kind == TaskKind::Forward {
+            std::mem::swap(one, other);
+        }
+        one.with_next = true;
+        if (one.task.stage, one.task.microbatch) == (other.task.stage, other.task.microbatch) {
+            let message = format!("`{}` and `{}` cannot share a device: the second needs the first", one.task, other.task);
+            let error = Diagnostic::error(Code::WrongPair, span, "of one microbatch", message);
+            self.writer.report.add(error.help("join the forward of a microbatch with the backward of an earlier one"));
         }
     }
 
@@ -230,7 +268,7 @@ impl<'a> Run<'_, 'a> {
             return tasks(u128::from(self.n_tasks), line.span);
         }
         let task = Task { kind: line.kind, stage: StageId::from_index(index), microbatch };
-        self.order.push(ScheduledTask { task, origin: line.origin });
+        self.order.push(ScheduledTask { task, origin: line.origin, with_next: false });
         Ok(())
     }
 

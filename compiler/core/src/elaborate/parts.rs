@@ -214,7 +214,7 @@ fn variables_of<'a>(body: &'a [Statement], names: &mut Vec<&'a ast::Name>) {
                 branches.iter().for_each(|(_, body)| variables_of(body, names));
                 variables_of(otherwise, names);
             }
-            Statement::Task { .. } => {}
+            Statement::Task { .. } | Statement::Pair { .. } => {}
         }
     }
 }

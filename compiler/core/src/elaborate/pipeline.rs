@@ -8,6 +8,7 @@ use super::parameters::setting;
 use super::schedule::{self, Setting, Steps};
 use super::training::training;
 use super::{DEFAULT_DEVICES, DEFAULT_MICROBATCHES, Elaborated, Request};
+use crate::costs::pair_name;
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::files::Files;
 use crate::pipeline::{Limit, ModelCall, Pipeline, Requirement, Share, StageCosts};
@@ -182,7 +183,7 @@ fn number_limit(subject: Subject, expr: &Expr, parameters: &Values) -> Result<Li
 
 /// Durations from a `cost` line: 1 for each kind, `BW` as `B` and `W` together, no latency, unless it says otherwise.
 fn stage_costs(durations: &[(ast::Name, Expr)], report: &mut Report) -> Option<StageCosts> {
-    let mut said: BTreeMap<&str, Ticks> = BTreeMap::new();
+    let mut said: BTreeMap<String, Ticks> = BTreeMap::new();
     for (name, expr) in durations {
         let value = report.take(millionths(expr))?;
         if value.0 > MAX_COST {
@@ -190,7 +191,13 @@ fn stage_costs(durations: &[(ast::Name, Expr)], report: &mut Report) -> Option<S
                 format!("`{}` takes {}; at most {} units are possible", name.text, Ticks(value.0), Ticks(MAX_COST));
             report.add(*outside(expr.span, message));
         }
-        if said.insert(&name.text, Ticks(value.0)).is_some() {
+        let known = pair_name(&name.text);
+        if known.contains('&') && known != "F & B" && known != "F & BW" {
+            let message = format!("`{}` is no forward and backward", name.text);
+            let error = Diagnostic::error(Code::WrongPair, name.span, "not a pair", message);
+            report.add(error.help("costs of pairs are `F & BW`, and `F & B` where the backward is split"));
+        }
+        if said.insert(known, Ticks(value.0)).is_some() {
             let message = format!("`cost` says twice how long `{}` takes", name.text);
             report.add(Diagnostic::error(Code::RepeatedItem, name.span, "said again", message));
         }
@@ -202,7 +209,18 @@ fn stage_costs(durations: &[(ast::Name, Expr)], report: &mut Report) -> Option<S
         TaskKind::Update => Ticks::ZERO,
         TaskKind::Forward | TaskKind::BackwardInput | TaskKind::BackwardWeight => of(kind).unwrap_or(Ticks::UNIT),
     });
-    Some(StageCosts { tasks, latency: said.get("comm").copied().unwrap_or(Ticks::ZERO) })
+    let mut pairs = [None; TaskKind::ALL.len()];
+    for kind in [TaskKind::BackwardInput, TaskKind::Backward] {
+        pairs[kind.index()] = said.get(&format!("F & {}", kind.letters())).copied();
+    }
+    let costs = StageCosts { tasks, pairs, latency: said.get("comm").copied().unwrap_or(Ticks::ZERO) };
+    if let Some((kind, message)) = costs.hasty_pair() {
+        let name = format!("F & {}", kind.letters());
+        let span = durations.iter().find(|(said, _)| pair_name(&said.text) == name).map(|(_, expr)| expr.span)?;
+        let error = Diagnostic::error(Code::OutOfRange, span, "too short", message);
+        report.add(error.help("two tasks that share a device end together, so no earlier than either could alone"));
+    }
+    Some(costs)
 }
 
 /// Sorts the items of a pipeline, and says which are missing or there twice.

@@ -2,7 +2,7 @@
 
 use super::index32;
 use super::work::Work;
-use crate::schedule::Schedule;
+use crate::schedule::{Schedule, ScheduledTask};
 use crate::timeline::Timeline;
 use crate::units::Ticks;
 use pipe_ir::ids::DeviceId;
@@ -21,8 +21,8 @@ pub(super) struct Order {
 }
 
 /// What has been put in line so far.
-struct Line<'a> {
-    schedule: &'a Schedule,
+struct Line<'s, 'a> {
+    schedule: &'s Schedule,
     timeline: &'a Timeline,
     work: &'a Work,
     order: Order,
@@ -69,16 +69,20 @@ impl Order {
     }
 }
 
-impl Line<'_> {
-    fn next_task(&self, device: DeviceId) -> Option<Task> {
-        let position = self.order.ranks[device.index()].len();
-        self.schedule.orders[device.index()].get(position).map(|scheduled| scheduled.task)
+impl<'s> Line<'s, '_> {
+    fn next_node(&self, device: DeviceId) -> &'s [ScheduledTask] {
+        self.schedule.node(device, self.order.ranks[device.index()].len())
     }
 
-    /// Makes a device ready, or lets it wait for the first value that its next task lacks.
+    /// Makes a device ready, or lets it wait for the first value that its next task lacks, or that of its next two which
+    /// share it.
     fn consider(&mut self, device: DeviceId) {
-        let Some(task) = self.next_task(device) else { return };
-        if let Some(exec) = self.work.exec(task) {
+        let node = self.next_node(device);
+        if node.is_empty() {
+            return;
+        }
+        for task in node.iter().map(|one| one.task) {
+            let Some(exec) = self.work.exec(task) else { continue };
             for value in &self.work.flow(exec).reads {
                 let entry = self.work.entry(*value, task.microbatch);
                 if self.work.producer(*value, task.microbatch).is_some() && self.order.producers[entry] == NONE {
@@ -92,9 +96,15 @@ impl Line<'_> {
         self.ready.push(Reverse((start[position], end[position], device)));
     }
 
-    /// Puts the next task of a device in line.
+    /// Puts the next task of a device in line, or its next two.
     fn append(&mut self, device: DeviceId) {
-        let Some(task) = self.next_task(device) else { return };
+        for task in self.next_node(device).iter().map(|one| one.task) {
+            self.append_task(device, task);
+        }
+        self.consider(device);
+    }
+
+    fn append_task(&mut self, device: DeviceId, task: Task) {
         let position = index32(self.order.ranks[device.index()].len());
         self.order.ranks[device.index()].push(self.next_rank);
         self.next_rank += 1;
@@ -110,6 +120,5 @@ impl Line<'_> {
                 }
             }
         }
-        self.consider(device);
     }
 }

@@ -19,7 +19,7 @@ pub(super) struct Transfer {
     pub(super) from: DeviceId,
     pub(super) to: DeviceId,
     pub(super) class: Class,
-    /// The first task of the receiver that reads it.
+    /// The first task of the receiver that reads it, or the partner before that.
     pub(super) reader: u32,
     /// The task of the sender after which it is sent.
     sent_after: u32,
@@ -113,7 +113,11 @@ fn find(schedule: &Schedule, work: &Work, order: &Order) -> (Vec<Transfer>, Vec<
     let mut numbers: Vec<(u32, usize)> = vec![(0, 0); schedule.n_devices() * 2];
     for (to, tasks) in schedule.orders.iter().enumerate() {
         let to = DeviceId::from_index(to);
+        let mut begins = 0;
         for (position, scheduled) in tasks.iter().enumerate() {
+            // The second of two tasks that share the device has its inputs before the first starts.
+            let is_second = position.checked_sub(1).is_some_and(|before| tasks[before].with_next);
+            begins = if is_second { begins } else { position };
             let Some(exec) = work.exec(scheduled.task) else { continue };
             for value in &work.flow(exec).reads {
                 let microbatch = scheduled.task.microbatch;
@@ -136,7 +140,7 @@ fn find(schedule: &Schedule, work: &Work, order: &Order) -> (Vec<Transfer>, Vec<
                     from,
                     to,
                     class,
-                    reader: index32(position),
+                    reader: index32(begins),
                     sent_after: index32(producer),
                     queued_before: 0,
                     waited_before: 0,

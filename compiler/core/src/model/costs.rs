@@ -13,5 +13,5 @@ pub fn costs(set: &StageSet) -> Costs {
     let tasks = set.stages.iter().map(|stage| {
         TaskKind::ALL.map(|kind| Ticks(if kind == TaskKind::Update { 0 } else { stage.exec_of(kind).map_or(0, flops) }))
     });
-    Costs { tasks: tasks.collect(), latency: Ticks::ZERO }
+    Costs { tasks: tasks.collect(), pairs: [None; TaskKind::ALL.len()], latency: Ticks::ZERO }
 }

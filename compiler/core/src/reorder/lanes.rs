@@ -117,7 +117,7 @@ impl Lanes {
             let microbatch = MicrobatchId::from_index(next[*index]);
             next[*index] += 1;
             let task = Task { kind: lane.kind, stage: StageId::from_index(lane.stage), microbatch };
-            ScheduledTask { task, origin: lane.origin }
+            ScheduledTask { task, origin: lane.origin, with_next: false }
         };
         orders.iter().map(|order| order.iter().map(&mut task).collect()).collect()
     }

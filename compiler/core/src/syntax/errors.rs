@@ -40,7 +40,7 @@ fn hint(found: &str, error: &Error<Rule>) -> Option<&'static str> {
         ErrorVariant::CustomError { .. } => false,
     };
     Some(match found {
-        "&" => "write `and`",
+        "&" if !expects(Rule::task) => "write `and`",
         "|" => "write `or`",
         "!" => "write `not`",
         "?" => "write `if condition then value else other`",
@@ -97,8 +97,9 @@ fn phrase(rule: Rule) -> Option<String> {
         Rule::number => "a number",
         Rule::string => "a text in quotes",
         Rule::standard_path => "`std.` with a name",
-        Rule::kind | Rule::task | Rule::block_task | Rule::duration => "`F`, `B`, `W` or `BW`",
-        Rule::cost_name | Rule::cost_entry => "`F`, `B`, `W`, `BW` or `comm`",
+        Rule::kind | Rule::task | Rule::pair | Rule::block_task | Rule::duration => "`F`, `B`, `W` or `BW`",
+        Rule::cost_name | Rule::cost_pair | Rule::cost_entry => "`F`, `B`, `W`, `BW` or `comm`",
+        Rule::overlap => "`&`",
         Rule::version => "`flush`, `previous` or `newest`",
         Rule::dtype => "`i32` or `f32`",
         Rule::init => "`zeros`, `ones` or `normal(deviation)`",

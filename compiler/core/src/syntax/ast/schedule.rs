@@ -174,4 +174,11 @@ pub enum Statement {
         /// The whole statement.
         span: Span,
     },
+    /// `F[a] & BW[b]`: the two share the device.
+    Pair {
+        /// The two tasks.
+        halves: Vec<Self>,
+        /// The whole statement.
+        span: Span,
+    },
 }

@@ -1,7 +1,7 @@
 //! Pipelines.
 
 use super::{Builder, Parts, Rule, unquoted};
-use crate::syntax::ast::{Limit, Pipeline, PipelineItem, Setting, SettingValue, Subject};
+use crate::syntax::ast::{Limit, Name, Pipeline, PipelineItem, Setting, SettingValue, Subject};
 use pest::iterators::Pair;
 
 impl Builder<'_> {
@@ -30,12 +30,21 @@ impl Builder<'_> {
             Rule::cost => {
                 let durations = parts.map(|entry| {
                     let mut parts = Parts::of(entry);
-                    (self.name(&parts.need()), self.expr(parts.need()))
+                    (self.cost_name(&parts.need()), self.expr(parts.need()))
                 });
                 PipelineItem::Cost { durations: durations.collect(), span }
             }
             _ => PipelineItem::Train { settings: parts.map(|setting| self.setting(setting)).collect(), span },
         }
+    }
+
+    /// `comm`, or `F & BW` with one space around the mark.
+    fn cost_name(&mut self, pair: &Pair<'_, Rule>) -> Name {
+        if pair.as_rule() != Rule::cost_pair {
+            return self.name(pair);
+        }
+        let kinds = Parts::of(pair.clone()).map(|kind| kind.as_str().to_owned());
+        Name { text: kinds.collect::<Vec<_>>().join(" & "), span: self.span(pair) }
     }
 
     fn requirement(&mut self, pair: Pair<'_, Rule>) -> PipelineItem {

@@ -109,6 +109,7 @@ impl Builder<'_> {
                     span,
                 }
             }
+            Rule::pair => Statement::Pair { halves: Parts::of(pair).map(|task| self.statement(task)).collect(), span },
             _ => Statement::Let(self.binding(pair)),
         }
     }
