@@ -136,7 +136,7 @@ pub fn stuck(schedule: &Schedule) -> Vec<Task> {
 #[must_use]
 pub fn task(kind: TaskKind, stage: usize, microbatch: usize) -> ScheduledTask {
     let (stage, microbatch) = (StageId::from_index(stage), MicrobatchId::from_index(microbatch));
-    ScheduledTask { task: Task { kind, stage, microbatch }, origin: 0 }
+    ScheduledTask { task: Task { kind, stage, microbatch }, origin: 0, with_next: false }
 }
 
 /// A schedule without a source.
@@ -193,5 +193,9 @@ pub fn time(schedule: &Schedule) -> Timeline {
 
 fn costs() -> StageCosts {
     let unit = Ticks::UNIT;
-    StageCosts { tasks: [unit, unit, unit, unit + unit, Ticks::ZERO], pairs: [None; TaskKind::ALL.len()], latency: Ticks::ZERO }
+    StageCosts {
+        tasks: [unit, unit, unit, unit + unit, Ticks::ZERO],
+        pairs: [None; TaskKind::ALL.len()],
+        latency: Ticks::ZERO,
+    }
 }

@@ -5,6 +5,7 @@ use pipe_compiler::pipeline::StageCosts;
 use pipe_compiler::source::{Source, Sources};
 use pipe_compiler::units::Ticks;
 use pipe_compiler::{Request, check, elaborate, files, model, stdlib};
+use pipe_ir::ids::DeviceId;
 use std::path::Path;
 
 /// A standard schedule with sizes, costs and other parameters, timed.
@@ -178,6 +179,26 @@ fn slices_divide_the_bubble_and_the_peak() {
     assert_eq!(judged.schedule.units(peak(&judged)).words(), "1.75 units");
 }
 
+/// DeepSeek's table of bubbles, for D devices that hold two of 2 D stages: (D - 1) (F & B + B - 3 W) with B both halves,
+/// and 2 D + 1 activations. Exact at equal costs where a pair takes as long as its tasks; else an upper bound.
+#[test]
+fn dualpipe_v_hides_all_but_its_published_bubble() {
+    for p in 1..=8 {
+        for m in [2 * p, 2 * p + 1, 2 * p + 4, 5 * p] {
+            for (f, b, w, pair) in [(1, 1, 1, 3), (1, 1, 1, 2), (2, 3, 1, 6), (2, 3, 1, 5), (3, 4, 2, 7)] {
+                let judged = timed("dualpipe_v", p, m, &format!("F={f},B={b},W={w},F&BW={pair}"), &[]);
+                let busy = (0..p).map(|device| judged.timeline.busy(DeviceId::from_index(device as usize)));
+                let bubble = makespan(&judged) - busy.max().unwrap_or_default().0 / Ticks::UNIT.0;
+                let published = (p - 1) * (pair + b + w - 3 * w);
+                assert!(bubble <= published, "{p} {m} {f} {b} {w} {pair}: {bubble}");
+                assert!((f, b, w, pair) != (1, 1, 1, 3) || bubble == published, "{p} {m}: {bubble}");
+                assert!(judged.peaks.iter().all(|peak| peak.activations == 2 * p + 1), "{p} {m}");
+                assert!(judged.bound.makespan <= judged.timeline.makespan());
+            }
+        }
+    }
+}
+
 /// arXiv 2401.10241, Section 2.
 #[test]
 fn splitting_the_backward_shrinks_the_bubble() {
@@ -249,7 +270,11 @@ fn table_5_is_reproduced_to_four_decimals() {
 #[test]
 fn pictures_match() {
     for (name, _) in stdlib::SCHEDULES {
-        let (devices, microbatches) = if *name == "1f1b" { (3, 4) } else { (4, 8) };
+        let (devices, microbatches) = match *name {
+            "1f1b" => (3, 4),
+            "dualpipe_v" => (4, 10),
+            _ => (4, 8),
+        };
         let picture = pipec::plot::golden::draw(&timed(name, devices, microbatches, "", &[])).expect("a picture");
         let found = format!("std:{name}, {devices} devices, {microbatches} microbatches, F = B = W = 1\n{picture}");
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("golden/{name}.txt"));

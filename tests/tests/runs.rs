@@ -66,6 +66,7 @@ fn every_standard_schedule_trains_like_one_device_bit_by_bit() {
         (1, "hanayo(waves = 3)", Some(10)),
         (3, "1f1b_v", Some(11)),
         (2, "looped_bfs(chunks = 3)", Some(12)),
+        (1, "dualpipe_v", Some(13)),
     ];
     let mut failures = Vec::new();
     for (devices, schedule, stress) in layouts.chain(stressed) {

@@ -233,7 +233,8 @@ impl Report {
         let kinds = TaskKind::ALL.into_iter().map(|kind| (kind.letters(), critical_path.work[kind.index()]));
         let pairs = [("F & B", TaskKind::BackwardInput), ("F & BW", TaskKind::Backward)];
         let pairs = pairs.map(|(name, kind)| (name, critical_path.pairs[kind.index()]));
-        let parts = kinds.chain(pairs).chain([("comm", critical_path.transfers)]).filter(|(_, ticks)| *ticks > Ticks::ZERO);
+        let parts =
+            kinds.chain(pairs).chain([("comm", critical_path.transfers)]).filter(|(_, ticks)| *ticks > Ticks::ZERO);
         self.figures = Figures {
             makespan: Some(time(makespan)),
             longest_stage: Some(time(longest_stage)),

@@ -14,6 +14,7 @@ pub const SCHEDULES: &[(&str, &str)] = &[
     ("zb_h1", include_str!("../../../stdlib/schedules/zb_h1.pipe")),
     ("zb_h2", include_str!("../../../stdlib/schedules/zb_h2.pipe")),
     ("zb_v", include_str!("../../../stdlib/schedules/zb_v.pipe")),
+    ("dualpipe_v", include_str!("../../../stdlib/schedules/dualpipe_v.pipe")),
     ("v_min", include_str!("../../../stdlib/schedules/v_min.pipe")),
     ("v_half", include_str!("../../../stdlib/schedules/v_half.pipe")),
     ("v_zb", include_str!("../../../stdlib/schedules/v_zb.pipe")),

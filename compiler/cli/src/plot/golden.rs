@@ -2,9 +2,10 @@
 //!
 //! A cell names the kind and the microbatch, and with a letter the stage where a device holds several: `F0b` is the
 //! forward of the device's second stage. Where microbatches are cut in slices, `F0.1` is the forward of the first one's
-//! second slice. A task of two slots stands in two cells; a dot is an idle slot.
+//! second slice. A task of two slots stands in two cells; a dot is an idle slot. Of the cells of two tasks that share the
+//! device one half, `F3&`, names the first, and the rest, `&B0`, the second.
 
-use super::{common_slot, lanes, letter};
+use super::{Share, common_slot, lanes, letter};
 use pipe_compiler::judge::Judged;
 use pipe_compiler::units::Ticks;
 use pipe_ir::ids::DeviceId;
@@ -31,7 +32,15 @@ pub fn draw(judged: &Judged) -> Result<String, String> {
             for mark in &lane.marks {
                 let stage = if lane.n_stages > 1 { suffix(mark.nth_stage) } else { String::new() };
                 let text = format!("{}{}{stage}", letter(mark.kind), lane.number(mark));
-                cells[(mark.start.0 / slot.0) as usize..(mark.end.0 / slot.0) as usize].fill(text);
+                let own = (mark.start.0 / slot.0) as usize..(mark.end.0 / slot.0) as usize;
+                let middle = own.start + own.len() / 2;
+                match mark.share {
+                    Share::Whole => cells[own].fill(text),
+                    Share::First if own.len() == 1 => cells[own].fill(text),
+                    Share::Second if own.len() == 1 => cells[own.start].push_str(&format!("&{text}")),
+                    Share::First => cells[own.start..middle].fill(format!("{text}&")),
+                    Share::Second => cells[middle..own.end].fill(format!("&{text}")),
+                }
             }
             cells
         })

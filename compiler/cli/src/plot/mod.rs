@@ -5,6 +5,7 @@ pub mod svg;
 pub mod terminal;
 
 use pipe_compiler::judge::Judged;
+use pipe_compiler::schedule::ScheduledTask;
 use pipe_compiler::slices::Slices;
 use pipe_compiler::units::Ticks;
 use pipe_ir::ids::{MicrobatchId, StageId};
@@ -23,6 +24,19 @@ pub struct Mark {
     pub start: Ticks,
     /// When it ends.
     pub end: Ticks,
+    /// Whether it has the device for itself.
+    pub share: Share,
+}
+
+/// What a task has of its device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Share {
+    /// All of it.
+    Whole,
+    /// A part, the first of two tasks that share it.
+    First,
+    /// A part, the second of them.
+    Second,
 }
 
 /// What one device does.
@@ -56,16 +70,28 @@ pub fn lanes(judged: &Judged) -> Vec<Lane> {
     }
     let times = judged.timeline.starts.iter().zip(&judged.timeline.ends);
     let lanes = schedule.orders.iter().zip(times).zip(held).map(|((order, (starts, ends)), stages)| {
-        let marks = order.iter().zip(starts.iter().zip(ends)).map(|(scheduled, (start, end))| Mark {
+        let tasks = order.iter().enumerate().zip(starts.iter().zip(ends));
+        let marks = tasks.map(|((position, scheduled), (start, end))| Mark {
             kind: scheduled.task.kind,
             nth_stage: stages.partition_point(|stage| *stage < scheduled.task.stage),
             microbatch: scheduled.task.microbatch,
             start: *start,
             end: *end,
+            share: share(order, position),
         });
         Lane { marks: marks.collect(), n_stages: stages.len(), slices: schedule.slices }
     });
     lanes.collect()
+}
+
+/// What a task has of its device.
+fn share(order: &[ScheduledTask], position: usize) -> Share {
+    let is_second = position.checked_sub(1).is_some_and(|before| order[before].with_next);
+    match (order[position].with_next, is_second) {
+        (true, _) => Share::First,
+        (false, true) => Share::Second,
+        (false, false) => Share::Whole,
+    }
 }
 
 /// The largest duration that divides every start and end: one cell of a drawn lane.

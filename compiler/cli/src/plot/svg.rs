@@ -1,6 +1,6 @@
 //! The picture as SVG: a lane per device, a colour per kind, microbatch numbers, axis, legend and figures.
 
-use super::{Lane, Mark, common_slot, lanes};
+use super::{Lane, Mark, Share, common_slot, lanes};
 use crate::table::{number, percent};
 use pipe_compiler::judge::Judged;
 use pipe_compiler::report::Report;
@@ -191,9 +191,15 @@ impl Sheet {
         let width = (end - start - gap).max(0.3);
         let (fill, ink) = colours(mark.kind, mark.nth_stage, n_stages);
         let round = if width > 8.0 { r#" rx="2.5""# } else { "" };
-        put!(svg, r#"<rect x="{start:.2}" y="{top:.1}" width="{width:.2}" height="{TASK}"{round} fill="{fill}"/>"#);
+        // Two tasks that share the device stand one above the other.
+        let (top, height) = match mark.share {
+            Share::Whole => (top, TASK),
+            Share::First => (top, TASK / 2.0 - 0.5),
+            Share::Second => (top + TASK / 2.0 + 0.5, TASK / 2.0 - 0.5),
+        };
+        put!(svg, r#"<rect x="{start:.2}" y="{top:.1}" width="{width:.2}" height="{height}"{round} fill="{fill}"/>"#);
         if width >= 7.0 * text.len() as f64 + 3.0 {
-            let (x, y) = (start + width / 2.0, top + TASK / 2.0 + 4.0);
+            let (x, y) = (start + width / 2.0, top + height / 2.0 + 4.0);
             put!(svg, r#"<text class="number" x="{x:.1}" y="{y:.1}" style="fill:{ink}">{text}</text>"#);
         }
     }

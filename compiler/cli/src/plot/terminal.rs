@@ -3,7 +3,7 @@
 //! With colours, a task is a block of its kind's colour, lighter for later stages of a device, with the microbatch where
 //! it fits. Without, it is a letter, small for later stages, with the microbatch where it fits.
 
-use super::{Lane, Mark, common_slot, lanes, letter};
+use super::{Lane, Mark, Share, common_slot, lanes, letter};
 use crate::diagnostics::Look;
 use crate::table::{number, percent};
 use pipe_compiler::judge::Judged;
@@ -80,7 +80,14 @@ fn row(lane: &Lane, scale: &Scale, colours: bool) -> String {
     let mut text = String::new();
     let mut column = 0;
     for mark in &lane.marks {
-        let (start, end) = (scale.column(mark.start).max(column), scale.column(mark.end));
+        let (first, last) = (scale.column(mark.start), scale.column(mark.end));
+        // Two tasks that share the device stand side by side.
+        let (first, last) = match mark.share {
+            Share::Whole => (first, last),
+            Share::First => (first, first.midpoint(last)),
+            Share::Second => (first.midpoint(last), last),
+        };
+        let (start, end) = (first.max(column), last);
         if end <= start {
             continue;
         }
@@ -128,6 +135,11 @@ fn coloured(mark: &Mark, number: String, columns: usize) -> String {
 
 fn plain(mark: &Mark, number: &str, columns: usize, scale: &Scale) -> String {
     let letter = if mark.nth_stage == 0 { letter(mark.kind) } else { letter(mark.kind).to_ascii_lowercase() };
+    if mark.share != Share::Whole {
+        let long = format!("{letter}{number}");
+        let sign = if long.len() <= columns { long } else { letter.to_string() };
+        return format!("{sign:-<columns$}");
+    }
     if !scale.is_exact {
         return letter.to_string().repeat(columns);
     }
@@ -185,6 +197,9 @@ fn legend(lanes: &[Lane], scale: &Scale, colours: bool) -> String {
         .collect();
     if lanes.iter().any(|lane| lane.n_stages > 1) {
         parts.push(if colours { "lighter: later stages" } else { "small letters: later stages" }.to_owned());
+    }
+    if lanes.iter().any(|lane| lane.marks.iter().any(|mark| mark.share != Share::Whole)) {
+        parts.push("side by side with dashes: a pair shares the device".to_owned());
     }
     if !scale.is_exact {
         let per_column = scale.makespan.0 as f64 / Ticks::UNIT.0 as f64 / scale.columns.max(1) as f64;

@@ -242,7 +242,8 @@ impl<'a> Run<'_, 'a> {
         }
         one.with_next = true;
         if (one.task.stage, one.task.microbatch) == (other.task.stage, other.task.microbatch) {
-            let message = format!("`{}` and `{}` cannot share a device: the second needs the first", one.task, other.task);
+            let message =
+                format!("`{}` and `{}` cannot share a device: the second needs the first", one.task, other.task);
             let error = Diagnostic::error(Code::WrongPair, span, "of one microbatch", message);
             self.writer.report.add(error.help("join the forward of a microbatch with the backward of an earlier one"));
         }
