@@ -369,7 +369,7 @@ fn no_such_microbatch(line: &Line<'_>, stage: usize, microbatch: i64, n_microbat
     match &line.microbatch {
         Some(code) => Diagnostic::error(Code::TaskOutside, code.expr.span, format!("this is {microbatch}"), message),
         None => {
-            let label = format!("nth {} of its kind for s{stage}", microbatch + 1);
+            let label = format!("number {} of its kind for s{stage}", microbatch + 1);
             Diagnostic::error(Code::TaskOutside, line.span, label, message)
                 .help("without a microbatch, a task takes the one after the last of its kind and stage")
         }
