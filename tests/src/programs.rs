@@ -3,7 +3,7 @@
 use crate::schedules::time;
 use pipe_compiler::lower::{Options, lower};
 use pipe_compiler::model::stage_set::{StageSet, WeightGroup};
-use pipe_compiler::model::{Kinds, abstract_stages};
+use pipe_compiler::model::{Kinds, abstract_slices};
 use pipe_compiler::schedule::Schedule;
 use pipe_ir::ids::{StageId, ValueId};
 use pipe_ir::program::{Access, Operand, Program};
@@ -14,7 +14,7 @@ use pipe_ir::value::{Value, ValueKind};
 /// The program of a schedule whose stages have plain bytes for values.
 #[must_use]
 pub fn program(schedule: &Schedule) -> Program {
-    program_of(schedule, &abstract_stages(&Kinds::of_schedule(schedule), &schedule.graph))
+    program_of(schedule, &abstract_slices(&Kinds::of_schedule(schedule), &schedule.graph, schedule.slices))
 }
 
 /// The program of a schedule with these stages.
@@ -26,11 +26,11 @@ pub fn program_of(schedule: &Schedule, set: &StageSet) -> Program {
 /// Stages that have weights, data and a loss, and whose every value has another size.
 #[must_use]
 pub fn stages_with_weights(schedule: &Schedule) -> StageSet {
-    let mut set = abstract_stages(&Kinds::of_schedule(schedule), &schedule.graph);
+    let mut set = abstract_slices(&Kinds::of_schedule(schedule), &schedule.graph, schedule.slices);
     for (index, value) in set.values.iter_mut().enumerate() {
         value.bytes = Bytes(value.bytes.0 / 64 + 100 * index as u64);
     }
-    let last = set.stages.len() - 1;
+    let last = schedule.n_stages() - 1;
     let tokens = add(&mut set, "data.tokens", ValueKind::Data, 0, 256);
     let loss = add(&mut set, "loss", ValueKind::Loss, last, 4);
     for stage in 0..=last {
@@ -39,7 +39,7 @@ pub fn stages_with_weights(schedule: &Schedule) -> StageSet {
         let stages = vec![StageId::from_index(stage)];
         set.weights.push(WeightGroup { parameters, gradients: Some(gradients), update: None, stages });
         for exec in set.execs.iter_mut().filter(|exec| exec.stage.index() == stage) {
-            let mut push = |value, access| exec.operands.push(Operand { value, access });
+            let mut push = |value, access| exec.operands.push(Operand::new(value, access));
             push(parameters, Access::Read);
             match exec.kind {
                 TaskKind::BackwardWeight | TaskKind::Backward => push(gradients, Access::Update),
@@ -47,7 +47,7 @@ pub fn stages_with_weights(schedule: &Schedule) -> StageSet {
                 _ => {}
             }
             if stage == 0 && exec.kind != TaskKind::BackwardInput || stage == last && exec.kind == TaskKind::Forward {
-                exec.operands.push(Operand { value: tokens, access: Access::Read });
+                exec.operands.push(Operand::new(tokens, Access::Read));
             }
         }
     }

@@ -55,12 +55,14 @@ fn random_graph(n_stages: usize, dice: &mut Dice) -> StageGraph {
 }
 
 /// A schedule drawn from all that can run: stages in a chain or any graph, anywhere, each with its backward fused or in
-/// halves, and tasks in any order that respects what they need.
+/// halves, microbatches whole or in slices, and tasks in any order that respects what they need.
 #[must_use]
 pub fn random(size: Size, dice: &mut Dice) -> Schedule {
     let is_chain = dice.below(2) == 0;
     let graph = if is_chain { StageGraph::chain(size.stages) } else { random_graph(size.stages, dice) };
     let placement: Vec<_> = (0..size.stages).map(|_| DeviceId::from_index(dice.below(size.devices))).collect();
+    let slices = [1, 1, 2, 3][dice.below(4)];
+    let n_microbatches = size.microbatches * slices;
     let split: Vec<bool> = (0..size.stages).map(|_| dice.below(2) == 0).collect();
     let mut orders = vec![Vec::new(); size.devices];
     let mut done = BTreeSet::new();
@@ -71,26 +73,41 @@ pub fn random(size: Size, dice: &mut Dice) -> Schedule {
         } else {
             &[TaskKind::Forward, TaskKind::Backward]
         };
-        let tasks = kinds.iter().flat_map(|kind| (0..size.microbatches).map(|m| task(*kind, stage, m).task));
+        let tasks = kinds.iter().flat_map(|kind| (0..n_microbatches).map(|m| task(*kind, stage, m).task));
         open.extend(tasks);
     }
     while !open.is_empty() {
-        let ready: Vec<usize> = (0..open.len()).filter(|index| is_ready(&graph, &done, open[*index])).collect();
+        let ready: Vec<usize> =
+            (0..open.len()).filter(|index| is_ready((&graph, slices), &done, open[*index])).collect();
         let task = open.swap_remove(ready[dice.below(ready.len())]);
         done.insert((task.kind, task.stage, task.microbatch));
         orders[placement[task.stage.index()].index()].push(ScheduledTask { task, origin: 0, with_next: false });
     }
-    Schedule { graph, ..schedule("random", placement, orders, size.microbatches) }
+    let slices = Slices::new(u32::try_from(slices).unwrap_or(1));
+    Schedule { graph, slices, ..schedule("random", placement, orders, n_microbatches) }
 }
 
 /// Whether everything that a task needs has run. Shares nothing with the compiler but the graph.
-fn is_ready(graph: &StageGraph, done: &BTreeSet<(TaskKind, StageId, MicrobatchId)>, task: Task) -> bool {
+fn is_ready(
+    (graph, slices): (&StageGraph, usize),
+    done: &BTreeSet<(TaskKind, StageId, MicrobatchId)>,
+    task: Task,
+) -> bool {
+    let slice = task.microbatch.index() % slices;
+    let (first, last) = (slice == 0, slice + 1 == slices);
+    let neighbour = |kind, number: u32| done.contains(&(kind, task.stage, MicrobatchId(number)));
     let ran = |kind, stage: StageId| done.contains(&(kind, stage, task.microbatch));
     let back = |stage| ran(TaskKind::Backward, stage) || ran(TaskKind::BackwardInput, stage);
     match task.kind {
-        TaskKind::Forward => graph.edges().all(|(from, to)| to != task.stage || ran(TaskKind::Forward, from)),
+        TaskKind::Forward => {
+            let before = first || neighbour(TaskKind::Forward, task.microbatch.0 - 1);
+            before && graph.edges().all(|(from, to)| to != task.stage || ran(TaskKind::Forward, from))
+        }
         TaskKind::Backward | TaskKind::BackwardInput => {
-            ran(TaskKind::Forward, task.stage) && graph.edges().all(|(from, to)| from != task.stage || back(to))
+            let behind = last || neighbour(task.kind, task.microbatch.0 + 1);
+            behind
+                && ran(TaskKind::Forward, task.stage)
+                && graph.edges().all(|(from, to)| from != task.stage || back(to))
         }
         TaskKind::BackwardWeight => ran(TaskKind::BackwardInput, task.stage),
         TaskKind::Update => true,
@@ -122,7 +139,8 @@ pub fn stuck(schedule: &Schedule) -> Vec<Task> {
     while runs {
         runs = false;
         for order in &mut rest {
-            let ready = |task: &Task| is_ready(&schedule.graph, &done, *task);
+            let slices = schedule.slices.count() as usize;
+            let ready = |task: &Task| is_ready((&schedule.graph, slices), &done, *task);
             if let Some(task) = order.next_if(ready) {
                 done.insert((task.kind, task.stage, task.microbatch));
                 runs = true;

@@ -271,8 +271,8 @@ impl Report {
             devices: Some(program.devices.len()),
             stages: Some(program.n_stages as usize),
             steps: Some(program.n_steps),
-            microbatches: Some(program.microbatches_of_step()),
-            slices: None,
+            microbatches: Some(program.microbatches_of_step() / program.n_slices.max(1)),
+            slices: (program.n_slices > 1).then_some(program.n_slices),
             tasks: Some(kinds.filter(|kind| *kind != TaskKind::Update).count()),
         };
         self.schedule = Some(program.name.clone());

@@ -175,8 +175,8 @@ pub enum Op {
     NormalizeGradInput,
     /// `(x, statistics, dy) -> [h]`: derivative of layer normalisation by its gain.
     NormalizeGradGain,
-    /// (x[.., n]): e^(x - max) / sum over the last dimension. `causal`: row i of the last two dimensions sees columns
-    /// 0..=i only; the others become 0.
+    /// (x[.., m, n]): e^(x - max) / sum over the last dimension. `causal`: row i of the last two dimensions sees columns
+    /// 0..=i only, or 0..=i + n - m where n > m; the others become 0.
     Softmax {
         /// Whether the rows are masked.
         causal: bool,

@@ -150,6 +150,7 @@ impl Kind for ExecId {
                 out.push('@');
                 out.push_str(exec.kind.letters());
                 push_id(out, ".s", exec.stage.0);
+                exec.slice.into_iter().for_each(|slice| push_id(out, ".q", slice));
             }
             None => push_id(out, Self::PREFIX, field.0),
         }

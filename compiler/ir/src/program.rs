@@ -24,10 +24,28 @@ pub enum Access {
 /// One operand of an executable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Operand {
-    /// What the buffer holds: of the same microbatch as the run, or persistent.
+    /// What the buffer holds: of the same microbatch as the run unless `ahead` says otherwise, or persistent.
     pub value: ValueId,
     /// How it is touched.
     pub access: Access,
+    /// How many microbatches after that of the run the value belongs to; before it, if negative. Only slices of one
+    /// microbatch read each other's values: keys and values of earlier ones, their gradients from the next one.
+    #[serde(default)]
+    pub ahead: i32,
+}
+
+impl Operand {
+    /// An operand of the run's own microbatch, or a persistent one.
+    #[must_use]
+    pub const fn new(value: ValueId, access: Access) -> Self {
+        Self { value, access, ahead: 0 }
+    }
+
+    /// The microbatch whose value it is, for a run on this one.
+    #[must_use]
+    pub const fn microbatch(&self, run: MicrobatchId) -> MicrobatchId {
+        MicrobatchId(run.0.wrapping_add_signed(self.ahead))
+    }
 }
 
 /// What an executable does.
@@ -43,13 +61,16 @@ pub enum Body {
     Optimizer,
 }
 
-/// Work that a device can run: one kind of task of one stage, the same for every microbatch.
+/// Work that a device can run: one kind of task of one stage, the same for every microbatch, or for one slice of each.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Exec {
     /// Kind of task.
     pub kind: TaskKind,
     /// Of which stage.
     pub stage: StageId,
+    /// Of which slice of a microbatch, where microbatches are cut in slices; an update is of none.
+    #[serde(default)]
+    pub slice: Option<u32>,
     /// Its buffers.
     pub operands: Vec<Operand>,
     /// What it does.
@@ -59,10 +80,11 @@ pub struct Exec {
 }
 
 impl Exec {
-    /// `F.s0`, as it is written after `@`.
+    /// `F.s0`, or `F.s0.q1` with slices, as it is written after `@`.
     #[must_use]
     pub fn name(&self) -> String {
-        format!("{}.{}", self.kind.letters(), self.stage)
+        let slice = self.slice.map(|slice| format!(".q{slice}")).unwrap_or_default();
+        format!("{}.{}{slice}", self.kind.letters(), self.stage)
     }
 }
 
@@ -112,13 +134,16 @@ pub struct Program {
     pub name: String,
     /// Number of stages.
     pub n_stages: u32,
-    /// Number of microbatches in the step lists, over all their steps.
+    /// Number of microbatches in the step lists, over all their steps, each slice counted as one.
     pub n_microbatches: u32,
     /// Optimizer steps that the step lists take, with as many microbatches each.
     pub n_steps: u32,
     /// By stage and microbatch of a step: how many updates fewer than the step's number the weights have that its tasks
     /// read. Empty where every task reads the weights that its step begins with.
     pub lags: Vec<Vec<u32>>,
+    /// In how many slices each is cut along its sequence: microbatch `u` is slice `u % n_slices`.
+    #[serde(default = "one")]
+    pub n_slices: u32,
     /// What buffers may hold.
     pub values: Vec<Value>,
     /// What devices can run.
@@ -127,6 +152,10 @@ pub struct Program {
     pub devices: Vec<DeviceProgram>,
     /// How to train; `None` for a schedule without training settings.
     pub training: Option<Training>,
+}
+
+const fn one() -> u32 {
+    1
 }
 
 impl Program {

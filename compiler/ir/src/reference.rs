@@ -208,7 +208,9 @@ fn rows<'t>(node: &Node, input: &impl Fn(usize) -> &'t Tensor) -> Vec<f64> {
         }
         Op::Softmax { causal } => {
             let height = input(0).shape.iter().rev().nth(1).copied().unwrap_or(1);
-            let seen = |row: usize, width: usize| if *causal { (row % height + 1).min(width) } else { width };
+            let seen = |row: usize, width: usize| {
+                if *causal { (row % height + 1 + width.saturating_sub(height)).min(width) } else { width }
+            };
             input(0).rows().enumerate().flat_map(|(row, x)| softmax(x, seen(row, x.len()))).collect()
         }
         Op::SoftmaxGrad => {

@@ -25,6 +25,10 @@ pub enum ValueKind {
     Activation,
     /// The gradient of an output of the stage, as far as one of its readers computes it.
     Gradient,
+    /// Handed from a slice of a microbatch to the later ones of its stage: keys and values.
+    Carried,
+    /// The gradients of those of all earlier slices, as far as they are added up; handed to the slice before.
+    CarriedGradient,
     /// Saved by `F`, read by `B` only.
     SavedForInput,
     /// Saved by `F`, read by `W` (and perhaps by `B`), or by `BW`.
@@ -35,7 +39,7 @@ pub enum ValueKind {
 
 impl ValueKind {
     /// Every kind with the word that stands for it in the textual IR.
-    pub const WORDS: [(Self, &'static str); 11] = [
+    pub const WORDS: [(Self, &'static str); 13] = [
         (Self::Parameters, "parameters"),
         (Self::ParameterGradients, "parameter_gradients"),
         (Self::OptimizerState, "optimizer_state"),
@@ -44,6 +48,8 @@ impl ValueKind {
         (Self::Loss, "loss"),
         (Self::Activation, "activation"),
         (Self::Gradient, "gradient"),
+        (Self::Carried, "carried"),
+        (Self::CarriedGradient, "carried_gradient"),
         (Self::SavedForInput, "saved_for_input"),
         (Self::SavedForWeight, "saved_for_weight"),
         (Self::DeferredGradient, "deferred_gradient"),

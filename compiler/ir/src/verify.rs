@@ -5,7 +5,9 @@
 //! - **tables**: names are unique and ids in range; executables get as many buffers as they have operands, all different
 //!   and each at least as large as its value; numbers are finite; set-up lists only `alloc` and `fill`; weights start
 //!   with their initial contents, all else with zeros, and the step fills neither weights nor optimizer state; an update
-//!   has no operand of a microbatch, and nothing but an update changes weights; every stage has an executable.
+//!   has no operand of a microbatch, and nothing but an update changes weights; every stage has an executable. Where
+//!   microbatches are cut in slices, an executable is of one slice and runs on that slice; slices read each other's
+//!   values only within one microbatch.
 //! - **graphs**: inputs come before their use, shapes agree with the operation, loads and stores stay inside their
 //!   operand; what is written is written completely and once; temporaries have room.
 //! - **lifespans**: a buffer is used only between `alloc` and `free`; what lives since the set-up is never freed, what
@@ -15,7 +17,8 @@
 //!   touched at all (a receive).
 //! - **tasks**: each microbatch goes exactly once through each stage, forward, then backward fused or in two halves, all
 //!   on one device; an update follows all weight gradients of its step, before any of the next step.
-//! - **contents**: whoever reads a buffer finds the value that it expects, of its own microbatch; gradients are zeroed
+//! - **contents**: whoever reads a buffer finds the value that it expects, of its own microbatch or of the slice that
+//!   its operand names; gradients are zeroed
 //!   in the step before anything is added to them, and never after; the step ends with the contents it began with.
 //!   Of weights, a task reads exactly the version that the program's lags say, the backward that of its forward; an
 //!   update reads the newest version, and what the step list ends with is what it began with, as many updates later.

@@ -54,7 +54,8 @@ pub(super) fn device(kind: Kind, code: &mut DeviceProgram, dice: &mut Dice) {
 /// Changes a table of the whole program, or what is stated about it.
 pub(super) fn program(kind: Kind, program: &mut Program, dice: &mut Dice) {
     // A new table has to be damaged here too.
-    let Program { name: _, n_stages, n_microbatches, n_steps, lags, values, execs, devices, training } = program;
+    let Program { name: _, n_stages, n_microbatches, n_slices: _, n_steps, lags, values, execs, devices, training } =
+        program;
     let (n_values, stages) = (values.len(), *n_stages as usize);
     match kind {
         Kind::DeviceSwap => swap(devices, dice),
@@ -118,7 +119,7 @@ fn value(kind: Kind, value: &mut Value, stages: usize, dice: &mut Dice) {
 }
 
 fn exec(kind: Kind, exec: &mut Exec, n_values: usize, stages: usize, dice: &mut Dice) {
-    let Exec { kind: task, stage, operands, body, flops } = exec;
+    let Exec { kind: task, stage, slice: _, operands, body, flops } = exec;
     match kind {
         Kind::ExecKind => *task = TaskKind::ALL[dice.below(TaskKind::ALL.len())],
         Kind::ExecStage => *stage = StageId(near(stage.0, stages, dice)),

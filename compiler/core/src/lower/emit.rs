@@ -89,8 +89,8 @@ impl<'a> Emitter<'a> {
     fn count_readers(&mut self, device: DeviceId) {
         for scheduled in &self.schedule.orders[device.index()] {
             let Some(exec) = self.work.exec(scheduled.task) else { continue };
-            for value in &self.work.flow(exec).reads {
-                self.readers[self.work.entry(*value, scheduled.task.microbatch)] += 1;
+            for (value, microbatch) in self.work.reads(exec, scheduled.task.microbatch) {
+                self.readers[self.work.entry(value, microbatch)] += 1;
             }
         }
         for transfer in self.transfers.sent(device) {
@@ -214,11 +214,12 @@ impl<'a> Emitter<'a> {
 
     /// Runs a task with everything around it.
     fn task(&mut self, exec: ExecId, microbatch: MicrobatchId, send: impl FnOnce(&mut Self)) {
-        let flow = self.work.flow(exec);
-        for value in &flow.reads {
-            if self.buffers[self.work.entry(*value, microbatch)] == NO_BUFFER {
-                let buffer = self.alloc(*value, microbatch);
-                self.code.step.push(Instruction::Load { buffer, value: *value, microbatch });
+        let work = self.work;
+        let flow = work.flow(exec);
+        for (value, microbatch) in work.reads(exec, microbatch) {
+            if self.buffers[self.work.entry(value, microbatch)] == NO_BUFFER {
+                let buffer = self.alloc(value, microbatch);
+                self.code.step.push(Instruction::Load { buffer, value, microbatch });
             }
         }
         for value in &flow.writes {
@@ -232,8 +233,8 @@ impl<'a> Emitter<'a> {
             }
         }
         send(self);
-        for value in &flow.reads {
-            self.was_read(*value, microbatch);
+        for (value, microbatch) in work.reads(exec, microbatch) {
+            self.was_read(value, microbatch);
         }
         for value in &flow.writes {
             if self.readers[self.work.entry(*value, microbatch)] == 0 {
@@ -249,7 +250,7 @@ impl<'a> Emitter<'a> {
             let buffer = if self.work.values[value.index()].kind.is_persistent() {
                 self.place(exec, microbatch, operand)
             } else {
-                self.buffers[self.work.entry(value, microbatch)]
+                self.buffers[self.work.entry(value, operand.microbatch(microbatch))]
             };
             self.code.operands.push(buffer);
         }

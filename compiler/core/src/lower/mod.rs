@@ -69,6 +69,7 @@ pub fn lower(schedule: &Schedule, timeline: &Timeline, set: &StageSet, options: 
         name: options.name.clone(),
         n_stages: u32::try_from(schedule.n_stages()).unwrap_or(u32::MAX),
         n_microbatches: schedule.n_microbatches,
+        n_slices: schedule.slices.count(),
         n_steps: schedule.n_steps(),
         lags: lags(schedule),
         values: work.values,

@@ -83,9 +83,9 @@ impl<'s> Line<'s, '_> {
         }
         for task in node.iter().map(|one| one.task) {
             let Some(exec) = self.work.exec(task) else { continue };
-            for value in &self.work.flow(exec).reads {
-                let entry = self.work.entry(*value, task.microbatch);
-                if self.work.producer(*value, task.microbatch).is_some() && self.order.producers[entry] == NONE {
+            for (value, microbatch) in self.work.reads(exec, task.microbatch) {
+                let entry = self.work.entry(value, microbatch);
+                if self.work.producer(value, microbatch).is_some() && self.order.producers[entry] == NONE {
                     self.behind[device.index()] = std::mem::replace(&mut self.waiting[entry], device.0);
                     return;
                 }

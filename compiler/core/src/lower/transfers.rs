@@ -119,10 +119,9 @@ fn find(schedule: &Schedule, work: &Work, order: &Order) -> (Vec<Transfer>, Vec<
             let is_second = position.checked_sub(1).is_some_and(|before| tasks[before].with_next);
             begins = if is_second { begins } else { position };
             let Some(exec) = work.exec(scheduled.task) else { continue };
-            for value in &work.flow(exec).reads {
-                let microbatch = scheduled.task.microbatch;
-                let Some(from) = work.producer(*value, microbatch).filter(|from| *from != to) else { continue };
-                let entry = work.entry(*value, microbatch);
+            for (value, microbatch) in work.reads(exec, scheduled.task.microbatch) {
+                let Some(from) = work.producer(value, microbatch).filter(|from| *from != to) else { continue };
+                let entry = work.entry(value, microbatch);
                 let Some(producer) = order.producer(entry) else { continue };
                 if std::mem::replace(&mut known[entry], to.0 + 1) == to.0 + 1 {
                     continue;
@@ -135,7 +134,7 @@ fn find(schedule: &Schedule, work: &Work, order: &Order) -> (Vec<Transfer>, Vec<
                 }
                 channels.push(*number);
                 all.push(Transfer {
-                    value: *value,
+                    value,
                     microbatch,
                     from,
                     to,
@@ -154,13 +153,17 @@ fn find(schedule: &Schedule, work: &Work, order: &Order) -> (Vec<Transfer>, Vec<
 
 fn class_of(kind: ValueKind) -> Class {
     match kind {
-        ValueKind::Gradient | ValueKind::DeferredGradient | ValueKind::ParameterGradients => Class::Gradient,
+        ValueKind::Gradient
+        | ValueKind::CarriedGradient
+        | ValueKind::DeferredGradient
+        | ValueKind::ParameterGradients => Class::Gradient,
         ValueKind::Parameters
         | ValueKind::OptimizerState
         | ValueKind::Scratch
         | ValueKind::Data
         | ValueKind::Loss
         | ValueKind::Activation
+        | ValueKind::Carried
         | ValueKind::SavedForInput
         | ValueKind::SavedForWeight => Class::Activation,
     }

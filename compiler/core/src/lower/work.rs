@@ -4,6 +4,7 @@ use super::Buckets;
 use crate::model::stage_set::{StageSet, WeightGroup};
 use crate::placement::Placement;
 use crate::schedule::Schedule;
+use crate::slices::Slices;
 use pipe_ir::ids::{DeviceId, ExecId, MicrobatchId, StageId, ValueId};
 use pipe_ir::kernels;
 use pipe_ir::program::{Access, Body, Exec, Operand};
@@ -15,7 +16,7 @@ use pipe_ir::value::{Value, ValueKind};
 pub(super) struct Work {
     pub(super) values: Vec<Value>,
     pub(super) execs: Vec<Exec>,
-    /// By stage and kind.
+    /// By slice, stage and kind.
     stages: Vec<[Option<ExecId>; TaskKind::ALL.len()]>,
     /// By exec.
     flows: Vec<Flow>,
@@ -29,6 +30,7 @@ pub(super) struct Work {
     /// By value: buffers that its versions take turns in.
     versions: Vec<u32>,
     n_microbatches: u32,
+    slices: Slices,
 }
 
 const UNUSED: ValueId = ValueId(u32::MAX);
@@ -36,7 +38,8 @@ const UNUSED: ValueId = ValueId(u32::MAX);
 /// The values of a microbatch that an executable reads and writes.
 #[derive(Default)]
 pub(super) struct Flow {
-    pub(super) reads: Vec<ValueId>,
+    /// With how many microbatches ahead each is.
+    reads: Vec<(ValueId, i32)>,
     pub(super) writes: Vec<ValueId>,
 }
 
@@ -54,6 +57,7 @@ impl Work {
             weights: Vec::new(),
             versions: Vec::new(),
             n_microbatches: schedule.n_microbatches,
+            slices: schedule.slices,
         };
         let numbers = work.take_values(set, &used);
         work.take_execs(set, &used, &numbers);
@@ -75,7 +79,8 @@ impl Work {
             let number = Some(ExecId::from_index(self.execs.len()));
             numbers[index] = number;
             if exec.kind != TaskKind::Update {
-                self.stages[exec.stage.index()][exec.kind.index()] = number;
+                let row = exec.slice.unwrap_or(0) as usize * self.placement.n_stages() + exec.stage.index();
+                self.stages[row][exec.kind.index()] = number;
             }
             self.execs.push(exec);
         }
@@ -102,7 +107,7 @@ impl Work {
                 for operand in operands.iter_mut().filter(|operand| operand.value == group.parameters) {
                     operand.access = Access::Write;
                 }
-                operands.insert(0, Operand { value: group.parameters, access: Access::Read });
+                operands.insert(0, Operand::new(group.parameters, Access::Read));
             }
         }
     }
@@ -170,7 +175,7 @@ impl Work {
             let name = format!("scratch.{device}");
             self.values.push(Value { name, kind: ValueKind::Scratch, stage, bytes: most, tensors: Vec::new() });
             for exec in hungry {
-                self.execs[exec].operands.push(Operand { value, access: Access::Update });
+                self.execs[exec].operands.push(Operand::new(value, Access::Update));
             }
         }
     }
@@ -188,7 +193,7 @@ impl Work {
                     flow.writes.push(operand.value);
                     self.producers[operand.value.index()] = Some(exec.stage);
                 } else {
-                    flow.reads.push(operand.value);
+                    flow.reads.push((operand.value, operand.ahead));
                 }
             }
             self.flows.push(flow);
@@ -197,7 +202,14 @@ impl Work {
 
     /// The executable of a task; none where its stage has nothing to do for it.
     pub(super) fn exec(&self, task: Task) -> Option<ExecId> {
-        self.stages.get(task.stage.index())?[task.kind.index()]
+        let row = self.slices.slice(task.microbatch) as usize * self.placement.n_stages() + task.stage.index();
+        self.stages.get(row)?[task.kind.index()]
+    }
+
+    /// What a run reads, and of which microbatch each value is.
+    pub(super) fn reads(&self, exec: ExecId, run: MicrobatchId) -> impl Iterator<Item = (ValueId, MicrobatchId)> {
+        let reads = self.flows[exec.index()].reads.iter();
+        reads.map(move |(value, ahead)| (*value, MicrobatchId(run.0.wrapping_add_signed(*ahead))))
     }
 
     /// The executables of a device, in the order of the table.
@@ -210,7 +222,7 @@ impl Work {
         self.producers[value.index()].map(|stage| self.placement.device(stage, microbatch))
     }
 
-    /// What an executable reads and writes.
+    /// What an executable writes.
     pub(super) fn flow(&self, exec: ExecId) -> &Flow {
         &self.flows[exec.index()]
     }
@@ -230,7 +242,8 @@ impl Work {
 fn used(schedule: &Schedule, set: &StageSet) -> Vec<bool> {
     let mut used = vec![false; set.execs.len()];
     for scheduled in schedule.orders.iter().flatten() {
-        let stage = set.stages.get(scheduled.task.stage.index());
+        let row = schedule.slices.slice(scheduled.task.microbatch) as usize * schedule.n_stages();
+        let stage = set.stages.get(row + scheduled.task.stage.index());
         if let Some(exec) = stage.and_then(|stage| stage.exec_of(scheduled.task.kind)) {
             used[exec.index()] = true;
         }

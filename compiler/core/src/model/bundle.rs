@@ -41,6 +41,8 @@ pub(super) struct Place {
     pub value: ValueId,
     /// Bytes from its start.
     pub offset: Bytes,
+    /// How many microbatches after that of the run it belongs to (see [`pipe_ir::program::Operand::ahead`]).
+    pub ahead: i32,
 }
 
 /// Appends a row to the table of values.

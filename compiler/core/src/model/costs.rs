@@ -5,13 +5,18 @@ use crate::schedule::Costs;
 use crate::units::Ticks;
 use pipe_ir::task::TaskKind;
 
-/// How long the tasks of a model take, relative to each other. Transfers take no time. A stage set without a half of
-/// the backward pass gives it 0.
+/// How long the tasks of a model take, relative to each other; every slice of a stage takes their mean. Transfers take no
+/// time. A stage set without a half of the backward pass gives it 0.
 #[must_use]
 pub fn costs(set: &StageSet) -> Costs {
     let flops = |exec: pipe_ir::ids::ExecId| set.execs[exec.index()].flops;
-    let tasks = set.stages.iter().map(|stage| {
-        TaskKind::ALL.map(|kind| Ticks(if kind == TaskKind::Update { 0 } else { stage.exec_of(kind).map_or(0, flops) }))
+    let n_stages = set.graph.n_stages().max(1);
+    let n_slices = (set.stages.len() / n_stages).max(1) as u64;
+    let tasks = (0..set.stages.len().min(n_stages)).map(|stage| {
+        TaskKind::ALL.map(|kind| {
+            let slices = set.stages.iter().skip(stage).step_by(n_stages).filter_map(|stage| stage.exec_of(kind));
+            Ticks(slices.fold(0_u64, |sum, exec| sum.saturating_add(flops(exec))) / n_slices)
+        })
     });
     Costs { tasks: tasks.collect(), pairs: [None; TaskKind::ALL.len()], latency: Ticks::ZERO }
 }

@@ -4,7 +4,7 @@ use super::bundle::Place;
 use super::flops::flops;
 use super::tape::Tape;
 use pipe_ir::graph::{Graph, Op, Store};
-use pipe_ir::ids::{NodeId, StageId, ValueId};
+use pipe_ir::ids::{NodeId, StageId};
 use pipe_ir::program::{Access, Body, Exec, Operand};
 use pipe_ir::task::TaskKind;
 use std::collections::BTreeMap;
@@ -50,7 +50,7 @@ pub(super) fn extract(
         let access = if result.accumulate { Access::Update } else { Access::Write };
         let store = Store {
             node: extraction.images[&result.node],
-            operand: extraction.operand(result.to.value, access),
+            operand: extraction.operand(result.to, access),
             offset: result.to.offset,
             accumulate: result.accumulate,
         };
@@ -63,7 +63,7 @@ pub(super) fn extract(
 #[must_use]
 pub(super) fn exec(kind: TaskKind, stage: StageId, (operands, graph): (Vec<Operand>, Graph)) -> Exec {
     let flops = flops(&graph.nodes);
-    Exec { kind, stage, operands, body: Body::Graph(graph), flops }
+    Exec { kind, stage, slice: None, operands, body: Body::Graph(graph), flops }
 }
 
 /// Every node that `roots` need, down to the places, in the order of the tape.
@@ -117,13 +117,14 @@ impl Extraction<'_> {
     }
 
     fn input(&mut self, place: Place, id: NodeId) -> NodeId {
-        let operand = self.operand(place.value, Access::Read);
+        let operand = self.operand(place, Access::Read);
         self.graph.push(Op::Input { operand, offset: place.offset }, Vec::new(), self.tape.ty(id).clone())
     }
 
-    fn operand(&mut self, value: ValueId, access: Access) -> u32 {
-        let position = self.operands.iter().position(|operand| operand.value == value).unwrap_or_else(|| {
-            self.operands.push(Operand { value, access });
+    fn operand(&mut self, place: Place, access: Access) -> u32 {
+        let is_known = |operand: &Operand| operand.value == place.value && operand.ahead == place.ahead;
+        let position = self.operands.iter().position(is_known).unwrap_or_else(|| {
+            self.operands.push(Operand { value: place.value, access, ahead: place.ahead });
             self.operands.len() - 1
         });
         u32::try_from(position).expect("an executable has few operands")

@@ -30,7 +30,7 @@ pub use costs::costs;
 pub use language::{MAX_LAYERS, elaborate};
 pub use partition::partition;
 pub use stages::{Kinds, Request, stages};
-pub use symbolic::abstract_stages;
+pub use symbolic::{abstract_slices, abstract_stages};
 pub use tape::{Leaf, Tape};
 
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
@@ -54,7 +54,7 @@ pub fn stage_set(files: &Files, elaborated: &Elaborated) -> Result<StageSet, Dia
     let kinds = Kinds::of_schedule(schedule);
     let pipeline = elaborated.pipeline.as_ref();
     let Some(call) = pipeline.and_then(|pipeline| pipeline.model.as_ref()) else {
-        return Ok(abstract_stages(&kinds, &schedule.graph));
+        return Ok(abstract_slices(&kinds, &schedule.graph, schedule.slices));
     };
     if schedule.slices.count() > 1 {
         let message = format!("`{}` cuts microbatches in slices, and models cannot be cut yet", schedule.name);

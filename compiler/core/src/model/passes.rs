@@ -187,7 +187,7 @@ impl Backward {
             return Places::new();
         }
         let value = add_value(values, bundle.into_value(name, kind, stage));
-        offsets.into_iter().map(|(node, offset)| (node, Place { value, offset })).collect()
+        offsets.into_iter().map(|(node, offset)| (node, Place { value, offset, ahead: 0 })).collect()
     }
 
     /// What a node is called that has no name: by what computes it, such as `softmax.n31`.

@@ -83,5 +83,5 @@ fn add(
 
 /// The place of a value that holds one tensor.
 pub(super) const fn start(value: ValueId) -> Place {
-    Place { value, offset: Bytes::ZERO }
+    Place { value, offset: Bytes::ZERO, ahead: 0 }
 }

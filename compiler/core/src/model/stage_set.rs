@@ -15,7 +15,8 @@ pub struct StageSet {
     pub execs: Vec<Exec>,
     /// Which stages read which.
     pub graph: StageGraph,
-    /// Per stage, by [`pipe_ir::ids::StageId`].
+    /// Those of all stages for the first slice of a microbatch, by [`pipe_ir::ids::StageId`], then for the second one, and
+    /// so on.
     pub stages: Vec<StageExecs>,
     /// The weights that are trained, in the order in which they are updated.
     pub weights: Vec<WeightGroup>,

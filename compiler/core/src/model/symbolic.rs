@@ -3,6 +3,7 @@
 use super::bundle::add_value;
 use super::stage_set::{StageExecs, StageSet};
 use super::stages::Kinds;
+use crate::slices::Slices;
 use crate::stage_graph::StageGraph;
 use pipe_ir::ids::{ExecId, StageId, ValueId};
 use pipe_ir::program::{Access, Body, Exec, Operand};
@@ -19,16 +20,25 @@ const FLOWING: Bytes = Bytes(1 << 16);
 /// its backward pass and hands on 64 KiB. There are no weights, so there is no update.
 #[must_use]
 pub fn abstract_stages(kinds: &[Kinds], graph: &StageGraph) -> StageSet {
+    abstract_slices(kinds, graph, Slices::ONE)
+}
+
+/// The same where microbatches are cut in slices, each of which saves as much and carries 64 KiB to the later ones.
+#[must_use]
+pub fn abstract_slices(kinds: &[Kinds], graph: &StageGraph, slices: Slices) -> StageSet {
     let mut set = StageSet { graph: graph.clone(), ..StageSet::default() };
     let stages = (0..kinds.len()).map(StageId::from_index);
-    let values: Vec<Values> = stages.map(|stage| Values::add(&mut set.values, stage, graph)).collect();
-    for (stage, asked) in kinds.iter().enumerate() {
+    let values: Vec<Values> = stages.map(|stage| Values::add(&mut set.values, stage, graph, slices)).collect();
+    let rows = (0..slices.count()).flat_map(|slice| kinds.iter().enumerate().map(move |row| (slice, row)));
+    for (slice, (stage, asked)) in rows {
         let mut execs = StageExecs::default();
         for kind in TaskKind::ALL.into_iter().filter(|kind| *kind != TaskKind::Update && asked.has(*kind)) {
-            let operands = operands(kind, &values, StageId::from_index(stage));
+            let mut operands = operands(kind, &values, StageId::from_index(stage));
+            operands.extend(values[stage].carried(kind, slice));
             set.execs.push(Exec {
                 kind,
                 stage: StageId::from_index(stage),
+                slice: (slices != Slices::ONE).then_some(slice),
                 operands,
                 body: Body::Abstract,
                 flops: if kind == TaskKind::Backward { 2 } else { 1 },
@@ -49,10 +59,14 @@ struct Values {
     gradients: Vec<(StageId, ValueId)>,
     /// The stages that read it.
     readers: Vec<StageId>,
+    /// What all slices but the last carry to the later ones.
+    carried: Option<ValueId>,
+    /// The gradients of what earlier slices carry, by slice from the second on.
+    carried_gradients: Vec<ValueId>,
 }
 
 impl Values {
-    fn add(values: &mut Vec<Value>, stage: StageId, graph: &StageGraph) -> Self {
+    fn add(values: &mut Vec<Value>, stage: StageId, graph: &StageGraph, slices: Slices) -> Self {
         let mut add =
             |name: String, kind, bytes| add_value(values, Value { name, kind, stage, bytes, tensors: Vec::new() });
         let readers = graph.after(stage);
@@ -71,7 +85,38 @@ impl Values {
                 .map(|(from, name)| (from, add(name, ValueKind::Gradient, FLOWING)))
                 .collect(),
             readers: readers.to_vec(),
+            carried: (slices != Slices::ONE).then(|| add(format!("carried.{stage}"), ValueKind::Carried, FLOWING)),
+            carried_gradients: (1..slices.count())
+                .map(|slice| {
+                    let bytes = Bytes(FLOWING.0 * u64::from(slice));
+                    add(format!("carried_gradient.{stage}.q{slice}"), ValueKind::CarriedGradient, bytes)
+                })
+                .collect(),
         }
+    }
+
+    /// What a task of a slice reads and writes of what slices carry.
+    fn carried(&self, kind: TaskKind, slice: u32) -> Vec<Operand> {
+        let Some(carried) = self.carried else { return Vec::new() };
+        let read = |value, ahead| Operand { value, access: Access::Read, ahead };
+        let is_last = slice as usize == self.carried_gradients.len();
+        let behind = (1..=slice).rev().map(|behind| read(carried, -i32::try_from(behind).unwrap_or(i32::MAX)));
+        let mut operands = Vec::new();
+        match kind {
+            TaskKind::Forward => {
+                operands.extend(behind);
+                operands.extend((!is_last).then(|| Operand::new(carried, Access::Write)));
+            }
+            TaskKind::BackwardInput | TaskKind::Backward => {
+                operands.extend(behind);
+                operands.extend((!is_last).then(|| read(carried, 0)));
+                operands.extend(self.carried_gradients.get(slice as usize).map(|value| read(*value, 1)));
+                let own = slice.checked_sub(1).and_then(|before| self.carried_gradients.get(before as usize));
+                operands.extend(own.map(|value| Operand::new(*value, Access::Write)));
+            }
+            TaskKind::BackwardWeight | TaskKind::Update => {}
+        }
+        operands
     }
 
     /// Its gradient of what flows from a stage.
@@ -83,7 +128,7 @@ impl Values {
 fn operands(kind: TaskKind, values: &[Values], stage: StageId) -> Vec<Operand> {
     let own = &values[stage.index()];
     let mut list = Vec::new();
-    let mut push = |access, value| list.push(Operand { value, access });
+    let mut push = |access, value| list.push(Operand::new(value, access));
     match kind {
         TaskKind::Forward => {
             let before = own.gradients.iter().filter_map(|(from, _)| values[from.index()].activation);

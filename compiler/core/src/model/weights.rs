@@ -51,7 +51,9 @@ pub(super) fn place_weights(
     let parameters = add(parameters, "parameters", ValueKind::Parameters);
     let gradients = add(gradients, "gradients", ValueKind::ParameterGradients);
     let state = (!state.is_empty()).then(|| add(state, "optimizer", ValueKind::OptimizerState));
-    let at = |value: ValueId| offsets.iter().map(|(node, offset)| (*node, Place { value, offset: *offset })).collect();
+    let at = |value: ValueId| {
+        offsets.iter().map(|(node, offset)| (*node, Place { value, offset: *offset, ahead: 0 })).collect()
+    };
     PlacedWeights {
         parameters: at(parameters),
         gradients: at(gradients),
@@ -61,10 +63,9 @@ pub(super) fn place_weights(
 }
 
 fn update(id: StageId, stage: &StageTape, (parameters, gradients, state): (ValueId, ValueId, Option<ValueId>)) -> Exec {
-    let mut operands =
-        vec![Operand { value: parameters, access: Access::Update }, Operand { value: gradients, access: Access::Read }];
-    operands.extend(state.map(|value| Operand { value, access: Access::Update }));
+    let mut operands = vec![Operand::new(parameters, Access::Update), Operand::new(gradients, Access::Read)];
+    operands.extend(state.map(|value| Operand::new(value, Access::Update)));
     let n_parameters: u64 = stage.weights.iter().map(|(_, weight)| weight.ty.elements()).sum();
     let flops = n_parameters.saturating_mul(FLOPS_PER_PARAMETER);
-    Exec { kind: TaskKind::Update, stage: id, operands, body: Body::Optimizer, flops }
+    Exec { kind: TaskKind::Update, stage: id, slice: None, operands, body: Body::Optimizer, flops }
 }

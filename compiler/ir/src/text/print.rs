@@ -64,6 +64,9 @@ pub(super) fn tables(program: &Program) -> String {
     let mut out = String::from("program ");
     push_name(&mut out, &program.name);
     out.push_str(&format!(" stages {} microbatches {}", program.n_stages, program.n_microbatches));
+    if program.n_slices != 1 {
+        out.push_str(&format!(" slices {}", program.n_slices));
+    }
     if program.n_steps != 1 {
         out.push_str(&format!(" steps {}", program.n_steps));
     }

@@ -18,6 +18,7 @@ pub(super) fn program(text: &str) -> Result<Parsed, ParseError> {
     let n_stages = cursor.small("a number of stages")?;
     cursor.expect("microbatches")?;
     let n_microbatches = cursor.small("a number of microbatches")?;
+    let n_slices = if cursor.take("slices") { cursor.small("a number of slices")? } else { 1 };
     let n_steps = if cursor.take("steps") { cursor.small("a number of steps")? } else { 1 };
     let mut lags = Vec::new();
     while cursor.take("lags") {
@@ -61,10 +62,8 @@ pub(super) fn program(text: &str) -> Result<Parsed, ParseError> {
         };
         return Err(cursor.expected(expected));
     }
-    Ok(Parsed {
-        program: Program { name, n_stages, n_microbatches, n_steps, lags, values, execs, devices, training },
-        lines,
-    })
+    let program = Program { name, n_stages, n_microbatches, n_slices, n_steps, lags, values, execs, devices, training };
+    Ok(Parsed { program, lines })
 }
 
 fn device(cursor: &mut Cursor<'_>, tables: &Tables<'_>, lines: &mut DeviceLines) -> Result<DeviceProgram, ParseError> {

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Default)]
 pub(crate) struct Tables<'a> {
     values: BTreeMap<Cow<'a, str>, ValueId>,
-    execs: BTreeMap<(TaskKind, StageId), ExecId>,
+    execs: BTreeMap<(TaskKind, StageId, Option<u32>), ExecId>,
 }
 
 const KINDS: [(&str, TaskKind); 5] = [
@@ -45,15 +45,20 @@ impl Tables<'_> {
     }
 }
 
-fn exec_name(cursor: &mut Cursor<'_>) -> Result<(TaskKind, StageId), ParseError> {
+/// Kind, stage and slice.
+fn exec_name(cursor: &mut Cursor<'_>) -> Result<(TaskKind, StageId, Option<u32>), ParseError> {
     const EXPECTED: &str = "an executable such as `@F.s0`";
     let here = cursor.clone();
     cursor.expect("@").map_err(|_| here.expected(EXPECTED))?;
     let word = cursor.word(EXPECTED)?;
-    let parts = word.split_once(".s").and_then(|(letters, stage)| {
-        let plain = stage.bytes().all(|byte| byte.is_ascii_digit());
+    let number =
+        |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse::<u32>().ok()).flatten();
+    let parts = word.split_once(".s").and_then(|(letters, rest)| {
         let kind = KINDS.iter().find(|(name, _)| *name == letters)?.1;
-        plain.then(|| stage.parse().ok()).flatten().map(|stage| (kind, StageId(stage)))
+        match rest.split_once(".q") {
+            Some((stage, slice)) => Some((kind, StageId(number(stage)?), Some(number(slice)?))),
+            None => Some((kind, StageId(number(rest)?), None)),
+        }
     });
     parts.ok_or_else(|| here.expected(EXPECTED))
 }
@@ -244,6 +249,10 @@ pub(super) fn print_exec(exec: &Exec, program: &Program, out: &mut String) {
             Some(value) => push_name(out, &value.name),
             None => push_id(out, ValueId::PREFIX, operand.value.0),
         }
+        let words = if operand.ahead < 0 { " behind " } else { " ahead " };
+        if operand.ahead != 0 {
+            push_id(out, words, operand.ahead.unsigned_abs());
+        }
     }
     out.push(')');
 }
@@ -251,10 +260,10 @@ pub(super) fn print_exec(exec: &Exec, program: &Program, out: &mut String) {
 /// Reads a row of the table of executables, after its keyword.
 pub(super) fn parse_exec(cursor: &mut Cursor<'_>, tables: &mut Tables<'_>) -> Result<Exec, ParseError> {
     let here = cursor.clone();
-    let (kind, stage) = exec_name(cursor)?;
+    let (kind, stage, slice) = exec_name(cursor)?;
     let id = ExecId::from_index(tables.execs.len());
-    if tables.execs.insert((kind, stage), id).is_some() {
-        return Err(here.expected("a kind and stage that no earlier executable has"));
+    if tables.execs.insert((kind, stage, slice), id).is_some() {
+        return Err(here.expected("a kind, stage and slice that no earlier executable has"));
     }
     cursor.expect("flops")?;
     let flops = cursor.number("a number of operations")?;
@@ -265,9 +274,22 @@ pub(super) fn parse_exec(cursor: &mut Cursor<'_>, tables: &mut Tables<'_>) -> Re
             cursor.expect(",")?;
         }
         let access = cursor.choice(&ACCESSES)?;
-        operands.push(Operand { value: tables.value(cursor)?, access });
+        let value = tables.value(cursor)?;
+        operands.push(Operand { value, access, ahead: ahead(cursor)? });
     }
-    Ok(Exec { kind, stage, operands, body: super::graph::parse_body(cursor)?, flops })
+    Ok(Exec { kind, stage, slice, operands, body: super::graph::parse_body(cursor)?, flops })
+}
+
+/// Reads which microbatch's value an operand is: `ahead 1`, `behind 2`, or nothing for the run's own.
+fn ahead(cursor: &mut Cursor<'_>) -> Result<i32, ParseError> {
+    let sign = match (cursor.take("ahead"), cursor.take("behind")) {
+        (true, _) => 1,
+        (false, true) => -1,
+        (false, false) => return Ok(0),
+    };
+    let here = cursor.clone();
+    let number = cursor.small("a number of microbatches")?;
+    i32::try_from(number).map(|number| sign * number).map_err(|_| here.expected("fewer than 2^31 microbatches"))
 }
 
 /// Appends `[a,b,..]`.

@@ -187,7 +187,7 @@ impl Contents<'_> {
             }
             ValueKind::Parameters => Content::Version(value, self.program.version_read(exec.stage, microbatch)),
             kind if kind.is_persistent() => Content::Persistent(value),
-            _ => Content::Of(value, microbatch),
+            _ => Content::Of(value, operand.microbatch(microbatch)),
         };
         (content, content)
     }

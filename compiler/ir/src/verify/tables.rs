@@ -32,6 +32,12 @@ pub(super) fn check(program: &Program, report: &mut Report) {
             report.error(Place::Program, message);
         }
     }
+    if program.n_slices == 0 || !program.n_microbatches.is_multiple_of(program.n_slices) {
+        let (count, slices) = (program.n_microbatches, program.n_slices);
+        report
+            .error(Place::Program, format!("{count} microbatches are not a number of wholes of {slices} slices each"));
+        return;
+    }
     if program.devices.len() > 1 << 31 {
         report.error(Place::Program, "a program has at most 2^31 devices");
     }
@@ -46,7 +52,7 @@ pub(super) fn check(program: &Program, report: &mut Report) {
     let mut names = BTreeSet::new();
     for (index, exec) in program.execs.iter().enumerate() {
         let place = Place::Exec(u32::try_from(index).unwrap_or(u32::MAX));
-        if !names.insert((exec.kind, exec.stage)) {
+        if !names.insert((exec.kind, exec.stage, exec.slice)) {
             report.error(place, format!("`@{}` is declared twice", exec.name()));
         }
         if let Err(message) = exec_row(program, exec) {
@@ -97,6 +103,18 @@ fn values(program: &Program, report: &mut Report) {
     }
 }
 
+/// Checks that an executable says of which slice it is, where there are several.
+fn slice(program: &Program, exec: &Exec) -> Result<(), String> {
+    let is_cut = program.n_slices > 1 && exec.kind != TaskKind::Update;
+    match exec.slice {
+        Some(slice) if is_cut && slice < program.n_slices => Ok(()),
+        None if !is_cut => Ok(()),
+        None => Err(format!("it does not say of which of {} slices it is", program.n_slices)),
+        Some(slice) if is_cut => Err(format!("q{slice} is not one of {} slices", program.n_slices)),
+        Some(_) => Err("it is of a slice, but nothing that it runs on is cut".to_owned()),
+    }
+}
+
 fn stage(program: &Program, stage: StageId) -> Result<(), String> {
     if stage.0 < program.n_stages { Ok(()) } else { Err(format!("{stage} is not one of {} stages", program.n_stages)) }
 }
@@ -124,13 +142,17 @@ fn value_row(program: &Program, value: &Value) -> Result<(), String> {
 
 fn exec_row(program: &Program, exec: &Exec) -> Result<(), String> {
     stage(program, exec.stage)?;
+    slice(program, exec)?;
     let mut seen = BTreeSet::new();
     for operand in &exec.operands {
         let value =
             program.values.get(operand.value.index()).ok_or_else(|| format!("there is no {}", operand.value))?;
         let again = exec.kind == TaskKind::Update && value.kind == ValueKind::Parameters;
-        if !seen.insert(operand.value) && !again {
+        if !seen.insert((operand.value, operand.ahead)) && !again {
             return Err(format!("`{}` is an operand twice", value.name));
+        }
+        if operand.ahead != 0 && (value.kind.is_persistent() || operand.access != Access::Read) {
+            return Err(format!("`{}` of another slice can only be read, and only what belongs to one", value.name));
         }
         if exec.kind == TaskKind::Update && !value.kind.is_persistent() {
             return Err(format!("an update has no microbatch, but `{}` belongs to one", value.name));
@@ -311,6 +333,22 @@ impl Fields<'_> {
         if token.0 < count { Ok(()) } else { Err(format!("{token} is not one of {count} tokens")) }
     }
 
+    /// Checks that a run is on the slice of its executable, and that what it reads of others is of the same microbatch.
+    fn slices(&self, exec: &Exec, microbatch: MicrobatchId) -> Result<(), String> {
+        let n_slices = self.program.n_slices;
+        if let Some(slice) = exec.slice.filter(|slice| microbatch.0 % n_slices != *slice) {
+            return Err(format!("{microbatch} is slice q{} of {n_slices}, not q{slice}", microbatch.0 % n_slices));
+        }
+        let outside = |operand: &&Operand| operand.microbatch(microbatch).0 / n_slices != microbatch.0 / n_slices;
+        match exec.operands.iter().find(outside) {
+            Some(operand) => {
+                let name = &self.program.value(operand.value).name;
+                Err(format!("`{name}` would be of {}, another microbatch", operand.microbatch(microbatch)))
+            }
+            None => Ok(()),
+        }
+    }
+
     fn run(&mut self, index: usize, id: ExecId, microbatch: MicrobatchId, range: OperandRange) -> Result<(), String> {
         let exec = self.program.execs.get(id.index()).ok_or_else(|| format!("there is no executable {id}"))?;
         self.microbatch(microbatch)?;
@@ -323,6 +361,7 @@ impl Fields<'_> {
         if operands.len() != exec.operands.len() {
             return Err(format!("it has {} operands, but takes {}", operands.len(), exec.operands.len()));
         }
+        self.slices(exec, microbatch)?;
         let stamp = u32::try_from(index).unwrap_or(u32::MAX - 1);
         for (buffer, operand) in operands.iter().zip(&exec.operands) {
             self.holds(*buffer, operand.value)?;

@@ -33,10 +33,11 @@ fn scale<S: Simd>(s: S, x: &mut [f32], factor: f32) {
 }
 
 kernel! {
-    /// Softmax of rows; with `causal`, row i of that many rows touches columns 0..=i only and the others become 0.
+    /// Softmax of rows; with `causal`, row i of that many rows m touches columns 0..=i only, or 0..=i + width - m
+    /// where the width is larger, and the others become 0.
     fn softmax<'a>(s; x: &'a [f32], width: usize, causal: Option<u64>, out: &'a mut [f32]) {
         for (row, (x, out)) in x.chunks_exact(width).zip(out.chunks_exact_mut(width)).enumerate() {
-            let seen = causal.map_or(width, |rows| (row % rows as usize + 1).min(width));
+            let seen = causal.map_or(width, |rows| (row % rows as usize + 1 + width.saturating_sub(rows as usize)).min(width));
             let (seen_out, hidden_out) = out.split_at_mut(seen);
             let (_, total) = exponentials(s, &x[..seen], seen_out);
             scale(s, seen_out, 1.0 / total);
