@@ -13,6 +13,10 @@ use std::sync::Arc;
 /// An example with other devices, schedule and sizes.
 fn example(name: &str, devices: u32, schedule: &str, sizes: &str) -> Arc<Verified> {
     let text = read(&root().join("examples").join(format!("{name}.pipe")));
+    altered(name, &text, (devices, schedule, sizes))
+}
+
+fn altered(name: &str, text: &str, (devices, schedule, sizes): (u32, &str, &str)) -> Arc<Verified> {
     let lines = text.lines().map(|line| match line.split_whitespace().next() {
         Some("devices") => format!("devices {devices}"),
         Some("microbatches") => "microbatches 4".to_owned(),
@@ -139,4 +143,42 @@ fn a_tensor_is_sent_once_to_a_device_with_several_readers() {
     assert_eq!(count(0, |one| matches!(one, Instruction::SendStart { .. })), 3, "one activation per microbatch");
     // Each reader's gradient goes back on its own.
     assert_eq!(count(1, |one| matches!(one, Instruction::SendStart { .. })), 6);
+}
+
+/// The largest difference between tensors of two runs, by the largest element of each tensor.
+fn difference(one: &[Bits], other: &[Bits]) -> f32 {
+    assert_eq!(one.len(), other.len());
+    let pairs = one.iter().zip(other).map(|((name, one), (_, other))| {
+        let pairs = one.iter().zip(other).map(|(a, b)| (f32::from_bits(*a), f32::from_bits(*b)));
+        let largest = pairs.clone().fold(f32::MIN_POSITIVE, |most, (a, b)| most.max(a.abs()).max(b.abs()));
+        let furthest = pairs.fold(0.0_f32, |most, (a, b)| most.max((a - b).abs()));
+        assert!(furthest.is_finite(), "{name}");
+        furthest / largest
+    });
+    pairs.fold(0.0, f32::max)
+}
+
+const TIED: &str = "vocab = 17, hidden = 16, heads = 2, sequence = 5, rows = 2";
+
+/// An example whose data are random.
+fn tied(devices: u32, schedule: &str) -> Arc<Verified> {
+    let text = read(&root().join("examples/tied.pipe")).replace("data \"data/shakespeare.txt\"", "data synthetic");
+    altered("tied", &text, (devices, schedule, TIED))
+}
+
+#[test]
+fn tied_weights_learn_what_one_device_learns() {
+    let alone = learn(&tied(1, "1f1b"), None);
+    let names: Vec<&str> = alone.2.iter().map(|(name, _)| name.as_str()).collect();
+    assert!(names.contains(&"0.embedding.token") && !names.iter().any(|name| name.ends_with("table")), "{names:?}");
+    for (devices, schedule) in [(2, "v_half"), (3, "v_zb"), (3, "1f1b_v"), (1, "interleaved_1f1b(chunks = 6)")] {
+        let program = tied(devices, schedule);
+        let parameters = program.program().values.iter().filter(|value| value.kind == ValueKind::Parameters);
+        let tables = parameters.flat_map(|value| &value.tensors).filter(|slot| slot.ty.shape == [17, 16]);
+        assert_eq!(tables.count(), 1, "one table");
+        let once = learn(&program, Some(u64::from(devices)));
+        assert!(once == learn(&program, Some(9)), "{schedule}: two runs differ");
+        // Embedding and head add to the table's gradient one after the other, not as one sum.
+        assert!(difference(&once.1, &alone.1) < 1e-5, "{schedule}: {}", difference(&once.1, &alone.1));
+    }
 }

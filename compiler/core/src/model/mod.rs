@@ -138,6 +138,15 @@ pub struct Layer {
     pub names: BTreeMap<NodeId, String>,
 }
 
+/// A weight of a model: which layer's, and which of it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct WeightId {
+    /// Position in [`Model::layers`].
+    pub layer: usize,
+    /// Position in [`Layer::weights`].
+    pub weight: usize,
+}
+
 /// A trained tensor.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Weight {
@@ -147,6 +156,8 @@ pub struct Weight {
     pub ty: TensorType,
     /// Its elements before the first step.
     pub init: Init,
+    /// The weight of a layer before that it is, if it is not one of its own.
+    pub owner: Option<WeightId>,
 }
 
 impl Layer {

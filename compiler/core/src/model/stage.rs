@@ -1,7 +1,7 @@
 //! One stage: the forward graphs of its layers joined to one tape, and what crosses its border.
 
 use super::tape::{Leaf, Tape};
-use super::{Layer, Model, Weight};
+use super::{Layer, Model, Weight, WeightId};
 use pipe_ir::ids::NodeId;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use std::ops::Range;
 /// The forward pass of a stage.
 #[derive(Clone, Debug)]
 pub(super) struct StageTape {
-    /// Its nodes; [`Leaf::Weight`] counts `weights`, [`Leaf::Activation`] counts `inputs`.
+    /// Its nodes; [`Leaf::Weight`] counts `weights` and `tied`, [`Leaf::Activation`] counts `inputs`.
     pub tape: Tape,
     /// What flows in from other stages, in the order in which its layers first read it.
     pub inputs: Vec<Port>,
@@ -17,6 +17,10 @@ pub(super) struct StageTape {
     pub outputs: Vec<Port>,
     /// Its weights under their names in the program, each with its node.
     pub weights: Vec<(NodeId, Weight)>,
+    /// Which weights of the model these are, likewise.
+    pub owned: Vec<WeightId>,
+    /// Weights of stages before that its layers use too, each with its node.
+    pub tied: Vec<(NodeId, WeightId)>,
     /// What nodes are called in bundles, where they have a name.
     pub names: BTreeMap<NodeId, String>,
 }
@@ -38,6 +42,8 @@ pub(super) fn join(model: &Model, layers: Range<usize>, leaves: impl Fn(usize) -
         inputs: Vec::new(),
         outputs: Vec::new(),
         weights: Vec::new(),
+        owned: Vec::new(),
+        tied: Vec::new(),
         names: BTreeMap::new(),
     };
     // By layer: the node of its output.
@@ -47,7 +53,7 @@ pub(super) fn join(model: &Model, layers: Range<usize>, leaves: impl Fn(usize) -
         for source in &layer.inputs {
             flows.entry(*source).or_insert_with(|| stage.add_input(model, *source));
         }
-        let images = stage.append(layer, |port| flows[&layer.inputs[port]]);
+        let images = stage.append((index, layer), |port| flows[&layer.inputs[port]]);
         for (node, name) in &layer.names {
             stage.names.entry(images[node.index()]).or_insert_with(|| format!("{}.{name}", layer.name));
         }
@@ -67,18 +73,35 @@ impl StageTape {
         node
     }
 
-    fn append(&mut self, layer: &Layer, flow: impl Fn(usize) -> NodeId) -> Vec<NodeId> {
-        let first = self.weights.len();
-        for (index, weight) in layer.weights.iter().enumerate() {
-            let node = self.tape.leaf(Leaf::Weight(first + index), weight.ty.clone());
-            let name = format!("{}.{}", layer.name, weight.name);
-            self.weights.push((node, Weight { name, ..weight.clone() }));
-        }
-        let weights = &self.weights;
+    fn append(&mut self, (index, layer): (usize, &Layer), flow: impl Fn(usize) -> NodeId) -> Vec<NodeId> {
+        let weights = layer.weights.iter().enumerate().map(|(position, weight)| {
+            let own = WeightId { layer: index, weight: position };
+            self.weight(own, weight, &layer.name)
+        });
+        let weights: Vec<NodeId> = weights.collect();
         self.tape.append(&layer.tape, |tape, leaf, ty| match leaf {
-            Leaf::Weight(index) => weights[first + index].0,
+            Leaf::Weight(index) => weights[index],
             Leaf::Activation(port) => flow(port),
             Leaf::Data(_) | Leaf::OutputGradient(_) => tape.leaf(leaf, ty.clone()),
         })
+    }
+
+    /// The node of a weight; the same one for all that are tied.
+    fn weight(&mut self, own: WeightId, weight: &Weight, layer: &str) -> NodeId {
+        let id = weight.owner.unwrap_or(own);
+        let owned = self.owned.iter().position(|other| *other == id).map(|position| self.weights[position].0);
+        let tied = || self.tied.iter().find(|(_, other)| *other == id).map(|(node, _)| *node);
+        if let Some(node) = owned.or_else(tied) {
+            return node;
+        }
+        let node = self.tape.leaf(Leaf::Weight(self.owned.len() + self.tied.len()), weight.ty.clone());
+        if id == own {
+            let name = format!("{layer}.{}", weight.name);
+            self.weights.push((node, Weight { name, ..weight.clone() }));
+            self.owned.push(id);
+        } else {
+            self.tied.push((node, id));
+        }
+        node
     }
 }

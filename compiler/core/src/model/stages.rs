@@ -1,13 +1,13 @@
 //! Stages of a model: values and executables of every kind of task that a schedule asks for.
 
-use super::Model;
-use super::bundle::{Bundle, add_value};
+use super::bundle::{Bundle, Place, add_value};
 use super::passes::{Ends, Output, OutputGradient, Places, passes};
 use super::ports::{Crossing, graph, readers, start};
 use super::stage::{StageTape, join};
 use super::stage_set::{StageExecs, StageSet, WeightGroup};
 use super::tape::Leaf;
-use super::weights::place_weights;
+use super::weights::{PlacedWeights, place_weights};
+use super::{Model, WeightId};
 use crate::schedule::Schedule;
 use pipe_ir::ids::{ExecId, StageId, ValueId};
 use pipe_ir::program::Exec;
@@ -82,6 +82,7 @@ pub fn stages(model: &Model, request: &Request<'_>) -> StageSet {
     let mut data: Vec<Option<ValueId>> = vec![None; model.data.len()];
     let readers = readers(model, request.layers);
     let mut crossings: BTreeMap<usize, Crossing> = BTreeMap::new();
+    let mut owners = BTreeMap::new();
     let loss = model.layers.len().checked_sub(1);
     for (index, (layers, kinds)) in request.layers.iter().zip(request.kinds).enumerate() {
         let id = StageId::from_index(index);
@@ -102,7 +103,8 @@ pub fn stages(model: &Model, request: &Request<'_>) -> StageSet {
             Output { node: port.node, to, gradient: OutputGradient::Read(gradients) }
         });
         let outputs = outputs.collect();
-        let weights = place_weights(&mut set.values, id, &stage, request.optimizer);
+        let mut weights = place_weights(&mut set.values, id, &stage, request.optimizer);
+        tie(&mut set.weights, id, &stage, &mut weights, &mut owners);
         let mut places: Places = weights.parameters.iter().copied().collect();
         place_data(&mut set.values, id, model, &stage, &mut data, &mut places);
         let mut input_gradients = Vec::new();
@@ -127,6 +129,27 @@ pub fn stages(model: &Model, request: &Request<'_>) -> StageSet {
         }
     }
     set
+}
+
+/// Lets a stage use weights of stages before, and adds up their gradients where the owner's are. `owners` says where each
+/// weight lies, and where its gradient is added up.
+fn tie(
+    groups: &mut [WeightGroup],
+    id: StageId,
+    stage: &StageTape,
+    weights: &mut PlacedWeights,
+    owners: &mut BTreeMap<WeightId, (Place, Place)>,
+) {
+    for (owner, (own, gradient)) in stage.owned.iter().zip(weights.parameters.iter().zip(&weights.gradients)) {
+        owners.insert(*owner, (own.1, gradient.1));
+    }
+    for (node, owner) in &stage.tied {
+        let (own, gradient) = owners[owner];
+        weights.parameters.push((*node, own));
+        weights.gradients.push((*node, gradient));
+        let group = groups.iter_mut().find(|group| group.parameters == own.value);
+        group.into_iter().filter(|group| !group.stages.contains(&id)).for_each(|group| group.stages.push(id));
+    }
 }
 
 fn register(table: &mut Vec<Exec>, execs: Vec<Exec>) -> StageExecs {

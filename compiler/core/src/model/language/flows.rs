@@ -4,6 +4,7 @@ use super::Assembly;
 use super::environment::Environment;
 use super::value::Value;
 use crate::diagnostic::{Code, Diagnostic};
+use crate::model::Weight;
 use crate::source::Span;
 use crate::suggest;
 use crate::syntax::ast::{self, LayerItem};
@@ -31,6 +32,8 @@ pub(super) struct Made {
     pub sources: Vec<usize>,
     /// How many inputs read it.
     pub n_readers: usize,
+    /// Its weights, if nothing is wrong with it.
+    pub weights: Vec<Weight>,
 }
 
 impl Assembly<'_, '_> {
@@ -73,7 +76,7 @@ impl Assembly<'_, '_> {
     }
 
     /// The layer that a name stands for.
-    fn source(&mut self, name: &ast::Name, names: &Environment) -> Option<usize> {
+    pub(super) fn source(&mut self, name: &ast::Name, names: &Environment) -> Option<usize> {
         match names.get(&name.text) {
             Some(Value::Layer(number)) => return Some(number),
             Some(Value::Unknown) => {}

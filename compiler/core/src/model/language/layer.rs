@@ -4,6 +4,7 @@ use super::environment::Environment;
 use super::evaluator::{Evaluator, Reported};
 use super::flows::Flow;
 use super::number;
+use super::ties::Tied;
 use super::value::Value;
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::model::extract::reached;
@@ -25,6 +26,8 @@ pub(super) struct Instance<'a, 'm> {
     pub name: String,
     /// What flows in, by input: the number of a layer and the type of its output, where they are known.
     pub inputs: Vec<Option<(usize, TensorType)>>,
+    /// Its weights that are those of layers before, by name.
+    pub ties: BTreeMap<String, Tied>,
     /// The model's data tensors so far, with the places of their declarations.
     pub data: &'m mut Vec<(DataTensor, Span)>,
 }
@@ -92,7 +95,9 @@ impl Instance<'_, '_> {
         match item {
             LayerItem::Input { name } => self.input(draft, name),
             LayerItem::Data { name, dtype, shape, span } => self.data(draft, name, *dtype, (shape, *span)),
-            LayerItem::Weight { name, shape, init, span } => draft.weight(name, (shape, *span), init),
+            LayerItem::Weight { name, shape, init, span } => {
+                draft.weight(name, (shape, *span), init, self.ties.get(&name.text));
+            }
             LayerItem::Let(binding) => {
                 let value = draft.evaluator().value(&binding.value);
                 draft.define(&binding.name, value);
@@ -185,7 +190,7 @@ impl Draft<'_> {
         self.names.define(name, value, self.found);
     }
 
-    fn weight(&mut self, name: &ast::Name, (shape, span): (&[ast::Expr], Span), init: &ast::Init) {
+    fn weight(&mut self, name: &ast::Name, (shape, span): (&[ast::Expr], Span), init: &ast::Init, tied: Option<&Tied>) {
         let shape = self.evaluator().shape(shape, span);
         let init = self.init(init);
         let (Ok(shape), Ok(init)) = (shape, init) else {
@@ -193,7 +198,13 @@ impl Draft<'_> {
         };
         let ty = TensorType::f32(&shape);
         let node = self.tape.leaf(Leaf::Weight(self.weights.len()), ty.clone());
-        self.weights.push(Weight { name: name.text.clone(), ty, init });
+        if let Some(tied) = tied.filter(|tied| tied.ty != ty) {
+            let message = format!("`{}` is {ty}, but the weight that it is tied to is {}", name.text, tied.ty);
+            let diagnostic = Diagnostic::error(Code::ShapeMismatch, tied.span, format!("this is {}", tied.ty), message);
+            self.found.push(diagnostic.label(span, format!("this is {ty}")).help("tied weights have one shape"));
+        }
+        let owner = tied.map(|tied| tied.owner);
+        self.weights.push(Weight { name: name.text.clone(), ty, init, owner });
         self.leaves.push((node, name.clone()));
         self.define(name, Value::Tensor(node));
     }

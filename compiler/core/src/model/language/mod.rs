@@ -11,6 +11,7 @@ mod layer;
 mod number;
 mod operators;
 mod products;
+mod ties;
 mod value;
 
 use self::environment::Environment;
@@ -100,6 +101,14 @@ struct Assembly<'a, 'f> {
     declared: &'a ast::Name,
 }
 
+/// A layer as the model writes it.
+struct Use<'a> {
+    name: Option<&'a ast::Name>,
+    call: &'a ast::Call,
+    sources: &'a [ast::Name],
+    ties: &'a [ast::Tie],
+}
+
 impl<'a> Assembly<'a, '_> {
     fn items(&mut self, items: &'a [ast::ModelItem], names: &mut Environment) {
         for item in items {
@@ -109,15 +118,15 @@ impl<'a> Assembly<'a, '_> {
             match item {
                 ast::ModelItem::Let(binding) => match &binding.value.kind {
                     ast::ExprKind::Call(call) if self.is_layer(call) => {
-                        self.layer((Some(&binding.name), call, &[]), names);
+                        self.layer(&Use { name: Some(&binding.name), call, sources: &[], ties: &[] }, names);
                     }
                     _ => {
                         let value = names.number(&binding.value, &mut self.found);
                         names.define(&binding.name, value, &mut self.found);
                     }
                 },
-                ast::ModelItem::Layer(ast::LayerUse { name, call, sources }) => {
-                    self.layer((name.as_ref(), call, sources), names);
+                ast::ModelItem::Layer(ast::LayerUse { name, call, sources, ties }) => {
+                    self.layer(&Use { name: name.as_ref(), call, sources, ties }, names);
                 }
                 ast::ModelItem::Repeat { count, body, .. } => self.repeat(count, body, names),
             }
@@ -151,23 +160,21 @@ impl<'a> Assembly<'a, '_> {
         }
     }
 
-    /// The next layer: what it is called, its call, and what flows in.
-    fn layer(
-        &mut self,
-        (name, call, sources): (Option<&ast::Name>, &'a ast::Call, &[ast::Name]),
-        names: &mut Environment,
-    ) {
+    /// The next layer.
+    fn layer(&mut self, layer: &Use<'a>, names: &mut Environment) {
         let number = self.made.len();
-        let made = self.make(number, call, sources, names);
+        let made = self.make(number, layer, names);
         made.sources.iter().for_each(|source| self.made[*source].n_readers += 1);
         self.made.push(made);
-        if let Some(name) = name {
+        if let Some(name) = layer.name {
             names.define(name, Value::Layer(number), &mut self.found);
         }
     }
 
-    fn make(&mut self, number: usize, call: &'a ast::Call, sources: &[ast::Name], names: &Environment) -> Made {
-        let mut made = Made { flow: Flow::Unknown, call: call.span, sources: Vec::new(), n_readers: 0 };
+    fn make(&mut self, number: usize, layer: &Use<'a>, names: &Environment) -> Made {
+        let call = layer.call;
+        let mut made =
+            Made { flow: Flow::Unknown, call: call.span, sources: Vec::new(), n_readers: 0, weights: Vec::new() };
         if number >= MAX_LAYERS {
             let message = format!("the model has more than {MAX_LAYERS} layers");
             self.found.push(Diagnostic::error(Code::TooLarge, call.span, "this one is too many", message));
@@ -180,7 +187,7 @@ impl<'a> Assembly<'a, '_> {
         };
         let name = format!("{number}.{}", declaration.name.text);
         let arguments = names.arguments(call, &declaration.parameters, self.parameters, &mut self.found);
-        let sources = self.sources(declaration, (call, sources), names).map_err(|diagnostic| {
+        let sources = self.sources(declaration, (call, layer.sources), names).map_err(|diagnostic| {
             self.found.push(diagnostic.note(format!("in the layer `{name}` of the model")));
         });
         let sources = sources.unwrap_or_default();
@@ -189,8 +196,10 @@ impl<'a> Assembly<'a, '_> {
             if let Flow::Tensor(ty) = &self.made[source].flow { Some((source, ty.clone())) } else { None }
         });
         let inputs = inputs.collect();
-        let instance = Instance { declaration, call: call.span, name, inputs, data: &mut self.data };
+        let ties = self.ties(declaration, layer.ties, names);
+        let instance = Instance { declaration, call: call.span, name, inputs, ties, data: &mut self.data };
         let (layer, flow) = instance.elaborate(arguments, &mut self.found);
+        made.weights = layer.iter().flat_map(|layer| layer.weights.clone()).collect();
         self.layers.extend(layer);
         (made.flow, made.sources) = (flow, sources.into_iter().flatten().collect());
         made

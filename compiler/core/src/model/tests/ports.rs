@@ -98,3 +98,47 @@ fn a_stage_hands_on_several_tensors() {
     assert_eq!(names, expected.concat());
     assert_eq!(step(&set, 1, &noise), step(&compile(&skips(), 1, &FUSED, 1), 1, &noise));
 }
+
+const TIED: &str = "
+    layer start() {
+        data tokens: i32[3]
+        weight table: [5, 4] = normal(1)
+        output gather(table, tokens)
+    }
+    layer dense() {
+        input x
+        weight up: [4, 4] = normal(1)
+        output tanh(matmul(x, up))
+    }
+    layer finish() {
+        input x
+        data targets: i32[3]
+        weight rows: [5, 4] = zeros
+        loss cross_entropy(matmul(x, transpose(rows, 1, 0)), targets)
+    }
+    model m() {
+        let words = start()
+        let first = dense()
+        let second = dense() with up = first.up
+        dense() with up = second.up
+        finish() with rows = words.table
+    }";
+
+#[test]
+fn tied_weights_have_the_derivative_that_differences_measure() {
+    let model = sound(TIED, &[]);
+    for n_stages in 1..=5 {
+        check(&model, n_stages, noise);
+        let set = compile(&model, n_stages, &FUSED, 1);
+        let names: Vec<String> = step(&set, 1, &noise).gradients.into_keys().collect();
+        assert_eq!(names, ["0.start.table", "1.dense.up"], "{n_stages} stages");
+    }
+}
+
+#[test]
+fn stages_that_share_a_weight_are_one_group() {
+    let set = compile(&sound(TIED, &[]), 5, &FUSED, 1);
+    let stages: Vec<Vec<u32>> =
+        set.weights.iter().map(|group| group.stages.iter().map(|stage| stage.0).collect()).collect();
+    assert_eq!(stages, [vec![0, 4], vec![1, 2, 3]]);
+}

@@ -6,7 +6,7 @@ mod pipeline;
 mod schedule;
 
 pub use expr::{Argument, BinaryOp, Call, Decimal, Expr, ExprKind, UnaryOp};
-pub use model::{Init, Layer, LayerItem, LayerUse, Model, ModelItem};
+pub use model::{Init, Layer, LayerItem, LayerUse, Model, ModelItem, Tie};
 pub use pipeline::{Limit, Pipeline, PipelineItem, Setting, SettingValue, Subject};
 pub use schedule::{Block, BlockTask, Order, Schedule, ScheduleItem, Statement};
 

@@ -123,4 +123,19 @@ pub struct LayerUse {
     pub call: Call,
     /// The layers whose outputs flow in; empty where nothing is said.
     pub sources: Vec<Name>,
+    /// Weights that are those of layers before it.
+    pub ties: Vec<Tie>,
+}
+
+/// `table = words.table`: a weight that is the one of another layer.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Tie {
+    /// The layer's own name for it.
+    pub weight: Name,
+    /// The layer that has it.
+    pub layer: Name,
+    /// What it is called there.
+    pub owner: Name,
+    /// All of it.
+    pub span: Span,
 }

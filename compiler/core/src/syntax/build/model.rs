@@ -1,7 +1,7 @@
 //! Layers and models.
 
 use super::{Builder, Parts, Rule};
-use crate::syntax::ast::{Expr, Init, Layer, LayerItem, LayerUse, Model, ModelItem, Name};
+use crate::syntax::ast::{Expr, Init, Layer, LayerItem, LayerUse, Model, ModelItem, Name, Tie};
 use pest::iterators::Pair;
 use pipe_ir::graph::DType;
 
@@ -40,6 +40,13 @@ impl Builder<'_> {
             Rule::output => LayerItem::Output { value: self.expr(first), span },
             _ => LayerItem::Loss { value: self.expr(first), span },
         }
+    }
+
+    fn tie(&self, pair: Pair<'_, Rule>) -> Tie {
+        let span = self.span(&pair);
+        let mut parts = Parts::of(pair);
+        let [weight, layer, owner] = [(); 3].map(|()| self.name(&parts.need()));
+        Tie { weight, layer, owner, span }
     }
 
     fn names(&self, pair: Option<Pair<'_, Rule>>) -> Vec<Name> {
@@ -81,7 +88,9 @@ impl Builder<'_> {
                 let name = parts.optional(Rule::name).map(|name| self.name(&name));
                 let call = self.call(parts.need());
                 let sources = parts.optional(Rule::sources);
-                ModelItem::Layer(LayerUse { name, call, sources: self.names(sources) })
+                let ties = parts.optional(Rule::ties).into_iter().flat_map(Parts::of).map(|tie| self.tie(tie));
+                let ties = ties.collect();
+                ModelItem::Layer(LayerUse { name, call, sources: self.names(sources), ties })
             }
             Rule::layers => {
                 let mut parts = Parts::of(pair);
