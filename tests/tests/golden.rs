@@ -15,7 +15,7 @@ fn timed(name: &str, devices: u64, microbatches: u64, costs: &str, settings: &[(
     let settings = settings.iter().chain(&sizes).map(|(name, value)| ((*name).to_owned(), *value)).collect();
     let choice = elaborate::Request { settings, ..elaborate::Request::default() };
     let costs = Some(StageCosts::parse(costs).expect("costs"));
-    let request = Request { choice, costs, memory: None };
+    let request = Request { choice, costs, ..Request::default() };
     let root = Source { name: format!("std:{name}"), text };
     let judged = || {
         let files = files::load(&mut Sources::default(), root, &|path| Err(path.to_owned()))?;

@@ -6,7 +6,7 @@ use pipe_compiler::pipeline::StageCosts;
 use pipe_compiler::source::{Source, Sources};
 use pipe_compiler::syntax::MAX_BYTES;
 use pipe_compiler::units::{Units, parse_decimal};
-use pipe_compiler::{Compilation, Request, elaborate, stdlib, suggest};
+use pipe_compiler::{Certificates, Compilation, Request, elaborate, stdlib, suggest};
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
@@ -65,6 +65,14 @@ impl TargetArguments {
     /// # Errors
     /// If the target cannot be read, or names no schedule of the standard library.
     pub(crate) fn compile(&self) -> Result<(Compilation, Sources), Failure> {
+        self.compile_or_certify(Certificates::Beside)
+    }
+
+    /// Compiles the target, or only proves what holds for every number of microbatches.
+    ///
+    /// # Errors
+    /// If the target cannot be read, or names no schedule of the standard library.
+    pub(crate) fn compile_or_certify(&self, certificate: Certificates) -> Result<(Compilation, Sources), Failure> {
         let mut sources = Sources::default();
         let (root, folder) = self.read()?;
         let request = Request {
@@ -75,6 +83,7 @@ impl TargetArguments {
             },
             costs: self.cost,
             memory: self.memory,
+            certificate,
         };
         let compilation = pipe_compiler::compile(&mut sources, root, &|path| load(&folder, path), &request);
         Ok((compilation, sources))

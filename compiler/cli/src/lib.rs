@@ -1,5 +1,6 @@
 //! The command line: arguments, files, colours, exit codes. One file per subcommand.
 
+mod certificate_table;
 mod commands;
 pub mod diagnostics;
 mod input;

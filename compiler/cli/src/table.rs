@@ -1,5 +1,6 @@
 //! The table that `pipec check` prints for people.
 
+use crate::certificate_table;
 use crate::output::{Style, paint};
 use pipe_compiler::report::versions::WeightsReport;
 use pipe_compiler::report::{DeviceReport, Report};
@@ -23,7 +24,11 @@ pub(crate) fn table(report: &Report, colours: bool) -> String {
         text.push_str(line.trim_end());
         text.push('\n');
     }
-    if !report.per_device.is_empty() {
+    let alone = report.certificate.as_ref().filter(|certificate| !certificate.not_computed.is_empty());
+    if let Some(certificate) = alone {
+        text.push('\n');
+        text.push_str(&certificate_table::devices(certificate));
+    } else if !report.per_device.is_empty() {
         text.push('\n');
         text.push_str(&devices(report, colours));
     }
@@ -77,6 +82,7 @@ fn summary(report: &Report) -> Vec<(&'static str, String, String)> {
     if let (Some(longest), Some(bubble)) = (figures.longest_stage, figures.bubble_longest_stage) {
         lines.push(("longest stage", number(longest), format!("bubble {}", percent(bubble))));
     }
+    lines.extend(report.certificate.iter().flat_map(certificate_table::summary));
     if let (Some(bound), Some(gap), Some(reason)) = (figures.lower_bound, figures.gap, &figures.lower_bound_reason) {
         let remark = if gap == 0.0 { format!("reached: {reason}") } else { format!("gap {}: {reason}", percent(gap)) };
         lines.push(("lower bound", number(bound), remark));

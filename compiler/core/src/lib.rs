@@ -1,6 +1,7 @@
 //! The compiler: `.pipe` text in, a proved schedule and a program out. Pure: no files, clocks, threads or hash-map order.
 
 pub mod bounds;
+pub mod certificate;
 pub mod check;
 pub mod costs;
 pub mod critical_path;
@@ -14,6 +15,7 @@ pub mod judge;
 mod lint;
 pub mod lower;
 pub mod model;
+pub mod pace;
 pub mod pipeline;
 pub mod placement;
 pub mod reorder;
@@ -35,6 +37,7 @@ use judge::Judged;
 use pipe_ir::verify::{Verified, VerifyError, verify};
 use pipeline::StageCosts;
 use report::Report;
+use report::certificate::CertificateReport;
 use source::{Source, Sources};
 use units::Units;
 
@@ -47,6 +50,20 @@ pub struct Request {
     pub costs: Option<StageCosts>,
     /// The most activation memory of a device.
     pub memory: Option<Units>,
+    /// Whether what holds for every number of microbatches may be the whole answer.
+    pub certificate: Certificates,
+}
+
+/// Whether what holds for every number of microbatches may be the whole answer, without a step written out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Certificates {
+    /// No: the step is wanted.
+    #[default]
+    Beside,
+    /// Where the step has too many tasks to be written out.
+    Instead,
+    /// Yes, where there is a certificate.
+    Alone,
 }
 
 /// Everything that is known about a target. What could not be computed is missing.
@@ -88,7 +105,20 @@ fn steps(
     compilation: &mut Compilation,
 ) -> Result<(), Diagnostics> {
     let files = files::load(sources, root, loader)?; //                  text -> what the user wrote
-    let mut elaborated = elaborate::elaborate(&files, &request.choice)?; //   -> tasks: what, where, in which order
+    let certified = certificate::certify(&files, request); //            -> what holds for every number of microbatches
+    if request.certificate == Certificates::Alone
+        && let Some(found) = &certified
+    {
+        return certificate::alone(found, request, &mut compilation.report);
+    }
+    let elaborated = elaborate::elaborate(&files, &request.choice); //   -> tasks: what, where, in which order
+    let mut elaborated = match (elaborated, &certified) {
+        (Ok(elaborated), _) => elaborated,
+        (Err(found), Some(proof)) if certificate::is_enough(&found, proof, request) => {
+            return certificate::alone(proof, request, &mut compilation.report);
+        }
+        (Err(found), _) => return Err(found),
+    };
     compilation.report.describe(&elaborated.schedule, elaborated.pipeline.as_ref());
     let stages = model::stage_set(&files, &elaborated); //               -> what tasks compute, and who reads whom
     elaborated.schedule.graph = stages.as_ref().map_or(elaborated.schedule.graph, |stages| stages.graph.clone());
@@ -97,6 +127,8 @@ fn steps(
     let judged = judge::judge(&files, elaborated, order, &stages, request); // -> when, and how much is alive
     judge::countable(&judged)?;
     compilation.report.measure(&judged, request.memory);
+    let certified = certified.transpose()?;
+    compilation.report.certificate = certified.map(|(_, certified)| CertificateReport::new(&certified));
     let judged = compilation.judged.insert(judged);
     let program = lower::lower(&judged.schedule, &judged.timeline, &stages, &judged.lowering()); // -> instructions
     compilation.report.count(&program, judged.has_model());

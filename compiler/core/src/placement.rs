@@ -10,6 +10,8 @@ pub struct Placement {
     n_stages: usize,
     /// After how many microbatches the devices repeat; 1 where no stage is replicated.
     period: u32,
+    /// The same for every number of microbatches, where the text shows it.
+    repeats: Option<u32>,
     /// The devices of one period: those of all stages for microbatch 0, then for microbatch 1, and so on.
     devices: Vec<DeviceId>,
     /// By stage: the devices on which it lives, ascending.
@@ -21,18 +23,28 @@ impl Placement {
     #[must_use]
     pub fn of_stages(devices: Vec<DeviceId>) -> Self {
         let homes = devices.iter().map(|device| Box::from([*device])).collect();
-        Self { n_stages: devices.len(), period: 1, devices, homes }
+        Self { n_stages: devices.len(), period: 1, repeats: Some(1), devices, homes }
     }
 
     /// A device for each stage of microbatch 0, then of microbatch 1, and so on.
     #[must_use]
     pub fn of_tasks(n_stages: usize, devices: Vec<DeviceId>) -> Self {
-        let period = period(&devices, n_stages);
+        Self::repeated(n_stages, devices, None)
+    }
+
+    /// The same, where the text shows after how many microbatches the devices repeat.
+    #[must_use]
+    pub fn repeated(n_stages: usize, devices: Vec<DeviceId>, repeats: Option<u32>) -> Self {
+        let is_whole = |repeats: &u32| *repeats as usize * n_stages == devices.len();
+        let whole = repeats.filter(is_whole);
+        let least = period(&devices, n_stages);
         let mut devices = devices;
-        devices.truncate(period * n_stages);
-        if period <= 1 {
-            return Self::of_stages(devices);
+        if least <= 1 {
+            devices.truncate(n_stages);
+            return Self { repeats: whole.map_or(repeats, |_| Some(1)), ..Self::of_stages(devices) };
         }
+        let period = whole.map_or(least, |repeats| repeats as usize);
+        devices.truncate(period * n_stages);
         devices.shrink_to_fit();
         let homes = (0..n_stages).map(|stage| {
             let mut own: Vec<DeviceId> = devices.iter().skip(stage).step_by(n_stages).copied().collect();
@@ -41,7 +53,7 @@ impl Placement {
             own.into_boxed_slice()
         });
         let homes = homes.collect();
-        Self { n_stages, period: u32::try_from(period).unwrap_or(u32::MAX), devices, homes }
+        Self { n_stages, period: u32::try_from(period).unwrap_or(u32::MAX), repeats, devices, homes }
     }
 
     /// Where a microbatch of a stage runs.
@@ -84,6 +96,12 @@ impl Placement {
     #[must_use]
     pub fn period(&self) -> u32 {
         self.period
+    }
+
+    /// After how many microbatches the devices repeat in every step, however long; none where that is not clear.
+    #[must_use]
+    pub fn repeats(&self) -> Option<u32> {
+        self.repeats
     }
 
     /// Whether some stage lives on several devices.
@@ -132,6 +150,12 @@ mod tests {
 
     #[test]
     fn a_placement_that_never_changes_is_one_by_stages() {
-        assert_eq!(placement(2, &[3, 1, 3, 1, 3, 1]), Placement::of_stages(vec![DeviceId(3), DeviceId(1)]));
+        let found = placement(2, &[3, 1, 3, 1, 3, 1]);
+        assert_eq!(
+            (found.period(), found.repeats(), found.device(StageId(1), MicrobatchId(7))),
+            (1, None, DeviceId(1))
+        );
+        let rows = [3, 1, 3, 1].map(DeviceId).to_vec();
+        assert_eq!(Placement::repeated(2, rows, Some(2)), Placement::of_stages(vec![DeviceId(3), DeviceId(1)]));
     }
 }

@@ -2,14 +2,17 @@
 //!
 //! The one place where exact figures become floating-point numbers.
 
+pub mod certificate;
 pub mod versions;
 
+use crate::certificate::Certified;
 use crate::diagnostic::{Code, Diagnostic, Severity};
 use crate::judge::Judged;
 use crate::pipeline::Pipeline;
 use crate::schedule::Schedule;
 use crate::source::Sources;
 use crate::units::{Ticks, Units};
+use certificate::CertificateReport;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::instruction::Instruction;
 use pipe_ir::program::Program;
@@ -42,6 +45,8 @@ pub struct Report {
     pub deadlock_free: Option<bool>,
     /// Whether all of this holds for every number of microbatches.
     pub valid_for_all_microbatches: Option<bool>,
+    /// What holds for every number of microbatches, if all of this does.
+    pub certificate: Option<CertificateReport>,
     /// Versions of the weights, where they change while microbatches are under way.
     pub weights: Option<WeightsReport>,
     /// Figures of every device.
@@ -187,6 +192,7 @@ impl Report {
             figures: Figures::default(),
             deadlock_free: None,
             valid_for_all_microbatches: None,
+            certificate: None,
             weights: None,
             per_device: Vec::new(),
             diagnostics: Vec::new(),
@@ -205,6 +211,23 @@ impl Report {
             slices: (schedule.slices.count() > 1).then_some(schedule.slices.count()),
             tasks: Some(schedule.n_tasks()),
         };
+    }
+
+    /// Fills in what holds for every number of microbatches, where nothing else is computed.
+    pub fn certify(&mut self, certified: &Certified, pipeline: Option<&Pipeline>, n_microbatches: Option<u32>) {
+        let schedule = &certified.schedule;
+        self.describe(schedule, pipeline);
+        let of_one = schedule.n_tasks() / (schedule.n_microbatches as usize).max(1);
+        self.sizes.microbatches = n_microbatches;
+        self.sizes.tasks = n_microbatches.map(|number| of_one * number as usize);
+        self.deadlock_free = Some(true);
+        self.valid_for_all_microbatches = Some(true);
+        let mut certificate = CertificateReport::new(certified);
+        certificate.not_computed = vec!["makespan", "longest stage", "lower bound", "critical path", "instructions"];
+        if pipeline.is_some_and(|pipeline| pipeline.model.is_some()) {
+            certificate.not_computed.push("bytes");
+        }
+        self.certificate = Some(certificate);
     }
 
     /// Fills in what follows from the timeline and the peaks.

@@ -21,10 +21,12 @@ pub struct Turn {
 /// How many blocks a turn has, and whether it is repeated: not if a step ends before devices repeat.
 #[must_use]
 pub fn blocks(size: u32, placement: &Placement, n_microbatches: u32) -> (u32, bool) {
-    let (size, period) = (size.max(1), placement.period().max(1));
-    let blocks = period / common_divisor(size, period);
-    let fits = period == 1 || u64::from(blocks) * u64::from(size) <= u64::from(n_microbatches);
-    if fits { (blocks, true) } else { (n_microbatches.div_ceil(size), false) }
+    let size = size.max(1);
+    let repeated = placement.repeats().map(|period| (period, period / common_divisor(size, period)));
+    let fits = |(period, blocks): &(u32, u32)| {
+        *period == 1 || u64::from(*blocks) * u64::from(size) <= u64::from(n_microbatches)
+    };
+    repeated.filter(fits).map_or((n_microbatches.div_ceil(size), false), |(_, blocks)| (blocks, true))
 }
 
 /// Lays blocks side by side.
@@ -65,7 +67,9 @@ mod tests {
     use pipe_ir::task::TaskKind;
 
     fn placement(rows: &[u32]) -> Placement {
-        Placement::of_tasks(1, rows.iter().map(|device| DeviceId(*device)).collect())
+        let devices: Vec<DeviceId> = rows.iter().map(|device| DeviceId(*device)).collect();
+        let repeats = u32::try_from(devices.len()).ok();
+        Placement::repeated(1, devices, repeats)
     }
 
     /// One forward for each microbatch of a block.
@@ -86,7 +90,7 @@ mod tests {
 
     #[test]
     fn blocks_and_devices_repeat_together() {
-        let two_on_three = turn(&block(2), &placement(&[0, 1, 2, 0, 1, 2]), (3, 6));
+        let two_on_three = turn(&block(2), &placement(&[0, 1, 2]), (3, 6));
         assert_eq!((two_on_three.microbatches, two_on_three.period), (6, Some(30)));
         let expected = [vec![(0, 0), (3, 11)], vec![(1, 1), (4, 20)], vec![(2, 10), (5, 21)]];
         assert_eq!(places(&two_on_three), expected);

@@ -6,14 +6,17 @@ use crate::input::{Format, TargetArguments};
 use crate::output::{Failure, colours_error, colours_out, print, print_error};
 use crate::table::table;
 use crate::terminal_width;
-use pipe_compiler::Compilation;
 use pipe_compiler::source::Sources;
+use pipe_compiler::{Certificates, Compilation};
 
 /// Arguments of `pipec check`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     target: TargetArguments,
+    /// Only proves what holds for every number of microbatches, if the schedule is a block: the step is not written out
+    #[arg(long)]
+    certificate: bool,
 }
 
 /// Checks a target.
@@ -22,7 +25,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     if target.target.ends_with(".ir") {
         return super::check_ir::run(target);
     }
-    let (compilation, sources) = target.compile()?;
+    let wanted = if arguments.certificate { Certificates::Alone } else { Certificates::Instead };
+    let (compilation, sources) = target.compile_or_certify(wanted)?;
     match target.format {
         Format::Json => print(&json(&compilation)?)?,
         Format::Human => {

@@ -103,8 +103,7 @@ impl Place<'_> {
         if u64::from(given) >= from {
             return diagnostic;
         }
-        let given = microbatches(u64::from(given));
-        diagnostic.note(format!("this step has {given}, but a block must be sound for every number of them"))
+        diagnostic.note("a block must be sound for every number of microbatches, also where a step has fewer")
     }
 }
 

@@ -53,6 +53,8 @@ pub struct Certificate {
     pub bound: u64,
     /// The exact count, at the fullest phase of a period.
     pub exact: u64,
+    /// The smallest number of microbatches with which it is reached.
+    pub from: u64,
 }
 
 /// The certificate of every device, by [`DeviceId`]; `None` where the schedule is not a building block, or a step ends
@@ -63,39 +65,115 @@ pub fn certificates(schedule: &Schedule) -> Option<Vec<Certificate>> {
     let turn = turn(block, &schedule.placement, (schedule.n_devices(), schedule.n_microbatches));
     let (period, dependencies) = (turn.period?, Dependencies::of_block(block, &schedule.graph));
     let of_device = |tasks: &Vec<BlockTask>| {
-        let mut lifespans: BTreeMap<(StageId, MicrobatchId), (u64, u64)> = BTreeMap::new();
+        let mut lifespans: BTreeMap<(StageId, MicrobatchId), Lifespan> = BTreeMap::new();
         for task in tasks {
-            let lifespan = lifespans.entry((task.stage, task.microbatch)).or_default();
+            let key = (task.stage, task.microbatch);
+            let lifespan = lifespans.entry(key).or_insert(Lifespan { start: 0, end: 0, number: task.microbatch.0 });
             if task.kind == TaskKind::Forward {
-                lifespan.0 = task.slot;
+                lifespan.start = task.slot;
             } else if task.kind == dependencies.last(task.stage) {
-                lifespan.1 = block.end(task);
+                lifespan.end = block.end(task);
             }
         }
-        certify(&lifespans.into_values().collect::<Vec<_>>(), period)
+        certify(&lifespans.into_values().collect::<Vec<_>>(), period, turn.microbatches)
     };
     Some(turn.tasks.iter().map(of_device).collect())
 }
 
-fn certify(lifespans: &[(u64, u64)], period: u64) -> Certificate {
-    let bound = lifespans.iter().map(|(start, end)| end.saturating_sub(*start).div_ceil(period)).sum();
-    // Late in a long step, just before a period begins, floor(end / T) - floor(start / T) microbatches of a stage are
-    // alive. From there on every start adds one and every end takes one; at equal phases the end comes first, because
-    // lifespans are half-open.
-    let mut events: Vec<(u64, bool)> = Vec::with_capacity(2 * lifespans.len());
-    let mut alive = 0i128;
-    for (start, end) in lifespans {
-        alive += i128::from(end / period) - i128::from(start / period);
-        events.push((start % period, true));
-        events.push((end % period, false));
+/// When a stage's activation of one microbatch of a turn is alive, in slots.
+#[derive(Clone, Copy, Debug)]
+struct Lifespan {
+    start: u64,
+    end: u64,
+    /// Which microbatch of the turn.
+    number: u32,
+}
+
+fn certify(lifespans: &[Lifespan], period: u64, microbatches: u64) -> Certificate {
+    let bound = lifespans.iter().map(|one| one.end.saturating_sub(one.start).div_ceil(period)).sum();
+    // At slot `phase` of a period late in a long step, the microbatches of turns first + 1 to last are alive, where first
+    // and last count back and are one higher from the phases of the end and of the start on. At equal phases the end
+    // comes first, because lifespans are half-open.
+    let lap = |slot: u64| -i128::from(slot / period) - 1;
+    let mut events: Vec<(u64, bool, usize)> = Vec::with_capacity(2 * lifespans.len());
+    let mut turns: Vec<(i128, i128)> = Vec::with_capacity(lifespans.len());
+    let mut alive = Alive { microbatches, ..Alive::default() };
+    for (index, one) in lifespans.iter().enumerate() {
+        turns.push((lap(one.end), lap(one.start)));
+        alive.add(one, turns[index]);
+        events.push((one.start % period, true, index));
+        events.push((one.end % period, false, index));
     }
     events.sort_unstable();
-    let mut exact = alive;
-    for (_, is_start) in events {
-        alive += if is_start { 1 } else { -1 };
-        exact = exact.max(alive);
+    let (mut exact, mut from) = (alive.count, alive.needed());
+    for (_, is_start, index) in events {
+        alive.remove(&lifespans[index], turns[index]);
+        if is_start {
+            turns[index].1 += 1;
+        } else {
+            turns[index].0 += 1;
+        }
+        alive.add(&lifespans[index], turns[index]);
+        if alive.count > exact || is_start && alive.count == exact && exact > 0 {
+            from = if alive.count > exact { alive.needed() } else { from.min(alive.needed()) };
+            exact = alive.count;
+        }
     }
-    Certificate { bound, exact: u64::try_from(exact).unwrap_or(0) }
+    let number = |count: i128| u64::try_from(count).unwrap_or(0);
+    Certificate { bound, exact: number(exact), from: number(from) }
+}
+
+/// What is alive at some slot of an endless step.
+#[derive(Default)]
+struct Alive {
+    count: i128,
+    /// Of a turn.
+    microbatches: u64,
+    /// First turns that are alive, each with how many lifespans begin with it.
+    first: BTreeMap<i128, usize>,
+    /// Last microbatches that are alive, likewise.
+    last: BTreeMap<i128, usize>,
+}
+
+impl Alive {
+    fn keys(&self, one: &Lifespan, (before, last): (i128, i128)) -> (i128, i128) {
+        (before + 1, last * i128::from(self.microbatches) + i128::from(one.number))
+    }
+
+    fn add(&mut self, one: &Lifespan, turns: (i128, i128)) {
+        self.count += turns.1 - turns.0;
+        if turns.1 > turns.0 {
+            let (first, last) = self.keys(one, turns);
+            *self.first.entry(first).or_default() += 1;
+            *self.last.entry(last).or_default() += 1;
+        }
+    }
+
+    fn remove(&mut self, one: &Lifespan, turns: (i128, i128)) {
+        self.count -= turns.1 - turns.0;
+        if turns.1 > turns.0 {
+            let (first, last) = self.keys(one, turns);
+            drop_one(&mut self.first, first);
+            drop_one(&mut self.last, last);
+        }
+    }
+
+    /// Microbatches of a step in which all of these are alive at once: the first turn of them may be the step's first.
+    fn needed(&self) -> i128 {
+        match (self.first.first_key_value(), self.last.last_key_value()) {
+            (Some((first, _)), Some((last, _))) => last - first * i128::from(self.microbatches) + 1,
+            _ => 0,
+        }
+    }
+}
+
+fn drop_one(counts: &mut BTreeMap<i128, usize>, key: i128) {
+    if let Some(count) = counts.get_mut(&key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&key);
+        }
+    }
 }
 
 /// Compares every device's peak with a limit.

@@ -29,7 +29,8 @@ fn known_schedules_pass_and_keep_what_they_promise() {
             let certificates = memory::certificates(&schedule).expect("it is a block");
             for (device, peak) in peaks.iter().enumerate() {
                 let expected = u64::from(devices) - device as u64;
-                assert_eq!(certificates[device], memory::Certificate { bound: expected, exact: expected });
+                let certificate = memory::Certificate { bound: expected, exact: expected, from: expected };
+                assert_eq!(certificates[device], certificate);
                 assert_eq!(peak.activations, expected.min(u64::from(microbatches)));
             }
         }

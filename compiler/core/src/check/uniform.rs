@@ -3,7 +3,7 @@
 //! Only then do the checks of one step speak for all of them. A `require` that names `M` restricts what is possible, so
 //! it counts as well.
 
-use crate::syntax::ast::{Expr, ExprKind, Schedule, ScheduleItem};
+use crate::syntax::ast::{Call, Expr, ExprKind, Schedule, ScheduleItem};
 use crate::window::Weights;
 
 /// Whether a schedule is a building block that does not depend on the number of microbatches.
@@ -13,8 +13,6 @@ pub fn is_uniform(schedule: &Schedule) -> bool {
     let parameters = schedule.parameters.iter().any(|parameter| default_mentions(&parameter.default));
     !parameters
         && schedule.items.iter().all(|item| match item {
-            // The period of the placement is read off one step.
-            ScheduleItem::Place { microbatch: Some(_), .. } => false,
             ScheduleItem::Stages { count: expr, .. }
             | ScheduleItem::Slices { count: expr, .. }
             | ScheduleItem::Place { device: expr, .. }
@@ -35,6 +33,12 @@ pub fn is_uniform(schedule: &Schedule) -> bool {
             }
             ScheduleItem::Reorder { .. } => true,
         })
+}
+
+/// Whether the arguments of a call name the number of microbatches.
+#[must_use]
+pub fn call_mentions(call: &Call) -> bool {
+    call.arguments.iter().any(|argument| mentions(&argument.value))
 }
 
 /// Whether an expression names the number of microbatches. Expressions are far less deep than the stack: the parser

@@ -11,6 +11,7 @@ mod number;
 mod order;
 mod parameters;
 mod parts;
+mod period;
 mod pipeline;
 mod place;
 mod schedule;
@@ -31,6 +32,7 @@ use crate::diagnostic::Diagnostics;
 use crate::files::Files;
 use crate::pipeline::Pipeline;
 use crate::schedule::Schedule;
+use crate::syntax::ast::{Call, PipelineItem};
 
 /// Devices where neither the text nor the caller says how many.
 pub const DEFAULT_DEVICES: u32 = 4;
@@ -57,6 +59,30 @@ pub struct Elaborated {
     pub pipeline: Option<Pipeline>,
     /// Values of the files' parameters: layers and models may name them.
     pub parameters: Values,
+}
+
+/// The schedule that is written out, and where a pipeline names it. None where nothing clear is asked for.
+#[must_use]
+pub fn schedule_of<'a>(
+    files: &'a Files,
+    request: &Request,
+) -> Option<(&'a crate::syntax::ast::Schedule, Option<&'a Call>)> {
+    match target::choose(files, request).ok()? {
+        target::Target::Schedule(declared) => Some((declared, None)),
+        target::Target::Pipeline(declared) => {
+            let call = declared.items.iter().find_map(|item| match item {
+                PipelineItem::Schedule(call) => Some(call),
+                _ => None,
+            })?;
+            Some((files.schedule(&call.name.text)?, Some(call)))
+        }
+    }
+}
+
+/// The least common multiple of two numbers of microbatches, if a block may be that long.
+#[must_use]
+pub fn common_period(one: u64, other: u64) -> Option<u64> {
+    period::common(one, other)
 }
 
 /// Elaborates the pipeline or schedule that the request names, or the only one of the root file.

@@ -1,6 +1,7 @@
 //! `place`: the device of each stage, or of each microbatch of each stage.
 
 use super::parts::Place;
+use super::period;
 use super::schedule::Writer;
 use super::scope::Fault;
 use crate::diagnostic::{Code, Diagnostic};
@@ -21,24 +22,37 @@ pub(super) fn write<'a>(writer: &mut Writer<'a>, place: Place<'a>, n_stages: u32
         writer.report.add(if others == 0 { error } else { error.note(format!("and {others} more {what} likewise")) });
     }
     match writer.report.take(devices) {
-        Some(devices) => Placement::of_tasks(n_stages as usize, devices),
+        Some((devices, repeats)) => Placement::repeated(n_stages as usize, devices, repeats),
         None => Placement::of_stages(vec![DeviceId(0); n_stages as usize]),
     }
 }
 
-/// A device for each stage of microbatch 0, then of microbatch 1, and so on; only those of microbatch 0 where the
-/// microbatch makes no difference.
+/// A device for each stage of microbatch 0, then of microbatch 1, and so on, until they repeat; and after how many
+/// microbatches they do, in every step.
 fn devices<'a>(
     writer: &mut Writer<'a>,
     place: Place<'a>,
     n_stages: u32,
     lost: &mut Vec<Lost>,
-) -> Result<Vec<DeviceId>, Fault> {
+) -> Result<(Vec<DeviceId>, Option<u32>), Fault> {
     let stage = writer.variable(place.stage)?;
     let microbatch = place.microbatch.map(|name| writer.variable(name)).transpose()?;
     let code = writer.scope.number(place.device)?;
     let microbatch = microbatch.filter(|slot| code.depends >> slot & 1 == 1);
-    let n_rows = if microbatch.is_some() { writer.n_microbatches } else { 1 };
+    let mut repeats = Some(1);
+    if let Some(slot) = microbatch {
+        writer.machine.set(slot, 0);
+        for index in 0..n_stages {
+            writer.machine.set(stage, i64::from(index));
+            let own = period::period(writer, &code, slot);
+            repeats = own.zip(repeats).and_then(|(own, all)| period::common(own.into(), all.into())?.try_into().ok());
+        }
+    }
+    let n_rows = match (microbatch, repeats) {
+        (None, _) => 1,
+        (Some(_), Some(repeats)) => repeats.min(writer.n_microbatches),
+        (Some(_), None) => writer.n_microbatches,
+    };
     let mut devices = Vec::new();
     for row in 0..n_rows {
         if let Some(slot) = microbatch {
@@ -61,7 +75,7 @@ fn devices<'a>(
         }
     }
     [Some(stage), microbatch].into_iter().flatten().for_each(|slot| writer.machine.restore(slot, None));
-    Ok(devices)
+    Ok((devices, repeats))
 }
 
 fn off_devices(writer: &Writer<'_>, place: Place<'_>, (stage, microbatch, device): Lost) -> Diagnostic {

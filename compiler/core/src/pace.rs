@@ -1,0 +1,152 @@
+//! The pace of an endless step: how long a turn of a building block takes in its steady state, under some costs.
+//!
+//! Every task waits for the one before it on its device and for its inputs, of this turn or an earlier one. The slowest circle of
+//! such waits, time per turn that it goes back, sets the pace (maximum cycle ratio; Dasdan, ACM TODAES 9, 2004). It is
+//! found by looking for a circle that is slower than the slowest one known, until there is none.
+
+use crate::dependencies::Dependencies;
+use crate::schedule::{BlockTask, Costs, Schedule};
+use crate::turn::Turn;
+use crate::units::Ticks;
+use pipe_ir::ids::{MicrobatchId, StageId};
+use pipe_ir::task::TaskKind;
+use std::collections::BTreeMap;
+
+/// The most looks at waits: a few seconds.
+const MOST_LOOKS: usize = 400_000_000;
+
+/// Time per turn, exactly: `time / turns`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pace {
+    /// How long the slowest circle takes.
+    pub time: Ticks,
+    /// How many turns it goes back.
+    pub turns: u64,
+    /// Work of the busiest device in a turn.
+    pub busiest: Ticks,
+}
+
+/// One task waits for another.
+#[derive(Clone, Copy)]
+struct Wait {
+    from: usize,
+    to: usize,
+    /// From the start of the one to the start of the other.
+    time: i128,
+    /// How many turns before the other the one runs; may be negative, as tasks of one turn reach into the next ones.
+    turns: i128,
+}
+
+/// The pace of a turn's tasks; none where finding it would take too long, or without a period.
+#[must_use]
+pub fn pace(schedule: &Schedule, turn: &Turn, costs: &Costs) -> Option<Pace> {
+    let period = turn.period?;
+    let (waits, n_tasks) = waits(schedule, turn, costs, period)?;
+    let work =
+        |tasks: &Vec<BlockTask>| tasks.iter().fold(Ticks::ZERO, |sum, task| sum + costs.of(task.kind, task.stage));
+    let busiest = turn.tasks.iter().map(work).max()?;
+    let mut best = (i128::from(busiest.0), 1);
+    let mut looks = 0;
+    while let Some(slower) = slower(&waits, n_tasks, best, &mut looks)? {
+        best = slower;
+    }
+    Some(Pace { time: Ticks(u64::try_from(best.0).ok()?), turns: u64::try_from(best.1).ok()?, busiest })
+}
+
+fn waits(schedule: &Schedule, turn: &Turn, costs: &Costs, period: u64) -> Option<(Vec<Wait>, usize)> {
+    let dependencies = Dependencies::of_block(schedule.block.as_ref()?, &schedule.graph);
+    let mut places: BTreeMap<(TaskKind, StageId, MicrobatchId), (usize, usize)> = BTreeMap::new();
+    let all: Vec<(usize, BlockTask)> = turn
+        .tasks
+        .iter()
+        .enumerate()
+        .flat_map(|(device, tasks)| tasks.iter().map(move |task| (device, *task)))
+        .collect();
+    for (index, (device, task)) in all.iter().enumerate() {
+        places.insert((task.kind, task.stage, task.microbatch), (index, *device));
+    }
+    let duration = |index: usize| i128::from(costs.of(all[index].1.kind, all[index].1.stage).0);
+    let lap = |index: usize| i128::from(all[index].1.slot / period);
+    let mut waits = Vec::with_capacity(3 * all.len());
+    for (to, (device, task)) in all.iter().enumerate() {
+        for (kind, stage) in dependencies.input_kinds(task.kind, task.stage) {
+            let Some((from, other)) = places.get(&(kind, stage, task.microbatch)) else { continue };
+            let latency = if other == device { 0 } else { i128::from(costs.latency.0) };
+            waits.push(Wait { from: *from, to, time: duration(*from) + latency, turns: 0 });
+        }
+    }
+    let mut first = 0;
+    for tasks in &turn.tasks {
+        let mut order: Vec<usize> = (first..first + tasks.len()).collect();
+        order.sort_by_key(|index| all[*index].1.slot % period);
+        for (position, to) in order.iter().enumerate() {
+            // The first task of a period follows the last one of the period before.
+            let wraps = i128::from(position == 0);
+            let from = order[if position == 0 { order.len() - 1 } else { position - 1 }];
+            waits.push(Wait { from, to: *to, time: duration(from), turns: lap(from) - lap(*to) + wraps });
+        }
+        first += tasks.len();
+    }
+    Some((waits, all.len()))
+}
+
+/// A circle slower than `time / turns`; `Some(None)` where there is none, `None` after too many looks.
+fn slower(
+    waits: &[Wait],
+    n_tasks: usize,
+    (time, turns): (i128, i128),
+    looks: &mut usize,
+) -> Option<Option<(i128, i128)>> {
+    let mut latest = vec![0_i128; n_tasks];
+    let mut by: Vec<Option<usize>> = vec![None; n_tasks];
+    let mut check_at = 1;
+    for round in 1.. {
+        let mut changed = false;
+        for (index, wait) in waits.iter().enumerate() {
+            let arrives = latest[wait.from] + wait.time * turns - wait.turns * time;
+            if arrives > latest[wait.to] {
+                latest[wait.to] = arrives;
+                by[wait.to] = Some(index);
+                changed = true;
+            }
+        }
+        *looks += waits.len();
+        if !changed {
+            return Some(None);
+        }
+        if round == check_at {
+            check_at *= 2;
+            if let Some(circle) = circle(waits, &by) {
+                return Some(Some(circle));
+            }
+        }
+        if *looks > MOST_LOOKS {
+            return None;
+        }
+    }
+    None
+}
+
+/// Time and turns of a circle among the waits that tasks were last moved by.
+fn circle(waits: &[Wait], by: &[Option<usize>]) -> Option<(i128, i128)> {
+    let mut seen = vec![usize::MAX; by.len()];
+    for start in 0..by.len() {
+        let mut task = start;
+        while seen[task] == usize::MAX {
+            seen[task] = start;
+            let Some(wait) = by[task] else { break };
+            task = waits[wait].from;
+        }
+        if seen[task] != start || by[task].is_none() {
+            continue;
+        }
+        let (mut time, mut turns, last) = (0, 0, task);
+        while let Some(wait) = by[task].map(|wait| waits[wait]) {
+            (time, turns, task) = (time + wait.time, turns + wait.turns, wait.from);
+            if task == last {
+                return Some((time, turns)).filter(|(_, turns)| *turns > 0);
+            }
+        }
+    }
+    None
+}

@@ -1,0 +1,235 @@
+//! Certificates against brute force: what they say of every number of microbatches is what steps of every length show.
+
+use pipe_compiler::certificate::{Certified, certify};
+use pipe_compiler::check::memory::certificates;
+use pipe_compiler::check::{check, collisions};
+use pipe_compiler::diagnostic::Code;
+use pipe_compiler::placement::Placement;
+use pipe_compiler::schedule::{Block, BlockTask, Schedule, ScheduledTask};
+use pipe_compiler::source::{Source, Sources};
+use pipe_compiler::{Certificates, Request, compile, elaborate, files, stdlib};
+use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
+use pipe_ir::task::{Task, TaskKind};
+use pipe_tests::schedules::{Dice, schedule};
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+
+fn request(settings: &[(&str, i64)]) -> Request {
+    let settings = settings.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+    Request { choice: elaborate::Request { settings, ..elaborate::Request::default() }, ..Request::default() }
+}
+
+fn loaded(text: &str) -> files::Files {
+    let root = Source { name: "test.pipe".to_owned(), text: text.to_owned() };
+    files::load(&mut Sources::default(), root, &|path| Err(path.to_owned())).expect("a source")
+}
+
+/// The certificate of a source, if it has one.
+fn certified(text: &str, settings: &[(&str, i64)]) -> Option<Certified> {
+    let proof = certify(&loaded(text), &request(settings))?;
+    Some(proof.unwrap_or_else(|found| panic!("{found:#?}")).1)
+}
+
+/// The most activations alive at once on each device, counted along its order.
+fn counted(orders: &[Vec<ScheduledTask>]) -> Vec<u64> {
+    let most = |order: &Vec<ScheduledTask>| {
+        let split: BTreeSet<StageId> =
+            order.iter().filter(|one| one.task.kind == TaskKind::BackwardWeight).map(|one| one.task.stage).collect();
+        let (mut alive, mut most) = (0_u64, 0);
+        for Task { kind, stage, .. } in order.iter().map(|one| one.task) {
+            let last = if split.contains(&stage) { TaskKind::BackwardWeight } else { TaskKind::Backward };
+            alive += u64::from(kind == TaskKind::Forward);
+            most = most.max(alive);
+            alive -= u64::from(kind == last);
+        }
+        most
+    };
+    orders.iter().map(most).collect()
+}
+
+#[test]
+fn standard_blocks_hold_what_their_certificates_say() {
+    let mut n_blocks = 0;
+    for (name, text) in stdlib::SCHEDULES {
+        for devices in 1..=7 {
+            let Some(certified) = certified(text, &[("devices", devices)]) else { continue };
+            n_blocks += 1;
+            let reached = certified.devices.iter().map(|held| held.from).max().unwrap_or_default();
+            for microbatches in 1..=i64::try_from(reached).expect("few") + 3 {
+                let sizes = [("devices", devices), ("microbatches", microbatches)];
+                let step = elaborate::elaborate(&loaded(text), &request(&sizes).choice).expect("sound").schedule;
+                assert!(check(&step).is_ok(), "{name} {devices} {microbatches}");
+                for (device, (peak, held)) in counted(&step.orders).into_iter().zip(&certified.devices).enumerate() {
+                    let is_reached = u64::try_from(microbatches).expect("few") >= held.from;
+                    assert_eq!(peak == held.exact, is_reached, "{name} {devices} {microbatches} d{device}");
+                    assert!(peak <= held.exact && held.exact <= held.bound);
+                }
+            }
+        }
+    }
+    assert!(n_blocks >= 9 * 7, "only {n_blocks} blocks were certified");
+}
+
+#[test]
+fn the_pace_is_that_of_long_steps() {
+    for name in ["1f1b", "eager_1f1b", "zb_h1", "zb_h2", "v_min", "v_zb"] {
+        let text = stdlib::schedule(name).expect("it exists");
+        for costs in ["F=1,B=1,W=1", "F=5,B=6,W=4,comm=1", "F=1,B=2,W=1,comm=3"] {
+            let costs = pipe_compiler::pipeline::StageCosts::parse(costs).ok();
+            let with = |microbatches| Request { costs, ..request(&[("devices", 4), ("microbatches", microbatches)]) };
+            let compiled = |request: &Request| {
+                let root = Source { name: "test.pipe".to_owned(), text: text.to_owned() };
+                let report = compile(&mut Sources::default(), root, &|path| Err(path.to_owned()), request).report;
+                (report.figures.makespan, report.certificate.expect("a block"))
+            };
+            let (long, certificate) = compiled(&with(400));
+            let (longer, _) = compiled(&with(820));
+            let pace = certificate.steady_period.expect("a pace");
+            let measured = (longer.expect("a step") - long.expect("a step")) / 420.0;
+            assert!((pace - measured).abs() < 1e-6, "{name} {costs:?}: {pace}, measured {measured}");
+        }
+    }
+}
+
+#[test]
+fn a_million_microbatches_cost_no_more_than_ten() {
+    let text = stdlib::schedule("v_half").expect("it exists");
+    let of = |microbatches| {
+        let choice = request(&[("devices", 64), ("microbatches", microbatches)]).choice;
+        let request = Request { choice, certificate: Certificates::Instead, ..Request::default() };
+        let root = Source { name: "std:v_half".to_owned(), text: text.to_owned() };
+        compile(&mut Sources::default(), root, &|path| Err(path.to_owned()), &request)
+    };
+    for microbatches in [1_000_000, 4_000_000_000] {
+        let found = of(microbatches);
+        assert!(found.report.ok && found.diagnostics.is_empty(), "{:?}", found.diagnostics);
+        assert!(found.judged.is_none() && found.program.is_none());
+        let certificate = found.report.certificate.expect("a block");
+        assert_eq!((certificate.peak_activation, certificate.turn_microbatches), (33.0, 1));
+        assert!(certificate.not_computed.contains(&"makespan"));
+    }
+    assert!(of(10).report.certificate.is_some_and(|certificate| certificate.not_computed.is_empty()));
+}
+
+#[test]
+fn devices_that_repeat_are_found_in_the_text() {
+    let text = |device: &str| {
+        format!("schedule x {{ stages 1 place s, m on {device} block every 9 {{ F[s] at 0 BW[s] at 7 }} }}")
+    };
+    for (device, repeats) in [
+        ("m % 3", Some(3)),
+        ("2 * m % 4 / 2", Some(2)),
+        ("m / 2 % 2", Some(4)),
+        ("if m % 2 == 0 then 0 else m % 3", Some(6)),
+        ("min(m, m + 1) % 2", Some(2)),
+        ("if m < 4 then 0 else 1", None),
+        ("min(m, 3)", None),
+        ("m * m % 2", None),
+        ("abs(m) % 2", None),
+    ] {
+        let set = [("devices", 4), ("microbatches", 12)];
+        let found = elaborate::elaborate(&loaded(&text(device)), &request(&set).choice).expect("a schedule");
+        assert_eq!(found.schedule.placement.repeats(), repeats, "{device}");
+        let turns = certified(&text(device), &set).map(|certified| certified.turn.microbatches);
+        assert_eq!(turns, repeats.map(u64::from), "{device}");
+    }
+}
+
+/// A block drawn from all, with inputs before their readers most of the time.
+fn random_block(dice: &mut Dice) -> Schedule {
+    let (n_stages, n_devices) = (1 + dice.below(3), 1 + dice.below(3));
+    let (size, rows) = (1 + dice.below(3), 1 + dice.below(3));
+    let period = 2 * size as u64 + dice.below(14) as u64;
+    let durations = [1, 1 + dice.below(2) as u64, 1, 2, 0];
+    let most = if dice.below(3) == 0 { 30 } else { 4 };
+    let slack = 1 + dice.below(most);
+    let mut slots = Vec::new();
+    for microbatch in (0..size).map(MicrobatchId::from_index) {
+        let mut now = dice.below(6) as u64;
+        let mut add = |kind: TaskKind, stage: usize, now: &mut u64| {
+            let slot = *now + dice.below(slack) as u64;
+            slots.push(BlockTask { kind, stage: StageId::from_index(stage), microbatch, slot, origin: 0 });
+            *now = slot + durations[kind.index()];
+        };
+        (0..n_stages).for_each(|stage| add(TaskKind::Forward, stage, &mut now));
+        for stage in (0..n_stages).rev() {
+            if stage % 2 == 0 {
+                add(TaskKind::Backward, stage, &mut now);
+            } else {
+                add(TaskKind::BackwardInput, stage, &mut now);
+                add(TaskKind::BackwardWeight, stage, &mut now.clone());
+            }
+        }
+    }
+    let block = Block { microbatches: u32::try_from(size).expect("few"), period, slots, durations };
+    let places: Vec<_> = (0..rows * n_stages).map(|_| DeviceId::from_index(dice.below(n_devices))).collect();
+    let placement = Placement::repeated(n_stages, places, u32::try_from(rows).ok());
+    let whole = size * rows;
+    let orders = vec![Vec::new(); n_devices];
+    let homes = vec![DeviceId(0); n_stages];
+    Schedule { placement, block: Some(block), ..schedule("block", homes, orders, whole) }
+}
+
+/// Every task of a step: its device, first slot, slot after the last one and itself, by start.
+fn unrolled(schedule: &Schedule, n_microbatches: u32) -> Vec<(DeviceId, u64, u64, Task)> {
+    let block = schedule.block.as_ref().expect("a block");
+    let mut all = Vec::new();
+    for microbatch in 0..n_microbatches {
+        let (turn, number) = (microbatch / block.microbatches, microbatch % block.microbatches);
+        for task in block.slots.iter().filter(|task| task.microbatch.0 == number) {
+            let whole = Task { kind: task.kind, stage: task.stage, microbatch: MicrobatchId(microbatch) };
+            let start = task.slot + u64::from(turn) * block.period;
+            let device = schedule.placement.device(whole.stage, whole.microbatch);
+            all.push((device, start, start + block.duration(task.kind), whole));
+        }
+    }
+    all.sort_by_key(|(_, start, end, _)| (*start, *end));
+    all
+}
+
+fn collides(schedule: &Schedule, n_microbatches: u32) -> bool {
+    let mut taken = BTreeSet::new();
+    let all = unrolled(schedule, n_microbatches);
+    !all.iter().all(|(device, start, end, _)| (*start..*end).all(|slot| taken.insert((*device, slot))))
+}
+
+/// The number in `.. from 7 microbatches on`.
+fn number_in(message: &str) -> Option<u64> {
+    let (_, rest) = message.split_once("from ")?;
+    rest.split_whitespace().next()?.parse().ok()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn blocks_are_refused_from_the_smallest_number_of_microbatches_that_breaks_them(seed: u64) {
+        let schedule = random_block(&mut Dice(seed));
+        let block = schedule.block.as_ref().expect("a block");
+        let whole = schedule.n_microbatches;
+        let last = block.slots.iter().map(|task| block.end(task)).max().unwrap_or_default();
+        let enough = u32::try_from((last / block.period + 2) * u64::from(block.microbatches)).expect("few") + 2 * whole;
+        let breaks = (1..=enough).find(|number| collides(&schedule, *number)).map(u64::from);
+        let found = collisions::check(&schedule).err().unwrap_or_default();
+        prop_assert!(found.iter().all(|one| one.code == Code::SlotCollision));
+        prop_assert_eq!(found.first().and_then(|one| number_in(&one.message)), breaks, "{:#?}", found);
+        if breaks.is_some() {
+            return Ok(());
+        }
+        let certificates = certificates(&schedule).expect("devices repeat");
+        let peaks: Vec<Vec<u64>> = (1..=enough).map(|number| {
+            let mut orders = vec![Vec::new(); schedule.n_devices()];
+            for (device, _, _, task) in unrolled(&schedule, number) {
+                orders[device.index()].push(ScheduledTask { task, origin: 0, with_next: false });
+            }
+            counted(&orders)
+        }).collect();
+        for (device, held) in certificates.iter().enumerate() {
+            let most = peaks.iter().map(|peaks| peaks[device]).max().unwrap_or_default();
+            let first = (1..).zip(&peaks).find(|(_, peaks)| peaks[device] == most).map_or(0, |(number, _)| number);
+            let first = if most == 0 { 0 } else { first };
+            prop_assert_eq!((held.exact, held.from), (most, first), "d{}", device);
+            prop_assert!(held.bound >= held.exact);
+        }
+    }
+}
