@@ -4,10 +4,12 @@
 //! arena to arena and marks the tokens of both; a `wait` blocks until its token is marked. Under stress every queue has a
 //! courier that lets each pair wait for a random time before it copies: still in order, but never when one expects it.
 
+use crate::collective::{Group, Part};
 use crate::fault::Fault;
 use crate::memory::Region;
+use crate::profile::Profile;
 use crate::random::mix;
-use pipe_ir::ids::{DeviceId, TokenId};
+use pipe_ir::ids::{DeviceId, GroupId, TokenId};
 use pipe_ir::instruction::{Class, Instruction};
 use pipe_ir::program::Program;
 use std::collections::{BTreeMap, VecDeque};
@@ -41,12 +43,13 @@ struct Queue {
 /// All queues of a run.
 pub(crate) struct Channels {
     queues: BTreeMap<(DeviceId, DeviceId, Class), Mutex<Queue>>,
+    groups: Vec<Group>,
     mailboxes: Arc<Mailboxes>,
     couriers: Mutex<Vec<JoinHandle<()>>>,
 }
 
 /// The marks of all tokens, and whom to wake.
-struct Mailboxes {
+pub(crate) struct Mailboxes {
     devices: Vec<Mailbox>,
     poisoned: AtomicBool,
 }
@@ -90,7 +93,9 @@ impl Channels {
                 couriers.push(thread::spawn(move || deliver_late(&mailboxes, &receiver, mix(seed, index as u64))));
             }
         }
-        Self { queues, mailboxes, couriers: Mutex::new(couriers) }
+        let (groups, mut others) = Group::all(program, &mailboxes, stress);
+        couriers.append(&mut others);
+        Self { queues, groups, mailboxes, couriers: Mutex::new(couriers) }
     }
 
     /// Says which thread waits for a device's tokens; before its first wait.
@@ -128,12 +133,24 @@ impl Channels {
         }
     }
 
-    /// Whether a transfer has ended; its mark is taken off.
+    /// Joins the next collective of a group.
+    pub(crate) fn join(&self, group: GroupId, part: Part) {
+        self.groups[group.index()].join(part);
+    }
+
+    /// What all collectives took so far.
+    pub(crate) fn profile(&self) -> Profile {
+        let mut profile = Profile::default();
+        self.groups.iter().for_each(|group| group.add_profile(&mut profile));
+        profile
+    }
+
+    /// Whether a transfer or collective has ended; its mark is taken off.
     pub(crate) fn has_ended(&self, device: DeviceId, token: TokenId) -> bool {
         self.mailboxes.devices[device.index()].marks[token.index()].swap(false, Ordering::Acquire)
     }
 
-    /// Blocks until a transfer has ended.
+    /// Blocks until a transfer or collective has ended.
     pub(crate) fn wait(&self, device: DeviceId, token: TokenId) -> Result<(), Fault> {
         for turn in 0.. {
             if self.has_ended(device, token) {
@@ -165,6 +182,7 @@ impl Drop for Channels {
         for queue in self.queues.values() {
             locked(queue).courier = None;
         }
+        self.groups.iter().for_each(Group::close);
         for courier in self.couriers.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
             // A courier that panicked has poisoned the run already.
             let _ = courier.join();
@@ -179,7 +197,7 @@ impl Mailboxes {
         self.mark(receive);
     }
 
-    fn mark(&self, posted: Posted) {
+    pub(crate) fn mark(&self, posted: Posted) {
         let mailbox = &self.devices[posted.device.index()];
         mailbox.marks[posted.token.index()].store(true, Ordering::Release);
         if let Some(thread) = mailbox.thread.get() {
@@ -197,6 +215,6 @@ fn deliver_late(mailboxes: &Mailboxes, pairs: &mpsc::Receiver<(Posted, Posted)>,
 }
 
 /// A queue is consistent at every moment, even if a thread that held it broke.
-fn locked(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
+pub(crate) fn locked<T>(queue: &Mutex<T>) -> MutexGuard<'_, T> {
     queue.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -3,15 +3,18 @@
 //! This is the only place that knows what every instruction does at run time.
 
 use crate::channel::{Channels, End, Posted};
+use crate::collective::Part;
 use crate::device::Device;
 use crate::fault::{Fault, RunError};
 use crate::ledger::Ledger;
 use crate::random::Counter;
-use crate::report::{DeviceStep, Nanos, Span};
-use pipe_ir::ids::{BufferId, DeviceId, MicrobatchId};
-use pipe_ir::instruction::Instruction;
+use crate::report::{DeviceStep, Joined, Nanos, Span};
+use pipe_ir::graph::DType;
+use pipe_ir::ids::{BufferId, DeviceId, GroupId, MicrobatchId, TokenId};
+use pipe_ir::instruction::{Collective, Instruction};
 use pipe_ir::program::{Access, DeviceProgram, Program};
 use pipe_ir::verify::{List, Verified};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -43,6 +46,10 @@ pub(crate) struct Executor {
     ledger: Ledger,
     /// The microbatch of each `emit` of a step, in order.
     emitted: Vec<MicrobatchId>,
+    /// What the buffers filled in the set-up consist of.
+    dtypes: BTreeMap<BufferId, DType>,
+    /// Collectives that were joined and not waited for, while a trace is kept.
+    joined: Vec<(TokenId, GroupId, Nanos)>,
     /// Random pauses before instructions.
     pauses: Option<Counter>,
     trace: bool,
@@ -74,8 +81,21 @@ impl Executor {
         let own = &program.program().devices[id.index()];
         let ledger = Ledger::new(own.buffers.clone(), stress.is_some());
         let emitted = emitted_microbatches(program.program(), own);
+        let dtypes = dtypes(program.program(), own);
         let pauses = stress.map(|seed| Counter::new(seed, &id.to_string()));
-        Self { id, program, device, channels, ledger, emitted, pauses, trace: false, report: DeviceStep::default() }
+        Self {
+            id,
+            program,
+            device,
+            channels,
+            ledger,
+            emitted,
+            dtypes,
+            joined: Vec::new(),
+            pauses,
+            trace: false,
+            report: DeviceStep::default(),
+        }
     }
 
     /// Whether reports hold every run.
@@ -165,10 +185,25 @@ impl Executor {
                 let posted = Posted { device: self.id, token, region: self.device.region(buffer) };
                 self.channels.post(End::Receive, from, self.id, class, posted);
             }
-            Instruction::Wait { token } => match pass.patience {
-                Patience::Waits => self.channels.wait(self.id, token)?,
-                Patience::Yields => return Ok(self.channels.has_ended(self.id, token)),
-            },
+            Instruction::CollStart { buffer, collective: Collective::AllReduce, group, token } => {
+                let posted = Posted { device: self.id, token, region: self.device.region(buffer) };
+                if self.trace {
+                    self.joined.push((token, group, since(pass.started)));
+                }
+                let dtype = self.dtypes.get(&buffer).copied().unwrap_or(DType::F32);
+                self.channels.join(group, Part { posted, dtype });
+            }
+            Instruction::Wait { token } => {
+                match pass.patience {
+                    Patience::Waits => self.channels.wait(self.id, token)?,
+                    Patience::Yields if !self.channels.has_ended(self.id, token) => return Ok(false),
+                    Patience::Yields => {}
+                }
+                if let Some(place) = self.joined.iter().position(|(joined, ..)| *joined == token) {
+                    let (_, group, start) = self.joined.swap_remove(place);
+                    self.report.joined.push(Joined { group, start, end: since(pass.started) });
+                }
+            }
         }
         Ok(true)
     }
@@ -206,10 +241,20 @@ fn emitted_microbatches(program: &Program, own: &DeviceProgram) -> Vec<Microbatc
             | Instruction::Load { .. }
             | Instruction::SendStart { .. }
             | Instruction::RecvStart { .. }
+            | Instruction::CollStart { .. }
             | Instruction::Wait { .. } => {}
         }
     }
     emitted
+}
+
+/// What persistent buffers consist of: the type of the tensors of their value.
+fn dtypes(program: &Program, own: &DeviceProgram) -> BTreeMap<BufferId, DType> {
+    let filled = own.setup.iter().filter_map(|instruction| match instruction {
+        Instruction::Fill { buffer, value, .. } => Some((*buffer, program.value(*value).tensors.first()?.ty.dtype)),
+        _ => None,
+    });
+    filled.collect()
 }
 
 fn writer(writers: &[MicrobatchId], buffer: BufferId) -> MicrobatchId {

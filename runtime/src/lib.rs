@@ -3,6 +3,7 @@
 pub mod calibrate;
 mod channel;
 pub mod checkpoint;
+mod collective;
 mod crew;
 pub mod data;
 mod device;

@@ -1,6 +1,6 @@
 //! What a step did: losses, times and memory, as they were measured.
 
-use pipe_ir::ids::{ExecId, MicrobatchId};
+use pipe_ir::ids::{ExecId, GroupId, MicrobatchId};
 use pipe_ir::program::Program;
 use pipe_ir::units::Bytes;
 use std::collections::BTreeMap;
@@ -30,6 +30,17 @@ pub struct Span {
     pub end: Nanos,
 }
 
+/// A device's part of one collective.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Joined {
+    /// With whom.
+    pub group: GroupId,
+    /// When the device joined, from the start of the step.
+    pub start: Nanos,
+    /// When the device had waited for its end.
+    pub end: Nanos,
+}
+
 /// A device's part of a step.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct DeviceStep {
@@ -47,6 +58,8 @@ pub struct DeviceStep {
     pub high_water: Bytes,
     /// Every run, if a trace was asked for.
     pub spans: Vec<Span>,
+    /// Every collective, if a trace was asked for, in the order in which they were waited for.
+    pub joined: Vec<Joined>,
     /// What was emitted.
     pub losses: Vec<(MicrobatchId, f32)>,
 }

@@ -65,6 +65,8 @@ struct Home {
 pub struct Run {
     // Threads first: they end before what they use is dropped.
     crew: Crew,
+    channels: Arc<Channels>,
+    profiled: bool,
     program: Arc<Verified>,
     /// By device; empty on the null backend.
     memories: Vec<Arc<Memory>>,
@@ -99,9 +101,10 @@ impl Run {
             executor
         });
         let takes_turns = options.backend == Backend::Null && options.stress.is_none();
-        let crew = Crew::new(executors.collect(), channels, takes_turns);
+        let crew = Crew::new(executors.collect(), Arc::clone(&channels), takes_turns);
         let homes = homes(program.program());
-        let mut run = Self { crew, program, memories, homes, failed: None, _jit: jit };
+        let profiled = options.profile;
+        let mut run = Self { crew, channels, profiled, program, memories, homes, failed: None, _jit: jit };
         run.order(Order { list: List::Setup, step: 0 })?;
         Ok(run)
     }
@@ -124,7 +127,11 @@ impl Run {
     /// Where the time of all kernels went so far; empty unless it was asked for.
     #[must_use]
     pub fn profile(&mut self) -> Profile {
-        self.crew.profile()
+        let mut profile = self.crew.profile();
+        if self.profiled {
+            profile.merge(&self.channels.profile());
+        }
+        profile
     }
 
     /// A tensor of a persistent value (parameters, gradients, optimizer state), between steps; `tensor` counts
@@ -139,6 +146,13 @@ impl Run {
     pub fn read_version(&self, value: ValueId, tensor: usize, age: u32) -> Option<Vec<f32>> {
         let region = self.regions(value, tensor, Some(age)).next()?;
         Some(region.f32s().to_vec())
+    }
+
+    /// The same from every device that holds the value, in their order. Replicas of weights, state and reduced gradients
+    /// are equal, bit for bit.
+    #[must_use]
+    pub fn read_all(&self, value: ValueId, tensor: usize) -> Vec<Vec<f32>> {
+        self.regions(value, tensor, Some(0)).map(|region| region.f32s().to_vec()).collect()
     }
 
     /// How many versions of a persistent value there are between steps.

@@ -58,10 +58,23 @@ fn random_graph(n_stages: usize, dice: &mut Dice) -> StageGraph {
 /// halves, microbatches whole or in slices, and tasks in any order that respects what they need.
 #[must_use]
 pub fn random(size: Size, dice: &mut Dice) -> Schedule {
+    let devices = (0..size.stages).map(|_| DeviceId::from_index(dice.below(size.devices))).collect();
+    random_on(Placement::of_stages(devices), size, dice)
+}
+
+/// The same, but microbatches of a stage run on several devices: in turns, or anywhere.
+#[must_use]
+pub fn replicated(size: Size, dice: &mut Dice) -> Schedule {
+    let period = if dice.below(2) == 0 { size.microbatches } else { 1 + dice.below(3) };
+    let rows: Vec<_> = (0..period * size.stages).map(|_| DeviceId::from_index(dice.below(size.devices))).collect();
+    let rows = rows.chunks(size.stages).cycle().take(size.microbatches);
+    random_on(Placement::of_tasks(size.stages, rows.flatten().copied().collect()), size, dice)
+}
+
+fn random_on(placement: Placement, size: Size, dice: &mut Dice) -> Schedule {
     let is_chain = dice.below(2) == 0;
     let graph = if is_chain { StageGraph::chain(size.stages) } else { random_graph(size.stages, dice) };
-    let placement: Vec<_> = (0..size.stages).map(|_| DeviceId::from_index(dice.below(size.devices))).collect();
-    let slices = [1, 1, 2, 3][dice.below(4)];
+    let slices = if placement.is_replicated() { 1 } else { [1, 1, 2, 3][dice.below(4)] };
     let n_microbatches = size.microbatches * slices;
     let split: Vec<bool> = (0..size.stages).map(|_| dice.below(2) == 0).collect();
     let mut orders = vec![Vec::new(); size.devices];
@@ -81,10 +94,10 @@ pub fn random(size: Size, dice: &mut Dice) -> Schedule {
             (0..open.len()).filter(|index| is_ready((&graph, slices), &done, open[*index])).collect();
         let task = open.swap_remove(ready[dice.below(ready.len())]);
         done.insert((task.kind, task.stage, task.microbatch));
-        orders[placement[task.stage.index()].index()].push(ScheduledTask { task, origin: 0, with_next: false });
+        orders[placement.device(task.stage, task.microbatch).index()].push(ScheduledTask { task, origin: 0, with_next: false });
     }
     let slices = Slices::new(u32::try_from(slices).unwrap_or(1));
-    Schedule { graph, slices, ..schedule("random", placement, orders, n_microbatches) }
+    Schedule { graph, placement, slices, ..schedule("random", Vec::new(), orders, n_microbatches) }
 }
 
 /// Whether everything that a task needs has run. Shares nothing with the compiler but the graph.

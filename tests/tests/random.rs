@@ -3,7 +3,7 @@
 
 use pipe_compiler::check::check;
 use pipe_compiler::diagnostic::Code;
-use pipe_ir::ids::{BufferId, MicrobatchId, TokenId, ValueId};
+use pipe_ir::ids::{BufferId, GroupId, MicrobatchId, TokenId, ValueId};
 use pipe_ir::instruction::Instruction;
 use pipe_ir::program::{DeviceProgram, Program};
 use pipe_ir::verify::{Verified, verify};
@@ -66,6 +66,10 @@ fn change(instruction: &mut Instruction, dice: &mut Dice) {
         Instruction::RecvStart { microbatch, value, .. } => match dice.below(2) {
             0 => *microbatch = MicrobatchId(other(microbatch.0, dice)),
             _ => *value = ValueId(other(value.0, dice)),
+        },
+        Instruction::CollStart { group, token, .. } => match dice.below(2) {
+            0 => *group = GroupId(other(group.0, dice)),
+            _ => *token = TokenId(other(token.0, dice)),
         },
         Instruction::Wait { token } => *token = TokenId(other(token.0, dice)),
     }

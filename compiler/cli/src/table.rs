@@ -57,6 +57,9 @@ fn heading(report: &Report, colours: bool) -> String {
     if let Some(instructions) = report.instructions {
         write!(text, ", {}", count(instructions, "instruction")).expect("writing to a string cannot fail");
     }
+    if let Some(collectives) = report.collectives.filter(|count| *count > 0) {
+        write!(text, ", {}", count(collectives, "collective")).expect("writing to a string cannot fail");
+    }
     let errors = report.diagnostics.iter().filter(|finding| finding.severity.is_error()).count();
     let verdict = if report.ok {
         let mut proved = vec![paint("accepted", Style::Good, colours)];

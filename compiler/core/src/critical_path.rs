@@ -32,6 +32,12 @@ pub fn critical_path(schedule: &Schedule, order: &Order, costs: &Costs, timeline
         let position = schedule.orders[device.index()].len().checked_sub(1)?;
         Some(Slot { device, position: index32(position) })
     });
+    // A reduction may end after all tasks.
+    let tasks = last.map_or(Ticks::ZERO, |device| timeline.last_end(device));
+    if let Some((end, slot)) = timeline.reduced.filter(|(end, _)| *end > tasks) {
+        path.transfers += end - timeline.ends[slot.device.index()][slot.position as usize];
+        next = Some(slot);
+    }
     while let Some(slot) = next {
         let slot = first_of(schedule, slot);
         let (device, position) = (slot.device.index(), slot.position as usize);

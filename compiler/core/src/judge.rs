@@ -13,6 +13,7 @@ use crate::files::Files;
 use crate::lower::Options;
 use crate::model::stage_set::StageSet;
 use crate::pipeline::Pipeline;
+use crate::reductions::reductions;
 use crate::reorder::reorder;
 use crate::schedule::{Costs, Schedule};
 use crate::timeline::{Timeline, place};
@@ -61,7 +62,9 @@ pub fn judge(files: &Files, elaborated: Elaborated, order: Order, stages: &Stage
     };
     let (schedule, order) =
         if schedule.reorder.is_some() { reorder(schedule, order, &costs) } else { (schedule, order) };
-    let timeline = place(&schedule, &order, &costs);
+    let mut timeline = place(&schedule, &order, &costs);
+    let reductions = reductions(&schedule, stages, &timeline, costs.latency);
+    timeline.reduce(&reductions);
     let peaks = peaks(&schedule, &order.dependencies);
     let most = peaks.iter().map(|peak| peak.activations).max().unwrap_or_default();
     Judged {

@@ -18,6 +18,7 @@ pub mod model;
 pub mod pace;
 pub mod pipeline;
 pub mod placement;
+pub mod reductions;
 pub mod reorder;
 pub mod report;
 pub mod schedule;

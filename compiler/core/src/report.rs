@@ -41,6 +41,8 @@ pub struct Report {
     /// Figures over the whole step.
     #[serde(flatten)]
     pub figures: Figures,
+    /// Reductions of replicated weights in a step, each joined by all devices that hold the weights.
+    pub collectives: Option<usize>,
     /// Whether no device ever waits for itself through others.
     pub deadlock_free: Option<bool>,
     /// Whether all of this holds for every number of microbatches.
@@ -189,6 +191,7 @@ impl Report {
             pipeline: None,
             sizes: Sizes::default(),
             instructions: None,
+            collectives: None,
             figures: Figures::default(),
             deadlock_free: None,
             valid_for_all_microbatches: None,
@@ -277,6 +280,7 @@ impl Report {
     /// Fills in what the program says. Bytes mean something only where a model is bound.
     pub fn count(&mut self, program: &Program, has_model: bool) {
         self.instructions = Some(program.n_instructions());
+        self.collectives = Some(program.n_collectives());
         for (report, device) in self.per_device.iter_mut().zip(&program.devices) {
             report.peak_bytes = has_model.then_some(device.peak.0);
             report.limit_bytes = device.limit.map(|limit| limit.0);

@@ -1,6 +1,7 @@
 //! Timelines: when every task of a schedule starts and ends.
 
-use crate::check::dependencies::Order;
+use crate::check::dependencies::{Order, Slot};
+use crate::reductions::Reduction;
 use crate::schedule::{Costs, Schedule};
 use crate::units::Ticks;
 use pipe_ir::ids::DeviceId;
@@ -12,6 +13,8 @@ pub struct Timeline {
     pub starts: Vec<Vec<Ticks>>,
     /// End of each task, likewise.
     pub ends: Vec<Vec<Ticks>>,
+    /// The end of the last reduction of replicated weights, with the task after which its last member joined.
+    pub reduced: Option<(Ticks, Slot)>,
 }
 
 /// Times every task of a schedule, in one pass along a global order.
@@ -32,14 +35,21 @@ pub fn place(schedule: &Schedule, order: &Order, costs: &Costs) -> Timeline {
         starts[device][position..position + node.len()].fill(start);
         ends[device][position..position + node.len()].fill(end);
     }
-    Timeline { starts, ends }
+    Timeline { starts, ends, reduced: None }
 }
 
 impl Timeline {
-    /// From the first start of the schedule, which is 0, to the last end.
+    /// Notes when the last of all reductions ends.
+    pub fn reduce(&mut self, reductions: &[Reduction]) {
+        let ends = reductions.iter().filter_map(|one| Some((one.end, one.last(self)?)));
+        self.reduced = ends.max_by_key(|(end, _)| *end);
+    }
+
+    /// From the first start of the schedule, which is 0, to the last end, of a task or a reduction.
     #[must_use]
     pub fn makespan(&self) -> Ticks {
-        self.ends.iter().filter_map(|ends| ends.last().copied()).max().unwrap_or_default()
+        let tasks = self.ends.iter().filter_map(|ends| ends.last().copied());
+        tasks.chain(self.reduced.map(|(end, _)| end)).max().unwrap_or_default()
     }
 
     /// When a device starts its first task; 0 where it has none.

@@ -50,6 +50,8 @@ ids! {
     ValueId "v"
     /// A row of the program's table of executables.
     ExecId "@"
+    /// A row of the program's table of groups: devices that do something together.
+    GroupId "g"
     /// A node of a tensor graph.
     NodeId "n"
 }

@@ -3,8 +3,8 @@
 //! A row names the fields of an instruction with their [`crate::operand`] kinds, in the order of its text; a literal before
 //! a field is written before it.
 
-use crate::ids::{BufferId, DeviceId, ExecId, MicrobatchId, TokenId, ValueId};
-use crate::operand::{Alloc, Free, Kind, Read, Receive, Send, Touch, Write};
+use crate::ids::{BufferId, DeviceId, ExecId, GroupId, MicrobatchId, TokenId, ValueId};
+use crate::operand::{Alloc, Free, Kind, Read, Receive, Reduce, Send, Touch, Write};
 use crate::program::{Access, DeviceProgram, Program};
 use crate::text::cursor::{Cursor, ParseError, Scope};
 use crate::text::print::Names;
@@ -50,6 +50,14 @@ pub enum Fill {
     Init,
 }
 
+/// What the devices of a group do together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Collective {
+    /// Adds up the buffers of all members, in the order of the group; each member ends with the sum, bit for bit the same.
+    AllReduce,
+}
+
 /// A row of the reference page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Row {
@@ -76,6 +84,9 @@ macro_rules! field_type {
         BufferId
     };
     (Receive) => {
+        BufferId
+    };
+    (Reduce) => {
         BufferId
     };
     ($other:ident) => {
@@ -176,7 +187,9 @@ instructions! {
         buffer: Receive, "=" value: ValueId, microbatch: MicrobatchId, "from" from: DeviceId, class: Class,
         "->" token: TokenId
     }
-    /// Waits until the transfer has ended. Each token is waited for exactly once.
+    /// Joins the next collective of a group: gradients of the same weights are added up. Not to be touched before the `wait`.
+    CollStart "coll.start" { buffer: Reduce, collective: Collective, group: GroupId, "->" token: TokenId }
+    /// Waits until the transfer or collective has ended. Each token is waited for exactly once.
     Wait "wait" { token: TokenId }
 }
 

@@ -1,8 +1,8 @@
 //! Operand kinds: what a field of an instruction is. The role of a buffer is its kind, so that nobody needs to know which
 //! instruction touches it in order to know how.
 
-use crate::ids::{BufferId, DeviceId, ExecId, MicrobatchId, TokenId, ValueId};
-use crate::instruction::{Class, Fill, OperandRange};
+use crate::ids::{BufferId, DeviceId, ExecId, GroupId, MicrobatchId, TokenId, ValueId};
+use crate::instruction::{Class, Collective, Fill, OperandRange};
 use crate::text::cursor::{Cursor, ParseError, Scope};
 use crate::text::print::{Names, push_id, push_name};
 
@@ -23,6 +23,8 @@ pub enum Touch {
     Send,
     /// Its contents are replaced between here and the `wait` of the instruction's token.
     Receive,
+    /// Its contents are read, and replaced, between here and the `wait` of the instruction's token.
+    Reduce,
 }
 
 /// What a field of an instruction is: its type, its text and the buffer that it touches.
@@ -83,6 +85,8 @@ buffer_roles! {
     Send
     /// A buffer that is overwritten until its transfer is waited for.
     Receive
+    /// A buffer that is joined with those of others until that is waited for.
+    Reduce
 }
 
 impl Kind for TokenId {
@@ -108,6 +112,34 @@ impl Kind for DeviceId {
 
     fn parse(cursor: &mut Cursor<'_>, _: &mut Scope<'_>) -> Result<Self, ParseError> {
         cursor.id('d', "a device such as `d0`").map(Self)
+    }
+}
+
+impl Kind for GroupId {
+    type Field = Self;
+    const SHAPE: &'static str = "gN";
+
+    fn write(field: Self, _: &Names<'_>, out: &mut String) {
+        push_id(out, Self::PREFIX, field.0);
+    }
+
+    fn parse(cursor: &mut Cursor<'_>, _: &mut Scope<'_>) -> Result<Self, ParseError> {
+        cursor.id('g', "a group such as `g0`").map(Self)
+    }
+}
+
+impl Kind for Collective {
+    type Field = Self;
+    const SHAPE: &'static str = "all_reduce";
+
+    fn write(field: Self, _: &Names<'_>, out: &mut String) {
+        out.push_str(match field {
+            Self::AllReduce => "all_reduce",
+        });
+    }
+
+    fn parse(cursor: &mut Cursor<'_>, _: &mut Scope<'_>) -> Result<Self, ParseError> {
+        cursor.choice(&[("all_reduce", Self::AllReduce)])
     }
 }
 

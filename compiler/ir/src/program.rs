@@ -1,7 +1,7 @@
 //! Programs: the instruction lists of all devices, and the tables that they refer to.
 
 use crate::graph::Graph;
-use crate::ids::{BufferId, ExecId, MicrobatchId, StageId, ValueId};
+use crate::ids::{BufferId, DeviceId, ExecId, GroupId, MicrobatchId, StageId, ValueId};
 use crate::instruction::{Instruction, OperandRange};
 use crate::task::TaskKind;
 use crate::training::Training;
@@ -144,6 +144,9 @@ pub struct Program {
     /// In how many slices each is cut along its sequence: microbatch `u` is slice `u % n_slices`.
     #[serde(default = "one")]
     pub n_slices: u32,
+    /// Devices that reduce gradients together, in the order in which their buffers are added up.
+    #[serde(default)]
+    pub groups: Vec<Vec<DeviceId>>,
     /// What buffers may hold.
     pub values: Vec<Value>,
     /// What devices can run.
@@ -190,6 +193,25 @@ impl Program {
         let lags = self.lags.get(stage.index()).map_or([].as_slice(), Vec::as_slice);
         let lag = lags.get((microbatch.0 % self.microbatches_of_step()) as usize).copied().unwrap_or(0);
         i64::from(self.step_of(microbatch)) - i64::from(lag)
+    }
+
+    /// The members of a group.
+    #[must_use]
+    pub fn group(&self, id: GroupId) -> &[DeviceId] {
+        &self.groups[id.index()]
+    }
+
+    /// Number of collectives of one step: each is started once by every member of its group.
+    #[must_use]
+    pub fn n_collectives(&self) -> usize {
+        let starts = |device: &DeviceProgram, group: usize| {
+            let own =
+                |one: &&Instruction| matches!(one, Instruction::CollStart { group: of, .. } if of.index() == group);
+            device.step.iter().filter(own).count()
+        };
+        let first = |members: &Vec<DeviceId>| members.first().and_then(|device| self.devices.get(device.index()));
+        let groups = self.groups.iter().enumerate();
+        groups.filter_map(|(group, members)| first(members).map(|device| starts(device, group))).sum()
     }
 
     /// Number of instructions of one step, over all devices.

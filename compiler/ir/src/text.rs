@@ -43,6 +43,7 @@ pub struct Parsed {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Lines {
     pub(crate) header: u32,
+    pub(crate) groups: Vec<u32>,
     pub(crate) values: Vec<u32>,
     pub(crate) execs: Vec<u32>,
     pub(crate) devices: Vec<DeviceLines>,
@@ -64,6 +65,7 @@ impl Lines {
         let device = |device: DeviceId| self.devices.get(device.index());
         match place {
             Place::Program => Some(&self.header),
+            Place::Group(group) => self.groups.get(group as usize),
             Place::Value(value) => self.values.get(value as usize),
             Place::Exec(exec) => self.execs.get(exec as usize),
             Place::Device(id) => device(id).map(|lines| &lines.header),

@@ -13,24 +13,31 @@
 //! - **lifespans**: a buffer is used only between `alloc` and `free`; what lives since the set-up is never freed, what
 //!   is allocated in the step is freed in it; live buffers never overlap; offsets are aligned and inside the arena;
 //!   arena and peak are exact and within the device's memory.
-//! - **tokens**: a started transfer is waited for exactly once, before its buffer is written or freed (a send) or
-//!   touched at all (a receive).
+//! - **tokens**: a started transfer or collective is waited for exactly once, before its buffer is written or freed (a
+//!   send) or touched at all (a receive, a collective).
 //! - **tasks**: each microbatch goes exactly once through each stage, forward, then backward fused or in two halves, all
-//!   on one device; an update follows all weight gradients of its step, before any of the next step.
+//!   on one device; an update runs once for each step on each device that holds the weights, after all weight gradients
+//!   of its step, before any of the next step.
 //! - **contents**: whoever reads a buffer finds the value that it expects, of its own microbatch or of the slice that
 //!   its operand names; gradients are zeroed
-//!   in the step before anything is added to them, and never after; the step ends with the contents it began with.
+//!   in the step before anything is added to them, and never after; gradients that several devices hold are reduced
+//!   once in each step, after all that is added to them and before the update; the step ends with the contents it began
+//!   with.
 //!   Of weights, a task reads exactly the version that the program's lags say, the backward that of its forward; an
 //!   update reads the newest version, and what the step list ends with is what it began with, as many updates later.
 //! - **losses**: every loss is emitted exactly once, on the device that computes it.
+//! - **collectives**: the n-th collective of a group joins the same value and bytes on every member, which are all the
+//!   devices that hold the value.
 //! - **channels**: the n-th send of a channel carries the value, microbatch and bytes of its n-th receive, and a channel
 //!   has at most two receives that nobody has read yet (or as many as one executable reads).
-//! - **progress**: no device waits forever, even if every transfer needs both sides at the head of their queues.
+//! - **progress**: no device waits forever, even if every transfer needs both sides, and every collective all members, at
+//!   the head of their queues.
 //!
 //! A group is judged only if the groups before it found nothing, so that no finding merely follows from another. All
 //! take time and memory linear in the number of instructions.
 
 mod channels;
+mod collectives;
 mod contents;
 mod graphs;
 mod lifespans;
@@ -85,6 +92,8 @@ impl fmt::Display for List {
 pub enum Place {
     /// The program as a whole.
     Program,
+    /// A row of the table of groups.
+    Group(u32),
     /// A row of the table of values.
     Value(u32),
     /// A row of the table of executables.
@@ -117,6 +126,7 @@ impl fmt::Display for VerifyError {
         }
         match self.place {
             Place::Program => {}
+            Place::Group(group) => write!(f, "group {group}: ")?,
             Place::Value(value) => write!(f, "value {value}: ")?,
             Place::Exec(exec) => write!(f, "exec {exec}: ")?,
             Place::Device(device) => write!(f, "{device}: ")?,
@@ -150,12 +160,14 @@ fn judge(program: &Program) -> Result<(), Report> {
         tokens::check(program, device, code, &mut report);
     }
     report.checkpoint()?;
-    tasks::check(program, &mut report);
+    let holders = collectives::Holders::of(program);
+    tasks::check(program, &holders, &mut report);
     report.checkpoint()?;
-    let sent: Vec<_> =
-        devices(program).map(|(device, code)| contents::check(program, device, code, &mut report)).collect();
+    let contents = devices(program).map(|(device, code)| contents::check(program, &holders, device, code, &mut report));
+    let (sent, joined): (Vec<_>, Vec<_>) = contents.unzip();
     report.checkpoint()?;
     devices(program).for_each(|(device, code)| losses::check(program, device, code, &mut report));
+    collectives::check(program, &holders, &joined, &mut report);
     let channels = channels::check(program, &sent, &mut report);
     report.checkpoint()?;
     progress::check(program, &channels, &mut report);

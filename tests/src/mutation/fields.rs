@@ -3,8 +3,8 @@
 use super::kinds::Kind;
 use super::near;
 use crate::schedules::Dice;
-use pipe_ir::ids::{BufferId, DeviceId, ExecId, MicrobatchId, TokenId, ValueId};
-use pipe_ir::instruction::{Class, Fill, Instruction, OperandRange};
+use pipe_ir::ids::{BufferId, DeviceId, ExecId, GroupId, MicrobatchId, TokenId, ValueId};
+use pipe_ir::instruction::{Class, Collective, Fill, Instruction, OperandRange};
 use pipe_ir::program::Program;
 
 /// A field of an instruction.
@@ -18,6 +18,7 @@ enum Field<'a> {
     Peer(&'a mut DeviceId),
     Class(&'a mut Class),
     Token(&'a mut TokenId),
+    Group(&'a mut GroupId),
 }
 
 impl Field<'_> {
@@ -33,6 +34,7 @@ impl Field<'_> {
             Self::Peer(_) => Kind::FieldPeer,
             Self::Class(_) => Kind::FieldClass,
             Self::Token(_) => Kind::FieldToken,
+            Self::Group(_) => Kind::FieldGroup,
         }
     }
 }
@@ -63,6 +65,9 @@ fn fields(instruction: &mut Instruction) -> Vec<Field<'_>> {
             Field::Class(class),
             Field::Token(token),
         ],
+        Instruction::CollStart { buffer, collective: Collective::AllReduce, group, token } => {
+            vec![Field::Buffer(buffer), Field::Group(group), Field::Token(token)]
+        }
         Instruction::Wait { token } => vec![Field::Token(token)],
     }
 }
@@ -74,7 +79,9 @@ pub(super) const fn mover(instruction: &Instruction) -> Kind {
         Instruction::Free { .. } => Kind::MoveFree,
         Instruction::Fill { .. } | Instruction::Load { .. } | Instruction::Emit { .. } => Kind::MoveData,
         Instruction::Run { .. } => Kind::MoveRun,
-        Instruction::SendStart { .. } | Instruction::RecvStart { .. } => Kind::MoveStart,
+        Instruction::SendStart { .. } | Instruction::RecvStart { .. } | Instruction::CollStart { .. } => {
+            Kind::MoveStart
+        }
         Instruction::Wait { .. } => Kind::MoveWait,
     }
 }
@@ -105,6 +112,7 @@ pub(super) fn change(kind: Kind, instruction: &mut Instruction, program: &Progra
         Field::Class(class) => {
             *class = if *class == Class::Activation { Class::Gradient } else { Class::Activation };
         }
+        Field::Group(group) => group.0 = near(group.0, program.groups.len(), dice),
         Field::Token(token) => token.0 = near(token.0, code.n_tokens as usize, dice),
     }
 }

@@ -76,8 +76,10 @@ kinds! {
     FieldPeer SameResults
     /// The class of a transfer.
     FieldClass SameResults
-    /// The token of a transfer or of a `wait`.
+    /// The token of a transfer, a collective or a `wait`.
     FieldToken SameResults
+    /// The group of a collective.
+    FieldGroup SameResults
     /// An entry of a device's table of operands.
     OperandEntry SameResults
     /// Two entries of a device's table of operands change places.
@@ -108,6 +110,10 @@ kinds! {
     Microbatches SameResults
     /// A program without training settings, or with another optimizer.
     Training Sound
+    /// A member of a group is missing, another, or there twice.
+    GroupMembers SameResults
+    /// The last group is missing.
+    GroupDrop SameResults
     /// The size of a value.
     ValueBytes SameResults
     /// The role of a value.

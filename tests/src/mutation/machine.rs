@@ -7,7 +7,7 @@
 
 use crate::schedules::Dice;
 use pipe_ir::ids::{BufferId, DeviceId, MicrobatchId, TokenId, ValueId};
-use pipe_ir::instruction::{Class, Fill, Instruction};
+use pipe_ir::instruction::{Class, Collective, Fill, Instruction};
 use pipe_ir::program::{Access, DeviceProgram, Program};
 use pipe_ir::task::TaskKind;
 use pipe_ir::value::ValueKind;
@@ -45,6 +45,7 @@ pub fn run(program: &Program, kinds: &[ValueKind], steps: u64, pace: Pace) -> Re
         kinds,
         cells: program.devices.iter().map(|_| Cells::default()).collect(),
         queues: BTreeMap::new(),
+        groups: program.groups.iter().map(|members| vec![VecDeque::new(); members.len()]).collect(),
         ended: BTreeSet::new(),
         losses: Vec::new(),
         step: 0,
@@ -109,7 +110,14 @@ impl Cells {
 
 type Queue = (VecDeque<Post>, VecDeque<Post>);
 
-/// One end of a transfer.
+/// What can come to its end: the next transfer of a channel, or the next collective of a group.
+#[derive(Clone, Copy)]
+enum Open {
+    Channel((usize, usize, Class)),
+    Group(usize),
+}
+
+/// One end of a transfer, or one part of a collective.
 #[derive(Clone, Copy)]
 struct Post {
     device: usize,
@@ -123,6 +131,8 @@ struct Machine<'a> {
     kinds: &'a [ValueKind],
     cells: Vec<Cells>,
     queues: BTreeMap<(usize, usize, Class), Queue>,
+    /// By group and member: the collectives that it joined and that are under way.
+    groups: Vec<Vec<VecDeque<Post>>>,
     ended: BTreeSet<(usize, TokenId)>,
     losses: Vec<u64>,
     step: u64,
@@ -139,7 +149,10 @@ impl Machine<'_> {
             let ready: Vec<usize> =
                 (0..devices.len()).filter(|device| self.can_go_on(*device, next[*device])).collect();
             let pairs = self.queues.iter().filter(|(_, (sends, receives))| !sends.is_empty() && !receives.is_empty());
-            let open: Vec<_> = pairs.map(|(key, _)| *key).collect();
+            let channels = pairs.map(|(key, _)| Open::Channel(*key));
+            let complete = |parts: &[VecDeque<Post>]| !parts.is_empty() && parts.iter().all(|part| !part.is_empty());
+            let groups = (0..self.groups.len()).filter(|group| complete(&self.groups[*group])).map(Open::Group);
+            let open: Vec<Open> = channels.chain(groups).collect();
             let transfers = match self.pace {
                 _ if open.is_empty() => false,
                 Pace::Eager => true,
@@ -148,7 +161,10 @@ impl Machine<'_> {
             };
             if transfers {
                 let chosen = self.dice.below(open.len());
-                self.transfer(open[chosen])?;
+                match open[chosen] {
+                    Open::Channel(key) => self.transfer(key)?,
+                    Open::Group(group) => self.reduce(group)?,
+                }
                 continue;
             }
             if ready.is_empty() {
@@ -170,6 +186,9 @@ impl Machine<'_> {
             Some(device) => Err(format!("hangs: d{device} stands at step {} for ever", next[device])),
             None if self.queues.values().any(|(sends, receives)| !sends.is_empty() || !receives.is_empty()) => {
                 Err("a transfer never ends".to_owned())
+            }
+            None if self.groups.iter().flatten().any(|part| !part.is_empty()) => {
+                Err("a collective never ends".to_owned())
             }
             None => Ok(()),
         }
@@ -198,6 +217,28 @@ impl Machine<'_> {
         self.cells[receive.device].write(receive.start, bytes, print);
         self.ended.insert((send.device, send.token));
         self.ended.insert((receive.device, receive.token));
+        Ok(())
+    }
+
+    /// Sums may be made in any order, like those of gradients on one device.
+    fn reduce(&mut self, group: usize) -> Result<(), String> {
+        let parts: Vec<Post> = self.groups[group].iter_mut().filter_map(VecDeque::pop_front).collect();
+        let (mut sum, mut bytes) = (0_u64, None);
+        for part in &parts {
+            let cells = &mut self.cells[part.device];
+            let (written, print) = match cells.written.get(&part.start) {
+                Some((end, print)) => ((end - part.start).min(part.bytes.max(1)), *print),
+                None => (part.bytes, cells.read(part.start, part.bytes)),
+            };
+            if *bytes.get_or_insert(written) != written {
+                return Err(format!("{written} bytes are added to others"));
+            }
+            sum = sum.wrapping_add(print);
+        }
+        for part in parts {
+            self.cells[part.device].write(part.start, bytes.unwrap_or(part.bytes), sum);
+            self.ended.insert((part.device, part.token));
+        }
         Ok(())
     }
 
@@ -237,6 +278,13 @@ impl Machine<'_> {
                 // Whatever was there is not to be relied on from now on.
                 self.cells[device].wipe(post.start, post.start + post.bytes);
                 self.queues.entry((from.index(), device, class)).or_default().1.push_back(post);
+            }
+            Instruction::CollStart { buffer, collective: Collective::AllReduce, group, token } => {
+                let post = self.post(device, code, buffer, token);
+                let members = self.program.groups.get(group.index()).map_or(&[][..], Vec::as_slice);
+                let member = members.iter().position(|member| member.index() == device);
+                let member = member.ok_or_else(|| format!("joins {group}, of which it is no member"))?;
+                self.groups[group.index()][member].push_back(post);
             }
             Instruction::Wait { token } => drop(self.ended.remove(&(device, token))),
         }

@@ -86,6 +86,7 @@ fn list(kind: Kind, original: &Program, program: &mut Program, device: usize, di
         | Kind::FieldOperands
         | Kind::FieldPeer
         | Kind::FieldClass
+        | Kind::FieldGroup
         | Kind::FieldToken => {
             let places: Vec<usize> = (0..len).filter(|place| fields::has(kind, step[*place])).collect();
             if !places.is_empty() {

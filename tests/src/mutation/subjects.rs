@@ -4,7 +4,7 @@ use super::machine::{self, Outcome, Pace};
 use super::verdict::computes;
 use crate::cases::{compile_text, files, read, root};
 use crate::programs::{program_of, stages_with_weights};
-use crate::schedules::{Dice, Size, random};
+use crate::schedules::{Dice, Size, random, replicated};
 use pipe_compiler::Request;
 use pipe_compiler::stdlib::SCHEDULES;
 use pipe_ir::ids::{MicrobatchId, ValueId};
@@ -156,6 +156,9 @@ pub fn subjects(breadth: Breadth) -> Result<Vec<Subject>, String> {
         let schedule = random(Size { devices: 3, stages: 4, microbatches: 3 }, &mut dice);
         let program = program_of(&schedule, &stages_with_weights(&schedule));
         found.push(Subject::new("random", format!("seed {seed}"), program)?);
+        let schedule = replicated(Size { devices: 3, stages: 3, microbatches: 4 }, &mut dice);
+        let program = program_of(&schedule, &stages_with_weights(&schedule));
+        found.push(Subject::new("replicated", format!("seed {seed}"), program)?);
     }
     Ok(found)
 }

@@ -54,7 +54,7 @@ pub(super) fn device(kind: Kind, code: &mut DeviceProgram, dice: &mut Dice) {
 /// Changes a table of the whole program, or what is stated about it.
 pub(super) fn program(kind: Kind, program: &mut Program, dice: &mut Dice) {
     // A new table has to be damaged here too.
-    let Program { name: _, n_stages, n_microbatches, n_slices: _, n_steps, lags, values, execs, devices, training } =
+    let Program { name: _, n_stages, n_microbatches, n_slices: _, n_steps, lags, groups, values, execs, devices, training } =
         program;
     let (n_values, stages) = (values.len(), *n_stages as usize);
     match kind {
@@ -74,6 +74,17 @@ pub(super) fn program(kind: Kind, program: &mut Program, dice: &mut Dice) {
             (Some(training), _) => training.learning_rate.peak = f64::NAN,
             (None, _) => {}
         },
+        Kind::GroupDrop => drop(groups.pop()),
+        Kind::GroupMembers => {
+            if let Some(group) = pick(groups, dice) {
+                let member = dice.below(group.len());
+                match dice.below(3) {
+                    0 => drop(group.remove(member)),
+                    1 => group.push(group[member]),
+                    _ => group[member].0 = near(group[member].0, devices.len(), dice),
+                }
+            }
+        }
         Kind::ValueDrop => drop(values.pop()),
         Kind::ValueName => {
             let other = pick(values, dice).map(|value| value.name.clone());

@@ -8,9 +8,12 @@ use serde_json::{Value, json};
 /// A track per device, an event per task; times in microseconds.
 #[must_use]
 pub(crate) fn to_json(program: &Program, steps: &[StepReport]) -> Value {
-    let mut events: Vec<Value> = (0..program.devices.len())
-        .map(|device| json!({"ph": "M", "name": "thread_name", "pid": 0, "tid": device, "args": {"name": format!("d{device}")}}))
-        .collect();
+    let track = |number: usize, name: String| json!({"ph": "M", "name": "thread_name", "pid": 0, "tid": number, "args": {"name": name}});
+    let n_devices = program.devices.len();
+    let mut events: Vec<Value> = (0..n_devices).map(|device| track(device, format!("d{device}"))).collect();
+    if !program.groups.is_empty() {
+        events.extend((0..n_devices).map(|device| track(n_devices + device, format!("d{device} collectives"))));
+    }
     let mut begin = 0;
     for (number, step) in steps.iter().enumerate() {
         for (device, report) in step.devices.iter().enumerate() {
@@ -23,6 +26,16 @@ pub(crate) fn to_json(program: &Program, steps: &[StepReport]) -> Value {
                     "cat": exec.kind.letters(),
                     "ts": (begin + ran.start.0) as f64 / 1e3,
                     "dur": (ran.end.0 - ran.start.0) as f64 / 1e3,
+                    "args": {"step": number},
+                }));
+            }
+            for joined in &report.joined {
+                events.push(json!({
+                    "ph": "X", "pid": 0, "tid": program.devices.len() + device,
+                    "name": format!("all_reduce {}", joined.group),
+                    "cat": "all_reduce",
+                    "ts": (begin + joined.start.0) as f64 / 1e3,
+                    "dur": (joined.end.0 - joined.start.0) as f64 / 1e3,
                     "args": {"step": number},
                 }));
             }

@@ -284,7 +284,12 @@ impl<'a> Run<'_, 'a> {
         };
         let microbatch = named.unwrap_or(i64::from(next / slices.count()));
         let Some(number) = u32::try_from(microbatch).ok().filter(|number| *number < n_microbatches) else {
-            self.writer.report.add(no_such_microbatch(line, stage, microbatch, n_microbatches));
+            let none_left = line.microbatch.is_none() && self.writer.placement.is_replicated();
+            self.writer.report.add(if none_left {
+                none_left_here(line, stage, self.device)
+            } else {
+                no_such_microbatch(line, stage, microbatch, n_microbatches)
+            });
             return Ok(None);
         };
         let first = number * slices.count();
@@ -374,6 +379,14 @@ fn no_such_microbatch(line: &Line<'_>, stage: usize, microbatch: i64, n_microbat
                 .help("without a microbatch, a task takes the one after the last of its kind and stage")
         }
     }
+}
+
+fn none_left_here(line: &Line<'_>, stage: usize, device: DeviceId) -> Diagnostic {
+    let kind = line.kind.letters();
+    let message =
+        format!("{kind} of s{stage} once more on {device}, and all of its microbatches there have had theirs");
+    Diagnostic::error(Code::TaskOutside, line.span, format!("none is left on {device}"), message)
+        .help("`place` says which microbatches of a stage run on which device; others run on other replicas")
 }
 
 fn no_such_slice(line: &Line<'_>, stage: usize, slice: i64, slices: Slices) -> Diagnostic {

@@ -79,6 +79,7 @@ pub(super) fn place(code: Code, limit: Option<Bytes>) -> DeviceProgram {
             | Instruction::Load { buffer, .. }
             | Instruction::Emit { buffer }
             | Instruction::SendStart { buffer, .. }
+            | Instruction::CollStart { buffer, .. }
             | Instruction::RecvStart { buffer, .. } => rename(buffer),
             Instruction::Run { .. } | Instruction::Wait { .. } => {}
         }

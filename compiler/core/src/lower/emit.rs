@@ -1,12 +1,13 @@
 //! Writes the lists of one device: waits, allocations, runs, transfers and prompt frees.
 
+use super::collectives::{Collectives, Part};
 use super::index32;
 use super::transfers::Transfers;
 use super::work::Work;
 use crate::schedule::Schedule;
 use crate::window::{Update, updates};
 use pipe_ir::ids::{BufferId, DeviceId, ExecId, MicrobatchId, TokenId, ValueId};
-use pipe_ir::instruction::{Fill, Instruction, OperandRange};
+use pipe_ir::instruction::{Collective, Fill, Instruction, OperandRange};
 use pipe_ir::program::{Access, Operand};
 use pipe_ir::task::TaskKind;
 use pipe_ir::units::Bytes;
@@ -29,6 +30,7 @@ pub(super) struct Emitter<'a> {
     schedule: &'a Schedule,
     work: &'a Work,
     transfers: &'a Transfers,
+    collectives: &'a Collectives,
     /// By value and microbatch: the buffer that holds it on this device.
     buffers: Vec<BufferId>,
     /// By value and microbatch: how many tasks and sends of this device are still to read it.
@@ -43,11 +45,17 @@ pub(super) struct Emitter<'a> {
 }
 
 impl<'a> Emitter<'a> {
-    pub(super) fn new(schedule: &'a Schedule, work: &'a Work, transfers: &'a Transfers) -> Self {
+    pub(super) fn new(
+        schedule: &'a Schedule,
+        work: &'a Work,
+        transfers: &'a Transfers,
+        collectives: &'a Collectives,
+    ) -> Self {
         Self {
             schedule,
             work,
             transfers,
+            collectives,
             buffers: vec![NO_BUFFER; work.n_entries()],
             readers: vec![0; work.n_entries()],
             persistent: vec![NO_BUFFER; work.values.len()],
@@ -64,7 +72,12 @@ impl<'a> Emitter<'a> {
         let tasks = &self.schedule.orders[device.index()];
         self.code.step.reserve(tasks.len() * 9);
         let mut received = self.transfers.received(device).peekable();
+        let mut parts = self.collectives.of(device).iter().peekable();
+        let mut joined = Vec::new();
         for (position, scheduled) in tasks.iter().enumerate() {
+            while let Some(part) = parts.next_if(|part| part.position as usize == position) {
+                joined.push((self.join(part), part.update));
+            }
             self.before(device, position);
             self.updates(device, position);
             while let Some(transfer) = received.next_if(|one| self.transfers.get(*one).reader as usize == position) {
@@ -75,14 +88,17 @@ impl<'a> Emitter<'a> {
                 self.task(exec, scheduled.task.microbatch, |this| this.send(device, position));
             }
         }
+        joined.extend(parts.map(|part| (self.join(part), part.update)));
         self.before(device, tasks.len());
         self.updates(device, tasks.len());
         let flushes = self.schedule.window.is_none();
         for exec in self.work.execs_of(device) {
             if flushes && self.work.execs[exec.index()].kind == TaskKind::Update {
+                self.wait(&mut joined, |update| update == Some(exec));
                 self.run(exec, MicrobatchId(0));
             }
         }
+        self.wait(&mut joined, |_| true);
         std::mem::take(&mut self.code)
     }
 
@@ -139,6 +155,26 @@ impl<'a> Emitter<'a> {
     fn new_token(&mut self) -> TokenId {
         self.code.n_tokens += 1;
         TokenId(self.code.n_tokens - 1)
+    }
+
+    /// Joins a collective.
+    fn join(&mut self, part: &Part) -> TokenId {
+        let token = self.new_token();
+        let buffer = self.persistent[part.gradients.index()];
+        let (collective, group) = (Collective::AllReduce, part.group);
+        self.code.step.push(Instruction::CollStart { buffer, collective, group, token });
+        token
+    }
+
+    /// Waits for those collectives whose update is meant.
+    fn wait(&mut self, joined: &mut Vec<(TokenId, Option<ExecId>)>, is_meant: impl Fn(Option<ExecId>) -> bool) {
+        joined.retain(|(token, update)| {
+            let waits = is_meant(*update);
+            if waits {
+                self.code.step.push(Instruction::Wait { token: *token });
+            }
+            !waits
+        });
     }
 
     /// What stands before a task: receives are queued, sends that have ended give their buffers back.

@@ -1,12 +1,13 @@
 //! Lowering: a timed schedule and the executables of its stages become the instruction lists of all devices.
 //!
-//! Nothing here can fail: the schedule is known to run to its end. Three steps, each in its file:
+//! Nothing here can fail: the schedule is known to run to its end. Four steps, each in its file:
 //!
 //! 1. `order` puts all tasks in one global linear order, by the time at which they start.
 //! 2. `transfers` finds out what crosses between devices, one transfer per value, microbatch and target device, and
 //!    says after which task of the sender it is sent, before which task of the receiver its receive is queued, and
 //!    before which task of the sender its end is waited for.
-//! 3. `emit` writes each device's list; `arena` then gives every buffer its place.
+//! 3. `collectives` says after which task each device joins the reductions of replicated weights.
+//! 4. `emit` writes each device's list; `arena` then gives every buffer its place.
 //!
 //! # Why no device waits forever
 //!
@@ -21,16 +22,20 @@
 //! - The wait for a send stands in the block of a task that comes later in the global order than both the block of
 //!   its producer and the block at whose end the receive is queued.
 //!
+//! Collectives are waited for after the last task of a device, when it has joined all of its own.
+//!
 //! What one order of execution completes, every order completes: starting a transfer never blocks, and no device can take
 //! a transfer from another. The verifier proves each program again, without knowing any of this.
 
 mod arena;
+mod collectives;
 mod emit;
 mod order;
 mod transfers;
 mod work;
 
 use crate::model::stage_set::StageSet;
+use crate::reductions::reductions;
 use crate::schedule::Schedule;
 use crate::timeline::Timeline;
 use crate::units::Ticks;
@@ -58,7 +63,9 @@ pub fn lower(schedule: &Schedule, timeline: &Timeline, set: &StageSet, options: 
     let work = work::Work::new(schedule, set);
     let order = order::Order::new(schedule, timeline, &work);
     let transfers = transfers::Transfers::new(schedule, timeline, &work, &order, options.latency);
-    let mut emitter = emit::Emitter::new(schedule, &work, &transfers);
+    let reductions = reductions(schedule, set, timeline, options.latency);
+    let collectives = collectives::Collectives::new(&reductions, &work, schedule.n_devices());
+    let mut emitter = emit::Emitter::new(schedule, &work, &transfers, &collectives);
     let devices = (0..schedule.n_devices())
         .map(|device| {
             let code = emitter.device(DeviceId::from_index(device));
@@ -72,6 +79,7 @@ pub fn lower(schedule: &Schedule, timeline: &Timeline, set: &StageSet, options: 
         n_slices: schedule.slices.count(),
         n_steps: schedule.n_steps(),
         lags: lags(schedule),
+        groups: collectives.groups,
         values: work.values,
         execs: work.execs,
         devices,

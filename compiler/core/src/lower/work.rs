@@ -5,6 +5,7 @@ use crate::model::stage_set::{StageSet, WeightGroup};
 use crate::placement::Placement;
 use crate::schedule::Schedule;
 use crate::slices::Slices;
+use petgraph::unionfind::UnionFind;
 use pipe_ir::ids::{DeviceId, ExecId, MicrobatchId, StageId, ValueId};
 use pipe_ir::kernels;
 use pipe_ir::program::{Access, Body, Exec, Operand};
@@ -29,6 +30,8 @@ pub(super) struct Work {
     weights: Vec<WeightGroup>,
     /// By value: buffers that its versions take turns in.
     versions: Vec<u32>,
+    /// By value of the stage set: its number in the table above.
+    numbers: Vec<ValueId>,
     n_microbatches: u32,
     slices: Slices,
 }
@@ -56,12 +59,14 @@ impl Work {
             homes: Buckets::default(),
             weights: Vec::new(),
             versions: Vec::new(),
+            numbers: Vec::new(),
             n_microbatches: schedule.n_microbatches,
             slices: schedule.slices,
         };
         let numbers = work.take_values(set, &used);
         work.take_execs(set, &used, &numbers);
         work.find_versions(schedule);
+        work.numbers = numbers;
         work.find_homes(schedule.n_devices());
         work.add_scratch(schedule.n_devices());
         work.find_flows();
@@ -159,25 +164,53 @@ impl Work {
         numbers
     }
 
-    /// Gives every device one buffer for temporaries, as large as its hungriest executable asks.
+    /// Gives every device one buffer for temporaries, as large as its hungriest executable asks. Devices that have an
+    /// executable in common have the value in common, too.
     fn add_scratch(&mut self, n_devices: usize) {
         let need = |exec: &Exec| match &exec.body {
             Body::Graph(graph) => kernels::plan(graph).scratch,
             Body::Abstract | Body::Optimizer => Bytes::ZERO,
         };
         let needs: Vec<Bytes> = self.execs.iter().map(need).collect();
-        for device in (0..n_devices).map(DeviceId::from_index) {
-            let own = self.execs_of(device).map(ExecId::index);
-            let hungry: Vec<usize> = own.filter(|exec| needs[*exec] > Bytes::ZERO).collect();
+        for devices in self.related(n_devices) {
+            let mut hungry: Vec<usize> = Vec::new();
+            let mut taken = vec![false; if devices.len() > 1 { needs.len() } else { 0 }];
+            for exec in devices.iter().flat_map(|device| self.execs_of(*device)).map(ExecId::index) {
+                let again = taken.get_mut(exec).is_some_and(|taken| std::mem::replace(taken, true));
+                if needs[exec] > Bytes::ZERO && !again {
+                    hungry.push(exec);
+                }
+            }
             let Some(most) = hungry.iter().map(|exec| needs[*exec]).max() else { continue };
             let value = ValueId::from_index(self.values.len());
             let stage = self.execs[hungry[0]].stage;
-            let name = format!("scratch.{device}");
+            let name = format!("scratch.{}", devices[0]);
             self.values.push(Value { name, kind: ValueKind::Scratch, stage, bytes: most, tensors: Vec::new() });
             for exec in hungry {
                 self.execs[exec].operands.push(Operand::new(value, Access::Update));
             }
         }
+    }
+
+    /// The devices in groups, ascending: those that have executables in common, directly or through others.
+    fn related(&self, n_devices: usize) -> Vec<Vec<DeviceId>> {
+        let mut first: Vec<Option<usize>> = vec![None; self.execs.len()];
+        let mut sets = UnionFind::<usize>::new(n_devices);
+        for device in 0..n_devices {
+            for exec in self.execs_of(DeviceId::from_index(device)) {
+                sets.union(*first[exec.index()].get_or_insert(device), device);
+            }
+        }
+        let mut groups: Vec<Vec<DeviceId>> = Vec::new();
+        let mut numbers: Vec<Option<usize>> = vec![None; n_devices];
+        for device in 0..n_devices {
+            let number = numbers[sets.find(device)].get_or_insert(groups.len());
+            if *number == groups.len() {
+                groups.push(Vec::new());
+            }
+            groups[*number].push(DeviceId::from_index(device));
+        }
+        groups
     }
 
     fn find_flows(&mut self) {
@@ -220,6 +253,16 @@ impl Work {
     /// The device that computes a microbatch's value; none for persistent values and data.
     pub(super) fn producer(&self, value: ValueId, microbatch: MicrobatchId) -> Option<DeviceId> {
         self.producers[value.index()].map(|stage| self.placement.device(stage, microbatch))
+    }
+
+    /// The number of a value of the stage set; none where nothing touches it.
+    pub(super) fn value(&self, value: ValueId) -> Option<ValueId> {
+        self.numbers.get(value.index()).copied().filter(|number| *number != UNUSED)
+    }
+
+    /// What changes the weights that have these gradients.
+    pub(super) fn update_with(&self, gradients: ValueId) -> Option<ExecId> {
+        self.weights.iter().find(|group| group.gradients == Some(gradients))?.update
     }
 
     /// What an executable writes.

@@ -30,7 +30,7 @@ pub use costs::costs;
 pub use language::{MAX_LAYERS, elaborate};
 pub use partition::partition;
 pub use stages::{Kinds, Request, stages};
-pub use symbolic::{abstract_slices, abstract_stages};
+pub use symbolic::{abstract_slices, abstract_stages, add_replicated_weights};
 pub use tape::{Leaf, Tape};
 
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
@@ -54,7 +54,9 @@ pub fn stage_set(files: &Files, elaborated: &Elaborated) -> Result<StageSet, Dia
     let kinds = Kinds::of_schedule(schedule);
     let pipeline = elaborated.pipeline.as_ref();
     let Some(call) = pipeline.and_then(|pipeline| pipeline.model.as_ref()) else {
-        return Ok(abstract_slices(&kinds, &schedule.graph, schedule.slices));
+        let mut set = abstract_slices(&kinds, &schedule.graph, schedule.slices);
+        add_replicated_weights(&mut set, &schedule.placement);
+        return Ok(set);
     };
     if schedule.slices.count() > 1 {
         let message = format!("`{}` cuts microbatches in slices, and models cannot be cut yet", schedule.name);

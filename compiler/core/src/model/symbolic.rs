@@ -1,8 +1,9 @@
 //! Stages without a model: executables with nothing but operands, for schedules on their own.
 
 use super::bundle::add_value;
-use super::stage_set::{StageExecs, StageSet};
+use super::stage_set::{StageExecs, StageSet, WeightGroup};
 use super::stages::Kinds;
+use crate::placement::Placement;
 use crate::slices::Slices;
 use crate::stage_graph::StageGraph;
 use pipe_ir::ids::{ExecId, StageId, ValueId};
@@ -48,6 +49,29 @@ pub fn abstract_slices(kinds: &[Kinds], graph: &StageGraph, slices: Slices) -> S
         set.stages.push(execs);
     }
     set
+}
+
+/// Gives replicated stages weights, whose gradients their devices must agree on: 1 MiB each, and an update.
+pub fn add_replicated_weights(set: &mut StageSet, placement: &Placement) {
+    for stage in placement.stages().filter(|stage| placement.devices_of(*stage).len() > 1) {
+        let mut add = |name: &str, kind| {
+            let name = format!("{name}.{stage}");
+            add_value(&mut set.values, Value { name, kind, stage, bytes: SAVED, tensors: Vec::new() })
+        };
+        let parameters = add("parameters", ValueKind::Parameters);
+        let gradients = add("gradients", ValueKind::ParameterGradients);
+        for exec in set.execs.iter_mut().filter(|exec| exec.stage == stage) {
+            exec.operands.push(Operand::new(parameters, Access::Read));
+            if matches!(exec.kind, TaskKind::BackwardWeight | TaskKind::Backward) {
+                exec.operands.push(Operand::new(gradients, Access::Update));
+            }
+        }
+        let operands = [(parameters, Access::Update), (gradients, Access::Read)];
+        let operands = operands.map(|(value, access)| Operand::new(value, access)).to_vec();
+        let update = Some(ExecId::from_index(set.execs.len()));
+        set.execs.push(Exec { kind: TaskKind::Update, stage, slice: None, operands, body: Body::Abstract, flops: 1 });
+        set.weights.push(WeightGroup { parameters, gradients: Some(gradients), update, stages: vec![stage] });
+    }
 }
 
 /// The values that a stage writes.

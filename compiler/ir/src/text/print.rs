@@ -80,6 +80,14 @@ pub(super) fn tables(program: &Program) -> String {
     if let Some(training) = &program.training {
         rows::print_training(training, &mut out);
     }
+    for (index, members) in program.groups.iter().enumerate() {
+        out.push_str(&format!("group g{index} ("));
+        for (position, device) in members.iter().enumerate() {
+            out.push_str(if position == 0 { "" } else { ", " });
+            push_id(&mut out, DeviceId::PREFIX, device.0);
+        }
+        out.push_str(")\n");
+    }
     out.push('\n');
     for value in &program.values {
         rows::print_value(value, &mut out);

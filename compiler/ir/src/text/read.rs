@@ -3,6 +3,7 @@
 use super::cursor::{Cursor, ParseError, Scope};
 use super::tables::{Tables, list, parse_exec, parse_training, parse_value};
 use super::{DeviceLines, Lines, Parsed};
+use crate::ids::DeviceId;
 use crate::instruction::{Instruction, REFERENCE};
 use crate::program::{Buffer, DeviceProgram, Program};
 use crate::units::Bytes;
@@ -29,8 +30,9 @@ pub(super) fn program(text: &str) -> Result<Parsed, ParseError> {
         lags.push(list(cursor, |cursor| cursor.small("a number of updates"))?);
     }
     let training = if cursor.take("training") { Some(parse_training(cursor)?) } else { None };
-    let mut tables = Tables::default();
     let mut lines = Lines { header, ..Lines::default() };
+    let groups = groups(cursor, &mut lines)?;
+    let mut tables = Tables::default();
     let (mut values, mut execs, mut devices) = (Vec::new(), Vec::new(), Vec::new());
     let mut line = cursor.line();
     while cursor.take("value") {
@@ -56,14 +58,38 @@ pub(super) fn program(text: &str) -> Result<Parsed, ParseError> {
     }
     if !cursor.at_end() {
         let expected = match (devices.is_empty(), execs.is_empty()) {
-            (true, true) => "`value`, `exec`, `device` or the end of the text",
+            (true, true) => "`group`, `value`, `exec`, `device` or the end of the text",
             (true, false) => "`exec`, `device` or the end of the text",
             (false, _) => "`device` or the end of the text",
         };
         return Err(cursor.expected(expected));
     }
-    let program = Program { name, n_stages, n_microbatches, n_slices, n_steps, lags, values, execs, devices, training };
+    let program = Program { name, n_stages, n_microbatches, n_slices, n_steps, lags, groups, values, execs, devices, training };
     Ok(Parsed { program, lines })
+}
+
+/// Reads the table of groups.
+fn groups(cursor: &mut Cursor<'_>, lines: &mut Lines) -> Result<Vec<Vec<DeviceId>>, ParseError> {
+    let mut groups = Vec::new();
+    let mut line = cursor.line();
+    while cursor.take("group") {
+        lines.groups.push(line);
+        let here = cursor.clone();
+        if cursor.id('g', "a group such as `g0`")? as usize != groups.len() {
+            return Err(here.expected(format!("`g{}`", groups.len())));
+        }
+        let mut members = Vec::new();
+        cursor.expect("(")?;
+        while !cursor.take(")") {
+            if !members.is_empty() {
+                cursor.expect(",")?;
+            }
+            members.push(DeviceId(cursor.id('d', "a device such as `d0`")?));
+        }
+        groups.push(members);
+        line = cursor.line();
+    }
+    Ok(groups)
 }
 
 fn device(cursor: &mut Cursor<'_>, tables: &Tables<'_>, lines: &mut DeviceLines) -> Result<DeviceProgram, ParseError> {

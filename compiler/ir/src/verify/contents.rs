@@ -1,11 +1,13 @@
 //! Rules about what buffers hold: readers find the value that they expect, and a step ends with what it began with.
 
 use super::List;
+use super::collectives::Holders;
 use super::report::{Report, at};
-use crate::ids::{BufferId, DeviceId, ExecId, MicrobatchId, ValueId};
+use crate::ids::{BufferId, DeviceId, ExecId, GroupId, MicrobatchId, ValueId};
 use crate::instruction::{Fill, Instruction, OperandRange};
 use crate::program::{Access, DeviceProgram, Exec, Operand, Program};
 use crate::task::TaskKind;
+use crate::units::Bytes;
 use crate::value::ValueKind;
 
 /// What a buffer holds.
@@ -47,37 +49,74 @@ enum Sum {
     Stale,
     Zeroed,
     Added,
+    /// Added up over all devices that hold it.
+    Reduced,
+}
+
+/// What a `coll.start` joins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Joined {
+    /// Position in the step.
+    pub(super) index: u32,
+    /// With whom.
+    pub(super) group: GroupId,
+    /// The gradients.
+    pub(super) value: ValueId,
+    /// The bytes of their buffer.
+    pub(super) bytes: Bytes,
 }
 
 struct Contents<'a> {
     program: &'a Program,
     code: &'a DeviceProgram,
     buffers: Vec<Content>,
-    /// By value; empty where no value is a gradient.
-    sums: Vec<Sum>,
+    /// By value: how far its sum is, and the buffer in which it was zeroed.
+    sums: Vec<(Sum, Option<BufferId>)>,
+    holders: &'a Holders,
     /// By value: buffers that the set-up filled with it; each holds an older version of it than the one before.
     filled: Vec<i64>,
     /// By value: whether updates change it.
     updated: Vec<bool>,
     sent: Vec<Content>,
+    joined: Vec<Joined>,
 }
 
-/// Checks one device and returns what each `send.start` carries, in their order.
-pub(super) fn check(program: &Program, device: DeviceId, code: &DeviceProgram, report: &mut Report) -> Vec<Content> {
+/// Checks one device and returns what each `send.start` and each `coll.start` carries, in their order.
+pub(super) fn check(
+    program: &Program,
+    holders: &Holders,
+    device: DeviceId,
+    code: &DeviceProgram,
+    report: &mut Report,
+) -> (Vec<Content>, Vec<Joined>) {
     let buffers = vec![Content::Nothing; code.buffers.len()];
-    let sums = vec![Sum::default(); program.values.len()];
+    let sums = vec![(Sum::default(), None); program.values.len()];
     let (filled, updated) = (vec![0; program.values.len()], updated(program));
-    let mut contents = Contents { program, code, buffers, sums, filled, updated, sent: Vec::new() };
+    let (sent, joined) = (Vec::new(), Vec::new());
+    let mut contents = Contents { program, code, buffers, sums, filled, updated, holders, sent, joined };
     for (index, instruction) in code.setup.iter().enumerate() {
         if let Err(message) = contents.instruction(instruction) {
             report.error(at(device, List::Setup, index), message);
         }
     }
     let start = contents.buffers.clone();
-    contents.sums.fill(Sum::Stale);
+    contents.sums.iter_mut().for_each(|(sum, _)| *sum = Sum::Stale);
     for (index, instruction) in code.step.iter().enumerate() {
-        if let Err(message) = contents.instruction(instruction) {
+        let result = match *instruction {
+            Instruction::CollStart { buffer, group, .. } => contents.join(index, buffer, group),
+            _ => contents.instruction(instruction),
+        };
+        if let Err(message) = result {
             report.step(device, index, message);
+        }
+    }
+    let alone = |(_, (sum, _)): &(usize, &(Sum, _))| matches!(sum, Sum::Zeroed | Sum::Added);
+    for (value, (_, buffer)) in contents.sums.iter().enumerate().filter(alone) {
+        let id = ValueId::from_index(value);
+        if let (Some(others), Some(buffer)) = (holders.shared(id), buffer) {
+            let index = last_write(program, code, buffer.index()).unwrap_or(0);
+            let name = &program.value(id).name;
+            report.step(device, index, format!("`{name}` is held by {others} devices, but is never reduced"));
         }
     }
     // What is version 0 for this step list is as many updates older for the next one.
@@ -100,7 +139,7 @@ pub(super) fn check(program: &Program, device: DeviceId, code: &DeviceProgram, r
             format!("leaves {after} in %{buffer}, which the next step expects to hold {before}"),
         );
     }
-    contents.sent
+    (contents.sent, contents.joined)
 }
 
 /// By value: whether an executable updates it.
@@ -139,7 +178,7 @@ impl Contents<'_> {
             }
             Instruction::Fill { buffer, value, with } => {
                 self.buffers[buffer.index()] = self.fresh(value);
-                self.fill(value, with)
+                self.fill(buffer, value, with)
             }
             Instruction::Load { buffer, value, microbatch }
             | Instruction::RecvStart { buffer, value, microbatch, .. } => {
@@ -159,7 +198,7 @@ impl Contents<'_> {
                     }
                 }
             }
-            Instruction::Wait { .. } => Ok(()),
+            Instruction::Wait { .. } | Instruction::CollStart { .. } => Ok(()),
         }
     }
 
@@ -192,15 +231,42 @@ impl Contents<'_> {
         (content, content)
     }
 
-    fn fill(&mut self, value: ValueId, with: Fill) -> Result<(), String> {
+    /// Gradients are reduced after all that is added to them, once in a step.
+    fn join(&mut self, index: usize, buffer: BufferId, group: GroupId) -> Result<(), String> {
+        let content = self.buffers[buffer.index()];
+        let value = match content {
+            Content::Unknown => return Ok(()),
+            Content::Persistent(value) if self.program.value(value).kind == ValueKind::ParameterGradients => value,
+            _ => {
+                let held = content.describe(self.program);
+                return Err(format!("{buffer} holds {held}; only gradients of weights are reduced"));
+            }
+        };
+        let bytes = self.code.buffers[buffer.index()].bytes;
+        self.joined.push(Joined { index: u32::try_from(index).unwrap_or(u32::MAX), group, value, bytes });
+        let name = &self.program.value(value).name;
+        let (sum, home) = &mut self.sums[value.index()];
+        if *home != Some(buffer) {
+            return Err(format!("`{name}` of this step is not in {buffer}"));
+        }
+        match std::mem::replace(sum, Sum::Reduced) {
+            Sum::Zeroed | Sum::Added => Ok(()),
+            Sum::Stale => Err(format!("`{name}` was not filled with zeros in this step")),
+            Sum::Reduced => Err(format!("`{name}` was reduced already in this step")),
+        }
+    }
+
+    fn fill(&mut self, buffer: BufferId, value: ValueId, with: Fill) -> Result<(), String> {
         let row = self.program.value(value);
         if row.kind != ValueKind::ParameterGradients {
             return Ok(());
         }
-        let before = std::mem::replace(&mut self.sums[value.index()], Sum::Zeroed);
+        let (before, _) = std::mem::replace(&mut self.sums[value.index()], (Sum::Zeroed, Some(buffer)));
         match (with, before) {
             (Fill::Init, _) => Err("gradients start at zero".to_owned()),
-            (Fill::Zero, Sum::Added) => Err(format!("drops what was added to `{}` in this step", row.name)),
+            (Fill::Zero, Sum::Added | Sum::Reduced) => {
+                Err(format!("drops what was added to `{}` in this step", row.name))
+            }
             (Fill::Zero, Sum::Stale | Sum::Zeroed) => Ok(()),
         }
     }
@@ -229,7 +295,7 @@ impl Contents<'_> {
                 *held = left;
             }
             if value.kind == ValueKind::ParameterGradients
-                && let Err(message) = self.gradient(exec.kind, operand)
+                && let Err(message) = self.gradient(exec.kind, operand, *buffer)
             {
                 result = Err(message);
             }
@@ -237,30 +303,32 @@ impl Contents<'_> {
         result
     }
 
-    fn gradient(&mut self, kind: TaskKind, operand: &Operand) -> Result<(), String> {
-        let sum = &mut self.sums[operand.value.index()];
+    fn gradient(&mut self, kind: TaskKind, operand: &Operand, buffer: BufferId) -> Result<(), String> {
+        let (sum, home) = &mut self.sums[operand.value.index()];
         let name = &self.program.value(operand.value).name;
-        match (operand.access, *sum) {
-            (Access::Write, Sum::Added) => Err(format!("overwrites what was added to `{name}` in this step")),
-            (Access::Write, _) => {
-                *sum = Sum::Added;
-                Ok(())
-            }
+        let before = *sum;
+        let updates = kind == TaskKind::Update;
+        *sum = match operand.access {
+            // What is added after an update belongs to the next step, which starts at zero.
+            Access::Read | Access::Update if updates => Sum::Stale,
+            Access::Read if before != Sum::Stale => before,
+            _ => Sum::Added,
+        };
+        if home.is_some_and(|home| home != buffer) {
+            return Err(format!("`{name}` of this step is not in {buffer}"));
+        }
+        match (operand.access, before) {
+            (Access::Write, Sum::Stale | Sum::Zeroed) => Ok(()),
+            (Access::Write, _) => Err(format!("overwrites what was added to `{name}` in this step")),
             (Access::Read | Access::Update, Sum::Stale) => {
-                *sum = Sum::Added;
                 Err(format!("`{name}` was not filled with zeros in this step"))
             }
-            (Access::Update, _) if kind != TaskKind::Update => {
-                *sum = Sum::Added;
-                Ok(())
-            }
-            (Access::Read | Access::Update, _) => {
-                // What is added after an update belongs to the next step, which starts at zero.
-                if kind == TaskKind::Update {
-                    *sum = Sum::Stale;
-                }
-                Ok(())
-            }
+            (_, Sum::Zeroed | Sum::Added) if updates => match self.holders.shared(operand.value) {
+                Some(others) => Err(format!("`{name}` is held by {others} devices, but was not reduced before")),
+                None => Ok(()),
+            },
+            (Access::Update, Sum::Reduced) if !updates => Err(format!("`{name}` was reduced already in this step")),
+            (Access::Read | Access::Update, _) => Ok(()),
         }
     }
 }

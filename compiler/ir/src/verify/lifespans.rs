@@ -94,10 +94,9 @@ impl Live<'_> {
         match touch {
             Touch::Alloc => self.alloc(list, index, buffer, life),
             Touch::Free => self.free(buffer, life),
-            Touch::Read | Touch::Write | Touch::Update | Touch::Send | Touch::Receive if life == Life::Dead => {
-                Err(format!("{buffer} is not alive here"))
+            Touch::Read | Touch::Write | Touch::Update | Touch::Send | Touch::Receive | Touch::Reduce => {
+                if life == Life::Dead { Err(format!("{buffer} is not alive here")) } else { Ok(()) }
             }
-            Touch::Read | Touch::Write | Touch::Update | Touch::Send | Touch::Receive => Ok(()),
         }
     }
 

@@ -1,27 +1,48 @@
 //! Rule: no device waits forever, even if a transfer needs both sides at the head of their queues (rendezvous).
 //!
 //! Devices run their lists as far as they can: an instruction other than `wait` never blocks, and a `wait` blocks until
-//! both sides of its transfer have been started. Since the queues of different channels are independent and a channel
+//! both sides of its transfer, or all members of its collective, have been started. Since the queues of different channels are independent and a channel
 //! starts its transfers in order, that is exactly when the pair has been at the head of both queues. Running one device
 //! never takes a possibility from another, so that one order decides for all orders. If devices remain, each waits for
-//! one other; a cycle among them is shown.
+//! one other, of a collective for the first member that has not joined; a cycle among them is shown.
 
 use super::channels::Channels;
 use super::report::{Report, at};
 use super::{List, devices};
-use crate::ids::DeviceId;
+use crate::ids::{DeviceId, GroupId};
 use crate::instruction::Instruction;
 use crate::program::Program;
 use petgraph::algo::tarjan_scc;
 use petgraph::graph::{DiGraph, NodeIndex};
+use std::collections::BTreeMap;
 
-/// A transfer from the point of view of one side.
-#[derive(Clone, Copy, Default)]
-struct Transfer {
-    channel: u32,
-    /// Which of the channel's transfers.
-    turn: u32,
-    sends: bool,
+/// A transfer or collective from the point of view of one device.
+#[derive(Clone, Copy)]
+enum Transfer {
+    OneSide {
+        channel: u32,
+        /// Which of the channel's transfers.
+        turn: u32,
+        sends: bool,
+    },
+    Joined {
+        group: GroupId,
+        /// Which of the group's collectives.
+        turn: u32,
+    },
+}
+
+impl Transfer {
+    const NONE: Self = Self::OneSide { channel: 0, turn: 0, sends: false };
+}
+
+/// How far a group came.
+#[derive(Clone, Default)]
+struct Together {
+    /// By collective: members that joined.
+    joined: Vec<u32>,
+    /// Members that wait, each for a collective.
+    waiters: Vec<(u32, DeviceId)>,
 }
 
 /// How far each side of a channel came, and who waits for it to come further.
@@ -47,6 +68,10 @@ struct Run<'a> {
     transfers: Vec<Vec<Transfer>>,
     /// By channel: receivers, senders.
     sides: Vec<[Side; 2]>,
+    /// By group.
+    together: Vec<Together>,
+    /// By group and device: collectives that the device joined.
+    joined: BTreeMap<(GroupId, DeviceId), u32>,
     /// Devices that can go on.
     ready: Vec<DeviceId>,
 }
@@ -57,8 +82,10 @@ pub(super) fn check(program: &Program, channels: &Channels, report: &mut Report)
         program,
         channels,
         next: vec![0; program.devices.len()],
-        transfers: program.devices.iter().map(|code| vec![Transfer::default(); code.n_tokens as usize]).collect(),
+        transfers: program.devices.iter().map(|code| vec![Transfer::NONE; code.n_tokens as usize]).collect(),
         sides: vec![[Side::default(); 2]; channels.len()],
+        together: vec![Together::default(); program.groups.len()],
+        joined: BTreeMap::new(),
         ready: devices(program).map(|(device, _)| device).collect(),
     };
     let mut stuck: Vec<Option<Stuck>> = vec![None; program.devices.len()];
@@ -81,17 +108,18 @@ impl Run<'_> {
                     if let Some((channel, sends)) = self.channels.of(device, instruction) {
                         let side = &mut self.sides[channel][usize::from(sends)];
                         let channel = u32::try_from(channel).unwrap_or(u32::MAX);
-                        let transfer = Transfer { channel, turn: side.started, sends };
+                        let transfer = Transfer::OneSide { channel, turn: side.started, sends };
                         side.started += 1;
                         self.ready.extend(side.waiter.take());
                         self.transfers[device.index()][token.index()] = transfer;
                     }
                 }
+                Instruction::CollStart { group, token, .. } => {
+                    self.transfers[device.index()][token.index()] = self.join(device, group);
+                }
                 Instruction::Wait { token } => {
                     let transfer = self.transfers[device.index()][token.index()];
-                    let other = &mut self.sides[transfer.channel as usize][usize::from(!transfer.sends)];
-                    if other.started <= transfer.turn {
-                        other.waiter = Some(device);
+                    if !self.has_ended(device, transfer) {
                         return Some(Stuck { index, transfer });
                     }
                 }
@@ -102,16 +130,70 @@ impl Run<'_> {
         None
     }
 
+    /// Joins the next collective of a group; the last member lets the others go on.
+    fn join(&mut self, device: DeviceId, group: GroupId) -> Transfer {
+        let turn = self.joined.entry((group, device)).or_default();
+        let transfer = Transfer::Joined { group, turn: *turn };
+        let together = &mut self.together[group.index()];
+        if together.joined.len() <= *turn as usize {
+            together.joined.resize(*turn as usize + 1, 0);
+        }
+        let joined = &mut together.joined[*turn as usize];
+        *joined += 1;
+        if *joined as usize == self.program.group(group).len() {
+            let ready = &mut self.ready;
+            together.waiters.retain(|(other, waiter)| {
+                let waits = other != turn;
+                if !waits {
+                    ready.push(*waiter);
+                }
+                waits
+            });
+        }
+        *turn += 1;
+        transfer
+    }
+
+    /// Whether all have come that a transfer or collective needs; notes who waits otherwise.
+    fn has_ended(&mut self, device: DeviceId, transfer: Transfer) -> bool {
+        match transfer {
+            Transfer::OneSide { channel, turn, sends } => {
+                let other = &mut self.sides[channel as usize][usize::from(!sends)];
+                if other.started > turn {
+                    return true;
+                }
+                other.waiter = Some(device);
+            }
+            Transfer::Joined { group, turn } => {
+                let together = &mut self.together[group.index()];
+                if together.joined[turn as usize] as usize == self.program.group(group).len() {
+                    return true;
+                }
+                together.waiters.push((turn, device));
+            }
+        }
+        false
+    }
+
     /// The device and instruction that would let a stuck device go on.
     fn needs(&self, stuck: Stuck) -> Option<(DeviceId, usize)> {
-        let channel = stuck.transfer.channel as usize;
-        let (from, to) = self.channels.ends(channel);
-        let (device, list) = if stuck.transfer.sends {
-            (to, self.channels.receives.of(channel))
-        } else {
-            (from, self.channels.sends.of(channel))
+        let (channel, turn, sends) = match stuck.transfer {
+            Transfer::OneSide { channel, turn, sends } => (channel as usize, turn as usize, sends),
+            Transfer::Joined { group, turn } => return self.absent(group, turn),
         };
-        list.get(stuck.transfer.turn as usize).map(|index| (device, *index as usize))
+        let (from, to) = self.channels.ends(channel);
+        let (device, list) =
+            if sends { (to, self.channels.receives.of(channel)) } else { (from, self.channels.sends.of(channel)) };
+        list.get(turn).map(|index| (device, *index as usize))
+    }
+
+    /// The first member that has not joined a collective, and where it would.
+    fn absent(&self, group: GroupId, turn: u32) -> Option<(DeviceId, usize)> {
+        let came = |device: &DeviceId| self.joined.get(&(group, *device)).copied().unwrap_or(0);
+        let device = *self.program.group(group).iter().find(|device| came(device) <= turn)?;
+        let joins = |one: &Instruction| matches!(one, Instruction::CollStart { group: own, .. } if *own == group);
+        let starts = self.program.devices[device.index()].step.iter().enumerate().filter(|(_, one)| joins(one));
+        starts.map(|(index, _)| index).nth(turn as usize).map(|index| (device, index))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::report::{Report, at};
 use super::{List, Place, devices, graphs};
-use crate::ids::{BufferId, DeviceId, ExecId, MicrobatchId, StageId, TokenId, ValueId};
+use crate::ids::{BufferId, DeviceId, ExecId, GroupId, MicrobatchId, StageId, TokenId, ValueId};
 use crate::instruction::{Fill, Instruction, OperandRange};
 use crate::kernels;
 use crate::program::{Access, Body, DeviceProgram, Exec, Operand, Program};
@@ -44,6 +44,7 @@ pub(super) fn check(program: &Program, report: &mut Report) {
     if program.training.as_ref().is_some_and(|training| !finite(training)) {
         report.error(Place::Program, "a training setting is infinite or not a number");
     }
+    groups(program, report);
     values(program, report);
     if report.found() {
         // Executables are judged by the values that they touch.
@@ -88,6 +89,22 @@ fn finite(training: &Training) -> bool {
     };
     let rate = &training.learning_rate;
     optimizer.into_iter().chain([rate.peak, rate.minimum.unwrap_or(0.0)]).all(f64::is_finite)
+}
+
+fn groups(program: &Program, report: &mut Report) {
+    for (index, members) in program.groups.iter().enumerate() {
+        let place = Place::Group(u32::try_from(index).unwrap_or(u32::MAX));
+        let distinct: BTreeSet<DeviceId> = members.iter().copied().collect();
+        if distinct.len() < members.len() {
+            report.error(place, "a device is a member twice");
+        } else if members.len() < 2 {
+            report.error(place, format!("a group has at least two members, not {}", members.len()));
+        }
+        let count = program.devices.len();
+        if let Some(stranger) = members.iter().find(|device| device.index() >= count) {
+            report.error(place, format!("{stranger} is not one of {count} devices"));
+        }
+    }
 }
 
 fn values(program: &Program, report: &mut Report) {
@@ -275,6 +292,11 @@ impl Fields<'_> {
                 self.peer(from)?;
                 self.token(token)
             }
+            Instruction::CollStart { buffer, group, token, .. } => {
+                self.buffer(buffer)?;
+                self.member(group)?;
+                self.token(token)
+            }
             Instruction::Wait { token } => self.token(token),
         }
     }
@@ -326,6 +348,11 @@ impl Fields<'_> {
         }
         let count = self.program.devices.len();
         if peer.index() < count { Ok(()) } else { Err(format!("{peer} is not one of {count} devices")) }
+    }
+
+    fn member(&self, group: GroupId) -> Result<(), String> {
+        let members = self.program.groups.get(group.index()).ok_or_else(|| format!("there is no group {group}"))?;
+        if members.contains(&self.device) { Ok(()) } else { Err(format!("{} is not a member of {group}", self.device)) }
     }
 
     fn token(&self, token: TokenId) -> Result<(), String> {

@@ -1,22 +1,28 @@
-//! Rules about what is run: every microbatch goes through every stage exactly once, and each stage lives on one device.
+//! Rules about what is run: every microbatch goes through every stage exactly once, on one device. A stage lives on
+//! several devices where it is replicated; each of them then updates its weights.
 
+use super::collectives::Holders;
 use super::report::Report;
 use super::{Place, devices};
 use crate::ids::{DeviceId, ExecId, MicrobatchId, StageId};
 use crate::instruction::Instruction;
-use crate::program::Program;
+use crate::program::{Exec, Program};
 use crate::task::TaskKind;
-use std::collections::BTreeMap;
+use crate::value::ValueKind;
+use std::collections::{BTreeMap, BTreeSet};
 
 const N_KINDS: usize = TaskKind::ALL.len();
 
 /// One stage as it was found so far.
 #[derive(Clone, Default)]
 struct Stage {
-    device: Option<DeviceId>,
+    /// On how many devices its updates run.
+    homes: u32,
     /// Runs so far, by kind.
     runs: [u32; N_KINDS],
-    /// The step whose weight gradients are added up, and how many there are of it.
+    /// The device whose runs are looked at.
+    device: Option<DeviceId>,
+    /// The step whose weight gradients are added up on it, and how many there are of it.
     step: u32,
     gradients: u32,
     /// Executables, by kind.
@@ -30,35 +36,65 @@ impl Stage {
 }
 
 /// Checks the whole program.
-pub(super) fn check(program: &Program, report: &mut Report) {
+pub(super) fn check(program: &Program, holders: &Holders, report: &mut Report) {
     let numbers = stages(program);
     let slot: Vec<usize> = program.execs.iter().map(|exec| numbers[&exec.stage]).collect();
     let mut stages = vec![Stage::default(); numbers.len()];
     for (index, exec) in program.execs.iter().enumerate() {
-        stages[slot[index]].execs[exec.kind.index()] = Some(u32::try_from(index).unwrap_or(u32::MAX));
+        let stage = &mut stages[slot[index]];
+        stage.execs[exec.kind.index()] = Some(u32::try_from(index).unwrap_or(u32::MAX));
+        if exec.kind == TaskKind::Update {
+            stage.homes = homes(program, holders, exec);
+        }
     }
     let mut sound = true;
     for (device, code) in devices(program) {
+        let shares = shares(program, &code.step, &slot, &stages);
         for (index, instruction) in code.step.iter().enumerate() {
             let Instruction::Run { exec, microbatch, .. } = instruction else { continue };
-            let (kind, stage) = (program.exec(*exec).kind, &mut stages[slot[exec.index()]]);
-            if *stage.device.get_or_insert(device) != device {
-                let home = stage.device.unwrap_or(device);
-                report.step(device, index, format!("other tasks of the stage run on {home}"));
-                sound = false;
+            let (kind, number) = (program.exec(*exec).kind, slot[exec.index()]);
+            let stage = &mut stages[number];
+            if stage.device.replace(device) != Some(device) {
+                (stage.step, stage.gradients) = (0, 0);
             }
             stage.runs[kind.index()] = stage.of(kind).saturating_add(1);
-            if let Err(message) = of_step(program, stage, kind, *microbatch) {
+            let all = if stage.homes > 1 {
+                shares.get(&(number, program.step_of(*microbatch))).copied().unwrap_or(0)
+            } else {
+                program.microbatches_of_step()
+            };
+            if let Err(message) = of_step(program, stage, kind, *microbatch, all) {
                 report.step(device, index, message);
                 sound = false;
             }
         }
     }
-    if sound && twice(program, &slot, &stages, report) {
+    if twice(program, &slot, &stages, report) && sound {
         for stage in &stages {
             missing(program, stage, report);
         }
     }
+}
+
+/// By stage that is replicated, and step: the weight gradients that this device computes.
+fn shares(program: &Program, step: &[Instruction], slot: &[usize], stages: &[Stage]) -> BTreeMap<(usize, u32), u32> {
+    let mut shares: BTreeMap<(usize, u32), u32> = BTreeMap::new();
+    for instruction in step {
+        let Instruction::Run { exec, microbatch, .. } = instruction else { continue };
+        let adds = matches!(program.exec(*exec).kind, TaskKind::BackwardWeight | TaskKind::Backward);
+        if adds && stages[slot[exec.index()]].homes > 1 {
+            *shares.entry((slot[exec.index()], program.step_of(*microbatch))).or_default() += 1;
+        }
+    }
+    shares
+}
+
+/// On how many devices an update runs: all that hold its weights.
+fn homes(program: &Program, holders: &Holders, exec: &Exec) -> u32 {
+    let values = exec.operands.iter().map(|operand| operand.value);
+    let kept = values.filter(|value| program.value(*value).kind != ValueKind::Scratch);
+    let most = kept.map(|value| holders.of_value(value).len()).max().unwrap_or(0).max(1);
+    u32::try_from(most).unwrap_or(u32::MAX)
 }
 
 fn stages(program: &Program) -> BTreeMap<StageId, usize> {
@@ -71,8 +107,15 @@ fn stages(program: &Program) -> BTreeMap<StageId, usize> {
 }
 
 /// Weight gradients are added up for one step at a time, and an update follows all those of its step.
-fn of_step(program: &Program, stage: &mut Stage, kind: TaskKind, microbatch: MicrobatchId) -> Result<(), String> {
-    let (step, per_step) = (program.step_of(microbatch), program.microbatches_of_step());
+/// `all` is how many those are on this device.
+fn of_step(
+    program: &Program,
+    stage: &mut Stage,
+    kind: TaskKind,
+    microbatch: MicrobatchId,
+    all: u32,
+) -> Result<(), String> {
+    let step = program.step_of(microbatch);
     let updates = stage.execs[TaskKind::Update.index()].is_some();
     match kind {
         TaskKind::BackwardWeight | TaskKind::Backward => {
@@ -88,8 +131,8 @@ fn of_step(program: &Program, stage: &mut Stage, kind: TaskKind, microbatch: Mic
                 return Err(format!("updates after step {step}, but the next update is that of step {}", stage.step));
             }
             stage.step += 1;
-            if gradients < per_step {
-                return Err(format!("only {gradients} of {per_step} weight gradients of the stage come before it"));
+            if gradients < all {
+                return Err(format!("only {gradients} of {all} weight gradients of the stage come before it"));
             }
         }
         TaskKind::Update | TaskKind::Forward | TaskKind::BackwardInput => {}
@@ -109,21 +152,37 @@ fn twice(program: &Program, slot: &[usize], stages: &[Stage], report: &mut Repor
         let runs = stage.runs.iter().fold(0_u32, |sum, runs| sum.saturating_add(*runs));
         starts.push(starts[starts.len() - 1] + runs.min(program.n_microbatches) as usize);
     }
-    let mut seen = vec![0_u8; starts[stages.len()]];
+    // By stage and microbatch: a bit for each kind that ran, and where.
+    let mut seen = vec![(0_u8, DeviceId(0)); starts[stages.len()]];
+    let mut updates = BTreeSet::new();
     let mut sound = true;
     for (device, code) in devices(program) {
         for (index, instruction) in code.step.iter().enumerate() {
             let Instruction::Run { exec, microbatch, .. } = *instruction else { continue };
             let kind = program.exec(exec).kind;
             let stage = slot[exec.index()];
-            let Some(seen) = seen[starts[stage]..starts[stage + 1]].get_mut(microbatch.index()) else { continue };
+            if kind == TaskKind::Update {
+                if !updates.insert((device, exec, program.step_of(microbatch))) {
+                    report.step(device, index, "runs a second time in this step");
+                    sound = false;
+                }
+                continue;
+            }
+            let runs = &mut seen[starts[stage]..starts[stage + 1]];
+            let Some((seen, home)) = runs.get_mut(microbatch.index()) else { continue };
+            if *seen == 0 {
+                *home = device;
+            }
             let excluded = match kind {
                 TaskKind::Backward => 1 << TaskKind::BackwardInput.index() | 1 << TaskKind::BackwardWeight.index(),
                 TaskKind::BackwardInput | TaskKind::BackwardWeight => 1 << TaskKind::Backward.index(),
                 TaskKind::Forward | TaskKind::Update => 0,
             };
             let own = 1 << kind.index();
-            if *seen & own != 0 {
+            if *home != device {
+                report.step(device, index, format!("other tasks of this microbatch and stage run on {home}"));
+                sound = false;
+            } else if *seen & own != 0 {
                 report.step(device, index, "runs a second time in this step");
                 sound = false;
             } else if *seen & excluded != 0 {
@@ -141,7 +200,7 @@ fn missing(program: &Program, stage: &Stage, report: &mut Report) {
     for kind in TaskKind::ALL {
         let Some(index) = stage.execs[kind.index()] else { continue };
         let (runs, expected) = match kind {
-            TaskKind::Update => (stage.of(kind), program.n_steps),
+            TaskKind::Update => (stage.of(kind), program.n_steps.saturating_mul(stage.homes)),
             TaskKind::Forward => (stage.of(kind), program.n_microbatches),
             // Counted with its halves, where some microbatches take those.
             TaskKind::Backward if stage.execs[TaskKind::BackwardInput.index()].is_some() => continue,

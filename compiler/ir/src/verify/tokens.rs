@@ -1,4 +1,4 @@
-//! Rules about started transfers: each is waited for exactly once, before anything disturbs its buffer.
+//! Rules about started transfers and collectives: each is waited for exactly once, before anything disturbs its buffer.
 
 use super::Place;
 use super::report::Report;
@@ -30,11 +30,13 @@ struct Transfers {
 /// Checks one device. Set-up lists start nothing.
 pub(super) fn check(program: &Program, device: DeviceId, code: &DeviceProgram, report: &mut Report) {
     let starts = |instruction: &&Instruction| {
-        matches!(instruction, Instruction::SendStart { .. } | Instruction::RecvStart { .. })
+        use Instruction::{CollStart, RecvStart, SendStart};
+        matches!(instruction, SendStart { .. } | RecvStart { .. } | CollStart { .. })
     };
     let n_starts = code.step.iter().filter(starts).count();
     if n_starts != code.n_tokens as usize {
-        let message = format!("{} tokens are stated, but {n_starts} transfers are started", code.n_tokens);
+        let message =
+            format!("{} tokens are stated, but {n_starts} transfers and collectives are started", code.n_tokens);
         report.error(Place::Device(device), message);
         return;
     }
@@ -51,7 +53,8 @@ pub(super) fn check(program: &Program, device: DeviceId, code: &DeviceProgram, r
             Instruction::SendStart { buffer, token, .. } => {
                 start(&mut tokens, &mut buffers, index, token, buffer, false)
             }
-            Instruction::RecvStart { buffer, token, .. } => {
+            // What a collective does to its buffer is what a receive does: nobody else may touch it.
+            Instruction::RecvStart { buffer, token, .. } | Instruction::CollStart { buffer, token, .. } => {
                 start(&mut tokens, &mut buffers, index, token, buffer, true)
             }
             Instruction::Wait { token } => wait(&mut tokens, &mut buffers, token),
@@ -75,7 +78,7 @@ pub(super) fn check(program: &Program, device: DeviceId, code: &DeviceProgram, r
 
 fn disturbs(transfers: Transfers, buffer: BufferId, touch: Touch) -> Result<(), String> {
     if transfers.receives {
-        return Err(format!("{buffer} is being received, and that was not waited for"));
+        return Err(format!("{buffer} is being received or reduced, and that was not waited for"));
     }
     let reads = matches!(touch, Touch::Read | Touch::Send);
     if transfers.sends > 0 && !reads {

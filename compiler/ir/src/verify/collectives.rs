@@ -1,0 +1,102 @@
+//! Rules about collectives: all members of a group join the same ones, in the same order, with the same bytes.
+
+use super::List;
+use super::contents::Joined;
+use super::devices;
+use super::report::{Report, at};
+use crate::ids::{DeviceId, GroupId, ValueId};
+use crate::instruction::Instruction;
+use crate::program::Program;
+use std::collections::BTreeMap;
+
+/// Which devices hold each persistent value since the set-up.
+pub(super) struct Holders {
+    /// By value: the devices whose set-up fills it, ascending.
+    devices: Vec<Vec<DeviceId>>,
+}
+
+impl Holders {
+    pub(super) fn of(program: &Program) -> Self {
+        let mut holders = vec![Vec::new(); program.values.len()];
+        for (device, code) in devices(program) {
+            for instruction in &code.setup {
+                let Instruction::Fill { value, .. } = *instruction else { continue };
+                let own: &mut Vec<DeviceId> = &mut holders[value.index()];
+                if own.last() != Some(&device) {
+                    own.push(device);
+                }
+            }
+        }
+        Self { devices: holders }
+    }
+
+    /// The devices that hold a value, ascending.
+    pub(super) fn of_value(&self, value: ValueId) -> &[DeviceId] {
+        &self.devices[value.index()]
+    }
+
+    /// How many devices hold a value, where these are several.
+    pub(super) fn shared(&self, value: ValueId) -> Option<usize> {
+        Some(self.of_value(value).len()).filter(|count| *count > 1)
+    }
+}
+
+/// Checks the whole program. `joined` is what each device's `coll.start` instructions join.
+pub(super) fn check(program: &Program, holders: &Holders, joined: &[Vec<Joined>], report: &mut Report) {
+    let mut sorted = vec![Vec::new(); program.groups.len()];
+    for (group, members) in program.groups.iter().enumerate() {
+        sorted[group].clone_from(members);
+        sorted[group].sort_unstable();
+    }
+    // By group: what its first member joins.
+    let mut expected: Vec<Vec<Joined>> = vec![Vec::new(); program.groups.len()];
+    for (device, own) in joined.iter().enumerate() {
+        let device = DeviceId::from_index(device);
+        for one in own {
+            if sorted[one.group.index()] != holders.of_value(one.value) {
+                let name = &program.value(one.value).name;
+                let message = format!("the members of {} are not the devices that hold `{name}`", one.group);
+                report.error(at(device, List::Step, one.index as usize), message);
+            }
+            if program.group(one.group).first() == Some(&device) {
+                expected[one.group.index()].push(*one);
+            }
+        }
+    }
+    let mut turns: BTreeMap<(GroupId, DeviceId), usize> = BTreeMap::new();
+    for (device, own) in joined.iter().enumerate() {
+        let device = DeviceId::from_index(device);
+        for one in own {
+            let turn = turns.entry((one.group, device)).or_default();
+            compare(program, device, *turn, one, &expected[one.group.index()], report);
+            *turn += 1;
+        }
+    }
+    for (group, members) in program.groups.iter().enumerate() {
+        for device in members {
+            let turn = turns.get(&(GroupId::from_index(group), *device)).copied().unwrap_or(0);
+            if let (Some(lacks), Some(first)) = (expected[group].get(turn), members.first()) {
+                report.error(at(*first, List::Step, lacks.index as usize), format!("is never joined by {device}"));
+            }
+        }
+    }
+}
+
+/// Compares a member's collective with the first member's.
+fn compare(program: &Program, device: DeviceId, turn: usize, one: &Joined, expected: &[Joined], report: &mut Report) {
+    let place = at(device, List::Step, one.index as usize);
+    let first = program.group(one.group).first().copied().unwrap_or(device);
+    let name = |joined: &Joined| &program.value(joined.value).name;
+    match expected.get(turn) {
+        None => report.error(place, format!("is never joined by {first}")),
+        Some(other) if other.value != one.value => {
+            let (own, other) = (name(one), name(other));
+            let message = format!("joins `{own}` as number {turn} of {}, but {first} joins `{other}` there", one.group);
+            report.error(place, message);
+        }
+        Some(other) if other.bytes != one.bytes => {
+            report.error(place, format!("joins {} bytes, but {first} joins {}", one.bytes.0, other.bytes.0));
+        }
+        Some(_) => {}
+    }
+}

@@ -1,0 +1,183 @@
+//! Collectives: the members of a group add up their gradients, without buffers of their own (rendezvous).
+//!
+//! A queue per member pairs the n-th collective of each. Whoever comes last adds up the buffers of all, in the order of the
+//! group, writes the sum to each of them, and marks the tokens of all. So every member has the same bits, whoever came
+//! last. Under stress a courier lets each collective wait for a random time before the sum.
+
+use crate::channel::{Mailboxes, Posted, locked};
+use crate::memory::Region;
+use crate::profile::{Entry, Profile};
+use crate::random::mix;
+use bytemuck::Pod;
+use pipe_ir::graph::DType;
+use pipe_ir::ids::{DeviceId, GroupId};
+use pipe_ir::instruction::Instruction;
+use pipe_ir::program::Program;
+use std::collections::VecDeque;
+use std::ops::AddAssign;
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// A member's part of a collective.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    pub(crate) posted: Posted,
+    /// What the buffer consists of.
+    pub(crate) dtype: DType,
+}
+
+/// One group.
+pub(crate) struct Group {
+    members: Vec<DeviceId>,
+    queue: Mutex<Queue>,
+    mailboxes: Arc<Mailboxes>,
+}
+
+struct Queue {
+    /// By member: what it has joined, and the others not yet.
+    parts: Vec<VecDeque<Part>>,
+    /// Room for one part of each.
+    complete: Vec<Part>,
+    profile: Entry,
+    courier: Option<mpsc::Sender<Vec<Part>>>,
+}
+
+/// The longest delay of a collective under stress.
+const STRESS_MICROS: u64 = 300;
+
+impl Group {
+    /// The groups of a program, and with a seed their couriers.
+    pub(crate) fn all(
+        program: &Program,
+        mailboxes: &Arc<Mailboxes>,
+        stress: Option<u64>,
+    ) -> (Vec<Self>, Vec<JoinHandle<()>>) {
+        let (mut groups, mut couriers) = (Vec::new(), Vec::new());
+        for (index, members) in program.groups.iter().enumerate() {
+            let own = GroupId::from_index(index);
+            let joins = |one: &&Instruction| matches!(one, Instruction::CollStart { group, .. } if *group == own);
+            // No queue ever grows: a member is at most a whole step ahead of the others.
+            let room = |device: &DeviceId| program.devices[device.index()].step.iter().filter(joins).count();
+            let parts = members.iter().map(|device| VecDeque::with_capacity(2 * room(device))).collect();
+            let courier = stress.map(|seed| {
+                let (sender, receiver) = mpsc::channel();
+                let mailboxes = Arc::clone(mailboxes);
+                couriers.push(thread::spawn(move || add_late(&mailboxes, &receiver, mix(seed, index as u64))));
+                sender
+            });
+            let complete = Vec::with_capacity(members.len());
+            let queue = Mutex::new(Queue { parts, complete, profile: Entry::default(), courier });
+            groups.push(Self { members: members.clone(), queue, mailboxes: Arc::clone(mailboxes) });
+        }
+        (groups, couriers)
+    }
+
+    /// Joins the member's next collective; adds up if all others have joined it.
+    pub(crate) fn join(&self, part: Part) {
+        let Some(member) = self.members.iter().position(|device| *device == part.posted.device) else { return };
+        let mut queue = locked(&self.queue);
+        let Queue { parts, complete, profile, courier } = &mut *queue;
+        parts[member].push_back(part);
+        if parts.iter().any(VecDeque::is_empty) {
+            return;
+        }
+        complete.clear();
+        complete.extend(parts.iter_mut().filter_map(VecDeque::pop_front));
+        match courier {
+            // The courier lives until the group is closed, after the last part.
+            Some(courier) => drop(courier.send(complete.clone())),
+            None => {
+                let began = Instant::now();
+                all_reduce(complete);
+                let elements =
+                    complete.first().map_or(0, |part| part.posted.region.len() / part.dtype.bytes().to_usize());
+                profile.count += 1;
+                profile.nanos += u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                profile.elements += elements as u64;
+                complete.iter().for_each(|part| self.mailboxes.mark(part.posted));
+            }
+        }
+    }
+
+    /// Adds what its collectives took.
+    pub(crate) fn add_profile(&self, profile: &mut Profile) {
+        let own = locked(&self.queue).profile;
+        if own.count > 0 {
+            profile.merge(&Profile { entries: [("all_reduce", own)].into() });
+        }
+    }
+
+    /// Lets the courier end.
+    pub(crate) fn close(&self) {
+        locked(&self.queue).courier = None;
+    }
+}
+
+/// The life of a courier.
+fn add_late(mailboxes: &Mailboxes, complete: &mpsc::Receiver<Vec<Part>>, seed: u64) {
+    for (count, parts) in complete.iter().enumerate() {
+        thread::sleep(Duration::from_micros(mix(seed, count as u64) % STRESS_MICROS));
+        all_reduce(&parts);
+        parts.iter().for_each(|part| mailboxes.mark(part.posted));
+    }
+}
+
+/// Writes the sum of all parts, in their order, to each of them.
+fn all_reduce(parts: &[Part]) {
+    match parts.first().map(|part| part.dtype) {
+        Some(DType::F32) => add_up::<f32>(parts, |region| region.f32s_mut()),
+        // Indices have no gradients.
+        Some(DType::I32) | None => {}
+    }
+}
+
+/// Elements that are added up at once, so that they stay close to the processor.
+const CHUNK: usize = 512;
+
+fn add_up<T: Pod + AddAssign>(parts: &[Part], numbers: impl Fn(&Region) -> &mut [T]) {
+    let Some((first, rest)) = parts.split_first() else { return };
+    let length = numbers(&first.posted.region).len();
+    let mut sum = [T::zeroed(); CHUNK];
+    for start in (0..length).step_by(CHUNK) {
+        let range = start..(start + CHUNK).min(length);
+        let sum = &mut sum[..range.len()];
+        sum.copy_from_slice(&numbers(&first.posted.region)[range.clone()]);
+        for part in rest {
+            let other = &numbers(&part.posted.region)[range.clone()];
+            sum.iter_mut().zip(other).for_each(|(sum, number)| *sum += *number);
+        }
+        for part in parts {
+            numbers(&part.posted.region)[range.clone()].copy_from_slice(sum);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Memory;
+    use pipe_ir::ids::TokenId;
+    use pipe_ir::units::Bytes;
+
+    #[test]
+    fn every_member_gets_the_sum_in_the_order_of_the_group() {
+        let memories: Vec<Memory> = (0..3).map(|_| Memory::new(Bytes(4096)).expect("a page")).collect();
+        let parts: Vec<Part> = memories
+            .iter()
+            .zip([1e8_f32, 1.0, -1e8])
+            .enumerate()
+            .map(|(index, (memory, number))| {
+                let region = memory.region(Bytes(0), Bytes(4 * 600));
+                region.f32s_mut().fill(number);
+                let posted = Posted { device: DeviceId::from_index(index), token: TokenId(0), region };
+                Part { posted, dtype: DType::F32 }
+            })
+            .collect();
+        all_reduce(&parts);
+        // The 1 is lost beside the first large number, before the second takes that away.
+        for part in &parts {
+            assert!(part.posted.region.f32s().iter().all(|x| *x == (1e8_f32 + 1.0) - 1e8));
+        }
+    }
+}
