@@ -48,17 +48,17 @@ pub(super) fn check(program: &Program, holders: &Holders, joined: &[Vec<Joined>]
         sorted[group].clone_from(members);
         sorted[group].sort_unstable();
     }
+    let fits = |one: &&Joined| sorted[one.group.index()] == holders.of_value(one.value);
     // By group: what its first member joins.
     let mut expected: Vec<Vec<Joined>> = vec![Vec::new(); program.groups.len()];
     for (device, own) in joined.iter().enumerate() {
         let device = DeviceId::from_index(device);
         for one in own {
-            if sorted[one.group.index()] != holders.of_value(one.value) {
+            if !fits(&one) {
                 let name = &program.value(one.value).name;
                 let message = format!("the members of {} are not the devices that hold `{name}`", one.group);
                 report.error(at(device, List::Step, one.index as usize), message);
-            }
-            if program.group(one.group).first() == Some(&device) {
+            } else if program.group(one.group).first() == Some(&device) {
                 expected[one.group.index()].push(*one);
             }
         }
@@ -66,7 +66,7 @@ pub(super) fn check(program: &Program, holders: &Holders, joined: &[Vec<Joined>]
     let mut turns: BTreeMap<(GroupId, DeviceId), usize> = BTreeMap::new();
     for (device, own) in joined.iter().enumerate() {
         let device = DeviceId::from_index(device);
-        for one in own {
+        for one in own.iter().filter(fits) {
             let turn = turns.entry((one.group, device)).or_default();
             compare(program, device, *turn, one, &expected[one.group.index()], report);
             *turn += 1;
