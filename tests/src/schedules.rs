@@ -94,7 +94,11 @@ fn random_on(placement: Placement, size: Size, dice: &mut Dice) -> Schedule {
             (0..open.len()).filter(|index| is_ready((&graph, slices), &done, open[*index])).collect();
         let task = open.swap_remove(ready[dice.below(ready.len())]);
         done.insert((task.kind, task.stage, task.microbatch));
-        orders[placement.device(task.stage, task.microbatch).index()].push(ScheduledTask { task, origin: 0, with_next: false });
+        orders[placement.device(task.stage, task.microbatch).index()].push(ScheduledTask {
+            task,
+            origin: 0,
+            with_next: false,
+        });
     }
     let slices = Slices::new(u32::try_from(slices).unwrap_or(1));
     Schedule { graph, placement, slices, ..schedule("random", Vec::new(), orders, n_microbatches) }
