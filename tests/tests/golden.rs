@@ -273,6 +273,7 @@ fn pictures_match() {
         let (devices, microbatches) = match *name {
             "1f1b" => (3, 4),
             "dualpipe_v" => (4, 10),
+            "cyclic_dp" => (3, 3),
             _ => (4, 8),
         };
         let picture = pipec::plot::golden::draw(&timed(name, devices, microbatches, "", &[])).expect("a picture");

@@ -3,29 +3,31 @@
 use pipe_compiler::report::Report;
 use pipe_compiler::schedule::Schedule;
 use pipe_compiler::source::{Source, Sources};
-use pipe_compiler::{Compilation, Request, compile, elaborate};
+use pipe_compiler::{Compilation, Request, compile, elaborate, stdlib};
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
 use serde_json::Value;
 use std::path::Path;
 
-/// The cycle of N workers: on one device, or with each stage on a device of its own.
-fn cycle(weights: &str, one_device: bool) -> String {
-    let (place, workers) = if one_device { ("0", "workers") } else { ("s", "1") };
-    format!(
-        "schedule cycle(workers) {{
-            stages workers
-            place s on {place}
-            weights {weights}
-            slots F = 1, BW = 1
-            let share = {workers}
-            let back = 2 * workers - 1
-            block every 2 * share {{
-                F[s]  at share * s + s / (2 * D)
-                BW[s] at share * (back - s) + (back - s) / (2 * D)
-            }}
-        }}"
-    )
+/// Where the workers of a cycle are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Layout {
+    /// All on one device.
+    Together,
+    /// One on each device.
+    Apart,
+    /// Nowhere: each stage has a device, through which all microbatches go.
+    Stages,
+}
+
+const LAYOUTS: [Layout; 3] = [Layout::Together, Layout::Apart, Layout::Stages];
+
+fn text_of(layout: Layout) -> String {
+    let text = stdlib::schedule("cyclic_dp").expect("a standard schedule").to_owned();
+    if layout != Layout::Stages {
+        return text;
+    }
+    text.replace("place s, m on m % D", "place s on s")
 }
 
 fn compiled(text: String, settings: &[(&str, i64)]) -> Compilation {
@@ -38,10 +40,11 @@ fn compiled(text: String, settings: &[(&str, i64)]) -> Compilation {
     compilation
 }
 
-fn of_cycle(weights: &str, n: i64, one_device: bool) -> Compilation {
-    let devices = if one_device { 1 } else { n };
-    let settings = [("devices", devices), ("workers", n), ("microbatches", n), ("steps", 4)];
-    compiled(cycle(weights, one_device), &settings)
+fn of_cycle(weights: &str, n: i64, layout: Layout) -> Compilation {
+    let devices = if layout == Layout::Together { 1 } else { n };
+    let fresh = i64::from(weights == "newest");
+    let settings = [("devices", devices), ("workers", n), ("microbatches", n), ("steps", 4), ("fresh", fresh)];
+    compiled(text_of(layout), &settings)
 }
 
 /// The figures of Cyclic Data Parallelism.
@@ -56,7 +59,7 @@ fn number(value: &Value) -> f64 {
 
 #[test]
 fn tasks_stand_in_the_slots_of_the_published_table() {
-    let compilation = of_cycle("newest", 3, false);
+    let compilation = of_cycle("newest", 3, Layout::Stages);
     let judged = compilation.judged.expect("it runs");
     let block = judged.schedule.block.as_ref().expect("a block");
     for row in figures()["schedule"]["slot_table_N3"]["rows"].as_array().expect("rows") {
@@ -85,8 +88,8 @@ fn versions_are_those_of_cyclic_data_parallelism() {
     for case in figures()["schedule"]["cases"].as_array().expect("cases") {
         let n = case["N"].as_i64().expect("a number");
         for (weights, key) in [("previous", "v1"), ("newest", "v2")] {
-            for one_device in [true, false] {
-                let report = of_cycle(weights, n, one_device).report;
+            for layout in LAYOUTS {
+                let report = of_cycle(weights, n, layout).report;
                 let found = report.weights.expect("weights across steps");
                 let fresh = &case["fresh_matrix_v2_rows_i_cols_j"];
                 for (stage, row) in found.stages.iter().enumerate() {
@@ -104,7 +107,7 @@ fn versions_are_those_of_cyclic_data_parallelism() {
                 let (most, mean) =
                     (number(&alive["stage_versions_live_max"]), number(&alive["stage_versions_live_avg"]));
                 assert!((found.versions_alive_mean - mean).abs() < 1e-12, "{n} {weights}: {found:?}");
-                if !one_device {
+                if layout != Layout::Together {
                     // On one device a slot of the cycle is as many slots as there are stages, and none of them is fuller.
                     assert_eq!(found.versions_alive_most as f64, most, "{n} {weights}");
                 }
@@ -134,7 +137,7 @@ fn alive(schedule: &Schedule) -> Vec<usize> {
 fn activations_of_all_workers_are_constant() {
     for case in figures()["schedule"]["cases"].as_array().expect("cases") {
         let n = case["N"].as_i64().expect("a number");
-        let compilation = of_cycle("newest", n, true);
+        let compilation = of_cycle("newest", n, Layout::Together);
         // One device: a unit is a microbatch's activations.
         let peak = compilation.report.figures.peak_activation.expect("a peak");
         assert!((peak - number(&case["cdp_single_device_act_in_A"])).abs() < 1e-12, "{n}: {peak}");
@@ -142,7 +145,7 @@ fn activations_of_all_workers_are_constant() {
         let counts = alive(schedule);
         let most = usize::try_from(n * (n + 1) / 2).expect("small");
         assert!(!counts.is_empty() && counts.iter().all(|count| *count == most), "{n}: {counts:?}");
-        let apart = of_cycle("newest", n, false).report;
+        let apart = of_cycle("newest", n, Layout::Stages).report;
         for (row, expected) in
             apart.per_device.iter().zip(case["cdp_stage_peak_microbatches"].as_array().expect("peaks"))
         {
@@ -154,7 +157,7 @@ fn activations_of_all_workers_are_constant() {
 #[test]
 fn every_stage_is_used_once_in_every_slot() {
     for n in [2, 3, 4, 5, 8_i64] {
-        let schedule = of_cycle("newest", n, true).judged.expect("it runs").schedule;
+        let schedule = of_cycle("newest", n, Layout::Together).judged.expect("it runs").schedule;
         let workers = usize::try_from(n).expect("small");
         // After the first worker's first pass and before the last one's last, every slot of the cycle is full.
         let steady = &schedule.orders[0];

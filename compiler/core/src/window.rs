@@ -101,7 +101,8 @@ fn start(block: &Block, starts: &Starts, kind: TaskKind, microbatch: u64) -> u64
 }
 
 /// Slots from one step to the next. Steps are whole blocks.
-fn step_length(block: &Block, per_step: u64) -> u64 {
+#[must_use]
+pub fn step_length(block: &Block, per_step: u64) -> u64 {
     (per_step / u64::from(block.microbatches.max(1))).saturating_mul(block.period)
 }
 

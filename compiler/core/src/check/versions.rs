@@ -6,7 +6,7 @@
 
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::schedule::{Block, Schedule};
-use crate::window::{StageVersions, Window, updates};
+use crate::window::{StageVersions, Window, step_length, updates};
 
 /// The version of every task, and how many versions that keeps alive.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -44,7 +44,7 @@ pub fn check(schedule: &Schedule) -> Result<Option<Versions>, Diagnostics> {
     if !found.is_empty() {
         return Err(found);
     }
-    let length = u64::from(schedule.microbatches_of_step()).saturating_mul(block.period);
+    let length = step_length(block, u64::from(schedule.microbatches_of_step()));
     let alive = alive(window, block, length);
     Ok(Some(Versions {
         stages: window.stages.iter().map(staleness).collect(),
@@ -101,15 +101,16 @@ fn staleness(stage: &StageVersions) -> Staleness {
 fn alive(window: &Window, block: &Block, length: u64) -> Vec<u64> {
     let n_slots = length.min(MOST_SLOTS);
     let mut alive = vec![0; n_slots as usize];
-    let mut last_ends = vec![0; window.stages.len()];
+    let size = block.microbatches.max(1) as usize;
+    let mut last_ends = vec![vec![0; size]; window.stages.len()];
     for task in &block.slots {
-        let end = &mut last_ends[task.stage.index()];
+        let end = &mut last_ends[task.stage.index()][task.microbatch.index()];
         *end = block.end(task).max(*end);
     }
-    for (stage, last_end) in window.stages.iter().zip(last_ends) {
+    for (stage, last_ends) in window.stages.iter().zip(last_ends) {
         let end = |microbatch: usize, lag: u32| {
-            let moved = (microbatch as u64).saturating_mul(block.period);
-            last_end.saturating_add(moved).saturating_add(u64::from(lag).saturating_mul(length))
+            let moved = ((microbatch / size) as u64).saturating_mul(block.period);
+            last_ends[microbatch % size].saturating_add(moved).saturating_add(u64::from(lag).saturating_mul(length))
         };
         let ends = stage.lags.iter().enumerate().map(|(microbatch, lag)| end(microbatch, *lag));
         // Version 0 of an endless run is there since the update before step 0.
