@@ -26,7 +26,19 @@ pipeline train {
 }
 ";
 
-/// The cycle of N workers: on one device, or each stage on a device of its own.
+/// The cycle of N workers: each on a device of its own, or each stage...
+const WORKERS: &str = "
+schedule run {
+    stages STAGES
+    place s, m on m % D
+    weights WEIGHTS
+    slots F = 1, BW = 1
+    block every 2 {
+        F[s]  at s
+        BW[s] at 2 * S - 1 - s
+    }
+}
+";
 const CYCLE: &str = "
 schedule run {
     stages STAGES
@@ -190,12 +202,12 @@ fn the_published_chain_learns_the_published_weights() {
     for (weights, key) in [("previous", "v1"), ("newest", "v2"), ("flush", "dp")] {
         let published: Vec<Vec<f64>> =
             serde_json::from_value(figures["chain3"]["theta_after"][key].clone()).expect("weights");
-        for devices in [1, 3] {
+        for (schedule, devices) in [(CYCLE, 1), (CYCLE, 3), (WORKERS, 3)] {
             let window = if weights == "flush" { 1 } else { 2 };
-            if weights == "flush" && devices == 1 {
+            if weights == "flush" && (devices, schedule) != (3, CYCLE) {
                 continue;
             }
-            let case = Case { schedule: CYCLE, weights, stages: 3, devices, microbatches: 3, window };
+            let case = Case { schedule, weights, stages: 3, devices, microbatches: 3, window };
             let (found, _) = trained(&case, 4, None);
             for (turn, found) in found.iter().enumerate() {
                 let step = (turn + 1) * usize::try_from(window).expect("small");
@@ -212,9 +224,17 @@ fn the_published_chain_learns_the_published_weights() {
 
 #[test]
 fn blocks_that_run_on_learn_what_their_versions_say() {
-    for (schedule, weights) in [(PIPEDREAM, "newest"), (PIPEDREAM, "previous"), (SPLIT, "newest"), (CYCLE, "newest")] {
-        for (stages, microbatches) in [(2, 4), (3, 3), (3, 7), (4, 6), (4, 2), (3, 1)] {
-            if weights == "previous" && microbatches < stages {
+    for (schedule, weights) in [
+        (PIPEDREAM, "newest"),
+        (PIPEDREAM, "previous"),
+        (SPLIT, "newest"),
+        (CYCLE, "newest"),
+        (WORKERS, "newest"),
+        (WORKERS, "previous"),
+    ] {
+        for (stages, microbatches) in [(2, 4), (3, 3), (3, 7), (4, 6), (4, 2), (4, 8), (3, 1)] {
+            let rounds = microbatches % stages == 0;
+            if weights == "previous" && microbatches < stages || schedule == WORKERS && !rounds {
                 continue;
             }
             let case = Case { schedule, weights, stages, devices: stages, microbatches, window: 12 };
@@ -227,7 +247,7 @@ fn blocks_that_run_on_learn_what_their_versions_say() {
             assert_eq!(losses.len(), 24);
             assert_eq!(trained(&case, 24, Some(7)).0, found, "{what}: delays change nothing");
             let one = Case { schedule: CYCLE, devices: 1, ..case };
-            if schedule == CYCLE && microbatches % stages == 0 {
+            if [CYCLE, WORKERS].contains(&schedule) && rounds {
                 assert_eq!(trained(&one, 24, None).0, found, "{what}: one device learns the same");
             }
         }

@@ -134,7 +134,7 @@ fn steps(
     let program = lower::lower(&judged.schedule, &judged.timeline, &stages, &judged.lowering()); // -> instructions
     compilation.report.count(&program, judged.has_model());
     if let Some(weights) = compilation.report.weights.as_mut().filter(|_| judged.has_model()) {
-        weights.count(&stages);
+        weights.count(&stages, &judged.schedule);
     }
     judge::limits(judged, &program, request.memory)?; //                  every device fits, every requirement holds
     match verify(program) {

@@ -53,6 +53,10 @@ impl Reduction {
 #[must_use]
 pub fn reductions(schedule: &Schedule, set: &StageSet, timeline: &Timeline, latency: Ticks) -> Vec<Reduction> {
     let mut all: Vec<Reduction> = Vec::new();
+    if schedule.window.is_some() {
+        // Without a flush, sums travel from worker to worker.
+        return all;
+    }
     for group in &set.weights {
         let mut homes: Vec<DeviceId> =
             group.stages.iter().flat_map(|stage| schedule.placement.devices_of(*stage)).copied().collect();

@@ -2,16 +2,18 @@
 
 use super::collectives::{Collectives, Part};
 use super::index32;
+use super::sums::{Sum, Sums};
 use super::transfers::Transfers;
 use super::work::Work;
 use crate::schedule::Schedule;
 use crate::window::{Update, updates};
 use pipe_ir::ids::{BufferId, DeviceId, ExecId, MicrobatchId, TokenId, ValueId};
-use pipe_ir::instruction::{Collective, Fill, Instruction, OperandRange};
+use pipe_ir::instruction::{Class, Collective, Fill, Instruction, OperandRange};
 use pipe_ir::program::{Access, Operand};
 use pipe_ir::task::TaskKind;
 use pipe_ir::units::Bytes;
 use pipe_ir::value::ValueKind;
+use std::collections::BTreeMap;
 
 const NO_BUFFER: BufferId = BufferId(u32::MAX);
 
@@ -31,6 +33,9 @@ pub(super) struct Emitter<'a> {
     work: &'a Work,
     transfers: &'a Transfers,
     collectives: &'a Collectives,
+    sums: &'a Sums,
+    /// By gradients: sends of this device that were not waited for.
+    sending: BTreeMap<ValueId, Vec<TokenId>>,
     /// By value and microbatch: the buffer that holds it on this device.
     buffers: Vec<BufferId>,
     /// By value and microbatch: how many tasks and sends of this device are still to read it.
@@ -49,13 +54,15 @@ impl<'a> Emitter<'a> {
         schedule: &'a Schedule,
         work: &'a Work,
         transfers: &'a Transfers,
-        collectives: &'a Collectives,
+        (collectives, sums): (&'a Collectives, &'a Sums),
     ) -> Self {
         Self {
             schedule,
             work,
             transfers,
             collectives,
+            sums,
+            sending: BTreeMap::new(),
             buffers: vec![NO_BUFFER; work.n_entries()],
             readers: vec![0; work.n_entries()],
             persistent: vec![NO_BUFFER; work.values.len()],
@@ -84,9 +91,15 @@ impl<'a> Emitter<'a> {
                 let [_, token] = self.tokens[transfer as usize];
                 self.code.step.push(Instruction::Wait { token });
             }
+            if let Some(sum) = self.sums.received_before(device, position) {
+                self.receive_sum(sum);
+            } else if let Some(gradients) = self.work.gradients_of(scheduled.task) {
+                self.end_sends(gradients);
+            }
             if let Some(exec) = self.work.exec(scheduled.task) {
                 self.task(exec, scheduled.task.microbatch, |this| this.send(device, position));
             }
+            self.send_sums(device, position);
         }
         joined.extend(parts.map(|part| (self.join(part), part.update)));
         self.before(device, tasks.len());
@@ -99,6 +112,8 @@ impl<'a> Emitter<'a> {
             }
         }
         self.wait(&mut joined, |_| true);
+        let gradients: Vec<ValueId> = self.sending.keys().copied().collect();
+        gradients.into_iter().for_each(|gradients| self.end_sends(gradients));
         std::mem::take(&mut self.code)
     }
 
@@ -220,14 +235,44 @@ impl<'a> Emitter<'a> {
         let own: Vec<Update> = all[first..].iter().take_while(|it| it.before as usize == position).copied().collect();
         for Update { stage, step, .. } in own {
             let Some(exec) = self.work.update_of(stage) else { continue };
+            if let Some(sum) = self.sums.total(device, stage, step) {
+                self.receive_sum(sum);
+            }
             self.run(exec, MicrobatchId(step * self.schedule.microbatches_of_step()));
             let operands = &self.work.execs[exec.index()].operands;
             let gradients = operands.iter().map(|operand| operand.value);
             let is_gradient = |value: &ValueId| self.work.values[value.index()].kind == ValueKind::ParameterGradients;
             for value in gradients.filter(is_gradient).filter(|_| step + 1 < n_steps).collect::<Vec<_>>() {
                 let buffer = self.persistent[value.index()];
+                self.end_sends(value);
                 self.code.step.push(Instruction::Fill { buffer, value, with: Fill::Zero });
             }
+        }
+    }
+
+    /// Sends sums of gradients on, right after what was added last.
+    fn send_sums(&mut self, device: DeviceId, position: usize) {
+        for sum in self.sums.sent_after(device, position) {
+            let (buffer, token) = (self.persistent[sum.gradients.index()], self.new_token());
+            self.code.step.push(Instruction::SendStart { buffer, to: sum.other, class: Class::Gradient, token });
+            self.sending.entry(sum.gradients).or_default().push(token);
+        }
+    }
+
+    /// Receives a sum of gradients straight into their buffer.
+    fn receive_sum(&mut self, sum: Sum) {
+        self.end_sends(sum.gradients);
+        let (buffer, token) = (self.persistent[sum.gradients.index()], self.new_token());
+        let (value, microbatch, from) = (sum.gradients, sum.upto, sum.other);
+        let class = Class::Gradient;
+        self.code.step.push(Instruction::RecvStart { buffer, value, microbatch, from, class, token });
+        self.code.step.push(Instruction::Wait { token });
+    }
+
+    /// Waits until nothing sends these gradients any more, so that they can change.
+    fn end_sends(&mut self, gradients: ValueId) {
+        for token in self.sending.remove(&gradients).unwrap_or_default() {
+            self.code.step.push(Instruction::Wait { token });
         }
     }
 

@@ -31,6 +31,7 @@ mod arena;
 mod collectives;
 mod emit;
 mod order;
+mod sums;
 mod transfers;
 mod work;
 
@@ -65,7 +66,8 @@ pub fn lower(schedule: &Schedule, timeline: &Timeline, set: &StageSet, options: 
     let transfers = transfers::Transfers::new(schedule, timeline, &work, &order, options.latency);
     let reductions = reductions(schedule, set, timeline, options.latency);
     let collectives = collectives::Collectives::new(&reductions, &work, schedule.n_devices());
-    let mut emitter = emit::Emitter::new(schedule, &work, &transfers, &collectives);
+    let sums = sums::Sums::new(schedule, &work);
+    let mut emitter = emit::Emitter::new(schedule, &work, &transfers, (&collectives, &sums));
     let devices = (0..schedule.n_devices())
         .map(|device| {
             let code = emitter.device(DeviceId::from_index(device));

@@ -117,6 +117,19 @@ impl Work {
         }
     }
 
+    /// The gradients that a task adds to.
+    pub(super) fn gradients_of(&self, task: Task) -> Option<ValueId> {
+        let operands = &self.execs[self.exec(task)?.index()].operands;
+        let is_gradient = |value: &ValueId| self.values[value.index()].kind == ValueKind::ParameterGradients;
+        operands.iter().map(|operand| operand.value).find(is_gradient)
+    }
+
+    /// The gradients of a stage's weights, where an update uses them.
+    pub(super) fn trained(&self, stage: StageId) -> Option<ValueId> {
+        let group = self.weights.iter().find(|group| group.stages.first() == Some(&stage) && group.update.is_some());
+        group?.gradients
+    }
+
     /// Buffers that the versions of a value take turns in.
     pub(super) fn versions(&self, value: ValueId) -> u32 {
         self.versions.get(value.index()).copied().unwrap_or(1)

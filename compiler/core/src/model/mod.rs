@@ -36,7 +36,6 @@ pub use tape::{Leaf, Tape};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::elaborate::Elaborated;
 use crate::files::Files;
-use crate::schedule::Schedule;
 use crate::source::Span;
 use crate::window::Window;
 use pipe_ir::graph::TensorType;
@@ -69,21 +68,10 @@ pub fn stage_set(files: &Files, elaborated: &Elaborated) -> Result<StageSet, Dia
     let optimizer = training.map(|training| training.optimizer);
     let n_microbatches = schedule.microbatches_of_step();
     let set = stages(&model, &Request { layers: &layers, kinds: &kinds, n_microbatches, optimizer });
-    match schedule.window.as_ref().and_then(|window| replicated(window, schedule).or_else(|| shared(window, &set))) {
+    match schedule.window.as_ref().and_then(|window| shared(window, &set)) {
         Some(error) => Err(vec![error]),
         None => Ok(set),
     }
-}
-
-/// Without a flush, the gradients of a stage are added up on one device.
-fn replicated(window: &Window, schedule: &Schedule) -> Option<Diagnostic> {
-    let homes = schedule.placement.stages().map(|stage| schedule.placement.devices_of(stage).len()).max();
-    let n_homes = homes.filter(|homes| *homes > 1)?;
-    let word = window.weights.word();
-    let message = format!("stages of a model live on {n_homes} devices each, and `weights {word}` trains them on one");
-    let error = Diagnostic::error(Code::WeightsNeedBlock, window.span, "runs on without a flush", message);
-    let label = "replicates stages";
-    Some(error.label(schedule.placement_span, label).help("place each stage on one device, or use `weights flush`"))
 }
 
 /// Weights that several stages share have no slot at which all of them are done with a step.

@@ -75,7 +75,7 @@ impl WeightsReport {
     }
 
     /// Fills in the bytes of all versions.
-    pub fn count(&mut self, set: &StageSet) {
+    pub fn count(&mut self, set: &StageSet, schedule: &Schedule) {
         let mut all = 0;
         for group in &set.weights {
             let [stage] = group.stages.as_slice() else { continue };
@@ -83,7 +83,7 @@ impl WeightsReport {
             let Some(row) = self.stages.get_mut(stage.index()) else { continue };
             let own = bytes * u64::from(row.versions_alive);
             row.bytes = Some(row.bytes.unwrap_or_default() + own);
-            all += own;
+            all += own * schedule.placement.devices_of(*stage).len() as u64;
         }
         self.bytes = Some(all);
     }

@@ -51,6 +51,8 @@ enum Sum {
     Added,
     /// Added up over all devices that hold it.
     Reduced,
+    /// Exactly the gradients of the step's microbatches up to this one, in their order, whoever computed them.
+    Upto(MicrobatchId),
 }
 
 /// What a `coll.start` joins.
@@ -180,6 +182,11 @@ impl Contents<'_> {
                 self.buffers[buffer.index()] = self.fresh(value);
                 self.fill(buffer, value, with)
             }
+            Instruction::RecvStart { buffer, value, microbatch, .. } if self.travels(value) => {
+                self.buffers[buffer.index()] = Content::Persistent(value);
+                self.sums[value.index()] = (Sum::Upto(microbatch), Some(buffer));
+                Ok(())
+            }
             Instruction::Load { buffer, value, microbatch }
             | Instruction::RecvStart { buffer, value, microbatch, .. } => {
                 self.buffers[buffer.index()] = Content::Of(value, microbatch);
@@ -188,7 +195,7 @@ impl Contents<'_> {
             Instruction::Run { exec, microbatch, operands } => self.run(exec, microbatch, operands),
             Instruction::Emit { buffer } => self.emit(buffer),
             Instruction::SendStart { buffer, .. } => {
-                let content = self.buffers[buffer.index()];
+                let content = self.carried(buffer);
                 self.sent.push(content);
                 match content {
                     Content::Of(..) | Content::Unknown => Ok(()),
@@ -200,6 +207,47 @@ impl Contents<'_> {
             }
             Instruction::Wait { .. } | Instruction::CollStart { .. } => Ok(()),
         }
+    }
+
+    /// Whether a value is a sum that travels from device to device: gradients that several devices hold, where weights
+    /// change while microbatches are under way.
+    fn travels(&self, value: ValueId) -> bool {
+        let is_gradient = self.program.value(value).kind == ValueKind::ParameterGradients;
+        is_gradient && !self.program.lags.is_empty() && self.holders.shared(value).is_some()
+    }
+
+    /// What a transfer carries that sends a buffer.
+    fn carried(&self, buffer: BufferId) -> Content {
+        let content = self.buffers[buffer.index()];
+        match content {
+            Content::Persistent(value) if self.travels(value) => match self.sums[value.index()] {
+                (Sum::Upto(microbatch), Some(home)) if home == buffer => Content::Of(value, microbatch),
+                _ => content,
+            },
+            _ => content,
+        }
+    }
+
+    /// Adds the gradient of a microbatch to a sum that travels, or updates with all of them.
+    fn travelling(&mut self, kind: TaskKind, value: ValueId, microbatch: MicrobatchId) -> Result<(), String> {
+        let per_step = self.program.microbatches_of_step();
+        let begins = microbatch.0.is_multiple_of(per_step);
+        let (sum, _) = &mut self.sums[value.index()];
+        let before = *sum;
+        let name = &self.program.value(value).name;
+        if kind == TaskKind::Update {
+            *sum = Sum::Stale;
+            let last = MicrobatchId(microbatch.0 + (per_step - 1));
+            let complete = before == Sum::Upto(last);
+            return if complete { Ok(()) } else { Err(format!("`{name}` is not the sum of its step up to {last}")) };
+        }
+        *sum = Sum::Upto(microbatch);
+        let follows = match before {
+            Sum::Zeroed => begins,
+            Sum::Upto(last) => !begins && last.0 + 1 == microbatch.0,
+            Sum::Stale | Sum::Added | Sum::Reduced => false,
+        };
+        if follows { Ok(()) } else { Err(format!("`{name}` is not the sum of its step up to the microbatch before")) }
     }
 
     /// What a buffer holds that is filled with a value.
@@ -252,7 +300,7 @@ impl Contents<'_> {
         match std::mem::replace(sum, Sum::Reduced) {
             Sum::Zeroed | Sum::Added => Ok(()),
             Sum::Stale => Err(format!("`{name}` was not filled with zeros in this step")),
-            Sum::Reduced => Err(format!("`{name}` was reduced already in this step")),
+            Sum::Reduced | Sum::Upto(_) => Err(format!("`{name}` was reduced already in this step")),
         }
     }
 
@@ -267,7 +315,7 @@ impl Contents<'_> {
             (Fill::Zero, Sum::Added | Sum::Reduced) => {
                 Err(format!("drops what was added to `{}` in this step", row.name))
             }
-            (Fill::Zero, Sum::Stale | Sum::Zeroed) => Ok(()),
+            (Fill::Zero, Sum::Stale | Sum::Zeroed | Sum::Upto(_)) => Ok(()),
         }
     }
 
@@ -295,7 +343,7 @@ impl Contents<'_> {
                 *held = left;
             }
             if value.kind == ValueKind::ParameterGradients
-                && let Err(message) = self.gradient(exec.kind, operand, *buffer)
+                && let Err(message) = self.gradient((exec.kind, microbatch), operand, *buffer)
             {
                 result = Err(message);
             }
@@ -303,7 +351,19 @@ impl Contents<'_> {
         result
     }
 
-    fn gradient(&mut self, kind: TaskKind, operand: &Operand, buffer: BufferId) -> Result<(), String> {
+    fn gradient(
+        &mut self,
+        (kind, microbatch): (TaskKind, MicrobatchId),
+        operand: &Operand,
+        buffer: BufferId,
+    ) -> Result<(), String> {
+        if self.travels(operand.value) {
+            let name = &self.program.value(operand.value).name;
+            if self.sums[operand.value.index()].1.is_some_and(|home| home != buffer) {
+                return Err(format!("`{name}` of this step is not in {buffer}"));
+            }
+            return self.travelling(kind, operand.value, microbatch);
+        }
         let (sum, home) = &mut self.sums[operand.value.index()];
         let name = &self.program.value(operand.value).name;
         let before = *sum;

@@ -319,6 +319,8 @@ impl Fields<'_> {
         let row = self.program.value(value);
         match (row.kind.is_persistent(), persistent) {
             (false, true) => Err(format!("`{}` belongs to a microbatch and cannot be filled", row.name)),
+            // Sums of gradients travel where weights change while microbatches are under way.
+            (true, false) if row.kind == ValueKind::ParameterGradients && !self.program.lags.is_empty() => Ok(()),
             (true, false) => Err(format!("`{}` belongs to no microbatch and cannot be received", row.name)),
             _ => Ok(()),
         }
