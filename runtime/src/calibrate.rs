@@ -1,6 +1,6 @@
 //! Calibration: how fast the matrix library is by itself, to compare a training step with.
 
-use crate::devices::cpu::library_gemm;
+use crate::devices::cpu::{Number, library_gemm, with_numbers};
 use crate::fault::RunError;
 use crate::memory::Memory;
 use pipe_ir::ids::DeviceId;
@@ -17,9 +17,10 @@ pub fn matrix_product(gemm: &Gemm, calls: u32) -> Result<Duration, RunError> {
     let operand = |matrix: &Matrix, rows: u64, columns: u64| {
         let batch: u64 = matrix.batch.iter().zip(&gemm.batch).map(|(stride, size)| stride * (size - 1)).sum();
         let elements = batch + matrix.row * (rows - 1) + matrix.column * (columns - 1) + 1;
-        let bytes = Bytes(elements * 4);
+        let bytes = Bytes(elements * gemm.dtype.bytes().0);
         let memory = Memory::new(bytes).ok_or(RunError::OutOfMemory { device: DeviceId(0), bytes })?;
-        memory.region(Bytes::ZERO, bytes).f32s_mut().fill(0.5);
+        let region = memory.region(Bytes::ZERO, bytes);
+        with_numbers!(gemm.dtype, N => region.numbers_mut().fill(N::of(0.5)));
         Ok((memory, bytes))
     };
     let (a, a_bytes) = operand(&gemm.a, gemm.m, gemm.k)?;
@@ -28,7 +29,8 @@ pub fn matrix_product(gemm: &Gemm, calls: u32) -> Result<Duration, RunError> {
     let call = || {
         let started = Instant::now();
         let region = |memory: &Memory, bytes| memory.region(Bytes::ZERO, bytes);
-        library_gemm(gemm, region(&a, a_bytes), region(&b, b_bytes), region(&c, c_bytes));
+        let (a, b, c) = (region(&a, a_bytes), region(&b, b_bytes), region(&c, c_bytes));
+        with_numbers!(gemm.dtype, N => library_gemm::<N>(gemm, a, b, c));
         started.elapsed()
     };
     call();

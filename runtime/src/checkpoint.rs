@@ -4,6 +4,7 @@
 //! by the model, not by stage or device, so a checkpoint fits every layout of the same model.
 
 use crate::run::Run;
+use pipe_ir::graph::{DType, TensorType};
 use pipe_ir::ids::ValueId;
 use pipe_ir::program::Program;
 use pipe_ir::value::ValueKind;
@@ -19,10 +20,10 @@ use std::time::SystemTime;
 pub struct NamedTensor {
     /// Unique in the checkpoint.
     pub name: String,
-    /// Sizes, outermost first.
-    pub shape: Vec<u64>,
-    /// Elements, row-major.
-    pub data: Vec<f32>,
+    /// Element type and shape.
+    pub ty: TensorType,
+    /// Elements, row-major, as they lie in memory.
+    pub data: Vec<u8>,
 }
 
 /// The state of a run after some step.
@@ -76,9 +77,9 @@ pub enum CheckpointError {
 pub fn state(run: &Run, step: u64) -> State {
     let places = saved_tensors(run.program());
     let versions = places.iter().flat_map(|place| (0..run.versions(place.value)).map(move |age| (place, age)));
-    let tensors = versions.filter_map(|(Place { value, tensor, name, shape }, age)| {
-        let data = run.read_version(*value, *tensor, age)?;
-        Some(NamedTensor { name: versioned(name, age), shape: shape.clone(), data })
+    let tensors = versions.filter_map(|(Place { value, tensor, name, ty }, age)| {
+        let data = run.read_bytes(*value, *tensor, age)?;
+        Some(NamedTensor { name: versioned(name, age), ty: ty.clone(), data })
     });
     let seed = run.program().training.as_ref().map_or(0, |training| training.seed);
     State { step, seed, tensors: tensors.collect() }
@@ -98,7 +99,7 @@ pub fn resume(run: &mut Run, from: &Path) -> Result<u64, CheckpointError> {
     let found: Result<Vec<_>, _> = versions.iter().map(|(place, age)| fitting(&state, place, *age)).collect();
     let found = found.map_err(|reason| CheckpointError::Unfit { path, reason })?;
     for ((place, age), found) in versions.iter().zip(found) {
-        run.write_version(place.value, place.tensor, *age, &found.data);
+        run.write_bytes(place.value, place.tensor, Some(*age), &found.data);
     }
     Ok(state.step)
 }
@@ -110,13 +111,11 @@ fn versioned(name: &str, age: u32) -> String {
 
 /// The tensor for a place. A file of a run that kept fewer versions has the newest one for all of them.
 fn fitting<'a>(state: &'a State, place: &Place, age: u32) -> Result<&'a NamedTensor, String> {
-    let Place { name, shape, .. } = place;
+    let Place { name, ty, .. } = place;
     let named = |name: &str| state.tensors.iter().find(|tensor| tensor.name == name);
     match named(&versioned(name, age)).or_else(|| named(name)) {
         None => Err(format!("it has no tensor `{name}`")),
-        Some(found) if found.shape != *shape => {
-            Err(format!("it holds `{name}` with shape {:?}, but the program's has {shape:?}", found.shape))
-        }
+        Some(found) if found.ty != *ty => Err(format!("it holds `{name}` as {}, but the program's is {ty}", found.ty)),
         Some(found) => Ok(found),
     }
 }
@@ -126,7 +125,7 @@ struct Place {
     value: ValueId,
     tensor: usize,
     name: String,
-    shape: Vec<u64>,
+    ty: TensorType,
 }
 
 /// The tensors that a checkpoint holds: weights and optimizer state.
@@ -136,7 +135,7 @@ fn saved_tensors(program: &Program) -> Vec<Place> {
     let tensors = values.flat_map(|(index, value)| {
         let slots = value.tensors.iter().enumerate();
         let value = ValueId::from_index(index);
-        slots.map(move |(tensor, slot)| Place { value, tensor, name: slot.name.clone(), shape: slot.ty.shape.clone() })
+        slots.map(move |(tensor, slot)| Place { value, tensor, name: slot.name.clone(), ty: slot.ty.clone() })
     });
     tensors.collect()
 }
@@ -244,12 +243,21 @@ pub fn to_bytes(state: &State) -> Result<Vec<u8>, String> {
     // One entry only: the library writes several in the order of a hash map, and equal states give equal files.
     let metadata = HashMap::from([(HEADER.to_owned(), header)]);
     let views = state.tensors.iter().map(|tensor| {
-        let shape = tensor.shape.iter().map(|size| *size as usize).collect();
-        let view = TensorView::new(Dtype::F32, shape, bytemuck::cast_slice(&tensor.data));
+        let shape = tensor.ty.shape.iter().map(|size| *size as usize).collect();
+        let view = TensorView::new(type_in_file(tensor.ty.dtype), shape, &tensor.data);
         view.map(|view| (tensor.name.as_str(), view)).map_err(|error| format!("{}: {error}", tensor.name))
     });
     let views: Vec<_> = views.collect::<Result<_, _>>()?;
     serialize(views, Some(metadata)).map_err(|error| error.to_string())
+}
+
+/// What the format calls a type. Its files are little-endian, as are all machines that we compute on.
+const fn type_in_file(dtype: DType) -> Dtype {
+    match dtype {
+        DType::F32 => Dtype::F32,
+        DType::F64 => Dtype::F64,
+        DType::I32 => Dtype::I32,
+    }
 }
 
 /// What a checkpoint says of itself, as JSON under [`HEADER`] in the metadata.
@@ -278,13 +286,12 @@ pub fn from_bytes(bytes: &[u8]) -> Result<State, String> {
     let file = SafeTensors::deserialize(bytes).map_err(|error| error.to_string())?;
     let mut tensors = Vec::new();
     for (name, view) in file.tensors() {
-        if view.dtype() != Dtype::F32 {
-            return Err(format!("`{name}` has elements of type {:?}, not f32", view.dtype()));
-        }
-        let data =
-            view.data().chunks_exact(4).map(|bytes| f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]));
+        let known = DType::WORDS.into_iter().find(|(_, dtype)| type_in_file(*dtype) == view.dtype());
+        let Some((_, dtype)) = known.filter(|(_, dtype)| dtype.is_float()) else {
+            return Err(format!("`{name}` has elements of type {:?}, not f32 or f64", view.dtype()));
+        };
         let shape = view.shape().iter().map(|size| *size as u64).collect();
-        tensors.push(NamedTensor { name, shape, data: data.collect() });
+        tensors.push(NamedTensor { name, ty: TensorType { dtype, shape }, data: view.data().to_vec() });
     }
     tensors.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(State { step, seed, tensors })

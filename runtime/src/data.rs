@@ -163,12 +163,12 @@ fn fill_windows(text: &[u8], seed: u64, slot: &TensorSlot, out: &mut [u8]) {
 
 fn fill_random(seed: u64, slot: &TensorSlot, bound: u64, out: &mut [u8]) {
     let mut random = Counter::new(seed, &slot.name);
-    for out in out.chunks_exact_mut(4) {
-        let bits = match slot.ty.dtype {
-            DType::F32 => random.normal().to_ne_bytes(),
-            DType::I32 => ((random.next_u64() % bound) as i32).to_ne_bytes(),
-        };
-        out.copy_from_slice(&bits);
+    for out in out.chunks_exact_mut(slot.ty.dtype.bytes().to_usize()) {
+        match slot.ty.dtype {
+            DType::F32 => out.copy_from_slice(&(random.normal() as f32).to_ne_bytes()),
+            DType::F64 => out.copy_from_slice(&random.normal().to_ne_bytes()),
+            DType::I32 => out.copy_from_slice(&((random.next_u64() % bound) as i32).to_ne_bytes()),
+        }
     }
 }
 

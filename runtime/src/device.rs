@@ -25,7 +25,7 @@ pub(crate) trait Device: Send {
     fn run(&mut self, step: u64, exec: ExecId, operands: &[BufferId]) -> Result<(), Fault>;
 
     /// The number in a buffer, for the host.
-    fn emit(&mut self, buffer: BufferId) -> Result<f32, Fault>;
+    fn emit(&mut self, buffer: BufferId) -> Result<f64, Fault>;
 
     /// Whether running takes time that is worth a look at the clock.
     fn is_timed(&self) -> bool;

@@ -1,20 +1,21 @@
 //! Initial contents of parameters: a function of the run's seed and the tensor's name, whatever the layout.
 
+use crate::devices::cpu::{Number, with_numbers};
+use crate::memory::Region;
 use crate::random::Counter;
 use pipe_ir::value::{Init, Value};
 
 /// Fills a zeroed buffer of a value.
-pub(crate) fn fill(value: &Value, seed: u64, buffer: &mut [f32]) {
+pub(crate) fn fill(value: &Value, seed: u64, buffer: Region) {
     for slot in &value.tensors {
-        let start = slot.offset.to_usize() / size_of::<f32>();
-        let tensor = &mut buffer[start..start + slot.ty.elements() as usize];
-        match slot.init {
+        let tensor = buffer.part(slot.offset.to_usize(), slot.ty.bytes().to_usize());
+        with_numbers!(slot.ty.dtype, N => match slot.init {
             None | Some(Init::Zeros) => {}
-            Some(Init::Ones) => tensor.fill(1.0),
+            Some(Init::Ones) => tensor.numbers_mut().fill(N::ONE),
             Some(Init::Normal(deviation)) => {
                 let mut stream = Counter::new(seed, &slot.name);
-                tensor.fill_with(|| (f64::from(stream.normal()) * deviation) as f32);
+                tensor.numbers_mut().fill_with(|| N::of(N::of(stream.normal()).to_f64() * deviation));
             }
-        }
+        });
     }
 }

@@ -7,6 +7,7 @@
 //! handed out to executors of verified programs only. Every [`Region`] lies inside its memory (checked when it is made) and
 //! all memory outlives the threads: the run owns both and joins the threads first.
 
+use bytemuck::Pod;
 use memmap2::MmapMut;
 use pipe_ir::units::{ALIGNMENT, Bytes};
 use std::ptr::NonNull;
@@ -77,18 +78,14 @@ impl Region {
         self.start
     }
 
-    /// Its contents as numbers.
-    pub(crate) fn f32s(&self) -> &[f32] {
+    /// Its contents as numbers or indices of a type.
+    pub(crate) fn numbers<T: Pod>(&self) -> &[T] {
         bytemuck::cast_slice(self.bytes())
     }
 
-    /// Its contents as indices.
-    pub(crate) fn i32s(&self) -> &[i32] {
-        bytemuck::cast_slice(self.bytes())
-    }
-
-    /// Its contents as numbers, to be written.
-    pub(crate) fn f32s_mut(&self) -> &mut [f32] {
+    /// Its contents as numbers of a type, to be written.
+    #[expect(clippy::mut_from_ref, reason = "a region is a pointer: the head of this file says who may write")]
+    pub(crate) fn numbers_mut<T: Pod>(&self) -> &mut [T] {
         bytemuck::cast_slice_mut(self.bytes_mut())
     }
 
@@ -121,9 +118,9 @@ mod tests {
         let memory = Memory::new(Bytes(256)).unwrap();
         let region = memory.region(Bytes(64), Bytes(128));
         assert_eq!(region.as_ptr() as usize % 64, 0);
-        assert!(region.f32s().iter().all(|x| *x == 0.0));
-        region.part(4, 4).f32s_mut()[0] = 1.5;
-        assert_eq!(region.f32s()[1], 1.5);
+        assert!(region.numbers::<f64>().iter().all(|x| *x == 0.0));
+        region.part(4, 4).numbers_mut::<f32>()[0] = 1.5;
+        assert_eq!(region.numbers::<f32>()[1], 1.5);
     }
 
     #[test]

@@ -35,9 +35,9 @@ impl Counter {
     }
 
     /// Standard normal, by Box and Muller.
-    pub fn normal(&mut self) -> f32 {
+    pub fn normal(&mut self) -> f64 {
         let radius = (-2.0 * self.uniform().ln()).sqrt();
-        (radius * (std::f64::consts::TAU * self.uniform()).cos()) as f32
+        radius * (std::f64::consts::TAU * self.uniform()).cos()
     }
 }
 
@@ -48,7 +48,7 @@ mod tests {
     #[test]
     fn normal_numbers_have_mean_0_and_deviation_1() {
         let mut stream = Counter::new(7, "weights");
-        let numbers: Vec<f64> = (0..100_000).map(|_| f64::from(stream.normal())).collect();
+        let numbers: Vec<f64> = (0..100_000).map(|_| stream.normal()).collect();
         let mean = numbers.iter().sum::<f64>() / 1e5;
         let variance = numbers.iter().map(|x| x * x).sum::<f64>() / 1e5 - mean * mean;
         assert!(mean.abs() < 0.01, "mean {mean}");

@@ -61,7 +61,7 @@ pub struct DeviceStep {
     /// Every collective, if a trace was asked for, in the order in which they were waited for.
     pub joined: Vec<Joined>,
     /// What was emitted.
-    pub losses: Vec<(MicrobatchId, f32)>,
+    pub losses: Vec<(MicrobatchId, f64)>,
 }
 
 impl DeviceStep {
@@ -86,14 +86,14 @@ pub struct StepReport {
     /// By device.
     pub devices: Vec<DeviceStep>,
     /// The loss of every microbatch that a device emitted one of, by microbatch.
-    pub losses: Vec<(MicrobatchId, f32)>,
+    pub losses: Vec<(MicrobatchId, f64)>,
 }
 
 impl StepReport {
     /// The mean over microbatches; `None` where no loss was emitted.
     #[must_use]
     pub fn loss(&self) -> Option<f64> {
-        let sum: f64 = self.losses.iter().map(|(_, loss)| f64::from(*loss)).sum();
+        let sum: f64 = self.losses.iter().map(|(_, loss)| loss).sum();
         (!self.losses.is_empty()).then(|| sum / self.losses.len() as f64)
     }
 
@@ -103,7 +103,7 @@ impl StepReport {
         let mut sums: BTreeMap<u32, (f64, u32)> = BTreeMap::new();
         for (microbatch, loss) in &self.losses {
             let (sum, count) = sums.entry(program.step_of(*microbatch)).or_default();
-            *sum += f64::from(*loss);
+            *sum += loss;
             *count += 1;
         }
         sums.into_values().map(|(sum, count)| sum / f64::from(count)).collect()

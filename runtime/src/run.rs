@@ -6,7 +6,7 @@
 use crate::channel::Channels;
 use crate::crew::{Crew, Order};
 use crate::device::{Device, Loader};
-use crate::devices::cpu::{CpuDevice, Jit, Shared, compile};
+use crate::devices::cpu::{CpuDevice, Jit, Number, Shared, compile, with_numbers};
 use crate::devices::null::NullDevice;
 use crate::executor::Executor;
 use crate::fault::RunError;
@@ -134,18 +134,25 @@ impl Run {
         profile
     }
 
-    /// A tensor of a persistent value (parameters, gradients, optimizer state), between steps; `tensor` counts
+    /// The numbers of a tensor of a persistent value (parameters, gradients, optimizer state), between steps; `tensor` counts
     /// [`pipe_ir::value::Value::tensors`]. `None` on the null backend or where no device holds the value.
     #[must_use]
-    pub fn read(&self, value: ValueId, tensor: usize) -> Option<Vec<f32>> {
+    pub fn read(&self, value: ValueId, tensor: usize) -> Option<Vec<f64>> {
         self.read_version(value, tensor, 0)
     }
 
     /// The same of an older version of weights, made so many updates before the newest.
     #[must_use]
-    pub fn read_version(&self, value: ValueId, tensor: usize, age: u32) -> Option<Vec<f32>> {
+    pub fn read_version(&self, value: ValueId, tensor: usize, age: u32) -> Option<Vec<f64>> {
+        let slot = self.program().value(value).tensors.get(tensor)?;
         let region = self.regions(value, tensor, Some(age)).next()?;
-        Some(region.f32s().to_vec())
+        Some(with_numbers!(slot.ty.dtype, N => region.numbers::<N>().iter().map(|number| number.to_f64()).collect()))
+    }
+
+    /// The same as it lies in memory.
+    #[must_use]
+    pub fn read_bytes(&self, value: ValueId, tensor: usize, age: u32) -> Option<Vec<u8>> {
+        Some(self.regions(value, tensor, Some(age)).next()?.bytes().to_vec())
     }
 
     /// The same from every device that holds the value, in their order. Replicas of weights, state and reduced gradients
@@ -161,21 +168,21 @@ impl Run {
         self.homes.get(&value).into_iter().flatten().map(|home| home.age + 1).max().unwrap_or(0)
     }
 
-    /// Replaces a tensor of a persistent value, in all versions and on every device that holds it. Whether any does, and the
-    /// size fits.
-    pub fn write(&mut self, value: ValueId, tensor: usize, data: &[f32]) -> bool {
-        self.replace(value, tensor, None, data)
+    /// Replaces a tensor of a persistent value by the nearest numbers of its type, in all versions and on every device that
+    /// holds it. Whether any does, and the size fits.
+    pub fn write(&mut self, value: ValueId, tensor: usize, data: &[f64]) -> bool {
+        let Some(slot) = self.program().value(value).tensors.get(tensor) else { return false };
+        with_numbers!(slot.ty.dtype, N => {
+            let numbers: Vec<N> = data.iter().map(|number| N::of(*number)).collect();
+            self.write_bytes(value, tensor, None, bytemuck::cast_slice(&numbers))
+        })
     }
 
-    /// The same for the version that is so many updates older than the newest.
-    pub fn write_version(&mut self, value: ValueId, tensor: usize, age: u32, data: &[f32]) -> bool {
-        self.replace(value, tensor, Some(age), data)
-    }
-
-    fn replace(&mut self, value: ValueId, tensor: usize, age: Option<u32>, data: &[f32]) -> bool {
+    /// The same, given what shall lie in memory, perhaps for the version alone that is so many updates older than the newest.
+    pub fn write_bytes(&mut self, value: ValueId, tensor: usize, age: Option<u32>, data: &[u8]) -> bool {
         let mut written = false;
-        for region in self.regions(value, tensor, age).filter(|region| region.f32s().len() == data.len()) {
-            region.f32s_mut().copy_from_slice(data);
+        for region in self.regions(value, tensor, age).filter(|region| region.len() == data.len()) {
+            region.bytes_mut().copy_from_slice(data);
             written = true;
         }
         written

@@ -8,8 +8,8 @@ use pipe_runtime::data::Data;
 use pipe_runtime::{Backend, Options, Run, StepReport};
 use std::sync::Arc;
 
-/// A tensor's name, and its elements as they lie in memory.
-pub type Bits = (String, Vec<u32>);
+/// A tensor's name, and the bits of its elements in double precision.
+pub type Bits = (String, Vec<u64>);
 
 /// A run on CPU devices with random data and weights.
 ///
@@ -50,7 +50,7 @@ pub fn bits(run: &Run, kind: ValueKind) -> Vec<Bits> {
     let tensor = |(value, tensor): (ValueId, usize)| {
         let name = run.program().value(value).tensors[tensor].name.clone();
         let numbers = run.read(value, tensor).unwrap_or_else(|| panic!("no device holds {name}"));
-        (name, numbers.into_iter().map(f32::to_bits).collect())
+        (name, numbers.into_iter().map(f64::to_bits).collect())
     };
     let mut bits: Vec<_> = places(run.program(), kind).into_iter().map(tensor).collect();
     bits.sort();
@@ -59,7 +59,7 @@ pub fn bits(run: &Run, kind: ValueKind) -> Vec<Bits> {
 
 /// The losses of all microbatches of all steps.
 #[must_use]
-pub fn losses(reports: &[StepReport]) -> Vec<Vec<(MicrobatchId, u32)>> {
+pub fn losses(reports: &[StepReport]) -> Vec<Vec<(MicrobatchId, u64)>> {
     let bits = |report: &StepReport| report.losses.iter().map(|(m, loss)| (*m, loss.to_bits())).collect();
     reports.iter().map(bits).collect()
 }

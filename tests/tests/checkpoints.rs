@@ -76,7 +76,7 @@ fn what_is_no_checkpoint_of_the_model_is_refused() {
     fs::write(&file, &bytes).expect("written");
     let other = |sizes: &str| Arc::new(program(&gpt(sizes, 2, 4, "1f1b")).expect("accepted"));
     let wider = refusal(&other("vocab = 17, hidden = 32, heads = 2, blocks = 2, sequence = 5, rows = 2"), &file);
-    assert!(wider.contains("shape [17, 16], but the program's has [17, 32]"), "{wider}");
+    assert!(wider.contains("as f32[17,16], but the program's is f32[17,32]"), "{wider}");
     let deeper = refusal(&other("vocab = 17, hidden = 16, heads = 2, blocks = 3, sequence = 5, rows = 2"), &file);
     assert!(deeper.contains("it has no tensor"), "{deeper}");
     fs::remove_dir_all(folder).expect("the folder is ours");

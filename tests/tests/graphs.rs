@@ -29,7 +29,7 @@ fn altered(name: &str, text: &str, (devices, schedule, sizes): (u32, &str, &str)
 }
 
 /// Losses of three steps, gradients of the first, weights of the last.
-fn learn(program: &Arc<Verified>, stress: Option<u64>) -> (Vec<Vec<u32>>, Vec<Bits>, Vec<Bits>) {
+fn learn(program: &Arc<Verified>, stress: Option<u64>) -> (Vec<Vec<u64>>, Vec<Bits>, Vec<Bits>) {
     let mut run = start(program, stress);
     let mut reports = steps(&mut run, 0..1);
     let gradients = bits(&run, ValueKind::ParameterGradients);

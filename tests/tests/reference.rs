@@ -1,4 +1,5 @@
-//! Four optimizer steps of a small GPT against an independent implementation in double precision.
+//! Four optimizer steps of a small GPT, in single and in double precision, against an independent implementation in double
+//! precision.
 //!
 //! `tests/data/reference_gpt` says how its figures were made: weights and tokens are given by formulas.
 
@@ -20,11 +21,12 @@ const SGD: &str = "sgd(learning_rate = 0.1)";
 /// Devices and schedules that share out the four layers.
 const LAYOUTS: [(u32, &str); 5] = [(1, "1f1b"), (2, "zb_v"), (2, "v_half"), (4, "zb_h1"), (2, "interleaved_1f1b")];
 
-fn pipeline(devices: u32, schedule: &str, optimizer: &str) -> String {
+fn pipeline((devices, schedule): (u32, &str), precision: &str, optimizer: &str) -> String {
     format!(
         "import std.models.gpt
         pipeline reference {{
             model gpt(vocab = 32, hidden = 16, heads = 2, blocks = 2, sequence = 8, rows = 2)
+            precision {precision}
             devices {devices} memory 1GiB
             microbatches 2
             schedule {schedule}
@@ -54,9 +56,9 @@ fn start(text: &str) -> Run {
         let base = f64::from(u8::from(slot.name.ends_with("gain")));
         let weight = |j: u64| {
             let (i, j) = (i as f64, j as f64);
-            (base + 0.2 * (0.7 * i + 0.9 * j + 0.03 * j * j).sin()) as f32
+            base + 0.2 * (0.7 * i + 0.9 * j + 0.03 * j * j).sin()
         };
-        let weights: Vec<f32> = (0..slot.ty.elements()).map(weight).collect();
+        let weights: Vec<f64> = (0..slot.ty.elements()).map(weight).collect();
         assert!(run.write(value, tensor, &weights));
     }
     run
@@ -67,9 +69,9 @@ fn figure(value: &Value) -> f64 {
 }
 
 /// Sum, and sum with weights that repeat from 1 to 7.
-fn checksums(elements: &[f32]) -> [f64; 2] {
-    let weighted = elements.iter().enumerate().map(|(at, element)| f64::from(*element) * (1 + at % 7) as f64);
-    [elements.iter().map(|element| f64::from(*element)).sum(), weighted.sum()]
+fn checksums(elements: &[f64]) -> [f64; 2] {
+    let weighted = elements.iter().enumerate().map(|(at, element)| element * (1 + at % 7) as f64);
+    [elements.iter().sum(), weighted.sum()]
 }
 
 /// What differs from the figures in the parameters (or gradients) after a step.
@@ -90,40 +92,51 @@ fn differences(run: &Run, kind: ValueKind, expected: &Value, tolerance: impl Fn(
     found
 }
 
-fn agree(devices: u32, schedule: &str, optimizer: &str, figures: &Value, tolerance: fn(&str) -> f64) -> Vec<String> {
-    let mut run = start(&pipeline(devices, schedule, optimizer));
+fn agree(text: &str, figures: &Value, tolerance: impl Fn(&str) -> f64) -> Vec<String> {
+    let mut run = start(text);
     let mut found = Vec::new();
     for (step, expected) in figures.as_array().expect("a list").iter().enumerate() {
         let report = run.step(step as u64).expect("steps");
         for ((_, loss), expected) in report.losses.iter().zip(expected["microbatch_losses"].as_array().expect("a list"))
         {
-            let (loss, expected) = (f64::from(*loss), figure(expected));
-            if (loss - expected).abs() > 1e-5 * expected {
+            let expected = figure(expected);
+            if (loss - expected).abs() > tolerance("loss") * expected {
                 found.push(format!("step {step}: loss {loss}, not {expected}"));
             }
         }
         assert_eq!(report.losses.len(), 2);
-        let gradients = differences(&run, ValueKind::ParameterGradients, &expected["grad_checksums"], tolerance);
-        let parameters = differences(&run, ValueKind::Parameters, &expected["param_checksums"], tolerance);
+        let gradients = differences(&run, ValueKind::ParameterGradients, &expected["grad_checksums"], &tolerance);
+        let parameters = differences(&run, ValueKind::Parameters, &expected["param_checksums"], &tolerance);
         found.extend(gradients.iter().map(|text| format!("step {step}, gradient: {text}")));
         found.extend(parameters.iter().map(|text| format!("step {step}: {text}")));
     }
-    found.iter().map(|text| format!("{schedule} on {devices} devices: {text}")).collect()
+    found
+}
+
+/// Compares every layout, and says which one differs.
+fn agree_in_every_layout(precision: &str, optimizer: &str, figures: &str, tolerance: fn(&str) -> f64) {
+    let all: Value = serde_json::from_str(FIGURES).expect("the figures are JSON");
+    let differences = LAYOUTS.into_iter().flat_map(|layout| {
+        let found = agree(&pipeline(layout, precision, optimizer), &all[figures], tolerance);
+        found.into_iter().map(move |text| format!("{} on {} devices: {text}", layout.1, layout.0))
+    });
+    report(&differences.collect::<Vec<_>>());
 }
 
 #[test]
 fn sgd_agrees_with_the_reference() {
-    let figures: Value = serde_json::from_str(FIGURES).expect("the figures are JSON");
-    let tolerance = |_: &str| 1e-5;
-    let agree = |(devices, schedule)| agree(devices, schedule, SGD, &figures["sgd"], tolerance);
-    report(&LAYOUTS.into_iter().flat_map(agree).collect::<Vec<_>>());
+    agree_in_every_layout("f32", SGD, "sgd", |_| 1e-5);
 }
 
 #[test]
 fn adamw_agrees_with_the_reference() {
-    let figures: Value = serde_json::from_str(FIGURES).expect("the figures are JSON");
     // Biases of keys have a gradient of exactly zero; AdamW makes steps of its rounding errors, without effect on losses.
-    let tolerance = |name: &str| if name.ends_with("qkv_bias") { 0.05 } else { 1e-5 };
-    let agree = |(devices, schedule)| agree(devices, schedule, ADAMW, &figures["adamw"], tolerance);
-    report(&LAYOUTS.into_iter().flat_map(agree).collect::<Vec<_>>());
+    agree_in_every_layout("f32", ADAMW, "adamw", |name| if name.ends_with("qkv_bias") { 0.05 } else { 1e-5 });
+}
+
+#[test]
+fn double_precision_agrees_with_the_reference_to_its_rounding_errors() {
+    agree_in_every_layout("f64", SGD, "sgd", |_| 1e-12);
+    // As above, but rounding errors below epsilon, 1e-8, make small steps.
+    agree_in_every_layout("f64", ADAMW, "adamw", |name| if name.ends_with("qkv_bias") { 1e-6 } else { 1e-11 });
 }

@@ -20,7 +20,7 @@ fn verified(devices: u32, schedule: &str) -> Arc<Verified> {
 /// What a layout must not change: losses of three steps, gradients of the first, weights and optimizer state of the last.
 #[derive(PartialEq)]
 struct Learned {
-    losses: Vec<Vec<(MicrobatchId, u32)>>,
+    losses: Vec<Vec<(MicrobatchId, u64)>>,
     gradients: Vec<Bits>,
     weights: Vec<Bits>,
     state: Vec<Bits>,

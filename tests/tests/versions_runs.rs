@@ -19,6 +19,7 @@ layer last { input h  data y: f32[1]  weight w: [1] = ones  loss reshape(0.5 * (
 model chain(stages) { first()  repeat stages - 2 { next() }  last() }
 pipeline train {
     model chain(stages = STAGES)
+    precision f64
     devices DEVICES
     microbatches MICROBATCHES
     schedule run
@@ -114,13 +115,13 @@ impl Case {
 }
 
 /// Inputs and targets of the published example, and more of the same for longer steps.
-const X: [f32; 3] = [1.0, 0.5, -1.0];
-const Y: [f32; 3] = [2.0, 1.0, 0.0];
-const W: [f32; 3] = [1.0, 0.5, 2.0];
+const X: [f64; 3] = [1.0, 0.5, -1.0];
+const Y: [f64; 3] = [2.0, 1.0, 0.0];
+const W: [f64; 3] = [1.0, 0.5, 2.0];
 
 fn fill(_: u64, microbatch: MicrobatchId, slot: &TensorSlot, out: &mut [u8]) {
     let index = microbatch.0 as usize;
-    let number = if slot.name == "x" { X[index % 3] } else { Y[index % 3] * (1 + index / 3) as f32 };
+    let number = if slot.name == "x" { X[index % 3] } else { Y[index % 3] * (1 + index / 3) as f64 };
     out.copy_from_slice(&number.to_ne_bytes());
 }
 
@@ -142,12 +143,12 @@ fn parameters(run: &Run) -> Vec<ValueId> {
     own.into_iter().map(|(index, _)| ValueId::from_index(index)).collect()
 }
 
-fn weights(run: &Run) -> Vec<f32> {
+fn weights(run: &Run) -> Vec<f64> {
     parameters(run).into_iter().map(|value| run.read(value, 0).expect("a weight")[0]).collect()
 }
 
 /// Weights after each window of a run of `steps`, and the losses of all steps.
-fn trained(case: &Case, steps: u64, stress: Option<u64>) -> (Vec<Vec<f32>>, Vec<f64>) {
+fn trained(case: &Case, steps: u64, stress: Option<u64>) -> (Vec<Vec<f64>>, Vec<f64>) {
     let (program, _) = case.compile();
     let mut run = start(&program, stress);
     let stride = u64::from(program.program().n_steps);
@@ -166,7 +167,7 @@ fn trained(case: &Case, steps: u64, stress: Option<u64>) -> (Vec<Vec<f32>>, Vec<
 /// The same by the definition: every gradient from the version that its stage reads, in 64 bits.
 fn by_definition(case: &Case, lags: &[Vec<u32>], steps: usize) -> Vec<Vec<f64>> {
     let (n, m) = (case.stages as usize, case.microbatches as usize);
-    let mut versions: Vec<Vec<f64>> = vec![(0..n).map(|stage| f64::from(W[stage % 3])).collect()];
+    let mut versions: Vec<Vec<f64>> = vec![(0..n).map(|stage| W[stage % 3]).collect()];
     for step in 0..steps {
         let mut next = versions[step].clone();
         for microbatch in 0..m {
@@ -176,7 +177,7 @@ fn by_definition(case: &Case, lags: &[Vec<u32>], steps: usize) -> Vec<Vec<f64>> 
                     versions[step.saturating_sub(lag)][stage]
                 })
                 .collect();
-            let (x, y) = (f64::from(X[microbatch % 3]), f64::from(Y[microbatch % 3]) * (1 + microbatch / 3) as f64);
+            let (x, y) = (X[microbatch % 3], Y[microbatch % 3] * (1 + microbatch / 3) as f64);
             let product = w.iter().product::<f64>() * x;
             for (stage, next) in next.iter_mut().enumerate() {
                 let others: f64 = w.iter().enumerate().filter(|(other, _)| *other != stage).map(|(_, w)| w).product();
@@ -188,9 +189,9 @@ fn by_definition(case: &Case, lags: &[Vec<u32>], steps: usize) -> Vec<Vec<f64>> 
     versions.split_off(1)
 }
 
-fn assert_close(found: &[f32], expected: &[f64], what: &str) {
+fn assert_close(found: &[f64], expected: &[f64], what: &str) {
     for (found, expected) in found.iter().zip(expected) {
-        assert!((f64::from(*found) - expected).abs() < 1e-5 * expected.abs().max(1.0), "{what}: {found} {expected}");
+        assert!((found - expected).abs() < 1e-12 * expected.abs().max(1.0), "{what}: {found} {expected}");
     }
 }
 

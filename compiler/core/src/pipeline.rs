@@ -3,6 +3,7 @@
 use crate::schedule::Schedule;
 use crate::source::Span;
 use crate::units::Ticks;
+use pipe_ir::graph::DType;
 use pipe_ir::task::TaskKind;
 use pipe_ir::training::Training;
 use pipe_ir::units::Bytes;
@@ -36,6 +37,8 @@ pub struct ModelCall {
     pub span: Span,
     /// A value for every parameter of the model.
     pub arguments: BTreeMap<String, i64>,
+    /// Type of its numbers: weights, activations, gradients, optimizer state and loss.
+    pub precision: DType,
 }
 
 /// The duration of one task of one stage, the same for every stage.

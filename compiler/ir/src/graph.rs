@@ -1,30 +1,59 @@
 //! Tensor graphs: the bodies of executables. Single-assignment nodes in an order in which every input comes first.
 //!
 //! Shapes are static. Element-wise nodes broadcast like NumPy: shapes are aligned at the right, and a missing or 1-sized
-//! dimension repeats. All arithmetic is in `f32`; `i32` tensors only index.
+//! dimension repeats. All arithmetic is in `f32` or in `f64`, as the node's type says, and a node never mixes the two; `i32`
+//! tensors only index.
 
 use crate::ids::NodeId;
 use crate::units::Bytes;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Element type of a tensor. Both take 4 bytes.
+/// Element type of a tensor.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DType {
     /// IEEE single precision.
     F32,
+    /// IEEE double precision.
+    F64,
     /// Signed 32-bit indices (tokens, classes).
     I32,
 }
 
 impl DType {
+    /// Every type with the word that stands for it in the textual IR.
+    pub const WORDS: [(&str, Self); 3] = [("f32", Self::F32), ("f64", Self::F64), ("i32", Self::I32)];
+
     /// Bytes of one element.
     #[must_use]
     pub const fn bytes(self) -> Bytes {
         match self {
             Self::F32 | Self::I32 => Bytes(4),
+            Self::F64 => Bytes(8),
         }
+    }
+
+    /// Whether its elements are numbers to compute with, not indices.
+    #[must_use]
+    pub const fn is_float(self) -> bool {
+        matches!(self, Self::F32 | Self::F64)
+    }
+
+    /// The number of this type that is nearest to a number.
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "rounding is what it is for")]
+    pub const fn nearest(self, number: f64) -> f64 {
+        match self {
+            Self::F32 => number as f32 as f64,
+            Self::F64 | Self::I32 => number,
+        }
+    }
+
+    /// Whether a number is a finite one of this type.
+    #[must_use]
+    pub const fn holds(self, number: f64) -> bool {
+        self.is_float() && number.is_finite() && self.nearest(number) == number
     }
 }
 
@@ -32,6 +61,7 @@ impl fmt::Display for DType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::F32 => "f32",
+            Self::F64 => "f64",
             Self::I32 => "i32",
         })
     }
@@ -47,10 +77,16 @@ pub struct TensorType {
 }
 
 impl TensorType {
+    /// A tensor of this type and shape.
+    #[must_use]
+    pub fn new(dtype: DType, shape: &[u64]) -> Self {
+        Self { dtype, shape: shape.to_vec() }
+    }
+
     /// An `f32` tensor of this shape.
     #[must_use]
     pub fn f32(shape: &[u64]) -> Self {
-        Self { dtype: DType::F32, shape: shape.to_vec() }
+        Self::new(DType::F32, shape)
     }
 
     /// Number of elements.
@@ -120,8 +156,8 @@ pub enum Op {
         /// Bytes from the start of the operand.
         offset: Bytes,
     },
-    /// (): every element is this number.
-    Constant(f32),
+    /// (): every element is this number, which the node's type can hold.
+    Constant(f64),
     /// (x): element-wise.
     Unary(Unary),
     /// (a, b): element-wise with broadcasting.
@@ -166,8 +202,8 @@ pub enum Op {
     ScatterAdd,
     /// (x[.., h]) -> [.., 2]: mean and 1 / sqrt(variance + epsilon) of every row.
     NormStatistics {
-        /// Added to the variance.
-        epsilon: f32,
+        /// Added to the variance; a number that the node's type can hold.
+        epsilon: f64,
     },
     /// `(x[.., h], statistics[.., 2], gain[h], bias[h]) -> [.., h]`: (x - mean) * rstd * gain + bias.
     Normalize,

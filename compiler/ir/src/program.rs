@@ -1,12 +1,12 @@
 //! Programs: the instruction lists of all devices, and the tables that they refer to.
 
-use crate::graph::Graph;
+use crate::graph::{DType, Graph};
 use crate::ids::{BufferId, DeviceId, ExecId, GroupId, MicrobatchId, StageId, ValueId};
 use crate::instruction::{Instruction, OperandRange};
 use crate::task::TaskKind;
 use crate::training::Training;
 use crate::units::Bytes;
-use crate::value::Value;
+use crate::value::{Value, ValueKind};
 use serde::{Deserialize, Serialize};
 
 /// How an executable touches an operand.
@@ -212,6 +212,12 @@ impl Program {
         let first = |members: &Vec<DeviceId>| members.first().and_then(|device| self.devices.get(device.index()));
         let groups = self.groups.iter().enumerate();
         groups.filter_map(|(group, members)| first(members).map(|device| starts(device, group))).sum()
+    }
+
+    /// Type of what is emitted: the one of every loss.
+    #[must_use]
+    pub fn loss_type(&self) -> DType {
+        self.values.iter().find(|value| value.kind == ValueKind::Loss).map_or(DType::F32, Value::dtype)
     }
 
     /// Number of instructions of one step, over all devices.

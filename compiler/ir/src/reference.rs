@@ -64,7 +64,7 @@ pub fn evaluate(node: &Node, inputs: &[&Tensor]) -> Vec<f64> {
     let each = |f: &dyn Fn(&[usize]) -> f64| indices(&shape).map(|index| f(&index)).collect::<Vec<f64>>();
     match &node.op {
         Op::Input { .. } => unreachable!("operands are read by whoever has them"),
-        Op::Constant(number) => vec![f64::from(*number); node.ty.elements() as usize],
+        Op::Constant(number) => vec![*number; node.ty.elements() as usize],
         Op::Unary(f) => input(0).data.iter().map(|x| unary(*f, *x)).collect(),
         Op::Binary(f) => each(&|index| binary(*f, input(0).at(index), input(1).at(index))),
         Op::MatMul { transpose_a, transpose_b } => matmul(input(0), input(1), *transpose_a, *transpose_b, &shape),
@@ -181,7 +181,7 @@ fn rows<'t>(node: &Node, input: &impl Fn(usize) -> &'t Tensor) -> Vec<f64> {
             let statistics = input(0).rows().flat_map(|x| {
                 let mean = x.iter().sum::<f64>() / x.len() as f64;
                 let variance = x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / x.len() as f64;
-                [mean, 1.0 / (variance + f64::from(*epsilon)).sqrt()]
+                [mean, 1.0 / (variance + epsilon).sqrt()]
             });
             statistics.collect()
         }

@@ -1,6 +1,6 @@
 //! Values: the table of what buffers may hold. A buffer's contents are one value of one microbatch (or of none).
 
-use crate::graph::TensorType;
+use crate::graph::{DType, TensorType};
 use crate::ids::StageId;
 use crate::units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -107,4 +107,12 @@ pub struct Value {
     pub bytes: Bytes,
     /// What is inside; empty where the program has no model (abstract bytes) and for scratch.
     pub tensors: Vec<TensorSlot>,
+}
+
+impl Value {
+    /// Type of its first tensor; `f32` where nothing is said to be inside.
+    #[must_use]
+    pub fn dtype(&self) -> DType {
+        self.tensors.first().map_or(DType::F32, |slot| slot.ty.dtype)
+    }
 }

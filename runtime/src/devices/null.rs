@@ -30,7 +30,7 @@ impl Device for NullDevice {
         Ok(())
     }
 
-    fn emit(&mut self, _: BufferId) -> Result<f32, Fault> {
+    fn emit(&mut self, _: BufferId) -> Result<f64, Fault> {
         Ok(0.0)
     }
 

@@ -34,38 +34,38 @@ pub struct Subject {
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Learned {
     /// By step: the losses of its microbatches.
-    losses: Vec<Vec<(MicrobatchId, f32)>>,
+    losses: Vec<Vec<(MicrobatchId, f64)>>,
     /// Gradients, weights and state after every step, by name.
-    tensors: Vec<(String, Vec<f32>)>,
+    tensors: Vec<(String, Vec<f64>)>,
 }
 
 impl Learned {
     /// The first thing in which two runs differ.
     #[must_use]
     pub fn difference(&self, other: &Self) -> Option<String> {
-        let bits = |learned: &Self| -> Vec<Vec<(MicrobatchId, u32)>> {
+        let bits = |learned: &Self| -> Vec<Vec<(MicrobatchId, u64)>> {
             learned.losses.iter().map(|step| step.iter().map(|(m, loss)| (*m, loss.to_bits())).collect()).collect()
         };
         if bits(self) != bits(other) {
             return Some(format!("losses {:?}, not {:?}", self.losses, other.losses));
         }
-        let same = |one: &[f32], other: &[f32]| one.iter().map(|x| x.to_bits()).eq(other.iter().map(|x| x.to_bits()));
+        let same = |one: &[f64], other: &[f64]| one.iter().map(|x| x.to_bits()).eq(other.iter().map(|x| x.to_bits()));
         let mut pairs = self.tensors.iter().zip(&other.tensors);
         pairs.find(|((_, one), (_, other))| !same(one, other)).map(|((name, _), _)| name.clone())
     }
 
     /// The largest difference, relative to the largest number of the same tensor; infinite where they cannot be compared.
     #[must_use]
-    pub fn distance(&self, other: &Self) -> f32 {
-        let losses = |learned: &Self| -> Vec<f32> { learned.losses.iter().flatten().map(|(_, loss)| *loss).collect() };
-        let of = |one: &[f32], other: &[f32]| {
-            let largest = other.iter().fold(f32::MIN_POSITIVE, |largest, x| largest.max(x.abs()));
+    pub fn distance(&self, other: &Self) -> f64 {
+        let losses = |learned: &Self| -> Vec<f64> { learned.losses.iter().flatten().map(|(_, loss)| *loss).collect() };
+        let of = |one: &[f64], other: &[f64]| {
+            let largest = other.iter().fold(f64::MIN_POSITIVE, |largest, x| largest.max(x.abs()));
             let apart = one.iter().zip(other).map(|(x, y)| (x - y).abs() / largest);
-            let apart = apart.fold(0.0_f32, |most, x| if x.is_nan() { f32::INFINITY } else { most.max(x) });
-            if one.len() == other.len() { apart } else { f32::INFINITY }
+            let apart = apart.fold(0.0_f64, |most, x| if x.is_nan() { f64::INFINITY } else { most.max(x) });
+            if one.len() == other.len() { apart } else { f64::INFINITY }
         };
         let tensors = self.tensors.iter().zip(&other.tensors).map(|((_, one), (_, other))| of(one, other));
-        tensors.fold(of(&losses(self), &losses(other)), f32::max)
+        tensors.fold(of(&losses(self), &losses(other)), f64::max)
     }
 }
 

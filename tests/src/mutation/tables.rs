@@ -199,7 +199,7 @@ fn graph(kind: Kind, graph: &mut Graph, n_operands: usize, dice: &mut Dice) {
 
 fn tensor(ty: &mut TensorType, dice: &mut Dice) {
     match dice.below(4) {
-        0 => ty.dtype = if ty.dtype == DType::F32 { DType::I32 } else { DType::F32 },
+        0 => ty.dtype = [DType::F32, DType::F64, DType::I32][dice.below(3)],
         1 => swap(&mut ty.shape, dice),
         2 => ty.shape.push(1),
         _ => {

@@ -39,7 +39,7 @@ const LONGEST_RUN: Duration = Duration::from_secs(60);
 const STEPS: u64 = 2;
 /// How far apart sums in different orders may be, relative to the largest number of the tensor. Rounding of a step passes
 /// through the optimizer, which divides by the root of small numbers.
-const ROUNDING: f32 = 1e-3;
+const ROUNDING: f64 = 1e-3;
 
 /// Verifies a damaged program and, if it is accepted, runs it in every way.
 #[must_use]

@@ -17,6 +17,7 @@ use crate::source::Span;
 use crate::suggest;
 use crate::syntax::ast::{self, Call, Expr, PipelineItem, Subject};
 use crate::units::Ticks;
+use pipe_ir::graph::DType;
 use pipe_ir::task::TaskKind;
 use pipe_ir::units::Bytes;
 use std::collections::BTreeMap;
@@ -58,6 +59,7 @@ fn write(
 /// The items of a pipeline, those that stand once by their word.
 struct Items<'a> {
     model: Option<&'a Call>,
+    precision: DType,
     devices: Option<(&'a Expr, Option<&'a Expr>)>,
     microbatches: Option<&'a Expr>,
     schedule: Option<&'a Call>,
@@ -83,7 +85,8 @@ pub(super) fn elaborate(
         let bytes = report.take(whole(memory, &parameters, 1, "`memory`"))?;
         Some((Bytes(bytes), memory.span))
     });
-    let model = items.model.and_then(|call| model_call(files, call, request, &parameters, &mut report));
+    let model =
+        items.model.and_then(|call| model_call(files, (call, items.precision), request, &parameters, &mut report));
     let costs = items.cost.and_then(|durations| stage_costs(durations, &mut report));
     let training =
         items.train.and_then(|(settings, span)| training((&declared.name, span), settings, &parameters, &mut report));
@@ -150,7 +153,7 @@ fn written(
 
 fn model_call(
     files: &Files,
-    call: &Call,
+    (call, precision): (&Call, DType),
     request: &Request,
     parameters: &Values,
     report: &mut Report,
@@ -164,7 +167,7 @@ fn model_call(
     let callee = Callee { declared: &declared.name, parameters: &declared.parameters, settings: &request.settings };
     let arguments = bind_with(callee, Some(call), parameters, parameters);
     let arguments = arguments.map_err(|errors| report.extend(errors)).ok()?;
-    Some(ModelCall { model: declared.name.text.clone(), span: call.span, arguments })
+    Some(ModelCall { model: declared.name.text.clone(), span: call.span, arguments, precision })
 }
 
 fn unknown<'n>(word: &str, name: &ast::Name, known: impl Iterator<Item = &'n str>) -> Diagnostic {
@@ -227,6 +230,7 @@ fn stage_costs(durations: &[(ast::Name, Expr)], report: &mut Report) -> Option<S
 fn items_of<'a>(declared: &'a ast::Pipeline, report: &mut Report) -> Items<'a> {
     let mut items = Items {
         model: None,
+        precision: DType::F32,
         devices: None,
         microbatches: None,
         schedule: None,
@@ -239,6 +243,10 @@ fn items_of<'a>(declared: &'a ast::Pipeline, report: &mut Report) -> Items<'a> {
         let (word, span) = match item {
             PipelineItem::Model(call) => ("model", items.model.insert(call).span),
             PipelineItem::Schedule(call) => ("schedule", items.schedule.insert(call).span),
+            PipelineItem::Precision { dtype, span } => {
+                items.precision = *dtype;
+                ("precision", *span)
+            }
             PipelineItem::Devices { count, memory, span } => {
                 items.devices = Some((count, memory.as_ref()));
                 ("devices", *span)

@@ -5,9 +5,9 @@ use pipe_ir::graph::{Binary, Unary};
 use pipe_ir::ids::NodeId;
 
 /// sqrt(2 / pi)
-const GELU_SCALE: f32 = 0.797_884_6;
+const GELU_SCALE: f64 = 0.797_884_560_802_865_4;
 /// 0.044715 * sqrt(2 / pi)
-const GELU_CUBIC: f32 = 0.035_677_41;
+const GELU_CUBIC: f64 = 0.035_677_408_136_300_125;
 
 /// The Gaussian error linear unit in its tanh form (arXiv 1606.08415):
 /// x * (0.5 + 0.5 * tanh(x * (sqrt(2 / pi) + 0.044715 * sqrt(2 / pi) * x^2))).
@@ -25,7 +25,7 @@ pub(super) fn gelu(tape: &mut Tape, x: NodeId) -> NodeId {
 /// The mean over one axis, which keeps its place with size 1.
 #[expect(clippy::float_arithmetic, clippy::cast_precision_loss, reason = "the constant is an element of a tensor")]
 pub(super) fn mean(tape: &mut Tape, x: NodeId, axis: usize) -> NodeId {
-    let size = tape.shape(x)[axis] as f32;
+    let size = tape.shape(x)[axis] as f64;
     let sum = tape.sum(x, axis);
     tape.scale(sum, 1.0 / size)
 }

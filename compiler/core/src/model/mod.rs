@@ -38,7 +38,7 @@ use crate::elaborate::Elaborated;
 use crate::files::Files;
 use crate::source::Span;
 use crate::window::Window;
-use pipe_ir::graph::TensorType;
+use pipe_ir::graph::{DType, TensorType};
 use pipe_ir::ids::NodeId;
 use pipe_ir::value::Init;
 use stage_set::StageSet;
@@ -106,6 +106,8 @@ pub struct Model {
     pub name: String,
     /// Where it was called.
     pub span: Span,
+    /// Type of all its numbers.
+    pub precision: DType,
     /// Tensors of a microbatch, by [`Leaf::Data`].
     pub data: Vec<DataTensor>,
     /// Each after those that it reads.

@@ -216,7 +216,7 @@ impl Backward {
 }
 
 /// The derivative of a step's loss, the mean over its microbatches, by the loss of one.
-#[expect(clippy::float_arithmetic, clippy::cast_precision_loss, reason = "gradients are floating-point numbers")]
-fn share_of_loss(n_microbatches: u32) -> f32 {
-    1.0 / n_microbatches.max(1) as f32
+#[expect(clippy::float_arithmetic, reason = "gradients are floating-point numbers")]
+fn share_of_loss(n_microbatches: u32) -> f64 {
+    1.0 / f64::from(n_microbatches.max(1))
 }

@@ -38,7 +38,7 @@ pub(super) struct Port {
 #[must_use]
 pub(super) fn join(model: &Model, layers: Range<usize>, leaves: impl Fn(usize) -> bool) -> StageTape {
     let mut stage = StageTape {
-        tape: Tape::default(),
+        tape: Tape::new(model.precision),
         inputs: Vec::new(),
         outputs: Vec::new(),
         weights: Vec::new(),

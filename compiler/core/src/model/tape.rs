@@ -23,8 +23,10 @@ pub enum Leaf {
 }
 
 /// Nodes in evaluation order, and what the leaves among them stand for.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Tape {
+    /// Type of every node that is not an index.
+    precision: DType,
     nodes: Vec<Node>,
     leaves: Vec<Leaf>,
     known: BTreeMap<Key, NodeId>,
@@ -34,6 +36,18 @@ pub struct Tape {
 type Key = (u8, Vec<u64>, Vec<NodeId>, Vec<u64>);
 
 impl Tape {
+    /// An empty tape of numbers in single or double precision.
+    #[must_use]
+    pub const fn new(precision: DType) -> Self {
+        Self { precision, nodes: Vec::new(), leaves: Vec::new(), known: BTreeMap::new() }
+    }
+
+    /// Type of every node that is not an index.
+    #[must_use]
+    pub const fn precision(&self) -> DType {
+        self.precision
+    }
+
     /// Number of nodes.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -107,13 +121,10 @@ impl Tape {
         id
     }
 
-    fn push_f32(&mut self, op: Op, inputs: &[NodeId], shape: &[u64]) -> NodeId {
-        self.push(op, inputs.to_vec(), TensorType::f32(shape))
-    }
-
-    /// A number, repeated to a shape.
-    pub fn constant(&mut self, value: f32, shape: &[u64]) -> NodeId {
-        self.push_f32(Op::Constant(value), &[], shape)
+    /// The number of the tape's precision that is nearest to a number, repeated to a shape.
+    pub fn constant(&mut self, value: f64, shape: &[u64]) -> NodeId {
+        let value = self.precision.nearest(value);
+        self.shaped(Op::Constant(value), &[], shape)
     }
 
     /// An element-wise function of one tensor.
@@ -125,17 +136,17 @@ impl Tape {
     /// An element-wise function of two tensors whose shapes broadcast.
     pub fn binary(&mut self, function: Binary, a: NodeId, b: NodeId) -> NodeId {
         let shape = broadcast(self.shape(a), self.shape(b)).expect("callers have checked that the shapes broadcast");
-        self.push_f32(Op::Binary(function), &[a, b], &shape)
+        self.shaped(Op::Binary(function), &[a, b], &shape)
     }
 
     /// A tensor times a number.
-    pub fn scale(&mut self, x: NodeId, factor: f32) -> NodeId {
+    pub fn scale(&mut self, x: NodeId, factor: f64) -> NodeId {
         let factor = self.constant(factor, &[]);
         self.binary(Binary::Mul, x, factor)
     }
 
     /// A tensor plus a number.
-    pub fn shift(&mut self, x: NodeId, by: f32) -> NodeId {
+    pub fn shift(&mut self, x: NodeId, by: f64) -> NodeId {
         let by = self.constant(by, &[]);
         self.binary(Binary::Add, x, by)
     }
@@ -149,14 +160,14 @@ impl Tape {
         }
         let columns = self.shape(b).len() - if transpose_b { 2 } else { 1 };
         shape[rank - 1] = self.shape(b)[columns];
-        self.push_f32(Op::MatMul { transpose_a, transpose_b }, &[a, b], &shape)
+        self.shaped(Op::MatMul { transpose_a, transpose_b }, &[a, b], &shape)
     }
 
     /// The sum over one axis, which keeps its place with size 1.
     pub fn sum(&mut self, x: NodeId, axis: usize) -> NodeId {
         let mut shape = self.shape(x).to_vec();
         shape[axis] = 1;
-        self.push_f32(Op::Sum { axis: to_u32(axis) }, &[x], &shape)
+        self.shaped(Op::Sum { axis: to_u32(axis) }, &[x], &shape)
     }
 
     /// The same elements under another shape. Reshapes do not pile up.
@@ -206,7 +217,7 @@ impl Tape {
     pub fn gather(&mut self, table: NodeId, indices: NodeId) -> NodeId {
         let mut shape = self.shape(indices).to_vec();
         shape.push(self.shape(table)[1]);
-        self.push_f32(Op::Gather, &[table, indices], &shape)
+        self.shaped(Op::Gather, &[table, indices], &shape)
     }
 
     /// Layer normalisation over the last dimension.
@@ -214,13 +225,14 @@ impl Tape {
         let shape = self.shape(x).to_vec();
         let mut pair = shape.clone();
         pair[shape.len() - 1] = 2;
-        let statistics = self.push_f32(Op::NormStatistics { epsilon: 1e-5 }, &[x], &pair);
-        self.push_f32(Op::Normalize, &[x, statistics, gain, bias], &shape)
+        let epsilon = self.precision.nearest(1e-5);
+        let statistics = self.shaped(Op::NormStatistics { epsilon }, &[x], &pair);
+        self.shaped(Op::Normalize, &[x, statistics, gain, bias], &shape)
     }
 
-    /// A node of a given shape, for operations that need no inference of their own.
+    /// Numbers of a given shape, for operations that need no inference of their own.
     pub fn shaped(&mut self, op: Op, inputs: &[NodeId], shape: &[u64]) -> NodeId {
-        self.push_f32(op, inputs, shape)
+        self.push(op, inputs.to_vec(), TensorType::new(self.precision, shape))
     }
 
     /// Copies a tape to the end of this one and says what became of each node. `leaf` translates leaves.
@@ -269,7 +281,7 @@ pub(super) fn is_view(op: &Op) -> bool {
 /// Whether a type holds numbers that have gradients.
 #[must_use]
 pub(super) fn is_number(ty: &TensorType) -> bool {
-    ty.dtype == DType::F32
+    ty.dtype.is_float()
 }
 
 /// An axis as the IR writes it.
@@ -279,7 +291,7 @@ pub(super) fn to_u32(axis: usize) -> u32 {
 }
 
 fn attributes(op: &Op) -> (u8, Vec<u64>) {
-    let bits = |value: &f32| u64::from(value.to_bits());
+    let bits = |value: &f64| value.to_bits();
     match op {
         Op::Input { operand, offset } => (0, vec![u64::from(*operand), offset.0]),
         Op::Constant(value) => (1, vec![bits(value)]),

@@ -40,7 +40,7 @@ pub(super) fn homes(graph: &Graph, liveness: &Liveness, scratch: &mut Unpacked) 
 /// Bytes of its own in scratch.
 pub(super) fn fresh(scratch: &mut Unpacked, ty: &TensorType) -> Home {
     let at = Location { place: Place::Scratch, offset: scratch.reserve(ty.bytes()) };
-    Home { view: View::contiguous(at, &ty.shape), accumulate: false }
+    Home { view: View::contiguous(at, ty.dtype, &ty.shape), accumulate: false }
 }
 
 /// Reshapes that no view of their input can express.
@@ -49,7 +49,7 @@ fn scattered_reshapes(graph: &Graph, liveness: &Liveness) -> Vec<bool> {
     let mut views: Vec<View> = Vec::with_capacity(graph.nodes.len());
     let mut scattered = vec![false; graph.nodes.len()];
     for (id, node) in graph.nodes.iter().enumerate() {
-        let contiguous = View::contiguous(anywhere, &node.ty.shape);
+        let contiguous = View::contiguous(anywhere, node.ty.dtype, &node.ty.shape);
         let view = derived(node, |input| views[input.index()].clone());
         scattered[id] = node.op == Op::Reshape && view.is_none() && liveness.is_live(id);
         views.push(view.unwrap_or(contiguous));

@@ -103,15 +103,10 @@ impl Emitter<'_> {
         home
     }
 
-    /// Row-major bytes in scratch.
-    pub(super) fn temporary(&mut self, shape: &[u64]) -> View {
-        destination::fresh(&mut self.out, &TensorType::f32(shape)).view
-    }
-
     /// A copy of a tensor in row-major bytes.
     pub(super) fn materialized(&mut self, view: &View) -> View {
         let shape: Vec<u64> = view.dims.iter().map(|dim| dim.size).collect();
-        let to = self.temporary(&shape);
+        let to = destination::fresh(&mut self.out, &TensorType::new(view.dtype, &shape)).view;
         self.out.kernels.push(Kernel::Copy { from: view.clone(), to: to.clone() });
         to
     }
@@ -160,13 +155,15 @@ impl Emitter<'_> {
         self.accumulated[id.index()] = self.accumulated[input.index()];
         let derived = destination::derived(node, |input| self.view(input));
         let Some(home) = self.homes[id.index()].clone() else {
-            let view = derived.unwrap_or_else(|| View::contiguous(self.contiguous(input), &node.ty.shape));
+            let view =
+                derived.unwrap_or_else(|| View::contiguous(self.contiguous(input), node.ty.dtype, &node.ty.shape));
             self.views[id.index()] = Some(view);
             return;
         };
         let is_there = derived.as_ref().is_some_and(|view| view.is_same_as(&home.view));
         if !self.accumulated[id.index()] && !is_there {
-            let from = derived.unwrap_or_else(|| View::contiguous(self.contiguous(input), &node.ty.shape));
+            let from =
+                derived.unwrap_or_else(|| View::contiguous(self.contiguous(input), node.ty.dtype, &node.ty.shape));
             self.deliver(&from, &home);
         }
         self.accumulated[id.index()] = home.accumulate;
@@ -211,6 +208,7 @@ impl Emitter<'_> {
         let x = self.contiguous(node.inputs[0]);
         let home = self.place(id);
         self.out.kernels.push(Kernel::Sum(Sum {
+            dtype: home.view.dtype,
             outer: shape[..axis].iter().product(),
             reduced: shape[axis],
             inner: shape[axis + 1..].iter().product(),
@@ -234,6 +232,7 @@ impl Emitter<'_> {
         let inputs = node.inputs.iter().map(|&input| self.contiguous(input)).collect();
         let home = self.place(id);
         self.out.kernels.push(Kernel::Rows(RowKernel {
+            dtype: home.view.dtype,
             op,
             rows,
             width,

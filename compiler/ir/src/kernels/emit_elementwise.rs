@@ -3,18 +3,22 @@
 use super::emit::Emitter;
 use super::view::collapse;
 use super::{Dim, Elementwise, Expression, Kernel, Output, Step, Strided, View};
-use crate::graph::Op;
+use crate::graph::{DType, Op};
 use crate::ids::NodeId;
 
 /// An expression whose tensors are still views of the full shape.
-#[derive(Default)]
 struct Draft {
+    dtype: DType,
     steps: Vec<Step>,
     inputs: Vec<View>,
     outputs: Vec<(View, Output)>,
 }
 
 impl Draft {
+    const fn new(dtype: DType) -> Self {
+        Self { dtype, steps: Vec::new(), inputs: Vec::new(), outputs: Vec::new() }
+    }
+
     fn push(&mut self, step: Step) -> u32 {
         let position = self.steps.iter().position(|known| *known == step).unwrap_or_else(|| {
             self.steps.push(step);
@@ -37,9 +41,9 @@ fn index(position: usize) -> u32 {
 }
 
 impl Emitter<'_> {
-    /// One kernel for element-wise nodes (or constants) of one shape.
+    /// One kernel for element-wise nodes (or constants) of one type.
     pub(super) fn group(&mut self, members: &[NodeId]) {
-        let mut draft = Draft::default();
+        let mut draft = Draft::new(members.first().map_or(DType::F32, |&id| self.graph.node(id).ty.dtype));
         let mut values: Vec<u32> = Vec::with_capacity(members.len());
         for &id in members {
             let node = self.graph.node(id);
@@ -69,7 +73,7 @@ impl Emitter<'_> {
 
     /// `to += from`.
     pub(super) fn add(&mut self, from: &View, to: &View) {
-        let mut draft = Draft::default();
+        let mut draft = Draft::new(to.dtype);
         let step = draft.load(from.clone());
         draft.outputs.push((to.clone(), Output { step, accumulate: true }));
         self.finish(draft);
@@ -112,6 +116,7 @@ impl Emitter<'_> {
         self.out.kernels.push(Kernel::Elementwise(Elementwise {
             sizes: runs.iter().map(|run| run[0].size).collect(),
             expression: Expression {
+                dtype: draft.dtype,
                 splat: inputs.iter().map(|input| input.strides.last() == Some(&0)).collect(),
                 steps: draft.steps,
                 outputs: draft.outputs.iter().map(|(_, output)| *output).collect(),

@@ -5,9 +5,10 @@ use super::view::collapse;
 use super::{Dim, Gemm, Kernel, Matrix, View};
 use crate::graph::Node;
 use crate::ids::NodeId;
+use crate::units::Bytes;
 
-/// Elements in 4KiB: addresses that are multiples of it apart share a few lines of the first cache.
-const FAR_APART: u64 = 1024;
+/// Addresses that are multiples of 4KiB apart share a few lines of the first cache.
+const FAR_APART: Bytes = Bytes(4096);
 /// Rows of the result from which a copy of the right factor pays off.
 const MANY_ROWS: u64 = 128;
 
@@ -42,8 +43,7 @@ impl Factor {
 
     /// Repeated over the batch dimensions of the result.
     fn repeated(mut self, batch: &[u64]) -> Self {
-        let own = View { at: self.view.at, dims: self.batch };
-        self.batch = own.broadcast(batch).dims;
+        self.batch = self.view.with_dims(self.batch).broadcast(batch).dims;
         self
     }
 }
@@ -74,11 +74,12 @@ impl Emitter<'_> {
     fn right_factor(&mut self, node: &Node, transposed: bool) -> Factor {
         let factor = Factor::new(self.view(node.inputs[1]), transposed);
         let n_rows: u64 = node.ty.elements() / factor.column.size;
-        let is_far_apart = factor.row.stride == 1 && factor.column.stride.is_multiple_of(FAR_APART);
+        let stride = factor.column.stride * factor.view.dtype.bytes().0;
+        let is_far_apart = factor.row.stride == 1 && stride.is_multiple_of(FAR_APART.0);
         if !factor.batch.is_empty() || !is_far_apart || factor.column.size == 1 || n_rows < MANY_ROWS {
             return factor;
         }
-        let rows = View { at: factor.view.at, dims: vec![factor.row, factor.column] };
+        let rows = factor.view.with_dims(vec![factor.row, factor.column]);
         Factor::new(self.materialized(&rows), false)
     }
 
@@ -100,6 +101,7 @@ fn gemm(a: &Factor, b: &Factor, c: &Factor, accumulate: bool) -> Gemm {
         batch: runs.iter().map(|run| run[position].stride).collect(),
     };
     Gemm {
+        dtype: c.view.dtype,
         batch: runs.iter().map(|run| run[0].size).collect(),
         m: c.row.size,
         n: c.column.size,

@@ -1,6 +1,6 @@
 //! Fusion: groups element-wise nodes into one kernel each, and orders all work.
 //!
-//! Rule: two groups of the same shape merge where one reads the other, unless a path between them leaves the group and comes
+//! Rule: two groups of the same shape and type merge where one reads the other, unless a path between them leaves the group and comes
 //! back (such a group could not run at any one time).
 
 use super::emit::Liveness;
@@ -23,7 +23,7 @@ pub enum Fusion {
 pub(super) enum Unit {
     /// A node that is not element-wise.
     Single(NodeId),
-    /// Element-wise nodes of one shape, in order.
+    /// Element-wise nodes of one type and shape, in order.
     Group(Vec<NodeId>),
 }
 
@@ -38,8 +38,8 @@ pub(super) fn units(graph: &Graph, fusion: Fusion) -> Vec<Unit> {
     if fusion == Fusion::On {
         for id in (0..graph.nodes.len()).filter(|&id| liveness.is_live(id) && is_elementwise(&graph.nodes[id].op)) {
             for input in graph.nodes[id].inputs.iter().map(|input| input.index()) {
-                let same_shape = graph.nodes[input].ty.shape == graph.nodes[id].ty.shape;
-                if same_shape && is_elementwise(&graph.nodes[input].op) {
+                let is_alike = graph.nodes[input].ty == graph.nodes[id].ty;
+                if is_alike && is_elementwise(&graph.nodes[input].op) {
                     groups.try_merge(graph, input, id);
                 }
             }

@@ -13,7 +13,7 @@ mod operands;
 mod scratch;
 mod view;
 
-use crate::graph::{Binary, Graph, Unary};
+use crate::graph::{Binary, DType, Graph, Unary};
 use crate::units::Bytes;
 pub use fusion::Fusion;
 pub use view::{Dim, Location, Place, View};
@@ -34,9 +34,9 @@ pub enum Kernel {
     Gemm(Gemm),
     /// A fused expression, for every element.
     Elementwise(Elementwise),
-    /// Moves words between layouts; both views have the same sizes.
+    /// Moves elements between layouts; both views have the same type and sizes.
     Copy {
-        /// Where the words are.
+        /// Where they are.
         from: View,
         /// Where they go.
         to: View,
@@ -50,6 +50,8 @@ pub enum Kernel {
 /// `c = a · b`, or `c += a · b`, for every index of the batch dimensions.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Gemm {
+    /// Type of all elements.
+    pub dtype: DType,
     /// Sizes of the batch dimensions, outermost first; empty for a single product.
     pub batch: Vec<u64>,
     /// Rows of a and c.
@@ -104,8 +106,10 @@ pub struct Strided {
 }
 
 /// An element-wise computation as straight-line code. Two kernels with equal expressions share their machine code.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Expression {
+    /// Type of all elements.
+    pub dtype: DType,
     /// Per input: whether one element is repeated along the innermost dimension.
     pub splat: Vec<bool>,
     /// Values, each from earlier ones.
@@ -119,8 +123,8 @@ pub struct Expression {
 pub enum Step {
     /// The element of this input.
     Load(u32),
-    /// The number with these bits.
-    Constant(u32),
+    /// The number with these bits in double precision; the expression's type can hold it.
+    Constant(u64),
     /// A function of one value.
     Unary(Unary, u32),
     /// A function of two values.
@@ -139,6 +143,8 @@ pub struct Output {
 /// `out[i, j] = sum over r of x[i, r, j]`, both contiguous; in the order of r, but in blocks of lanes where `inner` is 1.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Sum {
+    /// Type of all elements.
+    pub dtype: DType,
     /// Size of i.
     pub outer: u64,
     /// Size of r.
@@ -156,6 +162,8 @@ pub struct Sum {
 /// A kernel over the rows of contiguous tensors.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RowKernel {
+    /// Type of all elements that are not indices.
+    pub dtype: DType,
     /// What is done to a row.
     pub op: RowOp,
     /// Number of rows (of indices for [`RowOp::Gather`] and [`RowOp::ScatterAdd`]).
@@ -176,7 +184,7 @@ pub enum RowOp {
     /// Mean and 1 / sqrt(variance + epsilon).
     NormStatistics {
         /// Added to the variance.
-        epsilon: f32,
+        epsilon: f64,
     },
     /// Layer normalisation from its statistics.
     Normalize,

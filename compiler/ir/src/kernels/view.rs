@@ -1,6 +1,6 @@
 //! Views: tensors in memory as a place and strides. Every operation here moves no bytes.
 
-use crate::graph::TensorType;
+use crate::graph::{DType, TensorType};
 use crate::units::Bytes;
 
 /// Which memory an executable's kernel means.
@@ -17,7 +17,7 @@ pub enum Place {
 pub struct Location {
     /// Where to count from.
     pub place: Place,
-    /// How far; a multiple of 4.
+    /// How far; a multiple of the size of an element.
     pub offset: Bytes,
 }
 
@@ -30,20 +30,20 @@ pub struct Dim {
     pub stride: u64,
 }
 
-/// A tensor of 4-byte elements in memory.
+/// A tensor in memory.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct View {
+    /// Type of its elements.
+    pub dtype: DType,
     /// Its first element.
     pub at: Location,
     /// Its dimensions, outermost first.
     pub dims: Vec<Dim>,
 }
 
-const ELEMENT: u64 = 4;
-
 impl View {
     /// Row-major and without gaps.
-    pub(super) fn contiguous(at: Location, shape: &[u64]) -> Self {
+    pub(super) fn contiguous(at: Location, dtype: DType, shape: &[u64]) -> Self {
         let mut stride = 1;
         let mut dims: Vec<Dim> = Vec::with_capacity(shape.len());
         for &size in shape.iter().rev() {
@@ -51,7 +51,12 @@ impl View {
             stride *= size;
         }
         dims.reverse();
-        Self { at, dims }
+        Self { dtype, at, dims }
+    }
+
+    /// The same place with other dimensions.
+    pub(super) fn with_dims(&self, dims: Vec<Dim>) -> Self {
+        Self { dims, ..*self }
     }
 
     /// Number of elements.
@@ -84,7 +89,7 @@ impl View {
 
     /// Dimension i of the result is dimension `permutation[i]`.
     pub(super) fn permuted(&self, permutation: &[u32]) -> Self {
-        Self { at: self.at, dims: permutation.iter().map(|&axis| self.dims[axis as usize]).collect() }
+        self.with_dims(permutation.iter().map(|&axis| self.dims[axis as usize]).collect())
     }
 
     /// The view of which this one is the permutation.
@@ -93,14 +98,14 @@ impl View {
         for (dim, &axis) in self.dims.iter().zip(permutation) {
             dims[axis as usize] = *dim;
         }
-        Self { at: self.at, dims }
+        self.with_dims(dims)
     }
 
     /// `size` indices of one axis, from `start`.
     pub(super) fn sliced(&self, axis: u32, start: u64, size: u64) -> Self {
         let mut view = self.clone();
         let dim = &mut view.dims[axis as usize];
-        view.at.offset += Bytes(start * dim.stride * ELEMENT);
+        view.at.offset += Bytes(start * dim.stride * self.dtype.bytes().0);
         dim.size = size;
         view
     }
@@ -113,7 +118,7 @@ impl View {
             let stride = own.filter(|dim| dim.size == size && size > 1).map_or(0, |dim| dim.stride);
             Dim { size, stride }
         });
-        Self { at: self.at, dims: dims.collect() }
+        self.with_dims(dims.collect())
     }
 
     /// The same elements, in row-major order, under another shape; `None` if that takes a copy.
@@ -137,7 +142,7 @@ impl View {
             run = Dim { size: run.size / size, stride: run.stride * size };
         }
         dims.reverse();
-        Some(Self { at: self.at, dims })
+        Some(self.with_dims(dims))
     }
 
     /// The stride and size of the dimensions as one, or `None` where they are not evenly spaced.
@@ -152,7 +157,7 @@ impl View {
 
     /// The tensor of an operand.
     pub(super) fn of_operand(operand: u32, offset: Bytes, ty: &TensorType) -> Self {
-        Self::contiguous(Location { place: Place::Operand(operand), offset }, &ty.shape)
+        Self::contiguous(Location { place: Place::Operand(operand), offset }, ty.dtype, &ty.shape)
     }
 }
 
@@ -184,7 +189,7 @@ mod tests {
 
     fn view(dims: &[(u64, u64)]) -> View {
         let dims = dims.iter().map(|&(size, stride)| Dim { size, stride }).collect();
-        View { at: Location { place: Place::Scratch, offset: Bytes(0) }, dims }
+        View { dtype: DType::F32, at: Location { place: Place::Scratch, offset: Bytes(0) }, dims }
     }
 
     #[test]

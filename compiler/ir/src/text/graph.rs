@@ -3,7 +3,7 @@
 use super::cursor::{Cursor, ParseError};
 use super::print::push_id;
 use super::tables::{list, parse_type, push_list};
-use crate::graph::{Binary, Graph, Node, Op, Store, Unary};
+use crate::graph::{Binary, DType, Graph, Node, Op, Store, Unary};
 use crate::ids::NodeId;
 use crate::program::Body;
 use crate::units::Bytes;
@@ -90,7 +90,7 @@ fn print_node(index: usize, node: &Node, out: &mut String) {
     }
     match &node.op {
         Op::Input { operand, offset } => out.push_str(&format!(" {operand} at {}", offset.0)),
-        Op::Constant(number) => out.push_str(&format!(" {number:?}")),
+        Op::Constant(number) => push_number(out, *number, node.ty.dtype),
         Op::MatMul { transpose_a, transpose_b } => {
             out.push_str(if *transpose_a { " transpose_a" } else { "" });
             out.push_str(if *transpose_b { " transpose_b" } else { "" });
@@ -101,11 +101,23 @@ fn print_node(index: usize, node: &Node, out: &mut String) {
             push_list(out, permutation);
         }
         Op::Slice { axis, start } => out.push_str(&format!(" axis {axis} from {start}")),
-        Op::NormStatistics { epsilon } => out.push_str(&format!(" epsilon {epsilon:?}")),
+        Op::NormStatistics { epsilon } => {
+            out.push_str(" epsilon");
+            push_number(out, *epsilon, node.ty.dtype);
+        }
         Op::Softmax { causal } => out.push_str(if *causal { " causal" } else { "" }),
         _ => {}
     }
     out.push_str(&format!(" : {}\n", node.ty));
+}
+
+/// A number in the shortest form from which a number of its type is read again.
+#[expect(clippy::cast_possible_truncation, reason = "the type says that the number is single precision")]
+fn push_number(out: &mut String, number: f64, dtype: DType) {
+    match dtype {
+        DType::F32 => out.push_str(&format!(" {:?}", number as f32)),
+        DType::F64 | DType::I32 => out.push_str(&format!(" {number:?}")),
+    }
 }
 
 /// Reads what an executable does.
@@ -159,6 +171,17 @@ fn axis(cursor: &mut Cursor<'_>) -> Result<u32, ParseError> {
     cursor.small("a dimension")
 }
 
+/// A number before the type of its node, which says whether it is read as a single-precision one.
+fn number(cursor: &mut Cursor<'_>) -> Result<f64, ParseError> {
+    let mut text = cursor.clone();
+    let number = cursor.float("a number")?;
+    let mut ahead = cursor.clone();
+    if ahead.take(":") && ahead.peek_word() == Some("f32") {
+        return text.float::<f32>("a number").map(f64::from);
+    }
+    Ok(number)
+}
+
 /// The operation with this word, and its attributes; `None` if there is no such word.
 fn parse_op(word: &str, cursor: &mut Cursor<'_>) -> Result<Option<Op>, ParseError> {
     if let Some((_, function)) = UNARY.iter().find(|(name, _)| *name == word) {
@@ -173,7 +196,7 @@ fn parse_op(word: &str, cursor: &mut Cursor<'_>) -> Result<Option<Op>, ParseErro
             cursor.expect("at")?;
             Op::Input { operand, offset: Bytes(cursor.number("an offset in bytes")?) }
         }
-        "constant" => Op::Constant(cursor.float("a number")?),
+        "constant" => Op::Constant(number(cursor)?),
         "matmul" => Op::MatMul { transpose_a: cursor.take("transpose_a"), transpose_b: cursor.take("transpose_b") },
         "sum" => Op::Sum { axis: axis(cursor)? },
         "transpose" => Op::Transpose { permutation: list(cursor, |cursor| cursor.small("a dimension"))? },
@@ -185,7 +208,7 @@ fn parse_op(word: &str, cursor: &mut Cursor<'_>) -> Result<Option<Op>, ParseErro
         "concat" => Op::Concat { axis: axis(cursor)? },
         "norm_statistics" => {
             cursor.expect("epsilon")?;
-            Op::NormStatistics { epsilon: cursor.float("a number")? }
+            Op::NormStatistics { epsilon: number(cursor)? }
         }
         "softmax" => Op::Softmax { causal: cursor.take("causal") },
         _ => return Ok(PLAIN.iter().find(|(name, _)| *name == word).map(|(_, op)| op.clone())),
@@ -202,14 +225,14 @@ mod tests {
     fn every_operation_round_trips() {
         let mut ops = vec![
             Op::Input { operand: 3, offset: Bytes(64) },
-            Op::Constant(-1.5e-7),
+            Op::Constant(f64::from(-1.5e-7_f32)),
             Op::MatMul { transpose_a: true, transpose_b: false },
             Op::MatMul { transpose_a: false, transpose_b: true },
             Op::Sum { axis: 2 },
             Op::Transpose { permutation: vec![2, 0, 1] },
             Op::Slice { axis: 1, start: 7 },
             Op::Concat { axis: 0 },
-            Op::NormStatistics { epsilon: 1e-5 },
+            Op::NormStatistics { epsilon: f64::from(1e-5_f32) },
             Op::Softmax { causal: true },
         ];
         ops.extend(UNARY.map(|(_, function)| Op::Unary(function)));

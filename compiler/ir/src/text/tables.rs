@@ -217,7 +217,7 @@ fn parse_slot(cursor: &mut Cursor<'_>) -> Result<TensorSlot, ParseError> {
 
 /// Reads a tensor type: `f32[4,128]`.
 pub(super) fn parse_type(cursor: &mut Cursor<'_>) -> Result<TensorType, ParseError> {
-    let dtype = cursor.choice(&[("f32", DType::F32), ("i32", DType::I32)])?;
+    let dtype = cursor.choice(&DType::WORDS)?;
     let shape = list(cursor, |cursor| cursor.number("a size"))?;
     Ok(TensorType { dtype, shape })
 }

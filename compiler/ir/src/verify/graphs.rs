@@ -3,7 +3,7 @@
 use super::shapes;
 use crate::graph::{Graph, Node, Op, Store, TensorType};
 use crate::program::{Access, Exec, Program};
-use crate::value::Value;
+use crate::value::{TensorSlot, Value};
 
 /// Tensors with more elements than this could not be computed with.
 const MOST_ELEMENTS: u64 = 1 << 48;
@@ -16,6 +16,15 @@ pub(super) fn tensor(ty: &TensorType) -> Result<(), String> {
         Some(elements) if elements <= MOST_ELEMENTS => Ok(()),
         _ => Err(format!("{ty} has more than {MOST_ELEMENTS} elements")),
     }
+}
+
+/// Checks that a tensor starts at a multiple of the size of its elements.
+pub(super) fn aligned(ty: &TensorType, offset: u64) -> Result<(), String> {
+    let element = ty.dtype.bytes().0;
+    if offset.is_multiple_of(element) {
+        return Ok(());
+    }
+    Err(format!("starts at {offset}, which is not a multiple of {element} bytes"))
 }
 
 /// Checks the graph of an executable whose operands are known to exist.
@@ -75,13 +84,17 @@ fn operand<'a>(program: &'a Program, exec: &Exec, position: u32) -> Result<(&'a 
 }
 
 fn inside(value: &Value, offset: u64, ty: &TensorType) -> Result<(), String> {
-    if !offset.is_multiple_of(4) {
-        return Err(format!("it starts at {offset}, which is not a multiple of 4 bytes"));
-    }
+    aligned(ty, offset).map_err(|message| format!("it {message}"))?;
     if offset.checked_add(ty.bytes().0).is_none_or(|end| end > value.bytes.0) {
         return Err(format!("{ty} at {offset} is not inside the {} bytes of `{}`", value.bytes.0, value.name));
     }
-    Ok(())
+    let overlaps = |slot: &&TensorSlot| {
+        slot.offset.0 < offset + ty.bytes().0 && offset < slot.offset.0.saturating_add(slot.ty.bytes().0)
+    };
+    match value.tensors.iter().filter(overlaps).find(|slot| slot.ty.dtype != ty.dtype) {
+        Some(slot) => Err(format!("{ty} at {offset} does not fit `{}` of `{}`, {}", slot.name, value.name, slot.ty)),
+        None => Ok(()),
+    }
 }
 
 /// The bytes of an operand that are stored, in their order.

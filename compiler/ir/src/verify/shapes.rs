@@ -5,6 +5,11 @@ use crate::graph::{DType, Op, TensorType};
 /// Checks the inputs and the result of an operation.
 pub(super) fn check(op: &Op, inputs: &[&TensorType], ty: &TensorType) -> Result<(), String> {
     let word = crate::text::word(op);
+    if let Op::Constant(number) | Op::NormStatistics { epsilon: number } = op
+        && !ty.dtype.holds(*number)
+    {
+        return Err(format!("`{word}` holds {number:?}, which is not a finite number of type {}", ty.dtype));
+    }
     let shapes = || inputs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     match result(op, inputs, ty) {
         Some(expected) if expected == *ty => Ok(()),
@@ -27,12 +32,12 @@ fn result(op: &Op, inputs: &[&TensorType], ty: &TensorType) -> Option<TensorType
             | Op::Slice { .. }
             | Op::Concat { .. }
     );
-    if !indexed && inputs.iter().any(|input| input.dtype != DType::F32) {
+    if !indexed && inputs.iter().any(|input| !input.dtype.is_float() || input.dtype != ty.dtype) {
         return None;
     }
     match (op, inputs) {
         (Op::Input { .. }, []) => Some(ty.clone()),
-        (Op::Constant(number), []) => (number.is_finite() && ty.dtype == DType::F32).then(|| ty.clone()),
+        (Op::Constant(_), []) => Some(ty.clone()),
         (Op::Unary(_), [x]) => Some((*x).clone()),
         (Op::Binary(_), [a, b]) => broadcast(a, b),
         (Op::MatMul { transpose_a, transpose_b }, [a, b]) => product(a, b, *transpose_a, *transpose_b),
@@ -44,16 +49,15 @@ fn result(op: &Op, inputs: &[&TensorType], ty: &TensorType) -> Option<TensorType
             resized(x, *axis, |whole| (start.checked_add(size)? <= whole).then_some(size))
         }
         (Op::Concat { axis }, [first, others @ ..]) => joined(first, others, *axis),
-        (Op::NormStatistics { epsilon }, [x]) => {
-            epsilon.is_finite().then_some(())?;
+        (Op::NormStatistics { .. }, [x]) => {
             let (_, leading) = x.shape.split_last()?;
-            Some(TensorType::f32(&[leading, &[2]].concat()))
+            Some(TensorType::new(x.dtype, &[leading, &[2]].concat()))
         }
         (Op::Normalize, [x, statistics, gain, bias]) => normalized(x, statistics, &[gain, bias]),
         (Op::NormalizeGradInput, [x, statistics, gain, dy]) if x == dy => normalized(x, statistics, &[gain]),
         (Op::NormalizeGradGain, [x, statistics, dy]) if x == dy => {
             normalized(x, statistics, &[])?;
-            Some(TensorType::f32(&[*x.shape.last()?]))
+            Some(TensorType::new(x.dtype, &[*x.shape.last()?]))
         }
         (Op::Softmax { causal }, [x]) => (x.shape.len() > usize::from(*causal)).then(|| (*x).clone()),
         (Op::SoftmaxGrad, [y, dy]) => (y == dy && !y.shape.is_empty()).then(|| (*y).clone()),
@@ -66,22 +70,22 @@ fn indices(op: &Op, inputs: &[&TensorType], ty: &TensorType) -> Option<TensorTyp
     match (op, inputs) {
         (Op::Gather, [table, indices]) => {
             let [_, row] = table.shape[..] else { return None };
-            (table.dtype == DType::F32 && indices.dtype == DType::I32).then_some(())?;
-            Some(TensorType::f32(&[&indices.shape[..], &[row]].concat()))
+            (table.dtype.is_float() && indices.dtype == DType::I32).then_some(())?;
+            Some(TensorType::new(table.dtype, &[&indices.shape[..], &[row]].concat()))
         }
         (Op::ScatterAdd, [indices, dy]) => {
             let (row, leading) = dy.shape.split_last()?;
             let [_, to_row] = ty.shape[..] else { return None };
-            let fits = dy.dtype == DType::F32 && indices.dtype == DType::I32 && indices.shape == leading;
-            (fits && *row == to_row && ty.dtype == DType::F32).then(|| ty.clone())
+            let fits = dy.dtype.is_float() && indices.dtype == DType::I32 && indices.shape == leading;
+            (fits && *row == to_row && ty.dtype == dy.dtype).then(|| ty.clone())
         }
         (Op::CrossEntropy, [logits, targets]) => {
             classified(logits, targets)?;
-            Some(TensorType::f32(&[]))
+            Some(TensorType::new(logits.dtype, &[]))
         }
         (Op::CrossEntropyGrad, [logits, targets, loss]) => {
             classified(logits, targets)?;
-            (**loss == TensorType::f32(&[])).then(|| (*logits).clone())
+            (**loss == TensorType::new(logits.dtype, &[])).then(|| (*logits).clone())
         }
         _ => None,
     }
@@ -89,7 +93,7 @@ fn indices(op: &Op, inputs: &[&TensorType], ty: &TensorType) -> Option<TensorTyp
 
 fn classified(logits: &TensorType, targets: &TensorType) -> Option<()> {
     let (_, leading) = logits.shape.split_last()?;
-    let fits = logits.dtype == DType::F32 && targets.dtype == DType::I32 && targets.shape == leading;
+    let fits = logits.dtype.is_float() && targets.dtype == DType::I32 && targets.shape == leading;
     fits.then_some(())
 }
 
@@ -104,7 +108,7 @@ fn broadcast(a: &TensorType, b: &TensorType) -> Option<TensorType> {
         (1, other) | (other, 1) => Some(other),
         _ => None,
     };
-    Some(TensorType { dtype: DType::F32, shape: (0..rank).map(join).collect::<Option<_>>()? })
+    Some(TensorType { dtype: a.dtype, shape: (0..rank).map(join).collect::<Option<_>>()? })
 }
 
 /// The last two dimensions, swapped if they are stored so, and the leading ones.
@@ -120,7 +124,7 @@ fn product(a: &TensorType, b: &TensorType, transpose_a: bool, transpose_b: bool)
     let (leading, m, k) = matrix(a, transpose_a)?;
     let (shared, k_of_b, n) = matrix(b, transpose_b)?;
     let fits = k == k_of_b && (shared == leading || shared.is_empty());
-    fits.then(|| TensorType::f32(&[leading, &[m, n]].concat()))
+    fits.then(|| TensorType::new(a.dtype, &[leading, &[m, n]].concat()))
 }
 
 /// The same shape with another size of one axis.

@@ -2,6 +2,7 @@
 
 use super::report::{Report, at};
 use super::{List, Place, devices, graphs};
+use crate::graph::DType;
 use crate::ids::{BufferId, DeviceId, ExecId, GroupId, MicrobatchId, StageId, TokenId, ValueId};
 use crate::instruction::{Fill, Instruction, OperandRange};
 use crate::kernels;
@@ -11,9 +12,6 @@ use crate::training::{Optimizer, Training};
 use crate::units::Bytes;
 use crate::value::{Init, Value, ValueKind};
 use std::collections::BTreeSet;
-
-/// A loss is one number.
-const LOSS: Bytes = Bytes(4);
 
 /// Checks tables, then the fields of every instruction.
 pub(super) fn check(program: &Program, report: &mut Report) {
@@ -138,15 +136,17 @@ fn stage(program: &Program, stage: StageId) -> Result<(), String> {
 
 fn value_row(program: &Program, value: &Value) -> Result<(), String> {
     stage(program, value.stage)?;
-    if value.kind == ValueKind::Loss && value.bytes < LOSS {
-        return Err(format!("a loss takes {} bytes, not {}", LOSS.0, value.bytes.0));
+    let (dtype, loss) = (value.dtype(), program.loss_type());
+    if value.kind == ValueKind::Loss && (dtype != loss || !dtype.is_float()) {
+        return Err(format!("all losses are numbers of one type, but this one is {dtype} and the first {loss}"));
+    }
+    if value.kind == ValueKind::Loss && value.bytes < loss.bytes() {
+        return Err(format!("a loss takes {} bytes, not {}", loss.bytes().0, value.bytes.0));
     }
     for slot in &value.tensors {
         let name = &slot.name;
         graphs::tensor(&slot.ty).map_err(|message| format!("tensor `{name}`: {message}"))?;
-        if slot.offset.0 % 4 != 0 {
-            return Err(format!("tensor `{name}` starts at {}, which is not a multiple of 4 bytes", slot.offset.0));
-        }
+        graphs::aligned(&slot.ty, slot.offset.0).map_err(|message| format!("tensor `{name}` {message}"))?;
         if slot.offset.0.checked_add(slot.ty.bytes().0).is_none_or(|end| end > value.bytes.0) {
             return Err(format!("tensor `{name}` is not inside the {} bytes of its value", value.bytes.0));
         }
@@ -237,6 +237,12 @@ fn optimizer(program: &Program, exec: &Exec) -> Result<(), String> {
     if let Some((operand, _)) = operands.iter().zip(&kinds).find(|pair| untouched(*pair)) {
         let name = &program.value(operand.value).name;
         return Err(format!("an optimizer reads gradients and updates all else, but `{name}` is touched otherwise"));
+    }
+    let tensors = || exec.operands.iter().flat_map(|operand| &program.value(operand.value).tensors);
+    let dtype = tensors().next().map_or(DType::F32, |slot| slot.ty.dtype);
+    if let Some(slot) = tensors().find(|slot| !slot.ty.dtype.is_float() || slot.ty.dtype != dtype) {
+        let ty = slot.ty.dtype;
+        return Err(format!("an optimizer works on numbers of one type, but `{}` is {ty} beside {dtype}", slot.name));
     }
     let bytes = |operand: usize| program.value(operands[operand].value).bytes.0;
     if bytes(0) != bytes(1) {

@@ -3,12 +3,13 @@
 use super::foreign::Loops;
 use super::jit::Jit;
 use crate::fault::RunError;
+use pipe_ir::graph::DType;
 use pipe_ir::ids::{DeviceId, ExecId};
 use pipe_ir::instruction::Instruction;
 use pipe_ir::kernels::{Kernel, plan};
 use pipe_ir::program::{Body, Exec, Program};
 use pipe_ir::units::Bytes;
-use pipe_ir::value::ValueKind;
+use pipe_ir::value::{Value, ValueKind};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The executables of one device.
@@ -27,6 +28,8 @@ pub(crate) enum Compiled {
     Optimizer {
         /// Bytes of the parameters.
         parameters: Bytes,
+        /// Their type.
+        dtype: DType,
     },
 }
 
@@ -76,8 +79,10 @@ fn executable(program: &Program, exec: &Exec, jit: &mut Jit) -> Result<Compiled,
             exec.name()
         ))),
         Body::Optimizer => {
-            let parameters = exec.operands.first().map_or(Bytes::ZERO, |operand| program.value(operand.value).bytes);
-            Ok(Compiled::Optimizer { parameters })
+            let parameters = exec.operands.first().map(|operand| program.value(operand.value));
+            let bytes = parameters.map_or(Bytes::ZERO, |value| value.bytes);
+            let dtype = parameters.map_or(DType::F32, Value::dtype);
+            Ok(Compiled::Optimizer { parameters: bytes, dtype })
         }
         Body::Graph(graph) => {
             let launches = plan(graph).kernels.into_iter().map(|kernel| launch(kernel, jit));

@@ -1,12 +1,11 @@
 //! Copies between layouts: contiguous runs where there are any, and tiles where rows become columns.
 
 use crate::memory::Region;
+use bytemuck::Pod;
 use pipe_ir::kernels::Dim;
 
 /// Rows and columns of a tile: one cache line of each.
 const TILE: usize = 16;
-/// Bytes of a word.
-const WORD: usize = size_of::<f32>();
 
 /// One dimension of both tensors.
 #[derive(Clone, Copy, Debug)]
@@ -27,13 +26,13 @@ fn extent(dims: &[Dim]) -> usize {
     1 + dims.iter().map(|dim| ((dim.size - 1) * dim.stride) as usize).sum::<usize>()
 }
 
-/// Moves words between two layouts of the same sizes; both regions begin at the first element of their view.
-pub(super) fn copy(from: Region, from_dims: &[Dim], to: Region, to_dims: &[Dim]) {
-    let (from, to) = (from.part(0, extent(from_dims) * WORD), to.part(0, extent(to_dims) * WORD));
-    copy_words(from.f32s(), from_dims, to.f32s_mut(), to_dims);
+/// Moves elements between two layouts of the same sizes; both regions begin at the first element of their view.
+pub(super) fn copy<T: Pod>(from: Region, from_dims: &[Dim], to: Region, to_dims: &[Dim]) {
+    let (from, to) = (from.part(0, extent(from_dims) * size_of::<T>()), to.part(0, extent(to_dims) * size_of::<T>()));
+    copy_elements::<T>(from.numbers(), from_dims, to.numbers_mut(), to_dims);
 }
 
-fn copy_words(from: &[f32], from_dims: &[Dim], to: &mut [f32], to_dims: &[Dim]) {
+fn copy_elements<T: Pod>(from: &[T], from_dims: &[Dim], to: &mut [T], to_dims: &[Dim]) {
     let axes = from_dims.iter().zip(to_dims);
     let axes: Vec<Axis> = axes
         .map(|(from, to)| Axis { size: to.size as usize, from: from.stride as usize, to: to.stride as usize })
@@ -88,7 +87,7 @@ fn walk(axes: &[Axis], source: usize, target: usize, visit: &mut impl FnMut(usiz
 }
 
 /// Copies two axes, tile by tile.
-fn transpose(from: &[f32], to: &mut [f32], row: Axis, column: Axis) {
+fn transpose<T: Pod>(from: &[T], to: &mut [T], row: Axis, column: Axis) {
     let dense = row.from == 1 && column.to == 1;
     for r in (0..row.size).step_by(TILE) {
         let n_rows = TILE.min(row.size - r);
@@ -110,8 +109,8 @@ fn transpose(from: &[f32], to: &mut [f32], row: Axis, column: Axis) {
 }
 
 /// Transposes a whole tile: its columns are contiguous in the source, its rows in the target.
-fn full_tile(from: &[f32], to: &mut [f32], row_to: usize, column_from: usize) {
-    let mut tile = [[0.0; TILE]; TILE];
+fn full_tile<T: Pod>(from: &[T], to: &mut [T], row_to: usize, column_from: usize) {
+    let mut tile = [[T::zeroed(); TILE]; TILE];
     for (c, column) in tile.iter_mut().enumerate() {
         column.copy_from_slice(&from[c * column_from..][..TILE]);
     }
@@ -144,7 +143,7 @@ mod tests {
             }
             expected[target as usize] = from[source as usize];
         }
-        copy_words(&from, &from_dims, &mut to, &to_dims);
+        copy_elements(&from, &from_dims, &mut to, &to_dims);
         assert_eq!(to, expected, "{axes:?}");
     }
 
@@ -194,7 +193,7 @@ mod tests {
 
     #[test]
     fn nothing() {
-        copy_words(&[], &[Dim { size: 0, stride: 1 }], &mut [], &[Dim { size: 0, stride: 1 }]);
+        copy_elements::<f32>(&[], &[Dim { size: 0, stride: 1 }], &mut [], &[Dim { size: 0, stride: 1 }]);
         assert_eq!(extent(&[Dim { size: 0, stride: 1 }]), 0);
     }
 }

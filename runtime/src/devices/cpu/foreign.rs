@@ -1,11 +1,9 @@
 //! Calls to code that takes raw pointers: the matrix product library and compiled expressions. One of the two files with
 //! `unsafe` code. Every call checks first that all elements which it will touch lie inside the regions that it was given.
 
+use super::number::Number;
 use crate::memory::Region;
 use pipe_ir::kernels::{Elementwise, Gemm, Matrix};
-
-/// Bytes of an element.
-const ELEMENT: usize = size_of::<f32>();
 
 /// Elements from the first to one past the last of a batch of matrices.
 fn extent(matrix: &Matrix, batch: &[u64], rows: u64, columns: u64) -> usize {
@@ -13,12 +11,12 @@ fn extent(matrix: &Matrix, batch: &[u64], rows: u64, columns: u64) -> usize {
     (batch + matrix.row * (rows - 1) + matrix.column * (columns - 1) + 1) as usize
 }
 
-/// Runs all products of a kernel; the regions start at the first elements of a, b and c.
-pub(crate) fn gemm(gemm: &Gemm, a: Region, b: Region, c: Region) {
+/// Runs all products of a kernel on numbers of its type; the regions start at the first elements of a, b and c.
+pub(crate) fn gemm<T: Number>(gemm: &Gemm, a: Region, b: Region, c: Region) {
     let (m, n, k) = (gemm.m, gemm.n, gemm.k);
-    let a = a.part(0, extent(&gemm.a, &gemm.batch, m, k) * ELEMENT);
-    let b = b.part(0, extent(&gemm.b, &gemm.batch, k, n) * ELEMENT);
-    let c = c.part(0, extent(&gemm.c, &gemm.batch, m, n) * ELEMENT);
+    let a = a.part(0, extent(&gemm.a, &gemm.batch, m, k) * size_of::<T>());
+    let b = b.part(0, extent(&gemm.b, &gemm.batch, k, n) * size_of::<T>());
+    let c = c.part(0, extent(&gemm.c, &gemm.batch, m, n) * size_of::<T>());
     let count: u64 = gemm.batch.iter().product();
     for index in 0..count {
         let offset = |matrix: &Matrix| {
@@ -31,25 +29,25 @@ pub(crate) fn gemm(gemm: &Gemm, a: Region, b: Region, c: Region) {
             }) as usize
         };
         let (a_at, b_at, c_at) = (offset(&gemm.a), offset(&gemm.b), offset(&gemm.c));
-        // SAFETY: offsets and strides stay below the extents, to which the regions were cut above. The regions hold f32s
+        // SAFETY: offsets and strides stay below the extents, to which the regions were cut above. The regions hold Ts
         // (aligned, initialised), and c shares no byte with a or b: kernel plans never compute in place.
         unsafe {
             gemm::gemm(
                 m as usize,
                 n as usize,
                 k as usize,
-                c.as_ptr().cast::<f32>().add(c_at),
+                c.as_ptr().cast::<T>().add(c_at),
                 gemm.c.column as isize,
                 gemm.c.row as isize,
                 gemm.accumulate,
-                a.as_ptr().cast::<f32>().add(a_at),
+                a.as_ptr().cast::<T>().add(a_at),
                 gemm.a.column as isize,
                 gemm.a.row as isize,
-                b.as_ptr().cast::<f32>().add(b_at),
+                b.as_ptr().cast::<T>().add(b_at),
                 gemm.b.column as isize,
                 gemm.b.row as isize,
-                1.0,
-                1.0,
+                T::ONE,
+                T::ONE,
                 false,
                 false,
                 false,
@@ -91,10 +89,11 @@ impl Loops {
     /// Runs the expression for every element; `region` finds the region that starts at a location.
     pub(super) fn launch(&mut self, region: impl Fn(pipe_ir::kernels::Location) -> Region) {
         let Self { code, kernel, counters, addresses } = self;
+        let element = kernel.expression.dtype.bytes().to_usize();
         let (inner, outer) = kernel.sizes.split_last().map_or((1, &[][..]), |(inner, outer)| (*inner as usize, outer));
         for (address, tensor) in addresses.iter_mut().zip(kernel.inputs.iter().chain(&kernel.outputs)) {
             let last: u64 = tensor.strides.iter().zip(&kernel.sizes).map(|(stride, size)| stride * (size - 1)).sum();
-            *address = region(tensor.at).part(0, (last as usize + 1) * ELEMENT).as_ptr() as usize;
+            *address = region(tensor.at).part(0, (last as usize + 1) * element).as_ptr() as usize;
         }
         counters.fill(0);
         for _ in 0..outer.iter().product() {
@@ -105,7 +104,7 @@ impl Loops {
                 counters[dim] += 1;
                 let wraps = counters[dim] == outer[dim];
                 for (address, tensor) in addresses.iter_mut().zip(kernel.inputs.iter().chain(&kernel.outputs)) {
-                    let stride = tensor.strides[dim] as usize * ELEMENT;
+                    let stride = tensor.strides[dim] as usize * element;
                     *address = if wraps { *address - stride * (outer[dim] as usize - 1) } else { *address + stride };
                 }
                 if !wraps {

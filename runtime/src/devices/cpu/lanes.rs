@@ -1,21 +1,22 @@
 //! Lanes: blocks of 16 numbers, whatever the registers of the machine.
 //!
-//! One AVX-512 register, two of AVX2, four of NEON or SSE. Sums fold the 16 lanes by one fixed tree, so that all machines
+//! In single precision one AVX-512 register, two of AVX2, four of NEON or SSE; in double precision twice as many. Sums fold the 16 lanes by one fixed tree, so that all machines
 //! with fused multiply-add give the same bits. The tail of a row is a block whose missing lanes hold a neutral number.
 
+use super::number::Number;
 use pulp::Simd;
 
 /// Numbers per block.
 pub(super) const LANES: usize = 16;
 
-/// Makes `pub(super) fn name(arch, args..)` whose body is compiled once per instruction set and picked at run time; `s` is
-/// the token of the instruction set.
+/// Makes `pub(super) fn name(arch, args..)` whose body is compiled once per instruction set and type of number, and picked
+/// at run time by the instruction set; `s` is the token of that.
 macro_rules! kernel {
-    ($(#[$doc:meta])* fn $name:ident<$life:lifetime>($s:ident; $($arg:ident : $ty:ty),* $(,)?) $body:block) => {
+    ($(#[$doc:meta])* fn $name:ident<$life:lifetime, $number:ident>($s:ident; $($arg:ident : $ty:ty),* $(,)?) $body:block) => {
         $(#[$doc])*
-        pub(super) fn $name<$life>(arch: pulp::Arch, $($arg: $ty),*) {
-            struct Op<$life> { $($arg: $ty),* }
-            impl<$life> pulp::WithSimd for Op<$life> {
+        pub(super) fn $name<$life, $number: Number>(arch: pulp::Arch, $($arg: $ty),*) {
+            struct Op<$life, $number: Number> { $($arg: $ty),* }
+            impl<$life, $number: Number> pulp::WithSimd for Op<$life, $number> {
                 type Output = ();
                 #[inline(always)]
                 fn with_simd<S: pulp::Simd>(self, $s: S) {
@@ -29,36 +30,50 @@ macro_rules! kernel {
 }
 pub(super) use kernel;
 
-/// A block; only the first `16 / S::F32_LANES` registers are used.
+/// A block; only the first `16 / T::count::<S>()` registers are used.
 #[derive(Clone, Copy)]
-pub(super) struct Block<S: Simd>([S::f32s; LANES]);
+pub(crate) struct Block<S: Simd, T: Number>(pub(super) [T::Register<S>; LANES]);
 
-#[inline(always)]
-pub(super) fn splat<S: Simd>(s: S, x: f32) -> Block<S> {
-    Block([s.splat_f32s(x); LANES])
+impl<S: Simd, T: Number> Block<S, T> {
+    /// The block of these numbers.
+    #[inline(always)]
+    pub(super) fn of(s: S, numbers: &[T; LANES]) -> Self {
+        load_whole(s, numbers)
+    }
+
+    /// Its numbers.
+    #[inline(always)]
+    pub(super) fn numbers(self, _: S) -> [T; LANES] {
+        let mut numbers = [T::ZERO; LANES];
+        store_whole(&mut numbers, self);
+        numbers
+    }
 }
 
 #[inline(always)]
-fn load_whole<S: Simd>(s: S, x: &[f32]) -> Block<S> {
-    let mut block = splat(s, 0.0);
-    let (registers, _) = S::as_simd_f32s(&x[..LANES]);
-    for (own, register) in block.0.iter_mut().zip(registers) {
+pub(super) fn splat<S: Simd, T: Number>(s: S, x: T) -> Block<S, T> {
+    Block([T::splat(s, x); LANES])
+}
+
+#[inline(always)]
+fn load_whole<S: Simd, T: Number>(s: S, x: &[T]) -> Block<S, T> {
+    let mut block = splat(s, T::ZERO);
+    for (own, register) in block.0.iter_mut().zip(T::registers::<S>(&x[..LANES])) {
         *own = *register;
     }
     block
 }
 
 #[inline(always)]
-fn store_whole<S: Simd>(x: &mut [f32], block: Block<S>) {
-    let (registers, _) = S::as_mut_simd_f32s(&mut x[..LANES]);
-    for (register, own) in registers.iter_mut().zip(&block.0) {
+fn store_whole<S: Simd, T: Number>(x: &mut [T], block: Block<S, T>) {
+    for (register, own) in T::registers_mut::<S>(&mut x[..LANES]).iter_mut().zip(&block.0) {
         *register = *own;
     }
 }
 
 /// The block that starts at element `at`; lanes past the end hold `fill`.
 #[inline(always)]
-pub(super) fn load<S: Simd>(s: S, x: &[f32], at: usize, fill: f32) -> Block<S> {
+pub(super) fn load<S: Simd, T: Number>(s: S, x: &[T], at: usize, fill: T) -> Block<S, T> {
     let rest = &x[at..];
     if rest.len() >= LANES {
         return load_whole(s, rest);
@@ -70,24 +85,22 @@ pub(super) fn load<S: Simd>(s: S, x: &[f32], at: usize, fill: f32) -> Block<S> {
 
 /// Stores the lanes of a block that lie inside the slice.
 #[inline(always)]
-pub(super) fn store<S: Simd>(_: S, x: &mut [f32], at: usize, block: Block<S>) {
+pub(super) fn store<S: Simd, T: Number>(s: S, x: &mut [T], at: usize, block: Block<S, T>) {
     let rest = &mut x[at..];
     if rest.len() >= LANES {
         return store_whole(rest, block);
     }
-    let mut whole = [0.0; LANES];
-    store_whole(&mut whole, block);
-    rest.copy_from_slice(&whole[..rest.len()]);
+    rest.copy_from_slice(&block.numbers(s)[..rest.len()]);
 }
 
 macro_rules! lanewise {
-    ($($(#[$doc:meta])* $name:ident($($arg:ident),+) = $op:ident;)*) => {$(
+    ($($(#[$doc:meta])* $name:ident($($arg:ident),+);)*) => {$(
         $(#[$doc])*
         #[inline(always)]
-        pub(super) fn $name<S: Simd>(s: S, $($arg: Block<S>),+) -> Block<S> {
-            let mut block = splat(s, 0.0);
-            for i in 0..LANES / S::F32_LANES {
-                block.0[i] = s.$op($($arg.0[i]),+);
+        pub(super) fn $name<S: Simd, T: Number>(s: S, $($arg: Block<S, T>),+) -> Block<S, T> {
+            let mut block = splat(s, T::ZERO);
+            for i in 0..LANES / T::count::<S>() {
+                block.0[i] = <T as Number>::$name(s, $($arg.0[i]),+);
             }
             block
         }
@@ -95,20 +108,29 @@ macro_rules! lanewise {
 }
 
 lanewise! {
-    add(a, b) = add_f32s;
-    sub(a, b) = sub_f32s;
-    mul(a, b) = mul_f32s;
-    max(a, b) = max_f32s;
-    min(a, b) = min_f32s;
+    add(a, b);
+    sub(a, b);
+    mul(a, b);
+    max(a, b);
+    min(a, b);
     /// a * b + c
-    fma(a, b, c) = mul_add_e_f32s;
+    fma(a, b, c);
+}
+
+/// a / b
+#[inline(always)]
+pub(super) fn quotient<S: Simd, T: Number>(s: S, a: Block<S, T>, b: Block<S, T>) -> Block<S, T> {
+    let (mut a, b) = (a.numbers(s), b.numbers(s));
+    for (a, b) in a.iter_mut().zip(b) {
+        *a = *a / b;
+    }
+    Block::of(s, &a)
 }
 
 /// Folds the lanes by a fixed tree.
 #[inline(always)]
-fn fold<S: Simd>(block: Block<S>, f: impl Fn(f32, f32) -> f32) -> f32 {
-    let mut lanes = [0.0; LANES];
-    store_whole(&mut lanes, block);
+fn fold<S: Simd, T: Number>(s: S, block: Block<S, T>, f: impl Fn(T, T) -> T) -> T {
+    let mut lanes = block.numbers(s);
     let mut n = LANES / 2;
     while n > 0 {
         for i in 0..n {
@@ -120,34 +142,11 @@ fn fold<S: Simd>(block: Block<S>, f: impl Fn(f32, f32) -> f32) -> f32 {
 }
 
 #[inline(always)]
-pub(super) fn sum<S: Simd>(block: Block<S>) -> f32 {
-    fold(block, |a, b| a + b)
+pub(super) fn sum<S: Simd, T: Number>(s: S, block: Block<S, T>) -> T {
+    fold(s, block, |a, b| a + b)
 }
 
 #[inline(always)]
-pub(super) fn largest<S: Simd>(block: Block<S>) -> f32 {
-    fold(block, |a, b| if a > b { a } else { b })
-}
-
-/// e^x to a relative error of about 1e-7, from Cephes' polynomial; x is taken to lie in -87.3..=88.
-#[inline(always)]
-pub(super) fn exp<S: Simd>(s: S, x: Block<S>) -> Block<S> {
-    let x = min(s, splat(s, 88.0), max(s, splat(s, -87.3), x));
-    // Adding 1.5 * 2^23 rounds to an integer, which is then in the low bits.
-    let magic = splat(s, 12_582_912.0);
-    let z = fma(s, x, splat(s, std::f32::consts::LOG2_E), magic);
-    let n = sub(s, z, magic);
-    let r = fma(s, n, splat(s, -0.693_359_4), x);
-    let r = fma(s, n, splat(s, 2.121_944_4e-4), r);
-    let mut p = splat(s, 1.987_569_1e-4);
-    for coefficient in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
-        p = fma(s, p, r, splat(s, coefficient));
-    }
-    let mut p = add(s, fma(s, p, mul(s, r, r), r), splat(s, 1.0));
-    for i in 0..LANES / S::F32_LANES {
-        // p * 2^n: n is added to the exponent.
-        let exponent = s.wrapping_dyn_shl_u32s(s.transmute_u32s_f32s(z.0[i]), s.splat_u32s(23));
-        p.0[i] = s.transmute_f32s_u32s(s.add_u32s(s.transmute_u32s_f32s(p.0[i]), exponent));
-    }
-    p
+pub(super) fn largest<S: Simd, T: Number>(s: S, block: Block<S, T>) -> T {
+    fold(s, block, |a, b| if a > b { a } else { b })
 }

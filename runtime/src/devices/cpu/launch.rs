@@ -1,6 +1,7 @@
 //! Launching: finds the bytes of every operand and calls the kernel.
 
 use super::compile::{KINDS, Launch};
+use super::number::{Number, with_numbers};
 use super::{copy, foreign, norm, optimizer, softmax, sums, table};
 use crate::fault::Fault;
 use crate::memory::Region;
@@ -37,8 +38,8 @@ impl Bases {
     }
 
     /// That many elements from a location.
-    fn elements(&self, location: Location, count: u64) -> Region {
-        self.from(location).part(0, count as usize * size_of::<f32>())
+    fn elements<T>(&self, location: Location, count: u64) -> Region {
+        self.from(location).part(0, count as usize * size_of::<T>())
     }
 }
 
@@ -68,7 +69,7 @@ impl Launcher {
     }
 
     /// Updates parameters of that many bytes.
-    pub(super) fn optimizer(
+    pub(super) fn optimizer<T: Number>(
         &mut self,
         training: &Training,
         step: u64,
@@ -82,9 +83,9 @@ impl Launcher {
         let state_bytes = parameters * training.optimizer.state_per_parameter() as usize;
         let state = operands.next().unwrap_or(Region::EMPTY).part(0, state_bytes);
         let (p, g) = (p.part(0, parameters), g.part(0, parameters));
-        optimizer::update(self.arch, training, step, p.f32s_mut(), g.f32s(), state.f32s_mut());
+        optimizer::update::<T>(self.arch, training, step, p.numbers_mut(), g.numbers(), state.numbers_mut());
         if self.profile.is_some() {
-            self.record(KINDS.len() - 1, started, 0, (parameters / size_of::<f32>()) as u64);
+            self.record(KINDS.len() - 1, started, 0, (parameters / size_of::<T>()) as u64);
         }
         Ok(())
     }
@@ -110,94 +111,120 @@ impl Launcher {
             (Kernel::Elementwise(_), Some(loops)) => loops.launch(|location| bases.from(location)),
             (Kernel::Elementwise(_), None) => return Err(Fault::new("an expression was not compiled")),
             (Kernel::Gemm(gemm), _) => {
-                foreign::gemm(gemm, bases.from(gemm.a.at), bases.from(gemm.b.at), bases.from(gemm.c.at));
+                let (a, b, c) = (bases.from(gemm.a.at), bases.from(gemm.b.at), bases.from(gemm.c.at));
+                with_numbers!(gemm.dtype, N => foreign::gemm::<N>(gemm, a, b, c));
             }
             (Kernel::Copy { from, to }, _) => {
-                copy::copy(bases.from(from.at), &from.dims, bases.from(to.at), &to.dims);
+                let (source, target) = (bases.from(from.at), bases.from(to.at));
+                with_numbers!(to.dtype, N => copy::copy::<N>(source, &from.dims, target, &to.dims));
             }
-            (Kernel::Sum(sum), _) => self.sum(sum),
-            (Kernel::Rows(rows), _) => return self.rows(rows),
+            (Kernel::Sum(sum), _) => with_numbers!(sum.dtype, N => self.sum::<N>(sum)),
+            (Kernel::Rows(rows), _) => return with_numbers!(rows.dtype, N => self.rows::<N>(rows)),
         }
         Ok(())
     }
 
-    fn sum(&self, sum: &Sum) {
-        let x = self.bases.elements(sum.x, sum.outer * sum.reduced * sum.inner);
-        let out = self.bases.elements(sum.out, sum.outer * sum.inner);
-        if sum.inner == 1 {
-            sums::rows(self.arch, x.f32s(), sum.reduced as usize, sum.accumulate, out.f32s_mut());
+    fn sum<T: Number>(&self, sum: &Sum) {
+        let x = self.bases.elements::<T>(sum.x, sum.outer * sum.reduced * sum.inner);
+        let out = self.bases.elements::<T>(sum.out, sum.outer * sum.inner);
+        let (x, out) = (x.numbers::<T>(), out.numbers_mut());
+        let (reduced, inner) = (sum.reduced as usize, sum.inner as usize);
+        if inner == 1 {
+            sums::rows(self.arch, x, reduced, sum.accumulate, out);
         } else {
-            sums::columns(
-                self.arch,
-                x.f32s(),
-                sum.reduced as usize,
-                sum.inner as usize,
-                sum.accumulate,
-                out.f32s_mut(),
-            );
+            sums::columns(self.arch, x, reduced, inner, sum.accumulate, out);
         }
     }
 
-    fn rows(&self, kernel: &RowKernel) -> Result<(), Fault> {
-        let RowKernel { op, rows, width, inputs, out, accumulate } = kernel;
+    fn rows<T: Number>(&self, kernel: &RowKernel) -> Result<(), Fault> {
+        let RowKernel { op, rows, width, inputs, out, accumulate, .. } = kernel;
         let (rows, width, arch) = (*rows, *width, self.arch);
-        let input = |position: usize, count: u64| self.bases.elements(inputs[position], count);
-        let result = |count: u64| self.bases.elements(*out, count);
+        let input = |position: usize, count: u64| self.bases.elements::<T>(inputs[position], count);
+        let indices = |position: usize| self.bases.elements::<i32>(inputs[position], rows);
+        let result = |count: u64| self.bases.elements::<T>(*out, count);
         let added = |count: u64| {
             let region = result(count);
             if !accumulate {
-                region.f32s_mut().fill(0.0);
+                region.numbers_mut().fill(T::ZERO);
             }
             region
         };
         let (all, pairs, w) = (rows * width, rows * 2, width as usize);
         match op {
             RowOp::NormStatistics { epsilon } => {
-                norm::statistics(arch, input(0, all).f32s(), w, *epsilon, result(pairs).f32s_mut());
+                norm::statistics(
+                    arch,
+                    input(0, all).numbers::<T>(),
+                    w,
+                    T::of(*epsilon),
+                    result(pairs).numbers_mut::<T>(),
+                );
             }
             RowOp::Normalize => norm::normalize(
                 arch,
-                input(0, all).f32s(),
-                input(1, pairs).f32s(),
-                input(2, width).f32s(),
-                input(3, width).f32s(),
-                result(all).f32s_mut(),
+                input(0, all).numbers::<T>(),
+                input(1, pairs).numbers::<T>(),
+                input(2, width).numbers::<T>(),
+                input(3, width).numbers::<T>(),
+                result(all).numbers_mut::<T>(),
             ),
             RowOp::NormalizeGradInput => norm::grad_input(
                 arch,
-                input(0, all).f32s(),
-                input(1, pairs).f32s(),
-                input(2, width).f32s(),
-                input(3, all).f32s(),
-                result(all).f32s_mut(),
+                input(0, all).numbers::<T>(),
+                input(1, pairs).numbers::<T>(),
+                input(2, width).numbers::<T>(),
+                input(3, all).numbers::<T>(),
+                result(all).numbers_mut::<T>(),
             ),
             RowOp::NormalizeGradGain => norm::grad_gain(
                 arch,
-                input(0, all).f32s(),
-                input(1, pairs).f32s(),
-                input(2, all).f32s(),
-                added(width).f32s_mut(),
+                input(0, all).numbers::<T>(),
+                input(1, pairs).numbers::<T>(),
+                input(2, all).numbers::<T>(),
+                added(width).numbers_mut::<T>(),
             ),
             RowOp::Softmax { causal } => {
-                softmax::softmax(arch, input(0, all).f32s(), w, *causal, result(all).f32s_mut());
+                softmax::softmax(arch, input(0, all).numbers::<T>(), w, *causal, result(all).numbers_mut::<T>());
             }
             RowOp::SoftmaxGrad => {
-                softmax::softmax_grad(arch, input(0, all).f32s(), input(1, all).f32s(), w, result(all).f32s_mut());
+                softmax::softmax_grad(
+                    arch,
+                    input(0, all).numbers::<T>(),
+                    input(1, all).numbers::<T>(),
+                    w,
+                    result(all).numbers_mut::<T>(),
+                );
             }
             RowOp::CrossEntropy => {
                 let out = result(1);
-                softmax::cross_entropy(arch, input(0, all).f32s(), input(1, rows).i32s(), &mut out.f32s_mut()[0])?;
+                softmax::cross_entropy(
+                    arch,
+                    input(0, all).numbers::<T>(),
+                    indices(1).numbers(),
+                    &mut out.numbers_mut::<T>()[0],
+                )?;
             }
             RowOp::CrossEntropyGrad => {
-                let (targets, dloss) = (input(1, rows), input(2, 1).f32s()[0]);
-                softmax::cross_entropy_grad(arch, input(0, all).f32s(), targets.i32s(), dloss, result(all).f32s_mut())?;
+                let (targets, dloss) = (indices(1), input(2, 1).numbers::<T>()[0]);
+                softmax::cross_entropy_grad(
+                    arch,
+                    input(0, all).numbers::<T>(),
+                    targets.numbers(),
+                    dloss,
+                    result(all).numbers_mut::<T>(),
+                )?;
             }
             RowOp::Gather { table: n } => {
-                table::gather(input(0, n * width).f32s(), input(1, rows).i32s(), w, result(all).f32s_mut())?;
+                table::gather(
+                    input(0, n * width).numbers::<T>(),
+                    indices(1).numbers(),
+                    w,
+                    result(all).numbers_mut::<T>(),
+                )?;
             }
             RowOp::ScatterAdd { table: n } => {
-                let (indices, dy) = (input(0, rows), input(1, all));
-                table::scatter_add(arch, indices.i32s(), dy.f32s(), w, added(n * width).f32s_mut())?;
+                let (indices, dy) = (indices(0), input(1, all));
+                table::scatter_add(arch, indices.numbers(), dy.numbers::<T>(), w, added(n * width).numbers_mut::<T>())?;
             }
         }
         Ok(())

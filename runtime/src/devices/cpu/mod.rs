@@ -1,5 +1,6 @@
 //! The CPU device: kernels on the bytes of an arena, by one thread.
 
+mod cephes;
 mod compile;
 mod copy;
 mod foreign;
@@ -7,6 +8,7 @@ mod jit;
 mod lanes;
 mod launch;
 mod norm;
+mod number;
 mod optimizer;
 mod softmax;
 mod sums;
@@ -24,6 +26,8 @@ pub(crate) use compile::{Executables, compile};
 pub(crate) use foreign::gemm as library_gemm;
 pub(crate) use jit::Jit;
 use launch::Launcher;
+pub(crate) use number::{Number, with_numbers};
+use pipe_ir::graph::DType;
 use pipe_ir::ids::{BufferId, DeviceId, ExecId, MicrobatchId, ValueId};
 use pipe_ir::instruction::Fill;
 use pipe_ir::program::{Buffer, Program};
@@ -48,6 +52,8 @@ pub(crate) struct CpuDevice {
     places: Vec<Buffer>,
     executables: Executables,
     launcher: Launcher,
+    /// Type of what is emitted.
+    loss: DType,
 }
 
 impl CpuDevice {
@@ -55,7 +61,8 @@ impl CpuDevice {
     pub(crate) fn new(shared: Shared, device: DeviceId, memory: Arc<Memory>, executables: Executables) -> Self {
         let places = shared.program.program().devices[device.index()].buffers.clone();
         let launcher = Launcher::new(shared.profile);
-        Self { shared, memory, places, executables, launcher }
+        let loss = shared.program.program().loss_type();
+        Self { shared, memory, places, executables, launcher, loss }
     }
 }
 
@@ -72,7 +79,8 @@ impl Device for CpuDevice {
 
     fn freed(&mut self, buffer: BufferId) {
         if self.shared.strict {
-            self.region(buffer).f32s_mut().fill(f32::NAN);
+            // The same bits are NaN in double precision.
+            self.region(buffer).numbers_mut().fill(f32::NAN);
         }
     }
 
@@ -81,7 +89,7 @@ impl Device for CpuDevice {
         region.bytes_mut().fill(0);
         match with {
             Fill::Zero => {}
-            Fill::Init => init::fill(self.shared.program.program().value(value), self.shared.seed, region.f32s_mut()),
+            Fill::Init => init::fill(self.shared.program.program().value(value), self.shared.seed, region),
         }
         Ok(())
     }
@@ -100,7 +108,7 @@ impl Device for CpuDevice {
         });
         match self.executables.get_mut(&exec) {
             Some(Compiled::Graph { launches, scratch }) => self.launcher.graph(launches, *scratch, regions),
-            Some(Compiled::Optimizer { parameters }) => match &self.shared.program.program().training {
+            Some(Compiled::Optimizer { parameters, dtype }) => match &self.shared.program.program().training {
                 Some(training) => {
                     let beside = makes_new_version(self.shared.program.program(), exec);
                     let mut regions = regions;
@@ -113,7 +121,9 @@ impl Device for CpuDevice {
                         part(new).bytes_mut().copy_from_slice(part(old).bytes());
                         regions.next();
                     }
-                    self.launcher.optimizer(training, step, parameters.to_usize(), regions)
+                    with_numbers!(dtype, N => {
+                     self.launcher.optimizer::<N>(training, step, parameters.to_usize(), regions)
+                    })
                 }
                 None => Err(Fault::new("an update needs training settings, but the program has none")),
             },
@@ -121,8 +131,9 @@ impl Device for CpuDevice {
         }
     }
 
-    fn emit(&mut self, buffer: BufferId) -> Result<f32, Fault> {
-        Ok(self.region(buffer).f32s()[0])
+    fn emit(&mut self, buffer: BufferId) -> Result<f64, Fault> {
+        let region = self.region(buffer);
+        Ok(with_numbers!(self.loss, N => region.numbers::<N>()[0].to_f64()))
     }
 
     fn is_timed(&self) -> bool {

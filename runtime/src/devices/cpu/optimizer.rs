@@ -1,27 +1,28 @@
 //! Optimizer updates, over all parameters of a stage at once.
 
 use super::lanes::kernel;
+use super::number::Number;
 use pipe_ir::training::{LearningRate, Optimizer, Training};
 use pulp::Arch;
 
 /// Updates parameters from gradients for a step, counted from 0. `state` holds one or two numbers per parameter: all first
 /// moments (or velocities), then all second moments.
-pub(super) fn update(arch: Arch, training: &Training, step: u64, p: &mut [f32], g: &[f32], state: &mut [f32]) {
+pub(super) fn update<T: Number>(arch: Arch, training: &Training, step: u64, p: &mut [T], g: &[T], state: &mut [T]) {
     let rate = rate(&training.learning_rate, step, training.steps);
     match training.optimizer {
         Optimizer::Sgd { momentum, weight_decay } => {
-            let numbers = Sgd { rate: rate as f32, momentum: momentum as f32, weight_decay: weight_decay as f32 };
+            let numbers = Sgd { rate: T::of(rate), momentum: T::of(momentum), weight_decay: T::of(weight_decay) };
             if momentum == 0.0 { plain_sgd(arch, numbers, p, g) } else { momentum_sgd(arch, numbers, p, g, state) }
         }
         Optimizer::AdamW { beta1, beta2, epsilon, weight_decay } => {
             let t = (step + 1) as f64;
             let numbers = AdamW {
-                keep: (1.0 - rate * weight_decay) as f32,
-                rate: (-rate / (1.0 - beta1.powf(t))) as f32,
-                beta1: (beta1 as f32, (1.0 - beta1) as f32),
-                beta2: (beta2 as f32, (1.0 - beta2) as f32),
-                root: (1.0 / (1.0 - beta2.powf(t)).sqrt()) as f32,
-                epsilon: epsilon as f32,
+                keep: T::of(1.0 - rate * weight_decay),
+                rate: T::of(-rate / (1.0 - beta1.powf(t))),
+                beta1: (T::of(beta1), T::of(1.0 - beta1)),
+                beta2: (T::of(beta2), T::of(1.0 - beta2)),
+                root: T::of(1.0 / (1.0 - beta2.powf(t)).sqrt()),
+                epsilon: T::of(epsilon),
             };
             let (m, v) = state.split_at_mut(p.len());
             adamw(arch, numbers, p, g, m, v);
@@ -42,37 +43,37 @@ fn rate(rate: &LearningRate, step: u64, steps: u32) -> f64 {
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct Sgd {
-    rate: f32,
-    momentum: f32,
-    weight_decay: f32,
+pub(super) struct Sgd<T> {
+    rate: T,
+    momentum: T,
+    weight_decay: T,
 }
 
 /// Numbers of a step. Pairs are a decay and 1 minus it; `root` corrects the bias of the second moment's root.
 #[derive(Clone, Copy)]
-pub(super) struct AdamW {
-    keep: f32,
-    rate: f32,
-    beta1: (f32, f32),
-    beta2: (f32, f32),
-    root: f32,
-    epsilon: f32,
+pub(super) struct AdamW<T> {
+    keep: T,
+    rate: T,
+    beta1: (T, T),
+    beta2: (T, T),
+    root: T,
+    epsilon: T,
 }
 
 kernel! {
     /// p -= rate * (g + weight_decay * p).
-    fn plain_sgd<'a>(_s; numbers: Sgd, p: &'a mut [f32], g: &'a [f32]) {
+    fn plain_sgd<'a, T>(_s; numbers: Sgd<T>, p: &'a mut [T], g: &'a [T]) {
         for (p, g) in p.iter_mut().zip(g) {
-            *p -= numbers.rate * (g + numbers.weight_decay * *p);
+            *p -= numbers.rate * (*g + numbers.weight_decay * *p);
         }
     }
 }
 
 kernel! {
     /// v = momentum * v + (g + weight_decay * p); p -= rate * v.
-    fn momentum_sgd<'a>(_s; numbers: Sgd, p: &'a mut [f32], g: &'a [f32], v: &'a mut [f32]) {
+    fn momentum_sgd<'a, T>(_s; numbers: Sgd<T>, p: &'a mut [T], g: &'a [T], v: &'a mut [T]) {
         for ((p, g), v) in p.iter_mut().zip(g).zip(v) {
-            *v = numbers.momentum * *v + (g + numbers.weight_decay * *p);
+            *v = numbers.momentum * *v + (*g + numbers.weight_decay * *p);
             *p -= numbers.rate * *v;
         }
     }
@@ -80,11 +81,11 @@ kernel! {
 
 kernel! {
     /// m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g g; p = keep p + rate m / (root sqrt(v) + epsilon).
-    fn adamw<'a>(_s; numbers: AdamW, p: &'a mut [f32], g: &'a [f32], m: &'a mut [f32], v: &'a mut [f32]) {
+    fn adamw<'a, T>(_s; numbers: AdamW<T>, p: &'a mut [T], g: &'a [T], m: &'a mut [T], v: &'a mut [T]) {
         let ((b1, c1), (b2, c2)) = (numbers.beta1, numbers.beta2);
         for (((p, g), m), v) in p.iter_mut().zip(g).zip(m).zip(v) {
-            *m = b1 * *m + c1 * g;
-            *v = b2 * *v + c2 * (g * g);
+            *m = b1 * *m + c1 * *g;
+            *v = b2 * *v + c2 * (*g * *g);
             *p = numbers.keep * *p + numbers.rate * *m / (numbers.root * v.sqrt() + numbers.epsilon);
         }
     }
@@ -98,28 +99,28 @@ mod tests {
     const WIDTH: usize = 257;
 
     /// Numbers between -2 and 2, the same for equal seeds.
-    fn numbers(seed: u64, n: usize) -> Vec<f32> {
+    fn numbers<T: Number>(seed: u64, n: usize) -> Vec<T> {
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         (0..n)
             .map(|_| {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                (state >> 40) as f32 / (1 << 22) as f32 - 2.0
+                T::of((state >> 40) as f64 / f64::from(1 << 22) - 2.0)
             })
             .collect()
     }
 
     /// Fails where a result is further off than `tolerance`, relative to the expected number or to 1, whichever is larger.
-    fn assert_close(got: &[f32], expected: &[f64], tolerance: f64) {
+    fn assert_close<T: Number>(got: &[T], expected: &[f64], tolerance: f64) {
         assert_eq!(got.len(), expected.len());
-        for (position, (&got, &expected)) in got.iter().zip(expected).enumerate() {
-            let error = (f64::from(got) - expected).abs() / expected.abs().max(1.0);
+        for (position, (got, &expected)) in got.iter().map(|got| got.to_f64()).zip(expected).enumerate() {
+            let error = (got - expected).abs() / expected.abs().max(1.0);
             assert!(error <= tolerance, "element {position}: {got} instead of {expected}");
         }
     }
 
     /// In double precision.
-    fn exact(x: &[f32]) -> Vec<f64> {
-        x.iter().copied().map(f64::from).collect()
+    fn exact<T: Number>(x: &[T]) -> Vec<f64> {
+        x.iter().map(|x| x.to_f64()).collect()
     }
 
     fn training(optimizer: Optimizer) -> Training {
@@ -132,22 +133,32 @@ mod tests {
 
     /// Updates for six steps, and compares with `reference` of (rate, step, p, g, state).
     fn check(optimizer: Optimizer, n_state: usize, reference: impl Fn(f64, i32, &mut f64, f64, &mut [f64; 2])) {
+        check_to::<f32>(1e-6, optimizer, n_state, &reference);
+        check_to::<f64>(1e-14, optimizer, n_state, &reference);
+    }
+
+    fn check_to<T: Number>(
+        tolerance: f64,
+        optimizer: Optimizer,
+        n_state: usize,
+        reference: &impl Fn(f64, i32, &mut f64, f64, &mut [f64; 2]),
+    ) {
         let training = training(optimizer);
-        let mut parameters = numbers(1, WIDTH);
-        let mut state = vec![0.0; n_state * WIDTH];
+        let mut parameters = numbers::<T>(1, WIDTH);
+        let mut state = vec![T::ZERO; n_state * WIDTH];
         let mut expected = exact(&parameters);
         let mut expected_state = vec![[0.0; 2]; WIDTH];
         for (step, rate) in RATES.into_iter().enumerate() {
-            let gradients = numbers(2 + step as u64, WIDTH);
+            let gradients = numbers::<T>(2 + step as u64, WIDTH);
             update(Arch::new(), &training, step as u64, &mut parameters, &gradients, &mut state);
             for ((p, g), state) in expected.iter_mut().zip(exact(&gradients)).zip(&mut expected_state) {
                 reference(rate, step as i32 + 1, p, g, state);
             }
         }
-        assert_close(&parameters, &expected, 1e-6);
+        assert_close(&parameters, &expected, tolerance);
         for position in 0..n_state {
             let expected: Vec<f64> = expected_state.iter().map(|state| state[position]).collect();
-            assert_close(&state[position * WIDTH..][..WIDTH], &expected, 1e-6);
+            assert_close(&state[position * WIDTH..][..WIDTH], &expected, tolerance);
         }
     }
 
@@ -195,7 +206,7 @@ mod tests {
             Optimizer::AdamW { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 },
             Optimizer::Sgd { momentum: 0.9, weight_decay: 0.0 },
         ] {
-            update(Arch::new(), &training(optimizer), 0, &mut [], &[], &mut []);
+            update::<f32>(Arch::new(), &training(optimizer), 0, &mut [], &[], &mut []);
         }
     }
 }

@@ -1,33 +1,34 @@
 //! Softmax and cross-entropy, row by row.
 
-use super::lanes::{LANES, add, exp, fma, kernel, largest, load, max, mul, splat, store, sub, sum};
+use super::lanes::{LANES, add, fma, kernel, largest, load, max, mul, splat, store, sub, sum};
+use super::number::Number;
 use crate::fault::Fault;
 use pulp::{Arch, Simd};
 
 /// e^(x - largest) into `out`; returns the largest and the sum.
 #[inline(always)]
-fn exponentials<S: Simd>(s: S, x: &[f32], out: &mut [f32]) -> (f32, f32) {
-    let mut top = splat(s, f32::NEG_INFINITY);
+fn exponentials<S: Simd, T: Number>(s: S, x: &[T], out: &mut [T]) -> (T, T) {
+    let mut top = splat(s, T::LOWEST);
     for at in (0..x.len()).step_by(LANES) {
-        top = max(s, load(s, x, at, f32::NEG_INFINITY), top);
+        top = max(s, load(s, x, at, T::LOWEST), top);
     }
-    let top = largest(top);
+    let top = largest(s, top);
     let shift = splat(s, top);
-    let mut total = splat(s, 0.0);
+    let mut total = splat(s, T::ZERO);
     for at in (0..x.len()).step_by(LANES) {
-        // Lanes past the end weigh e^-87: nothing beside the 1 of the largest.
-        let e = exp(s, sub(s, load(s, x, at, f32::NEG_INFINITY), shift));
+        // Lanes past the end weigh e^-87 or less: nothing beside the 1 of the largest.
+        let e = T::exp(s, sub(s, load(s, x, at, T::LOWEST), shift));
         store(s, out, at, e);
         total = add(s, total, e);
     }
-    (top, sum(total))
+    (top, sum(s, total))
 }
 
 #[inline(always)]
-fn scale<S: Simd>(s: S, x: &mut [f32], factor: f32) {
+fn scale<S: Simd, T: Number>(s: S, x: &mut [T], factor: T) {
     let factor = splat(s, factor);
     for at in (0..x.len()).step_by(LANES) {
-        let scaled = mul(s, load(s, x, at, 0.0), factor);
+        let scaled = mul(s, load(s, x, at, T::ZERO), factor);
         store(s, x, at, scaled);
     }
 }
@@ -35,28 +36,28 @@ fn scale<S: Simd>(s: S, x: &mut [f32], factor: f32) {
 kernel! {
     /// Softmax of rows; with `causal`, row i of that many rows m touches columns 0..=i only, or 0..=i + width - m
     /// where the width is larger, and the others become 0.
-    fn softmax<'a>(s; x: &'a [f32], width: usize, causal: Option<u64>, out: &'a mut [f32]) {
+    fn softmax<'a, T>(s; x: &'a [T], width: usize, causal: Option<u64>, out: &'a mut [T]) {
         for (row, (x, out)) in x.chunks_exact(width).zip(out.chunks_exact_mut(width)).enumerate() {
             let seen = causal.map_or(width, |rows| (row % rows as usize + 1 + width.saturating_sub(rows as usize)).min(width));
             let (seen_out, hidden_out) = out.split_at_mut(seen);
             let (_, total) = exponentials(s, &x[..seen], seen_out);
-            scale(s, seen_out, 1.0 / total);
-            hidden_out.fill(0.0);
+            scale(s, seen_out, T::ONE / total);
+            hidden_out.fill(T::ZERO);
         }
     }
 }
 
 kernel! {
     /// y * (dy - sum(y * dy)).
-    fn softmax_grad<'a>(s; y: &'a [f32], dy: &'a [f32], width: usize, out: &'a mut [f32]) {
+    fn softmax_grad<'a, T>(s; y: &'a [T], dy: &'a [T], width: usize, out: &'a mut [T]) {
         for ((y, dy), out) in y.chunks_exact(width).zip(dy.chunks_exact(width)).zip(out.chunks_exact_mut(width)) {
-            let mut total = splat(s, 0.0);
+            let mut total = splat(s, T::ZERO);
             for at in (0..width).step_by(LANES) {
-                total = fma(s, load(s, y, at, 0.0), load(s, dy, at, 0.0), total);
+                total = fma(s, load(s, y, at, T::ZERO), load(s, dy, at, T::ZERO), total);
             }
-            let total = sum(total);
+            let total = sum(s, total);
             for ((out, y), dy) in out.iter_mut().zip(y).zip(dy) {
-                *out = y * (dy - total);
+                *out = *y * (*dy - total);
             }
         }
     }
@@ -64,26 +65,26 @@ kernel! {
 
 kernel! {
     /// The sum over rows of -log softmax(x)[target].
-    fn negative_log_likelihood<'a>(s; x: &'a [f32], targets: &'a [i32], out: &'a mut f64) {
+    fn negative_log_likelihood<'a, T>(s; x: &'a [T], targets: &'a [i32], out: &'a mut f64) {
         let width = x.len() / targets.len().max(1);
         for (x, target) in x.chunks_exact(width).zip(targets) {
-            let mut top = splat(s, f32::NEG_INFINITY);
+            let mut top = splat(s, T::LOWEST);
             for at in (0..width).step_by(LANES) {
-                top = max(s, load(s, x, at, f32::NEG_INFINITY), top);
+                top = max(s, load(s, x, at, T::LOWEST), top);
             }
-            let top = largest(top);
-            let mut total = splat(s, 0.0);
+            let top = largest(s, top);
+            let mut total = splat(s, T::ZERO);
             for at in (0..width).step_by(LANES) {
-                total = add(s, total, exp(s, sub(s, load(s, x, at, f32::NEG_INFINITY), splat(s, top))));
+                total = add(s, total, T::exp(s, sub(s, load(s, x, at, T::LOWEST), splat(s, top))));
             }
-            *out += f64::from(sum(total)).ln() + f64::from(top) - f64::from(x[*target as usize]);
+            *out += sum(s, total).to_f64().ln() + top.to_f64() - x[*target as usize].to_f64();
         }
     }
 }
 
 kernel! {
     /// (softmax(x) - [column == target]) * factor.
-    fn cross_entropy_rows<'a>(s; x: &'a [f32], targets: &'a [i32], factor: f32, out: &'a mut [f32]) {
+    fn cross_entropy_rows<'a, T>(s; x: &'a [T], targets: &'a [i32], factor: T, out: &'a mut [T]) {
         let width = x.len() / targets.len().max(1);
         for ((x, target), out) in x.chunks_exact(width).zip(targets).zip(out.chunks_exact_mut(width)) {
             let (_, total) = exponentials(s, x, out);
@@ -94,27 +95,27 @@ kernel! {
 }
 
 /// Mean over all rows of -log softmax(logits)[target].
-pub(super) fn cross_entropy(arch: Arch, logits: &[f32], targets: &[i32], out: &mut f32) -> Result<(), Fault> {
+pub(super) fn cross_entropy<T: Number>(arch: Arch, logits: &[T], targets: &[i32], out: &mut T) -> Result<(), Fault> {
     check_targets(logits, targets)?;
     let mut total = 0.0;
     negative_log_likelihood(arch, logits, targets, &mut total);
-    *out = (total / targets.len() as f64) as f32;
+    *out = T::of(total / targets.len() as f64);
     Ok(())
 }
 
 /// Its derivative by the logits.
-pub(super) fn cross_entropy_grad(
+pub(super) fn cross_entropy_grad<T: Number>(
     arch: Arch,
-    logits: &[f32],
+    logits: &[T],
     targets: &[i32],
-    dloss: f32,
-    out: &mut [f32],
+    dloss: T,
+    out: &mut [T],
 ) -> Result<(), Fault> {
     check_targets(logits, targets)?;
-    cross_entropy_rows(arch, logits, targets, dloss / targets.len() as f32, out);
+    cross_entropy_rows(arch, logits, targets, dloss / T::of(targets.len() as f64), out);
     Ok(())
 }
 
-fn check_targets(logits: &[f32], targets: &[i32]) -> Result<(), Fault> {
+fn check_targets<T>(logits: &[T], targets: &[i32]) -> Result<(), Fault> {
     super::table::check_indices(targets, logits.len() / targets.len().max(1))
 }

@@ -1,11 +1,12 @@
 //! Rows of tables: gather and its derivative.
 
 use super::lanes::{LANES, add, kernel, load, store};
+use super::number::Number;
 use crate::fault::Fault;
 use pulp::Arch;
 
 /// Copies the rows that the indices name.
-pub(super) fn gather(table: &[f32], indices: &[i32], width: usize, out: &mut [f32]) -> Result<(), Fault> {
+pub(super) fn gather<T: Copy>(table: &[T], indices: &[i32], width: usize, out: &mut [T]) -> Result<(), Fault> {
     check_indices(indices, table.len() / width)?;
     for (index, out) in indices.iter().zip(out.chunks_exact_mut(width)) {
         let start = *index as usize * width;
@@ -15,7 +16,13 @@ pub(super) fn gather(table: &[f32], indices: &[i32], width: usize, out: &mut [f3
 }
 
 /// Adds each row of dy to the row of `out` that its index names, in the order of the indices.
-pub(super) fn scatter_add(arch: Arch, indices: &[i32], dy: &[f32], width: usize, out: &mut [f32]) -> Result<(), Fault> {
+pub(super) fn scatter_add<T: Number>(
+    arch: Arch,
+    indices: &[i32],
+    dy: &[T],
+    width: usize,
+    out: &mut [T],
+) -> Result<(), Fault> {
     check_indices(indices, out.len() / width)?;
     add_rows(arch, indices, dy, width, out);
     Ok(())
@@ -23,11 +30,11 @@ pub(super) fn scatter_add(arch: Arch, indices: &[i32], dy: &[f32], width: usize,
 
 kernel! {
     /// As above, for indices that were checked.
-    fn add_rows<'a>(s; indices: &'a [i32], dy: &'a [f32], width: usize, out: &'a mut [f32]) {
+    fn add_rows<'a, T>(s; indices: &'a [i32], dy: &'a [T], width: usize, out: &'a mut [T]) {
         for (index, dy) in indices.iter().zip(dy.chunks_exact(width)) {
             let out = &mut out[*index as usize * width..][..width];
             for at in (0..width).step_by(LANES) {
-                let total = add(s, load(s, out, at, 0.0), load(s, dy, at, 0.0));
+                let total = add(s, load(s, out, at, T::ZERO), load(s, dy, at, T::ZERO));
                 store(s, out, at, total);
             }
         }

@@ -7,6 +7,7 @@ use crate::model::Tape;
 use crate::source::Span;
 use crate::suggest;
 use crate::syntax::ast;
+use pipe_ir::graph::DType;
 use std::collections::BTreeMap;
 
 /// What names stand for. Declared ones hide parameters of the files.
@@ -49,7 +50,7 @@ impl Environment {
 
     /// The value of an expression without tensors.
     pub(super) fn number(&self, expression: &ast::Expr, found: &mut Diagnostics) -> Value {
-        Evaluator { names: self, tape: &mut Tape::default(), found }.value(expression)
+        Evaluator { names: self, tape: &mut Tape::new(DType::F32), found }.value(expression)
     }
 
     /// The values that a call gives to parameters, in their order. Defaults may name the parameters before them.

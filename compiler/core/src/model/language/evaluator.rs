@@ -105,8 +105,15 @@ impl Evaluator<'_> {
         if let Value::Tensor(node) = value {
             return Ok(Operand { node, span });
         }
-        match number::to_f32(value) {
-            Some(number) => Ok(Operand { node: self.tape.constant(number, &[]), span }),
+        match number::to_f64(value) {
+            Some(number) if self.tape.precision().nearest(number).is_finite() => {
+                Ok(Operand { node: self.tape.constant(number, &[]), span })
+            }
+            Some(number) => {
+                let message = format!("{number:e} is too large for a number of type {}", self.tape.precision());
+                let error = Diagnostic::error(Code::OutOfRange, span, "in a tensor", message);
+                self.fail(error.help("write `precision f64` in the pipeline for numbers up to 1.8e308"))
+            }
             None if value == Value::Unknown => Err(Reported),
             None => self.fail(value.is_not(span, "a tensor")),
         }

@@ -20,6 +20,8 @@ use std::collections::BTreeMap;
 pub(super) struct Instance<'a, 'm> {
     /// What is declared.
     pub declaration: &'a ast::Layer,
+    /// Type of its numbers.
+    pub precision: DType,
     /// Where the model calls it.
     pub call: Span,
     /// Its name in the program.
@@ -58,7 +60,7 @@ impl Instance<'_, '_> {
         let mut findings = Diagnostics::new();
         let mut draft = Draft {
             names,
-            tape: Tape::default(),
+            tape: Tape::new(self.precision),
             found: &mut findings,
             weights: Vec::new(),
             leaves: Vec::new(),
@@ -125,6 +127,7 @@ impl Instance<'_, '_> {
         let Ok(shape) = draft.evaluator().shape(shape, span) else {
             return draft.define(name, Value::Unknown);
         };
+        let dtype = if dtype.is_float() { draft.tape.precision() } else { dtype };
         let ty = TensorType { dtype, shape };
         let position = self.data.iter().position(|(tensor, _)| tensor.name == name.text).unwrap_or_else(|| {
             self.data.push((DataTensor { name: name.text.clone(), ty: ty.clone() }, span));
@@ -196,7 +199,7 @@ impl Draft<'_> {
         let (Ok(shape), Ok(init)) = (shape, init) else {
             return self.define(name, Value::Unknown);
         };
-        let ty = TensorType::f32(&shape);
+        let ty = TensorType { dtype: self.tape.precision(), shape };
         let node = self.tape.leaf(Leaf::Weight(self.weights.len()), ty.clone());
         if let Some(tied) = tied.filter(|tied| tied.ty != ty) {
             let message = format!("`{}` is {ty}, but the weight that it is tied to is {}", name.text, tied.ty);

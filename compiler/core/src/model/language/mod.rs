@@ -24,6 +24,7 @@ use crate::files::Files;
 use crate::pipeline::ModelCall;
 use crate::source::Span;
 use crate::syntax::ast;
+use pipe_ir::graph::DType;
 use std::collections::BTreeMap;
 
 /// The most layers that a model may have.
@@ -51,6 +52,7 @@ pub(super) fn elaborate_with<'a>(
     let mut assembly = Assembly {
         find,
         parameters,
+        precision: call.precision,
         layers: Vec::new(),
         data: Vec::new(),
         made: Vec::new(),
@@ -68,6 +70,7 @@ pub(super) fn elaborate_with<'a>(
         return Ok(Model {
             name: model.name.text.clone(),
             span: call.span,
+            precision: call.precision,
             data: data_tensors(assembly.data),
             layers: assembly.layers,
         });
@@ -93,6 +96,7 @@ fn in_order(mut found: Diagnostics) -> Diagnostics {
 struct Assembly<'a, 'f> {
     find: &'f dyn Fn(&str) -> Option<&'a ast::Layer>,
     parameters: &'f BTreeMap<String, i64>,
+    precision: DType,
     layers: Vec<Layer>,
     data: Vec<(DataTensor, Span)>,
     /// Every layer so far, also those that are wrong.
@@ -196,8 +200,10 @@ impl<'a> Assembly<'a, '_> {
             if let Flow::Tensor(ty) = &self.made[source].flow { Some((source, ty.clone())) } else { None }
         });
         let inputs = inputs.collect();
+        let precision = self.precision;
         let ties = self.ties(declaration, layer.ties, names);
-        let instance = Instance { declaration, call: call.span, name, inputs, ties, data: &mut self.data };
+        let instance =
+            Instance { declaration, precision, call: call.span, name, inputs, ties, data: &mut self.data };
         let (layer, flow) = instance.elaborate(arguments, &mut self.found);
         made.weights = layer.iter().flat_map(|layer| layer.weights.clone()).collect();
         self.layers.extend(layer);

@@ -27,12 +27,6 @@ pub(super) fn to_f64(value: Value) -> Option<f64> {
     }
 }
 
-/// A number as an element of a constant tensor.
-#[expect(clippy::cast_possible_truncation, reason = "tensors are single precision")]
-pub(super) fn to_f32(value: Value) -> Option<f32> {
-    to_f64(value).map(|value| value as f32)
-}
-
 /// `-x`
 pub(super) fn negate(value: Value) -> Result<Value, Fault> {
     match value {

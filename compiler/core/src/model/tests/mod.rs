@@ -17,6 +17,7 @@ use crate::source::{FileId, Span};
 use crate::syntax::ast::{self, Declaration};
 use crate::syntax::parse;
 use interpreter::Memory;
+use pipe_ir::graph::DType;
 use pipe_ir::task::TaskKind;
 use pipe_ir::value::ValueKind;
 use std::collections::BTreeMap;
@@ -46,7 +47,7 @@ fn elaborate(text: &str, arguments: &[(&str, i64)]) -> Result<Model, Diagnostics
     };
     let arguments = model.parameters.iter().filter_map(|it| Some((it.name.text.clone(), value(it)?))).collect();
     let span = Span { file: FileId(0), start: 0, end: 0 };
-    let call = ModelCall { model: model.name.text.clone(), span, arguments };
+    let call = ModelCall { model: model.name.text.clone(), span, arguments, precision: DType::F32 };
     elaborate_with(model, &layer, &call, &BTreeMap::new())
 }
 

@@ -4,7 +4,7 @@ use super::gradients::check;
 use super::{FUSED, SPLIT, compile, noise, sound, step};
 use crate::model::{Kinds, Layer, Leaf, Model, Request, Tape, stages};
 use crate::source::{FileId, Span};
-use pipe_ir::graph::{Binary, TensorType, Unary};
+use pipe_ir::graph::{Binary, DType, TensorType, Unary};
 use pipe_ir::program::Access;
 use pipe_ir::task::TaskKind;
 use pipe_ir::value::ValueKind;
@@ -32,7 +32,7 @@ const CHAIN: &str = "
 /// A layer that reads two others: tanh(a) * b + a.
 fn join(name: &str, a: usize, b: usize) -> Layer {
     let ty = TensorType::f32(&[3, 4]);
-    let mut tape = Tape::default();
+    let mut tape = Tape::new(DType::F32);
     let [left, right] = [0, 1].map(|port| tape.leaf(Leaf::Activation(port), ty.clone()));
     let tanh = tape.unary(Unary::Tanh, left);
     let product = tape.binary(Binary::Mul, tanh, right);

@@ -38,7 +38,7 @@ pub enum LayerItem {
         /// The whole line.
         span: Span,
     },
-    /// `weight gain: [hidden] = ones`: a trained tensor of `f32`.
+    /// `weight gain: [hidden] = ones`: a trained tensor of numbers.
     Weight {
         /// What it is called.
         name: Name,

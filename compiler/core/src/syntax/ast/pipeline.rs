@@ -2,6 +2,7 @@
 
 use super::{Call, Expr, Name};
 use crate::source::Span;
+use pipe_ir::graph::DType;
 
 /// `pipeline name { ... }`.
 #[derive(Clone, PartialEq, Debug)]
@@ -21,6 +22,13 @@ pub struct Pipeline {
 pub enum PipelineItem {
     /// `model gpt(blocks = 8)`.
     Model(Call),
+    /// `precision f64`.
+    Precision {
+        /// Type of all numbers of the model.
+        dtype: DType,
+        /// The whole line.
+        span: Span,
+    },
     /// `devices 4 memory 64MiB`.
     Devices {
         /// How many.

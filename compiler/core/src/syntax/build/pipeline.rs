@@ -3,6 +3,7 @@
 use super::{Builder, Parts, Rule, unquoted};
 use crate::syntax::ast::{Limit, Name, Pipeline, PipelineItem, Setting, SettingValue, Subject};
 use pest::iterators::Pair;
+use pipe_ir::graph::DType;
 
 impl Builder<'_> {
     pub(super) fn pipeline(&mut self, pair: Pair<'_, Rule>) -> Pipeline {
@@ -20,6 +21,10 @@ impl Builder<'_> {
         let mut parts = Parts::of(pair);
         match rule {
             Rule::model_use => PipelineItem::Model(self.call(parts.need())),
+            Rule::precision => {
+                let dtype = if parts.need().as_str() == "f64" { DType::F64 } else { DType::F32 };
+                PipelineItem::Precision { dtype, span }
+            }
             Rule::devices => PipelineItem::Devices {
                 count: self.expr(parts.need()),
                 memory: parts.next().map(|memory| self.expr(memory)),

@@ -1,32 +1,51 @@
-//! One element or four of them: the operations that differ between scalars and vectors.
+//! One element or a register of them: the operations that differ between scalars and vectors, single and double precision.
 
 use cranelift::prelude::{FloatCC, FunctionBuilder, InstBuilder, MemFlagsData, Type, Value, types};
+use pipe_ir::graph::DType;
 
 /// A width of code.
 #[derive(Clone, Copy)]
 pub(super) struct Lanes {
     /// Number of elements.
     pub(super) count: i64,
+    /// All of them.
     pub(super) float: Type,
     int: Type,
+    /// One of them.
+    pub(super) scalar: Type,
+    scalar_int: Type,
     /// Whether the machine multiplies and adds in one rounding.
     fuses: bool,
 }
 
 impl Lanes {
     /// Code for single elements.
-    pub(super) const fn one(fuses: bool) -> Self {
-        Self { count: 1, float: types::F32, int: types::I32, fuses }
+    pub(super) fn one(dtype: DType, fuses: bool) -> Self {
+        let (scalar, scalar_int) = match dtype {
+            DType::F64 => (types::F64, types::I64),
+            DType::F32 | DType::I32 => (types::F32, types::I32),
+        };
+        Self { count: 1, float: scalar, int: scalar_int, scalar, scalar_int, fuses }
     }
 
-    /// Code for four elements at once.
-    pub(super) const fn four(fuses: bool) -> Self {
-        Self { count: 4, float: types::F32X4, int: types::I32X4, fuses }
+    /// Code for 16 bytes of elements at once.
+    pub(super) fn register(dtype: DType, fuses: bool) -> Self {
+        let (count, float, int) = match dtype {
+            DType::F64 => (2, types::F64X2, types::I64X2),
+            DType::F32 | DType::I32 => (4, types::F32X4, types::I32X4),
+        };
+        Self { count, float, int, ..Self::one(dtype, fuses) }
+    }
+
+    /// Whether the elements are double precision.
+    pub(super) fn is_double(self) -> bool {
+        self.scalar == types::F64
     }
 
     /// The same number in all lanes.
-    pub(super) fn number(self, b: &mut FunctionBuilder, number: f32) -> Value {
-        let number = b.ins().f32const(number);
+    pub(super) fn number(self, b: &mut FunctionBuilder, number: impl Into<f64>) -> Value {
+        let number: f64 = number.into();
+        let number = if self.is_double() { b.ins().f64const(number) } else { b.ins().f32const(number as f32) };
         self.repeat(b, number)
     }
 
@@ -36,8 +55,8 @@ impl Lanes {
     }
 
     /// The same integer in all lanes.
-    pub(super) fn integer(self, b: &mut FunctionBuilder, number: u32) -> Value {
-        let number = b.ins().iconst(types::I32, i64::from(number));
+    pub(super) fn integer(self, b: &mut FunctionBuilder, number: i64) -> Value {
+        let number = b.ins().iconst(self.scalar_int, number);
         if self.count == 1 { number } else { b.ins().splat(self.int, number) }
     }
 

@@ -1,6 +1,6 @@
 //! The compiler of element-wise expressions to machine code, by Cranelift. Nothing outside this module sees its interface.
 //!
-//! A function walks one run of elements: eight at a time, then four, then single ones. All three bodies are written by the
+//! A function walks one run of elements: two registers at a time, then one, then single elements. All three bodies are written by the
 //! same code, so that an element's bits do not depend on where in the run it stands.
 
 mod lanes;
@@ -97,12 +97,14 @@ impl Body<'_> {
             let offset = i32::try_from(position * size_of::<usize>()).expect("an expression has few tensors");
             self.addresses.push(self.builder.ins().load(self.pointer, trusted(), table, offset));
         }
+        let dtype = self.expression.dtype;
+        let register = Lanes::register(dtype, self.fuses);
         let mut start = self.builder.ins().iconst(self.pointer, 0);
         if self.expression.steps.len() <= UNROLLED_STEPS {
-            start = self.walk(start, length, Lanes::four(self.fuses), 2);
+            start = self.walk(start, length, register, 2);
         }
-        start = self.walk(start, length, Lanes::four(self.fuses), 1);
-        self.walk(start, length, Lanes::one(self.fuses), 1);
+        start = self.walk(start, length, register, 1);
+        self.walk(start, length, Lanes::one(dtype, self.fuses), 1);
         self.builder.ins().return_(&[]);
         self.builder.seal_all_blocks();
         self.builder.finalize(module.target_config());
@@ -135,12 +137,13 @@ impl Body<'_> {
 
     /// Computes the elements from `index` on.
     fn elements(&mut self, index: Value, lanes: Lanes) {
-        let offset = self.builder.ins().ishl_imm_u(index, 2);
+        let places = self.expression.dtype.bytes().0.trailing_zeros();
+        let offset = self.builder.ins().ishl_imm_u(index, i64::from(places));
         let mut values: Vec<Value> = Vec::with_capacity(self.expression.steps.len());
         for step in &self.expression.steps {
             let value = match *step {
                 Step::Load(input) => self.load(input as usize, offset, lanes),
-                Step::Constant(bits) => lanes.number(&mut self.builder, f32::from_bits(bits)),
+                Step::Constant(bits) => lanes.number(&mut self.builder, f64::from_bits(bits)),
                 Step::Unary(unary, x) => math::unary(&mut self.builder, lanes, unary, values[x as usize]),
                 Step::Binary(binary, a, b) => {
                     math::binary(&mut self.builder, binary, values[a as usize], values[b as usize])
@@ -163,7 +166,7 @@ impl Body<'_> {
     fn load(&mut self, input: usize, offset: Value, lanes: Lanes) -> Value {
         let address = self.addresses[input];
         if self.expression.splat[input] {
-            let number = self.builder.ins().load(types::F32, unaligned(), address, 0);
+            let number = self.builder.ins().load(lanes.scalar, unaligned(), address, 0);
             return lanes.repeat(&mut self.builder, number);
         }
         let address = self.builder.ins().iadd(address, offset);

@@ -1,73 +1,91 @@
-//! Element-wise functions: accuracy, special numbers, and equal bits in vector and scalar code.
+//! Element-wise functions: accuracy, special numbers, and equal bits in vector and scalar code, in both precisions.
 
 use super::Case;
-use pipe_ir::graph::{TensorType, Unary};
+use pipe_ir::graph::{DType, TensorType, Unary};
 use pipe_ir::kernels::Fusion;
+use std::f64::{INFINITY, NAN, NEG_INFINITY};
+
+const PRECISIONS: [DType; 2] = [DType::F32, DType::F64];
 
 /// A function of many numbers.
-fn apply(unary: Unary, numbers: Vec<f32>) -> Vec<f32> {
+fn apply(dtype: DType, unary: Unary, numbers: &[f64]) -> Vec<f64> {
     let mut case = Case::new("functions");
-    let x = case.operand(TensorType::f32(&[numbers.len() as u64]), numbers);
+    let x = case.operand(TensorType::f32(&[numbers.len() as u64]), numbers.to_vec());
     let y = case.unary(unary, x);
     case.store(y);
-    case.run(Fusion::On).swap_remove(1)
+    case.in_precision(dtype).run(Fusion::On).swap_remove(1)
 }
 
-fn check_accuracy(unary: Unary, range: (f32, f32), exact: impl Fn(f64) -> f64) {
-    let numbers: Vec<f32> = (0..20_001).map(|i| range.0 + (range.1 - range.0) * i as f32 / 20_000.0).collect();
-    let results = apply(unary, numbers.clone());
-    for (x, y) in numbers.iter().zip(&results) {
-        let exact = exact(f64::from(*x));
-        let error = (f64::from(*y) - exact).abs() / exact.abs().max(1e-30);
-        assert!(error < 1e-6 || (exact - f64::from(*y)).abs() < 1e-9, "{unary:?}({x}) = {y} instead of {exact}");
+/// Compares with the standard library on 20,001 numbers, to this relative error or to `close`.
+fn check_accuracy(dtype: DType, unary: Unary, range: (f64, f64), exact: impl Fn(f64) -> f64) {
+    let (relative, close) = if dtype == DType::F64 { (1e-15, 1e-300) } else { (1e-6, 1e-9) };
+    let number = |i: u32| dtype.nearest(range.0 + (range.1 - range.0) * f64::from(i) / 20_000.0);
+    let numbers: Vec<f64> = (0..20_001).map(number).collect();
+    for (x, y) in numbers.iter().zip(apply(dtype, unary, &numbers)) {
+        let exact = exact(*x);
+        let error = (y - exact).abs();
+        assert!(error <= relative * exact.abs() || error < close, "{dtype} {unary:?}({x}) = {y} instead of {exact}");
     }
 }
 
 #[test]
 fn exponentials_are_accurate() {
-    check_accuracy(Unary::Exp, (-87.0, 88.5), f64::exp);
-    check_accuracy(Unary::Exp, (-1.0, 1.0), f64::exp);
-    let special = apply(Unary::Exp, vec![f32::NEG_INFINITY, -200.0, 0.0, 89.0, f32::INFINITY, f32::NAN]);
-    assert_eq!(special[..5], [0.0, 0.0, 1.0, f32::INFINITY, f32::INFINITY]);
-    assert!(special[5].is_nan());
+    check_accuracy(DType::F32, Unary::Exp, (-87.0, 88.5), f64::exp);
+    check_accuracy(DType::F64, Unary::Exp, (-708.3, 709.7), f64::exp);
+    for dtype in PRECISIONS {
+        check_accuracy(dtype, Unary::Exp, (-1.0, 1.0), f64::exp);
+        let special = apply(dtype, Unary::Exp, &[NEG_INFINITY, -800.0, 0.0, 710.0, INFINITY, NAN]);
+        assert_eq!(special[..5], [0.0, 0.0, 1.0, INFINITY, INFINITY]);
+        assert!(special[5].is_nan());
+    }
 }
 
 #[test]
 fn tangents_are_accurate() {
-    check_accuracy(Unary::Tanh, (-12.0, 12.0), f64::tanh);
-    check_accuracy(Unary::Tanh, (-0.01, 0.01), f64::tanh);
-    let special = apply(Unary::Tanh, vec![f32::NEG_INFINITY, 0.0, f32::INFINITY, f32::NAN]);
-    assert!((special[0] + 1.0).abs() < 1e-6 && special[1] == 0.0 && (special[2] - 1.0).abs() < 1e-6);
-    assert!(special[3].is_nan());
+    for dtype in PRECISIONS {
+        check_accuracy(dtype, Unary::Tanh, (-30.0, 30.0), f64::tanh);
+        check_accuracy(dtype, Unary::Tanh, (-1.0, 1.0), f64::tanh);
+        check_accuracy(dtype, Unary::Tanh, (-0.01, 0.01), f64::tanh);
+        let special = apply(dtype, Unary::Tanh, &[NEG_INFINITY, 0.0, INFINITY, NAN]);
+        assert!((special[0] + 1.0).abs() < 1e-6 && special[1] == 0.0 && (special[2] - 1.0).abs() < 1e-6);
+        assert!(special[3].is_nan());
+    }
 }
 
 #[test]
 fn logarithms_are_accurate() {
-    check_accuracy(Unary::Log, (1e-3, 0.999), f64::ln);
-    check_accuracy(Unary::Log, (1.001, 1e6), f64::ln);
-    check_accuracy(Unary::Log, (1e-40, 1e-38), f64::ln);
-    let special = apply(Unary::Log, vec![0.0, -1.0, f32::INFINITY, f32::NAN, 1.0]);
-    assert_eq!((special[0], special[2], special[4]), (f32::NEG_INFINITY, f32::INFINITY, 0.0));
-    assert!(special[1].is_nan() && special[3].is_nan());
+    check_accuracy(DType::F64, Unary::Log, (1e-310, 1e-306), f64::ln);
+    for dtype in PRECISIONS {
+        check_accuracy(dtype, Unary::Log, (1e-3, 0.999), f64::ln);
+        check_accuracy(dtype, Unary::Log, (1.001, 1e6), f64::ln);
+        check_accuracy(dtype, Unary::Log, (1e-40, 1e-38), f64::ln);
+        let special = apply(dtype, Unary::Log, &[0.0, -1.0, INFINITY, NAN, 1.0]);
+        assert_eq!((special[0], special[2], special[4]), (NEG_INFINITY, INFINITY, 0.0));
+        assert!(special[1].is_nan() && special[3].is_nan());
+    }
 }
 
 #[test]
 fn the_other_functions_are_exact() {
-    let numbers = vec![-2.0, -0.0, 0.0, 4.0, 0.25];
-    assert_eq!(apply(Unary::Neg, numbers.clone()), [2.0, 0.0, -0.0, -4.0, -0.25]);
-    assert_eq!(apply(Unary::Sqrt, numbers.clone())[2..], [0.0, 2.0, 0.5]);
-    assert_eq!(apply(Unary::Reciprocal, numbers.clone())[3..], [0.25, 4.0]);
-    assert_eq!(apply(Unary::Relu, numbers.clone()), [0.0, -0.0, 0.0, 4.0, 0.25]);
-    assert_eq!(apply(Unary::Step, numbers), [0.0, 0.0, 0.0, 1.0, 1.0]);
+    let numbers = [-2.0, -0.0, 0.0, 4.0, 0.25];
+    for dtype in PRECISIONS {
+        assert_eq!(apply(dtype, Unary::Neg, &numbers), [2.0, 0.0, -0.0, -4.0, -0.25]);
+        assert_eq!(apply(dtype, Unary::Sqrt, &numbers)[2..], [0.0, 2.0, 0.5]);
+        assert_eq!(apply(dtype, Unary::Reciprocal, &numbers)[3..], [0.25, 4.0]);
+        assert_eq!(apply(dtype, Unary::Relu, &numbers), [0.0, -0.0, 0.0, 4.0, 0.25]);
+        assert_eq!(apply(dtype, Unary::Step, &numbers), [0.0, 0.0, 0.0, 1.0, 1.0]);
+    }
 }
 
-/// The same number at every place of a run: in vectors of eight and four, and among the single ones at the end.
+/// The same number at every place of a run: in two registers, in one, and among the single ones at the end.
 #[test]
 fn an_element_does_not_depend_on_its_place() {
-    for unary in [Unary::Exp, Unary::Log, Unary::Tanh, Unary::Sqrt, Unary::Reciprocal] {
-        for x in [0.1_f32, 0.731, 1.9, 7.77] {
-            let results = apply(unary, vec![x; 15]);
-            assert!(results.iter().all(|y| y.to_bits() == results[0].to_bits()), "{unary:?}({x}) = {results:?}");
+    for dtype in PRECISIONS {
+        for unary in [Unary::Exp, Unary::Log, Unary::Tanh, Unary::Sqrt, Unary::Reciprocal] {
+            for x in [0.1, 0.731, 1.9, 7.77] {
+                let results = apply(dtype, unary, &[x; 15]);
+                assert!(results.iter().all(|y| y.to_bits() == results[0].to_bits()), "{unary:?}({x}) = {results:?}");
+            }
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Plain arithmetic: a graph evaluated node by node in f64, from the definitions of its operations.
 
-use pipe_ir::graph::{DType, Graph, Node, Op};
+use super::Operand;
+use pipe_ir::graph::{Graph, Node, Op};
 use pipe_ir::reference::{Tensor, evaluate};
 
 /// What the stored operands hold afterwards; `None` for the others.
-pub(super) fn run(graph: &Graph, operands: &[Vec<f32>]) -> Vec<Option<Vec<f64>>> {
+pub(super) fn run(graph: &Graph, operands: &[Operand]) -> Vec<Option<Vec<f64>>> {
     let mut tensors: Vec<Tensor> = Vec::new();
     for node in &graph.nodes {
         let inputs: Vec<&Tensor> = node.inputs.iter().map(|input| &tensors[input.index()]).collect();
@@ -13,9 +14,9 @@ pub(super) fn run(graph: &Graph, operands: &[Vec<f32>]) -> Vec<Option<Vec<f64>>>
     }
     let mut results: Vec<Option<Vec<f64>>> = vec![None; operands.len()];
     for store in &graph.stores {
-        let before = || operands[store.operand as usize].iter().map(|x| f64::from(*x)).collect();
-        let result = results[store.operand as usize].get_or_insert_with(before);
-        let start = store.offset.to_usize() / 4;
+        let operand = &operands[store.operand as usize];
+        let result = results[store.operand as usize].get_or_insert_with(|| operand.numbers.clone());
+        let start = operand.position(store.offset);
         for (result, x) in result[start..].iter_mut().zip(tensors[store.node.index()].data()) {
             *result = if store.accumulate { *result + x } else { *x };
         }
@@ -23,11 +24,9 @@ pub(super) fn run(graph: &Graph, operands: &[Vec<f32>]) -> Vec<Option<Vec<f64>>>
     results
 }
 
-/// The tensor that an input node reads; indices lie among the operands as the bits of floats.
-fn read(node: &Node, operands: &[Vec<f32>]) -> Option<Vec<f64>> {
+/// The tensor that an input node reads.
+fn read(node: &Node, operands: &[Operand]) -> Option<Vec<f64>> {
     let Op::Input { operand, offset } = &node.op else { return None };
-    let start = offset.to_usize() / 4;
-    let contents = &operands[*operand as usize][start..start + node.ty.elements() as usize];
-    let number = |x: &f32| if node.ty.dtype == DType::I32 { f64::from(x.to_bits()) } else { f64::from(*x) };
-    Some(contents.iter().map(number).collect())
+    let operand = &operands[*operand as usize];
+    Some(operand.numbers[operand.position(*offset)..][..node.ty.elements() as usize].to_vec())
 }

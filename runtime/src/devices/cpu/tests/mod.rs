@@ -8,18 +8,56 @@ mod patterns;
 use super::compile::launch;
 use super::jit::Jit;
 use super::launch::Launcher;
-use crate::memory::Memory;
+use crate::memory::{Memory, Region};
 use crate::random::Counter;
 use pipe_ir::graph::{Binary, DType, Graph, Op, Store, TensorType, Unary};
 use pipe_ir::ids::NodeId;
 use pipe_ir::kernels::{Fusion, KernelPlan, plan_with};
 use pipe_ir::units::Bytes;
 
-/// A graph under test with the contents of its operands; indices are stored as the bits of their numbers.
+/// A graph under test with the contents of its operands.
 struct Case {
     graph: Graph,
-    operands: Vec<Vec<f32>>,
+    operands: Vec<Operand>,
     random: Counter,
+}
+
+/// A buffer with elements of one type.
+#[derive(Clone)]
+struct Operand {
+    dtype: DType,
+    numbers: Vec<f64>,
+}
+
+impl Operand {
+    /// Which element starts so many bytes after the first.
+    fn position(&self, offset: Bytes) -> usize {
+        offset.to_usize() / self.dtype.bytes().to_usize()
+    }
+
+    fn bytes(&self) -> Bytes {
+        Bytes(self.numbers.len() as u64 * self.dtype.bytes().0)
+    }
+
+    fn write(&self, region: Region) {
+        match self.dtype {
+            DType::F32 => copy_to(region, self.numbers.iter().map(|number| *number as f32)),
+            DType::F64 => copy_to(region, self.numbers.iter().copied()),
+            DType::I32 => copy_to(region, self.numbers.iter().map(|number| *number as i32)),
+        }
+    }
+
+    fn read(&self, region: Region) -> Vec<f64> {
+        match self.dtype {
+            DType::F32 => region.numbers::<f32>().iter().copied().map(f64::from).collect(),
+            DType::F64 => region.numbers().to_vec(),
+            DType::I32 => region.numbers::<i32>().iter().copied().map(f64::from).collect(),
+        }
+    }
+}
+
+fn copy_to<T: bytemuck::Pod>(region: Region, numbers: impl Iterator<Item = T>) {
+    region.numbers_mut().iter_mut().zip(numbers).for_each(|(place, number)| *place = number);
 }
 
 impl Case {
@@ -36,15 +74,27 @@ impl Case {
 
     /// An input with random indices below `bound`.
     fn indices(&mut self, shape: &[u64], bound: u64) -> NodeId {
-        let ty = TensorType { dtype: DType::I32, shape: shape.to_vec() };
-        let indices = (0..ty.elements()).map(|_| f32::from_bits((self.random.next_u64() % bound) as u32)).collect();
+        let ty = TensorType::new(DType::I32, shape);
+        let indices = (0..ty.elements()).map(|_| (self.random.next_u64() % bound) as f64).collect();
         self.operand(ty, indices)
     }
 
-    fn operand(&mut self, ty: TensorType, contents: Vec<f32>) -> NodeId {
+    fn operand(&mut self, ty: TensorType, numbers: Vec<f64>) -> NodeId {
         let operand = self.operands.len() as u32;
-        self.operands.push(contents);
+        self.operands.push(Operand { dtype: ty.dtype, numbers });
         self.graph.push(Op::Input { operand, offset: Bytes::ZERO }, vec![], ty)
+    }
+
+    /// The same graph with other numbers than `f32`: operands are rounded to them.
+    fn in_precision(&self, dtype: DType) -> Self {
+        let with = |own: DType| if own.is_float() { dtype } else { own };
+        let mut graph = self.graph.clone();
+        graph.nodes.iter_mut().for_each(|node| node.ty.dtype = with(node.ty.dtype));
+        let rounded = |operand: &Operand| {
+            let dtype = with(operand.dtype);
+            Operand { dtype, numbers: operand.numbers.iter().map(|number| dtype.nearest(*number)).collect() }
+        };
+        Self { graph, operands: self.operands.iter().map(rounded).collect(), random: self.random.clone() }
     }
 
     fn shape(&self, id: NodeId) -> Vec<u64> {
@@ -68,8 +118,8 @@ impl Case {
         self.push(Op::Binary(binary), &[a, b], &shape)
     }
 
-    fn constant(&mut self, number: f32) -> NodeId {
-        self.push(Op::Constant(number), &[], &[])
+    fn constant(&mut self, number: f64) -> NodeId {
+        self.push(Op::Constant(DType::F32.nearest(number)), &[], &[])
     }
 
     fn matmul(&mut self, a: NodeId, b: NodeId, transpose_a: bool, transpose_b: bool, shape: &[u64]) -> NodeId {
@@ -95,7 +145,7 @@ impl Case {
     /// Stores a node to an operand of its own.
     fn store(&mut self, node: NodeId) {
         let elements = self.graph.node(node).ty.elements() as usize;
-        self.operands.push(vec![f32::NAN; elements]);
+        self.operands.push(Operand { dtype: DType::F32, numbers: vec![f64::NAN; elements] });
         self.store_to(node, self.operands.len() - 1, false);
     }
 
@@ -103,7 +153,7 @@ impl Case {
     fn accumulate(&mut self, node: NodeId) {
         let elements = self.graph.node(node).ty.elements();
         let numbers = (0..elements).map(|_| self.random.normal()).collect();
-        self.operands.push(numbers);
+        self.operands.push(Operand { dtype: DType::F32, numbers });
         self.store_to(node, self.operands.len() - 1, true);
     }
 
@@ -120,8 +170,13 @@ impl Case {
         self.plan().kernels.iter().filter(|kernel| kernel.kind() == kind).count()
     }
 
-    /// Fused and unfused plans give the same bits, and those agree with plain arithmetic.
+    /// Fused and unfused plans give the same bits, and those agree with plain arithmetic, in both precisions.
     fn check(&self) {
+        self.in_precision(DType::F32).check_to(1e-5);
+        self.in_precision(DType::F64).check_to(1e-13);
+    }
+
+    fn check_to(&self, tolerance: f64) {
         let fused = self.run(Fusion::On);
         let unfused = self.run(Fusion::Off);
         let expected = interpreter::run(&self.graph, &self.operands);
@@ -130,9 +185,8 @@ impl Case {
             let scale = expected.iter().fold(1e-3_f64, |scale, x| scale.max(x.abs()));
             for (element, ((fused, unfused), expected)) in fused.iter().zip(unfused).zip(expected).enumerate() {
                 assert_eq!(fused.to_bits(), unfused.to_bits(), "operand {operand} element {element}: fusion");
-                let error = (f64::from(*fused) - expected).abs();
                 assert!(
-                    error <= 1e-5 * scale.max(expected.abs()),
+                    (fused - expected).abs() <= tolerance * scale.max(expected.abs()),
                     "operand {operand} element {element}: {fused} instead of {expected}\n{:#?}",
                     self.plan()
                 );
@@ -141,24 +195,24 @@ impl Case {
     }
 
     /// The operands after the kernels.
-    fn run(&self, fusion: Fusion) -> Vec<Vec<f32>> {
+    fn run(&self, fusion: Fusion) -> Vec<Vec<f64>> {
         let plan = plan_with(&self.graph, fusion);
         let mut jit = Jit::new().unwrap();
         let mut launches: Vec<_> = plan.kernels.into_iter().map(|kernel| launch(kernel, &mut jit).unwrap()).collect();
-        let sizes: Vec<Bytes> = self.operands.iter().map(|operand| Bytes(operand.len() as u64 * 4)).collect();
+        let sizes: Vec<Bytes> = self.operands.iter().map(Operand::bytes).collect();
         let memory = Memory::new(sizes.iter().map(|size| size.aligned()).sum::<Bytes>() + plan.scratch).unwrap();
         let mut offset = Bytes::ZERO;
         let mut regions = Vec::new();
-        for (size, contents) in sizes.iter().zip(&self.operands) {
+        for (size, operand) in sizes.iter().zip(&self.operands) {
             let region = memory.region(offset, *size);
-            region.f32s_mut().copy_from_slice(contents);
+            operand.write(region);
             regions.push(region);
             offset += size.aligned();
         }
         let scratch = memory.region(offset, plan.scratch);
-        scratch.f32s_mut().fill(f32::NAN);
+        scratch.numbers_mut().fill(f32::NAN);
         regions.push(scratch);
         Launcher::new(false).graph(&mut launches, Some(self.operands.len()), regions.iter().copied()).unwrap();
-        regions[..self.operands.len()].iter().map(|region| region.f32s().to_vec()).collect()
+        self.operands.iter().zip(&regions).map(|(operand, region)| operand.read(*region)).collect()
     }
 }
