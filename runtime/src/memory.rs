@@ -84,7 +84,6 @@ impl Region {
     }
 
     /// Its contents as numbers of a type, to be written.
-    #[expect(clippy::mut_from_ref, reason = "a region is a pointer: the head of this file says who may write")]
     pub(crate) fn numbers_mut<T: Pod>(&self) -> &mut [T] {
         bytemuck::cast_slice_mut(self.bytes_mut())
     }

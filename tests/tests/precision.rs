@@ -79,7 +79,7 @@ fn gradients_are_what_differences_measure() {
     let weights = all(&run, ValueKind::Parameters);
     loss(&mut run, &weights);
     let gradients = all(&run, ValueKind::ParameterGradients);
-    let h = 1e-5;
+    let h = 1e-6;
     for (tensor, gradient) in gradients.iter().enumerate() {
         let position = gradient.len() / 2;
         let mut moved = |by: f64| {

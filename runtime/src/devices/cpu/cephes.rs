@@ -7,12 +7,12 @@ use pulp::Simd;
 /// Adding 1.5 * 2^52 rounds to an integer, which is then in the low bits.
 pub(super) const ROUNDER: f64 = 6_755_399_441_055_744.0;
 /// The logarithm of 2 as a number with few bits and the rest.
-pub(super) const LN_2: (f64, f64) = (6.931_457_519_531_25E-1, 1.428_606_820_309_417_232_12E-6);
+pub(super) const LN_2: (f64, f64) = (6.931_457_519_531_25E-1, 1.428_606_820_309_417_3E-6);
 /// With p and q polynomials of r^2: e^r = 1 + 2 r p / (q - r p), for r within half the logarithm of 2.
-pub(super) const EXP_P: [f64; 3] = [1.261_771_930_748_105_908_78E-4, 3.029_944_077_074_419_613_00E-2, 1.0];
+pub(super) const EXP_P: [f64; 3] = [1.261_771_930_748_105_8E-4, 3.029_944_077_074_419_5E-2, 1.0];
 /// See [`EXP_P`].
 pub(super) const EXP_Q: [f64; 4] =
-    [3.001_985_051_386_644_550_42E-6, 2.524_483_403_496_841_041_92E-3, 2.272_655_482_081_550_287_66E-1, 2.0];
+    [3.001_985_051_386_644_6E-6, 2.524_483_403_496_841E-3, 2.272_655_482_081_550_3E-1, 2.0];
 
 /// e^x to a relative error of about 1e-7; x is taken to lie in -87.3..=88.
 #[inline(always)]

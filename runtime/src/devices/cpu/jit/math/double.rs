@@ -34,10 +34,8 @@ pub(super) fn exp(b: &mut FunctionBuilder, lanes: Lanes, x: Value) -> Value {
 
 /// Below this, a quotient of polynomials; above, 1 - 2 / (e^2x + 1).
 const TANH_SMALL: f64 = 0.625;
-const TANH_P: [f64; 3] =
-    [-9.643_991_794_250_522_386_28E-1, -9.928_772_310_019_185_865_64E1, -1.614_687_684_417_084_479_52E3];
-const TANH_Q: [f64; 4] =
-    [1.0, 1.128_116_784_916_329_314_02E2, 2.235_488_390_601_004_485_83E3, 4.844_063_053_251_254_860_48E3];
+const TANH_P: [f64; 3] = [-9.643_991_794_250_523E-1, -9.928_772_310_019_185E1, -1.614_687_684_417_084_5E3];
+const TANH_Q: [f64; 4] = [1.0, 1.128_116_784_916_329_3E2, 2.235_488_390_601_004_5E3, 4.844_063_053_251_255E3];
 
 pub(super) fn tanh(b: &mut FunctionBuilder, lanes: Lanes, x: Value) -> Value {
     let size = b.ins().fabs(x);
@@ -60,20 +58,20 @@ pub(super) fn tanh(b: &mut FunctionBuilder, lanes: Lanes, x: Value) -> Value {
 }
 
 const LOG_P: [f64; 6] = [
-    1.018_756_638_045_809_317_96E-4,
-    4.974_949_949_767_470_014_25E-1,
-    4.705_791_198_788_817_258_54E0,
-    1.449_892_253_416_109_308_46E1,
-    1.793_686_785_078_198_163_13E1,
-    7.708_387_337_558_853_916_66E0,
+    1.018_756_638_045_809_3E-4,
+    4.974_949_949_767_47E-1,
+    4.705_791_198_788_817,
+    1.449_892_253_416_109_3E1,
+    1.793_686_785_078_198_3E1,
+    7.708_387_337_558_854,
 ];
 const LOG_Q: [f64; 6] = [
     1.0,
-    1.128_735_871_891_674_505_90E1,
-    4.522_791_458_375_322_211_05E1,
-    8.298_752_669_127_766_032_11E1,
-    7.115_447_506_185_638_944_66E1,
-    2.312_516_201_267_653_405_83E1,
+    1.128_735_871_891_674_6E1,
+    4.522_791_458_375_322_5E1,
+    8.298_752_669_127_767E1,
+    7.115_447_506_185_639E1,
+    2.312_516_201_267_653_3E1,
 ];
 
 pub(super) fn log(b: &mut FunctionBuilder, lanes: Lanes, x: Value) -> Value {
@@ -102,7 +100,7 @@ pub(super) fn log(b: &mut FunctionBuilder, lanes: Lanes, x: Value) -> Value {
     let square = b.ins().fmul(m, m);
     let p = b.ins().fmul(quotient, square);
     let p = b.ins().fmul(p, m);
-    let p = add_scaled(b, lanes, p, e, -2.121_944_400_546_905_827_679e-4);
+    let p = add_scaled(b, lanes, p, e, -2.121_944_400_546_905_7e-4);
     let p = add_scaled(b, lanes, p, square, -0.5);
     let p = b.ins().fadd(m, p);
     let result = add_scaled(b, lanes, p, e, 0.693_359_375);
