@@ -137,14 +137,15 @@ const SIZES: [(u32, u32); 4] = [(2, 4), (3, 6), (4, 8), (1, 3)];
 pub fn subjects(breadth: Breadth) -> Result<Vec<Subject>, String> {
     let sizes = if breadth == Breadth::Narrow { &SIZES[..1] } else { &SIZES[..] };
     let mut found = Vec::new();
-    for (family, _) in SCHEDULES {
+    let standard = SCHEDULES.iter().map(|(family, _)| (*family, ""));
+    for (family, declared) in standard.chain(VARIANTS) {
         let before = found.len();
         for (devices, microbatches) in sizes {
-            found.extend(abstract_subject(family, *devices, *microbatches)?);
+            found.extend(abstract_subject(family, declared, *devices, *microbatches)?);
         }
         for (name, model) in MODELS {
             let (devices, microbatches) = SIZES[0];
-            found.extend(model_subject(family, name, model, devices, microbatches)?);
+            found.extend(model_subject((family, declared), (name, model), devices, microbatches)?);
         }
         if found.len() == before {
             return Err(format!("no size of {family} is accepted"));
@@ -163,8 +164,9 @@ pub fn subjects(breadth: Breadth) -> Result<Vec<Subject>, String> {
     Ok(found)
 }
 
-fn abstract_subject(family: &str, devices: u32, microbatches: u32) -> Result<Option<Subject>, String> {
-    let text = format!("pipeline test {{ devices {devices} microbatches {microbatches} schedule {family} }}");
+fn abstract_subject(family: &str, declared: &str, devices: u32, microbatches: u32) -> Result<Option<Subject>, String> {
+    let text =
+        format!("{declared} pipeline test {{ devices {devices} microbatches {microbatches} schedule {family} }}");
     let (compilation, _) = compile_text("test.pipe", &text, Path::new("."), &Request::default());
     let Some(judged) = compilation.judged.filter(|_| compilation.program.is_some()) else { return Ok(None) };
     let program = program_of(&judged.schedule, &stages_with_weights(&judged.schedule));
@@ -173,14 +175,13 @@ fn abstract_subject(family: &str, devices: u32, microbatches: u32) -> Result<Opt
 
 /// `None` where the schedule does not go with the model.
 fn model_subject(
-    family: &str,
-    name: &str,
-    model: &str,
+    (family, declared): (&str, &str),
+    (name, model): (&str, &str),
     devices: u32,
     microbatches: u32,
 ) -> Result<Option<Subject>, String> {
     let text = format!(
-        "import std.models.gpt {TINY}
+        "import std.models.gpt {TINY} {declared}
         pipeline test {{ model {model} devices {devices} microbatches {microbatches} schedule {family} {TRAIN} }}"
     );
     let name = format!("{devices} devices, {microbatches} microbatches, {name}");
@@ -208,6 +209,28 @@ fn examples() -> Result<Vec<Subject>, String> {
     let subject = |path: &PathBuf| compiled("examples", name(path), &read(path), &folder);
     Ok(files(&folder, "pipe").iter().map(subject).collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
 }
+
+/// Schedules that the standard library does not have, with their declarations.
+const VARIANTS: [(&str, &str); 2] = [
+    (
+        "weights_newest",
+        "schedule weights_newest {
+            stages D
+            place s on s
+            weights newest
+            block every 3 { F[s] at s  BW[s] at D + 2 * (D - 1 - s) }
+        }",
+    ),
+    (
+        "weights_previous",
+        "schedule weights_previous {
+            stages D
+            place s on s
+            weights previous
+            block every 3 { F[s] at s  B[s] at D + 2 * (D - 1 - s)  W[s] at s + 3 * D - 1 }
+        }",
+    ),
+];
 
 /// Models, each as it is called.
 const MODELS: [(&str, &str); 2] =
