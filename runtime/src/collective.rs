@@ -5,7 +5,6 @@
 //! last. Under stress a courier lets each collective wait for a random time before the sum.
 
 use crate::channel::{Mailboxes, Posted, locked};
-use crate::memory::Region;
 use crate::profile::{Entry, Profile};
 use crate::random::mix;
 use bytemuck::Pod;
@@ -126,7 +125,8 @@ fn add_late(mailboxes: &Mailboxes, complete: &mpsc::Receiver<Vec<Part>>, seed: u
 /// Writes the sum of all parts, in their order, to each of them.
 fn all_reduce(parts: &[Part]) {
     match parts.first().map(|part| part.dtype) {
-        Some(DType::F32) => add_up::<f32>(parts, |region| region.f32s_mut()),
+        Some(DType::F32) => add_up::<f32>(parts),
+        Some(DType::F64) => add_up::<f64>(parts),
         // Indices have no gradients.
         Some(DType::I32) | None => {}
     }
@@ -135,20 +135,20 @@ fn all_reduce(parts: &[Part]) {
 /// Elements that are added up at once, so that they stay close to the processor.
 const CHUNK: usize = 512;
 
-fn add_up<T: Pod + AddAssign>(parts: &[Part], numbers: impl Fn(&Region) -> &mut [T]) {
+fn add_up<T: Pod + AddAssign>(parts: &[Part]) {
     let Some((first, rest)) = parts.split_first() else { return };
-    let length = numbers(&first.posted.region).len();
+    let length = first.posted.region.numbers::<T>().len();
     let mut sum = [T::zeroed(); CHUNK];
     for start in (0..length).step_by(CHUNK) {
         let range = start..(start + CHUNK).min(length);
         let sum = &mut sum[..range.len()];
-        sum.copy_from_slice(&numbers(&first.posted.region)[range.clone()]);
+        sum.copy_from_slice(&first.posted.region.numbers::<T>()[range.clone()]);
         for part in rest {
-            let other = &numbers(&part.posted.region)[range.clone()];
+            let other = &part.posted.region.numbers::<T>()[range.clone()];
             sum.iter_mut().zip(other).for_each(|(sum, number)| *sum += *number);
         }
         for part in parts {
-            numbers(&part.posted.region)[range.clone()].copy_from_slice(sum);
+            part.posted.region.numbers_mut::<T>()[range.clone()].copy_from_slice(sum);
         }
     }
 }
@@ -169,7 +169,7 @@ mod tests {
             .enumerate()
             .map(|(index, (memory, number))| {
                 let region = memory.region(Bytes(0), Bytes(4 * 600));
-                region.f32s_mut().fill(number);
+                region.numbers_mut::<f32>().fill(number);
                 let posted = Posted { device: DeviceId::from_index(index), token: TokenId(0), region };
                 Part { posted, dtype: DType::F32 }
             })
@@ -177,7 +177,7 @@ mod tests {
         all_reduce(&parts);
         // The 1 is lost beside the first large number, before the second takes that away.
         for part in &parts {
-            assert!(part.posted.region.f32s().iter().all(|x| *x == (1e8_f32 + 1.0) - 1e8));
+            assert!(part.posted.region.numbers::<f32>().iter().all(|x| *x == (1e8_f32 + 1.0) - 1e8));
         }
     }
 }

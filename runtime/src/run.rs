@@ -155,11 +155,11 @@ impl Run {
         Some(self.regions(value, tensor, Some(age)).next()?.bytes().to_vec())
     }
 
-    /// The same from every device that holds the value, in their order. Replicas of weights, state and reduced gradients
+    /// The same as it lies in memory, of every device that holds the value, in their order. Replicas of weights, state and reduced gradients
     /// are equal, bit for bit.
     #[must_use]
-    pub fn read_all(&self, value: ValueId, tensor: usize) -> Vec<Vec<f32>> {
-        self.regions(value, tensor, Some(0)).map(|region| region.f32s().to_vec()).collect()
+    pub fn read_all(&self, value: ValueId, tensor: usize) -> Vec<Vec<u8>> {
+        self.regions(value, tensor, Some(0)).map(|region| region.bytes().to_vec()).collect()
     }
 
     /// How many versions of a persistent value there are between steps.

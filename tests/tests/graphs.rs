@@ -146,16 +146,16 @@ fn a_tensor_is_sent_once_to_a_device_with_several_readers() {
 }
 
 /// The largest difference between tensors of two runs, by the largest element of each tensor.
-fn difference(one: &[Bits], other: &[Bits]) -> f32 {
+fn difference(one: &[Bits], other: &[Bits]) -> f64 {
     assert_eq!(one.len(), other.len());
     let pairs = one.iter().zip(other).map(|((name, one), (_, other))| {
-        let pairs = one.iter().zip(other).map(|(a, b)| (f32::from_bits(*a), f32::from_bits(*b)));
-        let largest = pairs.clone().fold(f32::MIN_POSITIVE, |most, (a, b)| most.max(a.abs()).max(b.abs()));
-        let furthest = pairs.fold(0.0_f32, |most, (a, b)| most.max((a - b).abs()));
+        let pairs = one.iter().zip(other).map(|(a, b)| (f64::from_bits(*a), f64::from_bits(*b)));
+        let largest = pairs.clone().fold(f64::MIN_POSITIVE, |most, (a, b)| most.max(a.abs()).max(b.abs()));
+        let furthest = pairs.fold(0.0_f64, |most, (a, b)| most.max((a - b).abs()));
         assert!(furthest.is_finite(), "{name}");
         furthest / largest
     });
-    pairs.fold(0.0, f32::max)
+    pairs.fold(0.0, f64::max)
 }
 
 const TIED: &str = "vocab = 17, hidden = 16, heads = 2, sequence = 5, rows = 2";

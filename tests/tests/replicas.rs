@@ -109,7 +109,7 @@ fn verified(source: &str, devices: u32, microbatches: u32, schedule: &str) -> Ar
 }
 
 /// Losses of two steps, gradients after the first, weights and state after the second.
-fn learn(program: &Arc<Verified>, stress: Option<u64>) -> (Vec<Vec<u32>>, [Vec<Bits>; 3]) {
+fn learn(program: &Arc<Verified>, stress: Option<u64>) -> (Vec<Vec<u64>>, [Vec<Bits>; 3]) {
     let mut run = start(program, stress);
     let mut reports = steps(&mut run, 0..1);
     let gradients = bits(&run, ValueKind::ParameterGradients);
@@ -124,8 +124,7 @@ fn equal_replicas(run: &Run) {
     let mut replicas = 0;
     for kind in [ValueKind::ParameterGradients, ValueKind::Parameters, ValueKind::OptimizerState] {
         for (value, tensor) in places(run.program(), kind) {
-            let bits = |numbers: &Vec<f32>| numbers.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-            let all: Vec<Vec<u32>> = run.read_all(value, tensor).iter().map(bits).collect();
+            let all = run.read_all(value, tensor);
             assert!(all.windows(2).all(|pair| pair[0] == pair[1]), "replicas of {}", run.program().value(value).name);
             replicas += all.len() - 1;
         }
@@ -134,8 +133,8 @@ fn equal_replicas(run: &Run) {
 }
 
 /// The largest difference of two tensors, relative to the largest number of the first.
-fn distance(one: &[u32], other: &[u32]) -> f64 {
-    let number = |bits: &u32| f64::from(f32::from_bits(*bits));
+fn distance(one: &[u64], other: &[u64]) -> f64 {
+    let number = |bits: &u64| f64::from_bits(*bits);
     let largest = one.iter().map(number).fold(0.0_f64, |most, x| most.max(x.abs()));
     let apart = one.iter().zip(other).map(|(x, y)| (number(x) - number(y)).abs()).fold(0.0_f64, f64::max);
     assert!(one.len() == other.len() && apart.is_finite());

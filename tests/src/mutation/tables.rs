@@ -54,8 +54,19 @@ pub(super) fn device(kind: Kind, code: &mut DeviceProgram, dice: &mut Dice) {
 /// Changes a table of the whole program, or what is stated about it.
 pub(super) fn program(kind: Kind, program: &mut Program, dice: &mut Dice) {
     // A new table has to be damaged here too.
-    let Program { name: _, n_stages, n_microbatches, n_slices: _, n_steps, lags, groups, values, execs, devices, training } =
-        program;
+    let Program {
+        name: _,
+        n_stages,
+        n_microbatches,
+        n_slices: _,
+        n_steps,
+        lags,
+        groups,
+        values,
+        execs,
+        devices,
+        training,
+    } = program;
     let (n_values, stages) = (values.len(), *n_stages as usize);
     match kind {
         Kind::DeviceSwap => swap(devices, dice),

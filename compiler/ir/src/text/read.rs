@@ -64,7 +64,8 @@ pub(super) fn program(text: &str) -> Result<Parsed, ParseError> {
         };
         return Err(cursor.expected(expected));
     }
-    let program = Program { name, n_stages, n_microbatches, n_slices, n_steps, lags, groups, values, execs, devices, training };
+    let program =
+        Program { name, n_stages, n_microbatches, n_slices, n_steps, lags, groups, values, execs, devices, training };
     Ok(Parsed { program, lines })
 }
 

@@ -202,8 +202,7 @@ impl<'a> Assembly<'a, '_> {
         let inputs = inputs.collect();
         let precision = self.precision;
         let ties = self.ties(declaration, layer.ties, names);
-        let instance =
-            Instance { declaration, precision, call: call.span, name, inputs, ties, data: &mut self.data };
+        let instance = Instance { declaration, precision, call: call.span, name, inputs, ties, data: &mut self.data };
         let (layer, flow) = instance.elaborate(arguments, &mut self.found);
         made.weights = layer.iter().flat_map(|layer| layer.weights.clone()).collect();
         self.layers.extend(layer);
