@@ -189,8 +189,10 @@ pub struct Update {
 /// Where the updates of a window stand, by device; in the order in which they are made. None where a step flushes.
 #[must_use]
 pub fn updates(schedule: &Schedule) -> Vec<Vec<Update>> {
-    let mut all = vec![Vec::new(); schedule.n_devices()];
-    let (Some(window), Some(block)) = (&schedule.window, &schedule.block) else { return all };
+    let mut all: Vec<Vec<(u64, Update)>> = vec![Vec::new(); schedule.n_devices()];
+    let (Some(window), Some(block)) = (&schedule.window, &schedule.block) else {
+        return vec![Vec::new(); schedule.n_devices()];
+    };
     let slots = starts(block, schedule.n_stages());
     let start = |task: Task| start(block, &slots[task.stage.index()], task.kind, u64::from(task.microbatch.0));
     let length = step_length(block, u64::from(schedule.microbatches_of_step()));
@@ -201,10 +203,14 @@ pub fn updates(schedule: &Schedule) -> Vec<Vec<Update>> {
                 let slot = stage.update.saturating_add(u64::from(step).saturating_mul(length));
                 let before = schedule.orders[device].partition_point(|scheduled| start(scheduled.task) < slot);
                 let before = u32::try_from(before).expect("orders are far shorter than 2^32 tasks");
-                all[device].push(Update { before, stage: id, step });
+                all[device].push((slot, Update { before, stage: id, step }));
             }
         }
     }
-    all.iter_mut().for_each(|device| device.sort_by_key(|update| (update.before, update.step, update.stage)));
-    all
+    // Devices that update the same stages do so in one order.
+    let sorted = |mut device: Vec<(u64, Update)>| {
+        device.sort_unstable();
+        device.into_iter().map(|(_, update)| update).collect()
+    };
+    all.into_iter().map(sorted).collect()
 }
