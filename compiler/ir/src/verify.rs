@@ -45,6 +45,7 @@ mod losses;
 mod progress;
 mod report;
 mod shapes;
+mod stream;
 mod tables;
 mod tasks;
 mod tokens;

@@ -168,8 +168,12 @@ fn abstract_subject(family: &str, declared: &str, devices: u32, microbatches: u3
     let text =
         format!("{declared} pipeline test {{ devices {devices} microbatches {microbatches} schedule {family} }}");
     let (compilation, _) = compile_text("test.pipe", &text, Path::new("."), &Request::default());
-    let Some(judged) = compilation.judged.filter(|_| compilation.program.is_some()) else { return Ok(None) };
-    let program = program_of(&judged.schedule, &stages_with_weights(&judged.schedule));
+    let (Some(judged), Some(verified)) = (compilation.judged, compilation.program) else { return Ok(None) };
+    let schedule = judged.schedule;
+    // Sums of gradients travel only where an update needs them, and the stages with plain weights have none.
+    let travels = schedule.window.is_some() && schedule.placement.is_replicated();
+    let program =
+        if travels { verified.program().clone() } else { program_of(&schedule, &stages_with_weights(&schedule)) };
     Subject::new(family, format!("{devices} devices, {microbatches} microbatches"), program).map(Some)
 }
 

@@ -1,7 +1,7 @@
 //! Rules about the tables of a program and the ids in its instructions. Every later group relies on them.
 
 use super::report::{Report, at};
-use super::{List, Place, devices, graphs};
+use super::{List, Place, devices, graphs, stream};
 use crate::graph::DType;
 use crate::ids::{BufferId, DeviceId, ExecId, GroupId, MicrobatchId, StageId, TokenId, ValueId};
 use crate::instruction::{Fill, Instruction, OperandRange};
@@ -18,22 +18,7 @@ pub(super) fn check(program: &Program, report: &mut Report) {
     if program.devices.is_empty() || program.n_microbatches == 0 {
         report.error(Place::Program, "a program has at least one device and one microbatch");
     }
-    let per_step = program.microbatches_of_step();
-    if program.n_steps == 0 || !program.n_microbatches.is_multiple_of(program.n_steps.max(1)) {
-        let (all, steps) = (program.n_microbatches, program.n_steps);
-        report.error(Place::Program, format!("{all} microbatches cannot be dealt out to {steps} steps"));
-    } else if !program.lags.is_empty() {
-        let complete = |lags: &Vec<u32>| lags.len() == per_step as usize;
-        if program.lags.len() != program.n_stages as usize || !program.lags.iter().all(complete) {
-            let (stages, rows) = (program.n_stages, program.lags.len());
-            let message = format!("{stages} stages with {per_step} microbatches in a step have {rows} rows of lags");
-            report.error(Place::Program, message);
-        }
-    }
-    if program.n_slices == 0 || !program.n_microbatches.is_multiple_of(program.n_slices) {
-        let (count, slices) = (program.n_microbatches, program.n_slices);
-        report
-            .error(Place::Program, format!("{count} microbatches are not a number of wholes of {slices} slices each"));
+    if !stream::check(program, report) {
         return;
     }
     if program.devices.len() > 1 << 31 {

@@ -77,7 +77,7 @@ fn a_gpt_becomes_a_sound_program_under_every_standard_schedule() {
                      devices 4
                      microbatches 8
                      schedule {schedule}
-                     train {{ data synthetic  steps 1  optimizer {optimizer} }}
+                     train {{ data synthetic  steps 4  optimizer {optimizer} }}
                  }}"
             );
             let program = program(&text).unwrap_or_else(|found| panic!("{schedule}: {found:?}"));
