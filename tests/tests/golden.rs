@@ -199,6 +199,54 @@ fn dualpipe_v_hides_all_but_its_published_bubble() {
     }
 }
 
+/// Each replica is a 1F1B of its own.
+#[test]
+fn replicas_share_the_microbatches() {
+    for (replicas, p, m) in [(1, 3, 6), (2, 1, 4), (2, 3, 12), (3, 2, 7), (4, 4, 32)] {
+        let judged = timed("dp_1f1b", replicas * p, m, "F=2,B=3,W=1", &[("replicas", replicas as i64)]);
+        let own = m.div_ceil(replicas);
+        assert_eq!(makespan(&judged), 6 * (own + p - 1), "{replicas} {p} {m}");
+        assert_eq!(peak(&judged), p.min(own), "{replicas} {p} {m}");
+        assert!(judged.is_valid_for_all_microbatches(None));
+    }
+}
+
+/// arXiv 2107.06925: of the bubble of 1F1B, (p - 1) (F + BW), two pipelines in opposite directions leave (p - 2) BW.
+#[test]
+fn opposite_pipelines_fill_each_others_gaps() {
+    for p in [2, 4, 6, 8] {
+        for m in [p, 2 * p, 4 * p + 2] {
+            for [f, b, w] in [[1, 1, 1], [2, 1, 1], [2, 3, 1], [3, 1, 0]] {
+                let judged = timed("chimera", p, m, &format!("F={f},B={b},W={w}"), &[]);
+                assert_eq!(makespan(&judged), m * (f + b + w) + (p - 2) * f.max(b + w), "{p} {m} {f} {b} {w}");
+                assert!(judged.peaks.iter().all(|peak| peak.activations <= p));
+                assert_eq!(peak(&judged), p, "{p} {m}");
+                assert!(judged.is_valid_for_all_microbatches(None));
+            }
+        }
+    }
+}
+
+/// arXiv 2412.19437, Table 2: bubble (p / 2 - 1) (F & B + B - 3 W) with B both halves, and p + 1 activations. Exact at equal
+/// costs where a pair takes as long as its tasks; else an upper bound.
+#[test]
+fn dualpipe_hides_all_but_its_published_bubble() {
+    for p in [2, 4, 6, 8] {
+        for m in [2 * p, 2 * p + 2, 5 * p] {
+            for (f, b, w, pair) in [(1, 1, 1, 3), (1, 1, 1, 2), (2, 3, 1, 6), (2, 3, 1, 5)] {
+                let judged = timed("dualpipe", p, m, &format!("F={f},B={b},W={w},F&BW={pair}"), &[]);
+                let busy = (0..p).map(|device| judged.timeline.busy(DeviceId::from_index(device as usize)));
+                let bubble = makespan(&judged) - busy.max().unwrap_or_default().0 / Ticks::UNIT.0;
+                let published = (p / 2 - 1) * (pair + b + w - 3 * w);
+                assert!(bubble <= published, "{p} {m} {f} {b} {w} {pair}: {bubble}");
+                assert!((f, b, w, pair) != (1, 1, 1, 3) || bubble == published, "{p} {m}: {bubble}");
+                assert!(judged.peaks.iter().all(|peak| peak.activations == p + 1), "{p} {m}");
+                assert!(judged.bound.makespan <= judged.timeline.makespan());
+            }
+        }
+    }
+}
+
 /// arXiv 2401.10241, Section 2.
 #[test]
 fn splitting_the_backward_shrinks_the_bubble() {
@@ -273,6 +321,7 @@ fn pictures_match() {
         let (devices, microbatches) = match *name {
             "1f1b" => (3, 4),
             "dualpipe_v" => (4, 10),
+            "dualpipe" => (8, 20),
             "cyclic_dp" => (3, 3),
             _ => (4, 8),
         };

@@ -151,6 +151,12 @@ fn replicas_train_like_one_device() {
         (BIDIRECTIONAL, 2, 4, "bidirectional"),
         (BIDIRECTIONAL, 3, 5, "bidirectional"),
         (BIDIRECTIONAL, 4, 6, "bidirectional"),
+        ("", 4, 6, "dp_1f1b"),
+        ("", 3, 5, "dp_1f1b(replicas = 3)"),
+        ("", 4, 8, "chimera"),
+        ("", 2, 5, "chimera"),
+        ("", 4, 10, "dualpipe"),
+        ("", 2, 4, "dualpipe"),
     ];
     for (source, devices, microbatches, schedule) in cases {
         let alone = learn(&verified("", 1, microbatches, "1f1b"), None);
