@@ -155,6 +155,7 @@ fn waves_divide_the_bubble() {
             let work = 2 * waves * m * (f + b + w);
             assert_eq!(makespan(&judged), work + 2 * (p - 1) * f.max(b + w), "{p} {m} {waves}");
             assert_eq!(peak(&judged), 2 * waves * p, "{p} {m} {waves}");
+            assert!(judged.is_valid_for_all_microbatches(None));
             if m == p && b + w == 2 * f {
                 assert_eq!(judged.bound.makespan, judged.timeline.makespan(), "{p} {waves}");
             }
