@@ -67,8 +67,8 @@ pub fn reductions(schedule: &Schedule, set: &StageSet, timeline: &Timeline, late
             all.push(Reduction { gradients, members, end: Ticks::ZERO });
         }
     }
-    if all.is_empty() || schedule.window.is_some() {
-        return Vec::new();
+    if all.is_empty() {
+        return all;
     }
     add_last_contributions(schedule, set, &mut all);
     all.sort_by_key(|one| (one.members.iter().map(|member| member.joins(timeline)).max(), one.gradients));
