@@ -64,6 +64,8 @@ pub struct Data {
     seed: u64,
     /// By value of the program: what is inside, and below what its indices must stay.
     values: Vec<(Vec<TensorSlot>, u64)>,
+    /// In how many slices each microbatch is cut, along the second axis of every tensor.
+    n_slices: u32,
     source: Source,
 }
 
@@ -98,7 +100,7 @@ impl Data {
             .enumerate()
             .map(|(index, value)| (value.tensors.clone(), index_bound(program, ValueId::from_index(index))));
         let seed = program.training.as_ref().map_or(0, |training| training.seed);
-        Self { seed, values: values.collect(), source: Source::Synthetic }
+        Self { seed, values: values.collect(), n_slices: program.n_slices, source: Source::Synthetic }
     }
 
     /// Data from a function of step, microbatch and tensor.
@@ -113,12 +115,29 @@ impl Data {
         for slot in tensors {
             let start = slot.offset.to_usize();
             let part = &mut out[start..start + slot.ty.bytes().to_usize()];
-            let seed = mix(mix(self.seed, step), u64::from(microbatch.0));
-            match &self.source {
-                Source::Text(text) => fill_windows(text, seed, slot, part),
-                Source::Synthetic => fill_random(seed, slot, *bound, part),
-                Source::Function(fill) => fill(step, microbatch, slot, part),
+            if self.n_slices == 1 {
+                self.fill((step, microbatch), slot, *bound, part);
+                continue;
             }
+            // A slice is a part of each row of the whole microbatch, whose data depends on no slicing.
+            let whole = whole(slot, self.n_slices);
+            let mut bytes = vec![0; whole.ty.bytes().to_usize()];
+            self.fill((step, MicrobatchId(microbatch.0 / self.n_slices)), &whole, *bound, &mut bytes);
+            let row: u64 = slot.ty.shape.iter().skip(1).product();
+            let row = row as usize * size_of::<i32>();
+            let first = (microbatch.0 % self.n_slices) as usize * row;
+            for (out, whole) in part.chunks_exact_mut(row).zip(bytes.chunks_exact(row * self.n_slices as usize)) {
+                out.copy_from_slice(&whole[first..first + row]);
+            }
+        }
+    }
+
+    fn fill(&self, (step, microbatch): (u64, MicrobatchId), slot: &TensorSlot, bound: u64, out: &mut [u8]) {
+        let seed = mix(mix(self.seed, step), u64::from(microbatch.0));
+        match &self.source {
+            Source::Text(text) => fill_windows(text, seed, slot, out),
+            Source::Synthetic => fill_random(seed, slot, bound, out),
+            Source::Function(fill) => fill(step, microbatch, slot, out),
         }
     }
 }
@@ -128,6 +147,7 @@ fn read_text(program: &Program, values: &[(Vec<TensorSlot>, u64)], path: &Path) 
     let largest = text.iter().copied().max().unwrap_or(0);
     for (value, (_, bound)) in program.values.iter().zip(values).filter(|(value, _)| value.kind == ValueKind::Data) {
         for slot in &value.tensors {
+            let slot = &whole(slot, program.n_slices);
             let window = window_of(slot)
                 .ok_or_else(|| DataError::Unsupported { name: slot.name.clone(), ty: slot.ty.to_string() })?;
             if text.len() < window {
@@ -139,6 +159,15 @@ fn read_text(program: &Program, values: &[(Vec<TensorSlot>, u64)], path: &Path) 
         }
     }
     Ok(text)
+}
+
+/// The tensor of which a slice has a part: its second axis is so many times as long.
+fn whole(slice: &TensorSlot, n_slices: u32) -> TensorSlot {
+    let mut whole = slice.clone();
+    if let Some(size) = whole.ty.shape.get_mut(1) {
+        *size *= u64::from(n_slices);
+    }
+    whole
 }
 
 /// Bytes that one row of this tensor takes from a text, or `None` if it is not filled from one.

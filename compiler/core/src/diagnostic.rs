@@ -75,6 +75,8 @@ codes! {
     BrokenChain "broken-chain"
     /// A model has fewer layers than the schedule has stages.
     TooFewLayers "too-few-layers"
+    /// A model cannot be cut in slices along its sequence.
+    UncutSequence "uncut-sequence"
     /// A task that every step needs is not in the schedule.
     MissingTask "missing-task"
     /// A stage computes input gradients and never weight gradients.

@@ -22,6 +22,13 @@ pub(super) fn gelu(tape: &mut Tape, x: NodeId) -> NodeId {
     tape.binary(Binary::Mul, x, gate)
 }
 
+/// The sum over one axis, which keeps its place with size 1, so many times.
+#[expect(clippy::cast_precision_loss, reason = "the constant is an element of a tensor")]
+pub(super) fn scaled_sum(tape: &mut Tape, x: NodeId, axis: usize, times: u64) -> NodeId {
+    let sum = tape.sum(x, axis);
+    tape.scale(sum, times as f64)
+}
+
 /// The mean over one axis, which keeps its place with size 1.
 #[expect(clippy::float_arithmetic, clippy::cast_precision_loss, reason = "the constant is an element of a tensor")]
 pub(super) fn mean(tape: &mut Tape, x: NodeId, axis: usize) -> NodeId {

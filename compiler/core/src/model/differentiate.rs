@@ -150,7 +150,7 @@ fn dependences(tape: &Tape) -> Vec<Dependence> {
         let mut own = Dependence::default();
         match tape.leaf_of(id) {
             Some(Leaf::Weight(_)) => own.weight = true,
-            Some(Leaf::Activation(_)) => own.activation = true,
+            Some(Leaf::Activation(_) | Leaf::Past { .. }) => own.activation = true,
             Some(Leaf::Data(_)) => own.data = true,
             Some(Leaf::OutputGradient(_)) | None => {}
         }

@@ -17,6 +17,8 @@ mod partition;
 mod passes;
 mod plan;
 mod ports;
+mod slice_set;
+mod slicing;
 mod stage;
 pub mod stage_set;
 mod stages;
@@ -58,16 +60,17 @@ pub fn stage_set(files: &Files, elaborated: &Elaborated) -> Result<StageSet, Dia
         add_replicated_weights(&mut set, &schedule.placement);
         return Ok(set);
     };
-    if schedule.slices.count() > 1 {
-        let message = format!("`{}` cuts microbatches in slices, and models cannot be cut yet", schedule.name);
-        return Err(vec![Diagnostic::error(Code::ConditionFailed, call.span, "a model", message)]);
-    }
     let model = elaborate(files, call, &elaborated.parameters)?;
     let layers = cut(&model, kinds.len(), schedule.span).map_err(|found| vec![found])?;
     let training = pipeline.and_then(|pipeline| pipeline.training.as_ref());
     let optimizer = training.map(|training| training.optimizer);
     let n_microbatches = schedule.microbatches_of_step();
-    let set = stages(&model, &Request { layers: &layers, kinds: &kinds, n_microbatches, optimizer });
+    let request = Request { layers: &layers, kinds: &kinds, n_microbatches, optimizer };
+    let set = if schedule.slices.count() > 1 {
+        slice_set::slice_set(&slicing::slices(&model, schedule.slices, schedule.span)?, &request)
+    } else {
+        stages(&model, &request)
+    };
     match schedule.window.as_ref().and_then(|window| shared(window, &set)) {
         Some(error) => Err(vec![error]),
         None => Ok(set),
@@ -138,6 +141,8 @@ pub struct Layer {
     pub output: NodeId,
     /// Its weights, by [`Leaf::Weight`].
     pub weights: Vec<Weight>,
+    /// What a slice carries over to the later ones, by [`Leaf::Past`].
+    pub carried: Vec<NodeId>,
     /// What its `let`s call nodes.
     pub names: BTreeMap<NodeId, String>,
 }

@@ -26,6 +26,10 @@ pub(super) struct Ends {
     pub outputs: Vec<Output>,
     /// What flows in and has a gradient: its node, and where that is written.
     pub input_gradients: Vec<(NodeId, Place)>,
+    /// Summands of gradients of what flows in that others wrote.
+    pub seeds: Vec<(NodeId, Place)>,
+    /// Forward tensors that stay where they are until the backward pass has read them.
+    pub kept: Places,
     /// Where each weight's gradient is added up, with its node.
     pub weight_gradients: Vec<(NodeId, Place)>,
     /// What the schedule asks for.
@@ -63,7 +67,7 @@ pub(super) fn passes(values: &mut Vec<Value>, id: StageId, stage: &StageTape, en
         return vec![exec(TaskKind::Forward, id, extract(&stage.tape, &ends.places, &outcomes, |_| false))];
     }
     let backward = Backward::new(stage, ends);
-    let crossing = backward.place(values, id, stage, ends.kinds.is_split());
+    let crossing = backward.place(values, id, stage, ends);
     let derived = &backward.derived;
     let is_repeated = |node| derived.half(node) == Half::Forward;
     let mut execs = Vec::new();
@@ -73,6 +77,7 @@ pub(super) fn passes(values: &mut Vec<Value>, id: StageId, stage: &StageTape, en
 
     let mut saved = ends.places.clone();
     saved.retain(|node, _| matches!(derived.tape.leaf_of(*node), Some(Leaf::Weight(_))));
+    saved.extend(&ends.kept);
     saved.extend(&crossing.saved_for_weight);
     let weight_places: Places = saved.iter().chain(&crossing.deferred).map(|(node, place)| (*node, *place)).collect();
     saved.extend(&crossing.saved_for_input);
@@ -135,6 +140,11 @@ impl Backward {
                     }
                 }
             }
+            for (of, place) in &ends.seeds {
+                let gradient = tape.leaf(Leaf::OutputGradient(places.len()), tape.ty(*of).clone());
+                places.insert(gradient, *place);
+                seeds.push(Seed { of: *of, gradient });
+            }
             seeds
         });
         let inputs = ends.input_gradients.iter().map(|(node, to)| {
@@ -152,11 +162,11 @@ impl Backward {
     }
 
     /// Chooses what crosses and gives it values.
-    fn place(&self, values: &mut Vec<Value>, id: StageId, stage: &StageTape, split: bool) -> Crossing {
+    fn place(&self, values: &mut Vec<Value>, id: StageId, stage: &StageTape, ends: &Ends) -> Crossing {
         let weights: Vec<NodeId> = self.weights.iter().map(|outcome| outcome.node).collect();
         let inputs: Vec<NodeId> = self.inputs.iter().map(|outcome| outcome.node).collect();
-        let targets = Targets { inputs: &inputs, weights: &weights };
-        let Plan { saved_for_input, saved_for_weight, deferred } = plan(&self.derived, targets, split);
+        let targets = Targets { inputs: &inputs, weights: &weights, kept: &ends.kept };
+        let Plan { saved_for_input, saved_for_weight, deferred } = plan(&self.derived, targets, ends.kinds.is_split());
         let names = self.names(stage);
         let mut add = |nodes: &BTreeSet<NodeId>, name: &str, kind| {
             self.bundle(values, nodes, &names, (format!("{name}.{id}"), kind, id))

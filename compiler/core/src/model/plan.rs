@@ -2,6 +2,7 @@
 
 use super::differentiate::{Differentiated, Half};
 use super::keep::{Supply, cheapest, supply};
+use super::passes::Places;
 use super::tape::is_view;
 use pipe_ir::ids::NodeId;
 use std::collections::BTreeSet;
@@ -24,6 +25,8 @@ pub(super) struct Targets<'a> {
     pub inputs: &'a [NodeId],
     /// The gradients of its weights.
     pub weights: &'a [NodeId],
+    /// Forward tensors that are at hand anyway.
+    pub kept: &'a Places,
 }
 
 /// Chooses what crosses. Without `split` only `BW` runs, and everything is saved for it in one bundle.
@@ -32,13 +35,15 @@ pub(super) fn plan(stage: &Differentiated, targets: Targets<'_>, split: bool) ->
     let weight = needs_of_weight_half(stage, targets);
     let input = needs_of_input_half(stage, targets.inputs.iter().chain(&weight.gradients).copied());
     let all = &weight.forward | &input;
-    let saved = cheapest(&stage.tape, &all, |id| supply(&stage.tape, id));
+    let saved = cheapest(&stage.tape, &all, |id| {
+        if targets.kept.contains_key(&id) { Supply::Free } else { supply(&stage.tape, id) }
+    });
     if !split {
         return Plan { saved_for_weight: saved, ..Plan::default() };
     }
-    let saved_for_weight = reached_of(stage, &saved, &weight.forward);
+    let saved_for_weight = reached_of(stage, &saved, &weight.forward, targets.kept);
     let saved_for_input = &saved - &saved_for_weight;
-    let deferred = deferred(stage, &saved_for_weight, &weight.gradients);
+    let deferred = deferred(stage, &saved_for_weight, &weight.gradients, targets.kept);
     Plan { saved_for_input, saved_for_weight, deferred }
 }
 
@@ -92,7 +97,12 @@ fn needs_of_input_half(stage: &Differentiated, roots: impl IntoIterator<Item = N
 }
 
 /// Those of the `saved` tensors from which `needed` is computed again.
-fn reached_of(stage: &Differentiated, saved: &BTreeSet<NodeId>, needed: &BTreeSet<NodeId>) -> BTreeSet<NodeId> {
+fn reached_of(
+    stage: &Differentiated,
+    saved: &BTreeSet<NodeId>,
+    needed: &BTreeSet<NodeId>,
+    kept: &Places,
+) -> BTreeSet<NodeId> {
     let mut found = BTreeSet::new();
     let mut seen = BTreeSet::new();
     let mut open: Vec<NodeId> = needed.iter().copied().collect();
@@ -100,7 +110,7 @@ fn reached_of(stage: &Differentiated, saved: &BTreeSet<NodeId>, needed: &BTreeSe
         if seen.insert(id) {
             if saved.contains(&id) {
                 found.insert(id);
-            } else {
+            } else if !kept.contains_key(&id) {
                 open.extend(&stage.tape.node(id).inputs);
             }
         }
@@ -108,11 +118,17 @@ fn reached_of(stage: &Differentiated, saved: &BTreeSet<NodeId>, needed: &BTreeSe
     found
 }
 
-fn deferred(stage: &Differentiated, saved: &BTreeSet<NodeId>, needed: &BTreeSet<NodeId>) -> BTreeSet<NodeId> {
+fn deferred(
+    stage: &Differentiated,
+    saved: &BTreeSet<NodeId>,
+    needed: &BTreeSet<NodeId>,
+    kept: &Places,
+) -> BTreeSet<NodeId> {
     let tape = &stage.tape;
     let mut at_hand = vec![false; stage.n_forward()];
     for id in tape.ids().take(stage.n_forward()) {
         at_hand[id.index()] = saved.contains(&id)
+            || kept.contains_key(&id)
             || match supply(tape, id) {
                 Supply::Free => true,
                 Supply::Cheap | Supply::View => tape.node(id).inputs.iter().all(|input| at_hand[input.index()]),

@@ -15,6 +15,10 @@ pub(super) struct StageTape {
     pub inputs: Vec<Port>,
     /// What flows out to other stages, in the order of the layers, or the loss.
     pub outputs: Vec<Port>,
+    /// What a slice carries over to the later ones, with names.
+    pub carried: Vec<(NodeId, String)>,
+    /// What it reads of earlier ones: the node, which of `carried` it is, and how many slices back.
+    pub past: Vec<(NodeId, usize, u32)>,
     /// Its weights under their names in the program, each with its node.
     pub weights: Vec<(NodeId, Weight)>,
     /// Which weights of the model these are, likewise.
@@ -41,6 +45,8 @@ pub(super) fn join(model: &Model, layers: Range<usize>, leaves: impl Fn(usize) -
         tape: Tape::new(model.precision),
         inputs: Vec::new(),
         outputs: Vec::new(),
+        carried: Vec::new(),
+        past: Vec::new(),
         weights: Vec::new(),
         owned: Vec::new(),
         tied: Vec::new(),
@@ -56,6 +62,10 @@ pub(super) fn join(model: &Model, layers: Range<usize>, leaves: impl Fn(usize) -
         let images = stage.append((index, layer), |port| flows[&layer.inputs[port]]);
         for (node, name) in &layer.names {
             stage.names.entry(images[node.index()]).or_insert_with(|| format!("{}.{name}", layer.name));
+        }
+        for (number, node) in layer.carried.iter().enumerate() {
+            let name = layer.names.get(node).cloned().unwrap_or_else(|| format!("carried.{number}"));
+            stage.carried.push((images[node.index()], format!("{}.{name}", layer.name)));
         }
         let output = images[layer.output.index()];
         flows.insert(index, output);
@@ -79,9 +89,16 @@ impl StageTape {
             self.weight(own, weight, &layer.name)
         });
         let weights: Vec<NodeId> = weights.collect();
+        let (first_port, past) = (self.carried.len(), &mut self.past);
         self.tape.append(&layer.tape, |tape, leaf, ty| match leaf {
             Leaf::Weight(index) => weights[index],
             Leaf::Activation(port) => flow(port),
+            Leaf::Past { port, behind } => {
+                let port = first_port + port;
+                let node = tape.leaf(Leaf::Past { port, behind }, ty.clone());
+                past.push((node, port, behind));
+                node
+            }
             Leaf::Data(_) | Leaf::OutputGradient(_) => tape.leaf(leaf, ty.clone()),
         })
     }

@@ -3,6 +3,7 @@
 use super::bundle::{Bundle, Place, add_value};
 use super::passes::{Ends, Output, OutputGradient, Places, passes};
 use super::ports::{Crossing, graph, readers, start};
+use super::slice_set::{Position, carry};
 use super::stage::{StageTape, join};
 use super::stage_set::{StageExecs, StageSet, WeightGroup};
 use super::tape::Leaf;
@@ -78,6 +79,11 @@ pub struct Request<'a> {
 /// for or not.
 #[must_use]
 pub fn stages(model: &Model, request: &Request<'_>) -> StageSet {
+    stages_of_slice(model, request, Position::WHOLE)
+}
+
+/// The same for one slice of microbatches, given the model of that slice.
+pub(super) fn stages_of_slice(model: &Model, request: &Request<'_>, slice: Position) -> StageSet {
     let mut set = StageSet { graph: graph(model, request.layers), ..StageSet::default() };
     let mut data: Vec<Option<ValueId>> = vec![None; model.data.len()];
     let readers = readers(model, request.layers);
@@ -113,14 +119,17 @@ pub fn stages(model: &Model, request: &Request<'_>) -> StageSet {
             places.insert(port.node, start(crossing.value));
             input_gradients.extend(crossing.gradients.get(&id).map(|value| (port.node, start(*value))));
         }
-        let ends = Ends {
+        let mut ends = Ends {
             places,
             outputs,
             input_gradients,
+            seeds: Vec::new(),
+            kept: Places::new(),
             weight_gradients: weights.gradients,
             kinds: *kinds,
             n_microbatches: request.n_microbatches,
         };
+        carry(&mut set.values, id, &stage, slice, &mut ends);
         let execs = passes(&mut set.values, id, &stage, &ends);
         set.stages.push(register(&mut set.execs, execs));
         if let Some((parameters, gradients)) = weights.values {

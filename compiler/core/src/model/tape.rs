@@ -18,6 +18,14 @@ pub enum Leaf {
     Data(usize),
     /// A tensor that flows in, counted over those of the layer or the stage.
     Activation(usize),
+    /// What an earlier slice of the microbatch carries over: which of the tensors that the layer or the stage carries, and
+    /// how many slices back.
+    Past {
+        /// Which tensor.
+        port: usize,
+        /// Slices back.
+        behind: u32,
+    },
     /// A gradient of a tensor that flows out, counted over the stage.
     OutputGradient(usize),
 }

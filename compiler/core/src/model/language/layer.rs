@@ -88,6 +88,7 @@ impl Instance<'_, '_> {
             tape,
             output,
             weights,
+            carried: Vec::new(),
             names: labels,
         });
         (layer, flow)

@@ -1,0 +1,70 @@
+//! Models cut along their sequence: they learn what whole sequences teach one device, in less memory, and the same from run
+//! to run.
+
+use pipe_ir::value::ValueKind;
+use pipe_ir::verify::Verified;
+use pipe_tests::pipelines::{gpt, program};
+use pipe_tests::training::{Bits, bits, losses, start, steps};
+use std::sync::Arc;
+
+const SIZES: &str = "vocab = 17, hidden = 16, heads = 2, blocks = 4, sequence = 8, rows = 2";
+
+fn verified(precision: &str, devices: u32, schedule: &str) -> Arc<Verified> {
+    let text = gpt(SIZES, devices, 5, schedule).replacen("devices", &format!("precision {precision} devices"), 1);
+    Arc::new(program(&text).expect("accepted"))
+}
+
+/// Mean losses of two steps, gradients after the first, weights after the second.
+fn learn(program: &Arc<Verified>, stress: Option<u64>) -> (Vec<f64>, [Vec<Bits>; 2]) {
+    let mut run = start(program, stress);
+    let mut reports = steps(&mut run, 0..1);
+    let gradients = bits(&run, ValueKind::ParameterGradients);
+    reports.extend(steps(&mut run, 1..2));
+    let mean =
+        |step: Vec<(_, u64)>| step.iter().map(|(_, loss)| f64::from_bits(*loss)).sum::<f64>() / step.len() as f64;
+    (losses(&reports).into_iter().map(mean).collect(), [gradients, bits(&run, ValueKind::Parameters)])
+}
+
+/// The largest difference between tensors of two runs, by the largest element of each tensor.
+fn distance(one: &[Bits], other: &[Bits]) -> f64 {
+    assert_eq!(one.len(), other.len());
+    let of = |((name, one), (other_name, other)): (&Bits, &Bits)| {
+        assert_eq!((name, one.len()), (other_name, other.len()));
+        let pairs = one.iter().zip(other).map(|(a, b)| (f64::from_bits(*a), f64::from_bits(*b)));
+        let largest = pairs.clone().fold(f64::MIN_POSITIVE, |most, (a, _)| most.max(a.abs()));
+        let apart = pairs.fold(0.0_f64, |most, (a, b)| most.max((a - b).abs()));
+        assert!(apart.is_finite(), "{name}");
+        apart / largest
+    };
+    one.iter().zip(other).map(of).fold(0.0, f64::max)
+}
+
+#[test]
+fn slices_teach_what_whole_sequences_teach() {
+    for (precision, gradients, weights) in [("f32", 1e-6, 1e-3), ("f64", 1e-12, 1e-9)] {
+        let alone = learn(&verified(precision, 1, "1f1b"), None);
+        for slices in [1, 2, 4, 8] {
+            let schedule = format!("seq_1f1b(slices = {slices})");
+            let on_one = learn(&verified(precision, 1, &schedule), None);
+            let loss = (on_one.0[0] - alone.0[0]).abs() / alone.0[0];
+            assert!(loss < gradients, "{schedule}: loss {loss}");
+            for ((own, expected), allowed) in on_one.1.iter().zip(&alone.1).zip([gradients, weights]) {
+                let apart = distance(expected, own);
+                assert!(apart < allowed, "{schedule} in {precision}: {apart}");
+            }
+            for (devices, stress) in [(2, None), (3, Some(5)), (4, Some(6))] {
+                let there = learn(&verified(precision, devices, &schedule), stress);
+                assert!(there == on_one, "{schedule} on {devices} devices, stress {stress:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn slices_need_less_memory_than_whole_sequences() {
+    let peaks = ["1f1b", "seq_1f1b(slices = 2)", "seq_1f1b(slices = 4)"].map(|schedule| {
+        let program = verified("f32", 4, schedule);
+        program.program().devices.iter().map(|code| code.peak).max().expect("four devices")
+    });
+    assert!(peaks[1] < peaks[0] && peaks[2] < peaks[1], "{peaks:?}");
+}
