@@ -6,7 +6,7 @@ use pipe_ir::value::ValueKind;
 use pipe_ir::verify::Verified;
 use pipe_tests::cases::{read, report, root};
 use pipe_tests::pipelines::program;
-use pipe_tests::training::{Bits, bits, losses, start, steps};
+use pipe_tests::training::{Bits, bits, distance, losses, start, steps};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -145,19 +145,6 @@ fn a_tensor_is_sent_once_to_a_device_with_several_readers() {
     assert_eq!(count(1, |one| matches!(one, Instruction::SendStart { .. })), 6);
 }
 
-/// The largest difference between tensors of two runs, by the largest element of each tensor.
-fn difference(one: &[Bits], other: &[Bits]) -> f64 {
-    assert_eq!(one.len(), other.len());
-    let pairs = one.iter().zip(other).map(|((name, one), (_, other))| {
-        let pairs = one.iter().zip(other).map(|(a, b)| (f64::from_bits(*a), f64::from_bits(*b)));
-        let largest = pairs.clone().fold(f64::MIN_POSITIVE, |most, (a, b)| most.max(a.abs()).max(b.abs()));
-        let furthest = pairs.fold(0.0_f64, |most, (a, b)| most.max((a - b).abs()));
-        assert!(furthest.is_finite(), "{name}");
-        furthest / largest
-    });
-    pairs.fold(0.0, f64::max)
-}
-
 const TIED: &str = "vocab = 17, hidden = 16, heads = 2, sequence = 5, rows = 2";
 
 /// An example whose data are random.
@@ -183,6 +170,6 @@ fn tied_weights_learn_what_one_device_learns() {
         let once = learn(&program, Some(u64::from(devices)));
         assert!(once == learn(&program, Some(9)), "{schedule}: two runs differ");
         // Embedding and head add to the table's gradient one after the other, not as one sum.
-        assert!(difference(&once.1, &alone.1) < 1e-5, "{schedule}: {}", difference(&once.1, &alone.1));
+        assert!(distance(&once.1, &alone.1) < 1e-5, "{schedule}: {}", distance(&once.1, &alone.1));
     }
 }

@@ -4,7 +4,7 @@
 use pipe_ir::value::ValueKind;
 use pipe_ir::verify::Verified;
 use pipe_tests::pipelines::{gpt, program};
-use pipe_tests::training::{Bits, bits, losses, start, steps};
+use pipe_tests::training::{Bits, bits, distance, losses, start, steps};
 use std::sync::Arc;
 
 const SIZES: &str = "vocab = 17, hidden = 16, heads = 2, blocks = 4, sequence = 8, rows = 2";
@@ -23,20 +23,6 @@ fn learn(program: &Arc<Verified>, stress: Option<u64>) -> (Vec<f64>, [Vec<Bits>;
     let mean =
         |step: Vec<(_, u64)>| step.iter().map(|(_, loss)| f64::from_bits(*loss)).sum::<f64>() / step.len() as f64;
     (losses(&reports).into_iter().map(mean).collect(), [gradients, bits(&run, ValueKind::Parameters)])
-}
-
-/// The largest difference between tensors of two runs, by the largest element of each tensor.
-fn distance(one: &[Bits], other: &[Bits]) -> f64 {
-    assert_eq!(one.len(), other.len());
-    let of = |((name, one), (other_name, other)): (&Bits, &Bits)| {
-        assert_eq!((name, one.len()), (other_name, other.len()));
-        let pairs = one.iter().zip(other).map(|(a, b)| (f64::from_bits(*a), f64::from_bits(*b)));
-        let largest = pairs.clone().fold(f64::MIN_POSITIVE, |most, (a, _)| most.max(a.abs()));
-        let apart = pairs.fold(0.0_f64, |most, (a, b)| most.max((a - b).abs()));
-        assert!(apart.is_finite(), "{name}");
-        apart / largest
-    };
-    one.iter().zip(other).map(of).fold(0.0, f64::max)
 }
 
 #[test]
