@@ -1,6 +1,8 @@
-//! `tests/ir/verify/*.ir`: the verifier objects where a comment says so, in these words, and nowhere else.
+//! `tests/ir/verify/*.ir`: the verifier objects where a comment says so, in these words, and nowhere else. `tests/ir/deadlock`:
+//! programs that get stuck beside the shortest circles of instructions that wait for each other.
 
 use pipe_ir::text::{Rejected, check};
+use pipe_tests::cases::{expect, files, read, report, root};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -45,4 +47,20 @@ fn the_verifier_objects_there_and_only_there() {
     }
     assert!(complaints.is_empty(), "{complaints}");
     assert!(n_cases > 50, "only {n_cases} cases were found");
+}
+
+#[test]
+fn deadlocks_are_shown_as_their_shortest_circles() {
+    let cases = files(&root().join("tests/ir/deadlock"), "ir");
+    let failure = |path: &std::path::PathBuf| match check(&read(path)) {
+        Err(Rejected::Verify(errors)) => {
+            let text: String = errors.iter().map(|error| format!("{error}\n")).collect();
+            let wrong = errors.iter().find(|error| !(2..=6).contains(&error.notes.len()));
+            let wrong = wrong.map(|error| format!("{} instructions in {}", error.notes.len(), path.display()));
+            wrong.or_else(|| expect(&path.with_extension("stderr"), &text))
+        }
+        other => Some(format!("{}: {other:?}", path.display())),
+    };
+    report(&cases.iter().filter_map(failure).collect::<Vec<_>>());
+    assert!(cases.len() >= 8);
 }

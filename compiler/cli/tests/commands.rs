@@ -237,6 +237,24 @@ fn a_built_program_checks_and_runs_like_its_source() {
 }
 
 #[test]
+fn a_stuck_program_is_shown_as_a_circle_of_its_lines() {
+    let folder = Folder::new("stuck");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/ir/deadlock/two_queues.ir");
+    fs::copy(source, folder.0.join("stuck.ir")).expect("a file");
+    let shown = error(&folder.run("check stuck.ir", 1));
+    let expected = "\
+error[ir-rule]: deadlock: d0 waits for d1 to receive `activation.s0 m1`, and d1 for d0 to receive `activation.s1 m0`
+  stuck.ir:29: d0 `wait !1` waits for
+  stuck.ir:64: d1 `recv.start %2 = activation.s0 m1 from d0 activation -> !2`, which comes after
+  stuck.ir:61: d1 `wait !1`, which waits for
+  stuck.ir:32: d0 `recv.start %2 = activation.s1 m0 from d1 gradient -> !2`, which comes after the first
+";
+    assert!(shown.starts_with(expected), "{shown}");
+    let finding = &folder.json("check stuck.ir --format json", 1)["diagnostics"][0];
+    assert_eq!((&finding["line"], finding["notes"].as_array().map(Vec::len)), (&29.into(), Some(4)));
+}
+
+#[test]
 fn a_run_saves_resumes_and_traces() {
     let folder = Folder::new("run");
     let whole = folder.json("run tiny.pipe --steps 6 --checkpoint whole --format json --trace trace.json", 0);

@@ -116,6 +116,9 @@ pub fn check(text: &str) -> Result<Verified, Rejected> {
     verify(parsed.program).map_err(|mut errors| {
         for error in &mut errors {
             error.line = parsed.lines.of(error.place);
+            for note in &mut error.notes {
+                note.line = parsed.lines.of(note.place);
+            }
         }
         Rejected::Verify(errors)
     })

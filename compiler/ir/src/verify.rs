@@ -46,6 +46,7 @@ mod progress;
 mod report;
 mod shapes;
 mod stream;
+mod stuck;
 mod tables;
 mod tasks;
 mod tokens;
@@ -107,6 +108,42 @@ pub enum Place {
     Instruction(DeviceId, List, u32),
 }
 
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Program => f.write_str("program"),
+            Self::Group(group) => write!(f, "group {group}"),
+            Self::Value(value) => write!(f, "value {value}"),
+            Self::Exec(exec) => write!(f, "exec {exec}"),
+            Self::Device(device) => write!(f, "{device}"),
+            Self::Buffer(device, buffer) => write!(f, "{device} buffer %{buffer}"),
+            Self::Instruction(device, list, index) => write!(f, "{device} {list} {index}"),
+        }
+    }
+}
+
+/// One of several instructions that break a rule together. Read one after the other, notes are a sentence.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Note {
+    /// Where.
+    pub place: Place,
+    /// The text of the instruction.
+    pub instruction: String,
+    /// The line of the text that the program was parsed from.
+    pub line: Option<u32>,
+    /// What follows it in the sentence.
+    pub words: &'static str,
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(line) = self.line {
+            write!(f, "line {line}: ")?;
+        }
+        write!(f, "{} `{}`{}", self.place, self.instruction, self.words)
+    }
+}
+
 /// A broken rule: somebody's compiler made a mistake.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub struct VerifyError {
@@ -118,6 +155,8 @@ pub struct VerifyError {
     pub line: Option<u32>,
     /// What is wrong, with its numbers.
     pub message: String,
+    /// The instructions that make it together, where one alone does not: those of a deadlock.
+    pub notes: Vec<Note>,
 }
 
 impl fmt::Display for VerifyError {
@@ -125,19 +164,14 @@ impl fmt::Display for VerifyError {
         if let Some(line) = self.line {
             write!(f, "line {line}: ")?;
         }
-        match self.place {
-            Place::Program => {}
-            Place::Group(group) => write!(f, "group {group}: ")?,
-            Place::Value(value) => write!(f, "value {value}: ")?,
-            Place::Exec(exec) => write!(f, "exec {exec}: ")?,
-            Place::Device(device) => write!(f, "{device}: ")?,
-            Place::Buffer(device, buffer) => write!(f, "{device} buffer %{buffer}: ")?,
-            Place::Instruction(device, list, index) => write!(f, "{device} {list} {index}: ")?,
+        if self.place != Place::Program {
+            write!(f, "{}: ", self.place)?;
         }
         if let Some(text) = &self.instruction {
             write!(f, "`{text}`: ")?;
         }
-        f.write_str(&self.message)
+        f.write_str(&self.message)?;
+        self.notes.iter().try_for_each(|note| write!(f, "\n  {note}"))
     }
 }
 

@@ -8,6 +8,7 @@ use crate::table::table;
 use pipe_compiler::diagnostic::Severity;
 use pipe_compiler::report::{Finding, Report};
 use pipe_ir::text::Rejected;
+use pipe_ir::verify::{Note, Place, VerifyError};
 
 /// The most of a line that is shown, in characters.
 const LONGEST_LINE: usize = 200;
@@ -34,7 +35,12 @@ pub(crate) fn run(target: &TargetArguments) -> Result<Outcome, Failure> {
         let head = paint(&format!("error[{}]", finding.code), Style::Error, colours_error());
         let line = text.lines().nth(finding.line.saturating_sub(1) as usize).unwrap_or_default().trim();
         let line = shortened(line, LONGEST_LINE);
-        print_error(&format!("{head}: {}\n  {name}:{}: {line}\n\n", finding.message, finding.line));
+        // Where several instructions make the mistake together, the first of them is the one at this line.
+        let places = match &finding.notes[..] {
+            [] => format!("  {name}:{}: {line}\n", finding.line),
+            notes => notes.iter().map(|note| format!("  {}\n", shortened(note, LONGEST_LINE))).collect(),
+        };
+        print_error(&format!("{head}: {}\n{places}\n", finding.message));
     }
     if !target.quiet {
         print(&table(&report, colours_out()))?;
@@ -43,7 +49,7 @@ pub(crate) fn run(target: &TargetArguments) -> Result<Outcome, Failure> {
 }
 
 fn findings(name: &str, rejected: Rejected) -> Vec<Finding> {
-    let finding = |code: &str, message: String, line: u32, column: u32| Finding {
+    let finding = |code: &str, message: String, (line, column): (u32, u32), notes: Vec<String>| Finding {
         code: code.to_owned(),
         severity: Severity::Error,
         message,
@@ -52,17 +58,30 @@ fn findings(name: &str, rejected: Rejected) -> Vec<Finding> {
         column,
         end_line: line,
         end_column: column,
-        notes: Vec::new(),
+        notes,
         help: None,
     };
     match rejected {
         Rejected::Parse(error) => {
             let message = format!("expected {}, found {}", error.expected, error.found);
-            vec![finding("ir-form", message, error.line, error.column)]
+            vec![finding("ir-form", message, (error.line, error.column), Vec::new())]
         }
         Rejected::Verify(errors) => {
-            let errors = errors.into_iter();
-            errors.map(|error| finding("ir-rule", error.message, error.line.unwrap_or(1), 1)).collect()
+            let broken = |error: VerifyError| {
+                let notes = error.notes.iter().map(|note| described(name, note)).collect();
+                finding("ir-rule", error.message, (error.line.unwrap_or(1), 1), notes)
+            };
+            errors.into_iter().map(broken).collect()
         }
     }
+}
+
+/// `x.ir:12: d0 `wait !3` waits for`
+fn described(name: &str, note: &Note) -> String {
+    let line = note.line.map(|line| format!(":{line}")).unwrap_or_default();
+    let device = match note.place {
+        Place::Instruction(device, ..) => format!("{device} "),
+        _ => String::new(),
+    };
+    format!("{name}{line}: {device}`{}`{}", note.instruction, note.words)
 }

@@ -1,6 +1,6 @@
 //! What the rules found so far.
 
-use super::{List, Place, VerifyError};
+use super::{List, Note, Place, VerifyError};
 use crate::ids::DeviceId;
 use crate::program::Program;
 
@@ -10,14 +10,27 @@ const MOST: usize = 100;
 /// Findings of a verification.
 #[derive(Debug, Default)]
 pub(super) struct Report {
-    errors: Vec<(Place, String)>,
+    errors: Vec<Finding>,
+}
+
+#[derive(Debug)]
+struct Finding {
+    place: Place,
+    message: String,
+    /// Other places, with the words that follow them.
+    notes: Vec<(Place, &'static str)>,
 }
 
 impl Report {
     /// Takes a finding in.
     pub(super) fn error(&mut self, place: Place, message: impl Into<String>) {
+        self.error_at(place, message, Vec::new());
+    }
+
+    /// Takes a finding in that several instructions make together; each is followed by its words.
+    pub(super) fn error_at(&mut self, place: Place, message: impl Into<String>, notes: Vec<(Place, &'static str)>) {
         if self.errors.len() < MOST {
-            self.errors.push((place, message.into()));
+            self.errors.push(Finding { place, message: message.into(), notes });
         }
     }
 
@@ -38,11 +51,19 @@ impl Report {
 
     /// The findings in the order of the program.
     pub(super) fn into_errors(mut self, program: &Program) -> Vec<VerifyError> {
-        self.errors.sort_by_key(|(place, _)| *place);
-        let errors = self.errors.into_iter();
-        errors
-            .map(|(place, message)| VerifyError { place, instruction: text(place, program), line: None, message })
-            .collect()
+        self.errors.sort_by_key(|finding| finding.place);
+        let note = |(place, words): (Place, &'static str)| {
+            let instruction = text(place, program).unwrap_or_default();
+            Note { place, instruction, line: None, words }
+        };
+        let errors = self.errors.into_iter().map(|Finding { place, message, notes }| VerifyError {
+            place,
+            instruction: text(place, program),
+            line: None,
+            message,
+            notes: notes.into_iter().map(note).collect(),
+        });
+        errors.collect()
     }
 }
 
