@@ -1,104 +1,98 @@
-//! Explains a deadlock: the shortest circle of devices that wait for each other.
+//! Explains a deadlock: the shortest circle of tasks that wait for each other.
 //!
 //! Every device that cannot finish stands at one task and waits for inputs that other devices (or itself, later) have
-//! not computed. Those waits are the edges of a graph over devices; every knot of it that cannot be undone is reported.
+//! not computed, and that stand behind other tasks that wait. Of every knot of such waits at which a device stands, the
+//! shortest circle is shown, even if that is further behind.
 
 use crate::dependencies::{Dependencies, TaskTable};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics, Label};
 use crate::schedule::{Schedule, ScheduledTask};
-use petgraph::algo::tarjan_scc;
-use petgraph::graph::{DiGraph, NodeIndex};
-use petgraph::visit::EdgeRef;
+use pipe_ir::circle::{Link, Need, circles, window};
 use pipe_ir::ids::DeviceId;
-use std::collections::VecDeque;
 
-/// Devices named one by one; the rest of a longer circle is counted.
+/// Devices of a circle that are named, with two tasks each; the rest of a longer circle is counted.
 const SHOWN: usize = 3;
 
-/// One wait: a device stands at a task, and that task needs one that has not run.
+/// One wait: a device comes to a task, and that task needs one that does not run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Wait {
     device: DeviceId,
     at: ScheduledTask,
+    /// Whether nothing before it is in the way.
+    stands: bool,
     needs: ScheduledTask,
-    /// Where the needed task runs, and the task at which that device stands.
+    /// Where the needed task runs, and the task of that device which waits itself: one before it, or the task.
     of: DeviceId,
     of_at: ScheduledTask,
-    /// Whether the two share the device.
+    /// Whether those two share the device.
     is_partner: bool,
 }
 
-/// One diagnostic per group of devices that wait for each other. `next` is the position at which each device stands.
+/// What is left of the orders: by device, where its foremost tasks that do not run stand, each two that share the device as one.
+struct Rest<'a> {
+    schedule: &'a Schedule,
+    dependencies: &'a Dependencies,
+    table: &'a TaskTable,
+    next: &'a [usize],
+    nodes: Vec<Vec<usize>>,
+}
+
+/// One diagnostic per knot of devices that wait for each other. `next` is the position at which each device stands.
 pub(super) fn explain(
     schedule: &Schedule,
     dependencies: &Dependencies,
     table: &TaskTable,
     next: &[usize],
 ) -> Diagnostics {
-    let graph = waits(schedule, dependencies, table, next);
-    let mut groups = tarjan_scc(&graph);
-    groups.iter_mut().for_each(|group| group.sort());
-    groups.sort();
-    groups.iter().filter_map(|group| shortest_circle(&graph, group)).map(|circle| describe(schedule, &circle)).collect()
-}
-
-/// The wait-for graph over devices, one node per device.
-fn waits(schedule: &Schedule, dependencies: &Dependencies, table: &TaskTable, next: &[usize]) -> DiGraph<(), Wait> {
-    let mut graph = DiGraph::new();
-    next.iter().for_each(|_| {
-        graph.add_node(());
+    let nodes = next.iter().enumerate().map(|(device, from)| {
+        let following = |position: &usize| {
+            Some(position + schedule.node(DeviceId::from_index(device), *position).len())
+                .filter(|position| *position < schedule.orders[device].len())
+        };
+        let first = Some(*from).filter(|from| *from < schedule.orders[device].len());
+        std::iter::successors(first, following).take(window(next.len())).collect()
     });
-    let stands_at = |device: DeviceId| schedule.node(device, next[device.index()]);
-    for device in 0..next.len() {
-        let node = stands_at(DeviceId::from_index(device));
-        for (at, input) in node.iter().flat_map(|at| dependencies.inputs(at.task).map(move |input| (*at, input))) {
-            let of = schedule.device_of(input);
-            let Some(position) = table.position(input) else { continue };
-            if position >= next[of.index()] {
-                let needs = schedule.orders[of.index()][position];
-                let of_node = stands_at(of);
-                // Where the needed task is one of two that share the device, the other one is in the way.
-                let Some(of_at) = of_node.iter().copied().find(|one| *one != needs).or(of_node.first().copied()) else {
-                    continue;
-                };
-                let is_partner = of_at != needs && of_node.contains(&needs);
-                let wait = Wait { device: DeviceId::from_index(device), at, needs, of, of_at, is_partner };
-                graph.add_edge(NodeIndex::new(device), NodeIndex::new(of.index()), wait);
-            }
-        }
-    }
-    graph
+    let rest = Rest { schedule, dependencies, table, next, nodes: nodes.collect() };
+    let needs = |(device, position): (usize, usize)| {
+        let needs = rest.needs(device, position);
+        needs.map(|(_, needed, of)| rest.need(needed, of)).collect()
+    };
+    let queue = |(device, nodes): (usize, &Vec<usize>)| nodes.iter().map(|one| needs((device, *one))).collect();
+    let queues: Vec<Vec<Vec<Need>>> = rest.nodes.iter().enumerate().map(queue).collect();
+    circles(&queues).iter().map(|circle| describe(schedule, &rest.waits(circle))).collect()
 }
 
-/// The fewest waits of a group that form a circle; `None` where the group has none.
-fn shortest_circle(graph: &DiGraph<(), Wait>, group: &[NodeIndex]) -> Option<Vec<Wait>> {
-    // A breadth-first search per device: bound the work for very large groups, whose circles are long in any case.
-    const STARTS: usize = 256;
-    group.iter().take(STARTS).filter_map(|start| circle_through(graph, *start)).min_by_key(Vec::len)
-}
-
-fn circle_through(graph: &DiGraph<(), Wait>, start: NodeIndex) -> Option<Vec<Wait>> {
-    let mut arrived_by: Vec<Option<Wait>> = vec![None; graph.node_count()];
-    let mut queue = VecDeque::from([start]);
-    while let Some(node) = queue.pop_front() {
-        for edge in graph.edges(node) {
-            let target = edge.target();
-            if arrived_by[target.index()].is_none() {
-                arrived_by[target.index()] = Some(*edge.weight());
-                queue.push_back(target);
-            }
-        }
+impl Rest<'_> {
+    /// What a device lacks at a position: which task lacks which one, and where that would run.
+    fn needs(&self, device: usize, position: usize) -> impl Iterator<Item = (ScheduledTask, ScheduledTask, DeviceId)> {
+        let node = self.schedule.node(DeviceId::from_index(device), position).iter();
+        node.flat_map(|at| self.dependencies.inputs(at.task).map(move |input| (*at, input))).filter_map(
+            |(at, input)| {
+                let of = self.schedule.device_of(input);
+                let position = self.table.position(input).filter(|position| *position >= self.next[of.index()])?;
+                Some((at, self.schedule.orders[of.index()][position], of))
+            },
+        )
     }
-    let mut circle = Vec::new();
-    let mut device = start.index();
-    loop {
-        let wait = arrived_by[device]?;
-        circle.push(wait);
-        device = wait.device.index();
-        if device == start.index() {
-            circle.reverse();
-            return Some(circle);
-        }
+
+    /// The tasks of a device up to the needed one.
+    fn need(&self, needed: ScheduledTask, of: DeviceId) -> Need {
+        let position = self.table.position(needed.task).unwrap_or(usize::MAX);
+        let items = self.nodes[of.index()].partition_point(|start| *start <= position);
+        Need { queue: of.index(), items }
+    }
+
+    fn waits(&self, circle: &[Link]) -> Vec<Wait> {
+        let of_link = |link: &Link| self.needs(link.queue, self.nodes[link.queue][link.item]).nth(link.need);
+        let followers = circle.iter().cycle().skip(1);
+        let wait = |(link, follower): (&Link, &Link)| {
+            let ((at, needs, of), (of_at, ..)) = (of_link(link)?, of_link(follower)?);
+            let beside = self.schedule.node(of, self.nodes[follower.queue][follower.item]);
+            let is_partner = of_at != needs && beside.contains(&needs);
+            let device = DeviceId::from_index(link.queue);
+            Some(Wait { device, at, stands: link.item == 0, needs, of, of_at, is_partner })
+        };
+        circle.iter().zip(followers).filter_map(wait).collect()
     }
 }
 
@@ -113,27 +107,25 @@ fn describe(schedule: &Schedule, circle: &[Wait]) -> Diagnostic {
         }
     };
     for wait in circle.iter().take(SHOWN) {
-        label(wait.at.origin, format!("{} stands at `{}`", wait.device, name(wait.at.task)));
+        let comes = if wait.stands { "stands at" } else { "comes to" };
+        label(wait.at.origin, format!("{} {comes} `{}`", wait.device, name(wait.at.task)));
         label(wait.needs.origin, format!("{} waits for `{}` here", wait.device, name(wait.needs.task)));
     }
-    let mut notes: Vec<String> = circle
+    let notes: Vec<String> = circle
         .iter()
         .take(SHOWN)
         .map(|wait| {
-            let Wait { device, at, needs, of, of_at, is_partner } = wait;
-            let when = if *is_partner { "together with" } else { "after" };
+            let Wait { device, at, needs, of, of_at, is_partner, .. } = wait;
             let whose = if of == device { "its own".to_owned() } else { format!("{of}'s") };
-            format!(
-                "{device} runs `{}` only after {whose} `{}`, which {of} runs {when} `{}`",
-                name(at.task),
-                name(needs.task),
-                name(of_at.task)
-            )
+            let (at, needed) = (name(at.task), name(needs.task));
+            let behind = match (of_at == needs, is_partner) {
+                (true, _) => String::new(),
+                (false, true) => format!(", which {of} runs together with `{}`", name(of_at.task)),
+                (false, false) => format!(", which {of} runs after `{}`", name(of_at.task)),
+            };
+            format!("{device} runs `{at}` only after {whose} `{needed}`{behind}")
         })
         .collect();
-    if circle.len() > SHOWN {
-        notes.push(format!("{} more devices of the circle wait likewise", circle.len() - SHOWN));
-    }
     let [first, ..] = circle else { unreachable!("a circle has at least one wait") };
     let message = match circle {
         [wait] => format!(
@@ -142,10 +134,28 @@ fn describe(schedule: &Schedule, circle: &[Wait]) -> Diagnostic {
             name(wait.at.task),
             name(wait.needs.task)
         ),
-        [one, other] => format!("{} and {} wait for each other forever", one.device, other.device),
-        _ => format!("{} devices wait for each other in a circle, from {} on", circle.len(), first.device),
+        _ => sentence(schedule, circle),
     };
-    let help = format!("let {} run `{}` before `{}`", first.of, name(first.needs.task), name(first.of_at.task));
     let span = schedule.origins[usize::from(first.at.origin)];
-    Diagnostic { labels, notes, ..Diagnostic::error(Code::Deadlock, span, "", message) }.help(help)
+    let found = Diagnostic { labels, notes, ..Diagnostic::error(Code::Deadlock, span, "", message) };
+    match circle.iter().find(|wait| wait.of_at != wait.needs) {
+        Some(Wait { of, needs, of_at, .. }) => {
+            found.help(format!("let {of} run `{}` before `{}`", name(needs.task), name(of_at.task)))
+        }
+        None => found,
+    }
+}
+
+/// Who waits for whom.
+fn sentence(schedule: &Schedule, circle: &[Wait]) -> String {
+    let clause = |(number, wait): (usize, &Wait)| {
+        let waits = if number == 0 { "waits for" } else { "for" };
+        format!("{} {waits} {}'s `{}`", wait.device, wait.of, schedule.slices.task(wait.needs.task))
+    };
+    let mut clauses: Vec<String> = circle.iter().take(SHOWN).enumerate().map(clause).collect();
+    if circle.len() > SHOWN {
+        clauses.push(format!("{} more likewise, in a circle", circle.len() - SHOWN));
+    }
+    let last = clauses.pop().unwrap_or_default();
+    format!("{}, and {last}", clauses.join(", "))
 }
