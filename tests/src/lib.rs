@@ -1,9 +1,11 @@
 //! What the tests of the whole house share.
 
 pub mod cases;
+pub mod channels;
 pub mod fuzz;
 pub mod mutation;
 pub mod pipelines;
 pub mod programs;
+pub mod rewrite;
 pub mod schedules;
 pub mod training;
