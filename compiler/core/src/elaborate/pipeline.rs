@@ -274,6 +274,11 @@ fn items_of<'a>(declared: &'a ast::Pipeline, report: &mut Report) -> Items<'a> {
             report.add(error.label(first, "said here"));
         }
     }
+    if let (Some(span), None) = (said.get("precision"), &items.model) {
+        let message = format!("pipeline `{}` says `precision`, but has no `model`", declared.name.text);
+        let error = Diagnostic::error(Code::MissingItem, *span, "the precision of nothing", message);
+        report.add(error.help("name a model, or leave the line out"));
+    }
     let needed = ["devices", "microbatches", "schedule"];
     let absent: Vec<String> =
         needed.iter().filter(|word| !said.contains_key(**word)).map(|word| format!("no `{word}`")).collect();
