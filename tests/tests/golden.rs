@@ -6,6 +6,7 @@ use pipe_compiler::source::{Source, Sources};
 use pipe_compiler::units::Ticks;
 use pipe_compiler::{Request, check, elaborate, files, model, stdlib};
 use pipe_ir::ids::DeviceId;
+use pipe_ir::task::TaskKind;
 use std::path::Path;
 
 /// A standard schedule with sizes, costs and other parameters, timed.
@@ -312,6 +313,41 @@ fn table_5_is_reproduced_to_four_decimals() {
             let bubble = 1.0 - busy / longest;
             let expected = rate.as_f64().expect("a rate");
             assert!((bubble - expected).abs() <= 0.00005 + 1e-9, "row {index}, {name}: {bubble} and {expected}");
+        }
+    }
+}
+
+/// The sum of gradients travels through the workers, so each is one backward behind the one before it, and all of them
+/// stay as busy as that lets them.
+#[test]
+fn workers_of_a_cycle_are_one_backward_apart() {
+    for n in 1..=6_u64 {
+        for [f, b] in [[1, 1], [1, 2], [2, 3], [3, 1]] {
+            let judged = timed("cyclic_dp", n, n, &format!("F={f},BW={b}"), &[]);
+            let steps = u64::from(judged.schedule.n_steps());
+            assert_eq!(makespan(&judged), steps * n * (f + b) + (n - 1) * b, "{n} {f} {b}");
+            let backward = |device: u64| {
+                let order = &judged.schedule.orders[device as usize];
+                let first = order.iter().position(|one| one.task.kind == TaskKind::Backward).expect("a backward");
+                judged.timeline.starts[device as usize][first].0 / Ticks::UNIT.0
+            };
+            assert!((0..n).all(|device| backward(device) == n * f + device * b), "{n} {f} {b}");
+        }
+    }
+}
+
+/// A hop of the sum takes as long as any other transfer, and so does the total on its way to the other workers.
+#[test]
+fn a_travelling_sum_takes_its_time() {
+    for n in 2..=5_u64 {
+        for [f, b, c] in [[1, 1, 1], [1, 2, 1], [2, 3, 7]] {
+            let judged = timed("cyclic_dp", n, n, &format!("F={f},BW={b},comm={c}"), &[("steps", 2)]);
+            // In the first step all workers go forward at once. Then the last stage's sum travels, and its total back.
+            let (end, slot) = judged.timeline.reduced.expect("a total travels");
+            assert_eq!((end, slot.device.index() as u64), (judged.timeline.makespan(), n - 1));
+            assert!(makespan(&judged) >= 2 * n * (f + b) + (n - 1) * (b + c) + c, "{n} {f} {b} {c}");
+            let last = judged.timeline.starts[n as usize - 1][n as usize];
+            assert_eq!(last.0 / Ticks::UNIT.0, n * f + (n - 1) * (b + c), "{n} {f} {b} {c}");
         }
     }
 }

@@ -55,6 +55,8 @@ fn every_standard_schedule_trains_like_one_device_bit_by_bit() {
     // Numbers of devices such that the six layers make up all stages.
     let one_stage = ["gpipe", "1f1b", "eager_1f1b", "zb_h1", "zb_h2"];
     let devices = |name: &str| if one_stage.contains(&name) { 3 } else { 2 };
+    // Replicas add up in another order, slices cut the arithmetic, and a cycle without a flush reads older weights: they
+    // have tests of their own, the cycle the next one.
     let layouts = SCHEDULES
         .iter()
         .filter(|(name, _)| !["seq_1f1b", "cyclic_dp", "dp_1f1b", "chimera", "dualpipe"].contains(name))
@@ -76,6 +78,34 @@ fn every_standard_schedule_trains_like_one_device_bit_by_bit() {
         failures.extend(found.map(|found| format!("{schedule} on {devices} devices, stress {stress:?}: {found}")));
     }
     report(&failures);
+}
+
+#[test]
+fn workers_of_a_cycle_train_like_one_device_bit_by_bit() {
+    for fresh in [0, 1] {
+        // A window has all ten steps of the training. Two workers have three layers in each of their stages.
+        let learn = |devices: u32, workers: u32, stress| {
+            let program = verified(devices, &format!("cyclic_dp(workers = {workers}, fresh = {fresh})"));
+            assert_eq!(program.program().n_steps, 10);
+            let mut run = start(&program, stress);
+            let reports = steps(&mut run, 0..1);
+            for (measured, stated) in reports[0].devices.iter().zip(&program.program().devices) {
+                assert_eq!(measured.peak, stated.peak, "{workers} workers on {devices} devices");
+            }
+            let [gradients, weights, state] =
+                [ValueKind::ParameterGradients, ValueKind::Parameters, ValueKind::OptimizerState]
+                    .map(|kind| bits(&run, kind));
+            Learned { losses: losses(&reports), gradients, weights, state }
+        };
+        for workers in [2, 4] {
+            let alone = learn(1, workers, None);
+            assert_eq!(alone.losses[0].len(), 40);
+            for (devices, stress) in [(2, None), (workers, None), (workers, Some(6)), (2, Some(7))] {
+                let found = difference(&alone, &learn(devices, workers, stress));
+                assert_eq!(found, None, "{workers} workers on {devices} devices, fresh = {fresh}, stress {stress:?}");
+            }
+        }
+    }
 }
 
 #[test]

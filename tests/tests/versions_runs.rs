@@ -53,6 +53,33 @@ schedule run {
 }
 ";
 
+/// Workers side by side, each with all stages, in the same slots; pipelines in both directions. Sums of several stages share
+/// a way.
+const TOGETHER: &str = "
+schedule run {
+    stages STAGES
+    place s, m on m % D
+    weights WEIGHTS
+    slots F = 1, BW = 1
+    block of D every 2 * S {
+        F[s, m]  at s
+        BW[s, m] at 2 * S - 1 - s
+    }
+}
+";
+const BOTH_WAYS: &str = "
+schedule run {
+    stages STAGES
+    place s, m on if m % 2 == 0 then s % D else D - 1 - s % D
+    weights WEIGHTS
+    slots F = 1, BW = 1
+    block of 2 every 4 * S {
+        F[s, m]  at s + 2 * m * S
+        BW[s, m] at 2 * S - 1 - s + 2 * m * S
+    }
+}
+";
+
 /// 1F1B that runs on, fused or split.
 const PIPEDREAM: &str = "
 schedule run {
@@ -232,10 +259,18 @@ fn blocks_that_run_on_learn_what_their_versions_say() {
         (CYCLE, "newest"),
         (WORKERS, "newest"),
         (WORKERS, "previous"),
+        (TOGETHER, "newest"),
+        (TOGETHER, "previous"),
+        (BOTH_WAYS, "newest"),
     ] {
         for (stages, microbatches) in [(2, 4), (3, 3), (3, 7), (4, 6), (4, 2), (4, 8), (3, 1)] {
             let rounds = microbatches % stages == 0;
-            if weights == "previous" && microbatches < stages || schedule == WORKERS && !rounds {
+            let needs_rounds = [WORKERS, TOGETHER].contains(&schedule);
+            let needs_pairs = schedule == BOTH_WAYS;
+            if weights == "previous" && microbatches < stages
+                || needs_rounds && !rounds
+                || needs_pairs && microbatches % 2 == 1
+            {
                 continue;
             }
             let case = Case { schedule, weights, stages, devices: stages, microbatches, window: 12 };

@@ -85,7 +85,7 @@ pub fn alone(proof: &Proof, request: &Request, report: &mut Report) -> Result<()
 
 fn prove(files: &Files, mut elaborated: Elaborated, request: &Request) -> Proof {
     let stages = model::stage_set(files, &elaborated)?;
-    elaborated.schedule.graph = stages.graph.clone();
+    stages.tell(&mut elaborated.schedule);
     check::check(&elaborated.schedule)?;
     let costs = costs(&elaborated, &stages, request);
     let schedule = elaborated.schedule.clone();

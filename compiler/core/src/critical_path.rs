@@ -32,7 +32,7 @@ pub fn critical_path(schedule: &Schedule, order: &Order, costs: &Costs, timeline
         let position = schedule.orders[device.index()].len().checked_sub(1)?;
         Some(Slot { device, position: index32(position) })
     });
-    // A reduction may end after all tasks.
+    // A reduction may end after all tasks, and a sum arrive.
     let tasks = last.map_or(Ticks::ZERO, |device| timeline.last_end(device));
     if let Some((end, slot)) = timeline.reduced.filter(|(end, _)| *end > tasks) {
         path.transfers += end - timeline.ends[slot.device.index()][slot.position as usize];

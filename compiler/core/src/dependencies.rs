@@ -4,10 +4,13 @@
 //! t that reads s. W(s, m) needs B(s, m). Which stages read which the stage graph says; nothing else in the compiler knows.
 //! Where microbatches are cut in slices, F(s, m, q) needs F(s, m, q-1) too, whose keys and values it reads, and B or
 //! BW(s, m, q) the B or BW(s, m, q+1) that computes their gradients.
+//! Where a sum of gradients travels, W or BW(s, m) needs that of m-1 too, and what follows an update that of the step's
+//! last microbatch (see [`crate::sums`]).
 
 use crate::schedule::{Block, Schedule};
 use crate::slices::Slices;
 use crate::stage_graph::StageGraph;
+use crate::sums::Sums;
 use pipe_ir::ids::{MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
 use std::collections::BTreeMap;
@@ -25,6 +28,7 @@ pub struct Dependencies {
     /// Of stages that split the backward of some microbatches only: by microbatch, whether it runs at once.
     fused: BTreeMap<StageId, Vec<bool>>,
     slices: Slices,
+    sums: Sums,
 }
 
 impl Dependencies {
@@ -41,6 +45,7 @@ impl Dependencies {
                 fused.into_iter().for_each(|fused| *fused = true);
             }
         }
+        all.sums = Sums::of(schedule, |stage, microbatch| all.gradient_of(stage, microbatch));
         all
     }
 
@@ -59,7 +64,7 @@ impl Dependencies {
                 *split = true;
             }
         }
-        Self { split, fused: BTreeMap::new(), graph: graph.clone(), slices: Slices::ONE }
+        Self { split, fused: BTreeMap::new(), graph: graph.clone(), slices: Slices::ONE, sums: Sums::default() }
     }
 
     /// Number of stages.
@@ -93,6 +98,34 @@ impl Dependencies {
             Some(fused) if fused[microbatch.index()] => TaskKind::Backward,
             _ => self.backward(stage),
         }
+    }
+
+    /// The kind of task of a stage that computes the gradient of its weights for a microbatch.
+    #[must_use]
+    pub fn gradient_of(&self, stage: StageId, microbatch: MicrobatchId) -> TaskKind {
+        match self.backward_of(stage, microbatch) {
+            TaskKind::BackwardInput => TaskKind::BackwardWeight,
+            other => other,
+        }
+    }
+
+    /// Which sums of gradients travel from device to device.
+    #[must_use]
+    pub fn sums(&self) -> &Sums {
+        &self.sums
+    }
+
+    /// The task whose sum of gradients a task adds to, if it comes from there.
+    #[must_use]
+    pub fn sum_before(&self, task: Task) -> Option<Task> {
+        let microbatch = self.sums.before(task.stage, task.microbatch)?;
+        let adds = task.kind == self.gradient_of(task.stage, task.microbatch);
+        adds.then(|| Task { kind: self.gradient_of(task.stage, microbatch), microbatch, ..task })
+    }
+
+    /// The tasks that a task waits for only because sums of gradients travel.
+    pub fn sum_inputs(&self, task: Task) -> impl Iterator<Item = Task> + '_ {
+        self.sum_before(task).into_iter().chain(self.sums.waits(task).iter().copied())
     }
 
     /// The kind of task of a stage that computes the gradient of its input, alone if it ever does so.
@@ -138,7 +171,7 @@ impl Dependencies {
             let kind = if is_forward { task.kind } else { self.backward_of(task.stage, microbatch) };
             Task { kind, microbatch, ..task }
         });
-        same.chain(other)
+        same.chain(other).chain(self.sum_inputs(task))
     }
 }
 

@@ -65,6 +65,7 @@ pub fn judge(files: &Files, elaborated: Elaborated, order: Order, stages: &Stage
     let mut timeline = place(&schedule, &order, &costs);
     let reductions = reductions(&schedule, stages, &timeline, costs.latency);
     timeline.reduce(&reductions);
+    timeline.gather(&schedule, &order, costs.latency);
     let peaks = peaks(&schedule, &order.dependencies);
     let most = peaks.iter().map(|peak| peak.activations).max().unwrap_or_default();
     Judged {
@@ -136,6 +137,9 @@ impl Judged {
     pub fn is_valid_for_all_microbatches(&self, memory: Option<Units>) -> bool {
         let allowed = memory.map_or(u64::MAX, |limit| self.schedule.activations_in(limit));
         let fits = |certificates: &Vec<Certificate>| certificates.iter().all(|one| one.exact <= allowed);
-        self.is_uniform && self.certificates.as_ref().is_some_and(fits)
+        // Sums travel from microbatch to microbatch. Blocks of one take them in ascending slots, whatever their number.
+        let is_single = self.schedule.block.as_ref().is_some_and(|block| block.microbatches == 1);
+        let sums_follow = is_single || self.order.dependencies.sums().is_empty();
+        self.is_uniform && sums_follow && self.certificates.as_ref().is_some_and(fits)
     }
 }

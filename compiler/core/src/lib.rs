@@ -27,6 +27,7 @@ pub mod source;
 pub mod stage_graph;
 pub mod stdlib;
 pub mod suggest;
+pub mod sums;
 pub mod syntax;
 pub mod timeline;
 pub mod turn;
@@ -122,7 +123,9 @@ fn steps(
     };
     compilation.report.describe(&elaborated.schedule, elaborated.pipeline.as_ref());
     let stages = model::stage_set(&files, &elaborated); //               -> what tasks compute, and who reads whom
-    elaborated.schedule.graph = stages.as_ref().map_or(elaborated.schedule.graph, |stages| stages.graph.clone());
+    if let Ok(stages) = &stages {
+        stages.tell(&mut elaborated.schedule);
+    }
     let (order, stages) = both(check::check(&elaborated.schedule), stages)?;
     compilation.diagnostics.extend(lint::lint(&elaborated.schedule));
     let judged = judge::judge(&files, elaborated, order, &stages, request); // -> when, and how much is alive

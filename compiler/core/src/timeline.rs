@@ -5,6 +5,7 @@ use crate::reductions::Reduction;
 use crate::schedule::{Costs, Schedule};
 use crate::units::Ticks;
 use pipe_ir::ids::DeviceId;
+use pipe_ir::task::Task;
 
 /// When tasks run, under some costs, each as soon as its device is free and its inputs have arrived.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -13,7 +14,8 @@ pub struct Timeline {
     pub starts: Vec<Vec<Ticks>>,
     /// End of each task, likewise.
     pub ends: Vec<Vec<Ticks>>,
-    /// The end of the last reduction of replicated weights, with the task after which its last member joined.
+    /// When the gradients of replicated weights are added up at last, and the task after which that ends: the last member
+    /// of the last reduction joins after it, or the last sum travels on.
     pub reduced: Option<(Ticks, Slot)>,
 }
 
@@ -43,6 +45,17 @@ impl Timeline {
     pub fn reduce(&mut self, reductions: &[Reduction]) {
         let ends = reductions.iter().filter_map(|one| Some((one.end, one.last(self)?)));
         self.reduced = ends.max_by_key(|(end, _)| *end);
+    }
+
+    /// Notes when the last of all travelling sums arrives.
+    pub fn gather(&mut self, schedule: &Schedule, order: &Order, latency: Ticks) {
+        let sums = order.dependencies.sums().last().map(|(stage, microbatch)| {
+            let task = Task { kind: order.dependencies.gradient_of(stage, microbatch), stage, microbatch };
+            let (device, position) = (schedule.device_of(task), order.position(task));
+            let slot = Slot { device, position: u32::try_from(position).unwrap_or(u32::MAX) };
+            (self.ends[device.index()][position] + latency, slot)
+        });
+        self.reduced = sums.chain(self.reduced).max_by_key(|(end, _)| *end);
     }
 
     /// From the first start of the schedule, which is 0, to the last end, of a task or a reduction.

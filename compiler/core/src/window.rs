@@ -66,18 +66,21 @@ pub struct StageVersions {
     pub buffers: u32,
     /// The slot before which the update of step 0 stands.
     pub update: u64,
+    /// Whether anything updates them. A model may have stages without weights.
+    pub is_trained: bool,
 }
 
-impl StageVersions {}
-
-/// A version that is not there in time.
+/// A version that is not made in time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Late {
     /// Of this stage.
     pub stage: StageId,
-    /// Where a late forward starts, counted from the first slot of its step's first microbatch.
-    pub forward: u64,
-    /// The slot after the last weight gradient that its version waits for, likewise.
+    /// The task that is too early: a forward that reads the version, or a weight gradient of the next step, which must not
+    /// mix with those that the version is made of.
+    pub kind: TaskKind,
+    /// Where that starts, counted from the first slot of its step's first microbatch.
+    pub start: u64,
+    /// The slot after the last weight gradient that the version waits for, likewise.
     pub update: u64,
 }
 
@@ -155,6 +158,11 @@ pub fn versions(
 fn of_stage(weights: Weights, slots: &Slots<'_>, per_step: u64) -> Result<StageVersions, Late> {
     let step = step_length(slots.block, per_step);
     let update = slots.update(per_step);
+    let late = |kind, start, update| Late { stage: slots.stage, kind, start, update };
+    let first = (0..per_step).map(|microbatch| slots.start(slots.last, microbatch)).min().unwrap_or(0);
+    if first.saturating_add(step) < update {
+        return Err(late(slots.last, first, update - step));
+    }
     let mut lags = Vec::with_capacity(per_step as usize);
     let mut buffers = 1;
     for microbatch in 0..per_step {
@@ -165,14 +173,14 @@ fn of_stage(weights: Weights, slots: &Slots<'_>, per_step: u64) -> Result<StageV
             Weights::Flush => 0,
             Weights::Newest => newest,
             Weights::Previous if newest <= 1 => 1,
-            Weights::Previous => return Err(Late { stage: slots.stage, forward, update: update - 2 * step }),
+            Weights::Previous => return Err(late(TaskKind::Forward, forward, update - 2 * step)),
         };
         lags.push(u32::try_from(lag).unwrap_or(u32::MAX));
         // A version may be replaced at an update that comes after the start of its last reader.
         let reader = slots.start(slots.last, microbatch).saturating_add(lag.saturating_mul(step));
         buffers = buffers.max(if reader < update { 1 } else { (reader - update) / step + 2 });
     }
-    Ok(StageVersions { lags, buffers: u32::try_from(buffers).unwrap_or(u32::MAX), update })
+    Ok(StageVersions { lags, buffers: u32::try_from(buffers).unwrap_or(u32::MAX), update, is_trained: true })
 }
 
 /// An update of a stage's weights, between two tasks of a device.

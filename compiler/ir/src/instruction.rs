@@ -19,7 +19,7 @@ pub struct OperandRange {
     pub len: u32,
 }
 
-/// The queue pair that a transfer goes through. Activations and gradients never wait for each other.
+/// The queue pair that a transfer goes through. Transfers of different classes never wait for each other.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Class {
@@ -27,15 +27,21 @@ pub enum Class {
     Activation,
     /// Backward values.
     Gradient,
+    /// Sums of weight gradients on their way from replica to replica.
+    Sum,
 }
 
 impl Class {
+    /// Every class.
+    pub const ALL: [Self; 3] = [Self::Activation, Self::Gradient, Self::Sum];
+
     /// Its word in the textual IR.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
             Self::Activation => "activation",
             Self::Gradient => "gradient",
+            Self::Sum => "sum",
         }
     }
 }

@@ -195,14 +195,14 @@ impl Kind for ExecId {
 
 impl Kind for Class {
     type Field = Self;
-    const SHAPE: &'static str = "activation|gradient";
+    const SHAPE: &'static str = "activation|gradient|sum";
 
     fn write(field: Self, _: &Names<'_>, out: &mut String) {
         out.push_str(field.word());
     }
 
     fn parse(cursor: &mut Cursor<'_>, _: &mut Scope<'_>) -> Result<Self, ParseError> {
-        cursor.choice(&[("activation", Self::Activation), ("gradient", Self::Gradient)])
+        cursor.choice(&Self::ALL.map(|class| (class.word(), class)))
     }
 }
 

@@ -110,7 +110,8 @@ pub(super) fn change(kind: Kind, instruction: &mut Instruction, program: &Progra
         },
         Field::Peer(peer) => peer.0 = near(peer.0, program.devices.len(), dice),
         Field::Class(class) => {
-            *class = if *class == Class::Activation { Class::Gradient } else { Class::Activation };
+            let others = Class::ALL.into_iter().filter(|other| other != class).collect::<Vec<_>>();
+            *class = others[dice.below(others.len())];
         }
         Field::Group(group) => group.0 = near(group.0, program.groups.len(), dice),
         Field::Token(token) => token.0 = near(token.0, code.n_tokens as usize, dice),

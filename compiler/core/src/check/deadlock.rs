@@ -9,6 +9,7 @@ use crate::diagnostic::{Code, Diagnostic, Diagnostics, Label};
 use crate::schedule::{Schedule, ScheduledTask};
 use pipe_ir::circle::{Link, Need, circles, window};
 use pipe_ir::ids::DeviceId;
+use pipe_ir::task::Task;
 
 /// Devices of a circle that are named, with two tasks each; the rest of a longer circle is counted.
 const SHOWN: usize = 3;
@@ -26,6 +27,39 @@ struct Wait {
     of_at: ScheduledTask,
     /// Whether those two share the device.
     is_partner: bool,
+    /// Why it needs that task, where it is about a sum of gradients that travels.
+    sum: Option<SumWait>,
+}
+
+/// What a task waits for, of a sum of gradients that travels from device to device.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SumWait {
+    /// The sum that it adds to.
+    Adds,
+    /// The total, for an update before it.
+    Updates,
+    /// That others have taken the total from its buffer.
+    Given,
+}
+
+impl SumWait {
+    fn of(dependencies: &Dependencies, at: Task, input: Task) -> Option<Self> {
+        let sums = dependencies.sums();
+        if dependencies.sum_before(at) == Some(input) {
+            return Some(Self::Adds);
+        }
+        let is_total = sums.is_total(input) && input.kind == dependencies.gradient_of(input.stage, input.microbatch);
+        sums.waits(at).contains(&input).then_some(if is_total { Self::Updates } else { Self::Given })
+    }
+
+    /// What the note says of the needed task.
+    fn words(self, needs: Task, device: DeviceId) -> String {
+        match self {
+            Self::Adds => format!("whose sum of gradients travels on to {device}"),
+            Self::Updates => format!("whose sum of gradients {device} updates {} with before", needs.stage),
+            Self::Given => format!("behind which the sum of gradients is taken from {device}"),
+        }
+    }
 }
 
 /// What is left of the orders: by device, where its foremost tasks that do not run stand, each two that share the device as one.
@@ -90,7 +124,8 @@ impl Rest<'_> {
             let beside = self.schedule.node(of, self.nodes[follower.queue][follower.item]);
             let is_partner = of_at != needs && beside.contains(&needs);
             let device = DeviceId::from_index(link.queue);
-            Some(Wait { device, at, stands: link.item == 0, needs, of, of_at, is_partner })
+            let sum = SumWait::of(self.dependencies, at.task, needs.task);
+            Some(Wait { device, at, stands: link.item == 0, needs, of, of_at, is_partner, sum })
         };
         circle.iter().zip(followers).filter_map(wait).collect()
     }
@@ -115,15 +150,17 @@ fn describe(schedule: &Schedule, circle: &[Wait]) -> Diagnostic {
         .iter()
         .take(SHOWN)
         .map(|wait| {
-            let Wait { device, at, needs, of, of_at, is_partner, .. } = wait;
+            let Wait { device, at, needs, of, of_at, is_partner, sum, .. } = wait;
             let whose = if of == device { "its own".to_owned() } else { format!("{of}'s") };
-            let (at, needed) = (name(at.task), name(needs.task));
-            let behind = match (of_at == needs, is_partner) {
-                (true, _) => String::new(),
-                (false, true) => format!(", which {of} runs together with `{}`", name(of_at.task)),
-                (false, false) => format!(", which {of} runs after `{}`", name(of_at.task)),
-            };
-            format!("{device} runs `{at}` only after {whose} `{needed}`{behind}")
+            let (at, needed, in_the_way) = (name(at.task), name(needs.task), name(of_at.task));
+            let behind = (of_at != needs).then(|| {
+                let when = if *is_partner { "together with" } else { "after" };
+                format!("which {of} runs {when} `{in_the_way}`")
+            });
+            let sum = sum.map(|sum| sum.words(needs.task, *device));
+            let clauses: Vec<String> = sum.into_iter().chain(behind).collect();
+            let comma = if clauses.is_empty() { "" } else { ", " };
+            format!("{device} runs `{at}` only after {whose} `{needed}`{comma}{}", clauses.join(", and "))
         })
         .collect();
     let [first, ..] = circle else { unreachable!("a circle has at least one wait") };

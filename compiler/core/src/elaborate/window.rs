@@ -6,6 +6,7 @@ use crate::diagnostic::{Code, Diagnostic};
 use crate::schedule::Block;
 use crate::source::Span;
 use crate::window::{Late, StageVersions, Weights, Window, versions};
+use pipe_ir::task::TaskKind;
 
 /// Steps of a window where nobody says how many, or as many more as its versions need.
 const DEFAULT_STEPS: u32 = 4;
@@ -92,12 +93,21 @@ fn cut_off(weights: Weights, size: u32, per_step: u32, span: Span) -> Diagnostic
 }
 
 fn too_late(late: Late, span: Span, per_step: u32) -> Diagnostic {
-    let Late { stage, forward, update } = late;
-    let message = format!(
-        "F of {stage} starts at slot {forward} of its step, but the previous version of its weights is made at {update}"
-    );
+    let Late { stage, kind, start, update } = late;
+    let letters = kind.letters();
     let microbatches = if per_step == 1 { "1 microbatch".to_owned() } else { format!("{per_step} microbatches") };
-    Diagnostic::error(Code::VersionTooLate, span, "reads a version that is not there", message)
-        .note(format!("a step has {microbatches}"))
-        .help("use more microbatches, or `weights newest`")
+    let starts = format!("{letters} of {stage} starts at slot {start} of its step");
+    let (message, label, help) = match kind {
+        TaskKind::Forward => (
+            format!("{starts}, but the previous version of its weights is made at {update}"),
+            "reads a version that is not there",
+            "use more microbatches, or `weights newest`",
+        ),
+        _ => (
+            format!("{starts}, but the gradients of the step before are complete at {update}"),
+            "the gradients of two steps would mix",
+            "let a stage take its weight gradients in the order of the microbatches, or use `weights flush`",
+        ),
+    };
+    Diagnostic::error(Code::VersionTooLate, span, label, message).note(format!("a step has {microbatches}")).help(help)
 }

@@ -6,11 +6,11 @@ use super::sums::{Sum, Sums};
 use super::transfers::Transfers;
 use super::work::Work;
 use crate::schedule::Schedule;
-use crate::window::{Update, updates};
+use crate::window::Update;
 use pipe_ir::ids::{BufferId, DeviceId, ExecId, MicrobatchId, TokenId, ValueId};
 use pipe_ir::instruction::{Class, Collective, Fill, Instruction, OperandRange};
 use pipe_ir::program::{Access, Operand};
-use pipe_ir::task::TaskKind;
+use pipe_ir::task::{Task, TaskKind};
 use pipe_ir::units::Bytes;
 use pipe_ir::value::ValueKind;
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ pub(super) struct Emitter<'a> {
     work: &'a Work,
     transfers: &'a Transfers,
     collectives: &'a Collectives,
-    sums: &'a Sums,
+    sums: &'a Sums<'a>,
     /// By gradients: sends of this device that were not waited for.
     sending: BTreeMap<ValueId, Vec<TokenId>>,
     /// By value and microbatch: the buffer that holds it on this device.
@@ -43,7 +43,7 @@ pub(super) struct Emitter<'a> {
     /// By value: the first buffer of a persistent one, and those of its older versions behind it.
     persistent: Vec<BufferId>,
     /// Where updates stand, by device, where they stand between tasks.
-    updates: Vec<Vec<Update>>,
+    updates: &'a [Vec<Update>],
     /// By transfer: its token on the sender, and on the receiver.
     tokens: Vec<[TokenId; 2]>,
     code: Code,
@@ -54,7 +54,7 @@ impl<'a> Emitter<'a> {
         schedule: &'a Schedule,
         work: &'a Work,
         transfers: &'a Transfers,
-        (collectives, sums): (&'a Collectives, &'a Sums),
+        (collectives, sums, updates): (&'a Collectives, &'a Sums<'a>, &'a [Vec<Update>]),
     ) -> Self {
         Self {
             schedule,
@@ -66,7 +66,7 @@ impl<'a> Emitter<'a> {
             buffers: vec![NO_BUFFER; work.n_entries()],
             readers: vec![0; work.n_entries()],
             persistent: vec![NO_BUFFER; work.values.len()],
-            updates: updates(schedule),
+            updates,
             tokens: vec![[TokenId(0); 2]; transfers.len()],
             code: Code::default(),
         }
@@ -85,25 +85,19 @@ impl<'a> Emitter<'a> {
             while let Some(part) = parts.next_if(|part| part.position as usize == position) {
                 joined.push((self.join(part), part.update));
             }
-            self.before(device, position);
-            self.updates(device, position);
+            self.between(device, position);
             while let Some(transfer) = received.next_if(|one| self.transfers.get(*one).reader as usize == position) {
                 let [_, token] = self.tokens[transfer as usize];
                 self.code.step.push(Instruction::Wait { token });
             }
-            if let Some(sum) = self.sums.received_before(device, position) {
-                self.receive_sum(sum);
-            } else if let Some(gradients) = self.work.gradients_of(scheduled.task) {
-                self.end_sends(gradients);
-            }
+            self.take_sum(device, position, scheduled.task);
             if let Some(exec) = self.work.exec(scheduled.task) {
                 self.task(exec, scheduled.task.microbatch, |this| this.send(device, position));
             }
             self.send_sums(device, position);
         }
         joined.extend(parts.map(|part| (self.join(part), part.update)));
-        self.before(device, tasks.len());
-        self.updates(device, tasks.len());
+        self.between(device, tasks.len());
         let flushes = self.schedule.window.is_none();
         for exec in self.work.execs_of(device) {
             if flushes && self.work.execs[exec.index()].kind == TaskKind::Update {
@@ -192,8 +186,22 @@ impl<'a> Emitter<'a> {
         });
     }
 
-    /// What stands before a task: receives are queued, sends that have ended give their buffers back.
-    fn before(&mut self, device: DeviceId, position: usize) {
+    /// What stands between two tasks: receives are queued, sends that have ended give their buffers back, weights are
+    /// updated. The device that gives a total away may wait until this one takes it, so no other wait delays that.
+    fn between(&mut self, device: DeviceId, position: usize) {
+        self.queue(device, position);
+        let takes = |update: &Update| self.sums.total(device, update.stage, update.step).is_some();
+        if self.updates_before(device, position).iter().any(takes) {
+            self.updates(device, position);
+            self.give_back(device, position);
+        } else {
+            self.give_back(device, position);
+            self.updates(device, position);
+        }
+    }
+
+    /// Receives that stand before a task.
+    fn queue(&mut self, device: DeviceId, position: usize) {
         for index in self.transfers.queued_before(device, position) {
             let transfer = self.transfers.get(*index);
             let buffer = self.alloc(transfer.value, transfer.microbatch);
@@ -208,6 +216,10 @@ impl<'a> Emitter<'a> {
                 token,
             });
         }
+    }
+
+    /// Sends whose end is waited for before a task.
+    fn give_back(&mut self, device: DeviceId, position: usize) {
         for index in self.transfers.waited_before(device, position) {
             let transfer = self.transfers.get(*index);
             let [token, _] = self.tokens[*index as usize];
@@ -230,10 +242,7 @@ impl<'a> Emitter<'a> {
     /// Updates that stand before a task. Gradients of the next step start at zero.
     fn updates(&mut self, device: DeviceId, position: usize) {
         let n_steps = self.schedule.n_steps();
-        let all = &self.updates[device.index()];
-        let first = all.partition_point(|update| (update.before as usize) < position);
-        let own: Vec<Update> = all[first..].iter().take_while(|it| it.before as usize == position).copied().collect();
-        for Update { stage, step, .. } in own {
+        for Update { stage, step, .. } in self.updates_before(device, position).iter().copied() {
             let Some(exec) = self.work.update_of(stage) else { continue };
             if let Some(sum) = self.sums.total(device, stage, step) {
                 self.receive_sum(sum);
@@ -242,10 +251,34 @@ impl<'a> Emitter<'a> {
             let operands = &self.work.execs[exec.index()].operands;
             let gradients = operands.iter().map(|operand| operand.value);
             let is_gradient = |value: &ValueId| self.work.values[value.index()].kind == ValueKind::ParameterGradients;
-            for value in gradients.filter(is_gradient).filter(|_| step + 1 < n_steps).collect::<Vec<_>>() {
-                let buffer = self.persistent[value.index()];
-                self.end_sends(value);
-                self.code.step.push(Instruction::Fill { buffer, value, with: Fill::Zero });
+            // Sums that travel begin where the first gradient of a step is added.
+            let begins = step + 1 < n_steps && !self.sums.travels(stage);
+            for value in gradients.filter(is_gradient).filter(|_| begins).collect::<Vec<_>>() {
+                self.zero(value);
+            }
+        }
+    }
+
+    fn updates_before(&self, device: DeviceId, position: usize) -> &'a [Update] {
+        let all = &self.updates[device.index()];
+        let first = all.partition_point(|update| (update.before as usize) < position);
+        let rest = &all[first..];
+        &rest[..rest.partition_point(|update| update.before as usize == position)]
+    }
+
+    fn zero(&mut self, gradients: ValueId) {
+        let buffer = self.persistent[gradients.index()];
+        self.code.step.push(Instruction::Fill { buffer, value: gradients, with: Fill::Zero });
+    }
+
+    /// Makes the gradients ready that a task adds to.
+    fn take_sum(&mut self, device: DeviceId, position: usize, task: Task) {
+        if let Some(sum) = self.sums.received_before(device, position) {
+            self.receive_sum(sum);
+        } else if let Some(gradients) = self.work.gradients_of(task) {
+            self.end_sends(gradients);
+            if self.sums.begins(task) {
+                self.zero(gradients);
             }
         }
     }
@@ -254,7 +287,7 @@ impl<'a> Emitter<'a> {
     fn send_sums(&mut self, device: DeviceId, position: usize) {
         for sum in self.sums.sent_after(device, position) {
             let (buffer, token) = (self.persistent[sum.gradients.index()], self.new_token());
-            self.code.step.push(Instruction::SendStart { buffer, to: sum.other, class: Class::Gradient, token });
+            self.code.step.push(Instruction::SendStart { buffer, to: sum.other, class: Class::Sum, token });
             self.sending.entry(sum.gradients).or_default().push(token);
         }
     }
@@ -264,7 +297,7 @@ impl<'a> Emitter<'a> {
         self.end_sends(sum.gradients);
         let (buffer, token) = (self.persistent[sum.gradients.index()], self.new_token());
         let (value, microbatch, from) = (sum.gradients, sum.upto, sum.other);
-        let class = Class::Gradient;
+        let class = Class::Sum;
         self.code.step.push(Instruction::RecvStart { buffer, value, microbatch, from, class, token });
         self.code.step.push(Instruction::Wait { token });
     }

@@ -22,7 +22,9 @@
 //! - The wait for a send stands in the block of a task that comes later in the global order than both the block of
 //!   its producer and the block at whose end the receive is queued.
 //!
-//! Collectives are waited for after the last task of a device, when it has joined all of its own.
+//! Collectives are waited for after the last task of a device, when it has joined all of its own. Sums that travel between
+//! replicas are waited for right where they are received; the global order has the task that makes one before the task
+//! that is behind its receive, and all receives of a total before the next task that changes what was sent.
 //!
 //! What one order of execution completes, every order completes: starting a transfer never blocks, and no device can take
 //! a transfer from another. The verifier proves each program again, without knowing any of this.
@@ -35,11 +37,13 @@ mod sums;
 mod transfers;
 mod work;
 
+use crate::dependencies::Dependencies;
 use crate::model::stage_set::StageSet;
 use crate::reductions::reductions;
 use crate::schedule::Schedule;
 use crate::timeline::Timeline;
 use crate::units::Ticks;
+use crate::window::updates;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::program::Program;
 use pipe_ir::training::Training;
@@ -62,12 +66,15 @@ pub struct Options {
 #[must_use]
 pub fn lower(schedule: &Schedule, timeline: &Timeline, set: &StageSet, options: &Options) -> Program {
     let work = work::Work::new(schedule, set);
-    let order = order::Order::new(schedule, timeline, &work);
+    // Only where blocks run on does a task wait for more than what it reads.
+    let dependencies = schedule.window.as_ref().map(|_| Dependencies::of(schedule));
+    let order = order::Order::new(schedule, timeline, &work, dependencies.as_ref());
     let transfers = transfers::Transfers::new(schedule, timeline, &work, &order, options.latency);
     let reductions = reductions(schedule, set, timeline, options.latency);
     let collectives = collectives::Collectives::new(&reductions, &work, schedule.n_devices());
-    let sums = sums::Sums::new(schedule, &work);
-    let mut emitter = emit::Emitter::new(schedule, &work, &transfers, (&collectives, &sums));
+    let updates = updates(schedule);
+    let sums = sums::Sums::new(schedule, &work, dependencies.as_ref(), &updates);
+    let mut emitter = emit::Emitter::new(schedule, &work, &transfers, (&collectives, &sums, &updates));
     let devices = (0..schedule.n_devices())
         .map(|device| {
             let code = emitter.device(DeviceId::from_index(device));

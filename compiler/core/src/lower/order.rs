@@ -2,13 +2,14 @@
 
 use super::index32;
 use super::work::Work;
+use crate::dependencies::{Dependencies, TaskTable};
 use crate::schedule::{Schedule, ScheduledTask};
 use crate::timeline::Timeline;
 use crate::units::Ticks;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::task::Task;
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 
 const NONE: u32 = u32::MAX;
 
@@ -33,10 +34,32 @@ struct Line<'s, 'a> {
     /// By device: the next one in its list.
     behind: Vec<u32>,
     next_rank: u32,
+    sums: Option<LateSums<'a>>,
+}
+
+/// Which tasks wait for sums of gradients that travel.
+struct LateSums<'a> {
+    dependencies: &'a Dependencies,
+    /// The tasks in line.
+    done: TaskTable,
+    /// Devices that wait for a task.
+    waiting: BTreeMap<Task, Vec<DeviceId>>,
+}
+
+impl LateSums<'_> {
+    /// The first task that another one waits for.
+    fn missing(&self, task: Task) -> Option<Task> {
+        self.dependencies.sum_inputs(task).find(|input| self.done.position(*input).is_none())
+    }
 }
 
 impl Order {
-    pub(super) fn new(schedule: &Schedule, timeline: &Timeline, work: &Work) -> Self {
+    pub(super) fn new(
+        schedule: &Schedule,
+        timeline: &Timeline,
+        work: &Work,
+        dependencies: Option<&Dependencies>,
+    ) -> Self {
         let ranks = schedule.orders.iter().map(|tasks| Vec::with_capacity(tasks.len())).collect();
         let mut line = Line {
             schedule,
@@ -47,6 +70,11 @@ impl Order {
             waiting: vec![NONE; work.n_entries()],
             behind: vec![NONE; schedule.n_devices()],
             next_rank: 0,
+            sums: dependencies.filter(|all| !all.sums().is_empty()).map(|dependencies| LateSums {
+                dependencies,
+                done: TaskTable::empty(schedule.n_stages(), schedule.n_microbatches),
+                waiting: BTreeMap::new(),
+            }),
         };
         let devices = || (0..schedule.n_devices()).map(DeviceId::from_index);
         devices().for_each(|device| line.consider(device));
@@ -82,6 +110,12 @@ impl<'s> Line<'s, '_> {
             return;
         }
         for task in node.iter().map(|one| one.task) {
+            if let Some(sums) = &mut self.sums
+                && let Some(missing) = sums.missing(task)
+            {
+                sums.waiting.entry(missing).or_default().push(device);
+                return;
+            }
             let Some(exec) = self.work.exec(task) else { continue };
             for (value, microbatch) in self.work.reads(exec, task.microbatch) {
                 let entry = self.work.entry(value, microbatch);
@@ -108,6 +142,11 @@ impl<'s> Line<'s, '_> {
         let position = index32(self.order.ranks[device.index()].len());
         self.order.ranks[device.index()].push(self.next_rank);
         self.next_rank += 1;
+        let waiting = self.sums.as_mut().and_then(|sums| {
+            sums.done.insert(task, 0);
+            sums.waiting.remove(&task)
+        });
+        waiting.into_iter().flatten().for_each(|device| self.consider(device));
         if let Some(exec) = self.work.exec(task) {
             for value in &self.work.flow(exec).writes {
                 let entry = self.work.entry(*value, task.microbatch);

@@ -1,13 +1,16 @@
-//! Travelling sums: where blocks run on across steps, the gradients of a replicated stage are added up from worker to worker.
+//! Where travelling sums are sent and received (see [`crate::sums`]).
 //!
-//! A device adds its gradient of a microbatch to the sum of all microbatches of the step before it, which it receives
-//! straight into its gradient buffer, and sends the sum on to the device of the next one. That of the last microbatch has
-//! the total, and sends it to all others, so that each updates its weights. The order of additions is that of one device.
+//! A sum is received straight into the gradient buffer, right before the task that adds to it or the update that takes it. As
+//! with other transfers, a channel carries sums in the order in which the receiver takes them: a sum is sent right after
+//! the task that makes it, or after the one that makes a sum that the receiver takes before it.
 
 use super::index32;
 use super::work::Work;
+use crate::dependencies::Dependencies;
 use crate::schedule::Schedule;
+use crate::window::Update;
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId, ValueId};
+use pipe_ir::task::Task;
 use std::collections::BTreeMap;
 
 /// The sum of a step's gradients up to a microbatch, on its way from or to another device.
@@ -18,9 +21,25 @@ pub(super) struct Sum {
     pub(super) other: DeviceId,
 }
 
+/// A sum on its way. Ordered by channel, then by when the receiver takes it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Hop {
+    from: DeviceId,
+    to: DeviceId,
+    /// The task of the receiver right before which it is taken.
+    before: u32,
+    /// Of those taken there, which one: updates in their order, then the task itself.
+    turn: u32,
+    /// The task of the sender that makes it.
+    made_by: u32,
+    gradients: ValueId,
+    upto: MicrobatchId,
+}
+
 /// Everything that travels.
 #[derive(Default)]
-pub(super) struct Sums {
+pub(super) struct Sums<'a> {
+    dependencies: Option<&'a Dependencies>,
     /// By device and task: what is sent after it.
     sent: BTreeMap<(DeviceId, u32), Vec<Sum>>,
     /// By device and task: what is received right before it.
@@ -29,52 +48,73 @@ pub(super) struct Sums {
     totals: BTreeMap<(DeviceId, StageId, u32), Sum>,
 }
 
-impl Sums {
-    pub(super) fn new(schedule: &Schedule, work: &Work) -> Self {
-        let mut sums = Self::default();
-        if schedule.window.is_none() || !schedule.placement.is_replicated() {
+impl<'a> Sums<'a> {
+    pub(super) fn new(
+        schedule: &Schedule,
+        work: &Work,
+        dependencies: Option<&'a Dependencies>,
+        updates: &[Vec<Update>],
+    ) -> Self {
+        let mut sums = Self { dependencies, ..Self::default() };
+        let Some(travelling) = dependencies.map(Dependencies::sums).filter(|sums| !sums.is_empty()) else {
             return sums;
-        }
+        };
+        let gradients = |stage| work.trained(stage).filter(|_| travelling.travels(stage));
         // By stage and microbatch: the device and task that adds its gradient.
         let none = (DeviceId(0), u32::MAX);
         let mut adds = vec![vec![none; schedule.n_microbatches as usize]; schedule.n_stages()];
         for (device, order) in schedule.orders.iter().enumerate() {
-            for (position, scheduled) in order.iter().enumerate() {
-                let task = scheduled.task;
+            for (position, task) in order.iter().map(|one| one.task).enumerate() {
                 if work.gradients_of(task).is_some() {
                     adds[task.stage.index()][task.microbatch.index()] =
                         (DeviceId::from_index(device), index32(position));
                 }
             }
         }
-        for (stage, adds) in adds.iter().enumerate() {
-            let stage = StageId::from_index(stage);
-            if let Some(gradients) = work.trained(stage).filter(|_| schedule.placement.devices_of(stage).len() > 1) {
-                sums.of_stage(schedule, (stage, gradients), adds);
+        let mut hops = Vec::new();
+        for (stage, adds) in schedule.placement.stages().zip(&adds) {
+            let Some(gradients) = gradients(stage) else { continue };
+            for (upto, pair) in (0..).map(MicrobatchId).zip(adds.windows(2)) {
+                let ((from, made_by), (to, before)) = (pair[0], pair[1]);
+                if from != to && travelling.before(stage, MicrobatchId(upto.0 + 1)).is_some() {
+                    hops.push(Hop { from, to, before, turn: u32::MAX, made_by, gradients, upto });
+                    sums.received.insert((to, before), Sum { gradients, upto, other: from });
+                }
+            }
+        }
+        let per_step = schedule.microbatches_of_step();
+        for (to, updates) in updates.iter().enumerate() {
+            let to = DeviceId::from_index(to);
+            for (turn, Update { before, stage, step }) in (0..).zip(updates.iter().copied()) {
+                let Some(gradients) = gradients(stage) else { continue };
+                let upto = MicrobatchId(step * per_step + (per_step - 1));
+                let (from, made_by) = adds[stage.index()][upto.index()];
+                if from != to {
+                    hops.push(Hop { from, to, before, turn, made_by, gradients, upto });
+                    sums.totals.insert((to, stage, step), Sum { gradients, upto, other: from });
+                }
+            }
+        }
+        hops.sort_unstable();
+        for channel in hops.chunk_by(|one, other| (one.from, one.to) == (other.from, other.to)) {
+            let mut after = 0;
+            for Hop { from, to, made_by, gradients, upto, .. } in channel.iter().copied() {
+                after = made_by.max(after);
+                sums.sent.entry((from, after)).or_default().push(Sum { gradients, upto, other: to });
             }
         }
         sums
     }
 
-    fn of_stage(&mut self, schedule: &Schedule, (stage, gradients): (StageId, ValueId), adds: &[(DeviceId, u32)]) {
-        let per_step = schedule.microbatches_of_step();
-        for (index, (from, position)) in adds.iter().copied().enumerate() {
-            let upto = MicrobatchId::from_index(index);
-            let sum = |other| Sum { gradients, upto, other };
-            let sent = self.sent.entry((from, position)).or_default();
-            if !(upto.0 + 1).is_multiple_of(per_step) {
-                let (to, reader) = adds[index + 1];
-                if to != from {
-                    sent.push(sum(to));
-                    self.received.insert((to, reader), sum(from));
-                }
-                continue;
-            }
-            for to in schedule.placement.devices_of(stage).iter().filter(|to| **to != from) {
-                sent.push(sum(*to));
-                self.totals.insert((*to, stage, upto.0 / per_step), sum(from));
-            }
-        }
+    /// Whether a task begins the sum of a step anew, after that of the step before.
+    pub(super) fn begins(&self, task: Task) -> bool {
+        let sums = self.dependencies.map(Dependencies::sums).filter(|sums| sums.travels(task.stage));
+        task.microbatch.0 > 0 && sums.is_some_and(|sums| sums.before(task.stage, task.microbatch).is_none())
+    }
+
+    /// Whether the sum of a stage's gradients travels.
+    pub(super) fn travels(&self, stage: StageId) -> bool {
+        self.dependencies.is_some_and(|dependencies| dependencies.sums().travels(stage))
     }
 
     /// What is sent after a task.

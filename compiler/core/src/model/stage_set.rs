@@ -1,5 +1,6 @@
 //! Stage sets: what lowering needs to know about the work, whether it comes from a model or from plain byte counts.
 
+use crate::schedule::Schedule;
 use crate::stage_graph::StageGraph;
 use pipe_ir::ids::{ExecId, StageId, ValueId};
 use pipe_ir::program::Exec;
@@ -20,6 +21,20 @@ pub struct StageSet {
     pub stages: Vec<StageExecs>,
     /// The weights that are trained, in the order in which they are updated.
     pub weights: Vec<WeightGroup>,
+}
+
+impl StageSet {
+    /// Tells a schedule which stages read which, and which have weights that are trained.
+    pub fn tell(&self, schedule: &mut Schedule) {
+        schedule.graph = self.graph.clone();
+        let Some(window) = &mut schedule.window else { return };
+        window.stages.iter_mut().for_each(|stage| stage.is_trained = false);
+        for group in self.weights.iter().filter(|group| group.update.is_some()) {
+            for stage in &group.stages {
+                window.stages[stage.index()].is_trained = true;
+            }
+        }
+    }
 }
 
 /// The executables of one stage, without updates: those belong to its weights.

@@ -51,8 +51,9 @@ pub fn receive_slots(execs: &[Exec], values: &[Value]) -> usize {
     execs.iter().map(foreign).max().unwrap_or(0).max(2)
 }
 
+/// Sender, receiver, and two bits for the class. Programs have far fewer than 2^30 devices.
 const fn key(from: DeviceId, to: DeviceId, class: Class) -> u64 {
-    (from.0 as u64) << 33 | (to.0 as u64) << 1 | class as u64
+    (from.0 as u64) << 34 | (to.0 as u64) << 2 | class as u64
 }
 
 /// The channel of an instruction of this device; whether it sends.
@@ -124,7 +125,7 @@ impl Channels {
     pub(super) fn ends(&self, channel: usize) -> (DeviceId, DeviceId) {
         let key = self.keys[channel];
         let id = |number: u64| DeviceId(u32::try_from(number).unwrap_or(u32::MAX));
-        (id(key >> 33), id(key >> 1 & u64::from(u32::MAX)))
+        (id(key >> 34), id(key >> 2 & u64::from(u32::MAX)))
     }
 }
 

@@ -229,14 +229,15 @@ impl Contents<'_> {
     }
 
     /// Adds the gradient of a microbatch to a sum that travels, or updates with all of them.
-    fn travelling(&mut self, kind: TaskKind, value: ValueId, microbatch: MicrobatchId) -> Result<(), String> {
+    fn travelling(&mut self, (kind, microbatch): (TaskKind, MicrobatchId), operand: &Operand) -> Result<(), String> {
         let per_step = self.program.microbatches_of_step();
         let begins = microbatch.0.is_multiple_of(per_step);
-        let (sum, _) = &mut self.sums[value.index()];
+        let (sum, _) = &mut self.sums[operand.value.index()];
         let before = *sum;
-        let name = &self.program.value(value).name;
+        let name = &self.program.value(operand.value).name;
         if kind == TaskKind::Update {
-            *sum = Sum::Stale;
+            // What is only read is still the total, and may be sent on.
+            *sum = if operand.access == Access::Read { before } else { Sum::Stale };
             let last = MicrobatchId(microbatch.0 + (per_step - 1));
             let complete = before == Sum::Upto(last);
             return if complete { Ok(()) } else { Err(format!("`{name}` is not the sum of its step up to {last}")) };
@@ -362,7 +363,7 @@ impl Contents<'_> {
             if self.sums[operand.value.index()].1.is_some_and(|home| home != buffer) {
                 return Err(format!("`{name}` of this step is not in {buffer}"));
             }
-            return self.travelling(kind, operand.value, microbatch);
+            return self.travelling((kind, microbatch), operand);
         }
         let (sum, home) = &mut self.sums[operand.value.index()];
         let name = &self.program.value(operand.value).name;

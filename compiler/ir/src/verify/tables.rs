@@ -21,8 +21,8 @@ pub(super) fn check(program: &Program, report: &mut Report) {
     if !stream::check(program, report) {
         return;
     }
-    if program.devices.len() > 1 << 31 {
-        report.error(Place::Program, "a program has at most 2^31 devices");
+    if program.devices.len() > 1 << 30 {
+        report.error(Place::Program, "a program has at most 2^30 devices");
     }
     if program.training.as_ref().is_some_and(|training| !finite(training)) {
         report.error(Place::Program, "a training setting is infinite or not a number");

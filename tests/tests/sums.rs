@@ -1,0 +1,123 @@
+//! Sums of gradients that travel between replicas: whatever `check` accepts without a flush, the verifier accepts, and it runs
+//! to its end with the stated peak.
+
+use pipe_compiler::pipeline::StageCosts;
+use pipe_compiler::source::{Source, Sources};
+use pipe_compiler::{Compilation, Request, compile, elaborate};
+use pipe_ir::instruction::{Class, Instruction};
+use pipe_runtime::data::Data;
+use pipe_runtime::{Backend, Options, Run};
+use pipe_tests::cases::report;
+use pipe_tests::pipelines::gpt;
+use pipe_tests::schedules::Dice;
+use std::sync::Arc;
+
+fn compiled(text: String, costs: Option<StageCosts>) -> Compilation {
+    let choice = elaborate::Request::default();
+    let request = Request { choice, costs, ..Request::default() };
+    let root = Source { name: "test.pipe".to_owned(), text };
+    compile(&mut Sources::default(), root, &|path| Err(path.to_owned()), &request)
+}
+
+/// A block of some microbatches in any slots, on devices that change from microbatch to microbatch. Many are refused.
+fn random_block(dice: &mut Dice) -> (String, String) {
+    let (devices, stages, size) = (2 + dice.below(3), 1 + dice.below(3), 1 + dice.below(4));
+    let microbatches = size * (1 + dice.below(3));
+    let pick = |dice: &mut Dice, gaps: &[usize]| gaps[dice.below(gaps.len())];
+    let (step, late) = (pick(dice, &[0, 0, 1, 2, 5, 9]), pick(dice, &[0, 0, 1, 3, 8]));
+    let (along, across) = (dice.below(devices), 1 + dice.below(devices - 1));
+    let order = if dice.below(4) == 0 { format!("({} - m)", size - 1) } else { "m".to_owned() };
+    let period = size * stages * 2 + dice.below(6);
+    let split = dice.below(3) == 0;
+    let backward = format!("at {} + {late} * m + {step} * {order} + 3 * ({} - s)", 2 * stages, stages - 1);
+    let backward = if split { format!("B[s, m] {backward}\n W[s, m] fill") } else { format!("BW[s, m] {backward}") };
+    let text = format!(
+        "schedule run {{
+            stages {stages}
+            place s, m on ({along} * s + {across} * m) % D
+            weights newest
+            slots F = 1, B = 1, W = 1, BW = 1
+            block of {size} every {period} {{
+                F[s, m] at s + {step} * {order}
+                {backward}
+            }}
+        }}
+        pipeline p {{ devices {devices} microbatches {microbatches} schedule run }}"
+    );
+    let costs = ["F=1,BW=2", "F=0,B=0,W=0,BW=0", "F=3,B=1,W=2,comm=4", "F=1,B=2,W=0,BW=5,comm=1"];
+    (text, costs[dice.below(costs.len())].to_owned())
+}
+
+#[test]
+fn what_check_accepts_without_a_flush_runs_to_its_end_with_the_stated_peak() {
+    let (mut accepted, mut travelling, mut stuck, mut failures) = (0, 0, 0, Vec::new());
+    for seed in 0..1500 {
+        let (text, costs) = random_block(&mut Dice(seed));
+        let found = compiled(text.clone(), Some(StageCosts::parse(&costs).expect("costs")));
+        failures.extend(found.our_mistakes.first().map(|mistake| format!("seed {seed}, {costs}: {mistake}\n{text}")));
+        stuck += usize::from(found.diagnostics.iter().any(|one| one.code.name() == "deadlock"));
+        let Some(program) = found.program else { continue };
+        let is_sum = |one: &Instruction| matches!(one, Instruction::SendStart { class: Class::Sum, .. });
+        let sums = program.program().devices.iter().flat_map(|code| &code.step).filter(|one| is_sum(one)).count();
+        let judged = found.judged.expect("accepted");
+        assert_eq!(sums > 0, !judged.order.dependencies.sums().is_empty(), "{text}");
+        accepted += 1;
+        travelling += usize::from(sums > 0);
+        if accepted % 8 > 0 {
+            continue;
+        }
+        let program = Arc::new(program);
+        let options = Options { stress: Some(seed), ..Options::new(Backend::Null, 0) };
+        let data = Arc::new(Data::synthetic(program.program()));
+        let mut run = Run::start(Arc::clone(&program), &options, data).expect("it starts");
+        let measured = run.step(0).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        for (measured, stated) in measured.devices.iter().zip(&program.program().devices) {
+            assert_eq!(measured.peak, stated.peak, "{text}");
+        }
+    }
+    report(&failures);
+    assert!(travelling > 100 && stuck > 10, "{accepted} accepted, {travelling} with sums, {stuck} stuck");
+}
+
+#[test]
+fn a_sum_travels_in_the_gradient_buffer_and_takes_no_memory_of_its_own() {
+    let sizes = "vocab = 17, hidden = 16, heads = 2, blocks = 4, sequence = 5, rows = 2";
+    let found = compiled(gpt(sizes, 4, 4, "cyclic_dp"), None);
+    let program = found.program.expect("accepted");
+    for (row, code) in found.report.per_device.iter().zip(&program.program().devices) {
+        assert_eq!(row.peak_bytes, Some(code.peak.0), "check states what the program needs");
+        let set_up = code.setup.iter().filter_map(|one| match one {
+            Instruction::Alloc { buffer } => Some(*buffer),
+            _ => None,
+        });
+        let set_up: Vec<_> = set_up.collect();
+        let mut sums = 0;
+        for one in &code.step {
+            if let Instruction::RecvStart { buffer, class: Class::Sum, .. } = one {
+                assert!(set_up.contains(buffer), "{buffer} is that of the gradients");
+                sums += 1;
+            }
+        }
+        assert!(sums > 0);
+    }
+}
+
+#[test]
+fn a_stage_without_weights_has_no_sum() {
+    let text = "
+        layer first { data x: f32[4]  weight w: [4] = ones  output x * w }
+        layer last { input h  data y: f32[4]  loss reshape(mean((h - y) * (h - y), 0), []) }
+        model small() { first()  last() }
+        pipeline p {
+            model small()
+            devices 2
+            microbatches 2
+            schedule cyclic_dp
+            train { data synthetic  steps 4  optimizer sgd(learning_rate = 0.1) }
+        }";
+    let found = compiled(text.to_owned(), None);
+    let judged = found.judged.unwrap_or_else(|| panic!("{:#?}", found.diagnostics));
+    let sums = judged.order.dependencies.sums();
+    assert_eq!([0, 1].map(|stage| sums.travels(pipe_ir::ids::StageId(stage))), [true, false]);
+    assert!(found.program.is_some(), "{:?}", found.our_mistakes);
+}
