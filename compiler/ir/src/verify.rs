@@ -21,8 +21,9 @@
 //! - **contents**: whoever reads a buffer finds the value that it expects, of its own microbatch or of the slice that
 //!   its operand names; gradients are zeroed
 //!   in the step before anything is added to them, and never after; gradients that several devices hold are reduced
-//!   once in each step, after all that is added to them and before the update; the step ends with the contents it began
-//!   with.
+//!   once in each step, after all that is added to them and before the update; where their sum travels instead, each
+//!   microbatch's gradient is added to the sum up to the one before it, and an update takes the sum up to the last one of
+//!   its step; the step ends with the contents it began with.
 //!   Of weights, a task reads exactly the version that the program's lags say, the backward that of its forward; an
 //!   update reads the newest version, and what the step list ends with is what it began with, as many updates later.
 //! - **losses**: every loss is emitted exactly once, on the device that computes it.

@@ -1,7 +1,9 @@
 //! Every operation of graphs, on shapes that do not fit into vectors.
 
 use super::Case;
-use pipe_ir::graph::{Binary, Op, Unary};
+use pipe_ir::graph::{Binary, DType, Node, Op, TensorType, Unary};
+use pipe_ir::ids::NodeId;
+use pipe_ir::reference::{Tensor, evaluate};
 
 const WIDTHS: [u64; 6] = [1, 3, 16, 17, 33, 100];
 
@@ -157,6 +159,26 @@ fn softmax_and_its_derivative() {
             case.check();
         }
     }
+}
+
+/// Slices see all columns before them: with more columns than rows, the rows are the last positions.
+#[test]
+fn causal_softmax_with_more_columns_than_rows() {
+    for (rows, columns) in [(1, 1), (1, 9), (2, 5), (3, 64), (7, 8), (5, 70)] {
+        let mut case = Case::new("softmax");
+        let (x, dy) = (case.input(&[3, rows, columns]), case.input(&[3, rows, columns]));
+        let y = case.push(Op::Softmax { causal: true }, &[x], &[3, rows, columns]);
+        let dx = case.push(Op::SoftmaxGrad, &[y, dy], &[3, rows, columns]);
+        case.store(y);
+        case.store(dx);
+        case.check();
+    }
+    let ty = TensorType { dtype: DType::F32, shape: vec![2, 4] };
+    let node = Node { op: Op::Softmax { causal: true }, inputs: vec![NodeId(0)], ty };
+    let third = 1.0 / 3.0;
+    let found = evaluate(&node, &[&Tensor::new(&[2, 4], vec![0.0; 8])]);
+    let expected = [third, third, third, 0.0, 0.25, 0.25, 0.25, 0.25];
+    assert!(found.iter().zip(expected).all(|(found, expected)| (found - expected).abs() < 1e-15), "{found:?}");
 }
 
 #[test]
