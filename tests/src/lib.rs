@@ -1,5 +1,6 @@
 //! What the tests of the whole house share.
 
+pub mod blocks;
 pub mod cases;
 pub mod channels;
 pub mod fuzz;

@@ -4,13 +4,14 @@ use pipe_compiler::certificate::{Certified, certify};
 use pipe_compiler::check::memory::certificates;
 use pipe_compiler::check::{check, collisions};
 use pipe_compiler::diagnostic::Code;
-use pipe_compiler::placement::Placement;
-use pipe_compiler::schedule::{Block, BlockTask, Schedule, ScheduledTask};
+use pipe_compiler::family;
+use pipe_compiler::schedule::ScheduledTask;
 use pipe_compiler::source::{Source, Sources};
 use pipe_compiler::{Certificates, Request, compile, elaborate, files, stdlib};
-use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
+use pipe_ir::ids::StageId;
 use pipe_ir::task::{Task, TaskKind};
-use pipe_tests::schedules::{Dice, schedule};
+use pipe_tests::blocks::{collides, random_block, unrolled};
+use pipe_tests::schedules::Dice;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
@@ -26,7 +27,9 @@ fn loaded(text: &str) -> files::Files {
 
 /// The certificate of a source, if it has one.
 fn certified(text: &str, settings: &[(&str, i64)]) -> Option<Certified> {
-    let proof = certify(&loaded(text), &request(settings))?;
+    let (files, request) = (loaded(text), request(settings));
+    let numbers = family::numbers(&files, &request).unwrap_or_else(|found| panic!("{found:#?}"));
+    let proof = certify(&files, &request, numbers)?;
     Some(proof.unwrap_or_else(|found| panic!("{found:#?}")).1)
 }
 
@@ -57,17 +60,22 @@ fn standard_blocks_hold_what_their_certificates_say() {
             let reached = certified.devices.iter().map(|held| held.from).max().unwrap_or_default();
             for microbatches in 1..=i64::try_from(reached).expect("few") + 3 {
                 let sizes = [("devices", devices), ("microbatches", microbatches)];
-                let step = elaborate::elaborate(&loaded(text), &request(&sizes).choice).expect("sound").schedule;
+                let step = match elaborate::elaborate(&loaded(text), &request(&sizes).choice) {
+                    Ok(elaborated) => elaborated.schedule,
+                    Err(found) if found.iter().all(|one| one.code == Code::ConditionFailed) => continue,
+                    Err(found) => panic!("{name} {devices} {microbatches}: {found:#?}"),
+                };
                 assert!(check(&step).is_ok(), "{name} {devices} {microbatches}");
                 for (device, (peak, held)) in counted(&step.orders).into_iter().zip(&certified.devices).enumerate() {
-                    let is_reached = u64::try_from(microbatches).expect("few") >= held.from;
+                    // Blocks that run on from step to step reach it with the microbatches of all steps.
+                    let is_reached = u64::from(step.n_microbatches) >= held.from;
                     assert_eq!(peak == held.exact, is_reached, "{name} {devices} {microbatches} d{device}");
                     assert!(peak <= held.exact && held.exact <= held.bound);
                 }
             }
         }
     }
-    assert!(n_blocks >= 9 * 7, "only {n_blocks} blocks were certified");
+    assert!(n_blocks >= 10 * 7, "only {n_blocks} blocks were certified");
 }
 
 #[test]
@@ -133,64 +141,6 @@ fn devices_that_repeat_are_found_in_the_text() {
         let turns = certified(&text(device), &set).map(|certified| certified.turn.microbatches);
         assert_eq!(turns, repeats.map(u64::from), "{device}");
     }
-}
-
-/// A block drawn from all, with inputs before their readers most of the time.
-fn random_block(dice: &mut Dice) -> Schedule {
-    let (n_stages, n_devices) = (1 + dice.below(3), 1 + dice.below(3));
-    let (size, rows) = (1 + dice.below(3), 1 + dice.below(3));
-    let period = 2 * size as u64 + dice.below(14) as u64;
-    let durations = [1, 1 + dice.below(2) as u64, 1, 2, 0];
-    let most = if dice.below(3) == 0 { 30 } else { 4 };
-    let slack = 1 + dice.below(most);
-    let mut slots = Vec::new();
-    for microbatch in (0..size).map(MicrobatchId::from_index) {
-        let mut now = dice.below(6) as u64;
-        let mut add = |kind: TaskKind, stage: usize, now: &mut u64| {
-            let slot = *now + dice.below(slack) as u64;
-            slots.push(BlockTask { kind, stage: StageId::from_index(stage), microbatch, slot, origin: 0 });
-            *now = slot + durations[kind.index()];
-        };
-        (0..n_stages).for_each(|stage| add(TaskKind::Forward, stage, &mut now));
-        for stage in (0..n_stages).rev() {
-            if stage % 2 == 0 {
-                add(TaskKind::Backward, stage, &mut now);
-            } else {
-                add(TaskKind::BackwardInput, stage, &mut now);
-                add(TaskKind::BackwardWeight, stage, &mut now.clone());
-            }
-        }
-    }
-    let block = Block { microbatches: u32::try_from(size).expect("few"), period, slots, durations };
-    let places: Vec<_> = (0..rows * n_stages).map(|_| DeviceId::from_index(dice.below(n_devices))).collect();
-    let placement = Placement::repeated(n_stages, places, u32::try_from(rows).ok());
-    let whole = size * rows;
-    let orders = vec![Vec::new(); n_devices];
-    let homes = vec![DeviceId(0); n_stages];
-    Schedule { placement, block: Some(block), ..schedule("block", homes, orders, whole) }
-}
-
-/// Every task of a step: its device, first slot, slot after the last one and itself, by start.
-fn unrolled(schedule: &Schedule, n_microbatches: u32) -> Vec<(DeviceId, u64, u64, Task)> {
-    let block = schedule.block.as_ref().expect("a block");
-    let mut all = Vec::new();
-    for microbatch in 0..n_microbatches {
-        let (turn, number) = (microbatch / block.microbatches, microbatch % block.microbatches);
-        for task in block.slots.iter().filter(|task| task.microbatch.0 == number) {
-            let whole = Task { kind: task.kind, stage: task.stage, microbatch: MicrobatchId(microbatch) };
-            let start = task.slot + u64::from(turn) * block.period;
-            let device = schedule.placement.device(whole.stage, whole.microbatch);
-            all.push((device, start, start + block.duration(task.kind), whole));
-        }
-    }
-    all.sort_by_key(|(_, start, end, _)| (*start, *end));
-    all
-}
-
-fn collides(schedule: &Schedule, n_microbatches: u32) -> bool {
-    let mut taken = BTreeSet::new();
-    let all = unrolled(schedule, n_microbatches);
-    !all.iter().all(|(device, start, end, _)| (*start..*end).all(|slot| taken.insert((*device, slot))))
 }
 
 /// The number in `.. from 7 microbatches on`.

@@ -1,7 +1,10 @@
 //! Models that are no chains: however their stages are laid out, they learn what one device learns.
 
+use pipe_compiler::source::{Source, Sources};
 use pipe_compiler::stdlib::SCHEDULES;
+use pipe_compiler::{Request, compile};
 use pipe_ir::instruction::Instruction;
+use pipe_ir::task::TaskKind;
 use pipe_ir::value::ValueKind;
 use pipe_ir::verify::Verified;
 use pipe_tests::cases::{read, report, root};
@@ -172,4 +175,37 @@ fn tied_weights_learn_what_one_device_learns() {
         // Embedding and head add to the table's gradient one after the other, not as one sum.
         assert!(distance(&once.1, &alone.1) < 1e-5, "{schedule}: {}", distance(&once.1, &alone.1));
     }
+}
+
+#[test]
+fn fill_waits_for_the_inputs_in_the_graph_and_for_no_others() {
+    // Stage 1 begins a branch of its own, so nothing keeps it from starting with stage 0; stage 2 joins both.
+    let text = "
+        layer start(width) { data drawn: i32[4]  weight table: [8, width] = normal(1)  output gather(table, drawn) }
+        layer finish(width) {
+            input a
+            input b
+            data drawn: i32[4]
+            weight last: [width, 8] = normal(1)
+            loss cross_entropy(matmul(a * b, last), drawn)
+        }
+        model pair(width = 4) {
+            let left = start(width)
+            let right = start(width)
+            finish(width) from left, right
+        }
+        schedule x { stages D  place s on s  block every 3 { F[s] fill  BW[s] fill } }
+        pipeline p { model pair  devices 3  microbatches 4  schedule x }";
+    let root = Source { name: "test.pipe".into(), text: text.into() };
+    let found = compile(&mut Sources::default(), root, &|_| Err("no files here".into()), &Request::default());
+    assert!(found.report.ok, "{:#?}", found.diagnostics);
+    let schedule = found.judged.expect("it runs").schedule;
+    let starts = |kind| {
+        let mut starts: Vec<_> =
+            schedule.block.iter().flat_map(|block| &block.slots).filter(|task| task.kind == kind).collect();
+        starts.sort_by_key(|task| task.stage);
+        starts.into_iter().map(|task| task.slot).collect::<Vec<_>>()
+    };
+    assert_eq!(starts(TaskKind::Forward), [0, 0, 1]);
+    assert_eq!(starts(TaskKind::Backward), [4, 4, 2]);
 }

@@ -124,6 +124,9 @@ impl Case {
             let call = format!("schedule cyclic_dp(workers = STAGES, fresh = {fresh})");
             text = text.replace("schedule run\n", &format!("{call}\n"));
         }
+        if self.weights == "previous" {
+            text = text.replace("    stages STAGES", "    require M >= STAGES\n    stages STAGES");
+        }
         for (word, number) in numbers {
             text = text.replace(word, &number.to_string());
         }

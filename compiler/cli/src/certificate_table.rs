@@ -1,6 +1,6 @@
 //! What the table of `pipec check` says about all numbers of microbatches.
 
-use crate::table::{number, percent};
+use crate::table::{count, number, percent};
 use pipe_compiler::report::certificate::CertificateReport;
 
 /// Devices that are printed in full; of more devices, the first and the last ones.
@@ -22,6 +22,12 @@ pub(crate) fn summary(certificate: &CertificateReport) -> Vec<(&'static str, Str
     let words = if certificate.exact { "" } else { "at most " };
     let peak = format!("{words}{}", number(certificate.peak_activation));
     lines.push(("peak", peak, "units, over all numbers of microbatches".to_owned()));
+    if let Some(weights) = &certificate.weights {
+        let (given, all) = (weights.staleness_most, weights.staleness_most_of_all);
+        let behind =
+            format!("at most {} behind, {all} over all numbers of microbatches", count(given as usize, "step"));
+        lines.push(("weights", weights.mode.to_owned(), behind));
+    }
     lines.push(("not computed", String::new(), certificate.not_computed.join(", ")));
     lines
 }
@@ -29,7 +35,8 @@ pub(crate) fn summary(certificate: &CertificateReport) -> Vec<(&'static str, Str
 /// What each device holds, and from how many microbatches on.
 pub(crate) fn devices(certificate: &CertificateReport) -> String {
     let rows = &certificate.per_device;
-    let mut text = format!("  {:<7}{:>9}  {:>9}  from microbatches\n", "device", "peak", "bound");
+    let mut text = format!("  {:<7}{:>9}  {:>9}  from microbatches", "device", "peak", "bound");
+    text.push_str(if certificate.weights.is_some() { "   versions   at most\n" } else { "\n" });
     let hidden = if rows.len() > ROWS { ROWS / 2..rows.len() - ROWS / 2 + 1 } else { 0..0 };
     for (index, row) in rows.iter().enumerate() {
         if index == hidden.start && !hidden.is_empty() {
@@ -38,7 +45,13 @@ pub(crate) fn devices(certificate: &CertificateReport) -> String {
         if !hidden.contains(&index) {
             let (peak, bound) = (number(row.peak_activation), number(row.bound_activation));
             let name = format!("d{}", row.device);
-            text.push_str(&format!("  {name:<7}{peak:>9}  {bound:>9}  {}\n", row.peak_from_microbatches));
+            let from = row.peak_from_microbatches;
+            match (row.versions, row.versions_of_all) {
+                (Some(versions), Some(all)) => {
+                    text.push_str(&format!("  {name:<7}{peak:>9}  {bound:>9}  {from:<17}{versions:>11}{all:>10}\n"));
+                }
+                _ => text.push_str(&format!("  {name:<7}{peak:>9}  {bound:>9}  {from}\n")),
+            }
         }
     }
     text

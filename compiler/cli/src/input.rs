@@ -80,6 +80,7 @@ impl TargetArguments {
                 pipeline: self.pipeline.clone(),
                 schedule: self.schedule.clone(),
                 settings: self.settings.clone(),
+                turn: false,
             },
             costs: self.cost,
             memory: self.memory,

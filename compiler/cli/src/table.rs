@@ -2,6 +2,7 @@
 
 use crate::certificate_table;
 use crate::output::{Style, paint};
+use pipe_compiler::family::Numbers;
 use pipe_compiler::report::versions::WeightsReport;
 use pipe_compiler::report::{DeviceReport, Report};
 use pipe_ir::units::Bytes;
@@ -64,15 +65,24 @@ fn heading(report: &Report, colours: bool) -> String {
     let verdict = if report.ok {
         let mut proved = vec![paint("accepted", Style::Good, colours)];
         proved.extend(report.deadlock_free.filter(|free| *free).map(|_| "deadlock free".to_owned()));
-        proved.extend(report.valid_for_all_microbatches.map(|all| {
-            if all { "valid for every number of microbatches" } else { "valid for this number of microbatches" }
-                .to_owned()
-        }));
+        let numbers = report.valid_for.as_ref();
+        proved.extend(report.valid_for_all_microbatches.map(|_| valid_for(numbers, sizes.microbatches)));
         proved.join(", ")
     } else {
         format!("{}, {}", paint("rejected", Style::Error, colours), count(errors, "error"))
     };
     format!("{text}\n{verdict}\n")
+}
+
+/// For which numbers of microbatches the verdict holds.
+fn valid_for(numbers: Option<&Numbers>, at_hand: Option<u32>) -> String {
+    match numbers {
+        Some(Numbers::Every) => "valid for every number of microbatches".to_owned(),
+        Some(Numbers::Allowed) => "valid for every number of microbatches that it allows".to_owned(),
+        Some(Numbers::UpTo(last)) if Some(*last) == at_hand => format!("valid for 1 to {last} microbatches"),
+        Some(Numbers::UpTo(last)) => format!("valid for 1 to {last} microbatches and for this number"),
+        None => "valid for this number of microbatches".to_owned(),
+    }
 }
 
 /// Name, figure and remark of every line.
@@ -201,7 +211,7 @@ pub(crate) fn percent(share: f64) -> String {
 }
 
 /// `1 task`, `2 microbatches`.
-fn count(number: usize, noun: &str) -> String {
+pub(crate) fn count(number: usize, noun: &str) -> String {
     match number {
         1 => format!("1 {noun}"),
         _ => format!("{number} {noun}{}", if noun.ends_with("ch") { "es" } else { "s" }),

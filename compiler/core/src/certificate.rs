@@ -3,98 +3,168 @@
 //! Nothing in such a block depends on `M`, so one turn of it is written out, whatever `M` is. Its tasks never meet, in no two
 //! turns, and start after their inputs, so the order of the slots is an order in which everything runs: no step is stuck.
 //! Activations are counted over the phases of one period. The pace of an endless step is that of the slowest circle in the
-//! graph of what waits for what.
+//! graph of what waits for what. Where blocks run on across steps, each update stands at a slot as well, behind the gradients that it
+//! sums up and before the tasks that read what it makes, so that the order of the slots is still one in which everything runs; unless
+//! sums of gradients travel between replicas in another order (see [`crate::sums`]): then there is no certificate.
+//!
+//! A block whose text names `M` is another one for every `M`: see [`crate::family`]. It is proved for the numbers looked at.
 
 use crate::check::memory::{Certificate, certificates};
-use crate::check::{self, uniform};
+use crate::check::requirements::Reach;
+use crate::check::{self, requirements};
 use crate::costs::of_stages;
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::elaborate::{self, Elaborated};
+use crate::family::Numbers;
 use crate::files::Files;
 use crate::pace::{Pace, pace};
 use crate::pipeline::Pipeline;
 use crate::report::Report;
-use crate::schedule::{Costs, Schedule};
+use crate::schedule::{Block, Costs, Schedule};
+use crate::staleness::{Kept, cycles};
+use crate::sums::follow_slots;
 use crate::turn::{Turn, turn};
 use crate::units::Units;
+use crate::window::{Weights, Window, too_late};
 use crate::{Certificates, Request, model};
 
-/// The most tasks of a turn that is written out for a certificate.
-const MOST_TASKS: u64 = 1_000_000;
-
-/// What holds for every number of microbatches.
+/// What holds for all these numbers of microbatches.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Certified {
     /// One turn, written out as a step.
     pub schedule: Schedule,
     /// The same, with slots.
     pub turn: Turn,
+    /// For which numbers of microbatches.
+    pub numbers: Numbers,
+    /// Microbatches of the step that was asked for.
+    pub n_microbatches: u32,
     /// What each device holds at most.
     pub devices: Vec<Certificate>,
+    /// Which versions of the weights are read and kept, where blocks run on across steps.
+    pub versions: Option<VersionsCertified>,
     /// How an endless step goes on under the costs at hand; none where that would take too long to find.
     pub pace: Option<Pace>,
 }
 
-/// Proves a block for all numbers of microbatches at once. None where the schedule is no block, or one that depends on the
-/// number of microbatches, or where its devices take too long to repeat.
+/// The versions of the weights that are read and kept, in steps of every length.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VersionsCertified {
+    /// Which ones tasks read.
+    pub weights: Weights,
+    /// Over steps of all lengths, by stage.
+    pub most: Vec<Kept>,
+    /// In steps of the length at hand, likewise.
+    pub given: Vec<Kept>,
+    /// Versions kept on each device over steps of all lengths, and in steps of the length at hand.
+    pub devices: Vec<(u64, u64)>,
+}
+
+/// Proves a block for the numbers of microbatches that [`crate::family::numbers`] found. None where the schedule is no block,
+/// or where its devices take too long to repeat.
 #[must_use]
-pub fn certify(files: &Files, request: &Request) -> Option<Proof> {
-    let (declared, call) = elaborate::schedule_of(files, &request.choice)?;
-    if !uniform::is_uniform(declared) || call.is_some_and(uniform::call_mentions) {
-        return None;
-    }
-    let with = |microbatches: u32| {
-        let mut choice = request.choice.clone();
-        choice.settings.push(("microbatches".to_owned(), i64::from(microbatches)));
-        elaborate::elaborate(files, &choice)
-    };
+pub fn certify(files: &Files, request: &Request, numbers: Option<Numbers>) -> Option<Proof> {
+    let (numbers, n_microbatches) = (numbers?, elaborate::microbatches_of(files, &request.choice)?);
     // What is wrong with the text is said about the step that was asked for.
-    let first = with(1).ok()?;
-    let block = first.schedule.block.as_ref()?;
-    let (size, repeats) = (block.microbatches, first.schedule.placement.repeats()?);
-    let whole = elaborate::common_period(u64::from(size), u64::from(repeats))?;
-    if first.schedule.window.is_some() || whole / u64::from(size) * block.slots.len() as u64 > MOST_TASKS {
-        return None;
-    }
-    Some(prove(files, with(u32::try_from(whole).ok()?).ok()?, request))
+    let choice = elaborate::Request { turn: true, ..request.choice.clone() };
+    let elaborated = elaborate::elaborate(files, &choice).ok()?;
+    elaborated.schedule.placement.repeats()?;
+    prove(files, elaborated, request, (numbers, n_microbatches)).transpose()
 }
 
 /// What [`certify`] finds.
 pub type Proof = Result<(Elaborated, Certified), Diagnostics>;
 
-/// Whether a step need not be written out: it is only too large, and nothing else is required of it.
+/// Whether a step need not be written out: it is only too large, and all that is required of it can be judged without.
 #[must_use]
 pub fn is_enough(found: &[Diagnostic], proof: &Proof, request: &Request) -> bool {
-    let free = |pipeline: &Pipeline| pipeline.requirements.is_empty() && pipeline.memory.is_none();
-    let unbound = proof.as_ref().map_or(true, |(elaborated, _)| elaborated.pipeline.as_ref().is_none_or(free));
-    request.certificate != Certificates::Beside && unbound && found.iter().all(|one| one.code == Code::TooLarge)
+    let is_judged = |(elaborated, certified): &(Elaborated, Certified)| {
+        let judged = elaborated.pipeline.as_ref().map(|pipeline| requirements(pipeline, certified));
+        judged.is_none_or(|judged| judged.map_or(true, |open| open.is_empty()))
+    };
+    let is_judged = proof.as_ref().map_or(true, is_judged);
+    request.certificate != Certificates::Beside && is_judged && found.iter().all(|one| one.code == Code::TooLarge)
 }
 
 /// Reports a certificate as the whole answer.
 ///
 /// # Errors
-/// What speaks against the block, or devices that hold more than they may.
+/// What speaks against the block, devices that hold more than they may, or requirements that do not hold.
 pub fn alone(proof: &Proof, request: &Request, report: &mut Report) -> Result<(), Diagnostics> {
     let (elaborated, certified) = proof.as_ref().map_err(Clone::clone)?;
-    let set = request.choice.settings.iter().rev().find(|(name, _)| name == "microbatches");
-    let default = elaborated.pipeline.is_none().then_some(elaborate::DEFAULT_MICROBATCHES);
-    let n_microbatches = set.map_or(default, |(_, value)| u32::try_from(*value).ok());
-    report.certify(certified, elaborated.pipeline.as_ref(), n_microbatches);
-    request.memory.map_or(Ok(()), |limit| within(&certified.schedule, &certified.devices, limit))
+    report.certify(certified, elaborated.pipeline.as_ref());
+    let mut found = Diagnostics::new();
+    let judged = elaborated.pipeline.as_ref().map(|pipeline| requirements(pipeline, certified));
+    match judged.unwrap_or_else(|| Ok(Vec::new())) {
+        Ok(open) => report.certificate.iter_mut().for_each(|certificate| certificate.not_computed.extend(&open)),
+        Err(broken) => found.extend(broken),
+    }
+    let within = request.memory.map_or(Ok(()), |limit| within(&certified.schedule, &certified.devices, limit));
+    found.extend(within.err().into_iter().flatten());
+    if found.is_empty() { Ok(()) } else { Err(found) }
 }
 
-fn prove(files: &Files, mut elaborated: Elaborated, request: &Request) -> Proof {
+/// Judges what a pipeline requires without a step, and names what cannot be judged so.
+fn requirements(pipeline: &Pipeline, certified: &Certified) -> Result<Vec<&'static str>, Diagnostics> {
+    let own = Reach::of(&certified.schedule, &certified.devices, certified.n_microbatches);
+    let mut open = requirements::check_reach(&pipeline.requirements, &own)?;
+    open.extend(pipeline.memory.map(|_| "memory of devices"));
+    Ok(open)
+}
+
+fn prove(
+    files: &Files,
+    mut elaborated: Elaborated,
+    request: &Request,
+    (numbers, n_microbatches): (Numbers, u32),
+) -> Result<Option<(Elaborated, Certified)>, Diagnostics> {
     let stages = model::stage_set(files, &elaborated)?;
+    // A turn has no window, only what its tasks read: no sums travel in it.
+    let window = elaborated.schedule.window.take();
     stages.tell(&mut elaborated.schedule);
     check::check(&elaborated.schedule)?;
     let costs = costs(&elaborated, &stages, request);
     let schedule = elaborated.schedule.clone();
-    let (Some(block), Some(devices)) = (&schedule.block, certificates(&schedule)) else {
-        return Err(Vec::new());
-    };
+    let (Some(block), Some(devices)) = (&schedule.block, certificates(&schedule)) else { return Ok(None) };
+    let trained = stages.trained();
+    if window.is_some() && !follow_slots(block, &schedule.placement, |stage| trained.contains(&stage)) {
+        return Ok(None);
+    }
+    let versions = window.map(|window| versions(&schedule, block, window, n_microbatches)).transpose()?;
     let turn = turn(block, &schedule.placement, (schedule.n_devices(), schedule.n_microbatches));
-    let pace = pace(&schedule, &turn, &costs);
-    Ok((elaborated, Certified { turn, devices, pace, schedule }))
+    // Where replicas add up gradients while others go on, tasks wait for that as well.
+    let is_paced = versions.is_none() || !schedule.placement.is_replicated();
+    let pace = if is_paced { pace(&schedule, &turn, &costs) } else { None };
+    Ok(Some((elaborated, Certified { turn, numbers, n_microbatches, devices, versions, pace, schedule })))
+}
+
+fn versions(
+    schedule: &Schedule,
+    block: &Block,
+    window: Window,
+    n_microbatches: u32,
+) -> Result<VersionsCertified, Diagnostics> {
+    let (weights, blocks) = (window.weights, u64::from(n_microbatches / block.microbatches.max(1)));
+    let cycles = cycles(block, schedule.n_stages());
+    let (mut given, mut late) = (Vec::new(), Diagnostics::new());
+    for cycle in &cycles {
+        match cycle.kept(weights, blocks) {
+            Ok(kept) => given.push(kept),
+            Err(one) => late.push(too_late(one, window.span, n_microbatches)),
+        }
+    }
+    if !late.is_empty() {
+        return Err(late);
+    }
+    let most: Vec<Kept> = cycles.iter().map(|cycle| cycle.most(weights)).collect();
+    let mut devices = vec![(0, 0); schedule.n_devices()];
+    for stage in schedule.placement.stages() {
+        for device in schedule.placement.devices_of(stage) {
+            devices[device.index()].0 += most[stage.index()].buffers;
+            devices[device.index()].1 += given[stage.index()].buffers;
+        }
+    }
+    Ok(VersionsCertified { weights, most, given, devices })
 }
 
 /// The request's costs come before the pipeline's, and those before the model's.

@@ -8,7 +8,7 @@ use crate::check::{bytes, memory, requirements, uniform};
 use crate::costs::of_stages;
 use crate::critical_path::{CriticalPath, critical_path};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
-use crate::elaborate::Elaborated;
+use crate::elaborate::{self, Elaborated};
 use crate::files::Files;
 use crate::lower::Options;
 use crate::model::stage_set::StageSet;
@@ -16,6 +16,7 @@ use crate::pipeline::Pipeline;
 use crate::reductions::reductions;
 use crate::reorder::reorder;
 use crate::schedule::{Costs, Schedule};
+use crate::sums::follow_slots;
 use crate::timeline::{Timeline, place};
 use crate::units::{Ticks, Units};
 use crate::{Request, model};
@@ -32,7 +33,7 @@ pub struct Judged {
     pub order: Order,
     /// What the times follow from.
     pub costs: Costs,
-    /// Whether the building block is the same for every number of microbatches.
+    /// Whether the building block is the same for every number of microbatches that its schedule allows.
     pub is_uniform: bool,
     /// When.
     pub timeline: Timeline,
@@ -53,7 +54,9 @@ pub struct Judged {
 #[must_use]
 pub fn judge(files: &Files, elaborated: Elaborated, order: Order, stages: &StageSet, request: &Request) -> Judged {
     let Elaborated { schedule, pipeline, .. } = elaborated;
-    let is_uniform = files.schedule(&schedule.name).is_some_and(uniform::is_uniform);
+    let called = elaborate::schedule_of(files, &request.choice);
+    let is_uniform =
+        called.is_some_and(|(declared, call)| uniform::dependence(declared, call) != uniform::Dependence::Varied);
     let given = request.costs.or(pipeline.as_ref().and_then(|pipeline| pipeline.costs));
     let has_model = pipeline.as_ref().is_some_and(|pipeline| pipeline.model.is_some());
     let costs = match given {
@@ -131,15 +134,20 @@ impl Judged {
         }
     }
 
+    /// Whether no step of a block is stuck for sums that travel between replicas, however long it is.
+    #[must_use]
+    pub fn sums_follow_slots(&self) -> bool {
+        let sums = self.order.dependencies.sums();
+        let follow = |block| follow_slots(block, &self.schedule.placement, |stage| sums.travels(stage));
+        sums.is_empty() || self.schedule.block.as_ref().is_some_and(follow)
+    }
+
     /// Whether the verdict does not depend on the number of microbatches: the checks of a building block hold for all of
     /// them, and so does its exact count of activations.
     #[must_use]
     pub fn is_valid_for_all_microbatches(&self, memory: Option<Units>) -> bool {
         let allowed = memory.map_or(u64::MAX, |limit| self.schedule.activations_in(limit));
         let fits = |certificates: &Vec<Certificate>| certificates.iter().all(|one| one.exact <= allowed);
-        // Sums travel from microbatch to microbatch. Blocks of one take them in ascending slots, whatever their number.
-        let is_single = self.schedule.block.as_ref().is_some_and(|block| block.microbatches == 1);
-        let sums_follow = is_single || self.order.dependencies.sums().is_empty();
-        self.is_uniform && sums_follow && self.certificates.as_ref().is_some_and(fits)
+        self.is_uniform && self.sums_follow_slots() && self.certificates.as_ref().is_some_and(fits)
     }
 }

@@ -10,6 +10,7 @@ pub mod diagnostic;
 pub mod elaborate;
 #[cfg(test)]
 mod examples;
+pub mod family;
 pub mod files;
 pub mod judge;
 mod lint;
@@ -25,6 +26,7 @@ pub mod schedule;
 pub mod slices;
 pub mod source;
 pub mod stage_graph;
+pub mod staleness;
 pub mod stdlib;
 pub mod suggest;
 pub mod sums;
@@ -107,7 +109,8 @@ fn steps(
     compilation: &mut Compilation,
 ) -> Result<(), Diagnostics> {
     let files = files::load(sources, root, loader)?; //                  text -> what the user wrote
-    let certified = certificate::certify(&files, request); //            -> what holds for every number of microbatches
+    let numbers = family::numbers(&files, request)?; //                  -> the numbers of microbatches that it speaks for
+    let certified = certificate::certify(&files, request, numbers); //   -> what holds for all of them
     if request.certificate == Certificates::Alone
         && let Some(found) = &certified
     {
@@ -130,7 +133,7 @@ fn steps(
     compilation.diagnostics.extend(lint::lint(&elaborated.schedule));
     let judged = judge::judge(&files, elaborated, order, &stages, request); // -> when, and how much is alive
     judge::countable(&judged)?;
-    compilation.report.measure(&judged, request.memory);
+    compilation.report.measure(&judged, request.memory, numbers);
     let certified = certified.transpose()?;
     compilation.report.certificate = certified.map(|(_, certified)| CertificateReport::new(&certified));
     let judged = compilation.judged.insert(judged);

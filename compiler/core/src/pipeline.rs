@@ -71,8 +71,8 @@ pub enum Limit {
     PeakOf {
         /// The part of the other schedule's peak that is allowed.
         factor: Share,
-        /// The other schedule.
-        schedule: Box<Schedule>,
+        /// The other schedule; none where a turn of each block is written out, and this is no block.
+        schedule: Option<Box<Schedule>>,
     },
     /// Bytes of every device's arena.
     Memory(Bytes),

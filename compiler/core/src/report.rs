@@ -7,6 +7,7 @@ pub mod versions;
 
 use crate::certificate::Certified;
 use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::family::Numbers;
 use crate::judge::Judged;
 use crate::pipeline::Pipeline;
 use crate::schedule::Schedule;
@@ -47,6 +48,8 @@ pub struct Report {
     pub deadlock_free: Option<bool>,
     /// Whether all of this holds for every number of microbatches.
     pub valid_for_all_microbatches: Option<bool>,
+    /// For which numbers of microbatches it holds; none where it does for the number at hand only.
+    pub valid_for: Option<Numbers>,
     /// What holds for every number of microbatches, if all of this does.
     pub certificate: Option<CertificateReport>,
     /// Versions of the weights, where they change while microbatches are under way.
@@ -195,6 +198,7 @@ impl Report {
             figures: Figures::default(),
             deadlock_free: None,
             valid_for_all_microbatches: None,
+            valid_for: None,
             certificate: None,
             weights: None,
             per_device: Vec::new(),
@@ -217,14 +221,14 @@ impl Report {
     }
 
     /// Fills in what holds for every number of microbatches, where nothing else is computed.
-    pub fn certify(&mut self, certified: &Certified, pipeline: Option<&Pipeline>, n_microbatches: Option<u32>) {
+    pub fn certify(&mut self, certified: &Certified, pipeline: Option<&Pipeline>) {
         let schedule = &certified.schedule;
         self.describe(schedule, pipeline);
         let of_one = schedule.n_tasks() / (schedule.n_microbatches as usize).max(1);
-        self.sizes.microbatches = n_microbatches;
-        self.sizes.tasks = n_microbatches.map(|number| of_one * number as usize);
+        self.sizes.microbatches = Some(certified.n_microbatches);
+        self.sizes.tasks = Some(of_one * certified.n_microbatches as usize);
         self.deadlock_free = Some(true);
-        self.valid_for_all_microbatches = Some(true);
+        self.holds_for(Some(certified.numbers));
         let mut certificate = CertificateReport::new(certified);
         certificate.not_computed = vec!["makespan", "longest stage", "lower bound", "critical path", "instructions"];
         if pipeline.is_some_and(|pipeline| pipeline.model.is_some()) {
@@ -234,12 +238,15 @@ impl Report {
     }
 
     /// Fills in what follows from the timeline and the peaks.
-    pub fn measure(&mut self, judged: &Judged, limit: Option<Units>) {
+    pub fn measure(&mut self, judged: &Judged, limit: Option<Units>, numbers: Option<Numbers>) {
         let Judged { schedule, timeline, bound, critical_path, peaks, .. } = judged;
         let certificates = judged.certificates.as_deref();
         self.deadlock_free = Some(true);
         self.weights = judged.versions.as_ref().and_then(|versions| WeightsReport::new(schedule, versions));
-        self.valid_for_all_microbatches = Some(judged.is_valid_for_all_microbatches(limit));
+        let is_limited = limit.is_some() && !judged.is_valid_for_all_microbatches(limit);
+        // Numbers that were judged one by one were judged with sums that travel.
+        let is_proved = |numbers: &Numbers| matches!(numbers, Numbers::UpTo(_)) || judged.sums_follow_slots();
+        self.holds_for(numbers.filter(|_| !is_limited).filter(is_proved));
         let devices = || (0..schedule.n_devices()).map(DeviceId::from_index);
         let activations = |count: u64| units(schedule.units(count));
         self.per_device = devices()
@@ -275,6 +282,12 @@ impl Report {
                 .and_then(|certificates| certificates.iter().map(|certificate| certificate.bound).max())
                 .map(activations),
         };
+    }
+
+    /// Says for which numbers of microbatches the verdict holds.
+    fn holds_for(&mut self, numbers: Option<Numbers>) {
+        self.valid_for = numbers;
+        self.valid_for_all_microbatches = Some(matches!(numbers, Some(Numbers::Every | Numbers::Allowed)));
     }
 
     /// Fills in what the program says. Bytes mean something only where a model is bound.

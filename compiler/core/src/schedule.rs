@@ -31,6 +31,8 @@ pub struct Block {
     pub slots: Vec<BlockTask>,
     /// Slots that one task of a kind takes, by [`TaskKind::index`].
     pub durations: [u64; TaskKind::ALL.len()],
+    /// The only number of microbatches that the block is for, where its text names `M`: it is never repeated further.
+    pub only: Option<u32>,
 }
 
 impl Block {

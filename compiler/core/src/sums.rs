@@ -7,8 +7,14 @@
 //! So tasks wait for more than their own microbatch: a weight gradient for that of the microbatch before; whatever stands
 //! after an update for the last weight gradient of its step; and the next weight gradient on the device that gave the
 //! total away, whose buffer holds it until then, for all other replicas to have come to their updates.
+//!
+//! The last two waits follow the slots: an update stands at a slot, behind the gradients of its step and before those of the
+//! next one, on all replicas alike. So does the first one where the gradients of a stage start in the order of the
+//! microbatches, and then the order of the slots is one in which everything runs, however long a step is.
 
-use crate::schedule::Schedule;
+use crate::placement::Placement;
+use crate::schedule::{Block, Schedule};
+use crate::staleness::cycles;
 use crate::window::{Update, Window, step_length, updates};
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
@@ -82,6 +88,15 @@ impl Sums {
         let stages = self.travels.iter().enumerate().filter(|(_, travels)| **travels);
         stages.map(move |(stage, _)| (StageId::from_index(stage), last))
     }
+}
+
+/// Whether sums travel in the order of the slots of a block, so that steps of no length are stuck for them. Sums of these
+/// stages travel where they are replicated.
+#[must_use]
+pub fn follow_slots(block: &Block, placement: &Placement, is_trained: impl Fn(StageId) -> bool) -> bool {
+    let cycles = cycles(block, placement.n_stages());
+    let travels = |stage: StageId| is_trained(stage) && placement.devices_of(stage).len() > 1;
+    placement.stages().zip(&cycles).all(|(stage, cycle)| !travels(stage) || cycle.is_in_order())
 }
 
 /// What is known while updates are gone through, in their order.

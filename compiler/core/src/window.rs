@@ -6,9 +6,11 @@
 //! one. Both are properties of the building block, repeated without end: a window shows some steps of it.
 
 use crate::dependencies::Dependencies;
+use crate::diagnostic::{Code, Diagnostic};
 use crate::schedule::{Block, Schedule};
 use crate::source::Span;
 use crate::stage_graph::StageGraph;
+use crate::staleness::cycles;
 use pipe_ir::ids::StageId;
 use pipe_ir::task::{Task, TaskKind};
 
@@ -82,6 +84,25 @@ pub struct Late {
     pub start: u64,
     /// The slot after the last weight gradient that the version waits for, likewise.
     pub update: u64,
+    /// The fewest microbatches of a step with which the version is always there.
+    pub enough: u64,
+}
+
+/// Says which version a forward does not find, or which gradients would mix.
+#[must_use]
+pub fn too_late(late: Late, span: Span, per_step: u32) -> Diagnostic {
+    let Late { stage, kind, start, update, enough } = late;
+    let starts = format!("{} of {stage} starts at slot {start} of its step", kind.letters());
+    if kind != TaskKind::Forward {
+        let message = format!("{starts}, but the gradients of the step before are complete at {update}");
+        return Diagnostic::error(Code::VersionTooLate, span, "the gradients of two steps would mix", message)
+            .help("let a stage take its weight gradients in the order of the microbatches, or use `weights flush`");
+    }
+    let microbatches = if per_step == 1 { "1 microbatch".to_owned() } else { format!("{per_step} microbatches") };
+    let message = format!("{starts}, but the previous version of its weights is made at {update}");
+    Diagnostic::error(Code::VersionTooLate, span, "reads a version that is not there", message)
+        .note(format!("a step has {microbatches}"))
+        .help(format!("say `require M >= {enough}` and use as many, or `weights newest`"))
 }
 
 /// First slots of a stage's tasks, by microbatch of the block, then by kind.
@@ -150,15 +171,19 @@ pub fn versions(
     let (mut all, mut late) = (Vec::with_capacity(n_stages), Vec::new());
     found.for_each(|stage| match stage {
         Ok(stage) => all.push(stage),
-        Err(one) => late.push(one),
+        Err(one) => late.push(Late { enough: enough(block, n_stages, one.stage), ..one }),
     });
     if late.is_empty() { Ok(all) } else { Err(late) }
+}
+
+fn enough(block: &Block, n_stages: usize, stage: StageId) -> u64 {
+    cycles(block, n_stages)[stage.index()].enough_for_previous()
 }
 
 fn of_stage(weights: Weights, slots: &Slots<'_>, per_step: u64) -> Result<StageVersions, Late> {
     let step = step_length(slots.block, per_step);
     let update = slots.update(per_step);
-    let late = |kind, start, update| Late { stage: slots.stage, kind, start, update };
+    let late = |kind, start, update| Late { stage: slots.stage, kind, start, update, enough: 0 };
     let first = (0..per_step).map(|microbatch| slots.start(slots.last, microbatch)).min().unwrap_or(0);
     if first.saturating_add(step) < update {
         return Err(late(slots.last, first, update - step));

@@ -228,6 +228,7 @@ const VARIANTS: [(&str, &str); 2] = [
     (
         "weights_previous",
         "schedule weights_previous {
+            require M >= D - 1
             stages D
             place s on s
             weights previous

@@ -2,7 +2,8 @@
 //!
 //! Block i runs `i * T` slots later, so two tasks meet exactly if their slots overlap modulo the period T (arXiv 2405.15362,
 //! Section 3.1). A block is a promise for every number of microbatches: tasks that meet only in longer steps than this one
-//! are refused as well, and the message says with how many microbatches they do.
+//! are refused as well, and the message says with how many microbatches they do. Where the text names `M`, there is a block for
+//! each number of them, which promises nothing for others.
 
 use super::meetings::{Meeting, meetings};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
@@ -21,7 +22,9 @@ pub fn check(schedule: &Schedule) -> Result<(), Diagnostics> {
     for (device, tasks) in turn.tasks.iter().enumerate() {
         let place = Place { schedule, block, turn: &turn, device: DeviceId::from_index(device) };
         let work = tasks.iter().fold(0u64, |work, task| work.saturating_add(block.duration(task.kind)));
-        for meeting in meetings(block, &turn, tasks) {
+        // A block of one number of microbatches is not repeated further.
+        let happens = |meeting: &Meeting| block.only.is_none_or(|only| meeting.from <= u64::from(only));
+        for meeting in meetings(block, &turn, tasks).into_iter().filter(happens) {
             let (one, other) = meeting.tasks;
             let diagnostic = if one == other {
                 place.too_long(&tasks[one], meeting)
@@ -61,7 +64,7 @@ impl Place<'_> {
         let span = |task: &BlockTask| self.schedule.origins[usize::from(task.origin)];
         let slots = if end - first == 1 { format!("slot {first}") } else { format!("slots {first} to {}", end - 1) };
         let names = format!("{} and {} meet on {}", self.name(one), self.name(other), self.device);
-        let message = format!("{names} in {slots}{}, from {} on", self.every(), microbatches(meeting.from));
+        let message = format!("{names} in {slots}{}, {}", self.every(), self.from(meeting.from));
         let place = |task: &BlockTask| match self.turn.period {
             Some(period) => {
                 format!("{} at {}, which is {} modulo {period}", self.name(task), task.slot, task.slot % period)
@@ -90,17 +93,25 @@ impl Place<'_> {
         let period = self.turn.period.unwrap_or(u64::MAX);
         let (name, device) = (self.name(task), self.device);
         let message = format!(
-            "{name} takes {duration} slots of {device}, but the block repeats every {period}: it meets itself, from {} on",
-            microbatches(meeting.from)
+            "{name} takes {duration} slots of {device}, but the block repeats every {period}: it meets itself, {}",
+            self.from(meeting.from)
         );
         let diagnostic = Diagnostic::error(Code::SlotCollision, span, "meets its own next microbatch", message);
         self.promise(diagnostic, meeting.from).help(format!("use `every {duration}` or more"))
     }
 
+    /// With how many microbatches tasks meet.
+    fn from(&self, number: u64) -> String {
+        match self.block.only {
+            Some(only) => format!("with {}", microbatches(u64::from(only))),
+            None => format!("from {} on", microbatches(number)),
+        }
+    }
+
     /// Says why a collision counts that this step does not have.
     fn promise(&self, diagnostic: Diagnostic, from: u64) -> Diagnostic {
         let given = self.schedule.n_microbatches;
-        if u64::from(given) >= from {
+        if u64::from(given) >= from || self.block.only.is_some() {
             return diagnostic;
         }
         diagnostic.note("a block must be sound for every number of microbatches, also where a step has fewer")

@@ -1,6 +1,6 @@
 //! Rule: every `require` line of a pipeline holds.
 
-use super::memory::{Peak, peaks};
+use super::memory::{Certificate, Peak, certificates, peaks};
 use crate::dependencies::Dependencies;
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::pipeline::{Limit, Requirement, Share};
@@ -20,17 +20,83 @@ pub fn check(
     timeline: &Timeline,
 ) -> Result<(), Diagnostics> {
     let failed = requirements.iter().filter_map(|requirement| {
-        let (has, limit, help) = match &requirement.limit {
+        let failure = match &requirement.limit {
             Limit::Peak(limit) => peak(schedule, peaks, u128::from(limit.0), limit.to_string()),
-            Limit::PeakOf { factor, schedule: other } => peak_of(schedule, peaks, *factor, other),
+            Limit::PeakOf { factor, schedule: other } => peak_of(schedule, peaks, *factor, other.as_ref()?),
             Limit::Bubble(limit) => bubble(schedule, timeline, *limit),
             Limit::Memory(_) => None,
         }?;
-        let message = format!("{has}, but {limit} is required");
-        Some(Diagnostic::error(Code::RequirementFailed, requirement.span, "does not hold", message).help(help))
+        Some(diagnostic(requirement, failure))
     });
     let failed: Diagnostics = failed.collect();
     if failed.is_empty() { Ok(()) } else { Err(failed) }
+}
+
+/// The least and the most that devices hold in a step that is not written out.
+#[derive(Clone, Debug)]
+pub struct Reach<'a> {
+    schedule: &'a Schedule,
+    n_microbatches: u32,
+    least: Vec<Peak>,
+    most: Vec<Peak>,
+}
+
+impl<'a> Reach<'a> {
+    /// What follows from certificates: exactly that, unless the step is too short to reach it, or is reordered.
+    #[must_use]
+    pub fn of(schedule: &'a Schedule, devices: &[Certificate], n_microbatches: u32) -> Self {
+        let is_reached = |held: &&Certificate| schedule.reorder.is_none() && u64::from(n_microbatches) >= held.from;
+        let peak = |activations| Peak { activations, position: 0 };
+        let least = |held: &Certificate| peak(Some(held).filter(is_reached).map_or(0, |held| held.exact));
+        let most = devices.iter().map(|held| peak(held.exact)).collect();
+        Self { schedule, n_microbatches, least: devices.iter().map(least).collect(), most }
+    }
+}
+
+/// Compares what devices hold with the requirements, and names those that cannot be judged without the step.
+///
+/// # Errors
+/// A diagnostic per requirement that cannot hold.
+pub fn check_reach(requirements: &[Requirement], own: &Reach<'_>) -> Result<Vec<&'static str>, Diagnostics> {
+    let (mut failed, mut open) = (Diagnostics::new(), Vec::new());
+    for requirement in requirements {
+        let (best, worst) = match &requirement.limit {
+            Limit::Peak(limit) => {
+                let of = |peaks| peak(own.schedule, peaks, u128::from(limit.0), limit.to_string());
+                (of(&own.least), of(&own.most))
+            }
+            Limit::PeakOf { factor, schedule } => {
+                let other = schedule.as_ref().and_then(|other| Some((other, certificates(other)?)));
+                let Some((other, devices)) = other else {
+                    open.push("`require peak`");
+                    continue;
+                };
+                let reach = Reach::of(other, &devices, own.n_microbatches);
+                let of = |peaks, others| peak_against(own.schedule, peaks, *factor, (other, others));
+                (of(&own.least, &reach.most), of(&own.most, &reach.least))
+            }
+            Limit::Memory(_) => {
+                open.push("`require memory`");
+                continue;
+            }
+            Limit::Bubble(_) => {
+                open.push("`require bubble`");
+                continue;
+            }
+        };
+        match (best, worst) {
+            (Some(failure), _) => failed.push(diagnostic(requirement, failure)),
+            (None, Some(_)) => open.push("`require peak`"),
+            (None, None) => {}
+        }
+    }
+    open.dedup();
+    if failed.is_empty() { Ok(open) } else { Err(failed) }
+}
+
+fn diagnostic(requirement: &Requirement, (has, limit, help): (String, String, String)) -> Diagnostic {
+    let message = format!("{has}, but {limit} is required");
+    Diagnostic::error(Code::RequirementFailed, requirement.span, "does not hold", message).help(help)
 }
 
 /// What the schedule has, what was allowed, and what to do about it; `None` where the requirement holds.
@@ -47,7 +113,11 @@ fn peak(schedule: &Schedule, peaks: &[Peak], allowed: u128, limit: String) -> Fa
 }
 
 fn peak_of(schedule: &Schedule, own: &[Peak], factor: Share, other: &Schedule) -> Failure {
-    let (_, most) = fullest(&peaks(other, &Dependencies::of(other)))?;
+    peak_against(schedule, own, factor, (other, &peaks(other, &Dependencies::of(other))))
+}
+
+fn peak_against(schedule: &Schedule, own: &[Peak], factor: Share, (other, peaks): (&Schedule, &[Peak])) -> Failure {
+    let (_, most) = fullest(peaks)?;
     let units = other.units(most.activations);
     let allowed = u128::from(units.0) * u128::from(factor.0) / u128::from(Share::ONE.0);
     let limit = Units(u64::try_from(allowed).unwrap_or(u64::MAX));

@@ -1,23 +1,46 @@
-//! Whether a building block is the same for every number of microbatches: nothing in its declaration names `M`.
+//! How a schedule depends on the number of microbatches: what in its declaration names `M`.
 //!
-//! Only then do the checks of one step speak for all of them. A `require` that names `M` restricts what is possible, so
-//! it counts as well.
+//! Where nothing does, or only a `require` that says which numbers are possible, the checks of one step speak for all
+//! numbers. Otherwise a block is another one for each of them.
 
 use crate::syntax::ast::{Call, Expr, ExprKind, Schedule, ScheduleItem};
-use crate::window::Weights;
 
-/// Whether a schedule is a building block that does not depend on the number of microbatches.
+/// How a schedule depends on the number of microbatches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Dependence {
+    /// Nothing names it: what holds of a block holds for every number.
+    Nothing,
+    /// Only `require`s do: it holds for every number that they allow.
+    Conditions,
+    /// There is a schedule for each number.
+    Varied,
+}
+
+/// How a schedule that is called so depends on the number of microbatches. An `order` always does.
 #[must_use]
-pub fn is_uniform(schedule: &Schedule) -> bool {
+pub fn dependence(schedule: &Schedule, call: Option<&Call>) -> Dependence {
+    if !is_uniform(schedule) || call.is_some_and(call_mentions) {
+        return Dependence::Varied;
+    }
+    // A `let` that names `M` is told apart from its uses only there: such a schedule is varied.
+    let is_condition = |item: &ScheduleItem| match item {
+        ScheduleItem::Require { condition, .. } => mentions(condition),
+        _ => false,
+    };
+    if schedule.items.iter().any(is_condition) { Dependence::Conditions } else { Dependence::Nothing }
+}
+
+/// Whether nothing but the `require`s of a building block names the number of microbatches.
+fn is_uniform(schedule: &Schedule) -> bool {
     let default_mentions = |default: &Option<Expr>| default.as_ref().is_some_and(mentions);
     let parameters = schedule.parameters.iter().any(|parameter| default_mentions(&parameter.default));
     !parameters
         && schedule.items.iter().all(|item| match item {
             ScheduleItem::Stages { count: expr, .. }
             | ScheduleItem::Slices { count: expr, .. }
-            | ScheduleItem::Place { device: expr, .. }
-            | ScheduleItem::Require { condition: expr, .. } => !mentions(expr),
+            | ScheduleItem::Place { device: expr, .. } => !mentions(expr),
             ScheduleItem::Let(binding) => !mentions(&binding.value),
+            ScheduleItem::Require { .. } | ScheduleItem::Reorder { .. } => true,
             ScheduleItem::Slots { durations, .. } => !durations.iter().any(|(_, slots)| mentions(slots)),
             ScheduleItem::Block(block) => {
                 let slots = || block.tasks.iter().filter_map(|task| task.at.as_ref());
@@ -25,19 +48,12 @@ pub fn is_uniform(schedule: &Schedule) -> bool {
                 !sizes().chain(slots()).any(mentions)
             }
             ScheduleItem::Order(_) => false,
-            // With few microbatches in a step, the previous version may not be there in time.
-            ScheduleItem::Weights { branches, otherwise, .. } => {
-                let mut all = branches.iter().map(|(_, weights)| *weights).chain([*otherwise]);
-                all.all(|weights| weights != Weights::Previous)
-                    && !branches.iter().any(|(condition, _)| mentions(condition))
-            }
-            ScheduleItem::Reorder { .. } => true,
+            ScheduleItem::Weights { branches, .. } => !branches.iter().any(|(condition, _)| mentions(condition)),
         })
 }
 
 /// Whether the arguments of a call name the number of microbatches.
-#[must_use]
-pub fn call_mentions(call: &Call) -> bool {
+fn call_mentions(call: &Call) -> bool {
     call.arguments.iter().any(|argument| mentions(&argument.value))
 }
 

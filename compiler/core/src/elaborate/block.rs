@@ -1,7 +1,7 @@
 //! Building blocks: the start slots of their microbatches, then every task of every microbatch in the order of its slot.
 
 use super::fill::{Fill, FreeSlots};
-use super::limits::{MAX_MICROBATCHES, MAX_SLOT, tasks, within};
+use super::limits::{MAX_MICROBATCHES, MAX_SLOT, tasks, turn_tasks, within};
 use super::schedule::{Writer, Written};
 use super::scope::Fault;
 use crate::diagnostic::{Code, Diagnostic};
@@ -46,12 +46,17 @@ pub(super) fn write<'a>(
     durations: Durations,
 ) -> Result<Written, Fault> {
     let of_kinds = writer.placement.n_stages() as u128 * block.tasks.len() as u128;
-    tasks(of_kinds * u128::from(writer.n_microbatches), block.span)?;
     let microbatches = match &block.microbatches {
         None => 1,
         Some(size) => within("microbatches in a block", writer.number(size)?, 1..=MAX_MICROBATCHES, size.span)?,
     };
-    tasks(of_kinds * u128::from(microbatches), block.span)?;
+    let n_microbatches = shown(writer, microbatches);
+    let n_tasks = of_kinds * u128::from(n_microbatches.max(microbatches));
+    if writer.turn {
+        turn_tasks(n_tasks, block.span)?
+    } else {
+        tasks(n_tasks, block.span)?
+    }
     let period = writer.number(&block.period)?;
     let period = in_range("a block repeats every", period, 1, MAX_SLOT, block.period.span)?;
     let mut slots = Vec::new();
@@ -66,13 +71,28 @@ pub(super) fn write<'a>(
             None => waiting.push(Fill { kind: line.kind, origin, span: line.span }),
         }
     }
-    let mut block = Block { microbatches, period, slots, durations };
+    let only = (writer.is_varied && writer.weights.is_none()).then_some(writer.n_microbatches);
+    let per_step = std::mem::replace(&mut writer.n_microbatches, n_microbatches);
+    let mut block = Block { microbatches, period, slots, durations, only };
     if writer.report.is_empty() {
         let size = (writer.n_devices, writer.n_microbatches);
-        FreeSlots::new(&block, &writer.placement, size).fill(&waiting, &mut block.slots, &mut writer.report);
+        let graph = (!waiting.is_empty()).then(|| (writer.graph)(writer.placement.n_stages()));
+        let free = FreeSlots::new(&block, &writer.placement, size);
+        free.fill(&waiting, &graph.unwrap_or_default(), &mut block.slots, &mut writer.report);
     }
-    let window = if writer.report.is_empty() { super::window::window(writer, &block) } else { None };
+    let window = if writer.report.is_empty() { super::window::window(writer, &block, per_step) } else { None };
     Ok(Written { orders: repeated(writer, &block), block: Some(block), window })
+}
+
+/// How many microbatches are written out: all, or those of a turn.
+fn shown(writer: &Writer<'_>, size: u32) -> u32 {
+    let all = writer.n_microbatches;
+    let repeats = writer.placement.repeats().filter(|_| writer.turn);
+    let turn = repeats.and_then(|repeats| super::common_period(u64::from(size), u64::from(repeats)));
+    let turn = turn.and_then(|turn| u32::try_from(turn).ok());
+    // A block of its own for every number of microbatches is never repeated further than that, unless it runs on.
+    let is_short = writer.is_varied && writer.weights.is_none();
+    turn.map_or(all, |turn| if is_short { turn.min(all) } else { turn })
 }
 
 /// Evaluates a line's slot for every stage, and for every microbatch of a block.

@@ -1,4 +1,5 @@
-//! `fill`: tasks that take the first slots that are free, modulo the period, once their inputs have ended.
+//! `fill`: tasks that take the first slots that are free, modulo the period, once their inputs have ended: those that the stage
+//! graph of the model says, or of a chain where there is no model.
 //!
 //! Forwards are filled in from the first stage on, backwards from the last stage on, one microbatch of the block after the
 //! other; weight gradients in the order of the slots of their `B`. So the result depends on nothing but the text.
@@ -9,6 +10,7 @@ use crate::diagnostic::{Code, Diagnostic};
 use crate::placement::Placement;
 use crate::schedule::{Block, BlockTask};
 use crate::source::Span;
+use crate::stage_graph::StageGraph;
 use crate::turn;
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::TaskKind;
@@ -58,12 +60,12 @@ impl<'p> FreeSlots<'p> {
     }
 
     /// Finds slots for all these lines, and adds their tasks.
-    pub(super) fn fill(&mut self, lines: &[Fill], slots: &mut Vec<BlockTask>, report: &mut Report) {
+    pub(super) fn fill(mut self, lines: &[Fill], graph: &StageGraph, slots: &mut Vec<BlockTask>, report: &mut Report) {
         let order = [TaskKind::Forward, TaskKind::BackwardInput, TaskKind::Backward, TaskKind::BackwardWeight];
         for kind in order {
             for line in lines.iter().filter(|line| line.kind == kind) {
                 for work in self.sequence(kind) {
-                    let earliest = self.inputs_end(kind, work);
+                    let earliest = self.inputs_end(kind, work, graph);
                     let Some(slot) = self.first_free(kind, work, earliest) else {
                         report.add(self.no_room(*line, work));
                         break;
@@ -103,15 +105,17 @@ impl<'p> FreeSlots<'p> {
     }
 
     /// The first slot at which a task's inputs are there; slot 0 for those that the block does not compute.
-    fn inputs_end(&self, kind: TaskKind, work: Work) -> u64 {
+    fn inputs_end(&self, kind: TaskKind, work: Work, graph: &StageGraph) -> u64 {
         let (stage, microbatch) = work;
+        let last_of = |kinds: &[TaskKind], stages: &[StageId]| {
+            let ends = stages.iter().flat_map(|stage| kinds.iter().map(|kind| self.end(*kind, (*stage, microbatch))));
+            ends.max().unwrap_or(0)
+        };
         match kind {
-            TaskKind::Forward if stage.0 == 0 => 0,
-            TaskKind::Forward => self.end(TaskKind::Forward, (StageId(stage.0 - 1), microbatch)),
+            TaskKind::Forward => last_of(&[kind], graph.before(stage)),
             TaskKind::BackwardInput | TaskKind::Backward => {
-                let next = (StageId(stage.0 + 1), microbatch);
-                let ends = [TaskKind::BackwardInput, TaskKind::Backward].map(|kind| self.end(kind, next));
-                ends.into_iter().fold(self.end(TaskKind::Forward, work), u64::max)
+                let gradients = last_of(&[TaskKind::BackwardInput, TaskKind::Backward], graph.after(stage));
+                self.end(TaskKind::Forward, work).max(gradients)
             }
             TaskKind::BackwardWeight | TaskKind::Update => {
                 self.end(TaskKind::BackwardInput, work).max(self.end(TaskKind::Forward, work))

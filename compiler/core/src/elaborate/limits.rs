@@ -16,6 +16,8 @@ pub const MAX_SLICES: u32 = 1 << 10;
 /// The most tasks of a schedule: up to four gigabytes and twenty seconds to check. Fuzzers ask for all that is allowed, so
 /// that they get less.
 pub const MAX_TASKS: u64 = if cfg!(fuzzing) { 20_000 } else { 10_000_000 };
+/// The most tasks of a turn that is written out for a certificate.
+const MAX_TURN_TASKS: u64 = MAX_TASKS / 10;
 /// The longest duration in a source, in millionths of the unit.
 pub(super) const MAX_COST: u64 = 1_000_000_000 * 1_000_000;
 /// The latest start slot, the longest period and duration in slots.
@@ -35,6 +37,11 @@ pub(super) fn within(what: &str, value: i64, bounds: RangeInclusive<u32>, span: 
             Err(Box::new(Diagnostic::error(Code::OutOfRange, span, format!("this is {value}"), message)))
         }
     }
+}
+
+/// Refuses a turn of a block that would have too many tasks.
+pub(super) fn turn_tasks(n_tasks: u128, span: Span) -> Result<(), Fault> {
+    tasks(n_tasks * u128::from(MAX_TASKS / MAX_TURN_TASKS), span)
 }
 
 /// Refuses a schedule that would have too many tasks, before any is made.

@@ -48,6 +48,9 @@ pub struct Request {
     pub schedule: Option<String>,
     /// Values for parameters: `devices`, `microbatches`, and those of the files, the schedule and the model.
     pub settings: Vec<(String, i64)>,
+    /// Of a block whose devices repeat, only one turn is written out, however many microbatches a step has; and no window,
+    /// only what its tasks read. The schedule then has the microbatches of that turn.
+    pub turn: bool,
 }
 
 /// What a file means.
@@ -77,6 +80,19 @@ pub fn schedule_of<'a>(
             Some((files.schedule(&call.name.text)?, Some(call)))
         }
     }
+}
+
+/// How many microbatches a step has. None where nothing clear is asked for.
+#[must_use]
+pub fn microbatches_of(files: &Files, request: &Request) -> Option<u32> {
+    let number = match target::choose(files, request).ok()? {
+        target::Target::Schedule(_) => parameters::setting(request, "microbatches"),
+        target::Target::Pipeline(declared) => {
+            let values = parameters::of_files(files, request).ok()?;
+            Some(pipeline::microbatches(declared, request, &values)?)
+        }
+    };
+    u32::try_from(number.unwrap_or(i64::from(DEFAULT_MICROBATCHES))).ok()
 }
 
 /// The least common multiple of two numbers of microbatches, if a block may be that long.

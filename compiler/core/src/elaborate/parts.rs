@@ -37,6 +37,16 @@ pub(super) struct Place<'a> {
     pub(super) span: Span,
 }
 
+impl<'a> Parts<'a> {
+    /// The block that tasks come from.
+    pub(super) fn block(&self) -> Option<&'a ast::Block> {
+        match self.body {
+            Some((Body::Block(block), _)) => Some(block),
+            _ => None,
+        }
+    }
+}
+
 impl<'a> Place<'a> {
     pub(super) fn names(self) -> impl Iterator<Item = &'a ast::Name> {
         std::iter::once(self.stage).chain(self.microbatch)

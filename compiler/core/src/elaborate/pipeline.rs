@@ -11,9 +11,11 @@ use super::{DEFAULT_DEVICES, DEFAULT_MICROBATCHES, Elaborated, Request};
 use crate::costs::pair_name;
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::files::Files;
+use crate::model;
 use crate::pipeline::{Limit, ModelCall, Pipeline, Requirement, Share, StageCosts};
 use crate::schedule::Schedule;
 use crate::source::Span;
+use crate::stage_graph::StageGraph;
 use crate::suggest;
 use crate::syntax::ast::{self, Call, Expr, PipelineItem, Subject};
 use crate::units::Ticks;
@@ -34,25 +36,30 @@ pub(super) fn stand_alone(
         report.take(within(name, value, 1..=high, declared.name.span)).unwrap_or(1)
     };
     let n_devices = size("devices", DEFAULT_DEVICES, MAX_DEVICES);
-    let n_microbatches = size("microbatches", DEFAULT_MICROBATCHES, MAX_MICROBATCHES);
+    let n_microbatches = size("microbatches", DEFAULT_MICROBATCHES, most_microbatches(request));
     report.finish(())?;
     let steps = Steps { set: setting(request, "steps"), of_training: None };
-    let setting = Setting { n_devices, n_microbatches, outside, steps, called: None };
-    write(declared, None, setting, &request.settings)
+    let (turn, graph) = (request.turn, &StageGraph::chain);
+    let setting = Setting { n_devices, n_microbatches, outside, steps, call: None, turn, graph };
+    write(declared, setting, &request.settings)
+}
+
+/// Steps of which only a turn is written out may be as long as they like.
+fn most_microbatches(request: &Request) -> u32 {
+    if request.turn { u32::MAX } else { MAX_MICROBATCHES }
 }
 
 /// Binds a schedule's parameters and writes it out.
-fn write(
-    declared: &ast::Schedule,
-    call: Option<&Call>,
-    setting: Setting<'_>,
+fn write<'a>(
+    declared: &'a ast::Schedule,
+    setting: Setting<'a>,
     settings: &[(String, i64)],
 ) -> Result<Schedule, Diagnostics> {
     let mut visible = setting.outside.clone();
     visible.insert("D".to_owned(), i64::from(setting.n_devices));
     visible.insert("M".to_owned(), i64::from(setting.n_microbatches));
     let callee = Callee { declared: &declared.name, parameters: &declared.parameters, settings };
-    let arguments = bind_with(callee, call, &visible, &visible)?;
+    let arguments = bind_with(callee, setting.call, &visible, &visible)?;
     schedule::elaborate(declared, &arguments, setting)
 }
 
@@ -79,7 +86,7 @@ pub(super) fn elaborate(
     let items = items_of(declared, &mut report);
     let n_devices = items.devices.map(|(count, _)| count);
     let n_devices = size(("devices", MAX_DEVICES), n_devices, (declared, request, &parameters), &mut report);
-    let n_microbatches = ("microbatches", MAX_MICROBATCHES);
+    let n_microbatches = ("microbatches", most_microbatches(request));
     let n_microbatches = size(n_microbatches, items.microbatches, (declared, request, &parameters), &mut report);
     let memory = items.devices.and_then(|(_, memory)| memory).and_then(|memory| {
         let bytes = report.take(whole(memory, &parameters, 1, "`memory`"))?;
@@ -97,9 +104,16 @@ pub(super) fn elaborate(
         return Err(report.into_errors());
     };
     let steps = Steps { set: setting(request, "steps"), of_training: training.as_ref().map(|training| training.steps) };
-    let setting = |called| Setting { n_devices, n_microbatches, outside: &parameters, steps, called: Some(called) };
+    let graph = |n_stages: usize| {
+        let found = model.as_ref().and_then(|call| model::graph_of(files, call, &parameters, n_stages));
+        found.unwrap_or_else(|| StageGraph::chain(n_stages))
+    };
+    let setting = |call, graph| {
+        let (outside, turn) = (&parameters, request.turn);
+        Setting { n_devices, n_microbatches, outside, steps, call: Some(call), turn, graph }
+    };
     let schedule =
-        items.schedule.and_then(|call| written(files, call, setting(call.span), &request.settings, &mut report));
+        items.schedule.and_then(|call| written(files, call, setting(call, &graph), &request.settings, &mut report));
     let mut requirements = Vec::new();
     for (subject, limit, span) in &items.requirements {
         let limit = match limit {
@@ -107,8 +121,10 @@ pub(super) fn elaborate(
             ast::Limit::Schedule { factor, schedule } => {
                 let factor = factor.as_ref().map_or(Ok(Share::ONE), millionths);
                 let factor = report.take(factor);
-                let other = written(files, schedule, setting(schedule.span), &[], &mut report);
-                factor.zip(other).map(|(factor, other)| Limit::PeakOf { factor, schedule: Box::new(other) })
+                let is_short = !request.turn || files.schedule(&schedule.name.text).is_none_or(is_block);
+                let setting = setting(schedule, &StageGraph::chain);
+                let other = is_short.then(|| written(files, schedule, setting, &[], &mut report));
+                factor.map(|factor| Limit::PeakOf { factor, schedule: other.flatten().map(Box::new) })
             }
         };
         requirements.extend(limit.map(|limit| Requirement { limit, span: *span }));
@@ -119,6 +135,15 @@ pub(super) fn elaborate(
         Some(schedule) => report.finish(Elaborated { schedule, pipeline: Some(pipeline), parameters }),
         None => Err(report.into_errors()),
     }
+}
+
+/// Microbatches of a step, however many.
+pub(super) fn microbatches(declared: &ast::Pipeline, request: &Request, parameters: &Values) -> Option<i64> {
+    let written = declared.items.iter().find_map(|item| match item {
+        PipelineItem::Microbatches { count, .. } => evaluate(count, parameters).ok(),
+        _ => None,
+    });
+    setting(request, "microbatches").or(written)
 }
 
 /// The number of devices or microbatches: set by the caller, or as written.
@@ -137,10 +162,15 @@ fn size(
     report.take(within(what, value, 1..=high, span))
 }
 
-fn written(
-    files: &Files,
+/// Whether a schedule's tasks come from a block.
+fn is_block(declared: &ast::Schedule) -> bool {
+    declared.items.iter().any(|item| matches!(item, ast::ScheduleItem::Block(_)))
+}
+
+fn written<'a>(
+    files: &'a Files,
     call: &Call,
-    setting: Setting<'_>,
+    setting: Setting<'a>,
     settings: &[(String, i64)],
     report: &mut Report,
 ) -> Option<Schedule> {
@@ -148,7 +178,7 @@ fn written(
         report.add(unknown("schedule", &call.name, files.schedule_names()));
         return None;
     };
-    write(declared, Some(call), setting, settings).map_err(|errors| report.extend(errors)).ok()
+    write(declared, setting, settings).map_err(|errors| report.extend(errors)).ok()
 }
 
 fn model_call(

@@ -1,5 +1,6 @@
 //! `place`: the device of each stage, or of each microbatch of each stage.
 
+use super::limits::tasks;
 use super::parts::Place;
 use super::period;
 use super::schedule::Writer;
@@ -50,9 +51,15 @@ fn devices<'a>(
     }
     let n_rows = match (microbatch, repeats) {
         (None, _) => 1,
+        // Where blocks run on from step to step, devices count on as well.
+        (Some(_), Some(repeats)) if writer.turn || writer.weights.is_some() => repeats,
         (Some(_), Some(repeats)) => repeats.min(writer.n_microbatches),
-        (Some(_), None) => writer.n_microbatches,
+        (Some(_), None) => {
+            writer.turn = false;
+            writer.n_microbatches
+        }
     };
+    tasks(u128::from(n_rows) * u128::from(n_stages), place.device.span)?;
     let mut devices = Vec::new();
     for row in 0..n_rows {
         if let Some(slot) = microbatch {

@@ -8,6 +8,7 @@ use super::order;
 use super::parts::{Body, Parts, Place, parts_of, scope_of};
 use super::place;
 use super::scope::{Fault, Resolved, Scope, Type};
+use crate::check::uniform::{Dependence, dependence};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::placement::Placement;
 use crate::schedule::{Block, Schedule, ScheduledTask};
@@ -18,7 +19,7 @@ use crate::syntax::ast::{self, Expr};
 use crate::window::{Weights, Window};
 
 /// How many devices and microbatches a schedule is written out for, and who asked for it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(super) struct Setting<'a> {
     pub(super) n_devices: u32,
     pub(super) n_microbatches: u32,
@@ -26,8 +27,18 @@ pub(super) struct Setting<'a> {
     pub(super) outside: &'a Values,
     /// How many steps a window has, if weights change while microbatches are under way.
     pub(super) steps: Steps,
-    /// Where a pipeline names the schedule.
-    pub(super) called: Option<Span>,
+    /// Where a pipeline names the schedule, and with which values.
+    pub(super) call: Option<&'a ast::Call>,
+    /// Whether one turn of a block is enough.
+    pub(super) turn: bool,
+    /// Which stages read which, for so many stages.
+    pub(super) graph: &'a dyn Fn(usize) -> StageGraph,
+}
+
+impl Setting<'_> {
+    fn called(&self) -> Option<Span> {
+        self.call.map(|call| call.span)
+    }
 }
 
 /// Who says how many steps a window has.
@@ -52,6 +63,12 @@ pub(super) struct Writer<'a> {
     pub(super) steps: Steps,
     pub(super) weights: Option<(Weights, Span)>,
     pub(super) origins: Vec<Span>,
+    /// Whether one turn of a block is enough.
+    pub(super) turn: bool,
+    /// Whether a block is one for this number of microbatches only.
+    pub(super) is_varied: bool,
+    /// Which stages read which, for so many stages.
+    pub(super) graph: &'a dyn Fn(usize) -> StageGraph,
 }
 
 /// Orders of all devices, and the block that they repeat.
@@ -62,10 +79,10 @@ pub(super) struct Written {
 }
 
 /// Writes a schedule out: every task of every device.
-pub(super) fn elaborate(
-    schedule: &ast::Schedule,
+pub(super) fn elaborate<'a>(
+    schedule: &'a ast::Schedule,
     arguments: &Values,
-    setting: Setting<'_>,
+    setting: Setting<'a>,
 ) -> Result<Schedule, Diagnostics> {
     let mut report = Report::default();
     let parts = parts_of(schedule, &mut report);
@@ -81,6 +98,9 @@ pub(super) fn elaborate(
         steps: setting.steps,
         weights: None,
         origins: Vec::new(),
+        turn: setting.turn && parts.block().is_some(),
+        is_varied: dependence(schedule, setting.call) == Dependence::Varied,
+        graph: setting.graph,
     };
     writer.write(schedule, &parts, setting)
 }
@@ -105,8 +125,8 @@ impl<'a> Writer<'a> {
         };
         self.weights = self.weights(parts);
         // Every stage has a forward and a backward of every microbatch, or the schedule is incomplete.
-        let least = 2 * u128::from(n_stages) * self.n_numbered();
-        let within_limit = tasks(least, setting.called.unwrap_or(schedule.name.span));
+        let least = 2 * u128::from(n_stages) * if self.turn { 1 } else { self.n_numbered() };
+        let within_limit = tasks(least, setting.called().unwrap_or(schedule.name.span));
         if self.report.take(within_limit).is_none() {
             return Err(self.report.into_errors());
         }
@@ -233,7 +253,7 @@ impl<'a> Writer<'a> {
         };
         let sides = sides.unwrap_or_else(|| "the condition does not hold".to_owned());
         let message = format!("`{}` does not allow these numbers: {sides}", schedule.name.text);
-        let error = match setting.called {
+        let error = match setting.called() {
             Some(called) => {
                 Diagnostic::error(Code::ConditionFailed, called, "used here", message).label(span, "required here")
             }

@@ -5,8 +5,7 @@ use super::schedule::Writer;
 use crate::diagnostic::{Code, Diagnostic};
 use crate::schedule::Block;
 use crate::source::Span;
-use crate::window::{Late, StageVersions, Weights, Window, versions};
-use pipe_ir::task::TaskKind;
+use crate::window::{StageVersions, Weights, Window, too_late, versions};
 
 /// Steps of a window where nobody says how many, or as many more as its versions need.
 const DEFAULT_STEPS: u32 = 4;
@@ -16,12 +15,15 @@ const MOST_STEPS: u32 = 32;
 const MOST_TASKS: u64 = MAX_TASKS / 10;
 
 /// The window of a block, where its schedule asks for one; the writer then has the microbatches of all its steps.
-pub(super) fn window(writer: &mut Writer<'_>, block: &Block) -> Option<Window> {
+pub(super) fn window(writer: &mut Writer<'_>, block: &Block, per_step: u32) -> Option<Window> {
     let (weights, span) = writer.weights?;
-    let (n_stages, per_step) = (writer.placement.n_stages(), writer.n_microbatches);
+    let n_stages = writer.placement.n_stages();
     if !per_step.is_multiple_of(block.microbatches) {
         writer.report.add(cut_off(weights, block.microbatches, per_step, span));
         return None;
+    }
+    if writer.turn {
+        return Some(Window { weights, span, n_steps: 1, stages: Vec::new() });
     }
     let stages = match versions(weights, block, n_stages, per_step) {
         Ok(stages) => stages,
@@ -90,24 +92,4 @@ fn cut_off(weights: Weights, size: u32, per_step: u32, span: Span) -> Diagnostic
     Diagnostic::error(Code::OutOfRange, span, "blocks run on from step to step", message)
         .note(format!("under `weights {word}`, every step has to begin with a block"))
         .help(format!("use a multiple of {size} microbatches, or `weights flush`"))
-}
-
-fn too_late(late: Late, span: Span, per_step: u32) -> Diagnostic {
-    let Late { stage, kind, start, update } = late;
-    let letters = kind.letters();
-    let microbatches = if per_step == 1 { "1 microbatch".to_owned() } else { format!("{per_step} microbatches") };
-    let starts = format!("{letters} of {stage} starts at slot {start} of its step");
-    let (message, label, help) = match kind {
-        TaskKind::Forward => (
-            format!("{starts}, but the previous version of its weights is made at {update}"),
-            "reads a version that is not there",
-            "use more microbatches, or `weights newest`",
-        ),
-        _ => (
-            format!("{starts}, but the gradients of the step before are complete at {update}"),
-            "the gradients of two steps would mix",
-            "let a stage take its weight gradients in the order of the microbatches, or use `weights flush`",
-        ),
-    };
-    Diagnostic::error(Code::VersionTooLate, span, label, message).note(format!("a step has {microbatches}")).help(help)
 }

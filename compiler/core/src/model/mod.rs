@@ -36,9 +36,11 @@ pub use symbolic::{abstract_slices, abstract_stages, add_replicated_weights};
 pub use tape::{Leaf, Tape};
 
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
-use crate::elaborate::Elaborated;
+use crate::elaborate::{Elaborated, Values};
 use crate::files::Files;
+use crate::pipeline::ModelCall;
 use crate::source::Span;
+use crate::stage_graph::StageGraph;
 use crate::window::Window;
 use pipe_ir::graph::{DType, TensorType};
 use pipe_ir::ids::NodeId;
@@ -87,6 +89,14 @@ fn shared(window: &Window, set: &StageSet) -> Option<Diagnostic> {
         format!("`{name}` belongs to the stages {stages}, and `weights {word}` updates each stage on its own");
     let error = Diagnostic::error(Code::WeightsNeedBlock, window.span, "stages share weights", message);
     Some(error.help("use `weights flush`, or place the layers that share weights in one stage"))
+}
+
+/// Which of so many stages of a model read which. None where something is wrong with the model, or it has too few layers.
+#[must_use]
+pub fn graph_of(files: &Files, call: &ModelCall, parameters: &Values, n_stages: usize) -> Option<StageGraph> {
+    let model = elaborate(files, call, parameters).ok()?;
+    let layers = cut(&model, n_stages, call.span).ok()?;
+    Some(ports::graph(&model, &layers))
 }
 
 /// The layers of each stage, so that the forward pass of the most expensive one is as cheap as possible.

@@ -6,6 +6,7 @@ use pipe_ir::ids::{ExecId, StageId, ValueId};
 use pipe_ir::program::Exec;
 use pipe_ir::task::TaskKind;
 use pipe_ir::value::Value;
+use std::collections::BTreeSet;
 
 /// The values and executables of every stage. May hold executables of kinds that a schedule does not use.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -24,16 +25,18 @@ pub struct StageSet {
 }
 
 impl StageSet {
+    /// The stages with weights that are trained.
+    #[must_use]
+    pub fn trained(&self) -> BTreeSet<StageId> {
+        self.weights.iter().filter(|group| group.update.is_some()).flat_map(|group| &group.stages).copied().collect()
+    }
+
     /// Tells a schedule which stages read which, and which have weights that are trained.
     pub fn tell(&self, schedule: &mut Schedule) {
         schedule.graph = self.graph.clone();
-        let Some(window) = &mut schedule.window else { return };
-        window.stages.iter_mut().for_each(|stage| stage.is_trained = false);
-        for group in self.weights.iter().filter(|group| group.update.is_some()) {
-            for stage in &group.stages {
-                window.stages[stage.index()].is_trained = true;
-            }
-        }
+        let trained = self.trained();
+        let stages = schedule.window.iter_mut().flat_map(|window| &mut window.stages);
+        (0..).map(StageId).zip(stages).for_each(|(id, stage)| stage.is_trained = trained.contains(&id));
     }
 }
 

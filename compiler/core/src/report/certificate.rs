@@ -1,7 +1,10 @@
 //! What a report says about all numbers of microbatches.
 
 use super::{time, units};
-use crate::certificate::Certified;
+use crate::certificate::{Certified, VersionsCertified};
+use crate::check::memory::Certificate;
+use crate::family::Numbers;
+use crate::staleness::Kept;
 use serde::Serialize;
 
 /// What holds for every number of microbatches.
@@ -21,8 +24,21 @@ pub struct CertificateReport {
     pub peak_activation: f64,
     /// Figures of a step that were not computed, because the certificate stands alone.
     pub not_computed: Vec<&'static str>,
+    /// Versions of the weights, where blocks run on across steps.
+    pub weights: Option<WeightsCertificate>,
     /// What each device holds.
     pub per_device: Vec<DeviceCertificate>,
+}
+
+/// Versions of the weights, over all numbers of microbatches and steps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct WeightsCertificate {
+    /// `previous` or `newest`.
+    pub mode: &'static str,
+    /// Updates that are missing from what a task reads, at most: with the number of microbatches at hand.
+    pub staleness_most: u64,
+    /// The same with any number.
+    pub staleness_most_of_all: u64,
 }
 
 /// What a device holds, over all numbers of microbatches.
@@ -36,20 +52,29 @@ pub struct DeviceCertificate {
     pub peak_from_microbatches: u64,
     /// Σ ceil(l / T).
     pub bound_activation: f64,
+    /// Versions of its stages' weights that are kept, with the number of microbatches at hand; none where steps flush.
+    pub versions: Option<u64>,
+    /// The same with any number.
+    pub versions_of_all: Option<u64>,
 }
 
 impl CertificateReport {
     /// The figures of a certificate.
     #[must_use]
     pub fn new(certified: &Certified) -> Self {
-        let Certified { schedule, turn, devices, pace } = certified;
+        let Certified { schedule, turn, devices, pace, numbers, n_microbatches, versions } = certified;
         let activations = |count: u64| units(schedule.units(count));
         let per_device = (0..).zip(devices).map(|(device, held)| DeviceCertificate {
             device,
             peak_activation: activations(held.exact),
             peak_from_microbatches: held.from,
             bound_activation: activations(held.bound),
+            versions: versions.as_ref().map(|versions| versions.devices[device as usize].1),
+            versions_of_all: versions.as_ref().map(|versions| versions.devices[device as usize].0),
         });
+        // A block of one number of microbatches is not repeated further, so that it may not reach its own peak.
+        let is_reached = |held: &Certificate| held.from <= u64::from(*n_microbatches);
+        let is_one = matches!(numbers, Numbers::UpTo(_)) && versions.is_none();
         let of_turn = |pace: &crate::pace::Pace| time(pace.time) / pace.turns as f64;
         Self {
             turn_microbatches: turn.microbatches,
@@ -59,10 +84,22 @@ impl CertificateReport {
                 0.0 => 0.0,
                 all => 1.0 - time(pace.busiest) / all,
             }),
-            exact: schedule.reorder.is_none(),
+            exact: schedule.reorder.is_none() && (!is_one || devices.iter().all(is_reached)),
             peak_activation: activations(devices.iter().map(|held| held.exact).max().unwrap_or_default()),
             not_computed: Vec::new(),
+            weights: versions.as_ref().map(WeightsCertificate::new),
             per_device: per_device.collect(),
+        }
+    }
+}
+
+impl WeightsCertificate {
+    fn new(versions: &VersionsCertified) -> Self {
+        let most = |kept: &[Kept]| kept.iter().map(|kept| kept.most_behind).max().unwrap_or_default();
+        Self {
+            mode: versions.weights.word(),
+            staleness_most: most(&versions.given),
+            staleness_most_of_all: most(&versions.most),
         }
     }
 }
