@@ -1,13 +1,17 @@
 //! What the table of `pipec check` says about all numbers of microbatches.
 
 use crate::table::{count, number, percent};
+use pipe_compiler::family::Numbers;
 use pipe_compiler::report::certificate::CertificateReport;
 
 /// Devices that are printed in full; of more devices, the first and the last ones.
 const ROWS: usize = 16;
 
 /// Name, figure and remark of every line; none where the table shows a step.
-pub(crate) fn summary(certificate: &CertificateReport) -> Vec<(&'static str, String, String)> {
+pub(crate) fn summary(
+    certificate: &CertificateReport,
+    numbers: Option<&Numbers>,
+) -> Vec<(&'static str, String, String)> {
     let mut lines = Vec::new();
     if certificate.not_computed.is_empty() {
         return lines;
@@ -21,7 +25,11 @@ pub(crate) fn summary(certificate: &CertificateReport) -> Vec<(&'static str, Str
     }
     let words = if certificate.exact { "" } else { "at most " };
     let peak = format!("{words}{}", number(certificate.peak_activation));
-    lines.push(("peak", peak, "units, over all numbers of microbatches".to_owned()));
+    // A block of one number of microbatches says nothing of others.
+    let is_one = matches!(numbers, Some(Numbers::UpTo(_)));
+    let over =
+        if is_one { "units, with this number of microbatches" } else { "units, over all numbers of microbatches" };
+    lines.push(("peak", peak, over.to_owned()));
     if let Some(weights) = &certificate.weights {
         let (given, all) = (weights.staleness_most, weights.staleness_most_of_all);
         let behind =

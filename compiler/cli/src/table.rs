@@ -95,7 +95,8 @@ fn summary(report: &Report) -> Vec<(&'static str, String, String)> {
     if let (Some(longest), Some(bubble)) = (figures.longest_stage, figures.bubble_longest_stage) {
         lines.push(("longest stage", number(longest), format!("bubble {}", percent(bubble))));
     }
-    lines.extend(report.certificate.iter().flat_map(certificate_table::summary));
+    let valid_for = report.valid_for.as_ref();
+    lines.extend(report.certificate.iter().flat_map(|certificate| certificate_table::summary(certificate, valid_for)));
     if let (Some(bound), Some(gap), Some(reason)) = (figures.lower_bound, figures.gap, &figures.lower_bound_reason) {
         let remark = if gap == 0.0 { format!("reached: {reason}") } else { format!("gap {}: {reason}", percent(gap)) };
         lines.push(("lower bound", number(bound), remark));

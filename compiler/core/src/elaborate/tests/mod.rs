@@ -200,7 +200,9 @@ fn a_pipeline_says_everything() {
     assert_eq!(costs.tasks.map(|ticks| ticks.0 / 100_000), [10, 15, 10, 25, 0]);
     assert_eq!(costs.latency, Ticks(100_000));
     let limits: Vec<_> = pipeline.requirements.iter().map(|it| &it.limit).collect();
-    assert!(matches!(limits[0], Limit::PeakOf { factor: Share(600_000), schedule } if schedule.name == "1f1b"));
+    assert!(
+        matches!(limits[0], Limit::PeakOf { factor: Share(600_000), schedule: Some(schedule) } if schedule.name == "1f1b")
+    );
     assert_eq!(
         limits[1..],
         [&Limit::Peak(Share(2_500_000)), &Limit::Memory(Bytes(1 << 20)), &Limit::Bubble(Share(300_000))]
