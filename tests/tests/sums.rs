@@ -1,9 +1,10 @@
 //! Sums of gradients that travel between replicas: whatever `check` accepts without a flush, the verifier accepts, and it runs
 //! to its end with the stated peak.
 
+use pipe_compiler::family::Numbers;
 use pipe_compiler::pipeline::StageCosts;
 use pipe_compiler::source::{Source, Sources};
-use pipe_compiler::{Compilation, Request, compile, elaborate};
+use pipe_compiler::{Certificates, Compilation, Request, compile, elaborate};
 use pipe_ir::instruction::{Class, Instruction};
 use pipe_runtime::data::Data;
 use pipe_runtime::{Backend, Options, Run};
@@ -13,7 +14,12 @@ use pipe_tests::schedules::Dice;
 use std::sync::Arc;
 
 fn compiled(text: String, costs: Option<StageCosts>) -> Compilation {
-    let choice = elaborate::Request::default();
+    compiled_with(text, costs, &[])
+}
+
+fn compiled_with(text: String, costs: Option<StageCosts>, settings: &[(&str, i64)]) -> Compilation {
+    let settings = settings.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+    let choice = elaborate::Request { settings, ..elaborate::Request::default() };
     let request = Request { choice, costs, ..Request::default() };
     let root = Source { name: "test.pipe".to_owned(), text };
     compile(&mut Sources::default(), root, &|path| Err(path.to_owned()), &request)
@@ -77,6 +83,57 @@ fn what_check_accepts_without_a_flush_runs_to_its_end_with_the_stated_peak() {
     }
     report(&failures);
     assert!(travelling > 100 && stuck > 10, "{accepted} accepted, {travelling} with sums, {stuck} stuck");
+}
+
+/// What the sums of a certified block wait for is there with every number of microbatches and steps; where they travel
+/// against the slots, nothing is said of other numbers, and some of them may be stuck.
+#[test]
+fn certified_sums_are_stuck_with_no_number_of_microbatches() {
+    let (mut certified, mut open) = (0, 0);
+    for seed in 0..600 {
+        let (text, _) = random_block(&mut Dice(seed));
+        let found = compiled(text.clone(), None);
+        let Some(judged) = found.judged.filter(|judged| !judged.order.dependencies.sums().is_empty()) else { continue };
+        let is_certified =
+            found.report.valid_for == Some(Numbers::Allowed) || found.report.valid_for == Some(Numbers::Every);
+        assert_eq!(is_certified, found.report.certificate.is_some(), "{text}");
+        assert_eq!(is_certified, found.report.valid_for_all_microbatches == Some(true), "{text}");
+        if !is_certified {
+            open += 1;
+            continue;
+        }
+        certified += 1;
+        let size = judged.schedule.block.as_ref().map_or(1, |block| i64::from(block.microbatches));
+        for turns in [1, 2, 3, 5, 7] {
+            let sizes = [("microbatches", turns * size)];
+            let other = compiled_with(text.clone(), None, &sizes);
+            assert!(other.report.ok, "{sizes:?}: {:#?}\n{text}", other.diagnostics);
+        }
+    }
+    assert!(certified > 50 && open > 5, "{certified} certified, {open} for one number only");
+}
+
+/// The sums of a step of these two microbatches are never stuck, but the second device takes them before the first.
+#[test]
+fn sums_against_the_slots_are_not_certified() {
+    let text = "
+        schedule run {
+            stages 1
+            place s, m on m % 2
+            weights newest
+            slots F = 1, BW = 1
+            block of 2 every 4 { F[s, m] at 1 - m  BW[s, m] at 3 - m }
+        }
+        pipeline p { devices 2  microbatches MANY  schedule run }";
+    let found = compiled(text.replace("MANY", "2"), None);
+    assert!(found.report.ok, "{:#?}", found.diagnostics);
+    assert_eq!((found.report.valid_for, found.report.valid_for_all_microbatches), (None, Some(false)));
+    assert!(found.report.certificate.is_none());
+    // Who asks for the certificate alone gets the verdict of the step.
+    let request = Request { certificate: Certificates::Alone, ..Request::default() };
+    let root = Source { name: "test.pipe".to_owned(), text: text.replace("MANY", "2") };
+    let found = compile(&mut Sources::default(), root, &|path| Err(path.to_owned()), &request);
+    assert!(found.report.ok && found.report.certificate.is_none() && found.judged.is_some());
 }
 
 #[test]

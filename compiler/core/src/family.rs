@@ -57,12 +57,12 @@ pub fn numbers(files: &Files, request: &Request) -> Result<Option<Numbers>, Diag
         return Ok(None);
     };
     let depends = dependence(declared, call);
-    let Some((last, all)) = last(files, request, depends, given) else { return Ok(None) };
     let mut graphs = Graphs::default();
+    let Some((last, all)) = graphs.last(files, request, (declared, depends), given) else { return Ok(None) };
     let (mut spent, mut checked) = (0, 0);
     let (mut is_any_sound, mut is_open) = (false, false);
     for number in 1..=last {
-        match graphs.member(files, request, number) {
+        match graphs.member(turn(files, request, number), number) {
             Member::Sound(n_tasks) => (spent, is_any_sound) = (spent + n_tasks, true),
             Member::Open(n_tasks) => (spent, is_any_sound, is_open) = (spent + n_tasks, true, true),
             Member::Excluded => {}
@@ -70,7 +70,7 @@ pub fn numbers(files: &Files, request: &Request) -> Result<Option<Numbers>, Diag
             Member::Broken(found) if number == given => {
                 return if is_any_sound { Err(told(found, number, given, false)) } else { Ok(None) };
             }
-            Member::Broken(found) => match graphs.member(files, request, given) {
+            Member::Broken(found) => match graphs.member(turn(files, request, given), given) {
                 // What is wrong with every number is said of the one at hand.
                 Member::Broken(other) if other == found && !is_any_sound => return Ok(None),
                 Member::Excluded => return Ok(None),
@@ -89,35 +89,30 @@ pub fn numbers(files: &Files, request: &Request) -> Result<Option<Numbers>, Diag
     })
 }
 
+/// Whether some tasks of a block take the first slots that are free.
+fn fills(declared: &Schedule) -> bool {
+    declared.items.iter().any(|item| match item {
+        ScheduleItem::Block(block) => block.tasks.iter().any(|task| task.at.is_none()),
+        _ => false,
+    })
+}
+
 fn is_block(declared: &Schedule) -> bool {
     declared.items.iter().any(|item| matches!(item, ScheduleItem::Block(_)))
 }
 
-/// The last number that has to be looked at on its own, and for which numbers the verdict then holds.
-fn last(files: &Files, request: &Request, depends: Dependence, given: u32) -> Option<(u32, Numbers)> {
-    let all = match depends {
-        Dependence::Nothing => Numbers::Every,
-        Dependence::Conditions => Numbers::Allowed,
-        Dependence::Varied => return Some((given, Numbers::UpTo(given))),
-    };
-    let schedule = turn(files, request, given).ok()?.schedule;
-    schedule.placement.repeats()?;
-    let (Some(block), Some(window)) = (&schedule.block, &schedule.window) else { return Some((0, all)) };
-    // Steps are whole blocks.
-    let all = if block.microbatches == 1 { all } else { Numbers::Allowed };
-    if window.weights != Weights::Previous {
-        return Some((0, all));
-    }
-    // From so many blocks on, every version is there in time.
-    let enough = cycles(block, schedule.n_stages()).iter().map(Cycle::enough_for_previous).max()?;
-    Some((u32::try_from(enough - 1).unwrap_or(u32::MAX).min(given), all))
-}
+/// A schedule that is written out, and where it is from.
+type Written<'a> = (&'a Files, Result<Elaborated, Diagnostics>);
 
 /// The schedule of a number of microbatches, one turn of it.
-fn turn(files: &Files, request: &Request, number: u32) -> Result<Elaborated, Diagnostics> {
-    let mut choice = elaborate::Request { turn: true, ..request.choice.clone() };
+fn turn<'a>(files: &'a Files, request: &Request, number: u32) -> Written<'a> {
+    written(files, request, number, true)
+}
+
+fn written<'a>(files: &'a Files, request: &Request, number: u32, turn: bool) -> Written<'a> {
+    let mut choice = elaborate::Request { turn, ..request.choice.clone() };
     choice.settings.push(("microbatches".to_owned(), i64::from(number)));
-    elaborate::elaborate(files, &choice)
+    (files, elaborate::elaborate(files, &choice))
 }
 
 /// The last stage graph of a model: most members have as many stages as the one before.
@@ -125,8 +120,52 @@ fn turn(files: &Files, request: &Request, number: u32) -> Result<Elaborated, Dia
 struct Graphs(Option<StageGraph>);
 
 impl Graphs {
-    fn member(&mut self, files: &Files, request: &Request, number: u32) -> Member {
-        let Elaborated { mut schedule, pipeline, parameters, .. } = match turn(files, request, number) {
+    /// The last number that has to be looked at on its own, and for which numbers the verdict then holds.
+    fn last(
+        &mut self,
+        files: &Files,
+        request: &Request,
+        (declared, depends): (&Schedule, Dependence),
+        given: u32,
+    ) -> Option<(u32, Numbers)> {
+        let all = match depends {
+            Dependence::Nothing => Numbers::Every,
+            Dependence::Conditions => Numbers::Allowed,
+            Dependence::Varied => return Some((given, Numbers::UpTo(given))),
+        };
+        let schedule = turn(files, request, given).1.ok()?.schedule;
+        schedule.placement.repeats()?;
+        let (Some(block), Some(window)) = (&schedule.block, &schedule.window) else {
+            let whole = schedule.n_microbatches;
+            let is_alike = !fills(declared) || whole <= given && self.shorter_are_sound(files, request, whole);
+            return is_alike.then_some((0, all));
+        };
+        // Steps are whole blocks.
+        let all = if block.microbatches == 1 { all } else { Numbers::Allowed };
+        if window.weights != Weights::Previous {
+            return Some((0, all));
+        }
+        // From so many blocks on, every version is there in time.
+        let enough = cycles(block, schedule.n_stages()).iter().map(Cycle::enough_for_previous).max()?;
+        Some((u32::try_from(enough - 1).unwrap_or(u32::MAX).min(given), all))
+    }
+
+    /// Whether all steps that end before the devices repeat are sound: `fill` puts tasks elsewhere in them.
+    fn shorter_are_sound(&mut self, files: &Files, request: &Request, whole: u32) -> bool {
+        let mut spent = 0;
+        (1..whole).all(|number| {
+            spent += EACH;
+            match self.member(written(files, request, number, false), number) {
+                Member::Sound(n_tasks) => spent += n_tasks,
+                Member::Excluded => {}
+                Member::Open(_) | Member::TooLarge | Member::Broken(_) => return false,
+            }
+            spent <= MOST_TASKS
+        })
+    }
+
+    fn member(&mut self, (files, written): Written<'_>, number: u32) -> Member {
+        let Elaborated { mut schedule, pipeline, parameters, .. } = match written {
             Ok(elaborated) => elaborated,
             Err(found) if found.iter().any(|one| one.code == Code::ConditionFailed) => return Member::Excluded,
             Err(found) if found.iter().any(|one| one.code == Code::TooLarge) => return Member::TooLarge,

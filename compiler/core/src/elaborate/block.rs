@@ -1,7 +1,7 @@
 //! Building blocks: the start slots of their microbatches, then every task of every microbatch in the order of its slot.
 
 use super::fill::{Fill, FreeSlots};
-use super::limits::{MAX_MICROBATCHES, MAX_SLOT, tasks, turn_tasks, within};
+use super::limits::{MAX_MICROBATCHES, MAX_SLOT, is_turn, tasks, turn_tasks, within};
 use super::schedule::{Writer, Written};
 use super::scope::Fault;
 use crate::diagnostic::{Code, Diagnostic};
@@ -75,7 +75,7 @@ pub(super) fn write<'a>(
     let per_step = std::mem::replace(&mut writer.n_microbatches, n_microbatches);
     let mut block = Block { microbatches, period, slots, durations, only };
     if writer.report.is_empty() {
-        let size = (writer.n_devices, writer.n_microbatches);
+        let size = (writer.n_devices, filled(writer, microbatches, of_kinds));
         let graph = (!waiting.is_empty()).then(|| (writer.graph)(writer.placement.n_stages()));
         let free = FreeSlots::new(&block, &writer.placement, size);
         free.fill(&waiting, &graph.unwrap_or_default(), &mut block.slots, &mut writer.report);
@@ -93,6 +93,15 @@ fn shown(writer: &Writer<'_>, size: u32) -> u32 {
     // A block of its own for every number of microbatches is never repeated further than that, unless it runs on.
     let is_short = writer.is_varied && writer.weights.is_none();
     turn.map_or(all, |turn| if is_short { turn.min(all) } else { turn })
+}
+
+/// How many microbatches decide where `fill` puts tasks. Blocks that run on meet all others of a turn, also where a step is
+/// shorter.
+fn filled(writer: &Writer<'_>, size: u32, of_kinds: u128) -> u32 {
+    let repeats = writer.placement.repeats().filter(|_| writer.weights.is_some());
+    let turn = repeats.and_then(|repeats| super::common_period(u64::from(size), u64::from(repeats)));
+    let turn = turn.and_then(|turn| u32::try_from(turn).ok()).filter(|turn| is_turn(of_kinds * u128::from(*turn)));
+    turn.unwrap_or(0).max(writer.n_microbatches)
 }
 
 /// Evaluates a line's slot for every stage, and for every microbatch of a block.

@@ -39,6 +39,11 @@ pub(super) fn within(what: &str, value: i64, bounds: RangeInclusive<u32>, span: 
     }
 }
 
+/// Whether a turn of a block with so many tasks is written out.
+pub(super) fn is_turn(n_tasks: u128) -> bool {
+    n_tasks <= u128::from(MAX_TURN_TASKS)
+}
+
 /// Refuses a turn of a block that would have too many tasks.
 pub(super) fn turn_tasks(n_tasks: u128, span: Span) -> Result<(), Fault> {
     tasks(n_tasks * u128::from(MAX_TASKS / MAX_TURN_TASKS), span)
