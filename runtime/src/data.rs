@@ -124,7 +124,7 @@ impl Data {
             let mut bytes = vec![0; whole.ty.bytes().to_usize()];
             self.fill((step, MicrobatchId(microbatch.0 / self.n_slices)), &whole, *bound, &mut bytes);
             let row: u64 = slot.ty.shape.iter().skip(1).product();
-            let row = row as usize * size_of::<i32>();
+            let row = row as usize * slot.ty.dtype.bytes().to_usize();
             let first = (microbatch.0 % self.n_slices) as usize * row;
             for (out, whole) in part.chunks_exact_mut(row).zip(bytes.chunks_exact(row * self.n_slices as usize)) {
                 out.copy_from_slice(&whole[first..first + row]);

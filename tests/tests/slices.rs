@@ -54,3 +54,36 @@ fn slices_need_less_memory_than_whole_sequences() {
     });
     assert!(peaks[1] < peaks[0] && peaks[2] < peaks[1], "{peaks:?}");
 }
+
+/// A model of numbers and targets, both cut along the sequence.
+fn of_numbers(precision: &str, schedule: &str) -> Arc<Verified> {
+    let text = format!(
+        "layer guess(width, sequence, rows) {{
+            data seen: f32[rows, sequence, width]
+            data drawn: i32[rows, sequence]
+            weight matrix: [width, 7] = normal(0.7)
+            loss cross_entropy(matmul(seen, matrix), drawn)
+        }}
+        model numbers(width = 3, sequence = 4, rows = 2) {{ guess(width, sequence, rows) }}
+        pipeline test {{
+            model numbers
+            precision {precision}
+            devices 1
+            microbatches 2
+            schedule {schedule}
+            train {{ data synthetic steps 2 seed 7 optimizer adamw(learning_rate = 0.01) }}
+        }}"
+    );
+    Arc::new(program(&text).expect("accepted"))
+}
+
+#[test]
+fn slices_of_numbers_are_parts_of_the_whole() {
+    for (precision, allowed) in [("f32", 1e-6), ("f64", 1e-12)] {
+        let whole = learn(&of_numbers(precision, "1f1b"), None);
+        for schedule in ["seq_1f1b(slices = 2)", "seq_1f1b(slices = 4)"] {
+            let apart = distance(&whole.1[0], &learn(&of_numbers(precision, schedule), None).1[0]);
+            assert!(apart < allowed, "{schedule} in {precision}: {apart}");
+        }
+    }
+}
