@@ -7,7 +7,8 @@
 //!   with their initial contents, all else with zeros, and the step fills neither weights nor optimizer state; an update
 //!   has no operand of a microbatch, and nothing but an update changes weights; every stage has an executable. Where
 //!   microbatches are cut in slices, an executable is of one slice and runs on that slice; slices read each other's
-//!   values only within one microbatch.
+//!   values only within one microbatch, all slices of which belong to one step; tensors of data have a second axis, along
+//!   which they are cut.
 //! - **graphs**: inputs come before their use, shapes agree with the operation, loads and stores stay inside their
 //!   operand; what is written is written completely and once; temporaries have room.
 //! - **lifespans**: a buffer is used only between `alloc` and `free`; what lives since the set-up is never freed, what

@@ -1,9 +1,12 @@
 //! Rules about how the microbatches of a program's step list are counted: steps of a window, slices of a sequence, and the
 //! versions of weights that each step reads.
 
-use super::Place;
 use super::report::Report;
-use crate::program::Program;
+use super::{Place, graphs};
+use crate::ids::MicrobatchId;
+use crate::program::{Exec, Program};
+use crate::task::TaskKind;
+use crate::value::TensorSlot;
 
 /// Checks the counts. Whether microbatches can be told by step and slice at all: nothing else can be judged without.
 pub(super) fn check(program: &Program, report: &mut Report) -> bool {
@@ -19,11 +22,57 @@ pub(super) fn check(program: &Program, report: &mut Report) -> bool {
             report.error(Place::Program, message);
         }
     }
-    let is_whole = program.n_slices != 0 && program.n_microbatches.is_multiple_of(program.n_slices);
+    let (count, slices) = (program.n_microbatches, program.n_slices);
+    let is_whole = slices != 0 && count.is_multiple_of(slices);
     if !is_whole {
-        let (count, slices) = (program.n_microbatches, program.n_slices);
         let message = format!("{count} microbatches are not a number of wholes of {slices} slices each");
+        report.error(Place::Program, message);
+    } else if !per_step.is_multiple_of(slices) {
+        let message = format!("a step of {per_step} microbatches has no number of wholes of {slices} slices each");
         report.error(Place::Program, message);
     }
     is_whole
+}
+
+/// Checks that an executable says of which slice it is, where there are several, and that it reads the values of slices of
+/// the same microbatch.
+pub(super) fn slice(program: &Program, exec: &Exec) -> Result<(), String> {
+    let slices = program.n_slices;
+    let is_cut = slices > 1 && exec.kind != TaskKind::Update;
+    match exec.slice {
+        Some(slice) if is_cut && slice < slices => {}
+        None if !is_cut => {}
+        None => return Err(format!("it does not say of which of {slices} slices it is")),
+        Some(slice) if is_cut => return Err(format!("q{slice} is not one of {slices} slices")),
+        Some(_) => return Err("it is of a slice, but nothing that it runs on is cut".to_owned()),
+    }
+    for operand in exec.operands.iter().filter(|operand| operand.ahead != 0) {
+        let other = i64::from(exec.slice.unwrap_or(0)) + i64::from(operand.ahead);
+        if !(0..i64::from(slices)).contains(&other) {
+            let value = operand.value;
+            let name = program.values.get(value.index()).map_or_else(|| value.to_string(), |value| value.name.clone());
+            return Err(format!("`{name}` would be of slice {other}, and slices are q0 to q{}", slices - 1));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that a run is on the slice of its executable.
+pub(super) fn run(program: &Program, exec: &Exec, microbatch: MicrobatchId) -> Result<(), String> {
+    let (slices, own) = (program.n_slices, microbatch.0 % program.n_slices);
+    match exec.slice.filter(|slice| *slice != own) {
+        Some(slice) => Err(format!("{microbatch} is slice q{own} of {slices}, not q{slice}")),
+        None => Ok(()),
+    }
+}
+
+/// Checks that a tensor of data can be a slice of a whole one, which is cut along its second axis.
+pub(super) fn data(program: &Program, slot: &TensorSlot) -> Result<(), String> {
+    if program.n_slices == 1 {
+        return Ok(());
+    }
+    let mut whole = slot.ty.clone();
+    let size = whole.shape.get_mut(1).ok_or("data is cut along its second axis, and it has none")?;
+    *size = size.saturating_mul(u64::from(program.n_slices));
+    graphs::tensor(&whole).map_err(|message| format!("before it is cut, {message}"))
 }

@@ -103,18 +103,6 @@ fn values(program: &Program, report: &mut Report) {
     }
 }
 
-/// Checks that an executable says of which slice it is, where there are several.
-fn slice(program: &Program, exec: &Exec) -> Result<(), String> {
-    let is_cut = program.n_slices > 1 && exec.kind != TaskKind::Update;
-    match exec.slice {
-        Some(slice) if is_cut && slice < program.n_slices => Ok(()),
-        None if !is_cut => Ok(()),
-        None => Err(format!("it does not say of which of {} slices it is", program.n_slices)),
-        Some(slice) if is_cut => Err(format!("q{slice} is not one of {} slices", program.n_slices)),
-        Some(_) => Err("it is of a slice, but nothing that it runs on is cut".to_owned()),
-    }
-}
-
 fn stage(program: &Program, stage: StageId) -> Result<(), String> {
     if stage.0 < program.n_stages { Ok(()) } else { Err(format!("{stage} is not one of {} stages", program.n_stages)) }
 }
@@ -131,6 +119,9 @@ fn value_row(program: &Program, value: &Value) -> Result<(), String> {
     for slot in &value.tensors {
         let name = &slot.name;
         graphs::tensor(&slot.ty).map_err(|message| format!("tensor `{name}`: {message}"))?;
+        if value.kind == ValueKind::Data {
+            stream::data(program, slot).map_err(|message| format!("tensor `{name}`: {message}"))?;
+        }
         graphs::aligned(&slot.ty, slot.offset.0).map_err(|message| format!("tensor `{name}` {message}"))?;
         if slot.offset.0.checked_add(slot.ty.bytes().0).is_none_or(|end| end > value.bytes.0) {
             return Err(format!("tensor `{name}` is not inside the {} bytes of its value", value.bytes.0));
@@ -144,7 +135,7 @@ fn value_row(program: &Program, value: &Value) -> Result<(), String> {
 
 fn exec_row(program: &Program, exec: &Exec) -> Result<(), String> {
     stage(program, exec.stage)?;
-    slice(program, exec)?;
+    stream::slice(program, exec)?;
     let mut seen = BTreeSet::new();
     for operand in &exec.operands {
         let value =
@@ -353,22 +344,6 @@ impl Fields<'_> {
         if token.0 < count { Ok(()) } else { Err(format!("{token} is not one of {count} tokens")) }
     }
 
-    /// Checks that a run is on the slice of its executable, and that what it reads of others is of the same microbatch.
-    fn slices(&self, exec: &Exec, microbatch: MicrobatchId) -> Result<(), String> {
-        let n_slices = self.program.n_slices;
-        if let Some(slice) = exec.slice.filter(|slice| microbatch.0 % n_slices != *slice) {
-            return Err(format!("{microbatch} is slice q{} of {n_slices}, not q{slice}", microbatch.0 % n_slices));
-        }
-        let outside = |operand: &&Operand| operand.microbatch(microbatch).0 / n_slices != microbatch.0 / n_slices;
-        match exec.operands.iter().find(outside) {
-            Some(operand) => {
-                let name = &self.program.value(operand.value).name;
-                Err(format!("`{name}` would be of {}, another microbatch", operand.microbatch(microbatch)))
-            }
-            None => Ok(()),
-        }
-    }
-
     fn run(&mut self, index: usize, id: ExecId, microbatch: MicrobatchId, range: OperandRange) -> Result<(), String> {
         let exec = self.program.execs.get(id.index()).ok_or_else(|| format!("there is no executable {id}"))?;
         self.microbatch(microbatch)?;
@@ -381,7 +356,7 @@ impl Fields<'_> {
         if operands.len() != exec.operands.len() {
             return Err(format!("it has {} operands, but takes {}", operands.len(), exec.operands.len()));
         }
-        self.slices(exec, microbatch)?;
+        stream::run(self.program, exec, microbatch)?;
         let stamp = u32::try_from(index).unwrap_or(u32::MAX - 1);
         for (buffer, operand) in operands.iter().zip(&exec.operands) {
             self.holds(*buffer, operand.value)?;
