@@ -108,6 +108,8 @@ kinds! {
     Stages SameResults
     /// The stated number of microbatches.
     Microbatches SameResults
+    /// The stated number of slices.
+    Slices SameResults
     /// A program without training settings, or with another optimizer.
     Training Sound
     /// A member of a group is missing, another, or there twice.
@@ -136,10 +138,14 @@ kinds! {
     ExecKind SameResults
     /// The stage of an executable.
     ExecStage SameResults
+    /// The slice of an executable.
+    ExecSlice SameResults
     /// The value of an operand of an executable.
     ExecValue Sound
     /// How an executable touches an operand.
     ExecAccess Sound
+    /// The microbatch of an operand of an executable, counted from that of the run.
+    OperandAhead SameResults
     /// An operand of an executable is missing, or two change places.
     ExecOperands Sound
     /// Another body.

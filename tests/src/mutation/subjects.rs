@@ -215,7 +215,31 @@ fn examples() -> Result<Vec<Subject>, String> {
 }
 
 /// Schedules that the standard library does not have, with their declarations.
-const VARIANTS: [(&str, &str); 2] = [
+const VARIANTS: [(&str, &str); 4] = [
+    (
+        "sliced_gpipe",
+        "schedule sliced_gpipe {
+            stages D
+            slices 4
+            place s on s
+            order d { repeat 4 * M { F[d] } repeat 4 * M { BW[d] } }
+        }",
+    ),
+    (
+        "sliced_halves",
+        "schedule sliced_halves {
+            stages 2 * D
+            slices 2
+            place s on min(s, 2 * D - 1 - s)
+            order d {
+                repeat 2 * M { F[d] }
+                repeat 2 * M { F[2 * D - 1 - d] }
+                repeat 2 * M { B[2 * D - 1 - d] }
+                repeat 2 * M { B[d] W[2 * D - 1 - d] }
+                repeat 2 * M { W[d] }
+            }
+        }",
+    ),
     (
         "weights_newest",
         "schedule weights_newest {

@@ -58,7 +58,7 @@ pub(super) fn program(kind: Kind, program: &mut Program, dice: &mut Dice) {
         name: _,
         n_stages,
         n_microbatches,
-        n_slices: _,
+        n_slices,
         n_steps,
         lags,
         groups,
@@ -79,6 +79,7 @@ pub(super) fn program(kind: Kind, program: &mut Program, dice: &mut Dice) {
             }
         }
         Kind::Microbatches => *n_microbatches = near(*n_microbatches, *n_microbatches as usize, dice),
+        Kind::Slices => *n_slices = near(*n_slices, *n_microbatches as usize, dice),
         Kind::Training => match (training.as_mut(), dice.below(3)) {
             (Some(_), 0) => *training = None,
             (Some(training), 1) => training.optimizer = Optimizer::Sgd { momentum: 0.5, weight_decay: 0.0 },
@@ -141,10 +142,14 @@ fn value(kind: Kind, value: &mut Value, stages: usize, dice: &mut Dice) {
 }
 
 fn exec(kind: Kind, exec: &mut Exec, n_values: usize, stages: usize, dice: &mut Dice) {
-    let Exec { kind: task, stage, slice: _, operands, body, flops } = exec;
+    let Exec { kind: task, stage, slice, operands, body, flops } = exec;
     match kind {
         Kind::ExecKind => *task = TaskKind::ALL[dice.below(TaskKind::ALL.len())],
         Kind::ExecStage => *stage = StageId(near(stage.0, stages, dice)),
+        Kind::ExecSlice => {
+            let other = near(slice.unwrap_or(0), 4, dice);
+            *slice = some(other, dice);
+        }
         Kind::ExecValue => {
             if let Some(operand) = pick(operands, dice) {
                 operand.value.0 = near(operand.value.0, n_values, dice);
@@ -153,6 +158,12 @@ fn exec(kind: Kind, exec: &mut Exec, n_values: usize, stages: usize, dice: &mut 
         Kind::ExecAccess => {
             if let Some(operand) = pick(operands, dice) {
                 operand.access = [Access::Read, Access::Write, Access::Update][dice.below(3)];
+            }
+        }
+        Kind::OperandAhead => {
+            if let Some(operand) = pick(operands, dice) {
+                let all = [-2, -1, 0, 1, 2, i32::MIN, i32::MAX, -operand.ahead];
+                operand.ahead = all[dice.below(all.len())];
             }
         }
         Kind::ExecOperands => match dice.below(2) {
