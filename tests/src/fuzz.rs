@@ -51,10 +51,10 @@ pub fn ir(bytes: &[u8]) {
     }
 }
 
-/// Reads a program in JSON and verifies it.
+/// Reads a program in JSON and verifies it; an accepted one is written in both forms and read again as the same.
 ///
 /// # Panics
-/// If an accepted program is not read again as the same, or does not run to its end.
+/// If it is not the same, or an accepted program does not run to its end.
 pub fn json(bytes: &[u8]) {
     let Ok(written) = std::str::from_utf8(bytes) else { return };
     let Ok(program) = json::parse(written) else { return };
@@ -64,6 +64,10 @@ pub fn json(bytes: &[u8]) {
             let mut again = Vec::new();
             json::write(verified.program(), &mut again).unwrap_or_else(|error| panic!("it is not written: {error}"));
             assert_eq!(json::parse(&String::from_utf8_lossy(&again)).ok().as_ref(), Some(verified.program()));
+            // The text knows no table of operands, so that only what it says is compared.
+            let written = text::print(verified.program());
+            let again = text::parse(&written).map(|again| text::print(&again.program));
+            assert_eq!(again.as_ref(), Ok(&written));
             sound(verified.program());
         }
     }
