@@ -30,7 +30,7 @@ fn throw(target: fn(&[u8]), folders: &[&str]) {
 
 #[test]
 fn sources() {
-    throw(fuzz::source, &["fuzz/regressions/source", "stdlib/schedules", "stdlib/models"]);
+    throw(fuzz::source, &["fuzz/regressions/source", "fuzz/seeds/source", "stdlib/schedules", "stdlib/models"]);
 }
 
 #[test]
