@@ -66,3 +66,21 @@ fn seeds_are_what_is_written_today() {
 fn checkpoints() {
     throw(fuzz::checkpoint, &["fuzz/regressions/checkpoint", "fuzz/seeds/checkpoint"]);
 }
+
+/// Idle devices beside values that none of them touches: as many of both as fit in some megabytes.
+#[test]
+fn wide_programs_take_no_longer_than_long_ones() {
+    let device = |id: u32, run: &str| {
+        format!(
+            "device d{id} arena 0 peak 0 tokens 0 {{\n  buffers {{\n  }}\n  setup {{\n  }}\n  step {{\n{run}  }}\n}}\n"
+        )
+    };
+    let mut text = "program wide stages 1 microbatches 1\n".to_owned();
+    text.extend((0..60_000).map(|id| format!("value v{id}: activation of s0, 64 bytes\n")));
+    text.push_str("exec @F.s0 flops 1 ()\n");
+    text.push_str(&device(0, "run @F.s0 m0 ()\n"));
+    text.extend((1..60_000).map(|id| device(id, "")));
+    let started = Instant::now();
+    assert!(pipe_ir::text::check(&text).is_ok());
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+}

@@ -145,8 +145,10 @@ pub(super) fn check(program: &Program, sent: &[Vec<Content>], report: &mut Repor
         matching(program, &channels, channel, &carried[channels.sends.starts[channel]..], report);
     }
     let slots = receive_slots(&program.execs, &program.values);
+    // A channel has one receiver, so that all devices can count in one table.
+    let mut open = vec![0; channels.len()];
     for (device, code) in devices(program) {
-        turns(program, &channels, device, code, slots, report);
+        turns(program, &channels, (device, code), (slots, &mut open), report);
     }
     channels
 }
@@ -197,14 +199,12 @@ fn bytes(code: &DeviceProgram, index: u32) -> Bytes {
 fn turns(
     program: &Program,
     channels: &Channels,
-    device: DeviceId,
-    code: &DeviceProgram,
-    slots: usize,
+    (device, code): (DeviceId, &DeviceProgram),
+    (slots, open): (usize, &mut [u32]),
     report: &mut Report,
 ) {
     const CLOSED: u32 = u32::MAX;
     let mut open_in = vec![CLOSED; code.buffers.len()];
-    let mut open: Vec<u32> = vec![0; channels.len()];
     for (index, instruction) in code.step.iter().enumerate() {
         instruction.accesses(program, code, |buffer, touch| {
             if touch != Touch::Alloc && open_in[buffer.index()] != CLOSED {

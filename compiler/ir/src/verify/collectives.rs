@@ -6,13 +6,17 @@ use super::devices;
 use super::report::{Report, at};
 use crate::ids::{DeviceId, GroupId, ValueId};
 use crate::instruction::Instruction;
-use crate::program::Program;
+use crate::program::{Access, Program};
+use crate::task::TaskKind;
+use crate::value::ValueKind;
 use std::collections::BTreeMap;
 
-/// Which devices hold each persistent value since the set-up.
+/// Which devices hold each persistent value since the set-up, and which weights are updated there.
 pub(super) struct Holders {
     /// By value: the devices whose set-up fills it, ascending.
     devices: Vec<Vec<DeviceId>>,
+    /// By value: whether an update changes these weights.
+    updated: Vec<bool>,
 }
 
 impl Holders {
@@ -27,12 +31,23 @@ impl Holders {
                 }
             }
         }
-        Self { devices: holders }
+        let mut updated = vec![false; program.values.len()];
+        for exec in program.execs.iter().filter(|exec| exec.kind == TaskKind::Update) {
+            for operand in exec.operands.iter().filter(|operand| operand.access != Access::Read) {
+                updated[operand.value.index()] |= program.value(operand.value).kind == ValueKind::Parameters;
+            }
+        }
+        Self { devices: holders, updated }
     }
 
     /// The devices that hold a value, ascending.
     pub(super) fn of_value(&self, value: ValueId) -> &[DeviceId] {
         &self.devices[value.index()]
+    }
+
+    /// Whether updates change a value, which are then weights.
+    pub(super) fn changes(&self, value: ValueId) -> bool {
+        self.updated[value.index()]
     }
 
     /// How many devices hold a value, where these are several.

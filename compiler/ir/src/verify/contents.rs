@@ -9,6 +9,7 @@ use crate::program::{Access, DeviceProgram, Exec, Operand, Program};
 use crate::task::TaskKind;
 use crate::units::Bytes;
 use crate::value::ValueKind;
+use std::collections::BTreeMap;
 
 /// What a buffer holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -73,12 +74,10 @@ struct Contents<'a> {
     code: &'a DeviceProgram,
     buffers: Vec<Content>,
     /// By value: how far its sum is, and the buffer in which it was zeroed.
-    sums: Vec<(Sum, Option<BufferId>)>,
+    sums: BTreeMap<ValueId, (Sum, Option<BufferId>)>,
     holders: &'a Holders,
     /// By value: buffers that the set-up filled with it; each holds an older version of it than the one before.
-    filled: Vec<i64>,
-    /// By value: whether updates change it.
-    updated: Vec<bool>,
+    filled: BTreeMap<ValueId, i64>,
     sent: Vec<Content>,
     joined: Vec<Joined>,
 }
@@ -92,17 +91,17 @@ pub(super) fn check(
     report: &mut Report,
 ) -> (Vec<Content>, Vec<Joined>) {
     let buffers = vec![Content::Nothing; code.buffers.len()];
-    let sums = vec![(Sum::default(), None); program.values.len()];
-    let (filled, updated) = (vec![0; program.values.len()], updated(program));
+    // Only of what the device touches, so that many devices with many values take no longer than they have instructions.
+    let (sums, filled) = (BTreeMap::new(), BTreeMap::new());
     let (sent, joined) = (Vec::new(), Vec::new());
-    let mut contents = Contents { program, code, buffers, sums, filled, updated, holders, sent, joined };
+    let mut contents = Contents { program, code, buffers, sums, filled, holders, sent, joined };
     for (index, instruction) in code.setup.iter().enumerate() {
         if let Err(message) = contents.instruction(instruction) {
             report.error(at(device, List::Setup, index), message);
         }
     }
     let start = contents.buffers.clone();
-    contents.sums.iter_mut().for_each(|(sum, _)| *sum = Sum::Stale);
+    contents.sums.values_mut().for_each(|(sum, _)| *sum = Sum::Stale);
     for (index, instruction) in code.step.iter().enumerate() {
         let result = match *instruction {
             Instruction::CollStart { buffer, group, .. } => contents.join(index, buffer, group),
@@ -112,9 +111,9 @@ pub(super) fn check(
             report.step(device, index, message);
         }
     }
-    let alone = |(_, (sum, _)): &(usize, &(Sum, _))| matches!(sum, Sum::Zeroed | Sum::Added);
-    for (value, (_, buffer)) in contents.sums.iter().enumerate().filter(alone) {
-        let id = ValueId::from_index(value);
+    let alone = |(_, (sum, _)): &(&ValueId, &(Sum, _))| matches!(sum, Sum::Zeroed | Sum::Added);
+    for (id, (_, buffer)) in contents.sums.iter().filter(alone) {
+        let id = *id;
         if let (Some(others), Some(buffer)) = (holders.shared(id), buffer) {
             let index = last_write(program, code, buffer.index()).unwrap_or(0);
             let name = &program.value(id).name;
@@ -123,7 +122,7 @@ pub(super) fn check(
     }
     // What is version 0 for this step list is as many updates older for the next one.
     let next = |before: Content| match before {
-        Content::Version(value, version) if contents.updated[value.index()] => {
+        Content::Version(value, version) if holders.changes(value) => {
             Content::Version(value, version + i64::from(program.n_steps))
         }
         other => other,
@@ -142,17 +141,6 @@ pub(super) fn check(
         );
     }
     (contents.sent, contents.joined)
-}
-
-/// By value: whether an executable updates it.
-fn updated(program: &Program) -> Vec<bool> {
-    let mut updated = vec![false; program.values.len()];
-    for exec in program.execs.iter().filter(|exec| exec.kind == TaskKind::Update) {
-        for operand in exec.operands.iter().filter(|operand| operand.access != Access::Read) {
-            updated[operand.value.index()] |= program.value(operand.value).kind == ValueKind::Parameters;
-        }
-    }
-    updated
 }
 
 /// Whether a buffer lives from step to step.
@@ -184,7 +172,7 @@ impl Contents<'_> {
             }
             Instruction::RecvStart { buffer, value, microbatch, .. } if self.travels(value) => {
                 self.buffers[buffer.index()] = Content::Persistent(value);
-                self.sums[value.index()] = (Sum::Upto(microbatch), Some(buffer));
+                self.sums.insert(value, (Sum::Upto(microbatch), Some(buffer)));
                 Ok(())
             }
             Instruction::Load { buffer, value, microbatch }
@@ -220,8 +208,8 @@ impl Contents<'_> {
     fn carried(&self, buffer: BufferId) -> Content {
         let content = self.buffers[buffer.index()];
         match content {
-            Content::Persistent(value) if self.travels(value) => match self.sums[value.index()] {
-                (Sum::Upto(microbatch), Some(home)) if home == buffer => Content::Of(value, microbatch),
+            Content::Persistent(value) if self.travels(value) => match self.sums.get(&value) {
+                Some((Sum::Upto(microbatch), Some(home))) if *home == buffer => Content::Of(value, *microbatch),
                 _ => content,
             },
             _ => content,
@@ -232,7 +220,7 @@ impl Contents<'_> {
     fn travelling(&mut self, (kind, microbatch): (TaskKind, MicrobatchId), operand: &Operand) -> Result<(), String> {
         let per_step = self.program.microbatches_of_step();
         let begins = microbatch.0.is_multiple_of(per_step);
-        let (sum, _) = &mut self.sums[operand.value.index()];
+        let (sum, _) = self.sums.entry(operand.value).or_default();
         let before = *sum;
         let name = &self.program.value(operand.value).name;
         if kind == TaskKind::Update {
@@ -256,9 +244,10 @@ impl Contents<'_> {
         if self.program.value(value).kind != ValueKind::Parameters {
             return Content::Persistent(value);
         }
-        let version = -self.filled[value.index()];
-        if self.updated[value.index()] {
-            self.filled[value.index()] += 1;
+        let filled = self.filled.entry(value).or_default();
+        let version = -*filled;
+        if self.holders.changes(value) {
+            *filled += 1;
         }
         Content::Version(value, version)
     }
@@ -268,7 +257,7 @@ impl Contents<'_> {
         let value = operand.value;
         let row = self.program.value(value);
         let content = match row.kind {
-            ValueKind::Parameters if !self.updated[value.index()] => Content::Version(value, 0),
+            ValueKind::Parameters if !self.holders.changes(value) => Content::Version(value, 0),
             ValueKind::Parameters if exec.kind == TaskKind::Update => {
                 let version = i64::from(self.program.step_of(microbatch));
                 return (Content::Version(value, version), Content::Version(value, version + 1));
@@ -294,7 +283,7 @@ impl Contents<'_> {
         let bytes = self.code.buffers[buffer.index()].bytes;
         self.joined.push(Joined { index: u32::try_from(index).unwrap_or(u32::MAX), group, value, bytes });
         let name = &self.program.value(value).name;
-        let (sum, home) = &mut self.sums[value.index()];
+        let (sum, home) = self.sums.entry(value).or_default();
         if *home != Some(buffer) {
             return Err(format!("`{name}` of this step is not in {buffer}"));
         }
@@ -310,7 +299,7 @@ impl Contents<'_> {
         if row.kind != ValueKind::ParameterGradients {
             return Ok(());
         }
-        let (before, _) = std::mem::replace(&mut self.sums[value.index()], (Sum::Zeroed, Some(buffer)));
+        let before = self.sums.insert(value, (Sum::Zeroed, Some(buffer))).unwrap_or_default().0;
         match (with, before) {
             (Fill::Init, _) => Err("gradients start at zero".to_owned()),
             (Fill::Zero, Sum::Added | Sum::Reduced) => {
@@ -360,12 +349,12 @@ impl Contents<'_> {
     ) -> Result<(), String> {
         if self.travels(operand.value) {
             let name = &self.program.value(operand.value).name;
-            if self.sums[operand.value.index()].1.is_some_and(|home| home != buffer) {
+            if self.sums.get(&operand.value).is_some_and(|(_, home)| home.is_some_and(|home| home != buffer)) {
                 return Err(format!("`{name}` of this step is not in {buffer}"));
             }
             return self.travelling((kind, microbatch), operand);
         }
-        let (sum, home) = &mut self.sums[operand.value.index()];
+        let (sum, home) = self.sums.entry(operand.value).or_default();
         let name = &self.program.value(operand.value).name;
         let before = *sum;
         let updates = kind == TaskKind::Update;

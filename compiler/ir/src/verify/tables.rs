@@ -92,12 +92,13 @@ fn groups(program: &Program, report: &mut Report) {
 
 fn values(program: &Program, report: &mut Report) {
     let mut names = BTreeSet::new();
+    let loss = program.loss_type();
     for (index, value) in program.values.iter().enumerate() {
         let place = Place::Value(u32::try_from(index).unwrap_or(u32::MAX));
         if !names.insert(&value.name) {
             report.error(place, format!("the name `{}` is taken", value.name));
         }
-        if let Err(message) = value_row(program, value) {
+        if let Err(message) = value_row(program, loss, value) {
             report.error(place, message);
         }
     }
@@ -107,9 +108,9 @@ fn stage(program: &Program, stage: StageId) -> Result<(), String> {
     if stage.0 < program.n_stages { Ok(()) } else { Err(format!("{stage} is not one of {} stages", program.n_stages)) }
 }
 
-fn value_row(program: &Program, value: &Value) -> Result<(), String> {
+fn value_row(program: &Program, loss: DType, value: &Value) -> Result<(), String> {
     stage(program, value.stage)?;
-    let (dtype, loss) = (value.dtype(), program.loss_type());
+    let dtype = value.dtype();
     if value.kind == ValueKind::Loss && (dtype != loss || !dtype.is_float()) {
         return Err(format!("all losses are numbers of one type, but this one is {dtype} and the first {loss}"));
     }
