@@ -75,7 +75,14 @@ impl TargetArguments {
     pub(crate) fn compile_or_certify(&self, certificate: Certificates) -> Result<(Compilation, Sources), Failure> {
         let mut sources = Sources::default();
         let (root, folder) = self.read()?;
-        let request = Request {
+        let request = Request { certificate, ..self.request() };
+        let compilation = pipe_compiler::compile(&mut sources, root, &|path| load(&folder, path), &request);
+        Ok((compilation, sources))
+    }
+
+    /// What the options ask for.
+    pub(crate) fn request(&self) -> Request {
+        Request {
             choice: elaborate::Request {
                 pipeline: self.pipeline.clone(),
                 schedule: self.schedule.clone(),
@@ -84,10 +91,8 @@ impl TargetArguments {
             },
             costs: self.cost,
             memory: self.memory,
-            certificate,
-        };
-        let compilation = pipe_compiler::compile(&mut sources, root, &|path| load(&folder, path), &request);
-        Ok((compilation, sources))
+            certificate: Certificates::Beside,
+        }
     }
 
     /// The folder that paths in the target are relative to.
@@ -97,7 +102,10 @@ impl TargetArguments {
     }
 
     /// The target's text, and the folder that its imports are relative to.
-    fn read(&self) -> Result<(Source, PathBuf), Failure> {
+    ///
+    /// # Errors
+    /// If it cannot be read, or names no schedule of the standard library.
+    pub(crate) fn read(&self) -> Result<(Source, PathBuf), Failure> {
         let here = PathBuf::from(".");
         if let Some(name) = self.target.strip_prefix("std:") {
             let text = standard(name)?;
@@ -129,7 +137,7 @@ fn standard(name: &str) -> Result<String, Failure> {
 }
 
 /// Reads an imported file. Imports stay below the root file's folder.
-fn load(folder: &Path, path: &str) -> Result<String, String> {
+pub(crate) fn load(folder: &Path, path: &str) -> Result<String, String> {
     let relative = Path::new(path);
     if !relative.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
         return Err("imports stay below the folder of the importing file".to_owned());

@@ -6,6 +6,7 @@ pub mod diagnostics;
 mod input;
 mod output;
 pub mod plot;
+mod searching;
 mod table;
 mod training;
 
@@ -21,6 +22,7 @@ Examples:
   pipec run examples/shakespeare.pipe
   pipec plot std:1f1b --set devices=4 --set microbatches=8
   pipec plot std:zb_v -o zb_v.svg
+  pipec search std:v_half --memory 2 --cost F=1,B=2,W=1
   pipec explain deadlock
 
 Exit codes: 0 accepted, 1 rejected, 2 usage.";

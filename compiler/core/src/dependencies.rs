@@ -55,6 +55,13 @@ impl Dependencies {
         Self::from_kinds(graph, block.slots.iter().map(|task| (task.kind, task.stage)))
     }
 
+    /// Every stage splits its backward, or none does.
+    #[must_use]
+    pub fn uniform(graph: &StageGraph, split: bool) -> Self {
+        let split = vec![split; graph.n_stages()];
+        Self { split, fused: BTreeMap::new(), graph: graph.clone(), slices: Slices::ONE }
+    }
+
     fn from_kinds(graph: &StageGraph, kinds: impl Iterator<Item = (TaskKind, StageId)>) -> Self {
         let mut split = vec![false; graph.n_stages()];
         for (kind, stage) in kinds {

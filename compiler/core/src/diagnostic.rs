@@ -67,6 +67,8 @@ codes! {
     VersionTooLate "version-too-late"
     /// A file declares several pipelines or schedules, or none that was asked for.
     UnclearTarget "unclear-target"
+    /// The search has no order to choose.
+    CannotSearch "cannot-search"
     /// Two tensors do not fit, or one does not fit its use.
     ShapeMismatch "shape-mismatch"
     /// Something that a layer declares has no effect.

@@ -23,6 +23,7 @@ pub mod reductions;
 pub mod reorder;
 pub mod report;
 pub mod schedule;
+pub mod search;
 pub mod slices;
 pub mod source;
 pub mod stage_graph;

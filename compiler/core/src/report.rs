@@ -290,6 +290,14 @@ impl Report {
         self.valid_for_all_microbatches = Some(matches!(numbers, Some(Numbers::Every | Numbers::Allowed)));
     }
 
+    /// Takes over a lower bound on the makespan that was found elsewhere.
+    pub fn bound(&mut self, bound: Ticks, reason: &str) {
+        let Some(makespan) = self.figures.makespan else { return };
+        self.figures.lower_bound = Some(time(bound));
+        self.figures.lower_bound_reason = Some(reason.to_owned());
+        self.figures.gap = Some(makespan / time(bound).max(f64::MIN_POSITIVE) - 1.0);
+    }
+
     /// Fills in what the program says. Bytes mean something only where a model is bound.
     pub fn count(&mut self, program: &Program, has_model: bool) {
         self.instructions = Some(program.n_instructions());

@@ -28,7 +28,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     let wanted = if arguments.certificate { Certificates::Alone } else { Certificates::Instead };
     let (compilation, sources) = target.compile_or_certify(wanted)?;
     match target.format {
-        Format::Json => print(&json(&compilation)?)?,
+        Format::Json => print(&json(&compilation.report)?)?,
         Format::Human => {
             show_diagnostics(&compilation, &sources);
             if !target.quiet {
@@ -52,7 +52,7 @@ pub(crate) fn show_diagnostics(compilation: &Compilation, sources: &Sources) {
 /// `check`.
 pub(crate) fn show_findings(compilation: &Compilation, sources: &Sources, format: Format) -> Result<(), Failure> {
     if format == Format::Json && !compilation.report.ok {
-        return print(&json(compilation)?);
+        return print(&json(&compilation.report)?);
     }
     show_diagnostics(compilation, sources);
     Ok(())
@@ -63,7 +63,8 @@ pub(crate) fn outcome(compilation: &Compilation) -> Outcome {
     if compilation.report.ok { Outcome::Accepted } else { Outcome::Rejected }
 }
 
-fn json(compilation: &Compilation) -> Result<String, Failure> {
-    let text = serde_json::to_string_pretty(&compilation.report);
+/// A report for programs.
+pub(crate) fn json(report: &impl serde::Serialize) -> Result<String, Failure> {
+    let text = serde_json::to_string_pretty(report);
     text.map(|text| text + "\n").map_err(|error| Failure::Usage(error.to_string()))
 }

@@ -6,6 +6,7 @@ mod check_ir;
 mod explain;
 mod plot;
 mod run;
+mod search;
 
 use crate::Outcome;
 use crate::output::Failure;
@@ -22,6 +23,8 @@ pub(crate) enum Command {
     Run(run::Arguments),
     /// Draws the timeline, in the terminal or as SVG
     Plot(plot::Arguments),
+    /// Finds a schedule under a memory limit, and writes it as source
+    Search(search::Arguments),
     /// Says what an error means and how to repair it
     Explain(explain::Arguments),
 }
@@ -34,6 +37,7 @@ impl Command {
             Self::Build(arguments) => build::run(&arguments),
             Self::Run(arguments) => run::run(&arguments),
             Self::Plot(arguments) => plot::run(&arguments),
+            Self::Search(arguments) => search::run(&arguments),
             Self::Explain(arguments) => explain::run(&arguments),
         }
     }

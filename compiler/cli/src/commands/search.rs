@@ -1,0 +1,150 @@
+//! `pipec search TARGET`: finds a schedule for a target's placement, costs and memory, and writes it as source.
+
+use super::check::{json, outcome, show_diagnostics};
+use crate::Outcome;
+use crate::input::{Format, TargetArguments};
+use crate::output::{Failure, can_write, colours_out, print, print_error, write};
+use crate::searching::{Shown, Team};
+use crate::table::table;
+use clap::ValueEnum;
+use pipe_compiler::report::Report;
+use pipe_compiler::search::find::{Prepared, prepare};
+use pipe_compiler::search::{Objective, Options, Progress};
+use pipe_compiler::source::Sources;
+use serde::Serialize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+const EXAMPLES: &str = "\
+Examples:
+  pipec search std:v_half --set devices=4 --set microbatches=8 --cost F=1,B=2,W=1 --memory 2
+  pipec search std:1f1b --set devices=8 --set microbatches=64 --memory 6 -o found.pipe
+  pipec search examples/shakespeare.pipe --time 60 -o better.pipe
+  pipec search std:zb_v --objective longest-stage --format json
+
+Without --memory, devices may hold what the fullest one holds in the target.
+Standard output is the source that was found; -o writes it to a file and prints the report instead.";
+
+/// Arguments of `pipec search`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    target: TargetArguments,
+    /// What is to be short
+    #[arg(long, value_enum, default_value_t = Goal::Makespan)]
+    objective: Goal,
+    /// The search ends after so many seconds at the latest, with the best that it has
+    #[arg(long, value_name = "SECONDS", default_value_t = 20.0, value_parser = parse_seconds)]
+    time: f64,
+    /// Rounds of improvement, each twice as long as the one before; with enough time, equal seeds and rounds give equal results
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    rounds: u32,
+    /// Where random choices come from
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Threads; the result does not depend on their number, as long as there is time
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    jobs: usize,
+    /// Writes the source to this file
+    #[arg(long, short, value_name = "PATH")]
+    output: Option<PathBuf>,
+}
+
+/// What is to be short.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum Goal {
+    /// From the first start to the last end
+    Makespan,
+    /// The longest time from first start to last end on one device
+    LongestStage,
+}
+
+fn parse_seconds(text: &str) -> Result<f64, String> {
+    let seconds: Option<f64> = text.parse().ok().filter(|seconds| (0.0..=1e9).contains(seconds));
+    seconds.ok_or_else(|| "expected a number of seconds, as in `10` or `0.5`".to_owned())
+}
+
+/// What is known at the end, schema `pipec.search/1`: the report of `check` and more.
+#[derive(Serialize)]
+struct Found<'a> {
+    #[serde(flatten)]
+    report: &'a Report,
+    /// Time that the search took.
+    seconds: f64,
+    /// Whether no schedule with this placement, these costs and this memory is shorter.
+    proved_optimal: bool,
+    /// The schedule, as a text that `pipec` takes.
+    source: &'a str,
+}
+
+/// Searches.
+pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
+    let target = &arguments.target;
+    if let Some(path) = &arguments.output {
+        can_write(path)?;
+    }
+    let objective = match arguments.objective {
+        Goal::Makespan => Objective::Makespan,
+        Goal::LongestStage => Objective::LongestStage,
+    };
+    let (root, folder) = target.read()?;
+    let loader = |path: &str| crate::input::load(&folder, path);
+    let team = Team::new(arguments.jobs, Duration::from_secs_f64(arguments.time));
+    let mut sources = Sources::default();
+    let prepared = match prepare(&mut sources, root, &loader, &target.request(), objective) {
+        Ok(prepared) => prepared,
+        Err(compilation) => {
+            match target.format {
+                Format::Json => print(&json(&compilation.report)?)?,
+                Format::Human => show_diagnostics(&compilation, &sources),
+            }
+            return Ok(Outcome::Rejected);
+        }
+    };
+    let options = Options { objective, seed: arguments.seed, rounds: arguments.rounds };
+    let shown = Shown::new(target.quiet || target.format == Format::Json);
+    let found =
+        prepared.search(options, &team, &mut |progress| shown.show(&prepared.problem, progress, team.elapsed()));
+    shown.finish();
+    let Some(found) = found else {
+        return Err(Failure::Usage("there was no time to find any schedule; allow more with `--time`".to_owned()));
+    };
+    conclude(arguments, &prepared, &found, team.elapsed(), &loader)
+}
+
+/// Writes what was found.
+fn conclude(
+    arguments: &Arguments,
+    prepared: &Prepared,
+    found: &Progress,
+    elapsed: Duration,
+    loader: &pipe_compiler::files::Loader<'_>,
+) -> Result<Outcome, Failure> {
+    let target = &arguments.target;
+    let mut sources = Sources::default();
+    let (source, compilation) = prepared.finish(found, &mut sources, loader);
+    let proved_optimal = found.bound == found.length;
+    if let Some(path) = &arguments.output {
+        write(path, &source)?;
+    }
+    match target.format {
+        Format::Json => {
+            let report = Report { schema: "pipec.search/1", ..compilation.report.clone() };
+            let found = Found { report: &report, seconds: elapsed.as_secs_f64(), proved_optimal, source: &source };
+            print(&json(&found)?)?;
+        }
+        Format::Human => {
+            show_diagnostics(&compilation, &sources);
+            match &arguments.output {
+                Some(_) if !target.quiet => print(&table(&compilation.report, colours_out()))?,
+                Some(_) => {}
+                None => print(&source)?,
+            }
+            if !target.quiet {
+                print_error(&crate::searching::verdict(&prepared.problem, found, elapsed));
+            }
+        }
+    }
+    Ok(outcome(&compilation))
+}

@@ -1,0 +1,116 @@
+//! How a search is carried out and shown: threads, a clock, and a line of progress.
+
+use crate::output::print_error;
+use indicatif::ProgressBar;
+use pipe_compiler::search::{Problem, Progress, Workers};
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// Threads that work until the time is over, or someone presses Ctrl-C.
+pub(crate) struct Team {
+    threads: usize,
+    begun: Instant,
+    allowed: Duration,
+    stopped: Arc<AtomicBool>,
+}
+
+impl Team {
+    /// So many threads, or one per core if 0. The clock starts.
+    #[must_use]
+    pub(crate) fn new(threads: usize, allowed: Duration) -> Self {
+        let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let stopped = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&stopped);
+        // Where no handler can be set, Ctrl-C ends the process as usual.
+        let _ = ctrlc::set_handler(move || {
+            if flag.swap(true, Ordering::Relaxed) {
+                std::process::exit(130);
+            }
+        });
+        Self { threads: if threads == 0 { cores() } else { threads }, begun: Instant::now(), allowed, stopped }
+    }
+
+    /// Since the clock started.
+    #[must_use]
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.begun.elapsed()
+    }
+}
+
+impl Workers for Team {
+    fn go_on(&self) -> bool {
+        !self.stopped.load(Ordering::Relaxed) && self.begun.elapsed() < self.allowed
+    }
+
+    fn each(&self, n: usize, work: &(dyn Fn(usize) + Sync)) {
+        let next = AtomicUsize::new(0);
+        let run = || {
+            loop {
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                if index >= n {
+                    return;
+                }
+                work(index);
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..self.threads.min(n) {
+                scope.spawn(run);
+            }
+            run();
+        });
+    }
+}
+
+/// Improvements on standard error: a line that changes on a terminal, a line each elsewhere.
+pub(crate) struct Shown {
+    bar: Option<ProgressBar>,
+    lines: bool,
+}
+
+impl Shown {
+    /// A quiet one shows nothing.
+    #[must_use]
+    pub(crate) fn new(quiet: bool) -> Self {
+        let terminal = std::io::stderr().is_terminal();
+        let bar = (terminal && !quiet).then(ProgressBar::new_spinner);
+        if let Some(bar) = &bar {
+            bar.set_message("gathering starts");
+            bar.enable_steady_tick(Duration::from_millis(120));
+        }
+        Self { bar, lines: !terminal && !quiet }
+    }
+
+    /// There is something shorter.
+    pub(crate) fn show(&self, problem: &Problem, progress: &Progress, elapsed: Duration) {
+        let round = if progress.round == 0 { "start".to_owned() } else { format!("round {}", progress.round) };
+        let text = format!("{:6.1} s  {round:<8}  {}", elapsed.as_secs_f64(), measures(problem, progress));
+        if let Some(bar) = &self.bar {
+            bar.set_message(text);
+        } else if self.lines {
+            print_error(&format!("{text}\n"));
+        }
+    }
+
+    /// Removes the line.
+    pub(crate) fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn measures(problem: &Problem, progress: &Progress) -> String {
+    let (length, bound) = (problem.ticks(progress.length), problem.ticks(progress.bound));
+    let gap = progress.length as f64 / (progress.bound as f64).max(1.0) - 1.0;
+    format!("{} {length}, lower bound {bound}, gap {:.2}%", problem.objective.words(), gap * 100.0)
+}
+
+/// The last line.
+#[must_use]
+pub(crate) fn verdict(problem: &Problem, found: &Progress, elapsed: Duration) -> String {
+    let proof = if found.bound == found.length { "proved optimal" } else { "not proved optimal" };
+    format!("{}, {proof}, {:.1} s\n", measures(problem, found), elapsed.as_secs_f64())
+}

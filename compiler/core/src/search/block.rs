@@ -1,0 +1,202 @@
+//! Building blocks under real costs: modulo scheduling of one period.
+//!
+//! Each lane gets a start for microbatch 0; microbatch `m` runs `m` periods later. So a task occupies its device at its
+//! start modulo the period, and a device holds as many activations as lifespans overlap modulo the period (arXiv
+//! 2405.15362, section 3). Lanes are placed one after the other in the order of their dependencies, many alternatives at
+//! once; those are kept whose activations live shortest.
+
+use super::job::{Job, Orders, Time};
+
+/// A building block.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Block {
+    /// Time between the starts of two microbatches.
+    pub(super) period: Time,
+    /// By lane: the start of microbatch 0.
+    pub(super) starts: Vec<Time>,
+}
+
+#[derive(Clone)]
+struct Partial {
+    starts: Vec<Option<Time>>,
+    /// By device: where tasks begin in the period, and how long they take.
+    busy: Vec<Vec<(Time, Time)>>,
+    /// Memory times time, and the end of the microbatch.
+    score: (Time, Time),
+}
+
+/// Blocks with a period that fit in the memory, the best first.
+pub(super) fn blocks(job: &Job, period: Time, width: usize, go_on: &mut dyn FnMut() -> bool) -> Vec<Block> {
+    let order = placing_order(job);
+    let empty =
+        Partial { starts: vec![None; job.lanes.len()], busy: vec![Vec::new(); job.capacity.len()], score: (0, 0) };
+    let mut layer = vec![empty];
+    for (step, lane) in order.iter().enumerate() {
+        let mut next = Vec::new();
+        for partial in &layer {
+            if !go_on() {
+                return Vec::new();
+            }
+            for start in candidates(job, partial, *lane, period) {
+                next.extend(placed(job, partial, *lane, start, period, &order[step + 1..]));
+            }
+        }
+        next.sort_by(|one, other| (one.score, &one.starts).cmp(&(other.score, &other.starts)));
+        next.dedup_by(|one, other| one.starts == other.starts);
+        next.truncate(width);
+        layer = next;
+    }
+    let block = |partial: Partial| Block { period, starts: partial.starts.into_iter().flatten().collect() };
+    layer.into_iter().map(block).filter(|block| fits(job, block)).collect()
+}
+
+/// Dependencies first; lanes that no other one needs come last, in what is left of the period.
+fn placing_order(job: &Job) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..job.lanes.len()).collect();
+    order.sort_by_key(|lane| (job.lanes[*lane].feeds.is_empty(), *lane));
+    order
+}
+
+/// Starts worth trying: as early as possible, a little later, and at both ends of every gap that the device still has.
+fn candidates(job: &Job, partial: &Partial, index: usize, period: Time) -> Vec<Time> {
+    let lane = &job.lanes[index];
+    let ready = earliest(job, &partial.starts, index);
+    let step = lane.duration.min(period / 8).max(1);
+    let mut starts: Vec<Time> = (0..=3).map(|steps| ready + steps * step).collect();
+    for device in &lane.devices {
+        for (from, length) in gaps(&partial.busy[*device], period) {
+            if length >= lane.duration {
+                let after = |residue: Time| ready + (residue - ready).rem_euclid(period);
+                starts.extend([after(from), after(from + length - lane.duration)]);
+            }
+        }
+    }
+    starts.sort_unstable();
+    starts.dedup();
+    let collides = |start: Time| {
+        let taken = |(from, length): &(Time, Time)| {
+            let apart = (start - from).rem_euclid(period);
+            apart < *length || apart + lane.duration > period
+        };
+        lane.devices.iter().any(|device| partial.busy[*device].iter().any(taken))
+    };
+    starts.retain(|start| !collides(*start));
+    starts
+}
+
+/// When the first task of a lane could start, as far as the lanes are placed that it needs.
+fn earliest(job: &Job, starts: &[Option<Time>], index: usize) -> Time {
+    let ready = |(need, latency): &(usize, Time)| Some(starts[*need]? + job.lanes[*need].duration + latency);
+    job.lanes[index].needs.iter().filter_map(ready).max().unwrap_or(0)
+}
+
+/// Free parts of a period: where they begin, and how long they are.
+fn gaps(busy: &[(Time, Time)], period: Time) -> Vec<(Time, Time)> {
+    let mut busy = busy.to_vec();
+    busy.sort_unstable();
+    let Some(first) = busy.first().copied() else { return vec![(0, period)] };
+    let nexts = busy.iter().skip(1).map(|(from, _)| *from).chain([first.0 + period]);
+    let gap = |((from, length), next): (&(Time, Time), Time)| ((from + length) % period, next - from - length);
+    busy.iter().zip(nexts).map(gap).filter(|(_, length)| *length > 0).collect()
+}
+
+/// A partial block with one lane more, unless what is left cannot fit in any more.
+fn placed(job: &Job, partial: &Partial, index: usize, start: Time, period: Time, rest: &[usize]) -> Option<Partial> {
+    let mut next = partial.clone();
+    next.starts[index] = Some(start);
+    let lane = &job.lanes[index];
+    for device in &lane.devices {
+        next.busy[*device].push((start.rem_euclid(period), lane.duration));
+        let mut needs: Vec<Time> = rest
+            .iter()
+            .filter(|lane| job.lanes[**lane].devices.contains(device))
+            .map(|lane| job.lanes[*lane].duration)
+            .collect();
+        needs.sort_unstable_by(|one, other| other.cmp(one));
+        let mut lengths: Vec<Time> = gaps(&next.busy[*device], period).iter().map(|(_, length)| *length).collect();
+        if !packs(&mut lengths, &needs) {
+            return None;
+        }
+    }
+    next.score = score(job, &next.starts, period)?;
+    Some(next)
+}
+
+/// Whether tasks, the longest first, fit in gaps. Tries gaps of different lengths for each.
+fn packs(gaps: &mut [Time], tasks: &[Time]) -> bool {
+    let Some((first, rest)) = tasks.split_first() else { return true };
+    if gaps.iter().sum::<Time>() < tasks.iter().sum() {
+        return false;
+    }
+    for index in 0..gaps.len() {
+        if gaps[index] < *first || gaps[..index].contains(&gaps[index]) {
+            continue;
+        }
+        gaps[index] -= first;
+        let fits = packs(gaps, rest);
+        gaps[index] += first;
+        if fits {
+            return true;
+        }
+    }
+    false
+}
+
+/// The share of each device's memory that lifespans take up at least, the fullest one counting more, and the end of the
+/// microbatch; `None` where a device has too little memory.
+fn score(job: &Job, starts: &[Option<Time>], period: Time) -> Option<(Time, Time)> {
+    let mut earliest_starts: Vec<Time> = Vec::with_capacity(starts.len());
+    let mut areas = vec![0; job.capacity.len()];
+    let mut end = 0;
+    for (index, lane) in job.lanes.iter().enumerate() {
+        let ready =
+            lane.needs.iter().map(|(need, latency)| earliest_starts[*need] + job.lanes[*need].duration + latency);
+        let start = starts[index].unwrap_or_else(|| ready.max().unwrap_or(0));
+        earliest_starts.push(start);
+        end = end.max(start + lane.duration);
+        let at = if lane.takes > 0 { start } else { start + lane.duration };
+        lane.devices.iter().for_each(|device| areas[*device] -= lane.takes * at);
+    }
+    let mut shares = Vec::with_capacity(areas.len());
+    for (area, capacity) in areas.iter().zip(&job.capacity) {
+        let room = i128::from(*capacity) * i128::from(period);
+        if i128::from(*area) > room {
+            return None;
+        }
+        shares.push((i128::from(*area) * 1000 / room.max(1)) as Time);
+    }
+    Some((2 * shares.iter().max().unwrap_or(&0) + shares.iter().sum::<Time>(), end))
+}
+
+/// Whether the steady state holds no more than the memory on any device, exactly.
+fn fits(job: &Job, block: &Block) -> bool {
+    (0..job.capacity.len()).all(|device| {
+        let mut held = 0;
+        let mut events: Vec<(Time, i64)> = Vec::new();
+        for lane in &job.on_device[device] {
+            let (takes, duration) = (job.lanes[*lane].takes, job.lanes[*lane].duration);
+            let at = block.starts[*lane] + if takes > 0 { 0 } else { duration };
+            held -= takes * at.div_euclid(block.period);
+            events.push((at.rem_euclid(block.period), takes));
+        }
+        events.sort_unstable();
+        events.iter().all(|(_, takes)| {
+            held += takes;
+            held <= job.capacity[device]
+        })
+    })
+}
+
+/// The orders of a step that repeats a block.
+pub(super) fn orders(job: &Job, block: &Block) -> Orders {
+    let of_device = |lanes: &Vec<usize>| {
+        let tasks = lanes.iter().flat_map(|lane| {
+            (0..job.microbatches)
+                .map(move |microbatch| (block.starts[*lane] + microbatch as Time * block.period, *lane))
+        });
+        let mut tasks: Vec<(Time, usize)> = tasks.collect();
+        tasks.sort_unstable();
+        tasks.into_iter().map(|(_, lane)| lane).collect()
+    };
+    job.on_device.iter().map(of_device).collect()
+}

@@ -1,0 +1,61 @@
+//! Search: a short schedule with a given placement, under real costs and a memory limit per device.
+//!
+//! A portfolio. Starts are the standard schedules that fit, building blocks for these costs ([`block`]) and schedules built
+//! task by task from either end ([`frontier`]). Annealing on critical paths ([`anneal`]) improves them, on a step with few
+//! microbatches whose steady state is then repeated ([`stretch`]). Where the step is small, an exhaustive [`frontier`]
+//! proves that nothing is shorter. Everything follows from the seed; a caller that ends the search early gets the best so
+//! far. What is found is only orders: the ordinary checks judge them.
+
+mod anneal;
+mod block;
+pub mod find;
+mod frontier;
+pub mod job;
+mod plan;
+mod portfolio;
+mod random;
+mod relax;
+mod scale;
+mod stretch;
+mod target;
+mod work;
+pub mod write;
+
+pub use portfolio::{Progress, search};
+pub use target::Problem;
+pub use work::Workers;
+
+/// What is to be short.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Objective {
+    /// From the first start to the last end.
+    #[default]
+    Makespan,
+    /// The longest time from first start to last end on one device.
+    LongestStage,
+}
+
+impl Objective {
+    /// What reports call it.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Makespan => "makespan",
+            Self::LongestStage => "longest stage",
+        }
+    }
+}
+
+/// How to search.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// What is to be short.
+    pub objective: Objective,
+    /// Where random choices come from.
+    pub seed: u64,
+    /// Rounds of improvement, each twice as long as the one before.
+    pub rounds: u32,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,228 @@
+//! The portfolio: starts, rounds of improvement, and attempts at a proof.
+
+use super::job::{Job, Orders, Time};
+use super::plan::{Length, Plan};
+use super::random::Random;
+use super::work::{Context, Outcome, Start, Work, Workers};
+use super::{Objective, Options};
+
+/// What is known so far.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Progress {
+    /// The round of improvement, from 1; 0 while starts are gathered.
+    pub round: u32,
+    /// The best length.
+    pub length: Time,
+    /// No schedule is shorter.
+    pub bound: Time,
+    /// The best orders.
+    pub orders: Orders,
+}
+
+/// Tasks that all schedules of an annealing of the first round have together.
+const EFFORT: u64 = 8_000_000;
+/// Starts that each round improves.
+const FINALISTS: usize = 4;
+/// Starts that are kept.
+const KEPT: usize = 16;
+/// Steps with more tasks are searched with fewer microbatches first.
+const SHORT_TASKS: usize = 420;
+/// Partial blocks and lanes that a search for blocks may look at in the first round, and in all.
+const BLOCK_EFFORT: usize = 8_000;
+const MOST_BLOCK_EFFORT: usize = 64_000;
+/// Periods that are tried beyond the shortest, at once, and how many of those with blocks are enough.
+const PERIODS: Time = 60;
+const PERIODS_AT_ONCE: usize = 4;
+const ENOUGH_PERIODS: usize = 2;
+/// Partial schedules that building keeps at first.
+const BUILD_WIDTH: usize = 64;
+/// Steps with more tasks are not tried to be proved.
+const PROVABLE_TASKS: usize = 1_000;
+/// Partial schedules that the first attempt at a proof keeps.
+const PROOF_WIDTH: usize = 2_000;
+
+struct Portfolio<'a> {
+    context: Context,
+    random: Random,
+    starts: Vec<Start>,
+    best: Option<(Length, Orders)>,
+    bound: Time,
+    round: u32,
+    workers: &'a dyn Workers,
+    report: &'a mut dyn FnMut(&Progress),
+}
+
+/// The shortest orders that were found. `known` gives orders that are known for a number of microbatches; no schedule is
+/// shorter than `bound`; `report` hears of every improvement. `None` if the workers stop before there is any.
+pub fn search(
+    job: &Job,
+    bound: Time,
+    known: &dyn Fn(usize) -> Vec<Orders>,
+    options: Options,
+    workers: &dyn Workers,
+    report: &mut dyn FnMut(&Progress),
+) -> Option<Progress> {
+    let short = job.with_microbatches(short_step(job));
+    let context = Context { long: job.clone(), short, objective: options.objective };
+    let random = Random::new(options.seed);
+    let mut portfolio = Portfolio { context, random, starts: Vec::new(), best: None, bound, round: 0, workers, report };
+    portfolio.gather(known);
+    while portfolio.round < options.rounds && portfolio.goes_on() {
+        portfolio.round += 1;
+        portfolio.improve();
+    }
+    portfolio.progress()
+}
+
+/// Microbatches of the short step: all, or enough for warm-up, a steady state and cool-down.
+fn short_step(job: &Job) -> usize {
+    let most = job.capacity.iter().copied().max().unwrap_or(0).max(0) as usize;
+    let devices = job.capacity.len();
+    let enough = (3 * devices.min(most) + 4).max(SHORT_TASKS / job.lanes.len().max(1));
+    let spare = job.microbatches.saturating_sub(enough);
+    enough.min(job.microbatches) + spare % 4
+}
+
+impl Portfolio<'_> {
+    fn goes_on(&self) -> bool {
+        let is_best = self.best.as_ref().is_some_and(|(best, _)| best.length <= self.bound);
+        !is_best && self.workers.go_on()
+    }
+
+    fn progress(&self) -> Option<Progress> {
+        let (length, orders) = self.best.clone()?;
+        Some(Progress { round: self.round, length: length.length, bound: self.bound.min(length.length), orders })
+    }
+
+    fn is_short(&self) -> bool {
+        self.context.short.microbatches < self.context.long.microbatches
+    }
+
+    /// Notes orders of the long step, if they are the best.
+    fn note(&mut self, length: Length, orders: &Orders) {
+        let best = self.best.as_ref().map(|(best, _)| *best);
+        if best.is_some_and(|best| length >= best) || !self.context.long.fits(orders) {
+            return;
+        }
+        self.best = Some((length, orders.clone()));
+        if best.is_none_or(|best| length.length < best.length)
+            && let Some(progress) = self.progress()
+        {
+            (self.report)(&progress);
+        }
+    }
+
+    /// Does pieces of work and takes note of what came of them. Says how many starts there were.
+    fn perform(&mut self, works: &[Work]) -> Vec<usize> {
+        let mut counts = Vec::with_capacity(works.len());
+        for outcome in self.context.all(works, self.workers) {
+            let mut count = 0;
+            match outcome {
+                Outcome::Starts(starts) => {
+                    count = starts.len();
+                    for start in starts {
+                        self.note(start.long, &start.stretched);
+                        self.starts.push(start);
+                    }
+                }
+                Outcome::Long(length, orders) => self.note(length, &orders),
+                Outcome::Bound(bound) => self.bound = self.bound.max(bound),
+                Outcome::Nothing => {}
+            }
+            counts.push(count);
+        }
+        self.starts.sort_by(|one, other| (one.long, &one.orders).cmp(&(other.long, &other.orders)));
+        self.starts.dedup_by(|one, other| one.orders == other.orders);
+        self.starts.truncate(KEPT);
+        counts
+    }
+
+    fn gather(&mut self, known: &dyn Fn(usize) -> Vec<Orders>) {
+        let of_long = known(self.context.long.microbatches);
+        for orders in &of_long {
+            if let Some((_, length)) = Plan::new(&self.context.long, self.context.objective, orders) {
+                self.note(length, orders);
+            }
+        }
+        let of_short = if self.is_short() { known(self.context.short.microbatches) } else { of_long };
+        let short = &self.context.short;
+        // One microbatch after the other always fits.
+        let in_turn = |lanes: &Vec<usize>| lanes.repeat(short.microbatches);
+        let in_turn: Orders = short.on_device.iter().map(in_turn).collect();
+        let works: Vec<Work> = of_short.into_iter().chain([in_turn]).map(Work::Measure).collect();
+        self.perform(&works);
+        let narrow = (BUILD_WIDTH * SHORT_TASKS / self.context.short.n_tasks().max(1)).clamp(1, BUILD_WIDTH);
+        let build = |width| [false, true].map(|backwards| Work::Build { width, backwards });
+        if self.goes_on() {
+            self.perform(&[build(narrow.div_ceil(8)), build(narrow)].concat());
+        }
+        self.add_blocks(1);
+    }
+
+    /// Building blocks with the shortest periods that have any.
+    fn add_blocks(&mut self, effort: usize) {
+        let work = self.context.short.work();
+        let effort = (effort * BLOCK_EFFORT).min(MOST_BLOCK_EFFORT);
+        let width = (effort / self.context.short.lanes.len().max(1)).max(16);
+        let step = (work / 40).max(1);
+        let periods: Vec<Time> = (0..PERIODS).map(|more| work + more * step).collect();
+        let mut found = 0;
+        for periods in periods.chunks(PERIODS_AT_ONCE) {
+            if found >= ENOUGH_PERIODS || !self.goes_on() {
+                return;
+            }
+            let works: Vec<Work> = periods.iter().map(|period| Work::Blocks { period: *period, width }).collect();
+            found += self.perform(&works).iter().filter(|count| **count > 0).count();
+        }
+    }
+
+    /// A round: better starts, a better long step, and an attempt at a proof.
+    fn improve(&mut self) {
+        let doubled = (self.round - 1).min(20);
+        if self.round > 1 && BLOCK_EFFORT << (doubled - 1) < MOST_BLOCK_EFFORT {
+            self.add_blocks(1 << doubled);
+        }
+        let (context, effort) = (&self.context, EFFORT << doubled);
+        let durations = || context.short.lanes.iter().map(|lane| lane.duration);
+        let mean = durations().sum::<Time>() / context.short.lanes.len().max(1) as Time;
+        let mut works = Vec::new();
+        for (place, start) in self.starts.iter().take(FINALISTS).enumerate() {
+            let heat = [mean / 2, mean / 4, mean, mean / 2][(place + self.round as usize) % 4].max(1);
+            let tries = effort / context.short.n_tasks().max(1) as u64;
+            works.push(Work::Anneal { start: start.clone(), tries, heat, seed: self.random.next() });
+        }
+        if let Some((best, orders)) = self.best.clone() {
+            if self.is_short() {
+                let tries = effort / context.long.n_tasks().max(1) as u64;
+                let heat = durations().min().unwrap_or(0) / 4 + 1;
+                works.push(Work::Polish { orders, tries, heat, seed: self.random.next() });
+            }
+            if context.objective == Objective::Makespan {
+                works.extend(self.proofs(best.length));
+            }
+        }
+        self.perform(&works);
+    }
+
+    /// Attempts at a proof that nothing is shorter: on devices alone and in pairs, then on all of them.
+    fn proofs(&self, below: Time) -> Vec<Work> {
+        let job = &self.context.long;
+        let n_devices = job.capacity.len();
+        let width = PROOF_WIDTH << (self.round - 1).min(8);
+        let on = |devices: Vec<usize>| {
+            let lanes = devices.iter().map(|device| job.on_device[*device].len()).sum::<usize>();
+            (lanes * job.microbatches <= PROVABLE_TASKS).then_some(Work::ProveOn { devices, below, width })
+        };
+        let mut works: Vec<Work> = match self.round {
+            1 => (0..n_devices).filter_map(|device| on(vec![device])).collect(),
+            round => {
+                let pairs = (0..n_devices).map(|device| vec![device, (device + round as usize - 1) % n_devices]);
+                pairs.filter(|pair| pair[0] < pair[1]).filter_map(on).take(2).collect()
+            }
+        };
+        if job.n_tasks() <= PROVABLE_TASKS && self.round > 1 {
+            works.push(Work::Prove { below, width });
+        }
+        works
+    }
+}

@@ -1,0 +1,82 @@
+//! Easier problems with bounds that hold for the whole one: only some devices can do one thing at a time, the others do
+//! everything at once. Few lanes are left, and what happened between them becomes a delay.
+
+use super::job::{Job, Lane, Time};
+
+/// A job on some devices of another one.
+#[derive(Clone, Debug)]
+pub(super) struct Relaxed {
+    pub(super) job: Job,
+    /// By lane: no task starts before this.
+    pub(super) heads: Vec<Time>,
+    /// By lane: what must follow after a task's end.
+    pub(super) tails: Vec<Time>,
+}
+
+/// Keeps some devices of a job.
+pub(super) fn relax(job: &Job, devices: &[usize]) -> Relaxed {
+    let n_lanes = job.lanes.len();
+    let is_kept = |lane: &Lane| lane.devices.iter().any(|device| devices.contains(device));
+    let kept: Vec<usize> = (0..n_lanes).filter(|lane| is_kept(&job.lanes[*lane])).collect();
+    let heads = heads(job);
+    let mut lanes: Vec<Lane> = Vec::with_capacity(kept.len());
+    for (place, index) in kept.iter().enumerate() {
+        let lane = &job.lanes[*index];
+        let needs = (0..place).filter_map(|before| Some((before, delay(job, kept[before], *index, &kept)?))).collect();
+        let place_of = |device: &usize| devices.iter().position(|kept| kept == device);
+        let devices = lane.devices.iter().filter_map(place_of).collect();
+        lanes.push(Lane { needs, feeds: Vec::new(), devices, ..lane.clone() });
+    }
+    let capacity = devices.iter().map(|device| job.capacity[*device]).collect();
+    let tails = job.tails();
+    Relaxed {
+        job: Job::of_lanes(lanes, job.microbatches, capacity),
+        heads: kept.iter().map(|lane| heads[*lane]).collect(),
+        tails: kept.iter().map(|lane| tails[*lane]).collect(),
+    }
+}
+
+/// When the first task of each lane can start at the earliest.
+fn heads(job: &Job) -> Vec<Time> {
+    let mut heads: Vec<Time> = Vec::with_capacity(job.lanes.len());
+    for lane in &job.lanes {
+        let ready = lane.needs.iter().map(|(need, latency)| heads[*need] + job.lanes[*need].duration + latency);
+        heads.push(ready.max().unwrap_or(0));
+    }
+    heads
+}
+
+/// The longest way from the end of one lane's task to the start of another's through lanes that are not kept, if there is
+/// any.
+fn delay(job: &Job, from: usize, to: usize, kept: &[usize]) -> Option<Time> {
+    let mut since: Vec<Option<Time>> = vec![None; to + 1];
+    for index in from + 1..=to {
+        let through = |(need, latency): &(usize, Time)| match *need {
+            need if need == from => Some(*latency),
+            need if need < from || kept.binary_search(&need).is_ok() => None,
+            need => since[need].map(|time| time + job.lanes[need].duration + latency),
+        };
+        since[index] = job.lanes[index].needs.iter().filter_map(through).max();
+    }
+    since[to]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::search::tests::v;
+
+    #[test]
+    fn what_is_left_out_becomes_a_delay() {
+        let job = v(3, 4, 2, [2, 3, 1], 10);
+        let Relaxed { job: relaxed, heads, tails } = relax(&job, &[0]);
+        // F0, F5, B5, W5, B0, W0 of device 0; four forwards and four backwards run elsewhere, behind four hops each way.
+        assert_eq!(relaxed.lanes.len(), 6);
+        assert_eq!(relaxed.lanes[1].needs, [(0, 4 * 2 + 4 * 10)]);
+        assert_eq!(relaxed.lanes[4].needs.last(), Some(&(2, 4 * 3 + 4 * 10)));
+        assert_eq!(heads, [0, 10 + 4 * 10, 12 + 4 * 10, 15 + 4 * 10, 15 + 12 + 8 * 10, 18 + 12 + 8 * 10]);
+        assert_eq!(tails[5], 0);
+        let middle = relax(&job, &[1]);
+        assert_eq!((middle.heads[0], *middle.tails.last().expect("lanes")), (12, 0));
+    }
+}

@@ -1,0 +1,54 @@
+//! Durations of the search: without their common divisor, and small enough that no sum of them overflows.
+
+use super::job::Time;
+use crate::schedule::Costs;
+use crate::units::Ticks;
+
+/// What one unit of [`Time`] is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Scale {
+    divisor: u64,
+}
+
+impl Scale {
+    /// A scale for steps of so many tasks.
+    #[must_use]
+    pub fn new(costs: &Costs, n_tasks: usize) -> Self {
+        let all = || costs.tasks.iter().flatten().chain([&costs.latency]).map(|ticks| ticks.0);
+        let common = all().fold(0, gcd).max(1);
+        let total = u128::from(all().max().unwrap_or(0)) * (n_tasks as u128 + 1) * 4;
+        let least = u64::try_from(total.div_ceil(1 << 60)).unwrap_or(u64::MAX);
+        Self { divisor: if least <= common { common } else { least } }
+    }
+
+    /// A duration of the costs.
+    #[must_use]
+    pub fn of(&self, ticks: Ticks) -> Time {
+        Time::try_from(ticks.0 / self.divisor).unwrap_or(Time::MAX)
+    }
+
+    /// A lower bound of the costs: rounded up.
+    #[must_use]
+    pub fn at_least(&self, ticks: Ticks) -> Time {
+        Time::try_from(ticks.0.div_ceil(self.divisor)).unwrap_or(Time::MAX)
+    }
+
+    /// Whether nothing is lost.
+    #[must_use]
+    pub fn is_exact(&self, costs: &Costs) -> bool {
+        costs.tasks.iter().flatten().chain([&costs.latency]).all(|ticks| ticks.0 % self.divisor == 0)
+    }
+
+    /// Back to the unit of the costs.
+    #[must_use]
+    pub fn ticks(&self, time: Time) -> Ticks {
+        Ticks(u64::try_from(time).unwrap_or(0).saturating_mul(self.divisor))
+    }
+}
+
+fn gcd(mut one: u64, mut other: u64) -> u64 {
+    while other != 0 {
+        (one, other) = (other, one % other);
+    }
+    one
+}

@@ -1,0 +1,85 @@
+//! Long steps from short ones: a window of a short schedule that holds every lane equally often is repeated.
+//!
+//! Repeating it keeps every dependency that the short schedule keeps in its order, and every peak: what a device holds is
+//! the same before and after the window.
+
+use super::Objective;
+use super::anneal::Frozen;
+use super::job::{Job, Orders, Time};
+use super::plan::{Length, Plan};
+
+/// Windows hold at most this many microbatches.
+const MOST: usize = 4;
+/// Moments at which windows may begin that are tried.
+const MOMENTS: usize = 48;
+
+/// A schedule of a short step that can be made long.
+#[derive(Clone, Debug)]
+pub(super) struct Stretched {
+    /// How long the long step takes.
+    pub(super) length: Length,
+    /// The window, by device: from one place to another.
+    pub(super) window: Frozen,
+    /// The orders of the long step.
+    pub(super) orders: Orders,
+}
+
+/// The best way to make a schedule of `short` one of `long`, if there is any.
+pub(super) fn stretch(short: &Job, long: &Job, objective: Objective, orders: &Orders) -> Option<Stretched> {
+    let (plan, length) = Plan::new(short, objective, orders)?;
+    let missing = long.microbatches.checked_sub(short.microbatches)?;
+    let mut best: Option<Stretched> = None;
+    for microbatches in (1..=MOST).filter(|count| missing.is_multiple_of(*count)) {
+        for moment in moments(&plan, length.length) {
+            let Some(window) = window(short, &plan, orders, moment, microbatches) else { continue };
+            let orders = repeated(orders, &window, missing / microbatches);
+            let Some((_, length)) = Plan::new(long, objective, &orders) else { continue };
+            if best.as_ref().is_none_or(|best| length < best.length) {
+                best = Some(Stretched { length, window, orders });
+            }
+        }
+        if best.is_some() {
+            break;
+        }
+    }
+    best.filter(|best| long.fits(&best.orders))
+}
+
+/// Moments in the middle of a schedule at which tasks start.
+fn moments(plan: &Plan<'_>, length: Time) -> Vec<Time> {
+    let is_middle = |start: &Time| (length / 6..length - length / 6).contains(start);
+    let mut moments: Vec<Time> = plan.starts().iter().copied().filter(is_middle).collect();
+    moments.sort_unstable();
+    moments.dedup();
+    let step = moments.len().div_ceil(MOMENTS).max(1);
+    moments.into_iter().step_by(step).collect()
+}
+
+/// From the first task of each device that starts at a moment or later: as many as hold each lane equally often.
+fn window(job: &Job, plan: &Plan<'_>, orders: &Orders, moment: Time, microbatches: usize) -> Option<Frozen> {
+    let mut window = Vec::with_capacity(orders.len());
+    for (device, order) in orders.iter().enumerate() {
+        let from = plan.first_at(device, moment)?;
+        let to = from + microbatches * job.on_device[device].len();
+        let part = order.get(from..to)?;
+        let mut counts = vec![0; job.lanes.len()];
+        part.iter().for_each(|lane| counts[*lane] += 1);
+        if job.on_device[device].iter().any(|lane| counts[*lane] != microbatches) {
+            return None;
+        }
+        window.push((from, to));
+    }
+    Some(window)
+}
+
+fn repeated(orders: &Orders, window: &Frozen, more: usize) -> Orders {
+    let of_device = |(order, (from, to)): (&Vec<usize>, &(usize, usize))| {
+        let mut long = order[..*to].to_vec();
+        for _ in 0..more {
+            long.extend_from_slice(&order[*from..*to]);
+        }
+        long.extend_from_slice(&order[*to..]);
+        long
+    };
+    orders.iter().zip(window).map(of_device).collect()
+}

@@ -1,0 +1,162 @@
+//! Pieces of the search that do not depend on each other, so that a caller may do them at the same time.
+
+use super::Objective;
+use super::anneal::{Course, Frozen, anneal};
+use super::block::{blocks, orders as orders_of_block};
+use super::frontier::{Beam, explore, explore_relaxed};
+use super::job::{Job, Orders, Time};
+use super::plan::{Length, Plan};
+use super::random::Random;
+use super::relax::relax;
+use super::stretch::stretch;
+use std::sync::{Mutex, PoisonError};
+
+/// Who does the work, and says when to stop. The compiler itself has no threads and no clock.
+pub trait Workers: Sync {
+    /// Whether there is time left. Asked often.
+    fn go_on(&self) -> bool;
+
+    /// Does work number 0, 1, .. `n - 1`, in any order, several at once or one after the other.
+    fn each(&self, n: usize, work: &(dyn Fn(usize) + Sync));
+}
+
+/// Of the blocks with one period, how many are tried.
+const BLOCKS: usize = 24;
+
+/// What all pieces know.
+#[derive(Clone, Debug)]
+pub(super) struct Context {
+    /// The step that is wanted.
+    pub(super) long: Job,
+    /// The same with fewer microbatches, or as many.
+    pub(super) short: Job,
+    pub(super) objective: Objective,
+}
+
+/// A schedule of the short step.
+#[derive(Clone, Debug)]
+pub(super) struct Start {
+    pub(super) orders: Orders,
+    /// How long the step is that it stands for.
+    pub(super) long: Length,
+    /// What is repeated in that, if the short step is shorter.
+    pub(super) window: Option<Frozen>,
+    /// The orders of that step.
+    pub(super) stretched: Orders,
+}
+
+/// A piece of work.
+#[derive(Clone, Debug)]
+pub(super) enum Work {
+    /// Measure orders of the short step.
+    Measure(Orders),
+    /// Building blocks with a period.
+    Blocks { period: Time, width: usize },
+    /// Schedules built task by task, from the first or from the last.
+    Build { width: usize, backwards: bool },
+    /// Change a schedule of the short step outside its window.
+    Anneal { start: Start, tries: u64, heat: Time, seed: u64 },
+    /// Change a schedule of the long step.
+    Polish { orders: Orders, tries: u64, heat: Time, seed: u64 },
+    /// Look at all schedules of the long step that are shorter.
+    Prove { below: Time, width: usize },
+    /// The same where only some devices can do just one thing at a time.
+    ProveOn { devices: Vec<usize>, below: Time, width: usize },
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub(super) enum Outcome {
+    /// Schedules of the short step.
+    Starts(Vec<Start>),
+    /// A schedule of the long step.
+    Long(Length, Orders),
+    /// No schedule of the long step is shorter.
+    Bound(Time),
+    /// Nothing.
+    Nothing,
+}
+
+impl Context {
+    /// Does all pieces, and returns what came of each, in their order.
+    pub(super) fn all(&self, works: &[Work], workers: &dyn Workers) -> Vec<Outcome> {
+        let outcomes: Vec<Mutex<Outcome>> = works.iter().map(|_| Mutex::new(Outcome::Nothing)).collect();
+        workers.each(works.len(), &|index| {
+            let outcome = self.perform(&works[index], &mut || workers.go_on());
+            *outcomes[index].lock().unwrap_or_else(PoisonError::into_inner) = outcome;
+        });
+        outcomes.into_iter().map(|outcome| outcome.into_inner().unwrap_or_else(PoisonError::into_inner)).collect()
+    }
+
+    fn perform(&self, work: &Work, go_on: &mut dyn FnMut() -> bool) -> Outcome {
+        match work {
+            Work::Measure(orders) => Outcome::Starts(self.start(orders.clone()).into_iter().collect()),
+            Work::Blocks { period, width } => {
+                let found = blocks(&self.short, *period, *width, go_on);
+                let starts = found.iter().take(BLOCKS).take_while(|_| go_on());
+                Outcome::Starts(starts.filter_map(|block| self.start(orders_of_block(&self.short, block))).collect())
+            }
+            Work::Build { width, backwards } => self.build(*width, *backwards, go_on),
+            Work::Anneal { start, tries, heat, seed } => {
+                let course = Course { tries: *tries, heat: *heat, frozen: start.window.as_ref() };
+                let found = self.changed(&self.short, &start.orders, &course, *seed, go_on);
+                Outcome::Starts(found.and_then(|(_, orders)| self.start(orders)).into_iter().collect())
+            }
+            Work::Polish { orders, tries, heat, seed } => {
+                let course = Course { tries: *tries, heat: *heat, frozen: None };
+                let found = self.changed(&self.long, orders, &course, *seed, go_on);
+                found.map_or(Outcome::Nothing, |(length, orders)| Outcome::Long(length, orders))
+            }
+            Work::Prove { below, width } => {
+                let beam = Beam { width: *width, below: *below, exact: true };
+                let explored = explore(&self.long, &beam, go_on);
+                match explored.found.and_then(|(_, orders)| self.measured(&self.long, orders)) {
+                    Some((length, orders)) => Outcome::Long(length, orders),
+                    None if explored.complete => Outcome::Bound(*below),
+                    None => Outcome::Nothing,
+                }
+            }
+            Work::ProveOn { devices, below, width } => {
+                let beam = Beam { width: *width, below: *below, exact: true };
+                let explored = explore_relaxed(&relax(&self.long, devices), &beam, go_on);
+                let least = explored.found.map_or(*below, |(length, _)| length);
+                if explored.complete { Outcome::Bound(least) } else { Outcome::Nothing }
+            }
+        }
+    }
+
+    fn measured(&self, job: &Job, orders: Orders) -> Option<(Length, Orders)> {
+        let (_, length) = Plan::new(job, self.objective, &orders)?;
+        Some((length, orders))
+    }
+
+    fn changed(
+        &self,
+        job: &Job,
+        orders: &Orders,
+        course: &Course<'_>,
+        seed: u64,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Option<(Length, Orders)> {
+        let (mut plan, first) = Plan::new(job, self.objective, orders)?;
+        Some(anneal(&mut plan, first, course, &mut Random::new(seed), go_on))
+    }
+
+    fn build(&self, width: usize, backwards: bool, go_on: &mut dyn FnMut() -> bool) -> Outcome {
+        let beam = Beam { width, below: Time::MAX, exact: false };
+        let turned = backwards.then(|| self.short.reversed());
+        let found = explore(turned.as_ref().unwrap_or(&self.short), &beam, go_on).found;
+        let orders = found.map(|(_, orders)| turned.map_or(orders.clone(), |turned| turned.turned(&orders)));
+        Outcome::Starts(orders.and_then(|orders| self.start(orders)).into_iter().collect())
+    }
+
+    /// A schedule of the short step with the long one that it stands for, if it fits and can be made long.
+    fn start(&self, orders: Orders) -> Option<Start> {
+        let (_, length) = Plan::new(&self.short, self.objective, &orders).filter(|_| self.short.fits(&orders))?;
+        if self.short.microbatches == self.long.microbatches {
+            return Some(Start { stretched: orders.clone(), orders, long: length, window: None });
+        }
+        let found = stretch(&self.short, &self.long, self.objective, &orders)?;
+        Some(Start { orders, long: found.length, window: Some(found.window), stretched: found.orders })
+    }
+}
