@@ -59,19 +59,19 @@ impl Dependencies {
     #[must_use]
     pub fn uniform(graph: &StageGraph, split: bool) -> Self {
         let split = vec![split; graph.n_stages()];
-        Self { split, fused: BTreeMap::new(), graph: graph.clone(), slices: Slices::ONE }
+        Self { split, fused: BTreeMap::new(), graph: graph.clone(), slices: Slices::ONE, sums: Sums::default() }
     }
 
     fn from_kinds(graph: &StageGraph, kinds: impl Iterator<Item = (TaskKind, StageId)>) -> Self {
-        let mut split = vec![false; graph.n_stages()];
+        let mut all = Self::uniform(graph, false);
         for (kind, stage) in kinds {
             if kind == TaskKind::BackwardInput
-                && let Some(split) = split.get_mut(stage.index())
+                && let Some(split) = all.split.get_mut(stage.index())
             {
                 *split = true;
             }
         }
-        Self { split, fused: BTreeMap::new(), graph: graph.clone(), slices: Slices::ONE, sums: Sums::default() }
+        all
     }
 
     /// Number of stages.
