@@ -7,6 +7,7 @@
 //! first run something else, and start that no earlier.
 
 use super::job::{Job, Orders, Time};
+use super::random::Random;
 use super::relax::Relaxed;
 use std::collections::BTreeMap;
 
@@ -28,17 +29,18 @@ pub(super) struct Beam {
     pub(super) exact: bool,
 }
 
-/// Partial schedules that do the same tasks, as far as what follows depends on them. The times of tasks whose lanes
-/// others still wait for are kept in a ring.
+/// A partial schedule, as far as what follows depends on it. The ends of tasks that others still wait for are kept in a
+/// ring.
 #[derive(Clone)]
 struct State {
     counts: Vec<u32>,
     free: Vec<Time>,
     held: Vec<i64>,
     ends: Vec<Time>,
-    work: Vec<Time>,
     /// Lanes that must not be next on their devices.
     blocked: Vec<bool>,
+    /// The same for states with the same counts.
+    key: u64,
     parent: u32,
     lane: u32,
     bound: Time,
@@ -51,71 +53,84 @@ struct Search<'a> {
     heads: Vec<Time>,
     tails: Vec<Time>,
     ring: usize,
+    /// By lane: what a task of it adds to the key of a state.
+    keys: Vec<u64>,
+}
+
+/// Room for sums that every state needs.
+#[derive(Default)]
+struct Room {
+    heads: Vec<Time>,
+    left: Vec<(Time, Time, Time)>,
 }
 
 /// Builds schedules until all tasks are placed. `go_on` may end it early.
 pub(super) fn explore(job: &Job, beam: &Beam, go_on: &mut dyn FnMut() -> bool) -> Explored {
-    let (heads, tails) = (vec![0; job.lanes.len()], job.tails());
-    run(&Search { job, beam, heads, tails, ring: ring(job, beam.exact) }, go_on)
+    Search::new(job, beam, vec![0; job.lanes.len()], job.tails()).run(go_on)
 }
 
 /// The same for an easier problem.
 pub(super) fn explore_relaxed(relaxed: &Relaxed, beam: &Beam, go_on: &mut dyn FnMut() -> bool) -> Explored {
     let Relaxed { job, heads, tails } = relaxed;
-    run(&Search { job, beam, heads: heads.clone(), tails: tails.clone(), ring: ring(job, beam.exact) }, go_on)
+    Search::new(job, beam, heads.clone(), tails.clone()).run(go_on)
 }
 
-fn run(search: &Search<'_>, go_on: &mut dyn FnMut() -> bool) -> Explored {
-    let Search { job, beam, .. } = search;
-    let mut layer = vec![search.root()];
-    let mut history: Vec<Vec<(u32, u32)>> = Vec::with_capacity(job.n_tasks());
-    let mut complete = beam.exact;
-    for _ in 0..job.n_tasks() {
-        let mut children = Vec::new();
-        for (parent, state) in layer.iter().enumerate() {
-            if parent % 64 == 0 && !go_on() {
-                return Explored { found: None, complete: false };
-            }
-            search.expand(state, parent as u32, &mut children);
-        }
-        let (next, all) = search.select(children);
-        complete &= all;
-        history.push(next.iter().map(|state| (state.parent, state.lane)).collect());
-        layer = next;
-        if layer.is_empty() {
-            return Explored { found: None, complete };
-        }
+impl<'a> Search<'a> {
+    fn new(job: &'a Job, beam: &'a Beam, heads: Vec<Time>, tails: Vec<Time>) -> Self {
+        // With a memory limit few microbatches are under way, so few ends are needed.
+        let most = usize::try_from(job.capacity.iter().copied().max().unwrap_or(0)).unwrap_or(0);
+        let few = most.saturating_mul(4).saturating_add(8).min(job.microbatches);
+        let mut random = Random::new(0);
+        let keys = job.lanes.iter().map(|_| random.next()).collect();
+        Self { job, beam, heads, tails, ring: if beam.exact { job.microbatches } else { few }, keys }
     }
-    let last = |state: &State, lane: usize| state.ends[search.slot(lane, job.microbatches as u32 - 1)];
-    let length =
-        |state: &State| (0..job.lanes.len()).map(|lane| last(state, lane) + search.tails[lane]).max().unwrap_or(0);
-    let best = layer.iter().enumerate().min_by_key(|(_, state)| length(state));
-    let found = best.map(|(index, state)| (length(state), search.orders(&history, index)));
-    Explored { found, complete }
-}
 
-/// How many ends of a lane are kept: with a memory limit few microbatches are under way.
-fn ring(job: &Job, exact: bool) -> usize {
-    let most = usize::try_from(job.capacity.iter().copied().max().unwrap_or(0)).unwrap_or(0);
-    if exact { job.microbatches } else { most.saturating_mul(4).saturating_add(8).min(job.microbatches) }
-}
+    fn run(&self, go_on: &mut dyn FnMut() -> bool) -> Explored {
+        let mut layer = vec![self.root()];
+        let mut history: Vec<Vec<(u32, u32)>> = Vec::with_capacity(self.job.n_tasks());
+        let mut complete = self.beam.exact;
+        let mut room = Room::default();
+        for _ in 0..self.job.n_tasks() {
+            let mut children = Vec::new();
+            for (parent, state) in layer.iter().enumerate() {
+                if parent % 64 == 0 && !go_on() {
+                    return Explored { found: None, complete: false };
+                }
+                self.expand(state, parent as u32, &mut children, &mut room);
+            }
+            let (next, all) = self.select(children);
+            complete &= all;
+            history.push(next.iter().map(|state| (state.parent, state.lane)).collect());
+            layer = next;
+            if layer.is_empty() {
+                return Explored { found: None, complete };
+            }
+        }
+        let best = layer.iter().enumerate().min_by_key(|(_, state)| self.length(state));
+        let found = best.map(|(index, state)| (self.length(state), self.orders(&history, index)));
+        Explored { found, complete }
+    }
 
-impl Search<'_> {
     fn root(&self) -> State {
         let (n_lanes, n_devices) = (self.job.lanes.len(), self.job.capacity.len());
-        let work = |lanes: &Vec<usize>| lanes.iter().map(|lane| self.job.lanes[*lane].duration).sum::<Time>();
         State {
             counts: vec![0; n_lanes],
             free: vec![0; n_devices],
             held: vec![0; n_devices],
             ends: vec![0; n_lanes * self.ring],
-            work: self.job.on_device.iter().map(|lanes| work(lanes) * self.job.microbatches as Time).collect(),
             blocked: vec![false; n_lanes],
+            key: 0,
             parent: 0,
             lane: 0,
             bound: 0,
             promise: 0,
         }
+    }
+
+    /// How long a whole schedule is.
+    fn length(&self, state: &State) -> Time {
+        let last = |lane: usize| state.ends[self.slot(lane, self.job.microbatches as u32 - 1)] + self.tails[lane];
+        (0..self.job.lanes.len()).map(last).max().unwrap_or(0)
     }
 
     fn slot(&self, lane: usize, microbatch: u32) -> usize {
@@ -164,8 +179,8 @@ impl Search<'_> {
         take(next) && (oldest..newest).all(|microbatch| (0..n_lanes).all(|lane| count(lane) > microbatch || take(lane)))
     }
 
-    fn expand(&self, state: &State, parent: u32, children: &mut Vec<State>) {
-        let mut state = state.clone();
+    fn expand(&self, state: &State, parent: u32, children: &mut Vec<State>, room: &mut Room) {
+        let mut state = State { parent, ..state.clone() };
         loop {
             let ready = |lane| Some((lane, self.start(&state, lane)?));
             let mut ready: Vec<(usize, Time)> = (0..self.job.lanes.len()).filter_map(ready).collect();
@@ -178,7 +193,7 @@ impl Search<'_> {
             for (lane, start) in ready {
                 let shares = || self.job.lanes[lane].devices.iter().any(|device| devices.contains(device));
                 if lane == first.0 || start < ends && shares() {
-                    children.extend(self.child(&state, lane, start, parent));
+                    children.extend(self.child(&mut state, lane, start, room));
                 }
             }
             if !self.beam.exact || !takes(first.0) {
@@ -188,35 +203,46 @@ impl Search<'_> {
             for device in devices {
                 state.free[*device] = state.free[*device].max(ends);
             }
-            if self.bound(&state).0 >= self.beam.below {
+            if self.bound(&state, room).0 >= self.beam.below {
                 return;
             }
         }
     }
 
-    fn child(&self, state: &State, index: usize, start: Time, parent: u32) -> Option<State> {
+    /// The state after a task more, if it can lead to what is wanted. The one before is the same again afterwards.
+    fn child(&self, state: &mut State, index: usize, start: Time, room: &mut Room) -> Option<State> {
         let lane = &self.job.lanes[index];
-        let mut child = State { parent, lane: index as u32, ..state.clone() };
-        let end = start + lane.duration;
+        let (slot, end) = (self.slot(index, state.counts[index]), start + lane.duration);
+        let free: Vec<Time> = lane.devices.iter().map(|device| state.free[*device]).collect();
+        let before = std::mem::replace(&mut state.ends[slot], end);
+        state.counts[index] += 1;
         for device in &lane.devices {
-            child.free[*device] = end;
-            child.work[*device] -= lane.duration;
-            child.held[*device] += lane.takes;
-            for own in &self.job.on_device[*device] {
+            state.free[*device] = end;
+            state.held[*device] += lane.takes;
+        }
+        let (bound, promise) = self.bound(state, room);
+        let child = (bound < self.beam.below).then(|| {
+            let key = state.key.wrapping_add(self.keys[index]);
+            let mut child = State { key, lane: index as u32, bound, promise, ..state.clone() };
+            for own in lane.devices.iter().flat_map(|device| &self.job.on_device[*device]) {
                 child.blocked[*own] = false;
             }
+            child
+        });
+        for (device, free) in lane.devices.iter().zip(free) {
+            state.free[*device] = free;
+            state.held[*device] -= lane.takes;
         }
-        child.ends[self.slot(index, state.counts[index])] = end;
-        child.counts[index] += 1;
-        (child.bound, child.promise) = self.bound(&child);
-        (child.bound < self.beam.below).then_some(child)
+        state.counts[index] -= 1;
+        state.ends[slot] = before;
+        child
     }
 
     /// No schedule that begins like this is shorter, and the sum of the same over all devices.
-    fn bound(&self, state: &State) -> (Time, Time) {
-        let heads = self.heads(state);
+    fn bound(&self, state: &State, room: &mut Room) -> (Time, Time) {
+        self.heads(state, &mut room.heads);
+        let Room { heads, left } = room;
         let (mut longest, mut sum) = (0, 0);
-        let mut left: Vec<(Time, Time, Time)> = Vec::new();
         for (device, lanes) in self.job.on_device.iter().enumerate() {
             let is_left = |lane: &&usize| (state.counts[**lane] as usize) < self.job.microbatches;
             let lanes = || lanes.iter().filter(is_left).map(|lane| (*lane, &self.job.lanes[*lane]));
@@ -244,8 +270,9 @@ impl Search<'_> {
     }
 
     /// When the next task of each lane could start at the earliest.
-    fn heads(&self, state: &State) -> Vec<Time> {
-        let mut heads: Vec<Time> = vec![0; self.job.lanes.len()];
+    fn heads(&self, state: &State, heads: &mut Vec<Time>) {
+        heads.clear();
+        heads.resize(self.job.lanes.len(), 0);
         for (index, lane) in self.job.lanes.iter().enumerate() {
             let microbatch = state.counts[index];
             if microbatch as usize >= self.job.microbatches {
@@ -259,25 +286,25 @@ impl Search<'_> {
             });
             heads[index] = inputs.fold(free, Ord::max);
         }
-        heads
     }
 
     /// The most promising states that no other one dominates, and whether these are all.
     fn select(&self, mut children: Vec<State>) -> (Vec<State>, bool) {
-        children.sort_by(|one, other| {
-            (one.bound, one.promise, &one.counts).cmp(&(other.bound, other.promise, &other.counts))
+        children.sort_unstable_by(|one, other| {
+            let rank = |state: &State| (state.bound, state.promise, state.key, state.parent, state.lane);
+            rank(one).cmp(&rank(other))
         });
         let mut kept: Vec<State> = Vec::new();
-        let mut alike: BTreeMap<Vec<u32>, Vec<usize>> = BTreeMap::new();
+        let mut alike: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
         for child in children {
-            let others = alike.entry(child.counts.clone()).or_default();
-            if others.iter().any(|other| self.dominates(&kept[*other], &child)) {
+            let others = alike.entry(child.key).or_default();
+            if others.iter().any(|other| self.dominates(&kept[*other as usize], &child)) {
                 continue;
             }
             if kept.len() == self.beam.width {
                 return (kept, false);
             }
-            others.push(kept.len());
+            others.push(kept.len() as u32);
             kept.push(child);
         }
         (kept, true)
@@ -286,12 +313,16 @@ impl Search<'_> {
     /// Whether one state can do everything that another one with the same tasks can, and no later.
     fn dominates(&self, one: &State, other: &State) -> bool {
         let no_later = |one: &[Time], other: &[Time]| one.iter().zip(other).all(|(one, other)| one <= other);
-        let free = no_later(&one.free, &other.free);
-        let blocked = one.blocked.iter().zip(&other.blocked).all(|(one, other)| !one || *other);
-        free && blocked
+        let blocked = || one.blocked.iter().zip(&other.blocked).all(|(one, other)| !one || *other);
+        no_later(&one.free, &other.free)
+            && one.counts == other.counts
+            && blocked()
             && self.job.lanes.iter().enumerate().all(|(index, lane)| {
-                let Some(from) = lane.feeds.iter().map(|(next, _)| one.counts[*next]).min() else { return true };
-                (from..one.counts[index]).all(|microbatch| {
+                let last = one.counts[index];
+                // Where nobody waits, only the end of the last one counts, for what must follow it.
+                let nexts = lane.feeds.iter().map(|(next, _)| one.counts[*next]);
+                let from = nexts.min().unwrap_or(last).min(last.saturating_sub(1));
+                (from..last).all(|microbatch| {
                     let slot = self.slot(index, microbatch);
                     one.ends[slot] <= other.ends[slot]
                 })
