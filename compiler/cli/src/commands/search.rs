@@ -7,9 +7,10 @@ use crate::output::{Failure, can_write, colours_out, print, print_error, write};
 use crate::searching::{Shown, Team};
 use crate::table::table;
 use clap::ValueEnum;
+use pipe_compiler::Compilation;
 use pipe_compiler::report::Report;
 use pipe_compiler::search::find::{Prepared, prepare};
-use pipe_compiler::search::{Objective, Options, Progress};
+use pipe_compiler::search::{Objective, Options, Progress, Workers};
 use pipe_compiler::source::Sources;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -67,7 +68,7 @@ fn parse_seconds(text: &str) -> Result<f64, String> {
 
 /// What is known at the end, schema `pipec.search/1`: the report of `check` and more.
 #[derive(Serialize)]
-struct Found<'a> {
+struct Answer<'a> {
     #[serde(flatten)]
     report: &'a Report,
     /// Time that the search took.
@@ -92,7 +93,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     let loader = |path: &str| crate::input::load(&folder, path);
     let team = Team::new(arguments.jobs, Duration::from_secs_f64(arguments.time));
     let mut sources = Sources::default();
-    let prepared = match prepare(&mut sources, root, &loader, &target.request(), objective) {
+    let mut prepared = match prepare(&mut sources, root, &loader, &target.request(), objective) {
         Ok(prepared) => prepared,
         Err(compilation) => {
             match target.format {
@@ -104,47 +105,55 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     };
     let options = Options { objective, seed: arguments.seed, rounds: arguments.rounds };
     let shown = Shown::new(target.quiet || target.format == Format::Json);
-    let found =
-        prepared.search(options, &team, &mut |progress| shown.show(&prepared.problem, progress, team.elapsed()));
+    let result = loop {
+        let report = &mut |progress: &Progress| shown.show(&prepared.problem, progress, team.elapsed());
+        let Some(found) = prepared.search(options, &team, report) else { break None };
+        let mut sources = Sources::default();
+        let (source, compilation) = prepared.finish(&found, &mut sources, &loader);
+        if compilation.report.ok || !team.go_on() || !prepared.tighten(&compilation) {
+            break Some(Found { found, source, compilation, sources });
+        }
+    };
     shown.finish();
-    let Some(found) = found else {
+    let Some(result) = result else {
         return Err(Failure::Usage("there was no time to find any schedule; allow more with `--time`".to_owned()));
     };
-    conclude(arguments, &prepared, &found, team.elapsed(), &loader)
+    conclude(arguments, &prepared, &result, team.elapsed())
+}
+
+/// What was found, as the ordinary compiler sees it.
+struct Found {
+    found: Progress,
+    source: String,
+    compilation: Compilation,
+    sources: Sources,
 }
 
 /// Writes what was found.
-fn conclude(
-    arguments: &Arguments,
-    prepared: &Prepared,
-    found: &Progress,
-    elapsed: Duration,
-    loader: &pipe_compiler::files::Loader<'_>,
-) -> Result<Outcome, Failure> {
+fn conclude(arguments: &Arguments, prepared: &Prepared, result: &Found, elapsed: Duration) -> Result<Outcome, Failure> {
     let target = &arguments.target;
-    let mut sources = Sources::default();
-    let (source, compilation) = prepared.finish(found, &mut sources, loader);
+    let Found { found, source, compilation, sources } = result;
     let proved_optimal = found.bound == found.length;
     if let Some(path) = &arguments.output {
-        write(path, &source)?;
+        write(path, source)?;
     }
     match target.format {
         Format::Json => {
             let report = Report { schema: "pipec.search/1", ..compilation.report.clone() };
-            let found = Found { report: &report, seconds: elapsed.as_secs_f64(), proved_optimal, source: &source };
-            print(&json(&found)?)?;
+            let seconds = elapsed.as_secs_f64();
+            print(&json(&Answer { report: &report, seconds, proved_optimal, source })?)?;
         }
         Format::Human => {
-            show_diagnostics(&compilation, &sources);
+            show_diagnostics(compilation, sources);
             match &arguments.output {
                 Some(_) if !target.quiet => print(&table(&compilation.report, colours_out()))?,
                 Some(_) => {}
-                None => print(&source)?,
+                None => print(source)?,
             }
             if !target.quiet {
                 print_error(&crate::searching::verdict(&prepared.problem, found, elapsed));
             }
         }
     }
-    Ok(outcome(&compilation))
+    Ok(outcome(compilation))
 }

@@ -1,16 +1,23 @@
 //! The whole of `pipec search`: a target in, a source and its report out. The clock is the caller's.
 
+use super::bytes::{in_bytes, tighten};
 use super::job::Orders;
 use super::target::{Problem, problem};
 use super::write::source;
 use super::{Objective, Options, Progress, Workers, search};
 use crate::check::check;
+use crate::diagnostic::{Code, Diagnostic};
 use crate::elaborate::{self, elaborate, schedule_of};
 use crate::files::{self, Loader};
+use crate::judge::Judged;
+use crate::model::stage_set;
 use crate::reorder::reorder;
+use crate::report::Report;
 use crate::schedule::{Costs, Schedule};
 use crate::source::{Source, Sources};
 use crate::{Certificates, Compilation, Request, compile, stdlib};
+use pipe_ir::ids::DeviceId;
+use pipe_ir::units::Bytes;
 
 /// A target that can be searched.
 #[derive(Clone, Debug)]
@@ -22,6 +29,8 @@ pub struct Prepared {
     request: Request,
     /// Where the root names the pipeline's schedule, if it has a pipeline.
     call: Option<(usize, usize)>,
+    /// Whether memory is that of the pipeline's devices, in bytes.
+    in_bytes: bool,
 }
 
 /// Compiles a target, whatever it holds, and takes its order away.
@@ -38,11 +47,15 @@ pub fn prepare(
     let unlimited = Request { memory: None, certificate: Certificates::Beside, ..request.clone() };
     let mut compilation = compile(sources, root.clone(), loader, &unlimited);
     let Some(judged) = compilation.judged.take() else { return Err(Box::new(compilation)) };
-    match problem(&judged, request.memory, objective, true) {
-        Ok(problem) => {
-            let call = call(&root, loader, request);
-            Ok(Prepared { problem, costs: judged.costs, root, request: request.clone(), call })
-        }
+    let prepared = problem(&judged, request.memory, objective, true).and_then(|problem| {
+        let call = call(&root, loader, request);
+        let counts =
+            Prepared { problem, costs: judged.costs.clone(), root, request: request.clone(), call, in_bytes: false };
+        let has_bytes = judged.has_model() && judged.lowering().memory.is_some() && request.memory.is_none();
+        if has_bytes { counts.with_bytes(&judged, &compilation.report, loader) } else { Ok(counts) }
+    });
+    match prepared {
+        Ok(prepared) => Ok(prepared),
         Err(error) => {
             compilation.diagnostics.push(error);
             compilation.report.conclude(&compilation.diagnostics, sources);
@@ -59,6 +72,34 @@ fn call(root: &Source, loader: &Loader<'_>, request: &Request) -> Option<(usize,
 }
 
 impl Prepared {
+    /// Counts what the pipeline's model saves, in the memory that the pipeline's devices have.
+    fn with_bytes(mut self, judged: &Judged, report: &Report, loader: &Loader<'_>) -> Result<Self, Diagnostic> {
+        let files = files::load(&mut Sources::default(), self.root.clone(), loader);
+        let stages = files.and_then(|files| stage_set(&files, &elaborate(&files, &self.request.choice)?));
+        let Ok(stages) = stages else { return Ok(self) };
+        self.in_bytes = true;
+        let counted = in_bytes(&mut self.problem, &stages, report);
+        self.problem.set_bound(&self.costs);
+        counted.map_err(|missing| {
+            let span =
+                judged.pipeline.as_ref().and_then(|pipeline| pipeline.memory).map_or(judged.schedule.span, |at| at.1);
+            let (device, bytes) = missing.first().copied().unwrap_or_default();
+            let (device, bytes) = (DeviceId::from_index(device), Bytes(bytes.unsigned_abs()));
+            let message = format!("{device} has {bytes} too little for a single microbatch, in whatever order");
+            let error = Diagnostic::error(Code::MemoryExceeded, span, "of each device", message);
+            error.help("use more devices, smaller microbatches, or devices with more memory")
+        })?;
+        Ok(self)
+    }
+
+    /// Leaves less room where what was found needs more bytes than were thought. Whether another search makes sense.
+    pub fn tighten(&mut self, compilation: &Compilation) -> bool {
+        let is_memory = |found: &&Diagnostic| found.code == Code::MemoryExceeded;
+        self.in_bytes
+            && compilation.diagnostics.iter().any(|found| is_memory(&found))
+            && tighten(&mut self.problem, &compilation.report)
+    }
+
     /// Searches. `report` hears of every improvement. `None` if the workers stop before anything was found.
     pub fn search(
         &self,
@@ -145,7 +186,8 @@ impl Prepared {
         let Problem { schedule, objective, activations, .. } = &self.problem;
         let (length, bound) = (self.problem.ticks(found.length), self.problem.ticks(found.bound));
         let proof = if length == bound { "proved optimal".to_owned() } else { format!("at least {bound}") };
-        let memory = schedule.units(*activations).words();
+        let memory =
+            if self.in_bytes { "the pipeline's memory".to_owned() } else { schedule.units(*activations).words() };
         format!(
             "Found by `pipec search {}`: {} {length}, {proof}, for devices that hold {memory}.",
             self.root.name,

@@ -8,6 +8,7 @@
 
 mod anneal;
 mod block;
+mod bytes;
 pub mod find;
 mod frontier;
 pub mod job;

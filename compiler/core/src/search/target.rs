@@ -8,7 +8,7 @@ use crate::bounds::lower_bound;
 use crate::dependencies::Dependencies;
 use crate::diagnostic::{Code, Diagnostic};
 use crate::judge::Judged;
-use crate::schedule::{Schedule, ScheduledTask};
+use crate::schedule::{Costs, Schedule, ScheduledTask};
 use crate::units::{Ticks, Units};
 use pipe_ir::ids::DeviceId;
 use pipe_ir::task::TaskKind;
@@ -61,14 +61,9 @@ pub(super) fn problem(
         let error = Diagnostic::error(Code::MemoryExceeded, schedule.placement_span, "stages live here", message);
         return Err(error.help(format!("allow at least `--memory {needs}`, or place fewer stages on {device}")));
     }
-    let dependencies = Dependencies::uniform(&schedule.graph, split);
-    let bound = match objective {
-        Objective::Makespan => {
-            scale.at_least(lower_bound(schedule, &dependencies, &judged.costs, activations).makespan)
-        }
-        Objective::LongestStage => job.work() * job.microbatches as Time,
-    };
-    Ok(Problem { job, scale, bound, schedule: schedule.clone(), objective, activations })
+    let mut problem = Problem { job, scale, bound: 0, schedule: schedule.clone(), objective, activations };
+    problem.set_bound(&judged.costs);
+    Ok(problem)
 }
 
 fn unsearchable(schedule: &Schedule) -> Option<&'static str> {
@@ -90,6 +85,18 @@ fn too_little(job: &Job) -> Option<(DeviceId, u64)> {
 }
 
 impl Problem {
+    /// Notes what no schedule with as many activations is shorter than.
+    pub(super) fn set_bound(&mut self, costs: &Costs) {
+        let split = self.job.lanes.iter().any(|lane| lane.kind == TaskKind::BackwardInput);
+        let dependencies = Dependencies::uniform(&self.schedule.graph, split);
+        self.bound = match self.objective {
+            Objective::Makespan => {
+                self.scale.at_least(lower_bound(&self.schedule, &dependencies, costs, self.activations).makespan)
+            }
+            Objective::LongestStage => self.job.work() * self.job.microbatches as Time,
+        };
+    }
+
     /// A length in the unit of the costs.
     #[must_use]
     pub fn ticks(&self, length: Time) -> Ticks {

@@ -1,0 +1,112 @@
+//! Memory in bytes: what a pipeline's own model saves, in what its devices have.
+//!
+//! A task's bytes are those that it leaves for later tasks of its stage and microbatch. What a device holds beside them
+//! (weights, gradients, optimizer state, transfers, temporaries) hardly depends on the order, so it is taken from the program
+//! that the target was compiled to. The program of what is found has the last word: where it needs more, the search is
+//! repeated with as much less.
+
+use super::job::Job;
+use super::target::Problem;
+use crate::model::stage_set::StageSet;
+use crate::report::{DeviceReport, Report};
+use pipe_ir::task::TaskKind;
+use pipe_ir::value::ValueKind;
+
+/// Of the room that was thought to be there, how much less a repeated search gets at least: one part in so many.
+const LEAST_LESS: i64 = 64;
+
+/// What a stage's tasks take, and give back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Saved {
+    for_input: i64,
+    for_weight: i64,
+    deferred: i64,
+}
+
+fn saved(stages: &StageSet, n_stages: usize) -> Vec<Saved> {
+    let mut all = vec![Saved::default(); n_stages];
+    for value in &stages.values {
+        let Some(saved) = all.get_mut(value.stage.index()) else { continue };
+        let bytes = i64::try_from(value.bytes.0).unwrap_or(i64::MAX);
+        match value.kind {
+            ValueKind::SavedForInput => saved.for_input += bytes,
+            ValueKind::SavedForWeight => saved.for_weight += bytes,
+            ValueKind::DeferredGradient => saved.deferred += bytes,
+            _ => {}
+        }
+    }
+    all
+}
+
+/// Counts memory in bytes. `report` is that of the target, in whatever order it has.
+///
+/// # Errors
+/// The devices that cannot hold one microbatch, with the bytes that are missing.
+pub(super) fn in_bytes(problem: &mut Problem, stages: &StageSet, report: &Report) -> Result<(), Vec<(usize, i64)>> {
+    let saved = saved(stages, problem.schedule.n_stages());
+    for lane in &mut problem.job.lanes {
+        let own = saved[lane.stage.index()];
+        lane.takes = match lane.kind {
+            TaskKind::Forward => own.for_input + own.for_weight,
+            TaskKind::BackwardInput => own.deferred - own.for_input,
+            TaskKind::BackwardWeight => -own.deferred - own.for_weight,
+            _ => -own.for_input - own.for_weight,
+        };
+    }
+    let own = problem.job.orders(&problem.schedule);
+    let mut missing = Vec::new();
+    for (device, report) in report.per_device.iter().enumerate() {
+        let order = own.as_ref().map(|orders| orders[device].as_slice()).unwrap_or_default();
+        let beside = bytes(report.peak_bytes) - held(&problem.job, order.iter().copied());
+        let one = held(&problem.job, problem.job.on_device[device].iter().copied());
+        let capacity = bytes(report.limit_bytes) - beside;
+        if capacity < one {
+            missing.push((device, one - capacity));
+        }
+        problem.job.capacity[device] = capacity;
+    }
+    problem.activations = activations(&problem.job);
+    if missing.is_empty() { Ok(()) } else { Err(missing) }
+}
+
+/// The most activations of single stages that any device has room for.
+fn activations(job: &Job) -> u64 {
+    let of_device = |(lanes, capacity): (&Vec<usize>, &i64)| {
+        let forwards = lanes.iter().map(|lane| &job.lanes[*lane]).filter(|lane| lane.kind == TaskKind::Forward);
+        let least = forwards.map(|lane| lane.takes).min().unwrap_or(0);
+        let all = (lanes.len() * job.microbatches) as i64;
+        if least > 0 { (capacity / least).min(all) } else { all }
+    };
+    let most = job.on_device.iter().zip(&job.capacity).map(of_device).max();
+    most.unwrap_or(0).unsigned_abs()
+}
+
+fn bytes(bytes: Option<u64>) -> i64 {
+    i64::try_from(bytes.unwrap_or(0)).unwrap_or(i64::MAX)
+}
+
+/// The most that a device holds in an order.
+fn held(job: &Job, order: impl Iterator<Item = usize>) -> i64 {
+    let (mut held, mut most) = (0, 0);
+    for lane in order {
+        held += job.lanes[lane].takes;
+        most = most.max(held);
+    }
+    most
+}
+
+/// Leaves less room on the devices that have too little for what was found. Whether there is any such device.
+pub(super) fn tighten(problem: &mut Problem, report: &Report) -> bool {
+    let over = |device: &DeviceReport| bytes(device.peak_bytes) - bytes(device.limit_bytes);
+    let worst = report.per_device.iter().map(over).max().unwrap_or(0);
+    let mut any = false;
+    for (device, capacity) in report.per_device.iter().zip(&mut problem.job.capacity) {
+        // Where no peak is too high, the arena is: the fullest devices get less.
+        if over(device) > 0 || worst <= 0 && over(device) == worst {
+            *capacity -= over(device).max(*capacity / LEAST_LESS).max(1);
+            any = true;
+        }
+    }
+    any && (0..problem.job.capacity.len())
+        .all(|device| held(&problem.job, problem.job.on_device[device].iter().copied()) <= problem.job.capacity[device])
+}
