@@ -40,6 +40,8 @@ const BUILD_WIDTH: usize = 64;
 const PROVABLE_TASKS: usize = 1_000;
 /// Partial schedules that the first attempt at a proof keeps.
 const PROOF_WIDTH: usize = 2_000;
+/// How many times more it keeps of devices alone.
+const ALONE: usize = 64;
 
 struct Portfolio<'a> {
     context: Context,
@@ -204,20 +206,25 @@ impl Portfolio<'_> {
         self.perform(&works);
     }
 
-    /// Attempts at a proof that nothing is shorter: on devices alone and in pairs, then on all of them.
-    fn proofs(&self, below: Time) -> Vec<Work> {
+    /// Attempts at a proof that nothing is shorter. Devices alone are quickly done; in pairs, and all together, a part of
+    /// the gap is more than nothing.
+    fn proofs(&self, best: Time) -> Vec<Work> {
         let job = &self.context.long;
         let n_devices = job.capacity.len();
         let width = PROOF_WIDTH << (self.round - 1).min(8);
-        let on = |devices: Vec<usize>| {
+        let part = self.bound + (best - self.bound).max(0).div_euclid(4).max(1);
+        let below = if self.round.is_multiple_of(2) { best } else { part };
+        let on = |devices: Vec<usize>, below: Time, width: usize| {
             let lanes = devices.iter().map(|device| job.on_device[*device].len()).sum::<usize>();
             (lanes * job.microbatches <= PROVABLE_TASKS).then_some(Work::ProveOn { devices, below, width })
         };
         let mut works: Vec<Work> = match self.round {
-            1 => (0..n_devices).filter_map(|device| on(vec![device])).collect(),
+            1 => (0..n_devices).filter_map(|device| on(vec![device], best, ALONE * width)).collect(),
             round => {
-                let pairs = (0..n_devices).map(|device| vec![device, (device + round as usize - 1) % n_devices]);
-                pairs.filter(|pair| pair[0] < pair[1]).filter_map(on).take(2).collect()
+                // Other pairs in every two rounds, from the last devices on: theirs is the longest way to the ends of the step.
+                let apart = 1 + (round as usize / 2 - 1) % n_devices.saturating_sub(1).max(1);
+                let pairs = (0..n_devices.saturating_sub(apart)).rev().map(|device| vec![device, device + apart]);
+                pairs.take(2).filter_map(|pair| on(pair, below, width)).collect()
             }
         };
         if job.n_tasks() <= PROVABLE_TASKS && self.round > 1 {
