@@ -6,7 +6,7 @@
 //! which is not always allowed for a task that takes memory: for those there is one branch more, in which its devices
 //! first run something else, and start that no earlier.
 
-use super::job::{Job, Orders, Time};
+use super::job::{Job, Lane, Orders, Time};
 use super::random::Random;
 use super::relax::Relaxed;
 use std::collections::BTreeMap;
@@ -179,12 +179,26 @@ impl<'a> Search<'a> {
         take(next) && (oldest..newest).all(|microbatch| (0..n_lanes).all(|lane| count(lane) > microbatch || take(lane)))
     }
 
+    /// Whether tasks are alike that nothing waits for, such as the `W` of two stages of a device, and the first one could
+    /// start no later: in a schedule that runs the second one first they can change places.
+    fn stands_for(&self, (one, start): (usize, Time), (other, its_start): (usize, Time)) -> bool {
+        let (first, second) = (&self.job.lanes[one], &self.job.lanes[other]);
+        let alike = |lane: &Lane| (lane.duration, lane.takes, lane.feeds.is_empty());
+        (start, one) < (its_start, other)
+            && first.feeds.is_empty()
+            && alike(first) == alike(second)
+            && first.devices == second.devices
+            && self.tails[one] == self.tails[other]
+    }
+
     fn expand(&self, state: &State, parent: u32, children: &mut Vec<State>, room: &mut Room) {
         let mut state = State { parent, ..state.clone() };
         loop {
             let ready = |lane| Some((lane, self.start(&state, lane)?));
             let mut ready: Vec<(usize, Time)> = (0..self.job.lanes.len()).filter_map(ready).collect();
             ready.retain(|(lane, _)| self.is_safe(&state, *lane));
+            let others = ready.clone();
+            ready.retain(|one| !others.iter().any(|other| self.stands_for(*other, *one)));
             // Where two could end first, the one that takes no memory leaves one branch less.
             let takes = |lane: usize| self.job.lanes[lane].takes > 0;
             let end = |(lane, start): &(usize, Time)| start + self.job.lanes[*lane].duration;
