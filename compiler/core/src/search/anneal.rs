@@ -2,6 +2,7 @@
 //! makes a schedule shorter must change its critical paths (van Laarhoven, Aarts and Lenstra, Operations Research 40,
 //! 1992), so nothing else is tried.
 
+use super::estimate::Moved;
 use super::job::{Orders, Time};
 use super::plan::{Length, Plan};
 use super::random::Random;
@@ -26,6 +27,8 @@ fn parts(length: Length) -> Time {
 
 /// How many times more the length counts than the ends.
 const PARTS: Time = 48;
+/// Worse by one heat with probability 1/e, by two with 1/e^2, and so on: 256 / ln 2 of surprise are one heat.
+const SURPRISE_OF_HEAT: Time = 369;
 /// Between two questions whether to go on.
 const TRIES_AT_ONCE: u64 = 256;
 
@@ -40,18 +43,26 @@ pub(super) fn anneal(
     let (mut now, mut best) = (first, (first, plan.orders()));
     let (mut path, mut saved) = (Vec::new(), plan.starts().to_vec());
     plan.critical(random, &mut path);
+    plan.note_tails();
+    let mut moved = Moved::default();
     for tried in 0..course.tries {
         if tried % TRIES_AT_ONCE == 0 && !go_on() {
             break;
         }
         let Some((device, from, to)) = candidate(plan, &path, course, random) else { continue };
-        saved.copy_from_slice(plan.starts());
-        plan.shift(device, from, to);
         let left = course.tries - tried;
         let heat = course.heat * PARTS * left as Time / course.tries as Time + 1;
+        // What is worse than this is refused.
+        let most = Time::try_from(random.surprise()).unwrap_or(Time::MAX) * heat / SURPRISE_OF_HEAT;
+        if (plan.estimate(device, from, to, &mut moved) - now.length) * PARTS > most {
+            continue;
+        }
+        saved.copy_from_slice(plan.starts());
+        plan.shift(device, from, to);
         match plan.time() {
-            Some(next) if is_accepted(parts(next) - parts(now), heat, random) => {
+            Some(next) if parts(next) - parts(now) <= most => {
                 now = next;
+                plan.note_tails();
                 if now < best.0 {
                     best = (now, plan.orders());
                 }
@@ -64,12 +75,6 @@ pub(super) fn anneal(
         }
     }
     best
-}
-
-/// Worse by one heat with probability 1/e, by two with 1/e^2, and so on.
-fn is_accepted(worse: Time, heat: Time, random: &mut Random) -> bool {
-    // 256 / ln 2 of surprise are one heat.
-    worse <= 0 || random.surprise() as Time * heat >= worse.saturating_mul(369)
 }
 
 /// A move of a task of the path, if the one that was drawn is allowed.

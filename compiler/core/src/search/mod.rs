@@ -9,6 +9,7 @@
 mod anneal;
 mod block;
 mod bytes;
+mod estimate;
 pub mod find;
 mod frontier;
 pub mod job;

@@ -11,14 +11,16 @@ use super::random::Random;
 #[derive(Clone, Debug)]
 pub(super) struct Plan<'a> {
     pub(super) job: &'a Job,
-    objective: Objective,
+    pub(super) objective: Objective,
     /// By device: nodes in order. Node `lane * microbatches + microbatch` is a task.
-    orders: Vec<Vec<u32>>,
+    pub(super) orders: Vec<Vec<u32>>,
     /// By node: where it stands on each of the devices of its lane.
     places: Vec<Vec<u32>>,
-    starts: Vec<Time>,
+    pub(super) starts: Vec<Time>,
+    /// By node: the longest way from its end to the end of the schedule, when that was last noted.
+    pub(super) tails: Vec<Time>,
     /// Nodes in an order in which each comes after those that it waits for.
-    sequence: Vec<u32>,
+    pub(super) sequence: Vec<u32>,
     waits: Vec<u32>,
 }
 
@@ -35,8 +37,8 @@ impl<'a> Plan<'a> {
         let n_nodes = job.n_tasks();
         let places = job.lanes.iter().map(|lane| vec![0; lane.devices.len() * job.microbatches]).collect();
         let empty = Vec::with_capacity(n_nodes);
-        let (starts, waits) = (vec![0; n_nodes], vec![0; n_nodes]);
-        let mut plan = Self { job, objective, orders: Vec::new(), places, starts, sequence: empty, waits };
+        let (starts, tails, waits) = (vec![0; n_nodes], vec![0; n_nodes], vec![0; n_nodes]);
+        let mut plan = Self { job, objective, orders: Vec::new(), places, starts, tails, sequence: empty, waits };
         for order in orders {
             let mut next = vec![0; job.lanes.len()];
             let node = |lane: &usize| {
@@ -57,7 +59,7 @@ impl<'a> Plan<'a> {
     }
 
     /// Positions in the lane's `places`: one for each of its devices.
-    fn places_of(&self, node: u32) -> impl Iterator<Item = (usize, usize)> + '_ {
+    pub(super) fn places_of(&self, node: u32) -> impl Iterator<Item = (usize, usize)> + '_ {
         let (lane, microbatch) = (self.lane_of(node), node as usize % self.job.microbatches);
         let devices = &self.job.lanes[lane].devices;
         let first = microbatch * devices.len();
@@ -74,8 +76,12 @@ impl<'a> Plan<'a> {
         }
     }
 
-    fn end(&self, node: u32) -> Time {
-        self.starts[node as usize] + self.job.lanes[self.lane_of(node)].duration
+    pub(super) fn duration(&self, node: u32) -> Time {
+        self.job.lanes[self.lane_of(node)].duration
+    }
+
+    pub(super) fn end(&self, node: u32) -> Time {
+        self.starts[node as usize] + self.duration(node)
     }
 
     /// Starts every task as soon as what it waits for has ended; `None` where devices wait for each other in a circle.
