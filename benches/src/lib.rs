@@ -1,5 +1,8 @@
 //! What the benchmarks share: compiling a text, medians, and a child process whose time and memory are watched.
 
+pub mod jobs;
+pub mod searches;
+
 use pipe_compiler::source::{Source, Sources};
 use pipe_compiler::{Request, compile};
 use pipe_ir::verify::Verified;

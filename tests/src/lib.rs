@@ -4,6 +4,7 @@ pub mod blocks;
 pub mod cases;
 pub mod channels;
 pub mod fuzz;
+pub mod jobs;
 pub mod mutation;
 pub mod pipelines;
 pub mod programs;

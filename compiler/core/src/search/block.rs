@@ -27,6 +27,9 @@ struct Partial {
 
 /// Blocks with a period that fit in the memory, the best first.
 pub(super) fn blocks(job: &Job, period: Time, width: usize, go_on: &mut dyn FnMut() -> bool) -> Vec<Block> {
+    if period <= 0 {
+        return Vec::new();
+    }
     let order = placing_order(job);
     let empty =
         Partial { starts: vec![None; job.lanes.len()], busy: vec![Vec::new(); job.capacity.len()], score: (0, 0) };

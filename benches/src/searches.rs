@@ -1,0 +1,295 @@
+//! Cases for the search: what is to be ordered, what others published for it, and what the search must reach.
+
+use crate::jobs::{length, stages, tessel};
+use pipe_compiler::pipeline::StageCosts;
+use pipe_compiler::search::find::{Prepared, prepare};
+use pipe_compiler::search::job::{Job, Orders, Time};
+use pipe_compiler::search::{Objective, Options, Progress, Workers, search};
+use pipe_compiler::source::{Source, Sources};
+use pipe_compiler::units::{Units, parse_decimal};
+use pipe_compiler::{Request, stdlib};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// The published figures for one stage per device (arXiv 2401.10241, Table 5).
+const ZERO_BUBBLE: &str = include_str!("../../tests/data/zb_table5.json");
+
+/// What is to be ordered.
+enum Question {
+    /// A standard schedule's placement, with settings, costs and units of memory.
+    Standard { name: &'static str, devices: usize, microbatches: usize, costs: String, memory: String },
+    /// Lanes.
+    Lanes(Job),
+}
+
+/// What the figure of a case is.
+#[derive(Clone, Copy)]
+pub enum Figure {
+    /// A length.
+    Length(Objective),
+    /// The idle share of the longest stage, for so much work.
+    Bubble { work: f64 },
+}
+
+/// A line of the table.
+pub struct Case {
+    /// The part of the table that it belongs to.
+    pub part: &'static str,
+    /// Which case.
+    pub name: String,
+    question: Question,
+    /// In what the other figures are.
+    pub figure: Figure,
+    /// The best that others have.
+    pub published: Option<f64>,
+    /// What must be reached.
+    pub target: f64,
+}
+
+/// What the search says.
+pub struct Answer {
+    /// The best.
+    pub found: f64,
+    /// Nothing is better than this.
+    pub bound: f64,
+    /// Whether nothing is better than what was found.
+    pub proved: bool,
+    /// Since the search began.
+    pub seconds: f64,
+    /// Seconds until the target was reached.
+    pub reached: Option<f64>,
+}
+
+/// Threads until the time is over.
+struct Clock {
+    begun: Instant,
+    allowed: Duration,
+    threads: usize,
+}
+
+impl Workers for Clock {
+    fn go_on(&self) -> bool {
+        self.begun.elapsed() < self.allowed
+    }
+
+    fn each(&self, n: usize, work: &(dyn Fn(usize) + Sync)) {
+        let next = AtomicUsize::new(0);
+        let run = || {
+            let index = || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|index| *index < n);
+            std::iter::from_fn(index).for_each(work);
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..self.threads.min(n) {
+                scope.spawn(run);
+            }
+            run();
+        });
+    }
+}
+
+impl Figure {
+    fn of(self, length: f64) -> f64 {
+        match self {
+            Self::Length(_) => length,
+            Self::Bubble { work } => 1.0 - work / length,
+        }
+    }
+
+    const fn objective(self) -> Objective {
+        match self {
+            Self::Length(objective) => objective,
+            Self::Bubble { .. } => Objective::LongestStage,
+        }
+    }
+}
+
+impl Case {
+    /// Whether a figure is as good as the target, in as many digits as were published.
+    #[must_use]
+    pub fn is_reached(&self, found: f64) -> bool {
+        let rounding = if matches!(self.figure, Figure::Bubble { .. }) { 0.000_05 } else { 0.0 };
+        found <= self.target + rounding
+    }
+
+    /// Searches.
+    ///
+    /// # Errors
+    /// If the case is refused, or nothing was found in time.
+    pub fn run(&self, allowed: Duration, threads: usize, seed: u64) -> Result<Answer, String> {
+        let clock = Clock { begun: Instant::now(), allowed, threads };
+        let options = Options { objective: self.figure.objective(), seed, rounds: 12 };
+        let mut reached = None;
+        let mut note = |length: f64| {
+            if reached.is_none() && self.is_reached(self.figure.of(length)) {
+                reached = Some(clock.begun.elapsed().as_secs_f64());
+            }
+        };
+        let (found, length, bound) = match &self.question {
+            Question::Lanes(job) => {
+                let found = search(job, 0, &|_| Vec::new(), options, &clock, &mut |now| note(now.length as f64));
+                let found = found.ok_or("nothing was found in time")?;
+                (found.length == found.bound, found.length as f64, found.bound as f64)
+            }
+            Question::Standard { .. } => {
+                let prepared = self.question.prepared(options.objective)?;
+                let units = |time| prepared.problem.ticks(time).0 as f64 / 1e6;
+                let found = prepared.search(options, &clock, &mut |now: &Progress| note(units(now.length)));
+                let found = found.ok_or("nothing was found in time")?;
+                (found.length == found.bound, units(found.length), units(found.bound))
+            }
+        };
+        let seconds = clock.begun.elapsed().as_secs_f64();
+        Ok(Answer { found: self.figure.of(length), bound: self.figure.of(bound), proved: found, seconds, reached })
+    }
+}
+
+impl Question {
+    fn prepared(&self, objective: Objective) -> Result<Prepared, String> {
+        let Self::Standard { name, devices, microbatches, costs, memory } = self else {
+            return Err("lanes need no preparation".to_owned());
+        };
+        let text = stdlib::schedule(name).ok_or("no such schedule")?.to_owned();
+        let mut request = Request::default();
+        let settings = [("devices", *devices), ("microbatches", *microbatches)];
+        request.choice.settings = settings.map(|(name, value)| (name.to_owned(), value as i64)).to_vec();
+        request.costs = Some(StageCosts::parse(costs).map_err(|error| error.to_string())?);
+        request.memory = Some(Units(parse_decimal(memory).ok_or("no number of units")?));
+        let root = Source { name: format!("std:{name}"), text };
+        let no_files = |path: &str| Err(path.to_owned());
+        let prepared = prepare(&mut Sources::default(), root, &no_files, &request, objective);
+        prepared.map_err(|compilation| format!("{:?}", compilation.diagnostics))
+    }
+}
+
+/// A V of two stages per device, with room for `k` activations of one stage.
+fn v(devices: usize, microbatches: usize, k: usize, costs: &str) -> Question {
+    let memory = format!("{}.{}", k / 2, k % 2 * 5);
+    Question::Standard { name: "v_half", devices, microbatches, costs: costs.to_owned(), memory }
+}
+
+/// One stage per device.
+fn line(devices: usize, microbatches: usize, memory: usize, costs: &str) -> Question {
+    let (costs, memory) = (costs.to_owned(), memory.to_string());
+    Question::Standard { name: "zb_h1", devices, microbatches, costs, memory }
+}
+
+/// All lines of the table. Those with stages of unequal costs need a search of their own to compare with: they are left
+/// out where they are not wanted.
+///
+/// # Panics
+/// If the published figures cannot be read.
+#[must_use]
+pub fn cases(with_unequal: bool) -> Vec<Case> {
+    let makespan = Figure::Length(Objective::Makespan);
+    let case = |part, name, question, published, target| Case {
+        part,
+        name,
+        question,
+        figure: makespan,
+        published: Some(published),
+        target,
+    };
+    let mut cases = Vec::new();
+    for (p, m, k, costs, published, target) in [
+        (4, 8, 4, [1, 2, 1], 103.0, 90.0),
+        (4, 8, 4, [5, 6, 4], 334.0, 321.0),
+        (4, 8, 6, [1, 2, 1], 78.0, 74.0),
+        (4, 32, 4, [1, 2, 1], 391.0, 334.0),
+        (8, 64, 8, [1, 2, 1], 785.0, 616.0),
+        (4, 32, 4, [2, 2, 1], 403.0, 403.0),
+    ] {
+        let [f, b, w] = costs;
+        let name = format!("V, p = {p}, m = {m}, k = {k}, {f}:{b}:{w}");
+        cases.push(case("V", name, v(p, m, k, &format!("F={f},B={b},W={w}")), published, target));
+    }
+    let name = "one stage per device, p = 4, m = 8, limit 3, 1:1:1".to_owned();
+    cases.push(case("line", name, line(4, 8, 3, "F=1,B=1,W=1"), 37.0, 31.0));
+    for (name, memory, published, target) in
+        [("V", 4, 46.0, 44.0), ("X", 4, 76.0, 71.0), ("K", 6, 55.0, 52.0), ("M", 6, 60.0, 60.0), ("NN", 6, 76.0, 76.0)]
+    {
+        let words = format!("Tessel's {name}, memory {memory}");
+        cases.push(case("tessel", words, Question::Lanes(tessel(name, memory)), published, target));
+    }
+    for (p, all_k) in [(4, vec![4, 6, 8]), (8, vec![8, 12, 16]), (16, vec![12, 20, 32]), (32, vec![24, 44, 64])] {
+        for k in all_k {
+            let (m, question) = (2 * p, v(p, 2 * p, k, "F=1,B=1,W=1"));
+            let target = (6 * m + 6 * p - 3 * k - 1) as f64;
+            let name = format!("V, p = {p}, m = {m}, k = {k}, 1:1:1");
+            cases.push(Case { published: None, ..case("unit", name, question, 0.0, target) });
+        }
+    }
+    cases.extend(zero_bubble().expect("the published figures"));
+    if with_unequal {
+        cases.extend(unequal());
+    }
+    cases
+}
+
+/// One stage per device against ZB-1p and ZB-2p, by the idle share of the longest stage; and a V against ZB-V.
+fn zero_bubble() -> Option<Vec<Case>> {
+    let table: serde_json::Value = serde_json::from_str(ZERO_BUBBLE).ok()?;
+    let mut cases = Vec::new();
+    for row in table["rows"].as_array()? {
+        let number = |name: &str| row[name].as_u64();
+        let (p, m) = (number("devices")? as usize, number("microbatches")? as usize);
+        let (f, b, w, c) = (number("F")?, number("B")?, number("W")?, number("comm")?);
+        let work = (m as u64 * (f + b + w)) as f64;
+        for (limit, published) in [(p, "zb_1p_published"), (2 * p, "zb_2p_published")] {
+            let published = row[published].as_f64()?;
+            cases.push(Case {
+                part: "zb",
+                name: format!("p = {p}, m = {m}, limit {limit}, F = {f}"),
+                question: line(p, m, limit, &format!("F={f},B={b},W={w},comm={c}")),
+                figure: Figure::Bubble { work },
+                published: Some(published),
+                target: published,
+            });
+        }
+        if (p, m) == (8, 24) {
+            let half = |time: u64| format!("{}.{}", time / 2, time % 2 * 5);
+            cases.push(Case {
+                part: "zb",
+                name: format!("V, p = {p}, m = {m}, limit {p}, F = {f} / 2"),
+                question: v(p, m, 2 * p, &format!("F={},B={},W={},comm={c}", half(f), half(b), half(w))),
+                figure: Figure::Bubble { work },
+                published: Some(0.0703),
+                target: 0.0703,
+            });
+        }
+    }
+    Some(cases)
+}
+
+/// Stages of unequal costs, against the best schedule for equal costs with as much memory, run with the real ones: 3%
+/// better.
+fn unequal() -> Vec<Case> {
+    let mut cases = Vec::new();
+    let p = 4;
+    type Durations = fn(usize, usize) -> [Time; 3];
+    let kinds: [(&str, Durations); 3] = [
+        ("a device 1.3 times slower", |device, _| if device == 1 { [13, 13, 13] } else { [10, 10, 10] }),
+        ("a last stage 1.5 times as long", |_, stage| if stage == 7 { [15, 15, 15] } else { [10, 10, 10] }),
+        ("layers that alternate", |_, stage| if stage % 2 == 0 { [8, 8, 8] } else { [12, 12, 12] }),
+    ];
+    for (words, durations) in kinds {
+        let device = |stage: usize| stage.min(2 * p - 1 - stage);
+        let own: Vec<_> = (0..2 * p).map(|stage| (device(stage), durations(device(stage), stage))).collect();
+        let equal: Vec<_> = own.iter().map(|(device, _)| (*device, [10, 10, 10])).collect();
+        let (m, k) = (16, 6);
+        let (own, equal) = (stages(&own, m, k), stages(&equal, m, k));
+        let alone = Clock { begun: Instant::now(), allowed: Duration::from_secs(600), threads: 1 };
+        let options = Options { objective: Objective::Makespan, seed: 1, rounds: 1 };
+        let found = search(&equal, 0, &|_| Vec::new(), options, &alone, &mut |_| ());
+        let orders: Option<Orders> = found.map(|found| found.orders);
+        let Some(best) = orders.and_then(|orders| length(&own, &orders)) else { continue };
+        cases.push(Case {
+            part: "unequal",
+            name: format!("V, p = {p}, m = {m}, k = {k}, {words}"),
+            question: Question::Lanes(own),
+            figure: Figure::Length(Objective::Makespan),
+            published: Some(best as f64),
+            target: (best as f64 / 1.03).floor(),
+        });
+    }
+    cases
+}

@@ -1,0 +1,280 @@
+//! What the search finds: judged by the ordinary checker, by a replay, and on small jobs by all schedules that there are.
+
+use pipe_compiler::pipeline::StageCosts;
+use pipe_compiler::search::find::{Prepared, prepare};
+use pipe_compiler::search::job::{Job, Orders, Time};
+use pipe_compiler::search::{Objective, Options, Progress, Workers, search};
+use pipe_compiler::source::{Source, Sources};
+use pipe_compiler::units::{Units, parse_decimal};
+use pipe_compiler::{Compilation, Request, compile, stdlib};
+use pipe_ir::task::{Task, TaskKind};
+use pipe_tests::jobs::{Stages, random_job, replay, shortest_below};
+use pipe_tests::schedules::Dice;
+use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Threads that end each piece of work after so many questions whether to go on, whatever else goes on; after none, there
+/// is no time at all.
+struct Team {
+    threads: usize,
+    patience: usize,
+}
+
+const fn team(threads: usize, patience: usize) -> Team {
+    Team { threads, patience }
+}
+
+thread_local! {
+    /// Questions that the piece of work of this thread may still ask.
+    static LEFT: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+impl Workers for Team {
+    fn go_on(&self) -> bool {
+        let left = LEFT.get();
+        LEFT.set(left.map(|left| left.saturating_sub(1)));
+        left.unwrap_or(self.patience) > 0
+    }
+
+    fn each(&self, n: usize, work: &(dyn Fn(usize) + Sync)) {
+        let next = AtomicUsize::new(0);
+        let run = || {
+            let index = || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|index| *index < n);
+            for index in std::iter::from_fn(index) {
+                LEFT.set(Some(self.patience));
+                work(index);
+                LEFT.set(None);
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..self.threads.min(n) {
+                scope.spawn(run);
+            }
+            run();
+        });
+    }
+}
+
+const fn options(objective: Objective, rounds: u32) -> Options {
+    Options { objective, seed: 1, rounds }
+}
+
+fn found(job: &Job, rounds: u32, team: &Team) -> Progress {
+    let found = search(job, 0, &|_| Vec::new(), options(Objective::Makespan, rounds), team, &mut |_| ());
+    found.expect("one microbatch after the other fits")
+}
+
+/// A standard schedule as a target: devices, microbatches, costs of `F`, `B`, `W` and between devices, units of memory.
+#[derive(Clone, Copy, Debug)]
+struct Target {
+    name: &'static str,
+    sizes: (usize, usize),
+    costs: [Time; 4],
+    memory: &'static str,
+}
+
+impl Target {
+    fn request(self) -> Request {
+        let [f, b, w, c] = self.costs;
+        let mut request = Request::default();
+        let settings = [("devices", self.sizes.0), ("microbatches", self.sizes.1)];
+        request.choice.settings = settings.map(|(name, value)| (name.to_owned(), value as i64)).to_vec();
+        request.costs = Some(StageCosts::parse(&format!("F={f},B={b},W={w},comm={c}")).expect("well-formed"));
+        request.memory = Some(Units(parse_decimal(self.memory).expect("well-formed")));
+        request
+    }
+
+    fn prepared(self, objective: Objective) -> Prepared {
+        let text = stdlib::schedule(self.name).expect("a standard schedule").to_owned();
+        let root = Source { name: format!("std:{}", self.name), text };
+        let prepared = prepare(&mut Sources::default(), root, &no_files, &self.request(), objective);
+        prepared.unwrap_or_else(|compilation| panic!("{self:?}: {:?}", compilation.diagnostics))
+    }
+
+    /// The length of a standard schedule for the same costs and memory, if it fits.
+    fn standard(self, name: &'static str) -> Option<Compilation> {
+        let root = Source { name: format!("std:{name}"), text: stdlib::schedule(name)?.to_owned() };
+        let compilation = compile(&mut Sources::default(), root, &no_files, &self.request());
+        compilation.report.ok.then_some(compilation)
+    }
+}
+
+fn no_files(path: &str) -> Result<String, String> {
+    Err(path.to_owned())
+}
+
+const fn target(name: &'static str, sizes: (usize, usize), costs: [Time; 4], memory: &'static str) -> Target {
+    Target { name, sizes, costs, memory }
+}
+
+/// Standard schedules by placement.
+const LINE: &[&str] = &["gpipe", "1f1b", "eager_1f1b", "zb_h1", "zb_h2"];
+const V: &[&str] = &["1f1b_v", "v_half", "v_min", "v_zb", "zb_v"];
+const TURNS: &[&str] = &["interleaved_1f1b", "looped_bfs", "grouped_interleaved"];
+
+/// Targets, with the standard schedules that have the same placement.
+fn targets() -> Vec<(Target, &'static [&'static str])> {
+    vec![
+        (target("1f1b", (4, 8), [1, 1, 1, 0], "3"), LINE),
+        (target("zb_h1", (4, 6), [3, 4, 2, 1], "4"), LINE),
+        (target("zb_h2", (3, 7), [5, 5, 3, 1], "6"), LINE),
+        (target("gpipe", (2, 5), [1, 2, 0, 0], "1"), LINE),
+        (target("v_half", (4, 8), [1, 2, 1, 0], "2"), V),
+        (target("zb_v", (3, 6), [2, 3, 1, 1], "3"), V),
+        (target("v_min", (4, 30), [2, 2, 1, 0], "2"), V),
+        (target("interleaved_1f1b", (4, 8), [2, 2, 1, 1], "6.5"), TURNS),
+    ]
+}
+
+/// Orders of a source as lanes, its fused backwards as `B` and `W`.
+fn lanes_of(job: &Job, compilation: &Compilation) -> Orders {
+    let schedule = &compilation.judged.as_ref().expect("it was accepted").schedule;
+    let lane = |kind, task: &Task| {
+        let is_it = |lane: &pipe_compiler::search::job::Lane| lane.kind == kind && lane.stage == task.stage;
+        job.lanes.iter().position(is_it).expect("a lane of the job")
+    };
+    let of_task = |task: &Task| match task.kind {
+        TaskKind::Backward => vec![lane(TaskKind::BackwardInput, task), lane(TaskKind::BackwardWeight, task)],
+        kind => vec![lane(kind, task)],
+    };
+    schedule.orders.iter().map(|order| order.iter().flat_map(|one| of_task(&one.task)).collect()).collect()
+}
+
+#[test]
+fn what_is_found_is_accepted_as_long_as_stated_and_no_longer_than_standard_schedules() {
+    for (target, standard) in targets() {
+        for objective in [Objective::Makespan, Objective::LongestStage] {
+            let prepared = target.prepared(objective);
+            let found = prepared.search(options(objective, 2), &team(1, 100), &mut |_| ()).expect("it fits");
+            let (source, compilation) = prepared.finish(&found, &mut Sources::default(), &no_files);
+            let figures = &compilation.report.figures;
+            assert!(compilation.report.ok, "{target:?}: {:?}\n{source}", compilation.diagnostics);
+
+            let Stages { devices, durations, latency, .. } = alike(&prepared.problem.job, target);
+            let capacity = prepared.problem.job.capacity.clone();
+            let job = Stages { devices, durations, latency, microbatches: target.sizes.1, capacity }.job();
+            let (makespan, peaks) = replay(&job, &lanes_of(&job, &compilation)).expect("the order can run");
+            assert_eq!(figures.makespan, Some(makespan as f64), "{target:?}\n{source}");
+            let stages_per_device = job.on_device[0].len() as f64 / 3.0;
+            let peak = peaks.into_iter().max().map(|peak| peak as f64 / stages_per_device);
+            assert_eq!(figures.peak_activation, peak, "{target:?}\n{source}");
+
+            let length = |compilation: &Compilation| {
+                let figures = &compilation.report.figures;
+                if objective == Objective::Makespan { figures.makespan } else { figures.longest_stage }
+            };
+            let own = prepared.problem.ticks(found.length).0 as f64 / 1e6;
+            assert!(length(&compilation).is_some_and(|length| length <= own), "{target:?}\n{source}");
+            assert!(found.bound <= found.length);
+            for name in standard {
+                let other = target.standard(name).and_then(|found| length(&found));
+                assert!(other.is_none_or(|other| own <= other), "{name} is shorter than {own}: {other:?}, {target:?}");
+            }
+        }
+    }
+}
+
+/// The stages of a target, from nothing but its costs and the places of its forwards.
+fn alike(job: &Job, target: Target) -> Stages {
+    let forwards = job.lanes.iter().filter(|lane| lane.kind == TaskKind::Forward);
+    let devices: Vec<usize> = forwards.map(|lane| lane.devices[0]).collect();
+    let [f, b, w, latency] = target.costs;
+    Stages::alike(&devices, &[f, b, w], latency, target.sizes.1, 0)
+}
+
+/// Stages on two devices, so few that all schedules can be looked at.
+fn small_jobs() -> Vec<Stages> {
+    let mut all = Vec::new();
+    for (durations, latency) in
+        [(&[1, 1, 1][..], 0), (&[1, 2, 1], 0), (&[5, 6, 4], 1), (&[2, 1, 3], 2), (&[3, 0, 1], 1), (&[1, 2], 0), (&[2, 3], 3)]
+    {
+        for memory in 1..=3 {
+            for microbatches in [1, 2, 3] {
+                all.push(Stages::alike(&[0, 1], durations, latency, microbatches, memory));
+            }
+            for microbatches in [1, 2] {
+                all.push(Stages::alike(&[0, 1, 1, 0], durations, latency, microbatches, memory + 1));
+                all.push(Stages::alike(&[0, 1, 0], durations, latency, microbatches, memory + 1));
+            }
+        }
+    }
+    let slow = Stages::alike(&[0, 1, 1, 0], &[2, 2, 1], 1, 2, 3);
+    let durations = vec![vec![2, 2, 1], vec![3, 1, 4], vec![1, 5, 1], vec![6, 2, 2]];
+    all.push(Stages { durations, capacity: vec![3, 2], ..slow.clone() });
+    all.push(Stages { durations: vec![vec![2, 2, 1], vec![3, 3], vec![4, 1], vec![1, 1, 1]], ..slow });
+    all
+}
+
+#[test]
+fn proofs_and_bounds_agree_with_all_schedules_of_small_jobs() {
+    let (mut proved, mut all) = (0, 0);
+    for stages in small_jobs() {
+        let job = stages.job();
+        let found = found(&job, 3, &team(1, 300));
+        let (length, _) = replay(&job, &found.orders).expect("the order can run");
+        assert_eq!(length, found.length, "{stages:?}");
+        let shorter = shortest_below(&job, found.length);
+        assert!(shorter.unwrap_or(found.length) >= found.bound, "{stages:?}: {shorter:?} below {}", found.bound);
+        assert_eq!(shorter, None, "{stages:?}: found {}", found.length);
+        all += 1;
+        proved += usize::from(found.bound == found.length);
+        if found.bound != found.length { eprintln!("{stages:?} {} {}", found.bound, found.length); }
+    }
+    assert_eq!(proved, all, "a job this small is proved");
+}
+
+#[test]
+fn equal_seeds_give_equal_sources_whatever_the_threads() {
+    for target in [target("v_half", (3, 6), [1, 2, 1, 1], "2"), target("1f1b", (4, 40), [3, 4, 2, 1], "3")] {
+        let prepared = target.prepared(Objective::Makespan);
+        let source = |threads, seed| {
+            let options = Options { seed, ..options(Objective::Makespan, 1) };
+            let found = prepared.search(options, &team(threads, 300), &mut |_| ()).expect("it fits");
+            prepared.finish(&found, &mut Sources::default(), &no_files).0
+        };
+        assert_eq!(source(1, 7), source(2, 7));
+        assert_eq!(source(2, 7), source(2, 7));
+    }
+}
+
+#[test]
+fn without_time_the_best_known_schedule_is_the_answer() {
+    for (target, _) in targets() {
+        let prepared = target.prepared(Objective::Makespan);
+        let found = prepared.search(options(Objective::Makespan, 8), &team(1, 0), &mut |_| ()).expect("one is known");
+        let (source, compilation) = prepared.finish(&found, &mut Sources::default(), &no_files);
+        assert!(compilation.report.ok, "{target:?}\n{source}");
+    }
+    // Nothing standard fits, and the step is long.
+    let tight = target("v_half", (8, 64), [1, 2, 1, 0], "1").prepared(Objective::Makespan);
+    let found = tight.search(options(Objective::Makespan, 8), &team(1, 0), &mut |_| ()).expect("one after the other");
+    assert!(tight.problem.job.fits(&found.orders));
+}
+
+#[test]
+fn reports_only_get_shorter_and_bounds_only_longer() {
+    let prepared = target("v_half", (4, 8), [1, 2, 1, 0], "2").prepared(Objective::Makespan);
+    let mut reports: Vec<Progress> = Vec::new();
+    let found = prepared.search(options(Objective::Makespan, 2), &team(1, 300), &mut |now| reports.push(now.clone()));
+    assert!(reports.len() > 1, "{reports:?}");
+    for pair in reports.windows(2) {
+        assert!(pair[1].length < pair[0].length && pair[1].bound >= pair[0].bound.min(pair[1].length));
+    }
+    assert_eq!(reports.last().map(|last| last.length), found.map(|found| found.length));
+}
+
+#[test]
+fn random_jobs_keep_their_dependencies_and_memory() {
+    let (mut dice, mut improved) = (Dice(4), 0);
+    for case in 0..150 {
+        let job = random_job(&mut dice);
+        let found = found(&job, 1, &team(1, 50));
+        let (length, _) = replay(&job, &found.orders).unwrap_or_else(|error| panic!("{case}: {error}\n{job:?}"));
+        assert_eq!(length, found.length, "{case}: {job:?}");
+        let in_turn: Orders = job.on_device.iter().map(|lanes| lanes.repeat(job.microbatches)).collect();
+        let (longest, _) = replay(&job, &in_turn).expect("one microbatch after the other can run");
+        assert!(found.bound <= length && length <= longest, "{case}: {job:?}");
+        improved += usize::from(length < longest);
+    }
+    assert!(improved > 75, "{improved}");
+}
