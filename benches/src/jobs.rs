@@ -127,3 +127,18 @@ pub fn length(job: &Job, orders: &Orders) -> Option<Time> {
     }
     free.into_iter().max()
 }
+
+/// No schedule is shorter than this: a device works on all its tasks after the first of them can start, and something
+/// follows after the last.
+#[must_use]
+pub fn bound(job: &Job) -> Time {
+    let heads = job.reversed().tails();
+    let tails = job.tails();
+    let of_device = |lanes: &Vec<usize>| {
+        let work: Time = lanes.iter().map(|lane| job.lanes[*lane].duration).sum();
+        let head = lanes.iter().map(|lane| heads[heads.len() - 1 - lane]).min().unwrap_or(0);
+        let tail = lanes.iter().map(|lane| tails[*lane]).min().unwrap_or(0);
+        head + work * job.microbatches as Time + tail
+    };
+    job.on_device.iter().map(of_device).max().unwrap_or(0)
+}

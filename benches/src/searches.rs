@@ -1,6 +1,6 @@
 //! Cases for the search: what is to be ordered, what others published for it, and what the search must reach.
 
-use crate::jobs::{length, stages, tessel};
+use crate::jobs::{bound, length, stages, tessel};
 use pipe_compiler::pipeline::StageCosts;
 use pipe_compiler::search::find::{Prepared, prepare};
 use pipe_compiler::search::job::{Job, Orders, Time};
@@ -126,7 +126,8 @@ impl Case {
         };
         let (found, length, bound) = match &self.question {
             Question::Lanes(job) => {
-                let found = search(job, 0, &|_| Vec::new(), options, &clock, &mut |now| note(now.length as f64));
+                let found =
+                    search(job, bound(job), &|_| Vec::new(), options, &clock, &mut |now| note(now.length as f64));
                 let found = found.ok_or("nothing was found in time")?;
                 (found.length == found.bound, found.length as f64, found.bound as f64)
             }

@@ -1,5 +1,7 @@
 //! Tests that are files: finding them, expected outputs that can be blessed, compiling a text.
 
+use pipe_compiler::search::Objective;
+use pipe_compiler::search::find::prepare;
 use pipe_compiler::source::{Source, Sources};
 use pipe_compiler::{Compilation, Request, compile};
 use std::fs;
@@ -71,4 +73,16 @@ pub fn compile_text(name: &str, text: &str, folder: &Path, request: &Request) ->
     let load = |path: &str| fs::read_to_string(folder.join(path)).map_err(|error| error.to_string());
     let compilation = compile(&mut sources, root, &load, request);
     (compilation, sources)
+}
+
+/// Compiles a text as [`compile_text`] does, and if it is accepted asks whether it can be searched.
+#[must_use]
+pub fn compile_for_search(name: &str, text: &str, folder: &Path) -> (Compilation, Sources) {
+    let (request, mut sources) = (Request::default(), Sources::default());
+    let root = Source { name: name.to_owned(), text: text.to_owned() };
+    let load = |path: &str| fs::read_to_string(folder.join(path)).map_err(|error| error.to_string());
+    match prepare(&mut sources, root, &load, &request, Objective::Makespan) {
+        Ok(_) => compile_text(name, text, folder, &request),
+        Err(compilation) => (*compilation, sources),
+    }
 }

@@ -58,7 +58,13 @@ impl Stages {
                 lanes.push(lane(TaskKind::Backward, stage, 1, -1, needs));
             } else {
                 lanes.push(lane(TaskKind::BackwardInput, stage, 1, 0, needs));
-                lanes.push(lane(TaskKind::BackwardWeight, stage, 2, -1, last.map(|lane| (lane, 0)).into_iter().collect()));
+                lanes.push(lane(
+                    TaskKind::BackwardWeight,
+                    stage,
+                    2,
+                    -1,
+                    last.map(|lane| (lane, 0)).into_iter().collect(),
+                ));
             }
         }
         Job::of_lanes(lanes, self.microbatches, self.capacity.clone())

@@ -1,9 +1,10 @@
 //! Every error has sources that cause it: `tests/ui/<code>/<case>.pipe` marks the guilty lines with `//~ <code>`, and
 //! `<case>.stderr` shows what the user sees.
 
-use pipe_compiler::Request;
 use pipe_compiler::diagnostic::Code;
-use pipe_tests::cases::{compile_text, expect, files, read, report, root};
+use pipe_compiler::source::Sources;
+use pipe_compiler::{Compilation, Request};
+use pipe_tests::cases::{compile_for_search, compile_text, expect, files, read, report, root};
 use pipec::diagnostics::{Look, draw};
 use std::path::Path;
 
@@ -18,11 +19,24 @@ fn marks(text: &str) -> Vec<(u32, String)> {
     found
 }
 
+/// The code that the cases of a folder are for.
+fn code_of(folder: &Path) -> &str {
+    folder.file_name().and_then(|name| name.to_str()).unwrap_or_default()
+}
+
+/// Compiles a source; where the code is the search's, for the search.
+fn compiled(code: &str, name: &str, text: &str, folder: &Path) -> (Compilation, Sources) {
+    if code == Code::CannotSearch.name() {
+        return compile_for_search(name, text, folder);
+    }
+    compile_text(name, text, folder, &Request::default())
+}
+
 fn check_case(path: &Path) -> Vec<String> {
     let text = read(path);
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let folder = path.parent().unwrap_or(Path::new("."));
-    let (compilation, sources) = compile_text(name, &text, folder, &Request::default());
+    let (compilation, sources) = compiled(code_of(folder), name, &text, folder);
     let place = |diagnostic: &pipe_compiler::diagnostic::Diagnostic| {
         let span = diagnostic.labels.first().map(|label| label.span);
         span.map_or(0, |span| sources.line_column(span.file, span.start).0)
@@ -87,7 +101,7 @@ fn check_page(code: Code) -> Vec<String> {
         .map(|part| format!("{code}: the page has no part `{part}`"))
         .collect();
     let codes = |text: &str| -> Vec<String> {
-        let (compilation, _) = compile_text("x.pipe", text, &root().join("examples"), &Request::default());
+        let (compilation, _) = compiled(code.name(), "x.pipe", text, &root().join("examples"));
         compilation.diagnostics.iter().map(|diagnostic| diagnostic.code.to_string()).collect()
     };
     let of_example = codes(example);

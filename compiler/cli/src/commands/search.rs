@@ -75,8 +75,20 @@ struct Answer<'a> {
     seconds: f64,
     /// Whether no schedule with this placement, these costs and this memory is shorter.
     proved_optimal: bool,
-    /// The schedule, as a text that `pipec` takes.
-    source: &'a str,
+    /// The schedule, as a text that `pipec` takes, if there is one.
+    source: Option<&'a str>,
+}
+
+impl<'a> Answer<'a> {
+    fn json(
+        report: &Report,
+        elapsed: Duration,
+        proved_optimal: bool,
+        source: Option<&'a str>,
+    ) -> Result<String, Failure> {
+        let report = Report { schema: "pipec.search/1", ..report.clone() };
+        json(&Answer { report: &report, seconds: elapsed.as_secs_f64(), proved_optimal, source })
+    }
 }
 
 /// Searches.
@@ -97,7 +109,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         Ok(prepared) => prepared,
         Err(compilation) => {
             match target.format {
-                Format::Json => print(&json(&compilation.report)?)?,
+                Format::Json => print(&Answer::json(&compilation.report, team.elapsed(), false, None)?)?,
                 Format::Human => show_diagnostics(&compilation, &sources),
             }
             return Ok(Outcome::Rejected);
@@ -138,11 +150,7 @@ fn conclude(arguments: &Arguments, prepared: &Prepared, result: &Found, elapsed:
         write(path, source)?;
     }
     match target.format {
-        Format::Json => {
-            let report = Report { schema: "pipec.search/1", ..compilation.report.clone() };
-            let seconds = elapsed.as_secs_f64();
-            print(&json(&Answer { report: &report, seconds, proved_optimal, source })?)?;
-        }
+        Format::Json => print(&Answer::json(&compilation.report, elapsed, proved_optimal, Some(source))?)?,
         Format::Human => {
             show_diagnostics(compilation, sources);
             match &arguments.output {

@@ -1,0 +1,174 @@
+//! `pipec search` as a whole process: what it prints, writes and exits with, and that what it writes works.
+
+use serde_json::Value;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+const TINY: &str = "import std.models.gpt
+
+pipeline tiny {
+    model gpt(vocab = 17, hidden = 8, heads = 2, blocks = 6, sequence = 4, rows = 1)
+    devices 3
+    microbatches 6
+    schedule 1f1b
+    cost F = 2, B = 3, W = 1, comm = 1
+    train { data synthetic steps 2 seed 7 optimizer sgd(learning_rate = 0.1) }
+}
+";
+
+fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    drop(fs::remove_dir_all(&folder));
+    fs::create_dir_all(&folder).expect("the folder for temporary files can be written");
+    fs::write(folder.join("tiny.pipe"), TINY).expect("a file");
+    folder
+}
+
+/// Runs the command in a folder, with a text as its standard input; it must exit with this code.
+fn pipec(folder: &Path, arguments: &str, input: &str, code: i32) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pipec"));
+    command.args(arguments.split_whitespace()).current_dir(folder).env("COLUMNS", "100").env("NO_COLOR", "1");
+    let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = pipes.spawn().expect("the command starts");
+    drop(child.stdin.take().expect("it is a pipe").write_all(input.as_bytes()));
+    let output = child.wait_with_output().expect("the command ends");
+    assert_eq!(output.status.code(), Some(code), "{arguments}\n{}{}", out(&output), error(&output));
+    output
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn error(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn json(folder: &Path, arguments: &str, code: i32) -> Value {
+    let output = pipec(folder, arguments, "", code);
+    serde_json::from_str(&out(&output)).unwrap_or_else(|error| panic!("{arguments}: {error}\n{}", out(&output)))
+}
+
+#[test]
+fn the_examples_of_the_help_work() {
+    let folder = folder("search-help");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let help = out(&pipec(&folder, "search --help", "", 0));
+    let examples: Vec<&str> = help.lines().filter_map(|line| line.strip_prefix("  pipec search ")).collect();
+    assert!(examples.len() >= 3, "{help}");
+    for example in examples {
+        let example = example.replace("examples/", &format!("{}/examples/", root.display())).replace("--time 60", "");
+        pipec(&folder, &format!("search {example} --time 0.1 --quiet"), "", 0);
+    }
+    for written in ["found.pipe", "better.pipe"] {
+        assert!(folder.join(written).exists(), "{written}");
+    }
+}
+
+#[test]
+fn the_report_for_programs_is_that_of_check_and_more() {
+    let folder = folder("search-json");
+    let target = "std:v_half --set devices=4 --set microbatches=8 --cost F=1,B=1,W=1";
+    let found = json(&folder, &format!("search {target} --memory 2 --time 30 --format json"), 0);
+    assert_eq!((&found["schema"], &found["ok"]), (&Value::from("pipec.search/1"), &Value::from(true)));
+    let check = json(&folder, &format!("check {target} --format json"), 0);
+    for field in check.as_object().expect("an object").keys() {
+        assert!(found.get(field).is_some(), "{field}");
+    }
+    assert_eq!((&found["proved_optimal"], &found["makespan"]), (&Value::from(true), &Value::from(59.0)));
+    assert_eq!((&found["lower_bound"], &found["gap"]), (&Value::from(59.0), &Value::from(0.0)));
+    assert_eq!(found["peak_activation"], Value::from(2.0));
+    assert!(found["seconds"].as_f64().is_some_and(|seconds| (0.0..60.0).contains(&seconds)));
+
+    // The source is a target like any other, with the same figures.
+    let source = found["source"].as_str().expect("a text");
+    let again =
+        out(&pipec(&folder, "check - --set devices=4 --set microbatches=8 --memory 2 --format json", source, 0));
+    let again: Value = serde_json::from_str(&again).expect("a report");
+    for field in ["makespan", "longest_stage", "peak_activation", "tasks", "per_device"] {
+        assert_eq!(again[field], found[field], "{field}");
+    }
+}
+
+#[test]
+fn what_cannot_be_searched_is_refused_with_numbers_and_help() {
+    let folder = folder("search-refused");
+    for (arguments, code, words) in [
+        (
+            "std:chimera",
+            1,
+            "error[cannot-search]: the search cannot order `chimera`: it has a stage that lives on several",
+        ),
+        ("std:cyclic_dp", 1, "error[cannot-search]"),
+        (
+            "std:seq_1f1b",
+            1,
+            "error[cannot-search]: the search cannot order `seq_1f1b`: its microbatches are cut in slices",
+        ),
+        ("std:v_half --set devices=4 --memory 0.5", 1, "d0 needs 1 unit for a single microbatch, and 0.5 are allowed"),
+        ("std:v_half --set devices=4 --memory 0.5", 1, "allow at least `--memory 1`"),
+        ("tiny.pipe --set devices=99", 1, "error["),
+        ("std:v_hafl", 2, "has no schedule `v_hafl`; did you mean `v_half`?"),
+        ("missing.pipe", 2, "missing.pipe: No such file"),
+        ("std:1f1b --time soon", 2, "expected a number of seconds, as in `10` or `0.5`"),
+        ("std:1f1b --objective speed", 2, "possible values: makespan, longest-stage"),
+        ("std:1f1b -o nowhere/found.pipe", 2, "nowhere/found.pipe"),
+    ] {
+        let output = pipec(&folder, &format!("search {arguments} --time 1"), "", code);
+        assert!(error(&output).contains(words), "{arguments}\n{}", error(&output));
+        assert_eq!(out(&output), "", "{arguments}");
+    }
+    let refused = json(&folder, "search std:chimera --format json", 1);
+    assert_eq!((&refused["schema"], &refused["ok"]), (&Value::from("pipec.search/1"), &Value::from(false)));
+    assert_eq!((&refused["source"], &refused["proved_optimal"]), (&Value::Null, &Value::from(false)));
+    assert_eq!(refused["diagnostics"][0]["code"], Value::from("cannot-search"));
+}
+
+#[test]
+fn without_time_there_still_is_an_answer() {
+    let folder = folder("search-timeless");
+    let arguments = "std:1f1b --set devices=4 --set microbatches=8 --memory 4 --time 0";
+    let output = pipec(&folder, &format!("search {arguments}"), "", 0);
+    pipec(&folder, "check - --set devices=4 --set microbatches=8 --memory 4", &out(&output), 0);
+    assert!(error(&output).contains("makespan"), "{}", error(&output));
+}
+
+#[test]
+fn a_pipeline_keeps_all_but_its_schedule_and_runs_with_what_was_found() {
+    let folder = folder("search-pipeline");
+    let output = pipec(&folder, "search tiny.pipe --time 0.5 --memory 2 -o better.pipe", "", 0);
+    assert!(out(&output).contains("accepted"), "{}", out(&output));
+    let better = fs::read_to_string(folder.join("better.pipe")).expect("a file");
+    let kept: String = TINY.replace("schedule 1f1b", "schedule found");
+    assert!(better.starts_with(&kept), "{better}");
+    assert!(better.contains("schedule found {"), "{better}");
+
+    let losses = |file: &str| {
+        let report = json(&folder, &format!("run {file} --no-checkpoint --format json"), 0);
+        report["losses"].clone()
+    };
+    assert_eq!(losses("better.pipe"), losses("tiny.pipe"));
+    let search = json(&folder, "search tiny.pipe --time 0.2 --format json", 0);
+    let check = json(&folder, "check tiny.pipe --format json", 0);
+    assert!(search["makespan"].as_f64() <= check["makespan"].as_f64());
+    assert!(search["per_device"][0]["peak_bytes"].is_number());
+
+    // A pipeline that was searched can be searched again.
+    pipec(&folder, "search better.pipe --time 0.2 --quiet", "", 0);
+    // Standard input is a target like any other.
+    let from_input = pipec(&folder, "search - --time 0.2 --quiet", TINY, 0);
+    assert!(out(&from_input).starts_with(&kept), "{}", out(&from_input));
+}
+
+#[test]
+fn progress_goes_to_standard_error_and_quiet_silences_it() {
+    let folder = folder("search-progress");
+    let arguments = "search std:zb_h1 --set devices=3 --set microbatches=6 --time 0.3";
+    let output = pipec(&folder, arguments, "", 0);
+    assert!(out(&output).starts_with("/// Found by `pipec search std:zb_h1`: makespan "), "{}", out(&output));
+    let last = error(&output);
+    assert!(last.lines().all(|line| line.contains("makespan") && line.contains("lower bound")), "{last}");
+    assert_eq!(error(&pipec(&folder, &format!("{arguments} --quiet"), "", 0)), "");
+}
