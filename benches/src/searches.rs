@@ -28,7 +28,10 @@ pub enum Figure {
     /// A length.
     Length(Objective),
     /// The idle share of the longest stage, for so much work.
-    Bubble { work: f64 },
+    Bubble {
+        /// The busy time of each device.
+        work: f64,
+    },
 }
 
 /// A line of the table.

@@ -1,7 +1,7 @@
 //! How a search is carried out and shown: threads, a clock, and a line of progress.
 
 use crate::output::print_error;
-use indicatif::ProgressBar;
+use indicatif::{ProgressBar, ProgressStyle};
 use pipe_compiler::search::{Problem, Progress, Workers};
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -77,6 +77,9 @@ impl Shown {
         let terminal = std::io::stderr().is_terminal();
         let bar = (terminal && !quiet).then(ProgressBar::new_spinner);
         if let Some(bar) = &bar {
+            if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed:>4}  {wide_msg}") {
+                bar.set_style(style);
+            }
             bar.set_message("gathering starts");
             bar.enable_steady_tick(Duration::from_millis(120));
         }
@@ -86,11 +89,11 @@ impl Shown {
     /// There is something shorter.
     pub(crate) fn show(&self, problem: &Problem, progress: &Progress, elapsed: Duration) {
         let round = if progress.round == 0 { "start".to_owned() } else { format!("round {}", progress.round) };
-        let text = format!("{:6.1} s  {round:<8}  {}", elapsed.as_secs_f64(), measures(problem, progress));
+        let text = format!("{round:<8}  {}", measures(problem, progress));
         if let Some(bar) = &self.bar {
             bar.set_message(text);
         } else if self.lines {
-            print_error(&format!("{text}\n"));
+            print_error(&format!("{:6.1} s  {text}\n", elapsed.as_secs_f64()));
         }
     }
 

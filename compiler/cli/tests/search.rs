@@ -155,8 +155,6 @@ fn a_pipeline_keeps_all_but_its_schedule_and_runs_with_what_was_found() {
     assert!(search["makespan"].as_f64() <= check["makespan"].as_f64());
     assert!(search["per_device"][0]["peak_bytes"].is_number());
 
-    // A pipeline that was searched can be searched again.
-    pipec(&folder, "search better.pipe --time 0.2 --quiet", "", 0);
     // Standard input is a target like any other.
     let from_input = pipec(&folder, "search - --time 0.2 --quiet", TINY, 0);
     assert!(out(&from_input).starts_with(&kept), "{}", out(&from_input));
