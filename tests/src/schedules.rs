@@ -9,7 +9,6 @@ use pipe_compiler::slices::Slices;
 use pipe_compiler::source::{FileId, Span};
 use pipe_compiler::stage_graph::StageGraph;
 use pipe_compiler::timeline::{Timeline, place};
-use pipe_compiler::units::Ticks;
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
 use std::collections::BTreeSet;
@@ -223,14 +222,5 @@ pub fn one_f_one_b(devices: usize, microbatches: usize) -> Schedule {
 #[must_use]
 pub fn time(schedule: &Schedule) -> Timeline {
     let order = check(schedule).expect("the schedule can run");
-    place(schedule, &order, &of_stages(&costs(), schedule.n_stages()))
-}
-
-fn costs() -> StageCosts {
-    let unit = Ticks::UNIT;
-    StageCosts {
-        tasks: [unit, unit, unit, unit + unit, Ticks::ZERO],
-        pairs: [None; TaskKind::ALL.len()],
-        latency: Ticks::ZERO,
-    }
+    place(schedule, &order, &of_stages(&StageCosts::default(), schedule.n_stages()))
 }

@@ -84,7 +84,10 @@ fn the_pace_is_that_of_long_steps() {
         let text = stdlib::schedule(name).expect("it exists");
         for costs in ["F=1,B=1,W=1", "F=5,B=6,W=4,comm=1", "F=1,B=2,W=1,comm=3"] {
             let costs = pipe_compiler::pipeline::StageCosts::parse(costs).ok();
-            let with = |microbatches| Request { costs, ..request(&[("devices", 4), ("microbatches", microbatches)]) };
+            let with = |microbatches| Request {
+                costs: costs.clone(),
+                ..request(&[("devices", 4), ("microbatches", microbatches)])
+            };
             let compiled = |request: &Request| {
                 let root = Source { name: "test.pipe".to_owned(), text: text.to_owned() };
                 let report = compile(&mut Sources::default(), root, &|path| Err(path.to_owned()), request).report;

@@ -12,7 +12,7 @@
 use crate::check::memory::{Certificate, certificates};
 use crate::check::requirements::Reach;
 use crate::check::{self, requirements};
-use crate::costs::of_stages;
+use crate::costs;
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::elaborate::{self, Elaborated};
 use crate::family::Numbers;
@@ -20,7 +20,7 @@ use crate::files::Files;
 use crate::pace::{Pace, pace};
 use crate::pipeline::Pipeline;
 use crate::report::Report;
-use crate::schedule::{Block, Costs, Schedule};
+use crate::schedule::{Block, Schedule};
 use crate::staleness::{Kept, cycles};
 use crate::sums::follow_slots;
 use crate::turn::{Turn, turn};
@@ -123,7 +123,9 @@ fn prove(
     let window = elaborated.schedule.window.take();
     stages.tell(&mut elaborated.schedule);
     check::check(&elaborated.schedule)?;
-    let costs = costs(&elaborated, &stages, request);
+    let pipeline = elaborated.pipeline.as_ref();
+    costs::given(request.costs.as_ref(), pipeline).map_or(Ok(()), |given| costs::check(given, &elaborated.schedule))?;
+    let costs = costs::costs(request.costs.as_ref(), pipeline, &stages, &elaborated.schedule);
     let schedule = elaborated.schedule.clone();
     let (Some(block), Some(devices)) = (&schedule.block, certificates(&schedule)) else { return Ok(None) };
     let trained = stages.trained();
@@ -166,15 +168,6 @@ fn versions(
         }
     }
     Ok(VersionsCertified { weights, most, given, devices })
-}
-
-/// The request's costs come before the pipeline's, and those before the model's.
-fn costs(elaborated: &Elaborated, stages: &model::stage_set::StageSet, request: &Request) -> Costs {
-    let pipeline = elaborated.pipeline.as_ref();
-    match request.costs.or(pipeline.and_then(|pipeline| pipeline.costs)) {
-        None if pipeline.is_some_and(|pipeline| pipeline.model.is_some()) => model::costs(stages),
-        given => of_stages(&given.unwrap_or_default(), elaborated.schedule.n_stages()),
-    }
 }
 
 /// Compares what every device holds at most with a limit.

@@ -1,10 +1,19 @@
-//! Costs as users give them: `F=1,B=1,W=1,comm=0`.
+//! Costs as users give them: `F=1,B=1,W=1,F[7]=1.3,comm=0`.
+//!
+//! A name alone is about all stages. `F[7]` and `F[0..4]` are exceptions from it, and of several about one stage the last one
+//! holds. What `BW` of a stage takes is, where nothing is said about it, what `B` and `W` of that stage take together.
 
-use crate::pipeline::StageCosts;
-use crate::schedule::Costs;
+use crate::diagnostic::{Code, Diagnostic, Diagnostics};
+use crate::model::{self, stage_set::StageSet};
+use crate::pipeline::{Pipeline, StageCosts};
+use crate::schedule::{Costs, Schedule};
+use crate::source::Span;
 use crate::units::{Ticks, parse_decimal};
+use pipe_ir::ids::StageId;
 use pipe_ir::task::TaskKind;
 use std::fmt;
+use std::ops::Range;
+use std::str::FromStr;
 
 /// Why a text is no list of costs.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -18,13 +27,91 @@ impl fmt::Display for CostError {
 
 impl std::error::Error for CostError {}
 
+/// What an entry of a list of costs is about.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum CostName {
+    /// `F`: tasks of a kind.
+    Tasks(TaskKind),
+    /// `F[7]`, `F[0..4]`: tasks of a kind, of these stages.
+    Stages(TaskKind, Range<u32>),
+    /// `F & BW`: a forward, and a backward of this kind that shares the device with it.
+    Pair(TaskKind),
+    /// `comm`: a transfer between two devices.
+    Transfer,
+    /// `R`: recomputation. No schedule asks for it yet, and costs may be shared with tools that do.
+    Recomputation,
+}
+
+impl FromStr for CostName {
+    type Err = CostError;
+
+    fn from_str(text: &str) -> Result<Self, CostError> {
+        let (name, place) = match text.trim().strip_suffix(']').and_then(|text| text.split_once('[')) {
+            Some((name, place)) => (pair_name(name), Some(place)),
+            None => (pair_name(text), None),
+        };
+        let kind = TaskKind::ALL.into_iter().find(|kind| kind.letters() == name);
+        match (kind, name.as_str(), place) {
+            (Some(kind), _, None) => Ok(Self::Tasks(kind)),
+            (Some(kind), _, Some(place)) => Ok(Self::Stages(kind, stages(place)?)),
+            (_, "F & B", None) => Ok(Self::Pair(TaskKind::BackwardInput)),
+            (_, "F & BW", None) => Ok(Self::Pair(TaskKind::Backward)),
+            (_, "comm", None) => Ok(Self::Transfer),
+            (_, "R", None) => Ok(Self::Recomputation),
+            (_, "F & B" | "F & BW" | "comm" | "R", Some(_)) => {
+                Err(CostError(format!("`{name}` is the same for all stages")))
+            }
+            _ => Err(CostError("known costs are F, B, W, BW, F&B, F&BW, R, U and comm".to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for CostName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tasks(kind) => write!(f, "{}", kind.letters()),
+            Self::Stages(kind, stages) if stages.len() == 1 => write!(f, "{}[{}]", kind.letters(), stages.start),
+            Self::Stages(kind, stages) => write!(f, "{}[{}..{}]", kind.letters(), stages.start, stages.end),
+            Self::Pair(kind) => write!(f, "F & {}", kind.letters()),
+            Self::Transfer => f.write_str("comm"),
+            Self::Recomputation => f.write_str("R"),
+        }
+    }
+}
+
+/// `7`, or `0..4`.
+fn stages(text: &str) -> Result<Range<u32>, CostError> {
+    let number = |text: &str| text.trim().parse::<u32>().ok().filter(|number| *number < u32::MAX);
+    let range = match text.split_once("..") {
+        Some((first, end)) => number(first).zip(number(end)),
+        None => number(text).map(|stage| (stage, stage + 1)),
+    };
+    match range {
+        Some((first, end)) if first < end => Ok(first..end),
+        Some((first, end)) => Err(CostError(format!("there are no stages from {first} to below {end}"))),
+        None => Err(CostError("expected a stage or a range of stages, as in `F[7]` or `F[0..4]`".to_owned())),
+    }
+}
+
+/// An entry of a list of costs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// What it is about.
+    pub name: CostName,
+    /// How long that takes.
+    pub time: Ticks,
+    /// Where it was written, if it was in a source.
+    pub span: Option<Span>,
+}
+
 impl Default for StageCosts {
     /// One unit for `F`, `B` and `W`, two for `BW`; communication and updates are free.
     fn default() -> Self {
         let mut tasks = [Ticks::UNIT; TaskKind::ALL.len()];
         tasks[TaskKind::Backward.index()] = Ticks::UNIT + Ticks::UNIT;
         tasks[TaskKind::Update.index()] = Ticks::ZERO;
-        Self { tasks, pairs: [None; TaskKind::ALL.len()], latency: Ticks::ZERO }
+        let pairs = [None; TaskKind::ALL.len()];
+        Self { tasks, says_backward: false, pairs, latency: Ticks::ZERO, exceptions: Vec::new() }
     }
 }
 
@@ -35,40 +122,46 @@ impl StageCosts {
     /// # Errors
     /// Says which pair has another form.
     pub fn parse(text: &str) -> Result<Self, CostError> {
-        let mut costs = Self::default();
-        let mut fused = None;
-        let mut said: Vec<String> = Vec::new();
+        let mut entries: Vec<Entry> = Vec::new();
         for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
-            let error = |reason: &str| Err(CostError(format!("`{pair}`: {reason}, as in `F=1,B=1,W=0.5,comm=0.1`")));
-            let Some((name, number)) = pair.split_once('=') else { return error("expected name=number") };
-            let Some(number) = parse_decimal(number.trim()) else {
-                return error("expected a number from 0 to 10^9 with at most 6 decimals");
-            };
-            let name = pair_name(name);
-            if said.contains(&name) {
-                return error(&format!("`{name}` was given before"));
+            let error =
+                |reason: &str| CostError(format!("`{pair}`: {reason}, as in `F=1,B=1,W=0.5,F[7]=1.3,comm=0.1`"));
+            let (name, number) = pair.split_once('=').ok_or_else(|| error("expected name=number"))?;
+            let wanted = "expected a number from 0 to 10^9 with at most 6 decimals";
+            let time = Ticks(parse_decimal(number.trim()).ok_or_else(|| error(wanted))?);
+            let name: CostName = name.parse().map_err(|reason: CostError| error(&reason.0))?;
+            if entries.iter().any(|entry| entry.name == name) {
+                return Err(error(&format!("`{name}` was given before")));
             }
-            match name.as_str() {
-                "F" => costs.tasks[TaskKind::Forward.index()] = Ticks(number),
-                "B" => costs.tasks[TaskKind::BackwardInput.index()] = Ticks(number),
-                "W" => costs.tasks[TaskKind::BackwardWeight.index()] = Ticks(number),
-                "BW" => fused = Some(Ticks(number)),
-                "U" => costs.tasks[TaskKind::Update.index()] = Ticks(number),
-                "comm" => costs.latency = Ticks(number),
-                "F & B" => costs.pairs[TaskKind::BackwardInput.index()] = Some(Ticks(number)),
-                "F & BW" => costs.pairs[TaskKind::Backward.index()] = Some(Ticks(number)),
-                // Recomputation: no schedule asks for it yet, and costs may be shared with tools that do.
-                "R" => {}
-                _ => return error("known costs are F, B, W, BW, F&B, F&BW, R, U and comm"),
-            }
-            said.push(name);
+            entries.push(Entry { name, time, span: None });
         }
-        let halves = costs.tasks[TaskKind::BackwardInput.index()] + costs.tasks[TaskKind::BackwardWeight.index()];
-        costs.tasks[TaskKind::Backward.index()] = fused.unwrap_or(halves);
+        let costs = Self::of(entries);
         match costs.hasty_pair() {
             Some((_, reason)) => Err(CostError(reason)),
             None => Ok(costs),
         }
+    }
+
+    /// What a list of entries comes to.
+    #[must_use]
+    pub fn of(entries: Vec<Entry>) -> Self {
+        let mut costs = Self::default();
+        for entry in entries {
+            match entry.name {
+                CostName::Tasks(kind) => {
+                    costs.tasks[kind.index()] = entry.time;
+                    costs.says_backward |= kind == TaskKind::Backward;
+                }
+                CostName::Pair(kind) => costs.pairs[kind.index()] = Some(entry.time),
+                CostName::Transfer => costs.latency = entry.time,
+                CostName::Stages(..) => costs.exceptions.push(entry),
+                CostName::Recomputation => {}
+            }
+        }
+        if !costs.says_backward {
+            costs.tasks[TaskKind::Backward.index()] = both_halves(&costs.tasks);
+        }
+        costs
     }
 
     /// A pair that is said to end before one of its tasks could alone, and the words for it.
@@ -84,9 +177,13 @@ impl StageCosts {
     }
 }
 
+fn both_halves(tasks: &[Ticks; TaskKind::ALL.len()]) -> Ticks {
+    tasks[TaskKind::BackwardInput.index()] + tasks[TaskKind::BackwardWeight.index()]
+}
+
 /// `F & BW` for `BW&F`, other names as they are.
 #[must_use]
-pub fn pair_name(name: &str) -> String {
+fn pair_name(name: &str) -> String {
     match name.split_once('&').map(|(one, other)| (one.trim(), other.trim())) {
         Some(("F", other)) => format!("F & {other}"),
         Some((one, "F")) => format!("F & {one}"),
@@ -95,10 +192,90 @@ pub fn pair_name(name: &str) -> String {
     }
 }
 
-/// The same costs for every stage.
+/// The costs of so many stages. Exceptions about other stages are left out: see [`check`].
 #[must_use]
 pub fn of_stages(costs: &StageCosts, n_stages: usize) -> Costs {
-    Costs { tasks: vec![costs.tasks; n_stages], pairs: costs.pairs, latency: costs.latency }
+    let mut tasks = vec![costs.tasks; n_stages];
+    let mut says_backward = vec![costs.says_backward; n_stages];
+    for Entry { name, time, .. } in &costs.exceptions {
+        if let CostName::Stages(kind, stages) = name {
+            for stage in stages.start as usize..(stages.end as usize).min(n_stages) {
+                tasks[stage][kind.index()] = *time;
+                says_backward[stage] |= *kind == TaskKind::Backward;
+            }
+        }
+    }
+    for (tasks, _) in tasks.iter_mut().zip(says_backward).filter(|(_, said)| !said) {
+        tasks[TaskKind::Backward.index()] = both_halves(tasks);
+    }
+    Costs { tasks, pairs: costs.pairs, latency: costs.latency }
+}
+
+/// The costs that a request gives, or else the pipeline.
+#[must_use]
+pub fn given<'a>(request: Option<&'a StageCosts>, pipeline: Option<&'a Pipeline>) -> Option<&'a StageCosts> {
+    request.or(pipeline.and_then(|pipeline| pipeline.costs.as_ref()))
+}
+
+/// The costs that were given, or else those of the model's floating-point operations, or else the usual ones.
+#[must_use]
+pub fn costs(
+    request: Option<&StageCosts>,
+    pipeline: Option<&Pipeline>,
+    stages: &StageSet,
+    schedule: &Schedule,
+) -> Costs {
+    let has_model = pipeline.is_some_and(|pipeline| pipeline.model.is_some());
+    match given(request, pipeline) {
+        None if has_model => model::costs(stages),
+        given => of_stages(given.unwrap_or(&StageCosts::default()), schedule.n_stages()),
+    }
+}
+
+/// Rule: exceptions are about stages that are there, and two tasks that share a device end no earlier than either of them
+/// could alone.
+///
+/// # Errors
+/// Every exception about another stage, or else a pair that is too short.
+pub fn check(costs: &StageCosts, schedule: &Schedule) -> Result<(), Diagnostics> {
+    let found: Diagnostics = costs.exceptions.iter().filter_map(|entry| absent(entry, schedule)).collect();
+    let found = if found.is_empty() { hasty(costs, schedule) } else { found };
+    if found.is_empty() { Ok(()) } else { Err(found) }
+}
+
+fn absent(entry: &Entry, schedule: &Schedule) -> Option<Diagnostic> {
+    let (name, n_stages) = (&schedule.name, schedule.n_stages());
+    let message = match &entry.name {
+        CostName::Stages(_, stages) if stages.end as usize > n_stages => {
+            format!(
+                "`{}` is about {}, and the last stage of `{name}` is s{}",
+                entry.name,
+                StageId(stages.end - 1),
+                n_stages.saturating_sub(1)
+            )
+        }
+        _ => return None,
+    };
+    let label = if entry.span.is_some() { "there is no such stage" } else { "this schedule" };
+    Some(Diagnostic::error(Code::OutOfRange, entry.span.unwrap_or(schedule.span), label, message))
+}
+
+/// Of each pair, the first stage that is too long for it.
+fn hasty(costs: &StageCosts, schedule: &Schedule) -> Diagnostics {
+    let all = of_stages(costs, schedule.n_stages());
+    let hasty = |backward: TaskKind| {
+        let pair = all.pairs[backward.index()]?;
+        let mut tasks = schedule.placement.stages().flat_map(|stage| [(TaskKind::Forward, stage), (backward, stage)]);
+        let (kind, stage) = tasks.find(|(kind, stage)| all.of(*kind, *stage) > pair)?;
+        let (letters, own, alone) = (backward.letters(), kind.letters(), all.of(kind, stage));
+        let message = format!("`F & {letters}` takes {pair}, and `{own}[{}]` alone takes {alone}", stage.0);
+        let is_about = |entry: &&Entry| matches!(&entry.name, CostName::Stages(_, stages) if stages.contains(&stage.0));
+        let span = costs.exceptions.iter().rfind(is_about).and_then(|entry| entry.span);
+        let error =
+            Diagnostic::error(Code::OutOfRange, span.unwrap_or(schedule.span), "too long for the pair", message);
+        Some(error.help("two tasks that share a device end together, so no earlier than either could alone"))
+    };
+    [TaskKind::BackwardInput, TaskKind::Backward].into_iter().filter_map(hasty).collect()
 }
 
 #[cfg(test)]
@@ -120,13 +297,51 @@ mod tests {
     }
 
     #[test]
+    fn stages_have_costs_of_their_own_and_later_ones_hold() {
+        let kinds = [TaskKind::Forward, TaskKind::BackwardInput, TaskKind::BackwardWeight, TaskKind::Backward];
+        let row = |costs: &Costs, stage| kinds.map(|kind| costs.of(kind, StageId(stage)).0 / 100_000);
+        let costs =
+            StageCosts::parse("F[0..3]=2,F[1]=3,F=1.5,B=1,W[ 2 .. 4 ]=0.5,BW[3]=9,B[0]=7").expect("well-formed");
+        let costs = of_stages(&costs, 4);
+        assert_eq!(
+            [0, 1, 2, 3].map(|stage| row(&costs, stage)),
+            [[20, 70, 10, 80], [30, 10, 10, 20], [20, 10, 5, 15], [15, 10, 5, 90],]
+        );
+        // A fused backward that is said for all stages does not follow from halves that are said for one.
+        let costs = of_stages(&StageCosts::parse("BW=5,B[1]=4").expect("well-formed"), 2);
+        assert_eq!([0, 1].map(|stage| row(&costs, stage)), [[10, 10, 10, 50], [10, 40, 10, 50]]);
+    }
+
+    #[test]
     fn malformed_costs_name_the_pair() {
-        for text in ["F", "F=", "F=-1", "G=1", "F=1e9", "F==1", "F&W=1", "F&F=1", "&=1"] {
+        for text in [
+            "F",
+            "F=",
+            "F=-1",
+            "G=1",
+            "F=1e9",
+            "F==1",
+            "F&W=1",
+            "F&F=1",
+            "&=1",
+            "F[1]",
+            "F[]=1",
+            "F[1=2",
+            "F[3..3]=1",
+            "F[-1]=1",
+            "R[0]=1",
+            "comm[2]=1",
+            "F&BW[1]=4",
+            "G[1]=1",
+            "F[4294967295]=1",
+        ] {
             let error = StageCosts::parse(text).expect_err("malformed");
             assert!(error.to_string().contains(&format!("`{text}`")), "{error}");
         }
         let error = StageCosts::parse("F=1,B=1,F=2").expect_err("contradicts itself");
         assert!(error.to_string().starts_with("`F=2`: `F` was given before"), "{error}");
+        let error = StageCosts::parse("F[1]=1,F[0..2]=1,F[1..2]=2").expect_err("contradicts itself");
+        assert!(error.to_string().starts_with("`F[1..2]=2`: `F[1]` was given before"), "{error}");
         let error = StageCosts::parse("F&BW=1.5").expect_err("too short");
         assert_eq!(error.to_string(), "`F & BW` takes 1.5, and `BW` alone takes 2");
     }

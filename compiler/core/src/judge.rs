@@ -1,11 +1,12 @@
 //! Judgement: when a sound schedule runs, how much it holds, how good it is, and whether that is allowed.
 
+use crate::Request;
 use crate::bounds::{Bound, lower_bound};
 use crate::check::dependencies::Order;
 use crate::check::memory::{Certificate, Peak, certificates, peaks};
 use crate::check::versions::Versions;
 use crate::check::{bytes, memory, requirements, uniform};
-use crate::costs::of_stages;
+use crate::costs::costs;
 use crate::critical_path::{CriticalPath, critical_path};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::elaborate::{self, Elaborated};
@@ -19,7 +20,6 @@ use crate::schedule::{Costs, Schedule};
 use crate::sums::follow_slots;
 use crate::timeline::{Timeline, place};
 use crate::units::{Ticks, Units};
-use crate::{Request, model};
 use pipe_ir::program::Program;
 
 /// A schedule that runs to its end, with its times.
@@ -57,12 +57,7 @@ pub fn judge(files: &Files, elaborated: Elaborated, order: Order, stages: &Stage
     let called = elaborate::schedule_of(files, &request.choice);
     let is_uniform =
         called.is_some_and(|(declared, call)| uniform::dependence(declared, call) != uniform::Dependence::Varied);
-    let given = request.costs.or(pipeline.as_ref().and_then(|pipeline| pipeline.costs));
-    let has_model = pipeline.as_ref().is_some_and(|pipeline| pipeline.model.is_some());
-    let costs = match given {
-        None if has_model => model::costs(stages),
-        given => of_stages(&given.unwrap_or_default(), schedule.n_stages()),
-    };
+    let costs = costs(request.costs.as_ref(), pipeline.as_ref(), stages, &schedule);
     let (schedule, order) =
         if schedule.reorder.is_some() { reorder(schedule, order, &costs) } else { (schedule, order) };
     let mut timeline = place(&schedule, &order, &costs);

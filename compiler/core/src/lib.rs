@@ -132,6 +132,8 @@ fn steps(
     }
     let (order, stages) = both(check::check(&elaborated.schedule), stages)?;
     compilation.diagnostics.extend(lint::lint(&elaborated.schedule));
+    let given = costs::given(request.costs.as_ref(), elaborated.pipeline.as_ref());
+    given.map_or(Ok(()), |given| costs::check(given, &elaborated.schedule))?;
     let judged = judge::judge(&files, elaborated, order, &stages, request); // -> when, and how much is alive
     judge::countable(&judged)?;
     compilation.report.measure(&judged, request.memory, numbers);

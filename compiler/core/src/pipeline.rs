@@ -1,5 +1,6 @@
 //! Pipelines: a model bound to devices, a schedule, requirements and training settings, all expressions evaluated.
 
+use crate::costs::Entry;
 use crate::schedule::Schedule;
 use crate::source::Span;
 use crate::units::Ticks;
@@ -41,16 +42,20 @@ pub struct ModelCall {
     pub precision: DType,
 }
 
-/// The duration of one task of one stage, the same for every stage.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// How long things take, as it was said: without regard to how many stages and devices there are.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StageCosts {
-    /// By [`TaskKind::index`]; an update takes no time.
+    /// One task of one stage, by [`TaskKind::index`].
     pub tasks: [Ticks; TaskKind::ALL.len()],
+    /// Whether the time of a fused backward was said, and does not follow from its halves.
+    pub says_backward: bool,
     /// What a forward and a backward take together that share a device, by [`TaskKind::index`] of the backward, where it
     /// was said.
     pub pairs: [Option<Ticks>; TaskKind::ALL.len()],
     /// One-way latency between two different devices.
     pub latency: Ticks,
+    /// What takes another time, in the order of the text: later ones hold.
+    pub exceptions: Vec<Entry>,
 }
 
 /// A `require` of a pipeline.

@@ -8,7 +8,7 @@ use super::parameters::setting;
 use super::schedule::{self, Setting, Steps};
 use super::training::training;
 use super::{DEFAULT_DEVICES, DEFAULT_MICROBATCHES, Elaborated, Request};
-use crate::costs::pair_name;
+use crate::costs::{CostName, Entry};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::files::Files;
 use crate::model;
@@ -20,7 +20,6 @@ use crate::suggest;
 use crate::syntax::ast::{self, Call, Expr, PipelineItem, Subject};
 use crate::units::Ticks;
 use pipe_ir::graph::DType;
-use pipe_ir::task::TaskKind;
 use pipe_ir::units::Bytes;
 use std::collections::BTreeMap;
 
@@ -216,7 +215,7 @@ fn number_limit(subject: Subject, expr: &Expr, parameters: &Values) -> Result<Li
 
 /// Durations from a `cost` line: 1 for each kind, `BW` as `B` and `W` together, no latency, unless it says otherwise.
 fn stage_costs(durations: &[(ast::Name, Expr)], report: &mut Report) -> Option<StageCosts> {
-    let mut said: BTreeMap<String, Ticks> = BTreeMap::new();
+    let mut entries: Vec<Entry> = Vec::new();
     for (name, expr) in durations {
         let value = report.take(millionths(expr))?;
         if value.0 > MAX_COST {
@@ -224,32 +223,29 @@ fn stage_costs(durations: &[(ast::Name, Expr)], report: &mut Report) -> Option<S
                 format!("`{}` takes {}; at most {} units are possible", name.text, Ticks(value.0), Ticks(MAX_COST));
             report.add(*outside(expr.span, message));
         }
-        let known = pair_name(&name.text);
-        if known.contains('&') && known != "F & B" && known != "F & BW" {
-            let message = format!("`{}` is no forward and backward", name.text);
-            let error = Diagnostic::error(Code::WrongPair, name.span, "not a pair", message);
-            report.add(error.help("costs of pairs are `F & BW`, and `F & B` where the backward is split"));
-        }
-        if said.insert(known, Ticks(value.0)).is_some() {
-            let message = format!("`cost` says twice how long `{}` takes", name.text);
+        let subject: CostName = match name.text.parse() {
+            Ok(subject) => subject,
+            Err(_) if name.text.contains('&') => {
+                let message = format!("`{}` is no forward and backward", name.text);
+                let error = Diagnostic::error(Code::WrongPair, name.span, "not a pair", message);
+                report.add(error.help("costs of pairs are `F & BW`, and `F & B` where the backward is split"));
+                continue;
+            }
+            Err(reason) => {
+                report.add(*outside(name.span, format!("`{}`: {reason}", name.text)));
+                continue;
+            }
+        };
+        if entries.iter().any(|entry| entry.name == subject) {
+            let message = format!("`cost` says twice how long `{subject}` takes");
             report.add(Diagnostic::error(Code::RepeatedItem, name.span, "said again", message));
         }
+        entries.push(Entry { name: subject, time: Ticks(value.0), span: Some(name.span) });
     }
-    let of = |kind: TaskKind| said.get(kind.letters()).copied();
-    let both = of(TaskKind::BackwardInput).unwrap_or(Ticks::UNIT) + of(TaskKind::BackwardWeight).unwrap_or(Ticks::UNIT);
-    let tasks = TaskKind::ALL.map(|kind| match kind {
-        TaskKind::Backward => of(kind).unwrap_or(both),
-        TaskKind::Update => Ticks::ZERO,
-        TaskKind::Forward | TaskKind::BackwardInput | TaskKind::BackwardWeight => of(kind).unwrap_or(Ticks::UNIT),
-    });
-    let mut pairs = [None; TaskKind::ALL.len()];
-    for kind in [TaskKind::BackwardInput, TaskKind::Backward] {
-        pairs[kind.index()] = said.get(&format!("F & {}", kind.letters())).copied();
-    }
-    let costs = StageCosts { tasks, pairs, latency: said.get("comm").copied().unwrap_or(Ticks::ZERO) };
+    let costs = StageCosts::of(entries);
     if let Some((kind, message)) = costs.hasty_pair() {
-        let name = format!("F & {}", kind.letters());
-        let span = durations.iter().find(|(said, _)| pair_name(&said.text) == name).map(|(_, expr)| expr.span)?;
+        let is_pair = |name: &ast::Name| name.text.parse() == Ok(CostName::Pair(kind));
+        let span = durations.iter().find(|(said, _)| is_pair(said)).map(|(_, expr)| expr.span)?;
         let error = Diagnostic::error(Code::OutOfRange, span, "too short", message);
         report.add(error.help("two tasks that share a device end together, so no earlier than either could alone"));
     }

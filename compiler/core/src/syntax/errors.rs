@@ -99,6 +99,7 @@ fn phrase(rule: Rule) -> Option<String> {
         Rule::standard_path => "`std.` with a name",
         Rule::kind | Rule::task | Rule::pair | Rule::block_task | Rule::duration => "`F`, `B`, `W` or `BW`",
         Rule::cost_name | Rule::cost_pair | Rule::cost_entry => "`F`, `B`, `W`, `BW` or `comm`",
+        Rule::cost_stages => "`[stages]`",
         Rule::overlap => "`&`",
         Rule::version => "`flush`, `previous` or `newest`",
         Rule::dtype => "`i32` or `f32`",

@@ -35,7 +35,13 @@ impl Builder<'_> {
             Rule::cost => {
                 let durations = parts.map(|entry| {
                     let mut parts = Parts::of(entry);
-                    (self.cost_name(&parts.need()), self.expr(parts.need()))
+                    let mut name = self.cost_name(&parts.need());
+                    if let Some(stages) = parts.optional(Rule::cost_stages) {
+                        name.span.end = self.span(&stages).end;
+                        let numbers: Vec<&str> = Parts::of(stages).map(|number| number.as_str()).collect();
+                        name.text = format!("{}[{}]", name.text, numbers.join(".."));
+                    }
+                    (name, self.expr(parts.need()))
                 });
                 PipelineItem::Cost { durations: durations.collect(), span }
             }
