@@ -82,7 +82,12 @@ fn standard_blocks_hold_what_their_certificates_say() {
 fn the_pace_is_that_of_long_steps() {
     for name in ["1f1b", "eager_1f1b", "zb_h1", "zb_h2", "v_min", "v_zb"] {
         let text = stdlib::schedule(name).expect("it exists");
-        for costs in ["F=1,B=1,W=1", "F=5,B=6,W=4,comm=1", "F=1,B=2,W=1,comm=3"] {
+        for costs in [
+            "F=1,B=1,W=1",
+            "F=5,B=6,W=4,comm=1",
+            "F=1,B=2,W=1,comm=3",
+            "F=1,B=2,W=1,F[2]=1.5,BW[0..2]=5,comm=0.25,comm[0-1]=2,comm[1-2]=0.5",
+        ] {
             let costs = pipe_compiler::pipeline::StageCosts::parse(costs).ok();
             let with = |microbatches| Request {
                 costs: costs.clone(),

@@ -25,7 +25,7 @@ pub(crate) struct TargetArguments {
     /// Overrides a parameter, such as `devices=8` or `microbatches=24`
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = parse_setting)]
     pub(crate) settings: Vec<(String, i64)>,
-    /// Durations of one task of one stage in any one unit, such as `F=1,B=1,W=1,comm=0`; of some stages `F[7]=1.3` or `F[0..4]=2`
+    /// Durations of one task of one stage in any one unit, such as `F=1,B=1,W=1,comm=0`; of some stages `F[7]=1.3` or `F[0..4]=2`, between two devices `comm[0-1]=0.5`
     #[arg(long, value_name = "COSTS", value_parser = StageCosts::parse)]
     pub(crate) cost: Option<StageCosts>,
     /// Activation limit per device, in units: one device's share of the activations of one microbatch

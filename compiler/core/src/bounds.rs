@@ -4,6 +4,7 @@
 //! before it can start, its tail the least time from its end to the end of the step; both follow from one microbatch.
 
 use crate::dependencies::Dependencies;
+use crate::latency::Latency;
 use crate::schedule::{Costs, Schedule};
 use crate::stage_graph::StageGraph;
 use crate::units::Ticks;
@@ -118,7 +119,7 @@ impl Step {
 struct Hops<'a> {
     schedule: &'a Schedule,
     graph: &'a StageGraph,
-    latency: Ticks,
+    latency: &'a Latency,
 }
 
 impl Hops<'_> {
@@ -135,9 +136,9 @@ impl Hops<'_> {
     fn latency(&self, one: StageId, other: StageId) -> Ticks {
         // Of replicated stages, what the luckiest microbatch takes.
         let placement = &self.schedule.placement;
-        let mut microbatches = (0..placement.period()).map(MicrobatchId);
-        let is_near = microbatches.any(|own| placement.device(one, own) == placement.device(other, own));
-        if is_near { Ticks::ZERO } else { self.latency }
+        let microbatches = (0..placement.period()).map(MicrobatchId);
+        let hop = |own| self.latency.between(placement.device(one, own), placement.device(other, own));
+        microbatches.map(hop).min().unwrap_or_default()
     }
 }
 
@@ -210,7 +211,7 @@ impl Chain {
             chain.weight.push(step(alone_halves[1], paired_halves[1]));
             chain.most.push(alone.most(forms));
         }
-        let hops = Hops { schedule, graph: dependencies.graph(), latency: costs.latency };
+        let hops = Hops { schedule, graph: dependencies.graph(), latency: &costs.latency };
         chain.heads(&hops);
         chain.tails(&hops, dependencies);
         chain.lifespans = stages().map(|stage| chain.lifespan(&hops, stage)).collect();

@@ -1,15 +1,16 @@
-//! Costs as users give them: `F=1,B=1,W=1,F[7]=1.3,comm=0`.
+//! Costs as users give them: `F=1,B=1,W=1,F[7]=1.3,comm=0,comm[0-1]=0.5`.
 //!
-//! A name alone is about all stages. `F[7]` and `F[0..4]` are exceptions from it, and of several about one stage the last one
-//! holds. What `BW` of a stage takes is, where nothing is said about it, what `B` and `W` of that stage take together.
+//! A name alone is about all stages or links. `F[7]` and `F[0..4]` are exceptions from it, and of several about one stage the last one
+//! holds. `comm[0-1]` is an exception from `comm`, both ways. What `BW` of a stage takes is, where nothing is said about it, what `B` and `W` of that stage take together.
 
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
+use crate::latency::Latency;
 use crate::model::{self, stage_set::StageSet};
 use crate::pipeline::{Pipeline, StageCosts};
 use crate::schedule::{Costs, Schedule};
 use crate::source::Span;
 use crate::units::{Ticks, parse_decimal};
-use pipe_ir::ids::StageId;
+use pipe_ir::ids::{DeviceId, StageId};
 use pipe_ir::task::TaskKind;
 use std::fmt;
 use std::ops::Range;
@@ -38,6 +39,8 @@ pub enum CostName {
     Pair(TaskKind),
     /// `comm`: a transfer between two devices.
     Transfer,
+    /// `comm[0-1]`: a transfer between these two devices, either way, the lower one first.
+    Link(DeviceId, DeviceId),
     /// `R`: recomputation. No schedule asks for it yet, and costs may be shared with tools that do.
     Recomputation,
 }
@@ -57,10 +60,9 @@ impl FromStr for CostName {
             (_, "F & B", None) => Ok(Self::Pair(TaskKind::BackwardInput)),
             (_, "F & BW", None) => Ok(Self::Pair(TaskKind::Backward)),
             (_, "comm", None) => Ok(Self::Transfer),
+            (_, "comm", Some(place)) => link(place),
             (_, "R", None) => Ok(Self::Recomputation),
-            (_, "F & B" | "F & BW" | "comm" | "R", Some(_)) => {
-                Err(CostError(format!("`{name}` is the same for all stages")))
-            }
+            (_, "F & B" | "F & BW" | "R", Some(_)) => Err(CostError(format!("`{name}` is the same for all stages"))),
             _ => Err(CostError("known costs are F, B, W, BW, F&B, F&BW, R, U and comm".to_owned())),
         }
     }
@@ -74,6 +76,7 @@ impl fmt::Display for CostName {
             Self::Stages(kind, stages) => write!(f, "{}[{}..{}]", kind.letters(), stages.start, stages.end),
             Self::Pair(kind) => write!(f, "F & {}", kind.letters()),
             Self::Transfer => f.write_str("comm"),
+            Self::Link(one, other) => write!(f, "comm[{}-{}]", one.0, other.0),
             Self::Recomputation => f.write_str("R"),
         }
     }
@@ -90,6 +93,16 @@ fn stages(text: &str) -> Result<Range<u32>, CostError> {
         Some((first, end)) if first < end => Ok(first..end),
         Some((first, end)) => Err(CostError(format!("there are no stages from {first} to below {end}"))),
         None => Err(CostError("expected a stage or a range of stages, as in `F[7]` or `F[0..4]`".to_owned())),
+    }
+}
+
+/// `0-1`.
+fn link(text: &str) -> Result<CostName, CostError> {
+    let device = |text: &str| text.trim().parse().ok().map(DeviceId);
+    match text.split_once('-').and_then(|(one, other)| device(one).zip(device(other))) {
+        Some((one, other)) if one != other => Ok(CostName::Link(one.min(other), one.max(other))),
+        Some((one, _)) => Err(CostError(format!("no link joins {one} and {one}"))),
+        None => Err(CostError("expected two devices, as in `comm[0-1]`".to_owned())),
     }
 }
 
@@ -154,7 +167,7 @@ impl StageCosts {
                 }
                 CostName::Pair(kind) => costs.pairs[kind.index()] = Some(entry.time),
                 CostName::Transfer => costs.latency = entry.time,
-                CostName::Stages(..) => costs.exceptions.push(entry),
+                CostName::Stages(..) | CostName::Link(..) => costs.exceptions.push(entry),
                 CostName::Recomputation => {}
             }
         }
@@ -192,7 +205,7 @@ fn pair_name(name: &str) -> String {
     }
 }
 
-/// The costs of so many stages. Exceptions about other stages are left out: see [`check`].
+/// The costs of so many stages. Exceptions about other stages are left out, and those about other devices say nothing: see [`check`].
 #[must_use]
 pub fn of_stages(costs: &StageCosts, n_stages: usize) -> Costs {
     let mut tasks = vec![costs.tasks; n_stages];
@@ -208,7 +221,11 @@ pub fn of_stages(costs: &StageCosts, n_stages: usize) -> Costs {
     for (tasks, _) in tasks.iter_mut().zip(says_backward).filter(|(_, said)| !said) {
         tasks[TaskKind::Backward.index()] = both_halves(tasks);
     }
-    Costs { tasks, pairs: costs.pairs, latency: costs.latency }
+    let links = costs.exceptions.iter().filter_map(|entry| match entry.name {
+        CostName::Link(one, other) => Some((one, other, entry.time)),
+        _ => None,
+    });
+    Costs { tasks, pairs: costs.pairs, latency: Latency::with_links(costs.latency, links) }
 }
 
 /// The costs that a request gives, or else the pipeline.
@@ -232,11 +249,11 @@ pub fn costs(
     }
 }
 
-/// Rule: exceptions are about stages that are there, and two tasks that share a device end no earlier than either of them
+/// Rule: exceptions are about stages and devices that are there, and two tasks that share a device end no earlier than either of them
 /// could alone.
 ///
 /// # Errors
-/// Every exception about another stage, or else a pair that is too short.
+/// Every exception about another stage or device, or else a pair that is too short.
 pub fn check(costs: &StageCosts, schedule: &Schedule) -> Result<(), Diagnostics> {
     let found: Diagnostics = costs.exceptions.iter().filter_map(|entry| absent(entry, schedule)).collect();
     let found = if found.is_empty() { hasty(costs, schedule) } else { found };
@@ -244,19 +261,18 @@ pub fn check(costs: &StageCosts, schedule: &Schedule) -> Result<(), Diagnostics>
 }
 
 fn absent(entry: &Entry, schedule: &Schedule) -> Option<Diagnostic> {
-    let (name, n_stages) = (&schedule.name, schedule.n_stages());
-    let message = match &entry.name {
+    let (name, n_stages, n_devices) = (&schedule.name, schedule.n_stages(), schedule.n_devices());
+    let (about, last) = match &entry.name {
         CostName::Stages(_, stages) if stages.end as usize > n_stages => {
-            format!(
-                "`{}` is about {}, and the last stage of `{name}` is s{}",
-                entry.name,
-                StageId(stages.end - 1),
-                n_stages.saturating_sub(1)
-            )
+            (StageId(stages.end - 1).to_string(), format!("stage of `{name}` is s{}", n_stages.saturating_sub(1)))
+        }
+        CostName::Link(_, other) if other.index() >= n_devices => {
+            (other.to_string(), format!("device of `{name}` is d{}", n_devices.saturating_sub(1)))
         }
         _ => return None,
     };
-    let label = if entry.span.is_some() { "there is no such stage" } else { "this schedule" };
+    let label = if entry.span.is_some() { format!("there is no {about}") } else { "this schedule".to_owned() };
+    let message = format!("`{}` is about {about}, and the last {last}", entry.name);
     Some(Diagnostic::error(Code::OutOfRange, entry.span.unwrap_or(schedule.span), label, message))
 }
 
@@ -313,6 +329,16 @@ mod tests {
     }
 
     #[test]
+    fn links_have_latencies_of_their_own() {
+        let costs = StageCosts::parse("comm[2-1]=0.5,comm=0.25,comm[ 0 - 2 ]=0").expect("well-formed");
+        let latency = of_stages(&costs, 3).latency;
+        let between = |one, other| latency.between(DeviceId(one), DeviceId(other)).0 / 10_000;
+        assert_eq!([between(1, 2), between(2, 1), between(0, 1), between(2, 0)], [50, 50, 25, 0]);
+        let error = StageCosts::parse("comm[0-1]=1,comm[1-0]=2").expect_err("both ways are one link");
+        assert!(error.to_string().starts_with("`comm[1-0]=2`: `comm[0-1]` was given before"), "{error}");
+    }
+
+    #[test]
     fn malformed_costs_name_the_pair() {
         for text in [
             "F",
@@ -331,6 +357,9 @@ mod tests {
             "F[-1]=1",
             "R[0]=1",
             "comm[2]=1",
+            "comm[2-2]=1",
+            "comm[0..1]=1",
+            "F[0-1]=1",
             "F&BW[1]=4",
             "G[1]=1",
             "F[4294967295]=1",

@@ -50,7 +50,7 @@ pub fn critical_path(schedule: &Schedule, order: &Order, costs: &Costs, timeline
         let start = timeline.starts[device][position];
         let input = node.iter().flat_map(|one| order.dependencies.inputs(one.task)).find_map(|input| {
             let from = schedule.device_of(input);
-            let latency = if from == slot.device { Ticks::ZERO } else { costs.latency };
+            let latency = costs.latency.between(from, slot.device);
             let position = order.position(input);
             let arrives = timeline.ends[from.index()][position] + latency;
             (arrives == start).then_some((Slot { device: from, position: index32(position) }, latency))

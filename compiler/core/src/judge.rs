@@ -61,9 +61,9 @@ pub fn judge(files: &Files, elaborated: Elaborated, order: Order, stages: &Stage
     let (schedule, order) =
         if schedule.reorder.is_some() { reorder(schedule, order, &costs) } else { (schedule, order) };
     let mut timeline = place(&schedule, &order, &costs);
-    let reductions = reductions(&schedule, stages, &timeline, costs.latency);
+    let reductions = reductions(&schedule, stages, &timeline, &costs.latency);
     timeline.reduce(&reductions);
-    timeline.gather(&schedule, &order, costs.latency);
+    timeline.gather(&schedule, &order, &costs.latency);
     let peaks = peaks(&schedule, &order.dependencies);
     let most = peaks.iter().map(|peak| peak.activations).max().unwrap_or_default();
     Judged {
@@ -125,7 +125,7 @@ impl Judged {
             name: pipeline.map_or(&self.schedule.name, |pipeline| &pipeline.name).clone(),
             memory: pipeline.and_then(|pipeline| pipeline.memory).map(|(bytes, _)| bytes),
             training: pipeline.and_then(|pipeline| pipeline.training.clone()),
-            latency: self.costs.latency,
+            latency: self.costs.latency.clone(),
         }
     }
 

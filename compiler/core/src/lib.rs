@@ -13,6 +13,7 @@ mod examples;
 pub mod family;
 pub mod files;
 pub mod judge;
+pub mod latency;
 mod lint;
 pub mod lower;
 pub mod model;

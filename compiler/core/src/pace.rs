@@ -8,7 +8,7 @@ use crate::dependencies::Dependencies;
 use crate::schedule::{BlockTask, Costs, Schedule};
 use crate::turn::Turn;
 use crate::units::Ticks;
-use pipe_ir::ids::{MicrobatchId, StageId};
+use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::TaskKind;
 use std::collections::BTreeMap;
 
@@ -71,8 +71,8 @@ fn waits(schedule: &Schedule, turn: &Turn, costs: &Costs, period: u64) -> Option
     for (to, (device, task)) in all.iter().enumerate() {
         for (kind, stage) in dependencies.input_kinds(task.kind, task.stage) {
             let Some((from, other)) = places.get(&(kind, stage, task.microbatch)) else { continue };
-            let latency = if other == device { 0 } else { i128::from(costs.latency.0) };
-            waits.push(Wait { from: *from, to, time: duration(*from) + latency, turns: 0 });
+            let latency = costs.latency.between(DeviceId::from_index(*other), DeviceId::from_index(*device));
+            waits.push(Wait { from: *from, to, time: duration(*from) + i128::from(latency.0), turns: 0 });
         }
     }
     let mut first = 0;

@@ -6,6 +6,7 @@
 //! run on across steps have none: their partial sums travel from device to device.
 
 use crate::check::dependencies::Slot;
+use crate::latency::Latency;
 use crate::model::stage_set::StageSet;
 use crate::schedule::Schedule;
 use crate::timeline::Timeline;
@@ -22,6 +23,8 @@ pub struct Reduction {
     pub members: Vec<Member>,
     /// When all have the sum.
     pub end: Ticks,
+    /// The task after which a member joins that the others wait for longest.
+    pub last: Option<Slot>,
 }
 
 /// A device's part of a reduction.
@@ -40,18 +43,21 @@ impl Member {
 }
 
 impl Reduction {
-    /// The member that joins last, and after which task.
-    #[must_use]
-    pub fn last(&self, timeline: &Timeline) -> Option<Slot> {
-        // Of several that join last, the first device.
-        let last = self.members.iter().rev().max_by_key(|member| member.joins(timeline))?;
-        Some(Slot { device: last.device, position: last.after? })
+    /// Ends when what the last member adds has come to all others.
+    fn conclude(&mut self, timeline: &Timeline, latency: &Latency) {
+        let all = || self.members.iter().map(|member| member.device);
+        let ends = |member: &&Member| member.joins(timeline) + latency.farthest(member.device, all());
+        // Of several that the others wait for, the first device.
+        let last = self.members.iter().rev().max_by_key(ends);
+        let end = last.as_ref().map_or(Ticks::ZERO, ends);
+        let last = last.and_then(|member| Some(Slot { device: member.device, position: member.after? }));
+        (self.end, self.last) = (end, last);
     }
 }
 
-/// All reductions of a step, in their order; each ends one latency after its last member joined.
+/// All reductions of a step, in their order; each ends when what its members add has come to all others.
 #[must_use]
-pub fn reductions(schedule: &Schedule, set: &StageSet, timeline: &Timeline, latency: Ticks) -> Vec<Reduction> {
+pub fn reductions(schedule: &Schedule, set: &StageSet, timeline: &Timeline, latency: &Latency) -> Vec<Reduction> {
     let mut all: Vec<Reduction> = Vec::new();
     if schedule.window.is_some() {
         // Without a flush, sums travel from worker to worker.
@@ -64,7 +70,7 @@ pub fn reductions(schedule: &Schedule, set: &StageSet, timeline: &Timeline, late
         homes.dedup();
         if let (Some(gradients), true) = (group.gradients, homes.len() > 1) {
             let members = homes.into_iter().map(|device| Member { device, after: None }).collect();
-            all.push(Reduction { gradients, members, end: Ticks::ZERO });
+            all.push(Reduction { gradients, members, end: Ticks::ZERO, last: None });
         }
     }
     if all.is_empty() {
@@ -79,8 +85,7 @@ pub fn reductions(schedule: &Schedule, set: &StageSet, timeline: &Timeline, late
             member.after = member.after.max(*before);
             *before = member.after;
         }
-        let last = one.members.iter().map(|member| member.joins(timeline)).max();
-        one.end = last.unwrap_or_default() + latency;
+        one.conclude(timeline, latency);
     }
     all
 }

@@ -1,5 +1,6 @@
 //! Schedules: what is done, where, and in which order on each device. Nothing here knows when.
 
+use crate::latency::Latency;
 use crate::placement::Placement;
 use crate::slices::Slices;
 use crate::source::Span;
@@ -175,8 +176,8 @@ pub struct Costs {
     /// What a forward and a backward take together that share a device, by [`TaskKind::index`] of the backward; where
     /// nothing is said, as long as one after the other.
     pub pairs: [Option<Ticks>; TaskKind::ALL.len()],
-    /// One-way latency between two different devices.
-    pub latency: Ticks,
+    /// How long transfers between devices take.
+    pub latency: Latency,
 }
 
 impl Costs {

@@ -1,6 +1,7 @@
 //! Timelines: when every task of a schedule starts and ends.
 
 use crate::check::dependencies::{Order, Slot};
+use crate::latency::Latency;
 use crate::reductions::Reduction;
 use crate::schedule::{Costs, Schedule};
 use crate::units::Ticks;
@@ -30,7 +31,7 @@ pub fn place(schedule: &Schedule, order: &Order, costs: &Costs) -> Timeline {
         let mut start = if position == 0 { Ticks::ZERO } else { ends[device][position - 1] };
         for input in node.iter().flat_map(|one| order.dependencies.inputs(one.task)) {
             let from = schedule.device_of(input);
-            let latency = if from == slot.device { Ticks::ZERO } else { costs.latency };
+            let latency = costs.latency.between(from, slot.device);
             start = start.max(ends[from.index()][order.position(input)] + latency);
         }
         let end = start + costs.of_node(node);
@@ -43,17 +44,18 @@ pub fn place(schedule: &Schedule, order: &Order, costs: &Costs) -> Timeline {
 impl Timeline {
     /// Notes when the last of all reductions ends.
     pub fn reduce(&mut self, reductions: &[Reduction]) {
-        let ends = reductions.iter().filter_map(|one| Some((one.end, one.last(self)?)));
+        let ends = reductions.iter().filter_map(|one| Some((one.end, one.last?)));
         self.reduced = ends.max_by_key(|(end, _)| *end);
     }
 
     /// Notes when the last of all travelling sums arrives.
-    pub fn gather(&mut self, schedule: &Schedule, order: &Order, latency: Ticks) {
+    pub fn gather(&mut self, schedule: &Schedule, order: &Order, latency: &Latency) {
         let sums = order.dependencies.sums().last().map(|(stage, microbatch)| {
             let task = Task { kind: order.dependencies.gradient_of(stage, microbatch), stage, microbatch };
             let (device, position) = (schedule.device_of(task), order.position(task));
             let slot = Slot { device, position: u32::try_from(position).unwrap_or(u32::MAX) };
-            (self.ends[device.index()][position] + latency, slot)
+            let replicas = schedule.placement.devices_of(stage).iter().copied();
+            (self.ends[device.index()][position] + latency.farthest(device, replicas), slot)
         });
         self.reduced = sums.chain(self.reduced).max_by_key(|(end, _)| *end);
     }

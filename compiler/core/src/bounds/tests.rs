@@ -52,7 +52,7 @@ fn long_lifespans_in_little_memory_are_bounded_by_their_area() {
 /// Any graph, any placement, any costs, split, fused or mixed stages, an order that greedily picks by random priorities,
 /// and some forwards that share the device with a backward beside them.
 fn random() -> impl Strategy<Value = (Schedule, Costs)> {
-    let sizes = (1usize..5, 1usize..7, 1u32..6, 0u64..4);
+    let sizes = (1usize..5, 1usize..7, 1u32..6, [0u64..4, 0u64..4, 0u64..4]);
     sizes.prop_flat_map(|(devices, stages, microbatches, latency)| {
         let placement = prop::collection::vec(0..u32::try_from(devices).expect("small"), stages);
         let split = prop::collection::vec(any::<bool>(), stages);
@@ -68,7 +68,9 @@ fn random() -> impl Strategy<Value = (Schedule, Costs)> {
                 let pair = |kind| Some(Ticks(longest(TaskKind::Forward).max(longest(kind)) + longer));
                 let tasks = costs.iter().map(|row| row.map(Ticks)).collect();
                 let pairs = [None, pair(TaskKind::BackwardInput), None, pair(TaskKind::Backward), None];
-                (schedule, Costs { tasks, pairs, latency: Ticks(latency) })
+                let [usual, near, far] = latency.map(Ticks);
+                let links = [(DeviceId(0), DeviceId(1), near), (DeviceId(2), DeviceId(0), far)];
+                (schedule, Costs { tasks, pairs, latency: Latency::with_links(usual, links.into_iter()) })
             },
         )
     })
@@ -204,8 +206,7 @@ impl Exhaustive<'_> {
         let device = self.schedule.device_of(task);
         self.dependencies.inputs(task).try_fold(self.free[device.index()], |start, input| {
             let position = self.tasks.iter().position(|other| *other == input)?;
-            let far = self.schedule.device_of(input) != device;
-            let latency = if far { self.costs.latency } else { Ticks::ZERO };
+            let latency = self.costs.latency.between(self.schedule.device_of(input), device);
             Some(start.max(self.ends[position]? + latency))
         })
     }
@@ -228,7 +229,8 @@ fn no_order_of_a_small_step_is_shorter_than_its_bound() {
             let schedule =
                 crate::examples::greedy(&graph, placement, microbatches, (&vec![split; placement.len()], &[0]));
             let pairs = [None, Some(Ticks(row[0].max(row[1]) + 1)), None, Some(Ticks(row[0].max(row[3]))), None];
-            let costs = Costs { tasks: vec![row.map(Ticks); placement.len()], pairs, latency: Ticks(1) };
+            let latency = Latency::with_links(Ticks(1), [(DeviceId(1), DeviceId(2), Ticks(3))].into_iter());
+            let costs = Costs { tasks: vec![row.map(Ticks); placement.len()], pairs, latency };
             let tasks: Vec<Task> = schedule.orders.iter().flatten().map(|scheduled| scheduled.task).collect();
             let n_devices = schedule.n_devices();
             let mut all = Exhaustive {

@@ -38,11 +38,11 @@ mod transfers;
 mod work;
 
 use crate::dependencies::Dependencies;
+use crate::latency::Latency;
 use crate::model::stage_set::StageSet;
 use crate::reductions::reductions;
 use crate::schedule::Schedule;
 use crate::timeline::Timeline;
-use crate::units::Ticks;
 use crate::window::updates;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::program::Program;
@@ -59,7 +59,7 @@ pub struct Options {
     /// How to train.
     pub training: Option<Training>,
     /// How long a transfer takes: its sender waits for its end no earlier than that.
-    pub latency: Ticks,
+    pub latency: Latency,
 }
 
 /// Writes the program of a schedule that was found to run to its end, with the times of its tasks.
@@ -69,8 +69,8 @@ pub fn lower(schedule: &Schedule, timeline: &Timeline, set: &StageSet, options: 
     // Only where blocks run on does a task wait for more than what it reads.
     let dependencies = schedule.window.as_ref().map(|_| Dependencies::of(schedule));
     let order = order::Order::new(schedule, timeline, &work, dependencies.as_ref());
-    let transfers = transfers::Transfers::new(schedule, timeline, &work, &order, options.latency);
-    let reductions = reductions(schedule, set, timeline, options.latency);
+    let transfers = transfers::Transfers::new(schedule, timeline, &work, &order, &options.latency);
+    let reductions = reductions(schedule, set, timeline, &options.latency);
     let collectives = collectives::Collectives::new(&reductions, &work, schedule.n_devices());
     let updates = updates(schedule);
     let sums = sums::Sums::new(schedule, &work, dependencies.as_ref(), &updates);

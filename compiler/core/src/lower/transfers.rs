@@ -3,9 +3,9 @@
 use super::order::Order;
 use super::work::Work;
 use super::{Buckets, index32};
+use crate::latency::Latency;
 use crate::schedule::Schedule;
 use crate::timeline::Timeline;
-use crate::units::Ticks;
 use pipe_ir::ids::{DeviceId, MicrobatchId, ValueId};
 use pipe_ir::instruction::Class;
 use pipe_ir::value::ValueKind;
@@ -43,7 +43,7 @@ pub(super) struct Transfers {
 }
 
 impl Transfers {
-    pub(super) fn new(schedule: &Schedule, timeline: &Timeline, work: &Work, order: &Order, latency: Ticks) -> Self {
+    pub(super) fn new(schedule: &Schedule, timeline: &Timeline, work: &Work, order: &Order, latency: &Latency) -> Self {
         let (mut all, starts, channels) = find(schedule, work, order);
         let times = Times { timeline, order, latency, slots: receive_slots(&work.execs, &work.values) };
         let n_channels = channels.iter().max().map_or(0, |last| last + 1);
@@ -173,7 +173,7 @@ fn class_of(kind: ValueKind) -> Class {
 struct Times<'a> {
     timeline: &'a Timeline,
     order: &'a Order,
-    latency: Ticks,
+    latency: &'a Latency,
     slots: usize,
 }
 
@@ -217,7 +217,7 @@ impl Times<'_> {
             first = first.max(self.order.ranks[from].partition_point(|other| *other < rank));
             moment = moment.max(self.timeline.ends[to][last as usize]);
         }
-        let moment = moment + self.latency;
+        let moment = moment + self.latency.between(transfer.from, transfer.to);
         index32(first.max(self.timeline.starts[from].partition_point(|start| *start < moment)))
     }
 }

@@ -1,6 +1,7 @@
 //! Costs from floating-point operations: one operation takes one tick, so a unit is a million of them.
 
 use super::stage_set::StageSet;
+use crate::latency::Latency;
 use crate::schedule::Costs;
 use crate::units::Ticks;
 use pipe_ir::task::TaskKind;
@@ -18,5 +19,5 @@ pub fn costs(set: &StageSet) -> Costs {
             Ticks(slices.fold(0_u64, |sum, exec| sum.saturating_add(flops(exec))) / n_slices)
         })
     });
-    Costs { tasks: tasks.collect(), pairs: [None; TaskKind::ALL.len()], latency: Ticks::ZERO }
+    Costs { tasks: tasks.collect(), pairs: [None; TaskKind::ALL.len()], latency: Latency::default() }
 }

@@ -3,7 +3,7 @@
 
 use crate::dependencies::Dependencies;
 use crate::schedule::{Costs, Schedule, ScheduledTask};
-use pipe_ir::ids::{MicrobatchId, StageId};
+use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
 
 /// Moments and durations of the search. They are scaled so that no sum of them overflows: what the search finds is
@@ -57,11 +57,10 @@ impl Lanes {
         keys.sort_unstable();
         let find =
             |kind: TaskKind, stage: StageId| keys.binary_search_by_key(&(stage, kind), |key| (key.0, key.1)).ok();
-        let latency = scale.of(costs.latency);
         let lane = |&(stage, kind, origin, device): &(StageId, TaskKind, u16, usize)| {
             let needs = dependencies.input_kinds(kind, stage).filter_map(|(kind, stage)| {
-                let is_near = schedule.placement.device(stage, MicrobatchId(0)).index() == device;
-                Some((find(kind, stage)?, if is_near { 0 } else { latency }))
+                let from = schedule.placement.device(stage, MicrobatchId(0));
+                Some((find(kind, stage)?, scale.of(costs.latency.between(from, DeviceId::from_index(device)))))
             });
             let duration = scale.of(costs.of(kind, stage));
             Lane { kind, stage: stage.index(), device, duration, origin, needs: needs.collect(), wakes: Vec::new() }
@@ -192,7 +191,7 @@ struct Scale {
 
 impl Scale {
     fn new(schedule: &Schedule, costs: &Costs) -> Self {
-        let longest = costs.tasks.iter().flatten().chain([&costs.latency]).map(|ticks| ticks.0).max().unwrap_or(0);
+        let longest = costs.tasks.iter().flatten().chain(costs.latency.times()).map(|ticks| ticks.0).max().unwrap_or(0);
         let total = u128::from(longest) * (schedule.n_tasks() as u128 + 1) * 4;
         let divisor = total.div_ceil(1 << 60).max(1);
         Self { divisor: u64::try_from(divisor).unwrap_or(u64::MAX) }

@@ -56,13 +56,13 @@ impl Job {
         let forward = (0..n_stages).map(|stage| (TaskKind::Forward, stage));
         let backward = (0..n_stages).rev().flat_map(|stage| backward.iter().map(move |kind| (*kind, stage)));
         let keys: Vec<(TaskKind, usize)> = forward.chain(backward).collect();
-        let device = |stage: usize| schedule.placement.device(StageId::from_index(stage), MicrobatchId(0)).index();
+        let device = |stage: usize| schedule.placement.device(StageId::from_index(stage), MicrobatchId(0));
         let find = |kind, stage: StageId| keys.iter().position(|key| *key == (kind, stage.index()));
         let lane = |&(kind, stage): &(TaskKind, usize)| {
             let (id, own) = (StageId::from_index(stage), device(stage));
             let needs = dependencies.input_kinds(kind, id).filter_map(|(kind, from)| {
-                let latency = if device(from.index()) == own { 0 } else { scale.of(costs.latency) };
-                Some((find(kind, from)?, latency))
+                let latency = costs.latency.between(device(from.index()), own);
+                Some((find(kind, from)?, scale.of(latency)))
             });
             let takes = match kind {
                 TaskKind::Forward => 1,
@@ -70,7 +70,15 @@ impl Job {
                 _ => 0,
             };
             let duration = scale.of(costs.of(kind, id));
-            Lane { kind, stage: id, devices: vec![own], duration, takes, needs: needs.collect(), feeds: Vec::new() }
+            Lane {
+                kind,
+                stage: id,
+                devices: vec![own.index()],
+                duration,
+                takes,
+                needs: needs.collect(),
+                feeds: Vec::new(),
+            }
         };
         let lanes = keys.iter().map(lane).collect();
         Self::of_lanes(lanes, schedule.n_microbatches as usize, capacity)

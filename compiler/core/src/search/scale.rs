@@ -14,7 +14,7 @@ impl Scale {
     /// A scale for steps of so many tasks.
     #[must_use]
     pub fn new(costs: &Costs, n_tasks: usize) -> Self {
-        let all = || costs.tasks.iter().flatten().chain([&costs.latency]).map(|ticks| ticks.0);
+        let all = || costs.tasks.iter().flatten().chain(costs.latency.times()).map(|ticks| ticks.0);
         let common = all().fold(0, gcd).max(1);
         let total = u128::from(all().max().unwrap_or(0)) * (n_tasks as u128 + 1) * 4;
         let least = u64::try_from(total.div_ceil(1 << 60)).unwrap_or(u64::MAX);
@@ -36,7 +36,7 @@ impl Scale {
     /// Whether nothing is lost.
     #[must_use]
     pub fn is_exact(&self, costs: &Costs) -> bool {
-        costs.tasks.iter().flatten().chain([&costs.latency]).all(|ticks| ticks.0 % self.divisor == 0)
+        costs.tasks.iter().flatten().chain(costs.latency.times()).all(|ticks| ticks.0 % self.divisor == 0)
     }
 
     /// Back to the unit of the costs.

@@ -100,6 +100,7 @@ fn phrase(rule: Rule) -> Option<String> {
         Rule::kind | Rule::task | Rule::pair | Rule::block_task | Rule::duration => "`F`, `B`, `W` or `BW`",
         Rule::cost_name | Rule::cost_pair | Rule::cost_entry => "`F`, `B`, `W`, `BW` or `comm`",
         Rule::cost_stages => "`[stages]`",
+        Rule::cost_link => "`[device-device]`",
         Rule::overlap => "`&`",
         Rule::version => "`flush`, `previous` or `newest`",
         Rule::dtype => "`i32` or `f32`",

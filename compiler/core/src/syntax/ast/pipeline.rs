@@ -49,7 +49,7 @@ pub enum PipelineItem {
     Schedule(Call),
     /// `cost F = 1, comm = 0.1`.
     Cost {
-        /// Names with their durations: letters of a kind, `F[0..4]` of some stages, or `comm`.
+        /// Names with their durations: letters of a kind, `F[0..4]` of some stages, `comm` or `comm[0-1]`.
         durations: Vec<(Name, Expr)>,
         /// The whole line.
         span: Span,

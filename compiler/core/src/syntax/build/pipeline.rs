@@ -36,10 +36,12 @@ impl Builder<'_> {
                 let durations = parts.map(|entry| {
                     let mut parts = Parts::of(entry);
                     let mut name = self.cost_name(&parts.need());
-                    if let Some(stages) = parts.optional(Rule::cost_stages) {
-                        name.span.end = self.span(&stages).end;
-                        let numbers: Vec<&str> = Parts::of(stages).map(|number| number.as_str()).collect();
-                        name.text = format!("{}[{}]", name.text, numbers.join(".."));
+                    for (rule, between) in [(Rule::cost_stages, ".."), (Rule::cost_link, "-")] {
+                        if let Some(place) = parts.optional(rule) {
+                            name.span.end = self.span(&place).end;
+                            let numbers: Vec<&str> = Parts::of(place).map(|number| number.as_str()).collect();
+                            name.text = format!("{}[{}]", name.text, numbers.join(between));
+                        }
                     }
                     (name, self.expr(parts.need()))
                 });
