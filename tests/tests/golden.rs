@@ -97,19 +97,6 @@ fn one_f_one_b_is_paced_by_its_slowest_run_of_links() {
     }
 }
 
-/// A slow last stage, such as one with a large vocabulary, never waits once it has begun: one microbatch goes through all
-/// stages, and the others follow at the pace of the last one.
-#[test]
-fn one_f_one_b_follows_a_slow_last_stage() {
-    for (p, m, [f, b, w, longer]) in grid().filter(|(p, m, _)| *p >= 2 && *m >= 2) {
-        let (last, stage) = (p - 1, f + b + w);
-        let costs = format!("F={f},B={b},W={w},F[{last}]={},BW[{last}]={}", f + longer, b + w + longer);
-        let judged = timed("1f1b", p, m, &costs, &[]);
-        assert_eq!(makespan(&judged), p * stage + 2 * longer + (m - 1) * (stage + 2 * longer), "{p} {m} {costs}");
-        assert_eq!(judged.bound.makespan, judged.timeline.makespan(), "{p} {m} {costs}");
-    }
-}
-
 #[test]
 fn interleaving_divides_the_bubble_by_the_chunks() {
     for p in 1..=6 {

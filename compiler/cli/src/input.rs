@@ -2,10 +2,10 @@
 
 use crate::output::Failure;
 use clap::{Args, ValueEnum};
+use pipe_compiler::memory_limit::MemoryLimit;
 use pipe_compiler::pipeline::StageCosts;
 use pipe_compiler::source::{Source, Sources};
 use pipe_compiler::syntax::MAX_BYTES;
-use pipe_compiler::units::{Units, parse_decimal};
 use pipe_compiler::{Certificates, Compilation, Request, elaborate, stdlib, suggest};
 use std::fs::File;
 use std::io::{self, Read};
@@ -28,9 +28,9 @@ pub(crate) struct TargetArguments {
     /// Durations of one task of one stage in any one unit, such as `F=1,B=1,W=1,comm=0`; of some stages `F[7]=1.3` or `F[0..4]=2`, between two devices `comm[0-1]=0.5`
     #[arg(long, value_name = "COSTS", value_parser = StageCosts::parse)]
     pub(crate) cost: Option<StageCosts>,
-    /// Activation limit per device, in units: one device's share of the activations of one microbatch
-    #[arg(long, value_name = "UNITS", value_parser = parse_units, allow_negative_numbers = true)]
-    pub(crate) memory: Option<Units>,
+    /// Activation limit of all devices, or of each as in `4,4,3,3`, in units: one device's share of the activations of one microbatch
+    #[arg(long, value_name = "UNITS", value_parser = MemoryLimit::parse, allow_negative_numbers = true)]
+    pub(crate) memory: Option<MemoryLimit>,
     /// A report for people, or JSON for programs
     #[arg(long, value_enum, default_value_t = Format::Human)]
     pub(crate) format: Format,
@@ -52,11 +52,6 @@ fn parse_setting(text: &str) -> Result<(String, i64), String> {
     let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE, as in `devices=8`")?;
     let value = value.trim().parse().map_err(|_| format!("`{value}` is not a whole number"))?;
     Ok((name.trim().to_owned(), value))
-}
-
-fn parse_units(text: &str) -> Result<Units, String> {
-    let wanted = "expected a number from 0 to 10^9 with at most 6 decimals, as in `4.5`";
-    parse_decimal(text).map(Units).ok_or_else(|| wanted.to_owned())
 }
 
 impl TargetArguments {
@@ -90,7 +85,7 @@ impl TargetArguments {
                 turn: false,
             },
             costs: self.cost.clone(),
-            memory: self.memory,
+            memory: self.memory.clone(),
             certificate: Certificates::Beside,
         }
     }

@@ -140,12 +140,16 @@ fn devices(report: &Report, colours: bool) -> String {
     let rows = &report.per_device;
     let makespan = report.figures.makespan.unwrap_or_default();
     let most = rows.iter().filter_map(|row| row.peak_activation).fold(0.0, f64::max);
+    let mut limits = rows.iter().map(|row| row.limit_activation);
+    let first = limits.next().flatten();
+    let scales = Scales { makespan, most, limits: limits.any(|limit| limit != first) };
     let has_bytes = rows.iter().any(|row| row.peak_bytes.is_some());
     let mut head = format!("  {:<7}", "device");
     if report.figures.makespan.is_some() {
         let columns =
             format!("{:>9}  {:>9}  {:>9}  {:<width$}{:>7}", "start", "end", "busy", "", "peak", width = BAR + 7);
         head.push_str(&columns);
+        head.push_str(if scales.limits { " of limit" } else { "" });
     }
     if has_bytes {
         let width = if report.figures.makespan.is_some() { BAR + 2 } else { 0 };
@@ -161,22 +165,33 @@ fn devices(report: &Report, colours: bool) -> String {
             }
             continue;
         }
-        text.push_str(device(row, makespan, most, colours).trim_end());
+        text.push_str(device(row, &scales, colours).trim_end());
         text.push('\n');
     }
     text
 }
 
-fn device(row: &DeviceReport, makespan: f64, most: f64, colours: bool) -> String {
+/// What the figures of all devices are compared with.
+struct Scales {
+    makespan: f64,
+    /// The most activation memory of any device.
+    most: f64,
+    /// Whether the limits of the devices differ, and are shown.
+    limits: bool,
+}
+
+fn device(row: &DeviceReport, scales: &Scales, colours: bool) -> String {
     let mut text = format!("  {:<7}", format!("d{}", row.device));
     if let (Some(start), Some(end), Some(busy), Some(peak)) =
         (row.first_start, row.last_end, row.busy, row.peak_activation)
     {
         let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
-        let (worked, held) = (share(busy, makespan), share(peak, most));
+        let (worked, held) = (share(busy, scales.makespan), share(peak, scales.most));
         let times = format!("{:>9}  {:>9}  {:>9}", number(start), number(end), number(busy));
         let worked = format!("{} {:>5}", paint(&bar(worked), Style::Good, colours), percent(worked));
-        let held = format!("{:>7}  {}", number(peak), paint(&bar(held), Style::Warning, colours));
+        let limit = row.limit_activation.filter(|_| scales.limits);
+        let limit = limit.map_or_else(String::new, |limit| format!(" of {:<5}", number(limit)));
+        let held = format!("{:>7}{limit}  {}", number(peak), paint(&bar(held), Style::Warning, colours));
         text.push_str(&format!("{times}  {worked} {held}"));
     }
     if let Some(bytes) = row.peak_bytes {

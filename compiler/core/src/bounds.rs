@@ -46,14 +46,14 @@ pub struct Bound {
     pub device: DeviceId,
 }
 
-/// The best bound for schedules that hold at most `activations` activations of single stages on any device.
+/// The best bound for schedules that hold at most so many activations of single stages, by [`DeviceId`].
 #[must_use]
-pub fn lower_bound(schedule: &Schedule, dependencies: &Dependencies, costs: &Costs, activations: u64) -> Bound {
+pub fn lower_bound(schedule: &Schedule, dependencies: &Dependencies, costs: &Costs, activations: &[u64]) -> Bound {
     let chain = Chain::new(schedule, dependencies, costs);
     let stages = shares(schedule);
     let mut best = Bound { makespan: Ticks::ZERO, kind: BoundKind::Work, device: DeviceId(0) };
     for (device, stages) in stages.iter().enumerate().filter(|(_, stages)| !stages.is_empty()) {
-        let device = DeviceId::from_index(device);
+        let (device, activations) = (DeviceId::from_index(device), activations[device]);
         let candidates = [
             (BoundKind::Work, work(&chain, stages)),
             (BoundKind::Warmup, warmup(&chain, stages, activations)),

@@ -17,6 +17,7 @@ use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::elaborate::{self, Elaborated};
 use crate::family::Numbers;
 use crate::files::Files;
+use crate::memory_limit::MemoryLimit;
 use crate::pace::{Pace, pace};
 use crate::pipeline::Pipeline;
 use crate::report::Report;
@@ -24,9 +25,9 @@ use crate::schedule::{Block, Schedule};
 use crate::staleness::{Kept, cycles};
 use crate::sums::follow_slots;
 use crate::turn::{Turn, turn};
-use crate::units::Units;
 use crate::window::{Weights, Window, too_late};
 use crate::{Certificates, Request, model};
+use pipe_ir::ids::DeviceId;
 
 /// What holds for all these numbers of microbatches.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -99,7 +100,8 @@ pub fn alone(proof: &Proof, request: &Request, report: &mut Report) -> Result<()
         Ok(open) => report.certificate.iter_mut().for_each(|certificate| certificate.not_computed.extend(&open)),
         Err(broken) => found.extend(broken),
     }
-    let within = request.memory.map_or(Ok(()), |limit| within(&certified.schedule, &certified.devices, limit));
+    let within = request.memory.as_ref();
+    let within = within.map_or(Ok(()), |limit| self::within(&certified.schedule, &certified.devices, limit));
     found.extend(within.err().into_iter().flatten());
     if found.is_empty() { Ok(()) } else { Err(found) }
 }
@@ -123,8 +125,8 @@ fn prove(
     let window = elaborated.schedule.window.take();
     stages.tell(&mut elaborated.schedule);
     check::check(&elaborated.schedule)?;
+    request.check(&elaborated)?;
     let pipeline = elaborated.pipeline.as_ref();
-    costs::given(request.costs.as_ref(), pipeline).map_or(Ok(()), |given| costs::check(given, &elaborated.schedule))?;
     let costs = costs::costs(request.costs.as_ref(), pipeline, &stages, &elaborated.schedule);
     let schedule = elaborated.schedule.clone();
     let (Some(block), Some(devices)) = (&schedule.block, certificates(&schedule)) else { return Ok(None) };
@@ -171,17 +173,18 @@ fn versions(
 }
 
 /// Compares what every device holds at most with a limit.
-fn within(schedule: &Schedule, devices: &[Certificate], limit: Units) -> Result<(), Diagnostics> {
-    let allowed = schedule.activations_in(limit);
-    let over = devices.iter().enumerate().filter(|(_, held)| held.exact > allowed);
+fn within(schedule: &Schedule, devices: &[Certificate], limit: &MemoryLimit) -> Result<(), Diagnostics> {
+    let all = devices.iter().enumerate().zip(limit.activations(schedule));
+    let over = all.filter(|((_, held), allowed)| held.exact > *allowed);
     let found: Diagnostics = over
-        .map(|(device, held)| {
-            let needed = schedule.units(held.exact);
+        .map(|((device, held), _)| {
+            let limit = limit.of(DeviceId::from_index(device));
+            let needed = schedule.units(held.exact).words();
             let message = format!(
-                "d{device} holds {needed} units of activations from {} microbatches on, but may hold {limit}",
+                "d{device} holds {needed} of activations from {} microbatches on, but may hold {limit}",
                 held.from
             );
-            let label = format!("d{device} needs {needed} units");
+            let label = format!("d{device} needs {needed}");
             Diagnostic::error(Code::MemoryExceeded, schedule.span, label, message)
                 .help("let backwards start earlier, or allow more memory")
         })

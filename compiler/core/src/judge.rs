@@ -12,6 +12,7 @@ use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::elaborate::{self, Elaborated};
 use crate::files::Files;
 use crate::lower::Options;
+use crate::memory_limit::MemoryLimit;
 use crate::model::stage_set::StageSet;
 use crate::pipeline::Pipeline;
 use crate::reductions::reductions;
@@ -19,7 +20,7 @@ use crate::reorder::reorder;
 use crate::schedule::{Costs, Schedule};
 use crate::sums::follow_slots;
 use crate::timeline::{Timeline, place};
-use crate::units::{Ticks, Units};
+use crate::units::Ticks;
 use pipe_ir::program::Program;
 
 /// A schedule that runs to its end, with its times.
@@ -69,7 +70,7 @@ pub fn judge(files: &Files, elaborated: Elaborated, order: Order, stages: &Stage
     Judged {
         certificates: certificates(&schedule),
         is_uniform,
-        bound: lower_bound(&schedule, &order.dependencies, &costs, most),
+        bound: lower_bound(&schedule, &order.dependencies, &costs, &vec![most; schedule.n_devices()]),
         versions: order.versions.clone(),
         critical_path: critical_path(&schedule, &order, &costs, &timeline),
         schedule,
@@ -98,7 +99,7 @@ pub fn countable(judged: &Judged) -> Result<(), Diagnostics> {
 ///
 /// # Errors
 /// Every limit and requirement that is broken.
-pub fn limits(judged: &Judged, program: &Program, memory: Option<Units>) -> Result<(), Diagnostics> {
+pub fn limits(judged: &Judged, program: &Program, memory: Option<&MemoryLimit>) -> Result<(), Diagnostics> {
     let Judged { schedule, pipeline, peaks, timeline, .. } = judged;
     let mut found: Diagnostics = Vec::new();
     found.extend(memory.map_or(Ok(()), |limit| memory::check(schedule, peaks, limit)).err().into_iter().flatten());
@@ -140,9 +141,11 @@ impl Judged {
     /// Whether the verdict does not depend on the number of microbatches: the checks of a building block hold for all of
     /// them, and so does its exact count of activations.
     #[must_use]
-    pub fn is_valid_for_all_microbatches(&self, memory: Option<Units>) -> bool {
-        let allowed = memory.map_or(u64::MAX, |limit| self.schedule.activations_in(limit));
-        let fits = |certificates: &Vec<Certificate>| certificates.iter().all(|one| one.exact <= allowed);
+    pub fn is_valid_for_all_microbatches(&self, memory: Option<&MemoryLimit>) -> bool {
+        let allowed = memory.map(|limit| limit.activations(&self.schedule));
+        let fits = |certificates: &Vec<Certificate>| {
+            allowed.is_none_or(|allowed| certificates.iter().zip(allowed).all(|(one, allowed)| one.exact <= allowed))
+        };
         self.is_uniform && self.sums_follow_slots() && self.certificates.as_ref().is_some_and(fits)
     }
 }

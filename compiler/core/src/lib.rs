@@ -16,6 +16,7 @@ pub mod judge;
 pub mod latency;
 mod lint;
 pub mod lower;
+pub mod memory_limit;
 pub mod model;
 pub mod pace;
 pub mod pipeline;
@@ -40,12 +41,12 @@ pub mod window;
 
 use diagnostic::Diagnostics;
 use judge::Judged;
+use memory_limit::MemoryLimit;
 use pipe_ir::verify::{Verified, VerifyError, verify};
 use pipeline::StageCosts;
 use report::Report;
 use report::certificate::CertificateReport;
 use source::{Source, Sources};
-use units::Units;
 
 /// What to compile, and how to judge it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -54,10 +55,21 @@ pub struct Request {
     pub choice: elaborate::Request,
     /// Durations, instead of the pipeline's.
     pub costs: Option<StageCosts>,
-    /// The most activation memory of a device.
-    pub memory: Option<Units>,
+    /// The most activation memory of devices.
+    pub memory: Option<MemoryLimit>,
     /// Whether what holds for every number of microbatches may be the whole answer.
     pub certificate: Certificates,
+}
+
+impl Request {
+    /// Compares costs and limits with the stages and devices that there are.
+    pub(crate) fn check(&self, elaborated: &elaborate::Elaborated) -> Result<(), Diagnostics> {
+        let (schedule, pipeline) = (&elaborated.schedule, elaborated.pipeline.as_ref());
+        let given = costs::given(self.costs.as_ref(), pipeline);
+        let mut found = given.and_then(|given| costs::check(given, schedule).err()).unwrap_or_default();
+        found.extend(self.memory.as_ref().and_then(|limit| limit.miscounted(schedule)));
+        if found.is_empty() { Ok(()) } else { Err(found) }
+    }
 }
 
 /// Whether what holds for every number of microbatches may be the whole answer, without a step written out.
@@ -133,11 +145,10 @@ fn steps(
     }
     let (order, stages) = both(check::check(&elaborated.schedule), stages)?;
     compilation.diagnostics.extend(lint::lint(&elaborated.schedule));
-    let given = costs::given(request.costs.as_ref(), elaborated.pipeline.as_ref());
-    given.map_or(Ok(()), |given| costs::check(given, &elaborated.schedule))?;
+    request.check(&elaborated)?; //                                      costs and limits of what is there
     let judged = judge::judge(&files, elaborated, order, &stages, request); // -> when, and how much is alive
     judge::countable(&judged)?;
-    compilation.report.measure(&judged, request.memory, numbers);
+    compilation.report.measure(&judged, request.memory.as_ref(), numbers);
     let certified = certified.transpose()?;
     compilation.report.certificate = certified.map(|(_, certified)| CertificateReport::new(&certified));
     let judged = compilation.judged.insert(judged);
@@ -146,7 +157,7 @@ fn steps(
     if let Some(weights) = compilation.report.weights.as_mut().filter(|_| judged.has_model()) {
         weights.count(&stages, &judged.schedule);
     }
-    judge::limits(judged, &program, request.memory)?; //                  every device fits, every requirement holds
+    judge::limits(judged, &program, request.memory.as_ref())?; //         every device fits, every requirement holds
     match verify(program) {
         Ok(verified) => compilation.program = Some(verified),
         Err(mistakes) => compilation.our_mistakes = mistakes,

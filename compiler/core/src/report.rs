@@ -9,6 +9,7 @@ use crate::certificate::Certified;
 use crate::diagnostic::{Code, Diagnostic, Severity};
 use crate::family::Numbers;
 use crate::judge::Judged;
+use crate::memory_limit::MemoryLimit;
 use crate::pipeline::Pipeline;
 use crate::schedule::Schedule;
 use crate::source::Sources;
@@ -127,6 +128,9 @@ pub struct DeviceReport {
     pub peak_activation: Option<f64>,
     /// Σ ceil(l / T), where the schedule has a period.
     pub bound_activation: Option<f64>,
+    /// The most activation memory that it may hold, where that was said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit_activation: Option<f64>,
     /// The most bytes alive, where a model is bound.
     pub peak_bytes: Option<u64>,
     /// What the device has, where the pipeline says so.
@@ -238,7 +242,7 @@ impl Report {
     }
 
     /// Fills in what follows from the timeline and the peaks.
-    pub fn measure(&mut self, judged: &Judged, limit: Option<Units>, numbers: Option<Numbers>) {
+    pub fn measure(&mut self, judged: &Judged, limit: Option<&MemoryLimit>, numbers: Option<Numbers>) {
         let Judged { schedule, timeline, bound, critical_path, peaks, .. } = judged;
         let certificates = judged.certificates.as_deref();
         self.deadlock_free = Some(true);
@@ -257,6 +261,7 @@ impl Report {
                 busy: Some(time(timeline.busy(device))),
                 peak_activation: Some(activations(peaks[device.index()].activations)),
                 bound_activation: certificates.map(|certificates| activations(certificates[device.index()].bound)),
+                limit_activation: limit.map(|limit| units(limit.of(device))),
                 peak_bytes: None,
                 limit_bytes: None,
             })
@@ -333,6 +338,7 @@ impl Report {
                 busy: None,
                 peak_activation: None,
                 bound_activation: None,
+                limit_activation: None,
                 peak_bytes: None,
                 limit_bytes: None,
             })

@@ -20,6 +20,7 @@ const EXAMPLES: &str = "\
 Examples:
   pipec search std:v_half --set devices=4 --set microbatches=8 --cost F=1,B=2,W=1 --memory 2
   pipec search std:1f1b --set devices=8 --set microbatches=64 --memory 6 -o found.pipe
+  pipec search std:1f1b --cost F=1,B=2,W=1,F[3]=1.5,comm=0.1,comm[1-2]=0.5 --memory 3,3,2,2
   pipec search examples/shakespeare.pipe --time 60 -o better.pipe
   pipec search std:zb_v --objective longest-stage --format json
 

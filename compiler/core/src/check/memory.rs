@@ -7,6 +7,7 @@
 
 use crate::dependencies::Dependencies;
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
+use crate::memory_limit::MemoryLimit;
 use crate::schedule::{BlockTask, Schedule, ScheduledTask};
 use crate::slices::Slices;
 use crate::turn::turn;
@@ -176,16 +177,16 @@ fn drop_one(counts: &mut BTreeMap<i128, usize>, key: i128) {
     }
 }
 
-/// Compares every device's peak with a limit.
+/// Compares every device's peak with its limit.
 ///
 /// # Errors
 /// A diagnostic per device that needs more.
-pub fn check(schedule: &Schedule, peaks: &[Peak], limit: Units) -> Result<(), Diagnostics> {
-    let allowed = schedule.activations_in(limit);
+pub fn check(schedule: &Schedule, peaks: &[Peak], limit: &MemoryLimit) -> Result<(), Diagnostics> {
+    let allowed = limit.activations(schedule);
     let mut found = Diagnostics::new();
     for (device, order) in schedule.orders.iter().enumerate() {
         let mut alive: BTreeMap<StageId, BTreeSet<u32>> = BTreeMap::new();
-        if peaks[device].activations <= allowed {
+        if peaks[device].activations <= allowed[device] {
             continue;
         }
         for scheduled in &order[..=peaks[device].position] {
@@ -197,7 +198,8 @@ pub fn check(schedule: &Schedule, peaks: &[Peak], limit: Units) -> Result<(), Di
                 TaskKind::BackwardInput | TaskKind::Update => continue,
             };
         }
-        found.push(exceeded(schedule, DeviceId::from_index(device), peaks[device], limit, &alive));
+        let device = DeviceId::from_index(device);
+        found.push(exceeded(schedule, device, peaks[device.index()], limit.of(device), &alive));
     }
     if found.is_empty() { Ok(()) } else { Err(found) }
 }

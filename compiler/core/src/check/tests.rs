@@ -3,6 +3,7 @@
 use super::*;
 use crate::diagnostic::{Code, Diagnostic};
 use crate::examples::{block, by_hand, one_f_one_b, v_half};
+use crate::memory_limit::MemoryLimit;
 use crate::schedule::Schedule;
 use crate::stage_graph::StageGraph;
 use crate::units::Units;
@@ -121,11 +122,20 @@ fn limits_name_the_task_at_the_peak_and_what_is_alive() {
     let schedule = one_f_one_b(4, 8);
     let order = check(&schedule).expect("1F1B is sound");
     let peaks = memory::peaks(&schedule, &order.dependencies);
-    assert!(memory::check(&schedule, &peaks, Units(4_000_000)).is_ok());
-    let found = memory::check(&schedule, &peaks, Units(3_500_000)).expect_err("d0 needs 4");
+    assert!(memory::check(&schedule, &peaks, &MemoryLimit::of_all(Units(4_000_000))).is_ok());
+    let found = memory::check(&schedule, &peaks, &MemoryLimit::of_all(Units(3_500_000))).expect_err("d0 needs 4");
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].message, "d0 holds 4 units of activations at `F s0 m3`, but may hold 3.5");
     assert_eq!(found[0].notes, ["alive at this point: s0 of m0 to m3"]);
+    let each = MemoryLimit::parse("4,2.5,2,0").expect("well-formed");
+    let found = memory::check(&schedule, &peaks, &each).expect_err("d1 needs 3, d3 1");
+    assert_eq!(
+        found.iter().map(|one| one.message.as_str()).collect::<Vec<_>>(),
+        [
+            "d1 holds 3 units of activations at `F s1 m2`, but may hold 2.5",
+            "d3 holds 1 unit of activations at `F s3 m0`, but may hold 0",
+        ]
+    );
 }
 
 #[test]

@@ -69,16 +69,16 @@ pub(super) fn in_bytes(problem: &mut Problem, stages: &StageSet, report: &Report
     if missing.is_empty() { Ok(()) } else { Err(missing) }
 }
 
-/// The most activations of single stages that any device has room for.
-fn activations(job: &Job) -> u64 {
+/// By device, the most activations of single stages that it has room for.
+fn activations(job: &Job) -> Vec<u64> {
     let of_device = |(lanes, capacity): (&Vec<usize>, &i64)| {
         let forwards = lanes.iter().map(|lane| &job.lanes[*lane]).filter(|lane| lane.kind == TaskKind::Forward);
         let least = forwards.map(|lane| lane.takes).min().unwrap_or(0);
         let all = (lanes.len() * job.microbatches) as i64;
-        if least > 0 { (capacity / least).min(all) } else { all }
+        let most = if least > 0 { (capacity / least).min(all) } else { all };
+        most.max(0).unsigned_abs()
     };
-    let most = job.on_device.iter().zip(&job.capacity).map(of_device).max();
-    most.unwrap_or(0).unsigned_abs()
+    job.on_device.iter().zip(&job.capacity).map(of_device).collect()
 }
 
 fn bytes(bytes: Option<u64>) -> i64 {

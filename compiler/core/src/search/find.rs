@@ -15,6 +15,7 @@ use crate::reorder::reorder;
 use crate::report::Report;
 use crate::schedule::{Costs, Schedule};
 use crate::source::{Source, Sources};
+use crate::units::Units;
 use crate::{Certificates, Compilation, Request, compile, stdlib};
 use pipe_ir::ids::DeviceId;
 use pipe_ir::units::Bytes;
@@ -47,7 +48,7 @@ pub fn prepare(
     let unlimited = Request { memory: None, certificate: Certificates::Beside, ..request.clone() };
     let mut compilation = compile(sources, root.clone(), loader, &unlimited);
     let Some(judged) = compilation.judged.take() else { return Err(Box::new(compilation)) };
-    let prepared = problem(&judged, request.memory, objective, true).and_then(|problem| {
+    let prepared = problem(&judged, request.memory.as_ref(), objective, true).and_then(|problem| {
         let call = call(&root, loader, request);
         let counts =
             Prepared { problem, costs: judged.costs.clone(), root, request: request.clone(), call, in_bytes: false };
@@ -186,8 +187,14 @@ impl Prepared {
         let Problem { schedule, objective, activations, .. } = &self.problem;
         let (length, bound) = (self.problem.ticks(found.length), self.problem.ticks(found.bound));
         let proof = if length == bound { "proved optimal".to_owned() } else { format!("at least {bound}") };
-        let memory =
-            if self.in_bytes { "the pipeline's memory".to_owned() } else { schedule.units(*activations).words() };
+        let limits: Vec<Units> = activations.iter().map(|activations| schedule.units(*activations)).collect();
+        let memory = match limits.split_first() {
+            _ if self.in_bytes => "the pipeline's memory".to_owned(),
+            Some((first, others)) if others.iter().any(|other| other != first) => {
+                format!("{} units", limits.iter().map(Units::to_string).collect::<Vec<_>>().join(", "))
+            }
+            first => first.map_or_else(String::new, |(first, _)| first.words()),
+        };
         format!(
             "Found by `pipec search {}`: {} {length}, {proof}, for devices that hold {memory}.",
             self.root.name,

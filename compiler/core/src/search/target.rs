@@ -8,8 +8,9 @@ use crate::bounds::lower_bound;
 use crate::dependencies::Dependencies;
 use crate::diagnostic::{Code, Diagnostic};
 use crate::judge::Judged;
+use crate::memory_limit::MemoryLimit;
 use crate::schedule::{Costs, Schedule, ScheduledTask};
-use crate::units::{Ticks, Units};
+use crate::units::Ticks;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::task::TaskKind;
 
@@ -26,8 +27,8 @@ pub struct Problem {
     pub schedule: Schedule,
     /// What is to be short.
     pub objective: Objective,
-    /// Activations of single stages that a device may hold.
-    pub activations: u64,
+    /// Activations of single stages that each device may hold.
+    pub activations: Vec<u64>,
 }
 
 /// Takes the order away from a target. Without a limit, devices may hold as much as the fullest one does in the target.
@@ -36,7 +37,7 @@ pub struct Problem {
 /// If its tasks cannot be searched, or no order fits in the memory.
 pub(super) fn problem(
     judged: &Judged,
-    memory: Option<Units>,
+    memory: Option<&MemoryLimit>,
     objective: Objective,
     split: bool,
 ) -> Result<Problem, Diagnostic> {
@@ -47,16 +48,19 @@ pub(super) fn problem(
         return Err(Diagnostic::error(Code::CannotSearch, schedule.placement_span, "this schedule", message).help(help));
     }
     let most = judged.peaks.iter().map(|peak| peak.activations).max().unwrap_or_default();
-    let activations = memory.map_or(most, |limit| schedule.activations_in(limit));
+    if let Some(error) = memory.and_then(|limit| limit.miscounted(schedule)) {
+        return Err(error);
+    }
+    let activations = memory.map_or_else(|| vec![most; schedule.n_devices()], |limit| limit.activations(schedule));
     let scale = Scale::new(&judged.costs, schedule.n_tasks() * 2);
-    let held = i64::try_from(activations).unwrap_or(i64::MAX).min(schedule.n_tasks() as i64);
-    let job = Job::new(schedule, split, &judged.costs, &scale, vec![held; schedule.n_devices()]);
+    let held = |allowed: &u64| i64::try_from(*allowed).unwrap_or(i64::MAX).min(schedule.n_tasks() as i64);
+    let job = Job::new(schedule, split, &judged.costs, &scale, activations.iter().map(held).collect());
     if let Some((device, least)) = too_little(&job) {
         let needs = schedule.units(least);
         let message = format!(
             "{device} needs {} for a single microbatch, and {} are allowed",
             needs.words(),
-            schedule.units(activations)
+            memory.map_or_else(|| schedule.units(most), |limit| limit.of(device))
         );
         let error = Diagnostic::error(Code::MemoryExceeded, schedule.placement_span, "stages live here", message);
         return Err(error.help(format!("allow at least `--memory {needs}`, or place fewer stages on {device}")));
@@ -91,7 +95,7 @@ impl Problem {
         let dependencies = Dependencies::uniform(&self.schedule.graph, split);
         self.bound = match self.objective {
             Objective::Makespan => {
-                self.scale.at_least(lower_bound(&self.schedule, &dependencies, costs, self.activations).makespan)
+                self.scale.at_least(lower_bound(&self.schedule, &dependencies, costs, &self.activations).makespan)
             }
             Objective::LongestStage => self.job.work() * self.job.microbatches as Time,
         };
