@@ -1,6 +1,7 @@
-//! Costs that differ by stage and latencies that differ by link, against figures worked out by hand.
+//! Costs that differ by stage, latencies that differ by link and limits that differ by device, against figures worked out by hand.
 
 use pipe_compiler::judge::Judged;
+use pipe_compiler::memory_limit::MemoryLimit;
 use pipe_compiler::pipeline::StageCosts;
 use pipe_compiler::source::{Source, Sources};
 use pipe_compiler::units::Ticks;
@@ -22,6 +23,30 @@ fn timed(name: &str, devices: u64, microbatches: u64, costs: &str, settings: &[(
 
 fn makespan(judged: &Judged) -> u64 {
     judged.timeline.makespan().0 / Ticks::UNIT.0
+}
+
+/// Two devices that wait for each other exchange a microbatch both ways in a period, and a run of n links is passed by n + 1
+/// microbatches at once: the slowest run sets the pace. With links of 1, 4 and 2, the runs take 2 * 1 / 2, 2 * 4 / 2, 2 * 2 / 2,
+/// 2 * 5 / 3, 2 * 6 / 3 and 2 * 7 / 4 beyond the work of a microbatch: at most 4.
+#[test]
+fn one_f_one_b_is_paced_by_its_slowest_run_of_links() {
+    let cases: [&[u64]; 6] = [&[1, 4, 2], &[3, 3, 3, 3], &[0, 0, 5], &[6, 5, 0, 0, 1], &[4, 1, 4], &[7]];
+    for links in cases {
+        let p = links.len() as u64 + 1;
+        let (f, b, w) = (2, 4, 2);
+        let mut costs = format!("F={f},B={b},W={w},comm=9");
+        for (first, link) in links.iter().enumerate() {
+            costs.push_str(&format!(",comm[{first}-{}]={link}", first + 1));
+        }
+        // 60 is a multiple of n + 1 for all runs.
+        let runs = (0..links.len()).flat_map(|from| (from + 1..=links.len()).map(move |to| &links[from..to]));
+        let slowest = runs.map(|run| 60 * 2 * run.iter().sum::<u64>() / (run.len() as u64 + 1)).max();
+        let [long, longer] = [300, 360].map(|m| timed("1f1b", p, m, &costs, &[]));
+        assert_eq!(makespan(&longer) - makespan(&long), 60 * (f + b + w) + slowest.unwrap_or_default(), "{costs}");
+        // One microbatch goes there and back.
+        let way = p * (f + b + w) + 2 * links.iter().sum::<u64>();
+        assert_eq!(makespan(&timed("1f1b", p, 1, &costs, &[])), way);
+    }
 }
 
 /// Two replicas of 2 stages run 2 microbatches each: 9 slots of work, and a transfer there and back. Then stage 0 adds up its
@@ -50,5 +75,34 @@ fn one_f_one_b_follows_a_slow_last_stage() {
         let judged = timed("1f1b", p, m, &costs, &[]);
         assert_eq!(makespan(&judged), p * stage + 2 * longer + (m - 1) * (stage + 2 * longer), "{p} {m} {costs}");
         assert_eq!(judged.bound.makespan, judged.timeline.makespan(), "{p} {m} {costs}");
+    }
+}
+
+/// 1F1B on 4 devices, but device 2 holds a single microbatch: each takes 6 slots there, behind 2 forwards and before 2 backwards.
+/// If devices may hold no more than that, nothing is shorter; if all may hold as much as device 0, 1F1B takes 33 slots. Limits
+/// that a schedule breaks say nothing about it.
+#[test]
+fn lower_bounds_respect_the_limits_of_devices() {
+    let text = "schedule narrow {
+        stages D
+        place s on s
+        order d {
+            let warmup = if d == 2 then 0 else min(D - 1 - d, M)
+            repeat warmup { F[d] }
+            repeat M - warmup { F[d] BW[d] }
+            repeat warmup { BW[d] }
+        }
+    }";
+    for (memory, bound) in
+        [(None, 33), (Some("4,3,1,1"), 54), (Some("9,9,1,9"), 54), (Some("4"), 33), (Some("3,3,1,1"), 33)]
+    {
+        let settings = [("devices", 4), ("microbatches", 8)].map(|(name, value)| (name.to_owned(), value));
+        let choice = elaborate::Request { settings: settings.to_vec(), ..elaborate::Request::default() };
+        let limit = memory.map(|memory| MemoryLimit::parse(memory).expect("limits"));
+        let root = Source { name: "x.pipe".to_owned(), text: text.to_owned() };
+        let request = Request { choice, memory: limit, ..Request::default() };
+        let found = compile(&mut Sources::default(), root, &|path| Err(path.to_owned()), &request);
+        let judged = found.judged.expect("a step");
+        assert_eq!((makespan(&judged), judged.bound.makespan.0 / Ticks::UNIT.0), (54, bound), "{memory:?}");
     }
 }

@@ -73,30 +73,6 @@ fn one_f_one_b_follows_its_formula_with_latency() {
     }
 }
 
-/// Two devices that wait for each other exchange a microbatch both ways in a period, and a run of n links is passed by n + 1
-/// microbatches at once: the slowest run sets the pace. With links of 1, 4 and 2, the runs take 2 * 1 / 2, 2 * 4 / 2, 2 * 2 / 2,
-/// 2 * 5 / 3, 2 * 6 / 3 and 2 * 7 / 4 beyond the work of a microbatch: at most 4.
-#[test]
-fn one_f_one_b_is_paced_by_its_slowest_run_of_links() {
-    let cases: [&[u64]; 6] = [&[1, 4, 2], &[3, 3, 3, 3], &[0, 0, 5], &[6, 5, 0, 0, 1], &[4, 1, 4], &[7]];
-    for links in cases {
-        let p = links.len() as u64 + 1;
-        let (f, b, w) = (2, 4, 2);
-        let mut costs = format!("F={f},B={b},W={w},comm=9");
-        for (first, link) in links.iter().enumerate() {
-            costs.push_str(&format!(",comm[{first}-{}]={link}", first + 1));
-        }
-        // 60 is a multiple of n + 1 for all runs.
-        let runs = (0..links.len()).flat_map(|from| (from + 1..=links.len()).map(move |to| &links[from..to]));
-        let slowest = runs.map(|run| 60 * 2 * run.iter().sum::<u64>() / (run.len() as u64 + 1)).max();
-        let [long, longer] = [300, 360].map(|m| timed("1f1b", p, m, &costs, &[]));
-        assert_eq!(makespan(&longer) - makespan(&long), 60 * (f + b + w) + slowest.unwrap_or_default(), "{costs}");
-        // One microbatch goes there and back.
-        let way = p * (f + b + w) + 2 * links.iter().sum::<u64>();
-        assert_eq!(makespan(&timed("1f1b", p, 1, &costs, &[])), way);
-    }
-}
-
 #[test]
 fn interleaving_divides_the_bubble_by_the_chunks() {
     for p in 1..=6 {

@@ -66,11 +66,11 @@ pub fn judge(files: &Files, elaborated: Elaborated, order: Order, stages: &Stage
     timeline.reduce(&reductions);
     timeline.gather(&schedule, &order, &costs.latency);
     let peaks = peaks(&schedule, &order.dependencies);
-    let most = peaks.iter().map(|peak| peak.activations).max().unwrap_or_default();
+    let memory = memory_at_hand(&schedule, &peaks, request.memory.as_ref());
     Judged {
         certificates: certificates(&schedule),
         is_uniform,
-        bound: lower_bound(&schedule, &order.dependencies, &costs, &vec![most; schedule.n_devices()]),
+        bound: lower_bound(&schedule, &order.dependencies, &costs, &memory),
         versions: order.versions.clone(),
         critical_path: critical_path(&schedule, &order, &costs, &timeline),
         schedule,
@@ -80,6 +80,16 @@ pub fn judge(files: &Files, elaborated: Elaborated, order: Order, stages: &Stage
         timeline,
         peaks,
     }
+}
+
+/// What each device may hold in schedules that this one is compared with: what the fullest one holds, or less where its limit
+/// says so. Limits that this schedule breaks say nothing about it.
+fn memory_at_hand(schedule: &Schedule, peaks: &[Peak], limit: Option<&MemoryLimit>) -> Vec<u64> {
+    let most = peaks.iter().map(|peak| peak.activations).max().unwrap_or_default();
+    let allowed = limit.map(|limit| limit.activations(schedule));
+    let fits = |allowed: &Vec<u64>| peaks.iter().zip(allowed).all(|(peak, allowed)| peak.activations <= *allowed);
+    let allowed = allowed.filter(fits).unwrap_or_else(|| vec![most; schedule.n_devices()]);
+    allowed.into_iter().map(|allowed| allowed.min(most)).collect()
 }
 
 /// Moments are counted in 64 bits, and additions stop at the end of them: no figure of such a timeline would be true.

@@ -90,7 +90,7 @@ pub struct Figures {
     pub bubble_makespan: Option<f64>,
     /// 1 - work / longest stage.
     pub bubble_longest_stage: Option<f64>,
-    /// No schedule with this placement, these costs and this peak is shorter.
+    /// No schedule with this placement, these costs, this peak and these limits is shorter.
     pub lower_bound: Option<f64>,
     /// Because of what.
     pub lower_bound_reason: Option<String>,
