@@ -145,7 +145,7 @@ fn what_is_found_is_accepted_as_long_as_stated_and_no_longer_than_standard_sched
     for (target, standard) in targets() {
         for objective in [Objective::Makespan, Objective::LongestStage] {
             let prepared = target.prepared(objective);
-            let found = prepared.search(options(objective, 2), &team(1, 30), &mut |_| ()).expect("it fits");
+            let found = prepared.search(options(objective, 1), &team(1, 30), &mut |_| ()).expect("it fits");
             let (source, compilation) = prepared.finish(&found, &mut Sources::default(), &no_files);
             let figures = &compilation.report.figures;
             assert!(compilation.report.ok, "{target:?}: {:?}\n{source}", compilation.diagnostics);
@@ -222,6 +222,25 @@ fn proofs_and_bounds_agree_with_all_schedules_of_small_jobs() {
         let shorter = shortest_below(&job, found.length);
         assert!(shorter.unwrap_or(found.length) >= found.bound, "{stages:?}: {shorter:?} below {}", found.bound);
         assert_eq!(shorter, None, "{stages:?}: found {}", found.length);
+        all += 1;
+        proved += usize::from(found.bound == found.length);
+    }
+    assert_eq!(proved, all, "a job this small is proved");
+}
+
+#[test]
+fn proofs_and_bounds_agree_with_all_schedules_of_random_jobs() {
+    let (mut dice, mut proved, mut all) = (Dice(5), 0, 0);
+    while all < 100 {
+        let job = random_job(&mut dice);
+        let job = job.with_microbatches(job.microbatches.min(3));
+        if job.n_tasks() > 18 {
+            continue;
+        }
+        let found = found(&job, 3, &team(1, 40));
+        let shorter = shortest_below(&job, found.length);
+        assert!(shorter.unwrap_or(found.length) >= found.bound, "{shorter:?} below {}: {job:?}", found.bound);
+        assert_eq!(shorter, None, "found {}: {job:?}", found.length);
         all += 1;
         proved += usize::from(found.bound == found.length);
     }
