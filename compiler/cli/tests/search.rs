@@ -68,6 +68,17 @@ fn the_examples_of_the_help_work() {
 }
 
 #[test]
+fn the_readme_shows_what_is_found() {
+    let folder = folder("search-readme");
+    let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md")).expect("a file");
+    let block = readme.split("```text\n$ pipec search ").nth(1).and_then(|rest| rest.split("```").next());
+    let (arguments, shown) = block.and_then(|block| block.split_once('\n')).expect("a command and its output");
+    let found = out(&pipec(&folder, &format!("search {arguments} --time 120"), "", 0));
+    let shown: String = shown.lines().take_while(|line| line.trim() != "..").map(|line| format!("{line}\n")).collect();
+    assert!(shown.lines().count() > 5 && found.starts_with(&shown), "{shown}\nis shown, but found is\n{found}");
+}
+
+#[test]
 fn the_report_for_programs_is_that_of_check_and_more() {
     let folder = folder("search-json");
     let target = "std:v_half --set devices=4 --set microbatches=8 --cost F=1,B=1,W=1";
