@@ -1,6 +1,7 @@
 //! Cases for the search: what is to be ordered, what others published for it, and what the search must reach.
 
 use crate::jobs::{bound, length, stages, tessel};
+use pipe_compiler::memory_limit::MemoryLimit;
 use pipe_compiler::pipeline::StageCosts;
 use pipe_compiler::search::find::{Prepared, prepare};
 use pipe_compiler::search::job::{Job, Orders, Time};
@@ -160,7 +161,7 @@ impl Question {
         let settings = [("devices", *devices), ("microbatches", *microbatches)];
         request.choice.settings = settings.map(|(name, value)| (name.to_owned(), value as i64)).to_vec();
         request.costs = Some(StageCosts::parse(costs).map_err(|error| error.to_string())?);
-        request.memory = Some(Units(parse_decimal(memory).ok_or("no number of units")?));
+        request.memory = Some(MemoryLimit::of_all(Units(parse_decimal(memory).ok_or("no number of units")?)));
         let root = Source { name: format!("std:{name}"), text };
         let no_files = |path: &str| Err(path.to_owned());
         let prepared = prepare(&mut Sources::default(), root, &no_files, &request, objective);

@@ -1,5 +1,6 @@
 //! What the search finds: judged by the ordinary checker, by a replay, and on small jobs by all schedules that there are.
 
+use pipe_compiler::memory_limit::MemoryLimit;
 use pipe_compiler::pipeline::StageCosts;
 use pipe_compiler::search::find::{Prepared, prepare};
 use pipe_compiler::search::job::{Job, Orders, Time};
@@ -80,7 +81,7 @@ impl Target {
         let settings = [("devices", self.sizes.0), ("microbatches", self.sizes.1)];
         request.choice.settings = settings.map(|(name, value)| (name.to_owned(), value as i64)).to_vec();
         request.costs = Some(StageCosts::parse(&format!("F={f},B={b},W={w},comm={c}")).expect("well-formed"));
-        request.memory = Some(Units(parse_decimal(self.memory).expect("well-formed")));
+        request.memory = Some(MemoryLimit::of_all(Units(parse_decimal(self.memory).expect("well-formed"))));
         request
     }
 

@@ -114,6 +114,6 @@ fn measures(problem: &Problem, progress: &Progress) -> String {
 /// The last line.
 #[must_use]
 pub(crate) fn verdict(problem: &Problem, found: &Progress, elapsed: Duration) -> String {
-    let proof = if found.bound == found.length { "proved optimal" } else { "not proved optimal" };
+    let proof = if problem.is_proved(found) { "proved optimal" } else { "not proved optimal" };
     format!("{}, {proof}, {:.1} s\n", measures(problem, found), elapsed.as_secs_f64())
 }

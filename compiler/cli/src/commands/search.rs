@@ -146,7 +146,7 @@ struct Found {
 fn conclude(arguments: &Arguments, prepared: &Prepared, result: &Found, elapsed: Duration) -> Result<Outcome, Failure> {
     let target = &arguments.target;
     let Found { found, source, compilation, sources } = result;
-    let proved_optimal = found.bound == found.length;
+    let proved_optimal = prepared.problem.is_proved(found);
     if let Some(path) = &arguments.output {
         write(path, source)?;
     }

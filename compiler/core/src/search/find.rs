@@ -155,11 +155,12 @@ impl Prepared {
     /// those of the ordinary compiler.
     pub fn finish(&self, found: &Progress, sources: &mut Sources, loader: &Loader<'_>) -> (String, Compilation) {
         let schedule = self.problem.schedule(&found.orders);
-        let declared = source(&schedule, NAME, &self.about(found));
+        let name = self.free_name();
+        let declared = source(&schedule, &name, &self.about(found));
         let text = match self.call {
             Some((start, end)) => {
                 let (before, after) = (&self.root.text[..start], &self.root.text[end..]);
-                format!("{before}{NAME}{after}\n{declared}")
+                format!("{before}{name}{after}\n{declared}")
             }
             None => declared,
         };
@@ -175,18 +176,26 @@ impl Prepared {
         let root = Source { name: self.root.name.clone(), text: text.clone() };
         let mut compilation = compile(sources, root, loader, &request);
         if self.problem.objective == Objective::Makespan {
-            let is_proved = found.bound == found.length;
-            let reason = if is_proved { "proved by the search" } else { "any order in this memory" };
+            let reason =
+                if self.problem.is_proved(found) { "proved by the search" } else { "any order in this memory" };
             compilation.report.bound(self.problem.ticks(found.bound), reason);
         }
         (text, compilation)
+    }
+
+    /// What the schedule is called that is found: `found`, unless the file has one of that name already.
+    fn free_name(&self) -> String {
+        let is_free = |name: &String| self.call.is_none() || !self.root.text.contains(&format!("schedule {name} "));
+        let names = std::iter::once(NAME.to_owned()).chain((2..).map(|number: u64| format!("{NAME}_{number}")));
+        names.into_iter().find(is_free).unwrap_or_default()
     }
 
     /// The first lines of the source.
     fn about(&self, found: &Progress) -> String {
         let Problem { schedule, objective, activations, .. } = &self.problem;
         let (length, bound) = (self.problem.ticks(found.length), self.problem.ticks(found.bound));
-        let proof = if length == bound { "proved optimal".to_owned() } else { format!("at least {bound}") };
+        let proof =
+            if self.problem.is_proved(found) { "proved optimal".to_owned() } else { format!("at least {bound}") };
         let limits: Vec<Units> = activations.iter().map(|activations| schedule.units(*activations)).collect();
         let memory = match limits.split_first() {
             _ if self.in_bytes => "the pipeline's memory".to_owned(),

@@ -11,6 +11,9 @@ use super::random::Random;
 use super::relax::Relaxed;
 use std::collections::BTreeMap;
 
+/// States with the same tasks that are kept at most.
+const MOST_ALIKE: usize = 400;
+
 /// What a beam did.
 pub(super) struct Explored {
     /// The shortest schedule that was met, if there is one below the limit.
@@ -98,7 +101,7 @@ impl<'a> Search<'a> {
                 }
                 self.expand(state, parent as u32, &mut children, &mut room);
             }
-            let (next, all) = self.select(children);
+            let (next, all) = self.select(children, go_on);
             complete &= all;
             history.push(next.iter().map(|state| (state.parent, state.lane)).collect());
             layer = next;
@@ -303,14 +306,17 @@ impl<'a> Search<'a> {
     }
 
     /// The most promising states that no other one dominates, and whether these are all.
-    fn select(&self, mut children: Vec<State>) -> (Vec<State>, bool) {
+    fn select(&self, mut children: Vec<State>, go_on: &mut dyn FnMut() -> bool) -> (Vec<State>, bool) {
         children.sort_unstable_by(|one, other| {
             let rank = |state: &State| (state.bound, state.promise, state.key, state.parent, state.lane);
             rank(one).cmp(&rank(other))
         });
-        let mut kept: Vec<State> = Vec::new();
+        let (mut kept, mut all) = (Vec::new(), true);
         let mut alike: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
-        for child in children {
+        for (index, child) in children.into_iter().enumerate() {
+            if index % 64 == 0 && !go_on() {
+                return (kept, false);
+            }
             let others = alike.entry(child.key).or_default();
             if others.iter().any(|other| self.dominates(&kept[*other as usize], &child)) {
                 continue;
@@ -318,10 +324,15 @@ impl<'a> Search<'a> {
             if kept.len() == self.beam.width {
                 return (kept, false);
             }
+            // Many that do the same take longer to compare than they are worth.
+            if others.len() == MOST_ALIKE {
+                all = false;
+                continue;
+            }
             others.push(kept.len() as u32);
             kept.push(child);
         }
-        (kept, true)
+        (kept, all)
     }
 
     /// Whether one state can do everything that another one with the same tasks can, and no later.

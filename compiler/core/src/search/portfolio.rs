@@ -41,7 +41,7 @@ const PROVABLE_TASKS: usize = 1_000;
 /// Partial schedules that the first attempt at a proof keeps.
 const PROOF_WIDTH: usize = 2_000;
 /// How many times more it keeps of devices alone.
-const ALONE: usize = 64;
+const ALONE: usize = 16;
 
 struct Portfolio<'a> {
     context: Context,

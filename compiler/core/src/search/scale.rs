@@ -8,6 +8,8 @@ use crate::units::Ticks;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Scale {
     divisor: u64,
+    /// Whether nothing is lost.
+    pub(super) is_exact: bool,
 }
 
 impl Scale {
@@ -18,7 +20,7 @@ impl Scale {
         let common = all().fold(0, gcd).max(1);
         let total = u128::from(all().max().unwrap_or(0)) * (n_tasks as u128 + 1) * 4;
         let least = u64::try_from(total.div_ceil(1 << 60)).unwrap_or(u64::MAX);
-        Self { divisor: if least <= common { common } else { least } }
+        Self { divisor: common.max(least), is_exact: least <= common }
     }
 
     /// A duration of the costs.
@@ -31,12 +33,6 @@ impl Scale {
     #[must_use]
     pub fn at_least(&self, ticks: Ticks) -> Time {
         Time::try_from(ticks.0.div_ceil(self.divisor)).unwrap_or(Time::MAX)
-    }
-
-    /// Whether nothing is lost.
-    #[must_use]
-    pub fn is_exact(&self, costs: &Costs) -> bool {
-        costs.tasks.iter().flatten().chain(costs.latency.times()).all(|ticks| ticks.0 % self.divisor == 0)
     }
 
     /// Back to the unit of the costs.

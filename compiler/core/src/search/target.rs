@@ -1,9 +1,9 @@
 //! From a judged target to what the search orders, and back.
 
-use super::Objective;
 use super::job::{Job, Orders, Time};
 use super::plan::Plan;
 use super::scale::Scale;
+use super::{Objective, Progress};
 use crate::bounds::lower_bound;
 use crate::dependencies::Dependencies;
 use crate::diagnostic::{Code, Diagnostic};
@@ -99,6 +99,12 @@ impl Problem {
             }
             Objective::LongestStage => self.job.work() * self.job.microbatches as Time,
         };
+    }
+
+    /// Whether nothing is shorter than what was found: not where the costs are too large to be counted exactly.
+    #[must_use]
+    pub fn is_proved(&self, found: &Progress) -> bool {
+        self.scale.is_exact && found.bound == found.length
     }
 
     /// A length in the unit of the costs.
