@@ -10,6 +10,7 @@ use super::target::Problem;
 use crate::model::stage_set::StageSet;
 use crate::report::{DeviceReport, Report};
 use pipe_ir::task::TaskKind;
+use pipe_ir::units::Bytes;
 use pipe_ir::value::ValueKind;
 
 /// Of the room that was thought to be there, how much less a repeated search gets at least: one part in so many.
@@ -42,7 +43,12 @@ fn saved(stages: &StageSet, n_stages: usize) -> Vec<Saved> {
 ///
 /// # Errors
 /// The devices that cannot hold one microbatch, with the bytes that are missing.
-pub(super) fn in_bytes(problem: &mut Problem, stages: &StageSet, report: &Report) -> Result<(), Vec<(usize, i64)>> {
+pub(super) fn in_bytes(
+    problem: &mut Problem,
+    stages: &StageSet,
+    report: &Report,
+    limit: Bytes,
+) -> Result<(), Vec<(usize, i64)>> {
     let saved = saved(stages, problem.schedule.n_stages());
     for lane in &mut problem.job.lanes {
         let own = saved[lane.stage.index()];
@@ -59,7 +65,7 @@ pub(super) fn in_bytes(problem: &mut Problem, stages: &StageSet, report: &Report
         let order = own.as_ref().map(|orders| orders[device].as_slice()).unwrap_or_default();
         let beside = bytes(report.peak_bytes) - held(&problem.job, order.iter().copied());
         let one = held(&problem.job, problem.job.on_device[device].iter().copied());
-        let capacity = bytes(report.limit_bytes) - beside;
+        let capacity = bytes(Some(limit.0)) - beside;
         if capacity < one {
             missing.push((device, one - capacity));
         }
@@ -96,8 +102,8 @@ fn held(job: &Job, order: impl Iterator<Item = usize>) -> i64 {
 }
 
 /// Leaves less room on the devices that have too little for what was found. Whether there is any such device.
-pub(super) fn tighten(problem: &mut Problem, report: &Report) -> bool {
-    let over = |device: &DeviceReport| bytes(device.peak_bytes) - bytes(device.limit_bytes);
+pub(super) fn tighten(problem: &mut Problem, report: &Report, limit: Bytes) -> bool {
+    let over = |device: &DeviceReport| bytes(device.peak_bytes) - bytes(Some(limit.0));
     let worst = report.per_device.iter().map(over).max().unwrap_or(0);
     let mut any = false;
     for (device, capacity) in report.per_device.iter().zip(&mut problem.job.capacity) {

@@ -11,6 +11,7 @@ use crate::elaborate::{self, elaborate, schedule_of};
 use crate::files::{self, Loader};
 use crate::judge::Judged;
 use crate::model::stage_set;
+use crate::pipeline::{Limit, Pipeline};
 use crate::reorder::reorder;
 use crate::report::Report;
 use crate::schedule::{Costs, Schedule};
@@ -30,8 +31,8 @@ pub struct Prepared {
     request: Request,
     /// Where the root names the pipeline's schedule, if it has a pipeline.
     call: Option<(usize, usize)>,
-    /// Whether memory is that of the pipeline's devices, in bytes.
-    in_bytes: bool,
+    /// What devices may hold, if it is counted in bytes.
+    limit: Option<Bytes>,
 }
 
 /// Compiles a target, whatever it holds, and takes its order away.
@@ -51,9 +52,12 @@ pub fn prepare(
     let prepared = problem(&judged, request.memory.as_ref(), objective, true).and_then(|problem| {
         let call = call(&root, loader, request);
         let counts =
-            Prepared { problem, costs: judged.costs.clone(), root, request: request.clone(), call, in_bytes: false };
-        let has_bytes = judged.has_model() && judged.lowering().memory.is_some() && request.memory.is_none();
-        if has_bytes { counts.with_bytes(&judged, &compilation.report, loader) } else { Ok(counts) }
+            Prepared { problem, costs: judged.costs.clone(), root, request: request.clone(), call, limit: None };
+        if request.memory.is_none() && counts_bytes(&judged) {
+            counts.with_bytes(&judged, &compilation.report, loader)
+        } else {
+            Ok(counts)
+        }
     });
     match prepared {
         Ok(prepared) => Ok(prepared),
@@ -63,6 +67,22 @@ pub fn prepare(
             Err(Box::new(compilation))
         }
     }
+}
+
+/// Whether a pipeline says what its devices hold in bytes, and not in activations.
+fn counts_bytes(judged: &Judged) -> bool {
+    let Some(pipeline) = judged.pipeline.as_ref().filter(|_| judged.has_model()) else { return false };
+    let is_peak = |limit: &Limit| matches!(limit, Limit::Peak(_) | Limit::PeakOf { .. });
+    byte_limit(pipeline).is_some() && !pipeline.requirements.iter().any(|one| is_peak(&one.limit))
+}
+
+/// The bytes that each device of a pipeline may hold.
+fn byte_limit(pipeline: &Pipeline) -> Option<Bytes> {
+    let required = pipeline.requirements.iter().filter_map(|requirement| match requirement.limit {
+        Limit::Memory(bytes) => Some(bytes),
+        _ => None,
+    });
+    required.chain(pipeline.memory.map(|(bytes, _)| bytes)).min()
 }
 
 /// Where the root's pipeline names its schedule.
@@ -78,8 +98,9 @@ impl Prepared {
         let files = files::load(&mut Sources::default(), self.root.clone(), loader);
         let stages = files.and_then(|files| stage_set(&files, &elaborate(&files, &self.request.choice)?));
         let Ok(stages) = stages else { return Ok(self) };
-        self.in_bytes = true;
-        let counted = in_bytes(&mut self.problem, &stages, report);
+        let Some(limit) = judged.pipeline.as_ref().and_then(byte_limit) else { return Ok(self) };
+        self.limit = Some(limit);
+        let counted = in_bytes(&mut self.problem, &stages, report, limit);
         self.problem.set_bound(&self.costs);
         counted.map_err(|missing| {
             let span =
@@ -95,10 +116,9 @@ impl Prepared {
 
     /// Leaves less room where what was found needs more bytes than were thought. Whether another search makes sense.
     pub fn tighten(&mut self, compilation: &Compilation) -> bool {
-        let is_memory = |found: &&Diagnostic| found.code == Code::MemoryExceeded;
-        self.in_bytes
-            && compilation.diagnostics.iter().any(|found| is_memory(&found))
-            && tighten(&mut self.problem, &compilation.report)
+        let is_memory = |code: Code| matches!(code, Code::MemoryExceeded | Code::RequirementFailed);
+        let is_full = compilation.diagnostics.iter().any(|found| is_memory(found.code));
+        self.limit.is_some_and(|limit| is_full && tighten(&mut self.problem, &compilation.report, limit))
     }
 
     /// Searches. `report` hears of every improvement. `None` if the workers stop before anything was found.
@@ -198,7 +218,7 @@ impl Prepared {
             if self.problem.is_proved(found) { "proved optimal".to_owned() } else { format!("at least {bound}") };
         let limits: Vec<Units> = activations.iter().map(|activations| schedule.units(*activations)).collect();
         let memory = match limits.split_first() {
-            _ if self.in_bytes => "the pipeline's memory".to_owned(),
+            _ if self.limit.is_some() => "the pipeline's memory".to_owned(),
             Some((first, others)) if others.iter().any(|other| other != first) => {
                 format!("{} units", limits.iter().map(Units::to_string).collect::<Vec<_>>().join(", "))
             }
