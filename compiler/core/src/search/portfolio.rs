@@ -27,9 +27,9 @@ const FINALISTS: usize = 4;
 const KEPT: usize = 16;
 /// Steps with more tasks are searched with fewer microbatches first.
 const SHORT_TASKS: usize = 420;
-/// Partial blocks and lanes that a search for blocks may look at in the first round, and in all.
-const BLOCK_EFFORT: usize = 8_000;
-const MOST_BLOCK_EFFORT: usize = 64_000;
+/// Partial blocks and lanes that a search for blocks looks at: at first, and four times as many in each of the next rounds.
+const BLOCK_EFFORT: usize = 12_000;
+const BLOCK_ROUNDS: u32 = 3;
 /// Periods that are tried beyond the shortest, at once, and how many of those with blocks are enough.
 const PERIODS: Time = 60;
 const PERIODS_AT_ONCE: usize = 4;
@@ -38,6 +38,8 @@ const ENOUGH_PERIODS: usize = 2;
 const BUILD_WIDTH: usize = 64;
 /// Steps with more tasks are not tried to be proved.
 const PROVABLE_TASKS: usize = 1_000;
+/// The same where only one or two devices count: rounds must not wait for proofs.
+const RELAXED_TASKS: usize = 200;
 /// Partial schedules that the first attempt at a proof keeps.
 const PROOF_WIDTH: usize = 2_000;
 /// How many times more it keeps of devices alone.
@@ -158,13 +160,12 @@ impl Portfolio<'_> {
         if self.goes_on() {
             self.perform(&[build(narrow.div_ceil(8)), build(narrow)].concat());
         }
-        self.add_blocks(1);
+        self.add_blocks(BLOCK_EFFORT);
     }
 
     /// Building blocks with the shortest periods that have any.
     fn add_blocks(&mut self, effort: usize) {
         let work = self.context.short.work();
-        let effort = (effort * BLOCK_EFFORT).min(MOST_BLOCK_EFFORT);
         let width = (effort / self.context.short.lanes.len().max(1)).max(16);
         let step = (work / 40).max(1);
         let periods: Vec<Time> = (0..PERIODS).map(|more| work + more * step).collect();
@@ -181,8 +182,8 @@ impl Portfolio<'_> {
     /// A round: better starts, a better long step, and an attempt at a proof.
     fn improve(&mut self) {
         let doubled = (self.round - 1).min(20);
-        if self.round > 1 && BLOCK_EFFORT << (doubled - 1) < MOST_BLOCK_EFFORT {
-            self.add_blocks(1 << doubled);
+        if (2..=BLOCK_ROUNDS).contains(&self.round) {
+            self.add_blocks(BLOCK_EFFORT << (2 * doubled));
         }
         let (context, effort) = (&self.context, EFFORT << doubled);
         let durations = || context.short.lanes.iter().map(|lane| lane.duration);
@@ -216,7 +217,7 @@ impl Portfolio<'_> {
         let below = if self.round.is_multiple_of(2) { best } else { part };
         let on = |devices: Vec<usize>, below: Time, width: usize| {
             let lanes = devices.iter().map(|device| job.on_device[*device].len()).sum::<usize>();
-            (lanes * job.microbatches <= PROVABLE_TASKS).then_some(Work::ProveOn { devices, below, width })
+            (lanes * job.microbatches <= RELAXED_TASKS).then_some(Work::ProveOn { devices, below, width })
         };
         let mut works: Vec<Work> = match self.round {
             1 => (0..n_devices).filter_map(|device| on(vec![device], best, ALONE * width)).collect(),
