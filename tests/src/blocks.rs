@@ -1,8 +1,11 @@
 //! Random building blocks, and steps of them written out task by task.
 
 use crate::schedules::{Dice, schedule};
+use pipe_compiler::certificate::{Certified, certify};
 use pipe_compiler::placement::Placement;
 use pipe_compiler::schedule::{Block, BlockTask, Schedule};
+use pipe_compiler::source::{Source, Sources};
+use pipe_compiler::{Request, elaborate, family, files};
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
 use std::collections::BTreeSet;
@@ -67,4 +70,33 @@ pub fn collides(schedule: &Schedule, n_microbatches: u32) -> bool {
     let mut taken = BTreeSet::new();
     let all = unrolled(schedule, n_microbatches);
     !all.iter().all(|(device, start, end, _)| (*start..*end).all(|slot| taken.insert((*device, slot))))
+}
+
+/// A request with parameters set.
+#[must_use]
+pub fn request(settings: &[(&str, i64)]) -> Request {
+    let settings = settings.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+    Request { choice: elaborate::Request { settings, ..elaborate::Request::default() }, ..Request::default() }
+}
+
+/// A source with nothing imported.
+///
+/// # Panics
+/// If it has another form.
+#[must_use]
+pub fn loaded(text: &str) -> files::Files {
+    let root = Source { name: "test.pipe".to_owned(), text: text.to_owned() };
+    files::load(&mut Sources::default(), root, &|path| Err(path.to_owned())).expect("a source")
+}
+
+/// The certificate of a source, if it has one.
+///
+/// # Panics
+/// If the source is refused.
+#[must_use]
+pub fn certified(text: &str, settings: &[(&str, i64)]) -> Option<Certified> {
+    let (files, request) = (loaded(text), request(settings));
+    let numbers = family::numbers(&files, &request).unwrap_or_else(|found| panic!("{found:#?}"));
+    let proof = certify(&files, &request, numbers)?;
+    Some(proof.unwrap_or_else(|found| panic!("{found:#?}")).1)
 }

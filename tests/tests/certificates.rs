@@ -1,37 +1,17 @@
 //! Certificates against brute force: what they say of every number of microbatches is what steps of every length show.
 
-use pipe_compiler::certificate::{Certified, certify};
 use pipe_compiler::check::memory::certificates;
 use pipe_compiler::check::{check, collisions};
 use pipe_compiler::diagnostic::Code;
-use pipe_compiler::family;
 use pipe_compiler::schedule::ScheduledTask;
 use pipe_compiler::source::{Source, Sources};
-use pipe_compiler::{Certificates, Request, compile, elaborate, files, stdlib};
+use pipe_compiler::{Certificates, Request, compile, elaborate, stdlib};
 use pipe_ir::ids::StageId;
 use pipe_ir::task::{Task, TaskKind};
-use pipe_tests::blocks::{collides, random_block, unrolled};
+use pipe_tests::blocks::{certified, collides, loaded, random_block, request, unrolled};
 use pipe_tests::schedules::Dice;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
-
-fn request(settings: &[(&str, i64)]) -> Request {
-    let settings = settings.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-    Request { choice: elaborate::Request { settings, ..elaborate::Request::default() }, ..Request::default() }
-}
-
-fn loaded(text: &str) -> files::Files {
-    let root = Source { name: "test.pipe".to_owned(), text: text.to_owned() };
-    files::load(&mut Sources::default(), root, &|path| Err(path.to_owned())).expect("a source")
-}
-
-/// The certificate of a source, if it has one.
-fn certified(text: &str, settings: &[(&str, i64)]) -> Option<Certified> {
-    let (files, request) = (loaded(text), request(settings));
-    let numbers = family::numbers(&files, &request).unwrap_or_else(|found| panic!("{found:#?}"));
-    let proof = certify(&files, &request, numbers)?;
-    Some(proof.unwrap_or_else(|found| panic!("{found:#?}")).1)
-}
 
 /// The most activations alive at once on each device, counted along its order.
 fn counted(orders: &[Vec<ScheduledTask>]) -> Vec<u64> {

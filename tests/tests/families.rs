@@ -1,36 +1,17 @@
 //! Blocks that name the number of microbatches, and blocks that run on from step to step: against every step written out.
 
-use pipe_compiler::certificate::{Certified, certify};
 use pipe_compiler::diagnostic::Code;
-use pipe_compiler::family::{self, Numbers};
+use pipe_compiler::family::Numbers;
 use pipe_compiler::schedule::Schedule;
 use pipe_compiler::source::{Source, Sources};
 use pipe_compiler::staleness::{Kept, cycles};
 use pipe_compiler::window::{Weights, versions};
-use pipe_compiler::{Certificates, Request, compile, elaborate, files, stdlib};
+use pipe_compiler::{Certificates, Request, compile, elaborate, stdlib};
 use pipe_ir::ids::StageId;
 use pipe_ir::task::{Task, TaskKind};
-use pipe_tests::blocks::{collides, random_block, unrolled};
+use pipe_tests::blocks::{certified, collides, loaded, random_block, request, unrolled};
 use pipe_tests::schedules::Dice;
 use proptest::prelude::*;
-
-fn request(settings: &[(&str, i64)]) -> Request {
-    let settings = settings.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-    Request { choice: elaborate::Request { settings, ..elaborate::Request::default() }, ..Request::default() }
-}
-
-fn loaded(text: &str) -> files::Files {
-    let root = Source { name: "test.pipe".to_owned(), text: text.to_owned() };
-    files::load(&mut Sources::default(), root, &|path| Err(path.to_owned())).expect("a source")
-}
-
-/// The certificate of a source, if it has one.
-fn certified(text: &str, settings: &[(&str, i64)]) -> Option<Certified> {
-    let (files, request) = (loaded(text), request(settings));
-    let numbers = family::numbers(&files, &request).unwrap_or_else(|found| panic!("{found:#?}"));
-    let proof = certify(&files, &request, numbers)?;
-    Some(proof.unwrap_or_else(|found| panic!("{found:#?}")).1)
-}
 
 /// A million microbatches of a pipeline, with what else it says.
 fn long(schedule: &str, lines: &str) -> pipe_compiler::Compilation {
