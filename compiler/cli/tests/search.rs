@@ -181,3 +181,14 @@ fn progress_goes_to_standard_error_and_quiet_silences_it() {
     assert!(last.lines().all(|line| line.contains("makespan") && line.contains("lower bound")), "{last}");
     assert_eq!(error(&pipec(&folder, &format!("{arguments} --quiet"), "", 0)), "");
 }
+
+#[test]
+fn where_fusing_pays_nothing_is_said_to_be_proved() {
+    let folder = folder("search-fused");
+    let command = "search std:1f1b --cost F=1,B=1,W=1,BW=1.5 --memory 4 --time 1 --rounds 1 --format json";
+    let json: serde_json::Value = serde_json::from_str(&out(&pipec(&folder, command, "", 0))).expect("JSON");
+    assert_eq!(json["proved_optimal"], false);
+    assert!(json["gap"].as_f64().is_some_and(|gap| gap >= 0.0), "{}", json["gap"]);
+    let source = json["source"].as_str().expect("a source");
+    assert!(!source.contains("proved") && !source.contains("at least"), "{source}");
+}

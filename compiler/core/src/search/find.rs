@@ -195,7 +195,7 @@ impl Prepared {
         }
         let root = Source { name: self.root.name.clone(), text: text.clone() };
         let mut compilation = compile(sources, root, loader, &request);
-        if self.problem.objective == Objective::Makespan {
+        if self.problem.objective == Objective::Makespan && !self.problem.fusing_pays {
             let reason =
                 if self.problem.is_proved(found) { "proved by the search" } else { "any order in this memory" };
             compilation.report.bound(self.problem.ticks(found.bound), reason);
@@ -214,8 +214,11 @@ impl Prepared {
     fn about(&self, found: &Progress) -> String {
         let Problem { schedule, objective, activations, .. } = &self.problem;
         let (length, bound) = (self.problem.ticks(found.length), self.problem.ticks(found.bound));
-        let proof =
-            if self.problem.is_proved(found) { "proved optimal".to_owned() } else { format!("at least {bound}") };
+        let proof = match self.problem.is_proved(found) {
+            true => "proved optimal, ".to_owned(),
+            false if self.problem.fusing_pays => String::new(),
+            false => format!("at least {bound}, "),
+        };
         let limits: Vec<Units> = activations.iter().map(|activations| schedule.units(*activations)).collect();
         let memory = match limits.split_first() {
             _ if self.limit.is_some() => "the pipeline's memory".to_owned(),
@@ -225,7 +228,7 @@ impl Prepared {
             first => first.map_or_else(String::new, |(first, _)| first.words()),
         };
         format!(
-            "Found by `pipec search {}`: {} {length}, {proof}, for devices that hold {memory}.",
+            "Found by `pipec search {}`: {} {length}, {proof}for devices that hold {memory}.",
             self.root.name,
             objective.words()
         )

@@ -29,6 +29,8 @@ pub struct Problem {
     pub objective: Objective,
     /// Activations of single stages that each device may hold.
     pub activations: Vec<u64>,
+    /// Whether some `BW` takes less than its `B` and `W`. Bounds and proofs are about split backwards: then they say nothing.
+    pub fusing_pays: bool,
 }
 
 /// Takes the order away from a target. Without a limit, devices may hold as much as the fullest one does in the target.
@@ -65,7 +67,13 @@ pub(super) fn problem(
         let error = Diagnostic::error(Code::MemoryExceeded, schedule.placement_span, "stages live here", message);
         return Err(error.help(format!("allow at least `--memory {needs}`, or place fewer stages on {device}")));
     }
-    let mut problem = Problem { job, scale, bound: 0, schedule: schedule.clone(), objective, activations };
+    let half = |stage: &[Ticks; TaskKind::ALL.len()], kind: TaskKind| stage[kind.index()];
+    let fusing_pays = judged.costs.tasks.iter().any(|stage| {
+        let halves = half(stage, TaskKind::BackwardInput) + half(stage, TaskKind::BackwardWeight);
+        half(stage, TaskKind::Backward) < halves
+    });
+    let schedule = schedule.clone();
+    let mut problem = Problem { job, scale, bound: 0, schedule, objective, activations, fusing_pays };
     problem.set_bound(&judged.costs);
     Ok(problem)
 }
@@ -101,10 +109,11 @@ impl Problem {
         };
     }
 
-    /// Whether nothing is shorter than what was found: not where the costs are too large to be counted exactly.
+    /// Whether nothing is shorter than what was found: not where the costs are too large to be counted exactly, or fusing
+    /// pays.
     #[must_use]
     pub fn is_proved(&self, found: &Progress) -> bool {
-        self.scale.is_exact && found.bound == found.length
+        self.scale.is_exact && !self.fusing_pays && found.bound == found.length
     }
 
     /// A length in the unit of the costs.
