@@ -9,6 +9,7 @@ use pipe_ir::program::Program;
 use pipe_ir::{json, text};
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::sync::mpsc;
 
 /// Arguments of `pipec build`.
 #[derive(clap::Args, Debug)]
@@ -48,10 +49,20 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
 
 fn emit(program: &Program, form: Emit, out: &mut dyn Write) -> io::Result<()> {
     match form {
-        Emit::Ir => text::pieces(program).try_for_each(|piece| out.write_all(piece.as_bytes())),
+        Emit::Ir => emit_text(program, out),
         Emit::Json => {
             json::write(program, &mut *out)?;
             out.write_all(b"\n")
         }
     }
+}
+
+/// Writes a piece of the text while the next one is formatted: large programs have gigabytes of it.
+fn emit_text(program: &Program, out: &mut dyn Write) -> io::Result<()> {
+    std::thread::scope(|scope| {
+        let (sender, receiver) = mpsc::sync_channel(1);
+        // A writer that gives up no longer receives, which ends the formatting.
+        scope.spawn(move || text::pieces(program).try_for_each(|piece| sender.send(piece)));
+        receiver.into_iter().try_for_each(|piece| out.write_all(piece.as_bytes()))
+    })
 }

@@ -13,18 +13,8 @@ pub(crate) struct Names<'a> {
 }
 
 /// Appends a number; programs have tens of millions of them.
-pub(crate) fn push_number(out: &mut String, mut number: u64) {
-    let mut digits = [b'0'; 20];
-    let mut start = digits.len();
-    loop {
-        start -= 1;
-        digits[start] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            break;
-        }
-    }
-    out.push_str(std::str::from_utf8(&digits[start..]).unwrap_or_default());
+pub(crate) fn push_number(out: &mut String, number: u64) {
+    out.push_str(itoa::Buffer::new().format(number));
 }
 
 /// Appends an id.

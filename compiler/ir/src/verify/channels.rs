@@ -4,16 +4,19 @@ use super::List;
 use super::contents::Content;
 use super::devices;
 use super::report::{Report, at};
-use crate::ids::{DeviceId, MicrobatchId, ValueId};
+use crate::ids::{DeviceId, MicrobatchId, TokenId, ValueId};
 use crate::instruction::{Class, Instruction};
 use crate::operand::Touch;
 use crate::program::{Access, DeviceProgram, Exec, Program};
 use crate::units::Bytes;
 use crate::value::Value;
+use std::collections::BTreeMap;
 
 /// The channels of a program. Those of one sender, receiver and class share a number.
 pub(super) struct Channels {
     keys: Vec<u64>,
+    /// By device and token of a transfer: twice its channel, and one more where it sends.
+    ends: Vec<Vec<u32>>,
     /// By channel: the `send.start` instructions, as positions in the sender's step.
     pub(super) sends: Lists,
     /// By channel: the `recv.start` instructions, as positions in the receiver's step.
@@ -56,59 +59,78 @@ const fn key(from: DeviceId, to: DeviceId, class: Class) -> u64 {
     (from.0 as u64) << 34 | (to.0 as u64) << 2 | class as u64
 }
 
-/// The channel of an instruction of this device; whether it sends.
-fn end(device: DeviceId, instruction: &Instruction) -> Option<(u64, bool)> {
+/// The token and the channel of an instruction of this device; whether it sends.
+fn end(device: DeviceId, instruction: &Instruction) -> Option<(TokenId, u64, bool)> {
     match *instruction {
-        Instruction::SendStart { to, class, .. } => Some((key(device, to, class), true)),
-        Instruction::RecvStart { from, class, .. } => Some((key(from, device, class), false)),
+        Instruction::SendStart { to, class, token, .. } => Some((token, key(device, to, class), true)),
+        Instruction::RecvStart { from, class, token, .. } => Some((token, key(from, device, class), false)),
         _ => None,
     }
 }
 
 impl Channels {
+    /// Each transfer has a token of its own, which the rules about tokens made sure of.
     fn new(program: &Program) -> Self {
         let mut keys: Vec<u64> = Vec::new();
+        let mut ends = Vec::with_capacity(program.devices.len());
+        let mut owns = Vec::with_capacity(program.devices.len());
         for (device, code) in devices(program) {
-            let mut own: Vec<u64> = code.step.iter().filter_map(|one| Some(end(device, one)?.0)).collect();
-            own.sort_unstable();
-            own.dedup();
-            keys.append(&mut own);
+            let mut own: BTreeMap<u64, u32> = BTreeMap::new();
+            let mut by_token = vec![0; code.n_tokens as usize];
+            for (token, key, sends) in code.step.iter().filter_map(|one| end(device, one)) {
+                let next = u32::try_from(own.len()).unwrap_or(u32::MAX);
+                by_token[token.index()] = 2 * *own.entry(key).or_insert(next) + u32::from(sends);
+            }
+            keys.extend(own.keys());
+            ends.push(by_token);
+            owns.push(own);
         }
         keys.sort_unstable();
         keys.dedup();
-        let mut channels = Self { keys, sends: Lists::default(), receives: Lists::default() };
-        channels.sends = channels.list(program, true);
-        channels.receives = channels.list(program, false);
+        // So far each device numbers its channels itself.
+        for (own, by_token) in owns.iter().zip(&mut ends) {
+            let mut numbers = vec![0; own.len()];
+            for (key, number) in own {
+                let shared = keys.partition_point(|other| other < key);
+                numbers[*number as usize] = u32::try_from(shared).unwrap_or(u32::MAX);
+            }
+            for end in by_token.iter_mut().filter(|_| !numbers.is_empty()) {
+                *end = 2 * numbers[(*end / 2) as usize] + *end % 2;
+            }
+        }
+        let mut channels = Self { keys, ends, sends: Lists::default(), receives: Lists::default() };
+        let [receives, sends] = channels.lists(program);
+        channels.receives = receives;
+        channels.sends = sends;
         channels
     }
 
-    /// Groups the sends or the receives by channel. All of one channel are on one device, so their order stays.
-    fn list(&self, program: &Program, sends: bool) -> Lists {
-        let ends = || {
-            devices(program).flat_map(|(device, code)| {
-                code.step.iter().enumerate().filter_map(move |(index, one)| Some((end(device, one)?, index)))
-            })
+    /// Groups receives and sends by channel. All of one channel are on one device, so their order stays.
+    fn lists(&self, program: &Program) -> [Lists; 2] {
+        let each = |visit: &mut dyn FnMut(usize, usize, usize)| {
+            for (device, code) in devices(program) {
+                for (index, one) in code.step.iter().enumerate() {
+                    if let Some((channel, sends)) = self.of(device, one) {
+                        visit(index, channel, usize::from(sends));
+                    }
+                }
+            }
         };
-        let ends = || ends().filter(|((_, sent), _)| *sent == sends);
-        let mut starts = vec![0_usize; self.keys.len() + 1];
-        for ((key, _), _) in ends() {
-            starts[self.number(key) + 1] += 1;
-        }
-        for channel in 0..self.keys.len() {
-            starts[channel + 1] += starts[channel];
+        let mut starts = [vec![0_usize; self.len() + 1], vec![0_usize; self.len() + 1]];
+        each(&mut |_, channel, side| starts[side][channel + 1] += 1);
+        for starts in &mut starts {
+            for channel in 0..self.len() {
+                starts[channel + 1] += starts[channel];
+            }
         }
         let mut next = starts.clone();
-        let mut items = vec![0_u32; starts[self.keys.len()]];
-        for ((key, _), index) in ends() {
-            let slot = &mut next[self.number(key)];
-            items[*slot] = u32::try_from(index).unwrap_or(u32::MAX);
+        let mut lists = starts.map(|starts| Lists { items: vec![0_u32; starts[self.len()]], starts });
+        each(&mut |index, channel, side| {
+            let slot = &mut next[side][channel];
+            lists[side].items[*slot] = u32::try_from(index).unwrap_or(u32::MAX);
             *slot += 1;
-        }
-        Lists { starts, items }
-    }
-
-    fn number(&self, key: u64) -> usize {
-        self.keys.partition_point(|other| *other < key)
+        });
+        lists
     }
 
     /// Number of channels.
@@ -118,7 +140,8 @@ impl Channels {
 
     /// The channel of a transfer that starts on this device; whether it sends.
     pub(super) fn of(&self, device: DeviceId, instruction: &Instruction) -> Option<(usize, bool)> {
-        end(device, instruction).map(|(key, sends)| (self.number(key), sends))
+        end(device, instruction)
+            .map(|(token, _, sends)| ((self.ends[device.index()][token.index()] / 2) as usize, sends))
     }
 
     /// Sender and receiver.
