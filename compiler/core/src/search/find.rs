@@ -14,7 +14,7 @@ use crate::model::stage_set;
 use crate::pipeline::{Limit, Pipeline};
 use crate::reorder::reorder;
 use crate::report::Report;
-use crate::schedule::{Costs, Schedule};
+use crate::schedule::Schedule;
 use crate::source::{Source, Sources};
 use crate::units::Units;
 use crate::{Certificates, Compilation, Request, compile, stdlib};
@@ -26,7 +26,6 @@ use pipe_ir::units::Bytes;
 pub struct Prepared {
     /// What is to be ordered.
     pub problem: Problem,
-    costs: Costs,
     root: Source,
     request: Request,
     /// Where the root names the pipeline's schedule, if it has a pipeline.
@@ -49,10 +48,9 @@ pub fn prepare(
     let unlimited = Request { memory: None, certificate: Certificates::Beside, ..request.clone() };
     let mut compilation = compile(sources, root.clone(), loader, &unlimited);
     let Some(judged) = compilation.judged.take() else { return Err(Box::new(compilation)) };
-    let prepared = problem(&judged, request.memory.as_ref(), objective, true).and_then(|problem| {
+    let prepared = problem(&judged, request.memory.as_ref(), objective).and_then(|problem| {
         let call = call(&root, loader, request);
-        let counts =
-            Prepared { problem, costs: judged.costs.clone(), root, request: request.clone(), call, limit: None };
+        let counts = Prepared { problem, root, request: request.clone(), call, limit: None };
         if request.memory.is_none() && counts_bytes(&judged) {
             counts.with_bytes(&judged, &compilation.report, loader)
         } else {
@@ -101,7 +99,7 @@ impl Prepared {
         let Some(limit) = judged.pipeline.as_ref().and_then(byte_limit) else { return Ok(self) };
         self.limit = Some(limit);
         let counted = in_bytes(&mut self.problem, &stages, report, limit);
-        self.problem.set_bound(&self.costs);
+        self.problem.set_bound();
         counted.map_err(|missing| {
             let span =
                 judged.pipeline.as_ref().and_then(|pipeline| pipeline.memory).map_or(judged.schedule.span, |at| at.1);
@@ -151,6 +149,8 @@ impl Prepared {
                 known.extend(found.and_then(|schedule| job.orders(&schedule)));
             }
         }
+        let forms = |orders: Orders| [job.split(&orders), job.fused(&orders, |_| true), orders];
+        let mut known: Vec<Orders> = known.into_iter().flat_map(forms).collect();
         known.retain(|orders| job.fits(orders));
         known.sort();
         known.dedup();
@@ -167,7 +167,8 @@ impl Prepared {
         let same = schedule.placement == own.placement && schedule.slices == own.slices && schedule.window.is_none();
         let schedule = same.then(|| Schedule { graph: own.graph.clone(), ..schedule })?;
         let order = check(&schedule).ok()?;
-        let better = if schedule.reorder.is_some() { reorder(schedule, order, &self.costs).0 } else { schedule };
+        let better =
+            if schedule.reorder.is_some() { reorder(schedule, order, &self.problem.costs).0 } else { schedule };
         Some(better)
     }
 
@@ -195,7 +196,7 @@ impl Prepared {
         }
         let root = Source { name: self.root.name.clone(), text: text.clone() };
         let mut compilation = compile(sources, root, loader, &request);
-        if self.problem.objective == Objective::Makespan && !self.problem.fusing_pays {
+        if self.problem.objective == Objective::Makespan {
             let reason =
                 if self.problem.is_proved(found) { "proved by the search" } else { "any order in this memory" };
             compilation.report.bound(self.problem.ticks(found.bound), reason);
@@ -216,7 +217,6 @@ impl Prepared {
         let (length, bound) = (self.problem.ticks(found.length), self.problem.ticks(found.bound));
         let proof = match self.problem.is_proved(found) {
             true => "proved optimal, ".to_owned(),
-            false if self.problem.fusing_pays => String::new(),
             false => format!("at least {bound}, "),
         };
         let limits: Vec<Units> = activations.iter().map(|activations| schedule.units(*activations)).collect();

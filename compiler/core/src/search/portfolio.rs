@@ -130,7 +130,10 @@ impl Portfolio<'_> {
                     }
                 }
                 Outcome::Long(length, orders) => self.note(length, &orders),
-                Outcome::Bound(bound) => self.bound = self.bound.max(bound),
+                Outcome::Bound(bound, found) => {
+                    self.bound = self.bound.max(bound);
+                    found.into_iter().for_each(|(length, orders)| self.note(length, &orders));
+                }
                 Outcome::Nothing => {}
             }
             counts.push(count);
@@ -156,16 +159,27 @@ impl Portfolio<'_> {
         let works: Vec<Work> = of_short.into_iter().chain([in_turn]).map(Work::Measure).collect();
         self.perform(&works);
         let narrow = (BUILD_WIDTH * SHORT_TASKS / self.context.short.n_tasks().max(1)).clamp(1, BUILD_WIDTH);
-        let build = |width| [false, true].map(|backwards| Work::Build { width, backwards });
-        if self.goes_on() {
-            self.perform(&[build(narrow.div_ceil(8)), build(narrow)].concat());
+        for split in self.forms() {
+            let build = |width| [false, true].map(|backwards| Work::Build { width, backwards, split: *split });
+            if self.goes_on() {
+                self.perform(&[build(narrow.div_ceil(8)), build(narrow)].concat());
+            }
         }
         self.add_blocks(BLOCK_EFFORT);
     }
 
-    /// Building blocks with the shortest periods that have any.
+    /// Whether backwards are wanted in halves: where they may run at once, schedules with and without are looked for.
+    fn forms(&self) -> &'static [bool] {
+        if self.context.short.fusions.is_empty() { &[false] } else { &[false, true] }
+    }
+
     fn add_blocks(&mut self, effort: usize) {
-        let work = self.context.short.work();
+        self.forms().iter().for_each(|split| self.add_blocks_of(*split, effort));
+    }
+
+    /// Building blocks with the shortest periods that have any.
+    fn add_blocks_of(&mut self, split: bool, effort: usize) {
+        let work = self.context.short_of(split).work();
         let width = (effort / self.context.short.lanes.len().max(1)).max(16);
         let step = (work / 40).max(1);
         let periods: Vec<Time> = (0..PERIODS).map(|more| work + more * step).collect();
@@ -174,7 +188,8 @@ impl Portfolio<'_> {
             if found >= ENOUGH_PERIODS || !self.goes_on() {
                 return;
             }
-            let works: Vec<Work> = periods.iter().map(|period| Work::Blocks { period: *period, width }).collect();
+            let works: Vec<Work> =
+                periods.iter().map(|period| Work::Blocks { period: *period, width, split }).collect();
             found += self.perform(&works).iter().filter(|count| **count > 0).count();
         }
     }

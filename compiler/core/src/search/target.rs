@@ -9,7 +9,7 @@ use crate::dependencies::Dependencies;
 use crate::diagnostic::{Code, Diagnostic};
 use crate::judge::Judged;
 use crate::memory_limit::MemoryLimit;
-use crate::schedule::{Costs, Schedule, ScheduledTask};
+use crate::schedule::{Costs, Schedule};
 use crate::units::Ticks;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::task::TaskKind;
@@ -25,12 +25,12 @@ pub struct Problem {
     pub bound: Time,
     /// The target, with the order that it came with.
     pub schedule: Schedule,
+    /// What its tasks take.
+    pub costs: Costs,
     /// What is to be short.
     pub objective: Objective,
-    /// Activations of single stages that each device may hold.
+    /// No device may hold more activations of single stages.
     pub activations: Vec<u64>,
-    /// Whether some `BW` takes less than its `B` and `W`. Bounds and proofs are about split backwards: then they say nothing.
-    pub fusing_pays: bool,
 }
 
 /// Takes the order away from a target. Without a limit, devices may hold as much as the fullest one does in the target.
@@ -41,7 +41,6 @@ pub(super) fn problem(
     judged: &Judged,
     memory: Option<&MemoryLimit>,
     objective: Objective,
-    split: bool,
 ) -> Result<Problem, Diagnostic> {
     let schedule = &judged.schedule;
     if let Some(reason) = unsearchable(schedule) {
@@ -56,7 +55,7 @@ pub(super) fn problem(
     let activations = memory.map_or_else(|| vec![most; schedule.n_devices()], |limit| limit.activations(schedule));
     let scale = Scale::new(&judged.costs, schedule.n_tasks() * 2);
     let held = |allowed: &u64| i64::try_from(*allowed).unwrap_or(i64::MAX).min(schedule.n_tasks() as i64);
-    let job = Job::new(schedule, split, &judged.costs, &scale, activations.iter().map(held).collect());
+    let job = Job::new(schedule, &judged.costs, &scale, activations.iter().map(held).collect());
     if let Some((device, least)) = too_little(&job) {
         let needs = schedule.units(least);
         let message = format!(
@@ -67,14 +66,9 @@ pub(super) fn problem(
         let error = Diagnostic::error(Code::MemoryExceeded, schedule.placement_span, "stages live here", message);
         return Err(error.help(format!("allow at least `--memory {needs}`, or place fewer stages on {device}")));
     }
-    let half = |stage: &[Ticks; TaskKind::ALL.len()], kind: TaskKind| stage[kind.index()];
-    let fusing_pays = judged.costs.tasks.iter().any(|stage| {
-        let halves = half(stage, TaskKind::BackwardInput) + half(stage, TaskKind::BackwardWeight);
-        half(stage, TaskKind::Backward) < halves
-    });
-    let schedule = schedule.clone();
-    let mut problem = Problem { job, scale, bound: 0, schedule, objective, activations, fusing_pays };
-    problem.set_bound(&judged.costs);
+    let (schedule, costs) = (schedule.clone(), judged.costs.clone());
+    let mut problem = Problem { job, scale, bound: 0, schedule, costs, objective, activations };
+    problem.set_bound();
     Ok(problem)
 }
 
@@ -98,9 +92,11 @@ fn too_little(job: &Job) -> Option<(DeviceId, u64)> {
 
 impl Problem {
     /// Notes what no schedule with as many activations is shorter than.
-    pub(super) fn set_bound(&mut self, costs: &Costs) {
-        let split = self.job.lanes.iter().any(|lane| lane.kind == TaskKind::BackwardInput);
-        let dependencies = Dependencies::uniform(&self.schedule.graph, split);
+    pub(super) fn set_bound(&mut self) {
+        let costs = &self.costs;
+        let may_fuse = |stage| costs.saved_by_fusing(stage) > Ticks::ZERO;
+        let n_microbatches = self.schedule.n_microbatches;
+        let dependencies = Dependencies::of_either(&self.schedule.graph, n_microbatches, may_fuse);
         self.bound = match self.objective {
             Objective::Makespan => {
                 self.scale.at_least(lower_bound(&self.schedule, &dependencies, costs, &self.activations).makespan)
@@ -109,11 +105,10 @@ impl Problem {
         };
     }
 
-    /// Whether nothing is shorter than what was found: not where the costs are too large to be counted exactly, or fusing
-    /// pays.
+    /// Whether nothing is shorter than what was found. Where costs are too large to be counted exactly, nobody knows.
     #[must_use]
     pub fn is_proved(&self, found: &Progress) -> bool {
-        self.scale.is_exact && !self.fusing_pays && found.bound == found.length
+        self.scale.is_exact && found.bound == found.length
     }
 
     /// A length in the unit of the costs.
@@ -122,24 +117,12 @@ impl Problem {
         self.scale.ticks(length)
     }
 
-    /// The schedule that orders stand for. Where it costs nothing, the two halves of a stage's backward are merged.
+    /// The schedule that orders stand for. Where it costs nothing, all backwards of a stage run at once.
     #[must_use]
     pub fn schedule(&self, orders: &Orders) -> Schedule {
-        let (orders, merged) = self.merged(orders);
-        let tasks = self.job.tasks(&orders).into_iter().map(|tasks| {
-            let tasks = tasks.into_iter().filter_map(|mut scheduled| {
-                let is_merged = merged[scheduled.task.stage.index()];
-                match scheduled.task.kind {
-                    TaskKind::BackwardWeight if is_merged => return None,
-                    TaskKind::BackwardInput if is_merged => scheduled.task.kind = TaskKind::Backward,
-                    _ => {}
-                }
-                Some(scheduled)
-            });
-            tasks.collect::<Vec<ScheduledTask>>()
-        });
+        let (job, orders) = self.merged(orders);
         Schedule {
-            orders: tasks.collect(),
+            orders: job.tasks(&orders),
             block: None,
             reorder: None,
             name: "found".to_owned(),
@@ -147,31 +130,28 @@ impl Problem {
         }
     }
 
-    /// The stages whose `W` may as well follow their `B` at once, and orders in which it does.
-    fn merged(&self, orders: &Orders) -> (Orders, Vec<bool>) {
-        let mut merged = vec![false; self.schedule.n_stages()];
-        let mut orders = orders.clone();
-        let mut job = self.job.clone();
-        let Some((_, limit)) = Plan::new(&job, self.objective, &orders) else { return (orders, merged) };
-        for weight in 0..job.lanes.len() {
-            let lane = &job.lanes[weight];
-            let input = lane.needs.first().map(|(input, _)| *input);
-            let Some(input) = input.filter(|_| lane.kind == TaskKind::BackwardWeight) else { continue };
-            let (stage, before) = (lane.stage, job.clone());
-            job.lanes[input].duration += std::mem::take(&mut job.lanes[weight].duration);
-            let together = |order: &Vec<usize>| -> Vec<usize> {
-                let rest = order.iter().filter(|lane| **lane != weight);
-                rest.flat_map(|lane| [Some(*lane), (*lane == input).then_some(weight)]).flatten().collect()
-            };
-            let candidate: Orders = orders.iter().map(together).collect();
-            match Plan::new(&job, self.objective, &candidate) {
-                Some((_, length)) if length.length <= limit.length => {
-                    orders = candidate;
-                    merged[stage.index()] = true;
-                }
-                _ => job = before,
+    /// Orders of a job in which all stages may fuse their backwards that lose no time by it, and where fusing all of those
+    /// of a stage makes nothing longer, it does.
+    fn merged(&self, orders: &Orders) -> (Job, Orders) {
+        let halves =
+            |stage| self.costs.of(TaskKind::BackwardInput, stage) + self.costs.of(TaskKind::BackwardWeight, stage);
+        let both = |stage| self.costs.of(TaskKind::Backward, stage);
+        let is_known = |stage| self.job.fusions.iter().any(|fusion| self.job.lanes[fusion.first].stage == stage);
+        let may_fuse = |stage| both(stage) <= halves(stage) || is_known(stage);
+        let fusions = self.job.backwards(may_fuse, |stage| self.scale.of(both(stage)));
+        let job = self.job.clone().with_fusions(fusions);
+        let mention = |mention: &usize| match self.job.fusion(*mention) {
+            Some(fusion) => job.mention(fusion.first).unwrap_or(*mention),
+            None => *mention,
+        };
+        let mut orders: Orders = orders.iter().map(|order| order.iter().map(mention).collect()).collect();
+        let Some((_, limit)) = Plan::new(&job, self.objective, &orders) else { return (job, orders) };
+        for fusion in 0..job.fusions.len() {
+            let candidate = job.fused(&orders, |other| other == fusion);
+            if Plan::new(&job, self.objective, &candidate).is_some_and(|(_, length)| length.length <= limit.length) {
+                orders = candidate;
             }
         }
-        (orders, merged)
+        (job, orders)
     }
 }

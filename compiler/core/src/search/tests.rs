@@ -54,6 +54,13 @@ pub(super) fn v(p: usize, m: usize, capacity: i64, costs: [Time; 3], latency: Ti
     staged(&place, m, capacity, costs, latency)
 }
 
+/// A V whose backwards may run at once: durations of `F`, `B`, `W` and `BW`.
+pub(super) fn fusing(p: usize, m: usize, capacity: i64, [f, b, w, both]: [Time; 4], latency: Time) -> Job {
+    let job = v(p, m, capacity, [f, b, w], latency);
+    let fusions = job.backwards(|_| true, |_| both);
+    job.with_fusions(fusions)
+}
+
 fn found(job: &Job, rounds: u32) -> Progress {
     let options = Options { objective: Objective::Makespan, seed: 1, rounds };
     search(job, 0, &|_| Vec::new(), options, &Alone, &mut |_| ()).expect("something fits")
