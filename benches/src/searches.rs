@@ -48,8 +48,6 @@ pub struct Case {
     pub published: Option<f64>,
     /// What must be reached.
     pub target: f64,
-    /// No length is below this, for a reason that the search does not know.
-    least: f64,
 }
 
 /// What the search says.
@@ -146,7 +144,6 @@ impl Case {
             }
         };
         let seconds = clock.begun.elapsed().as_secs_f64();
-        let (found, bound) = (found || length <= self.least, bound.max(self.least));
         Ok(Answer { found: self.figure.of(length), bound: self.figure.of(bound), proved: found, seconds, reached })
     }
 }
@@ -196,7 +193,6 @@ pub fn cases(with_unequal: bool) -> Vec<Case> {
         figure: makespan,
         published: Some(published),
         target,
-        least: 0.0,
     };
     let mut cases = Vec::new();
     for (p, m, k, costs, published, target) in [
@@ -252,7 +248,6 @@ fn zero_bubble() -> Option<Vec<Case>> {
                 figure: Figure::Bubble { work },
                 published: Some(published),
                 target: published,
-                least: least_span(p as u64, m as u64, limit as u64, [f, b, w, c]) as f64,
             });
         }
         if (p, m) == (8, 24) {
@@ -264,18 +259,10 @@ fn zero_bubble() -> Option<Vec<Case>> {
                 figure: Figure::Bubble { work },
                 published: Some(0.0703),
                 target: 0.0703,
-                least: 0.0,
             });
         }
     }
     Some(cases)
-}
-
-/// How long the first device works at least, with one stage per device. The last device starts after the forwards of
-/// the others. Until the end of its last `B` it does all its `F` and `B`, and, as its last `F` must find memory, all `W`
-/// but those of the `limit` microbatches that it may hold. Then the backward goes back to the first device.
-const fn least_span(p: u64, m: u64, limit: u64, [f, b, w, c]: [u64; 4]) -> u64 {
-    (p - 1) * (f + c) + m * (f + b) + m.saturating_sub(limit) * w + (p - 1) * (b + c) + w
 }
 
 /// Stages of unequal costs, against the best schedule for equal costs with as much memory, run with the real ones: 3%
@@ -307,7 +294,6 @@ fn unequal() -> Vec<Case> {
             figure: Figure::Length(Objective::Makespan),
             published: Some(best as f64),
             target: (best as f64 / 1.03).floor(),
-            least: 0.0,
         });
     }
     cases

@@ -12,7 +12,8 @@
 use super::job::{Job, Lane, Orders, Time};
 use super::promise::Room;
 use super::random::Random;
-use super::relax::Relaxed;
+use super::windows::Windows;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// States with the same tasks that are kept at most.
@@ -24,6 +25,8 @@ pub(super) struct Explored {
     pub(super) found: Option<(Time, Orders)>,
     /// Whether nothing was left out, so that there is no shorter one.
     pub(super) complete: bool,
+    /// By lane and microbatch: where it is complete, no schedule below the limit starts the task earlier.
+    pub(super) earliest: Vec<Time>,
 }
 
 /// How to explore.
@@ -58,28 +61,32 @@ pub(super) struct State {
 pub(super) struct Search<'a> {
     pub(super) job: &'a Job,
     beam: &'a Beam,
-    pub(super) heads: Vec<Time>,
-    pub(super) tails: Vec<Time>,
+    pub(super) windows: Cow<'a, Windows>,
     ring: usize,
     /// By lane: what a task of it adds to the key of a state.
     keys: Vec<u64>,
     /// By lane: the lanes that may have to wait for the end of a task of it, and not only for its device.
     waiting: Vec<Vec<usize>>,
+    /// Whether to end where states had to be left out.
+    only_complete: bool,
+    /// By lane and microbatch: the earliest start that was met.
+    earliest: Vec<Time>,
 }
 
 /// Builds schedules until all tasks are placed. `go_on` may end it early.
 pub(super) fn explore(job: &Job, beam: &Beam, go_on: &mut dyn FnMut() -> bool) -> Explored {
-    Search::new(job, beam, vec![0; job.lanes.len()], job.tails()).run(go_on)
+    Search::new(job, beam, Cow::Owned(Windows::wide(job))).run(go_on)
 }
 
-/// The same for an easier problem.
-pub(super) fn explore_relaxed(relaxed: &Relaxed, beam: &Beam, go_on: &mut dyn FnMut() -> bool) -> Explored {
-    let Relaxed { job, heads, tails } = relaxed;
-    Search::new(job, beam, heads.clone(), tails.clone()).run(go_on)
+/// The same with tasks in windows. Only what is complete counts: where states had to be left out, it ends.
+pub(super) fn explore_within(job: &Job, windows: &Windows, beam: &Beam, go_on: &mut dyn FnMut() -> bool) -> Explored {
+    let mut search = Search::new(job, beam, Cow::Borrowed(windows));
+    search.only_complete = true;
+    search.run(go_on)
 }
 
 impl<'a> Search<'a> {
-    fn new(job: &'a Job, beam: &'a Beam, heads: Vec<Time>, tails: Vec<Time>) -> Self {
+    fn new(job: &'a Job, beam: &'a Beam, windows: Cow<'a, Windows>) -> Self {
         // With a memory limit few microbatches are under way, so few ends are needed.
         let most = usize::try_from(job.capacity.iter().copied().max().unwrap_or(0)).unwrap_or(0);
         let few = most.saturating_mul(4).saturating_add(8).min(job.microbatches);
@@ -87,10 +94,11 @@ impl<'a> Search<'a> {
         let keys = job.lanes.iter().map(|_| random.next()).collect();
         let ring = if beam.exact { job.microbatches } else { few };
         let waiting = job.lanes.iter().map(|lane| waiting(job, lane)).collect();
-        Self { job, beam, heads, tails, ring, keys, waiting }
+        let earliest = vec![Time::MAX; job.n_tasks()];
+        Self { job, beam, windows, ring, keys, waiting, only_complete: false, earliest }
     }
 
-    fn run(&self, go_on: &mut dyn FnMut() -> bool) -> Explored {
+    fn run(mut self, go_on: &mut dyn FnMut() -> bool) -> Explored {
         let mut layer = vec![self.root()];
         let mut history: Vec<Vec<(u32, u32)>> = Vec::with_capacity(self.job.n_tasks());
         let mut complete = self.beam.exact;
@@ -100,7 +108,7 @@ impl<'a> Search<'a> {
         for _ in 0..self.job.n_tasks() {
             for (parent, state) in layer.iter().enumerate() {
                 if parent % 64 == 0 && !go_on() {
-                    return Explored { found: None, complete: false };
+                    return self.explored(None, false);
                 }
                 self.expand(state, parent as u32, &mut children, &mut room);
             }
@@ -108,15 +116,22 @@ impl<'a> Search<'a> {
             children = [two, Vec::new()];
             let (next, all) = self.select(one, go_on);
             complete &= all;
+            if self.only_complete && !complete {
+                return self.explored(None, false);
+            }
             history.push(next.iter().map(|state| (state.parent, state.mention)).collect());
             layer = next;
             if layer.is_empty() && children[0].is_empty() {
-                return Explored { found: None, complete };
+                return self.explored(None, complete);
             }
         }
         let best = layer.iter().enumerate().min_by_key(|(_, state)| self.length(state));
         let found = best.map(|(index, state)| (self.length(state), self.orders(&history, index)));
-        Explored { found, complete }
+        self.explored(found, complete)
+    }
+
+    fn explored(self, found: Option<(Time, Orders)>, complete: bool) -> Explored {
+        Explored { found, complete, earliest: self.earliest }
     }
 
     fn root(&self) -> State {
@@ -137,8 +152,15 @@ impl<'a> Search<'a> {
 
     /// How long a whole schedule is.
     fn length(&self, state: &State) -> Time {
-        let last = |lane: usize| state.ends[self.slot(lane, self.job.microbatches as u32 - 1)] + self.tails[lane];
-        (0..self.job.lanes.len()).map(last).max().unwrap_or(0)
+        let last = self.job.microbatches as u32 - 1;
+        let rest = |lane: usize| state.ends[self.slot(lane, last)] + self.after(lane, last);
+        (0..self.job.lanes.len()).map(rest).max().unwrap_or(0)
+    }
+
+    /// What follows the end of a task at least, whether or not its other half has ended with it.
+    fn after(&self, lane: usize, microbatch: u32) -> Time {
+        let fusion = self.job.mention(lane).and_then(|mention| self.job.fusion(mention));
+        self.windows.tail(lane, microbatch) - fusion.map_or(0, |fusion| self.job.least[fusion.second])
     }
 
     pub(super) fn slot(&self, lane: usize, microbatch: u32) -> usize {
@@ -162,7 +184,9 @@ impl<'a> Search<'a> {
             if self.waiting[index].iter().any(|next| state.counts[*next] as usize + self.ring <= microbatch as usize) {
                 return None;
             }
-            start = start.max(self.heads[index]);
+            // Where both halves run at once, the second one begins as much later as the first one takes at least.
+            let before = if index == first { 0 } else { self.job.least[first] };
+            start = start.max(self.windows.head(index, microbatch) - before);
             for (need, latency) in lane.needs.iter().filter(|(need, _)| second.is_none() || *need != first) {
                 if state.counts[*need] <= microbatch {
                     return None;
@@ -203,10 +227,11 @@ impl<'a> Search<'a> {
             && first.feeds.is_empty()
             && alike(first) == alike(second)
             && first.devices == second.devices
-            && self.tails[one] == self.tails[other]
+            && self.windows.same_tail(one).is_some()
+            && self.windows.same_tail(one) == self.windows.same_tail(other)
     }
 
-    fn expand(&self, state: &State, parent: u32, children: &mut [Vec<State>; 2], room: &mut Room) {
+    fn expand(&mut self, state: &State, parent: u32, children: &mut [Vec<State>; 2], room: &mut Room) {
         let mut state = State { parent, ..state.clone() };
         let job = self.job;
         loop {
@@ -226,7 +251,10 @@ impl<'a> Search<'a> {
                 let (lane, second) = job.lanes_of(mention);
                 let shares = || job.lanes[lane].devices.iter().any(|device| devices.contains(device));
                 if mention == first.0 || start < ends && shares() {
-                    children[usize::from(second.is_some())].extend(self.child(&mut state, mention, start, room));
+                    let Some(child) = self.child(&mut state, mention, start, room) else { continue };
+                    let earliest = &mut self.earliest[lane * job.microbatches + state.counts[lane] as usize];
+                    *earliest = start.min(*earliest);
+                    children[usize::from(second.is_some())].push(child);
                 }
             }
             if !self.beam.exact || !takes(first.0) && !self.is_long_alone(first.0) {
@@ -253,6 +281,9 @@ impl<'a> Search<'a> {
         let (first, second) = self.job.lanes_of(mention);
         let (end, takes) = (start + self.job.duration(mention), self.job.takes(mention));
         let lanes = || std::iter::once(first).chain(second);
+        if lanes().any(|lane| end + self.after(lane, state.counts[lane]) >= self.beam.below) {
+            return None;
+        }
         let devices = &self.job.lanes[first].devices;
         let free: Vec<Time> = devices.iter().map(|device| state.free[*device]).collect();
         let mut before = [0; 2];

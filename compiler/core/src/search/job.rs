@@ -189,6 +189,16 @@ impl Job {
         self.on_device.iter().map(work).max().unwrap_or(0)
     }
 
+    /// When the first task of each lane can start at the earliest.
+    pub(super) fn heads(&self) -> Vec<Time> {
+        let mut heads: Vec<Time> = Vec::with_capacity(self.lanes.len());
+        for lane in &self.lanes {
+            let ready = lane.needs.iter().map(|(need, latency)| heads[*need] + self.least[*need] + latency);
+            heads.push(ready.max().unwrap_or(0));
+        }
+        heads
+    }
+
     /// The longest way from the end of each lane's task to the end of its microbatch.
     #[must_use]
     pub fn tails(&self) -> Vec<Time> {

@@ -21,8 +21,10 @@ mod promise;
 mod random;
 mod relax;
 mod scale;
+mod span;
 mod stretch;
 mod target;
+mod windows;
 mod work;
 pub mod write;
 

@@ -41,9 +41,9 @@ const PROVABLE_TASKS: usize = 1_000;
 /// The same where only one or two devices count: rounds must not wait for proofs.
 const RELAXED_TASKS: usize = 200;
 /// Partial schedules that the first attempt at a proof keeps.
-const PROOF_WIDTH: usize = 2_000;
-/// How many times more it keeps of devices alone.
-const ALONE: usize = 16;
+const PROOF_WIDTH: usize = 4_000;
+/// Rounds in which devices are looked at alone only.
+const PAIRLESS_ROUNDS: u32 = 2;
 
 struct Portfolio<'a> {
     context: Context,
@@ -226,23 +226,18 @@ impl Portfolio<'_> {
     /// the gap is more than nothing.
     fn proofs(&self, best: Time) -> Vec<Work> {
         let job = &self.context.long;
-        let n_devices = job.capacity.len();
         let width = PROOF_WIDTH << (self.round - 1).min(8);
-        let part = self.bound + (best - self.bound).max(0).div_euclid(4).max(1);
-        let below = if self.round.is_multiple_of(2) { best } else { part };
-        let on = |devices: Vec<usize>, below: Time, width: usize| {
-            let lanes = devices.iter().map(|device| job.on_device[*device].len()).sum::<usize>();
-            (lanes * job.microbatches <= RELAXED_TASKS).then_some(Work::ProveOn { devices, below, width })
-        };
-        let mut works: Vec<Work> = match self.round {
-            1 => (0..n_devices).filter_map(|device| on(vec![device], best, ALONE * width)).collect(),
-            round => {
-                // Other pairs in every two rounds, from the last devices on: theirs is the longest way to the ends of the step.
-                let apart = 1 + (round as usize / 2 - 1) % n_devices.saturating_sub(1).max(1);
-                let pairs = (0..n_devices.saturating_sub(apart)).rev().map(|device| vec![device, device + apart]);
-                pairs.take(2).filter_map(|pair| on(pair, below, width)).collect()
-            }
-        };
+        let gap = (best - self.bound).max(1);
+        let part = |parts: Time| self.bound + (gap * parts / 4).max(1);
+        let below = if self.round.is_multiple_of(2) { best } else { part(1) };
+        let mut works = Vec::new();
+        let busiest = job.on_device.iter().map(Vec::len).max().unwrap_or(0);
+        if busiest * job.microbatches <= RELAXED_TASKS {
+            let in_pairs = self.round > PAIRLESS_ROUNDS;
+            let mut belows = vec![best, part(2), part(1)];
+            belows.dedup();
+            works.extend(belows.into_iter().map(|below| Work::Refute { below, width, in_pairs }));
+        }
         if job.n_tasks() <= PROVABLE_TASKS && self.round > 1 {
             works.push(Work::Prove { below, width });
         }

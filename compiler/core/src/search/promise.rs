@@ -26,10 +26,13 @@ impl Search<'_> {
                 lanes().filter(|(_, lane)| lane.takes < 0).map(|(index, _)| heads[index] + self.job.least[index]);
             let released = releases.min().unwrap_or(0);
             left.clear();
-            left.extend(lanes().map(|(index, lane)| {
+            for (index, lane) in lanes() {
                 let head = if full(lane.takes) { heads[index].max(released) } else { heads[index] };
-                (head, self.work_left(state, index), self.tails[index])
-            }));
+                match self.windows.same_tail(index) {
+                    Some(tail) => left.push((head, self.work_left(state, index), tail)),
+                    None => left.extend(self.tasks_left(state, index, head)),
+                }
+            }
             left.sort_unstable();
             let (mut work, mut tail, mut bound) = (0, Time::MAX, state.free[device]);
             for (head, rest, after) in left.iter().rev() {
@@ -41,6 +44,16 @@ impl Search<'_> {
             sum += bound;
         }
         (longest, sum)
+    }
+
+    /// The rest of a lane's tasks one by one: the least start, duration and tail of each.
+    fn tasks_left(&self, state: &State, index: usize, head: Time) -> impl Iterator<Item = (Time, Time, Time)> {
+        let (least, mut free) = (self.job.least[index], head);
+        (state.counts[index]..self.job.microbatches as u32).map(move |microbatch| {
+            let head = free.max(self.windows.head(index, microbatch));
+            free = head + least;
+            (head, least, self.windows.tail(index, microbatch))
+        })
     }
 
     /// How long the rest of a lane's tasks take at least. Of backwards that have begun alone, the other half takes all of
@@ -66,7 +79,11 @@ impl Search<'_> {
             if microbatch as usize >= self.job.microbatches {
                 continue;
             }
-            let free = lane.devices.iter().map(|device| state.free[*device]).fold(self.heads[index], Ord::max);
+            let free = lane
+                .devices
+                .iter()
+                .map(|device| state.free[*device])
+                .fold(self.windows.head(index, microbatch), Ord::max);
             let inputs = lane.needs.iter().map(|(need, latency)| {
                 let done = state.counts[*need] > microbatch;
                 let next = || heads[*need] + self.job.least[*need];

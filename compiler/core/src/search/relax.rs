@@ -8,10 +8,8 @@ use super::job::{Job, Lane, Time};
 #[derive(Clone, Debug)]
 pub(super) struct Relaxed {
     pub(super) job: Job,
-    /// By lane: no task starts before this.
-    pub(super) heads: Vec<Time>,
-    /// By lane: what must follow after a task's end.
-    pub(super) tails: Vec<Time>,
+    /// Which lanes of the other one it has.
+    pub(super) kept: Vec<usize>,
 }
 
 /// Keeps some devices of a job.
@@ -19,7 +17,6 @@ pub(super) fn relax(job: &Job, devices: &[usize]) -> Relaxed {
     let n_lanes = job.lanes.len();
     let is_kept = |lane: &Lane| lane.devices.iter().any(|device| devices.contains(device));
     let kept: Vec<usize> = (0..n_lanes).filter(|lane| is_kept(&job.lanes[*lane])).collect();
-    let heads = heads(job);
     let mut lanes: Vec<Lane> = Vec::with_capacity(kept.len());
     for (place, index) in kept.iter().enumerate() {
         let lane = &job.lanes[*index];
@@ -31,23 +28,8 @@ pub(super) fn relax(job: &Job, devices: &[usize]) -> Relaxed {
     let place = |lane: usize| kept.binary_search(&lane).ok();
     let fusion = |one: &Fusion| Some(Fusion { first: place(one.first)?, second: place(one.second)?, ..*one });
     let capacity = devices.iter().map(|device| job.capacity[*device]).collect();
-    let tails = job.tails();
-    Relaxed {
-        job: Job::of_lanes(lanes, job.microbatches, capacity)
-            .with_fusions(job.fusions.iter().filter_map(fusion).collect()),
-        heads: kept.iter().map(|lane| heads[*lane]).collect(),
-        tails: kept.iter().map(|lane| tails[*lane]).collect(),
-    }
-}
-
-/// When the first task of each lane can start at the earliest.
-fn heads(job: &Job) -> Vec<Time> {
-    let mut heads: Vec<Time> = Vec::with_capacity(job.lanes.len());
-    for lane in &job.lanes {
-        let ready = lane.needs.iter().map(|(need, latency)| heads[*need] + job.least[*need] + latency);
-        heads.push(ready.max().unwrap_or(0));
-    }
-    heads
+    let fusions = job.fusions.iter().filter_map(fusion).collect();
+    Relaxed { job: Job::of_lanes(lanes, job.microbatches, capacity).with_fusions(fusions), kept }
 }
 
 /// The longest way from the end of one lane's task to the start of another's through lanes that are not kept, if there is
@@ -73,14 +55,10 @@ mod tests {
     #[test]
     fn what_is_left_out_becomes_a_delay() {
         let job = v(3, 4, 2, [2, 3, 1], 10);
-        let Relaxed { job: relaxed, heads, tails } = relax(&job, &[0]);
+        let Relaxed { job: relaxed, kept } = relax(&job, &[0]);
         // F0, F5, B5, W5, B0, W0 of device 0; four forwards and four backwards run elsewhere, behind four hops each way.
-        assert_eq!(relaxed.lanes.len(), 6);
+        assert_eq!(kept, [0, 5, 6, 7, 16, 17]);
         assert_eq!(relaxed.lanes[1].needs, [(0, 4 * 2 + 4 * 10)]);
         assert_eq!(relaxed.lanes[4].needs.last(), Some(&(2, 4 * 3 + 4 * 10)));
-        assert_eq!(heads, [0, 10 + 4 * 10, 12 + 4 * 10, 15 + 4 * 10, 15 + 12 + 8 * 10, 18 + 12 + 8 * 10]);
-        assert_eq!(tails[5], 0);
-        let middle = relax(&job, &[1]);
-        assert_eq!((middle.heads[0], *middle.tails.last().expect("lanes")), (12, 0));
     }
 }

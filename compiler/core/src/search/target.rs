@@ -3,6 +3,7 @@
 use super::job::{Job, Orders, Time};
 use super::plan::Plan;
 use super::scale::Scale;
+use super::span::least_span;
 use super::{Objective, Progress};
 use crate::bounds::lower_bound;
 use crate::dependencies::Dependencies;
@@ -101,7 +102,10 @@ impl Problem {
             Objective::Makespan => {
                 self.scale.at_least(lower_bound(&self.schedule, &dependencies, costs, &self.activations).makespan)
             }
-            Objective::LongestStage => self.job.work() * self.job.microbatches as Time,
+            Objective::LongestStage => {
+                let work = self.job.work() * self.job.microbatches as Time;
+                work.max(least_span(&self.job.relaxed()))
+            }
         };
     }
 

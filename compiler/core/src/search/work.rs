@@ -3,12 +3,12 @@
 use super::Objective;
 use super::anneal::{Course, Frozen, anneal};
 use super::block::{blocks, orders as orders_of_block};
-use super::frontier::{Beam, explore, explore_relaxed};
+use super::frontier::{Beam, explore};
 use super::job::{Job, Orders, Time};
 use super::plan::{Length, Plan};
 use super::random::Random;
-use super::relax::relax;
 use super::stretch::stretch;
+use super::windows::refute;
 use std::borrow::Cow;
 use std::sync::{Mutex, PoisonError};
 
@@ -61,8 +61,8 @@ pub(super) enum Work {
     Polish { orders: Orders, tries: u64, heat: Time, seed: u64 },
     /// Look at all schedules of the long step that are shorter.
     Prove { below: Time, width: usize },
-    /// The same where only some devices can do just one thing at a time.
-    ProveOn { devices: Vec<usize>, below: Time, width: usize },
+    /// The same for devices alone and, if wanted, in pairs, where the others can do everything at once.
+    Refute { below: Time, width: usize, in_pairs: bool },
 }
 
 /// What came of it.
@@ -122,11 +122,10 @@ impl Context {
                     None => Outcome::Nothing,
                 }
             }
-            Work::ProveOn { devices, below, width } => {
+            Work::Refute { below, width, in_pairs } => {
                 let beam = Beam { width: *width, below: *below, exact: true };
-                let explored = explore_relaxed(&relax(&self.long.relaxed(), devices), &beam, go_on);
-                let least = explored.found.map_or(*below, |(length, _)| length);
-                if explored.complete { Outcome::Bound(least, None) } else { Outcome::Nothing }
+                let job = self.long.relaxed();
+                Outcome::Bound(refute(&job, &job.reversed(), beam, *in_pairs, go_on), None)
             }
         }
     }
