@@ -9,6 +9,7 @@ use super::job::Job;
 use super::target::Problem;
 use crate::model::stage_set::StageSet;
 use crate::report::{DeviceReport, Report};
+use pipe_ir::program::Access;
 use pipe_ir::task::TaskKind;
 use pipe_ir::units::Bytes;
 use pipe_ir::value::ValueKind;
@@ -22,6 +23,22 @@ struct Saved {
     for_input: i64,
     for_weight: i64,
     deferred: i64,
+    /// What is kept from the forward on to be recomputed from, where the stage recomputes.
+    input: Option<i64>,
+}
+
+impl Saved {
+    /// What a task of a kind takes, or gives back.
+    fn takes(self, kind: TaskKind) -> i64 {
+        let saved = self.for_input + self.for_weight;
+        match kind {
+            TaskKind::Forward => self.input.unwrap_or(saved),
+            TaskKind::Recompute => saved - self.input.unwrap_or(saved),
+            TaskKind::BackwardInput => self.deferred - self.for_input,
+            TaskKind::BackwardWeight => -self.deferred - self.for_weight,
+            TaskKind::Backward | TaskKind::Update => -saved,
+        }
+    }
 }
 
 fn saved(stages: &StageSet, n_stages: usize) -> Vec<Saved> {
@@ -35,6 +52,13 @@ fn saved(stages: &StageSet, n_stages: usize) -> Vec<Saved> {
             ValueKind::DeferredGradient => saved.deferred += bytes,
             _ => {}
         }
+    }
+    for (saved, execs) in all.iter_mut().zip(&stages.stages) {
+        let reads = |kind| execs.exec_of(kind).map(|exec| &stages.execs[exec.index()].operands);
+        let (Some(forward), Some(again)) = (reads(TaskKind::Forward), reads(TaskKind::Recompute)) else { continue };
+        let kept = again.iter().filter(|one| one.access == Access::Read && forward.contains(one));
+        let kept = kept.map(|one| &stages.values[one.value.index()]).filter(|value| !value.kind.is_persistent());
+        saved.input = Some(kept.map(|value| i64::try_from(value.bytes.0).unwrap_or(i64::MAX)).sum());
     }
     all
 }
@@ -51,13 +75,7 @@ pub(super) fn in_bytes(
 ) -> Result<(), Vec<(usize, i64)>> {
     let saved = saved(stages, problem.schedule.n_stages());
     for lane in &mut problem.job.lanes {
-        let own = saved[lane.stage.index()];
-        lane.takes = match lane.kind {
-            TaskKind::Forward => own.for_input + own.for_weight,
-            TaskKind::BackwardInput => own.deferred - own.for_input,
-            TaskKind::BackwardWeight => -own.deferred - own.for_weight,
-            _ => -own.for_input - own.for_weight,
-        };
+        lane.takes = saved[lane.stage.index()].takes(lane.kind);
     }
     let own = problem.job.orders(&problem.schedule);
     let mut missing = Vec::new();
@@ -71,15 +89,16 @@ pub(super) fn in_bytes(
         }
         problem.job.capacity[device] = capacity;
     }
-    problem.activations = activations(&problem.job);
+    problem.activations = activations(&problem.job, &saved);
     if missing.is_empty() { Ok(()) } else { Err(missing) }
 }
 
 /// By device, the most activations of single stages that it has room for.
-fn activations(job: &Job) -> Vec<u64> {
+fn activations(job: &Job, saved: &[Saved]) -> Vec<u64> {
     let of_device = |(lanes, capacity): (&Vec<usize>, &i64)| {
         let forwards = lanes.iter().map(|lane| &job.lanes[*lane]).filter(|lane| lane.kind == TaskKind::Forward);
-        let least = forwards.map(|lane| lane.takes).min().unwrap_or(0);
+        let all = forwards.map(|lane| saved[lane.stage.index()]);
+        let least = all.map(|own| own.for_input + own.for_weight).min().unwrap_or(0);
         let all = (lanes.len() * job.microbatches) as i64;
         let most = if least > 0 { (capacity / least).min(all) } else { all };
         most.max(0).unsigned_abs()

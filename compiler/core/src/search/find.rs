@@ -12,6 +12,7 @@ use crate::files::{self, Loader};
 use crate::judge::Judged;
 use crate::model::stage_set;
 use crate::pipeline::{Limit, Pipeline};
+use crate::recompute::{insert, recomputing};
 use crate::reorder::reorder;
 use crate::report::Report;
 use crate::schedule::{Costs, Schedule};
@@ -167,7 +168,9 @@ impl Prepared {
         let same = schedule.placement == own.placement && schedule.slices == own.slices && schedule.window.is_none();
         let schedule = same.then(|| Schedule { graph: own.graph.clone(), ..schedule })?;
         let order = check(&schedule).ok()?;
-        let better = if schedule.reorder.is_some() { reorder(schedule, order, &self.costs).0 } else { schedule };
+        let mut better = if schedule.reorder.is_some() { reorder(schedule, order, &self.costs).0 } else { schedule };
+        let recomputing = recomputing(own);
+        insert(&mut better, |stage| recomputing[stage.index()]);
         Some(better)
     }
 

@@ -4,6 +4,7 @@
 
 use super::scale::Scale;
 use crate::dependencies::{Dependencies, SCHEDULED};
+use crate::recompute::recomputing;
 use crate::schedule::{Costs, Schedule, ScheduledTask};
 use pipe_ir::ids::{MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
@@ -47,14 +48,18 @@ pub struct Job {
 
 impl Job {
     /// The tasks of a schedule without replicas, in whatever order it has them, with every backward split in `B` and `W` or
-    /// none, and the activations that each device may hold.
+    /// none, and the activations that each device may hold. The same stages recompute.
     #[must_use]
     pub fn new(schedule: &Schedule, split: bool, costs: &Costs, scale: &Scale, capacity: Vec<i64>) -> Self {
         let n_stages = schedule.n_stages();
-        let dependencies = Dependencies::uniform(&schedule.graph, split);
-        let backward = if split { &SCHEDULED[1..3] } else { &SCHEDULED[3..] };
+        let recomputing = recomputing(schedule);
+        let dependencies = Dependencies::uniform(&schedule.graph, split).with_recomputation(recomputing.clone());
+        let backward = if split { &SCHEDULED[1..3] } else { &SCHEDULED[3..4] };
         let forward = (0..n_stages).map(|stage| (TaskKind::Forward, stage));
-        let backward = (0..n_stages).rev().flat_map(|stage| backward.iter().map(move |kind| (*kind, stage)));
+        let backward = (0..n_stages).rev().flat_map(|stage| {
+            let again = recomputing[stage].then_some(TaskKind::Recompute);
+            again.into_iter().chain(backward.iter().copied()).map(move |kind| (kind, stage))
+        });
         let keys: Vec<(TaskKind, usize)> = forward.chain(backward).collect();
         let device = |stage: usize| schedule.placement.device(StageId::from_index(stage), MicrobatchId(0));
         let find = |kind, stage: StageId| keys.iter().position(|key| *key == (kind, stage.index()));
@@ -65,7 +70,7 @@ impl Job {
                 Some((find(kind, from)?, scale.of(latency)))
             });
             let takes = match kind {
-                TaskKind::Forward => 1,
+                _ if kind == dependencies.first(id) => 1,
                 TaskKind::BackwardWeight | TaskKind::Backward => -1,
                 _ => 0,
             };
@@ -174,7 +179,7 @@ impl Job {
             for Task { kind, stage, microbatch } in tasks.iter().map(|scheduled| scheduled.task) {
                 let kinds: &[TaskKind] = match (kind, split) {
                     (TaskKind::Backward, true) => &SCHEDULED[1..3],
-                    (TaskKind::BackwardInput, false) => &SCHEDULED[3..],
+                    (TaskKind::BackwardInput, false) => &SCHEDULED[3..4],
                     (TaskKind::BackwardWeight, false) => &[],
                     _ => &[kind],
                 };

@@ -9,6 +9,7 @@ use crate::dependencies::Dependencies;
 use crate::diagnostic::{Code, Diagnostic};
 use crate::judge::Judged;
 use crate::memory_limit::MemoryLimit;
+use crate::recompute::recomputing;
 use crate::schedule::{Costs, Schedule, ScheduledTask};
 use crate::units::Ticks;
 use pipe_ir::ids::DeviceId;
@@ -100,7 +101,8 @@ impl Problem {
     /// Notes what no schedule with as many activations is shorter than.
     pub(super) fn set_bound(&mut self, costs: &Costs) {
         let split = self.job.lanes.iter().any(|lane| lane.kind == TaskKind::BackwardInput);
-        let dependencies = Dependencies::uniform(&self.schedule.graph, split);
+        let recomputing = recomputing(&self.schedule);
+        let dependencies = Dependencies::uniform(&self.schedule.graph, split).with_recomputation(recomputing);
         self.bound = match self.objective {
             Objective::Makespan => {
                 self.scale.at_least(lower_bound(&self.schedule, &dependencies, costs, &self.activations).makespan)
