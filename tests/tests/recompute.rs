@@ -11,7 +11,7 @@ use pipe_ir::value::ValueKind;
 use pipe_ir::verify::Verified;
 use pipe_runtime::data::Data;
 use pipe_runtime::{Backend, Options, Run};
-use pipe_tests::cases::{compile_text, read, report, root};
+use pipe_tests::cases::{compile_text, expect, read, report, root};
 use pipe_tests::pipelines::{gpt, program};
 use pipe_tests::training::{Bits, bits, losses, start, steps};
 use std::sync::Arc;
@@ -159,10 +159,10 @@ fn peaks_are_measured_as_predicted_and_lower_than_without() {
     let of = |schedule: &str, line: &str| verified(&gpt(sizes, 4, 8, &format!("{schedule} {line}")));
     for schedule in ["gpipe", "1f1b", "zb_h1"] {
         let (plain, again) = (of(schedule, ""), of(schedule, "recompute all"));
-        // Of the devices that hold many microbatches, each needs less than two thirds.
+        // Of the devices that hold many microbatches, each needs less than three quarters.
         let n_held = if schedule == "gpipe" { 4 } else { 2 };
         for (device, (plain, again)) in peaks(&plain).into_iter().zip(peaks(&again)).take(n_held).enumerate() {
-            assert!(again.0 * 3 < plain.0 * 2, "{schedule} d{device}: {again} with, {plain} without");
+            assert!(again.0 * 4 < plain.0 * 3, "{schedule} d{device}: {again} with, {plain} without");
         }
         for backend in [Backend::Null, Backend::Cpu] {
             let data = Arc::new(Data::synthetic(again.program()));
@@ -245,6 +245,24 @@ fn a_block_with_slots_for_it_is_certified_and_filled_backward() {
             assert_eq!(before, starts(TaskKind::Backward).collect::<Vec<_>>(), "{again} {devices}");
         }
     }
+}
+
+#[test]
+fn pictures_match() {
+    for (name, microbatches) in [("1f1b", 5), ("v_half", 6)] {
+        let text = pipe_compiler::stdlib::schedule(name).expect("it exists");
+        let sizes = [("devices", 4), ("microbatches", microbatches)];
+        let judged = checked(text, Some("all"), &sizes).judged.expect("a step");
+        let picture = pipec::plot::golden::draw(&judged).expect("a picture");
+        let found =
+            format!("std:{name} --recompute all, 4 devices, {microbatches} microbatches, F = R = B = W = 1\n{picture}");
+        let path = root().join(format!("tests/golden/{name}_recompute.txt"));
+        failures(expect(&path, &found));
+    }
+}
+
+fn failures(found: Option<String>) {
+    report(&found.into_iter().collect::<Vec<_>>());
 }
 
 #[test]
