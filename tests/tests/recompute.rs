@@ -34,8 +34,10 @@ fn verified(text: &str) -> Arc<Verified> {
     Arc::new(program(text).unwrap_or_else(|why| panic!("{text}: {why}")))
 }
 
+type Learned = (Vec<Vec<(MicrobatchId, u64)>>, [Vec<Bits>; 3]);
+
 /// Losses of two steps, gradients of the first, weights and optimizer state of the second. The measured peaks must be the compiled ones.
-fn learn(program: &Arc<Verified>, stress: Option<u64>) -> (Vec<Vec<(MicrobatchId, u64)>>, [Vec<Bits>; 3]) {
+fn learn(program: &Arc<Verified>, stress: Option<u64>) -> Learned {
     let mut run = start(program, stress);
     // A window has all its steps at once.
     let stride = u64::from(program.program().n_steps);
