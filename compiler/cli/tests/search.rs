@@ -52,6 +52,35 @@ fn json(folder: &Path, arguments: &str, code: i32) -> Value {
 }
 
 #[test]
+fn stages_recompute_where_nothing_fits_without_or_where_it_is_shorter() {
+    let folder = folder("search-recompute");
+    // Two stages on each device, and memory for one: the first of them recomputes.
+    let target = "std:v_half --set devices=2 --set microbatches=3 --memory 0.5 --rounds 1 --time 60 --format json";
+    let report = json(&folder, &format!("search {target}"), 0);
+    assert_eq!((&report["ok"], &report["peak_activation"]), (&true.into(), &0.5.into()));
+    assert_eq!(report["recompute"]["stages"], serde_json::json!([0, 1]));
+    assert!(
+        report["source"]
+            .as_str()
+            .is_some_and(|source| source.contains("Recomputed: s0, s1.") && source.contains("R[0]"))
+    );
+    // Where every stage has to recompute already, there is no more room to be had.
+    let text = error(&pipec(&folder, "search std:v_half --memory 0.25", "", 1));
+    assert!(text.contains("d0 needs 0.5 units for a single microbatch, and 0.25 are allowed"), "{text}");
+    // One activation on each device lets one microbatch run at a time, unless stages recompute.
+    let target = "search std:1f1b --set devices=3 --set microbatches=6 --memory 1 --rounds 2 --time 60 --format json";
+    let (plain, again) = (json(&folder, target, 0), json(&folder, &format!("{target} --may-recompute"), 0));
+    let makespan = |report: &Value| report["makespan"].as_f64().unwrap_or_default();
+    assert_eq!(makespan(&plain), 42.0);
+    assert_eq!(makespan(&again), 26.0);
+    assert_eq!((&again["peak_activation"], again["recompute"]["stages"][0].as_u64()), (&1.0.into(), Some(0)));
+    // With enough memory nobody does.
+    let target =
+        "search std:1f1b --set devices=3 --set microbatches=6 --may-recompute --rounds 1 --time 60 --format json";
+    assert!(json(&folder, target, 0).get("recompute").is_none());
+}
+
+#[test]
 fn the_examples_of_the_help_work() {
     let folder = folder("search-help");
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -118,8 +147,12 @@ fn what_cannot_be_searched_is_refused_with_numbers_and_help() {
             1,
             "error[cannot-search]: the search cannot order `seq_1f1b`: its microbatches are cut in slices",
         ),
-        ("std:v_half --set devices=4 --memory 0.5", 1, "d0 needs 1 unit for a single microbatch, and 0.5 are allowed"),
-        ("std:v_half --set devices=4 --memory 0.5", 1, "allow at least `--memory 1`"),
+        (
+            "std:v_half --set devices=4 --memory 0.25",
+            1,
+            "d0 needs 0.5 units for a single microbatch, and 0.25 are allowed",
+        ),
+        ("std:v_half --set devices=4 --memory 0.25", 1, "allow at least `--memory 0.5`"),
         ("tiny.pipe --set devices=99", 1, "error["),
         ("std:v_hafl", 2, "has no schedule `v_hafl`; did you mean `v_half`?"),
         ("missing.pipe", 2, "missing.pipe: No such file"),

@@ -19,7 +19,7 @@ use crate::schedule::{Costs, Schedule};
 use crate::source::{Source, Sources};
 use crate::units::Units;
 use crate::{Certificates, Compilation, Request, compile, stdlib};
-use pipe_ir::ids::DeviceId;
+use pipe_ir::ids::{DeviceId, StageId};
 use pipe_ir::units::Bytes;
 
 /// A target that can be searched.
@@ -230,8 +230,14 @@ impl Prepared {
             }
             first => first.map_or_else(String::new, |(first, _)| first.words()),
         };
+        let recomputing = (0..).map(StageId).zip(recomputing(schedule)).filter(|(_, recomputes)| *recomputes);
+        let recomputing: Vec<String> = recomputing.map(|(stage, _)| stage.to_string()).collect();
+        let again = match recomputing.len() {
+            0 => String::new(),
+            _ => format!(" Recomputed: {}.", recomputing.join(", ")),
+        };
         format!(
-            "Found by `pipec search {}`: {} {length}, {proof}for devices that hold {memory}.",
+            "Found by `pipec search {}`: {} {length}, {proof}for devices that hold {memory}.{again}",
             self.root.name,
             objective.words()
         )

@@ -16,6 +16,7 @@ pub mod job;
 mod plan;
 mod portfolio;
 mod random;
+pub mod recompute;
 mod relax;
 mod scale;
 mod stretch;

@@ -92,8 +92,13 @@ fn unsearchable(schedule: &Schedule) -> Option<&'static str> {
 /// A device that cannot hold what one microbatch takes there, with that.
 fn too_little(job: &Job) -> Option<(DeviceId, u64)> {
     job.on_device.iter().enumerate().find_map(|(device, lanes)| {
-        let takes: i64 = lanes.iter().map(|lane| job.lanes[*lane].takes.max(0)).sum();
-        (takes > job.capacity[device]).then(|| (DeviceId::from_index(device), takes.unsigned_abs()))
+        // Forwards first, then each stage's backward: whoever recomputes holds one after the other.
+        let held = lanes.iter().scan(0, |held, lane| {
+            *held += job.lanes[*lane].takes;
+            Some(*held)
+        });
+        let most = held.max().unwrap_or(0);
+        (most > job.capacity[device]).then(|| (DeviceId::from_index(device), most.unsigned_abs()))
     })
 }
 
