@@ -32,6 +32,12 @@ impl Team {
         Self { threads: if threads == 0 { cores() } else { threads }, begun: Instant::now(), allowed, stopped }
     }
 
+    /// The same threads and clock, with less time.
+    #[must_use]
+    pub(crate) fn within(&self, allowed: Duration) -> Self {
+        Self { allowed, stopped: Arc::clone(&self.stopped), ..*self }
+    }
+
     /// Since the clock started.
     #[must_use]
     pub(crate) fn elapsed(&self) -> Duration {

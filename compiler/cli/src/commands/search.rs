@@ -125,7 +125,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     };
     let options = Options { objective, seed: arguments.seed, rounds: arguments.rounds };
     if arguments.may_recompute {
-        prepared = searched.shorter(prepared, options, &team);
+        let half = Duration::from_secs_f64(arguments.time / 2.0);
+        prepared = searched.shorter(prepared, options, &team.within(half));
     }
     let shown = Shown::new(target.quiet || target.format == Format::Json);
     let result = loop {

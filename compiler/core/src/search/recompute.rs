@@ -17,6 +17,7 @@ use pipe_ir::ids::StageId;
 use pipe_ir::task::{Task, TaskKind};
 use pipe_ir::value::ValueKind;
 use std::cmp::Reverse;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Numbers of stages that are tried at most.
 const TRIES: usize = 8;
@@ -74,18 +75,20 @@ impl Target<'_> {
     #[must_use]
     pub fn shorter(&self, prepared: Prepared, options: Options, workers: &dyn Workers) -> Prepared {
         let look = |prepared: &Prepared| {
-            let found = prepared.search(Options { rounds: 0, ..options }, workers, &mut |_| ());
+            let glance = Glance { workers, batches: AtomicUsize::new(0), is_busy: AtomicBool::new(false) };
+            let found = prepared.search(Options { rounds: 0, ..options }, &glance, &mut |_| ());
             found.map(|found| prepared.problem.ticks(found.length))
         };
         let Some(order) = self.order().filter(|_| !recomputing(&prepared.problem.schedule).contains(&true)) else {
             return prepared;
         };
-        let tries = order.len().min(TRIES);
         let (mut best, mut length) = (prepared.clone(), look(&prepared));
-        for number in (1..=tries).map(|number| number * order.len() / tries) {
+        for number in numbers(order.len()) {
             let Ok(other) = self.with(&mut Sources::default(), &order[..number]) else { continue };
-            let found = look(&other).filter(|_| workers.go_on());
-            if found.is_some_and(|found| length.is_none_or(|length| found < length)) {
+            let found = if workers.go_on() { look(&other) } else { None };
+            let is_shorter = |found| length.is_none_or(|length| found < length);
+            let is_as_short_with_less = |found| length == Some(found) && number < count(&best);
+            if found.is_some_and(|found| is_shorter(found) || is_as_short_with_less(found)) {
                 (best, length) = (other, found);
             }
         }
@@ -126,5 +129,55 @@ impl Target<'_> {
         let mut order: Vec<StageId> = judged.schedule.placement.stages().collect();
         order.sort_by_key(worth);
         Some(order)
+    }
+}
+
+/// How many stages of a prepared target recompute.
+fn count(prepared: &Prepared) -> usize {
+    recomputing(&prepared.problem.schedule).into_iter().filter(|recomputes| *recomputes).count()
+}
+
+/// The numbers of stages that are tried, from far apart to close together: the time may be over before the last one.
+fn numbers(n_stages: usize) -> Vec<usize> {
+    let tries = n_stages.min(TRIES);
+    let mut steps: Vec<u32> = (1..).take(tries).collect();
+    steps.sort_by_key(|step| Reverse(step.trailing_zeros()));
+    steps.into_iter().map(|step| step as usize * n_stages / tries).collect()
+}
+
+/// How many pieces of work a first look does: orders that are known, schedules built task by task, and a few blocks.
+const BATCHES: usize = 3;
+
+/// Workers that have time for a first look only.
+struct Glance<'a> {
+    workers: &'a dyn Workers,
+    batches: AtomicUsize,
+    is_busy: AtomicBool,
+}
+
+impl Workers for Glance<'_> {
+    fn go_on(&self) -> bool {
+        let is_left = || self.batches.load(Ordering::Relaxed) < BATCHES;
+        self.workers.go_on() && (self.is_busy.load(Ordering::Relaxed) || is_left())
+    }
+
+    fn each(&self, n: usize, work: &(dyn Fn(usize) + Sync)) {
+        self.batches.fetch_add(1, Ordering::Relaxed);
+        self.is_busy.store(true, Ordering::Relaxed);
+        self.workers.each(n, work);
+        self.is_busy.store(false, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_stages_are_tried_from_far_apart_to_close_together() {
+        assert_eq!(numbers(1), [1]);
+        assert_eq!(numbers(4), [4, 2, 1, 3]);
+        assert_eq!(numbers(8), [8, 4, 2, 6, 1, 3, 5, 7]);
+        assert_eq!(numbers(16), [16, 8, 4, 12, 2, 6, 10, 14]);
     }
 }

@@ -1,0 +1,178 @@
+//! The search orders recomputation: what it finds and proves for small targets is what all orders of them show.
+
+use pipe_compiler::memory_limit::MemoryLimit;
+use pipe_compiler::pipeline::StageCosts;
+use pipe_compiler::recompute::Recomputation;
+use pipe_compiler::search::recompute::Target;
+use pipe_compiler::search::{Objective, Options, Workers};
+use pipe_compiler::source::{Source, Sources};
+use pipe_compiler::{Request, elaborate};
+
+/// One thread, and all the time that there is.
+struct Patient;
+
+impl Workers for Patient {
+    fn go_on(&self) -> bool {
+        true
+    }
+
+    fn each(&self, n: usize, work: &(dyn Fn(usize) + Sync)) {
+        (0..n).for_each(work);
+    }
+}
+
+/// Stages in a chain, one after the other on their devices.
+#[derive(Debug)]
+struct Small {
+    devices: &'static [usize],
+    recomputes: &'static [bool],
+    microbatches: usize,
+    /// Of `F`, `B`, `W` and `R`.
+    costs: [u64; 4],
+    /// Activations that each device may hold.
+    capacity: usize,
+}
+
+/// What all orders come to: every task is appended to its device in turn.
+struct All<'a> {
+    small: &'a Small,
+    /// By stage and kind, `F`, `B`, `W` and `R`: when each microbatch's task ended.
+    ends: Vec<[Vec<u64>; 4]>,
+    free: Vec<u64>,
+    held: Vec<usize>,
+    best: u64,
+}
+
+impl All<'_> {
+    fn of(small: &Small) -> u64 {
+        let n_devices = small.devices.iter().max().map_or(0, |device| device + 1);
+        let ends = vec![[(); 4].map(|()| Vec::new()); small.devices.len()];
+        let mut all = All { small, ends, free: vec![0; n_devices], held: vec![0; n_devices], best: u64::MAX };
+        all.append(0, 0);
+        all.best
+    }
+
+    /// The end of what the next task of a kind waits for; none where that has not run, or the task is not there.
+    fn ready(&self, stage: usize, kind: usize) -> Option<u64> {
+        let number = self.ends[stage][kind].len();
+        let end = |stage: usize, kind: usize| self.ends[stage][kind].get(number).copied();
+        let own = if self.small.recomputes[stage] { 3 } else { 0 };
+        match kind {
+            _ if number == self.small.microbatches => None,
+            0 => {
+                if stage == 0 {
+                    Some(0)
+                } else {
+                    end(stage - 1, 0)
+                }
+            }
+            1 if stage + 1 == self.small.devices.len() => end(stage, own),
+            1 => Some(end(stage, own)?.max(end(stage + 1, 1)?)),
+            2 => end(stage, 1),
+            _ => end(stage, 0).filter(|_| own == 3),
+        }
+    }
+
+    /// Appends every task that starts no earlier than the one before, in turn.
+    fn append(&mut self, longest: u64, since: u64) {
+        if longest >= self.best {
+            return;
+        }
+        let n_tasks = |stage: usize| if self.small.recomputes[stage] { 4 } else { 3 } * self.small.microbatches;
+        let done: usize = self.ends.iter().flatten().map(Vec::len).sum();
+        if done == (0..self.small.devices.len()).map(n_tasks).sum::<usize>() {
+            self.best = longest;
+            return;
+        }
+        for stage in 0..self.small.devices.len() {
+            for kind in 0..4 {
+                let Some(ready) = self.ready(stage, kind) else { continue };
+                let device = self.small.devices[stage];
+                let takes = kind == if self.small.recomputes[stage] { 3 } else { 0 };
+                if takes && self.held[device] == self.small.capacity {
+                    continue;
+                }
+                let (free, held) = (self.free[device], self.held[device]);
+                let start = ready.max(free);
+                if start < since {
+                    continue;
+                }
+                let end = start + self.small.costs[kind];
+                self.ends[stage][kind].push(end);
+                self.free[device] = end;
+                self.held[device] = held + usize::from(takes) - usize::from(kind == 2);
+                self.append(longest.max(end), start);
+                self.ends[stage][kind].pop();
+                (self.free[device], self.held[device]) = (free, held);
+            }
+        }
+    }
+}
+
+fn found(small: &Small) -> (f64, bool) {
+    let n_devices = small.devices.iter().max().map_or(0, |device| device + 1);
+    let place: Vec<String> =
+        small.devices.iter().enumerate().map(|(s, d)| format!("if s == {s} then {d} else ")).collect();
+    let text = format!(
+        "schedule small {{ stages {} place s on {}0 order d {{
+            for s in 0..S {{ if {} {{ repeat M {{ F[s] }} }} }}
+            for k in 0..S {{ let s = S - 1 - k if {} {{ repeat M {{ BW[s] }} }} }} }} }}",
+        small.devices.len(),
+        place.join(""),
+        on_device(small),
+        on_device(small)
+    );
+    let [f, b, w, r] = small.costs;
+    let stages = (0..).zip(small.recomputes).filter(|(_, recomputes)| **recomputes).map(|(stage, _)| stage..stage + 1);
+    let settings = [("devices", n_devices), ("microbatches", small.microbatches)];
+    let choice = elaborate::Request {
+        settings: settings.iter().map(|(name, value)| ((*name).to_owned(), *value as i64)).collect(),
+        recompute: Some(Recomputation::Stages(stages.collect())),
+        ..elaborate::Request::default()
+    };
+    let per_device = small.devices.iter().filter(|device| **device == 0).count();
+    let units = small.capacity as f64 / (small.devices.len() as f64 / n_devices as f64);
+    assert_eq!(per_device * n_devices, small.devices.len(), "units are whole");
+    let request = Request {
+        choice,
+        costs: Some(StageCosts::parse(&format!("F={f},B={b},W={w},R={r}")).expect("costs")),
+        memory: Some(MemoryLimit::parse(&units.to_string()).expect("a limit")),
+        ..Request::default()
+    };
+    let root = Source { name: "small.pipe".to_owned(), text };
+    let loader = |path: &str| Err(path.to_owned());
+    let target = Target { root: &root, loader: &loader, request: &request, objective: Objective::Makespan };
+    let prepared = target.prepare(&mut Sources::default()).unwrap_or_else(|found| panic!("{:#?}", found.diagnostics));
+    let options = Options { objective: Objective::Makespan, seed: 1, rounds: 4 };
+    let progress = prepared.search(options, &Patient, &mut |_| ()).expect("something fits");
+    let (source, compilation) = prepared.finish(&progress, &mut Sources::default(), &loader);
+    assert!(compilation.report.ok, "{small:?}: {:#?}\n{source}", compilation.diagnostics);
+    (compilation.report.figures.makespan.expect("a step"), prepared.problem.is_proved(&progress))
+}
+
+/// The condition that a stage lives on the device at hand.
+fn on_device(small: &Small) -> String {
+    let here = small.devices.iter().enumerate().map(|(s, d)| format!("s == {s} and d == {d}"));
+    here.collect::<Vec<_>>().join(" or ")
+}
+
+#[test]
+fn small_targets_that_recompute_are_ordered_best_and_proved() {
+    let cases: [(&[usize], &[bool], usize, usize); 7] = [
+        (&[0, 1], &[true, true], 2, 1),
+        (&[0, 1], &[true, false], 3, 1),
+        (&[0, 1], &[false, true], 2, 2),
+        (&[0, 1, 1, 0], &[true, true, false, false], 1, 1),
+        (&[0, 1, 1, 0], &[true, true, true, true], 1, 1),
+        (&[0, 0], &[true, false], 2, 1),
+        (&[0, 1, 2], &[true, true, false], 1, 1),
+    ];
+    for (devices, recomputes, microbatches, capacity) in cases {
+        for costs in [[1, 1, 1, 1], [2, 3, 1, 2]] {
+            let small = Small { devices, recomputes, microbatches, costs, capacity };
+            let (makespan, is_proved) = found(&small);
+            assert_eq!(makespan, All::of(&small) as f64, "{small:?}");
+            assert!(is_proved, "{small:?}");
+        }
+    }
+}
