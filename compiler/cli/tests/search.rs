@@ -200,3 +200,22 @@ fn where_fusing_pays_some_microbatches_of_a_stage_are_split_and_others_not() {
     });
     assert!(best.iter().all(|best| *best > 12.0), "{best:?}");
 }
+
+#[test]
+fn a_target_with_pairs_is_searched_without_them_and_that_is_said() {
+    let folder = folder("search-pairs");
+    let target =
+        "std:dualpipe_v --set devices=2 --set microbatches=4 --cost F=1,BW=2,B=1,W=1,F&BW=2 --time 20 --rounds 2";
+    let output = pipec(&folder, &format!("search {target}"), "", 0);
+    assert!(error(&output).contains("warning[pairs-left-out]: the search lets no two tasks share a device, as "));
+    let found = json(&folder, &format!("search {target} --format json"), 0);
+    assert_eq!((&found["ok"], &found["proved_optimal"]), (&Value::from(true), &Value::from(false)));
+    assert_eq!(found["diagnostics"][0]["code"], Value::from("pairs-left-out"));
+    let check = json(&folder, &format!("check {} --format json", target.split(" --time").next().expect("a target")), 0);
+    assert!(found["lower_bound"].as_f64() <= check["makespan"].as_f64(), "{}", check["makespan"]);
+
+    // Where nothing is gained by them, nothing is said, and proofs hold.
+    let line = "search std:1f1b --set devices=2 --set microbatches=3 --time 20 --format json --cost F=1,B=1,W=1";
+    assert_eq!(json(&folder, line, 0)["diagnostics"], Value::Array(Vec::new()));
+    assert_eq!(json(&folder, &format!("{line},F&BW=2"), 0)["diagnostics"][0]["code"], Value::from("pairs-left-out"));
+}

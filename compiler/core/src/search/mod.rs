@@ -15,6 +15,7 @@ mod forms;
 mod frontier;
 pub mod fusion;
 pub mod job;
+mod known;
 mod plan;
 mod portfolio;
 mod promise;
@@ -26,6 +27,7 @@ mod target;
 mod work;
 pub mod write;
 
+pub use known::Known;
 pub use portfolio::{Progress, search};
 pub use target::Problem;
 pub use work::Workers;

@@ -29,6 +29,9 @@ pub struct Problem {
     pub costs: Costs,
     /// What is to be short.
     pub objective: Objective,
+    /// Whether a forward and a backward may take less if they share their device. Nothing that is found has such pairs, so
+    /// bounds hold for schedules with pairs only as far as they do not come from looking for schedules.
+    pub pairs_pay: bool,
     /// No device may hold more activations of single stages.
     pub activations: Vec<u64>,
 }
@@ -67,7 +70,8 @@ pub(super) fn problem(
         return Err(error.help(format!("allow at least `--memory {needs}`, or place fewer stages on {device}")));
     }
     let (schedule, costs) = (schedule.clone(), judged.costs.clone());
-    let mut problem = Problem { job, scale, bound: 0, schedule, costs, objective, activations };
+    let pairs_pay = pairs_pay(&costs);
+    let mut problem = Problem { job, scale, bound: 0, schedule, costs, objective, pairs_pay, activations };
     problem.set_bound();
     Ok(problem)
 }
@@ -82,6 +86,31 @@ fn unsearchable(schedule: &Schedule) -> Option<&'static str> {
     schedule.window.as_ref().map(|_| "its steps follow each other without a flush")
 }
 
+/// Whether some forward and backward take less if they share a device.
+fn pairs_pay(costs: &Costs) -> bool {
+    let longest = |kind: TaskKind| costs.tasks.iter().map(|stage| stage[kind.index()]).max().unwrap_or_default();
+    let pays = |kind: TaskKind| {
+        costs.pairs[kind.index()].is_some_and(|pair| pair < longest(TaskKind::Forward) + longest(kind))
+    };
+    TaskKind::ALL.into_iter().any(pays)
+}
+
+/// A warning where a target's pairs are left out.
+pub(super) fn without_pairs(problem: &Problem, makespan: Ticks) -> Option<Diagnostic> {
+    let schedule = &problem.schedule;
+    let n_pairs = schedule.orders.iter().flatten().filter(|scheduled| scheduled.with_next).count();
+    if n_pairs == 0 && !problem.pairs_pay {
+        return None;
+    }
+    let message = match n_pairs {
+        0 => "the search lets no two tasks share a device, and by the costs some pairs would pay".to_owned(),
+        _ => format!("the search lets no two tasks share a device, as {n_pairs} pairs of `{}` do", schedule.name),
+    };
+    let warning = Diagnostic::warning(Code::PairsLeftOut, schedule.span, "ordered without pairs", message);
+    let as_it_is = format!("as it is, `{}` takes {makespan}", schedule.name);
+    Some(warning.note(as_it_is).help("compare both, or write `&` between tasks of what is found"))
+}
+
 /// A device that cannot hold what one microbatch takes there, with that.
 fn too_little(job: &Job) -> Option<(DeviceId, u64)> {
     job.on_device.iter().enumerate().find_map(|(device, lanes)| {
@@ -94,21 +123,28 @@ impl Problem {
     /// Notes what no schedule with as many activations is shorter than.
     pub(super) fn set_bound(&mut self) {
         let costs = &self.costs;
-        let may_fuse = |stage| costs.saved_by_fusing(stage) > Ticks::ZERO;
+        let may_fuse = |stage| self.pairs_pay || costs.saved_by_fusing(stage) > Ticks::ZERO;
         let n_microbatches = self.schedule.n_microbatches;
         let dependencies = Dependencies::of_either(&self.schedule.graph, n_microbatches, may_fuse);
         self.bound = match self.objective {
             Objective::Makespan => {
                 self.scale.at_least(lower_bound(&self.schedule, &dependencies, costs, &self.activations).makespan)
             }
+            Objective::LongestStage if self.pairs_pay => 0,
             Objective::LongestStage => self.job.work() * self.job.microbatches as Time,
         };
+    }
+
+    /// No schedule is shorter, with pairs or without.
+    #[must_use]
+    pub fn bound(&self, found: &Progress) -> Time {
+        if self.pairs_pay { self.bound.min(found.bound) } else { found.bound }
     }
 
     /// Whether nothing is shorter than what was found. Where costs are too large to be counted exactly, nobody knows.
     #[must_use]
     pub fn is_proved(&self, found: &Progress) -> bool {
-        self.scale.is_exact && found.bound == found.length
+        self.scale.is_exact && self.bound(found) == found.length
     }
 
     /// A length in the unit of the costs.
@@ -145,10 +181,16 @@ impl Problem {
             None => *mention,
         };
         let mut orders: Orders = orders.iter().map(|order| order.iter().map(mention).collect()).collect();
-        let Some((_, limit)) = Plan::new(&job, self.objective, &orders) else { return (job, orders) };
+        let length = |orders: &Orders| Plan::new(&job, self.objective, orders).map(|(_, length)| length.length);
+        let Some(limit) = length(&orders) else { return (job, orders) };
+        let is_no_longer = |orders: &Orders| length(orders).is_some_and(|length| length <= limit);
+        let all = job.fused(&orders, |_| true);
+        if is_no_longer(&all) {
+            return (job, all);
+        }
         for fusion in 0..job.fusions.len() {
             let candidate = job.fused(&orders, |other| other == fusion);
-            if Plan::new(&job, self.objective, &candidate).is_some_and(|(_, length)| length.length <= limit.length) {
+            if candidate != orders && is_no_longer(&candidate) {
                 orders = candidate;
             }
         }

@@ -78,15 +78,21 @@ pub(super) enum Outcome {
     Nothing,
 }
 
+/// What came of each piece of some work, in their order.
+pub(super) fn collect<T: Send>(workers: &dyn Workers, n: usize, work: &(dyn Fn(usize) -> T + Sync)) -> Vec<Option<T>> {
+    let all: Vec<Mutex<Option<T>>> = (0..n).map(|_| Mutex::new(None)).collect();
+    workers.each(n, &|index| {
+        let one = work(index);
+        *all[index].lock().unwrap_or_else(PoisonError::into_inner) = Some(one);
+    });
+    all.into_iter().map(|one| one.into_inner().unwrap_or_else(PoisonError::into_inner)).collect()
+}
+
 impl Context {
     /// Does all pieces, and returns what came of each, in their order.
     pub(super) fn all(&self, works: &[Work], workers: &dyn Workers) -> Vec<Outcome> {
-        let outcomes: Vec<Mutex<Outcome>> = works.iter().map(|_| Mutex::new(Outcome::Nothing)).collect();
-        workers.each(works.len(), &|index| {
-            let outcome = self.perform(&works[index], &mut || workers.go_on());
-            *outcomes[index].lock().unwrap_or_else(PoisonError::into_inner) = outcome;
-        });
-        outcomes.into_iter().map(|outcome| outcome.into_inner().unwrap_or_else(PoisonError::into_inner)).collect()
+        let outcomes = collect(workers, works.len(), &|index| self.perform(&works[index], &mut || workers.go_on()));
+        outcomes.into_iter().map(|outcome| outcome.unwrap_or(Outcome::Nothing)).collect()
     }
 
     fn perform(&self, work: &Work, go_on: &mut dyn FnMut() -> bool) -> Outcome {
@@ -131,7 +137,7 @@ impl Context {
         }
     }
 
-    fn measured(&self, job: &Job, orders: Orders) -> Option<(Length, Orders)> {
+    pub(super) fn measured(&self, job: &Job, orders: Orders) -> Option<(Length, Orders)> {
         let (_, length) = Plan::new(job, self.objective, &orders)?;
         Some((length, orders))
     }
