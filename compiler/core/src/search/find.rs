@@ -135,9 +135,9 @@ impl Prepared {
     /// Writes what was found as source, and compiles that like any other: the report, the verdict and the program are
     /// those of the ordinary compiler.
     pub fn finish(&self, found: &Progress, sources: &mut Sources, loader: &Loader<'_>) -> (String, Compilation) {
-        let schedule = self.problem.schedule(&found.orders);
+        let (schedule, steady) = self.problem.schedule(&found.orders);
         let name = self.free_name();
-        let declared = source(&schedule, &name, &self.about(found));
+        let declared = source(&schedule, &name, &format!("{}\n{steady}", self.about(found)));
         let text = match self.call {
             Some((start, end)) => {
                 let (before, after) = (&self.root.text[..start], &self.root.text[end..]);

@@ -22,6 +22,8 @@ mod promise;
 mod random;
 mod relax;
 mod scale;
+mod slots;
+mod steady;
 mod stretch;
 mod target;
 mod work;

@@ -3,6 +3,7 @@
 use super::job::{Job, Orders, Time};
 use super::plan::Plan;
 use super::scale::Scale;
+use super::steady::steady;
 use super::{Objective, Progress};
 use crate::bounds::lower_bound;
 use crate::dependencies::Dependencies;
@@ -153,17 +154,22 @@ impl Problem {
         self.scale.ticks(length)
     }
 
-    /// The schedule that orders stand for. Where it costs nothing, all backwards of a stage run at once.
+    /// The schedule that orders stand for, and what is to be said of its steady state, if it has one. Where it costs
+    /// nothing, all backwards of a stage run at once.
     #[must_use]
-    pub fn schedule(&self, orders: &Orders) -> Schedule {
+    pub fn schedule(&self, orders: &Orders) -> (Schedule, String) {
         let (job, orders) = self.merged(orders);
-        Schedule {
+        let schedule = Schedule {
             orders: job.tasks(&orders),
             block: None,
             reorder: None,
             name: "found".to_owned(),
             ..self.schedule.clone()
-        }
+        };
+        let plan = Plan::new(&job, self.objective, &orders);
+        let steady = plan.and_then(|(plan, _)| steady(&plan)).filter(|_| self.scale.is_exact);
+        let words = steady.map(|steady| steady.words(&job, |time| self.ticks(time).to_string()));
+        (schedule, words.unwrap_or_default())
     }
 
     /// Orders of a job in which all stages may fuse their backwards that lose no time by it, and where fusing all of those
