@@ -1,6 +1,7 @@
 //! Jobs for the search, and judges of what it finds that share nothing with it: a replay, and all schedules of small jobs.
 
 use crate::schedules::Dice;
+use pipe_compiler::search::fusion::Fusion;
 use pipe_compiler::search::job::{Job, Lane, Orders, Time};
 use pipe_ir::ids::StageId;
 use pipe_ir::task::TaskKind;
@@ -11,7 +12,7 @@ use std::collections::HashSet;
 pub struct Stages {
     /// Where each stage lives.
     pub devices: Vec<usize>,
-    /// Durations of `F`, `B` and `W`, or of `F` and `BW`, by stage.
+    /// Durations of `F`, `B` and `W`, of these and `BW`, or of `F` and `BW` alone, by stage.
     pub durations: Vec<Vec<Time>>,
     /// Between two devices.
     pub latency: Time,
@@ -67,7 +68,32 @@ impl Stages {
                 ));
             }
         }
-        Job::of_lanes(lanes, self.microbatches, self.capacity.clone())
+        let weights = lanes.iter().enumerate().filter(|(_, lane)| lane.kind == TaskKind::BackwardWeight);
+        let fusion = |(second, lane): (usize, &Lane)| {
+            let duration = *self.durations[lane.stage.index()].get(3)?;
+            Some(Fusion { first: second - 1, second, duration })
+        };
+        let fusions = weights.filter_map(fusion).collect();
+        Job::of_lanes(lanes, self.microbatches, self.capacity.clone()).with_fusions(fusions)
+    }
+
+    /// The same with every backward of a form: at once, or in halves.
+    #[must_use]
+    pub fn of_form(&self, at_once: bool) -> Self {
+        let of_stage = |durations: &Vec<Time>| match durations[..] {
+            [forward, _, _, both] if at_once => vec![forward, both],
+            [forward, input, weight, ..] if !at_once => vec![forward, input, weight],
+            _ => durations.clone(),
+        };
+        Self { durations: self.durations.iter().map(of_stage).collect(), ..self.clone() }
+    }
+}
+
+/// The lanes of which a mention in an order runs a task, and how long it takes.
+fn parts(job: &Job, mention: usize) -> (Vec<usize>, Time) {
+    match mention.checked_sub(job.lanes.len()).map(|fusion| job.fusions[fusion]) {
+        Some(Fusion { first, second, duration }) => (vec![first, second], duration),
+        None => (vec![mention], job.lanes[mention].duration),
     }
 }
 
@@ -114,19 +140,20 @@ pub fn replay(job: &Job, orders: &Orders) -> Result<(Time, Vec<i64>), String> {
     while next.iter().sum::<usize>() < n_places {
         let head = |device: usize| orders[device].get(next[device]).copied();
         let mut begun = None;
-        for lane in (0..orders.len()).filter_map(head) {
-            let Lane { devices, needs, .. } = &job.lanes[lane];
-            let m = ends[lane].len();
-            let stands = devices.iter().all(|device| head(*device) == Some(lane));
-            if stands && needs.iter().all(|(need, _)| ends[*need].len() > m) {
-                begun = Some((lane, m));
+        for mention in (0..orders.len()).filter_map(head) {
+            let (lanes, _) = parts(job, mention);
+            let stands = job.lanes[lanes[0]].devices.iter().all(|device| head(*device) == Some(mention));
+            if stands && ready(job, &ends, &lanes).is_some() {
+                begun = Some(mention);
             }
         }
-        let Some((lane, m)) = begun else { return Err(format!("no device can go on after {next:?}")) };
-        let Lane { devices, needs, duration, takes, .. } = &job.lanes[lane];
-        let ready = needs.iter().map(|(need, latency)| ends[*need][m] + latency);
-        let start = ready.chain(devices.iter().map(|device| free[*device])).max().unwrap_or(0);
-        ends[lane].push(start + duration);
+        let Some(mention) = begun else { return Err(format!("no device can go on after {next:?}")) };
+        let (lanes, duration) = parts(job, mention);
+        let (devices, takes) =
+            (&job.lanes[lanes[0]].devices, lanes.iter().map(|lane| job.lanes[*lane].takes).sum::<i64>());
+        let free_at = devices.iter().map(|device| free[*device]).max().unwrap_or(0);
+        let start = free_at.max(ready(job, &ends, &lanes).unwrap_or(0));
+        lanes.iter().for_each(|lane| ends[*lane].push(start + duration));
         for device in devices {
             (free[*device], next[*device]) = (start + duration, next[*device] + 1);
             held[*device] += takes;
@@ -142,13 +169,30 @@ pub fn replay(job: &Job, orders: &Orders) -> Result<(Time, Vec<i64>), String> {
     Ok((free.into_iter().max().unwrap_or(0), peaks))
 }
 
+/// When the next task of lanes that run at once has all that it needs, unless that is still to come.
+fn ready(job: &Job, ends: &[Vec<Time>], lanes: &[usize]) -> Option<Time> {
+    let of_lane = |lane: &usize| {
+        let needs = job.lanes[*lane].needs.iter().filter(|(need, _)| !lanes.contains(need));
+        let mut needs = needs.map(|(need, latency)| Some(ends[*need].get(ends[*lane].len())? + latency));
+        needs.try_fold(0, |ready, need| Some(need?.max(ready)))
+    };
+    lanes.iter().map(of_lane).try_fold(0, |ready, lane| Some(lane?.max(ready)))
+}
+
 /// The length of the shortest schedule that is shorter than a limit: tries all of them, in the order of their starts.
 #[must_use]
 pub fn shortest_below(job: &Job, limit: Time) -> Option<Time> {
     let mut tails = vec![0; job.lanes.len()];
     for lane in (0..job.lanes.len()).rev() {
         for (need, latency) in &job.lanes[lane].needs {
-            tails[*need] = tails[*need].max(latency + job.lanes[lane].duration + tails[lane]);
+            let own = job.lanes[lane].duration;
+            let in_one_piece = job.fusions.iter().find_map(|Fusion { first, second, duration }| match lane {
+                _ if lane == *first => Some(*duration),
+                _ if lane == *second => Some((duration - job.lanes[*first].duration).max(0)),
+                _ => None,
+            });
+            let least = own.min(in_one_piece.unwrap_or(own));
+            tails[*need] = tails[*need].max(latency + least + tails[lane]);
         }
     }
     let state = Partial {
@@ -187,41 +231,54 @@ impl All<'_> {
             return;
         }
         // Nothing starts before the last task did.
-        let work_left = |device: usize| -> Time {
-            let left = |lane: &usize| job.lanes[*lane].duration * (m - state.ends[*lane].len()) as Time;
-            job.on_device[device].iter().map(left).sum()
-        };
-        if (0..job.capacity.len()).any(|device| state.free[device].max(state.last) + work_left(device) >= self.best) {
+        if (0..job.capacity.len())
+            .any(|device| state.free[device].max(state.last) + self.work_left(state, device) >= self.best)
+        {
             return;
         }
         if !self.seen.insert(self.key(state)) {
             return;
         }
         let mut nexts: Vec<(Time, usize)> = Vec::new();
-        for (index, lane) in job.lanes.iter().enumerate() {
-            let microbatch = state.ends[index].len();
-            let is_ready = lane.needs.iter().all(|(need, _)| state.ends[*need].len() > microbatch);
-            let has_room = lane.devices.iter().all(|device| state.held[*device] + lane.takes <= job.capacity[*device]);
-            if microbatch == m || !is_ready || !has_room {
+        for mention in 0..job.lanes.len() + job.fusions.len() {
+            let (lanes, duration) = parts(job, mention);
+            let devices = &job.lanes[lanes[0]].devices;
+            let takes: i64 = lanes.iter().map(|lane| job.lanes[*lane].takes).sum();
+            let has_room = devices.iter().all(|device| state.held[*device] + takes <= job.capacity[*device]);
+            if !has_room || lanes.iter().any(|lane| state.ends[*lane].len() == m) {
                 continue;
             }
-            let ready = lane.needs.iter().map(|(need, latency)| state.ends[*need][microbatch] + latency);
-            let start = ready.chain(lane.devices.iter().map(|device| state.free[*device])).max().unwrap_or(0);
-            if start >= state.last && start + lane.duration + self.tails[index] < self.best {
-                nexts.push((start, index));
+            let Some(ready) = ready(job, &state.ends, &lanes) else { continue };
+            let start = devices.iter().map(|device| state.free[*device]).fold(ready, Ord::max);
+            let tail = if lanes.len() == 1 { self.tails[lanes[0]] } else { 0 };
+            if start >= state.last && start + duration + tail < self.best {
+                nexts.push((start, mention));
             }
         }
         nexts.sort_unstable();
-        for (start, index) in nexts {
-            let (lane, mut next) = (&job.lanes[index], state.clone());
-            next.ends[index].push(start + lane.duration);
+        for (start, mention) in nexts {
+            let (lanes, duration) = parts(job, mention);
+            let mut next = state.clone();
             next.last = start;
-            for device in &lane.devices {
-                next.free[*device] = start + lane.duration;
-                next.held[*device] += lane.takes;
+            lanes.iter().for_each(|lane| next.ends[*lane].push(start + duration));
+            for device in &job.lanes[lanes[0]].devices {
+                next.free[*device] = start + duration;
+                next.held[*device] += lanes.iter().map(|lane| job.lanes[*lane].takes).sum::<i64>();
             }
             self.visit(&next);
         }
+    }
+
+    /// How long a device still works at least.
+    fn work_left(&self, state: &Partial, device: usize) -> Time {
+        let left = |lane: usize| (self.job.microbatches - state.ends[lane].len()) as Time;
+        let of_lane = |lane: &usize| left(*lane) * self.job.lanes[*lane].duration;
+        let saved = |fusion: &&Fusion| self.job.lanes[fusion.first].devices.contains(&device);
+        let saved = self.job.fusions.iter().filter(saved).map(|Fusion { first, second, duration }| {
+            let halves = self.job.lanes[*first].duration + self.job.lanes[*second].duration;
+            left(*first) * (halves - duration).max(0)
+        });
+        self.job.on_device[device].iter().map(of_lane).sum::<Time>() - saved.sum::<Time>()
     }
 
     /// What the rest depends on: ends that are still needed, and how far each lane is.

@@ -9,6 +9,7 @@ use pipe_compiler::source::{Source, Sources};
 use pipe_compiler::units::{Units, parse_decimal};
 use pipe_compiler::{Compilation, Request, compile, stdlib};
 use pipe_ir::task::{Task, TaskKind};
+use pipe_tests::cases::{read, root};
 use pipe_tests::jobs::{Stages, random_job, replay, shortest_below};
 use pipe_tests::schedules::Dice;
 use std::cell::Cell;
@@ -61,7 +62,7 @@ const fn options(objective: Objective, rounds: u32) -> Options {
 }
 
 fn found(job: &Job, rounds: u32, team: &Team) -> Progress {
-    let found = search(job, 0, &|_| Vec::new(), options(Objective::Makespan, rounds), team, &mut |_| ());
+    let found = search(job, 0, &(), options(Objective::Makespan, rounds), team, &mut |_| ());
     found.expect("one microbatch after the other fits")
 }
 
@@ -72,6 +73,8 @@ struct Target {
     sizes: (usize, usize),
     costs: [Time; 4],
     memory: &'static str,
+    /// What `BW` takes, if not as long as `B` and `W`.
+    both: Option<Time>,
 }
 
 impl Target {
@@ -80,7 +83,8 @@ impl Target {
         let mut request = Request::default();
         let settings = [("devices", self.sizes.0), ("microbatches", self.sizes.1)];
         request.choice.settings = settings.map(|(name, value)| (name.to_owned(), value as i64)).to_vec();
-        request.costs = Some(StageCosts::parse(&format!("F={f},B={b},W={w},comm={c}")).expect("well-formed"));
+        let both = self.both.unwrap_or(b + w);
+        request.costs = Some(StageCosts::parse(&format!("F={f},B={b},W={w},BW={both},comm={c}")).expect("well-formed"));
         request.memory = Some(MemoryLimit::of_all(Units(parse_decimal(self.memory).expect("well-formed"))));
         request
     }
@@ -105,12 +109,12 @@ fn no_files(path: &str) -> Result<String, String> {
 }
 
 const fn target(name: &'static str, sizes: (usize, usize), costs: [Time; 4], memory: &'static str) -> Target {
-    Target { name, sizes, costs, memory }
+    Target { name, sizes, costs, memory, both: None }
 }
 
 /// Standard schedules by placement.
 const LINE: &[&str] = &["gpipe", "1f1b", "eager_1f1b", "zb_h1", "zb_h2"];
-const V: &[&str] = &["1f1b_v", "v_half", "v_min", "v_zb", "zb_v"];
+const V: &[&str] = &["1f1b_v", "v_half", "v_min", "v_zb", "zb_v", "dualpipe_v"];
 const TURNS: &[&str] = &["interleaved_1f1b", "looped_bfs", "grouped_interleaved"];
 
 /// Targets, with the standard schedules that have the same placement.
@@ -124,10 +128,14 @@ fn targets() -> Vec<(Target, &'static [&'static str])> {
         (target("zb_v", (3, 6), [2, 3, 1, 1], "3"), V),
         (target("v_min", (4, 30), [2, 2, 1, 0], "2"), V),
         (target("interleaved_1f1b", (4, 8), [2, 2, 1, 1], "6.5"), TURNS),
+        (Target { both: Some(17), ..target("1f1b", (4, 16), [10, 10, 10, 1], "4") }, LINE),
+        (Target { both: Some(5), ..target("zb_v", (4, 10), [2, 3, 3, 0], "4") }, V),
+        (Target { both: Some(3), ..target("1f1b_v", (3, 40), [2, 2, 2, 0], "3") }, V),
+        (Target { both: Some(7), ..target("zb_h1", (3, 6), [2, 3, 2, 0], "3") }, LINE),
     ]
 }
 
-/// Orders of a source as lanes, its fused backwards as `B` and `W`.
+/// Orders of a source as lanes, and fused backwards as fusions, where the job has any.
 fn lanes_of(job: &Job, compilation: &Compilation) -> Orders {
     let schedule = &compilation.judged.as_ref().expect("it was accepted").schedule;
     let lane = |kind, task: &Task| {
@@ -135,7 +143,13 @@ fn lanes_of(job: &Job, compilation: &Compilation) -> Orders {
         job.lanes.iter().position(is_it).expect("a lane of the job")
     };
     let of_task = |task: &Task| match task.kind {
-        TaskKind::Backward => vec![lane(TaskKind::BackwardInput, task), lane(TaskKind::BackwardWeight, task)],
+        TaskKind::Backward => {
+            let input = lane(TaskKind::BackwardInput, task);
+            match job.fusions.iter().position(|fusion| fusion.first == input) {
+                Some(fusion) => vec![job.lanes.len() + fusion],
+                None => vec![input, lane(TaskKind::BackwardWeight, task)],
+            }
+        }
         kind => vec![lane(kind, task)],
     };
     schedule.orders.iter().map(|order| order.iter().flat_map(|one| of_task(&one.task)).collect()).collect()
@@ -180,7 +194,8 @@ fn alike(job: &Job, target: Target) -> Stages {
     let forwards = job.lanes.iter().filter(|lane| lane.kind == TaskKind::Forward);
     let devices: Vec<usize> = forwards.map(|lane| lane.devices[0]).collect();
     let [f, b, w, latency] = target.costs;
-    Stages::alike(&devices, &[f, b, w], latency, target.sizes.1, 0)
+    let durations: Vec<Time> = [f, b, w].into_iter().chain(target.both).collect();
+    Stages::alike(&devices, &durations, latency, target.sizes.1, 0)
 }
 
 /// Stages on two devices, so few that all schedules can be looked at.
@@ -230,6 +245,28 @@ fn proofs_and_bounds_agree_with_all_schedules_of_small_jobs() {
 }
 
 #[test]
+fn proofs_agree_with_all_schedules_where_backwards_may_be_in_one_piece_or_in_two() {
+    let (mut mixed, mut all) = (0, 0);
+    for durations in [[2, 2, 2, 3], [5, 4, 4, 7], [3, 5, 1, 5], [2, 1, 4, 3], [2, 4, 2, 3], [1, 0, 2, 1]] {
+        for (devices, microbatches, memory) in
+            [(&[0, 1][..], 3, 1), (&[0, 1], 3, 2), (&[0, 1, 1, 0], 2, 3), (&[0, 1, 0], 2, 2), (&[0, 1, 2], 2, 2)]
+        {
+            let stages = Stages::alike(devices, &durations, 1, microbatches, memory);
+            let job = stages.job();
+            let found = found(&job, 4, &team(1, 400));
+            let (length, _) = replay(&job, &found.orders).expect("the order can run");
+            assert_eq!(length, found.length, "{stages:?}");
+            let best = shortest_below(&job, length + 1);
+            assert_eq!((best, found.bound), (Some(length), length), "{stages:?}");
+            let of_form = |at_once| shortest_below(&stages.of_form(at_once).job(), length + 1);
+            mixed += usize::from(of_form(false).is_none() && of_form(true).is_none());
+            all += 1;
+        }
+    }
+    assert!(mixed > 4, "of {all}, {mixed} have a best schedule with backwards of both forms");
+}
+
+#[test]
 fn proofs_and_bounds_agree_with_all_schedules_of_random_jobs() {
     let (mut dice, mut proved, mut all) = (Dice(5), 0, 0);
     while all < 100 {
@@ -249,6 +286,42 @@ fn proofs_and_bounds_agree_with_all_schedules_of_random_jobs() {
 }
 
 #[test]
+fn what_bounds_in_bytes_assume_that_devices_hold_is_held_in_every_program() {
+    let mut all = 0;
+    for (example, devices) in [("mlp", 2), ("shakespeare", 4), ("unet", 4)] {
+        let text = read(&root().join("examples").join(example).with_extension("pipe"));
+        for name in ["gpipe", "1f1b", "eager_1f1b", "zb_h1", "zb_h2"] {
+            let call = text.lines().find(|line| line.trim_start().starts_with("schedule ")).expect("a schedule");
+            // Where a peak is required, units count and not bytes.
+            let text: Vec<&str> = text.lines().filter(|line| !line.contains("require peak")).collect();
+            let text = text.join("\n").replace(call, &format!("    schedule {name}"));
+            let source = Source { name: example.to_owned(), text };
+            let (mut sources, request) = (Sources::default(), Request::default());
+            let compilation = compile(&mut sources, source.clone(), &no_files, &request);
+            let Ok(prepared) = prepare(&mut sources, source, &no_files, &request, Objective::Makespan) else {
+                continue;
+            };
+            let (problem, judged) = (prepared.problem, compilation.judged.expect("it can run"));
+            let job = &problem.job;
+            let limit = if example == "shakespeare" { 64 << 20 } else { 1 << 20 };
+            let orders = job.orders(&judged.schedule).expect("its tasks");
+            for device in 0..devices {
+                let (mut held, mut most) = (0, 0);
+                for mention in &orders[device] {
+                    held += job.takes(*mention);
+                    most = most.max(held);
+                }
+                assert!(most > 0 && job.most[device] < limit, "{example} {name}");
+                let peak = compilation.report.per_device[device].peak_bytes.expect("a program");
+                assert!(limit - job.most[device] + most <= peak as i64, "{example} {name}: {most} beside {peak}");
+                all += 1;
+            }
+        }
+    }
+    assert!(all >= 40, "{all}");
+}
+
+#[test]
 fn equal_seeds_give_equal_sources_whatever_the_threads() {
     for target in [target("v_half", (3, 6), [1, 2, 1, 1], "2"), target("1f1b", (4, 40), [3, 4, 2, 1], "3")] {
         let prepared = target.prepared(Objective::Makespan);
@@ -263,7 +336,7 @@ fn equal_seeds_give_equal_sources_whatever_the_threads() {
 }
 
 #[test]
-fn without_time_the_best_known_schedule_is_the_answer() {
+fn without_time_the_targets_own_order_is_the_answer_if_it_fits() {
     for (target, _) in targets() {
         let prepared = target.prepared(Objective::Makespan);
         let found = prepared.search(options(Objective::Makespan, 8), &team(1, 0), &mut |_| ()).expect("one is known");

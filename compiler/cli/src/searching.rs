@@ -112,11 +112,8 @@ impl Shown {
 }
 
 fn measures(problem: &Problem, progress: &Progress) -> String {
-    let (length, bound) = (problem.ticks(progress.length), problem.ticks(progress.bound));
-    if problem.fusing_pays {
-        return format!("{} {length} with split backwards", problem.objective.words());
-    }
-    let gap = progress.length as f64 / (progress.bound as f64).max(1.0) - 1.0;
+    let (length, bound) = (problem.ticks(progress.length), problem.ticks(problem.bound(progress)));
+    let gap = progress.length as f64 / (problem.bound(progress) as f64).max(1.0) - 1.0;
     format!("{} {length}, lower bound {bound}, gap {:.2}%", problem.objective.words(), gap * 100.0)
 }
 

@@ -71,6 +71,14 @@ impl Dependencies {
         }
     }
 
+    /// Every stage splits its backward; some may run that of any microbatch at once.
+    #[must_use]
+    pub fn of_either(graph: &StageGraph, n_microbatches: u32, may_fuse: impl Fn(StageId) -> bool) -> Self {
+        let stages = (0..graph.n_stages()).map(StageId::from_index).filter(|stage| may_fuse(*stage));
+        let fused = stages.map(|stage| (stage, vec![false; n_microbatches as usize])).collect();
+        Self { fused, ..Self::uniform(graph, true) }
+    }
+
     fn from_kinds(graph: &StageGraph, kinds: impl Iterator<Item = (TaskKind, StageId)>) -> Self {
         let mut all = Self::uniform(graph, false);
         for (kind, stage) in kinds {

@@ -192,6 +192,13 @@ impl Costs {
         }
     }
 
+    /// How much longer the two halves of a backward take than both at once, if they do.
+    #[must_use]
+    pub fn saved_by_fusing(&self, stage: StageId) -> Ticks {
+        let halves = self.of(TaskKind::BackwardInput, stage) + self.of(TaskKind::BackwardWeight, stage);
+        halves - self.of(TaskKind::Backward, stage)
+    }
+
     /// Duration of a task.
     #[must_use]
     pub fn of(&self, kind: TaskKind, stage: StageId) -> Ticks {

@@ -1,6 +1,6 @@
 //! `pipec search TARGET`: finds a schedule for a target's placement, costs and memory, and writes it as source.
 
-use super::check::{json, outcome, show_diagnostics};
+use super::check::{json, outcome, show, show_diagnostics};
 use crate::Outcome;
 use crate::input::{Format, TargetArguments};
 use crate::output::{Failure, can_write, colours_out, print, print_error, write};
@@ -123,6 +123,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
             return Ok(Outcome::Rejected);
         }
     };
+    if target.format == Format::Human {
+        show(&prepared.warnings, &sources);
+    }
     let options = Options { objective, seed: arguments.seed, rounds: arguments.rounds };
     if arguments.may_recompute {
         let half = Duration::from_secs_f64(arguments.time / 2.0);

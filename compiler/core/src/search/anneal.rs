@@ -32,6 +32,20 @@ const SURPRISE_OF_HEAT: Time = 369;
 /// Between two questions whether to go on.
 const TRIES_AT_ONCE: u64 = 256;
 
+/// Of how many changes one is of the form of a backward, where there are two.
+const SHIFTS: usize = 4;
+
+/// An annealing under way.
+struct Annealing<'a, 'b> {
+    plan: &'a mut Plan<'b>,
+    now: Length,
+    best: (Length, Orders),
+    path: Vec<u32>,
+    saved: Vec<Time>,
+    moved: Moved,
+    frozen: Option<Frozen>,
+}
+
 /// The best orders that were met, with their length. Ends early when `go_on` says so.
 pub(super) fn anneal(
     plan: &mut Plan<'_>,
@@ -40,45 +54,102 @@ pub(super) fn anneal(
     random: &mut Random,
     go_on: &mut dyn FnMut() -> bool,
 ) -> (Length, Orders) {
-    let (mut now, mut best) = (first, (first, plan.orders()));
-    let (mut path, mut saved) = (Vec::new(), plan.starts().to_vec());
-    plan.critical(random, &mut path);
-    plan.note_tails();
-    let mut moved = Moved::default();
+    let (best, saved) = ((first, plan.orders()), plan.starts().to_vec());
+    let (path, moved, frozen) = (Vec::new(), Moved::default(), course.frozen.cloned());
+    let mut annealing = Annealing { plan, now: first, best, path, saved, moved, frozen };
+    annealing.plan.critical(random, &mut annealing.path);
+    annealing.plan.note_tails();
+    let has_forms = !annealing.plan.job.fusions.is_empty();
     for tried in 0..course.tries {
         if tried % TRIES_AT_ONCE == 0 && !go_on() {
             break;
         }
-        let Some((device, from, to)) = candidate(plan, &path, course, random) else { continue };
         let left = course.tries - tried;
         let heat = course.heat * PARTS * left as Time / course.tries as Time + 1;
-        // What is worse than this is refused.
-        let most = Time::try_from(random.surprise()).unwrap_or(Time::MAX) * heat / SURPRISE_OF_HEAT;
-        if (plan.estimate(device, from, to, &mut moved) - now.length) * PARTS > most {
-            continue;
-        }
-        saved.copy_from_slice(plan.starts());
-        plan.shift(device, from, to);
-        match plan.time() {
-            Some(next) if parts(next) - parts(now) <= most => {
-                now = next;
-                plan.note_tails();
-                if now < best.0 {
-                    best = (now, plan.orders());
-                }
-                plan.critical(random, &mut path);
-            }
-            _ => {
-                plan.shift(device, to, from);
-                plan.restore(&mut saved);
-            }
+        if has_forms && random.below(SHIFTS) == 0 {
+            annealing.change_form(heat, random);
+        } else {
+            annealing.shift(heat, random);
         }
     }
-    best
+    annealing.best
+}
+
+/// What is worse than this is refused.
+fn most(heat: Time, random: &mut Random) -> Time {
+    Time::try_from(random.surprise()).unwrap_or(Time::MAX) * heat / SURPRISE_OF_HEAT
+}
+
+impl Annealing<'_, '_> {
+    /// Tries to move a task.
+    fn shift(&mut self, heat: Time, random: &mut Random) {
+        let Some((device, from, to)) = candidate(self.plan, &self.path, self.frozen.as_ref(), random) else { return };
+        let most = most(heat, random);
+        if (self.plan.estimate(device, from, to, &mut self.moved) - self.now.length) * PARTS > most {
+            return;
+        }
+        self.saved.copy_from_slice(self.plan.starts());
+        self.plan.shift(device, from, to);
+        if !self.accepts(most, random) {
+            self.plan.shift(device, to, from);
+            self.plan.restore(&mut self.saved);
+        }
+    }
+
+    /// Tries to give a backward the other form.
+    fn change_form(&mut self, heat: Time, random: &mut Random) {
+        if self.path.is_empty() {
+            return;
+        }
+        let (device, place) = self.plan.some_place(self.path[random.below(self.path.len())], random);
+        let apart = match random.below(4) {
+            0 => 0,
+            1..3 => 1 + random.below(4),
+            _ => random.below(24),
+        };
+        let n_tasks = self.plan.n_tasks(device);
+        let limits = match self.frozen.as_ref().map(|frozen| frozen[device]) {
+            Some((start, _)) if place < start => (0, start),
+            Some((_, end)) if place >= end => (end, n_tasks),
+            Some(_) => return,
+            None => (0, n_tasks),
+        };
+        self.saved.copy_from_slice(self.plan.starts());
+        let Some(before) = self.plan.change_form((device, place), apart, limits) else { return };
+        if self.accepts(most(heat, random), random) {
+            let more = self.plan.n_tasks(device) as isize - n_tasks as isize;
+            if let Some((start, end)) =
+                self.frozen.as_mut().map(|frozen| &mut frozen[device]).filter(|part| place < part.0)
+            {
+                *start = start.saturating_add_signed(more);
+                *end = end.saturating_add_signed(more);
+            }
+        } else {
+            self.plan.undo(before);
+            self.plan.restore(&mut self.saved);
+        }
+    }
+
+    /// Times the schedule after a change, and takes note of it if it is not too long.
+    fn accepts(&mut self, most: Time, random: &mut Random) -> bool {
+        let Some(next) = self.plan.time().filter(|next| parts(*next) - parts(self.now) <= most) else { return false };
+        self.now = next;
+        self.plan.note_tails();
+        if self.now < self.best.0 {
+            self.best = (self.now, self.plan.orders());
+        }
+        self.plan.critical(random, &mut self.path);
+        true
+    }
 }
 
 /// A move of a task of the path, if the one that was drawn is allowed.
-fn candidate(plan: &Plan<'_>, path: &[u32], course: &Course<'_>, random: &mut Random) -> Option<(usize, usize, usize)> {
+fn candidate(
+    plan: &Plan<'_>,
+    path: &[u32],
+    frozen: Option<&Frozen>,
+    random: &mut Random,
+) -> Option<(usize, usize, usize)> {
     if path.is_empty() {
         return None;
     }
@@ -93,7 +164,7 @@ fn candidate(plan: &Plan<'_>, path: &[u32], course: &Course<'_>, random: &mut Ra
     // A frozen part is neither entered nor left, nor passed.
     let crosses = |part: (usize, usize)| is_still(from, part) || is_still(to, part) || (from < part.0) != (to < part.0);
     let allowed = to < plan.n_tasks(device)
-        && course.frozen.is_none_or(|frozen| !crosses(frozen[device]))
+        && frozen.is_none_or(|frozen| !crosses(frozen[device]))
         && plan.may_move(device, from, to);
     allowed.then_some((device, from, to))
 }

@@ -4,15 +4,22 @@
 //! (weights, gradients, optimizer state, transfers, temporaries) hardly depends on the order, so it is taken from the program
 //! that the target was compiled to. The program of what is found has the last word: where it needs more, the search is
 //! repeated with as much less.
+//!
+//! Bounds and proofs must not depend on such an estimate. Between two tasks a device holds in any program at least its
+//! weights, their gradients and optimizer state, and what later tasks still read of what earlier ones saved: each is a
+//! value of its own. So they assume that all the rest needs nothing.
 
 use super::job::Job;
 use super::target::Problem;
 use crate::model::stage_set::StageSet;
 use crate::report::{DeviceReport, Report};
-use pipe_ir::program::Access;
+use crate::units::Ticks;
+use pipe_ir::ids::{StageId, ValueId};
+use pipe_ir::program::{Access, Exec};
 use pipe_ir::task::TaskKind;
 use pipe_ir::units::Bytes;
 use pipe_ir::value::ValueKind;
+use std::collections::BTreeSet;
 
 /// Of the room that was thought to be there, how much less a repeated search gets at least: one part in so many.
 const LEAST_LESS: i64 = 64;
@@ -25,6 +32,8 @@ struct Saved {
     deferred: i64,
     /// What is kept from the forward on to be recomputed from, where the stage recomputes.
     input: Option<i64>,
+    /// What is there all the time.
+    kept: i64,
 }
 
 impl Saved {
@@ -39,6 +48,11 @@ impl Saved {
             TaskKind::Backward | TaskKind::Update => -saved,
         }
     }
+
+    /// The least that is held of a microbatch from where its activations are saved to the end of its backward.
+    fn least(self) -> i64 {
+        self.for_weight + self.for_input.min(self.deferred)
+    }
 }
 
 fn saved(stages: &StageSet, n_stages: usize) -> Vec<Saved> {
@@ -50,15 +64,24 @@ fn saved(stages: &StageSet, n_stages: usize) -> Vec<Saved> {
             ValueKind::SavedForInput => saved.for_input += bytes,
             ValueKind::SavedForWeight => saved.for_weight += bytes,
             ValueKind::DeferredGradient => saved.deferred += bytes,
+            ValueKind::Parameters | ValueKind::ParameterGradients | ValueKind::OptimizerState => saved.kept += bytes,
             _ => {}
         }
     }
     for (saved, execs) in all.iter_mut().zip(&stages.stages) {
         let reads = |kind| execs.exec_of(kind).map(|exec| &stages.execs[exec.index()].operands);
         let (Some(forward), Some(again)) = (reads(TaskKind::Forward), reads(TaskKind::Recompute)) else { continue };
+        // What other stages read as well may be one buffer for all of them, and data can be loaded again.
+        let is_own = |value: &ValueId| {
+            let others = stages.execs.iter().filter(|exec| exec.stage != stages.values[value.index()].stage);
+            let reads =
+                |exec: &&Exec| exec.operands.iter().any(|one| one.value == *value && one.access == Access::Read);
+            let readers: BTreeSet<StageId> = others.filter(reads).map(|exec| exec.stage).collect();
+            readers.len() == 1 && stages.values[value.index()].kind == ValueKind::Activation
+        };
         let kept = again.iter().filter(|one| one.access == Access::Read && forward.contains(one));
-        let kept = kept.map(|one| &stages.values[one.value.index()]).filter(|value| !value.kind.is_persistent());
-        saved.input = Some(kept.map(|value| i64::try_from(value.bytes.0).unwrap_or(i64::MAX)).sum());
+        let kept = kept.map(|one| one.value).filter(is_own).map(|value| stages.values[value.index()].bytes.0);
+        saved.input = Some(i64::try_from(kept.sum::<u64>()).unwrap_or(i64::MAX));
     }
     all
 }
@@ -77,6 +100,14 @@ pub(super) fn in_bytes(
     for lane in &mut problem.job.lanes {
         lane.takes = saved[lane.stage.index()].takes(lane.kind);
     }
+    // A `BW` holds nothing between its halves, so where that is much it counts as a form of its own whatever it takes.
+    let may_fuse = |stage: StageId| {
+        let much = saved[stage.index()].deferred > saved[stage.index()].for_input;
+        much || problem.costs.saved_by_fusing(stage) > Ticks::ZERO
+    };
+    let duration = |stage| problem.scale.of(problem.costs.of(TaskKind::Backward, stage));
+    let fusions = problem.job.backwards(may_fuse, duration);
+    problem.job = problem.job.clone().with_fusions(fusions);
     let own = problem.job.orders(&problem.schedule);
     let mut missing = Vec::new();
     for (device, report) in report.per_device.iter().enumerate() {
@@ -88,22 +119,16 @@ pub(super) fn in_bytes(
             missing.push((device, one - capacity));
         }
         problem.job.capacity[device] = capacity;
+        let lanes = problem.job.on_device[device].iter().map(|lane| &problem.job.lanes[*lane]);
+        let forwards = lanes.filter(|lane| lane.kind == TaskKind::Forward);
+        let stages: Vec<Saved> = forwards.map(|lane| saved[lane.stage.index()]).collect();
+        let most = bytes(Some(limit.0)) - stages.iter().map(|saved| saved.kept).sum::<i64>();
+        let least = stages.iter().map(|saved| saved.least()).min().unwrap_or(0);
+        let all = (stages.len() * problem.job.microbatches) as i64;
+        problem.job.most[device] = most;
+        problem.activations[device] = (if least > 0 { (most / least).min(all) } else { all }).max(0).unsigned_abs();
     }
-    problem.activations = activations(&problem.job, &saved);
     if missing.is_empty() { Ok(()) } else { Err(missing) }
-}
-
-/// By device, the most activations of single stages that it has room for.
-fn activations(job: &Job, saved: &[Saved]) -> Vec<u64> {
-    let of_device = |(lanes, capacity): (&Vec<usize>, &i64)| {
-        let forwards = lanes.iter().map(|lane| &job.lanes[*lane]).filter(|lane| lane.kind == TaskKind::Forward);
-        let all = forwards.map(|lane| saved[lane.stage.index()]);
-        let least = all.map(|own| own.for_input + own.for_weight).min().unwrap_or(0);
-        let all = (lanes.len() * job.microbatches) as i64;
-        let most = if least > 0 { (capacity / least).min(all) } else { all };
-        most.max(0).unsigned_abs()
-    };
-    job.on_device.iter().zip(&job.capacity).map(of_device).collect()
 }
 
 fn bytes(bytes: Option<u64>) -> i64 {
@@ -113,8 +138,8 @@ fn bytes(bytes: Option<u64>) -> i64 {
 /// The most that a device holds in an order.
 fn held(job: &Job, order: impl Iterator<Item = usize>) -> i64 {
     let (mut held, mut most) = (0, 0);
-    for lane in order {
-        held += job.lanes[lane].takes;
+    for mention in order {
+        held += job.takes(mention);
         most = most.max(held);
     }
     most

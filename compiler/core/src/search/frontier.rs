@@ -5,8 +5,12 @@
 //! could end first; on its devices the next task is one that starts before that. Their argument moves a task to the left,
 //! which is not always allowed for a task that takes memory: for those there is one branch more, in which its devices
 //! first run something else, and start that no earlier.
+//!
+//! Both forms of a backward are tried. If the task that could end first is a `B` that should run at once with its `W`, it
+//! may as well come first, with the `W` in place of both, which takes no longer than they do.
 
 use super::job::{Job, Lane, Orders, Time};
+use super::promise::Room;
 use super::random::Random;
 use super::relax::Relaxed;
 use std::collections::BTreeMap;
@@ -35,36 +39,32 @@ pub(super) struct Beam {
 /// A partial schedule, as far as what follows depends on it. The ends of tasks that others still wait for are kept in a
 /// ring.
 #[derive(Clone)]
-struct State {
-    counts: Vec<u32>,
-    free: Vec<Time>,
-    held: Vec<i64>,
-    ends: Vec<Time>,
+pub(super) struct State {
+    pub(super) counts: Vec<u32>,
+    pub(super) free: Vec<Time>,
+    pub(super) held: Vec<i64>,
+    pub(super) ends: Vec<Time>,
     /// Lanes that must not be next on their devices.
     blocked: Vec<bool>,
     /// The same for states with the same counts.
     key: u64,
     parent: u32,
-    lane: u32,
+    /// The last task: a lane or a fusion.
+    mention: u32,
     bound: Time,
     promise: Time,
 }
 
-struct Search<'a> {
-    job: &'a Job,
+pub(super) struct Search<'a> {
+    pub(super) job: &'a Job,
     beam: &'a Beam,
-    heads: Vec<Time>,
-    tails: Vec<Time>,
+    pub(super) heads: Vec<Time>,
+    pub(super) tails: Vec<Time>,
     ring: usize,
     /// By lane: what a task of it adds to the key of a state.
     keys: Vec<u64>,
-}
-
-/// Room for sums that every state needs.
-#[derive(Default)]
-struct Room {
-    heads: Vec<Time>,
-    left: Vec<(Time, Time, Time)>,
+    /// By lane: the lanes that may have to wait for the end of a task of it, and not only for its device.
+    waiting: Vec<Vec<usize>>,
 }
 
 /// Builds schedules until all tasks are placed. `go_on` may end it early.
@@ -85,7 +85,9 @@ impl<'a> Search<'a> {
         let few = most.saturating_mul(4).saturating_add(8).min(job.microbatches);
         let mut random = Random::new(0);
         let keys = job.lanes.iter().map(|_| random.next()).collect();
-        Self { job, beam, heads, tails, ring: if beam.exact { job.microbatches } else { few }, keys }
+        let ring = if beam.exact { job.microbatches } else { few };
+        let waiting = job.lanes.iter().map(|lane| waiting(job, lane)).collect();
+        Self { job, beam, heads, tails, ring, keys, waiting }
     }
 
     fn run(&self, go_on: &mut dyn FnMut() -> bool) -> Explored {
@@ -93,19 +95,22 @@ impl<'a> Search<'a> {
         let mut history: Vec<Vec<(u32, u32)>> = Vec::with_capacity(self.job.n_tasks());
         let mut complete = self.beam.exact;
         let mut room = Room::default();
+        // States with one task more, and with two.
+        let mut children = [Vec::new(), Vec::new()];
         for _ in 0..self.job.n_tasks() {
-            let mut children = Vec::new();
             for (parent, state) in layer.iter().enumerate() {
                 if parent % 64 == 0 && !go_on() {
                     return Explored { found: None, complete: false };
                 }
                 self.expand(state, parent as u32, &mut children, &mut room);
             }
-            let (next, all) = self.select(children, go_on);
+            let [one, two] = children;
+            children = [two, Vec::new()];
+            let (next, all) = self.select(one, go_on);
             complete &= all;
-            history.push(next.iter().map(|state| (state.parent, state.lane)).collect());
+            history.push(next.iter().map(|state| (state.parent, state.mention)).collect());
             layer = next;
-            if layer.is_empty() {
+            if layer.is_empty() && children[0].is_empty() {
                 return Explored { found: None, complete };
             }
         }
@@ -124,7 +129,7 @@ impl<'a> Search<'a> {
             blocked: vec![false; n_lanes],
             key: 0,
             parent: 0,
-            lane: 0,
+            mention: 0,
             bound: 0,
             promise: 0,
         }
@@ -136,43 +141,50 @@ impl<'a> Search<'a> {
         (0..self.job.lanes.len()).map(last).max().unwrap_or(0)
     }
 
-    fn slot(&self, lane: usize, microbatch: u32) -> usize {
+    pub(super) fn slot(&self, lane: usize, microbatch: u32) -> usize {
         lane * self.ring + microbatch as usize % self.ring
     }
 
-    /// When the next task of a lane could start, if everything is there that it needs.
-    fn start(&self, state: &State, index: usize) -> Option<Time> {
-        let (lane, microbatch) = (&self.job.lanes[index], state.counts[index]);
-        if microbatch as usize >= self.job.microbatches || state.blocked[index] {
+    /// When the next task of a lane or fusion could start, if everything is there that it needs.
+    fn start(&self, state: &State, mention: usize) -> Option<Time> {
+        let (first, second) = self.job.lanes_of(mention);
+        let (devices, takes) = (&self.job.lanes[first].devices, self.job.takes(mention));
+        if takes > 0 && devices.iter().any(|device| state.held[*device] + takes > self.job.capacity[*device]) {
             return None;
         }
-        let over = |device: &usize| lane.takes > 0 && state.held[*device] + lane.takes > self.job.capacity[*device];
-        // The ring must not forget an end that another lane still waits for.
-        let late = |(next, _): &(usize, Time)| state.counts[*next] as usize + self.ring <= microbatch as usize;
-        if lane.devices.iter().any(over) || lane.feeds.iter().any(late) {
-            return None;
-        }
-        let mut start = lane.devices.iter().map(|device| state.free[*device]).fold(self.heads[index], Ord::max);
-        for (need, latency) in &lane.needs {
-            if state.counts[*need] <= microbatch {
+        let mut start = devices.iter().map(|device| state.free[*device]).max().unwrap_or(0);
+        for index in std::iter::once(first).chain(second) {
+            let (lane, microbatch) = (&self.job.lanes[index], state.counts[index]);
+            if microbatch as usize >= self.job.microbatches || second.is_none() && state.blocked[index] {
                 return None;
             }
-            start = start.max(state.ends[self.slot(*need, microbatch)] + latency);
+            // The ring must not forget an end that another lane still waits for.
+            if self.waiting[index].iter().any(|next| state.counts[*next] as usize + self.ring <= microbatch as usize) {
+                return None;
+            }
+            start = start.max(self.heads[index]);
+            for (need, latency) in lane.needs.iter().filter(|(need, _)| second.is_none() || *need != first) {
+                if state.counts[*need] <= microbatch {
+                    return None;
+                }
+                start = start.max(state.ends[self.slot(*need, microbatch)] + latency);
+            }
         }
         Some(start)
     }
 
-    /// Whether the microbatches under way can still end one after the other, the oldest first, after a task of a lane.
+    /// Whether the microbatches under way can still end one after the other, the oldest first, after a task.
     fn is_safe(&self, state: &State, next: usize) -> bool {
-        if self.beam.exact || self.job.lanes[next].takes <= 0 {
+        if self.beam.exact || self.job.takes(next) <= 0 {
             return true;
         }
-        let count = |lane: usize| state.counts[lane] + u32::from(lane == next);
+        let (first, second) = self.job.lanes_of(next);
+        let count = |lane: usize| state.counts[lane] + u32::from(lane == first || Some(lane) == second);
         let mut held = state.held.clone();
-        let mut take = |lane: usize| {
-            let lane = &self.job.lanes[lane];
-            lane.devices.iter().all(|device| {
-                held[*device] += lane.takes;
+        let mut take = |mention: usize| {
+            let takes = self.job.takes(mention);
+            self.job.lanes[self.job.lanes_of(mention).0].devices.iter().all(|device| {
+                held[*device] += takes;
                 held[*device] <= self.job.capacity[*device]
             })
         };
@@ -194,29 +206,33 @@ impl<'a> Search<'a> {
             && self.tails[one] == self.tails[other]
     }
 
-    fn expand(&self, state: &State, parent: u32, children: &mut Vec<State>, room: &mut Room) {
+    fn expand(&self, state: &State, parent: u32, children: &mut [Vec<State>; 2], room: &mut Room) {
         let mut state = State { parent, ..state.clone() };
+        let job = self.job;
         loop {
-            let ready = |lane| Some((lane, self.start(&state, lane)?));
-            let mut ready: Vec<(usize, Time)> = (0..self.job.lanes.len()).filter_map(ready).collect();
-            ready.retain(|(lane, _)| self.is_safe(&state, *lane));
-            let others = ready.clone();
-            ready.retain(|one| !others.iter().any(|other| self.stands_for(*other, *one)));
+            let ready = |mention| Some((mention, self.start(&state, mention)?));
+            let mut ready: Vec<(usize, Time)> = (0..job.lanes.len() + job.fusions.len()).filter_map(ready).collect();
+            ready.retain(|(mention, _)| self.is_safe(&state, *mention));
+            let is_lane = |one: &(usize, Time)| one.0 < job.lanes.len();
+            let lanes: Vec<(usize, Time)> = ready.iter().copied().filter(is_lane).collect();
+            ready.retain(|one| !is_lane(one) || !lanes.iter().any(|other| self.stands_for(*other, *one)));
             // Where two could end first, the one that takes no memory leaves one branch less.
-            let takes = |lane: usize| self.job.lanes[lane].takes > 0;
-            let end = |(lane, start): &(usize, Time)| start + self.job.lanes[*lane].duration;
+            let takes = |mention: usize| job.takes(mention) > 0;
+            let end = |(mention, start): &(usize, Time)| start + job.duration(*mention);
             let Some(first) = ready.iter().min_by_key(|one| (end(one), takes(one.0), one.0)).copied() else { return };
-            let (devices, ends) = (&self.job.lanes[first.0].devices, end(&first));
-            for (lane, start) in ready {
-                let shares = || self.job.lanes[lane].devices.iter().any(|device| devices.contains(device));
-                if lane == first.0 || start < ends && shares() {
-                    children.extend(self.child(&mut state, lane, start, room));
+            let (lane, _) = job.lanes_of(first.0);
+            let (devices, ends) = (&job.lanes[lane].devices, end(&first));
+            for (mention, start) in ready {
+                let (lane, second) = job.lanes_of(mention);
+                let shares = || job.lanes[lane].devices.iter().any(|device| devices.contains(device));
+                if mention == first.0 || start < ends && shares() {
+                    children[usize::from(second.is_some())].extend(self.child(&mut state, mention, start, room));
                 }
             }
-            if !self.beam.exact || !takes(first.0) {
+            if !self.beam.exact || !takes(first.0) && !self.is_long_alone(first.0) {
                 return;
             }
-            state.blocked[first.0] = true;
+            state.blocked[lane] = true;
             for device in devices {
                 state.free[*device] = state.free[*device].max(ends);
             }
@@ -226,89 +242,54 @@ impl<'a> Search<'a> {
         }
     }
 
+    /// Whether a task is the first half of a backward of which the other half takes longer than both at once.
+    fn is_long_alone(&self, lane: usize) -> bool {
+        let fusion = self.job.mention(lane).and_then(|mention| self.job.fusion(mention));
+        fusion.is_some_and(|fusion| self.job.lanes[fusion.second].duration > fusion.duration)
+    }
+
     /// The state after a task more, if it can lead to what is wanted. The one before is the same again afterwards.
-    fn child(&self, state: &mut State, index: usize, start: Time, room: &mut Room) -> Option<State> {
-        let lane = &self.job.lanes[index];
-        let (slot, end) = (self.slot(index, state.counts[index]), start + lane.duration);
-        let free: Vec<Time> = lane.devices.iter().map(|device| state.free[*device]).collect();
-        let before = std::mem::replace(&mut state.ends[slot], end);
-        state.counts[index] += 1;
-        for device in &lane.devices {
+    fn child(&self, state: &mut State, mention: usize, start: Time, room: &mut Room) -> Option<State> {
+        let (first, second) = self.job.lanes_of(mention);
+        let (end, takes) = (start + self.job.duration(mention), self.job.takes(mention));
+        let lanes = || std::iter::once(first).chain(second);
+        let devices = &self.job.lanes[first].devices;
+        let free: Vec<Time> = devices.iter().map(|device| state.free[*device]).collect();
+        let mut before = [0; 2];
+        for (lane, before) in lanes().zip(&mut before) {
+            let slot = self.slot(lane, state.counts[lane]);
+            *before = std::mem::replace(&mut state.ends[slot], end);
+            state.counts[lane] += 1;
+        }
+        for device in devices {
             state.free[*device] = end;
-            state.held[*device] += lane.takes;
+            state.held[*device] += takes;
         }
         let (bound, promise) = self.bound(state, room);
         let child = (bound < self.beam.below).then(|| {
-            let key = state.key.wrapping_add(self.keys[index]);
-            let mut child = State { key, lane: index as u32, bound, promise, ..state.clone() };
-            for own in lane.devices.iter().flat_map(|device| &self.job.on_device[*device]) {
+            let key = lanes().fold(state.key, |key, lane| key.wrapping_add(self.keys[lane]));
+            let mut child = State { key, mention: mention as u32, bound, promise, ..state.clone() };
+            for own in devices.iter().flat_map(|device| &self.job.on_device[*device]) {
                 child.blocked[*own] = false;
             }
             child
         });
-        for (device, free) in lane.devices.iter().zip(free) {
+        for (device, free) in devices.iter().zip(free) {
             state.free[*device] = free;
-            state.held[*device] -= lane.takes;
+            state.held[*device] -= takes;
         }
-        state.counts[index] -= 1;
-        state.ends[slot] = before;
+        for (lane, before) in lanes().zip(before) {
+            state.counts[lane] -= 1;
+            let slot = self.slot(lane, state.counts[lane]);
+            state.ends[slot] = before;
+        }
         child
-    }
-
-    /// No schedule that begins like this is shorter, and the sum of the same over all devices.
-    fn bound(&self, state: &State, room: &mut Room) -> (Time, Time) {
-        self.heads(state, &mut room.heads);
-        let Room { heads, left } = room;
-        let (mut longest, mut sum) = (0, 0);
-        for (device, lanes) in self.job.on_device.iter().enumerate() {
-            let is_left = |lane: &&usize| (state.counts[**lane] as usize) < self.job.microbatches;
-            let lanes = || lanes.iter().filter(is_left).map(|lane| (*lane, &self.job.lanes[*lane]));
-            // A device without memory first gives some back.
-            let full = |takes: i64| takes > 0 && state.held[device] + takes > self.job.capacity[device];
-            let releases = lanes().filter(|(_, lane)| lane.takes < 0).map(|(index, lane)| heads[index] + lane.duration);
-            let released = releases.min().unwrap_or(0);
-            left.clear();
-            left.extend(lanes().map(|(index, lane)| {
-                let head = if full(lane.takes) { heads[index].max(released) } else { heads[index] };
-                let rest = self.job.microbatches as Time - Time::from(state.counts[index]);
-                (head, rest * lane.duration, self.tails[index])
-            }));
-            left.sort_unstable();
-            let (mut work, mut tail, mut bound) = (0, Time::MAX, state.free[device]);
-            for (head, rest, after) in left.iter().rev() {
-                work += rest;
-                tail = tail.min(*after);
-                bound = bound.max(head + work + tail);
-            }
-            longest = longest.max(bound);
-            sum += bound;
-        }
-        (longest, sum)
-    }
-
-    /// When the next task of each lane could start at the earliest.
-    fn heads(&self, state: &State, heads: &mut Vec<Time>) {
-        heads.clear();
-        heads.resize(self.job.lanes.len(), 0);
-        for (index, lane) in self.job.lanes.iter().enumerate() {
-            let microbatch = state.counts[index];
-            if microbatch as usize >= self.job.microbatches {
-                continue;
-            }
-            let free = lane.devices.iter().map(|device| state.free[*device]).fold(self.heads[index], Ord::max);
-            let inputs = lane.needs.iter().map(|(need, latency)| {
-                let done = state.counts[*need] > microbatch;
-                let next = || heads[*need] + self.job.lanes[*need].duration;
-                latency + if done { state.ends[self.slot(*need, microbatch)] } else { next() }
-            });
-            heads[index] = inputs.fold(free, Ord::max);
-        }
     }
 
     /// The most promising states that no other one dominates, and whether these are all.
     fn select(&self, mut children: Vec<State>, go_on: &mut dyn FnMut() -> bool) -> (Vec<State>, bool) {
         children.sort_unstable_by(|one, other| {
-            let rank = |state: &State| (state.bound, state.promise, state.key, state.parent, state.lane);
+            let rank = |state: &State| (state.bound, state.promise, state.key, state.parent, state.mention);
             rank(one).cmp(&rank(other))
         });
         let (mut kept, mut all) = (Vec::new(), true);
@@ -342,10 +323,10 @@ impl<'a> Search<'a> {
         no_later(&one.free, &other.free)
             && one.counts == other.counts
             && blocked()
-            && self.job.lanes.iter().enumerate().all(|(index, lane)| {
+            && (0..self.job.lanes.len()).all(|index| {
                 let last = one.counts[index];
                 // Where nobody waits, only the end of the last one counts, for what must follow it.
-                let nexts = lane.feeds.iter().map(|(next, _)| one.counts[*next]);
+                let nexts = self.waiting[index].iter().map(|next| one.counts[*next]);
                 let from = nexts.min().unwrap_or(last).min(last.saturating_sub(1));
                 (from..last).all(|microbatch| {
                     let slot = self.slot(index, microbatch);
@@ -357,15 +338,23 @@ impl<'a> Search<'a> {
     /// The orders of a state of the last layer.
     fn orders(&self, history: &[Vec<(u32, u32)>], last: usize) -> Orders {
         let mut orders: Orders = vec![Vec::new(); self.job.capacity.len()];
-        let mut index = last;
-        for layer in history.iter().rev() {
-            let (parent, lane) = layer[index];
-            for device in &self.job.lanes[lane as usize].devices {
-                orders[*device].push(lane as usize);
+        let (mut layer, mut index) = (history.len(), last);
+        while layer > 0 {
+            let (parent, mention) = history[layer - 1][index];
+            let (lane, second) = self.job.lanes_of(mention as usize);
+            for device in &self.job.lanes[lane].devices {
+                orders[*device].push(mention as usize);
             }
+            layer -= if second.is_some() { 2 } else { 1 };
             index = parent as usize;
         }
         orders.iter_mut().for_each(|order| order.reverse());
         orders
     }
+}
+
+/// The lanes whose tasks may start later because of a lane's task than its device allows.
+fn waiting(job: &Job, lane: &Lane) -> Vec<usize> {
+    let shares = |next: usize| job.lanes[next].devices.iter().any(|device| lane.devices.contains(device));
+    lane.feeds.iter().filter(|(next, latency)| *latency > 0 || !shares(*next)).map(|(next, _)| *next).collect()
 }

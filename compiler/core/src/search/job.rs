@@ -2,16 +2,18 @@
 //! are alike, so no schedule gets longer or holds more by taking them in turn. A schedule is then a list of lanes per
 //! device, and the n-th mention of a lane is its microbatch n.
 
+use super::fusion::{Counts, Fusion, Part};
 use super::scale::Scale;
-use crate::dependencies::{Dependencies, SCHEDULED};
+use crate::dependencies::Dependencies;
 use crate::recompute::recomputing;
 use crate::schedule::{Costs, Schedule, ScheduledTask};
+use crate::units::Ticks;
 use pipe_ir::ids::{MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
 
 /// Moments and durations of the search: costs without their common divisor, so that no sum of them overflows.
 pub type Time = i64;
-/// For each device, the lanes in the order of their tasks.
+/// For each device, the lanes in the order of their tasks. Beyond the lanes, numbers are those of [`Job::fusions`].
 pub type Orders = Vec<Vec<usize>>;
 
 /// All tasks of one kind and stage.
@@ -38,27 +40,35 @@ pub struct Lane {
 pub struct Job {
     /// All lanes.
     pub lanes: Vec<Lane>,
+    /// Lanes whose tasks of one microbatch may also be one task.
+    pub fusions: Vec<Fusion>,
+    /// By lane: what its fusion is.
+    pub(super) parts: Vec<Part>,
+    /// By lane: no task of it takes less, in whatever form.
+    pub(super) least: Vec<Time>,
     /// The lanes of each device, ascending.
     pub on_device: Vec<Vec<usize>>,
     /// Tasks of each lane.
     pub microbatches: usize,
     /// Memory of each device, in what [`Lane::takes`] counts.
     pub capacity: Vec<i64>,
+    /// What no schedule that is allowed holds more than: the same, unless how much memory there is was only estimated.
+    pub most: Vec<i64>,
 }
 
 impl Job {
-    /// The tasks of a schedule without replicas, in whatever order it has them, with every backward split in `B` and `W` or
-    /// none, and the activations that each device may hold. The same stages recompute.
+    /// The tasks of a schedule without replicas, in whatever order it has them, and the activations that each device may
+    /// hold. Every backward is split in `B` and `W`, or may be fused where that takes less. The same stages recompute.
     #[must_use]
-    pub fn new(schedule: &Schedule, split: bool, costs: &Costs, scale: &Scale, capacity: Vec<i64>) -> Self {
+    pub fn new(schedule: &Schedule, costs: &Costs, scale: &Scale, capacity: Vec<i64>) -> Self {
         let n_stages = schedule.n_stages();
         let recomputing = recomputing(schedule);
-        let dependencies = Dependencies::uniform(&schedule.graph, split).with_recomputation(recomputing.clone());
-        let backward = if split { &SCHEDULED[1..3] } else { &SCHEDULED[3..4] };
+        let dependencies = Dependencies::uniform(&schedule.graph, true).with_recomputation(recomputing.clone());
         let forward = (0..n_stages).map(|stage| (TaskKind::Forward, stage));
+        let halves = [TaskKind::BackwardInput, TaskKind::BackwardWeight];
         let backward = (0..n_stages).rev().flat_map(|stage| {
             let again = recomputing[stage].then_some(TaskKind::Recompute);
-            again.into_iter().chain(backward.iter().copied()).map(move |kind| (kind, stage))
+            again.into_iter().chain(halves).map(move |kind| (kind, stage))
         });
         let keys: Vec<(TaskKind, usize)> = forward.chain(backward).collect();
         let device = |stage: usize| schedule.placement.device(StageId::from_index(stage), MicrobatchId(0));
@@ -71,7 +81,7 @@ impl Job {
             });
             let takes = match kind {
                 _ if kind == dependencies.first(id) => 1,
-                TaskKind::BackwardWeight | TaskKind::Backward => -1,
+                TaskKind::BackwardWeight => -1,
                 _ => 0,
             };
             let duration = scale.of(costs.of(kind, id));
@@ -86,7 +96,27 @@ impl Job {
             }
         };
         let lanes = keys.iter().map(lane).collect();
-        Self::of_lanes(lanes, schedule.n_microbatches as usize, capacity)
+        let job = Self::of_lanes(lanes, schedule.n_microbatches as usize, capacity);
+        let fusions = job.backwards(
+            |stage| costs.saved_by_fusing(stage) > Ticks::ZERO,
+            |stage| scale.of(costs.of(TaskKind::Backward, stage)),
+        );
+        job.with_fusions(fusions)
+    }
+
+    /// The backwards of some stages as fusions.
+    pub(super) fn backwards(
+        &self,
+        is_wanted: impl Fn(StageId) -> bool,
+        duration: impl Fn(StageId) -> Time,
+    ) -> Vec<Fusion> {
+        let weights = self.lanes.iter().enumerate().filter(|(_, lane)| lane.kind == TaskKind::BackwardWeight);
+        let wanted = weights.filter(|(_, lane)| is_wanted(lane.stage));
+        let fusion = |(second, lane): (usize, &Lane)| {
+            let (first, _) = *lane.needs.first()?;
+            Some(Fusion { first, second, duration: duration(lane.stage) })
+        };
+        wanted.filter_map(fusion).collect()
     }
 
     /// Lanes whose `feeds` are still to be filled in.
@@ -101,13 +131,29 @@ impl Job {
                 lanes[need].feeds.push((index, latency));
             }
         }
-        Self { lanes, on_device, microbatches, capacity }
+        let job = Self {
+            lanes,
+            fusions: Vec::new(),
+            parts: Vec::new(),
+            least: Vec::new(),
+            on_device,
+            microbatches,
+            most: capacity.clone(),
+            capacity,
+        };
+        job.with_fusions(Vec::new())
     }
 
     /// The same with another number of microbatches.
     #[must_use]
     pub fn with_microbatches(&self, microbatches: usize) -> Self {
         Self { microbatches, ..self.clone() }
+    }
+
+    /// The same with as much memory as any schedule may use that is allowed.
+    #[must_use]
+    pub(super) fn relaxed(&self) -> Self {
+        Self { capacity: self.most.clone(), ..self.clone() }
     }
 
     /// The same with time running backwards: what took memory gives it back, and a schedule read from its end is one of
@@ -119,14 +165,20 @@ impl Job {
             let needs = lane.feeds.iter().map(|(index, latency)| (last - index, *latency)).collect();
             Lane { takes: -lane.takes, needs, feeds: Vec::new(), ..lane.clone() }
         };
-        Self::of_lanes(self.lanes.iter().rev().map(lane).collect(), self.microbatches, self.capacity.clone())
+        let lanes = self.lanes.iter().rev().map(lane).collect();
+        let turned = |fusion: &Fusion| Fusion { first: last - fusion.second, second: last - fusion.first, ..*fusion };
+        let reversed = Self::of_lanes(lanes, self.microbatches, self.capacity.clone());
+        let mut reversed = reversed.with_fusions(self.fusions.iter().map(turned).collect());
+        // Shares of what both halves take at least are the same, whichever comes first.
+        reversed.least = self.least.iter().rev().copied().collect();
+        reversed
     }
 
     /// Orders of the reversed job as orders of this one.
     #[must_use]
     pub fn turned(&self, orders: &Orders) -> Orders {
-        let last = self.lanes.len().saturating_sub(1);
-        orders.iter().map(|order| order.iter().rev().map(|lane| last - lane).collect()).collect()
+        let turned = |mention: &usize| self.lanes.len().checked_sub(mention + 1).unwrap_or(*mention);
+        orders.iter().map(|order| order.iter().rev().map(turned).collect()).collect()
     }
 
     /// Number of tasks.
@@ -138,7 +190,7 @@ impl Job {
     /// The most time that a device works on one microbatch: no period is shorter.
     #[must_use]
     pub fn work(&self) -> Time {
-        let work = |lanes: &Vec<usize>| lanes.iter().map(|lane| self.lanes[*lane].duration).sum();
+        let work = |lanes: &Vec<usize>| lanes.iter().map(|lane| self.least[*lane]).sum();
         self.on_device.iter().map(work).max().unwrap_or(0)
     }
 
@@ -147,7 +199,7 @@ impl Job {
     pub fn tails(&self) -> Vec<Time> {
         let mut tails = vec![0; self.lanes.len()];
         for (index, lane) in self.lanes.iter().enumerate().rev() {
-            let rest = lane.feeds.iter().map(|(next, latency)| latency + self.lanes[*next].duration + tails[*next]);
+            let rest = lane.feeds.iter().map(|(next, latency)| latency + self.least[*next] + tails[*next]);
             tails[index] = rest.max().unwrap_or(0);
         }
         tails
@@ -162,54 +214,55 @@ impl Job {
     /// Whether the order of one device keeps to its memory.
     pub fn fits_on(&self, device: usize, order: impl Iterator<Item = usize>) -> bool {
         let mut held = 0;
-        order.into_iter().all(|lane| {
-            held += self.lanes[lane].takes;
+        order.into_iter().all(|mention| {
+            held += self.takes(mention);
             held <= self.capacity[device]
         })
     }
 
-    /// A schedule's tasks as lanes: fused backwards become `B` and then `W` where this job splits them, and the other way
-    /// round `W` is left out. `None` where a lane is out of microbatch order, or a task of another job.
+    /// A schedule's tasks in their own order. Fused backwards become `B` and then `W` where that takes no longer. `None`
+    /// where a lane is out of microbatch order, or a task is one of another job.
     #[must_use]
     pub fn orders(&self, schedule: &Schedule) -> Option<Orders> {
-        let split = self.lanes.iter().any(|lane| lane.kind == TaskKind::BackwardInput);
-        let mut next = vec![0; self.lanes.len()];
+        let mut counts = Counts::new(self);
         let mut orders = vec![Vec::new(); self.capacity.len()];
         for (device, tasks) in schedule.orders.iter().enumerate() {
             for Task { kind, stage, microbatch } in tasks.iter().map(|scheduled| scheduled.task) {
-                let kinds: &[TaskKind] = match (kind, split) {
-                    (TaskKind::Backward, true) => &SCHEDULED[1..3],
-                    (TaskKind::BackwardInput, false) => &SCHEDULED[3..4],
-                    (TaskKind::BackwardWeight, false) => &[],
-                    _ => &[kind],
+                let find = |kind| {
+                    let is_it = |lane: &&usize| (self.lanes[**lane].kind, self.lanes[**lane].stage) == (kind, stage);
+                    self.on_device.get(device)?.iter().find(is_it).copied()
                 };
-                for kind in kinds {
-                    let find = |lane: &&usize| (self.lanes[**lane].kind, self.lanes[**lane].stage) == (*kind, stage);
-                    let lane = *self.on_device.get(device)?.iter().find(find)?;
-                    if next[lane] != microbatch.index() {
+                let (first, second) = if kind == TaskKind::Backward {
+                    let (input, weight) = (find(TaskKind::BackwardInput)?, find(TaskKind::BackwardWeight)?);
+                    self.mention(input).map_or((input, Some(weight)), |both| (both, None))
+                } else {
+                    (find(kind)?, None)
+                };
+                for mention in std::iter::once(first).chain(second) {
+                    if counts.next(self, mention)? != microbatch.index() {
                         return None;
                     }
-                    next[lane] += 1;
-                    orders[device].push(lane);
+                    orders[device].push(mention);
                 }
             }
         }
-        next.iter().all(|count| *count == self.microbatches).then_some(orders)
+        counts.are_all(self.microbatches).then_some(orders)
     }
 
     /// The tasks that orders stand for.
     #[must_use]
     pub fn tasks(&self, orders: &Orders) -> Vec<Vec<ScheduledTask>> {
-        let tasks = |order: &Vec<usize>| {
-            let mut next = vec![0; self.lanes.len()];
-            let task = |lane: &usize| {
-                let microbatch = MicrobatchId::from_index(next[*lane]);
-                next[*lane] += 1;
-                let Lane { kind, stage, .. } = self.lanes[*lane];
-                ScheduledTask { task: Task { kind, stage, microbatch }, origin: 0, with_next: false }
+        let of_device = |order: &Vec<usize>| {
+            let mut counts = Counts::new(self);
+            let task = |mention: &usize| {
+                let microbatch = MicrobatchId::from_index(counts.next(self, *mention)?);
+                let (lane, second) = self.lanes_of(*mention);
+                let Lane { kind, stage, .. } = self.lanes[lane];
+                let kind = if second.is_some() { TaskKind::Backward } else { kind };
+                Some(ScheduledTask { task: Task { kind, stage, microbatch }, origin: 0, with_next: false })
             };
-            order.iter().map(task).collect()
+            order.iter().filter_map(task).collect()
         };
-        orders.iter().map(tasks).collect()
+        orders.iter().map(of_device).collect()
     }
 }

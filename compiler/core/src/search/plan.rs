@@ -1,9 +1,10 @@
 //! A schedule under change: the event graph of its tasks, timed by one pass.
 //!
-//! A node is a task. It waits for the tasks that it needs and for the one before it on each of its devices. Moving a task
-//! within a device's order changes nothing before it, so only what follows is timed again.
+//! A node is a task. It waits for the tasks that it needs and for the one before it on each of its devices. Where a backward
+//! runs at once, the node of its `B` takes as long, and that of its `W` stands in no order and takes no time.
 
 use super::Objective;
+use super::fusion::Counts;
 use super::job::{Job, Orders, Time};
 use super::random::Random;
 
@@ -14,8 +15,12 @@ pub(super) struct Plan<'a> {
     pub(super) objective: Objective,
     /// By device: nodes in order. Node `lane * microbatches + microbatch` is a task.
     pub(super) orders: Vec<Vec<u32>>,
-    /// By node: where it stands on each of the devices of its lane.
-    places: Vec<Vec<u32>>,
+    /// By lane and microbatch: where it stands on each of the devices of its lane, or [`NOWHERE`].
+    pub(super) places: Vec<Vec<u32>>,
+    /// By node: how long it takes.
+    pub(super) durations: Vec<Time>,
+    /// By node, if there are fusions at all: how orders mention it.
+    pub(super) mentions: Vec<u32>,
     pub(super) starts: Vec<Time>,
     /// By node: the longest way from its end to the end of the schedule, when that was last noted.
     pub(super) tails: Vec<Time>,
@@ -23,6 +28,9 @@ pub(super) struct Plan<'a> {
     pub(super) sequence: Vec<u32>,
     waits: Vec<u32>,
 }
+
+/// The place of what stands in no order.
+pub(super) const NOWHERE: u32 = u32::MAX;
 
 /// How long a schedule is, and what tells apart those that are equally long: the sum of its devices' ends.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -34,28 +42,47 @@ pub(super) struct Length {
 impl<'a> Plan<'a> {
     /// Orders with times, unless devices wait for each other in a circle.
     pub(super) fn new(job: &'a Job, objective: Objective, orders: &Orders) -> Option<(Self, Length)> {
-        let n_nodes = job.n_tasks();
-        let places = job.lanes.iter().map(|lane| vec![0; lane.devices.len() * job.microbatches]).collect();
-        let empty = Vec::with_capacity(n_nodes);
-        let (starts, tails, waits) = (vec![0; n_nodes], vec![0; n_nodes], vec![0; n_nodes]);
-        let mut plan = Self { job, objective, orders: Vec::new(), places, starts, tails, sequence: empty, waits };
-        for order in orders {
-            let mut next = vec![0; job.lanes.len()];
-            let node = |lane: &usize| {
-                next[*lane] += 1;
-                (lane * job.microbatches + next[*lane] - 1) as u32
-            };
-            plan.orders.push(order.iter().map(node).collect());
-        }
-        for device in 0..plan.orders.len() {
+        let (n_nodes, m) = (job.n_tasks(), job.microbatches);
+        let places = job.lanes.iter().map(|lane| vec![NOWHERE; lane.devices.len() * m]).collect();
+        let durations = job.lanes.iter().flat_map(|lane| std::iter::repeat_n(lane.duration, m)).collect();
+        let lanes = if job.fusions.is_empty() { 0 } else { job.lanes.len() };
+        let mentions = (0..lanes as u32).flat_map(|lane| std::iter::repeat_n(lane, m)).collect();
+        let mut plan = Self {
+            job,
+            objective,
+            orders: Vec::with_capacity(orders.len()),
+            places,
+            durations,
+            mentions,
+            starts: vec![0; n_nodes],
+            tails: vec![0; n_nodes],
+            sequence: Vec::with_capacity(n_nodes),
+            waits: vec![0; n_nodes],
+        };
+        for (device, order) in orders.iter().enumerate() {
+            let mut counts = Counts::new(job);
+            let mut nodes = Vec::with_capacity(order.len());
+            for mention in order {
+                let microbatch = counts.next(job, *mention)?;
+                if let Some(fusion) = mention.checked_sub(job.lanes.len()) {
+                    plan.set_form(fusion, microbatch, true);
+                }
+                nodes.push((job.lanes_of(*mention).0 * m + microbatch) as u32);
+            }
+            plan.orders.push(nodes);
             plan.note_places(device, 0, plan.orders[device].len());
         }
         let length = plan.time()?;
         Some((plan, length))
     }
 
-    fn lane_of(&self, node: u32) -> usize {
+    pub(super) fn lane_of(&self, node: u32) -> usize {
         node as usize / self.job.microbatches
+    }
+
+    /// How an order mentions a node.
+    pub(super) fn mention(&self, node: u32) -> usize {
+        self.mentions.get(node as usize).map_or_else(|| self.lane_of(node), |mention| *mention as usize)
     }
 
     /// Positions in the lane's `places`: one for each of its devices.
@@ -63,10 +90,11 @@ impl<'a> Plan<'a> {
         let (lane, microbatch) = (self.lane_of(node), node as usize % self.job.microbatches);
         let devices = &self.job.lanes[lane].devices;
         let first = microbatch * devices.len();
-        devices.iter().zip(&self.places[lane][first..]).map(|(device, place)| (*device, *place as usize))
+        let placed = devices.iter().zip(&self.places[lane][first..]).filter(|(_, place)| **place != NOWHERE);
+        placed.map(|(device, place)| (*device, *place as usize))
     }
 
-    fn note_places(&mut self, device: usize, from: usize, to: usize) {
+    pub(super) fn note_places(&mut self, device: usize, from: usize, to: usize) {
         for place in from..to {
             let node = self.orders[device][place];
             let (lane, microbatch) = (self.lane_of(node), node as usize % self.job.microbatches);
@@ -77,7 +105,7 @@ impl<'a> Plan<'a> {
     }
 
     pub(super) fn duration(&self, node: u32) -> Time {
-        self.job.lanes[self.lane_of(node)].duration
+        self.durations[node as usize]
     }
 
     pub(super) fn end(&self, node: u32) -> Time {
@@ -107,8 +135,10 @@ impl<'a> Plan<'a> {
             }
             let devices = &job.lanes[lane].devices;
             for (which, device) in devices.iter().enumerate() {
-                let place = self.places[lane][microbatch * devices.len() + which] as usize;
-                if let Some(&next) = self.orders[*device].get(place + 1) {
+                let place = self.places[lane][microbatch * devices.len() + which];
+                if let Some(&next) =
+                    self.orders[*device].get(place.wrapping_add(1) as usize).filter(|_| place != NOWHERE)
+                {
                     self.wake(next);
                 }
             }
@@ -218,7 +248,7 @@ impl<'a> Plan<'a> {
             return false;
         }
         // Only prefixes between the two places change.
-        let takes = |node: &u32| self.job.lanes[self.lane_of(*node)].takes;
+        let takes = |node: &u32| self.job.takes(self.mention(*node));
         let change: i64 = if from < to { passed.iter().map(takes).max().unwrap_or(0) } else { takes(&node) };
         change <= 0 || self.fits_after(device, from, to)
     }
@@ -232,7 +262,7 @@ impl<'a> Plan<'a> {
             _ => order[place],
         };
         let last = from.max(to);
-        self.job.fits_on(device, (0..=last).map(|place| self.lane_of(moved(place))))
+        self.job.fits_on(device, (0..=last).map(|place| self.mention(moved(place))))
     }
 
     /// Moves a task to another place of its device's order.
@@ -262,8 +292,8 @@ impl<'a> Plan<'a> {
         std::mem::swap(&mut self.starts, starts);
     }
 
-    /// The orders as lanes.
+    /// The orders as lanes and fusions.
     pub(super) fn orders(&self) -> Orders {
-        self.orders.iter().map(|order| order.iter().map(|node| self.lane_of(*node)).collect()).collect()
+        self.orders.iter().map(|order| order.iter().map(|node| self.mention(*node)).collect()).collect()
     }
 }

@@ -1,10 +1,10 @@
 //! The portfolio: starts, rounds of improvement, and attempts at a proof.
 
 use super::job::{Job, Orders, Time};
-use super::plan::{Length, Plan};
+use super::plan::Length;
 use super::random::Random;
-use super::work::{Context, Outcome, Start, Work, Workers};
-use super::{Objective, Options};
+use super::work::{Context, Outcome, Start, Work, Workers, collect};
+use super::{Known, Objective, Options};
 
 /// What is known so far.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -34,6 +34,8 @@ const BLOCK_ROUNDS: u32 = 3;
 const PERIODS: Time = 60;
 const PERIODS_AT_ONCE: usize = 4;
 const ENOUGH_PERIODS: usize = 2;
+/// Known schedules that are measured at once.
+const KNOWN_AT_ONCE: usize = 4;
 /// Partial schedules that building keeps at first.
 const BUILD_WIDTH: usize = 64;
 /// Steps with more tasks are not tried to be proved.
@@ -56,12 +58,11 @@ struct Portfolio<'a> {
     report: &'a mut dyn FnMut(&Progress),
 }
 
-/// The shortest orders that were found. `known` gives orders that are known for a number of microbatches; no schedule is
-/// shorter than `bound`; `report` hears of every improvement. `None` if the workers stop before there is any.
+/// The shortest orders that were found. No schedule is shorter than `bound`; `report` hears of every improvement. `None` if the workers stop before there is any.
 pub fn search(
     job: &Job,
     bound: Time,
-    known: &dyn Fn(usize) -> Vec<Orders>,
+    known: &dyn Known,
     options: Options,
     workers: &dyn Workers,
     report: &mut dyn FnMut(&Progress),
@@ -130,7 +131,10 @@ impl Portfolio<'_> {
                     }
                 }
                 Outcome::Long(length, orders) => self.note(length, &orders),
-                Outcome::Bound(bound) => self.bound = self.bound.max(bound),
+                Outcome::Bound(bound, found) => {
+                    self.bound = self.bound.max(bound);
+                    found.into_iter().for_each(|(length, orders)| self.note(length, &orders));
+                }
                 Outcome::Nothing => {}
             }
             counts.push(count);
@@ -141,31 +145,68 @@ impl Portfolio<'_> {
         counts
     }
 
-    fn gather(&mut self, known: &dyn Fn(usize) -> Vec<Orders>) {
-        let of_long = known(self.context.long.microbatches);
-        for orders in &of_long {
-            if let Some((_, length)) = Plan::new(&self.context.long, self.context.objective, orders) {
-                self.note(length, orders);
-            }
-        }
-        let of_short = if self.is_short() { known(self.context.short.microbatches) } else { of_long };
-        let short = &self.context.short;
+    fn gather(&mut self, known: &dyn Known) {
         // One microbatch after the other always fits.
-        let in_turn = |lanes: &Vec<usize>| lanes.repeat(short.microbatches);
-        let in_turn: Orders = short.on_device.iter().map(in_turn).collect();
-        let works: Vec<Work> = of_short.into_iter().chain([in_turn]).map(Work::Measure).collect();
-        self.perform(&works);
+        let in_turn =
+            |job: &Job| -> Orders { job.on_device.iter().map(|lanes| lanes.repeat(job.microbatches)).collect() };
+        for orders in known.own().into_iter().chain([in_turn(&self.context.long)]) {
+            let measured = self.context.measured(&self.context.long, orders);
+            measured.into_iter().for_each(|(length, orders)| self.note(length, &orders));
+        }
+        let of_short = self.add_known(known);
+        let in_turn = in_turn(&self.context.short);
+        self.perform(&of_short.into_iter().chain([in_turn]).map(Work::Measure).collect::<Vec<_>>());
         let narrow = (BUILD_WIDTH * SHORT_TASKS / self.context.short.n_tasks().max(1)).clamp(1, BUILD_WIDTH);
-        let build = |width| [false, true].map(|backwards| Work::Build { width, backwards });
-        if self.goes_on() {
-            self.perform(&[build(narrow.div_ceil(8)), build(narrow)].concat());
+        for split in self.forms() {
+            let build = |width| [false, true].map(|backwards| Work::Build { width, backwards, split: *split });
+            if self.goes_on() {
+                self.perform(&[build(narrow.div_ceil(8)), build(narrow)].concat());
+            }
         }
         self.add_blocks(BLOCK_EFFORT);
     }
 
-    /// Building blocks with the shortest periods that have any.
+    /// Measures what else is known, as far as there is time: those first that are short for a short step. Returns the orders
+    /// of that.
+    fn add_known(&mut self, known: &dyn Known) -> Vec<Orders> {
+        if !self.goes_on() {
+            return Vec::new();
+        }
+        let (context, workers) = (self.context.clone(), self.workers);
+        let measured = |job: &Job, index: usize| -> Vec<(Length, Orders)> {
+            let all = if workers.go_on() { known.orders(index, job.microbatches) } else { Vec::new() };
+            all.into_iter().filter_map(|orders| context.measured(job, orders)).collect()
+        };
+        let of_short = collect(workers, known.count(), &|index| measured(&context.short, index));
+        let of_short: Vec<_> = of_short.into_iter().map(Option::unwrap_or_default).collect();
+        let mut ranked: Vec<usize> = if self.is_short() { (0..of_short.len()).collect() } else { Vec::new() };
+        let shortest = |index: &usize| of_short[*index].iter().map(|(length, _)| *length).min();
+        // Those that are not for so few microbatches come last.
+        ranked.sort_by_key(|index| (shortest(index).is_none(), shortest(index), *index));
+        for some in ranked.chunks(KNOWN_AT_ONCE) {
+            if !self.goes_on() {
+                break;
+            }
+            let of_long = collect(workers, some.len(), &|place| measured(&context.long, some[place]));
+            for (length, orders) in of_long.into_iter().flatten().flatten() {
+                self.note(length, &orders);
+            }
+        }
+        of_short.into_iter().flatten().map(|(_, orders)| orders).collect()
+    }
+
+    /// Whether backwards are wanted in halves: where they may run at once, schedules with and without are looked for.
+    fn forms(&self) -> &'static [bool] {
+        if self.context.short.fusions.is_empty() { &[false] } else { &[false, true] }
+    }
+
     fn add_blocks(&mut self, effort: usize) {
-        let work = self.context.short.work();
+        self.forms().iter().for_each(|split| self.add_blocks_of(*split, effort));
+    }
+
+    /// Building blocks with the shortest periods that have any.
+    fn add_blocks_of(&mut self, split: bool, effort: usize) {
+        let work = self.context.short_of(split).work();
         let width = (effort / self.context.short.lanes.len().max(1)).max(16);
         let step = (work / 40).max(1);
         let periods: Vec<Time> = (0..PERIODS).map(|more| work + more * step).collect();
@@ -174,7 +215,8 @@ impl Portfolio<'_> {
             if found >= ENOUGH_PERIODS || !self.goes_on() {
                 return;
             }
-            let works: Vec<Work> = periods.iter().map(|period| Work::Blocks { period: *period, width }).collect();
+            let works: Vec<Work> =
+                periods.iter().map(|period| Work::Blocks { period: *period, width, split }).collect();
             found += self.perform(&works).iter().filter(|count| **count > 0).count();
         }
     }

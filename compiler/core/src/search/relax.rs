@@ -1,6 +1,7 @@
 //! Easier problems with bounds that hold for the whole one: only some devices can do one thing at a time, the others do
 //! everything at once. Few lanes are left, and what happened between them becomes a delay.
 
+use super::fusion::Fusion;
 use super::job::{Job, Lane, Time};
 
 /// A job on some devices of another one.
@@ -27,10 +28,13 @@ pub(super) fn relax(job: &Job, devices: &[usize]) -> Relaxed {
         let devices = lane.devices.iter().filter_map(place_of).collect();
         lanes.push(Lane { needs, feeds: Vec::new(), devices, ..lane.clone() });
     }
+    let place = |lane: usize| kept.binary_search(&lane).ok();
+    let fusion = |one: &Fusion| Some(Fusion { first: place(one.first)?, second: place(one.second)?, ..*one });
     let capacity = devices.iter().map(|device| job.capacity[*device]).collect();
     let tails = job.tails();
     Relaxed {
-        job: Job::of_lanes(lanes, job.microbatches, capacity),
+        job: Job::of_lanes(lanes, job.microbatches, capacity)
+            .with_fusions(job.fusions.iter().filter_map(fusion).collect()),
         heads: kept.iter().map(|lane| heads[*lane]).collect(),
         tails: kept.iter().map(|lane| tails[*lane]).collect(),
     }
@@ -40,7 +44,7 @@ pub(super) fn relax(job: &Job, devices: &[usize]) -> Relaxed {
 fn heads(job: &Job) -> Vec<Time> {
     let mut heads: Vec<Time> = Vec::with_capacity(job.lanes.len());
     for lane in &job.lanes {
-        let ready = lane.needs.iter().map(|(need, latency)| heads[*need] + job.lanes[*need].duration + latency);
+        let ready = lane.needs.iter().map(|(need, latency)| heads[*need] + job.least[*need] + latency);
         heads.push(ready.max().unwrap_or(0));
     }
     heads
@@ -54,7 +58,7 @@ fn delay(job: &Job, from: usize, to: usize, kept: &[usize]) -> Option<Time> {
         let through = |(need, latency): &(usize, Time)| match *need {
             need if need == from => Some(*latency),
             need if need < from || kept.binary_search(&need).is_ok() => None,
-            need => since[need].map(|time| time + job.lanes[need].duration + latency),
+            need => since[need].map(|time| time + job.least[need] + latency),
         };
         since[index] = job.lanes[index].needs.iter().filter_map(through).max();
     }

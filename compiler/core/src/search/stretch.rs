@@ -60,12 +60,15 @@ fn window(job: &Job, plan: &Plan<'_>, orders: &Orders, moment: Time, microbatche
     let mut window = Vec::with_capacity(orders.len());
     for (device, order) in orders.iter().enumerate() {
         let from = plan.first_at(device, moment)?;
-        let to = from + microbatches * job.on_device[device].len();
-        let part = order.get(from..to)?;
         let mut counts = vec![0; job.lanes.len()];
-        part.iter().for_each(|lane| counts[*lane] += 1);
-        if job.on_device[device].iter().any(|lane| counts[*lane] != microbatches) {
-            return None;
+        let (mut to, mut missing) = (from, microbatches * job.on_device[device].len());
+        while missing > 0 {
+            let (first, second) = job.lanes_of(*order.get(to)?);
+            for lane in std::iter::once(first).chain(second) {
+                counts[lane] += 1;
+                missing = missing.checked_sub(1).filter(|_| counts[lane] <= microbatches)?;
+            }
+            to += 1;
         }
         window.push((from, to));
     }

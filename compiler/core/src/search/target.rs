@@ -3,6 +3,7 @@
 use super::job::{Job, Orders, Time};
 use super::plan::Plan;
 use super::scale::Scale;
+use super::steady::steady;
 use super::{Objective, Progress};
 use crate::bounds::lower_bound;
 use crate::dependencies::Dependencies;
@@ -10,7 +11,7 @@ use crate::diagnostic::{Code, Diagnostic};
 use crate::judge::Judged;
 use crate::memory_limit::MemoryLimit;
 use crate::recompute::recomputing;
-use crate::schedule::{Costs, Schedule, ScheduledTask};
+use crate::schedule::{Costs, Schedule};
 use crate::units::Ticks;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::task::TaskKind;
@@ -26,12 +27,15 @@ pub struct Problem {
     pub bound: Time,
     /// The target, with the order that it came with.
     pub schedule: Schedule,
+    /// What its tasks take.
+    pub costs: Costs,
     /// What is to be short.
     pub objective: Objective,
-    /// Activations of single stages that each device may hold.
+    /// Whether a forward and a backward may take less if they share their device. Nothing that is found has such pairs, so
+    /// bounds hold for schedules with pairs only as far as they do not come from looking for schedules.
+    pub pairs_pay: bool,
+    /// No device may hold more activations of single stages.
     pub activations: Vec<u64>,
-    /// Whether some `BW` takes less than its `B` and `W`. Bounds and proofs are about split backwards: then they say nothing.
-    pub fusing_pays: bool,
 }
 
 /// Takes the order away from a target. Without a limit, devices may hold as much as the fullest one does in the target.
@@ -42,7 +46,6 @@ pub(super) fn problem(
     judged: &Judged,
     memory: Option<&MemoryLimit>,
     objective: Objective,
-    split: bool,
 ) -> Result<Problem, Diagnostic> {
     let schedule = &judged.schedule;
     if let Some(reason) = unsearchable(schedule) {
@@ -57,7 +60,7 @@ pub(super) fn problem(
     let activations = memory.map_or_else(|| vec![most; schedule.n_devices()], |limit| limit.activations(schedule));
     let scale = Scale::new(&judged.costs, schedule.n_tasks() * 2);
     let held = |allowed: &u64| i64::try_from(*allowed).unwrap_or(i64::MAX).min(schedule.n_tasks() as i64);
-    let job = Job::new(schedule, split, &judged.costs, &scale, activations.iter().map(held).collect());
+    let job = Job::new(schedule, &judged.costs, &scale, activations.iter().map(held).collect());
     if let Some((device, least)) = too_little(&job) {
         let needs = schedule.units(least);
         let message = format!(
@@ -68,14 +71,10 @@ pub(super) fn problem(
         let error = Diagnostic::error(Code::MemoryExceeded, schedule.placement_span, "stages live here", message);
         return Err(error.help(format!("allow at least `--memory {needs}`, or place fewer stages on {device}")));
     }
-    let half = |stage: &[Ticks; TaskKind::ALL.len()], kind: TaskKind| stage[kind.index()];
-    let fusing_pays = judged.costs.tasks.iter().any(|stage| {
-        let halves = half(stage, TaskKind::BackwardInput) + half(stage, TaskKind::BackwardWeight);
-        half(stage, TaskKind::Backward) < halves
-    });
-    let schedule = schedule.clone();
-    let mut problem = Problem { job, scale, bound: 0, schedule, objective, activations, fusing_pays };
-    problem.set_bound(&judged.costs);
+    let (schedule, costs) = (schedule.clone(), judged.costs.clone());
+    let pairs_pay = pairs_pay(&costs);
+    let mut problem = Problem { job, scale, bound: 0, schedule, costs, objective, pairs_pay, activations };
+    problem.set_bound();
     Ok(problem)
 }
 
@@ -87,6 +86,31 @@ fn unsearchable(schedule: &Schedule) -> Option<&'static str> {
         return Some("its microbatches are cut in slices");
     }
     schedule.window.as_ref().map(|_| "its steps follow each other without a flush")
+}
+
+/// Whether some forward and backward take less if they share a device.
+fn pairs_pay(costs: &Costs) -> bool {
+    let longest = |kind: TaskKind| costs.tasks.iter().map(|stage| stage[kind.index()]).max().unwrap_or_default();
+    let pays = |kind: TaskKind| {
+        costs.pairs[kind.index()].is_some_and(|pair| pair < longest(TaskKind::Forward) + longest(kind))
+    };
+    TaskKind::ALL.into_iter().any(pays)
+}
+
+/// A warning where a target's pairs are left out.
+pub(super) fn without_pairs(problem: &Problem, makespan: Ticks) -> Option<Diagnostic> {
+    let schedule = &problem.schedule;
+    let n_pairs = schedule.orders.iter().flatten().filter(|scheduled| scheduled.with_next).count();
+    if n_pairs == 0 && !problem.pairs_pay {
+        return None;
+    }
+    let message = match n_pairs {
+        0 => "the search lets no two tasks share a device, and by the costs some pairs would pay".to_owned(),
+        _ => format!("the search lets no two tasks share a device, as {n_pairs} pairs of `{}` do", schedule.name),
+    };
+    let warning = Diagnostic::warning(Code::PairsLeftOut, schedule.span, "ordered without pairs", message);
+    let as_it_is = format!("as it is, `{}` takes {makespan}", schedule.name);
+    Some(warning.note(as_it_is).help("compare both, or write `&` between tasks of what is found"))
 }
 
 /// A device that cannot hold what one microbatch takes there, with that.
@@ -104,23 +128,31 @@ fn too_little(job: &Job) -> Option<(DeviceId, u64)> {
 
 impl Problem {
     /// Notes what no schedule with as many activations is shorter than.
-    pub(super) fn set_bound(&mut self, costs: &Costs) {
-        let split = self.job.lanes.iter().any(|lane| lane.kind == TaskKind::BackwardInput);
-        let recomputing = recomputing(&self.schedule);
-        let dependencies = Dependencies::uniform(&self.schedule.graph, split).with_recomputation(recomputing);
+    pub(super) fn set_bound(&mut self) {
+        let costs = &self.costs;
+        let may_fuse = |stage| self.pairs_pay || costs.saved_by_fusing(stage) > Ticks::ZERO;
+        let n_microbatches = self.schedule.n_microbatches;
+        let dependencies = Dependencies::of_either(&self.schedule.graph, n_microbatches, may_fuse);
+        let dependencies = dependencies.with_recomputation(recomputing(&self.schedule));
         self.bound = match self.objective {
             Objective::Makespan => {
                 self.scale.at_least(lower_bound(&self.schedule, &dependencies, costs, &self.activations).makespan)
             }
+            Objective::LongestStage if self.pairs_pay => 0,
             Objective::LongestStage => self.job.work() * self.job.microbatches as Time,
         };
     }
 
-    /// Whether nothing is shorter than what was found: not where the costs are too large to be counted exactly, or fusing
-    /// pays.
+    /// No schedule is shorter, with pairs or without.
+    #[must_use]
+    pub fn bound(&self, found: &Progress) -> Time {
+        if self.pairs_pay { self.bound.min(found.bound) } else { found.bound }
+    }
+
+    /// Whether nothing is shorter than what was found. Where costs are too large to be counted exactly, nobody knows.
     #[must_use]
     pub fn is_proved(&self, found: &Progress) -> bool {
-        self.scale.is_exact && !self.fusing_pays && found.bound == found.length
+        self.scale.is_exact && self.bound(found) == found.length
     }
 
     /// A length in the unit of the costs.
@@ -129,56 +161,52 @@ impl Problem {
         self.scale.ticks(length)
     }
 
-    /// The schedule that orders stand for. Where it costs nothing, the two halves of a stage's backward are merged.
+    /// The schedule that orders stand for, and what is to be said of its steady state, if it has one. Where it costs
+    /// nothing, all backwards of a stage run at once.
     #[must_use]
-    pub fn schedule(&self, orders: &Orders) -> Schedule {
-        let (orders, merged) = self.merged(orders);
-        let tasks = self.job.tasks(&orders).into_iter().map(|tasks| {
-            let tasks = tasks.into_iter().filter_map(|mut scheduled| {
-                let is_merged = merged[scheduled.task.stage.index()];
-                match scheduled.task.kind {
-                    TaskKind::BackwardWeight if is_merged => return None,
-                    TaskKind::BackwardInput if is_merged => scheduled.task.kind = TaskKind::Backward,
-                    _ => {}
-                }
-                Some(scheduled)
-            });
-            tasks.collect::<Vec<ScheduledTask>>()
-        });
-        Schedule {
-            orders: tasks.collect(),
+    pub fn schedule(&self, orders: &Orders) -> (Schedule, String) {
+        let (job, orders) = self.merged(orders);
+        let schedule = Schedule {
+            orders: job.tasks(&orders),
             block: None,
             reorder: None,
             name: "found".to_owned(),
             ..self.schedule.clone()
-        }
+        };
+        let plan = Plan::new(&job, self.objective, &orders);
+        let steady = plan.and_then(|(plan, _)| steady(&plan)).filter(|_| self.scale.is_exact);
+        let words = steady.map(|steady| steady.words(&job, |time| self.ticks(time).to_string()));
+        (schedule, words.unwrap_or_default())
     }
 
-    /// The stages whose `W` may as well follow their `B` at once, and orders in which it does.
-    fn merged(&self, orders: &Orders) -> (Orders, Vec<bool>) {
-        let mut merged = vec![false; self.schedule.n_stages()];
-        let mut orders = orders.clone();
-        let mut job = self.job.clone();
-        let Some((_, limit)) = Plan::new(&job, self.objective, &orders) else { return (orders, merged) };
-        for weight in 0..job.lanes.len() {
-            let lane = &job.lanes[weight];
-            let input = lane.needs.first().map(|(input, _)| *input);
-            let Some(input) = input.filter(|_| lane.kind == TaskKind::BackwardWeight) else { continue };
-            let (stage, before) = (lane.stage, job.clone());
-            job.lanes[input].duration += std::mem::take(&mut job.lanes[weight].duration);
-            let together = |order: &Vec<usize>| -> Vec<usize> {
-                let rest = order.iter().filter(|lane| **lane != weight);
-                rest.flat_map(|lane| [Some(*lane), (*lane == input).then_some(weight)]).flatten().collect()
-            };
-            let candidate: Orders = orders.iter().map(together).collect();
-            match Plan::new(&job, self.objective, &candidate) {
-                Some((_, length)) if length.length <= limit.length => {
-                    orders = candidate;
-                    merged[stage.index()] = true;
-                }
-                _ => job = before,
+    /// Orders of a job in which all stages may fuse their backwards that lose no time by it, and where fusing all of those
+    /// of a stage makes nothing longer, it does.
+    fn merged(&self, orders: &Orders) -> (Job, Orders) {
+        let halves =
+            |stage| self.costs.of(TaskKind::BackwardInput, stage) + self.costs.of(TaskKind::BackwardWeight, stage);
+        let both = |stage| self.costs.of(TaskKind::Backward, stage);
+        let is_known = |stage| self.job.fusions.iter().any(|fusion| self.job.lanes[fusion.first].stage == stage);
+        let may_fuse = |stage| both(stage) <= halves(stage) || is_known(stage);
+        let fusions = self.job.backwards(may_fuse, |stage| self.scale.of(both(stage)));
+        let job = self.job.clone().with_fusions(fusions);
+        let mention = |mention: &usize| match self.job.fusion(*mention) {
+            Some(fusion) => job.mention(fusion.first).unwrap_or(*mention),
+            None => *mention,
+        };
+        let mut orders: Orders = orders.iter().map(|order| order.iter().map(mention).collect()).collect();
+        let length = |orders: &Orders| Plan::new(&job, self.objective, orders).map(|(_, length)| length.length);
+        let Some(limit) = length(&orders) else { return (job, orders) };
+        let is_no_longer = |orders: &Orders| length(orders).is_some_and(|length| length <= limit);
+        let all = job.fused(&orders, |_| true);
+        if is_no_longer(&all) {
+            return (job, all);
+        }
+        for fusion in 0..job.fusions.len() {
+            let candidate = job.fused(&orders, |other| other == fusion);
+            if candidate != orders && is_no_longer(&candidate) {
+                orders = candidate;
             }
         }
-        (orders, merged)
+        (job, orders)
     }
 }

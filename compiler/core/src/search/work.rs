@@ -9,6 +9,7 @@ use super::plan::{Length, Plan};
 use super::random::Random;
 use super::relax::relax;
 use super::stretch::stretch;
+use std::borrow::Cow;
 use std::sync::{Mutex, PoisonError};
 
 /// Who does the work, and says when to stop. The compiler itself has no threads and no clock.
@@ -50,10 +51,10 @@ pub(super) struct Start {
 pub(super) enum Work {
     /// Measure orders of the short step.
     Measure(Orders),
-    /// Building blocks with a period.
-    Blocks { period: Time, width: usize },
-    /// Schedules built task by task, from the first or from the last.
-    Build { width: usize, backwards: bool },
+    /// Building blocks with a period, if wanted with all backwards in halves.
+    Blocks { period: Time, width: usize, split: bool },
+    /// Schedules built task by task, from the first or from the last, if wanted with all backwards in halves.
+    Build { width: usize, backwards: bool, split: bool },
     /// Change a schedule of the short step outside its window.
     Anneal { start: Start, tries: u64, heat: Time, seed: u64 },
     /// Change a schedule of the long step.
@@ -71,32 +72,39 @@ pub(super) enum Outcome {
     Starts(Vec<Start>),
     /// A schedule of the long step.
     Long(Length, Orders),
-    /// No schedule of the long step is shorter.
-    Bound(Time),
+    /// No schedule of the long step is shorter. Of those that may be as short, one with the memory of a proof.
+    Bound(Time, Option<(Length, Orders)>),
     /// Nothing.
     Nothing,
+}
+
+/// What came of each piece of some work, in their order.
+pub(super) fn collect<T: Send>(workers: &dyn Workers, n: usize, work: &(dyn Fn(usize) -> T + Sync)) -> Vec<Option<T>> {
+    let all: Vec<Mutex<Option<T>>> = (0..n).map(|_| Mutex::new(None)).collect();
+    workers.each(n, &|index| {
+        let one = work(index);
+        *all[index].lock().unwrap_or_else(PoisonError::into_inner) = Some(one);
+    });
+    all.into_iter().map(|one| one.into_inner().unwrap_or_else(PoisonError::into_inner)).collect()
 }
 
 impl Context {
     /// Does all pieces, and returns what came of each, in their order.
     pub(super) fn all(&self, works: &[Work], workers: &dyn Workers) -> Vec<Outcome> {
-        let outcomes: Vec<Mutex<Outcome>> = works.iter().map(|_| Mutex::new(Outcome::Nothing)).collect();
-        workers.each(works.len(), &|index| {
-            let outcome = self.perform(&works[index], &mut || workers.go_on());
-            *outcomes[index].lock().unwrap_or_else(PoisonError::into_inner) = outcome;
-        });
-        outcomes.into_iter().map(|outcome| outcome.into_inner().unwrap_or_else(PoisonError::into_inner)).collect()
+        let outcomes = collect(workers, works.len(), &|index| self.perform(&works[index], &mut || workers.go_on()));
+        outcomes.into_iter().map(|outcome| outcome.unwrap_or(Outcome::Nothing)).collect()
     }
 
     fn perform(&self, work: &Work, go_on: &mut dyn FnMut() -> bool) -> Outcome {
         match work {
             Work::Measure(orders) => Outcome::Starts(self.start(orders.clone()).into_iter().collect()),
-            Work::Blocks { period, width } => {
-                let found = blocks(&self.short, *period, *width, go_on);
+            Work::Blocks { period, width, split } => {
+                let job = self.short_of(*split);
+                let found = blocks(&job, *period, *width, go_on);
                 let starts = found.iter().take(BLOCKS).take_while(|_| go_on());
-                Outcome::Starts(starts.filter_map(|block| self.start(orders_of_block(&self.short, block))).collect())
+                Outcome::Starts(starts.filter_map(|block| self.start(orders_of_block(&job, block))).collect())
             }
-            Work::Build { width, backwards } => self.build(*width, *backwards, go_on),
+            Work::Build { width, backwards, split } => self.build(*width, *backwards, &self.short_of(*split), go_on),
             Work::Anneal { start, tries, heat, seed } => {
                 let course = Course { tries: *tries, heat: *heat, frozen: start.window.as_ref() };
                 let found = self.changed(&self.short, &start.orders, &course, *seed, go_on);
@@ -109,23 +117,27 @@ impl Context {
             }
             Work::Prove { below, width } => {
                 let beam = Beam { width: *width, below: *below, exact: true };
-                let explored = explore(&self.long, &beam, go_on);
-                match explored.found.and_then(|(_, orders)| self.measured(&self.long, orders)) {
+                let explored = explore(&self.long.relaxed(), &beam, go_on);
+                let found = explored.found.and_then(|(_, orders)| self.measured(&self.long, orders));
+                match found {
+                    _ if explored.complete => {
+                        let least = found.as_ref().map_or(*below, |(length, _)| length.length);
+                        Outcome::Bound(least, found)
+                    }
                     Some((length, orders)) => Outcome::Long(length, orders),
-                    None if explored.complete => Outcome::Bound(*below),
                     None => Outcome::Nothing,
                 }
             }
             Work::ProveOn { devices, below, width } => {
                 let beam = Beam { width: *width, below: *below, exact: true };
-                let explored = explore_relaxed(&relax(&self.long, devices), &beam, go_on);
+                let explored = explore_relaxed(&relax(&self.long.relaxed(), devices), &beam, go_on);
                 let least = explored.found.map_or(*below, |(length, _)| length);
-                if explored.complete { Outcome::Bound(least) } else { Outcome::Nothing }
+                if explored.complete { Outcome::Bound(least, None) } else { Outcome::Nothing }
             }
         }
     }
 
-    fn measured(&self, job: &Job, orders: Orders) -> Option<(Length, Orders)> {
+    pub(super) fn measured(&self, job: &Job, orders: Orders) -> Option<(Length, Orders)> {
         let (_, length) = Plan::new(job, self.objective, &orders)?;
         Some((length, orders))
     }
@@ -142,10 +154,15 @@ impl Context {
         Some(anneal(&mut plan, first, course, &mut Random::new(seed), go_on))
     }
 
-    fn build(&self, width: usize, backwards: bool, go_on: &mut dyn FnMut() -> bool) -> Outcome {
+    /// The short step, if wanted with all backwards in halves.
+    pub(super) fn short_of(&self, split: bool) -> Cow<'_, Job> {
+        if split { Cow::Owned(self.short.clone().with_fusions(Vec::new())) } else { Cow::Borrowed(&self.short) }
+    }
+
+    fn build(&self, width: usize, backwards: bool, job: &Job, go_on: &mut dyn FnMut() -> bool) -> Outcome {
         let beam = Beam { width, below: Time::MAX, exact: false };
-        let turned = backwards.then(|| self.short.reversed());
-        let found = explore(turned.as_ref().unwrap_or(&self.short), &beam, go_on).found;
+        let turned = backwards.then(|| job.reversed());
+        let found = explore(turned.as_ref().unwrap_or(job), &beam, go_on).found;
         let orders = found.map(|(_, orders)| turned.map_or(orders.clone(), |turned| turned.turned(&orders)));
         Outcome::Starts(orders.and_then(|orders| self.start(orders)).into_iter().collect())
     }
