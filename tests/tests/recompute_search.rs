@@ -6,7 +6,8 @@ use pipe_compiler::recompute::Recomputation;
 use pipe_compiler::search::recompute::Target;
 use pipe_compiler::search::{Objective, Options, Workers};
 use pipe_compiler::source::{Source, Sources};
-use pipe_compiler::{Request, elaborate};
+use pipe_compiler::{Request, compile, elaborate};
+use pipe_tests::cases::{read, root};
 
 /// One thread, and all the time that there is.
 struct Patient;
@@ -175,4 +176,43 @@ fn small_targets_that_recompute_are_ordered_best_and_proved() {
             assert!(is_proved, "{small:?}");
         }
     }
+}
+
+#[test]
+fn bytes_that_bounds_count_are_held_in_programs_that_recompute() {
+    let mut all = 0;
+    for (example, limit) in [("mlp", 1 << 20), ("shakespeare", 64 << 20), ("unet", 1 << 20), ("tied", 1 << 20)] {
+        let text = read(&root().join("examples").join(example).with_extension("pipe"));
+        let call = text.lines().find(|line| line.trim_start().starts_with("schedule ")).expect("a schedule");
+        let memory = text.lines().find(|line| line.trim_start().starts_with("devices ")).expect("devices");
+        let sized = if memory.contains("memory") { memory.to_owned() } else { format!("{memory} memory 1MiB") };
+        // Where a peak is required, units count and not bytes.
+        let text: Vec<&str> = text.lines().filter(|line| !line.contains("require peak")).collect();
+        let text = text.join("\n").replace(memory, &sized);
+        for name in ["gpipe", "1f1b", "zb_h1"] {
+            let text = text.replace(call, &format!("    schedule {name}\n    recompute all"));
+            let source = Source { name: example.to_owned(), text };
+            let (mut sources, request) = (Sources::default(), Request::default());
+            let loader = |path: &str| Err(path.to_owned());
+            let compilation = compile(&mut sources, source.clone(), &loader, &request);
+            let target = Target { root: &source, loader: &loader, request: &request, objective: Objective::Makespan };
+            let Ok(prepared) = target.prepare(&mut sources) else { continue };
+            let (job, judged) = (prepared.problem.job, compilation.judged.expect("it can run"));
+            let orders = job.orders(&judged.schedule).expect("its tasks");
+            for (device, order) in orders.iter().enumerate() {
+                let held = order.iter().scan(0, |held, mention| {
+                    *held += job.takes(*mention);
+                    Some(*held)
+                });
+                let most = held.max().expect("tasks");
+                let peak = compilation.report.per_device[device].peak_bytes.expect("a program");
+                assert!(
+                    most > 0 && limit - job.most[device] + most <= peak as i64,
+                    "{example} {name}: {most} of {peak}"
+                );
+                all += 1;
+            }
+        }
+    }
+    assert!(all >= 20, "{all}");
 }
