@@ -229,19 +229,19 @@ fn small_jobs() -> Vec<Stages> {
 
 #[test]
 fn proofs_and_bounds_agree_with_all_schedules_of_small_jobs() {
-    let (mut proved, mut all) = (0, 0);
     for stages in small_jobs() {
-        let job = stages.job();
-        let found = found(&job, 3, &team(1, 120));
-        let (length, _) = replay(&job, &found.orders).expect("the order can run");
-        assert_eq!(length, found.length, "{stages:?}");
-        let shorter = shortest_below(&job, found.length);
-        assert!(shorter.unwrap_or(found.length) >= found.bound, "{stages:?}: {shorter:?} below {}", found.bound);
-        assert_eq!(shorter, None, "{stages:?}: found {}", found.length);
-        all += 1;
-        proved += usize::from(found.bound == found.length);
+        is_solved(&stages.job(), 3, 120);
     }
-    assert_eq!(proved, all, "a job this small is proved");
+}
+
+/// Searches a job so small that it must be proved that nothing is shorter, and looks at all schedules. Returns the length.
+fn is_solved(job: &Job, rounds: u32, patience: usize) -> Time {
+    let found = found(job, rounds, &team(1, patience));
+    let (length, _) = replay(job, &found.orders).expect("the order can run");
+    assert_eq!(length, found.length, "{job:?}");
+    assert_eq!(shortest_below(job, length + 1), Some(length), "found {length}, at least {}: {job:?}", found.bound);
+    assert_eq!(found.bound, length, "is not proved: {job:?}");
+    length
 }
 
 #[test]
@@ -252,12 +252,7 @@ fn proofs_agree_with_all_schedules_where_backwards_may_be_in_one_piece_or_in_two
             [(&[0, 1][..], 3, 1), (&[0, 1], 3, 2), (&[0, 1, 1, 0], 2, 3), (&[0, 1, 0], 2, 2), (&[0, 1, 2], 2, 2)]
         {
             let stages = Stages::alike(devices, &durations, 1, microbatches, memory);
-            let job = stages.job();
-            let found = found(&job, 4, &team(1, 400));
-            let (length, _) = replay(&job, &found.orders).expect("the order can run");
-            assert_eq!(length, found.length, "{stages:?}");
-            let best = shortest_below(&job, length + 1);
-            assert_eq!((best, found.bound), (Some(length), length), "{stages:?}");
+            let length = is_solved(&stages.job(), 4, 400);
             let of_form = |at_once| shortest_below(&stages.of_form(at_once).job(), length + 1);
             mixed += usize::from(of_form(false).is_none() && of_form(true).is_none());
             all += 1;
@@ -268,21 +263,15 @@ fn proofs_agree_with_all_schedules_where_backwards_may_be_in_one_piece_or_in_two
 
 #[test]
 fn proofs_and_bounds_agree_with_all_schedules_of_random_jobs() {
-    let (mut dice, mut proved, mut all) = (Dice(5), 0, 0);
+    let (mut dice, mut all) = (Dice(5), 0);
     while all < 100 {
         let job = random_job(&mut dice);
         let job = job.with_microbatches(job.microbatches.min(3));
-        if job.n_tasks() > 18 {
-            continue;
+        if job.n_tasks() <= 18 {
+            is_solved(&job, 3, 40);
+            all += 1;
         }
-        let found = found(&job, 3, &team(1, 40));
-        let shorter = shortest_below(&job, found.length);
-        assert!(shorter.unwrap_or(found.length) >= found.bound, "{shorter:?} below {}: {job:?}", found.bound);
-        assert_eq!(shorter, None, "found {}: {job:?}", found.length);
-        all += 1;
-        proved += usize::from(found.bound == found.length);
     }
-    assert_eq!(proved, all, "a job this small is proved");
 }
 
 #[test]

@@ -6,17 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-const TINY: &str = "import std.models.gpt
-
-pipeline tiny {
-    model gpt(vocab = 17, hidden = 8, heads = 2, blocks = 6, sequence = 4, rows = 1)
-    devices 3
-    microbatches 6
-    schedule 1f1b
-    cost F = 2, B = 3, W = 1, comm = 1
-    train { data synthetic steps 2 seed 7 optimizer sgd(learning_rate = 0.1) }
-}
-";
+const TINY: &str = include_str!("data/tiny.pipe");
 
 fn folder(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
@@ -251,4 +241,14 @@ fn a_target_with_pairs_is_searched_without_them_and_that_is_said() {
     let line = "search std:1f1b --set devices=2 --set microbatches=3 --time 20 --format json --cost F=1,B=1,W=1";
     assert_eq!(json(&folder, line, 0)["diagnostics"], Value::Array(Vec::new()));
     assert_eq!(json(&folder, &format!("{line},F&BW=2"), 0)["diagnostics"][0]["code"], Value::from("pairs-left-out"));
+}
+
+#[test]
+fn a_standard_block_that_is_as_short_is_the_answer() {
+    let folder = folder("search-block");
+    let found =
+        json(&folder, "search std:zb_h2 --set devices=4 --set microbatches=8 --time 20 --rounds 2 --format json", 0);
+    assert_eq!((&found["makespan"], &found["proved_optimal"]), (&Value::from(27.0), &Value::from(true)));
+    let source = found["source"].as_str().expect("a source");
+    assert!(source.contains("    block every 3 {\n        F[s] at s\n"), "{source}");
 }

@@ -136,7 +136,7 @@ impl Prepared {
     /// Writes what was found as source, and compiles that like any other: the report, the verdict and the program are
     /// those of the ordinary compiler.
     pub fn finish(&self, found: &Progress, sources: &mut Sources, loader: &Loader<'_>) -> (String, Compilation) {
-        let (schedule, steady) = self.problem.schedule(&found.orders);
+        let (schedule, steady) = self.problem.schedule(found);
         let name = self.free_name();
         let declared = source(&schedule, &name, &format!("{}\n{steady}", self.about(found)));
         let text = match self.call {

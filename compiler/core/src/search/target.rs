@@ -3,6 +3,7 @@
 use super::job::{Job, Orders, Time};
 use super::plan::Plan;
 use super::scale::Scale;
+use super::slots::slots;
 use super::steady::steady;
 use super::{Objective, Progress};
 use crate::bounds::lower_bound;
@@ -161,18 +162,19 @@ impl Problem {
         self.scale.ticks(length)
     }
 
-    /// The schedule that orders stand for, and what is to be said of its steady state, if it has one. Where it costs
-    /// nothing, all backwards of a stage run at once.
+    /// The schedule that was found, and what is to be said of its steady state, if it has one. Of a known schedule that is as
+    /// short and a block from beginning to end there is no need of another one. Where it costs nothing, all backwards of
+    /// a stage run at once.
     #[must_use]
-    pub fn schedule(&self, orders: &Orders) -> (Schedule, String) {
-        let (job, orders) = self.merged(orders);
-        let schedule = Schedule {
-            orders: job.tasks(&orders),
-            block: None,
-            reorder: None,
-            name: "found".to_owned(),
-            ..self.schedule.clone()
+    pub fn schedule(&self, found: &Progress) -> (Schedule, String) {
+        let written = |(job, orders): (Job, Orders)| {
+            let tasks = job.tasks(&orders);
+            let schedule = Schedule { orders: tasks, block: None, reorder: None, ..self.schedule.clone() };
+            (job, orders, Schedule { name: "found".to_owned(), ..schedule })
         };
+        let known = found.known.iter().flat_map(|orders| [self.merged(orders), (self.job.clone(), orders.clone())]);
+        let block = known.map(written).find(|(_, _, schedule)| slots(schedule).is_some());
+        let (job, orders, schedule) = block.unwrap_or_else(|| written(self.merged(&found.orders)));
         let plan = Plan::new(&job, self.objective, &orders);
         let steady = plan.and_then(|(plan, _)| steady(&plan)).filter(|_| self.scale.is_exact);
         let words = steady.map(|steady| steady.words(&job, |time| self.ticks(time).to_string()));
