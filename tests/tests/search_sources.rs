@@ -1,4 +1,5 @@
-//! What the search writes: sources that mean the orders they were written for, and whose words about the steady state hold.
+//! What the search writes: sources that mean the orders they were written for, and whose words about the steady state hold;
+//! and what it takes programs to hold.
 
 use pipe_compiler::memory_limit::MemoryLimit;
 use pipe_compiler::pipeline::StageCosts;
@@ -9,6 +10,7 @@ use pipe_compiler::source::{Source, Sources};
 use pipe_compiler::units::Units;
 use pipe_compiler::{Compilation, Request, compile, stdlib};
 use pipe_ir::task::{Task, TaskKind};
+use pipe_tests::cases::{read, root};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -169,4 +171,41 @@ fn what_is_said_of_a_steady_state_is_so() {
         }
     }
     assert!(said >= 2, "{said} of the schedules have a steady state");
+}
+
+#[test]
+fn what_bounds_in_bytes_assume_that_devices_hold_is_held_in_every_program() {
+    let mut all = 0;
+    for example in ["mlp", "shakespeare", "unet"] {
+        let text = read(&root().join("examples").join(example).with_extension("pipe"));
+        for name in ["gpipe", "1f1b", "eager_1f1b", "zb_h1", "zb_h2"] {
+            let call = text.lines().find(|line| line.trim_start().starts_with("schedule ")).expect("a schedule");
+            // Where a peak is required, units count and not bytes.
+            let text: Vec<&str> = text.lines().filter(|line| !line.contains("require peak")).collect();
+            let text = text.join("\n").replace(call, &format!("    schedule {name}"));
+            let source = Source { name: example.to_owned(), text };
+            let no_files = |path: &str| Err(path.to_owned());
+            let (mut sources, request) = (Sources::default(), Request::default());
+            let compilation = compile(&mut sources, source.clone(), &no_files, &request);
+            let Ok(prepared) = prepare(&mut sources, source, &no_files, &request, Objective::Makespan) else {
+                continue;
+            };
+            let (problem, judged) = (prepared.problem, compilation.judged.expect("it can run"));
+            let job = &problem.job;
+            let limit = if example == "shakespeare" { 64 << 20 } else { 1 << 20 };
+            let orders = job.orders(&judged.schedule).expect("its tasks");
+            for (device, order) in orders.iter().enumerate() {
+                let held = order.iter().scan(0, |held, mention| {
+                    *held += job.takes(*mention);
+                    Some(*held)
+                });
+                let most = held.max().unwrap_or(0);
+                assert!(most > 0 && job.most[device] < limit, "{example} {name}");
+                let peak = compilation.report.per_device[device].peak_bytes.expect("a program");
+                assert!(limit - job.most[device] + most <= peak as i64, "{example} {name}: {most} beside {peak}");
+                all += 1;
+            }
+        }
+    }
+    assert!(all >= 40, "{all}");
 }
