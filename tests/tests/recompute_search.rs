@@ -3,10 +3,13 @@
 use pipe_compiler::memory_limit::MemoryLimit;
 use pipe_compiler::pipeline::StageCosts;
 use pipe_compiler::recompute::Recomputation;
+use pipe_compiler::schedule::Schedule;
 use pipe_compiler::search::recompute::Target;
+use pipe_compiler::search::write::source;
 use pipe_compiler::search::{Objective, Options, Workers};
 use pipe_compiler::source::{Source, Sources};
-use pipe_compiler::{Request, compile, elaborate};
+use pipe_compiler::{Request, compile, elaborate, stdlib};
+use pipe_ir::task::Task;
 use pipe_tests::cases::{read, root};
 
 /// One thread, and all the time that there is.
@@ -215,4 +218,31 @@ fn bytes_that_bounds_count_are_held_in_programs_that_recompute() {
         }
     }
     assert!(all >= 20, "{all}");
+}
+
+#[test]
+fn sources_that_recompute_compile_to_the_orders_that_they_were_written_for() {
+    let mut blocks = 0;
+    for name in ["gpipe", "1f1b", "zb_h1", "v_half"] {
+        for asked in ["all", "0..2", "1"] {
+            let with = |text: &str, recompute: Option<&str>| {
+                let settings = [("devices", 4), ("microbatches", 9)].map(|(name, value)| (name.to_owned(), value));
+                let recompute = recompute.map(|text| text.parse::<Recomputation>().expect("stages"));
+                let choice =
+                    elaborate::Request { settings: settings.to_vec(), recompute, ..elaborate::Request::default() };
+                let root = Source { name: "test.pipe".to_owned(), text: text.to_owned() };
+                let request = Request { choice, ..Request::default() };
+                let found = compile(&mut Sources::default(), root, &|path| Err(path.to_owned()), &request);
+                found.judged.unwrap_or_else(|| panic!("{text}: {:#?}", found.diagnostics)).schedule
+            };
+            let schedule = with(stdlib::schedule(name).expect("it exists"), Some(asked));
+            let text = source(&schedule, "again", "");
+            blocks += usize::from(text.contains("block every"));
+            let tasks = |schedule: &Schedule| -> Vec<Vec<Task>> {
+                schedule.orders.iter().map(|order| order.iter().map(|one| one.task).collect()).collect()
+            };
+            assert_eq!(tasks(&with(&text, None)), tasks(&schedule), "{name} {asked}\n{text}");
+        }
+    }
+    assert!(blocks > 0, "a block in which all stages recompute is written as one");
 }
