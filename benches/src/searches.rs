@@ -130,8 +130,7 @@ impl Case {
         };
         let (found, length, bound) = match &self.question {
             Question::Lanes(job) => {
-                let found =
-                    search(job, bound(job), &|_| Vec::new(), options, &clock, &mut |now| note(now.length as f64));
+                let found = search(job, bound(job), &(), options, &clock, &mut |now| note(now.length as f64));
                 let found = found.ok_or("nothing was found in time")?;
                 (found.length == found.bound, found.length as f64, found.bound as f64)
             }
@@ -284,7 +283,7 @@ fn unequal() -> Vec<Case> {
         let (own, equal) = (stages(&own, m, k), stages(&equal, m, k));
         let alone = Clock { begun: Instant::now(), allowed: Duration::from_secs(600), threads: 1 };
         let options = Options { objective: Objective::Makespan, seed: 1, rounds: 1 };
-        let found = search(&equal, 0, &|_| Vec::new(), options, &alone, &mut |_| ());
+        let found = search(&equal, 0, &(), options, &alone, &mut |_| ());
         let orders: Option<Orders> = found.map(|found| found.orders);
         let Some(best) = orders.and_then(|orders| length(&own, &orders)) else { continue };
         cases.push(Case {

@@ -3,6 +3,7 @@
 use crate::schedules::{Dice, schedule};
 use pipe_compiler::certificate::{Certified, certify};
 use pipe_compiler::placement::Placement;
+use pipe_compiler::recompute::insert;
 use pipe_compiler::schedule::{Block, BlockTask, Schedule};
 use pipe_compiler::source::{Source, Sources};
 use pipe_compiler::{Request, elaborate, family, files};
@@ -16,7 +17,9 @@ pub fn random_block(dice: &mut Dice) -> Schedule {
     let (n_stages, n_devices) = (1 + dice.below(3), 1 + dice.below(3));
     let (size, rows) = (1 + dice.below(3), 1 + dice.below(3));
     let period = 2 * size as u64 + dice.below(14) as u64;
-    let durations = [1, 1 + dice.below(2) as u64, 1, 2, 0];
+    let durations = [1, 1 + dice.below(2) as u64, 1, 2, 1 + dice.below(2) as u64, 0];
+    // Stages that recompute at a slot of their own, and some that do so at that of their backward.
+    let (again, as_well) = (dice.below(3), dice.below(4));
     let most = if dice.below(3) == 0 { 30 } else { 4 };
     let slack = 1 + dice.below(most);
     let mut slots = Vec::new();
@@ -29,6 +32,9 @@ pub fn random_block(dice: &mut Dice) -> Schedule {
         };
         (0..n_stages).for_each(|stage| add(TaskKind::Forward, stage, &mut now));
         for stage in (0..n_stages).rev() {
+            if stage < again {
+                add(TaskKind::Recompute, stage, &mut now);
+            }
             if stage % 2 == 0 {
                 add(TaskKind::Backward, stage, &mut now);
             } else {
@@ -43,7 +49,11 @@ pub fn random_block(dice: &mut Dice) -> Schedule {
     let whole = size * rows;
     let orders = vec![Vec::new(); n_devices];
     let homes = vec![DeviceId(0); n_stages];
-    Schedule { placement, block: Some(block), ..schedule("block", homes, orders, whole) }
+    let mut schedule = Schedule { placement, block: Some(block), ..schedule("block", homes, orders, whole) };
+    if again == 0 {
+        insert(&mut schedule, |stage| stage.index() < as_well);
+    }
+    schedule
 }
 
 /// Every task of a step: its device, first slot, slot after the last one and itself, by start.

@@ -75,14 +75,18 @@ pub fn compile_text(name: &str, text: &str, folder: &Path, request: &Request) ->
     (compilation, sources)
 }
 
-/// Compiles a text as [`compile_text`] does, and if it is accepted asks whether it can be searched.
+/// Compiles a text as [`compile_text`] does, and if it is accepted asks whether it can be searched, and what is left out.
 #[must_use]
 pub fn compile_for_search(name: &str, text: &str, folder: &Path) -> (Compilation, Sources) {
     let (request, mut sources) = (Request::default(), Sources::default());
     let root = Source { name: name.to_owned(), text: text.to_owned() };
     let load = |path: &str| fs::read_to_string(folder.join(path)).map_err(|error| error.to_string());
     match prepare(&mut sources, root, &load, &request, Objective::Makespan) {
-        Ok(_) => compile_text(name, text, folder, &request),
+        Ok(prepared) => {
+            let (mut compilation, sources) = compile_text(name, text, folder, &request);
+            compilation.diagnostics.extend(prepared.warnings);
+            (compilation, sources)
+        }
         Err(compilation) => (*compilation, sources),
     }
 }

@@ -54,7 +54,7 @@ fn random_graph(n_stages: usize, dice: &mut Dice) -> StageGraph {
 }
 
 /// A schedule drawn from all that can run: stages in a chain or any graph, anywhere, each with its backward fused or in
-/// halves, microbatches whole or in slices, and tasks in any order that respects what they need.
+/// halves and some recomputing, microbatches whole or in slices, and tasks in any order that respects what they need.
 #[must_use]
 pub fn random(size: Size, dice: &mut Dice) -> Schedule {
     let devices = (0..size.stages).map(|_| DeviceId::from_index(dice.below(size.devices))).collect();
@@ -76,6 +76,7 @@ fn random_on(placement: Placement, size: Size, dice: &mut Dice) -> Schedule {
     let slices = if placement.is_replicated() { 1 } else { [1, 1, 2, 3][dice.below(4)] };
     let n_microbatches = size.microbatches * slices;
     let split: Vec<bool> = (0..size.stages).map(|_| dice.below(2) == 0).collect();
+    let again: BTreeSet<StageId> = (0..size.stages).filter(|_| dice.below(3) == 0).map(StageId::from_index).collect();
     let mut orders = vec![Vec::new(); size.devices];
     let mut done = BTreeSet::new();
     let mut open: Vec<Task> = Vec::new();
@@ -85,12 +86,13 @@ fn random_on(placement: Placement, size: Size, dice: &mut Dice) -> Schedule {
         } else {
             &[TaskKind::Forward, TaskKind::Backward]
         };
-        let tasks = kinds.iter().flat_map(|kind| (0..n_microbatches).map(|m| task(*kind, stage, m).task));
+        let again = again.contains(&StageId::from_index(stage)).then_some(TaskKind::Recompute);
+        let tasks = kinds.iter().chain(&again).flat_map(|kind| (0..n_microbatches).map(|m| task(*kind, stage, m).task));
         open.extend(tasks);
     }
     while !open.is_empty() {
         let ready: Vec<usize> =
-            (0..open.len()).filter(|index| is_ready((&graph, slices), &done, open[*index])).collect();
+            (0..open.len()).filter(|index| is_ready((&graph, slices, &again), &done, open[*index])).collect();
         let task = open.swap_remove(ready[dice.below(ready.len())]);
         done.insert((task.kind, task.stage, task.microbatch));
         orders[placement.device(task.stage, task.microbatch).index()].push(ScheduledTask {
@@ -105,7 +107,7 @@ fn random_on(placement: Placement, size: Size, dice: &mut Dice) -> Schedule {
 
 /// Whether everything that a task needs has run. Shares nothing with the compiler but the graph.
 fn is_ready(
-    (graph, slices): (&StageGraph, usize),
+    (graph, slices, again): (&StageGraph, usize, &BTreeSet<StageId>),
     done: &BTreeSet<(TaskKind, StageId, MicrobatchId)>,
     task: Task,
 ) -> bool {
@@ -121,10 +123,10 @@ fn is_ready(
         }
         TaskKind::Backward | TaskKind::BackwardInput => {
             let behind = last || neighbour(task.kind, task.microbatch.0 + 1);
-            behind
-                && ran(TaskKind::Forward, task.stage)
-                && graph.edges().all(|(from, to)| from != task.stage || back(to))
+            let first = if again.contains(&task.stage) { TaskKind::Recompute } else { TaskKind::Forward };
+            behind && ran(first, task.stage) && graph.edges().all(|(from, to)| from != task.stage || back(to))
         }
+        TaskKind::Recompute => ran(TaskKind::Forward, task.stage),
         TaskKind::BackwardWeight => ran(TaskKind::BackwardInput, task.stage),
         TaskKind::Update => true,
     }
@@ -149,6 +151,8 @@ pub fn disordered(size: Size, dice: &mut Dice) -> Schedule {
 /// shares nothing with the compiler.
 #[must_use]
 pub fn stuck(schedule: &Schedule) -> Vec<Task> {
+    let again = schedule.orders.iter().flatten().filter(|one| one.task.kind == TaskKind::Recompute);
+    let again: BTreeSet<StageId> = again.map(|one| one.task.stage).collect();
     let mut rest: Vec<_> = schedule.orders.iter().map(|order| order.iter().map(|task| task.task).peekable()).collect();
     let mut done = BTreeSet::new();
     let mut runs = true;
@@ -156,7 +160,7 @@ pub fn stuck(schedule: &Schedule) -> Vec<Task> {
         runs = false;
         for order in &mut rest {
             let slices = schedule.slices.count() as usize;
-            let ready = |task: &Task| is_ready((&schedule.graph, slices), &done, *task);
+            let ready = |task: &Task| is_ready((&schedule.graph, slices, &again), &done, *task);
             if let Some(task) = order.next_if(ready) {
                 done.insert((task.kind, task.stage, task.microbatch));
                 runs = true;

@@ -18,10 +18,13 @@ fn counted(orders: &[Vec<ScheduledTask>]) -> Vec<u64> {
     let most = |order: &Vec<ScheduledTask>| {
         let split: BTreeSet<StageId> =
             order.iter().filter(|one| one.task.kind == TaskKind::BackwardWeight).map(|one| one.task.stage).collect();
+        let again: BTreeSet<StageId> =
+            order.iter().filter(|one| one.task.kind == TaskKind::Recompute).map(|one| one.task.stage).collect();
         let (mut alive, mut most) = (0_u64, 0);
         for Task { kind, stage, .. } in order.iter().map(|one| one.task) {
             let last = if split.contains(&stage) { TaskKind::BackwardWeight } else { TaskKind::Backward };
-            alive += u64::from(kind == TaskKind::Forward);
+            let first = if again.contains(&stage) { TaskKind::Recompute } else { TaskKind::Forward };
+            alive += u64::from(kind == first);
             most = most.max(alive);
             alive -= u64::from(kind == last);
         }

@@ -99,10 +99,12 @@ fn is_early(schedule: &Schedule, n_microbatches: u32) -> bool {
         all.iter().find(|(_, _, _, task)| *task == input).map_or(0, |(_, _, end, _)| *end)
     };
     all.iter().any(|(_, start, _, Task { kind, stage, microbatch })| match kind {
+        TaskKind::Recompute => end(TaskKind::Forward, *stage, *microbatch) > *start,
         TaskKind::Forward => stage.0 > 0 && end(*kind, StageId(stage.0 - 1), *microbatch) > *start,
         _ => {
             let next = end(*kind, StageId(stage.0 + 1), *microbatch);
-            next.max(end(TaskKind::Forward, *stage, *microbatch)) > *start
+            let own = [TaskKind::Forward, TaskKind::Recompute].map(|kind| end(kind, *stage, *microbatch));
+            own.into_iter().fold(next, u64::max) > *start
         }
     })
 }

@@ -35,6 +35,7 @@ fn random_block(dice: &mut Dice) -> (String, String) {
     let order = if dice.below(4) == 0 { format!("({} - m)", size - 1) } else { "m".to_owned() };
     let period = size * stages * 2 + dice.below(6);
     let split = dice.below(3) == 0;
+    let again = ["", "", "recompute all", "recompute 0"][dice.below(4)];
     let backward = format!("at {} + {late} * m + {step} * {order} + 3 * ({} - s)", 2 * stages, stages - 1);
     let backward = if split { format!("B[s, m] {backward}\n W[s, m] fill") } else { format!("BW[s, m] {backward}") };
     let text = format!(
@@ -48,7 +49,7 @@ fn random_block(dice: &mut Dice) -> (String, String) {
                 {backward}
             }}
         }}
-        pipeline p {{ devices {devices} microbatches {microbatches} schedule run }}"
+        pipeline p {{ devices {devices} microbatches {microbatches} schedule run {again} }}"
     );
     let costs = ["F=1,BW=2", "F=0,B=0,W=0,BW=0", "F=3,B=1,W=2,comm=4", "F=1,B=2,W=0,BW=5,comm=1"];
     (text, costs[dice.below(costs.len())].to_owned())

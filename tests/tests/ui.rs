@@ -26,7 +26,7 @@ fn code_of(folder: &Path) -> &str {
 
 /// Compiles a source; where the code is the search's, for the search.
 fn compiled(code: &str, name: &str, text: &str, folder: &Path) -> (Compilation, Sources) {
-    if code == Code::CannotSearch.name() {
+    if [Code::CannotSearch, Code::PairsLeftOut].map(Code::name).contains(&code) {
         return compile_for_search(name, text, folder);
     }
     compile_text(name, text, folder, &Request::default())

@@ -4,6 +4,7 @@ use crate::output::Failure;
 use clap::{Args, ValueEnum};
 use pipe_compiler::memory_limit::MemoryLimit;
 use pipe_compiler::pipeline::StageCosts;
+use pipe_compiler::recompute::Recomputation;
 use pipe_compiler::source::{Source, Sources};
 use pipe_compiler::syntax::MAX_BYTES;
 use pipe_compiler::{Certificates, Compilation, Request, elaborate, stdlib, suggest};
@@ -31,6 +32,9 @@ pub(crate) struct TargetArguments {
     /// Activation limit of all devices, or of each as in `4,4,3,3`, in units: one device's share of the activations of one microbatch
     #[arg(long, value_name = "UNITS", value_parser = MemoryLimit::parse, allow_negative_numbers = true)]
     pub(crate) memory: Option<MemoryLimit>,
+    /// Stages that run their forward once more for the backward pass, so that they hold less: `all`, `none`, or stages as in `0..3,5`
+    #[arg(long, value_name = "STAGES", value_parser = str::parse::<Recomputation>)]
+    pub(crate) recompute: Option<Recomputation>,
     /// A report for people, or JSON for programs
     #[arg(long, value_enum, default_value_t = Format::Human)]
     pub(crate) format: Format,
@@ -82,6 +86,7 @@ impl TargetArguments {
                 pipeline: self.pipeline.clone(),
                 schedule: self.schedule.clone(),
                 settings: self.settings.clone(),
+                recompute: self.recompute.clone(),
                 turn: false,
             },
             costs: self.cost.clone(),

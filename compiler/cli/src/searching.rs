@@ -32,6 +32,12 @@ impl Team {
         Self { threads: if threads == 0 { cores() } else { threads }, begun: Instant::now(), allowed, stopped }
     }
 
+    /// The same threads and clock, with less time.
+    #[must_use]
+    pub(crate) fn within(&self, allowed: Duration) -> Self {
+        Self { allowed, stopped: Arc::clone(&self.stopped), ..*self }
+    }
+
     /// Since the clock started.
     #[must_use]
     pub(crate) fn elapsed(&self) -> Duration {
@@ -106,8 +112,8 @@ impl Shown {
 }
 
 fn measures(problem: &Problem, progress: &Progress) -> String {
-    let (length, bound) = (problem.ticks(progress.length), problem.ticks(progress.bound));
-    let gap = progress.length as f64 / (progress.bound as f64).max(1.0) - 1.0;
+    let (length, bound) = (problem.ticks(progress.length), problem.ticks(problem.bound(progress)));
+    let gap = progress.length as f64 / (problem.bound(progress) as f64).max(1.0) - 1.0;
     format!("{} {length}, lower bound {bound}, gap {:.2}%", problem.objective.words(), gap * 100.0)
 }
 

@@ -3,6 +3,7 @@
 use crate::certificate_table;
 use crate::output::{Style, paint};
 use pipe_compiler::family::Numbers;
+use pipe_compiler::report::recompute::RecomputeReport;
 use pipe_compiler::report::versions::WeightsReport;
 use pipe_compiler::report::{DeviceReport, Report};
 use pipe_ir::units::Bytes;
@@ -10,6 +11,8 @@ use std::fmt::Write;
 
 /// Rows of devices that are printed in full; of more devices, the first and the last ones.
 const ROWS: usize = 16;
+/// Runs of stages that are named.
+const RUNS: usize = 4;
 /// Columns of a bar.
 const BAR: usize = 14;
 
@@ -110,10 +113,26 @@ fn summary(report: &Report) -> Vec<(&'static str, String, String)> {
         let against = format!("{}1F1B holds {devices}", certificate.unwrap_or_default());
         lines.push(("peak", format!("{} {}", number(peak), if peak == 1.0 { "unit" } else { "units" }), against));
     }
+    lines.extend(report.recompute.as_ref().map(recomputation));
     if let Some(weights) = &report.weights {
         lines.extend(versions(weights));
     }
     lines
+}
+
+/// Which stages run their forward once more, and what that costs where it costs most.
+fn recomputation(report: &RecomputeReport) -> (&'static str, String, String) {
+    let runs: Vec<&[u32]> = report.stages.chunk_by(|one, other| one + 1 == *other).collect();
+    let shown = runs.iter().take(RUNS).map(|run| match run {
+        [one] => format!("s{one}"),
+        [first, .., last] => format!("s{first} to s{last}"),
+        [] => String::new(),
+    });
+    let more = (runs.len() > RUNS).then(|| "..".to_owned());
+    let stages = shown.chain(more).collect::<Vec<_>>().join(", ");
+    let share = percent(if report.busy > 0.0 { report.time / report.busy } else { 0.0 });
+    let cost = format!("{} of the {} that d{} works, {share}", number(report.time), number(report.busy), report.device);
+    ("recompute", format!("{stages:<11} "), cost)
 }
 
 /// What tasks read, and how many versions that keeps alive.

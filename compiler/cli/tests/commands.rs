@@ -172,6 +172,24 @@ fn check_reports_every_field_that_others_read() {
 }
 
 #[test]
+fn stages_recompute_on_the_command_line() {
+    let folder = Folder::new("recompute");
+    let report = folder.json("check tiny.pipe --recompute 0 --format json", 0);
+    assert_eq!((&report["tasks"], &report["recompute"]["stages"]), (&20.into(), &serde_json::json!([0])));
+    assert!(folder.json("check tiny.pipe --format json", 0).get("recompute").is_none());
+    let losses =
+        |more: &str| folder.json(&format!("run tiny.pipe --no-checkpoint --format json {more}"), 0)["losses"].clone();
+    assert_eq!(losses("--recompute all"), losses(""));
+    assert!(
+        out(&folder.run("check std:1f1b --recompute all", 0))
+            .contains("  recompute      s0 to s3    8 of the 32 that d0 works, 25.0%")
+    );
+    assert!(out(&folder.run("plot std:1f1b --recompute 0..3", 0)).contains("R recompute the forward"));
+    folder.run("plot tiny.pipe --recompute all -o again.svg", 0);
+    assert!(folder.read("again.svg").contains("R recompute"));
+}
+
+#[test]
 fn what_is_rejected_exits_with_1_and_says_where() {
     let folder = Folder::new("rejected");
     let report = folder.json("check std:1f1b --set devices=4 --memory 2 --format json", 1);

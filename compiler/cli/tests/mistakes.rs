@@ -53,6 +53,13 @@ fn commands_end_with_the_code_and_the_words_for_what_happened() {
             "d3 holds 1 unit of activations at `F s3 m0`, but may hold 0.5",
         ),
         ("check std:1f1b --memory 4,3,2,0.5 --certificate", 1, "rejected", "d3 holds 1 unit of activations from 1"),
+        (
+            "check std:1f1b --recompute 2,4..6",
+            1,
+            "rejected",
+            "s5 is asked to recompute, and the last stage of `1f1b` is s3",
+        ),
+        ("check std:1f1b --recompute s1", 2, "", "expected `all`, `none` or stages, as in `0..2,5`"),
         ("check std:1f1b --memory 4,3,2", 1, "rejected", "there are 3 memory limits, and `1f1b` runs on 4 devices"),
         (
             "search std:1f1b --set microbatches=8 --cost comm=0.1,comm[1-2]=0.5,F[3]=1.5 --memory 2,3,2,1 --rounds 2 --time 60",

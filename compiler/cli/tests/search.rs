@@ -6,17 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-const TINY: &str = "import std.models.gpt
-
-pipeline tiny {
-    model gpt(vocab = 17, hidden = 8, heads = 2, blocks = 6, sequence = 4, rows = 1)
-    devices 3
-    microbatches 6
-    schedule 1f1b
-    cost F = 2, B = 3, W = 1, comm = 1
-    train { data synthetic steps 2 seed 7 optimizer sgd(learning_rate = 0.1) }
-}
-";
+const TINY: &str = include_str!("data/tiny.pipe");
 
 fn folder(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
@@ -53,6 +43,35 @@ fn error(output: &Output) -> String {
 fn json(folder: &Path, arguments: &str, code: i32) -> Value {
     let output = pipec(folder, arguments, "", code);
     serde_json::from_str(&out(&output)).unwrap_or_else(|error| panic!("{arguments}: {error}\n{}", out(&output)))
+}
+
+#[test]
+fn stages_recompute_where_nothing_fits_without_or_where_it_is_shorter() {
+    let folder = folder("search-recompute");
+    // Two stages on each device, and memory for one: the first of them recomputes.
+    let target = "std:v_half --set devices=2 --set microbatches=3 --memory 0.5 --rounds 1 --time 60 --format json";
+    let report = json(&folder, &format!("search {target}"), 0);
+    assert_eq!((&report["ok"], &report["peak_activation"]), (&true.into(), &0.5.into()));
+    assert_eq!(report["recompute"]["stages"], serde_json::json!([0, 1]));
+    assert!(
+        report["source"]
+            .as_str()
+            .is_some_and(|source| source.contains("Recomputed: s0, s1.") && source.contains("R[0]"))
+    );
+    // Where every stage has to recompute already, there is no more room to be had.
+    let text = error(&pipec(&folder, "search std:v_half --memory 0.25", "", 1));
+    assert!(text.contains("d0 needs 0.5 units for a single microbatch, and 0.25 are allowed"), "{text}");
+    // One activation on each device lets one microbatch run at a time, unless stages recompute.
+    let target = "search std:1f1b --set devices=3 --set microbatches=6 --memory 1 --rounds 2 --time 60 --format json";
+    let (plain, again) = (json(&folder, target, 0), json(&folder, &format!("{target} --may-recompute"), 0));
+    let makespan = |report: &Value| report["makespan"].as_f64().unwrap_or_default();
+    assert_eq!(makespan(&plain), 42.0);
+    assert_eq!(makespan(&again), 26.0);
+    assert_eq!((&again["peak_activation"], again["recompute"]["stages"][0].as_u64()), (&1.0.into(), Some(0)));
+    // With enough memory nobody does.
+    let target =
+        "search std:1f1b --set devices=3 --set microbatches=6 --may-recompute --rounds 1 --time 60 --format json";
+    assert!(json(&folder, target, 0).get("recompute").is_none());
 }
 
 #[test]
@@ -122,8 +141,12 @@ fn what_cannot_be_searched_is_refused_with_numbers_and_help() {
             1,
             "error[cannot-search]: the search cannot order `seq_1f1b`: its microbatches are cut in slices",
         ),
-        ("std:v_half --set devices=4 --memory 0.5", 1, "d0 needs 1 unit for a single microbatch, and 0.5 are allowed"),
-        ("std:v_half --set devices=4 --memory 0.5", 1, "allow at least `--memory 1`"),
+        (
+            "std:v_half --set devices=4 --memory 0.25",
+            1,
+            "d0 needs 0.5 units for a single microbatch, and 0.25 are allowed",
+        ),
+        ("std:v_half --set devices=4 --memory 0.25", 1, "allow at least `--memory 0.5`"),
         ("tiny.pipe --set devices=99", 1, "error["),
         ("std:v_hafl", 2, "has no schedule `v_hafl`; did you mean `v_half`?"),
         ("missing.pipe", 2, "missing.pipe: No such file"),
@@ -196,7 +219,36 @@ fn where_fusing_pays_some_microbatches_of_a_stage_are_split_and_others_not() {
     assert!(source.contains("BW[1]") && source.contains(" W[1]"), "{source}");
     let best = ["1f1b", "zb_h1", "gpipe"].map(|name| {
         let standard = json(&folder, &format!("check {} --format json", target.replace("1f1b", name)), ANY);
-        standard["makespan"].as_f64().filter(|_| standard["ok"] == Value::from(true)).unwrap_or(f64::MAX)
+        standard["makespan"].as_f64().filter(|_| standard["ok"] == true).unwrap_or(f64::MAX)
     });
     assert!(best.iter().all(|best| *best > 12.0), "{best:?}");
+}
+
+#[test]
+fn a_target_with_pairs_is_searched_without_them_and_that_is_said() {
+    let folder = folder("search-pairs");
+    let target =
+        "std:dualpipe_v --set devices=2 --set microbatches=4 --cost F=1,BW=2,B=1,W=1,F&BW=2 --time 20 --rounds 2";
+    let output = pipec(&folder, &format!("search {target}"), "", 0);
+    assert!(error(&output).contains("warning[pairs-left-out]: the search lets no two tasks share a device, as "));
+    let found = json(&folder, &format!("search {target} --format json"), 0);
+    assert_eq!((&found["ok"], &found["proved_optimal"]), (&Value::from(true), &Value::from(false)));
+    assert_eq!(found["diagnostics"][0]["code"], Value::from("pairs-left-out"));
+    let check = json(&folder, &format!("check {} --format json", target.split(" --time").next().expect("a target")), 0);
+    assert!(found["lower_bound"].as_f64() <= check["makespan"].as_f64(), "{}", check["makespan"]);
+
+    // Where nothing is gained by them, nothing is said, and proofs hold.
+    let line = "search std:1f1b --set devices=2 --set microbatches=3 --time 20 --format json --cost F=1,B=1,W=1";
+    assert_eq!(json(&folder, line, 0)["diagnostics"], Value::Array(Vec::new()));
+    assert_eq!(json(&folder, &format!("{line},F&BW=2"), 0)["diagnostics"][0]["code"], Value::from("pairs-left-out"));
+}
+
+#[test]
+fn a_standard_block_that_is_as_short_is_the_answer() {
+    let folder = folder("search-block");
+    let found =
+        json(&folder, "search std:zb_h2 --set devices=4 --set microbatches=8 --time 20 --rounds 2 --format json", 0);
+    assert_eq!((&found["makespan"], &found["proved_optimal"]), (&Value::from(27.0), &Value::from(true)));
+    let source = found["source"].as_str().expect("a source");
+    assert!(source.contains("    block every 3 {\n        F[s] at s\n"), "{source}");
 }

@@ -1,7 +1,8 @@
 //! Lower bounds: how short any schedule with this placement, these costs and this much memory can be.
 //!
 //! No bound assumes an order, equal stages or one stage per device, or that no forward shares the device with a backward. For a device, the head of a task is the least time
-//! before it can start, its tail the least time from its end to the end of the step; both follow from one microbatch.
+//! before it can start, its tail the least time from its end to the end of the step; both follow from one microbatch. Stages
+//! that recompute do so in all schedules that are compared.
 
 use crate::dependencies::Dependencies;
 use crate::latency::Latency;
@@ -54,9 +55,10 @@ pub fn lower_bound(schedule: &Schedule, dependencies: &Dependencies, costs: &Cos
     let mut best = Bound { makespan: Ticks::ZERO, kind: BoundKind::Work, device: DeviceId(0) };
     for (device, stages) in stages.iter().enumerate().filter(|(_, stages)| !stages.is_empty()) {
         let (device, activations) = (DeviceId::from_index(device), activations[device]);
+        let recomputes = stages.iter().any(|share| dependencies.recomputes(share.stage));
         let candidates = [
             (BoundKind::Work, work(&chain, stages)),
-            (BoundKind::Warmup, warmup(&chain, stages, activations)),
+            (BoundKind::Warmup, if recomputes { Ticks::ZERO } else { warmup(&chain, stages, activations) }),
             (BoundKind::Area, area(&chain, stages, activations)),
         ];
         for (kind, makespan) in candidates {
@@ -145,13 +147,15 @@ impl Hops<'_> {
 /// The way of one microbatch through all stages, by [`StageId`].
 struct Chain {
     forward: Vec<Step>,
+    /// Takes no time where a stage does not recompute.
+    recompute: Vec<Step>,
     /// `B` or `BW`.
     backward: Vec<Step>,
     /// `W`; takes no time where it is fused.
     weight: Vec<Step>,
     /// All of the backward: at most this long.
     most: Vec<Ticks>,
-    /// From the start of the forward to the end of the last task that reads its activations: at least this long.
+    /// From the start of the task that saves activations to the end of the last one that reads them: at least this long.
     lifespans: Vec<Ticks>,
 }
 
@@ -193,8 +197,11 @@ impl Chain {
         let forward = |stage| costs.of(TaskKind::Forward, stage);
         let longest = stages().map(forward).max().unwrap_or_default();
         let step = |duration, work| Step { duration, work, ..Step::default() };
+        let again =
+            |stage| if dependencies.recomputes(stage) { costs.of(TaskKind::Recompute, stage) } else { Ticks::ZERO };
         let mut chain = Self {
             forward: stages().map(|stage| step(forward(stage), forward(stage))).collect(),
+            recompute: stages().map(|stage| step(again(stage), again(stage))).collect(),
             backward: Vec::new(),
             weight: Vec::new(),
             most: Vec::new(),
@@ -214,7 +221,12 @@ impl Chain {
         let hops = Hops { schedule, graph: dependencies.graph(), latency: &costs.latency };
         chain.heads(&hops);
         chain.tails(&hops, dependencies);
-        chain.lifespans = stages().map(|stage| chain.lifespan(&hops, stage)).collect();
+        let lifespan = |stage| match dependencies.recomputes(stage) {
+            // Nothing keeps a recomputation from ending right before the backward.
+            true => chain.steps(stage)[1..].iter().fold(Ticks::ZERO, |sum, step| sum + step.duration),
+            false => chain.lifespan(&hops, stage),
+        };
+        chain.lifespans = stages().map(lifespan).collect();
         chain
     }
 
@@ -227,7 +239,8 @@ impl Chain {
         }
         for stage in (0..n_stages).rev() {
             let inputs = hops.after(stage).map(|(after, hop)| self.backward[after].end() + hop);
-            self.backward[stage].head = inputs.fold(self.forward[stage].end(), Ord::max);
+            self.recompute[stage].head = self.forward[stage].end();
+            self.backward[stage].head = inputs.fold(self.recompute[stage].end(), Ord::max);
             self.weight[stage].head = self.backward[stage].end();
         }
     }
@@ -244,14 +257,15 @@ impl Chain {
         }
         for stage in (0..n_stages).rev() {
             let onward = hops.after(stage).map(|(after, hop)| hop + self.forward[after].rest());
-            self.forward[stage].tail = onward.fold(self.backward[stage].rest(), Ord::max);
+            self.recompute[stage].tail = self.backward[stage].rest();
+            self.forward[stage].tail = onward.fold(self.recompute[stage].rest(), Ord::max);
         }
     }
 
     /// The longest way from the forward of a stage through those that need it to its backward, and to the end of that.
     fn lifespan(&self, hops: &Hops<'_>, stage: StageId) -> Ticks {
         let (own, n_stages) = (stage.index(), self.forward.len());
-        let [forward, _, weight] = self.steps(stage);
+        let [forward, _, _, weight] = self.steps(stage);
         if hops.graph.is_chain() {
             return weight.end() - forward.head;
         }
@@ -270,9 +284,9 @@ impl Chain {
         ends[own][1].unwrap_or_default() + weight.duration
     }
 
-    fn steps(&self, stage: StageId) -> [Step; 3] {
+    fn steps(&self, stage: StageId) -> [Step; 4] {
         let stage = stage.index();
-        [self.forward[stage], self.backward[stage], self.weight[stage]]
+        [self.forward[stage], self.recompute[stage], self.backward[stage], self.weight[stage]]
     }
 
     fn least(stages: &[Share], of: impl Fn(StageId) -> Ticks) -> Ticks {
@@ -318,13 +332,14 @@ fn work(chain: &Chain, stages: &[Share]) -> Ticks {
 }
 
 /// With k activations, a device can run few tasks before the first activation can be given back, and few after the last
-/// forward; the rest of that time is idle. For a V at unit cost this is 6m + 6p - 3k - 1.
+/// forward; the rest of that time is idle. For a V at unit cost this is 6m + 6p - 3k - 1. Forwards of stages that recompute hold
+/// nothing, so a device with such a stage may run any number of them.
 fn warmup(chain: &Chain, stages: &[Share], activations: u64) -> Ticks {
     let steps = |stage: StageId| chain.steps(stage);
     let held = activations.min(stages.iter().map(|share| share.n_microbatches).sum());
     // Before `released` no activation was given back, so at most `held` forwards have run, and no backward before its head.
-    let released = Chain::least(stages, |stage| steps(stage)[2].head + steps(stage)[2].duration);
-    let backwards = released - Chain::least(stages, |stage| steps(stage)[1].head);
+    let released = Chain::least(stages, |stage| steps(stage)[3].head + steps(stage)[3].duration);
+    let backwards = released - Chain::least(stages, |stage| steps(stage)[2].head);
     let forwards = times(Chain::most(stages, |stage| steps(stage)[0].duration), held);
     let begun = released - Chain::least(stages, |stage| steps(stage)[0].head);
     let idle_before = released - (forwards + backwards).min(begun);

@@ -1,7 +1,8 @@
 //! Costs as users give them: `F=1,B=1,W=1,F[7]=1.3,comm=0,comm[0-1]=0.5`.
 //!
 //! A name alone is about all stages or links. `F[7]` and `F[0..4]` are exceptions from it, and of several about one stage the last one
-//! holds. `comm[0-1]` is an exception from `comm`, both ways. What `BW` of a stage takes is, where nothing is said about it, what `B` and `W` of that stage take together.
+//! holds. `comm[0-1]` is an exception from `comm`, both ways. What `BW` of a stage takes is, where nothing is said about it, what `B` and `W` of that stage
+//! take together; and `R`, what its `F` takes.
 
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::latency::Latency;
@@ -41,8 +42,6 @@ pub enum CostName {
     Transfer,
     /// `comm[0-1]`: a transfer between these two devices, either way, the lower one first.
     Link(DeviceId, DeviceId),
-    /// `R`: recomputation. No schedule asks for it yet, and costs may be shared with tools that do.
-    Recomputation,
 }
 
 impl FromStr for CostName {
@@ -61,8 +60,7 @@ impl FromStr for CostName {
             (_, "F & BW", None) => Ok(Self::Pair(TaskKind::Backward)),
             (_, "comm", None) => Ok(Self::Transfer),
             (_, "comm", Some(place)) => link(place),
-            (_, "R", None) => Ok(Self::Recomputation),
-            (_, "F & B" | "F & BW" | "R", Some(_)) => Err(CostError(format!("`{name}` is the same for all stages"))),
+            (_, "F & B" | "F & BW", Some(_)) => Err(CostError(format!("`{name}` is the same for all stages"))),
             _ => Err(CostError("known costs are F, B, W, BW, F&B, F&BW, R, U and comm".to_owned())),
         }
     }
@@ -77,13 +75,12 @@ impl fmt::Display for CostName {
             Self::Pair(kind) => write!(f, "F & {}", kind.letters()),
             Self::Transfer => f.write_str("comm"),
             Self::Link(one, other) => write!(f, "comm[{}-{}]", one.0, other.0),
-            Self::Recomputation => f.write_str("R"),
         }
     }
 }
 
 /// `7`, or `0..4`.
-fn stages(text: &str) -> Result<Range<u32>, CostError> {
+pub(crate) fn stages(text: &str) -> Result<Range<u32>, CostError> {
     let number = |text: &str| text.trim().parse::<u32>().ok().filter(|number| *number < u32::MAX);
     let range = match text.split_once("..") {
         Some((first, end)) => number(first).zip(number(end)),
@@ -118,19 +115,19 @@ pub struct Entry {
 }
 
 impl Default for StageCosts {
-    /// One unit for `F`, `B` and `W`, two for `BW`; communication and updates are free.
+    /// One unit for `F`, `B`, `W` and `R`, two for `BW`; communication and updates are free.
     fn default() -> Self {
         let mut tasks = [Ticks::UNIT; TaskKind::ALL.len()];
         tasks[TaskKind::Backward.index()] = Ticks::UNIT + Ticks::UNIT;
         tasks[TaskKind::Update.index()] = Ticks::ZERO;
-        let pairs = [None; TaskKind::ALL.len()];
-        Self { tasks, says_backward: false, pairs, latency: Ticks::ZERO, exceptions: Vec::new() }
+        let (said, pairs) = ([false; TaskKind::ALL.len()], [None; TaskKind::ALL.len()]);
+        Self { tasks, said, pairs, latency: Ticks::ZERO, exceptions: Vec::new() }
     }
 }
 
 impl StageCosts {
-    /// Reads `name=number` pairs between commas. What is left out keeps its default; `BW` defaults to `B` + `W`, and `F&BW`,
-    /// a forward and a backward that share a device, to the sum.
+    /// Reads `name=number` pairs between commas. What is left out keeps its default; `BW` defaults to `B` + `W`, `R` to `F`, and
+    /// `F&BW`, a forward and a backward that share a device, to the sum.
     ///
     /// # Errors
     /// Says which pair has another form.
@@ -163,17 +160,14 @@ impl StageCosts {
             match entry.name {
                 CostName::Tasks(kind) => {
                     costs.tasks[kind.index()] = entry.time;
-                    costs.says_backward |= kind == TaskKind::Backward;
+                    costs.said[kind.index()] = true;
                 }
                 CostName::Pair(kind) => costs.pairs[kind.index()] = Some(entry.time),
                 CostName::Transfer => costs.latency = entry.time,
                 CostName::Stages(..) | CostName::Link(..) => costs.exceptions.push(entry),
-                CostName::Recomputation => {}
             }
         }
-        if !costs.says_backward {
-            costs.tasks[TaskKind::Backward.index()] = both_halves(&costs.tasks);
-        }
+        follow(&mut costs.tasks, &costs.said);
         costs
     }
 
@@ -190,8 +184,14 @@ impl StageCosts {
     }
 }
 
-fn both_halves(tasks: &[Ticks; TaskKind::ALL.len()]) -> Ticks {
-    tasks[TaskKind::BackwardInput.index()] + tasks[TaskKind::BackwardWeight.index()]
+/// What follows from other kinds, where it was not said.
+fn follow(tasks: &mut [Ticks; TaskKind::ALL.len()], said: &[bool; TaskKind::ALL.len()]) {
+    let of = |kind: TaskKind| tasks[kind.index()];
+    let halves = of(TaskKind::BackwardInput) + of(TaskKind::BackwardWeight);
+    let following = [(TaskKind::Backward, halves), (TaskKind::Recompute, of(TaskKind::Forward))];
+    for (kind, time) in following.into_iter().filter(|(kind, _)| !said[kind.index()]) {
+        tasks[kind.index()] = time;
+    }
 }
 
 /// `F & BW` for `BW&F`, other names as they are.
@@ -209,18 +209,16 @@ fn pair_name(name: &str) -> String {
 #[must_use]
 pub fn of_stages(costs: &StageCosts, n_stages: usize) -> Costs {
     let mut tasks = vec![costs.tasks; n_stages];
-    let mut says_backward = vec![costs.says_backward; n_stages];
+    let mut said = vec![costs.said; n_stages];
     for Entry { name, time, .. } in &costs.exceptions {
         if let CostName::Stages(kind, stages) = name {
             for stage in stages.start as usize..(stages.end as usize).min(n_stages) {
                 tasks[stage][kind.index()] = *time;
-                says_backward[stage] |= *kind == TaskKind::Backward;
+                said[stage][kind.index()] = true;
             }
         }
     }
-    for (tasks, _) in tasks.iter_mut().zip(says_backward).filter(|(_, said)| !said) {
-        tasks[TaskKind::Backward.index()] = both_halves(tasks);
-    }
+    tasks.iter_mut().zip(&said).for_each(|(tasks, said)| follow(tasks, said));
     let links = costs.exceptions.iter().filter_map(|entry| match entry.name {
         CostName::Link(one, other) => Some((one, other, entry.time)),
         _ => None,
@@ -355,7 +353,6 @@ mod tests {
             "F[1=2",
             "F[3..3]=1",
             "F[-1]=1",
-            "R[0]=1",
             "comm[2]=1",
             "comm[2-2]=1",
             "comm[0..1]=1",

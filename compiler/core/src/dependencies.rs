@@ -1,7 +1,7 @@
 //! Dependencies: what a task needs before it can start, and where the tasks of a schedule stand.
 //!
 //! F(s, m) needs F(r, m) of every stage r that s reads. B or BW(s, m) needs F(s, m) and the B or BW(t, m) of every stage
-//! t that reads s. W(s, m) needs B(s, m). Which stages read which the stage graph says; nothing else in the compiler knows.
+//! t that reads s. W(s, m) needs B(s, m). Where a stage recomputes, R(s, m) needs F(s, m), and B or BW(s, m) needs R(s, m). Which stages read which the stage graph says; nothing else in the compiler knows.
 //! Where microbatches are cut in slices, F(s, m, q) needs F(s, m, q-1) too, whose keys and values it reads, and B or
 //! BW(s, m, q) the B or BW(s, m, q+1) that computes their gradients.
 //! Where a sum of gradients travels, W or BW(s, m) needs that of m-1 too, and what follows an update that of the step's
@@ -16,14 +16,16 @@ use pipe_ir::task::{Task, TaskKind};
 use std::collections::BTreeMap;
 
 /// The kinds that a schedule orders; updates are added by the lowering.
-pub const SCHEDULED: [TaskKind; 4] =
-    [TaskKind::Forward, TaskKind::BackwardInput, TaskKind::BackwardWeight, TaskKind::Backward];
+pub const SCHEDULED: [TaskKind; 5] =
+    [TaskKind::Forward, TaskKind::BackwardInput, TaskKind::BackwardWeight, TaskKind::Backward, TaskKind::Recompute];
 
 /// What every task needs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Dependencies {
     /// By stage: whether its backward is split in `B` and `W`, of some microbatches at least.
     split: Vec<bool>,
+    /// By stage: whether it recomputes.
+    recomputes: Vec<bool>,
     graph: StageGraph,
     /// Of stages that split the backward of some microbatches only: by microbatch, whether it runs at once.
     fused: BTreeMap<StageId, Vec<bool>>,
@@ -55,11 +57,18 @@ impl Dependencies {
         Self::from_kinds(graph, block.slots.iter().map(|task| (task.kind, task.stage)))
     }
 
-    /// Every stage splits its backward, or none does.
+    /// Every stage splits its backward, or none does. No stage recomputes.
     #[must_use]
     pub fn uniform(graph: &StageGraph, split: bool) -> Self {
-        let split = vec![split; graph.n_stages()];
-        Self { split, fused: BTreeMap::new(), graph: graph.clone(), slices: Slices::ONE, sums: Sums::default() }
+        let (split, recomputes) = (vec![split; graph.n_stages()], vec![false; graph.n_stages()]);
+        Self {
+            split,
+            recomputes,
+            fused: BTreeMap::new(),
+            graph: graph.clone(),
+            slices: Slices::ONE,
+            sums: Sums::default(),
+        }
     }
 
     /// Every stage splits its backward; some may run that of any microbatch at once.
@@ -73,13 +82,38 @@ impl Dependencies {
     fn from_kinds(graph: &StageGraph, kinds: impl Iterator<Item = (TaskKind, StageId)>) -> Self {
         let mut all = Self::uniform(graph, false);
         for (kind, stage) in kinds {
-            if kind == TaskKind::BackwardInput
-                && let Some(split) = all.split.get_mut(stage.index())
-            {
-                *split = true;
-            }
+            let noted = match kind {
+                TaskKind::BackwardInput => all.split.get_mut(stage.index()),
+                TaskKind::Recompute => all.recomputes.get_mut(stage.index()),
+                TaskKind::Forward | TaskKind::BackwardWeight | TaskKind::Backward | TaskKind::Update => None,
+            };
+            noted.into_iter().for_each(|noted| *noted = true);
         }
         all
+    }
+
+    /// The same where these stages recompute, and no others.
+    #[must_use]
+    pub fn with_recomputation(self, recomputes: Vec<bool>) -> Self {
+        Self { recomputes, ..self }
+    }
+
+    /// Whether a stage recomputes: its `F` saves nothing, and its `R` all that the backward reads.
+    #[must_use]
+    pub fn recomputes(&self, stage: StageId) -> bool {
+        self.recomputes[stage.index()]
+    }
+
+    /// The kind of task of a stage that saves its activations.
+    #[must_use]
+    pub fn first(&self, stage: StageId) -> TaskKind {
+        if self.recomputes(stage) { TaskKind::Recompute } else { TaskKind::Forward }
+    }
+
+    /// Whether a task saves the activations of its stage and microbatch.
+    #[must_use]
+    pub fn is_first(&self, task: Task) -> bool {
+        task.kind == self.first(task.stage)
     }
 
     /// Number of stages.
@@ -165,7 +199,8 @@ impl Dependencies {
     pub fn input_kinds(&self, kind: TaskKind, stage: StageId) -> impl Iterator<Item = (TaskKind, StageId)> + '_ {
         let (own, others) = match kind {
             TaskKind::Forward => (None, self.graph.before(stage)),
-            TaskKind::BackwardInput | TaskKind::Backward => (Some(TaskKind::Forward), self.graph.after(stage)),
+            TaskKind::Recompute => (Some(TaskKind::Forward), &[][..]),
+            TaskKind::BackwardInput | TaskKind::Backward => (Some(self.first(stage)), self.graph.after(stage)),
             TaskKind::BackwardWeight => (Some(TaskKind::BackwardInput), &[][..]),
             TaskKind::Update => (None, &[][..]),
         };

@@ -55,7 +55,7 @@ pub(crate) fn block(placement: &[u32], n_microbatches: u32, period: u64, text: &
     }
     orders.iter_mut().for_each(|order| order.sort_by_key(|(start, _)| *start));
     let orders = orders.into_iter().map(|order| order.into_iter().map(|(_, task)| task).collect()).collect();
-    let block = Block { microbatches: 1, period, slots, durations: [1, 1, 1, 2, 0], only: None };
+    let block = Block { microbatches: 1, period, slots, durations: [1, 1, 1, 2, 1, 0], only: None };
     schedule(placement, n_microbatches, orders, origins, Some(block))
 }
 
@@ -103,23 +103,26 @@ fn v_shape(n_devices: u32, n_microbatches: u32, slots: impl Fn(u32) -> ([u32; 2]
     block(&placement, n_microbatches, 6, &words)
 }
 
-/// A complete order: again and again, the task with the highest priority among those whose inputs have run. `split` and
-/// `priorities` are by stage, and by task.
+/// A complete order: again and again, the task with the highest priority among those whose inputs have run. What is split and what
+/// recomputes is said by stage, priorities by task.
 pub(crate) fn greedy(
     graph: &StageGraph,
     placement: &[u32],
     n_microbatches: u32,
-    (split, priorities): (&[bool], &[u16]),
+    (split, again, priorities): (&[bool], &[bool], &[u16]),
 ) -> Schedule {
     let n_devices = placement.iter().max().map_or(0, |device| *device as usize + 1);
     let mut waiting = Vec::new();
-    for (stage, split) in split.iter().enumerate() {
+    for (stage, (split, again)) in split.iter().zip(again).enumerate() {
         let kinds: &[TaskKind] = if *split {
             &[TaskKind::Forward, TaskKind::BackwardInput, TaskKind::BackwardWeight]
         } else {
             &[TaskKind::Forward, TaskKind::Backward]
         };
-        for (kind, microbatch) in kinds.iter().flat_map(|kind| (0..n_microbatches).map(move |m| (*kind, m))) {
+        let again = again.then_some(TaskKind::Recompute);
+        for (kind, microbatch) in
+            kinds.iter().chain(&again).flat_map(|kind| (0..n_microbatches).map(move |m| (*kind, m)))
+        {
             waiting.push(Task { kind, stage: StageId::from_index(stage), microbatch: MicrobatchId(microbatch) });
         }
     }

@@ -110,9 +110,9 @@ pub fn countable(judged: &Judged) -> Result<(), Diagnostics> {
 /// # Errors
 /// Every limit and requirement that is broken.
 pub fn limits(judged: &Judged, program: &Program, memory: Option<&MemoryLimit>) -> Result<(), Diagnostics> {
-    let Judged { schedule, pipeline, peaks, timeline, .. } = judged;
-    let mut found: Diagnostics = Vec::new();
-    found.extend(memory.map_or(Ok(()), |limit| memory::check(schedule, peaks, limit)).err().into_iter().flatten());
+    let Judged { schedule, pipeline, order, peaks, timeline, .. } = judged;
+    let held = |limit| memory::check(schedule, &order.dependencies, peaks, limit);
+    let mut found: Diagnostics = memory.and_then(|limit| held(limit).err()).unwrap_or_default();
     if let Some(pipeline) = pipeline {
         found
             .extend(requirements::check(&pipeline.requirements, schedule, peaks, timeline).err().into_iter().flatten());

@@ -21,6 +21,7 @@ pub mod model;
 pub mod pace;
 pub mod pipeline;
 pub mod placement;
+pub mod recompute;
 pub mod reductions;
 pub mod reorder;
 pub mod report;

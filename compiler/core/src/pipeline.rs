@@ -47,8 +47,8 @@ pub struct ModelCall {
 pub struct StageCosts {
     /// One task of one stage, by [`TaskKind::index`].
     pub tasks: [Ticks; TaskKind::ALL.len()],
-    /// Whether the time of a fused backward was said, and does not follow from its halves.
-    pub says_backward: bool,
+    /// Whether it was said, and for `BW` and `R` does not follow from that of other kinds; likewise.
+    pub said: [bool; TaskKind::ALL.len()],
     /// What a forward and a backward take together that share a device, by [`TaskKind::index`] of the backward, where it
     /// was said.
     pub pairs: [Option<Ticks>; TaskKind::ALL.len()],

@@ -3,6 +3,7 @@
 //! The one place where exact figures become floating-point numbers.
 
 pub mod certificate;
+pub mod recompute;
 pub mod versions;
 
 use crate::certificate::Certified;
@@ -19,6 +20,7 @@ use pipe_ir::ids::DeviceId;
 use pipe_ir::instruction::Instruction;
 use pipe_ir::program::Program;
 use pipe_ir::task::TaskKind;
+use recompute::RecomputeReport;
 use serde::Serialize;
 use versions::WeightsReport;
 
@@ -55,6 +57,9 @@ pub struct Report {
     pub certificate: Option<CertificateReport>,
     /// Versions of the weights, where they change while microbatches are under way.
     pub weights: Option<WeightsReport>,
+    /// What recomputation costs, where stages recompute.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recompute: Option<RecomputeReport>,
     /// Figures of every device.
     pub per_device: Vec<DeviceReport>,
     /// Errors and warnings.
@@ -205,6 +210,7 @@ impl Report {
             valid_for: None,
             certificate: None,
             weights: None,
+            recompute: None,
             per_device: Vec::new(),
             diagnostics: Vec::new(),
         }
@@ -247,6 +253,7 @@ impl Report {
         let certificates = judged.certificates.as_deref();
         self.deadlock_free = Some(true);
         self.weights = judged.versions.as_ref().and_then(|versions| WeightsReport::new(schedule, versions));
+        self.recompute = RecomputeReport::new(judged);
         let is_limited = limit.is_some() && !judged.is_valid_for_all_microbatches(limit);
         // Numbers that were judged one by one were judged with sums that travel.
         let is_proved = |numbers: &Numbers| matches!(numbers, Numbers::UpTo(_)) || judged.sums_follow_slots();

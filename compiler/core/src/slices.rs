@@ -48,7 +48,7 @@ impl Slices {
             TaskKind::BackwardInput | TaskKind::Backward => {
                 (slice + 1 < self.0).then(|| MicrobatchId(at.0.saturating_add(1)))
             }
-            TaskKind::BackwardWeight | TaskKind::Update => None,
+            TaskKind::BackwardWeight | TaskKind::Recompute | TaskKind::Update => None,
         }
     }
 

@@ -16,13 +16,16 @@ pub enum TaskKind {
     BackwardWeight,
     /// `BW`: both halves of the backward pass, fused.
     Backward,
+    /// `R`: once more what `F` computed, for a backward pass whose `F` saved nothing but the stage's inputs.
+    Recompute,
     /// `U`: the optimizer's update of the stage's weights, once per step.
     Update,
 }
 
 impl TaskKind {
     /// Every kind, in the order of its discriminant.
-    pub const ALL: [Self; 5] = [Self::Forward, Self::BackwardInput, Self::BackwardWeight, Self::Backward, Self::Update];
+    pub const ALL: [Self; 6] =
+        [Self::Forward, Self::BackwardInput, Self::BackwardWeight, Self::Backward, Self::Recompute, Self::Update];
 
     /// The letters used in the language, in pictures and in exec names.
     #[must_use]
@@ -32,6 +35,7 @@ impl TaskKind {
             Self::BackwardInput => "B",
             Self::BackwardWeight => "W",
             Self::Backward => "BW",
+            Self::Recompute => "R",
             Self::Update => "U",
         }
     }

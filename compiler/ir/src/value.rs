@@ -29,9 +29,9 @@ pub enum ValueKind {
     Carried,
     /// The gradients of those of all earlier slices, as far as they are added up; handed to the slice before.
     CarriedGradient,
-    /// Saved by `F`, read by `B` only.
+    /// Saved by `F`, or by `R` where the stage recomputes, and read by `B` only.
     SavedForInput,
-    /// Saved by `F`, read by `W` (and perhaps by `B`), or by `BW`.
+    /// Saved likewise, read by `W` (and perhaps by `B`), or by `BW`.
     SavedForWeight,
     /// Saved by `B`, read by `W`: output gradients of the layers inside the stage.
     DeferredGradient,

@@ -215,7 +215,19 @@ fn examples() -> Result<Vec<Subject>, String> {
 }
 
 /// Schedules that the standard library does not have, with their declarations.
-const VARIANTS: [(&str, &str); 4] = [
+const VARIANTS: [(&str, &str); 5] = [
+    (
+        "recomputed_halves",
+        "schedule recomputed_halves {
+            stages 2 * D
+            place s on min(s, 2 * D - 1 - s)
+            order d {
+                repeat M { F[d] F[2 * D - 1 - d] R[2 * D - 1 - d] }
+                repeat M { B[2 * D - 1 - d] if d == 0 { R[d] } B[d] W[2 * D - 1 - d] }
+                repeat M { W[d] }
+            }
+        }",
+    ),
     (
         "sliced_gpipe",
         "schedule sliced_gpipe {

@@ -6,6 +6,7 @@ use crate::input::{Format, TargetArguments};
 use crate::output::{Failure, colours_error, colours_out, print, print_error};
 use crate::table::table;
 use crate::terminal_width;
+use pipe_compiler::diagnostic::Diagnostic;
 use pipe_compiler::source::Sources;
 use pipe_compiler::{Certificates, Compilation};
 
@@ -41,11 +42,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
 
 /// Draws what speaks against a target on standard error.
 pub(crate) fn show_diagnostics(compilation: &Compilation, sources: &Sources) {
-    let look = Look { width: terminal_width(), colours: colours_error() };
-    print_error(&draw(&compilation.diagnostics, sources, look));
+    show(&compilation.diagnostics, sources);
     for mistake in &compilation.our_mistakes {
         print_error(&format!("this is a bug in pipec, please report it with the source: {mistake}\n"));
     }
+}
+
+/// Draws diagnostics on standard error.
+pub(crate) fn show(diagnostics: &[Diagnostic], sources: &Sources) {
+    let look = Look { width: terminal_width(), colours: colours_error() };
+    print_error(&draw(diagnostics, sources, look));
 }
 
 /// Says what speaks against a target: to programs, for which a rejected target has no other output, as the report of

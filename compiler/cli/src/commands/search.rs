@@ -1,6 +1,6 @@
 //! `pipec search TARGET`: finds a schedule for a target's placement, costs and memory, and writes it as source.
 
-use super::check::{json, outcome, show_diagnostics};
+use super::check::{json, outcome, show, show_diagnostics};
 use crate::Outcome;
 use crate::input::{Format, TargetArguments};
 use crate::output::{Failure, can_write, colours_out, print, print_error, write};
@@ -9,7 +9,8 @@ use crate::table::table;
 use clap::ValueEnum;
 use pipe_compiler::Compilation;
 use pipe_compiler::report::Report;
-use pipe_compiler::search::find::{Prepared, prepare};
+use pipe_compiler::search::find::Prepared;
+use pipe_compiler::search::recompute::Target;
 use pipe_compiler::search::{Objective, Options, Progress, Workers};
 use pipe_compiler::source::Sources;
 use serde::Serialize;
@@ -23,6 +24,7 @@ Examples:
   pipec search std:1f1b --cost F=1,B=2,W=1,F[3]=1.5,comm=0.1,comm[1-2]=0.5 --memory 3,3,2,2
   pipec search examples/shakespeare.pipe --time 60 -o better.pipe
   pipec search std:zb_v --objective longest-stage --format json
+  pipec search std:1f1b --memory 2 --may-recompute
 
 Without --memory, devices may hold what the fullest one holds in the target.
 Standard output is the source that was found; -o writes it to a file and prints the report instead.";
@@ -42,6 +44,9 @@ pub(crate) struct Arguments {
     /// Rounds of improvement, each twice as long as the one before; with enough time, equal seeds and rounds give equal results
     #[arg(long, value_name = "N", default_value_t = 8)]
     rounds: u32,
+    /// Stages may run their forward once more for the backward pass, where that makes the step shorter; they do anyway where nothing fits without
+    #[arg(long)]
+    may_recompute: bool,
     /// Where random choices come from
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -106,7 +111,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     let loader = |path: &str| crate::input::load(&folder, path);
     let team = Team::new(arguments.jobs, Duration::from_secs_f64(arguments.time));
     let mut sources = Sources::default();
-    let mut prepared = match prepare(&mut sources, root, &loader, &target.request(), objective) {
+    let request = target.request();
+    let searched = Target { root: &root, loader: &loader, request: &request, objective };
+    let mut prepared = match searched.prepare(&mut sources) {
         Ok(prepared) => prepared,
         Err(compilation) => {
             match target.format {
@@ -116,7 +123,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
             return Ok(Outcome::Rejected);
         }
     };
+    if target.format == Format::Human {
+        show(&prepared.warnings, &sources);
+    }
     let options = Options { objective, seed: arguments.seed, rounds: arguments.rounds };
+    if arguments.may_recompute {
+        let half = Duration::from_secs_f64(arguments.time / 2.0);
+        prepared = searched.shorter(prepared, options, &team.within(half));
+    }
     let shown = Shown::new(target.quiet || target.format == Format::Json);
     let result = loop {
         let report = &mut |progress: &Progress| shown.show(&prepared.problem, progress, team.elapsed());

@@ -115,6 +115,7 @@ pub fn letter(kind: TaskKind) -> char {
         TaskKind::Forward => 'F',
         TaskKind::BackwardInput | TaskKind::Backward => 'B',
         TaskKind::BackwardWeight => 'W',
+        TaskKind::Recompute => 'R',
         TaskKind::Update => 'U',
     }
 }

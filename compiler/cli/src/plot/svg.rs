@@ -237,6 +237,7 @@ fn words(kind: TaskKind) -> &'static str {
         TaskKind::BackwardInput => "B backward, input",
         TaskKind::BackwardWeight => "W backward, weights",
         TaskKind::Backward => "BW backward",
+        TaskKind::Recompute => "R recompute",
         TaskKind::Update => "U update",
     }
 }
@@ -248,6 +249,7 @@ fn colours(kind: TaskKind, nth_stage: usize, n_stages: usize) -> (String, &'stat
         TaskKind::BackwardInput => [34, 139, 121],
         TaskKind::Backward => [34, 139, 121],
         TaskKind::BackwardWeight => [221, 146, 42],
+        TaskKind::Recompute => [150, 92, 160],
         TaskKind::Update => [123, 135, 148],
     };
     let white = if n_stages > 1 { 0.55 * nth_stage as f64 / (n_stages - 1) as f64 } else { 0.0 };

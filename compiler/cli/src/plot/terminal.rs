@@ -121,6 +121,7 @@ fn shades(kind: TaskKind) -> [u8; 2] {
         TaskKind::BackwardInput => [35, 115],
         TaskKind::Backward => [36, 116],
         TaskKind::BackwardWeight => [172, 222],
+        TaskKind::Recompute => [133, 182],
         TaskKind::Update => [245, 250],
     }
 }
@@ -186,6 +187,7 @@ fn legend(lanes: &[Lane], scale: &Scale, colours: bool) -> String {
         TaskKind::BackwardInput => "backward for the input",
         TaskKind::BackwardWeight => "backward for the weights",
         TaskKind::Backward => "backward, both halves",
+        TaskKind::Recompute => "recompute the forward",
         TaskKind::Update => "update",
     };
     let mut parts: Vec<String> = kinds

@@ -66,25 +66,26 @@ fn every_device_has_its_own_memory() {
     }
 }
 
-/// Any graph, any placement, any costs, split, fused or mixed stages, an order that greedily picks by random priorities,
+/// Any graph, any placement, any costs, split, fused or mixed stages, some of which recompute, an order that greedily picks by random priorities,
 /// and some forwards that share the device with a backward beside them.
 fn random() -> impl Strategy<Value = (Schedule, Costs)> {
     let sizes = (1usize..5, 1usize..7, 1u32..6, [0u64..4, 0u64..4, 0u64..4]);
     sizes.prop_flat_map(|(devices, stages, microbatches, latency)| {
         let placement = prop::collection::vec(0..u32::try_from(devices).expect("small"), stages);
-        let split = prop::collection::vec(any::<bool>(), stages);
-        let costs = prop::collection::vec([0u64..5, 0u64..5, 0u64..5, 0u64..5, 0u64..1], stages);
-        let priorities = prop::collection::vec(any::<u16>(), 3 * stages * microbatches as usize);
+        let forms = [(); 2].map(|()| prop::collection::vec(any::<bool>(), stages));
+        let costs = prop::collection::vec([0u64..5, 0u64..5, 0u64..5, 0u64..5, 0u64..5, 0u64..1], stages);
+        let priorities = prop::collection::vec(any::<u16>(), 4 * stages * microbatches as usize);
         let pairs = (any::<bool>(), 0u64..4, prop::collection::vec(any::<bool>(), 7));
-        (placement, split, costs, priorities, graph(stages), pairs).prop_map(
-            move |(placement, split, costs, priorities, graph, (halves, longer, shares))| {
-                let schedule = crate::examples::greedy(&graph, &placement, microbatches, (&split, &priorities));
+        (placement, forms, costs, priorities, graph(stages), pairs).prop_map(
+            move |(placement, [split, again], costs, priorities, graph, (halves, longer, shares))| {
+                let tasks = (&split[..], &again[..], &priorities[..]);
+                let schedule = crate::examples::greedy(&graph, &placement, microbatches, tasks);
                 let schedule = if halves { with_halves(schedule, &shares) } else { schedule };
                 let schedule = with_pairs(schedule, &shares);
                 let longest = |kind: TaskKind| costs.iter().map(|row| row[kind.index()]).max().unwrap_or_default();
                 let pair = |kind| Some(Ticks(longest(TaskKind::Forward).max(longest(kind)) + longer));
                 let tasks = costs.iter().map(|row| row.map(Ticks)).collect();
-                let pairs = [None, pair(TaskKind::BackwardInput), None, pair(TaskKind::Backward), None];
+                let pairs = [None, pair(TaskKind::BackwardInput), None, pair(TaskKind::Backward), None, None];
                 let [usual, near, far] = latency.map(Ticks);
                 let links = [(DeviceId(0), DeviceId(1), near), (DeviceId(2), DeviceId(0), far)];
                 (schedule, Costs { tasks, pairs, latency: Latency::with_links(usual, links.into_iter()) })
@@ -186,7 +187,7 @@ impl Exhaustive<'_> {
             let device = self.schedule.device_of(task).index();
             let (free, alive) = (self.free[device], self.alive[device]);
             let end = start + self.costs.of(task.kind, task.stage);
-            let held = alive + u64::from(task.kind == TaskKind::Forward);
+            let held = alive + u64::from(self.dependencies.is_first(task));
             (self.ends[index], self.free[device]) = (Some(end), end);
             self.alive[device] = held - u64::from(self.dependencies.is_last(task));
             let peak = peak.max(usize::try_from(held).expect("few activations"));
@@ -237,19 +238,25 @@ impl Exhaustive<'_> {
 fn no_order_of_a_small_step_is_shorter_than_its_bound() {
     let branches = StageGraph::new(3, [(0, 2), (1, 2)].map(|(from, to)| (StageId(from), StageId(to))));
     let chain = StageGraph::chain;
-    let cases: [(&[u32], u32, bool, StageGraph); 6] = [
-        (&[0, 1], 2, true, chain(2)),
-        (&[0, 1], 2, false, chain(2)),
-        (&[0, 1, 0], 2, false, chain(3)),
-        (&[0, 0, 1], 1, true, chain(3)),
-        (&[0, 1, 0], 2, false, branches.clone()),
-        (&[0, 1, 2], 1, true, branches),
+    // Stages from this one on recompute.
+    let cases: [(&[u32], u32, bool, StageGraph, usize); 10] = [
+        (&[0, 1], 2, true, chain(2), 2),
+        (&[0, 1], 2, false, chain(2), 2),
+        (&[0, 1], 2, false, chain(2), 0),
+        (&[0, 1], 1, true, chain(2), 0),
+        (&[0, 0], 2, false, chain(2), 1),
+        (&[0, 1, 0], 2, false, chain(3), 3),
+        (&[0, 1, 0], 1, false, chain(3), 1),
+        (&[0, 0, 1], 1, true, chain(3), 3),
+        (&[0, 1, 0], 2, false, branches.clone(), 3),
+        (&[0, 1, 2], 1, true, branches, 3),
     ];
-    for (placement, microbatches, split, graph) in cases {
-        for row in [[1, 1, 1, 2, 0], [3, 1, 2, 3, 0], [1, 4, 1, 5, 0]] {
-            let schedule =
-                crate::examples::greedy(&graph, placement, microbatches, (&vec![split; placement.len()], &[0]));
-            let pairs = [None, Some(Ticks(row[0].max(row[1]) + 1)), None, Some(Ticks(row[0].max(row[3]))), None];
+    for (placement, microbatches, split, graph, first) in cases {
+        for row in [[1, 1, 1, 2, 1, 0], [3, 1, 2, 3, 2, 0], [1, 4, 1, 5, 3, 0]] {
+            let again: Vec<bool> = (0..placement.len()).map(|stage| stage >= first).collect();
+            let tasks = (&vec![split; placement.len()][..], &again[..], &[0][..]);
+            let schedule = crate::examples::greedy(&graph, placement, microbatches, tasks);
+            let pairs = [None, Some(Ticks(row[0].max(row[1]) + 1)), None, Some(Ticks(row[0].max(row[3]))), None, None];
             let latency = Latency::with_links(Ticks(1), [(DeviceId(1), DeviceId(2), Ticks(3))].into_iter());
             let costs = Costs { tasks: vec![row.map(Ticks); placement.len()], pairs, latency };
             let tasks: Vec<Task> = schedule.orders.iter().flatten().map(|scheduled| scheduled.task).collect();

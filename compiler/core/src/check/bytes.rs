@@ -4,6 +4,7 @@
 
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::pipeline::{Limit, Pipeline};
+use crate::recompute::recomputing;
 use crate::schedule::Schedule;
 use pipe_ir::ids::{BufferId, DeviceId, ValueId};
 use pipe_ir::instruction::Instruction;
@@ -40,7 +41,8 @@ pub fn check(pipeline: &Pipeline, schedule: &Schedule, program: &Program) -> Res
             diagnostic = alive(diagnostic, &fullest.alive);
             // Rounded up, because `memory` takes whole bytes only, and at least these.
             let enough = arena.0.div_ceil(1024);
-            let help = format!("use more devices, a schedule with a lower peak, or `memory {enough}KiB`");
+            let recompute = if recomputing(schedule).contains(&true) { "" } else { " `recompute all`," };
+            let help = format!("use more devices, a schedule with a lower peak,{recompute} or `memory {enough}KiB`");
             found.push(diagnostic.help(help));
         }
         for requirement in &pipeline.requirements {

@@ -1,6 +1,7 @@
 //! Rule: every stage runs every microbatch forward once and backward once, either fused (`BW`) or in its two halves.
 //!
-//! A stage may do one with some microbatches and the other with the rest. `B` without `W` computes no weight gradient.
+//! A stage may do one with some microbatches and the other with the rest. `B` without `W` computes no weight gradient. A stage that
+//! recomputes some microbatch recomputes all of them: what its forward saves is the same for all.
 
 use crate::dependencies::{SCHEDULED, TaskTable};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
@@ -128,7 +129,7 @@ fn missing(schedule: &Schedule, table: &TaskTable, stage: StageId, kinds: &Kinds
 
 /// What is wrong with a stage that runs some backwards at once and others in halves.
 fn mixed(schedule: &Schedule, table: &TaskTable, stage: StageId, kinds: &Kinds, found: &mut Diagnostics) {
-    use TaskKind::{Backward, BackwardInput, BackwardWeight, Forward};
+    use TaskKind::{Backward, BackwardInput, BackwardWeight, Forward, Recompute};
     let anywhere = SCHEDULED.iter().find_map(|kind| kinds.span(*kind, schedule)).unwrap_or(schedule.span);
     let span = |kind| kinds.span(kind, schedule).unwrap_or(anywhere);
     let has = |kind, microbatch| table.position(Task { kind, stage, microbatch }).is_some();
@@ -146,9 +147,9 @@ fn mixed(schedule: &Schedule, table: &TaskTable, stage: StageId, kinds: &Kinds, 
         found.push(diagnostic.label(span(half), "one half").help(help));
         return;
     }
-    if kinds.has(Forward) {
-        let absent: Vec<MicrobatchId> = table.absent(Forward, stage).collect();
-        found.extend(lacks(schedule, (Forward, stage), span(Forward), &absent));
+    for kind in [Forward, Recompute].into_iter().filter(|kind| kinds.has(*kind)) {
+        let absent: Vec<MicrobatchId> = table.absent(kind, stage).collect();
+        found.extend(lacks(schedule, (kind, stage), span(kind), &absent));
     }
     found.extend(lacks(schedule, (Backward, stage), span(Backward), &of(&|fused, b, w| !fused && !b && !w)));
     found.extend(lacks(schedule, (BackwardInput, stage), span(half), &of(&|_, input, weight| weight && !input)));
@@ -167,7 +168,10 @@ fn lacks(
     }
     let message = format!("`{} {stage}` does not run on {}", kind.letters(), list(schedule, absent));
     let label = format!("runs {} of {}", schedule.n_microbatches as usize - absent.len(), schedule.n_microbatches);
-    let help = "check the counts of the loops: every microbatch needs each task once";
+    let help = match kind {
+        TaskKind::Recompute => "a stage recomputes all of its microbatches, or none: check the counts of the loops",
+        _ => "check the counts of the loops: every microbatch needs each task once",
+    };
     Some(Diagnostic::error(Code::MissingTask, span, label, message).help(help))
 }
 

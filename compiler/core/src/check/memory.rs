@@ -1,6 +1,7 @@
 //! Rule: every device can hold the activations that its order keeps alive.
 //!
-//! A stage's activation of a microbatch is taken when its `F` starts and given back when its `W` (or `BW`) ends. What is
+//! A stage's activation of a microbatch is taken when its `F` starts and given back when its `W` (or `BW`) ends. Where a stage
+//! recomputes, it is taken when its `R` starts, and its `F` takes nothing: what it keeps, the stage's input, is counted in bytes only. What is
 //! alive therefore follows from the order alone, whatever tasks cost. For building blocks two figures hold for every
 //! number of microbatches: the certificate Σ ceil(l / T) over the lifespans l (arXiv 2405.15362, Equation 1), and the
 //! exact count over the phases of one period.
@@ -13,7 +14,6 @@ use crate::slices::Slices;
 use crate::turn::turn;
 use crate::units::Units;
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
-use pipe_ir::task::TaskKind;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The most that a device holds.
@@ -33,7 +33,7 @@ pub fn peaks(schedule: &Schedule, dependencies: &Dependencies) -> Vec<Peak> {
         let mut alive = 0u64;
         for (position, scheduled) in order.iter().enumerate() {
             let task = scheduled.task;
-            if task.kind == TaskKind::Forward {
+            if dependencies.is_first(task) {
                 alive += 1;
                 if alive > peak.activations {
                     peak = Peak { activations: alive, position };
@@ -70,7 +70,7 @@ pub fn certificates(schedule: &Schedule) -> Option<Vec<Certificate>> {
         for task in tasks {
             let key = (task.stage, task.microbatch);
             let lifespan = lifespans.entry(key).or_insert(Lifespan { start: 0, end: 0, number: task.microbatch.0 });
-            if task.kind == TaskKind::Forward {
+            if task.kind == dependencies.first(task.stage) {
                 lifespan.start = task.slot;
             } else if task.kind == dependencies.last(task.stage) {
                 lifespan.end = block.end(task);
@@ -181,7 +181,12 @@ fn drop_one(counts: &mut BTreeMap<i128, usize>, key: i128) {
 ///
 /// # Errors
 /// A diagnostic per device that needs more.
-pub fn check(schedule: &Schedule, peaks: &[Peak], limit: &MemoryLimit) -> Result<(), Diagnostics> {
+pub fn check(
+    schedule: &Schedule,
+    dependencies: &Dependencies,
+    peaks: &[Peak],
+    limit: &MemoryLimit,
+) -> Result<(), Diagnostics> {
     let allowed = limit.activations(schedule);
     let mut found = Diagnostics::new();
     for (device, order) in schedule.orders.iter().enumerate() {
@@ -192,11 +197,11 @@ pub fn check(schedule: &Schedule, peaks: &[Peak], limit: &MemoryLimit) -> Result
         for scheduled in &order[..=peaks[device].position] {
             let task = scheduled.task;
             let microbatches = alive.entry(task.stage).or_default();
-            match task.kind {
-                TaskKind::Forward => microbatches.insert(task.microbatch.0),
-                TaskKind::BackwardWeight | TaskKind::Backward => microbatches.remove(&task.microbatch.0),
-                TaskKind::BackwardInput | TaskKind::Update => continue,
-            };
+            if dependencies.is_first(task) {
+                microbatches.insert(task.microbatch.0);
+            } else if dependencies.is_last(task) {
+                microbatches.remove(&task.microbatch.0);
+            }
         }
         let device = DeviceId::from_index(device);
         found.push(exceeded(schedule, device, peaks[device.index()], limit.of(device), &alive));

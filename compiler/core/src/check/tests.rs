@@ -121,14 +121,16 @@ fn devices_that_wait_for_each_other_are_shown_in_a_circle() {
 fn limits_name_the_task_at_the_peak_and_what_is_alive() {
     let schedule = one_f_one_b(4, 8);
     let order = check(&schedule).expect("1F1B is sound");
-    let peaks = memory::peaks(&schedule, &order.dependencies);
-    assert!(memory::check(&schedule, &peaks, &MemoryLimit::of_all(Units(4_000_000))).is_ok());
-    let found = memory::check(&schedule, &peaks, &MemoryLimit::of_all(Units(3_500_000))).expect_err("d0 needs 4");
+    let dependencies = &order.dependencies;
+    let peaks = memory::peaks(&schedule, dependencies);
+    assert!(memory::check(&schedule, dependencies, &peaks, &MemoryLimit::of_all(Units(4_000_000))).is_ok());
+    let found =
+        memory::check(&schedule, dependencies, &peaks, &MemoryLimit::of_all(Units(3_500_000))).expect_err("d0 needs 4");
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].message, "d0 holds 4 units of activations at `F s0 m3`, but may hold 3.5");
     assert_eq!(found[0].notes, ["alive at this point: s0 of m0 to m3"]);
     let each = MemoryLimit::parse("4,2.5,2,0").expect("well-formed");
-    let found = memory::check(&schedule, &peaks, &each).expect_err("d1 needs 3, d3 1");
+    let found = memory::check(&schedule, dependencies, &peaks, &each).expect_err("d1 needs 3, d3 1");
     assert_eq!(
         found.iter().map(|one| one.message.as_str()).collect::<Vec<_>>(),
         [

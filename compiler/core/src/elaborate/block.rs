@@ -18,7 +18,7 @@ pub(super) type Durations = [u64; TaskKind::ALL.len()];
 /// The longest task.
 const MAX_DURATION: i64 = 1_000_000;
 
-/// Durations from the `slots` line: 1 for each kind, and `BW` as long as `B` and `W` together, unless it says otherwise.
+/// Durations from the `slots` line: 1 for each kind, `BW` as long as `B` and `W` together, and `R` as long as `F`, unless it says otherwise.
 pub(super) fn durations<'a>(writer: &mut Writer<'a>, lines: &'a [(TaskKind, Expr)]) -> Durations {
     let mut known: [Option<u64>; TaskKind::ALL.len()] = [None; TaskKind::ALL.len()];
     for (kind, expr) in lines {
@@ -34,6 +34,7 @@ pub(super) fn durations<'a>(writer: &mut Writer<'a>, lines: &'a [(TaskKind, Expr
     let both = of(TaskKind::BackwardInput) + of(TaskKind::BackwardWeight);
     TaskKind::ALL.map(|kind| match kind {
         TaskKind::Backward => known[kind.index()].unwrap_or(both),
+        TaskKind::Recompute => known[kind.index()].unwrap_or(of(TaskKind::Forward)),
         TaskKind::Update => 0,
         TaskKind::Forward | TaskKind::BackwardInput | TaskKind::BackwardWeight => of(kind),
     })

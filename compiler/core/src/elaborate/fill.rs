@@ -2,7 +2,8 @@
 //! graph of the model says, or of a chain where there is no model.
 //!
 //! Forwards are filled in from the first stage on, backwards from the last stage on, one microbatch of the block after the
-//! other; weight gradients in the order of the slots of their `B`. So the result depends on nothing but the text.
+//! other; weight gradients in the order of the slots of their `B`. What recomputes takes the last free slots before its backward
+//! instead: nobody else waits for it. So the result depends on nothing but the text.
 
 use super::block::Durations;
 use super::limits::Report;
@@ -16,6 +17,7 @@ use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::TaskKind;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// A line of a block that says `fill`.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +42,8 @@ pub(super) struct FreeSlots<'p> {
     taken: Vec<BTreeMap<u64, u64>>,
     /// By kind, microbatch and stage: where a task starts in the block.
     starts: Vec<Vec<Option<u64>>>,
+    /// Whether a line fills in recomputation, for which backwards leave time.
+    recomputes: bool,
 }
 
 impl<'p> FreeSlots<'p> {
@@ -54,6 +58,7 @@ impl<'p> FreeSlots<'p> {
             placement,
             taken: vec![BTreeMap::new(); n_devices as usize],
             starts: vec![vec![None; n_works]; TaskKind::ALL.len()],
+            recomputes: false,
         };
         block.slots.iter().for_each(|task| free.take(task.kind, (task.stage, task.microbatch), task.slot));
         free
@@ -61,12 +66,17 @@ impl<'p> FreeSlots<'p> {
 
     /// Finds slots for all these lines, and adds their tasks.
     pub(super) fn fill(mut self, lines: &[Fill], graph: &StageGraph, slots: &mut Vec<BlockTask>, report: &mut Report) {
-        let order = [TaskKind::Forward, TaskKind::BackwardInput, TaskKind::Backward, TaskKind::BackwardWeight];
-        for kind in order {
+        self.recomputes = lines.iter().any(|line| line.kind == TaskKind::Recompute);
+        let backward = [TaskKind::BackwardInput, TaskKind::Backward];
+        for kind in [&[TaskKind::Forward], &backward[..], &[TaskKind::Recompute, TaskKind::BackwardWeight]].concat() {
             for line in lines.iter().filter(|line| line.kind == kind) {
                 for work in self.sequence(kind) {
                     let earliest = self.inputs_end(kind, work, graph);
-                    let Some(slot) = self.first_free(kind, work, earliest) else {
+                    let slot = match backward.iter().find_map(|kind| self.start(*kind, work)) {
+                        Some(end) if kind == TaskKind::Recompute => self.last_free(kind, work, earliest..end),
+                        _ => self.first_free(kind, work, earliest),
+                    };
+                    let Some(slot) = slot else {
                         report.add(self.no_room(*line, work));
                         break;
                     };
@@ -84,7 +94,7 @@ impl<'p> FreeSlots<'p> {
         let mut works: Vec<Work> =
             microbatches.flat_map(|microbatch| self.placement.stages().map(move |stage| (stage, microbatch))).collect();
         match kind {
-            TaskKind::Forward | TaskKind::Update => {}
+            TaskKind::Forward | TaskKind::Recompute | TaskKind::Update => {}
             TaskKind::BackwardInput | TaskKind::Backward => works.sort_by_key(|(stage, of)| (*of, Reverse(*stage))),
             TaskKind::BackwardWeight => works.sort_by_key(|work| self.start(TaskKind::BackwardInput, *work)),
         }
@@ -113,9 +123,12 @@ impl<'p> FreeSlots<'p> {
         };
         match kind {
             TaskKind::Forward => last_of(&[kind], graph.before(stage)),
+            TaskKind::Recompute => self.end(TaskKind::Forward, work),
             TaskKind::BackwardInput | TaskKind::Backward => {
                 let gradients = last_of(&[TaskKind::BackwardInput, TaskKind::Backward], graph.after(stage));
-                self.end(TaskKind::Forward, work).max(gradients)
+                let forward = self.end(TaskKind::Forward, work);
+                let again = if self.recomputes { self.durations[TaskKind::Recompute.index()] } else { 0 };
+                gradients.max(forward + again).max(self.end(TaskKind::Recompute, work))
             }
             TaskKind::BackwardWeight | TaskKind::Update => {
                 self.end(TaskKind::BackwardInput, work).max(self.end(TaskKind::Forward, work))
@@ -132,12 +145,31 @@ impl<'p> FreeSlots<'p> {
         let mut slot = earliest;
         while slot < earliest + period {
             let blocked = self.places(work, slot).find_map(|(device, start)| {
-                blocker(&self.taken[device.index()], start, duration, period).map(|end| (start, end))
+                blocker(&self.taken[device.index()], start, duration, period).map(|(_, end)| (start, end))
             });
             match blocked {
                 None => return Some(slot),
                 // A run that ends at the end of the period may go on at its beginning: the next round sees to it.
                 Some((start, end)) => slot += if end > start { end - start } else { end + period - start },
+            }
+        }
+        None
+    }
+
+    /// The last slot in a range at which a task would meet none of its device, in any period, and end within the range.
+    fn last_free(&self, kind: TaskKind, work: Work, slots: Range<u64>) -> Option<u64> {
+        let (duration, period) = (self.durations[kind.index()], self.turn.1);
+        let last = slots.end.checked_sub(duration).filter(|_| duration <= self.block.1)?;
+        let mut slot = last;
+        while slot >= slots.start && last - slot < period {
+            let blocked = self.places(work, slot).find_map(|(device, start)| {
+                let (first, _) = blocker(&self.taken[device.index()], start, duration, period)?;
+                // What begins after the end was met at the beginning of the next period.
+                Some(if first < start + duration { start + duration - first } else { 1 })
+            });
+            match blocked {
+                None => return Some(slot),
+                Some(back) => slot = slot.checked_sub(back)?,
             }
         }
         None
@@ -180,18 +212,24 @@ impl<'p> FreeSlots<'p> {
             1 => "1 stage lives".to_owned(),
             n_stages => format!("{n_stages} stages live"),
         };
-        Diagnostic::error(Code::NoFreeSlot, line.span, format!("no room for {which}"), message)
-            .note(format!("{live} on {device}, and every task of each needs slots of its own"))
-            .help("repeat the block less often: give `every` more slots")
+        let error = Diagnostic::error(Code::NoFreeSlot, line.span, format!("no room for {which}"), message)
+            .note(format!("{live} on {device}, and every task of each needs slots of its own"));
+        if line.kind == TaskKind::Recompute {
+            let end = self.end(TaskKind::Forward, (stage, microbatch));
+            return error
+                .note(format!("it goes between its forward, which ends at {end}, and its backward"))
+                .help("start the backward later, or repeat the block less often");
+        }
+        error.help("repeat the block less often: give `every` more slots")
     }
 }
 
-/// The end of a run of taken slots that a task from `start` on would meet.
-fn blocker(taken: &BTreeMap<u64, u64>, start: u64, duration: u64, period: u64) -> Option<u64> {
+/// A run of taken slots that a task from `start` on would meet.
+fn blocker(taken: &BTreeMap<u64, u64>, start: u64, duration: u64, period: u64) -> Option<(u64, u64)> {
     let before = taken.range(..=start).next_back().filter(|(_, end)| **end > start);
     let within = || taken.range(start..start + duration).next();
     let wrapped = || (start + duration > period).then(|| taken.range(..start + duration - period).next()).flatten();
-    before.or_else(within).or_else(wrapped).map(|(_, end)| *end)
+    before.or_else(within).or_else(wrapped).map(|(start, end)| (*start, *end))
 }
 
 /// Adds a run of taken slots, and joins it with those that it touches.
@@ -219,8 +257,8 @@ mod tests {
         }
         assert_eq!(taken, BTreeMap::from([(0, 1), (3, 6), (9, 10)]));
         assert_eq!(blocker(&taken, 2, 1, 12), None);
-        assert_eq!(blocker(&taken, 2, 2, 12), Some(6));
+        assert_eq!(blocker(&taken, 2, 2, 12), Some((3, 6)));
         assert_eq!(blocker(&taken, 10, 2, 12), None);
-        assert_eq!(blocker(&taken, 10, 3, 12), Some(1));
+        assert_eq!(blocker(&taken, 10, 3, 12), Some((0, 1)));
     }
 }

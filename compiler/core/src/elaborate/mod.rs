@@ -14,6 +14,7 @@ mod parts;
 mod period;
 mod pipeline;
 mod place;
+mod recompute;
 mod schedule;
 mod scope;
 mod target;
@@ -31,6 +32,7 @@ pub use number::decimal;
 use crate::diagnostic::Diagnostics;
 use crate::files::Files;
 use crate::pipeline::Pipeline;
+use crate::recompute::Recomputation;
 use crate::schedule::Schedule;
 use crate::syntax::ast::{Call, PipelineItem};
 
@@ -48,6 +50,8 @@ pub struct Request {
     pub schedule: Option<String>,
     /// Values for parameters: `devices`, `microbatches`, and those of the files, the schedule and the model.
     pub settings: Vec<(String, i64)>,
+    /// The stages that recompute, beside those of which the schedule says so itself, and instead of those that the pipeline names.
+    pub recompute: Option<Recomputation>,
     /// Of a block whose devices repeat, only one turn is written out, however many microbatches a step has; and no window,
     /// only what its tasks read. The schedule then has the microbatches of that turn.
     pub turn: bool,

@@ -342,7 +342,7 @@ impl<'a> Run<'_, 'a> {
                 self.fused.insert((stage, nth));
             }
             TaskKind::BackwardWeight => {}
-            TaskKind::Forward | TaskKind::Update => return Ok(()),
+            TaskKind::Forward | TaskKind::Recompute | TaskKind::Update => return Ok(()),
         }
         let mut next = self.own(line, stage, self.next[weight][stage])?;
         while self.fused.remove(&(stage, next)) {

@@ -5,6 +5,7 @@ use super::evaluate::evaluate;
 use super::limits::{MAX_COST, MAX_DEVICES, MAX_MICROBATCHES, Report, within};
 use super::number::{millionths, outside, whole};
 use super::parameters::setting;
+use super::recompute;
 use super::schedule::{self, Setting, Steps};
 use super::training::training;
 use super::{DEFAULT_DEVICES, DEFAULT_MICROBATCHES, Elaborated, Request};
@@ -36,11 +37,17 @@ pub(super) fn stand_alone(
     };
     let n_devices = size("devices", DEFAULT_DEVICES, MAX_DEVICES);
     let n_microbatches = size("microbatches", DEFAULT_MICROBATCHES, most_microbatches(request));
-    report.finish(())?;
+    if !report.is_empty() {
+        return Err(report.into_errors());
+    }
     let steps = Steps { set: setting(request, "steps"), of_training: None };
     let (turn, graph) = (request.turn, &StageGraph::chain);
     let setting = Setting { n_devices, n_microbatches, outside, steps, call: None, turn, graph };
-    write(declared, setting, &request.settings)
+    let mut schedule = write(declared, setting, &request.settings)?;
+    if let Some(asked) = &request.recompute {
+        recompute::apply(asked, None, &mut schedule, &mut report);
+    }
+    report.finish(schedule)
 }
 
 /// Steps of which only a turn is written out may be as long as they like.
@@ -69,6 +76,7 @@ struct Items<'a> {
     devices: Option<(&'a Expr, Option<&'a Expr>)>,
     microbatches: Option<&'a Expr>,
     schedule: Option<&'a Call>,
+    recompute: Option<recompute::Line<'a>>,
     cost: Option<&'a [(ast::Name, Expr)]>,
     train: Option<(&'a [ast::Setting], Span)>,
     requirements: Vec<(Subject, &'a ast::Limit, Span)>,
@@ -111,8 +119,15 @@ pub(super) fn elaborate(
         let (outside, turn) = (&parameters, request.turn);
         Setting { n_devices, n_microbatches, outside, steps, call: Some(call), turn, graph }
     };
-    let schedule =
+    let mut schedule =
         items.schedule.and_then(|call| written(files, call, setting(call, &graph), &request.settings, &mut report));
+    if let Some(schedule) = &mut schedule {
+        let named = items.recompute.and_then(|line| recompute::recomputation(line, schedule, &parameters, &mut report));
+        if let Some(asked) = request.recompute.as_ref().or(named.as_ref()) {
+            let place = items.recompute.filter(|_| request.recompute.is_none()).map(|(_, span)| span);
+            recompute::apply(asked, place, schedule, &mut report);
+        }
+    }
     let mut requirements = Vec::new();
     for (subject, limit, span) in &items.requirements {
         let limit = match limit {
@@ -260,6 +275,7 @@ fn items_of<'a>(declared: &'a ast::Pipeline, report: &mut Report) -> Items<'a> {
         devices: None,
         microbatches: None,
         schedule: None,
+        recompute: None,
         cost: None,
         train: None,
         requirements: Vec::new(),
@@ -280,6 +296,10 @@ fn items_of<'a>(declared: &'a ast::Pipeline, report: &mut Report) -> Items<'a> {
             PipelineItem::Microbatches { count, span } => {
                 items.microbatches = Some(count);
                 ("microbatches", *span)
+            }
+            PipelineItem::Recompute { stages, span } => {
+                items.recompute = Some((stages, *span));
+                ("recompute", *span)
             }
             PipelineItem::Cost { durations, span } => {
                 items.cost = Some(durations);

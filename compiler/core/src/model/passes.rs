@@ -58,7 +58,7 @@ pub(super) enum OutputGradient {
     Read(Vec<Place>),
 }
 
-/// The executables of a stage, except its update, in the order of [`TaskKind::ALL`].
+/// The executables of a stage, except its update.
 pub(super) fn passes(values: &mut Vec<Value>, id: StageId, stage: &StageTape, ends: &Ends) -> Vec<Exec> {
     let outputs = ends.outputs.iter();
     let mut outcomes: Vec<Outcome> =
@@ -72,8 +72,17 @@ pub(super) fn passes(values: &mut Vec<Value>, id: StageId, stage: &StageTape, en
     let is_repeated = |node| derived.half(node) == Half::Forward;
     let mut execs = Vec::new();
 
-    outcomes.extend(stores(&crossing.saved_for_input).chain(stores(&crossing.saved_for_weight)));
-    execs.push(exec(TaskKind::Forward, id, extract(&derived.tape, &ends.places, &outcomes, |_| false)));
+    let saves = stores(&crossing.saved_for_input).chain(stores(&crossing.saved_for_weight));
+    if ends.kinds.has(TaskKind::Recompute) {
+        // What the forward left, all of it from before the stage but what slices carry.
+        let left: Places = ends.places.iter().chain(&ends.kept).map(|(node, place)| (*node, *place)).collect();
+        let saves: Vec<Outcome> = saves.collect();
+        execs.push(exec(TaskKind::Forward, id, extract(&derived.tape, &ends.places, &outcomes, |_| false)));
+        execs.push(exec(TaskKind::Recompute, id, extract(&derived.tape, &left, &saves, |_| false)));
+    } else {
+        outcomes.extend(saves);
+        execs.push(exec(TaskKind::Forward, id, extract(&derived.tape, &ends.places, &outcomes, |_| false)));
+    }
 
     let mut saved = ends.places.clone();
     saved.retain(|node, _| matches!(derived.tape.leaf_of(*node), Some(Leaf::Weight(_))));

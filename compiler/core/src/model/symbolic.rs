@@ -17,8 +17,8 @@ const SAVED: Bytes = Bytes(1 << 20);
 /// Bytes of what flows between stages.
 const FLOWING: Bytes = Bytes(1 << 16);
 
-/// A stage set for stages of which nothing is known but who reads whom: each saves 1 MiB from its forward to the end of
-/// its backward pass and hands on 64 KiB. There are no weights, so there is no update.
+/// A stage set for stages of which nothing is known but who reads whom: each saves 1 MiB from its forward, or from where it recomputes
+/// that, to the end of its backward pass and hands on 64 KiB. There are no weights, so there is no update.
 #[must_use]
 pub fn abstract_stages(kinds: &[Kinds], graph: &StageGraph) -> StageSet {
     abstract_slices(kinds, graph, Slices::ONE)
@@ -34,7 +34,8 @@ pub fn abstract_slices(kinds: &[Kinds], graph: &StageGraph, slices: Slices) -> S
     for (slice, (stage, asked)) in rows {
         let mut execs = StageExecs::default();
         for kind in TaskKind::ALL.into_iter().filter(|kind| *kind != TaskKind::Update && asked.has(*kind)) {
-            let mut operands = operands(kind, &values, StageId::from_index(stage));
+            let recomputes = asked.has(TaskKind::Recompute);
+            let mut operands = operands(kind, &values, StageId::from_index(stage), recomputes);
             operands.extend(values[stage].carried(kind, slice));
             set.execs.push(Exec {
                 kind,
@@ -138,6 +139,8 @@ impl Values {
                 let own = slice.checked_sub(1).and_then(|before| self.carried_gradients.get(before as usize));
                 operands.extend(own.map(|value| Operand::new(*value, Access::Write)));
             }
+            // What slices carry is kept from the forward on.
+            TaskKind::Recompute => operands.extend(behind),
             TaskKind::BackwardWeight | TaskKind::Update => {}
         }
         operands
@@ -149,15 +152,17 @@ impl Values {
     }
 }
 
-fn operands(kind: TaskKind, values: &[Values], stage: StageId) -> Vec<Operand> {
+fn operands(kind: TaskKind, values: &[Values], stage: StageId, recomputes: bool) -> Vec<Operand> {
     let own = &values[stage.index()];
     let mut list = Vec::new();
     let mut push = |access, value| list.push(Operand::new(value, access));
     match kind {
-        TaskKind::Forward => {
+        TaskKind::Forward | TaskKind::Recompute => {
             let before = own.gradients.iter().filter_map(|(from, _)| values[from.index()].activation);
             before.for_each(|value| push(Access::Read, value));
-            own.activation.into_iter().chain([own.saved]).for_each(|value| push(Access::Write, value));
+            let (hands_on, saves) = (kind == TaskKind::Forward, kind == TaskKind::Recompute || !recomputes);
+            let written = own.activation.filter(|_| hands_on).into_iter().chain(saves.then_some(own.saved));
+            written.for_each(|value| push(Access::Write, value));
         }
         TaskKind::BackwardInput | TaskKind::Backward => {
             let after = own.readers.iter().rev().filter_map(|reader| values[reader.index()].gradient_of(stage));

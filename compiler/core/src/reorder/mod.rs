@@ -3,7 +3,8 @@
 //! A portfolio of list schedules, guided by the plain order, runs on a step with few microbatches. The best ones are cut
 //! in their steady state, where a window holds every lane equally often, and that window is repeated for the
 //! microbatches left out: so the search costs about the same for every number of microbatches. The plain order stays
-//! unless the result is shorter and holds no more on any device. V-Half and ZB-V reach the published makespans
+//! unless the result is shorter and holds no more on any device. Where stages recompute, `R` and its backward are ordered as one task; so
+//! no more microbatches are under way on any device than before, either. V-Half and ZB-V reach the published makespans
 //! (arXiv 2405.15362).
 
 mod lanes;
@@ -13,6 +14,8 @@ mod search;
 use crate::check::dependencies::Order;
 use crate::check::memory::peaks;
 use crate::check::{completeness, dependencies};
+use crate::dependencies::Dependencies;
+use crate::recompute::{folded, insert, recomputing, without};
 use crate::schedule::{Costs, Schedule};
 use crate::timeline::place;
 use lanes::Lanes;
@@ -23,10 +26,16 @@ use lanes::Lanes;
 pub fn reorder(schedule: Schedule, order: Order, costs: &Costs) -> (Schedule, Order) {
     let mut makespan = place(&schedule, &order, costs).makespan();
     let limit: Vec<u64> = peaks(&schedule, &order.dependencies).iter().map(|peak| peak.activations).collect();
-    let lanes = Lanes::new(&schedule, &order.dependencies, costs);
+    let recomputing = recomputing(&schedule);
+    let (plain, folded) = (without(&schedule), folded(costs, &recomputing));
+    let dependencies = Dependencies::of(&plain);
+    let under_way: Vec<u64> = peaks(&plain, &dependencies).iter().map(|peak| peak.activations).collect();
+    let lanes = Lanes::new(&plain, &dependencies, &folded);
     let mut best = None;
-    for orders in search::candidates(&lanes, &schedule, &limit).unwrap_or_default() {
-        let candidate = Schedule { orders: lanes.tasks(&orders), ..schedule.clone() };
+    for orders in search::candidates(&lanes, &plain, &under_way).unwrap_or_default() {
+        let mut candidate = Schedule { orders: lanes.tasks(&orders), block: None, ..plain.clone() };
+        insert(&mut candidate, |stage| recomputing[stage.index()]);
+        candidate.block.clone_from(&schedule.block);
         // The search promises sound orders; the checks decide.
         let evidence = completeness::check(&candidate).and_then(|table| dependencies::check(&candidate, table));
         let Ok(evidence) = evidence else { continue };

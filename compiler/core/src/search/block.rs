@@ -12,7 +12,7 @@ use super::job::{Job, Orders, Time};
 pub(super) struct Block {
     /// Time between the starts of two microbatches.
     pub(super) period: Time,
-    /// Each lane, or fusion, as orders mention it, with the start of microbatch 0.
+    /// Each lane, or fusion, as orders mention it, with the start of microbatch 0, or of each of the first ones.
     pub(super) starts: Vec<(usize, Time)>,
 }
 
@@ -197,30 +197,34 @@ fn score(job: &Job, placed: &[Option<Placed>], period: Time) -> Option<(Time, Ti
     Some((2 * shares.iter().max().unwrap_or(&0) + shares.iter().sum::<Time>(), last))
 }
 
-/// Whether the steady state holds no more than the memory on any device, exactly.
+/// Whether the steady state holds no more than the memory on any device.
 fn fits(job: &Job, block: &Block) -> bool {
-    (0..job.capacity.len()).all(|device| {
-        let mut held = 0;
-        let mut events: Vec<(Time, i64)> = Vec::new();
-        for (mention, start) in block.on_device(job, device) {
-            let takes = job.takes(mention);
-            let at = start + if takes > 0 { 0 } else { job.duration(mention) };
-            held -= takes * at.div_euclid(block.period);
-            events.push((at.rem_euclid(block.period), takes));
-        }
-        events.sort_unstable();
-        events.iter().all(|(_, takes)| {
-            held += takes;
-            held <= job.capacity[device]
-        })
-    })
+    (0..job.capacity.len()).all(|device| block.held(job, device) <= job.capacity[device])
 }
 
 impl Block {
     /// What a device does, with the starts of microbatch 0.
-    fn on_device(&self, job: &Job, device: usize) -> impl Iterator<Item = (usize, Time)> {
+    pub(super) fn on_device(&self, job: &Job, device: usize) -> impl Iterator<Item = (usize, Time)> {
         let is_own = move |mention: usize| job.lanes[job.lanes_of(mention).0].devices.contains(&device);
         self.starts.iter().copied().filter(move |(mention, _)| is_own(*mention))
+    }
+
+    /// The most that a device holds in the steady state, exactly.
+    pub(super) fn held(&self, job: &Job, device: usize) -> i64 {
+        let (mut held, mut most) = (0, 0);
+        let mut events: Vec<(Time, i64)> = Vec::new();
+        for (mention, start) in self.on_device(job, device) {
+            let takes = job.takes(mention);
+            let at = start + if takes > 0 { 0 } else { job.duration(mention) };
+            held -= takes * at.div_euclid(self.period);
+            events.push((at.rem_euclid(self.period), takes));
+        }
+        events.sort_unstable();
+        for (_, takes) in events {
+            held += takes;
+            most = most.max(held);
+        }
+        most
     }
 }
 

@@ -14,10 +14,12 @@ use super::target::Problem;
 use crate::model::stage_set::StageSet;
 use crate::report::{DeviceReport, Report};
 use crate::units::Ticks;
-use pipe_ir::ids::StageId;
+use pipe_ir::ids::{StageId, ValueId};
+use pipe_ir::program::{Access, Exec};
 use pipe_ir::task::TaskKind;
 use pipe_ir::units::Bytes;
 use pipe_ir::value::ValueKind;
+use std::collections::BTreeSet;
 
 /// Of the room that was thought to be there, how much less a repeated search gets at least: one part in so many.
 const LEAST_LESS: i64 = 64;
@@ -28,12 +30,26 @@ struct Saved {
     for_input: i64,
     for_weight: i64,
     deferred: i64,
+    /// What is kept from the forward on to be recomputed from, where the stage recomputes.
+    input: Option<i64>,
     /// What is there all the time.
     kept: i64,
 }
 
 impl Saved {
-    /// The least that is held of a microbatch from its forward to the end of its backward.
+    /// What a task of a kind takes, or gives back.
+    fn takes(self, kind: TaskKind) -> i64 {
+        let saved = self.for_input + self.for_weight;
+        match kind {
+            TaskKind::Forward => self.input.unwrap_or(saved),
+            TaskKind::Recompute => saved - self.input.unwrap_or(saved),
+            TaskKind::BackwardInput => self.deferred - self.for_input,
+            TaskKind::BackwardWeight => -self.deferred - self.for_weight,
+            TaskKind::Backward | TaskKind::Update => -saved,
+        }
+    }
+
+    /// The least that is held of a microbatch from where its activations are saved to the end of its backward.
     fn least(self) -> i64 {
         self.for_weight + self.for_input.min(self.deferred)
     }
@@ -52,6 +68,21 @@ fn saved(stages: &StageSet, n_stages: usize) -> Vec<Saved> {
             _ => {}
         }
     }
+    for (saved, execs) in all.iter_mut().zip(&stages.stages) {
+        let reads = |kind| execs.exec_of(kind).map(|exec| &stages.execs[exec.index()].operands);
+        let (Some(forward), Some(again)) = (reads(TaskKind::Forward), reads(TaskKind::Recompute)) else { continue };
+        // What other stages read as well may be one buffer for all of them, and data can be loaded again.
+        let is_own = |value: &ValueId| {
+            let others = stages.execs.iter().filter(|exec| exec.stage != stages.values[value.index()].stage);
+            let reads =
+                |exec: &&Exec| exec.operands.iter().any(|one| one.value == *value && one.access == Access::Read);
+            let readers: BTreeSet<StageId> = others.filter(reads).map(|exec| exec.stage).collect();
+            readers.len() == 1 && stages.values[value.index()].kind == ValueKind::Activation
+        };
+        let kept = again.iter().filter(|one| one.access == Access::Read && forward.contains(one));
+        let kept = kept.map(|one| one.value).filter(is_own).map(|value| stages.values[value.index()].bytes.0);
+        saved.input = Some(i64::try_from(kept.sum::<u64>()).unwrap_or(i64::MAX));
+    }
     all
 }
 
@@ -67,13 +98,7 @@ pub(super) fn in_bytes(
 ) -> Result<(), Vec<(usize, i64)>> {
     let saved = saved(stages, problem.schedule.n_stages());
     for lane in &mut problem.job.lanes {
-        let own = saved[lane.stage.index()];
-        lane.takes = match lane.kind {
-            TaskKind::Forward => own.for_input + own.for_weight,
-            TaskKind::BackwardInput => own.deferred - own.for_input,
-            TaskKind::BackwardWeight => -own.deferred - own.for_weight,
-            _ => -own.for_input - own.for_weight,
-        };
+        lane.takes = saved[lane.stage.index()].takes(lane.kind);
     }
     // A `BW` holds nothing between its halves, so where that is much it counts as a form of its own whatever it takes.
     let may_fuse = |stage: StageId| {

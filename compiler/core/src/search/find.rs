@@ -1,24 +1,21 @@
 //! The whole of `pipec search`: a target in, a source and its report out. The clock is the caller's.
 
 use super::bytes::{in_bytes, tighten};
-use super::job::Orders;
-use super::target::{Problem, problem};
+use super::target::{Problem, problem, without_pairs};
 use super::write::source;
 use super::{Objective, Options, Progress, Workers, search};
-use crate::check::check;
-use crate::diagnostic::{Code, Diagnostic};
+use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::elaborate::{self, elaborate, schedule_of};
 use crate::files::{self, Loader};
 use crate::judge::Judged;
 use crate::model::stage_set;
 use crate::pipeline::{Limit, Pipeline};
-use crate::reorder::reorder;
-use crate::report::Report;
-use crate::schedule::Schedule;
+use crate::recompute::recomputing;
+use crate::report::{Finding, Report};
 use crate::source::{Source, Sources};
 use crate::units::Units;
-use crate::{Certificates, Compilation, Request, compile, stdlib};
-use pipe_ir::ids::DeviceId;
+use crate::{Certificates, Compilation, Request, compile};
+use pipe_ir::ids::{DeviceId, StageId};
 use pipe_ir::units::Bytes;
 
 /// A target that can be searched.
@@ -32,6 +29,10 @@ pub struct Prepared {
     call: Option<(usize, usize)>,
     /// What devices may hold, if it is counted in bytes.
     limit: Option<Bytes>,
+    /// What of the target the search leaves out, with its places in the sources of the target.
+    pub warnings: Diagnostics,
+    /// The same for programs.
+    findings: Vec<Finding>,
 }
 
 /// Compiles a target, whatever it holds, and takes its order away.
@@ -50,7 +51,10 @@ pub fn prepare(
     let Some(judged) = compilation.judged.take() else { return Err(Box::new(compilation)) };
     let prepared = problem(&judged, request.memory.as_ref(), objective).and_then(|problem| {
         let call = call(&root, loader, request);
-        let counts = Prepared { problem, root, request: request.clone(), call, limit: None };
+        let warnings: Diagnostics = without_pairs(&problem, judged.timeline.makespan()).into_iter().collect();
+        let findings = warnings.iter().map(|warning| Finding::new(warning, sources)).collect();
+        let request_again = request.clone();
+        let counts = Prepared { problem, root, request: request_again, call, limit: None, warnings, findings };
         if request.memory.is_none() && counts_bytes(&judged) {
             counts.with_bytes(&judged, &compilation.report, loader)
         } else {
@@ -126,58 +130,15 @@ impl Prepared {
         workers: &dyn Workers,
         report: &mut dyn FnMut(&Progress),
     ) -> Option<Progress> {
-        let known = |microbatches| self.known(microbatches);
-        search(&self.problem.job, self.problem.bound, &known, options, workers, report)
-    }
-
-    /// The target's own order, and those of the standard library with the same placement.
-    fn known(&self, microbatches: usize) -> Vec<Orders> {
-        let own = &self.problem.schedule;
-        let job = self.problem.job.with_microbatches(microbatches);
-        let mut known = Vec::new();
-        if microbatches == own.n_microbatches as usize {
-            known.extend(job.orders(own));
-        }
-        let settings = |more: &[(&str, usize)]| {
-            let all = [("devices", own.n_devices()), ("microbatches", microbatches)];
-            all.iter().chain(more).map(|(name, value)| ((*name).to_owned(), *value as i64)).collect::<Vec<_>>()
-        };
-        let chunks = own.n_stages() / own.n_devices().max(1);
-        for (name, text) in stdlib::SCHEDULES {
-            for more in [&[][..], &[("chunks", chunks)], &[("waves", chunks / 2)]] {
-                let found = self.standard(name, text, settings(more));
-                known.extend(found.and_then(|schedule| job.orders(&schedule)));
-            }
-        }
-        let forms = |orders: Orders| [job.split(&orders), job.fused(&orders, |_| true), orders];
-        let mut known: Vec<Orders> = known.into_iter().flat_map(forms).collect();
-        known.retain(|orders| job.fits(orders));
-        known.sort();
-        known.dedup();
-        known
-    }
-
-    /// A schedule of the standard library with these settings, if it has the same placement and is sound.
-    fn standard(&self, name: &str, text: &str, settings: Vec<(String, i64)>) -> Option<Schedule> {
-        let root = Source { name: format!("std:{name}"), text: text.to_owned() };
-        let files = files::load(&mut Sources::default(), root, &|_| Err(String::new())).ok()?;
-        let request = elaborate::Request { settings, ..elaborate::Request::default() };
-        let schedule = elaborate(&files, &request).ok()?.schedule;
-        let own = &self.problem.schedule;
-        let same = schedule.placement == own.placement && schedule.slices == own.slices && schedule.window.is_none();
-        let schedule = same.then(|| Schedule { graph: own.graph.clone(), ..schedule })?;
-        let order = check(&schedule).ok()?;
-        let better =
-            if schedule.reorder.is_some() { reorder(schedule, order, &self.problem.costs).0 } else { schedule };
-        Some(better)
+        search(&self.problem.job, self.problem.bound, self, options, workers, report)
     }
 
     /// Writes what was found as source, and compiles that like any other: the report, the verdict and the program are
     /// those of the ordinary compiler.
     pub fn finish(&self, found: &Progress, sources: &mut Sources, loader: &Loader<'_>) -> (String, Compilation) {
-        let schedule = self.problem.schedule(&found.orders);
+        let (schedule, steady) = self.problem.schedule(found);
         let name = self.free_name();
-        let declared = source(&schedule, &name, &self.about(found));
+        let declared = source(&schedule, &name, &format!("{}\n{steady}", self.about(found)));
         let text = match self.call {
             Some((start, end)) => {
                 let (before, after) = (&self.root.text[..start], &self.root.text[end..]);
@@ -199,8 +160,9 @@ impl Prepared {
         if self.problem.objective == Objective::Makespan {
             let reason =
                 if self.problem.is_proved(found) { "proved by the search" } else { "any order in this memory" };
-            compilation.report.bound(self.problem.ticks(found.bound), reason);
+            compilation.report.bound(self.problem.ticks(self.problem.bound(found)), reason);
         }
+        compilation.report.diagnostics.extend(self.findings.iter().cloned());
         (text, compilation)
     }
 
@@ -214,7 +176,7 @@ impl Prepared {
     /// The first lines of the source.
     fn about(&self, found: &Progress) -> String {
         let Problem { schedule, objective, activations, .. } = &self.problem;
-        let (length, bound) = (self.problem.ticks(found.length), self.problem.ticks(found.bound));
+        let (length, bound) = (self.problem.ticks(found.length), self.problem.ticks(self.problem.bound(found)));
         let proof = match self.problem.is_proved(found) {
             true => "proved optimal, ".to_owned(),
             false => format!("at least {bound}, "),
@@ -227,8 +189,14 @@ impl Prepared {
             }
             first => first.map_or_else(String::new, |(first, _)| first.words()),
         };
+        let recomputing = (0..).map(StageId).zip(recomputing(schedule)).filter(|(_, recomputes)| *recomputes);
+        let recomputing: Vec<String> = recomputing.map(|(stage, _)| stage.to_string()).collect();
+        let again = match recomputing.len() {
+            0 => String::new(),
+            _ => format!(" Recomputed: {}.", recomputing.join(", ")),
+        };
         format!(
-            "Found by `pipec search {}`: {} {length}, {proof}for devices that hold {memory}.",
+            "Found by `pipec search {}`: {} {length}, {proof}for devices that hold {memory}.{again}",
             self.root.name,
             objective.words()
         )

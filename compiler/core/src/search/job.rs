@@ -5,6 +5,7 @@
 use super::fusion::{Counts, Fusion, Part};
 use super::scale::Scale;
 use crate::dependencies::Dependencies;
+use crate::recompute::recomputing;
 use crate::schedule::{Costs, Schedule, ScheduledTask};
 use crate::units::Ticks;
 use pipe_ir::ids::{MicrobatchId, StageId};
@@ -57,14 +58,18 @@ pub struct Job {
 
 impl Job {
     /// The tasks of a schedule without replicas, in whatever order it has them, and the activations that each device may
-    /// hold. Every backward is split in `B` and `W`, or may be fused where that takes less.
+    /// hold. Every backward is split in `B` and `W`, or may be fused where that takes less. The same stages recompute.
     #[must_use]
     pub fn new(schedule: &Schedule, costs: &Costs, scale: &Scale, capacity: Vec<i64>) -> Self {
         let n_stages = schedule.n_stages();
-        let dependencies = Dependencies::uniform(&schedule.graph, true);
+        let recomputing = recomputing(schedule);
+        let dependencies = Dependencies::uniform(&schedule.graph, true).with_recomputation(recomputing.clone());
         let forward = (0..n_stages).map(|stage| (TaskKind::Forward, stage));
         let halves = [TaskKind::BackwardInput, TaskKind::BackwardWeight];
-        let backward = (0..n_stages).rev().flat_map(|stage| halves.map(|kind| (kind, stage)));
+        let backward = (0..n_stages).rev().flat_map(|stage| {
+            let again = recomputing[stage].then_some(TaskKind::Recompute);
+            again.into_iter().chain(halves).map(move |kind| (kind, stage))
+        });
         let keys: Vec<(TaskKind, usize)> = forward.chain(backward).collect();
         let device = |stage: usize| schedule.placement.device(StageId::from_index(stage), MicrobatchId(0));
         let find = |kind, stage: StageId| keys.iter().position(|key| *key == (kind, stage.index()));
@@ -75,7 +80,7 @@ impl Job {
                 Some((find(kind, from)?, scale.of(latency)))
             });
             let takes = match kind {
-                TaskKind::Forward => 1,
+                _ if kind == dependencies.first(id) => 1,
                 TaskKind::BackwardWeight => -1,
                 _ => 0,
             };

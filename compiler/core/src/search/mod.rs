@@ -3,8 +3,8 @@
 //! A portfolio. Starts are the standard schedules that fit, building blocks for these costs ([`block`]) and schedules built
 //! task by task from either end ([`frontier`]). Annealing on critical paths ([`anneal`]) improves them, on a step with few
 //! microbatches whose steady state is then repeated ([`stretch`]). Where the step is small, an exhaustive [`frontier`]
-//! proves that nothing is shorter. Everything follows from the seed; a caller that ends the search early gets the best so
-//! far. What is found is only orders: the ordinary checks judge them.
+//! proves that nothing is shorter. Where it pays, every backward may be one task or two ([`fusion`]). Everything follows from the seed; a caller that ends the search early gets the best so
+//! far. What is found is only orders: [`write`] makes a source of them, which the ordinary checks judge.
 
 mod anneal;
 mod block;
@@ -15,19 +15,24 @@ mod forms;
 mod frontier;
 pub mod fusion;
 pub mod job;
+mod known;
 mod plan;
 mod portfolio;
 mod promise;
 mod random;
+pub mod recompute;
 mod relax;
 mod scale;
+mod slots;
 mod span;
+mod steady;
 mod stretch;
 mod target;
 mod windows;
 mod work;
 pub mod write;
 
+pub use known::Known;
 pub use portfolio::{Progress, search};
 pub use target::Problem;
 pub use work::Workers;

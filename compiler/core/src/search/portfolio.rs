@@ -1,10 +1,10 @@
 //! The portfolio: starts, rounds of improvement, and attempts at a proof.
 
 use super::job::{Job, Orders, Time};
-use super::plan::{Length, Plan};
+use super::plan::Length;
 use super::random::Random;
-use super::work::{Context, Outcome, Start, Work, Workers};
-use super::{Objective, Options};
+use super::work::{Context, Outcome, Start, Work, Workers, collect};
+use super::{Known, Objective, Options};
 
 /// What is known so far.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -17,6 +17,8 @@ pub struct Progress {
     pub bound: Time,
     /// The best orders.
     pub orders: Orders,
+    /// Known orders that are as short.
+    pub known: Vec<Orders>,
 }
 
 /// Tasks that all schedules of an annealing of the first round have together.
@@ -34,6 +36,10 @@ const BLOCK_ROUNDS: u32 = 3;
 const PERIODS: Time = 60;
 const PERIODS_AT_ONCE: usize = 4;
 const ENOUGH_PERIODS: usize = 2;
+/// Known schedules, equally short, that are remembered.
+const MOST_KNOWN: usize = 8;
+/// Known schedules that are measured at once.
+const KNOWN_AT_ONCE: usize = 4;
 /// Partial schedules that building keeps at first.
 const BUILD_WIDTH: usize = 64;
 /// Steps with more tasks are not tried to be proved.
@@ -50,18 +56,19 @@ struct Portfolio<'a> {
     random: Random,
     starts: Vec<Start>,
     best: Option<(Length, Orders)>,
+    /// The shortest of those that were known, with how long they are.
+    known: Vec<(Time, Orders)>,
     bound: Time,
     round: u32,
     workers: &'a dyn Workers,
     report: &'a mut dyn FnMut(&Progress),
 }
 
-/// The shortest orders that were found. `known` gives orders that are known for a number of microbatches; no schedule is
-/// shorter than `bound`; `report` hears of every improvement. `None` if the workers stop before there is any.
+/// The shortest orders that were found. No schedule is shorter than `bound`; `report` hears of every improvement. `None` if the workers stop before there is any.
 pub fn search(
     job: &Job,
     bound: Time,
-    known: &dyn Fn(usize) -> Vec<Orders>,
+    known: &dyn Known,
     options: Options,
     workers: &dyn Workers,
     report: &mut dyn FnMut(&Progress),
@@ -69,7 +76,9 @@ pub fn search(
     let short = job.with_microbatches(short_step(job));
     let context = Context { long: job.clone(), short, objective: options.objective };
     let random = Random::new(options.seed);
-    let mut portfolio = Portfolio { context, random, starts: Vec::new(), best: None, bound, round: 0, workers, report };
+    let (starts, known_orders) = (Vec::new(), Vec::new());
+    let mut portfolio =
+        Portfolio { context, random, starts, best: None, known: known_orders, bound, round: 0, workers, report };
     portfolio.gather(known);
     while portfolio.round < options.rounds && portfolio.goes_on() {
         portfolio.round += 1;
@@ -95,7 +104,10 @@ impl Portfolio<'_> {
 
     fn progress(&self) -> Option<Progress> {
         let (length, orders) = self.best.clone()?;
-        Some(Progress { round: self.round, length: length.length, bound: self.bound.min(length.length), orders })
+        let as_short = self.known.iter().filter(|(known, _)| *known == length.length);
+        let known = as_short.map(|(_, orders)| orders.clone()).collect();
+        let (length, bound) = (length.length, self.bound.min(length.length));
+        Some(Progress { round: self.round, length, bound, orders, known })
     }
 
     fn is_short(&self) -> bool {
@@ -116,6 +128,20 @@ impl Portfolio<'_> {
         }
     }
 
+    /// Notes known orders of the long step.
+    fn note_known(&mut self, length: Length, orders: Orders) {
+        if self.context.long.fits(&orders) {
+            self.note(length, &orders);
+            let shortest = self.known.first().map_or(Time::MAX, |(shortest, _)| *shortest);
+            if length.length < shortest {
+                self.known.clear();
+            }
+            if length.length <= shortest && self.known.len() < MOST_KNOWN {
+                self.known.push((length.length, orders));
+            }
+        }
+    }
+
     /// Does pieces of work and takes note of what came of them. Says how many starts there were.
     fn perform(&mut self, works: &[Work]) -> Vec<usize> {
         let mut counts = Vec::with_capacity(works.len());
@@ -125,7 +151,7 @@ impl Portfolio<'_> {
                 Outcome::Starts(starts) => {
                     count = starts.len();
                     for start in starts {
-                        self.note(start.long, &start.stretched);
+                        self.note(start.long.length, &start.long.orders);
                         self.starts.push(start);
                     }
                 }
@@ -138,26 +164,23 @@ impl Portfolio<'_> {
             }
             counts.push(count);
         }
-        self.starts.sort_by(|one, other| (one.long, &one.orders).cmp(&(other.long, &other.orders)));
+        self.starts.sort_by(|one, other| (one.long.length, &one.orders).cmp(&(other.long.length, &other.orders)));
         self.starts.dedup_by(|one, other| one.orders == other.orders);
         self.starts.truncate(KEPT);
         counts
     }
 
-    fn gather(&mut self, known: &dyn Fn(usize) -> Vec<Orders>) {
-        let of_long = known(self.context.long.microbatches);
-        for orders in &of_long {
-            if let Some((_, length)) = Plan::new(&self.context.long, self.context.objective, orders) {
-                self.note(length, orders);
-            }
-        }
-        let of_short = if self.is_short() { known(self.context.short.microbatches) } else { of_long };
-        let short = &self.context.short;
+    fn gather(&mut self, known: &dyn Known) {
         // One microbatch after the other always fits.
-        let in_turn = |lanes: &Vec<usize>| lanes.repeat(short.microbatches);
-        let in_turn: Orders = short.on_device.iter().map(in_turn).collect();
-        let works: Vec<Work> = of_short.into_iter().chain([in_turn]).map(Work::Measure).collect();
-        self.perform(&works);
+        let in_turn =
+            |job: &Job| -> Orders { job.on_device.iter().map(|lanes| lanes.repeat(job.microbatches)).collect() };
+        for orders in known.own().into_iter().chain([in_turn(&self.context.long)]) {
+            let measured = self.context.measured(&self.context.long, orders);
+            measured.into_iter().for_each(|(length, orders)| self.note_known(length, orders));
+        }
+        let of_short = self.add_known(known);
+        let in_turn = in_turn(&self.context.short);
+        self.perform(&of_short.into_iter().chain([in_turn]).map(Work::Measure).collect::<Vec<_>>());
         let narrow = (BUILD_WIDTH * SHORT_TASKS / self.context.short.n_tasks().max(1)).clamp(1, BUILD_WIDTH);
         for split in self.forms() {
             let build = |width| [false, true].map(|backwards| Work::Build { width, backwards, split: *split });
@@ -166,6 +189,38 @@ impl Portfolio<'_> {
             }
         }
         self.add_blocks(BLOCK_EFFORT);
+    }
+
+    /// Measures what else is known, as far as there is time: those first that are short for a short step. Returns the orders
+    /// of that.
+    fn add_known(&mut self, known: &dyn Known) -> Vec<Orders> {
+        if !self.goes_on() {
+            return Vec::new();
+        }
+        let (context, workers) = (self.context.clone(), self.workers);
+        let measured = |job: &Job, index: usize| -> Vec<(Length, Orders)> {
+            let all = if workers.go_on() { known.orders(index, job.microbatches) } else { Vec::new() };
+            all.into_iter().filter_map(|orders| context.measured(job, orders)).collect()
+        };
+        let of_short = collect(workers, known.count(), &|index| measured(&context.short, index));
+        let of_short: Vec<_> = of_short.into_iter().map(Option::unwrap_or_default).collect();
+        if !self.is_short() {
+            of_short.iter().flatten().cloned().for_each(|(length, orders)| self.note_known(length, orders));
+        }
+        let mut ranked: Vec<usize> = if self.is_short() { (0..of_short.len()).collect() } else { Vec::new() };
+        let shortest = |index: &usize| of_short[*index].iter().map(|(length, _)| *length).min();
+        // Those that are not for so few microbatches come last.
+        ranked.sort_by_key(|index| (shortest(index).is_none(), shortest(index), *index));
+        for some in ranked.chunks(KNOWN_AT_ONCE) {
+            if !self.goes_on() {
+                break;
+            }
+            let of_long = collect(workers, some.len(), &|place| measured(&context.long, some[place]));
+            for (length, orders) in of_long.into_iter().flatten().flatten() {
+                self.note_known(length, orders);
+            }
+        }
+        of_short.into_iter().flatten().map(|(_, orders)| orders).collect()
     }
 
     /// Whether backwards are wanted in halves: where they may run at once, schedules with and without are looked for.

@@ -13,13 +13,13 @@ const MOST: usize = 4;
 /// Moments at which windows may begin that are tried.
 const MOMENTS: usize = 48;
 
-/// A schedule of a short step that can be made long.
+/// The long step that a schedule of a short one stands for.
 #[derive(Clone, Debug)]
 pub(super) struct Stretched {
     /// How long the long step takes.
     pub(super) length: Length,
-    /// The window, by device: from one place to another.
-    pub(super) window: Frozen,
+    /// The window, by device: from one place to another. None if the step is short as it is.
+    pub(super) window: Option<Frozen>,
     /// The orders of the long step.
     pub(super) orders: Orders,
 }
@@ -35,7 +35,7 @@ pub(super) fn stretch(short: &Job, long: &Job, objective: Objective, orders: &Or
             let orders = repeated(orders, &window, missing / microbatches);
             let Some((_, length)) = Plan::new(long, objective, &orders) else { continue };
             if best.as_ref().is_none_or(|best| length < best.length) {
-                best = Some(Stretched { length, window, orders });
+                best = Some(Stretched { length, window: Some(window), orders });
             }
         }
         if best.is_some() {

@@ -3,13 +3,16 @@
 use super::job::{Job, Orders, Time};
 use super::plan::Plan;
 use super::scale::Scale;
+use super::slots::slots;
 use super::span::least_span;
+use super::steady::steady;
 use super::{Objective, Progress};
 use crate::bounds::lower_bound;
 use crate::dependencies::Dependencies;
 use crate::diagnostic::{Code, Diagnostic};
 use crate::judge::Judged;
 use crate::memory_limit::MemoryLimit;
+use crate::recompute::recomputing;
 use crate::schedule::{Costs, Schedule};
 use crate::units::Ticks;
 use pipe_ir::ids::DeviceId;
@@ -30,6 +33,9 @@ pub struct Problem {
     pub costs: Costs,
     /// What is to be short.
     pub objective: Objective,
+    /// Whether a forward and a backward may take less if they share their device. Nothing that is found has such pairs, so
+    /// bounds hold for schedules with pairs only as far as they do not come from looking for schedules.
+    pub pairs_pay: bool,
     /// No device may hold more activations of single stages.
     pub activations: Vec<u64>,
 }
@@ -68,7 +74,8 @@ pub(super) fn problem(
         return Err(error.help(format!("allow at least `--memory {needs}`, or place fewer stages on {device}")));
     }
     let (schedule, costs) = (schedule.clone(), judged.costs.clone());
-    let mut problem = Problem { job, scale, bound: 0, schedule, costs, objective, activations };
+    let pairs_pay = pairs_pay(&costs);
+    let mut problem = Problem { job, scale, bound: 0, schedule, costs, objective, pairs_pay, activations };
     problem.set_bound();
     Ok(problem)
 }
@@ -83,11 +90,41 @@ fn unsearchable(schedule: &Schedule) -> Option<&'static str> {
     schedule.window.as_ref().map(|_| "its steps follow each other without a flush")
 }
 
+/// Whether some forward and backward take less if they share a device.
+fn pairs_pay(costs: &Costs) -> bool {
+    let longest = |kind: TaskKind| costs.tasks.iter().map(|stage| stage[kind.index()]).max().unwrap_or_default();
+    let pays = |kind: TaskKind| {
+        costs.pairs[kind.index()].is_some_and(|pair| pair < longest(TaskKind::Forward) + longest(kind))
+    };
+    TaskKind::ALL.into_iter().any(pays)
+}
+
+/// A warning where a target's pairs are left out.
+pub(super) fn without_pairs(problem: &Problem, makespan: Ticks) -> Option<Diagnostic> {
+    let schedule = &problem.schedule;
+    let n_pairs = schedule.orders.iter().flatten().filter(|scheduled| scheduled.with_next).count();
+    if n_pairs == 0 && !problem.pairs_pay {
+        return None;
+    }
+    let message = match n_pairs {
+        0 => "the search lets no two tasks share a device, and by the costs some pairs would pay".to_owned(),
+        _ => format!("the search lets no two tasks share a device, as {n_pairs} pairs of `{}` do", schedule.name),
+    };
+    let warning = Diagnostic::warning(Code::PairsLeftOut, schedule.span, "ordered without pairs", message);
+    let as_it_is = format!("as it is, `{}` takes {makespan}", schedule.name);
+    Some(warning.note(as_it_is).help("compare both, or write `&` between tasks of what is found"))
+}
+
 /// A device that cannot hold what one microbatch takes there, with that.
 fn too_little(job: &Job) -> Option<(DeviceId, u64)> {
     job.on_device.iter().enumerate().find_map(|(device, lanes)| {
-        let takes: i64 = lanes.iter().map(|lane| job.lanes[*lane].takes.max(0)).sum();
-        (takes > job.capacity[device]).then(|| (DeviceId::from_index(device), takes.unsigned_abs()))
+        // Forwards first, then each stage's backward: whoever recomputes holds one after the other.
+        let held = lanes.iter().scan(0, |held, lane| {
+            *held += job.lanes[*lane].takes;
+            Some(*held)
+        });
+        let most = held.max().unwrap_or(0);
+        (most > job.capacity[device]).then(|| (DeviceId::from_index(device), most.unsigned_abs()))
     })
 }
 
@@ -95,13 +132,15 @@ impl Problem {
     /// Notes what no schedule with as many activations is shorter than.
     pub(super) fn set_bound(&mut self) {
         let costs = &self.costs;
-        let may_fuse = |stage| costs.saved_by_fusing(stage) > Ticks::ZERO;
+        let may_fuse = |stage| self.pairs_pay || costs.saved_by_fusing(stage) > Ticks::ZERO;
         let n_microbatches = self.schedule.n_microbatches;
         let dependencies = Dependencies::of_either(&self.schedule.graph, n_microbatches, may_fuse);
+        let dependencies = dependencies.with_recomputation(recomputing(&self.schedule));
         self.bound = match self.objective {
             Objective::Makespan => {
                 self.scale.at_least(lower_bound(&self.schedule, &dependencies, costs, &self.activations).makespan)
             }
+            Objective::LongestStage if self.pairs_pay => 0,
             Objective::LongestStage => {
                 let work = self.job.work() * self.job.microbatches as Time;
                 work.max(least_span(&self.job.relaxed()))
@@ -109,10 +148,16 @@ impl Problem {
         };
     }
 
+    /// No schedule is shorter, with pairs or without.
+    #[must_use]
+    pub fn bound(&self, found: &Progress) -> Time {
+        if self.pairs_pay { self.bound.min(found.bound) } else { found.bound }
+    }
+
     /// Whether nothing is shorter than what was found. Where costs are too large to be counted exactly, nobody knows.
     #[must_use]
     pub fn is_proved(&self, found: &Progress) -> bool {
-        self.scale.is_exact && found.bound == found.length
+        self.scale.is_exact && self.bound(found) == found.length
     }
 
     /// A length in the unit of the costs.
@@ -121,17 +166,23 @@ impl Problem {
         self.scale.ticks(length)
     }
 
-    /// The schedule that orders stand for. Where it costs nothing, all backwards of a stage run at once.
+    /// The schedule that was found, and what is to be said of its steady state, if it has one. Of a known schedule that is as
+    /// short and a block from beginning to end there is no need of another one. Where it costs nothing, all backwards of
+    /// a stage run at once.
     #[must_use]
-    pub fn schedule(&self, orders: &Orders) -> Schedule {
-        let (job, orders) = self.merged(orders);
-        Schedule {
-            orders: job.tasks(&orders),
-            block: None,
-            reorder: None,
-            name: "found".to_owned(),
-            ..self.schedule.clone()
-        }
+    pub fn schedule(&self, found: &Progress) -> (Schedule, String) {
+        let written = |(job, orders): (Job, Orders)| {
+            let tasks = job.tasks(&orders);
+            let schedule = Schedule { orders: tasks, block: None, reorder: None, ..self.schedule.clone() };
+            (job, orders, Schedule { name: "found".to_owned(), ..schedule })
+        };
+        let known = found.known.iter().flat_map(|orders| [self.merged(orders), (self.job.clone(), orders.clone())]);
+        let block = known.map(written).find(|(_, _, schedule)| slots(schedule).is_some());
+        let (job, orders, schedule) = block.unwrap_or_else(|| written(self.merged(&found.orders)));
+        let plan = Plan::new(&job, self.objective, &orders);
+        let steady = plan.and_then(|(plan, _)| steady(&plan)).filter(|_| self.scale.is_exact);
+        let words = steady.map(|steady| steady.words(&job, |time| self.ticks(time).to_string()));
+        (schedule, words.unwrap_or_default())
     }
 
     /// Orders of a job in which all stages may fuse their backwards that lose no time by it, and where fusing all of those
@@ -149,10 +200,16 @@ impl Problem {
             None => *mention,
         };
         let mut orders: Orders = orders.iter().map(|order| order.iter().map(mention).collect()).collect();
-        let Some((_, limit)) = Plan::new(&job, self.objective, &orders) else { return (job, orders) };
+        let length = |orders: &Orders| Plan::new(&job, self.objective, orders).map(|(_, length)| length.length);
+        let Some(limit) = length(&orders) else { return (job, orders) };
+        let is_no_longer = |orders: &Orders| length(orders).is_some_and(|length| length <= limit);
+        let all = job.fused(&orders, |_| true);
+        if is_no_longer(&all) {
+            return (job, all);
+        }
         for fusion in 0..job.fusions.len() {
             let candidate = job.fused(&orders, |other| other == fusion);
-            if Plan::new(&job, self.objective, &candidate).is_some_and(|(_, length)| length.length <= limit.length) {
+            if candidate != orders && is_no_longer(&candidate) {
                 orders = candidate;
             }
         }

@@ -63,7 +63,7 @@ pub(super) fn fusing(p: usize, m: usize, capacity: i64, [f, b, w, both]: [Time; 
 
 fn found(job: &Job, rounds: u32) -> Progress {
     let options = Options { objective: Objective::Makespan, seed: 1, rounds };
-    search(job, 0, &|_| Vec::new(), options, &Alone, &mut |_| ()).expect("something fits")
+    search(job, 0, &(), options, &Alone, &mut |_| ()).expect("something fits")
 }
 
 #[test]
@@ -79,4 +79,51 @@ fn small_cases_are_solved_and_proved() {
         let found = found(&job, 3);
         assert_eq!((found.length, found.bound), (length, length));
     }
+}
+
+/// Counts how often it is asked, and knows nothing.
+#[derive(Default)]
+struct Asked(std::sync::atomic::AtomicUsize);
+
+impl Known for Asked {
+    fn own(&self) -> Vec<job::Orders> {
+        Vec::new()
+    }
+
+    fn count(&self) -> usize {
+        20
+    }
+
+    fn orders(&self, _: usize, _: usize) -> Vec<job::Orders> {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Vec::new()
+    }
+}
+
+/// Nobody, who has no time.
+struct Nobody;
+
+impl Workers for Nobody {
+    fn go_on(&self) -> bool {
+        false
+    }
+
+    fn each(&self, n: usize, work: &(dyn Fn(usize) + Sync)) {
+        Alone.each(n, work);
+    }
+}
+
+#[test]
+fn standard_schedules_are_asked_for_as_far_as_there_is_time() {
+    let options = Options { objective: Objective::Makespan, seed: 1, rounds: 0 };
+    let job = v(2, 40, 2, [1, 1, 1], 0);
+    let calls = |workers: &dyn Workers| {
+        let asked = Asked::default();
+        let found =
+            search(&job, 0, &asked, options, workers, &mut |_| ()).expect("one microbatch after the other fits");
+        assert!(job.fits(&found.orders));
+        asked.0.into_inner()
+    };
+    // Each for a short step, and then for the long one.
+    assert_eq!((calls(&Nobody), calls(&Alone)), (0, 40));
 }

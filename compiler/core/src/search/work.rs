@@ -1,13 +1,13 @@
 //! Pieces of the search that do not depend on each other, so that a caller may do them at the same time.
 
 use super::Objective;
-use super::anneal::{Course, Frozen, anneal};
+use super::anneal::{Course, anneal};
 use super::block::{blocks, orders as orders_of_block};
 use super::frontier::{Beam, explore};
 use super::job::{Job, Orders, Time};
 use super::plan::{Length, Plan};
 use super::random::Random;
-use super::stretch::stretch;
+use super::stretch::{Stretched, stretch};
 use super::windows::refute;
 use std::borrow::Cow;
 use std::sync::{Mutex, PoisonError};
@@ -38,12 +38,7 @@ pub(super) struct Context {
 #[derive(Clone, Debug)]
 pub(super) struct Start {
     pub(super) orders: Orders,
-    /// How long the step is that it stands for.
-    pub(super) long: Length,
-    /// What is repeated in that, if the short step is shorter.
-    pub(super) window: Option<Frozen>,
-    /// The orders of that step.
-    pub(super) stretched: Orders,
+    pub(super) long: Stretched,
 }
 
 /// A piece of work.
@@ -78,15 +73,21 @@ pub(super) enum Outcome {
     Nothing,
 }
 
+/// What came of each piece of some work, in their order.
+pub(super) fn collect<T: Send>(workers: &dyn Workers, n: usize, work: &(dyn Fn(usize) -> T + Sync)) -> Vec<Option<T>> {
+    let all: Vec<Mutex<Option<T>>> = (0..n).map(|_| Mutex::new(None)).collect();
+    workers.each(n, &|index| {
+        let one = work(index);
+        *all[index].lock().unwrap_or_else(PoisonError::into_inner) = Some(one);
+    });
+    all.into_iter().map(|one| one.into_inner().unwrap_or_else(PoisonError::into_inner)).collect()
+}
+
 impl Context {
     /// Does all pieces, and returns what came of each, in their order.
     pub(super) fn all(&self, works: &[Work], workers: &dyn Workers) -> Vec<Outcome> {
-        let outcomes: Vec<Mutex<Outcome>> = works.iter().map(|_| Mutex::new(Outcome::Nothing)).collect();
-        workers.each(works.len(), &|index| {
-            let outcome = self.perform(&works[index], &mut || workers.go_on());
-            *outcomes[index].lock().unwrap_or_else(PoisonError::into_inner) = outcome;
-        });
-        outcomes.into_iter().map(|outcome| outcome.into_inner().unwrap_or_else(PoisonError::into_inner)).collect()
+        let outcomes = collect(workers, works.len(), &|index| self.perform(&works[index], &mut || workers.go_on()));
+        outcomes.into_iter().map(|outcome| outcome.unwrap_or(Outcome::Nothing)).collect()
     }
 
     fn perform(&self, work: &Work, go_on: &mut dyn FnMut() -> bool) -> Outcome {
@@ -100,7 +101,7 @@ impl Context {
             }
             Work::Build { width, backwards, split } => self.build(*width, *backwards, &self.short_of(*split), go_on),
             Work::Anneal { start, tries, heat, seed } => {
-                let course = Course { tries: *tries, heat: *heat, frozen: start.window.as_ref() };
+                let course = Course { tries: *tries, heat: *heat, frozen: start.long.window.as_ref() };
                 let found = self.changed(&self.short, &start.orders, &course, *seed, go_on);
                 Outcome::Starts(found.and_then(|(_, orders)| self.start(orders)).into_iter().collect())
             }
@@ -130,7 +131,7 @@ impl Context {
         }
     }
 
-    fn measured(&self, job: &Job, orders: Orders) -> Option<(Length, Orders)> {
+    pub(super) fn measured(&self, job: &Job, orders: Orders) -> Option<(Length, Orders)> {
         let (_, length) = Plan::new(job, self.objective, &orders)?;
         Some((length, orders))
     }
@@ -163,10 +164,11 @@ impl Context {
     /// A schedule of the short step with the long one that it stands for, if it fits and can be made long.
     fn start(&self, orders: Orders) -> Option<Start> {
         let (_, length) = Plan::new(&self.short, self.objective, &orders).filter(|_| self.short.fits(&orders))?;
-        if self.short.microbatches == self.long.microbatches {
-            return Some(Start { stretched: orders.clone(), orders, long: length, window: None });
-        }
-        let found = stretch(&self.short, &self.long, self.objective, &orders)?;
-        Some(Start { orders, long: found.length, window: Some(found.window), stretched: found.orders })
+        let long = if self.short.microbatches == self.long.microbatches {
+            Stretched { length, window: None, orders: orders.clone() }
+        } else {
+            stretch(&self.short, &self.long, self.objective, &orders)?
+        };
+        Some(Start { orders, long })
     }
 }

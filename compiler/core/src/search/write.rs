@@ -1,5 +1,7 @@
-//! Schedules as source: what the search found, as a `schedule` with an `order`, with repeats where tasks repeat.
+//! Schedules as source: what the search found, as a `schedule` with a `block`, or else with an `order` with repeats where
+//! tasks repeat.
 
+use super::slots::{Slots, slots};
 use crate::schedule::{Schedule, ScheduledTask};
 use pipe_ir::ids::{MicrobatchId, StageId};
 use std::fmt::Write;
@@ -33,6 +35,14 @@ pub fn source(schedule: &Schedule, name: &str, about: &str) -> String {
     let _ = writeln!(text, "    require D == {} and M == {}", schedule.n_devices(), schedule.n_microbatches);
     let _ = writeln!(text, "    stages {}", schedule.n_stages());
     let _ = writeln!(text, "    place s on {}", placement(&devices, schedule.n_devices()));
+    if let Some(Slots { period, lines }) = slots(schedule) {
+        let _ = writeln!(text, "    block every {period} {{");
+        for (kind, slot) in lines {
+            let _ = writeln!(text, "        {}[s] at {slot}", kind.letters());
+        }
+        text.push_str("    }\n}\n");
+        return text;
+    }
     text.push_str("    order d {\n");
     for (device, order) in schedule.orders.iter().enumerate() {
         let before = if device == 0 { "        " } else { " else " };

@@ -47,7 +47,7 @@ fn hint(found: &str, error: &Error<Rule>) -> Option<&'static str> {
         ";" => "statements need no mark between them",
         "=" if expects(Rule::equal) => "write `==` to compare",
         "{" if expects(Rule::kw_then) => "inside an expression, write `if condition then value else other`",
-        "I" | "U" | "R" if expects(Rule::kind) => "`B` is the backward for the input, `W` for the weights, `BW` both",
+        "I" | "U" if expects(Rule::kind) => "`B` is the backward for the input, `W` for the weights, `BW` both",
         _ => return None,
     })
 }

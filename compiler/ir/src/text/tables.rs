@@ -19,11 +19,12 @@ pub(crate) struct Tables<'a> {
     execs: BTreeMap<(TaskKind, StageId, Option<u32>), ExecId>,
 }
 
-const KINDS: [(&str, TaskKind); 5] = [
+const KINDS: [(&str, TaskKind); 6] = [
     ("F", TaskKind::Forward),
     ("B", TaskKind::BackwardInput),
     ("W", TaskKind::BackwardWeight),
     ("BW", TaskKind::Backward),
+    ("R", TaskKind::Recompute),
     ("U", TaskKind::Update),
 ];
 

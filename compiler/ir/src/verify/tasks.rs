@@ -135,7 +135,7 @@ fn of_step(
                 return Err(format!("only {gradients} of {all} weight gradients of the stage come before it"));
             }
         }
-        TaskKind::Update | TaskKind::Forward | TaskKind::BackwardInput => {}
+        TaskKind::Update | TaskKind::Forward | TaskKind::Recompute | TaskKind::BackwardInput => {}
     }
     Ok(())
 }
@@ -176,7 +176,7 @@ fn twice(program: &Program, slot: &[usize], stages: &[Stage], report: &mut Repor
             let excluded = match kind {
                 TaskKind::Backward => 1 << TaskKind::BackwardInput.index() | 1 << TaskKind::BackwardWeight.index(),
                 TaskKind::BackwardInput | TaskKind::BackwardWeight => 1 << TaskKind::Backward.index(),
-                TaskKind::Forward | TaskKind::Update => 0,
+                TaskKind::Forward | TaskKind::Recompute | TaskKind::Update => 0,
             };
             let own = 1 << kind.index();
             if *home != device {
@@ -201,7 +201,7 @@ fn missing(program: &Program, stage: &Stage, report: &mut Report) {
         let Some(index) = stage.execs[kind.index()] else { continue };
         let (runs, expected) = match kind {
             TaskKind::Update => (stage.of(kind), program.n_steps.saturating_mul(stage.homes)),
-            TaskKind::Forward => (stage.of(kind), program.n_microbatches),
+            TaskKind::Forward | TaskKind::Recompute => (stage.of(kind), program.n_microbatches),
             // Counted with its halves, where some microbatches take those.
             TaskKind::Backward if stage.execs[TaskKind::BackwardInput.index()].is_some() => continue,
             TaskKind::Backward => (stage.of(kind), program.n_microbatches),

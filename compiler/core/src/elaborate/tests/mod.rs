@@ -94,7 +94,7 @@ fn the_standard_schedules_are_complete_for_many_sizes() {
 fn blocks_are_repeated_and_sorted_by_slot() {
     let found = schedule(stdlib::schedule("1f1b").expect("it exists"), &[("devices", 2), ("microbatches", 3)]);
     assert_eq!(shown(&found), ["F0.0 F0.1 BW0.0 F0.2 BW0.1 BW0.2", "F1.0 BW1.0 F1.1 BW1.1 F1.2 BW1.2"]);
-    assert_eq!(found.block.expect("a block").durations, [1, 1, 1, 2, 0]);
+    assert_eq!(found.block.expect("a block").durations, [1, 1, 1, 2, 1, 0]);
 }
 
 const PAIRS: &str = "
@@ -197,7 +197,7 @@ fn a_pipeline_says_everything() {
     assert_eq!(model.arguments, Values::from([("depth".to_owned(), 9), ("hidden".to_owned(), 6)]));
     assert_eq!(pipeline.memory.expect("a memory").0, Bytes(3 << 19));
     let costs = pipeline.costs.expect("costs");
-    assert_eq!(costs.tasks.map(|ticks| ticks.0 / 100_000), [10, 15, 10, 25, 0]);
+    assert_eq!(costs.tasks.map(|ticks| ticks.0 / 100_000), [10, 15, 10, 25, 10, 0]);
     assert_eq!(costs.latency, Ticks(100_000));
     let limits: Vec<_> = pipeline.requirements.iter().map(|it| &it.limit).collect();
     assert!(

@@ -1,11 +1,12 @@
 //! Forward, backward for the input, backward for the weights: what each does, saves and leaves out.
 
-use super::{FUSED, GPT, SPLIT, compile, noise, sound, step};
+use super::{FUSED, FUSED_AGAIN, GPT, SPLIT, SPLIT_AGAIN, compile, noise, sound, step};
 use crate::model::stage_set::StageSet;
 use crate::model::{Kinds, Model, abstract_stages, costs};
 use crate::stage_graph::StageGraph;
 use pipe_ir::graph::Op;
-use pipe_ir::program::{Body, Exec};
+use pipe_ir::ids::ValueId;
+use pipe_ir::program::{Access, Body, Exec};
 use pipe_ir::task::TaskKind;
 use pipe_ir::value::{Value, ValueKind};
 
@@ -32,7 +33,7 @@ fn every_layout_and_split_gives_the_same_gradients_to_the_last_bit() {
     let whole = step(&compile(&model, 1, &FUSED, 3), 3, &noise);
     assert!(whole.gradients.values().all(|gradient| gradient.iter().any(|element| *element != 0.0)));
     for n_stages in [1, 2, 3, 6] {
-        for kinds in [&FUSED[..], &SPLIT[..]] {
+        for kinds in [&FUSED[..], &SPLIT[..], &FUSED_AGAIN[..], &SPLIT_AGAIN[..]] {
             assert_eq!(step(&compile(&model, n_stages, kinds, 3), 3, &noise), whole, "{n_stages} stages, {kinds:?}");
         }
     }
@@ -51,6 +52,34 @@ fn the_input_half_computes_no_weight_gradient() {
         let touches = |kind| exec.operands.iter().any(|operand| set.values[operand.value.index()].kind == kind);
         assert!(!touches(ValueKind::ParameterGradients), "{} touches weight gradients", exec.name());
         assert!(touches(ValueKind::DeferredGradient), "{} leaves nothing to W", exec.name());
+    }
+}
+
+#[test]
+fn what_recomputes_saves_the_same_and_its_forward_nothing() {
+    let model = gpt(64, 16);
+    for (kinds, again) in [(&FUSED[..], &FUSED_AGAIN[..]), (&SPLIT[..], &SPLIT_AGAIN[..])] {
+        let (plain, again) = (compile(&model, 6, kinds, 1), compile(&model, 6, again, 1));
+        let values = |set: &StageSet| set.values.clone();
+        assert_eq!(values(&again), values(&plain), "what is saved does not depend on who saves it");
+        for stage in 0..6 {
+            let saved = |set: &StageSet, kind| -> Vec<u32> {
+                let written = exec(set, stage, kind).operands.iter().filter(|one| one.access == Access::Write);
+                let is_saved = |value: &&ValueId| {
+                    let kind = set.values[value.index()].kind;
+                    matches!(kind, ValueKind::SavedForInput | ValueKind::SavedForWeight)
+                };
+                written.map(|one| &one.value).filter(is_saved).map(|value| value.0).collect()
+            };
+            assert_eq!(saved(&again, TaskKind::Forward), Vec::<u32>::new());
+            assert_eq!(saved(&again, TaskKind::Recompute), saved(&plain, TaskKind::Forward));
+            // What only the stage's output needs is not computed again.
+            let flops = |set: &StageSet, kind| exec(set, stage, kind).flops;
+            assert_eq!(flops(&again, TaskKind::Forward), flops(&plain, TaskKind::Forward));
+            assert!(flops(&again, TaskKind::Recompute) <= flops(&plain, TaskKind::Forward));
+            let backward = exec(&plain, stage, kinds[1]);
+            assert_eq!(exec(&again, stage, kinds[1]).body, backward.body, "the backward is the same");
+        }
     }
 }
 

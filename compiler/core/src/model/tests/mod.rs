@@ -58,6 +58,9 @@ fn sound(text: &str, arguments: &[(&str, i64)]) -> Model {
 
 const SPLIT: [TaskKind; 3] = [TaskKind::Forward, TaskKind::BackwardInput, TaskKind::BackwardWeight];
 const FUSED: [TaskKind; 2] = [TaskKind::Forward, TaskKind::Backward];
+const SPLIT_AGAIN: [TaskKind; 4] =
+    [TaskKind::Forward, TaskKind::Recompute, TaskKind::BackwardInput, TaskKind::BackwardWeight];
+const FUSED_AGAIN: [TaskKind; 3] = [TaskKind::Forward, TaskKind::Recompute, TaskKind::Backward];
 
 fn compile(model: &Model, n_stages: usize, kinds: &[TaskKind], n_microbatches: u32) -> StageSet {
     let costs: Vec<u64> = model.layers.iter().map(super::Layer::flops).collect();
@@ -93,7 +96,7 @@ fn step_on(
     for microbatch in 0..n_microbatches {
         memory.load(microbatch, data);
         let forward = set.stages.iter().map(|stage| stage.exec_of(TaskKind::Forward));
-        let kinds = [TaskKind::BackwardInput, TaskKind::Backward, TaskKind::BackwardWeight];
+        let kinds = [TaskKind::Recompute, TaskKind::BackwardInput, TaskKind::Backward, TaskKind::BackwardWeight];
         let backward = set.stages.iter().rev().flat_map(|stage| kinds.map(|kind| stage.exec_of(kind)));
         for exec in forward.chain(backward).flatten() {
             memory.run(&set.execs[exec.index()]);

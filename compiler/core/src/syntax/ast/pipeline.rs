@@ -47,6 +47,13 @@ pub enum PipelineItem {
     },
     /// `schedule v_half`.
     Schedule(Call),
+    /// `recompute 0..2, 5`.
+    Recompute {
+        /// First stages with the ends of their ranges, which are missing for single stages; none is all stages.
+        stages: Option<Vec<(Expr, Option<Expr>)>>,
+        /// The whole line.
+        span: Span,
+    },
     /// `cost F = 1, comm = 0.1`.
     Cost {
         /// Names with their durations: letters of a kind, `F[0..4]` of some stages, `comm` or `comm[0-1]`.

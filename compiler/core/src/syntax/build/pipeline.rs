@@ -32,6 +32,15 @@ impl Builder<'_> {
             },
             Rule::microbatches => PipelineItem::Microbatches { count: self.expr(parts.need()), span },
             Rule::schedule_use => PipelineItem::Schedule(self.call(parts.need())),
+            Rule::recomputation => {
+                let ranges: Vec<_> = parts
+                    .map(|range| {
+                        let mut ends = Parts::of(range);
+                        (self.expr(ends.need()), ends.next().map(|end| self.expr(end)))
+                    })
+                    .collect();
+                PipelineItem::Recompute { stages: (!ranges.is_empty()).then_some(ranges), span }
+            }
             Rule::cost => {
                 let durations = parts.map(|entry| {
                     let mut parts = Parts::of(entry);

@@ -1,0 +1,41 @@
+//! What recomputation costs: which stages run their forward once more, and how much of a device's time that takes.
+
+use super::time;
+use crate::judge::Judged;
+use crate::recompute::recomputing;
+use crate::units::Ticks;
+use pipe_ir::ids::DeviceId;
+use pipe_ir::task::TaskKind;
+use serde::Serialize;
+
+/// The recomputation of a step.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct RecomputeReport {
+    /// The stages that recompute, ascending.
+    pub stages: Vec<u32>,
+    /// The device that spends most time on it.
+    pub device: u32,
+    /// How much that is.
+    pub time: f64,
+    /// Of the time that this device is busy.
+    pub busy: f64,
+}
+
+impl RecomputeReport {
+    /// None where no stage recomputes.
+    #[must_use]
+    pub fn new(judged: &Judged) -> Option<Self> {
+        let stages: Vec<u32> =
+            (0..).zip(recomputing(&judged.schedule)).filter_map(|(id, own)| own.then_some(id)).collect();
+        let spent = |device: DeviceId| {
+            let tasks = judged.schedule.orders[device.index()].iter().map(|scheduled| scheduled.task);
+            let again = tasks.filter(|task| task.kind == TaskKind::Recompute);
+            again.fold(Ticks::ZERO, |sum, task| sum + judged.costs.of(task.kind, task.stage))
+        };
+        let devices = (0..judged.schedule.n_devices()).map(DeviceId::from_index);
+        // Of several that spend as much, the first.
+        let (most, device) = devices.map(|device| (spent(device), device)).rev().max_by_key(|(spent, _)| *spent)?;
+        let busy = judged.timeline.busy(device);
+        (!stages.is_empty()).then(|| Self { stages, device: device.0, time: time(most), busy: time(busy) })
+    }
+}

@@ -1,0 +1,96 @@
+//! What is known before the search begins: the target's own order, and standard schedules with the same placement.
+
+use super::find::Prepared;
+use super::job::Orders;
+use crate::check::check;
+use crate::elaborate::{self, elaborate};
+use crate::files;
+use crate::recompute::{insert, recomputing};
+use crate::reorder::reorder;
+use crate::schedule::Schedule;
+use crate::source::Source;
+use crate::stdlib;
+
+/// Orders to begin with.
+pub trait Known: Sync {
+    /// The target's own, in all forms of its backwards.
+    fn own(&self) -> Vec<Orders>;
+
+    /// How many others there may be.
+    fn count(&self) -> usize;
+
+    /// One of the others for so many microbatches, in all forms; none if there is none for this number or in this memory.
+    fn orders(&self, index: usize, microbatches: usize) -> Vec<Orders>;
+}
+
+/// Nothing.
+impl Known for () {
+    fn own(&self) -> Vec<Orders> {
+        Vec::new()
+    }
+
+    fn count(&self) -> usize {
+        0
+    }
+
+    fn orders(&self, _: usize, _: usize) -> Vec<Orders> {
+        Vec::new()
+    }
+}
+
+/// Ways to say how many stages a device has.
+const SHAPES: usize = 3;
+
+impl Known for Prepared {
+    fn own(&self) -> Vec<Orders> {
+        self.in_all_forms(&self.problem.schedule)
+    }
+
+    fn count(&self) -> usize {
+        stdlib::SCHEDULES.len() * SHAPES
+    }
+
+    fn orders(&self, index: usize, microbatches: usize) -> Vec<Orders> {
+        let own = &self.problem.schedule;
+        let chunks = own.n_stages() / own.n_devices().max(1);
+        let shape = match index % SHAPES {
+            0 => None,
+            1 => Some(("chunks", chunks)),
+            _ => Some(("waves", chunks / 2)),
+        };
+        let settings = [Some(("devices", own.n_devices())), Some(("microbatches", microbatches)), shape];
+        let settings = settings.into_iter().flatten().map(|(name, value)| (name.to_owned(), value as i64)).collect();
+        let found = stdlib::SCHEDULES.get(index / SHAPES).and_then(|(name, text)| self.standard(name, text, settings));
+        found.map_or_else(Vec::new, |schedule| self.in_all_forms(&schedule))
+    }
+}
+
+impl Prepared {
+    /// The orders of a schedule as they are, with all backwards in halves, and with none, if they fit in the memory.
+    fn in_all_forms(&self, schedule: &Schedule) -> Vec<Orders> {
+        let job = self.problem.job.with_microbatches(schedule.n_microbatches as usize);
+        let Some(orders) = job.orders(schedule) else { return Vec::new() };
+        let mut forms = vec![job.split(&orders), job.fused(&orders, |_| true), orders];
+        forms.retain(|orders| job.fits(orders));
+        forms.sort();
+        forms.dedup();
+        forms
+    }
+
+    /// A schedule of the standard library with these settings, if it has the same placement and is sound.
+    fn standard(&self, name: &str, text: &str, settings: Vec<(String, i64)>) -> Option<Schedule> {
+        let root = Source { name: format!("std:{name}"), text: text.to_owned() };
+        let files = files::load(&mut crate::source::Sources::default(), root, &|_| Err(String::new())).ok()?;
+        let request = elaborate::Request { settings, ..elaborate::Request::default() };
+        let schedule = elaborate(&files, &request).ok()?.schedule;
+        let own = &self.problem.schedule;
+        let same = schedule.placement == own.placement && schedule.slices == own.slices && schedule.window.is_none();
+        let schedule = same.then(|| Schedule { graph: own.graph.clone(), ..schedule })?;
+        let order = check(&schedule).ok()?;
+        let mut better =
+            if schedule.reorder.is_some() { reorder(schedule, order, &self.problem.costs).0 } else { schedule };
+        let recomputing = recomputing(own);
+        insert(&mut better, |stage| recomputing[stage.index()]);
+        Some(better)
+    }
+}
