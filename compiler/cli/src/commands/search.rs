@@ -121,13 +121,22 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     }
     let options = Options { objective, seed: arguments.seed, rounds: arguments.rounds };
     let shown = Shown::new(target.quiet || target.format == Format::Json);
+    let finished = |prepared: &Prepared, found: Progress| {
+        let mut sources = Sources::default();
+        let (source, compilation) = prepared.finish(&found, &mut sources, &loader);
+        Found { found, source, compilation, sources }
+    };
     let result = loop {
         let report = &mut |progress: &Progress| shown.show(&prepared.problem, progress, team.elapsed());
         let Some(found) = prepared.search(options, &team, report) else { break None };
-        let mut sources = Sources::default();
-        let (source, compilation) = prepared.finish(&found, &mut sources, &loader);
-        if compilation.report.ok || !team.go_on() || !prepared.tighten(&compilation) {
-            break Some(Found { found, source, compilation, sources });
+        let result = finished(&prepared, found);
+        if result.compilation.report.ok {
+            break Some(result);
+        }
+        if !team.go_on() || !prepared.tighten(&result.found, &result.compilation) {
+            // The target's own order may be one that the pipeline's memory is enough for.
+            let own = prepared.instead_of(&result.found).map(|own| finished(&prepared, own));
+            break Some(own.filter(|own| own.compilation.report.ok).unwrap_or(result));
         }
     };
     shown.finish();
