@@ -116,6 +116,12 @@ impl Prepared {
         Ok(self)
     }
 
+    /// Whether it is not known exactly how much memory there is beside what programs need anyway.
+    #[must_use]
+    pub const fn estimates_memory(&self) -> bool {
+        self.limit.is_some()
+    }
+
     /// Leaves less room where what was found needs more bytes than were thought. Whether another search makes sense.
     pub fn tighten(&mut self, found: &Progress, compilation: &Compilation) -> bool {
         let is_memory = |code: Code| matches!(code, Code::MemoryExceeded | Code::RequirementFailed);
