@@ -252,3 +252,21 @@ fn a_standard_block_that_is_as_short_is_the_answer() {
     let source = found["source"].as_str().expect("a source");
     assert!(source.contains("    block every 3 {\n        F[s] at s\n"), "{source}");
 }
+
+#[test]
+fn in_little_memory_what_is_found_is_no_longer_than_a_target_that_fits() {
+    let folder = folder("search-memory");
+    let costs = "cost F = 2, B = 2, W = 2, BW = 3.4, comm = 0.2";
+    let tight =
+        TINY.replace("devices 3", "devices 3 memory 28KiB").replace("cost F = 2, B = 3, W = 1, comm = 1", costs);
+    fs::write(folder.join("tight.pipe"), tight).expect("a file");
+    let check = json(&folder, "check tight.pipe --format json", 0);
+    for time in [0, 3] {
+        let found = json(&folder, &format!("search tight.pipe --time {time} --rounds 1 --format json"), 0);
+        assert!(found["makespan"].as_f64() <= check["makespan"].as_f64(), "{time}: {}", found["makespan"]);
+        assert!(found["lower_bound"].as_f64() <= found["makespan"].as_f64());
+        for device in found["per_device"].as_array().expect("devices") {
+            assert!(device["peak_bytes"].as_u64() <= Some(28 << 10), "{device}");
+        }
+    }
+}

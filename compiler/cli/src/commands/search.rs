@@ -132,13 +132,30 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         prepared = searched.shorter(prepared, options, &team.within(half));
     }
     let shown = Shown::new(target.quiet || target.format == Format::Json);
-    let result = loop {
-        let report = &mut |progress: &Progress| shown.show(&prepared.problem, progress, team.elapsed());
-        let Some(found) = prepared.search(options, &team, report) else { break None };
+    let finished = |prepared: &Prepared, found: Progress| {
         let mut sources = Sources::default();
         let (source, compilation) = prepared.finish(&found, &mut sources, &loader);
-        if compilation.report.ok || !team.go_on() || !prepared.tighten(&compilation) {
-            break Some(Found { found, source, compilation, sources });
+        Found { found, source, compilation, sources }
+    };
+    // Where memory is an estimate, a first search without improvement says how good it is.
+    let mut rounds = if prepared.estimates_memory() { 0 } else { options.rounds };
+    let mut accepted: Option<Found> = None;
+    let result = loop {
+        let report = &mut |progress: &Progress| shown.show(&prepared.problem, progress, team.elapsed());
+        let Some(found) = prepared.search(Options { rounds, ..options }, &team, report) else { break accepted };
+        let result = finished(&prepared, found);
+        if result.compilation.report.ok {
+            let is_last = rounds == options.rounds || !team.go_on();
+            let best = accepted.take().filter(|other| other.found.length < result.found.length).unwrap_or(result);
+            if is_last {
+                break Some(best);
+            }
+            (accepted, rounds) = (Some(best), options.rounds);
+        } else if !team.go_on() || !prepared.tighten(&result.found, &result.compilation) {
+            // The target's own order may be one that the pipeline's memory is enough for.
+            let own = || prepared.instead_of(&result.found).map(|own| finished(&prepared, own));
+            let own = || own().filter(|own| own.compilation.report.ok);
+            break accepted.or_else(own).or(Some(result));
         }
     };
     shown.finish();

@@ -9,7 +9,7 @@
 //! weights, their gradients and optimizer state, and what later tasks still read of what earlier ones saved: each is a
 //! value of its own. So they assume that all the rest needs nothing.
 
-use super::job::Job;
+use super::job::{Job, Orders};
 use super::target::Problem;
 use crate::model::stage_set::StageSet;
 use crate::report::{DeviceReport, Report};
@@ -20,9 +20,6 @@ use pipe_ir::task::TaskKind;
 use pipe_ir::units::Bytes;
 use pipe_ir::value::ValueKind;
 use std::collections::BTreeSet;
-
-/// Of the room that was thought to be there, how much less a repeated search gets at least: one part in so many.
-const LEAST_LESS: i64 = 64;
 
 /// What a stage's tasks take, and give back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -145,18 +142,21 @@ fn held(job: &Job, order: impl Iterator<Item = usize>) -> i64 {
     most
 }
 
-/// Leaves less room on the devices that have too little for what was found. Whether there is any such device.
-pub(super) fn tighten(problem: &mut Problem, report: &Report, limit: Bytes) -> bool {
+/// Leaves less room on the devices that have too little for what was found: less than that holds. Whether there is any such
+/// device, and room for one microbatch.
+pub(super) fn tighten(problem: &mut Problem, found: &Orders, report: &Report, limit: Bytes) -> bool {
     let over = |device: &DeviceReport| bytes(device.peak_bytes) - bytes(Some(limit.0));
     let worst = report.per_device.iter().map(over).max().unwrap_or(0);
+    let job = &mut problem.job;
     let mut any = false;
-    for (device, capacity) in report.per_device.iter().zip(&mut problem.job.capacity) {
+    for (index, device) in report.per_device.iter().enumerate() {
         // Where no peak is too high, the arena is: the fullest devices get less.
         if over(device) > 0 || worst <= 0 && over(device) == worst {
-            *capacity -= over(device).max(*capacity / LEAST_LESS).max(1);
+            let held = held(job, found[index].iter().copied());
+            job.capacity[index] = job.capacity[index].min(held) - over(device).max(1);
             any = true;
         }
     }
-    any && (0..problem.job.capacity.len())
-        .all(|device| held(&problem.job, problem.job.on_device[device].iter().copied()) <= problem.job.capacity[device])
+    any && (0..job.capacity.len())
+        .all(|device| held(job, job.on_device[device].iter().copied()) <= job.capacity[device])
 }

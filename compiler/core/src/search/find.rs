@@ -1,6 +1,7 @@
 //! The whole of `pipec search`: a target in, a source and its report out. The clock is the caller's.
 
 use super::bytes::{in_bytes, tighten};
+use super::plan::Plan;
 use super::target::{Problem, problem, without_pairs};
 use super::write::source;
 use super::{Objective, Options, Progress, Workers, search};
@@ -116,11 +117,27 @@ impl Prepared {
         Ok(self)
     }
 
+    /// Whether it is not known exactly how much memory there is beside what programs need anyway.
+    #[must_use]
+    pub const fn estimates_memory(&self) -> bool {
+        self.limit.is_some()
+    }
+
     /// Leaves less room where what was found needs more bytes than were thought. Whether another search makes sense.
-    pub fn tighten(&mut self, compilation: &Compilation) -> bool {
+    pub fn tighten(&mut self, found: &Progress, compilation: &Compilation) -> bool {
         let is_memory = |code: Code| matches!(code, Code::MemoryExceeded | Code::RequirementFailed);
         let is_full = compilation.diagnostics.iter().any(|found| is_memory(found.code));
-        self.limit.is_some_and(|limit| is_full && tighten(&mut self.problem, &compilation.report, limit))
+        let report = &compilation.report;
+        self.limit.is_some_and(|limit| is_full && tighten(&mut self.problem, &found.orders, report, limit))
+    }
+
+    /// The target's own order in place of what was found.
+    #[must_use]
+    pub fn instead_of(&self, found: &Progress) -> Option<Progress> {
+        let Problem { job, objective, schedule, .. } = &self.problem;
+        let orders = job.orders(schedule)?;
+        let length = Plan::new(job, *objective, &orders)?.1.length;
+        Some(Progress { length, orders, known: Vec::new(), bound: found.bound.min(length), ..*found })
     }
 
     /// Searches. `report` hears of every improvement. `None` if the workers stop before anything was found.
