@@ -88,6 +88,18 @@ impl Job {
         orders.iter().map(|order| order.iter().filter_map(fused).collect()).collect()
     }
 
+    /// The same orders with those backwards split that a device runs after all that takes memory, each `W` right after its
+    /// `B`: there the next device waits for the gradient, and there is time enough.
+    pub(super) fn split_at_end(&self, orders: &Orders) -> Orders {
+        let of_device = |order: &Vec<usize>| {
+            let end = order.iter().rposition(|mention| self.takes(*mention) > 0).map_or(0, |last| last + 1);
+            let (begin, end) = order.split_at(end);
+            let mut end = self.split(&vec![end.to_vec()]);
+            begin.iter().copied().chain(end.pop().unwrap_or_default()).collect()
+        };
+        orders.iter().map(of_device).collect()
+    }
+
     /// The same orders with all backwards split, each `W` right after its `B`.
     pub(super) fn split(&self, orders: &Orders) -> Orders {
         let lanes = |mention: &usize| {
@@ -133,5 +145,26 @@ impl Counts {
     /// Whether every lane has had so many tasks.
     pub(super) fn are_all(&self, microbatches: usize) -> bool {
         self.next.iter().all(|count| *count == microbatches)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::search::tests::fusing;
+
+    #[test]
+    fn forms_of_orders_keep_their_tasks_and_memory() {
+        // F0, F1, B1, W1, B0, W0 on one device, and a `BW` for each stage.
+        let job = fusing(1, 2, 2, [1, 2, 2, 3], 0);
+        let (f0, f1, b1, w1, b0, w0, both1, both0) = (0, 1, 2, 3, 4, 5, 6, 7);
+        let split = vec![vec![f0, f1, b1, b0, w1, w0, f0, f1, b1, w1, b0, w0]];
+        let fused = vec![vec![f0, f1, both1, both0, f0, f1, both1, both0]];
+        let at_end = vec![vec![f0, f1, both1, both0, f0, f1, b1, w1, b0, w0]];
+        assert_eq!(job.fused(&split, |_| true), fused);
+        assert_eq!(job.split_at_end(&fused), at_end);
+        assert_eq!(job.fused(&at_end, |_| true), fused);
+        assert_eq!(job.fused(&split, |fusion| fusion == 1)[0][..6], [f0, f1, b1, both0, w1, f0]);
+        assert!([split, fused, at_end].iter().all(|orders| job.fits(orders)));
+        assert_eq!((job.takes(both0), job.duration(both0), job.least[b0], job.least[w0]), (-1, 3, 2, 1));
     }
 }

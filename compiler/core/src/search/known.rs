@@ -66,11 +66,13 @@ impl Known for Prepared {
 }
 
 impl Prepared {
-    /// The orders of a schedule as they are, with all backwards in halves, and with none, if they fit in the memory.
+    /// The orders of a schedule as they are, with all backwards in halves, with none, and with those of the cool-down, if they
+    /// fit in the memory.
     fn in_all_forms(&self, schedule: &Schedule) -> Vec<Orders> {
         let job = self.problem.job.with_microbatches(schedule.n_microbatches as usize);
         let Some(orders) = job.orders(schedule) else { return Vec::new() };
-        let mut forms = vec![job.split(&orders), job.fused(&orders, |_| true), orders];
+        let fused = job.fused(&orders, |_| true);
+        let mut forms = vec![job.split(&orders), job.split_at_end(&fused), fused, orders];
         forms.retain(|orders| job.fits(orders));
         forms.sort();
         forms.dedup();
