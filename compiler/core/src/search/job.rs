@@ -56,12 +56,16 @@ impl Job {
         let forward = (0..n_stages).map(|stage| (TaskKind::Forward, stage));
         let backward = (0..n_stages).rev().flat_map(|stage| backward.iter().map(move |kind| (*kind, stage)));
         let keys: Vec<(TaskKind, usize)> = forward.chain(backward).collect();
-        let device = |stage: usize| schedule.placement.device(StageId::from_index(stage), MicrobatchId(0));
+        let devices = |stage: usize| schedule.placement.devices(StageId::from_index(stage), MicrobatchId(0));
         let find = |kind, stage: StageId| keys.iter().position(|key| *key == (kind, stage.index()));
         let lane = |&(kind, stage): &(TaskKind, usize)| {
-            let (id, own) = (StageId::from_index(stage), device(stage));
-            let needs = dependencies.input_kinds(kind, id).filter_map(|(kind, from)| {
-                let latency = costs.latency.between(device(from.index()), own);
+            let (id, own) = (StageId::from_index(stage), devices(stage));
+            // A fused backward comes after its forward anyway, through the stages that read it; needs that say so twice would only
+            // mislead.
+            let is_implied = |from: StageId| !split && from == id && !schedule.graph.after(id).is_empty();
+            let needs = dependencies.input_kinds(kind, id).filter(|(_, from)| !is_implied(*from));
+            let needs = needs.filter_map(|(kind, from)| {
+                let latency = costs.latency.between_sets(devices(from.index()), own);
                 Some((find(kind, from)?, scale.of(latency)))
             });
             let takes = match kind {
@@ -73,7 +77,7 @@ impl Job {
             Lane {
                 kind,
                 stage: id,
-                devices: vec![own.index()],
+                devices: own.iter().map(|device| device.index()).collect(),
                 duration,
                 takes,
                 needs: needs.collect(),
@@ -168,9 +172,9 @@ impl Job {
     #[must_use]
     pub fn orders(&self, schedule: &Schedule) -> Option<Orders> {
         let split = self.lanes.iter().any(|lane| lane.kind == TaskKind::BackwardInput);
-        let mut next = vec![0; self.lanes.len()];
         let mut orders = vec![Vec::new(); self.capacity.len()];
         for (device, tasks) in schedule.orders.iter().enumerate() {
+            let mut next = vec![0; self.lanes.len()];
             for Task { kind, stage, microbatch } in tasks.iter().map(|scheduled| scheduled.task) {
                 let kinds: &[TaskKind] = match (kind, split) {
                     (TaskKind::Backward, true) => &SCHEDULED[1..3],
@@ -188,8 +192,11 @@ impl Job {
                     orders[device].push(lane);
                 }
             }
+            if self.on_device.get(device)?.iter().any(|lane| next[*lane] != self.microbatches) {
+                return None;
+            }
         }
-        next.iter().all(|count| *count == self.microbatches).then_some(orders)
+        Some(orders)
     }
 
     /// The tasks that orders stand for.
