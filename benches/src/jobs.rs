@@ -1,6 +1,10 @@
-//! Jobs for the search that have no source: stages of unequal costs, and tasks that occupy several devices at once.
+//! Jobs for the search: stages of unequal costs, and the placements of Tessel from their sources.
 
+use pipe_compiler::Request;
+use pipe_compiler::search::Objective;
+use pipe_compiler::search::find::prepare;
 use pipe_compiler::search::job::{Job, Lane, Orders, Time};
+use pipe_compiler::source::{Source, Sources};
 use pipe_ir::ids::StageId;
 use pipe_ir::task::TaskKind;
 
@@ -15,70 +19,33 @@ impl Lanes {
         self.0.push(Lane { kind, stage, devices: devices.to_vec(), duration, takes, needs, feeds: Vec::new() });
         self.0.len() - 1
     }
-
-    /// A forward of Tessel's on one device: it takes 1, and so much memory.
-    fn forward(&mut self, device: usize, needs: &[usize]) -> usize {
-        self.add(TaskKind::Forward, &[device], 1, 1, needs)
-    }
-
-    /// A fused backward of Tessel's: it takes 3, and gives the memory back.
-    fn backward(&mut self, device: usize, needs: &[usize]) -> usize {
-        self.add(TaskKind::Backward, &[device], 3, -1, needs)
-    }
-
-    /// A task of Tessel's on all four devices.
-    fn on_all(&mut self, takes: i64, needs: &[usize]) -> usize {
-        self.add(TaskKind::Forward, &[0, 1, 2, 3], 1, takes, needs)
-    }
-
-    /// Forwards and backwards, each after the one before.
-    fn chain(&mut self, forwards: &[usize], backwards: &[usize], after: Option<usize>) -> Option<usize> {
-        let mut last = after;
-        for device in forwards {
-            last = Some(self.forward(*device, last.as_slice()));
-        }
-        for device in backwards {
-            last = Some(self.backward(*device, last.as_slice()));
-        }
-        last
-    }
 }
 
-/// One of the placements of Tessel (HPCA 2024) on 4 devices, with 8 microbatches: `V`, `X`, `K`, `M` or `NN`.
+/// The placements of Tessel (HPCA 2024) on 4 devices, with 8 microbatches.
+const TESSEL: [(&str, &str); 5] = [
+    ("V", include_str!("../../tests/data/tessel/v.pipe")),
+    ("X", include_str!("../../tests/data/tessel/x.pipe")),
+    ("K", include_str!("../../tests/data/tessel/k.pipe")),
+    ("M", include_str!("../../tests/data/tessel/m.pipe")),
+    ("NN", include_str!("../../tests/data/tessel/nn.pipe")),
+];
+
+/// One of the placements of Tessel, with room for so many activations on each device. As in the paper, embeddings that are on all
+/// devices take none of it.
+///
+/// # Panics
+/// If there is none of that name, or its source is refused.
 #[must_use]
 pub fn tessel(name: &str, memory: i64) -> Job {
-    let mut lanes = Lanes::default();
-    match name {
-        "X" => {
-            lanes.chain(&[0, 1, 2, 3], &[3, 2, 1, 0], None);
-            lanes.chain(&[3, 2, 1, 0], &[0, 1, 2, 3], None);
-        }
-        "K" => {
-            let branches = [lanes.chain(&[0, 1], &[], None), lanes.chain(&[2, 3], &[], None)];
-            let meet = lanes.on_all(1, &branches.map(Option::unwrap_or_default));
-            let part = lanes.on_all(-1, &[meet]);
-            lanes.chain(&[], &[1, 0], Some(part));
-            lanes.chain(&[], &[3, 2], Some(part));
-        }
-        "M" => {
-            let embed = lanes.on_all(0, &[]);
-            let last = lanes.chain(&[0, 1, 2, 3], &[3, 2, 1, 0], Some(embed));
-            lanes.on_all(0, last.as_slice());
-        }
-        "NN" => {
-            let embed = lanes.on_all(0, &[]);
-            let first = lanes.chain(&[0, 1], &[], Some(embed));
-            let middle = lanes.on_all(0, first.as_slice());
-            let second = lanes.chain(&[2, 3], &[3, 2], Some(middle));
-            let back = lanes.on_all(0, second.as_slice());
-            let last = lanes.chain(&[], &[1, 0], Some(back));
-            lanes.on_all(0, last.as_slice());
-        }
-        _ => {
-            lanes.chain(&[0, 1, 2, 3], &[3, 2, 1, 0], None);
-        }
-    }
-    Job::of_lanes(lanes.0, 8, vec![memory; 4])
+    let (_, text) = TESSEL.iter().find(|(known, _)| *known == name).expect("a placement of the paper");
+    let root = Source { name: name.to_owned(), text: (*text).to_owned() };
+    let (request, no_files) = (Request::default(), |path: &str| Err(path.to_owned()));
+    let prepared = prepare(&mut Sources::default(), root, &no_files, &request, Objective::Makespan);
+    let mut job = prepared.unwrap_or_else(|found| panic!("{name}: {:#?}", found.diagnostics)).problem.job;
+    job.capacity.fill(memory);
+    let is_embedding = |lane: &Lane| lane.devices.len() > 1 && matches!(name, "M" | "NN");
+    job.lanes.iter_mut().filter(|lane| is_embedding(lane)).for_each(|lane| lane.takes = 0);
+    job
 }
 
 /// Stages with split backwards, each with its device and the durations of its `F`, `B` and `W`.

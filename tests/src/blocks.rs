@@ -2,7 +2,7 @@
 
 use crate::schedules::{Dice, schedule};
 use pipe_compiler::certificate::{Certified, certify};
-use pipe_compiler::placement::Placement;
+use pipe_compiler::placement::{DeviceSets, Placement};
 use pipe_compiler::recompute::insert;
 use pipe_compiler::schedule::{Block, BlockTask, Schedule};
 use pipe_compiler::source::{Source, Sources};
@@ -45,7 +45,14 @@ pub fn random_block(dice: &mut Dice) -> Schedule {
     }
     let block = Block { microbatches: u32::try_from(size).expect("few"), period, slots, durations, only: None };
     let places: Vec<_> = (0..rows * n_stages).map(|_| DeviceId::from_index(dice.below(n_devices))).collect();
-    let placement = Placement::repeated(n_stages, places, u32::try_from(rows).ok());
+    let mut placement = Placement::repeated(n_stages, places, u32::try_from(rows).ok());
+    if rows == 1 && dice.below(2) == 0 {
+        // The first stage lives on all devices at once.
+        let mut sets = DeviceSets::default();
+        sets.push((0..n_devices).map(DeviceId::from_index));
+        (1..n_stages).for_each(|_| sets.push([DeviceId::from_index(dice.below(n_devices))]));
+        placement = Placement::of_stages(sets);
+    }
     let whole = size * rows;
     let orders = vec![Vec::new(); n_devices];
     let homes = vec![DeviceId(0); n_stages];
@@ -56,7 +63,7 @@ pub fn random_block(dice: &mut Dice) -> Schedule {
     schedule
 }
 
-/// Every task of a step: its device, first slot, slot after the last one and itself, by start.
+/// Every task of a step, on each of its devices: that device, first slot, slot after the last one and itself, by start.
 #[must_use]
 pub fn unrolled(schedule: &Schedule, n_microbatches: u32) -> Vec<(DeviceId, u64, u64, Task)> {
     let block = schedule.block.as_ref().expect("a block");
@@ -66,8 +73,9 @@ pub fn unrolled(schedule: &Schedule, n_microbatches: u32) -> Vec<(DeviceId, u64,
         for task in block.slots.iter().filter(|task| task.microbatch.0 == number) {
             let whole = Task { kind: task.kind, stage: task.stage, microbatch: MicrobatchId(microbatch) };
             let start = task.slot + u64::from(turn) * block.period;
-            let device = schedule.placement.device(whole.stage, whole.microbatch);
-            all.push((device, start, start + block.duration(task.kind), whole));
+            for device in schedule.placement.devices(whole.stage, whole.microbatch) {
+                all.push((*device, start, start + block.duration(task.kind), whole));
+            }
         }
     }
     all.sort_by_key(|(_, start, end, _)| (*start, *end));

@@ -3,7 +3,7 @@
 use pipe_compiler::check::check;
 use pipe_compiler::costs::of_stages;
 use pipe_compiler::pipeline::StageCosts;
-use pipe_compiler::placement::Placement;
+use pipe_compiler::placement::{DeviceSets, Placement};
 use pipe_compiler::schedule::{Schedule, ScheduledTask};
 use pipe_compiler::slices::Slices;
 use pipe_compiler::source::{FileId, Span};
@@ -57,7 +57,7 @@ fn random_graph(n_stages: usize, dice: &mut Dice) -> StageGraph {
 /// halves and some recomputing, microbatches whole or in slices, and tasks in any order that respects what they need.
 #[must_use]
 pub fn random(size: Size, dice: &mut Dice) -> Schedule {
-    let devices = (0..size.stages).map(|_| DeviceId::from_index(dice.below(size.devices))).collect();
+    let devices: Vec<_> = (0..size.stages).map(|_| DeviceId::from_index(dice.below(size.devices))).collect();
     random_on(Placement::of_stages(devices), size, dice)
 }
 
@@ -68,6 +68,18 @@ pub fn replicated(size: Size, dice: &mut Dice) -> Schedule {
     let rows: Vec<_> = (0..period * size.stages).map(|_| DeviceId::from_index(dice.below(size.devices))).collect();
     let rows = rows.chunks(size.stages).cycle().take(size.microbatches);
     random_on(Placement::of_tasks(size.stages, rows.flatten().copied().collect()), size, dice)
+}
+
+/// The same, but some stages live on several devices at once.
+#[must_use]
+pub fn spread(size: Size, dice: &mut Dice) -> Schedule {
+    let mut sets = DeviceSets::default();
+    for _ in 0..size.stages {
+        let n_devices = if dice.below(2) == 0 { 1 } else { 1 + dice.below(size.devices) };
+        let devices: Vec<_> = (0..n_devices).map(|_| DeviceId::from_index(dice.below(size.devices))).collect();
+        sets.push(devices);
+    }
+    random_on(Placement::of_stages(sets), size, dice)
 }
 
 fn random_on(placement: Placement, size: Size, dice: &mut Dice) -> Schedule {
@@ -95,11 +107,9 @@ fn random_on(placement: Placement, size: Size, dice: &mut Dice) -> Schedule {
             (0..open.len()).filter(|index| is_ready((&graph, slices, &again), &done, open[*index])).collect();
         let task = open.swap_remove(ready[dice.below(ready.len())]);
         done.insert((task.kind, task.stage, task.microbatch));
-        orders[placement.device(task.stage, task.microbatch).index()].push(ScheduledTask {
-            task,
-            origin: 0,
-            with_next: false,
-        });
+        for device in placement.devices(task.stage, task.microbatch) {
+            orders[device.index()].push(ScheduledTask { task, origin: 0, with_next: false });
+        }
     }
     let slices = Slices::new(u32::try_from(slices).unwrap_or(1));
     Schedule { graph, placement, slices, ..schedule("random", Vec::new(), orders, n_microbatches) }
@@ -135,9 +145,14 @@ fn is_ready(
 /// A schedule that can run, after some tasks of some devices have changed places: it may get stuck.
 #[must_use]
 pub fn disordered(size: Size, dice: &mut Dice) -> Schedule {
-    let mut schedule = random(size, dice);
+    disorder(random(size, dice), dice)
+}
+
+/// A schedule after some tasks of some devices have changed places.
+#[must_use]
+pub fn disorder(mut schedule: Schedule, dice: &mut Dice) -> Schedule {
     for _ in 0..dice.below(4) {
-        let device = dice.below(size.devices);
+        let device = dice.below(schedule.orders.len());
         let order = &mut schedule.orders[device];
         if !order.is_empty() {
             let (from, to) = (dice.below(order.len()), dice.below(order.len()));
@@ -147,27 +162,28 @@ pub fn disordered(size: Size, dice: &mut Dice) -> Schedule {
     schedule
 }
 
-/// The tasks that never run if every device waits for the inputs of its next task: plays the schedule in rounds, and
-/// shares nothing with the compiler.
+/// The tasks that never run if every device waits for the inputs of its next task, and for all devices of that task to stand at
+/// it: plays the schedule in rounds, and shares nothing with the compiler.
 #[must_use]
 pub fn stuck(schedule: &Schedule) -> Vec<Task> {
     let again = schedule.orders.iter().flatten().filter(|one| one.task.kind == TaskKind::Recompute);
     let again: BTreeSet<StageId> = again.map(|one| one.task.stage).collect();
-    let mut rest: Vec<_> = schedule.orders.iter().map(|order| order.iter().map(|task| task.task).peekable()).collect();
+    let mut next = vec![0; schedule.orders.len()];
     let mut done = BTreeSet::new();
-    let mut runs = true;
-    while runs {
-        runs = false;
-        for order in &mut rest {
-            let slices = schedule.slices.count() as usize;
-            let ready = |task: &Task| is_ready((&schedule.graph, slices, &again), &done, *task);
-            if let Some(task) = order.next_if(ready) {
-                done.insert((task.kind, task.stage, task.microbatch));
-                runs = true;
-            }
-        }
+    let slices = schedule.slices.count() as usize;
+    loop {
+        let head = |device: usize| schedule.orders[device].get(next[device]).map(|one| one.task);
+        let can_run = |task: &Task| {
+            let devices = schedule.placement.devices(task.stage, task.microbatch);
+            devices.iter().all(|device| head(device.index()) == Some(*task))
+                && is_ready((&schedule.graph, slices, &again), &done, *task)
+        };
+        let Some(task) = (0..next.len()).filter_map(head).find(can_run) else { break };
+        done.insert((task.kind, task.stage, task.microbatch));
+        schedule.placement.devices(task.stage, task.microbatch).iter().for_each(|device| next[device.index()] += 1);
     }
-    rest.into_iter().flatten().collect()
+    let rest = schedule.orders.iter().zip(&next).flat_map(|(order, next)| &order[*next..]);
+    rest.map(|one| one.task).collect()
 }
 
 /// A task without a source.

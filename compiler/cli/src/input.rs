@@ -67,15 +67,26 @@ impl TargetArguments {
         self.compile_or_certify(Certificates::Beside)
     }
 
+    /// Compiles the target, which must have a program.
+    ///
+    /// # Errors
+    /// If the target cannot be read, or names no schedule of the standard library.
+    pub(crate) fn compile_program(&self) -> Result<(Compilation, Sources), Failure> {
+        self.compile_for(&Request { program: true, ..self.request() })
+    }
+
     /// Compiles the target, or only proves what holds for every number of microbatches.
     ///
     /// # Errors
     /// If the target cannot be read, or names no schedule of the standard library.
     pub(crate) fn compile_or_certify(&self, certificate: Certificates) -> Result<(Compilation, Sources), Failure> {
+        self.compile_for(&Request { certificate, ..self.request() })
+    }
+
+    fn compile_for(&self, request: &Request) -> Result<(Compilation, Sources), Failure> {
         let mut sources = Sources::default();
         let (root, folder) = self.read()?;
-        let request = Request { certificate, ..self.request() };
-        let compilation = pipe_compiler::compile(&mut sources, root, &|path| load(&folder, path), &request);
+        let compilation = pipe_compiler::compile(&mut sources, root, &|path| load(&folder, path), request);
         Ok((compilation, sources))
     }
 
@@ -92,6 +103,7 @@ impl TargetArguments {
             costs: self.cost.clone(),
             memory: self.memory.clone(),
             certificate: Certificates::Beside,
+            program: false,
         }
     }
 

@@ -133,7 +133,7 @@ fn what_cannot_be_searched_is_refused_with_numbers_and_help() {
         (
             "std:chimera",
             1,
-            "error[cannot-search]: the search cannot order `chimera`: it has a stage that lives on several",
+            "error[cannot-search]: the search cannot order `chimera`: it has a stage whose microbatches run on",
         ),
         ("std:cyclic_dp", 1, "error[cannot-search]"),
         (

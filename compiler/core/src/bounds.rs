@@ -85,10 +85,12 @@ fn shares(schedule: &Schedule) -> Vec<Vec<Share>> {
     for stage in placement.stages() {
         for phase in 0..placement.period() {
             let n_microbatches = n_microbatches.saturating_sub(u64::from(phase)).div_ceil(period);
-            let own = &mut shares[placement.device(stage, MicrobatchId(phase)).index()];
-            match own.last_mut().filter(|last| last.stage == stage) {
-                Some(share) => share.n_microbatches += n_microbatches,
-                None => own.push(Share { stage, n_microbatches }),
+            for device in placement.devices(stage, MicrobatchId(phase)) {
+                let own = &mut shares[device.index()];
+                match own.last_mut().filter(|last| last.stage == stage) {
+                    Some(share) => share.n_microbatches += n_microbatches,
+                    None => own.push(Share { stage, n_microbatches }),
+                }
             }
         }
     }
@@ -117,7 +119,7 @@ impl Step {
     }
 }
 
-/// The edges between stages, with the latency of each.
+/// The edges between stages, with the latency of each to the stage at hand, or from there.
 struct Hops<'a> {
     schedule: &'a Schedule,
     graph: &'a StageGraph,
@@ -135,11 +137,21 @@ impl Hops<'_> {
         self.graph.after(stage).iter().map(move |other| (other.index(), self.latency(*other, stage)))
     }
 
-    fn latency(&self, one: StageId, other: StageId) -> Ticks {
+    fn back(&self, stage: usize) -> impl Iterator<Item = (usize, Ticks)> + '_ {
+        let stage = StageId::from_index(stage);
+        self.graph.before(stage).iter().map(move |other| (other.index(), self.latency(stage, *other)))
+    }
+
+    fn onward(&self, stage: usize) -> impl Iterator<Item = (usize, Ticks)> + '_ {
+        let stage = StageId::from_index(stage);
+        self.graph.after(stage).iter().map(move |other| (other.index(), self.latency(stage, *other)))
+    }
+
+    fn latency(&self, from: StageId, to: StageId) -> Ticks {
         // Of replicated stages, what the luckiest microbatch takes.
         let placement = &self.schedule.placement;
         let microbatches = (0..placement.period()).map(MicrobatchId);
-        let hop = |own| self.latency.between(placement.device(one, own), placement.device(other, own));
+        let hop = |own| self.latency.between_sets(placement.devices(from, own), placement.devices(to, own));
         microbatches.map(hop).min().unwrap_or_default()
     }
 }
@@ -249,14 +261,14 @@ impl Chain {
     fn tails(&mut self, hops: &Hops<'_>, dependencies: &Dependencies) {
         let n_stages = self.forward.len();
         for stage in 0..n_stages {
-            let onward = hops.before(stage).map(|(before, hop)| hop + self.backward[before].rest());
+            let onward = hops.back(stage).map(|(before, hop)| hop + self.backward[before].rest());
             self.backward[stage].tail = onward.fold(self.weight[stage].duration, Ord::max);
             // Where both halves are fused, the activations are given back when `BW` ends.
             let is_split = dependencies.is_split(StageId::from_index(stage));
             self.weight[stage].tail = if is_split { Ticks::ZERO } else { self.backward[stage].tail };
         }
         for stage in (0..n_stages).rev() {
-            let onward = hops.after(stage).map(|(after, hop)| hop + self.forward[after].rest());
+            let onward = hops.onward(stage).map(|(after, hop)| hop + self.forward[after].rest());
             self.recompute[stage].tail = self.backward[stage].rest();
             self.forward[stage].tail = onward.fold(self.recompute[stage].rest(), Ord::max);
         }

@@ -48,16 +48,20 @@ pub fn critical_path(schedule: &Schedule, order: &Order, costs: &Costs, timeline
             _ => path.work[node[0].task.kind.index()] += costs.of_node(node),
         }
         let start = timeline.starts[device][position];
+        let devices = schedule.devices_of(node[0].task);
         let input = node.iter().flat_map(|one| order.dependencies.inputs(one.task)).find_map(|input| {
             let from = schedule.device_of(input);
-            let latency = costs.latency.between(from, slot.device);
+            let latency = costs.latency.between_sets(schedule.devices_of(input), devices);
             let position = order.position(input);
             let arrives = timeline.ends[from.index()][position] + latency;
             (arrives == start).then_some((Slot { device: from, position: index32(position) }, latency))
         });
-        let before = position.checked_sub(1).filter(|before| timeline.ends[device][*before] == start);
+        let before = order.places(schedule, slot).find_map(|(device, position)| {
+            let before = position.checked_sub(1).filter(|before| timeline.ends[device.index()][*before] == start)?;
+            Some(Slot { device, position: index32(before) })
+        });
         next = match (before, input) {
-            (Some(_), _) => Some(Slot { position: slot.position - 1, ..slot }),
+            (Some(before), _) => Some(before),
             (None, Some((input, latency))) => {
                 path.transfers += latency;
                 Some(input)

@@ -7,11 +7,12 @@
 //! Where a sum of gradients travels, W or BW(s, m) needs that of m-1 too, and what follows an update that of the step's
 //! last microbatch (see [`crate::sums`]).
 
+use crate::placement::Placement;
 use crate::schedule::{Block, Schedule};
 use crate::slices::Slices;
 use crate::stage_graph::StageGraph;
 use crate::sums::Sums;
-use pipe_ir::ids::{MicrobatchId, StageId};
+use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
 use std::collections::BTreeMap;
 
@@ -225,12 +226,13 @@ impl Dependencies {
     }
 }
 
-/// Where every task of a complete schedule stands in its device's order. Made by [`crate::check::completeness`].
+/// Where every task of a complete schedule stands in the orders of its devices. Made by [`crate::check::completeness`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TaskTable {
-    n_stages: usize,
     n_microbatches: usize,
-    /// By kind, stage and microbatch; [`TaskTable::ABSENT`] where there is no such task.
+    /// By stage: where its rows begin, one for each kind, and how many devices each of its tasks occupies.
+    stages: Vec<(usize, usize)>,
+    /// By stage, kind, microbatch and device of its set; [`TaskTable::ABSENT`] where there is no such task.
     positions: Vec<u32>,
 }
 
@@ -239,38 +241,74 @@ impl TaskTable {
 
     /// A table without tasks.
     #[must_use]
-    pub fn empty(n_stages: usize, n_microbatches: u32) -> Self {
+    pub fn empty(placement: &Placement, n_microbatches: u32) -> Self {
         let n_microbatches = n_microbatches as usize;
-        Self { n_stages, n_microbatches, positions: vec![Self::ABSENT; SCHEDULED.len() * n_stages * n_microbatches] }
+        let mut end = 0;
+        let rows = placement.stages().map(|stage| {
+            let (start, size) = (end, placement.set_size(stage));
+            end += SCHEDULED.len() * n_microbatches * size;
+            (start, size)
+        });
+        let stages = rows.collect();
+        Self { n_microbatches, stages, positions: vec![Self::ABSENT; end] }
     }
 
-    fn index(&self, task: Task) -> Option<usize> {
-        let (stage, microbatch) = (task.stage.index(), task.microbatch.index());
-        (task.kind != TaskKind::Update && stage < self.n_stages && microbatch < self.n_microbatches)
-            .then(|| (task.kind.index() * self.n_stages + stage) * self.n_microbatches + microbatch)
+    /// Where the positions of a task are, one for each of its devices.
+    fn entry(&self, task: Task) -> Option<std::ops::Range<usize>> {
+        let (start, size) = *self.stages.get(task.stage.index())?;
+        let microbatch = task.microbatch.index();
+        let row = task.kind.index() * self.n_microbatches + microbatch;
+        let first = start + row * size;
+        (task.kind != TaskKind::Update && microbatch < self.n_microbatches).then(|| first..first + size)
     }
 
-    /// Where a task stands in the order of its stage's device.
+    /// Where a task stands in the order of its first device.
     #[must_use]
     pub fn position(&self, task: Task) -> Option<usize> {
-        let position = self.positions[self.index(task)?];
+        let position = self.positions[self.entry(task)?.start];
         (position != Self::ABSENT).then_some(position as usize)
     }
 
-    /// Notes where a task stands, and returns where it stood before. `None` also for tasks of no stage or microbatch.
-    pub fn insert(&mut self, task: Task, position: usize) -> Option<usize> {
-        let before = self.position(task);
-        if let Some(index) = self.index(task) {
-            self.positions[index] = u32::try_from(position).expect("orders are far shorter than 2^32 tasks");
-        }
+    /// The devices of a task, each with where the task stands in its order.
+    pub fn places<'a>(
+        &'a self,
+        placement: &'a Placement,
+        task: Task,
+    ) -> impl Iterator<Item = (DeviceId, usize)> + Clone + 'a {
+        let positions = self.entry(task).map_or(&[][..], |entry| &self.positions[entry]);
+        let places = placement.get(task.stage, task.microbatch).iter().copied().zip(positions);
+        places.filter(|(_, position)| **position != Self::ABSENT).map(|(device, position)| (device, *position as usize))
+    }
+
+    /// Notes where a task stands on a device, counted in its set, and returns where it stood before. `None` also for tasks
+    /// of no stage or microbatch.
+    pub fn insert(&mut self, task: Task, member: usize, position: usize) -> Option<usize> {
+        let entry = self.entry(task)?;
+        let known = self.positions[entry].get_mut(member)?;
+        let before = (*known != Self::ABSENT).then_some(*known as usize);
+        *known = u32::try_from(position).expect("orders are far shorter than 2^32 tasks");
         before
+    }
+
+    fn row(&self, kind: TaskKind, stage: StageId) -> impl Iterator<Item = (MicrobatchId, &[u32])> + '_ {
+        let (start, size) = self.stages[stage.index()];
+        let first = start + kind.index() * self.n_microbatches * size;
+        let row = self.positions[first..first + self.n_microbatches * size].chunks(size);
+        row.enumerate().map(|(microbatch, positions)| (MicrobatchId::from_index(microbatch), positions))
     }
 
     /// The microbatches of a stage for which there is no task of a kind.
     pub fn absent(&self, kind: TaskKind, stage: StageId) -> impl Iterator<Item = MicrobatchId> + '_ {
-        let first = (kind.index() * self.n_stages + stage.index()) * self.n_microbatches;
-        let row = &self.positions[first..first + self.n_microbatches];
-        let absent = row.iter().enumerate().filter(|(_, position)| **position == Self::ABSENT);
-        absent.map(|(microbatch, _)| MicrobatchId::from_index(microbatch))
+        let absent = |positions: &[u32]| positions.iter().all(|position| *position == Self::ABSENT);
+        self.row(kind, stage).filter(move |(_, positions)| absent(positions)).map(|(microbatch, _)| microbatch)
+    }
+
+    /// The tasks of a kind and stage that are on some of their devices only: microbatch and missing device, counted in its set.
+    pub fn incomplete(&self, kind: TaskKind, stage: StageId) -> impl Iterator<Item = (MicrobatchId, usize)> + '_ {
+        let is_there = |positions: &[u32]| positions.iter().any(|position| *position != Self::ABSENT);
+        self.row(kind, stage).filter(move |(_, positions)| is_there(positions)).flat_map(|(microbatch, positions)| {
+            let absent = positions.iter().enumerate().filter(|(_, position)| **position == Self::ABSENT);
+            absent.map(move |(member, _)| (microbatch, member))
+        })
     }
 }

@@ -81,6 +81,8 @@ codes! {
     TooFewLayers "too-few-layers"
     /// A model cannot be cut in slices along its sequence.
     UncutSequence "uncut-sequence"
+    /// A stage that lives on several devices at once has no instructions.
+    UndividedStage "undivided-stage"
     /// A task that every step needs is not in the schedule.
     MissingTask "missing-task"
     /// A stage computes input gradients and never weight gradients.

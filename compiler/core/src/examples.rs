@@ -160,7 +160,7 @@ fn schedule(
         span: Span { file: FileId(0), start: 0, end: 1 },
         n_microbatches,
         slices: Slices::ONE,
-        placement: Placement::of_stages(placement.iter().map(|device| DeviceId(*device)).collect()),
+        placement: Placement::of_stages(placement.iter().map(|device| DeviceId(*device)).collect::<Vec<_>>()),
         window: None,
         graph: StageGraph::chain(placement.len()),
         placement_span: Span { file: FileId(0), start: 2, end: 3 },

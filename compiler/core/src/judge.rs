@@ -110,15 +110,36 @@ pub fn countable(judged: &Judged) -> Result<(), Diagnostics> {
 /// # Errors
 /// Every limit and requirement that is broken.
 pub fn limits(judged: &Judged, program: &Program, memory: Option<&MemoryLimit>) -> Result<(), Diagnostics> {
-    let Judged { schedule, pipeline, order, peaks, timeline, .. } = judged;
-    let held = |limit| memory::check(schedule, &order.dependencies, peaks, limit);
-    let mut found: Diagnostics = memory.and_then(|limit| held(limit).err()).unwrap_or_default();
-    if let Some(pipeline) = pipeline {
-        found
-            .extend(requirements::check(&pipeline.requirements, schedule, peaks, timeline).err().into_iter().flatten());
-        found.extend(bytes::check(pipeline, schedule, program).err().into_iter().flatten());
+    let mut found = activations(judged, memory);
+    if let Some(pipeline) = &judged.pipeline {
+        found.extend(bytes::check(pipeline, &judged.schedule, program).err().into_iter().flatten());
     }
     if found.is_empty() { Ok(()) } else { Err(found) }
+}
+
+/// The same for a schedule that has no program, so that its bytes are not known.
+///
+/// # Errors
+/// Also `undivided`, which says why, where the program is wanted or bytes are limited.
+pub fn without_program(judged: &Judged, undivided: Diagnostic, request: &Request) -> Result<(), Diagnostics> {
+    let mut found = activations(judged, request.memory.as_ref());
+    let limit = judged.pipeline.as_ref().and_then(Pipeline::byte_limit);
+    match limit {
+        Some((bytes, span)) => {
+            found.push(undivided.label(span, format!("{bytes} cannot be compared with what it takes")))
+        }
+        None if request.program => found.push(undivided),
+        None => {}
+    }
+    if found.is_empty() { Ok(()) } else { Err(found) }
+}
+
+/// Every limit on activations and every requirement on them, or on the bubble, that is broken.
+fn activations(judged: &Judged, memory: Option<&MemoryLimit>) -> Diagnostics {
+    let Judged { schedule, pipeline, order, peaks, timeline, .. } = judged;
+    let within = memory.map_or(Ok(()), |limit| memory::check(schedule, &order.dependencies, peaks, limit));
+    let required = pipeline.as_ref().map(|own| requirements::check(&own.requirements, schedule, peaks, timeline));
+    [Some(within), required].into_iter().flatten().filter_map(Result::err).flatten().collect()
 }
 
 impl Judged {

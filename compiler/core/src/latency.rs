@@ -2,6 +2,7 @@
 
 use crate::units::Ticks;
 use pipe_ir::ids::DeviceId;
+use std::collections::BTreeMap;
 
 /// The latency of every link between two devices.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -40,6 +41,36 @@ impl Latency {
         found.map_or(self.usual, |place| self.links[place].1)
     }
 
+    /// From the devices that have something to those that need it, both ascending: each takes it from the nearest one, where it
+    /// does not have it already, and the last one counts.
+    #[must_use]
+    pub fn between_sets(&self, from: &[DeviceId], to: &[DeviceId]) -> Ticks {
+        if let ([one], [other]) = (from, to) {
+            return self.between(*one, *other);
+        }
+        let has = |devices: &[DeviceId], device: DeviceId| devices.binary_search(&device).is_ok();
+        let others = || to.iter().copied().filter(|device| !has(from, *device));
+        if self.links.is_empty() {
+            return others().next().map_or(Ticks::ZERO, |_| self.usual);
+        }
+        // By device that needs it: over how many links of their own it may come, and the quickest of these.
+        let mut special: BTreeMap<DeviceId, (usize, Ticks)> = BTreeMap::new();
+        for ((one, other), time) in &self.links {
+            for (near, far) in [(*one, *other), (*other, *one)] {
+                if has(from, near) && has(to, far) {
+                    let (count, least) = special.entry(far).or_insert((0, *time));
+                    (*count, *least) = (*count + 1, (*least).min(*time));
+                }
+            }
+        }
+        let nearest = |device: DeviceId| match special.get(&device) {
+            Some((count, least)) if *count == from.len() => *least,
+            Some((_, least)) => self.usual.min(*least),
+            None => self.usual,
+        };
+        others().map(nearest).max().unwrap_or_default()
+    }
+
     /// From one device to the last of some others: nothing where there are no others.
     #[must_use]
     pub fn farthest(&self, from: DeviceId, to: impl Iterator<Item = DeviceId>) -> Ticks {
@@ -73,6 +104,20 @@ mod tests {
         assert_eq!(latency.farthest(DeviceId(1), [DeviceId(1)].into_iter()), Ticks::ZERO);
         let alike = Latency::uniform(Ticks(2));
         assert_eq!([all().count(), 1].map(|n| alike.farthest(DeviceId(0), all().take(n)).0), [2, 0]);
+        let sets = |from: &[u32], to: &[u32]| {
+            let ids = |devices: &[u32]| devices.iter().map(|device| DeviceId(*device)).collect::<Vec<_>>();
+            latency.between_sets(&ids(from), &ids(to)).0
+        };
+        let cases = [
+            (&[0, 1][..], &[1][..], 0),
+            (&[0, 1], &[3], 1),
+            (&[0], &[0, 3], 4),
+            (&[0, 2], &[1, 3], 1),
+            (&[2], &[1, 3], 7),
+        ];
+        for (from, to, time) in cases {
+            assert_eq!(sets(from, to), time, "{from:?} {to:?}");
+        }
         assert_eq!(latency.times().map(|time| time.0).collect::<Vec<_>>(), [4, 7, 1]);
     }
 }

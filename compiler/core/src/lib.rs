@@ -60,6 +60,8 @@ pub struct Request {
     pub memory: Option<MemoryLimit>,
     /// Whether what holds for every number of microbatches may be the whole answer.
     pub certificate: Certificates,
+    /// Whether a program is wanted, so that a target that has none is refused.
+    pub program: bool,
 }
 
 impl Request {
@@ -92,7 +94,7 @@ pub struct Compilation {
     pub report: Report,
     /// The schedule with its times, if it runs to its end.
     pub judged: Option<Judged>,
-    /// What devices do, if the target is accepted.
+    /// What devices do, if the target is accepted; none where a stage lives on several devices at once.
     pub program: Option<Verified>,
     /// Everything that speaks against the target, and warnings.
     pub diagnostics: Diagnostics,
@@ -153,6 +155,9 @@ fn steps(
     let certified = certified.transpose()?;
     compilation.report.certificate = certified.map(|(_, certified)| CertificateReport::new(&certified));
     let judged = compilation.judged.insert(judged);
+    if let Some(undivided) = lower::undivided(&judged.schedule) {
+        return judge::without_program(judged, undivided, request);
+    }
     let program = lower::lower(&judged.schedule, &judged.timeline, &stages, &judged.lowering()); // -> instructions
     compilation.report.count(&program, judged.has_model());
     if let Some(weights) = compilation.report.weights.as_mut().filter(|_| judged.has_model()) {

@@ -8,7 +8,7 @@ use crate::dependencies::Dependencies;
 use crate::schedule::{BlockTask, Costs, Schedule};
 use crate::turn::Turn;
 use crate::units::Ticks;
-use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
+use pipe_ir::ids::{MicrobatchId, StageId};
 use pipe_ir::task::TaskKind;
 use std::collections::BTreeMap;
 
@@ -55,37 +55,38 @@ pub fn pace(schedule: &Schedule, turn: &Turn, costs: &Costs) -> Option<Pace> {
 
 fn waits(schedule: &Schedule, turn: &Turn, costs: &Costs, period: u64) -> Option<(Vec<Wait>, usize)> {
     let dependencies = Dependencies::of_block(schedule.block.as_ref()?, &schedule.graph);
-    let mut places: BTreeMap<(TaskKind, StageId, MicrobatchId), (usize, usize)> = BTreeMap::new();
-    let all: Vec<(usize, BlockTask)> = turn
-        .tasks
-        .iter()
-        .enumerate()
-        .flat_map(|(device, tasks)| tasks.iter().map(move |task| (device, *task)))
-        .collect();
-    for (index, (device, task)) in all.iter().enumerate() {
-        places.insert((task.kind, task.stage, task.microbatch), (index, *device));
+    // By kind, stage and microbatch: a task's number. One that occupies several devices is one task.
+    let mut numbers: BTreeMap<(TaskKind, StageId, MicrobatchId), usize> = BTreeMap::new();
+    let mut all: Vec<BlockTask> = Vec::new();
+    let mut orders: Vec<Vec<usize>> = Vec::with_capacity(turn.tasks.len());
+    for tasks in &turn.tasks {
+        let number = |task: &BlockTask| {
+            *numbers.entry((task.kind, task.stage, task.microbatch)).or_insert_with(|| {
+                all.push(*task);
+                all.len() - 1
+            })
+        };
+        orders.push(tasks.iter().map(number).collect());
     }
-    let duration = |index: usize| i128::from(costs.of(all[index].1.kind, all[index].1.stage).0);
-    let lap = |index: usize| i128::from(all[index].1.slot / period);
+    let duration = |index: usize| i128::from(costs.of(all[index].kind, all[index].stage).0);
+    let lap = |index: usize| i128::from(all[index].slot / period);
+    let devices = |index: usize| schedule.placement.devices(all[index].stage, all[index].microbatch);
     let mut waits = Vec::with_capacity(3 * all.len());
-    for (to, (device, task)) in all.iter().enumerate() {
+    for (to, task) in all.iter().enumerate() {
         for (kind, stage) in dependencies.input_kinds(task.kind, task.stage) {
-            let Some((from, other)) = places.get(&(kind, stage, task.microbatch)) else { continue };
-            let latency = costs.latency.between(DeviceId::from_index(*other), DeviceId::from_index(*device));
+            let Some(from) = numbers.get(&(kind, stage, task.microbatch)) else { continue };
+            let latency = costs.latency.between_sets(devices(*from), devices(to));
             waits.push(Wait { from: *from, to, time: duration(*from) + i128::from(latency.0), turns: 0 });
         }
     }
-    let mut first = 0;
-    for tasks in &turn.tasks {
-        let mut order: Vec<usize> = (first..first + tasks.len()).collect();
-        order.sort_by_key(|index| all[*index].1.slot % period);
+    for mut order in orders {
+        order.sort_by_key(|index| all[*index].slot % period);
         for (position, to) in order.iter().enumerate() {
             // The first task of a period follows the last one of the period before.
             let wraps = i128::from(position == 0);
             let from = order[if position == 0 { order.len() - 1 } else { position - 1 }];
             waits.push(Wait { from, to: *to, time: duration(from), turns: lap(from) - lap(*to) + wraps });
         }
-        first += tasks.len();
     }
     Some((waits, all.len()))
 }

@@ -29,6 +29,18 @@ pub struct Pipeline {
     pub training: Option<Training>,
 }
 
+impl Pipeline {
+    /// The bytes that each device may hold, and where that was written.
+    #[must_use]
+    pub fn byte_limit(&self) -> Option<(Bytes, Span)> {
+        let required = self.requirements.iter().filter_map(|requirement| match requirement.limit {
+            Limit::Memory(bytes) => Some((bytes, requirement.span)),
+            _ => None,
+        });
+        required.chain(self.memory).min_by_key(|(bytes, _)| *bytes)
+    }
+}
+
 /// A model with numbers for its parameters.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ModelCall {

@@ -68,7 +68,9 @@ pub fn reductions(schedule: &Schedule, set: &StageSet, timeline: &Timeline, late
             group.stages.iter().flat_map(|stage| schedule.placement.devices_of(*stage)).copied().collect();
         homes.sort_unstable();
         homes.dedup();
-        if let (Some(gradients), true) = (group.gradients, homes.len() > 1) {
+        // Devices that run every task together have no gradients of their own.
+        let is_together = |stage: &StageId| schedule.placement.set_size(*stage) == homes.len();
+        if let (Some(gradients), false) = (group.gradients, group.stages.iter().all(is_together)) {
             let members = homes.into_iter().map(|device| Member { device, after: None }).collect();
             all.push(Reduction { gradients, members, end: Ticks::ZERO, last: None });
         }

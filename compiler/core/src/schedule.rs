@@ -86,7 +86,7 @@ pub struct Schedule {
     pub n_microbatches: u32,
     /// In how many slices each is cut.
     pub slices: Slices,
-    /// The device of each task.
+    /// The devices of each task.
     pub placement: Placement,
     /// The steps that follow each other without a flush, where weights change while microbatches are under way.
     pub window: Option<Window>,
@@ -94,7 +94,8 @@ pub struct Schedule {
     pub placement_span: Span,
     /// Which stages read which: those of the model, or a chain.
     pub graph: StageGraph,
-    /// What each device does, in order, by [`DeviceId`]. Its length is the number of devices.
+    /// What each device does, in order, by [`DeviceId`]. Its length is the number of devices. A task that occupies several
+    /// devices stands in the order of each.
     pub orders: Vec<Vec<ScheduledTask>>,
     /// Statements that tasks come from.
     pub origins: Vec<Span>,
@@ -129,10 +130,18 @@ impl Schedule {
         self.placement.n_stages()
     }
 
-    /// Number of tasks on all devices.
+    /// Number of tasks. One that occupies several devices counts once.
     #[must_use]
     pub fn n_tasks(&self) -> usize {
-        self.orders.iter().map(Vec::len).sum()
+        if self.placement.spread_stage().is_none() {
+            return self.orders.iter().map(Vec::len).sum();
+        }
+        let of_device = |(device, order): (usize, &Vec<ScheduledTask>)| {
+            let device = DeviceId::from_index(device);
+            let own = |task: Task| self.placement.get(task.stage, task.microbatch).first() == Some(&device);
+            order.iter().filter(|one| own(one.task)).count()
+        };
+        self.orders.iter().enumerate().map(of_device).sum()
     }
 
     /// What activations of single tasks come to.
@@ -161,10 +170,16 @@ impl Schedule {
         &rest[..n_tasks.min(rest.len())]
     }
 
-    /// Where a task runs.
+    /// Where a task runs: the first of its devices.
     #[must_use]
     pub fn device_of(&self, task: Task) -> DeviceId {
         self.placement.device(task.stage, task.microbatch)
+    }
+
+    /// All devices that a task occupies, ascending.
+    #[must_use]
+    pub fn devices_of(&self, task: Task) -> &[DeviceId] {
+        self.placement.devices(task.stage, task.microbatch)
     }
 }
 

@@ -39,7 +39,7 @@ impl Sums {
         let Some(window) = schedule.window.as_ref().filter(|_| schedule.placement.is_replicated()) else {
             return Self::default();
         };
-        let is_shared = |stage: StageId| schedule.placement.devices_of(stage).len() > 1;
+        let is_shared = |stage: StageId| schedule.placement.has_replicas(stage);
         let stages = schedule.placement.stages().zip(&window.stages);
         let travels: Vec<bool> = stages.map(|(stage, versions)| versions.is_trained && is_shared(stage)).collect();
         if !travels.contains(&true) {
@@ -95,7 +95,7 @@ impl Sums {
 #[must_use]
 pub fn follow_slots(block: &Block, placement: &Placement, is_trained: impl Fn(StageId) -> bool) -> bool {
     let cycles = cycles(block, placement.n_stages());
-    let travels = |stage: StageId| is_trained(stage) && placement.devices_of(stage).len() > 1;
+    let travels = |stage: StageId| is_trained(stage) && placement.has_replicas(stage);
     placement.stages().zip(&cycles).all(|(stage, cycle)| !travels(stage) || cycle.is_in_order())
 }
 

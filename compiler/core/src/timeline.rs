@@ -26,17 +26,22 @@ pub fn place(schedule: &Schedule, order: &Order, costs: &Costs) -> Timeline {
     let none = || schedule.orders.iter().map(|tasks| vec![Ticks::ZERO; tasks.len()]).collect::<Vec<_>>();
     let (mut starts, mut ends) = (none(), none());
     for slot in &order.sequence {
-        let (device, position) = (slot.device.index(), slot.position as usize);
-        let node = schedule.node(slot.device, position);
-        let mut start = if position == 0 { Ticks::ZERO } else { ends[device][position - 1] };
+        let node = schedule.node(slot.device, slot.position as usize);
+        let (devices, places) = (schedule.devices_of(node[0].task), order.places(schedule, *slot));
+        let is_free = places.clone().map(|(device, position)| match position {
+            0 => Ticks::ZERO,
+            _ => ends[device.index()][position - 1],
+        });
+        let mut start = is_free.max().unwrap_or_default();
         for input in node.iter().flat_map(|one| order.dependencies.inputs(one.task)) {
-            let from = schedule.device_of(input);
-            let latency = costs.latency.between(from, slot.device);
-            start = start.max(ends[from.index()][order.position(input)] + latency);
+            let latency = costs.latency.between_sets(schedule.devices_of(input), devices);
+            start = start.max(ends[schedule.device_of(input).index()][order.position(input)] + latency);
         }
         let end = start + costs.of_node(node);
-        starts[device][position..position + node.len()].fill(start);
-        ends[device][position..position + node.len()].fill(end);
+        for (device, position) in places {
+            starts[device.index()][position..position + node.len()].fill(start);
+            ends[device.index()][position..position + node.len()].fill(end);
+        }
     }
     Timeline { starts, ends, reduced: None }
 }

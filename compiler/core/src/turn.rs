@@ -5,7 +5,7 @@
 
 use crate::placement::Placement;
 use crate::schedule::{Block, BlockTask};
-use pipe_ir::ids::{DeviceId, MicrobatchId};
+use pipe_ir::ids::MicrobatchId;
 
 /// What is repeated on every device.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -41,10 +41,11 @@ pub fn turn(block: &Block, placement: &Placement, (n_devices, n_microbatches): (
             if !repeats && microbatch.0 >= n_microbatches {
                 continue;
             }
-            let device = placement.get(task.stage, microbatch).map(DeviceId::index);
-            // Stages without a device are the placement's business.
-            if let Some(tasks) = device.and_then(|device| tasks.get_mut(device)) {
-                tasks.push(BlockTask { microbatch, slot: task.slot.saturating_add(moved), ..*task });
+            for device in placement.get(task.stage, microbatch) {
+                // Devices that are not there are the placement's business.
+                if let Some(tasks) = tasks.get_mut(device.index()) {
+                    tasks.push(BlockTask { microbatch, slot: task.slot.saturating_add(moved), ..*task });
+                }
             }
         }
     }
@@ -63,7 +64,7 @@ fn common_divisor(one: u32, other: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pipe_ir::ids::StageId;
+    use pipe_ir::ids::{DeviceId, StageId};
     use pipe_ir::task::TaskKind;
 
     fn placement(rows: &[u32]) -> Placement {

@@ -35,7 +35,7 @@ pub(crate) enum Emit {
 
 /// Compiles a target and writes its program. A target that is rejected has none.
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
-    let (compilation, sources) = arguments.target.compile()?;
+    let (compilation, sources) = arguments.target.compile_program()?;
     show_findings(&compilation, &sources, arguments.target.format)?;
     if let Some(verified) = compilation.program.as_ref().filter(|_| compilation.report.ok) {
         let contents = |out: &mut dyn Write| emit(verified.program(), arguments.emit, out);

@@ -156,7 +156,7 @@ impl Arguments {
     fn compile(&self) -> Result<Option<(Verified, Option<f64>)>, Failure> {
         let name = &self.target.target;
         if !name.ends_with(".ir") {
-            let (compilation, sources) = self.target.compile()?;
+            let (compilation, sources) = self.target.compile_program()?;
             show_findings(&compilation, &sources, self.target.format)?;
             let bubble = compilation.report.figures.bubble_makespan;
             return Ok(compilation.program.map(|program| (program, bubble)));

@@ -8,7 +8,7 @@ use pipe_compiler::judge::Judged;
 use pipe_compiler::schedule::ScheduledTask;
 use pipe_compiler::slices::Slices;
 use pipe_compiler::units::Ticks;
-use pipe_ir::ids::{MicrobatchId, StageId};
+use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::TaskKind;
 
 /// One task on its lane.
@@ -26,6 +26,8 @@ pub struct Mark {
     pub end: Ticks,
     /// Whether it has the device for itself.
     pub share: Share,
+    /// Whether it occupies the next device as well.
+    pub goes_on: bool,
 }
 
 /// What a task has of its device.
@@ -59,7 +61,7 @@ impl Lane {
     }
 }
 
-/// The lanes of all devices.
+/// The lanes of all devices. A task that occupies several stands on each of them.
 #[must_use]
 pub fn lanes(judged: &Judged) -> Vec<Lane> {
     let schedule = &judged.schedule;
@@ -69,7 +71,8 @@ pub fn lanes(judged: &Judged) -> Vec<Lane> {
         schedule.placement.devices_of(stage).iter().for_each(|device| held[device.index()].push(stage));
     }
     let times = judged.timeline.starts.iter().zip(&judged.timeline.ends);
-    let lanes = schedule.orders.iter().zip(times).zip(held).map(|((order, (starts, ends)), stages)| {
+    let rows = (1..).map(DeviceId::from_index).zip(&schedule.orders);
+    let lanes = rows.zip(times).zip(held).map(|(((below, order), (starts, ends)), stages)| {
         let tasks = order.iter().enumerate().zip(starts.iter().zip(ends));
         let marks = tasks.map(|((position, scheduled), (start, end))| Mark {
             kind: scheduled.task.kind,
@@ -78,6 +81,7 @@ pub fn lanes(judged: &Judged) -> Vec<Lane> {
             start: *start,
             end: *end,
             share: share(order, position),
+            goes_on: schedule.devices_of(scheduled.task).binary_search(&below).is_ok(),
         });
         Lane { marks: marks.collect(), n_stages: stages.len(), slices: schedule.slices }
     });

@@ -197,7 +197,9 @@ impl Sheet {
             Share::First => (top, TASK / 2.0 - 0.5),
             Share::Second => (top + TASK / 2.0 + 0.5, TASK / 2.0 - 0.5),
         };
-        put!(svg, r#"<rect x="{start:.2}" y="{top:.1}" width="{width:.2}" height="{height}"{round} fill="{fill}"/>"#);
+        // A task that occupies neighbours is one block.
+        let tall = height + if mark.goes_on { LANE - TASK } else { 0.0 };
+        put!(svg, r#"<rect x="{start:.2}" y="{top:.1}" width="{width:.2}" height="{tall}"{round} fill="{fill}"/>"#);
         if width >= 7.0 * text.len() as f64 + 3.0 {
             let (x, y) = (start + width / 2.0, top + height / 2.0 + 4.0);
             put!(svg, r#"<text class="number" x="{x:.1}" y="{y:.1}" style="fill:{ink}">{text}</text>"#);

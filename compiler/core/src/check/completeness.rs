@@ -1,13 +1,14 @@
 //! Rule: every stage runs every microbatch forward once and backward once, either fused (`BW`) or in its two halves.
 //!
 //! A stage may do one with some microbatches and the other with the rest. `B` without `W` computes no weight gradient. A stage that
-//! recomputes some microbatch recomputes all of them: what its forward saves is the same for all.
+//! recomputes some microbatch recomputes all of them: what its forward saves is the same for all. A task that occupies several
+//! devices stands once in the order of each.
 
 use crate::dependencies::{SCHEDULED, TaskTable};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::schedule::{Schedule, ScheduledTask};
 use crate::source::Span;
-use pipe_ir::ids::{MicrobatchId, StageId};
+use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -20,6 +21,7 @@ pub fn check(schedule: &Schedule) -> Result<TaskTable, Diagnostics> {
     let (table, stages, mut found) = count(schedule);
     for (index, stage) in stages.iter().enumerate() {
         missing(schedule, &table, StageId::from_index(index), stage, &mut found);
+        found.extend(incomplete(schedule, &table, StageId::from_index(index), stage));
     }
     if found.is_empty() { Ok(table) } else { Err(found) }
 }
@@ -39,11 +41,11 @@ impl Kinds {
 }
 
 fn count(schedule: &Schedule) -> (TaskTable, Vec<Kinds>, Diagnostics) {
-    let mut table = TaskTable::empty(schedule.n_stages(), schedule.n_microbatches);
+    let mut table = TaskTable::empty(&schedule.placement, schedule.n_microbatches);
     let mut stages = vec![Kinds::default(); schedule.n_stages()];
     let mut twice: BTreeMap<(u16, TaskKind, StageId), Vec<(MicrobatchId, u16)>> = BTreeMap::new();
     let mut outside: BTreeMap<(u16, TaskKind, StageId), Vec<MicrobatchId>> = BTreeMap::new();
-    for order in &schedule.orders {
+    for (device, order) in schedule.orders.iter().enumerate() {
         for (position, scheduled) in order.iter().enumerate() {
             let ScheduledTask { task, origin, .. } = *scheduled;
             let Some(kinds) = stages.get_mut(task.stage.index()) else { continue };
@@ -52,8 +54,15 @@ fn count(schedule: &Schedule) -> (TaskTable, Vec<Kinds>, Diagnostics) {
                 continue;
             }
             kinds.0[task.kind.index()].get_or_insert(origin);
-            if let Some(before) = table.insert(task, position) {
-                let home = &schedule.orders[schedule.device_of(task).index().min(schedule.n_devices() - 1)];
+            let devices = schedule.placement.devices(task.stage, task.microbatch);
+            let member = devices.binary_search(&DeviceId::from_index(device)).ok();
+            // On which devices tasks may run is the placement's business.
+            if member.is_none() && devices.len() > 1 {
+                continue;
+            }
+            if let Some(before) = table.insert(task, member.unwrap_or(0), position) {
+                let home = member.map_or_else(|| schedule.device_of(task).index(), |_| device);
+                let home = &schedule.orders[home.min(schedule.n_devices() - 1)];
                 let first = home.get(before).map_or(origin, |first| first.origin);
                 twice.entry((origin, task.kind, task.stage)).or_default().push((task.microbatch, first));
             }
@@ -80,7 +89,12 @@ fn duplicate(
     stage: StageId,
     tasks: &[(MicrobatchId, u16)],
 ) -> Diagnostic {
-    let microbatches: Vec<MicrobatchId> = tasks.iter().map(|(microbatch, _)| *microbatch).collect();
+    let mut microbatches: Vec<MicrobatchId> = tasks.iter().map(|(microbatch, _)| *microbatch).collect();
+    if schedule.placement.set_size(stage) > 1 {
+        // Each of its devices says so.
+        microbatches.sort_unstable();
+        microbatches.dedup();
+    }
     let span = schedule.origins[usize::from(origin)];
     let message = format!("`{} {stage}` runs more than once on {}", kind.letters(), list(schedule, &microbatches));
     let diagnostic = Diagnostic::error(Code::DuplicateTask, span, "once more here", message);
@@ -125,6 +139,30 @@ fn missing(schedule: &Schedule, table: &TaskTable, stage: StageId, kinds: &Kinds
         let absent: Vec<MicrobatchId> = table.absent(kind, stage).collect();
         found.extend(lacks(schedule, (kind, stage), span, &absent));
     }
+}
+
+/// The tasks of a stage that are missing on one of its devices.
+fn incomplete(schedule: &Schedule, table: &TaskTable, stage: StageId, kinds: &Kinds) -> Diagnostics {
+    let devices = schedule.placement.devices(stage, MicrobatchId(0));
+    if devices.len() == 1 {
+        return Vec::new();
+    }
+    let of_kind = |kind: TaskKind| {
+        let mut lacking: BTreeMap<usize, Vec<MicrobatchId>> = BTreeMap::new();
+        for (microbatch, member) in table.incomplete(kind, stage) {
+            lacking.entry(member).or_default().push(microbatch);
+        }
+        let (member, absent) = lacking.pop_first()?;
+        let (device, more) = (devices[member], lacking.len());
+        let what = format!("{} {stage}", kind.letters());
+        let message = format!("`{what}` does not run on {} on {device}, one of its devices", list(schedule, &absent));
+        let label = format!("missing on {device}");
+        let error = Diagnostic::error(Code::MissingTask, kinds.span(kind, schedule)?, label, message)
+            .label(schedule.placement_span, format!("places {stage} on {} devices at once", devices.len()))
+            .help(format!("write `{what}` in the order of each of its devices"));
+        Some(if more > 0 { error.note(format!("likewise on {more} of its other devices")) } else { error })
+    };
+    SCHEDULED.into_iter().filter_map(of_kind).collect()
 }
 
 /// What is wrong with a stage that runs some backwards at once and others in halves.

@@ -1,7 +1,8 @@
 //! Explains a deadlock: the shortest circle of tasks that wait for each other.
 //!
 //! Every device that cannot finish stands at one task and waits for inputs that other devices (or itself, later) have
-//! not computed, and that stand behind other tasks that wait. Of every knot of such waits at which a device stands, the
+//! not computed, and that stand behind other tasks that wait; at a task that occupies several devices it waits for the others
+//! to come to it. Of every knot of such waits at which a device stands, the
 //! shortest circle is shown, even if that is further behind.
 
 use crate::dependencies::{Dependencies, TaskTable};
@@ -10,9 +11,13 @@ use crate::schedule::{Schedule, ScheduledTask};
 use pipe_ir::circle::{Link, Need, circles, window};
 use pipe_ir::ids::DeviceId;
 use pipe_ir::task::Task;
+use std::collections::BTreeMap;
 
 /// Devices of a circle that are named, with two tasks each; the rest of a longer circle is counted.
 const SHOWN: usize = 3;
+
+/// Devices that have not come to a task which are looked at: of many, each one explains why it waits.
+const LATE: usize = 16;
 
 /// One wait: a device comes to a task, and that task needs one that does not run.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -27,6 +32,8 @@ struct Wait {
     of_at: ScheduledTask,
     /// Whether those two share the device.
     is_partner: bool,
+    /// Whether it needs no more than that the other device comes to the same task.
+    meets: bool,
     /// Why it needs that task, where it is about a sum of gradients that travels.
     sum: Option<SumWait>,
 }
@@ -69,6 +76,8 @@ struct Rest<'a> {
     table: &'a TaskTable,
     next: &'a [usize],
     nodes: Vec<Vec<usize>>,
+    /// Of tasks that occupy several devices: some that have not come to it, each with where it stands there.
+    late: BTreeMap<Task, Vec<(DeviceId, usize)>>,
 }
 
 /// One diagnostic per knot of devices that wait for each other. `next` is the position at which each device stands.
@@ -86,46 +95,94 @@ pub(super) fn explain(
         let first = Some(*from).filter(|from| *from < schedule.orders[device].len());
         std::iter::successors(first, following).take(window(next.len())).collect()
     });
-    let rest = Rest { schedule, dependencies, table, next, nodes: nodes.collect() };
-    let needs = |(device, position): (usize, usize)| {
-        let needs = rest.needs(device, position);
-        needs.map(|(_, needed, of)| rest.need(needed, of)).collect()
-    };
+    let nodes: Vec<Vec<usize>> = nodes.collect();
+    let late = late(schedule, table, next, &nodes);
+    let rest = Rest { schedule, dependencies, table, next, nodes, late };
+    let needs = |(device, position): (usize, usize)| rest.lacks(device, position).map(|lack| rest.need(lack)).collect();
     let queue = |(device, nodes): (usize, &Vec<usize>)| nodes.iter().map(|one| needs((device, *one))).collect();
     let queues: Vec<Vec<Vec<Need>>> = rest.nodes.iter().enumerate().map(queue).collect();
     circles(&queues).iter().map(|circle| describe(schedule, &rest.waits(circle))).collect()
 }
 
+/// The devices that have not come to tasks which occupy several, of those tasks that are looked at.
+fn late(
+    schedule: &Schedule,
+    table: &TaskTable,
+    next: &[usize],
+    nodes: &[Vec<usize>],
+) -> BTreeMap<Task, Vec<(DeviceId, usize)>> {
+    let mut all = BTreeMap::new();
+    if schedule.placement.spread_stage().is_none() {
+        return all;
+    }
+    for (order, nodes) in schedule.orders.iter().zip(nodes) {
+        for task in nodes.iter().map(|position| order[*position].task) {
+            let places = || table.places(&schedule.placement, task).filter(|(of, place)| next[of.index()] < *place);
+            if schedule.devices_of(task).len() > 1 {
+                all.entry(task).or_insert_with(|| places().take(LATE).collect());
+            }
+        }
+    }
+    all
+}
+
+/// What a device lacks before it can run a task.
+#[derive(Clone, Copy)]
+struct Lack {
+    at: ScheduledTask,
+    /// The task that must run, or, if it is the same one, that the other device must come to.
+    needs: ScheduledTask,
+    of: DeviceId,
+    /// Where that stands in the other device's order.
+    position: usize,
+}
+
+impl Lack {
+    fn meets(&self) -> bool {
+        self.at.task == self.needs.task
+    }
+}
+
 impl Rest<'_> {
-    /// What a device lacks at a position: which task lacks which one, and where that would run.
-    fn needs(&self, device: usize, position: usize) -> impl Iterator<Item = (ScheduledTask, ScheduledTask, DeviceId)> {
+    /// What a device lacks at a position: inputs, and devices that have not come to the same task.
+    fn lacks(&self, device: usize, position: usize) -> impl Iterator<Item = Lack> {
         let node = self.schedule.node(DeviceId::from_index(device), position).iter();
-        node.flat_map(|at| self.dependencies.inputs(at.task).map(move |input| (*at, input))).filter_map(
-            |(at, input)| {
+        let lack = |at: &ScheduledTask, of: DeviceId, position: usize| Lack {
+            at: *at,
+            needs: self.schedule.orders[of.index()][position],
+            of,
+            position,
+        };
+        node.flat_map(move |at| {
+            let inputs = self.dependencies.inputs(at.task).filter_map(move |input| {
                 let of = self.schedule.device_of(input);
                 let position = self.table.position(input).filter(|position| *position >= self.next[of.index()])?;
-                Some((at, self.schedule.orders[of.index()][position], of))
-            },
-        )
+                Some(lack(at, of, position))
+            });
+            let late = self.late.get(&at.task).into_iter().flatten().filter(move |(of, _)| of.index() != device);
+            inputs.chain(late.map(move |(of, position)| lack(at, *of, *position)))
+        })
     }
 
-    /// The tasks of a device up to the needed one.
-    fn need(&self, needed: ScheduledTask, of: DeviceId) -> Need {
-        let position = self.table.position(needed.task).unwrap_or(usize::MAX);
-        let items = self.nodes[of.index()].partition_point(|start| *start <= position);
+    /// The tasks of a device up to the needed one, or before the one that it must come to.
+    fn need(&self, lack: Lack) -> Need {
+        let Lack { of, position, .. } = lack;
+        let last = if lack.meets() { position.saturating_sub(1) } else { position };
+        let items = self.nodes[of.index()].partition_point(|start| *start <= last);
         Need { queue: of.index(), items }
     }
 
     fn waits(&self, circle: &[Link]) -> Vec<Wait> {
-        let of_link = |link: &Link| self.needs(link.queue, self.nodes[link.queue][link.item]).nth(link.need);
+        let of_link = |link: &Link| self.lacks(link.queue, self.nodes[link.queue][link.item]).nth(link.need);
         let followers = circle.iter().cycle().skip(1);
         let wait = |(link, follower): (&Link, &Link)| {
-            let ((at, needs, of), (of_at, ..)) = (of_link(link)?, of_link(follower)?);
+            let (lack, of_at) = (of_link(link)?, of_link(follower)?.at);
+            let (Lack { at, needs, of, .. }, meets) = (lack, lack.meets());
             let beside = self.schedule.node(of, self.nodes[follower.queue][follower.item]);
             let is_partner = of_at != needs && beside.contains(&needs);
             let device = DeviceId::from_index(link.queue);
             let sum = SumWait::of(self.dependencies, at.task, needs.task);
-            Some(Wait { device, at, stands: link.item == 0, needs, of, of_at, is_partner, sum })
+            Some(Wait { device, at, stands: link.item == 0, needs, of, of_at, is_partner, meets, sum })
         };
         circle.iter().zip(followers).filter_map(wait).collect()
     }
@@ -144,15 +201,19 @@ fn describe(schedule: &Schedule, circle: &[Wait]) -> Diagnostic {
     for wait in circle.iter().take(SHOWN) {
         let comes = if wait.stands { "stands at" } else { "comes to" };
         label(wait.at.origin, format!("{} {comes} `{}`", wait.device, name(wait.at.task)));
-        label(wait.needs.origin, format!("{} waits for `{}` here", wait.device, name(wait.needs.task)));
+        let come = if wait.meets { format!("{} to come to ", wait.of) } else { String::new() };
+        label(wait.needs.origin, format!("{} waits for {come}`{}` here", wait.device, name(wait.needs.task)));
     }
     let notes: Vec<String> = circle
         .iter()
         .take(SHOWN)
         .map(|wait| {
-            let Wait { device, at, needs, of, of_at, is_partner, sum, .. } = wait;
+            let Wait { device, at, needs, of, of_at, is_partner, meets, sum, .. } = wait;
             let whose = if of == device { "its own".to_owned() } else { format!("{of}'s") };
             let (at, needed, in_the_way) = (name(at.task), name(needs.task), name(of_at.task));
+            if *meets {
+                return format!("{device} runs `{at}` only together with {of}, which comes to it after `{in_the_way}`");
+            }
             let behind = (of_at != needs).then(|| {
                 let when = if *is_partner { "together with" } else { "after" };
                 format!("which {of} runs {when} `{in_the_way}`")
@@ -187,7 +248,8 @@ fn describe(schedule: &Schedule, circle: &[Wait]) -> Diagnostic {
 fn sentence(schedule: &Schedule, circle: &[Wait]) -> String {
     let clause = |(number, wait): (usize, &Wait)| {
         let waits = if number == 0 { "waits for" } else { "for" };
-        format!("{} {waits} {}'s `{}`", wait.device, wait.of, schedule.slices.task(wait.needs.task))
+        let what = if wait.meets { " to come to" } else { "'s" };
+        format!("{} {waits} {}{what} `{}`", wait.device, wait.of, schedule.slices.task(wait.needs.task))
     };
     let mut clauses: Vec<String> = circle.iter().take(SHOWN).enumerate().map(clause).collect();
     if circle.len() > SHOWN {

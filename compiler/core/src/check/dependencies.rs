@@ -1,8 +1,9 @@
 //! Rule: every task finds its inputs, and the devices can run their tasks to the end.
 //!
 //! A device runs its tasks in order, and a task waits for its inputs (see [`crate::dependencies`]); two tasks that share the
-//! device wait for the inputs of both. The lowering puts all
-//! transfers in one global order that follows this one, so no wait for a task means no wait for a transfer either.
+//! device wait for the inputs of both. A task that occupies several devices waits until all of them have come to it. The
+//! lowering puts all transfers in one global order that follows this one, so no wait for a task means no wait for a transfer
+//! either.
 
 use super::versions::{self, Versions};
 use crate::dependencies::{Dependencies, TaskTable};
@@ -10,6 +11,7 @@ use crate::diagnostic::Diagnostics;
 use crate::schedule::Schedule;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::task::Task;
+use std::collections::BTreeMap;
 
 /// A place in a device's order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,7 +26,7 @@ pub struct Slot {
 /// before it on its device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Order {
-    /// Every task once; two tasks that share a device are in the place of the first.
+    /// Every task once, on the first of its devices; two tasks that share a device are in the place of the first.
     pub sequence: Vec<Slot>,
     /// What each task needs.
     pub dependencies: Dependencies,
@@ -35,10 +37,20 @@ pub struct Order {
 }
 
 impl Order {
-    /// Where a task stands in the order of its stage's device.
+    /// Where a task stands in the order of the first of its devices.
     #[must_use]
     pub fn position(&self, task: Task) -> usize {
         self.table.position(task).expect("a complete schedule has every task that another one needs")
+    }
+
+    /// The devices of a node of the sequence, each with where it stands in its order.
+    pub fn places<'a>(
+        &'a self,
+        schedule: &'a Schedule,
+        slot: Slot,
+    ) -> impl Iterator<Item = (DeviceId, usize)> + Clone + 'a {
+        let task = schedule.orders[slot.device.index()][slot.position as usize].task;
+        self.table.places(&schedule.placement, task)
     }
 }
 
@@ -72,10 +84,23 @@ fn run(schedule: &Schedule, dependencies: &Dependencies, table: &TaskTable) -> P
     // A device waits for one device at a time; `waiting_for[d]` lists those that wait for d, with the position awaited.
     let mut waiting_for: Vec<Vec<(usize, usize)>> = vec![Vec::new(); n_devices];
     let mut ready: Vec<usize> = (0..n_devices).rev().collect();
+    let is_spread = schedule.placement.spread_stage().is_some();
+    // Of tasks that occupy several devices: how many of them have come to it.
+    let mut standing: BTreeMap<Task, usize> = BTreeMap::new();
     while let Some(device) = ready.pop() {
         let order = &schedule.orders[device];
         while next[device] < order.len() {
             let node = schedule.node(DeviceId::from_index(device), next[device]);
+            let task = node[0].task;
+            let n_members = if is_spread { schedule.devices_of(task).len() } else { 1 };
+            if n_members > 1 {
+                // Who comes to the task sleeps, unless it is the last one: that runs it for all.
+                let come = standing.entry(task).or_insert(0);
+                *come += usize::from(*come < n_members);
+                if *come < n_members {
+                    break;
+                }
+            }
             let missing = node.iter().flat_map(|one| dependencies.inputs(one.task)).find_map(|input| {
                 let from = schedule.device_of(input).index();
                 let position = table.position(input)?;
@@ -85,9 +110,17 @@ fn run(schedule: &Schedule, dependencies: &Dependencies, table: &TaskTable) -> P
                 waiting_for[from].push((device, position));
                 break;
             }
-            sequence.push(Slot { device: DeviceId::from_index(device), position: next[device] as u32 });
-            next[device] += node.len();
             n_tasks += node.len();
+            if n_members > 1 {
+                standing.remove(&task);
+                let places = || table.places(&schedule.placement, task);
+                sequence.extend(places().next().map(|(first, position)| slot(first.index(), position)));
+                places().for_each(|(other, _)| next[other.index()] += 1);
+                ready.extend(places().map(|(other, _)| other.index()).filter(|other| *other != device));
+                continue;
+            }
+            sequence.push(slot(device, next[device]));
+            next[device] += node.len();
         }
         waiting_for[device].retain(|(waiter, position)| {
             let still_waits = *position >= next[device];
@@ -98,4 +131,9 @@ fn run(schedule: &Schedule, dependencies: &Dependencies, table: &TaskTable) -> P
         });
     }
     Progress { sequence, n_tasks, next }
+}
+
+fn slot(device: usize, position: usize) -> Slot {
+    let position = u32::try_from(position).expect("orders are far shorter than 2^32 tasks");
+    Slot { device: DeviceId::from_index(device), position }
 }

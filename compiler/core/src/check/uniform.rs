@@ -64,7 +64,7 @@ fn mentions(expr: &Expr) -> bool {
         ExprKind::Integer(_) | ExprKind::Decimal(_) => false,
         ExprKind::Name(name) => name == "M",
         ExprKind::Unary(_, operand) => mentions(operand),
-        ExprKind::Binary(_, left, right) => mentions(left) || mentions(right),
+        ExprKind::Binary(_, left, right) | ExprKind::Range(left, right) => mentions(left) || mentions(right),
         ExprKind::If { condition, then, otherwise } => mentions(condition) || mentions(then) || mentions(otherwise),
         ExprKind::Call(call) => call.arguments.iter().any(|argument| mentions(&argument.value)),
         ExprKind::List(items) => items.iter().any(mentions),

@@ -46,7 +46,7 @@ pub(super) fn write<'a>(
     block: &'a ast::Block,
     durations: Durations,
 ) -> Result<Written, Fault> {
-    let of_kinds = writer.placement.n_stages() as u128 * block.tasks.len() as u128;
+    let of_kinds = writer.placement.n_places() as u128 * block.tasks.len() as u128;
     let microbatches = match &block.microbatches {
         None => 1,
         Some(size) => within("microbatches in a block", writer.number(size)?, 1..=MAX_MICROBATCHES, size.span)?,

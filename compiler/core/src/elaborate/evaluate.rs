@@ -191,7 +191,9 @@ fn names_of<'e>(expr: &'e Expr, names: &mut Vec<&'e str>) {
             }
         }
         ExprKind::Unary(_, operand) => names_of(operand, names),
-        ExprKind::Binary(_, left, right) => [left, right].into_iter().for_each(|part| names_of(part, names)),
+        ExprKind::Binary(_, left, right) | ExprKind::Range(left, right) => {
+            [left, right].into_iter().for_each(|part| names_of(part, names));
+        }
         ExprKind::If { condition, then, otherwise } => {
             [condition, then, otherwise].into_iter().for_each(|part| names_of(part, names));
         }

@@ -8,7 +8,7 @@
 use super::block::Durations;
 use super::limits::Report;
 use crate::diagnostic::{Code, Diagnostic};
-use crate::placement::Placement;
+use crate::placement::{Placement, names};
 use crate::schedule::{Block, BlockTask};
 use crate::source::Span;
 use crate::stage_graph::StageGraph;
@@ -175,12 +175,13 @@ impl<'p> FreeSlots<'p> {
         None
     }
 
-    /// The device and the start, modulo the period, of a task in each block of a turn.
+    /// The devices and the start, modulo the period, of a task in each block of a turn.
     fn places(&self, (stage, microbatch): Work, slot: u64) -> impl Iterator<Item = (DeviceId, u64)> {
-        (0..self.turn.0).map(move |index| {
+        (0..self.turn.0).flat_map(move |index| {
             let start = slot.saturating_add(self.block.1.saturating_mul(u64::from(index)));
             let microbatch = MicrobatchId(microbatch.0 + index * self.block.0);
-            (self.placement.device(stage, microbatch), start % self.turn.1)
+            let devices = self.placement.devices(stage, microbatch).iter();
+            devices.map(move |device| (*device, start % self.turn.1))
         })
     }
 
@@ -201,13 +202,19 @@ impl<'p> FreeSlots<'p> {
     }
 
     fn no_room(&self, line: Fill, (stage, microbatch): Work) -> Diagnostic {
-        let device = self.placement.device(stage, microbatch);
-        let used: u64 = self.taken[device.index()].iter().map(|(start, end)| end - start).sum();
+        let used = |device: &DeviceId| self.taken[device.index()].iter().map(|(start, end)| end - start).sum::<u64>();
+        // Of several devices, the fullest.
+        let devices = self.placement.devices(stage, microbatch).iter().rev().copied();
+        let device = devices.max_by_key(used).unwrap_or(DeviceId(0));
+        let used = used(&device);
         let (kind, period, duration) = (line.kind.letters(), self.turn.1, self.durations[line.kind.index()]);
         let which = if self.block.0 == 1 { stage.to_string() } else { format!("{stage} {microbatch}") };
-        let message = format!(
-            "no free slot for {kind} of {which}: it takes {duration}, and {used} of the {period} slots of {device} are taken"
-        );
+        let own = self.placement.devices(stage, microbatch);
+        let taken = match own.len() {
+            1 => format!("{used} of the {period} slots of {device} are taken"),
+            _ => format!("of {period} slots so many are never free on {} at once", names(own)),
+        };
+        let message = format!("no free slot for {kind} of {which}: it takes {duration}, and {taken}");
         let live = match self.placement.stages().filter(|other| self.placement.is_home(*other, device)).count() {
             1 => "1 stage lives".to_owned(),
             n_stages => format!("{n_stages} stages live"),

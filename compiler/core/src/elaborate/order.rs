@@ -49,16 +49,12 @@ pub(super) fn write<'a>(writer: &mut Writer<'a>, order: &'a ast::Order) -> Resul
     let body = resolve(writer, &order.body)?;
     let mut orders = Vec::with_capacity(writer.n_devices as usize);
     if writer.report.is_empty() {
-        let n_stages = writer.placement.n_stages();
-        let next = TaskKind::ALL.map(|_| vec![0; n_stages]);
+        let is_counted_apart = writer.placement.is_replicated() || writer.placement.spread_stage().is_some();
+        let next = TaskKind::ALL.map(|_| vec![0; writer.placement.n_stages()]);
         let mut run = Run { writer, device: DeviceId(0), next, fused: BTreeSet::new(), order: Vec::new(), n_tasks: 0 };
         for index in 0..run.writer.n_devices {
             run.writer.machine.set(device, i64::from(index));
             run.device = DeviceId(index);
-            if run.writer.placement.is_replicated() {
-                // Each replica counts its own microbatches.
-                run.next.iter_mut().for_each(|next| next.fill(0));
-            }
             if let Err(fault) = run.body(&body) {
                 let hopeless = fault.code == Code::TooLarge;
                 run.writer.report.add(*fault);
@@ -66,7 +62,13 @@ pub(super) fn write<'a>(writer: &mut Writer<'a>, order: &'a ast::Order) -> Resul
                     break;
                 }
             }
-            orders.push(std::mem::take(&mut run.order));
+            let order = std::mem::take(&mut run.order);
+            if is_counted_apart {
+                // Each replica, and each of several devices at once, counts its own microbatches.
+                order.iter().for_each(|one| run.next.iter_mut().for_each(|next| next[one.task.stage.index()] = 0));
+                run.fused.clear();
+            }
+            orders.push(order);
         }
     }
     Ok(Written { orders, block: None, window: None })
@@ -324,9 +326,9 @@ impl<'a> Run<'_, 'a> {
         // Within one period there is one, or none is left.
         let all = self.writer.n_microbatches * slices.count();
         let ends = next.saturating_add(placement.period()).min(all);
-        let found = (next..ends).find(|nth| placement.device(stage, slices.nth(line.kind, *nth)) == self.device);
-        let looked = found.unwrap_or(ends).saturating_sub(next);
-        self.writer.machine.spend(u64::from(looked), line.stage.expr)?;
+        let devices = |nth: &u32| placement.devices(stage, slices.nth(line.kind, *nth));
+        let found = (next..ends).find(|nth| devices(nth).binary_search(&self.device).is_ok());
+        self.writer.machine.spend(u64::from(found.unwrap_or(ends).saturating_sub(next)), line.stage.expr)?;
         Ok(found.unwrap_or(all))
     }
 

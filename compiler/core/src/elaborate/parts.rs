@@ -28,7 +28,7 @@ pub(super) struct Parts<'a> {
     pub(super) lets: Vec<&'a ast::Let>,
 }
 
-/// `place`: names for a stage and perhaps a microbatch, and the device that they give.
+/// `place`: names for a stage and perhaps a microbatch, and the device or the several that they give.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place<'a> {
     pub(super) stage: &'a ast::Name,

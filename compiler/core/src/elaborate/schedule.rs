@@ -162,7 +162,10 @@ impl<'a> Writer<'a> {
         let mut names: Vec<&'a ast::Name> = parts.place.into_iter().flat_map(Place::names).collect();
         let mut numbers: Vec<&'a Expr> = parts.stages.iter().map(|(count, _)| *count).collect();
         numbers.extend(parts.slices.iter().map(|(count, _)| *count));
-        numbers.extend(parts.place.map(|place| place.device));
+        if let Some(place) = parts.place {
+            let resolved = place::resolve(self, place.device);
+            self.report.take(resolved);
+        }
         numbers.extend(parts.slots.iter().flat_map(|(lines, _)| lines.iter().map(|(_, duration)| duration)));
         match parts.body {
             Some((Body::Block(block), _)) => {

@@ -202,8 +202,8 @@ impl<'a> Scope<'a> {
                 let shape = make(Node::Constant(0), Type::Number, &parts.iter().collect::<Vec<_>>());
                 Resolved { node: function(call, parts)?, ..shape }
             }
-            ExprKind::Decimal(_) | ExprKind::List(_) => {
-                let found = if matches!(expr.kind, ExprKind::List(_)) { "a list" } else { "a decimal" };
+            ExprKind::Decimal(_) | ExprKind::List(_) | ExprKind::Range(..) => {
+                let found = if matches!(expr.kind, ExprKind::Decimal(_)) { "a decimal" } else { "a list" };
                 let message = format!("expected a whole number, found {found}");
                 return Err(Box::new(Diagnostic::error(
                     Code::WrongType,

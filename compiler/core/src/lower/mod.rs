@@ -38,13 +38,15 @@ mod transfers;
 mod work;
 
 use crate::dependencies::Dependencies;
+use crate::diagnostic::{Code, Diagnostic};
 use crate::latency::Latency;
 use crate::model::stage_set::StageSet;
+use crate::placement::names;
 use crate::reductions::reductions;
 use crate::schedule::Schedule;
 use crate::timeline::Timeline;
 use crate::window::updates;
-use pipe_ir::ids::DeviceId;
+use pipe_ir::ids::{DeviceId, MicrobatchId};
 use pipe_ir::program::Program;
 use pipe_ir::training::Training;
 use pipe_ir::units::Bytes;
@@ -60,6 +62,18 @@ pub struct Options {
     pub training: Option<Training>,
     /// How long a transfer takes: its sender waits for its end no earlier than that.
     pub latency: Latency,
+}
+
+/// Says why a schedule has no program: an instruction runs on one device, so a stage that lives on several at once would have
+/// to be divided among them.
+#[must_use]
+pub fn undivided(schedule: &Schedule) -> Option<Diagnostic> {
+    let stage = schedule.placement.spread_stage()?;
+    let devices = names(schedule.placement.devices(stage, MicrobatchId(0)));
+    let message =
+        format!("{stage} lives on {devices} at once, and how its tensors are divided among them is not known");
+    let error = Diagnostic::error(Code::UndividedStage, schedule.placement_span, "this has no instructions", message);
+    Some(error.help("place every stage on one device; `check`, `plot` and `search` take several"))
 }
 
 /// Writes the program of a schedule that was found to run to its end, with the times of its tasks.

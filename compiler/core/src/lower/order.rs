@@ -72,7 +72,7 @@ impl Order {
             next_rank: 0,
             sums: dependencies.filter(|all| !all.sums().is_empty()).map(|dependencies| LateSums {
                 dependencies,
-                done: TaskTable::empty(schedule.n_stages(), schedule.n_microbatches),
+                done: TaskTable::empty(&schedule.placement, schedule.n_microbatches),
                 waiting: BTreeMap::new(),
             }),
         };
@@ -143,7 +143,7 @@ impl<'s> Line<'s, '_> {
         self.order.ranks[device.index()].push(self.next_rank);
         self.next_rank += 1;
         let waiting = self.sums.as_mut().and_then(|sums| {
-            sums.done.insert(task, 0);
+            sums.done.insert(task, 0, 0);
             sums.waiting.remove(&task)
         });
         waiting.into_iter().flatten().for_each(|device| self.consider(device));

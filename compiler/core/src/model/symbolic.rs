@@ -54,7 +54,7 @@ pub fn abstract_slices(kinds: &[Kinds], graph: &StageGraph, slices: Slices) -> S
 
 /// Gives replicated stages weights, whose gradients their devices must agree on: 1 MiB each, and an update.
 pub fn add_replicated_weights(set: &mut StageSet, placement: &Placement) {
-    for stage in placement.stages().filter(|stage| placement.devices_of(*stage).len() > 1) {
+    for stage in placement.stages().filter(|stage| placement.has_replicas(*stage)) {
         let mut add = |name: &str, kind| {
             let name = format!("{name}.{stage}");
             add_value(&mut set.values, Value { name, kind, stage, bytes: SAVED, tensors: Vec::new() })

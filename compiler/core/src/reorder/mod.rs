@@ -21,9 +21,12 @@ use crate::timeline::place;
 use lanes::Lanes;
 
 /// A shorter schedule of the same tasks under these costs, with the evidence that it runs to its end; the given one
-/// where none was found.
+/// where none was found, or stages live on several devices.
 #[must_use]
 pub fn reorder(schedule: Schedule, order: Order, costs: &Costs) -> (Schedule, Order) {
+    if schedule.placement.is_replicated() || schedule.placement.spread_stage().is_some() {
+        return (schedule, order);
+    }
     let mut makespan = place(&schedule, &order, costs).makespan();
     let limit: Vec<u64> = peaks(&schedule, &order.dependencies).iter().map(|peak| peak.activations).collect();
     let recomputing = recomputing(&schedule);

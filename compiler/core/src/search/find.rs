@@ -49,6 +49,10 @@ pub fn prepare(
 ) -> Result<Prepared, Box<Compilation>> {
     let unlimited = Request { memory: None, certificate: Certificates::Beside, ..request.clone() };
     let mut compilation = compile(sources, root.clone(), loader, &unlimited);
+    if compilation.diagnostics.iter().any(|found| found.code == Code::UndividedStage) {
+        // What its bytes are limited by would say nothing about what is found.
+        return Err(Box::new(compilation));
+    }
     let Some(judged) = compilation.judged.take() else { return Err(Box::new(compilation)) };
     let prepared = problem(&judged, request.memory.as_ref(), objective).and_then(|problem| {
         let call = call(&root, loader, request);
@@ -76,16 +80,7 @@ pub fn prepare(
 fn counts_bytes(judged: &Judged) -> bool {
     let Some(pipeline) = judged.pipeline.as_ref().filter(|_| judged.has_model()) else { return false };
     let is_peak = |limit: &Limit| matches!(limit, Limit::Peak(_) | Limit::PeakOf { .. });
-    byte_limit(pipeline).is_some() && !pipeline.requirements.iter().any(|one| is_peak(&one.limit))
-}
-
-/// The bytes that each device of a pipeline may hold.
-fn byte_limit(pipeline: &Pipeline) -> Option<Bytes> {
-    let required = pipeline.requirements.iter().filter_map(|requirement| match requirement.limit {
-        Limit::Memory(bytes) => Some(bytes),
-        _ => None,
-    });
-    required.chain(pipeline.memory.map(|(bytes, _)| bytes)).min()
+    pipeline.byte_limit().is_some() && !pipeline.requirements.iter().any(|one| is_peak(&one.limit))
 }
 
 /// Where the root's pipeline names its schedule.
@@ -101,7 +96,8 @@ impl Prepared {
         let files = files::load(&mut Sources::default(), self.root.clone(), loader);
         let stages = files.and_then(|files| stage_set(&files, &elaborate(&files, &self.request.choice)?));
         let Ok(stages) = stages else { return Ok(self) };
-        let Some(limit) = judged.pipeline.as_ref().and_then(byte_limit) else { return Ok(self) };
+        let limit = judged.pipeline.as_ref().and_then(Pipeline::byte_limit);
+        let Some((limit, _)) = limit else { return Ok(self) };
         self.limit = Some(limit);
         let counted = in_bytes(&mut self.problem, &stages, report, limit);
         self.problem.set_bound();

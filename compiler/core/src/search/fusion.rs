@@ -142,9 +142,9 @@ impl Counts {
         Some(microbatch)
     }
 
-    /// Whether every lane has had so many tasks.
-    pub(super) fn are_all(&self, microbatches: usize) -> bool {
-        self.next.iter().all(|count| *count == microbatches)
+    /// Whether each of some lanes has had so many tasks.
+    pub(super) fn are_all(&self, lanes: &[usize], microbatches: usize) -> bool {
+        lanes.iter().all(|lane| self.next[*lane] == microbatches)
     }
 }
 

@@ -16,6 +16,9 @@ pub type Time = i64;
 /// For each device, the lanes in the order of their tasks. Beyond the lanes, numbers are those of [`Job::fusions`].
 pub type Orders = Vec<Vec<usize>>;
 
+/// Both halves of a backward, and both at once.
+const BACKWARDS: [TaskKind; 3] = [TaskKind::BackwardInput, TaskKind::BackwardWeight, TaskKind::Backward];
+
 /// All tasks of one kind and stage.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Lane {
@@ -58,37 +61,43 @@ pub struct Job {
 
 impl Job {
     /// The tasks of a schedule without replicas, in whatever order it has them, and the activations that each device may
-    /// hold. Every backward is split in `B` and `W`, or may be fused where that takes less. The same stages recompute.
+    /// hold. Every backward is split in `B` and `W`, or may be fused where that takes less; where no `W` takes time, all are
+    /// one task. The same stages recompute.
     #[must_use]
     pub fn new(schedule: &Schedule, costs: &Costs, scale: &Scale, capacity: Vec<i64>) -> Self {
         let n_stages = schedule.n_stages();
         let recomputing = recomputing(schedule);
-        let dependencies = Dependencies::uniform(&schedule.graph, true).with_recomputation(recomputing.clone());
+        let split = may_split(costs);
+        let dependencies = Dependencies::uniform(&schedule.graph, split).with_recomputation(recomputing.clone());
         let forward = (0..n_stages).map(|stage| (TaskKind::Forward, stage));
-        let halves = [TaskKind::BackwardInput, TaskKind::BackwardWeight];
+        let backward = if split { &BACKWARDS[..2] } else { &BACKWARDS[2..] };
         let backward = (0..n_stages).rev().flat_map(|stage| {
             let again = recomputing[stage].then_some(TaskKind::Recompute);
-            again.into_iter().chain(halves).map(move |kind| (kind, stage))
+            again.into_iter().chain(backward.iter().copied()).map(move |kind| (kind, stage))
         });
         let keys: Vec<(TaskKind, usize)> = forward.chain(backward).collect();
-        let device = |stage: usize| schedule.placement.device(StageId::from_index(stage), MicrobatchId(0));
+        let devices = |stage: usize| schedule.placement.devices(StageId::from_index(stage), MicrobatchId(0));
         let find = |kind, stage: StageId| keys.iter().position(|key| *key == (kind, stage.index()));
         let lane = |&(kind, stage): &(TaskKind, usize)| {
-            let (id, own) = (StageId::from_index(stage), device(stage));
-            let needs = dependencies.input_kinds(kind, id).filter_map(|(kind, from)| {
-                let latency = costs.latency.between(device(from.index()), own);
+            let (id, own) = (StageId::from_index(stage), devices(stage));
+            // A fused backward comes after its forward anyway, through the stages that read it; needs that say so twice would only
+            // mislead.
+            let is_implied = |from: StageId| !split && from == id && !schedule.graph.after(id).is_empty();
+            let needs = dependencies.input_kinds(kind, id).filter(|(_, from)| !is_implied(*from));
+            let needs = needs.filter_map(|(kind, from)| {
+                let latency = costs.latency.between_sets(devices(from.index()), own);
                 Some((find(kind, from)?, scale.of(latency)))
             });
             let takes = match kind {
                 _ if kind == dependencies.first(id) => 1,
-                TaskKind::BackwardWeight => -1,
+                TaskKind::BackwardWeight | TaskKind::Backward => -1,
                 _ => 0,
             };
             let duration = scale.of(costs.of(kind, id));
             Lane {
                 kind,
                 stage: id,
-                devices: vec![own.index()],
+                devices: own.iter().map(|device| device.index()).collect(),
                 duration,
                 takes,
                 needs: needs.collect(),
@@ -230,23 +239,35 @@ impl Job {
         })
     }
 
-    /// A schedule's tasks in their own order. Fused backwards become `B` and then `W` where that takes no longer. `None`
+    /// Whether no backward has a `W` of its own.
+    fn is_whole(&self) -> bool {
+        self.lanes.iter().all(|lane| lane.kind != TaskKind::BackwardWeight)
+    }
+
+    /// A schedule's tasks in their own order. Fused backwards become `B` and then `W` where that takes no longer, and where `W`
+    /// takes no time at all, both become one. `None`
     /// where a lane is out of microbatch order, or a task is one of another job.
     #[must_use]
     pub fn orders(&self, schedule: &Schedule) -> Option<Orders> {
-        let mut counts = Counts::new(self);
         let mut orders = vec![Vec::new(); self.capacity.len()];
         for (device, tasks) in schedule.orders.iter().enumerate() {
+            let mut counts = Counts::new(self);
             for Task { kind, stage, microbatch } in tasks.iter().map(|scheduled| scheduled.task) {
                 let find = |kind| {
                     let is_it = |lane: &&usize| (self.lanes[**lane].kind, self.lanes[**lane].stage) == (kind, stage);
                     self.on_device.get(device)?.iter().find(is_it).copied()
                 };
-                let (first, second) = if kind == TaskKind::Backward {
+                let (first, second) = if let Some(whole) = find(kind) {
+                    (whole, None)
+                } else if kind == TaskKind::Backward {
                     let (input, weight) = (find(TaskKind::BackwardInput)?, find(TaskKind::BackwardWeight)?);
                     self.mention(input).map_or((input, Some(weight)), |both| (both, None))
+                } else if kind == TaskKind::BackwardInput {
+                    (find(TaskKind::Backward)?, None)
+                } else if kind == TaskKind::BackwardWeight && self.is_whole() {
+                    continue;
                 } else {
-                    (find(kind)?, None)
+                    return None;
                 };
                 for mention in std::iter::once(first).chain(second) {
                     if counts.next(self, mention)? != microbatch.index() {
@@ -255,8 +276,11 @@ impl Job {
                     orders[device].push(mention);
                 }
             }
+            if !counts.are_all(self.on_device.get(device)?, self.microbatches) {
+                return None;
+            }
         }
-        counts.are_all(self.microbatches).then_some(orders)
+        Some(orders)
     }
 
     /// The tasks that orders stand for.
@@ -275,4 +299,12 @@ impl Job {
         };
         orders.iter().map(of_device).collect()
     }
+}
+
+/// Whether a backward in two halves may be of use: not where all of `W` takes no time, and `BW` no more than `B`.
+fn may_split(costs: &Costs) -> bool {
+    costs.tasks.iter().any(|stage| {
+        let of = |kind: TaskKind| stage[kind.index()];
+        of(TaskKind::BackwardWeight) > Ticks::ZERO || of(TaskKind::Backward) > of(TaskKind::BackwardInput)
+    })
 }

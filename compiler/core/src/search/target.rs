@@ -52,7 +52,8 @@ pub(super) fn problem(
     let schedule = &judged.schedule;
     if let Some(reason) = unsearchable(schedule) {
         let message = format!("the search cannot order `{}`: {reason}", schedule.name);
-        let help = "every stage must live on one device, and its microbatches must be alike and end with a flush";
+        let help =
+            "every stage must have the same devices for all microbatches, which must be alike and end with a flush";
         return Err(Diagnostic::error(Code::CannotSearch, schedule.placement_span, "this schedule", message).help(help));
     }
     let most = judged.peaks.iter().map(|peak| peak.activations).max().unwrap_or_default();
@@ -82,7 +83,7 @@ pub(super) fn problem(
 
 fn unsearchable(schedule: &Schedule) -> Option<&'static str> {
     if schedule.placement.period() > 1 {
-        return Some("it has a stage that lives on several devices");
+        return Some("it has a stage whose microbatches run on different devices");
     }
     if schedule.slices.count() > 1 {
         return Some("its microbatches are cut in slices");

@@ -2,8 +2,9 @@
 //! tasks repeat.
 
 use super::slots::{Slots, slots};
+use crate::placement::Placement;
 use crate::schedule::{Schedule, ScheduledTask};
-use pipe_ir::ids::{MicrobatchId, StageId};
+use pipe_ir::ids::MicrobatchId;
 use std::fmt::Write;
 
 /// Repeats that save fewer tasks than this are written out.
@@ -20,21 +21,18 @@ enum Part {
     Repeat(usize, Vec<Part>),
 }
 
-/// A `schedule` declaration with this name, with a line of documentation per line of `about`. Every stage lives on one
-/// device and takes its microbatches in turn.
+/// A `schedule` declaration with this name, with a line of documentation per line of `about`. Every stage has the same devices
+/// for all microbatches, and takes them in turn.
 #[must_use]
 pub fn source(schedule: &Schedule, name: &str, about: &str) -> String {
     let mut text = String::new();
     for line in about.lines() {
         let _ = writeln!(text, "{}", format!("/// {line}").trim_end());
     }
-    let devices: Vec<usize> = (0..schedule.n_stages())
-        .map(|stage| schedule.placement.device(StageId::from_index(stage), MicrobatchId(0)).index())
-        .collect();
     let _ = writeln!(text, "schedule {name} {{");
     let _ = writeln!(text, "    require D == {} and M == {}", schedule.n_devices(), schedule.n_microbatches);
     let _ = writeln!(text, "    stages {}", schedule.n_stages());
-    let _ = writeln!(text, "    place s on {}", placement(&devices, schedule.n_devices()));
+    let _ = writeln!(text, "    place s on {}", placement(&schedule.placement, schedule.n_devices()));
     if let Some(Slots { period, lines }) = slots(schedule) {
         let _ = writeln!(text, "    block every {period} {{");
         for (kind, slot) in lines {
@@ -59,26 +57,71 @@ fn word(scheduled: &ScheduledTask) -> String {
     format!("{}[{}]", scheduled.task.kind.letters(), scheduled.task.stage.0)
 }
 
-/// The device of stage `s` as an expression: one that people write, if there is one.
-fn placement(devices: &[usize], n_devices: usize) -> String {
-    type Known = (&'static str, fn(usize, usize) -> usize);
-    let known: [Known; 4] = [
-        ("s", |stage, _| stage),
-        ("s % D", |stage, n| stage % n),
-        ("min(s, 2 * D - 1 - s)", |stage, n| stage.min((2 * n - 1).saturating_sub(stage))),
-        ("min(s % (2 * D), 2 * D - 1 - s % (2 * D))", |stage, n| (stage % (2 * n)).min(2 * n - 1 - stage % (2 * n))),
-    ];
-    let fits = |(_, device): &&Known| devices.iter().enumerate().all(|(stage, own)| device(stage, n_devices) == *own);
-    if let Some((text, _)) = known.iter().find(fits) {
-        return (*text).to_owned();
+/// Where stage `s` lives, as an expression: one that people write, if there is one.
+fn placement(placement: &Placement, n_devices: usize) -> String {
+    // Sets that are there once or more, each with its stages.
+    let mut groups: Vec<(Vec<usize>, Vec<usize>)> = Vec::new();
+    for stage in placement.stages() {
+        let set = placement.devices(stage, MicrobatchId(0)).iter().map(|device| device.index()).collect();
+        match groups.iter_mut().find(|(known, _)| *known == set) {
+            Some((_, stages)) => stages.push(stage.index()),
+            None => groups.push((set, vec![stage.index()])),
+        }
     }
+    // What needs no condition: a rule for all stages on one device, or the set with most stages.
+    let rest = match rule(&groups, n_devices) {
+        Some(rule) => {
+            groups.retain(|(set, _)| set.len() > 1);
+            rule
+        }
+        None => {
+            let most = groups.iter().enumerate().max_by_key(|(place, (_, stages))| (stages.len(), *place));
+            let most = most.map_or(0, |(place, _)| place);
+            devices(&groups.remove(most).0, n_devices)
+        }
+    };
     let mut text = String::new();
-    let last = devices.last().copied().unwrap_or(0);
-    for (stage, device) in devices.iter().enumerate().take(devices.len().saturating_sub(1)) {
-        let _ = write!(text, "if s == {stage} then {device} else ");
+    for (set, stages) in groups {
+        let conditions: Vec<String> = stages.iter().map(|stage| format!("s == {stage}")).collect();
+        let _ = write!(text, "if {} then {} else ", conditions.join(" or "), devices(&set, n_devices));
     }
-    let _ = write!(text, "{last}");
-    text
+    text + &rest
+}
+
+/// A rule that all stages on one device follow, if there are such stages.
+fn rule(groups: &[(Vec<usize>, Vec<usize>)], n_devices: usize) -> Option<String> {
+    type Known = (&'static str, fn(usize, usize) -> Option<usize>);
+    let known: [Known; 4] = [
+        ("s", |stage, _| Some(stage)),
+        ("s % D", |stage, n| Some(stage % n)),
+        ("min(s, 2 * D - 1 - s)", |stage, n| Some(stage.min((2 * n - 1).checked_sub(stage)?))),
+        ("min(s % (2 * D), 2 * D - 1 - s % (2 * D))", |stage, n| {
+            Some((stage % (2 * n)).min(2 * n - 1 - stage % (2 * n)))
+        }),
+    ];
+    let alone = groups.iter().filter(|(set, _)| set.len() == 1);
+    let alone: Vec<(usize, usize)> =
+        alone.flat_map(|(set, stages)| stages.iter().map(|stage| (*stage, set[0]))).collect();
+    let (first, device) = *alone.first()?;
+    let fits = |(_, rule): &&Known| alone.iter().all(|(stage, own)| rule(*stage, n_devices) == Some(*own));
+    if let Some((text, _)) = known.iter().find(fits) {
+        return Some((*text).to_owned());
+    }
+    let behind = first.checked_sub(device)?;
+    let is_behind = alone.iter().all(|(stage, own)| own + behind == *stage);
+    is_behind.then(|| format!("s - {behind}"))
+}
+
+/// One device, a range or a list.
+fn devices(set: &[usize], n_devices: usize) -> String {
+    match set {
+        [only] => only.to_string(),
+        [first, .., last] if last - first + 1 == set.len() => {
+            let end = if last + 1 == n_devices { "D".to_owned() } else { (last + 1).to_string() };
+            format!("{first}..{end}")
+        }
+        _ => format!("[{}]", set.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
+    }
 }
 
 /// Looks for repeats from the left: of those that begin at a task, the one that saves most.

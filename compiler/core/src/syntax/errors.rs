@@ -109,6 +109,7 @@ fn phrase(rule: Rule) -> Option<String> {
         Rule::expr | Rule::operation | Rule::group | Rule::list | Rule::call | Rule::r#use | Rule::argument => {
             "an expression"
         }
+        Rule::homes => "a device or several",
         Rule::peak_limit => "a number or a schedule",
         Rule::parameter => "a parameter",
         Rule::shape => "`[sizes]`",

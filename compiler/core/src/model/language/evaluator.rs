@@ -54,7 +54,7 @@ impl Evaluator<'_> {
                 other => self.report(other.is_not(condition.span, "a condition")),
             },
             ExprKind::Call(call) => functions::call(self, call),
-            ExprKind::List(_) => {
+            ExprKind::List(_) | ExprKind::Range(..) => {
                 let message = "a list is only wanted as a shape";
                 self.report(Diagnostic::error(Code::WrongType, expression.span, "this is a list", message))
             }

@@ -58,6 +58,8 @@ pub enum ExprKind {
     Call(Call),
     /// `[rows, hidden]`.
     List(Vec<Expr>),
+    /// `0..D`: several devices, only in `place`.
+    Range(Box<Expr>, Box<Expr>),
 }
 
 /// An exact decimal number: `digits / 10^scale`.

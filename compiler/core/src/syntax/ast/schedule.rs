@@ -37,13 +37,14 @@ pub enum ScheduleItem {
         /// The whole item.
         span: Span,
     },
-    /// `place s on device` or `place s, m on device`: where each stage lives.
+    /// `place s on device`, `place s on 0..n`, `place s on [0, 2]`, or by microbatch `place s, m on device`: where each stage
+    /// lives.
     Place {
         /// The name of the stage's number in `device`.
         stage: Name,
         /// The name of the microbatch's number, where the device depends on it.
         microbatch: Option<Name>,
-        /// The device's number.
+        /// The device's number, or those of several devices.
         device: Expr,
         /// The whole item.
         span: Span,

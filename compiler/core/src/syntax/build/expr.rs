@@ -25,7 +25,7 @@ impl Builder<'_> {
 
     fn tree(&mut self, pair: Pair<'_, Rule>) -> Tree {
         match pair.as_rule() {
-            Rule::expr => self.conditional(pair),
+            Rule::expr | Rule::homes => self.conditional(pair),
             Rule::operation => self.operation(&mut pair.into_inner().peekable(), 0),
             Rule::group => self.group(pair),
             Rule::number => self.number(&pair),
@@ -49,7 +49,8 @@ impl Builder<'_> {
         Tree { expr: Expr { kind: ExprKind::Integer(0), span }, depth: 1 }
     }
 
-    /// `if c then x else if c then x else y`: the alternatives lie flat in the pair.
+    /// `if c then x else if c then x else y`, with `y..z` for `y` where several devices may stand: the alternatives lie flat in
+    /// the pair.
     fn conditional(&mut self, pair: Pair<'_, Rule>) -> Tree {
         let end = self.span(&pair).end;
         let mut trees = Vec::new();
@@ -57,11 +58,17 @@ impl Builder<'_> {
         for part in pair.into_inner() {
             match part.as_rule() {
                 Rule::kw_if => starts.push(self.span(&part).start),
-                Rule::expr | Rule::operation => trees.push(self.tree(part)),
+                Rule::expr | Rule::homes | Rule::operation => trees.push(self.tree(part)),
                 _ => {}
             }
         }
         let mut tree = trees.pop().expect("the grammar demands an operation");
+        if trees.len() > 2 * starts.len() {
+            let first = trees.pop().expect("the grammar demands an operation before `..`");
+            let span = Span { end, ..first.expr.span };
+            let depth = first.depth.max(tree.depth);
+            tree = self.node(ExprKind::Range(Box::new(first.expr), Box::new(tree.expr)), span, depth);
+        }
         while let (Some(then), Some(condition), Some(start)) = (trees.pop(), trees.pop(), starts.pop()) {
             let depth = tree.depth.max(then.depth).max(condition.depth);
             let span = Span { file: self.file, start, end };
@@ -141,7 +148,7 @@ fn depth_of(expr: &Expr) -> u32 {
     let deepest = match &expr.kind {
         ExprKind::Integer(_) | ExprKind::Decimal(_) | ExprKind::Name(_) => 0,
         ExprKind::Unary(_, operand) => depth_of(operand),
-        ExprKind::Binary(_, left, right) => depth_of(left).max(depth_of(right)),
+        ExprKind::Binary(_, left, right) | ExprKind::Range(left, right) => depth_of(left).max(depth_of(right)),
         ExprKind::If { condition, then, otherwise } => depth_of(condition).max(depth_of(then)).max(depth_of(otherwise)),
         ExprKind::Call(call) => call.arguments.iter().map(|argument| depth_of(&argument.value)).max().unwrap_or(0),
         ExprKind::List(items) => items.iter().map(depth_of).max().unwrap_or(0),
