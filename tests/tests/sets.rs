@@ -65,6 +65,13 @@ fn costs(n_stages: usize) -> Costs {
     of_stages(&StageCosts::parse(text).expect("well-formed"), n_stages)
 }
 
+/// The kind of task that saves a stage's activations.
+fn saves(schedule: &Schedule, stage: StageId) -> TaskKind {
+    let is_again = |task: Task| task.stage == stage && task.kind == TaskKind::Recompute;
+    let recomputes = schedule.orders.iter().flatten().any(|one| is_again(one.task));
+    if recomputes { TaskKind::Recompute } else { TaskKind::Forward }
+}
+
 /// What a task needs, from nothing but the stage graph.
 fn needs(schedule: &Schedule, ends: &BTreeMap<Task, Ticks>, task: Task) -> Option<Vec<Task>> {
     let of = |kind, stage| Task { kind, stage, ..task };
@@ -77,10 +84,11 @@ fn needs(schedule: &Schedule, ends: &BTreeMap<Task, Ticks>, task: Task) -> Optio
             let before = schedule.graph.edges().filter(|(_, to)| *to == task.stage);
             Some(before.map(|(from, _)| of(TaskKind::Forward, from)).collect())
         }
+        TaskKind::Recompute => Some(vec![of(TaskKind::Forward, task.stage)]),
         TaskKind::BackwardWeight => Some(vec![of(TaskKind::BackwardInput, task.stage)]),
         _ => {
             let after = schedule.graph.edges().filter(|(from, _)| *from == task.stage);
-            let own = Some(of(TaskKind::Forward, task.stage));
+            let own = Some(of(saves(schedule, task.stage), task.stage));
             std::iter::once(own).chain(after.map(|(_, to)| back(to))).collect()
         }
     };
@@ -120,7 +128,7 @@ fn held(schedule: &Schedule, device: usize) -> u64 {
     let (mut alive, mut most) = (0_u64, 0);
     for task in order.iter().map(|one| one.task) {
         let last = if splits(task.stage) { TaskKind::BackwardWeight } else { TaskKind::Backward };
-        alive += u64::from(task.kind == TaskKind::Forward);
+        alive += u64::from(task.kind == saves(schedule, task.stage));
         most = most.max(alive);
         alive -= u64::from(task.kind == last);
     }

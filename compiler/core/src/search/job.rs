@@ -4,7 +4,7 @@
 
 use super::fusion::{Counts, Fusion, Part};
 use super::scale::Scale;
-use crate::dependencies::Dependencies;
+use crate::dependencies::{Dependencies, SCHEDULED};
 use crate::recompute::recomputing;
 use crate::schedule::{Costs, Schedule, ScheduledTask};
 use crate::units::Ticks;
@@ -15,9 +15,6 @@ use pipe_ir::task::{Task, TaskKind};
 pub type Time = i64;
 /// For each device, the lanes in the order of their tasks. Beyond the lanes, numbers are those of [`Job::fusions`].
 pub type Orders = Vec<Vec<usize>>;
-
-/// Both halves of a backward, and both at once.
-const BACKWARDS: [TaskKind; 3] = [TaskKind::BackwardInput, TaskKind::BackwardWeight, TaskKind::Backward];
 
 /// All tasks of one kind and stage.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -59,21 +56,29 @@ pub struct Job {
     pub most: Vec<i64>,
 }
 
+/// Whether a backward in two halves may be of use: not where all of `W` takes no time, and `BW` no more than `B`.
+fn may_split(costs: &Costs) -> bool {
+    let of = |stage: &[Ticks; TaskKind::ALL.len()], kind: TaskKind| stage[kind.index()];
+    costs.tasks.iter().any(|stage| {
+        let takes_time = of(stage, TaskKind::BackwardWeight) > Ticks::ZERO;
+        takes_time || of(stage, TaskKind::Backward) > of(stage, TaskKind::BackwardInput)
+    })
+}
+
 impl Job {
     /// The tasks of a schedule without replicas, in whatever order it has them, and the activations that each device may
-    /// hold. Every backward is split in `B` and `W`, or may be fused where that takes less; where no `W` takes time, all are
-    /// one task. The same stages recompute.
+    /// hold. Every backward is split in `B` and `W`, or may be fused where that takes less. The same stages recompute.
     #[must_use]
     pub fn new(schedule: &Schedule, costs: &Costs, scale: &Scale, capacity: Vec<i64>) -> Self {
         let n_stages = schedule.n_stages();
         let recomputing = recomputing(schedule);
-        let split = may_split(costs);
-        let dependencies = Dependencies::uniform(&schedule.graph, split).with_recomputation(recomputing.clone());
+        let splits = may_split(costs);
+        let dependencies = Dependencies::uniform(&schedule.graph, splits).with_recomputation(recomputing.clone());
         let forward = (0..n_stages).map(|stage| (TaskKind::Forward, stage));
-        let backward = if split { &BACKWARDS[..2] } else { &BACKWARDS[2..] };
+        let halves = if splits { &SCHEDULED[1..3] } else { &SCHEDULED[3..4] };
         let backward = (0..n_stages).rev().flat_map(|stage| {
             let again = recomputing[stage].then_some(TaskKind::Recompute);
-            again.into_iter().chain(backward.iter().copied()).map(move |kind| (kind, stage))
+            again.into_iter().chain(halves.iter().copied()).map(move |kind| (kind, stage))
         });
         let keys: Vec<(TaskKind, usize)> = forward.chain(backward).collect();
         let devices = |stage: usize| schedule.placement.devices(StageId::from_index(stage), MicrobatchId(0));
@@ -82,8 +87,10 @@ impl Job {
             let (id, own) = (StageId::from_index(stage), devices(stage));
             // A fused backward comes after its forward anyway, through the stages that read it; needs that say so twice would only
             // mislead.
-            let is_implied = |from: StageId| !split && from == id && !schedule.graph.after(id).is_empty();
-            let needs = dependencies.input_kinds(kind, id).filter(|(_, from)| !is_implied(*from));
+            let is_implied =
+                |from: TaskKind| !splits && from == TaskKind::Forward && !schedule.graph.after(id).is_empty();
+            let needs =
+                dependencies.input_kinds(kind, id).filter(|(from, _)| kind != TaskKind::Backward || !is_implied(*from));
             let needs = needs.filter_map(|(kind, from)| {
                 let latency = costs.latency.between_sets(devices(from.index()), own);
                 Some((find(kind, from)?, scale.of(latency)))
@@ -239,35 +246,29 @@ impl Job {
         })
     }
 
-    /// Whether no backward has a `W` of its own.
-    fn is_whole(&self) -> bool {
-        self.lanes.iter().all(|lane| lane.kind != TaskKind::BackwardWeight)
-    }
-
-    /// A schedule's tasks in their own order. Fused backwards become `B` and then `W` where that takes no longer, and where `W`
-    /// takes no time at all, both become one. `None`
+    /// A schedule's tasks in their own order. Fused backwards become `B` and then `W` where that takes no longer. `None`
     /// where a lane is out of microbatch order, or a task is one of another job.
     #[must_use]
     pub fn orders(&self, schedule: &Schedule) -> Option<Orders> {
         let mut orders = vec![Vec::new(); self.capacity.len()];
         for (device, tasks) in schedule.orders.iter().enumerate() {
+            // A task that occupies several devices is counted on each.
             let mut counts = Counts::new(self);
             for Task { kind, stage, microbatch } in tasks.iter().map(|scheduled| scheduled.task) {
                 let find = |kind| {
                     let is_it = |lane: &&usize| (self.lanes[**lane].kind, self.lanes[**lane].stage) == (kind, stage);
                     self.on_device.get(device)?.iter().find(is_it).copied()
                 };
-                let (first, second) = if let Some(whole) = find(kind) {
-                    (whole, None)
-                } else if kind == TaskKind::Backward {
+                let kind = match kind {
+                    TaskKind::BackwardInput if find(kind).is_none() => TaskKind::Backward,
+                    TaskKind::BackwardWeight if find(kind).is_none() => continue,
+                    _ => kind,
+                };
+                let (first, second) = if kind == TaskKind::Backward && find(kind).is_none() {
                     let (input, weight) = (find(TaskKind::BackwardInput)?, find(TaskKind::BackwardWeight)?);
                     self.mention(input).map_or((input, Some(weight)), |both| (both, None))
-                } else if kind == TaskKind::BackwardInput {
-                    (find(TaskKind::Backward)?, None)
-                } else if kind == TaskKind::BackwardWeight && self.is_whole() {
-                    continue;
                 } else {
-                    return None;
+                    (find(kind)?, None)
                 };
                 for mention in std::iter::once(first).chain(second) {
                     if counts.next(self, mention)? != microbatch.index() {
@@ -299,12 +300,4 @@ impl Job {
         };
         orders.iter().map(of_device).collect()
     }
-}
-
-/// Whether a backward in two halves may be of use: not where all of `W` takes no time, and `BW` no more than `B`.
-fn may_split(costs: &Costs) -> bool {
-    costs.tasks.iter().any(|stage| {
-        let of = |kind: TaskKind| stage[kind.index()];
-        of(TaskKind::BackwardWeight) > Ticks::ZERO || of(TaskKind::Backward) > of(TaskKind::BackwardInput)
-    })
 }
