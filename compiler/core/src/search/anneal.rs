@@ -26,7 +26,7 @@ fn parts(length: Length) -> Time {
 }
 
 /// How many times more the length counts than the ends.
-const PARTS: Time = 48;
+pub(super) const PARTS: Time = 48;
 /// Worse by one heat with probability 1/e, by two with 1/e^2, and so on: 256 / ln 2 of surprise are one heat.
 const SURPRISE_OF_HEAT: Time = 369;
 /// Between two questions whether to go on.
@@ -76,7 +76,7 @@ pub(super) fn anneal(
 }
 
 /// What is worse than this is refused.
-fn most(heat: Time, random: &mut Random) -> Time {
+pub(super) fn most(heat: Time, random: &mut Random) -> Time {
     Time::try_from(random.surprise()).unwrap_or(Time::MAX) * heat / SURPRISE_OF_HEAT
 }
 

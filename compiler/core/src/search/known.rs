@@ -11,7 +11,7 @@ use crate::schedule::Schedule;
 use crate::source::Source;
 use crate::stdlib;
 
-/// Orders to begin with.
+/// Orders to begin with, whether or not they fit in the memory.
 pub trait Known: Sync {
     /// The target's own, in all forms of its backwards.
     fn own(&self) -> Vec<Orders>;
@@ -19,7 +19,8 @@ pub trait Known: Sync {
     /// How many others there may be.
     fn count(&self) -> usize;
 
-    /// One of the others for so many microbatches, in all forms; none if there is none for this number or in this memory.
+    /// One of the others for so many microbatches, in all forms, also where it does not fit in the memory; none if there is
+    /// none for this number.
     fn orders(&self, index: usize, microbatches: usize) -> Vec<Orders>;
 }
 
@@ -66,14 +67,12 @@ impl Known for Prepared {
 }
 
 impl Prepared {
-    /// The orders of a schedule as they are, with all backwards in halves, with none, and with those of the cool-down, if they
-    /// fit in the memory.
+    /// The orders of a schedule as they are, with all backwards in halves, with none, and with those of the cool-down.
     fn in_all_forms(&self, schedule: &Schedule) -> Vec<Orders> {
         let job = self.problem.job.with_microbatches(schedule.n_microbatches as usize);
         let Some(orders) = job.orders(schedule) else { return Vec::new() };
         let fused = job.fused(&orders, |_| true);
         let mut forms = vec![job.split(&orders), job.split_at_end(&fused), fused, orders];
-        forms.retain(|orders| job.fits(orders));
         forms.sort();
         forms.dedup();
         forms

@@ -18,6 +18,7 @@ pub mod job;
 mod known;
 mod plan;
 mod portfolio;
+mod priority;
 mod promise;
 mod random;
 pub mod recompute;

@@ -25,6 +25,8 @@ pub struct Progress {
 const EFFORT: u64 = 8_000_000;
 /// Starts that each round improves.
 const FINALISTS: usize = 4;
+/// Known orders that do not fit, but whose priorities are of use.
+const GUIDES: usize = 3;
 /// Starts that are kept.
 const KEPT: usize = 16;
 /// Steps with more tasks are searched with fewer microbatches first.
@@ -47,9 +49,9 @@ const PROVABLE_TASKS: usize = 1_000;
 /// The same where only one or two devices count: rounds must not wait for proofs.
 const RELAXED_TASKS: usize = 200;
 /// Partial schedules that the first attempt at a proof keeps.
-const PROOF_WIDTH: usize = 4_000;
-/// Rounds in which devices are looked at alone only.
-const PAIRLESS_ROUNDS: u32 = 2;
+const PROOF_WIDTH: usize = 2_000;
+/// Rounds in which devices are looked at alone only; pairs may have too many states.
+const PAIRLESS_ROUNDS: u32 = 1;
 
 struct Portfolio<'a> {
     context: Context,
@@ -58,6 +60,8 @@ struct Portfolio<'a> {
     best: Option<(Length, Orders)>,
     /// The shortest of those that were known, with how long they are.
     known: Vec<(Time, Orders)>,
+    /// The shortest known orders of the short step that do not fit: their priorities may lead to some that do.
+    guides: Vec<(Length, Orders)>,
     bound: Time,
     round: u32,
     workers: &'a dyn Workers,
@@ -76,9 +80,10 @@ pub fn search(
     let short = job.with_microbatches(short_step(job));
     let context = Context { long: job.clone(), short, objective: options.objective };
     let random = Random::new(options.seed);
-    let (starts, known_orders) = (Vec::new(), Vec::new());
+    let (starts, guides) = (Vec::new(), Vec::new());
+    let (best, known_orders, round) = (None, Vec::new(), 0);
     let mut portfolio =
-        Portfolio { context, random, starts, best: None, known: known_orders, bound, round: 0, workers, report };
+        Portfolio { context, random, starts, best, known: known_orders, guides, bound, round, workers, report };
     portfolio.gather(known);
     while portfolio.round < options.rounds && portfolio.goes_on() {
         portfolio.round += 1;
@@ -203,7 +208,15 @@ impl Portfolio<'_> {
             all.into_iter().filter_map(|orders| context.measured(job, orders)).collect()
         };
         let of_short = collect(workers, known.count(), &|index| measured(&context.short, index));
-        let of_short: Vec<_> = of_short.into_iter().map(Option::unwrap_or_default).collect();
+        let mut of_short: Vec<_> = of_short.into_iter().map(Option::unwrap_or_default).collect();
+        for orders in &mut of_short {
+            let fits = |(_, orders): &(Length, Orders)| context.short.fits(orders);
+            let (fitting, others) = std::mem::take(orders).into_iter().partition(fits);
+            *orders = fitting;
+            self.guides.extend::<Vec<_>>(others);
+        }
+        self.guides.sort();
+        self.guides.truncate(GUIDES);
         if !self.is_short() {
             of_short.iter().flatten().cloned().for_each(|(length, orders)| self.note_known(length, orders));
         }
@@ -264,6 +277,13 @@ impl Portfolio<'_> {
             let tries = effort / context.short.n_tasks().max(1) as u64;
             works.push(Work::Anneal { start: start.clone(), tries, heat, seed: self.random.next() });
         }
+        let turn = self.round as usize % self.guides.len().max(1);
+        let guide = self.guides.get(turn).map(|(_, orders)| orders);
+        for orders in self.starts.iter().map(|start| &start.orders).take(1).chain(guide) {
+            let tries = 2 * effort / context.short.n_tasks().max(1) as u64;
+            let (orders, heat) = (orders.clone(), (3 * mean / 2).max(1));
+            works.push(Work::Prioritize { orders, tries, heat, seed: self.random.next() });
+        }
         if let Some((best, orders)) = self.best.clone() {
             if self.is_short() {
                 let tries = effort / context.long.n_tasks().max(1) as u64;
@@ -288,10 +308,8 @@ impl Portfolio<'_> {
         let mut works = Vec::new();
         let busiest = job.on_device.iter().map(Vec::len).max().unwrap_or(0);
         if busiest * job.microbatches <= RELAXED_TASKS {
-            let in_pairs = self.round > PAIRLESS_ROUNDS;
-            let mut belows = vec![best, part(2), part(1)];
-            belows.dedup();
-            works.extend(belows.into_iter().map(|below| Work::Refute { below, width, in_pairs }));
+            let below = [part(1), best, part(2)][self.round as usize % 3];
+            works.push(Work::Refute { below, width, in_pairs: self.round > PAIRLESS_ROUNDS });
         }
         if job.n_tasks() <= PROVABLE_TASKS && self.round > 1 {
             works.push(Work::Prove { below, width });

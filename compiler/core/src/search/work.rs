@@ -6,6 +6,7 @@ use super::block::{blocks, orders as orders_of_block};
 use super::frontier::{Beam, explore};
 use super::job::{Job, Orders, Time};
 use super::plan::{Length, Plan};
+use super::priority::prioritized;
 use super::random::Random;
 use super::stretch::{Stretched, stretch};
 use super::windows::refute;
@@ -52,6 +53,8 @@ pub(super) enum Work {
     Build { width: usize, backwards: bool, split: bool },
     /// Change a schedule of the short step outside its window.
     Anneal { start: Start, tries: u64, heat: Time, seed: u64 },
+    /// Change the priorities behind a schedule of the short step.
+    Prioritize { orders: Orders, tries: u64, heat: Time, seed: u64 },
     /// Change a schedule of the long step.
     Polish { orders: Orders, tries: u64, heat: Time, seed: u64 },
     /// Look at all schedules of the long step that are shorter.
@@ -104,6 +107,10 @@ impl Context {
                 let course = Course { tries: *tries, heat: *heat, frozen: start.long.window.as_ref() };
                 let found = self.changed(&self.short, &start.orders, &course, *seed, go_on);
                 Outcome::Starts(found.and_then(|(_, orders)| self.start(orders)).into_iter().collect())
+            }
+            Work::Prioritize { orders, tries, heat, seed } => {
+                let found = prioritized(&self.short, self.objective, orders, (*tries, *heat, *seed), go_on);
+                Outcome::Starts(found.and_then(|orders| self.start(orders)).into_iter().collect())
             }
             Work::Polish { orders, tries, heat, seed } => {
                 let course = Course { tries: *tries, heat: *heat, frozen: None };
