@@ -75,6 +75,30 @@ fn examples_are_accepted_and_say_why_one_would_want_them() {
     report(&failures);
 }
 
+/// Binaries of a package, by the rules of cargo.
+fn binaries(package: &Path) -> usize {
+    let manifest = read(&package.join("Cargo.toml"));
+    let declared = manifest.lines().filter(|line| line.trim() == "[[bin]]").count();
+    let alone = usize::from(package.join("src/main.rs").exists());
+    let folder = package.join("src/bin").read_dir();
+    declared + alone + folder.map_or(0, Iterator::count)
+}
+
+#[test]
+fn the_two_commands_of_the_readme_find_what_they_run() {
+    let text = read(&root().join("README.md"));
+    let commands = text.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next());
+    assert_eq!(commands, Some("cargo run --release -- run examples/shakespeare.pipe\ncargo test\n"));
+    assert!(root().join("examples/shakespeare.pipe").exists());
+    let manifest = read(&root().join("Cargo.toml"));
+    let members = manifest.split("members = [").nth(1).and_then(|rest| rest.split(']').next()).expect("members");
+    let members: Vec<&str> = members.split(',').map(|member| member.trim().trim_matches('"')).collect();
+    assert!(members.contains(&"compiler/cli") && !manifest.contains("default-members"), "{members:?}");
+    // `cargo run` without a name runs the only binary of the workspace, and refuses if there are two.
+    let counts: Vec<_> = members.iter().map(|member| (*member, binaries(&root().join(member)))).collect();
+    assert_eq!(counts.iter().map(|(_, count)| count).sum::<usize>(), 1, "{counts:?}");
+}
+
 /// Blocks of source in the documentation, with their place.
 fn documented(path: &Path) -> Vec<(String, String)> {
     let text = read(path);

@@ -1,4 +1,4 @@
-//! Mutation testing of the verifier as a command: `cargo run --release -p pipe-tests --bin mutate -- --count 100000`.
+//! Mutation testing of the verifier as a command: `cargo run --release -p pipe-tests --example mutate -- --count 100000`.
 
 use clap::Parser;
 use pipe_tests::mutation::campaign::{run, seed_of};
