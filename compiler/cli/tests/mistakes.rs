@@ -1,8 +1,9 @@
 //! Mistakes of users: the exit code, where output goes, and what is said about texts, options and files that do not work.
 
-use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+mod process;
+
+use process::{folder, pipec};
+use std::process::{Command, Stdio};
 
 /// One microbatch after the other through a model that trains in a moment.
 const TINY: &str = "
@@ -15,32 +16,10 @@ pipeline tiny {
     train { data synthetic steps 2 seed 1 optimizer sgd(learning_rate = 0.1) }
 }";
 
-/// Runs the command in a folder of its own, with a text as its standard input.
-fn pipec(folder: &Path, arguments: &str, input: &str) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pipec"));
-    command.args(arguments.split_whitespace()).current_dir(folder).env("COLUMNS", "100");
-    let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = pipes.spawn().expect("the command starts");
-    // A command that needs no input may have ended before it is written.
-    drop(child.stdin.take().expect("it is a pipe").write_all(input.as_bytes()));
-    child.wait_with_output().expect("the command ends")
-}
-
-fn folder(name: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    drop(std::fs::remove_dir_all(&folder));
-    std::fs::create_dir_all(&folder).expect("the folder for temporary files can be written");
-    folder
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
 /// Arguments, the exit code, and a part of standard output and error.
 #[test]
 fn commands_end_with_the_code_and_the_words_for_what_happened() {
-    let folder = folder("mistakes-codes");
+    let folder = folder("mistakes-codes", &[]);
     for (arguments, code, out, error) in [
         ("check std:1f1b", 0, "accepted", ""),
         ("check -", 0, "accepted", ""),
@@ -101,59 +80,51 @@ fn commands_end_with_the_code_and_the_words_for_what_happened() {
         ("run - --trace missing/x.json", 2, "", "missing/x.json"),
         ("run - --backend null", 0, "to the byte", ""),
     ] {
-        let output = pipec(&folder, arguments, TINY);
-        let (found_out, found_error) = (text(&output.stdout), text(&output.stderr));
-        assert_eq!(output.status.code(), Some(code), "{arguments}\n{found_out}\n{found_error}");
-        assert!(found_out.contains(out), "{arguments}: standard output\n{found_out}");
-        assert!(found_error.contains(error), "{arguments}: standard error\n{found_error}");
+        let found = pipec(&folder, arguments, TINY).with(code);
+        assert!(found.out.contains(out), "{arguments}: standard output\n{}", found.out);
+        assert!(found.error.contains(error), "{arguments}: standard error\n{}", found.error);
         if arguments.contains("json") && code < 2 {
-            let parsed: Result<serde_json::Value, _> = serde_json::from_slice(&output.stdout);
-            assert!(parsed.is_ok(), "{arguments}: not one JSON value\n{found_out}");
+            let parsed: Result<serde_json::Value, _> = serde_json::from_str(&found.out);
+            assert!(parsed.is_ok(), "{arguments}: not one JSON value\n{}", found.out);
         }
     }
 }
 
 #[test]
 fn texts_of_every_length_and_kind_are_answered() {
-    let folder = folder("mistakes-texts");
+    let folder = folder("mistakes-texts", &[]);
     let long = |length: usize| format!("schedule {} {{ stages 0 place s on s }}", "x".repeat(length));
     let sum = format!("schedule x {{ stages {}1 }}", "1 + ".repeat(30_000));
     let bracket = "(".repeat(100_000);
     let repeated = "schedule x { stages D place s on s }\n".repeat(3_000);
     let digits = format!("param a = {}", "9".repeat(100_000));
     for source in [long(300), long(70_000), sum, bracket, repeated, digits, "\0\u{1b}[2J".to_owned(), String::new()] {
-        let output = pipec(&folder, "check -", &source);
-        let error = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{:.80}\n{error:.2000}", source);
+        let error = pipec(&folder, "check -", &source).with(1).error;
         assert!(error.starts_with("error["), "{:.80}\n{error:.2000}", source);
         assert!(!error.lines().next().unwrap_or_default().contains('\u{1b}'), "{error:?}");
     }
-    let marked = pipec(&folder, "check -", &format!("\u{feff}{}", TINY.replace('\n', "\r\n")));
-    assert_eq!(marked.status.code(), Some(0), "{}", text(&marked.stderr));
+    pipec(&folder, "check -", &format!("\u{feff}{}", TINY.replace('\n', "\r\n"))).with(0);
 }
 
 #[test]
 fn finished_runs_are_resumed_to_nothing_or_to_more_steps() {
-    let folder = folder("mistakes-resume");
+    let folder = folder("mistakes-resume", &[]);
     for (arguments, out) in [
         ("run -", "2 steps"),
         ("run - --resume", "tiny has done 2 of 2 steps: nothing is left to do"),
         ("run - --resume --steps 1", "tiny has done 2 of 1 steps: nothing is left to do"),
         ("run - --resume --steps 3", "1 step"),
     ] {
-        let output = pipec(&folder, arguments, TINY);
-        let found = text(&output.stdout);
-        assert_eq!(output.status.code(), Some(0), "{arguments}\n{found}\n{}", text(&output.stderr));
+        let found = pipec(&folder, arguments, TINY).with(0).out;
         assert!(found.contains(out), "{arguments}\n{found}");
     }
     let partial = folder.join("checkpoints/tiny/.step-00000009.77.partial");
     std::fs::write(&partial, "half a check").expect("the folder was made by the run");
     std::fs::write(folder.join("file"), "").expect("the folder can be written");
-    assert!(pipec(&folder, "run - --resume --steps 4", TINY).status.success());
+    pipec(&folder, "run - --resume --steps 4", TINY).with(0);
     assert!(!partial.exists(), "what a killed run left behind is removed");
-    let blocked = pipec(&folder, "run - --checkpoint file/x", TINY);
-    assert_eq!(blocked.status.code(), Some(1));
-    assert!(!text(&blocked.stderr).contains("step 1/2"), "a folder that cannot be written is found before the run");
+    let blocked = pipec(&folder, "run - --checkpoint file/x", TINY).with(1);
+    assert!(!blocked.error.contains("step 1/2"), "a folder that cannot be written is found before the run");
 }
 
 #[test]

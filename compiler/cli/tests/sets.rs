@@ -1,9 +1,10 @@
 //! Stages on several devices at once, through the commands: what is checked, drawn and searched, and what is refused.
 
+mod process;
+
+use process::{Ended, folder, pipec};
 use serde_json::Value;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 
 const EMBEDDING: &str = "schedule embedding_on_all {
     stages D + 1
@@ -22,32 +23,14 @@ pipeline p {
 }
 ";
 
-fn folder(name: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    drop(fs::remove_dir_all(&folder));
-    fs::create_dir_all(&folder).expect("the folder for temporary files can be written");
-    fs::write(folder.join("embedding.pipe"), EMBEDDING).expect("a file");
-    folder
-}
-
-/// Runs the command in a folder; it must exit with this code.
-fn pipec(folder: &Path, arguments: &str, code: i32) -> (String, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pipec"));
-    command.args(arguments.split_whitespace()).current_dir(folder).env("COLUMNS", "100").env("NO_COLOR", "1");
-    let Output { status, stdout, stderr } = command.output().expect("the command starts");
-    let (out, error) = (String::from_utf8_lossy(&stdout).into_owned(), String::from_utf8_lossy(&stderr).into_owned());
-    assert_eq!(status.code(), Some(code), "{arguments}\n{out}{error}");
-    (out, error)
-}
-
 #[test]
 fn check_counts_a_task_once_and_computes_no_instructions() {
-    let folder = folder("sets-check");
-    let (out, error) = pipec(&folder, "check embedding.pipe", 0);
+    let folder = folder("sets-check", &[("embedding.pipe", EMBEDDING)]);
+    let Ended { out, error, .. } = pipec(&folder, "check embedding.pipe", "").with(0);
     assert!(out.starts_with("p under embedding_on_all: 3 devices, 4 stages, 4 microbatches, 32 tasks\n"), "{out}");
     assert!(out.contains("accepted, deadlock free"), "{out}");
     assert_eq!(error, "");
-    let (out, _) = pipec(&folder, "check embedding.pipe --format json", 0);
+    let out = pipec(&folder, "check embedding.pipe --format json", "").with(0).out;
     let report: Value = serde_json::from_str(&out).expect("JSON");
     assert_eq!((&report["ok"], &report["tasks"]), (&Value::from(true), &Value::from(32)));
     assert_eq!((&report["instructions"], &report["collectives"]), (&Value::Null, &Value::Null));
@@ -59,9 +42,9 @@ fn check_counts_a_task_once_and_computes_no_instructions() {
 
 #[test]
 fn instructions_are_refused_with_place_and_help() {
-    let folder = folder("sets-refused");
+    let folder = folder("sets-refused", &[("embedding.pipe", EMBEDDING)]);
     for arguments in ["build embedding.pipe", "build embedding.pipe --emit json", "run embedding.pipe"] {
-        let (out, error) = pipec(&folder, arguments, 1);
+        let Ended { out, error, .. } = pipec(&folder, arguments, "").with(1);
         assert!(error.contains("error[undivided-stage]: s0 lives on d0 to d2 at once"), "{arguments}: {error}");
         assert!(error.contains("embedding.pipe:3:5") && error.contains("help: place every stage on one"), "{error}");
         assert!(!out.contains("device d0"), "{out}");
@@ -69,21 +52,21 @@ fn instructions_are_refused_with_place_and_help() {
     let limited = EMBEDDING.replace("devices 3", "devices 3 memory 1GiB");
     fs::write(folder.join("limited.pipe"), limited).expect("a file");
     for arguments in ["check limited.pipe", "search limited.pipe --time 1"] {
-        let (_, error) = pipec(&folder, arguments, 1);
+        let error = pipec(&folder, arguments, "").with(1).error;
         assert!(error.contains("1GiB cannot be compared with what it takes"), "{arguments}: {error}");
     }
     let model = "import std.models.gpt\n".to_owned()
         + &EMBEDDING.replace("devices 3", "model gpt(blocks = 4, hidden = 16, sequence = 8)\n    devices 3");
     fs::write(folder.join("model.pipe"), model).expect("a file");
-    pipec(&folder, "check model.pipe", 0);
-    let (_, error) = pipec(&folder, "run model.pipe", 1);
+    pipec(&folder, "check model.pipe", "").with(0);
+    let error = pipec(&folder, "run model.pipe", "").with(1).error;
     assert!(error.contains("error[undivided-stage]"), "{error}");
 }
 
 #[test]
 fn a_task_is_drawn_on_every_device_that_it_occupies() {
-    let folder = folder("sets-plot");
-    let (out, _) = pipec(&folder, "plot embedding.pipe --golden", 0);
+    let folder = folder("sets-plot", &[("embedding.pipe", EMBEDDING)]);
+    let out = pipec(&folder, "plot embedding.pipe --golden", "").with(0).out;
     for line in out.lines().filter(|line| line.starts_with('d')) {
         assert_eq!(
             line.split_whitespace().filter(|cell| cell.ends_with('a') && cell.starts_with('F')).count(),
@@ -91,7 +74,7 @@ fn a_task_is_drawn_on_every_device_that_it_occupies() {
             "{out}"
         );
     }
-    pipec(&folder, "plot embedding.pipe -o embedding.svg", 0);
+    pipec(&folder, "plot embedding.pipe -o embedding.svg", "").with(0);
     let svg = fs::read_to_string(folder.join("embedding.svg")).expect("a picture");
     // Two tasks of each microbatch on three devices, and two of each device's own stage.
     assert_eq!(svg.matches(r##"rx="2.5" fill="#"##).count(), 4 * (2 * 3 + 2 * 3) + legend(&svg), "{svg}");
@@ -104,14 +87,14 @@ fn legend(svg: &str) -> usize {
 
 #[test]
 fn search_keeps_the_placement_and_writes_it_readably() {
-    let folder = folder("sets-search");
-    let (out, _) = pipec(&folder, "search embedding.pipe --time 2 --rounds 1 -o found.pipe", 0);
+    let folder = folder("sets-search", &[("embedding.pipe", EMBEDDING)]);
+    let out = pipec(&folder, "search embedding.pipe --time 2 --rounds 1 -o found.pipe", "").with(0).out;
     assert!(out.contains("accepted"), "{out}");
     let found = fs::read_to_string(folder.join("found.pipe")).expect("a file");
     let (_, declared) = found.split_once("schedule found {").expect("what was found");
     assert!(declared.contains("    stages 4\n    place s on if s == 0 then 0..D else s - 1\n"), "{found}");
     let makespan = |file: &str| {
-        let (out, _) = pipec(&folder, &format!("check {file} --format json"), 0);
+        let out = pipec(&folder, &format!("check {file} --format json"), "").with(0).out;
         let report: Value = serde_json::from_str(&out).expect("JSON");
         report["makespan"].as_f64().expect("a number")
     };
@@ -128,7 +111,7 @@ fn search_keeps_the_placement_and_writes_it_readably() {
                 block every 40 {{ F[s] at s BW[s] at 20 - 10 * s }} }}"
         );
         fs::write(folder.join("x.pipe"), text).expect("a file");
-        let (source, _) = pipec(&folder, "search x.pipe --set devices=3 --time 0.1 --quiet", 0);
+        let source = pipec(&folder, "search x.pipe --set devices=3 --time 0.1 --quiet", "").with(0).out;
         assert!(source.contains(&format!("    place s on {written}\n")), "{source}");
     }
 }
