@@ -2,6 +2,7 @@
 
 use pipe_compiler::check::check;
 use pipe_compiler::costs::of_stages;
+use pipe_compiler::diagnostic::Code;
 use pipe_compiler::pipeline::StageCosts;
 use pipe_compiler::placement::{DeviceSets, Placement};
 use pipe_compiler::schedule::{Schedule, ScheduledTask};
@@ -184,6 +185,20 @@ pub fn stuck(schedule: &Schedule) -> Vec<Task> {
     }
     let rest = schedule.orders.iter().zip(&next).flat_map(|(order, next)| &order[*next..]);
     rest.map(|one| one.task).collect()
+}
+
+/// Whether the compiler accepts a schedule exactly if [`stuck`] finds nothing, and else says that it gets stuck.
+///
+/// # Errors
+/// What the compiler says, or keeps quiet about.
+pub fn judged_as_it_runs(schedule: &Schedule) -> Result<(), String> {
+    let stuck = stuck(schedule);
+    match check(schedule) {
+        Ok(_) if !stuck.is_empty() => Err(format!("accepted, but these never run: {stuck:?}")),
+        Err(found) if stuck.is_empty() => Err(format!("rejected, but it runs: {found:#?}")),
+        Err(found) if found.iter().any(|diagnostic| diagnostic.code != Code::Deadlock) => Err(format!("{found:#?}")),
+        Ok(_) | Err(_) => Ok(()),
+    }
 }
 
 /// A task without a source.

@@ -5,7 +5,6 @@ use pipe_compiler::bounds::lower_bound;
 use pipe_compiler::check::check;
 use pipe_compiler::check::memory::peaks;
 use pipe_compiler::costs::of_stages;
-use pipe_compiler::diagnostic::Code;
 use pipe_compiler::memory_limit::MemoryLimit;
 use pipe_compiler::pipeline::StageCosts;
 use pipe_compiler::schedule::{Costs, Schedule};
@@ -19,7 +18,7 @@ use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
 use pipe_tests::blocks::{certified, loaded, request};
 use pipe_tests::cases::{expect, read, report, root};
-use pipe_tests::schedules::{Dice, Size, disorder, spread, stuck};
+use pipe_tests::schedules::{Dice, Size, disorder, judged_as_it_runs, spread};
 use proptest::prelude::*;
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -173,14 +172,7 @@ proptest! {
         let mut dice = Dice(seed);
         for _ in 0..8 {
             let schedule = disorder(spread(size(&mut dice), &mut dice), &mut dice);
-            let stuck = stuck(&schedule);
-            match check(&schedule) {
-                Ok(_) => prop_assert!(stuck.is_empty(), "accepted, but these never run: {stuck:?}"),
-                Err(found) => {
-                    prop_assert!(!stuck.is_empty(), "rejected, but it runs: {found:#?}");
-                    prop_assert!(found.iter().all(|diagnostic| diagnostic.code == Code::Deadlock), "{found:#?}");
-                }
-            }
+            prop_assert_eq!(judged_as_it_runs(&schedule), Ok(()));
         }
     }
 }
