@@ -7,6 +7,7 @@ mod input;
 mod output;
 pub mod plot;
 mod searching;
+mod stage_table;
 mod table;
 mod training;
 

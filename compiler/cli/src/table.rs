@@ -2,6 +2,7 @@
 
 use crate::certificate_table;
 use crate::output::{Style, paint};
+use crate::stage_table;
 use pipe_compiler::family::Numbers;
 use pipe_compiler::report::recompute::RecomputeReport;
 use pipe_compiler::report::versions::WeightsReport;
@@ -10,7 +11,7 @@ use pipe_ir::units::Bytes;
 use std::fmt::Write;
 
 /// Rows of devices that are printed in full; of more devices, the first and the last ones.
-const ROWS: usize = 16;
+pub(crate) const ROWS: usize = 16;
 /// Runs of stages that are named.
 const RUNS: usize = 4;
 /// Columns of a bar.
@@ -36,6 +37,8 @@ pub(crate) fn table(report: &Report, colours: bool) -> String {
         text.push('\n');
         text.push_str(&devices(report, colours));
     }
+    text.push_str(&stage_table::stages(report, colours));
+    text.push_str(&stage_table::changes(report, colours));
     text
 }
 
@@ -114,6 +117,7 @@ fn summary(report: &Report) -> Vec<(&'static str, String, String)> {
         lines.push(("peak", format!("{} {}", number(peak), if peak == 1.0 { "unit" } else { "units" }), against));
     }
     lines.extend(report.recompute.as_ref().map(recomputation));
+    lines.extend(stage_table::summary(report));
     if let Some(weights) = &report.weights {
         lines.extend(versions(weights));
     }

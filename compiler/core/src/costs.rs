@@ -240,7 +240,7 @@ pub fn costs(
     stages: &StageSet,
     schedule: &Schedule,
 ) -> Costs {
-    let has_model = pipeline.is_some_and(|pipeline| pipeline.model.is_some());
+    let has_model = pipeline.is_some_and(Pipeline::has_model);
     match given(request, pipeline) {
         None if has_model => model::costs(stages),
         given => of_stages(given.unwrap_or(&StageCosts::default()), schedule.n_stages()),

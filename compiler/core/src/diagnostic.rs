@@ -79,6 +79,10 @@ codes! {
     BrokenChain "broken-chain"
     /// A model has fewer layers than the schedule has stages.
     TooFewLayers "too-few-layers"
+    /// A `config.json` that cannot be read, or divided as asked.
+    UnusableConfig "unusable-config"
+    /// A model from a `config.json` has no tensor graph, which something needs.
+    NoTensorGraph "no-tensor-graph"
     /// A model cannot be cut in slices along its sequence.
     UncutSequence "uncut-sequence"
     /// A stage that lives on several devices at once has no instructions.

@@ -3,6 +3,8 @@
 //! A declaration is visible in every file of the compilation. Names are unique within their kind; only the standard
 //! library's schedules may be hidden, by a schedule of the same name.
 
+mod configs;
+
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::source::{FileId, Source, Sources, Span};
 use crate::syntax::{self, ast};
@@ -27,6 +29,7 @@ pub struct Files {
     root: Option<FileId>,
     /// Positions in `files` and in its declarations.
     table: BTreeMap<(Kind, String), (usize, usize)>,
+    configs: configs::Configs,
 }
 
 /// What names are unique within.
@@ -56,9 +59,10 @@ pub fn load(sources: &mut Sources, root: Source, loader: &Loader<'_>) -> Result<
     let (folder, name) = root.name.rsplit_once('/').map_or(("", root.name.as_str()), |(folder, name)| (folder, name));
     let (folder, path) = (folder.to_owned(), Path::Relative(name.to_owned()));
     let mut reader = Reader { sources, folder, loader, files: Vec::new(), seen: BTreeMap::new(), errors: Vec::new() };
-    reader.read(path, root);
+    reader.read(path.clone(), root);
+    let configs = reader.configs(&path);
     let Reader { files, mut errors, .. } = reader;
-    let mut files = Files { root: files.last().map(|file| file.id), files, table: BTreeMap::new() };
+    let mut files = Files { root: files.last().map(|file| file.id), files, table: BTreeMap::new(), configs };
     files.declare(0, &mut errors);
     files.add_standard_schedules(sources, &mut errors);
     errors.truncate(MAX_ERRORS);
@@ -252,6 +256,12 @@ impl Files {
     #[must_use]
     pub fn model(&self, name: &str) -> Option<&ast::Model> {
         self.find(Kind::Model, name).and_then(|found| if let Declaration::Model(it) = found { Some(it) } else { None })
+    }
+
+    /// The `config.json` that a pipeline of the root file names so, and its text.
+    #[must_use]
+    pub fn config(&self, path: &str) -> Option<(FileId, &str)> {
+        self.configs.get(path).map(|(file, text)| (*file, text.as_str()))
     }
 
     /// The names of all schedules, the standard library's among them.

@@ -105,14 +105,31 @@ pub fn countable(judged: &Judged) -> Result<(), Diagnostics> {
     Err(vec![error.help("costs may be in any one unit: divide all of them by the same number")])
 }
 
+/// A program that is wanted needs tensor graphs.
+///
+/// # Errors
+/// If only the sizes of the model are known.
+pub fn has_graph(judged: &Judged, request: &Request) -> Result<(), Diagnostics> {
+    let transformer = judged.pipeline.as_ref().and_then(|pipeline| pipeline.transformer.as_ref());
+    let Some(transformer) = transformer.filter(|_| request.program) else { return Ok(()) };
+    let message = format!("`{}` says the sizes of a model, and not what it computes", transformer.config.path);
+    let error = Diagnostic::error(Code::NoTensorGraph, transformer.span, "this has no tensor graph", message);
+    Err(vec![error.help("`check`, `plot` and `search` take it; to build and run, declare the model with its layers")])
+}
+
 /// Compares what a schedule holds and how long it idles with what is allowed.
 ///
 /// # Errors
 /// Every limit and requirement that is broken.
-pub fn limits(judged: &Judged, program: &Program, memory: Option<&MemoryLimit>) -> Result<(), Diagnostics> {
+pub fn limits(
+    judged: &Judged,
+    program: &Program,
+    stages: &StageSet,
+    memory: Option<&MemoryLimit>,
+) -> Result<(), Diagnostics> {
     let mut found = activations(judged, memory);
     if let Some(pipeline) = &judged.pipeline {
-        found.extend(bytes::check(pipeline, &judged.schedule, program).err().into_iter().flatten());
+        found.extend(bytes::check(pipeline, &judged.schedule, program, &stages.accounts).err().into_iter().flatten());
     }
     if found.is_empty() { Ok(()) } else { Err(found) }
 }
@@ -146,7 +163,7 @@ impl Judged {
     /// Whether the stages are those of a model, so that bytes mean something.
     #[must_use]
     pub fn has_model(&self) -> bool {
-        self.pipeline.as_ref().is_some_and(|pipeline| pipeline.model.is_some())
+        self.pipeline.as_ref().is_some_and(Pipeline::has_model)
     }
 
     /// What lowering needs to know beside the schedule.
@@ -155,7 +172,8 @@ impl Judged {
         let pipeline = self.pipeline.as_ref();
         Options {
             name: pipeline.map_or(&self.schedule.name, |pipeline| &pipeline.name).clone(),
-            memory: pipeline.and_then(|pipeline| pipeline.memory).map(|(bytes, _)| bytes),
+            // Nobody allocates the arena of a program that cannot run, so that its peak is what must fit.
+            memory: pipeline.filter(|own| own.transformer.is_none()).and_then(|own| own.memory).map(|(bytes, _)| bytes),
             training: pipeline.and_then(|pipeline| pipeline.training.clone()),
             latency: self.costs.latency.clone(),
         }

@@ -23,6 +23,7 @@ pub mod pipeline;
 pub mod placement;
 pub mod recompute;
 pub mod reductions;
+mod remedy;
 pub mod reorder;
 pub mod report;
 pub mod schedule;
@@ -36,6 +37,7 @@ pub mod suggest;
 pub mod sums;
 pub mod syntax;
 pub mod timeline;
+pub mod transformer;
 pub mod turn;
 pub mod units;
 pub mod window;
@@ -158,12 +160,18 @@ fn steps(
     if let Some(undivided) = lower::undivided(&judged.schedule) {
         return judge::without_program(judged, undivided, request);
     }
+    judge::has_graph(judged, request)?; //                               what is to be built or run has tensor graphs
     let program = lower::lower(&judged.schedule, &judged.timeline, &stages, &judged.lowering()); // -> instructions
     compilation.report.count(&program, judged.has_model());
     if let Some(weights) = compilation.report.weights.as_mut().filter(|_| judged.has_model()) {
         weights.count(&stages, &judged.schedule);
     }
-    judge::limits(judged, &program, request.memory.as_ref())?; //         every device fits, every requirement holds
+    compilation.report.account(judged, &program, &stages);
+    if let Err(mut found) = judge::limits(judged, &program, &stages, request.memory.as_ref()) {
+        // every device fits, ..
+        compilation.report.changes = remedy::advise(&files, judged, request, &mut found);
+        return Err(found);
+    }
     match verify(program) {
         Ok(verified) => compilation.program = Some(verified),
         Err(mistakes) => compilation.our_mistakes = mistakes,

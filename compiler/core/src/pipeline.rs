@@ -3,6 +3,7 @@
 use crate::costs::Entry;
 use crate::schedule::Schedule;
 use crate::source::Span;
+use crate::transformer::Transformer;
 use crate::units::Ticks;
 use pipe_ir::graph::DType;
 use pipe_ir::task::TaskKind;
@@ -19,6 +20,8 @@ pub struct Pipeline {
     pub span: Span,
     /// What is trained, if the pipeline says so.
     pub model: Option<ModelCall>,
+    /// The same, if its sizes are those of a `config.json`.
+    pub transformer: Option<Transformer>,
     /// Bytes that each device has, and where that was written.
     pub memory: Option<(Bytes, Span)>,
     /// How long tasks take, if the pipeline says so.
@@ -30,6 +33,12 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
+    /// Whether the stages are those of a model, so that bytes and operations mean something.
+    #[must_use]
+    pub const fn has_model(&self) -> bool {
+        self.model.is_some() || self.transformer.is_some()
+    }
+
     /// The bytes that each device may hold, and where that was written.
     #[must_use]
     pub fn byte_limit(&self) -> Option<(Bytes, Span)> {

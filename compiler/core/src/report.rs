@@ -2,6 +2,7 @@
 //!
 //! The one place where exact figures become floating-point numbers.
 
+pub mod account;
 pub mod certificate;
 pub mod recompute;
 pub mod versions;
@@ -15,6 +16,7 @@ use crate::pipeline::Pipeline;
 use crate::schedule::Schedule;
 use crate::source::Sources;
 use crate::units::{Ticks, Units};
+use account::{ChangeReport, HoldReport, ModelReport, StageReport};
 use certificate::CertificateReport;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::instruction::Instruction;
@@ -60,8 +62,17 @@ pub struct Report {
     /// What recomputation costs, where stages recompute.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recompute: Option<RecomputeReport>,
+    /// The model, where its sizes are those of a `config.json`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelReport>,
     /// Figures of every device.
     pub per_device: Vec<DeviceReport>,
+    /// Figures of every stage, likewise.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub per_stage: Vec<StageReport>,
+    /// Other settings of the model that were tried because it does not fit, the cheapest that fits first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<ChangeReport>,
     /// Errors and warnings.
     pub diagnostics: Vec<Finding>,
 }
@@ -140,6 +151,9 @@ pub struct DeviceReport {
     pub peak_bytes: Option<u64>,
     /// What the device has, where the pipeline says so.
     pub limit_bytes: Option<u64>,
+    /// What is alive when most bytes are, the largest first, where the model is a `config.json`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub holds: Vec<HoldReport>,
 }
 
 /// A diagnostic with its place as numbers from 1.
@@ -211,7 +225,10 @@ impl Report {
             certificate: None,
             weights: None,
             recompute: None,
+            model: None,
             per_device: Vec::new(),
+            per_stage: Vec::new(),
+            changes: Vec::new(),
             diagnostics: Vec::new(),
         }
     }
@@ -241,7 +258,7 @@ impl Report {
         self.holds_for(Some(certified.numbers));
         let mut certificate = CertificateReport::new(certified);
         certificate.not_computed = vec!["makespan", "longest stage", "lower bound", "critical path", "instructions"];
-        if pipeline.is_some_and(|pipeline| pipeline.model.is_some()) {
+        if pipeline.is_some_and(Pipeline::has_model) {
             certificate.not_computed.push("bytes");
         }
         self.certificate = Some(certificate);
@@ -271,6 +288,7 @@ impl Report {
                 limit_activation: limit.map(|limit| units(limit.of(device))),
                 peak_bytes: None,
                 limit_bytes: None,
+                holds: Vec::new(),
             })
             .collect();
         let work = devices().map(|device| timeline.busy(device)).max().unwrap_or_default();
@@ -348,6 +366,7 @@ impl Report {
                 limit_activation: None,
                 peak_bytes: None,
                 limit_bytes: None,
+                holds: Vec::new(),
             })
             .collect();
         self.count(program, true);

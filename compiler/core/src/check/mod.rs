@@ -5,6 +5,7 @@ pub mod collisions;
 pub mod completeness;
 mod deadlock;
 pub mod dependencies;
+pub mod fullest;
 mod meetings;
 pub mod memory;
 pub mod placement;

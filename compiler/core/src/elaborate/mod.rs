@@ -19,6 +19,7 @@ mod schedule;
 mod scope;
 mod target;
 mod training;
+mod transformer;
 mod window;
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::files::Files;
 use crate::suggest;
 use crate::syntax::ast::{Name, PipelineItem, Schedule, ScheduleItem};
+use crate::transformer::SETTINGS;
 use crate::window::Weights;
 
 /// Parameters that every target has.
@@ -34,6 +35,9 @@ pub(super) fn check_settings(files: &Files, target: Target<'_>, request: &Reques
         }
         Target::Pipeline(pipeline) => {
             for item in &pipeline.items {
+                if let PipelineItem::Config(_) = item {
+                    known.extend(SETTINGS.iter().map(|setting| setting.name));
+                }
                 let parameters = match item {
                     PipelineItem::Model(call) => files.model(&call.name.text).map(|it| &it.parameters),
                     PipelineItem::Schedule(call) => files.schedule(&call.name.text).map(|it| {

@@ -8,6 +8,7 @@ use super::parameters::setting;
 use super::recompute;
 use super::schedule::{self, Setting, Steps};
 use super::training::training;
+use super::transformer;
 use super::{DEFAULT_DEVICES, DEFAULT_MICROBATCHES, Elaborated, Request};
 use crate::costs::{CostName, Entry};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
@@ -72,6 +73,7 @@ fn write<'a>(
 /// The items of a pipeline, those that stand once by their word.
 struct Items<'a> {
     model: Option<&'a Call>,
+    config: Option<&'a Call>,
     precision: DType,
     devices: Option<(&'a Expr, Option<&'a Expr>)>,
     microbatches: Option<&'a Expr>,
@@ -101,6 +103,8 @@ pub(super) fn elaborate(
     });
     let model =
         items.model.and_then(|call| model_call(files, (call, items.precision), request, &parameters, &mut report));
+    let transformer =
+        items.config.and_then(|call| transformer::transformer(files, call, request, &parameters, &mut report));
     let costs = items.cost.and_then(|durations| stage_costs(durations, &mut report));
     let training =
         items.train.and_then(|(settings, span)| training((&declared.name, span), settings, &parameters, &mut report));
@@ -144,7 +148,7 @@ pub(super) fn elaborate(
         requirements.extend(limit.map(|limit| Requirement { limit, span: *span }));
     }
     let (name, span) = (declared.name.text.clone(), declared.name.span);
-    let pipeline = Pipeline { name, span, model, memory, costs, requirements, training };
+    let pipeline = Pipeline { name, span, model, transformer, memory, costs, requirements, training };
     match schedule {
         Some(schedule) => report.finish(Elaborated { schedule, pipeline: Some(pipeline), parameters }),
         None => Err(report.into_errors()),
@@ -271,6 +275,7 @@ fn stage_costs(durations: &[(ast::Name, Expr)], report: &mut Report) -> Option<S
 fn items_of<'a>(declared: &'a ast::Pipeline, report: &mut Report) -> Items<'a> {
     let mut items = Items {
         model: None,
+        config: None,
         precision: DType::F32,
         devices: None,
         microbatches: None,
@@ -284,6 +289,7 @@ fn items_of<'a>(declared: &'a ast::Pipeline, report: &mut Report) -> Items<'a> {
     for item in &declared.items {
         let (word, span) = match item {
             PipelineItem::Model(call) => ("model", items.model.insert(call).span),
+            PipelineItem::Config(call) => ("model", items.config.insert(call).span),
             PipelineItem::Schedule(call) => ("schedule", items.schedule.insert(call).span),
             PipelineItem::Precision { dtype, span } => {
                 items.precision = *dtype;
@@ -320,7 +326,11 @@ fn items_of<'a>(declared: &'a ast::Pipeline, report: &mut Report) -> Items<'a> {
             report.add(error.label(first, "said here"));
         }
     }
-    if let (Some(span), None) = (said.get("precision"), &items.model) {
+    if let Some(call) = items.config {
+        let lines = ["precision", "train"].map(|word| (word, said.get(word).copied()));
+        transformer::without_graph(call, lines, report);
+    }
+    if let (Some(span), None, None) = (said.get("precision"), items.model, items.config) {
         let message = format!("pipeline `{}` says `precision`, but has no `model`", declared.name.text);
         let error = Diagnostic::error(Code::MissingItem, *span, "the precision of nothing", message);
         report.add(error.help("name a model, or leave the line out"));

@@ -17,6 +17,8 @@ use pipe_ir::value::{Value, ValueKind};
 pub(super) struct Work {
     pub(super) values: Vec<Value>,
     pub(super) execs: Vec<Exec>,
+    /// By exec: temporaries that are said, where it has no tensor graph.
+    scratch: Vec<Bytes>,
     /// By slice, stage and kind.
     stages: Vec<[Option<ExecId>; TaskKind::ALL.len()]>,
     /// By exec.
@@ -52,6 +54,7 @@ impl Work {
         let mut work = Self {
             values: Vec::new(),
             execs: Vec::new(),
+            scratch: Vec::new(),
             stages: vec![[None; TaskKind::ALL.len()]; set.stages.len()],
             flows: Vec::new(),
             producers: Vec::new(),
@@ -88,6 +91,7 @@ impl Work {
                 self.stages[row][exec.kind.index()] = number;
             }
             self.execs.push(exec);
+            self.scratch.push(set.scratch.get(index).copied().unwrap_or_default());
         }
         let is_used = |value: &ValueId| values[value.index()] != UNUSED;
         let groups = set.weights.iter().filter(|group| is_used(&group.parameters));
@@ -180,11 +184,11 @@ impl Work {
     /// Gives every device one buffer for temporaries, as large as its hungriest executable asks. Devices that have an
     /// executable in common have the value in common, too.
     fn add_scratch(&mut self, n_devices: usize) {
-        let need = |exec: &Exec| match &exec.body {
+        let needs = self.execs.iter().zip(&self.scratch).map(|(exec, said)| match &exec.body {
             Body::Graph(graph) => kernels::plan(graph).scratch,
-            Body::Abstract | Body::Optimizer => Bytes::ZERO,
-        };
-        let needs: Vec<Bytes> = self.execs.iter().map(need).collect();
+            Body::Abstract | Body::Optimizer => *said,
+        });
+        let needs: Vec<Bytes> = needs.collect();
         for devices in self.related(n_devices) {
             let mut hungry: Vec<usize> = Vec::new();
             let mut taken = vec![false; if devices.len() > 1 { needs.len() } else { 0 }];

@@ -46,7 +46,7 @@ pub(super) struct Place {
 }
 
 /// Appends a row to the table of values.
-pub(super) fn add_value(values: &mut Vec<Value>, value: Value) -> ValueId {
+pub(crate) fn add_value(values: &mut Vec<Value>, value: Value) -> ValueId {
     values.push(value);
     ValueId::from_index(values.len() - 1)
 }

@@ -1,4 +1,5 @@
-//! Costs from floating-point operations: one operation takes one tick, so a unit is a million of them.
+//! Costs from floating-point operations: one operation takes one tick, so a unit is a million of them. Of large models, a million
+//! operations take a tick.
 
 use super::stage_set::StageSet;
 use crate::latency::Latency;
@@ -16,7 +17,8 @@ pub fn costs(set: &StageSet) -> Costs {
     let tasks = (0..set.stages.len().min(n_stages)).map(|stage| {
         TaskKind::ALL.map(|kind| {
             let slices = set.stages.iter().skip(stage).step_by(n_stages).filter_map(|stage| stage.exec_of(kind));
-            Ticks(slices.fold(0_u64, |sum, exec| sum.saturating_add(flops(exec))) / n_slices)
+            let sum = slices.fold(0_u64, |sum, exec| sum.saturating_add(flops(exec)));
+            Ticks(sum / n_slices / set.flops_per_tick.max(1))
         })
     });
     Costs { tasks: tasks.collect(), pairs: [None; TaskKind::ALL.len()], latency: Latency::default() }

@@ -28,6 +28,7 @@ mod tape;
 mod tests;
 mod weights;
 
+pub(crate) use bundle::add_value;
 pub use costs::costs;
 pub use language::{MAX_LAYERS, elaborate};
 pub use partition::partition;
@@ -41,6 +42,7 @@ use crate::files::Files;
 use crate::pipeline::ModelCall;
 use crate::source::Span;
 use crate::stage_graph::StageGraph;
+use crate::transformer;
 use crate::window::Window;
 use pipe_ir::graph::{DType, TensorType};
 use pipe_ir::ids::NodeId;
@@ -57,6 +59,9 @@ pub fn stage_set(files: &Files, elaborated: &Elaborated) -> Result<StageSet, Dia
     let schedule = &elaborated.schedule;
     let kinds = Kinds::of_schedule(schedule);
     let pipeline = elaborated.pipeline.as_ref();
+    if let Some(transformer) = pipeline.and_then(|pipeline| pipeline.transformer.as_ref()) {
+        return transformer::stage_set(transformer, schedule, &kinds);
+    }
     let Some(call) = pipeline.and_then(|pipeline| pipeline.model.as_ref()) else {
         let mut set = abstract_slices(&kinds, &schedule.graph, schedule.slices);
         add_replicated_weights(&mut set, &schedule.placement);

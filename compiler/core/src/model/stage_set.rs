@@ -2,9 +2,11 @@
 
 use crate::schedule::Schedule;
 use crate::stage_graph::StageGraph;
+use crate::transformer::StageAccount;
 use pipe_ir::ids::{ExecId, StageId, ValueId};
 use pipe_ir::program::Exec;
 use pipe_ir::task::TaskKind;
+use pipe_ir::units::Bytes;
 use pipe_ir::value::Value;
 use std::collections::BTreeSet;
 
@@ -22,6 +24,12 @@ pub struct StageSet {
     pub stages: Vec<StageExecs>,
     /// The weights that are trained, in the order in which they are updated.
     pub weights: Vec<WeightGroup>,
+    /// Temporaries of executables without a tensor graph, by [`ExecId`]: none where it is shorter.
+    pub scratch: Vec<Bytes>,
+    /// Floating-point operations that take a tick, where that is more than one.
+    pub flops_per_tick: u64,
+    /// What stands behind the bytes where the stages are those of a transformer, by [`pipe_ir::ids::StageId`].
+    pub accounts: Vec<StageAccount>,
 }
 
 impl StageSet {

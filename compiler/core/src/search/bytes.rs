@@ -67,6 +67,12 @@ fn saved(stages: &StageSet, n_stages: usize) -> Vec<Saved> {
     }
     for (saved, execs) in all.iter_mut().zip(&stages.stages) {
         let reads = |kind| execs.exec_of(kind).map(|exec| &stages.execs[exec.index()].operands);
+        // What flows in and stays until the backward has read it is held as if it was saved.
+        let backward = reads(TaskKind::BackwardInput).or_else(|| reads(TaskKind::Backward));
+        let received = backward.into_iter().flatten().map(|one| &stages.values[one.value.index()]);
+        let received: u64 =
+            received.filter(|value| value.kind == ValueKind::Activation).map(|value| value.bytes.0).sum();
+        saved.for_input = saved.for_input.saturating_add(i64::try_from(received).unwrap_or(i64::MAX));
         let (Some(forward), Some(again)) = (reads(TaskKind::Forward), reads(TaskKind::Recompute)) else { continue };
         // What other stages read as well may be one buffer for all of them, and data can be loaded again.
         let is_own = |value: &ValueId| {

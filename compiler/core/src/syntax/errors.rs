@@ -130,6 +130,7 @@ fn phrase(rule: Rule) -> Option<String> {
         Rule::file_parameter => "`param`",
         Rule::layers => "`repeat`",
         Rule::model_use => "`model`",
+        Rule::config_use => "a path in quotes",
         Rule::schedule_use => "`schedule`",
         _ => return Some(format!("`{}`", word_of(rule))),
     };

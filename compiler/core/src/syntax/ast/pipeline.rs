@@ -22,6 +22,8 @@ pub struct Pipeline {
 pub enum PipelineItem {
     /// `model gpt(blocks = 8)`.
     Model(Call),
+    /// `model "llama.json"(sequence = 8192)`: the name of the call is the path.
+    Config(Call),
     /// `precision f64`.
     Precision {
         /// Type of all numbers of the model.

@@ -1,7 +1,7 @@
 //! Pipelines.
 
 use super::{Builder, Parts, Rule, unquoted};
-use crate::syntax::ast::{Limit, Name, Pipeline, PipelineItem, Setting, SettingValue, Subject};
+use crate::syntax::ast::{Call, Limit, Name, Pipeline, PipelineItem, Setting, SettingValue, Subject};
 use pest::iterators::Pair;
 use pipe_ir::graph::DType;
 
@@ -20,7 +20,13 @@ impl Builder<'_> {
         }
         let mut parts = Parts::of(pair);
         match rule {
-            Rule::model_use => PipelineItem::Model(self.call(parts.need())),
+            Rule::model_use => {
+                let used = parts.need();
+                match used.as_rule() {
+                    Rule::config_use => PipelineItem::Config(self.config(used)),
+                    _ => PipelineItem::Model(self.call(used)),
+                }
+            }
             Rule::precision => {
                 let dtype = if parts.need().as_str() == "f64" { DType::F64 } else { DType::F32 };
                 PipelineItem::Precision { dtype, span }
@@ -58,6 +64,13 @@ impl Builder<'_> {
             }
             _ => PipelineItem::Train { settings: parts.map(|setting| self.setting(setting)).collect(), span },
         }
+    }
+
+    /// A call whose name is a path.
+    fn config(&mut self, pair: Pair<'_, Rule>) -> Call {
+        let path = Parts::of(pair.clone()).need();
+        let name = Name { text: unquoted(&path), span: self.span(&path) };
+        Call { name, ..self.call(pair) }
     }
 
     /// `comm`, or `F & BW` with one space around the mark.

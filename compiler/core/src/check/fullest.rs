@@ -1,0 +1,167 @@
+//! The fullest moment of a device: what is alive when most bytes are.
+
+use crate::transformer::{INPUTS, StageAccount, Until};
+use pipe_ir::ids::{StageId, ValueId};
+use pipe_ir::instruction::Instruction;
+use pipe_ir::program::{DeviceProgram, Program};
+use pipe_ir::task::Task;
+use pipe_ir::units::Bytes;
+use pipe_ir::value::{Value, ValueKind};
+use std::collections::BTreeMap;
+
+/// The moment at which most bytes are alive, the first of several.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Fullest {
+    /// The task that runs next, or is running.
+    pub task: Option<Task>,
+    /// Number and bytes of the buffers alive, by the value of [`Program::values`] that they hold.
+    pub alive: BTreeMap<Option<ValueId>, (usize, Bytes)>,
+}
+
+/// Buffers that hold the same.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Contributor {
+    /// What they hold.
+    pub what: String,
+    /// How many.
+    pub buffers: usize,
+    /// How many bytes.
+    pub bytes: Bytes,
+}
+
+impl Fullest {
+    /// That of a device.
+    #[must_use]
+    pub fn of(program: &Program, device: &DeviceProgram) -> Self {
+        // What each buffer holds; rows of the table of buffers are used again and again.
+        let mut holds: Vec<Option<ValueId>> = vec![None; device.buffers.len()];
+        let mut is_alive = vec![false; device.buffers.len()];
+        let (mut live, mut reached, mut task) = (Bytes::ZERO, false, None);
+        for instruction in device.setup.iter().chain(&device.step) {
+            match *instruction {
+                Instruction::Alloc { .. } | Instruction::Free { .. } if reached => {}
+                Instruction::Alloc { buffer } => {
+                    (is_alive[buffer.index()], holds[buffer.index()]) = (true, None);
+                    live += device.buffers[buffer.index()].bytes;
+                    reached = live == device.peak;
+                }
+                Instruction::Free { buffer } => {
+                    is_alive[buffer.index()] = false;
+                    live -= device.buffers[buffer.index()].bytes;
+                }
+                Instruction::Fill { buffer, value, .. }
+                | Instruction::Load { buffer, value, .. }
+                | Instruction::RecvStart { buffer, value, .. } => {
+                    holds[buffer.index()].get_or_insert(value);
+                }
+                Instruction::Run { exec, microbatch, operands } => {
+                    let exec = program.exec(exec);
+                    for (buffer, operand) in device.operands(operands).iter().zip(&exec.operands) {
+                        holds[buffer.index()].get_or_insert(operand.value);
+                    }
+                    if reached {
+                        task = Some(Task { kind: exec.kind, stage: exec.stage, microbatch });
+                        break;
+                    }
+                }
+                _ => {}
+            }
+        }
+        Self { task, alive: sums(device, &is_alive, &holds) }
+    }
+
+    /// What is alive, the largest first. Where the stages are those of a transformer, by its tensors.
+    #[must_use]
+    pub fn contributors(&self, program: &Program, accounts: &[StageAccount]) -> Vec<Contributor> {
+        let mut rows: BTreeMap<String, (usize, Bytes)> = BTreeMap::new();
+        let mut add = |what: String, count: usize, bytes: Bytes| {
+            let row = rows.entry(what).or_default();
+            row.0 += count;
+            row.1 += bytes;
+        };
+        for (value, (count, bytes)) in &self.alive {
+            let Some(value) = value.map(|value| program.value(value)) else {
+                add("other buffers".to_owned(), *count, *bytes);
+                continue;
+            };
+            let mut rest = *bytes;
+            for (what, each) in tensors(value, accounts) {
+                let bytes = Bytes(each.saturating_mul(*count as u64)).min(rest);
+                add(what.to_owned(), *count, bytes);
+                rest -= bytes;
+            }
+            if rest > Bytes::ZERO {
+                add(value.kind.word().replace('_', " "), *count, rest);
+            }
+        }
+        let row = |(what, (buffers, bytes))| Contributor { what, buffers, bytes };
+        let mut rows: Vec<Contributor> = rows.into_iter().map(row).collect();
+        rows.sort_by_key(|row| std::cmp::Reverse(row.bytes));
+        rows
+    }
+
+    /// Microbatches of which a stage keeps something on the device, and the bytes of that.
+    #[must_use]
+    pub fn kept(&self, program: &Program, stage: StageId) -> (usize, Bytes) {
+        let (mut most, mut sum) = (0, Bytes::ZERO);
+        for (value, (count, bytes)) in &self.alive {
+            let Some(value) = value.map(|value| program.value(value)).filter(|value| value.stage == stage) else {
+                continue;
+            };
+            if saved_until(value).is_some() {
+                most = most.max(*count);
+                sum += *bytes;
+            }
+        }
+        (most, sum)
+    }
+
+    /// Buffers that hold what flows out of a stage, and their bytes.
+    #[must_use]
+    pub fn flowing(&self, program: &Program, stage: StageId) -> Bytes {
+        let of_stage = |value: &Value| value.stage == stage && value.kind == ValueKind::Activation;
+        let all = self.alive.iter();
+        all.filter(|(value, _)| value.is_some_and(|value| of_stage(program.value(value))))
+            .map(|(_, (_, bytes))| *bytes)
+            .sum()
+    }
+}
+
+/// Which half of the backward pass a value is saved for.
+const fn saved_until(value: &Value) -> Option<Until> {
+    match value.kind {
+        ValueKind::SavedForInput => Some(Until::Input),
+        ValueKind::SavedForWeight => Some(Until::Weight),
+        _ => None,
+    }
+}
+
+/// The tensors inside a value of a transformer, with their bytes. What flows in is a buffer of its own: it is the input of the
+/// first norm.
+fn tensors<'a>(value: &Value, accounts: &'a [StageAccount]) -> Vec<(&'a str, u64)> {
+    let (Some(until), Some(account)) = (saved_until(value), accounts.get(value.stage.index())) else {
+        return Vec::new();
+    };
+    let mut input = if until == Until::Input { account.input } else { 0 };
+    let mut own = Vec::new();
+    for held in account.saved.iter().filter(|held| held.until == until) {
+        let elsewhere = if held.what == INPUTS { held.bytes.min(std::mem::take(&mut input)) } else { 0 };
+        own.push((held.what, u64::try_from(held.bytes - elsewhere).unwrap_or(u64::MAX)));
+    }
+    own.retain(|(_, bytes)| *bytes > 0);
+    own
+}
+
+fn sums(
+    device: &DeviceProgram,
+    is_alive: &[bool],
+    holds: &[Option<ValueId>],
+) -> BTreeMap<Option<ValueId>, (usize, Bytes)> {
+    let mut alive: BTreeMap<Option<ValueId>, (usize, Bytes)> = BTreeMap::new();
+    for ((buffer, _), value) in device.buffers.iter().zip(is_alive).zip(holds).filter(|((_, alive), _)| **alive) {
+        let (count, bytes) = alive.entry(*value).or_default();
+        *count += 1;
+        *bytes += buffer.bytes;
+    }
+    alive
+}

@@ -1,0 +1,82 @@
+//! JSON with places: an object whose values know where they stand, so that a message can point at them.
+
+use crate::diagnostic::{Code, Diagnostic};
+use crate::source::{FileId, Span};
+use serde_json::value::RawValue;
+use std::collections::BTreeMap;
+
+/// The outermost object of a text.
+pub(super) struct Object<'t> {
+    file: FileId,
+    text: &'t str,
+    entries: BTreeMap<String, &'t RawValue>,
+}
+
+/// A value, as it is written.
+#[derive(Clone, Copy)]
+pub(super) struct Written<'t> {
+    /// Its text.
+    pub text: &'t str,
+    /// Where that is.
+    pub span: Span,
+}
+
+impl<'t> Object<'t> {
+    /// Reads a text.
+    ///
+    /// # Errors
+    /// Where it is no JSON, or no object.
+    pub(super) fn read(file: FileId, name: &str, text: &'t str) -> Result<Self, Diagnostic> {
+        serde_json::from_str(text).map(|entries| Self { file, text, entries }).map_err(|error| {
+            let at = place(text, error.line(), error.column());
+            let reason = error.to_string();
+            let reason = reason.rsplit_once(" at line ").map_or(reason.as_str(), |(reason, _)| reason);
+            let (message, label) = match error.is_data() {
+                true => (format!("`{name}` is no JSON object with the sizes of a model"), "not `{ .. }`".to_owned()),
+                false => {
+                    (format!("`{name}` is no JSON: {}", reason.replace("invalid", "malformed")), "here".to_owned())
+                }
+            };
+            let end = text[at..].chars().next().map_or(at, |mark| at + mark.len_utf8());
+            Diagnostic::error(Code::UnusableConfig, span(file, at, end), label, message)
+                .help("write the `config.json` of the model as it is published")
+        })
+    }
+
+    /// The value of the first of these keys that is there and not `null`, with that key.
+    pub(super) fn get<'k>(&self, keys: &[&'k str]) -> Option<(&'k str, Written<'t>)> {
+        keys.iter().find_map(|key| {
+            let raw = self.entries.get(*key)?.get();
+            // The value is a part of the text, so that the distance of the two beginnings is its place.
+            let start = (raw.as_ptr() as usize).wrapping_sub(self.text.as_ptr() as usize);
+            let written = Written { text: raw, span: span(self.file, start, start + raw.len()) };
+            (raw != "null").then_some((*key, written))
+        })
+    }
+
+    /// The beginning of the text.
+    pub(super) fn start(&self) -> Span {
+        let start = self.text.len() - self.text.trim_start().len();
+        span(self.file, start, (start + 1).min(self.text.len()))
+    }
+
+    /// All keys.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
+        self.entries.keys().map(String::as_str)
+    }
+}
+
+fn span(file: FileId, start: usize, end: usize) -> Span {
+    let byte = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
+    Span { file, start: byte(start), end: byte(end) }
+}
+
+/// The byte at a line and column, both from 1; columns count bytes.
+fn place(text: &str, line: usize, column: usize) -> usize {
+    let start: usize = text.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
+    let mut at = (start + column.saturating_sub(1)).min(text.len());
+    while !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    at
+}
