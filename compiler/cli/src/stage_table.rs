@@ -13,7 +13,7 @@ const CHANGES: usize = 10;
 
 /// Name, figure and remark of the lines about the model.
 pub(crate) fn summary(report: &Report) -> Vec<(&'static str, String, String)> {
-    let Some(model) = &report.model else { return Vec::new() };
+    let Some(model) = &report.account.model else { return Vec::new() };
     let mut sizes = vec![format!("{} parameters", grouped(model.parameters))];
     if model.total_devices > report.per_device.len() as u64 {
         let part = |name: &str, size: u64| (size > 1).then(|| format!("{name} {size}"));
@@ -38,7 +38,7 @@ fn contributors(row: &DeviceReport) -> (&'static str, String, String) {
 
 /// A row per stage.
 pub(crate) fn stages(report: &Report, colours: bool) -> String {
-    let rows = &report.per_stage;
+    let rows = &report.account.per_stage;
     if rows.is_empty() {
         return String::new();
     }
@@ -92,12 +92,12 @@ fn layers(row: &StageReport) -> String {
 
 /// What was tried where it does not fit.
 pub(crate) fn changes(report: &Report, colours: bool) -> String {
-    if report.changes.is_empty() {
+    if report.account.changes.is_empty() {
         return String::new();
     }
     let head = format!("  {:<44}{:<8}{:>11}{:>14}", "with", "device", "peak", "device time");
     let mut text = format!("\n{}\n", paint(&head, Style::Faint, colours));
-    report.changes.iter().take(CHANGES).for_each(|row| text.push_str(&change(row, colours)));
+    report.account.changes.iter().take(CHANGES).for_each(|row| text.push_str(&change(row, colours)));
     text
 }
 

@@ -169,7 +169,7 @@ fn steps(
     compilation.report.account(judged, &program, &stages);
     if let Err(mut found) = judge::limits(judged, &program, &stages, request.memory.as_ref()) {
         // every device fits, ..
-        compilation.report.changes = remedy::advise(&files, judged, request, &mut found);
+        compilation.report.account.changes = remedy::advise(&files, judged, request, &mut found);
         return Err(found);
     }
     match verify(program) {

@@ -16,7 +16,7 @@ use crate::pipeline::Pipeline;
 use crate::schedule::Schedule;
 use crate::source::Sources;
 use crate::units::{Ticks, Units};
-use account::{ChangeReport, HoldReport, ModelReport, StageReport};
+use account::{AccountReport, HoldReport};
 use certificate::CertificateReport;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::instruction::Instruction;
@@ -62,17 +62,11 @@ pub struct Report {
     /// What recomputation costs, where stages recompute.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recompute: Option<RecomputeReport>,
-    /// The model, where its sizes are those of a `config.json`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub model: Option<ModelReport>,
     /// Figures of every device.
     pub per_device: Vec<DeviceReport>,
-    /// Figures of every stage, likewise.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub per_stage: Vec<StageReport>,
-    /// Other settings of the model that were tried because it does not fit, the cheapest that fits first.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub changes: Vec<ChangeReport>,
+    /// What stands behind the bytes, where the model's sizes are those of a `config.json`.
+    #[serde(flatten)]
+    pub account: AccountReport,
     /// Errors and warnings.
     pub diagnostics: Vec<Finding>,
 }
@@ -225,10 +219,8 @@ impl Report {
             certificate: None,
             weights: None,
             recompute: None,
-            model: None,
             per_device: Vec::new(),
-            per_stage: Vec::new(),
-            changes: Vec::new(),
+            account: AccountReport::default(),
             diagnostics: Vec::new(),
         }
     }

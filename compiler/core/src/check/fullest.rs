@@ -100,30 +100,21 @@ impl Fullest {
         rows
     }
 
-    /// Microbatches of which a stage keeps something on the device, and the bytes of that.
+    /// Bytes of what a stage saves for its backward passes.
     #[must_use]
-    pub fn kept(&self, program: &Program, stage: StageId) -> (usize, Bytes) {
-        let (mut most, mut sum) = (0, Bytes::ZERO);
-        for (value, (count, bytes)) in &self.alive {
-            let Some(value) = value.map(|value| program.value(value)).filter(|value| value.stage == stage) else {
-                continue;
-            };
-            if saved_until(value).is_some() {
-                most = most.max(*count);
-                sum += *bytes;
-            }
-        }
-        (most, sum)
+    pub fn kept(&self, program: &Program, stage: StageId) -> Bytes {
+        self.sum(program, |value| value.stage == stage && saved_until(value).is_some())
     }
 
-    /// Buffers that hold what flows out of a stage, and their bytes.
+    /// Bytes of what flows out of a stage.
     #[must_use]
     pub fn flowing(&self, program: &Program, stage: StageId) -> Bytes {
-        let of_stage = |value: &Value| value.stage == stage && value.kind == ValueKind::Activation;
-        let all = self.alive.iter();
-        all.filter(|(value, _)| value.is_some_and(|value| of_stage(program.value(value))))
-            .map(|(_, (_, bytes))| *bytes)
-            .sum()
+        self.sum(program, |value| value.stage == stage && value.kind == ValueKind::Activation)
+    }
+
+    fn sum(&self, program: &Program, is_meant: impl Fn(&Value) -> bool) -> Bytes {
+        let meant = |value: &Option<ValueId>| value.is_some_and(|value| is_meant(program.value(value)));
+        self.alive.iter().filter(|(value, _)| meant(value)).map(|(_, (_, bytes))| *bytes).sum()
     }
 }
 

@@ -5,11 +5,25 @@ use crate::check::fullest::Fullest;
 use crate::judge::Judged;
 use crate::model::stage_set::StageSet;
 use crate::remedy::Tried;
-use crate::transformer::{Recompute, StageAccount, Transformer, parameters};
+use crate::transformer::{Held, StageAccount, Transformer, parameters};
 use pipe_ir::ids::{DeviceId, StageId};
 use pipe_ir::program::Program;
 use pipe_ir::units::Bytes;
 use serde::Serialize;
+
+/// The parts of a report that are there for such a model only.
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+pub struct AccountReport {
+    /// The model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelReport>,
+    /// Figures of every stage.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub per_stage: Vec<StageReport>,
+    /// Other settings that were tried because it does not fit, the cheapest that fits first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<ChangeReport>,
+}
 
 /// The model, and how it is divided.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -82,7 +96,18 @@ pub struct StageReport {
     /// Floating-point operations of one microbatch: forward, backward for the input, backward for the weights.
     pub flops: [u64; 3],
     /// What is kept of one microbatch, tensor by tensor.
-    pub activations: Vec<HoldReport>,
+    pub activations: Vec<TensorReport>,
+}
+
+/// Tensors that a stage keeps of one microbatch.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct TensorReport {
+    /// Which.
+    pub what: &'static str,
+    /// Of `layers`, `embedding` or `head`.
+    pub part: &'static str,
+    /// Bytes of one microbatch.
+    pub bytes: u64,
 }
 
 /// Bytes, and of what.
@@ -156,24 +181,12 @@ impl ModelReport {
     }
 }
 
-impl Recompute {
-    /// How a pipeline says it.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Selective => "selective",
-            Self::Full => "full",
-        }
-    }
-}
-
 impl Report {
     /// Fills in where the bytes of a transformer are.
     pub fn account(&mut self, judged: &Judged, program: &Program, stages: &StageSet) {
         let Some(pipeline) = &judged.pipeline else { return };
         let Some(transformer) = &pipeline.transformer else { return };
-        self.model = Some(ModelReport::new(transformer, judged));
+        self.account.model = Some(ModelReport::new(transformer, judged));
         let limit = pipeline.byte_limit().map(|(bytes, _)| bytes.0);
         let fullest: Vec<Fullest> = program.devices.iter().map(|device| Fullest::of(program, device)).collect();
         for (report, fullest) in self.per_device.iter_mut().zip(&fullest) {
@@ -184,18 +197,38 @@ impl Report {
         for (stage, account) in (0..).map(StageId).zip(&stages.accounts) {
             let on = |device: &DeviceId| {
                 let fullest = &fullest[device.index()];
-                let (live, kept) = fullest.kept(program, stage);
                 let before = stage.0.checked_sub(1).map(StageId);
-                (*device, live, kept + before.map_or(Bytes::ZERO, |before| fullest.flowing(program, before)))
+                let flowing = before.map_or(Bytes::ZERO, |before| fullest.flowing(program, before));
+                (*device, live(judged, *device, fullest, stage), fullest.kept(program, stage) + flowing)
             };
             let homes = judged.schedule.placement.devices_of(stage);
             if let Some(found) =
                 homes.iter().map(on).max_by_key(|(device, _, kept)| (*kept, std::cmp::Reverse(*device)))
             {
-                self.per_stage.push(stage_report(stage, account, found, limit));
+                self.account.per_stage.push(stage_report(stage, account, found, limit));
             }
         }
     }
+}
+
+/// Microbatches of which a stage's activations are alive at a device's fullest moment: their first task has begun by then, and
+/// their last one has not ended.
+fn live(judged: &Judged, device: DeviceId, fullest: &Fullest, stage: StageId) -> usize {
+    let order = judged.schedule.orders[device.index()].iter().map(|scheduled| scheduled.task);
+    let dependencies = &judged.order.dependencies;
+    let mut live = 0_usize;
+    for task in order {
+        let is_running = fullest.task == Some(task);
+        if task.stage == stage && dependencies.is_first(task) {
+            live += 1;
+        } else if task.stage == stage && dependencies.is_last(task) && !is_running {
+            live = live.saturating_sub(1);
+        }
+        if is_running {
+            break;
+        }
+    }
+    live
 }
 
 fn stage_report(
@@ -205,7 +238,7 @@ fn stage_report(
     limit: Option<u64>,
 ) -> StageReport {
     let flops = &account.flops;
-    let hold = |what: &str, bytes: u128| HoldReport { what: what.to_owned(), bytes: count(bytes) };
+    let tensor = |held: &Held| TensorReport { what: held.what, part: held.part.word(), bytes: count(held.bytes) };
     StageReport {
         stage: stage.0,
         device: device.0,
@@ -224,6 +257,6 @@ fn stage_report(
         sum_bytes: count(account.state()).saturating_add(kept.0),
         limit_bytes: limit,
         flops: [flops.forward, flops.backward_input, flops.backward_weight].map(count),
-        activations: account.saved.iter().map(|held| hold(held.what, held.bytes)).collect(),
+        activations: account.saved.iter().map(tensor).collect(),
     }
 }

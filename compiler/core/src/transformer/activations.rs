@@ -41,6 +41,18 @@ pub enum Part {
     Head,
 }
 
+impl Part {
+    /// What reports call it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Layers => "layers",
+            Self::Embedding => "embedding",
+            Self::Head => "head",
+        }
+    }
+}
+
 /// A tensor of one microbatch that is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Held {

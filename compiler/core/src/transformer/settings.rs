@@ -51,6 +51,18 @@ pub enum Recompute {
     Full,
 }
 
+impl Recompute {
+    /// How a pipeline says it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Selective => "selective",
+            Self::Full => "full",
+        }
+    }
+}
+
 /// Which layers each stage has.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Layers {

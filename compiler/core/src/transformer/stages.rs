@@ -44,7 +44,7 @@ pub fn stage_set(transformer: &Transformer, schedule: &Schedule, kinds: &[Kinds]
         StageSet { graph: StageGraph::chain(kinds.len()), flops_per_tick: FLOPS_PER_TICK, ..StageSet::default() };
     let mut before = None;
     for ((stage, account), kinds) in (0..).map(StageId).zip(&accounts).zip(kinds) {
-        let values = Values::add(&mut set.values, stage, account, *kinds);
+        let values = Values::add(&mut set.values, stage, account);
         add_stage(&mut set, stage, account, *kinds, &values, before);
         before = values.output;
     }
@@ -91,19 +91,18 @@ struct Values {
 }
 
 impl Values {
-    fn add(values: &mut Vec<Value>, stage: StageId, account: &StageAccount, kinds: Kinds) -> Self {
+    fn add(values: &mut Vec<Value>, stage: StageId, account: &StageAccount) -> Self {
         let mut add = |name: &str, kind, bytes: u128| {
             let (name, bytes) = (format!("{name}.{stage}"), Bytes(u64::try_from(bytes).unwrap_or(u64::MAX)));
             (bytes > Bytes::ZERO).then(|| add_value(values, Value { name, kind, stage, bytes, tensors: Vec::new() }))
         };
-        let deferred = if kinds.is_split() { account.deferred } else { 0 };
         Self {
             parameters: add("parameters", ValueKind::Parameters, account.weights),
             gradients: add("gradients", ValueKind::ParameterGradients, account.gradients),
             optimizer: add("optimizer", ValueKind::OptimizerState, account.optimizer),
             for_input: add("saved_b", ValueKind::SavedForInput, account.saved_until(Until::Input)),
             for_weight: add("saved_w", ValueKind::SavedForWeight, account.saved_until(Until::Weight)),
-            deferred: add("deferred", ValueKind::DeferredGradient, deferred),
+            deferred: add("deferred", ValueKind::DeferredGradient, account.deferred),
             output: add("activation", ValueKind::Activation, account.output),
             gradient: add("gradient", ValueKind::Gradient, account.input),
         }
@@ -149,7 +148,8 @@ fn add_stage(
         set.scratch.push(Bytes(u64::try_from(scratch).unwrap_or(u64::MAX)));
         ExecId::from_index(set.execs.len() - 1)
     };
-    for kind in TaskKind::ALL.into_iter().filter(|kind| *kind != TaskKind::Update && kinds.has(*kind)) {
+    // Of all kinds, whatever the schedule uses: the search may split a backward pass or not, so it asks what both take.
+    for kind in TaskKind::ALL.into_iter().filter(|kind| *kind != TaskKind::Update) {
         let is_forward = matches!(kind, TaskKind::Forward | TaskKind::Recompute);
         let scratch = if is_forward { account.scratch_forward } else { account.scratch_backward };
         row.execs[kind.index()] = Some(add(kind, scratch));
