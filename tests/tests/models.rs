@@ -238,7 +238,7 @@ fn settings(change: &str) -> Vec<(&str, i64)> {
         number => number.parse().expect("a number"),
     };
     let one = |word| str::split_once(word, ' ').map(|(name, rest)| (name, value(rest.trim_start_matches("= "))));
-    change.split(" with ").map(|word| one(word).expect("a name and a value")).collect()
+    change.split(", ").map(|word| one(word).expect("a name and a value")).collect()
 }
 
 #[test]

@@ -53,7 +53,7 @@ impl Tried {
         self.peak <= self.limit
     }
 
-    /// As a pipeline would say it: `zero = 1`, `2 rows`, `32 devices`.
+    /// As a pipeline would say it: `` `rows = 1`, `microbatches 16` ``.
     #[must_use]
     pub fn words(&self) -> String {
         let word = |(name, value): &(&str, i64)| match *name {
@@ -61,7 +61,7 @@ impl Tried {
             "recompute" => format!("`recompute = {}`", self.settings.recompute.word()),
             _ => format!("`{name} = {value}`"),
         };
-        self.change.iter().map(word).collect::<Vec<_>>().join(" with ")
+        self.change.iter().map(word).collect::<Vec<_>>().join(", ")
     }
 }
 

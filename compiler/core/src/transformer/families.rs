@@ -280,6 +280,6 @@ impl Reader<'_> {
 
 /// A value in a message: not more of it than one can read.
 fn short(written: Written<'_>) -> String {
-    let text: String = written.text.chars().take(40).collect();
-    format!("`{}`{}", text.escape_debug(), if text.len() < written.text.len() { ".." } else { "" })
+    let text: String = written.text.chars().filter(|mark| !mark.is_control()).take(40).collect();
+    format!("`{text}`{}", if text.len() < written.text.len() { ".." } else { "" })
 }

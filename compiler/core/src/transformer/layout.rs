@@ -52,12 +52,12 @@ pub fn check(transformer: &Transformer) -> Result<(), Diagnostics> {
         let span = transformer.place(setting);
         found.push(Diagnostic::error(Code::UnusableConfig, span, format!("`{setting}`"), message).help(help));
     };
-    let widths = [("num_attention_heads", config.heads), ("the feed-forward width", config.feed_forward)];
+    let widths = [("heads", config.heads), ("the feed-forward", config.feed_forward)];
     let of_experts = config.experts.iter().flat_map(|experts| [experts.width, experts.shared]);
-    let widths = widths.into_iter().chain(of_experts.map(|width| ("the width of experts", width)));
+    let widths = widths.into_iter().chain(of_experts.map(|width| ("the experts", width)));
     for (what, width) in widths.filter(|(_, width)| !width.is_multiple_of(tensor)) {
-        let message = format!("{tensor} devices cannot divide {what} of `{}`, {width}, evenly", config.path);
-        refuse("tensor", message, "choose a divisor of both");
+        let message = format!("{tensor} devices cannot divide {what} of `{}` evenly: {width}", config.path);
+        refuse("tensor", message, "choose a number that divides heads and widths");
     }
     let shares_keys = config.kv_heads.is_multiple_of(tensor) || tensor.is_multiple_of(config.kv_heads);
     if !shares_keys {
