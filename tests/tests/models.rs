@@ -331,3 +331,47 @@ fn the_search_counts_both_halves_of_the_backward() {
         assert!(input > 0 && weight > 0 && whole.abs_diff(input + weight) <= 1, "{whole} {input} {weight}");
     }
 }
+
+/// A text with one of its bytes changed, or cut off there, or with a number made huge.
+fn damaged(text: &str, seed: u64) -> String {
+    // Multiplicative hashing (Knuth): the high bits are the random ones.
+    let random =
+        |round: u64| (seed.wrapping_mul(8).wrapping_add(round).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 33) as usize;
+    let mut bytes = text.as_bytes().to_vec();
+    let at = random(0) % bytes.len();
+    match random(1) % 4 {
+        0 => bytes[at] = b"\"{}[],:-0e.~ntf"[random(2) % 16],
+        1 => bytes.truncate(at),
+        2 => drop(bytes.remove(at)),
+        _ => {
+            let digits = (at..bytes.len()).find(|at| bytes[*at].is_ascii_digit()).unwrap_or(at);
+            bytes.splice(digits..digits, b"99999".iter().copied());
+        }
+    }
+    String::from_utf8(bytes).expect("the text is ASCII")
+}
+
+#[test]
+fn no_config_makes_the_compiler_panic() {
+    let all = files(&root().join("tests/data/configs"), "json");
+    let mut refused = 0;
+    for (seed, path) in (0..1_500).zip(all.iter().cycle()) {
+        let config = damaged(&read(path), seed);
+        let settings = "sequence = 1024, tensor = 2, data = 2, expert = 2, zero = 3, flash = 0".to_owned();
+        let own =
+            Pipeline { config: "x", settings, devices: 2, microbatches: 2, schedule: "zb_h1", memory: Some("1GiB") };
+        refused += usize::from(!own.check(Some(&config)).diagnostics.is_empty());
+    }
+    assert!(refused > 500, "{refused}");
+}
+
+#[test]
+fn the_largest_numbers_are_refused_and_not_counted_wrongly() {
+    let config = r#"{"model_type": "mixtral", "hidden_size": 1048576, "num_hidden_layers": 4096, "num_attention_heads": 1048576,
+        "num_key_value_heads": 1048576, "head_dim": 1048576, "intermediate_size": 16777216, "vocab_size": 16777216,
+        "num_local_experts": 65536, "num_experts_per_tok": 65536}"#;
+    let settings = "sequence = 16777216, rows = 65536, flash = 0".to_owned();
+    let own = Pipeline { config: "x", settings, devices: 64, microbatches: 512, schedule: "1f1b", memory: None };
+    let report = own.check(Some(config));
+    assert_eq!(report.diagnostics[0].code, "too-large", "{:#?}", report.diagnostics);
+}

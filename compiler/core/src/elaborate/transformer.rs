@@ -21,7 +21,7 @@ pub(super) fn transformer(
     let config = read(file, &call.name.text, text).map_err(|found| report.extend(found)).ok();
     let settings = settings(call, &request.settings, parameters).map_err(|found| report.extend(found)).ok();
     let (settings, places) = settings?;
-    let transformer = Transformer { config: config?, settings, span: call.span, places };
+    let transformer = Transformer { config: config?, settings, span: call.name.span, places };
     check(&transformer).map_err(|found| report.extend(found)).ok()?;
     Some(transformer)
 }

@@ -13,10 +13,12 @@ use std::ops::RangeInclusive;
 /// What is read of a file: `model_type` is one of these.
 pub const FAMILIES: [&str; 8] = ["gpt2", "llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe"];
 
-/// Sizes that are accepted, so that products stay countable.
-const SIZES: RangeInclusive<u64> = 1..=1 << 24;
+/// Widths and numbers of heads that are accepted, so that products stay countable.
+const SIZES: RangeInclusive<u64> = 1..=1 << 20;
+/// Widths of feed-forwards, numbers of symbols, positions and experts that are accepted, likewise.
+const LARGE: RangeInclusive<u64> = 1..=1 << 24;
 /// Numbers of layers that are accepted.
-const LAYERS: RangeInclusive<u64> = 1..=1 << 14;
+const LAYERS: RangeInclusive<u64> = 1..=1 << 12;
 
 /// Reads a `config.json`.
 ///
@@ -108,9 +110,9 @@ impl Reader<'_> {
             heads,
             kv_heads: heads,
             head_dim: self.head_dim(hidden, heads, None),
-            feed_forward: self.whole(&["n_inner"], 4 * hidden, SIZES),
-            vocabulary: self.whole(&["vocab_size"], 50_257, SIZES),
-            positions: self.whole(&["n_positions", "max_position_embeddings"], 1_024, SIZES),
+            feed_forward: self.whole(&["n_inner"], 4 * hidden, LARGE),
+            vocabulary: self.whole(&["vocab_size"], 50_257, LARGE),
+            positions: self.whole(&["n_positions", "max_position_embeddings"], 1_024, LARGE),
             is_tied: self.flag("tie_word_embeddings", true),
             is_gated: false,
             has_norm_bias: true,
@@ -148,8 +150,8 @@ impl Reader<'_> {
             heads,
             kv_heads: self.kv_heads(heads, known.kv_heads),
             head_dim: self.head_dim(hidden, heads, known.head_dim),
-            feed_forward: self.whole(&["intermediate_size"], known.feed_forward, SIZES),
-            vocabulary: self.whole(&["vocab_size"], known.vocabulary, SIZES),
+            feed_forward: self.whole(&["intermediate_size"], known.feed_forward, LARGE),
+            vocabulary: self.whole(&["vocab_size"], known.vocabulary, LARGE),
             positions: 0,
             is_tied: self.flag("tie_word_embeddings", false),
             is_gated: true,
@@ -190,7 +192,7 @@ impl Reader<'_> {
     fn window(&mut self, default: Option<u64>) -> Option<u64> {
         let key = "sliding_window";
         match self.object.get(&[key]) {
-            Some(_) => Some(self.whole(&[key], 1, SIZES)),
+            Some(_) => Some(self.whole(&[key], 1, LARGE)),
             // An explicit `null` is no window.
             None => default.filter(|_| !self.object.keys().any(|other| other == key)),
         }
@@ -207,9 +209,9 @@ impl Reader<'_> {
         let is_mixtral = family == "mixtral";
         let count = self.whole(&["num_local_experts", "num_experts"], count, 0..=1 << 16);
         let per_token = self.whole(&["num_experts_per_tok"], per_token, SIZES);
-        let width = if is_mixtral { width } else { self.whole(&["moe_intermediate_size"], width, SIZES) };
+        let width = if is_mixtral { width } else { self.whole(&["moe_intermediate_size"], width, LARGE) };
         let has_shared = shared > 0;
-        let shared = if has_shared { self.whole(&["shared_expert_intermediate_size"], shared, SIZES) } else { 0 };
+        let shared = if has_shared { self.whole(&["shared_expert_intermediate_size"], shared, LARGE) } else { 0 };
         let (every, dense) = match is_mixtral {
             true => (1, Vec::new()),
             false => (self.whole(&["decoder_sparse_step"], 1, SIZES), self.list("mlp_only_layers")),

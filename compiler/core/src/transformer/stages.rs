@@ -68,7 +68,7 @@ fn countable(transformer: &Transformer, accounts: &[StageAccount], schedule: &Sc
         let scratch = stage.scratch_forward + stage.scratch_backward;
         stage.state() + scratch + moving * u128::from(schedule.n_microbatches)
     };
-    let sum: u128 = accounts.iter().map(of_stage).sum::<u128>() * schedule.n_devices() as u128;
+    let sum = accounts.iter().map(of_stage).sum::<u128>().saturating_mul(schedule.n_devices() as u128);
     if sum < MOST_BYTES {
         return Ok(());
     }
