@@ -195,7 +195,8 @@ impl Bound<'_> {
         let path = &self.call.name.text;
         if !self.values.contains_key("sequence") && self.found.is_empty() {
             let message = format!("a model from `{path}` needs its `sequence`");
-            let error = Diagnostic::error(Code::WrongArguments, self.call.name.span, "how many tokens has a row?", message);
+            let error =
+                Diagnostic::error(Code::WrongArguments, self.call.name.span, "how many tokens has a row?", message);
             self.found.push(error.help(format!("write `model \"{path}\"(sequence = 4096)`")));
         }
         if !self.found.is_empty() {
