@@ -67,10 +67,12 @@ impl Tried {
 
 /// Tries other settings where devices hold more than they have, and puts the cheapest that fits into the help of what was found.
 pub(crate) fn advise(files: &Files, judged: &Judged, request: &Request, found: &mut [Diagnostic]) -> Vec<ChangeReport> {
-    let is_memory = |one: &Diagnostic| one.code == Code::MemoryExceeded;
     let limit = judged.pipeline.as_ref().filter(|own| own.transformer.is_some()).and_then(Pipeline::byte_limit);
-    let Some((limit, _)) = limit.filter(|_| found.iter().any(is_memory)) else { return Vec::new() };
-    if judged.schedule.n_tasks() > MOST_TASKS {
+    let Some((limit, span)) = limit else { return Vec::new() };
+    // A limit of the devices, or what the pipeline requires of their bytes.
+    let is_about = |one: &Diagnostic| one.labels.first().is_some_and(|label| label.span == span);
+    let is_memory = |one: &Diagnostic| one.code == Code::MemoryExceeded || is_about(one);
+    if !found.iter().any(is_memory) || judged.schedule.n_tasks() > MOST_TASKS {
         return Vec::new();
     }
     let Some(tried) = (Trials { files, request, limit, base: None }).run() else { return Vec::new() };
