@@ -48,8 +48,15 @@ fn hint(found: &str, error: &Error<Rule>) -> Option<&'static str> {
         "=" if expects(Rule::equal) => "write `==` to compare",
         "{" if expects(Rule::kw_then) => "inside an expression, write `if condition then value else other`",
         "I" | "U" if expects(Rule::kind) => "`B` is the backward for the input, `W` for the weights, `BW` both",
+        size if is_decimal_size(size) => "sizes are counted in `B`, `KiB`, `MiB`, `GiB` and `TiB`",
         _ => return None,
     })
+}
+
+/// `80GB`.
+fn is_decimal_size(token: &str) -> bool {
+    let unit = token.trim_start_matches(|mark: char| mark.is_ascii_digit() || mark == '.');
+    unit.len() < token.len() && ["kB", "KB", "MB", "GB", "TB"].contains(&unit)
 }
 
 fn shortened(token: &str) -> String {
