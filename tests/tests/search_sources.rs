@@ -209,3 +209,31 @@ fn what_bounds_in_bytes_assume_that_devices_hold_is_held_in_every_program() {
     }
     assert!(all >= 40, "{all}");
 }
+
+#[test]
+fn a_models_backward_takes_its_time_in_either_form() {
+    for (example, name) in [("mlp", "1f1b"), ("mlp", "zb_h1"), ("unet", "1f1b"), ("shakespeare", "zb_h1")] {
+        let text = read(&root().join("examples").join(example).with_extension("pipe"));
+        let call = text.lines().find(|line| line.trim_start().starts_with("schedule ")).expect("a schedule");
+        let text: Vec<&str> = text.lines().filter(|line| !line.contains("require peak")).collect();
+        let text = text.join("\n").replace(call, &format!("    schedule {name}"));
+        let source = Source { name: example.to_owned(), text };
+        let no_files = |path: &str| Err(path.to_owned());
+        let request = Request::default();
+        let prepared = prepare(&mut Sources::default(), source, &no_files, &request, Objective::Makespan);
+        let prepared = prepared.unwrap_or_else(|found| panic!("{example} {name}: {:?}", found.diagnostics));
+        for stage in prepared.problem.schedule.placement.stages() {
+            let of = |kind| prepared.problem.costs.of(kind, stage).0;
+            let halves = of(TaskKind::BackwardInput) + of(TaskKind::BackwardWeight);
+            let apart = of(TaskKind::Backward).abs_diff(halves);
+            assert!(apart * 10 <= halves && halves > 0, "{example} {name} {stage}: {apart} of {halves}");
+        }
+        let options = Options { objective: Objective::Makespan, seed: 1, rounds: 1 };
+        let team = Patient(AtomicUsize::new(300));
+        let found = prepared.search(options, &team, &mut |_| ()).expect("something fits");
+        let (_, compilation) = prepared.finish(&found, &mut Sources::default(), &no_files);
+        let makespan = compilation.judged.expect("it can run").timeline.makespan();
+        assert_eq!(prepared.problem.ticks(found.length), makespan, "{example} {name}");
+        assert!(prepared.problem.ticks(prepared.problem.bound(&found)) <= makespan, "{example} {name}");
+    }
+}

@@ -56,14 +56,21 @@ use std::ops::Range;
 /// # Errors
 /// Everything that is wrong with the model, or that it has too few layers.
 pub fn stage_set(files: &Files, elaborated: &Elaborated) -> Result<StageSet, Diagnostics> {
+    stage_set_of(files, elaborated, &Kinds::of_schedule(&elaborated.schedule))
+}
+
+/// The same for these kinds of tasks, by [`pipe_ir::ids::StageId`], whatever the schedule uses.
+///
+/// # Errors
+/// Likewise.
+pub fn stage_set_of(files: &Files, elaborated: &Elaborated, kinds: &[Kinds]) -> Result<StageSet, Diagnostics> {
     let schedule = &elaborated.schedule;
-    let kinds = Kinds::of_schedule(schedule);
     let pipeline = elaborated.pipeline.as_ref();
     if let Some(transformer) = pipeline.and_then(|pipeline| pipeline.transformer.as_ref()) {
-        return transformer::stage_set(transformer, schedule, &kinds);
+        return transformer::stage_set(transformer, schedule, kinds);
     }
     let Some(call) = pipeline.and_then(|pipeline| pipeline.model.as_ref()) else {
-        let mut set = abstract_slices(&kinds, &schedule.graph, schedule.slices);
+        let mut set = abstract_slices(kinds, &schedule.graph, schedule.slices);
         add_replicated_weights(&mut set, &schedule.placement);
         return Ok(set);
     };
@@ -72,7 +79,7 @@ pub fn stage_set(files: &Files, elaborated: &Elaborated) -> Result<StageSet, Dia
     let training = pipeline.and_then(|pipeline| pipeline.training.as_ref());
     let optimizer = training.map(|training| training.optimizer);
     let n_microbatches = schedule.microbatches_of_step();
-    let request = Request { layers: &layers, kinds: &kinds, n_microbatches, optimizer };
+    let request = Request { layers: &layers, kinds, n_microbatches, optimizer };
     let set = if schedule.slices.count() > 1 {
         slice_set::slice_set(&slicing::slices(&model, schedule.slices, schedule.span)?, &request)
     } else {

@@ -1,6 +1,7 @@
 //! The whole of `pipec search`: a target in, a source and its report out. The clock is the caller's.
 
 use super::bytes::{in_bytes, tighten};
+use super::halves::complete;
 use super::plan::Plan;
 use super::target::{Problem, problem, without_pairs};
 use super::write::source;
@@ -53,7 +54,8 @@ pub fn prepare(
         // What its bytes are limited by would say nothing about what is found.
         return Err(Box::new(compilation));
     }
-    let Some(judged) = compilation.judged.take() else { return Err(Box::new(compilation)) };
+    let Some(mut judged) = compilation.judged.take() else { return Err(Box::new(compilation)) };
+    complete(&mut judged, &root, loader, &unlimited);
     let prepared = problem(&judged, request.memory.as_ref(), objective).and_then(|problem| {
         let call = call(&root, loader, request);
         let warnings: Diagnostics = without_pairs(&problem, judged.timeline.makespan()).into_iter().collect();

@@ -15,6 +15,7 @@ pub mod find;
 mod forms;
 mod frontier;
 pub mod fusion;
+mod halves;
 pub mod job;
 mod known;
 mod plan;

@@ -1,0 +1,42 @@
+//! What a model's backward takes in the form that the target does not have it in: at once where it is split, in halves where it is not.
+//!
+//! The search may choose either form, and the operations of a model are those of the tasks that its schedule asks for.
+
+use crate::Request;
+use crate::costs::given;
+use crate::elaborate::elaborate;
+use crate::files::{self, Loader};
+use crate::judge::Judged;
+use crate::model::{Kinds, costs, stage_set_of};
+use crate::recompute::recomputing;
+use crate::source::{Source, Sources};
+use pipe_ir::ids::StageId;
+use pipe_ir::task::TaskKind;
+
+/// Adds the durations of the kinds of backward tasks that the target does not have, where durations are those of a model.
+pub(super) fn complete(judged: &mut Judged, root: &Source, loader: &Loader<'_>, request: &Request) {
+    let says = given(request.costs.as_ref(), judged.pipeline.as_ref()).is_some();
+    if says || judged.pipeline.as_ref().is_none_or(|pipeline| pipeline.model.is_none()) {
+        return;
+    }
+    let Ok(files) = files::load(&mut Sources::default(), root.clone(), loader) else { return };
+    let Ok(elaborated) = elaborate(&files, &request.choice) else { return };
+    let own = Kinds::of_schedule(&elaborated.schedule);
+    let again = recomputing(&elaborated.schedule);
+    let forms = [&[TaskKind::Backward][..], &[TaskKind::BackwardInput, TaskKind::BackwardWeight]];
+    for form in forms {
+        let kinds = |recomputes: &bool| {
+            let forward =
+                if *recomputes { &[TaskKind::Forward, TaskKind::Recompute][..] } else { &[TaskKind::Forward] };
+            Kinds::of(&[forward, form].concat())
+        };
+        let kinds: Vec<Kinds> = again.iter().map(kinds).collect();
+        let Ok(set) = stage_set_of(&files, &elaborated, &kinds) else { return };
+        let other = costs(&set);
+        for (stage, own) in own.iter().enumerate() {
+            for kind in form.iter().filter(|kind| !own.has(**kind)) {
+                judged.costs.tasks[stage][kind.index()] = other.of(*kind, StageId::from_index(stage));
+            }
+        }
+    }
+}
