@@ -18,8 +18,10 @@ use pipe_ir::task::TaskKind;
 use pipe_ir::units::Bytes;
 use pipe_ir::value::{Value, ValueKind};
 
-/// Operations of one tick: a unit of time is a million times as many, so that the steps of large models are readable figures.
+/// Operations of one tick of a large model: a unit of time is a million times as many, so that its steps are readable figures.
 const FLOPS_PER_TICK: u64 = 1_000_000;
+/// Operations of a forward from which on a model is large: ticks are fine enough for it.
+const LARGE: u128 = 10_000_000_000;
 /// Operations that an update spends on one parameter, roughly.
 const FLOPS_PER_PARAMETER: u128 = 12;
 /// The most bytes that a step may allocate in all, so that sums of them stay countable.
@@ -40,8 +42,9 @@ pub fn stage_set(transformer: &Transformer, schedule: &Schedule, kinds: &[Kinds]
     let accounts =
         account::accounts(transformer, kinds.len(), has_table, schedule.span).map_err(|error| vec![error])?;
     countable(transformer, &accounts, schedule)?;
-    let mut set =
-        StageSet { graph: StageGraph::chain(kinds.len()), flops_per_tick: FLOPS_PER_TICK, ..StageSet::default() };
+    let is_large = accounts.iter().any(|account| account.flops.forward >= LARGE);
+    let flops_per_tick = if is_large { FLOPS_PER_TICK } else { 1 };
+    let mut set = StageSet { graph: StageGraph::chain(kinds.len()), flops_per_tick, ..StageSet::default() };
     let mut before = None;
     for ((stage, account), kinds) in (0..).map(StageId).zip(&accounts).zip(kinds) {
         let values = Values::add(&mut set.values, stage, account);
