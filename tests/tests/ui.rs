@@ -1,8 +1,9 @@
 //! Every error has sources that cause it: `tests/ui/<code>/<case>.pipe` marks the guilty lines with `//~ <code>`, and
 //! `<case>.stderr` shows what the user sees.
 
-use pipe_compiler::diagnostic::Code;
-use pipe_compiler::source::Sources;
+use pipe_compiler::diagnostic::{Code, Label};
+use pipe_compiler::profile::Profile;
+use pipe_compiler::source::{Source, Sources};
 use pipe_compiler::{Compilation, Request};
 use pipe_tests::cases::{compile_for_search, compile_text, expect, files, read, report, root};
 use pipec::diagnostics::{Look, draw};
@@ -24,12 +25,16 @@ fn code_of(folder: &Path) -> &str {
     folder.file_name().and_then(|name| name.to_str()).unwrap_or_default()
 }
 
-/// Compiles a source; where the code is the search's, for the search.
+/// Compiles a source; where the code is the search's, for the search, and where it is that of profiles, with one of two stages.
 fn compiled(code: &str, name: &str, text: &str, folder: &Path) -> (Compilation, Sources) {
     if [Code::CannotSearch, Code::PairsLeftOut].map(Code::name).contains(&code) {
         return compile_for_search(name, text, folder);
     }
-    compile_text(name, text, folder, &Request::default())
+    let profile = (code == Code::UnusableProfile.name()).then(|| {
+        let text = read(&root().join("tests/ui/unusable-profile/two_stages.json"));
+        Profile::read(Source { name: "two_stages.json".to_owned(), text }).expect("a profile")
+    });
+    compile_text(name, text, folder, &Request { profile, ..Request::default() })
 }
 
 fn check_case(path: &Path) -> Vec<String> {
@@ -38,7 +43,9 @@ fn check_case(path: &Path) -> Vec<String> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let (compilation, sources) = compiled(code_of(folder), name, &text, folder);
     let place = |diagnostic: &pipe_compiler::diagnostic::Diagnostic| {
-        let span = diagnostic.labels.first().map(|label| label.span);
+        let in_source = |label: &&Label| sources.get(label.span.file).name == name;
+        let label = diagnostic.labels.iter().find(in_source).or(diagnostic.labels.first());
+        let span = label.map(|label| label.span);
         span.map_or(0, |span| sources.line_column(span.file, span.start).0)
     };
     let mut found: Vec<(u32, String)> =

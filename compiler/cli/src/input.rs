@@ -4,6 +4,7 @@ use crate::output::Failure;
 use clap::{Args, ValueEnum};
 use pipe_compiler::memory_limit::MemoryLimit;
 use pipe_compiler::pipeline::StageCosts;
+use pipe_compiler::profile::Profile;
 use pipe_compiler::recompute::Recomputation;
 use pipe_compiler::source::{Source, Sources};
 use pipe_compiler::syntax::MAX_BYTES;
@@ -43,6 +44,47 @@ pub(crate) struct TargetArguments {
     pub(crate) quiet: bool,
 }
 
+/// The options of commands that look at the times of a target.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct TimedArguments {
+    #[command(flatten)]
+    pub(crate) target: TargetArguments,
+    /// Durations as `pipec profile` measured them; those of `--cost` come before them
+    #[arg(long, value_name = "PATH")]
+    pub(crate) profile: Option<PathBuf>,
+}
+
+impl TimedArguments {
+    /// What the options ask for, or what speaks against the profile.
+    ///
+    /// # Errors
+    /// If the profile cannot be read.
+    pub(crate) fn request(&self) -> Result<Result<Request, Box<(Compilation, Sources)>>, Failure> {
+        let request = self.target.request();
+        let Some(path) = &self.profile else { return Ok(Ok(request)) };
+        let name = path.display().to_string();
+        let text = File::open(path).and_then(read_text).map_err(|error| Failure::Io(name.clone(), error))?;
+        Ok(match Profile::read(Source { name, text }) {
+            Ok(profile) => Ok(Request { profile: Some(profile), ..request }),
+            Err(wrong) => {
+                let (diagnostic, sources) = *wrong;
+                Err(Box::new((Compilation::rejected(&self.target.target, vec![diagnostic], &sources), sources)))
+            }
+        })
+    }
+
+    /// Compiles the target, or only proves what holds for every number of microbatches.
+    ///
+    /// # Errors
+    /// If the target or the profile cannot be read, or the target names no schedule of the standard library.
+    pub(crate) fn compile(&self, certificate: Certificates) -> Result<(Compilation, Sources), Failure> {
+        match self.request()? {
+            Ok(request) => self.target.compile_for(&Request { certificate, ..request }),
+            Err(rejected) => Ok(*rejected),
+        }
+    }
+}
+
 /// Who reads the report.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Format {
@@ -59,14 +101,6 @@ fn parse_setting(text: &str) -> Result<(String, i64), String> {
 }
 
 impl TargetArguments {
-    /// Compiles the target.
-    ///
-    /// # Errors
-    /// If the target cannot be read, or names no schedule of the standard library.
-    pub(crate) fn compile(&self) -> Result<(Compilation, Sources), Failure> {
-        self.compile_or_certify(Certificates::Beside)
-    }
-
     /// Compiles the target, which must have a program.
     ///
     /// # Errors
@@ -75,15 +109,11 @@ impl TargetArguments {
         self.compile_for(&Request { program: true, ..self.request() })
     }
 
-    /// Compiles the target, or only proves what holds for every number of microbatches.
+    /// Compiles the target as it is asked for.
     ///
     /// # Errors
     /// If the target cannot be read, or names no schedule of the standard library.
-    pub(crate) fn compile_or_certify(&self, certificate: Certificates) -> Result<(Compilation, Sources), Failure> {
-        self.compile_for(&Request { certificate, ..self.request() })
-    }
-
-    fn compile_for(&self, request: &Request) -> Result<(Compilation, Sources), Failure> {
+    pub(crate) fn compile_for(&self, request: &Request) -> Result<(Compilation, Sources), Failure> {
         let mut sources = Sources::default();
         let (root, folder) = self.read()?;
         let compilation = pipe_compiler::compile(&mut sources, root, &|path| load(&folder, path), request);
@@ -101,6 +131,7 @@ impl TargetArguments {
                 turn: false,
             },
             costs: self.cost.clone(),
+            profile: None,
             memory: self.memory.clone(),
             certificate: Certificates::Beside,
             program: false,

@@ -4,6 +4,7 @@ mod certificate_table;
 mod commands;
 pub mod diagnostics;
 mod input;
+mod measuring;
 mod output;
 pub mod plot;
 mod searching;
@@ -21,6 +22,7 @@ Examples:
   pipec check std:v_half --set devices=8 --set microbatches=24
   pipec check examples/shakespeare.pipe --memory 4.5
   pipec run examples/shakespeare.pipe
+  pipec profile examples/shakespeare.pipe -o here.profile.json
   pipec plot std:1f1b --set devices=4 --set microbatches=8
   pipec plot std:zb_v -o zb_v.svg
   pipec search std:v_half --memory 2 --cost F=1,B=2,W=1

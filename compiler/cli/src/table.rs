@@ -95,6 +95,7 @@ fn valid_for(numbers: Option<&Numbers>, at_hand: Option<u32>) -> String {
 fn summary(report: &Report) -> Vec<(&'static str, String, String)> {
     let figures = &report.figures;
     let mut lines = Vec::new();
+    lines.extend(report.profile.iter().map(|own| ("times", own.time_unit.to_owned(), format!("from {}", own.file))));
     if let (Some(makespan), Some(bubble)) = (figures.makespan, figures.bubble_makespan) {
         lines.push(("makespan", number(makespan), format!("bubble {}", percent(bubble))));
     }

@@ -127,7 +127,7 @@ fn prove(
     check::check(&elaborated.schedule)?;
     request.check(&elaborated)?;
     let pipeline = elaborated.pipeline.as_ref();
-    let costs = costs::costs(request.costs.as_ref(), pipeline, &stages, &elaborated.schedule);
+    let costs = costs::costs(request, pipeline, &stages, &elaborated.schedule);
     let schedule = elaborated.schedule.clone();
     let (Some(block), Some(devices)) = (&schedule.block, certificates(&schedule)) else { return Ok(None) };
     let trained = stages.trained();

@@ -4,6 +4,7 @@
 //! holds. `comm[0-1]` is an exception from `comm`, both ways. What `BW` of a stage takes is, where nothing is said about it, what `B` and `W` of that stage
 //! take together; and `R`, what its `F` takes.
 
+use crate::Request;
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::latency::Latency;
 use crate::model::{self, stage_set::StageSet};
@@ -121,7 +122,7 @@ impl Default for StageCosts {
         tasks[TaskKind::Backward.index()] = Ticks::UNIT + Ticks::UNIT;
         tasks[TaskKind::Update.index()] = Ticks::ZERO;
         let (said, pairs) = ([false; TaskKind::ALL.len()], [None; TaskKind::ALL.len()]);
-        Self { tasks, said, pairs, latency: Ticks::ZERO, exceptions: Vec::new() }
+        Self { tasks, said, pairs, latency: None, exceptions: Vec::new() }
     }
 }
 
@@ -163,12 +164,36 @@ impl StageCosts {
                     costs.said[kind.index()] = true;
                 }
                 CostName::Pair(kind) => costs.pairs[kind.index()] = Some(entry.time),
-                CostName::Transfer => costs.latency = entry.time,
+                CostName::Transfer => costs.latency = Some(entry.time),
                 CostName::Stages(..) | CostName::Link(..) => costs.exceptions.push(entry),
             }
         }
         follow(&mut costs.tasks, &costs.said);
         costs
+    }
+
+    /// These costs, and others where they say nothing.
+    #[must_use]
+    pub fn or(self, others: Self) -> Self {
+        let is_open = |entry: &Entry| match &entry.name {
+            CostName::Stages(kind, _) => !self.said[kind.index()],
+            CostName::Link(..) => self.latency.is_none(),
+            CostName::Tasks(_) | CostName::Pair(_) | CostName::Transfer => false,
+        };
+        let exceptions = others.exceptions.into_iter().filter(is_open).chain(self.exceptions.iter().cloned()).collect();
+        let each = |kind: TaskKind| if self.said[kind.index()] { &self.tasks } else { &others.tasks }[kind.index()];
+        let mut tasks = TaskKind::ALL.map(each);
+        let said = TaskKind::ALL.map(|kind| self.said[kind.index()] || others.said[kind.index()]);
+        follow(&mut tasks, &said);
+        let pairs = TaskKind::ALL.map(|kind| self.pairs[kind.index()].or(others.pairs[kind.index()]));
+        Self { tasks, said, pairs, latency: self.latency.or(others.latency), exceptions }
+    }
+
+    /// Whether the costs of a kind were said, for all stages or for this one.
+    #[must_use]
+    pub fn says(&self, kind: TaskKind, stage: StageId) -> bool {
+        let is_about = |entry: &Entry| matches!(&entry.name, CostName::Stages(one, stages) if *one == kind && stages.contains(&stage.0));
+        self.said[kind.index()] || self.exceptions.iter().any(is_about)
     }
 
     /// A pair that is said to end before one of its tasks could alone, and the words for it.
@@ -223,27 +248,16 @@ pub fn of_stages(costs: &StageCosts, n_stages: usize) -> Costs {
         CostName::Link(one, other) => Some((one, other, entry.time)),
         _ => None,
     });
-    Costs { tasks, pairs: costs.pairs, latency: Latency::with_links(costs.latency, links) }
-}
-
-/// The costs that a request gives, or else the pipeline.
-#[must_use]
-pub fn given<'a>(request: Option<&'a StageCosts>, pipeline: Option<&'a Pipeline>) -> Option<&'a StageCosts> {
-    request.or(pipeline.and_then(|pipeline| pipeline.costs.as_ref()))
+    Costs { tasks, pairs: costs.pairs, latency: Latency::with_links(costs.latency.unwrap_or_default(), links) }
 }
 
 /// The costs that were given, or else those of the model's floating-point operations, or else the usual ones.
 #[must_use]
-pub fn costs(
-    request: Option<&StageCosts>,
-    pipeline: Option<&Pipeline>,
-    stages: &StageSet,
-    schedule: &Schedule,
-) -> Costs {
+pub fn costs(request: &Request, pipeline: Option<&Pipeline>, stages: &StageSet, schedule: &Schedule) -> Costs {
     let has_model = pipeline.is_some_and(Pipeline::has_model);
-    match given(request, pipeline) {
+    match request.given(pipeline) {
         None if has_model => model::costs(stages),
-        given => of_stages(given.unwrap_or(&StageCosts::default()), schedule.n_stages()),
+        given => of_stages(&given.unwrap_or_default(), schedule.n_stages()),
     }
 }
 
@@ -301,7 +315,7 @@ mod tests {
         let costs = StageCosts::parse("F=1.5, B=2,W=0.000001,comm=.25").expect("well-formed");
         assert_eq!(costs.tasks[TaskKind::Forward.index()], Ticks(1_500_000));
         assert_eq!(costs.tasks[TaskKind::Backward.index()], Ticks(2_000_001));
-        assert_eq!(costs.latency, Ticks(250_000));
+        assert_eq!(costs.latency, Some(Ticks(250_000)));
         assert_eq!(StageCosts::parse(""), Ok(StageCosts::default()));
         let pair = StageCosts::parse("BW & F = 2.5").expect("well-formed");
         assert_eq!(pair.pairs[TaskKind::Backward.index()], Some(Ticks(2_500_000)));

@@ -81,6 +81,8 @@ codes! {
     TooFewLayers "too-few-layers"
     /// A `config.json` that cannot be read, or divided as asked.
     UnusableConfig "unusable-config"
+    /// A profile that cannot be read, or is about another target.
+    UnusableProfile "unusable-profile"
     /// A model from a `config.json` has no tensor graph, which something needs.
     NoTensorGraph "no-tensor-graph"
     /// A model cannot be cut in slices along its sequence.

@@ -50,15 +50,15 @@ pub struct Judged {
     pub versions: Option<Versions>,
 }
 
-/// Times a schedule, reordered where it asks for it, and measures what follows. The request's costs come before the
-/// pipeline's, and those before the model's.
+/// Times a schedule, reordered where it asks for it, and measures what follows. The request's costs come before those of its
+/// profile, those before the pipeline's, and those before the model's.
 #[must_use]
 pub fn judge(files: &Files, elaborated: Elaborated, order: Order, stages: &StageSet, request: &Request) -> Judged {
     let Elaborated { schedule, pipeline, .. } = elaborated;
     let called = elaborate::schedule_of(files, &request.choice);
     let is_uniform =
         called.is_some_and(|(declared, call)| uniform::dependence(declared, call) != uniform::Dependence::Varied);
-    let costs = costs(request.costs.as_ref(), pipeline.as_ref(), stages, &schedule);
+    let costs = costs(request, pipeline.as_ref(), stages, &schedule);
     let (schedule, order) =
         if schedule.reorder.is_some() { reorder(schedule, order, &costs) } else { (schedule, order) };
     let mut timeline = place(&schedule, &order, &costs);

@@ -21,6 +21,7 @@ pub mod model;
 pub mod pace;
 pub mod pipeline;
 pub mod placement;
+pub mod profile;
 pub mod recompute;
 pub mod reductions;
 mod remedy;
@@ -46,9 +47,11 @@ use diagnostic::Diagnostics;
 use judge::Judged;
 use memory_limit::MemoryLimit;
 use pipe_ir::verify::{Verified, VerifyError, verify};
-use pipeline::StageCosts;
+use pipeline::{Pipeline, StageCosts};
+use profile::Profile;
 use report::Report;
 use report::certificate::CertificateReport;
+use report::profile::ProfileReport;
 use source::{Source, Sources};
 
 /// What to compile, and how to judge it.
@@ -56,8 +59,10 @@ use source::{Source, Sources};
 pub struct Request {
     /// Which declaration, with which parameters.
     pub choice: elaborate::Request,
-    /// Durations, instead of the pipeline's.
+    /// Durations, instead of the profile's and the pipeline's.
     pub costs: Option<StageCosts>,
+    /// Durations that were measured, instead of the pipeline's.
+    pub profile: Option<Profile>,
     /// The most activation memory of devices.
     pub memory: Option<MemoryLimit>,
     /// Whether what holds for every number of microbatches may be the whole answer.
@@ -67,11 +72,20 @@ pub struct Request {
 }
 
 impl Request {
+    /// The costs that were given: those of the request, or else of its profile, or else of the pipeline.
+    pub(crate) fn given(&self, pipeline: Option<&Pipeline>) -> Option<StageCosts> {
+        match (self.costs.clone(), self.profile.as_ref().map(Profile::costs)) {
+            (Some(own), Some(measured)) => Some(own.or(measured)),
+            (None, None) => pipeline.and_then(|pipeline| pipeline.costs.clone()),
+            (own, measured) => own.or(measured),
+        }
+    }
+
     /// Compares costs and limits with the stages and devices that there are.
     pub(crate) fn check(&self, elaborated: &elaborate::Elaborated) -> Result<(), Diagnostics> {
         let (schedule, pipeline) = (&elaborated.schedule, elaborated.pipeline.as_ref());
-        let given = costs::given(self.costs.as_ref(), pipeline);
-        let mut found = given.and_then(|given| costs::check(given, schedule).err()).unwrap_or_default();
+        let given = self.given(pipeline);
+        let mut found = given.and_then(|given| costs::check(&given, schedule).err()).unwrap_or_default();
         found.extend(self.memory.as_ref().and_then(|limit| limit.miscounted(schedule)));
         if found.is_empty() { Ok(()) } else { Err(found) }
     }
@@ -102,6 +116,16 @@ pub struct Compilation {
     pub diagnostics: Diagnostics,
     /// Rules of the instruction form that we ourselves broke: always empty, or a bug of ours.
     pub our_mistakes: Vec<VerifyError>,
+}
+
+impl Compilation {
+    /// Of a target of which nothing is known but what speaks against it.
+    #[must_use]
+    pub fn rejected(target: &str, diagnostics: Diagnostics, sources: &Sources) -> Self {
+        let mut report = Report::new(target);
+        report.conclude(&diagnostics, sources);
+        Self { report, judged: None, program: None, diagnostics, our_mistakes: Vec::new() }
+    }
 }
 
 /// The whole compiler, one line per step.
@@ -150,6 +174,10 @@ fn steps(
     }
     let (order, stages) = both(check::check(&elaborated.schedule), stages)?;
     compilation.diagnostics.extend(lint::lint(&elaborated.schedule));
+    if let Some(profile) = &request.profile {
+        profile.check(sources, &elaborated.schedule, &stages, request.costs.as_ref())?; // what was measured is this target
+        compilation.report.profile = Some(ProfileReport::new(profile));
+    }
     request.check(&elaborated)?; //                                      costs and limits of what is there
     let judged = judge::judge(&files, elaborated, order, &stages, request); // -> when, and how much is alive
     judge::countable(&judged)?;

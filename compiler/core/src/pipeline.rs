@@ -73,8 +73,8 @@ pub struct StageCosts {
     /// What a forward and a backward take together that share a device, by [`TaskKind::index`] of the backward, where it
     /// was said.
     pub pairs: [Option<Ticks>; TaskKind::ALL.len()],
-    /// One-way latency between two different devices.
-    pub latency: Ticks,
+    /// One-way latency between two different devices; nothing where it was not said.
+    pub latency: Option<Ticks>,
     /// What takes another time, in the order of the text: later ones hold.
     pub exceptions: Vec<Entry>,
 }

@@ -7,7 +7,6 @@
 //! timeline, then the one that was tried first.
 
 use crate::check::check;
-use crate::costs::given;
 use crate::diagnostic::{Code, Diagnostic};
 use crate::elaborate::elaborate;
 use crate::files::Files;
@@ -140,7 +139,7 @@ impl Trials<'_> {
         let (device, peak) = peaks.max_by_key(|(device, peak)| (*peak, std::cmp::Reverse(*device)))?;
         let devices = schedule.n_devices() as u64 * settings.tensor;
         // Smaller models are timed in smaller units, unless the costs are said.
-        let is_said = given(request.costs.as_ref(), judged.pipeline.as_ref()).is_some();
+        let is_said = request.given(judged.pipeline.as_ref()).is_some();
         let unit = if is_said { 1 } else { stages.flops_per_tick };
         let time = u128::from(judged.timeline.makespan().0) * u128::from(devices) * u128::from(unit);
         let (base_time, base_devices) = *self.base.get_or_insert((time, devices));

@@ -4,6 +4,7 @@
 
 pub mod account;
 pub mod certificate;
+pub mod profile;
 pub mod recompute;
 pub mod versions;
 
@@ -22,6 +23,7 @@ use pipe_ir::ids::DeviceId;
 use pipe_ir::instruction::Instruction;
 use pipe_ir::program::Program;
 use pipe_ir::task::TaskKind;
+use profile::ProfileReport;
 use recompute::RecomputeReport;
 use serde::Serialize;
 use versions::WeightsReport;
@@ -62,6 +64,9 @@ pub struct Report {
     /// What recomputation costs, where stages recompute.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recompute: Option<RecomputeReport>,
+    /// Where the times were measured, if they were.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<ProfileReport>,
     /// Figures of every device.
     pub per_device: Vec<DeviceReport>,
     /// What stands behind the bytes, where the model's sizes are those of a `config.json`.
@@ -219,6 +224,7 @@ impl Report {
             certificate: None,
             weights: None,
             recompute: None,
+            profile: None,
             per_device: Vec::new(),
             account: AccountReport::default(),
             diagnostics: Vec::new(),

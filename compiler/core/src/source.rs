@@ -16,7 +16,7 @@ pub struct Span {
 }
 
 /// One text.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Source {
     /// What diagnostics call it: a path as the user wrote it, `std:1f1b` or `<stdin>`.
     pub name: String,

@@ -2,7 +2,7 @@
 
 use crate::Outcome;
 use crate::diagnostics::{Look, draw};
-use crate::input::{Format, TargetArguments};
+use crate::input::{Format, TimedArguments};
 use crate::output::{Failure, colours_error, colours_out, print, print_error};
 use crate::table::table;
 use crate::terminal_width;
@@ -14,7 +14,7 @@ use pipe_compiler::{Certificates, Compilation};
 #[derive(clap::Args, Debug)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    target: TargetArguments,
+    timed: TimedArguments,
     /// Only proves what holds for every number of microbatches, if the schedule is a block: the step is not written out
     #[arg(long)]
     certificate: bool,
@@ -22,12 +22,12 @@ pub(crate) struct Arguments {
 
 /// Checks a target.
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
-    let target = &arguments.target;
+    let target = &arguments.timed.target;
     if target.target.ends_with(".ir") {
         return super::check_ir::run(target);
     }
     let wanted = if arguments.certificate { Certificates::Alone } else { Certificates::Instead };
-    let (compilation, sources) = target.compile_or_certify(wanted)?;
+    let (compilation, sources) = arguments.timed.compile(wanted)?;
     match target.format {
         Format::Json => print(&json(&compilation.report)?)?,
         Format::Human => {

@@ -5,6 +5,7 @@ mod check;
 mod check_ir;
 mod explain;
 mod plot;
+mod profile;
 mod run;
 mod search;
 
@@ -21,6 +22,8 @@ pub(crate) enum Command {
     Build(build::Arguments),
     /// Executes a pipeline on this machine, and compares what it measures with what was predicted
     Run(run::Arguments),
+    /// Measures a pipeline's tasks and links on this machine, and compares what they predict with its steps
+    Profile(profile::Arguments),
     /// Draws the timeline, in the terminal or as SVG
     Plot(plot::Arguments),
     /// Finds a schedule under a memory limit, and writes it as source
@@ -36,6 +39,7 @@ impl Command {
             Self::Check(arguments) => check::run(&arguments),
             Self::Build(arguments) => build::run(&arguments),
             Self::Run(arguments) => run::run(&arguments),
+            Self::Profile(arguments) => profile::run(&arguments),
             Self::Plot(arguments) => plot::run(&arguments),
             Self::Search(arguments) => search::run(&arguments),
             Self::Explain(arguments) => explain::run(&arguments),

@@ -2,17 +2,18 @@
 
 use super::check::{outcome, show_diagnostics};
 use crate::diagnostics::Look;
-use crate::input::{Format, TargetArguments};
+use crate::input::{Format, TimedArguments};
 use crate::output::{Failure, colours_out, print, write};
 use crate::plot::{golden, svg, terminal};
 use crate::{Outcome, terminal_width};
+use pipe_compiler::Certificates;
 use std::path::PathBuf;
 
 /// Arguments of `pipec plot`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    target: TargetArguments,
+    timed: TimedArguments,
     /// Writes an SVG picture to this file, instead of drawing in the terminal
     #[arg(long, short, value_name = "PATH")]
     output: Option<PathBuf>,
@@ -26,7 +27,8 @@ pub(crate) struct Arguments {
 
 /// Draws a target that runs to its end, also one that breaks a limit.
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
-    if arguments.target.format == Format::Json {
+    let target = &arguments.timed.target;
+    if target.format == Format::Json {
         return Err(Failure::Usage("`plot` draws pictures; `check --format json` prints figures".to_owned()));
     }
     if let Some(path) = &arguments.output
@@ -35,7 +37,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         let message = format!("{}: plot writes .svg pictures", path.display());
         return Err(Failure::Usage(message));
     }
-    let (compilation, sources) = arguments.target.compile()?;
+    let (compilation, sources) = arguments.timed.compile(Certificates::Beside)?;
     show_diagnostics(&compilation, &sources);
     let Some(judged) = &compilation.judged else { return Ok(Outcome::Rejected) };
     if arguments.golden {
@@ -43,7 +45,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     } else if let Some(path) = &arguments.output {
         let picture = svg::draw(judged, &compilation.report).map_err(Failure::Usage)?;
         write(path, &picture)?;
-        if !arguments.target.quiet {
+        if !target.quiet {
             print(&format!("wrote {}\n", path.display()))?;
         }
     } else {

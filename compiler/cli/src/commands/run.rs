@@ -12,7 +12,6 @@ use clap::ValueEnum;
 use pipe_ir::program::Program;
 use pipe_ir::verify::Verified;
 use pipe_runtime::checkpoint;
-use pipe_runtime::data::Data;
 use pipe_runtime::{Backend, Options, Run};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -189,23 +188,13 @@ impl Arguments {
     }
 
     fn start(&self, program: Verified, backend: Backend) -> Result<Run, String> {
-        let verified = Arc::new(program);
-        let program = verified.program();
-        if backend == Backend::Cpu && !is_computable(program) {
-            return Err("this program was compiled without a model: it runs on the null device only".to_owned());
-        }
-        let data = match backend {
-            Backend::Null => Data::synthetic(program),
-            Backend::Cpu => Data::open(program, &self.target.folder()).map_err(|error| error.to_string())?,
-        };
-        let seed = program.training.as_ref().map_or(0, |training| training.seed);
         let options = Options {
             stress: self.stress,
             trace: self.trace.is_some(),
             profile: self.profile,
-            ..Options::new(backend, seed)
+            ..Options::new(backend, 0)
         };
-        Run::start(Arc::clone(&verified), &options, Arc::new(data)).map_err(|error| error.to_string())
+        training::start(program, &options, &self.target.folder())
     }
 
     fn train(&self, run: &mut Run, plan: &Plan, backend: Backend) -> Result<Finished, training::Failure> {

@@ -2,7 +2,7 @@
 
 use super::check::{json, outcome, show, show_diagnostics};
 use crate::Outcome;
-use crate::input::{Format, TargetArguments};
+use crate::input::{Format, TimedArguments};
 use crate::output::{Failure, can_write, colours_out, print, print_error, write};
 use crate::searching::{Shown, Team};
 use crate::table::table;
@@ -34,7 +34,7 @@ Standard output is the source that was found; -o writes it to a file and prints 
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    target: TargetArguments,
+    timed: TimedArguments,
     /// What is to be short
     #[arg(long, value_enum, default_value_t = Goal::Makespan)]
     objective: Goal,
@@ -99,7 +99,7 @@ impl<'a> Answer<'a> {
 
 /// Searches.
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
-    let target = &arguments.target;
+    let target = &arguments.timed.target;
     if let Some(path) = &arguments.output {
         can_write(path)?;
     }
@@ -111,17 +111,21 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     let loader = |path: &str| crate::input::load(&folder, path);
     let team = Team::new(arguments.jobs, Duration::from_secs_f64(arguments.time));
     let mut sources = Sources::default();
-    let request = target.request();
+    let rejected = |compilation: &Compilation, sources: &Sources| {
+        match target.format {
+            Format::Json => print(&Answer::json(&compilation.report, team.elapsed(), false, None)?)?,
+            Format::Human => show_diagnostics(compilation, sources),
+        }
+        Ok(Outcome::Rejected)
+    };
+    let request = match arguments.timed.request()? {
+        Ok(request) => request,
+        Err(wrong) => return rejected(&wrong.0, &wrong.1),
+    };
     let searched = Target { root: &root, loader: &loader, request: &request, objective };
     let mut prepared = match searched.prepare(&mut sources) {
         Ok(prepared) => prepared,
-        Err(compilation) => {
-            match target.format {
-                Format::Json => print(&Answer::json(&compilation.report, team.elapsed(), false, None)?)?,
-                Format::Human => show_diagnostics(&compilation, &sources),
-            }
-            return Ok(Outcome::Rejected);
-        }
+        Err(compilation) => return rejected(&compilation, &sources),
     };
     if target.format == Format::Human {
         show(&prepared.warnings, &sources);
@@ -175,7 +179,7 @@ struct Found {
 
 /// Writes what was found.
 fn conclude(arguments: &Arguments, prepared: &Prepared, result: &Found, elapsed: Duration) -> Result<Outcome, Failure> {
-    let target = &arguments.target;
+    let target = &arguments.timed.target;
     let Found { found, source, compilation, sources } = result;
     let proved_optimal = prepared.problem.is_proved(found);
     if let Some(path) = &arguments.output {

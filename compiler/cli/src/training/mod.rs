@@ -7,9 +7,12 @@ pub(crate) mod trace_file;
 use pipe_ir::program::{Body, Program};
 use pipe_ir::units::Bytes;
 use pipe_ir::value::ValueKind;
+use pipe_ir::verify::Verified;
 use pipe_runtime::checkpoint::{self, CheckpointError};
-use pipe_runtime::{Run, RunError, StepReport};
+use pipe_runtime::data::Data;
+use pipe_runtime::{Backend, Options, Run, RunError, StepReport};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -96,6 +99,25 @@ impl From<CheckpointError> for Failure {
 #[must_use]
 pub(crate) fn is_computable(program: &Program) -> bool {
     !program.execs.iter().any(|exec| matches!(exec.body, Body::Abstract))
+}
+
+/// Starts a run of a program. Paths of its data are relative to the folder.
+///
+/// # Errors
+/// Says why it cannot run.
+pub(crate) fn start(program: Verified, options: &Options, folder: &Path) -> Result<Run, String> {
+    let verified = Arc::new(program);
+    let program = verified.program();
+    if options.backend == Backend::Cpu && !is_computable(program) {
+        return Err("this program was compiled without a model: it runs on the null device only".to_owned());
+    }
+    let data = match options.backend {
+        Backend::Null => Data::synthetic(program),
+        Backend::Cpu => Data::open(program, folder).map_err(|error| error.to_string())?,
+    };
+    let seed = program.training.as_ref().map_or(0, |training| training.seed);
+    let options = Options { seed, ..options.clone() };
+    Run::start(Arc::clone(&verified), &options, Arc::new(data)).map_err(|error| error.to_string())
 }
 
 /// Elements of the data of one step: tokens, where the data are tokens.

@@ -12,6 +12,7 @@ use crate::files::{self, Loader};
 use crate::judge::Judged;
 use crate::model::stage_set;
 use crate::pipeline::{Limit, Pipeline};
+use crate::profile::Profile;
 use crate::recompute::recomputing;
 use crate::report::{Finding, Report};
 use crate::source::{Source, Sources};
@@ -163,6 +164,7 @@ impl Prepared {
         };
         let mut request = self.request.clone();
         request.certificate = Certificates::Beside;
+        request.profile = request.profile.map(Profile::for_other_orders);
         if self.call.is_none() {
             let all = [("devices", schedule.n_devices()), ("microbatches", schedule.n_microbatches as usize)];
             request.choice = elaborate::Request {

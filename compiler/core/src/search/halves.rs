@@ -3,7 +3,6 @@
 //! The search may choose either form, and the operations of a model are those of the tasks that its schedule asks for.
 
 use crate::Request;
-use crate::costs::given;
 use crate::elaborate::elaborate;
 use crate::files::{self, Loader};
 use crate::judge::Judged;
@@ -15,7 +14,7 @@ use pipe_ir::task::TaskKind;
 
 /// Adds the durations of the kinds of backward tasks that the target does not have, where durations are those of a model.
 pub(super) fn complete(judged: &mut Judged, root: &Source, loader: &Loader<'_>, request: &Request) {
-    let says = given(request.costs.as_ref(), judged.pipeline.as_ref()).is_some();
+    let says = request.given(judged.pipeline.as_ref()).is_some();
     if says || judged.pipeline.as_ref().is_none_or(|pipeline| pipeline.model.is_none()) {
         return;
     }

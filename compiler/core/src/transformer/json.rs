@@ -29,16 +29,11 @@ impl<'t> Object<'t> {
     pub(super) fn read(file: FileId, name: &str, text: &'t str) -> Result<Self, Diagnostic> {
         serde_json::from_str(text).map(|entries| Self { file, text, entries }).map_err(|error| {
             let at = place(text, error.line(), error.column());
-            let reason = error.to_string();
-            let reason = reason.rsplit_once(" at line ").map_or(reason.as_str(), |(reason, _)| reason);
             let (message, label) = match error.is_data() {
                 true => (format!("`{name}` is no JSON object with the sizes of a model"), "not `{ .. }`".to_owned()),
-                false => {
-                    (format!("`{name}` is no JSON: {}", reason.replace("invalid", "malformed")), "here".to_owned())
-                }
+                false => (format!("`{name}` is no JSON: {}", reason(&error)), "here".to_owned()),
             };
-            let end = text[at..].chars().next().map_or(at, |mark| at + mark.len_utf8());
-            Diagnostic::error(Code::UnusableConfig, span(file, at, end), label, message)
+            Diagnostic::error(Code::UnusableConfig, mark(file, text, at), label, message)
                 .help("write the `config.json` of the model as it is published")
         })
     }
@@ -66,13 +61,25 @@ impl<'t> Object<'t> {
     }
 }
 
-fn span(file: FileId, start: usize, end: usize) -> Span {
+/// What serde says, without the place.
+pub(crate) fn reason(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(reason, _)| reason);
+    text.replace("invalid", "malformed")
+}
+
+/// The character at a byte.
+pub(crate) fn mark(file: FileId, text: &str, at: usize) -> Span {
+    span(file, at, text[at..].chars().next().map_or(at, |mark| at + mark.len_utf8()))
+}
+
+pub(crate) fn span(file: FileId, start: usize, end: usize) -> Span {
     let byte = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
     Span { file, start: byte(start), end: byte(end) }
 }
 
 /// The byte at a line and column, both from 1; columns count bytes.
-fn place(text: &str, line: usize, column: usize) -> usize {
+pub(crate) fn place(text: &str, line: usize, column: usize) -> usize {
     let start: usize = text.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
     let mut at = (start + column.saturating_sub(1)).min(text.len());
     while !text.is_char_boundary(at) {

@@ -1,0 +1,165 @@
+//! `pipec profile TARGET`: measures tasks and links on this machine, writes them as a profile, and compares what the profile predicts with the steps.
+
+use super::check::{json, show_findings};
+use crate::Outcome;
+use crate::input::{Format, TargetArguments};
+use crate::measuring::comparison::{Comparison, Measurement};
+use crate::measuring::{self, Measured};
+use crate::output::{Failure, can_write, complain, print, write};
+use crate::training::progress::Progress;
+use crate::training::{self, Plan};
+use pipe_compiler::judge::Judged;
+use pipe_compiler::profile::{Profile, SCHEMA};
+use pipe_compiler::source::Source;
+use pipe_compiler::{Request, profile::TaskTime};
+use pipe_ir::verify::Verified;
+use pipe_runtime::{Backend, Options, StepReport};
+use serde::Serialize;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+
+const EXAMPLES: &str = "\
+Examples:
+  pipec profile examples/shakespeare.pipe -o here.profile.json
+  pipec check examples/shakespeare.pipe --profile here.profile.json
+  pipec search examples/shakespeare.pipe --profile here.profile.json -o better.pipe
+
+Every second step is measured for the profile; the others are what its prediction is compared with.
+Without -o, the profile goes to standard output and the comparison to standard error.";
+
+/// Arguments of `pipec profile`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    target: TargetArguments,
+    /// Steps to measure (windows, where steps run on), after two that warm up
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(2..=100_000))]
+    steps: u64,
+    /// Writes the profile to this file
+    #[arg(long, short, value_name = "PATH")]
+    output: Option<PathBuf>,
+}
+
+/// Steps before those that count: caches and page tables fill.
+const WARM_UP: u64 = 2;
+
+/// The file: schema `pipec.profile/1`. All times are in nanoseconds.
+#[derive(Serialize)]
+struct File {
+    schema: &'static str,
+    /// Name of the pipeline.
+    target: String,
+    devices: usize,
+    stages: usize,
+    /// On what: always `cpu`.
+    backend: &'static str,
+    /// Threads that the machine runs at once.
+    cores: usize,
+    /// Steps that were measured for the profile.
+    steps: usize,
+    /// What a task waits for its input from another device.
+    transfer_ns: u64,
+    tasks: Vec<TaskTime>,
+    #[serde(flatten)]
+    machine: measuring::Machine,
+    /// What the profile predicts against other steps than those that it is from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    comparison: Option<Comparison>,
+}
+
+/// Profiles a target.
+///
+/// # Errors
+/// If the target or its data cannot be read, or the profile cannot be written.
+pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
+    let target = &arguments.target;
+    if let Some(path) = &arguments.output {
+        can_write(path)?;
+    }
+    let (compilation, sources) = target.compile_program()?;
+    show_findings(&compilation, &sources, target.format)?;
+    let (Some(program), Some(judged)) = (compilation.program, compilation.judged) else {
+        return Ok(Outcome::Rejected);
+    };
+    match arguments.measure(program, &judged) {
+        Ok(file) => arguments.conclude(&file),
+        Err(message) => {
+            complain(&message);
+            if target.format == Format::Json {
+                print(&format!("{:#}\n", serde_json::json!({"schema": SCHEMA, "ok": false, "error": message})))?;
+            }
+            Ok(Outcome::Rejected)
+        }
+    }
+}
+
+impl Arguments {
+    fn measure(&self, program: Verified, judged: &Judged) -> Result<File, String> {
+        let machine = measuring::machine(program.program()).map_err(|error| error.to_string())?;
+        let options = Options { trace: true, ..Options::new(Backend::Cpu, 0) };
+        let mut run = training::start(program, &options, &self.target.folder())?;
+        let window = u64::from(run.program().n_steps);
+        let steps = (WARM_UP + self.steps) * window;
+        let plan = Plan { steps, checkpoints: None, every: 0, keep_trace: true, computes: true };
+        let quiet = self.target.quiet || self.target.format == Format::Json;
+        let progress = Progress::new((0, steps, window), training::tokens_per_step(run.program()), quiet);
+        let finished = training::train(&mut run, 0, &plan, &AtomicBool::new(false), |done, loss, elapsed| {
+            progress.step(done, loss, elapsed);
+        });
+        progress.finish();
+        let trace = finished.map_err(|failure| failure.to_string())?.trace;
+        let steps = || trace.iter().skip(WARM_UP as usize);
+        let profiled: Vec<&StepReport> = steps().step_by(2).collect();
+        let Measured { tasks, transfer_ns } = measuring::tasks(run.program(), judged, &profiled, &machine);
+        let mut file = File {
+            schema: SCHEMA,
+            target: run.program().name.clone(),
+            devices: run.program().devices.len(),
+            stages: run.program().n_stages as usize,
+            backend: "cpu",
+            cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            steps: profiled.len(),
+            transfer_ns,
+            tasks,
+            machine,
+            comparison: None,
+        };
+        let others: Vec<&StepReport> = steps().skip(1).step_by(2).collect();
+        let measurement = Measurement::of(run.program(), &others);
+        file.comparison = Some(Comparison::new(&self.predicted(&file)?, &file.tasks, &measurement));
+        Ok(file)
+    }
+
+    /// The timeline that `check --profile` finds with this file.
+    fn predicted(&self, file: &File) -> Result<Judged, String> {
+        let text = json(file).map_err(|failure| failure.to_string())?;
+        let source = Source { name: "the profile".to_owned(), text };
+        let profile = Profile::read(source).map_err(|wrong| wrong.0.message)?;
+        let request = Request { profile: Some(profile), ..self.target.request() };
+        let (compilation, _) = self.target.compile_for(&request).map_err(|failure| failure.to_string())?;
+        let why = || compilation.diagnostics.iter().map(|one| one.message.clone()).collect::<Vec<_>>().join("; ");
+        compilation.judged.ok_or_else(|| format!("the profile does not fit its own target: {}", why()))
+    }
+
+    /// Writes what was measured.
+    fn conclude(&self, file: &File) -> Result<Outcome, Failure> {
+        let text = json(file)?;
+        if let Some(path) = &self.output {
+            write(path, &text)?;
+        }
+        let table = file.comparison.as_ref().map(|comparison| comparison.table(file.cores)).unwrap_or_default();
+        match (&self.output, self.target.format) {
+            (_, Format::Json) => print(&text)?,
+            (None, Format::Human) => {
+                print(&text)?;
+                if !self.target.quiet {
+                    crate::output::print_error(&table);
+                }
+            }
+            (Some(_), Format::Human) if self.target.quiet => {}
+            (Some(path), Format::Human) => print(&format!("{table}\nwrote {}\n", path.display()))?,
+        }
+        Ok(Outcome::Accepted)
+    }
+}

@@ -1,0 +1,143 @@
+//! Comparisons: what a profile predicts against steps that it was not made from.
+
+use pipe_compiler::judge::Judged;
+use pipe_compiler::profile::TaskTime;
+use pipe_ir::ids::DeviceId;
+use pipe_ir::program::Program;
+use pipe_ir::task::TaskKind;
+use pipe_runtime::StepReport;
+use pipe_runtime::calibrate::median;
+use serde::Serialize;
+use std::fmt::Write;
+
+/// The difference up to which a prediction counts as true, in percent.
+const TOLERANCE: f64 = 5.0;
+
+/// Medians over steps, in nanoseconds.
+pub(crate) struct Measurement {
+    /// By device: from the first start of the step to the end of its last task.
+    ends: Vec<u64>,
+    makespan: u64,
+    wall: u64,
+    /// The shortest and the longest makespan.
+    range: (u64, u64),
+    n_steps: usize,
+}
+
+impl Measurement {
+    /// What some steps took.
+    #[must_use]
+    pub(crate) fn of(program: &Program, steps: &[&StepReport]) -> Self {
+        let is_task = |span: &&pipe_runtime::Span| program.exec(span.exec).kind != TaskKind::Update;
+        let mut ends = vec![Vec::new(); program.devices.len()];
+        let mut makespans = Vec::new();
+        for step in steps {
+            let starts = step.devices.iter().filter_map(|device| device.spans.first());
+            let start = starts.map(|span| span.start.0).min().unwrap_or_default();
+            let last = step
+                .devices
+                .iter()
+                .map(|device| device.spans.iter().rfind(is_task).map_or(0, |span| span.end.0.saturating_sub(start)));
+            let last: Vec<u64> = last.collect();
+            makespans.push(last.iter().copied().max().unwrap_or_default());
+            ends.iter_mut().zip(last).for_each(|(ends, end)| ends.push(end));
+        }
+        makespans.sort_unstable();
+        let range = (makespans.first().copied().unwrap_or_default(), makespans.last().copied().unwrap_or_default());
+        Self {
+            ends: ends.into_iter().map(median).collect(),
+            range,
+            makespan: median(makespans),
+            wall: median(steps.iter().map(|step| step.wall.0).collect()),
+            n_steps: steps.len(),
+        }
+    }
+}
+
+/// Predicted against measured.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(crate) struct Comparison {
+    /// Steps that were compared.
+    steps: usize,
+    /// The end of the last task of each device, from the first start.
+    per_device: Vec<Figure>,
+    /// From the first start to the end of the last task.
+    makespan: Figure,
+    /// The whole step with its updates, as the clock of the machine has it.
+    step: Figure,
+    /// The shortest and the longest makespan that was measured.
+    makespan_range_ns: (u64, u64),
+}
+
+/// One figure both ways, in nanoseconds.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+struct Figure {
+    predicted_ns: u64,
+    measured_ns: u64,
+    /// By how much more was predicted than measured.
+    difference_percent: f64,
+}
+
+impl Figure {
+    fn new(predicted_ns: u64, measured_ns: u64) -> Self {
+        let ratio = predicted_ns as f64 / measured_ns.max(1) as f64;
+        Self { predicted_ns, measured_ns, difference_percent: (ratio - 1.0) * 100.0 }
+    }
+}
+
+impl Comparison {
+    /// Compares a timeline whose ticks are nanoseconds.
+    #[must_use]
+    pub(crate) fn new(predicted: &Judged, tasks: &[TaskTime], measured: &Measurement) -> Self {
+        let timeline = &predicted.timeline;
+        let devices = measured.ends.iter().enumerate();
+        let per_device = devices.map(|(device, end)| {
+            let device = DeviceId::from_index(device);
+            (device, Figure::new(timeline.last_end(device).0, *end))
+        });
+        let per_device: Vec<(DeviceId, Figure)> = per_device.collect();
+        let placement = &predicted.schedule.placement;
+        let updates = |device: &DeviceId| -> u64 {
+            let own = |task: &&TaskTime| {
+                let stage = pipe_ir::ids::StageId(task.stage);
+                task.kind == TaskKind::Update && placement.devices_of(stage).contains(device)
+            };
+            tasks.iter().filter(own).map(|task| task.ns).sum()
+        };
+        let ends = per_device.iter().map(|(device, end)| end.predicted_ns + updates(device));
+        let makespan = timeline.makespan().0;
+        Self {
+            steps: measured.n_steps,
+            makespan: Figure::new(makespan, measured.makespan),
+            step: Figure::new(ends.max().unwrap_or_default().max(makespan), measured.wall),
+            per_device: per_device.into_iter().map(|(_, figure)| figure).collect(),
+            makespan_range_ns: measured.range,
+        }
+    }
+
+    /// For people, in milliseconds.
+    #[must_use]
+    pub(crate) fn table(&self, cores: usize) -> String {
+        let ms = |ns: u64| ns as f64 / 1e6;
+        let mut text = format!("  {:<10}{:>14}{:>14}{:>12}\n", "end, in ms", "predicted", "measured", "difference");
+        let devices = self.per_device.iter().enumerate().map(|(device, figure)| (format!("d{device}"), figure));
+        let whole = [("makespan".to_owned(), &self.makespan), ("step".to_owned(), &self.step)];
+        for (name, figure) in devices.chain(whole) {
+            let (predicted, measured) = (ms(figure.predicted_ns), ms(figure.measured_ns));
+            let row = format!("  {name:<10}{predicted:>14.3}{measured:>14.3}{:>+11.1}%\n", figure.difference_percent);
+            text.push_str(&row);
+        }
+        let within = if self.makespan.difference_percent.abs() <= TOLERANCE { "within" } else { "not within" };
+        let (low, high) = self.makespan_range_ns;
+        writeln!(
+            text,
+            "{within} {TOLERANCE}%: the median of {} other steps, whose makespans go from {:.3} to {:.3}; {} devices share {cores} cores",
+            self.steps,
+            ms(low),
+            ms(high),
+            self.per_device.len(),
+        )
+        .expect("writing to a string cannot fail");
+        text
+    }
+}

@@ -1,0 +1,252 @@
+//! Profiles: what the tasks of a pipeline took on a machine, measured by `pipec profile` (`pipec.profile/1`).
+//!
+//! A unit of time is a millisecond where costs come from a profile, and a tick a nanosecond.
+
+use crate::costs::{CostName, Entry};
+use crate::diagnostic::{Code, Diagnostic, Diagnostics};
+use crate::model::stage_set::StageSet;
+use crate::pipeline::StageCosts;
+use crate::schedule::Schedule;
+use crate::source::{FileId, Source, Sources, Span};
+use crate::transformer::json::{self, mark, place, reason};
+use crate::units::Ticks;
+use pipe_ir::ids::StageId;
+use pipe_ir::program::Body;
+use pipe_ir::task::TaskKind;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Name and version of the form.
+pub const SCHEMA: &str = "pipec.profile/1";
+/// The longest text that is read.
+const MAX_BYTES: usize = crate::syntax::MAX_BYTES;
+/// The longest time that costs may have: 10^9 units.
+const MOST_NANOS: u64 = 1_000_000_000_000_000;
+const HELP: &str = "`pipec profile TARGET -o x.profile.json` measures the target and writes its profile";
+
+/// What one kind of task of one stage took.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct TaskTime {
+    /// Which stage.
+    pub stage: u32,
+    /// `F`, `B`, `W`, `BW`, `R` or `U`.
+    #[serde(with = "letters")]
+    pub kind: TaskKind,
+    /// How long one task takes, in nanoseconds.
+    pub ns: u64,
+    /// The floating-point operations of its microbatch: what was measured.
+    pub flops: u64,
+}
+
+/// A profile that was read, with the places of what may not fit a target.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Profile {
+    /// The file.
+    source: Source,
+    /// What it was measured with.
+    target: String,
+    stages: (usize, Range<usize>),
+    tasks: Vec<(TaskTime, Range<usize>)>,
+    transfer: u64,
+    /// Whether backwards may be in a form that was not measured.
+    is_lenient: bool,
+}
+
+/// The form, as far as it gives costs.
+#[derive(Deserialize)]
+struct Form<'t> {
+    schema: String,
+    target: String,
+    #[serde(borrow)]
+    stages: &'t RawValue,
+    transfer_ns: u64,
+    #[serde(borrow)]
+    tasks: Vec<&'t RawValue>,
+}
+
+/// Kinds as their letters.
+mod letters {
+    use super::TaskKind;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(kind: &TaskKind, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(kind.letters())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<TaskKind, D::Error> {
+        let text = String::deserialize(from)?;
+        TaskKind::from_letters(&text).ok_or_else(|| D::Error::custom(format!("`{text}` is no kind of task")))
+    }
+}
+
+impl Profile {
+    /// Reads a profile.
+    ///
+    /// # Errors
+    /// Where it is no JSON, has another form, or says something twice; with the one source that this is about.
+    pub fn read(source: Source) -> Result<Self, Box<(Diagnostic, Sources)>> {
+        match parse(&source) {
+            Ok(profile) => Ok(Self { source, ..profile }),
+            Err(error) => Err(Box::new((error, Sources { files: vec![source] }))),
+        }
+    }
+
+    /// The name of the file.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.source.name
+    }
+
+    /// The same for other orders of the same tasks, whose backwards may be in a form that was not measured.
+    #[must_use]
+    pub fn for_other_orders(self) -> Self {
+        Self { is_lenient: true, ..self }
+    }
+
+    /// The durations. Where a backward was measured at once, each half of it counts as half.
+    #[must_use]
+    pub fn costs(&self) -> StageCosts {
+        let entry = |kind, stage: u32, ns| Entry {
+            name: CostName::Stages(kind, stage..stage + 1),
+            time: Ticks(ns),
+            span: None,
+        };
+        let mut entries = vec![Entry { name: CostName::Transfer, time: Ticks(self.transfer), span: None }];
+        for (task, _) in &self.tasks {
+            let halves = [TaskKind::BackwardInput, TaskKind::BackwardWeight];
+            if task.kind == TaskKind::Backward {
+                let missing = halves.into_iter().filter(|half| self.of(*half, task.stage).is_none());
+                entries.extend(missing.map(|half| entry(half, task.stage, task.ns.div_ceil(2))));
+            }
+            entries.push(entry(task.kind, task.stage, task.ns));
+        }
+        StageCosts::of(entries)
+    }
+
+    fn of(&self, kind: TaskKind, stage: u32) -> Option<&(TaskTime, Range<usize>)> {
+        self.tasks.iter().find(|(task, _)| task.kind == kind && task.stage == stage)
+    }
+
+    /// Rule: a profile is about as many stages as the target has, about the kinds of tasks that it runs, unless their costs were `said`
+    /// otherwise, and about as many operations in each.
+    ///
+    /// # Errors
+    /// Where it is about another target.
+    pub fn check(
+        &self,
+        sources: &mut Sources,
+        schedule: &Schedule,
+        stages: &StageSet,
+        said: Option<&StageCosts>,
+    ) -> Result<(), Diagnostics> {
+        let file = sources.add(self.source.clone());
+        let (n_stages, place) = &self.stages;
+        let error = |place: &Range<usize>, label: String, message: String| {
+            let help = format!("`pipec profile` measures `{}`; this file is about `{}`", schedule.name, self.target);
+            let error = Diagnostic::error(Code::UnusableProfile, span(file, place), label, message);
+            error.label(schedule.span, "the schedule of the target").help(help)
+        };
+        if *n_stages != schedule.n_stages() {
+            let (name, own) = (&schedule.name, schedule.n_stages());
+            let message = format!("this profile is about {n_stages} stages, and `{name}` has {own}");
+            return Err(vec![error(place, "this many".to_owned(), message)]);
+        }
+        let mut runs: BTreeMap<(u32, TaskKind), ()> = BTreeMap::new();
+        for task in schedule.orders.iter().flatten().map(|scheduled| scheduled.task) {
+            runs.insert((task.stage.0, task.kind), ());
+        }
+        let mut found = Diagnostics::new();
+        for (stage, kind) in runs.into_keys() {
+            let (id, letters) = (StageId(stage), kind.letters());
+            match self.of(kind, stage) {
+                Some((task, place)) => {
+                    found.extend(operations(stages, kind, id).filter(|own| *own != task.flops).map(|own| {
+                        let message =
+                            format!("`{letters}` of {id} was measured with {} operations, and does {own}", task.flops);
+                        error(place, "another task".to_owned(), message)
+                    }))
+                }
+                None if self.is_lenient || kind == TaskKind::Recompute => {}
+                None if said.is_some_and(|said| said.says(kind, id)) => {}
+                None => {
+                    let message =
+                        format!("`{}` runs `{letters}` of {id}, which this profile has no time for", schedule.name);
+                    found.push(error(place, "of these stages".to_owned(), message));
+                }
+            }
+        }
+        if found.is_empty() { Ok(()) } else { Err(found) }
+    }
+}
+
+/// Operations of a kind of task, over all slices of a microbatch; none where the target has no model.
+fn operations(stages: &StageSet, kind: TaskKind, stage: StageId) -> Option<u64> {
+    let execs = stages.execs.iter().filter(|exec| exec.kind == kind && exec.stage == stage);
+    execs.filter(|exec| exec.body != Body::Abstract).map(|exec| exec.flops).reduce(u64::saturating_add)
+}
+
+fn parse(source: &Source) -> Result<Profile, Diagnostic> {
+    let file = FileId(0);
+    let text = source.text.as_str();
+    let whole = 0..text.chars().next().map_or(0, char::len_utf8);
+    let error = |place: &Range<usize>, label: &str, message: String| {
+        Diagnostic::error(Code::UnusableProfile, span(file, place), label, message).help(HELP)
+    };
+    if text.len() > MAX_BYTES {
+        let message = format!("`{}` has {} bytes; at most {MAX_BYTES} are read", source.name, text.len());
+        return Err(error(&whole, "", message));
+    }
+    let form: Form<'_> = serde_json::from_str(text).map_err(|wrong| {
+        let at = place(text, wrong.line(), wrong.column());
+        let message = format!("`{}` is no profile: {}", source.name, reason(&wrong));
+        Diagnostic::error(Code::UnusableProfile, mark(file, text, at), "here", message).help(HELP)
+    })?;
+    if form.schema != SCHEMA {
+        let message = format!("`{}` has the schema `{}`, and `{SCHEMA}` is read", source.name, form.schema);
+        return Err(error(&whole, "this file", message));
+    }
+    let range = |raw: &RawValue| {
+        // The value is a part of the text, so that the distance of the two beginnings is its place.
+        let start = (raw.get().as_ptr() as usize).wrapping_sub(text.as_ptr() as usize);
+        start..start + raw.get().len()
+    };
+    let stages = range(form.stages);
+    let n_stages: u32 = serde_json::from_str(form.stages.get())
+        .map_err(|_| error(&stages, "here", format!("`{}` is no number of stages", form.stages.get())))?;
+    let mut tasks: Vec<(TaskTime, Range<usize>)> = Vec::new();
+    for raw in form.tasks {
+        let task: TaskTime = serde_json::from_str(raw.get())
+            .map_err(|wrong| error(&range(raw), "this task", format!("a task of the profile: {}", reason(&wrong))))?;
+        let (stage, letters) = (StageId(task.stage), task.kind.letters());
+        if task.stage >= n_stages {
+            let message = format!("`{letters}` of {stage} is in a profile of {n_stages} stages");
+            return Err(error(&range(raw), "this task", message));
+        }
+        if task.ns > MOST_NANOS {
+            let message = format!("`{letters}` of {stage} takes {} ns, more than {MOST_NANOS}", task.ns);
+            return Err(error(&range(raw), "this task", message));
+        }
+        tasks.push((task, range(raw)));
+    }
+    let mut order: Vec<usize> = (0..tasks.len()).collect();
+    order.sort_by_key(|index| (tasks[*index].0.stage, tasks[*index].0.kind, *index));
+    let twice = order.windows(2).find(|pair| {
+        let [one, other] = [pair[0], pair[1]].map(|index| (tasks[index].0.stage, tasks[index].0.kind));
+        one == other
+    });
+    if let Some(pair) = twice {
+        let (task, place) = &tasks[pair[1]];
+        let message = format!("`{}` of {} is in the profile twice", task.kind.letters(), StageId(task.stage));
+        return Err(error(place, "again", message));
+    }
+    let transfer = form.transfer_ns.min(MOST_NANOS);
+    let source = source.clone();
+    let stages = (n_stages as usize, stages);
+    Ok(Profile { source, target: form.target, stages, tasks, transfer, is_lenient: false })
+}
+
+fn span(file: FileId, place: &Range<usize>) -> Span {
+    json::span(file, place.start, place.end)
+}
