@@ -144,7 +144,7 @@ impl Profile {
         let file = sources.add(self.source.clone());
         let (n_stages, place) = &self.stages;
         let error = |place: &Range<usize>, label: String, message: String| {
-            let help = format!("`pipec profile` measures `{}`; this file is about `{}`", schedule.name, self.target);
+            let help = format!("`pipec profile TARGET` measures this target; the file is about `{}`", self.target);
             let error = Diagnostic::error(Code::UnusableProfile, span(file, place), label, message);
             error.label(schedule.span, "the schedule of the target").help(help)
         };

@@ -12,6 +12,7 @@ use pipe_compiler::judge::Judged;
 use pipe_compiler::profile::{Profile, SCHEMA};
 use pipe_compiler::source::Source;
 use pipe_compiler::{Request, profile::TaskTime};
+use pipe_ir::task::TaskKind;
 use pipe_ir::verify::Verified;
 use pipe_runtime::{Backend, Options, StepReport};
 use serde::Serialize;
@@ -58,6 +59,10 @@ struct File {
     cores: usize,
     /// Steps that were measured for the profile.
     steps: usize,
+    /// What those took, in the median: with the times below the timeline is as long.
+    makespan_ns: u64,
+    /// How long the timeline would be if tasks and transfers took what they took on average.
+    plain_makespan_ns: u64,
     /// What a task waits for its input from another device.
     transfer_ns: u64,
     tasks: Vec<TaskTime>,
@@ -66,6 +71,18 @@ struct File {
     /// What the profile predicts against other steps than those that it is from.
     #[serde(skip_serializing_if = "Option::is_none")]
     comparison: Option<Comparison>,
+}
+
+impl File {
+    /// Stretches all times alike, so that the timeline is as long as the steps that were measured. Where devices share cores, a task
+    /// takes less while few devices are busy than it takes on average, which no single time of a task can say.
+    fn fit(&mut self, plain_makespan_ns: u64) {
+        self.plain_makespan_ns = plain_makespan_ns;
+        let (whole, part) = (u128::from(plain_makespan_ns.max(1)), u128::from(self.makespan_ns));
+        let fitted = |ns: u64| u64::try_from((u128::from(ns) * part + whole / 2) / whole).unwrap_or(u64::MAX);
+        let tasks = self.tasks.iter_mut().filter(|task| task.kind != TaskKind::Update);
+        tasks.map(|task| &mut task.ns).chain([&mut self.transfer_ns]).for_each(|ns| *ns = fitted(*ns));
+    }
 }
 
 /// Profiles a target.
@@ -120,11 +137,14 @@ impl Arguments {
             backend: "cpu",
             cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             steps: profiled.len(),
+            makespan_ns: Measurement::of(run.program(), &profiled).makespan,
+            plain_makespan_ns: 0,
             transfer_ns,
             tasks,
             machine,
             comparison: None,
         };
+        file.fit(self.predicted(&file)?.timeline.makespan().0);
         let others: Vec<&StepReport> = steps().skip(1).step_by(2).collect();
         let measurement = Measurement::of(run.program(), &others);
         file.comparison = Some(Comparison::new(&self.predicted(&file)?, &file.tasks, &measurement));
@@ -136,7 +156,7 @@ impl Arguments {
         let text = json(file).map_err(|failure| failure.to_string())?;
         let source = Source { name: "the profile".to_owned(), text };
         let profile = Profile::read(source).map_err(|wrong| wrong.0.message)?;
-        let request = Request { profile: Some(profile), ..self.target.request() };
+        let request = Request { profile: Some(profile), costs: None, ..self.target.request() };
         let (compilation, _) = self.target.compile_for(&request).map_err(|failure| failure.to_string())?;
         let why = || compilation.diagnostics.iter().map(|one| one.message.clone()).collect::<Vec<_>>().join("; ");
         compilation.judged.ok_or_else(|| format!("the profile does not fit its own target: {}", why()))

@@ -17,7 +17,7 @@ const TOLERANCE: f64 = 5.0;
 pub(crate) struct Measurement {
     /// By device: from the first start of the step to the end of its last task.
     ends: Vec<u64>,
-    makespan: u64,
+    pub(crate) makespan: u64,
     wall: u64,
     /// The shortest and the longest makespan.
     range: (u64, u64),

@@ -1,0 +1,127 @@
+//! Profiles: what `pipec profile` measures and writes, what `check`, `search` and `plot` make of it, and what is wrong with some files.
+
+mod process;
+
+use process::{folder, pipec};
+use serde_json::Value;
+use std::path::Path;
+
+const TINY: &str = include_str!("data/tiny_profile.pipe");
+/// Two stages: `F` takes 1 and 1.5 ms, `BW` 2 and 3 ms, a transfer 0.05 ms.
+const TWO_STAGES: &str = include_str!("../../../tests/ui/unusable-profile/two_stages.json");
+
+fn json(folder: &Path, arguments: &str, code: i32) -> Value {
+    let ended = pipec(folder, arguments, TINY).with(code);
+    serde_json::from_str(&ended.out).unwrap_or_else(|error| panic!("{arguments}: {error}\n{}", ended.out))
+}
+
+#[test]
+fn a_pipeline_is_measured_and_its_profile_is_read_again() {
+    let folder = folder("profile-measured", &[("tiny.pipe", TINY)]);
+    let ended = pipec(&folder, "profile tiny.pipe --steps 6 -o x.profile.json", "").with(0);
+    for part in ["predicted", "measured", "d0", "d1", "makespan", "step", "3 other steps", "wrote x.profile.json"] {
+        assert!(ended.out.contains(part), "{part}\n{}", ended.out);
+    }
+    assert!(ended.error.contains("step 8/8"), "{}", ended.error);
+    let text = std::fs::read_to_string(folder.join("x.profile.json")).expect("it was written");
+    let profile: Value = serde_json::from_str(&text).expect("JSON");
+    let sizes = ["devices", "stages", "steps"].map(|key| profile[key].as_u64());
+    assert_eq!((&profile["schema"], sizes), (&Value::from("pipec.profile/1"), [Some(2), Some(2), Some(3)]));
+    let tasks = profile["tasks"].as_array().expect("tasks");
+    let known: Vec<(u64, &str)> =
+        tasks.iter().filter_map(|task| Some((task["stage"].as_u64()?, task["kind"].as_str()?))).collect();
+    assert_eq!(known, [(0, "F"), (0, "BW"), (0, "U"), (1, "F"), (1, "BW"), (1, "U")]);
+    assert!(tasks.iter().all(|task| task["ns"].as_u64() > Some(0) && task["flops"].as_u64() > Some(0)), "{tasks:?}");
+    for key in ["transfer_ns", "makespan_ns", "plain_makespan_ns", "copy_bytes_per_second"] {
+        assert!(profile[key].as_u64() > Some(0), "{key}: {}", profile[key]);
+    }
+    let links = profile["links"].as_array().expect("links");
+    assert!(!links.is_empty() && links.iter().all(|link| link["ns"].as_u64() > Some(0)), "{links:?}");
+
+    let report = json(&folder, "check tiny.pipe --profile x.profile.json --format json", 0);
+    let (makespan, predicted) = (report["makespan"].as_f64(), profile["comparison"]["makespan"]["predicted_ns"].as_u64());
+    assert_eq!(makespan.map(|ms| (ms * 1e6).round() as u64), predicted);
+    assert_eq!(report["profile"]["time_unit"], "ms");
+    let fitted = predicted.unwrap_or_default().abs_diff(profile["makespan_ns"].as_u64().unwrap_or_default());
+    assert!(fitted < 1000, "the timeline is as long as the steps that were measured, but for {fitted} ns");
+    let more = pipec(&folder, "check tiny.pipe --profile x.profile.json --set microbatches=6", "").with(0);
+    assert!(more.out.contains("times          ms          from x.profile.json"), "{}", more.out);
+}
+
+#[test]
+fn profiles_go_to_programs_as_json_alone() {
+    let folder = folder("profile-json", &[("tiny.pipe", TINY)]);
+    for arguments in ["profile tiny.pipe --steps 2 --format json", "profile - --steps 2 --quiet"] {
+        let ended = pipec(&folder, arguments, TINY).with(0);
+        let profile: Value = serde_json::from_str(&ended.out).expect("JSON");
+        assert_eq!(profile["comparison"]["steps"], 1, "{arguments}");
+        assert_eq!(ended.error, "", "{arguments}");
+    }
+}
+
+#[test]
+fn times_are_those_of_the_profile_unless_costs_are_given() {
+    let folder = folder("profile-times", &[("two.json", TWO_STAGES)]);
+    let target = "check std:1f1b --set devices=2 --set microbatches=2 --format json --profile two.json";
+    for (options, makespan) in [("", 12.1), ("--cost comm=0", 12.0), ("--cost BW=2", 10.1), ("--cost F[0]=2", 13.1)] {
+        let report = json(&folder, &format!("{target} {options}"), 0);
+        assert_eq!(report["makespan"].as_f64(), Some(makespan), "{options}");
+    }
+    let target = "std:1f1b --set devices=2 --set microbatches=2 --profile two.json";
+    let plot = pipec(&folder, &format!("plot {target}"), "").with(0).out;
+    assert!(plot.contains("12.1"), "{plot}");
+    // Halves of a backward that was measured at once count as half each: d1 can send its gradients earlier.
+    let found = json(&folder, &format!("search {target} --rounds 2 --format json"), 0);
+    let (makespan, is_proved) = (found["makespan"].as_f64(), found["proved_optimal"].as_bool());
+    assert!(is_proved == Some(true) && makespan < Some(12.1), "{makespan:?} {is_proved:?}");
+}
+
+/// A profile, the exit code and a part of what is said about it.
+#[test]
+fn profiles_that_cannot_be_used_are_told_with_their_place() {
+    let replaced = |from: &str, to: &str| TWO_STAGES.replacen(from, to, 1);
+    for (number, (text, words)) in [
+        (String::new(), "is no profile: EOF"),
+        ("{\"schema\": 3}".to_owned(), "malformed type: integer `3`, expected a string"),
+        (replaced("profile/1", "profile/9"), "has the schema `pipec.profile/9`, and `pipec.profile/1` is read"),
+        (replaced("\"stages\": 2", "\"stages\": \"two\""), "`\"two\"` is no number of stages"),
+        (replaced("\"transfer_ns\": 50000,", ""), "missing field `transfer_ns`"),
+        (replaced("\"kind\": \"F\"", "\"kind\": \"G\""), "`G` is no kind of task"),
+        (replaced("\"kind\": \"BW\"", "\"kind\": \"F\""), "`F` of s0 is in the profile twice"),
+        (replaced("\"stage\": 1", "\"stage\": 2"), "`F` of s2 is in a profile of 2 stages"),
+        (replaced("1000000,", "2000000000000000,"), "`F` of s0 takes 2000000000000000 ns, more than 1000000000000000"),
+        (replaced("1000000,", "-1,"), "a task of the profile: malformed value"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let folder = folder(&format!("profile-wrong-{number}"), &[("two.json", &text)]);
+        for command in ["check", "plot", "search"] {
+            let ended = pipec(&folder, &format!("{command} std:1f1b --set devices=2 --profile two.json"), "").with(1);
+            let is_told = ended.error.contains("error[unusable-profile]") && ended.error.contains(words);
+            assert!(is_told, "{command} {words}\n{}", ended.error);
+        }
+        let report = json(&folder, "check std:1f1b --set devices=2 --profile two.json --format json", 1);
+        assert_eq!(report["diagnostics"][0]["file"], "two.json");
+    }
+    let folder = folder("profile-mistakes", &[("two.json", TWO_STAGES), ("tiny.pipe", TINY)]);
+    for (arguments, code, words) in [
+        ("check std:1f1b --profile two.json", 1, "this profile is about 2 stages, and `1f1b` has 4"),
+        ("search std:1f1b --profile two.json", 1, "this profile is about 2 stages, and `1f1b` has 4"),
+        ("check tiny.pipe --profile two.json", 1, "was measured with 1000 operations"),
+        ("check std:zb_h1 --set devices=2 --profile two.json", 1, "runs `B` of s0, which this profile has no time for"),
+        ("check std:zb_h1 --set devices=2 --profile two.json --cost B=1,W=1", 0, ""),
+        ("check std:1f1b --profile missing.json", 2, "missing.json: No such file"),
+        ("profile std:1f1b", 1, "compiled without a model"),
+        ("profile tiny.pipe --steps 1", 2, "1 is not in 2.."),
+        ("profile tiny.pipe -o missing/x.json", 2, "missing/x.json"),
+        ("profile tiny.pipe --memory 0", 1, "error[memory-exceeded]"),
+    ] {
+        let ended = pipec(&folder, arguments, "").with(code);
+        assert!(ended.error.contains(words), "{arguments}\n{}", ended.error);
+    }
+    let refused = json(&folder, "profile std:1f1b --format json", 1);
+    assert_eq!(refused["ok"], false);
+    let help = pipec(&folder, "profile --help", "").with(0).out;
+    assert!(help.contains("pipec profile examples/shakespeare.pipe -o here.profile.json"), "{help}");
+}
