@@ -39,7 +39,8 @@ fn a_pipeline_is_measured_and_its_profile_is_read_again() {
     assert!(!links.is_empty() && links.iter().all(|link| link["ns"].as_u64() > Some(0)), "{links:?}");
 
     let report = json(&folder, "check tiny.pipe --profile x.profile.json --format json", 0);
-    let (makespan, predicted) = (report["makespan"].as_f64(), profile["comparison"]["makespan"]["predicted_ns"].as_u64());
+    let (makespan, predicted) =
+        (report["makespan"].as_f64(), profile["comparison"]["makespan"]["predicted_ns"].as_u64());
     assert_eq!(makespan.map(|ms| (ms * 1e6).round() as u64), predicted);
     assert_eq!(report["profile"]["time_unit"], "ms");
     let fitted = predicted.unwrap_or_default().abs_diff(profile["makespan_ns"].as_u64().unwrap_or_default());
@@ -90,6 +91,7 @@ fn profiles_that_cannot_be_used_are_told_with_their_place() {
         (replaced("\"kind\": \"BW\"", "\"kind\": \"F\""), "`F` of s0 is in the profile twice"),
         (replaced("\"stage\": 1", "\"stage\": 2"), "`F` of s2 is in a profile of 2 stages"),
         (replaced("1000000,", "2000000000000000,"), "`F` of s0 takes 2000000000000000 ns, more than 1000000000000000"),
+        (replaced("50000", "2000000000000000"), "is 2000000000000000, more than 1000000000000000"),
         (replaced("1000000,", "-1,"), "a task of the profile: malformed value"),
     ]
     .into_iter()

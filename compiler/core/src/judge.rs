@@ -6,7 +6,7 @@ use crate::check::dependencies::Order;
 use crate::check::memory::{Certificate, Peak, certificates, peaks};
 use crate::check::versions::Versions;
 use crate::check::{bytes, memory, requirements, uniform};
-use crate::costs::costs;
+use crate::costs::{costs, of_stages};
 use crate::critical_path::{CriticalPath, critical_path};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::elaborate::{self, Elaborated};
@@ -14,7 +14,7 @@ use crate::files::Files;
 use crate::lower::Options;
 use crate::memory_limit::MemoryLimit;
 use crate::model::stage_set::StageSet;
-use crate::pipeline::Pipeline;
+use crate::pipeline::{Pipeline, StageCosts};
 use crate::reductions::reductions;
 use crate::reorder::reorder;
 use crate::schedule::{Costs, Schedule};
@@ -164,6 +164,12 @@ impl Judged {
     #[must_use]
     pub fn has_model(&self) -> bool {
         self.pipeline.as_ref().is_some_and(Pipeline::has_model)
+    }
+
+    /// When the same tasks in the same order run under other costs; reductions at the end of the step are left out.
+    #[must_use]
+    pub fn under(&self, costs: &StageCosts) -> Timeline {
+        place(&self.schedule, &self.order, &of_stages(costs, self.schedule.n_stages()))
     }
 
     /// What lowering needs to know beside the schedule.

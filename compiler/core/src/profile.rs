@@ -15,7 +15,7 @@ use pipe_ir::program::Body;
 use pipe_ir::task::TaskKind;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// Name and version of the form.
@@ -48,6 +48,7 @@ pub struct Profile {
     /// What it was measured with.
     target: String,
     stages: (usize, Range<usize>),
+    /// By stage and kind, ascending.
     tasks: Vec<(TaskTime, Range<usize>)>,
     transfer: u64,
     /// Whether backwards may be in a form that was not measured.
@@ -126,7 +127,8 @@ impl Profile {
     }
 
     fn of(&self, kind: TaskKind, stage: u32) -> Option<&(TaskTime, Range<usize>)> {
-        self.tasks.iter().find(|(task, _)| task.kind == kind && task.stage == stage)
+        let place = self.tasks.binary_search_by_key(&(stage, kind), |(task, _)| (task.stage, task.kind));
+        place.ok().map(|place| &self.tasks[place])
     }
 
     /// Rule: a profile is about as many stages as the target has, about the kinds of tasks that it runs, unless their costs were `said`
@@ -153,12 +155,10 @@ impl Profile {
             let message = format!("this profile is about {n_stages} stages, and `{name}` has {own}");
             return Err(vec![error(place, "this many".to_owned(), message)]);
         }
-        let mut runs: BTreeMap<(u32, TaskKind), ()> = BTreeMap::new();
-        for task in schedule.orders.iter().flatten().map(|scheduled| scheduled.task) {
-            runs.insert((task.stage.0, task.kind), ());
-        }
+        let tasks = schedule.orders.iter().flatten().map(|scheduled| scheduled.task);
+        let runs: BTreeSet<(u32, TaskKind)> = tasks.map(|task| (task.stage.0, task.kind)).collect();
         let mut found = Diagnostics::new();
-        for (stage, kind) in runs.into_keys() {
+        for (stage, kind) in runs {
             let (id, letters) = (StageId(stage), kind.letters());
             match self.of(kind, stage) {
                 Some((task, place)) => {
@@ -215,36 +215,39 @@ fn parse(source: &Source) -> Result<Profile, Diagnostic> {
     let stages = range(form.stages);
     let n_stages: u32 = serde_json::from_str(form.stages.get())
         .map_err(|_| error(&stages, "here", format!("`{}` is no number of stages", form.stages.get())))?;
+    if form.transfer_ns > MOST_NANOS {
+        let message = format!("`transfer_ns` of `{}` is {}, more than {MOST_NANOS}", source.name, form.transfer_ns);
+        return Err(error(&whole, "this file", message));
+    }
     let mut tasks: Vec<(TaskTime, Range<usize>)> = Vec::new();
     for raw in form.tasks {
-        let task: TaskTime = serde_json::from_str(raw.get())
-            .map_err(|wrong| error(&range(raw), "this task", format!("a task of the profile: {}", reason(&wrong))))?;
-        let (stage, letters) = (StageId(task.stage), task.kind.letters());
-        if task.stage >= n_stages {
-            let message = format!("`{letters}` of {stage} is in a profile of {n_stages} stages");
-            return Err(error(&range(raw), "this task", message));
-        }
-        if task.ns > MOST_NANOS {
-            let message = format!("`{letters}` of {stage} takes {} ns, more than {MOST_NANOS}", task.ns);
-            return Err(error(&range(raw), "this task", message));
-        }
+        let task = task(raw, n_stages).map_err(|message| error(&range(raw), "this task", message))?;
         tasks.push((task, range(raw)));
     }
-    let mut order: Vec<usize> = (0..tasks.len()).collect();
-    order.sort_by_key(|index| (tasks[*index].0.stage, tasks[*index].0.kind, *index));
-    let twice = order.windows(2).find(|pair| {
-        let [one, other] = [pair[0], pair[1]].map(|index| (tasks[index].0.stage, tasks[index].0.kind));
-        one == other
-    });
-    if let Some(pair) = twice {
-        let (task, place) = &tasks[pair[1]];
+    // A stable sort: of two that are the same, the later one is told.
+    tasks.sort_by_key(|(task, _)| (task.stage, task.kind));
+    let twice = tasks.windows(2).find(|pair| (pair[0].0.stage, pair[0].0.kind) == (pair[1].0.stage, pair[1].0.kind));
+    if let Some([_, (task, place)]) = twice {
         let message = format!("`{}` of {} is in the profile twice", task.kind.letters(), StageId(task.stage));
         return Err(error(place, "again", message));
     }
-    let transfer = form.transfer_ns.min(MOST_NANOS);
-    let source = source.clone();
     let stages = (n_stages as usize, stages);
+    let (source, transfer) = (source.clone(), form.transfer_ns);
     Ok(Profile { source, target: form.target, stages, tasks, transfer, is_lenient: false })
+}
+
+/// Reads a task of so many stages.
+fn task(raw: &RawValue, n_stages: u32) -> Result<TaskTime, String> {
+    let task: TaskTime =
+        serde_json::from_str(raw.get()).map_err(|wrong| format!("a task of the profile: {}", reason(&wrong)))?;
+    let (stage, letters) = (StageId(task.stage), task.kind.letters());
+    if task.stage >= n_stages {
+        return Err(format!("`{letters}` of {stage} is in a profile of {n_stages} stages"));
+    }
+    if task.ns > MOST_NANOS {
+        return Err(format!("`{letters}` of {stage} takes {} ns, more than {MOST_NANOS}", task.ns));
+    }
+    Ok(task)
 }
 
 fn span(file: FileId, place: &Range<usize>) -> Span {

@@ -9,12 +9,12 @@ use crate::output::{Failure, can_write, complain, print, write};
 use crate::training::progress::Progress;
 use crate::training::{self, Plan};
 use pipe_compiler::judge::Judged;
-use pipe_compiler::profile::{Profile, SCHEMA};
+use pipe_compiler::profile::{Profile, SCHEMA, TaskTime};
 use pipe_compiler::source::Source;
-use pipe_compiler::{Request, profile::TaskTime};
+use pipe_compiler::timeline::Timeline;
 use pipe_ir::task::TaskKind;
 use pipe_ir::verify::Verified;
-use pipe_runtime::{Backend, Options, StepReport};
+use pipe_runtime::{Backend, Options, Run, StepReport};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -34,9 +34,9 @@ Without -o, the profile goes to standard output and the comparison to standard e
 pub(crate) struct Arguments {
     #[command(flatten)]
     target: TargetArguments,
-    /// Steps to measure (windows, where steps run on), after two that warm up
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(2..=100_000))]
-    steps: u64,
+    /// Steps to measure (windows, where steps run on), after two that warm up; without it 20, and up to 1000 where steps are short
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(2..=100_000))]
+    steps: Option<u64>,
     /// Writes the profile to this file
     #[arg(long, short, value_name = "PATH")]
     output: Option<PathBuf>,
@@ -44,6 +44,10 @@ pub(crate) struct Arguments {
 
 /// Steps before those that count: caches and page tables fill.
 const WARM_UP: u64 = 2;
+/// Steps that are measured, unless it is said, and the time that they may take beyond the fewest.
+const FEWEST: u64 = 20;
+const MOST: u64 = 1000;
+const ENOUGH_NANOS: u64 = 3_000_000_000;
 
 /// The file: schema `pipec.profile/1`. All times are in nanoseconds.
 #[derive(Serialize)]
@@ -74,6 +78,13 @@ struct File {
 }
 
 impl File {
+    /// When the tasks that were measured run, in the order in which they did, as `--profile` times them.
+    fn predict(&self, judged: &Judged) -> Result<Timeline, String> {
+        let text = json(self).map_err(|failure| failure.to_string())?;
+        let profile = Profile::read(Source { name: "the profile".to_owned(), text });
+        profile.map(|profile| judged.under(&profile.costs())).map_err(|wrong| wrong.0.message)
+    }
+
     /// Stretches all times alike, so that the timeline is as long as the steps that were measured. Where devices share cores, a task
     /// takes less while few devices are busy than it takes on average, which no single time of a task can say.
     fn fit(&mut self, plain_makespan_ns: u64) {
@@ -113,20 +124,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
 
 impl Arguments {
     fn measure(&self, program: Verified, judged: &Judged) -> Result<File, String> {
-        let machine = measuring::machine(program.program()).map_err(|error| error.to_string())?;
         let options = Options { trace: true, ..Options::new(Backend::Cpu, 0) };
         let mut run = training::start(program, &options, &self.target.folder())?;
+        let machine = measuring::machine(run.program()).map_err(|error| error.to_string())?;
         let window = u64::from(run.program().n_steps);
-        let steps = (WARM_UP + self.steps) * window;
-        let plan = Plan { steps, checkpoints: None, every: 0, keep_trace: true, computes: true };
-        let quiet = self.target.quiet || self.target.format == Format::Json;
-        let progress = Progress::new((0, steps, window), training::tokens_per_step(run.program()), quiet);
-        let finished = training::train(&mut run, 0, &plan, &AtomicBool::new(false), |done, loss, elapsed| {
-            progress.step(done, loss, elapsed);
-        });
-        progress.finish();
-        let trace = finished.map_err(|failure| failure.to_string())?.trace;
-        let steps = || trace.iter().skip(WARM_UP as usize);
+        let first = WARM_UP * window;
+        let warm = self.train(&mut run, (0, first))?;
+        let wall = warm.last().map_or(0, |step| step.wall.0).max(1);
+        let steps = self.steps.unwrap_or_else(|| (ENOUGH_NANOS / wall).clamp(FEWEST, MOST));
+        let trace = self.train(&mut run, (first, first + steps * window))?;
+        let steps = || trace.iter();
         let profiled: Vec<&StepReport> = steps().step_by(2).collect();
         let Measured { tasks, transfer_ns } = measuring::tasks(run.program(), judged, &profiled, &machine);
         let mut file = File {
@@ -144,22 +151,24 @@ impl Arguments {
             machine,
             comparison: None,
         };
-        file.fit(self.predicted(&file)?.timeline.makespan().0);
+        file.fit(file.predict(judged)?.makespan().0);
         let others: Vec<&StepReport> = steps().skip(1).step_by(2).collect();
         let measurement = Measurement::of(run.program(), &others);
-        file.comparison = Some(Comparison::new(&self.predicted(&file)?, &file.tasks, &measurement));
+        file.comparison = Some(Comparison::new((judged, &file.predict(judged)?), &file.tasks, &measurement));
         Ok(file)
     }
 
-    /// The timeline that `check --profile` finds with this file.
-    fn predicted(&self, file: &File) -> Result<Judged, String> {
-        let text = json(file).map_err(|failure| failure.to_string())?;
-        let source = Source { name: "the profile".to_owned(), text };
-        let profile = Profile::read(source).map_err(|wrong| wrong.0.message)?;
-        let request = Request { profile: Some(profile), costs: None, ..self.target.request() };
-        let (compilation, _) = self.target.compile_for(&request).map_err(|failure| failure.to_string())?;
-        let why = || compilation.diagnostics.iter().map(|one| one.message.clone()).collect::<Vec<_>>().join("; ");
-        compilation.judged.ok_or_else(|| format!("the profile does not fit its own target: {}", why()))
+    /// Takes the steps from one number to below another.
+    fn train(&self, run: &mut Run, (first, end): (u64, u64)) -> Result<Vec<StepReport>, String> {
+        let plan = Plan { steps: end, checkpoints: None, every: 0, keep_trace: true, computes: true };
+        let quiet = self.target.quiet || self.target.format == Format::Json;
+        let window = u64::from(run.program().n_steps);
+        let progress = Progress::new((first, end, window), training::tokens_per_step(run.program()), quiet);
+        let finished = training::train(run, first, &plan, &AtomicBool::new(false), |done, loss, elapsed| {
+            progress.step(done, loss, elapsed);
+        });
+        progress.finish();
+        finished.map(|finished| finished.trace).map_err(|failure| failure.to_string())
     }
 
     /// Writes what was measured.

@@ -2,11 +2,12 @@
 
 use pipe_compiler::judge::Judged;
 use pipe_compiler::profile::TaskTime;
-use pipe_ir::ids::DeviceId;
+use pipe_compiler::timeline::Timeline;
+use pipe_ir::ids::{DeviceId, StageId};
 use pipe_ir::program::Program;
 use pipe_ir::task::TaskKind;
-use pipe_runtime::StepReport;
 use pipe_runtime::calibrate::median;
+use pipe_runtime::{Span, StepReport};
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -28,7 +29,7 @@ impl Measurement {
     /// What some steps took.
     #[must_use]
     pub(crate) fn of(program: &Program, steps: &[&StepReport]) -> Self {
-        let is_task = |span: &&pipe_runtime::Span| program.exec(span.exec).kind != TaskKind::Update;
+        let is_task = |span: &&Span| program.exec(span.exec).kind != TaskKind::Update;
         let mut ends = vec![Vec::new(); program.devices.len()];
         let mut makespans = Vec::new();
         for step in steps {
@@ -86,20 +87,19 @@ impl Figure {
 }
 
 impl Comparison {
-    /// Compares a timeline whose ticks are nanoseconds.
+    /// Compares the times of a schedule, whose ticks are nanoseconds.
     #[must_use]
-    pub(crate) fn new(predicted: &Judged, tasks: &[TaskTime], measured: &Measurement) -> Self {
-        let timeline = &predicted.timeline;
+    pub(crate) fn new((judged, timeline): (&Judged, &Timeline), tasks: &[TaskTime], measured: &Measurement) -> Self {
         let devices = measured.ends.iter().enumerate();
         let per_device = devices.map(|(device, end)| {
             let device = DeviceId::from_index(device);
             (device, Figure::new(timeline.last_end(device).0, *end))
         });
         let per_device: Vec<(DeviceId, Figure)> = per_device.collect();
-        let placement = &predicted.schedule.placement;
+        let placement = &judged.schedule.placement;
         let updates = |device: &DeviceId| -> u64 {
             let own = |task: &&TaskTime| {
-                let stage = pipe_ir::ids::StageId(task.stage);
+                let stage = StageId(task.stage);
                 task.kind == TaskKind::Update && placement.devices_of(stage).contains(device)
             };
             tasks.iter().filter(own).map(|task| task.ns).sum()

@@ -10,7 +10,7 @@ use pipe_ir::program::Program;
 use pipe_ir::task::{Task, TaskKind};
 use pipe_ir::units::Bytes;
 use pipe_runtime::calibrate::{self, median};
-use pipe_runtime::{RunError, StepReport};
+use pipe_runtime::{RunError, Span, StepReport};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -101,7 +101,7 @@ pub(crate) fn tasks(program: &Program, judged: &Judged, steps: &[&StepReport], m
 /// For each task that waited for nothing but an input from another device: from the end of what makes the input to its own start.
 fn waits_of(program: &Program, judged: &Judged, step: &StepReport) -> Vec<u64> {
     let mut ends: BTreeMap<Task, (DeviceId, u64)> = BTreeMap::new();
-    let task_of = |span: &pipe_runtime::Span| {
+    let task_of = |span: &Span| {
         let exec = program.exec(span.exec);
         Task { kind: exec.kind, stage: exec.stage, microbatch: span.microbatch }
     };

@@ -198,7 +198,7 @@ fn a_pipeline_says_everything() {
     assert_eq!(pipeline.memory.expect("a memory").0, Bytes(3 << 19));
     let costs = pipeline.costs.expect("costs");
     assert_eq!(costs.tasks.map(|ticks| ticks.0 / 100_000), [10, 15, 10, 25, 10, 0]);
-    assert_eq!(costs.latency, Ticks(100_000));
+    assert_eq!(costs.latency, Some(Ticks(100_000)));
     let limits: Vec<_> = pipeline.requirements.iter().map(|it| &it.limit).collect();
     assert!(
         matches!(limits[0], Limit::PeakOf { factor: Share(600_000), schedule: Some(schedule) } if schedule.name == "1f1b")
