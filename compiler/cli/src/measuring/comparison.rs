@@ -1,5 +1,6 @@
 //! Comparisons: what a profile predicts against steps that it was not made from.
 
+use crate::table::count;
 use pipe_compiler::judge::Judged;
 use pipe_compiler::profile::TaskTime;
 use pipe_compiler::timeline::Timeline;
@@ -131,11 +132,12 @@ impl Comparison {
         let (low, high) = self.makespan_range_ns;
         writeln!(
             text,
-            "{within} {TOLERANCE}%: the median of {} other steps, whose makespans go from {:.3} to {:.3}; {} devices share {cores} cores",
+            "{within} {TOLERANCE}%: the median of {} other steps, whose makespans go from {:.3} to {:.3}; {} on {}",
             self.steps,
             ms(low),
             ms(high),
-            self.per_device.len(),
+            count(self.per_device.len(), "device"),
+            count(cores, "core"),
         )
         .expect("writing to a string cannot fail");
         text
