@@ -253,3 +253,49 @@ fn task(raw: &RawValue, n_stages: u32) -> Result<TaskTime, String> {
 fn span(file: FileId, place: &Range<usize>) -> Span {
     json::span(file, place.start, place.end)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = include_str!("../../../tests/ui/unusable-profile/two_stages.json");
+
+    fn read(text: &str) -> Result<Profile, Box<(Diagnostic, Sources)>> {
+        Profile::read(Source { name: "x.json".to_owned(), text: text.to_owned() })
+    }
+
+    #[test]
+    fn damaged_texts_are_refused_with_a_place_in_them_or_read() {
+        let whole = TEXT.trim_end();
+        for end in 0..whole.len() {
+            let wrong = read(&whole[..end]).expect_err("the end is missing");
+            let span = wrong.0.labels[0].span;
+            assert!(span.start <= span.end && span.end as usize <= end, "{end}: {span:?}");
+        }
+        for place in 0..whole.len() {
+            for mark in ["9", "\"", "é", "}", ""] {
+                if let Err(wrong) = read(&[&whole[..place], mark, &whole[place + 1..]].concat()) {
+                    assert!(wrong.0.code == Code::UnusableProfile && wrong.0.help.is_some(), "{:?}", wrong.0);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn given_costs_come_before_measured_ones_kind_by_kind() {
+        let measured = || read(TEXT).expect("well-formed").costs();
+        let ticks = |costs: &str, kind: TaskKind| {
+            let costs = StageCosts::parse(costs).expect("well-formed").or(measured());
+            let costs = crate::costs::of_stages(&costs, 2);
+            ([0, 1].map(|stage| costs.of(kind, StageId(stage)).0), costs.latency.times().next().copied())
+        };
+        let latency = Some(Ticks(50_000));
+        assert_eq!(ticks("", TaskKind::Forward), ([1_000_000, 1_500_000], latency));
+        assert_eq!(ticks("F=4", TaskKind::Forward), ([4_000_000; 2], latency));
+        assert_eq!(ticks("F[1]=4", TaskKind::Forward), ([1_000_000, 4_000_000], latency));
+        assert_eq!(ticks("B=7", TaskKind::Backward), ([2_000_000, 3_000_000], latency));
+        assert_eq!(ticks("F=4", TaskKind::BackwardWeight), ([1_000_000, 1_500_000], latency));
+        assert_eq!(ticks("F=4", TaskKind::Recompute), ([4_000_000; 2], latency));
+        assert_eq!(ticks("comm=0", TaskKind::Backward), ([2_000_000, 3_000_000], Some(Ticks::ZERO)));
+    }
+}
