@@ -237,20 +237,25 @@ impl<'a> Search<'a> {
         loop {
             let ready = |mention| Some((mention, self.start(&state, mention)?));
             let mut ready: Vec<(usize, Time)> = (0..job.lanes.len() + job.fusions.len()).filter_map(ready).collect();
-            ready.retain(|(mention, _)| self.is_safe(&state, *mention));
             let is_lane = |one: &(usize, Time)| one.0 < job.lanes.len();
             let lanes: Vec<(usize, Time)> = ready.iter().copied().filter(is_lane).collect();
-            ready.retain(|one| !is_lane(one) || !lanes.iter().any(|other| self.stands_for(*other, *one)));
+            let is_stood_for = |one: &(usize, Time)| {
+                lanes.iter().any(|other| self.stands_for(*other, *one) && self.is_safe(&state, other.0))
+            };
+            ready.retain(|one| !is_lane(one) || !is_stood_for(one));
             // Where two could end first, the one that takes no memory leaves one branch less.
             let takes = |mention: usize| job.takes(mention) > 0;
             let end = |(mention, start): &(usize, Time)| start + job.duration(*mention);
-            let Some(first) = ready.iter().min_by_key(|one| (end(one), takes(one.0), one.0)).copied() else { return };
+            let mut sorted = ready.clone();
+            sorted.sort_unstable_by_key(|one| (end(one), takes(one.0), one.0));
+            // Few are asked: the question is as long as what is under way.
+            let Some(first) = sorted.into_iter().find(|one| self.is_safe(&state, one.0)) else { return };
             let (lane, _) = job.lanes_of(first.0);
             let (devices, ends) = (&job.lanes[lane].devices, end(&first));
             for (mention, start) in ready {
                 let (lane, second) = job.lanes_of(mention);
                 let shares = || job.lanes[lane].devices.iter().any(|device| devices.contains(device));
-                if mention == first.0 || start < ends && shares() {
+                if mention == first.0 || start < ends && shares() && self.is_safe(&state, mention) {
                     let Some(child) = self.child(&mut state, mention, start, room) else { continue };
                     let earliest = &mut self.earliest[lane * job.microbatches + state.counts[lane] as usize];
                     *earliest = start.min(*earliest);

@@ -10,6 +10,8 @@
 mod anneal;
 mod block;
 mod bytes;
+mod coarse;
+mod dispatch;
 mod estimate;
 pub mod find;
 mod forms;
@@ -25,6 +27,7 @@ mod promise;
 mod random;
 pub mod recompute;
 mod relax;
+mod rule;
 mod scale;
 mod slots;
 mod span;

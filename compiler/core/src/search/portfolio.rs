@@ -2,7 +2,9 @@
 
 use super::job::{Job, Orders, Time};
 use super::plan::Length;
+use super::priority::{Effort, Origin};
 use super::random::Random;
+use super::rule::Rule;
 use super::work::{Context, Outcome, Start, Work, Workers, collect};
 use super::{Known, Objective, Options};
 
@@ -27,6 +29,10 @@ const EFFORT: u64 = 8_000_000;
 const FINALISTS: usize = 4;
 /// Known orders that do not fit, but whose priorities are of use.
 const GUIDES: usize = 3;
+/// How often a pipeline is halved where slopes are looked for.
+const HALVINGS: [u32; 3] = [u32::MAX, 0, 1];
+/// Priorities that are kept.
+const RULES: usize = 2;
 /// Starts that are kept.
 const KEPT: usize = 16;
 /// Steps with more tasks are searched with fewer microbatches first.
@@ -62,6 +68,8 @@ struct Portfolio<'a> {
     known: Vec<(Time, Orders)>,
     /// The shortest known orders of the short step that do not fit: their priorities may lead to some that do.
     guides: Vec<(Length, Orders)>,
+    /// The best priorities, with what they lead to.
+    rules: Vec<(Length, Rule)>,
     bound: Time,
     round: u32,
     workers: &'a dyn Workers,
@@ -82,8 +90,19 @@ pub fn search(
     let random = Random::new(options.seed);
     let (starts, guides) = (Vec::new(), Vec::new());
     let (best, known_orders, round) = (None, Vec::new(), 0);
-    let mut portfolio =
-        Portfolio { context, random, starts, best, known: known_orders, guides, bound, round, workers, report };
+    let mut portfolio = Portfolio {
+        context,
+        random,
+        starts,
+        best,
+        known: known_orders,
+        guides,
+        rules: Vec::new(),
+        bound,
+        round,
+        workers,
+        report,
+    };
     portfolio.gather(known);
     while portfolio.round < options.rounds && portfolio.goes_on() {
         portfolio.round += 1;
@@ -161,6 +180,7 @@ impl Portfolio<'_> {
                     }
                 }
                 Outcome::Long(length, orders) => self.note(length, &orders),
+                Outcome::Ruled(rule, start, long) => self.note_rule(rule, start, long),
                 Outcome::Bound(bound, found) => {
                     self.bound = self.bound.max(bound);
                     found.into_iter().for_each(|(length, orders)| self.note(length, &orders));
@@ -268,21 +288,15 @@ impl Portfolio<'_> {
         if (2..=BLOCK_ROUNDS).contains(&self.round) {
             self.add_blocks(BLOCK_EFFORT << (2 * doubled));
         }
-        let (context, effort) = (&self.context, EFFORT << doubled);
+        let effort = EFFORT << doubled;
+        let mut works = self.priorities(effort);
+        let context = &self.context;
         let durations = || context.short.lanes.iter().map(|lane| lane.duration);
         let mean = durations().sum::<Time>() / context.short.lanes.len().max(1) as Time;
-        let mut works = Vec::new();
         for (place, start) in self.starts.iter().take(FINALISTS).enumerate() {
             let heat = [mean / 2, mean / 4, mean, mean / 2][(place + self.round as usize) % 4].max(1);
             let tries = effort / context.short.n_tasks().max(1) as u64;
             works.push(Work::Anneal { start: start.clone(), tries, heat, seed: self.random.next() });
-        }
-        let turn = self.round as usize % self.guides.len().max(1);
-        let guide = self.guides.get(turn).map(|(_, orders)| orders);
-        for orders in self.starts.iter().map(|start| &start.orders).take(1).chain(guide) {
-            let tries = 2 * effort / context.short.n_tasks().max(1) as u64;
-            let (orders, heat) = (orders.clone(), (3 * mean / 2).max(1));
-            works.push(Work::Prioritize { orders, tries, heat, seed: self.random.next() });
         }
         if let Some((best, orders)) = self.best.clone() {
             if self.is_short() {
@@ -295,6 +309,40 @@ impl Portfolio<'_> {
             }
         }
         self.perform(&works);
+    }
+
+    /// Looks for priorities: those of slopes, of half the devices, of rules and schedules that are good already, and of one that does
+    /// not fit.
+    fn priorities(&mut self, effort: u64) -> Vec<Work> {
+        let tries = (2 * effort / self.context.short.n_tasks().max(1) as u64).max(1);
+        let turn = self.round as usize % self.guides.len().max(1);
+        let guide = self.guides.get(turn).map(|(_, orders)| Origin::Orders(orders.clone()));
+        let known = self.rules.iter().take(RULES).map(|(_, rule)| Origin::Rule(rule.clone()));
+        let best = self.starts.first().map(|start| Origin::Orders(start.orders.clone()));
+        let fresh = HALVINGS.map(Origin::Slopes);
+        let all: Vec<Origin> = fresh.into_iter().chain(known).chain(best).chain(guide).collect();
+        let heat = |origin: &Origin| if matches!(origin, Origin::Rule(_)) { 1 } else { 3 };
+        let work = |origin: Origin| {
+            let effort = Effort { tries, heat: heat(&origin) };
+            Work::Prioritize { origin, effort, seed: self.random.next() }
+        };
+        all.into_iter().map(work).collect()
+    }
+
+    /// Notes priorities and what they lead to.
+    fn note_rule(&mut self, rule: Rule, start: Option<Start>, long: Option<(Length, Orders)>) {
+        let lengths = start.iter().map(|start| start.long.length).chain(long.iter().map(|(length, _)| *length));
+        if let Some(length) = lengths.min() {
+            self.rules.push((length, rule));
+            self.rules.sort_by_key(|(length, _)| *length);
+            self.rules.dedup();
+            self.rules.truncate(RULES);
+        }
+        long.into_iter().for_each(|(length, orders)| self.note(length, &orders));
+        if let Some(start) = start {
+            self.note(start.long.length, &start.long.orders);
+            self.starts.push(start);
+        }
     }
 
     /// Attempts at a proof that nothing is shorter. Devices alone are quickly done; in pairs, and all together, a part of

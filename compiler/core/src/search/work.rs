@@ -6,8 +6,9 @@ use super::block::{blocks, orders as orders_of_block};
 use super::frontier::{Beam, explore};
 use super::job::{Job, Orders, Time};
 use super::plan::{Length, Plan};
-use super::priority::prioritized;
+use super::priority::{Effort, Origin, orders as orders_of_rule, prioritized};
 use super::random::Random;
+use super::rule::Rule;
 use super::stretch::{Stretched, stretch};
 use super::windows::refute;
 use std::borrow::Cow;
@@ -53,8 +54,8 @@ pub(super) enum Work {
     Build { width: usize, backwards: bool, split: bool },
     /// Change a schedule of the short step outside its window.
     Anneal { start: Start, tries: u64, heat: Time, seed: u64 },
-    /// Change the priorities behind a schedule of the short step.
-    Prioritize { orders: Orders, tries: u64, heat: Time, seed: u64 },
+    /// Look for priorities that lead to good schedules of the short step.
+    Prioritize { origin: Origin, effort: Effort, seed: u64 },
     /// Change a schedule of the long step.
     Polish { orders: Orders, tries: u64, heat: Time, seed: u64 },
     /// Look at all schedules of the long step that are shorter.
@@ -70,6 +71,8 @@ pub(super) enum Outcome {
     Starts(Vec<Start>),
     /// A schedule of the long step.
     Long(Length, Orders),
+    /// Priorities, with the schedules of the short and of the long step that they lead to.
+    Ruled(Rule, Option<Start>, Option<(Length, Orders)>),
     /// No schedule of the long step is shorter. Of those that may be as short, one with the memory of a proof.
     Bound(Time, Option<(Length, Orders)>),
     /// Nothing.
@@ -108,10 +111,7 @@ impl Context {
                 let found = self.changed(&self.short, &start.orders, &course, *seed, go_on);
                 Outcome::Starts(found.and_then(|(_, orders)| self.start(orders)).into_iter().collect())
             }
-            Work::Prioritize { orders, tries, heat, seed } => {
-                let found = prioritized(&self.short, self.objective, orders, (*tries, *heat, *seed), go_on);
-                Outcome::Starts(found.and_then(|orders| self.start(orders)).into_iter().collect())
-            }
+            Work::Prioritize { origin, effort, seed } => self.prioritize(origin, *effort, *seed, go_on),
             Work::Polish { orders, tries, heat, seed } => {
                 let course = Course { tries: *tries, heat: *heat, frozen: None };
                 let found = self.changed(&self.long, orders, &course, *seed, go_on);
@@ -166,6 +166,19 @@ impl Context {
         let found = explore(turned.as_ref().unwrap_or(job), &beam, go_on).found;
         let orders = found.map(|(_, orders)| turned.map_or(orders.clone(), |turned| turned.turned(&orders)));
         Outcome::Starts(orders.and_then(|orders| self.start(orders)).into_iter().collect())
+    }
+
+    fn prioritize(&self, origin: &Origin, effort: Effort, seed: u64, go_on: &mut dyn FnMut() -> bool) -> Outcome {
+        let random = &mut Random::new(seed);
+        let Some(rule) = prioritized(&self.short, self.objective, origin, effort, random, go_on) else {
+            return Outcome::Nothing;
+        };
+        let orders = |job: &Job| orders_of_rule(job, self.objective, &rule);
+        let start = orders(&self.short).and_then(|orders| self.start(orders));
+        let is_short = self.short.microbatches < self.long.microbatches;
+        let long = if is_short { orders(&self.long) } else { None };
+        let long = long.and_then(|orders| self.measured(&self.long, orders));
+        Outcome::Ruled(rule, start, long)
     }
 
     /// A schedule of the short step with the long one that it stands for, if it fits and can be made long.
