@@ -25,12 +25,14 @@ pub struct Progress {
 
 /// Tasks that all schedules of an annealing of the first round have together.
 const EFFORT: u64 = 8_000_000;
+/// How many more changes of single tasks than of priorities are tried: most are refused before they are measured.
+const SHIFTS: u64 = 4;
 /// Starts that each round improves.
 const FINALISTS: usize = 4;
 /// Known orders that do not fit, but whose priorities are of use.
 const GUIDES: usize = 3;
 /// How often a pipeline is halved where slopes are looked for.
-const HALVINGS: [u32; 3] = [u32::MAX, 0, 1];
+const HALVINGS: [usize; 3] = [usize::MAX, 0, 1];
 /// Priorities that are kept.
 const RULES: usize = 2;
 /// Starts that are kept.
@@ -55,7 +57,9 @@ const PROVABLE_TASKS: usize = 1_000;
 /// The same where only one or two devices count: rounds must not wait for proofs.
 const RELAXED_TASKS: usize = 200;
 /// Partial schedules that the first attempt at a proof keeps.
-const PROOF_WIDTH: usize = 2_000;
+const PROOF_WIDTH: u64 = 2_000;
+/// The most that any attempt keeps.
+const MOST_WIDTH: u64 = 512_000;
 /// Rounds in which devices are looked at alone only; pairs may have too many states.
 const PAIRLESS_ROUNDS: u32 = 1;
 
@@ -284,43 +288,59 @@ impl Portfolio<'_> {
 
     /// A round: better starts, a better long step, and an attempt at a proof.
     fn improve(&mut self) {
-        let doubled = (self.round - 1).min(20);
         if (2..=BLOCK_ROUNDS).contains(&self.round) {
-            self.add_blocks(BLOCK_EFFORT << (2 * doubled));
+            self.add_blocks(BLOCK_EFFORT << (2 * (self.round - 1)));
         }
-        let effort = EFFORT << doubled;
-        let mut works = self.priorities(effort);
-        let context = &self.context;
-        let durations = || context.short.lanes.iter().map(|lane| lane.duration);
-        let mean = durations().sum::<Time>() / context.short.lanes.len().max(1) as Time;
-        for (place, start) in self.starts.iter().take(FINALISTS).enumerate() {
-            let heat = [mean / 2, mean / 4, mean, mean / 2][(place + self.round as usize) % 4].max(1);
-            let tries = effort / context.short.n_tasks().max(1) as u64;
-            works.push(Work::Anneal { start: start.clone(), tries, heat, seed: self.random.next() });
+        let effort = self.grown(EFFORT);
+        let (mut priorities, mut changes) = (self.priorities(effort).into_iter(), self.changes(effort).into_iter());
+        let mut works = Vec::new();
+        while priorities.len() + changes.len() > 0 {
+            // Time may end a round: nobody should always be the last.
+            works.extend(priorities.next().into_iter().chain(changes.next()));
         }
-        if let Some((best, orders)) = self.best.clone() {
-            if self.is_short() {
-                let tries = effort / context.long.n_tasks().max(1) as u64;
-                let heat = durations().min().unwrap_or(0) / 4 + 1;
-                works.push(Work::Polish { orders, tries, heat, seed: self.random.next() });
-            }
-            if context.objective == Objective::Makespan {
-                works.extend(self.proofs(best.length));
-            }
+        if let Some(best) = self.best.as_ref().map(|(best, _)| best.length)
+            && self.context.objective == Objective::Makespan
+        {
+            works.extend(self.proofs(best));
         }
         self.perform(&works);
     }
 
-    /// Looks for priorities: those of slopes, of half the devices, of rules and schedules that are good already, and of one that does
-    /// not fit.
+    /// What is doubled every other round.
+    fn grown(&self, first: u64) -> u64 {
+        let before = u64::from((self.round - 1).min(40));
+        (first * (2 + before % 2)) << (before / 2) >> 1
+    }
+
+    /// Changes of single tasks: of the best starts, and of the best long step.
+    fn changes(&mut self, effort: u64) -> Vec<Work> {
+        let context = &self.context;
+        let durations = || context.short.lanes.iter().map(|lane| lane.duration);
+        let mean = durations().sum::<Time>() / context.short.lanes.len().max(1) as Time;
+        let tries = |job: &Job| SHIFTS * effort / job.n_tasks().max(1) as u64;
+        let mut works = Vec::new();
+        for (place, start) in self.starts.iter().take(FINALISTS).enumerate() {
+            let heat = [mean / 2, mean / 4, mean, mean / 2][(place + self.round as usize) % 4].max(1);
+            let tries = tries(&context.short);
+            works.push(Work::Anneal { start: start.clone(), tries, heat, seed: self.random.next() });
+        }
+        if let Some((_, orders)) = self.best.as_ref().filter(|_| self.is_short()) {
+            let heat = durations().min().unwrap_or(0) / 4 + 1;
+            let tries = tries(&context.long);
+            works.push(Work::Polish { orders: orders.clone(), tries, heat, seed: self.random.next() });
+        }
+        works
+    }
+
+    /// Looks for priorities: those of slopes, also with fewer devices, of rules that are good already, and of a good schedule or, every
+    /// other round, of one that does not fit.
     fn priorities(&mut self, effort: u64) -> Vec<Work> {
-        let tries = (2 * effort / self.context.short.n_tasks().max(1) as u64).max(1);
-        let turn = self.round as usize % self.guides.len().max(1);
-        let guide = self.guides.get(turn).map(|(_, orders)| Origin::Orders(orders.clone()));
-        let known = self.rules.iter().take(RULES).map(|(_, rule)| Origin::Rule(rule.clone()));
-        let best = self.starts.first().map(|start| Origin::Orders(start.orders.clone()));
-        let fresh = HALVINGS.map(Origin::Slopes);
-        let all: Vec<Origin> = fresh.into_iter().chain(known).chain(best).chain(guide).collect();
+        let tries = (effort / self.context.short.n_tasks().max(1) as u64).max(1);
+        let turn = self.round as usize / 2 % self.guides.len().max(1);
+        let guide = self.guides.get(turn).map(|(_, orders)| orders).filter(|_| self.round.is_multiple_of(2));
+        let behind = guide.or(self.starts.first().map(|start| &start.orders)).cloned().map(Origin::Orders);
+        let known = self.rules.iter().map(|(_, rule)| Origin::Rule(rule.clone()));
+        let all: Vec<Origin> = HALVINGS.map(Origin::Slopes).into_iter().chain(known).chain(behind).collect();
         let heat = |origin: &Origin| if matches!(origin, Origin::Rule(_)) { 1 } else { 3 };
         let work = |origin: Origin| {
             let effort = Effort { tries, heat: heat(&origin) };
@@ -349,7 +369,7 @@ impl Portfolio<'_> {
     /// the gap is more than nothing.
     fn proofs(&self, best: Time) -> Vec<Work> {
         let job = &self.context.long;
-        let width = PROOF_WIDTH << (self.round - 1).min(8);
+        let width = self.grown(PROOF_WIDTH).min(MOST_WIDTH) as usize;
         let gap = (best - self.bound).max(1);
         let part = |parts: Time| self.bound + (gap * parts / 4).max(1);
         let below = if self.round.is_multiple_of(2) { best } else { part(1) };

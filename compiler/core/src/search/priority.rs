@@ -3,7 +3,7 @@
 
 use super::Objective;
 use super::anneal::most;
-use super::coarse::coarser;
+use super::coarse::{Coarse, coarser};
 use super::dispatch::{Dispatch, Reach};
 use super::job::{Job, Orders, Time};
 use super::random::Random;
@@ -29,7 +29,7 @@ const ENDS: Time = 3;
 #[derive(Clone, Debug)]
 pub(super) enum Origin {
     /// Slopes by chance, of a pipeline that is halved so many times if possible.
-    Slopes(u32),
+    Slopes(usize),
     /// A rule.
     Rule(Rule),
     /// A schedule.
@@ -54,19 +54,38 @@ pub(super) fn prioritized(
     random: &mut Random,
     go_on: &mut dyn FnMut() -> bool,
 ) -> Option<Rule> {
-    let mut search = Search { job, objective, legs: Legs::new(job), dispatch: Dispatch::new(job, objective) };
+    if let Origin::Slopes(times) = origin {
+        let coarse: Vec<Coarse> =
+            std::iter::successors(coarser(job), |coarse| coarser(&coarse.job)).take(*times).collect();
+        let effort = Effort { tries: effort.tries / (1 + coarse.len() as u64), ..effort };
+        return sloped(job, objective, &coarse, effort, random, go_on);
+    }
+    let mut search = Search::new(job, objective);
     let rule = match origin {
-        Origin::Slopes(times) => match coarser(job).filter(|_| *times > 0) {
-            Some(coarse) => {
-                let (origin, more) = (Origin::Slopes(times - 1), Effort { tries: FINER * effort.tries, ..effort });
-                let rule = prioritized(&coarse.job, objective, &origin, more, random, go_on);
-                rule.map(|rule| coarse.finer(job, &rule))
-            }
-            None => search.slopes(effort.tries / SLOPES, random, go_on),
-        },
         Origin::Rule(rule) => Some(rule.clone()),
         Origin::Orders(orders) => search.best(Rule::behind(job, &search.legs, objective, orders)),
+        Origin::Slopes(_) => None,
     }?;
+    search.anneal(rule, effort, random, go_on)
+}
+
+/// Slopes by chance for the smallest of some jobs, each half of the one before it, annealed in each.
+fn sloped(
+    job: &Job,
+    objective: Objective,
+    coarse: &[Coarse],
+    effort: Effort,
+    random: &mut Random,
+    go_on: &mut dyn FnMut() -> bool,
+) -> Option<Rule> {
+    let mut search = Search::new(job, objective);
+    let rule = match coarse.split_first() {
+        Some((half, rest)) => {
+            let more = Effort { tries: FINER * effort.tries, ..effort };
+            half.finer(job, &sloped(&half.job, objective, rest, more, random, go_on)?)
+        }
+        None => search.slopes(effort.tries / SLOPES, random, go_on)?,
+    };
     search.anneal(rule, effort, random, go_on)
 }
 
@@ -82,7 +101,11 @@ struct Search<'a> {
     dispatch: Dispatch<'a>,
 }
 
-impl Search<'_> {
+impl<'a> Search<'a> {
+    fn new(job: &'a Job, objective: Objective) -> Self {
+        Self { job, objective, legs: Legs::new(job), dispatch: Dispatch::new(job, objective) }
+    }
+
     /// Whether it is time to ask whether to go on.
     fn asks(&self, tried: u64) -> bool {
         tried.is_multiple_of((TASKS_AT_ONCE / self.job.n_tasks().max(1)).max(1) as u64)
