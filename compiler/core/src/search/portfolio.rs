@@ -42,6 +42,8 @@ const SHORT_TASKS: usize = 420;
 /// Partial blocks and lanes that a search for blocks looks at: at first, and four times as many in each of the next rounds.
 const BLOCK_EFFORT: usize = 12_000;
 const BLOCK_ROUNDS: u32 = 3;
+/// Blocks of more lanes are searched with fewer at once, as each takes longer.
+const BLOCK_LANES: usize = 24;
 /// Periods that are tried beyond the shortest, at once, and how many of those with blocks are enough.
 const PERIODS: Time = 60;
 const PERIODS_AT_ONCE: usize = 4;
@@ -54,10 +56,12 @@ const KNOWN_AT_ONCE: usize = 4;
 const BUILD_WIDTH: usize = 64;
 /// Steps with more tasks are not tried to be proved.
 const PROVABLE_TASKS: usize = 1_000;
-/// The same where only one or two devices count: rounds must not wait for proofs.
+/// The same where only one or two devices count.
 const RELAXED_TASKS: usize = 200;
 /// Partial schedules that the first attempt at a proof keeps.
 const PROOF_WIDTH: u64 = 2_000;
+/// How often the first attempts may ask whether to go on: rounds must not wait for proofs.
+const QUESTIONS: u64 = 8_000;
 /// The most that any attempt keeps.
 const MOST_WIDTH: u64 = 512_000;
 /// Rounds in which devices are looked at alone only; pairs may have too many states.
@@ -272,7 +276,8 @@ impl Portfolio<'_> {
     /// Building blocks with the shortest periods that have any.
     fn add_blocks_of(&mut self, split: bool, effort: usize) {
         let work = self.context.short_of(split).work();
-        let width = (effort / self.context.short.lanes.len().max(1)).max(16);
+        let lanes = self.context.short.lanes.len().max(1);
+        let width = (effort * BLOCK_LANES / (lanes * lanes.max(BLOCK_LANES))).max(16);
         let step = (work / 40).max(1);
         let periods: Vec<Time> = (0..PERIODS).map(|more| work + more * step).collect();
         let mut found = 0;
@@ -370,6 +375,7 @@ impl Portfolio<'_> {
     fn proofs(&self, best: Time) -> Vec<Work> {
         let job = &self.context.long;
         let width = self.grown(PROOF_WIDTH).min(MOST_WIDTH) as usize;
+        let questions = self.grown(QUESTIONS);
         let gap = (best - self.bound).max(1);
         let part = |parts: Time| self.bound + (gap * parts / 4).max(1);
         let below = if self.round.is_multiple_of(2) { best } else { part(1) };
@@ -377,10 +383,10 @@ impl Portfolio<'_> {
         let busiest = job.on_device.iter().map(Vec::len).max().unwrap_or(0);
         if busiest * job.microbatches <= RELAXED_TASKS {
             let below = [part(1), best, part(2)][self.round as usize % 3];
-            works.push(Work::Refute { below, width, in_pairs: self.round > PAIRLESS_ROUNDS });
+            works.push(Work::Refute { below, width, questions, in_pairs: self.round > PAIRLESS_ROUNDS });
         }
         if job.n_tasks() <= PROVABLE_TASKS && self.round > 1 {
-            works.push(Work::Prove { below, width });
+            works.push(Work::Prove { below, width, questions });
         }
         works
     }

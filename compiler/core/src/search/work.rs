@@ -58,10 +58,10 @@ pub(super) enum Work {
     Prioritize { origin: Origin, effort: Effort, seed: u64 },
     /// Change a schedule of the long step.
     Polish { orders: Orders, tries: u64, heat: Time, seed: u64 },
-    /// Look at all schedules of the long step that are shorter.
-    Prove { below: Time, width: usize },
+    /// Look at all schedules of the long step that are shorter, unless that takes too many questions whether to go on.
+    Prove { below: Time, width: usize, questions: u64 },
     /// The same for devices alone and, if wanted, in pairs, where the others can do everything at once.
-    Refute { below: Time, width: usize, in_pairs: bool },
+    Refute { below: Time, width: usize, questions: u64, in_pairs: bool },
 }
 
 /// What came of it.
@@ -87,6 +87,14 @@ pub(super) fn collect<T: Send>(workers: &dyn Workers, n: usize, work: &(dyn Fn(u
         *all[index].lock().unwrap_or_else(PoisonError::into_inner) = Some(one);
     });
     all.into_iter().map(|one| one.into_inner().unwrap_or_else(PoisonError::into_inner)).collect()
+}
+
+/// Goes on for so many questions.
+fn at_most(mut questions: u64, go_on: &mut dyn FnMut() -> bool) -> impl FnMut() -> bool {
+    move || {
+        questions = questions.saturating_sub(1);
+        questions > 0 && go_on()
+    }
 }
 
 impl Context {
@@ -117,9 +125,9 @@ impl Context {
                 let found = self.changed(&self.long, orders, &course, *seed, go_on);
                 found.map_or(Outcome::Nothing, |(length, orders)| Outcome::Long(length, orders))
             }
-            Work::Prove { below, width } => {
+            Work::Prove { below, width, questions } => {
                 let beam = Beam { width: *width, below: *below, exact: true };
-                let explored = explore(&self.long.relaxed(), &beam, go_on);
+                let explored = explore(&self.long.relaxed(), &beam, &mut at_most(*questions, go_on));
                 let found = explored.found.and_then(|(_, orders)| self.measured(&self.long, orders));
                 match found {
                     _ if explored.complete => {
@@ -130,10 +138,10 @@ impl Context {
                     None => Outcome::Nothing,
                 }
             }
-            Work::Refute { below, width, in_pairs } => {
+            Work::Refute { below, width, questions, in_pairs } => {
                 let beam = Beam { width: *width, below: *below, exact: true };
                 let job = self.long.relaxed();
-                Outcome::Bound(refute(&job, &job.reversed(), beam, *in_pairs, go_on), None)
+                Outcome::Bound(refute(&job, &job.reversed(), beam, *in_pairs, &mut at_most(*questions, go_on)), None)
             }
         }
     }
