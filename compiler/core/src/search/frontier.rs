@@ -246,10 +246,13 @@ impl<'a> Search<'a> {
             // Where two could end first, the one that takes no memory leaves one branch less.
             let takes = |mention: usize| job.takes(mention) > 0;
             let end = |(mention, start): &(usize, Time)| start + job.duration(*mention);
-            let mut sorted = ready.clone();
-            sorted.sort_unstable_by_key(|one| (end(one), takes(one.0), one.0));
+            let key = |one: &(usize, Time)| (end(one), takes(one.0), one.0);
+            let mut first = ready.iter().copied().min_by_key(key);
             // Few are asked: the question is as long as what is under way.
-            let Some(first) = sorted.into_iter().find(|one| self.is_safe(&state, one.0)) else { return };
+            while let Some(one) = first.filter(|one| !self.is_safe(&state, one.0)) {
+                first = ready.iter().copied().filter(|other| key(other) > key(&one)).min_by_key(key);
+            }
+            let Some(first) = first else { return };
             let (lane, _) = job.lanes_of(first.0);
             let (devices, ends) = (&job.lanes[lane].devices, end(&first));
             for (mention, start) in ready {

@@ -14,6 +14,7 @@ mod coarse;
 mod dispatch;
 mod estimate;
 pub mod find;
+mod fixed;
 mod forms;
 mod frontier;
 pub mod fusion;

@@ -5,7 +5,6 @@
 //! later per device on each leg, as building blocks are described (arXiv 2405.15362, section 3), and change by legs, parts of legs and lanes.
 
 use super::Objective;
-use super::fusion::Part;
 use super::job::{Job, Orders, Time};
 use super::plan::Plan;
 use super::random::Random;
@@ -200,15 +199,6 @@ impl Rule {
         match random.below(3) {
             0 => self.fused.fill(form),
             _ => self.fused[fusion] = form,
-        }
-    }
-
-    /// How an order mentions the next task of a lane; `None` where it runs with another lane's.
-    pub(super) fn mention(&self, job: &Job, lane: usize) -> Option<usize> {
-        match job.parts[lane] {
-            Part::First(fusion) if self.fused[fusion] => Some(job.lanes.len() + fusion),
-            Part::Second(fusion) if self.fused[fusion] => None,
-            _ => Some(lane),
         }
     }
 }
