@@ -114,3 +114,37 @@ impl Coarse {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::search::Objective;
+    use crate::search::dispatch::Dispatch;
+    use crate::search::random::Random;
+    use crate::search::tests::{fusing, staged, v};
+
+    #[test]
+    fn half_a_v_is_a_v_and_its_rules_are_some_of_the_whole() {
+        let place: Vec<usize> = (0..8).collect();
+        for (whole, half) in [
+            (v(8, 16, 8, [1, 1, 1], 0), v(4, 8, 4, [1, 1, 1], 0)),
+            (v(8, 12, 16, [4, 6, 2], 3), v(4, 6, 8, [4, 6, 2], 3)),
+            (fusing(8, 8, 8, [2, 3, 2, 4], 1), fusing(4, 4, 4, [2, 3, 2, 4], 1)),
+            (staged(&place, 8, 8, [1, 2, 1], 1), staged(&place[..4], 4, 4, [1, 2, 1], 1)),
+        ] {
+            let coarse = coarser(&whole).expect("devices come in pairs");
+            assert_eq!(coarse.job, half);
+            let random = &mut Random::new(1);
+            let rules = std::iter::repeat_with(|| Rule::random(&half, &Legs::new(&half), random)).take(40);
+            let finer = rules.map(|rule| coarse.finer(&whole, &rule));
+            let mut dispatch = Dispatch::new(&whole, Objective::Makespan);
+            let fitting = finer.filter_map(|rule| dispatch.orders(&rule)).filter(|orders| whole.fits(orders)).count();
+            assert!(fitting > 10, "{fitting}");
+            assert!(coarser(&half).is_none());
+        }
+        let odd: Vec<usize> = (0..9).collect();
+        assert!(coarser(&staged(&odd, 8, 8, [1, 1, 1], 0)).is_none());
+        // Stages 1 and 2 lie on devices that are no pair.
+        assert!(coarser(&staged(&[0, 2, 1, 3, 4, 5, 6, 7], 8, 8, [1, 1, 1], 0)).is_none());
+    }
+}

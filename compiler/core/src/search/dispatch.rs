@@ -216,3 +216,42 @@ impl<'a> Dispatch<'a> {
         each.fold((0, 0), |(most, sum), one| (most.max(one), sum + one))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::search::plan::Plan;
+    use crate::search::random::Random;
+    use crate::search::rule::Legs;
+    use crate::search::tests::{fusing, v};
+
+    /// Rules that hold nothing back and never wait start every task when its device and its inputs allow, like plans do.
+    #[test]
+    fn schedules_are_as_long_as_plans_of_their_orders_or_wait_on_purpose() {
+        for job in [v(4, 8, 5, [1, 1, 1], 0), v(3, 6, 6, [2, 3, 1], 1), fusing(3, 4, 4, [1, 2, 2, 3], 1)] {
+            let (legs, random) = (Legs::new(&job), &mut Random::new(7));
+            for objective in [Objective::Makespan, Objective::LongestStage] {
+                let mut dispatch = Dispatch::new(&job, objective);
+                let (mut done, mut waited) = (0, 0);
+                for _ in 0..200 {
+                    let mut rule = Rule::random(&job, &legs, random);
+                    rule.change(&job, &legs, 4 * legs.unit * FINE, random);
+                    let Some((length, _)) = dispatch.run(&rule, NEVER) else { continue };
+                    let orders = dispatch.orders(&rule).expect("the same again");
+                    assert!(job.fits(&orders));
+                    let planned = Plan::new(&job, objective, &orders).expect("no circle").1.length;
+                    let waits = rule.wait > 0 || rule.hold.iter().any(|hold| *hold > AT_ONCE);
+                    match objective {
+                        _ if !waits => assert_eq!(length, planned),
+                        Objective::Makespan => assert!(planned <= length),
+                        // What starts later may be shorter.
+                        Objective::LongestStage => (),
+                    }
+                    done += 1;
+                    waited += usize::from(waits);
+                }
+                assert!(done > 20 && waited > 0 && waited < done, "{done} {waited}");
+            }
+        }
+    }
+}
