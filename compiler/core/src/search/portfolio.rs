@@ -25,6 +25,8 @@ pub struct Progress {
 
 /// Tasks that all schedules of an annealing of the first round have together.
 const EFFORT: u64 = 8_000_000;
+/// Smaller steps are not changed more often than those of so many tasks: they have fewer schedules.
+const FEWEST_TASKS: usize = 400;
 /// How many more changes of single tasks than of priorities are tried: most are refused before they are measured.
 const SHIFTS: u64 = 4;
 /// Starts that each round improves.
@@ -126,6 +128,11 @@ fn short_step(job: &Job) -> usize {
     let enough = (3 * devices.min(most) + 4).max(SHORT_TASKS / job.lanes.len().max(1));
     let spare = job.microbatches.saturating_sub(enough);
     enough.min(job.microbatches) + spare % 4
+}
+
+/// How many schedules an effort is good for.
+fn tries(effort: u64, job: &Job) -> u64 {
+    (effort / job.n_tasks().max(FEWEST_TASKS) as u64).max(1)
 }
 
 impl Portfolio<'_> {
@@ -322,7 +329,7 @@ impl Portfolio<'_> {
         let context = &self.context;
         let durations = || context.short.lanes.iter().map(|lane| lane.duration);
         let mean = durations().sum::<Time>() / context.short.lanes.len().max(1) as Time;
-        let tries = |job: &Job| SHIFTS * effort / job.n_tasks().max(1) as u64;
+        let tries = |job: &Job| SHIFTS * tries(effort, job);
         let mut works = Vec::new();
         for (place, start) in self.starts.iter().take(FINALISTS).enumerate() {
             let heat = [mean / 2, mean / 4, mean, mean / 2][(place + self.round as usize) % 4].max(1);
@@ -340,7 +347,7 @@ impl Portfolio<'_> {
     /// Looks for priorities: those of slopes, also with fewer devices, of rules that are good already, and of a good schedule or, every
     /// other round, of one that does not fit.
     fn priorities(&mut self, effort: u64) -> Vec<Work> {
-        let tries = (effort / self.context.short.n_tasks().max(1) as u64).max(1);
+        let tries = tries(effort, &self.context.short);
         let turn = self.round as usize / 2 % self.guides.len().max(1);
         let guide = self.guides.get(turn).map(|(_, orders)| orders).filter(|_| self.round.is_multiple_of(2));
         let behind = guide.or(self.starts.first().map(|start| &start.orders)).cloned().map(Origin::Orders);
