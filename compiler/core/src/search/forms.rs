@@ -24,12 +24,13 @@ impl Plan<'_> {
         self.durations[input] = if is_fused { duration } else { job.lanes[first].duration };
         self.durations[weight] = if is_fused { 0 } else { job.lanes[second].duration };
         if is_fused {
-            self.places[second][microbatch] = NOWHERE;
+            let n_devices = job.lanes[second].devices.len();
+            self.places[second][microbatch * n_devices..][..n_devices].fill(NOWHERE);
         }
     }
 
-    /// Gives the backward to which a task of a device belongs the other form, if its stage has both and the memory allows
-    /// it. Where it is split, its `W` comes so many places after its `B`. All of that happens between two `limits`.
+    /// Gives the backward to which a task of a device belongs the other form, if its stage has both, lives on that device alone, and the
+    /// memory allows it. Where it is split, its `W` comes so many places after its `B`. All of that happens between two `limits`.
     pub(super) fn change_form(
         &mut self,
         (device, place): (usize, usize),
@@ -41,6 +42,9 @@ impl Plan<'_> {
         let microbatch = node % m;
         let (Part::First(fusion) | Part::Second(fusion)) = job.parts[node / m] else { return None };
         let Fusion { first, second, .. } = job.fusions[fusion];
+        if job.lanes[first].devices.len() > 1 {
+            return None;
+        }
         let (input, weight) = (self.places[first][microbatch] as usize, self.places[second][microbatch]);
         let was_fused = weight == NOWHERE;
         let last = if was_fused { (input + apart).min(limits.1 - 1) } else { weight as usize };
