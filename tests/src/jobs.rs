@@ -1,11 +1,10 @@
-//! Jobs for the search, and judges of what it finds that share nothing with it: a replay, and all schedules of small jobs.
+//! Jobs for the search, and a replay of what it finds that shares nothing with it.
 
 use crate::schedules::Dice;
 use pipe_compiler::search::fusion::Fusion;
 use pipe_compiler::search::job::{Job, Lane, Orders, Time};
 use pipe_ir::ids::StageId;
 use pipe_ir::task::TaskKind;
-use std::collections::HashSet;
 
 /// Stages with backwards that are split or not, by device: a chain of forwards, and back.
 #[derive(Clone, Debug)]
@@ -90,7 +89,7 @@ impl Stages {
 }
 
 /// The lanes of which a mention in an order runs a task, and how long it takes.
-fn parts(job: &Job, mention: usize) -> (Vec<usize>, Time) {
+pub(crate) fn parts(job: &Job, mention: usize) -> (Vec<usize>, Time) {
     match mention.checked_sub(job.lanes.len()).map(|fusion| job.fusions[fusion]) {
         Some(Fusion { first, second, duration }) => (vec![first, second], duration),
         None => (vec![mention], job.lanes[mention].duration),
@@ -170,127 +169,11 @@ pub fn replay(job: &Job, orders: &Orders) -> Result<(Time, Vec<i64>), String> {
 }
 
 /// When the next task of lanes that run at once has all that it needs, unless that is still to come.
-fn ready(job: &Job, ends: &[Vec<Time>], lanes: &[usize]) -> Option<Time> {
+pub(crate) fn ready(job: &Job, ends: &[Vec<Time>], lanes: &[usize]) -> Option<Time> {
     let of_lane = |lane: &usize| {
         let needs = job.lanes[*lane].needs.iter().filter(|(need, _)| !lanes.contains(need));
         let mut needs = needs.map(|(need, latency)| Some(ends[*need].get(ends[*lane].len())? + latency));
         needs.try_fold(0, |ready, need| Some(need?.max(ready)))
     };
     lanes.iter().map(of_lane).try_fold(0, |ready, lane| Some(lane?.max(ready)))
-}
-
-/// The length of the shortest schedule that is shorter than a limit: tries all of them, in the order of their starts.
-#[must_use]
-pub fn shortest_below(job: &Job, limit: Time) -> Option<Time> {
-    let mut tails = vec![0; job.lanes.len()];
-    for lane in (0..job.lanes.len()).rev() {
-        for (need, latency) in &job.lanes[lane].needs {
-            let own = job.lanes[lane].duration;
-            let in_one_piece = job.fusions.iter().find_map(|Fusion { first, second, duration }| match lane {
-                _ if lane == *first => Some(*duration),
-                _ if lane == *second => Some((duration - job.lanes[*first].duration).max(0)),
-                _ => None,
-            });
-            let least = own.min(in_one_piece.unwrap_or(own));
-            tails[*need] = tails[*need].max(latency + least + tails[lane]);
-        }
-    }
-    let state = Partial {
-        ends: vec![Vec::new(); job.lanes.len()],
-        free: vec![0; job.capacity.len()],
-        held: vec![0; job.capacity.len()],
-        last: 0,
-    };
-    let mut all = All { job, tails, best: limit, seen: HashSet::new() };
-    all.visit(&state);
-    (all.best < limit).then_some(all.best)
-}
-
-#[derive(Clone, PartialEq, Eq, Hash)]
-struct Partial {
-    ends: Vec<Vec<Time>>,
-    free: Vec<Time>,
-    held: Vec<i64>,
-    /// When the last task started.
-    last: Time,
-}
-
-struct All<'a> {
-    job: &'a Job,
-    tails: Vec<Time>,
-    best: Time,
-    seen: HashSet<(Vec<usize>, Partial)>,
-}
-
-impl All<'_> {
-    fn visit(&mut self, state: &Partial) {
-        let job = self.job;
-        let m = job.microbatches;
-        if state.ends.iter().all(|ends| ends.len() == m) {
-            self.best = self.best.min(state.free.iter().copied().max().unwrap_or(0));
-            return;
-        }
-        // Nothing starts before the last task did.
-        if (0..job.capacity.len())
-            .any(|device| state.free[device].max(state.last) + self.work_left(state, device) >= self.best)
-        {
-            return;
-        }
-        if !self.seen.insert(self.key(state)) {
-            return;
-        }
-        let mut nexts: Vec<(Time, usize)> = Vec::new();
-        for mention in 0..job.lanes.len() + job.fusions.len() {
-            let (lanes, duration) = parts(job, mention);
-            let devices = &job.lanes[lanes[0]].devices;
-            let takes: i64 = lanes.iter().map(|lane| job.lanes[*lane].takes).sum();
-            let has_room = devices.iter().all(|device| state.held[*device] + takes <= job.capacity[*device]);
-            if !has_room || lanes.iter().any(|lane| state.ends[*lane].len() == m) {
-                continue;
-            }
-            let Some(ready) = ready(job, &state.ends, &lanes) else { continue };
-            let start = devices.iter().map(|device| state.free[*device]).fold(ready, Ord::max);
-            let tail = if lanes.len() == 1 { self.tails[lanes[0]] } else { 0 };
-            if start >= state.last && start + duration + tail < self.best {
-                nexts.push((start, mention));
-            }
-        }
-        nexts.sort_unstable();
-        for (start, mention) in nexts {
-            let (lanes, duration) = parts(job, mention);
-            let mut next = state.clone();
-            next.last = start;
-            lanes.iter().for_each(|lane| next.ends[*lane].push(start + duration));
-            for device in &job.lanes[lanes[0]].devices {
-                next.free[*device] = start + duration;
-                next.held[*device] += lanes.iter().map(|lane| job.lanes[*lane].takes).sum::<i64>();
-            }
-            self.visit(&next);
-        }
-    }
-
-    /// How long a device still works at least.
-    fn work_left(&self, state: &Partial, device: usize) -> Time {
-        let left = |lane: usize| (self.job.microbatches - state.ends[lane].len()) as Time;
-        let of_lane = |lane: &usize| left(*lane) * self.job.lanes[*lane].duration;
-        let saved = |fusion: &&Fusion| self.job.lanes[fusion.first].devices.contains(&device);
-        let saved = self.job.fusions.iter().filter(saved).map(|Fusion { first, second, duration }| {
-            let halves = self.job.lanes[*first].duration + self.job.lanes[*second].duration;
-            left(*first) * (halves - duration).max(0)
-        });
-        self.job.on_device[device].iter().map(of_lane).sum::<Time>() - saved.sum::<Time>()
-    }
-
-    /// What the rest depends on: ends that are still needed, and how far each lane is.
-    fn key(&self, state: &Partial) -> (Vec<usize>, Partial) {
-        let mut rest = state.clone();
-        for (index, ends) in rest.ends.iter_mut().enumerate() {
-            let used = self.job.lanes[index].feeds.iter().map(|(next, _)| state.ends[*next].len()).min();
-            for end in ends.iter_mut().take(used.unwrap_or(usize::MAX)) {
-                *end = 0;
-            }
-        }
-        rest.free.iter_mut().for_each(|free| *free = (*free).max(state.last));
-        (state.ends.iter().map(Vec::len).collect(), rest)
-    }
 }

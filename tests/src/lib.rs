@@ -3,6 +3,7 @@
 pub mod blocks;
 pub mod cases;
 pub mod channels;
+pub mod exhaustive;
 pub mod fuzz;
 pub mod jobs;
 pub mod mutation;
@@ -10,4 +11,6 @@ pub mod pipelines;
 pub mod programs;
 pub mod rewrite;
 pub mod schedules;
+pub mod steps;
+pub mod team;
 pub mod training;

@@ -6,24 +6,12 @@ use pipe_compiler::recompute::Recomputation;
 use pipe_compiler::schedule::Schedule;
 use pipe_compiler::search::recompute::Target;
 use pipe_compiler::search::write::source;
-use pipe_compiler::search::{Objective, Options, Workers};
+use pipe_compiler::search::{Objective, Options};
 use pipe_compiler::source::{Source, Sources};
 use pipe_compiler::{Request, compile, elaborate, stdlib};
 use pipe_ir::task::Task;
 use pipe_tests::cases::{read, root};
-
-/// One thread, and all the time that there is.
-struct Patient;
-
-impl Workers for Patient {
-    fn go_on(&self) -> bool {
-        true
-    }
-
-    fn each(&self, n: usize, work: &(dyn Fn(usize) + Sync)) {
-        (0..n).for_each(work);
-    }
-}
+use pipe_tests::team::team;
 
 /// Stages in a chain, one after the other on their devices.
 #[derive(Debug)]
@@ -148,7 +136,7 @@ fn found(small: &Small) -> (f64, bool) {
     let target = Target { root: &root, loader: &loader, request: &request, objective: Objective::Makespan };
     let prepared = target.prepare(&mut Sources::default()).unwrap_or_else(|found| panic!("{:#?}", found.diagnostics));
     let options = Options { objective: Objective::Makespan, seed: 1, rounds: 4 };
-    let progress = prepared.search(options, &Patient, &mut |_| ()).expect("something fits");
+    let progress = prepared.search(options, &team(1, usize::MAX), &mut |_| ()).expect("something fits");
     let (source, compilation) = prepared.finish(&progress, &mut Sources::default(), &loader);
     assert!(compilation.report.ok, "{small:?}: {:#?}\n{source}", compilation.diagnostics);
     (compilation.report.figures.makespan.expect("a step"), prepared.problem.is_proved(&progress))

@@ -4,57 +4,15 @@ use pipe_compiler::memory_limit::MemoryLimit;
 use pipe_compiler::pipeline::StageCosts;
 use pipe_compiler::search::find::{Prepared, prepare};
 use pipe_compiler::search::job::{Job, Orders, Time};
-use pipe_compiler::search::{Objective, Options, Progress, Workers, search};
+use pipe_compiler::search::{Objective, Options, Progress, proof, search};
 use pipe_compiler::source::{Source, Sources};
 use pipe_compiler::units::{Units, parse_decimal};
 use pipe_compiler::{Compilation, Request, compile, stdlib};
 use pipe_ir::task::{Task, TaskKind};
-use pipe_tests::jobs::{Stages, random_job, replay, shortest_below};
+use pipe_tests::exhaustive::shortest_below;
+use pipe_tests::jobs::{Stages, random_job, replay};
 use pipe_tests::schedules::Dice;
-use std::cell::Cell;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-/// Threads that end each piece of work after so many questions whether to go on, whatever else goes on; after none, there
-/// is no time at all.
-struct Team {
-    threads: usize,
-    patience: usize,
-}
-
-const fn team(threads: usize, patience: usize) -> Team {
-    Team { threads, patience }
-}
-
-thread_local! {
-    /// Questions that the piece of work of this thread may still ask.
-    static LEFT: Cell<Option<usize>> = const { Cell::new(None) };
-}
-
-impl Workers for Team {
-    fn go_on(&self) -> bool {
-        let left = LEFT.get();
-        LEFT.set(left.map(|left| left.saturating_sub(1)));
-        left.unwrap_or(self.patience) > 0
-    }
-
-    fn each(&self, n: usize, work: &(dyn Fn(usize) + Sync)) {
-        let next = AtomicUsize::new(0);
-        let run = || {
-            let index = || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|index| *index < n);
-            for index in std::iter::from_fn(index) {
-                LEFT.set(Some(self.patience));
-                work(index);
-                LEFT.set(None);
-            }
-        };
-        std::thread::scope(|scope| {
-            for _ in 1..self.threads.min(n) {
-                scope.spawn(run);
-            }
-            run();
-        });
-    }
-}
+use pipe_tests::team::{Team, team};
 
 const fn options(objective: Objective, rounds: u32) -> Options {
     Options { objective, seed: 1, rounds }
@@ -238,8 +196,16 @@ fn is_solved(job: &Job, rounds: u32, patience: usize) -> Time {
     let found = found(job, rounds, &team(1, patience));
     let (length, _) = replay(job, &found.orders).expect("the order can run");
     assert_eq!(length, found.length, "{job:?}");
-    assert_eq!(shortest_below(job, length + 1), Some(length), "found {length}, at least {}: {job:?}", found.bound);
+    assert_eq!(
+        shortest_below(job, Objective::Makespan, length + 1),
+        Some(length),
+        "found {length}, at least {}: {job:?}",
+        found.bound
+    );
     assert_eq!(found.bound, length, "is not proved: {job:?}");
+    for (name, bound) in proof::of_makespan(job, length + 1, 3_000) {
+        assert!(bound <= length, "{length} is said to be {bound} at least, {name}: {job:?}");
+    }
     length
 }
 
@@ -252,7 +218,7 @@ fn proofs_agree_with_all_schedules_where_backwards_may_be_in_one_piece_or_in_two
         {
             let stages = Stages::alike(devices, &durations, 1, microbatches, memory);
             let length = is_solved(&stages.job(), 4, 400);
-            let of_form = |at_once| shortest_below(&stages.of_form(at_once).job(), length + 1);
+            let of_form = |at_once| shortest_below(&stages.of_form(at_once).job(), Objective::Makespan, length + 1);
             mixed += usize::from(of_form(false).is_none() && of_form(true).is_none());
             all += 1;
         }

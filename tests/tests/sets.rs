@@ -9,7 +9,7 @@ use pipe_compiler::memory_limit::MemoryLimit;
 use pipe_compiler::pipeline::StageCosts;
 use pipe_compiler::schedule::{Costs, Schedule};
 use pipe_compiler::search::find::{Prepared, prepare};
-use pipe_compiler::search::{Objective, Options, Workers};
+use pipe_compiler::search::{Objective, Options};
 use pipe_compiler::source::{Source, Sources};
 use pipe_compiler::timeline::place;
 use pipe_compiler::units::Ticks;
@@ -19,8 +19,8 @@ use pipe_ir::task::{Task, TaskKind};
 use pipe_tests::blocks::{certified, loaded, request};
 use pipe_tests::cases::{expect, read, report, root};
 use pipe_tests::schedules::{Dice, Size, disorder, judged_as_it_runs, spread};
+use pipe_tests::team::team;
 use proptest::prelude::*;
-use std::cell::Cell;
 use std::collections::BTreeMap;
 
 fn schedule_of(text: &str, devices: i64) -> Schedule {
@@ -251,29 +251,6 @@ fn a_task_is_drawn_on_all_its_devices() {
     report(&expect(&root().join("tests/golden/on_several_devices.txt"), &pictures).into_iter().collect::<Vec<_>>());
 }
 
-/// One thread, for so many questions whether to go on in each piece of work.
-struct Patience(usize);
-
-thread_local! {
-    /// Questions that the piece of work of this thread may still ask.
-    static LEFT: Cell<usize> = const { Cell::new(usize::MAX) };
-}
-
-impl Workers for Patience {
-    fn go_on(&self) -> bool {
-        LEFT.set(LEFT.get().saturating_sub(1));
-        LEFT.get() > 0
-    }
-
-    fn each(&self, n: usize, work: &(dyn Fn(usize) + Sync)) {
-        for index in 0..n {
-            LEFT.set(self.0);
-            work(index);
-            LEFT.set(usize::MAX);
-        }
-    }
-}
-
 fn prepared(name: &str, memory: &str) -> Prepared {
     let root =
         Source { name: format!("{name}.pipe"), text: read(&root().join(format!("tests/data/tessel/{name}.pipe"))) };
@@ -285,8 +262,7 @@ fn prepared(name: &str, memory: &str) -> Prepared {
 /// A source that was found, and what the ordinary compiler says of it.
 fn finished(prepared: &Prepared, patience: usize) -> (String, Compilation) {
     let options = Options { objective: Objective::Makespan, seed: 1, rounds: 1 };
-    let found =
-        prepared.search(options, &Patience(patience), &mut |_| ()).expect("one microbatch after the other fits");
+    let found = prepared.search(options, &team(1, patience), &mut |_| ()).expect("one microbatch after the other fits");
     prepared.finish(&found, &mut Sources::default(), &|path| Err(path.to_owned()))
 }
 

@@ -47,7 +47,7 @@ pub(super) struct State {
     pub(super) free: Vec<Time>,
     pub(super) held: Vec<i64>,
     pub(super) ends: Vec<Time>,
-    /// Lanes that must not be next on their devices.
+    /// Lanes and fusions that must not be next on their devices.
     blocked: Vec<bool>,
     /// The same for states with the same counts.
     key: u64,
@@ -141,7 +141,7 @@ impl<'a> Search<'a> {
             free: vec![0; n_devices],
             held: vec![0; n_devices],
             ends: vec![0; n_lanes * self.ring],
-            blocked: vec![false; n_lanes],
+            blocked: vec![false; n_lanes + self.job.fusions.len()],
             key: 0,
             parent: 0,
             mention: 0,
@@ -171,13 +171,14 @@ impl<'a> Search<'a> {
     fn start(&self, state: &State, mention: usize) -> Option<Time> {
         let (first, second) = self.job.lanes_of(mention);
         let (devices, takes) = (&self.job.lanes[first].devices, self.job.takes(mention));
-        if takes > 0 && devices.iter().any(|device| state.held[*device] + takes > self.job.capacity[*device]) {
+        let is_full = || devices.iter().any(|device| state.held[*device] + takes > self.job.capacity[*device]);
+        if state.blocked[mention] || takes > 0 && is_full() {
             return None;
         }
         let mut start = devices.iter().map(|device| state.free[*device]).max().unwrap_or(0);
         for index in std::iter::once(first).chain(second) {
             let (lane, microbatch) = (&self.job.lanes[index], state.counts[index]);
-            if microbatch as usize >= self.job.microbatches || second.is_none() && state.blocked[index] {
+            if microbatch as usize >= self.job.microbatches {
                 return None;
             }
             // The ring must not forget an end that another lane still waits for.
@@ -219,11 +220,12 @@ impl<'a> Search<'a> {
     }
 
     /// Whether tasks are alike that nothing waits for, such as the `W` of two stages of a device, and the first one could
-    /// start no later: in a schedule that runs the second one first they can change places.
+    /// start no later: in a schedule that runs the second one first they can change places. Not where it counts when each starts.
     fn stands_for(&self, (one, start): (usize, Time), (other, its_start): (usize, Time)) -> bool {
         let (first, second) = (&self.job.lanes[one], &self.job.lanes[other]);
         let alike = |lane: &Lane| (lane.duration, lane.takes, lane.feeds.is_empty());
-        (start, one) < (its_start, other)
+        !self.only_complete
+            && (start, one) < (its_start, other)
             && first.feeds.is_empty()
             && alike(first) == alike(second)
             && first.devices == second.devices
@@ -268,7 +270,7 @@ impl<'a> Search<'a> {
             if !self.beam.exact || !takes(first.0) && !self.is_long_alone(first.0) {
                 return;
             }
-            state.blocked[lane] = true;
+            state.blocked[first.0] = true;
             for device in devices {
                 state.free[*device] = state.free[*device].max(ends);
             }
@@ -310,6 +312,7 @@ impl<'a> Search<'a> {
             let mut child = State { key, mention: mention as u32, bound, promise, ..state.clone() };
             for own in devices.iter().flat_map(|device| &self.job.on_device[*device]) {
                 child.blocked[*own] = false;
+                self.job.mention(*own).into_iter().for_each(|both| child.blocked[both] = false);
             }
             child
         });

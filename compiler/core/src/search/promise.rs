@@ -26,8 +26,8 @@ impl Search<'_> {
                 lanes().filter(|(_, lane)| lane.takes < 0).map(|(index, _)| heads[index] + self.job.least[index]);
             let released = releases.min().unwrap_or(0);
             left.clear();
-            for (index, lane) in lanes() {
-                let head = if full(lane.takes) { heads[index].max(released) } else { heads[index] };
+            for (index, _) in lanes() {
+                let head = if full(self.least_taken(index)) { heads[index].max(released) } else { heads[index] };
                 match self.windows.same_tail(index) {
                     Some(tail) => left.push((head, self.work_left(state, index), tail)),
                     None => left.extend(self.tasks_left(state, index, head)),
@@ -44,6 +44,15 @@ impl Search<'_> {
             sum += bound;
         }
         (longest, sum)
+    }
+
+    /// What the next task of a lane takes, alone or at once with its other half: a `BW` holds nothing between its halves.
+    fn least_taken(&self, index: usize) -> i64 {
+        let takes = self.job.lanes[index].takes;
+        match self.job.parts[index] {
+            Part::First(fusion) | Part::Second(fusion) => takes.min(self.job.takes(self.job.lanes.len() + fusion)),
+            Part::Alone => takes,
+        }
     }
 
     /// The rest of a lane's tasks one by one: the least start, duration and tail of each.

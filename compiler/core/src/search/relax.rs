@@ -29,7 +29,10 @@ pub(super) fn relax(job: &Job, devices: &[usize]) -> Relaxed {
     let fusion = |one: &Fusion| Some(Fusion { first: place(one.first)?, second: place(one.second)?, ..*one });
     let capacity = devices.iter().map(|device| job.capacity[*device]).collect();
     let fusions = job.fusions.iter().filter_map(fusion).collect();
-    Relaxed { job: Job::of_lanes(lanes, job.microbatches, capacity).with_fusions(fusions), kept }
+    let mut relaxed = Job::of_lanes(lanes, job.microbatches, capacity).with_fusions(fusions);
+    // What is known of the other tasks was counted with these shares.
+    relaxed.least = kept.iter().map(|lane| job.least[*lane]).collect();
+    Relaxed { job: relaxed, kept }
 }
 
 /// The longest way from the end of one lane's task to the start of another's through lanes that are not kept, if there is

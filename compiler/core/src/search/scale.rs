@@ -29,10 +29,10 @@ impl Scale {
         Time::try_from(ticks.0 / self.divisor).unwrap_or(Time::MAX)
     }
 
-    /// A lower bound of the costs: rounded up.
+    /// A lower bound of the costs: rounded up, where all durations are whole.
     #[must_use]
     pub fn at_least(&self, ticks: Ticks) -> Time {
-        Time::try_from(ticks.0.div_ceil(self.divisor)).unwrap_or(Time::MAX)
+        if self.is_exact { Time::try_from(ticks.0.div_ceil(self.divisor)).unwrap_or(Time::MAX) } else { self.of(ticks) }
     }
 
     /// Back to the unit of the costs.

@@ -131,7 +131,7 @@ fn too_little(job: &Job) -> Option<(DeviceId, u64)> {
 
 impl Problem {
     /// Notes what no schedule with as many activations is shorter than.
-    pub(super) fn set_bound(&mut self) {
+    pub fn set_bound(&mut self) {
         let costs = &self.costs;
         let may_fuse = |stage| self.pairs_pay || costs.saved_by_fusing(stage) > Ticks::ZERO;
         let n_microbatches = self.schedule.n_microbatches;

@@ -1,0 +1,148 @@
+//! The shortest of all schedules of a small job: tries every one, and shares nothing with the search but the job.
+
+use crate::jobs::{parts, ready};
+use pipe_compiler::search::Objective;
+use pipe_compiler::search::fusion::Fusion;
+use pipe_compiler::search::job::{Job, Time};
+use std::collections::HashSet;
+
+/// The length of the shortest schedule that is shorter than a limit: tries all of them, in the order of their starts.
+#[must_use]
+pub fn shortest_below(job: &Job, objective: Objective, limit: Time) -> Option<Time> {
+    let mut tails = vec![0; job.lanes.len()];
+    for lane in (0..job.lanes.len()).rev() {
+        for (need, latency) in &job.lanes[lane].needs {
+            let own = job.lanes[lane].duration;
+            let in_one_piece = job.fusions.iter().find_map(|Fusion { first, second, duration }| match lane {
+                _ if lane == *first => Some(*duration),
+                _ if lane == *second => Some((duration - job.lanes[*first].duration).max(0)),
+                _ => None,
+            });
+            let least = own.min(in_one_piece.unwrap_or(own));
+            tails[*need] = tails[*need].max(latency + least + tails[lane]);
+        }
+    }
+    let state = Partial {
+        ends: vec![Vec::new(); job.lanes.len()],
+        free: vec![0; job.capacity.len()],
+        first: vec![None; job.capacity.len()],
+        held: vec![0; job.capacity.len()],
+        last: 0,
+    };
+    let mut all = All { job, objective, tails, best: limit, seen: HashSet::new() };
+    all.visit(&state);
+    (all.best < limit).then_some(all.best)
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Partial {
+    ends: Vec<Vec<Time>>,
+    free: Vec<Time>,
+    /// When each device started its first task.
+    first: Vec<Option<Time>>,
+    held: Vec<i64>,
+    /// When the last task started.
+    last: Time,
+}
+
+struct All<'a> {
+    job: &'a Job,
+    objective: Objective,
+    tails: Vec<Time>,
+    best: Time,
+    seen: HashSet<(Vec<usize>, Partial)>,
+}
+
+impl All<'_> {
+    fn visit(&mut self, state: &Partial) {
+        let job = self.job;
+        let m = job.microbatches;
+        let longest = (0..job.capacity.len()).map(|device| self.least(state, device)).max().unwrap_or(0);
+        if longest >= self.best {
+            return;
+        }
+        if state.ends.iter().all(|ends| ends.len() == m) {
+            self.best = longest;
+            return;
+        }
+        if !self.seen.insert(self.key(state)) {
+            return;
+        }
+        let mut nexts: Vec<(Time, usize)> = Vec::new();
+        for mention in 0..job.lanes.len() + job.fusions.len() {
+            let (lanes, duration) = parts(job, mention);
+            let devices = &job.lanes[lanes[0]].devices;
+            let takes: i64 = lanes.iter().map(|lane| job.lanes[*lane].takes).sum();
+            let has_room = devices.iter().all(|device| state.held[*device] + takes <= job.capacity[*device]);
+            if !has_room || lanes.iter().any(|lane| state.ends[*lane].len() == m) {
+                continue;
+            }
+            let Some(ready) = ready(job, &state.ends, &lanes) else { continue };
+            let start = devices.iter().map(|device| state.free[*device]).fold(ready, Ord::max);
+            let counts = lanes.len() == 1 && self.objective == Objective::Makespan;
+            let tail = if counts { self.tails[lanes[0]] } else { 0 };
+            let is_short = self.objective == Objective::LongestStage || start + duration + tail < self.best;
+            if start >= state.last && is_short {
+                nexts.push((start, mention));
+            }
+        }
+        nexts.sort_unstable();
+        for (start, mention) in nexts {
+            let (lanes, duration) = parts(job, mention);
+            let mut next = state.clone();
+            next.last = start;
+            lanes.iter().for_each(|lane| next.ends[*lane].push(start + duration));
+            for device in &job.lanes[lanes[0]].devices {
+                next.free[*device] = start + duration;
+                next.first[*device].get_or_insert(start);
+                next.held[*device] += lanes.iter().map(|lane| job.lanes[*lane].takes).sum::<i64>();
+            }
+            self.visit(&next);
+        }
+    }
+
+    /// When a device is free at the earliest: nothing starts before the last task did.
+    fn free(&self, state: &Partial, device: usize) -> Time {
+        let is_left = |lane: &usize| state.ends[*lane].len() < self.job.microbatches;
+        let works = self.job.on_device[device].iter().any(is_left);
+        if works { state.free[device].max(state.last) } else { state.free[device] }
+    }
+
+    /// How long a device takes at least, as the objective counts it.
+    fn least(&self, state: &Partial, device: usize) -> Time {
+        let free = self.free(state, device);
+        let from = match self.objective {
+            Objective::Makespan => 0,
+            Objective::LongestStage => state.first[device].unwrap_or(free),
+        };
+        free + self.work_left(state, device) - from
+    }
+
+    /// How long a device still works at least.
+    fn work_left(&self, state: &Partial, device: usize) -> Time {
+        let left = |lane: usize| (self.job.microbatches - state.ends[lane].len()) as Time;
+        let of_lane = |lane: &usize| left(*lane) * self.job.lanes[*lane].duration;
+        let saved = |fusion: &&Fusion| self.job.lanes[fusion.first].devices.contains(&device);
+        let saved = self.job.fusions.iter().filter(saved).map(|Fusion { first, second, duration }| {
+            let halves = self.job.lanes[*first].duration + self.job.lanes[*second].duration;
+            left(*first) * (halves - duration).max(0)
+        });
+        self.job.on_device[device].iter().map(of_lane).sum::<Time>() - saved.sum::<Time>()
+    }
+
+    /// What the rest depends on: ends that are still needed, and how far each lane is.
+    fn key(&self, state: &Partial) -> (Vec<usize>, Partial) {
+        let mut rest = state.clone();
+        for (index, ends) in rest.ends.iter_mut().enumerate() {
+            let used = self.job.lanes[index].feeds.iter().map(|(next, _)| state.ends[*next].len()).min();
+            for end in ends.iter_mut().take(used.unwrap_or(usize::MAX)) {
+                *end = 0;
+            }
+        }
+        rest.free = (0..rest.free.len()).map(|device| self.free(state, device)).collect();
+        if self.objective == Objective::Makespan {
+            rest.first.fill(None);
+        }
+        (state.ends.iter().map(Vec::len).collect(), rest)
+    }
+}

@@ -1,0 +1,114 @@
+//! Random steps as the search sees them: stages on one device or on several, in a chain or any graph, of which some recompute, with
+//! costs of their own, backwards of one form or both, memory that differs by device, and links that differ.
+
+use crate::schedules::{Dice, Size, spread};
+use pipe_compiler::latency::Latency;
+use pipe_compiler::recompute::recomputing;
+use pipe_compiler::schedule::{Costs, Schedule};
+use pipe_compiler::search::fusion::Fusion;
+use pipe_compiler::search::job::Job;
+use pipe_compiler::search::scale::Scale;
+use pipe_compiler::search::{Objective, Problem};
+use pipe_compiler::units::Ticks;
+use pipe_ir::ids::{DeviceId, StageId};
+use pipe_ir::task::TaskKind;
+
+/// A step, as large as that at most. Memory is counted in activations, or in something smaller, of which halves of a backward
+/// leave more or less to each other.
+#[must_use]
+pub fn random_step(most: Size, dice: &mut Dice) -> Problem {
+    let mut drawn = |most: usize| 1 + dice.below(most);
+    let size =
+        Size { devices: drawn(most.devices), stages: drawn(most.stages), microbatches: drawn(most.microbatches) };
+    let schedule = std::iter::repeat_with(|| spread(size, dice)).find(|schedule| schedule.slices.count() == 1);
+    let schedule = schedule.expect("half of all schedules have no slices");
+    let costs = costs(size, dice);
+    let scale = Scale::new(&costs, schedule.n_tasks() * 2);
+    let job = Job::new(&schedule, &costs, &scale, vec![0; size.devices]);
+    let (mut job, held) =
+        if dice.below(3) == 0 { in_parts(job, &schedule, (&costs, &scale), dice) } else { (job, vec![1; size.stages]) };
+    let one_microbatch = |lanes: &Vec<usize>| {
+        let held = lanes.iter().scan(0, |held, lane| {
+            *held += job.lanes[*lane].takes;
+            Some(*held)
+        });
+        held.max().unwrap_or(0).max(0)
+    };
+    job.capacity = job.on_device.iter().map(|lanes| one_microbatch(lanes) + dice.below(4) as i64).collect();
+    job.most.clone_from(&job.capacity);
+    let activations = |device: usize| {
+        let forwards = job.on_device[device].iter().map(|lane| &job.lanes[*lane]);
+        let forwards = forwards.filter(|lane| lane.kind == TaskKind::Forward);
+        let least: Vec<i64> = forwards.map(|lane| held[lane.stage.index()]).collect();
+        let all = (least.len() * size.microbatches) as i64;
+        let least = least.into_iter().min().unwrap_or(0);
+        (if least > 0 { (job.most[device] / least).min(all) } else { all }).unsigned_abs()
+    };
+    let activations = (0..size.devices).map(activations).collect();
+    let objective = Objective::Makespan;
+    Problem { job, scale, bound: 0, schedule, costs, objective, pairs_pay: false, activations }
+}
+
+/// Costs of stages that have nothing in common, or take no time for some things.
+fn costs(size: Size, dice: &mut Dice) -> Costs {
+    let (form, no_weights) = (dice.below(4), dice.below(6) == 0);
+    let row = |_| {
+        let [forward, input, weight, again] = [5, 6, 5, 6].map(|most| dice.below(most) as u64);
+        let weight = if no_weights { weight / 4 } else { weight };
+        let both = match form {
+            0 => input + weight,
+            1 => (input + weight).saturating_sub(1 + dice.below(3) as u64).max(input),
+            2 => input + weight + dice.below(3) as u64,
+            _ => dice.below((input + weight) as usize + 2) as u64,
+        };
+        let mut row = [Ticks::ZERO; TaskKind::ALL.len()];
+        for (kind, time) in [
+            (TaskKind::Forward, forward),
+            (TaskKind::BackwardInput, input),
+            (TaskKind::BackwardWeight, weight),
+            (TaskKind::Backward, both),
+            (TaskKind::Recompute, again),
+        ] {
+            row[kind.index()] = Ticks(time);
+        }
+        row
+    };
+    let tasks = (0..size.stages).map(row).collect();
+    let mut device = || DeviceId::from_index(dice.below(size.devices));
+    let ends = [(device(), device()), (device(), device())];
+    let links = ends.map(|(one, other)| (one, other, Ticks(dice.below(4) as u64)));
+    let latency = Latency::with_links(Ticks(dice.below(3) as u64), links.into_iter().filter(|link| link.0 != link.1));
+    Costs { tasks, pairs: [None; TaskKind::ALL.len()], latency }
+}
+
+/// The same with what `F` saves for `B` and for `W`, what `B` leaves for `W`, and what is kept to recompute from. A backward may
+/// then also run at once where that only saves memory. Returns the least that a stage holds of a microbatch.
+fn in_parts(mut job: Job, schedule: &Schedule, (costs, scale): (&Costs, &Scale), dice: &mut Dice) -> (Job, Vec<i64>) {
+    let parts = |_| [3, 3, 5, 3].map(|most| dice.below(most) as i64);
+    let parts: Vec<[i64; 4]> = (0..schedule.n_stages()).map(parts).collect();
+    let recomputing = recomputing(schedule);
+    for lane in &mut job.lanes {
+        let ([for_input, for_weight, deferred, kept], again) =
+            (parts[lane.stage.index()], recomputing[lane.stage.index()]);
+        lane.takes = match lane.kind {
+            TaskKind::Forward if again => kept,
+            TaskKind::Forward => for_input + for_weight,
+            TaskKind::Recompute => for_input + for_weight - kept,
+            TaskKind::BackwardInput => deferred - for_input,
+            TaskKind::BackwardWeight => -deferred - for_weight,
+            TaskKind::Backward | TaskKind::Update => -for_input - for_weight,
+        };
+    }
+    let may_fuse = |stage: StageId| {
+        let [for_input, _, deferred, _] = parts[stage.index()];
+        deferred > for_input || costs.saved_by_fusing(stage) > Ticks::ZERO
+    };
+    let weights = job.lanes.iter().enumerate().filter(|(_, lane)| lane.kind == TaskKind::BackwardWeight);
+    let fusions = weights.filter(|(_, lane)| may_fuse(lane.stage)).map(|(second, lane)| {
+        let duration = scale.of(costs.of(TaskKind::Backward, lane.stage));
+        Fusion { first: lane.needs[0].0, second, duration }
+    });
+    let fusions = fusions.collect();
+    let held = parts.iter().map(|[for_input, for_weight, deferred, _]| for_weight + for_input.min(deferred));
+    (job.with_fusions(fusions), held.collect())
+}
