@@ -7,7 +7,8 @@
 //! first run something else, and start that no earlier.
 //!
 //! Both forms of a backward are tried. If the task that could end first is a `B` that should run at once with its `W`, it
-//! may as well come first, with the `W` in place of both, which takes no longer than they do.
+//! may as well come first, with the `W` in place of both, which takes no longer than they do. Where it does, or where what would come
+//! first waits for other devices as well, there is that branch, too ([`super::exchange`]).
 
 use super::job::{Job, Lane, Orders, Time};
 use super::promise::Room;
@@ -68,7 +69,7 @@ pub(super) struct Search<'a> {
     /// By lane: the lanes that may have to wait for the end of a task of it, and not only for its device.
     waiting: Vec<Vec<usize>>,
     /// Whether to end where states had to be left out.
-    only_complete: bool,
+    pub(super) only_complete: bool,
     /// By lane and microbatch: the earliest start that was met.
     earliest: Vec<Time>,
 }
@@ -219,20 +220,6 @@ impl<'a> Search<'a> {
         take(next) && (oldest..newest).all(|microbatch| (0..n_lanes).all(|lane| count(lane) > microbatch || take(lane)))
     }
 
-    /// Whether tasks are alike that nothing waits for, such as the `W` of two stages of a device, and the first one could
-    /// start no later: in a schedule that runs the second one first they can change places. Not where it counts when each starts.
-    fn stands_for(&self, (one, start): (usize, Time), (other, its_start): (usize, Time)) -> bool {
-        let (first, second) = (&self.job.lanes[one], &self.job.lanes[other]);
-        let alike = |lane: &Lane| (lane.duration, lane.takes, lane.feeds.is_empty());
-        !self.only_complete
-            && (start, one) < (its_start, other)
-            && first.feeds.is_empty()
-            && alike(first) == alike(second)
-            && first.devices == second.devices
-            && self.windows.same_tail(one).is_some()
-            && self.windows.same_tail(one) == self.windows.same_tail(other)
-    }
-
     fn expand(&mut self, state: &State, parent: u32, children: &mut [Vec<State>; 2], room: &mut Room) {
         let mut state = State { parent, ..state.clone() };
         let job = self.job;
@@ -267,7 +254,7 @@ impl<'a> Search<'a> {
                     children[usize::from(second.is_some())].push(child);
                 }
             }
-            if !self.beam.exact || !takes(first.0) && !self.is_long_alone(first.0) {
+            if !self.beam.exact || !self.may_wait(first.0) {
                 return;
             }
             state.blocked[first.0] = true;
@@ -278,12 +265,6 @@ impl<'a> Search<'a> {
                 return;
             }
         }
-    }
-
-    /// Whether a task is the first half of a backward of which the other half takes longer than both at once.
-    fn is_long_alone(&self, lane: usize) -> bool {
-        let fusion = self.job.mention(lane).and_then(|mention| self.job.fusion(mention));
-        fusion.is_some_and(|fusion| self.job.lanes[fusion.second].duration > fusion.duration)
     }
 
     /// The state after a task more, if it can lead to what is wanted. The one before is the same again afterwards.

@@ -13,6 +13,7 @@ mod bytes;
 mod coarse;
 mod dispatch;
 mod estimate;
+mod exchange;
 pub mod find;
 mod fixed;
 mod forms;
