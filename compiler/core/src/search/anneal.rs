@@ -22,7 +22,7 @@ pub(super) struct Course<'a> {
 
 /// A length in parts of a unit, in which the sum of the ends counts a little.
 fn parts(length: Length) -> Time {
-    length.length * PARTS + length.ends
+    length.length.saturating_mul(PARTS).saturating_add(length.ends)
 }
 
 /// How many times more the length counts than the ends.
@@ -64,8 +64,7 @@ pub(super) fn anneal(
         if tried % TRIES_AT_ONCE == 0 && !go_on() {
             break;
         }
-        let left = course.tries - tried;
-        let heat = course.heat * PARTS * left as Time / course.tries as Time + 1;
+        let heat = heat_left(course.heat, course.tries - tried, course.tries);
         if has_forms && random.below(SHIFTS) == 0 {
             annealing.change_form(heat, random);
         } else {
@@ -75,9 +74,16 @@ pub(super) fn anneal(
     annealing.best
 }
 
+/// The heat, in parts, after some of the tries.
+pub(super) fn heat_left(heat: Time, left: u64, tries: u64) -> Time {
+    let parts = i128::from(heat) * i128::from(PARTS) * i128::from(left) / i128::from(tries) + 1;
+    Time::try_from(parts).unwrap_or(Time::MAX)
+}
+
 /// What is worse than this is refused.
 pub(super) fn most(heat: Time, random: &mut Random) -> Time {
-    Time::try_from(random.surprise()).unwrap_or(Time::MAX) * heat / SURPRISE_OF_HEAT
+    let most = i128::from(random.surprise()) * i128::from(heat) / i128::from(SURPRISE_OF_HEAT);
+    Time::try_from(most).unwrap_or(Time::MAX)
 }
 
 impl Annealing<'_, '_> {

@@ -48,3 +48,31 @@ fn gcd(mut one: u64, mut other: u64) -> u64 {
     }
     one
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::latency::Latency;
+    use pipe_ir::task::TaskKind;
+
+    #[test]
+    fn bounds_are_rounded_up_only_where_all_lengths_are_whole() {
+        let scale = |ticks: [u64; 2]| {
+            let [usual, other] = ticks.map(Ticks);
+            let costs = Costs {
+                tasks: vec![[usual; TaskKind::ALL.len()]],
+                pairs: [None; TaskKind::ALL.len()],
+                latency: Latency::uniform(other),
+            };
+            Scale::new(&costs, 1_000)
+        };
+        let exact = scale([6, 4]);
+        assert_eq!((exact.is_exact, exact.of(Ticks(6)), exact.at_least(Ticks(7))), (true, 3, 4));
+        // Durations lose their last digits, so a whole step may be as short as the bound.
+        let rough = scale([1_000_000_000_000_000, 7]);
+        assert!(!rough.is_exact);
+        for ticks in [7, 1_000_000_000_000_000, 3_000_000_000_000_001].map(Ticks) {
+            assert!(rough.ticks(rough.at_least(ticks)) <= ticks && rough.at_least(ticks) == rough.of(ticks));
+        }
+    }
+}
