@@ -5,10 +5,14 @@ use super::Objective;
 use super::anneal::most;
 use super::coarse::{Coarse, coarser};
 use super::dispatch::{Dispatch, Reach};
-use super::job::{Job, Orders, Time};
+use super::fusion::Fusion;
+use super::job::{Job, Lane, Orders, Time};
 use super::random::Random;
 use super::rule::{FINE, Legs, Rule};
+use std::borrow::Cow;
 
+/// Binary digits of the time that all lanes take together.
+const DIGITS: u32 = 30;
 /// Tasks between two questions whether to go on.
 const TASKS_AT_ONCE: usize = 40_000;
 /// Of how many tries one goes to slopes.
@@ -45,6 +49,28 @@ pub(super) struct Effort {
     pub(super) heat: Time,
 }
 
+/// The job with times of so few digits that sums and products of them never overflow. The same for any number of microbatches, so
+/// that a rule for some is one for all.
+fn rounded(job: &Job) -> Cow<'_, Job> {
+    let latencies = |lane: &Lane| lane.needs.iter().map(|(_, latency)| i128::from(*latency)).sum::<i128>();
+    let of_lane = |lane: &Lane| i128::from(lane.duration) + latencies(lane);
+    let total: i128 = job.lanes.iter().map(of_lane).sum();
+    let Some(excess) = (i128::BITS - total.leading_zeros()).checked_sub(DIGITS).filter(|excess| *excess > 0) else {
+        return Cow::Borrowed(job);
+    };
+    let round = |(lane, latency): &(usize, Time)| (*lane, latency >> excess);
+    let lane = |lane: &Lane| Lane {
+        duration: lane.duration >> excess,
+        needs: lane.needs.iter().map(round).collect(),
+        feeds: Vec::new(),
+        ..lane.clone()
+    };
+    let fusion = |fusion: &Fusion| Fusion { duration: fusion.duration >> excess, ..*fusion };
+    let lanes = job.lanes.iter().map(lane).collect();
+    let rounded = Job::of_lanes(lanes, job.microbatches, job.capacity.clone());
+    Cow::Owned(rounded.with_fusions(job.fusions.iter().map(fusion).collect()))
+}
+
 /// The best rule that was found. Ends early when `go_on` says so; `None` if all get stuck for want of memory.
 pub(super) fn prioritized(
     job: &Job,
@@ -54,6 +80,7 @@ pub(super) fn prioritized(
     random: &mut Random,
     go_on: &mut dyn FnMut() -> bool,
 ) -> Option<Rule> {
+    let job = &*rounded(job);
     if let Origin::Slopes(times) = origin {
         let coarse: Vec<Coarse> =
             std::iter::successors(coarser(job), |coarse| coarser(&coarse.job)).take(*times).collect();
@@ -91,7 +118,7 @@ fn sloped(
 
 /// The orders of the schedule that a rule leads to.
 pub(super) fn orders(job: &Job, objective: Objective, rule: &Rule) -> Option<Orders> {
-    Dispatch::new(job, objective).orders(rule)
+    Dispatch::new(&rounded(job), objective).orders(rule)
 }
 
 struct Search<'a> {
@@ -214,5 +241,19 @@ mod tests {
             assert!(later < at_once && at_once < length(&in_turn), "{later} {at_once}");
             assert!(after(&Origin::Slopes(0), 4_000) < length(&in_turn));
         }
+    }
+
+    #[test]
+    fn long_times_lead_to_the_same_schedules() {
+        let long = 1_000_000_007 * 1_000_000;
+        let found = [v(4, 8, 6, [1, 2, 1], 1), v(4, 8, 6, [long, 2 * long, long], long)].map(|job| {
+            let effort = Effort { tries: 4_000, heat: 3 };
+            let origin = Origin::Slopes(0);
+            let rule = prioritized(&job, Objective::Makespan, &origin, effort, &mut Random::new(1), &mut || true);
+            let found = orders(&job, Objective::Makespan, &rule.expect("there is memory")).expect("the same");
+            (Plan::new(&job, Objective::Makespan, &found).expect("no circle").1.length, job.heads()[1])
+        });
+        let [(short, unit), (length, other)] = found;
+        assert!(length / other <= short / unit * 21 / 20, "{length} {other} {short}");
     }
 }
