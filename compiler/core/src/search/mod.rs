@@ -30,6 +30,7 @@ pub mod proof;
 mod random;
 pub mod recompute;
 mod relax;
+mod round;
 mod rule;
 pub mod scale;
 mod slots;

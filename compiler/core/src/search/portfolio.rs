@@ -2,11 +2,10 @@
 
 use super::job::{Job, Orders, Time};
 use super::plan::Length;
-use super::priority::{Effort, Origin};
 use super::random::Random;
 use super::rule::Rule;
 use super::work::{Context, Outcome, Start, Work, Workers, collect};
-use super::{Known, Objective, Options};
+use super::{Known, Options};
 
 /// What is known so far.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -23,18 +22,8 @@ pub struct Progress {
     pub known: Vec<Orders>,
 }
 
-/// Tasks that all schedules of an annealing of the first round have together.
-const EFFORT: u64 = 8_000_000;
-/// Smaller steps are not changed more often than those of so many tasks: they have fewer schedules.
-const FEWEST_TASKS: usize = 400;
-/// How many more changes of single tasks than of priorities are tried: most are refused before they are measured.
-const SHIFTS: u64 = 4;
-/// Starts that each round improves.
-const FINALISTS: usize = 4;
 /// Known orders that do not fit, but whose priorities are of use.
 const GUIDES: usize = 3;
-/// How often a pipeline is halved where slopes are looked for.
-const HALVINGS: [usize; 3] = [usize::MAX, 0, 1];
 /// Priorities that are kept.
 const RULES: usize = 2;
 /// Starts that are kept.
@@ -42,8 +31,7 @@ const KEPT: usize = 16;
 /// Steps with more tasks are searched with fewer microbatches first.
 const SHORT_TASKS: usize = 420;
 /// Partial blocks and lanes that a search for blocks looks at: at first, and four times as many in each of the next rounds.
-const BLOCK_EFFORT: usize = 12_000;
-const BLOCK_ROUNDS: u32 = 3;
+pub(super) const BLOCK_EFFORT: usize = 12_000;
 /// Blocks of more lanes are searched with fewer at once, as each takes longer.
 const BLOCK_LANES: usize = 24;
 /// Periods that are tried beyond the shortest, at once, and how many of those with blocks are enough.
@@ -56,32 +44,23 @@ const MOST_KNOWN: usize = 8;
 const KNOWN_AT_ONCE: usize = 4;
 /// Partial schedules that building keeps at first.
 const BUILD_WIDTH: usize = 64;
-/// Steps with more tasks are not tried to be proved.
-const PROVABLE_TASKS: usize = 1_000;
-/// The same where only one or two devices count.
-const RELAXED_TASKS: usize = 200;
-/// Partial schedules that the first attempt at a proof keeps.
-const PROOF_WIDTH: u64 = 2_000;
-/// How often the first attempts may ask whether to go on: rounds must not wait for proofs.
-const QUESTIONS: u64 = 8_000;
-/// The most that any attempt keeps.
-const MOST_WIDTH: u64 = 512_000;
-/// Rounds in which devices are looked at alone only; pairs may have too many states.
-const PAIRLESS_ROUNDS: u32 = 1;
 
-struct Portfolio<'a> {
-    context: Context,
-    random: Random,
-    starts: Vec<Start>,
-    best: Option<(Length, Orders)>,
+/// A search under way.
+pub(super) struct Portfolio<'a> {
+    pub(super) context: Context,
+    pub(super) random: Random,
+    pub(super) starts: Vec<Start>,
+    pub(super) best: Option<(Length, Orders)>,
     /// The shortest of those that were known, with how long they are.
     known: Vec<(Time, Orders)>,
     /// The shortest known orders of the short step that do not fit: their priorities may lead to some that do.
-    guides: Vec<(Length, Orders)>,
+    pub(super) guides: Vec<(Length, Orders)>,
     /// The best priorities, with what they lead to.
-    rules: Vec<(Length, Rule)>,
-    bound: Time,
-    round: u32,
+    pub(super) rules: Vec<(Length, Rule)>,
+    /// Whether changes of single tasks made any start shorter, when that was last tried.
+    pub(super) shifts_help: bool,
+    pub(super) bound: Time,
+    pub(super) round: u32,
     workers: &'a dyn Workers,
     report: &'a mut dyn FnMut(&Progress),
 }
@@ -108,6 +87,7 @@ pub fn search(
         known: known_orders,
         guides,
         rules: Vec::new(),
+        shifts_help: true,
         bound,
         round,
         workers,
@@ -130,11 +110,6 @@ fn short_step(job: &Job) -> usize {
     enough.min(job.microbatches) + spare % 4
 }
 
-/// How many schedules an effort is good for.
-fn tries(effort: u64, job: &Job) -> u64 {
-    (effort / job.n_tasks().max(FEWEST_TASKS) as u64).max(1)
-}
-
 impl Portfolio<'_> {
     fn goes_on(&self) -> bool {
         let is_best = self.best.as_ref().is_some_and(|(best, _)| best.length <= self.bound);
@@ -149,7 +124,7 @@ impl Portfolio<'_> {
         Some(Progress { round: self.round, length, bound, orders, known })
     }
 
-    fn is_short(&self) -> bool {
+    pub(super) fn is_short(&self) -> bool {
         self.context.short.microbatches < self.context.long.microbatches
     }
 
@@ -182,10 +157,15 @@ impl Portfolio<'_> {
     }
 
     /// Does pieces of work and takes note of what came of them. Says how many starts there were.
-    fn perform(&mut self, works: &[Work]) -> Vec<usize> {
+    pub(super) fn perform(&mut self, works: &[Work]) -> Vec<usize> {
         let mut counts = Vec::with_capacity(works.len());
-        for outcome in self.context.all(works, self.workers) {
+        let mut help = None;
+        for (work, outcome) in works.iter().zip(self.context.all(works, self.workers)) {
             let mut count = 0;
+            if let (Work::Anneal { start, .. }, Outcome::Starts(found)) = (work, &outcome) {
+                let is_shorter = found.iter().any(|found| found.long.length.length < start.long.length.length);
+                help = Some(help.unwrap_or(false) || is_shorter);
+            }
             match outcome {
                 Outcome::Starts(starts) => {
                     count = starts.len();
@@ -204,6 +184,7 @@ impl Portfolio<'_> {
             }
             counts.push(count);
         }
+        self.shifts_help = help.unwrap_or(self.shifts_help);
         self.starts.sort_by(|one, other| (one.long.length, &one.orders).cmp(&(other.long.length, &other.orders)));
         self.starts.dedup_by(|one, other| one.orders == other.orders);
         self.starts.truncate(KEPT);
@@ -276,7 +257,7 @@ impl Portfolio<'_> {
         if self.context.short.fusions.is_empty() { &[false] } else { &[false, true] }
     }
 
-    fn add_blocks(&mut self, effort: usize) {
+    pub(super) fn add_blocks(&mut self, effort: usize) {
         self.forms().iter().for_each(|split| self.add_blocks_of(*split, effort));
     }
 
@@ -298,69 +279,6 @@ impl Portfolio<'_> {
         }
     }
 
-    /// A round: better starts, a better long step, and an attempt at a proof.
-    fn improve(&mut self) {
-        if (2..=BLOCK_ROUNDS).contains(&self.round) {
-            self.add_blocks(BLOCK_EFFORT << (2 * (self.round - 1)));
-        }
-        let effort = self.grown(EFFORT);
-        let (mut priorities, mut changes) = (self.priorities(effort).into_iter(), self.changes(effort).into_iter());
-        let mut works = Vec::new();
-        while priorities.len() + changes.len() > 0 {
-            // Time may end a round: nobody should always be the last.
-            works.extend(priorities.next().into_iter().chain(changes.next()));
-        }
-        if let Some(best) = self.best.as_ref().map(|(best, _)| best.length)
-            && self.context.objective == Objective::Makespan
-        {
-            works.extend(self.proofs(best));
-        }
-        self.perform(&works);
-    }
-
-    /// What is doubled every other round.
-    fn grown(&self, first: u64) -> u64 {
-        let before = u64::from((self.round - 1).min(40));
-        (first * (2 + before % 2)) << (before / 2) >> 1
-    }
-
-    /// Changes of single tasks: of the best starts, and of the best long step.
-    fn changes(&mut self, effort: u64) -> Vec<Work> {
-        let context = &self.context;
-        let durations = || context.short.lanes.iter().map(|lane| lane.duration);
-        let mean = durations().sum::<Time>() / context.short.lanes.len().max(1) as Time;
-        let tries = |job: &Job| SHIFTS * tries(effort, job);
-        let mut works = Vec::new();
-        for (place, start) in self.starts.iter().take(FINALISTS).enumerate() {
-            let heat = [mean / 2, mean / 4, mean, mean / 2][(place + self.round as usize) % 4].max(1);
-            let tries = tries(&context.short);
-            works.push(Work::Anneal { start: start.clone(), tries, heat, seed: self.random.next() });
-        }
-        if let Some((_, orders)) = self.best.as_ref().filter(|_| self.is_short()) {
-            let heat = durations().min().unwrap_or(0) / 4 + 1;
-            let tries = tries(&context.long);
-            works.push(Work::Polish { orders: orders.clone(), tries, heat, seed: self.random.next() });
-        }
-        works
-    }
-
-    /// Looks for priorities: those of slopes, also with fewer devices, of rules that are good already, and of a good schedule or, every
-    /// other round, of one that does not fit.
-    fn priorities(&mut self, effort: u64) -> Vec<Work> {
-        let tries = tries(effort, &self.context.short);
-        let turn = self.round as usize / 2 % self.guides.len().max(1);
-        let guide = self.guides.get(turn).map(|(_, orders)| orders).filter(|_| self.round.is_multiple_of(2));
-        let behind = guide.or(self.starts.first().map(|start| &start.orders)).cloned().map(Origin::Orders);
-        let known = self.rules.iter().map(|(_, rule)| Origin::Rule(rule.clone()));
-        let all: Vec<Origin> = HALVINGS.map(Origin::Slopes).into_iter().chain(known).chain(behind).collect();
-        let heat = |origin: &Origin| if matches!(origin, Origin::Rule(_)) { 1 } else { 3 };
-        let work = |origin: Origin| {
-            let effort = Effort { tries, heat: heat(&origin) };
-            Work::Prioritize { origin, effort, seed: self.random.next() }
-        };
-        all.into_iter().map(work).collect()
-    }
-
     /// Notes priorities and what they lead to.
     fn note_rule(&mut self, rule: Rule, start: Option<Start>, long: Option<(Length, Orders)>) {
         let lengths = start.iter().map(|start| start.long.length).chain(long.iter().map(|(length, _)| *length));
@@ -375,26 +293,5 @@ impl Portfolio<'_> {
             self.note(start.long.length, &start.long.orders);
             self.starts.push(start);
         }
-    }
-
-    /// Attempts at a proof that nothing is shorter. Devices alone are quickly done; in pairs, and all together, a part of
-    /// the gap is more than nothing.
-    fn proofs(&self, best: Time) -> Vec<Work> {
-        let job = &self.context.long;
-        let width = self.grown(PROOF_WIDTH).min(MOST_WIDTH) as usize;
-        let questions = self.grown(QUESTIONS);
-        let gap = (best - self.bound).max(1);
-        let part = |parts: Time| self.bound + (gap * parts / 4).max(1);
-        let below = if self.round.is_multiple_of(2) { best } else { part(1) };
-        let mut works = Vec::new();
-        let busiest = job.on_device.iter().map(Vec::len).max().unwrap_or(0);
-        if busiest * job.microbatches <= RELAXED_TASKS {
-            let below = [part(1), best, part(2)][self.round as usize % 3];
-            works.push(Work::Refute { below, width, questions, in_pairs: self.round > PAIRLESS_ROUNDS });
-        }
-        if job.n_tasks() <= PROVABLE_TASKS && self.round > 1 {
-            works.push(Work::Prove { below, width, questions });
-        }
-        works
     }
 }
