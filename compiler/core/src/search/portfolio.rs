@@ -117,11 +117,11 @@ impl Portfolio<'_> {
     }
 
     fn progress(&self) -> Option<Progress> {
-        let (length, orders) = self.best.clone()?;
-        let as_short = self.known.iter().filter(|(known, _)| *known == length.length);
+        let (Length { length, .. }, orders) = self.best.clone()?;
+        let as_short = self.known.iter().filter(|(known, _)| *known == length);
         let known = as_short.map(|(_, orders)| orders.clone()).collect();
-        let (length, bound) = (length.length, self.bound.min(length.length));
-        Some(Progress { round: self.round, length, bound, orders, known })
+        debug_assert!(self.bound <= length, "a bound of {} passes for a proof of {length}", self.bound);
+        Some(Progress { round: self.round, length, bound: self.bound.min(length), orders, known })
     }
 
     pub(super) fn is_short(&self) -> bool {
