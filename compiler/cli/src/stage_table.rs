@@ -2,6 +2,7 @@
 
 use crate::output::{Style, paint};
 use crate::table::{ROWS, percent};
+use crate::training::progress::grouped;
 use pipe_compiler::report::account::{ChangeReport, StageReport};
 use pipe_compiler::report::{DeviceReport, Report};
 use pipe_ir::units::Bytes;
@@ -112,17 +113,4 @@ fn change(row: &ChangeReport, colours: bool) -> String {
         Bytes(row.peak_bytes).to_string(),
         format!("+{}", percent(row.extra))
     )
-}
-
-/// `70,553,706,496`.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }

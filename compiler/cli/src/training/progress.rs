@@ -57,7 +57,11 @@ impl Progress {
         let loss = loss.map_or_else(String::new, |loss| format!("loss {loss:.4}  "));
         let steps = (done - self.first_step) as f64;
         let rate = self.tokens_per_step as f64 * steps / elapsed.as_secs_f64().max(1e-9);
-        if self.tokens_per_step == 0 { loss } else { format!("{loss}{} tokens/s", grouped(rate)) }
+        if self.tokens_per_step == 0 {
+            loss
+        } else {
+            format!("{loss}{} tokens/s", grouped(rate.max(0.0).round() as u64))
+        }
     }
 }
 
@@ -71,8 +75,8 @@ fn bar(first_step: u64, steps: u64) -> ProgressBar {
 
 /// A whole number with a comma between groups of three digits.
 #[must_use]
-pub(crate) fn grouped(number: f64) -> String {
-    let digits = format!("{:.0}", number.max(0.0));
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
     let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {
         if index > 0 && (digits.len() - index).is_multiple_of(3) {
@@ -89,7 +93,7 @@ mod tests {
 
     #[test]
     fn numbers_are_grouped_by_three_digits() {
-        let cases = [(0.0, "0"), (999.4, "999"), (1000.0, "1,000"), (1_234_567.0, "1,234,567")];
+        let cases = [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567")];
         for (number, text) in cases {
             assert_eq!(grouped(number), text);
         }

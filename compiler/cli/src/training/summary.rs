@@ -140,8 +140,9 @@ impl Summary {
         }
         let mut text = String::new();
         let devices = self.per_device.len() as u64;
-        let rate =
-            self.tokens_per_second.map_or_else(|| self.dispatch(), |rate| format!(", {} tokens/s", grouped(rate)));
+        let rate = self
+            .tokens_per_second
+            .map_or_else(|| self.dispatch(), |rate| format!(", {} tokens/s", grouped(rate.max(0.0).round() as u64)));
         let ended = if self.interrupted { "stopped after" } else { "" };
         let plural = |count: u64| if count == 1 { "" } else { "s" };
         let head = format!(
@@ -178,7 +179,7 @@ impl Summary {
     fn dispatch(&self) -> String {
         let per_device = self.instructions as f64 / self.per_device.len().max(1) as f64;
         let nanos = if per_device > 0.0 { 1e9 * self.seconds / per_device } else { 0.0 };
-        format!(", {} instructions, {nanos:.0}ns per instruction and device", grouped(self.instructions as f64))
+        format!(", {} instructions, {nanos:.0}ns per instruction and device", grouped(self.instructions))
     }
 
     fn device_table(&self, text: &mut String) {
