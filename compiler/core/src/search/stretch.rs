@@ -24,13 +24,22 @@ pub(super) struct Stretched {
     pub(super) orders: Orders,
 }
 
-/// The best way to make a schedule of `short` one of `long`, if there is any.
-pub(super) fn stretch(short: &Job, long: &Job, objective: Objective, orders: &Orders) -> Option<Stretched> {
+/// The best way to make a schedule of `short` one of `long`, if there is any. Of long steps it measures fewer where `go_on` says so.
+pub(super) fn stretch(
+    short: &Job,
+    long: &Job,
+    objective: Objective,
+    orders: &Orders,
+    go_on: &mut dyn FnMut() -> bool,
+) -> Option<Stretched> {
     let (plan, length) = Plan::new(short, objective, orders)?;
     let missing = long.microbatches.checked_sub(short.microbatches)?;
     let mut best: Option<Stretched> = None;
     for microbatches in (1..=MOST).filter(|count| missing.is_multiple_of(*count)) {
         for moment in moments(&plan, length.length) {
+            if !go_on() {
+                break;
+            }
             let Some(window) = window(short, &plan, orders, moment, microbatches) else { continue };
             let orders = repeated(orders, &window, missing / microbatches);
             let Some((_, length)) = Plan::new(long, objective, &orders) else { continue };

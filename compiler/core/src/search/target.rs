@@ -18,6 +18,9 @@ use crate::units::Ticks;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::task::TaskKind;
 
+/// Tasks that are timed to find out which stages may fuse their backwards: the caller waits for it, after its time.
+const TASKS_OF_MERGING: usize = 4_000_000;
+
 /// A target without its order.
 #[derive(Clone, Debug)]
 pub struct Problem {
@@ -208,7 +211,7 @@ impl Problem {
         if is_no_longer(&all) {
             return (job, all);
         }
-        for fusion in 0..job.fusions.len() {
+        for fusion in 0..job.fusions.len().min(TASKS_OF_MERGING / job.n_tasks().max(1)) {
             let candidate = job.fused(&orders, |other| other == fusion);
             if candidate != orders && is_no_longer(&candidate) {
                 orders = candidate;

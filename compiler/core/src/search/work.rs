@@ -106,18 +106,18 @@ impl Context {
 
     fn perform(&self, work: &Work, go_on: &mut dyn FnMut() -> bool) -> Outcome {
         match work {
-            Work::Measure(orders) => Outcome::Starts(self.start(orders.clone()).into_iter().collect()),
+            Work::Measure(orders) => Outcome::Starts(self.start(orders.clone(), go_on).into_iter().collect()),
             Work::Blocks { period, width, split } => {
                 let job = self.short_of(*split);
                 let found = blocks(&job, *period, *width, go_on);
-                let starts = found.iter().take(BLOCKS).take_while(|_| go_on());
-                Outcome::Starts(starts.filter_map(|block| self.start(orders_of_block(&job, block))).collect())
+                let blocks = found.iter().take(BLOCKS).map(|block| orders_of_block(&job, block));
+                Outcome::Starts(blocks.filter_map(|orders| self.start(orders, go_on)).collect())
             }
             Work::Build { width, backwards, split } => self.build(*width, *backwards, &self.short_of(*split), go_on),
             Work::Anneal { start, tries, heat, seed } => {
                 let course = Course { tries: *tries, heat: *heat, frozen: start.long.window.as_ref() };
                 let found = self.changed(&self.short, &start.orders, &course, *seed, go_on);
-                Outcome::Starts(found.and_then(|(_, orders)| self.start(orders)).into_iter().collect())
+                Outcome::Starts(found.and_then(|(_, orders)| self.start(orders, go_on)).into_iter().collect())
             }
             Work::Prioritize { origin, effort, seed } => self.prioritize(origin, *effort, *seed, go_on),
             Work::Polish { orders, tries, heat, seed } => {
@@ -173,7 +173,7 @@ impl Context {
         let turned = backwards.then(|| job.reversed());
         let found = explore(turned.as_ref().unwrap_or(job), &beam, go_on).found;
         let orders = found.map(|(_, orders)| turned.map_or(orders.clone(), |turned| turned.turned(&orders)));
-        Outcome::Starts(orders.and_then(|orders| self.start(orders)).into_iter().collect())
+        Outcome::Starts(orders.and_then(|orders| self.start(orders, go_on)).into_iter().collect())
     }
 
     fn prioritize(&self, origin: &Origin, effort: Effort, seed: u64, go_on: &mut dyn FnMut() -> bool) -> Outcome {
@@ -182,7 +182,7 @@ impl Context {
             return Outcome::Nothing;
         };
         let orders = |job: &Job| orders_of_rule(job, self.objective, &rule);
-        let start = orders(&self.short).and_then(|orders| self.start(orders));
+        let start = orders(&self.short).and_then(|orders| self.start(orders, go_on));
         let is_short = self.short.microbatches < self.long.microbatches;
         let long = if is_short { orders(&self.long) } else { None };
         let long = long.and_then(|orders| self.measured(&self.long, orders));
@@ -190,12 +190,12 @@ impl Context {
     }
 
     /// A schedule of the short step with the long one that it stands for, if it fits and can be made long.
-    fn start(&self, orders: Orders) -> Option<Start> {
+    fn start(&self, orders: Orders, go_on: &mut dyn FnMut() -> bool) -> Option<Start> {
         let (_, length) = Plan::new(&self.short, self.objective, &orders).filter(|_| self.short.fits(&orders))?;
         let long = if self.short.microbatches == self.long.microbatches {
             Stretched { length, window: None, orders: orders.clone() }
         } else {
-            stretch(&self.short, &self.long, self.objective, &orders)?
+            stretch(&self.short, &self.long, self.objective, &orders, go_on)?
         };
         Some(Start { orders, long })
     }
