@@ -12,6 +12,7 @@ pub mod elaborate;
 mod examples;
 pub mod family;
 pub mod files;
+mod json;
 pub mod judge;
 pub mod latency;
 mod lint;

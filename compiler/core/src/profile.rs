@@ -4,11 +4,11 @@
 
 use crate::costs::{CostName, Entry};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
+use crate::json::{mark, place, reason, span};
 use crate::model::stage_set::StageSet;
 use crate::pipeline::StageCosts;
 use crate::schedule::Schedule;
 use crate::source::{FileId, Source, Sources, Span};
-use crate::transformer::json::{self, mark, place, reason};
 use crate::units::Ticks;
 use pipe_ir::ids::StageId;
 use pipe_ir::program::Body;
@@ -147,7 +147,7 @@ impl Profile {
         let (n_stages, place) = &self.stages;
         let error = |place: &Range<usize>, label: String, message: String| {
             let help = format!("`pipec profile TARGET` measures this target; the file is about `{}`", self.target);
-            let error = Diagnostic::error(Code::UnusableProfile, span(file, place), label, message);
+            let error = Diagnostic::error(Code::UnusableProfile, spanned(file, place), label, message);
             error.label(schedule.span, "the schedule of the target").help(help)
         };
         if *n_stages != schedule.n_stages() {
@@ -192,7 +192,7 @@ fn parse(source: &Source) -> Result<Profile, Diagnostic> {
     let text = source.text.as_str();
     let whole = 0..text.chars().next().map_or(0, char::len_utf8);
     let error = |place: &Range<usize>, label: &str, message: String| {
-        Diagnostic::error(Code::UnusableProfile, span(file, place), label, message).help(HELP)
+        Diagnostic::error(Code::UnusableProfile, spanned(file, place), label, message).help(HELP)
     };
     if text.len() > MAX_BYTES {
         let message = format!("`{}` has {} bytes; at most {MAX_BYTES} are read", source.name, text.len());
@@ -250,8 +250,8 @@ fn task(raw: &RawValue, n_stages: u32) -> Result<TaskTime, String> {
     Ok(task)
 }
 
-fn span(file: FileId, place: &Range<usize>) -> Span {
-    json::span(file, place.start, place.end)
+fn spanned(file: FileId, place: &Range<usize>) -> Span {
+    span(file, place.start, place.end)
 }
 
 #[cfg(test)]

@@ -109,7 +109,7 @@ pub(crate) fn start(program: Verified, options: &Options, folder: &Path) -> Resu
     let verified = Arc::new(program);
     let program = verified.program();
     if options.backend == Backend::Cpu && !is_computable(program) {
-        return Err("this program was compiled without a model: it runs on the null device only".to_owned());
+        return Err("this program was compiled without a model: it runs on the null device only; a pipeline with a model runs on others".to_owned());
     }
     let data = match options.backend {
         Backend::Null => Data::synthetic(program),

@@ -194,10 +194,6 @@ impl Prepared {
     fn about(&self, found: &Progress) -> String {
         let Problem { schedule, objective, activations, .. } = &self.problem;
         let (length, bound) = (self.problem.ticks(found.length), self.problem.ticks(self.problem.bound(found)));
-        let proof = match self.problem.is_proved(found) {
-            true => "proved optimal, ".to_owned(),
-            false => format!("at least {bound}, "),
-        };
         let limits: Vec<Units> = activations.iter().map(|activations| schedule.units(*activations)).collect();
         let memory = match limits.split_first() {
             _ if self.limit.is_some() => "the pipeline's memory".to_owned(),
@@ -208,6 +204,11 @@ impl Prepared {
         };
         let recomputing = (0..).map(StageId).zip(recomputing(schedule)).filter(|(_, recomputes)| *recomputes);
         let recomputing: Vec<String> = recomputing.map(|(stage, _)| stage.to_string()).collect();
+        let proof = match self.problem.is_proved(found) {
+            true if recomputing.is_empty() => "proved optimal, ".to_owned(),
+            true => "proved optimal where these stages recompute, ".to_owned(),
+            false => format!("at least {bound}, "),
+        };
         let again = match recomputing.len() {
             0 => String::new(),
             _ => format!(" Recomputed: {}.", recomputing.join(", ")),

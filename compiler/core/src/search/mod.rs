@@ -1,10 +1,11 @@
 //! Search: a short schedule with a given placement, under real costs and a memory limit per device.
 //!
-//! A portfolio. Starts are the standard schedules that fit, building blocks for these costs ([`block`]) and schedules built
-//! task by task from either end ([`frontier`]). Annealing on critical paths ([`anneal`]) improves them, on a step with few
-//! microbatches whose steady state is then repeated ([`stretch`]). Where the step is small, an exhaustive [`frontier`]
-//! proves that nothing is shorter; elsewhere bounds grow by what single devices say to each other ([`windows`]). Urgencies of whole
-//! lanes are annealed as well ([`priority`]). Where it pays, every backward may be one task or two ([`fusion`]). Everything follows from the seed; a caller that ends the search early gets the best so
+//! A portfolio, in rounds ([`round`]). Starts are the standard schedules that fit, building blocks for these costs ([`block`]) and schedules
+//! built task by task from either end ([`frontier`]). Annealing on critical paths ([`anneal`]) improves them, on a step with few
+//! microbatches whose steady state is then repeated ([`stretch`]). Rules of list schedules ([`rule`], [`dispatch`]) are annealed as
+//! well ([`priority`]), also those of a pipeline with half the devices ([`coarse`]). Where the step is small, an exhaustive [`frontier`] proves
+//! that nothing is shorter; elsewhere bounds grow by what single devices say to each other ([`windows`]). Where it pays, every
+//! backward may be one task or two ([`fusion`]). Everything follows from the seed; a caller that ends the search early gets the best so
 //! far. What is found is only orders: [`write`] makes a source of them, which the ordinary checks judge.
 
 mod anneal;

@@ -11,7 +11,7 @@ mod activations;
 mod config;
 mod families;
 mod flops;
-pub(crate) mod json;
+mod json;
 mod layout;
 mod settings;
 mod stages;
