@@ -1,6 +1,7 @@
 //! Every error has sources that cause it: `tests/ui/<code>/<case>.pipe` marks the guilty lines with `//~ <code>`, and
 //! `<case>.stderr` shows what the user sees.
 
+use pipe_compiler::cluster::Cluster;
 use pipe_compiler::diagnostic::{Code, Label};
 use pipe_compiler::profile::Profile;
 use pipe_compiler::source::{Source, Sources};
@@ -25,7 +26,8 @@ fn code_of(folder: &Path) -> &str {
     folder.file_name().and_then(|name| name.to_str()).unwrap_or_default()
 }
 
-/// Compiles a source; where the code is the search's, for the search, and where it is that of profiles, with one of two stages.
+/// Compiles a source; where the code is the search's, for the search, where it is that of profiles, with one of two stages, and where it is
+/// that of clusters, with one of two nodes.
 fn compiled(code: &str, name: &str, text: &str, folder: &Path) -> (Compilation, Sources) {
     if [Code::CannotSearch, Code::PairsLeftOut].map(Code::name).contains(&code) {
         return compile_for_search(name, text, folder);
@@ -34,7 +36,11 @@ fn compiled(code: &str, name: &str, text: &str, folder: &Path) -> (Compilation, 
         let text = read(&root().join("tests/ui/unusable-profile/two_stages.json"));
         Profile::read(Source { name: "two_stages.json".to_owned(), text }).expect("a profile")
     });
-    compile_text(name, text, folder, &Request { profile, ..Request::default() })
+    let cluster = (code == Code::UnusableCluster.name()).then(|| {
+        let text = read(&root().join("tests/ui/unusable-cluster/two_nodes.toml"));
+        Cluster::read(Source { name: "two_nodes.toml".to_owned(), text }).expect("a cluster")
+    });
+    compile_text(name, text, folder, &Request { profile, cluster, ..Request::default() })
 }
 
 fn check_case(path: &Path) -> Vec<String> {

@@ -2,6 +2,8 @@
 
 use crate::output::Failure;
 use clap::{Args, ValueEnum};
+use pipe_compiler::cluster::Cluster;
+use pipe_compiler::diagnostic::Diagnostics;
 use pipe_compiler::memory_limit::MemoryLimit;
 use pipe_compiler::pipeline::StageCosts;
 use pipe_compiler::profile::Profile;
@@ -52,36 +54,57 @@ pub(crate) struct TimedArguments {
     /// Durations as `pipec profile` measured them; those of `--cost` come before them
     #[arg(long, value_name = "PATH")]
     pub(crate) profile: Option<PathBuf>,
+    /// Machines to run on: durations in milliseconds and the memory limit come from this `cluster.toml`
+    #[arg(long, value_name = "PATH")]
+    pub(crate) cluster: Option<PathBuf>,
 }
 
 impl TimedArguments {
-    /// What the options ask for, or what speaks against the profile.
+    /// What the options ask for, or what speaks against the profile or the cluster.
     ///
     /// # Errors
-    /// If the profile cannot be read.
+    /// If one of them cannot be read.
     pub(crate) fn request(&self) -> Result<Result<Request, Box<(Compilation, Sources)>>, Failure> {
-        let request = self.target.request();
-        let Some(path) = &self.profile else { return Ok(Ok(request)) };
-        let name = path.display().to_string();
-        let text = File::open(path).and_then(read_text).map_err(|error| Failure::Io(name.clone(), error))?;
-        Ok(match Profile::read(Source { name, text }) {
-            Ok(profile) => Ok(Request { profile: Some(profile), ..request }),
-            Err(wrong) => {
-                let (diagnostic, sources) = *wrong;
-                Err(Box::new((Compilation::rejected(&self.target.target, vec![diagnostic], &sources), sources)))
+        let mut request = self.target.request();
+        let rejected = |found: Diagnostics, sources: Sources| {
+            Ok(Err(Box::new((Compilation::rejected(&self.target.target, found, &sources), sources))))
+        };
+        if let Some(path) = &self.profile {
+            match Profile::read(source(path)?) {
+                Ok(profile) => request.profile = Some(profile),
+                Err(wrong) => return rejected(vec![wrong.0], wrong.1),
             }
-        })
+        }
+        if let Some(path) = &self.cluster {
+            match Cluster::read(source(path)?) {
+                Ok(cluster) => request.cluster = Some(cluster),
+                Err(wrong) => return rejected(wrong.0, wrong.1),
+            }
+        }
+        Ok(Ok(request))
     }
 
     /// Compiles the target, or only proves what holds for every number of microbatches.
     ///
     /// # Errors
-    /// If the target or the profile cannot be read, or the target names no schedule of the standard library.
+    /// If the target, the profile or the cluster cannot be read, or the target names no schedule of the standard library.
     pub(crate) fn compile(&self, certificate: Certificates) -> Result<(Compilation, Sources), Failure> {
         match self.request()? {
             Ok(request) => self.target.compile_for(&Request { certificate, ..request }),
             Err(rejected) => Ok(*rejected),
         }
+    }
+}
+
+/// A file that an option names.
+///
+/// # Errors
+/// If it cannot be read.
+pub(crate) fn source(path: &Path) -> Result<Source, Failure> {
+    let name = path.display().to_string();
+    match File::open(path).and_then(read_text) {
+        Ok(text) => Ok(Source { name, text }),
+        Err(error) => Err(Failure::Io(name, error)),
     }
 }
 
@@ -132,6 +155,7 @@ impl TargetArguments {
             },
             costs: self.cost.clone(),
             profile: None,
+            cluster: None,
             memory: self.memory.clone(),
             certificate: Certificates::Beside,
             program: false,

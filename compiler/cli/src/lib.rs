@@ -1,6 +1,7 @@
 //! The command line: arguments, files, colours, exit codes. One file per subcommand.
 
 mod certificate_table;
+mod cluster_table;
 mod commands;
 pub mod diagnostics;
 mod input;
@@ -21,6 +22,7 @@ const EXAMPLES: &str = "\
 Examples:
   pipec check std:v_half --set devices=8 --set microbatches=24
   pipec check examples/shakespeare.pipe --memory 4.5
+  pipec check examples/llama3_70b.pipe --cluster examples/cluster.toml --set data=1
   pipec run examples/shakespeare.pipe
   pipec profile examples/shakespeare.pipe -o here.profile.json
   pipec plot std:1f1b --set devices=4 --set microbatches=8

@@ -1,6 +1,7 @@
 //! The table that `pipec check` prints for people.
 
 use crate::certificate_table;
+use crate::cluster_table;
 use crate::output::{Style, paint};
 use crate::stage_table;
 use pipe_compiler::family::Numbers;
@@ -96,6 +97,7 @@ fn summary(report: &Report) -> Vec<(&'static str, String, String)> {
     let figures = &report.figures;
     let mut lines = Vec::new();
     lines.extend(report.profile.iter().map(|own| ("times", own.time_unit.to_owned(), format!("from {}", own.file))));
+    lines.extend(report.cluster.iter().flat_map(|own| cluster_table::summary(own, report)));
     if let (Some(makespan), Some(bubble)) = (figures.makespan, figures.bubble_makespan) {
         lines.push(("makespan", number(makespan), format!("bubble {}", percent(bubble))));
     }

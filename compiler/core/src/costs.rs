@@ -5,10 +5,12 @@
 //! take together; and `R`, what its `F` takes.
 
 use crate::Request;
+use crate::cluster::durations as cluster;
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::latency::Latency;
 use crate::model::{self, stage_set::StageSet};
 use crate::pipeline::{Pipeline, StageCosts};
+use crate::profile::Profile;
 use crate::schedule::{Costs, Schedule};
 use crate::source::Span;
 use crate::units::{Ticks, parse_decimal};
@@ -251,10 +253,16 @@ pub fn of_stages(costs: &StageCosts, n_stages: usize) -> Costs {
     Costs { tasks, pairs: costs.pairs, latency: Latency::with_links(costs.latency.unwrap_or_default(), links) }
 }
 
-/// The costs that were given, or else those of the model's floating-point operations, or else the usual ones.
+/// The costs that were given, or else those of the cluster, or else those of the model's floating-point operations, or else the usual ones.
+/// A cluster's links come before those of a profile, and the profile's tasks before those of the cluster.
 #[must_use]
 pub fn costs(request: &Request, pipeline: Option<&Pipeline>, stages: &StageSet, schedule: &Schedule) -> Costs {
     let has_model = pipeline.is_some_and(Pipeline::has_model);
+    if let Some(target) = cluster::target(request, pipeline, stages, schedule) {
+        let given = [Some(target.links()), request.profile.as_ref().map(Profile::costs), Some(target.tasks())];
+        let given = request.costs.iter().cloned().chain(given.into_iter().flatten()).reduce(StageCosts::or);
+        return of_stages(&given.unwrap_or_default(), schedule.n_stages());
+    }
     match request.given(pipeline) {
         None if has_model => model::costs(stages),
         given => of_stages(&given.unwrap_or_default(), schedule.n_stages()),

@@ -83,6 +83,8 @@ codes! {
     UnusableConfig "unusable-config"
     /// A profile that cannot be read, or is about another target.
     UnusableProfile "unusable-profile"
+    /// A cluster that cannot be read, or that a target does not run on.
+    UnusableCluster "unusable-cluster"
     /// A model from a `config.json` has no tensor graph, which something needs.
     NoTensorGraph "no-tensor-graph"
     /// A model cannot be cut in slices along its sequence.

@@ -6,6 +6,7 @@ use crate::check::dependencies::Order;
 use crate::check::memory::{Certificate, Peak, certificates, peaks};
 use crate::check::versions::Versions;
 use crate::check::{bytes, memory, requirements, uniform};
+use crate::cluster::{durations, gradients};
 use crate::costs::{costs, of_stages};
 use crate::critical_path::{CriticalPath, critical_path};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
@@ -65,6 +66,9 @@ pub fn judge(files: &Files, elaborated: Elaborated, order: Order, stages: &Stage
     let reductions = reductions(&schedule, stages, &timeline, &costs.latency);
     timeline.reduce(&reductions);
     timeline.gather(&schedule, &order, &costs.latency);
+    if let Some(target) = durations::target(request, pipeline.as_ref(), stages, &schedule) {
+        timeline.exchange(gradients::exchanged(&target, &timeline));
+    }
     let peaks = peaks(&schedule, &order.dependencies);
     let memory = memory_at_hand(&schedule, &peaks, request.memory.as_ref());
     Judged {

@@ -3,6 +3,7 @@
 pub mod bounds;
 pub mod certificate;
 pub mod check;
+pub mod cluster;
 pub mod costs;
 pub mod critical_path;
 pub mod dependencies;
@@ -44,6 +45,7 @@ pub mod turn;
 pub mod units;
 pub mod window;
 
+use cluster::Cluster;
 use diagnostic::Diagnostics;
 use judge::Judged;
 use memory_limit::MemoryLimit;
@@ -52,6 +54,7 @@ use pipeline::{Pipeline, StageCosts};
 use profile::Profile;
 use report::Report;
 use report::certificate::CertificateReport;
+use report::cluster::ClusterReport;
 use report::profile::ProfileReport;
 use source::{Source, Sources};
 
@@ -64,6 +67,8 @@ pub struct Request {
     pub costs: Option<StageCosts>,
     /// Durations that were measured, instead of the pipeline's.
     pub profile: Option<Profile>,
+    /// The machines that the target is to run on: their durations come before the pipeline's.
+    pub cluster: Option<Cluster>,
     /// The most activation memory of devices.
     pub memory: Option<MemoryLimit>,
     /// Whether what holds for every number of microbatches may be the whole answer.
@@ -73,13 +78,26 @@ pub struct Request {
 }
 
 impl Request {
-    /// The costs that were given: those of the request, or else of its profile, or else of the pipeline.
+    /// The costs that were given: those of the request, or else of its profile, or else, without a cluster, of the pipeline.
     pub(crate) fn given(&self, pipeline: Option<&Pipeline>) -> Option<StageCosts> {
         match (self.costs.clone(), self.profile.as_ref().map(Profile::costs)) {
             (Some(own), Some(measured)) => Some(own.or(measured)),
-            (None, None) => pipeline.and_then(|pipeline| pipeline.costs.clone()),
+            (None, None) if self.cluster.is_none() => pipeline.and_then(|pipeline| pipeline.costs.clone()),
             (own, measured) => own.or(measured),
         }
+    }
+
+    /// Lets the cluster, if there is one, point into its file and say what memory devices have, where the pipeline does not.
+    fn equip(&self, sources: &mut Sources) -> Self {
+        Self { cluster: self.cluster.as_ref().map(|cluster| cluster.placed(sources)), ..self.clone() }
+    }
+
+    /// What the devices have, where the pipeline does not say it.
+    pub(crate) fn furnish(&self, elaborated: &mut elaborate::Elaborated) {
+        let Some(cluster) = &self.cluster else { return };
+        let Some(pipeline) = &mut elaborated.pipeline else { return };
+        let span = cluster.memory_span().unwrap_or(pipeline.span);
+        pipeline.memory.get_or_insert((cluster.memory(), span));
     }
 
     /// Compares costs and limits with the stages and devices that there are.
@@ -88,6 +106,7 @@ impl Request {
         let given = self.given(pipeline);
         let mut found = given.and_then(|given| costs::check(&given, schedule).err()).unwrap_or_default();
         found.extend(self.memory.as_ref().and_then(|limit| limit.miscounted(schedule)));
+        found.extend(self.cluster.as_ref().and_then(|cluster| cluster::check(cluster, elaborated)));
         if found.is_empty() { Ok(()) } else { Err(found) }
     }
 }
@@ -153,6 +172,7 @@ fn steps(
     compilation: &mut Compilation,
 ) -> Result<(), Diagnostics> {
     let files = files::load(sources, root, loader)?; //                  text -> what the user wrote
+    let request = &request.equip(sources);
     let numbers = family::numbers(&files, request)?; //                  -> the numbers of microbatches that it speaks for
     let certified = certificate::certify(&files, request, numbers); //   -> what holds for all of them
     if request.certificate == Certificates::Alone
@@ -168,6 +188,7 @@ fn steps(
         }
         (Err(found), _) => return Err(found),
     };
+    request.furnish(&mut elaborated);
     compilation.report.describe(&elaborated.schedule, elaborated.pipeline.as_ref());
     let stages = model::stage_set(&files, &elaborated); //               -> what tasks compute, and who reads whom
     if let Ok(stages) = &stages {
@@ -183,6 +204,7 @@ fn steps(
     let judged = judge::judge(&files, elaborated, order, &stages, request); // -> when, and how much is alive
     judge::countable(&judged)?;
     compilation.report.measure(&judged, request.memory.as_ref(), numbers);
+    compilation.report.cluster = request.cluster.as_ref().map(|cluster| ClusterReport::new(cluster, &judged, &stages));
     let certified = certified.transpose()?;
     compilation.report.certificate = certified.map(|(_, certified)| CertificateReport::new(&certified));
     let judged = compilation.judged.insert(judged);

@@ -125,6 +125,8 @@ impl Trials<'_> {
         let mut request = self.request.clone();
         request.choice.settings.extend(change.iter().map(|(name, value)| ((*name).to_owned(), *value)));
         let mut elaborated = elaborate(self.files, &request.choice).ok()?;
+        request.check(&elaborated).ok()?;
+        request.furnish(&mut elaborated);
         let settings = elaborated.pipeline.as_ref()?.transformer.as_ref()?.settings.clone();
         let stages = model::stage_set(self.files, &elaborated).ok()?;
         stages.tell(&mut elaborated.schedule);
@@ -139,7 +141,7 @@ impl Trials<'_> {
         let (device, peak) = peaks.max_by_key(|(device, peak)| (*peak, std::cmp::Reverse(*device)))?;
         let devices = schedule.n_devices() as u64 * settings.tensor;
         // Smaller models are timed in smaller units, unless the costs are said.
-        let is_said = request.given(judged.pipeline.as_ref()).is_some();
+        let is_said = request.cluster.is_some() || request.given(judged.pipeline.as_ref()).is_some();
         let unit = if is_said { 1 } else { stages.flops_per_tick };
         let time = u128::from(judged.timeline.makespan().0) * u128::from(devices) * u128::from(unit);
         let (base_time, base_devices) = *self.base.get_or_insert((time, devices));

@@ -4,9 +4,13 @@
 
 pub mod account;
 pub mod certificate;
+pub mod cluster;
+mod finding;
 pub mod profile;
 pub mod recompute;
 pub mod versions;
+
+pub use finding::Finding;
 
 use crate::certificate::Certified;
 use crate::diagnostic::{Code, Diagnostic, Severity};
@@ -19,6 +23,7 @@ use crate::source::Sources;
 use crate::units::{Ticks, Units};
 use account::{AccountReport, HoldReport};
 use certificate::CertificateReport;
+use cluster::ClusterReport;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::instruction::Instruction;
 use pipe_ir::program::Program;
@@ -67,6 +72,9 @@ pub struct Report {
     /// Where the times were measured, if they were.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<ProfileReport>,
+    /// The machines behind the times, if there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<ClusterReport>,
     /// Figures of every device.
     pub per_device: Vec<DeviceReport>,
     /// What stands behind the bytes, where the model's sizes are those of a `config.json`.
@@ -155,55 +163,6 @@ pub struct DeviceReport {
     pub holds: Vec<HoldReport>,
 }
 
-/// A diagnostic with its place as numbers from 1.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct Finding {
-    /// Name of the rule.
-    pub code: String,
-    /// Error or warning.
-    pub severity: Severity,
-    /// The fact with its numbers.
-    pub message: String,
-    /// Name of the source.
-    pub file: String,
-    /// First line.
-    pub line: u32,
-    /// First column, in characters.
-    pub column: u32,
-    /// Last line.
-    pub end_line: u32,
-    /// One past the last column.
-    pub end_column: u32,
-    /// Where the numbers come from.
-    pub notes: Vec<String>,
-    /// What to change.
-    pub help: Option<String>,
-}
-
-impl Finding {
-    /// A diagnostic without its other labels.
-    #[must_use]
-    pub fn new(diagnostic: &Diagnostic, sources: &Sources) -> Self {
-        let span = diagnostic.labels.first().map(|label| label.span);
-        let place = |byte: fn(crate::source::Span) -> u32| {
-            span.map_or((1, 1), |span| sources.line_column(span.file, byte(span)))
-        };
-        let ((line, column), (end_line, end_column)) = (place(|span| span.start), place(|span| span.end));
-        Self {
-            code: diagnostic.code.name().to_owned(),
-            severity: diagnostic.severity,
-            message: diagnostic.message.clone(),
-            file: span.map(|span| sources.get(span.file).name.clone()).unwrap_or_default(),
-            line,
-            column,
-            end_line,
-            end_column,
-            notes: diagnostic.notes.clone(),
-            help: diagnostic.help.clone(),
-        }
-    }
-}
-
 impl Report {
     /// A report without figures.
     #[must_use]
@@ -225,6 +184,7 @@ impl Report {
             weights: None,
             recompute: None,
             profile: None,
+            cluster: None,
             per_device: Vec::new(),
             account: AccountReport::default(),
             diagnostics: Vec::new(),

@@ -65,6 +65,11 @@ impl Timeline {
         self.reduced = sums.chain(self.reduced).max_by_key(|(end, _)| *end);
     }
 
+    /// Notes when the last exchange of gradients ends, if there is one, and the task that it follows.
+    pub fn exchange(&mut self, exchanged: Option<(Ticks, Slot)>) {
+        self.reduced = self.reduced.into_iter().chain(exchanged).max_by_key(|(end, _)| *end);
+    }
+
     /// From the first start of the schedule, which is 0, to the last end, of a task or a reduction.
     #[must_use]
     pub fn makespan(&self) -> Ticks {

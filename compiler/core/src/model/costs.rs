@@ -5,21 +5,27 @@ use super::stage_set::StageSet;
 use crate::latency::Latency;
 use crate::schedule::Costs;
 use crate::units::Ticks;
+use pipe_ir::ids::StageId;
 use pipe_ir::task::TaskKind;
 
 /// How long the tasks of a model take, relative to each other; every slice of a stage takes their mean. Transfers take no
 /// time. A stage set without a half of the backward pass gives it 0.
 #[must_use]
 pub fn costs(set: &StageSet) -> Costs {
-    let flops = |exec: pipe_ir::ids::ExecId| set.execs[exec.index()].flops;
-    let n_stages = set.graph.n_stages().max(1);
-    let n_slices = (set.stages.len() / n_stages).max(1) as u64;
-    let tasks = (0..set.stages.len().min(n_stages)).map(|stage| {
-        TaskKind::ALL.map(|kind| {
-            let slices = set.stages.iter().skip(stage).step_by(n_stages).filter_map(|stage| stage.exec_of(kind));
-            let sum = slices.fold(0_u64, |sum, exec| sum.saturating_add(flops(exec)));
-            Ticks(sum / n_slices / set.flops_per_tick.max(1))
-        })
+    let n_stages = set.stages.len().min(set.graph.n_stages().max(1));
+    let tasks = (0..n_stages).map(|stage| {
+        let of = |kind| operations(set, kind, StageId::from_index(stage)).unwrap_or_default();
+        TaskKind::ALL.map(|kind| Ticks(of(kind) / set.flops_per_tick.max(1)))
     });
     Costs { tasks: tasks.collect(), pairs: [None; TaskKind::ALL.len()], latency: Latency::default() }
+}
+
+/// The operations of a task of a stage, the mean over its slices; none where the set has no such task.
+#[must_use]
+pub fn operations(set: &StageSet, kind: TaskKind, stage: StageId) -> Option<u64> {
+    let n_stages = set.graph.n_stages().max(1);
+    let n_slices = (set.stages.len() / n_stages).max(1) as u64;
+    let slices = set.stages.iter().skip(stage.index()).step_by(n_stages).filter_map(|stage| stage.exec_of(kind));
+    let flops = slices.map(|exec| set.execs[exec.index()].flops);
+    flops.reduce(u64::saturating_add).map(|sum| sum / n_slices)
 }

@@ -29,7 +29,7 @@ mod tests;
 mod weights;
 
 pub(crate) use bundle::add_value;
-pub use costs::costs;
+pub use costs::{costs, operations};
 pub use language::{MAX_LAYERS, elaborate};
 pub use partition::partition;
 pub use stages::{Kinds, Request, stages};

@@ -3,10 +3,11 @@
 //! The search may choose either form, and the operations of a model are those of the tasks that its schedule asks for.
 
 use crate::Request;
+use crate::costs::costs;
 use crate::elaborate::elaborate;
 use crate::files::{self, Loader};
 use crate::judge::Judged;
-use crate::model::{Kinds, costs, stage_set_of};
+use crate::model::{Kinds, stage_set_of};
 use crate::recompute::recomputing;
 use crate::source::{Source, Sources};
 use pipe_ir::ids::StageId;
@@ -31,7 +32,7 @@ pub(super) fn complete(judged: &mut Judged, root: &Source, loader: &Loader<'_>, 
         };
         let kinds: Vec<Kinds> = again.iter().map(kinds).collect();
         let Ok(set) = stage_set_of(&files, &elaborated, &kinds) else { return };
-        let other = costs(&set);
+        let other = costs(request, judged.pipeline.as_ref(), &set, &judged.schedule);
         for (stage, own) in own.iter().enumerate() {
             for kind in form.iter().filter(|kind| !own.has(**kind)) {
                 judged.costs.tasks[stage][kind.index()] = other.of(*kind, StageId::from_index(stage));

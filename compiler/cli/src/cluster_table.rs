@@ -1,0 +1,32 @@
+//! What `pipec check` prints of the machines that a step runs on.
+
+use crate::table::{number, percent};
+use crate::training::progress::grouped;
+use pipe_compiler::report::Report;
+use pipe_compiler::report::cluster::ClusterReport;
+
+/// Name, figure and remark of the lines about the cluster.
+pub(crate) fn summary(own: &ClusterReport, report: &Report) -> Vec<(&'static str, String, String)> {
+    let times = ("times", own.time_unit.to_owned(), format!("from {}", own.file));
+    let mut lines = if report.profile.is_some() {
+        vec![("links", own.time_unit.to_owned(), format!("from {}", own.file))]
+    } else {
+        vec![times]
+    };
+    let there = u64::from(own.nodes) * u64::from(own.devices_per_node);
+    let nodes = if own.nodes == 1 { "1 node".to_owned() } else { format!("{} nodes", grouped(own.nodes.into())) };
+    let remark = format!("of {}: {nodes} of {}", grouped(there), own.devices_per_node);
+    lines.push(("devices", grouped(own.devices_used), remark));
+    if let Some(mfu) = own.mfu {
+        let tokens = own.tokens_per_second.map(|tokens| format!("{} tokens a second, ", grouped(tokens as u64)));
+        let reached = own.peak_flops.map_or(0.0, |peak| own.flops as f64 / peak as f64);
+        let remark = format!("{}matrix products reach {}", tokens.unwrap_or_default(), percent(reached));
+        lines.push(("utilisation", percent(mfu), remark));
+    } else if let Some(tokens) = own.tokens_per_second {
+        lines.push(("speed", grouped(tokens as u64), "tokens a second".to_owned()));
+    }
+    if own.exchange > 0.0 {
+        lines.push(("gradients", number(own.exchange), "to exchange after the last task".to_owned()));
+    }
+    lines
+}

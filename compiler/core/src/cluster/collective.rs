@@ -1,0 +1,67 @@
+//! Collectives: how long a group of devices takes to exchange something, on a ring of its links.
+//!
+//! Each of `n` devices passes on one of `n` equal parts at a time: `n - 1` times until all have everything (all-gather), or the sum of one part
+//! (reduce-scatter), and both for an all-reduce (Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
+//! workstations", 2009). All links of the ring work at once, so its slowest one sets the pace. Groups are rings as they are listed; where
+//! several devices of a node stand next to each other, only the first and the last one of them reach into other nodes.
+
+use super::{Cluster, Link, Seat, ticks};
+use crate::units::Ticks;
+use std::collections::BTreeMap;
+
+/// What a group does together.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Collective {
+    /// All have the sum of what each had.
+    AllReduce,
+    /// Each has a part of the sum.
+    ReduceScatter,
+    /// All have the parts of all.
+    AllGather,
+    /// Each has something for each other one.
+    AllToAll,
+}
+
+/// How long a group takes; `bytes` are those of the whole, of which each device has a part before or after. Nothing in a group of one, or of
+/// no bytes.
+#[must_use]
+pub fn time(cluster: &Cluster, seats: &[Seat], what: Collective, bytes: u128) -> Ticks {
+    let n = seats.len() as u128;
+    if n < 2 || bytes == 0 {
+        return Ticks::ZERO;
+    }
+    let turns = match what {
+        Collective::AllReduce => 2 * (n - 1),
+        Collective::ReduceScatter | Collective::AllGather | Collective::AllToAll => n - 1,
+    };
+    let over = |link: Link| {
+        let latency = u128::from(link.latency.0).saturating_mul(turns);
+        let moved = ticks((turns * bytes).div_ceil(n), link.bytes_per_second);
+        Ticks(u64::try_from(latency).unwrap_or(u64::MAX)) + moved
+    };
+    match what {
+        // Everyone sends to everyone: the device whose way to another one is slowest counts.
+        Collective::AllToAll => links(cluster, seats).into_iter().map(over).max().unwrap_or_default(),
+        _ => {
+            let next = seats.iter().cycle().skip(1);
+            seats.iter().zip(next).map(|(from, to)| over(cluster.link(*from, *to))).max().unwrap_or_default()
+        }
+    }
+}
+
+/// The links between all of some seats, each of two nodes, or of one, once.
+fn links(cluster: &Cluster, seats: &[Seat]) -> Vec<Link> {
+    // By node: a seat, and another one.
+    let mut nodes: BTreeMap<u32, (Seat, Option<Seat>)> = BTreeMap::new();
+    for seat in seats {
+        nodes.entry(cluster.node_of(*seat)).and_modify(|known| known.1 = Some(*seat)).or_insert((*seat, None));
+    }
+    let inside = nodes.values().filter_map(|(one, other)| Some(cluster.link(*one, (*other)?)));
+    let mut all: Vec<Link> = inside.collect();
+    let firsts: Vec<Seat> = nodes.values().map(|(one, _)| *one).collect();
+    let n_firsts = if cluster.is_even() { firsts.len().min(2) } else { firsts.len() };
+    let firsts = &firsts[..n_firsts];
+    let others = |from: Seat| firsts.iter().filter(move |to| **to != from).map(move |to| cluster.link(from, *to));
+    all.extend(firsts.iter().flat_map(|from| others(*from)));
+    all
+}

@@ -1,0 +1,195 @@
+//! Durations on a cluster: what tasks take on its devices, and what flows between them over its links, in milliseconds.
+//!
+//! A task takes its operations at the rate that a device reaches, and what the devices that divide its stage exchange meanwhile; what
+//! ZeRO exchanges goes on beside it, so that the longer of both counts. A transfer takes the latency of its link and its bytes at the
+//! link's bandwidth. Where several devices do the same side by side, the slowest counts.
+
+use super::collective;
+use super::{Cluster, Layout, Seat, ticks};
+use crate::Request;
+use crate::costs::{CostName, Entry};
+use crate::model;
+use crate::model::stage_set::StageSet;
+use crate::pipeline::{Pipeline, StageCosts};
+use crate::schedule::Schedule;
+use crate::transformer::exchanges::{self, Among, Exchange};
+use crate::units::Ticks;
+use pipe_ir::ids::{DeviceId, StageId};
+use pipe_ir::task::TaskKind;
+use pipe_ir::value::ValueKind;
+use std::collections::BTreeMap;
+
+/// The longest time that costs may have: 10^9 units.
+const MOST: Ticks = Ticks(1_000_000_000_000_000);
+
+/// The target of a request on its cluster; none without a cluster, or where [`super::check`] refuses it.
+#[must_use]
+pub fn target<'a>(
+    request: &'a Request,
+    pipeline: Option<&'a Pipeline>,
+    stages: &'a StageSet,
+    schedule: &'a Schedule,
+) -> Option<Target<'a>> {
+    let (cluster, pipeline) = (request.cluster.as_ref()?, pipeline.filter(|pipeline| pipeline.has_model())?);
+    let layout = Layout::of(cluster, Some(pipeline), schedule.n_devices())?;
+    Some(Target { cluster, layout, schedule, stages, pipeline })
+}
+
+/// A target on a cluster.
+#[derive(Clone, Debug)]
+pub struct Target<'a> {
+    /// The machines.
+    pub cluster: &'a Cluster,
+    /// Which of them stand for which device.
+    pub layout: Layout,
+    /// What runs where.
+    pub schedule: &'a Schedule,
+    /// What that is.
+    pub stages: &'a StageSet,
+    /// The model, and how it is divided.
+    pub pipeline: &'a Pipeline,
+}
+
+impl Target<'_> {
+    /// What the tasks take.
+    #[must_use]
+    pub fn tasks(&self) -> StageCosts {
+        let stages = self.schedule.placement.stages();
+        let all = stages.flat_map(|stage| TaskKind::ALL.map(|kind| (stage, kind)));
+        let entries = all.filter_map(|(stage, kind)| {
+            let time = self.task(stage, kind)?;
+            Some(Entry { name: CostName::Stages(kind, stage.0..stage.0 + 1), time: time.min(MOST), span: None })
+        });
+        StageCosts::of(entries.collect())
+    }
+
+    /// A task of a stage; none where the stage has none of this kind.
+    fn task(&self, stage: StageId, kind: TaskKind) -> Option<Ticks> {
+        let computes = ticks(model::operations(self.stages, kind, stage)?.into(), self.cluster.flops());
+        let account = self.pipeline.transformer.as_ref().zip(self.stages.accounts.get(stage.index()));
+        let Some((transformer, account)) = account else { return Some(computes) };
+        let (within, beside) =
+            (exchanges::within(transformer, account, kind), exchanges::beside(transformer, account, kind));
+        let time = computes + self.exchanged(stage, &within);
+        Some(time.max(self.exchanged(stage, &beside)))
+    }
+
+    /// What some exchanges of a stage take one after the other.
+    #[must_use]
+    pub fn exchanged(&self, stage: StageId, exchanges: &[Exchange]) -> Ticks {
+        let homes = self.schedule.placement.devices_of(stage);
+        let of = |one: &Exchange| {
+            let times =
+                self.groups(homes, one.among).map(|group| collective::time(self.cluster, &group, one.what, one.bytes));
+            let slowest = times.max().unwrap_or_default();
+            Ticks(slowest.0.saturating_mul(one.times))
+        };
+        exchanges.iter().map(of).fold(Ticks::ZERO, |sum, time| sum + time)
+    }
+
+    /// The groups in which the devices of some positions exchange something.
+    fn groups<'s>(&'s self, homes: &'s [DeviceId], among: Among) -> Box<dyn Iterator<Item = Vec<Seat>> + 's> {
+        let layout = &self.layout;
+        let settings = self.pipeline.transformer.as_ref().map(|transformer| &transformer.settings);
+        let expert = settings.map_or(1, |settings| u32::try_from(settings.expert).unwrap_or(1)).max(1);
+        let replicas = move |first: u32, step: u32, n: u32| (0..n).map(move |index| first + step * index);
+        let parts = move || (0..layout.tensor).map(DevicePart);
+        match among {
+            Among::Tensor => {
+                let all = homes.iter().flat_map(move |home| (0..layout.data).map(move |replica| (*home, replica)));
+                Box::new(all.map(move |(home, replica)| layout.parts(home, replica)))
+            }
+            Among::Data => Box::new(parts().map(move |part| layout.alike(homes, part.0))),
+            Among::Experts => {
+                let firsts = (0..layout.data).step_by(expert as usize);
+                let all = homes.iter().flat_map(move |home| firsts.clone().map(move |first| (*home, first)));
+                Box::new(all.flat_map(move |(home, first)| {
+                    parts()
+                        .map(move |part| replicas(first, 1, expert).map(|one| layout.seat(home, one, part.0)).collect())
+                }))
+            }
+            Among::Alike => Box::new((0..expert).flat_map(move |first| {
+                parts().map(move |part| {
+                    let of = |home: &DeviceId| {
+                        let home = *home;
+                        replicas(first, expert, layout.data / expert).map(move |one| layout.seat(home, one, part.0))
+                    };
+                    homes.iter().flat_map(of).collect()
+                })
+            })),
+        }
+    }
+
+    /// What flows between devices.
+    #[must_use]
+    pub fn links(&self) -> StageCosts {
+        let mut bytes: BTreeMap<(DeviceId, DeviceId), u128> = BTreeMap::new();
+        let placement = &self.schedule.placement;
+        let most = self.flowing();
+        for (before, after) in self.stages.graph.edges() {
+            let flows = most.get(&(before, after)).copied().unwrap_or_default();
+            for (from, to) in pairs(placement.devices_of(before), placement.devices_of(after)) {
+                let known = bytes.entry((from.min(to), from.max(to))).or_default();
+                *known = (*known).max(flows);
+            }
+        }
+        let entry = |((one, other), bytes)| {
+            let time = self.transfer(one, other, bytes).min(MOST);
+            Entry { name: CostName::Link(one, other), time, span: None }
+        };
+        let usual = Entry { name: CostName::Transfer, time: Ticks::ZERO, span: None };
+        StageCosts::of(std::iter::once(usual).chain(bytes.into_iter().map(entry)).collect())
+    }
+
+    /// So many bytes from each device of a position to that of another one, or back.
+    fn transfer(&self, one: DeviceId, other: DeviceId, bytes: u128) -> Ticks {
+        let all = (0..self.layout.data).flat_map(|replica| (0..self.layout.tensor).map(move |part| (replica, part)));
+        let times = all.map(|(replica, part)| {
+            let (one, other) = (self.layout.seat(one, replica, part), self.layout.seat(other, replica, part));
+            self.cluster.link(one, other).time(bytes).max(self.cluster.link(other, one).time(bytes))
+        });
+        times.max().unwrap_or_default()
+    }
+
+    /// Bytes that flow between two stages, forward or backward, whichever are more.
+    fn flowing(&self) -> BTreeMap<(StageId, StageId), u128> {
+        let mut forward: BTreeMap<(StageId, StageId), u128> = BTreeMap::new();
+        let mut backward = forward.clone();
+        for exec in &self.stages.execs {
+            let (wanted, flows) = match exec.kind {
+                TaskKind::Forward => (ValueKind::Activation, &mut forward),
+                TaskKind::BackwardInput | TaskKind::Backward => (ValueKind::Gradient, &mut backward),
+                _ => continue,
+            };
+            let mut own: BTreeMap<(StageId, StageId), u128> = BTreeMap::new();
+            for operand in &exec.operands {
+                let value = &self.stages.values[operand.value.index()];
+                if value.kind == wanted && value.stage != exec.stage {
+                    let pair = (value.stage.min(exec.stage), value.stage.max(exec.stage));
+                    *own.entry(pair).or_default() += u128::from(value.bytes.0);
+                }
+            }
+            for (pair, bytes) in own {
+                let known = flows.entry(pair).or_default();
+                *known = (*known).max(bytes);
+            }
+        }
+        for (pair, bytes) in backward {
+            let known = forward.entry(pair).or_default();
+            *known = (*known).max(bytes);
+        }
+        forward
+    }
+}
+
+/// Which part of each layer.
+#[derive(Clone, Copy)]
+struct DevicePart(u32);
+
+fn pairs<'d>(from: &'d [DeviceId], to: &'d [DeviceId]) -> impl Iterator<Item = (DeviceId, DeviceId)> + 'd {
+    let with = move |one: &DeviceId| {
+        let one = *one;
+        to.iter().filter(move |other| **other != one).map(move |other| (one, *other))
+    };
+    from.iter().flat_map(with)
+}

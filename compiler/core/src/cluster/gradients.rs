@@ -1,0 +1,77 @@
+//! Gradients on a cluster: what follows the last backward of a step, before weights can change.
+//!
+//! Devices with the same weights add up their gradients: those on which a stage lives, in all pipelines side by side. Each device starts when
+//! its last task has ended, and what it exchanges for several stages follows each other. A group waits for its last member.
+
+use super::collective::{self, Collective};
+use super::durations::Target;
+use crate::check::dependencies::Slot;
+use crate::model::stage_set::WeightGroup;
+use crate::timeline::Timeline;
+use crate::transformer::exchanges;
+use crate::units::Ticks;
+use pipe_ir::ids::{DeviceId, StageId};
+
+/// When the last exchange ends, and the last task before it; none where nothing is exchanged, or where steps do not flush.
+#[must_use]
+pub fn exchanged(target: &Target<'_>, timeline: &Timeline) -> Option<(Ticks, Slot)> {
+    if target.schedule.window.is_some() {
+        return None;
+    }
+    let devices = (0..target.schedule.n_devices()).map(DeviceId::from_index);
+    let mut free: Vec<Ticks> = devices.map(|device| timeline.last_end(device)).collect();
+    let mut last: Vec<Option<Slot>> =
+        (0..free.len()).map(|device| slot(target, DeviceId::from_index(device))).collect();
+    let mut found: Option<(Ticks, Slot)> = None;
+    for group in target.stages.weights.iter().filter(|group| group.update.is_some()) {
+        let homes = homes(target, group);
+        let time = time(target, group, &homes);
+        let latest = homes.iter().copied().max_by_key(|home| free[home.index()]);
+        let Some(latest) = latest.filter(|_| time > Ticks::ZERO) else { continue };
+        let (end, after) = (free[latest.index()] + time, last[latest.index()]);
+        homes.iter().for_each(|home| (free[home.index()], last[home.index()]) = (end, after));
+        found = found.max_by_end(after.map(|after| (end, after)));
+    }
+    found
+}
+
+/// The later of two.
+trait MaxByEnd {
+    fn max_by_end(self, other: Self) -> Self;
+}
+
+impl MaxByEnd for Option<(Ticks, Slot)> {
+    fn max_by_end(self, other: Self) -> Self {
+        self.into_iter().chain(other).max_by_key(|(end, _)| *end)
+    }
+}
+
+/// The last task of a device.
+fn slot(target: &Target<'_>, device: DeviceId) -> Option<Slot> {
+    let position = target.schedule.orders[device.index()].len().checked_sub(1)?;
+    Some(Slot { device, position: u32::try_from(position).ok()? })
+}
+
+/// The devices that hold some weights.
+fn homes(target: &Target<'_>, group: &WeightGroup) -> Vec<DeviceId> {
+    let of = |stage: &StageId| target.schedule.placement.devices_of(*stage);
+    let mut homes: Vec<DeviceId> = group.stages.iter().flat_map(of).copied().collect();
+    homes.sort_unstable();
+    homes.dedup();
+    homes
+}
+
+fn time(target: &Target<'_>, group: &WeightGroup, homes: &[DeviceId]) -> Ticks {
+    let account = |stage: &StageId| target.stages.accounts.get(stage.index()).map(|account| (*stage, account));
+    let transformer = target.pipeline.transformer.as_ref();
+    match (transformer, group.stages.first().and_then(account)) {
+        (Some(transformer), Some((stage, account))) => {
+            target.exchanged(stage, &exchanges::at_end(transformer, account))
+        }
+        _ => {
+            let value = group.gradients.map(|gradients| &target.stages.values[gradients.index()]);
+            let bytes = value.map_or(0, |value| u128::from(value.bytes.0));
+            collective::time(target.cluster, &target.layout.alike(homes, 0), Collective::AllReduce, bytes)
+        }
+    }
+}

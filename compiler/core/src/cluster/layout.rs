@@ -1,0 +1,110 @@
+//! Layouts: which devices of a cluster each device of a schedule stands for.
+
+use super::{Cluster, Seat};
+use crate::diagnostic::{Code, Diagnostic};
+use crate::elaborate::Elaborated;
+use crate::pipeline::Pipeline;
+use pipe_ir::ids::DeviceId;
+
+/// Positions of pipelines on the seats of a cluster: devices that divide a layer sit next to each other, then come those of the pipelines
+/// side by side, then the next position. Nodes are filled in an order that may be given.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Layout {
+    /// Devices of the schedule.
+    pub positions: u32,
+    /// Pipelines side by side.
+    pub data: u32,
+    /// Devices that divide each layer.
+    pub tensor: u32,
+    per_node: u32,
+    /// Which node is filled first, second, ..; empty for the order of the file.
+    nodes: Vec<u32>,
+}
+
+impl Layout {
+    /// That of so many positions, pipelines side by side and devices that divide each layer; none where the cluster has too few.
+    #[must_use]
+    pub fn new(cluster: &Cluster, positions: usize, data: u64, tensor: u64) -> Option<Self> {
+        let wanted = (positions as u64).checked_mul(data)?.checked_mul(tensor)?;
+        let (positions, per_node) = (u32::try_from(positions).ok()?, cluster.per_node());
+        (wanted <= u64::from(cluster.n_seats())).then_some(())?;
+        let (data, tensor) = (u32::try_from(data).ok()?, u32::try_from(tensor).ok()?);
+        Some(Self { positions, data, tensor, per_node, nodes: Vec::new() })
+    }
+
+    /// The same with nodes filled in another order: a permutation of the cluster's nodes.
+    #[must_use]
+    pub fn on_nodes(self, nodes: Vec<u32>) -> Self {
+        Self { nodes, ..self }
+    }
+
+    /// That of a pipeline; none where the cluster has too few devices.
+    #[must_use]
+    pub fn of(cluster: &Cluster, pipeline: Option<&Pipeline>, positions: usize) -> Option<Self> {
+        let (data, tensor) = divided(pipeline);
+        Self::new(cluster, positions, data, tensor)
+    }
+
+    /// Where one of the devices sits that divide a layer of a position, in one of the pipelines side by side.
+    #[must_use]
+    pub fn seat(&self, position: DeviceId, replica: u32, part: u32) -> Seat {
+        let rank = (position.0 * self.data + replica) * self.tensor + part;
+        let node = rank / self.per_node;
+        let node = self.nodes.get(node as usize).copied().unwrap_or(node);
+        Seat(node * self.per_node + rank % self.per_node)
+    }
+
+    /// The seats that divide the layers of a position, of one pipeline.
+    #[must_use]
+    pub fn parts(&self, position: DeviceId, replica: u32) -> Vec<Seat> {
+        (0..self.tensor).map(|part| self.seat(position, replica, part)).collect()
+    }
+
+    /// The seats of all pipelines that have the same part of some positions.
+    #[must_use]
+    pub fn alike(&self, positions: &[DeviceId], part: u32) -> Vec<Seat> {
+        let of = |position: &DeviceId| {
+            let position = *position;
+            (0..self.data).map(move |replica| self.seat(position, replica, part))
+        };
+        positions.iter().flat_map(of).collect()
+    }
+
+    /// Seats that are taken.
+    #[must_use]
+    pub const fn n_seats(&self) -> u64 {
+        self.positions as u64 * self.data as u64 * self.tensor as u64
+    }
+}
+
+/// Pipelines side by side, and devices that divide each layer.
+fn divided(pipeline: Option<&Pipeline>) -> (u64, u64) {
+    let settings = pipeline.and_then(|pipeline| pipeline.transformer.as_ref()).map(|transformer| &transformer.settings);
+    settings.map_or((1, 1), |settings| (settings.data, settings.tensor))
+}
+
+/// Rule: a target has a model, so that a cluster says how long it takes, and no more devices than the cluster.
+#[must_use]
+pub fn check(cluster: &Cluster, elaborated: &Elaborated) -> Option<Diagnostic> {
+    let (schedule, pipeline) = (&elaborated.schedule, elaborated.pipeline.as_ref());
+    let error = |span, label: String, message: String| Diagnostic::error(Code::UnusableCluster, span, label, message);
+    let Some(pipeline) = pipeline.filter(|pipeline| pipeline.has_model()) else {
+        let message =
+            format!("`{}` has no model, so `{}` does not say how long it takes", schedule.name, cluster.name());
+        let help = "bind the schedule to a model in a pipeline, or give times by `--cost`";
+        return Some(error(schedule.span, "without operations and bytes".to_owned(), message).help(help));
+    };
+    if Layout::of(cluster, Some(pipeline), schedule.n_devices()).is_some() {
+        return None;
+    }
+    let ((data, tensor), positions) = (divided(Some(pipeline)), schedule.n_devices());
+    let wanted = positions as u128 * u128::from(data) * u128::from(tensor);
+    let (nodes, per_node, seats) = (cluster.n_nodes(), cluster.per_node(), cluster.n_seats());
+    let message = format!("`{}` takes {wanted} devices, and `{}` has {seats}", pipeline.name, cluster.name());
+    let label = format!("{positions} devices with tensor {tensor} and data {data}");
+    let one = error(pipeline.span, label, message).help("use fewer devices, or less `tensor` or `data`");
+    Some(match cluster.nodes_span() {
+        Some(span) => one.label(span, format!("{nodes} nodes of {per_node} devices")),
+        None => one,
+    })
+}

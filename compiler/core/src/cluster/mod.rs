@@ -1,0 +1,168 @@
+//! Clusters: the machines that a pipeline is to run on, read from a `cluster.toml`, and how long things take there.
+//!
+//! A cluster has nodes of equally many devices, numbered node by node ([`Seat`]). [`read`](Cluster::read) checks the file; [`Layout`] says which
+//! seats each device of a schedule stands for; [`collective`] times what groups of seats exchange; [`durations`] makes the costs of
+//! a pipeline of all that, in milliseconds, so that a tick is a nanosecond as with profiles. `docs/cluster.md` has the formulas.
+
+pub mod collective;
+pub mod durations;
+pub mod gradients;
+mod layout;
+mod quantity;
+mod read;
+mod value;
+
+pub use layout::{Layout, check};
+
+use crate::source::{FileId, Source, Sources, Span};
+use crate::units::Ticks;
+use pipe_ir::units::Bytes;
+use std::ops::Range;
+
+/// The most seats of a cluster.
+pub const MAX_SEATS: u64 = 1 << 20;
+
+/// A device of a cluster, counted node by node.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Seat(pub u32);
+
+/// A way from one device to another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Link {
+    /// What a message takes however short it is.
+    pub latency: Ticks,
+    /// How fast it then goes on; never 0.
+    pub bytes_per_second: u64,
+}
+
+impl Link {
+    /// From a device to itself.
+    pub const NONE: Self = Self { latency: Ticks::ZERO, bytes_per_second: u64::MAX };
+
+    /// How long so many bytes take, rounded up to a nanosecond.
+    #[must_use]
+    pub fn time(self, bytes: u128) -> Ticks {
+        self.latency + ticks(bytes, self.bytes_per_second)
+    }
+}
+
+/// So much at so much a second, in nanoseconds, rounded up.
+pub(crate) fn ticks(amount: u128, per_second: u64) -> Ticks {
+    let nanos = amount.saturating_mul(1_000_000_000).div_ceil(u128::from(per_second.max(1)));
+    Ticks(u64::try_from(nanos).unwrap_or(u64::MAX))
+}
+
+/// Machines and the links between them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Cluster {
+    source: Source,
+    /// Its place among the sources of a compilation.
+    file: Option<FileId>,
+    /// Where the devices' memory and the number of nodes are written.
+    memory_place: Range<usize>,
+    nodes_place: Range<usize>,
+    n_nodes: u32,
+    per_node: u32,
+    memory: Bytes,
+    host_memory: Option<Bytes>,
+    flops: u64,
+    peak_flops: Option<u64>,
+    /// Between devices of one node, by node.
+    inside: Vec<Link>,
+    /// Between devices of two nodes: one for all of them, or by node and node.
+    between: Vec<Link>,
+}
+
+impl Cluster {
+    /// The name of the file.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.source.name
+    }
+
+    /// Number of nodes.
+    #[must_use]
+    pub const fn n_nodes(&self) -> u32 {
+        self.n_nodes
+    }
+
+    /// Devices of each node.
+    #[must_use]
+    pub const fn per_node(&self) -> u32 {
+        self.per_node
+    }
+
+    /// Devices of all nodes.
+    #[must_use]
+    pub const fn n_seats(&self) -> u32 {
+        self.n_nodes * self.per_node
+    }
+
+    /// Bytes of each device.
+    #[must_use]
+    pub const fn memory(&self) -> Bytes {
+        self.memory
+    }
+
+    /// Bytes of each node's host, where they are said.
+    #[must_use]
+    pub const fn host_memory(&self) -> Option<Bytes> {
+        self.host_memory
+    }
+
+    /// Floating-point operations of matrix products that a device reaches in a second.
+    #[must_use]
+    pub const fn flops(&self) -> u64 {
+        self.flops
+    }
+
+    /// The same as the device's maker states it, where it is said.
+    #[must_use]
+    pub const fn peak_flops(&self) -> Option<u64> {
+        self.peak_flops
+    }
+
+    /// Whether all ways between two nodes are alike.
+    #[must_use]
+    pub const fn is_even(&self) -> bool {
+        self.between.len() == 1
+    }
+
+    /// The node of a seat.
+    #[must_use]
+    pub const fn node_of(&self, seat: Seat) -> u32 {
+        seat.0 / self.per_node
+    }
+
+    /// The way from one seat to another.
+    #[must_use]
+    pub fn link(&self, from: Seat, to: Seat) -> Link {
+        if from == to {
+            return Link::NONE;
+        }
+        let (one, other) = (self.node_of(from) as usize, self.node_of(to) as usize);
+        match self.between.as_slice() {
+            _ if one == other => self.inside[one],
+            [all] => *all,
+            each => each[one * self.n_nodes as usize + other],
+        }
+    }
+
+    /// Puts the file among the sources of a compilation, so that findings can point into it.
+    #[must_use]
+    pub fn placed(&self, sources: &mut Sources) -> Self {
+        Self { file: Some(sources.add(self.source.clone())), ..self.clone() }
+    }
+
+    /// Where the memory of devices is written, once the file is [placed](Self::placed).
+    #[must_use]
+    pub fn memory_span(&self) -> Option<Span> {
+        Some(crate::json::span(self.file?, self.memory_place.start, self.memory_place.end))
+    }
+
+    /// Where the number of nodes is written, likewise.
+    #[must_use]
+    pub fn nodes_span(&self) -> Option<Span> {
+        Some(crate::json::span(self.file?, self.nodes_place.start, self.nodes_place.end))
+    }
+}

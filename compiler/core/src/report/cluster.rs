@@ -1,0 +1,85 @@
+//! What a step makes of the machines that it runs on, where they are known.
+
+use crate::cluster::{Cluster, Layout};
+use crate::judge::Judged;
+use crate::model::stage_set::StageSet;
+use crate::units::Ticks;
+use pipe_ir::ids::DeviceId;
+use serde::Serialize;
+
+/// The cluster behind the times.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct ClusterReport {
+    /// The file.
+    pub file: String,
+    /// What all times of the report are in.
+    pub time_unit: &'static str,
+    /// Nodes that there are.
+    pub nodes: u32,
+    /// Devices of each.
+    pub devices_per_node: u32,
+    /// Devices that the target takes.
+    pub devices_used: u64,
+    /// Floating-point operations that a device reaches in a second.
+    pub flops: u64,
+    /// The same as its maker states it.
+    pub peak_flops: Option<u64>,
+    /// The operations of the model in a step, over all devices, without what is computed once more.
+    pub model_flops: f64,
+    /// These, as a share of what all devices of the target could do in a step at their peak.
+    pub mfu: Option<f64>,
+    /// Tokens of all pipelines that a step learns from in a second, where the model has tokens.
+    pub tokens_per_second: Option<f64>,
+    /// Time after the last task until gradients are exchanged.
+    pub exchange: f64,
+}
+
+impl ClusterReport {
+    /// That of a timeline.
+    #[must_use]
+    pub fn new(cluster: &Cluster, judged: &Judged, stages: &StageSet) -> Self {
+        let Judged { schedule, timeline, pipeline, .. } = judged;
+        let used = Layout::of(cluster, pipeline.as_ref(), schedule.n_devices()).map_or(0, |layout| layout.n_seats());
+        let transformer = pipeline.as_ref().and_then(|pipeline| pipeline.transformer.as_ref());
+        let settings = transformer.map(|transformer| &transformer.settings);
+        let alike = settings.map_or(1.0, |settings| settings.tensor as f64 * settings.data as f64);
+        let model_flops = of_a_microbatch(judged, stages) * f64::from(schedule.n_microbatches) * alike;
+        let seconds = timeline.makespan().0 as f64 / 1e9;
+        let could = |peak: u64| peak as f64 * used as f64 * seconds;
+        let mfu = cluster.peak_flops().filter(|_| seconds > 0.0).map(|peak| model_flops / could(peak));
+        let tokens = settings.map(|settings| {
+            let rows = settings.rows as f64 * settings.data as f64 * f64::from(schedule.n_microbatches);
+            rows * settings.sequence as f64
+        });
+        let tasks = (0..schedule.n_devices()).map(|device| timeline.last_end(DeviceId::from_index(device))).max();
+        let exchange = timeline.makespan() - tasks.unwrap_or_default();
+        Self {
+            file: cluster.name().to_owned(),
+            time_unit: "ms",
+            nodes: cluster.n_nodes(),
+            devices_per_node: cluster.per_node(),
+            devices_used: used,
+            flops: cluster.flops(),
+            peak_flops: cluster.peak_flops(),
+            model_flops,
+            mfu,
+            tokens_per_second: tokens.filter(|_| seconds > 0.0).map(|tokens| tokens / seconds),
+            exchange: exchange.0 as f64 / Ticks::UNIT.0 as f64,
+        }
+    }
+}
+
+/// Operations of one microbatch in one pipeline, on one of the devices that divide its layers.
+fn of_a_microbatch(judged: &Judged, stages: &StageSet) -> f64 {
+    if !stages.accounts.is_empty() {
+        let own = stages.accounts.iter().map(|account| {
+            let flops = &account.flops;
+            (flops.forward + flops.backward_input + flops.backward_weight - flops.again) as f64
+        });
+        return own.sum();
+    }
+    let Some(first) = judged.schedule.orders.iter().flatten().map(|one| one.task.microbatch).min() else { return 0.0 };
+    let tasks = judged.schedule.orders.iter().flatten().map(|one| one.task).filter(|task| task.microbatch == first);
+    let counted = tasks.filter(|task| task.kind != pipe_ir::task::TaskKind::Recompute);
+    counted.filter_map(|task| crate::model::operations(stages, task.kind, task.stage)).map(|flops| flops as f64).sum()
+}

@@ -1,0 +1,52 @@
+//! Findings: diagnostics in the form that other programs read.
+
+use crate::diagnostic::{Diagnostic, Severity};
+use crate::source::{Sources, Span};
+use serde::Serialize;
+
+/// A diagnostic with its place as numbers from 1.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Finding {
+    /// Name of the rule.
+    pub code: String,
+    /// Error or warning.
+    pub severity: Severity,
+    /// The fact with its numbers.
+    pub message: String,
+    /// Name of the source.
+    pub file: String,
+    /// First line.
+    pub line: u32,
+    /// First column, in characters.
+    pub column: u32,
+    /// Last line.
+    pub end_line: u32,
+    /// One past the last column.
+    pub end_column: u32,
+    /// Where the numbers come from.
+    pub notes: Vec<String>,
+    /// What to change.
+    pub help: Option<String>,
+}
+
+impl Finding {
+    /// A diagnostic without its other labels.
+    #[must_use]
+    pub fn new(diagnostic: &Diagnostic, sources: &Sources) -> Self {
+        let span = diagnostic.labels.first().map(|label| label.span);
+        let place = |byte: fn(Span) -> u32| span.map_or((1, 1), |span| sources.line_column(span.file, byte(span)));
+        let ((line, column), (end_line, end_column)) = (place(|span| span.start), place(|span| span.end));
+        Self {
+            code: diagnostic.code.name().to_owned(),
+            severity: diagnostic.severity,
+            message: diagnostic.message.clone(),
+            file: span.map(|span| sources.get(span.file).name.clone()).unwrap_or_default(),
+            line,
+            column,
+            end_line,
+            end_column,
+            notes: diagnostic.notes.clone(),
+            help: diagnostic.help.clone(),
+        }
+    }
+}
