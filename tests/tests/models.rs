@@ -280,6 +280,28 @@ fn layers_are_listed_or_cut_evenly() {
     }
 }
 
+/// Against every cut of a small model, by the operations of the device that has most.
+#[test]
+fn no_cut_of_the_layers_leaves_the_busiest_device_less() {
+    let most = |schedule: &str, settings: &str| {
+        let settings = format!("sequence = 64{settings}");
+        let report = Pipeline { config: "", settings, devices: 2, microbatches: 4, schedule, memory: None };
+        let report = report.check(Some(&gpt(9, 64, 4)));
+        let mut devices = [0_u64; 2];
+        for stage in &report.account.per_stage {
+            devices[stage.device as usize] += stage.flops.iter().sum::<u64>();
+        }
+        *devices.iter().max().expect("two devices")
+    };
+    for schedule in ["interleaved_1f1b", "zb_v", "1f1b", "chimera"] {
+        let n_stages = if ["1f1b", "chimera"].contains(&schedule) { 2 } else { 4 };
+        let cuts = (0..10_u64.pow(n_stages)).map(|code| (0..n_stages).map(|at| code / 10_u64.pow(at) % 10).collect());
+        let cuts = cuts.filter(|cut: &Vec<u64>| cut.iter().sum::<u64>() == 9 && !cut.contains(&0));
+        let best = cuts.map(|cut| most(schedule, &format!(", layers = {cut:?}"))).min();
+        assert_eq!(Some(most(schedule, "")), best, "{schedule}");
+    }
+}
+
 /// Figures by hand for one layer of Llama 2 7B with 1,024 tokens: 4 products of 4096 x 4096, 3 of 4096 x 11008, and scores.
 #[test]
 fn operations_are_those_of_the_products() {

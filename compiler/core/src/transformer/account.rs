@@ -1,12 +1,14 @@
 //! Accounts: what each stage of a transformer takes on one device. The first stage has the embedding, the last one the head.
 
 use super::activations::{self, Held, Kept, Until};
+use super::balance::balanced;
 use super::flops::{Flops, flops_of_head, flops_of_layer};
 use super::weights::{self, Kind, Weight};
 use super::{Config, Layers, Settings, Transformer};
 use crate::diagnostic::{Code, Diagnostic};
-use crate::model::partition;
+use crate::placement::Placement;
 use crate::source::Span;
+use pipe_ir::ids::StageId;
 use std::ops::Range;
 
 /// Bytes of a weight.
@@ -78,24 +80,29 @@ pub fn parameters(transformer: &Transformer) -> u128 {
     weights::total(&transformer.config, &transformer.settings)
 }
 
-/// The accounts of so many stages. `has_table` says whether the last stage lives where the first one does, so that a tied
-/// head needs no copy.
+/// The accounts of the stages of a placement. A tied head that lives where the embedding does needs no copy.
 ///
 /// # Errors
 /// If the layers cannot be divided so.
 pub fn accounts(
     transformer: &Transformer,
-    n_stages: usize,
-    has_table: bool,
+    placement: &Placement,
     schedule: Span,
 ) -> Result<Vec<StageAccount>, Diagnostic> {
-    let cuts = cut(transformer, n_stages, schedule)?;
+    let cuts = cut(transformer, placement, schedule)?;
     let (last, Transformer { config, settings, .. }) = (cuts.len().saturating_sub(1), transformer);
-    let shares_table = has_table && config.is_tied;
+    let shares_table = share_home(placement) && config.is_tied;
     let stages = cuts.into_iter().enumerate();
     Ok(stages
         .map(|(stage, layers)| account(config, settings, layers, (stage == 0, stage == last), shares_table))
         .collect())
+}
+
+/// Whether the last stage lives on the devices of the first one.
+fn share_home(placement: &Placement) -> bool {
+    let home = |stage: usize| placement.devices_of(StageId::from_index(stage)).to_vec();
+    let n_stages = placement.n_stages();
+    n_stages < 2 || home(0) == home(n_stages - 1)
 }
 
 fn account(
@@ -178,8 +185,8 @@ impl StageAccount {
 }
 
 /// The layers of each stage.
-fn cut(transformer: &Transformer, n_stages: usize, schedule: Span) -> Result<Vec<Range<u64>>, Diagnostic> {
-    let Transformer { config, settings, .. } = transformer;
+fn cut(transformer: &Transformer, placement: &Placement, schedule: Span) -> Result<Vec<Range<u64>>, Diagnostic> {
+    let (Transformer { config, settings, .. }, n_stages) = (transformer, placement.n_stages());
     let total = config.layers;
     let refuse = |message: String| {
         let error = Diagnostic::error(Code::TooFewLayers, transformer.place("layers"), "these layers", message);
@@ -187,7 +194,7 @@ fn cut(transformer: &Transformer, n_stages: usize, schedule: Span) -> Result<Vec
     };
     let counts = match &settings.layers {
         Layers::Balanced => {
-            return balanced(transformer, n_stages).ok_or_else(|| {
+            return balanced(transformer, placement).ok_or_else(|| {
                 let path = &config.path;
                 let message = format!("the schedule has {n_stages} stages, but the model `{path}` only {total} layers");
                 refuse(message).help("use fewer devices, or fewer stages on each")
@@ -212,18 +219,4 @@ fn cut(transformer: &Transformer, n_stages: usize, schedule: Span) -> Result<Vec
         end - count..end
     };
     Ok(counts.into_iter().map(next).collect())
-}
-
-/// By the operations of their forward passes, as the language's own models are; the embedding takes none.
-fn balanced(transformer: &Transformer, n_stages: usize) -> Option<Vec<Range<u64>>> {
-    let Transformer { config, settings, .. } = transformer;
-    let count = |flops: u128| u64::try_from(flops).unwrap_or(u64::MAX);
-    let mut costs: Vec<u64> =
-        (0..config.layers).map(|layer| count(flops_of_layer(config, settings, layer).forward)).collect();
-    // The head belongs to the last layer: a stage of its own would have nothing to keep its pace with.
-    if let Some(last) = costs.last_mut() {
-        *last = last.saturating_add(count(flops_of_head(config, settings).forward));
-    }
-    let ranges = partition(&costs, n_stages)?;
-    Some(ranges.into_iter().map(|range| range.start as u64..range.end as u64).collect())
 }

@@ -3,11 +3,13 @@
 //! [`Config`] is the file as transformers reads it ([`families`]), [`Settings`] say how the model is divided and trained.
 //! From both follow the tensors of one layer on one device, as integers: its weights ([`weights`]), what its forward keeps for
 //! its backward ([`activations`]), its floating-point operations ([`flops`]). [`account`] adds them up by stage, with the
-//! embedding on the first stage and the head on the last one, and [`stages`] makes values and executables of that, which are
-//! proved like those of any other model. [`exchanges`] says what devices that divide a stage tell each other. `docs/models.md` has the formulas and what is not counted.
+//! embedding on the first stage and the head on the last one; [`balance`] cuts them so that devices have equally much to do. [`stages`] makes
+//! values and executables of that, which are proved like those of any other model. [`exchanges`] says what devices that divide a stage tell
+//! each other. `docs/models.md` has the formulas and what is not counted.
 
 mod account;
 mod activations;
+mod balance;
 mod config;
 pub mod exchanges;
 mod families;

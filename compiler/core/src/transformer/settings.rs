@@ -66,7 +66,7 @@ impl Recompute {
 /// Which layers each stage has.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Layers {
-    /// So that the most expensive stage is as cheap as possible.
+    /// So that the device with most operations has as few as possible.
     Balanced,
     /// As many on each.
     Each(u64),

@@ -9,7 +9,6 @@ use super::{StageAccount, Transformer, account};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::model::stage_set::{StageExecs, StageSet, WeightGroup};
 use crate::model::{Kinds, add_value};
-use crate::placement::Placement;
 use crate::schedule::Schedule;
 use crate::stage_graph::StageGraph;
 use pipe_ir::ids::{ExecId, StageId, ValueId};
@@ -38,9 +37,7 @@ pub fn stage_set(transformer: &Transformer, schedule: &Schedule, kinds: &[Kinds]
         let error = Diagnostic::error(Code::NoTensorGraph, transformer.span, "this model", message);
         return Err(vec![error.label(schedule.span, "cuts microbatches").help("use a schedule without slices")]);
     }
-    let has_table = share_home(&schedule.placement, kinds.len());
-    let accounts =
-        account::accounts(transformer, kinds.len(), has_table, schedule.span).map_err(|error| vec![error])?;
+    let accounts = account::accounts(transformer, &schedule.placement, schedule.span).map_err(|error| vec![error])?;
     countable(transformer, &accounts, schedule)?;
     let is_large = accounts.iter().any(|account| account.flops.forward >= LARGE);
     let flops_per_tick = if is_large { FLOPS_PER_TICK } else { 1 };
@@ -57,12 +54,6 @@ pub fn stage_set(transformer: &Transformer, schedule: &Schedule, kinds: &[Kinds]
     }
     set.accounts = accounts;
     Ok(set)
-}
-
-/// Whether the last stage lives on the devices of the first one.
-fn share_home(placement: &Placement, n_stages: usize) -> bool {
-    let home = |stage: usize| placement.devices_of(StageId::from_index(stage)).to_vec();
-    n_stages < 2 || home(0) == home(n_stages - 1)
 }
 
 fn countable(transformer: &Transformer, accounts: &[StageAccount], schedule: &Schedule) -> Result<(), Diagnostics> {
