@@ -5,6 +5,7 @@ use pipe_compiler::cluster::Cluster;
 use pipe_compiler::diagnostic::{Code, Label};
 use pipe_compiler::profile::Profile;
 use pipe_compiler::source::{Source, Sources};
+use pipe_compiler::tune::problem;
 use pipe_compiler::{Compilation, Request};
 use pipe_tests::cases::{compile_for_search, compile_text, expect, files, read, report, root};
 use pipec::diagnostics::{Look, draw};
@@ -32,6 +33,9 @@ fn compiled(code: &str, name: &str, text: &str, folder: &Path) -> (Compilation, 
     if [Code::CannotSearch, Code::PairsLeftOut].map(Code::name).contains(&code) {
         return compile_for_search(name, text, folder);
     }
+    if code == Code::CannotTune.name() {
+        return tuned(name, text, folder);
+    }
     let profile = (code == Code::UnusableProfile.name()).then(|| {
         let text = read(&root().join("tests/ui/unusable-profile/two_stages.json"));
         Profile::read(Source { name: "two_stages.json".to_owned(), text }).expect("a profile")
@@ -41,6 +45,18 @@ fn compiled(code: &str, name: &str, text: &str, folder: &Path) -> (Compilation, 
         Cluster::read(Source { name: "two_nodes.toml".to_owned(), text }).expect("a cluster")
     });
     compile_text(name, text, folder, &Request { profile, cluster, ..Request::default() })
+}
+
+/// What speaks against tuning a source.
+fn tuned(name: &str, text: &str, folder: &Path) -> (Compilation, Sources) {
+    let cluster = read(&root().join("tests/data/tune/tiny.toml"));
+    let cluster = Cluster::read(Source { name: "tiny.toml".to_owned(), text: cluster }).expect("a cluster");
+    let request = Request { cluster: Some(cluster), ..Request::default() };
+    let mut sources = Sources::default();
+    let source = Source { name: name.to_owned(), text: text.to_owned() };
+    let load = |path: &str| std::fs::read_to_string(folder.join(path)).map_err(|error| error.to_string());
+    let found = problem(&mut sources, source, &load, &request, (None, Vec::new())).err().unwrap_or_default();
+    (Compilation::rejected(name, found, &sources), sources)
 }
 
 fn check_case(path: &Path) -> Vec<String> {

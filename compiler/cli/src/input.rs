@@ -117,6 +117,15 @@ pub(crate) enum Format {
     Json,
 }
 
+/// A number of seconds.
+///
+/// # Errors
+/// If the text has another form.
+pub(crate) fn parse_seconds(text: &str) -> Result<f64, String> {
+    let seconds: Option<f64> = text.parse().ok().filter(|seconds| (0.0..=1e9).contains(seconds));
+    seconds.ok_or_else(|| "expected a number of seconds, as in `10` or `0.5`".to_owned())
+}
+
 fn parse_setting(text: &str) -> Result<(String, i64), String> {
     let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE, as in `devices=8`")?;
     let value = value.trim().parse().map_err(|_| format!("`{value}` is not a whole number"))?;

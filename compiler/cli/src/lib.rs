@@ -4,6 +4,8 @@ mod certificate_table;
 mod cluster_table;
 mod commands;
 pub mod diagnostics;
+mod finding;
+mod improving;
 mod input;
 mod measuring;
 mod output;
@@ -12,6 +14,7 @@ mod searching;
 mod stage_table;
 mod table;
 mod training;
+mod tuning;
 
 use clap::Parser;
 use clap::error::ErrorKind;
@@ -28,6 +31,7 @@ Examples:
   pipec plot std:1f1b --set devices=4 --set microbatches=8
   pipec plot std:zb_v -o zb_v.svg
   pipec search std:v_half --memory 2 --cost F=1,B=2,W=1
+  pipec tune examples/llama3_70b.pipe --cluster examples/h100.toml
   pipec explain deadlock
 
 Exit codes: 0 accepted, 1 rejected, 2 usage.";

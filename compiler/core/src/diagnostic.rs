@@ -69,6 +69,8 @@ codes! {
     UnclearTarget "unclear-target"
     /// The search has no order to choose.
     CannotSearch "cannot-search"
+    /// `pipec tune` is asked to divide something of which it does not know how.
+    CannotTune "cannot-tune"
     /// The search leaves out what a target has: pairs of tasks that share a device.
     PairsLeftOut "pairs-left-out"
     /// Two tensors do not fit, or one does not fit its use.

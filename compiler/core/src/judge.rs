@@ -59,16 +59,7 @@ pub fn judge(files: &Files, elaborated: Elaborated, order: Order, stages: &Stage
     let called = elaborate::schedule_of(files, &request.choice);
     let is_uniform =
         called.is_some_and(|(declared, call)| uniform::dependence(declared, call) != uniform::Dependence::Varied);
-    let costs = costs(request, pipeline.as_ref(), stages, &schedule);
-    let (schedule, order) =
-        if schedule.reorder.is_some() { reorder(schedule, order, &costs) } else { (schedule, order) };
-    let mut timeline = place(&schedule, &order, &costs);
-    let reductions = reductions(&schedule, stages, &timeline, &costs.latency);
-    timeline.reduce(&reductions);
-    timeline.gather(&schedule, &order, &costs.latency);
-    if let Some(target) = durations::target(request, pipeline.as_ref(), stages, &schedule) {
-        timeline.exchange(gradients::exchanged(&target, &timeline));
-    }
+    let Timed { schedule, order, costs, timeline } = timed(schedule, order, pipeline.as_ref(), stages, request);
     let peaks = peaks(&schedule, &order.dependencies);
     let memory = memory_at_hand(&schedule, &peaks, request.memory.as_ref());
     Judged {
@@ -84,6 +75,35 @@ pub fn judge(files: &Files, elaborated: Elaborated, order: Order, stages: &Stage
         timeline,
         peaks,
     }
+}
+
+/// A schedule with its times.
+pub(crate) struct Timed {
+    pub schedule: Schedule,
+    pub order: Order,
+    pub costs: Costs,
+    pub timeline: Timeline,
+}
+
+/// Times a schedule, reordered where it asks for it.
+pub(crate) fn timed(
+    schedule: Schedule,
+    order: Order,
+    pipeline: Option<&Pipeline>,
+    stages: &StageSet,
+    request: &Request,
+) -> Timed {
+    let costs = costs(request, pipeline, stages, &schedule);
+    let (schedule, order) =
+        if schedule.reorder.is_some() { reorder(schedule, order, &costs) } else { (schedule, order) };
+    let mut timeline = place(&schedule, &order, &costs);
+    let reductions = reductions(&schedule, stages, &timeline, &costs.latency);
+    timeline.reduce(&reductions);
+    timeline.gather(&schedule, &order, &costs.latency);
+    if let Some(target) = durations::target(request, pipeline, stages, &schedule) {
+        timeline.exchange(gradients::exchanged(&target, &timeline));
+    }
+    Timed { schedule, order, costs, timeline }
 }
 
 /// What each device may hold in schedules that this one is compared with: what the fullest one holds, or less where its limit

@@ -41,6 +41,7 @@ pub mod sums;
 pub mod syntax;
 pub mod timeline;
 pub mod transformer;
+pub mod tune;
 pub mod turn;
 pub mod units;
 pub mod window;

@@ -8,6 +8,7 @@ pub mod cluster;
 mod finding;
 pub mod profile;
 pub mod recompute;
+pub mod tune;
 pub mod versions;
 
 pub use finding::Finding;

@@ -8,6 +8,7 @@ mod plot;
 mod profile;
 mod run;
 mod search;
+mod tune;
 
 use crate::Outcome;
 use crate::output::Failure;
@@ -28,6 +29,8 @@ pub(crate) enum Command {
     Plot(plot::Arguments),
     /// Finds a schedule under a memory limit, and writes it as source
     Search(search::Arguments),
+    /// Finds how to divide a model among the devices of a cluster, with which schedule and settings
+    Tune(tune::Arguments),
     /// Says what an error means and how to repair it
     Explain(explain::Arguments),
 }
@@ -42,6 +45,7 @@ impl Command {
             Self::Profile(arguments) => profile::run(&arguments),
             Self::Plot(arguments) => plot::run(&arguments),
             Self::Search(arguments) => search::run(&arguments),
+            Self::Tune(arguments) => tune::run(&arguments),
             Self::Explain(arguments) => explain::run(&arguments),
         }
     }

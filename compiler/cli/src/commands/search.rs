@@ -2,7 +2,8 @@
 
 use super::check::{json, outcome, show, show_diagnostics};
 use crate::Outcome;
-use crate::input::{Format, TimedArguments};
+use crate::finding::{Found, find};
+use crate::input::{Format, TimedArguments, parse_seconds};
 use crate::output::{Failure, can_write, colours_out, print, print_error, write};
 use crate::searching::{Shown, Team};
 use crate::table::table;
@@ -11,7 +12,7 @@ use pipe_compiler::Compilation;
 use pipe_compiler::report::Report;
 use pipe_compiler::search::find::Prepared;
 use pipe_compiler::search::recompute::Target;
-use pipe_compiler::search::{Objective, Options, Progress, Workers};
+use pipe_compiler::search::{Objective, Options};
 use pipe_compiler::source::Sources;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -65,11 +66,6 @@ enum Goal {
     Makespan,
     /// The longest time from first start to last end on one device
     LongestStage,
-}
-
-fn parse_seconds(text: &str) -> Result<f64, String> {
-    let seconds: Option<f64> = text.parse().ok().filter(|seconds| (0.0..=1e9).contains(seconds));
-    seconds.ok_or_else(|| "expected a number of seconds, as in `10` or `0.5`".to_owned())
 }
 
 /// What is known at the end, schema `pipec.search/1`: the report of `check` and more.
@@ -136,45 +132,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         prepared = searched.shorter(prepared, options, &team.within(half));
     }
     let shown = Shown::new(target.quiet || target.format == Format::Json);
-    let finished = |prepared: &Prepared, found: Progress| {
-        let mut sources = Sources::default();
-        let (source, compilation) = prepared.finish(&found, &mut sources, &loader);
-        Found { found, source, compilation, sources }
-    };
-    // Where memory is an estimate, a first search without improvement says how good it is.
-    let mut rounds = if prepared.estimates_memory() { 0 } else { options.rounds };
-    let mut accepted: Option<Found> = None;
-    let result = loop {
-        let report = &mut |progress: &Progress| shown.show(&prepared.problem, progress, team.elapsed());
-        let Some(found) = prepared.search(Options { rounds, ..options }, &team, report) else { break accepted };
-        let result = finished(&prepared, found);
-        if result.compilation.report.ok {
-            let is_last = rounds == options.rounds || !team.go_on();
-            let best = accepted.take().filter(|other| other.found.length < result.found.length).unwrap_or(result);
-            if is_last {
-                break Some(best);
-            }
-            (accepted, rounds) = (Some(best), options.rounds);
-        } else if !team.go_on() || !prepared.tighten(&result.found, &result.compilation) {
-            // The target's own order may be one that the pipeline's memory is enough for.
-            let own = || prepared.instead_of(&result.found).map(|own| finished(&prepared, own));
-            let own = || own().filter(|own| own.compilation.report.ok);
-            break accepted.or_else(own).or(Some(result));
-        }
-    };
-    shown.finish();
+    let result = find(&mut prepared, options, &team, &loader, &shown);
     let Some(result) = result else {
         return Err(Failure::Usage("there was no time to find any schedule; allow more with `--time`".to_owned()));
     };
     conclude(arguments, &prepared, &result, team.elapsed())
-}
-
-/// What was found, as the ordinary compiler sees it.
-struct Found {
-    found: Progress,
-    source: String,
-    compilation: Compilation,
-    sources: Sources,
 }
 
 /// Writes what was found.

@@ -1,0 +1,246 @@
+//! `pipec tune TARGET --cluster x.toml`: finds the layout, schedule and settings with which a model takes the shortest steps and fits.
+
+use super::check::{json, show};
+use crate::Outcome;
+use crate::improving::improve;
+use crate::input::{self, Format, TargetArguments};
+use crate::output::{Failure, can_write, colours_out, print, print_error, write};
+use crate::searching::Team;
+use crate::tuning::{Shown, beside, table};
+use pipe_compiler::cluster::Cluster;
+use pipe_compiler::diagnostic::{Code, Diagnostic, Diagnostics};
+use pipe_compiler::report::tune::TuneReport;
+use pipe_compiler::report::{Finding, Report};
+use pipe_compiler::search::Workers;
+use pipe_compiler::source::Sources;
+use pipe_compiler::stdlib;
+use pipe_compiler::tune::{Candidate, Found, LEFT_OUT, Problem, judged, problem, space, tune};
+use pipe_ir::units::Bytes;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+const EXAMPLES: &str = "\
+Examples:
+  pipec tune examples/llama3_70b.pipe --cluster examples/h100.toml
+  pipec tune examples/llama3_70b.pipe --cluster examples/h100.toml -o best.pipe
+  pipec tune examples/llama3_70b.pipe --cluster examples/h100.toml --set tensor=8 --set zero=1
+  pipec tune examples/llama3_70b.pipe --cluster examples/h100.toml --batch 512 --schedules 1f1b,zb_v
+  pipec check best.pipe --cluster examples/h100.toml
+
+The target is a pipeline whose model comes from a `config.json`. Its rows of a step stay; how they and the model are divided is tried.
+--set holds a setting fast: devices, tensor, data, expert, rows, recompute (0 none, 1 selective, 2 full), zero, sequence_parallel.
+Standard output is the table of the best; -o writes the source of the first one, which `check`, `plot` and `search` take.";
+
+/// Arguments of `pipec tune`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    target: TargetArguments,
+    /// Machines to run on: all of their devices are used
+    #[arg(long, value_name = "PATH")]
+    cluster: PathBuf,
+    /// Rows of a step over all pipelines; those of the target, unless said
+    #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
+    batch: Option<u64>,
+    /// Only these standard schedules, as in `1f1b,zb_v`
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    schedules: Vec<String>,
+    /// How many of the best are shown
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    best: u16,
+    /// Ends after so many seconds at the latest, with the best until then
+    #[arg(long, value_name = "SECONDS", default_value_t = 600.0, value_parser = input::parse_seconds)]
+    time: f64,
+    /// Then looks for shorter orders for the best of the first three layouts, for so many seconds in all
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.0, hide_default_value = true, value_parser = input::parse_seconds)]
+    search: f64,
+    /// Where random choices of --search come from
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Threads; the result does not depend on their number, as long as there is time
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    jobs: usize,
+    /// Writes the source of the best to this file, and the model's `config.json` beside it where it is not there
+    #[arg(long, short, value_name = "PATH")]
+    output: Option<PathBuf>,
+}
+
+/// Tunes.
+pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
+    arguments.check()?;
+    let target = &arguments.target;
+    let (root, folder) = target.read()?;
+    let team = Team::new(arguments.jobs, Duration::from_secs_f64(arguments.time));
+    let mut sources = Sources::default();
+    let cluster = match Cluster::read(input::source(&arguments.cluster)?) {
+        Ok(cluster) => cluster,
+        Err(wrong) => return arguments.reject(&wrong.0, &wrong.1),
+    };
+    let request = pipe_compiler::Request { cluster: Some(cluster), ..target.request() };
+    let loader = |path: &str| input::load(&folder, path);
+    let asked = (arguments.batch, arguments.schedules.clone());
+    let problem = match problem(&mut sources, root, &loader, &request, asked) {
+        Ok(problem) => problem,
+        Err(found) => return arguments.reject(&found, &sources),
+    };
+    if let Some(path) = &arguments.output {
+        beside(path, &problem, &folder)?;
+    }
+    let space = space(&problem);
+    let mut report = TuneReport::new(&target.target);
+    report.describe(&problem, &space);
+    let shown = Shown::new(target.quiet || target.format == Format::Json);
+    let found =
+        tune(&problem, &space, arguments.best.into(), &team, &mut |progress| shown.show(progress, team.elapsed()));
+    shown.finish();
+    let reports = reports(&problem, &found, &team)?;
+    report.fill(&problem, &found, &reports);
+    report.seconds = team.elapsed().as_secs_f64();
+    if found.best.is_empty() {
+        let error = nothing_fits(&problem, &found, space.layouts.is_empty());
+        report.diagnostics = vec![Finding::new(&error, &sources)];
+        return arguments.conclude(&report, &[error], &sources).map(|()| Outcome::Rejected);
+    }
+    report.source = found.best.first().map(|(candidate, _)| arguments.source(&problem, candidate, &report));
+    arguments.improve(&problem, &found, &mut report, &team);
+    if let (Some(path), Some(source)) = (&arguments.output, &report.source) {
+        write(path, source)?;
+        if let Some(config) = beside(path, &problem, &folder)? {
+            write(&config, &problem.config)?;
+        }
+    }
+    arguments.conclude(&report, &[], &sources).map(|()| Outcome::Accepted)
+}
+
+/// What the compiler says of the sources of the best.
+fn reports(problem: &Problem, found: &Found, team: &Team) -> Result<Vec<Report>, Failure> {
+    let slots: Vec<Mutex<Option<Report>>> = found.best.iter().map(|_| Mutex::new(None)).collect();
+    team.each(slots.len(), &|index| {
+        let (candidate, _) = &found.best[index];
+        let (compilation, _) = judged(problem, &candidate.source(problem, ""), "tuned.pipe");
+        *slots[index].lock().unwrap_or_else(PoisonError::into_inner) = Some(compilation.report);
+    });
+    let mut all = Vec::new();
+    for (slot, (candidate, taken)) in slots.into_iter().zip(&found.best) {
+        let report = slot.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let report = report.unwrap_or_else(|| Report::new("tuned.pipe"));
+        let peak = report.per_device.iter().filter_map(|row| row.peak_bytes).max();
+        if !report.ok || peak != Some(taken.bytes.0) {
+            let source = candidate.source(problem, "");
+            let message = "this is a bug in pipec, please report it: what was found is judged otherwise as a source";
+            return Err(Failure::Usage(format!("{message}\n{source}")));
+        }
+        all.push(report);
+    }
+    Ok(all)
+}
+
+/// Why there is no result.
+fn nothing_fits(problem: &Problem, found: &Found, is_empty: bool) -> Diagnostic {
+    let (name, limit, cluster) = (&problem.name, problem.limit, problem.cluster.name());
+    let error = |label: &str, message: String| Diagnostic::error(Code::CannotTune, problem.span, label, message);
+    if is_empty {
+        let seats = problem.cluster.n_seats();
+        let message = format!("no layout divides `{name}` among the {seats} devices of `{cluster}` as it is asked for");
+        return error("to be divided", message).help("hold fewer settings fast, or choose another number of rows");
+    }
+    if !found.is_complete {
+        let message = format!("nothing that fits was found for `{name}` in the time");
+        return error("to be divided", message).help("allow more by `--time`");
+    }
+    let least = found.misfits.first().map(|one| (one.taken.bytes, format!(" on {}", one.taken.device)));
+    let least = least.or(found.least_held.map(|bytes| (bytes, " for its state and a single microbatch".to_owned())));
+    let Some((bytes, place)) = least else {
+        let message = format!("no schedule that is tried takes any layout of `{name}`");
+        return error("to be divided", message).help("allow more schedules, or choose another number of rows");
+    };
+    let missing = Bytes(bytes.0.saturating_sub(limit.0));
+    let message = format!("no layout of `{name}` fits: the least takes {bytes}{place}, and devices have {limit}");
+    Diagnostic::error(Code::MemoryExceeded, problem.span, "to be divided", message)
+        .help(format!("{missing} are missing: use more devices, or devices with more memory"))
+}
+
+impl Arguments {
+    /// Options that cannot be taken.
+    fn check(&self) -> Result<(), Failure> {
+        if let Some(path) = &self.output {
+            can_write(path)?;
+        }
+        if self.target.recompute.is_some() {
+            let message = "`--recompute` names stages, and their number is tuned; `--set recompute=2` keeps the inputs of layers only";
+            return Err(Failure::Usage(message.to_owned()));
+        }
+        for name in &self.schedules {
+            if !stdlib::SCHEDULES.iter().any(|(other, _)| other == name) {
+                let names = stdlib::SCHEDULES.iter().map(|(name, _)| *name);
+                let help = pipe_compiler::suggest::help(name, names).unwrap_or_default();
+                return Err(Failure::Usage(format!("the standard library has no schedule `{name}`; {help}")));
+            }
+            if let Some((_, reason)) = LEFT_OUT.iter().find(|(other, _)| other == name) {
+                return Err(Failure::Usage(format!("`{name}` is not tried: {reason}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks for shorter orders. One that is shorter than the first row takes its place in what is written.
+    fn improve(&self, problem: &Problem, found: &Found, report: &mut TuneReport, team: &Team) {
+        if self.search == 0.0 {
+            return;
+        }
+        let quiet = self.target.quiet || self.target.format == Format::Json;
+        let time = Duration::from_secs_f64(self.search);
+        let mut shortest = report.best.first().map_or(f64::INFINITY, |best| best.step);
+        for one in improve(problem, found, self.seed, time, team, quiet) {
+            if one.report.step < shortest {
+                (shortest, report.source) = (one.report.step, Some(one.source));
+            }
+            report.searched.push(one.report);
+        }
+        report.seconds = team.elapsed().as_secs_f64();
+    }
+
+    fn reject(&self, found: &Diagnostics, sources: &Sources) -> Result<Outcome, Failure> {
+        let mut report = TuneReport::new(&self.target.target);
+        report.diagnostics = found.iter().map(|one| Finding::new(one, sources)).collect();
+        match self.target.format {
+            Format::Json => print(&json(&report)?)?,
+            Format::Human => show(found, sources),
+        }
+        Ok(Outcome::Rejected)
+    }
+
+    /// The best as a source that says where it comes from.
+    fn source(&self, problem: &Problem, candidate: &Candidate, report: &TuneReport) -> String {
+        let Some(best) = report.best.first() else { return String::new() };
+        let cluster = self.cluster.display();
+        let file = self.output.as_ref().map_or_else(|| "best.pipe".to_owned(), |path| path.display().to_string());
+        let comment = format!(
+            "Found by `pipec tune` for {cluster}: a step of {} rows takes {} ms, and {} holds {} of {}.\n\n    pipec check {file} --cluster {cluster}",
+            problem.batch,
+            crate::table::number(best.step),
+            format_args!("d{}", best.device),
+            Bytes(best.peak_bytes),
+            problem.limit
+        );
+        candidate.source(problem, &comment)
+    }
+
+    fn conclude(&self, report: &TuneReport, found: &[Diagnostic], sources: &Sources) -> Result<(), Failure> {
+        if self.target.format == Format::Json {
+            return print(&json(report)?);
+        }
+        show(found, sources);
+        if self.target.quiet {
+            return Ok(());
+        }
+        print(&table(report, colours_out()))?;
+        match &self.output {
+            Some(path) if report.ok => print_error(&format!("wrote {}\n", path.display())),
+            _ => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,58 @@
+//! How a prepared target is searched: with a first look where memory is an estimate, and again with less where what was found needs more.
+
+use crate::searching::{Shown, Team};
+use pipe_compiler::Compilation;
+use pipe_compiler::files::Loader;
+use pipe_compiler::search::find::Prepared;
+use pipe_compiler::search::{Options, Progress, Workers};
+use pipe_compiler::source::Sources;
+
+/// What was found, as the ordinary compiler sees it.
+pub(crate) struct Found {
+    /// The orders, and how they were found.
+    pub(crate) found: Progress,
+    /// The text.
+    pub(crate) source: String,
+    /// Its compilation.
+    pub(crate) compilation: Compilation,
+    /// The texts behind that.
+    pub(crate) sources: Sources,
+}
+
+/// Searches; none where there was no time to find any schedule.
+pub(crate) fn find(
+    prepared: &mut Prepared,
+    options: Options,
+    team: &Team,
+    loader: &Loader<'_>,
+    shown: &Shown,
+) -> Option<Found> {
+    let finished = |prepared: &Prepared, found: Progress| {
+        let mut sources = Sources::default();
+        let (source, compilation) = prepared.finish(&found, &mut sources, loader);
+        Found { found, source, compilation, sources }
+    };
+    // Where memory is an estimate, a first search without improvement says how good it is.
+    let mut rounds = if prepared.estimates_memory() { 0 } else { options.rounds };
+    let mut accepted: Option<Found> = None;
+    let result = loop {
+        let report = &mut |progress: &Progress| shown.show(&prepared.problem, progress, team.elapsed());
+        let Some(found) = prepared.search(Options { rounds, ..options }, team, report) else { break accepted };
+        let result = finished(prepared, found);
+        if result.compilation.report.ok {
+            let is_last = rounds == options.rounds || !team.go_on();
+            let best = accepted.take().filter(|other| other.found.length < result.found.length).unwrap_or(result);
+            if is_last {
+                break Some(best);
+            }
+            (accepted, rounds) = (Some(best), options.rounds);
+        } else if !team.go_on() || !prepared.tighten(&result.found, &result.compilation) {
+            // The target's own order may be one that the pipeline's memory is enough for.
+            let own = || prepared.instead_of(&result.found).map(|own| finished(prepared, own));
+            let own = || own().filter(|own| own.compilation.report.ok);
+            break accepted.or_else(own).or(Some(result));
+        }
+    };
+    shown.finish();
+    result
+}

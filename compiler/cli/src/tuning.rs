@@ -1,0 +1,230 @@
+//! How a tuning is shown: a line of progress, and the tables of what was found.
+
+use crate::output::{Failure, Style, paint, print_error};
+use crate::table::{count, number, percent};
+use crate::training::progress::grouped;
+use indicatif::{ProgressBar, ProgressStyle};
+use pipe_compiler::report::tune::{LayoutReport, RefusalReport, TuneReport};
+use pipe_compiler::tune::{Problem, Progress};
+use pipe_ir::units::Bytes;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::Duration;
+
+/// Of each table behind that of the best, how many rows are shown.
+const ROWS: usize = 5;
+/// Time between two lines where standard error is no terminal.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// Progress on standard error: a line that changes on a terminal, elsewhere a line now and then.
+pub(crate) struct Shown {
+    bar: Option<ProgressBar>,
+    /// When the last line was written, if any are.
+    last: Option<Mutex<Duration>>,
+}
+
+impl Shown {
+    /// A quiet one shows nothing.
+    #[must_use]
+    pub(crate) fn new(quiet: bool) -> Self {
+        let terminal = std::io::stderr().is_terminal();
+        let bar = (terminal && !quiet).then(ProgressBar::new_spinner);
+        if let Some(bar) = &bar {
+            if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed:>4}  {wide_msg}") {
+                bar.set_style(style);
+            }
+            bar.enable_steady_tick(Duration::from_millis(120));
+        }
+        Self { bar, last: (!terminal && !quiet).then(|| Mutex::new(Duration::ZERO)) }
+    }
+
+    /// Something was looked at.
+    pub(crate) fn show(&self, progress: &Progress<'_>, elapsed: Duration) {
+        let counts = &progress.counts;
+        let best = progress.best.map_or_else(
+            || "nothing fits yet".to_owned(),
+            |(candidate, time)| format!("best {time} ms, {}", candidate.variant.call()),
+        );
+        let text = format!(
+            "{} bounded, {} timed, {} settled; {best}; nothing is below {} ms",
+            counts.bounded, counts.timed, progress.found, progress.bound
+        );
+        if let Some(bar) = &self.bar {
+            bar.set_message(text);
+        } else if let Some(last) = &self.last {
+            let mut last = last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            if elapsed.saturating_sub(*last) >= PAUSE {
+                *last = elapsed;
+                print_error(&format!("{:6.1} s  {text}\n", elapsed.as_secs_f64()));
+            }
+        }
+    }
+
+    /// Removes the line.
+    pub(crate) fn finish(&self) {
+        self.bar.iter().for_each(ProgressBar::finish_and_clear);
+    }
+}
+
+/// Where the model's `config.json` has to lie so that a source in another folder finds it; none where it lies there.
+///
+/// # Errors
+/// If another file is there.
+pub(crate) fn beside(path: &Path, problem: &Problem, folder: &Path) -> Result<Option<PathBuf>, Failure> {
+    let name = &problem.transformer.config.path;
+    let own = path.parent().map_or_else(PathBuf::new, Path::to_owned);
+    let wanted = own.join(name);
+    if folder.join(name) == wanted {
+        return Ok(None);
+    }
+    match std::fs::read_to_string(&wanted) {
+        Ok(text) if text.trim_start_matches('\u{feff}') == problem.config => Ok(None),
+        Ok(_) => {
+            let message =
+                format!("{} is another file than the target's; write the source to another folder", wanted.display());
+            Err(Failure::Usage(message))
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            crate::output::can_write(&wanted)?;
+            Ok(Some(wanted))
+        }
+        Err(error) => Err(Failure::Io(wanted.display().to_string(), error)),
+    }
+}
+
+/// Everything in a report but its diagnostics.
+pub(crate) fn table(report: &TuneReport, colours: bool) -> String {
+    let mut text = heading(report, colours);
+    if !report.best.is_empty() {
+        text.push_str(&best(report, colours));
+    }
+    let rows = |rows: &[pipe_compiler::report::tune::OtherReport], remark: &dyn Fn(usize) -> String| {
+        let lines = rows.iter().take(ROWS).enumerate();
+        lines.map(|(index, row)| other(&row.layout, row.step, &remark(index))).collect::<String>()
+    };
+    if !report.searched.is_empty() {
+        text.push_str(&title("searched", colours));
+        report.searched.iter().for_each(|row| {
+            let remark = format!("in another order, bubble {}, peak {}", percent(row.bubble), Bytes(row.peak_bytes));
+            text.push_str(&other(&row.layout, row.step, &remark));
+        });
+    }
+    if !report.slower.is_empty() {
+        text.push_str(&title("slower", colours));
+        text.push_str(&rows(&report.slower, &|index| {
+            let slower = report.slower[index].slower.unwrap_or_default();
+            format!("slower by {}", percent(slower))
+        }));
+    }
+    if !report.does_not_fit.is_empty() {
+        text.push_str(&title("does not fit", colours));
+        text.push_str(&rows(&report.does_not_fit, &|index| {
+            let row = &report.does_not_fit[index];
+            let needs =
+                format!("d{} needs {}, {} too much", row.device, Bytes(row.peak_bytes), Bytes(row.excess_bytes));
+            match row.slower {
+                Some(slower) if slower < 0.0 => format!("{needs}; faster by {}", percent(-slower)),
+                Some(slower) => format!("{needs}; slower by {}", percent(slower)),
+                None => needs,
+            }
+        }));
+    }
+    if !report.not_allowed.is_empty() {
+        text.push_str(&title("not allowed", colours));
+        report.not_allowed.iter().for_each(|row| text.push_str(&refusal(row)));
+    }
+    text
+}
+
+fn title(words: &str, colours: bool) -> String {
+    format!("\n{}\n", paint(&format!("  {words}"), Style::Faint, colours))
+}
+
+fn heading(report: &TuneReport, colours: bool) -> String {
+    let Some(setting) = &report.setting else { return String::new() };
+    let name = report.pipeline.as_deref().unwrap_or(&report.target);
+    let mut text = format!(
+        "{} on {}: {} of {}, {} rows of {} tokens a step, {} on each device\n",
+        paint(name, Style::Strong, colours),
+        setting.cluster,
+        count(setting.nodes as usize, "node"),
+        count(setting.devices_per_node as usize, "device"),
+        grouped(setting.batch),
+        grouped(setting.sequence),
+        Bytes(setting.limit_bytes)
+    );
+    let counts = &report.counts;
+    let verdict = match (report.ok, report.complete) {
+        (true, true) => paint("nothing that was left out is better", Style::Good, colours),
+        (true, false) => paint("stopped early: something better may be left", Style::Warning, colours),
+        (false, true) => paint("nothing fits", Style::Warning, colours),
+        (false, false) => paint("stopped early: nothing that fits was found", Style::Warning, colours),
+    };
+    text.push_str(&format!(
+        "{verdict}: {} groups, {} candidates bounded, {} timed, in {:.1} s\n",
+        grouped(counts.groups as u64),
+        grouped(counts.bounded as u64),
+        grouped(counts.timed as u64),
+        report.seconds
+    ));
+    if let (Some(bound), Some(gap)) = (report.lower_bound, report.gap) {
+        text.push_str(&format!(
+            "\n  {}{:<12}gap {}: no schedule of any layout that may fit is shorter\n",
+            paint(&format!("{:<15}", "lower bound"), Style::Faint, colours),
+            number(bound),
+            percent(gap)
+        ));
+    }
+    text
+}
+
+fn best(report: &TuneReport, colours: bool) -> String {
+    let head = format!(
+        "  {:>2} {:>11} {:>6} {:>7} {:>10} {:>9}  {}",
+        "", "step ms", "MFU", "bubble", "exchange", "peak", COLUMNS
+    );
+    let mut text = format!("\n{}\n", paint(&head, Style::Faint, colours));
+    for (number_of, row) in (1..).zip(&report.best) {
+        let mfu = row.mfu.map_or_else(|| "-".to_owned(), percent);
+        text.push_str(&format!(
+            "  {number_of:>2} {:>11} {mfu:>6} {:>7} {:>10} {:>9}  {}\n",
+            format!("{:.3}", row.step),
+            percent(row.bubble),
+            format!("{:.3}", row.exchange),
+            Bytes(row.peak_bytes).to_string(),
+            layout(&row.layout)
+        ));
+    }
+    text
+}
+
+/// Over the columns of a layout.
+const COLUMNS: &str = "tensor devices data rows microbatches  schedule";
+
+fn layout(row: &LayoutReport) -> String {
+    let mut keeps = vec![row.schedule.clone()];
+    keeps.extend((row.expert > 1).then(|| format!("expert {}", row.expert)));
+    keeps.extend((row.recompute != "none").then(|| format!("recompute {}", row.recompute)));
+    keeps.extend((row.zero > 0).then(|| format!("zero {}", row.zero)));
+    keeps.extend(row.sequence_parallel.then(|| "sequence parallel".to_owned()));
+    format!(
+        "{:>6} {:>7} {:>4} {:>4} {:>12}  {}",
+        row.tensor,
+        row.devices,
+        row.data,
+        row.rows,
+        row.microbatches,
+        keeps.join(", ")
+    )
+}
+
+/// A row of what is not among the best, with what speaks against it.
+fn other(row: &LayoutReport, step: f64, remark: &str) -> String {
+    format!("     {:>11}  {}; {remark}\n", format!("{step:.3}"), layout(row))
+}
+
+fn refusal(row: &RefusalReport) -> String {
+    let many = row.candidates.map(|number| format!(" ({})", count(number, "candidate"))).unwrap_or_default();
+    format!("     {}: {}{many}\n", row.what, row.reason)
+}

@@ -1,0 +1,97 @@
+//! Evaluation: a candidate's schedule written out, timed and lowered, as `check` does it.
+
+use super::candidate::Candidate;
+use super::problem::Problem;
+use super::prospect::narrow;
+use super::written::{Sound, Written, first};
+use crate::check::memory::{self, peaks};
+use crate::judge::timed;
+use crate::lower::{self, lower};
+use crate::schedule::Schedule;
+use crate::transformer::{StageAccount, Until};
+use crate::units::Ticks;
+use pipe_ir::ids::DeviceId;
+use pipe_ir::task::TaskKind;
+use pipe_ir::units::Bytes;
+
+/// What a candidate takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Taken {
+    /// From the first start to the last exchange of gradients.
+    pub time: Ticks,
+    /// The device that holds most.
+    pub device: DeviceId,
+    /// What it holds.
+    pub bytes: Bytes,
+    /// Whether that is all, or only a part that is too much already.
+    pub is_exact: bool,
+}
+
+/// Times a candidate, and counts its bytes. What clearly does not fit is counted in part, unless all is asked for.
+///
+/// # Errors
+/// Why its schedule does not go with its sizes.
+pub(super) fn evaluate(
+    problem: &Problem,
+    written: &Written,
+    candidate: &Candidate,
+    is_exact: bool,
+) -> Result<Taken, String> {
+    let layout = &candidate.layout;
+    let Sound { mut schedule, order } =
+        written.write(problem, &candidate.variant, layout.devices, layout.microbatches)?;
+    let pipeline = candidate.pipeline(problem);
+    let stages = written.stages(&pipeline, &schedule)?;
+    stages.tell(&mut schedule);
+    if let Some(limit) = &written.request.memory {
+        let peaks = peaks(&schedule, &order.dependencies);
+        memory::check(&schedule, &order.dependencies, &peaks, limit).map_err(first)?;
+    }
+    let timed = timed(schedule, order, Some(&pipeline), &stages, &written.request);
+    let (time, schedule) = (timed.timeline.makespan(), &timed.schedule);
+    let (device, bytes) = least(schedule, &stages.accounts);
+    if bytes > problem.limit && !is_exact {
+        return Ok(Taken { time, device, bytes, is_exact });
+    }
+    let options = lower::Options { latency: timed.costs.latency.clone(), ..lower::Options::default() };
+    let program = lower(schedule, &timed.timeline, &stages, &options);
+    let peaks = (0..).map(DeviceId).zip(program.devices.iter().map(|device| device.peak));
+    let (device, bytes) =
+        peaks.max_by_key(|(device, peak)| (*peak, std::cmp::Reverse(*device))).unwrap_or((DeviceId(0), Bytes::ZERO));
+    Ok(Taken { time, device, bytes, is_exact: true })
+}
+
+/// The device that holds most, without what is under way between devices: a part of what lowering counts.
+fn least(schedule: &Schedule, accounts: &[StageAccount]) -> (DeviceId, Bytes) {
+    let of_device = |(device, order): (u32, &Vec<crate::schedule::ScheduledTask>)| {
+        let device = DeviceId(device);
+        let is_home = |stage: usize| schedule.placement.is_home(pipe_ir::ids::StageId::from_index(stage), device);
+        let own = accounts.iter().enumerate().filter(|(stage, _)| is_home(*stage));
+        let state: u128 = own.map(|(_, account)| account.state()).sum();
+        let (mut live, mut peak) = (0_u128, 0_u128);
+        for task in order.iter().map(|one| one.task) {
+            let Some(account) = accounts.get(task.stage.index()) else { continue };
+            let for_weights = account.saved_until(Until::Weight);
+            let for_input = account.activations() - for_weights;
+            match task.kind {
+                TaskKind::Forward => {
+                    live += for_input + for_weights;
+                    peak = peak.max(live + account.scratch_forward);
+                }
+                TaskKind::BackwardInput => {
+                    peak = peak.max(live + account.deferred + account.scratch_backward);
+                    live = (live + account.deferred).saturating_sub(for_input);
+                }
+                TaskKind::BackwardWeight => live = live.saturating_sub(for_weights + account.deferred),
+                TaskKind::Backward => {
+                    peak = peak.max(live + account.scratch_backward);
+                    live = live.saturating_sub(for_input + for_weights);
+                }
+                TaskKind::Recompute | TaskKind::Update => {}
+            }
+        }
+        (device, Bytes(narrow(state + peak)))
+    };
+    let all = (0..).zip(&schedule.orders).map(of_device);
+    all.max_by_key(|(device, bytes)| (*bytes, std::cmp::Reverse(*device))).unwrap_or((DeviceId(0), Bytes::ZERO))
+}

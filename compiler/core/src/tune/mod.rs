@@ -1,0 +1,60 @@
+//! Tuning: the layout, schedule and settings with which a model takes the shortest steps on a cluster, and fits.
+//!
+//! [`space`] lists every layout, [`families`] every schedule. [`prospect`] bounds a step from below, for whole groups of candidates and for
+//! single ones, and [`evaluate`] writes a schedule out, times it and counts its bytes, as `check` does. [`queue`] looks at what has the least bound
+//! first, and stops when nothing left can be shorter than what was found: so the result is the same as if everything
+//! had been timed. What is found is written as source, which the ordinary compiler judges. The clock is the caller's.
+
+mod candidate;
+mod evaluate;
+mod families;
+mod problem;
+mod prospect;
+mod queue;
+mod space;
+mod written;
+
+pub use candidate::{Candidate, Keeping, Layout};
+pub use evaluate::Taken;
+pub use families::{LEFT_OUT, Variant, variants};
+pub use problem::{FIXED, Problem, problem};
+pub use queue::{Counts, Found, Misfit, Progress, tune};
+pub use space::{Refusal, Space, keepings, space};
+
+use crate::source::{Source, Sources};
+use crate::{Compilation, compile};
+use written::Written;
+
+/// Every candidate of a problem, timed whatever its bounds say: what [`tune`] must agree with, for small problems.
+#[must_use]
+pub fn exhaustive(problem: &Problem) -> Vec<(Candidate, Result<Taken, String>)> {
+    let written = Written::new(problem);
+    let mut all = Vec::new();
+    for layout in space(problem).layouts {
+        for keeping in keepings(problem, &layout) {
+            for variant in allowed(problem, &layout) {
+                let candidate = Candidate { layout, variant, keeping };
+                let taken = evaluate::evaluate(problem, &written, &candidate, true);
+                all.push((candidate, taken));
+            }
+        }
+    }
+    all
+}
+
+/// The schedules that may be used in a layout.
+fn allowed(problem: &Problem, layout: &Layout) -> impl Iterator<Item = Variant> {
+    let all = variants(layout.devices, problem.transformer.config.layers);
+    let schedules = problem.schedules.clone();
+    all.into_iter().filter(move |variant| schedules.is_empty() || schedules.iter().any(|name| name == variant.name))
+}
+
+/// The source of a candidate, judged as `check` judges it on the problem's cluster.
+#[must_use]
+pub fn judged(problem: &Problem, source: &str, name: &str) -> (Compilation, Sources) {
+    let mut sources = Sources::default();
+    let root = Source { name: name.to_owned(), text: source.to_owned() };
+    let loader = |_: &str| Ok(problem.config.clone());
+    let compilation = compile(&mut sources, root, &loader, &problem.request);
+    (compilation, sources)
+}

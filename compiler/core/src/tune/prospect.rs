@@ -1,0 +1,137 @@
+//! Prospects: how short a step can be at best, and how much devices hold at least, before a schedule is written out.
+//!
+//! A group of candidates, those with the same layout that keep the same, is bounded by the work of the whole model, divided evenly among its
+//! devices, and so is what they hold: some device has no less than the mean. A single one is bounded as any schedule with its places and costs is ([`crate::bounds`]), and then some device still exchanges its
+//! gradients. Neither depends on the order of tasks. A device holds the state of its stages, and, when a microbatch has gone forward through all of them,
+//! what they keep of it.
+
+use super::candidate::{Candidate, Keeping, Layout};
+use super::families::Variant;
+use super::problem::Problem;
+use super::written::Written;
+use crate::bounds::lower_bound;
+use crate::cluster::durations::{Target, target};
+use crate::cluster::{Seat, collective, ticks};
+use crate::costs::costs;
+use crate::model::stage_set::StageSet;
+use crate::placement::Placement;
+use crate::schedule::Schedule;
+use crate::transformer::exchanges::{Among, at_end, within};
+use crate::transformer::{StageAccount, Transformer, accounts};
+use crate::units::Ticks;
+use pipe_ir::ids::{DeviceId, MicrobatchId};
+use pipe_ir::task::TaskKind;
+use pipe_ir::units::Bytes;
+
+/// What is known of a candidate before it is timed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Prospect {
+    /// No schedule is shorter.
+    pub time: Ticks,
+    /// The device that holds most at least.
+    pub device: DeviceId,
+    /// What it holds at least.
+    pub bytes: Bytes,
+}
+
+/// Of all candidates with a layout that keep this; none where the model cannot be divided so.
+pub(super) fn of_group(problem: &Problem, layout: &Layout, keeping: Keeping) -> Option<Prospect> {
+    let settings = layout.settings(&problem.transformer.settings, keeping);
+    let transformer = Transformer { settings, ..problem.transformer.clone() };
+    let whole = Placement::of_stages(vec![DeviceId(0)]);
+    let account = accounts(&transformer, &whole, problem.span).ok()?.pop()?;
+    let flops = account.flops.forward + account.flops.backward_input + account.flops.backward_weight;
+    let mut work = u128::from(ticks(flops, problem.cluster.flops()).0);
+    for kind in [TaskKind::Forward, TaskKind::Backward] {
+        let own = within(&transformer, &account, kind).into_iter().filter(|one| one.among == Among::Tensor);
+        work += own.map(|one| quickest(problem, layout, one.what, one.bytes) * u128::from(one.times)).sum::<u128>();
+    }
+    // Durations that are given may be shorter.
+    let work = if problem.request.costs.is_some() { 0 } else { work };
+    let devices = u128::from(layout.devices);
+    let time = work.saturating_mul(layout.microbatches.into()) / devices;
+    let held = (account.state() + account.activations()) / devices;
+    Some(Prospect { time: Ticks(narrow(time)), device: DeviceId(0), bytes: Bytes(narrow(held)) })
+}
+
+/// What the devices that divide a layer take where they sit best.
+fn quickest(problem: &Problem, layout: &Layout, what: collective::Collective, bytes: u128) -> u128 {
+    let (cluster, tensor) = (&problem.cluster, u32::try_from(layout.tensor).unwrap_or(u32::MAX));
+    let of_node = |node: u32| {
+        let first = node * cluster.per_node();
+        let seats: Vec<Seat> = (first..first.saturating_add(tensor)).map(Seat).collect();
+        u128::from(collective::time(cluster, &seats, what, bytes).0)
+    };
+    (0..cluster.n_nodes()).map(of_node).min().unwrap_or_default()
+}
+
+/// Of one candidate.
+///
+/// # Errors
+/// Why it is none.
+pub(super) fn of_candidate(problem: &Problem, written: &Written, candidate: &Candidate) -> Result<Prospect, String> {
+    let Candidate { layout, variant, .. } = candidate;
+    let sketch = sketch(problem, written, layout, variant)?;
+    let (mut schedule, dependencies) = (sketch.schedule.clone(), &sketch.order.dependencies);
+    let pipeline = candidate.pipeline(problem);
+    let stages = written.stages(&pipeline, &schedule)?;
+    schedule.n_microbatches = u32::try_from(layout.microbatches).map_err(|_| "too many microbatches".to_owned())?;
+    let costs = costs(&written.request, Some(&pipeline), &stages, &schedule);
+    let held = vec![u64::MAX; schedule.n_devices()];
+    let bound = lower_bound(&schedule, dependencies, &costs, &held).makespan;
+    let target = target(&written.request, Some(&pipeline), &stages, &schedule);
+    let exchanged = target.map_or(Ticks::ZERO, |target| least_exchange(&target, &pipeline.transformer));
+    let (device, bytes) = fullest(&schedule, &stages);
+    Ok(Prospect { time: bound + exchanged, device, bytes })
+}
+
+/// The schedule of a few microbatches: all that bounds ask of it is where its tasks are, and of which kinds.
+fn sketch(
+    problem: &Problem,
+    written: &Written,
+    layout: &Layout,
+    variant: &Variant,
+) -> Result<std::sync::Arc<super::written::Sound>, String> {
+    let few = 2 * layout.devices;
+    if few < layout.microbatches
+        && let Ok(found) = written.sketch(problem, variant, layout.devices, few)
+    {
+        return Ok(found);
+    }
+    written.sketch(problem, variant, layout.devices, layout.microbatches)
+}
+
+/// What every device exchanges at the end of a step at least.
+fn least_exchange(target: &Target<'_>, transformer: &Option<Transformer>) -> Ticks {
+    let Some(transformer) = transformer else { return Ticks::ZERO };
+    let mut of_device = vec![Ticks::ZERO; target.schedule.n_devices()];
+    for (stage, account) in target.schedule.placement.stages().zip(&target.stages.accounts) {
+        let time = target.exchanged(stage, &at_end(transformer, account));
+        target.schedule.placement.devices_of(stage).iter().for_each(|home| of_device[home.index()] += time);
+    }
+    of_device.into_iter().min().unwrap_or_default()
+}
+
+/// The device that holds most when a microbatch has gone forward through its stages.
+fn fullest(schedule: &Schedule, stages: &StageSet) -> (DeviceId, Bytes) {
+    let placement = &schedule.placement;
+    let mut state = vec![0_u128; schedule.n_devices()];
+    let mut kept = vec![0_u128; schedule.n_devices()];
+    for turn in (0..placement.period()).map(MicrobatchId) {
+        let mut own = vec![0_u128; schedule.n_devices()];
+        for (stage, account) in placement.stages().zip(&stages.accounts) {
+            placement.devices(stage, turn).iter().for_each(|device| own[device.index()] += account.activations());
+        }
+        kept.iter_mut().zip(own).for_each(|(kept, own)| *kept = (*kept).max(own));
+    }
+    for (stage, account) in placement.stages().zip(&stages.accounts) {
+        placement.devices_of(stage).iter().for_each(|home| state[home.index()] += StageAccount::state(account));
+    }
+    let sums = state.iter().zip(&kept).map(|(state, kept)| Bytes(narrow(state + kept)));
+    let all = (0..).map(DeviceId).zip(sums);
+    all.max_by_key(|(device, bytes)| (*bytes, std::cmp::Reverse(*device))).unwrap_or((DeviceId(0), Bytes::ZERO))
+}
+
+pub(super) fn narrow(number: u128) -> u64 {
+    u64::try_from(number).unwrap_or(u64::MAX)
+}

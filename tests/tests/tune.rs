@@ -1,0 +1,132 @@
+//! Tuning against brute force: every candidate of small problems is written out, timed and lowered, and the best of them are those that
+//! `tune` finds with its bounds; what it writes is judged by the ordinary compiler.
+
+use pipe_compiler::Request;
+use pipe_compiler::cluster::Cluster;
+use pipe_compiler::elaborate;
+use pipe_compiler::source::{Source, Sources};
+use pipe_compiler::tune::{Candidate, Found, Problem, Taken, exhaustive, judged, problem, space, tune};
+use pipe_compiler::units::Ticks;
+use pipe_ir::units::Bytes;
+use pipe_tests::cases::{read, root};
+use pipe_tests::team::team;
+use std::collections::BTreeMap;
+
+/// How many of the best are compared.
+const BEST: usize = 10;
+
+/// A target of the data folder, with these settings held fast, on the tiny cluster with this memory.
+fn problem_of(name: &str, memory: &str, held: &[(&str, i64)]) -> Problem {
+    let folder = root().join("tests/data/tune");
+    let text = read(&folder.join("tiny.toml")).replace("48MiB", memory);
+    let cluster = Cluster::read(Source { name: "tiny.toml".to_owned(), text }).expect("a cluster");
+    let settings = held.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+    let choice = elaborate::Request { settings, ..elaborate::Request::default() };
+    let request = Request { choice, cluster: Some(cluster), ..Request::default() };
+    let root = Source { name: format!("{name}.pipe"), text: read(&folder.join(format!("{name}.pipe"))) };
+    let loader = |path: &str| std::fs::read_to_string(folder.join(path)).map_err(|error| error.to_string());
+    problem(&mut Sources::default(), root, &loader, &request, (None, Vec::new())).expect("a problem")
+}
+
+fn tuned(problem: &Problem, threads: usize) -> Found {
+    tune(problem, &space(problem), BEST, &team(threads, 1), &mut |_| ())
+}
+
+/// The best by brute force, each with another layout or schedule.
+fn best_of(problem: &Problem, all: &[(Candidate, Result<Taken, String>)]) -> Vec<(Ticks, Candidate)> {
+    let mut best: BTreeMap<_, (Ticks, Candidate)> = BTreeMap::new();
+    for (candidate, taken) in all {
+        let Some(taken) = taken.as_ref().ok().filter(|taken| taken.bytes <= problem.limit) else { continue };
+        let own = (taken.time, candidate.clone());
+        let known = best.entry((candidate.layout, candidate.variant.clone())).or_insert_with(|| own.clone());
+        *known = own.min(known.clone());
+    }
+    let mut best: Vec<_> = best.into_values().collect();
+    best.sort();
+    best.truncate(BEST);
+    best
+}
+
+fn pairs(found: &Found) -> Vec<(Ticks, Candidate)> {
+    found.best.iter().map(|(candidate, taken)| (taken.time, candidate.clone())).collect()
+}
+
+#[test]
+fn bounds_leave_out_nothing_that_is_better() {
+    for (name, limits) in [("tiny", &["48MiB", "33MiB", "1GiB"][..]), ("experts", &["10MiB", "1GiB"])] {
+        // What a candidate takes does not depend on what there is.
+        let all = exhaustive(&problem_of(name, "1GiB", &[]));
+        for memory in limits {
+            let problem = problem_of(name, memory, &[]);
+            let (best, found) = (best_of(&problem, &all), tuned(&problem, 1));
+            assert!(!best.is_empty(), "{name} {memory}: nothing fits");
+            assert_eq!(pairs(&found), best, "{name} {memory}");
+            assert!(found.is_complete && found.bound <= best[0].0, "{name} {memory}");
+            assert!(found.counts.timed < all.len(), "{name} {memory}: bounds save something");
+        }
+    }
+}
+
+#[test]
+fn the_result_does_not_depend_on_threads() {
+    let problem = problem_of("tiny", "48MiB", &[]);
+    assert_eq!(tuned(&problem, 1), tuned(&problem, 3));
+}
+
+#[test]
+fn what_is_never_better_is_not() {
+    for name in ["tiny", "experts"] {
+        let best = pairs(&tuned(&problem_of(name, "1GiB", &[]), 1))[0].0;
+        for held in [[("zero", 0)], [("sequence_parallel", 0)]] {
+            let problem = problem_of(name, "1GiB", &held);
+            let least = best_of(&problem, &exhaustive(&problem))[0].0;
+            assert!(least >= best, "{name} with {held:?}: {least} ms, and {best} ms without");
+        }
+    }
+}
+
+#[test]
+fn sources_of_the_best_are_judged_alike() {
+    let problem = problem_of("tiny", "48MiB", &[]);
+    for (candidate, taken) in tuned(&problem, 1).best {
+        let source = candidate.source(&problem, "why");
+        let (compilation, _) = judged(&problem, &source, "best.pipe");
+        assert!(compilation.report.ok, "{source}\n{:#?}", compilation.report.diagnostics);
+        let peak = compilation.report.per_device.iter().filter_map(|row| row.peak_bytes).max();
+        assert_eq!(peak, Some(taken.bytes.0), "{source}");
+        let timeline = compilation.judged.expect("it is timed").timeline;
+        assert_eq!(timeline.makespan(), taken.time, "{source}");
+    }
+}
+
+#[test]
+fn what_does_not_fit_would_be_faster_and_says_what_is_missing() {
+    let problem = problem_of("tiny", "33MiB", &[]);
+    let found = tuned(&problem, 1);
+    let last = found.best.last().expect("something fits").1.time;
+    assert!(!found.misfits.is_empty());
+    for one in &found.misfits {
+        assert!(one.is_timed && one.taken.is_exact && one.taken.time < last && one.taken.bytes > problem.limit);
+        let (compilation, _) = judged(&problem, &one.candidate.source(&problem, ""), "misfit.pipe");
+        let peak = compilation.report.per_device.iter().filter_map(|row| row.peak_bytes).max();
+        assert_eq!(peak, Some(one.taken.bytes.0));
+        assert!(!compilation.report.ok);
+    }
+    let nothing = tuned(&problem_of("tiny", "1MiB", &[]), 1);
+    assert!(nothing.best.is_empty() && nothing.least_held.is_some_and(|held| held > Bytes(1 << 20)));
+}
+
+#[test]
+fn settings_that_are_held_fast_stay() {
+    let problem = problem_of("tiny", "1GiB", &[("tensor", 2), ("zero", 2), ("recompute", 2)]);
+    for (candidate, _) in tuned(&problem, 1).best {
+        let Candidate { layout, keeping, .. } = candidate;
+        assert_eq!((layout.tensor, keeping.zero, keeping.recompute.word()), (2, 2, "full"));
+        assert_eq!(layout.rows * layout.microbatches * layout.data, 8);
+    }
+    let none = problem_of("tiny", "1GiB", &[("tensor", 3)]);
+    assert!(space(&none).layouts.is_empty());
+    let refused = space(&problem_of("tiny", "1GiB", &[])).refused;
+    let words: Vec<String> = refused.iter().map(|one| format!("{}: {}", one.what, one.reason)).collect();
+    assert_eq!(words, ["tensor = 4: they would not fill nodes of 2 devices evenly"]);
+}
