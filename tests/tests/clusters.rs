@@ -109,7 +109,7 @@ fn positions_fill_nodes_one_after_the_other() {
     let layout = Layout::new(&cluster, 3, 2, 1).expect("six seats");
     let seats = |layout: &Layout| [0, 1, 2].map(|position| layout.seat(DeviceId(position), 1, 0).0);
     assert_eq!(seats(&layout), [1, 3, 5]);
-    let turned = layout.on_nodes(vec![2, 0, 1]);
+    let turned = layout.on_nodes(&cluster, &[2]);
     assert_eq!(seats(&turned), [5, 1, 3]);
     assert_eq!(turned.alike(&[DeviceId(0), DeviceId(1)], 0), [4, 5, 0, 1].map(Seat));
     assert_eq!(Layout::new(&cluster, 1, 3, 2).expect("six seats").parts(DeviceId(0), 2), [4, 5].map(Seat));

@@ -13,15 +13,24 @@ pub(crate) fn summary(
     numbers: Option<&Numbers>,
 ) -> Vec<(&'static str, String, String)> {
     let mut lines = Vec::new();
-    if certificate.not_computed.is_empty() {
-        return lines;
+    let is_alone = !certificate.not_computed.is_empty();
+    if let (Some(period), Some(bubble)) = (certificate.steady_period, certificate.steady_bubble)
+        && (is_alone || certificate.steady_links_add.is_some())
+    {
+        let remark = match certificate.steady_links_add {
+            Some(added) => format!(
+                "{} add{} {}, ",
+                links(&certificate.steady_links),
+                if certificate.steady_links.len() == 1 { "s" } else { "" },
+                number(added)
+            ),
+            None => String::new(),
+        };
+        let remark = format!("per microbatch, {remark}bubble {} in the limit", percent(bubble));
+        lines.push(("steady state", number(period), remark));
     }
-    if let (Some(period), Some(bubble)) = (certificate.steady_period, certificate.steady_bubble) {
-        lines.push((
-            "steady state",
-            number(period),
-            format!("per microbatch, bubble {} in the limit", percent(bubble)),
-        ));
+    if !is_alone {
+        return lines;
     }
     let words = if certificate.exact { "" } else { "at most " };
     let peak = format!("{words}{}", number(certificate.peak_activation));
@@ -38,6 +47,23 @@ pub(crate) fn summary(
     }
     lines.push(("not computed", String::new(), certificate.not_computed.join(", ")));
     lines
+}
+
+/// `link d0-d1`, `links d1-d2-d3`, or each by itself where they do not form a line.
+fn links(links: &[[u32; 2]]) -> String {
+    const SHOWN: usize = 5;
+    let word = if links.len() == 1 { "link" } else { "links" };
+    let is_line = links.windows(2).all(|pair| pair[0][1] == pair[1][0]);
+    let mut names: Vec<String> = if is_line {
+        let first = links.first().map(|link| link[0]);
+        first.into_iter().chain(links.iter().map(|link| link[1])).map(|device| format!("d{device}")).collect()
+    } else {
+        links.iter().map(|[one, other]| format!("d{one}-d{other}")).collect()
+    };
+    if names.len() > SHOWN + 1 {
+        names.splice(SHOWN - 1..names.len() - 1, ["..".to_owned()]);
+    }
+    format!("{word} {}", names.join(if is_line { "-" } else { ", " }))
 }
 
 /// What each device holds, and from how many microbatches on.

@@ -3,7 +3,7 @@
 use crate::table::{number, percent};
 use crate::training::progress::grouped;
 use pipe_compiler::report::Report;
-use pipe_compiler::report::cluster::ClusterReport;
+use pipe_compiler::report::cluster::{ClusterReport, MappingReport};
 
 /// Name, figure and remark of the lines about the cluster.
 pub(crate) fn summary(own: &ClusterReport, report: &Report) -> Vec<(&'static str, String, String)> {
@@ -25,8 +25,22 @@ pub(crate) fn summary(own: &ClusterReport, report: &Report) -> Vec<(&'static str
     } else if let Some(tokens) = own.tokens_per_second {
         lines.push(("speed", grouped(tokens as u64), "tokens a second".to_owned()));
     }
+    lines.extend(own.mapping.as_ref().map(|mapping| order(mapping, report)));
     if own.exchange > 0.0 {
         lines.push(("gradients", number(own.exchange), "to exchange after the last task".to_owned()));
     }
     lines
+}
+
+/// The order of nodes that was found, and what it is worth.
+fn order(mapping: &MappingReport, report: &Report) -> (&'static str, String, String) {
+    const SHOWN: usize = 16;
+    let mut names: Vec<String> = mapping.nodes.iter().take(SHOWN).map(u32::to_string).collect();
+    names.extend((mapping.nodes.len() > SHOWN).then(|| "..".to_owned()));
+    let gain = report.figures.makespan.filter(|_| mapping.makespan_before > 0.0);
+    let gain = gain.map_or(0.0, |makespan| makespan / mapping.makespan_before - 1.0);
+    let proof = if mapping.is_best { "no order is shorter" } else { "annealed" };
+    let timed = grouped(mapping.timed);
+    let remark = format!("`nodes = [{}]`: {proof}, {timed} timed", names.join(", "));
+    ("order", percent(gain), remark)
 }

@@ -10,7 +10,6 @@ use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::latency::Latency;
 use crate::model::{self, stage_set::StageSet};
 use crate::pipeline::{Pipeline, StageCosts};
-use crate::profile::Profile;
 use crate::schedule::{Costs, Schedule};
 use crate::source::Span;
 use crate::units::{Ticks, parse_decimal};
@@ -259,9 +258,7 @@ pub fn of_stages(costs: &StageCosts, n_stages: usize) -> Costs {
 pub fn costs(request: &Request, pipeline: Option<&Pipeline>, stages: &StageSet, schedule: &Schedule) -> Costs {
     let has_model = pipeline.is_some_and(Pipeline::has_model);
     if let Some(target) = cluster::target(request, pipeline, stages, schedule) {
-        let given = [Some(target.links()), request.profile.as_ref().map(Profile::costs), Some(target.tasks())];
-        let given = request.costs.iter().cloned().chain(given.into_iter().flatten()).reduce(StageCosts::or);
-        return of_stages(&given.unwrap_or_default(), schedule.n_stages());
+        return target.costs(request, target.tasks(), target.links());
     }
     match request.given(pipeline) {
         None if has_model => model::costs(stages),

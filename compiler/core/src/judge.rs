@@ -6,7 +6,7 @@ use crate::check::dependencies::Order;
 use crate::check::memory::{Certificate, Peak, certificates, peaks};
 use crate::check::versions::Versions;
 use crate::check::{bytes, memory, requirements, uniform};
-use crate::cluster::{durations, gradients};
+use crate::cluster::{durations, gradients, ways};
 use crate::costs::{costs, of_stages};
 use crate::critical_path::{CriticalPath, critical_path};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
@@ -96,12 +96,14 @@ pub(crate) fn timed(
     let costs = costs(request, pipeline, stages, &schedule);
     let (schedule, order) =
         if schedule.reorder.is_some() { reorder(schedule, order, &costs) } else { (schedule, order) };
+    let target = durations::target(request, pipeline, stages, &schedule);
+    let costs = target.as_ref().and_then(|target| ways::slowest(target, request, &order)).unwrap_or(costs);
     let mut timeline = place(&schedule, &order, &costs);
     let reductions = reductions(&schedule, stages, &timeline, &costs.latency);
     timeline.reduce(&reductions);
     timeline.gather(&schedule, &order, &costs.latency);
-    if let Some(target) = durations::target(request, pipeline, stages, &schedule) {
-        timeline.exchange(gradients::exchanged(&target, &timeline));
+    if let Some(target) = &target {
+        timeline.exchange(gradients::exchanged(target, &timeline));
     }
     Timed { schedule, order, costs, timeline }
 }

@@ -18,6 +18,7 @@ pub mod judge;
 pub mod latency;
 mod lint;
 pub mod lower;
+pub mod mapping;
 pub mod memory_limit;
 pub mod model;
 pub mod pace;

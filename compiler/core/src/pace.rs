@@ -8,15 +8,15 @@ use crate::dependencies::Dependencies;
 use crate::schedule::{BlockTask, Costs, Schedule};
 use crate::turn::Turn;
 use crate::units::Ticks;
-use pipe_ir::ids::{MicrobatchId, StageId};
+use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::TaskKind;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The most looks at waits: a few seconds.
 const MOST_LOOKS: usize = 400_000_000;
 
 /// Time per turn, exactly: `time / turns`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pace {
     /// How long the slowest circle takes.
     pub time: Ticks,
@@ -24,6 +24,9 @@ pub struct Pace {
     pub turns: u64,
     /// Work of the busiest device in a turn.
     pub busiest: Ticks,
+    /// The links that take time on the slowest circle, the lower device first, ascending. In 1F1B, they are the segment of which twice the
+    /// latencies, divided by its devices, are most: tasks of a circle over so many links repeat after as many turns as it has devices.
+    pub links: Vec<(DeviceId, DeviceId)>,
 }
 
 /// One task waits for another.
@@ -35,6 +38,15 @@ struct Wait {
     time: i128,
     /// How many turns before the other the one runs; may be negative, as tasks of one turn reach into the next ones.
     turns: i128,
+    /// What it goes over, if that takes time.
+    link: Option<(DeviceId, DeviceId)>,
+}
+
+/// A circle of waits.
+struct Circle {
+    time: i128,
+    turns: i128,
+    links: BTreeSet<(DeviceId, DeviceId)>,
 }
 
 /// The pace of a turn's tasks; none where finding it would take too long, or without a period.
@@ -45,12 +57,13 @@ pub fn pace(schedule: &Schedule, turn: &Turn, costs: &Costs) -> Option<Pace> {
     let work =
         |tasks: &Vec<BlockTask>| tasks.iter().fold(Ticks::ZERO, |sum, task| sum + costs.of(task.kind, task.stage));
     let busiest = turn.tasks.iter().map(work).max()?;
-    let mut best = (i128::from(busiest.0), 1);
+    let mut best = Circle { time: busiest.0.into(), turns: 1, links: BTreeSet::new() };
     let mut looks = 0;
-    while let Some(slower) = slower(&waits, n_tasks, best, &mut looks)? {
+    while let Some(slower) = slower(&waits, n_tasks, (best.time, best.turns), &mut looks)? {
         best = slower;
     }
-    Some(Pace { time: Ticks(u64::try_from(best.0).ok()?), turns: u64::try_from(best.1).ok()?, busiest })
+    let (time, turns) = (Ticks(u64::try_from(best.time).ok()?), u64::try_from(best.turns).ok()?);
+    Some(Pace { time, turns, busiest, links: best.links.into_iter().collect() })
 }
 
 fn waits(schedule: &Schedule, turn: &Turn, costs: &Costs, period: u64) -> Option<(Vec<Wait>, usize)> {
@@ -76,7 +89,9 @@ fn waits(schedule: &Schedule, turn: &Turn, costs: &Costs, period: u64) -> Option
         for (kind, stage) in dependencies.input_kinds(task.kind, task.stage) {
             let Some(from) = numbers.get(&(kind, stage, task.microbatch)) else { continue };
             let latency = costs.latency.between_sets(devices(*from), devices(to));
-            waits.push(Wait { from: *from, to, time: duration(*from) + i128::from(latency.0), turns: 0 });
+            let ends = devices(*from).first().zip(devices(to).first());
+            let link = ends.filter(|_| latency > Ticks::ZERO).map(|(one, other)| (*one.min(other), *one.max(other)));
+            waits.push(Wait { from: *from, to, time: duration(*from) + i128::from(latency.0), turns: 0, link });
         }
     }
     for mut order in orders {
@@ -85,19 +100,14 @@ fn waits(schedule: &Schedule, turn: &Turn, costs: &Costs, period: u64) -> Option
             // The first task of a period follows the last one of the period before.
             let wraps = i128::from(position == 0);
             let from = order[if position == 0 { order.len() - 1 } else { position - 1 }];
-            waits.push(Wait { from, to: *to, time: duration(from), turns: lap(from) - lap(*to) + wraps });
+            waits.push(Wait { from, to: *to, time: duration(from), turns: lap(from) - lap(*to) + wraps, link: None });
         }
     }
     Some((waits, all.len()))
 }
 
 /// A circle slower than `time / turns`; `Some(None)` where there is none, `None` after too many looks.
-fn slower(
-    waits: &[Wait],
-    n_tasks: usize,
-    (time, turns): (i128, i128),
-    looks: &mut usize,
-) -> Option<Option<(i128, i128)>> {
+fn slower(waits: &[Wait], n_tasks: usize, (time, turns): (i128, i128), looks: &mut usize) -> Option<Option<Circle>> {
     let mut latest = vec![0_i128; n_tasks];
     let mut by: Vec<Option<usize>> = vec![None; n_tasks];
     let mut check_at = 1;
@@ -128,8 +138,8 @@ fn slower(
     None
 }
 
-/// Time and turns of a circle among the waits that tasks were last moved by.
-fn circle(waits: &[Wait], by: &[Option<usize>]) -> Option<(i128, i128)> {
+/// A circle among the waits that tasks were last moved by.
+fn circle(waits: &[Wait], by: &[Option<usize>]) -> Option<Circle> {
     let mut seen = vec![usize::MAX; by.len()];
     for start in 0..by.len() {
         let mut task = start;
@@ -141,11 +151,12 @@ fn circle(waits: &[Wait], by: &[Option<usize>]) -> Option<(i128, i128)> {
         if seen[task] != start || by[task].is_none() {
             continue;
         }
-        let (mut time, mut turns, last) = (0, 0, task);
+        let (mut found, last) = (Circle { time: 0, turns: 0, links: BTreeSet::new() }, task);
         while let Some(wait) = by[task].map(|wait| waits[wait]) {
-            (time, turns, task) = (time + wait.time, turns + wait.turns, wait.from);
+            (found.time, found.turns, task) = (found.time + wait.time, found.turns + wait.turns, wait.from);
+            found.links.extend(wait.link);
             if task == last {
-                return Some((time, turns)).filter(|(_, turns)| *turns > 0);
+                return Some(found).filter(|found| found.turns > 0);
             }
         }
     }

@@ -2,22 +2,36 @@
 
 use crate::Outcome;
 use crate::diagnostics::{Look, draw};
-use crate::input::{Format, TimedArguments};
+use crate::input::{Format, TimedArguments, load, parse_seconds};
 use crate::output::{Failure, colours_error, colours_out, print, print_error};
 use crate::table::table;
 use crate::terminal_width;
 use pipe_compiler::diagnostic::Diagnostic;
+use pipe_compiler::mapping::{Options, steps};
+use pipe_compiler::report::cluster::MappingReport;
 use pipe_compiler::source::Sources;
 use pipe_compiler::{Certificates, Compilation};
+use std::time::{Duration, Instant};
+
+const EXAMPLES: &str = "\
+Examples:
+  pipec check std:v_half --set devices=8 --set microbatches=24
+  pipec check examples/shakespeare.pipe --profile here.profile.json
+  pipec check examples/llama3_70b.pipe --cluster examples/cluster.toml --set data=1
+  pipec check examples/llama3_70b.pipe --cluster measured.toml --set data=1 --map 10";
 
 /// Arguments of `pipec check`.
 #[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     timed: TimedArguments,
     /// Only proves what holds for every number of microbatches, if the schedule is a block: the step is not written out
     #[arg(long)]
     certificate: bool,
+    /// Looks for the order in which nodes of the cluster are filled best, for at most so many seconds
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, requires = "cluster", conflicts_with = "certificate")]
+    map: Option<f64>,
 }
 
 /// Checks a target.
@@ -27,7 +41,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         return super::check_ir::run(target);
     }
     let wanted = if arguments.certificate { Certificates::Alone } else { Certificates::Instead };
-    let (compilation, sources) = arguments.timed.compile(wanted)?;
+    let (compilation, sources) = match arguments.map {
+        Some(seconds) => mapped(&arguments.timed, Duration::from_secs_f64(seconds))?,
+        None => arguments.timed.compile(wanted)?,
+    };
     match target.format {
         Format::Json => print(&json(&compilation.report)?)?,
         Format::Human => {
@@ -38,6 +55,28 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         }
     }
     Ok(outcome(&compilation))
+}
+
+/// Compiles a target with the nodes of its cluster in the best order that is found in time.
+fn mapped(timed: &TimedArguments, time: Duration) -> Result<(Compilation, Sources), Failure> {
+    let mut request = match timed.request()? {
+        Ok(request) => request,
+        Err(rejected) => return Ok(*rejected),
+    };
+    let (root, folder) = timed.target.read()?;
+    let loader = |path: &str| load(&folder, path);
+    let start = Instant::now();
+    let found = steps::map(root.clone(), &loader, &request, Options::default(), &mut || start.elapsed() < time);
+    if let Some(found) = &found {
+        request.cluster = request.cluster.map(|cluster| cluster.filled(found.nodes.clone()));
+    }
+    let mut sources = Sources::default();
+    let mut compilation = pipe_compiler::compile(&mut sources, root, &loader, &request);
+    if let (Some(found), Some(report)) = (&found, &mut compilation.report.cluster) {
+        let filled = report.devices_used.div_ceil(report.devices_per_node.into());
+        report.mapping = Some(MappingReport::new(found, filled));
+    }
+    Ok((compilation, sources))
 }
 
 /// Draws what speaks against a target on standard error.

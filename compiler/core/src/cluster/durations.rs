@@ -5,13 +5,15 @@
 //! link's bandwidth. Where several devices do the same side by side, the slowest counts.
 
 use super::collective;
+use super::ways::slowest_links;
 use super::{Cluster, Layout, Seat, ticks};
 use crate::Request;
-use crate::costs::{CostName, Entry};
+use crate::costs::{CostName, Entry, of_stages};
 use crate::model;
 use crate::model::stage_set::StageSet;
 use crate::pipeline::{Pipeline, StageCosts};
-use crate::schedule::Schedule;
+use crate::profile::Profile;
+use crate::schedule::{Costs, Schedule};
 use crate::transformer::exchanges::{self, Among, Exchange};
 use crate::units::Ticks;
 use pipe_ir::ids::{DeviceId, StageId};
@@ -120,9 +122,22 @@ impl Target<'_> {
         }
     }
 
-    /// What flows between devices.
+    /// All costs under these of tasks and links: those of a request come first, then the links, then the tasks of its profile, then these.
+    #[must_use]
+    pub fn costs(&self, request: &Request, tasks: StageCosts, links: StageCosts) -> Costs {
+        let given = [Some(links), request.profile.as_ref().map(Profile::costs), Some(tasks)];
+        let given = request.costs.iter().cloned().chain(given.into_iter().flatten()).reduce(StageCosts::or);
+        of_stages(&given.unwrap_or_default(), self.schedule.n_stages())
+    }
+
+    /// What flows between devices, in the slowest of the pipelines side by side for each two of them.
     #[must_use]
     pub fn links(&self) -> StageCosts {
+        stage_costs(slowest_links(self.ways(None)))
+    }
+
+    /// Bytes between any two devices, the lower one first: the most that flow at once.
+    pub(super) fn between(&self) -> BTreeMap<(DeviceId, DeviceId), u128> {
         let mut bytes: BTreeMap<(DeviceId, DeviceId), u128> = BTreeMap::new();
         let placement = &self.schedule.placement;
         let most = self.flowing();
@@ -133,22 +148,7 @@ impl Target<'_> {
                 *known = (*known).max(flows);
             }
         }
-        let entry = |((one, other), bytes)| {
-            let time = self.transfer(one, other, bytes).min(MOST);
-            Entry { name: CostName::Link(one, other), time, span: None }
-        };
-        let usual = Entry { name: CostName::Transfer, time: Ticks::ZERO, span: None };
-        StageCosts::of(std::iter::once(usual).chain(bytes.into_iter().map(entry)).collect())
-    }
-
-    /// So many bytes from each device of a position to that of another one, or back.
-    fn transfer(&self, one: DeviceId, other: DeviceId, bytes: u128) -> Ticks {
-        let all = (0..self.layout.data).flat_map(|replica| (0..self.layout.tensor).map(move |part| (replica, part)));
-        let times = all.map(|(replica, part)| {
-            let (one, other) = (self.layout.seat(one, replica, part), self.layout.seat(other, replica, part));
-            self.cluster.link(one, other).time(bytes).max(self.cluster.link(other, one).time(bytes))
-        });
-        times.max().unwrap_or_default()
+        bytes
     }
 
     /// Bytes that flow between two stages, forward or backward, whichever are more.
@@ -180,6 +180,17 @@ impl Target<'_> {
         }
         forward
     }
+}
+
+/// Links as costs; others take no time.
+pub(crate) fn stage_costs(links: impl IntoIterator<Item = ((DeviceId, DeviceId), Ticks)>) -> StageCosts {
+    let entry = |((one, other), time): ((DeviceId, DeviceId), Ticks)| Entry {
+        name: CostName::Link(one, other),
+        time: time.min(MOST),
+        span: None,
+    };
+    let usual = Entry { name: CostName::Transfer, time: Ticks::ZERO, span: None };
+    StageCosts::of(std::iter::once(usual).chain(links.into_iter().map(entry)).collect())
 }
 
 /// Which part of each layer.

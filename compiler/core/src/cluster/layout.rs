@@ -5,6 +5,7 @@ use crate::diagnostic::{Code, Diagnostic};
 use crate::elaborate::Elaborated;
 use crate::pipeline::Pipeline;
 use pipe_ir::ids::DeviceId;
+use std::collections::BTreeSet;
 
 /// Positions of pipelines on the seats of a cluster: devices that divide a layer sit next to each other, then come those of the pipelines
 /// side by side, then the next position. Nodes are filled in an order that may be given.
@@ -17,7 +18,7 @@ pub struct Layout {
     /// Devices that divide each layer.
     pub tensor: u32,
     per_node: u32,
-    /// Which node is filled first, second, ..; empty for the order of the file.
+    /// Which node is filled first, second, ..; empty for the order of the file, and else all of them.
     nodes: Vec<u32>,
 }
 
@@ -32,26 +33,50 @@ impl Layout {
         Some(Self { positions, data, tensor, per_node, nodes: Vec::new() })
     }
 
-    /// The same with nodes filled in another order: a permutation of the cluster's nodes.
+    /// The same with some nodes filled before the others: different ones of the cluster's.
     #[must_use]
-    pub fn on_nodes(self, nodes: Vec<u32>) -> Self {
+    pub fn on_nodes(self, cluster: &Cluster, first: &[u32]) -> Self {
+        let own: BTreeSet<u32> = first.iter().copied().collect();
+        let others = (0..cluster.n_nodes()).filter(|node| !own.contains(node));
+        let nodes = first.iter().copied().filter(|node| *node < cluster.n_nodes()).chain(others).collect();
         Self { nodes, ..self }
+    }
+
+    /// How many nodes have seats that are taken.
+    #[must_use]
+    pub const fn n_nodes(&self) -> u64 {
+        self.n_seats().div_ceil(self.per_node as u64)
     }
 
     /// That of a pipeline; none where the cluster has too few devices.
     #[must_use]
     pub fn of(cluster: &Cluster, pipeline: Option<&Pipeline>, positions: usize) -> Option<Self> {
         let (data, tensor) = divided(pipeline);
-        Self::new(cluster, positions, data, tensor)
+        let layout = Self::new(cluster, positions, data, tensor)?;
+        let transformer = pipeline.and_then(|pipeline| pipeline.transformer.as_ref());
+        let listed = transformer.map_or(&[][..], |own| &own.settings.nodes);
+        let listed: Vec<u32> = listed.iter().filter_map(|node| u32::try_from(*node).ok()).collect();
+        let first = if cluster.fill.is_empty() { &listed } else { &cluster.fill };
+        Some(layout.on_nodes(cluster, first))
     }
 
     /// Where one of the devices sits that divide a layer of a position, in one of the pipelines side by side.
     #[must_use]
     pub fn seat(&self, position: DeviceId, replica: u32, part: u32) -> Seat {
-        let rank = (position.0 * self.data + replica) * self.tensor + part;
+        let rank = self.rank(position, replica, part);
         let node = rank / self.per_node;
         let node = self.nodes.get(node as usize).copied().unwrap_or(node);
         Seat(node * self.per_node + rank % self.per_node)
+    }
+
+    /// How many nodes are filled before that of a device, likewise.
+    #[must_use]
+    pub const fn node_before(&self, position: DeviceId, replica: u32, part: u32) -> u32 {
+        self.rank(position, replica, part) / self.per_node
+    }
+
+    const fn rank(&self, position: DeviceId, replica: u32, part: u32) -> u32 {
+        (position.0 * self.data + replica) * self.tensor + part
     }
 
     /// The seats that divide the layers of a position, of one pipeline.
@@ -95,7 +120,7 @@ pub fn check(cluster: &Cluster, elaborated: &Elaborated) -> Option<Diagnostic> {
         return Some(error(schedule.span, "without operations and bytes".to_owned(), message).help(help));
     };
     if Layout::of(cluster, Some(pipeline), schedule.n_devices()).is_some() {
-        return None;
+        return misplaced(cluster, pipeline);
     }
     let ((data, tensor), positions) = (divided(Some(pipeline)), schedule.n_devices());
     let wanted = positions as u128 * u128::from(data) * u128::from(tensor);
@@ -107,4 +132,22 @@ pub fn check(cluster: &Cluster, elaborated: &Elaborated) -> Option<Diagnostic> {
         Some(span) => one.label(span, format!("{nodes} nodes of {per_node} devices")),
         None => one,
     })
+}
+
+/// Rule: nodes that are filled first are nodes of the cluster, each once.
+fn misplaced(cluster: &Cluster, pipeline: &Pipeline) -> Option<Diagnostic> {
+    let transformer = pipeline.transformer.as_ref()?;
+    let nodes = &transformer.settings.nodes;
+    let (name, last) = (cluster.name(), cluster.n_nodes() - 1);
+    let mut sorted = nodes.clone();
+    sorted.sort_unstable();
+    let message = match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => format!("`nodes` has node {} twice", pair[0]),
+        None => {
+            let node = sorted.last().filter(|node| **node > u64::from(last))?;
+            format!("`nodes` has node {node}, and the last one of `{name}` is {last}")
+        }
+    };
+    let error = Diagnostic::error(Code::UnusableCluster, transformer.place("nodes"), "filled in this order", message);
+    Some(error.help("list nodes in the order in which they are filled; those left out follow"))
 }

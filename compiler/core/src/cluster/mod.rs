@@ -11,6 +11,7 @@ mod layout;
 mod quantity;
 mod read;
 mod value;
+pub mod ways;
 
 pub use layout::{Layout, check};
 
@@ -71,6 +72,8 @@ pub struct Cluster {
     inside: Vec<Link>,
     /// Between devices of two nodes: one for all of them, or by node and node.
     between: Vec<Link>,
+    /// The order in which nodes are filled; empty for that of the pipeline, or else of the file.
+    fill: Vec<u32>,
 }
 
 impl Cluster {
@@ -128,6 +131,22 @@ impl Cluster {
         self.between.len() == 1
     }
 
+    /// Whether all nodes are alike inside.
+    #[must_use]
+    pub fn is_even_inside(&self) -> bool {
+        self.inside.windows(2).all(|pair| pair[0] == pair[1])
+    }
+
+    /// Whether two nodes can change places without any difference.
+    #[must_use]
+    pub fn are_alike(&self, one: u32, other: u32) -> bool {
+        let (n, a, b) = (self.n_nodes as usize, one as usize, other as usize);
+        let at = |from: usize, to: usize| self.between[from * n + to];
+        let others = || (0..n).filter(|node| *node != a && *node != b);
+        let same = || at(a, b) == at(b, a) && others().all(|to| at(a, to) == at(b, to) && at(to, a) == at(to, b));
+        self.inside[a] == self.inside[b] && (self.is_even() || same())
+    }
+
     /// The node of a seat.
     #[must_use]
     pub const fn node_of(&self, seat: Seat) -> u32 {
@@ -146,6 +165,12 @@ impl Cluster {
             [all] => *all,
             each => each[one * self.n_nodes as usize + other],
         }
+    }
+
+    /// The same with its nodes filled in this order, whatever the pipeline says: a permutation of them.
+    #[must_use]
+    pub fn filled(self, fill: Vec<u32>) -> Self {
+        Self { fill, ..self }
     }
 
     /// Puts the file among the sources of a compilation, so that findings can point into it.

@@ -112,6 +112,7 @@ fn cluster(source: &Source, root: &Table<'_, '_>, found: &mut Diagnostics) -> Op
         peak_flops,
         inside,
         between,
+        fill: Vec::new(),
     })
 }
 

@@ -18,6 +18,12 @@ pub struct CertificateReport {
     pub steady_period: Option<f64>,
     /// The share of that time in which the busiest device idles: the bubble in the limit of long steps.
     pub steady_bubble: Option<f64>,
+    /// The links whose latencies make the steady period longer than the work of the busiest device, if any do: two devices each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub steady_links: Vec<[u32; 2]>,
+    /// What they add to it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steady_links_add: Option<f64>,
     /// Whether peaks are reached; where `reorder` improves the block, they may be less.
     pub exact: bool,
     /// The most activation memory of any device.
@@ -76,6 +82,7 @@ impl CertificateReport {
         let is_reached = |held: &Certificate| held.from <= u64::from(*n_microbatches);
         let is_one = matches!(numbers, Numbers::UpTo(_)) && versions.is_none();
         let of_turn = |pace: &crate::pace::Pace| time(pace.time) / pace.turns as f64;
+        let slow = pace.as_ref().filter(|pace| !pace.links.is_empty());
         Self {
             turn_microbatches: turn.microbatches,
             turn_slots: turn.period,
@@ -84,6 +91,8 @@ impl CertificateReport {
                 0.0 => 0.0,
                 all => 1.0 - time(pace.busiest) / all,
             }),
+            steady_links: slow.iter().flat_map(|pace| &pace.links).map(|(one, other)| [one.0, other.0]).collect(),
+            steady_links_add: slow.map(|pace| (of_turn(pace) - time(pace.busiest)) / turn.microbatches as f64),
             exact: schedule.reorder.is_none() && (!is_one || devices.iter().all(is_reached)),
             peak_activation: activations(devices.iter().map(|held| held.exact).max().unwrap_or_default()),
             not_computed: Vec::new(),

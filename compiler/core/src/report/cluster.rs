@@ -2,6 +2,7 @@
 
 use crate::cluster::{Cluster, Layout};
 use crate::judge::Judged;
+use crate::mapping::Found;
 use crate::model::stage_set::StageSet;
 use crate::units::Ticks;
 use pipe_ir::ids::DeviceId;
@@ -32,6 +33,36 @@ pub struct ClusterReport {
     pub tokens_per_second: Option<f64>,
     /// Time after the last task until gradients are exchanged.
     pub exchange: f64,
+    /// The order in which nodes are filled, where one was looked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mapping: Option<MappingReport>,
+}
+
+/// An order of nodes that was found.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct MappingReport {
+    /// Which node is filled first, second, ..: those that are filled.
+    pub nodes: Vec<u32>,
+    /// The makespan as nodes are numbered.
+    pub makespan_before: f64,
+    /// Whether no order is shorter: all were looked at, or could only be longer.
+    pub is_best: bool,
+    /// Orders that were timed.
+    pub timed: u64,
+}
+
+impl MappingReport {
+    /// What was found for so many nodes that are filled.
+    #[must_use]
+    pub fn new(found: &Found, n_filled: u64) -> Self {
+        let filled = usize::try_from(n_filled).unwrap_or(usize::MAX);
+        Self {
+            nodes: found.nodes.iter().copied().take(filled).collect(),
+            makespan_before: found.before.0 as f64 / Ticks::UNIT.0 as f64,
+            is_best: found.is_best,
+            timed: found.timed,
+        }
+    }
 }
 
 impl ClusterReport {
@@ -65,6 +96,7 @@ impl ClusterReport {
             mfu,
             tokens_per_second: tokens.filter(|_| seconds > 0.0).map(|tokens| tokens / seconds),
             exchange: exchange.0 as f64 / Ticks::UNIT.0 as f64,
+            mapping: None,
         }
     }
 }

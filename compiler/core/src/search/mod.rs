@@ -28,7 +28,7 @@ mod portfolio;
 mod priority;
 mod promise;
 pub mod proof;
-mod random;
+pub(crate) mod random;
 pub mod recompute;
 mod relax;
 mod round;

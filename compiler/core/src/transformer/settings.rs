@@ -23,7 +23,7 @@ const fn setting(name: &'static str, default: Option<i64>, range: (i64, i64)) ->
 }
 
 /// All of them.
-pub const SETTINGS: [Setting; 11] = [
+pub const SETTINGS: [Setting; 12] = [
     setting("sequence", None, (1, 1 << 24)),
     setting("rows", Some(1), (1, 1 << 16)),
     setting("tensor", Some(1), (1, 1 << 10)),
@@ -35,7 +35,10 @@ pub const SETTINGS: [Setting; 11] = [
     setting("flash", Some(1), (0, 1)),
     setting("gradient_bytes", Some(4), (2, 4)),
     setting("layers", Some(0), (0, 1 << 14)),
+    setting("nodes", Some(0), (0, 1 << 20)),
 ];
+/// Those of them that may be lists.
+const LISTS: [&str; 2] = ["layers", "nodes"];
 
 /// Words for values of `recompute`.
 const WORDS: [(&str, i64); 3] = [("none", 0), ("selective", 1), ("full", 2)];
@@ -99,6 +102,8 @@ pub struct Settings {
     pub gradient_bytes: u64,
     /// Which layers each stage has.
     pub layers: Layers,
+    /// Nodes of a cluster in the order in which they are filled; the others follow as they are numbered.
+    pub nodes: Vec<u64>,
 }
 
 /// Evaluates the arguments behind a `config.json`. `set` goes before them; `visible` are the names that they may use.
@@ -114,14 +119,15 @@ pub fn settings(
     for (word, value) in WORDS {
         visible.entry(word.to_owned()).or_insert(value);
     }
-    let mut bound = Bound { call, values: BTreeMap::new(), places: BTreeMap::new(), list: None, found: Vec::new() };
+    let mut bound =
+        Bound { call, values: BTreeMap::new(), places: BTreeMap::new(), lists: BTreeMap::new(), found: Vec::new() };
     for argument in &call.arguments {
         bound.argument(argument, &visible);
     }
     for (name, value) in set {
         if let Some(setting) = SETTINGS.iter().find(|setting| setting.name == name) {
             bound.take(setting, *value, call.name.span);
-            bound.list = bound.list.take().filter(|_| setting.name != "layers");
+            bound.lists.remove(setting.name);
         }
     }
     bound.finish()
@@ -131,8 +137,8 @@ struct Bound<'a> {
     call: &'a Call,
     values: BTreeMap<&'static str, i64>,
     places: BTreeMap<&'static str, Span>,
-    /// The layers of each stage, where they are listed.
-    list: Option<Vec<u64>>,
+    /// What is listed.
+    lists: BTreeMap<&'static str, Vec<u64>>,
     found: Diagnostics,
 }
 
@@ -156,7 +162,7 @@ impl Bound<'_> {
             return self.found.push(error.label(first, "said here"));
         }
         match &argument.value.kind {
-            ExprKind::List(items) if setting.name == "layers" => {
+            ExprKind::List(items) if LISTS.contains(&setting.name) => {
                 let mut list = Vec::new();
                 for item in items {
                     match evaluate(item, visible) {
@@ -164,7 +170,7 @@ impl Bound<'_> {
                         Err(error) => self.found.push(error),
                     }
                 }
-                self.list = Some(list);
+                self.lists.insert(setting.name, list);
             }
             _ => match evaluate(&argument.value, visible) {
                 Ok(value) => self.take(setting, value, argument.value.span),
@@ -221,11 +227,13 @@ impl Bound<'_> {
             },
             flash: of("flash") == 1,
             gradient_bytes: of("gradient_bytes"),
-            layers: match (self.list, of("layers")) {
-                (Some(list), _) => Layers::List(list),
+            layers: match (self.lists.get("layers"), of("layers")) {
+                (Some(list), _) => Layers::List(list.clone()),
                 (None, 0) => Layers::Balanced,
                 (None, each) => Layers::Each(each),
             },
+            // A number is a list of one.
+            nodes: self.lists.get("nodes").cloned().unwrap_or_else(|| vec![of("nodes")]),
         };
         Ok((settings, self.places))
     }

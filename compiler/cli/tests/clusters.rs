@@ -1,0 +1,80 @@
+//! Clusters through the commands: what is timed, ordered and refused.
+
+mod process;
+
+use process::{Ended, folder, pipec};
+use serde_json::Value;
+use std::path::PathBuf;
+
+const CONFIG: &str = include_str!("../../../tests/data/configs/gpt2.json");
+const CLUSTER: &str = include_str!("../../../examples/cluster.toml");
+const PIPELINE: &str = "pipeline p {
+    model \"config.json\"(sequence = 1024, tensor = 2, data = 4)
+    devices 4
+    microbatches 8
+    schedule 1f1b
+}
+";
+/// Three nodes of which the first one is far from the second.
+const UNEVEN: &str = r#"
+nodes = 3
+devices = 16
+device = { memory = "1GiB", flops = "100TFLOPS" }
+links.node = { bandwidth = "300GB/s", latency = "3us" }
+[links.cluster]
+bandwidth = { unit = "GB/s", rows = [["-", 1, 40], [1, "-", 40], [40, 40, "-"]] }
+latency = "9us"
+"#;
+
+fn with(name: &str, cluster: &str) -> PathBuf {
+    folder(name, &[("config.json", CONFIG), ("p.pipe", PIPELINE), ("c.toml", cluster)])
+}
+
+#[test]
+fn times_are_milliseconds_of_the_cluster() {
+    let folder = with("clusters-check", CLUSTER);
+    let Ended { out, error, .. } = pipec(&folder, "check p.pipe --cluster c.toml", "").with(0);
+    assert_eq!(error, "");
+    for line in ["times          ms          from c.toml", "devices        32          of 128: 16 nodes of 8"] {
+        assert!(out.contains(line), "{out}");
+    }
+    assert!(out.contains("utilisation    ") && out.contains("gradients      ") && out.contains("of 80GiB"), "{out}");
+    let report = pipec(&folder, "check p.pipe --cluster c.toml --format json", "").with(0).out;
+    let report: Value = serde_json::from_str(&report).expect("JSON");
+    let figure = |name: &str| report["cluster"][name].as_f64().expect("a figure");
+    assert_eq!((report["cluster"]["time_unit"].as_str(), figure("devices_used")), (Some("ms"), 32.0));
+    assert!((0.0..0.63).contains(&figure("mfu")) && figure("tokens_per_second") > 0.0);
+    let plot = pipec(&folder, "plot p.pipe --cluster c.toml", "").with(0).out;
+    assert!(plot.contains("d3"), "{plot}");
+    let quick = pipec(&folder, "check p.pipe --cluster c.toml --cost F=0.001,BW=0.002,comm=0", "").with(0).out;
+    assert!(quick.contains("F 0.0"), "{quick}");
+}
+
+#[test]
+fn the_best_order_of_nodes_is_told_and_kept() {
+    let folder = with("clusters-map", UNEVEN);
+    let out = pipec(&folder, "check p.pipe --cluster c.toml --map 10", "").with(0).out;
+    assert!(out.contains("`nodes = [0, 2]`: no order is shorter"), "{out}");
+    let makespan = |out: &str| {
+        let line = out.lines().find(|line| line.contains("makespan")).expect("it is told");
+        line.split_whitespace().nth(1).expect("a figure").to_owned()
+    };
+    let kept = PIPELINE.replace("data = 4", "data = 4, nodes = [0, 2]");
+    let again = pipec(&folder, "check - --cluster c.toml", &kept).with(0).out;
+    assert_eq!(makespan(&out), makespan(&again));
+}
+
+#[test]
+fn what_cannot_be_used_is_refused() {
+    let folder = with("clusters-refused", "nodes = 3\ndevices = 16\n");
+    let wrong = pipec(&folder, "check p.pipe --cluster c.toml", "").with(1).error;
+    assert!(wrong.contains("error[unusable-cluster]") && wrong.contains("c.toml:1:1"), "{wrong}");
+    let found = pipec(&folder, "check p.pipe --cluster c.toml --format json", "").with(1).out;
+    let found: Value = serde_json::from_str(&found).expect("JSON");
+    assert_eq!(found["diagnostics"][0]["code"], "unusable-cluster");
+    let missing = pipec(&folder, "check p.pipe --cluster none.toml", "").with(2).error;
+    assert!(missing.contains("none.toml"), "{missing}");
+    pipec(&folder, "check p.pipe --map 5", "").with(2);
+    let explained = pipec(&folder, "explain unusable-cluster", "").with(0).out;
+    assert!(explained.contains("cluster.toml"), "{explained}");
+}
