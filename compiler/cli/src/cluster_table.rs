@@ -20,7 +20,8 @@ pub(crate) fn summary(own: &ClusterReport, report: &Report) -> Vec<(&'static str
     if let Some(mfu) = own.mfu {
         let tokens = own.tokens_per_second.map(|tokens| format!("{} tokens a second, ", grouped(tokens as u64)));
         let reached = own.peak_flops.map_or(0.0, |peak| own.flops as f64 / peak as f64);
-        let remark = format!("{}matrix products reach {}", tokens.unwrap_or_default(), percent(reached));
+        let remark =
+            format!("of the peak (MFU), {}matrix products reach {}", tokens.unwrap_or_default(), percent(reached));
         lines.push(("utilisation", percent(mfu), remark));
     } else if let Some(tokens) = own.tokens_per_second {
         lines.push(("speed", grouped(tokens as u64), "tokens a second".to_owned()));

@@ -3,13 +3,22 @@
 use super::{Found, Objective};
 use std::collections::BTreeMap;
 
-/// How many orders there are, nodes of a class counting as one.
+/// The most nodes of which orders are counted: of more there are too many, unless all are alike.
+const MOST_FILLED: usize = 64;
+
+/// How many orders there are, nodes of a class counting as one; or more than anyone looks at.
 pub(super) fn orders(objective: &impl Objective) -> u64 {
     let n = u32::try_from(objective.n_nodes()).unwrap_or(u32::MAX);
     let mut classes: BTreeMap<u32, usize> = BTreeMap::new();
     (0..n).for_each(|node| *classes.entry(objective.class(node)).or_default() += 1);
     // Orders of so many places with the classes so far.
     let n_filled = objective.n_filled();
+    if classes.len() < 2 {
+        return 1;
+    }
+    if n_filled > MOST_FILLED {
+        return u64::MAX;
+    }
     let mut ways = vec![0_u64; n_filled + 1];
     ways[0] = 1;
     for size in classes.into_values() {
