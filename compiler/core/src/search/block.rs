@@ -175,7 +175,8 @@ fn packs(gaps: &mut [Time], tasks: &[Time]) -> bool {
 /// microbatch; `None` where a device has too little memory.
 fn score(job: &Job, placed: &[Option<Placed>], period: Time) -> Option<(Time, Time)> {
     let mut ends: Vec<Time> = Vec::with_capacity(placed.len());
-    let mut areas = vec![0; job.capacity.len()];
+    // Bytes times nanoseconds do not fit in 64 bits.
+    let mut areas = vec![0_i128; job.capacity.len()];
     let mut last = 0;
     for (index, lane) in job.lanes.iter().enumerate() {
         let ready = lane.needs.iter().map(|(need, latency)| ends[*need] + latency);
@@ -184,15 +185,16 @@ fn score(job: &Job, placed: &[Option<Placed>], period: Time) -> Option<(Time, Ti
         ends.push(end);
         last = last.max(end);
         let at = if lane.takes > 0 { start } else { end };
-        lane.devices.iter().for_each(|device| areas[*device] -= lane.takes * at);
+        let area = i128::from(lane.takes) * i128::from(at);
+        lane.devices.iter().for_each(|device| areas[*device] -= area);
     }
     let mut shares = Vec::with_capacity(areas.len());
     for (area, capacity) in areas.iter().zip(&job.capacity) {
         let room = i128::from(*capacity) * i128::from(period);
-        if i128::from(*area) > room {
+        if *area > room {
             return None;
         }
-        shares.push((i128::from(*area) * 1000 / room.max(1)) as Time);
+        shares.push((*area * 1000 / room.max(1)) as Time);
     }
     Some((2 * shares.iter().max().unwrap_or(&0) + shares.iter().sum::<Time>(), last))
 }

@@ -1,7 +1,7 @@
 //! Prospects: how short a step can be at best, and how much devices hold at least, before a schedule is written out.
 //!
-//! A group of candidates, those with the same layout that keep the same, is bounded by the work of the whole model, divided evenly among its
-//! devices, and so is what they hold: some device has no less than the mean. A single one is bounded as any schedule with its places and costs is ([`crate::bounds`]), and then some device still exchanges its
+//! A group of candidates, those with the same layout that keep the same, is bounded by the work and the exchanges of the whole model, divided evenly among
+//! its devices, and so is what they hold: some device has no less than the mean. A single one is bounded as any schedule with its places and costs is ([`crate::bounds`]), and then some device still exchanges its
 //! gradients. Neither depends on the order of tasks. A device holds the state of its stages, and, when a microbatch has gone forward through all of them,
 //! what they keep of it.
 
@@ -16,8 +16,8 @@ use crate::costs::costs;
 use crate::model::stage_set::StageSet;
 use crate::placement::Placement;
 use crate::schedule::Schedule;
-use crate::transformer::exchanges::{Among, at_end, within};
-use crate::transformer::{StageAccount, Transformer, accounts};
+use crate::transformer::exchanges::{Among, Exchange, at_end, beside, within};
+use crate::transformer::{Flops, StageAccount, Transformer, accounts};
 use crate::units::Ticks;
 use pipe_ir::ids::{DeviceId, MicrobatchId};
 use pipe_ir::task::TaskKind;
@@ -35,34 +35,52 @@ pub(super) struct Prospect {
 }
 
 /// Of all candidates with a layout that keep this; none where the model cannot be divided so.
-pub(super) fn of_group(problem: &Problem, layout: &Layout, keeping: Keeping) -> Option<Prospect> {
+pub(super) fn of_group(problem: &Problem, written: &Written, layout: &Layout, keeping: Keeping) -> Option<Prospect> {
     let settings = layout.settings(&problem.transformer.settings, keeping);
     let transformer = Transformer { settings, ..problem.transformer.clone() };
     let whole = Placement::of_stages(vec![DeviceId(0)]);
     let account = accounts(&transformer, &whole, problem.span).ok()?.pop()?;
-    let flops = account.flops.forward + account.flops.backward_input + account.flops.backward_weight;
-    let mut work = u128::from(ticks(flops, problem.cluster.flops()).0);
-    for kind in [TaskKind::Forward, TaskKind::Backward] {
-        let own = within(&transformer, &account, kind).into_iter().filter(|one| one.among == Among::Tensor);
-        work += own.map(|one| quickest(problem, layout, one.what, one.bytes) * u128::from(one.times)).sum::<u128>();
-    }
+    let Flops { forward, backward_input, backward_weight, .. } = account.flops;
+    let least = |all: Vec<Exchange>| all.iter().map(|one| quickest(problem, written, layout, one)).sum::<u128>();
+    let task = |kind, flops| {
+        let computes = u128::from(ticks(flops, problem.cluster.flops()).0);
+        let own = computes + least(within(&transformer, &account, kind));
+        own.max(least(beside(&transformer, &account, kind)))
+    };
+    let backward = task(TaskKind::Backward, backward_input + backward_weight);
+    let work = (task(TaskKind::Forward, forward) + backward).saturating_mul(layout.microbatches.into());
     // Durations that are given may be shorter.
     let work = if problem.request.costs.is_some() { 0 } else { work };
     let devices = u128::from(layout.devices);
-    let time = work.saturating_mul(layout.microbatches.into()) / devices;
+    let time = (work + least(at_end(&transformer, &account))) / devices;
     let held = (account.state() + account.activations()) / devices;
     Some(Prospect { time: Ticks(narrow(time)), device: DeviceId(0), bytes: Bytes(narrow(held)) })
 }
 
-/// What the devices that divide a layer take where they sit best.
-fn quickest(problem: &Problem, layout: &Layout, what: collective::Collective, bytes: u128) -> u128 {
-    let (cluster, tensor) = (&problem.cluster, u32::try_from(layout.tensor).unwrap_or(u32::MAX));
-    let of_node = |node: u32| {
-        let first = node * cluster.per_node();
-        let seats: Vec<Seat> = (first..first.saturating_add(tensor)).map(Seat).collect();
-        u128::from(collective::time(cluster, &seats, what, bytes).0)
+/// What a group takes at least for its exchanges, wherever it sits: inside a node that is where links are quickest, and with a link between
+/// nodes, if it surely has one and all of them are alike, at least what that link takes.
+fn quickest(problem: &Problem, written: &Written, layout: &Layout, one: &Exchange) -> u128 {
+    let cluster = &problem.cluster;
+    let (n, step, span) = match one.among {
+        Among::Tensor => (layout.tensor, 1, layout.tensor),
+        Among::Experts => (layout.expert, layout.tensor, layout.expert * layout.tensor),
+        Among::Data => (layout.data, layout.tensor, layout.data * layout.tensor),
+        Among::Alike => (layout.data / layout.expert, layout.expert * layout.tensor, layout.data * layout.tensor),
     };
-    (0..cluster.n_nodes()).map(of_node).min().unwrap_or_default()
+    let per_node = u64::from(cluster.per_node());
+    let seat = |number: u64| Seat(u32::try_from(number).unwrap_or(u32::MAX));
+    let time = |seats: &[Seat]| u128::from(collective::time(cluster, seats, one.what, one.bytes).0);
+    let least = if per_node.is_multiple_of(span) {
+        let nodes = 0..u64::from(cluster.n_nodes());
+        nodes.map(|node| time(&(0..n).map(|at| seat(node * per_node + at * step)).collect::<Vec<_>>())).min()
+    } else if written.are_nodes_alike && n.saturating_sub(1) * step >= per_node {
+        // As many members, in two nodes.
+        let ring: Vec<Seat> = (0..n).map(|at| seat(at % 2 * per_node)).collect();
+        Some(time(&ring))
+    } else {
+        None
+    };
+    least.unwrap_or_default() * u128::from(one.times)
 }
 
 /// Of one candidate.

@@ -174,7 +174,7 @@ fn misfits(problem: &Problem, written: &Written, found: &Found, workers: &dyn Wo
 fn look(problem: &Problem, written: &Written, (least, stage): &(Ticks, Stage)) -> Outcome {
     match stage {
         Stage::Group(layout, keeping) => {
-            let Some(group) = of_group(problem, layout, *keeping) else { return Outcome::NothingFits(None) };
+            let Some(group) = of_group(problem, written, layout, *keeping) else { return Outcome::NothingFits(None) };
             if group.bytes > problem.limit {
                 return Outcome::NothingFits(Some(group.bytes));
             }

@@ -5,6 +5,7 @@ use super::problem::Problem;
 use crate::Request;
 use crate::check::check;
 use crate::check::dependencies::Order;
+use crate::cluster::Seat;
 use crate::diagnostic::{Code, Diagnostics};
 use crate::elaborate::{self, elaborate};
 use crate::model::Kinds;
@@ -30,12 +31,20 @@ type Key = (Variant, u64, u64);
 pub(super) struct Written {
     /// With the cluster.
     pub request: Request,
+    /// Whether all links between nodes are alike.
+    pub are_nodes_alike: bool,
     kept: Mutex<BTreeMap<Key, Result<Arc<Sound>, String>>>,
 }
 
 impl Written {
     pub(super) fn new(problem: &Problem) -> Self {
-        Self { request: problem.request.clone(), kept: Mutex::new(BTreeMap::new()) }
+        let cluster = &problem.cluster;
+        let firsts = || (0..cluster.n_nodes()).map(|node| Seat(node * cluster.per_node()));
+        let mut links =
+            firsts().flat_map(|from| firsts().filter(move |to| *to != from).map(move |to| cluster.link(from, to)));
+        let first = links.next();
+        let are_nodes_alike = links.all(|link| Some(link) == first);
+        Self { request: problem.request.clone(), are_nodes_alike, kept: Mutex::new(BTreeMap::new()) }
     }
 
     /// A small schedule, written out once.
