@@ -5,12 +5,13 @@
 //! courier that lets each pair wait for a random time before it copies: still in order, but never when one expects it.
 
 use crate::collective::{Group, Part};
+use crate::copies::{Copies, Copy};
 use crate::fault::Fault;
 use crate::memory::Region;
 use crate::profile::Profile;
 use crate::random::mix;
 use pipe_ir::ids::{DeviceId, GroupId, TokenId};
-use pipe_ir::instruction::{Class, Instruction};
+use pipe_ir::instruction::{Class, Direction, Instruction};
 use pipe_ir::program::Program;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,6 +45,7 @@ struct Queue {
 pub(crate) struct Channels {
     queues: BTreeMap<(DeviceId, DeviceId, Class), Mutex<Queue>>,
     groups: Vec<Group>,
+    copies: Copies,
     mailboxes: Arc<Mailboxes>,
     couriers: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -95,7 +97,9 @@ impl Channels {
         }
         let (groups, mut others) = Group::all(program, &mailboxes, stress);
         couriers.append(&mut others);
-        Self { queues, groups, mailboxes, couriers: Mutex::new(couriers) }
+        let (copies, mut threads) = Copies::new(program, &mailboxes, stress);
+        couriers.append(&mut threads);
+        Self { queues, groups, copies, mailboxes, couriers: Mutex::new(couriers) }
     }
 
     /// Says which thread waits for a device's tokens; before its first wait.
@@ -136,6 +140,11 @@ impl Channels {
     /// Joins the next collective of a group.
     pub(crate) fn join(&self, group: GroupId, part: Part) {
         self.groups[group.index()].join(part);
+    }
+
+    /// Queues a copy between a device and its host.
+    pub(crate) fn copy(&self, device: DeviceId, direction: Direction, copy: Copy) {
+        self.copies.start(device, direction, copy);
     }
 
     /// What all collectives took so far.
@@ -183,6 +192,7 @@ impl Drop for Channels {
             locked(queue).courier = None;
         }
         self.groups.iter().for_each(Group::close);
+        self.copies.close();
         for courier in self.couriers.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
             // A courier that panicked has poisoned the run already.
             let _ = courier.join();

@@ -12,7 +12,7 @@ use crate::report::{DeviceStep, Joined, Nanos, Span};
 use pipe_ir::graph::DType;
 use pipe_ir::ids::{BufferId, DeviceId, GroupId, MicrobatchId, TokenId};
 use pipe_ir::instruction::{Collective, Instruction};
-use pipe_ir::program::{Access, DeviceProgram, Program};
+use pipe_ir::program::{Access, DeviceProgram, Program, Space};
 use pipe_ir::verify::{List, Verified};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -113,8 +113,9 @@ impl Executor {
 
     /// What the device did since the last report.
     pub(crate) fn take_report(&mut self) -> DeviceStep {
-        let (peak, high_water) = (self.ledger.peak(), self.ledger.high_water());
-        DeviceStep { peak, high_water, ..std::mem::take(&mut self.report) }
+        let device = self.ledger.used(Space::Device);
+        let (peak, high_water, host) = (device.peak, device.high_water, self.ledger.used(Space::Host));
+        DeviceStep { peak, high_water, host, ..std::mem::take(&mut self.report) }
     }
 
     /// Executes a list from an instruction on.
@@ -193,6 +194,10 @@ impl Executor {
                 let dtype = self.dtypes.get(&buffer).copied().unwrap_or(DType::F32);
                 self.channels.join(group, Part { posted, dtype });
             }
+            Instruction::CopyStart { buffer, from, direction, token } => {
+                let posted = |buffer| Posted { device: self.id, token, region: self.device.region(buffer) };
+                self.channels.copy(self.id, direction, (posted(from), posted(buffer)));
+            }
             Instruction::Wait { token } => {
                 match pass.patience {
                     Patience::Waits => self.channels.wait(self.id, token)?,
@@ -242,6 +247,7 @@ fn emitted_microbatches(program: &Program, own: &DeviceProgram) -> Vec<Microbatc
             | Instruction::SendStart { .. }
             | Instruction::RecvStart { .. }
             | Instruction::CollStart { .. }
+            | Instruction::CopyStart { .. }
             | Instruction::Wait { .. } => {}
         }
     }

@@ -1,8 +1,9 @@
 //! The ledger: what a device really holds, counted at run time and independently of what the compiler said.
 
 use crate::fault::Fault;
+use crate::report::Used;
 use pipe_ir::ids::BufferId;
-use pipe_ir::program::Buffer;
+use pipe_ir::program::{Buffer, Space};
 use pipe_ir::units::Bytes;
 use std::collections::BTreeMap;
 
@@ -11,11 +12,11 @@ use std::collections::BTreeMap;
 pub(crate) struct Ledger {
     places: Vec<Buffer>,
     alive: Vec<bool>,
-    live: Bytes,
-    peak: Bytes,
-    high_water: Bytes,
-    /// Live buffers by offset, with their ends: kept where overlaps are looked for.
-    ranges: Option<BTreeMap<Bytes, (Bytes, BufferId)>>,
+    /// By space.
+    live: [Bytes; Space::ALL.len()],
+    used: [Used; Space::ALL.len()],
+    /// Live buffers by space and offset, with their ends: kept where overlaps are looked for.
+    ranges: Option<BTreeMap<(Space, Bytes), (Bytes, BufferId)>>,
 }
 
 impl Ledger {
@@ -23,7 +24,7 @@ impl Ledger {
     pub(crate) fn new(places: Vec<Buffer>, strict: bool) -> Self {
         let alive = vec![false; places.len()];
         let ranges = strict.then(BTreeMap::new);
-        Self { places, alive, live: Bytes::ZERO, peak: Bytes::ZERO, high_water: Bytes::ZERO, ranges }
+        Self { places, alive, live: Default::default(), used: Default::default(), ranges }
     }
 
     /// Begins the lifespan of a buffer.
@@ -32,20 +33,20 @@ impl Ledger {
             return Err(Fault::new(format!("{buffer} is allocated, but it is alive already")));
         }
         let place = self.places[buffer.index()];
-        self.live += place.bytes;
-        self.peak = self.peak.max(self.live);
-        self.high_water = self.high_water.max(place.offset + place.bytes);
+        let (live, used) = (&mut self.live[place.space.index()], &mut self.used[place.space.index()]);
+        *live += place.bytes;
+        used.peak = used.peak.max(*live);
+        used.high_water = used.high_water.max(place.offset + place.bytes);
         if let Some(ranges) = &mut self.ranges {
             let end = place.offset + place.bytes;
-            if let Some((start, (_, other))) =
-                ranges.range(..end).next_back().filter(|(_, (end, _))| *end > place.offset)
-            {
+            let before = ranges.range((place.space, Bytes::ZERO)..(place.space, end)).next_back();
+            if let Some(((_, start), (_, other))) = before.filter(|(_, (end, _))| *end > place.offset) {
                 return Err(Fault::new(format!(
                     "{buffer} at {} overlaps {other} at {start}, which is alive",
                     place.offset
                 )));
             }
-            ranges.insert(place.offset, (end, buffer));
+            ranges.insert((place.space, place.offset), (end, buffer));
         }
         Ok(())
     }
@@ -56,21 +57,16 @@ impl Ledger {
             return Err(Fault::new(format!("{buffer} is freed, but it is not alive")));
         }
         let place = self.places[buffer.index()];
-        self.live -= place.bytes;
+        self.live[place.space.index()] -= place.bytes;
         if let Some(ranges) = &mut self.ranges {
-            ranges.remove(&place.offset);
+            ranges.remove(&(place.space, place.offset));
         }
         Ok(())
     }
 
-    /// The most bytes alive at once so far.
-    pub(crate) const fn peak(&self) -> Bytes {
-        self.peak
-    }
-
-    /// The end of the arena's part that was ever alive.
-    pub(crate) const fn high_water(&self) -> Bytes {
-        self.high_water
+    /// What was used of a space so far.
+    pub(crate) const fn used(&self, space: Space) -> Used {
+        self.used[space.index()]
     }
 }
 
@@ -79,7 +75,7 @@ mod tests {
     use super::*;
 
     fn ledger() -> Ledger {
-        let place = |offset, bytes| Buffer { offset: Bytes(offset), bytes: Bytes(bytes) };
+        let place = |offset, bytes| Buffer { offset: Bytes(offset), bytes: Bytes(bytes), space: Space::Device };
         Ledger::new(vec![place(0, 128), place(128, 64), place(64, 128)], true)
     }
 
@@ -89,9 +85,10 @@ mod tests {
         ledger.alloc(BufferId(0)).unwrap();
         ledger.free(BufferId(0)).unwrap();
         ledger.alloc(BufferId(1)).unwrap();
-        assert_eq!(ledger.peak(), Bytes(128));
+        assert_eq!(ledger.used(Space::Device).peak, Bytes(128));
         ledger.alloc(BufferId(0)).unwrap();
-        assert_eq!((ledger.peak(), ledger.high_water()), (Bytes(192), Bytes(192)));
+        assert_eq!(ledger.used(Space::Device), Used { peak: Bytes(192), high_water: Bytes(192) });
+        assert_eq!(ledger.used(Space::Host), Used::default());
     }
 
     #[test]

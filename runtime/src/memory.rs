@@ -1,7 +1,7 @@
 //! Memory: the bytes of one device's arena, and regions of them. One of the two files with `unsafe` code.
 //!
 //! Safety. Regions of one arena may be read and written from several threads: the device's own, and those that copy a
-//! transfer into or out of it. That no two of them touch the same bytes at once is what [`pipe_ir::verify`] proved of the
+//! transfer into or out of it, or from one memory space to the other. That no two of them touch the same bytes at once is what [`pipe_ir::verify`] proved of the
 //! program: buffers that are alive at once do not overlap, an instruction that writes a buffer runs while no transfer and
 //! no other operand uses it, and a transfer's buffers stay alive and untouched until its token was waited for. Regions are
 //! handed out to executors of verified programs only. Every [`Region`] lies inside its memory (checked when it is made) and
@@ -9,8 +9,10 @@
 
 use bytemuck::Pod;
 use memmap2::MmapMut;
+use pipe_ir::program::{Buffer, DeviceProgram, Space};
 use pipe_ir::units::{ALIGNMENT, Bytes};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 /// Zeroed bytes, aligned to a page, for a whole run.
 #[derive(Debug)]
@@ -45,6 +47,23 @@ impl Memory {
     /// Some of its bytes.
     pub(crate) fn region(&self, offset: Bytes, bytes: Bytes) -> Region {
         Region { start: self.start.as_ptr(), len: self.len }.part(offset.to_usize(), bytes.to_usize())
+    }
+}
+
+/// The arenas of one device, in both spaces.
+#[derive(Clone, Debug)]
+pub(crate) struct Memories([Arc<Memory>; Space::ALL.len()]);
+
+impl Memories {
+    /// Both arenas of a device, or `None` if the machine has not that much.
+    pub(crate) fn new(code: &DeviceProgram) -> Option<Self> {
+        let [device, host] = Space::ALL.map(|space| Memory::new(code.extent(space).arena).map(Arc::new));
+        Some(Self([device?, host?]))
+    }
+
+    /// The bytes of a place.
+    pub(crate) fn region(&self, place: Buffer) -> Region {
+        self.0[place.space.index()].region(place.offset, place.bytes)
     }
 }
 

@@ -41,6 +41,15 @@ pub struct Joined {
     pub end: Nanos,
 }
 
+/// Memory of one space, as it was counted since the run began.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Used {
+    /// The most bytes alive at once.
+    pub peak: Bytes,
+    /// The end of the part of the arena that was ever alive.
+    pub high_water: Bytes,
+}
+
 /// A device's part of a step.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct DeviceStep {
@@ -56,6 +65,8 @@ pub struct DeviceStep {
     pub peak: Bytes,
     /// The end of the part of the arena that was ever alive.
     pub high_water: Bytes,
+    /// The same of the host's memory.
+    pub host: Used,
     /// Every run, if a trace was asked for.
     pub spans: Vec<Span>,
     /// Every collective, if a trace was asked for, in the order in which they were waited for.

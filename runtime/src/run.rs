@@ -10,12 +10,12 @@ use crate::devices::cpu::{CpuDevice, Jit, Number, Shared, compile, with_numbers}
 use crate::devices::null::NullDevice;
 use crate::executor::Executor;
 use crate::fault::RunError;
-use crate::memory::{Memory, Region};
+use crate::memory::{Memories, Region};
 use crate::profile::Profile;
 use crate::report::StepReport;
 use pipe_ir::ids::{BufferId, DeviceId, ValueId};
 use pipe_ir::instruction::Instruction;
-use pipe_ir::program::Program;
+use pipe_ir::program::{Buffer, Program};
 use pipe_ir::verify::{List, Verified};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -69,7 +69,7 @@ pub struct Run {
     profiled: bool,
     program: Arc<Verified>,
     /// By device; empty on the null backend.
-    memories: Vec<Arc<Memory>>,
+    memories: Vec<Memories>,
     /// Which buffers hold what is persistent, and how many updates older than the newest version that is.
     homes: BTreeMap<ValueId, Vec<Home>>,
     failed: Option<RunError>,
@@ -195,7 +195,8 @@ impl Run {
             move |Home { device, buffer, .. }| {
                 let place = self.program().devices[device.index()].buffers[buffer.index()];
                 let slot = slot?;
-                Some(self.memories.get(device.index())?.region(place.offset + slot.offset, slot.ty.bytes()))
+                let place = Buffer { offset: place.offset + slot.offset, bytes: slot.ty.bytes(), space: place.space };
+                Some(self.memories.get(device.index())?.region(place))
             },
         )
     }
@@ -210,11 +211,10 @@ impl Run {
     }
 }
 
-fn allocate(program: &Program) -> Result<Vec<Arc<Memory>>, RunError> {
-    let arenas = program.devices.iter().map(|device| device.arena).enumerate();
-    let memories = arenas.map(|(index, bytes)| {
-        let device = DeviceId::from_index(index);
-        Memory::new(bytes).map(Arc::new).ok_or(RunError::OutOfMemory { device, bytes })
+fn allocate(program: &Program) -> Result<Vec<Memories>, RunError> {
+    let memories = program.devices.iter().enumerate().map(|(index, code)| {
+        let bytes = code.arena + code.host.arena;
+        Memories::new(code).ok_or(RunError::OutOfMemory { device: DeviceId::from_index(index), bytes })
     });
     memories.collect()
 }
@@ -223,7 +223,7 @@ fn cpu_devices(
     program: &Arc<Verified>,
     options: &Options,
     loader: Arc<dyn Loader>,
-    memories: &[Arc<Memory>],
+    memories: &[Memories],
     jit: &mut Jit,
 ) -> Result<Vec<Box<dyn Device>>, RunError> {
     let shared = Shared {
@@ -236,7 +236,7 @@ fn cpu_devices(
     let devices = memories.iter().enumerate().map(|(index, memory)| {
         let id = DeviceId::from_index(index);
         let executables = compile(program.program(), id, jit)?;
-        Ok(Box::new(CpuDevice::new(shared.clone(), id, Arc::clone(memory), executables)) as Box<dyn Device>)
+        Ok(Box::new(CpuDevice::new(shared.clone(), id, memory.clone(), executables)) as Box<dyn Device>)
     });
     devices.collect()
 }

@@ -4,7 +4,7 @@ use crate::mutation::machine::{self, Pace};
 use crate::mutation::subjects::kinds;
 use pipe_compiler::source::{Source, Sources};
 use pipe_compiler::{Request, compile};
-use pipe_ir::program::Program;
+use pipe_ir::program::{DeviceProgram, Program, Space};
 use pipe_ir::text::Rejected;
 use pipe_ir::verify::verify;
 use pipe_ir::{json, text};
@@ -96,7 +96,8 @@ fn sound(program: &Program) {
     for pace in [Pace::Eager, Pace::Lazy] {
         let outcome = machine::run(program, &kinds(program), 2, pace);
         let outcome = outcome.unwrap_or_else(|why| panic!("an accepted program does not run: {why}"));
-        let stated: Vec<u64> = program.devices.iter().map(|code| code.peak.0).collect();
+        let of = |code: &DeviceProgram| Space::ALL.map(|space| code.extent(space).peak.0);
+        let stated: Vec<[u64; 2]> = program.devices.iter().map(of).collect();
         assert_eq!(outcome.peaks, stated);
     }
 }

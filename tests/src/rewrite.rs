@@ -3,7 +3,7 @@
 
 use pipe_ir::ids::{BufferId, ExecId, MicrobatchId, TokenId, ValueId};
 use pipe_ir::instruction::{Instruction, OperandRange};
-use pipe_ir::program::{Access, Body, Buffer, DeviceProgram, Exec, Operand, Program};
+use pipe_ir::program::{Access, Body, Buffer, DeviceProgram, Exec, Operand, Program, Space};
 use pipe_ir::task::TaskKind;
 use pipe_ir::units::Bytes;
 use pipe_ir::value::{Value, ValueKind};
@@ -119,7 +119,7 @@ pub fn weight_gradients_kept(program: &Program) -> Program {
         let value = ValueId::from_index(program.values.len() - 1);
         let operands = vec![Operand::new(value, Access::Read), sum];
         let (kind, body) = (TaskKind::BackwardWeight, Body::Abstract);
-        program.execs.push(Exec { kind, stage, slice: None, operands, body, flops: 1 });
+        program.execs.push(Exec { kind, stage, slice: None, chunk: None, operands, body, flops: 1 });
         let adds = ExecId::from_index(program.execs.len() - 1);
         let exec = &mut program.execs[index];
         exec.kind = TaskKind::BackwardInput;
@@ -135,7 +135,7 @@ pub fn weight_gradients_kept(program: &Program) -> Program {
             {
                 let buffer = BufferId::from_index(code.buffers.len());
                 let offset = code.arena;
-                code.buffers.push(Buffer { bytes: bytes[value.index()], offset });
+                code.buffers.push(Buffer { bytes: bytes[value.index()], offset, ..Buffer::default() });
                 code.arena += bytes[value.index()];
                 let sum = std::mem::replace(&mut code.operands[operands.start as usize + position], buffer);
                 code.step.push(Instruction::Alloc { buffer });
@@ -201,13 +201,15 @@ fn spread(code: &mut DeviceProgram) {
     let old_operands = std::mem::take(&mut code.operands);
     let mut now = vec![BufferId(u32::MAX); old.len()];
     (code.limit, code.arena) = (None, Bytes::ZERO);
+    (code.host.limit, code.host.arena) = (None, Bytes::ZERO);
     for instruction in code.setup.iter_mut().chain(&mut code.step) {
         match instruction {
             Instruction::Alloc { buffer } => {
-                let bytes = old[buffer.index()].bytes;
+                let Buffer { bytes, space, .. } = old[buffer.index()];
+                let arena = if space == Space::Host { &mut code.host.arena } else { &mut code.arena };
                 now[buffer.index()] = BufferId::from_index(code.buffers.len());
-                code.buffers.push(Buffer { bytes, offset: code.arena });
-                code.arena += bytes;
+                code.buffers.push(Buffer { bytes, offset: *arena, space });
+                *arena += bytes;
                 *buffer = now[buffer.index()];
             }
             Instruction::Free { buffer }
@@ -221,6 +223,9 @@ fn spread(code: &mut DeviceProgram) {
                 let own = &old_operands[operands.start as usize..][..operands.len as usize];
                 operands.start = u32::try_from(code.operands.len()).unwrap_or(u32::MAX);
                 code.operands.extend(own.iter().map(|buffer| now[buffer.index()]));
+            }
+            Instruction::CopyStart { buffer, from, .. } => {
+                (*buffer, *from) = (now[buffer.index()], now[from.index()]);
             }
             Instruction::Wait { .. } => {}
         }

@@ -78,7 +78,7 @@ fn costs(size: Size, dice: &mut Dice) -> Costs {
     let ends = [(device(), device()), (device(), device())];
     let links = ends.map(|(one, other)| (one, other, Ticks(dice.below(4) as u64)));
     let latency = Latency::with_links(Ticks(dice.below(3) as u64), links.into_iter().filter(|link| link.0 != link.1));
-    Costs { tasks, pairs: [None; TaskKind::ALL.len()], latency }
+    Costs { tasks, pairs: [None; TaskKind::ALL.len()], latency, copy: Ticks::ZERO }
 }
 
 /// The same with what `F` saves for `B` and for `W`, what `B` leaves for `W`, and what is kept to recompute from. A backward may

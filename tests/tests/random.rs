@@ -69,6 +69,7 @@ fn change(instruction: &mut Instruction, dice: &mut Dice) {
             0 => *group = GroupId(other(group.0, dice)),
             _ => *token = TokenId(other(token.0, dice)),
         },
+        Instruction::CopyStart { token, .. } => *token = TokenId(other(token.0, dice)),
         Instruction::Wait { token } => *token = TokenId(other(token.0, dice)),
     }
 }

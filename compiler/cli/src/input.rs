@@ -5,6 +5,7 @@ use clap::{Args, ValueEnum};
 use pipe_compiler::cluster::Cluster;
 use pipe_compiler::diagnostic::Diagnostics;
 use pipe_compiler::memory_limit::MemoryLimit;
+use pipe_compiler::offload::Offload;
 use pipe_compiler::pipeline::StageCosts;
 use pipe_compiler::profile::Profile;
 use pipe_compiler::recompute::Recomputation;
@@ -38,6 +39,9 @@ pub(crate) struct TargetArguments {
     /// Stages that run their forward once more for the backward pass, so that they hold less: `all`, `none`, or stages as in `0..3,5`
     #[arg(long, value_name = "STAGES", value_parser = str::parse::<Recomputation>)]
     pub(crate) recompute: Option<Recomputation>,
+    /// What lives in the memory of the hosts and comes to the devices for its uses: `optimizer`, `parameters`, both between commas, or `none`
+    #[arg(long, value_name = "WHAT", value_parser = str::parse::<Offload>)]
+    pub(crate) offload: Option<Offload>,
     /// A report for people, or JSON for programs
     #[arg(long, value_enum, default_value_t = Format::Human)]
     pub(crate) format: Format,
@@ -160,6 +164,7 @@ impl TargetArguments {
                 schedule: self.schedule.clone(),
                 settings: self.settings.clone(),
                 recompute: self.recompute.clone(),
+                offload: self.offload,
                 turn: false,
             },
             costs: self.cost.clone(),

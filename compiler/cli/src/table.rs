@@ -5,6 +5,7 @@ use crate::cluster_table;
 use crate::output::{Style, paint};
 use crate::stage_table;
 use pipe_compiler::family::Numbers;
+use pipe_compiler::report::offload::OffloadReport;
 use pipe_compiler::report::recompute::RecomputeReport;
 use pipe_compiler::report::versions::WeightsReport;
 use pipe_compiler::report::{DeviceReport, Report};
@@ -120,6 +121,7 @@ fn summary(report: &Report) -> Vec<(&'static str, String, String)> {
         lines.push(("peak", format!("{} {}", number(peak), if peak == 1.0 { "unit" } else { "units" }), against));
     }
     lines.extend(report.recompute.as_ref().map(recomputation));
+    lines.extend(report.offload.as_ref().and_then(|own| offload(own, report)));
     lines.extend(stage_table::summary(report));
     if let Some(weights) = &report.weights {
         lines.extend(versions(weights));
@@ -140,6 +142,21 @@ fn recomputation(report: &RecomputeReport) -> (&'static str, String, String) {
     let share = percent(if report.busy > 0.0 { report.time / report.busy } else { 0.0 });
     let cost = format!("{} of the {} that d{} works, {share}", number(report.time), number(report.busy), report.device);
     ("recompute", format!("{stages:<11} "), cost)
+}
+
+/// What lives in the memory of hosts, and what its copies cost the device that copies most.
+fn offload(own: &OffloadReport, report: &Report) -> Option<(&'static str, String, String)> {
+    let most = own.per_device.iter().rev().max_by_key(|row| row.h2d_bytes + row.d2h_bytes)?;
+    let host = report.per_device.iter().filter_map(|row| row.host_peak_bytes).max().unwrap_or_default();
+    let (come, back, device) = (Bytes(most.h2d_bytes), Bytes(most.d2h_bytes), most.device);
+    let waits = own.per_device.iter().rev().max_by(|one, other| one.waited.total_cmp(&other.waited))?;
+    let cost = match most.h2d_time + most.d2h_time > 0.0 {
+        true => format!("; d{} waits {} for copies", waits.device, number(waits.waited)),
+        false => String::new(),
+    };
+    let remark =
+        format!("hosts hold {} at most; {come} come to d{device} in a step, {back} go back{cost}", Bytes(host));
+    Some(("offload", format!("{:<11}  ", own.what), remark))
 }
 
 /// What tasks read, and how many versions that keeps alive.
@@ -225,6 +242,10 @@ fn device(row: &DeviceReport, scales: &Scales, colours: bool) -> String {
     }
     if let Some(limit) = row.limit_bytes {
         text.push_str(&format!(" of {}", Bytes(limit)));
+    }
+    if let Some(host) = row.host_peak_bytes {
+        let limit = row.host_limit_bytes.map_or_else(String::new, |limit| format!(" of {}", Bytes(limit)));
+        text.push_str(&format!(", host {}{limit}", Bytes(host)));
     }
     text
 }

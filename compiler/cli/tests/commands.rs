@@ -190,6 +190,34 @@ fn stages_recompute_on_the_command_line() {
 }
 
 #[test]
+fn state_lives_with_the_hosts_on_the_command_line() {
+    let folder = Folder::new("offload");
+    let run = |more: &str| folder.json(&format!("run tiny.pipe --no-checkpoint --format json {more}"), 0);
+    let (plain, away) = (run(""), run("--offload optimizer,parameters"));
+    assert_eq!(plain["losses"], away["losses"]);
+    assert!(plain["per_device"][0].get("host").is_none());
+    let host = &away["per_device"][1]["host"];
+    assert!(host["arena_bytes"].as_u64() > Some(0) && host["predicted_peak_bytes"] == host["measured_peak_bytes"]);
+    let report = folder.json("check tiny.pipe --offload optimizer --cost copy=2 --format json", 0);
+    let (own, device) = (&report["offload"], &report["per_device"][0]);
+    assert_eq!(own["what"], "optimizer");
+    assert_eq!(own["per_device"][0]["h2d_bytes"], own["per_device"][0]["d2h_bytes"]);
+    assert_eq!(own["per_device"][0]["d2h_bytes"], device["host_peak_bytes"]);
+    assert!(own["per_device"][0]["waited"].as_f64() > Some(0.0));
+    let table = out(&folder.run("run tiny.pipe --no-checkpoint --offload parameters", 0));
+    assert!(table.contains("\n  host  "), "{table}");
+    // Resuming goes from one to the other.
+    folder.run("run tiny.pipe --steps 2", 0);
+    let resumed = run("--resume saved --offload optimizer,parameters");
+    let last = |report: &Value| report["losses"].as_array().and_then(|losses| losses.last().cloned());
+    assert_eq!(last(&resumed), last(&plain));
+    assert!(error(&folder.run("check std:1f1b --offload optimizer", 1)).contains("cannot-offload"));
+    assert!(error(&folder.run("check tiny.pipe --offload state", 2)).contains("`optimizer`, `parameters`"));
+    let found = folder.json("search tiny.pipe --offload optimizer,parameters --rounds 0 --format json", 0);
+    assert!(found["offload"]["what"].is_string());
+}
+
+#[test]
 fn what_is_rejected_exits_with_1_and_says_where() {
     let folder = Folder::new("rejected");
     let report = folder.json("check std:1f1b --set devices=4 --memory 2 --format json", 1);

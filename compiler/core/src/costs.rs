@@ -1,8 +1,7 @@
 //! Costs as users give them: `F=1,B=1,W=1,F[7]=1.3,comm=0,comm[0-1]=0.5`.
 //!
-//! A name alone is about all stages or links. `F[7]` and `F[0..4]` are exceptions from it, and of several about one stage the last one
-//! holds. `comm[0-1]` is an exception from `comm`, both ways. What `BW` of a stage takes is, where nothing is said about it, what `B` and `W` of that stage
-//! take together; and `R`, what its `F` takes.
+//! A name alone is about all stages or links. `F[7]` and `F[0..4]` are exceptions from it, of which the last one holds, `comm[0-1]` from `comm`,
+//! both ways. Where nothing is said about it, `BW` of a stage takes what its `B` and `W` take together, and `R` what its `F` takes.
 
 use crate::Request;
 use crate::cluster::durations as cluster;
@@ -20,16 +19,9 @@ use std::ops::Range;
 use std::str::FromStr;
 
 /// Why a text is no list of costs.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0}")]
 pub struct CostError(String);
-
-impl fmt::Display for CostError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for CostError {}
 
 /// What an entry of a list of costs is about.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -42,6 +34,8 @@ pub enum CostName {
     Pair(TaskKind),
     /// `comm`: a transfer between two devices.
     Transfer,
+    /// `copy`: a copy of 1 MiB between a device and its host, either way.
+    Copy,
     /// `comm[0-1]`: a transfer between these two devices, either way, the lower one first.
     Link(DeviceId, DeviceId),
 }
@@ -61,9 +55,10 @@ impl FromStr for CostName {
             (_, "F & B", None) => Ok(Self::Pair(TaskKind::BackwardInput)),
             (_, "F & BW", None) => Ok(Self::Pair(TaskKind::Backward)),
             (_, "comm", None) => Ok(Self::Transfer),
+            (_, "copy", None) => Ok(Self::Copy),
             (_, "comm", Some(place)) => link(place),
             (_, "F & B" | "F & BW", Some(_)) => Err(CostError(format!("`{name}` is the same for all stages"))),
-            _ => Err(CostError("known costs are F, B, W, BW, F&B, F&BW, R, U and comm".to_owned())),
+            _ => Err(CostError("known costs are F, B, W, BW, F&B, F&BW, R, U, comm and copy".to_owned())),
         }
     }
 }
@@ -76,6 +71,7 @@ impl fmt::Display for CostName {
             Self::Stages(kind, stages) => write!(f, "{}[{}..{}]", kind.letters(), stages.start, stages.end),
             Self::Pair(kind) => write!(f, "F & {}", kind.letters()),
             Self::Transfer => f.write_str("comm"),
+            Self::Copy => f.write_str("copy"),
             Self::Link(one, other) => write!(f, "comm[{}-{}]", one.0, other.0),
         }
     }
@@ -123,7 +119,7 @@ impl Default for StageCosts {
         tasks[TaskKind::Backward.index()] = Ticks::UNIT + Ticks::UNIT;
         tasks[TaskKind::Update.index()] = Ticks::ZERO;
         let (said, pairs) = ([false; TaskKind::ALL.len()], [None; TaskKind::ALL.len()]);
-        Self { tasks, said, pairs, latency: None, exceptions: Vec::new() }
+        Self { tasks, said, pairs, latency: None, copy: None, exceptions: Vec::new() }
     }
 }
 
@@ -166,6 +162,7 @@ impl StageCosts {
                 }
                 CostName::Pair(kind) => costs.pairs[kind.index()] = Some(entry.time),
                 CostName::Transfer => costs.latency = Some(entry.time),
+                CostName::Copy => costs.copy = Some(entry.time),
                 CostName::Stages(..) | CostName::Link(..) => costs.exceptions.push(entry),
             }
         }
@@ -179,7 +176,7 @@ impl StageCosts {
         let is_open = |entry: &Entry| match &entry.name {
             CostName::Stages(kind, _) => !self.said[kind.index()],
             CostName::Link(..) => self.latency.is_none(),
-            CostName::Tasks(_) | CostName::Pair(_) | CostName::Transfer => false,
+            CostName::Tasks(_) | CostName::Pair(_) | CostName::Transfer | CostName::Copy => false,
         };
         let exceptions = others.exceptions.into_iter().filter(is_open).chain(self.exceptions.iter().cloned()).collect();
         let each = |kind: TaskKind| if self.said[kind.index()] { &self.tasks } else { &others.tasks }[kind.index()];
@@ -187,7 +184,14 @@ impl StageCosts {
         let said = TaskKind::ALL.map(|kind| self.said[kind.index()] || others.said[kind.index()]);
         follow(&mut tasks, &said);
         let pairs = TaskKind::ALL.map(|kind| self.pairs[kind.index()].or(others.pairs[kind.index()]));
-        Self { tasks, said, pairs, latency: self.latency.or(others.latency), exceptions }
+        Self {
+            tasks,
+            said,
+            pairs,
+            latency: self.latency.or(others.latency),
+            copy: self.copy.or(others.copy),
+            exceptions,
+        }
     }
 
     /// Whether the costs of a kind were said, for all stages or for this one.
@@ -221,7 +225,6 @@ fn follow(tasks: &mut [Ticks; TaskKind::ALL.len()], said: &[bool; TaskKind::ALL.
 }
 
 /// `F & BW` for `BW&F`, other names as they are.
-#[must_use]
 fn pair_name(name: &str) -> String {
     match name.split_once('&').map(|(one, other)| (one.trim(), other.trim())) {
         Some(("F", other)) => format!("F & {other}"),
@@ -249,7 +252,8 @@ pub fn of_stages(costs: &StageCosts, n_stages: usize) -> Costs {
         CostName::Link(one, other) => Some((one, other, entry.time)),
         _ => None,
     });
-    Costs { tasks, pairs: costs.pairs, latency: Latency::with_links(costs.latency.unwrap_or_default(), links) }
+    let latency = Latency::with_links(costs.latency.unwrap_or_default(), links);
+    Costs { tasks, pairs: costs.pairs, latency, copy: costs.copy.unwrap_or_default() }
 }
 
 /// The costs that were given, or else those of the cluster, or else those of the model's floating-point operations, or else the usual ones.

@@ -91,6 +91,8 @@ codes! {
     NoTensorGraph "no-tensor-graph"
     /// A model cannot be cut in slices along its sequence.
     UncutSequence "uncut-sequence"
+    /// What is to live in the memory of hosts is not there, or cannot leave the devices.
+    CannotOffload "cannot-offload"
     /// A stage that lives on several devices at once has no instructions.
     UndividedStage "undivided-stage"
     /// A task that every step needs is not in the schedule.

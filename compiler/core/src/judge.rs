@@ -207,6 +207,9 @@ impl Judged {
             // Nobody allocates the arena of a program that cannot run, so that its peak is what must fit.
             memory: pipeline.filter(|own| own.transformer.is_none()).and_then(|own| own.memory).map(|(bytes, _)| bytes),
             training: pipeline.and_then(|pipeline| pipeline.training.clone()),
+            host: pipeline.and_then(|pipeline| pipeline.host).map(|(bytes, _)| bytes),
+            offload: pipeline.map(|pipeline| pipeline.offload).unwrap_or_default(),
+            budget: pipeline.and_then(Pipeline::byte_limit).map(|(bytes, _)| bytes),
             latency: self.costs.latency.clone(),
         }
     }

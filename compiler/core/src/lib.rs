@@ -21,6 +21,7 @@ pub mod lower;
 pub mod mapping;
 pub mod memory_limit;
 pub mod model;
+pub mod offload;
 pub mod pace;
 pub mod pipeline;
 pub mod placement;
@@ -57,6 +58,7 @@ use profile::Profile;
 use report::Report;
 use report::certificate::CertificateReport;
 use report::cluster::ClusterReport;
+use report::offload::OffloadReport;
 use report::profile::ProfileReport;
 use source::{Source, Sources};
 
@@ -219,10 +221,12 @@ fn steps(
     if let Some(weights) = compilation.report.weights.as_mut().filter(|_| judged.has_model()) {
         weights.count(&stages, &judged.schedule);
     }
+    compilation.report.offload = OffloadReport::new(judged, &program);
     compilation.report.account(judged, &program, &stages);
     if let Err(mut found) = judge::limits(judged, &program, &stages, request.memory.as_ref()) {
         // every device fits, ..
         compilation.report.account.changes = remedy::advise(&files, judged, request, &mut found);
+        offload::remedy::advise(judged, &stages, &mut found);
         return Err(found);
     }
     match verify(program) {

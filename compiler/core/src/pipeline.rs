@@ -1,11 +1,13 @@
 //! Pipelines: a model bound to devices, a schedule, requirements and training settings, all expressions evaluated.
 
 use crate::costs::Entry;
+use crate::offload::Offload;
 use crate::schedule::Schedule;
 use crate::source::Span;
 use crate::transformer::Transformer;
 use crate::units::Ticks;
 use pipe_ir::graph::DType;
+use pipe_ir::program::DeviceProgram;
 use pipe_ir::task::TaskKind;
 use pipe_ir::training::Training;
 use pipe_ir::units::Bytes;
@@ -24,6 +26,10 @@ pub struct Pipeline {
     pub transformer: Option<Transformer>,
     /// Bytes that each device has, and where that was written.
     pub memory: Option<(Bytes, Span)>,
+    /// Bytes that each device may use of its host's memory, and where that was written.
+    pub host: Option<(Bytes, Span)>,
+    /// What lives in the memory of hosts.
+    pub offload: Offload,
     /// How long tasks take, if the pipeline says so.
     pub costs: Option<StageCosts>,
     /// What must hold of the finished schedule, in the order of the text.
@@ -37,6 +43,12 @@ impl Pipeline {
     #[must_use]
     pub const fn has_model(&self) -> bool {
         self.model.is_some() || self.transformer.is_some()
+    }
+
+    /// What a device needs: its arena; its peak where the program never runs, so that nobody allocates an arena for it.
+    #[must_use]
+    pub const fn needed(&self, code: &DeviceProgram) -> Bytes {
+        if self.transformer.is_some() { code.peak } else { code.arena }
     }
 
     /// The bytes that each device may hold, and where that was written.
@@ -75,6 +87,8 @@ pub struct StageCosts {
     pub pairs: [Option<Ticks>; TaskKind::ALL.len()],
     /// One-way latency between two different devices; nothing where it was not said.
     pub latency: Option<Ticks>,
+    /// A copy of 1 MiB between a device and its host; nothing where it was not said.
+    pub copy: Option<Ticks>,
     /// What takes another time, in the order of the text: later ones hold.
     pub exceptions: Vec<Entry>,
 }

@@ -6,6 +6,7 @@ pub mod account;
 pub mod certificate;
 pub mod cluster;
 mod finding;
+pub mod offload;
 pub mod profile;
 pub mod recompute;
 pub mod tune;
@@ -25,6 +26,7 @@ use crate::units::{Ticks, Units};
 use account::{AccountReport, HoldReport};
 use certificate::CertificateReport;
 use cluster::ClusterReport;
+use offload::OffloadReport;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::instruction::Instruction;
 use pipe_ir::program::Program;
@@ -70,6 +72,9 @@ pub struct Report {
     /// What recomputation costs, where stages recompute.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recompute: Option<RecomputeReport>,
+    /// What offload costs, where anything lives in the memory of hosts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offload: Option<OffloadReport>,
     /// Where the times were measured, if they were.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<ProfileReport>,
@@ -159,6 +164,12 @@ pub struct DeviceReport {
     pub peak_bytes: Option<u64>,
     /// What the device has, where the pipeline says so.
     pub limit_bytes: Option<u64>,
+    /// The most bytes alive in the memory of its host, where any are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_peak_bytes: Option<u64>,
+    /// What it may use of that, where the pipeline says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_limit_bytes: Option<u64>,
     /// What is alive when most bytes are, the largest first, where the model is a `config.json`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub holds: Vec<HoldReport>,
@@ -184,6 +195,7 @@ impl Report {
             certificate: None,
             weights: None,
             recompute: None,
+            offload: None,
             profile: None,
             cluster: None,
             per_device: Vec::new(),
@@ -247,6 +259,8 @@ impl Report {
                 limit_activation: limit.map(|limit| units(limit.of(device))),
                 peak_bytes: None,
                 limit_bytes: None,
+                host_peak_bytes: None,
+                host_limit_bytes: None,
                 holds: Vec::new(),
             })
             .collect();
@@ -294,6 +308,8 @@ impl Report {
         for (report, device) in self.per_device.iter_mut().zip(&program.devices) {
             report.peak_bytes = has_model.then_some(device.peak.0);
             report.limit_bytes = device.limit.map(|limit| limit.0);
+            report.host_peak_bytes = Some(device.host.peak.0).filter(|peak| *peak > 0 && has_model);
+            report.host_limit_bytes = device.host.limit.map(|limit| limit.0);
         }
     }
 
@@ -325,6 +341,8 @@ impl Report {
                 limit_activation: None,
                 peak_bytes: None,
                 limit_bytes: None,
+                host_peak_bytes: None,
+                host_limit_bytes: None,
                 holds: Vec::new(),
             })
             .collect();

@@ -193,6 +193,8 @@ pub struct Costs {
     pub pairs: [Option<Ticks>; TaskKind::ALL.len()],
     /// How long transfers between devices take.
     pub latency: Latency,
+    /// How long a copy of 1 MiB between a device and its host takes.
+    pub copy: Ticks,
 }
 
 impl Costs {

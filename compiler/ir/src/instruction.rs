@@ -5,7 +5,7 @@
 
 use crate::ids::{BufferId, DeviceId, ExecId, GroupId, MicrobatchId, TokenId, ValueId};
 use crate::operand::{Alloc, Free, Kind, Read, Receive, Reduce, Send, Touch, Write};
-use crate::program::{Access, DeviceProgram, Program};
+use crate::program::{Access, DeviceProgram, Program, Space};
 use crate::text::cursor::{Cursor, ParseError, Scope};
 use crate::text::print::Names;
 use serde::{Deserialize, Serialize};
@@ -42,6 +42,40 @@ impl Class {
             Self::Activation => "activation",
             Self::Gradient => "gradient",
             Self::Sum => "sum",
+        }
+    }
+}
+
+/// Which way a copy goes: the queue of its device that carries it, one copy after the other.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub enum Direction {
+    /// From the host's memory into the device's.
+    #[serde(rename = "h2d")]
+    HostToDevice,
+    /// From the device's memory into the host's.
+    #[serde(rename = "d2h")]
+    DeviceToHost,
+}
+
+impl Direction {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::HostToDevice, Self::DeviceToHost];
+
+    /// Its word in the textual IR.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::HostToDevice => "h2d",
+            Self::DeviceToHost => "d2h",
+        }
+    }
+
+    /// Where a copy reads, and where it writes.
+    #[must_use]
+    pub const fn spaces(self) -> (Space, Space) {
+        match self {
+            Self::HostToDevice => (Space::Host, Space::Device),
+            Self::DeviceToHost => (Space::Device, Space::Host),
         }
     }
 }
@@ -195,7 +229,10 @@ instructions! {
     }
     /// Joins the next collective of a group: gradients of the same weights are added up. Not to be touched before the `wait`.
     CollStart "coll.start" { buffer: Reduce, collective: Collective, group: GroupId, "->" token: TokenId }
-    /// Waits until the transfer or collective has ended. Each token is waited for exactly once.
+    /// Queues a copy of a buffer into one of the other memory space, on the device's queue of that direction. Until the `wait`, the one that is read
+    /// may be read, and the one that is written not be touched.
+    CopyStart "copy.start" { buffer: Receive, "=" from: Send, direction: Direction, "->" token: TokenId }
+    /// Waits until the transfer, collective or copy has ended. Each token is waited for exactly once.
     Wait "wait" { token: TokenId }
 }
 

@@ -2,7 +2,7 @@
 //! instruction touches it in order to know how.
 
 use crate::ids::{BufferId, DeviceId, ExecId, GroupId, MicrobatchId, TokenId, ValueId};
-use crate::instruction::{Class, Collective, Fill, OperandRange};
+use crate::instruction::{Class, Collective, Direction, Fill, OperandRange};
 use crate::text::cursor::{Cursor, ParseError, Scope};
 use crate::text::print::{Names, push_id, push_name};
 
@@ -183,6 +183,7 @@ impl Kind for ExecId {
                 out.push_str(exec.kind.letters());
                 push_id(out, ".s", exec.stage.0);
                 exec.slice.into_iter().for_each(|slice| push_id(out, ".q", slice));
+                exec.chunk.into_iter().for_each(|chunk| push_id(out, ".c", chunk.number));
             }
             None => push_id(out, Self::PREFIX, field.0),
         }
@@ -203,6 +204,19 @@ impl Kind for Class {
 
     fn parse(cursor: &mut Cursor<'_>, _: &mut Scope<'_>) -> Result<Self, ParseError> {
         cursor.choice(&Self::ALL.map(|class| (class.word(), class)))
+    }
+}
+
+impl Kind for Direction {
+    type Field = Self;
+    const SHAPE: &'static str = "h2d|d2h";
+
+    fn write(field: Self, _: &Names<'_>, out: &mut String) {
+        out.push_str(field.word());
+    }
+
+    fn parse(cursor: &mut Cursor<'_>, _: &mut Scope<'_>) -> Result<Self, ParseError> {
+        cursor.choice(&Self::ALL.map(|direction| (direction.word(), direction)))
     }
 }
 

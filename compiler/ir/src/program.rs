@@ -61,6 +61,18 @@ pub enum Body {
     Optimizer,
 }
 
+/// A part of the bytes of a stage's weights, with an optimizer state and an update of its own. The chunks of the weights follow each other
+/// without gaps and are updated in their order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Chunk {
+    /// Which one, from 0.
+    pub number: u32,
+    /// Its first byte, in the value of the weights.
+    pub from: Bytes,
+    /// One past its last byte.
+    pub to: Bytes,
+}
+
 /// Work that a device can run: one kind of task of one stage, the same for every microbatch, or for one slice of each.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Exec {
@@ -71,6 +83,9 @@ pub struct Exec {
     /// Of which slice of a microbatch, where microbatches are cut in slices; an update is of none.
     #[serde(default)]
     pub slice: Option<u32>,
+    /// Which of the weights it changes, where each chunk of them has an update of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chunk: Option<Chunk>,
     /// Its buffers.
     pub operands: Vec<Operand>,
     /// What it does.
@@ -80,21 +95,68 @@ pub struct Exec {
 }
 
 impl Exec {
-    /// `F.s0`, or `F.s0.q1` with slices, as it is written after `@`.
+    /// `F.s0`, or `F.s0.q1` with slices, or `U.s0.c1` with chunks, as it is written after `@`.
     #[must_use]
     pub fn name(&self) -> String {
         let slice = self.slice.map(|slice| format!(".q{slice}")).unwrap_or_default();
-        format!("{}.{}{slice}", self.kind.letters(), self.stage)
+        let chunk = self.chunk.map(|chunk| format!(".c{}", chunk.number)).unwrap_or_default();
+        format!("{}.{}{slice}{chunk}", self.kind.letters(), self.stage)
     }
 }
 
-/// A place in a device's arena. Two buffers may share bytes as long as their lifespans are disjoint.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+/// Where a buffer lies.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Space {
+    /// In the device's own memory, where executables find their operands.
+    #[default]
+    Device,
+    /// In the memory of the device's host, which only copies reach.
+    Host,
+}
+
+impl Space {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Device, Self::Host];
+
+    /// Position in tables with an entry for each.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    fn is_device(&self) -> bool {
+        *self == Self::Device
+    }
+}
+
+/// A place in one of a device's two arenas. Two buffers may share bytes as long as their lifespans are disjoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Buffer {
     /// Its size; a multiple of [`crate::units::ALIGNMENT`].
     pub bytes: Bytes,
     /// Where it starts in the arena; a multiple of [`crate::units::ALIGNMENT`].
     pub offset: Bytes,
+    /// In which arena.
+    #[serde(default, skip_serializing_if = "Space::is_device")]
+    pub space: Space,
+}
+
+/// What a device uses of one memory space.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Extent {
+    /// What there is for it, if it was said.
+    pub limit: Option<Bytes>,
+    /// Bytes of the arena that hold every buffer at its offset.
+    pub arena: Bytes,
+    /// The most bytes alive at once, over set-up and step; at most `arena`.
+    pub peak: Bytes,
+}
+
+impl Extent {
+    fn is_unused(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// The program of one device.
@@ -106,6 +168,9 @@ pub struct DeviceProgram {
     pub arena: Bytes,
     /// The most bytes alive at once, over set-up and step; at most `arena`.
     pub peak: Bytes,
+    /// What it uses of its host's memory.
+    #[serde(default, skip_serializing_if = "Extent::is_unused")]
+    pub host: Extent,
     /// Places, by [`BufferId`].
     pub buffers: Vec<Buffer>,
     /// Operands of all `run` instructions.
@@ -119,6 +184,15 @@ pub struct DeviceProgram {
 }
 
 impl DeviceProgram {
+    /// What it uses of a memory space.
+    #[must_use]
+    pub const fn extent(&self, space: Space) -> Extent {
+        match space {
+            Space::Device => Extent { limit: self.limit, arena: self.arena, peak: self.peak },
+            Space::Host => self.host,
+        }
+    }
+
     /// The buffers of one `run`.
     #[must_use]
     pub fn operands(&self, range: OperandRange) -> &[BufferId] {
@@ -193,6 +267,13 @@ impl Program {
         let lags = self.lags.get(stage.index()).map_or([].as_slice(), Vec::as_slice);
         let lag = lags.get((microbatch.0 % self.microbatches_of_step()) as usize).copied().unwrap_or(0);
         i64::from(self.step_of(microbatch)) - i64::from(lag)
+    }
+
+    /// Whether an update is the last one of its weights in a step: the only one, or that of the last chunk.
+    #[must_use]
+    pub fn ends_update(&self, exec: &Exec) -> bool {
+        let weights = exec.operands.first().and_then(|operand| self.values.get(operand.value.index()));
+        exec.chunk.is_none_or(|chunk| weights.is_none_or(|weights| chunk.to >= weights.bytes))
     }
 
     /// The members of a group.

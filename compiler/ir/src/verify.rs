@@ -13,9 +13,11 @@
 //!   operand; what is written is written completely and once; temporaries have room.
 //! - **lifespans**: a buffer is used only between `alloc` and `free`; what lives since the set-up is never freed, what
 //!   is allocated in the step is freed in it; live buffers never overlap; offsets are aligned and inside the arena;
-//!   arena and peak are exact and within the device's memory.
-//! - **tokens**: a started transfer or collective is waited for exactly once, before its buffer is written or freed (a
-//!   send) or touched at all (a receive, a collective).
+//!   arena and peak are exact and within the memory, in both spaces.
+//! - **tokens**: a started transfer, collective or copy is waited for exactly once, before its buffer is written or freed (a
+//!   send, what a copy reads) or touched at all (a receive, a collective, what a copy writes).
+//! - **copies**: only copies reach the host's memory; they join buffers of one size, on either side, and carry weights, the
+//!   optimizer's state or a value of a microbatch. Chunks of weights follow each other without gaps.
 //! - **tasks**: each microbatch goes exactly once through each stage, forward, then backward fused or in two halves, all
 //!   on one device; an update runs once for each step on each device that holds the weights, after all weight gradients
 //!   of its step, before any of the next step.
@@ -25,6 +27,7 @@
 //!   once in each step, after all that is added to them and before the update; where their sum travels instead, each
 //!   microbatch's gradient is added to the sum up to the one before it, and an update takes the sum up to the last one of
 //!   its step; the step ends with the contents it began with.
+//!   Weights that are updated in chunks are updated in their order, and read by nobody in between.
 //!   Of weights, a task reads exactly the version that the program's lags say, the backward that of its forward; an
 //!   update reads the newest version, and what the step list ends with is what it began with, as many updates later.
 //! - **losses**: every loss is emitted exactly once, on the device that computes it.
@@ -39,7 +42,9 @@
 //! take time and memory linear in the number of instructions.
 
 mod channels;
+mod chunks;
 mod collectives;
+mod content;
 mod contents;
 mod graphs;
 mod lifespans;

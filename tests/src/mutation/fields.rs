@@ -4,7 +4,7 @@ use super::kinds::Kind;
 use super::near;
 use crate::schedules::Dice;
 use pipe_ir::ids::{BufferId, DeviceId, ExecId, GroupId, MicrobatchId, TokenId, ValueId};
-use pipe_ir::instruction::{Class, Collective, Fill, Instruction, OperandRange};
+use pipe_ir::instruction::{Class, Collective, Direction, Fill, Instruction, OperandRange};
 use pipe_ir::program::Program;
 
 /// A field of an instruction.
@@ -19,6 +19,7 @@ enum Field<'a> {
     Class(&'a mut Class),
     Token(&'a mut TokenId),
     Group(&'a mut GroupId),
+    Direction(&'a mut Direction),
 }
 
 impl Field<'_> {
@@ -35,6 +36,7 @@ impl Field<'_> {
             Self::Class(_) => Kind::FieldClass,
             Self::Token(_) => Kind::FieldToken,
             Self::Group(_) => Kind::FieldGroup,
+            Self::Direction(_) => Kind::FieldDirection,
         }
     }
 }
@@ -68,6 +70,9 @@ fn fields(instruction: &mut Instruction) -> Vec<Field<'_>> {
         Instruction::CollStart { buffer, collective: Collective::AllReduce, group, token } => {
             vec![Field::Buffer(buffer), Field::Group(group), Field::Token(token)]
         }
+        Instruction::CopyStart { buffer, from, direction, token } => {
+            vec![Field::Buffer(buffer), Field::Buffer(from), Field::Direction(direction), Field::Token(token)]
+        }
         Instruction::Wait { token } => vec![Field::Token(token)],
     }
 }
@@ -79,9 +84,10 @@ pub(super) const fn mover(instruction: &Instruction) -> Kind {
         Instruction::Free { .. } => Kind::MoveFree,
         Instruction::Fill { .. } | Instruction::Load { .. } | Instruction::Emit { .. } => Kind::MoveData,
         Instruction::Run { .. } => Kind::MoveRun,
-        Instruction::SendStart { .. } | Instruction::RecvStart { .. } | Instruction::CollStart { .. } => {
-            Kind::MoveStart
-        }
+        Instruction::SendStart { .. }
+        | Instruction::RecvStart { .. }
+        | Instruction::CollStart { .. }
+        | Instruction::CopyStart { .. } => Kind::MoveStart,
         Instruction::Wait { .. } => Kind::MoveWait,
     }
 }
@@ -112,6 +118,10 @@ pub(super) fn change(kind: Kind, instruction: &mut Instruction, program: &Progra
         Field::Class(class) => {
             let others = Class::ALL.into_iter().filter(|other| other != class).collect::<Vec<_>>();
             *class = others[dice.below(others.len())];
+        }
+        Field::Direction(direction) => {
+            let [one, other] = Direction::ALL;
+            *direction = if *direction == one { other } else { one };
         }
         Field::Group(group) => group.0 = near(group.0, program.groups.len(), dice),
         Field::Token(token) => token.0 = near(token.0, code.n_tokens as usize, dice),

@@ -80,6 +80,8 @@ kinds! {
     FieldToken SameResults
     /// The group of a collective.
     FieldGroup SameResults
+    /// The direction of a copy.
+    FieldDirection SameResults
     /// An entry of a device's table of operands.
     OperandEntry SameResults
     /// Two entries of a device's table of operands change places.
@@ -88,6 +90,8 @@ kinds! {
     BufferBytes SameResults
     /// The offset of a buffer.
     BufferOffset SameResults
+    /// The space in which a buffer lies.
+    BufferSpace SameResults
     /// Two buffers change places.
     BufferSwap SameResults
     /// The last buffer is missing.
@@ -98,6 +102,8 @@ kinds! {
     Arena SameResults
     /// The stated peak.
     Peak SameResults
+    /// What a device states of its host's memory.
+    Host SameResults
     /// The memory that a device has.
     Limit SameResults
     /// Two devices change places.
@@ -140,6 +146,8 @@ kinds! {
     ExecStage SameResults
     /// The slice of an executable.
     ExecSlice SameResults
+    /// The chunk of an update.
+    ExecChunk SameResults
     /// The value of an operand of an executable.
     ExecValue Sound
     /// How an executable touches an operand.

@@ -5,9 +5,10 @@
 //! one under way ends as early as possible, as late as possible, or at random, and bytes are copied when it ends. Sums
 //! of gradients are the only thing whose order makes no difference.
 
+use super::cells::{Cells, address, mix};
 use crate::schedules::Dice;
 use pipe_ir::ids::{BufferId, DeviceId, MicrobatchId, TokenId, ValueId};
-use pipe_ir::instruction::{Class, Collective, Fill, Instruction};
+use pipe_ir::instruction::{Class, Collective, Direction, Fill, Instruction};
 use pipe_ir::program::{Access, DeviceProgram, Program};
 use pipe_ir::task::TaskKind;
 use pipe_ir::value::ValueKind;
@@ -31,8 +32,8 @@ pub struct Outcome {
     pub losses: Vec<Vec<u64>>,
     /// By step: what is persistent after it, by value and device.
     pub persistent: Vec<BTreeMap<(ValueId, DeviceId), u64>>,
-    /// By device: the most bytes alive at once.
-    pub peaks: Vec<u64>,
+    /// By device and space: the most bytes alive at once.
+    pub peaks: Vec<[u64; 2]>,
 }
 
 /// Runs the set-up and some steps. `kinds` are the roles of values: those of the sound program where a damaged one runs.
@@ -45,6 +46,7 @@ pub fn run(program: &Program, kinds: &[ValueKind], steps: u64, pace: Pace) -> Re
         kinds,
         cells: program.devices.iter().map(|_| Cells::default()).collect(),
         queues: BTreeMap::new(),
+        copies: BTreeMap::new(),
         groups: program.groups.iter().map(|members| vec![VecDeque::new(); members.len()]).collect(),
         ended: BTreeSet::new(),
         losses: Vec::new(),
@@ -69,52 +71,14 @@ pub fn run(program: &Program, kinds: &[ValueKind], steps: u64, pace: Pace) -> Re
     Ok(outcome)
 }
 
-/// The bytes of one device.
-#[derive(Default)]
-struct Cells {
-    /// What was written: from the key to the first number, with its fingerprint.
-    written: BTreeMap<u64, (u64, u64)>,
-    alive: BTreeMap<u64, (u64, BufferId)>,
-    bytes: u64,
-    peak: u64,
-    /// Fingerprints that nothing else has.
-    garbage: u64,
-}
-
-impl Cells {
-    fn wipe(&mut self, start: u64, end: u64) {
-        let hit: Vec<u64> =
-            self.written.range(..end).filter(|(_, (to, _))| *to > start).map(|(from, _)| *from).collect();
-        for from in hit {
-            self.written.remove(&from);
-        }
-    }
-
-    /// Values without bytes are taken for one byte, so that they have a fingerprint too.
-    fn write(&mut self, start: u64, bytes: u64, print: u64) {
-        let end = start + bytes.max(1);
-        self.wipe(start, end);
-        self.written.insert(start, (end, print));
-    }
-
-    fn read(&mut self, start: u64, bytes: u64) -> u64 {
-        match self.written.get(&start) {
-            Some((end, print)) if *end >= start + bytes => *print,
-            _ => {
-                self.garbage += 1;
-                mix(&[0xbad, self.garbage, start])
-            }
-        }
-    }
-}
-
 type Queue = (VecDeque<Post>, VecDeque<Post>);
 
-/// What can come to its end: the next transfer of a channel, or the next collective of a group.
+/// What can come to its end: the next transfer of a channel, the next collective of a group, or the next copy of a queue.
 #[derive(Clone, Copy)]
 enum Open {
     Channel((usize, usize, Class)),
     Group(usize),
+    Copy((usize, Direction)),
 }
 
 /// One end of a transfer, or one part of a collective.
@@ -131,6 +95,8 @@ struct Machine<'a> {
     kinds: &'a [ValueKind],
     cells: Vec<Cells>,
     queues: BTreeMap<(usize, usize, Class), Queue>,
+    /// By device and direction: what is copied, and where to.
+    copies: BTreeMap<(usize, Direction), VecDeque<(Post, Post)>>,
     /// By group and member: the collectives that it joined and that are under way.
     groups: Vec<Vec<VecDeque<Post>>>,
     ended: BTreeSet<(usize, TokenId)>,
@@ -152,7 +118,8 @@ impl Machine<'_> {
             let channels = pairs.map(|(key, _)| Open::Channel(*key));
             let complete = |parts: &[VecDeque<Post>]| !parts.is_empty() && parts.iter().all(|part| !part.is_empty());
             let groups = (0..self.groups.len()).filter(|group| complete(&self.groups[*group])).map(Open::Group);
-            let open: Vec<Open> = channels.chain(groups).collect();
+            let copies = self.copies.iter().filter(|(_, queue)| !queue.is_empty()).map(|(key, _)| Open::Copy(*key));
+            let open: Vec<Open> = channels.chain(groups).chain(copies).collect();
             let transfers = match self.pace {
                 _ if open.is_empty() => false,
                 Pace::Eager => true,
@@ -164,6 +131,10 @@ impl Machine<'_> {
                 match open[chosen] {
                     Open::Channel(key) => self.transfer(key)?,
                     Open::Group(group) => self.reduce(group)?,
+                    Open::Copy(key) => {
+                        let copy = self.copies.get_mut(&key).and_then(VecDeque::pop_front);
+                        copy.map_or(Ok(()), |(from, to)| self.carry(from, to))?;
+                    }
                 }
                 continue;
             }
@@ -205,6 +176,11 @@ impl Machine<'_> {
     fn transfer(&mut self, key: (usize, usize, Class)) -> Result<(), String> {
         let pair = self.queues.get_mut(&key).map(|(sends, receives)| (sends.pop_front(), receives.pop_front()));
         let Some((Some(send), Some(receive))) = pair else { return Ok(()) };
+        self.carry(send, receive)
+    }
+
+    /// What one buffer holds comes into another one.
+    fn carry(&mut self, send: Post, receive: Post) -> Result<(), String> {
         if send.bytes != receive.bytes {
             return Err(format!("{} bytes are sent, {} are received", send.bytes, receive.bytes));
         }
@@ -244,7 +220,7 @@ impl Machine<'_> {
 
     fn post(&self, device: usize, code: &DeviceProgram, buffer: BufferId, token: TokenId) -> Post {
         let place = code.buffers[buffer.index()];
-        Post { device, token, start: place.offset.0, bytes: place.bytes.0 }
+        Post { device, token, start: address(place), bytes: place.bytes.0 }
     }
 
     fn execute(&mut self, device: usize, code: &DeviceProgram, instruction: &Instruction) -> Result<(), String> {
@@ -266,7 +242,7 @@ impl Machine<'_> {
                 self.run(device, code, exec.index(), microbatch, code.operands(operands));
             }
             Instruction::Emit { buffer } => {
-                let print = self.cells[device].read(code.buffers[buffer.index()].offset.0, 4);
+                let print = self.cells[device].read(address(code.buffers[buffer.index()]), 4);
                 self.losses.push(print);
             }
             Instruction::SendStart { buffer, to, class, token } => {
@@ -286,6 +262,11 @@ impl Machine<'_> {
                 let member = member.ok_or_else(|| format!("joins {group}, of which it is no member"))?;
                 self.groups[group.index()][member].push_back(post);
             }
+            Instruction::CopyStart { buffer, from, direction, token } => {
+                let (from, to) = (self.post(device, code, from, token), self.post(device, code, buffer, token));
+                self.cells[device].wipe(to.start, to.start + to.bytes);
+                self.copies.entry((device, direction)).or_default().push_back((from, to));
+            }
             Instruction::Wait { token } => drop(self.ended.remove(&(device, token))),
         }
         Ok(())
@@ -293,35 +274,36 @@ impl Machine<'_> {
 
     fn alloc(&mut self, device: usize, code: &DeviceProgram, buffer: BufferId) -> Result<(), String> {
         let (place, cells) = (code.buffers[buffer.index()], &mut self.cells[device]);
-        let (start, end) = (place.offset.0, place.offset.0 + place.bytes.0);
+        let (start, end) = (address(place), address(place) + place.bytes.0);
         if let Some((_, (_, other))) = cells.alive.iter().find(|(from, (to, _))| **from < end && *to > start) {
             return Err(format!("{buffer} overlaps {other}"));
         }
-        if end > code.arena.0 {
+        if place.offset.0 + place.bytes.0 > code.extent(place.space).arena.0 {
             return Err(format!("{buffer} leaves the arena"));
         }
         if place.bytes.0 > 0 {
             cells.alive.insert(start, (end, buffer));
         }
         cells.wipe(start, end);
-        cells.bytes += place.bytes.0;
-        cells.peak = cells.peak.max(cells.bytes);
+        let (bytes, peak) = (&mut cells.bytes[place.space.index()], &mut cells.peak[place.space.index()]);
+        *bytes += place.bytes.0;
+        *peak = (*peak).max(*bytes);
         Ok(())
     }
 
     fn free(&mut self, device: usize, code: &DeviceProgram, buffer: BufferId) -> Result<(), String> {
         let (place, cells) = (code.buffers[buffer.index()], &mut self.cells[device]);
-        if place.bytes.0 > 0 && cells.alive.remove(&place.offset.0).is_none_or(|(_, other)| other != buffer) {
+        if place.bytes.0 > 0 && cells.alive.remove(&address(place)).is_none_or(|(_, other)| other != buffer) {
             return Err(format!("{buffer} is freed, but not alive"));
         }
-        cells.wipe(place.offset.0, place.offset.0 + place.bytes.0);
-        cells.bytes -= place.bytes.0;
+        cells.wipe(address(place), address(place) + place.bytes.0);
+        cells.bytes[place.space.index()] -= place.bytes.0;
         Ok(())
     }
 
     fn write(&mut self, device: usize, code: &DeviceProgram, buffer: BufferId, value: ValueId, print: u64) {
         let bytes = self.program.value(value).bytes.0;
-        self.cells[device].write(code.buffers[buffer.index()].offset.0, bytes, print);
+        self.cells[device].write(address(code.buffers[buffer.index()]), bytes, print);
     }
 
     fn run(&mut self, device: usize, code: &DeviceProgram, exec: usize, _: MicrobatchId, buffers: &[BufferId]) {
@@ -340,7 +322,7 @@ impl Machine<'_> {
             if operand.access == Access::Write || kind(position) == ValueKind::Scratch {
                 continue;
             }
-            let (bytes, start) = (program.value(operand.value).bytes.0, code.buffers[buffer.index()].offset.0);
+            let (bytes, start) = (program.value(operand.value).bytes.0, address(code.buffers[buffer.index()]));
             before[position] = self.cells[device].read(start, bytes);
             if !adds(position) {
                 inputs.extend([position as u64, before[position]]);
@@ -364,21 +346,11 @@ impl Machine<'_> {
                 let Instruction::Fill { buffer, value, .. } = *instruction else { continue };
                 let row = self.program.value(value);
                 if self.kinds.get(value.index()) != Some(&ValueKind::Scratch) {
-                    let print = self.cells[device].read(code.buffers[buffer.index()].offset.0, row.bytes.0);
+                    let print = self.cells[device].read(address(code.buffers[buffer.index()]), row.bytes.0);
                     found.insert((value, DeviceId::from_index(device)), print);
                 }
             }
         }
         found
     }
-}
-
-/// A fingerprint of some words and of their order.
-fn mix(words: &[u64]) -> u64 {
-    words.iter().fold(0x6a09_e667_f3bc_c908, |state, word| {
-        let mut word = (state ^ word).wrapping_add(0x9e37_79b9_7f4a_7c15);
-        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^ (word >> 31)
-    })
 }

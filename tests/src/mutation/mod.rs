@@ -4,6 +4,7 @@
 //! the sound one (see [`kinds::Promise`]) and with the peak that it states.
 
 pub mod campaign;
+mod cells;
 mod fields;
 pub mod kinds;
 pub mod machine;
@@ -87,6 +88,7 @@ fn list(kind: Kind, original: &Program, program: &mut Program, device: usize, di
         | Kind::FieldPeer
         | Kind::FieldClass
         | Kind::FieldGroup
+        | Kind::FieldDirection
         | Kind::FieldToken => {
             let places: Vec<usize> = (0..len).filter(|place| fields::has(kind, step[*place])).collect();
             if !places.is_empty() {

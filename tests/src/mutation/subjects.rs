@@ -151,6 +151,9 @@ pub fn subjects(breadth: Breadth) -> Result<Vec<Subject>, String> {
             return Err(format!("no size of {family} is accepted"));
         }
     }
+    for schedule in OFFLOADED {
+        found.extend(model_subject((schedule, ""), ("with offload", MODELS[0].1), 2, 4)?);
+    }
     found.extend(examples()?);
     for seed in 0..sizes.len() as u64 * 2 {
         let mut dice = Dice(seed);
@@ -272,6 +275,9 @@ const VARIANTS: [(&str, &str); 5] = [
         }",
     ),
 ];
+
+/// Schedules whose state lives in the memory of hosts.
+const OFFLOADED: [&str; 2] = ["1f1b offload optimizer, parameters", "interleaved_1f1b(chunks = 3) offload optimizer"];
 
 /// Models, each as it is called.
 const MODELS: [(&str, &str); 2] =

@@ -5,7 +5,7 @@ use super::{near, pick, some};
 use crate::schedules::Dice;
 use pipe_ir::graph::{DType, Graph, Op, TensorType};
 use pipe_ir::ids::StageId;
-use pipe_ir::program::{Access, Body, DeviceProgram, Exec, Program};
+use pipe_ir::program::{Access, Body, Chunk, DeviceProgram, Exec, Program, Space};
 use pipe_ir::task::TaskKind;
 use pipe_ir::training::Optimizer;
 use pipe_ir::units::Bytes;
@@ -14,7 +14,7 @@ use pipe_ir::value::{Init, TensorSlot, Value, ValueKind};
 /// Changes a table of one device, or what is stated about it.
 pub(super) fn device(kind: Kind, code: &mut DeviceProgram, dice: &mut Dice) {
     // A new table has to be damaged here too.
-    let DeviceProgram { limit, arena, peak, buffers, operands, n_tokens, setup: _, step: _ } = code;
+    let DeviceProgram { limit, arena, peak, host, buffers, operands, n_tokens, setup: _, step: _ } = code;
     let n_buffers = buffers.len();
     match kind {
         Kind::OperandEntry => {
@@ -37,11 +37,26 @@ pub(super) fn device(kind: Kind, code: &mut DeviceProgram, dice: &mut Dice) {
                 }
             }
         }
+        Kind::BufferSpace => {
+            if let Some(buffer) = pick(buffers, dice) {
+                let [device, host] = Space::ALL;
+                buffer.space = if buffer.space == device { host } else { device };
+            }
+        }
         Kind::BufferSwap => swap(buffers, dice),
         Kind::BufferDrop => drop(buffers.pop()),
         Kind::Tokens => *n_tokens = near(*n_tokens, *n_tokens as usize, dice),
         Kind::Arena => bytes(arena, dice),
         Kind::Peak => bytes(peak, dice),
+        Kind::Host => match dice.below(3) {
+            0 => bytes(&mut host.arena, dice),
+            1 => bytes(&mut host.peak, dice),
+            _ => {
+                let mut stated = host.limit.unwrap_or(host.arena);
+                bytes(&mut stated, dice);
+                host.limit = some(stated, dice);
+            }
+        },
         Kind::Limit => {
             let mut stated = limit.unwrap_or(*arena);
             bytes(&mut stated, dice);
@@ -142,13 +157,22 @@ fn value(kind: Kind, value: &mut Value, stages: usize, dice: &mut Dice) {
 }
 
 fn exec(kind: Kind, exec: &mut Exec, n_values: usize, stages: usize, dice: &mut Dice) {
-    let Exec { kind: task, stage, slice, operands, body, flops } = exec;
+    let Exec { kind: task, stage, slice, chunk, operands, body, flops } = exec;
     match kind {
         Kind::ExecKind => *task = TaskKind::ALL[dice.below(TaskKind::ALL.len())],
         Kind::ExecStage => *stage = StageId(near(stage.0, stages, dice)),
         Kind::ExecSlice => {
             let other = near(slice.unwrap_or(0), 4, dice);
             *slice = some(other, dice);
+        }
+        Kind::ExecChunk => {
+            let mut other = chunk.unwrap_or(Chunk { number: 0, from: Bytes(0), to: Bytes(64) });
+            match dice.below(3) {
+                0 => other.number = near(other.number, 4, dice),
+                1 => bytes(&mut other.from, dice),
+                _ => bytes(&mut other.to, dice),
+            }
+            *chunk = some(other, dice);
         }
         Kind::ExecValue => {
             if let Some(operand) = pick(operands, dice) {

@@ -6,7 +6,7 @@ use super::machine::{self, Outcome, Pace};
 use super::subjects::{Learned, Subject, kinds, learn};
 use pipe_ir::ids::{ExecId, MicrobatchId, ValueId};
 use pipe_ir::instruction::Instruction;
-use pipe_ir::program::{Body, Program};
+use pipe_ir::program::{Body, Program, Space};
 use pipe_ir::value::ValueKind;
 use pipe_ir::verify::{Verified, verify};
 use pipe_runtime::{Backend, Options, Run, RunError};
@@ -73,11 +73,11 @@ fn symbolic(subject: &Subject, program: &Program, promise: Promise, seed: u64) -
         let outcome = catch_unwind(AssertUnwindSafe(|| machine::run(program, &kinds, STEPS, pace)));
         let outcome = outcome.map_err(|panic| format!("{pace:?}: {}", words(&*panic)))?;
         let outcome = outcome.map_err(|why| format!("{pace:?}: {why}"))?;
-        if let Some(device) =
-            (0..outcome.peaks.len()).find(|device| outcome.peaks[*device] != program.devices[*device].peak.0)
-        {
-            let (measured, stated) = (outcome.peaks[device], program.devices[device].peak.0);
-            return Err(format!("{pace:?}: d{device} measures a peak of {measured} bytes, and states {stated}"));
+        for (device, measured) in outcome.peaks.iter().enumerate() {
+            let stated = Space::ALL.map(|space| program.devices[device].extent(space).peak.0);
+            if *measured != stated {
+                return Err(format!("{pace:?}: d{device} measures peaks of {measured:?} bytes, and states {stated:?}"));
+            }
         }
         if promise == Promise::SameResults {
             compare(&subject.outcome, &outcome).map_err(|why| format!("{pace:?}: {why}"))?;
@@ -178,7 +178,7 @@ fn watched<T: Send + 'static>(
     let (sender, receiver) = mpsc::channel();
     let program = Arc::clone(verified);
     std::thread::spawn(move || {
-        let stated: Vec<_> = program.program().devices.iter().map(|code| code.peak).collect();
+        let stated: Vec<_> = program.program().devices.iter().map(|code| (code.peak, code.host.peak)).collect();
         let result = catch_unwind(AssertUnwindSafe(|| {
             let data = Arc::new(pipe_runtime::data::Data::synthetic(program.program()));
             let mut run = match Run::start(Arc::clone(&program), &options, data) {
@@ -189,7 +189,8 @@ fn watched<T: Send + 'static>(
             // One more step, which is not looked at, tells the peaks.
             match (result, run.step(STEPS)) {
                 (Ok(result), Ok(report)) => {
-                    let measured: Vec<_> = report.devices.iter().map(|device| device.peak).collect();
+                    let measured: Vec<_> =
+                        report.devices.iter().map(|device| (device.peak, device.host.peak)).collect();
                     if measured == stated {
                         Ok(Ok(result))
                     } else {

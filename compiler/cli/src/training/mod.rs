@@ -10,7 +10,7 @@ use pipe_ir::value::ValueKind;
 use pipe_ir::verify::Verified;
 use pipe_runtime::checkpoint::{self, CheckpointError};
 use pipe_runtime::data::Data;
-use pipe_runtime::{Backend, Options, Run, RunError, StepReport};
+use pipe_runtime::{Backend, Options, Run, RunError, StepReport, Used};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -63,6 +63,8 @@ pub(crate) struct Measured {
     pub(crate) peak: Bytes,
     /// The end of the highest buffer.
     pub(crate) high_water: Bytes,
+    /// The same of its host's memory.
+    pub(crate) host: Used,
 }
 
 /// Why a run ended before its time.
@@ -209,7 +211,7 @@ impl Tally {
             *busy += device.busy.seconds();
         }
         for (measured, device) in self.measured.iter_mut().zip(&step.devices) {
-            *measured = Measured { peak: device.peak, high_water: device.high_water };
+            *measured = Measured { peak: device.peak, high_water: device.high_water, host: device.host };
         }
     }
 

@@ -2,8 +2,9 @@
 
 use super::Finished;
 use super::progress::grouped;
-use pipe_ir::program::Program;
+use pipe_ir::program::{Extent, Program};
 use pipe_ir::units::Bytes;
+use pipe_runtime::Used;
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -64,13 +65,37 @@ pub(crate) struct DeviceSummary {
     pub(crate) arena_bytes: u64,
     /// The end of the highest buffer that was used.
     pub(crate) measured_arena_bytes: u64,
+    /// The same of its host's memory, where it uses any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) host: Option<HostSummary>,
     /// Share of the makespan in tasks.
     pub(crate) busy: f64,
 }
 
-impl DeviceSummary {
+/// What a device uses of its host's memory: compiled against measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub(crate) struct HostSummary {
+    /// The most bytes alive, as compiled.
+    pub(crate) predicted_peak_bytes: u64,
+    /// As counted while it ran.
+    pub(crate) measured_peak_bytes: u64,
+    /// Bytes of the arena, as compiled.
+    pub(crate) arena_bytes: u64,
+    /// The end of the highest buffer that was used.
+    pub(crate) measured_arena_bytes: u64,
+}
+
+impl HostSummary {
     fn is_as_predicted(&self) -> bool {
         self.predicted_peak_bytes == self.measured_peak_bytes && self.arena_bytes == self.measured_arena_bytes
+    }
+}
+
+impl DeviceSummary {
+    fn is_as_predicted(&self) -> bool {
+        let device = self.predicted_peak_bytes == self.measured_peak_bytes;
+        let host = self.host.as_ref().is_none_or(HostSummary::is_as_predicted);
+        device && self.arena_bytes == self.measured_arena_bytes && host
     }
 }
 
@@ -105,6 +130,12 @@ impl Summary {
                 measured_peak_bytes: measured.peak.0,
                 arena_bytes: compiled.arena.0,
                 measured_arena_bytes: measured.high_water.0,
+                host: (compiled.host != Extent::default() || measured.host != Used::default()).then_some(HostSummary {
+                    predicted_peak_bytes: compiled.host.peak.0,
+                    measured_peak_bytes: measured.host.peak.0,
+                    arena_bytes: compiled.host.arena.0,
+                    measured_arena_bytes: measured.host.high_water.0,
+                }),
                 busy: *busy,
             })
             .collect();
@@ -196,6 +227,11 @@ impl Summary {
                 bytes(row.arena_bytes),
                 100.0 * row.busy,
             );
+            if let Some(host) = &row.host {
+                let [predicted, measured] = [host.predicted_peak_bytes, host.measured_peak_bytes].map(bytes);
+                let arena = bytes(host.arena_bytes);
+                let _ = writeln!(text, "  {:<6} {predicted:>15} {measured:>15} {arena:>15}", "host");
+            }
         }
         if self.ok {
             let _ = writeln!(text, "\n  measured peaks equal the predicted ones, to the byte");

@@ -88,7 +88,10 @@ fn random() -> impl Strategy<Value = (Schedule, Costs)> {
                 let pairs = [None, pair(TaskKind::BackwardInput), None, pair(TaskKind::Backward), None, None];
                 let [usual, near, far] = latency.map(Ticks);
                 let links = [(DeviceId(0), DeviceId(1), near), (DeviceId(2), DeviceId(0), far)];
-                (schedule, Costs { tasks, pairs, latency: Latency::with_links(usual, links.into_iter()) })
+                (
+                    schedule,
+                    Costs { tasks, pairs, latency: Latency::with_links(usual, links.into_iter()), copy: Ticks::ZERO },
+                )
             },
         )
     })
@@ -258,7 +261,7 @@ fn no_order_of_a_small_step_is_shorter_than_its_bound() {
             let schedule = crate::examples::greedy(&graph, placement, microbatches, tasks);
             let pairs = [None, Some(Ticks(row[0].max(row[1]) + 1)), None, Some(Ticks(row[0].max(row[3]))), None, None];
             let latency = Latency::with_links(Ticks(1), [(DeviceId(1), DeviceId(2), Ticks(3))].into_iter());
-            let costs = Costs { tasks: vec![row.map(Ticks); placement.len()], pairs, latency };
+            let costs = Costs { tasks: vec![row.map(Ticks); placement.len()], pairs, latency, copy: Ticks::ZERO };
             let tasks: Vec<Task> = schedule.orders.iter().flatten().map(|scheduled| scheduled.task).collect();
             let n_devices = schedule.n_devices();
             let mut all = Exhaustive {

@@ -27,8 +27,7 @@ pub fn check(
     let mut found = Diagnostics::new();
     for (index, device) in program.devices.iter().enumerate() {
         let id = DeviceId::from_index(index);
-        // A program without a tensor graph never runs: its arena is nobody's.
-        let (peak, needed) = (device.peak, if pipeline.transformer.is_some() { device.peak } else { device.arena });
+        let (peak, needed) = (device.peak, pipeline.needed(device));
         if let Some((memory, span)) = pipeline.memory.filter(|(memory, _)| needed > *memory) {
             let message = format!("{id} needs {needed}, but has {memory}");
             let mut diagnostic = Diagnostic::error(Code::MemoryExceeded, span, format!("{memory} each"), message);
@@ -48,6 +47,12 @@ pub fn check(
             let recompute = if recomputing(schedule).contains(&true) { "" } else { " `recompute all`," };
             let help = format!("use more devices, a schedule with a lower peak,{recompute} or `memory {enough}KiB`");
             found.push(diagnostic.help(help));
+        }
+        if let Some((memory, span)) = pipeline.host.filter(|(memory, _)| device.host.arena > *memory) {
+            let message = format!("{id} needs {} of its host's memory, but may use {memory}", device.host.arena);
+            let error = Diagnostic::error(Code::MemoryExceeded, span, format!("{memory} each"), message);
+            let enough = device.host.arena.0.div_ceil(1024);
+            found.push(error.help(format!("use more devices, offload less, or `host {enough}KiB`")));
         }
         for requirement in &pipeline.requirements {
             if let Limit::Memory(limit) = requirement.limit

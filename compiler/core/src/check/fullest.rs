@@ -1,9 +1,9 @@
 //! The fullest moment of a device: what is alive when most bytes are.
 
 use crate::transformer::{INPUTS, StageAccount, Until};
-use pipe_ir::ids::{StageId, ValueId};
+use pipe_ir::ids::{BufferId, StageId, ValueId};
 use pipe_ir::instruction::Instruction;
-use pipe_ir::program::{DeviceProgram, Program};
+use pipe_ir::program::{DeviceProgram, Program, Space};
 use pipe_ir::task::Task;
 use pipe_ir::units::Bytes;
 use pipe_ir::value::{Value, ValueKind};
@@ -37,9 +37,10 @@ impl Fullest {
         let mut holds: Vec<Option<ValueId>> = vec![None; device.buffers.len()];
         let mut is_alive = vec![false; device.buffers.len()];
         let (mut live, mut reached, mut task) = (Bytes::ZERO, false, None);
+        let is_elsewhere = |buffer: BufferId| device.buffers[buffer.index()].space == Space::Host;
         for instruction in device.setup.iter().chain(&device.step) {
             match *instruction {
-                Instruction::Alloc { .. } | Instruction::Free { .. } if reached => {}
+                Instruction::Alloc { buffer } | Instruction::Free { buffer } if reached || is_elsewhere(buffer) => {}
                 Instruction::Alloc { buffer } => {
                     (is_alive[buffer.index()], holds[buffer.index()]) = (true, None);
                     live += device.buffers[buffer.index()].bytes;
@@ -63,6 +64,9 @@ impl Fullest {
                         task = Some(Task { kind: exec.kind, stage: exec.stage, microbatch });
                         break;
                     }
+                }
+                Instruction::CopyStart { buffer, from, .. } => {
+                    holds[buffer.index()] = holds[buffer.index()].or(holds[from.index()]);
                 }
                 _ => {}
             }

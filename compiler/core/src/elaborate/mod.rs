@@ -8,6 +8,7 @@ mod evaluate;
 mod fill;
 mod limits;
 mod number;
+mod offload;
 mod order;
 mod parameters;
 mod parts;
@@ -32,6 +33,7 @@ pub use number::decimal;
 
 use crate::diagnostic::Diagnostics;
 use crate::files::Files;
+use crate::offload::Offload;
 use crate::pipeline::Pipeline;
 use crate::recompute::Recomputation;
 use crate::schedule::Schedule;
@@ -53,6 +55,8 @@ pub struct Request {
     pub settings: Vec<(String, i64)>,
     /// The stages that recompute, beside those of which the schedule says so itself, and instead of those that the pipeline names.
     pub recompute: Option<Recomputation>,
+    /// What lives in the memory of hosts, instead of what the pipeline says.
+    pub offload: Option<Offload>,
     /// Of a block whose devices repeat, only one turn is written out, however many microbatches a step has; and no window,
     /// only what its tasks read. The schedule then has the microbatches of that turn.
     pub turn: bool,

@@ -4,6 +4,7 @@ use super::arguments::{Callee, Values, bind_with};
 use super::evaluate::evaluate;
 use super::limits::{MAX_COST, MAX_DEVICES, MAX_MICROBATCHES, Report, within};
 use super::number::{millionths, outside, whole};
+use super::offload;
 use super::parameters::setting;
 use super::recompute;
 use super::schedule::{self, Setting, Steps};
@@ -14,6 +15,7 @@ use crate::costs::{CostName, Entry};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::files::Files;
 use crate::model;
+use crate::offload::Offload;
 use crate::pipeline::{Limit, ModelCall, Pipeline, Requirement, Share, StageCosts};
 use crate::schedule::Schedule;
 use crate::source::Span;
@@ -48,6 +50,8 @@ pub(super) fn stand_alone(
     if let Some(asked) = &request.recompute {
         recompute::apply(asked, None, &mut schedule, &mut report);
     }
+    let asked = request.offload.map(|asked| (asked, declared.name.span));
+    offload::check(asked, Some(&schedule), None, &mut report);
     report.finish(schedule)
 }
 
@@ -75,10 +79,11 @@ struct Items<'a> {
     model: Option<&'a Call>,
     config: Option<&'a Call>,
     precision: DType,
-    devices: Option<(&'a Expr, Option<&'a Expr>)>,
+    devices: Option<(&'a Expr, [Option<&'a Expr>; 2])>,
     microbatches: Option<&'a Expr>,
     schedule: Option<&'a Call>,
     recompute: Option<recompute::Line<'a>>,
+    offload: offload::Asked,
     cost: Option<&'a [(ast::Name, Expr)]>,
     train: Option<(&'a [ast::Setting], Span)>,
     requirements: Vec<(Subject, &'a ast::Limit, Span)>,
@@ -97,10 +102,11 @@ pub(super) fn elaborate(
     let n_devices = size(("devices", MAX_DEVICES), n_devices, (declared, request, &parameters), &mut report);
     let n_microbatches = ("microbatches", most_microbatches(request));
     let n_microbatches = size(n_microbatches, items.microbatches, (declared, request, &parameters), &mut report);
-    let memory = items.devices.and_then(|(_, memory)| memory).and_then(|memory| {
-        let bytes = report.take(whole(memory, &parameters, 1, "`memory`"))?;
-        Some((Bytes(bytes), memory.span))
-    });
+    let mut bytes = |said: Option<&Expr>, word: &str| {
+        said.and_then(|said| Some((Bytes(report.take(whole(said, &parameters, 1, word))?), said.span)))
+    };
+    let [memory, host] = items.devices.map_or([None; 2], |(_, said)| said);
+    let (memory, host) = (bytes(memory, "`memory`"), bytes(host, "`host`"));
     let model =
         items.model.and_then(|call| model_call(files, (call, items.precision), request, &parameters, &mut report));
     let transformer =
@@ -148,7 +154,10 @@ pub(super) fn elaborate(
         requirements.extend(limit.map(|limit| Requirement { limit, span: *span }));
     }
     let (name, span) = (declared.name.text.clone(), declared.name.span);
-    let pipeline = Pipeline { name, span, model, transformer, memory, costs, requirements, training };
+    let asked = request.offload.map(|asked| (asked, span)).or(items.offload);
+    let offload = asked.map_or_else(Offload::default, |(asked, _)| asked);
+    let pipeline = Pipeline { name, span, model, transformer, memory, host, offload, costs, requirements, training };
+    offload::check(asked, schedule.as_ref(), Some(&pipeline), &mut report);
     match schedule {
         Some(schedule) => report.finish(Elaborated { schedule, pipeline: Some(pipeline), parameters }),
         None => Err(report.into_errors()),
@@ -281,6 +290,7 @@ fn items_of<'a>(declared: &'a ast::Pipeline, report: &mut Report) -> Items<'a> {
         microbatches: None,
         schedule: None,
         recompute: None,
+        offload: None,
         cost: None,
         train: None,
         requirements: Vec::new(),
@@ -295,8 +305,8 @@ fn items_of<'a>(declared: &'a ast::Pipeline, report: &mut Report) -> Items<'a> {
                 items.precision = *dtype;
                 ("precision", *span)
             }
-            PipelineItem::Devices { count, memory, span } => {
-                items.devices = Some((count, memory.as_ref()));
+            PipelineItem::Devices { count, memory, host, span } => {
+                items.devices = Some((count, [memory.as_ref(), host.as_ref()]));
                 ("devices", *span)
             }
             PipelineItem::Microbatches { count, span } => {
@@ -306,6 +316,11 @@ fn items_of<'a>(declared: &'a ast::Pipeline, report: &mut Report) -> Items<'a> {
             PipelineItem::Recompute { stages, span } => {
                 items.recompute = Some((stages, *span));
                 ("recompute", *span)
+            }
+            PipelineItem::Offload { words, span } => {
+                let each = words.iter().filter_map(|word| Offload::from_word(word));
+                items.offload = Some((each.fold(Offload::default(), Offload::and), *span));
+                ("offload", *span)
             }
             PipelineItem::Cost { durations, span } => {
                 items.cost = Some(durations);

@@ -6,10 +6,10 @@
 //! improves it: whatever reaches highest is placed earlier, as long as that makes nothing worse.
 
 use super::emit::Code;
-use super::index32;
+use super::{Options, index32};
 use pipe_ir::ids::BufferId;
 use pipe_ir::instruction::Instruction;
-use pipe_ir::program::{Buffer, DeviceProgram};
+use pipe_ir::program::{Buffer, DeviceProgram, Extent, Space};
 use pipe_ir::units::Bytes;
 use std::collections::BTreeMap;
 
@@ -45,23 +45,27 @@ struct Lifespans {
 }
 
 /// Gives every buffer of a device its place. Lifespans at the same place share a row of the table.
-pub(super) fn place(code: Code, limit: Option<Bytes>) -> DeviceProgram {
-    let lifespans = Lifespans::of(&code);
-    let offsets = best(&lifespans);
+pub(super) fn place(code: Code, options: &Options) -> DeviceProgram {
+    let lifespans = Space::ALL.map(|space| Lifespans::of(&code, space));
+    let offsets = [best(&lifespans[0]), best(&lifespans[1])];
     let (mut rows, mut buffers) = (BTreeMap::new(), Vec::new());
-    let mut arena = 0;
-    let row_of = |(span, offset): (&Span, &u64)| {
-        arena = arena.max(offset + span.bytes);
-        *rows.entry((*offset, span.bytes)).or_insert_with(|| {
-            buffers.push(Buffer { bytes: Bytes(span.bytes), offset: Bytes(*offset) });
+    let mut arenas = [Bytes::ZERO; Space::ALL.len()];
+    let row_of = |(index, (bytes, space)): (usize, &(Bytes, Space))| {
+        let (bytes, space, offset) = (*bytes, *space, Bytes(offsets[space.index()][index]));
+        arenas[space.index()] = arenas[space.index()].max(offset + bytes);
+        *rows.entry((space, offset, bytes)).or_insert_with(|| {
+            buffers.push(Buffer { bytes, offset, space });
             BufferId(index32(buffers.len() - 1))
         })
     };
-    let names: Vec<BufferId> = lifespans.spans.iter().zip(&offsets).map(row_of).collect();
+    let names: Vec<BufferId> = code.buffers.iter().enumerate().map(row_of).collect();
+    let [device, host] = Space::ALL.map(Space::index);
+    let host = Extent { limit: None, arena: arenas[host], peak: Bytes(lifespans[host].peak) };
     let mut device = DeviceProgram {
-        limit,
-        arena: Bytes(arena),
-        peak: Bytes(lifespans.peak),
+        limit: options.memory,
+        arena: arenas[device],
+        peak: Bytes(lifespans[device].peak),
+        host: if host == Extent::default() { host } else { Extent { limit: options.host, ..host } },
         buffers,
         operands: code.operands,
         n_tokens: code.n_tokens,
@@ -81,6 +85,10 @@ pub(super) fn place(code: Code, limit: Option<Bytes>) -> DeviceProgram {
             | Instruction::SendStart { buffer, .. }
             | Instruction::CollStart { buffer, .. }
             | Instruction::RecvStart { buffer, .. } => rename(buffer),
+            Instruction::CopyStart { buffer, from, .. } => {
+                rename(buffer);
+                rename(from);
+            }
             Instruction::Run { .. } | Instruction::Wait { .. } => {}
         }
     }
@@ -88,21 +96,27 @@ pub(super) fn place(code: Code, limit: Option<Bytes>) -> DeviceProgram {
 }
 
 impl Lifespans {
-    fn of(code: &Code) -> Self {
-        let span = |bytes: &Bytes| Span { bytes: bytes.0, from: 0, to: u32::MAX };
-        let mut lifespans = Self { spans: code.sizes.iter().map(span).collect(), events: Vec::new(), peak: 0 };
+    /// Those in one space; the others have no bytes.
+    fn of(code: &Code, space: Space) -> Self {
+        let is_own = |buffer: BufferId| code.buffers[buffer.index()].1 == space;
+        let span = |(bytes, own): &(Bytes, Space)| Span {
+            bytes: if *own == space { bytes.0 } else { 0 },
+            from: 0,
+            to: u32::MAX,
+        };
+        let mut lifespans = Self { spans: code.buffers.iter().map(span).collect(), events: Vec::new(), peak: 0 };
         let mut alive = 0;
         for instruction in code.setup.iter().chain(&code.step) {
             let now = index32(lifespans.events.len());
             match *instruction {
-                Instruction::Alloc { buffer } => {
+                Instruction::Alloc { buffer } if is_own(buffer) => {
                     let span = &mut lifespans.spans[buffer.index()];
                     span.from = now;
                     alive += span.bytes;
                     lifespans.peak = lifespans.peak.max(alive);
                     lifespans.events.push((buffer.0, true));
                 }
-                Instruction::Free { buffer } => {
+                Instruction::Free { buffer } if is_own(buffer) => {
                     let span = &mut lifespans.spans[buffer.index()];
                     span.to = now;
                     alive -= span.bytes;

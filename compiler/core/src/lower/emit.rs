@@ -1,16 +1,21 @@
 //! Writes the lists of one device: waits, allocations, runs, transfers and prompt frees.
 
+mod copies;
+mod sums;
+
 use super::collectives::{Collectives, Part};
 use super::index32;
-use super::sums::{Sum, Sums};
+use super::residency::Residency;
+use super::sums::Sums;
 use super::transfers::Transfers;
 use super::work::Work;
 use crate::schedule::Schedule;
 use crate::window::Update;
+use copies::Copies;
 use pipe_ir::ids::{BufferId, DeviceId, ExecId, MicrobatchId, TokenId, ValueId};
-use pipe_ir::instruction::{Class, Collective, Fill, Instruction, OperandRange};
-use pipe_ir::program::{Access, Operand};
-use pipe_ir::task::{Task, TaskKind};
+use pipe_ir::instruction::{Collective, Fill, Instruction, OperandRange};
+use pipe_ir::program::{Access, Operand, Space};
+use pipe_ir::task::TaskKind;
 use pipe_ir::units::Bytes;
 use pipe_ir::value::ValueKind;
 use std::collections::BTreeMap;
@@ -20,7 +25,9 @@ const NO_BUFFER: BufferId = BufferId(u32::MAX);
 /// The lists of one device. Every lifespan has a buffer of its own, which has a size and no place yet.
 #[derive(Debug, Default)]
 pub(super) struct Code {
-    pub(super) sizes: Vec<Bytes>,
+    pub(super) buffers: Vec<(Bytes, Space)>,
+    /// Where each task and each update at the end of the step begins.
+    pub(super) steps: Vec<usize>,
     pub(super) operands: Vec<BufferId>,
     pub(super) n_tokens: u32,
     pub(super) setup: Vec<Instruction>,
@@ -42,6 +49,9 @@ pub(super) struct Emitter<'a> {
     readers: Vec<u32>,
     /// By value: the first buffer of a persistent one, and those of its older versions behind it.
     persistent: Vec<BufferId>,
+    /// When chunks come and go; none where everything stays on the device.
+    residency: Option<Residency>,
+    copies: Copies,
     /// Where updates stand, by device, where they stand between tasks.
     updates: &'a [Vec<Update>],
     /// By transfer: its token on the sender, and on the receiver.
@@ -66,14 +76,21 @@ impl<'a> Emitter<'a> {
             buffers: vec![NO_BUFFER; work.n_entries()],
             readers: vec![0; work.n_entries()],
             persistent: vec![NO_BUFFER; work.values.len()],
+            residency: None,
+            copies: Copies::default(),
             updates,
             tokens: vec![[TokenId(0); 2]; transfers.len()],
             code: Code::default(),
         }
     }
 
-    /// The lists of a device.
-    pub(super) fn device(&mut self, device: DeviceId) -> Code {
+    pub(super) const fn schedule(&self) -> &'a Schedule {
+        self.schedule
+    }
+
+    /// The lists of a device, whose chunks come and go as a plan says; all stays on the device without one.
+    pub(super) fn device(&mut self, device: DeviceId, residency: Option<Residency>) -> Code {
+        (self.residency, self.copies) = (residency, Copies::default());
         self.count_readers(device);
         self.set_up(device);
         let tasks = &self.schedule.orders[device.index()];
@@ -82,6 +99,7 @@ impl<'a> Emitter<'a> {
         let mut parts = self.collectives.of(device).iter().peekable();
         let mut joined = Vec::new();
         for (position, scheduled) in tasks.iter().enumerate() {
+            self.begin_step(position);
             while let Some(part) = parts.next_if(|part| part.position as usize == position) {
                 joined.push((self.join(part), part.update));
             }
@@ -91,6 +109,7 @@ impl<'a> Emitter<'a> {
                 self.code.step.push(Instruction::Wait { token });
             }
             self.take_sum(device, position, scheduled.task);
+            self.arrive(position);
             if let Some(exec) = self.work.exec(scheduled.task) {
                 self.task(exec, scheduled.task.microbatch, |this| this.send(device, position));
             }
@@ -99,12 +118,17 @@ impl<'a> Emitter<'a> {
         joined.extend(parts.map(|part| (self.join(part), part.update)));
         self.between(device, tasks.len());
         let flushes = self.schedule.window.is_none();
+        let mut step = tasks.len();
         for exec in self.work.execs_of(device) {
             if flushes && self.work.execs[exec.index()].kind == TaskKind::Update {
+                self.begin_step(step);
                 self.wait(&mut joined, |update| update == Some(exec));
+                self.arrive(step);
                 self.run(exec, MicrobatchId(0));
+                step += 1;
             }
         }
+        self.begin_step(step);
         self.wait(&mut joined, |_| true);
         let gradients: Vec<ValueId> = self.sending.keys().copied().collect();
         gradients.into_iter().for_each(|gradients| self.end_sends(gradients));
@@ -135,6 +159,10 @@ impl<'a> Emitter<'a> {
                 continue;
             }
             let with = if value.kind == ValueKind::Parameters { Fill::Init } else { Fill::Zero };
+            if self.residency.is_some() && self.work.is_offloaded(id) {
+                self.set_up_chunk(id, with);
+                continue;
+            }
             // From the newest version to the oldest; all begin as the initial one.
             let buffers: Vec<BufferId> = (0..self.work.versions(id)).map(|_| self.new_buffer(id)).collect();
             let Some(buffer) = buffers.first().copied() else { continue };
@@ -150,8 +178,8 @@ impl<'a> Emitter<'a> {
     }
 
     fn new_buffer(&mut self, value: ValueId) -> BufferId {
-        self.code.sizes.push(self.work.values[value.index()].bytes.aligned());
-        BufferId(index32(self.code.sizes.len() - 1))
+        self.code.buffers.push((self.work.values[value.index()].bytes.aligned(), Space::Device));
+        BufferId(index32(self.code.buffers.len() - 1))
     }
 
     fn alloc(&mut self, value: ValueId, microbatch: MicrobatchId) -> BufferId {
@@ -264,49 +292,6 @@ impl<'a> Emitter<'a> {
         let first = all.partition_point(|update| (update.before as usize) < position);
         let rest = &all[first..];
         &rest[..rest.partition_point(|update| update.before as usize == position)]
-    }
-
-    fn zero(&mut self, gradients: ValueId) {
-        let buffer = self.persistent[gradients.index()];
-        self.code.step.push(Instruction::Fill { buffer, value: gradients, with: Fill::Zero });
-    }
-
-    /// Makes the gradients ready that a task adds to.
-    fn take_sum(&mut self, device: DeviceId, position: usize, task: Task) {
-        if let Some(sum) = self.sums.received_before(device, position) {
-            self.receive_sum(sum);
-        } else if let Some(gradients) = self.work.gradients_of(task) {
-            self.end_sends(gradients);
-            if self.sums.begins(task) {
-                self.zero(gradients);
-            }
-        }
-    }
-
-    /// Sends sums of gradients on, right after what was added last.
-    fn send_sums(&mut self, device: DeviceId, position: usize) {
-        for sum in self.sums.sent_after(device, position) {
-            let (buffer, token) = (self.persistent[sum.gradients.index()], self.new_token());
-            self.code.step.push(Instruction::SendStart { buffer, to: sum.other, class: Class::Sum, token });
-            self.sending.entry(sum.gradients).or_default().push(token);
-        }
-    }
-
-    /// Receives a sum of gradients straight into their buffer.
-    fn receive_sum(&mut self, sum: Sum) {
-        self.end_sends(sum.gradients);
-        let (buffer, token) = (self.persistent[sum.gradients.index()], self.new_token());
-        let (value, microbatch, from) = (sum.gradients, sum.upto, sum.other);
-        let class = Class::Sum;
-        self.code.step.push(Instruction::RecvStart { buffer, value, microbatch, from, class, token });
-        self.code.step.push(Instruction::Wait { token });
-    }
-
-    /// Waits until nothing sends these gradients any more, so that they can change.
-    fn end_sends(&mut self, gradients: ValueId) {
-        for token in self.sending.remove(&gradients).unwrap_or_default() {
-            self.code.step.push(Instruction::Wait { token });
-        }
     }
 
     /// Where a persistent operand of a run is. Versions of weights take turns: version 0 is in the first buffer, version -1

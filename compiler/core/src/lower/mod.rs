@@ -30,9 +30,11 @@
 //! a transfer from another. The verifier proves each program again, without knowing any of this.
 
 mod arena;
+mod chunks;
 mod collectives;
 mod emit;
 mod order;
+mod residency;
 mod sums;
 mod transfers;
 mod work;
@@ -41,15 +43,17 @@ use crate::dependencies::Dependencies;
 use crate::diagnostic::{Code, Diagnostic};
 use crate::latency::Latency;
 use crate::model::stage_set::StageSet;
+use crate::offload::Offload;
 use crate::placement::names;
 use crate::reductions::reductions;
 use crate::schedule::Schedule;
 use crate::timeline::Timeline;
 use crate::window::updates;
 use pipe_ir::ids::{DeviceId, MicrobatchId};
-use pipe_ir::program::Program;
+use pipe_ir::program::{DeviceProgram, Program};
 use pipe_ir::training::Training;
 use pipe_ir::units::Bytes;
+use residency::Residency;
 
 /// What a program says beside its instructions.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -60,6 +64,12 @@ pub struct Options {
     pub memory: Option<Bytes>,
     /// How to train.
     pub training: Option<Training>,
+    /// What each device may use of its host's memory, if it was said.
+    pub host: Option<Bytes>,
+    /// What lives in the memory of hosts.
+    pub offload: Offload,
+    /// What chunks may take together with all else, if that was said; otherwise as little as lets copies hide.
+    pub budget: Option<Bytes>,
     /// How long a transfer takes: its sender waits for its end no earlier than that.
     pub latency: Latency,
 }
@@ -79,7 +89,7 @@ pub fn undivided(schedule: &Schedule) -> Option<Diagnostic> {
 /// Writes the program of a schedule that was found to run to its end, with the times of its tasks.
 #[must_use]
 pub fn lower(schedule: &Schedule, timeline: &Timeline, set: &StageSet, options: &Options) -> Program {
-    let work = work::Work::new(schedule, set);
+    let work = work::Work::new(schedule, set, options.offload);
     // Only where blocks run on does a task wait for more than what it reads.
     let dependencies = schedule.window.as_ref().map(|_| Dependencies::of(schedule));
     let order = order::Order::new(schedule, timeline, &work, dependencies.as_ref());
@@ -91,8 +101,11 @@ pub fn lower(schedule: &Schedule, timeline: &Timeline, set: &StageSet, options: 
     let mut emitter = emit::Emitter::new(schedule, &work, &transfers, (&collectives, &sums, &updates));
     let devices = (0..schedule.n_devices())
         .map(|device| {
-            let code = emitter.device(DeviceId::from_index(device));
-            arena::place(code, options.memory)
+            let device = DeviceId::from_index(device);
+            match options.offload.any() {
+                true => offloaded(&mut emitter, &work, device, options),
+                false => arena::place(emitter.device(device, None), options),
+            }
         })
         .collect();
     Program {
@@ -108,6 +121,29 @@ pub fn lower(schedule: &Schedule, timeline: &Timeline, set: &StageSet, options: 
         devices,
         training: options.training.clone(),
     }
+}
+
+/// How often chunks get less room because all together cannot be packed into what the device has.
+const ATTEMPTS: usize = 4;
+
+/// The program of a device whose state lives in the memory of its host: within what the device has, or else with as little as possible.
+fn offloaded(emitter: &mut emit::Emitter<'_>, work: &work::Work, device: DeviceId, options: &Options) -> DeviceProgram {
+    let bare = emitter.device(device, Some(Residency::default()));
+    let mut with = |limit: Option<Bytes>| {
+        let residency = Residency::new(emitter.schedule(), work, device, &bare, limit);
+        arena::place(emitter.device(device, Some(residency)), options)
+    };
+    let mut room = options.budget;
+    for _ in 0..ATTEMPTS {
+        let (Some(budget), Some(own)) = (options.budget, room) else { break };
+        let code = with(room);
+        let excess = Bytes(code.arena.0.saturating_sub(budget.0));
+        if excess == Bytes::ZERO {
+            return code;
+        }
+        room = own.0.checked_sub(excess.0).map(Bytes);
+    }
+    with(None)
 }
 
 /// What the tasks of each stage read, where that is not what their step begins with.

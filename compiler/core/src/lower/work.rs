@@ -1,7 +1,8 @@
 //! What there is to do: the executables that a schedule uses, each with its scratch, and what they read and write.
 
-use super::Buckets;
+use super::{Buckets, chunks};
 use crate::model::stage_set::{StageSet, WeightGroup};
+use crate::offload::Offload;
 use crate::placement::Placement;
 use crate::schedule::Schedule;
 use crate::slices::Slices;
@@ -36,6 +37,7 @@ pub(super) struct Work {
     numbers: Vec<ValueId>,
     n_microbatches: u32,
     slices: Slices,
+    offload: Offload,
 }
 
 const UNUSED: ValueId = ValueId(u32::MAX);
@@ -49,7 +51,7 @@ pub(super) struct Flow {
 }
 
 impl Work {
-    pub(super) fn new(schedule: &Schedule, set: &StageSet) -> Self {
+    pub(super) fn new(schedule: &Schedule, set: &StageSet, offload: Offload) -> Self {
         let used = used(schedule, set);
         let mut work = Self {
             values: Vec::new(),
@@ -65,6 +67,7 @@ impl Work {
             numbers: Vec::new(),
             n_microbatches: schedule.n_microbatches,
             slices: schedule.slices,
+            offload,
         };
         let numbers = work.take_values(set, &used);
         work.take_execs(set, &used, &numbers);
@@ -90,8 +93,11 @@ impl Work {
                 let row = exec.slice.unwrap_or(0) as usize * self.placement.n_stages() + exec.stage.index();
                 self.stages[row][exec.kind.index()] = number;
             }
-            self.execs.push(exec);
-            self.scratch.push(set.scratch.get(index).copied().unwrap_or_default());
+            let is_cut = self.offload.optimizer && exec.kind == TaskKind::Update;
+            let execs = if is_cut { chunks::cut(exec, &mut self.values) } else { vec![exec] };
+            let scratch = set.scratch.get(index).copied().unwrap_or_default();
+            self.scratch.extend(execs.iter().map(|_| scratch));
+            self.execs.extend(execs);
         }
         let is_used = |value: &ValueId| values[value.index()] != UNUSED;
         let groups = set.weights.iter().filter(|group| is_used(&group.parameters));
@@ -134,6 +140,15 @@ impl Work {
         group?.gradients
     }
 
+    /// Whether a value lives in the memory of the host, and comes to the device for its uses.
+    pub(super) fn is_offloaded(&self, value: ValueId) -> bool {
+        match self.values[value.index()].kind {
+            ValueKind::OptimizerState => self.offload.optimizer,
+            ValueKind::Parameters => self.offload.parameters,
+            _ => false,
+        }
+    }
+
     /// Buffers that the versions of a value take turns in.
     pub(super) fn versions(&self, value: ValueId) -> u32 {
         self.versions.get(value.index()).copied().unwrap_or(1)
@@ -148,7 +163,8 @@ impl Work {
     fn find_homes(&mut self, n_devices: usize) {
         let mut homes: Vec<(usize, usize)> = Vec::new();
         for (index, exec) in self.execs.iter().enumerate() {
-            let updates = |group: &&WeightGroup| group.update == Some(ExecId::from_index(index));
+            let changes = |group: &WeightGroup| exec.operands.iter().any(|operand| operand.value == group.parameters);
+            let updates = |group: &&WeightGroup| group.update.is_some() && changes(group);
             let group = self.weights.iter().find(updates).filter(|_| exec.kind == TaskKind::Update);
             let stages = group.map_or(std::slice::from_ref(&exec.stage), |group| &group.stages);
             homes.extend(self.members(stages).into_iter().map(|device| (device.index(), index)));

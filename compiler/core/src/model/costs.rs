@@ -17,7 +17,7 @@ pub fn costs(set: &StageSet) -> Costs {
         let of = |kind| operations(set, kind, StageId::from_index(stage)).unwrap_or_default();
         TaskKind::ALL.map(|kind| Ticks(of(kind) / set.flops_per_tick.max(1)))
     });
-    Costs { tasks: tasks.collect(), pairs: [None; TaskKind::ALL.len()], latency: Latency::default() }
+    Costs { tasks: tasks.collect(), pairs: [None; TaskKind::ALL.len()], latency: Latency::default(), copy: Ticks::ZERO }
 }
 
 /// The operations of a task of a stage, the mean over its slices; none where the set has no such task.

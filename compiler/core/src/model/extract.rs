@@ -63,7 +63,7 @@ pub(super) fn extract(
 #[must_use]
 pub(super) fn exec(kind: TaskKind, stage: StageId, (operands, graph): (Vec<Operand>, Graph)) -> Exec {
     let flops = flops(&graph.nodes);
-    Exec { kind, stage, slice: None, operands, body: Body::Graph(graph), flops }
+    Exec { kind, stage, slice: None, chunk: None, operands, body: Body::Graph(graph), flops }
 }
 
 /// Every node that `roots` need, down to the places, in the order of the tape.

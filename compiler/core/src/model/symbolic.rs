@@ -41,6 +41,7 @@ pub fn abstract_slices(kinds: &[Kinds], graph: &StageGraph, slices: Slices) -> S
                 kind,
                 stage: StageId::from_index(stage),
                 slice: (slices != Slices::ONE).then_some(slice),
+                chunk: None,
                 operands,
                 body: Body::Abstract,
                 flops: if kind == TaskKind::Backward { 2 } else { 1 },
@@ -70,7 +71,15 @@ pub fn add_replicated_weights(set: &mut StageSet, placement: &Placement) {
         let operands = [(parameters, Access::Update), (gradients, Access::Read)];
         let operands = operands.map(|(value, access)| Operand::new(value, access)).to_vec();
         let update = Some(ExecId::from_index(set.execs.len()));
-        set.execs.push(Exec { kind: TaskKind::Update, stage, slice: None, operands, body: Body::Abstract, flops: 1 });
+        set.execs.push(Exec {
+            kind: TaskKind::Update,
+            stage,
+            slice: None,
+            chunk: None,
+            operands,
+            body: Body::Abstract,
+            flops: 1,
+        });
         set.weights.push(WeightGroup { parameters, gradients: Some(gradients), update, stages: vec![stage] });
     }
 }

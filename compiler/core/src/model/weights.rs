@@ -67,5 +67,5 @@ fn update(id: StageId, stage: &StageTape, (parameters, gradients, state): (Value
     operands.extend(state.map(|value| Operand::new(value, Access::Update)));
     let n_parameters: u64 = stage.weights.iter().map(|(_, weight)| weight.ty.elements()).sum();
     let flops = n_parameters.saturating_mul(FLOPS_PER_PARAMETER);
-    Exec { kind: TaskKind::Update, stage: id, slice: None, operands, body: Body::Optimizer, flops }
+    Exec { kind: TaskKind::Update, stage: id, slice: None, chunk: None, operands, body: Body::Optimizer, flops }
 }

@@ -6,12 +6,13 @@
 //! repeated with as much less.
 //!
 //! Bounds and proofs must not depend on such an estimate. Between two tasks a device holds in any program at least its
-//! weights, their gradients and optimizer state, and what later tasks still read of what earlier ones saved: each is a
+//! weights, their gradients and optimizer state, as far as they do not live with its host, and what later tasks still read of what earlier ones saved: each is a
 //! value of its own. So they assume that all the rest needs nothing.
 
 use super::job::{Job, Orders};
 use super::target::Problem;
 use crate::model::stage_set::StageSet;
+use crate::offload::Offload;
 use crate::report::{DeviceReport, Report};
 use crate::units::Ticks;
 use pipe_ir::ids::{StageId, ValueId};
@@ -52,7 +53,7 @@ impl Saved {
     }
 }
 
-fn saved(stages: &StageSet, n_stages: usize) -> Vec<Saved> {
+fn saved(stages: &StageSet, n_stages: usize, offload: Offload) -> Vec<Saved> {
     let mut all = vec![Saved::default(); n_stages];
     for value in &stages.values {
         let Some(saved) = all.get_mut(value.stage.index()) else { continue };
@@ -61,6 +62,8 @@ fn saved(stages: &StageSet, n_stages: usize) -> Vec<Saved> {
             ValueKind::SavedForInput => saved.for_input += bytes,
             ValueKind::SavedForWeight => saved.for_weight += bytes,
             ValueKind::DeferredGradient => saved.deferred += bytes,
+            ValueKind::Parameters if offload.parameters => {}
+            ValueKind::OptimizerState if offload.optimizer => {}
             ValueKind::Parameters | ValueKind::ParameterGradients | ValueKind::OptimizerState => saved.kept += bytes,
             _ => {}
         }
@@ -97,9 +100,9 @@ pub(super) fn in_bytes(
     problem: &mut Problem,
     stages: &StageSet,
     report: &Report,
-    limit: Bytes,
+    (limit, offload): (Bytes, Offload),
 ) -> Result<(), Vec<(usize, i64)>> {
-    let saved = saved(stages, problem.schedule.n_stages());
+    let saved = saved(stages, problem.schedule.n_stages(), offload);
     for lane in &mut problem.job.lanes {
         lane.takes = saved[lane.stage.index()].takes(lane.kind);
     }

@@ -102,7 +102,8 @@ impl Prepared {
         let limit = judged.pipeline.as_ref().and_then(Pipeline::byte_limit);
         let Some((limit, _)) = limit else { return Ok(self) };
         self.limit = Some(limit);
-        let counted = in_bytes(&mut self.problem, &stages, report, limit);
+        let offload = judged.pipeline.as_ref().map(|pipeline| pipeline.offload).unwrap_or_default();
+        let counted = in_bytes(&mut self.problem, &stages, report, (limit, offload));
         self.problem.set_bound();
         counted.map_err(|missing| {
             let span =

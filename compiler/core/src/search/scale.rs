@@ -63,6 +63,7 @@ mod tests {
                 tasks: vec![[usual; TaskKind::ALL.len()]],
                 pairs: [None; TaskKind::ALL.len()],
                 latency: Latency::uniform(other),
+                copy: Ticks::ZERO,
             };
             Scale::new(&costs, 1_000)
         };

@@ -2,6 +2,7 @@
 
 use super::families::Variant;
 use super::problem::Problem;
+use crate::offload::Offload;
 use crate::pipeline::Pipeline;
 use crate::transformer::{Layers, Recompute, Settings, Transformer};
 use pipe_ir::units::Bytes;
@@ -75,6 +76,8 @@ impl Candidate {
             model: None,
             transformer: Some(Transformer { settings, ..problem.transformer.clone() }),
             memory: Some((problem.limit, problem.span)),
+            host: None,
+            offload: Offload::default(),
             costs: None,
             requirements: Vec::new(),
             training: None,

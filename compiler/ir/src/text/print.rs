@@ -3,7 +3,7 @@
 use super::{graph, tables as rows};
 use crate::ids::{BufferId, DeviceId};
 use crate::instruction::Instruction;
-use crate::program::Program;
+use crate::program::{Extent, Program, Space};
 use crate::units::Bytes;
 
 /// What the ids of an instruction refer to.
@@ -102,7 +102,16 @@ pub(super) fn device(program: &Program, index: usize) -> String {
         push_bytes(out, limit);
     }
     let (arena, peak) = (device.arena.0, device.peak.0);
-    out.push_str(&format!(" arena {arena} peak {peak} tokens {} {{\n  buffers {{\n", device.n_tokens));
+    out.push_str(&format!(" arena {arena} peak {peak}"));
+    if device.host != Extent::default() {
+        out.push_str(" host");
+        if let Some(limit) = device.host.limit {
+            out.push_str(" memory ");
+            push_bytes(out, limit);
+        }
+        out.push_str(&format!(" arena {} peak {}", device.host.arena.0, device.host.peak.0));
+    }
+    out.push_str(&format!(" tokens {} {{\n  buffers {{\n", device.n_tokens));
     for (index, buffer) in device.buffers.iter().enumerate() {
         out.push_str("    %");
         push_number(out, index as u64);
@@ -110,7 +119,7 @@ pub(super) fn device(program: &Program, index: usize) -> String {
         push_number(out, buffer.bytes.0);
         out.push_str(" at ");
         push_number(out, buffer.offset.0);
-        out.push('\n');
+        out.push_str(if buffer.space == Space::Host { " host\n" } else { "\n" });
     }
     out.push_str("  }\n");
     let names = Names { program, operands: &device.operands };

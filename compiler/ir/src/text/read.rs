@@ -5,7 +5,7 @@ use super::tables::{Tables, list, parse_exec, parse_training, parse_value};
 use super::{DeviceLines, Lines, Parsed};
 use crate::ids::DeviceId;
 use crate::instruction::{Instruction, REFERENCE};
-use crate::program::{Buffer, DeviceProgram, Program};
+use crate::program::{Buffer, DeviceProgram, Extent, Program, Space};
 use crate::units::Bytes;
 
 /// Reads a whole text.
@@ -94,11 +94,8 @@ fn groups(cursor: &mut Cursor<'_>, lines: &mut Lines) -> Result<Vec<Vec<DeviceId
 }
 
 fn device(cursor: &mut Cursor<'_>, tables: &Tables<'_>, lines: &mut DeviceLines) -> Result<DeviceProgram, ParseError> {
-    let limit = if cursor.take("memory") { Some(cursor.bytes("a number of bytes such as `64MiB`")?) } else { None };
-    cursor.expect("arena")?;
-    let arena = cursor.bytes("a number of bytes")?;
-    cursor.expect("peak")?;
-    let peak = cursor.bytes("a number of bytes")?;
+    let Extent { limit, arena, peak } = extent(cursor)?;
+    let host = if cursor.take("host") { extent(cursor)? } else { Extent::default() };
     cursor.expect("tokens")?;
     let n_tokens = cursor.small("a number of tokens")?;
     cursor.expect("{")?;
@@ -111,7 +108,16 @@ fn device(cursor: &mut Cursor<'_>, tables: &Tables<'_>, lines: &mut DeviceLines)
     cursor.expect("step")?;
     let step = instructions(cursor, &mut scope, &mut lines.step)?;
     cursor.expect("}")?;
-    Ok(DeviceProgram { limit, arena, peak, buffers, operands, n_tokens, setup, step })
+    Ok(DeviceProgram { limit, arena, peak, host, buffers, operands, n_tokens, setup, step })
+}
+
+/// Reads what a device uses of a memory space.
+fn extent(cursor: &mut Cursor<'_>) -> Result<Extent, ParseError> {
+    let limit = if cursor.take("memory") { Some(cursor.bytes("a number of bytes such as `64MiB`")?) } else { None };
+    cursor.expect("arena")?;
+    let arena = cursor.bytes("a number of bytes")?;
+    cursor.expect("peak")?;
+    Ok(Extent { limit, arena, peak: cursor.bytes("a number of bytes")? })
 }
 
 fn buffers(cursor: &mut Cursor<'_>, lines: &mut Vec<u32>) -> Result<Vec<Buffer>, ParseError> {
@@ -126,7 +132,9 @@ fn buffers(cursor: &mut Cursor<'_>, lines: &mut Vec<u32>) -> Result<Vec<Buffer>,
         }
         let bytes = Bytes(cursor.number("a number of bytes")?);
         cursor.expect("at")?;
-        buffers.push(Buffer { bytes, offset: Bytes(cursor.number("an offset in bytes")?) });
+        let offset = Bytes(cursor.number("an offset in bytes")?);
+        let space = if cursor.take("host") { Space::Host } else { Space::Device };
+        buffers.push(Buffer { bytes, offset, space });
     }
     Ok(buffers)
 }

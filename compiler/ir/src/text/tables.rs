@@ -4,7 +4,7 @@ use super::cursor::{Cursor, ParseError};
 use super::print::{push_id, push_name, push_number};
 use crate::graph::{DType, TensorType};
 use crate::ids::{ExecId, StageId, ValueId};
-use crate::program::{Access, Exec, Operand, Program};
+use crate::program::{Access, Chunk, Exec, Operand, Program};
 use crate::task::TaskKind;
 use crate::training::{Checkpoint, DataSource, LearningRate, Optimizer, Training};
 use crate::units::Bytes;
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Default)]
 pub(crate) struct Tables<'a> {
     values: BTreeMap<Cow<'a, str>, ValueId>,
-    execs: BTreeMap<(TaskKind, StageId, Option<u32>), ExecId>,
+    execs: BTreeMap<ExecName, ExecId>,
 }
 
 const KINDS: [(&str, TaskKind); 6] = [
@@ -46,8 +46,10 @@ impl Tables<'_> {
     }
 }
 
-/// Kind, stage and slice.
-fn exec_name(cursor: &mut Cursor<'_>) -> Result<(TaskKind, StageId, Option<u32>), ParseError> {
+/// Kind, stage, and number of the slice or chunk.
+type ExecName = (TaskKind, StageId, Option<u32>, Option<u32>);
+
+fn exec_name(cursor: &mut Cursor<'_>) -> Result<ExecName, ParseError> {
     const EXPECTED: &str = "an executable such as `@F.s0`";
     let here = cursor.clone();
     cursor.expect("@").map_err(|_| here.expected(EXPECTED))?;
@@ -56,9 +58,10 @@ fn exec_name(cursor: &mut Cursor<'_>) -> Result<(TaskKind, StageId, Option<u32>)
         |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse::<u32>().ok()).flatten();
     let parts = word.split_once(".s").and_then(|(letters, rest)| {
         let kind = KINDS.iter().find(|(name, _)| *name == letters)?.1;
-        match rest.split_once(".q") {
-            Some((stage, slice)) => Some((kind, StageId(number(stage)?), Some(number(slice)?))),
-            None => Some((kind, StageId(number(rest)?), None)),
+        match (rest.split_once(".q"), rest.split_once(".c")) {
+            (Some((stage, slice)), _) => Some((kind, StageId(number(stage)?), Some(number(slice)?), None)),
+            (None, Some((stage, chunk))) => Some((kind, StageId(number(stage)?), None, Some(number(chunk)?))),
+            (None, None) => Some((kind, StageId(number(rest)?), None, None)),
         }
     });
     parts.ok_or_else(|| here.expected(EXPECTED))
@@ -241,7 +244,11 @@ pub(super) fn list<T>(
 
 /// Prints the head of a row of the table of executables.
 pub(super) fn print_exec(exec: &Exec, program: &Program, out: &mut String) {
-    out.push_str(&format!("exec @{} flops {} (", exec.name(), exec.flops));
+    out.push_str(&format!("exec @{}", exec.name()));
+    if let Some(Chunk { from, to, .. }) = exec.chunk {
+        out.push_str(&format!(" from {} to {}", from.0, to.0));
+    }
+    out.push_str(&format!(" flops {} (", exec.flops));
     for (position, operand) in exec.operands.iter().enumerate() {
         out.push_str(if position == 0 { "" } else { ", " });
         out.push_str(ACCESSES.iter().find(|(_, access)| *access == operand.access).map_or("?", |(word, _)| word));
@@ -261,11 +268,21 @@ pub(super) fn print_exec(exec: &Exec, program: &Program, out: &mut String) {
 /// Reads a row of the table of executables, after its keyword.
 pub(super) fn parse_exec(cursor: &mut Cursor<'_>, tables: &mut Tables<'_>) -> Result<Exec, ParseError> {
     let here = cursor.clone();
-    let (kind, stage, slice) = exec_name(cursor)?;
+    let name = exec_name(cursor)?;
+    let (kind, stage, slice, number) = name;
     let id = ExecId::from_index(tables.execs.len());
-    if tables.execs.insert((kind, stage, slice), id).is_some() {
-        return Err(here.expected("a kind, stage and slice that no earlier executable has"));
+    if tables.execs.insert(name, id).is_some() {
+        return Err(here.expected("a kind, stage, slice and chunk that no earlier executable has"));
     }
+    let chunk = match number {
+        Some(number) => {
+            cursor.expect("from")?;
+            let from = Bytes(cursor.number("an offset in bytes")?);
+            cursor.expect("to")?;
+            Some(Chunk { number, from, to: Bytes(cursor.number("an offset in bytes")?) })
+        }
+        None => None,
+    };
     cursor.expect("flops")?;
     let flops = cursor.number("a number of operations")?;
     cursor.expect("(")?;
@@ -278,7 +295,7 @@ pub(super) fn parse_exec(cursor: &mut Cursor<'_>, tables: &mut Tables<'_>) -> Re
         let value = tables.value(cursor)?;
         operands.push(Operand { value, access, ahead: ahead(cursor)? });
     }
-    Ok(Exec { kind, stage, slice, operands, body: super::graph::parse_body(cursor)?, flops })
+    Ok(Exec { kind, stage, slice, chunk, operands, body: super::graph::parse_body(cursor)?, flops })
 }
 
 /// Reads which microbatch's value an operand is: `ahead 1`, `behind 2`, or nothing for the run's own.

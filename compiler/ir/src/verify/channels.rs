@@ -1,7 +1,7 @@
 //! Rules about channels: sends and receives match in number, order and content, and receives take turns.
 
 use super::List;
-use super::contents::Content;
+use super::content::Content;
 use super::devices;
 use super::report::{Report, at};
 use crate::ids::{DeviceId, MicrobatchId, TokenId, ValueId};

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 pub(super) struct Holders {
     /// By value: the devices whose set-up fills it, ascending.
     devices: Vec<Vec<DeviceId>>,
-    /// By value: whether an update changes these weights.
+    /// By value: whether an update changes these weights, or this state of the optimizer.
     updated: Vec<bool>,
 }
 
@@ -34,7 +34,9 @@ impl Holders {
         let mut updated = vec![false; program.values.len()];
         for exec in program.execs.iter().filter(|exec| exec.kind == TaskKind::Update) {
             for operand in exec.operands.iter().filter(|operand| operand.access != Access::Read) {
-                updated[operand.value.index()] |= program.value(operand.value).kind == ValueKind::Parameters;
+                let kind = program.value(operand.value).kind;
+                let has_versions = matches!(kind, ValueKind::Parameters | ValueKind::OptimizerState);
+                updated[operand.value.index()] |= has_versions;
             }
         }
         Self { devices: holders, updated }
@@ -45,7 +47,7 @@ impl Holders {
         &self.devices[value.index()]
     }
 
-    /// Whether updates change a value, which are then weights.
+    /// Whether updates change a value, which are then weights or the state of the optimizer.
     pub(super) fn changes(&self, value: ValueId) -> bool {
         self.updated[value.index()]
     }

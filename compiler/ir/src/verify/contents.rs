@@ -2,6 +2,7 @@
 
 use super::List;
 use super::collectives::Holders;
+use super::content::Content;
 use super::report::{Report, at};
 use crate::ids::{BufferId, DeviceId, ExecId, GroupId, MicrobatchId, ValueId};
 use crate::instruction::{Fill, Instruction, OperandRange};
@@ -10,37 +11,6 @@ use crate::task::TaskKind;
 use crate::units::Bytes;
 use crate::value::ValueKind;
 use std::collections::BTreeMap;
-
-/// What a buffer holds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Content {
-    /// Nothing that anyone wrote since its lifespan began.
-    Nothing,
-    /// A value of no microbatch.
-    Persistent(ValueId),
-    /// Weights after so many updates; those that the step begins with are version 0.
-    Version(ValueId, i64),
-    /// A value of a microbatch.
-    Of(ValueId, MicrobatchId),
-    /// Anything: an error was reported already.
-    Unknown,
-}
-
-impl Content {
-    /// How messages write it.
-    pub(super) fn describe(self, program: &Program) -> String {
-        match self {
-            Self::Nothing => "nothing".to_owned(),
-            Self::Persistent(value) => format!("`{}`", program.value(value).name),
-            Self::Version(value, _) if program.n_steps == 1 && program.lags.is_empty() => {
-                format!("`{}`", program.value(value).name)
-            }
-            Self::Version(value, version) => format!("version {version} of `{}`", program.value(value).name),
-            Self::Of(value, microbatch) => format!("`{} {microbatch}`", program.value(value).name),
-            Self::Unknown => "something unknown".to_owned(),
-        }
-    }
-}
 
 /// Gradients of one value on one device, as far as this step.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
@@ -187,14 +157,31 @@ impl Contents<'_> {
                 self.sent.push(content);
                 match content {
                     Content::Of(..) | Content::Unknown => Ok(()),
-                    Content::Nothing | Content::Persistent(_) | Content::Version(..) => {
+                    Content::Nothing | Content::Persistent(_) | Content::Version(..) | Content::Between(..) => {
                         let held = content.describe(self.program);
                         Err(format!("{buffer} holds {held}; only values of a microbatch are sent"))
                     }
                 }
             }
+            Instruction::CopyStart { buffer, from, .. } => self.copy(from, buffer),
             Instruction::Wait { .. } | Instruction::CollStart { .. } => Ok(()),
         }
+    }
+
+    /// Until it is waited for, nobody writes what a copy reads, so that it carries what is there when it starts.
+    fn copy(&mut self, from: BufferId, to: BufferId) -> Result<(), String> {
+        let content = self.buffers[from.index()];
+        self.buffers[to.index()] = content;
+        let may_travel = match content {
+            Content::Version(..) | Content::Unknown => true,
+            Content::Of(value, _) => self.program.value(value).kind != ValueKind::Loss,
+            Content::Nothing | Content::Persistent(_) | Content::Between(..) => false,
+        };
+        if may_travel {
+            return Ok(());
+        }
+        let held = content.describe(self.program);
+        Err(format!("{from} holds {held}; only weights, state of the optimizer and values of a microbatch are copied"))
     }
 
     /// Whether a value is a sum that travels from device to device: gradients that several devices hold, where weights
@@ -241,7 +228,7 @@ impl Contents<'_> {
 
     /// What a buffer holds that is filled with a value.
     fn fresh(&mut self, value: ValueId) -> Content {
-        if self.program.value(value).kind != ValueKind::Parameters {
+        if !matches!(self.program.value(value).kind, ValueKind::Parameters | ValueKind::OptimizerState) {
             return Content::Persistent(value);
         }
         let filled = self.filled.entry(value).or_default();
@@ -257,16 +244,29 @@ impl Contents<'_> {
         let value = operand.value;
         let row = self.program.value(value);
         let content = match row.kind {
-            ValueKind::Parameters if !self.holders.changes(value) => Content::Version(value, 0),
-            ValueKind::Parameters if exec.kind == TaskKind::Update => {
-                let version = i64::from(self.program.step_of(microbatch));
-                return (Content::Version(value, version), Content::Version(value, version + 1));
+            ValueKind::Parameters | ValueKind::OptimizerState if !self.holders.changes(value) => {
+                Content::Version(value, 0)
             }
-            ValueKind::Parameters => Content::Version(value, self.program.version_read(exec.stage, microbatch)),
+            ValueKind::Parameters | ValueKind::OptimizerState if exec.kind == TaskKind::Update => {
+                return self.updated(exec, row.kind, (value, i64::from(self.program.step_of(microbatch))));
+            }
+            ValueKind::Parameters | ValueKind::OptimizerState => {
+                Content::Version(value, self.program.version_read(exec.stage, microbatch))
+            }
             kind if kind.is_persistent() => Content::Persistent(value),
             _ => Content::Of(value, operand.microbatch(microbatch)),
         };
         (content, content)
+    }
+
+    /// What an update expects of weights or the optimizer's state, and what it leaves. Weights that are updated in chunks are those of
+    /// neither version until the last one.
+    fn updated(&self, exec: &Exec, kind: ValueKind, (value, version): (ValueId, i64)) -> (Content, Content) {
+        let (before, after) = (Content::Version(value, version), Content::Version(value, version + 1));
+        let Some(chunk) = exec.chunk.filter(|_| kind == ValueKind::Parameters) else { return (before, after) };
+        let between = |chunks| Content::Between(value, version, chunks);
+        let expected = if chunk.number == 0 { before } else { between(chunk.number) };
+        (expected, if self.program.ends_update(exec) { after } else { between(chunk.number + 1) })
     }
 
     /// Gradients are reduced after all that is added to them, once in a step.
@@ -333,7 +333,7 @@ impl Contents<'_> {
                 *held = left;
             }
             if value.kind == ValueKind::ParameterGradients
-                && let Err(message) = self.gradient((exec.kind, microbatch), operand, *buffer)
+                && let Err(message) = self.gradient(exec, microbatch, operand, *buffer)
             {
                 result = Err(message);
             }
@@ -343,10 +343,12 @@ impl Contents<'_> {
 
     fn gradient(
         &mut self,
-        (kind, microbatch): (TaskKind, MicrobatchId),
+        exec: &Exec,
+        microbatch: MicrobatchId,
         operand: &Operand,
         buffer: BufferId,
     ) -> Result<(), String> {
+        let kind = exec.kind;
         if self.travels(operand.value) {
             let name = &self.program.value(operand.value).name;
             if self.sums.get(&operand.value).is_some_and(|(_, home)| home.is_some_and(|home| home != buffer)) {
@@ -360,6 +362,8 @@ impl Contents<'_> {
         let updates = kind == TaskKind::Update;
         *sum = match operand.access {
             // What is added after an update belongs to the next step, which starts at zero.
+            // Updates of chunks share the gradients.
+            Access::Read if updates && !self.program.ends_update(exec) => before,
             Access::Read | Access::Update if updates => Sum::Stale,
             Access::Read if before != Sum::Stale => before,
             _ => Sum::Added,

@@ -1,10 +1,10 @@
-//! Rules about memory: lifespans of buffers, their places in the arena, and the stated peak.
+//! Rules about memory: lifespans of buffers, their places in the arena of their space, and the stated peaks.
 
 use super::report::{Report, at};
 use super::{List, Place};
 use crate::ids::{BufferId, DeviceId};
 use crate::operand::Touch;
-use crate::program::{DeviceProgram, Program};
+use crate::program::{DeviceProgram, Extent, Program, Space};
 use crate::units::{ALIGNMENT, Bytes};
 use std::collections::BTreeMap;
 
@@ -21,7 +21,14 @@ enum Life {
 struct Live<'a> {
     code: &'a DeviceProgram,
     lives: Vec<Life>,
-    /// Where live buffers start, with the buffer; empty buffers are nowhere.
+    /// By space.
+    used: [Used; Space::ALL.len()],
+}
+
+/// Live buffers of one space.
+#[derive(Default)]
+struct Used {
+    /// Where they start, with the buffer; empty buffers are nowhere.
     places: BTreeMap<u64, BufferId>,
     /// Wide enough for broken programs whose buffers overlap.
     bytes: u128,
@@ -30,11 +37,12 @@ struct Live<'a> {
 
 /// Checks one device.
 pub(super) fn check(program: &Program, device: DeviceId, code: &DeviceProgram, report: &mut Report) {
-    if !arena(device, code, report) {
+    let sound = Space::ALL.map(|space| arena(device, code, space, report));
+    if sound.contains(&false) {
         return;
     }
     let lives = vec![Life::Dead; code.buffers.len()];
-    let mut live = Live { code, lives, places: BTreeMap::new(), bytes: 0, peak: 0 };
+    let mut live = Live { code, lives, used: Default::default() };
     let mut sound = true;
     for (list, instructions) in [(List::Setup, &code.setup), (List::Step, &code.step)] {
         for (index, instruction) in instructions.iter().enumerate() {
@@ -52,17 +60,29 @@ pub(super) fn check(program: &Program, device: DeviceId, code: &DeviceProgram, r
             sound = false;
         }
     }
-    if sound && live.peak != u128::from(code.peak.0) {
-        let message = format!("the peak is {} bytes, not {}", live.peak, code.peak.0);
-        report.error(Place::Device(device), message);
+    for space in Space::ALL.into_iter().filter(|_| sound) {
+        let (peak, stated) = (live.used[space.index()].peak, code.extent(space).peak.0);
+        if peak != u128::from(stated) {
+            let of_host = of_host(space);
+            report.error(Place::Device(device), format!("the peak{of_host} is {peak} bytes, not {stated}"));
+        }
     }
 }
 
-/// Checks the table of buffers; whether later checks can rely on it.
-fn arena(device: DeviceId, code: &DeviceProgram, report: &mut Report) -> bool {
+/// What messages about the host's memory say in addition.
+const fn of_host(space: Space) -> &'static str {
+    match space {
+        Space::Device => "",
+        Space::Host => " of the host's memory",
+    }
+}
+
+/// Checks the buffers of a space; whether later checks can rely on them.
+fn arena(device: DeviceId, code: &DeviceProgram, space: Space, report: &mut Report) -> bool {
+    let (Extent { limit, arena, .. }, of_host) = (code.extent(space), of_host(space));
     let mut end = Bytes::ZERO;
     let mut sound = true;
-    for (index, buffer) in code.buffers.iter().enumerate() {
+    for (index, buffer) in code.buffers.iter().enumerate().filter(|(_, buffer)| buffer.space == space) {
         let place = Place::Buffer(device, u32::try_from(index).unwrap_or(u32::MAX));
         let aligned = buffer.offset.0.is_multiple_of(ALIGNMENT.0) && buffer.bytes.0.is_multiple_of(ALIGNMENT.0);
         if !aligned {
@@ -71,19 +91,20 @@ fn arena(device: DeviceId, code: &DeviceProgram, report: &mut Report) -> bool {
             sound = false;
         }
         match buffer.offset.0.checked_add(buffer.bytes.0) {
-            Some(buffer_end) if buffer_end <= code.arena.0 => end = end.max(Bytes(buffer_end)),
+            Some(buffer_end) if buffer_end <= arena.0 => end = end.max(Bytes(buffer_end)),
             _ => {
-                report.error(place, format!("is not inside the arena of {} bytes", code.arena.0));
+                report.error(place, format!("is not inside the arena{of_host} of {} bytes", arena.0));
                 sound = false;
             }
         }
     }
     let place = Place::Device(device);
-    if sound && end != code.arena {
-        report.error(place, format!("the buffers end at {}, but the arena at {}", end.0, code.arena.0));
+    if sound && end != arena {
+        report.error(place, format!("the buffers end at {}, but the arena{of_host} at {}", end.0, arena.0));
     }
-    if let Some(limit) = code.limit.filter(|limit| code.arena > *limit) {
-        report.error(place, format!("the arena takes {} bytes, but the device has {}", code.arena.0, limit.0));
+    if let Some(limit) = limit.filter(|limit| arena > *limit) {
+        let owner = if space == Space::Host { "host" } else { "device" };
+        report.error(place, format!("the arena{of_host} takes {} bytes, but the {owner} has {}", arena.0, limit.0));
     }
     sound
 }
@@ -107,20 +128,21 @@ impl Live<'_> {
         let buffer = self.code.buffers[id.index()];
         let index = u32::try_from(index).unwrap_or(u32::MAX);
         self.lives[id.index()] = if list == List::Setup { Life::Persistent } else { Life::Step(index) };
-        self.bytes += u128::from(buffer.bytes.0);
-        self.peak = self.peak.max(self.bytes);
+        let used = &mut self.used[buffer.space.index()];
+        used.bytes += u128::from(buffer.bytes.0);
+        used.peak = used.peak.max(used.bytes);
         if buffer.bytes == Bytes::ZERO {
             return Ok(());
         }
         let end = buffer.offset + buffer.bytes;
         // Live buffers are disjoint, so that of all that start before the end only the last can reach in.
-        if let Some((_, other)) = self.places.range(..end.0).next_back() {
+        if let Some((_, other)) = used.places.range(..end.0).next_back() {
             let place = self.code.buffers[other.index()];
             if place.offset + place.bytes > buffer.offset {
                 return Err(format!("{id} overlaps {other}, which is alive"));
             }
         }
-        self.places.insert(buffer.offset.0, id);
+        used.places.insert(buffer.offset.0, id);
         Ok(())
     }
 
@@ -131,9 +153,10 @@ impl Live<'_> {
             Life::Persistent => return Err(format!("{id} lives since the set-up and must outlive the step")),
             Life::Step(_) => self.lives[id.index()] = Life::Dead,
         }
-        self.bytes -= u128::from(buffer.bytes.0);
-        if self.places.get(&buffer.offset.0) == Some(&id) {
-            self.places.remove(&buffer.offset.0);
+        let used = &mut self.used[buffer.space.index()];
+        used.bytes -= u128::from(buffer.bytes.0);
+        if used.places.get(&buffer.offset.0) == Some(&id) {
+            used.places.remove(&buffer.offset.0);
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Rule: no device waits forever, even if a transfer needs both sides at the head of their queues (rendezvous).
 //!
 //! Devices run their lists as far as they can: an instruction other than `wait` never blocks, and a `wait` blocks until
-//! both sides of its transfer, or all members of its collective, have been started. Since the queues of different channels are independent and a channel
+//! both sides of its transfer, or all members of its collective, have been started; for a copy it never does. Since the queues of different channels are independent and a channel
 //! starts its transfers in order, that is exactly when the pair has been at the head of both queues. Running one device
 //! never takes a possibility from another, so that one order decides for all orders. If devices remain, `stuck` shows the shortest
 //! circles of instructions that wait for each other.
@@ -28,10 +28,8 @@ pub(super) enum Transfer {
         /// Which of the group's collectives.
         turn: u32,
     },
-}
-
-impl Transfer {
-    const NONE: Self = Self::OneSide { channel: 0, turn: 0, sends: false };
+    /// A copy between a device and its host, for which nobody else is needed.
+    Alone,
 }
 
 /// How far a group came.
@@ -73,7 +71,7 @@ pub(super) fn check(program: &Program, channels: &Channels, report: &mut Report)
         program,
         channels,
         next: vec![0; program.devices.len()],
-        transfers: program.devices.iter().map(|code| vec![Transfer::NONE; code.n_tokens as usize]).collect(),
+        transfers: program.devices.iter().map(|code| vec![Transfer::Alone; code.n_tokens as usize]).collect(),
         sides: vec![[Side::default(); 2]; channels.len()],
         together: vec![Together::default(); program.groups.len()],
         joined: BTreeMap::new(),
@@ -163,6 +161,7 @@ impl Run<'_> {
                 }
                 other.waiter = Some(device);
             }
+            Transfer::Alone => return true,
             Transfer::Joined { group, turn } => {
                 let together = &mut self.together[group.index()];
                 if together.joined[turn as usize] as usize == self.program.group(group).len() {

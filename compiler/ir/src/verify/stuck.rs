@@ -87,7 +87,7 @@ impl Rest<'_> {
                 };
                 program.group(group).iter().filter_map(joins).filter(never).collect()
             }
-            None => Vec::new(),
+            Some(Transfer::Alone) | None => Vec::new(),
         }
     }
 
@@ -150,7 +150,7 @@ impl Rest<'_> {
                 }
             }
             Some(Transfer::Joined { group, turn }) => format!("join collective {turn} of {group}"),
-            None => "go on".to_owned(),
+            Some(Transfer::Alone) | None => "go on".to_owned(),
         }
     }
 }

@@ -1,12 +1,12 @@
 //! Rules about the tables of a program and the ids in its instructions. Every later group relies on them.
 
 use super::report::{Report, at};
-use super::{List, Place, devices, graphs, stream};
+use super::{List, Place, chunks, devices, graphs, stream};
 use crate::graph::DType;
 use crate::ids::{BufferId, DeviceId, ExecId, GroupId, MicrobatchId, StageId, TokenId, ValueId};
-use crate::instruction::{Fill, Instruction, OperandRange};
+use crate::instruction::{Direction, Fill, Instruction, OperandRange};
 use crate::kernels;
-use crate::program::{Access, Body, DeviceProgram, Exec, Operand, Program};
+use crate::program::{Access, Body, DeviceProgram, Exec, Operand, Program, Space};
 use crate::task::TaskKind;
 use crate::training::{Optimizer, Training};
 use crate::units::Bytes;
@@ -36,13 +36,14 @@ pub(super) fn check(program: &Program, report: &mut Report) {
     let mut names = BTreeSet::new();
     for (index, exec) in program.execs.iter().enumerate() {
         let place = Place::Exec(u32::try_from(index).unwrap_or(u32::MAX));
-        if !names.insert((exec.kind, exec.stage, exec.slice)) {
+        if !names.insert((exec.kind, exec.stage, exec.slice, exec.chunk.map(|chunk| chunk.number))) {
             report.error(place, format!("`@{}` is declared twice", exec.name()));
         }
         if let Err(message) = exec_row(program, exec) {
             report.error(place, message);
         }
     }
+    chunks::check(program, report);
     if let Some(stage) = idle_stage(program) {
         report.error(Place::Program, format!("{stage} has no executable"));
     }
@@ -225,8 +226,9 @@ fn optimizer(program: &Program, exec: &Exec) -> Result<(), String> {
     if bytes(0) != bytes(1) {
         return Err(format!("{} bytes of parameters have {} bytes of gradients", bytes(0), bytes(1)));
     }
-    if state > 0 && bytes(2) < bytes(0).saturating_mul(state) {
-        return Err(format!("{} bytes of parameters need {state} times as much state, not {}", bytes(0), bytes(2)));
+    let changed = exec.chunk.map_or(bytes(0), |chunk| chunk.to.0.saturating_sub(chunk.from.0));
+    if state > 0 && bytes(2) < changed.saturating_mul(state) {
+        return Err(format!("{changed} bytes of parameters need {state} times as much state, not {}", bytes(2)));
     }
     Ok(())
 }
@@ -246,9 +248,8 @@ impl Fields<'_> {
             return Err("the set-up has only `alloc` and `fill`".to_owned());
         }
         match *instruction {
-            Instruction::Alloc { buffer } | Instruction::Free { buffer } | Instruction::Emit { buffer } => {
-                self.buffer(buffer)
-            }
+            Instruction::Alloc { buffer } | Instruction::Free { buffer } => self.buffer(buffer),
+            Instruction::Emit { buffer } => self.within(buffer, Space::Device),
             Instruction::Fill { buffer, value, with } => {
                 self.holds(buffer, value)?;
                 self.persistent(value, true)?;
@@ -256,6 +257,7 @@ impl Fields<'_> {
             }
             Instruction::Load { buffer, value, microbatch } => {
                 self.holds(buffer, value)?;
+                self.within(buffer, Space::Device)?;
                 self.microbatch(microbatch)?;
                 match self.program.value(value).kind {
                     ValueKind::Data => Ok(()),
@@ -264,20 +266,25 @@ impl Fields<'_> {
             }
             Instruction::Run { exec, microbatch, operands } => self.run(index, exec, microbatch, operands),
             Instruction::SendStart { buffer, to, token, .. } => {
-                self.buffer(buffer)?;
+                self.within(buffer, Space::Device)?;
                 self.peer(to)?;
                 self.token(token)
             }
             Instruction::RecvStart { buffer, value, microbatch, from, token, .. } => {
                 self.holds(buffer, value)?;
+                self.within(buffer, Space::Device)?;
                 self.persistent(value, false)?;
                 self.microbatch(microbatch)?;
                 self.peer(from)?;
                 self.token(token)
             }
             Instruction::CollStart { buffer, group, token, .. } => {
-                self.buffer(buffer)?;
+                self.within(buffer, Space::Device)?;
                 self.member(group)?;
+                self.token(token)
+            }
+            Instruction::CopyStart { buffer, from, direction, token } => {
+                self.copy(buffer, from, direction)?;
                 self.token(token)
             }
             Instruction::Wait { token } => self.token(token),
@@ -286,6 +293,27 @@ impl Fields<'_> {
 
     fn buffer(&self, buffer: BufferId) -> Result<(), String> {
         if buffer.index() < self.code.buffers.len() { Ok(()) } else { Err(format!("{} has no {buffer}", self.device)) }
+    }
+
+    /// Only copies, and what begins and ends lifespans, reach the host's memory.
+    fn within(&self, buffer: BufferId, space: Space) -> Result<(), String> {
+        self.buffer(buffer)?;
+        if self.code.buffers[buffer.index()].space == space {
+            return Ok(());
+        }
+        let (is, should) = if space == Space::Device { ("host", "device") } else { ("device", "host") };
+        Err(format!("{buffer} lies in the {is}'s memory, not in the {should}'s"))
+    }
+
+    fn copy(&self, to: BufferId, from: BufferId, direction: Direction) -> Result<(), String> {
+        let (source, target) = direction.spaces();
+        self.within(from, source)?;
+        self.within(to, target)?;
+        let bytes = |buffer: BufferId| self.code.buffers[buffer.index()].bytes.0;
+        if bytes(from) == bytes(to) {
+            return Ok(());
+        }
+        Err(format!("copies {} bytes into a buffer of {}", bytes(from), bytes(to)))
     }
 
     fn holds(&self, buffer: BufferId, value: ValueId) -> Result<(), String> {
@@ -361,6 +389,7 @@ impl Fields<'_> {
         let stamp = u32::try_from(index).unwrap_or(u32::MAX - 1);
         for (buffer, operand) in operands.iter().zip(&exec.operands) {
             self.holds(*buffer, operand.value)?;
+            self.within(*buffer, Space::Device)?;
             if std::mem::replace(&mut self.stamps[buffer.index()], stamp) == stamp {
                 return Err(format!("{buffer} is an operand twice"));
             }

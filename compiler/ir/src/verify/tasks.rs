@@ -18,6 +18,8 @@ const N_KINDS: usize = TaskKind::ALL.len();
 struct Stage {
     /// On how many devices its updates run.
     homes: u32,
+    /// How many there are of one step: one for each chunk of the weights.
+    updates: u32,
     /// Runs so far, by kind.
     runs: [u32; N_KINDS],
     /// The device whose runs are looked at.
@@ -45,6 +47,7 @@ pub(super) fn check(program: &Program, holders: &Holders, report: &mut Report) {
         stage.execs[exec.kind.index()] = Some(u32::try_from(index).unwrap_or(u32::MAX));
         if exec.kind == TaskKind::Update {
             stage.homes = homes(program, holders, exec);
+            stage.updates += 1;
         }
     }
     let mut sound = true;
@@ -52,7 +55,8 @@ pub(super) fn check(program: &Program, holders: &Holders, report: &mut Report) {
         let shares = shares(program, &code.step, &slot, &stages);
         for (index, instruction) in code.step.iter().enumerate() {
             let Instruction::Run { exec, microbatch, .. } = instruction else { continue };
-            let (kind, number) = (program.exec(*exec).kind, slot[exec.index()]);
+            let (row, number) = (program.exec(*exec), slot[exec.index()]);
+            let kind = row.kind;
             let stage = &mut stages[number];
             if stage.device.replace(device) != Some(device) {
                 (stage.step, stage.gradients) = (0, 0);
@@ -63,7 +67,7 @@ pub(super) fn check(program: &Program, holders: &Holders, report: &mut Report) {
             } else {
                 program.microbatches_of_step()
             };
-            if let Err(message) = of_step(program, stage, kind, *microbatch, all) {
+            if let Err(message) = of_step(program, stage, row, *microbatch, all) {
                 report.step(device, index, message);
                 sound = false;
             }
@@ -111,10 +115,11 @@ fn stages(program: &Program) -> BTreeMap<StageId, usize> {
 fn of_step(
     program: &Program,
     stage: &mut Stage,
-    kind: TaskKind,
+    exec: &Exec,
     microbatch: MicrobatchId,
     all: u32,
 ) -> Result<(), String> {
+    let kind = exec.kind;
     let step = program.step_of(microbatch);
     let updates = stage.execs[TaskKind::Update.index()].is_some();
     match kind {
@@ -126,11 +131,12 @@ fn of_step(
             stage.gradients = stage.gradients.saturating_add(1);
         }
         TaskKind::Update if has_gradients(stage) => {
-            let gradients = std::mem::take(&mut stage.gradients);
+            let (gradients, ends) = (stage.gradients, program.ends_update(exec));
+            stage.gradients = if ends { 0 } else { gradients };
             if program.n_steps > 1 && step != stage.step {
                 return Err(format!("updates after step {step}, but the next update is that of step {}", stage.step));
             }
-            stage.step += 1;
+            stage.step += u32::from(ends);
             if gradients < all {
                 return Err(format!("only {gradients} of {all} weight gradients of the stage come before it"));
             }
@@ -200,7 +206,9 @@ fn missing(program: &Program, stage: &Stage, report: &mut Report) {
     for kind in TaskKind::ALL {
         let Some(index) = stage.execs[kind.index()] else { continue };
         let (runs, expected) = match kind {
-            TaskKind::Update => (stage.of(kind), program.n_steps.saturating_mul(stage.homes)),
+            TaskKind::Update => {
+                (stage.of(kind), program.n_steps.saturating_mul(stage.homes).saturating_mul(stage.updates))
+            }
             TaskKind::Forward | TaskKind::Recompute => (stage.of(kind), program.n_microbatches),
             // Counted with its halves, where some microbatches take those.
             TaskKind::Backward if stage.execs[TaskKind::BackwardInput.index()].is_some() => continue,

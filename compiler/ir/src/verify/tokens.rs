@@ -1,4 +1,4 @@
-//! Rules about started transfers and collectives: each is waited for exactly once, before anything disturbs its buffer.
+//! Rules about started transfers, collectives and copies: each is waited for exactly once, before anything disturbs its buffer.
 
 use super::Place;
 use super::report::Report;
@@ -13,11 +13,18 @@ enum Token {
     /// Waited for before its start, which was reported.
     Misused,
     Started {
-        buffer: BufferId,
-        receives: bool,
+        ends: Ends,
         index: u32,
     },
     Waited,
+}
+
+/// The buffers that something under way reads and replaces.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+struct Ends {
+    read: Option<BufferId>,
+    /// What a collective does to its buffer is what a receive does: nobody else may touch it.
+    replaced: Option<BufferId>,
 }
 
 /// What is under way in a buffer.
@@ -30,13 +37,15 @@ struct Transfers {
 /// Checks one device. Set-up lists start nothing.
 pub(super) fn check(program: &Program, device: DeviceId, code: &DeviceProgram, report: &mut Report) {
     let starts = |instruction: &&Instruction| {
-        use Instruction::{CollStart, RecvStart, SendStart};
-        matches!(instruction, SendStart { .. } | RecvStart { .. } | CollStart { .. })
+        use Instruction::{CollStart, CopyStart, RecvStart, SendStart};
+        matches!(instruction, SendStart { .. } | RecvStart { .. } | CollStart { .. } | CopyStart { .. })
     };
     let n_starts = code.step.iter().filter(starts).count();
     if n_starts != code.n_tokens as usize {
-        let message =
-            format!("{} tokens are stated, but {n_starts} transfers and collectives are started", code.n_tokens);
+        let message = format!(
+            "{} tokens are stated, but {n_starts} transfers, collectives and copies are started",
+            code.n_tokens
+        );
         report.error(Place::Device(device), message);
         return;
     }
@@ -51,11 +60,13 @@ pub(super) fn check(program: &Program, device: DeviceId, code: &DeviceProgram, r
         });
         let started = match *instruction {
             Instruction::SendStart { buffer, token, .. } => {
-                start(&mut tokens, &mut buffers, index, token, buffer, false)
+                start(&mut tokens, &mut buffers, index, token, Ends { read: Some(buffer), replaced: None })
             }
-            // What a collective does to its buffer is what a receive does: nobody else may touch it.
             Instruction::RecvStart { buffer, token, .. } | Instruction::CollStart { buffer, token, .. } => {
-                start(&mut tokens, &mut buffers, index, token, buffer, true)
+                start(&mut tokens, &mut buffers, index, token, Ends { read: None, replaced: Some(buffer) })
+            }
+            Instruction::CopyStart { buffer, from, token, .. } => {
+                start(&mut tokens, &mut buffers, index, token, Ends { read: Some(from), replaced: Some(buffer) })
             }
             Instruction::Wait { token } => wait(&mut tokens, &mut buffers, token),
             Instruction::Alloc { .. }
@@ -78,11 +89,11 @@ pub(super) fn check(program: &Program, device: DeviceId, code: &DeviceProgram, r
 
 fn disturbs(transfers: Transfers, buffer: BufferId, touch: Touch) -> Result<(), String> {
     if transfers.receives {
-        return Err(format!("{buffer} is being received or reduced, and that was not waited for"));
+        return Err(format!("{buffer} is being received, reduced or copied to, and that was not waited for"));
     }
     let reads = matches!(touch, Touch::Read | Touch::Send);
     if transfers.sends > 0 && !reads {
-        return Err(format!("{buffer} is being sent, and that was not waited for"));
+        return Err(format!("{buffer} is being sent or copied, and that was not waited for"));
     }
     Ok(())
 }
@@ -92,8 +103,7 @@ fn start(
     buffers: &mut [Transfers],
     index: usize,
     token: TokenId,
-    buffer: BufferId,
-    receives: bool,
+    ends: Ends,
 ) -> Result<(), String> {
     match tokens[token.index()] {
         Token::Unused => {}
@@ -101,13 +111,9 @@ fn start(
         Token::Started { .. } | Token::Waited => return Err(format!("{token} was started already in this step")),
     }
     let index = u32::try_from(index).unwrap_or(u32::MAX);
-    tokens[token.index()] = Token::Started { buffer, receives, index };
-    let transfers = &mut buffers[buffer.index()];
-    if receives {
-        transfers.receives = true;
-    } else {
-        transfers.sends += 1;
-    }
+    tokens[token.index()] = Token::Started { ends, index };
+    ends.replaced.into_iter().for_each(|buffer| buffers[buffer.index()].receives = true);
+    ends.read.into_iter().for_each(|buffer| buffers[buffer.index()].sends += 1);
     Ok(())
 }
 
@@ -118,12 +124,9 @@ fn wait(tokens: &mut [Token], buffers: &mut [Transfers], token: TokenId) -> Resu
             Err(format!("{token} is not started before it is waited for"))
         }
         Token::Waited => Err(format!("{token} was waited for already")),
-        Token::Started { buffer, receives: true, .. } => {
-            buffers[buffer.index()].receives = false;
-            Ok(())
-        }
-        Token::Started { buffer, receives: false, .. } => {
-            buffers[buffer.index()].sends -= 1;
+        Token::Started { ends, .. } => {
+            ends.replaced.into_iter().for_each(|buffer| buffers[buffer.index()].receives = false);
+            ends.read.into_iter().for_each(|buffer| buffers[buffer.index()].sends -= 1);
             Ok(())
         }
     }

@@ -11,6 +11,7 @@ use pipe_ir::program::{Body, Exec, Program};
 use pipe_ir::units::Bytes;
 use pipe_ir::value::{Value, ValueKind};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 /// The executables of one device.
 pub(crate) type Executables = BTreeMap<ExecId, Compiled>;
@@ -26,8 +27,8 @@ pub(crate) enum Compiled {
     },
     /// The optimizer.
     Optimizer {
-        /// Bytes of the parameters.
-        parameters: Bytes,
+        /// Bytes of the parameters that it changes.
+        part: Range<usize>,
         /// Their type.
         dtype: DType,
     },
@@ -80,9 +81,10 @@ fn executable(program: &Program, exec: &Exec, jit: &mut Jit) -> Result<Compiled,
         ))),
         Body::Optimizer => {
             let parameters = exec.operands.first().map(|operand| program.value(operand.value));
-            let bytes = parameters.map_or(Bytes::ZERO, |value| value.bytes);
+            let all = 0..parameters.map_or(Bytes::ZERO, |value| value.bytes).to_usize();
+            let part = exec.chunk.map_or(all, |chunk| chunk.from.to_usize()..chunk.to.to_usize());
             let dtype = parameters.map_or(DType::F32, Value::dtype);
-            Ok(Compiled::Optimizer { parameters: bytes, dtype })
+            Ok(Compiled::Optimizer { part, dtype })
         }
         Body::Graph(graph) => {
             let launches = plan(graph).kernels.into_iter().map(|kernel| launch(kernel, jit));

@@ -9,6 +9,7 @@ use crate::profile::{Entry, Profile};
 use pipe_ir::kernels::{Kernel, Location, Place, RowKernel, RowOp, Sum};
 use pipe_ir::training::Training;
 use pulp::Arch;
+use std::ops::Range;
 use std::time::Instant;
 
 /// The state that launches share.
@@ -68,24 +69,25 @@ impl Launcher {
         Ok(())
     }
 
-    /// Updates parameters of that many bytes.
+    /// Updates the parameters in these bytes; their state is all that the buffer of the state holds.
     pub(super) fn optimizer<T: Number>(
         &mut self,
         training: &Training,
         step: u64,
-        parameters: usize,
+        part: Range<usize>,
         mut operands: impl Iterator<Item = Region>,
     ) -> Result<(), Fault> {
         let started = Instant::now();
         let (Some(p), Some(g)) = (operands.next(), operands.next()) else {
             return Err(Fault::new("an update needs parameters and gradients"));
         };
-        let state_bytes = parameters * training.optimizer.state_per_parameter() as usize;
+        let bytes = part.len();
+        let state_bytes = bytes * training.optimizer.state_per_parameter() as usize;
         let state = operands.next().unwrap_or(Region::EMPTY).part(0, state_bytes);
-        let (p, g) = (p.part(0, parameters), g.part(0, parameters));
+        let (p, g) = (p.part(part.start, bytes), g.part(part.start, bytes));
         optimizer::update::<T>(self.arch, training, step, p.numbers_mut(), g.numbers(), state.numbers_mut());
         if self.profile.is_some() {
-            self.record(KINDS.len() - 1, started, 0, (parameters / size_of::<T>()) as u64);
+            self.record(KINDS.len() - 1, started, 0, (bytes / size_of::<T>()) as u64);
         }
         Ok(())
     }

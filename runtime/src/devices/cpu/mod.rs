@@ -19,7 +19,7 @@ mod tests;
 use crate::device::{Device, Loader};
 use crate::fault::Fault;
 use crate::init;
-use crate::memory::{Memory, Region};
+use crate::memory::{Memories, Region};
 use crate::profile::Profile;
 use compile::Compiled;
 pub(crate) use compile::{Executables, compile};
@@ -48,7 +48,7 @@ pub(crate) struct Shared {
 /// One thread's share of the machine.
 pub(crate) struct CpuDevice {
     shared: Shared,
-    memory: Arc<Memory>,
+    memory: Memories,
     places: Vec<Buffer>,
     executables: Executables,
     launcher: Launcher,
@@ -58,7 +58,7 @@ pub(crate) struct CpuDevice {
 
 impl CpuDevice {
     /// A device of a program, with its arena and its compiled executables.
-    pub(crate) fn new(shared: Shared, device: DeviceId, memory: Arc<Memory>, executables: Executables) -> Self {
+    pub(crate) fn new(shared: Shared, device: DeviceId, memory: Memories, executables: Executables) -> Self {
         let places = shared.program.program().devices[device.index()].buffers.clone();
         let launcher = Launcher::new(shared.profile);
         let loss = shared.program.program().loss_type();
@@ -73,8 +73,7 @@ fn makes_new_version(program: &Program, exec: ExecId) -> bool {
 
 impl Device for CpuDevice {
     fn region(&self, buffer: BufferId) -> Region {
-        let place = self.places[buffer.index()];
-        self.memory.region(place.offset, place.bytes)
+        self.memory.region(self.places[buffer.index()])
     }
 
     fn freed(&mut self, buffer: BufferId) {
@@ -102,27 +101,20 @@ impl Device for CpuDevice {
 
     fn run(&mut self, step: u64, exec: ExecId, operands: &[BufferId]) -> Result<(), Fault> {
         let (memory, places) = (&self.memory, &self.places);
-        let regions = operands.iter().map(|buffer| {
-            let place = places[buffer.index()];
-            memory.region(place.offset, place.bytes)
-        });
+        let regions = operands.iter().map(|buffer| memory.region(places[buffer.index()]));
         match self.executables.get_mut(&exec) {
             Some(Compiled::Graph { launches, scratch }) => self.launcher.graph(launches, *scratch, regions),
-            Some(Compiled::Optimizer { parameters, dtype }) => match &self.shared.program.program().training {
+            Some(Compiled::Optimizer { part, dtype }) => match &self.shared.program.program().training {
                 Some(training) => {
                     let beside = makes_new_version(self.shared.program.program(), exec);
                     let mut regions = regions;
                     if let (true, [old, new, ..]) = (beside, operands) {
-                        let bytes = parameters.to_usize();
-                        let part = |buffer: &BufferId| {
-                            let place = places[buffer.index()];
-                            memory.region(place.offset, place.bytes).part(0, bytes)
-                        };
-                        part(new).bytes_mut().copy_from_slice(part(old).bytes());
+                        let all = |buffer: &BufferId| memory.region(places[buffer.index()]).part(0, part.end);
+                        all(new).bytes_mut().copy_from_slice(all(old).bytes());
                         regions.next();
                     }
                     with_numbers!(dtype, N => {
-                     self.launcher.optimizer::<N>(training, step, parameters.to_usize(), regions)
+                     self.launcher.optimizer::<N>(training, step, part.clone(), regions)
                     })
                 }
                 None => Err(Fault::new("an update needs training settings, but the program has none")),

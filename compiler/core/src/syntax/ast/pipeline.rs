@@ -31,12 +31,14 @@ pub enum PipelineItem {
         /// The whole line.
         span: Span,
     },
-    /// `devices 4 memory 64MiB`.
+    /// `devices 4 memory 64MiB host 1GiB`.
     Devices {
         /// How many.
         count: Expr,
         /// Bytes that each of them has.
         memory: Option<Expr>,
+        /// Bytes that each of them may use of its host's memory.
+        host: Option<Expr>,
         /// The whole line.
         span: Span,
     },
@@ -53,6 +55,13 @@ pub enum PipelineItem {
     Recompute {
         /// First stages with the ends of their ranges, which are missing for single stages; none is all stages.
         stages: Option<Vec<(Expr, Option<Expr>)>>,
+        /// The whole line.
+        span: Span,
+    },
+    /// `offload optimizer, parameters`.
+    Offload {
+        /// Each of the words.
+        words: Vec<String>,
         /// The whole line.
         span: Span,
     },

@@ -34,6 +34,7 @@ impl Builder<'_> {
             Rule::devices => PipelineItem::Devices {
                 count: self.expr(parts.need()),
                 memory: parts.next().map(|memory| self.expr(memory)),
+                host: parts.next().map(|host| self.expr(host)),
                 span,
             },
             Rule::microbatches => PipelineItem::Microbatches { count: self.expr(parts.need()), span },
@@ -46,6 +47,9 @@ impl Builder<'_> {
                     })
                     .collect();
                 PipelineItem::Recompute { stages: (!ranges.is_empty()).then_some(ranges), span }
+            }
+            Rule::offload => {
+                PipelineItem::Offload { words: parts.map(|word| word.as_str().to_owned()).collect(), span }
             }
             Rule::cost => {
                 let durations = parts.map(|entry| {

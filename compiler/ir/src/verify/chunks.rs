@@ -1,0 +1,54 @@
+//! Rule: where weights are updated in chunks, these follow each other without gaps, each with an update of its own.
+
+use super::Place;
+use super::report::Report;
+use crate::ids::ValueId;
+use crate::program::{Access, Body, Chunk, Exec, Program};
+use crate::task::TaskKind;
+use crate::value::ValueKind;
+use std::collections::BTreeMap;
+
+/// Checks the table of executables.
+pub(super) fn check(program: &Program, report: &mut Report) {
+    // By weights: how far their chunks reach, and which number follows.
+    let mut reached: BTreeMap<ValueId, (u64, u32, usize)> = BTreeMap::new();
+    for (index, exec) in program.execs.iter().enumerate() {
+        let Some(chunk) = exec.chunk else { continue };
+        let place = Place::Exec(u32::try_from(index).unwrap_or(u32::MAX));
+        match weights(program, exec, chunk) {
+            Ok(value) => {
+                let (end, number, last) = reached.entry(value).or_default();
+                if (chunk.from.0, chunk.number) != (*end, *number) {
+                    let message = format!("chunk {number} of its weights begins at byte {end}, and stands here");
+                    report.error(place, message);
+                }
+                (*end, *number, *last) = (chunk.to.0, chunk.number.saturating_add(1), index);
+            }
+            Err(message) => report.error(place, message),
+        }
+    }
+    for (value, (end, _, last)) in reached {
+        let bytes = program.values.get(value.index()).map_or(0, |value| value.bytes.0);
+        if end != bytes {
+            let place = Place::Exec(u32::try_from(last).unwrap_or(u32::MAX));
+            report.error(place, format!("the chunks of its weights end at byte {end} of {bytes}"));
+        }
+    }
+}
+
+/// The weights of which an executable updates a chunk.
+fn weights(program: &Program, exec: &Exec, Chunk { from, to, .. }: Chunk) -> Result<ValueId, String> {
+    if exec.kind != TaskKind::Update || matches!(exec.body, Body::Graph(_)) {
+        return Err("only updates of the optimizer are of a chunk".to_owned());
+    }
+    let first = exec.operands.first().filter(|operand| operand.access == Access::Update);
+    let value = first.and_then(|operand| Some((operand.value, program.values.get(operand.value.index())?)));
+    let Some((id, value)) = value.filter(|(_, value)| value.kind == ValueKind::Parameters) else {
+        return Err("an update of a chunk begins with the weights, which it changes in place".to_owned());
+    };
+    let number = value.dtype().bytes().0;
+    if from >= to || to > value.bytes || !from.0.is_multiple_of(number) || !to.0.is_multiple_of(number) {
+        return Err(format!("bytes {} to {} are no numbers of `{}`", from.0, to.0, value.name));
+    }
+    Ok(id)
+}

@@ -1,0 +1,76 @@
+//! Copies between the memory of devices and that of their hosts: a queue each way, which carries them one after the other.
+//!
+//! On devices that compute, each queue has a thread of its own, so that copies go on while executables run. Under stress each copy
+//! waits for a random time first. Devices without memory have nothing to copy: there a copy has ended when it starts.
+
+use crate::channel::{Mailboxes, Posted};
+use crate::random::mix;
+use pipe_ir::ids::DeviceId;
+use pipe_ir::instruction::{Direction, Instruction};
+use pipe_ir::program::Program;
+use std::collections::BTreeMap;
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// What is copied, and where to; the token is that of both.
+pub(crate) type Copy = (Posted, Posted);
+
+/// The longest delay of a copy under stress.
+const STRESS_MICROS: u64 = 300;
+
+/// All queues of a run.
+pub(crate) struct Copies {
+    mailboxes: Arc<Mailboxes>,
+    queues: BTreeMap<(DeviceId, Direction), mpsc::Sender<Copy>>,
+}
+
+impl Copies {
+    /// The queues that a program uses, and their threads.
+    pub(crate) fn new(
+        program: &Program,
+        mailboxes: &Arc<Mailboxes>,
+        stress: Option<u64>,
+    ) -> (Self, Vec<JoinHandle<()>>) {
+        let (mut queues, mut threads) = (BTreeMap::new(), Vec::new());
+        for (index, device) in program.devices.iter().enumerate() {
+            for direction in Direction::ALL {
+                let uses = |one: &Instruction| matches!(one, Instruction::CopyStart { direction: own, .. } if *own == direction);
+                if !device.step.iter().any(uses) {
+                    continue;
+                }
+                let (sender, receiver) = mpsc::channel();
+                queues.insert((DeviceId::from_index(index), direction), sender);
+                let (mailboxes, seed) = (Arc::clone(mailboxes), stress.map(|seed| mix(seed, 2 * index as u64)));
+                threads.push(thread::spawn(move || carry(&mailboxes, &receiver, seed)));
+            }
+        }
+        (Self { mailboxes: Arc::clone(mailboxes), queues }, threads)
+    }
+
+    /// Queues a copy.
+    pub(crate) fn start(&self, device: DeviceId, direction: Direction, copy: Copy) {
+        let queue = self.queues.get(&(device, direction)).filter(|_| copy.0.region.len() > 0);
+        // The thread lives until the queues are closed, after the last copy.
+        match queue {
+            Some(queue) => drop(queue.send(copy)),
+            None => self.mailboxes.mark(copy.1),
+        }
+    }
+
+    /// Ends the threads when they have carried what was queued.
+    pub(crate) fn close(&mut self) {
+        self.queues.clear();
+    }
+}
+
+/// The life of a queue's thread.
+fn carry(mailboxes: &Mailboxes, copies: &mpsc::Receiver<Copy>, stress: Option<u64>) {
+    for (count, (from, to)) in copies.iter().enumerate() {
+        if let Some(seed) = stress {
+            thread::sleep(Duration::from_micros(mix(seed, count as u64) % STRESS_MICROS));
+        }
+        to.region.copy_from(from.region);
+        mailboxes.mark(to);
+    }
+}
