@@ -19,6 +19,8 @@ const TASKS_AT_ONCE: usize = 40_000;
 const SLOPES: u64 = 6;
 /// How much more often a pipeline with half the devices is tried: its steps are so much shorter.
 const FINER: u64 = 4;
+/// Rules that are annealed at the same time where slopes are looked for; twice as many in the next smaller job.
+const RIVALS: usize = 4;
 /// How often an annealing is heated again.
 const REHEATS: u64 = 3;
 /// By how much heat and scale change: parts of a mean duration.
@@ -85,7 +87,7 @@ pub(super) fn prioritized(
         let coarse: Vec<Coarse> =
             std::iter::successors(coarser(job), |coarse| coarser(&coarse.job)).take(*times).collect();
         let effort = Effort { tries: effort.tries / (1 + coarse.len() as u64), ..effort };
-        return sloped(job, objective, &coarse, effort, random, go_on);
+        return rivals(job, objective, &coarse, effort, 1, random, go_on).into_iter().next();
     }
     let mut search = Search::new(job, objective);
     let rule = match origin {
@@ -93,27 +95,42 @@ pub(super) fn prioritized(
         Origin::Orders(orders) => search.best(Rule::behind(job, &search.legs, objective, orders)),
         Origin::Slopes(_) => None,
     }?;
-    search.anneal(rule, effort, random, go_on)
+    search.anneal(rule, effort, random, go_on).map(|(_, rule)| rule)
 }
 
-/// Slopes by chance for the smallest of some jobs, each half of the one before it, annealed in each.
-fn sloped(
+/// The best of some rivals. They begin as slopes by chance for the smallest of some jobs, each half of the one before it, and are annealed in
+/// each: at first all of them, then longer the better half, and so on, until `keep` are left for the next larger job. How good a rule can become
+/// is decided early: many short attempts lead further than a long one.
+fn rivals(
     job: &Job,
     objective: Objective,
     coarse: &[Coarse],
     effort: Effort,
+    keep: usize,
     random: &mut Random,
     go_on: &mut dyn FnMut() -> bool,
-) -> Option<Rule> {
+) -> Vec<Rule> {
     let mut search = Search::new(job, objective);
-    let rule = match coarse.split_first() {
+    let begin = RIVALS.max(2 * keep);
+    let mut rules: Vec<Rule> = match coarse.split_first() {
         Some((half, rest)) => {
             let more = Effort { tries: FINER * effort.tries, ..effort };
-            half.finer(job, &sloped(&half.job, objective, rest, more, random, go_on)?)
+            let found = rivals(&half.job, objective, rest, more, begin, random, go_on);
+            found.iter().map(|rule| half.finer(job, rule)).collect()
         }
-        None => search.slopes(effort.tries / SLOPES, random, go_on)?,
+        None => {
+            let tries = effort.tries / SLOPES / begin as u64;
+            (0..begin).filter_map(|_| search.slopes(tries, random, go_on)).collect()
+        }
     };
-    search.anneal(rule, effort, random, go_on)
+    let halvings = u64::from((begin / keep).ilog2());
+    for halving in 0..=halvings {
+        let tries = (effort.tries / (halvings + 1) / rules.len().max(1) as u64).max(1);
+        let heat = if halving == 0 { effort.heat } else { effort.heat / 2 };
+        let left = (begin >> (halving + 1)).max(keep);
+        rules = search.anneal_all(rules, left, Effort { tries, heat }, random, go_on);
+    }
+    rules
 }
 
 /// The orders of the schedule that a rule leads to.
@@ -174,14 +191,35 @@ impl<'a> Search<'a> {
         LENGTH * self.job.capacity.len() as Time * length + ENDS * ends
     }
 
-    /// The best rule that changes of one lead to.
+    /// The best of what changes of some rules lead to, from the best on.
+    fn anneal_all(
+        &mut self,
+        rules: Vec<Rule>,
+        keep: usize,
+        effort: Effort,
+        random: &mut Random,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Vec<Rule> {
+        let mut found = Vec::with_capacity(rules.len());
+        for rule in rules {
+            // Without time, one is enough.
+            if !found.is_empty() && !go_on() {
+                break;
+            }
+            found.extend(self.anneal(rule, effort, random, go_on));
+        }
+        found.sort_by_key(|(reach, _)| *reach);
+        found.into_iter().take(keep).map(|(_, rule)| rule).collect()
+    }
+
+    /// The best rule that changes of one lead to, with what it reaches.
     fn anneal(
         &mut self,
         rule: Rule,
         effort: Effort,
         random: &mut Random,
         go_on: &mut dyn FnMut() -> bool,
-    ) -> Option<Rule> {
+    ) -> Option<(Reach, Rule)> {
         let mut now = (self.dispatch.run(&rule, Time::MAX)?, rule);
         let mut best = now.clone();
         let Effort { tries, heat } = effort;
@@ -190,14 +228,15 @@ impl<'a> Search<'a> {
                 break;
             }
             let (hot, scale) = course(tried, tries);
-            let hot = (heat * self.legs.unit * hot / (2 * PARTS)).max(1);
+            // Durations may be as short as 1: heat falls in parts of that.
+            let parts = heat * self.legs.unit * hot / 2;
             let mut next = now.1.clone();
             for _ in 0..1 + usize::from(random.below(4) == 0) {
                 next.change(self.job, &self.legs, (self.legs.unit * FINE * scale / PARTS).max(1), random);
             }
-            let limit = self.limit(now.0.0 + SCALE * hot);
+            let limit = self.limit(now.0.0 + SCALE * (parts / PARTS + 1));
             let Some(reach) = self.dispatch.run(&next, limit) else { continue };
-            let most = most(hot * LENGTH * self.job.capacity.len() as Time, random);
+            let most = most(parts * LENGTH * self.job.capacity.len() as Time / PARTS, random);
             if self.energy(reach) - self.energy(now.0) <= most {
                 now = (reach, next);
                 if now.0 < best.0 {
@@ -205,7 +244,7 @@ impl<'a> Search<'a> {
                 }
             }
         }
-        Some(best.1)
+        Some(best)
     }
 }
 
