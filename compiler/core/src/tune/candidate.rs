@@ -107,6 +107,9 @@ impl Candidate {
         if keeping.recompute != Recompute::None {
             settings.push(("recompute", keeping.recompute.word().to_owned()));
         }
+        if !base.nodes.is_empty() {
+            settings.push(("nodes", format!("{:?}", base.nodes)));
+        }
         let settings: Vec<String> = settings.iter().map(|(name, value)| format!("        {name} = {value}")).collect();
         write!(
             text,
