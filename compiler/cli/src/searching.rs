@@ -70,6 +70,16 @@ impl Workers for Team {
     }
 }
 
+/// A line on standard error that changes and turns, where that is a terminal and something is to be shown.
+#[must_use]
+pub(crate) fn spinner(quiet: bool) -> Option<ProgressBar> {
+    let bar = (std::io::stderr().is_terminal() && !quiet).then(ProgressBar::new_spinner)?;
+    let style = ProgressStyle::with_template("{spinner} {elapsed:>4}  {wide_msg}");
+    bar.set_style(style.expect("the template is a constant that parses"));
+    bar.enable_steady_tick(Duration::from_millis(120));
+    Some(bar)
+}
+
 /// Improvements on standard error: a line that changes on a terminal, a line each elsewhere.
 pub(crate) struct Shown {
     bar: Option<ProgressBar>,
@@ -80,16 +90,9 @@ impl Shown {
     /// A quiet one shows nothing.
     #[must_use]
     pub(crate) fn new(quiet: bool) -> Self {
-        let terminal = std::io::stderr().is_terminal();
-        let bar = (terminal && !quiet).then(ProgressBar::new_spinner);
-        if let Some(bar) = &bar {
-            if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed:>4}  {wide_msg}") {
-                bar.set_style(style);
-            }
-            bar.set_message("gathering starts");
-            bar.enable_steady_tick(Duration::from_millis(120));
-        }
-        Self { bar, lines: !terminal && !quiet }
+        let bar = spinner(quiet);
+        bar.iter().for_each(|bar| bar.set_message("gathering starts"));
+        Self { lines: bar.is_none() && !quiet, bar }
     }
 
     /// There is something shorter.

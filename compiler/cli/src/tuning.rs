@@ -1,13 +1,13 @@
 //! How a tuning is shown: a line of progress, and the tables of what was found.
 
 use crate::output::{Failure, Style, paint, print_error};
+use crate::searching::spinner;
 use crate::table::{count, number, percent};
 use crate::training::progress::grouped;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use pipe_compiler::report::tune::{LayoutReport, RefusalReport, TuneReport};
 use pipe_compiler::tune::{Problem, Progress};
 use pipe_ir::units::Bytes;
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
@@ -28,15 +28,8 @@ impl Shown {
     /// A quiet one shows nothing.
     #[must_use]
     pub(crate) fn new(quiet: bool) -> Self {
-        let terminal = std::io::stderr().is_terminal();
-        let bar = (terminal && !quiet).then(ProgressBar::new_spinner);
-        if let Some(bar) = &bar {
-            if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed:>4}  {wide_msg}") {
-                bar.set_style(style);
-            }
-            bar.enable_steady_tick(Duration::from_millis(120));
-        }
-        Self { bar, last: (!terminal && !quiet).then(|| Mutex::new(Duration::ZERO)) }
+        let bar = spinner(quiet);
+        Self { last: (bar.is_none() && !quiet).then(|| Mutex::new(Duration::ZERO)), bar }
     }
 
     /// Something was looked at.

@@ -37,7 +37,7 @@ pub struct TuneReport {
     /// Standard schedules that are not tried, and why.
     pub not_tried: Vec<RefusalReport>,
     /// What was done.
-    pub counts: CountsReport,
+    pub counts: Counts,
     /// Time that it took.
     pub seconds: f64,
     /// The source of the best.
@@ -158,32 +158,6 @@ pub struct RefusalReport {
     pub candidates: Option<usize>,
 }
 
-/// How much was looked at.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
-pub struct CountsReport {
-    /// Layouts with what they keep.
-    pub groups: usize,
-    /// Of these, those of which nothing can fit.
-    pub hopeless: usize,
-    /// Candidates that were bounded.
-    pub bounded: usize,
-    /// Of these, those that do not fit, whatever their order.
-    pub too_large: usize,
-    /// Candidates whose schedule was written out and timed.
-    pub timed: usize,
-    /// Of these, those that do not fit.
-    pub misfits: usize,
-    /// Candidates whose schedule does not take their numbers of devices and microbatches.
-    pub refused: usize,
-}
-
-impl From<Counts> for CountsReport {
-    fn from(counts: Counts) -> Self {
-        let Counts { groups, hopeless, bounded, too_large, timed, misfits, refused } = counts;
-        Self { groups, hopeless, bounded, too_large, timed, misfits, refused }
-    }
-}
-
 impl LayoutReport {
     /// That of a candidate.
     #[must_use]
@@ -252,7 +226,7 @@ impl TuneReport {
                     candidates: None,
                 })
                 .collect(),
-            counts: CountsReport::default(),
+            counts: Counts::default(),
             seconds: 0.0,
             source: None,
             diagnostics: Vec::new(),
@@ -305,6 +279,6 @@ impl TuneReport {
             self.gap = Some(best.0 as f64 / (found.bound.0 as f64).max(f64::MIN_POSITIVE) - 1.0);
         }
         self.complete = found.is_complete;
-        self.counts = found.counts.into();
+        self.counts = found.counts;
     }
 }

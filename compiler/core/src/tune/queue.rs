@@ -14,6 +14,7 @@ use super::{Written, allowed};
 use crate::search::Workers;
 use crate::units::Ticks;
 use pipe_ir::units::Bytes;
+use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::{Mutex, PoisonError};
@@ -54,7 +55,7 @@ enum Outcome {
 }
 
 /// What was done so far.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Counts {
     /// Layouts with what they keep.
     pub groups: usize,
