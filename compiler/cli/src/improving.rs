@@ -3,7 +3,7 @@
 use crate::finding::find;
 use crate::searching::{Shown, Team};
 use pipe_compiler::compile;
-use pipe_compiler::report::tune::{LayoutReport, SearchedReport};
+use pipe_compiler::report::tune::{CandidateReport, SearchedReport};
 use pipe_compiler::search::recompute::Target;
 use pipe_compiler::search::{Objective, Options, Workers};
 use pipe_compiler::source::{Source, Sources};
@@ -61,6 +61,6 @@ fn searched(problem: &Problem, candidate: &Candidate, seed: u64, team: &Team, qu
     let judged = compile(&mut Sources::default(), root, &loader, &problem.request).report;
     let (step, bubble) = (judged.figures.makespan?, judged.figures.bubble_makespan?);
     let peak_bytes = judged.per_device.iter().filter_map(|row| row.peak_bytes).max()?;
-    let report = SearchedReport { layout: LayoutReport::new(candidate), step, bubble, peak_bytes };
+    let report = SearchedReport { candidate: CandidateReport::new(candidate), step, bubble, peak_bytes };
     judged.ok.then_some(Improved { report, source })
 }

@@ -9,6 +9,8 @@ use std::path::Path;
 pub(crate) enum Failure {
     /// Something that the user has to write differently.
     Usage(String),
+    /// Something that we have to write differently.
+    Bug(String),
     /// Reading or writing failed.
     Io(String, io::Error),
 }
@@ -17,6 +19,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Usage(message) => f.write_str(message),
+            Self::Bug(message) => write!(f, "this is a bug in pipec, please report it: {message}"),
             Self::Io(what, error) if what.is_empty() => write!(f, "``: {error}"),
             Self::Io(what, error) => write!(f, "{what}: {error}"),
         }

@@ -5,7 +5,7 @@ use crate::searching::spinner;
 use crate::table::{count, number, percent};
 use crate::training::progress::grouped;
 use indicatif::ProgressBar;
-use pipe_compiler::report::tune::{LayoutReport, RefusalReport, TuneReport};
+use pipe_compiler::report::tune::{CandidateReport, RefusalReport, TuneReport};
 use pipe_compiler::tune::{Problem, Progress};
 use pipe_ir::units::Bytes;
 use std::path::{Path, PathBuf};
@@ -94,13 +94,13 @@ pub(crate) fn table(report: &TuneReport, colours: bool) -> String {
     }
     let rows = |rows: &[pipe_compiler::report::tune::OtherReport], remark: &dyn Fn(usize) -> String| {
         let lines = rows.iter().take(ROWS).enumerate();
-        lines.map(|(index, row)| other(&row.layout, row.step, &remark(index))).collect::<String>()
+        lines.map(|(index, row)| other(&row.candidate, row.step, &remark(index))).collect::<String>()
     };
     if !report.searched.is_empty() {
         text.push_str(&title("searched", colours));
         report.searched.iter().for_each(|row| {
             let remark = format!("in another order, bubble {}, peak {}", percent(row.bubble), Bytes(row.peak_bytes));
-            text.push_str(&other(&row.layout, row.step, &remark));
+            text.push_str(&other(&row.candidate, row.step, &remark));
         });
     }
     if !report.slower.is_empty() {
@@ -186,7 +186,7 @@ fn best(report: &TuneReport, colours: bool) -> String {
             percent(row.bubble),
             format!("{:.3}", row.exchange),
             Bytes(row.peak_bytes).to_string(),
-            layout(&row.layout)
+            layout(&row.candidate)
         ));
     }
     text
@@ -195,25 +195,25 @@ fn best(report: &TuneReport, colours: bool) -> String {
 /// Over the columns of a layout.
 const COLUMNS: &str = "tensor devices data rows microbatches  schedule";
 
-fn layout(row: &LayoutReport) -> String {
+fn layout(row: &CandidateReport) -> String {
     let mut keeps = vec![row.schedule.clone()];
-    keeps.extend((row.expert > 1).then(|| format!("expert {}", row.expert)));
+    keeps.extend((row.layout.expert > 1).then(|| format!("expert {}", row.layout.expert)));
     keeps.extend((row.recompute != "none").then(|| format!("recompute {}", row.recompute)));
     keeps.extend((row.zero > 0).then(|| format!("zero {}", row.zero)));
     keeps.extend(row.sequence_parallel.then(|| "sequence parallel".to_owned()));
     format!(
         "{:>6} {:>7} {:>4} {:>4} {:>12}  {}",
-        row.tensor,
-        row.devices,
-        row.data,
-        row.rows,
-        row.microbatches,
+        row.layout.tensor,
+        row.layout.devices,
+        row.layout.data,
+        row.layout.rows,
+        row.layout.microbatches,
         keeps.join(", ")
     )
 }
 
 /// A row of what is not among the best, with what speaks against it.
-fn other(row: &LayoutReport, step: f64, remark: &str) -> String {
+fn other(row: &CandidateReport, step: f64, remark: &str) -> String {
     format!("     {:>11}  {}; {remark}\n", format!("{step:.3}"), layout(row))
 }
 

@@ -51,6 +51,27 @@ fn times_are_milliseconds_of_the_cluster() {
 }
 
 #[test]
+fn hosts_have_the_memory_of_the_cluster() {
+    let folder = with("clusters-host", &CLUSTER.replace("2TiB", "48GiB"));
+    let host = |line: &str, arguments: &str| {
+        let text = PIPELINE.replace("devices 4\n", &format!("devices 4{line}\n    offload optimizer\n"));
+        std::fs::write(folder.join("p.pipe"), text).expect("the folder can be written");
+        pipec(&folder, &format!("check p.pipe {arguments}"), "").with(0).out
+    };
+    // A node has 8 devices.
+    assert!(host("", "--cluster c.toml").contains("of 6GiB"), "{}", host("", "--cluster c.toml"));
+    assert!(host(" host 7GiB", "--cluster c.toml").contains("of 7GiB"));
+    assert!(!host("", "").contains("of 6GiB"));
+}
+
+#[test]
+fn bytes_and_nanoseconds_are_searched_together() {
+    let folder = with("clusters-search", CLUSTER);
+    let found = pipec(&folder, "search p.pipe --cluster c.toml --time 2 --rounds 1", "").with(0).out;
+    assert!(found.contains("makespan"), "{found}");
+}
+
+#[test]
 fn the_best_order_of_nodes_is_told_and_kept() {
     let folder = with("clusters-map", UNEVEN);
     let out = pipec(&folder, "check p.pipe --cluster c.toml --map 10", "").with(0).out;

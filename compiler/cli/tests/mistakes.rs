@@ -3,6 +3,7 @@
 mod process;
 
 use process::{folder, pipec};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// One microbatch after the other through a model that trains in a moment.
@@ -70,6 +71,12 @@ fn commands_end_with_the_code_and_the_words_for_what_happened() {
         ("check missing.pipe --format json", 2, "", "missing.pipe: No such file"),
         ("build x.ir", 2, "", "`check` and `run` take it"),
         ("build std:1f1b --memory 1 --format json", 1, "pipec.check/1", ""),
+        (
+            "tune - --cluster c.toml --offload optimizer",
+            2,
+            "",
+            "`--offload` has no part in tuning: layouts are found whose state stays on the devices",
+        ),
         ("explain deadlok", 2, "", "did you mean `deadlock`?"),
         ("explain error[deadlock]:", 0, "# ", ""),
         ("run - --no-checkpoint --format json", 0, "pipec.run/1", ""),
@@ -88,6 +95,20 @@ fn commands_end_with_the_code_and_the_words_for_what_happened() {
             assert!(parsed.is_ok(), "{arguments}: not one JSON value\n{}", found.out);
         }
     }
+}
+
+#[test]
+fn files_that_the_help_names_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut named = 0;
+    for command in ["", "check", "plot", "search", "tune", "build", "run", "profile", "explain"] {
+        let help = pipec(&root, &format!("{command} --help"), "").with(0).out;
+        for word in help.split_whitespace().filter(|word| word.starts_with("examples/")) {
+            assert!(root.join(word).exists(), "{command}: {word}");
+            named += 1;
+        }
+    }
+    assert!(named >= 10, "{named}");
 }
 
 #[test]

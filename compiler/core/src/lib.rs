@@ -91,17 +91,19 @@ impl Request {
         }
     }
 
-    /// Lets the cluster, if there is one, point into its file and say what memory devices have, where the pipeline does not.
+    /// Lets the cluster, if there is one, point into its file and say what memory there is, where the pipeline does not.
     fn equip(&self, sources: &mut Sources) -> Self {
         Self { cluster: self.cluster.as_ref().map(|cluster| cluster.placed(sources)), ..self.clone() }
     }
 
-    /// What the devices have, where the pipeline does not say it.
+    /// What the devices and their hosts have, where the pipeline does not say it.
     pub(crate) fn furnish(&self, elaborated: &mut elaborate::Elaborated) {
         let Some(cluster) = &self.cluster else { return };
         let Some(pipeline) = &mut elaborated.pipeline else { return };
         let span = cluster.memory_span().unwrap_or(pipeline.span);
         pipeline.memory.get_or_insert((cluster.memory(), span));
+        let host = cluster.host_of_device().map(|host| (host, cluster.host_span().unwrap_or(pipeline.span)));
+        pipeline.host = pipeline.host.or(host);
     }
 
     /// Compares costs and limits with the stages and devices that there are.

@@ -9,6 +9,7 @@ use crate::searching::Team;
 use crate::tuning::{Shown, beside, table};
 use pipe_compiler::cluster::Cluster;
 use pipe_compiler::diagnostic::{Code, Diagnostic, Diagnostics};
+use pipe_compiler::offload::Offload;
 use pipe_compiler::report::tune::TuneReport;
 use pipe_compiler::report::{Finding, Report};
 use pipe_compiler::search::Workers;
@@ -22,11 +23,11 @@ use std::time::Duration;
 
 const EXAMPLES: &str = "\
 Examples:
-  pipec tune examples/llama3_70b.pipe --cluster examples/h100.toml
-  pipec tune examples/llama3_70b.pipe --cluster examples/h100.toml -o best.pipe
-  pipec tune examples/llama3_70b.pipe --cluster examples/h100.toml --set tensor=8 --set zero=1
-  pipec tune examples/llama3_70b.pipe --cluster examples/h100.toml --batch 512 --schedules 1f1b,zb_v
-  pipec check best.pipe --cluster examples/h100.toml
+  pipec tune examples/llama3_70b.pipe --cluster examples/cluster.toml
+  pipec tune examples/llama3_70b.pipe --cluster examples/cluster.toml -o best.pipe
+  pipec tune examples/llama3_70b.pipe --cluster examples/cluster.toml --set tensor=8 --set zero=1
+  pipec tune examples/llama3_70b.pipe --cluster examples/cluster.toml --batch 512 --schedules 1f1b,zb_v
+  pipec check best.pipe --cluster examples/cluster.toml
 
 The target is a pipeline whose model comes from a `config.json`. Its rows of a step stay; how they and the model are divided is tried.
 --set holds a setting fast: devices, tensor, data, expert, rows, recompute (0 none, 1 selective, 2 full), zero, sequence_parallel.
@@ -129,8 +130,7 @@ fn reports(problem: &Problem, found: &Found, team: &Team) -> Result<Vec<Report>,
         let peak = report.per_device.iter().filter_map(|row| row.peak_bytes).max();
         if !report.ok || peak != Some(taken.bytes.0) {
             let source = candidate.source(problem, "");
-            let message = "this is a bug in pipec, please report it: what was found is judged otherwise as a source";
-            return Err(Failure::Usage(format!("{message}\n{source}")));
+            return Err(Failure::Bug(format!("what was found is judged otherwise as a source\n{source}")));
         }
         all.push(report);
     }
@@ -170,6 +170,10 @@ impl Arguments {
         }
         if self.target.recompute.is_some() {
             let message = "`--recompute` names stages, and their number is tuned; `--set recompute=2` keeps the inputs of layers only";
+            return Err(Failure::Usage(message.to_owned()));
+        }
+        if self.target.offload.is_some_and(Offload::any) {
+            let message = "`--offload` has no part in tuning: layouts are found whose state stays on the devices";
             return Err(Failure::Usage(message.to_owned()));
         }
         for name in &self.schedules {

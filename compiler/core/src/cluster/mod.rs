@@ -59,8 +59,9 @@ pub struct Cluster {
     source: Source,
     /// Its place among the sources of a compilation.
     file: Option<FileId>,
-    /// Where the devices' memory and the number of nodes are written.
+    /// Where the memory of devices and of hosts and the number of nodes are written.
     memory_place: Range<usize>,
+    host_place: Range<usize>,
     nodes_place: Range<usize>,
     n_nodes: u32,
     per_node: u32,
@@ -107,10 +108,10 @@ impl Cluster {
         self.memory
     }
 
-    /// Bytes of each node's host, where they are said.
+    /// What each device may use of its node's host, where that is said: an equal part.
     #[must_use]
-    pub const fn host_memory(&self) -> Option<Bytes> {
-        self.host_memory
+    pub fn host_of_device(&self) -> Option<Bytes> {
+        self.host_memory.map(|memory| Bytes(memory.0 / u64::from(self.per_node.max(1))))
     }
 
     /// Floating-point operations of matrix products that a device reaches in a second.
@@ -183,6 +184,12 @@ impl Cluster {
     #[must_use]
     pub fn memory_span(&self) -> Option<Span> {
         Some(crate::json::span(self.file?, self.memory_place.start, self.memory_place.end))
+    }
+
+    /// Where the memory of hosts is written, likewise.
+    #[must_use]
+    pub fn host_span(&self) -> Option<Span> {
+        Some(crate::json::span(self.file?, self.host_place.start, self.host_place.end))
     }
 
     /// Where the number of nodes is written, likewise.

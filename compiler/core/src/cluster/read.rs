@@ -91,18 +91,21 @@ fn cluster(source: &Source, root: &Table<'_, '_>, found: &mut Diagnostics) -> Op
     let device = device.and_then(|device| self::device(&device, found));
     let host_memory = root.table("host", found).and_then(|host| {
         host.only(&["memory"], found);
-        take(quantity("memory", host.needed("memory", "\"2TiB\"", found)?, Dimension::Memory, 1), found)
+        let value = host.needed("memory", "\"2TiB\"", found)?;
+        Some((take(quantity("memory", value, Dimension::Memory, 1), found)?, value.span()))
     });
     let links = root.needed_table("links", "tables `[links.node]` and `[links.cluster]`", found)?;
     links.only(&["node", "cluster"], found);
     let ((n_nodes, nodes_place), (per_node, _)) = (nodes?, devices?);
     let (inside, between) = self::links(&links, (n_nodes, per_node), found)?;
     let Device { memory, memory_place, flops, peak_flops } = device?;
-    let (source, host_memory) = (source.clone(), host_memory.map(Bytes));
+    let (source, host_place) = (source.clone(), host_memory.as_ref().map_or(0..0, |(_, place)| place.clone()));
+    let host_memory = host_memory.map(|(bytes, _)| Bytes(bytes));
     Some(Cluster {
         source,
         file: None,
         memory_place,
+        host_place,
         nodes_place,
         n_nodes,
         per_node,

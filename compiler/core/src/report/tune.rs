@@ -1,7 +1,7 @@
 //! What `pipec tune` found, in the form that other programs read (`pipec.tune/1`).
 
 use super::{Finding, Report};
-use crate::tune::{Candidate, Counts, Found, LEFT_OUT, Problem, Space, Taken};
+use crate::tune::{Candidate, Counts, Found, LEFT_OUT, Layout, Problem, Space, Taken};
 use crate::units::Ticks;
 use serde::Serialize;
 
@@ -67,21 +67,12 @@ pub struct SettingReport {
     pub time_unit: &'static str,
 }
 
-/// A way to divide the model.
+/// A way to divide the model, with a schedule and what is kept.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct LayoutReport {
-    /// Devices that divide each layer.
-    pub tensor: u64,
-    /// Devices of a pipeline.
-    pub devices: u64,
-    /// Pipelines side by side.
-    pub data: u64,
-    /// Of these, how many divide the experts.
-    pub expert: u64,
-    /// Rows of a microbatch.
-    pub rows: u64,
-    /// Microbatches of a pipeline.
-    pub microbatches: u64,
+pub struct CandidateReport {
+    /// The sizes.
+    #[serde(flatten)]
+    pub layout: Layout,
     /// The schedule as a pipeline calls it.
     pub schedule: String,
     /// What is computed once more.
@@ -97,7 +88,7 @@ pub struct LayoutReport {
 pub struct BestReport {
     /// How.
     #[serde(flatten)]
-    pub layout: LayoutReport,
+    pub candidate: CandidateReport,
     /// Time of a step, gradients included.
     pub step: f64,
     /// Of that, time after the last task until gradients are exchanged.
@@ -119,7 +110,7 @@ pub struct BestReport {
 pub struct SearchedReport {
     /// How, with the schedule that was there before.
     #[serde(flatten)]
-    pub layout: LayoutReport,
+    pub candidate: CandidateReport,
     /// Time of a step.
     pub step: f64,
     /// 1 - work / step, with the work of the busiest device.
@@ -133,7 +124,7 @@ pub struct SearchedReport {
 pub struct OtherReport {
     /// How.
     #[serde(flatten)]
-    pub layout: LayoutReport,
+    pub candidate: CandidateReport,
     /// Time of a step.
     pub step: f64,
     /// How much longer than the best it takes; shorter, where that is negative.
@@ -158,18 +149,13 @@ pub struct RefusalReport {
     pub candidates: Option<usize>,
 }
 
-impl LayoutReport {
+impl CandidateReport {
     /// That of a candidate.
     #[must_use]
     pub fn new(candidate: &Candidate) -> Self {
         let Candidate { layout, variant, keeping } = candidate;
         Self {
-            tensor: layout.tensor,
-            devices: layout.devices,
-            data: layout.data,
-            expert: layout.expert,
-            rows: layout.rows,
-            microbatches: layout.microbatches,
+            layout: *layout,
             schedule: variant.call(),
             recompute: keeping.recompute.word(),
             zero: keeping.zero,
@@ -188,7 +174,7 @@ impl BestReport {
     pub fn new(candidate: &Candidate, taken: &Taken, report: &Report) -> Self {
         let cluster = report.cluster.as_ref();
         Self {
-            layout: LayoutReport::new(candidate),
+            candidate: CandidateReport::new(candidate),
             step: report.figures.makespan.unwrap_or_else(|| milliseconds(taken.time)),
             exchange: cluster.map_or(0.0, |cluster| cluster.exchange),
             mfu: cluster.and_then(|cluster| cluster.mfu),
@@ -260,7 +246,7 @@ impl TuneReport {
         self.ok = !self.best.is_empty();
         let best = found.best.first().map(|(_, taken)| taken.time);
         let other = |candidate: &Candidate, taken: &Taken| OtherReport {
-            layout: LayoutReport::new(candidate),
+            candidate: CandidateReport::new(candidate),
             step: milliseconds(taken.time),
             slower: best.map(|best| taken.time.0 as f64 / (best.0 as f64).max(f64::MIN_POSITIVE) - 1.0),
             peak_bytes: taken.bytes.0,

@@ -15,7 +15,7 @@ use super::layout::Local;
 use super::{Config, Experts, Recompute, Settings};
 
 /// Bytes of an element in half precision.
-const HALF: u128 = 2;
+pub(super) const HALF: u128 = 2;
 /// Bytes of an element in single precision.
 const SINGLE: u128 = 4;
 /// Bytes of a symbol's number.

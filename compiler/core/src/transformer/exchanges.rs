@@ -5,13 +5,12 @@
 //! as many bytes (arXiv 2205.05198, section 4.2.2). Devices that divide experts send each token to its experts and back. Under ZeRO
 //! (arXiv 1910.02054, section 7), pipelines side by side gather weights and scatter sums of gradients.
 
+use super::activations::HALF;
 use super::layout::Local;
 use super::{Recompute, StageAccount, Transformer, activations};
 use crate::cluster::collective::Collective;
 use pipe_ir::task::TaskKind;
 
-/// Bytes of a weight, and of an element that flows.
-const HALF: u128 = 2;
 /// Bytes of what the loss adds up of each token: in three goes, in single precision.
 const LOSS: u128 = 4;
 

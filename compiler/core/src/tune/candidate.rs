@@ -6,10 +6,11 @@ use crate::offload::Offload;
 use crate::pipeline::Pipeline;
 use crate::transformer::{Layers, Recompute, Settings, Transformer};
 use pipe_ir::units::Bytes;
+use serde::Serialize;
 use std::fmt::Write;
 
 /// How a model is divided.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 pub struct Layout {
     /// Devices that divide each layer.
     pub tensor: u64,

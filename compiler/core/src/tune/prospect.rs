@@ -71,7 +71,9 @@ fn quickest(problem: &Problem, written: &Written, layout: &Layout, one: &Exchang
     let seat = |number: u64| Seat(u32::try_from(number).unwrap_or(u32::MAX));
     let time = |seats: &[Seat]| u128::from(collective::time(cluster, seats, one.what, one.bytes).0);
     let least = if per_node.is_multiple_of(span) {
-        let nodes = 0..u64::from(cluster.n_nodes());
+        // Of nodes that are alike, one is enough.
+        let n_nodes = if cluster.is_even_inside() { 1 } else { cluster.n_nodes() };
+        let nodes = 0..u64::from(n_nodes);
         nodes.map(|node| time(&(0..n).map(|at| seat(node * per_node + at * step)).collect::<Vec<_>>())).min()
     } else if written.are_nodes_alike && n.saturating_sub(1) * step >= per_node {
         // As many members, in two nodes.
