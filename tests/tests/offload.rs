@@ -2,8 +2,9 @@
 
 use pipe_compiler::Request;
 use pipe_compiler::offload::Offload;
+use pipe_compiler::pipeline::StageCosts;
 use pipe_compiler::stdlib::SCHEDULES;
-use pipe_ir::ids::MicrobatchId;
+use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::instruction::{Direction, Instruction};
 use pipe_ir::program::{Program, Space};
 use pipe_ir::task::TaskKind;
@@ -16,6 +17,7 @@ use pipe_runtime::{Backend, Options, Run, Used};
 use pipe_tests::cases::{compile_text, report};
 use pipe_tests::pipelines::{gpt, program};
 use pipe_tests::training::{Bits, bits, losses, start, steps};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -193,4 +195,70 @@ fn a_checkpoint_fits_with_and_without() {
         state
     };
     assert_eq!(state(&plain), state(&away));
+}
+
+/// When everything is done, by going through the instructions of all devices again and again until no task ends later: a copy of 1 MiB
+/// takes so long, a task 3 or 5, and what goes from device to device 1.
+fn end_of_step(program: &Program, copy: f64) -> f64 {
+    let mut ends: BTreeMap<(TaskKind, StageId, MicrobatchId), (DeviceId, f64)> = BTreeMap::new();
+    loop {
+        let (before, mut last) = (ends.clone(), 0.0_f64);
+        for (device, code) in (0..).map(DeviceId).zip(&program.devices) {
+            let (mut now, mut queues, mut tokens) = (0.0_f64, [0.0_f64; 2], BTreeMap::new());
+            for instruction in &code.step {
+                match *instruction {
+                    Instruction::Run { exec, microbatch, .. } => {
+                        let exec = program.exec(exec);
+                        let (kind, length, input) = match exec.kind {
+                            TaskKind::Forward => (exec.kind, 3.0, exec.stage.0.checked_sub(1)),
+                            TaskKind::Backward => (exec.kind, 5.0, Some(exec.stage.0 + 1)),
+                            _ => continue,
+                        };
+                        let input = input.and_then(|stage| ends.get(&(kind, StageId(stage), microbatch)));
+                        now = input.map_or(now, |(from, end)| now.max(end + f64::from(u8::from(*from != device))));
+                        now += length;
+                        ends.insert((kind, exec.stage, microbatch), (device, now));
+                    }
+                    Instruction::CopyStart { buffer, direction, token, .. } => {
+                        let queue = &mut queues[direction as usize];
+                        *queue = queue.max(now) + code.buffers[buffer.index()].bytes.0 as f64 / 1_048_576.0 * copy;
+                        tokens.insert(token, *queue);
+                    }
+                    Instruction::Wait { token } => now = tokens.get(&token).map_or(now, |end| now.max(*end)),
+                    _ => {}
+                }
+            }
+            last = last.max(now);
+        }
+        if before == ends {
+            return last;
+        }
+    }
+}
+
+#[test]
+fn the_makespan_waits_for_copies_and_for_who_waits_for_them() {
+    let mut longer = 0;
+    for (schedule, offload) in [
+        ("1f1b", "optimizer, parameters"),
+        ("1f1b", "parameters"),
+        ("gpipe", "optimizer"),
+        ("interleaved_1f1b(chunks = 2)", "optimizer, parameters"),
+    ] {
+        // As little room as goes.
+        let text = gpt(SIZES, 3, 6, &format!("{schedule} offload {offload}")).replace("memory 4GiB", "");
+        for copy in [0_u32, 20, 300, 3000] {
+            let costs = StageCosts::parse(&format!("F=3,BW=5,comm=1,copy={copy}")).expect("well-formed");
+            let request = Request { costs: Some(costs), program: true, ..Request::default() };
+            let (compilation, _) = compile_text("test.pipe", &text, Path::new("."), &request);
+            let (figures, program) = (&compilation.report.figures, compilation.program.as_ref().expect("accepted"));
+            let (makespan, replayed) = (figures.makespan.expect("timed"), end_of_step(program.program(), copy.into()));
+            assert!((makespan - replayed).abs() < 1e-3, "{schedule}, {offload}, {copy}: {makespan}, {replayed}");
+            let path = figures.critical_path.as_ref().expect("timed");
+            let sum: f64 = path.iter().map(|part| part.time).sum();
+            assert!((sum - makespan).abs() < 1e-3, "{schedule}, {offload}, {copy}: {path:?} of {makespan}");
+            longer += usize::from(path.iter().any(|part| part.kind == "copy"));
+        }
+    }
+    assert!(longer >= 8, "{longer} wait for copies");
 }

@@ -4,6 +4,7 @@
 use pipe_compiler::Request;
 use pipe_compiler::cluster::Cluster;
 use pipe_compiler::elaborate;
+use pipe_compiler::search::Workers;
 use pipe_compiler::source::{Source, Sources};
 use pipe_compiler::tune::{Candidate, Found, Problem, Taken, exhaustive, judged, problem, space, tune};
 use pipe_compiler::units::Ticks;
@@ -11,6 +12,7 @@ use pipe_ir::units::Bytes;
 use pipe_tests::cases::{read, root};
 use pipe_tests::team::team;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// How many of the best are compared.
 const BEST: usize = 10;
@@ -65,6 +67,80 @@ fn bounds_leave_out_nothing_that_is_better() {
             assert!(found.counts.timed < all.len(), "{name} {memory}: bounds save something");
         }
     }
+}
+
+/// Three nodes, of which the first is far from the second, and the third has slow links inside.
+const UNEVEN: &str = r#"
+nodes = 3
+devices = 2
+device = { memory = "1GiB", flops = "1TFLOPS" }
+links.node = { bandwidth = ["10GB/s", "10GB/s", "4GB/s"], latency = "2us" }
+[links.cluster]
+bandwidth = { unit = "GB/s", rows = [["-", 0.2, 2], [0.2, "-", 1], [2, 1, "-"]] }
+latency = "10us"
+"#;
+
+#[test]
+fn nodes_that_differ_are_filled_in_the_best_order() {
+    let folder = root().join("tests/data/tune");
+    let cluster = Source { name: "uneven.toml".to_owned(), text: UNEVEN.to_owned() };
+    let request = Request { cluster: Some(Cluster::read(cluster).expect("a cluster")), ..Request::default() };
+    let of = |line: &str, schedules: &[&str]| {
+        let text = read(&folder.join("tiny.pipe")).replace("rows = 2", &format!("rows = 2{line}"));
+        let loader = |path: &str| std::fs::read_to_string(folder.join(path)).map_err(|error| error.to_string());
+        let root = Source { name: "tiny.pipe".to_owned(), text };
+        let schedules = schedules.iter().map(|name| (*name).to_owned()).collect();
+        problem(&mut Sources::default(), root, &loader, &request, (Some(12), schedules)).expect("a problem")
+    };
+    // Their order of tasks does not depend on links.
+    let free = of("", &["1f1b", "gpipe", "zb_h1", "interleaved_1f1b"]);
+    let (best, found) = (best_of(&free, &exhaustive(&free)), tuned(&free, 1));
+    let times = |pairs: &[(Ticks, Candidate)]| pairs.iter().map(|(time, _)| *time).collect::<Vec<_>>();
+    assert_eq!(times(&pairs(&found)), times(&best));
+    assert!(found.best.iter().any(|(candidate, _)| !candidate.nodes.is_empty()), "{:?}", found.best);
+    assert!(found.is_complete && found.n_final == found.best.len() && found.bound <= best[0].0);
+    for (candidate, taken) in &found.best {
+        let (compilation, _) = judged(&free, &candidate.source(&free, ""), "best.pipe");
+        assert_eq!(compilation.judged.expect("it is timed").timeline.makespan(), taken.time);
+    }
+    // An order that the target says stays.
+    let held = tuned(&of(", nodes = [2, 1, 0]", &["1f1b"]), 1);
+    assert!(held.best.iter().all(|(candidate, _)| candidate.nodes.is_empty()));
+    assert!(held.best[0].1.time > found.best[0].1.time);
+}
+
+/// Time is over after so many questions.
+struct Stop(AtomicUsize);
+
+impl Workers for Stop {
+    fn go_on(&self) -> bool {
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
+    }
+
+    fn each(&self, n: usize, work: &(dyn Fn(usize) + Sync)) {
+        (0..n).for_each(work);
+    }
+}
+
+#[test]
+fn the_first_rows_are_known_before_the_last_and_something_fits_at_once() {
+    let problem = problem_of("tiny", "33MiB", &[]);
+    let all = tuned(&problem, 1);
+    let mut rows = Vec::new();
+    for waves in 0..400 {
+        let stopped = tune(&problem, &space(&problem), BEST, &Stop(AtomicUsize::new(waves)), &mut |_| ());
+        let n_final = stopped.n_final;
+        assert_eq!(pairs(&stopped)[..n_final], pairs(&all)[..n_final], "after {waves}");
+        assert!(stopped.bound <= all.best[0].1.time, "after {waves}");
+        rows.push((n_final, stopped.best.len()));
+        if stopped.is_complete {
+            assert_eq!(stopped.best, all.best);
+            break;
+        }
+    }
+    let fits = rows.iter().position(|(_, n)| *n > 0).expect("something fits");
+    let known = rows.iter().position(|(n_final, _)| *n_final > 0).expect("it is known");
+    assert!(2 * fits < known && rows.is_sorted_by_key(|(n_final, _)| *n_final), "{rows:?}");
 }
 
 #[test]

@@ -150,7 +150,7 @@ fn heading(report: &TuneReport, colours: bool) -> String {
     let counts = &report.counts;
     let verdict = match (report.ok, report.complete) {
         (true, true) => paint("nothing that was left out is better", Style::Good, colours),
-        (true, false) => paint("stopped early: something better may be left", Style::Warning, colours),
+        (true, false) => paint(&early(report.final_rows), Style::Warning, colours),
         (false, true) => paint("nothing fits", Style::Warning, colours),
         (false, false) => paint("stopped early: nothing that fits was found", Style::Warning, colours),
     };
@@ -158,7 +158,7 @@ fn heading(report: &TuneReport, colours: bool) -> String {
         "{verdict}: {} groups, {} candidates bounded, {} timed, in {:.1} s\n",
         grouped(counts.groups as u64),
         grouped(counts.bounded as u64),
-        grouped(counts.timed as u64),
+        grouped((counts.timed + counts.unseated) as u64),
         report.seconds
     ));
     if let (Some(bound), Some(gap)) = (report.lower_bound, report.gap) {
@@ -170,6 +170,16 @@ fn heading(report: &TuneReport, colours: bool) -> String {
         ));
     }
     text
+}
+
+/// What is known of the first rows when the time is over.
+fn early(n_final: usize) -> String {
+    let settled = match n_final {
+        0 => "something better may be left".to_owned(),
+        1 => "the first row is the best, something better than the others may be left".to_owned(),
+        n => format!("the first {n} rows are the best, something better than the others may be left"),
+    };
+    format!("stopped early: {settled}")
 }
 
 fn best(report: &TuneReport, colours: bool) -> String {
@@ -201,6 +211,7 @@ fn layout(row: &CandidateReport) -> String {
     keeps.extend((row.recompute != "none").then(|| format!("recompute {}", row.recompute)));
     keeps.extend((row.zero > 0).then(|| format!("zero {}", row.zero)));
     keeps.extend(row.sequence_parallel.then(|| "sequence parallel".to_owned()));
+    keeps.extend((!row.nodes.is_empty()).then(|| format!("nodes {:?}", row.nodes)));
     format!(
         "{:>6} {:>7} {:>4} {:>4} {:>12}  {}",
         row.layout.tensor,

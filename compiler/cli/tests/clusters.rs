@@ -60,7 +60,7 @@ fn hosts_have_the_memory_of_the_cluster() {
     };
     // A node has 8 devices.
     assert!(host("", "--cluster c.toml").contains("of 6GiB"), "{}", host("", "--cluster c.toml"));
-    assert!(host(" host 7GiB", "--cluster c.toml").contains("of 7GiB"));
+    assert!(host(" memory 80GiB host 7GiB", "--cluster c.toml").contains("of 7GiB"));
     assert!(!host("", "").contains("of 6GiB"));
 }
 

@@ -18,6 +18,8 @@ pub struct CriticalPath {
     pub pairs: [Ticks; TaskKind::ALL.len()],
     /// Time in transfers between devices.
     pub transfers: Ticks,
+    /// Time that a device waits for copies from its host, and at the end of the step for updates and copies back.
+    pub copies: Ticks,
 }
 
 /// Walks back from the task that ends last, always to what the start of a task waited for.
@@ -32,8 +34,21 @@ pub fn critical_path(schedule: &Schedule, order: &Order, costs: &Costs, timeline
         let position = schedule.orders[device.index()].len().checked_sub(1)?;
         Some(Slot { device, position: index32(position) })
     });
-    // A reduction may end after all tasks, and a sum arrive.
+    // Updates may end after everything else,
     let tasks = last.map_or(Ticks::ZERO, |device| timeline.last_end(device));
+    let before = timeline.reduced.map_or(tasks, |(end, _)| end.max(tasks));
+    if let Some((end, device)) = timeline.updated.filter(|(end, _)| *end > before) {
+        // .. of a device that had done its own tasks, or waited for the last sum.
+        let own = timeline.reduced.map_or(timeline.last_end(device), |_| before);
+        path.copies += end - own;
+        if timeline.reduced.is_none() {
+            next = schedule.orders[device.index()]
+                .len()
+                .checked_sub(1)
+                .map(|last| Slot { device, position: index32(last) });
+        }
+    }
+    // A reduction may end after all tasks, and a sum arrive.
     if let Some((end, slot)) = timeline.reduced.filter(|(end, _)| *end > tasks) {
         path.transfers += end - timeline.ends[slot.device.index()][slot.position as usize];
         next = Some(slot);
@@ -66,7 +81,12 @@ pub fn critical_path(schedule: &Schedule, order: &Order, costs: &Costs, timeline
                 path.transfers += latency;
                 Some(input)
             }
-            (None, None) => None,
+            // Its chunks had not come.
+            (None, None) => {
+                let before = position.checked_sub(1);
+                path.copies += start - before.map_or(Ticks::ZERO, |before| timeline.ends[device][before]);
+                before.map(|before| Slot { position: index32(before), ..slot })
+            }
         };
     }
     path.tasks.reverse();

@@ -6,8 +6,7 @@ use crate::check::dependencies::Order;
 use crate::check::memory::{Certificate, Peak, certificates, peaks};
 use crate::check::versions::Versions;
 use crate::check::{bytes, memory, requirements, uniform};
-use crate::cluster::{durations, gradients, ways};
-use crate::costs::{costs, of_stages};
+use crate::costs::of_stages;
 use crate::critical_path::{CriticalPath, critical_path};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::elaborate::{self, Elaborated};
@@ -15,11 +14,11 @@ use crate::files::Files;
 use crate::lower::Options;
 use crate::memory_limit::MemoryLimit;
 use crate::model::stage_set::StageSet;
+use crate::offload::timing::Cost;
 use crate::pipeline::{Pipeline, StageCosts};
-use crate::reductions::reductions;
-use crate::reorder::reorder;
 use crate::schedule::{Costs, Schedule};
 use crate::sums::follow_slots;
+use crate::timed::{Setting, Timed};
 use crate::timeline::{Timeline, place};
 use crate::units::Ticks;
 use pipe_ir::program::Program;
@@ -59,7 +58,8 @@ pub fn judge(files: &Files, elaborated: Elaborated, order: Order, stages: &Stage
     let called = elaborate::schedule_of(files, &request.choice);
     let is_uniform =
         called.is_some_and(|(declared, call)| uniform::dependence(declared, call) != uniform::Dependence::Varied);
-    let Timed { schedule, order, costs, timeline } = timed(schedule, order, pipeline.as_ref(), stages, request);
+    let Timed { schedule, order, costs, timeline } =
+        Setting { stages, pipeline: pipeline.as_ref(), request }.timed(schedule, order);
     let peaks = peaks(&schedule, &order.dependencies);
     let memory = memory_at_hand(&schedule, &peaks, request.memory.as_ref());
     Judged {
@@ -75,37 +75,6 @@ pub fn judge(files: &Files, elaborated: Elaborated, order: Order, stages: &Stage
         timeline,
         peaks,
     }
-}
-
-/// A schedule with its times.
-pub(crate) struct Timed {
-    pub schedule: Schedule,
-    pub order: Order,
-    pub costs: Costs,
-    pub timeline: Timeline,
-}
-
-/// Times a schedule, reordered where it asks for it.
-pub(crate) fn timed(
-    schedule: Schedule,
-    order: Order,
-    pipeline: Option<&Pipeline>,
-    stages: &StageSet,
-    request: &Request,
-) -> Timed {
-    let costs = costs(request, pipeline, stages, &schedule);
-    let (schedule, order) =
-        if schedule.reorder.is_some() { reorder(schedule, order, &costs) } else { (schedule, order) };
-    let target = durations::target(request, pipeline, stages, &schedule);
-    let costs = target.as_ref().and_then(|target| ways::slowest(target, request, &order)).unwrap_or(costs);
-    let mut timeline = place(&schedule, &order, &costs);
-    let reductions = reductions(&schedule, stages, &timeline, &costs.latency);
-    timeline.reduce(&reductions);
-    timeline.gather(&schedule, &order, &costs.latency);
-    if let Some(target) = &target {
-        timeline.exchange(gradients::exchanged(target, &timeline));
-    }
-    Timed { schedule, order, costs, timeline }
 }
 
 /// What each device may hold in schedules that this one is compared with: what the fullest one holds, or less where its limit
@@ -186,6 +155,16 @@ fn activations(judged: &Judged, memory: Option<&MemoryLimit>) -> Diagnostics {
 }
 
 impl Judged {
+    /// Lets tasks wait for the copies of their program, where state lives with the hosts; what copies cost each device.
+    pub fn copy(&mut self, program: &Program, stages: &StageSet, request: &Request) -> Option<Vec<Cost>> {
+        self.pipeline.as_ref().filter(|pipeline| pipeline.offload.any())?;
+        let setting = Setting { stages, pipeline: self.pipeline.as_ref(), request };
+        let (timeline, copies) = setting.copied((&self.schedule, &self.order, &self.costs), program);
+        self.critical_path = critical_path(&self.schedule, &self.order, &self.costs, &timeline);
+        self.timeline = timeline;
+        Some(copies)
+    }
+
     /// Whether the stages are those of a model, so that bytes mean something.
     #[must_use]
     pub fn has_model(&self) -> bool {

@@ -41,6 +41,7 @@ pub mod stdlib;
 pub mod suggest;
 pub mod sums;
 pub mod syntax;
+mod timed;
 pub mod timeline;
 pub mod transformer;
 pub mod tune;
@@ -57,7 +58,6 @@ use pipeline::{Pipeline, StageCosts};
 use profile::Profile;
 use report::Report;
 use report::certificate::CertificateReport;
-use report::cluster::ClusterReport;
 use report::offload::OffloadReport;
 use report::profile::ProfileReport;
 use source::{Source, Sources};
@@ -209,8 +209,7 @@ fn steps(
     request.check(&elaborated)?; //                                      costs and limits of what is there
     let judged = judge::judge(&files, elaborated, order, &stages, request); // -> when, and how much is alive
     judge::countable(&judged)?;
-    compilation.report.measure(&judged, request.memory.as_ref(), numbers);
-    compilation.report.cluster = request.cluster.as_ref().map(|cluster| ClusterReport::new(cluster, &judged, &stages));
+    compilation.report.measure(&judged, &stages, request, numbers);
     let certified = certified.transpose()?;
     compilation.report.certificate = certified.map(|(_, certified)| CertificateReport::new(&certified));
     let judged = compilation.judged.insert(judged);
@@ -219,11 +218,15 @@ fn steps(
     }
     judge::has_graph(judged, request)?; //                               what is to be built or run has tensor graphs
     let program = lower::lower(&judged.schedule, &judged.timeline, &stages, &judged.lowering()); // -> instructions
+    if let Some(copies) = judged.copy(&program, &stages, request) {
+        judge::countable(judged)?; //                                        who waits for copies, and who for them
+        compilation.report.measure(judged, &stages, request, numbers);
+        compilation.report.offload = OffloadReport::new(judged, &program, &copies);
+    }
     compilation.report.count(&program, judged.has_model());
     if let Some(weights) = compilation.report.weights.as_mut().filter(|_| judged.has_model()) {
         weights.count(&stages, &judged.schedule);
     }
-    compilation.report.offload = OffloadReport::new(judged, &program);
     compilation.report.account(judged, &program, &stages);
     if let Err(mut found) = judge::limits(judged, &program, &stages, request.memory.as_ref()) {
         // every device fits, ..

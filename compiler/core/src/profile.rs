@@ -2,6 +2,7 @@
 //!
 //! A unit of time is a millisecond where costs come from a profile, and a tick a nanosecond.
 
+use crate::cluster;
 use crate::costs::{CostName, Entry};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::json::{mark, place, reason, span};
@@ -51,6 +52,8 @@ pub struct Profile {
     /// By stage and kind, ascending.
     tasks: Vec<(TaskTime, Range<usize>)>,
     transfer: u64,
+    /// Bytes that a copy moves in a second, where that was measured.
+    copies: Option<u64>,
     /// Whether backwards may be in a form that was not measured.
     is_lenient: bool,
 }
@@ -65,6 +68,7 @@ struct Form<'t> {
     transfer_ns: u64,
     #[serde(borrow)]
     tasks: Vec<&'t RawValue>,
+    copy_bytes_per_second: Option<u64>,
 }
 
 /// Kinds as their letters.
@@ -115,6 +119,8 @@ impl Profile {
             span: None,
         };
         let mut entries = vec![Entry { name: CostName::Transfer, time: Ticks(self.transfer), span: None }];
+        let copy = self.copies.map(|per_second| cluster::copied(per_second).min(Ticks(MOST_NANOS)));
+        entries.extend(copy.map(|time| Entry { name: CostName::Copy, time, span: None }));
         for (task, _) in &self.tasks {
             let halves = [TaskKind::BackwardInput, TaskKind::BackwardWeight];
             if task.kind == TaskKind::Backward {
@@ -233,7 +239,8 @@ fn parse(source: &Source) -> Result<Profile, Diagnostic> {
     }
     let stages = (n_stages as usize, stages);
     let (source, transfer) = (source.clone(), form.transfer_ns);
-    Ok(Profile { source, target: form.target, stages, tasks, transfer, is_lenient: false })
+    let copies = form.copy_bytes_per_second;
+    Ok(Profile { source, target: form.target, stages, tasks, transfer, copies, is_lenient: false })
 }
 
 /// Reads a task of so many stages.

@@ -14,11 +14,12 @@ pub mod versions;
 
 pub use finding::Finding;
 
+use crate::Request;
 use crate::certificate::Certified;
 use crate::diagnostic::{Code, Diagnostic, Severity};
 use crate::family::Numbers;
 use crate::judge::Judged;
-use crate::memory_limit::MemoryLimit;
+use crate::model::stage_set::StageSet;
 use crate::pipeline::Pipeline;
 use crate::schedule::Schedule;
 use crate::source::Sources;
@@ -236,7 +237,9 @@ impl Report {
     }
 
     /// Fills in what follows from the timeline and the peaks.
-    pub fn measure(&mut self, judged: &Judged, limit: Option<&MemoryLimit>, numbers: Option<Numbers>) {
+    pub fn measure(&mut self, judged: &Judged, stages: &StageSet, request: &Request, numbers: Option<Numbers>) {
+        let limit = request.memory.as_ref();
+        self.cluster = request.cluster.as_ref().map(|cluster| ClusterReport::new(cluster, judged, stages));
         let Judged { schedule, timeline, bound, critical_path, peaks, .. } = judged;
         let certificates = judged.certificates.as_deref();
         self.deadlock_free = Some(true);
@@ -269,8 +272,10 @@ impl Report {
         let kinds = TaskKind::ALL.into_iter().map(|kind| (kind.letters(), critical_path.work[kind.index()]));
         let pairs = [("F & B", TaskKind::BackwardInput), ("F & BW", TaskKind::Backward)];
         let pairs = pairs.map(|(name, kind)| (name, critical_path.pairs[kind.index()]));
-        let parts =
-            kinds.chain(pairs).chain([("comm", critical_path.transfers)]).filter(|(_, ticks)| *ticks > Ticks::ZERO);
+        let parts = kinds
+            .chain(pairs)
+            .chain([("comm", critical_path.transfers), ("copy", critical_path.copies)])
+            .filter(|(_, ticks)| *ticks > Ticks::ZERO);
         self.figures = Figures {
             makespan: Some(time(makespan)),
             longest_stage: Some(time(longest_stage)),

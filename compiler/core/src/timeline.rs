@@ -18,6 +18,8 @@ pub struct Timeline {
     /// When the gradients of replicated weights are added up at last, and the task after which that ends: the last member
     /// of the last reduction joins after it, or the last sum travels on.
     pub reduced: Option<(Ticks, Slot)>,
+    /// When the last device has done its updates and everything is back with the hosts, where state lives with them, and which device that is.
+    pub updated: Option<(Ticks, DeviceId)>,
 }
 
 /// Times every task of a schedule, in one pass along a global order.
@@ -43,7 +45,7 @@ pub fn place(schedule: &Schedule, order: &Order, costs: &Costs) -> Timeline {
             ends[device.index()][position..position + node.len()].fill(end);
         }
     }
-    Timeline { starts, ends, reduced: None }
+    Timeline { starts, ends, reduced: None, updated: None }
 }
 
 impl Timeline {
@@ -70,11 +72,12 @@ impl Timeline {
         self.reduced = self.reduced.into_iter().chain(exchanged).max_by_key(|(end, _)| *end);
     }
 
-    /// From the first start of the schedule, which is 0, to the last end, of a task or a reduction.
+    /// From the first start of the schedule, which is 0, to the last end, of a task, a reduction or an update that copies belong to.
     #[must_use]
     pub fn makespan(&self) -> Ticks {
         let tasks = self.ends.iter().filter_map(|ends| ends.last().copied());
-        tasks.chain(self.reduced.map(|(end, _)| end)).max().unwrap_or_default()
+        let (reduced, updated) = (self.reduced.map(|(end, _)| end), self.updated.map(|(end, _)| end));
+        tasks.chain(reduced).chain(updated).max().unwrap_or_default()
     }
 
     /// When a device starts its first task; 0 where it has none.

@@ -62,7 +62,8 @@ impl Target<'_> {
             let time = self.task(stage, kind)?;
             Some(Entry { name: CostName::Stages(kind, stage.0..stage.0 + 1), time: time.min(MOST), span: None })
         });
-        StageCosts::of(entries.collect())
+        let copy = self.cluster.copy().map(|time| Entry { name: CostName::Copy, time: time.min(MOST), span: None });
+        StageCosts::of(entries.chain(copy).collect())
     }
 
     /// A task of a stage; none where the stage has none of this kind.

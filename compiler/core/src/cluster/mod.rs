@@ -47,10 +47,25 @@ impl Link {
     }
 }
 
+/// Time of a copy of 1 MiB at so many bytes per second.
+pub(crate) fn copied(per_second: u64) -> Ticks {
+    ticks(1 << 20, per_second)
+}
+
 /// So much at so much a second, in nanoseconds, rounded up.
 pub(crate) fn ticks(amount: u128, per_second: u64) -> Ticks {
     let nanos = amount.saturating_mul(1_000_000_000).div_ceil(u128::from(per_second.max(1)));
     Ticks(u64::try_from(nanos).unwrap_or(u64::MAX))
+}
+
+/// The memory of a node beside that of its devices.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Host {
+    memory: Bytes,
+    /// Where that is written.
+    place: Range<usize>,
+    /// Between the host and each device, each way, in bytes per second.
+    bandwidth: Option<u64>,
 }
 
 /// Machines and the links between them.
@@ -59,14 +74,13 @@ pub struct Cluster {
     source: Source,
     /// Its place among the sources of a compilation.
     file: Option<FileId>,
-    /// Where the memory of devices and of hosts and the number of nodes are written.
+    /// Where the memory of devices and the number of nodes are written.
     memory_place: Range<usize>,
-    host_place: Range<usize>,
     nodes_place: Range<usize>,
     n_nodes: u32,
     per_node: u32,
     memory: Bytes,
-    host_memory: Option<Bytes>,
+    host: Option<Host>,
     flops: u64,
     peak_flops: Option<u64>,
     /// Between devices of one node, by node.
@@ -111,7 +125,15 @@ impl Cluster {
     /// What each device may use of its node's host, where that is said: an equal part.
     #[must_use]
     pub fn host_of_device(&self) -> Option<Bytes> {
-        self.host_memory.map(|memory| Bytes(memory.0 / u64::from(self.per_node.max(1))))
+        let host = self.host.as_ref()?;
+        Some(Bytes(host.memory.0 / u64::from(self.per_node.max(1))))
+    }
+
+    /// Time of a copy of 1 MiB between a device and its host, either way, where the bandwidth is said.
+    #[must_use]
+    pub fn copy(&self) -> Option<Ticks> {
+        let bandwidth = self.host.as_ref()?.bandwidth?;
+        Some(copied(bandwidth))
     }
 
     /// Floating-point operations of matrix products that a device reaches in a second.
@@ -136,6 +158,23 @@ impl Cluster {
     #[must_use]
     pub fn is_even_inside(&self) -> bool {
         self.inside.windows(2).all(|pair| pair[0] == pair[1])
+    }
+
+    /// The same with the best of all links between nodes for each of them, and inside nodes likewise: nothing is slower there.
+    #[must_use]
+    pub fn at_best(&self) -> Self {
+        let n = self.n_nodes as usize;
+        let is_between = |place: &usize| self.is_even() || place / n != place % n;
+        let best = |links: &mut dyn Iterator<Item = Link>| {
+            links.reduce(|one, other| Link {
+                latency: one.latency.min(other.latency),
+                bytes_per_second: one.bytes_per_second.max(other.bytes_per_second),
+            })
+        };
+        let inside = best(&mut self.inside.iter().copied());
+        let mut places = (0..self.between.len()).filter(is_between).map(|place| self.between[place]);
+        let between = best(&mut places).unwrap_or(Link::NONE);
+        Self { inside: inside.map(|link| vec![link; n]).unwrap_or_default(), between: vec![between], ..self.clone() }
     }
 
     /// Whether two nodes can change places without any difference.
@@ -189,7 +228,8 @@ impl Cluster {
     /// Where the memory of hosts is written, likewise.
     #[must_use]
     pub fn host_span(&self) -> Option<Span> {
-        Some(crate::json::span(self.file?, self.host_place.start, self.host_place.end))
+        let place = &self.host.as_ref()?.place;
+        Some(crate::json::span(self.file?, place.start, place.end))
     }
 
     /// Where the number of nodes is written, likewise.

@@ -2,7 +2,7 @@
 
 use super::quantity::Dimension;
 use super::value::{FILE, Table, Value, amount, error, kind, quantity, whole};
-use super::{Cluster, Link, MAX_SEATS};
+use super::{Cluster, Host, Link, MAX_SEATS};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::json::mark;
 use crate::source::{Source, Sources};
@@ -89,34 +89,36 @@ fn cluster(source: &Source, root: &Table<'_, '_>, found: &mut Diagnostics) -> Op
     }
     let device = root.needed_table("device", "the `memory` and `flops` of a device", found);
     let device = device.and_then(|device| self::device(&device, found));
-    let host_memory = root.table("host", found).and_then(|host| {
-        host.only(&["memory"], found);
-        let value = host.needed("memory", "\"2TiB\"", found)?;
-        Some((take(quantity("memory", value, Dimension::Memory, 1), found)?, value.span()))
-    });
+    let host = root.table("host", found).and_then(|host| self::host(&host, found));
     let links = root.needed_table("links", "tables `[links.node]` and `[links.cluster]`", found)?;
     links.only(&["node", "cluster"], found);
     let ((n_nodes, nodes_place), (per_node, _)) = (nodes?, devices?);
     let (inside, between) = self::links(&links, (n_nodes, per_node), found)?;
     let Device { memory, memory_place, flops, peak_flops } = device?;
-    let (source, host_place) = (source.clone(), host_memory.as_ref().map_or(0..0, |(_, place)| place.clone()));
-    let host_memory = host_memory.map(|(bytes, _)| Bytes(bytes));
     Some(Cluster {
-        source,
+        source: source.clone(),
         file: None,
         memory_place,
-        host_place,
         nodes_place,
         n_nodes,
         per_node,
         memory,
-        host_memory,
+        host,
         flops,
         peak_flops,
         inside,
         between,
         fill: Vec::new(),
     })
+}
+
+fn host(table: &Table<'_, '_>, found: &mut Diagnostics) -> Option<Host> {
+    table.only(&["memory", "bandwidth"], found);
+    let memory = table.needed("memory", "\"2TiB\"", found)?;
+    let bandwidth =
+        table.get("bandwidth").map(|value| take(quantity("bandwidth", value, Dimension::Bandwidth, 1), found));
+    let bytes = Bytes(take(quantity("memory", memory, Dimension::Memory, 1), found)?);
+    Some(Host { memory: bytes, place: memory.span(), bandwidth: bandwidth.flatten() })
 }
 
 struct Device {

@@ -2,13 +2,16 @@
 
 use super::{Found, Objective, Options, best};
 use crate::check::check;
+use crate::check::dependencies::Order;
 use crate::cluster::durations::{Target, stage_costs, target};
 use crate::cluster::{Cluster, gradients};
 use crate::elaborate::elaborate;
 use crate::files::{self, Loader};
 use crate::judge::{Judged, judge};
 use crate::model::stage_set::StageSet;
+use crate::pipeline::Pipeline;
 use crate::pipeline::StageCosts;
+use crate::schedule::Schedule;
 use crate::source::{Source, Sources};
 use crate::timeline::place;
 use crate::units::Ticks;
@@ -17,7 +20,7 @@ use crate::{Request, model};
 /// A step whose nodes are to be ordered.
 pub struct Steps<'a> {
     request: &'a Request,
-    judged: &'a Judged,
+    order: &'a Order,
     target: Target<'a>,
     /// What tasks take, where that does not depend on the order: nodes are alike inside, and tasks exchange nothing between them.
     tasks: Option<StageCosts>,
@@ -25,13 +28,23 @@ pub struct Steps<'a> {
 }
 
 impl<'a> Steps<'a> {
-    /// Those of a target; none without a cluster.
+    /// Those of a target that was judged; none without a cluster.
     #[must_use]
     pub fn new(request: &'a Request, judged: &'a Judged, stages: &'a StageSet) -> Option<Self> {
-        let target = target(request, judged.pipeline.as_ref(), stages, &judged.schedule)?;
+        Self::of(request, judged.pipeline.as_ref(), (&judged.schedule, &judged.order), stages)
+    }
+
+    /// Those of a sound schedule; none without a cluster.
+    pub(crate) fn of(
+        request: &'a Request,
+        pipeline: Option<&'a Pipeline>,
+        (schedule, order): (&'a Schedule, &'a Order),
+        stages: &'a StageSet,
+    ) -> Option<Self> {
+        let target = target(request, pipeline, stages, schedule)?;
         let tasks = is_inside(&target).then(|| target.tasks());
         let classes = classes(target.cluster);
-        Some(Self { request, judged, target, tasks, classes })
+        Some(Self { request, order, target, tasks, classes })
     }
 
     fn on(&self, nodes: &[u32]) -> Target<'a> {
@@ -41,7 +54,7 @@ impl<'a> Steps<'a> {
 
     /// The step of the slowest pipeline, where only the links between so many nodes count, or all.
     fn timed(&self, target: &Target<'_>, known: Option<u32>) -> Ticks {
-        let (schedule, order) = (&self.judged.schedule, &self.judged.order);
+        let (schedule, order) = (self.target.schedule, self.order);
         let tasks = self.tasks.clone().unwrap_or_else(|| target.tasks());
         let of = |way| {
             let costs = target.costs(self.request, tasks.clone(), stage_costs(way));

@@ -1,8 +1,9 @@
 //! Offload: what of the state of stages lives in the memory of hosts, and is on the devices only around its uses.
 //!
 //! State is kept in chunks (PatrickStar, arXiv 2108.05818). The order in which a device uses them is known, so that [`plan`] decides before
-//! the run when each comes and goes; lowering writes that as copies, which the verifier checks like all else.
+//! the run when each comes and goes; lowering writes that as copies, which the verifier checks like all else, and [`copied`] lets tasks wait for them.
 
+pub(crate) mod copied;
 pub mod plan;
 pub(crate) mod remedy;
 pub mod timing;

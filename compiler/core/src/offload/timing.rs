@@ -1,4 +1,4 @@
-//! What copies cost: a device that works through its list with one queue each way for copies, apart from what it waits for others.
+//! What copies cost a device that works through its list with one queue each way for them.
 
 use pipe_ir::instruction::Direction;
 
@@ -39,35 +39,61 @@ pub struct Cost {
     pub copying: [u64; 2],
 }
 
-/// Runs the events of a device.
-#[must_use]
-pub fn cost(events: &[Event]) -> Cost {
-    let mut cost = Cost::default();
-    let mut queues = [0_u64; 2];
-    let mut ends: Vec<u64> = Vec::new();
-    let (mut now, mut idle) = (0_u64, 0_u64);
-    for event in events {
-        match *event {
+/// A device, as far as it has come.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Clock {
+    cost: Cost,
+    /// When each queue has carried what it was given.
+    queues: [u64; 2],
+    /// When each copy has ended, by its number.
+    ends: Vec<u64>,
+    /// How long it has waited for copies since it last worked.
+    idle: u64,
+}
+
+impl Clock {
+    /// Moment at which the device is free.
+    #[must_use]
+    pub const fn now(&self) -> u64 {
+        self.cost.end
+    }
+
+    /// Does one thing more.
+    pub fn run(&mut self, event: Event) {
+        let Self { cost, queues, ends, idle } = self;
+        match event {
             Event::Work { from, length } => {
                 // While it waits for others, it may as well wait for copies.
-                cost.waited = cost.waited.saturating_add(idle.min(now.saturating_sub(from)));
-                idle = 0;
-                now = now.max(from).saturating_add(length);
+                cost.waited = cost.waited.saturating_add((*idle).min(cost.end.saturating_sub(from)));
+                *idle = 0;
+                cost.end = cost.end.max(from).saturating_add(length);
             }
             Event::Copy { direction, copy, length } => {
                 let queue = direction as usize;
-                queues[queue] = queues[queue].max(now).saturating_add(length);
+                queues[queue] = queues[queue].max(cost.end).saturating_add(length);
                 cost.copying[queue] = cost.copying[queue].saturating_add(length);
                 ends.resize(ends.len().max(copy + 1), 0);
                 ends[copy] = queues[queue];
             }
             Event::Wait { copy } => {
                 let end = ends.get(copy).copied().unwrap_or_default();
-                idle = idle.saturating_add(end.saturating_sub(now));
-                now = now.max(end);
+                *idle = idle.saturating_add(end.saturating_sub(cost.end));
+                cost.end = cost.end.max(end);
             }
         }
     }
-    (cost.end, cost.waited) = (now, cost.waited.saturating_add(idle));
-    cost
+
+    /// What everything cost.
+    #[must_use]
+    pub const fn cost(&self) -> Cost {
+        Cost { waited: self.cost.waited.saturating_add(self.idle), ..self.cost }
+    }
+}
+
+/// Runs the events of a device by itself.
+#[must_use]
+pub fn cost(events: &[Event]) -> Cost {
+    let mut clock = Clock::default();
+    events.iter().for_each(|event| clock.run(*event));
+    clock.cost()
 }

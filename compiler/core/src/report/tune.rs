@@ -26,6 +26,8 @@ pub struct TuneReport {
     pub gap: Option<f64>,
     /// Whether nothing was left out that could be among the best.
     pub complete: bool,
+    /// So many of the best, the first ones, are what they would be with more time.
+    pub final_rows: usize,
     /// Orders that were searched for some of the best, in the order of these.
     pub searched: Vec<SearchedReport>,
     /// Others that fit and were timed, shortest first.
@@ -81,6 +83,9 @@ pub struct CandidateReport {
     pub zero: u64,
     /// Whether devices that divide a layer also divide the sequence.
     pub sequence_parallel: bool,
+    /// The order in which nodes are filled, where that of the file is not the best.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<u32>,
 }
 
 /// One of the best.
@@ -153,13 +158,14 @@ impl CandidateReport {
     /// That of a candidate.
     #[must_use]
     pub fn new(candidate: &Candidate) -> Self {
-        let Candidate { layout, variant, keeping } = candidate;
+        let Candidate { layout, variant, keeping, nodes } = candidate;
         Self {
             layout: *layout,
             schedule: variant.call(),
             recompute: keeping.recompute.word(),
             zero: keeping.zero,
             sequence_parallel: keeping.sequence_parallel,
+            nodes: nodes.clone(),
         }
     }
 }
@@ -201,6 +207,7 @@ impl TuneReport {
             lower_bound: None,
             gap: None,
             complete: false,
+            final_rows: 0,
             searched: Vec::new(),
             slower: Vec::new(),
             does_not_fit: Vec::new(),
@@ -265,6 +272,7 @@ impl TuneReport {
             self.gap = Some(best.0 as f64 / (found.bound.0 as f64).max(f64::MIN_POSITIVE) - 1.0);
         }
         self.complete = found.is_complete;
+        self.final_rows = found.n_final;
         self.counts = found.counts;
     }
 }

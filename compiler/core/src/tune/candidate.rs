@@ -9,6 +9,9 @@ use pipe_ir::units::Bytes;
 use serde::Serialize;
 use std::fmt::Write;
 
+/// The setting `nodes` where the target does not say it: node 0 first, then the others.
+pub(super) const AS_NUMBERED: [u64; 1] = [0];
+
 /// How a model is divided.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 pub struct Layout {
@@ -46,6 +49,8 @@ pub struct Candidate {
     pub variant: Variant,
     /// What is kept.
     pub keeping: Keeping,
+    /// The order in which nodes are filled; empty for that of the target.
+    pub nodes: Vec<u32>,
 }
 
 impl Layout {
@@ -70,7 +75,10 @@ impl Candidate {
     /// The pipeline as it is elaborated.
     #[must_use]
     pub fn pipeline(&self, problem: &Problem) -> Pipeline {
-        let settings = self.layout.settings(&problem.transformer.settings, self.keeping);
+        let mut settings = self.layout.settings(&problem.transformer.settings, self.keeping);
+        if !self.nodes.is_empty() {
+            settings.nodes = self.nodes.iter().copied().map(u64::from).collect();
+        }
         Pipeline {
             name: problem.name.clone(),
             span: problem.span,
@@ -89,7 +97,7 @@ impl Candidate {
     #[must_use]
     pub fn source(&self, problem: &Problem, comment: &str) -> String {
         let mut text: String = comment.lines().map(|line| format!("// {line}").trim_end().to_owned() + "\n").collect();
-        let Self { layout, variant, keeping } = self;
+        let Self { layout, variant, keeping, nodes } = self;
         let base = &problem.transformer.settings;
         let path = &problem.transformer.config.path;
         let mut settings = vec![("sequence", base.sequence.to_string()), ("rows", layout.rows.to_string())];
@@ -108,7 +116,9 @@ impl Candidate {
         if keeping.recompute != Recompute::None {
             settings.push(("recompute", keeping.recompute.word().to_owned()));
         }
-        if !base.nodes.is_empty() {
+        if !nodes.is_empty() {
+            settings.push(("nodes", format!("{nodes:?}")));
+        } else if base.nodes != AS_NUMBERED {
             settings.push(("nodes", format!("{:?}", base.nodes)));
         }
         let settings: Vec<String> = settings.iter().map(|(name, value)| format!("        {name} = {value}")).collect();

@@ -4,10 +4,11 @@ use super::candidate::Candidate;
 use super::problem::Problem;
 use super::prospect::narrow;
 use super::written::{Sound, Written, first};
+use crate::Request;
 use crate::check::memory::{self, peaks};
-use crate::judge::timed;
 use crate::lower::{self, lower};
 use crate::schedule::Schedule;
+use crate::timed::Setting;
 use crate::transformer::{StageAccount, Until};
 use crate::units::Ticks;
 use pipe_ir::ids::DeviceId;
@@ -27,13 +28,13 @@ pub struct Taken {
     pub is_exact: bool,
 }
 
-/// Times a candidate, and counts its bytes. What clearly does not fit is counted in part, unless all is asked for.
+/// Times a candidate on the cluster of a request, and counts its bytes. What clearly does not fit is counted in part, unless all is asked for.
 ///
 /// # Errors
 /// Why its schedule does not go with its sizes.
 pub(super) fn evaluate(
     problem: &Problem,
-    written: &Written,
+    (written, request): (&Written, &Request),
     candidate: &Candidate,
     is_exact: bool,
 ) -> Result<Taken, String> {
@@ -43,11 +44,12 @@ pub(super) fn evaluate(
     let pipeline = candidate.pipeline(problem);
     let stages = written.stages(&pipeline, &schedule)?;
     stages.tell(&mut schedule);
-    if let Some(limit) = &written.request.memory {
+    if let Some(limit) = &request.memory {
         let peaks = peaks(&schedule, &order.dependencies);
         memory::check(&schedule, &order.dependencies, &peaks, limit).map_err(first)?;
     }
-    let timed = timed(schedule, order, Some(&pipeline), &stages, &written.request);
+    let setting = Setting { stages: &stages, pipeline: Some(&pipeline), request };
+    let timed = setting.timed(schedule, order);
     let (time, schedule) = (timed.timeline.makespan(), &timed.schedule);
     let (device, bytes) = least(schedule, &stages.accounts);
     if bytes > problem.limit && !is_exact {

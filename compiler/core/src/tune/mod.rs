@@ -3,14 +3,16 @@
 //! [`space`] lists every layout, [`families`] every schedule. [`prospect`] bounds a step from below, for whole groups of candidates and for
 //! single ones, and [`evaluate`] writes a schedule out, times it and counts its bytes, as `check` does. [`queue`] looks at what has the least bound
 //! first, and stops when nothing left can be shorter than what was found: so the result is the same as if everything
-//! had been timed. What is found is written as source, which the ordinary compiler judges. The clock is the caller's.
+//! had been timed. Where nodes are not alike, [`seated`] finds the order in which they are filled best. What is found is written as source, which the ordinary compiler judges. The clock is the caller's.
 
 mod candidate;
 mod evaluate;
 mod families;
+mod misfits;
 mod problem;
 mod prospect;
 mod queue;
+mod seated;
 mod space;
 mod written;
 
@@ -25,17 +27,28 @@ use crate::source::{Source, Sources};
 use crate::{Compilation, compile};
 use written::Written;
 
-/// Every candidate of a problem, timed whatever its bounds say: what [`tune`] must agree with, for small problems.
+/// Every candidate of a problem in every order of its nodes, timed whatever its bounds say: what [`tune`] must agree with, for small problems.
 #[must_use]
 pub fn exhaustive(problem: &Problem) -> Vec<(Candidate, Result<Taken, String>)> {
     let written = Written::new(problem);
+    let mut orders = vec![Vec::new()];
+    for _ in 0..if problem.is_order_free() { problem.cluster.n_nodes() } else { 0 } {
+        let longer = |order: &Vec<u32>| {
+            let others = (0..problem.cluster.n_nodes()).filter(|node| !order.contains(node)).collect::<Vec<_>>();
+            others.into_iter().map(|node| [&order[..], &[node]].concat()).collect::<Vec<_>>()
+        };
+        orders = orders.iter().flat_map(longer).collect();
+    }
     let mut all = Vec::new();
     for layout in space(problem).layouts {
         for keeping in keepings(problem, &layout) {
             for variant in allowed(problem, &layout) {
-                let candidate = Candidate { layout, variant, keeping };
-                let taken = evaluate::evaluate(problem, &written, &candidate, true);
-                all.push((candidate, taken));
+                for nodes in &orders {
+                    let (variant, nodes) = (variant.clone(), nodes.clone());
+                    let candidate = Candidate { layout, variant, keeping, nodes };
+                    let taken = evaluate::evaluate(problem, (&written, &problem.request), &candidate, true);
+                    all.push((candidate, taken));
+                }
             }
         }
     }

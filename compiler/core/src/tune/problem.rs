@@ -1,5 +1,6 @@
 //! Problems: a model, the rows of a step and a cluster, and what of a layout is given.
 
+use super::candidate::AS_NUMBERED;
 use crate::Request;
 use crate::cluster::Cluster;
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
@@ -128,6 +129,13 @@ fn held(fixed: Vec<(String, i64)>, span: Span) -> Result<BTreeMap<String, u64>, 
 }
 
 impl Problem {
+    /// Whether nodes may be filled in any order, and that makes a difference.
+    #[must_use]
+    pub fn is_order_free(&self) -> bool {
+        let is_even = self.cluster.is_even() && self.cluster.is_even_inside();
+        !is_even && self.transformer.settings.nodes == AS_NUMBERED
+    }
+
     /// Whether a setting may have a value.
     #[must_use]
     pub fn allows(&self, name: &str, value: u64) -> bool {

@@ -32,6 +32,9 @@ pub(super) struct Prospect {
     pub device: DeviceId,
     /// What it holds at least.
     pub bytes: Bytes,
+    /// What the first device of a pipeline whose stages are alike would hold with as many microbatches under way as it has devices,
+    /// and a tenth more: an estimate.
+    pub usual: Bytes,
 }
 
 /// Of all candidates with a layout that keep this; none where the model cannot be divided so.
@@ -54,7 +57,9 @@ pub(super) fn of_group(problem: &Problem, written: &Written, layout: &Layout, ke
     let devices = u128::from(layout.devices);
     let time = (work + least(at_end(&transformer, &account))) / devices;
     let held = (account.state() + account.activations()) / devices;
-    Some(Prospect { time: Ticks(narrow(time)), device: DeviceId(0), bytes: Bytes(narrow(held)) })
+    let usual = (account.state() / devices + account.activations()) * 11 / 10;
+    let (bytes, usual) = (Bytes(narrow(held)), Bytes(narrow(usual)));
+    Some(Prospect { time: Ticks(narrow(time)), device: DeviceId(0), bytes, usual })
 }
 
 /// What a group takes at least for its exchanges, wherever it sits: inside a node that is where links are quickest, and with a link between
@@ -102,7 +107,13 @@ pub(super) fn of_candidate(problem: &Problem, written: &Written, candidate: &Can
     let target = target(&written.request, Some(&pipeline), &stages, &schedule);
     let exchanged = target.map_or(Ticks::ZERO, |target| least_exchange(&target, &pipeline.transformer));
     let (device, bytes) = fullest(&schedule, &stages);
-    Ok(Prospect { time: bound + exchanged, device, bytes })
+    Ok(Prospect { time: bound + exchanged, device, bytes, usual: bytes })
+}
+
+/// Whether a candidate's order of tasks depends on what they take.
+pub(super) fn is_reordered(problem: &Problem, written: &Written, candidate: &Candidate) -> bool {
+    let sketch = sketch(problem, written, &candidate.layout, &candidate.variant);
+    sketch.is_ok_and(|sketch| sketch.schedule.reorder.is_some())
 }
 
 /// The schedule of a few microbatches: all that bounds ask of it is where its tasks are, and of which kinds.

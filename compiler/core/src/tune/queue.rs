@@ -7,8 +7,10 @@
 use super::candidate::{Candidate, Keeping, Layout};
 use super::evaluate::{Taken, evaluate};
 use super::families::Variant;
+use super::misfits::misfits;
 use super::problem::Problem;
-use super::prospect::{Prospect, of_candidate, of_group};
+use super::prospect::{Prospect, is_reordered, of_candidate, of_group};
+use super::seated::seated;
 use super::space::{Space, keepings};
 use super::{Written, allowed};
 use crate::search::Workers;
@@ -22,7 +24,9 @@ use std::sync::{Mutex, PoisonError};
 /// How many are looked at at once.
 const WAVE: usize = 16;
 /// Of what was not among the best, how many are kept.
-const OTHERS: usize = 10;
+pub(super) const OTHERS: usize = 10;
+/// Until the best is known, of each of these so many are tried out of turn that will probably fit: time may end before anything else does.
+const DIVE: usize = 2;
 
 /// Something that may become one of the best.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -33,6 +37,8 @@ enum Stage {
     Named(Candidate),
     /// One that was bounded.
     Bounded(Candidate),
+    /// One that was timed and fits, with nodes that are all as good as the best: their order is not known yet.
+    Unseated(Candidate),
     /// One that was timed and fits.
     Finished(Candidate),
 }
@@ -42,8 +48,10 @@ type Entry = Reverse<(Ticks, Stage)>;
 
 /// What became of one.
 enum Outcome {
-    /// It goes back in the queue, as these.
-    Again(Vec<(Ticks, Stage)>),
+    /// It goes back in the queue, as these; one of them will probably fit.
+    Again(Vec<(Ticks, Stage)>, Option<Candidate>),
+    /// It was timed, and fits; in some order of nodes it takes at least this long.
+    Hoped(Ticks, Candidate),
     /// It was timed, and fits.
     Fits(Candidate, Taken),
     /// It does not fit.
@@ -69,6 +77,8 @@ pub struct Counts {
     pub timed: usize,
     /// Of these, those that do not fit.
     pub misfits: usize,
+    /// Candidates that were timed with nodes that are all as good as the best, where they differ.
+    pub unseated: usize,
     /// Candidates whose schedule does not take their numbers of devices and microbatches.
     pub refused: usize,
 }
@@ -114,6 +124,8 @@ pub struct Found {
     pub bound: Ticks,
     /// Whether nothing was left out.
     pub is_complete: bool,
+    /// So many of the best, the first ones, are what they would be with more time.
+    pub n_final: usize,
     /// What was done.
     pub counts: Counts,
 }
@@ -150,27 +162,6 @@ pub fn tune(
     found
 }
 
-/// Of what does not fit, what is least too large: timed, and counted to the byte.
-fn misfits(problem: &Problem, written: &Written, found: &Found, workers: &dyn Workers) -> Vec<Misfit> {
-    let last = found.best.last().map(|(_, taken)| taken.time);
-    let is_faster = |one: &Misfit| last.is_none_or(|last| one.taken.time < last);
-    let mut all: Vec<Misfit> = found.misfits.iter().filter(|one| is_faster(one)).cloned().collect();
-    all.sort_by(|one, other| (one.taken.bytes, &one.candidate).cmp(&(other.taken.bytes, &other.candidate)));
-    all.truncate(OTHERS);
-    let slots: Vec<Mutex<Misfit>> = all.into_iter().map(Mutex::new).collect();
-    workers.each(slots.len(), &|index| {
-        let mut one = slots[index].lock().unwrap_or_else(PoisonError::into_inner);
-        if let Ok(taken) = evaluate(problem, written, &one.candidate, true) {
-            (one.taken, one.is_timed) = (taken, true);
-        }
-    });
-    let mut all: Vec<Misfit> =
-        slots.into_iter().map(|slot| slot.into_inner().unwrap_or_else(PoisonError::into_inner)).collect();
-    all.retain(|one| one.is_timed && is_faster(one));
-    all.sort_by(|one, other| (one.taken.bytes, &one.candidate).cmp(&(other.taken.bytes, &other.candidate)));
-    all
-}
-
 /// Looks at one.
 fn look(problem: &Problem, written: &Written, (least, stage): &(Ticks, Stage)) -> Outcome {
     match stage {
@@ -179,8 +170,12 @@ fn look(problem: &Problem, written: &Written, (least, stage): &(Ticks, Stage)) -
             if group.bytes > problem.limit {
                 return Outcome::NothingFits(Some(group.bytes));
             }
-            let named = |variant| Stage::Named(Candidate { layout: *layout, variant, keeping: *keeping });
-            Outcome::Again(allowed(problem, layout).map(|variant| (group.time, named(variant))).collect())
+            let (layout, keeping) = (*layout, *keeping);
+            let candidate = |variant| Candidate { layout, variant, keeping, nodes: Vec::new() };
+            let all: Vec<Candidate> = allowed(problem, &layout).map(candidate).collect();
+            let likely = all.iter().find(|one| one.variant.name == "1f1b").or(all.first()).cloned();
+            let likely = likely.filter(|_| group.usual <= problem.limit);
+            Outcome::Again(all.into_iter().map(|one| (group.time, Stage::Named(one))).collect(), likely)
         }
         Stage::Named(candidate) => match of_candidate(problem, written, candidate) {
             Err(reason) => Outcome::Refused(candidate.clone(), reason),
@@ -191,20 +186,40 @@ fn look(problem: &Problem, written: &Written, (least, stage): &(Ticks, Stage)) -
                     let taken = Taken { time, device, bytes, is_exact: false };
                     return Outcome::Misfit(Misfit { candidate: candidate.clone(), taken, is_timed: false });
                 }
-                Outcome::Again(vec![(time, Stage::Bounded(candidate.clone()))])
+                Outcome::Again(vec![(time, Stage::Bounded(candidate.clone()))], None)
             }
         },
-        Stage::Bounded(candidate) => match evaluate(problem, written, candidate, false) {
+        Stage::Bounded(candidate) => match evaluate(problem, (written, &written.request), candidate, false) {
             Err(reason) => Outcome::Refused(candidate.clone(), reason),
-            Ok(taken) if taken.bytes <= problem.limit => Outcome::Fits(candidate.clone(), taken),
-            Ok(taken) => Outcome::Misfit(Misfit { candidate: candidate.clone(), taken, is_timed: true }),
+            Ok(taken) if taken.bytes <= problem.limit && problem.is_order_free() => {
+                // Where links differ, a schedule may be reordered otherwise: only its bound holds for that.
+                let time = if is_reordered(problem, written, candidate) { *least } else { taken.time };
+                Outcome::Hoped(time, candidate.clone())
+            }
+            Ok(taken) => timed(problem, candidate.clone(), taken),
         },
-        Stage::Finished(_) => Outcome::Again(vec![(*least, stage.clone())]),
+        Stage::Unseated(candidate) => match seated(problem, written, candidate) {
+            Err(reason) => Outcome::Refused(candidate.clone(), reason),
+            Ok((candidate, taken)) => timed(problem, candidate, taken),
+        },
+        Stage::Finished(_) => Outcome::Again(vec![(*least, stage.clone())], None),
+    }
+}
+
+/// What became of one that was timed.
+fn timed(problem: &Problem, candidate: Candidate, taken: Taken) -> Outcome {
+    match taken.bytes <= problem.limit {
+        true => Outcome::Fits(candidate, taken),
+        false => Outcome::Misfit(Misfit { candidate, taken, is_timed: true }),
     }
 }
 
 struct Queue {
     waiting: BinaryHeap<Entry>,
+    /// What will probably fit, and may be looked at out of turn.
+    likely: BinaryHeap<Entry>,
+    /// What was looked at out of turn.
+    done: BTreeSet<Stage>,
     /// What finished ones take.
     taken: BTreeMap<Candidate, Taken>,
     /// Layouts and schedules that are among the best.
@@ -224,7 +239,9 @@ impl Queue {
             space.layouts.iter().flat_map(of).map(|stage| Reverse((Ticks::ZERO, stage))).collect();
         let counts = Counts { groups: waiting.len(), ..Counts::default() };
         let found = Found { counts, ..Found::default() };
-        Self { waiting, taken: BTreeMap::new(), settled: BTreeSet::new(), least: Ticks::END, found }
+        let (likely, taken) = (BinaryHeap::new(), BTreeMap::new());
+        let (done, settled) = (BTreeSet::new(), BTreeSet::new());
+        Self { waiting, likely, done, taken, settled, least: Ticks::END, found }
     }
 
     /// Takes finished ones from the front, up to so many in all. Whether something else is left.
@@ -239,7 +256,7 @@ impl Queue {
                     self.waiting.pop();
                     self.accept(candidate);
                 }
-                Stage::Named(candidate) | Stage::Bounded(candidate) if self.is_settled(candidate) => {
+                stage if self.is_done(stage) => {
                     self.waiting.pop();
                 }
                 _ => return true,
@@ -259,14 +276,31 @@ impl Queue {
         }
     }
 
-    /// What is looked at next: from the front, without what is finished or settled.
+    /// Whether something need not be looked at, because it is among the best, or was looked at out of turn.
+    fn is_done(&self, stage: &Stage) -> bool {
+        match stage {
+            Stage::Group(..) | Stage::Finished(_) => false,
+            Stage::Named(one) | Stage::Bounded(one) | Stage::Unseated(one) => {
+                self.is_settled(one) || self.done.contains(stage)
+            }
+        }
+    }
+
+    /// What is looked at next: from the front, without what is finished or done, and at first something that will probably fit.
     fn wave(&mut self) -> Vec<(Ticks, Stage)> {
         let (mut wave, mut back) = (Vec::new(), Vec::new());
+        while self.found.best.is_empty() && wave.len() < DIVE {
+            let Some(Reverse((time, stage))) = self.likely.pop() else { break };
+            if !self.is_done(&stage) {
+                self.done.insert(stage.clone());
+                wave.push((time, stage));
+            }
+        }
         while wave.len() < WAVE {
             let Some(Reverse((time, stage))) = self.waiting.pop() else { break };
             match &stage {
                 Stage::Finished(_) => back.push(Reverse((time, stage))),
-                Stage::Named(candidate) | Stage::Bounded(candidate) if self.is_settled(candidate) => {}
+                stage if self.is_done(stage) => {}
                 _ => wave.push((time, stage)),
             }
         }
@@ -277,11 +311,21 @@ impl Queue {
     fn take(&mut self, outcome: Outcome) {
         let counts = &mut self.found.counts;
         match outcome {
-            Outcome::Again(stages) => {
+            Outcome::Again(stages, likely) => {
+                let time = stages.first().map_or(Ticks::ZERO, |(time, _)| *time);
+                self.likely.extend(likely.map(|one| Reverse((time, Stage::Named(one)))));
+                let is_likely = |stage: &Stage| matches!(stage, Stage::Bounded(one) if self.done.contains(&Stage::Named(one.clone())));
+                let next = stages.iter().filter(|(_, stage)| is_likely(stage)).cloned();
+                self.likely.extend(next.map(Reverse));
                 for (time, _) in stages.iter().filter(|(_, stage)| matches!(stage, Stage::Bounded(_))) {
                     (counts.bounded, self.least) = (counts.bounded + 1, self.least.min(*time));
                 }
                 self.waiting.extend(stages.into_iter().map(Reverse));
+            }
+            Outcome::Hoped(time, candidate) => {
+                counts.unseated += 1;
+                self.likely.push(Reverse((time, Stage::Unseated(candidate.clone()))));
+                self.waiting.push(Reverse((time, Stage::Unseated(candidate))));
             }
             Outcome::Fits(candidate, taken) => {
                 counts.timed += 1;
@@ -323,7 +367,7 @@ impl Queue {
     }
 
     fn finish(mut self, n_best: usize, is_complete: bool) -> Found {
-        let front = self.front();
+        let (front, n_final) = (self.front(), self.found.best.len());
         let mut rest: Vec<(Candidate, Taken)> = std::mem::take(&mut self.taken).into_iter().collect();
         rest.sort_by(|one, other| (one.1.time, &one.0).cmp(&(other.1.time, &other.0)));
         for (candidate, taken) in rest {
@@ -346,6 +390,7 @@ impl Queue {
         let best = self.found.best.first().map_or(Ticks::END, |(_, taken)| taken.time);
         self.found.bound = self.least.min(front).min(best);
         self.found.is_complete = is_complete;
+        self.found.n_final = if is_complete { self.found.best.len() } else { n_final };
         self.found
     }
 }

@@ -29,7 +29,7 @@ type Key = (Variant, u64, u64);
 /// What is asked of all candidates, and the schedules that were written out.
 #[derive(Debug)]
 pub(super) struct Written {
-    /// With the cluster.
+    /// With the cluster, or, where the order of its nodes is free, with one on which no order is slower.
     pub request: Request,
     /// Whether all links between nodes are alike.
     pub are_nodes_alike: bool,
@@ -44,7 +44,9 @@ impl Written {
             firsts().flat_map(|from| firsts().filter(move |to| *to != from).map(move |to| cluster.link(from, to)));
         // Where one link is said for all, there is nothing to compare, however many nodes there are.
         let are_nodes_alike = cluster.is_even() || links.next().is_none_or(|first| links.all(|link| link == first));
-        Self { request: problem.request.clone(), are_nodes_alike, kept: Mutex::new(BTreeMap::new()) }
+        let cluster = if problem.is_order_free() { cluster.at_best() } else { cluster.clone() };
+        let request = Request { cluster: Some(cluster), ..problem.request.clone() };
+        Self { request, are_nodes_alike, kept: Mutex::new(BTreeMap::new()) }
     }
 
     /// A small schedule, written out once.

@@ -1,0 +1,138 @@
+//! The timeline of a step whose devices also wait for copies: who waits for a device then waits for its copies, too.
+//!
+//! The program says between which tasks copies are queued and waited for. A copy starts when its device has come to it and those before it in its
+//! queue have ended; a task starts when its inputs have arrived and its device is free. At the end come the updates, chunk by chunk.
+
+use super::timing::{Clock, Cost, Event};
+use crate::check::dependencies::Order;
+use crate::schedule::{Costs, Schedule};
+use crate::timeline::Timeline;
+use crate::units::Ticks;
+use pipe_ir::ids::DeviceId;
+use pipe_ir::instruction::Instruction;
+use pipe_ir::program::{Exec, Program};
+use pipe_ir::task::{Task, TaskKind};
+use std::cmp::Reverse;
+use std::iter::Peekable;
+use std::vec::IntoIter;
+
+/// What a device does.
+enum Act {
+    /// The task at this position of its order.
+    Task(usize),
+    /// An update that takes so long.
+    Update(u64),
+    /// It queues a copy, or waits for one.
+    Copy(Event),
+}
+
+struct Device {
+    acts: Peekable<IntoIter<Act>>,
+    clock: Clock,
+}
+
+impl Device {
+    /// Comes to the task at a position: queues copies, and waits for them.
+    fn come(&mut self, position: usize) {
+        while let Some(act) = self.acts.next_if(|act| !matches!(act, Act::Task(other) if *other > position)) {
+            match act {
+                Act::Task(other) if other == position => return,
+                Act::Task(_) | Act::Update(_) => {}
+                Act::Copy(event) => self.clock.run(event),
+            }
+        }
+    }
+
+    /// Does what is left when all tasks are done and gradients are added up.
+    fn finish(&mut self, from: u64) {
+        for act in self.acts.by_ref() {
+            match act {
+                Act::Copy(event) => self.clock.run(event),
+                Act::Update(length) => self.clock.run(Event::Work { from, length }),
+                Act::Task(_) => {}
+            }
+        }
+    }
+}
+
+/// Times every task, and then the updates; `conclude` notes in the timeline when gradients are added up between devices.
+pub(crate) fn place(
+    schedule: &Schedule,
+    order: &Order,
+    costs: &Costs,
+    program: &Program,
+    conclude: &dyn Fn(&mut Timeline),
+) -> (Timeline, Vec<Cost>) {
+    let none = || schedule.orders.iter().map(|tasks| vec![Ticks::ZERO; tasks.len()]).collect::<Vec<_>>();
+    let mut timeline = Timeline { starts: none(), ends: none(), reduced: None, updated: None };
+    let ids = (0..program.devices.len()).map(DeviceId::from_index);
+    let begin = |device| Device {
+        acts: acts(schedule, costs, program, device).into_iter().peekable(),
+        clock: Clock::default(),
+    };
+    let mut devices: Vec<Device> = ids.map(begin).collect();
+    for slot in &order.sequence {
+        let node = schedule.node(slot.device, slot.position as usize);
+        let (device, position) = (slot.device.index(), slot.position as usize);
+        let homes = schedule.devices_of(node[0].task);
+        let mut from = Ticks::ZERO;
+        for input in node.iter().flat_map(|one| order.dependencies.inputs(one.task)) {
+            let latency = costs.latency.between_sets(schedule.devices_of(input), homes);
+            from = from.max(timeline.ends[schedule.device_of(input).index()][order.position(input)] + latency);
+        }
+        let own = &mut devices[device];
+        // Two tasks that share the device start together.
+        (position..position + node.len()).for_each(|position| own.come(position));
+        let start = from.max(Ticks(own.clock.now()));
+        own.clock.run(Event::Work { from: from.0, length: costs.of_node(node).0 });
+        timeline.starts[device][position..position + node.len()].fill(start);
+        timeline.ends[device][position..position + node.len()].fill(start + costs.of_node(node));
+    }
+    conclude(&mut timeline);
+    let from = timeline.reduced.map_or(0, |(end, _)| end.0);
+    devices.iter_mut().for_each(|device| device.finish(from));
+    let ends = devices.iter().map(|device| Ticks(device.clock.now())).zip((0..).map(DeviceId));
+    timeline.updated = ends.max_by_key(|(end, device)| (*end, Reverse(*device)));
+    (timeline, devices.iter().map(|device| device.clock.cost()).collect())
+}
+
+/// What a device does in a step, in the order of its program.
+fn acts(schedule: &Schedule, costs: &Costs, program: &Program, device: DeviceId) -> Vec<Act> {
+    let code = &program.devices[device.index()];
+    let mut tasks = (0..).zip(&schedule.orders[device.index()]);
+    let mut copies = vec![false; code.n_tokens as usize];
+    let mut acts = Vec::new();
+    for instruction in &code.step {
+        match *instruction {
+            Instruction::Run { exec, microbatch, .. } => {
+                let exec = program.exec(exec);
+                if exec.kind == TaskKind::Update {
+                    acts.push(Act::Update(update(costs, program, exec)));
+                    continue;
+                }
+                let own = Task { kind: exec.kind, stage: exec.stage, microbatch };
+                acts.extend(tasks.find(|(_, one)| one.task == own).map(|(position, _)| Act::Task(position)));
+            }
+            Instruction::CopyStart { buffer, direction, token, .. } => {
+                copies[token.index()] = true;
+                let bytes = u128::from(code.buffers[buffer.index()].bytes.0);
+                let length = (bytes * u128::from(costs.copy.0)).div_ceil(1 << 20);
+                let length = u64::try_from(length).unwrap_or(u64::MAX);
+                acts.push(Act::Copy(Event::Copy { direction, copy: token.index(), length }));
+            }
+            Instruction::Wait { token } if copies[token.index()] => {
+                acts.push(Act::Copy(Event::Wait { copy: token.index() }));
+            }
+            _ => {}
+        }
+    }
+    acts
+}
+
+/// How long an update takes: a chunk's share of that of its stage.
+fn update(costs: &Costs, program: &Program, exec: &Exec) -> u64 {
+    let whole = u128::from(costs.of(TaskKind::Update, exec.stage).0);
+    let weights = exec.operands.first().map_or(1, |operand| program.value(operand.value).bytes.0.max(1));
+    let share = exec.chunk.map_or(weights, |chunk| chunk.to.0 - chunk.from.0);
+    u64::try_from(whole * u128::from(share) / u128::from(weights)).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,67 @@
+//! From a sound schedule to its timeline: reordered where it asks for that, under the durations that go with its pipeline and machines, with
+//! what ends the step.
+
+use crate::Request;
+use crate::check::dependencies::Order;
+use crate::cluster::{durations, gradients, ways};
+use crate::costs::costs;
+use crate::model::stage_set::StageSet;
+use crate::offload::copied;
+use crate::offload::timing::Cost;
+use crate::pipeline::Pipeline;
+use crate::reductions::reductions;
+use crate::reorder::reorder;
+use crate::schedule::{Costs, Schedule};
+use crate::timeline::{Timeline, place};
+use pipe_ir::program::Program;
+
+/// A schedule with its times.
+pub(crate) struct Timed {
+    pub schedule: Schedule,
+    pub order: Order,
+    pub costs: Costs,
+    pub timeline: Timeline,
+}
+
+/// What a schedule is timed with.
+#[derive(Clone, Copy)]
+pub(crate) struct Setting<'a> {
+    pub stages: &'a StageSet,
+    pub pipeline: Option<&'a Pipeline>,
+    pub request: &'a Request,
+}
+
+impl Setting<'_> {
+    /// Times a schedule, reordered where it asks for it.
+    pub(crate) fn timed(&self, schedule: Schedule, order: Order) -> Timed {
+        let Self { stages, pipeline, request } = *self;
+        let costs = costs(request, pipeline, stages, &schedule);
+        let (schedule, order) =
+            if schedule.reorder.is_some() { reorder(schedule, order, &costs) } else { (schedule, order) };
+        let target = durations::target(request, pipeline, stages, &schedule);
+        let costs = target.as_ref().and_then(|target| ways::slowest(target, request, &order)).unwrap_or(costs);
+        let mut timeline = place(&schedule, &order, &costs);
+        self.conclude((&schedule, &order, &costs), &mut timeline);
+        Timed { schedule, order, costs, timeline }
+    }
+
+    /// The timeline in which tasks also wait for the copies of their program, and what copies cost each device.
+    pub(crate) fn copied(
+        &self,
+        (schedule, order, costs): (&Schedule, &Order, &Costs),
+        program: &Program,
+    ) -> (Timeline, Vec<Cost>) {
+        let conclude = |timeline: &mut Timeline| self.conclude((schedule, order, costs), timeline);
+        copied::place(schedule, order, costs, program, &conclude)
+    }
+
+    /// Notes when gradients are added up between devices.
+    fn conclude(&self, (schedule, order, costs): (&Schedule, &Order, &Costs), timeline: &mut Timeline) {
+        let reductions = reductions(schedule, self.stages, timeline, &costs.latency);
+        timeline.reduce(&reductions);
+        timeline.gather(schedule, order, &costs.latency);
+        if let Some(target) = durations::target(self.request, self.pipeline, self.stages, schedule) {
+            timeline.exchange(gradients::exchanged(&target, timeline));
+        }
+    }
+}
