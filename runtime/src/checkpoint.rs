@@ -7,7 +7,7 @@ use crate::run::Run;
 use pipe_ir::graph::{DType, TensorType};
 use pipe_ir::ids::ValueId;
 use pipe_ir::program::Program;
-use pipe_ir::value::ValueKind;
+use pipe_ir::value::{TensorSlot, ValueKind};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView, serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
@@ -77,12 +77,21 @@ pub enum CheckpointError {
 pub fn state(run: &Run, step: u64) -> State {
     let places = saved_tensors(run.program());
     let versions = places.iter().flat_map(|place| (0..run.versions(place.value)).map(move |age| (place, age)));
-    let tensors = versions.filter_map(|(Place { value, tensor, name, ty }, age)| {
-        let data = run.read_bytes(*value, *tensor, age)?;
-        Some(NamedTensor { name: versioned(name, age), ty: ty.clone(), data })
-    });
+    // Parts of a tensor come one after the other, from wherever they are.
+    let mut tensors: Vec<NamedTensor> = Vec::new();
+    let mut numbers: BTreeMap<String, usize> = BTreeMap::new();
+    for (Place { value, tensor, slot }, age) in versions {
+        let Some(data) = run.read_bytes(*value, *tensor, age) else { continue };
+        let (name, ty, from) = (versioned(&slot.name, age), slot.whole().clone(), slot.from().to_usize());
+        let number = *numbers.entry(name.clone()).or_insert(tensors.len());
+        if number == tensors.len() {
+            let empty = vec![0; ty.bytes().to_usize()];
+            tensors.push(NamedTensor { name, ty, data: empty });
+        }
+        tensors[number].data[from..from + data.len()].copy_from_slice(&data);
+    }
     let seed = run.program().training.as_ref().map_or(0, |training| training.seed);
-    State { step, seed, tensors: tensors.collect() }
+    State { step, seed, tensors }
 }
 
 /// Loads the newest checkpoint of a folder, or the one at a path, into a run. Returns the number of steps done.
@@ -99,7 +108,9 @@ pub fn resume(run: &mut Run, from: &Path) -> Result<u64, CheckpointError> {
     let found: Result<Vec<_>, _> = versions.iter().map(|(place, age)| fitting(&state, place, *age)).collect();
     let found = found.map_err(|reason| CheckpointError::Unfit { path, reason })?;
     for ((place, age), found) in versions.iter().zip(found) {
-        run.write_bytes(place.value, place.tensor, Some(*age), &found.data);
+        let from = place.slot.from().to_usize();
+        let own = from..from + place.slot.ty.bytes().to_usize();
+        run.write_bytes(place.value, place.tensor, Some(*age), &found.data[own]);
     }
     Ok(state.step)
 }
@@ -111,7 +122,7 @@ fn versioned(name: &str, age: u32) -> String {
 
 /// The tensor for a place. A file of a run that kept fewer versions has the newest one for all of them.
 fn fitting<'a>(state: &'a State, place: &Place, age: u32) -> Result<&'a NamedTensor, String> {
-    let Place { name, ty, .. } = place;
+    let (name, ty) = (&place.slot.name, place.slot.whole());
     let named = |name: &str| state.tensors.iter().find(|tensor| tensor.name == name);
     match named(&versioned(name, age)).or_else(|| named(name)) {
         None => Err(format!("it has no tensor `{name}`")),
@@ -120,12 +131,11 @@ fn fitting<'a>(state: &'a State, place: &Place, age: u32) -> Result<&'a NamedTen
     }
 }
 
-/// A tensor that a checkpoint holds.
+/// Where a tensor that a checkpoint holds is, or a part of one.
 struct Place {
     value: ValueId,
     tensor: usize,
-    name: String,
-    ty: TensorType,
+    slot: TensorSlot,
 }
 
 /// The tensors that a checkpoint holds: weights and optimizer state.
@@ -135,7 +145,7 @@ fn saved_tensors(program: &Program) -> Vec<Place> {
     let tensors = values.flat_map(|(index, value)| {
         let slots = value.tensors.iter().enumerate();
         let value = ValueId::from_index(index);
-        slots.map(move |(tensor, slot)| Place { value, tensor, name: slot.name.clone(), ty: slot.ty.clone() })
+        slots.map(move |(tensor, slot)| Place { value, tensor, slot: slot.clone() })
     });
     tensors.collect()
 }

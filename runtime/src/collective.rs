@@ -1,8 +1,8 @@
-//! Collectives: the members of a group add up their gradients, without buffers of their own (rendezvous).
+//! Collectives: the members of a group add up their gradients, or exchange shares of their weights, without buffers of their own (rendezvous).
 //!
 //! A queue per member pairs the n-th collective of each. Whoever comes last adds up the buffers of all, in the order of the
-//! group, writes the sum to each of them, and marks the tokens of all. So every member has the same bits, whoever came
-//! last. Under stress a courier lets each collective wait for a random time before the sum.
+//! group, writes the sum to each of them, or to each its share, and marks the tokens of all. So every member has the same bits, whoever came
+//! last, and a share of a sum has the bits of the whole. Under stress a courier lets each collective wait for a random time before that.
 
 use crate::channel::{Mailboxes, Posted, locked};
 use crate::profile::{Entry, Profile};
@@ -10,10 +10,12 @@ use crate::random::mix;
 use bytemuck::Pod;
 use pipe_ir::graph::DType;
 use pipe_ir::ids::{DeviceId, GroupId};
-use pipe_ir::instruction::Instruction;
+use pipe_ir::instruction::{Collective, Instruction};
 use pipe_ir::program::Program;
+use pipe_ir::shares::share;
+use pipe_ir::units::Bytes;
 use std::collections::VecDeque;
-use std::ops::AddAssign;
+use std::ops::{AddAssign, Range};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -22,6 +24,7 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
     pub(crate) posted: Posted,
+    pub(crate) collective: Collective,
     /// What the buffer consists of.
     pub(crate) dtype: DType,
 }
@@ -38,7 +41,8 @@ struct Queue {
     parts: Vec<VecDeque<Part>>,
     /// Room for one part of each.
     complete: Vec<Part>,
-    profile: Entry,
+    /// By collective.
+    profile: [Entry; Collective::ALL.len()],
     courier: Option<mpsc::Sender<Vec<Part>>>,
 }
 
@@ -66,13 +70,13 @@ impl Group {
                 sender
             });
             let complete = Vec::with_capacity(members.len());
-            let queue = Mutex::new(Queue { parts, complete, profile: Entry::default(), courier });
+            let queue = Mutex::new(Queue { parts, complete, profile: Default::default(), courier });
             groups.push(Self { members: members.clone(), queue, mailboxes: Arc::clone(mailboxes) });
         }
         (groups, couriers)
     }
 
-    /// Joins the member's next collective; adds up if all others have joined it.
+    /// Joins the member's next collective; does what it is if all others have joined it.
     pub(crate) fn join(&self, part: Part) {
         let Some(member) = self.members.iter().position(|device| *device == part.posted.device) else { return };
         let mut queue = locked(&self.queue);
@@ -88,9 +92,10 @@ impl Group {
             Some(courier) => drop(courier.send(complete.clone())),
             None => {
                 let began = Instant::now();
-                all_reduce(complete);
-                let elements =
-                    complete.first().map_or(0, |part| part.posted.region.len() / part.dtype.bytes().to_usize());
+                perform(complete);
+                let Some(first) = complete.first() else { return };
+                let elements = first.posted.region.len() / first.dtype.bytes().to_usize();
+                let profile = &mut profile[first.collective as usize];
                 profile.count += 1;
                 profile.nanos += u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
                 profile.elements += elements as u64;
@@ -102,9 +107,8 @@ impl Group {
     /// Adds what its collectives took.
     pub(crate) fn add_profile(&self, profile: &mut Profile) {
         let own = locked(&self.queue).profile;
-        if own.count > 0 {
-            profile.merge(&Profile { entries: [("all_reduce", own)].into() });
-        }
+        let entries = Collective::ALL.map(Collective::word).into_iter().zip(own).filter(|(_, own)| own.count > 0);
+        profile.merge(&Profile { entries: entries.collect() });
     }
 
     /// Lets the courier end.
@@ -117,16 +121,43 @@ impl Group {
 fn add_late(mailboxes: &Mailboxes, complete: &mpsc::Receiver<Vec<Part>>, seed: u64) {
     for (count, parts) in complete.iter().enumerate() {
         thread::sleep(Duration::from_micros(mix(seed, count as u64) % STRESS_MICROS));
-        all_reduce(&parts);
+        perform(&parts);
         parts.iter().for_each(|part| mailboxes.mark(part.posted));
     }
 }
 
-/// Writes the sum of all parts, in their order, to each of them.
-fn all_reduce(parts: &[Part]) {
+/// Does what all members have joined; the verifier saw that it is the same for all of them.
+fn perform(parts: &[Part]) {
+    let Some(first) = parts.first() else { return };
+    let bytes = first.posted.region.len();
+    match first.collective {
+        Collective::AllReduce => reduce(parts, parts, 0..bytes),
+        Collective::ReduceScatter => {
+            for (position, own) in parts.iter().enumerate() {
+                reduce(parts, std::slice::from_ref(own), own_bytes(bytes, parts.len(), position));
+            }
+        }
+        Collective::AllGather => {
+            for (position, own) in parts.iter().enumerate() {
+                let range = own_bytes(bytes, parts.len(), position);
+                let of = |part: &Part| part.posted.region.part(range.start, range.len());
+                let others = parts.iter().enumerate().filter(|(other, _)| *other != position);
+                others.for_each(|(_, other)| of(other).copy_from(of(own)));
+            }
+        }
+    }
+}
+
+fn own_bytes(bytes: usize, members: usize, position: usize) -> Range<usize> {
+    let own = share(Bytes(bytes as u64), members, position);
+    own.start.to_usize()..own.end.to_usize()
+}
+
+/// Writes the sum of some bytes of all parts, in their order, to some of the parts.
+fn reduce(parts: &[Part], to: &[Part], bytes: Range<usize>) {
     match parts.first().map(|part| part.dtype) {
-        Some(DType::F32) => add_up::<f32>(parts),
-        Some(DType::F64) => add_up::<f64>(parts),
+        Some(DType::F32) => add_up::<f32>(parts, to, bytes),
+        Some(DType::F64) => add_up::<f64>(parts, to, bytes),
         // Indices have no gradients.
         Some(DType::I32) | None => {}
     }
@@ -135,19 +166,19 @@ fn all_reduce(parts: &[Part]) {
 /// Elements that are added up at once, so that they stay close to the processor.
 const CHUNK: usize = 512;
 
-fn add_up<T: Pod + AddAssign>(parts: &[Part]) {
+fn add_up<T: Pod + AddAssign>(parts: &[Part], to: &[Part], bytes: Range<usize>) {
     let Some((first, rest)) = parts.split_first() else { return };
-    let length = first.posted.region.numbers::<T>().len();
+    let end = bytes.end / size_of::<T>();
     let mut sum = [T::zeroed(); CHUNK];
-    for start in (0..length).step_by(CHUNK) {
-        let range = start..(start + CHUNK).min(length);
+    for start in (bytes.start / size_of::<T>()..end).step_by(CHUNK) {
+        let range = start..(start + CHUNK).min(end);
         let sum = &mut sum[..range.len()];
         sum.copy_from_slice(&first.posted.region.numbers::<T>()[range.clone()]);
         for part in rest {
             let other = &part.posted.region.numbers::<T>()[range.clone()];
             sum.iter_mut().zip(other).for_each(|(sum, number)| *sum += *number);
         }
-        for part in parts {
+        for part in to {
             part.posted.region.numbers_mut::<T>()[range.clone()].copy_from_slice(sum);
         }
     }
@@ -160,24 +191,52 @@ mod tests {
     use pipe_ir::ids::TokenId;
     use pipe_ir::units::Bytes;
 
+    /// Buffers of three members, the numbers of each the same.
+    fn parts(collective: Collective, memories: &[Memory], length: u64) -> Vec<Part> {
+        let numbers = [1e8_f32, 1.0, -1e8];
+        let part = |(index, memory): (usize, &Memory)| {
+            let region = memory.region(Bytes(0), Bytes(4 * length));
+            region.numbers_mut::<f32>().fill(numbers[index]);
+            let posted = Posted { device: DeviceId::from_index(index), token: TokenId(0), region };
+            Part { posted, collective, dtype: DType::F32 }
+        };
+        memories.iter().enumerate().map(part).collect()
+    }
+
+    fn memories() -> Vec<Memory> {
+        (0..3).map(|_| Memory::new(Bytes(4096)).expect("a page")).collect()
+    }
+
+    /// The 1 is lost beside the first large number, before the second takes that away.
+    const SUM: f32 = 0.0;
+
     #[test]
     fn every_member_gets_the_sum_in_the_order_of_the_group() {
-        let memories: Vec<Memory> = (0..3).map(|_| Memory::new(Bytes(4096)).expect("a page")).collect();
-        let parts: Vec<Part> = memories
-            .iter()
-            .zip([1e8_f32, 1.0, -1e8])
-            .enumerate()
-            .map(|(index, (memory, number))| {
-                let region = memory.region(Bytes(0), Bytes(4 * 600));
-                region.numbers_mut::<f32>().fill(number);
-                let posted = Posted { device: DeviceId::from_index(index), token: TokenId(0), region };
-                Part { posted, dtype: DType::F32 }
-            })
-            .collect();
-        all_reduce(&parts);
-        // The 1 is lost beside the first large number, before the second takes that away.
+        let memories = memories();
+        let parts = parts(Collective::AllReduce, &memories, 600);
+        perform(&parts);
         for part in &parts {
-            assert!(part.posted.region.numbers::<f32>().iter().all(|x| *x == (1e8_f32 + 1.0) - 1e8));
+            assert!(part.posted.region.numbers::<f32>().iter().all(|x| *x == SUM));
+        }
+    }
+
+    #[test]
+    fn every_member_gets_its_share_of_the_sum_and_gives_it_to_the_others() {
+        let memories = memories();
+        // Shares of 208, 208 and 184 numbers.
+        let mut all = parts(Collective::ReduceScatter, &memories, 600);
+        perform(&all);
+        for (position, part) in all.iter().enumerate() {
+            let own = 208 * position..(208 * (position + 1)).min(600);
+            let numbers = part.posted.region.numbers::<f32>().iter().enumerate();
+            assert!(numbers.clone().all(|(index, x)| (*x == SUM) == own.contains(&index)));
+            part.posted.region.numbers_mut::<f32>()[own].fill(position as f32 + 0.5);
+        }
+        all.iter_mut().for_each(|part| part.collective = Collective::AllGather);
+        perform(&all);
+        for part in &all {
+            let numbers = part.posted.region.numbers::<f32>().iter().enumerate();
+            assert!(numbers.clone().all(|(index, x)| *x == (index / 208) as f32 + 0.5));
         }
     }
 }

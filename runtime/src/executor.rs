@@ -46,10 +46,10 @@ pub(crate) struct Executor {
     ledger: Ledger,
     /// The microbatch of each `emit` of a step, in order.
     emitted: Vec<MicrobatchId>,
-    /// What the buffers filled in the set-up consist of.
+    /// What the buffers of persistent values consist of.
     dtypes: BTreeMap<BufferId, DType>,
     /// Collectives that were joined and not waited for, while a trace is kept.
-    joined: Vec<(TokenId, GroupId, Nanos)>,
+    joined: Vec<(TokenId, Collective, GroupId, Nanos)>,
     /// Random pauses before instructions.
     pauses: Option<Counter>,
     trace: bool,
@@ -157,7 +157,12 @@ impl Executor {
                 self.ledger.free(buffer)?;
                 self.device.freed(buffer);
             }
-            Instruction::Fill { buffer, value, with } => self.device.fill(buffer, value, with)?,
+            Instruction::Fill { buffer, value, with } => {
+                if let Some(slot) = self.program.program().value(value).tensors.first() {
+                    self.dtypes.insert(buffer, slot.ty.dtype);
+                }
+                self.device.fill(buffer, value, with)?;
+            }
             Instruction::Load { buffer, value, microbatch } => {
                 let (step, microbatch) = self.of_step(pass, microbatch);
                 self.device.load(step, buffer, value, microbatch)?;
@@ -186,13 +191,13 @@ impl Executor {
                 let posted = Posted { device: self.id, token, region: self.device.region(buffer) };
                 self.channels.post(End::Receive, from, self.id, class, posted);
             }
-            Instruction::CollStart { buffer, collective: Collective::AllReduce, group, token } => {
+            Instruction::CollStart { buffer, collective, group, token } => {
                 let posted = Posted { device: self.id, token, region: self.device.region(buffer) };
                 if self.trace {
-                    self.joined.push((token, group, since(pass.started)));
+                    self.joined.push((token, collective, group, since(pass.started)));
                 }
                 let dtype = self.dtypes.get(&buffer).copied().unwrap_or(DType::F32);
-                self.channels.join(group, Part { posted, dtype });
+                self.channels.join(group, Part { posted, collective, dtype });
             }
             Instruction::CopyStart { buffer, from, direction, token } => {
                 let posted = |buffer| Posted { device: self.id, token, region: self.device.region(buffer) };
@@ -205,8 +210,8 @@ impl Executor {
                     Patience::Yields => {}
                 }
                 if let Some(place) = self.joined.iter().position(|(joined, ..)| *joined == token) {
-                    let (_, group, start) = self.joined.swap_remove(place);
-                    self.report.joined.push(Joined { group, start, end: since(pass.started) });
+                    let (_, collective, group, start) = self.joined.swap_remove(place);
+                    self.report.joined.push(Joined { collective, group, start, end: since(pass.started) });
                 }
             }
         }
@@ -254,9 +259,9 @@ fn emitted_microbatches(program: &Program, own: &DeviceProgram) -> Vec<Microbatc
     emitted
 }
 
-/// What persistent buffers consist of: the type of the tensors of their value.
+/// What buffers of persistent values consist of, as far as these are filled: the type of their tensors.
 fn dtypes(program: &Program, own: &DeviceProgram) -> BTreeMap<BufferId, DType> {
-    let filled = own.setup.iter().filter_map(|instruction| match instruction {
+    let filled = own.setup.iter().chain(&own.step).filter_map(|instruction| match instruction {
         Instruction::Fill { buffer, value, .. } => Some((*buffer, program.value(*value).tensors.first()?.ty.dtype)),
         _ => None,
     });

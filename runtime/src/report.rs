@@ -1,6 +1,7 @@
 //! What a step did: losses, times and memory, as they were measured.
 
 use pipe_ir::ids::{ExecId, GroupId, MicrobatchId};
+use pipe_ir::instruction::Collective;
 use pipe_ir::program::Program;
 use pipe_ir::units::Bytes;
 use std::collections::BTreeMap;
@@ -33,6 +34,8 @@ pub struct Span {
 /// A device's part of one collective.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Joined {
+    /// What they did together.
+    pub collective: Collective,
     /// With whom.
     pub group: GroupId,
     /// When the device joined, from the start of the step.

@@ -5,8 +5,9 @@ use pipe_compiler::lower::{Options, lower};
 use pipe_compiler::model::stage_set::{StageSet, WeightGroup};
 use pipe_compiler::model::{Kinds, abstract_slices};
 use pipe_compiler::schedule::Schedule;
-use pipe_ir::ids::{StageId, ValueId};
-use pipe_ir::program::{Access, Operand, Program};
+use pipe_compiler::zero::Zero;
+use pipe_ir::ids::{ExecId, StageId, ValueId};
+use pipe_ir::program::{Access, Body, Exec, Operand, Program};
 use pipe_ir::task::TaskKind;
 use pipe_ir::units::Bytes;
 use pipe_ir::value::{Value, ValueKind};
@@ -15,6 +16,12 @@ use pipe_ir::value::{Value, ValueKind};
 #[must_use]
 pub fn program(schedule: &Schedule) -> Program {
     program_of(schedule, &abstract_slices(&Kinds::of_schedule(schedule), &schedule.graph, schedule.slices))
+}
+
+/// The program of a schedule with these stages, whose replicas divide the state of their weights.
+#[must_use]
+pub fn divided(schedule: &Schedule, set: &StageSet, zero: Zero) -> Program {
+    lower(schedule, &time(schedule), set, &Options { name: schedule.name.clone(), zero, ..Options::default() })
 }
 
 /// The program of a schedule with these stages.
@@ -50,6 +57,24 @@ pub fn stages_with_weights(schedule: &Schedule) -> StageSet {
                 exec.operands.push(Operand::new(tokens, Access::Read));
             }
         }
+    }
+    set
+}
+
+/// The same, and their weights are updated, with a state twice as large.
+#[must_use]
+pub fn stages_with_updates(schedule: &Schedule) -> StageSet {
+    let mut set = stages_with_weights(schedule);
+    for index in 0..set.weights.len() {
+        let state = add(&mut set, &format!("state.s{index}"), ValueKind::OptimizerState, index, 10_000);
+        let group = &mut set.weights[index];
+        let mut operands = vec![Operand::new(group.parameters, Access::Update)];
+        operands.extend(group.gradients.map(|gradients| Operand::new(gradients, Access::Read)));
+        operands.push(Operand::new(state, Access::Update));
+        let stage = StageId::from_index(index);
+        group.update = Some(ExecId::from_index(set.execs.len()));
+        let (kind, body) = (TaskKind::Update, Body::Abstract);
+        set.execs.push(Exec { kind, stage, slice: None, chunk: None, operands, body, flops: 1_000 });
     }
     set
 }

@@ -11,6 +11,7 @@ use pipe_compiler::profile::Profile;
 use pipe_compiler::recompute::Recomputation;
 use pipe_compiler::source::{Source, Sources};
 use pipe_compiler::syntax::MAX_BYTES;
+use pipe_compiler::zero::Zero;
 use pipe_compiler::{Certificates, Compilation, Request, elaborate, stdlib, suggest};
 use std::fs::File;
 use std::io::{self, Read};
@@ -42,6 +43,9 @@ pub(crate) struct TargetArguments {
     /// What lives in the memory of the hosts and comes to the devices for its uses: `optimizer`, `parameters`, both between commas, or `none`
     #[arg(long, value_name = "WHAT", value_parser = str::parse::<Offload>)]
     pub(crate) offload: Option<Offload>,
+    /// What the replicas of a stage divide instead of each keeping all of it, by the stages of ZeRO: `1` the optimizer's state, `2` gradients too, `0` nothing
+    #[arg(long, value_name = "STAGE", value_parser = str::parse::<Zero>)]
+    pub(crate) zero: Option<Zero>,
     /// A report for people, or JSON for programs
     #[arg(long, value_enum, default_value_t = Format::Human)]
     pub(crate) format: Format,
@@ -165,6 +169,7 @@ impl TargetArguments {
                 settings: self.settings.clone(),
                 recompute: self.recompute.clone(),
                 offload: self.offload,
+                zero: self.zero,
                 turn: false,
             },
             costs: self.cost.clone(),

@@ -8,6 +8,7 @@ use pipe_compiler::family::Numbers;
 use pipe_compiler::report::offload::OffloadReport;
 use pipe_compiler::report::recompute::RecomputeReport;
 use pipe_compiler::report::versions::WeightsReport;
+use pipe_compiler::report::zero::ZeroReport;
 use pipe_compiler::report::{DeviceReport, Report};
 use pipe_ir::units::Bytes;
 use std::fmt::Write;
@@ -122,6 +123,7 @@ fn summary(report: &Report) -> Vec<(&'static str, String, String)> {
     }
     lines.extend(report.recompute.as_ref().map(recomputation));
     lines.extend(report.offload.as_ref().and_then(|own| offload(own, report)));
+    lines.extend(report.zero.as_ref().and_then(zero));
     lines.extend(stage_table::summary(report));
     if let Some(weights) = &report.weights {
         lines.extend(versions(weights));
@@ -157,6 +159,19 @@ fn offload(own: &OffloadReport, report: &Report) -> Option<(&'static str, String
     let remark =
         format!("hosts hold {} at most; {come} come to d{device} in a step, {back} go back{cost}", Bytes(host));
     Some(("offload", format!("{:<11}  ", own.what), remark))
+}
+
+/// What replicas divide, and what the device keeps that keeps most.
+fn zero(own: &ZeroReport) -> Option<(&'static str, String, String)> {
+    let most = own.per_device.iter().rev().max_by_key(|row| row.optimizer_bytes)?;
+    let (kept, whole) = (Bytes(most.optimizer_bytes), Bytes(most.undivided_optimizer_bytes));
+    let state = format!("d{} keeps {kept} of {whole} of the optimizer's state", most.device);
+    let come = own.per_device.iter().rev().max_by_key(|row| row.undivided_gradient_bytes - row.gradient_bytes)?;
+    let gradients = match come.undivided_gradient_bytes - come.gradient_bytes {
+        0 => String::new(),
+        bytes => format!("; {} of gradients come and go on d{}", Bytes(bytes), come.device),
+    };
+    Some(("zero", format!("{:<11}  ", own.stage), state + &gradients))
 }
 
 /// What tasks read, and how many versions that keeps alive.

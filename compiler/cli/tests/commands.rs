@@ -190,6 +190,30 @@ fn stages_recompute_on_the_command_line() {
 }
 
 #[test]
+fn replicas_divide_state_on_the_command_line() {
+    let folder = Folder::new("zero");
+    fs::write(folder.0.join("tiny.pipe"), TINY.replace("schedule 1f1b", "schedule chimera")).expect("a file");
+    let run = |more: &str| folder.json(&format!("run tiny.pipe --no-checkpoint --format json {more}"), 0);
+    let (plain, divided) = (run(""), run("--zero 2"));
+    assert_eq!(plain["losses"], divided["losses"]);
+    let report = folder.json("check tiny.pipe --zero 1 --format json", 0);
+    let (own, first) = (&report["zero"], &report["zero"]["per_device"][0]);
+    assert_eq!((own["stage"].as_u64(), own["what"].as_str()), (Some(1), Some("optimizer")));
+    assert!(
+        first["optimizer_bytes"].as_u64() <= first["undivided_optimizer_bytes"].as_u64().map(|bytes| bytes / 2 + 256)
+    );
+    let table = out(&folder.run("check tiny.pipe --zero 2", 0));
+    assert!(table.contains("  zero           2 ") && table.contains(" of gradients come and go on d"), "{table}");
+    // Resuming goes from one to the other.
+    folder.run("run tiny.pipe --steps 2 --zero 1", 0);
+    let resumed = run("--resume saved");
+    let last = |report: &Value| report["losses"].as_array().and_then(|losses| losses.last().cloned());
+    assert_eq!(last(&resumed), last(&plain));
+    assert!(error(&folder.run("check std:dp_1f1b --zero 1", 1)).contains("cannot-shard"));
+    assert!(error(&folder.run("check tiny.pipe --zero 4", 2)).contains("0, 1, 2 or 3"));
+}
+
+#[test]
 fn state_lives_with_the_hosts_on_the_command_line() {
     let folder = Folder::new("offload");
     let run = |more: &str| folder.json(&format!("run tiny.pipe --no-checkpoint --format json {more}"), 0);

@@ -93,6 +93,8 @@ codes! {
     UncutSequence "uncut-sequence"
     /// What is to live in the memory of hosts is not there, or cannot leave the devices.
     CannotOffload "cannot-offload"
+    /// What devices are to divide among them is not there, or is not divided.
+    CannotShard "cannot-shard"
     /// A stage that lives on several devices at once has no instructions.
     UndividedStage "undivided-stage"
     /// A task that every step needs is not in the schedule.

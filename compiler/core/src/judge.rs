@@ -188,6 +188,7 @@ impl Judged {
             training: pipeline.and_then(|pipeline| pipeline.training.clone()),
             host: pipeline.and_then(|pipeline| pipeline.host).map(|(bytes, _)| bytes),
             offload: pipeline.map(|pipeline| pipeline.offload).unwrap_or_default(),
+            zero: pipeline.map(|pipeline| pipeline.zero).unwrap_or_default(),
             budget: pipeline.and_then(Pipeline::byte_limit).map(|(bytes, _)| bytes),
             latency: self.costs.latency.clone(),
         }

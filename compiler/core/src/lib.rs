@@ -48,6 +48,7 @@ pub mod tune;
 pub mod turn;
 pub mod units;
 pub mod window;
+pub mod zero;
 
 use cluster::Cluster;
 use diagnostic::Diagnostics;
@@ -60,6 +61,7 @@ use report::Report;
 use report::certificate::CertificateReport;
 use report::offload::OffloadReport;
 use report::profile::ProfileReport;
+use report::zero::ZeroReport;
 use source::{Source, Sources};
 
 /// What to compile, and how to judge it.
@@ -227,11 +229,12 @@ fn steps(
     if let Some(weights) = compilation.report.weights.as_mut().filter(|_| judged.has_model()) {
         weights.count(&stages, &judged.schedule);
     }
+    compilation.report.zero = ZeroReport::new(judged, &program, &stages);
     compilation.report.account(judged, &program, &stages);
     if let Err(mut found) = judge::limits(judged, &program, &stages, request.memory.as_ref()) {
         // every device fits, ..
         compilation.report.account.changes = remedy::advise(&files, judged, request, &mut found);
-        offload::remedy::advise(judged, &stages, &mut found);
+        remedy::state::advise(judged, &stages, &mut found);
         return Err(found);
     }
     match verify(program) {

@@ -6,6 +6,7 @@ use crate::schedule::Schedule;
 use crate::source::Span;
 use crate::transformer::Transformer;
 use crate::units::Ticks;
+use crate::zero::Zero;
 use pipe_ir::graph::DType;
 use pipe_ir::program::DeviceProgram;
 use pipe_ir::task::TaskKind;
@@ -30,6 +31,8 @@ pub struct Pipeline {
     pub host: Option<(Bytes, Span)>,
     /// What lives in the memory of hosts.
     pub offload: Offload,
+    /// What devices with the same weights divide among them.
+    pub zero: Zero,
     /// How long tasks take, if the pipeline says so.
     pub costs: Option<StageCosts>,
     /// What must hold of the finished schedule, in the order of the text.

@@ -6,6 +6,8 @@
 //! it, and so on. Of those that fit, one without more devices is cheaper than one with, then the one with least extra time by the
 //! timeline, then the one that was tried first.
 
+pub(crate) mod state;
+
 use crate::check::check;
 use crate::diagnostic::{Code, Diagnostic};
 use crate::elaborate::elaborate;

@@ -11,6 +11,7 @@ pub mod profile;
 pub mod recompute;
 pub mod tune;
 pub mod versions;
+pub mod zero;
 
 pub use finding::Finding;
 
@@ -36,6 +37,7 @@ use profile::ProfileReport;
 use recompute::RecomputeReport;
 use serde::Serialize;
 use versions::WeightsReport;
+use zero::ZeroReport;
 
 /// The report of one compilation. Figures that could not be computed are `None`.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -58,7 +60,7 @@ pub struct Report {
     /// Figures over the whole step.
     #[serde(flatten)]
     pub figures: Figures,
-    /// Reductions of replicated weights in a step, each joined by all devices that hold the weights.
+    /// Reductions of replicated weights in a step, and gatherings of those that are divided, each joined by all devices that hold the weights.
     pub collectives: Option<usize>,
     /// Whether no device ever waits for itself through others.
     pub deadlock_free: Option<bool>,
@@ -76,6 +78,9 @@ pub struct Report {
     /// What offload costs, where anything lives in the memory of hosts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub offload: Option<OffloadReport>,
+    /// What the replicas of stages divide, where they do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zero: Option<ZeroReport>,
     /// Where the times were measured, if they were.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<ProfileReport>,
@@ -197,6 +202,7 @@ impl Report {
             weights: None,
             recompute: None,
             offload: None,
+            zero: None,
             profile: None,
             cluster: None,
             per_device: Vec::new(),

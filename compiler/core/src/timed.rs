@@ -59,6 +59,9 @@ impl Setting<'_> {
     fn conclude(&self, (schedule, order, costs): (&Schedule, &Order, &Costs), timeline: &mut Timeline) {
         let reductions = reductions(schedule, self.stages, timeline, &costs.latency);
         timeline.reduce(&reductions);
+        if self.pipeline.is_some_and(|pipeline| pipeline.zero.any()) {
+            timeline.exchange_shares(&reductions, &costs.latency);
+        }
         timeline.gather(schedule, order, &costs.latency);
         if let Some(target) = durations::target(self.request, self.pipeline, self.stages, schedule) {
             timeline.exchange(gradients::exchanged(&target, timeline));

@@ -55,6 +55,17 @@ impl Timeline {
         self.reduced = ends.max_by_key(|(end, _)| *end);
     }
 
+    /// Notes when the last of the weights are gathered that devices divide: after sums and tasks, at the end of the step.
+    pub fn exchange_shares(&mut self, reductions: &[Reduction], latency: &Latency) {
+        let gathered = reductions.iter().filter_map(|one| {
+            let all = || one.members.iter().map(|member| member.device);
+            let begin = all().map(|device| self.last_end(device)).max()?.max(one.end);
+            let farthest = all().map(|device| latency.farthest(device, all())).max()?;
+            Some((begin + farthest, one.last?))
+        });
+        self.reduced = gathered.chain(self.reduced).max_by_key(|(end, _)| *end);
+    }
+
     /// Notes when the last of all travelling sums arrives.
     pub fn gather(&mut self, schedule: &Schedule, order: &Order, latency: &Latency) {
         let sums = order.dependencies.sums().last().map(|(stage, microbatch)| {

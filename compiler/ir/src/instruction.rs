@@ -96,6 +96,25 @@ pub enum Fill {
 pub enum Collective {
     /// Adds up the buffers of all members, in the order of the group; each member ends with the sum, bit for bit the same.
     AllReduce,
+    /// The same, but each member ends with its own share of the sum (see [`crate::shares`]); what it has beside that is not to be relied on.
+    ReduceScatter,
+    /// Each member gives its own share of the buffer to all others, and ends with those of all.
+    AllGather,
+}
+
+impl Collective {
+    /// Every one of them.
+    pub const ALL: [Self; 3] = [Self::AllReduce, Self::ReduceScatter, Self::AllGather];
+
+    /// Its word in the textual IR.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::AllReduce => "all_reduce",
+            Self::ReduceScatter => "reduce_scatter",
+            Self::AllGather => "all_gather",
+        }
+    }
 }
 
 /// A row of the reference page.
@@ -227,7 +246,8 @@ instructions! {
         buffer: Receive, "=" value: ValueId, microbatch: MicrobatchId, "from" from: DeviceId, class: Class,
         "->" token: TokenId
     }
-    /// Joins the next collective of a group: gradients of the same weights are added up. Not to be touched before the `wait`.
+    /// Joins the next collective of a group: gradients of the same weights are added up, whole or each member its share, or shares of weights are
+    /// exchanged. Not to be touched before the `wait`.
     CollStart "coll.start" { buffer: Reduce, collective: Collective, group: GroupId, "->" token: TokenId }
     /// Queues a copy of a buffer into one of the other memory space, on the device's queue of that direction. Until the `wait`, the one that is read
     /// may be read, and the one that is written not be touched.

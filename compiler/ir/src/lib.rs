@@ -12,6 +12,7 @@ pub mod kernels;
 pub mod operand;
 pub mod program;
 pub mod reference;
+pub mod shares;
 pub mod task;
 pub mod text;
 pub mod training;

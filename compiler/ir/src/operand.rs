@@ -130,16 +130,14 @@ impl Kind for GroupId {
 
 impl Kind for Collective {
     type Field = Self;
-    const SHAPE: &'static str = "all_reduce";
+    const SHAPE: &'static str = "all_reduce|reduce_scatter|all_gather";
 
     fn write(field: Self, _: &Names<'_>, out: &mut String) {
-        out.push_str(match field {
-            Self::AllReduce => "all_reduce",
-        });
+        out.push_str(field.word());
     }
 
     fn parse(cursor: &mut Cursor<'_>, _: &mut Scope<'_>) -> Result<Self, ParseError> {
-        cursor.choice(&[("all_reduce", Self::AllReduce)])
+        cursor.choice(&Self::ALL.map(|collective| (collective.word(), collective)))
     }
 }
 

@@ -62,7 +62,7 @@ pub enum Body {
 }
 
 /// A part of the bytes of a stage's weights, with an optimizer state and an update of its own. The chunks of the weights follow each other
-/// without gaps and are updated in their order.
+/// without gaps. One device updates all of them in their order, or each member of a group its share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Chunk {
     /// Which one, from 0.
@@ -71,6 +71,9 @@ pub struct Chunk {
     pub from: Bytes,
     /// One past its last byte.
     pub to: Bytes,
+    /// The group whose member at this position updates it alone, where weights are divided; the chunk is then that member's share.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<GroupId>,
 }
 
 /// Work that a device can run: one kind of task of one stage, the same for every microbatch, or for one slice of each.
@@ -269,11 +272,11 @@ impl Program {
         i64::from(self.step_of(microbatch)) - i64::from(lag)
     }
 
-    /// Whether an update is the last one of its weights in a step: the only one, or that of the last chunk.
+    /// Whether an update is the last one of its weights in a step on its device: the only one, that of a share, or that of the last chunk.
     #[must_use]
     pub fn ends_update(&self, exec: &Exec) -> bool {
         let weights = exec.operands.first().and_then(|operand| self.values.get(operand.value.index()));
-        exec.chunk.is_none_or(|chunk| weights.is_none_or(|weights| chunk.to >= weights.bytes))
+        exec.chunk.is_none_or(|chunk| chunk.group.is_some() || weights.is_none_or(|weights| chunk.to >= weights.bytes))
     }
 
     /// The members of a group.

@@ -92,6 +92,33 @@ pub struct TensorSlot {
     pub offset: Bytes,
     /// For parameters: how it starts.
     pub init: Option<Init>,
+    /// Where it is not a whole tensor but some numbers of one: of which, and from where on. Several values then hold the parts of the
+    /// tensor, which has the name that all of them have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<Part>,
+}
+
+/// Of which tensor a slot holds a part.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Part {
+    /// The whole tensor.
+    pub whole: TensorType,
+    /// Its first number in the slot, counted as they lie in memory.
+    pub from: u64,
+}
+
+impl TensorSlot {
+    /// The type of the tensor that it holds, or holds a part of.
+    #[must_use]
+    pub fn whole(&self) -> &TensorType {
+        self.part.as_ref().map_or(&self.ty, |part| &part.whole)
+    }
+
+    /// Where its first byte is in that tensor.
+    #[must_use]
+    pub fn from(&self) -> Bytes {
+        self.part.as_ref().map_or(Bytes::ZERO, |part| Bytes(part.from * self.ty.dtype.bytes().0))
+    }
 }
 
 /// A row of the program's table of values.

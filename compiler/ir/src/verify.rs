@@ -24,15 +24,16 @@
 //! - **contents**: whoever reads a buffer finds the value that it expects, of its own microbatch or of the slice that
 //!   its operand names; gradients are zeroed
 //!   in the step before anything is added to them, and never after; gradients that several devices hold are reduced
-//!   once in each step, after all that is added to them and before the update; where their sum travels instead, each
+//!   once in each step, after all that is added to them and before the update; who has its share of the sum updates its share of the weights,
+//!   and gives it to the others before anyone reads them; where their sum travels instead, each
 //!   microbatch's gradient is added to the sum up to the one before it, and an update takes the sum up to the last one of
 //!   its step; the step ends with the contents it began with.
 //!   Weights that are updated in chunks are updated in their order, and read by nobody in between.
 //!   Of weights, a task reads exactly the version that the program's lags say, the backward that of its forward; an
 //!   update reads the newest version, and what the step list ends with is what it began with, as many updates later.
 //! - **losses**: every loss is emitted exactly once, on the device that computes it.
-//! - **collectives**: the n-th collective of a group joins the same value and bytes on every member, which are all the
-//!   devices that hold the value.
+//! - **collectives**: the n-th collective of a group is the same on every member, and joins the same value and bytes, which are all the
+//!   devices that hold the value. Shares are those of the group that is named, each updated by its member.
 //! - **channels**: the n-th send of a channel carries the value, microbatch and bytes of its n-th receive, and a channel
 //!   has at most two receives that nobody has read yet (or as many as one executable reads).
 //! - **progress**: no device waits forever, even if every transfer needs both sides, and every collective all members, at
@@ -49,9 +50,11 @@ mod contents;
 mod graphs;
 mod lifespans;
 mod losses;
+mod optimizers;
 mod progress;
 mod report;
 mod shapes;
+mod shares;
 mod stream;
 mod stuck;
 mod tables;

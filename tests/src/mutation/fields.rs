@@ -20,6 +20,7 @@ enum Field<'a> {
     Token(&'a mut TokenId),
     Group(&'a mut GroupId),
     Direction(&'a mut Direction),
+    Collective(&'a mut Collective),
 }
 
 impl Field<'_> {
@@ -37,6 +38,7 @@ impl Field<'_> {
             Self::Token(_) => Kind::FieldToken,
             Self::Group(_) => Kind::FieldGroup,
             Self::Direction(_) => Kind::FieldDirection,
+            Self::Collective(_) => Kind::FieldCollective,
         }
     }
 }
@@ -67,8 +69,8 @@ fn fields(instruction: &mut Instruction) -> Vec<Field<'_>> {
             Field::Class(class),
             Field::Token(token),
         ],
-        Instruction::CollStart { buffer, collective: Collective::AllReduce, group, token } => {
-            vec![Field::Buffer(buffer), Field::Group(group), Field::Token(token)]
+        Instruction::CollStart { buffer, collective, group, token } => {
+            vec![Field::Buffer(buffer), Field::Collective(collective), Field::Group(group), Field::Token(token)]
         }
         Instruction::CopyStart { buffer, from, direction, token } => {
             vec![Field::Buffer(buffer), Field::Buffer(from), Field::Direction(direction), Field::Token(token)]
@@ -122,6 +124,10 @@ pub(super) fn change(kind: Kind, instruction: &mut Instruction, program: &Progra
         Field::Direction(direction) => {
             let [one, other] = Direction::ALL;
             *direction = if *direction == one { other } else { one };
+        }
+        Field::Collective(collective) => {
+            let others = Collective::ALL.into_iter().filter(|other| other != collective).collect::<Vec<_>>();
+            *collective = others[dice.below(others.len())];
         }
         Field::Group(group) => group.0 = near(group.0, program.groups.len(), dice),
         Field::Token(token) => token.0 = near(token.0, code.n_tokens as usize, dice),

@@ -80,6 +80,8 @@ kinds! {
     FieldToken SameResults
     /// The group of a collective.
     FieldGroup SameResults
+    /// What a group does together.
+    FieldCollective SameResults
     /// The direction of a copy.
     FieldDirection SameResults
     /// An entry of a device's table of operands.

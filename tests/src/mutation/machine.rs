@@ -88,6 +88,8 @@ struct Post {
     token: TokenId,
     start: u64,
     bytes: u64,
+    /// What it does with others, if it is a part of that.
+    collective: Option<Collective>,
 }
 
 struct Machine<'a> {
@@ -130,7 +132,7 @@ impl Machine<'_> {
                 let chosen = self.dice.below(open.len());
                 match open[chosen] {
                     Open::Channel(key) => self.transfer(key)?,
-                    Open::Group(group) => self.reduce(group)?,
+                    Open::Group(group) => self.together(group)?,
                     Open::Copy(key) => {
                         let copy = self.copies.get_mut(&key).and_then(VecDeque::pop_front);
                         copy.map_or(Ok(()), |(from, to)| self.carry(from, to))?;
@@ -196,9 +198,15 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Sums may be made in any order, like those of gradients on one device.
-    fn reduce(&mut self, group: usize) -> Result<(), String> {
+    /// Sums may be made in any order, like those of gradients on one device. A share of a sum is told from that of another member, and what is
+    /// gathered has what each of them had.
+    fn together(&mut self, group: usize) -> Result<(), String> {
         let parts: Vec<Post> = self.groups[group].iter_mut().filter_map(VecDeque::pop_front).collect();
+        let collective = parts.first().and_then(|part| part.collective);
+        if parts.iter().any(|part| part.collective != collective) {
+            return Err("members do different things together".to_owned());
+        }
+        let gathers = collective == Some(Collective::AllGather);
         let (mut sum, mut bytes) = (0_u64, None);
         for part in &parts {
             let cells = &mut self.cells[part.device];
@@ -209,10 +217,11 @@ impl Machine<'_> {
             if *bytes.get_or_insert(written) != written {
                 return Err(format!("{written} bytes are added to others"));
             }
-            sum = sum.wrapping_add(print);
+            sum = if gathers { mix(&[6, sum, print]) } else { sum.wrapping_add(print) };
         }
-        for part in parts {
-            self.cells[part.device].write(part.start, bytes.unwrap_or(part.bytes), sum);
+        for (member, part) in (0..).zip(parts) {
+            let own = if collective == Some(Collective::ReduceScatter) { mix(&[7, sum, member]) } else { sum };
+            self.cells[part.device].write(part.start, bytes.unwrap_or(part.bytes), own);
             self.ended.insert((part.device, part.token));
         }
         Ok(())
@@ -220,7 +229,7 @@ impl Machine<'_> {
 
     fn post(&self, device: usize, code: &DeviceProgram, buffer: BufferId, token: TokenId) -> Post {
         let place = code.buffers[buffer.index()];
-        Post { device, token, start: address(place), bytes: place.bytes.0 }
+        Post { device, token, start: address(place), bytes: place.bytes.0, collective: None }
     }
 
     fn execute(&mut self, device: usize, code: &DeviceProgram, instruction: &Instruction) -> Result<(), String> {
@@ -255,8 +264,8 @@ impl Machine<'_> {
                 self.cells[device].wipe(post.start, post.start + post.bytes);
                 self.queues.entry((from.index(), device, class)).or_default().1.push_back(post);
             }
-            Instruction::CollStart { buffer, collective: Collective::AllReduce, group, token } => {
-                let post = self.post(device, code, buffer, token);
+            Instruction::CollStart { buffer, collective, group, token } => {
+                let post = Post { collective: Some(collective), ..self.post(device, code, buffer, token) };
                 let members = self.program.groups.get(group.index()).map_or(&[][..], Vec::as_slice);
                 let member = members.iter().position(|member| member.index() == device);
                 let member = member.ok_or_else(|| format!("joins {group}, of which it is no member"))?;

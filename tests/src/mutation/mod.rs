@@ -89,6 +89,7 @@ fn list(kind: Kind, original: &Program, program: &mut Program, device: usize, di
         | Kind::FieldClass
         | Kind::FieldGroup
         | Kind::FieldDirection
+        | Kind::FieldCollective
         | Kind::FieldToken => {
             let places: Vec<usize> = (0..len).filter(|place| fields::has(kind, step[*place])).collect();
             if !places.is_empty() {

@@ -154,6 +154,9 @@ pub fn subjects(breadth: Breadth) -> Result<Vec<Subject>, String> {
     for schedule in OFFLOADED {
         found.extend(model_subject((schedule, ""), ("with offload", MODELS[0].1), 2, 4)?);
     }
+    for schedule in DIVIDED {
+        found.extend(model_subject((schedule, ""), ("with zero", MODELS[0].1), 2, 4)?);
+    }
     found.extend(examples()?);
     for seed in 0..sizes.len() as u64 * 2 {
         let mut dice = Dice(seed);
@@ -278,6 +281,9 @@ const VARIANTS: [(&str, &str); 5] = [
 
 /// Schedules whose state lives in the memory of hosts.
 const OFFLOADED: [&str; 2] = ["1f1b offload optimizer, parameters", "interleaved_1f1b(chunks = 3) offload optimizer"];
+
+/// Schedules whose replicas divide the state of their weights.
+const DIVIDED: [&str; 3] = ["dp_1f1b zero 1", "chimera zero 2", "dp_1f1b zero 2"];
 
 /// Models, each as it is called.
 const MODELS: [(&str, &str); 2] =

@@ -4,7 +4,7 @@ use super::kinds::Kind;
 use super::{near, pick, some};
 use crate::schedules::Dice;
 use pipe_ir::graph::{DType, Graph, Op, TensorType};
-use pipe_ir::ids::StageId;
+use pipe_ir::ids::{GroupId, StageId};
 use pipe_ir::program::{Access, Body, Chunk, DeviceProgram, Exec, Program, Space};
 use pipe_ir::task::TaskKind;
 use pipe_ir::training::Optimizer;
@@ -141,7 +141,7 @@ fn value(kind: Kind, value: &mut Value, stages: usize, dice: &mut Dice) {
         Kind::ValueStage => *stage = StageId(near(stage.0, stages, dice)),
         Kind::TensorDrop if !tensors.is_empty() => drop(tensors.remove(dice.below(tensors.len()))),
         Kind::TensorOffset | Kind::TensorType | Kind::TensorInit => {
-            if let Some(TensorSlot { name: _, ty, offset, init }) = pick(tensors, dice) {
+            if let Some(TensorSlot { name: _, ty, offset, init, part: _ }) = pick(tensors, dice) {
                 match kind {
                     Kind::TensorOffset => bytes(offset, dice),
                     Kind::TensorType => tensor(ty, dice),
@@ -166,11 +166,12 @@ fn exec(kind: Kind, exec: &mut Exec, n_values: usize, stages: usize, dice: &mut 
             *slice = some(other, dice);
         }
         Kind::ExecChunk => {
-            let mut other = chunk.unwrap_or(Chunk { number: 0, from: Bytes(0), to: Bytes(64) });
-            match dice.below(3) {
+            let mut other = chunk.unwrap_or(Chunk { number: 0, from: Bytes(0), to: Bytes(64), group: None });
+            match dice.below(4) {
                 0 => other.number = near(other.number, 4, dice),
                 1 => bytes(&mut other.from, dice),
-                _ => bytes(&mut other.to, dice),
+                2 => bytes(&mut other.to, dice),
+                _ => other.group = some(GroupId(dice.below(3) as u32), dice),
             }
             *chunk = some(other, dice);
         }

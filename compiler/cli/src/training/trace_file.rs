@@ -32,8 +32,8 @@ pub(crate) fn to_json(program: &Program, steps: &[StepReport]) -> Value {
             for joined in &report.joined {
                 events.push(json!({
                     "ph": "X", "pid": 0, "tid": program.devices.len() + device,
-                    "name": format!("all_reduce {}", joined.group),
-                    "cat": "all_reduce",
+                    "name": format!("{} {}", joined.collective.word(), joined.group),
+                    "cat": joined.collective.word(),
                     "ts": (begin + joined.start.0) as f64 / 1e3,
                     "dur": (joined.end.0 - joined.start.0) as f64 / 1e3,
                     "args": {"step": number},

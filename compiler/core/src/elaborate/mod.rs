@@ -22,6 +22,7 @@ mod target;
 mod training;
 mod transformer;
 mod window;
+mod zero;
 
 #[cfg(test)]
 mod tests;
@@ -38,6 +39,7 @@ use crate::pipeline::Pipeline;
 use crate::recompute::Recomputation;
 use crate::schedule::Schedule;
 use crate::syntax::ast::{Call, PipelineItem};
+use crate::zero::Zero;
 
 /// Devices where neither the text nor the caller says how many.
 pub const DEFAULT_DEVICES: u32 = 4;
@@ -57,6 +59,8 @@ pub struct Request {
     pub recompute: Option<Recomputation>,
     /// What lives in the memory of hosts, instead of what the pipeline says.
     pub offload: Option<Offload>,
+    /// What devices with the same weights divide, instead of what the pipeline says.
+    pub zero: Option<Zero>,
     /// Of a block whose devices repeat, only one turn is written out, however many microbatches a step has; and no window,
     /// only what its tasks read. The schedule then has the microbatches of that turn.
     pub turn: bool,

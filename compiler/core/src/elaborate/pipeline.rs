@@ -10,6 +10,7 @@ use super::recompute;
 use super::schedule::{self, Setting, Steps};
 use super::training::training;
 use super::transformer;
+use super::zero;
 use super::{DEFAULT_DEVICES, DEFAULT_MICROBATCHES, Elaborated, Request};
 use crate::costs::{CostName, Entry};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
@@ -23,6 +24,7 @@ use crate::stage_graph::StageGraph;
 use crate::suggest;
 use crate::syntax::ast::{self, Call, Expr, PipelineItem, Subject};
 use crate::units::Ticks;
+use crate::zero::Zero;
 use pipe_ir::graph::DType;
 use pipe_ir::units::Bytes;
 use std::collections::BTreeMap;
@@ -52,6 +54,8 @@ pub(super) fn stand_alone(
     }
     let asked = request.offload.map(|asked| (asked, declared.name.span));
     offload::check(asked, Some(&schedule), None, &mut report);
+    let asked = request.zero.map(|asked| (asked, declared.name.span));
+    zero::check(asked, Some(&schedule), None, &mut report);
     report.finish(schedule)
 }
 
@@ -84,6 +88,7 @@ struct Items<'a> {
     schedule: Option<&'a Call>,
     recompute: Option<recompute::Line<'a>>,
     offload: offload::Asked,
+    zero: Option<(&'a Expr, Span)>,
     cost: Option<&'a [(ast::Name, Expr)]>,
     train: Option<(&'a [ast::Setting], Span)>,
     requirements: Vec<(Subject, &'a ast::Limit, Span)>,
@@ -156,8 +161,13 @@ pub(super) fn elaborate(
     let (name, span) = (declared.name.text.clone(), declared.name.span);
     let asked = request.offload.map(|asked| (asked, span)).or(items.offload);
     let offload = asked.map_or_else(Offload::default, |(asked, _)| asked);
-    let pipeline = Pipeline { name, span, model, transformer, memory, host, offload, costs, requirements, training };
+    let said = items.zero.and_then(|(stage, span)| Some((report.take(zero::stage(stage, &parameters))?, span)));
+    let divided = request.zero.map(|asked| (asked, span)).or(said);
+    let zero = divided.map_or_else(Zero::default, |(asked, _)| asked);
+    let pipeline =
+        Pipeline { name, span, model, transformer, memory, host, offload, zero, costs, requirements, training };
     offload::check(asked, schedule.as_ref(), Some(&pipeline), &mut report);
+    zero::check(divided, schedule.as_ref(), Some(&pipeline), &mut report);
     match schedule {
         Some(schedule) => report.finish(Elaborated { schedule, pipeline: Some(pipeline), parameters }),
         None => Err(report.into_errors()),
@@ -291,6 +301,7 @@ fn items_of<'a>(declared: &'a ast::Pipeline, report: &mut Report) -> Items<'a> {
         schedule: None,
         recompute: None,
         offload: None,
+        zero: None,
         cost: None,
         train: None,
         requirements: Vec::new(),
@@ -321,6 +332,10 @@ fn items_of<'a>(declared: &'a ast::Pipeline, report: &mut Report) -> Items<'a> {
                 let each = words.iter().filter_map(|word| Offload::from_word(word));
                 items.offload = Some((each.fold(Offload::default(), Offload::and), *span));
                 ("offload", *span)
+            }
+            PipelineItem::Zero { stage, span } => {
+                items.zero = Some((stage, *span));
+                ("zero", *span)
             }
             PipelineItem::Cost { durations, span } => {
                 items.cost = Some(durations);

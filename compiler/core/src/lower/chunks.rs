@@ -1,12 +1,15 @@
 //! Chunks: an update whose optimizer state lives in the memory of the host is cut, so that only a part of that state has to be on the device
-//! at once.
+//! at once. One whose weights several devices hold may be divided among them, so that each has a part of that state only.
 //!
-//! A tensor is never cut: chunks end where tensors begin, so that checkpoints name the same tensors however weights are cut.
+//! Chunks that come and go end where tensors begin. Shares are equal, so that they may end anywhere: their state says which part of a tensor it is,
+//! and checkpoints name the same tensors however weights are cut.
 
-use pipe_ir::ids::ValueId;
+use pipe_ir::graph::TensorType;
+use pipe_ir::ids::{GroupId, ValueId};
 use pipe_ir::program::{Access, Chunk, Exec, Operand};
+use pipe_ir::shares::share as own_share;
 use pipe_ir::units::{ALIGNMENT, Bytes};
-use pipe_ir::value::{Value, ValueKind};
+use pipe_ir::value::{Part, TensorSlot, Value, ValueKind};
 
 /// About how many chunks the weights of a stage have: one is used while the next one comes and the one before goes back.
 const CHUNKS: u64 = 8;
@@ -24,17 +27,48 @@ pub(super) fn cut(exec: Exec, values: &mut Vec<Value>) -> Vec<Exec> {
     if cuts.len() < 3 || exec.operands[0].access != Access::Update {
         return vec![exec];
     }
-    let all = values[place.index()].clone();
+    let chunks =
+        (0..).zip(cuts.windows(2)).map(|(number, ends)| Chunk { number, from: ends[0], to: ends[1], group: None });
+    cut_at(&exec, (whole, Some((state, place))), chunks, values)
+}
+
+/// The group of shares before groups have numbers.
+const UNNAMED: GroupId = GroupId(u32::MAX);
+
+/// The updates of the shares that so many devices have of the weights that an update changes, and their states, likewise. There are fewer of them
+/// where the weights are too small for all.
+pub(super) fn divide(exec: Exec, values: &mut Vec<Value>, members: usize) -> Vec<Exec> {
+    let kind = |operand: &Operand| values[operand.value.index()].kind;
+    let weights = exec.operands.first().filter(|operand| kind(operand) == ValueKind::Parameters);
+    let Some(weights) = weights.filter(|operand| operand.access == Access::Update) else { return vec![exec] };
+    let whole = values[weights.value.index()].bytes;
+    let state = exec.operands.iter().position(|operand| kind(operand) == ValueKind::OptimizerState);
+    let state = state.map(|state| (state, exec.operands[state].value));
+    let shares = (0..members).map(|position| own_share(whole, members, position)).filter(|own| !own.is_empty());
+    let chunks =
+        (0..).zip(shares).map(|(number, own)| Chunk { number, from: own.start, to: own.end, group: Some(UNNAMED) });
+    cut_at(&exec, (whole, state), chunks, values)
+}
+
+/// The updates of chunks of weights of so many bytes, and the states of these, if there is one: which operand that is, and which row.
+fn cut_at(
+    exec: &Exec,
+    (whole, state): (Bytes, Option<(usize, ValueId)>),
+    chunks: impl Iterator<Item = Chunk>,
+    values: &mut Vec<Value>,
+) -> Vec<Exec> {
+    let all = state.map(|(_, place)| values[place.index()].clone());
     let mut updates = Vec::new();
-    for (number, ends) in (0..).zip(cuts.windows(2)) {
-        let chunk = Chunk { number, from: ends[0], to: ends[1] };
-        let row = state_of(&all, whole, chunk);
+    for chunk in chunks {
         let mut update = exec.clone();
-        if number == 0 {
-            values[place.index()] = row;
-        } else {
-            update.operands[state] = Operand::new(ValueId::from_index(values.len()), Access::Update);
-            values.push(row);
+        if let (Some((state, place)), Some(all)) = (state, &all) {
+            let row = state_of(all, whole, chunk);
+            if chunk.number == 0 {
+                values[place.index()] = row;
+            } else {
+                update.operands[state] = Operand::new(ValueId::from_index(values.len()), Access::Update);
+                values.push(row);
+            }
         }
         update.flops = share(exec.flops, chunk.to, whole) - share(exec.flops, chunk.from, whole);
         updates.push(Exec { chunk: Some(chunk), ..update });
@@ -76,13 +110,20 @@ fn share(number: u64, bytes: Bytes, whole: Bytes) -> u64 {
 /// The state of a chunk. The whole one has as many numbers per weight as it is times as large: all first ones, then all second ones.
 fn state_of(all: &Value, whole: Bytes, chunk: Chunk) -> Value {
     let length = chunk.to.0 - chunk.from.0;
-    let within = |slot: &pipe_ir::value::TensorSlot| {
+    let within = |slot: &TensorSlot| {
         let (number, offset) = (slot.offset.0 / whole.0, slot.offset.0 % whole.0);
-        let is_inside = (chunk.from.0..chunk.to.0).contains(&offset);
-        is_inside.then(|| pipe_ir::value::TensorSlot {
-            offset: Bytes(number * length + (offset - chunk.from.0)),
-            ..slot.clone()
-        })
+        let (from, to) = (offset.max(chunk.from.0), (offset + slot.ty.bytes().0).min(chunk.to.0));
+        let place = Bytes(number * length + from.checked_sub(chunk.from.0)?);
+        if from >= to {
+            return None;
+        }
+        if to - from == slot.ty.bytes().0 {
+            return Some(TensorSlot { offset: place, ..slot.clone() });
+        }
+        let element = slot.ty.dtype.bytes().0;
+        let part = Part { whole: slot.ty.clone(), from: (from - offset) / element };
+        let ty = TensorType::new(slot.ty.dtype, &[(to - from) / element]);
+        Some(TensorSlot { ty, offset: place, part: Some(part), ..slot.clone() })
     };
     Value {
         name: format!("{}.c{}", all.name, chunk.number),

@@ -1,7 +1,10 @@
 //! Collectives: the reductions of a step with the tables of the program, by the device and task after which it joins.
 
+use super::index32;
+use super::order::Order;
 use super::work::Work;
 use crate::reductions::Reduction;
+use crate::timeline::Timeline;
 use pipe_ir::ids::{DeviceId, ExecId, GroupId, ValueId};
 
 /// A device's part of a collective.
@@ -13,6 +16,10 @@ pub(super) struct Part {
     pub(super) group: GroupId,
     /// What waits for it; the end of the step where nothing does.
     pub(super) update: Option<ExecId>,
+    /// The weights that are gathered after the update, where its members have a share each.
+    pub(super) divided: Option<ValueId>,
+    /// How many tasks of the device come before its end can be waited for without waiting for anyone.
+    pub(super) ends: u32,
 }
 
 /// All collectives of a step.
@@ -24,8 +31,8 @@ pub(super) struct Collectives {
 
 impl Collectives {
     /// Numbers the groups in the order of their first collective.
-    pub(super) fn new(reductions: &[Reduction], work: &Work, n_devices: usize) -> Self {
-        let mut collectives = Self { groups: Vec::new(), parts: vec![Vec::new(); n_devices] };
+    pub(super) fn new(reductions: &[Reduction], work: &Work, (order, timeline): (&Order, &Timeline)) -> Self {
+        let mut collectives = Self { groups: Vec::new(), parts: vec![Vec::new(); order.ranks.len()] };
         for reduction in reductions {
             let Some(gradients) = work.value(reduction.gradients) else { continue };
             let members: Vec<DeviceId> = reduction.members.iter().map(|member| member.device).collect();
@@ -34,10 +41,14 @@ impl Collectives {
             if known.is_none() {
                 collectives.groups.push(members);
             }
-            let update = work.update_with(gradients);
+            let weights = work.weights_of(gradients).map(|group| group.parameters);
+            let divided = weights.filter(|_| work.is_divided(gradients));
             for member in &reduction.members {
                 let position = member.after.map_or(0, |after| after + 1);
-                collectives.parts[member.device.index()].push(Part { position, gradients, group, update });
+                let update = work.update_with(gradients, member.device);
+                let ends = ends(reduction, member.device, order, timeline).max(position);
+                let part = Part { position, gradients, group, update, divided, ends };
+                collectives.parts[member.device.index()].push(part);
             }
         }
         collectives
@@ -47,4 +58,17 @@ impl Collectives {
     pub(super) fn of(&self, device: DeviceId) -> &[Part] {
         &self.parts[device.index()]
     }
+}
+
+/// The first task of a device that starts when all members have joined and had the time for it, and that comes later in the global order than
+/// what they join after.
+fn ends(reduction: &Reduction, device: DeviceId, order: &Order, timeline: &Timeline) -> u32 {
+    let joins = reduction.members.iter().filter_map(|member| {
+        let ranks = &order.ranks[member.device.index()];
+        ranks.get(member.after? as usize).copied()
+    });
+    let last = joins.max();
+    let (ranks, starts) = (&order.ranks[device.index()], &timeline.starts[device.index()]);
+    let after = ranks.partition_point(|rank| Some(*rank) <= last);
+    index32(after.max(starts.partition_point(|start| *start < reduction.end)))
 }

@@ -1,9 +1,10 @@
 //! Writes the lists of one device: waits, allocations, runs, transfers and prompt frees.
 
+mod collectives;
 mod copies;
 mod sums;
 
-use super::collectives::{Collectives, Part};
+use super::collectives::Collectives;
 use super::index32;
 use super::residency::Residency;
 use super::sums::Sums;
@@ -13,7 +14,7 @@ use crate::schedule::Schedule;
 use crate::window::Update;
 use copies::Copies;
 use pipe_ir::ids::{BufferId, DeviceId, ExecId, MicrobatchId, TokenId, ValueId};
-use pipe_ir::instruction::{Collective, Fill, Instruction, OperandRange};
+use pipe_ir::instruction::{Fill, Instruction, OperandRange};
 use pipe_ir::program::{Access, Operand, Space};
 use pipe_ir::task::TaskKind;
 use pipe_ir::units::Bytes;
@@ -101,9 +102,10 @@ impl<'a> Emitter<'a> {
         for (position, scheduled) in tasks.iter().enumerate() {
             self.begin_step(position);
             while let Some(part) = parts.next_if(|part| part.position as usize == position) {
-                joined.push((self.join(part), part.update));
+                joined.push((self.join(part), *part));
             }
             self.between(device, position);
+            self.use_sums(&mut joined, position);
             while let Some(transfer) = received.next_if(|one| self.transfers.get(*one).reader as usize == position) {
                 let [_, token] = self.tokens[transfer as usize];
                 self.code.step.push(Instruction::Wait { token });
@@ -111,24 +113,27 @@ impl<'a> Emitter<'a> {
             self.take_sum(device, position, scheduled.task);
             self.arrive(position);
             if let Some(exec) = self.work.exec(scheduled.task) {
+                self.bring_gradients(exec);
                 self.task(exec, scheduled.task.microbatch, |this| this.send(device, position));
             }
             self.send_sums(device, position);
         }
-        joined.extend(parts.map(|part| (self.join(part), part.update)));
+        joined.extend(parts.map(|part| (self.join(part), *part)));
         self.between(device, tasks.len());
+        self.use_sums(&mut joined, usize::MAX);
         let flushes = self.schedule.window.is_none();
         let mut step = tasks.len();
         for exec in self.work.execs_of(device) {
-            if flushes && self.work.execs[exec.index()].kind == TaskKind::Update {
+            if flushes && self.is_update_at_end(exec) {
                 self.begin_step(step);
-                self.wait(&mut joined, |update| update == Some(exec));
+                self.wait(&mut joined, |part| part.update == Some(exec));
                 self.arrive(step);
                 self.run(exec, MicrobatchId(0));
                 step += 1;
             }
         }
         self.begin_step(step);
+        self.gather(device, &mut joined);
         self.wait(&mut joined, |_| true);
         let gradients: Vec<ValueId> = self.sending.keys().copied().collect();
         gradients.into_iter().for_each(|gradients| self.end_sends(gradients));
@@ -155,7 +160,7 @@ impl<'a> Emitter<'a> {
         own.dedup();
         for id in own {
             let value = &self.work.values[id.index()];
-            if !value.kind.is_persistent() {
+            if !value.kind.is_persistent() || self.work.leaves(id) {
                 continue;
             }
             let with = if value.kind == ValueKind::Parameters { Fill::Init } else { Fill::Zero };
@@ -192,26 +197,6 @@ impl<'a> Emitter<'a> {
     fn new_token(&mut self) -> TokenId {
         self.code.n_tokens += 1;
         TokenId(self.code.n_tokens - 1)
-    }
-
-    /// Joins a collective.
-    fn join(&mut self, part: &Part) -> TokenId {
-        let token = self.new_token();
-        let buffer = self.persistent[part.gradients.index()];
-        let (collective, group) = (Collective::AllReduce, part.group);
-        self.code.step.push(Instruction::CollStart { buffer, collective, group, token });
-        token
-    }
-
-    /// Waits for those collectives whose update is meant.
-    fn wait(&mut self, joined: &mut Vec<(TokenId, Option<ExecId>)>, is_meant: impl Fn(Option<ExecId>) -> bool) {
-        joined.retain(|(token, update)| {
-            let waits = is_meant(*update);
-            if waits {
-                self.code.step.push(Instruction::Wait { token: *token });
-            }
-            !waits
-        });
     }
 
     /// What stands between two tasks: receives are queued, sends that have ended give their buffers back, weights are

@@ -22,7 +22,8 @@
 //! - The wait for a send stands in the block of a task that comes later in the global order than both the block of
 //!   its producer and the block at whose end the receive is queued.
 //!
-//! Collectives are waited for after the last task of a device, when it has joined all of its own. Sums that travel between
+//! Collectives are waited for after the last task of a device, when it has joined all of its own; or, where gradients leave when their sum is
+//! made, in the block of a task that comes later in the global order than every task after which a member joins. Sums that travel between
 //! replicas are waited for right where they are received; the global order has the task that makes one before the task
 //! that is behind its receive, and all receives of a total before the next task that changes what was sent.
 //!
@@ -49,6 +50,7 @@ use crate::reductions::reductions;
 use crate::schedule::Schedule;
 use crate::timeline::Timeline;
 use crate::window::updates;
+use crate::zero::Zero;
 use pipe_ir::ids::{DeviceId, MicrobatchId};
 use pipe_ir::program::{DeviceProgram, Program};
 use pipe_ir::training::Training;
@@ -68,6 +70,8 @@ pub struct Options {
     pub host: Option<Bytes>,
     /// What lives in the memory of hosts.
     pub offload: Offload,
+    /// What devices with the same weights divide among them.
+    pub zero: Zero,
     /// What chunks may take together with all else, if that was said; otherwise as little as lets copies hide.
     pub budget: Option<Bytes>,
     /// How long a transfer takes: its sender waits for its end no earlier than that.
@@ -89,13 +93,14 @@ pub fn undivided(schedule: &Schedule) -> Option<Diagnostic> {
 /// Writes the program of a schedule that was found to run to its end, with the times of its tasks.
 #[must_use]
 pub fn lower(schedule: &Schedule, timeline: &Timeline, set: &StageSet, options: &Options) -> Program {
-    let work = work::Work::new(schedule, set, options.offload);
+    let mut work = work::Work::new(schedule, set, (options.offload, options.zero));
     // Only where blocks run on does a task wait for more than what it reads.
     let dependencies = schedule.window.as_ref().map(|_| Dependencies::of(schedule));
     let order = order::Order::new(schedule, timeline, &work, dependencies.as_ref());
     let transfers = transfers::Transfers::new(schedule, timeline, &work, &order, &options.latency);
     let reductions = reductions(schedule, set, timeline, &options.latency);
-    let collectives = collectives::Collectives::new(&reductions, &work, schedule.n_devices());
+    let collectives = collectives::Collectives::new(&reductions, &work, (&order, timeline));
+    work.name_groups(&collectives.groups);
     let updates = updates(schedule);
     let sums = sums::Sums::new(schedule, &work, dependencies.as_ref(), &updates);
     let mut emitter = emit::Emitter::new(schedule, &work, &transfers, (&collectives, &sums, &updates));

@@ -6,10 +6,11 @@ use crate::offload::Offload;
 use crate::placement::Placement;
 use crate::schedule::Schedule;
 use crate::slices::Slices;
+use crate::zero::Zero;
 use petgraph::unionfind::UnionFind;
-use pipe_ir::ids::{DeviceId, ExecId, MicrobatchId, StageId, ValueId};
+use pipe_ir::ids::{DeviceId, ExecId, GroupId, MicrobatchId, StageId, ValueId};
 use pipe_ir::kernels;
-use pipe_ir::program::{Access, Body, Exec, Operand};
+use pipe_ir::program::{Access, Body, Chunk, Exec, Operand};
 use pipe_ir::task::{Task, TaskKind};
 use pipe_ir::units::Bytes;
 use pipe_ir::value::{Value, ValueKind};
@@ -33,11 +34,14 @@ pub(super) struct Work {
     weights: Vec<WeightGroup>,
     /// By value: buffers that its versions take turns in.
     versions: Vec<u32>,
+    /// By value: whether it is gradients of weights that devices divide.
+    divided: Vec<bool>,
     /// By value of the stage set: its number in the table above.
     numbers: Vec<ValueId>,
     n_microbatches: u32,
     slices: Slices,
     offload: Offload,
+    zero: Zero,
 }
 
 const UNUSED: ValueId = ValueId(u32::MAX);
@@ -51,7 +55,7 @@ pub(super) struct Flow {
 }
 
 impl Work {
-    pub(super) fn new(schedule: &Schedule, set: &StageSet, offload: Offload) -> Self {
+    pub(super) fn new(schedule: &Schedule, set: &StageSet, (offload, zero): (Offload, Zero)) -> Self {
         let used = used(schedule, set);
         let mut work = Self {
             values: Vec::new(),
@@ -64,10 +68,12 @@ impl Work {
             homes: Buckets::default(),
             weights: Vec::new(),
             versions: Vec::new(),
+            divided: Vec::new(),
             numbers: Vec::new(),
             n_microbatches: schedule.n_microbatches,
             slices: schedule.slices,
             offload,
+            zero,
         };
         let numbers = work.take_values(set, &used);
         work.take_execs(set, &used, &numbers);
@@ -76,12 +82,18 @@ impl Work {
         work.find_homes(schedule.n_devices());
         work.add_scratch(schedule.n_devices());
         work.find_flows();
+        work.find_divided();
         work
     }
 
     /// Keeps the used executables, and the weights that they touch.
     fn take_execs(&mut self, set: &StageSet, used: &[bool], values: &[ValueId]) {
         let mut numbers = vec![None; set.execs.len()];
+        // By update: how many devices hold its weights.
+        let mut homes = vec![None; set.execs.len()];
+        for group in &set.weights {
+            group.update.into_iter().for_each(|update| homes[update.index()] = Some(self.members(&group.stages).len()));
+        }
         for (index, exec) in set.execs.iter().enumerate().filter(|(index, _)| used[*index]) {
             let mut exec = exec.clone();
             for operand in &mut exec.operands {
@@ -93,8 +105,11 @@ impl Work {
                 let row = exec.slice.unwrap_or(0) as usize * self.placement.n_stages() + exec.stage.index();
                 self.stages[row][exec.kind.index()] = number;
             }
-            let is_cut = self.offload.optimizer && exec.kind == TaskKind::Update;
-            let execs = if is_cut { chunks::cut(exec, &mut self.values) } else { vec![exec] };
+            let execs = match homes[index] {
+                Some(members) if self.zero.any() && members > 1 => chunks::divide(exec, &mut self.values, members),
+                Some(_) if self.offload.optimizer => chunks::cut(exec, &mut self.values),
+                _ => vec![exec],
+            };
             let scratch = set.scratch.get(index).copied().unwrap_or_default();
             self.scratch.extend(execs.iter().map(|_| scratch));
             self.execs.extend(execs);
@@ -123,6 +138,15 @@ impl Work {
                     operand.access = Access::Write;
                 }
                 operands.insert(0, Operand::new(group.parameters, Access::Read));
+            }
+        }
+    }
+
+    fn find_divided(&mut self) {
+        self.divided = vec![false; self.values.len()];
+        for exec in self.execs.iter().filter(|exec| exec.chunk.is_some_and(|chunk| chunk.group.is_some())) {
+            for value in exec.operands.iter().map(|operand| operand.value) {
+                self.divided[value.index()] |= self.values[value.index()].kind == ValueKind::ParameterGradients;
             }
         }
     }
@@ -163,13 +187,32 @@ impl Work {
     fn find_homes(&mut self, n_devices: usize) {
         let mut homes: Vec<(usize, usize)> = Vec::new();
         for (index, exec) in self.execs.iter().enumerate() {
-            let changes = |group: &WeightGroup| exec.operands.iter().any(|operand| operand.value == group.parameters);
-            let updates = |group: &&WeightGroup| group.update.is_some() && changes(group);
-            let group = self.weights.iter().find(updates).filter(|_| exec.kind == TaskKind::Update);
-            let stages = group.map_or(std::slice::from_ref(&exec.stage), |group| &group.stages);
-            homes.extend(self.members(stages).into_iter().map(|device| (device.index(), index)));
+            let members = self.homes_of(exec);
+            let share = exec.chunk.filter(|chunk| chunk.group.is_some());
+            let is_own = |position: usize| share.is_none_or(|share| share.number as usize == position);
+            let own = members.iter().enumerate().filter(|(position, _)| is_own(*position));
+            homes.extend(own.map(|(_, device)| (device.index(), index)));
         }
         self.homes = Buckets::new(n_devices, homes.iter().copied());
+    }
+
+    /// The devices that have what an executable works on, ascending.
+    fn homes_of(&self, exec: &Exec) -> Vec<DeviceId> {
+        let changes = |group: &WeightGroup| exec.operands.iter().any(|operand| operand.value == group.parameters);
+        let updates = |group: &&WeightGroup| group.update.is_some() && changes(group);
+        let group = self.weights.iter().find(updates).filter(|_| exec.kind == TaskKind::Update);
+        self.members(group.map_or(std::slice::from_ref(&exec.stage), |group| &group.stages))
+    }
+
+    /// Says in the updates of shares which group divides the weights.
+    pub(super) fn name_groups(&mut self, groups: &[Vec<DeviceId>]) {
+        for index in 0..self.execs.len() {
+            if self.execs[index].chunk.is_some_and(|chunk| chunk.group.is_some()) {
+                let members = self.homes_of(&self.execs[index]);
+                let group = groups.iter().position(|group| *group == members).map(GroupId::from_index);
+                self.execs[index].chunk = self.execs[index].chunk.map(|chunk| Chunk { group, ..chunk });
+            }
+        }
     }
 
     /// The devices on which any of these stages lives, ascending.
@@ -293,9 +336,30 @@ impl Work {
         self.numbers.get(value.index()).copied().filter(|number| *number != UNUSED)
     }
 
-    /// What changes the weights that have these gradients.
-    pub(super) fn update_with(&self, gradients: ValueId) -> Option<ExecId> {
-        self.weights.iter().find(|group| group.gradients == Some(gradients))?.update
+    /// What changes the weights that have these gradients, on a device: nothing where the others have all shares of them.
+    pub(super) fn update_with(&self, gradients: ValueId, device: DeviceId) -> Option<ExecId> {
+        let update = self.weights_of(gradients)?.update?;
+        if !self.is_divided(gradients) {
+            return Some(update);
+        }
+        let has = |exec: &ExecId| self.execs[exec.index()].operands.iter().any(|operand| operand.value == gradients);
+        let is_update = |exec: &ExecId| self.execs[exec.index()].kind == TaskKind::Update;
+        self.execs_of(device).filter(is_update).find(has)
+    }
+
+    /// The weights that have these gradients.
+    pub(super) fn weights_of(&self, gradients: ValueId) -> Option<&WeightGroup> {
+        self.weights.iter().find(|group| group.gradients == Some(gradients))
+    }
+
+    /// Whether the devices that hold these gradients divide what they are for.
+    pub(super) fn is_divided(&self, gradients: ValueId) -> bool {
+        self.divided[gradients.index()]
+    }
+
+    /// Whether gradients are on a device only from the first task that adds to them until their sum is used.
+    pub(super) fn leaves(&self, value: ValueId) -> bool {
+        self.zero.gradients() && self.divided[value.index()]
     }
 
     /// What an executable writes.

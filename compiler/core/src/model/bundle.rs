@@ -17,7 +17,7 @@ impl Bundle {
     pub(super) fn add(&mut self, name: impl Into<String>, ty: &TensorType, init: Option<Init>) -> Bytes {
         let offset = self.end;
         self.end = (offset + ty.bytes()).aligned();
-        self.slots.push(TensorSlot { name: name.into(), ty: ty.clone(), offset, init });
+        self.slots.push(TensorSlot { name: name.into(), ty: ty.clone(), offset, init, part: None });
         offset
     }
 

@@ -5,7 +5,6 @@
 
 pub(crate) mod copied;
 pub mod plan;
-pub(crate) mod remedy;
 pub mod timing;
 
 use std::fmt;

@@ -5,6 +5,7 @@ use super::problem::Problem;
 use crate::offload::Offload;
 use crate::pipeline::Pipeline;
 use crate::transformer::{Layers, Recompute, Settings, Transformer};
+use crate::zero::Zero;
 use pipe_ir::units::Bytes;
 use serde::Serialize;
 use std::fmt::Write;
@@ -87,6 +88,7 @@ impl Candidate {
             memory: Some((problem.limit, problem.span)),
             host: None,
             offload: Offload::default(),
+            zero: Zero::default(),
             costs: None,
             requirements: Vec::new(),
             training: None,

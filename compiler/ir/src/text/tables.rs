@@ -3,12 +3,12 @@
 use super::cursor::{Cursor, ParseError};
 use super::print::{push_id, push_name, push_number};
 use crate::graph::{DType, TensorType};
-use crate::ids::{ExecId, StageId, ValueId};
+use crate::ids::{ExecId, GroupId, StageId, ValueId};
 use crate::program::{Access, Chunk, Exec, Operand, Program};
 use crate::task::TaskKind;
 use crate::training::{Checkpoint, DataSource, LearningRate, Optimizer, Training};
 use crate::units::Bytes;
-use crate::value::{Init, TensorSlot, Value, ValueKind};
+use crate::value::{Init, Part, TensorSlot, Value, ValueKind};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
@@ -169,6 +169,9 @@ pub(super) fn print_value(value: &Value, out: &mut String) {
                 Some(Init::Ones) => out.push_str(" init ones"),
                 Some(Init::Normal(deviation)) => out.push_str(&format!(" init normal {deviation:?}")),
             }
+            if let Some(Part { whole, from }) = &slot.part {
+                out.push_str(&format!(" from {from} of {whole}"));
+            }
             out.push('\n');
         }
         out.push('}');
@@ -216,7 +219,14 @@ fn parse_slot(cursor: &mut Cursor<'_>) -> Result<TensorSlot, ParseError> {
     } else {
         None
     };
-    Ok(TensorSlot { name, ty, offset, init })
+    let part = if cursor.take("from") {
+        let from = cursor.number("a number of elements")?;
+        cursor.expect("of")?;
+        Some(Part { whole: parse_type(cursor)?, from })
+    } else {
+        None
+    };
+    Ok(TensorSlot { name, ty, offset, init, part })
 }
 
 /// Reads a tensor type: `f32[4,128]`.
@@ -245,8 +255,9 @@ pub(super) fn list<T>(
 /// Prints the head of a row of the table of executables.
 pub(super) fn print_exec(exec: &Exec, program: &Program, out: &mut String) {
     out.push_str(&format!("exec @{}", exec.name()));
-    if let Some(Chunk { from, to, .. }) = exec.chunk {
+    if let Some(Chunk { from, to, group, .. }) = exec.chunk {
         out.push_str(&format!(" from {} to {}", from.0, to.0));
+        group.into_iter().for_each(|group| push_id(out, " of g", group.0));
     }
     out.push_str(&format!(" flops {} (", exec.flops));
     for (position, operand) in exec.operands.iter().enumerate() {
@@ -279,7 +290,9 @@ pub(super) fn parse_exec(cursor: &mut Cursor<'_>, tables: &mut Tables<'_>) -> Re
             cursor.expect("from")?;
             let from = Bytes(cursor.number("an offset in bytes")?);
             cursor.expect("to")?;
-            Some(Chunk { number, from, to: Bytes(cursor.number("an offset in bytes")?) })
+            let to = Bytes(cursor.number("an offset in bytes")?);
+            let group = if cursor.take("of") { Some(GroupId(cursor.id('g', "a group such as `g0`")?)) } else { None };
+            Some(Chunk { number, from, to, group })
         }
         None => None,
     };

@@ -1,8 +1,9 @@
-//! Rule: where weights are updated in chunks, these follow each other without gaps, each with an update of its own.
+//! Rule: where weights are updated in chunks, these follow each other without gaps, each with an update of its own; all of them by the devices
+//! that hold the weights, or each by the member of one group whose share it is.
 
-use super::Place;
 use super::report::Report;
-use crate::ids::ValueId;
+use super::{Place, shares};
+use crate::ids::{GroupId, ValueId};
 use crate::program::{Access, Body, Chunk, Exec, Program};
 use crate::task::TaskKind;
 use crate::value::ValueKind;
@@ -10,24 +11,26 @@ use std::collections::BTreeMap;
 
 /// Checks the table of executables.
 pub(super) fn check(program: &Program, report: &mut Report) {
-    // By weights: how far their chunks reach, and which number follows.
-    let mut reached: BTreeMap<ValueId, (u64, u32, usize)> = BTreeMap::new();
+    // By weights: how far their chunks reach, which number follows, the last of them, and the group that divides them.
+    let mut reached: BTreeMap<ValueId, (u64, u32, usize, Option<GroupId>)> = BTreeMap::new();
     for (index, exec) in program.execs.iter().enumerate() {
         let Some(chunk) = exec.chunk else { continue };
         let place = Place::Exec(u32::try_from(index).unwrap_or(u32::MAX));
         match weights(program, exec, chunk) {
             Ok(value) => {
-                let (end, number, last) = reached.entry(value).or_default();
+                let (end, number, last, group) = reached.entry(value).or_insert((0, 0, index, chunk.group));
                 if (chunk.from.0, chunk.number) != (*end, *number) {
                     let message = format!("chunk {number} of its weights begins at byte {end}, and stands here");
                     report.error(place, message);
+                } else if chunk.group != *group {
+                    report.error(place, "the chunks of its weights are not all those of one group");
                 }
                 (*end, *number, *last) = (chunk.to.0, chunk.number.saturating_add(1), index);
             }
             Err(message) => report.error(place, message),
         }
     }
-    for (value, (end, _, last)) in reached {
+    for (value, (end, _, last, _)) in reached {
         let bytes = program.values.get(value.index()).map_or(0, |value| value.bytes.0);
         if end != bytes {
             let place = Place::Exec(u32::try_from(last).unwrap_or(u32::MAX));
@@ -37,7 +40,8 @@ pub(super) fn check(program: &Program, report: &mut Report) {
 }
 
 /// The weights of which an executable updates a chunk.
-fn weights(program: &Program, exec: &Exec, Chunk { from, to, .. }: Chunk) -> Result<ValueId, String> {
+fn weights(program: &Program, exec: &Exec, chunk: Chunk) -> Result<ValueId, String> {
+    let Chunk { from, to, .. } = chunk;
     if exec.kind != TaskKind::Update || matches!(exec.body, Body::Graph(_)) {
         return Err("only updates of the optimizer are of a chunk".to_owned());
     }
@@ -50,5 +54,6 @@ fn weights(program: &Program, exec: &Exec, Chunk { from, to, .. }: Chunk) -> Res
     if from >= to || to > value.bytes || !from.0.is_multiple_of(number) || !to.0.is_multiple_of(number) {
         return Err(format!("bytes {} to {} are no numbers of `{}`", from.0, to.0, value.name));
     }
+    shares::chunk(program, value, chunk)?;
     Ok(id)
 }

@@ -4,6 +4,7 @@ use super::List;
 use super::contents::Joined;
 use super::devices;
 use super::report::{Report, at};
+use super::shares::{Divided, divided};
 use crate::ids::{DeviceId, GroupId, ValueId};
 use crate::instruction::Instruction;
 use crate::program::{Access, Program};
@@ -13,18 +14,28 @@ use std::collections::BTreeMap;
 
 /// Which devices hold each persistent value since the set-up, and which weights are updated there.
 pub(super) struct Holders {
-    /// By value: the devices whose set-up fills it, ascending.
+    /// By value: the devices whose set-up fills it, or whose step does where it is gradients that come and go, ascending.
     devices: Vec<Vec<DeviceId>>,
     /// By value: whether an update changes these weights, or this state of the optimizer.
     updated: Vec<bool>,
+    divided: Divided,
 }
 
 impl Holders {
     pub(super) fn of(program: &Program) -> Self {
         let mut holders = vec![Vec::new(); program.values.len()];
         for (device, code) in devices(program) {
-            for instruction in &code.setup {
-                let Instruction::Fill { value, .. } = *instruction else { continue };
+            let mut stays = vec![false; code.buffers.len()];
+            let filled = code.setup.iter().map(|one| (one, true)).chain(code.step.iter().map(|one| (one, false)));
+            for (instruction, sets_up) in filled {
+                if let (Instruction::Alloc { buffer }, true) = (*instruction, sets_up) {
+                    stays[buffer.index()] = true;
+                }
+                let Instruction::Fill { buffer, value, .. } = *instruction else { continue };
+                let comes = program.value(value).kind == ValueKind::ParameterGradients && !stays[buffer.index()];
+                if !sets_up && !comes {
+                    continue;
+                }
                 let own: &mut Vec<DeviceId> = &mut holders[value.index()];
                 if own.last() != Some(&device) {
                     own.push(device);
@@ -39,7 +50,7 @@ impl Holders {
                 updated[operand.value.index()] |= has_versions;
             }
         }
-        Self { devices: holders, updated }
+        Self { devices: holders, updated, divided: divided(program) }
     }
 
     /// The devices that hold a value, ascending.
@@ -50,6 +61,11 @@ impl Holders {
     /// Whether updates change a value, which are then weights or the state of the optimizer.
     pub(super) fn changes(&self, value: ValueId) -> bool {
         self.updated[value.index()]
+    }
+
+    /// The group whose members update a share each of these weights.
+    pub(super) fn divides(&self, value: ValueId) -> Option<GroupId> {
+        self.divided.get(&value).copied()
     }
 
     /// How many devices hold a value, where these are several.
@@ -110,6 +126,10 @@ fn compare(program: &Program, device: DeviceId, turn: usize, one: &Joined, expec
             let (own, other) = (name(one), name(other));
             let message = format!("joins `{own}` as number {turn} of {}, but {first} joins `{other}` there", one.group);
             report.error(place, message);
+        }
+        Some(other) if other.collective != one.collective => {
+            let (own, other) = (one.collective.word(), other.collective.word());
+            report.error(place, format!("joins `{}` by {own}, but {first} by {other}", name(one)));
         }
         Some(other) if other.bytes != one.bytes => {
             report.error(place, format!("joins {} bytes, but {first} joins {}", one.bytes.0, other.bytes.0));

@@ -14,6 +14,8 @@ pub(super) enum Content {
     Version(ValueId, i64),
     /// Weights on their way from a version to the next one: so many of their chunks are updated.
     Between(ValueId, i64, u32),
+    /// Weights of which the device has updated its own share, on their way from a version to the next one.
+    Share(ValueId, i64),
     /// A value of a microbatch.
     Of(ValueId, MicrobatchId),
     /// Anything: an error was reported already.
@@ -34,6 +36,7 @@ impl Content {
                 let name = &program.value(value).name;
                 format!("version {version} of `{name}` with {chunks} of its chunks updated")
             }
+            Self::Share(value, _) => format!("`{}` with this device's share alone updated", program.value(value).name),
             Self::Of(value, microbatch) => format!("`{} {microbatch}`", program.value(value).name),
             Self::Unknown => "something unknown".to_owned(),
         }

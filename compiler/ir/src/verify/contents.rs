@@ -1,11 +1,13 @@
 //! Rules about what buffers hold: readers find the value that they expect, and a step ends with what it began with.
 
+mod joins;
+
 use super::List;
 use super::collectives::Holders;
 use super::content::Content;
 use super::report::{Report, at};
 use crate::ids::{BufferId, DeviceId, ExecId, GroupId, MicrobatchId, ValueId};
-use crate::instruction::{Fill, Instruction, OperandRange};
+use crate::instruction::{Collective, Fill, Instruction, OperandRange};
 use crate::program::{Access, DeviceProgram, Exec, Operand, Program};
 use crate::task::TaskKind;
 use crate::units::Bytes;
@@ -22,6 +24,8 @@ enum Sum {
     Added,
     /// Added up over all devices that hold it.
     Reduced,
+    /// The same, but only this device's share of it, as a member of the group.
+    Scattered(GroupId),
     /// Exactly the gradients of the step's microbatches up to this one, in their order, whoever computed them.
     Upto(MicrobatchId),
 }
@@ -31,9 +35,11 @@ enum Sum {
 pub(super) struct Joined {
     /// Position in the step.
     pub(super) index: u32,
+    /// For what.
+    pub(super) collective: Collective,
     /// With whom.
     pub(super) group: GroupId,
-    /// The gradients.
+    /// The gradients or weights.
     pub(super) value: ValueId,
     /// The bytes of their buffer.
     pub(super) bytes: Bytes,
@@ -41,6 +47,7 @@ pub(super) struct Joined {
 
 struct Contents<'a> {
     program: &'a Program,
+    device: DeviceId,
     code: &'a DeviceProgram,
     buffers: Vec<Content>,
     /// By value: how far its sum is, and the buffer in which it was zeroed.
@@ -64,7 +71,7 @@ pub(super) fn check(
     // Only of what the device touches, so that many devices with many values take no longer than they have instructions.
     let (sums, filled) = (BTreeMap::new(), BTreeMap::new());
     let (sent, joined) = (Vec::new(), Vec::new());
-    let mut contents = Contents { program, code, buffers, sums, filled, holders, sent, joined };
+    let mut contents = Contents { program, device, code, buffers, sums, filled, holders, sent, joined };
     for (index, instruction) in code.setup.iter().enumerate() {
         if let Err(message) = contents.instruction(instruction) {
             report.error(at(device, List::Setup, index), message);
@@ -74,7 +81,7 @@ pub(super) fn check(
     contents.sums.values_mut().for_each(|(sum, _)| *sum = Sum::Stale);
     for (index, instruction) in code.step.iter().enumerate() {
         let result = match *instruction {
-            Instruction::CollStart { buffer, group, .. } => contents.join(index, buffer, group),
+            Instruction::CollStart { buffer, collective, group, .. } => contents.join(index, buffer, collective, group),
             _ => contents.instruction(instruction),
         };
         if let Err(message) = result {
@@ -157,7 +164,11 @@ impl Contents<'_> {
                 self.sent.push(content);
                 match content {
                     Content::Of(..) | Content::Unknown => Ok(()),
-                    Content::Nothing | Content::Persistent(_) | Content::Version(..) | Content::Between(..) => {
+                    Content::Nothing
+                    | Content::Persistent(_)
+                    | Content::Version(..)
+                    | Content::Between(..)
+                    | Content::Share(..) => {
                         let held = content.describe(self.program);
                         Err(format!("{buffer} holds {held}; only values of a microbatch are sent"))
                     }
@@ -175,7 +186,7 @@ impl Contents<'_> {
         let may_travel = match content {
             Content::Version(..) | Content::Unknown => true,
             Content::Of(value, _) => self.program.value(value).kind != ValueKind::Loss,
-            Content::Nothing | Content::Persistent(_) | Content::Between(..) => false,
+            Content::Nothing | Content::Persistent(_) | Content::Between(..) | Content::Share(..) => false,
         };
         if may_travel {
             return Ok(());
@@ -221,7 +232,7 @@ impl Contents<'_> {
         let follows = match before {
             Sum::Zeroed => begins,
             Sum::Upto(last) => !begins && last.0 + 1 == microbatch.0,
-            Sum::Stale | Sum::Added | Sum::Reduced => false,
+            Sum::Stale | Sum::Added | Sum::Reduced | Sum::Scattered(_) => false,
         };
         if follows { Ok(()) } else { Err(format!("`{name}` is not the sum of its step up to the microbatch before")) }
     }
@@ -260,38 +271,16 @@ impl Contents<'_> {
     }
 
     /// What an update expects of weights or the optimizer's state, and what it leaves. Weights that are updated in chunks are those of
-    /// neither version until the last one.
+    /// neither version until the last one; weights that are divided, until the shares of all are there.
     fn updated(&self, exec: &Exec, kind: ValueKind, (value, version): (ValueId, i64)) -> (Content, Content) {
         let (before, after) = (Content::Version(value, version), Content::Version(value, version + 1));
         let Some(chunk) = exec.chunk.filter(|_| kind == ValueKind::Parameters) else { return (before, after) };
+        if chunk.group.is_some() {
+            return (before, Content::Share(value, version));
+        }
         let between = |chunks| Content::Between(value, version, chunks);
         let expected = if chunk.number == 0 { before } else { between(chunk.number) };
         (expected, if self.program.ends_update(exec) { after } else { between(chunk.number + 1) })
-    }
-
-    /// Gradients are reduced after all that is added to them, once in a step.
-    fn join(&mut self, index: usize, buffer: BufferId, group: GroupId) -> Result<(), String> {
-        let content = self.buffers[buffer.index()];
-        let value = match content {
-            Content::Unknown => return Ok(()),
-            Content::Persistent(value) if self.program.value(value).kind == ValueKind::ParameterGradients => value,
-            _ => {
-                let held = content.describe(self.program);
-                return Err(format!("{buffer} holds {held}; only gradients of weights are reduced"));
-            }
-        };
-        let bytes = self.code.buffers[buffer.index()].bytes;
-        self.joined.push(Joined { index: u32::try_from(index).unwrap_or(u32::MAX), group, value, bytes });
-        let name = &self.program.value(value).name;
-        let (sum, home) = self.sums.entry(value).or_default();
-        if *home != Some(buffer) {
-            return Err(format!("`{name}` of this step is not in {buffer}"));
-        }
-        match std::mem::replace(sum, Sum::Reduced) {
-            Sum::Zeroed | Sum::Added => Ok(()),
-            Sum::Stale => Err(format!("`{name}` was not filled with zeros in this step")),
-            Sum::Reduced | Sum::Upto(_) => Err(format!("`{name}` was reduced already in this step")),
-        }
     }
 
     fn fill(&mut self, buffer: BufferId, value: ValueId, with: Fill) -> Result<(), String> {
@@ -302,7 +291,7 @@ impl Contents<'_> {
         let before = self.sums.insert(value, (Sum::Zeroed, Some(buffer))).unwrap_or_default().0;
         match (with, before) {
             (Fill::Init, _) => Err("gradients start at zero".to_owned()),
-            (Fill::Zero, Sum::Added | Sum::Reduced) => {
+            (Fill::Zero, Sum::Added | Sum::Reduced | Sum::Scattered(_)) => {
                 Err(format!("drops what was added to `{}` in this step", row.name))
             }
             (Fill::Zero, Sum::Stale | Sum::Zeroed | Sum::Upto(_)) => Ok(()),
@@ -381,7 +370,12 @@ impl Contents<'_> {
                 Some(others) => Err(format!("`{name}` is held by {others} devices, but was not reduced before")),
                 None => Ok(()),
             },
-            (Access::Update, Sum::Reduced) if !updates => Err(format!("`{name}` was reduced already in this step")),
+            (Access::Update, Sum::Reduced) | (_, Sum::Scattered(_)) if !updates => {
+                Err(format!("`{name}` was reduced already in this step"))
+            }
+            (_, Sum::Scattered(group)) if exec.chunk.and_then(|chunk| chunk.group) != Some(group) => {
+                Err(format!("only the share of {} in `{name}` was reduced before", self.device))
+            }
             (Access::Read | Access::Update, _) => Ok(()),
         }
     }

@@ -1,12 +1,12 @@
 //! Rules about the tables of a program and the ids in its instructions. Every later group relies on them.
 
 use super::report::{Report, at};
-use super::{List, Place, chunks, devices, graphs, stream};
+use super::{List, Place, chunks, devices, graphs, optimizers, shares, stream};
 use crate::graph::DType;
 use crate::ids::{BufferId, DeviceId, ExecId, GroupId, MicrobatchId, StageId, TokenId, ValueId};
 use crate::instruction::{Direction, Fill, Instruction, OperandRange};
 use crate::kernels;
-use crate::program::{Access, Body, DeviceProgram, Exec, Operand, Program, Space};
+use crate::program::{Access, Body, DeviceProgram, Exec, Program, Space};
 use crate::task::TaskKind;
 use crate::training::{Optimizer, Training};
 use crate::units::Bytes;
@@ -125,6 +125,7 @@ fn value_row(program: &Program, loss: DType, value: &Value) -> Result<(), String
             stream::data(program, slot).map_err(|message| format!("tensor `{name}`: {message}"))?;
         }
         graphs::aligned(&slot.ty, slot.offset.0).map_err(|message| format!("tensor `{name}` {message}"))?;
+        shares::slot(value.kind, slot).map_err(|message| format!("tensor `{name}` {message}"))?;
         if slot.offset.0.checked_add(slot.ty.bytes().0).is_none_or(|end| end > value.bytes.0) {
             return Err(format!("tensor `{name}` is not inside the {} bytes of its value", value.bytes.0));
         }
@@ -163,7 +164,7 @@ fn exec_row(program: &Program, exec: &Exec) -> Result<(), String> {
             graphs::check(program, exec, graph)?;
             scratch(program, exec, kernels::plan(graph).scratch)
         }
-        Body::Optimizer => optimizer(program, exec),
+        Body::Optimizer => optimizers::check(program, exec),
     }
 }
 
@@ -179,58 +180,6 @@ fn scratch(program: &Program, exec: &Exec, needed: Bytes) -> Result<(), String> 
         }
         None => Ok(()),
     }
-}
-
-fn optimizer(program: &Program, exec: &Exec) -> Result<(), String> {
-    let Some(training) = &program.training else {
-        return Err("an optimizer needs training settings".to_owned());
-    };
-    if exec.kind != TaskKind::Update {
-        return Err("only an update runs the optimizer".to_owned());
-    }
-    // An update in place has its parameters once, one that makes a new version beside the old one has both.
-    let operands = match exec.operands.as_slice() {
-        [old, new, ..] if old.value == new.value => {
-            if (old.access, new.access) != (Access::Read, Access::Write) {
-                return Err("an update reads the old version first, and writes the new one".to_owned());
-            }
-            &exec.operands[1..]
-        }
-        [weights, ..] if weights.access == Access::Write => {
-            return Err("an update that writes the new version reads the old one first".to_owned());
-        }
-        operands => operands,
-    };
-    let kinds: Vec<ValueKind> = operands.iter().map(|operand| program.value(operand.value).kind).collect();
-    let state = training.optimizer.state_per_parameter();
-    let mut expected = vec![ValueKind::Parameters, ValueKind::ParameterGradients];
-    expected.extend((state > 0).then_some(ValueKind::OptimizerState));
-    let without_scratch = kinds.strip_suffix(&[ValueKind::Scratch]).unwrap_or(&kinds);
-    if without_scratch != expected {
-        return Err("an optimizer's operands are parameters, gradients and, where it has any, state".to_owned());
-    }
-    let untouched = |(operand, kind): (&Operand, &ValueKind)| {
-        (operand.access == Access::Read) != (*kind == ValueKind::ParameterGradients) && *kind != ValueKind::Scratch
-    };
-    if let Some((operand, _)) = operands.iter().zip(&kinds).find(|pair| untouched(*pair)) {
-        let name = &program.value(operand.value).name;
-        return Err(format!("an optimizer reads gradients and updates all else, but `{name}` is touched otherwise"));
-    }
-    let tensors = || exec.operands.iter().flat_map(|operand| &program.value(operand.value).tensors);
-    let dtype = tensors().next().map_or(DType::F32, |slot| slot.ty.dtype);
-    if let Some(slot) = tensors().find(|slot| !slot.ty.dtype.is_float() || slot.ty.dtype != dtype) {
-        let ty = slot.ty.dtype;
-        return Err(format!("an optimizer works on numbers of one type, but `{}` is {ty} beside {dtype}", slot.name));
-    }
-    let bytes = |operand: usize| program.value(operands[operand].value).bytes.0;
-    if bytes(0) != bytes(1) {
-        return Err(format!("{} bytes of parameters have {} bytes of gradients", bytes(0), bytes(1)));
-    }
-    let changed = exec.chunk.map_or(bytes(0), |chunk| chunk.to.0.saturating_sub(chunk.from.0));
-    if state > 0 && bytes(2) < changed.saturating_mul(state) {
-        return Err(format!("{changed} bytes of parameters need {state} times as much state, not {}", bytes(2)));
-    }
-    Ok(())
 }
 
 /// The fields of the instructions of one device.
@@ -386,6 +335,7 @@ impl Fields<'_> {
             return Err(format!("it has {} operands, but takes {}", operands.len(), exec.operands.len()));
         }
         stream::run(self.program, exec, microbatch)?;
+        shares::run(self.program, exec, self.device)?;
         let stamp = u32::try_from(index).unwrap_or(u32::MAX - 1);
         for (buffer, operand) in operands.iter().zip(&exec.operands) {
             self.holds(*buffer, operand.value)?;

@@ -16,9 +16,9 @@ const N_KINDS: usize = TaskKind::ALL.len();
 /// One stage as it was found so far.
 #[derive(Clone, Default)]
 struct Stage {
-    /// On how many devices its updates run.
+    /// On how many devices its weights are.
     homes: u32,
-    /// How many there are of one step: one for each chunk of the weights.
+    /// How often its updates run in a step, over all of these: each of the whole weights or of a chunk on every one, each of a share on one.
     updates: u32,
     /// Runs so far, by kind.
     runs: [u32; N_KINDS],
@@ -47,7 +47,8 @@ pub(super) fn check(program: &Program, holders: &Holders, report: &mut Report) {
         stage.execs[exec.kind.index()] = Some(u32::try_from(index).unwrap_or(u32::MAX));
         if exec.kind == TaskKind::Update {
             stage.homes = homes(program, holders, exec);
-            stage.updates += 1;
+            let runs = if exec.chunk.is_some_and(|chunk| chunk.group.is_some()) { 1 } else { stage.homes };
+            stage.updates = stage.updates.saturating_add(runs);
         }
     }
     let mut sound = true;
@@ -206,9 +207,7 @@ fn missing(program: &Program, stage: &Stage, report: &mut Report) {
     for kind in TaskKind::ALL {
         let Some(index) = stage.execs[kind.index()] else { continue };
         let (runs, expected) = match kind {
-            TaskKind::Update => {
-                (stage.of(kind), program.n_steps.saturating_mul(stage.homes).saturating_mul(stage.updates))
-            }
+            TaskKind::Update => (stage.of(kind), program.n_steps.saturating_mul(stage.updates)),
             TaskKind::Forward | TaskKind::Recompute => (stage.of(kind), program.n_microbatches),
             // Counted with its halves, where some microbatches take those.
             TaskKind::Backward if stage.execs[TaskKind::BackwardInput.index()].is_some() => continue,

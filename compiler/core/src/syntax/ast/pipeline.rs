@@ -65,6 +65,13 @@ pub enum PipelineItem {
         /// The whole line.
         span: Span,
     },
+    /// `zero 1`.
+    Zero {
+        /// The stage of ZeRO.
+        stage: Expr,
+        /// The whole line.
+        span: Span,
+    },
     /// `cost F = 1, comm = 0.1`.
     Cost {
         /// Names with their durations: letters of a kind, `F[0..4]` of some stages, `comm` or `comm[0-1]`.

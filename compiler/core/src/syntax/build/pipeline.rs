@@ -51,6 +51,7 @@ impl Builder<'_> {
             Rule::offload => {
                 PipelineItem::Offload { words: parts.map(|word| word.as_str().to_owned()).collect(), span }
             }
+            Rule::zero => PipelineItem::Zero { stage: self.expr(parts.need()), span },
             Rule::cost => {
                 let durations = parts.map(|entry| {
                     let mut parts = Parts::of(entry);

@@ -1,0 +1,67 @@
+//! `zero`: what devices with the same weights divide among them, as far as there is any such thing.
+
+use super::Values;
+use super::limits::Report;
+use super::scope::Fault;
+use crate::diagnostic::{Code, Diagnostic};
+use crate::pipeline::Pipeline;
+use crate::schedule::Schedule;
+use crate::source::Span;
+use crate::syntax::ast::Expr;
+use crate::zero::Zero;
+
+/// What is asked for, at some place: the line of a pipeline, or the name of a target that is asked by the caller.
+pub(super) type Asked = Option<(Zero, Span)>;
+
+/// The stage of ZeRO that a line says.
+pub(super) fn stage(expr: &Expr, values: &Values) -> Result<Zero, Fault> {
+    let value = super::evaluate::evaluate(expr, values).map_err(Box::new)?;
+    Zero::new(value).ok_or_else(|| {
+        let message = format!("`zero` is {value}, and the stages of ZeRO are 0 to {}", Zero::LAST);
+        Box::new(Diagnostic::error(Code::OutOfRange, expr.span, format!("this is {value}"), message))
+    })
+}
+
+/// Refuses to divide what is not there, or is not divided.
+pub(super) fn check(asked: Asked, schedule: Option<&Schedule>, pipeline: Option<&Pipeline>, report: &mut Report) {
+    let Some((zero, span)) = asked.filter(|(zero, _)| zero.any()) else { return };
+    let mut refuse = |label: &str, message: String, help: &str| {
+        report.add(Diagnostic::error(Code::CannotShard, span, label, message).help(help));
+    };
+    let Some(pipeline) = pipeline.filter(|pipeline| pipeline.has_model()) else {
+        let message = format!("`zero {zero}` is about the state of a model, and here is none");
+        return refuse("there is no model", message, "name a model, or leave it out");
+    };
+    if let Some(transformer) = &pipeline.transformer {
+        let message = format!("what is divided of `{}` is a setting of the model", transformer.config.path);
+        let help = format!("say `zero = {zero}` in the brackets behind it, or `--set zero={zero}`");
+        return refuse("stands here for nothing", message, &help);
+    }
+    if zero.parameters() {
+        let message = "`zero 3` divides weights between their uses, which programs cannot do yet".to_owned();
+        refuse(
+            "more than is divided",
+            message,
+            "`zero 2` divides the state of the optimizer and gradients; `offload parameters` keeps weights with the hosts",
+        );
+    }
+    if pipeline.training.is_none() {
+        let message = format!("pipeline `{}` has no updates to divide: it does not say how to `train`", pipeline.name);
+        refuse("of nothing", message, "say how to `train`, or leave it out");
+    }
+    if !zero.goes_with(pipeline.offload) {
+        let message = format!("`offload {}` and `zero {zero}` both move the state of the model", pipeline.offload);
+        refuse("not together", message, "`zero 1` goes with `offload optimizer`; else take one of them");
+    }
+    let Some(schedule) = schedule else { return };
+    if let Some(window) = &schedule.window {
+        let word = window.weights.word();
+        let message =
+            format!("under `weights {word}` sums of gradients travel, and every device updates all of its weights");
+        refuse("nothing is divided", message, "use a schedule with `weights flush`");
+    } else if !schedule.placement.stages().any(|stage| schedule.placement.has_replicas(stage)) {
+        let message =
+            format!("no stage of `{}` lives on several devices, so that there is nobody to divide with", schedule.name);
+        refuse("among one", message, "use a schedule with replicas, such as `dp_1f1b` or `chimera`, or leave it out");
+    }
+}

@@ -1,0 +1,80 @@
+//! Which other place for state would make a target fit that holds more than its devices have: dividing it among replicas, or offload. Each is
+//! tried by writing the program with it.
+
+use crate::diagnostic::{Code, Diagnostic};
+use crate::judge::Judged;
+use crate::lower::{Options, lower};
+use crate::model::stage_set::StageSet;
+use crate::offload::Offload;
+use crate::pipeline::Pipeline;
+use crate::zero::Zero;
+use pipe_ir::ids::DeviceId;
+use pipe_ir::program::{DeviceProgram, Program};
+use pipe_ir::units::Bytes;
+use pipe_ir::value::ValueKind;
+
+/// Tasks of a step up to which it is tried.
+const MOST_TASKS: usize = 200_000;
+
+/// Says in the help of what was found which stage of ZeRO and which offload would make it fit, if any.
+pub(crate) fn advise(judged: &Judged, stages: &StageSet, found: &mut [Diagnostic]) {
+    let Some(pipeline) = judged.pipeline.as_ref() else { return };
+    let Some((limit, span)) = pipeline.byte_limit() else { return };
+    let is_about = |one: &Diagnostic| one.labels.first().is_some_and(|label| label.span == span);
+    let is_memory = |one: &Diagnostic| one.code == Code::MemoryExceeded || is_about(one);
+    let is_possible = judged.schedule.window.is_none() && judged.schedule.n_tasks() <= MOST_TASKS;
+    if !is_possible || !found.iter().any(is_memory) {
+        return;
+    }
+    let divided = zeros(judged, pipeline).map(|zero| Options { zero, ..judged.lowering() });
+    let away = offloads(stages, pipeline).map(|offload| Options { offload, ..judged.lowering() });
+    let mut help = Vec::new();
+    let with = |options: Options| {
+        let program = lower(&judged.schedule, &judged.timeline, stages, &options);
+        Some((options, fullest(pipeline, &program, limit)?))
+    };
+    if let Some((options, (device, needed, _))) = divided.filter_map(with).next() {
+        help.push(format!("`zero {}` would fit: {device} then needs {needed}", options.zero));
+    }
+    if let Some((options, (device, needed, host))) = away.filter_map(with).next() {
+        let offload = options.offload;
+        help.push(format!("`offload {offload}` would fit: {device} then needs {needed}, and {host} of its host"));
+    }
+    if help.is_empty() {
+        return;
+    }
+    let words = help.join("; ");
+    for one in found.iter_mut().filter(|one| is_memory(one)) {
+        let before = one.help.take().map_or_else(String::new, |help| format!("{help}; "));
+        one.help = Some(before + &words);
+    }
+}
+
+/// The stages of ZeRO that divide more than is divided.
+fn zeros(judged: &Judged, pipeline: &Pipeline) -> impl Iterator<Item = Zero> {
+    let placement = &judged.schedule.placement;
+    let has_replicas = placement.stages().any(|stage| placement.has_replicas(stage));
+    let is_possible = has_replicas && pipeline.model.is_some() && pipeline.training.is_some();
+    let (own, offload) = (pipeline.zero, pipeline.offload);
+    Zero::ALL.into_iter().filter(move |zero| is_possible && *zero > own && zero.goes_with(offload))
+}
+
+/// What more could live with the hosts.
+fn offloads(stages: &StageSet, pipeline: &Pipeline) -> impl Iterator<Item = Offload> {
+    let of_kind = |kind: ValueKind| stages.values.iter().any(|value| value.kind == kind);
+    let has_state = of_kind(ValueKind::OptimizerState);
+    let (own, zero) = (pipeline.offload, pipeline.zero);
+    let candidates = Offload::ALL.into_iter().filter(move |offload| has_state || !offload.optimizer);
+    candidates.filter(move |other| own.and(*other) == *other && own != *other && zero.goes_with(*other))
+}
+
+/// The device that needs most, and what of either space; none where something does not fit.
+fn fullest(pipeline: &Pipeline, program: &Program, limit: Bytes) -> Option<(DeviceId, Bytes, Bytes)> {
+    let host = pipeline.host.map_or(Bytes(u64::MAX), |(host, _)| host);
+    let needed = |code: &DeviceProgram| pipeline.needed(code);
+    let fits = |code: &DeviceProgram| needed(code) <= limit && code.host.arena <= host;
+    let devices = (0..).map(DeviceId).zip(&program.devices);
+    let most = devices.max_by_key(|(device, code)| (needed(code), std::cmp::Reverse(*device)));
+    let (device, code) = most.filter(|_| program.devices.iter().all(fits))?;
+    Some((device, needed(code), code.host.peak))
+}

@@ -1,0 +1,77 @@
+//! What replicas divide: the state that each device keeps, beside what it would keep alone.
+
+use crate::judge::Judged;
+use crate::model::stage_set::{StageSet, WeightGroup};
+use pipe_ir::ids::{DeviceId, StageId};
+use pipe_ir::instruction::Instruction;
+use pipe_ir::program::Program;
+use pipe_ir::value::{Value, ValueKind};
+use serde::Serialize;
+
+/// What is divided.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct ZeroReport {
+    /// The stage of ZeRO.
+    pub stage: u32,
+    /// What that divides: `optimizer, gradients`.
+    pub what: &'static str,
+    /// Of every device.
+    pub per_device: Vec<ShareReport>,
+}
+
+/// The state of one device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct ShareReport {
+    /// Which.
+    pub device: u32,
+    /// Bytes of the optimizer's state that it keeps.
+    pub optimizer_bytes: u64,
+    /// The same if nothing were divided.
+    pub undivided_optimizer_bytes: u64,
+    /// Bytes of gradients that are on it between steps.
+    pub gradient_bytes: u64,
+    /// The same if nothing were divided, which is also what comes and goes during a step.
+    pub undivided_gradient_bytes: u64,
+}
+
+impl ZeroReport {
+    /// None where nothing is divided.
+    #[must_use]
+    pub fn new(judged: &Judged, program: &Program, stages: &StageSet) -> Option<Self> {
+        let zero = judged.pipeline.as_ref().map(|pipeline| pipeline.zero).filter(|zero| zero.any())?;
+        let per_device = (0..program.devices.len()).map(|index| {
+            let device = DeviceId::from_index(index);
+            let kept = |kind| kept(program, device, kind);
+            let whole = |kind| whole(judged, stages, device, kind);
+            ShareReport {
+                device: device.0,
+                optimizer_bytes: kept(ValueKind::OptimizerState),
+                undivided_optimizer_bytes: whole(ValueKind::OptimizerState),
+                gradient_bytes: kept(ValueKind::ParameterGradients),
+                undivided_gradient_bytes: whole(ValueKind::ParameterGradients),
+            }
+        });
+        Some(Self { stage: zero.number(), what: zero.words(), per_device: per_device.collect() })
+    }
+}
+
+/// Bytes of a kind that the set-up of a device fills.
+fn kept(program: &Program, device: DeviceId, kind: ValueKind) -> u64 {
+    let filled = program.devices[device.index()].setup.iter().filter_map(|instruction| match instruction {
+        Instruction::Fill { value, .. } => Some(program.value(*value)),
+        _ => None,
+    });
+    bytes(filled, kind)
+}
+
+/// Bytes of a kind that the updates of all weights on a device work on.
+fn whole(judged: &Judged, stages: &StageSet, device: DeviceId, kind: ValueKind) -> u64 {
+    let lives = |stage: &StageId| judged.schedule.placement.is_home(*stage, device);
+    let own = stages.weights.iter().filter(|group: &&WeightGroup| group.stages.iter().any(lives));
+    let updates = own.filter_map(|group| group.update).map(|update| &stages.execs[update.index()]);
+    updates.map(|exec| bytes(exec.operands.iter().map(|one| &stages.values[one.value.index()]), kind)).sum()
+}
+
+fn bytes<'a>(values: impl Iterator<Item = &'a Value>, kind: ValueKind) -> u64 {
+    values.filter(|value| value.kind == kind).map(|value| value.bytes.0).sum()
+}

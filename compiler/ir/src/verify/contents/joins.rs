@@ -1,0 +1,95 @@
+//! What collectives find in buffers, and what they leave there.
+//!
+//! Gradients are reduced after all that is added to them, once in a step: whole, or each device its share. Shares of weights are
+//! exchanged once each device has updated its own, and are those of the next version from then on.
+
+use super::super::shares;
+use super::{Content, Contents, Joined, Sum};
+use crate::ids::{BufferId, GroupId, ValueId};
+use crate::instruction::Collective;
+use crate::value::ValueKind;
+
+impl Contents<'_> {
+    /// Takes part in a collective.
+    pub(super) fn join(
+        &mut self,
+        index: usize,
+        buffer: BufferId,
+        collective: Collective,
+        group: GroupId,
+    ) -> Result<(), String> {
+        let content = self.buffers[buffer.index()];
+        let gathers = collective == Collective::AllGather;
+        let value = match content {
+            Content::Unknown => return Ok(()),
+            Content::Version(value, _) | Content::Share(value, _) if gathers => value,
+            Content::Persistent(value) if !gathers => value,
+            Content::Nothing
+            | Content::Persistent(_)
+            | Content::Version(..)
+            | Content::Between(..)
+            | Content::Share(..)
+            | Content::Of(..) => return self.unfit(buffer, collective),
+        };
+        let bytes = self.code.buffers[buffer.index()].bytes;
+        let index = u32::try_from(index).unwrap_or(u32::MAX);
+        self.joined.push(Joined { index, collective, group, value, bytes });
+        let row = self.program.value(value);
+        if collective != Collective::AllReduce && bytes != row.bytes.aligned() {
+            return Err(format!(
+                "{buffer} has {} bytes, so that shares of `{}` are not found in it",
+                bytes.0, row.name
+            ));
+        }
+        match (collective, row.kind) {
+            (Collective::AllGather, ValueKind::Parameters) => self.gather(buffer, (value, content), group),
+            (Collective::AllReduce, ValueKind::ParameterGradients) => self.reduce(buffer, value, Sum::Reduced),
+            (Collective::ReduceScatter, ValueKind::ParameterGradients) => {
+                self.reduce(buffer, value, Sum::Scattered(group))
+            }
+            _ => self.unfit(buffer, collective),
+        }
+    }
+
+    fn unfit(&self, buffer: BufferId, collective: Collective) -> Result<(), String> {
+        let held = self.buffers[buffer.index()].describe(self.program);
+        let fit = if collective == Collective::AllGather {
+            "weights are gathered"
+        } else {
+            "gradients of weights are reduced"
+        };
+        Err(format!("{buffer} holds {held}; only {fit}"))
+    }
+
+    fn reduce(&mut self, buffer: BufferId, value: ValueId, becomes: Sum) -> Result<(), String> {
+        let name = &self.program.value(value).name;
+        let (sum, home) = self.sums.entry(value).or_default();
+        if *home != Some(buffer) {
+            return Err(format!("`{name}` of this step is not in {buffer}"));
+        }
+        match std::mem::replace(sum, becomes) {
+            Sum::Zeroed | Sum::Added => Ok(()),
+            Sum::Stale => Err(format!("`{name}` was not filled with zeros in this step")),
+            Sum::Reduced | Sum::Scattered(_) | Sum::Upto(_) => {
+                Err(format!("`{name}` was reduced already in this step"))
+            }
+        }
+    }
+
+    /// Each member comes with its own share of the next version; one whose share is empty, with the version before.
+    fn gather(&mut self, buffer: BufferId, (value, content): (ValueId, Content), group: GroupId) -> Result<(), String> {
+        let row = self.program.value(value);
+        if self.holders.divides(value) != Some(group) {
+            return Err(format!("{group} does not divide `{}`", row.name));
+        }
+        let own = shares::of_device(self.program, group, self.device, row.bytes);
+        match content {
+            Content::Share(_, version) => self.buffers[buffer.index()] = Content::Version(value, version + 1),
+            Content::Version(_, version) if own.is_empty() => {
+                self.buffers[buffer.index()] = Content::Version(value, version + 1);
+            }
+            _ => return Err(format!("the share of {} in `{}` is not updated before", self.device, row.name)),
+        }
+        Ok(())
+    }
+}

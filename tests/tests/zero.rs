@@ -1,0 +1,356 @@
+//! ZeRO: replicas that divide the state of their weights learn the same bits, in as much memory as was predicted.
+
+use pipe_compiler::Request;
+use pipe_compiler::zero::Zero;
+use pipe_ir::instruction::{Collective, Instruction};
+use pipe_ir::program::{Program, Space};
+use pipe_ir::shares::share;
+use pipe_ir::units::Bytes;
+use pipe_ir::value::ValueKind;
+use pipe_ir::verify::{Verified, verify};
+use pipe_ir::{json, text};
+use pipe_runtime::checkpoint::{NamedTensor, resume, save, state};
+use pipe_runtime::data::Data;
+use pipe_runtime::{Backend, Options, Run, Used};
+use pipe_tests::cases::{compile_text, report};
+use pipe_tests::pipelines::{gpt, program};
+use pipe_tests::programs::{divided, stages_with_updates};
+use pipe_tests::schedules::{Dice, Size, replicated};
+use pipe_tests::training::{losses, places, start, steps};
+use proptest::prelude::*;
+use std::path::Path;
+use std::sync::Arc;
+
+const SIZES: &str = "vocab = 17, hidden = 16, heads = 2, blocks = 4, sequence = 5, rows = 2";
+const ADAMW: &str = "adamw(learning_rate = 0.001, beta1 = 0.9, beta2 = 0.95, weight_decay = 0.1)";
+
+fn verified(text: &str) -> Arc<Verified> {
+    Arc::new(program(text).unwrap_or_else(|why| panic!("{text}: {why}")))
+}
+
+/// What was learned: bits of losses by step, then weights and optimizer state by name.
+#[derive(PartialEq, Debug)]
+struct Learned {
+    losses: Vec<Vec<u64>>,
+    tensors: Vec<NamedTensor>,
+    /// The gradients of the last step by name, where they stay on the devices.
+    gradients: Vec<(String, Vec<u8>)>,
+}
+
+/// Takes some steps. Measured peaks must be the compiled ones, and the weights of all replicas the same.
+fn learn(program: &Arc<Verified>, stress: Option<u64>, n_steps: u64) -> Learned {
+    let mut run = start(program, stress);
+    let reports = steps(&mut run, 0..n_steps);
+    for report in &reports {
+        for (measured, code) in report.devices.iter().zip(&program.program().devices) {
+            assert_eq!((measured.peak, measured.high_water), (code.peak, code.arena));
+            assert_eq!(measured.host, Used { peak: code.host.peak, high_water: code.host.arena });
+        }
+    }
+    for (value, tensor) in places(run.program(), ValueKind::Parameters) {
+        let all = run.read_all(value, tensor);
+        assert!(all.windows(2).all(|pair| pair[0] == pair[1]), "replicas of {}", run.program().value(value).name);
+    }
+    let bits = losses(&reports).into_iter().map(|step| step.into_iter().map(|(_, loss)| loss).collect());
+    Learned { losses: bits.collect(), tensors: saved(&run), gradients: gradients(&run) }
+}
+
+fn saved(run: &Run) -> Vec<NamedTensor> {
+    let mut tensors = state(run, 0).tensors;
+    tensors.sort_by(|one, other| one.name.cmp(&other.name));
+    tensors
+}
+
+/// The gradients of the last step. Where they were scattered, each device has its share of the sum.
+fn gradients(run: &Run) -> Vec<(String, Vec<u8>)> {
+    let program = run.program();
+    let is_scattered = collectives(program, Collective::ReduceScatter) > 0;
+    let mut found = Vec::new();
+    for (value, tensor) in places(program, ValueKind::ParameterGradients) {
+        let (row, all) = (program.value(value), run.read_all(value, tensor));
+        let slot = &row.tensors[tensor];
+        let owner =
+            |byte: u64| (0..all.len()).find(|member| share(row.bytes, all.len(), *member).contains(&Bytes(byte)));
+        let of = |index: usize| if is_scattered { owner(slot.offset.0 + index as u64).unwrap_or(0) } else { 0 };
+        let length = all.first().map_or(0, Vec::len);
+        found.push((slot.name.clone(), (0..length).map(|index| all[of(index)][index]).collect()));
+    }
+    found.sort();
+    found
+}
+
+fn collectives(program: &Program, meant: Collective) -> usize {
+    let is_meant =
+        |one: &&Instruction| matches!(one, Instruction::CollStart { collective, .. } if *collective == meant);
+    program.devices.iter().map(|code| code.step.iter().filter(is_meant).count()).sum()
+}
+
+/// Bytes of one kind that are on a device between steps.
+fn held(program: &Program, device: usize, kind: ValueKind) -> u64 {
+    let fills = program.devices[device].setup.iter().filter_map(|instruction| match instruction {
+        Instruction::Fill { value, .. } => Some(program.value(*value)),
+        _ => None,
+    });
+    fills.filter(|value| value.kind == kind).map(|value| value.bytes.0).sum()
+}
+
+/// Compares both stages of ZeRO with a run that divides nothing.
+fn differences(name: &str, text: impl Fn(&str) -> String, seed: u64) -> Vec<String> {
+    let plain = verified(&text(""));
+    let expected = learn(&plain, None, 3);
+    let mut found = Vec::new();
+    for (stage, stress) in [(1, None), (2, None), (1, Some(seed)), (2, Some(seed + 1))] {
+        let divided = verified(&text(&format!("zero {stage}")));
+        let learned = learn(&divided, stress, 3);
+        if collectives(divided.program(), Collective::AllGather) == 0 {
+            found.push(format!("{name}: nothing is divided"));
+        }
+        if learned.losses != expected.losses || learned.tensors != expected.tensors {
+            found.push(format!("{name}, zero {stage}, stress {stress:?}: other losses, weights or state"));
+        }
+        if stage == 1 && learned.gradients != expected.gradients
+            || stage == 2 && !learned.gradients.iter().all(|(_, bytes)| bytes.is_empty())
+        {
+            found.push(format!("{name}, zero {stage}, stress {stress:?}: other gradients"));
+        }
+    }
+    found
+}
+
+#[test]
+fn every_schedule_with_replicas_learns_the_same_bits() {
+    let cases = [
+        (4, 6, "dp_1f1b"),
+        (3, 5, "dp_1f1b(replicas = 3)"),
+        (4, 9, "dp_1f1b(replicas = 4)"),
+        (4, 2, "dp_1f1b(replicas = 4)"),
+        (4, 8, "chimera"),
+        (2, 5, "chimera"),
+        (2, 4, "dualpipe"),
+        (4, 6, "dp_1f1b recompute all"),
+    ];
+    let mut failures = Vec::new();
+    for (seed, (devices, microbatches, schedule)) in (0..).zip(cases) {
+        let text = |line: &str| gpt(SIZES, devices, microbatches, &format!("{schedule} {line}"));
+        failures.extend(differences(&format!("{schedule} on {devices}"), text, seed));
+    }
+    report(&failures);
+}
+
+#[test]
+fn every_optimizer_learns_the_same_bits_in_both_precisions() {
+    let mut failures = Vec::new();
+    for precision in ["f32", "f64"] {
+        for optimizer in
+            [ADAMW, "sgd(learning_rate = 0.1)", "sgd(learning_rate = 0.1, momentum = 0.9, weight_decay = 0.01)"]
+        {
+            let text = |line: &str| {
+                let text = gpt(SIZES, 3, 4, &format!("dp_1f1b(replicas = 3) {line}")).replace(ADAMW, optimizer);
+                text.replacen("devices", &format!("precision {precision} devices"), 1)
+            };
+            failures.extend(differences(&format!("{optimizer} in {precision}"), text, 11));
+        }
+    }
+    report(&failures);
+}
+
+/// A GPT whose head scores tokens with the table that embeds them.
+const TIED: &str = "
+    layer tied_head(hidden, vocab, sequence, rows) {
+        input x
+        data targets: i32[rows, sequence]
+        weight gain: [hidden] = ones
+        weight table: [vocab, hidden] = normal(0.02)
+        loss cross_entropy(matmul(x * gain, transpose(table, 1, 0)), targets)
+    }
+    model tied(vocab = 17, hidden = 16, heads = 2, blocks = 2, sequence = 5, rows = 2) {
+        let words = embedding(vocab, hidden, sequence, rows)
+        repeat blocks { block(hidden, heads, blocks) }
+        tied_head(hidden, vocab, sequence, rows) with table = words.token
+    }";
+
+#[test]
+fn tied_weights_learn_the_same_bits() {
+    let mut failures = Vec::new();
+    for (devices, microbatches, schedule) in [(4, 6, "dp_1f1b"), (4, 6, "chimera"), (2, 4, "chimera")] {
+        let text = |line: &str| {
+            let text = gpt("", devices, microbatches, &format!("{schedule} {line}"));
+            text.replace("gpt()", "tied").replacen("pipeline", &format!("{TIED} pipeline"), 1)
+        };
+        failures.extend(differences(&format!("{schedule} on {devices}"), text, 5));
+    }
+    report(&failures);
+}
+
+/// Weights of 64 bytes or less, so that some of four devices have nothing to update.
+const SMALL: &str = "
+    layer line(n) {
+        data x: f32[n]
+        data y: f32[n]
+        weight slope: [1] = normal(1)
+        weight offset: [1] = zeros
+        let error = x * slope + offset - y
+        loss reshape(mean(error * error, 0), [])
+    }
+    model fit(n = 8) {
+        line(n)
+    }";
+
+#[test]
+fn devices_without_a_share_of_small_weights_have_what_the_others_learn() {
+    let text = |line: &str| {
+        let text = gpt("", 4, 6, &format!("dp_1f1b(replicas = 4) {line}")).replace("gpt()", "fit");
+        text.replacen("pipeline", &format!("{SMALL} pipeline"), 1)
+    };
+    report(&differences("a line", text, 8));
+    let divided = verified(&text("zero 1"));
+    let states: Vec<u64> = (0..4).map(|device| held(divided.program(), device, ValueKind::OptimizerState)).collect();
+    assert_eq!(
+        states.iter().filter(|bytes| **bytes > 0).count(),
+        2,
+        "two tensors of 4 bytes, 64 bytes apart: {states:?}"
+    );
+}
+
+/// ZeRO, arXiv 1910.02054, section 5.4 and figure 1: of W + G + K bytes for each weight, stage 1 keeps W + G + K / N on each of N devices,
+/// and stage 2 W + (G + K) / N. Here weights, gradients and both moments of Adam take 4 bytes each, so that K is 8. Gradients are all there while
+/// they are added up; between steps, none of them are.
+#[test]
+fn each_device_keeps_an_equal_share_of_the_state() {
+    for replicas in [2, 3, 4] {
+        let text = |line: &str| gpt(SIZES, replicas, 4, &format!("dp_1f1b(replicas = {replicas}) {line}"));
+        let [plain, one, two] = ["", "zero 1", "zero 2"].map(|line| verified(&text(line)));
+        let weights = held(plain.program(), 0, ValueKind::Parameters);
+        for device in 0..replicas as usize {
+            let of = |program: &Arc<Verified>| {
+                [ValueKind::Parameters, ValueKind::ParameterGradients, ValueKind::OptimizerState]
+                    .map(|kind| held(program.program(), device, kind))
+            };
+            assert_eq!(of(&plain), [weights, weights, 2 * weights]);
+            let (first, second) = (of(&one), of(&two));
+            assert_eq!((first[0], first[1], second[0], second[1]), (weights, weights, weights, 0));
+            assert_eq!(first[2], second[2]);
+            let (equal, n) = (2 * weights / u64::from(replicas), u64::from(replicas));
+            assert!(first[2] <= equal + 2 * 64 && first[2] + 2 * 64 * n >= equal, "{} of {equal}", first[2]);
+            let peak = |program: &Arc<Verified>| program.program().devices[device].peak.0;
+            let saved = peak(&plain) - peak(&one);
+            assert!(saved + 256 >= 2 * weights - first[2], "{saved} bytes of {}", 2 * weights - first[2]);
+            assert!(peak(&two) <= peak(&one));
+        }
+    }
+}
+
+/// The whole model on every device, a microbatch each, and many stages: gradients of a stage are only there until it is updated.
+const STAGED: &str = "
+    schedule staged(parts = 6) {
+        stages parts
+        place s, m on m % D
+        order d {
+            for s in 0..S { F[s, d] }
+            for s in 0..S { BW[S - 1 - s, d] }
+        }
+    }";
+
+#[test]
+fn gradients_leave_stage_by_stage_where_backwards_are() {
+    let text = |line: &str| {
+        let text = gpt(
+            "vocab = 17, hidden = 32, heads = 2, blocks = 10, sequence = 4, rows = 1",
+            3,
+            3,
+            &format!("staged {line}"),
+        );
+        text.replacen("pipeline", &format!("{STAGED} pipeline"), 1)
+    };
+    report(&differences("staged", text, 21));
+    let [plain, one, two] = ["", "zero 1", "zero 2"].map(|line| verified(&text(line)).program().devices[0].peak.0);
+    let weights = held(verified(&text("")).program(), 0, ValueKind::Parameters);
+    // Two thirds of the state, then all gradients but those of a stage or two.
+    assert!(plain - one > weights * 5 / 4, "{plain} {one} of {weights}");
+    assert!(one - two > weights / 2, "{one} {two} of {weights}");
+}
+
+#[test]
+fn a_checkpoint_fits_with_and_without() {
+    let folder = std::env::temp_dir().join(format!("pipec-zero-{}", std::process::id()));
+    let text = |line: &str| gpt(SIZES, 4, 6, &format!("dp_1f1b(replicas = 4) {line}"));
+    let programs = ["", "zero 1", "zero 2"].map(|line| verified(&text(line)));
+    let mut unbroken = start(&programs[0], None);
+    let expected = losses(&steps(&mut unbroken, 0..5));
+    for (from, to) in [(0, 1), (1, 0), (2, 0), (1, 2)] {
+        let own = folder.join(format!("{from}-{to}"));
+        let mut first = start(&programs[from], None);
+        steps(&mut first, 0..3);
+        save(&own, &state(&first, 3)).expect("saved");
+        let mut second = start(&programs[to], None);
+        assert_eq!(resume(&mut second, &own).expect("fits"), 3);
+        assert_eq!(losses(&steps(&mut second, 3..5)), expected[3..], "from {from} to {to}");
+        assert_eq!(saved(&second), saved(&unbroken), "from {from} to {to}");
+    }
+    std::fs::remove_dir_all(&folder).expect("written here");
+}
+
+#[test]
+fn the_state_of_shares_lives_with_the_hosts() {
+    let text = |line: &str| gpt(SIZES, 4, 6, &format!("dp_1f1b {line}")).replace(" memory 4GiB", "");
+    let [plain, divided, away] = ["", "zero 1", "zero 1 offload optimizer"].map(|line| verified(&text(line)));
+    let (expected, found) = (learn(&plain, None, 3), learn(&away, Some(2), 3));
+    assert_eq!((expected.losses, expected.tensors), (found.losses, found.tensors));
+    for (own, other) in away.program().devices.iter().zip(&divided.program().devices) {
+        assert!(own.host.peak > Bytes::ZERO && own.peak < other.peak);
+    }
+}
+
+#[test]
+fn programs_with_shares_are_read_as_they_are_written() {
+    let program = verified(&gpt(SIZES, 4, 6, "dp_1f1b(replicas = 4) zero 2"));
+    let program = program.program();
+    assert!(program.values.iter().flat_map(|value| &value.tensors).any(|slot| slot.part.is_some()));
+    assert!(program.devices.iter().all(|code| code.extent(Space::Host).arena == Bytes::ZERO));
+    assert_eq!(text::check(&text::print(program)).map(|verified| verified.program().clone()).as_ref(), Ok(program));
+    let mut written = Vec::new();
+    json::write(program, &mut written).expect("memory");
+    let read = json::parse(std::str::from_utf8(&written).expect("a text"));
+    assert_eq!(read.as_ref().ok(), Some(program), "{:?}", read.as_ref().err());
+}
+
+#[test]
+fn the_error_names_the_stage_that_would_fit() {
+    let text = |devices: &str, line: &str| {
+        gpt(SIZES, 4, 6, &format!("dp_1f1b(replicas = 4) {line}")).replace("devices 4 memory 4GiB", devices)
+    };
+    let arena = |line: &str| {
+        let programs = verified(&text("devices 4", line));
+        programs.program().devices.iter().map(|code| code.arena.0).max().unwrap_or_default()
+    };
+    let limit = arena("zero 1").div_ceil(1024);
+    assert!(arena("") > 1024 * limit, "{} {limit}", arena(""));
+    let source = text(&format!("devices 4 memory {limit}KiB"), "");
+    let (compilation, _) = compile_text("x.pipe", &source, Path::new("."), &Request::default());
+    let help: Vec<_> = compilation.diagnostics.iter().filter_map(|found| found.help.as_deref()).collect();
+    assert!(help.iter().any(|help| help.contains("`zero 1` would fit: d0 then needs ")), "{help:?}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_replicas_that_divide_are_verified_and_run_with_the_stated_peak(seed: u64) {
+        let mut dice = Dice(seed);
+        let size = Size { devices: 2 + dice.below(4), stages: 1 + dice.below(6), microbatches: 1 + dice.below(8) };
+        let schedule = replicated(size, &mut dice);
+        for zero in Zero::ALL {
+            let program = verify(divided(&schedule, &stages_with_updates(&schedule), zero));
+            let program = Arc::new(program.map_err(|errors| TestCaseError::fail(format!("{errors:#?}")))?);
+            let options = Options { stress: Some(seed).filter(|seed| seed % 8 == 0), ..Options::new(Backend::Null, 0) };
+            let data = Arc::new(Data::synthetic(program.program()));
+            let failure = |error: pipe_runtime::RunError| TestCaseError::fail(error.to_string());
+            let mut run = Run::start(Arc::clone(&program), &options, data).map_err(failure)?;
+            for step in 0..2 {
+                let report = run.step(step).map_err(failure)?;
+                let stated = program.program().devices.iter().map(|code| code.peak);
+                prop_assert!(report.devices.iter().map(|device| device.peak).eq(stated));
+            }
+        }
+    }
+}
