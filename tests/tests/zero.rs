@@ -265,6 +265,9 @@ fn gradients_leave_stage_by_stage_where_backwards_are() {
     report(&differences("staged", text, 21));
     let [plain, one, two] = ["", "zero 1", "zero 2"].map(|line| verified(&text(line)).program().devices[0].peak.0);
     let weights = held(verified(&text("")).program(), 0, ValueKind::Parameters);
+    // A sum that takes long hides behind the next stage, and no longer.
+    let slow = verified(&text("cost F = 1, BW = 2, comm = 9 zero 2")).program().devices[0].peak.0;
+    assert!(slow >= two && one - slow > weights / 3, "{one} {slow} {two} of {weights}");
     // Two thirds of the state, then all gradients but those of a stage or two.
     assert!(plain - one > weights * 5 / 4, "{plain} {one} of {weights}");
     assert!(one - two > weights / 2, "{one} {two} of {weights}");

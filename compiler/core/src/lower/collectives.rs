@@ -18,7 +18,7 @@ pub(super) struct Part {
     pub(super) update: Option<ExecId>,
     /// The weights that are gathered after the update, where its members have a share each.
     pub(super) divided: Option<ValueId>,
-    /// How many tasks of the device come before its end can be waited for without waiting for anyone.
+    /// How many tasks of the device come before its end is waited for, where gradients leave.
     pub(super) ends: u32,
 }
 
@@ -33,6 +33,8 @@ impl Collectives {
     /// Numbers the groups in the order of their first collective.
     pub(super) fn new(reductions: &[Reduction], work: &Work, (order, timeline): (&Order, &Timeline)) -> Self {
         let mut collectives = Self { groups: Vec::new(), parts: vec![Vec::new(); order.ranks.len()] };
+        // By device: from which task on the last collective that it joined may be waited for.
+        let mut last_safe = vec![None; order.ranks.len()];
         for reduction in reductions {
             let Some(gradients) = work.value(reduction.gradients) else { continue };
             let members: Vec<DeviceId> = reduction.members.iter().map(|member| member.device).collect();
@@ -46,9 +48,14 @@ impl Collectives {
             for member in &reduction.members {
                 let position = member.after.map_or(0, |after| after + 1);
                 let update = work.update_with(gradients, member.device);
-                let ends = ends(reduction, member.device, order, timeline).max(position);
-                let part = Part { position, gradients, group, update, divided, ends };
-                collectives.parts[member.device.index()].push(part);
+                let (safe, ends) = ends(reduction, member.device, order, timeline);
+                let own = &mut collectives.parts[member.device.index()];
+                // Who joins the next one waits for the one before, so that few sums have gradients on a device.
+                if let Some((before, safe)) = own.last_mut().zip(last_safe[member.device.index()]) {
+                    before.ends = before.ends.min(position).max(safe);
+                }
+                last_safe[member.device.index()] = Some(safe.max(position));
+                own.push(Part { position, gradients, group, update, divided, ends: ends.max(safe).max(position) });
             }
         }
         collectives
@@ -60,9 +67,9 @@ impl Collectives {
     }
 }
 
-/// The first task of a device that starts when all members have joined and had the time for it, and that comes later in the global order than
-/// what they join after.
-fn ends(reduction: &Reduction, device: DeviceId, order: &Order, timeline: &Timeline) -> u32 {
+/// The first task of a device that comes later in the global order than what the members join after, so that nobody waits for who waits; and the
+/// first one that starts when all members have joined and had the time for it.
+fn ends(reduction: &Reduction, device: DeviceId, order: &Order, timeline: &Timeline) -> (u32, u32) {
     let joins = reduction.members.iter().filter_map(|member| {
         let ranks = &order.ranks[member.device.index()];
         ranks.get(member.after? as usize).copied()
@@ -70,5 +77,5 @@ fn ends(reduction: &Reduction, device: DeviceId, order: &Order, timeline: &Timel
     let last = joins.max();
     let (ranks, starts) = (&order.ranks[device.index()], &timeline.starts[device.index()]);
     let after = ranks.partition_point(|rank| Some(*rank) <= last);
-    index32(after.max(starts.partition_point(|start| *start < reduction.end)))
+    (index32(after), index32(starts.partition_point(|start| *start < reduction.end)))
 }
