@@ -1,9 +1,9 @@
 //! What `pipec search` finds, beside what others published and what must be reached. Prints the table of `docs/search.md`.
 //!
 //! `cargo bench -p pipe-benches --bench search -- --time 10 zb tessel` gives each case 10 seconds, and takes only those whose
-//! part of the table or name has one of the words.
+//! part of the table or name has one of the words. `-- survey` prints another table: Vs at unit cost in every memory.
 
-use pipe_benches::searches::{Answer, Case, Figure, cases};
+use pipe_benches::searches::{Answer, Case, Figure, cases, survey};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -44,6 +44,10 @@ fn main() -> ExitCode {
         }
     };
     let words = &arguments.words;
+    if words.iter().any(|word| word == "survey") {
+        surveyed(&arguments);
+        return ExitCode::SUCCESS;
+    }
     let is_wanted = |case: &Case| {
         let has = |word: &String| case.part == word || case.name.contains(word.as_str());
         words.is_empty() || words.iter().any(has)
@@ -66,6 +70,34 @@ fn main() -> ExitCode {
     }
     println!("\n{reached} of {all} reached, {beyond} shown to be out of reach");
     ExitCode::SUCCESS
+}
+
+/// How many devices the Vs of the survey have.
+const DEVICES: [usize; 11] = [4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32];
+
+/// For every number of devices, in how many memories the bound is reached, and how far the others are from it.
+fn surveyed(arguments: &Arguments) {
+    println!("| p | m | k from | to | at the bound | longest search | open |");
+    println!("|---|---|---|---|---|---|---|");
+    for p in DEVICES {
+        let cases = survey(p);
+        let (mut reached, mut longest, mut open) = (0, 0.0_f64, Vec::new());
+        for case in &cases {
+            match case.run(Duration::from_secs_f64(arguments.seconds), arguments.threads, arguments.seed) {
+                Ok(answer) => {
+                    longest = longest.max(answer.seconds);
+                    reached += usize::from(answer.proved);
+                    if !answer.proved {
+                        open.push(format!("{}: {} of {}", case.name, answer.found, answer.bound));
+                    }
+                }
+                Err(error) => open.push(format!("{}: {error}", case.name)),
+            }
+        }
+        let (first, all) = ((p + 4) / 3 * 2, cases.len());
+        let open = if open.is_empty() { "-".to_owned() } else { open.join(", ") };
+        println!("| {p} | {} | {first} | {} | {reached} of {all} | {longest:.2} s | {open} |", 2 * p, 2 * p);
+    }
 }
 
 /// A line of the table.

@@ -229,6 +229,20 @@ pub fn cases(with_unequal: bool) -> Vec<Case> {
     cases
 }
 
+/// Vs at unit cost on so many devices, for every memory from V-Min's to V-ZB's.
+#[must_use]
+pub fn survey(p: usize) -> Vec<Case> {
+    let case = |k: usize| Case {
+        part: "survey",
+        name: format!("k = {k}"),
+        question: v(p, 2 * p, k, "F=1,B=1,W=1"),
+        figure: Figure::Length(Objective::Makespan),
+        published: None,
+        target: (12 * p + (6 * p - 3 * k).max(3 * p - k) - 1) as f64,
+    };
+    ((p + 4) / 3 * 2..=2 * p).map(case).collect()
+}
+
 /// One stage per device against ZB-1p and ZB-2p, by the idle share of the longest stage; and a V against ZB-V.
 fn zero_bubble() -> Option<Vec<Case>> {
     let table: serde_json::Value = serde_json::from_str(ZERO_BUBBLE).ok()?;

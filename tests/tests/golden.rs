@@ -289,6 +289,24 @@ fn controllable_memory_reaches_the_published_makespans() {
     }
 }
 
+/// From V-Min's memory to V-ZB's nothing is shorter than V-Flex, and below it is sound.
+#[test]
+fn v_flex_is_as_short_as_its_memory_allows() {
+    for p in (1..=8).chain([11, 16, 24]) {
+        let least = (p + 4) / 3 * 2;
+        let all = (2..=2 * p + 1).filter(|held| p <= 8 || [least, least + 3, 3 * p / 2, 2 * p - 1].contains(held));
+        for (held, m) in all.flat_map(|held| [1, p, 2 * p, 3 * p + 1].map(|m| (held, m))) {
+            let judged = timed("v_flex", p, m, "", &[("held", held as i64)]);
+            assert!(peak(&judged) <= held, "{p} {m} {held}");
+            if (least..=2 * p).contains(&held) && m >= p {
+                let idle = (6 * p).saturating_sub(3 * held).max(3 * p - held) - 1;
+                assert_eq!((makespan(&judged), peak(&judged)), (6 * m + idle, held), "{p} {m} {held}");
+                assert_eq!(judged.bound.makespan, judged.timeline.makespan(), "{p} {m} {held}");
+            }
+        }
+    }
+}
+
 /// Decimal costs of one of `chunks` parts.
 fn part(cost: u64, chunks: u64) -> String {
     let millionths = cost * 1_000_000 / chunks;

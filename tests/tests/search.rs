@@ -71,7 +71,7 @@ const fn target(name: &'static str, sizes: (usize, usize), costs: [Time; 4], mem
 
 /// Standard schedules by placement.
 const LINE: &[&str] = &["gpipe", "1f1b", "eager_1f1b", "zb_h1", "zb_h2"];
-const V: &[&str] = &["1f1b_v", "v_half", "v_min", "v_zb", "zb_v", "dualpipe_v"];
+const V: &[&str] = &["1f1b_v", "v_flex", "v_half", "v_min", "v_zb", "zb_v", "dualpipe_v"];
 const TURNS: &[&str] = &["interleaved_1f1b", "looped_bfs", "grouped_interleaved"];
 
 /// Targets, with the standard schedules that have the same placement.
@@ -313,6 +313,28 @@ fn without_time_the_targets_own_order_is_the_answer_if_it_fits() {
     let tight = target("v_half", (8, 64), [1, 2, 1, 0], "1").prepared(Objective::Makespan);
     let found = tight.search(options(Objective::Makespan, 8), &team(1, 0), &mut |_| ()).expect("one after the other");
     assert!(tight.problem.job.fits(&found.orders));
+}
+
+/// Nothing is shorter than V-Flex where all tasks take as long, for any memory from V-Min's to V-ZB's, odd or even.
+#[test]
+fn a_v_at_unit_cost_is_solved_before_the_first_round() {
+    for (p, k, memory) in [
+        (4, 5, "2.5"),
+        (5, 7, "3.5"),
+        (6, 12, "6"),
+        (8, 9, "4.5"),
+        (8, 13, "6.5"),
+        (10, 8, "4"),
+        (12, 17, "8.5"),
+        (16, 20, "10"),
+        (20, 39, "19.5"),
+    ] {
+        let prepared = target("v_half", (p, 2 * p), [1, 1, 1, 0], memory).prepared(Objective::Makespan);
+        let found = prepared.search(options(Objective::Makespan, 0), &team(1, 60), &mut |_| ()).expect("it fits");
+        let idle = (6 * p - 3 * k).max(3 * p - k) - 1;
+        let length = prepared.problem.ticks(found.length).0 / 1_000_000;
+        assert_eq!((length as usize, found.bound), (12 * p + idle, found.length), "{p} {k}");
+    }
 }
 
 #[test]

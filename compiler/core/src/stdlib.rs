@@ -19,6 +19,7 @@ pub const SCHEDULES: &[(&str, &str)] = &[
     ("dualpipe", include_str!("../../../stdlib/schedules/dualpipe.pipe")),
     ("dualpipe_v", include_str!("../../../stdlib/schedules/dualpipe_v.pipe")),
     ("v_min", include_str!("../../../stdlib/schedules/v_min.pipe")),
+    ("v_flex", include_str!("../../../stdlib/schedules/v_flex.pipe")),
     ("v_half", include_str!("../../../stdlib/schedules/v_half.pipe")),
     ("cyclic_dp", include_str!("../../../stdlib/schedules/cyclic_dp.pipe")),
     ("v_zb", include_str!("../../../stdlib/schedules/v_zb.pipe")),

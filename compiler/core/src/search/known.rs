@@ -39,8 +39,8 @@ impl Known for () {
     }
 }
 
-/// Ways to say how many stages a device has.
-const SHAPES: usize = 3;
+/// Parameters that standard schedules may have, and none.
+const SHAPES: usize = 4;
 
 impl Known for Prepared {
     fn own(&self) -> Vec<Orders> {
@@ -57,7 +57,8 @@ impl Known for Prepared {
         let shape = match index % SHAPES {
             0 => None,
             1 => Some(("chunks", chunks)),
-            _ => Some(("waves", chunks / 2)),
+            2 => Some(("waves", chunks / 2)),
+            _ => Some(("held", self.held())),
         };
         let settings = [Some(("devices", own.n_devices())), Some(("microbatches", microbatches)), shape];
         let settings = settings.into_iter().flatten().map(|(name, value)| (name.to_owned(), value as i64)).collect();
@@ -67,6 +68,22 @@ impl Known for Prepared {
 }
 
 impl Prepared {
+    /// How many activations of single stages fit on every device, if all of its stages hold equally many, or the first ones one more.
+    fn held(&self) -> usize {
+        let job = &self.problem.job;
+        let of_device = |(lanes, capacity): (&Vec<usize>, &i64)| {
+            let takes: Vec<i64> = lanes.iter().map(|lane| job.lanes[*lane].takes).filter(|takes| *takes > 0).collect();
+            let all = takes.iter().sum::<i64>();
+            let rest = takes.iter().scan(capacity.checked_rem(all)?, |rest, takes| {
+                *rest -= takes;
+                Some(*rest)
+            });
+            let more = rest.take_while(|rest| *rest >= 0).count();
+            usize::try_from(capacity / all).ok().map(|whole| whole.saturating_mul(takes.len()).saturating_add(more))
+        };
+        job.on_device.iter().zip(&job.capacity).filter_map(of_device).min().unwrap_or(0)
+    }
+
     /// The orders of a schedule as they are, with all backwards in halves, with none, and with those of the cool-down.
     fn in_all_forms(&self, schedule: &Schedule) -> Vec<Orders> {
         let job = self.problem.job.with_microbatches(schedule.n_microbatches as usize);
