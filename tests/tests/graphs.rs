@@ -59,7 +59,7 @@ fn assert_like_one_device(name: &str, sizes: &str) {
 /// Schedules with one stage per device; the others have several.
 const ONE_STAGE: [&str; 5] = ["gpipe", "1f1b", "eager_1f1b", "zb_h1", "zb_h2"];
 /// Schedules that take microbatches in ascending order and update once per step, without replicas.
-const FLUSH: [&str; 14] = [
+const FLUSH: [&str; 15] = [
     "gpipe",
     "1f1b",
     "eager_1f1b",
@@ -74,6 +74,7 @@ const FLUSH: [&str; 14] = [
     "v_min",
     "v_half",
     "v_zb",
+    "v_flex",
 ];
 
 #[test]

@@ -315,25 +315,30 @@ fn without_time_the_targets_own_order_is_the_answer_if_it_fits() {
     assert!(tight.problem.job.fits(&found.orders));
 }
 
-/// Nothing is shorter than V-Flex where all tasks take as long, for any memory from V-Min's to V-ZB's, odd or even.
+/// Nothing is shorter than V-Flex where all tasks take as long, for any memory from V-Min's to V-ZB's, odd or even, and with
+/// transfers that take as long as some tasks.
 #[test]
 fn a_v_at_unit_cost_is_solved_before_the_first_round() {
-    for (p, k, memory) in [
-        (4, 5, "2.5"),
-        (5, 7, "3.5"),
-        (6, 12, "6"),
-        (8, 9, "4.5"),
-        (8, 13, "6.5"),
-        (10, 8, "4"),
-        (12, 17, "8.5"),
-        (16, 20, "10"),
-        (20, 39, "19.5"),
+    for (p, k, memory, hop) in [
+        (4, 5, "2.5", 0),
+        (5, 7, "3.5", 0),
+        (6, 12, "6", 0),
+        (8, 9, "4.5", 0),
+        (8, 13, "6.5", 0),
+        (10, 8, "4", 0),
+        (12, 17, "8.5", 0),
+        (16, 20, "10", 0),
+        (20, 39, "19.5", 0),
+        (4, 9, "4.5", 1),
+        (5, 14, "7", 2),
     ] {
-        let prepared = target("v_half", (p, 2 * p), [1, 1, 1, 0], memory).prepared(Objective::Makespan);
+        let half = p + (p - 1) * hop;
+        let (m, costs) = (2 * half, [1, 1, 1, hop as Time]);
+        let prepared = target("v_half", (p, m), costs, memory).prepared(Objective::Makespan);
         let found = prepared.search(options(Objective::Makespan, 0), &team(1, 60), &mut |_| ()).expect("it fits");
-        let idle = (6 * p - 3 * k).max(3 * p - k) - 1;
+        let idle = (6 * half - 3 * k).max(3 * half - k) - 1;
         let length = prepared.problem.ticks(found.length).0 / 1_000_000;
-        assert_eq!((length as usize, found.bound), (12 * p + idle, found.length), "{p} {k}");
+        assert_eq!((length as usize, found.bound), (6 * m + idle, found.length), "{p} {k} {hop}");
     }
 }
 

@@ -1,7 +1,7 @@
 //! What is known before the search begins: the target's own order, and standard schedules with the same placement.
 
 use super::find::Prepared;
-use super::job::Orders;
+use super::job::{Orders, Time};
 use crate::check::check;
 use crate::elaborate::{self, elaborate};
 use crate::files;
@@ -40,7 +40,7 @@ impl Known for () {
 }
 
 /// Parameters that standard schedules may have, and none.
-const SHAPES: usize = 4;
+const SHAPES: usize = 5;
 
 impl Known for Prepared {
     fn own(&self) -> Vec<Orders> {
@@ -55,13 +55,14 @@ impl Known for Prepared {
         let own = &self.problem.schedule;
         let chunks = own.n_stages() / own.n_devices().max(1);
         let shape = match index % SHAPES {
-            0 => None,
-            1 => Some(("chunks", chunks)),
-            2 => Some(("waves", chunks / 2)),
-            _ => Some(("held", self.held())),
+            0 => Vec::new(),
+            1 => vec![("chunks", chunks)],
+            2 => vec![("waves", chunks / 2)],
+            3 => vec![("held", self.held())],
+            _ => vec![("held", self.held()), ("hop", self.hop())],
         };
-        let settings = [Some(("devices", own.n_devices())), Some(("microbatches", microbatches)), shape];
-        let settings = settings.into_iter().flatten().map(|(name, value)| (name.to_owned(), value as i64)).collect();
+        let sizes = [("devices", own.n_devices()), ("microbatches", microbatches)];
+        let settings = sizes.into_iter().chain(shape).map(|(name, value)| (name.to_owned(), value as i64)).collect();
         let found = stdlib::SCHEDULES.get(index / SHAPES).and_then(|(name, text)| self.standard(name, text, settings));
         found.map_or_else(Vec::new, |schedule| self.in_all_forms(&schedule))
     }
@@ -82,6 +83,14 @@ impl Prepared {
             usize::try_from(capacity / all).ok().map(|whole| whole.saturating_mul(takes.len()).saturating_add(more))
         };
         job.on_device.iter().zip(&job.capacity).filter_map(of_device).min().unwrap_or(0)
+    }
+
+    /// The longest transfer in mean durations of a task, at least 1: what leaves time for transfers leaves some for unequal tasks.
+    fn hop(&self) -> usize {
+        let lanes = &self.problem.job.lanes;
+        let longest = lanes.iter().flat_map(|lane| &lane.needs).map(|(_, latency)| *latency).max().unwrap_or(0);
+        let mean = lanes.iter().map(|lane| lane.duration).sum::<Time>() / lanes.len().max(1) as Time;
+        usize::try_from((longest + mean / 2) / mean.max(1)).unwrap_or(0).max(1)
     }
 
     /// The orders of a schedule as they are, with all backwards in halves, with none, and with those of the cool-down.
