@@ -1,6 +1,7 @@
 //! Cases for the search: what is to be ordered, what others published for it, and what the search must reach.
 
 use crate::jobs::{bound, length, stages, tessel};
+use pipe_compiler::activation::ActivationError;
 use pipe_compiler::memory_limit::MemoryLimit;
 use pipe_compiler::pipeline::StageCosts;
 use pipe_compiler::search::find::{Prepared, prepare};
@@ -17,8 +18,15 @@ const ZERO_BUBBLE: &str = include_str!("../../tests/data/zb_table5.json");
 
 /// What is to be ordered.
 enum Question {
-    /// A standard schedule's placement, with settings, costs and units of memory.
-    Standard { name: &'static str, devices: usize, microbatches: usize, costs: String, memory: String },
+    /// A standard schedule's placement, with settings, costs, what activations count, and units of memory.
+    Standard {
+        name: &'static str,
+        devices: usize,
+        microbatches: usize,
+        costs: String,
+        shares: &'static str,
+        memory: String,
+    },
     /// Lanes.
     Lanes(Job),
 }
@@ -28,10 +36,12 @@ enum Question {
 pub enum Figure {
     /// A length.
     Length(Objective),
-    /// The idle share of the longest stage, for so much work.
+    /// The idle share, for so much work.
     Bubble {
         /// The busy time of each device.
         work: f64,
+        /// Of what.
+        objective: Objective,
     },
 }
 
@@ -95,14 +105,13 @@ impl Figure {
     fn of(self, length: f64) -> f64 {
         match self {
             Self::Length(_) => length,
-            Self::Bubble { work } => 1.0 - work / length,
+            Self::Bubble { work, .. } => 1.0 - work / length,
         }
     }
 
     const fn objective(self) -> Objective {
         match self {
-            Self::Length(objective) => objective,
-            Self::Bubble { .. } => Objective::LongestStage,
+            Self::Length(objective) | Self::Bubble { objective, .. } => objective,
         }
     }
 }
@@ -149,7 +158,7 @@ impl Case {
 
 impl Question {
     fn prepared(&self, objective: Objective) -> Result<Prepared, String> {
-        let Self::Standard { name, devices, microbatches, costs, memory } = self else {
+        let Self::Standard { name, devices, microbatches, costs, shares, memory } = self else {
             return Err("lanes need no preparation".to_owned());
         };
         let text = stdlib::schedule(name).ok_or("no such schedule")?.to_owned();
@@ -157,6 +166,7 @@ impl Question {
         let settings = [("devices", *devices), ("microbatches", *microbatches)];
         request.choice.settings = settings.map(|(name, value)| (name.to_owned(), value as i64)).to_vec();
         request.costs = Some(StageCosts::parse(costs).map_err(|error| error.to_string())?);
+        request.choice.activation = Some(shares.parse().map_err(|error: ActivationError| error.to_string())?);
         request.memory = Some(MemoryLimit::of_all(Units(parse_decimal(memory).ok_or("no number of units")?)));
         let root = Source { name: format!("std:{name}"), text };
         let no_files = |path: &str| Err(path.to_owned());
@@ -168,13 +178,23 @@ impl Question {
 /// A V of two stages per device, with room for `k` activations of one stage.
 fn v(devices: usize, microbatches: usize, k: usize, costs: &str) -> Question {
     let memory = format!("{}.{}", k / 2, k % 2 * 5);
-    Question::Standard { name: "v_half", devices, microbatches, costs: costs.to_owned(), memory }
+    Question::Standard { name: "v_half", devices, microbatches, costs: costs.to_owned(), shares: "", memory }
 }
 
 /// One stage per device.
 fn line(devices: usize, microbatches: usize, memory: usize, costs: &str) -> Question {
     let (costs, memory) = (costs.to_owned(), memory.to_string());
-    Question::Standard { name: "zb_h1", devices, microbatches, costs, memory }
+    Question::Standard { name: "zb_h1", devices, microbatches, costs, shares: "", memory }
+}
+
+impl Question {
+    /// The same where activations count something else.
+    fn counting(mut self, what: &'static str) -> Self {
+        if let Self::Standard { shares, .. } = &mut self {
+            *shares = what;
+        }
+        self
+    }
 }
 
 /// All lines of the table. Those with stages of unequal costs need a search of their own to compare with: they are left
@@ -243,7 +263,8 @@ pub fn survey(p: usize) -> Vec<Case> {
     ((p + 4) / 3 * 2..=2 * p).map(case).collect()
 }
 
-/// One stage per device against ZB-1p and ZB-2p, by the idle share of the longest stage; and a V against ZB-V.
+/// One stage per device against ZB-1p and ZB-2p, by the idle share of the longest stage; and a V against ZB-V. Once all of an
+/// activation waits for `W`, once as much as the paper counts.
 fn zero_bubble() -> Option<Vec<Case>> {
     let table: serde_json::Value = serde_json::from_str(ZERO_BUBBLE).ok()?;
     let mut cases = Vec::new();
@@ -252,27 +273,36 @@ fn zero_bubble() -> Option<Vec<Case>> {
         let (p, m) = (number("devices")? as usize, number("microbatches")? as usize);
         let (f, b, w, c) = (number("F")?, number("B")?, number("W")?, number("comm")?);
         let work = (m as u64 * (f + b + w)) as f64;
-        for (limit, published) in [(p, "zb_1p_published"), (2 * p, "zb_2p_published")] {
-            let published = row[published].as_f64()?;
-            cases.push(Case {
-                part: "zb",
-                name: format!("p = {p}, m = {m}, limit {limit}, F = {f}"),
-                question: line(p, m, limit, &format!("F={f},B={b},W={w},comm={c}")),
-                figure: Figure::Bubble { work },
-                published: Some(published),
-                target: published,
-            });
-        }
-        if (p, m) == (8, 24) {
-            let half = |time: u64| format!("{}.{}", time / 2, time % 2 * 5);
-            cases.push(Case {
-                part: "zb",
-                name: format!("V, p = {p}, m = {m}, limit {p}, F = {f} / 2"),
-                question: v(p, m, 2 * p, &format!("F={},B={},W={},comm={c}", half(f), half(b), half(w))),
-                figure: Figure::Bubble { work },
-                published: Some(0.0703),
-                target: 0.0703,
-            });
+        // Of (34h + 5as) bytes a token in a layer, 32h wait for `W`: hidden 2304, 24 heads, 1024 tokens; the larger models have 128 in a head.
+        let paper = if f < 20_000 && p == 8 { "W=48/131" } else { "W=16/37" };
+        for (part, shares) in [("zb", ""), ("zb-paper", paper)] {
+            let words = if shares.is_empty() { String::new() } else { format!(", {}", shares.replace('=', " ")) };
+            for (limit, published) in [(p, "zb_1p_published"), (2 * p, "zb_2p_published")] {
+                let question = || line(p, m, limit, &format!("F={f},B={b},W={w},comm={c}")).counting(shares);
+                let published = row[published].as_f64()?;
+                let figure = Figure::Bubble { work, objective: Objective::LongestStage };
+                let name = format!("p = {p}, m = {m}, limit {limit}, F = {f}{words}");
+                cases.push(Case {
+                    part,
+                    name,
+                    question: question(),
+                    figure,
+                    published: Some(published),
+                    target: published,
+                });
+            }
+            if (p, m) == (8, 24) {
+                let half = |time: u64| format!("{}.{}", time / 2, time % 2 * 5);
+                let costs = format!("F={},B={},W={},comm={c}", half(f), half(b), half(w));
+                cases.push(Case {
+                    part,
+                    name: format!("V, p = {p}, m = {m}, limit {p}, F = {f} / 2{words}"),
+                    question: v(p, m, 2 * p, &costs).counting(shares),
+                    figure: Figure::Bubble { work, objective: Objective::LongestStage },
+                    published: Some(0.0703),
+                    target: 0.0703,
+                });
+            }
         }
     }
     Some(cases)

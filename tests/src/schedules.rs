@@ -1,5 +1,6 @@
 //! Schedules that nobody would write: any placement, any order that can run.
 
+use pipe_compiler::activation::Activations;
 use pipe_compiler::check::check;
 use pipe_compiler::costs::of_stages;
 use pipe_compiler::diagnostic::Code;
@@ -222,6 +223,7 @@ pub fn schedule(
         n_microbatches: u32::try_from(microbatches).unwrap_or(u32::MAX),
         slices: Slices::ONE,
         graph: StageGraph::chain(placement.len()),
+        activations: Activations::default(),
         placement: Placement::of_stages(placement),
         window: None,
         placement_span: SPAN,

@@ -2,6 +2,7 @@
 //! costs of their own, backwards of one form or both, memory that differs by device, and links that differ.
 
 use crate::schedules::{Dice, Size, spread};
+use pipe_compiler::activation::{Activations, Held, Shares};
 use pipe_compiler::latency::Latency;
 use pipe_compiler::recompute::recomputing;
 use pipe_compiler::schedule::{Costs, Schedule};
@@ -13,20 +14,26 @@ use pipe_compiler::units::Ticks;
 use pipe_ir::ids::{DeviceId, StageId};
 use pipe_ir::task::TaskKind;
 
-/// A step, as large as that at most. Memory is counted in activations, or in something smaller, of which halves of a backward
-/// leave more or less to each other.
+/// A step, as large as that at most. Memory is counted in activations, of which parts may wait for `W`, or in something smaller, of which
+/// halves of a backward leave more or less to each other.
 #[must_use]
 pub fn random_step(most: Size, dice: &mut Dice) -> Problem {
     let mut drawn = |most: usize| 1 + dice.below(most);
     let size =
         Size { devices: drawn(most.devices), stages: drawn(most.stages), microbatches: drawn(most.microbatches) };
     let schedule = std::iter::repeat_with(|| spread(size, dice)).find(|schedule| schedule.slices.count() == 1);
-    let schedule = schedule.expect("half of all schedules have no slices");
+    let mut schedule = schedule.expect("half of all schedules have no slices");
     let costs = costs(size, dice);
     let scale = Scale::new(&costs, schedule.n_tasks() * 2);
+    let counted = dice.below(3);
+    if counted == 1 {
+        schedule.activations = shares(size.stages, dice).of(size.stages).expect("few parts");
+    }
     let job = Job::new(&schedule, &costs, &scale, vec![0; size.devices]);
-    let (mut job, held) =
-        if dice.below(3) == 0 { in_parts(job, &schedule, (&costs, &scale), dice) } else { (job, vec![1; size.stages]) };
+    let (mut job, held) = match counted {
+        0 => in_parts(job, &schedule, (&costs, &scale), dice),
+        _ => (job, schedule.activations.clone()),
+    };
     let one_microbatch = |lanes: &Vec<usize>| {
         let held = lanes.iter().scan(0, |held, lane| {
             *held += job.lanes[*lane].takes;
@@ -34,19 +41,24 @@ pub fn random_step(most: Size, dice: &mut Dice) -> Problem {
         });
         held.max().unwrap_or(0).max(0)
     };
-    job.capacity = job.on_device.iter().map(|lanes| one_microbatch(lanes) + dice.below(4) as i64).collect();
+    let most = 4 * schedule.activations.whole as usize;
+    job.capacity = job.on_device.iter().map(|lanes| one_microbatch(lanes) + dice.below(most) as i64).collect();
     job.most.clone_from(&job.capacity);
-    let activations = |device: usize| {
-        let forwards = job.on_device[device].iter().map(|lane| &job.lanes[*lane]);
-        let forwards = forwards.filter(|lane| lane.kind == TaskKind::Forward);
-        let least: Vec<i64> = forwards.map(|lane| held[lane.stage.index()]).collect();
-        let all = (least.len() * size.microbatches) as i64;
-        let least = least.into_iter().min().unwrap_or(0);
-        (if least > 0 { (job.most[device] / least).min(all) } else { all }).unsigned_abs()
-    };
-    let activations = (0..size.devices).map(activations).collect();
+    let memory = job.most.iter().map(|most| most.unsigned_abs()).collect();
     let objective = Objective::Makespan;
-    Problem { job, scale, bound: 0, schedule, costs, objective, pairs_pay: false, activations }
+    Problem { job, scale, bound: 0, schedule, costs, objective, pairs_pay: false, held, memory }
+}
+
+/// What activations count, where that differs by stage.
+#[must_use]
+pub fn shares(n_stages: usize, dice: &mut Dice) -> Shares {
+    let mut ratio = |least: usize, most: usize| {
+        let below = 1 + dice.below(4);
+        format!("{}/{below}", least + dice.below(most * below + 1 - least))
+    };
+    let entry = |stage: usize| format!("F[{stage}]={},W[{stage}]={}", ratio(1, 2), ratio(0, 1));
+    let all: Vec<String> = (0..n_stages).map(entry).collect();
+    all.join(",").parse().expect("well-formed")
 }
 
 /// Costs of stages that have nothing in common, or take no time for some things.
@@ -82,8 +94,13 @@ fn costs(size: Size, dice: &mut Dice) -> Costs {
 }
 
 /// The same with what `F` saves for `B` and for `W`, what `B` leaves for `W`, and what is kept to recompute from. A backward may
-/// then also run at once where that only saves memory. Returns the least that a stage holds of a microbatch.
-fn in_parts(mut job: Job, schedule: &Schedule, (costs, scale): (&Costs, &Scale), dice: &mut Dice) -> (Job, Vec<i64>) {
+/// then also run at once where that only saves memory. Returns the least that stages hold of a microbatch.
+fn in_parts(
+    mut job: Job,
+    schedule: &Schedule,
+    (costs, scale): (&Costs, &Scale),
+    dice: &mut Dice,
+) -> (Job, Activations) {
     let parts = |_| [3, 3, 5, 3].map(|most| dice.below(most) as i64);
     let parts: Vec<[i64; 4]> = (0..schedule.n_stages()).map(parts).collect();
     let recomputing = recomputing(schedule);
@@ -109,6 +126,9 @@ fn in_parts(mut job: Job, schedule: &Schedule, (costs, scale): (&Costs, &Scale),
         Fusion { first: lane.needs[0].0, second, duration }
     });
     let fusions = fusions.collect();
-    let held = parts.iter().map(|[for_input, for_weight, deferred, _]| for_weight + for_input.min(deferred));
-    (job.with_fusions(fusions), held.collect())
+    let held = parts.iter().map(|[for_input, for_weight, deferred, _]| {
+        let [saved, waiting] = [*for_input, *for_input.min(deferred)].map(|part| (for_weight + part).unsigned_abs());
+        Held { saved, waiting }
+    });
+    (job.with_fusions(fusions), Activations::in_other_parts(held.collect()))
 }

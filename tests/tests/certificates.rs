@@ -1,5 +1,6 @@
 //! Certificates against brute force: what they say of every number of microbatches is what steps of every length show.
 
+use pipe_compiler::activation::{Activations, Held};
 use pipe_compiler::check::memory::certificates;
 use pipe_compiler::check::{check, collisions};
 use pipe_compiler::diagnostic::Code;
@@ -10,23 +11,27 @@ use pipe_ir::ids::StageId;
 use pipe_ir::task::{Task, TaskKind};
 use pipe_tests::blocks::{certified, collides, loaded, random_block, request, unrolled};
 use pipe_tests::schedules::Dice;
+use pipe_tests::steps::shares;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
-/// The most activations alive at once on each device, counted along its order.
-fn counted(orders: &[Vec<ScheduledTask>]) -> Vec<u64> {
+/// The most activations alive at once on each device, counted along its order, in parts.
+fn counted(orders: &[Vec<ScheduledTask>], activations: &Activations) -> Vec<u64> {
     let most = |order: &Vec<ScheduledTask>| {
-        let split: BTreeSet<StageId> =
-            order.iter().filter(|one| one.task.kind == TaskKind::BackwardWeight).map(|one| one.task.stage).collect();
         let again: BTreeSet<StageId> =
             order.iter().filter(|one| one.task.kind == TaskKind::Recompute).map(|one| one.task.stage).collect();
         let (mut alive, mut most) = (0_u64, 0);
         for Task { kind, stage, .. } in order.iter().map(|one| one.task) {
-            let last = if split.contains(&stage) { TaskKind::BackwardWeight } else { TaskKind::Backward };
             let first = if again.contains(&stage) { TaskKind::Recompute } else { TaskKind::Forward };
-            alive += u64::from(kind == first);
+            let Held { saved, waiting } = activations.of(stage);
+            alive += if kind == first { saved } else { 0 };
             most = most.max(alive);
-            alive -= u64::from(kind == last);
+            alive -= match kind {
+                TaskKind::BackwardInput => saved - waiting,
+                TaskKind::BackwardWeight => waiting,
+                TaskKind::Backward => saved,
+                _ => 0,
+            };
         }
         most
     };
@@ -53,7 +58,9 @@ fn standard_blocks_hold_what_their_certificates_say() {
                 let is_varied = step.block.as_ref().is_some_and(|block| block.only.is_some());
                 let own = if is_varied { pipe_tests::blocks::certified(text, &sizes) } else { None };
                 let devices_of = own.as_ref().unwrap_or(&certified).devices.iter();
-                for (device, (peak, held)) in counted(&step.orders).into_iter().zip(devices_of).enumerate() {
+                for (device, (peak, held)) in
+                    counted(&step.orders, &step.activations).into_iter().zip(devices_of).enumerate()
+                {
                     // Blocks that run on from step to step reach it with the microbatches of all steps.
                     let is_reached = u64::from(step.n_microbatches) >= held.from;
                     assert_eq!(peak == held.exact, is_reached, "{name} {devices} {microbatches} d{device}");
@@ -149,7 +156,11 @@ proptest! {
 
     #[test]
     fn blocks_are_refused_from_the_smallest_number_of_microbatches_that_breaks_them(seed: u64) {
-        let schedule = random_block(&mut Dice(seed));
+        let dice = &mut Dice(seed);
+        let mut schedule = random_block(dice);
+        if dice.below(2) == 0 {
+            schedule.activations = shares(schedule.n_stages(), dice).of(schedule.n_stages()).expect("few parts");
+        }
         let block = schedule.block.as_ref().expect("a block");
         let whole = schedule.n_microbatches;
         let last = block.slots.iter().map(|task| block.end(task)).max().unwrap_or_default();
@@ -167,7 +178,7 @@ proptest! {
             for (device, _, _, task) in unrolled(&schedule, number) {
                 orders[device.index()].push(ScheduledTask { task, origin: 0, with_next: false });
             }
-            counted(&orders)
+            counted(&orders, &schedule.activations)
         }).collect();
         for (device, held) in certificates.iter().enumerate() {
             let most = peaks.iter().map(|peaks| peaks[device]).max().unwrap_or_default();

@@ -2,6 +2,7 @@
 
 use crate::output::Failure;
 use clap::{Args, ValueEnum};
+use pipe_compiler::activation::Shares;
 use pipe_compiler::cluster::Cluster;
 use pipe_compiler::diagnostic::Diagnostics;
 use pipe_compiler::memory_limit::MemoryLimit;
@@ -37,6 +38,9 @@ pub(crate) struct TargetArguments {
     /// Activation limit of all devices, or of each as in `4,4,3,3`, in units: one device's share of the activations of one microbatch
     #[arg(long, value_name = "UNITS", value_parser = MemoryLimit::parse, allow_negative_numbers = true)]
     pub(crate) memory: Option<MemoryLimit>,
+    /// What activations count in units: `W` which part waits for `W` when `B` has ended, `F` what a stage saves, as in `W=0.366`, `W=11/30` or `W=0.5,F[0]=1.5`
+    #[arg(long, value_name = "SHARES", value_parser = str::parse::<Shares>)]
+    pub(crate) activation: Option<Shares>,
     /// Stages that run their forward once more for the backward pass, so that they hold less: `all`, `none`, or stages as in `0..3,5`
     #[arg(long, value_name = "STAGES", value_parser = str::parse::<Recomputation>)]
     pub(crate) recompute: Option<Recomputation>,
@@ -168,6 +172,7 @@ impl TargetArguments {
                 schedule: self.schedule.clone(),
                 settings: self.settings.clone(),
                 recompute: self.recompute.clone(),
+                activation: self.activation.clone(),
                 offload: self.offload,
                 zero: self.zero,
                 turn: false,

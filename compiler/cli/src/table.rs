@@ -5,6 +5,7 @@ use crate::cluster_table;
 use crate::output::{Style, paint};
 use crate::stage_table;
 use pipe_compiler::family::Numbers;
+use pipe_compiler::report::activation::ActivationReport;
 use pipe_compiler::report::offload::OffloadReport;
 use pipe_compiler::report::recompute::RecomputeReport;
 use pipe_compiler::report::versions::WeightsReport;
@@ -117,16 +118,41 @@ fn summary(report: &Report) -> Vec<(&'static str, String, String)> {
         lines.push(("critical path", parts.join(", "), String::new()));
     }
     if let (Some(peak), Some(devices)) = (figures.peak_activation, report.sizes.devices) {
-        let certificate = figures.bound_activation.map(|bound| format!("certificate {}, ", number(bound)));
-        let against = format!("{}1F1B holds {devices}", certificate.unwrap_or_default());
+        let certificate = figures.bound_activation.map(|bound| format!("certificate {}", number(bound)));
+        // With stages of different sizes, the device that 1F1B fills most may be another one.
+        let is_usual = report.activation.iter().all(|stage| stage.saved == 1.0);
+        let against = match certificate {
+            _ if is_usual => {
+                format!("{}1F1B holds {devices}", certificate.map_or_else(String::new, |one| format!("{one}, ")))
+            }
+            certificate => certificate.unwrap_or_default(),
+        };
         lines.push(("peak", format!("{} {}", number(peak), if peak == 1.0 { "unit" } else { "units" }), against));
     }
+    lines.extend(activations(&report.activation));
     lines.extend(report.recompute.as_ref().map(recomputation));
     lines.extend(report.offload.as_ref().and_then(|own| offload(own, report)));
     lines.extend(report.zero.as_ref().and_then(zero));
     lines.extend(stage_table::summary(report));
     if let Some(weights) = &report.weights {
         lines.extend(versions(weights));
+    }
+    lines
+}
+
+/// What stages save, and what of it waits for `W`, where that was said.
+fn activations(stages: &[ActivationReport]) -> Vec<(&'static str, String, String)> {
+    let range = |of: fn(&ActivationReport) -> f64| {
+        let (least, most) =
+            stages.iter().map(of).fold((f64::MAX, 0.0), |(least, most), one| (one.min(least), one.max(most)));
+        if least == most { number(most) } else { format!("{:<11} ", format!("{} to {}", number(least), number(most))) }
+    };
+    let mut lines = Vec::new();
+    if stages.iter().any(|stage| stage.saved != 1.0) {
+        lines.push(("stages save", range(|stage| stage.saved), "activations".to_owned()));
+    }
+    if stages.iter().any(|stage| stage.waiting < stage.saved) {
+        lines.push(("waits for W", range(|stage| stage.waiting), "of an activation, after its B".to_owned()));
     }
     lines
 }

@@ -4,11 +4,15 @@
 //! before it can start, its tail the least time from its end to the end of the step; both follow from one microbatch. Stages
 //! that recompute do so in all schedules that are compared.
 
+mod memory;
+
+use crate::activation::{Activations, Held};
 use crate::dependencies::Dependencies;
 use crate::latency::Latency;
 use crate::schedule::{Costs, Schedule};
 use crate::stage_graph::StageGraph;
 use crate::units::Ticks;
+use memory::{area, warmup};
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::TaskKind;
 use std::collections::BinaryHeap;
@@ -47,19 +51,24 @@ pub struct Bound {
     pub device: DeviceId,
 }
 
-/// The best bound for schedules that hold at most so many activations of single stages, by [`DeviceId`].
+/// The best bound for schedules in which stages hold at least so much of a microbatch, and devices at most so much, by [`DeviceId`].
 #[must_use]
-pub fn lower_bound(schedule: &Schedule, dependencies: &Dependencies, costs: &Costs, activations: &[u64]) -> Bound {
+pub fn lower_bound(
+    schedule: &Schedule,
+    dependencies: &Dependencies,
+    costs: &Costs,
+    (activations, memory): (&Activations, &[u64]),
+) -> Bound {
     let chain = Chain::new(schedule, dependencies, costs);
-    let stages = shares(schedule);
+    let stages = shares(schedule, activations);
     let mut best = Bound { makespan: Ticks::ZERO, kind: BoundKind::Work, device: DeviceId(0) };
     for (device, stages) in stages.iter().enumerate().filter(|(_, stages)| !stages.is_empty()) {
-        let (device, activations) = (DeviceId::from_index(device), activations[device]);
+        let (device, memory) = (DeviceId::from_index(device), memory[device]);
         let recomputes = stages.iter().any(|share| dependencies.recomputes(share.stage));
         let candidates = [
             (BoundKind::Work, work(&chain, stages)),
-            (BoundKind::Warmup, if recomputes { Ticks::ZERO } else { warmup(&chain, stages, activations) }),
-            (BoundKind::Area, area(&chain, stages, activations)),
+            (BoundKind::Warmup, if recomputes { Ticks::ZERO } else { warmup(&chain, stages, memory) }),
+            (BoundKind::Area, area(&chain, stages, memory)),
         ];
         for (kind, makespan) in candidates {
             if makespan > best.makespan {
@@ -74,11 +83,12 @@ pub fn lower_bound(schedule: &Schedule, dependencies: &Dependencies, costs: &Cos
 #[derive(Clone, Copy, Debug)]
 struct Share {
     stage: StageId,
+    held: Held,
     n_microbatches: u64,
 }
 
 /// What every device has to do.
-fn shares(schedule: &Schedule) -> Vec<Vec<Share>> {
+fn shares(schedule: &Schedule, activations: &Activations) -> Vec<Vec<Share>> {
     let (placement, n_microbatches) = (&schedule.placement, u64::from(schedule.n_microbatches));
     let period = u64::from(placement.period());
     let mut shares: Vec<Vec<Share>> = vec![Vec::new(); schedule.n_devices()];
@@ -89,7 +99,7 @@ fn shares(schedule: &Schedule) -> Vec<Vec<Share>> {
                 let own = &mut shares[device.index()];
                 match own.last_mut().filter(|last| last.stage == stage) {
                     Some(share) => share.n_microbatches += n_microbatches,
-                    None => own.push(Share { stage, n_microbatches }),
+                    None => own.push(Share { stage, held: activations.of(stage), n_microbatches }),
                 }
             }
         }
@@ -167,7 +177,9 @@ struct Chain {
     weight: Vec<Step>,
     /// All of the backward: at most this long.
     most: Vec<Ticks>,
-    /// From the start of the task that saves activations to the end of the last one that reads them: at least this long.
+    /// All of `W`: at most this long; no time where it is fused.
+    most_weight: Vec<Ticks>,
+    /// From the start of the task that saves activations to the end of `B`, or `BW`: at least this long.
     lifespans: Vec<Ticks>,
 }
 
@@ -217,6 +229,7 @@ impl Chain {
             backward: Vec::new(),
             weight: Vec::new(),
             most: Vec::new(),
+            most_weight: Vec::new(),
             lifespans: Vec::new(),
         };
         for stage in stages() {
@@ -229,13 +242,14 @@ impl Chain {
             chain.backward.push(step(alone_halves[0], paired_halves[0]));
             chain.weight.push(step(alone_halves[1], paired_halves[1]));
             chain.most.push(alone.most(forms));
+            chain.most_weight.push(if forms.0 { alone.of(TaskKind::BackwardWeight) } else { Ticks::ZERO });
         }
         let hops = Hops { schedule, graph: dependencies.graph(), latency: &costs.latency };
         chain.heads(&hops);
         chain.tails(&hops, dependencies);
         let lifespan = |stage| match dependencies.recomputes(stage) {
             // Nothing keeps a recomputation from ending right before the backward.
-            true => chain.steps(stage)[1..].iter().fold(Ticks::ZERO, |sum, step| sum + step.duration),
+            true => chain.steps(stage)[1..3].iter().fold(Ticks::ZERO, |sum, step| sum + step.duration),
             false => chain.lifespan(&hops, stage),
         };
         chain.lifespans = stages().map(lifespan).collect();
@@ -274,12 +288,12 @@ impl Chain {
         }
     }
 
-    /// The longest way from the forward of a stage through those that need it to its backward, and to the end of that.
+    /// The longest way from the forward of a stage through those that need it to its `B`, or `BW`, and to the end of that.
     fn lifespan(&self, hops: &Hops<'_>, stage: StageId) -> Ticks {
         let (own, n_stages) = (stage.index(), self.forward.len());
-        let [forward, _, _, weight] = self.steps(stage);
+        let [forward, _, backward, _] = self.steps(stage);
         if hops.graph.is_chain() {
-            return weight.end() - forward.head;
+            return backward.end() - forward.head;
         }
         // By stage: when its forward, and its backward, end at the earliest, if the forward of this one starts at 0.
         let mut ends: Vec<[Option<Ticks>; 2]> = vec![[None; 2]; n_stages];
@@ -293,7 +307,7 @@ impl Chain {
             let inputs = hops.after(next).filter_map(|(after, hop)| Some(ends[after][1]? + hop));
             ends[next][1] = Some(inputs.fold(forward, Ord::max) + self.backward[next].duration);
         }
-        ends[own][1].unwrap_or_default() + weight.duration
+        ends[own][1].unwrap_or_default()
     }
 
     fn steps(&self, stage: StageId) -> [Step; 4] {
@@ -341,39 +355,6 @@ fn work(chain: &Chain, stages: &[Share]) -> Ticks {
         }
         now = until;
     }
-}
-
-/// With k activations, a device can run few tasks before the first activation can be given back, and few after the last
-/// forward; the rest of that time is idle. For a V at unit cost this is 6m + 6p - 3k - 1. Forwards of stages that recompute hold
-/// nothing, so a device with such a stage may run any number of them.
-fn warmup(chain: &Chain, stages: &[Share], activations: u64) -> Ticks {
-    let steps = |stage: StageId| chain.steps(stage);
-    let held = activations.min(stages.iter().map(|share| share.n_microbatches).sum());
-    // Before `released` no activation was given back, so at most `held` forwards have run, and no backward before its head.
-    let released = Chain::least(stages, |stage| steps(stage)[3].head + steps(stage)[3].duration);
-    let backwards = released - Chain::least(stages, |stage| steps(stage)[2].head);
-    let forwards = times(Chain::most(stages, |stage| steps(stage)[0].duration), held);
-    let begun = released - Chain::least(stages, |stage| steps(stage)[0].head);
-    let idle_before = released - (forwards + backwards).min(begun);
-    // In the last `drained` no forward runs, so all that runs belongs to at most `held` activations.
-    let drained = Chain::least(stages, |stage| steps(stage)[0].tail);
-    let rest = Chain::most(stages, |stage| chain.most[stage.index()]);
-    let idle_after = drained - times(rest, held).min(drained);
-    let total = |stage: StageId| steps(stage).iter().fold(Ticks::ZERO, |sum, step| sum + step.work);
-    let all = |share: &Share| times(total(share.stage), share.n_microbatches);
-    let work = stages.iter().fold(Ticks::ZERO, |sum, share| sum + all(share));
-    // Both idle times count where the two windows cannot overlap.
-    let one = (work + idle_before).max(work + idle_after);
-    if one >= released + drained { work + idle_before + idle_after } else { one }
-}
-
-/// Activations times lifespans fit in the device's memory times the time from its first forward on.
-fn area(chain: &Chain, stages: &[Share], activations: u64) -> Ticks {
-    let all = |share: &Share| times(chain.lifespans[share.stage.index()], share.n_microbatches);
-    let lifespans = stages.iter().fold(Ticks::ZERO, |sum, share| sum + all(share));
-    let area = lifespans.0.div_ceil(activations.max(1));
-    let first = Chain::least(stages, |stage| chain.forward[stage.index()].head);
-    first + Ticks(area) + Chain::least(stages, |stage| chain.weight[stage.index()].tail)
 }
 
 #[cfg(test)]

@@ -162,6 +162,7 @@ fn schedule(
         slices: Slices::ONE,
         placement: Placement::of_stages(placement.iter().map(|device| DeviceId(*device)).collect::<Vec<_>>()),
         window: None,
+        activations: crate::activation::Activations::default(),
         graph: StageGraph::chain(placement.len()),
         placement_span: Span { file: FileId(0), start: 2, end: 3 },
         orders,

@@ -65,7 +65,7 @@ pub fn judge(files: &Files, elaborated: Elaborated, order: Order, stages: &Stage
     Judged {
         certificates: certificates(&schedule),
         is_uniform,
-        bound: lower_bound(&schedule, &order.dependencies, &costs, &memory),
+        bound: lower_bound(&schedule, &order.dependencies, &costs, (&schedule.activations, &memory)),
         versions: order.versions.clone(),
         critical_path: critical_path(&schedule, &order, &costs, &timeline),
         schedule,

@@ -1,5 +1,6 @@
 //! The compiler: `.pipe` text in, a proved schedule and a program out. Pure: no files, clocks, threads or hash-map order.
 
+pub mod activation;
 pub mod bounds;
 pub mod certificate;
 pub mod check;

@@ -37,11 +37,11 @@ impl MemoryLimit {
         device.index().checked_sub(1).and_then(|other| self.others.get(other)).copied().unwrap_or(self.first)
     }
 
-    /// Activations of single stages that each device may hold.
+    /// Activations of single stages that each device may hold, in the parts of [`Schedule::activations`].
     #[must_use]
     pub fn activations(&self, schedule: &Schedule) -> Vec<u64> {
         let devices = (0..schedule.n_devices()).map(DeviceId::from_index);
-        devices.map(|device| schedule.activations_in(self.of(device))).collect()
+        devices.map(|device| schedule.parts_in(self.of(device))).collect()
     }
 
     /// Rule: there is one number for all devices, or one for each.

@@ -3,6 +3,7 @@
 //! The one place where exact figures become floating-point numbers.
 
 pub mod account;
+pub mod activation;
 pub mod certificate;
 pub mod cluster;
 mod finding;
@@ -26,6 +27,7 @@ use crate::schedule::Schedule;
 use crate::source::Sources;
 use crate::units::{Ticks, Units};
 use account::{AccountReport, HoldReport};
+use activation::ActivationReport;
 use certificate::CertificateReport;
 use cluster::ClusterReport;
 use offload::OffloadReport;
@@ -72,6 +74,9 @@ pub struct Report {
     pub certificate: Option<CertificateReport>,
     /// Versions of the weights, where they change while microbatches are under way.
     pub weights: Option<WeightsReport>,
+    /// What activations count in units, by stage, where that was said.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub activation: Vec<ActivationReport>,
     /// What recomputation costs, where stages recompute.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recompute: Option<RecomputeReport>,
@@ -200,6 +205,7 @@ impl Report {
             valid_for: None,
             certificate: None,
             weights: None,
+            activation: Vec::new(),
             recompute: None,
             offload: None,
             zero: None,
@@ -214,6 +220,7 @@ impl Report {
     /// Fills in names and sizes.
     pub fn describe(&mut self, schedule: &Schedule, pipeline: Option<&Pipeline>) {
         self.schedule = Some(schedule.name.clone());
+        self.activation = ActivationReport::all(schedule);
         self.pipeline = pipeline.map(|pipeline| pipeline.name.clone());
         self.sizes = Sizes {
             devices: Some(schedule.n_devices()),

@@ -1,5 +1,6 @@
 //! Schedules: what is done, where, and in which order on each device. Nothing here knows when.
 
+use crate::activation::Activations;
 use crate::latency::Latency;
 use crate::placement::Placement;
 use crate::slices::Slices;
@@ -94,6 +95,8 @@ pub struct Schedule {
     pub placement_span: Span,
     /// Which stages read which: those of the model, or a chain.
     pub graph: StageGraph,
+    /// What the activations of each stage count.
+    pub activations: Activations,
     /// What each device does, in order, by [`DeviceId`]. Its length is the number of devices. A task that occupies several
     /// devices stands in the order of each.
     pub orders: Vec<Vec<ScheduledTask>>,
@@ -144,21 +147,22 @@ impl Schedule {
         self.orders.iter().enumerate().map(of_device).sum()
     }
 
-    /// What activations of single tasks come to.
+    /// What some parts of activations of single tasks come to.
     #[must_use]
-    pub fn units(&self, activations: u64) -> Units {
-        Units::of_stages(activations, self.n_shares(), self.n_devices())
+    pub fn units(&self, parts: u64) -> Units {
+        Units::of_stages(parts, self.n_shares(), self.n_devices())
     }
 
-    /// How many activations of single tasks fit in.
+    /// How many parts of activations of single tasks fit in.
     #[must_use]
-    pub fn activations_in(&self, limit: Units) -> u64 {
+    pub fn parts_in(&self, limit: Units) -> u64 {
         limit.to_stages(self.n_shares(), self.n_devices())
     }
 
-    /// In how many parts the activations of a microbatch come to be: one for each stage and slice.
+    /// In how many parts the activations of a microbatch come to be: one for each stage and slice, or what an activation is counted in.
     fn n_shares(&self) -> usize {
-        self.n_stages().saturating_mul(self.slices.count() as usize)
+        let each = usize::try_from(self.activations.whole).unwrap_or(usize::MAX);
+        self.n_stages().saturating_mul(self.slices.count() as usize).saturating_mul(each)
     }
 
     /// What a device does at a position: one task, or two that share it. A device starts them when the inputs of both are

@@ -64,11 +64,12 @@ impl Units {
         if self == Self::UNIT { "1 unit".to_owned() } else { format!("{self} units") }
     }
 
-    /// How many activations of single stages fit in.
+    /// How many activations of single stages come to no more, rounded as they are by [`Units::of_stages`].
     #[must_use]
     pub fn to_stages(self, n_stages: usize, n_devices: usize) -> u64 {
         let devices = (n_devices as u128).max(1) * u128::from(Self::UNIT.0);
-        u64::try_from(u128::from(self.0) * n_stages as u128 / devices).unwrap_or(u64::MAX)
+        let halves = (2 * u128::from(self.0) + 1) * n_stages as u128;
+        u64::try_from(halves.saturating_sub(1) / (2 * devices)).unwrap_or(u64::MAX)
     }
 }
 
@@ -122,6 +123,10 @@ mod tests {
         assert_eq!(Units::of_stages(5, 8, 4), Units(2_500_000));
         assert_eq!(Units(2_500_000).to_stages(8, 4), 5);
         assert_eq!(Units(2_499_999).to_stages(8, 4), 4);
+        // What is said of a number of activations is enough for them.
+        for activations in 0..20 {
+            assert_eq!(Units::of_stages(activations, 3, 4).to_stages(3, 4), activations);
+        }
         assert_eq!([Units(1_000_000), Units(500_000)].map(Units::words), ["1 unit", "0.5 units"]);
     }
 }

@@ -26,6 +26,7 @@ Examples:
   pipec search examples/shakespeare.pipe --time 60 -o better.pipe
   pipec search std:zb_v --objective longest-stage --format json
   pipec search std:1f1b --memory 2 --may-recompute
+  pipec search std:zb_h1 --memory 6 --activation W=0.366
 
 Without --memory, devices may hold what the fullest one holds in the target.
 Standard output is the source that was found; -o writes it to a file and prints the report instead.";

@@ -1,6 +1,7 @@
 //! Bounds against known optima, random schedules, and every order of small ones.
 
 use super::*;
+use crate::activation::{Held, Shares};
 use crate::check::{check, memory::peaks};
 use crate::costs::of_stages;
 use crate::examples::{block, one_f_one_b, v_half};
@@ -17,7 +18,7 @@ fn judge(schedule: &Schedule, costs: &Costs) -> (Ticks, Bound) {
     let most = peaks.iter().map(|peak| peak.activations).max().unwrap_or_default();
     (
         place(schedule, &order, costs).makespan(),
-        lower_bound(schedule, &order.dependencies, costs, &vec![most; schedule.n_devices()]),
+        lower_bound(schedule, &order.dependencies, costs, (&schedule.activations, &vec![most; schedule.n_devices()])),
     )
 }
 
@@ -61,7 +62,7 @@ fn every_device_has_its_own_memory() {
     let dependencies = Dependencies::of(&schedule);
     let cases = [([4, 3, 2, 1], 33, 0), ([9, 9, 9, 9], 33, 3), ([2, 3, 2, 1], 48, 0), ([4, 3, 1, 1], 54, 2)];
     for (activations, makespan, device) in cases {
-        let bound = lower_bound(&schedule, &dependencies, &costs, &activations);
+        let bound = lower_bound(&schedule, &dependencies, &costs, (&schedule.activations, &activations));
         assert_eq!((bound.makespan.0 / Ticks::UNIT.0, bound.device), (makespan, DeviceId(device)), "{activations:?}");
     }
 }
@@ -76,12 +77,13 @@ fn random() -> impl Strategy<Value = (Schedule, Costs)> {
         let costs = prop::collection::vec([0u64..5, 0u64..5, 0u64..5, 0u64..5, 0u64..5, 0u64..1], stages);
         let priorities = prop::collection::vec(any::<u16>(), 4 * stages * microbatches as usize);
         let pairs = (any::<bool>(), 0u64..4, prop::collection::vec(any::<bool>(), 7));
-        (placement, forms, costs, priorities, graph(stages), pairs).prop_map(
-            move |(placement, [split, again], costs, priorities, graph, (halves, longer, shares))| {
+        let counts = prop::sample::select(COUNTS);
+        (placement, forms, costs, priorities, graph(stages), pairs, counts).prop_map(
+            move |(placement, [split, again], costs, priorities, graph, (halves, longer, shares), counts)| {
                 let tasks = (&split[..], &again[..], &priorities[..]);
                 let schedule = crate::examples::greedy(&graph, &placement, microbatches, tasks);
                 let schedule = if halves { with_halves(schedule, &shares) } else { schedule };
-                let schedule = with_pairs(schedule, &shares);
+                let schedule = counted(with_pairs(schedule, &shares), counts);
                 let longest = |kind: TaskKind| costs.iter().map(|row| row[kind.index()]).max().unwrap_or_default();
                 let pair = |kind| Some(Ticks(longest(TaskKind::Forward).max(longest(kind)) + longer));
                 let tasks = costs.iter().map(|row| row.map(Ticks)).collect();
@@ -95,6 +97,14 @@ fn random() -> impl Strategy<Value = (Schedule, Costs)> {
             },
         )
     })
+}
+
+/// What activations may count.
+const COUNTS: &[&str] = &["", "W=1/3", "W=0,F[0]=2", "W[0]=0.5,W=0.75"];
+
+fn counted(schedule: Schedule, counts: &str) -> Schedule {
+    let activations = counts.parse::<Shares>().expect("well-formed").of(schedule.n_stages()).expect("few parts");
+    Schedule { activations, ..schedule }
 }
 
 /// Splits some of the backwards that run at once.
@@ -158,7 +168,7 @@ proptest! {
         prop_assert!(bound.makespan <= makespan, "{bound:?} {makespan}");
         let dependencies = Dependencies::of(&schedule);
         let own: Vec<u64> = peaks(&schedule, &dependencies).iter().map(|peak| peak.activations).collect();
-        let of_own = lower_bound(&schedule, &dependencies, &costs, &own);
+        let of_own = lower_bound(&schedule, &dependencies, &costs, (&schedule.activations, &own));
         prop_assert!(bound.makespan <= of_own.makespan && of_own.makespan <= makespan, "{of_own:?} {own:?} {makespan}");
     }
 }
@@ -190,9 +200,9 @@ impl Exhaustive<'_> {
             let device = self.schedule.device_of(task).index();
             let (free, alive) = (self.free[device], self.alive[device]);
             let end = start + self.costs.of(task.kind, task.stage);
-            let held = alive + u64::from(self.dependencies.is_first(task));
+            let held = alive + self.taken(task);
             (self.ends[index], self.free[device]) = (Some(end), end);
-            self.alive[device] = held - u64::from(self.dependencies.is_last(task));
+            self.alive[device] = held - self.given_back(task);
             let peak = peak.max(usize::try_from(held).expect("few activations"));
             self.search(done + 1, makespan.max(end), peak);
             if task.kind == TaskKind::Forward {
@@ -216,9 +226,23 @@ impl Exhaustive<'_> {
             }
             let end = start.max(other) + pair;
             (self.ends[forward], self.ends[index], self.free[device]) = (Some(end), Some(end), end);
-            self.alive[device] = alive - u64::from(self.dependencies.is_last(task));
+            self.alive[device] = alive - self.given_back(task);
             self.search(done + 2, makespan.max(end), peak);
             (self.ends[forward], self.ends[index], self.free[device], self.alive[device]) = (None, None, free, alive);
+        }
+    }
+
+    fn taken(&self, task: Task) -> u64 {
+        if self.dependencies.is_first(task) { self.schedule.activations.of(task.stage).saved } else { 0 }
+    }
+
+    fn given_back(&self, task: Task) -> u64 {
+        let Held { saved, waiting } = self.schedule.activations.of(task.stage);
+        match task.kind {
+            TaskKind::BackwardInput => saved - waiting,
+            TaskKind::BackwardWeight => waiting,
+            TaskKind::Backward => saved,
+            TaskKind::Forward | TaskKind::Recompute | TaskKind::Update => 0,
         }
     }
 
@@ -254,29 +278,33 @@ fn no_order_of_a_small_step_is_shorter_than_its_bound() {
         (&[0, 1, 0], 2, false, branches.clone(), 3),
         (&[0, 1, 2], 1, true, branches, 3),
     ];
-    for (placement, microbatches, split, graph, first) in cases {
+    for ((placement, microbatches, split, graph, first), counts) in
+        cases.iter().flat_map(|case| COUNTS.iter().map(move |counts| (case, counts)))
+    {
         for row in [[1, 1, 1, 2, 1, 0], [3, 1, 2, 3, 2, 0], [1, 4, 1, 5, 3, 0]] {
-            let again: Vec<bool> = (0..placement.len()).map(|stage| stage >= first).collect();
-            let tasks = (&vec![split; placement.len()][..], &again[..], &[0][..]);
-            let schedule = crate::examples::greedy(&graph, placement, microbatches, tasks);
+            let again: Vec<bool> = (0..placement.len()).map(|stage| stage >= *first).collect();
+            let tasks = (&vec![*split; placement.len()][..], &again[..], &[0][..]);
+            let schedule = counted(crate::examples::greedy(graph, placement, *microbatches, tasks), counts);
             let pairs = [None, Some(Ticks(row[0].max(row[1]) + 1)), None, Some(Ticks(row[0].max(row[3]))), None, None];
             let latency = Latency::with_links(Ticks(1), [(DeviceId(1), DeviceId(2), Ticks(3))].into_iter());
             let costs = Costs { tasks: vec![row.map(Ticks); placement.len()], pairs, latency, copy: Ticks::ZERO };
             let tasks: Vec<Task> = schedule.orders.iter().flatten().map(|scheduled| scheduled.task).collect();
             let n_devices = schedule.n_devices();
+            let most = tasks.len() * usize::try_from(schedule.activations.most()).expect("few parts");
             let mut all = Exhaustive {
                 dependencies: Dependencies::of(&schedule),
                 ends: vec![None; tasks.len()],
                 free: vec![Ticks::ZERO; n_devices],
                 alive: vec![0; n_devices],
-                best: vec![Ticks(u64::MAX); tasks.len() + 1],
+                best: vec![Ticks(u64::MAX); most + 1],
                 schedule: &schedule,
                 costs: &costs,
                 tasks,
             };
             all.search(0, Ticks::ZERO, 0);
             for (peak, best) in (0u64..).zip(&all.best).filter(|(_, best)| **best < Ticks(u64::MAX)) {
-                let bound = lower_bound(&schedule, &all.dependencies, &costs, &vec![peak; n_devices]);
+                let bound =
+                    lower_bound(&schedule, &all.dependencies, &costs, (&schedule.activations, &vec![peak; n_devices]));
                 assert!(bound.makespan <= *best, "{placement:?} {row:?} holding {peak}: {bound:?} exceeds {best:?}");
             }
         }

@@ -1,7 +1,7 @@
 //! Rule: every device can hold the activations that its order keeps alive.
 //!
-//! A stage's activation of a microbatch is taken when its `F` starts and given back when its `W` (or `BW`) ends. Where a stage
-//! recomputes, it is taken when its `R` starts, and its `F` takes nothing: what it keeps, the stage's input, is counted in bytes only. What is
+//! A stage's activation of a microbatch is taken when its `F` starts and given back when its `W` (or `BW`) ends; a part of it when its
+//! `B` ends, where [`Schedule::activations`] says so. Where a stage recomputes, it is taken when its `R` starts, and its `F` takes nothing: what it keeps, the stage's input, is counted in bytes only. What is
 //! alive therefore follows from the order alone, whatever tasks cost. For building blocks two figures hold for every
 //! number of microbatches: the certificate Σ ceil(l / T) over the lifespans l (arXiv 2405.15362, Equation 1), and the
 //! exact count over the phases of one period.
@@ -14,12 +14,13 @@ use crate::slices::Slices;
 use crate::turn::turn;
 use crate::units::Units;
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
+use pipe_ir::task::TaskKind;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The most that a device holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Peak {
-    /// Activations of single stages alive at once.
+    /// Activations of single stages alive at once, in the parts of [`Schedule::activations`].
     pub activations: u64,
     /// Position of the first task in the device's order at which they are.
     pub position: usize,
@@ -32,14 +33,9 @@ pub fn peaks(schedule: &Schedule, dependencies: &Dependencies) -> Vec<Peak> {
         let mut peak = Peak { activations: 0, position: 0 };
         let mut alive = 0u64;
         for (position, scheduled) in order.iter().enumerate() {
-            let task = scheduled.task;
-            if dependencies.is_first(task) {
-                alive += 1;
-                if alive > peak.activations {
-                    peak = Peak { activations: alive, position };
-                }
-            } else if dependencies.is_last(task) {
-                alive = alive.saturating_sub(1);
+            alive = alive.saturating_add_signed(schedule.activations.change(dependencies, scheduled.task));
+            if alive > peak.activations {
+                peak = Peak { activations: alive, position };
             }
         }
         peak
@@ -50,7 +46,7 @@ pub fn peaks(schedule: &Schedule, dependencies: &Dependencies) -> Vec<Peak> {
 /// What a building block keeps alive on a device, for every number of microbatches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Certificate {
-    /// Σ ceil(l / T) over the device's stages.
+    /// Σ ceil(l / T) over the device's stages; where `B` gives back a part, over the lifespans of both parts, each times what it counts.
     pub bound: u64,
     /// The exact count, at the fullest phase of a period.
     pub exact: u64,
@@ -66,32 +62,33 @@ pub fn certificates(schedule: &Schedule) -> Option<Vec<Certificate>> {
     let turn = turn(block, &schedule.placement, (schedule.n_devices(), schedule.n_microbatches));
     let (period, dependencies) = (turn.period?, Dependencies::of_block(block, &schedule.graph));
     let of_device = |tasks: &Vec<BlockTask>| {
-        let mut lifespans: BTreeMap<(StageId, MicrobatchId), Lifespan> = BTreeMap::new();
-        for task in tasks {
-            let key = (task.stage, task.microbatch);
-            let lifespan = lifespans.entry(key).or_insert(Lifespan { start: 0, end: 0, number: task.microbatch.0 });
-            if task.kind == dependencies.first(task.stage) {
-                lifespan.start = task.slot;
-            } else if task.kind == dependencies.last(task.stage) {
-                lifespan.end = block.end(task);
-            }
-        }
-        certify(&lifespans.into_values().collect::<Vec<_>>(), period, turn.microbatches)
+        let mut starts: BTreeMap<(StageId, MicrobatchId), u64> = BTreeMap::new();
+        let saves = |task: &&BlockTask| task.kind == dependencies.first(task.stage);
+        starts.extend(tasks.iter().filter(saves).map(|task| ((task.stage, task.microbatch), task.slot)));
+        let lifespan = |task: &BlockTask| {
+            let weight = schedule.activations.of(task.stage).given_back(task.kind);
+            let start = *starts.get(&(task.stage, task.microbatch))?;
+            (weight > 0).then(|| Lifespan { start, end: block.end(task), number: task.microbatch.0, weight })
+        };
+        certify(&tasks.iter().filter_map(lifespan).collect::<Vec<_>>(), period, turn.microbatches)
     };
     Some(turn.tasks.iter().map(of_device).collect())
 }
 
-/// When a stage's activation of one microbatch of a turn is alive, in slots.
+/// When a stage's activation of one microbatch of a turn is alive, or a part of it, in slots.
 #[derive(Clone, Copy, Debug)]
 struct Lifespan {
     start: u64,
     end: u64,
     /// Which microbatch of the turn.
     number: u32,
+    /// What it counts.
+    weight: u64,
 }
 
 fn certify(lifespans: &[Lifespan], period: u64, microbatches: u64) -> Certificate {
-    let bound = lifespans.iter().map(|one| one.end.saturating_sub(one.start).div_ceil(period)).sum();
+    let bound = |one: &Lifespan| one.end.saturating_sub(one.start).div_ceil(period).saturating_mul(one.weight);
+    let bound = lifespans.iter().map(bound).fold(0, u64::saturating_add);
     // At slot `phase` of a period late in a long step, the microbatches of turns first + 1 to last are alive, where first
     // and last count back and are one higher from the phases of the end and of the start on. At equal phases the end
     // comes first, because lifespans are half-open.
@@ -142,7 +139,7 @@ impl Alive {
     }
 
     fn add(&mut self, one: &Lifespan, turns: (i128, i128)) {
-        self.count += turns.1 - turns.0;
+        self.count += (turns.1 - turns.0) * i128::from(one.weight);
         if turns.1 > turns.0 {
             let (first, last) = self.keys(one, turns);
             *self.first.entry(first).or_default() += 1;
@@ -151,7 +148,7 @@ impl Alive {
     }
 
     fn remove(&mut self, one: &Lifespan, turns: (i128, i128)) {
-        self.count -= turns.1 - turns.0;
+        self.count -= (turns.1 - turns.0) * i128::from(one.weight);
         if turns.1 > turns.0 {
             let (first, last) = self.keys(one, turns);
             drop_one(&mut self.first, first);
@@ -190,17 +187,23 @@ pub fn check(
     let allowed = limit.activations(schedule);
     let mut found = Diagnostics::new();
     for (device, order) in schedule.orders.iter().enumerate() {
-        let mut alive: BTreeMap<StageId, BTreeSet<u32>> = BTreeMap::new();
+        let mut alive: BTreeMap<StageId, Living> = BTreeMap::new();
         if peaks[device].activations <= allowed[device] {
             continue;
         }
         for scheduled in &order[..=peaks[device].position] {
             let task = scheduled.task;
-            let microbatches = alive.entry(task.stage).or_default();
+            let Living { whole, waiting } = alive.entry(task.stage).or_default();
             if dependencies.is_first(task) {
-                microbatches.insert(task.microbatch.0);
-            } else if dependencies.is_last(task) {
-                microbatches.remove(&task.microbatch.0);
+                whole.insert(task.microbatch.0);
+            } else if schedule.activations.of(task.stage).given_back(task.kind) > 0 {
+                whole.remove(&task.microbatch.0);
+                let is_left = task.kind == TaskKind::BackwardInput;
+                if is_left {
+                    waiting.insert(task.microbatch.0)
+                } else {
+                    waiting.remove(&task.microbatch.0)
+                };
             }
         }
         let device = DeviceId::from_index(device);
@@ -209,23 +212,37 @@ pub fn check(
     if found.is_empty() { Ok(()) } else { Err(found) }
 }
 
+/// The microbatches of a stage that are alive.
+#[derive(Default)]
+struct Living {
+    whole: BTreeSet<u32>,
+    /// Those of which a part waits for `W`.
+    waiting: BTreeSet<u32>,
+}
+
 fn exceeded(
     schedule: &Schedule,
     device: DeviceId,
     peak: Peak,
     limit: Units,
-    alive: &BTreeMap<StageId, BTreeSet<u32>>,
+    alive: &BTreeMap<StageId, Living>,
 ) -> Diagnostic {
     let scheduled = schedule.orders[device.index()][peak.position];
     let name = schedule.slices.task(scheduled.task);
     let units = schedule.units(peak.activations).words();
     let message = format!("{device} holds {units} of activations at `{name}`, but may hold {limit}");
     let span = schedule.origins[usize::from(scheduled.origin)];
-    let label = format!("`{name}` takes {device} to {} stage activations", peak.activations);
+    let label =
+        format!("`{name}` takes {device} to {} stage activations", schedule.activations.words(peak.activations));
     let mut diagnostic = Diagnostic::error(Code::MemoryExceeded, span, label, message);
-    for (stage, microbatches) in alive.iter().filter(|(_, microbatches)| !microbatches.is_empty()) {
-        diagnostic =
-            diagnostic.note(format!("alive at this point: {stage} of {}", ranges(microbatches, schedule.slices)));
+    for (stage, Living { whole, waiting }) in alive {
+        let part = schedule.activations.words(schedule.activations.of(*stage).waiting);
+        let whole = (!whole.is_empty()).then(|| format!("{stage} of {}", ranges(whole, schedule.slices)));
+        let waits = || format!("{part} of {stage} of {} until `W`", ranges(waiting, schedule.slices));
+        let both: Vec<String> = whole.into_iter().chain((!waiting.is_empty() && part != "0").then(waits)).collect();
+        if !both.is_empty() {
+            diagnostic = diagnostic.note(format!("alive at this point: {}", both.join(", and ")));
+        }
     }
     diagnostic.help(format!("run backward tasks on {device} earlier, or allow {units}"))
 }

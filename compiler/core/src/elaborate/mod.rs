@@ -2,6 +2,7 @@
 //!
 //! The language is total: every operation and every task is counted, and a text that asks for too many is refused.
 
+mod activation;
 mod arguments;
 mod block;
 mod evaluate;
@@ -32,6 +33,7 @@ pub use evaluate::evaluate;
 pub use limits::{MAX_DEVICES, MAX_MICROBATCHES, MAX_SLICES, MAX_STAGES, MAX_TASKS};
 pub use number::decimal;
 
+use crate::activation::Shares;
 use crate::diagnostic::Diagnostics;
 use crate::files::Files;
 use crate::offload::Offload;
@@ -57,6 +59,8 @@ pub struct Request {
     pub settings: Vec<(String, i64)>,
     /// The stages that recompute, beside those of which the schedule says so itself, and instead of those that the pipeline names.
     pub recompute: Option<Recomputation>,
+    /// What activations count, instead of what the pipeline says.
+    pub activation: Option<Shares>,
     /// What lives in the memory of hosts, instead of what the pipeline says.
     pub offload: Option<Offload>,
     /// What devices with the same weights divide, instead of what the pipeline says.

@@ -2,7 +2,9 @@
 
 use super::arguments::Values;
 use super::evaluate::evaluate;
+use super::limits::MAX_COST;
 use super::scope::Fault;
+use crate::activation::Ratio;
 use crate::diagnostic::{Code, Diagnostic};
 use crate::pipeline::Share;
 use crate::source::Span;
@@ -55,6 +57,22 @@ pub(super) fn millionths(expr: &Expr) -> Result<Share, Fault> {
         Ok(value) => Ok(Share(value)),
         Err(_) => fail("is too large"),
     }
+}
+
+/// A literal, or one divided by another, as an exact number.
+pub(super) fn ratio(above: &Expr, below: Option<&Expr>) -> Result<Ratio, Fault> {
+    let Share(number) = millionths(above)?;
+    let Share(divisor) = below.map_or(Ok(Share::ONE), millionths)?;
+    let span = below.map_or(above.span, |below| below.span);
+    let by_zero = || Box::new(Diagnostic::error(Code::Arithmetic, span, "this is 0", "division by zero".to_owned()));
+    let most = MAX_COST.max(number).max(divisor);
+    if most > MAX_COST {
+        return Err(outside(
+            above.span,
+            format!("{} is too large; at most {} is possible", Share(most), Share(MAX_COST)),
+        ));
+    }
+    Ratio::new(number, divisor).ok_or_else(by_zero)
 }
 
 /// A whole number from `low` on.

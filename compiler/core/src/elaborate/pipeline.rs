@@ -1,5 +1,6 @@
 //! One pipeline: its items evaluated, its schedule written out.
 
+use super::activation;
 use super::arguments::{Callee, Values, bind_with};
 use super::evaluate::evaluate;
 use super::limits::{MAX_COST, MAX_DEVICES, MAX_MICROBATCHES, Report, within};
@@ -52,6 +53,9 @@ pub(super) fn stand_alone(
     if let Some(asked) = &request.recompute {
         recompute::apply(asked, None, &mut schedule, &mut report);
     }
+    let asked = request.activation.as_ref().map(|shares| (shares, None));
+    activation::check(asked, &schedule, &mut report);
+    activation::apply(asked, &mut schedule, &mut report);
     let asked = request.offload.map(|asked| (asked, declared.name.span));
     offload::check(asked, Some(&schedule), None, &mut report);
     let asked = request.zero.map(|asked| (asked, declared.name.span));
@@ -89,6 +93,7 @@ struct Items<'a> {
     recompute: Option<recompute::Line<'a>>,
     offload: offload::Asked,
     zero: Option<(&'a Expr, Span)>,
+    activation: Option<(activation::Line<'a>, Span)>,
     cost: Option<&'a [(ast::Name, Expr)]>,
     train: Option<(&'a [ast::Setting], Span)>,
     requirements: Vec<(Subject, &'a ast::Limit, Span)>,
@@ -117,6 +122,10 @@ pub(super) fn elaborate(
     let transformer =
         items.config.and_then(|call| transformer::transformer(files, call, request, &parameters, &mut report));
     let costs = items.cost.and_then(|durations| stage_costs(durations, &mut report));
+    let said = items.activation.and_then(|(line, span)| Some((activation::shares(line, &mut report)?, Some(span))));
+    let own = said.as_ref().map(|(shares, span)| (shares, *span));
+    let activations = request.activation.as_ref().map(|shares| (shares, None)).or(own);
+    activation::beside_model(activations, items.model.or(items.config), &mut report);
     let training =
         items.train.and_then(|(settings, span)| training((&declared.name, span), settings, &parameters, &mut report));
     let (Some(n_devices), Some(n_microbatches)) = (n_devices, n_microbatches) else {
@@ -142,6 +151,8 @@ pub(super) fn elaborate(
             let place = items.recompute.filter(|_| request.recompute.is_none()).map(|(_, span)| span);
             recompute::apply(asked, place, schedule, &mut report);
         }
+        activation::check(activations, schedule, &mut report);
+        activation::apply(activations, schedule, &mut report);
     }
     let mut requirements = Vec::new();
     for (subject, limit, span) in &items.requirements {
@@ -153,7 +164,9 @@ pub(super) fn elaborate(
                 let is_short = !request.turn || files.schedule(&schedule.name.text).is_none_or(is_block);
                 let setting = setting(schedule, &StageGraph::chain);
                 let other = is_short.then(|| written(files, schedule, setting, &[], &mut report));
-                factor.map(|factor| Limit::PeakOf { factor, schedule: other.flatten().map(Box::new) })
+                let mut other = other.flatten().map(Box::new);
+                other.iter_mut().for_each(|other| activation::apply(activations, other, &mut report));
+                factor.map(|factor| Limit::PeakOf { factor, schedule: other })
             }
         };
         requirements.extend(limit.map(|limit| Requirement { limit, span: *span }));
@@ -302,6 +315,7 @@ fn items_of<'a>(declared: &'a ast::Pipeline, report: &mut Report) -> Items<'a> {
         recompute: None,
         offload: None,
         zero: None,
+        activation: None,
         cost: None,
         train: None,
         requirements: Vec::new(),
@@ -336,6 +350,10 @@ fn items_of<'a>(declared: &'a ast::Pipeline, report: &mut Report) -> Items<'a> {
             PipelineItem::Zero { stage, span } => {
                 items.zero = Some((stage, *span));
                 ("zero", *span)
+            }
+            PipelineItem::Activation { shares, span } => {
+                items.activation = Some((shares, *span));
+                ("activation", *span)
             }
             PipelineItem::Cost { durations, span } => {
                 items.cost = Some(durations);

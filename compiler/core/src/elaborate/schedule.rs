@@ -8,6 +8,7 @@ use super::order;
 use super::parts::{Body, Parts, Place, parts_of, scope_of};
 use super::place;
 use super::scope::{Fault, Resolved, Scope, Type};
+use crate::activation::Activations;
 use crate::check::uniform::{Dependence, dependence};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::placement::Placement;
@@ -147,6 +148,7 @@ impl<'a> Writer<'a> {
             n_microbatches: self.n_microbatches * self.slices.count(),
             slices: self.slices,
             graph: StageGraph::chain(self.placement.n_stages()),
+            activations: Activations::default(),
             window,
             placement: self.placement,
             placement_span: place.span,

@@ -21,6 +21,9 @@ pub(super) struct Lane {
     pub(super) stage: usize,
     pub(super) device: usize,
     pub(super) duration: Time,
+    /// Parts of activations that a task takes when it starts, and gives back when it ends.
+    pub(super) takes: u64,
+    pub(super) gives_back: u64,
     /// The statement that asked for its tasks.
     pub(super) origin: u16,
     /// Lanes whose task of the same microbatch comes first, each with the latency from its device.
@@ -30,11 +33,13 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    pub(super) fn takes_memory(&self) -> bool {
+    /// Whether the activations of a microbatch of its stage begin to be alive with a task of it.
+    pub(super) fn begins(&self) -> bool {
         self.kind == TaskKind::Forward
     }
 
-    pub(super) fn frees_memory(&self) -> bool {
+    /// Whether nothing of them is left when a task of it ends.
+    pub(super) fn ends(&self) -> bool {
         matches!(self.kind, TaskKind::BackwardWeight | TaskKind::Backward)
     }
 }
@@ -62,8 +67,18 @@ impl Lanes {
                 let from = schedule.placement.device(stage, MicrobatchId(0));
                 Some((find(kind, stage)?, scale.of(costs.latency.between(from, DeviceId::from_index(device)))))
             });
-            let duration = scale.of(costs.of(kind, stage));
-            Lane { kind, stage: stage.index(), device, duration, origin, needs: needs.collect(), wakes: Vec::new() }
+            let held = schedule.activations.of(stage);
+            Lane {
+                kind,
+                stage: stage.index(),
+                device,
+                duration: scale.of(costs.of(kind, stage)),
+                takes: if kind == TaskKind::Forward { held.saved } else { 0 },
+                gives_back: held.given_back(kind),
+                origin,
+                needs: needs.collect(),
+                wakes: Vec::new(),
+            }
         };
         let all = keys.iter().map(lane).collect();
         Self { all, on_device: vec![Vec::new(); schedule.n_devices()] }.linked()
@@ -163,9 +178,9 @@ impl Lanes {
     pub(super) fn stage_peaks(&self, orders: &Orders, n_stages: usize) -> Vec<usize> {
         let (mut live, mut peaks) = (vec![0_usize; n_stages], vec![0; n_stages]);
         for lane in orders.iter().flatten().map(|index| &self.all[*index]) {
-            live[lane.stage] += usize::from(lane.takes_memory());
+            live[lane.stage] += usize::from(lane.begins());
             peaks[lane.stage] = live[lane.stage].max(peaks[lane.stage]);
-            live[lane.stage] = live[lane.stage].saturating_sub(usize::from(lane.frees_memory()));
+            live[lane.stage] = live[lane.stage].saturating_sub(usize::from(lane.ends()));
         }
         peaks
     }

@@ -14,15 +14,15 @@ pub(super) struct Policy<'a> {
     pub(super) delay: [Time; 4],
     /// An `F` starts at most this long before its guide time.
     pub(super) advance: Time,
-    /// Activations per device.
-    pub(super) limit: &'a [usize],
+    /// Parts of activations per device.
+    pub(super) limit: &'a [u64],
     /// For each lane: activations that the device's earlier stages must leave to this `F`.
     pub(super) reserve: &'a [usize],
 }
 
 /// Start times under a policy, or `None` where it gets stuck.
 pub(super) fn list_schedule(lanes: &Lanes, policy: &Policy, microbatches: usize) -> Option<Starts> {
-    let mut devices = vec![Device { busy_until: 0, live: 0, frees: None }; lanes.on_device.len()];
+    let mut devices = vec![Device { busy_until: 0, live: 0, runs: None }; lanes.on_device.len()];
     let mut run = Run {
         lanes,
         policy,
@@ -55,9 +55,10 @@ pub(super) fn list_schedule(lanes: &Lanes, policy: &Policy, microbatches: usize)
 #[derive(Clone)]
 struct Device {
     busy_until: Time,
-    live: usize,
-    /// The stage whose activation the running task gives back.
-    frees: Option<usize>,
+    /// In parts of activations.
+    live: u64,
+    /// The lane of the running task.
+    runs: Option<usize>,
 }
 
 struct Run<'a> {
@@ -77,25 +78,24 @@ enum Choice {
 
 impl Run<'_> {
     fn release(&mut self, device: &mut Device) {
-        if let Some(live) = device.frees.take().and_then(|stage| self.live.get_mut(stage)) {
+        let Some(lane) = device.runs.take().and_then(|lane| self.lanes.all.get(lane)) else { return };
+        device.live = device.live.saturating_sub(lane.gives_back);
+        if let Some(live) = self.live.get_mut(lane.stage).filter(|_| lane.ends()) {
             *live = live.saturating_sub(1);
-            device.live = device.live.saturating_sub(1);
         }
     }
 
     fn start(&mut self, index: usize, device: &mut Device, now: Time) -> Option<Time> {
         let lane = self.lanes.all.get(index)?;
-        if lane.takes_memory() {
-            device.live += 1;
-            *self.live.get_mut(lane.stage)? += 1;
-        }
-        device.frees = lane.frees_memory().then_some(lane.stage);
+        device.live += lane.takes;
+        *self.live.get_mut(lane.stage)? += usize::from(lane.begins());
+        device.runs = Some(index);
         device.busy_until = now + lane.duration;
         self.starts.get_mut(index)?.push(now);
         Some(device.busy_until)
     }
 
-    fn pick(&self, device: usize, live: usize, now: Time) -> Choice {
+    fn pick(&self, device: usize, live: u64, now: Time) -> Choice {
         let mut best: Option<(Time, usize)> = None;
         let mut later: Option<Time> = None;
         for &index in self.lanes.on_device.get(device).into_iter().flatten() {
@@ -118,7 +118,7 @@ impl Run<'_> {
     }
 
     /// A lane's next task, if its inputs are on their way and memory admits it.
-    fn candidate(&self, index: usize, live: usize) -> Option<(&Lane, Time, Time)> {
+    fn candidate(&self, index: usize, live: u64) -> Option<(&Lane, Time, Time)> {
         let lane = self.lanes.all.get(index)?;
         let microbatch = self.starts.get(index)?.len();
         let guide = *self.policy.guide.get(index)?.get(microbatch)?;
@@ -131,14 +131,14 @@ impl Run<'_> {
     }
 
     /// Whether one more activation leaves the later stages of the device what is reserved for them.
-    fn admits(&self, lane: &Lane, live: usize) -> Option<bool> {
-        let mut needed = live + 1;
+    fn admits(&self, lane: &Lane, live: u64) -> Option<bool> {
+        let mut needed = live + lane.takes;
         for &index in self.lanes.on_device.get(lane.device)? {
             let later = self.lanes.all.get(index)?;
-            if later.takes_memory() && later.stage > lane.stage {
+            if later.begins() && later.stage > lane.stage {
                 let left = self.microbatches.saturating_sub(self.starts.get(index)?.len());
                 let reserve = *self.policy.reserve.get(later.stage)?;
-                needed += reserve.saturating_sub(*self.live.get(later.stage)?).min(left);
+                needed += later.takes * reserve.saturating_sub(*self.live.get(later.stage)?).min(left) as u64;
             }
         }
         Some(needed <= *self.policy.limit.get(lane.device)?)

@@ -56,6 +56,7 @@ pub fn reorder(schedule: Schedule, order: Order, costs: &Costs) -> (Schedule, Or
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::activation::Shares;
     use crate::check::check;
     use crate::costs::of_stages;
     use crate::examples::{one_f_one_b, v_half, v_zb};
@@ -86,6 +87,16 @@ mod tests {
         for (p, m, half, half_better, zb, zb_better) in cases {
             assert_eq!(slots(v_half(p, m), ""), (half, half_better), "V-Half {p} {m}");
             assert_eq!(slots(v_zb(p, m), ""), (zb, zb_better), "V-ZB {p} {m}");
+        }
+    }
+
+    #[test]
+    fn no_device_holds_more_where_a_part_waits_for_weights() {
+        for (schedule, shares) in [(v_half(4, 12), "W=1/3"), (v_zb(5, 9), "W=0"), (v_half(3, 7), "W=0.75,F[0]=2")] {
+            let activations =
+                shares.parse::<Shares>().expect("well-formed").of(schedule.n_stages()).expect("few parts");
+            let (plain, better) = slots(Schedule { activations, ..schedule }, "");
+            assert!(better < plain, "{shares}: {better}");
         }
     }
 

@@ -64,8 +64,8 @@ struct Problem<'a> {
     lanes: &'a Lanes,
     schedule: &'a Schedule,
     microbatches: usize,
-    /// Activations that each device may hold.
-    limit: Vec<usize>,
+    /// Parts of activations that each device may hold.
+    limit: &'a [u64],
     /// Activations of each stage that the plain order holds.
     stage_peaks: Vec<usize>,
 }
@@ -75,7 +75,6 @@ struct Problem<'a> {
 pub(super) fn candidates(lanes: &Lanes, schedule: &Schedule, limit: &[u64]) -> Option<Vec<Orders>> {
     let microbatches = schedule.n_microbatches as usize;
     let plain = lanes.orders_of_tasks(schedule, microbatches)?;
-    let limit = limit.iter().map(|limit| usize::try_from(*limit).unwrap_or(usize::MAX)).collect();
     let stage_peaks = lanes.stage_peaks(&plain, schedule.n_stages());
     let short = short_step(microbatches, stage_peaks.iter().copied().max()?);
     let problem = Problem { lanes, schedule, microbatches, limit, stage_peaks };
@@ -131,7 +130,7 @@ impl Style {
         }
     }
 
-    fn policy<'a>(&self, lanes: &Lanes, guide: &'a Starts, limit: &'a [usize], reserve: &'a [usize]) -> Policy<'a> {
+    fn policy<'a>(&self, lanes: &Lanes, guide: &'a Starts, limit: &'a [u64], reserve: &'a [usize]) -> Policy<'a> {
         let period = busiest(lanes).max(1);
         let delay = [-self.hasten_forward * period, 0, self.postpone_weights.saturating_mul(period), 0];
         Policy { guide, delay, advance: self.advance.saturating_mul(period), limit, reserve }

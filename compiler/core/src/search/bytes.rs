@@ -11,6 +11,7 @@
 
 use super::job::{Job, Orders};
 use super::target::Problem;
+use crate::activation::{Activations, Held};
 use crate::model::stage_set::StageSet;
 use crate::offload::Offload;
 use crate::report::{DeviceReport, Report};
@@ -47,9 +48,14 @@ impl Saved {
         }
     }
 
-    /// The least that is held of a microbatch from where its activations are saved to the end of its backward.
-    fn least(self) -> i64 {
-        self.for_weight + self.for_input.min(self.deferred)
+    /// The least that is held of a microbatch from where its activations are saved to the end of its `B`, and from there to that of its `W`:
+    /// no more than if both ran at once.
+    fn least(self) -> Held {
+        let bytes = |bytes: i64| bytes.max(0).unsigned_abs();
+        Held {
+            saved: bytes(self.for_weight.saturating_add(self.for_input)),
+            waiting: bytes(self.for_weight.saturating_add(self.for_input.min(self.deferred))),
+        }
     }
 }
 
@@ -127,13 +133,11 @@ pub(super) fn in_bytes(
         problem.job.capacity[device] = capacity;
         let lanes = problem.job.on_device[device].iter().map(|lane| &problem.job.lanes[*lane]);
         let forwards = lanes.filter(|lane| lane.kind == TaskKind::Forward);
-        let stages: Vec<Saved> = forwards.map(|lane| saved[lane.stage.index()]).collect();
-        let most = bytes(Some(limit.0)) - stages.iter().map(|saved| saved.kept).sum::<i64>();
-        let least = stages.iter().map(|saved| saved.least()).min().unwrap_or(0);
-        let all = (stages.len() * problem.job.microbatches) as i64;
+        let most = bytes(Some(limit.0)) - forwards.map(|lane| saved[lane.stage.index()].kept).sum::<i64>();
         problem.job.most[device] = most;
-        problem.activations[device] = (if least > 0 { (most / least).min(all) } else { all }).max(0).unsigned_abs();
+        problem.memory[device] = most.max(0).unsigned_abs();
     }
+    problem.held = Activations::in_other_parts(saved.into_iter().map(Saved::least).collect());
     if missing.is_empty() { Ok(()) } else { Err(missing) }
 }
 

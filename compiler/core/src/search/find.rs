@@ -170,6 +170,7 @@ impl Prepared {
             let all = [("devices", schedule.n_devices()), ("microbatches", schedule.n_microbatches as usize)];
             request.choice = elaborate::Request {
                 settings: all.iter().map(|(name, value)| ((*name).to_owned(), *value as i64)).collect(),
+                activation: self.request.choice.activation.clone(),
                 ..elaborate::Request::default()
             };
         }
@@ -193,9 +194,9 @@ impl Prepared {
 
     /// The first lines of the source.
     fn about(&self, found: &Progress) -> String {
-        let Problem { schedule, objective, activations, .. } = &self.problem;
+        let Problem { schedule, objective, memory, .. } = &self.problem;
         let (length, bound) = (self.problem.ticks(found.length), self.problem.ticks(self.problem.bound(found)));
-        let limits: Vec<Units> = activations.iter().map(|activations| schedule.units(*activations)).collect();
+        let limits: Vec<Units> = memory.iter().map(|parts| schedule.units(*parts)).collect();
         let memory = match limits.split_first() {
             _ if self.limit.is_some() => "the pipeline's memory".to_owned(),
             Some((first, others)) if others.iter().any(|other| other != first) => {
@@ -214,8 +215,10 @@ impl Prepared {
             0 => String::new(),
             _ => format!(" Recomputed: {}.", recomputing.join(", ")),
         };
+        let shares = self.request.choice.activation.as_ref().filter(|_| self.call.is_none());
+        let counted = shares.map_or_else(String::new, |shares| format!(", counted with `--activation {shares}`"));
         format!(
-            "Found by `pipec search {}`: {} {length}, {proof}for devices that hold {memory}.{again}",
+            "Found by `pipec search {}`: {} {length}, {proof}for devices that hold {memory}{counted}.{again}",
             self.root.name,
             objective.words()
         )

@@ -66,7 +66,7 @@ fn may_split(costs: &Costs) -> bool {
 }
 
 impl Job {
-    /// The tasks of a schedule without replicas, in whatever order it has them, and the activations that each device may
+    /// The tasks of a schedule without replicas, in whatever order it has them, and the parts of activations that each device may
     /// hold. Every backward is split in `B` and `W`, or may be fused where that takes less. The same stages recompute.
     #[must_use]
     pub fn new(schedule: &Schedule, costs: &Costs, scale: &Scale, capacity: Vec<i64>) -> Self {
@@ -95,11 +95,8 @@ impl Job {
                 let latency = costs.latency.between_sets(devices(from.index()), own);
                 Some((find(kind, from)?, scale.of(latency)))
             });
-            let takes = match kind {
-                _ if kind == dependencies.first(id) => 1,
-                TaskKind::BackwardWeight | TaskKind::Backward => -1,
-                _ => 0,
-            };
+            let takes =
+                schedule.activations.change(&dependencies, Task { kind, stage: id, microbatch: MicrobatchId(0) });
             let duration = scale.of(costs.of(kind, id));
             Lane {
                 kind,

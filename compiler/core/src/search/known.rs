@@ -112,7 +112,8 @@ impl Prepared {
         let schedule = elaborate(&files, &request).ok()?.schedule;
         let own = &self.problem.schedule;
         let same = schedule.placement == own.placement && schedule.slices == own.slices && schedule.window.is_none();
-        let schedule = same.then(|| Schedule { graph: own.graph.clone(), ..schedule })?;
+        let schedule =
+            same.then(|| Schedule { graph: own.graph.clone(), activations: own.activations.clone(), ..schedule })?;
         let order = check(&schedule).ok()?;
         let mut better =
             if schedule.reorder.is_some() { reorder(schedule, order, &self.problem.costs).0 } else { schedule };

@@ -121,6 +121,7 @@ impl Target<'_> {
             let is_saved = |kind| matches!(kind, ValueKind::SavedForInput | ValueKind::SavedForWeight);
             let own = stages.values.iter().filter(|value| value.stage == stage && is_saved(value.kind));
             own.fold(0_u64, |sum, value| sum.saturating_add(value.bytes.0))
+                .saturating_mul(judged.schedule.activations.of(stage).saved)
         };
         let worth = |stage: &StageId| {
             let cost = judged.costs.of(TaskKind::Forward, *stage).0.max(1);

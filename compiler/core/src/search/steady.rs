@@ -4,6 +4,7 @@
 use super::block::Block;
 use super::job::{Job, Lane, Time};
 use super::plan::{NOWHERE, Plan};
+use crate::activation::Activations;
 use pipe_ir::task::TaskKind;
 use std::fmt::Write;
 
@@ -81,7 +82,7 @@ fn placed(plan: &Plan<'_>, microbatches: std::ops::Range<usize>) -> impl Iterato
 
 impl Steady {
     /// What people read: the period, what each device does in it, and how many activations it holds at most.
-    pub(super) fn words(&self, job: &Job, time: impl Fn(Time) -> String) -> String {
+    pub(super) fn words(&self, job: &Job, activations: &Activations, time: impl Fn(Time) -> String) -> String {
         let (from, to) = self.microbatches;
         let period = time(self.block.period);
         let each = match self.size {
@@ -90,7 +91,7 @@ impl Steady {
         };
         let mut text = format!("Microbatches {from} to {} are a building block: {each}.\n", to - 1);
         let _ = writeln!(text, "Starts modulo {period}, and the most activations that a device holds:");
-        let counts = counting(job);
+        let counts = counting(job, activations);
         for device in 0..job.capacity.len() {
             let word = |(mention, start): (usize, Time)| {
                 let (lane, second) = job.lanes_of(mention);
@@ -100,22 +101,23 @@ impl Steady {
                 format!("{}[{}] {}", kind.letters(), lane.stage.0, time(start))
             };
             let tasks: Vec<String> = self.block.on_device(job, device).map(word).collect();
-            let _ = writeln!(text, "  d{device}: {}; {}", tasks.join(", "), self.block.held(&counts, device));
+            let held = activations.words(self.block.held(&counts, device).unsigned_abs());
+            let _ = writeln!(text, "  d{device}: {}; {held}", tasks.join(", "));
         }
         text
     }
 }
 
 /// The job with activations as its memory.
-fn counting(job: &Job) -> Job {
+fn counting(job: &Job, activations: &Activations) -> Job {
     let mut counts = job.clone();
     for lane in &mut counts.lanes {
         let recomputes = |own: &Lane| own.kind == TaskKind::Recompute && own.stage == lane.stage;
+        let held = activations.of(lane.stage);
         lane.takes = match lane.kind {
-            TaskKind::Forward => i64::from(!job.lanes.iter().any(recomputes)),
-            TaskKind::Recompute => 1,
-            TaskKind::BackwardWeight | TaskKind::Backward => -1,
-            TaskKind::BackwardInput | TaskKind::Update => 0,
+            TaskKind::Forward if job.lanes.iter().any(recomputes) => 0,
+            TaskKind::Forward | TaskKind::Recompute => held.saved.cast_signed(),
+            kind => -held.given_back(kind).cast_signed(),
         };
     }
     counts

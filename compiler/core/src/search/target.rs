@@ -7,6 +7,7 @@ use super::slots::slots;
 use super::span::least_span;
 use super::steady::steady;
 use super::{Objective, Progress};
+use crate::activation::Activations;
 use crate::bounds::lower_bound;
 use crate::dependencies::Dependencies;
 use crate::diagnostic::{Code, Diagnostic};
@@ -39,8 +40,10 @@ pub struct Problem {
     /// Whether a forward and a backward may take less if they share their device. Nothing that is found has such pairs, so
     /// bounds hold for schedules with pairs only as far as they do not come from looking for schedules.
     pub pairs_pay: bool,
-    /// No device may hold more activations of single stages.
-    pub activations: Vec<u64>,
+    /// What stages hold of a microbatch at least, in parts of activations or in bytes.
+    pub held: Activations,
+    /// No device may hold more, in the same.
+    pub memory: Vec<u64>,
 }
 
 /// Takes the order away from a target. Without a limit, devices may hold as much as the fullest one does in the target.
@@ -63,10 +66,12 @@ pub(super) fn problem(
     if let Some(error) = memory.and_then(|limit| limit.miscounted(schedule)) {
         return Err(error);
     }
-    let activations = memory.map_or_else(|| vec![most; schedule.n_devices()], |limit| limit.activations(schedule));
+    let parts = memory.map_or_else(|| vec![most; schedule.n_devices()], |limit| limit.activations(schedule));
     let scale = Scale::new(&judged.costs, schedule.n_tasks() * 2);
-    let held = |allowed: &u64| i64::try_from(*allowed).unwrap_or(i64::MAX).min(schedule.n_tasks() as i64);
-    let job = Job::new(schedule, &judged.costs, &scale, activations.iter().map(held).collect());
+    // More than all activations together, but not so much that sums of it overflow.
+    let all = schedule.activations.most().saturating_mul(schedule.n_tasks() as u64).cast_signed();
+    let held = |allowed: &u64| i64::try_from(*allowed).unwrap_or(i64::MAX).min(all);
+    let job = Job::new(schedule, &judged.costs, &scale, parts.iter().map(held).collect());
     if let Some((device, least)) = too_little(&job) {
         let needs = schedule.units(least);
         let message = format!(
@@ -79,7 +84,8 @@ pub(super) fn problem(
     }
     let (schedule, costs) = (schedule.clone(), judged.costs.clone());
     let pairs_pay = pairs_pay(&costs);
-    let mut problem = Problem { job, scale, bound: 0, schedule, costs, objective, pairs_pay, activations };
+    let (held, memory) = (schedule.activations.clone(), parts);
+    let mut problem = Problem { job, scale, bound: 0, schedule, costs, objective, pairs_pay, held, memory };
     problem.set_bound();
     Ok(problem)
 }
@@ -133,7 +139,7 @@ fn too_little(job: &Job) -> Option<(DeviceId, u64)> {
 }
 
 impl Problem {
-    /// Notes what no schedule with as many activations is shorter than.
+    /// Notes what no schedule with as much memory is shorter than.
     pub fn set_bound(&mut self) {
         let costs = &self.costs;
         let may_fuse = |stage| self.pairs_pay || costs.saved_by_fusing(stage) > Ticks::ZERO;
@@ -142,7 +148,8 @@ impl Problem {
         let dependencies = dependencies.with_recomputation(recomputing(&self.schedule));
         self.bound = match self.objective {
             Objective::Makespan => {
-                self.scale.at_least(lower_bound(&self.schedule, &dependencies, costs, &self.activations).makespan)
+                let memory = (&self.held, self.memory.as_slice());
+                self.scale.at_least(lower_bound(&self.schedule, &dependencies, costs, memory).makespan)
             }
             Objective::LongestStage if self.pairs_pay => 0,
             Objective::LongestStage => {
@@ -185,7 +192,8 @@ impl Problem {
         let (job, orders, schedule) = block.unwrap_or_else(|| written(self.merged(&found.orders)));
         let plan = Plan::new(&job, self.objective, &orders);
         let steady = plan.and_then(|(plan, _)| steady(&plan)).filter(|_| self.scale.is_exact);
-        let words = steady.map(|steady| steady.words(&job, |time| self.ticks(time).to_string()));
+        let words =
+            steady.map(|steady| steady.words(&job, &self.schedule.activations, |time| self.ticks(time).to_string()));
         (schedule, words.unwrap_or_default())
     }
 

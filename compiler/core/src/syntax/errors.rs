@@ -106,6 +106,7 @@ fn phrase(rule: Rule) -> Option<String> {
         Rule::standard_path => "`std.` with a name",
         Rule::kind | Rule::task | Rule::pair | Rule::block_task | Rule::duration => "`F`, `B`, `W` or `BW`",
         Rule::cost_name | Rule::cost_pair | Rule::cost_entry => "`F`, `B`, `W`, `BW`, `comm` or `copy`",
+        Rule::activation_name | Rule::activation_entry => "`F` or `W`",
         Rule::cost_stages => "`[stages]`",
         Rule::cost_link => "`[device-device]`",
         Rule::overlap => "`&`",

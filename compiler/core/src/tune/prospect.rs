@@ -103,7 +103,7 @@ pub(super) fn of_candidate(problem: &Problem, written: &Written, candidate: &Can
     schedule.n_microbatches = u32::try_from(layout.microbatches).map_err(|_| "too many microbatches".to_owned())?;
     let costs = costs(&written.request, Some(&pipeline), &stages, &schedule);
     let held = vec![u64::MAX; schedule.n_devices()];
-    let bound = lower_bound(&schedule, dependencies, &costs, &held).makespan;
+    let bound = lower_bound(&schedule, dependencies, &costs, (&schedule.activations, &held)).makespan;
     let target = target(&written.request, Some(&pipeline), &stages, &schedule);
     let exchanged = target.map_or(Ticks::ZERO, |target| least_exchange(&target, &pipeline.transformer));
     let (device, bytes) = fullest(&schedule, &stages);

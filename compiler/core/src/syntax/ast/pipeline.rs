@@ -72,6 +72,13 @@ pub enum PipelineItem {
         /// The whole line.
         span: Span,
     },
+    /// `activation F[0] = 1.5, W = 11 / 30`.
+    Activation {
+        /// Names with their numbers, which may be divided by others: `F`, `W`, or `W[0..4]` of some stages.
+        shares: Vec<(Name, Expr, Option<Expr>)>,
+        /// The whole line.
+        span: Span,
+    },
     /// `cost F = 1, comm = 0.1`.
     Cost {
         /// Names with their durations: letters of a kind, `F[0..4]` of some stages, `comm` or `comm[0-1]`.

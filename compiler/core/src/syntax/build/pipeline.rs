@@ -52,18 +52,18 @@ impl Builder<'_> {
                 PipelineItem::Offload { words: parts.map(|word| word.as_str().to_owned()).collect(), span }
             }
             Rule::zero => PipelineItem::Zero { stage: self.expr(parts.need()), span },
+            Rule::activation => {
+                let shares = parts.map(|entry| {
+                    let mut parts = Parts::of(entry);
+                    let name = self.placed_name(&mut parts);
+                    (name, self.expr(parts.need()), parts.next().map(|below| self.expr(below)))
+                });
+                PipelineItem::Activation { shares: shares.collect(), span }
+            }
             Rule::cost => {
                 let durations = parts.map(|entry| {
                     let mut parts = Parts::of(entry);
-                    let mut name = self.cost_name(&parts.need());
-                    for (rule, between) in [(Rule::cost_stages, ".."), (Rule::cost_link, "-")] {
-                        if let Some(place) = parts.optional(rule) {
-                            name.span.end = self.span(&place).end;
-                            let numbers: Vec<&str> = Parts::of(place).map(|number| number.as_str()).collect();
-                            name.text = format!("{}[{}]", name.text, numbers.join(between));
-                        }
-                    }
-                    (name, self.expr(parts.need()))
+                    (self.placed_name(&mut parts), self.expr(parts.need()))
                 });
                 PipelineItem::Cost { durations: durations.collect(), span }
             }
@@ -76,6 +76,19 @@ impl Builder<'_> {
         let path = Parts::of(pair.clone()).need();
         let name = Name { text: unquoted(&path), span: self.span(&path) };
         Call { name, ..self.call(pair) }
+    }
+
+    /// A name, perhaps of some stages or of a link: `F[0..4]`.
+    fn placed_name(&mut self, parts: &mut Parts<'_>) -> Name {
+        let mut name = self.cost_name(&parts.need());
+        for (rule, between) in [(Rule::cost_stages, ".."), (Rule::cost_link, "-")] {
+            if let Some(place) = parts.optional(rule) {
+                name.span.end = self.span(&place).end;
+                let numbers: Vec<&str> = Parts::of(place).map(|number| number.as_str()).collect();
+                name.text = format!("{}[{}]", name.text, numbers.join(between));
+            }
+        }
+        name
     }
 
     /// `comm`, or `F & BW` with one space around the mark.

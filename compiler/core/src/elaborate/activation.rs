@@ -1,0 +1,80 @@
+//! `activation`: what activations count in units, where no model says what they are.
+
+use super::limits::Report;
+use super::number::{outside, ratio};
+use crate::activation::{ActivationError, ActivationName, Entry, MOST_PARTS, Shares};
+use crate::diagnostic::{Code, Diagnostic};
+use crate::schedule::Schedule;
+use crate::source::Span;
+use crate::syntax::ast::{Call, Expr, Name};
+
+/// The numbers of a pipeline's line.
+pub(super) type Line<'a> = &'a [(Name, Expr, Option<Expr>)];
+
+/// What a pipeline's line says.
+pub(super) fn shares(line: Line<'_>, report: &mut Report) -> Option<Shares> {
+    let mut entries: Vec<Entry> = Vec::new();
+    for (written, above, below) in line {
+        let share = report.take(ratio(above, below.as_ref()))?;
+        let name: Result<ActivationName, ActivationError> = written.text.parse();
+        let Ok(name) =
+            name.map_err(|reason| report.add(*outside(written.span, format!("`{}`: {reason}", written.text))))
+        else {
+            continue;
+        };
+        if entries.iter().any(|entry| entry.name == name) {
+            let message = format!("`activation` says `{name}` twice");
+            report.add(Diagnostic::error(Code::RepeatedItem, written.span, "said again", message));
+        }
+        let entry = Entry { name, share, span: Some(written.span) };
+        let span = Span { end: below.as_ref().unwrap_or(above).span.end, ..above.span };
+        report.extend(entry.excess().map(|message| *outside(span, message)));
+        entries.push(entry);
+    }
+    Some(Shares { entries })
+}
+
+/// What was asked for, and where: on a line of the pipeline, or by the caller.
+pub(super) type Asked<'a> = Option<(&'a Shares, Option<Span>)>;
+
+/// Rule: a pipeline with a model, whose tensors say it all, has no such line.
+pub(super) fn beside_model(asked: Asked<'_>, model: Option<&Call>, report: &mut Report) {
+    let (Some((_, place)), Some(call)) = (asked, model) else { return };
+    let message = "what an activation is, and what of it waits for `W`, follows from the model".to_owned();
+    let label = if place.is_some() { "said again" } else { "this model says it" };
+    let error = Diagnostic::error(Code::RepeatedItem, place.unwrap_or(call.span), label, message);
+    let error = if place.is_some() { error.label(call.span, "said by this model") } else { error };
+    report
+        .add(error.help("leave `activation` out, and limit bytes instead of units: they are counted tensor by tensor"));
+}
+
+/// Rule: there are the stages that numbers are about.
+pub(super) fn check(asked: Asked<'_>, schedule: &Schedule, report: &mut Report) {
+    let (name, n_stages) = (&schedule.name, schedule.n_stages());
+    for entry in asked.into_iter().flat_map(|(shares, _)| &shares.entries) {
+        let Some(last) = entry.name.last().filter(|last| last.index() >= n_stages) else { continue };
+        let label = if entry.span.is_some() { format!("there is no {last}") } else { "this schedule".to_owned() };
+        let message = format!(
+            "`{}` is about {last}, and the last stage of `{name}` is s{}",
+            entry.name,
+            n_stages.saturating_sub(1)
+        );
+        report.add(Diagnostic::error(Code::OutOfRange, entry.span.unwrap_or(schedule.span), label, message));
+    }
+}
+
+/// Lets the activations of a schedule count what was said.
+pub(super) fn apply(asked: Asked<'_>, schedule: &mut Schedule, report: &mut Report) {
+    let Some((shares, place)) = asked else { return };
+    match shares.of(schedule.n_stages()) {
+        Ok(activations) => schedule.activations = activations,
+        Err(parts) => {
+            let message = format!(
+                "an activation would have to be counted in {parts} parts, and at most {MOST_PARTS} are possible"
+            );
+            let label = if place.is_some() { "these numbers together" } else { "this schedule" };
+            let error = Diagnostic::error(Code::OutOfRange, place.unwrap_or(schedule.span), label, message);
+            report.add(error.help("round some of them, as `0.367` for `11/30`"));
+        }
+    }
+}
