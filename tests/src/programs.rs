@@ -1,4 +1,4 @@
-//! Programs from schedules without a model.
+//! Programs from schedules without a model, and what is asked of every program.
 
 use crate::schedules::time;
 use pipe_compiler::lower::{Options, lower};
@@ -11,6 +11,7 @@ use pipe_ir::program::{Access, Body, Exec, Operand, Program};
 use pipe_ir::task::TaskKind;
 use pipe_ir::units::Bytes;
 use pipe_ir::value::{Value, ValueKind};
+use pipe_ir::{json, text};
 
 /// The program of a schedule whose stages have plain bytes for values.
 #[must_use]
@@ -83,4 +84,16 @@ fn add(set: &mut StageSet, name: &str, kind: ValueKind, stage: usize, bytes: u64
     let stage = StageId::from_index(stage);
     set.values.push(Value { name: name.to_owned(), kind, stage, bytes: Bytes(bytes), tensors: Vec::new() });
     ValueId::from_index(set.values.len() - 1)
+}
+
+/// Writes a program in both of its forms and reads them: nothing may be lost.
+///
+/// # Panics
+/// If anything is.
+pub fn assert_read_back(program: &Program) {
+    assert_eq!(text::check(&text::print(program)).map(|verified| verified.program().clone()).as_ref(), Ok(program));
+    let mut written = Vec::new();
+    json::write(program, &mut written).expect("memory");
+    let read = json::parse(std::str::from_utf8(&written).expect("a text"));
+    assert_eq!(read.as_ref().ok(), Some(program), "{:?}", read.as_ref().err());
 }

@@ -11,11 +11,11 @@ use pipe_ir::task::TaskKind;
 use pipe_ir::units::Bytes;
 use pipe_ir::value::ValueKind;
 use pipe_ir::verify::Verified;
-use pipe_ir::{json, text};
 use pipe_runtime::data::Data;
 use pipe_runtime::{Backend, Options, Run, Used};
 use pipe_tests::cases::{compile_text, report};
 use pipe_tests::pipelines::{gpt, program};
+use pipe_tests::programs::assert_read_back;
 use pipe_tests::training::{Bits, bits, losses, start, steps};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -165,11 +165,7 @@ fn programs_with_copies_are_read_as_they_are_written() {
     let program = verified(&gpt(SIZES, 2, 4, "1f1b offload optimizer, parameters"));
     let program = program.program();
     assert!(program.execs.iter().any(|exec| exec.chunk.is_some_and(|chunk| chunk.number > 2)));
-    assert_eq!(text::check(&text::print(program)).map(|verified| verified.program().clone()).as_ref(), Ok(program));
-    let mut written = Vec::new();
-    json::write(program, &mut written).expect("memory");
-    let read = json::parse(std::str::from_utf8(&written).expect("a text"));
-    assert_eq!(read.as_ref().ok(), Some(program), "{:?}", read.as_ref().err());
+    assert_read_back(program);
 }
 
 #[test]

@@ -8,13 +8,12 @@ use pipe_ir::shares::share;
 use pipe_ir::units::Bytes;
 use pipe_ir::value::ValueKind;
 use pipe_ir::verify::{Verified, verify};
-use pipe_ir::{json, text};
 use pipe_runtime::checkpoint::{NamedTensor, resume, save, state};
 use pipe_runtime::data::Data;
 use pipe_runtime::{Backend, Options, Run, Used};
 use pipe_tests::cases::{compile_text, report};
 use pipe_tests::pipelines::{gpt, program};
-use pipe_tests::programs::{divided, stages_with_updates};
+use pipe_tests::programs::{assert_read_back, divided, stages_with_updates};
 use pipe_tests::schedules::{Dice, Size, replicated};
 use pipe_tests::training::{losses, places, start, steps};
 use proptest::prelude::*;
@@ -310,11 +309,7 @@ fn programs_with_shares_are_read_as_they_are_written() {
     let program = program.program();
     assert!(program.values.iter().flat_map(|value| &value.tensors).any(|slot| slot.part.is_some()));
     assert!(program.devices.iter().all(|code| code.extent(Space::Host).arena == Bytes::ZERO));
-    assert_eq!(text::check(&text::print(program)).map(|verified| verified.program().clone()).as_ref(), Ok(program));
-    let mut written = Vec::new();
-    json::write(program, &mut written).expect("memory");
-    let read = json::parse(std::str::from_utf8(&written).expect("a text"));
-    assert_eq!(read.as_ref().ok(), Some(program), "{:?}", read.as_ref().err());
+    assert_read_back(program);
 }
 
 #[test]

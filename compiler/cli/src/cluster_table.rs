@@ -26,7 +26,7 @@ pub(crate) fn summary(own: &ClusterReport, report: &Report) -> Vec<(&'static str
     } else if let Some(tokens) = own.tokens_per_second {
         lines.push(("speed", grouped(tokens as u64), "tokens a second".to_owned()));
     }
-    lines.extend(own.mapping.as_ref().map(|mapping| order(mapping, report)));
+    lines.extend(own.mapping.as_ref().map(order));
     if own.exchange > 0.0 {
         lines.push(("gradients", number(own.exchange), "to exchange after the last task".to_owned()));
     }
@@ -34,12 +34,11 @@ pub(crate) fn summary(own: &ClusterReport, report: &Report) -> Vec<(&'static str
 }
 
 /// The order of nodes that was found, and what it is worth.
-fn order(mapping: &MappingReport, report: &Report) -> (&'static str, String, String) {
+fn order(mapping: &MappingReport) -> (&'static str, String, String) {
     const SHOWN: usize = 16;
     let mut names: Vec<String> = mapping.nodes.iter().take(SHOWN).map(u32::to_string).collect();
     names.extend((mapping.nodes.len() > SHOWN).then(|| "..".to_owned()));
-    let gain = report.figures.makespan.filter(|_| mapping.makespan_before > 0.0);
-    let gain = gain.map_or(0.0, |makespan| makespan / mapping.makespan_before - 1.0);
+    let gain = if mapping.makespan_before > 0.0 { mapping.makespan / mapping.makespan_before - 1.0 } else { 0.0 };
     let proof = if mapping.is_best { "no order is shorter" } else { "annealed" };
     let timed = grouped(mapping.timed);
     let remark = format!("`nodes = [{}]`: {proof}, {timed} timed", names.join(", "));

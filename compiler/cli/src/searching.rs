@@ -117,7 +117,7 @@ impl Shown {
 fn measures(problem: &Problem, progress: &Progress) -> String {
     let (length, bound) = (problem.ticks(progress.length), problem.ticks(problem.bound(progress)));
     let gap = progress.length as f64 / (problem.bound(progress) as f64).max(1.0) - 1.0;
-    format!("{} {length}, lower bound {bound}, gap {:.2}%", problem.objective.words(), gap * 100.0)
+    format!("{} {length}, lower bound {bound}, gap {:.2}%", problem.words(), gap * 100.0)
 }
 
 /// The last line.

@@ -89,6 +89,7 @@ fn valid_for(numbers: Option<&Numbers>, at_hand: Option<u32>) -> String {
     match numbers {
         Some(Numbers::Every) => "valid for every number of microbatches".to_owned(),
         Some(Numbers::Allowed) => "valid for every number of microbatches that it allows".to_owned(),
+        Some(Numbers::UpTo(1)) if at_hand == Some(1) => "valid for 1 microbatch".to_owned(),
         Some(Numbers::UpTo(last)) if Some(*last) == at_hand => format!("valid for 1 to {last} microbatches"),
         Some(Numbers::UpTo(last)) => format!("valid for 1 to {last} microbatches and for this number"),
         None => "valid for this number of microbatches".to_owned(),

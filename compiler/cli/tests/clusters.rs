@@ -62,6 +62,14 @@ fn hosts_have_the_memory_of_the_cluster() {
     assert!(host("", "--cluster c.toml").contains("of 6GiB"), "{}", host("", "--cluster c.toml"));
     assert!(host(" memory 80GiB host 7GiB", "--cluster c.toml").contains("of 7GiB"));
     assert!(!host("", "").contains("of 6GiB"));
+    // What is copied at the end of a step is no exchange of gradients.
+    let report = |offload: &str| {
+        let line = format!("check p.pipe --cluster c.toml --offload {offload} --format json");
+        serde_json::from_str::<Value>(&pipec(&folder, &line, "").with(0).out).expect("JSON")
+    };
+    let (plain, away) = (report("none"), report("optimizer"));
+    assert_eq!(plain["cluster"]["exchange"], away["cluster"]["exchange"]);
+    assert!(plain["makespan"].as_f64() < away["makespan"].as_f64(), "copies take time");
 }
 
 #[test]

@@ -239,6 +239,12 @@ fn state_lives_with_the_hosts_on_the_command_line() {
     assert!(error(&folder.run("check tiny.pipe --offload state", 2)).contains("`optimizer`, `parameters`"));
     let found = folder.json("search tiny.pipe --offload optimizer,parameters --rounds 0 --format json", 0);
     assert!(found["offload"]["what"].is_string());
+    // The search orders tasks; what copies add to a step nobody proves.
+    let line = "search tiny.pipe --offload optimizer --cost copy=9 --time 60 --rounds 4";
+    assert!(error(&folder.run(line, 0)).contains("makespan of the tasks 13, lower bound 13"), "{line}");
+    let found = folder.json(&format!("{line} --format json"), 0);
+    assert_eq!(found["proved_optimal"], false);
+    assert!(found["makespan"].as_f64() > found["lower_bound"].as_f64());
 }
 
 #[test]

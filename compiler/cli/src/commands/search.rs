@@ -144,7 +144,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
 fn conclude(arguments: &Arguments, prepared: &Prepared, result: &Found, elapsed: Duration) -> Result<Outcome, Failure> {
     let target = &arguments.timed.target;
     let Found { found, source, compilation, sources } = result;
-    let proved_optimal = prepared.problem.is_proved(found);
+    // The report's makespan is that of the whole step.
+    let proved_optimal = prepared.problem.is_proved(found) && prepared.problem.ends_with_tasks;
     if let Some(path) = &arguments.output {
         write(path, source)?;
     }

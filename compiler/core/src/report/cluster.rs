@@ -43,7 +43,9 @@ pub struct ClusterReport {
 pub struct MappingReport {
     /// Which node is filled first, second, ..: those that are filled.
     pub nodes: Vec<u32>,
-    /// The makespan as nodes are numbered.
+    /// Time of the tasks and of the exchange of gradients in this order.
+    pub makespan: f64,
+    /// The same as nodes are numbered.
     pub makespan_before: f64,
     /// Whether no order is shorter: all were looked at, or could only be longer.
     pub is_best: bool,
@@ -58,6 +60,7 @@ impl MappingReport {
         let filled = usize::try_from(n_filled).unwrap_or(usize::MAX);
         Self {
             nodes: found.nodes.iter().copied().take(filled).collect(),
+            makespan: found.time.0 as f64 / Ticks::UNIT.0 as f64,
             makespan_before: found.before.0 as f64 / Ticks::UNIT.0 as f64,
             is_best: found.is_best,
             timed: found.timed,
@@ -83,7 +86,7 @@ impl ClusterReport {
             rows * settings.sequence as f64
         });
         let tasks = (0..schedule.n_devices()).map(|device| timeline.last_end(DeviceId::from_index(device))).max();
-        let exchange = timeline.makespan() - tasks.unwrap_or_default();
+        let exchange = timeline.reduced.map_or(Ticks::ZERO, |(end, _)| end - tasks.unwrap_or_default());
         Self {
             file: cluster.name().to_owned(),
             time_unit: "ms",

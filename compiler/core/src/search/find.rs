@@ -194,7 +194,7 @@ impl Prepared {
 
     /// The first lines of the source.
     fn about(&self, found: &Progress) -> String {
-        let Problem { schedule, objective, memory, .. } = &self.problem;
+        let Problem { schedule, memory, .. } = &self.problem;
         let (length, bound) = (self.problem.ticks(found.length), self.problem.ticks(self.problem.bound(found)));
         let limits: Vec<Units> = memory.iter().map(|parts| schedule.units(*parts)).collect();
         let memory = match limits.split_first() {
@@ -220,7 +220,7 @@ impl Prepared {
         format!(
             "Found by `pipec search {}`: {} {length}, {proof}for devices that hold {memory}{counted}.{again}",
             self.root.name,
-            objective.words()
+            self.problem.words()
         )
     }
 }

@@ -40,6 +40,8 @@ pub struct Problem {
     /// Whether a forward and a backward may take less if they share their device. Nothing that is found has such pairs, so
     /// bounds hold for schedules with pairs only as far as they do not come from looking for schedules.
     pub pairs_pay: bool,
+    /// Whether the step ends with its tasks: else gradients are exchanged or state is copied, which no length here counts.
+    pub ends_with_tasks: bool,
     /// What stages hold of a microbatch at least, in parts of activations or in bytes.
     pub held: Activations,
     /// No device may hold more, in the same.
@@ -84,8 +86,11 @@ pub(super) fn problem(
     }
     let (schedule, costs) = (schedule.clone(), judged.costs.clone());
     let pairs_pay = pairs_pay(&costs);
+    let offloads = judged.pipeline.as_ref().is_some_and(|pipeline| pipeline.offload.any());
+    let ends_with_tasks = judged.timeline.reduced.is_none() && !offloads;
     let (held, memory) = (schedule.activations.clone(), parts);
-    let mut problem = Problem { job, scale, bound: 0, schedule, costs, objective, pairs_pay, held, memory };
+    let mut problem =
+        Problem { job, scale, bound: 0, schedule, costs, objective, pairs_pay, ends_with_tasks, held, memory };
     problem.set_bound();
     Ok(problem)
 }
@@ -169,6 +174,13 @@ impl Problem {
     #[must_use]
     pub fn is_proved(&self, found: &Progress) -> bool {
         self.scale.is_exact && self.bound(found) == found.length
+    }
+
+    /// What lengths are.
+    #[must_use]
+    pub fn words(&self) -> String {
+        let of = if self.ends_with_tasks { "" } else { " of the tasks" };
+        format!("{}{of}", self.objective.words())
     }
 
     /// A length in the unit of the costs.

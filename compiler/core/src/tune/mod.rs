@@ -31,14 +31,7 @@ use written::Written;
 #[must_use]
 pub fn exhaustive(problem: &Problem) -> Vec<(Candidate, Result<Taken, String>)> {
     let written = Written::new(problem);
-    let mut orders = vec![Vec::new()];
-    for _ in 0..if problem.is_order_free() { problem.cluster.n_nodes() } else { 0 } {
-        let longer = |order: &Vec<u32>| {
-            let others = (0..problem.cluster.n_nodes()).filter(|node| !order.contains(node)).collect::<Vec<_>>();
-            others.into_iter().map(|node| [&order[..], &[node]].concat()).collect::<Vec<_>>()
-        };
-        orders = orders.iter().flat_map(longer).collect();
-    }
+    let orders = orders(problem);
     let mut all = Vec::new();
     for layout in space(problem).layouts {
         for keeping in keepings(problem, &layout) {
@@ -53,6 +46,16 @@ pub fn exhaustive(problem: &Problem) -> Vec<(Candidate, Result<Taken, String>)> 
         }
     }
     all
+}
+
+/// Every order of the nodes, where it is free and makes a difference; else the empty one, which is that of the target.
+fn orders(problem: &Problem) -> Vec<Vec<u32>> {
+    let n_nodes = if problem.is_order_free() { problem.cluster.n_nodes() } else { 0 };
+    let longer = |order: Vec<u32>| {
+        let others: Vec<u32> = (0..n_nodes).filter(|node| !order.contains(node)).collect();
+        others.into_iter().map(move |node| [&order[..], &[node]].concat())
+    };
+    (0..n_nodes).fold(vec![Vec::new()], |orders, _| orders.into_iter().flat_map(longer).collect())
 }
 
 /// The schedules that may be used in a layout.
