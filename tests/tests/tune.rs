@@ -3,10 +3,11 @@
 
 use pipe_compiler::Request;
 use pipe_compiler::cluster::Cluster;
+use pipe_compiler::diagnostic::{Code, Diagnostics};
 use pipe_compiler::elaborate;
 use pipe_compiler::search::Workers;
 use pipe_compiler::source::{Source, Sources};
-use pipe_compiler::tune::{Candidate, Found, Problem, Taken, exhaustive, judged, problem, space, tune};
+use pipe_compiler::tune::{Asked, Candidate, Found, Misfit, Problem, Taken, exhaustive, judged, problem, space, tune};
 use pipe_compiler::units::Ticks;
 use pipe_ir::units::Bytes;
 use pipe_tests::cases::{read, root};
@@ -27,7 +28,7 @@ fn problem_of(name: &str, memory: &str, held: &[(&str, i64)]) -> Problem {
     let request = Request { choice, cluster: Some(cluster), ..Request::default() };
     let root = Source { name: format!("{name}.pipe"), text: read(&folder.join(format!("{name}.pipe"))) };
     let loader = |path: &str| std::fs::read_to_string(folder.join(path)).map_err(|error| error.to_string());
-    problem(&mut Sources::default(), root, &loader, &request, (None, Vec::new())).expect("a problem")
+    problem(&mut Sources::default(), root, &loader, &request, Asked::default()).expect("a problem")
 }
 
 fn tuned(problem: &Problem, threads: usize) -> Found {
@@ -38,7 +39,7 @@ fn tuned(problem: &Problem, threads: usize) -> Found {
 fn best_of(problem: &Problem, all: &[(Candidate, Result<Taken, String>)]) -> Vec<(Ticks, Candidate)> {
     let mut best: BTreeMap<_, (Ticks, Candidate)> = BTreeMap::new();
     for (candidate, taken) in all {
-        let Some(taken) = taken.as_ref().ok().filter(|taken| taken.bytes <= problem.limit) else { continue };
+        let Some(taken) = taken.as_ref().ok().filter(|taken| taken.fits(problem)) else { continue };
         let own = (taken.time, candidate.clone());
         let known = best.entry((candidate.layout, candidate.variant.clone())).or_insert_with(|| own.clone());
         *known = own.min(known.clone());
@@ -69,6 +70,53 @@ fn bounds_leave_out_nothing_that_is_better() {
     }
 }
 
+/// The tiny target with devices and hosts that have so much memory; under a few schedules.
+fn with_hosts(memory: &str, host: &str, may_offload: bool) -> Result<Problem, Diagnostics> {
+    let folder = root().join("tests/data/tune");
+    let text = read(&folder.join("tiny.toml")).replace("48MiB", memory);
+    let text = text.replace("[links.node]", &format!("[host]\n{host}\n[links.node]"));
+    let cluster = Cluster::read(Source { name: "tiny.toml".to_owned(), text }).expect("a cluster");
+    let request = Request { cluster: Some(cluster), ..Request::default() };
+    let root = Source { name: "tiny.pipe".to_owned(), text: read(&folder.join("tiny.pipe")) };
+    let loader = |path: &str| std::fs::read_to_string(folder.join(path)).map_err(|error| error.to_string());
+    let schedules = ["1f1b", "zb_h1", "v_half"].map(str::to_owned).to_vec();
+    problem(&mut Sources::default(), root, &loader, &request, Asked { schedules, may_offload, batch: None })
+}
+
+#[test]
+fn state_lives_with_the_hosts_where_nothing_better_fits() {
+    for (memory, host) in [("16MiB", "1GiB"), ("24MiB", "40MiB")] {
+        let line = format!("memory = \"{host}\"\nbandwidth = \"3GB/s\"");
+        let problem = with_hosts(memory, &line, true).expect("a problem");
+        let all = exhaustive(&problem);
+        let (best, found) = (best_of(&problem, &all), tuned(&problem, 1));
+        assert_eq!(pairs(&found), best, "{memory} {host}");
+        assert!(found.is_complete && found.bound <= best[0].0 && found.counts.timed < all.len(), "{memory} {host}");
+        assert!(found.best.iter().any(|(candidate, _)| candidate.keeping.offload.any()), "{memory} {host}");
+        let is_short_of_host = |one: &Misfit| one.taken.bytes <= problem.limit && !one.taken.fits(&problem);
+        assert_eq!(found.misfits.iter().any(is_short_of_host), host == "40MiB", "{memory} {host}");
+        for (candidate, taken) in &found.best {
+            let (compilation, _) = judged(&problem, &candidate.source(&problem, ""), "best.pipe");
+            let (report, timed) = (&compilation.report, compilation.judged.as_ref().expect("it is timed"));
+            assert!(report.ok && timed.timeline.makespan() == taken.time, "{memory} {host}: {candidate:?}");
+            let peak = report.per_device.iter().filter_map(|row| row.peak_bytes).max();
+            let of_hosts = report.per_device.iter().filter_map(|row| row.host_peak_bytes).max().unwrap_or_default();
+            assert_eq!((peak, of_hosts), (Some(taken.bytes.0), taken.host.0), "{memory} {host}: {candidate:?}");
+        }
+    }
+    let line = "memory = \"1GiB\"\nbandwidth = \"3GB/s\"";
+    let of = |memory, may_offload| tuned(&with_hosts(memory, line, may_offload).expect("a problem"), 1);
+    assert!(of("16MiB", false).best.is_empty());
+    assert_eq!(of("48MiB", true).best[0], of("48MiB", false).best[0], "what fits without is not made slower");
+    let unknown = with_hosts("16MiB", "memory = \"1GiB\"", true).expect_err("copies take an unknown time");
+    assert_eq!(unknown[0].code, Code::CannotTune);
+    assert!(
+        unknown[0].message.contains("how long copies between a device and its host take"),
+        "{}",
+        unknown[0].message
+    );
+}
+
 /// Three nodes, of which the first is far from the second, and the third has slow links inside.
 const UNEVEN: &str = r#"
 nodes = 3
@@ -90,7 +138,14 @@ fn nodes_that_differ_are_filled_in_the_best_order() {
         let loader = |path: &str| std::fs::read_to_string(folder.join(path)).map_err(|error| error.to_string());
         let root = Source { name: "tiny.pipe".to_owned(), text };
         let schedules = schedules.iter().map(|name| (*name).to_owned()).collect();
-        problem(&mut Sources::default(), root, &loader, &request, (Some(12), schedules)).expect("a problem")
+        problem(
+            &mut Sources::default(),
+            root,
+            &loader,
+            &request,
+            Asked { batch: Some(12), schedules, ..Asked::default() },
+        )
+        .expect("a problem")
     };
     // Their order of tasks does not depend on links.
     let free = of("", &["1f1b", "gpipe", "zb_h1", "interleaved_1f1b"]);

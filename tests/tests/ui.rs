@@ -5,7 +5,7 @@ use pipe_compiler::cluster::Cluster;
 use pipe_compiler::diagnostic::{Code, Label};
 use pipe_compiler::profile::Profile;
 use pipe_compiler::source::{Source, Sources};
-use pipe_compiler::tune::problem;
+use pipe_compiler::tune::{Asked, problem};
 use pipe_compiler::{Compilation, Request};
 use pipe_tests::cases::{compile_for_search, compile_text, expect, files, read, report, root};
 use pipec::diagnostics::{Look, draw};
@@ -55,7 +55,7 @@ fn tuned(name: &str, text: &str, folder: &Path) -> (Compilation, Sources) {
     let mut sources = Sources::default();
     let source = Source { name: name.to_owned(), text: text.to_owned() };
     let load = |path: &str| std::fs::read_to_string(folder.join(path)).map_err(|error| error.to_string());
-    let found = problem(&mut sources, source, &load, &request, (None, Vec::new())).err().unwrap_or_default();
+    let found = problem(&mut sources, source, &load, &request, Asked::default()).err().unwrap_or_default();
     (Compilation::rejected(name, found, &sources), sources)
 }
 

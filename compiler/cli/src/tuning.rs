@@ -114,8 +114,14 @@ pub(crate) fn table(report: &TuneReport, colours: bool) -> String {
         text.push_str(&title("does not fit", colours));
         text.push_str(&rows(&report.does_not_fit, &|index| {
             let row = &report.does_not_fit[index];
-            let needs =
-                format!("d{} needs {}, {} too much", row.device, Bytes(row.peak_bytes), Bytes(row.excess_bytes));
+            let needs = match row.excess_bytes {
+                0 => format!(
+                    "a host's part needs {}, {} too much",
+                    Bytes(row.host_peak_bytes),
+                    Bytes(row.host_excess_bytes)
+                ),
+                excess => format!("d{} needs {}, {} too much", row.device, Bytes(row.peak_bytes), Bytes(excess)),
+            };
             match row.slower {
                 Some(slower) if slower < 0.0 => format!("{needs}; faster by {}", percent(-slower)),
                 Some(slower) => format!("{needs}; slower by {}", percent(slower)),
@@ -211,6 +217,7 @@ fn layout(row: &CandidateReport) -> String {
     keeps.extend((row.recompute != "none").then(|| format!("recompute {}", row.recompute)));
     keeps.extend((row.zero > 0).then(|| format!("zero {}", row.zero)));
     keeps.extend(row.sequence_parallel.then(|| "sequence parallel".to_owned()));
+    keeps.extend((row.offload != "none").then(|| format!("offload {}", row.offload)));
     keeps.extend((!row.nodes.is_empty()).then(|| format!("nodes {:?}", row.nodes)));
     format!(
         "{:>6} {:>7} {:>4} {:>4} {:>12}  {}",

@@ -75,7 +75,7 @@ fn commands_end_with_the_code_and_the_words_for_what_happened() {
             "tune - --cluster c.toml --offload optimizer",
             2,
             "",
-            "`--offload` has no part in tuning: layouts are found whose state stays on the devices",
+            "`--offload` has no part in tuning: what lives with the hosts is found, given `--may-offload`",
         ),
         ("explain deadlok", 2, "", "did you mean `deadlock`?"),
         ("explain error[deadlock]:", 0, "# ", ""),

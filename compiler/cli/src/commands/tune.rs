@@ -15,7 +15,7 @@ use pipe_compiler::report::{Finding, Report};
 use pipe_compiler::search::Workers;
 use pipe_compiler::source::Sources;
 use pipe_compiler::stdlib;
-use pipe_compiler::tune::{Candidate, Found, LEFT_OUT, Problem, judged, problem, space, tune};
+use pipe_compiler::tune::{Asked, Candidate, Found, LEFT_OUT, Problem, judged, problem, space, tune};
 use pipe_ir::units::Bytes;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -27,6 +27,7 @@ Examples:
   pipec tune examples/llama3_70b.pipe --cluster examples/cluster.toml -o best.pipe
   pipec tune examples/llama3_70b.pipe --cluster examples/cluster.toml --set tensor=8 --set zero=1
   pipec tune examples/llama3_70b.pipe --cluster examples/cluster.toml --batch 512 --schedules 1f1b,zb_v
+  pipec tune examples/llama3_70b.pipe --cluster examples/cluster.toml --may-offload
   pipec check best.pipe --cluster examples/cluster.toml
 
 The target is a pipeline whose model comes from a `config.json`. Its rows of a step stay; how they and the model are divided is tried.
@@ -48,6 +49,9 @@ pub(crate) struct Arguments {
     /// Only these standard schedules, as in `1f1b,zb_v`
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     schedules: Vec<String>,
+    /// Also tries state that lives with the hosts, where it does not fit otherwise
+    #[arg(long)]
+    may_offload: bool,
     /// How many of the best are shown
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
     best: u16,
@@ -81,7 +85,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     };
     let request = pipe_compiler::Request { cluster: Some(cluster), ..target.request() };
     let loader = |path: &str| input::load(&folder, path);
-    let asked = (arguments.batch, arguments.schedules.clone());
+    let asked = arguments.asked();
     let problem = match problem(&mut sources, root, &loader, &request, asked) {
         Ok(problem) => problem,
         Err(found) => return arguments.reject(&found, &sources),
@@ -150,6 +154,15 @@ fn nothing_fits(problem: &Problem, found: &Found, is_empty: bool) -> Diagnostic 
         let message = format!("nothing that fits was found for `{name}` in the time");
         return error("to be divided", message).help("allow more by `--time`");
     }
+    let host = problem.cluster.host_of_device().unwrap_or_default();
+    if let Some(one) = found.misfits.iter().filter(|one| one.taken.bytes <= limit).min_by_key(|one| one.taken.host) {
+        let needed = one.taken.host;
+        let message = format!(
+            "no layout of `{name}` fits: the least takes {needed} of a host for each device, and there are {host}"
+        );
+        return Diagnostic::error(Code::MemoryExceeded, problem.span, "to be divided", message)
+            .help("use more devices, or hosts with more memory");
+    }
     let least = found.misfits.first().map(|one| (one.taken.bytes, format!(" on {}", one.taken.device)));
     let least = least.or(found.least_held.map(|bytes| (bytes, " for its state and a single microbatch".to_owned())));
     let Some((bytes, place)) = least else {
@@ -158,8 +171,9 @@ fn nothing_fits(problem: &Problem, found: &Found, is_empty: bool) -> Diagnostic 
     };
     let missing = Bytes(bytes.0.saturating_sub(limit.0));
     let message = format!("no layout of `{name}` fits: the least takes {bytes}{place}, and devices have {limit}");
+    let hosts = if problem.may_offload { "" } else { "; `--may-offload` lets state live with the hosts" };
     Diagnostic::error(Code::MemoryExceeded, problem.span, "to be divided", message)
-        .help(format!("{missing} are missing: use more devices, or devices with more memory"))
+        .help(format!("{missing} are missing: use more devices, or devices with more memory{hosts}"))
 }
 
 impl Arguments {
@@ -173,7 +187,8 @@ impl Arguments {
             return Err(Failure::Usage(message.to_owned()));
         }
         if self.target.offload.is_some_and(Offload::any) {
-            let message = "`--offload` has no part in tuning: layouts are found whose state stays on the devices";
+            let message =
+                "`--offload` has no part in tuning: what lives with the hosts is found, given `--may-offload`";
             return Err(Failure::Usage(message.to_owned()));
         }
         for name in &self.schedules {
@@ -187,6 +202,11 @@ impl Arguments {
             }
         }
         Ok(())
+    }
+
+    /// What is asked for, beside the target.
+    fn asked(&self) -> Asked {
+        Asked { batch: self.batch, schedules: self.schedules.clone(), may_offload: self.may_offload }
     }
 
     /// Looks for shorter orders. One that is shorter than the first row takes its place in what is written.

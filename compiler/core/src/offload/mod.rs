@@ -11,7 +11,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// What lives in the memory of hosts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Offload {
     /// The state of the optimizer: it comes for the update, chunk by chunk.
     pub optimizer: bool,

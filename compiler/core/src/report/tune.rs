@@ -83,6 +83,8 @@ pub struct CandidateReport {
     pub zero: u64,
     /// Whether devices that divide a layer also divide the sequence.
     pub sequence_parallel: bool,
+    /// What of the state lives with the hosts, or `none`.
+    pub offload: String,
     /// The order in which nodes are filled, where that of the file is not the best.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<u32>,
@@ -108,6 +110,14 @@ pub struct BestReport {
     pub peak_bytes: u64,
     /// Which device that is.
     pub device: u32,
+    /// What the fullest one holds in the memory of its host.
+    #[serde(skip_serializing_if = "is_nothing")]
+    pub host_peak_bytes: u64,
+}
+
+/// Whether there is nothing to be told.
+const fn is_nothing(bytes: &u64) -> bool {
+    *bytes == 0
 }
 
 /// An order of its own, for the layout of one of the best.
@@ -140,6 +150,12 @@ pub struct OtherReport {
     pub device: u32,
     /// What it holds too much.
     pub excess_bytes: u64,
+    /// What the fullest one holds in the memory of its host.
+    #[serde(skip_serializing_if = "is_nothing")]
+    pub host_peak_bytes: u64,
+    /// What that is too much.
+    #[serde(skip_serializing_if = "is_nothing")]
+    pub host_excess_bytes: u64,
 }
 
 /// Something that is not possible.
@@ -165,6 +181,7 @@ impl CandidateReport {
             recompute: keeping.recompute.word(),
             zero: keeping.zero,
             sequence_parallel: keeping.sequence_parallel,
+            offload: keeping.offload.to_string(),
             nodes: nodes.clone(),
         }
     }
@@ -188,6 +205,7 @@ impl BestReport {
             bubble: report.figures.bubble_makespan.unwrap_or_default(),
             peak_bytes: taken.bytes.0,
             device: taken.device.0,
+            host_peak_bytes: taken.host.0,
         }
     }
 }
@@ -259,6 +277,8 @@ impl TuneReport {
             peak_bytes: taken.bytes.0,
             device: taken.device.0,
             excess_bytes: taken.bytes.0.saturating_sub(problem.limit.0),
+            host_peak_bytes: taken.host.0,
+            host_excess_bytes: problem.cluster.host_of_device().map_or(0, |host| taken.host.0.saturating_sub(host.0)),
         };
         self.slower = found.slower.iter().map(|(candidate, taken)| other(candidate, taken)).collect();
         self.does_not_fit = found.misfits.iter().map(|one| other(&one.candidate, &one.taken)).collect();

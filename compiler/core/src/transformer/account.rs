@@ -6,6 +6,7 @@ use super::flops::{Flops, flops_of_head, flops_of_layer};
 use super::weights::{self, Kind, Weight};
 use super::{Config, Layers, Settings, Transformer};
 use crate::diagnostic::{Code, Diagnostic};
+use crate::offload::Offload;
 use crate::placement::Placement;
 use crate::source::Span;
 use pipe_ir::ids::StageId;
@@ -58,6 +59,20 @@ impl StageAccount {
     #[must_use]
     pub const fn state(&self) -> u128 {
         self.weights + self.gradients + self.optimizer
+    }
+
+    /// What of the state lives in the memory of the host: it comes for its uses and, where an update changes it, goes back.
+    #[must_use]
+    pub const fn away(&self, offload: Offload) -> u128 {
+        let optimizer = if offload.optimizer { self.optimizer } else { 0 };
+        let weights = if offload.parameters { self.weights } else { 0 };
+        optimizer + weights
+    }
+
+    /// What of the state is always on the device.
+    #[must_use]
+    pub const fn staying(&self, offload: Offload) -> u128 {
+        self.state() - self.away(offload)
     }
 
     /// What is kept of one microbatch from the forward pass on.

@@ -112,16 +112,20 @@ impl Values {
             TaskKind::BackwardInput => (vec![input, saved[0], saved[1]], vec![self.gradient, self.deferred]),
             TaskKind::BackwardWeight => (vec![saved[1], self.deferred], Vec::new()),
             TaskKind::Backward => (vec![input, saved[0], saved[1]], vec![self.gradient]),
-            TaskKind::Update => (vec![self.gradients], Vec::new()),
+            TaskKind::Update => return self.update(),
         };
         let adds = matches!(kind, TaskKind::BackwardWeight | TaskKind::Backward);
-        let update = if kind == TaskKind::Update { [self.parameters, self.optimizer] } else { [None; 2] };
-        let weights = self.parameters.filter(|_| kind != TaskKind::Update);
         let operand = |access| move |value| Operand::new(value, access);
-        let reads = [weights].into_iter().chain(read).flatten().map(operand(Access::Read));
+        let reads = [self.parameters].into_iter().chain(read).flatten().map(operand(Access::Read));
         let writes = write.into_iter().flatten().map(operand(Access::Write));
-        let updates = update.into_iter().chain([self.gradients.filter(|_| adds)]);
-        reads.chain(writes).chain(updates.flatten().map(operand(Access::Update))).collect()
+        let adds = self.gradients.filter(|_| adds).into_iter().map(operand(Access::Update));
+        reads.chain(writes).chain(adds).collect()
+    }
+
+    /// What the update reads and writes, as that of a declared model does: the weights come first, by which it is cut.
+    fn update(&self) -> Vec<Operand> {
+        let all = [(self.parameters, Access::Update), (self.gradients, Access::Read), (self.optimizer, Access::Update)];
+        all.into_iter().filter_map(|(value, access)| Some(Operand::new(value?, access))).collect()
     }
 }
 

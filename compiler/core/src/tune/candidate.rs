@@ -39,6 +39,8 @@ pub struct Keeping {
     pub zero: u64,
     /// Whether devices that divide a layer also divide the sequence.
     pub sequence_parallel: bool,
+    /// What of the state lives with the hosts.
+    pub offload: Offload,
 }
 
 /// A layout with a schedule, and what it keeps.
@@ -76,7 +78,8 @@ impl Candidate {
     /// The pipeline as it is elaborated.
     #[must_use]
     pub fn pipeline(&self, problem: &Problem) -> Pipeline {
-        let mut settings = self.layout.settings(&problem.transformer.settings, self.keeping);
+        let keeping = self.keeping;
+        let mut settings = self.layout.settings(&problem.transformer.settings, keeping);
         if !self.nodes.is_empty() {
             settings.nodes = self.nodes.iter().copied().map(u64::from).collect();
         }
@@ -86,8 +89,8 @@ impl Candidate {
             model: None,
             transformer: Some(Transformer { settings, ..problem.transformer.clone() }),
             memory: Some((problem.limit, problem.span)),
-            host: None,
-            offload: Offload::default(),
+            host: problem.cluster.host_of_device().map(|host| (host, problem.span)),
+            offload: keeping.offload,
             zero: Zero::default(),
             costs: None,
             requirements: Vec::new(),
@@ -124,9 +127,11 @@ impl Candidate {
             settings.push(("nodes", format!("{:?}", base.nodes)));
         }
         let settings: Vec<String> = settings.iter().map(|(name, value)| format!("        {name} = {value}")).collect();
+        let offload = keeping.offload;
+        let offload = if offload.any() { format!("\n    offload {offload}") } else { String::new() };
         write!(
             text,
-            "pipeline {} {{\n    model \"{path}\"(\n{}\n    )\n    devices {} memory {}\n    microbatches {}\n    schedule {}\n}}\n",
+            "pipeline {} {{\n    model \"{path}\"(\n{}\n    )\n    devices {} memory {}\n    microbatches {}\n    schedule {}{offload}\n}}\n",
             problem.name,
             settings.join(",\n"),
             layout.devices,

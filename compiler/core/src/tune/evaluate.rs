@@ -7,6 +7,7 @@ use super::written::{Sound, Written, first};
 use crate::Request;
 use crate::check::memory::{self, peaks};
 use crate::lower::{self, lower};
+use crate::offload::Offload;
 use crate::schedule::Schedule;
 use crate::timed::Setting;
 use crate::transformer::{StageAccount, Until};
@@ -24,8 +25,19 @@ pub struct Taken {
     pub device: DeviceId,
     /// What it holds.
     pub bytes: Bytes,
+    /// What the fullest one holds in the memory of its host.
+    pub host: Bytes,
     /// Whether that is all, or only a part that is too much already.
     pub is_exact: bool,
+}
+
+impl Taken {
+    /// Whether devices and their hosts have room for it.
+    #[must_use]
+    pub fn fits(&self, problem: &Problem) -> bool {
+        let has_room = problem.cluster.host_of_device().is_none_or(|host| self.host <= host);
+        self.bytes <= problem.limit && has_room
+    }
 }
 
 /// Times a candidate on the cluster of a request, and counts its bytes. What clearly does not fit is counted in part, unless all is asked for.
@@ -50,26 +62,32 @@ pub(super) fn evaluate(
     }
     let setting = Setting { stages: &stages, pipeline: Some(&pipeline), request };
     let timed = setting.timed(schedule, order);
-    let (time, schedule) = (timed.timeline.makespan(), &timed.schedule);
-    let (device, bytes) = least(schedule, &stages.accounts);
+    let (time, schedule, offload) = (timed.timeline.makespan(), &timed.schedule, pipeline.offload);
+    let (device, bytes) = least(schedule, &stages.accounts, offload);
     if bytes > problem.limit && !is_exact {
-        return Ok(Taken { time, device, bytes, is_exact });
+        return Ok(Taken { time, device, bytes, host: Bytes::ZERO, is_exact });
     }
-    let options = lower::Options { latency: timed.costs.latency.clone(), ..lower::Options::default() };
+    let (latency, budget) = (timed.costs.latency.clone(), Some(problem.limit));
+    let options = lower::Options { latency, offload, budget, ..lower::Options::default() };
     let program = lower(schedule, &timed.timeline, &stages, &options);
+    let time = match offload.any() {
+        true => setting.copied((schedule, &timed.order, &timed.costs), &program).0.makespan(),
+        false => time,
+    };
+    let host = program.devices.iter().map(|device| device.host.peak).max().unwrap_or_default();
     let peaks = (0..).map(DeviceId).zip(program.devices.iter().map(|device| device.peak));
     let (device, bytes) =
         peaks.max_by_key(|(device, peak)| (*peak, std::cmp::Reverse(*device))).unwrap_or((DeviceId(0), Bytes::ZERO));
-    Ok(Taken { time, device, bytes, is_exact: true })
+    Ok(Taken { time, device, bytes, host, is_exact: true })
 }
 
 /// The device that holds most, without what is under way between devices: a part of what lowering counts.
-fn least(schedule: &Schedule, accounts: &[StageAccount]) -> (DeviceId, Bytes) {
+fn least(schedule: &Schedule, accounts: &[StageAccount], offload: Offload) -> (DeviceId, Bytes) {
     let of_device = |(device, order): (u32, &Vec<crate::schedule::ScheduledTask>)| {
         let device = DeviceId(device);
         let is_home = |stage: usize| schedule.placement.is_home(pipe_ir::ids::StageId::from_index(stage), device);
         let own = accounts.iter().enumerate().filter(|(stage, _)| is_home(*stage));
-        let state: u128 = own.map(|(_, account)| account.state()).sum();
+        let state: u128 = own.map(|(_, account)| account.staying(offload)).sum();
         let (mut live, mut peak) = (0_u128, 0_u128);
         for task in order.iter().map(|one| one.task) {
             let Some(account) = accounts.get(task.stage.index()) else { continue };

@@ -1,8 +1,9 @@
 //! What would be faster but does not fit: of that, what is least too large, timed and counted to the byte.
 
 use super::evaluate::evaluate;
+use super::found::{Found, Misfit};
 use super::problem::Problem;
-use super::queue::{Found, Misfit, OTHERS};
+use super::queue::OTHERS;
 use super::written::Written;
 use crate::search::Workers;
 use std::sync::{Mutex, PoisonError};

@@ -8,6 +8,7 @@
 mod candidate;
 mod evaluate;
 mod families;
+mod found;
 mod misfits;
 mod problem;
 mod prospect;
@@ -19,9 +20,10 @@ mod written;
 pub use candidate::{Candidate, Keeping, Layout};
 pub use evaluate::Taken;
 pub use families::{LEFT_OUT, Variant, variants};
-pub use problem::{FIXED, Problem, problem};
-pub use queue::{Counts, Found, Misfit, Progress, tune};
-pub use space::{Refusal, Space, keepings, space};
+pub use found::{Counts, Found, Misfit, Progress};
+pub use problem::{Asked, FIXED, Problem, problem};
+pub use queue::tune;
+pub use space::{Refusal, Space, away, keepings, space};
 
 use crate::source::{Source, Sources};
 use crate::{Compilation, compile};
@@ -34,7 +36,8 @@ pub fn exhaustive(problem: &Problem) -> Vec<(Candidate, Result<Taken, String>)> 
     let orders = orders(problem);
     let mut all = Vec::new();
     for layout in space(problem).layouts {
-        for keeping in keepings(problem, &layout) {
+        let plain = keepings(problem, &layout).into_iter();
+        for keeping in plain.flat_map(|one| std::iter::once(one).chain(away(problem, one))) {
             for variant in allowed(problem, &layout) {
                 for nodes in &orders {
                     let (variant, nodes) = (variant.clone(), nodes.clone());

@@ -9,6 +9,7 @@ use crate::files::{self, Files, Loader};
 use crate::pipeline::Pipeline;
 use crate::source::{Source, Sources, Span};
 use crate::transformer::{SETTINGS, Transformer};
+use crate::units::Ticks;
 use pipe_ir::units::Bytes;
 use std::collections::BTreeMap;
 
@@ -34,6 +35,8 @@ pub struct Problem {
     pub fixed: BTreeMap<String, u64>,
     /// The schedules that may be used; all if empty.
     pub schedules: Vec<String>,
+    /// Whether state may live with the hosts.
+    pub may_offload: bool,
     /// Durations and limits that are given, as `--cost` and `--memory` say them, and the cluster.
     pub request: Request,
     /// The text of the model's `config.json`.
@@ -44,17 +47,28 @@ pub struct Problem {
     pub sources: Sources,
 }
 
-/// Reads a target. The rows of a step are those of the pipeline as it is written, `--set microbatches` included, unless `batch` says
-/// how many; other settings of a layout hold it fast.
+/// What is asked for, beside what a target says.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Asked {
+    /// Rows of a step, over all pipelines; those of the target as it is written, where none are said.
+    pub batch: Option<u64>,
+    /// The schedules that may be used; all if empty.
+    pub schedules: Vec<String>,
+    /// Whether state may live with the hosts, where it does not fit otherwise.
+    pub may_offload: bool,
+}
+
+/// Reads a target. `--set microbatches` counts for the rows of its step; other settings of a layout hold it fast.
 ///
 /// # Errors
-/// Everything that is wrong with the target, or that it has no model from a `config.json`, or no cluster.
+/// Everything that is wrong with the target, or that it has no model from a `config.json`, or no cluster, or that nobody says how long copies take
+/// that may be made.
 pub fn problem(
     sources: &mut Sources,
     root: Source,
     loader: &Loader<'_>,
     request: &Request,
-    (batch, schedules): (Option<u64>, Vec<String>),
+    asked: Asked,
 ) -> Result<Problem, Diagnostics> {
     let files = files::load(sources, root, loader)?;
     let is_fixed = |name: &String| FIXED.contains(&name.as_str());
@@ -80,6 +94,13 @@ pub fn problem(
         let message = format!("there is no cluster to divide `{}` on", pipeline.name);
         return Err(refuse(pipeline.span, "which devices?", message, "name one by `--cluster cluster.toml`"));
     };
+    let Asked { batch, schedules, may_offload } = asked;
+    let is_copy_said = cluster.copy().or(request.costs.as_ref().and_then(|costs| costs.copy)).is_some();
+    if may_offload && !is_copy_said {
+        let message = format!("`{}` does not say how long copies between a device and its host take", cluster.name());
+        let help = "say it as `bandwidth` of its `[host]`, or by `--cost copy=..` (milliseconds for 1 MiB)";
+        return Err(refuse(pipeline.span, "may live with the hosts", message, help));
+    }
     let fixed = held(fixed, pipeline.span)?;
     let settings = &transformer.settings;
     let of_pipeline =
@@ -104,6 +125,7 @@ pub fn problem(
         limit,
         fixed,
         schedules,
+        may_offload,
         config,
         files: files::load(&mut standard, nothing, &|_| Err("nothing is imported".to_owned()))?,
         sources: standard,
@@ -134,6 +156,14 @@ impl Problem {
     pub fn is_order_free(&self) -> bool {
         let is_even = self.cluster.is_even() && self.cluster.is_even_inside();
         !is_even && self.transformer.settings.nodes == AS_NUMBERED
+    }
+
+    /// The time that so many bytes take between a device and its host.
+    #[must_use]
+    pub fn copying(&self, bytes: u128) -> Ticks {
+        let said = self.request.costs.as_ref().and_then(|costs| costs.copy).or(self.cluster.copy());
+        let time = bytes.saturating_mul(said.unwrap_or_default().0.into()) >> 20;
+        Ticks(u64::try_from(time).unwrap_or(u64::MAX))
     }
 
     /// Whether a setting may have a value.

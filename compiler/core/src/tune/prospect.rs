@@ -1,7 +1,7 @@
 //! Prospects: how short a step can be at best, and how much devices hold at least, before a schedule is written out.
 //!
 //! A group of candidates, those with the same layout that keep the same, is bounded by the work and the exchanges of the whole model, divided evenly among
-//! its devices, and so is what they hold: some device has no less than the mean. A single one is bounded as any schedule with its places and costs is ([`crate::bounds`]), and then some device still exchanges its
+//! its devices, and so is what they hold: some device has no less than the mean, and copies no less back to its host behind the exchange of gradients, where state lives there. A single one is bounded as any schedule with its places and costs is ([`crate::bounds`]), and then some device still exchanges its
 //! gradients. Neither depends on the order of tasks. A device holds the state of its stages, and, when a microbatch has gone forward through all of them,
 //! what they keep of it.
 
@@ -14,6 +14,7 @@ use crate::cluster::durations::{Target, target};
 use crate::cluster::{Seat, collective, ticks};
 use crate::costs::costs;
 use crate::model::stage_set::StageSet;
+use crate::offload::Offload;
 use crate::placement::Placement;
 use crate::schedule::Schedule;
 use crate::transformer::exchanges::{Among, Exchange, at_end, beside, within};
@@ -56,10 +57,12 @@ pub(super) fn of_group(problem: &Problem, written: &Written, layout: &Layout, ke
     let work = if problem.request.costs.is_some() { 0 } else { work };
     let devices = u128::from(layout.devices);
     let time = (work + least(at_end(&transformer, &account))) / devices;
-    let held = (account.state() + account.activations()) / devices;
-    let usual = (account.state() / devices + account.activations()) * 11 / 10;
+    let back = problem.copying(account.away(keeping.offload) / devices);
+    let state = account.staying(keeping.offload);
+    let held = (state + account.activations()) / devices;
+    let usual = (state / devices + account.activations()) * 11 / 10;
     let (bytes, usual) = (Bytes(narrow(held)), Bytes(narrow(usual)));
-    Some(Prospect { time: Ticks(narrow(time)), device: DeviceId(0), bytes, usual })
+    Some(Prospect { time: Ticks(narrow(time)) + back, device: DeviceId(0), bytes, usual })
 }
 
 /// What a group takes at least for its exchanges, wherever it sits: inside a node that is where links are quickest, and with a link between
@@ -106,8 +109,9 @@ pub(super) fn of_candidate(problem: &Problem, written: &Written, candidate: &Can
     let bound = lower_bound(&schedule, dependencies, &costs, (&schedule.activations, &held)).makespan;
     let target = target(&written.request, Some(&pipeline), &stages, &schedule);
     let exchanged = target.map_or(Ticks::ZERO, |target| least_exchange(&target, &pipeline.transformer));
-    let (device, bytes) = fullest(&schedule, &stages);
-    Ok(Prospect { time: bound + exchanged, device, bytes, usual: bytes })
+    let (device, bytes) = fullest(&schedule, &stages, pipeline.offload);
+    let time = bound + exchanged + least_back(problem, &schedule, &stages, pipeline.offload);
+    Ok(Prospect { time, device, bytes, usual: bytes })
 }
 
 /// Whether a candidate's order of tasks depends on what they take.
@@ -143,10 +147,26 @@ fn least_exchange(target: &Target<'_>, transformer: &Option<Transformer>) -> Tic
     of_device.into_iter().min().unwrap_or_default()
 }
 
-/// The device that holds most when a microbatch has gone forward through its stages.
-fn fullest(schedule: &Schedule, stages: &StageSet) -> (DeviceId, Bytes) {
+/// What the device that copies most copies back to its host behind the exchange of gradients: only then all is updated.
+fn least_back(problem: &Problem, schedule: &Schedule, stages: &StageSet, offload: Offload) -> Ticks {
+    let bytes = of_devices(schedule, stages, |account| account.away(offload)).into_iter().max();
+    problem.copying(bytes.unwrap_or_default())
+}
+
+/// What the stages of each device have in all.
+fn of_devices(schedule: &Schedule, stages: &StageSet, bytes: impl Fn(&StageAccount) -> u128) -> Vec<u128> {
     let placement = &schedule.placement;
-    let mut state = vec![0_u128; schedule.n_devices()];
+    let mut all = vec![0_u128; schedule.n_devices()];
+    for (stage, account) in placement.stages().zip(&stages.accounts) {
+        placement.devices_of(stage).iter().for_each(|home| all[home.index()] += bytes(account));
+    }
+    all
+}
+
+/// The device that holds most when a microbatch has gone forward through its stages.
+fn fullest(schedule: &Schedule, stages: &StageSet, offload: Offload) -> (DeviceId, Bytes) {
+    let placement = &schedule.placement;
+    let state = of_devices(schedule, stages, |account| account.staying(offload));
     let mut kept = vec![0_u128; schedule.n_devices()];
     for turn in (0..placement.period()).map(MicrobatchId) {
         let mut own = vec![0_u128; schedule.n_devices()];
@@ -154,9 +174,6 @@ fn fullest(schedule: &Schedule, stages: &StageSet) -> (DeviceId, Bytes) {
             placement.devices(stage, turn).iter().for_each(|device| own[device.index()] += account.activations());
         }
         kept.iter_mut().zip(own).for_each(|(kept, own)| *kept = (*kept).max(own));
-    }
-    for (stage, account) in placement.stages().zip(&stages.accounts) {
-        placement.devices_of(stage).iter().for_each(|home| state[home.index()] += StageAccount::state(account));
     }
     let sums = state.iter().zip(&kept).map(|(state, kept)| Bytes(narrow(state + kept)));
     let all = (0..).map(DeviceId).zip(sums);

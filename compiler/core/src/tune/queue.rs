@@ -7,16 +7,16 @@
 use super::candidate::{Candidate, Keeping, Layout};
 use super::evaluate::{Taken, evaluate};
 use super::families::Variant;
+use super::found::{Counts, Found, Misfit, Progress};
 use super::misfits::misfits;
 use super::problem::Problem;
 use super::prospect::{Prospect, is_reordered, of_candidate, of_group};
 use super::seated::seated;
-use super::space::{Space, keepings};
+use super::space::{Space, away, keepings};
 use super::{Written, allowed};
 use crate::search::Workers;
 use crate::units::Ticks;
 use pipe_ir::units::Bytes;
-use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::{Mutex, PoisonError};
@@ -54,80 +54,12 @@ enum Outcome {
     Hoped(Ticks, Candidate),
     /// It was timed, and fits.
     Fits(Candidate, Taken),
-    /// It does not fit.
-    Misfit(Misfit),
-    /// A group of which nothing fits: what is held at least, if the model can be divided so.
-    NothingFits(Option<Bytes>),
+    /// It does not fit; these may.
+    Misfit(Misfit, Vec<(Ticks, Stage)>),
+    /// A group of which nothing fits: what is held at least, if the model can be divided so, and groups that may.
+    NothingFits(Option<Bytes>, Vec<(Ticks, Stage)>),
     /// Its schedule does not go with its sizes.
     Refused(Candidate, String),
-}
-
-/// What was done so far.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
-pub struct Counts {
-    /// Layouts with what they keep.
-    pub groups: usize,
-    /// Of these, those of which nothing can fit.
-    pub hopeless: usize,
-    /// Candidates that were bounded.
-    pub bounded: usize,
-    /// Of these, those that do not fit, whatever their order.
-    pub too_large: usize,
-    /// Candidates whose schedule was written out and timed.
-    pub timed: usize,
-    /// Of these, those that do not fit.
-    pub misfits: usize,
-    /// Candidates that were timed with nodes that are all as good as the best, where they differ.
-    pub unseated: usize,
-    /// Candidates whose schedule does not take their numbers of devices and microbatches.
-    pub refused: usize,
-}
-
-/// What is known while the queue is worked off.
-#[derive(Clone, Copy, Debug)]
-pub struct Progress<'a> {
-    /// What was done.
-    pub counts: Counts,
-    /// How many are finished for good.
-    pub found: usize,
-    /// The shortest step so far, if any fits.
-    pub best: Option<(&'a Candidate, Ticks)>,
-    /// No step is shorter.
-    pub bound: Ticks,
-}
-
-/// A candidate that does not fit.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Misfit {
-    /// Which.
-    pub candidate: Candidate,
-    /// What it takes.
-    pub taken: Taken,
-    /// Whether it was timed, or takes at least this long.
-    pub is_timed: bool,
-}
-
-/// What was found.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Found {
-    /// The best, shortest first.
-    pub best: Vec<(Candidate, Taken)>,
-    /// Others that fit and were timed, shortest first.
-    pub slower: Vec<(Candidate, Taken)>,
-    /// What would be shorter than the last of the best, but does not fit; of that, what is least too large.
-    pub misfits: Vec<Misfit>,
-    /// Of layouts of which nothing fits, the least that some device holds for its state and a single microbatch.
-    pub least_held: Option<Bytes>,
-    /// Candidates whose schedule does not go with its sizes: how many by name of the schedule and reason.
-    pub refused: BTreeMap<(String, String), usize>,
-    /// No schedule of any candidate that may fit is shorter.
-    pub bound: Ticks,
-    /// Whether nothing was left out.
-    pub is_complete: bool,
-    /// So many of the best, the first ones, are what they would be with more time.
-    pub n_final: usize,
-    /// What was done.
-    pub counts: Counts,
 }
 
 /// Finds so many of the best, each with another layout or schedule.
@@ -166,9 +98,13 @@ pub fn tune(
 fn look(problem: &Problem, written: &Written, (least, stage): &(Ticks, Stage)) -> Outcome {
     match stage {
         Stage::Group(layout, keeping) => {
-            let Some(group) = of_group(problem, written, layout, *keeping) else { return Outcome::NothingFits(None) };
+            let Some(group) = of_group(problem, written, layout, *keeping) else {
+                return Outcome::NothingFits(None, Vec::new());
+            };
             if group.bytes > problem.limit {
-                return Outcome::NothingFits(Some(group.bytes));
+                let others = away(problem, *keeping).into_iter();
+                let others = others.map(|keeping| (group.time, Stage::Group(*layout, keeping)));
+                return Outcome::NothingFits(Some(group.bytes), others.collect());
             }
             let (layout, keeping) = (*layout, *keeping);
             let candidate = |variant| Candidate { layout, variant, keeping, nodes: Vec::new() };
@@ -183,35 +119,43 @@ fn look(problem: &Problem, written: &Written, (least, stage): &(Ticks, Stage)) -
                 let time = prospect.time.max(*least);
                 if prospect.bytes > problem.limit {
                     let Prospect { device, bytes, .. } = prospect;
-                    let taken = Taken { time, device, bytes, is_exact: false };
-                    return Outcome::Misfit(Misfit { candidate: candidate.clone(), taken, is_timed: false });
+                    let taken = Taken { time, device, bytes, host: Bytes::ZERO, is_exact: false };
+                    return misfit(problem, time, Misfit { candidate: candidate.clone(), taken, is_timed: false });
                 }
                 Outcome::Again(vec![(time, Stage::Bounded(candidate.clone()))], None)
             }
         },
         Stage::Bounded(candidate) => match evaluate(problem, (written, &written.request), candidate, false) {
             Err(reason) => Outcome::Refused(candidate.clone(), reason),
-            Ok(taken) if taken.bytes <= problem.limit && problem.is_order_free() => {
+            Ok(taken) if taken.fits(problem) && problem.is_order_free() => {
                 // Where links differ, a schedule may be reordered otherwise: only its bound holds for that.
                 let time = if is_reordered(problem, written, candidate) { *least } else { taken.time };
                 Outcome::Hoped(time, candidate.clone())
             }
-            Ok(taken) => timed(problem, candidate.clone(), taken),
+            Ok(taken) => timed(problem, *least, candidate.clone(), taken),
         },
         Stage::Unseated(candidate) => match seated(problem, written, candidate) {
             Err(reason) => Outcome::Refused(candidate.clone(), reason),
-            Ok((candidate, taken)) => timed(problem, candidate, taken),
+            Ok((candidate, taken)) => timed(problem, *least, candidate, taken),
         },
         Stage::Finished(_) => Outcome::Again(vec![(*least, stage.clone())], None),
     }
 }
 
-/// What became of one that was timed.
-fn timed(problem: &Problem, candidate: Candidate, taken: Taken) -> Outcome {
-    match taken.bytes <= problem.limit {
+/// What became of one that was timed, and takes at least so long in any order of nodes.
+fn timed(problem: &Problem, least: Ticks, candidate: Candidate, taken: Taken) -> Outcome {
+    match taken.fits(problem) {
         true => Outcome::Fits(candidate, taken),
-        false => Outcome::Misfit(Misfit { candidate, taken, is_timed: true }),
+        false => misfit(problem, least, Misfit { candidate, taken, is_timed: true }),
     }
+}
+
+/// What becomes of one that does not fit: it may with state that lives with the hosts, and then takes no less time.
+fn misfit(problem: &Problem, least: Ticks, misfit: Misfit) -> Outcome {
+    let others = away(problem, misfit.candidate.keeping).into_iter();
+    let named = |keeping| Stage::Named(Candidate { keeping, ..misfit.candidate.clone() });
+    let others = others.map(|keeping| (least, named(keeping))).collect();
+    Outcome::Misfit(misfit, others)
 }
 
 struct Queue {
@@ -332,15 +276,17 @@ impl Queue {
                 self.waiting.push(Reverse((taken.time, Stage::Finished(candidate.clone()))));
                 self.taken.insert(candidate, taken);
             }
-            Outcome::Misfit(misfit) => {
+            Outcome::Misfit(misfit, others) => {
                 match misfit.is_timed {
                     true => (counts.timed, counts.misfits) = (counts.timed + 1, counts.misfits + 1),
                     false => (counts.bounded, counts.too_large) = (counts.bounded + 1, counts.too_large + 1),
                 }
                 self.found.misfits.push(misfit);
+                self.waiting.extend(others.into_iter().map(Reverse));
             }
-            Outcome::NothingFits(bytes) => {
-                counts.hopeless += 1;
+            Outcome::NothingFits(bytes, others) => {
+                (counts.hopeless, counts.groups) = (counts.hopeless + 1, counts.groups + others.len());
+                self.waiting.extend(others.into_iter().map(Reverse));
                 self.found.least_held = self.found.least_held.into_iter().chain(bytes).min();
             }
             Outcome::Refused(candidate, reason) => {

@@ -40,8 +40,7 @@ pub(super) fn seated(
     let ordered = Candidate { nodes: found.nodes, ..candidate.clone() };
     let taken = evaluate(problem, (written, request), &ordered, false)?;
     // A schedule may be reordered otherwise under other links.
-    let is_better =
-        |one: &Taken, other: &Taken| (one.bytes > problem.limit, one.time) < (other.bytes > problem.limit, other.time);
+    let is_better = |one: &Taken, other: &Taken| (!one.fits(problem), one.time) < (!other.fits(problem), other.time);
     Ok(if is_better(&taken, &as_numbered.1) { (ordered, taken) } else { as_numbered })
 }
 

@@ -6,6 +6,7 @@
 
 use super::candidate::{Keeping, Layout};
 use super::problem::Problem;
+use crate::offload::Offload;
 use crate::transformer::{Recompute, Transformer, check};
 
 /// Layouts, and why other values are not among them.
@@ -129,9 +130,17 @@ pub fn keepings(problem: &Problem, layout: &Layout) -> Vec<Keeping> {
         Some(zero) => vec![*zero],
         None => (least..=3 * least).collect(),
     };
-    let of = |recompute| zeros.iter().map(move |zero| Keeping { recompute, zero: *zero, sequence_parallel });
+    let offload = Offload::default();
+    let of = |recompute| zeros.iter().map(move |zero| Keeping { recompute, zero: *zero, sequence_parallel, offload });
     let all: Vec<Keeping> = recompute.filter(allowed).flat_map(of).collect();
     all.into_iter().filter(|keeping| is_sound(problem, layout, *keeping)).collect()
+}
+
+/// The same with state that lives with the hosts, if that is allowed: to be tried where nothing else fits, because copies only add to a step.
+#[must_use]
+pub fn away(problem: &Problem, keeping: Keeping) -> Vec<Keeping> {
+    let all = Offload::ALL.into_iter().filter(|_| problem.may_offload && !keeping.offload.any());
+    all.map(|offload| Keeping { offload, ..keeping }).collect()
 }
 
 fn divides(problem: &Problem, layout: &Layout) -> bool {
