@@ -4,7 +4,7 @@ use pipe_compiler::memory_limit::MemoryLimit;
 use pipe_compiler::pipeline::StageCosts;
 use pipe_compiler::recompute::Recomputation;
 use pipe_compiler::schedule::Schedule;
-use pipe_compiler::search::recompute::Target;
+use pipe_compiler::search::moves::{Moves, Target};
 use pipe_compiler::search::write::source;
 use pipe_compiler::search::{Objective, Options};
 use pipe_compiler::source::{Source, Sources};
@@ -133,7 +133,13 @@ fn found(small: &Small) -> (f64, bool) {
     };
     let root = Source { name: "small.pipe".to_owned(), text };
     let loader = |path: &str| Err(path.to_owned());
-    let target = Target { root: &root, loader: &loader, request: &request, objective: Objective::Makespan };
+    let target = Target {
+        root: &root,
+        loader: &loader,
+        request: &request,
+        objective: Objective::Makespan,
+        may: Moves { recompute: true, offload: false },
+    };
     let prepared = target.prepare(&mut Sources::default()).unwrap_or_else(|found| panic!("{:#?}", found.diagnostics));
     let options = Options { objective: Objective::Makespan, seed: 1, rounds: 4 };
     let progress = prepared.search(options, &team(1, usize::MAX), &mut |_| ()).expect("something fits");
@@ -186,7 +192,13 @@ fn bytes_that_bounds_count_are_held_in_programs_that_recompute() {
             let (mut sources, request) = (Sources::default(), Request::default());
             let loader = |path: &str| Err(path.to_owned());
             let compilation = compile(&mut sources, source.clone(), &loader, &request);
-            let target = Target { root: &source, loader: &loader, request: &request, objective: Objective::Makespan };
+            let target = Target {
+                root: &source,
+                loader: &loader,
+                request: &request,
+                objective: Objective::Makespan,
+                may: Moves { recompute: true, offload: false },
+            };
             let Ok(prepared) = target.prepare(&mut sources) else { continue };
             let (job, judged) = (prepared.problem.job, compilation.judged.expect("it can run"));
             let orders = job.orders(&judged.schedule).expect("its tasks");

@@ -4,7 +4,7 @@ use crate::finding::find;
 use crate::searching::{Shown, Team};
 use pipe_compiler::compile;
 use pipe_compiler::report::tune::{CandidateReport, SearchedReport};
-use pipe_compiler::search::recompute::Target;
+use pipe_compiler::search::moves::{Moves, Target};
 use pipe_compiler::search::{Objective, Options, Workers};
 use pipe_compiler::source::{Source, Sources};
 use pipe_compiler::tune::{Candidate, Found, Problem};
@@ -53,7 +53,8 @@ fn searched(problem: &Problem, candidate: &Candidate, seed: u64, team: &Team, qu
     let root = Source { name: "tuned.pipe".to_owned(), text: candidate.source(problem, "") };
     let loader = |_: &str| Ok(problem.config.clone());
     let objective = Objective::Makespan;
-    let target = Target { root: &root, loader: &loader, request: &problem.request, objective };
+    let may = Moves::default();
+    let target = Target { root: &root, loader: &loader, request: &problem.request, objective, may };
     let mut prepared = target.prepare(&mut Sources::default()).ok()?;
     let options = Options { objective, seed, rounds: ROUNDS };
     let source = find(&mut prepared, options, team, &loader, &Shown::new(quiet))?.source;

@@ -9,6 +9,21 @@ use std::path::Path;
 
 const TINY: &str = include_str!("data/tiny.pipe");
 
+/// A model of which half is the state of the optimizer.
+const TINY_STATE: &str = "import std.models.gpt
+pipeline state {
+    model gpt(vocab = 17, hidden = 16, heads = 2, blocks = 2, sequence = 16, rows = 2)
+    devices 2 memory MEMORY
+    microbatches 4
+    schedule 1f1b
+    train {
+        data synthetic
+        steps 3
+        optimizer adamw(learning_rate = 0.001)
+    }
+}
+";
+
 fn parsed(out: &str) -> Value {
     serde_json::from_str(out).unwrap_or_else(|error| panic!("{error}\n{out}"))
 }
@@ -44,6 +59,35 @@ fn stages_recompute_where_nothing_fits_without_or_where_it_is_shorter() {
     let target =
         "search std:1f1b --set devices=3 --set microbatches=6 --may-recompute --rounds 1 --time 60 --format json";
     assert!(json(&folder, target, 0).get("recompute").is_none());
+}
+
+#[test]
+fn state_lives_with_the_hosts_where_that_is_shorter_or_nothing_fits_without() {
+    let folder = folder("search-offload", &[]);
+    let write = |memory: &str| {
+        let text = TINY_STATE.replace("MEMORY", memory);
+        fs::write(folder.join("state.pipe"), text).expect("a file");
+    };
+    let costs = "--cost F=1,BW=2,B=1,W=1,copy=1 --rounds 2 --format json";
+    let found = |more: &str| json(&folder, &format!("search state.pipe {costs} {more}"), 0);
+    write("150KiB");
+    let (without, with) = (found(""), found("--may-offload"));
+    assert!(without.get("offload").is_none() && without["makespan"] == 14.0);
+    assert!(with["offload"]["what"] == "optimizer" && with["makespan"].as_f64() < Some(13.1), "{with}");
+    let source = with["source"].as_str().expect("a source");
+    assert!(source.contains("    schedule found\n    offload optimizer\n"), "{source}");
+    fs::write(folder.join("found.pipe"), source).expect("a file");
+    let judged = json(&folder, "check found.pipe --cost F=1,BW=2,B=1,W=1,copy=1 --format json", 0);
+    assert_eq!(judged["makespan"], with["makespan"]);
+    write("106KiB");
+    let refused = json(&folder, &format!("search state.pipe {costs}"), 1);
+    assert_eq!(refused["diagnostics"][0]["code"], "memory-exceeded");
+    assert_eq!(found("--may-offload")["offload"]["what"], "optimizer");
+    write("88KiB");
+    let refused = json(&folder, &format!("search state.pipe {costs} --may-offload"), 1);
+    assert_eq!(refused["diagnostics"][0]["code"], "memory-exceeded");
+    let unknown = json(&folder, "search state.pipe --may-offload --format json", 1);
+    assert_eq!(unknown["diagnostics"][0]["code"], "cannot-offload");
 }
 
 #[test]

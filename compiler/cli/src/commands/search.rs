@@ -11,7 +11,7 @@ use clap::ValueEnum;
 use pipe_compiler::Compilation;
 use pipe_compiler::report::Report;
 use pipe_compiler::search::find::Prepared;
-use pipe_compiler::search::recompute::Target;
+use pipe_compiler::search::moves::{Moves, Target};
 use pipe_compiler::search::{Objective, Options};
 use pipe_compiler::source::Sources;
 use serde::Serialize;
@@ -27,6 +27,7 @@ Examples:
   pipec search std:zb_v --objective longest-stage --format json
   pipec search std:1f1b --memory 2 --may-recompute
   pipec search std:zb_h1 --memory 6 --activation W=0.366
+  pipec search examples/llama3_70b.pipe --cluster examples/cluster.toml --may-offload
 
 Without --memory, devices may hold what the fullest one holds in the target.
 Standard output is the source that was found; -o writes it to a file and prints the report instead.";
@@ -49,6 +50,9 @@ pub(crate) struct Arguments {
     /// Stages may run their forward once more for the backward pass, where that makes the step shorter; they do anyway where nothing fits without
     #[arg(long)]
     may_recompute: bool,
+    /// State of a model may live with the hosts, where that makes the step shorter or nothing fits without; how long copies take must be known
+    #[arg(long)]
+    may_offload: bool,
     /// Where random choices come from
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -119,7 +123,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         Ok(request) => request,
         Err(wrong) => return rejected(&wrong.0, &wrong.1),
     };
-    let searched = Target { root: &root, loader: &loader, request: &request, objective };
+    let may = Moves { recompute: arguments.may_recompute, offload: arguments.may_offload };
+    let searched = Target { root: &root, loader: &loader, request: &request, objective, may };
     let mut prepared = match searched.prepare(&mut sources) {
         Ok(prepared) => prepared,
         Err(compilation) => return rejected(&compilation, &sources),
@@ -128,7 +133,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         show(&prepared.warnings, &sources);
     }
     let options = Options { objective, seed: arguments.seed, rounds: arguments.rounds };
-    if arguments.may_recompute {
+    if may != Moves::default() {
         let half = Duration::from_secs_f64(arguments.time / 2.0);
         prepared = searched.shorter(prepared, options, &team.within(half));
     }

@@ -98,14 +98,14 @@ fn saved(stages: &StageSet, n_stages: usize, offload: Offload) -> Vec<Saved> {
     all
 }
 
-/// Counts memory in bytes. `report` is that of the target, in whatever order it has.
+/// Counts memory in bytes. `peaks` are those of the target's devices, in whatever order it has, with as little of what lives with their hosts as possible.
 ///
 /// # Errors
 /// The devices that cannot hold one microbatch, with the bytes that are missing.
 pub(super) fn in_bytes(
     problem: &mut Problem,
     stages: &StageSet,
-    report: &Report,
+    peaks: &[Bytes],
     (limit, offload): (Bytes, Offload),
 ) -> Result<(), Vec<(usize, i64)>> {
     let saved = saved(stages, problem.schedule.n_stages(), offload);
@@ -122,9 +122,9 @@ pub(super) fn in_bytes(
     problem.job = problem.job.clone().with_fusions(fusions);
     let own = problem.job.orders(&problem.schedule);
     let mut missing = Vec::new();
-    for (device, report) in report.per_device.iter().enumerate() {
+    for (device, peak) in peaks.iter().enumerate() {
         let order = own.as_ref().map(|orders| orders[device].as_slice()).unwrap_or_default();
-        let beside = bytes(report.peak_bytes) - held(&problem.job, order.iter().copied());
+        let beside = bytes(Some(peak.0)) - held(&problem.job, order.iter().copied());
         let one = held(&problem.job, problem.job.on_device[device].iter().copied());
         let capacity = bytes(Some(limit.0)) - beside;
         if capacity < one {

@@ -10,12 +10,14 @@ use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::elaborate::{self, elaborate, schedule_of};
 use crate::files::{self, Loader};
 use crate::judge::Judged;
+use crate::lower;
 use crate::model::stage_set;
 use crate::pipeline::{Limit, Pipeline};
 use crate::profile::Profile;
 use crate::recompute::recomputing;
 use crate::report::{Finding, Report};
 use crate::source::{Source, Sources};
+use crate::syntax::ast::PipelineItem;
 use crate::units::Units;
 use crate::{Certificates, Compilation, Request, compile};
 use pipe_ir::ids::{DeviceId, StageId};
@@ -30,6 +32,8 @@ pub struct Prepared {
     request: Request,
     /// Where the root names the pipeline's schedule, if it has a pipeline.
     call: Option<(usize, usize)>,
+    /// Whether the root's pipeline says what lives with the hosts.
+    says_offload: bool,
     /// What devices may hold, if it is counted in bytes.
     limit: Option<Bytes>,
     /// What of the target the search leaves out, with its places in the sources of the target.
@@ -58,12 +62,13 @@ pub fn prepare(
     let Some(mut judged) = compilation.judged.take() else { return Err(Box::new(compilation)) };
     complete(&mut judged, &root, loader, &unlimited);
     let prepared = problem(&judged, request.memory.as_ref(), objective).and_then(|problem| {
-        let call = call(&root, loader, request);
+        let (call, says_offload) =
+            call(&root, loader, request).map_or((None, false), |(call, says)| (Some(call), says));
         let warnings: Diagnostics = without_pairs(&problem, judged.timeline.makespan()).into_iter().collect();
         let findings = warnings.iter().map(|warning| Finding::new(warning, sources)).collect();
-        let request_again = request.clone();
-        let counts = Prepared { problem, root, request: request_again, call, limit: None, warnings, findings };
-        if request.memory.is_none() && counts_bytes(&judged) {
+        let request = request.clone();
+        let counts = Prepared { problem, root, request, call, says_offload, limit: None, warnings, findings };
+        if counts.request.memory.is_none() && counts_bytes(&judged) {
             counts.with_bytes(&judged, &compilation.report, loader)
         } else {
             Ok(counts)
@@ -86,11 +91,16 @@ fn counts_bytes(judged: &Judged) -> bool {
     pipeline.byte_limit().is_some() && !pipeline.requirements.iter().any(|one| is_peak(&one.limit))
 }
 
-/// Where the root's pipeline names its schedule.
-fn call(root: &Source, loader: &Loader<'_>, request: &Request) -> Option<(usize, usize)> {
+/// Where the root's pipeline names its schedule, and whether it says what lives with the hosts.
+fn call(root: &Source, loader: &Loader<'_>, request: &Request) -> Option<((usize, usize), bool)> {
     let files = files::load(&mut Sources::default(), root.clone(), loader).ok()?;
     let (_, call) = schedule_of(&files, &request.choice)?;
-    call.map(|call| (call.span.start as usize, call.span.end as usize))
+    let call = call?;
+    let is_offload = |item: &PipelineItem| matches!(item, PipelineItem::Offload { .. });
+    let is_call = |item: &PipelineItem| matches!(item, PipelineItem::Schedule(own) if own.span == call.span);
+    let own = files.root_pipelines().find(|pipeline| pipeline.items.iter().any(is_call));
+    let says = own.is_some_and(|own| own.items.iter().any(is_offload));
+    Some(((call.span.start as usize, call.span.end as usize), says))
 }
 
 impl Prepared {
@@ -103,7 +113,15 @@ impl Prepared {
         let Some((limit, _)) = limit else { return Ok(self) };
         self.limit = Some(limit);
         let offload = judged.pipeline.as_ref().map(|pipeline| pipeline.offload).unwrap_or_default();
-        let counted = in_bytes(&mut self.problem, &stages, report, (limit, offload));
+        let peaks: Vec<Bytes> = if offload.any() {
+            // Chunks take the room that there is: only without a limit they say how little they need.
+            let options = lower::Options { budget: None, ..judged.lowering() };
+            let program = lower::lower(&judged.schedule, &judged.timeline, &stages, &options);
+            program.devices.iter().map(|device| device.peak).collect()
+        } else {
+            report.per_device.iter().map(|device| Bytes(device.peak_bytes.unwrap_or_default())).collect()
+        };
+        let counted = in_bytes(&mut self.problem, &stages, &peaks, (limit, offload));
         self.problem.set_bound();
         counted.map_err(|missing| {
             let span =
@@ -159,7 +177,9 @@ impl Prepared {
         let text = match self.call {
             Some((start, end)) => {
                 let (before, after) = (&self.root.text[..start], &self.root.text[end..]);
-                format!("{before}{name}{after}\n{declared}")
+                let offload = self.request.choice.offload.filter(|offload| offload.any() && !self.says_offload);
+                let offload = offload.map(|offload| format!("\n    offload {offload}")).unwrap_or_default();
+                format!("{before}{name}{offload}{after}\n{declared}")
             }
             None => declared,
         };
