@@ -6,7 +6,7 @@ use pipe_compiler::activation::Shares;
 use pipe_compiler::cluster::Cluster;
 use pipe_compiler::diagnostic::Diagnostics;
 use pipe_compiler::memory_limit::MemoryLimit;
-use pipe_compiler::offload::Offload;
+use pipe_compiler::offload::Wanted;
 use pipe_compiler::pipeline::StageCosts;
 use pipe_compiler::profile::Profile;
 use pipe_compiler::recompute::Recomputation;
@@ -44,9 +44,9 @@ pub(crate) struct TargetArguments {
     /// Stages that run their forward once more for the backward pass, so that they hold less: `all`, `none`, or stages as in `0..3,5`
     #[arg(long, value_name = "STAGES", value_parser = str::parse::<Recomputation>)]
     pub(crate) recompute: Option<Recomputation>,
-    /// What lives in the memory of the hosts and comes to the devices for its uses: `optimizer`, `parameters`, both between commas, or `none`
-    #[arg(long, value_name = "WHAT", value_parser = str::parse::<Offload>)]
-    pub(crate) offload: Option<Offload>,
+    /// What lives in the memory of the hosts and comes to the devices for its uses: `optimizer`, `parameters`, both between commas, `none`, or `auto` for what makes it fit
+    #[arg(long, value_name = "WHAT", value_parser = str::parse::<Wanted>)]
+    pub(crate) offload: Option<Wanted>,
     /// What the replicas of a stage divide instead of each keeping all of it, by the stages of ZeRO: `1` the optimizer's state, `2` gradients too, `0` nothing
     #[arg(long, value_name = "STAGE", value_parser = str::parse::<Zero>)]
     pub(crate) zero: Option<Zero>,

@@ -183,8 +183,9 @@ fn offload(own: &OffloadReport, report: &Report) -> Option<(&'static str, String
         true => format!("; d{} waits {} for copies", waits.device, number(waits.waited)),
         false => String::new(),
     };
-    let remark =
-        format!("hosts hold {} at most; {come} come to d{device} in a step, {back} go back{cost}", Bytes(host));
+    let chosen = if own.chosen { "does not fit without; " } else { "" };
+    let host = Bytes(host);
+    let remark = format!("{chosen}hosts hold {host} at most; {come} come to d{device} in a step, {back} go back{cost}");
     Some(("offload", format!("{:<11}  ", own.what), remark))
 }
 

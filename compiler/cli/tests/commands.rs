@@ -237,6 +237,18 @@ fn state_lives_with_the_hosts_on_the_command_line() {
     assert_eq!(last(&resumed), last(&plain));
     assert!(error(&folder.run("check std:1f1b --offload optimizer", 1)).contains("cannot-offload"));
     assert!(error(&folder.run("check tiny.pipe --offload state", 2)).contains("`optimizer`, `parameters`"));
+    // `auto` takes what makes it fit, and nothing where all has room.
+    assert!(folder.json("check tiny.pipe --offload auto --format json", 0).get("offload").is_none());
+    let peak =
+        folder.json("check tiny.pipe --format json", 0)["per_device"][0]["peak_bytes"].as_u64().unwrap_or_default();
+    let text = TINY.replace("devices 2", &format!("devices 2 memory {}B", peak - 1024));
+    fs::write(folder.0.join("full.pipe"), text.replace("schedule 1f1b", "schedule 1f1b\n    offload auto"))
+        .expect("a file");
+    let report = folder.json("check full.pipe --cost copy=1 --format json", 0);
+    assert_eq!((&report["offload"]["what"], &report["offload"]["chosen"]), (&"optimizer".into(), &true.into()));
+    let away = folder.json("run full.pipe --no-checkpoint --format json", 0);
+    assert!(away["losses"] == plain["losses"] && away["per_device"][1].get("host").is_some());
+    assert!(error(&folder.run("check full.pipe --offload none", 1)).contains("memory-exceeded"));
     let found = folder.json("search tiny.pipe --offload optimizer,parameters --rounds 0 --format json", 0);
     assert!(found["offload"]["what"].is_string());
     // The search orders tasks; what copies add to a step nobody proves.

@@ -31,6 +31,8 @@ pub struct Pipeline {
     pub host: Option<(Bytes, Span)>,
     /// What lives in the memory of hosts.
     pub offload: Offload,
+    /// Whether something may live there if that makes it fit: what does is then said above.
+    pub may_offload: bool,
     /// What devices with the same weights divide among them.
     pub zero: Zero,
     /// How long tasks take, if the pipeline says so.

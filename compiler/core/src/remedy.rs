@@ -133,12 +133,13 @@ impl Trials<'_> {
         let stages = model::stage_set(self.files, &elaborated).ok()?;
         stages.tell(&mut elaborated.schedule);
         let order = check(&elaborated.schedule).ok()?;
-        let judged = judge(self.files, elaborated, order, &stages, &request);
-        let schedule = &judged.schedule;
-        if schedule.n_tasks() > MOST_TASKS {
+        let mut judged = judge(self.files, elaborated, order, &stages, &request);
+        if judged.schedule.n_tasks() > MOST_TASKS {
             return None;
         }
-        let program = lower::lower(schedule, &judged.timeline, &stages, &judged.lowering());
+        let program = lower::lower(&judged.schedule, &judged.timeline, &stages, &judged.lowering());
+        let program = state::settle(&mut judged, program, &stages, &request);
+        let schedule = &judged.schedule;
         let peaks = (0..).map(DeviceId).zip(program.devices.iter().map(|device| device.peak));
         let (device, peak) = peaks.max_by_key(|(device, peak)| (*peak, std::cmp::Reverse(*device)))?;
         let devices = schedule.n_devices() as u64 * settings.tensor;

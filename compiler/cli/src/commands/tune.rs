@@ -9,7 +9,7 @@ use crate::searching::Team;
 use crate::tuning::{Shown, beside, table};
 use pipe_compiler::cluster::Cluster;
 use pipe_compiler::diagnostic::{Code, Diagnostic, Diagnostics};
-use pipe_compiler::offload::Offload;
+use pipe_compiler::offload::Wanted;
 use pipe_compiler::report::tune::TuneReport;
 use pipe_compiler::report::{Finding, Report};
 use pipe_compiler::search::Workers;
@@ -186,7 +186,7 @@ impl Arguments {
             let message = "`--recompute` names stages, and their number is tuned; `--set recompute=2` keeps the inputs of layers only";
             return Err(Failure::Usage(message.to_owned()));
         }
-        if self.target.offload.is_some_and(Offload::any) {
+        if self.target.offload.is_some_and(Wanted::any) {
             let message =
                 "`--offload` has no part in tuning: what lives with the hosts is found, given `--may-offload`";
             return Err(Failure::Usage(message.to_owned()));

@@ -7,6 +7,7 @@ mod arguments;
 mod block;
 mod evaluate;
 mod fill;
+mod items;
 mod limits;
 mod number;
 mod offload;
@@ -36,7 +37,7 @@ pub use number::decimal;
 use crate::activation::Shares;
 use crate::diagnostic::Diagnostics;
 use crate::files::Files;
-use crate::offload::Offload;
+use crate::offload::Wanted;
 use crate::pipeline::Pipeline;
 use crate::recompute::Recomputation;
 use crate::schedule::Schedule;
@@ -62,7 +63,7 @@ pub struct Request {
     /// What activations count, instead of what the pipeline says.
     pub activation: Option<Shares>,
     /// What lives in the memory of hosts, instead of what the pipeline says.
-    pub offload: Option<Offload>,
+    pub offload: Option<Wanted>,
     /// What devices with the same weights divide, instead of what the pipeline says.
     pub zero: Option<Zero>,
     /// Of a block whose devices repeat, only one turn is written out, however many microbatches a step has; and no window,

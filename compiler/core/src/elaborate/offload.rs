@@ -2,22 +2,23 @@
 
 use super::limits::Report;
 use crate::diagnostic::{Code, Diagnostic};
-use crate::offload::Offload;
+use crate::offload::Wanted;
 use crate::pipeline::Pipeline;
 use crate::schedule::Schedule;
 use crate::source::Span;
 
 /// What is asked for, at some place: the line of a pipeline, or the name of a target that is asked by the caller.
-pub(super) type Asked = Option<(Offload, Span)>;
+pub(super) type Asked = Option<(Wanted, Span)>;
 
 /// Refuses to offload what is not there, or cannot leave the devices.
 pub(super) fn check(asked: Asked, schedule: Option<&Schedule>, pipeline: Option<&Pipeline>, report: &mut Report) {
-    let Some((offload, span)) = asked.filter(|(offload, _)| offload.any()) else { return };
+    let Some((wanted, span)) = asked.filter(|(wanted, _)| wanted.any()) else { return };
+    let offload = wanted.named();
     let mut refuse = |label: &str, message: String, help: &str| {
         report.add(Diagnostic::error(Code::CannotOffload, span, label, message).help(help));
     };
     let Some(pipeline) = pipeline.filter(|pipeline| pipeline.has_model()) else {
-        let message = format!("`offload {offload}` is about the state of a model, and here is none");
+        let message = format!("`offload {wanted}` is about the state of a model, and here is none");
         return refuse("there is no model", message, "name a model, or leave it out");
     };
     let state = pipeline.training.as_ref().map(|training| training.optimizer.state_per_parameter());
@@ -26,7 +27,7 @@ pub(super) fn check(asked: Asked, schedule: Option<&Schedule>, pipeline: Option<
         let message = format!("pipeline `{}` has no state of an optimizer: {why}", pipeline.name);
         refuse("of nothing", message, "use `adamw`, or `sgd` with momentum, or leave `optimizer` out");
     }
-    if let Some(window) = schedule.and_then(|schedule| schedule.window.as_ref()) {
+    if let Some(window) = schedule.and_then(|schedule| schedule.window.as_ref()).filter(|_| offload.any()) {
         let word = window.weights.word();
         let message =
             format!("under `weights {word}` several versions of the weights are in use at once, on the devices");

@@ -3,6 +3,7 @@
 use super::activation;
 use super::arguments::{Callee, Values, bind_with};
 use super::evaluate::evaluate;
+use super::items::items_of;
 use super::limits::{MAX_COST, MAX_DEVICES, MAX_MICROBATCHES, Report, within};
 use super::number::{millionths, outside, whole};
 use super::offload;
@@ -17,10 +18,9 @@ use crate::costs::{CostName, Entry};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::files::Files;
 use crate::model;
-use crate::offload::Offload;
+use crate::offload::{Offload, Wanted};
 use crate::pipeline::{Limit, ModelCall, Pipeline, Requirement, Share, StageCosts};
 use crate::schedule::Schedule;
-use crate::source::Span;
 use crate::stage_graph::StageGraph;
 use crate::suggest;
 use crate::syntax::ast::{self, Call, Expr, PipelineItem, Subject};
@@ -28,7 +28,6 @@ use crate::units::Ticks;
 use crate::zero::Zero;
 use pipe_ir::graph::DType;
 use pipe_ir::units::Bytes;
-use std::collections::BTreeMap;
 
 /// A schedule that no pipeline binds.
 pub(super) fn stand_alone(
@@ -80,23 +79,6 @@ fn write<'a>(
     let callee = Callee { declared: &declared.name, parameters: &declared.parameters, settings };
     let arguments = bind_with(callee, setting.call, &visible, &visible)?;
     schedule::elaborate(declared, &arguments, setting)
-}
-
-/// The items of a pipeline, those that stand once by their word.
-struct Items<'a> {
-    model: Option<&'a Call>,
-    config: Option<&'a Call>,
-    precision: DType,
-    devices: Option<(&'a Expr, [Option<&'a Expr>; 2])>,
-    microbatches: Option<&'a Expr>,
-    schedule: Option<&'a Call>,
-    recompute: Option<recompute::Line<'a>>,
-    offload: offload::Asked,
-    zero: Option<(&'a Expr, Span)>,
-    activation: Option<(activation::Line<'a>, Span)>,
-    cost: Option<&'a [(ast::Name, Expr)]>,
-    train: Option<(&'a [ast::Setting], Span)>,
-    requirements: Vec<(Subject, &'a ast::Limit, Span)>,
 }
 
 /// Elaborates a pipeline and the schedule that it names.
@@ -173,12 +155,25 @@ pub(super) fn elaborate(
     }
     let (name, span) = (declared.name.text.clone(), declared.name.span);
     let asked = request.offload.map(|asked| (asked, span)).or(items.offload);
-    let offload = asked.map_or_else(Offload::default, |(asked, _)| asked);
+    let offload = asked.map_or_else(Offload::default, |(asked, _)| asked.named());
+    let may_offload = asked.is_some_and(|(asked, _)| asked == Wanted::Auto);
     let said = items.zero.and_then(|(stage, span)| Some((report.take(zero::stage(stage, &parameters))?, span)));
     let divided = request.zero.map(|asked| (asked, span)).or(said);
     let zero = divided.map_or_else(Zero::default, |(asked, _)| asked);
-    let pipeline =
-        Pipeline { name, span, model, transformer, memory, host, offload, zero, costs, requirements, training };
+    let pipeline = Pipeline {
+        name,
+        span,
+        model,
+        transformer,
+        memory,
+        host,
+        offload,
+        may_offload,
+        zero,
+        costs,
+        requirements,
+        training,
+    };
     offload::check(asked, schedule.as_ref(), Some(&pipeline), &mut report);
     zero::check(divided, schedule.as_ref(), Some(&pipeline), &mut report);
     match schedule {
@@ -301,94 +296,4 @@ fn stage_costs(durations: &[(ast::Name, Expr)], report: &mut Report) -> Option<S
         report.add(error.help("two tasks that share a device end together, so no earlier than either could alone"));
     }
     Some(costs)
-}
-
-/// Sorts the items of a pipeline, and says which are missing or there twice.
-fn items_of<'a>(declared: &'a ast::Pipeline, report: &mut Report) -> Items<'a> {
-    let mut items = Items {
-        model: None,
-        config: None,
-        precision: DType::F32,
-        devices: None,
-        microbatches: None,
-        schedule: None,
-        recompute: None,
-        offload: None,
-        zero: None,
-        activation: None,
-        cost: None,
-        train: None,
-        requirements: Vec::new(),
-    };
-    let mut said: BTreeMap<&str, Span> = BTreeMap::new();
-    for item in &declared.items {
-        let (word, span) = match item {
-            PipelineItem::Model(call) => ("model", items.model.insert(call).span),
-            PipelineItem::Config(call) => ("model", items.config.insert(call).span),
-            PipelineItem::Schedule(call) => ("schedule", items.schedule.insert(call).span),
-            PipelineItem::Precision { dtype, span } => {
-                items.precision = *dtype;
-                ("precision", *span)
-            }
-            PipelineItem::Devices { count, memory, host, span } => {
-                items.devices = Some((count, [memory.as_ref(), host.as_ref()]));
-                ("devices", *span)
-            }
-            PipelineItem::Microbatches { count, span } => {
-                items.microbatches = Some(count);
-                ("microbatches", *span)
-            }
-            PipelineItem::Recompute { stages, span } => {
-                items.recompute = Some((stages, *span));
-                ("recompute", *span)
-            }
-            PipelineItem::Offload { words, span } => {
-                let each = words.iter().filter_map(|word| Offload::from_word(word));
-                items.offload = Some((each.fold(Offload::default(), Offload::and), *span));
-                ("offload", *span)
-            }
-            PipelineItem::Zero { stage, span } => {
-                items.zero = Some((stage, *span));
-                ("zero", *span)
-            }
-            PipelineItem::Activation { shares, span } => {
-                items.activation = Some((shares, *span));
-                ("activation", *span)
-            }
-            PipelineItem::Cost { durations, span } => {
-                items.cost = Some(durations);
-                ("cost", *span)
-            }
-            PipelineItem::Train { settings, span } => {
-                items.train = Some((settings, *span));
-                ("train", *span)
-            }
-            PipelineItem::Require { subject, limit, span } => {
-                items.requirements.push((*subject, limit, *span));
-                continue;
-            }
-        };
-        if let Some(first) = said.insert(word, span) {
-            let message = format!("`{}` says `{word}` twice", declared.name.text);
-            let error = Diagnostic::error(Code::RepeatedItem, span, "said again", message);
-            report.add(error.label(first, "said here"));
-        }
-    }
-    if let Some(call) = items.config {
-        let lines = ["precision", "train"].map(|word| (word, said.get(word).copied()));
-        transformer::without_graph(call, lines, report);
-    }
-    if let (Some(span), None, None) = (said.get("precision"), items.model, items.config) {
-        let message = format!("pipeline `{}` says `precision`, but has no `model`", declared.name.text);
-        let error = Diagnostic::error(Code::MissingItem, *span, "the precision of nothing", message);
-        report.add(error.help("name a model, or leave the line out"));
-    }
-    let needed = ["devices", "microbatches", "schedule"];
-    let absent: Vec<String> =
-        needed.iter().filter(|word| !said.contains_key(**word)).map(|word| format!("no `{word}`")).collect();
-    if !absent.is_empty() {
-        let message = format!("pipeline `{}` has {}", declared.name.text, absent.join(" and "));
-        report.add(Diagnostic::error(Code::MissingItem, declared.name.span, "in this pipeline", message));
-    }
-    items
 }

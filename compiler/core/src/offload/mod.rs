@@ -6,6 +6,9 @@
 pub(crate) mod copied;
 pub mod plan;
 pub mod timing;
+mod wanted;
+
+pub use wanted::Wanted;
 
 use std::fmt;
 use std::str::FromStr;
@@ -78,15 +81,17 @@ impl FromStr for Offload {
 
 #[cfg(test)]
 mod tests {
-    use super::Offload;
+    use super::{Offload, Wanted};
 
     #[test]
     fn words_are_read_as_they_are_written() {
         for offload in Offload::ALL.into_iter().chain([Offload::default()]) {
             assert_eq!(offload.to_string().parse(), Ok(offload));
+            assert_eq!(offload.to_string().parse(), Ok(Wanted::This(offload)));
         }
-        for text in ["", "optimizer,", "state", "optimizer none", "none,optimizer"] {
-            assert!(text.parse::<Offload>().is_err(), "{text}");
+        assert_eq!(Wanted::Auto.to_string().parse(), Ok(Wanted::Auto));
+        for text in ["", "optimizer,", "state", "optimizer none", "none,optimizer", "auto,optimizer"] {
+            assert!(text.parse::<Offload>().is_err() && text.parse::<Wanted>().is_err(), "{text}");
         }
     }
 }

@@ -1,12 +1,14 @@
 //! Which other place for state would make a target fit that holds more than its devices have: dividing it among replicas, or offload. Each is
 //! tried by writing the program with it.
 
+use crate::Request;
 use crate::diagnostic::{Code, Diagnostic};
 use crate::judge::Judged;
 use crate::lower::{Options, lower};
 use crate::model::stage_set::StageSet;
 use crate::offload::Offload;
 use crate::pipeline::Pipeline;
+use crate::timed::Setting;
 use crate::zero::Zero;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::program::{DeviceProgram, Program};
@@ -47,6 +49,31 @@ pub(crate) fn advise(judged: &Judged, stages: &StageSet, found: &mut [Diagnostic
     for one in found.iter_mut().filter(|one| is_memory(one)) {
         let before = one.help.take().map_or_else(String::new, |help| format!("{help}; "));
         one.help = Some(before + &words);
+    }
+}
+
+/// The program of a target whose pipeline lets state live with the hosts if that makes it fit: nothing does where `program` fits, else what fits with the
+/// shortest step. The target then says what that is.
+pub(crate) fn settle(judged: &mut Judged, program: Program, stages: &StageSet, request: &Request) -> Program {
+    let Some(pipeline) = judged.pipeline.as_ref().filter(|own| own.may_offload) else { return program };
+    let Some((limit, _)) = pipeline.byte_limit() else { return program };
+    if judged.schedule.window.is_some() || fullest(pipeline, &program, limit).is_some() {
+        return program;
+    }
+    let setting = Setting { stages, pipeline: Some(pipeline), request };
+    let with = |offload: Offload| {
+        let program = lower(&judged.schedule, &judged.timeline, stages, &Options { offload, ..judged.lowering() });
+        fullest(pipeline, &program, limit)?;
+        let (timeline, _) = setting.copied((&judged.schedule, &judged.order, &judged.costs), &program);
+        Some((timeline.makespan(), offload, program))
+    };
+    let best = offloads(stages, pipeline).filter_map(with).min_by_key(|(time, offload, _)| (*time, *offload));
+    match (best, &mut judged.pipeline) {
+        (Some((_, offload, program)), Some(pipeline)) => {
+            pipeline.offload = offload;
+            program
+        }
+        _ => program,
     }
 }
 

@@ -14,6 +14,9 @@ use serde::Serialize;
 pub struct OffloadReport {
     /// What lives in the memory of hosts: `optimizer, parameters`.
     pub what: String,
+    /// Whether that was found to fit, and not asked for.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub chosen: bool,
     /// Of every device.
     pub per_device: Vec<CopyReport>,
 }
@@ -39,7 +42,7 @@ impl OffloadReport {
     /// None where everything stays on the devices.
     #[must_use]
     pub fn new(judged: &Judged, program: &Program, copies: &[Cost]) -> Option<Self> {
-        let offload = judged.pipeline.as_ref().map(|pipeline| pipeline.offload).filter(|offload| offload.any())?;
+        let pipeline = judged.pipeline.as_ref().filter(|pipeline| pipeline.offload.any())?;
         let per_device = (0..).map(DeviceId).zip(copies).map(|(device, Cost { waited, copying, .. })| {
             let [h2d, d2h] = Direction::ALL;
             CopyReport {
@@ -51,7 +54,8 @@ impl OffloadReport {
                 waited: time(Ticks(*waited)),
             }
         });
-        Some(Self { what: offload.to_string(), per_device: per_device.collect() })
+        let (what, chosen) = (pipeline.offload.to_string(), pipeline.may_offload);
+        Some(Self { what, chosen, per_device: per_device.collect() })
     }
 }
 

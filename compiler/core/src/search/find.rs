@@ -12,6 +12,7 @@ use crate::files::{self, Loader};
 use crate::judge::Judged;
 use crate::lower;
 use crate::model::stage_set;
+use crate::offload::Offload;
 use crate::pipeline::{Limit, Pipeline};
 use crate::profile::Profile;
 use crate::recompute::recomputing;
@@ -121,7 +122,10 @@ impl Prepared {
         } else {
             report.per_device.iter().map(|device| Bytes(device.peak_bytes.unwrap_or_default())).collect()
         };
-        let counted = in_bytes(&mut self.problem, &stages, &peaks, (limit, offload));
+        // What is found may need more of it to be away than the target does.
+        let may_offload = judged.pipeline.as_ref().is_some_and(|pipeline| pipeline.may_offload);
+        let away = if may_offload { Offload::ALL.into_iter().fold(offload, Offload::and) } else { offload };
+        let counted = in_bytes(&mut self.problem, &stages, &peaks, (limit, away));
         self.problem.set_bound();
         counted.map_err(|missing| {
             let span =

@@ -10,7 +10,7 @@ use crate::diagnostic::{Code, Diagnostic};
 use crate::elaborate::elaborate;
 use crate::files::{self, Loader};
 use crate::model::stage_set;
-use crate::offload::Offload;
+use crate::offload::{Offload, Wanted};
 use crate::recompute::{Recomputation, recomputing};
 use crate::source::{Source, Sources};
 use crate::units::Ticks;
@@ -59,7 +59,7 @@ impl Target<'_> {
             let ranges = stages.iter().map(|stage| stage.0..stage.0 + 1);
             request.choice.recompute = Some(Recomputation::Stages(ranges.collect()));
         }
-        request.choice.offload = offload.or(request.choice.offload);
+        request.choice.offload = offload.map(Wanted::This).or(request.choice.offload);
         prepare(sources, self.root.clone(), self.loader, &request, self.objective)
     }
 
@@ -154,7 +154,9 @@ impl Target<'_> {
         let unlimited = Request { memory: None, certificate: Certificates::Beside, ..self.request.clone() };
         let mut compilation = compile(sources, self.root.clone(), self.loader, &unlimited);
         let Some(judged) = &compilation.judged else { return Err(Box::new(compilation)) };
-        let Some(pipeline) = judged.pipeline.as_ref().filter(|own| own.has_model() && !own.offload.any()) else {
+        let Some(pipeline) =
+            judged.pipeline.as_ref().filter(|own| own.has_model() && !own.offload.any() && !own.may_offload)
+        else {
             return Ok(Vec::new());
         };
         if judged.costs.copy > Ticks::ZERO {

@@ -91,6 +91,7 @@ impl Candidate {
             memory: Some((problem.limit, problem.span)),
             host: problem.cluster.host_of_device().map(|host| (host, problem.span)),
             offload: keeping.offload,
+            may_offload: false,
             zero: Zero::default(),
             costs: None,
             requirements: Vec::new(),

@@ -58,9 +58,9 @@ pub enum PipelineItem {
         /// The whole line.
         span: Span,
     },
-    /// `offload optimizer, parameters`.
+    /// `offload optimizer, parameters`, or `offload auto`.
     Offload {
-        /// Each of the words.
+        /// Each of the words; none where whatever makes it fit may leave.
         words: Vec<String>,
         /// The whole line.
         span: Span,

@@ -1,0 +1,118 @@
+//! The items of a pipeline, sorted: those that stand once by their word.
+
+use super::limits::Report;
+use super::{activation, offload, recompute, transformer};
+use crate::diagnostic::{Code, Diagnostic};
+use crate::offload::{Offload, Wanted};
+use crate::source::Span;
+use crate::syntax::ast::{self, Call, Expr, PipelineItem, Subject};
+use pipe_ir::graph::DType;
+use std::collections::BTreeMap;
+
+/// The items of a pipeline, those that stand once by their word.
+pub(super) struct Items<'a> {
+    pub(super) model: Option<&'a Call>,
+    pub(super) config: Option<&'a Call>,
+    pub(super) precision: DType,
+    pub(super) devices: Option<(&'a Expr, [Option<&'a Expr>; 2])>,
+    pub(super) microbatches: Option<&'a Expr>,
+    pub(super) schedule: Option<&'a Call>,
+    pub(super) recompute: Option<recompute::Line<'a>>,
+    pub(super) offload: offload::Asked,
+    pub(super) zero: Option<(&'a Expr, Span)>,
+    pub(super) activation: Option<(activation::Line<'a>, Span)>,
+    pub(super) cost: Option<&'a [(ast::Name, Expr)]>,
+    pub(super) train: Option<(&'a [ast::Setting], Span)>,
+    pub(super) requirements: Vec<(Subject, &'a ast::Limit, Span)>,
+}
+
+/// Sorts the items of a pipeline, and says which are missing or there twice.
+pub(super) fn items_of<'a>(declared: &'a ast::Pipeline, report: &mut Report) -> Items<'a> {
+    let mut items = Items {
+        model: None,
+        config: None,
+        precision: DType::F32,
+        devices: None,
+        microbatches: None,
+        schedule: None,
+        recompute: None,
+        offload: None,
+        zero: None,
+        activation: None,
+        cost: None,
+        train: None,
+        requirements: Vec::new(),
+    };
+    let mut said: BTreeMap<&str, Span> = BTreeMap::new();
+    for item in &declared.items {
+        let (word, span) = match item {
+            PipelineItem::Model(call) => ("model", items.model.insert(call).span),
+            PipelineItem::Config(call) => ("model", items.config.insert(call).span),
+            PipelineItem::Schedule(call) => ("schedule", items.schedule.insert(call).span),
+            PipelineItem::Precision { dtype, span } => {
+                items.precision = *dtype;
+                ("precision", *span)
+            }
+            PipelineItem::Devices { count, memory, host, span } => {
+                items.devices = Some((count, [memory.as_ref(), host.as_ref()]));
+                ("devices", *span)
+            }
+            PipelineItem::Microbatches { count, span } => {
+                items.microbatches = Some(count);
+                ("microbatches", *span)
+            }
+            PipelineItem::Recompute { stages, span } => {
+                items.recompute = Some((stages, *span));
+                ("recompute", *span)
+            }
+            PipelineItem::Offload { words, span } => {
+                let each = words.iter().filter_map(|word| Offload::from_word(word));
+                let all = each.reduce(Offload::and);
+                items.offload = Some((all.map_or(Wanted::Auto, Wanted::This), *span));
+                ("offload", *span)
+            }
+            PipelineItem::Zero { stage, span } => {
+                items.zero = Some((stage, *span));
+                ("zero", *span)
+            }
+            PipelineItem::Activation { shares, span } => {
+                items.activation = Some((shares, *span));
+                ("activation", *span)
+            }
+            PipelineItem::Cost { durations, span } => {
+                items.cost = Some(durations);
+                ("cost", *span)
+            }
+            PipelineItem::Train { settings, span } => {
+                items.train = Some((settings, *span));
+                ("train", *span)
+            }
+            PipelineItem::Require { subject, limit, span } => {
+                items.requirements.push((*subject, limit, *span));
+                continue;
+            }
+        };
+        if let Some(first) = said.insert(word, span) {
+            let message = format!("`{}` says `{word}` twice", declared.name.text);
+            let error = Diagnostic::error(Code::RepeatedItem, span, "said again", message);
+            report.add(error.label(first, "said here"));
+        }
+    }
+    if let Some(call) = items.config {
+        let lines = ["precision", "train"].map(|word| (word, said.get(word).copied()));
+        transformer::without_graph(call, lines, report);
+    }
+    if let (Some(span), None, None) = (said.get("precision"), items.model, items.config) {
+        let message = format!("pipeline `{}` says `precision`, but has no `model`", declared.name.text);
+        let error = Diagnostic::error(Code::MissingItem, *span, "the precision of nothing", message);
+        report.add(error.help("name a model, or leave the line out"));
+    }
+    let needed = ["devices", "microbatches", "schedule"];
+    let absent: Vec<String> =
+        needed.iter().filter(|word| !said.contains_key(**word)).map(|word| format!("no `{word}`")).collect();
+    if !absent.is_empty() {
+        let message = format!("pipeline `{}` has {}", declared.name.text, absent.join(" and "));
+        report.add(Diagnostic::error(Code::MissingItem, declared.name.span, "in this pipeline", message));
+    }
+    items
+}
