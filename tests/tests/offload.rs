@@ -69,7 +69,9 @@ fn every_schedule_that_flushes_learns_the_same_bits_with_its_state_elsewhere() {
             continue;
         }
         let offload = Offload::ALL[index % Offload::ALL.len()];
-        let away = verified(&gpt(SIZES, devices, 4, &format!("{name} offload {offload}")));
+        // Activations leave where nothing says that there is room for them.
+        let away = gpt(SIZES, devices, 4, &format!("{name} offload {offload}"));
+        let away = verified(&if offload.activations { away.replace(" memory 4GiB", "") } else { away });
         let total = |program: &Program| (0..program.devices.len()).map(|device| state(program, device)).sum::<u64>();
         if total(plain.program()) != total(away.program()) || copies(away.program(), Direction::DeviceToHost) == 0 {
             failures.push(format!("{name}: other state with {offload}"));

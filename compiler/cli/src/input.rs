@@ -44,7 +44,7 @@ pub(crate) struct TargetArguments {
     /// Stages that run their forward once more for the backward pass, so that they hold less: `all`, `none`, or stages as in `0..3,5`
     #[arg(long, value_name = "STAGES", value_parser = str::parse::<Recomputation>)]
     pub(crate) recompute: Option<Recomputation>,
-    /// What lives in the memory of the hosts and comes to the devices for its uses: `optimizer`, `parameters`, both between commas, `none`, or `auto` for what makes it fit
+    /// What lives in the memory of the hosts and comes to the devices for its uses: `activations`, `optimizer`, `parameters`, several between commas, `none`, or `auto` for what makes it fit
     #[arg(long, value_name = "WHAT", value_parser = str::parse::<Wanted>)]
     pub(crate) offload: Option<Wanted>,
     /// What the replicas of a stage divide instead of each keeping all of it, by the stages of ZeRO: `1` the optimizer's state, `2` gradients too, `0` nothing

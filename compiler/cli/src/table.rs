@@ -183,9 +183,17 @@ fn offload(own: &OffloadReport, report: &Report) -> Option<(&'static str, String
         true => format!("; d{} waits {} for copies", waits.device, number(waits.waited)),
         false => String::new(),
     };
+    let state = most.h2d_bytes.max(most.d2h_bytes) > most.activations.map_or(0, |own| own.bytes);
+    let chunks = match state {
+        true => format!("; {come} come to d{device} in a step, {back} go back"),
+        false => String::new(),
+    };
+    let leave = most.activations.map_or_else(String::new, |own| {
+        let (leave, idle, bytes) = (own.leave, own.idle, Bytes(own.bytes));
+        format!("; {leave} of {idle} idle activations leave d{device} for a while, {bytes} in a step")
+    });
     let chosen = if own.chosen { "does not fit without; " } else { "" };
-    let host = Bytes(host);
-    let remark = format!("{chosen}hosts hold {host} at most; {come} come to d{device} in a step, {back} go back{cost}");
+    let remark = format!("{chosen}hosts hold {} at most{chunks}{leave}{cost}", Bytes(host));
     Some(("offload", format!("{:<11}  ", own.what), remark))
 }
 

@@ -5,21 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-const TINY: &str = "import std.models.gpt
-pipeline tiny {
-    model gpt(vocab = 17, hidden = 16, heads = 2, blocks = 2, sequence = 5, rows = 2)
-    devices 2
-    microbatches 4
-    schedule 1f1b
-    train {
-        data synthetic
-        steps 4
-        seed 7
-        optimizer adamw(learning_rate = 0.001)
-        checkpoint \"saved\" every 2
-    }
-}
-";
+const TINY: &str = include_str!("data/adam.pipe");
 
 /// A folder that goes away with its test, and holds `tiny.pipe`.
 struct Folder(PathBuf);
@@ -211,52 +197,6 @@ fn replicas_divide_state_on_the_command_line() {
     assert_eq!(last(&resumed), last(&plain));
     assert!(error(&folder.run("check std:dp_1f1b --zero 1", 1)).contains("cannot-shard"));
     assert!(error(&folder.run("check tiny.pipe --zero 4", 2)).contains("0, 1, 2 or 3"));
-}
-
-#[test]
-fn state_lives_with_the_hosts_on_the_command_line() {
-    let folder = Folder::new("offload");
-    let run = |more: &str| folder.json(&format!("run tiny.pipe --no-checkpoint --format json {more}"), 0);
-    let (plain, away) = (run(""), run("--offload optimizer,parameters"));
-    assert_eq!(plain["losses"], away["losses"]);
-    assert!(plain["per_device"][0].get("host").is_none());
-    let host = &away["per_device"][1]["host"];
-    assert!(host["arena_bytes"].as_u64() > Some(0) && host["predicted_peak_bytes"] == host["measured_peak_bytes"]);
-    let report = folder.json("check tiny.pipe --offload optimizer --cost copy=2 --format json", 0);
-    let (own, device) = (&report["offload"], &report["per_device"][0]);
-    assert_eq!(own["what"], "optimizer");
-    assert_eq!(own["per_device"][0]["h2d_bytes"], own["per_device"][0]["d2h_bytes"]);
-    assert_eq!(own["per_device"][0]["d2h_bytes"], device["host_peak_bytes"]);
-    assert!(own["per_device"][0]["waited"].as_f64() > Some(0.0));
-    let table = out(&folder.run("run tiny.pipe --no-checkpoint --offload parameters", 0));
-    assert!(table.contains("\n  host  "), "{table}");
-    // Resuming goes from one to the other.
-    folder.run("run tiny.pipe --steps 2", 0);
-    let resumed = run("--resume saved --offload optimizer,parameters");
-    let last = |report: &Value| report["losses"].as_array().and_then(|losses| losses.last().cloned());
-    assert_eq!(last(&resumed), last(&plain));
-    assert!(error(&folder.run("check std:1f1b --offload optimizer", 1)).contains("cannot-offload"));
-    assert!(error(&folder.run("check tiny.pipe --offload state", 2)).contains("`optimizer`, `parameters`"));
-    // `auto` takes what makes it fit, and nothing where all has room.
-    assert!(folder.json("check tiny.pipe --offload auto --format json", 0).get("offload").is_none());
-    let peak =
-        folder.json("check tiny.pipe --format json", 0)["per_device"][0]["peak_bytes"].as_u64().unwrap_or_default();
-    let text = TINY.replace("devices 2", &format!("devices 2 memory {}B", peak - 1024));
-    fs::write(folder.0.join("full.pipe"), text.replace("schedule 1f1b", "schedule 1f1b\n    offload auto"))
-        .expect("a file");
-    let report = folder.json("check full.pipe --cost copy=1 --format json", 0);
-    assert_eq!((&report["offload"]["what"], &report["offload"]["chosen"]), (&"optimizer".into(), &true.into()));
-    let away = folder.json("run full.pipe --no-checkpoint --format json", 0);
-    assert!(away["losses"] == plain["losses"] && away["per_device"][1].get("host").is_some());
-    assert!(error(&folder.run("check full.pipe --offload none", 1)).contains("memory-exceeded"));
-    let found = folder.json("search tiny.pipe --offload optimizer,parameters --rounds 0 --format json", 0);
-    assert!(found["offload"]["what"].is_string());
-    // The search orders tasks; what copies add to a step nobody proves.
-    let line = "search tiny.pipe --offload optimizer --cost copy=9 --time 60 --rounds 4";
-    assert!(error(&folder.run(line, 0)).contains("makespan of the tasks 13, lower bound 13"), "{line}");
-    let found = folder.json(&format!("{line} --format json"), 0);
-    assert_eq!(found["proved_optimal"], false);
-    assert!(found["makespan"].as_f64() > found["lower_bound"].as_f64());
 }
 
 #[test]

@@ -11,9 +11,10 @@ use crate::critical_path::{CriticalPath, critical_path};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::elaborate::{self, Elaborated};
 use crate::files::Files;
-use crate::lower::Options;
+use crate::lower::{Options, lower};
 use crate::memory_limit::MemoryLimit;
 use crate::model::stage_set::StageSet;
+use crate::offload::copied::traffic;
 use crate::offload::timing::Cost;
 use crate::pipeline::{Pipeline, StageCosts};
 use crate::schedule::{Costs, Schedule};
@@ -165,6 +166,19 @@ impl Judged {
         Some(copies)
     }
 
+    /// The program of the schedule. Activations leave where no task waits for them, so what the copies of state make of the timeline comes first.
+    #[must_use]
+    pub fn program(&self, stages: &StageSet, options: &Options) -> Program {
+        let Self { schedule, timeline, order, costs, .. } = self;
+        if !options.offload.activations || !options.offload.state() {
+            return lower(schedule, timeline, stages, options);
+        }
+        let state = Options { offload: options.offload.of_state(), ..options.clone() };
+        let state = lower(schedule, timeline, stages, &state);
+        let traffic = Some(traffic(schedule, order, costs, &state));
+        lower(schedule, timeline, stages, &Options { traffic, ..options.clone() })
+    }
+
     /// Whether the stages are those of a model, so that bytes mean something.
     #[must_use]
     pub fn has_model(&self) -> bool {
@@ -191,6 +205,8 @@ impl Judged {
             zero: pipeline.map(|pipeline| pipeline.zero).unwrap_or_default(),
             budget: pipeline.and_then(Pipeline::byte_limit).map(|(bytes, _)| bytes),
             latency: self.costs.latency.clone(),
+            copy: self.costs.copy,
+            traffic: None,
         }
     }
 

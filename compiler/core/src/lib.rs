@@ -220,7 +220,7 @@ fn steps(
         return judge::without_program(judged, undivided, request);
     }
     judge::has_graph(judged, request)?; //                               what is to be built or run has tensor graphs
-    let program = lower::lower(&judged.schedule, &judged.timeline, &stages, &judged.lowering()); // -> instructions
+    let program = judged.program(&stages, &judged.lowering()); //        -> instructions
     let program = remedy::state::settle(judged, program, &stages, request); // what has no room leaves, if it may
     if let Some(copies) = judged.copy(&program, &stages, request) {
         judge::countable(judged)?; //                                        who waits for copies, and who for them

@@ -16,7 +16,7 @@ use crate::judge::{Judged, judge};
 use crate::pipeline::Pipeline;
 use crate::report::account::ChangeReport;
 use crate::transformer::{Recompute, Settings};
-use crate::{Request, lower, model};
+use crate::{Request, model};
 use pipe_ir::ids::DeviceId;
 use pipe_ir::units::Bytes;
 
@@ -137,7 +137,7 @@ impl Trials<'_> {
         if judged.schedule.n_tasks() > MOST_TASKS {
             return None;
         }
-        let program = lower::lower(&judged.schedule, &judged.timeline, &stages, &judged.lowering());
+        let program = judged.program(&stages, &judged.lowering());
         let program = state::settle(&mut judged, program, &stages, &request);
         let schedule = &judged.schedule;
         let peaks = (0..).map(DeviceId).zip(program.devices.iter().map(|device| device.peak));

@@ -43,7 +43,7 @@ impl Zero {
     /// Whether programs can do both: the state that a device has of its share comes from the host for the update at the end of the step.
     #[must_use]
     pub const fn goes_with(self, offload: Offload) -> bool {
-        self.0 == 0 || !offload.any() || self.0 == 1 && !offload.parameters
+        self.0 == 0 || !offload.state() || self.0 == 1 && !offload.parameters
     }
 
     /// Its number.

@@ -279,8 +279,14 @@ const VARIANTS: [(&str, &str); 5] = [
     ),
 ];
 
-/// Schedules whose state lives in the memory of hosts.
-const OFFLOADED: [&str; 2] = ["1f1b offload optimizer, parameters", "interleaved_1f1b(chunks = 3) offload optimizer"];
+/// Schedules whose state lives in the memory of hosts, or whose activations leave for it.
+const OFFLOADED: [&str; 5] = [
+    "1f1b offload optimizer, parameters",
+    "interleaved_1f1b(chunks = 3) offload optimizer",
+    "gpipe offload activations",
+    "interleaved_1f1b(chunks = 2) offload activations, optimizer",
+    "zb_v offload activations",
+];
 
 /// Schedules whose replicas divide the state of their weights.
 const DIVIDED: [&str; 3] = ["dp_1f1b zero 1", "chimera zero 2", "dp_1f1b zero 2"];

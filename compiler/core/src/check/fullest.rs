@@ -40,6 +40,7 @@ impl Fullest {
         let is_elsewhere = |buffer: BufferId| device.buffers[buffer.index()].space == Space::Host;
         for instruction in device.setup.iter().chain(&device.step) {
             match *instruction {
+                Instruction::Alloc { buffer } if is_elsewhere(buffer) => holds[buffer.index()] = None,
                 Instruction::Alloc { buffer } | Instruction::Free { buffer } if reached || is_elsewhere(buffer) => {}
                 Instruction::Alloc { buffer } => {
                     (is_alive[buffer.index()], holds[buffer.index()]) = (true, None);

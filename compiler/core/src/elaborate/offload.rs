@@ -18,7 +18,7 @@ pub(super) fn check(asked: Asked, schedule: Option<&Schedule>, pipeline: Option<
         report.add(Diagnostic::error(Code::CannotOffload, span, label, message).help(help));
     };
     let Some(pipeline) = pipeline.filter(|pipeline| pipeline.has_model()) else {
-        let message = format!("`offload {wanted}` is about the state of a model, and here is none");
+        let message = format!("`offload {wanted}` is about what a model holds, and here is none");
         return refuse("there is no model", message, "name a model, or leave it out");
     };
     let state = pipeline.training.as_ref().map(|training| training.optimizer.state_per_parameter());
@@ -27,10 +27,14 @@ pub(super) fn check(asked: Asked, schedule: Option<&Schedule>, pipeline: Option<
         let message = format!("pipeline `{}` has no state of an optimizer: {why}", pipeline.name);
         refuse("of nothing", message, "use `adamw`, or `sgd` with momentum, or leave `optimizer` out");
     }
-    if let Some(window) = schedule.and_then(|schedule| schedule.window.as_ref()).filter(|_| offload.any()) {
+    if let Some(window) = schedule.and_then(|schedule| schedule.window.as_ref()).filter(|_| offload.state()) {
         let word = window.weights.word();
         let message =
             format!("under `weights {word}` several versions of the weights are in use at once, on the devices");
-        refuse("cannot leave the devices", message, "use a schedule with `weights flush`");
+        refuse(
+            "cannot leave the devices",
+            message,
+            "use a schedule with `weights flush`; `offload activations` goes with all",
+        );
     }
 }

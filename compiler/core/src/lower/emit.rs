@@ -1,9 +1,11 @@
 //! Writes the lists of one device: waits, allocations, runs, transfers and prompt frees.
 
+mod away;
 mod collectives;
 mod copies;
 mod sums;
 
+use super::absences::Absences;
 use super::collectives::Collectives;
 use super::index32;
 use super::residency::Residency;
@@ -12,6 +14,7 @@ use super::transfers::Transfers;
 use super::work::Work;
 use crate::schedule::Schedule;
 use crate::window::Update;
+use away::Journey;
 use copies::Copies;
 use pipe_ir::ids::{BufferId, DeviceId, ExecId, MicrobatchId, TokenId, ValueId};
 use pipe_ir::instruction::{Fill, Instruction, OperandRange};
@@ -29,10 +32,28 @@ pub(super) struct Code {
     pub(super) buffers: Vec<(Bytes, Space)>,
     /// Where each task and each update at the end of the step begins.
     pub(super) steps: Vec<usize>,
+    /// Where each point of a task is: before all that belongs to it, and where nothing is waited for any more.
+    pub(super) points: Vec<usize>,
     pub(super) operands: Vec<BufferId>,
     pub(super) n_tokens: u32,
     pub(super) setup: Vec<Instruction>,
     pub(super) step: Vec<Instruction>,
+}
+
+/// What of a device is in the memory of its host when.
+#[derive(Clone, Default)]
+pub(super) struct Elsewhere {
+    /// When chunks come and go; none where everything stays on the device.
+    pub(super) state: Option<Residency>,
+    /// Which values of microbatches leave between two uses.
+    pub(super) activations: Absences,
+}
+
+impl Elsewhere {
+    /// State only.
+    pub(super) fn of_state(residency: Residency) -> Self {
+        Self { state: Some(residency), ..Self::default() }
+    }
 }
 
 /// Writes one device after the other; its tables are used again for each.
@@ -53,6 +74,8 @@ pub(super) struct Emitter<'a> {
     /// When chunks come and go; none where everything stays on the device.
     residency: Option<Residency>,
     copies: Copies,
+    absences: Absences,
+    journeys: Vec<Journey>,
     /// Where updates stand, by device, where they stand between tasks.
     updates: &'a [Vec<Update>],
     /// By transfer: its token on the sender, and on the receiver.
@@ -79,6 +102,8 @@ impl<'a> Emitter<'a> {
             persistent: vec![NO_BUFFER; work.values.len()],
             residency: None,
             copies: Copies::default(),
+            absences: Absences::default(),
+            journeys: Vec::new(),
             updates,
             tokens: vec![[TokenId(0); 2]; transfers.len()],
             code: Code::default(),
@@ -89,9 +114,14 @@ impl<'a> Emitter<'a> {
         self.schedule
     }
 
-    /// The lists of a device, whose chunks come and go as a plan says; all stays on the device without one.
-    pub(super) fn device(&mut self, device: DeviceId, residency: Option<Residency>) -> Code {
-        (self.residency, self.copies) = (residency, Copies::default());
+    pub(super) const fn work(&self) -> &'a Work {
+        self.work
+    }
+
+    /// The lists of a device, from which comes and goes what plans say; all else stays on it.
+    pub(super) fn device(&mut self, device: DeviceId, elsewhere: Elsewhere) -> Code {
+        (self.residency, self.copies) = (elsewhere.state, Copies::default());
+        self.set_out(elsewhere.activations);
         self.count_readers(device);
         self.set_up(device);
         let tasks = &self.schedule.orders[device.index()];
@@ -100,6 +130,9 @@ impl<'a> Emitter<'a> {
         let mut parts = self.collectives.of(device).iter().peekable();
         let mut joined = Vec::new();
         for (position, scheduled) in tasks.iter().enumerate() {
+            // Two tasks that share the device have the points of the first.
+            let has_points = position == 0 || !tasks[position - 1].with_next;
+            self.point(has_points);
             self.begin_step(position);
             while let Some(part) = parts.next_if(|part| part.position as usize == position) {
                 joined.push((self.join(part), *part));
@@ -111,6 +144,7 @@ impl<'a> Emitter<'a> {
                 self.code.step.push(Instruction::Wait { token });
             }
             self.take_sum(device, position, scheduled.task);
+            self.point(has_points);
             self.arrive(position);
             if let Some(exec) = self.work.exec(scheduled.task) {
                 self.bring_gradients(exec);
@@ -118,6 +152,7 @@ impl<'a> Emitter<'a> {
             }
             self.send_sums(device, position);
         }
+        self.point(true);
         joined.extend(parts.map(|part| (self.join(part), *part)));
         self.between(device, tasks.len());
         self.use_sums(&mut joined, usize::MAX);

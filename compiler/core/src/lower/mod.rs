@@ -30,6 +30,7 @@
 //! What one order of execution completes, every order completes: starting a transfer never blocks, and no device can take
 //! a transfer from another. The verifier proves each program again, without knowing any of this.
 
+mod absences;
 mod arena;
 mod chunks;
 mod collectives;
@@ -45,12 +46,15 @@ use crate::diagnostic::{Code, Diagnostic};
 use crate::latency::Latency;
 use crate::model::stage_set::StageSet;
 use crate::offload::Offload;
+use crate::offload::copied::Traffic;
 use crate::placement::names;
 use crate::reductions::reductions;
 use crate::schedule::Schedule;
 use crate::timeline::Timeline;
+use crate::units::Ticks;
 use crate::window::updates;
 use crate::zero::Zero;
+use emit::Elsewhere;
 use pipe_ir::ids::{DeviceId, MicrobatchId};
 use pipe_ir::program::{DeviceProgram, Program};
 use pipe_ir::training::Training;
@@ -76,6 +80,10 @@ pub struct Options {
     pub budget: Option<Bytes>,
     /// How long a transfer takes: its sender waits for its end no earlier than that.
     pub latency: Latency,
+    /// How long a copy of 1 MiB between a device and its host takes.
+    pub copy: Ticks,
+    /// What the copies of state make of the times of tasks, where state and activations are offloaded.
+    pub traffic: Option<Traffic>,
 }
 
 /// Says why a schedule has no program: an instruction runs on one device, so a stage that lives on several at once would have
@@ -107,9 +115,13 @@ pub fn lower(schedule: &Schedule, timeline: &Timeline, set: &StageSet, options: 
     let devices = (0..schedule.n_devices())
         .map(|device| {
             let device = DeviceId::from_index(device);
-            match options.offload.any() {
-                true => offloaded(&mut emitter, &work, device, options),
-                false => arena::place(emitter.device(device, None), options),
+            let (state, code) = match options.offload.state() {
+                true => with_state_away(&mut emitter, &work, device, options),
+                false => (None, arena::place(emitter.device(device, Elsewhere::default()), options)),
+            };
+            match options.offload.activations {
+                true => absences::leave(&mut emitter, device, timeline, (state, code), options),
+                false => code,
             }
         })
         .collect();
@@ -131,20 +143,26 @@ pub fn lower(schedule: &Schedule, timeline: &Timeline, set: &StageSet, options: 
 /// How often chunks get less room because all together cannot be packed into what the device has.
 const ATTEMPTS: usize = 4;
 
-/// The program of a device whose state lives in the memory of its host: within what the device has, or else with as little as possible.
-fn offloaded(emitter: &mut emit::Emitter<'_>, work: &work::Work, device: DeviceId, options: &Options) -> DeviceProgram {
-    let bare = emitter.device(device, Some(Residency::default()));
+/// The program of a device whose state lives in the memory of its host, and its plan: within what the device has, or else with as little as possible.
+fn with_state_away(
+    emitter: &mut emit::Emitter<'_>,
+    work: &work::Work,
+    device: DeviceId,
+    options: &Options,
+) -> (Option<Residency>, DeviceProgram) {
+    let bare = emitter.device(device, Elsewhere::of_state(Residency::default()));
     let mut with = |limit: Option<Bytes>| {
         let residency = Residency::new(emitter.schedule(), work, device, &bare, limit);
-        arena::place(emitter.device(device, Some(residency)), options)
+        let code = arena::place(emitter.device(device, Elsewhere::of_state(residency.clone())), options);
+        (Some(residency), code)
     };
     let mut room = options.budget;
     for _ in 0..ATTEMPTS {
         let (Some(budget), Some(own)) = (options.budget, room) else { break };
-        let code = with(room);
+        let (residency, code) = with(room);
         let excess = Bytes(code.arena.0.saturating_sub(budget.0));
         if excess == Bytes::ZERO {
-            return code;
+            return (residency, code);
         }
         room = own.0.checked_sub(excess.0).map(Bytes);
     }

@@ -3,6 +3,7 @@
 //! The program says between which tasks copies are queued and waited for. A copy starts when its device has come to it and those before it in its
 //! queue have ended; a task starts when its inputs have arrived and its device is free. At the end come the updates, chunk by chunk.
 
+use super::activations::copied;
 use super::timing::{Clock, Cost, Event};
 use crate::check::dependencies::Order;
 use crate::schedule::{Costs, Schedule};
@@ -26,9 +27,19 @@ enum Act {
     Copy(Event),
 }
 
+/// When tasks run and queues are busy, where tasks also wait for copies.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Traffic {
+    pub(crate) timeline: Timeline,
+    /// By device: times at which nothing can be queued to the device, and from there, without anything else being later. Until the task starts
+    /// behind which a copy was queued, nothing else goes in between.
+    pub(crate) busy: Vec<[Vec<(u64, u64)>; 2]>,
+}
+
 struct Device {
     acts: Peekable<IntoIter<Act>>,
     clock: Clock,
+    busy: [Vec<(u64, u64)>; 2],
 }
 
 impl Device {
@@ -40,6 +51,13 @@ impl Device {
                 Act::Task(_) | Act::Update(_) => {}
                 Act::Copy(event) => self.clock.run(event),
             }
+        }
+    }
+
+    /// Notes when the copies were carried that it queued since it did so last, and that this is so until it works.
+    fn note(&mut self, until: u64) {
+        for (direction, start, end) in self.clock.carried() {
+            self.busy[direction as usize].push((start, end.max(until)));
         }
     }
 
@@ -63,12 +81,30 @@ pub(crate) fn place(
     program: &Program,
     conclude: &dyn Fn(&mut Timeline),
 ) -> (Timeline, Vec<Cost>) {
+    let (mut timeline, mut devices) = run(schedule, order, costs, program);
+    conclude(&mut timeline);
+    let from = timeline.reduced.map_or(0, |(end, _)| end.0);
+    devices.iter_mut().for_each(|device| device.finish(from));
+    let ends = devices.iter().map(|device| Ticks(device.clock.now())).zip((0..).map(DeviceId));
+    timeline.updated = ends.max_by_key(|(end, device)| (*end, Reverse(*device)));
+    (timeline, devices.iter().map(|device| device.clock.cost()).collect())
+}
+
+/// When tasks run and queues are busy while they do.
+pub(crate) fn traffic(schedule: &Schedule, order: &Order, costs: &Costs, program: &Program) -> Traffic {
+    let (timeline, devices) = run(schedule, order, costs, program);
+    Traffic { timeline, busy: devices.into_iter().map(|device| device.busy).collect() }
+}
+
+/// Times every task.
+fn run(schedule: &Schedule, order: &Order, costs: &Costs, program: &Program) -> (Timeline, Vec<Device>) {
     let none = || schedule.orders.iter().map(|tasks| vec![Ticks::ZERO; tasks.len()]).collect::<Vec<_>>();
     let mut timeline = Timeline { starts: none(), ends: none(), reduced: None, updated: None };
     let ids = (0..program.devices.len()).map(DeviceId::from_index);
     let begin = |device| Device {
         acts: acts(schedule, costs, program, device).into_iter().peekable(),
         clock: Clock::default(),
+        busy: Default::default(),
     };
     let mut devices: Vec<Device> = ids.map(begin).collect();
     for slot in &order.sequence {
@@ -81,19 +117,17 @@ pub(crate) fn place(
             from = from.max(timeline.ends[schedule.device_of(input).index()][order.position(input)] + latency);
         }
         let own = &mut devices[device];
-        // Two tasks that share the device start together.
-        (position..position + node.len()).for_each(|position| own.come(position));
+        // Two tasks that share the device start together. What is queued between them stands behind the first.
+        own.come(position);
+        own.note(from.0.max(own.clock.now()));
+        (position + 1..position + node.len()).for_each(|position| own.come(position));
         let start = from.max(Ticks(own.clock.now()));
+        own.note((start + costs.of_node(node)).0);
         own.clock.run(Event::Work { from: from.0, length: costs.of_node(node).0 });
         timeline.starts[device][position..position + node.len()].fill(start);
         timeline.ends[device][position..position + node.len()].fill(start + costs.of_node(node));
     }
-    conclude(&mut timeline);
-    let from = timeline.reduced.map_or(0, |(end, _)| end.0);
-    devices.iter_mut().for_each(|device| device.finish(from));
-    let ends = devices.iter().map(|device| Ticks(device.clock.now())).zip((0..).map(DeviceId));
-    timeline.updated = ends.max_by_key(|(end, device)| (*end, Reverse(*device)));
-    (timeline, devices.iter().map(|device| device.clock.cost()).collect())
+    (timeline, devices)
 }
 
 /// What a device does in a step, in the order of its program.
@@ -115,9 +149,7 @@ fn acts(schedule: &Schedule, costs: &Costs, program: &Program, device: DeviceId)
             }
             Instruction::CopyStart { buffer, direction, token, .. } => {
                 copies[token.index()] = true;
-                let bytes = u128::from(code.buffers[buffer.index()].bytes.0);
-                let length = (bytes * u128::from(costs.copy.0)).div_ceil(1 << 20);
-                let length = u64::try_from(length).unwrap_or(u64::MAX);
+                let length = copied(code.buffers[buffer.index()].bytes.0, costs.copy.0);
                 acts.push(Act::Copy(Event::Copy { direction, copy: token.index(), length }));
             }
             Instruction::Wait { token } if copies[token.index()] => {

@@ -47,6 +47,8 @@ pub struct Clock {
     queues: [u64; 2],
     /// When each copy has ended, by its number.
     ends: Vec<u64>,
+    /// Copies that nobody asked for yet: on which queue, from when until when.
+    carried: Vec<(Direction, u64, u64)>,
     /// How long it has waited for copies since it last worked.
     idle: u64,
 }
@@ -60,7 +62,7 @@ impl Clock {
 
     /// Does one thing more.
     pub fn run(&mut self, event: Event) {
-        let Self { cost, queues, ends, idle } = self;
+        let Self { cost, queues, ends, carried, idle } = self;
         match event {
             Event::Work { from, length } => {
                 // While it waits for others, it may as well wait for copies.
@@ -70,7 +72,9 @@ impl Clock {
             }
             Event::Copy { direction, copy, length } => {
                 let queue = direction as usize;
-                queues[queue] = queues[queue].max(cost.end).saturating_add(length);
+                let start = queues[queue].max(cost.end);
+                queues[queue] = start.saturating_add(length);
+                carried.push((direction, start, queues[queue]));
                 cost.copying[queue] = cost.copying[queue].saturating_add(length);
                 ends.resize(ends.len().max(copy + 1), 0);
                 ends[copy] = queues[queue];
@@ -81,6 +85,11 @@ impl Clock {
                 cost.end = cost.end.max(end);
             }
         }
+    }
+
+    /// The copies that were queued since this was asked last: on which queue, from when until when.
+    pub fn carried(&mut self) -> Vec<(Direction, u64, u64)> {
+        std::mem::take(&mut self.carried)
     }
 
     /// What everything cost.

@@ -1,14 +1,15 @@
-//! Which other place for state would make a target fit that holds more than its devices have: dividing it among replicas, or offload. Each is
+//! Which other place for state would make a target fit that holds more than its devices have: dividing it among replicas, or offload, which takes activations, too. Each is
 //! tried by writing the program with it.
 
 use crate::Request;
 use crate::diagnostic::{Code, Diagnostic};
 use crate::judge::Judged;
-use crate::lower::{Options, lower};
+use crate::lower::Options;
 use crate::model::stage_set::StageSet;
 use crate::offload::Offload;
 use crate::pipeline::Pipeline;
 use crate::timed::Setting;
+use crate::units::Ticks;
 use crate::zero::Zero;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::program::{DeviceProgram, Program};
@@ -24,15 +25,15 @@ pub(crate) fn advise(judged: &Judged, stages: &StageSet, found: &mut [Diagnostic
     let Some((limit, span)) = pipeline.byte_limit() else { return };
     let is_about = |one: &Diagnostic| one.labels.first().is_some_and(|label| label.span == span);
     let is_memory = |one: &Diagnostic| one.code == Code::MemoryExceeded || is_about(one);
-    let is_possible = judged.schedule.window.is_none() && judged.schedule.n_tasks() <= MOST_TASKS;
+    let is_possible = judged.schedule.n_tasks() <= MOST_TASKS;
     if !is_possible || !found.iter().any(is_memory) {
         return;
     }
     let divided = zeros(judged, pipeline).map(|zero| Options { zero, ..judged.lowering() });
-    let away = offloads(stages, pipeline).map(|offload| Options { offload, ..judged.lowering() });
+    let away = offloads(judged, stages, pipeline).map(|offload| Options { offload, ..judged.lowering() });
     let mut help = Vec::new();
     let with = |options: Options| {
-        let program = lower(&judged.schedule, &judged.timeline, stages, &options);
+        let program = judged.program(stages, &options);
         Some((options, fullest(pipeline, &program, limit)?))
     };
     if let Some((options, (device, needed, _))) = divided.filter_map(with).next() {
@@ -40,7 +41,9 @@ pub(crate) fn advise(judged: &Judged, stages: &StageSet, found: &mut [Diagnostic
     }
     if let Some((options, (device, needed, host))) = away.filter_map(with).next() {
         let offload = options.offload;
-        help.push(format!("`offload {offload}` would fit: {device} then needs {needed}, and {host} of its host"));
+        let is_timed = !offload.activations || options.copy > Ticks::ZERO;
+        let given = if is_timed { "" } else { ", if copies take no time" };
+        help.push(format!("`offload {offload}` would fit{given}: {device} then needs {needed}, and {host}"));
     }
     if help.is_empty() {
         return;
@@ -57,17 +60,17 @@ pub(crate) fn advise(judged: &Judged, stages: &StageSet, found: &mut [Diagnostic
 pub(crate) fn settle(judged: &mut Judged, program: Program, stages: &StageSet, request: &Request) -> Program {
     let Some(pipeline) = judged.pipeline.as_ref().filter(|own| own.may_offload) else { return program };
     let Some((limit, _)) = pipeline.byte_limit() else { return program };
-    if judged.schedule.window.is_some() || fullest(pipeline, &program, limit).is_some() {
+    if fullest(pipeline, &program, limit).is_some() {
         return program;
     }
     let setting = Setting { stages, pipeline: Some(pipeline), request };
     let with = |offload: Offload| {
-        let program = lower(&judged.schedule, &judged.timeline, stages, &Options { offload, ..judged.lowering() });
+        let program = judged.program(stages, &Options { offload, ..judged.lowering() });
         fullest(pipeline, &program, limit)?;
         let (timeline, _) = setting.copied((&judged.schedule, &judged.order, &judged.costs), &program);
         Some((timeline.makespan(), offload, program))
     };
-    let best = offloads(stages, pipeline).filter_map(with).min_by_key(|(time, offload, _)| (*time, *offload));
+    let best = offloads(judged, stages, pipeline).filter_map(with).min_by_key(|(time, offload, _)| (*time, *offload));
     match (best, &mut judged.pipeline) {
         (Some((_, offload, program)), Some(pipeline)) => {
             pipeline.offload = offload;
@@ -81,27 +84,35 @@ pub(crate) fn settle(judged: &mut Judged, program: Program, stages: &StageSet, r
 fn zeros(judged: &Judged, pipeline: &Pipeline) -> impl Iterator<Item = Zero> {
     let placement = &judged.schedule.placement;
     let has_replicas = placement.stages().any(|stage| placement.has_replicas(stage));
-    let is_possible = has_replicas && pipeline.model.is_some() && pipeline.training.is_some();
+    let is_flushed = judged.schedule.window.is_none();
+    let is_possible = has_replicas && is_flushed && pipeline.model.is_some() && pipeline.training.is_some();
     let (own, offload) = (pipeline.zero, pipeline.offload);
     Zero::ALL.into_iter().filter(move |zero| is_possible && *zero > own && zero.goes_with(offload))
 }
 
 /// What more could live with the hosts.
-fn offloads(stages: &StageSet, pipeline: &Pipeline) -> impl Iterator<Item = Offload> {
+fn offloads(judged: &Judged, stages: &StageSet, pipeline: &Pipeline) -> impl Iterator<Item = Offload> {
     let of_kind = |kind: ValueKind| stages.values.iter().any(|value| value.kind == kind);
     let has_state = of_kind(ValueKind::OptimizerState);
     let (own, zero) = (pipeline.offload, pipeline.zero);
-    let candidates = Offload::ALL.into_iter().filter(move |offload| has_state || !offload.optimizer);
+    let is_flushed = judged.schedule.window.is_none();
+    let is_possible = move |offload: &Offload| (has_state || !offload.optimizer) && (is_flushed || !offload.state());
+    let candidates = Offload::ALL.into_iter().filter(is_possible);
     candidates.filter(move |other| own.and(*other) == *other && own != *other && zero.goes_with(*other))
 }
 
-/// The device that needs most, and what of either space; none where something does not fit.
-fn fullest(pipeline: &Pipeline, program: &Program, limit: Bytes) -> Option<(DeviceId, Bytes, Bytes)> {
+/// The device that needs most, what that is, and what of the memory of hosts; none where something does not fit.
+fn fullest(pipeline: &Pipeline, program: &Program, limit: Bytes) -> Option<(DeviceId, Bytes, String)> {
     let host = pipeline.host.map_or(Bytes(u64::MAX), |(host, _)| host);
     let needed = |code: &DeviceProgram| pipeline.needed(code);
     let fits = |code: &DeviceProgram| needed(code) <= limit && code.host.arena <= host;
     let devices = (0..).map(DeviceId).zip(&program.devices);
     let most = devices.max_by_key(|(device, code)| (needed(code), std::cmp::Reverse(*device)));
     let (device, code) = most.filter(|_| program.devices.iter().all(fits))?;
-    Some((device, needed(code), code.host.peak))
+    let of_hosts = program.devices.iter().map(|code| code.host.peak).max().unwrap_or_default();
+    let host = match code.host.peak == of_hosts {
+        true => format!("{of_hosts} of its host"),
+        false => format!("at most {of_hosts} of a host"),
+    };
+    Some((device, needed(code), host))
 }

@@ -1,18 +1,20 @@
-//! What offload costs: what hosts hold, what is copied in a step, and how long devices wait for that.
+//! What offload costs: what hosts hold, what is copied in a step, which activations leave, and how long devices wait for that.
 
 use super::time;
 use crate::judge::Judged;
 use crate::offload::timing::Cost;
 use crate::units::Ticks;
-use pipe_ir::ids::DeviceId;
+use pipe_ir::ids::{DeviceId, MicrobatchId, ValueId};
 use pipe_ir::instruction::{Direction, Instruction};
 use pipe_ir::program::Program;
+use pipe_ir::value::ValueKind;
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// The offload of a step.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct OffloadReport {
-    /// What lives in the memory of hosts: `optimizer, parameters`.
+    /// What lives in the memory of hosts: `activations, optimizer, parameters`.
     pub what: String,
     /// Whether that was found to fit, and not asked for.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -36,6 +38,20 @@ pub struct CopyReport {
     pub d2h_time: f64,
     /// Time that the device waits for copies, while its inputs have arrived.
     pub waited: f64,
+    /// The activations among them, where these are offloaded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub activations: Option<LeaveReport>,
+}
+
+/// Activations that leave a device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct LeaveReport {
+    /// How often a value of a microbatch lies on the device, or with its host, while tasks run that do not use it, and is used again.
+    pub idle: usize,
+    /// How often one is with the host meanwhile.
+    pub leave: usize,
+    /// What these take together: as much goes in a step, and comes back.
+    pub bytes: u64,
 }
 
 impl OffloadReport {
@@ -52,10 +68,45 @@ impl OffloadReport {
                 h2d_time: time(Ticks(copying[h2d as usize])),
                 d2h_time: time(Ticks(copying[d2h as usize])),
                 waited: time(Ticks(*waited)),
+                activations: pipeline.offload.activations.then(|| LeaveReport::of(program, device)),
             }
         });
         let (what, chosen) = (pipeline.offload.to_string(), pipeline.may_offload);
         Some(Self { what, chosen, per_device: per_device.collect() })
+    }
+}
+
+impl LeaveReport {
+    /// Those of a device: what is copied into memory of the host that the step allocates.
+    fn of(program: &Program, device: DeviceId) -> Self {
+        let code = &program.devices[device.index()];
+        let mut found = Self::default();
+        let mut is_own = vec![false; code.buffers.len()];
+        // By value and microbatch: the last run that used it.
+        let mut used: BTreeMap<(ValueId, MicrobatchId), usize> = BTreeMap::new();
+        let mut runs = 0_usize;
+        for instruction in &code.step {
+            match *instruction {
+                Instruction::Alloc { buffer } => is_own[buffer.index()] = true,
+                Instruction::CopyStart { buffer, direction: Direction::DeviceToHost, .. } if is_own[buffer.index()] => {
+                    found.leave += 1;
+                    found.bytes += code.buffers[buffer.index()].bytes.0;
+                }
+                Instruction::Run { exec, microbatch, .. } => {
+                    runs += 1;
+                    for operand in &program.exec(exec).operands {
+                        let kind = program.value(operand.value).kind;
+                        if kind.is_persistent() || matches!(kind, ValueKind::Data | ValueKind::Loss) {
+                            continue;
+                        }
+                        let before = used.insert((operand.value, operand.microbatch(microbatch)), runs);
+                        found.idle += usize::from(before.is_some_and(|before| before + 1 < runs));
+                    }
+                }
+                _ => {}
+            }
+        }
+        found
     }
 }
 

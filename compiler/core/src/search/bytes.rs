@@ -98,6 +98,9 @@ fn saved(stages: &StageSet, n_stages: usize, offload: Offload) -> Vec<Saved> {
     all
 }
 
+/// More than any devices hold together.
+const UNLIMITED: i64 = i64::MAX >> 16;
+
 /// Counts memory in bytes. `peaks` are those of the target's devices, in whatever order it has, with as little of what lives with their hosts as possible.
 ///
 /// # Errors
@@ -133,7 +136,9 @@ pub(super) fn in_bytes(
         problem.job.capacity[device] = capacity;
         let lanes = problem.job.on_device[device].iter().map(|lane| &problem.job.lanes[*lane]);
         let forwards = lanes.filter(|lane| lane.kind == TaskKind::Forward);
-        let most = bytes(Some(limit.0)) - forwards.map(|lane| saved[lane.stage.index()].kept).sum::<i64>();
+        let kept = forwards.map(|lane| saved[lane.stage.index()].kept).sum::<i64>();
+        // Of activations that may be away, any number can be under way.
+        let most = if offload.activations { UNLIMITED } else { bytes(Some(limit.0)) - kept };
         problem.job.most[device] = most;
         problem.memory[device] = most.max(0).unsigned_abs();
     }

@@ -115,8 +115,8 @@ impl Prepared {
         self.limit = Some(limit);
         let offload = judged.pipeline.as_ref().map(|pipeline| pipeline.offload).unwrap_or_default();
         let peaks: Vec<Bytes> = if offload.any() {
-            // Chunks take the room that there is: only without a limit they say how little they need.
-            let options = lower::Options { budget: None, ..judged.lowering() };
+            // Chunks take the room that there is: only without a limit they say how little they need. Activations are counted where they are used.
+            let options = lower::Options { budget: None, offload: offload.of_state(), ..judged.lowering() };
             let program = lower::lower(&judged.schedule, &judged.timeline, &stages, &options);
             program.devices.iter().map(|device| device.peak).collect()
         } else {

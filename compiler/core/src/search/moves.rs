@@ -160,7 +160,7 @@ impl Target<'_> {
             return Ok(Vec::new());
         };
         if judged.costs.copy > Ticks::ZERO {
-            return Ok(Offload::ALL.to_vec());
+            return Ok(Offload::STATE.to_vec());
         }
         let message =
             format!("nobody says how long copies between the devices of `{}` and their hosts take", pipeline.name);

@@ -139,7 +139,7 @@ pub fn keepings(problem: &Problem, layout: &Layout) -> Vec<Keeping> {
 /// The same with state that lives with the hosts, if that is allowed: to be tried where nothing else fits, because copies only add to a step.
 #[must_use]
 pub fn away(problem: &Problem, keeping: Keeping) -> Vec<Keeping> {
-    let all = Offload::ALL.into_iter().filter(|_| problem.may_offload && !keeping.offload.any());
+    let all = Offload::STATE.into_iter().filter(|_| problem.may_offload && !keeping.offload.any());
     all.map(|offload| Keeping { offload, ..keeping }).collect()
 }
 

@@ -58,7 +58,7 @@ pub enum PipelineItem {
         /// The whole line.
         span: Span,
     },
-    /// `offload optimizer, parameters`, or `offload auto`.
+    /// `offload activations, optimizer, parameters`, or `offload auto`.
     Offload {
         /// Each of the words; none where whatever makes it fit may leave.
         words: Vec<String>,
