@@ -24,6 +24,7 @@ mod halves;
 pub mod job;
 mod known;
 pub mod moves;
+mod pauses;
 mod plan;
 mod portfolio;
 mod priority;

@@ -3,6 +3,7 @@
 
 use super::frontier::{Beam, explore};
 use super::job::{Job, Time};
+use super::pauses::least_with_pauses;
 use super::span::least_span;
 use super::windows::refute;
 
@@ -31,5 +32,10 @@ pub fn of_makespan(job: &Job, below: Time, width: usize) -> Bounds {
 /// Bounds on the longest stage.
 #[must_use]
 pub fn of_longest_stage(job: &Job) -> Bounds {
-    vec![("the way back", least_span(&job.relaxed())), ("work", job.work() * job.microbatches as Time)]
+    let job = job.relaxed();
+    vec![
+        ("the way back", least_span(&job)),
+        ("pauses", least_with_pauses(&job)),
+        ("work", job.work() * job.microbatches as Time),
+    ]
 }

@@ -1,6 +1,7 @@
 //! From a judged target to what the search orders, and back.
 
 use super::job::{Job, Orders, Time};
+use super::pauses::least_with_pauses;
 use super::plan::Plan;
 use super::scale::Scale;
 use super::slots::slots;
@@ -143,6 +144,12 @@ fn too_little(job: &Job) -> Option<(DeviceId, u64)> {
     })
 }
 
+/// No schedule has a shorter longest stage.
+fn least_stage(job: &Job) -> Time {
+    let work = job.work() * job.microbatches as Time;
+    work.max(least_span(job)).max(least_with_pauses(job))
+}
+
 impl Problem {
     /// Notes what no schedule with as much memory is shorter than.
     pub fn set_bound(&mut self) {
@@ -151,16 +158,15 @@ impl Problem {
         let n_microbatches = self.schedule.n_microbatches;
         let dependencies = Dependencies::of_either(&self.schedule.graph, n_microbatches, may_fuse);
         let dependencies = dependencies.with_recomputation(recomputing(&self.schedule));
+        // What takes as long as some device does is no shorter.
+        let longest_stage = if self.pairs_pay { 0 } else { least_stage(&self.job.relaxed()) };
         self.bound = match self.objective {
             Objective::Makespan => {
                 let memory = (&self.held, self.memory.as_slice());
-                self.scale.at_least(lower_bound(&self.schedule, &dependencies, costs, memory).makespan)
+                let makespan = lower_bound(&self.schedule, &dependencies, costs, memory).makespan;
+                self.scale.at_least(makespan).max(longest_stage)
             }
-            Objective::LongestStage if self.pairs_pay => 0,
-            Objective::LongestStage => {
-                let work = self.job.work() * self.job.microbatches as Time;
-                work.max(least_span(&self.job.relaxed()))
-            }
+            Objective::LongestStage => longest_stage,
         };
     }
 
