@@ -1,6 +1,7 @@
 //! Search: a short schedule with a given placement, under real costs and a memory limit per device.
 //!
-//! A portfolio, in rounds ([`round`]). Starts are the standard schedules that fit, building blocks for these costs ([`block`]) and schedules
+//! A portfolio, in rounds ([`round`]). Starts are the standard schedules that fit, those with what nothing waits for put where devices wait ([`fill`]),
+//! also with forwards and backwards in turn ([`turns`]) and so many forwards first ([`depth`]), building blocks for these costs ([`block`]) and schedules
 //! built task by task from either end ([`frontier`]). Annealing on critical paths ([`anneal`]) improves them, on a step with few
 //! microbatches whose steady state is then repeated ([`stretch`]). Rules of list schedules ([`rule`], [`dispatch`]) are annealed as
 //! well ([`priority`]), also those of a pipeline with half the devices ([`coarse`]). Where the step is small, an exhaustive [`frontier`] proves
@@ -12,9 +13,11 @@ mod anneal;
 mod block;
 mod bytes;
 mod coarse;
+mod depth;
 mod dispatch;
 mod estimate;
 mod exchange;
+mod fill;
 pub mod find;
 mod fixed;
 mod forms;
@@ -40,6 +43,7 @@ mod span;
 mod steady;
 mod stretch;
 mod target;
+mod turns;
 mod windows;
 mod work;
 pub mod write;

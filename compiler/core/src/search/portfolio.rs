@@ -42,6 +42,13 @@ const ENOUGH_PERIODS: usize = 2;
 const MOST_KNOWN: usize = 8;
 /// Known schedules that are measured at once.
 const KNOWN_AT_ONCE: usize = 4;
+/// Tasks that all schedules together have in which the depths of devices are looked for.
+const DEPTHS: u64 = 8_000_000;
+const MOST_DEPTHS: u64 = 2_000;
+/// How often that is tried at first.
+const SEEDS: usize = 2;
+/// Activations that forwards leave to later stages where devices run forwards and backwards in turn: fewer than that.
+const SPARE: i64 = 3;
 /// Partial schedules that building keeps at first.
 const BUILD_WIDTH: usize = 64;
 
@@ -175,7 +182,7 @@ impl Portfolio<'_> {
                     }
                 }
                 Outcome::Long(length, orders) => self.note(length, &orders),
-                Outcome::Ruled(rule, start, long) => self.note_rule(rule, start, long),
+                Outcome::Both(rule, start, long) => self.note_both(rule, start, long),
                 Outcome::Bound(bound, found) => {
                     self.bound = self.bound.max(bound);
                     found.into_iter().for_each(|(length, orders)| self.note(length, &orders));
@@ -202,6 +209,14 @@ impl Portfolio<'_> {
         let of_short = self.add_known(known);
         let in_turn = in_turn(&self.context.short);
         self.perform(&of_short.into_iter().chain([in_turn]).map(Work::Measure).collect::<Vec<_>>());
+        if self.goes_on() {
+            let tries = (DEPTHS / self.context.short.n_tasks().max(1) as u64).min(MOST_DEPTHS);
+            // The rest of the search draws the same numbers with and without these.
+            let mut random = self.random.clone();
+            let deepen = (0..SEEDS).map(|_| Work::Deepen { tries, seed: random.next() });
+            let works: Vec<Work> = deepen.chain((0..SPARE).map(|spare| Work::TakeTurns { spare })).collect();
+            self.perform(&works);
+        }
         let narrow = (BUILD_WIDTH * SHORT_TASKS / self.context.short.n_tasks().max(1)).clamp(1, BUILD_WIDTH);
         for split in self.forms() {
             let build = |width| [false, true].map(|backwards| Work::Build { width, backwards, split: *split });
@@ -221,7 +236,7 @@ impl Portfolio<'_> {
         let (context, workers) = (self.context.clone(), self.workers);
         let measured = |job: &Job, index: usize| -> Vec<(Length, Orders)> {
             let all = if workers.go_on() { known.orders(index, job.microbatches) } else { Vec::new() };
-            all.into_iter().filter_map(|orders| context.measured(job, orders)).collect()
+            context.with_refilled(job, all)
         };
         let of_short = collect(workers, known.count(), &|index| measured(&context.short, index));
         let mut of_short: Vec<_> = of_short.into_iter().map(Option::unwrap_or_default).collect();
@@ -279,10 +294,10 @@ impl Portfolio<'_> {
         }
     }
 
-    /// Notes priorities and what they lead to.
-    fn note_rule(&mut self, rule: Rule, start: Option<Start>, long: Option<(Length, Orders)>) {
+    /// Notes schedules, and the priorities that lead to them.
+    fn note_both(&mut self, rule: Option<Rule>, start: Option<Start>, long: Option<(Length, Orders)>) {
         let lengths = start.iter().map(|start| start.long.length).chain(long.iter().map(|(length, _)| *length));
-        if let Some(length) = lengths.min() {
+        if let Some((length, rule)) = lengths.min().zip(rule) {
             self.rules.push((length, rule));
             self.rules.sort_by_key(|(length, _)| *length);
             self.rules.dedup();

@@ -1,6 +1,7 @@
 //! What a round of the search consists of: priorities, changes of single tasks, and attempts at a proof, each round more of them.
 
 use super::Objective;
+use super::depth::has_depths;
 use super::job::{Job, Time};
 use super::portfolio::{BLOCK_EFFORT, Portfolio};
 use super::priority::{Effort, Origin};
@@ -81,6 +82,10 @@ impl Portfolio<'_> {
             let heat = durations().min().unwrap_or(0) / 4 + 1;
             let tries = tries(&context.long);
             works.push(Work::Polish { orders: orders.clone(), tries, heat, seed: self.random.next() });
+        }
+        if has_depths(&context.long) {
+            let tries = tries(&context.long) / SHIFTS;
+            works.push(Work::Deepen { tries, seed: self.random.next() });
         }
         works
     }

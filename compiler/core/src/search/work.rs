@@ -3,6 +3,8 @@
 use super::Objective;
 use super::anneal::{Course, anneal};
 use super::block::{blocks, orders as orders_of_block};
+use super::depth::{Depths, depths, orders as orders_of_depths};
+use super::fill::Fill;
 use super::frontier::{Beam, explore};
 use super::job::{Job, Orders, Time};
 use super::plan::{Length, Plan};
@@ -10,6 +12,7 @@ use super::priority::{Effort, Origin, orders as orders_of_rule, prioritized};
 use super::random::Random;
 use super::rule::Rule;
 use super::stretch::{Stretched, stretch};
+use super::turns::in_turns;
 use super::windows::refute;
 use std::borrow::Cow;
 use std::sync::{Mutex, PoisonError};
@@ -25,6 +28,9 @@ pub trait Workers: Sync {
 
 /// Of the blocks with one period, how many are tried.
 const BLOCKS: usize = 24;
+
+/// Steps of so many tasks say which depths are good for longer ones.
+const DEEP_TASKS: usize = 10_000;
 
 /// What all pieces know.
 #[derive(Clone, Debug)]
@@ -56,6 +62,10 @@ pub(super) enum Work {
     Anneal { start: Start, tries: u64, heat: Time, seed: u64 },
     /// Look for priorities that lead to good schedules of the short step.
     Prioritize { origin: Origin, effort: Effort, seed: u64 },
+    /// Run forwards and backwards in turn.
+    TakeTurns { spare: i64 },
+    /// Look for the forwards that devices run before their first backward.
+    Deepen { tries: u64, seed: u64 },
     /// Change a schedule of the long step.
     Polish { orders: Orders, tries: u64, heat: Time, seed: u64 },
     /// Look at all schedules of the long step that are shorter, unless that takes too many questions whether to go on.
@@ -71,8 +81,8 @@ pub(super) enum Outcome {
     Starts(Vec<Start>),
     /// A schedule of the long step.
     Long(Length, Orders),
-    /// Priorities, with the schedules of the short and of the long step that they lead to.
-    Ruled(Rule, Option<Start>, Option<(Length, Orders)>),
+    /// Schedules of the short and of the long step, and the priorities that lead to them, if any do.
+    Both(Option<Rule>, Option<Start>, Option<(Length, Orders)>),
     /// No schedule of the long step is shorter. Of those that may be as short, one with the memory of a proof.
     Bound(Time, Option<(Length, Orders)>),
     /// Nothing.
@@ -120,6 +130,25 @@ impl Context {
                 Outcome::Starts(found.and_then(|(_, orders)| self.start(orders, go_on)).into_iter().collect())
             }
             Work::Prioritize { origin, effort, seed } => self.prioritize(origin, *effort, *seed, go_on),
+            Work::TakeTurns { spare } => {
+                let orders = |job: &Job| {
+                    let mut fill = Fill::new(job, self.objective)?;
+                    let frame = in_turns(job, &fill, *spare)?;
+                    if *spare > 0 && in_turns(job, &fill, spare - 1).as_ref() == Some(&frame) {
+                        return None;
+                    }
+                    fill.best(&frame).map(|(_, orders)| orders)
+                };
+                self.both(None, orders, go_on)
+            }
+            Work::Deepen { tries, seed } => {
+                let random = &mut Random::new(*seed);
+                let enough = DEEP_TASKS / self.long.lanes.len().max(1);
+                let job = self.long.with_microbatches(enough.clamp(self.short.microbatches, self.long.microbatches));
+                let found = depths(&job, self.objective, *tries, random, go_on);
+                let orders = |depths: &Depths, job: &Job| orders_of_depths(job, self.objective, depths);
+                found.map_or(Outcome::Nothing, |depths| self.both(None, |job| orders(&depths, job), go_on))
+            }
             Work::Polish { orders, tries, heat, seed } => {
                 let course = Course { tries: *tries, heat: *heat, frozen: None };
                 let found = self.changed(&self.long, orders, &course, *seed, go_on);
@@ -144,6 +173,17 @@ impl Context {
                 Outcome::Bound(refute(&job, &job.reversed(), beam, *in_pairs, &mut at_most(*questions, go_on)), None)
             }
         }
+    }
+
+    /// Known orders, and the same with what nothing waits for where devices wait.
+    pub(super) fn with_refilled(&self, job: &Job, all: Vec<Orders>) -> Vec<(Length, Orders)> {
+        let mut fill = Fill::new(job, self.objective);
+        let measured = all.into_iter().filter_map(|orders| self.measured(job, orders));
+        let again = |(length, orders): (Length, Orders)| {
+            let filled = fill.as_mut().and_then(|fill| fill.best(&fill.frame(&orders)));
+            std::iter::once((length, orders)).chain(filled)
+        };
+        measured.flat_map(again).collect()
     }
 
     pub(super) fn measured(&self, job: &Job, orders: Orders) -> Option<(Length, Orders)> {
@@ -181,12 +221,21 @@ impl Context {
         let Some(rule) = prioritized(&self.short, self.objective, origin, effort, random, go_on) else {
             return Outcome::Nothing;
         };
-        let orders = |job: &Job| orders_of_rule(job, self.objective, &rule);
+        self.both(Some(rule.clone()), |job| orders_of_rule(job, self.objective, &rule), go_on)
+    }
+
+    /// What leads to a schedule of the short step leads to one of the long step as well.
+    fn both(
+        &self,
+        rule: Option<Rule>,
+        orders: impl Fn(&Job) -> Option<Orders>,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Outcome {
         let start = orders(&self.short).and_then(|orders| self.start(orders, go_on));
         let is_short = self.short.microbatches < self.long.microbatches;
         let long = if is_short { orders(&self.long) } else { None };
         let long = long.and_then(|orders| self.measured(&self.long, orders));
-        Outcome::Ruled(rule, start, long)
+        Outcome::Both(rule, start, long)
     }
 
     /// A schedule of the short step with the long one that it stands for, if it fits and can be made long.
