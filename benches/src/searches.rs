@@ -16,6 +16,9 @@ use std::time::{Duration, Instant};
 /// The published figures for one stage per device (arXiv 2401.10241, Table 5).
 const ZERO_BUBBLE: &str = include_str!("../../tests/data/zb_table5.json");
 
+/// What its list schedules give for the rest.
+const RECOMPUTED: &str = include_str!("../../tests/data/zb_recomputed.json");
+
 /// What is to be ordered.
 enum Question {
     /// A standard schedule's placement, with settings, costs, what activations count, and units of memory.
@@ -263,47 +266,90 @@ pub fn survey(p: usize) -> Vec<Case> {
     ((p + 4) / 3 * 2..=2 * p).map(case).collect()
 }
 
-/// One stage per device against ZB-1p and ZB-2p, by the idle share of the longest stage; and a V against ZB-V. Once all of an
-/// activation waits for `W`, once as much as the paper counts.
-fn zero_bubble() -> Option<Vec<Case>> {
-    let table: serde_json::Value = serde_json::from_str(ZERO_BUBBLE).ok()?;
-    let mut cases = Vec::new();
-    for row in table["rows"].as_array()? {
-        let number = |name: &str| row[name].as_u64();
-        let (p, m) = (number("devices")? as usize, number("microbatches")? as usize);
-        let (f, b, w, c) = (number("F")?, number("B")?, number("W")?, number("comm")?);
-        let work = (m as u64 * (f + b + w)) as f64;
-        // Of (34h + 5as) bytes a token in a layer, 32h wait for `W`: hidden 2304, 24 heads, 1024 tokens; the larger models have 128 in a head.
-        let paper = if f < 20_000 && p == 8 { "W=48/131" } else { "W=16/37" };
-        for (part, shares) in [("zb", ""), ("zb-paper", paper)] {
-            let words = if shares.is_empty() { String::new() } else { format!(", {}", shares.replace('=', " ")) };
-            for (limit, published) in [(p, "zb_1p_published"), (2 * p, "zb_2p_published")] {
-                let question = || line(p, m, limit, &format!("F={f},B={b},W={w},comm={c}")).counting(shares);
-                let published = row[published].as_f64()?;
-                let figure = Figure::Bubble { work, objective: Objective::LongestStage };
-                let name = format!("p = {p}, m = {m}, limit {limit}, F = {f}{words}");
-                cases.push(Case {
-                    part,
-                    name,
-                    question: question(),
-                    figure,
-                    published: Some(published),
-                    target: published,
-                });
+/// A row of a table about the zero-bubble paper.
+struct Row {
+    sizes: (usize, usize),
+    /// Of a stage: `F`, `B`, `W`, and of a transfer.
+    durations: [u64; 4],
+    figures: serde_json::Value,
+}
+
+impl Row {
+    fn all(text: &str) -> Option<Vec<Self>> {
+        let table: serde_json::Value = serde_json::from_str(text).ok()?;
+        let row = |row: &serde_json::Value| {
+            let number = |name: &str| row[name].as_u64();
+            let sizes = (number("devices")? as usize, number("microbatches")? as usize);
+            let durations = [number("F")?, number("B")?, number("W")?, number("comm")?];
+            Some(Self { sizes, durations, figures: row.clone() })
+        };
+        table["rows"].as_array()?.iter().map(row).collect()
+    }
+
+    /// What waits for `W`: of (34h + 5as) bytes a token in a layer 32h, with hidden 2304, 24 heads, 1024 tokens; the larger models have 128 in a head.
+    fn shares(&self) -> &'static str {
+        if self.durations[0] < 20_000 && self.sizes.0 == 8 { "W=48/131" } else { "W=16/37" }
+    }
+
+    fn work(&self) -> f64 {
+        let [f, b, w, _] = self.durations;
+        (self.sizes.1 as u64 * (f + b + w)) as f64
+    }
+
+    /// One stage per device and so many activations, or two in a V; what waits for `W` counts as in the paper, if wanted. Against a figure that is published or not.
+    fn case(&self, part: &'static str, limit: Option<usize>, shares: &'static str, figure: (f64, bool)) -> Case {
+        let ((p, m), [f, b, w, c]) = (self.sizes, self.durations);
+        let half = |time: u64| format!("{}.{}", time / 2, time % 2 * 5);
+        let words = if shares.is_empty() { String::new() } else { format!(", {}", shares.replace('=', " ")) };
+        let (name, question) = match limit {
+            Some(limit) => {
+                let question = line(p, m, limit, &format!("F={f},B={b},W={w},comm={c}"));
+                (format!("p = {p}, m = {m}, limit {limit}, F = {f}{words}"), question)
             }
-            if (p, m) == (8, 24) {
-                let half = |time: u64| format!("{}.{}", time / 2, time % 2 * 5);
-                let costs = format!("F={},B={},W={},comm={c}", half(f), half(b), half(w));
-                cases.push(Case {
-                    part,
-                    name: format!("V, p = {p}, m = {m}, limit {p}, F = {f} / 2{words}"),
-                    question: v(p, m, 2 * p, &costs).counting(shares),
-                    figure: Figure::Bubble { work, objective: Objective::LongestStage },
-                    published: Some(0.0703),
-                    target: 0.0703,
-                });
+            None => {
+                let question = v(p, m, 2 * p, &format!("F={},B={},W={},comm={c}", half(f), half(b), half(w)));
+                (format!("V, p = {p}, m = {m}, limit {p}, F = {f} / 2{words}"), question)
+            }
+        };
+        let objective = if part == "zb-makespan" { Objective::Makespan } else { Objective::LongestStage };
+        Case {
+            part,
+            name,
+            question: question.counting(shares),
+            figure: Figure::Bubble { work: self.work(), objective },
+            published: Some(figure.0).filter(|_| figure.1),
+            target: figure.0,
+        }
+    }
+}
+
+/// Against ZB-1p, ZB-2p and ZB-V, by the idle share of the longest stage and of the whole step. By the longest stage once all of an activation
+/// waits for `W`, once as much as the paper counts. What is not published is recomputed.
+fn zero_bubble() -> Option<Vec<Case>> {
+    let mut cases = Vec::new();
+    let published = Row::all(ZERO_BUBBLE)?;
+    for row in &published {
+        for (part, shares) in [("zb", ""), ("zb-paper", row.shares())] {
+            for (limit, name) in [(row.sizes.0, "zb_1p_published"), (2 * row.sizes.0, "zb_2p_published")] {
+                cases.push(row.case(part, Some(limit), shares, (row.figures[name].as_f64()?, true)));
             }
         }
+    }
+    for row in Row::all(RECOMPUTED)? {
+        let figure = |objective: &str, name: &str| row.figures[objective][name].as_f64();
+        let is_published = published.iter().any(|other| (other.sizes, other.durations) == (row.sizes, row.durations));
+        for (limit, name) in [(row.sizes.0, "zb_1p"), (2 * row.sizes.0, "zb_2p")] {
+            for (part, shares) in [("zb", ""), ("zb-paper", row.shares())].into_iter().filter(|_| !is_published) {
+                cases.push(row.case(part, Some(limit), shares, (figure("longest_stage", name)?, false)));
+            }
+            cases.push(row.case("zb-makespan", Some(limit), row.shares(), (figure("makespan", name)?, false)));
+        }
+        // Of ZB-V, one figure is.
+        let is_known = (row.sizes, row.durations[0]) == ((8, 24), 18_522);
+        let (part, figure) =
+            (|shares: &str| if shares.is_empty() { "zb" } else { "zb-v" }, figure("longest_stage", "zb_v")?);
+        let all = ["", row.shares()].into_iter().filter(|shares| !shares.is_empty() || row.sizes == (8, 24));
+        cases.extend(all.map(|shares| row.case(part(shares), None, shares, (figure, is_known))));
     }
     Some(cases)
 }
