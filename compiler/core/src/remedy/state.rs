@@ -70,7 +70,10 @@ pub(crate) fn settle(judged: &mut Judged, program: Program, stages: &StageSet, r
         let (timeline, _) = setting.copied((&judged.schedule, &judged.order, &judged.costs), &program);
         Some((timeline.makespan(), offload, program))
     };
-    let best = offloads(judged, stages, pipeline).filter_map(with).min_by_key(|(time, offload, _)| (*time, *offload));
+    // Where nobody says how long copies take, nothing shows that those of activations hide.
+    let is_vain = |offload: &Offload| offload.activations && judged.costs.copy == Ticks::ZERO;
+    let best = offloads(judged, stages, pipeline).filter_map(with);
+    let best = best.min_by_key(|(time, offload, _)| (is_vain(offload), *time));
     match (best, &mut judged.pipeline) {
         (Some((_, offload, program)), Some(pipeline)) => {
             pipeline.offload = offload;
