@@ -27,7 +27,7 @@ Examples:
   pipec search std:zb_v --objective longest-stage --format json
   pipec search std:1f1b --memory 2 --may-recompute
   pipec search std:zb_h1 --memory 6 --activation W=0.366
-  pipec search examples/llama3_70b.pipe --cluster examples/cluster.toml --set data=1 --set microbatches=16 --may-offload
+  pipec search examples/llama3_70b.pipe --cluster examples/cluster.toml --set data=1 --may-offload
 
 Without --memory, devices may hold what the fullest one holds in the target.
 Standard output is the source that was found; -o writes it to a file and prints the report instead.";

@@ -216,8 +216,8 @@ fn numbers(n_stages: usize) -> Vec<usize> {
     steps.into_iter().map(|step| step as usize * n_stages / tries).collect()
 }
 
-/// How many pieces of work a first look does: orders that are known, schedules built task by task, and a few blocks.
-const BATCHES: usize = 3;
+/// How many pieces of work a first look does: orders that are known, forwards and backwards in turn, schedules built task by task, and a few blocks.
+const BATCHES: usize = 4;
 
 /// Workers that have time for a first look only.
 struct Glance<'a> {
