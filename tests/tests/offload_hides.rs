@@ -67,7 +67,7 @@ const CASES: [Case<'static>; 10] = [
     ("seq_1f1b", 4, ""),
 ];
 
-const TASKS: &str = "F=3,B=3,W=2,BW=5,comm=1";
+const TASKS: &str = "F=3,B=3,W=2,BW=5,U=4,comm=1";
 
 #[test]
 fn the_step_takes_as_long_as_without_and_the_device_that_holds_most_holds_less() {

@@ -61,15 +61,18 @@ impl Device {
         }
     }
 
-    /// Does what is left when all tasks are done and gradients are added up.
-    fn finish(&mut self, from: u64) {
+    /// Does what is left when all tasks are done and gradients are added up. Whether there are copies among that.
+    fn finish(&mut self, from: u64) -> bool {
+        let mut copies = false;
         for act in self.acts.by_ref() {
+            copies |= matches!(act, Act::Copy(_));
             match act {
                 Act::Copy(event) => self.clock.run(event),
                 Act::Update(length) => self.clock.run(Event::Work { from, length }),
                 Act::Task(_) => {}
             }
         }
+        copies
     }
 }
 
@@ -84,9 +87,10 @@ pub(crate) fn place(
     let (mut timeline, mut devices) = run(schedule, order, costs, program);
     conclude(&mut timeline);
     let from = timeline.reduced.map_or(0, |(end, _)| end.0);
-    devices.iter_mut().for_each(|device| device.finish(from));
+    let copies = devices.iter_mut().fold(false, |copies, device| device.finish(from) | copies);
     let ends = devices.iter().map(|device| Ticks(device.clock.now())).zip((0..).map(DeviceId));
-    timeline.updated = ends.max_by_key(|(end, device)| (*end, Reverse(*device)));
+    // Where only activations leave, updates wait for nothing, and a step ends as without.
+    timeline.updated = ends.max_by_key(|(end, device)| (*end, Reverse(*device))).filter(|_| copies);
     (timeline, devices.iter().map(|device| device.clock.cost()).collect())
 }
 
