@@ -75,20 +75,18 @@ fn found(row: &serde_json::Value, name: &str, chunks: i64, units: i64) -> (f64, 
 
 #[test]
 fn what_the_zero_bubble_paper_reaches_is_nearly_found_before_the_first_round() {
-    for row in rows().iter().filter(|row| number(row, "devices") == 8) {
+    // The two largest take as long as all others.
+    for row in rows().iter().filter(|row| number(row, "devices") * number(row, "microbatches") <= 3072) {
         let work =
             (number(row, "microbatches") * ["F", "B", "W"].map(|kind| number(row, kind)).iter().sum::<u64>()) as f64;
+        let p = number(row, "devices").cast_signed();
         for (schedule, name, chunks, units) in
-            [("zb_1p", "zb_h1", 1, 8), ("zb_2p", "zb_h1", 1, 16), ("zb_v", "v_half", 2, 8)]
+            [("zb_1p", "zb_h1", 1, p), ("zb_2p", "zb_h1", 1, 2 * p), ("zb_v", "v_half", 2, p)]
         {
             let (length, is_proved) = found(row, name, chunks, units);
             let (bubble, reached) = (1.0 - work / length, row["longest_stage"][schedule].as_f64().expect("a share"));
             // Rounds do the rest.
-            let more = match schedule {
-                "zb_1p" => 0.000_051,
-                "zb_2p" => 0.000_3,
-                _ => 0.003,
-            };
+            let more = if schedule == "zb_2p" { 0.000_3 } else { 0.000_051 };
             assert!(bubble <= reached + more, "{schedule} {row}: {bubble}");
             // In the memory of 1F1B, nothing has a shorter longest stage than ZB-H1.
             assert!(is_proved || schedule != "zb_1p", "{row}");

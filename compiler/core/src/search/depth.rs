@@ -5,7 +5,7 @@
 //! the first gradient comes back; in scarce memory it is less. Depths begin as parts of that and climb from there.
 
 use super::Objective;
-use super::fill::{Fill, NEVER, part_of};
+use super::fill::{Aim, Fill, NEVER, part_of};
 use super::job::{Job, Orders, Time};
 use super::plan::Length;
 use super::random::Random;
@@ -185,7 +185,7 @@ impl<'a> Pipeline<'a> {
                 order.extend((microbatch + depth < m).then_some(*forward));
             }
         }
-        self.fill.run(&self.frame, self.job.work() * m as Time + depths.more, limit)
+        self.fill.run(&self.frame, Aim::Length(self.job.work() * m as Time + depths.more), limit)
     }
 }
 

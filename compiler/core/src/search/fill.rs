@@ -1,9 +1,8 @@
 //! What nothing waits for, such as `W`, goes where devices wait anyway.
 //!
 //! The tasks that something waits for keep their order: the *frame*. Timed from its first task on, a device knows when the next one of the
-//! frame can start. If that is later, it fills the pause, and also begins what ends after the pause, unless it may be idle for so
-//! long: no device may be idle for longer than the length allows that is aimed at. Where memory is missing, it fills before it goes on. (After
-//! the list schedules of arXiv 2401.10241, section 3.1.)
+//! frame can start. If that is later, it fills the pause, and perhaps also begins what ends after the pause ([`Aim`]). Where memory is missing, it
+//! fills before it goes on. (After the list schedules of arXiv 2401.10241, section 3.1.)
 
 use super::Objective;
 use super::job::{Job, Orders, Time};
@@ -14,6 +13,17 @@ use std::collections::VecDeque;
 const AIMS: Time = 8;
 /// No schedule is as long.
 pub(super) const NEVER: Time = Time::MAX / 4;
+
+/// When a device that waits begins what ends after the pause.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Aim {
+    /// Never.
+    Fit,
+    /// Where it would else be idle for longer than a schedule of that length allows.
+    Length(Time),
+    /// Where it would else be idle for longer than any device was so far, and only before its last lane: what comes of that, few tasks wait for.
+    Level,
+}
 
 /// Schedules with fillers of one job, one after the other, in the same memory.
 #[derive(Clone, Debug)]
@@ -26,8 +36,8 @@ pub(super) struct Fill<'a> {
     done: Vec<usize>,
     ends: Vec<Time>,
     devices: Vec<Device>,
-    /// The length that is aimed at, and the one above which no schedule is of use.
-    aim: Time,
+    aim: Aim,
+    /// The length above which no schedule is of use.
     limit: Time,
 }
 
@@ -42,6 +52,8 @@ struct Device {
     /// How long it was idle, and how long all of its tasks take.
     idle: Time,
     work: Time,
+    /// The last of its lanes that something waits for.
+    last: Option<usize>,
     /// Lanes that can fill, the oldest first.
     waiting: VecDeque<usize>,
     order: Vec<usize>,
@@ -74,7 +86,7 @@ impl<'a> Fill<'a> {
             done: vec![0; job.lanes.len()],
             ends: vec![0; job.n_tasks()],
             devices: vec![Device::default(); job.capacity.len()],
-            aim: 0,
+            aim: Aim::Fit,
             limit: 0,
         })
     }
@@ -90,8 +102,8 @@ impl<'a> Fill<'a> {
         self.job.split(orders).iter().map(of_device).collect()
     }
 
-    /// How long the schedule is with that frame, if a length is aimed at. `None` if it does not fit in the memory, or is longer than a limit.
-    pub(super) fn run(&mut self, frame: &Orders, aim: Time, limit: Time) -> Option<Length> {
+    /// How long the schedule is with that frame and aim. `None` if it does not fit in the memory, or is longer than a limit.
+    pub(super) fn run(&mut self, frame: &Orders, aim: Aim, limit: Time) -> Option<Length> {
         (self.aim, self.limit) = (aim, limit);
         self.begin();
         let mut awake: Vec<usize> = (0..frame.len()).rev().collect();
@@ -122,13 +134,13 @@ impl<'a> Fill<'a> {
         each.rev().max_by_key(|(_, length)| *length).map_or(0, |(device, _)| device)
     }
 
-    /// The shortest of the schedules with a frame, for several aims up to what it takes where devices only fill pauses that are long enough.
+    /// The shortest of the schedules with a frame, for all aims; lengths are aimed at up to the one with [`Aim::Fit`].
     pub(super) fn best(&mut self, frame: &Orders) -> Option<(Length, Orders)> {
         let least = self.job.work() * self.job.microbatches as Time;
-        let mut best = (self.run(frame, NEVER, NEVER)?, self.orders());
+        let mut best = (self.run(frame, Aim::Fit, NEVER)?, self.orders());
         let most = best.0.length - least;
-        for part in 0..AIMS {
-            let aim = least + part_of(most, part * part, AIMS * AIMS);
+        let lengths = (0..AIMS).map(|part| Aim::Length(least + part_of(most, part * part, AIMS * AIMS)));
+        for aim in lengths.chain([Aim::Level]) {
             if let Some(length) = self.run(frame, aim, best.0.length).filter(|length| *length < best.0) {
                 best = (length, self.orders());
             }
@@ -145,6 +157,7 @@ impl<'a> Fill<'a> {
             device.order.clear();
             *device = Device {
                 work: work * job.microbatches as Time,
+                last: lanes.iter().copied().filter(|lane| !self.fills[*lane]).max(),
                 waiting: std::mem::take(&mut device.waiting),
                 order: std::mem::take(&mut device.order),
                 ..Device::default()
@@ -172,7 +185,7 @@ impl<'a> Fill<'a> {
             while self.devices[*device].held + own.takes > self.job.capacity[*device] {
                 self.fill(*device).then_some(())?;
             }
-            while self.wants_filling(*device, ready) && self.fill(*device) {}
+            while self.wants_filling(*device, lane, ready) && self.fill(*device) {}
         }
         let free = own.devices.iter().map(|device| self.devices[*device].free);
         let start = free.fold(ready, Ord::max);
@@ -199,11 +212,16 @@ impl<'a> Fill<'a> {
     }
 
     /// Whether a device should run what fills before a task that can start at a moment: it ends by then, or the pause is too long.
-    fn wants_filling(&self, device: usize, ready: Time) -> bool {
+    fn wants_filling(&self, device: usize, lane: usize, ready: Time) -> bool {
         let device = &self.devices[device];
         let ends = |lane: &usize| device.free + self.job.lanes[*lane].duration <= ready;
-        let left = self.aim - device.work - device.idle;
-        device.free < ready && (ready - device.free > left || device.waiting.front().is_some_and(ends))
+        let idle = device.idle + ready - device.free;
+        let is_too_long = match self.aim {
+            Aim::Fit => false,
+            Aim::Length(length) => idle > length - device.work,
+            Aim::Level => device.last == Some(lane) && self.devices.iter().all(|other| idle > other.idle),
+        };
+        device.free < ready && (is_too_long || device.waiting.front().is_some_and(ends))
     }
 
     /// Runs the oldest task that fills, if there is one.
@@ -255,7 +273,8 @@ mod tests {
                 for spare in 0..3 {
                     let Some(frame) = in_turns(&job, &fill, spare) else { continue };
                     let least = job.work() * job.microbatches as Time;
-                    for aim in [0, least, least + 7, 2 * least] {
+                    let lengths = [0, least, least + 7, 2 * least].map(Aim::Length);
+                    for aim in lengths.into_iter().chain([Aim::Fit, Aim::Level]) {
                         let Some(length) = fill.run(&frame, aim, NEVER) else { continue };
                         let orders = fill.orders();
                         assert!(job.fits(&orders) && fill.frame(&orders) == frame);
@@ -274,8 +293,8 @@ mod tests {
         let job = staged(&[0, 1], 3, 3, [2, 2, 3], 0);
         let orders: Orders = vec![vec![0, 0, 0, 4, 4, 4], vec![1, 2, 1, 2, 1, 2]];
         let mut fill = Fill::new(&job, Objective::LongestStage).expect("W fills");
-        let lazy = fill.run(&orders, NEVER, NEVER).map(|length| (length, fill.orders()[1].clone()));
-        let busy = fill.run(&orders, 21, NEVER).map(|length| (length, fill.orders()[1].clone()));
+        let lazy = fill.run(&orders, Aim::Fit, NEVER).map(|length| (length, fill.orders()[1].clone()));
+        let busy = fill.run(&orders, Aim::Length(21), NEVER).map(|length| (length, fill.orders()[1].clone()));
         assert_ne!(lazy, busy);
         assert!(fill.best(&orders).map(|(length, _)| length) <= lazy.map(|(length, _)| length));
     }

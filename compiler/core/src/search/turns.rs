@@ -3,7 +3,7 @@
 //! Of what could run, a device prefers a forward after a backward and a backward after a forward, and the latest of its stages. As many microbatches
 //! are under way as its memory holds. What nothing waits for takes no slot: it is put where devices wait ([`super::fill`]). Under real costs a
 //! list schedule follows every small delay, and its order gets irregular; that of equal slots stays regular. With one stage
-//! on each device this is the order of ZB-H1 and ZB-H2 (arXiv 2401.10241), in a V nearly that of its ZB-V.
+//! on each device this is the order of ZB-H1 and ZB-H2 (arXiv 2401.10241), in a V that of its ZB-V.
 
 use super::fill::Fill;
 use super::job::{Job, Orders};
