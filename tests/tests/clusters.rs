@@ -73,6 +73,19 @@ fn damaged_texts_are_refused_with_a_place_in_them_or_read() {
 }
 
 #[test]
+fn what_is_reserved_is_not_for_the_pipeline() {
+    let reserved = |text: &str| {
+        let links = "[links.node]\nbandwidth = \"1GB/s\"\nlatency = \"1us\"";
+        parse(&format!("nodes = 1\ndevices = 2\n[device]\nmemory = \"80GiB\"\nflops = \"1TFLOPS\"\n{text}\n{links}"))
+            .memory()
+    };
+    assert_eq!(
+        [reserved(""), reserved("reserved = \"0B\""), reserved("reserved = \"1.5GiB\"")].map(|bytes| bytes.0 >> 20),
+        [81_920, 81_920, 80_384]
+    );
+}
+
+#[test]
 fn links_are_those_of_their_nodes() {
     let cluster = uneven();
     let rate = |from, to| cluster.link(Seat(from), Seat(to)).bytes_per_second / 100_000_000;

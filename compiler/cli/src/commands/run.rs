@@ -6,6 +6,7 @@ use crate::commands::check_ir;
 use crate::input::{Format, TargetArguments};
 use crate::output::{Failure, can_write, complain, print, print_error, write};
 use crate::training::progress::Progress;
+use crate::training::resident::Watch;
 use crate::training::summary::{Circumstances, SCHEMA, Summary};
 use crate::training::{self, Finished, Plan, is_computable, tokens_per_step, trace_file};
 use clap::ValueEnum;
@@ -102,6 +103,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
             format!("{steps} steps are not whole windows of {window} steps: `--set steps=K` says how long one is");
         return Err(Failure::Usage(message));
     }
+    let memory = Watch::start();
     let mut run = match arguments.start(program, backend) {
         Ok(run) => run,
         Err(message) => return arguments.reject(&message),
@@ -120,6 +122,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         predicted_bubble,
         tokens_per_step: tokens_per_step(run.program()),
         planned: plan.steps,
+        resident: memory.and_then(|memory| memory.most()),
     };
     let summary = Summary::new(&circumstances, &finished);
     if arguments.target.format == Format::Json {

@@ -1,6 +1,7 @@
 //! Training: drives a run step by step, saves and resumes it, and can be stopped.
 
 pub(crate) mod progress;
+pub(crate) mod resident;
 pub(crate) mod summary;
 pub(crate) mod trace_file;
 

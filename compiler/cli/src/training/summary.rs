@@ -50,6 +50,9 @@ pub(crate) struct Summary {
     pub(crate) per_device: Vec<DeviceSummary>,
     /// The checkpoint written last.
     pub(crate) checkpoint: Option<String>,
+    /// The most that the run added to the resident memory of the process: its arenas and what comes beside them. `None` where nothing
+    /// was computed, or the system does not say.
+    pub(crate) resident_bytes: Option<u64>,
 }
 
 /// One device: compiled against measured.
@@ -111,6 +114,8 @@ pub(crate) struct Circumstances<'a> {
     pub(crate) tokens_per_step: u64,
     /// Steps of the whole run, those before a resumption included.
     pub(crate) planned: u64,
+    /// The most that the run added to the resident memory of the process, where the system says that.
+    pub(crate) resident: Option<Bytes>,
 }
 
 impl Summary {
@@ -159,6 +164,7 @@ impl Summary {
             losses: finished.losses.clone(),
             per_device,
             checkpoint: finished.saved.as_ref().map(|path| path.display().to_string()),
+            resident_bytes: circumstances.resident.filter(|_| computes).map(|bytes| bytes.0),
         }
     }
 
@@ -202,6 +208,12 @@ impl Summary {
         }
         if let Some(path) = &self.checkpoint {
             let _ = writeln!(text, "  saved    {path}");
+        }
+        if let Some(resident) = self.resident_bytes {
+            let in_host = |row: &DeviceSummary| row.host.map_or(0, |host| host.arena_bytes);
+            let arenas: u64 = self.per_device.iter().map(|row| row.arena_bytes + in_host(row)).sum();
+            let (all, beside) = (Bytes(resident), Bytes(resident.saturating_sub(arenas)));
+            let _ = writeln!(text, "  memory   {all} at most in this process, {beside} of it beside the arenas");
         }
         self.device_table(&mut text);
         text

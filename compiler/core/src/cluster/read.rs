@@ -17,6 +17,7 @@ const MAX_BYTES: usize = crate::syntax::MAX_BYTES;
 const MOST_FAULTS: usize = 4;
 /// The longest latency: a second.
 const MOST_NANOS: u64 = 1_000_000_000;
+const RESERVED: &str = "`reserved` is what the driver and libraries take of the memory, often 1 to 3GiB";
 const HELP: &str = "`examples/cluster.toml` is a cluster, and `docs/cluster.md` says what is in it";
 
 impl Cluster {
@@ -129,10 +130,8 @@ struct Device {
 }
 
 fn device(table: &Table<'_, '_>, found: &mut Diagnostics) -> Option<Device> {
-    table.only(&["memory", "flops", "peak_flops"], found);
-    let memory = table.needed("memory", "\"80GiB\"", found);
-    let place = memory.map(|value| value.span());
-    let memory = memory.and_then(|value| take(quantity("memory", value, Dimension::Memory, 1), found));
+    table.only(&["memory", "reserved", "flops", "peak_flops"], found);
+    let memory = memory(table, found);
     let flops = table.needed("flops", "\"600TFLOPS\"", found);
     let flops = flops.and_then(|value| Some((take(quantity("flops", value, Dimension::Operations, 1), found)?, value)));
     let peak =
@@ -148,7 +147,24 @@ fn device(table: &Table<'_, '_>, found: &mut Diagnostics) -> Option<Device> {
         Some(peak) => Some(peak?),
         None => None,
     };
-    Some(Device { memory: Bytes(memory?), memory_place: place?, flops: flops?.0, peak_flops })
+    let (memory, memory_place) = memory?;
+    Some(Device { memory, memory_place, flops: flops?.0, peak_flops })
+}
+
+/// What a device has beyond what is reserved, and where its memory is written.
+fn memory(table: &Table<'_, '_>, found: &mut Diagnostics) -> Option<(Bytes, std::ops::Range<usize>)> {
+    let value = table.needed("memory", "\"80GiB\"", found)?;
+    let memory = take(quantity("memory", value, Dimension::Memory, 1), found);
+    let Some(reserved) = table.get("reserved") else { return Some((Bytes(memory?), value.span())) };
+    let bytes = take(quantity("reserved", reserved, Dimension::Memory, 0), found)?;
+    let memory = memory?;
+    if bytes >= memory {
+        let (bytes, memory) = (Bytes(bytes), Bytes(memory));
+        let message = format!("{bytes} of a device's {memory} are reserved, so that nothing is left");
+        found.push(error(&reserved.span(), "reserved", message).help(RESERVED));
+        return None;
+    }
+    Some((Bytes(memory - bytes), value.span()))
 }
 
 /// Inside nodes, by node, and between them.
