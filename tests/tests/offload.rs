@@ -260,3 +260,21 @@ fn the_makespan_waits_for_copies_and_for_who_waits_for_them() {
     }
     assert!(longer >= 8, "{longer} wait for copies");
 }
+
+#[test]
+fn updates_behind_the_last_task_are_not_copies() {
+    let text = gpt(SIZES, 3, 6, "1f1b offload optimizer").replace("memory 4GiB", "");
+    let parts = |update: u32| {
+        let costs = StageCosts::parse(&format!("F=3,BW=5,U={update},comm=1,copy=20")).expect("well-formed");
+        let request = Request { costs: Some(costs), program: true, ..Request::default() };
+        let (compilation, _) = compile_text("test.pipe", &text, Path::new("."), &request);
+        let path = compilation.report.figures.critical_path.expect("timed");
+        let sum = path.iter().map(|part| part.time).sum::<f64>();
+        assert!((sum - compilation.report.figures.makespan.expect("timed")).abs() < 1e-3, "{path:?}");
+        ["U", "copy"].map(|kind| path.iter().filter(|part| part.kind == kind).map(|part| part.time).sum::<f64>())
+    };
+    let ([none, all_copies], [short, some], [long, few]) = (parts(0), parts(2), parts(2000));
+    assert!(none == 0.0 && all_copies > 0.0 && some <= all_copies, "{all_copies} {some}");
+    // All chunks of a stage take what its update takes, as far as whole ticks go.
+    assert!((short - 2.0).abs() < 0.01 && (long - 2000.0).abs() < 0.01 && few <= some, "{short} {long} {few}");
+}

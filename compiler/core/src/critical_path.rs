@@ -2,7 +2,7 @@
 
 use crate::check::dependencies::{Order, Slot};
 use crate::schedule::{Costs, Schedule};
-use crate::timeline::Timeline;
+use crate::timeline::{Timeline, Updated};
 use crate::units::Ticks;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::task::TaskKind;
@@ -18,7 +18,7 @@ pub struct CriticalPath {
     pub pairs: [Ticks; TaskKind::ALL.len()],
     /// Time in transfers between devices.
     pub transfers: Ticks,
-    /// Time that a device waits for copies from its host, and at the end of the step for updates and copies back.
+    /// Time that a device waits for copies from its host, and at the end of the step for copies back.
     pub copies: Ticks,
 }
 
@@ -37,10 +37,12 @@ pub fn critical_path(schedule: &Schedule, order: &Order, costs: &Costs, timeline
     // Updates may end after everything else,
     let tasks = last.map_or(Ticks::ZERO, |device| timeline.last_end(device));
     let before = timeline.reduced.map_or(tasks, |(end, _)| end.max(tasks));
-    if let Some((end, device)) = timeline.updated.filter(|(end, _)| *end > before) {
+    if let Some(Updated { end, work, device }) = timeline.updated.filter(|updated| updated.end > before) {
         // .. of a device that had done its own tasks, or waited for the last sum.
         let own = timeline.reduced.map_or(timeline.last_end(device), |_| before);
-        path.copies += end - own;
+        let work = work.min(end - own);
+        path.work[TaskKind::Update.index()] += work;
+        path.copies += end - own - work;
         if timeline.reduced.is_none() {
             next = schedule.orders[device.index()]
                 .len()

@@ -18,8 +18,19 @@ pub struct Timeline {
     /// When the gradients of replicated weights are added up at last, and the task after which that ends: the last member
     /// of the last reduction joins after it, or the last sum travels on.
     pub reduced: Option<(Ticks, Slot)>,
-    /// When the last device has done its updates and everything is back with the hosts, where state lives with them, and which device that is.
-    pub updated: Option<(Ticks, DeviceId)>,
+    /// The device that has done its updates last and has everything back with its host, where state lives there.
+    pub updated: Option<Updated>,
+}
+
+/// A device behind its last task, where state lives with hosts.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Updated {
+    /// When all is done.
+    pub end: Ticks,
+    /// Time in updates; in the rest, copies were waited for.
+    pub work: Ticks,
+    /// Which device.
+    pub device: DeviceId,
 }
 
 /// Times every task of a schedule, in one pass along a global order.
@@ -87,7 +98,7 @@ impl Timeline {
     #[must_use]
     pub fn makespan(&self) -> Ticks {
         let tasks = self.ends.iter().filter_map(|ends| ends.last().copied());
-        let (reduced, updated) = (self.reduced.map(|(end, _)| end), self.updated.map(|(end, _)| end));
+        let (reduced, updated) = (self.reduced.map(|(end, _)| end), self.updated.map(|updated| updated.end));
         tasks.chain(reduced).chain(updated).max().unwrap_or_default()
     }
 

@@ -7,7 +7,7 @@ use super::activations::copied;
 use super::timing::{Clock, Cost, Event};
 use crate::check::dependencies::Order;
 use crate::schedule::{Costs, Schedule};
-use crate::timeline::Timeline;
+use crate::timeline::{Timeline, Updated};
 use crate::units::Ticks;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::instruction::Instruction;
@@ -61,18 +61,23 @@ impl Device {
         }
     }
 
-    /// Does what is left when all tasks are done and gradients are added up. Whether there are copies among that.
-    fn finish(&mut self, from: u64) -> bool {
-        let mut copies = false;
+    /// Does what is left when all tasks are done and gradients are added up. How long it then updates, and whether there are copies among that.
+    fn finish(&mut self, from: u64) -> (u64, bool) {
+        let (mut work, mut copies) = (0_u64, false);
         for act in self.acts.by_ref() {
-            copies |= matches!(act, Act::Copy(_));
             match act {
-                Act::Copy(event) => self.clock.run(event),
-                Act::Update(length) => self.clock.run(Event::Work { from, length }),
+                Act::Copy(event) => {
+                    copies = true;
+                    self.clock.run(event);
+                }
+                Act::Update(length) => {
+                    work = work.saturating_add(length);
+                    self.clock.run(Event::Work { from, length });
+                }
                 Act::Task(_) => {}
             }
         }
-        copies
+        (work, copies)
     }
 }
 
@@ -87,10 +92,15 @@ pub(crate) fn place(
     let (mut timeline, mut devices) = run(schedule, order, costs, program);
     conclude(&mut timeline);
     let from = timeline.reduced.map_or(0, |(end, _)| end.0);
-    let copies = devices.iter_mut().fold(false, |copies, device| device.finish(from) | copies);
-    let ends = devices.iter().map(|device| Ticks(device.clock.now())).zip((0..).map(DeviceId));
+    let mut any = false;
+    let ends = devices.iter_mut().zip((0..).map(DeviceId)).map(|(own, device)| {
+        let (work, copies) = own.finish(from);
+        any |= copies;
+        Updated { end: Ticks(own.clock.now()), work: Ticks(work), device }
+    });
+    let last = ends.max_by_key(|updated| (updated.end, Reverse(updated.device)));
     // Where only activations leave, updates wait for nothing, and a step ends as without.
-    timeline.updated = ends.max_by_key(|(end, device)| (*end, Reverse(*device))).filter(|_| copies);
+    timeline.updated = last.filter(|_| any);
     (timeline, devices.iter().map(|device| device.clock.cost()).collect())
 }
 
