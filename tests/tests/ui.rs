@@ -1,10 +1,12 @@
 //! Every error has sources that cause it: `tests/ui/<code>/<case>.pipe` marks the guilty lines with `//~ <code>`, and
-//! `<case>.stderr` shows what the user sees.
+//! `<case>.stderr` shows what the user sees. Schedules of PyTorch (`<case>.csv`) have no room for marks: they cause nothing else.
 
 use pipe_compiler::cluster::Cluster;
 use pipe_compiler::diagnostic::{Code, Label};
 use pipe_compiler::profile::Profile;
 use pipe_compiler::source::{Source, Sources};
+use pipe_compiler::torch::export::{Form, export};
+use pipe_compiler::torch::version::Version;
 use pipe_compiler::tune::{Asked, problem};
 use pipe_compiler::{Compilation, Request};
 use pipe_tests::cases::{compile_for_search, compile_text, expect, files, read, report, root};
@@ -36,6 +38,10 @@ fn compiled(code: &str, name: &str, text: &str, folder: &Path) -> (Compilation, 
     if code == Code::CannotTune.name() {
         return tuned(name, text, folder);
     }
+    if code == Code::CannotExport.name() {
+        return exported(name, text, folder);
+    }
+    let torch = (code == Code::TorchVersion.name()).then(|| "2.9".parse().expect("a version"));
     let profile = (code == Code::UnusableProfile.name()).then(|| {
         let text = read(&root().join("tests/ui/unusable-profile/two_stages.json"));
         Profile::read(Source { name: "two_stages.json".to_owned(), text }).expect("a profile")
@@ -44,7 +50,16 @@ fn compiled(code: &str, name: &str, text: &str, folder: &Path) -> (Compilation, 
         let text = read(&root().join("tests/ui/unusable-cluster/two_nodes.toml"));
         Cluster::read(Source { name: "two_nodes.toml".to_owned(), text }).expect("a cluster")
     });
-    compile_text(name, text, folder, &Request { profile, cluster, ..Request::default() })
+    compile_text(name, text, folder, &Request { profile, cluster, torch, ..Request::default() })
+}
+
+/// What speaks against writing a source in the form of PyTorch.
+fn exported(name: &str, text: &str, folder: &Path) -> (Compilation, Sources) {
+    let (mut compilation, sources) = compile_text(name, text, folder, &Request::default());
+    let judged = compilation.judged.as_ref().filter(|_| compilation.report.ok);
+    let found = judged.and_then(|judged| export(judged, Form::Tasks, Version::NEWEST).err());
+    compilation.diagnostics.extend(found.into_iter().flatten());
+    (compilation, sources)
 }
 
 /// What speaks against tuning a source.
@@ -75,7 +90,12 @@ fn check_case(path: &Path) -> Vec<String> {
     found.sort();
     let drawn = draw(&compilation.diagnostics, &sources, Look { width: 120, colours: false });
     let mut failures = Vec::new();
-    if found != marks(&text) {
+    if name.ends_with(".csv") {
+        let own = code_of(folder);
+        if found.is_empty() || found.iter().any(|(_, code)| code != own) {
+            failures.push(format!("{}: found {found:?}\n{drawn}", path.display()));
+        }
+    } else if found != marks(&text) {
         failures.push(format!("{}: marked {:?}, found {found:?}\n{drawn}", path.display(), marks(&text)));
     }
     failures.extend(expect(&path.with_extension("stderr"), &drawn));
@@ -84,14 +104,16 @@ fn check_case(path: &Path) -> Vec<String> {
 
 #[test]
 fn sources_cause_the_errors_that_they_are_marked_with() {
-    let failures: Vec<_> = files(&root().join("tests/ui"), "pipe").iter().flat_map(|path| check_case(path)).collect();
+    let cases = ["pipe", "csv"].map(|ending| files(&root().join("tests/ui"), ending));
+    let failures: Vec<_> = cases.iter().flatten().flat_map(|path| check_case(path)).collect();
     report(&failures);
 }
 
 #[test]
 fn every_code_has_a_case() {
     let cases = root().join("tests/ui");
-    let missing = Code::ALL.iter().filter(|code| files(&cases.join(code.name()), "pipe").is_empty());
+    let has = |code: &Code, ending: &str| !files(&cases.join(code.name()), ending).is_empty();
+    let missing = Code::ALL.iter().filter(|code| !has(code, "pipe") && !has(code, "csv"));
     report(&missing.map(|code| format!("tests/ui/{code}/ has no case")).collect::<Vec<_>>());
 }
 
@@ -112,10 +134,16 @@ fn headlines_are_facts_in_lower_case() {
     report(&failures);
 }
 
-/// The `pipe` blocks of a page.
-fn blocks(page: &str) -> Vec<String> {
-    let parts = page.split("```pipe\n").skip(1);
-    parts.map(|part| part.split("```").next().unwrap_or_default().to_owned()).collect()
+/// The blocks of a page that are sources, each with a name for it.
+fn blocks(page: &str) -> Vec<(&str, String)> {
+    let block = |part: &str| {
+        let (name, rest) = part
+            .strip_prefix("pipe\n")
+            .map(|rest| ("x.pipe", rest))
+            .or(part.strip_prefix("csv\n").map(|rest| ("x.csv", rest)))?;
+        Some((name, rest.split("```").next().unwrap_or_default().to_owned()))
+    };
+    page.split("```").skip(1).step_by(2).filter_map(block).collect()
 }
 
 fn check_page(code: Code) -> Vec<String> {
@@ -129,8 +157,8 @@ fn check_page(code: Code) -> Vec<String> {
         .filter(|part| !page.contains(part))
         .map(|part| format!("{code}: the page has no part `{part}`"))
         .collect();
-    let codes = |text: &str| -> Vec<String> {
-        let (compilation, _) = compiled(code.name(), "x.pipe", text, &root().join("examples"));
+    let codes = |(name, text): &(&str, String)| -> Vec<String> {
+        let (compilation, _) = compiled(code.name(), name, text, &root().join("examples"));
         compilation.diagnostics.iter().map(|diagnostic| diagnostic.code.to_string()).collect()
     };
     let of_example = codes(example);

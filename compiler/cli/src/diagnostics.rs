@@ -1,10 +1,12 @@
 //! Draws diagnostics: the headline, the source with its labels through miette, then notes and help.
 
+use crate::condensed::Condensed;
 use crate::output::{Style, paint};
 use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, SourceCode};
 use pipe_compiler::diagnostic::{Diagnostic, Label, Severity};
 use pipe_compiler::source::Sources;
 use std::fmt;
+use std::ops::Range;
 
 /// One diagnostic as miette sees it.
 struct Drawn<'a> {
@@ -59,8 +61,6 @@ pub fn draw(diagnostics: &[Diagnostic], sources: &Sources, look: Look) -> String
     diagnostics.iter().map(|diagnostic| draw_one(diagnostic, sources, look) + "\n").collect()
 }
 
-/// The longest line that miette draws: it counts columns in 16 bits.
-const LONGEST_LINE: usize = 2_000;
 /// The longest source that miette draws: it reads the source again for every label.
 const LONGEST_SOURCE: usize = 1 << 18;
 /// The longest message that is shown whole, in characters.
@@ -86,15 +86,23 @@ fn draw_one(diagnostic: &Diagnostic, sources: &Sources, look: Look) -> String {
 fn snippet(diagnostic: &Diagnostic, sources: &Sources, look: Look) -> String {
     let Some(main) = diagnostic.labels.first() else { return String::new() };
     let source = sources.get(main.span.file);
-    if source.text.len() > LONGEST_SOURCE || source.text.lines().any(|line| line.len() > LONGEST_LINE) {
+    let spans = |label: &&Label| label.span.file == main.span.file;
+    let ranges: Vec<Range<usize>> = diagnostic
+        .labels
+        .iter()
+        .filter(spans)
+        .map(|label| label.span.start as usize..label.span.end as usize)
+        .collect();
+    let condensed = Condensed::new(&source.text, &ranges);
+    if condensed.text.len() > LONGEST_SOURCE {
         return excerpt(main, sources, look) + &places(diagnostic.labels.iter().skip(1), sources);
     }
     let (here, elsewhere): (Vec<_>, Vec<_>) =
         diagnostic.labels.iter().partition(|label| label.span.file == main.span.file);
     let labels = here.iter().enumerate().map(|(index, label)| {
-        let length = (label.span.end - label.span.start) as usize;
         let words = Some(label.text.clone()).filter(|text| !text.is_empty());
-        let span = (label.span.start as usize, length);
+        let start = condensed.place(label.span.start as usize);
+        let span = (start, condensed.place(label.span.end as usize) - start);
         if index == 0 {
             LabeledSpan::new_primary_with_span(words, span)
         } else {
@@ -102,8 +110,10 @@ fn snippet(diagnostic: &Diagnostic, sources: &Sources, look: Look) -> String {
         }
     });
     // Without a last line end, miette does not draw a label at the end of the text.
-    let end = if source.text.ends_with('\n') { "" } else { "\n" };
-    let source = NamedSource::new(&source.name, source.text.clone() + end);
+    let end = if condensed.text.ends_with('\n') { "" } else { "\n" };
+    let (line, column) = sources.line_column(main.span.file, main.span.start);
+    let (name, text) = (source.name.clone(), condensed.text.clone() + end);
+    let source = NamedSource::new(&name, text);
     let drawn = Drawn { diagnostic, source, labels: labels.collect() };
     let theme = if look.colours { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
     let handler = GraphicalReportHandler::new_themed(theme).with_width(look.width).with_context_lines(1);
@@ -117,6 +127,12 @@ fn snippet(diagnostic: &Diagnostic, sources: &Sources, look: Look) -> String {
         let line = text[..start].rfind('\n').map_or(0, |newline| newline + 1);
         text[line..].trim_end().to_owned() + "\n"
     });
+    // miette's place is that of the first label it comes to, in bytes of the shorter text.
+    if let Some((head, rest)) = text.split_once('\n')
+        && let Some((before, _)) = head.split_once('[')
+    {
+        text = format!("{before}[{name}:{line}:{column}]\n{rest}");
+    }
     text.push_str(&places(elsewhere.into_iter(), sources));
     text
 }
@@ -190,9 +206,11 @@ mod tests {
         let text = format!("first\n{} guilty {}\nlast", "x ".repeat(40_000), "y ".repeat(40_000));
         let start = text.find("guilty").expect("it is there");
         let picture = drawn(&text, start, start + 6);
-        let lines: Vec<_> = picture.lines().collect();
-        let column = lines[2].find("guilty").expect("it is shown");
-        assert_eq!(lines[3], " ".repeat(column) + "^^^^^^");
-        assert!(lines[1].starts_with("  x.pipe:2:80002: here"), "{picture}");
+        let lines: Vec<_> = picture.lines().map(str::trim_end).collect();
+        assert!(picture.contains("[x.pipe:2:80003]"), "{picture}");
+        let shown = lines.iter().position(|line| line.contains("guilty")).expect("it is shown");
+        let column = lines[shown].chars().take_while(|mark| *mark != 'g').count();
+        let under: String = lines[shown + 1].chars().skip(column).take(6).collect();
+        assert_eq!(under, "──┬───", "{picture}");
     }
 }

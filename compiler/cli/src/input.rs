@@ -12,6 +12,7 @@ use pipe_compiler::profile::Profile;
 use pipe_compiler::recompute::Recomputation;
 use pipe_compiler::source::{Source, Sources};
 use pipe_compiler::syntax::MAX_BYTES;
+use pipe_compiler::torch::version::Version;
 use pipe_compiler::zero::Zero;
 use pipe_compiler::{Certificates, Compilation, Request, elaborate, stdlib, suggest};
 use std::fs::File;
@@ -21,7 +22,7 @@ use std::path::{Component, Path, PathBuf};
 /// The options that every command with a target takes.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct TargetArguments {
-    /// A `.pipe` file, a schedule of the standard library as `std:NAME`, or `-` for standard input
+    /// A `.pipe` file, a schedule of PyTorch as `.csv`, a schedule of the standard library as `std:NAME`, or `-` for standard input
     pub(crate) target: String,
     /// Which pipeline, where the file declares several
     #[arg(long, value_name = "NAME")]
@@ -50,6 +51,9 @@ pub(crate) struct TargetArguments {
     /// What the replicas of a stage divide instead of each keeping all of it, by the stages of ZeRO: `1` the optimizer's state, `2` gradients too, `0` nothing
     #[arg(long, value_name = "STAGE", value_parser = str::parse::<Zero>)]
     pub(crate) zero: Option<Zero>,
+    /// The version of PyTorch that loads the schedule, such as `2.9`, where the target is one in its form (`.csv`) or is written in it
+    #[arg(long, value_name = "VERSION", value_parser = str::parse::<Version>)]
+    pub(crate) torch: Option<Version>,
     /// A report for people, or JSON for programs
     #[arg(long, value_enum, default_value_t = Format::Human)]
     pub(crate) format: Format,
@@ -183,6 +187,7 @@ impl TargetArguments {
             memory: self.memory.clone(),
             certificate: Certificates::Beside,
             program: false,
+            torch: self.torch,
         }
     }
 

@@ -3,6 +3,7 @@
 mod certificate_table;
 mod cluster_table;
 mod commands;
+mod condensed;
 pub mod diagnostics;
 mod finding;
 mod improving;

@@ -125,6 +125,20 @@ codes! {
     MemoryExceeded "memory-exceeded"
     /// A `require` statement does not hold.
     RequirementFailed "requirement-failed"
+    /// A schedule is not for the version of PyTorch that is to load it.
+    TorchVersion "torch-version"
+    /// A transfer of a schedule of PyTorch lacks an end, or has it in the wrong place.
+    MissingTransfer "missing-transfer"
+    /// A rank receives in another order than the other one sends.
+    TransferOrder "transfer-order"
+    /// A backward of the last stage gets the loss of another microbatch.
+    LossOrder "loss-order"
+    /// Gradients of a stage are not reduced, or not all of them.
+    MissingReduction "missing-reduction"
+    /// A send or a reduction of a schedule of PyTorch is not waited for.
+    MissingWait "missing-wait"
+    /// PyTorch cannot run a schedule.
+    CannotExport "cannot-export"
 }
 
 impl fmt::Display for Code {

@@ -8,6 +8,7 @@ mod configs;
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::source::{FileId, Source, Sources, Span};
 use crate::syntax::{self, ast};
+use crate::torch::{self, table::Table};
 use crate::{stdlib, suggest};
 use ast::Declaration;
 use std::collections::BTreeMap;
@@ -30,7 +31,11 @@ pub struct Files {
     /// Positions in `files` and in its declarations.
     table: BTreeMap<(Kind, String), (usize, usize)>,
     configs: configs::Configs,
+    tables: Tables,
 }
+
+/// What was read as schedules of PyTorch.
+type Tables = BTreeMap<FileId, Table>;
 
 /// What names are unique within.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -58,11 +63,19 @@ impl Kind {
 pub fn load(sources: &mut Sources, root: Source, loader: &Loader<'_>) -> Result<Files, Diagnostics> {
     let (folder, name) = root.name.rsplit_once('/').map_or(("", root.name.as_str()), |(folder, name)| (folder, name));
     let (folder, path) = (folder.to_owned(), Path::Relative(name.to_owned()));
-    let mut reader = Reader { sources, folder, loader, files: Vec::new(), seen: BTreeMap::new(), errors: Vec::new() };
+    let mut reader = Reader {
+        sources,
+        folder,
+        loader,
+        files: Vec::new(),
+        seen: BTreeMap::new(),
+        tables: Tables::new(),
+        errors: Vec::new(),
+    };
     reader.read(path.clone(), root);
     let configs = reader.configs(&path);
-    let Reader { files, mut errors, .. } = reader;
-    let mut files = Files { root: files.last().map(|file| file.id), files, table: BTreeMap::new(), configs };
+    let Reader { files, tables, mut errors, .. } = reader;
+    let mut files = Files { root: files.last().map(|file| file.id), files, table: BTreeMap::new(), configs, tables };
     files.declare(0, &mut errors);
     files.add_standard_schedules(sources, &mut errors);
     errors.truncate(MAX_ERRORS);
@@ -87,6 +100,7 @@ struct Reader<'l> {
     files: Vec<ast::File>,
     /// Whether a file is finished; an unfinished one is being read, further up.
     seen: BTreeMap<Path, bool>,
+    tables: Tables,
     errors: Diagnostics,
 }
 
@@ -95,7 +109,7 @@ impl Reader<'_> {
         let text = source.text.clone();
         let id = self.sources.add(source);
         self.seen.insert(path.clone(), false);
-        match syntax::parse(id, &text) {
+        match self.parse(id, &text) {
             Ok(file) => {
                 for declaration in &file.declarations {
                     if let Declaration::Import(import) = declaration {
@@ -107,6 +121,16 @@ impl Reader<'_> {
             Err(errors) => self.errors.extend(errors),
         }
         self.seen.insert(path, true);
+    }
+
+    fn parse(&mut self, id: FileId, text: &str) -> Result<ast::File, Diagnostics> {
+        let Some(stem) = self.sources.get(id).name.strip_suffix(".csv") else { return syntax::parse(id, text) };
+        let name = stem.rsplit('/').next().unwrap_or(stem);
+        let name = name.replace(|c: char| !c.is_ascii_alphanumeric(), "_");
+        let table = torch::read::read(id, text)?;
+        let file = table.syntax(id, &name);
+        self.tables.insert(id, table);
+        Ok(file)
     }
 
     fn import(&mut self, importer: &Path, import: &ast::Import) {
@@ -237,6 +261,12 @@ impl Files {
 
     fn names(&self, kind: Kind) -> impl Iterator<Item = &str> {
         self.table.keys().filter(move |(other, _)| *other == kind).map(|(_, name)| name.as_str())
+    }
+
+    /// What was read as a schedule of PyTorch, if a file is one.
+    #[must_use]
+    pub fn table(&self, file: FileId) -> Option<&Table> {
+        self.tables.get(&file)
     }
 
     /// The schedule of this name.

@@ -22,6 +22,7 @@ use crate::sums::follow_slots;
 use crate::timed::{Setting, Timed};
 use crate::timeline::{Timeline, place};
 use crate::units::Ticks;
+use pipe_ir::ids::StageId;
 use pipe_ir::program::Program;
 
 /// A schedule that runs to its end, with its times.
@@ -49,6 +50,8 @@ pub struct Judged {
     pub critical_path: CriticalPath,
     /// The versions of the weights that tasks read, where they change while microbatches are under way.
     pub versions: Option<Versions>,
+    /// Stages that share weights which are trained.
+    pub tied: Vec<Vec<StageId>>,
 }
 
 /// Times a schedule, reordered where it asks for it, and measures what follows. The request's costs come before those of its
@@ -68,6 +71,7 @@ pub fn judge(files: &Files, elaborated: Elaborated, order: Order, stages: &Stage
         is_uniform,
         bound: lower_bound(&schedule, &order.dependencies, &costs, (&schedule.activations, &memory)),
         versions: order.versions.clone(),
+        tied: stages.tied(),
         critical_path: critical_path(&schedule, &order, &costs, &timeline),
         schedule,
         pipeline,

@@ -44,6 +44,7 @@ pub mod sums;
 pub mod syntax;
 mod timed;
 pub mod timeline;
+pub mod torch;
 pub mod transformer;
 pub mod tune;
 pub mod turn;
@@ -82,6 +83,8 @@ pub struct Request {
     pub certificate: Certificates,
     /// Whether a program is wanted, so that a target that has none is refused.
     pub program: bool,
+    /// The version of PyTorch that is to run a schedule in its form; otherwise the newest one that has its words.
+    pub torch: Option<torch::version::Version>,
 }
 
 impl Request {
@@ -204,6 +207,11 @@ fn steps(
         stages.tell(&mut elaborated.schedule);
     }
     let (order, stages) = both(check::check(&elaborated.schedule), stages)?;
+    if let Some(table) = files.table(elaborated.schedule.span.file) {
+        let (warnings, verdict) = torch::check(table, request.torch); // what PyTorch makes of the rest of a table
+        compilation.diagnostics.extend(warnings);
+        verdict?;
+    }
     compilation.diagnostics.extend(lint::lint(&elaborated.schedule));
     if let Some(profile) = &request.profile {
         profile.check(sources, &elaborated.schedule, &stages, request.costs.as_ref())?; // what was measured is this target

@@ -1,10 +1,11 @@
-//! `pipec build TARGET --emit KIND`: writes what a target was compiled to.
+//! `pipec build TARGET --emit KIND`: writes what a target was compiled to, or its schedule in the form of others.
 
 use super::check::{outcome, show_findings};
 use crate::Outcome;
 use crate::input::TargetArguments;
 use crate::output::{Failure, print_with, write_with};
 use clap::ValueEnum;
+use pipe_compiler::torch::export::{Form, export};
 use pipe_ir::program::Program;
 use pipe_ir::{json, text};
 use std::io::{self, Write};
@@ -24,37 +25,68 @@ pub(crate) struct Arguments {
     output: Option<PathBuf>,
 }
 
-/// A form of a program.
+/// A form of a program, or of its schedule.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Emit {
     /// The instruction IR as text, which `pipec check x.ir` verifies and `pipec run x.ir` runs
     Ir,
     /// The same program as JSON
     Json,
+    /// The schedule in the form of PyTorch's pipelining, which puts transfers in itself: a row per rank, a cell per task
+    TorchCsv,
+    /// The same with the transfers of this program, and what else the version of PyTorch needs
+    TorchCsvComms,
 }
 
 /// Compiles a target and writes its program. A target that is rejected has none.
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
-    let (compilation, sources) = arguments.target.compile_program()?;
-    show_findings(&compilation, &sources, arguments.target.format)?;
-    if let Some(verified) = compilation.program.as_ref().filter(|_| compilation.report.ok) {
-        let contents = |out: &mut dyn Write| emit(verified.program(), arguments.emit, out);
-        match &arguments.output {
-            Some(path) => write_with(path, contents)?,
-            None => print_with(contents)?,
+    match arguments.emit {
+        Emit::Ir => program(arguments, emit_text),
+        Emit::Json => program(arguments, emit_json),
+        Emit::TorchCsv => table(arguments, Form::Tasks),
+        Emit::TorchCsvComms => table(arguments, Form::Transfers),
+    }
+}
+
+/// Writes a schedule in the form of PyTorch, if it can run it.
+fn table(arguments: &Arguments, form: Form) -> Result<Outcome, Failure> {
+    let version = arguments.target.torch.unwrap_or_default();
+    let (mut compilation, sources) = arguments.target.compile_for(&arguments.target.request())?;
+    let table = compilation.judged.as_ref().filter(|_| compilation.report.ok);
+    let table = match table.map(|judged| export(judged, form, version)).transpose() {
+        Ok(table) => table,
+        Err(found) => {
+            compilation.diagnostics.extend(found);
+            compilation.report.conclude(&compilation.diagnostics, &sources);
+            None
         }
+    };
+    show_findings(&compilation, &sources, arguments.target.format)?;
+    if let Some(table) = table {
+        write(arguments, |out| write!(out, "{table}"))?;
     }
     Ok(outcome(&compilation))
 }
 
-fn emit(program: &Program, form: Emit, out: &mut dyn Write) -> io::Result<()> {
-    match form {
-        Emit::Ir => emit_text(program, out),
-        Emit::Json => {
-            json::write(program, &mut *out)?;
-            out.write_all(b"\n")
-        }
+fn program(arguments: &Arguments, emit: fn(&Program, &mut dyn Write) -> io::Result<()>) -> Result<Outcome, Failure> {
+    let (compilation, sources) = arguments.target.compile_program()?;
+    show_findings(&compilation, &sources, arguments.target.format)?;
+    if let Some(verified) = compilation.program.as_ref().filter(|_| compilation.report.ok) {
+        write(arguments, |out| emit(verified.program(), out))?;
     }
+    Ok(outcome(&compilation))
+}
+
+fn write(arguments: &Arguments, contents: impl Fn(&mut dyn Write) -> io::Result<()>) -> Result<(), Failure> {
+    match &arguments.output {
+        Some(path) => write_with(path, contents),
+        None => print_with(contents),
+    }
+}
+
+fn emit_json(program: &Program, out: &mut dyn Write) -> io::Result<()> {
+    json::write(program, &mut *out)?;
+    out.write_all(b"\n")
 }
 
 /// Writes a piece of the text while the next one is formatted: large programs have gigabytes of it.

@@ -200,7 +200,9 @@ impl<'a> Writer<'a> {
 
     /// Adds a statement that tasks come from.
     pub(super) fn origin(&mut self, span: Span) -> Result<u16, Fault> {
-        self.origins.push(span);
+        if self.origins.last() != Some(&span) {
+            self.origins.push(span);
+        }
         u16::try_from(self.origins.len() - 1).map_err(|_| {
             let message = "a schedule has more than 65536 statements with tasks";
             Box::new(Diagnostic::error(Code::TooLarge, span, "one too many", message))

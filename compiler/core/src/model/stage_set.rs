@@ -39,6 +39,13 @@ impl StageSet {
         self.weights.iter().filter(|group| group.update.is_some()).flat_map(|group| &group.stages).copied().collect()
     }
 
+    /// The stages of each group of trained weights that several share.
+    #[must_use]
+    pub fn tied(&self) -> Vec<Vec<StageId>> {
+        let shared = self.weights.iter().filter(|group| group.update.is_some() && group.stages.len() > 1);
+        shared.map(|group| group.stages.clone()).collect()
+    }
+
     /// Tells a schedule which stages read which, and which have weights that are trained.
     pub fn tell(&self, schedule: &mut Schedule) {
         schedule.graph = self.graph.clone();

@@ -1,0 +1,43 @@
+//! Schedules in the form of PyTorch's pipelining: a row per rank, a cell per action, no header (`torch.distributed.pipelining.schedules`,
+//! `_PipelineScheduleRuntime._load_csv`).
+//!
+//! `read` takes such a text apart, `syntax` makes a schedule of the language of it, so that every check of ours holds for it as well, and
+//! `transfers`, `loss` and `gradients` say what PyTorch would make of the rest. `export` writes one, and is judged by the same checks.
+
+pub mod action;
+mod deadlock;
+pub mod export;
+mod gradients;
+mod loss;
+pub mod read;
+mod refusals;
+mod syntax;
+pub mod table;
+mod transfers;
+pub mod version;
+
+use crate::diagnostic::Diagnostics;
+use table::Table;
+use version::Version;
+
+/// Everything that PyTorch would do wrong, or not at all, with a schedule of which each task is sound.
+///
+/// # Errors
+/// Every violation, where a step would stop or compute something else.
+pub fn check(table: &Table, version: Option<Version>) -> (Diagnostics, Result<(), Diagnostics>) {
+    let is_asked = version.is_some();
+    let version = version.unwrap_or_else(|| table.version());
+    let (mut found, mut warnings) = (loss::check(table), Diagnostics::new());
+    found.extend(version::check(table, version));
+    if table.has_transfers() {
+        found.extend(transfers::check(table));
+        for one in gradients::check(table, version, is_asked) {
+            if one.severity.is_error() { &mut found } else { &mut warnings }.push(one);
+        }
+        // Who waits for whom is known where everything has what it waits for.
+        if found.is_empty() {
+            found = deadlock::check(table);
+        }
+    }
+    (warnings, if found.is_empty() { Ok(()) } else { Err(found) })
+}

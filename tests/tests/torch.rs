@@ -1,0 +1,332 @@
+//! Schedules in the form of PyTorch: what is written is sound for PyTorch and says the same; what PyTorch writes itself is accepted, or
+//! refused where it computes something else; and the verdict on a damaged one is that of a replay that knows no rule.
+
+use pipe_compiler::diagnostic::Code;
+use pipe_compiler::torch::action::{Action, ActionKind};
+use pipe_compiler::torch::export::{Form, export};
+use pipe_compiler::torch::read::read;
+use pipe_compiler::torch::table::{Cell, Table};
+use pipe_compiler::torch::version::Version;
+use pipe_compiler::torch::{self};
+use pipe_compiler::{Compilation, Request, elaborate, stdlib};
+use pipe_tests::cases::{compile_text, report, root};
+use pipe_tests::schedules::{Dice, SPAN};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+const VERSIONS: [&str; 5] = ["2.7", "2.9", "2.10", "2.14", "2.15"];
+
+fn compiled(name: &str, text: &str, request: &Request) -> Compilation {
+    compile_text(name, text, &root(), request).0
+}
+
+fn standard(name: &str, devices: i64, microbatches: i64) -> Compilation {
+    let settings = vec![("devices".to_owned(), devices), ("microbatches".to_owned(), microbatches)];
+    let choice = elaborate::Request { settings, ..elaborate::Request::default() };
+    let text = stdlib::schedule(name).expect("a standard schedule");
+    compiled(name, text, &Request { choice, ..Request::default() })
+}
+
+/// Tasks of each device, in order.
+fn orders(compilation: &Compilation) -> Vec<Vec<String>> {
+    let judged = compilation.judged.as_ref().expect("an accepted schedule");
+    let order =
+        |tasks: &Vec<pipe_compiler::schedule::ScheduledTask>| tasks.iter().map(|one| one.task.to_string()).collect();
+    judged.schedule.orders.iter().map(order).collect()
+}
+
+#[test]
+fn what_is_written_comes_back_as_the_same_schedule() {
+    let (mut failures, mut n_written) = (Vec::new(), 0);
+    for (name, _) in stdlib::SCHEDULES {
+        for (devices, microbatches) in [(2, 4), (4, 8), (8, 16)] {
+            let compilation = standard(name, devices, microbatches);
+            let Some(judged) = compilation.judged.as_ref().filter(|_| compilation.report.ok) else { continue };
+            for version in VERSIONS.map(|version| version.parse::<Version>().expect("a version")) {
+                for form in [Form::Tasks, Form::Transfers] {
+                    let Ok(table) = export(judged, form, version) else { continue };
+                    n_written += 1;
+                    let torch = Some(version);
+                    let back = compiled("x.csv", &table.to_string(), &Request { torch, ..Request::default() });
+                    if !back.report.ok || !back.diagnostics.is_empty() {
+                        failures.push(format!("{name} {devices} {form:?} {version}: {:?}\n{table}", back.diagnostics));
+                    } else if orders(&back) != orders(&compilation) && version.has_pairs() {
+                        failures.push(format!("{name} {devices} {form:?} {version} says something else\n{table}"));
+                    } else if form == Form::Transfers && replay(&table) != Replay::Sound {
+                        failures.push(format!("{name} {devices} {version}: {:?}\n{table}", replay(&table)));
+                    }
+                }
+            }
+        }
+    }
+    assert!(n_written > 300, "only {n_written} were written");
+    report(&failures);
+}
+
+#[test]
+fn schedules_with_more_than_pytorch_knows_are_refused() {
+    let refused = ["chimera", "dualpipe", "dp_1f1b", "cyclic_dp", "seq_1f1b"];
+    for (name, _) in stdlib::SCHEDULES {
+        let compilation = standard(name, 4, 8);
+        let judged = compilation.judged.as_ref().unwrap_or_else(|| panic!("{name}: {:?}", compilation.diagnostics));
+        let written = export(judged, Form::Tasks, Version::NEWEST);
+        assert_eq!(written.is_err(), refused.contains(name), "{name}");
+        let codes: BTreeSet<Code> = written.err().into_iter().flatten().map(|found| found.code).collect();
+        assert!(codes.iter().all(|code| *code == Code::CannotExport), "{name}: {codes:?}");
+    }
+}
+
+/// What PyTorch 2.15 makes of its own schedules, and what speaks against it.
+const STOCK: [(&str, Option<Code>); 12] = [
+    ("DualPipeV", None),
+    ("DualPipeV_compute", None),
+    ("DualPipeV_defer", Some(Code::TransferOrder)),
+    ("Interleaved1F1B", None),
+    ("Interleaved1F1B_compute", None),
+    ("Interleaved1F1B_defer", Some(Code::Deadlock)),
+    ("InterleavedZeroBubble", None),
+    ("InterleavedZeroBubble_compute", None),
+    ("InterleavedZeroBubble_defer", Some(Code::Deadlock)),
+    ("ZBVZeroBubble", None),
+    ("ZBVZeroBubble_compute", None),
+    ("ZBVZeroBubble_defer", Some(Code::TransferOrder)),
+];
+
+#[test]
+fn schedules_of_pytorch_itself_are_accepted_unless_receives_are_deferred() {
+    for (name, expected) in STOCK {
+        let text = pipe_tests::cases::read(&root().join(format!("tests/data/torch/{name}.csv")));
+        let compilation = compiled(&format!("{name}.csv"), &text, &Request::default());
+        let codes: BTreeSet<Code> = compilation.diagnostics.iter().map(|found| found.code).collect();
+        assert_eq!(codes, expected.into_iter().collect(), "{name}");
+        assert_eq!(compilation.report.ok, expected.is_none(), "{name}");
+    }
+}
+
+#[test]
+fn a_table_may_be_the_schedule_of_a_pipeline() {
+    let folder = std::env::temp_dir().join(format!("pipec-torch-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    std::fs::write(folder.join("by_torch.csv"), "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n").expect("a file");
+    let text = "import \"by_torch.csv\"\nimport std.models.gpt\npipeline small {\n    model gpt\n    devices 2\n    microbatches 2\n    \
+                schedule by_torch\n}\n";
+    let (compilation, _) = compile_text("small.pipe", text, &folder, &Request::default());
+    std::fs::remove_dir_all(&folder).expect("the folder is there");
+    assert!(compilation.report.ok, "{:?}", compilation.diagnostics);
+    assert!(compilation.program.is_some());
+}
+
+#[test]
+fn tables_of_any_size_are_read() {
+    let (ranks, microbatches) = (64, 600);
+    let row = |rank: usize| {
+        let cells: Vec<String> = (0..microbatches).map(|one| format!("{rank}F{one}")).collect();
+        let back: Vec<String> = (0..microbatches).map(|one| format!("{rank}B{one}")).collect();
+        format!("{},{}\n", cells.join(","), back.join(","))
+    };
+    let compilation = compiled("big.csv", &(0..ranks).map(row).collect::<String>(), &Request::default());
+    assert!(compilation.report.ok, "{:?}", compilation.diagnostics);
+}
+
+/// What comes of a step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Replay {
+    Sound,
+    Wrong,
+    Stops,
+}
+
+/// Runs a table as ranks with queues that nothing has a name in. Numbers are words that say what they are.
+fn replay(table: &Table) -> Replay {
+    let placement = table.placement();
+    let mut machine = Machine::new(table, placement);
+    while machine.advance() {}
+    if machine.stopped || machine.next.iter().zip(&table.rows).any(|(next, row)| *next < row.cells.len()) {
+        return Replay::Stops;
+    }
+    if machine.wire.iter().any(|queue| !queue.is_empty()) {
+        return Replay::Stops;
+    }
+    if machine.wrong { Replay::Wrong } else { Replay::Sound }
+}
+
+/// Something under way: who takes part, and what it is.
+type Posted = (Action, usize);
+
+struct Machine<'a> {
+    table: &'a Table,
+    placement: BTreeMap<u32, usize>,
+    next: Vec<usize>,
+    /// By rank: transfers that it has come to, in order.
+    wire: Vec<VecDeque<Posted>>,
+    /// What has arrived where, and what that is.
+    arrived: BTreeMap<(usize, Action), Action>,
+    left: BTreeSet<(usize, Action)>,
+    done: BTreeSet<Action>,
+    wrong: bool,
+    stopped: bool,
+}
+
+impl<'a> Machine<'a> {
+    fn new(table: &'a Table, placement: BTreeMap<u32, usize>) -> Self {
+        Self {
+            table,
+            placement,
+            next: vec![0; table.rows.len()],
+            wire: vec![VecDeque::new(); table.rows.len()],
+            arrived: BTreeMap::new(),
+            left: BTreeSet::new(),
+            done: BTreeSet::new(),
+            wrong: false,
+            stopped: false,
+        }
+    }
+
+    fn advance(&mut self) -> bool {
+        let mut moved = self.meet();
+        for rank in 0..self.next.len() {
+            while let Some(cell) = self.table.rows[rank].cells.get(self.next[rank]) {
+                if self.stopped || !self.handle(rank, cell) {
+                    break;
+                }
+                self.next[rank] += 1;
+                moved = true;
+            }
+        }
+        moved && !self.stopped
+    }
+
+    /// The foremost transfers of two ranks meet, if one sends to the other and that one receives from it: whatever they are.
+    fn meet(&mut self) -> bool {
+        for rank in 0..self.wire.len() {
+            let Some((send, to)) = self.wire[rank].front().copied().filter(|(action, _)| action.is_send()) else {
+                continue;
+            };
+            let Some((receive, from)) = self.wire.get(to).and_then(|queue| queue.front().copied()) else { continue };
+            if receive.is_receive() && from == rank && to != rank {
+                self.wire[rank].pop_front();
+                self.wire[to].pop_front();
+                self.left.insert((rank, send));
+                self.arrived.insert((to, receive), send);
+                return true;
+            }
+        }
+        false
+    }
+
+    fn handle(&mut self, rank: usize, cell: &Cell) -> bool {
+        let is_there = |machine: &Self, action: Action| match (action.receive(), action.awaited()) {
+            (Some(receive), _) if machine.crosses(rank, receive) => {
+                let is_posted = machine.wire[rank].iter().any(|(posted, _)| *posted == receive);
+                machine.arrived.contains_key(&(rank, receive)) || !is_posted
+            }
+            (_, Some(send)) => {
+                machine.left.contains(&(rank, send)) || machine.wire[rank].iter().all(|(own, _)| *own != send)
+            }
+            _ => true,
+        };
+        if !cell.actions().all(|action| is_there(self, action)) {
+            return false;
+        }
+        cell.actions().for_each(|action| self.run(rank, action));
+        true
+    }
+
+    fn crosses(&self, rank: usize, end: Action) -> bool {
+        let other = end.other_end().and_then(|other| self.placement.get(&other.stage));
+        other.is_some_and(|other| *other != rank)
+    }
+
+    fn run(&mut self, rank: usize, action: Action) {
+        let crosses = |machine: &Self, end: Option<Action>| end.is_some_and(|end| machine.crosses(rank, end));
+        if action.is_transfer() {
+            let other = action.other_end().and_then(|other| self.placement.get(&other.stage)).copied();
+            let computed = ActionKind::WORDS.iter().any(|(kind, _)| {
+                let task = Action { kind: *kind, ..action };
+                task.send() == Some(action) && self.done.contains(&task)
+            });
+            let is_home = self.placement.get(&action.stage) == Some(&rank);
+            let Some(other) = other.filter(|other| *other != rank && is_home && (action.is_receive() || computed))
+            else {
+                self.stopped = true;
+                return;
+            };
+            let is_new = !self.left.contains(&(rank, action)) && !self.arrived.contains_key(&(rank, action));
+            self.stopped |= !is_new || self.wire[rank].iter().any(|(posted, _)| *posted == action);
+            self.wire[rank].push_back((action, other));
+        } else if let Some(send) = action.awaited() {
+            self.stopped |= !self.left.contains(&(rank, send));
+        } else if action.kind.task().is_some() {
+            if crosses(self, action.receive()) {
+                let Some(receive) = action.receive() else { return };
+                match self.arrived.get(&(rank, receive)) {
+                    Some(what) => self.wrong |= what.other_end() != Some(receive),
+                    None => self.stopped = true,
+                }
+            }
+            self.done.insert(action);
+        }
+    }
+}
+
+/// Damages a table in one of a few ways.
+fn damage(table: &mut Table, dice: &mut Dice) {
+    let rank = dice.below(table.rows.len());
+    let others = table.rows.len();
+    let cells = &mut table.rows[rank].cells;
+    let transfers: Vec<usize> = (0..cells.len()).filter(|one| cells[*one].action.is_transfer()).collect();
+    let Some(at) = transfers.get(dice.below(transfers.len().max(1))).copied() else { return };
+    match dice.below(10) {
+        // Two receives change places, often neighbours.
+        0..4 => {
+            let receives: Vec<usize> = transfers.into_iter().filter(|one| cells[*one].action.is_receive()).collect();
+            let one = dice.below(receives.len().max(1));
+            let other = (one + 1 + dice.below(2)).min(receives.len().saturating_sub(1));
+            if let (Some(one), Some(other)) = (receives.get(one), receives.get(other)) {
+                cells.swap(*one, *other);
+            }
+        }
+        // One moves a little.
+        4..8 => {
+            let cell = cells.remove(at);
+            let to = (at + dice.below(5)).saturating_sub(2).min(cells.len());
+            cells.insert(to, cell);
+        }
+        // One is lost.
+        8 => drop(cells.remove(at)),
+        // One is put on some rank once more.
+        _ => {
+            let copy = cells[at];
+            let row = &mut table.rows[dice.below(others)].cells;
+            let to = dice.below(row.len() + 1);
+            row.insert(to, copy);
+        }
+    }
+}
+
+#[test]
+fn the_verdict_on_damaged_tables_is_that_of_a_replay() {
+    let mut dice = Dice(7);
+    let (mut failures, mut counts) = (Vec::new(), [0; 3]);
+    for name in ["1f1b", "interleaved_1f1b", "zb_h1", "v_half", "dualpipe_v", "zb_v"] {
+        let compilation = standard(name, 3, 6);
+        let compilation = if compilation.report.ok { compilation } else { standard(name, 4, 8) };
+        let judged = compilation.judged.as_ref().expect("an accepted schedule");
+        let version: Version = "2.14".parse().expect("a version");
+        let sound = export(judged, Form::Transfers, version).expect("PyTorch can run it");
+        for _ in 0..1_500 {
+            let mut table = sound.clone();
+            (0..=dice.below(4) / 3).for_each(|_| damage(&mut table, &mut dice));
+            let text = table.to_string();
+            let again = read(SPAN.file, &text).expect("every cell is an action");
+            let (_, verdict) = torch::check(&again, Some(version));
+            let replayed = replay(&table);
+            counts[replayed as usize] += 1;
+            if verdict.is_ok() != (replayed == Replay::Sound) {
+                failures.push(format!("{name}: {replayed:?}, but {verdict:?}\n{text}"));
+            }
+        }
+    }
+    assert!(counts.iter().all(|count| *count > 200), "{counts:?}");
+    failures.truncate(3);
+    report(&failures);
+}
