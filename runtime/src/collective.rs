@@ -5,6 +5,7 @@
 //! last, and a share of a sum has the bits of the whole. Under stress a courier lets each collective wait for a random time before that.
 
 use crate::channel::{Mailboxes, Posted, locked};
+use crate::memory::Region;
 use crate::profile::{Entry, Profile};
 use crate::random::mix;
 use bytemuck::Pod;
@@ -27,6 +28,8 @@ pub(crate) struct Part {
     pub(crate) collective: Collective,
     /// What the buffer consists of.
     pub(crate) dtype: DType,
+    /// Its share of what is gathered, where that is not in the buffer itself.
+    pub(crate) share: Option<Region>,
 }
 
 /// One group.
@@ -59,7 +62,7 @@ impl Group {
         let (mut groups, mut couriers) = (Vec::new(), Vec::new());
         for (index, members) in program.groups.iter().enumerate() {
             let own = GroupId::from_index(index);
-            let joins = |one: &&Instruction| matches!(one, Instruction::CollStart { group, .. } if *group == own);
+            let joins = |one: &&Instruction| one.joins().is_some_and(|(group, _)| group == own);
             // No queue ever grows: a member is at most a whole step ahead of the others.
             let room = |device: &DeviceId| program.devices[device.index()].step.iter().filter(joins).count();
             let parts = members.iter().map(|device| VecDeque::with_capacity(2 * room(device))).collect();
@@ -141,8 +144,9 @@ fn perform(parts: &[Part]) {
             for (position, own) in parts.iter().enumerate() {
                 let range = own_bytes(bytes, parts.len(), position);
                 let of = |part: &Part| part.posted.region.part(range.start, range.len());
-                let others = parts.iter().enumerate().filter(|(other, _)| *other != position);
-                others.for_each(|(_, other)| of(other).copy_from(of(own)));
+                let from = own.share.unwrap_or_else(|| of(own));
+                let others = parts.iter().enumerate().filter(|(other, _)| *other != position || own.share.is_some());
+                others.for_each(|(_, other)| of(other).copy_from(from));
             }
         }
     }
@@ -198,7 +202,7 @@ mod tests {
             let region = memory.region(Bytes(0), Bytes(4 * length));
             region.numbers_mut::<f32>().fill(numbers[index]);
             let posted = Posted { device: DeviceId::from_index(index), token: TokenId(0), region };
-            Part { posted, collective, dtype: DType::F32 }
+            Part { posted, collective, dtype: DType::F32, share: None }
         };
         memories.iter().enumerate().map(part).collect()
     }
@@ -233,6 +237,23 @@ mod tests {
             part.posted.region.numbers_mut::<f32>()[own].fill(position as f32 + 0.5);
         }
         all.iter_mut().for_each(|part| part.collective = Collective::AllGather);
+        perform(&all);
+        for part in &all {
+            let numbers = part.posted.region.numbers::<f32>().iter().enumerate();
+            assert!(numbers.clone().all(|(index, x)| *x == (index / 208) as f32 + 0.5));
+        }
+    }
+
+    #[test]
+    fn shares_in_buffers_of_their_own_come_to_every_member() {
+        let memories = memories();
+        let mut all = parts(Collective::AllGather, &memories, 608);
+        for (position, (part, memory)) in all.iter_mut().zip(&memories).enumerate() {
+            // Behind the 2432 bytes of all: 832, 832 and 768.
+            let share = memory.region(Bytes(2432), Bytes(if position < 2 { 832 } else { 768 }));
+            share.numbers_mut::<f32>().fill(position as f32 + 0.5);
+            part.share = Some(share);
+        }
         perform(&all);
         for part in &all {
             let numbers = part.posted.region.numbers::<f32>().iter().enumerate();

@@ -197,7 +197,16 @@ impl Executor {
                     self.joined.push((token, collective, group, since(pass.started)));
                 }
                 let dtype = self.dtypes.get(&buffer).copied().unwrap_or(DType::F32);
-                self.channels.join(group, Part { posted, collective, dtype });
+                self.channels.join(group, Part { posted, collective, dtype, share: None });
+            }
+            Instruction::GatherStart { buffer, share, group, token } => {
+                let posted = Posted { device: self.id, token, region: self.device.region(buffer) };
+                if self.trace {
+                    self.joined.push((token, Collective::AllGather, group, since(pass.started)));
+                }
+                let dtype = self.dtypes.get(&share).copied().unwrap_or(DType::F32);
+                let share = Some(self.device.region(share));
+                self.channels.join(group, Part { posted, collective: Collective::AllGather, dtype, share });
             }
             Instruction::CopyStart { buffer, from, direction, token } => {
                 let posted = |buffer| Posted { device: self.id, token, region: self.device.region(buffer) };
@@ -252,6 +261,7 @@ fn emitted_microbatches(program: &Program, own: &DeviceProgram) -> Vec<Microbatc
             | Instruction::SendStart { .. }
             | Instruction::RecvStart { .. }
             | Instruction::CollStart { .. }
+            | Instruction::GatherStart { .. }
             | Instruction::CopyStart { .. }
             | Instruction::Wait { .. } => {}
         }

@@ -13,7 +13,9 @@ pub(crate) fn fill(value: &Value, seed: u64, buffer: Region) {
             None | Some(Init::Zeros) => {}
             Some(Init::Ones) => tensor.numbers_mut().fill(N::ONE),
             Some(Init::Normal(deviation)) => {
+                // A part has the numbers that the whole tensor has there.
                 let mut stream = Counter::new(seed, &slot.name);
+                stream.skip_normals(slot.part.as_ref().map_or(0, |part| part.from));
                 tensor.numbers_mut().fill_with(|| N::of(N::of(stream.normal()).to_f64() * deviation));
             }
         });

@@ -34,6 +34,11 @@ impl Counter {
         ((self.next_u64() >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
     }
 
+    /// Leaves so many standard normal numbers out.
+    pub const fn skip_normals(&mut self, count: u64) {
+        self.count += 2 * count;
+    }
+
     /// Standard normal, by Box and Muller.
     pub fn normal(&mut self) -> f64 {
         let radius = (-2.0 * self.uniform().ln()).sqrt();
@@ -53,6 +58,16 @@ mod tests {
         let variance = numbers.iter().map(|x| x * x).sum::<f64>() / 1e5 - mean * mean;
         assert!(mean.abs() < 0.01, "mean {mean}");
         assert!((variance - 1.0).abs() < 0.02, "variance {variance}");
+    }
+
+    #[test]
+    fn numbers_that_are_left_out_are_those_that_would_come() {
+        let (mut whole, mut part) = (Counter::new(7, "weights"), Counter::new(7, "weights"));
+        for count in 0..5 {
+            let left_out = (0..count).map(|_| whole.normal()).count();
+            part.skip_normals(left_out as u64);
+            assert_eq!(part.normal(), whole.normal());
+        }
     }
 
     #[test]

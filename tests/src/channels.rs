@@ -76,7 +76,9 @@ impl Machine<'_> {
         match *instruction {
             Instruction::SendStart { to, class, token, .. } => self.start((device, to), class, token, true),
             Instruction::RecvStart { from, class, token, .. } => self.start((from, device), class, token, false),
-            Instruction::CollStart { group, token, .. } => self.join(device, group, token),
+            Instruction::CollStart { group, token, .. } | Instruction::GatherStart { group, token, .. } => {
+                self.join(device, group, token);
+            }
             Instruction::CopyStart { token, .. } => drop(self.ended.insert((device, token))),
             Instruction::Wait { token } => return self.ended.contains(&(device, token)),
             _ => {}

@@ -82,7 +82,7 @@ pub fn stages_with_updates(schedule: &Schedule) -> StageSet {
 
 fn add(set: &mut StageSet, name: &str, kind: ValueKind, stage: usize, bytes: u64) -> ValueId {
     let stage = StageId::from_index(stage);
-    set.values.push(Value { name: name.to_owned(), kind, stage, bytes: Bytes(bytes), tensors: Vec::new() });
+    set.values.push(Value::plain(name.to_owned(), kind, stage, Bytes(bytes)));
     ValueId::from_index(set.values.len() - 1)
 }
 

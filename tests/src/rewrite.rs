@@ -115,7 +115,14 @@ pub fn weight_gradients_kept(program: &Program) -> Program {
         let (stage, sum) = (exec.stage, exec.operands[position]);
         let bytes = program.value(sum.value).bytes;
         let kind = ValueKind::DeferredGradient;
-        program.values.push(Value { name: format!("kept.{stage}"), kind, stage, bytes, tensors: Vec::new() });
+        program.values.push(Value {
+            name: format!("kept.{stage}"),
+            kind,
+            stage,
+            bytes,
+            tensors: Vec::new(),
+            share: None,
+        });
         let value = ValueId::from_index(program.values.len() - 1);
         let operands = vec![Operand::new(value, Access::Read), sum];
         let (kind, body) = (TaskKind::BackwardWeight, Body::Abstract);
@@ -224,7 +231,7 @@ fn spread(code: &mut DeviceProgram) {
                 operands.start = u32::try_from(code.operands.len()).unwrap_or(u32::MAX);
                 code.operands.extend(own.iter().map(|buffer| now[buffer.index()]));
             }
-            Instruction::CopyStart { buffer, from, .. } => {
+            Instruction::CopyStart { buffer, from, .. } | Instruction::GatherStart { buffer, share: from, .. } => {
                 (*buffer, *from) = (now[buffer.index()], now[from.index()]);
             }
             Instruction::Wait { .. } => {}

@@ -65,10 +65,12 @@ fn change(instruction: &mut Instruction, dice: &mut Dice) {
             0 => *microbatch = MicrobatchId(other(microbatch.0, dice)),
             _ => *value = ValueId(other(value.0, dice)),
         },
-        Instruction::CollStart { group, token, .. } => match dice.below(2) {
-            0 => *group = GroupId(other(group.0, dice)),
-            _ => *token = TokenId(other(token.0, dice)),
-        },
+        Instruction::CollStart { group, token, .. } | Instruction::GatherStart { group, token, .. } => {
+            match dice.below(2) {
+                0 => *group = GroupId(other(group.0, dice)),
+                _ => *token = TokenId(other(token.0, dice)),
+            }
+        }
         Instruction::CopyStart { token, .. } => *token = TokenId(other(token.0, dice)),
         Instruction::Wait { token } => *token = TokenId(other(token.0, dice)),
     }

@@ -249,6 +249,9 @@ instructions! {
     /// Joins the next collective of a group: gradients of the same weights are added up, whole or each member its share, or shares of weights are
     /// exchanged. Not to be touched before the `wait`.
     CollStart "coll.start" { buffer: Reduce, collective: Collective, group: GroupId, "->" token: TokenId }
+    /// Joins the next collective of a group: the share of weights that the device keeps, and those of the other members, come into a buffer for all of
+    /// them. Until the `wait`, the share may be read, and the other buffer not be touched.
+    GatherStart "gather.start" { buffer: Receive, "=" share: Send, group: GroupId, "->" token: TokenId }
     /// Queues a copy of a buffer into one of the other memory space, on the device's queue of that direction. Until the `wait`, the one that is read
     /// may be read, and the one that is written not be touched.
     CopyStart "copy.start" { buffer: Receive, "=" from: Send, direction: Direction, "->" token: TokenId }
@@ -265,6 +268,15 @@ impl Instruction {
         let mut out = String::new();
         self.write(&Names { program, operands: &device.operands }, &mut out);
         out
+    }
+
+    /// The group whose next collective it joins, and the token that is waited for, if it does.
+    #[must_use]
+    pub const fn joins(&self) -> Option<(GroupId, TokenId)> {
+        match *self {
+            Self::CollStart { group, token, .. } | Self::GatherStart { group, token, .. } => Some((group, token)),
+            _ => None,
+        }
     }
 
     /// Calls `visit` with every buffer that it touches: its fields, and for `run` the operands of the executable.

@@ -3,7 +3,9 @@
 //! Equal parts, each a multiple of the alignment; only what is at the end may have less, down to nothing. So no share is more than one
 //! alignment larger than an equal part, and a tensor may be cut anywhere between two of its numbers.
 
+use crate::graph::TensorType;
 use crate::units::{ALIGNMENT, Bytes};
+use crate::value::{Part, TensorSlot};
 use std::ops::Range;
 
 /// The bytes of the member at a position of a group with so many members.
@@ -13,6 +15,27 @@ pub fn share(whole: Bytes, members: usize, position: usize) -> Range<Bytes> {
     let part = whole.0.div_ceil(members).div_ceil(ALIGNMENT.0).saturating_mul(ALIGNMENT.0);
     let at = |position: u64| Bytes(part.saturating_mul(position).min(whole.0));
     at(position)..at(position.saturating_add(1))
+}
+
+/// What some bytes of a value hold of its tensors, which are whole ones.
+#[must_use]
+pub fn cut(tensors: &[TensorSlot], bytes: &Range<Bytes>) -> Vec<TensorSlot> {
+    tensors.iter().filter_map(|slot| piece(slot, bytes)).collect()
+}
+
+fn piece(slot: &TensorSlot, bytes: &Range<Bytes>) -> Option<TensorSlot> {
+    let end = slot.offset.0.saturating_add(slot.ty.bytes().0);
+    let (from, to) = (slot.offset.max(bytes.start).0, end.min(bytes.end.0));
+    if from >= to {
+        return None;
+    }
+    let (offset, number) = (Bytes(from - bytes.start.0), slot.ty.dtype.bytes().0);
+    if to - from == slot.ty.bytes().0 {
+        return Some(TensorSlot { offset, ..slot.clone() });
+    }
+    let part = Part { whole: slot.ty.clone(), from: (from - slot.offset.0) / number };
+    let ty = TensorType::new(slot.ty.dtype, &[(to - from) / number]);
+    Some(TensorSlot { ty, offset, part: Some(part), ..slot.clone() })
 }
 
 #[cfg(test)]

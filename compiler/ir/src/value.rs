@@ -1,7 +1,7 @@
 //! Values: the table of what buffers may hold. A buffer's contents are one value of one microbatch (or of none).
 
 use crate::graph::{DType, TensorType};
-use crate::ids::StageId;
+use crate::ids::{GroupId, StageId, ValueId};
 use crate::units::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -121,6 +121,17 @@ impl TensorSlot {
     }
 }
 
+/// Which share of some weights a value is, where those who hold them keep a share each, and all of them only while tasks read them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Share {
+    /// The weights: a row of the table before the own one.
+    pub whole: ValueId,
+    /// Which devices hold them.
+    pub group: GroupId,
+    /// Which of these has this share: its position in the group.
+    pub member: u32,
+}
+
 /// A row of the program's table of values.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Value {
@@ -134,9 +145,18 @@ pub struct Value {
     pub bytes: Bytes,
     /// What is inside; empty where the program has no model (abstract bytes) and for scratch.
     pub tensors: Vec<TensorSlot>,
+    /// Of which weights it is a share, if it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<Share>,
 }
 
 impl Value {
+    /// A value of which nothing is said to be inside.
+    #[must_use]
+    pub const fn plain(name: String, kind: ValueKind, stage: StageId, bytes: Bytes) -> Self {
+        Self { name, kind, stage, bytes, tensors: Vec::new(), share: None }
+    }
+
     /// Type of its first tensor; `f32` where nothing is said to be inside.
     #[must_use]
     pub fn dtype(&self) -> DType {

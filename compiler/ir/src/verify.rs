@@ -4,7 +4,9 @@
 //!
 //! - **tables**: names are unique and ids in range; executables get as many buffers as they have operands, all different
 //!   and each at least as large as its value; numbers are finite; set-up lists only `alloc` and `fill`; weights start
-//!   with their initial contents, all else with zeros, and the step fills neither weights nor optimizer state; an update
+//!   with their initial contents, all else with zeros, and the step fills neither weights nor optimizer state; weights that are kept in shares
+//!   have one for each member of one group, which holds exactly its bytes of their tensors, and are filled, and updated, share by share by their
+//!   members; an update
 //!   has no operand of a microbatch, and nothing but an update changes weights; every stage has an executable. Where
 //!   microbatches are cut in slices, an executable is of one slice and runs on that slice; slices read each other's
 //!   values only within one microbatch, all slices of which belong to one step; tensors of data have a second axis, along
@@ -15,7 +17,7 @@
 //!   is allocated in the step is freed in it; live buffers never overlap; offsets are aligned and inside the arena;
 //!   arena and peak are exact and within the memory, in both spaces.
 //! - **tokens**: a started transfer, collective or copy is waited for exactly once, before its buffer is written or freed (a
-//!   send, what a copy reads) or touched at all (a receive, a collective, what a copy writes).
+//!   send, what a copy or a gathering reads) or touched at all (a receive, a collective, what a copy or a gathering writes).
 //! - **copies**: only copies reach the host's memory; they join buffers of one size, on either side, and carry weights, the
 //!   optimizer's state or a value of a microbatch. Chunks of weights follow each other without gaps.
 //! - **tasks**: each microbatch goes exactly once through each stage, forward, then backward fused or in two halves, all
@@ -25,7 +27,8 @@
 //!   its operand names; gradients are zeroed
 //!   in the step before anything is added to them, and never after; gradients that several devices hold are reduced
 //!   once in each step, after all that is added to them and before the update; who has its share of the sum updates its share of the weights,
-//!   and gives it to the others before anyone reads them; where their sum travels instead, each
+//!   and gives it to the others before anyone reads them; weights that are kept in shares are gathered from shares of one version, which is what
+//!   their readers find; where their sum travels instead, each
 //!   microbatch's gradient is added to the sum up to the one before it, and an update takes the sum up to the last one of
 //!   its step; the step ends with the contents it began with.
 //!   Weights that are updated in chunks are updated in their order, and read by nobody in between.
@@ -33,7 +36,7 @@
 //!   update reads the newest version, and what the step list ends with is what it began with, as many updates later.
 //! - **losses**: every loss is emitted exactly once, on the device that computes it.
 //! - **collectives**: the n-th collective of a group is the same on every member, and joins the same value and bytes, which are all the
-//!   devices that hold the value. Shares are those of the group that is named, each updated by its member.
+//!   devices that hold the value, or a share of it. Shares are those of the group that is named, each updated by its member.
 //! - **channels**: the n-th send of a channel carries the value, microbatch and bytes of its n-th receive, and a channel
 //!   has at most two receives that nobody has read yet (or as many as one executable reads).
 //! - **progress**: no device waits forever, even if every transfer needs both sides, and every collective all members, at

@@ -33,6 +33,18 @@ impl Cells {
         self.written.insert(start, (end, print));
     }
 
+    /// Fills a buffer. One without bytes is nowhere: at its address is something else.
+    pub(super) fn fill(&mut self, place: Buffer, bytes: u64, print: u64) {
+        if place.bytes.0 > 0 {
+            self.write(address(place), bytes, print);
+        }
+    }
+
+    /// What a buffer holds.
+    pub(super) fn held(&mut self, place: Buffer, bytes: u64) -> u64 {
+        if place.bytes.0 > 0 { self.read(address(place), bytes) } else { 0 }
+    }
+
     pub(super) fn read(&mut self, start: u64, bytes: u64) -> u64 {
         match self.written.get(&start) {
             Some((end, print)) if *end >= start + bytes => *print,

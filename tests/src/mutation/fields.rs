@@ -72,6 +72,9 @@ fn fields(instruction: &mut Instruction) -> Vec<Field<'_>> {
         Instruction::CollStart { buffer, collective, group, token } => {
             vec![Field::Buffer(buffer), Field::Collective(collective), Field::Group(group), Field::Token(token)]
         }
+        Instruction::GatherStart { buffer, share, group, token } => {
+            vec![Field::Buffer(buffer), Field::Buffer(share), Field::Group(group), Field::Token(token)]
+        }
         Instruction::CopyStart { buffer, from, direction, token } => {
             vec![Field::Buffer(buffer), Field::Buffer(from), Field::Direction(direction), Field::Token(token)]
         }
@@ -89,6 +92,7 @@ pub(super) const fn mover(instruction: &Instruction) -> Kind {
         Instruction::SendStart { .. }
         | Instruction::RecvStart { .. }
         | Instruction::CollStart { .. }
+        | Instruction::GatherStart { .. }
         | Instruction::CopyStart { .. } => Kind::MoveStart,
         Instruction::Wait { .. } => Kind::MoveWait,
     }

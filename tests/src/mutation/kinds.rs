@@ -130,6 +130,8 @@ kinds! {
     ValueKind SameResults
     /// The stage of a value.
     ValueStage SameResults
+    /// Of which weights a value is a share, and whose.
+    ValueShare SameResults
     /// A value has the name of another.
     ValueName SameResults
     /// The last value is missing.

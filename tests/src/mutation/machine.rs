@@ -7,7 +7,7 @@
 
 use super::cells::{Cells, address, mix};
 use crate::schedules::Dice;
-use pipe_ir::ids::{BufferId, DeviceId, MicrobatchId, TokenId, ValueId};
+use pipe_ir::ids::{BufferId, DeviceId, GroupId, MicrobatchId, TokenId, ValueId};
 use pipe_ir::instruction::{Class, Collective, Direction, Fill, Instruction};
 use pipe_ir::program::{Access, DeviceProgram, Program};
 use pipe_ir::task::TaskKind;
@@ -90,6 +90,8 @@ struct Post {
     bytes: u64,
     /// What it does with others, if it is a part of that.
     collective: Option<Collective>,
+    /// Where its share of that starts and how many bytes it has, if it is kept elsewhere.
+    share: Option<(u64, u64)>,
 }
 
 struct Machine<'a> {
@@ -206,6 +208,9 @@ impl Machine<'_> {
         if parts.iter().any(|part| part.collective != collective) {
             return Err("members do different things together".to_owned());
         }
+        if parts.iter().any(|part| part.share.is_some()) {
+            return self.gather(&parts);
+        }
         let gathers = collective == Some(Collective::AllGather);
         let (mut sum, mut bytes) = (0_u64, None);
         for part in &parts {
@@ -227,9 +232,29 @@ impl Machine<'_> {
         Ok(())
     }
 
+    /// What shares hold comes to every member, in their order.
+    fn gather(&mut self, parts: &[Post]) -> Result<(), String> {
+        let (mut all, mut sum) = (0, 0);
+        for part in parts {
+            let (start, bytes) = part.share.ok_or("members gather from shares and from the whole")?;
+            let cells = &mut self.cells[part.device];
+            // A share without bytes holds nothing that could be told from something else.
+            let print = if bytes == 0 { 0 } else { cells.written.get(&start).map_or(0, |(_, print)| *print) };
+            (all, sum) = (all + bytes, mix(&[8, sum, bytes, print]));
+        }
+        for part in parts {
+            if part.bytes != all {
+                return Err(format!("{all} bytes are gathered into {}", part.bytes));
+            }
+            self.cells[part.device].write(part.start, all, sum);
+            self.ended.insert((part.device, part.token));
+        }
+        Ok(())
+    }
+
     fn post(&self, device: usize, code: &DeviceProgram, buffer: BufferId, token: TokenId) -> Post {
         let place = code.buffers[buffer.index()];
-        Post { device, token, start: address(place), bytes: place.bytes.0, collective: None }
+        Post { device, token, start: address(place), bytes: place.bytes.0, collective: None, share: None }
     }
 
     fn execute(&mut self, device: usize, code: &DeviceProgram, instruction: &Instruction) -> Result<(), String> {
@@ -266,10 +291,12 @@ impl Machine<'_> {
             }
             Instruction::CollStart { buffer, collective, group, token } => {
                 let post = Post { collective: Some(collective), ..self.post(device, code, buffer, token) };
-                let members = self.program.groups.get(group.index()).map_or(&[][..], Vec::as_slice);
-                let member = members.iter().position(|member| member.index() == device);
-                let member = member.ok_or_else(|| format!("joins {group}, of which it is no member"))?;
-                self.groups[group.index()][member].push_back(post);
+                self.join(device, group, post)?;
+            }
+            Instruction::GatherStart { buffer, share, group, token } => {
+                let (from, own) = (self.post(device, code, share, token), self.post(device, code, buffer, token));
+                self.cells[device].wipe(own.start, own.start + own.bytes);
+                self.join(device, group, Post { share: Some((from.start, from.bytes)), ..own })?;
             }
             Instruction::CopyStart { buffer, from, direction, token } => {
                 let (from, to) = (self.post(device, code, from, token), self.post(device, code, buffer, token));
@@ -278,6 +305,14 @@ impl Machine<'_> {
             }
             Instruction::Wait { token } => drop(self.ended.remove(&(device, token))),
         }
+        Ok(())
+    }
+
+    fn join(&mut self, device: usize, group: GroupId, post: Post) -> Result<(), String> {
+        let members = self.program.groups.get(group.index()).map_or(&[][..], Vec::as_slice);
+        let member = members.iter().position(|member| member.index() == device);
+        let member = member.ok_or_else(|| format!("joins {group}, of which it is no member"))?;
+        self.groups[group.index()][member].push_back(post);
         Ok(())
     }
 
@@ -311,8 +346,7 @@ impl Machine<'_> {
     }
 
     fn write(&mut self, device: usize, code: &DeviceProgram, buffer: BufferId, value: ValueId, print: u64) {
-        let bytes = self.program.value(value).bytes.0;
-        self.cells[device].write(address(code.buffers[buffer.index()]), bytes, print);
+        self.cells[device].fill(code.buffers[buffer.index()], self.program.value(value).bytes.0, print);
     }
 
     fn run(&mut self, device: usize, code: &DeviceProgram, exec: usize, _: MicrobatchId, buffers: &[BufferId]) {
@@ -331,8 +365,8 @@ impl Machine<'_> {
             if operand.access == Access::Write || kind(position) == ValueKind::Scratch {
                 continue;
             }
-            let (bytes, start) = (program.value(operand.value).bytes.0, address(code.buffers[buffer.index()]));
-            before[position] = self.cells[device].read(start, bytes);
+            let (bytes, place) = (program.value(operand.value).bytes.0, code.buffers[buffer.index()]);
+            before[position] = self.cells[device].held(place, bytes);
             if !adds(position) {
                 inputs.extend([position as u64, before[position]]);
             }
@@ -353,9 +387,9 @@ impl Machine<'_> {
         for (device, code) in self.program.devices.iter().enumerate() {
             for instruction in &code.setup {
                 let Instruction::Fill { buffer, value, .. } = *instruction else { continue };
-                let row = self.program.value(value);
+                let (row, place) = (self.program.value(value), code.buffers[buffer.index()]);
                 if self.kinds.get(value.index()) != Some(&ValueKind::Scratch) {
-                    let print = self.cells[device].read(address(code.buffers[buffer.index()]), row.bytes.0);
+                    let print = self.cells[device].held(place, row.bytes.0);
                     found.insert((value, DeviceId::from_index(device)), print);
                 }
             }

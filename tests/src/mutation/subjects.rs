@@ -9,6 +9,7 @@ use pipe_compiler::Request;
 use pipe_compiler::stdlib::SCHEDULES;
 use pipe_ir::ids::{MicrobatchId, ValueId};
 use pipe_ir::program::Program;
+use pipe_ir::text;
 use pipe_ir::value::ValueKind;
 use pipe_ir::verify::verify;
 use pipe_runtime::{Backend, Options, Run, RunError};
@@ -158,6 +159,7 @@ pub fn subjects(breadth: Breadth) -> Result<Vec<Subject>, String> {
         found.extend(model_subject((schedule, ""), ("with zero", MODELS[0].1), 2, 4)?);
     }
     found.extend(examples()?);
+    found.extend(written()?);
     for seed in 0..sizes.len() as u64 * 2 {
         let mut dice = Dice(seed);
         let schedule = random(Size { devices: 3, stages: 4, microbatches: 3 }, &mut dice);
@@ -218,6 +220,18 @@ fn examples() -> Result<Vec<Subject>, String> {
     let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let subject = |path: &PathBuf| compiled("examples", name(path), &read(path), &folder);
     Ok(files(&folder, "pipe").iter().map(subject).collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+}
+
+/// Programs in their textual form that show what gatherings may do.
+fn written() -> Result<Vec<Subject>, String> {
+    let name = |path: &Path| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let paths = files(&root().join("tests/ir/verify"), "ir");
+    let gathers = paths.iter().filter(|path| name(path).starts_with("gather") && name(path).ends_with("_accepted"));
+    let subject = |path: &PathBuf| {
+        let program = text::parse(&read(path)).map_err(|error| format!("{}: {error}", path.display()))?;
+        Subject::new("gathers", name(path), program.program)
+    };
+    gathers.map(subject).collect()
 }
 
 /// Schedules that the standard library does not have, with their declarations.

@@ -4,12 +4,12 @@ use super::kinds::Kind;
 use super::{near, pick, some};
 use crate::schedules::Dice;
 use pipe_ir::graph::{DType, Graph, Op, TensorType};
-use pipe_ir::ids::{GroupId, StageId};
+use pipe_ir::ids::{GroupId, StageId, ValueId};
 use pipe_ir::program::{Access, Body, Chunk, DeviceProgram, Exec, Program, Space};
 use pipe_ir::task::TaskKind;
 use pipe_ir::training::Optimizer;
 use pipe_ir::units::Bytes;
-use pipe_ir::value::{Init, TensorSlot, Value, ValueKind};
+use pipe_ir::value::{Init, Share, TensorSlot, Value, ValueKind};
 
 /// Changes a table of one device, or what is stated about it.
 pub(super) fn device(kind: Kind, code: &mut DeviceProgram, dice: &mut Dice) {
@@ -134,11 +134,20 @@ pub(super) fn program(kind: Kind, program: &mut Program, dice: &mut Dice) {
 }
 
 fn value(kind: Kind, value: &mut Value, stages: usize, dice: &mut Dice) {
-    let Value { name: _, kind: role, stage, bytes: size, tensors } = value;
+    let Value { name: _, kind: role, stage, bytes: size, tensors, share } = value;
     match kind {
         Kind::ValueBytes => bytes(size, dice),
         Kind::ValueKind => *role = ValueKind::WORDS[dice.below(ValueKind::WORDS.len())].0,
         Kind::ValueStage => *stage = StageId(near(stage.0, stages, dice)),
+        Kind::ValueShare => {
+            let mut other = share.unwrap_or(Share { whole: ValueId(0), group: GroupId(0), member: 0 });
+            match dice.below(3) {
+                0 => other.whole.0 = near(other.whole.0, 8, dice),
+                1 => other.group.0 = near(other.group.0, 2, dice),
+                _ => other.member = near(other.member, 4, dice),
+            }
+            *share = some(other, dice);
+        }
         Kind::TensorDrop if !tensors.is_empty() => drop(tensors.remove(dice.below(tensors.len()))),
         Kind::TensorOffset | Kind::TensorType | Kind::TensorInit => {
             if let Some(TensorSlot { name: _, ty, offset, init, part: _ }) = pick(tensors, dice) {

@@ -85,7 +85,7 @@ pub(super) fn place(code: Code, options: &Options) -> DeviceProgram {
             | Instruction::SendStart { buffer, .. }
             | Instruction::CollStart { buffer, .. }
             | Instruction::RecvStart { buffer, .. } => rename(buffer),
-            Instruction::CopyStart { buffer, from, .. } => {
+            Instruction::CopyStart { buffer, from, .. } | Instruction::GatherStart { buffer, share: from, .. } => {
                 rename(buffer);
                 rename(from);
             }

@@ -261,7 +261,7 @@ impl Work {
             let value = ValueId::from_index(self.values.len());
             let stage = self.execs[hungry[0]].stage;
             let name = format!("scratch.{}", devices[0]);
-            self.values.push(Value { name, kind: ValueKind::Scratch, stage, bytes: most, tensors: Vec::new() });
+            self.values.push(Value::plain(name, ValueKind::Scratch, stage, most));
             for exec in hungry {
                 self.execs[exec].operands.push(Operand::new(value, Access::Update));
             }

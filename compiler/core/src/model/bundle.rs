@@ -30,7 +30,7 @@ impl Bundle {
     /// The row of the table of values for it.
     #[must_use]
     pub(super) fn into_value(self, name: String, kind: ValueKind, stage: StageId) -> Value {
-        Value { name, kind, stage, bytes: self.end, tensors: self.slots }
+        Value { name, kind, stage, bytes: self.end, tensors: self.slots, share: None }
     }
 }
 

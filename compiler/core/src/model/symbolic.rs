@@ -58,7 +58,7 @@ pub fn add_replicated_weights(set: &mut StageSet, placement: &Placement) {
     for stage in placement.stages().filter(|stage| placement.has_replicas(*stage)) {
         let mut add = |name: &str, kind| {
             let name = format!("{name}.{stage}");
-            add_value(&mut set.values, Value { name, kind, stage, bytes: SAVED, tensors: Vec::new() })
+            add_value(&mut set.values, Value::plain(name, kind, stage, SAVED))
         };
         let parameters = add("parameters", ValueKind::Parameters);
         let gradients = add("gradients", ValueKind::ParameterGradients);
@@ -101,8 +101,7 @@ struct Values {
 
 impl Values {
     fn add(values: &mut Vec<Value>, stage: StageId, graph: &StageGraph, slices: Slices) -> Self {
-        let mut add =
-            |name: String, kind, bytes| add_value(values, Value { name, kind, stage, bytes, tensors: Vec::new() });
+        let mut add = |name: String, kind, bytes| add_value(values, Value::plain(name, kind, stage, bytes));
         let readers = graph.after(stage);
         let gradient = |from: &StageId| {
             let alone = graph.after(*from).len() == 1;

@@ -88,7 +88,7 @@ impl Values {
     fn add(values: &mut Vec<Value>, stage: StageId, account: &StageAccount) -> Self {
         let mut add = |name: &str, kind, bytes: u128| {
             let (name, bytes) = (format!("{name}.{stage}"), Bytes(u64::try_from(bytes).unwrap_or(u64::MAX)));
-            (bytes > Bytes::ZERO).then(|| add_value(values, Value { name, kind, stage, bytes, tensors: Vec::new() }))
+            (bytes > Bytes::ZERO).then(|| add_value(values, Value::plain(name, kind, stage, bytes)))
         };
         Self {
             parameters: add("parameters", ValueKind::Parameters, account.weights),

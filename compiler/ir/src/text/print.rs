@@ -80,7 +80,7 @@ pub(super) fn tables(program: &Program) -> String {
     }
     out.push('\n');
     for value in &program.values {
-        rows::print_value(value, &mut out);
+        rows::print_value(value, program, &mut out);
     }
     out.push('\n');
     for exec in &program.execs {

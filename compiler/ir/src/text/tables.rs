@@ -8,7 +8,7 @@ use crate::program::{Access, Chunk, Exec, Operand, Program};
 use crate::task::TaskKind;
 use crate::training::{Checkpoint, DataSource, LearningRate, Optimizer, Training};
 use crate::units::Bytes;
-use crate::value::{Init, Part, TensorSlot, Value, ValueKind};
+use crate::value::{Init, Part, Share, TensorSlot, Value, ValueKind};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
@@ -152,11 +152,17 @@ pub(super) fn parse_training(cursor: &mut Cursor<'_>) -> Result<Training, ParseE
 }
 
 /// Prints a row of the table of values.
-pub(super) fn print_value(value: &Value, out: &mut String) {
+pub(super) fn print_value(value: &Value, program: &Program, out: &mut String) {
     out.push_str("value ");
     push_name(out, &value.name);
     let kind = ValueKind::WORDS.iter().find(|(kind, _)| *kind == value.kind).map_or("?", |(_, word)| word);
     out.push_str(&format!(": {kind} of {}, {} bytes", value.stage, value.bytes.0));
+    if let Some(Share { whole, group, member }) = value.share {
+        push_id(out, ", share ", member);
+        out.push_str(" of ");
+        push_value(program, whole, out);
+        push_id(out, " in g", group.0);
+    }
     if !value.tensors.is_empty() {
         out.push_str(" {\n");
         for slot in &value.tensors {
@@ -179,6 +185,14 @@ pub(super) fn print_value(value: &Value, out: &mut String) {
     out.push('\n');
 }
 
+/// Appends the name of a value, or its number where there is no such value.
+fn push_value(program: &Program, value: ValueId, out: &mut String) {
+    match program.values.get(value.index()) {
+        Some(value) => push_name(out, &value.name),
+        None => push_id(out, ValueId::PREFIX, value.0),
+    }
+}
+
 /// Reads a row of the table of values, after its keyword.
 pub(super) fn parse_value<'a>(cursor: &mut Cursor<'a>, tables: &mut Tables<'a>) -> Result<Value, ParseError> {
     let here = cursor.clone();
@@ -195,13 +209,24 @@ pub(super) fn parse_value<'a>(cursor: &mut Cursor<'a>, tables: &mut Tables<'a>) 
     cursor.expect(",")?;
     let bytes = cursor.bytes("a number of bytes")?;
     cursor.expect("bytes")?;
+    let share = if cursor.take(",") { Some(parse_share(cursor, tables)?) } else { None };
     let mut tensors = Vec::new();
     if cursor.take("{") {
         while !cursor.take("}") {
             tensors.push(parse_slot(cursor)?);
         }
     }
-    Ok(Value { name: name.into_owned(), kind, stage, bytes, tensors })
+    Ok(Value { name: name.into_owned(), kind, stage, bytes, tensors, share })
+}
+
+/// Reads of what a value is a share: `share 1 of parameters.s0 in g0`.
+fn parse_share(cursor: &mut Cursor<'_>, tables: &Tables<'_>) -> Result<Share, ParseError> {
+    cursor.expect("share")?;
+    let member = cursor.small("which share it is")?;
+    cursor.expect("of")?;
+    let whole = tables.value(cursor)?;
+    cursor.expect("in")?;
+    Ok(Share { whole, group: GroupId(cursor.id('g', "a group such as `g0`")?), member })
 }
 
 fn parse_slot(cursor: &mut Cursor<'_>) -> Result<TensorSlot, ParseError> {
@@ -264,10 +289,7 @@ pub(super) fn print_exec(exec: &Exec, program: &Program, out: &mut String) {
         out.push_str(if position == 0 { "" } else { ", " });
         out.push_str(ACCESSES.iter().find(|(_, access)| *access == operand.access).map_or("?", |(word, _)| word));
         out.push(' ');
-        match program.values.get(operand.value.index()) {
-            Some(value) => push_name(out, &value.name),
-            None => push_id(out, ValueId::PREFIX, operand.value.0),
-        }
+        push_value(program, operand.value, out);
         let words = if operand.ahead < 0 { " behind " } else { " ahead " };
         if operand.ahead != 0 {
             push_id(out, words, operand.ahead.unsigned_abs());

@@ -47,6 +47,9 @@ fn weights(program: &Program, exec: &Exec, chunk: Chunk) -> Result<ValueId, Stri
     }
     let first = exec.operands.first().filter(|operand| operand.access == Access::Update);
     let value = first.and_then(|operand| Some((operand.value, program.values.get(operand.value.index())?)));
+    // A share is a chunk of all of the weights.
+    let whole = value.and_then(|(_, value)| value.share).map(|own| own.whole);
+    let value = whole.map_or(value, |whole| Some((whole, program.values.get(whole.index())?)));
     let Some((id, value)) = value.filter(|(_, value)| value.kind == ValueKind::Parameters) else {
         return Err("an update of a chunk begins with the weights, which it changes in place".to_owned());
     };

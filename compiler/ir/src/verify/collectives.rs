@@ -36,9 +36,13 @@ impl Holders {
                 if !sets_up && !comes {
                     continue;
                 }
-                let own: &mut Vec<DeviceId> = &mut holders[value.index()];
-                if own.last() != Some(&device) {
-                    own.push(device);
+                // Who has a share of weights holds them with the others.
+                let whole = program.value(value).share.map(|own| own.whole);
+                for value in [Some(value), whole].into_iter().flatten() {
+                    let own: &mut Vec<DeviceId> = &mut holders[value.index()];
+                    if own.last() != Some(&device) {
+                        own.push(device);
+                    }
                 }
             }
         }
@@ -47,7 +51,9 @@ impl Holders {
             for operand in exec.operands.iter().filter(|operand| operand.access != Access::Read) {
                 let kind = program.value(operand.value).kind;
                 let has_versions = matches!(kind, ValueKind::Parameters | ValueKind::OptimizerState);
+                let whole = program.value(operand.value).share.map_or(operand.value, |own| own.whole);
                 updated[operand.value.index()] |= has_versions;
+                updated[whole.index()] |= has_versions;
             }
         }
         Self { devices: holders, updated, divided: divided(program) }
@@ -130,6 +136,10 @@ fn compare(program: &Program, device: DeviceId, turn: usize, one: &Joined, expec
         Some(other) if other.collective != one.collective => {
             let (own, other) = (one.collective.word(), other.collective.word());
             report.error(place, format!("joins `{}` by {own}, but {first} by {other}", name(one)));
+        }
+        Some(Joined { version: Some(other), .. }) if one.version.is_some_and(|own| own != *other) => {
+            let own = one.version.unwrap_or_default();
+            report.error(place, format!("gathers version {own} of `{}`, but {first} version {other}", name(one)));
         }
         Some(other) if other.bytes != one.bytes => {
             report.error(place, format!("joins {} bytes, but {first} joins {}", one.bytes.0, other.bytes.0));

@@ -45,5 +45,6 @@ impl Content {
 
 /// Whether there are copies of what changes, so that messages tell its versions apart.
 fn copies(program: &Program) -> bool {
-    program.devices.iter().any(|device| device.host != Extent::default())
+    let are_gathered = program.values.iter().any(|value| value.share.is_some());
+    are_gathered || program.devices.iter().any(|device| device.host != Extent::default())
 }

@@ -30,7 +30,7 @@ enum Sum {
     Upto(MicrobatchId),
 }
 
-/// What a `coll.start` joins.
+/// What a `coll.start` or `gather.start` joins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Joined {
     /// Position in the step.
@@ -43,6 +43,8 @@ pub(super) struct Joined {
     pub(super) value: ValueId,
     /// The bytes of their buffer.
     pub(super) bytes: Bytes,
+    /// The version of a share that is gathered from.
+    pub(super) version: Option<i64>,
 }
 
 struct Contents<'a> {
@@ -59,7 +61,7 @@ struct Contents<'a> {
     joined: Vec<Joined>,
 }
 
-/// Checks one device and returns what each `send.start` and each `coll.start` carries, in their order.
+/// Checks one device and returns what each `send.start`, and each `coll.start` and `gather.start`, carries, in their order.
 pub(super) fn check(
     program: &Program,
     holders: &Holders,
@@ -82,6 +84,9 @@ pub(super) fn check(
     for (index, instruction) in code.step.iter().enumerate() {
         let result = match *instruction {
             Instruction::CollStart { buffer, collective, group, .. } => contents.join(index, buffer, collective, group),
+            Instruction::GatherStart { buffer, share, group, .. } => {
+                contents.gather_shares(index, (buffer, share), group)
+            }
             _ => contents.instruction(instruction),
         };
         if let Err(message) = result {
@@ -175,7 +180,7 @@ impl Contents<'_> {
                 }
             }
             Instruction::CopyStart { buffer, from, .. } => self.copy(from, buffer),
-            Instruction::Wait { .. } | Instruction::CollStart { .. } => Ok(()),
+            Instruction::Wait { .. } | Instruction::CollStart { .. } | Instruction::GatherStart { .. } => Ok(()),
         }
     }
 
@@ -271,10 +276,13 @@ impl Contents<'_> {
     }
 
     /// What an update expects of weights or the optimizer's state, and what it leaves. Weights that are updated in chunks are those of
-    /// neither version until the last one; weights that are divided, until the shares of all are there.
+    /// neither version until the last one; weights that are divided, until the shares of all are there. A share that is kept by itself is all that is updated.
     fn updated(&self, exec: &Exec, kind: ValueKind, (value, version): (ValueId, i64)) -> (Content, Content) {
         let (before, after) = (Content::Version(value, version), Content::Version(value, version + 1));
-        let Some(chunk) = exec.chunk.filter(|_| kind == ValueKind::Parameters) else { return (before, after) };
+        let is_all = self.program.value(value).share.is_none();
+        let Some(chunk) = exec.chunk.filter(|_| is_all && kind == ValueKind::Parameters) else {
+            return (before, after);
+        };
         if chunk.group.is_some() {
             return (before, Content::Share(value, version));
         }

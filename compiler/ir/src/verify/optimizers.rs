@@ -47,7 +47,10 @@ pub(super) fn check(program: &Program, exec: &Exec) -> Result<(), String> {
         let ty = slot.ty.dtype;
         return Err(format!("an optimizer works on numbers of one type, but `{}` is {ty} beside {dtype}", slot.name));
     }
-    let bytes = |operand: usize| program.value(operands[operand].value).bytes.0;
+    let bytes = |operand: usize| {
+        let value = program.value(operands[operand].value);
+        value.share.map_or(value.bytes, |own| program.value(own.whole).bytes).0
+    };
     if bytes(0) != bytes(1) {
         return Err(format!("{} bytes of parameters have {} bytes of gradients", bytes(0), bytes(1)));
     }

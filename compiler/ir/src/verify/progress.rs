@@ -120,7 +120,7 @@ impl Run<'_> {
                     self.transfers[device.index()][token.index()] = transfer;
                 }
             }
-            Instruction::CollStart { group, token, .. } => {
+            Instruction::CollStart { group, token, .. } | Instruction::GatherStart { group, token, .. } => {
                 self.transfers[device.index()][token.index()] = self.join(device, group);
             }
             _ => {}

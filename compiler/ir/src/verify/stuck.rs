@@ -44,7 +44,9 @@ pub(super) fn explain(stuck: &Stuck<'_>, report: &mut Report) {
                 Instruction::Wait { .. } if index >= stuck.next[device.index()] && waits.len() < most => {
                     waits.push(index);
                 }
-                Instruction::CollStart { group, .. } => rest.joins.entry((*group, device)).or_default().push(index),
+                Instruction::CollStart { group, .. } | Instruction::GatherStart { group, .. } => {
+                    rest.joins.entry((*group, device)).or_default().push(index)
+                }
                 _ => {}
             }
         }

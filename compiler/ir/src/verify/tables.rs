@@ -29,6 +29,7 @@ pub(super) fn check(program: &Program, report: &mut Report) {
     }
     groups(program, report);
     values(program, report);
+    let kept = if report.found() { BTreeSet::new() } else { shares::kept(program, report) };
     if report.found() {
         // Executables are judged by the values that they touch.
         return;
@@ -39,7 +40,7 @@ pub(super) fn check(program: &Program, report: &mut Report) {
         if !names.insert((exec.kind, exec.stage, exec.slice, exec.chunk.map(|chunk| chunk.number))) {
             report.error(place, format!("`@{}` is declared twice", exec.name()));
         }
-        if let Err(message) = exec_row(program, exec) {
+        if let Err(message) = exec_row(program, &kept, exec) {
             report.error(place, message);
         }
     }
@@ -48,7 +49,8 @@ pub(super) fn check(program: &Program, report: &mut Report) {
         report.error(Place::Program, format!("{stage} has no executable"));
     }
     for (device, code) in devices(program) {
-        let mut fields = Fields { program, device, code, stamps: vec![u32::MAX; code.buffers.len()] };
+        let stamps = vec![u32::MAX; code.buffers.len()];
+        let mut fields = Fields { program, kept: &kept, device, code, stamps };
         for (list, instructions) in [(List::Setup, &code.setup), (List::Step, &code.step)] {
             for (index, instruction) in instructions.iter().enumerate() {
                 let result = fields.instruction(list, index, instruction);
@@ -125,7 +127,7 @@ fn value_row(program: &Program, loss: DType, value: &Value) -> Result<(), String
             stream::data(program, slot).map_err(|message| format!("tensor `{name}`: {message}"))?;
         }
         graphs::aligned(&slot.ty, slot.offset.0).map_err(|message| format!("tensor `{name}` {message}"))?;
-        shares::slot(value.kind, slot).map_err(|message| format!("tensor `{name}` {message}"))?;
+        shares::slot(value, slot).map_err(|message| format!("tensor `{name}` {message}"))?;
         if slot.offset.0.checked_add(slot.ty.bytes().0).is_none_or(|end| end > value.bytes.0) {
             return Err(format!("tensor `{name}` is not inside the {} bytes of its value", value.bytes.0));
         }
@@ -136,7 +138,7 @@ fn value_row(program: &Program, loss: DType, value: &Value) -> Result<(), String
     Ok(())
 }
 
-fn exec_row(program: &Program, exec: &Exec) -> Result<(), String> {
+fn exec_row(program: &Program, kept: &BTreeSet<ValueId>, exec: &Exec) -> Result<(), String> {
     stage(program, exec.stage)?;
     stream::slice(program, exec)?;
     let mut seen = BTreeSet::new();
@@ -153,10 +155,11 @@ fn exec_row(program: &Program, exec: &Exec) -> Result<(), String> {
         if exec.kind == TaskKind::Update && !value.kind.is_persistent() {
             return Err(format!("an update has no microbatch, but `{}` belongs to one", value.name));
         }
-        let kept = matches!(value.kind, ValueKind::Parameters | ValueKind::OptimizerState);
-        if exec.kind != TaskKind::Update && kept && operand.access != Access::Read {
+        let stays = matches!(value.kind, ValueKind::Parameters | ValueKind::OptimizerState);
+        if exec.kind != TaskKind::Update && stays && operand.access != Access::Read {
             return Err(format!("only an update changes `{}`", value.name));
         }
+        shares::operand(program, kept, exec, operand)?;
     }
     match &exec.body {
         Body::Abstract => Ok(()),
@@ -185,6 +188,8 @@ fn scratch(program: &Program, exec: &Exec, needed: Bytes) -> Result<(), String> 
 /// The fields of the instructions of one device.
 struct Fields<'a> {
     program: &'a Program,
+    /// Weights that are kept in shares.
+    kept: &'a BTreeSet<ValueId>,
     device: DeviceId,
     code: &'a DeviceProgram,
     /// The last `run` that had this buffer as an operand, to find doubles.
@@ -202,7 +207,8 @@ impl Fields<'_> {
             Instruction::Fill { buffer, value, with } => {
                 self.holds(buffer, value)?;
                 self.persistent(value, true)?;
-                self.fill(list, value, with)
+                self.fill(list, value, with)?;
+                shares::fill(self.program, self.kept, self.device, value)
             }
             Instruction::Load { buffer, value, microbatch } => {
                 self.holds(buffer, value)?;
@@ -229,6 +235,12 @@ impl Fields<'_> {
             }
             Instruction::CollStart { buffer, group, token, .. } => {
                 self.within(buffer, Space::Device)?;
+                self.member(group)?;
+                self.token(token)
+            }
+            Instruction::GatherStart { buffer, share, group, token } => {
+                self.within(buffer, Space::Device)?;
+                self.within(share, Space::Device)?;
                 self.member(group)?;
                 self.token(token)
             }

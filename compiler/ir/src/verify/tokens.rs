@@ -37,8 +37,11 @@ struct Transfers {
 /// Checks one device. Set-up lists start nothing.
 pub(super) fn check(program: &Program, device: DeviceId, code: &DeviceProgram, report: &mut Report) {
     let starts = |instruction: &&Instruction| {
-        use Instruction::{CollStart, CopyStart, RecvStart, SendStart};
-        matches!(instruction, SendStart { .. } | RecvStart { .. } | CollStart { .. } | CopyStart { .. })
+        use Instruction::{CollStart, CopyStart, GatherStart, RecvStart, SendStart};
+        matches!(
+            instruction,
+            SendStart { .. } | RecvStart { .. } | CollStart { .. } | GatherStart { .. } | CopyStart { .. }
+        )
     };
     let n_starts = code.step.iter().filter(starts).count();
     if n_starts != code.n_tokens as usize {
@@ -65,7 +68,8 @@ pub(super) fn check(program: &Program, device: DeviceId, code: &DeviceProgram, r
             Instruction::RecvStart { buffer, token, .. } | Instruction::CollStart { buffer, token, .. } => {
                 start(&mut tokens, &mut buffers, index, token, Ends { read: None, replaced: Some(buffer) })
             }
-            Instruction::CopyStart { buffer, from, token, .. } => {
+            Instruction::CopyStart { buffer, from, token, .. }
+            | Instruction::GatherStart { buffer, share: from, token, .. } => {
                 start(&mut tokens, &mut buffers, index, token, Ends { read: Some(from), replaced: Some(buffer) })
             }
             Instruction::Wait { token } => wait(&mut tokens, &mut buffers, token),
@@ -89,11 +93,11 @@ pub(super) fn check(program: &Program, device: DeviceId, code: &DeviceProgram, r
 
 fn disturbs(transfers: Transfers, buffer: BufferId, touch: Touch) -> Result<(), String> {
     if transfers.receives {
-        return Err(format!("{buffer} is being received, reduced or copied to, and that was not waited for"));
+        return Err(format!("{buffer} is being received, reduced, gathered or copied to, and that was not waited for"));
     }
     let reads = matches!(touch, Touch::Read | Touch::Send);
     if transfers.sends > 0 && !reads {
-        return Err(format!("{buffer} is being sent or copied, and that was not waited for"));
+        return Err(format!("{buffer} is being sent, gathered or copied, and that was not waited for"));
     }
     Ok(())
 }

@@ -29,6 +29,8 @@ pub(crate) enum Compiled {
     Optimizer {
         /// Bytes of the parameters that it changes.
         part: Range<usize>,
+        /// Where these begin in the buffer of the parameters, which may hold nothing else.
+        from: usize,
         /// Their type.
         dtype: DType,
     },
@@ -81,10 +83,13 @@ fn executable(program: &Program, exec: &Exec, jit: &mut Jit) -> Result<Compiled,
         ))),
         Body::Optimizer => {
             let parameters = exec.operands.first().map(|operand| program.value(operand.value));
+            let share = parameters.and_then(|value| value.share);
+            let parameters = share.map_or(parameters, |share| Some(program.value(share.whole)));
             let all = 0..parameters.map_or(Bytes::ZERO, |value| value.bytes).to_usize();
             let part = exec.chunk.map_or(all, |chunk| chunk.from.to_usize()..chunk.to.to_usize());
             let dtype = parameters.map_or(DType::F32, Value::dtype);
-            Ok(Compiled::Optimizer { part, dtype })
+            let from = share.map_or(part.start, |_| 0);
+            Ok(Compiled::Optimizer { part, from, dtype })
         }
         Body::Graph(graph) => {
             let launches = plan(graph).kernels.into_iter().map(|kernel| launch(kernel, jit));

@@ -69,12 +69,12 @@ impl Launcher {
         Ok(())
     }
 
-    /// Updates the parameters in these bytes; their state is all that the buffer of the state holds.
+    /// Updates the parameters in these bytes, which begin there in their buffer; their state is all that the buffer of the state holds.
     pub(super) fn optimizer<T: Number>(
         &mut self,
         training: &Training,
         step: u64,
-        part: Range<usize>,
+        (part, from): (Range<usize>, usize),
         mut operands: impl Iterator<Item = Region>,
     ) -> Result<(), Fault> {
         let started = Instant::now();
@@ -84,7 +84,7 @@ impl Launcher {
         let bytes = part.len();
         let state_bytes = bytes * training.optimizer.state_per_parameter() as usize;
         let state = operands.next().unwrap_or(Region::EMPTY).part(0, state_bytes);
-        let (p, g) = (p.part(part.start, bytes), g.part(part.start, bytes));
+        let (p, g) = (p.part(from, bytes), g.part(part.start, bytes));
         optimizer::update::<T>(self.arch, training, step, p.numbers_mut(), g.numbers(), state.numbers_mut());
         if self.profile.is_some() {
             self.record(KINDS.len() - 1, started, 0, (bytes / size_of::<T>()) as u64);

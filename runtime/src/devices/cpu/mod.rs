@@ -104,7 +104,7 @@ impl Device for CpuDevice {
         let regions = operands.iter().map(|buffer| memory.region(places[buffer.index()]));
         match self.executables.get_mut(&exec) {
             Some(Compiled::Graph { launches, scratch }) => self.launcher.graph(launches, *scratch, regions),
-            Some(Compiled::Optimizer { part, dtype }) => match &self.shared.program.program().training {
+            Some(Compiled::Optimizer { part, from, dtype }) => match &self.shared.program.program().training {
                 Some(training) => {
                     let beside = makes_new_version(self.shared.program.program(), exec);
                     let mut regions = regions;
@@ -114,7 +114,7 @@ impl Device for CpuDevice {
                         regions.next();
                     }
                     with_numbers!(dtype, N => {
-                     self.launcher.optimizer::<N>(training, step, part.clone(), regions)
+                     self.launcher.optimizer::<N>(training, step, (part.clone(), *from), regions)
                     })
                 }
                 None => Err(Fault::new("an update needs training settings, but the program has none")),

@@ -1,12 +1,14 @@
 //! What collectives find in buffers, and what they leave there.
 //!
 //! Gradients are reduced after all that is added to them, once in a step: whole, or each device its share. Shares of weights are
-//! exchanged once each device has updated its own, and are those of the next version from then on.
+//! exchanged once each device has updated its own, and are those of the next version from then on. Of weights that are kept in shares, what is gathered
+//! has the version of the shares.
 
 use super::super::shares;
 use super::{Content, Contents, Joined, Sum};
 use crate::ids::{BufferId, GroupId, ValueId};
 use crate::instruction::Collective;
+use crate::units::ALIGNMENT;
 use crate::value::ValueKind;
 
 impl Contents<'_> {
@@ -33,7 +35,7 @@ impl Contents<'_> {
         };
         let bytes = self.code.buffers[buffer.index()].bytes;
         let index = u32::try_from(index).unwrap_or(u32::MAX);
-        self.joined.push(Joined { index, collective, group, value, bytes });
+        self.joined.push(Joined { index, collective, group, value, bytes, version: None });
         let row = self.program.value(value);
         if collective != Collective::AllReduce && bytes != row.bytes.aligned() {
             return Err(format!(
@@ -91,5 +93,46 @@ impl Contents<'_> {
             _ => return Err(format!("the share of {} in `{}` is not updated before", self.device, row.name)),
         }
         Ok(())
+    }
+
+    /// Gathers weights from the shares in which they are kept. A member whose share is empty, and which therefore never changes, takes part in what
+    /// others gather before their first update.
+    pub(super) fn gather_shares(
+        &mut self,
+        index: usize,
+        (buffer, from): (BufferId, BufferId),
+        group: GroupId,
+    ) -> Result<(), String> {
+        if buffer == from {
+            return Err(format!("{buffer} is gathered into itself"));
+        }
+        let content = self.buffers[from.index()];
+        self.buffers[buffer.index()] = Content::Unknown;
+        let (value, version) = match content {
+            Content::Unknown => return Ok(()),
+            Content::Version(value, version) => (value, version),
+            Content::Nothing | Content::Persistent(_) | Content::Between(..) | Content::Share(..) | Content::Of(..) => {
+                return Err(self.no_share(from, group));
+            }
+        };
+        let row = self.program.value(value);
+        let Some(own) = row.share.filter(|own| own.group == group) else { return Err(self.no_share(from, group)) };
+        let whole = self.program.value(own.whole);
+        for (buffer, row) in [(from, row), (buffer, whole)] {
+            let (bytes, name) = (self.code.buffers[buffer.index()].bytes.0, &row.name);
+            if row.bytes.0.checked_next_multiple_of(ALIGNMENT.0) != Some(bytes) {
+                return Err(format!("{buffer} has {bytes} bytes, so that shares of `{name}` are not found in it"));
+            }
+        }
+        self.buffers[buffer.index()] = Content::Version(own.whole, version);
+        let index = u32::try_from(index).unwrap_or(u32::MAX);
+        let (collective, bytes) = (Collective::AllGather, self.code.buffers[buffer.index()].bytes);
+        self.joined.push(Joined { index, collective, group, value: own.whole, bytes, version: Some(version) });
+        Ok(())
+    }
+
+    fn no_share(&self, from: BufferId, group: GroupId) -> String {
+        let held = self.buffers[from.index()].describe(self.program);
+        format!("{from} holds {held}, which is no share of {group}")
     }
 }
