@@ -207,10 +207,10 @@ mod tests {
         let start = text.find("guilty").expect("it is there");
         let picture = drawn(&text, start, start + 6);
         let lines: Vec<_> = picture.lines().map(str::trim_end).collect();
-        assert!(picture.contains("[x.pipe:2:80003]"), "{picture}");
+        assert!(picture.contains("[x.pipe:2:80002]"), "{picture}");
         let shown = lines.iter().position(|line| line.contains("guilty")).expect("it is shown");
         let column = lines[shown].chars().take_while(|mark| *mark != 'g').count();
         let under: String = lines[shown + 1].chars().skip(column).take(6).collect();
-        assert_eq!(under, "──┬───", "{picture}");
+        assert_eq!(under, "───┬──", "{picture}");
     }
 }

@@ -5,6 +5,7 @@ use clap::{Args, ValueEnum};
 use pipe_compiler::activation::Shares;
 use pipe_compiler::cluster::Cluster;
 use pipe_compiler::diagnostic::Diagnostics;
+use pipe_compiler::megatron::layout::Layout;
 use pipe_compiler::memory_limit::MemoryLimit;
 use pipe_compiler::offload::Wanted;
 use pipe_compiler::pipeline::StageCosts;
@@ -51,6 +52,9 @@ pub(crate) struct TargetArguments {
     /// What the replicas of a stage divide instead of each keeping all of it, by the stages of ZeRO: `1` the optimizer's state, `2` gradients too, `0` nothing
     #[arg(long, value_name = "STAGE", value_parser = str::parse::<Zero>)]
     pub(crate) zero: Option<Zero>,
+    /// The layers of each stage of a model from a `config.json`, as Megatron-LM's `--pipeline-model-parallel-layout` has them: `"Et*3|(t*4|)*6t*3L"`
+    #[arg(long, value_name = "LAYOUT", value_parser = str::parse::<Layout>)]
+    pub(crate) layout: Option<Layout>,
     /// The version of PyTorch that loads the schedule, such as `2.9`, where the target is one in its form (`.csv`) or is written in it
     #[arg(long, value_name = "VERSION", value_parser = str::parse::<Version>)]
     pub(crate) torch: Option<Version>,
@@ -179,6 +183,7 @@ impl TargetArguments {
                 activation: self.activation.clone(),
                 offload: self.offload,
                 zero: self.zero,
+                layout: self.layout.clone(),
                 turn: false,
             },
             costs: self.cost.clone(),

@@ -20,6 +20,7 @@ pub mod latency;
 mod lint;
 pub mod lower;
 pub mod mapping;
+pub mod megatron;
 pub mod memory_limit;
 pub mod model;
 pub mod offload;

@@ -5,9 +5,15 @@ use crate::Outcome;
 use crate::input::TargetArguments;
 use crate::output::{Failure, print_with, write_with};
 use clap::ValueEnum;
+use pipe_compiler::diagnostic::Diagnostics;
+use pipe_compiler::judge::Judged;
+use pipe_compiler::megatron::layout::Layout;
+use pipe_compiler::megatron::table::Table;
 use pipe_compiler::torch::export::{Form, export};
+use pipe_compiler::torch::version::Version;
 use pipe_ir::program::Program;
 use pipe_ir::{json, text};
+use std::fmt::Display;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::mpsc;
@@ -36,6 +42,10 @@ pub(crate) enum Emit {
     TorchCsv,
     /// The same with the transfers of this program, and what else the version of PyTorch needs
     TorchCsvComms,
+    /// The layers of each stage of a model from a `config.json`, for Megatron-LM's `--pipeline-model-parallel-layout`
+    MegatronLayout,
+    /// The microbatches and chunks that Megatron-LM's interleaved 1F1B takes in turn, if it is what the schedule says
+    MegatronTable,
 }
 
 /// Compiles a target and writes its program. A target that is rejected has none.
@@ -43,18 +53,23 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     match arguments.emit {
         Emit::Ir => program(arguments, emit_text),
         Emit::Json => program(arguments, emit_json),
-        Emit::TorchCsv => table(arguments, Form::Tasks),
-        Emit::TorchCsvComms => table(arguments, Form::Transfers),
+        Emit::TorchCsv => text_of(arguments, |judged, version| export(judged, Form::Tasks, version)),
+        Emit::TorchCsvComms => text_of(arguments, |judged, version| export(judged, Form::Transfers, version)),
+        Emit::MegatronLayout => text_of(arguments, |judged, _| Layout::of(judged).map(|layout| format!("{layout}\n"))),
+        Emit::MegatronTable => text_of(arguments, |judged, _| Table::of(judged)),
     }
 }
 
-/// Writes a schedule in the form of PyTorch, if it can run it.
-fn table(arguments: &Arguments, form: Form) -> Result<Outcome, Failure> {
+/// Writes a schedule, or what there is to say of it, in the form of others, if they can run it.
+fn text_of<T: Display>(
+    arguments: &Arguments,
+    form: impl FnOnce(&Judged, Version) -> Result<T, Diagnostics>,
+) -> Result<Outcome, Failure> {
     let version = arguments.target.torch.unwrap_or_default();
     let (mut compilation, sources) = arguments.target.compile_for(&arguments.target.request())?;
-    let table = compilation.judged.as_ref().filter(|_| compilation.report.ok);
-    let table = match table.map(|judged| export(judged, form, version)).transpose() {
-        Ok(table) => table,
+    let judged = compilation.judged.as_ref().filter(|_| compilation.report.ok);
+    let text = match judged.map(|judged| form(judged, version)).transpose() {
+        Ok(text) => text,
         Err(found) => {
             compilation.diagnostics.extend(found);
             compilation.report.conclude(&compilation.diagnostics, &sources);
@@ -62,8 +77,8 @@ fn table(arguments: &Arguments, form: Form) -> Result<Outcome, Failure> {
         }
     };
     show_findings(&compilation, &sources, arguments.target.format)?;
-    if let Some(table) = table {
-        write(arguments, |out| write!(out, "{table}"))?;
+    if let Some(text) = text {
+        write(arguments, |out| write!(out, "{text}"))?;
     }
     Ok(outcome(&compilation))
 }

@@ -35,8 +35,9 @@ pub use limits::{MAX_DEVICES, MAX_MICROBATCHES, MAX_SLICES, MAX_STAGES, MAX_TASK
 pub use number::decimal;
 
 use crate::activation::Shares;
-use crate::diagnostic::Diagnostics;
+use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::files::Files;
+use crate::megatron::layout::Layout;
 use crate::offload::Wanted;
 use crate::pipeline::Pipeline;
 use crate::recompute::Recomputation;
@@ -66,6 +67,8 @@ pub struct Request {
     pub offload: Option<Wanted>,
     /// What devices with the same weights divide, instead of what the pipeline says.
     pub zero: Option<Zero>,
+    /// The layers of each stage, instead of what the pipeline says behind its `config.json`.
+    pub layout: Option<Layout>,
     /// Of a block whose devices repeat, only one turn is written out, however many microbatches a step has; and no window,
     /// only what its tasks read. The schedule then has the microbatches of that turn.
     pub turn: bool,
@@ -126,11 +129,18 @@ pub fn elaborate(files: &Files, request: &Request) -> Result<Elaborated, Diagnos
     let target = target::choose(files, request)?;
     parameters::check_settings(files, target, request)?;
     let parameters = parameters::of_files(files, request)?;
-    match target {
-        target::Target::Pipeline(declared) => pipeline::elaborate(files, declared, request, parameters),
+    let elaborated = match target {
+        target::Target::Pipeline(declared) => pipeline::elaborate(files, declared, request, parameters)?,
         target::Target::Schedule(declared) => {
             let schedule = pipeline::stand_alone(declared, request, &parameters)?;
-            Ok(Elaborated { schedule, pipeline: None, parameters })
+            Elaborated { schedule, pipeline: None, parameters }
         }
+    };
+    let transformer = elaborated.pipeline.as_ref().and_then(|pipeline| pipeline.transformer.as_ref());
+    if request.layout.is_some() && transformer.is_none() {
+        let message = "a layout is given, and there is no model from a `config.json` whose layers it could cut";
+        let span = elaborated.pipeline.as_ref().map_or(elaborated.schedule.span, |pipeline| pipeline.span);
+        return Err(vec![Diagnostic::error(Code::WrongArguments, span, "here", message).help("leave `--layout` out")]);
     }
+    Ok(elaborated)
 }

@@ -7,7 +7,7 @@ use crate::diagnostic::{Code, Diagnostic};
 use crate::files::Files;
 use crate::source::Span;
 use crate::syntax::ast::Call;
-use crate::transformer::{Transformer, check, read, settings};
+use crate::transformer::{Layers, Transformer, check, read, settings};
 
 /// What the line says; none where something is wrong with it.
 pub(super) fn transformer(
@@ -20,7 +20,10 @@ pub(super) fn transformer(
     let (file, text) = files.config(&call.name.text)?;
     let config = read(file, &call.name.text, text).map_err(|found| report.extend(found)).ok();
     let settings = settings(call, &request.settings, parameters).map_err(|found| report.extend(found)).ok();
-    let (settings, places) = settings?;
+    let (mut settings, places) = settings?;
+    if let Some(layout) = &request.layout {
+        settings.layers = Layers::List(layout.layers.clone());
+    }
     let transformer = Transformer { config: config?, settings, span: call.name.span, places };
     check(&transformer).map_err(|found| report.extend(found)).ok()?;
     Some(transformer)
