@@ -1,0 +1,173 @@
+"""Turns the instruction list of a device into Python calls, one for each instruction that has something to do, in its order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from .instructions import CollStart, Fill, Free, Instruction, RecvStart, Run, SendStart, Wait
+from .program import Program
+from .reduction import Reduction
+from .stage_tasks import StageTasks, Step
+from .transport import Incoming, Transport, forms_of
+
+Call = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class DeviceList:
+    """Calls, and the position in the step list of the instruction that each carries out."""
+
+    calls: tuple[Call, ...]
+    positions: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Everything that the instructions of a device act on."""
+
+    program: Program
+    device: int
+    step: Step
+    stages: Mapping[int, StageTasks]
+    transport: Transport
+    reductions: Mapping[int, Reduction]
+    """By value: that of the gradients that are summed up."""
+
+
+def translate(machine: Machine, trains: bool, learns: bool) -> DeviceList:
+    """Translates the step list of a machine's device.
+
+    Args:
+        machine: What the calls act on.
+        trains: Whether gradients are computed; otherwise only forwards run, and only activations travel.
+        learns: Whether what flows has to be announced.
+    """
+    translator = _Translator(machine, trains, learns)
+    calls: list[Call] = []
+    positions: list[int] = []
+    for position, instruction in enumerate(machine.program.devices[machine.device].step):
+        call = translator.call(instruction)
+        if call is not None:
+            calls.append(call)
+            positions.append(position)
+    return DeviceList(tuple(calls), tuple(positions))
+
+
+class _Translator:
+    def __init__(self, machine: Machine, trains: bool, learns: bool) -> None:
+        self._machine = machine
+        self._trains = trains
+        self._learns = learns
+        self._holds: dict[int, tuple[int, int]] = {}
+        self._ends: dict[int, Call | None] = {}
+
+    def call(self, instruction: Instruction) -> Call | None:
+        """What an instruction does; `None` where a module, autograd or the optimizer does it by itself."""
+        if isinstance(instruction, Run):
+            return self._run(instruction)
+        if isinstance(instruction, SendStart):
+            return self._send(instruction)
+        if isinstance(instruction, RecvStart):
+            return self._receive(instruction)
+        if isinstance(instruction, CollStart):
+            return self._reduce(instruction)
+        if isinstance(instruction, Wait):
+            return self._ends.pop(instruction.token)
+        if isinstance(instruction, Free):
+            return partial(self._machine.step.buffers.__setitem__, instruction.buffer, None)
+        if isinstance(instruction, Fill):
+            self._holds[instruction.buffer] = (instruction.value, 0)
+            reduction = self._machine.reductions.get(instruction.value)
+            return reduction.begin_step if reduction is not None and self._trains else None
+        return None
+
+    def _run(self, run: Run) -> Call | None:
+        exec = self._machine.program.execs[run.exec]
+        operands = list(zip(exec.operands, run.buffers))
+        for operand, buffer in operands:
+            if operand.access == "write":
+                self._holds[buffer] = (operand.value, run.microbatch)
+        if exec.kind == "Update":
+            return None
+        at = {operand.value: buffer for operand, buffer in operands}
+        tasks = self._machine.stages[exec.stage]
+        reads = tuple(at[read.value] for read in tasks.stage.reads if read.value in at)
+        if exec.kind == "Forward":
+            writes = tuple(at[write.value] for write in tasks.stage.writes)
+            forward = tasks.forward_alone if tasks.stage.recomputes or not self._trains else tasks.forward
+            return partial(forward, run.microbatch, reads, writes)
+        if not self._trains:
+            return None
+        if exec.kind == "Recompute":
+            return partial(tasks.recompute, run.microbatch, reads)
+        if exec.kind == "BackwardWeight":
+            return partial(tasks.weight_half, run.microbatch)
+        arriving = tuple(tuple(at[gradient] for gradient in write.gradients) for write in tasks.stage.writes)
+        returned = tuple(None if read.gradient is None else at[read.gradient] for read in tasks.stage.reads)
+        backward = tasks.backward if exec.kind == "Backward" else tasks.input_half
+        return partial(backward, run.microbatch, arriving, returned)
+
+    def _send(self, send: SendStart) -> Call | None:
+        step, transport = self._machine.step, self._machine.transport
+        self._ends[send.token] = None
+        if not self._trains and send.kind != "activation":
+            return None
+        value, microbatch = self._holds[send.buffer]
+        tag = transport.tag(value, microbatch)
+        buffers, tokens, buffer, token = step.buffers, step.tokens, send.buffer, send.token
+
+        def start() -> None:
+            tokens[token] = transport.send(send, tag, buffers[buffer])
+
+        def announce() -> None:
+            forms = step.forms.get(value)
+            if forms is None:
+                forms = forms_of(buffers[buffer], [False] * len(buffers[buffer]))
+            transport.announce(value, microbatch, forms, send.to)
+            transport.end_later(transport.send(send, tag, buffers[buffer]))
+
+        def end() -> None:
+            for work, _ in tokens[token]:
+                work.wait()
+            tokens[token] = None
+
+        # A receive that has to be announced begins at its `wait`, so nobody may wait for its send before that.
+        self._ends[send.token] = None if self._learns else end
+        return announce if self._learns else start
+
+    def _receive(self, receive: RecvStart) -> Call | None:
+        step, transport = self._machine.step, self._machine.transport
+        self._holds[receive.buffer] = (receive.value, receive.microbatch)
+        self._ends[receive.token] = None
+        if not self._trains and receive.kind != "activation":
+            return None
+        buffers, tokens, buffer, token = step.buffers, step.tokens, receive.buffer, receive.token
+
+        def start() -> None:
+            tokens[token] = transport.receive(receive)
+
+        def expect() -> None:
+            tokens[token] = transport.expect(receive)
+
+        def end() -> None:
+            incoming: Incoming = tokens[token]
+            for work in incoming.works:
+                work.wait()
+            buffers[buffer] = incoming.tensors
+            tokens[token] = None
+
+        def learn() -> None:
+            transport.learn(tokens[token])
+            end()
+
+        self._ends[receive.token] = learn if self._learns else end
+        return expect if self._learns else start
+
+    def _reduce(self, collective: CollStart) -> Call | None:
+        value, _ = self._holds[collective.buffer]
+        reduction = self._machine.reductions[value]
+        self._ends[collective.token] = reduction.finish if self._trains else None
+        return reduction.start if self._trains else None

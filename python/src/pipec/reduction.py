@@ -1,0 +1,86 @@
+"""Adds up the gradients of weights that several ranks hold: replicas of a stage, and tied weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.nn import Parameter
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A tensor that members of a group hold; `parameter` is that of this rank, where it holds it."""
+
+    name: str
+    shape: torch.Size
+    dtype: torch.dtype
+    parameter: Parameter | None
+
+
+class Reduction:
+    """One sum of gradients over a group, of the weights of one stage.
+
+    With `ordered` every member gets all gradients and adds them up in the order of the group, so that the bits do not depend on how the
+    backend works; between two ranks a plain `all_reduce` has the same bits.
+    """
+
+    def __init__(self, slots: Sequence[Slot], group: dist.ProcessGroup, device: torch.device, ordered: bool) -> None:
+        self._group = group
+        self._device = device
+        self._size = dist.get_world_size(group)
+        self._ordered = ordered and self._size > 2
+        self._by_type: dict[torch.dtype, list[Slot]] = {}
+        for slot in slots:
+            self._by_type.setdefault(slot.dtype, []).append(slot)
+        self._before: dict[Parameter, Tensor] = {}
+        self._started: list[tuple[Any, Tensor, list[Tensor], list[Slot]]] = []
+
+    def begin_step(self) -> None:
+        """Puts aside gradients of earlier steps, which are summed up already."""
+        for slot in (slot for slots in self._by_type.values() for slot in slots):
+            if slot.parameter is not None and slot.parameter.grad is not None:
+                self._before[slot.parameter] = slot.parameter.grad
+                slot.parameter.grad = None
+
+    def start(self) -> None:
+        """Joins the collective."""
+        for dtype, slots in self._by_type.items():
+            flat = torch.cat([self._part(slot) for slot in slots])
+            parts: list[Tensor] = []
+            if self._ordered:
+                parts = [torch.empty_like(flat) for _ in range(self._size)]
+                work = dist.all_gather(parts, flat, group=self._group, async_op=True)
+            else:
+                work = dist.all_reduce(flat, group=self._group, async_op=True)
+            assert flat.dtype == dtype, "parts have the type of their weights"
+            self._started.append((work, flat, parts, slots))
+
+    def _part(self, slot: Slot) -> Tensor:
+        gradient = None if slot.parameter is None else slot.parameter.grad
+        if gradient is None:
+            return torch.zeros(slot.shape.numel(), dtype=slot.dtype, device=self._device)
+        return gradient.reshape(-1)
+
+    def finish(self) -> None:
+        """Waits for the collective; the gradients then are the sums, added to what was put aside."""
+        for work, flat, parts, slots in self._started:
+            work.wait()
+            total = flat
+            if parts:
+                total = parts[0]
+                for part in parts[1:]:
+                    total += part
+            offset = 0
+            for slot in slots:
+                end = offset + slot.shape.numel()
+                if slot.parameter is not None:
+                    gradient = total[offset:end].view(slot.shape)
+                    before = self._before.pop(slot.parameter, None)
+                    slot.parameter.grad = gradient if before is None else before.add_(gradient)
+                offset = end
+        self._started.clear()

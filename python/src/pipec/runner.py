@@ -1,0 +1,249 @@
+"""Runs a program with the modules of this rank: one call per optimizer step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn import Parameter
+
+from . import weights
+from .batches import Batch, Tensors, cut, cut_inputs, to_device
+from .device_list import DeviceList, Machine, translate
+from .errors import StageError
+from .instructions import Run
+from .program import Program
+from .stage_tasks import LossFunction, StageTasks, Step
+from .support import require_supported
+from .transport import Transport
+
+
+class Runner:
+    """Executes a program over `torch.distributed`, in the order of its instructions; rank `r` of the group runs device `r`.
+
+    A stage is an `nn.Module`. Its arguments are the tensors that flow in, in the order of `program.stages[s].reads`; the first stage gets the
+    microbatch of the inputs. It returns a tensor, or a tuple of tensors, which the stages that read it get as arguments; where several values
+    flow out (`writes`), it returns a tuple with an entry for each. All microbatches have the same shapes.
+
+    The optimizer is yours::
+
+        program = pipec.compile("std:v_half", devices=4, microbatches=8)
+        stages = {s: build_stage(s) for s in program.stages_on(dist.get_rank())}
+        runner = pipec.Runner(program, stages, loss_fn=cross_entropy)
+        optimizer = torch.optim.AdamW(runner.parameters())
+        for inputs, targets in batches:          # [rows, ..], rows divisible by the microbatches
+            losses = runner.step(inputs, targets)
+            optimizer.step()
+            optimizer.zero_grad()
+
+    Args:
+        program: The program; the same on all ranks.
+        stages: The modules of the stages that live on this rank's device, by stage, and no others. They are on `device`.
+        loss_fn: Called as `loss_fn(output, *targets)` with the output of the last stage and the targets of a microbatch; returns the mean
+            loss of the microbatch, of shape `[]`. Without it the last stage's module is called with the targets behind its other
+            arguments, and returns the loss itself.
+        device: Where the modules are. By default that of their parameters.
+        group: The process group whose ranks run the devices; by default all ranks. Its backend carries the tensors: gloo on CPUs, nccl on
+            GPUs. Where it is not all ranks, make groups of your own before the runner: torch names them by how many a rank has made.
+        tied: Weights that are one tensor: by name, such as `"3.head.weight"`, the weight that it is, `"0.table.weight"`. On one device the
+            first becomes the second; between devices the program adds up their gradients.
+        average: Whether gradients are those of the mean loss over microbatches, or of the sum.
+        ordered_sums: Whether gradients of more than two replicas are added up in the order of their group, so that they have the same
+            bits in every run; by default on CPUs only, where it costs little.
+        synchronise: Whether replicas and tied weights start with the values of the first device that holds them.
+
+    Raises:
+        UnsupportedError: The program asks for what modules cannot do, such as offloading.
+        StageError: The modules do not fit the program.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        stages: Mapping[int, nn.Module],
+        loss_fn: LossFunction | None = None,
+        *,
+        device: torch.device | str | None = None,
+        group: dist.ProcessGroup | None = None,
+        tied: Mapping[str, str] | None = None,
+        average: bool = True,
+        ordered_sums: bool | None = None,
+        synchronise: bool = True,
+    ) -> None:
+        require_supported(program)
+        if not dist.is_initialized():
+            raise StageError("torch.distributed is not initialised: call `torch.distributed.init_process_group` first")
+        whole = dist.group.WORLD if group is None else group
+        assert isinstance(whole, dist.ProcessGroup), "the default group is there"
+        n_ranks = dist.get_world_size(whole)
+        if n_ranks != program.n_devices:
+            raise StageError(f"`{program.name}` is for {program.n_devices} devices, but the group has {n_ranks} ranks")
+        self.program = program
+        self.rank = dist.get_rank(whole)
+        self.stages = dict(stages)
+        self._require_stages()
+        self._device = self._find_device(device)
+        own = program.devices[self.rank]
+        transport = Transport(program, whole, self._device)
+        ranks = weights.Ranks(self.rank, dist.get_process_group_ranks(whole), whole, transport.control)
+        self._owners = weights.tie(program, self.rank, self.stages, tied or {})
+        ordered = self._device.type == "cpu" if ordered_sums is None else ordered_sums
+        reductions = weights.reductions(program, ranks, self.stages, self._owners, ordered, synchronise)
+        n_microbatches = program.n_microbatches
+        self._step = Step(
+            [None] * own.n_buffers,
+            [None] * own.n_tokens,
+            [None] * n_microbatches,
+            [None] * n_microbatches,
+            transport.forms,
+        )
+        seed = 1.0 / n_microbatches if average else 1.0
+        tasks = {
+            index: StageTasks(program.stages[index], module, loss_fn, seed, self._step, self._device)
+            for index, module in self.stages.items()
+        }
+        self._machine = Machine(program, self.rank, self._step, tasks, transport, reductions)
+        self._group = whole
+        self._lists: dict[tuple[bool, bool], DeviceList] = {}
+        self._known: set[bool] = set()
+        self._failed: str | None = None
+
+    def _require_stages(self) -> None:
+        expected, given = set(self.program.stages_on(self.rank)), set(self.stages)
+        where = f"rank {self.rank} runs d{self.rank} of `{self.program.name}`, which has stages {sorted(expected)}"
+        if given - expected:
+            raise StageError(f"{where}, but a module is given for {sorted(given - expected)} as well")
+        if expected - given:
+            raise StageError(f"{where}, but no module is given for {sorted(expected - given)}")
+
+    def _find_device(self, device: torch.device | str | None) -> torch.device:
+        if device is not None:
+            return torch.device(device)
+        found = {one.device for module in self.stages.values() for one in module.parameters()}
+        if len(found) > 1:
+            raise StageError(f"the modules of rank {self.rank} are on several devices: {sorted(map(str, found))}")
+        return found.pop() if found else torch.device("cpu")
+
+    def step(self, inputs: Batch | Mapping[int, Batch] = None, targets: Batch = None) -> list[Tensor]:
+        """Runs all microbatches forward and backward, and adds to the gradients of the weights. A collective call: all ranks make it.
+
+        Args:
+            inputs: What the first stage gets: a tensor `[rows, ..]`, or a tuple of such tensors, which are cut into as many equal
+                microbatches as the program has; or a list with an entry for each microbatch. Where several stages take inputs, a
+                mapping with the batch of each; to a stage into which activations flow they come behind those. Ranks that hold no such
+                stage may pass `None`; entries of microbatches that this rank does not run (replicas) may be `None`.
+            targets: Likewise for the loss, on the ranks of the last stage.
+
+        Returns:
+            The losses of the microbatches that this rank computed, in ascending order of microbatches: detached, of shape `[]`, not
+            divided by their number. Empty on ranks without the last stage.
+
+        Raises:
+            StageError: Inputs, outputs or the loss do not fit. Other ranks then wait for this one, until their timeout.
+        """
+        self._give(inputs, targets, needs_targets=True)
+        self._execute(trains=True)
+        return [one for one in self._step.losses if one is not None]
+
+    def evaluate(self, inputs: Batch | Mapping[int, Batch] = None, targets: Batch = None) -> list[Tensor]:
+        """The losses of a batch, without gradients: only the forwards run. Arguments and result are those of `step`.
+
+        Modules keep their mode: call their `eval` before, where they have dropout or batch norms.
+        """
+        self._give(inputs, targets, needs_targets=True)
+        self._execute(trains=False)
+        return [one for one in self._step.losses if one is not None]
+
+    def predict(self, inputs: Batch | Mapping[int, Batch] = None) -> list[Any]:
+        """What the module of the last stage returns for each microbatch that this rank computes, without gradients; empty on other ranks."""
+        self._give(inputs, None, needs_targets=False)
+        self._execute(trains=False)
+        return [one for one in self._step.outputs if one is not None]
+
+    def mean_loss(self, losses: list[Tensor]) -> float:
+        """The mean of the losses that `step` or `evaluate` returned, over the microbatches of all ranks. A collective call."""
+        total = sum((one.double() for one in losses), torch.zeros((), dtype=torch.float64, device=self._device))
+        both = torch.stack([total, torch.full_like(total, len(losses))])
+        dist.all_reduce(both, group=self._group)
+        return float(both[0] / both[1])
+
+    def parameters(self) -> Iterator[Parameter]:
+        """The weights of this rank's stages, each once, for an optimizer."""
+        return (parameter for _, parameter in self.named_parameters())
+
+    def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
+        """The same with their names: the stage and the name there, such as `0.table.weight`; tied weights have that of their owner."""
+        return weights.named_weights(self.stages, self._owners)
+
+    def reset(self) -> None:
+        """Forgets the shapes of what flows, so that the next step may have others. All ranks call it."""
+        self._step.forms.clear()
+        self._known.clear()
+
+    def _give(self, inputs: Batch | Mapping[int, Batch], targets: Batch, needs_targets: bool) -> None:
+        """Hands a batch to the stages of this rank."""
+        count = self.program.n_microbatches
+        if isinstance(inputs, Mapping):
+            unknown = [stage for stage in inputs if not 0 <= stage < self.program.n_stages]
+            if unknown:
+                raise StageError(f"inputs for stages {unknown}, but `{self.program.name}` has {self.program.n_stages}")
+        goals = cut(targets, count, "targets")
+        for index, tasks in self._machine.stages.items():
+            given = cut_inputs(inputs, count, index, tasks.stage.is_first)
+            tasks.inputs, tasks.targets = [()] * count, [None] * count
+            for microbatch in self.program.microbatches(index, self.rank):
+                entry = given[microbatch]
+                if entry is None and tasks.stage.is_first:
+                    raise StageError(
+                        f"rank {self.rank} runs stage {index}, which takes inputs, but has none of microbatch {microbatch}"
+                    )
+                tasks.inputs[microbatch] = to_device(entry or (), self._device)
+                if tasks.stage.is_last and needs_targets:
+                    tasks.targets[microbatch] = self._target(goals[microbatch], targets, index, microbatch)
+
+    def _target(self, goal: Tensors | None, targets: Batch, stage: int, microbatch: int) -> Tensors:
+        if goal is None and targets is not None:
+            raise StageError(
+                f"rank {self.rank} runs stage {stage}, which computes the loss, but has no targets of microbatch {microbatch}"
+            )
+        return to_device(goal or (), self._device)
+
+    def _execute(self, trains: bool) -> None:
+        if self._failed is not None:
+            raise StageError(
+                f"an earlier step of this runner failed ({self._failed}), and transfers may be left: make another one"
+            )
+        step = self._step
+        step.losses[:] = [None] * len(step.losses)
+        step.outputs[:] = [None] * len(step.outputs)
+        learns = not (self._known & {trains, True})
+        found = self._lists.get((trains, learns))
+        if found is None:
+            found = self._lists[trains, learns] = translate(self._machine, trains, learns)
+        position = 0
+        try:
+            for position, call in enumerate(found.calls):  # noqa: B007 -- for the message below
+                call()
+            if learns:
+                self._machine.transport.end_step()
+        except BaseException as error:
+            self._failed = type(error).__name__
+            self._explain(error, found.positions[position])
+            raise
+        if learns:
+            self._known.add(trains)
+
+    def _explain(self, error: BaseException, position: int) -> None:
+        """Adds to an error which instruction it comes from."""
+        for tasks in self._machine.stages.values():
+            tasks.clear()
+        instruction = self.program.devices[self.rank].step[position]
+        of = "" if isinstance(instruction, Run) else ", a transfer or what belongs to it"
+        note = (
+            f"in d{self.rank} of `{self.program.name}`, instruction {position} `{self.program.text(instruction)}`{of}"
+        )
+        if hasattr(error, "add_note"):
+            error.add_note(note)

@@ -1,0 +1,280 @@
+"""The tasks of one stage: what `F`, `R`, `B`, `W` and `BW` do with the stage's module and autograd."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import get_gradient_edge
+
+from .errors import StageError
+from .program import Stage, Write
+from .split_backward import Deferred, Root, Splitter
+from .transport import Forms, forms_of
+
+Tensors = tuple[Tensor, ...]
+LossFunction = Callable[..., Tensor]
+
+
+@dataclass
+class Step:
+    """What a step works on: the contents of buffers and tokens, the losses and outputs by microbatch, the forms of all that flows."""
+
+    buffers: list[Any]
+    tokens: list[Any]
+    losses: list[Tensor | None]
+    outputs: list[Any]
+    forms: dict[int, Forms]
+
+
+class _Saved:
+    """What a forward leaves for the backward: its inputs, value by value, and the roots of its graph."""
+
+    __slots__ = ("deferred", "inputs", "roots")
+
+    def __init__(self, inputs: list[Tensors], roots: list[Root | None]) -> None:
+        self.inputs = inputs
+        self.roots = roots
+        self.deferred: Deferred | None = None
+
+
+class StageTasks:
+    """A stage on this rank. `inputs` and `targets` are those of a step, by microbatch."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        module: nn.Module,
+        loss_fn: LossFunction | None,
+        seed: float,
+        step: Step,
+        device: torch.device,
+    ) -> None:
+        self.stage = stage
+        self.module = module
+        self.inputs: list[Tensors] = []
+        self.targets: list[Tensors | None] = []
+        self._loss_fn = loss_fn
+        self._seed_value = seed
+        self._seeds: dict[torch.dtype, Tensor] = {}
+        self._step = step
+        self._device = device
+        self._splitter = Splitter()
+        self._saved: dict[int, _Saved] = {}
+        self._random: dict[int, list[Tensor]] = {}
+
+    def clear(self) -> None:
+        """Drops what a step that failed has left."""
+        self._saved.clear()
+        self._random.clear()
+
+    # Tasks: `reads` and `writes` are the buffers of what flows in and out, in the order of the stage's table.
+
+    def forward(self, microbatch: int, reads: Sequence[int], writes: Sequence[int]) -> None:
+        """`F` of a stage that keeps its graph for the backward."""
+        inputs = self._leaves(reads)
+        outputs, loss = self._call(microbatch, inputs)
+        self._saved[microbatch] = _Saved(inputs, [loss] if loss is not None else self._roots(outputs))
+        self._hand_on(outputs, writes)
+
+    def forward_alone(self, microbatch: int, reads: Sequence[int], writes: Sequence[int]) -> None:
+        """`F` without a graph: of a stage that recomputes, or where nothing is trained."""
+        if self.stage.recomputes:
+            self._random[microbatch] = _random_state(self._device)
+        with torch.no_grad():
+            outputs, _ = self._call(microbatch, self._leaves(reads))
+        self._hand_on(outputs, writes)
+
+    def recompute(self, microbatch: int, reads: Sequence[int]) -> None:
+        """`R`: the forward once more, with the random numbers that it drew."""
+        inputs = self._leaves(reads)
+        with _random_numbers_of(self._device, self._random.pop(microbatch)):
+            outputs, loss = self._call(microbatch, inputs)
+        self._saved[microbatch] = _Saved(inputs, [loss] if loss is not None else self._roots(outputs))
+
+    def backward(self, microbatch: int, arriving: Sequence[Sequence[int]], returned: Sequence[int | None]) -> None:
+        """`BW`: adds to the gradients of the weights, and writes those of what flowed in."""
+        saved = self._saved.pop(microbatch)
+        roots, gradients = self._begin(saved, arriving)
+        if roots:
+            torch.autograd.backward(cast("Sequence[Tensor]", roots), gradients)
+        self._return(saved, [one.grad for value in saved.inputs for one in value if one.requires_grad], returned)
+
+    def input_half(self, microbatch: int, arriving: Sequence[Sequence[int]], returned: Sequence[int | None]) -> None:
+        """`B`: writes the gradients of what flowed in, and keeps what the weights' gradients need."""
+        saved = self._saved[microbatch]
+        roots, gradients = self._begin(saved, arriving)
+        leaves = [one for value in saved.inputs for one in value if one.requires_grad]
+        found, saved.deferred = self._splitter.input_half(roots, gradients, leaves)
+        self._return(saved, found, returned)
+        saved.roots = []
+
+    def weight_half(self, microbatch: int) -> None:
+        """`W`: adds to the gradients of the weights what `B` left."""
+        deferred = self._saved.pop(microbatch).deferred
+        assert deferred is not None, "the verifier of programs lets no `W` run before its `B`"
+        deferred.run()
+
+    def _leaves(self, buffers: Sequence[int]) -> list[Tensors]:
+        """What flows in, as leaves of a graph of this stage's own."""
+        held, forms = self._step.buffers, self._step.forms
+        return [
+            tuple(
+                one.detach().requires_grad_() if form.needs_gradient else one.detach()
+                for one, form in zip(held[buffer], forms[read.value])
+            )
+            for buffer, read in zip(buffers, self.stage.reads)
+        ]
+
+    def _call(self, microbatch: int, inputs: Sequence[Tensors]) -> tuple[list[Tensors], Tensor | None]:
+        """Runs the module: what flows out, value by value, and the loss of the last stage."""
+        arguments = [one for value in inputs for one in value]
+        arguments += self.inputs[microbatch]
+        if not self.stage.is_last:
+            return self._values(self.module(*arguments)), None
+        targets = self.targets[microbatch]
+        if targets is None:
+            self._step.outputs[microbatch] = self.module(*arguments)
+            return [], None
+        if self._loss_fn is None:
+            loss = self.module(*arguments, *targets)
+        else:
+            loss = self._loss_fn(self.module(*arguments), *targets)
+        if not isinstance(loss, Tensor) or loss.dim() != 0:
+            shape = list(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
+            raise StageError(
+                f"the loss of microbatch {microbatch} is {shape}, expected a tensor with one number and shape []"
+            )
+        self._step.losses[microbatch] = loss.detach()
+        return [], loss
+
+    def _values(self, output: Any) -> list[Tensors]:
+        """A module's output, value by value, checked against what was announced."""
+        writes = self.stage.writes
+        if len(writes) == 1:
+            values = [output]
+        elif isinstance(output, (tuple, list)) and len(output) == len(writes):
+            values = list(output)
+        else:
+            got = f"{len(output)} values" if isinstance(output, (tuple, list)) else type(output).__name__
+            raise StageError(f"stage {self.stage.index} hands on {len(writes)} values, but its module returned {got}")
+        return [self._tensors(write, value) for write, value in zip(writes, values)]
+
+    def _tensors(self, write: Write, value: Any) -> Tensors:
+        tensors: Tensors = (
+            (value,) if isinstance(value, Tensor) else tuple(value) if isinstance(value, (tuple, list)) else ()
+        )
+        forms = self._step.forms.get(write.value)
+        if forms is None:
+            forms = self._step.forms[write.value] = self._learn(write, value, tensors)
+        for one, form in zip(tensors, forms):
+            if one.shape != form.shape or one.dtype != form.dtype or (one.requires_grad and not form.needs_gradient):
+                self._changed(tensors, forms)
+        if len(tensors) != len(forms):
+            self._changed(tensors, forms)
+        return tensors
+
+    def _learn(self, write: Write, value: Any, tensors: Tensors) -> Forms:
+        """The forms of what the first forward hands on."""
+        where = f"the module of stage {self.stage.index}"
+        if not tensors or not all(isinstance(one, Tensor) for one in tensors):
+            raise StageError(f"{where} returned {type(value).__name__}, expected a tensor or a tuple of tensors")
+        if torch.is_grad_enabled():
+            needs = [one.requires_grad for one in tensors]
+        else:
+            trains = any(one.requires_grad for one in self.module.parameters())
+            trains |= any(form.needs_gradient for read in self.stage.reads for form in self._step.forms[read.value])
+            needs = [trains and one.is_floating_point() for one in tensors]
+        if not write.gradients and any(one.requires_grad for one in tensors):
+            raise StageError(
+                f"{where} returned a tensor that needs a gradient, but the program has none for what it hands on"
+            )
+        return forms_of(tensors, [one and bool(write.gradients) for one in needs])
+
+    def _changed(self, tensors: Tensors, forms: Forms) -> None:
+        got = ", ".join(str(one) for one in forms_of(tensors, [one.requires_grad for one in tensors]))
+        expected = ", ".join(str(form) for form in forms)
+        raise StageError(
+            f"the module of stage {self.stage.index} returned {got}, but in the first step {expected}: microbatches and steps "
+            "have one shape and the same tensors that need gradients; after a change, call `reset` on all ranks"
+        )
+
+    def _roots(self, outputs: Sequence[Tensors]) -> list[Root | None]:
+        """Where the backward begins: one entry for each tensor of which a gradient arrives. An edge does not keep its tensor alive."""
+        forms = self._step.forms
+        return [
+            get_gradient_edge(one) if one.requires_grad else None
+            for write, tensors in zip(self.stage.writes, outputs)
+            for one, form in zip(tensors, forms[write.value])
+            if form.needs_gradient
+        ]
+
+    def _hand_on(self, outputs: Sequence[Tensors], buffers: Sequence[int]) -> None:
+        for buffer, tensors in zip(buffers, outputs):
+            self._step.buffers[buffer] = tensors
+
+    def _begin(self, saved: _Saved, arriving: Sequence[Sequence[int]]) -> tuple[list[Root], list[Tensor]]:
+        """Roots and their gradients; those of several readers are added up in the order of the program."""
+        if self.stage.is_last:
+            loss = saved.roots[0]
+            assert isinstance(loss, Tensor), "the root of the last stage is its loss"
+            return ([loss], [self._seed(loss)]) if loss.requires_grad else ([], [])
+        held = self._step.buffers
+        gradients: list[Tensor] = []
+        for buffers in arriving:
+            total = held[buffers[0]] if buffers else ()
+            for buffer in buffers[1:]:
+                total = [one + other for one, other in zip(total, held[buffer])]
+            gradients += total
+        pairs = [(root, gradient) for root, gradient in zip(saved.roots, gradients) if root is not None]
+        return [root for root, _ in pairs], [gradient for _, gradient in pairs]
+
+    def _seed(self, loss: Tensor) -> Tensor:
+        seed = self._seeds.get(loss.dtype)
+        if seed is None:
+            seed = self._seeds[loss.dtype] = torch.full_like(loss, self._seed_value, requires_grad=False)
+        return seed
+
+    def _return(self, saved: _Saved, found: Sequence[Tensor | None], buffers: Sequence[int | None]) -> None:
+        """Hands the gradients of what flowed in back; zeros where the outputs do not depend on it."""
+        position = 0
+        for leaves, buffer in zip(saved.inputs, buffers):
+            gradients = []
+            for leaf in leaves:
+                if leaf.requires_grad:
+                    gradient = found[position]
+                    gradients.append(torch.zeros_like(leaf) if gradient is None else gradient)
+                    position += 1
+            if buffer is not None:
+                self._step.buffers[buffer] = gradients
+
+
+def _random_state(device: torch.device) -> list[Tensor]:
+    states = [torch.get_rng_state()]
+    if device.type == "cuda":
+        states.append(torch.cuda.get_rng_state(device))
+    return states
+
+
+class _random_numbers_of:
+    """Draws random numbers from some states, and then goes on where it was."""
+
+    def __init__(self, device: torch.device, states: list[Tensor]) -> None:
+        self._device = device
+        self._states = states
+        self._before: list[Tensor] = []
+
+    def __enter__(self) -> None:
+        self._before = _random_state(self._device)
+        self._set(self._states)
+
+    def __exit__(self, *_: object) -> None:
+        self._set(self._before)
+
+    def _set(self, states: list[Tensor]) -> None:
+        torch.set_rng_state(states[0])
+        if len(states) > 1:
+            torch.cuda.set_rng_state(states[1], self._device)

@@ -1,0 +1,54 @@
+"""What can run: programs that ask for more than modules over torch.distributed can do are refused, with the reason."""
+
+from __future__ import annotations
+
+from .errors import UnsupportedError
+from .instructions import CollStart, CopyStart, GatherStart, Instruction, RecvStart, SendStart
+from .program import Program
+
+
+def require_supported(program: Program) -> None:
+    """Accepts a program whose every instruction a `Runner` can carry out.
+
+    Raises:
+        UnsupportedError: It cannot; the text has each reason once, with the first instruction that shows it.
+    """
+    reasons: list[str] = []
+    if program.n_slices > 1:
+        reasons.append(
+            f"microbatches are cut in {program.n_slices} slices, and modules do not hand keys and values from slice to slice; "
+            "use a schedule without `slices`"
+        )
+    if program.n_steps > 1 or program.has_lags:
+        reasons.append(
+            f"steps run on without a flush ({program.n_steps} steps in one list), and a module has one version of its weights; "
+            "use a schedule without `weights previous` and `weights newest`"
+        )
+    found: dict[str, str] = {}
+    counts: dict[str, int] = {}
+    for number, device in enumerate(program.devices):
+        for instruction in device.step:
+            reason = _reason(instruction)
+            if reason is not None:
+                found.setdefault(reason, f"d{number} `{program.text(instruction)}`")
+                counts[reason] = counts.get(reason, 0) + 1
+    for reason, where in found.items():
+        others = f" (and {counts[reason] - 1:,} more)" if counts[reason] > 1 else ""
+        reasons.append(f"{where}{others}: {reason}")
+    if reasons:
+        raise UnsupportedError(
+            "\n".join([f"`{program.name}` cannot run with modules:", *(f"- {one}" for one in reasons)])
+        )
+
+
+def _reason(instruction: Instruction) -> str | None:
+    if isinstance(instruction, CopyStart):
+        return (
+            "the optimizer and autograd own the memory of a module, so nothing is offloaded; compile without `offload`"
+        )
+    shares = isinstance(instruction, CollStart) and instruction.collective != "all_reduce"
+    if shares or isinstance(instruction, GatherStart):
+        return "the optimizer is yours, so replicas cannot divide weights and their state; compile without `zero`"
+    if isinstance(instruction, (SendStart, RecvStart)) and instruction.kind not in ("activation", "gradient"):
+        return "sums of gradients that travel between replicas need several versions of the weights"
+    return None

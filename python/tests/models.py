@@ -1,0 +1,217 @@
+"""Small stages for tests, and what they learn in one process without any pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pipec import Program
+
+WIDTH = 8
+SYMBOLS = 11
+ROWS = 2
+
+Make = Callable[[Program], dict[int, nn.Module]]
+
+
+class First(nn.Module):
+    """Symbols to vectors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(SYMBOLS, WIDTH)
+
+    def forward(self, symbols: Tensor) -> Tensor:
+        found: Tensor = torch.tanh(self.table(symbols))
+        return found
+
+
+class Middle(nn.Module):
+    """A block with a residual, a norm and two products, so that halves of its backward differ."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(WIDTH)
+        self.up = nn.Linear(WIDTH, 2 * WIDTH)
+        self.down = nn.Linear(2 * WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = x + self.down(torch.tanh(self.up(self.norm(x))))
+        return found
+
+
+class Last(nn.Module):
+    """Vectors to scores."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(WIDTH, SYMBOLS)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.head(x)
+        return found
+
+
+class Only(nn.Sequential):
+    """The whole model in a stage."""
+
+    def __init__(self) -> None:
+        super().__init__(First(), Last())
+
+
+class Several(nn.Module):
+    """Joins what flows in, and hands on as many values as are asked for, all different."""
+
+    def __init__(self, reads: int, writes: int) -> None:
+        super().__init__()
+        self.mix = nn.Linear(max(reads, 1) * WIDTH, WIDTH)
+        self.out = nn.ModuleList([nn.Linear(WIDTH, WIDTH) for _ in range(writes)])
+        self.table = nn.Embedding(SYMBOLS, WIDTH) if reads == 0 else None
+
+    def forward(self, *flowing: Tensor) -> Any:
+        found = flowing if self.table is None else (self.table(flowing[0]),)
+        mixed = torch.tanh(self.mix(torch.cat(found, -1)))
+        values = [out(mixed) for out in self.out]
+        return values[0] if len(values) == 1 else tuple(values)
+
+
+class TiedLast(nn.Module):
+    """Vectors to scores, by the table that made the vectors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(WIDTH)
+        self.weight = nn.Parameter(torch.empty(SYMBOLS, WIDTH))
+        nn.init.normal_(self.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(self.norm(x), self.weight)
+
+
+class Noisy(Middle):
+    """Draws random numbers."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.dropout(super().forward(x), 0.3)
+
+
+class Pairs(nn.Module):
+    """Two tensors and an index flow as one value: only the tensors have gradients."""
+
+    def __init__(self, is_first: bool) -> None:
+        super().__init__()
+        self.is_first = is_first
+        self.left = nn.Linear(WIDTH, WIDTH)
+        self.right = nn.Embedding(SYMBOLS, WIDTH)
+
+    def forward(self, *flowing: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        if self.is_first:
+            (symbols,) = flowing
+            return torch.tanh(self.right(symbols)), symbols, self.left(self.right(symbols))
+        a, symbols, b = flowing
+        return torch.tanh(self.left(b)) + a, symbols, self.right(symbols) * b
+
+
+class PairsLast(nn.Module):
+    """Uses the first of them alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(WIDTH, SYMBOLS)
+
+    def forward(self, a: Tensor, symbols: Tensor, b: Tensor) -> Tensor:
+        found: Tensor = self.head(a)
+        return found
+
+
+def _seeded(make: Callable[[], nn.Module], stage: int) -> nn.Module:
+    torch.manual_seed(100 + stage)
+    return make()
+
+
+def _per_stage(
+    program: Program, middle: Callable[[], nn.Module], last: Callable[[], nn.Module]
+) -> dict[int, nn.Module]:
+    makers: list[Callable[[], nn.Module]] = [First, *[middle] * (program.n_stages - 2), last]
+    return {stage: _seeded(make, stage) for stage, make in enumerate(makers[-program.n_stages :])}
+
+
+def chain(program: Program) -> dict[int, nn.Module]:
+    """A chain of stages."""
+    return {0: _seeded(Only, 0)} if program.n_stages == 1 else _per_stage(program, Middle, Last)
+
+
+def noisy(program: Program) -> dict[int, nn.Module]:
+    """A chain that draws random numbers."""
+    return _per_stage(program, Noisy, Last)
+
+
+def tied(program: Program) -> dict[int, nn.Module]:
+    """A chain whose last stage has the table of the first one."""
+    return _per_stage(program, Middle, TiedLast)
+
+
+def pairs(program: Program) -> dict[int, nn.Module]:
+    """Several tensors flow along each edge."""
+    last = program.n_stages - 1
+    stages = {stage: _seeded(partial(Pairs, stage == 0), stage) for stage in range(last)}
+    return {**stages, last: _seeded(PairsLast, last)}
+
+
+def graph(program: Program) -> dict[int, nn.Module]:
+    """Whatever edges the program has."""
+    found: dict[int, nn.Module] = {}
+    for stage in program.stages:
+        n_reads, n_writes = len(stage.reads), len(stage.writes)
+        found[stage.index] = _seeded(partial(Several, n_reads, n_writes) if n_writes else Last, stage.index)
+    return found
+
+
+def loss(output: Tensor, targets: Tensor) -> Tensor:
+    """The mean over a microbatch."""
+    return nn.functional.cross_entropy(output, targets)
+
+
+def batch(program: Program, seed: int) -> tuple[Tensor, Tensor]:
+    """Symbols and targets of a step."""
+    numbers = torch.Generator().manual_seed(seed)
+    rows = program.n_microbatches * ROWS
+    drawn = torch.randint(SYMBOLS, (2, rows), generator=numbers)
+    return drawn[0], drawn[1]
+
+
+def reference(
+    program: Program, modules: dict[int, nn.Module], seeds: list[int]
+) -> tuple[list[list[float]], dict[str, Tensor]]:
+    """Losses of every step, and the gradients of all of them, of one process that takes one microbatch after the other."""
+    losses = []
+    for seed in seeds:
+        inputs, targets = batch(program, seed)
+        of_step = []
+        for microbatch, target in zip(inputs.split(ROWS), targets.split(ROWS)):
+            values: dict[int, Any] = {}
+            for stage in program.stages:
+                flowing = [values[read.value] for read in stage.reads]
+                splat = [one for value in flowing for one in (value if isinstance(value, tuple) else (value,))]
+                output = modules[stage.index](*(splat or [microbatch]))
+                several = output if len(stage.writes) > 1 else (output,)
+                values.update({write.value: one for write, one in zip(stage.writes, several)})
+            result = loss(output, target)
+            result.backward(torch.tensor(1 / program.n_microbatches))
+            of_step.append(result.item())
+        losses.append(of_step)
+    return losses, gradients(modules)
+
+
+def gradients(modules: dict[int, nn.Module]) -> dict[str, Tensor]:
+    """By stage and name."""
+    found = {}
+    for stage, module in modules.items():
+        for name, parameter in module.named_parameters():
+            if parameter.grad is not None:
+                found[f"{stage}.{name}"] = parameter.grad.clone()
+    return found
