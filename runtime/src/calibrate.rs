@@ -63,7 +63,7 @@ pub fn copy(bytes: Bytes, times: u32) -> Result<Duration, RunError> {
 /// If the machine lacks memory for both ends.
 pub fn link(bytes: Bytes, times: u32) -> Result<Duration, RunError> {
     let ends = [memory(bytes)?, memory(bytes)?];
-    let channels = Channels::new(&there_and_back(), None);
+    let channels = Channels::new(&there_and_back(), None, None)?;
     let turn = |own: u32, end: End| {
         let (device, token) = (DeviceId(own), TokenId(u32::from(end == End::Receive)));
         let region = ends[device.index()].region(Bytes::ZERO, bytes);

@@ -1,4 +1,4 @@
-//! Channels: transfers between devices of one process, without buffers of their own (rendezvous).
+//! Channels: transfers between devices, without buffers of their own (rendezvous). What has an end on another rank goes to the messenger.
 //!
 //! A queue per (sender, receiver, class) pairs sends with receives in order. Whoever comes second copies the bytes from
 //! arena to arena and marks the tokens of both; a `wait` blocks until its token is marked. Under stress every queue has a
@@ -6,15 +6,18 @@
 
 use crate::collective::{Group, Part};
 use crate::copies::{Copies, Copy};
-use crate::fault::Fault;
+use crate::fault::{Fault, RunError};
+use crate::job::Position;
 use crate::memory::Region;
 use crate::profile::Profile;
 use crate::random::mix;
+use crate::remote::{Remote, Seat};
 use pipe_ir::ids::{DeviceId, GroupId, TokenId};
 use pipe_ir::instruction::{Class, Direction, Instruction};
-use pipe_ir::program::Program;
+use pipe_ir::program::{DeviceProgram, Program};
+use pipe_ir::verify::List;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::Duration;
@@ -44,8 +47,11 @@ struct Queue {
 /// All queues of a run.
 pub(crate) struct Channels {
     queues: BTreeMap<(DeviceId, DeviceId, Class), Mutex<Queue>>,
-    groups: Vec<Group>,
+    /// By group; none where members are on other ranks.
+    groups: Vec<Option<Group>>,
     copies: Copies,
+    /// What goes to other ranks, in a job of several.
+    remote: Option<Remote>,
     mailboxes: Arc<Mailboxes>,
     couriers: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -58,6 +64,8 @@ pub(crate) struct Mailboxes {
 
 struct Mailbox {
     marks: Vec<AtomicBool>,
+    /// See [`Position::pack`].
+    position: AtomicU64,
     thread: OnceLock<Thread>,
 }
 
@@ -67,25 +75,26 @@ const YIELDS: u32 = 32;
 const STRESS_MICROS: u64 = 300;
 
 impl Channels {
-    /// The queues that a program uses; with a seed, under stress.
-    pub(crate) fn new(program: &Program, stress: Option<u64>) -> Self {
-        let mailbox = |n_tokens: u32| Mailbox {
-            marks: (0..n_tokens).map(|_| AtomicBool::new(false)).collect(),
-            thread: OnceLock::new(),
+    /// The queues that a program uses; with a seed, under stress; in a job of several ranks, those of the devices of one.
+    ///
+    /// # Errors
+    /// If the machine lacks memory for what is exchanged with other ranks.
+    pub(crate) fn new(program: &Program, stress: Option<u64>, seat: Option<&Seat>) -> Result<Self, RunError> {
+        let is_here = |device: DeviceId| seat.is_none_or(|seat| seat.has(device));
+        let mailbox = |(index, device): (usize, &DeviceProgram)| {
+            let n_tokens = if is_here(DeviceId::from_index(index)) { device.n_tokens } else { 0 };
+            let marks = (0..n_tokens).map(|_| AtomicBool::new(false)).collect();
+            Mailbox { marks, position: AtomicU64::new(0), thread: OnceLock::new() }
         };
-        let devices = program.devices.iter().map(|device| mailbox(device.n_tokens)).collect();
+        let devices = program.devices.iter().enumerate().map(mailbox).collect();
         let mailboxes = Arc::new(Mailboxes { devices, poisoned: AtomicBool::new(false) });
         let mut queues: BTreeMap<_, Mutex<Queue>> = BTreeMap::new();
-        for (index, device) in program.devices.iter().enumerate() {
-            let own = DeviceId::from_index(index);
-            for instruction in device.setup.iter().chain(&device.step) {
-                match *instruction {
-                    Instruction::SendStart { to, class, .. } => queues.entry((own, to, class)).or_default(),
-                    Instruction::RecvStart { from, class, .. } => queues.entry((from, own, class)).or_default(),
-                    _ => continue,
-                };
+        for queue in queues_of(program) {
+            if is_here(queue.0) && is_here(queue.1) {
+                queues.entry(queue).or_default();
             }
         }
+        let remote = seat.map(|seat| Remote::new(program, seat, &mailboxes)).transpose()?;
         let mut couriers = Vec::new();
         if let Some(seed) = stress {
             for (index, queue) in queues.values_mut().enumerate() {
@@ -95,11 +104,11 @@ impl Channels {
                 couriers.push(thread::spawn(move || deliver_late(&mailboxes, &receiver, mix(seed, index as u64))));
             }
         }
-        let (groups, mut others) = Group::all(program, &mailboxes, stress);
+        let (groups, mut others) = Group::all(program, &mailboxes, stress, &is_here);
         couriers.append(&mut others);
-        let (copies, mut threads) = Copies::new(program, &mailboxes, stress);
+        let (copies, mut threads) = Copies::new(program, &mailboxes, stress, &is_here);
         couriers.append(&mut threads);
-        Self { queues, groups, copies, mailboxes, couriers: Mutex::new(couriers) }
+        Ok(Self { queues, groups, copies, remote, mailboxes, couriers: Mutex::new(couriers) })
     }
 
     /// Says which thread waits for a device's tokens; before its first wait.
@@ -110,6 +119,10 @@ impl Channels {
 
     /// Posts one end of a transfer; pairs it if the other end is there.
     pub(crate) fn post(&self, end: End, from: DeviceId, to: DeviceId, class: Class, posted: Posted) {
+        if let Some(remote) = self.remote.as_ref().filter(|remote| remote.takes(from, to)) {
+            remote.post(end, (from, to, class), posted);
+            return;
+        }
         let mut queue = locked(&self.queues[&(from, to, class)]);
         let (own, other) = match end {
             End::Send => (&mut *queue, End::Receive),
@@ -139,7 +152,17 @@ impl Channels {
 
     /// Joins the next collective of a group.
     pub(crate) fn join(&self, group: GroupId, part: Part) {
-        self.groups[group.index()].join(part);
+        match (&self.groups[group.index()], &self.remote) {
+            (Some(group), _) => group.join(part),
+            (None, Some(remote)) => remote.join(group, part),
+            // Without other ranks every group is here.
+            (None, None) => {}
+        }
+    }
+
+    /// A device begins an instruction.
+    pub(crate) fn at(&self, device: DeviceId, list: List, index: usize) {
+        self.mailboxes.devices[device.index()].position.store(Position::pack(list, index), Ordering::Relaxed);
     }
 
     /// Queues a copy between a device and its host.
@@ -150,7 +173,10 @@ impl Channels {
     /// What all collectives took so far.
     pub(crate) fn profile(&self) -> Profile {
         let mut profile = Profile::default();
-        self.groups.iter().for_each(|group| group.add_profile(&mut profile));
+        self.groups.iter().flatten().for_each(|group| group.add_profile(&mut profile));
+        if let Some(remote) = &self.remote {
+            profile.merge(&remote.profile());
+        }
         profile
     }
 
@@ -179,11 +205,24 @@ impl Channels {
 
     /// Ends all waits, now and later: a device cannot go on.
     pub(crate) fn poison(&self) {
-        self.mailboxes.poisoned.store(true, Ordering::Release);
-        for thread in self.mailboxes.devices.iter().filter_map(|mailbox| mailbox.thread.get()) {
-            thread.unpark();
-        }
+        self.mailboxes.poison();
     }
+}
+
+/// A queue: who sends, who receives, and what.
+pub(crate) type QueueName = (DeviceId, DeviceId, Class);
+
+/// The queues that a program uses; some of them several times.
+pub(crate) fn queues_of(program: &Program) -> impl Iterator<Item = QueueName> {
+    let devices = program.devices.iter().enumerate();
+    devices.flat_map(|(index, device)| {
+        let own = DeviceId::from_index(index);
+        device.setup.iter().chain(&device.step).filter_map(move |instruction| match *instruction {
+            Instruction::SendStart { to, class, .. } => Some((own, to, class)),
+            Instruction::RecvStart { from, class, .. } => Some((from, own, class)),
+            _ => None,
+        })
+    })
 }
 
 impl Drop for Channels {
@@ -191,7 +230,7 @@ impl Drop for Channels {
         for queue in self.queues.values() {
             locked(queue).courier = None;
         }
-        self.groups.iter().for_each(Group::close);
+        self.groups.iter().flatten().for_each(Group::close);
         self.copies.close();
         for courier in self.couriers.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
             // A courier that panicked has poisoned the run already.
@@ -201,6 +240,19 @@ impl Drop for Channels {
 }
 
 impl Mailboxes {
+    /// Ends all waits, now and later.
+    pub(crate) fn poison(&self) {
+        self.poisoned.store(true, Ordering::Release);
+        for thread in self.devices.iter().filter_map(|mailbox| mailbox.thread.get()) {
+            thread.unpark();
+        }
+    }
+
+    /// Where a device is, as one number (see [`Position::pack`]).
+    pub(crate) fn position(&self, device: usize) -> u64 {
+        self.devices.get(device).map_or(0, |mailbox| mailbox.position.load(Ordering::Relaxed))
+    }
+
     fn complete(&self, send: Posted, receive: Posted) {
         receive.region.copy_from(send.region);
         self.mark(send);

@@ -53,14 +53,19 @@ struct Queue {
 const STRESS_MICROS: u64 = 300;
 
 impl Group {
-    /// The groups of a program, and with a seed their couriers.
+    /// The groups of a program all of whose members are in this process, and with a seed their couriers.
     pub(crate) fn all(
         program: &Program,
         mailboxes: &Arc<Mailboxes>,
         stress: Option<u64>,
-    ) -> (Vec<Self>, Vec<JoinHandle<()>>) {
+        is_here: &impl Fn(DeviceId) -> bool,
+    ) -> (Vec<Option<Self>>, Vec<JoinHandle<()>>) {
         let (mut groups, mut couriers) = (Vec::new(), Vec::new());
         for (index, members) in program.groups.iter().enumerate() {
+            if !members.iter().all(|device| is_here(*device)) {
+                groups.push(None);
+                continue;
+            }
             let own = GroupId::from_index(index);
             let joins = |one: &&Instruction| one.joins().is_some_and(|(group, _)| group == own);
             // No queue ever grows: a member is at most a whole step ahead of the others.
@@ -74,7 +79,7 @@ impl Group {
             });
             let complete = Vec::with_capacity(members.len());
             let queue = Mutex::new(Queue { parts, complete, profile: Default::default(), courier });
-            groups.push(Self { members: members.clone(), queue, mailboxes: Arc::clone(mailboxes) });
+            groups.push(Some(Self { members: members.clone(), queue, mailboxes: Arc::clone(mailboxes) }));
         }
         (groups, couriers)
     }
@@ -110,7 +115,8 @@ impl Group {
     /// Adds what its collectives took.
     pub(crate) fn add_profile(&self, profile: &mut Profile) {
         let own = locked(&self.queue).profile;
-        let entries = Collective::ALL.map(Collective::word).into_iter().zip(own).filter(|(_, own)| own.count > 0);
+        let entries =
+            Collective::ALL.map(|one| one.word().into()).into_iter().zip(own).filter(|(_, own)| own.count > 0);
         profile.merge(&Profile { entries: entries.collect() });
     }
 
@@ -152,38 +158,50 @@ fn perform(parts: &[Part]) {
     }
 }
 
-fn own_bytes(bytes: usize, members: usize, position: usize) -> Range<usize> {
+/// The share of a member, of so many bytes of so many members.
+pub(crate) fn own_bytes(bytes: usize, members: usize, position: usize) -> Range<usize> {
     let own = share(Bytes(bytes as u64), members, position);
     own.start.to_usize()..own.end.to_usize()
 }
 
 /// Writes the sum of some bytes of all parts, in their order, to some of the parts.
 fn reduce(parts: &[Part], to: &[Part], bytes: Range<usize>) {
-    match parts.first().map(|part| part.dtype) {
-        Some(DType::F32) => add_up::<f32>(parts, to, bytes),
-        Some(DType::F64) => add_up::<f64>(parts, to, bytes),
+    let Some(first) = parts.first() else { return };
+    let own = |part: &Part| part.posted.region.part(bytes.start, bytes.len());
+    sum_up(first.dtype, parts.iter().map(own), to.iter().map(own));
+}
+
+/// Writes the sum of regions of one size, in their order, to some of them or others.
+pub(crate) fn sum_up(
+    dtype: DType,
+    all: impl Iterator<Item = Region> + Clone,
+    to: impl Iterator<Item = Region> + Clone,
+) {
+    match dtype {
+        DType::F32 => add_up::<f32>(all, to),
+        DType::F64 => add_up::<f64>(all, to),
         // Indices have no gradients.
-        Some(DType::I32) | None => {}
+        DType::I32 => {}
     }
 }
 
 /// Elements that are added up at once, so that they stay close to the processor.
 const CHUNK: usize = 512;
 
-fn add_up<T: Pod + AddAssign>(parts: &[Part], to: &[Part], bytes: Range<usize>) {
-    let Some((first, rest)) = parts.split_first() else { return };
-    let end = bytes.end / size_of::<T>();
+fn add_up<T: Pod + AddAssign>(mut all: impl Iterator<Item = Region> + Clone, to: impl Iterator<Item = Region> + Clone) {
+    let Some(first) = all.next() else { return };
+    let end = first.len() / size_of::<T>();
     let mut sum = [T::zeroed(); CHUNK];
-    for start in (bytes.start / size_of::<T>()..end).step_by(CHUNK) {
+    for start in (0..end).step_by(CHUNK) {
         let range = start..(start + CHUNK).min(end);
         let sum = &mut sum[..range.len()];
-        sum.copy_from_slice(&first.posted.region.numbers::<T>()[range.clone()]);
-        for part in rest {
-            let other = &part.posted.region.numbers::<T>()[range.clone()];
+        sum.copy_from_slice(&first.numbers::<T>()[range.clone()]);
+        for other in all.clone() {
+            let other = &other.numbers::<T>()[range.clone()];
             sum.iter_mut().zip(other).for_each(|(sum, number)| *sum += *number);
         }
-        for part in to {
-            part.posted.region.numbers_mut::<T>()[range.clone()].copy_from_slice(sum);
+        for to in to.clone() {
+            to.numbers_mut::<T>()[range.clone()].copy_from_slice(sum);
         }
     }
 }

@@ -26,14 +26,16 @@ pub(crate) struct Copies {
 }
 
 impl Copies {
-    /// The queues that a program uses, and their threads.
+    /// The queues that the devices of this process use, and their threads.
     pub(crate) fn new(
         program: &Program,
         mailboxes: &Arc<Mailboxes>,
         stress: Option<u64>,
+        is_here: &impl Fn(DeviceId) -> bool,
     ) -> (Self, Vec<JoinHandle<()>>) {
         let (mut queues, mut threads) = (BTreeMap::new(), Vec::new());
-        for (index, device) in program.devices.iter().enumerate() {
+        let here = program.devices.iter().enumerate().filter(|(index, _)| is_here(DeviceId::from_index(*index)));
+        for (index, device) in here {
             for direction in Direction::ALL {
                 let uses = |one: &Instruction| matches!(one, Instruction::CopyStart { direction: own, .. } if *own == direction);
                 if !device.step.iter().any(uses) {

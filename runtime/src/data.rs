@@ -4,6 +4,7 @@
 //! of the same pipeline sees the same microbatches.
 
 use crate::random::{Counter, mix};
+use pipe_ir::digest::Digest;
 use pipe_ir::graph::{DType, Graph, Node, Op};
 use pipe_ir::ids::{MicrobatchId, NodeId, ValueId};
 use pipe_ir::program::{Body, Exec, Program};
@@ -107,6 +108,15 @@ impl Data {
     #[must_use]
     pub fn from_fn(program: &Program, fill: Box<FillTensor>) -> Self {
         Self { source: Source::Function(fill), ..Self::synthetic(program) }
+    }
+
+    /// Tells apart texts that data come from; all other data follow from the program.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        match &self.source {
+            Source::Text(text) => Digest::default().and(text),
+            Source::Synthetic | Source::Function(_) => Digest::default(),
+        }
     }
 
     /// Fills `out`, a buffer of `value`, for a microbatch of a step.

@@ -130,6 +130,7 @@ impl Executor {
             if let Some(pauses) = &mut self.pauses {
                 pause(pauses);
             }
+            self.channels.at(self.id, pass.list, index);
             match self.execute(own, pass, *instruction) {
                 Ok(true) => self.report.instructions += 1,
                 Ok(false) => return Ok(Progress::Blocked(index)),

@@ -1,5 +1,6 @@
 //! Faults: why a run cannot go on.
 
+use crate::job::Rank;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::verify::List;
 
@@ -59,6 +60,22 @@ pub enum RunError {
         /// Whose thread.
         device: DeviceId,
         /// What it said.
+        message: String,
+    },
+    /// A job has more ranks than the program has devices.
+    #[error("{ranks} ranks cannot divide {devices} device{}: every rank needs at least one", if *devices == 1 { "" } else { "s" })]
+    TooManyRanks {
+        /// Of the program.
+        devices: usize,
+        /// Of the job.
+        ranks: usize,
+    },
+    /// Another rank of the job cannot go on.
+    #[error("{rank}: {message}")]
+    Remote {
+        /// Which.
+        rank: Rank,
+        /// Why.
         message: String,
     },
     /// No device can go on.

@@ -12,10 +12,12 @@ mod devices;
 mod executor;
 mod fault;
 mod init;
+pub mod job;
 mod ledger;
 mod memory;
 mod profile;
 pub mod random;
+mod remote;
 mod report;
 mod run;
 

@@ -120,6 +120,21 @@ impl Region {
         unsafe { std::slice::from_raw_parts_mut(self.start, self.len) }
     }
 
+    /// Its contents, lent to a library that sends them.
+    #[cfg(feature = "mpi")]
+    pub(crate) fn lent(self) -> &'static [u8] {
+        // SAFETY: inside its memory, which outlives the message: a run waits for its own, and one that failed forgets its memory. Nobody
+        // writes it until the message has ended (head of this file).
+        unsafe { std::slice::from_raw_parts(self.start, self.len) }
+    }
+
+    /// Its contents, lent to a library that receives them.
+    #[cfg(feature = "mpi")]
+    pub(crate) fn lent_mut(self) -> &'static mut [u8] {
+        // SAFETY: as above; nobody else touches it until the message has ended.
+        unsafe { std::slice::from_raw_parts_mut(self.start, self.len) }
+    }
+
     /// Copies all bytes of a region of the same size.
     pub(crate) fn copy_from(self, from: Self) {
         assert_eq!(self.len, from.len, "a transfer joins buffers of the same size");

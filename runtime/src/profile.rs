@@ -1,10 +1,12 @@
 //! Profiles: how often each kind of kernel ran, how long it took and what it computed.
 
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
 /// What one kind of kernel did.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Entry {
     /// Number of launches.
     pub count: u64,
@@ -17,17 +19,17 @@ pub struct Entry {
 }
 
 /// Entries by kind of kernel (`gemm`, `elementwise`, `softmax`, ...).
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Profile {
     /// By kind.
-    pub entries: BTreeMap<&'static str, Entry>,
+    pub entries: BTreeMap<Cow<'static, str>, Entry>,
 }
 
 impl Profile {
     /// Adds the launches of another profile.
     pub fn merge(&mut self, other: &Self) {
         for (kind, entry) in &other.entries {
-            let own = self.entries.entry(kind).or_default();
+            let own = self.entries.entry(kind.clone()).or_default();
             own.count += entry.count;
             own.nanos += entry.nanos;
             own.flops += entry.flops;
@@ -45,7 +47,7 @@ impl Profile {
 impl fmt::Display for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut rows: Vec<_> = self.entries.iter().filter(|(_, entry)| entry.count > 0).collect();
-        rows.sort_by_key(|(kind, entry)| (std::cmp::Reverse(entry.nanos), **kind));
+        rows.sort_by_key(|(kind, entry)| (std::cmp::Reverse(entry.nanos), (*kind).clone()));
         writeln!(
             f,
             "{:<16} {:>9} {:>10} {:>6} {:>9} {:>11}",

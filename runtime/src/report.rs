@@ -4,10 +4,11 @@ use pipe_ir::ids::{ExecId, GroupId, MicrobatchId};
 use pipe_ir::instruction::Collective;
 use pipe_ir::program::Program;
 use pipe_ir::units::Bytes;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// A duration or a moment of a step, in nanoseconds.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
 pub struct Nanos(pub u64);
 
 impl Nanos {
@@ -19,7 +20,7 @@ impl Nanos {
 }
 
 /// One executable's run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Span {
     /// What ran.
     pub exec: ExecId,
@@ -32,7 +33,7 @@ pub struct Span {
 }
 
 /// A device's part of one collective.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Joined {
     /// What they did together.
     pub collective: Collective,
@@ -45,7 +46,7 @@ pub struct Joined {
 }
 
 /// Memory of one space, as it was counted since the run began.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Used {
     /// The most bytes alive at once.
     pub peak: Bytes,
@@ -54,7 +55,7 @@ pub struct Used {
 }
 
 /// A device's part of a step.
-#[derive(Clone, PartialEq, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct DeviceStep {
     /// Number of instructions.
     pub instructions: u64,
@@ -75,7 +76,24 @@ pub struct DeviceStep {
     /// Every collective, if a trace was asked for, in the order in which they were waited for.
     pub joined: Vec<Joined>,
     /// What was emitted.
+    #[serde(with = "bits")]
     pub losses: Vec<(MicrobatchId, f64)>,
+}
+
+/// Numbers as their bits, so that none of these is lost on the way.
+mod bits {
+    use pipe_ir::ids::MicrobatchId;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(losses: &[(MicrobatchId, f64)], to: S) -> Result<S::Ok, S::Error> {
+        let bits: Vec<_> = losses.iter().map(|(microbatch, loss)| (*microbatch, loss.to_bits())).collect();
+        bits.serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<(MicrobatchId, f64)>, D::Error> {
+        let bits = Vec::<(MicrobatchId, u64)>::deserialize(from)?;
+        Ok(bits.into_iter().map(|(microbatch, bits)| (microbatch, f64::from_bits(bits))).collect())
+    }
 }
 
 impl DeviceStep {

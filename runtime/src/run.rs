@@ -1,7 +1,8 @@
 //! Runs: a verified program on devices, step by step.
 //!
 //! CPU devices have one thread each, alive from the set-up to the end of the run; null devices take turns on the caller's
-//! thread. A fault or panic of one device ends the run on all of them, with one error.
+//! thread. A fault or panic of one device ends the run on all of them, with one error. In a job of several processes each runs the devices of
+//! its own rank, and the first rank has the reports of all.
 
 use crate::channel::Channels;
 use crate::crew::{Crew, Order};
@@ -10,8 +11,11 @@ use crate::devices::cpu::{CpuDevice, Jit, Number, Shared, compile, with_numbers}
 use crate::devices::null::NullDevice;
 use crate::executor::Executor;
 use crate::fault::RunError;
+use crate::job::desk::Desk;
+use crate::job::{Job, Rank};
 use crate::memory::{Memories, Region};
 use crate::profile::Profile;
+use crate::remote::Seat;
 use crate::report::StepReport;
 use pipe_ir::ids::{BufferId, DeviceId, ValueId};
 use pipe_ir::instruction::Instruction;
@@ -19,6 +23,7 @@ use pipe_ir::program::{Buffer, Program};
 use pipe_ir::verify::{List, Verified};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// What executes instructions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,8 +73,10 @@ pub struct Run {
     channels: Arc<Channels>,
     profiled: bool,
     program: Arc<Verified>,
-    /// By device; empty on the null backend.
-    memories: Vec<Memories>,
+    /// By device; none on the null backend, and of devices of other ranks.
+    memories: Vec<Option<Memories>>,
+    /// In a job of several ranks.
+    seat: Option<Seat>,
     /// Which buffers hold what is persistent, and how many updates older than the newest version that is.
     homes: BTreeMap<ValueId, Vec<Home>>,
     failed: Option<RunError>,
@@ -83,28 +90,53 @@ impl Run {
     /// # Errors
     /// If the machine lacks memory, the backend cannot run the program, or its set-up fails.
     pub fn start(program: Arc<Verified>, options: &Options, loader: Arc<dyn Loader>) -> Result<Self, RunError> {
-        let channels = Arc::new(Channels::new(program.program(), options.stress));
-        let (mut memories, mut jit) = (Vec::new(), None);
+        Self::seated(program, options, loader, None)
+    }
+
+    /// The same for the devices of one rank of a job.
+    ///
+    /// # Errors
+    /// As before, and if there are more ranks than devices.
+    pub fn join(
+        program: Arc<Verified>,
+        options: &Options,
+        loader: Arc<dyn Loader>,
+        job: &Job,
+    ) -> Result<Self, RunError> {
+        let seat = Seat::new(program.program(), job)?;
+        let run = Self::seated(program, options, loader, Some(seat.clone())).map_err(|error| seat.break_off(error))?;
+        seat.desk.synchronise()?;
+        Ok(run)
+    }
+
+    fn seated(
+        program: Arc<Verified>,
+        options: &Options,
+        loader: Arc<dyn Loader>,
+        seat: Option<Seat>,
+    ) -> Result<Self, RunError> {
+        let n_devices = program.program().devices.len();
+        let here = |device: &DeviceId| seat.as_ref().is_none_or(|seat| seat.has(*device));
+        let own: Vec<DeviceId> = (0..n_devices).map(DeviceId::from_index).filter(here).collect();
+        let (mut memories, mut jit) = (vec![None; n_devices], None);
         let devices: Vec<Box<dyn Device>> = match options.backend {
-            Backend::Null => {
-                program.program().devices.iter().map(|_| Box::new(NullDevice) as Box<dyn Device>).collect()
-            }
+            Backend::Null => own.iter().map(|_| Box::new(NullDevice) as Box<dyn Device>).collect(),
             Backend::Cpu => {
-                memories = allocate(program.program())?;
+                allocate(program.program(), &own, &mut memories)?;
                 cpu_devices(&program, options, loader, &memories, jit.insert(Jit::new()?))?
             }
         };
-        let executors = devices.into_iter().enumerate().map(|(index, device)| {
-            let id = DeviceId::from_index(index);
+        let channels = Arc::new(Channels::new(program.program(), options.stress, seat.as_ref())?);
+        let executors = devices.into_iter().zip(own).map(|(device, id)| {
             let mut executor = Executor::new(Arc::clone(&program), id, device, Arc::clone(&channels), options.stress);
             executor.set_trace(options.trace);
             executor
         });
-        let takes_turns = options.backend == Backend::Null && options.stress.is_none();
+        let takes_turns = options.backend == Backend::Null && options.stress.is_none() && seat.is_none();
         let crew = Crew::new(executors.collect(), Arc::clone(&channels), takes_turns);
         let homes = homes(program.program());
         let profiled = options.profile;
-        let mut run = Self { crew, channels, profiled, program, memories, homes, failed: None, _jit: jit };
+        let mut run = Self { crew, channels, profiled, program, memories, seat, homes, failed: None, _jit: jit };
         run.order(Order { list: List::Setup, step: 0 })?;
         Ok(run)
     }
@@ -115,7 +147,20 @@ impl Run {
     /// # Errors
     /// If any device fails; every later step fails the same way.
     pub fn step(&mut self, step: u64) -> Result<StepReport, RunError> {
-        self.order(Order { list: List::Step, step })
+        let began = Instant::now();
+        let own = self.order(Order { list: List::Step, step })?;
+        let report = match &self.seat {
+            Some(seat) => seat.report(own, began),
+            None => Ok(own),
+        };
+        self.failed = report.as_ref().err().cloned();
+        report
+    }
+
+    /// Whether it is that of the first rank, or of the only process.
+    #[must_use]
+    pub fn is_first(&self) -> bool {
+        self.desk().is_none_or(|desk| desk.rank == Rank::FIRST)
     }
 
     /// The program that runs.
@@ -132,6 +177,24 @@ impl Run {
             profile.merge(&self.channels.profile());
         }
         profile
+    }
+
+    /// The same of the devices of all ranks of a job, on its first rank; the others have their own. All do it at once.
+    ///
+    /// # Errors
+    /// If a rank cannot go on.
+    pub fn whole_profile(&mut self) -> Result<Profile, RunError> {
+        let mut whole = self.profile();
+        let Some(desk) = self.desk() else { return Ok(whole) };
+        let all = desk.gather(serde_json::to_vec(&whole).unwrap_or_default())?;
+        for (rank, own) in all.iter().enumerate().skip(1) {
+            let failed = |error: serde_json::Error| RunError::Remote {
+                rank: Rank::from_index(rank),
+                message: error.to_string(),
+            };
+            whole.merge(&serde_json::from_slice(own).map_err(failed)?);
+        }
+        Ok(whole)
     }
 
     /// The numbers of a tensor of a persistent value (parameters, gradients, optimizer state), between steps; `tensor` counts
@@ -188,6 +251,26 @@ impl Run {
         written
     }
 
+    /// What connects it to other ranks.
+    pub(crate) fn desk(&self) -> Option<&Desk> {
+        self.seat.as_ref().map(|seat| &*seat.desk)
+    }
+
+    /// Whether a persistent value has a place on devices of this process.
+    pub(crate) fn holds(&self, value: ValueId) -> bool {
+        self.homes.get(&value).into_iter().flatten().any(|home| self.is_here(home.device))
+    }
+
+    /// Whether the first device that has a version of it is one of this process.
+    pub(crate) fn holds_first(&self, value: ValueId, age: u32) -> bool {
+        let mut homes = self.homes.get(&value).into_iter().flatten();
+        homes.find(|home| home.age == age).is_some_and(|home| self.is_here(home.device))
+    }
+
+    fn is_here(&self, device: DeviceId) -> bool {
+        self.seat.as_ref().is_none_or(|seat| seat.has(device))
+    }
+
     fn regions(&self, value: ValueId, tensor: usize, age: Option<u32>) -> impl Iterator<Item = Region> {
         let slot = self.program().value(value).tensors.get(tensor);
         let homes = self.homes.get(&value).into_iter().flatten();
@@ -196,7 +279,7 @@ impl Run {
                 let place = self.program().devices[device.index()].buffers[buffer.index()];
                 let slot = slot?;
                 let place = Buffer { offset: place.offset + slot.offset, bytes: slot.ty.bytes(), space: place.space };
-                Some(self.memories.get(device.index())?.region(place))
+                Some(self.memories.get(device.index())?.as_ref()?.region(place))
             },
         )
     }
@@ -205,25 +288,39 @@ impl Run {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        let report = self.crew.obey(order);
+        let report = self.crew.obey(order).map_err(|error| match &self.seat {
+            Some(seat) => seat.break_off(error),
+            None => error,
+        });
         self.failed = report.as_ref().err().cloned();
         report
     }
 }
 
-fn allocate(program: &Program) -> Result<Vec<Memories>, RunError> {
-    let memories = program.devices.iter().enumerate().map(|(index, code)| {
+impl Drop for Run {
+    fn drop(&mut self) {
+        if self.seat.is_some() && self.failed.is_some() {
+            // Messages of other ranks may still arrive.
+            self.memories.drain(..).for_each(std::mem::forget);
+        }
+    }
+}
+
+fn allocate(program: &Program, own: &[DeviceId], memories: &mut [Option<Memories>]) -> Result<(), RunError> {
+    for device in own {
+        let code = &program.devices[device.index()];
+        let memory = Memories::new(code);
         let bytes = code.arena + code.host.arena;
-        Memories::new(code).ok_or(RunError::OutOfMemory { device: DeviceId::from_index(index), bytes })
-    });
-    memories.collect()
+        memories[device.index()] = Some(memory.ok_or(RunError::OutOfMemory { device: *device, bytes })?);
+    }
+    Ok(())
 }
 
 fn cpu_devices(
     program: &Arc<Verified>,
     options: &Options,
     loader: Arc<dyn Loader>,
-    memories: &[Memories],
+    memories: &[Option<Memories>],
     jit: &mut Jit,
 ) -> Result<Vec<Box<dyn Device>>, RunError> {
     let shared = Shared {
@@ -233,7 +330,8 @@ fn cpu_devices(
         strict: options.stress.is_some(),
         profile: options.profile,
     };
-    let devices = memories.iter().enumerate().map(|(index, memory)| {
+    let here = memories.iter().enumerate().filter_map(|(index, memory)| Some((index, memory.as_ref()?)));
+    let devices = here.map(|(index, memory)| {
         let id = DeviceId::from_index(index);
         let executables = compile(program.program(), id, jit)?;
         Ok(Box::new(CpuDevice::new(shared.clone(), id, memory.clone(), executables)) as Box<dyn Device>)

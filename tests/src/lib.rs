@@ -9,6 +9,7 @@ pub mod jobs;
 pub mod mutation;
 pub mod pipelines;
 pub mod programs;
+pub mod ranks;
 pub mod rewrite;
 pub mod schedules;
 pub mod steps;

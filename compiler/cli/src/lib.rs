@@ -11,6 +11,7 @@ mod input;
 mod measuring;
 mod output;
 pub mod plot;
+mod ranks;
 mod searching;
 mod stage_table;
 mod table;

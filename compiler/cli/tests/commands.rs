@@ -325,3 +325,20 @@ fn ctrl_c_ends_a_run_with_a_checkpoint() {
     let more = format!("run tiny.pipe --resume --steps {} --format json", summary["steps"].as_u64().unwrap_or(0) + 1);
     assert_eq!(folder.json(&more, 0)["steps"], 1);
 }
+
+#[test]
+#[cfg(not(feature = "mpi"))]
+fn one_of_several_processes_says_how_to_build_for_them() {
+    let folder = Folder::new("ranks");
+    for (rank, said) in [("0", 1), ("1", 0)] {
+        let mut command = folder.command("run tiny.pipe");
+        let output =
+            command.env("OMPI_COMM_WORLD_RANK", rank).env("OMPI_COMM_WORLD_SIZE", "2").output().expect("it starts");
+        assert_eq!(output.status.code(), Some(2), "{}", error(&output));
+        assert_eq!(
+            error(&output).matches("mpirun started 2 processes, but this pipec was built for one").count(),
+            said
+        );
+        assert!(out(&output).is_empty() && !folder.0.join("saved").exists());
+    }
+}

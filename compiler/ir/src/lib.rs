@@ -4,6 +4,7 @@
 //! [`verify::Verified`] one, which is all that the runtime accepts.
 
 pub mod circle;
+pub mod digest;
 pub mod graph;
 pub mod ids;
 pub mod instruction;

@@ -25,6 +25,7 @@ pub(crate) mod print;
 mod read;
 mod tables;
 
+use crate::digest::Digest;
 use crate::ids::DeviceId;
 use crate::program::Program;
 use crate::verify::{List, Place, Verified, VerifyError, verify};
@@ -88,6 +89,12 @@ pub fn print(program: &Program) -> String {
 pub fn pieces(program: &Program) -> impl Iterator<Item = String> {
     let devices = (0..program.devices.len()).map(|device| print::device(program, device));
     std::iter::once_with(|| print::tables(program)).chain(devices)
+}
+
+/// A number that tells programs apart by their texts.
+#[must_use]
+pub fn digest(program: &Program) -> Digest {
+    pieces(program).fold(Digest::default(), |digest, piece| digest.and(piece.as_bytes()))
 }
 
 /// Reads a program. Nothing is checked but its form and that names are declared before they are used.

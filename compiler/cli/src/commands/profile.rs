@@ -17,7 +17,7 @@ use pipe_ir::verify::Verified;
 use pipe_runtime::{Backend, Options, Run, StepReport};
 use serde::Serialize;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -125,7 +125,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
 impl Arguments {
     fn measure(&self, program: Verified, judged: &Judged) -> Result<File, String> {
         let options = Options { trace: true, ..Options::new(Backend::Cpu, 0) };
-        let mut run = training::start(program, &options, &self.target.folder())?;
+        let program = Arc::new(program);
+        let data = training::open(program.program(), options.backend, &self.target.folder())?;
+        let mut run = training::start(&program, data, &options, None).map_err(|error| error.to_string())?;
         let machine = measuring::machine(run.program()).map_err(|error| error.to_string())?;
         let window = u64::from(run.program().n_steps);
         let first = WARM_UP * window;
@@ -164,7 +166,7 @@ impl Arguments {
         let quiet = self.target.quiet || self.target.format == Format::Json;
         let window = u64::from(run.program().n_steps);
         let progress = Progress::new((first, end, window), training::tokens_per_step(run.program()), quiet);
-        let finished = training::train(run, first, &plan, &AtomicBool::new(false), |done, loss, elapsed| {
+        let finished = training::train(run, first, &plan, &mut || Ok(false), |done, loss, elapsed| {
             progress.step(done, loss, elapsed);
         });
         progress.finish();

@@ -3,26 +3,33 @@
 use crate::Outcome;
 use crate::commands::check::show_findings;
 use crate::commands::check_ir;
-use crate::input::{Format, TargetArguments};
-use crate::output::{Failure, can_write, complain, print, print_error, write};
+use crate::input::{Format, TargetArguments, parse_seconds};
+use crate::output::{Failure, can_write, complain, print, write};
+use crate::ranks::lost::{Origins, Written};
+use crate::ranks::{self, Entry, Team};
 use crate::training::progress::Progress;
-use crate::training::resident::Watch;
+use crate::training::resident::{Resident, Watch};
+use crate::training::stop::stop_on_signal;
 use crate::training::summary::{Circumstances, SCHEMA, Summary};
 use crate::training::{self, Finished, Plan, is_computable, tokens_per_step, trace_file};
 use clap::ValueEnum;
+use pipe_ir::digest::Digest;
 use pipe_ir::program::Program;
+use pipe_ir::text;
 use pipe_ir::verify::Verified;
 use pipe_runtime::checkpoint;
-use pipe_runtime::{Backend, Options, Run};
+use pipe_runtime::data::Data;
+use pipe_runtime::{Backend, Options, Profile, Run, RunError};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 const EXAMPLES: &str = "\
 Examples:
   pipec run examples/shakespeare.pipe
   pipec run examples/shakespeare.pipe --steps 20 --trace run.trace.json
   pipec run examples/shakespeare.pipe --resume
+  mpirun -n 4 pipec run examples/shakespeare.pipe   # a process per device, on one host or several
   pipec run std:zb_v --set devices=8 --set microbatches=64 --steps 100   # no model: counts on the null device
 
 Ctrl-C ends the run after the step at hand, with a checkpoint.";
@@ -54,6 +61,9 @@ pub(crate) struct Arguments {
     /// Prints where the time of the CPU kernels went
     #[arg(long)]
     profile: bool,
+    /// Of several processes: how long one may be silent before all of them end
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = parse_stall)]
+    stall_timeout: Duration,
     /// Delays every queue and instruction at random from this seed: results must not change
     #[arg(long, value_name = "SEED")]
     stress: Option<u64>,
@@ -80,61 +90,38 @@ impl BackendChoice {
     }
 }
 
+/// What is to run, and how.
+struct Prepared {
+    program: Arc<Verified>,
+    /// What its instructions come from.
+    written: Written,
+    /// The bubble that its timeline predicts.
+    bubble: Option<f64>,
+    backend: Backend,
+    plan: Plan,
+    data: Data,
+}
+
 /// Runs a target.
 ///
 /// # Errors
 /// If the target, its data or a checkpoint cannot be read, or a result cannot be written.
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
-    let Some((program, predicted_bubble)) = arguments.compile()? else { return Ok(Outcome::Rejected) };
-    if let Some(path) = &arguments.trace {
-        // Better now than after the run.
-        can_write(path)?;
-    }
-    let backend = arguments.backend.resolve(program.program());
-    let plan = arguments.plan(program.program(), backend);
-    if arguments.resume == Some(None) && plan.checkpoints.is_none() {
-        let message = "this run has no folder of checkpoints: `--resume PATH` names one";
-        return Err(Failure::Usage(message.to_owned()));
-    }
-    let window = u64::from(program.program().n_steps);
-    if !plan.steps.is_multiple_of(window) {
-        let steps = plan.steps;
-        let message =
-            format!("{steps} steps are not whole windows of {window} steps: `--set steps=K` says how long one is");
-        return Err(Failure::Usage(message));
-    }
-    let memory = Watch::start();
-    let mut run = match arguments.start(program, backend) {
-        Ok(run) => run,
-        Err(message) => return arguments.reject(&message),
-    };
-    let finished = match arguments.train(&mut run, &plan, backend) {
-        Ok(finished) => finished,
-        Err(failure) => return arguments.reject(&failure.to_string()),
-    };
-    if let Some(path) = &arguments.trace {
-        let trace = trace_file::to_json(run.program(), &finished.trace);
-        write(path, &trace.to_string())?;
-    }
-    let circumstances = Circumstances {
-        program: run.program(),
-        backend: backend_name(backend),
-        predicted_bubble,
-        tokens_per_step: tokens_per_step(run.program()),
-        planned: plan.steps,
-        resident: memory.and_then(|memory| memory.most()),
-    };
-    let summary = Summary::new(&circumstances, &finished);
-    if arguments.target.format == Format::Json {
-        let text = serde_json::to_string_pretty(&summary).map_err(|error| Failure::Usage(error.to_string()))?;
-        print(&(text + "\n"))?;
-    } else if !arguments.target.quiet {
-        print(&summary.table())?;
-        if arguments.profile {
-            print(&format!("\n{}", run.profile()))?;
+    let schema = (arguments.target.format == Format::Json).then_some(SCHEMA);
+    match ranks::enter(arguments.stall_timeout, schema)? {
+        Entry::Alone => arguments.execute(None),
+        Entry::Together(team) => {
+            let ended = arguments.execute(Some(&team));
+            team.conclude(ended)
         }
+        Entry::Silent => Ok(Outcome::Usage),
     }
-    Ok(if summary.ok { Outcome::Accepted } else { Outcome::Rejected })
+}
+
+/// A time after which a process counts as lost.
+fn parse_stall(text: &str) -> Result<Duration, String> {
+    let seconds = parse_seconds(text).ok().filter(|seconds| *seconds >= 1.0);
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| "expected a number of seconds, 1 or more".to_owned())
 }
 
 fn backend_name(backend: Backend) -> &'static str {
@@ -145,6 +132,78 @@ fn backend_name(backend: Backend) -> &'static str {
 }
 
 impl Arguments {
+    fn execute(&self, team: Option<&Team>) -> Result<Outcome, Failure> {
+        let speaks = team.is_none_or(Team::speaks);
+        let prepared = self.prepare(speaks);
+        let prepared = match team {
+            None => prepared?,
+            Some(team) => team.agree(prepared, |prepared| self.digests(prepared))?,
+        };
+        let Some(Prepared { program, written, bubble, backend, plan, data }) = prepared else {
+            return Ok(Outcome::Rejected);
+        };
+        if let Some(team) = team {
+            team.know(Origins { program: Arc::clone(&program), written });
+        }
+        let memory = Watch::start();
+        let finished =
+            self.start(&program, backend, data, team).map_err(training::Failure::from).and_then(|mut run| {
+                let finished = self.train(&mut run, &plan, backend, team)?;
+                let kernels = if self.profile { Some(run.whole_profile()?) } else { None };
+                Ok((finished, kernels))
+            });
+        let (finished, kernels) = match finished {
+            Ok(finished) => finished,
+            Err(failure) => {
+                let message = failure.to_string();
+                if let Some(team) = team {
+                    team.job().fail(&message);
+                }
+                return if speaks { self.reject(&message) } else { Ok(Outcome::Rejected) };
+            }
+        };
+        let resident = memory.and_then(|memory| memory.most());
+        let resident = Resident::most(resident, program.program(), team.map(Team::job));
+        let resident = resident.map_err(|error| Failure::Usage(error.to_string()))?;
+        if !speaks {
+            return Ok(Outcome::Accepted);
+        }
+        let circumstances = Circumstances {
+            program: program.program(),
+            backend: backend_name(backend),
+            predicted_bubble: bubble,
+            tokens_per_step: tokens_per_step(program.program()),
+            planned: plan.steps,
+            n_ranks: team.map_or(1, |team| team.job().n_ranks()),
+            resident,
+        };
+        self.conclude(&circumstances, &finished, kernels.as_ref())
+    }
+
+    /// Writes and says what came of a run.
+    fn conclude(
+        &self,
+        circumstances: &Circumstances<'_>,
+        finished: &Finished,
+        kernels: Option<&Profile>,
+    ) -> Result<Outcome, Failure> {
+        if let Some(path) = &self.trace {
+            let trace = trace_file::to_json(circumstances.program, circumstances.n_ranks, &finished.trace);
+            write(path, &trace.to_string())?;
+        }
+        let summary = Summary::new(circumstances, finished);
+        if self.target.format == Format::Json {
+            let text = serde_json::to_string_pretty(&summary).map_err(|error| Failure::Usage(error.to_string()))?;
+            print(&(text + "\n"))?;
+        } else if !self.target.quiet {
+            print(&summary.table())?;
+            if let Some(kernels) = kernels {
+                print(&format!("\n{kernels}"))?;
+            }
+        }
+        Ok(if summary.ok { Outcome::Accepted } else { Outcome::Rejected })
+    }
+
     /// Says why a run failed; programs get an object without figures.
     fn reject(&self, message: &str) -> Result<Outcome, Failure> {
         complain(message);
@@ -154,20 +213,68 @@ impl Arguments {
         Ok(Outcome::Rejected)
     }
 
-    /// The program with the bubble that its timeline predicts; nothing if the target is rejected, which was then said.
-    fn compile(&self) -> Result<Option<(Verified, Option<f64>)>, Failure> {
+    /// Everything that a run needs; nothing if the target is rejected, which was then said if this process speaks.
+    fn prepare(&self, speaks: bool) -> Result<Option<Prepared>, Failure> {
+        let Some((program, bubble, written)) = self.compile(speaks)? else { return Ok(None) };
+        if let Some(path) = self.trace.as_ref().filter(|_| speaks) {
+            // Better now than after the run.
+            can_write(path)?;
+        }
+        let backend = self.backend.resolve(program.program());
+        let plan = self.plan(program.program(), backend);
+        if self.resume == Some(None) && plan.checkpoints.is_none() {
+            let message = "this run has no folder of checkpoints: `--resume PATH` names one";
+            return Err(Failure::Usage(message.to_owned()));
+        }
+        let window = u64::from(program.program().n_steps);
+        if !plan.steps.is_multiple_of(window) {
+            let steps = plan.steps;
+            let message =
+                format!("{steps} steps are not whole windows of {window} steps: `--set steps=K` says how long one is");
+            return Err(Failure::Usage(message));
+        }
+        let data = match training::open(program.program(), backend, &self.target.folder()) {
+            Ok(data) => data,
+            Err(message) if speaks => return self.reject(&message).map(|_| None),
+            Err(_) => return Ok(None),
+        };
+        Ok(Some(Prepared { program: Arc::new(program), written, bubble, backend, plan, data }))
+    }
+
+    /// What must be the same on all ranks.
+    fn digests(&self, prepared: &Prepared) -> Vec<(&'static str, Digest)> {
+        let Prepared { program, backend, plan, data, .. } = prepared;
+        let options = (
+            env!("CARGO_PKG_VERSION"),
+            (backend, self.stress, self.trace.is_some(), self.profile),
+            (plan.steps, plan.every, &plan.checkpoints, &self.resume),
+        );
+        let options = Digest::default().and(format!("{options:?}").as_bytes());
+        let program = text::digest(program.program());
+        vec![("program", program), ("data", data.digest()), ("options and version of pipec", options)]
+    }
+
+    /// The program with the bubble that its timeline predicts; nothing if the target is rejected.
+    fn compile(&self, speaks: bool) -> Result<Option<(Verified, Option<f64>, Written)>, Failure> {
         let name = &self.target.target;
         if !name.ends_with(".ir") {
             let (compilation, sources) = self.target.compile_program()?;
-            show_findings(&compilation, &sources, self.target.format)?;
+            if speaks {
+                show_findings(&compilation, &sources, self.target.format)?;
+            }
             let bubble = compilation.report.figures.bubble_makespan;
-            return Ok(compilation.program.map(|program| (program, bubble)));
+            let found = compilation.program.zip(compilation.judged);
+            return Ok(
+                found.map(|(program, judged)| (program, bubble, Written::Schedule(Box::new(judged.schedule), sources)))
+            );
         }
-        let text = std::fs::read_to_string(name).map_err(|error| Failure::Io(name.clone(), error))?;
-        if let Ok(program) = pipe_ir::text::check(&text) {
-            return Ok(Some((program, None)));
+        let written = std::fs::read_to_string(name).map_err(|error| Failure::Io(name.clone(), error))?;
+        if let Ok(program) = text::check(&written) {
+            return Ok(Some((program, None, Written::Instructions(name.clone(), written))));
         }
-        check_ir::run(&self.target)?;
+        if speaks {
+            check_ir::run(&self.target)?;
+        }
         Ok(None)
     }
 
@@ -190,17 +297,29 @@ impl Arguments {
         }
     }
 
-    fn start(&self, program: Verified, backend: Backend) -> Result<Run, String> {
+    fn start(
+        &self,
+        program: &Arc<Verified>,
+        backend: Backend,
+        data: Data,
+        team: Option<&Team>,
+    ) -> Result<Run, RunError> {
         let options = Options {
             stress: self.stress,
             trace: self.trace.is_some(),
             profile: self.profile,
             ..Options::new(backend, 0)
         };
-        training::start(program, &options, &self.target.folder())
+        training::start(program, data, &options, team.map(Team::job))
     }
 
-    fn train(&self, run: &mut Run, plan: &Plan, backend: Backend) -> Result<Finished, training::Failure> {
+    fn train(
+        &self,
+        run: &mut Run,
+        plan: &Plan,
+        backend: Backend,
+        team: Option<&Team>,
+    ) -> Result<Finished, training::Failure> {
         let first_step = match &self.resume {
             None => 0,
             Some(from) => {
@@ -208,31 +327,16 @@ impl Arguments {
                 checkpoint::resume(run, &from)?
             }
         };
-        let stop = Arc::new(AtomicBool::new(false));
-        stop_on_signal(&stop);
+        let mut stop = stop_on_signal(team.map(Team::job));
         let tokens = if backend == Backend::Cpu { tokens_per_step(run.program()) } else { 0 };
-        let quiet = self.target.quiet || self.target.format == Format::Json;
+        let speaks = team.is_none_or(Team::speaks);
+        let quiet = self.target.quiet || self.target.format == Format::Json || !speaks;
         let stride = u64::from(run.program().n_steps);
         let progress = Progress::new((first_step, plan.steps, stride), tokens, quiet);
-        let finished = training::train(run, first_step, plan, &stop, |done, loss, elapsed| {
+        let finished = training::train(run, first_step, plan, &mut stop, |done, loss, elapsed| {
             progress.step(done, loss, elapsed);
         });
         progress.finish();
         finished
-    }
-}
-
-/// The first Ctrl-C (or a request to terminate) asks the run to stop after its step; the second one ends the process.
-fn stop_on_signal(stop: &Arc<AtomicBool>) {
-    let stop = Arc::clone(stop);
-    let handler = move || {
-        if stop.swap(true, Ordering::Relaxed) {
-            std::process::exit(130);
-        }
-        print_error("\nstopping after this step; once more to stop at once\n");
-    };
-    // Without a handler Ctrl-C still ends the run, only without its checkpoint.
-    if let Err(error) = ctrlc::set_handler(handler) {
-        complain(&format!("Ctrl-C will not save a checkpoint: {error}"));
     }
 }

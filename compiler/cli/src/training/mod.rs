@@ -2,6 +2,7 @@
 
 pub(crate) mod progress;
 pub(crate) mod resident;
+pub(crate) mod stop;
 pub(crate) mod summary;
 pub(crate) mod trace_file;
 
@@ -11,10 +12,10 @@ use pipe_ir::value::ValueKind;
 use pipe_ir::verify::Verified;
 use pipe_runtime::checkpoint::{self, CheckpointError};
 use pipe_runtime::data::Data;
+use pipe_runtime::job::Job;
 use pipe_runtime::{Backend, Options, Run, RunError, StepReport, Used};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// What to do beside running the steps.
@@ -104,23 +105,37 @@ pub(crate) fn is_computable(program: &Program) -> bool {
     !program.execs.iter().any(|exec| matches!(exec.body, Body::Abstract))
 }
 
-/// Starts a run of a program. Paths of its data are relative to the folder.
+/// The data of a program; its path is relative to the folder.
 ///
 /// # Errors
 /// Says why it cannot run.
-pub(crate) fn start(program: Verified, options: &Options, folder: &Path) -> Result<Run, String> {
-    let verified = Arc::new(program);
-    let program = verified.program();
-    if options.backend == Backend::Cpu && !is_computable(program) {
+pub(crate) fn open(program: &Program, backend: Backend, folder: &Path) -> Result<Data, String> {
+    if backend == Backend::Cpu && !is_computable(program) {
         return Err("this program was compiled without a model: it runs on the null device only; a pipeline with a model runs on others".to_owned());
     }
-    let data = match options.backend {
-        Backend::Null => Data::synthetic(program),
-        Backend::Cpu => Data::open(program, folder).map_err(|error| error.to_string())?,
-    };
-    let seed = program.training.as_ref().map_or(0, |training| training.seed);
+    match backend {
+        Backend::Null => Ok(Data::synthetic(program)),
+        Backend::Cpu => Data::open(program, folder).map_err(|error| error.to_string()),
+    }
+}
+
+/// Starts a run of a program, perhaps of one rank of a job.
+///
+/// # Errors
+/// Says why it cannot run.
+pub(crate) fn start(
+    program: &Arc<Verified>,
+    data: Data,
+    options: &Options,
+    job: Option<&Job>,
+) -> Result<Run, RunError> {
+    let seed = program.program().training.as_ref().map_or(0, |training| training.seed);
     let options = Options { seed, ..options.clone() };
-    Run::start(Arc::clone(&verified), &options, Arc::new(data)).map_err(|error| error.to_string())
+    let (program, data) = (Arc::clone(program), Arc::new(data));
+    match job {
+        None => Run::start(program, &options, data),
+        Some(job) => Run::join(program, &options, data, job),
+    }
 }
 
 /// Elements of the data of one step: tokens, where the data are tokens.
@@ -131,7 +146,7 @@ pub(crate) fn tokens_per_step(program: &Program) -> u64 {
     largest.unwrap_or(0) * u64::from(program.microbatches_of_step())
 }
 
-/// Runs the remaining steps. `observe` sees each step with the loss and the time since the start of this run.
+/// Runs the remaining steps, until it is to stop. `observe` sees each step with the loss and the time since the start of this run.
 ///
 /// # Errors
 /// If a device fails or a checkpoint cannot be written.
@@ -139,19 +154,19 @@ pub(crate) fn train(
     run: &mut Run,
     first_step: u64,
     plan: &Plan,
-    stop: &AtomicBool,
+    stop: &mut dyn FnMut() -> Result<bool, RunError>,
     mut observe: impl FnMut(u64, Option<f64>, Duration),
 ) -> Result<Finished, Failure> {
     if let Some(folder) = &plan.checkpoints {
         // Better now than after the first hour.
-        checkpoint::prepare(folder)?;
+        checkpoint::prepare(folder, run.is_first())?;
     }
     let mut tally = Tally::new(run.program());
     let mut saved = None;
     let start = Instant::now();
     let stride = u64::from(run.program().n_steps);
     let mut done = first_step;
-    while done < plan.steps && !stop.load(Ordering::Relaxed) {
+    while done < plan.steps && !stop()? {
         let step = run.step(done)?;
         done += stride;
         let losses = if plan.computes { step.step_losses(run.program()) } else { Vec::new() };
@@ -174,7 +189,7 @@ pub(crate) fn train(
 }
 
 fn save(run: &Run, step: u64, folder: Option<&Path>) -> Result<Option<PathBuf>, CheckpointError> {
-    folder.map(|folder| checkpoint::save(folder, &checkpoint::state(run, step))).transpose()
+    folder.map(|folder| checkpoint::write(run, step, folder)).transpose()
 }
 
 /// Sums over the steps of a run.

@@ -1,6 +1,9 @@
 //! Memory of this process, as Linux counts it: what a run takes beside its arenas.
 
+use pipe_ir::program::Program;
 use pipe_ir::units::Bytes;
+use pipe_runtime::RunError;
+use pipe_runtime::job::{Division, Job, Rank};
 
 /// Measures from here on.
 pub(crate) struct Watch {
@@ -18,6 +21,41 @@ impl Watch {
     /// The most that was resident at once, beyond what was at the start.
     pub(crate) fn most(&self) -> Option<Bytes> {
         Some(Bytes(status("VmHWM:")?.0.saturating_sub(self.before.0)))
+    }
+}
+
+/// What a run took of the memory of a process, and how much of that are the arenas of the devices there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Resident {
+    /// Of which process of a job.
+    pub(crate) rank: Rank,
+    pub(crate) bytes: Bytes,
+    pub(crate) arenas: Bytes,
+}
+
+impl Resident {
+    /// Of this process; in a job, on its first rank, of the one that took most. Nothing where no system says it.
+    ///
+    /// # Errors
+    /// If another rank cannot go on.
+    pub(crate) fn most(own: Option<Bytes>, program: &Program, job: Option<&Job>) -> Result<Option<Self>, RunError> {
+        let n_ranks = job.map_or(1, Job::n_ranks);
+        let Some(division) = Division::new(program.devices.len(), n_ranks) else { return Ok(None) };
+        let of = |(rank, bytes): (usize, Option<Bytes>)| {
+            let rank = Rank::from_index(rank);
+            let devices = &program.devices[division.devices_of(rank)];
+            let arenas = Bytes(devices.iter().map(|device| device.arena.0 + device.host.arena.0).sum());
+            Some(Self { rank, bytes: bytes?, arenas })
+        };
+        let all = match job {
+            None => vec![own],
+            Some(job) => {
+                let word = own.map_or_else(Vec::new, |bytes| bytes.0.to_le_bytes().to_vec());
+                let number = |word: Vec<u8>| word.try_into().ok().map(|bytes| Bytes(u64::from_le_bytes(bytes)));
+                job.gather(word)?.into_iter().map(number).collect()
+            }
+        };
+        Ok(all.into_iter().enumerate().filter_map(of).max_by_key(|resident| resident.bytes))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::Finished;
 use super::progress::grouped;
+use super::resident::Resident;
 use pipe_ir::program::{Extent, Program};
 use pipe_ir::units::Bytes;
 use pipe_runtime::Used;
@@ -50,9 +51,13 @@ pub(crate) struct Summary {
     pub(crate) per_device: Vec<DeviceSummary>,
     /// The checkpoint written last.
     pub(crate) checkpoint: Option<String>,
-    /// The most that the run added to the resident memory of the process: its arenas and what comes beside them. `None` where nothing
+    /// Processes that ran it together.
+    pub(crate) ranks: usize,
+    /// The most that the run added to the resident memory of a process: the arenas there and what comes beside them. `None` where nothing
     /// was computed, or the system does not say.
     pub(crate) resident_bytes: Option<u64>,
+    #[serde(skip)]
+    resident: Option<Resident>,
 }
 
 /// One device: compiled against measured.
@@ -114,8 +119,10 @@ pub(crate) struct Circumstances<'a> {
     pub(crate) tokens_per_step: u64,
     /// Steps of the whole run, those before a resumption included.
     pub(crate) planned: u64,
-    /// The most that the run added to the resident memory of the process, where the system says that.
-    pub(crate) resident: Option<Bytes>,
+    /// Processes that ran it together.
+    pub(crate) n_ranks: usize,
+    /// What the run added to the resident memory of the process in which that is most, where the system says that.
+    pub(crate) resident: Option<Resident>,
 }
 
 impl Summary {
@@ -126,6 +133,7 @@ impl Summary {
         let steps = finished.steps;
         let seconds = finished.elapsed.as_secs_f64();
         let computes = !finished.losses.is_empty();
+        let resident = circumstances.resident.filter(|_| computes);
         let tokens = (circumstances.tokens_per_step * steps) as f64;
         let devices = program.devices.iter().zip(&finished.measured).zip(&finished.busy).enumerate();
         let per_device: Vec<_> = devices
@@ -164,7 +172,9 @@ impl Summary {
             losses: finished.losses.clone(),
             per_device,
             checkpoint: finished.saved.as_ref().map(|path| path.display().to_string()),
-            resident_bytes: circumstances.resident.filter(|_| computes).map(|bytes| bytes.0),
+            ranks: circumstances.n_ranks,
+            resident_bytes: resident.map(|resident| resident.bytes.0),
+            resident,
         }
     }
 
@@ -182,8 +192,9 @@ impl Summary {
             .map_or_else(|| self.dispatch(), |rate| format!(", {} tokens/s", grouped(rate.max(0.0).round() as u64)));
         let ended = if self.interrupted { "stopped after" } else { "" };
         let plural = |count: u64| if count == 1 { "" } else { "s" };
+        let ranks = if self.ranks == 1 { String::new() } else { format!(" of {} processes", self.ranks) };
         let head = format!(
-            "{} {ended} {} step{} on {devices} {} device{} in {:.1}s{rate}",
+            "{} {ended} {} step{} on {devices} {} device{}{ranks} in {:.1}s{rate}",
             self.name,
             self.steps,
             plural(self.steps),
@@ -209,11 +220,11 @@ impl Summary {
         if let Some(path) = &self.checkpoint {
             let _ = writeln!(text, "  saved    {path}");
         }
-        if let Some(resident) = self.resident_bytes {
-            let in_host = |row: &DeviceSummary| row.host.map_or(0, |host| host.arena_bytes);
-            let arenas: u64 = self.per_device.iter().map(|row| row.arena_bytes + in_host(row)).sum();
-            let (all, beside) = (Bytes(resident), Bytes(resident.saturating_sub(arenas)));
-            let _ = writeln!(text, "  memory   {all} at most in this process, {beside} of it beside the arenas");
+        if let Some(Resident { rank, bytes, arenas }) = self.resident {
+            let beside = Bytes(bytes.0.saturating_sub(arenas.0));
+            let whose =
+                if self.ranks == 1 { "this process".to_owned() } else { format!("one process, that of {rank}") };
+            let _ = writeln!(text, "  memory   {bytes} at most in {whose}, {beside} of it beside the arenas");
         }
         self.device_table(&mut text);
         text

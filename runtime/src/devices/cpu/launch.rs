@@ -94,7 +94,7 @@ impl Launcher {
 
     pub(super) fn profile(&self) -> Profile {
         let entries = self.profile.iter().flatten();
-        Profile { entries: KINDS.into_iter().zip(entries.copied()).collect() }
+        Profile { entries: KINDS.map(Into::into).into_iter().zip(entries.copied()).collect() }
     }
 
     fn record(&mut self, entry: usize, started: Instant, flops: u64, elements: u64) {

@@ -1,0 +1,96 @@
+//! Lost ranks, told to people: which ended or fell silent, and what its devices were doing, with the lines of the source.
+
+use pipe_compiler::schedule::Schedule;
+use pipe_compiler::source::Sources;
+use pipe_ir::ids::DeviceId;
+use pipe_ir::instruction::Instruction;
+use pipe_ir::program::Program;
+use pipe_ir::task::{Task, TaskKind};
+use pipe_ir::text;
+use pipe_ir::verify::{List, Place, Verified};
+use pipe_runtime::job::{How, Lost, Position};
+use std::fmt::Write;
+use std::sync::Arc;
+
+/// Where the instructions of a program come from.
+pub(crate) struct Origins {
+    pub(crate) program: Arc<Verified>,
+    pub(crate) written: Written,
+}
+
+/// In which form it was written.
+pub(crate) enum Written {
+    /// As a schedule.
+    Schedule(Box<Schedule>, Sources),
+    /// As instructions: the name of the file, and its text.
+    Instructions(String, String),
+}
+
+/// Says who is lost; with the origins of the program, once there are any, also where.
+pub(crate) fn message(lost: &[Lost], origins: Option<&Origins>) -> String {
+    let mut text = String::new();
+    for lost in lost {
+        let seconds = |time: std::time::Duration| format!("{:.1}s", time.as_secs_f64());
+        let how = match lost.how {
+            How::Ended => "has ended".to_owned(),
+            How::Stopped(silence) => format!("was stopped, and has said nothing for {}", seconds(silence)),
+            How::Silent(silence) => format!("has said nothing for {}", seconds(silence)),
+            How::Absent(silence) => format!("has not joined the others for {}", seconds(silence)),
+        };
+        let process = lost.process.as_ref().map(|process| format!(" (process {} on {})", process.id, process.host));
+        let separator = if text.is_empty() { "" } else { "\n" };
+        let _ = write!(text, "{separator}{}{} {how}", lost.rank, process.unwrap_or_default());
+        for position in
+            origins.iter().flat_map(|origins| lost.positions.iter().map(|position| place(position, origins)))
+        {
+            let _ = write!(text, "\n  {position}");
+        }
+    }
+    text + "\n  the job cannot go on without it; what was saved before is complete"
+}
+
+/// What a device was doing: its instruction, and the task that it belongs to.
+fn place(position: &Position, origins: &Origins) -> String {
+    let Position { device, list, index } = *position;
+    let program = origins.program.program();
+    let Some(code) = program.devices.get(device.index()) else { return String::new() };
+    let instructions = if list == List::Setup { &code.setup } else { &code.step };
+    let Some(instruction) = instructions.get(index) else { return String::new() };
+    let source = match &origins.written {
+        Written::Schedule(schedule, sources) => task(program, instructions, index)
+            .map(|(word, task)| format!(", {word} {task}{}", line(schedule, sources, task))),
+        Written::Instructions(name, written) => {
+            let place = Place::Instruction(device, list, u32::try_from(index).unwrap_or(u32::MAX));
+            let lines = text::parse(written).ok().map(|parsed| parsed.lines);
+            lines.and_then(|lines| lines.of(place)).map(|line| format!(" ({name}:{line})"))
+        }
+    };
+    let instruction = instruction.text(program, code);
+    format!("{device} was at instruction {index} of its {list}, `{}`{}", instruction.trim(), source.unwrap_or_default())
+}
+
+/// The task that an instruction is, or comes before; at the end of a list the one that it comes after.
+fn task(program: &Program, instructions: &[Instruction], index: usize) -> Option<(&'static str, Task)> {
+    let task = |instruction: &Instruction| match *instruction {
+        Instruction::Run { exec, microbatch, .. } => {
+            let exec = program.exec(exec);
+            (exec.kind != TaskKind::Update).then_some(Task { kind: exec.kind, stage: exec.stage, microbatch })
+        }
+        _ => None,
+    };
+    let (before, from) = instructions.split_at(index);
+    let own = from.first().and_then(task).map(|task| ("in", task));
+    let next = || from.iter().find_map(task).map(|task| ("before", task));
+    own.or_else(next).or_else(|| before.iter().rev().find_map(task).map(|task| ("after", task)))
+}
+
+/// The line of the source that asks for a task.
+fn line(schedule: &Schedule, sources: &Sources, task: Task) -> String {
+    let orders = (0..schedule.n_devices()).map(|device| &schedule.orders[DeviceId::from_index(device).index()]);
+    let origin = orders.flatten().find(|scheduled| scheduled.task == task).map(|scheduled| scheduled.origin);
+    let span = origin.and_then(|origin| schedule.origins.get(usize::from(origin)));
+    span.map_or_else(String::new, |span| {
+        let (line, column) = sources.line_column(span.file, span.start);
+        format!(" ({}:{line}:{column})", sources.get(span.file).name)
+    })
+}

@@ -1,0 +1,118 @@
+//! Folders of checkpoints: files that are complete or absent, and which of them stay.
+
+use super::{CheckpointError, State, io_error, malformed, shards, to_bytes};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// How many checkpoints stay in a folder.
+const KEPT: usize = 2;
+
+/// Makes sure that a folder exists and can be written. What earlier runs left behind is removed, by one rank of a job.
+///
+/// # Errors
+/// If it cannot.
+pub fn prepare(folder: &Path, removes: bool) -> Result<(), CheckpointError> {
+    fs::create_dir_all(folder).map_err(io_error(folder))?;
+    let probe = folder.join(format!(".probe.{}.partial", std::process::id()));
+    File::create(&probe).map_err(io_error(folder))?;
+    // Another rank may have removed it.
+    drop(fs::remove_file(&probe));
+    if removes {
+        remove_leftovers(folder);
+    }
+    Ok(())
+}
+
+/// Writes `step-<n>.safetensors` into the folder and removes all but the two that were written last. Returns the path.
+///
+/// # Errors
+/// If the folder or the file cannot be written; an older checkpoint is then untouched.
+pub fn save(folder: &Path, state: &State) -> Result<PathBuf, CheckpointError> {
+    fs::create_dir_all(folder).map_err(io_error(folder))?;
+    let path = folder.join(format!("step-{:08}{SUFFIX}", state.step));
+    put(&path, &to_bytes(state).map_err(malformed(&path))?)?;
+    keep_newest(folder)?;
+    Ok(path)
+}
+
+/// Writes a file as a whole or not at all, so that it stays whatever happens.
+pub(super) fn put(path: &Path, bytes: &[u8]) -> Result<(), CheckpointError> {
+    let (folder, name) = (path.parent().unwrap_or(Path::new("")), path.file_name().unwrap_or_default());
+    let temporary = folder.join(format!(".{}.{}.partial", name.display(), std::process::id()));
+    let written = File::create(&temporary).and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&temporary, path)
+    });
+    if written.is_err() {
+        drop(fs::remove_file(&temporary));
+    }
+    written.map_err(io_error(path))?;
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(io_error(folder))
+}
+
+/// Removes all checkpoints but the newest, and what nothing needs any more.
+pub(super) fn keep_newest(folder: &Path) -> Result<(), CheckpointError> {
+    for old in checkpoints(folder)?.iter().rev().skip(KEPT) {
+        fs::remove_file(old).map_err(io_error(old))?;
+    }
+    remove_leftovers(folder);
+    Ok(())
+}
+
+/// Removes what runs left behind that were killed while they saved, and files of indices that are gone. Nothing depends on it, so no
+/// failure counts.
+fn remove_leftovers(folder: &Path) {
+    let Ok(known) = checkpoints(folder) else { return };
+    let indices = known.iter().filter(|path| path.extension().is_some_and(|extension| extension == "json"));
+    let mut needed = BTreeSet::new();
+    for index in indices {
+        // Of an index that cannot be read nobody knows what it needs.
+        let Ok(files) = shards::files(index) else { return };
+        needed.extend(files);
+    }
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let name = name.to_str().unwrap_or_default();
+        let is_partial = name.starts_with('.') && name.ends_with(".partial");
+        if is_partial || shards::is_shard(name) && !needed.contains(name) {
+            drop(fs::remove_file(entry.path()));
+        }
+    }
+}
+
+/// What the name of a checkpoint in one file, and of an index, ends with.
+const SUFFIX: &str = ".safetensors";
+pub(super) const INDEX_SUFFIX: &str = ".safetensors.index.json";
+
+/// The checkpoint of a folder that was written last, if there is any.
+///
+/// # Errors
+/// If the folder exists and cannot be read.
+pub fn latest(folder: &Path) -> Result<Option<PathBuf>, CheckpointError> {
+    Ok(checkpoints(folder)?.pop())
+}
+
+/// Complete checkpoints of a folder, in the order in which they were written: a run that started anew in the folder of a
+/// longer one must not take that one's steps for its own.
+fn checkpoints(folder: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
+    if !folder.exists() {
+        return Ok(Vec::new());
+    }
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(folder).map_err(io_error(folder))? {
+        let path = entry.map_err(io_error(folder))?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let stem = name.strip_suffix(INDEX_SUFFIX).or_else(|| name.strip_suffix(SUFFIX));
+        let step = stem.and_then(|stem| stem.strip_prefix("step-"));
+        if let Some(step) = step.and_then(|digits| digits.parse::<u64>().ok()) {
+            // File systems without times leave the order to the steps.
+            let written = fs::metadata(&path).and_then(|file| file.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
+            found.insert((written, step, path.clone()), path);
+        }
+    }
+    Ok(found.into_values().collect())
+}

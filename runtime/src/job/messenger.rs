@@ -1,0 +1,341 @@
+//! The messenger: the one thread of a process that talks to other ranks. It starts what the others post, marks the tokens of what has
+//! ended, says that its rank lives, and notices when another one does not.
+
+use super::Settings;
+use super::desk::{Desk, Opened, Post};
+use super::exchange::{Outlet, Ticket};
+use super::lost::{Lost, Process};
+use super::mail::{Letter, Mail, Subject};
+use super::rank::Rank;
+use super::watch::Watch;
+use super::wire::{Tag, Wire};
+use crate::channel::{End, Posted};
+use crate::fault::RunError;
+use crate::memory::Region;
+use crate::profile::Profile;
+use pipe_ir::ids::GroupId;
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The most bytes of one message: libraries count them in 32 bits.
+const LARGEST: usize = 1 << 30;
+/// Turns without anything to do before the thread sleeps: cores are shared.
+const YIELDS: u32 = 50;
+/// How long it then sleeps, more and more: less where messages are under way.
+const SHORTEST: Duration = Duration::from_micros(20);
+const LONGEST: Duration = Duration::from_micros(200);
+const LONGEST_IDLE: Duration = Duration::from_millis(2);
+/// How long the others wait until the user was told of a loss, before they say it themselves.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a rank that told the user lets the others know.
+const FAREWELL: Duration = Duration::from_millis(300);
+/// How long one waits at least before it ends, so that its last letters arrive: more than from one look at the others to the next.
+const LINGER: Duration = Duration::from_millis(150);
+
+/// A message of a transfer; of large ones there are several, which count together.
+struct Transfer {
+    posted: Posted,
+    others: Option<Rc<Cell<usize>>>,
+}
+
+/// A rank's messenger at work.
+pub(crate) struct Messenger<W: Wire> {
+    wire: W,
+    desk: Arc<Desk>,
+    settings: Settings,
+    mail: Mail<W>,
+    watch: Watch,
+    transfers: Vec<(W::Request, Transfer)>,
+    pieces: Vec<(W::Request, Ticket)>,
+    opened: Option<Opened>,
+    /// Whether no more posts come.
+    leaves: bool,
+    has_said_bye: bool,
+    /// Who is lost, since when that is known, and how long the first one that is well has to tell the user.
+    lost: Option<(Vec<Lost>, Instant, Duration)>,
+    /// Since when this rank wants to end without the others.
+    parts: Option<Instant>,
+}
+
+impl<W: Wire> Messenger<W> {
+    /// Opens the mail of a rank.
+    ///
+    /// # Errors
+    /// If the machine lacks memory for it.
+    pub(crate) fn new(mut wire: W, desk: Arc<Desk>, settings: Settings) -> Result<Self, RunError> {
+        let mut mail = Mail::new(&mut wire, desk.rank, desk.n_ranks)?;
+        let hello = serde_json::to_vec(&Process::own()).unwrap_or_default();
+        mail.send_all(Subject::Hello, &hello);
+        let watch = Watch::new(desk.rank, desk.n_ranks, settings.stall);
+        let (transfers, pieces) = (Vec::with_capacity(1024), Vec::with_capacity(1024));
+        let (opened, leaves, has_said_bye, lost, parts) = (None, false, false, None, None);
+        Ok(Self { wire, desk, settings, mail, watch, transfers, pieces, opened, leaves, has_said_bye, lost, parts })
+    }
+
+    /// Works until the job ends.
+    pub(crate) fn work(mut self) {
+        let (mut idle, mut sleep) = (0, SHORTEST);
+        while !self.is_done() {
+            if self.turn() {
+                (idle, sleep) = (0, SHORTEST);
+                continue;
+            }
+            if self.is_over() {
+                self.forget();
+                self.wire.leave();
+                return;
+            }
+            idle += 1;
+            if idle <= YIELDS {
+                thread::yield_now();
+                continue;
+            }
+            thread::park_timeout(sleep);
+            let is_busy = !self.transfers.is_empty() || !self.pieces.is_empty();
+            sleep = (2 * sleep).min(if is_busy { LONGEST } else { LONGEST_IDLE });
+        }
+        if self.transfers.is_empty() && self.pieces.is_empty() {
+            self.wire.close();
+        } else {
+            self.forget();
+            self.wire.leave();
+        }
+    }
+
+    /// Looks after everything once. Whether anything moved.
+    fn turn(&mut self) -> bool {
+        let mut moved = false;
+        while let Some(post) = self.desk.take() {
+            self.start(post);
+            moved = true;
+        }
+        moved |= self.end_transfers();
+        moved |= self.exchange();
+        let mut letters = Vec::new();
+        moved |= self.mail.advance(&mut self.wire, |letter| letters.push(letter));
+        // Who is silent is judged when everything that came was read: another rank may have told the user already.
+        if !letters.is_empty() {
+            letters.into_iter().for_each(|letter| self.open(letter));
+        } else if self.watch.is_due() {
+            self.beat();
+        }
+        let is_idle = self.transfers.is_empty() && self.pieces.is_empty();
+        if self.leaves && self.desk.failure().is_some() {
+            // The others may be gone already.
+            self.parts.get_or_insert_with(Instant::now);
+        } else if self.leaves && !self.has_said_bye && is_idle {
+            self.mail.send_all(Subject::Bye, &[]);
+            self.has_said_bye = true;
+        }
+        moved
+    }
+
+    /// Whether all ranks took leave of each other.
+    fn is_done(&self) -> bool {
+        self.has_said_bye && self.watch.is_alone() && !self.is_behind(&[])
+    }
+
+    /// Whether letters wait for any rank but these.
+    fn is_behind(&self, but: &[Lost]) -> bool {
+        let others =
+            (0..self.desk.n_ranks).map(Rank::from_index).filter(|rank| but.iter().all(|lost| lost.rank != *rank));
+        others.into_iter().any(|rank| self.mail.is_behind(rank))
+    }
+
+    fn start(&mut self, post: Post) {
+        match post {
+            Post::Transfer { end, peer, tag, posted } => self.transfer(end, (peer, tag), posted),
+            Post::Join(group, part) => {
+                if let Some(exchange) = self.exchange_of(group) {
+                    exchange.join(part);
+                }
+            }
+            Post::Open(opened) => {
+                if self.desk.failure().is_some() {
+                    opened.mailboxes.poison();
+                }
+                self.opened = Some(opened);
+            }
+            Post::Profile(reply) => {
+                let mut profile = Profile::default();
+                let exchanges = self.opened.iter().flat_map(|opened| &opened.exchanges);
+                exchanges.flatten().for_each(|exchange| exchange.add_profile(&mut profile));
+                // Who asked may have gone.
+                drop(reply.send(profile));
+            }
+            Post::Letter(to, subject, text) => self.mail.send(to, subject, &text),
+            Post::Letters(subject, text) => self.mail.send_all(subject, &text),
+            Post::Leave => self.leaves = true,
+            Post::Part => self.parts = Some(Instant::now()),
+            Post::Vanish => self.parts = Instant::now().checked_sub(2 * FAREWELL),
+        }
+    }
+
+    fn exchange_of(&mut self, group: GroupId) -> Option<&mut super::exchange::Exchange> {
+        self.opened.as_mut()?.exchanges.get_mut(group.index())?.as_mut()
+    }
+
+    fn transfer(&mut self, end: End, (peer, tag): (Rank, Tag), posted: Posted) {
+        let n_messages = posted.region.len().div_ceil(LARGEST).max(1);
+        let others = (n_messages > 1).then(|| Rc::new(Cell::new(n_messages)));
+        for number in 0..n_messages {
+            let from = number * LARGEST;
+            let part: Region = posted.region.part(from, LARGEST.min(posted.region.len() - from));
+            let request = match end {
+                End::Send => self.wire.send(peer, tag, part),
+                End::Receive => self.wire.receive(peer, tag, part),
+            };
+            self.transfers.push((request, Transfer { posted, others: others.clone() }));
+        }
+    }
+
+    /// Marks the tokens of transfers that have ended.
+    fn end_transfers(&mut self) -> bool {
+        let before = self.transfers.len();
+        let mut index = 0;
+        while index < self.transfers.len() {
+            // In their order: those that wait longest are tested first. The last one takes the place of one that ended.
+            let (request, transfer) = self.transfers.swap_remove(index);
+            match self.wire.test(request) {
+                Some(request) => {
+                    self.transfers.push((request, transfer));
+                    let last = self.transfers.len() - 1;
+                    self.transfers.swap(index, last);
+                    index += 1;
+                }
+                None => {
+                    let left = transfer.others.as_ref().map_or(0, |others| {
+                        others.set(others.get() - 1);
+                        others.get()
+                    });
+                    if let Some(opened) = self.opened.as_ref().filter(|_| left == 0) {
+                        opened.mailboxes.mark(transfer.posted);
+                    }
+                }
+            }
+        }
+        self.transfers.len() < before
+    }
+
+    /// Lets exchanges go on.
+    fn exchange(&mut self) -> bool {
+        let Some(opened) = &mut self.opened else { return false };
+        let mut index = 0;
+        while index < self.pieces.len() {
+            let (request, ticket) = self.pieces.swap_remove(index);
+            match self.wire.test(request) {
+                Some(request) => {
+                    self.pieces.push((request, ticket));
+                    let last = self.pieces.len() - 1;
+                    self.pieces.swap(index, last);
+                    index += 1;
+                }
+                None => {
+                    if let Some(exchange) = opened.exchanges.get_mut(ticket.group.index()).and_then(Option::as_mut) {
+                        exchange.ended(ticket);
+                    }
+                }
+            }
+        }
+        let mut moved = false;
+        let mut outlet = Outlet { wire: &mut self.wire, started: &mut self.pieces };
+        for (group, exchange) in opened.exchanges.iter_mut().enumerate() {
+            if let Some(exchange) = exchange {
+                moved |= exchange.advance(GroupId::from_index(group), &mut outlet, &opened.mailboxes);
+            }
+        }
+        moved
+    }
+
+    fn open(&mut self, letter: Letter) {
+        self.watch.heard(letter.from);
+        match letter.subject {
+            Subject::Hello => {
+                if let Ok(process) = serde_json::from_slice(&letter.text) {
+                    self.watch.met(letter.from, process);
+                }
+            }
+            Subject::Beat => self.watch.at(letter.from, &letter.text),
+            Subject::Word => self.desk.put(letter.from, letter.text),
+            Subject::Fault => self.fail(letter.from, String::from_utf8_lossy(&letter.text).into_owned()),
+            Subject::Told => self.desk.told(),
+            Subject::Bye => self.watch.left(letter.from),
+        }
+    }
+
+    /// Nobody waits any more.
+    fn fail(&mut self, rank: Rank, message: String) {
+        self.desk.fail(rank, message);
+        if let Some(opened) = &self.opened {
+            opened.mailboxes.poison();
+        }
+    }
+
+    /// Says that this rank lives and where its devices are, and looks who else does.
+    fn beat(&mut self) {
+        let own = self.desk.rank;
+        let mut text = Vec::new();
+        if let Some(opened) = &self.opened {
+            let devices = opened.division.devices_of(own);
+            text.extend(devices.flat_map(|device| opened.mailboxes.position(device).to_le_bytes()));
+        }
+        for rank in (0..self.desk.n_ranks).map(Rank::from_index).filter(|rank| *rank != own) {
+            // Who does not read needs no second one.
+            if !self.mail.is_behind(rank) && !self.has_said_bye {
+                self.mail.send(rank, Subject::Beat, &text);
+            }
+        }
+        if self.lost.is_some() || self.desk.failure().is_some() {
+            return;
+        }
+        let division = self.opened.as_ref().map(|opened| opened.division);
+        let (lost, is_first) = self.watch.lost(division, self.desk.is_hurried());
+        if lost.is_empty() {
+            return;
+        }
+        if is_first {
+            self.tell(&lost);
+        }
+        self.lost = Some((lost, Instant::now(), if is_first { FAREWELL } else { PATIENCE }));
+    }
+
+    /// Tells the user who is lost.
+    fn tell(&mut self, lost: &[Lost]) {
+        (self.settings.lost)(lost);
+        self.desk.told();
+        self.mail.send_all(Subject::Told, &[]);
+    }
+
+    /// Whether this rank may end without the others: it wants to, or one was lost and the user was told; and the others know.
+    fn is_over(&mut self) -> bool {
+        if let Some(since) = self.parts {
+            return since.elapsed() > FAREWELL || since.elapsed() > LINGER && !self.is_behind(&[]);
+        }
+        let Some((lost, since, patience)) = self.lost.take() else { return false };
+        let was_told = self.desk.is_told();
+        let is_heard = was_told && since.elapsed() > LINGER && !self.is_behind(&lost);
+        if !is_heard && since.elapsed() < patience {
+            self.lost = Some((lost, since, patience));
+            return false;
+        }
+        if !was_told {
+            self.tell(&lost);
+        }
+        (self.settings.end)();
+        let first = lost.first().map_or(self.desk.rank, |lost| lost.rank);
+        self.fail(first, "it was lost".to_owned());
+        true
+    }
+
+    /// Leaves everything as it is. Messages that are under way keep the memory that they are written to.
+    fn forget(&mut self) {
+        let transfers = std::mem::take(&mut self.transfers).into_iter().map(|(request, _)| request);
+        let pieces = std::mem::take(&mut self.pieces).into_iter().map(|(request, _)| request);
+        transfers.chain(pieces).for_each(|request| self.wire.forget(request));
+        self.mail.forget(&mut self.wire);
+        std::mem::forget(self.opened.take());
+    }
+}

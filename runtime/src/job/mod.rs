@@ -1,0 +1,196 @@
+//! Jobs: processes that run one program together, each of them the devices of its own rank.
+//!
+//! One thread of each process, the messenger, talks to the others, through whatever carries bytes between them ([`wire`]). Transfers between
+//! devices of one process stay what they are: copies from arena to arena.
+
+pub(crate) mod desk;
+pub(crate) mod exchange;
+mod lost;
+mod mail;
+mod messenger;
+#[cfg(feature = "mpi")]
+pub mod mpi;
+mod rank;
+mod report;
+#[cfg(test)]
+mod tests;
+mod threads;
+mod watch;
+pub(crate) mod wire;
+
+use crate::fault::RunError;
+use desk::{Desk, Post};
+pub use lost::{How, Lost, Position, Process};
+use mail::Subject;
+use messenger::Messenger;
+pub use rank::{Division, Rank};
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+pub use threads::job_of_threads;
+use wire::Wire;
+
+/// How long a rank waits until the user was told why the job cannot go on.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Is told which ranks are lost.
+pub type Teller = dyn Fn(&[Lost]) + Send + Sync;
+
+/// What a job does when one of its ranks is lost. Both are called on the thread that talks to the others.
+#[derive(Clone)]
+pub struct Settings {
+    /// How long a rank may be silent.
+    pub stall: Duration,
+    /// Tells the user which ranks are lost; called on one rank only, as far as ranks can know.
+    pub lost: Arc<Teller>,
+    /// Ends the process, on every rank: nothing can be waited for any more.
+    pub end: Arc<dyn Fn() + Send + Sync>,
+}
+
+/// Why a process has not joined the others.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Unconnected {
+    /// The library says no.
+    #[error("{0}")]
+    Failed(String),
+    /// Not all of them came in time.
+    #[error("the processes have not found each other within {:.0}s: one of them has ended or was stopped, or cannot be reached", .0.as_secs_f64())]
+    Late(Duration),
+}
+
+/// One rank's part of a job. It ends when this is dropped: then all ranks wait for each other.
+pub struct Job {
+    desk: Arc<Desk>,
+    messenger: Option<JoinHandle<()>>,
+}
+
+impl Job {
+    /// Starts the messenger. It opens the connection itself: some libraries are for one thread only.
+    pub(crate) fn start<W: Wire>(
+        settings: Settings,
+        connect: impl FnOnce() -> Result<(W, Rank, u32), String> + Send + 'static,
+    ) -> Result<Self, Unconnected> {
+        let stall = settings.stall;
+        let (reply, answer) = mpsc::channel();
+        let work = move || {
+            let connected = connect().and_then(|(wire, rank, n_ranks)| {
+                let desk = Arc::new(Desk::new(rank, n_ranks as usize));
+                desk.register();
+                let messenger = Messenger::new(wire, Arc::clone(&desk), settings).map_err(|error| error.to_string())?;
+                Ok((desk, messenger))
+            });
+            match connected {
+                Ok((desk, messenger)) => {
+                    // The job waits for the answer.
+                    drop(reply.send(Ok(desk)));
+                    messenger.work();
+                }
+                Err(message) => drop(reply.send(Err(message))),
+            }
+        };
+        let messenger = thread::Builder::new().name("messenger".to_owned()).spawn(work);
+        let broken = |message: &str| Unconnected::Failed(message.to_owned());
+        let messenger = messenger.map_err(|error| broken(&format!("no thread to talk to other ranks: {error}")))?;
+        match answer.recv_timeout(stall) {
+            Ok(desk) => Ok(Self { desk: desk.map_err(Unconnected::Failed)?, messenger: Some(messenger) }),
+            Err(mpsc::RecvTimeoutError::Timeout) => Err(Unconnected::Late(stall)),
+            Err(mpsc::RecvTimeoutError::Disconnected) => Err(broken("the thread that talks to other ranks broke")),
+        }
+    }
+
+    /// Which rank this is.
+    #[must_use]
+    pub fn rank(&self) -> Rank {
+        self.desk.rank
+    }
+
+    /// Whether this rank speaks for all.
+    #[must_use]
+    pub fn is_first(&self) -> bool {
+        self.desk.rank == Rank::FIRST
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn n_ranks(&self) -> usize {
+        self.desk.n_ranks
+    }
+
+    pub(crate) fn desk(&self) -> &Arc<Desk> {
+        &self.desk
+    }
+
+    /// Hands a word to the first rank, which gets those of all ranks in their order, its own first; the others get nothing.
+    ///
+    /// # Errors
+    /// If a rank cannot go on.
+    pub fn gather(&self, own: Vec<u8>) -> Result<Vec<Vec<u8>>, RunError> {
+        self.desk.gather(own)
+    }
+
+    /// Takes a word from the first rank to all; what the others give is not looked at.
+    ///
+    /// # Errors
+    /// If a rank cannot go on.
+    pub fn spread(&self, word: Vec<u8>) -> Result<Vec<u8>, RunError> {
+        self.desk.spread(word)
+    }
+
+    /// Tells all other ranks that this one cannot go on: what they wait for ends.
+    pub fn fail(&self, message: &str) {
+        self.desk.break_off(message);
+    }
+
+    /// Whether any rank says so; to all of them.
+    ///
+    /// # Errors
+    /// If a rank cannot go on.
+    pub fn any(&self, own: bool) -> Result<bool, RunError> {
+        let all = self.gather(vec![u8::from(own)])?;
+        let any = all.iter().any(|word| *word == [1]);
+        Ok(self.spread(vec![u8::from(any)])? == [1])
+    }
+
+    /// Whether some rank cannot go on.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.desk.failure().is_some()
+    }
+
+    /// Ends this rank's part where the job cannot go on: lets the others know that the user was told why, or waits for that, but not forever.
+    pub fn part(mut self, has_told: bool) {
+        if has_told {
+            self.desk.post(Post::Letters(Subject::Told, Vec::new()));
+        } else {
+            self.desk.wait_until_told(PATIENCE);
+        }
+        self.desk.post(Post::Part);
+        self.join();
+    }
+
+    /// Ends without a word, as a process does that is killed: to try what the others do then.
+    pub fn vanish(mut self) {
+        self.desk.post(Post::Vanish);
+        self.join();
+    }
+
+    fn join(&mut self) {
+        if let Some(messenger) = self.messenger.take() {
+            // If it panicked, there is nobody left to take leave of.
+            let _ = messenger.join();
+        }
+    }
+
+    /// The system asked this process to end, as launchers do when another process did: who is silent now is lost soon.
+    pub fn hurry(&self) -> impl Fn() + Send + Sync + 'static {
+        let desk = Arc::clone(&self.desk);
+        move || desk.hurry()
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        self.desk.post(Post::Leave);
+        self.join();
+    }
+}

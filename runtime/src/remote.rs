@@ -1,0 +1,117 @@
+//! Remote ends: transfers and collectives of a program that have an end, or members, on another rank.
+
+use crate::channel::{End, Mailboxes, Posted, QueueName, queues_of};
+use crate::collective::Part;
+use crate::fault::RunError;
+use crate::job::desk::{Desk, Opened, Post};
+use crate::job::exchange::Exchange;
+use crate::job::wire::Tag;
+use crate::job::{Division, Job, Rank};
+use crate::profile::Profile;
+use crate::report::StepReport;
+use pipe_ir::ids::{DeviceId, GroupId};
+use pipe_ir::program::Program;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, mpsc};
+use std::time::Instant;
+
+/// The place of one rank in a run over several.
+#[derive(Clone)]
+pub(crate) struct Seat {
+    pub(crate) desk: Arc<Desk>,
+    pub(crate) division: Division,
+}
+
+impl Seat {
+    /// That of a rank, where a program's devices are divided among all.
+    ///
+    /// # Errors
+    /// If there are more ranks than devices.
+    pub(crate) fn new(program: &Program, job: &Job) -> Result<Self, RunError> {
+        let (devices, ranks) = (program.devices.len(), job.n_ranks());
+        let division = Division::new(devices, ranks).ok_or(RunError::TooManyRanks { devices, ranks })?;
+        Ok(Self { desk: Arc::clone(job.desk()), division })
+    }
+
+    /// The report of a step that began then: on the first rank, of all devices.
+    ///
+    /// # Errors
+    /// If another rank cannot go on.
+    pub(crate) fn report(&self, own: StepReport, began: Instant) -> Result<StepReport, RunError> {
+        self.desk.merge(own, self.division, began)
+    }
+
+    /// Tells the other ranks why this one cannot go on, unless it is because one of them cannot: then that is the error.
+    pub(crate) fn break_off(&self, error: RunError) -> RunError {
+        let first = match self.desk.failure() {
+            Some(known) => known,
+            None => {
+                self.desk.break_off(&error.to_string());
+                self.desk.failure().unwrap_or((self.desk.rank, error.to_string()))
+            }
+        };
+        if first.0 == self.desk.rank { error } else { RunError::Remote { rank: first.0, message: first.1 } }
+    }
+
+    /// Whether a device is one of this rank.
+    pub(crate) fn has(&self, device: DeviceId) -> bool {
+        self.division.rank_of(device) == self.desk.rank
+    }
+}
+
+/// What goes to other ranks.
+pub(crate) struct Remote {
+    seat: Seat,
+    /// Of queues between two ranks. Every rank counts all queues of the program alike.
+    tags: BTreeMap<QueueName, (Rank, Tag)>,
+}
+
+/// Below it, tags are those of letters.
+const FIRST_TAG: Tag = 16;
+
+impl Remote {
+    /// Opens the queues and exchanges of a program.
+    ///
+    /// # Errors
+    /// If the machine lacks memory for them.
+    pub(crate) fn new(program: &Program, seat: &Seat, mailboxes: &Arc<Mailboxes>) -> Result<Self, RunError> {
+        let mut tags = BTreeMap::new();
+        let mut after = FIRST_TAG;
+        for queue in queues_of(program).collect::<BTreeSet<_>>() {
+            let peer = if seat.has(queue.0) { queue.1 } else { queue.0 };
+            if seat.has(queue.0) != seat.has(queue.1) {
+                tags.insert(queue, (seat.division.rank_of(peer), after));
+            }
+            after += 1;
+        }
+        let exchanges = Exchange::all(program, seat.division, seat.desk.rank, after)?;
+        let opened = Opened { mailboxes: Arc::clone(mailboxes), division: seat.division, exchanges };
+        seat.desk.post(Post::Open(opened));
+        Ok(Self { seat: seat.clone(), tags })
+    }
+
+    /// Whether a transfer between two devices, one of which is here, goes to another rank.
+    pub(crate) fn takes(&self, from: DeviceId, to: DeviceId) -> bool {
+        !(self.seat.has(from) && self.seat.has(to))
+    }
+
+    /// Posts this rank's end of a transfer.
+    pub(crate) fn post(&self, end: End, queue: QueueName, posted: Posted) {
+        if let Some((peer, tag)) = self.tags.get(&queue) {
+            self.seat.desk.post(Post::Transfer { end, peer: *peer, tag: *tag, posted });
+        }
+    }
+
+    /// Joins the next collective of a group.
+    pub(crate) fn join(&self, group: GroupId, part: Part) {
+        self.seat.desk.post(Post::Join(group, part));
+    }
+
+    /// What its collectives took so far.
+    pub(crate) fn profile(&self) -> Profile {
+        let (reply, answer) = mpsc::channel();
+        self.seat.desk.post(Post::Profile(reply));
+        // None comes where the job has ended.
+        answer.recv().unwrap_or_default()
+    }
+}
