@@ -3,7 +3,9 @@
 use crate::channel::{Channels, End, Posted};
 use crate::devices::cpu::{Number, library_gemm, with_numbers};
 use crate::fault::RunError;
-use crate::memory::Memory;
+use crate::job::{Job, Rank};
+use crate::memory::{Memory, Region};
+use crate::remote::Seat;
 use pipe_ir::ids::{BufferId, DeviceId, MicrobatchId, TokenId, ValueId};
 use pipe_ir::instruction::{Class, Instruction};
 use pipe_ir::kernels::{Gemm, Matrix};
@@ -63,45 +65,73 @@ pub fn copy(bytes: Bytes, times: u32) -> Result<Duration, RunError> {
 /// If the machine lacks memory for both ends.
 pub fn link(bytes: Bytes, times: u32) -> Result<Duration, RunError> {
     let ends = [memory(bytes)?, memory(bytes)?];
-    let channels = Channels::new(&there_and_back(), None, None)?;
-    let turn = |own: u32, end: End| {
-        let (device, token) = (DeviceId(own), TokenId(u32::from(end == End::Receive)));
-        let region = ends[device.index()].region(Bytes::ZERO, bytes);
-        let (from, to) = if end == End::Send { (own, 1 - own) } else { (1 - own, own) };
-        channels.post(end, DeviceId(from), DeviceId(to), Class::Activation, Posted { device, token, region });
-        // Nothing poisons these channels.
-        let _ = channels.wait(device, token);
-    };
-    let round = || {
-        let started = Instant::now();
-        turn(0, End::Send);
-        turn(0, End::Receive);
-        started.elapsed()
-    };
-    let times = times.max(1);
+    let channels = Channels::new(&there_and_back(2, [0, 1]), None, None)?;
+    let region = |end: usize| ends[end].region(Bytes::ZERO, bytes);
     let rounds = thread::scope(|scope| {
-        scope.spawn(|| {
-            channels.register(DeviceId(1));
-            for _ in 0..=times {
-                turn(1, End::Receive);
-                turn(1, End::Send);
-            }
-        });
-        channels.register(DeviceId(0));
-        (0..=times).map(|_| round()).skip(1).collect()
+        scope.spawn(|| rounds(&channels, (1, 0), region(1), times, false));
+        rounds(&channels, (0, 1), region(0), times, true)
     });
     Ok(median(rounds) / 2)
 }
 
-/// The two queues of two devices that send to each other.
-fn there_and_back() -> Program {
-    let (buffer, class) = (BufferId(0), Class::Activation);
-    let device = |other: u32| {
-        let send = Instruction::SendStart { buffer, to: DeviceId(other), class, token: TokenId(0) };
-        let (value, microbatch, token) = (ValueId(0), MicrobatchId(0), TokenId(1));
-        let receive = Instruction::RecvStart { buffer, value, microbatch, from: DeviceId(other), class, token };
-        DeviceProgram { n_tokens: 2, step: vec![send, receive], ..DeviceProgram::default() }
+/// The same between devices of two ranks of a job, before it runs a program. All of its ranks do it at once; the first one has the answer.
+///
+/// # Errors
+/// If a rank lacks memory for its end, or cannot go on.
+pub fn rank_link(job: &Job, ranks: [Rank; 2], bytes: Bytes, times: u32) -> Result<Duration, RunError> {
+    let [leader, other] = ranks.map(Rank::index);
+    let program = there_and_back(job.n_ranks(), [leader, other]);
+    let seat = Seat::new(&program, job)?;
+    let channels = Channels::new(&program, None, Some(&seat))?;
+    let memory = memory(bytes)?;
+    let (own, region) = (job.rank().index(), memory.region(Bytes::ZERO, bytes));
+    let time = match own {
+        own if own == leader => median(rounds(&channels, (own, other), region, times, true)) / 2,
+        own if own == other => median(rounds(&channels, (own, leader), region, times, false)) / 2,
+        _ => Duration::ZERO,
     };
+    let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let all = job.gather(nanos.to_le_bytes().to_vec())?;
+    let of_leader = all.get(leader).and_then(|word| word.as_slice().try_into().ok()).map_or(0, u64::from_le_bytes);
+    // Nobody goes on to other channels before all have ended with these.
+    job.any(false)?;
+    Ok(Duration::from_nanos(of_leader))
+}
+
+/// What it takes to send to another device and to receive from it, once and then so many times; the first one is left out. One of them leads.
+fn rounds(channels: &Channels, (own, other): (usize, usize), region: Region, times: u32, leads: bool) -> Vec<Duration> {
+    let (own, other) = (DeviceId::from_index(own), DeviceId::from_index(other));
+    channels.register(own);
+    let turn = |end: End| {
+        let token = TokenId(u32::from(end == End::Receive));
+        let (from, to) = if end == End::Send { (own, other) } else { (other, own) };
+        channels.post(end, from, to, Class::Activation, Posted { device: own, token, region });
+        channels.wait(own, token)
+    };
+    let order = if leads { [End::Send, End::Receive] } else { [End::Receive, End::Send] };
+    let mut found = Vec::new();
+    for _ in 0..=times.max(1) {
+        let started = Instant::now();
+        // Another rank may have ended: what asks next is told.
+        if order.into_iter().try_for_each(turn).is_err() {
+            break;
+        }
+        found.push(started.elapsed());
+    }
+    found.into_iter().skip(1).collect()
+}
+
+/// So many devices, two of which send to each other.
+fn there_and_back(n_devices: usize, ends: [usize; 2]) -> Program {
+    let (buffer, class) = (BufferId(0), Class::Activation);
+    let mut devices = vec![DeviceProgram::default(); n_devices];
+    for (own, other) in [(ends[0], ends[1]), (ends[1], ends[0])] {
+        let other = DeviceId::from_index(other);
+        let send = Instruction::SendStart { buffer, to: other, class, token: TokenId(0) };
+        let (value, microbatch, token) = (ValueId(0), MicrobatchId(0), TokenId(1));
+        let receive = Instruction::RecvStart { buffer, value, microbatch, from: other, class, token };
+        devices[own] = DeviceProgram { n_tokens: 2, step: vec![send, receive], ..DeviceProgram::default() };
+    }
     Program {
         name: String::new(),
         n_stages: 0,
@@ -112,7 +142,7 @@ fn there_and_back() -> Program {
         groups: Vec::new(),
         values: Vec::new(),
         execs: Vec::new(),
-        devices: vec![device(1), device(0)],
+        devices,
         training: None,
     }
 }

@@ -209,18 +209,21 @@ fn below(seed: &mut u64, end: u64) -> u64 {
 fn a_rank_that_dies_or_stops_ends_the_job_everywhere() {
     let kills: u64 = std::env::var("PIPEC_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(3);
     let text = pipeline("1f1b", "").replace("steps 4", "steps 1000000").replace("hidden = 16", "hidden = 64");
+    let text = text.replace("every 2", "every 50");
     let folder = folder("dies", &[("x.pipe", &text)]);
     let mut seed = 7;
     let mut longest = BTreeMap::new();
     for (number, name) in (0..kills).flat_map(|number| [(number, "KILL"), (number, "STOP")]) {
-        let child = mpirun(&folder, 4, "run x.pipe --no-checkpoint --stall-timeout 3 --quiet");
+        let saved = format!("saved-{name}-{number}");
+        let child = mpirun(&folder, 4, &format!("run x.pipe --checkpoint {saved} --stall-timeout 3 --quiet"));
         let began = Instant::now();
-        while ranks(&child).len() < 4 {
-            assert!(began.elapsed() < Duration::from_secs(30), "mpirun starts no ranks");
+        // The first ones are lost while they join each other, the others in a step or while they save.
+        let has_saved = || pipe_runtime::checkpoint::latest(&folder.join(&saved)).is_ok_and(|latest| latest.is_some());
+        while ranks(&child).len() < 4 || number > 0 && !has_saved() {
+            assert!(began.elapsed() < Duration::from_secs(60), "mpirun starts no ranks");
             thread::sleep(Duration::from_millis(10));
         }
-        // In its run, most often; the first ones while they still join each other.
-        thread::sleep(Duration::from_millis(if number == 0 { 0 } else { 300 + below(&mut seed, 2_500) }));
+        thread::sleep(Duration::from_millis(if number == 0 { 0 } else { below(&mut seed, 2_000) }));
         let victim = u32::try_from(below(&mut seed, 4)).expect("small");
         let process = ranks(&child)[&victim];
         let began = Instant::now();
@@ -233,13 +236,15 @@ fn a_rank_that_dies_or_stops_ends_the_job_everywhere() {
         if number == 0 {
             continue;
         }
-        let how = if name == "KILL" { "has ended" } else { "was stopped, and has said nothing for 3." };
+        let how = if name == "KILL" { "has ended" } else { "was stopped, and has said nothing for " };
         let told = format!("error: rank {victim} (process {process} on ");
         let said = error.lines().filter(|line| line.starts_with(&told) && line.contains(how)).count();
         assert_eq!(said, 1, "{name} of rank {victim} in round {number}\n{out}{error}");
         let place = format!("  d{victim} was at instruction ");
         let line = error.lines().find(|line| line.starts_with(&place)).unwrap_or_default();
         assert!(line.contains(" of its step, `") && line.contains("(std:1f1b:"), "{name} of rank {victim}\n{error}");
+        let latest = pipe_runtime::checkpoint::latest(&folder.join(&saved)).expect("a folder").expect("a checkpoint");
+        pipe_runtime::checkpoint::load(&latest).unwrap_or_else(|error| panic!("{name} of rank {victim}: {error}"));
     }
     println!("{kills} ranks killed and {kills} stopped (timeout 3s): all processes ended within {longest:?}");
 }
@@ -304,4 +309,24 @@ fn processes_that_mpi_does_not_connect_are_told_how_to_be() {
         let told = "torchrun started 2 processes, but MPI connects 1: MPI knows nothing of torchrun";
         assert_eq!(error.matches(told).count(), said, "{error}");
     }
+}
+
+#[test]
+fn profiles_are_of_all_ranks_and_of_the_links_between_them() {
+    let folder = folder("profiles", &[("x.pipe", &pipeline("1f1b", ""))]);
+    let child = mpirun(&folder, 2, "profile x.pipe --steps 4 --quiet -o x.profile.json");
+    let output = child.wait_with_output().expect("it ends");
+    let (out, error) = texts(&output);
+    assert!(output.status.success(), "{out}{error}");
+    let text = fs::read_to_string(folder.join("x.profile.json")).expect("written");
+    let profile: Value = serde_json::from_str(&text).expect("JSON");
+    let length = |name: &str| profile[name].as_array().map_or(0, Vec::len);
+    // F, BW and U of four stages; d0 and d1 are one rank, d1 and d2 are not.
+    assert_eq!((profile["ranks"].as_u64(), length("tasks"), length("links")), (Some(2), 12, 1), "{text}");
+    let link = &profile["rank_links"][0];
+    assert!(
+        length("rank_links") == 1 && link["ranks"] == serde_json::json!([0, 1]) && link["ns"].as_u64() > Some(0),
+        "{text}"
+    );
+    process::pipec(&folder, "check x.pipe --profile x.profile.json", "").with(0);
 }

@@ -151,6 +151,15 @@ impl Job {
         Ok(self.spread(vec![u8::from(any)])? == [1])
     }
 
+    /// The first rank's number, on all of them.
+    ///
+    /// # Errors
+    /// If a rank cannot go on.
+    pub fn number(&self, own: u64) -> Result<u64, RunError> {
+        let word = self.spread(own.to_le_bytes().to_vec())?;
+        Ok(word.try_into().map_or(own, u64::from_le_bytes))
+    }
+
     /// Whether some rank cannot go on.
     #[must_use]
     pub fn has_failed(&self) -> bool {

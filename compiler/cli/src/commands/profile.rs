@@ -6,15 +6,21 @@ use crate::input::{Format, TargetArguments};
 use crate::measuring::comparison::{Comparison, Measurement};
 use crate::measuring::{self, Measured};
 use crate::output::{Failure, can_write, complain, print, write};
+use crate::ranks::lost::{Origins, Written};
+use crate::ranks::{self, Entry, RankArguments, Team};
 use crate::training::progress::Progress;
 use crate::training::{self, Plan};
 use pipe_compiler::judge::Judged;
 use pipe_compiler::profile::{Profile, SCHEMA, TaskTime};
-use pipe_compiler::source::Source;
+use pipe_compiler::source::{Source, Sources};
 use pipe_compiler::timeline::Timeline;
+use pipe_ir::digest::Digest;
 use pipe_ir::task::TaskKind;
+use pipe_ir::text;
 use pipe_ir::verify::Verified;
-use pipe_runtime::{Backend, Options, Run, StepReport};
+use pipe_runtime::data::Data;
+use pipe_runtime::job::Job;
+use pipe_runtime::{Backend, Options, Run, RunError, StepReport};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -40,6 +46,8 @@ pub(crate) struct Arguments {
     /// Writes the profile to this file
     #[arg(long, short, value_name = "PATH")]
     output: Option<PathBuf>,
+    #[command(flatten)]
+    ranks: RankArguments,
 }
 
 /// Steps before those that count: caches and page tables fill.
@@ -61,6 +69,8 @@ struct File {
     backend: &'static str,
     /// Threads that the machine runs at once.
     cores: usize,
+    /// Processes that ran it together.
+    ranks: usize,
     /// Steps that were measured for the profile.
     steps: usize,
     /// What those took, in the median: with the times below the timeline is as long.
@@ -96,44 +106,101 @@ impl File {
     }
 }
 
+/// What is to be measured.
+struct Prepared {
+    program: Arc<Verified>,
+    judged: Judged,
+    sources: Sources,
+    data: Data,
+}
+
 /// Profiles a target.
 ///
 /// # Errors
 /// If the target or its data cannot be read, or the profile cannot be written.
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
-    let target = &arguments.target;
-    if let Some(path) = &arguments.output {
-        can_write(path)?;
-    }
-    let (compilation, sources) = target.compile_program()?;
-    show_findings(&compilation, &sources, target.format)?;
-    let (Some(program), Some(judged)) = (compilation.program, compilation.judged) else {
-        return Ok(Outcome::Rejected);
-    };
-    match arguments.measure(program, &judged) {
-        Ok(file) => arguments.conclude(&file),
-        Err(message) => {
-            complain(&message);
-            if target.format == Format::Json {
-                print(&format!("{:#}\n", serde_json::json!({"schema": SCHEMA, "ok": false, "error": message})))?;
-            }
-            Ok(Outcome::Rejected)
+    let schema = (arguments.target.format == Format::Json).then_some(SCHEMA);
+    match ranks::enter(&arguments.ranks, schema)? {
+        Entry::Alone => arguments.execute(None),
+        Entry::Together(team) => {
+            let ended = arguments.execute(Some(&team));
+            team.conclude(ended)
         }
+        Entry::Silent => Ok(Outcome::Usage),
     }
 }
 
 impl Arguments {
-    fn measure(&self, program: Verified, judged: &Judged) -> Result<File, String> {
+    fn execute(&self, team: Option<&Team>) -> Result<Outcome, Failure> {
+        let speaks = team.is_none_or(Team::speaks);
+        let prepared = self.prepare(speaks);
+        let prepared = match team {
+            None => prepared?,
+            Some(team) => team.agree(prepared, |prepared| self.digests(prepared))?,
+        };
+        let Some(Prepared { program, judged, sources, data }) = prepared else { return Ok(Outcome::Rejected) };
+        if let Some(team) = team {
+            let schedule = Box::new(judged.schedule.clone());
+            team.know(Origins { program: Arc::clone(&program), written: Written::Schedule(schedule, sources) });
+        }
+        match self.measure(&program, &judged, data, team.map(Team::job)) {
+            Ok(file) if speaks => self.conclude(&file),
+            Ok(_) => Ok(Outcome::Accepted),
+            Err(message) => {
+                if let Some(team) = team {
+                    team.job().fail(&message);
+                }
+                if speaks { self.reject(&message) } else { Ok(Outcome::Rejected) }
+            }
+        }
+    }
+
+    /// Says why nothing can be measured.
+    fn reject(&self, message: &str) -> Result<Outcome, Failure> {
+        complain(message);
+        if self.target.format == Format::Json {
+            print(&format!("{:#}\n", serde_json::json!({"schema": SCHEMA, "ok": false, "error": message})))?;
+        }
+        Ok(Outcome::Rejected)
+    }
+
+    /// Everything that is needed; nothing if the target is rejected, which was then said if this process speaks.
+    fn prepare(&self, speaks: bool) -> Result<Option<Prepared>, Failure> {
+        if let Some(path) = self.output.as_ref().filter(|_| speaks) {
+            can_write(path)?;
+        }
+        let (compilation, sources) = self.target.compile_program()?;
+        if speaks {
+            show_findings(&compilation, &sources, self.target.format)?;
+        }
+        let Some((program, judged)) = compilation.program.zip(compilation.judged) else { return Ok(None) };
+        match training::open(program.program(), Backend::Cpu, &self.target.folder()) {
+            Ok(data) => Ok(Some(Prepared { program: Arc::new(program), judged, data, sources })),
+            Err(message) if speaks => self.reject(&message).map(|_| None),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// What must be the same on all ranks.
+    fn digests(&self, prepared: &Prepared) -> Vec<(&'static str, Digest)> {
+        let options = format!("{} {:?}", env!("CARGO_PKG_VERSION"), self.steps);
+        let program = text::digest(prepared.program.program());
+        let options = Digest::default().and(options.as_bytes());
+        vec![("program", program), ("data", prepared.data.digest()), ("options and version of pipec", options)]
+    }
+
+    /// Measures; on other ranks than the first, what the figures say is without meaning.
+    fn measure(&self, program: &Arc<Verified>, judged: &Judged, data: Data, job: Option<&Job>) -> Result<File, String> {
         let options = Options { trace: true, ..Options::new(Backend::Cpu, 0) };
-        let program = Arc::new(program);
-        let data = training::open(program.program(), options.backend, &self.target.folder())?;
-        let mut run = training::start(&program, data, &options, None).map_err(|error| error.to_string())?;
-        let machine = measuring::machine(run.program()).map_err(|error| error.to_string())?;
+        let told = |error: RunError| error.to_string();
+        let machine = measuring::machine(program.program(), job).map_err(told)?;
+        let mut run = training::start(program, data, &options, job).map_err(told)?;
         let window = u64::from(run.program().n_steps);
         let first = WARM_UP * window;
         let warm = self.train(&mut run, (0, first))?;
         let wall = warm.last().map_or(0, |step| step.wall.0).max(1);
         let steps = self.steps.unwrap_or_else(|| (ENOUGH_NANOS / wall).clamp(FEWEST, MOST));
+        let steps = job.map_or(Ok(steps), |job| job.number(steps)).map_err(told)?;
         let trace = self.train(&mut run, (first, first + steps * window))?;
         let steps = || trace.iter();
         let profiled: Vec<&StepReport> = steps().step_by(2).collect();
@@ -145,6 +212,7 @@ impl Arguments {
             stages: run.program().n_stages as usize,
             backend: "cpu",
             cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            ranks: job.map_or(1, Job::n_ranks),
             steps: profiled.len(),
             makespan_ns: Measurement::of(run.program(), &profiled).makespan,
             plain_makespan_ns: 0,
@@ -153,6 +221,9 @@ impl Arguments {
             machine,
             comparison: None,
         };
+        if !run.is_first() {
+            return Ok(file);
+        }
         file.fit(file.predict(judged)?.makespan().0);
         let others: Vec<&StepReport> = steps().skip(1).step_by(2).collect();
         let measurement = Measurement::of(run.program(), &others);
@@ -163,7 +234,7 @@ impl Arguments {
     /// Takes the steps from one number to below another.
     fn train(&self, run: &mut Run, (first, end): (u64, u64)) -> Result<Vec<StepReport>, String> {
         let plan = Plan { steps: end, checkpoints: None, every: 0, keep_trace: true, computes: true };
-        let quiet = self.target.quiet || self.target.format == Format::Json;
+        let quiet = self.target.quiet || self.target.format == Format::Json || !run.is_first();
         let window = u64::from(run.program().n_steps);
         let progress = Progress::new((first, end, window), training::tokens_per_step(run.program()), quiet);
         let finished = training::train(run, first, &plan, &mut || Ok(false), |done, loss, elapsed| {
@@ -179,7 +250,8 @@ impl Arguments {
         if let Some(path) = &self.output {
             write(path, &text)?;
         }
-        let table = file.comparison.as_ref().map(|comparison| comparison.table(file.cores)).unwrap_or_default();
+        let table =
+            file.comparison.as_ref().map(|comparison| comparison.table(file.cores, file.ranks)).unwrap_or_default();
         match (&self.output, self.target.format) {
             (_, Format::Json) => print(&text)?,
             (None, Format::Human) => {

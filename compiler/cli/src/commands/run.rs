@@ -3,10 +3,10 @@
 use crate::Outcome;
 use crate::commands::check::show_findings;
 use crate::commands::check_ir;
-use crate::input::{Format, TargetArguments, parse_seconds};
+use crate::input::{Format, TargetArguments};
 use crate::output::{Failure, can_write, complain, print, write};
 use crate::ranks::lost::{Origins, Written};
-use crate::ranks::{self, Entry, Team};
+use crate::ranks::{self, Entry, RankArguments, Team};
 use crate::training::progress::Progress;
 use crate::training::resident::{Resident, Watch};
 use crate::training::stop::stop_on_signal;
@@ -22,7 +22,6 @@ use pipe_runtime::data::Data;
 use pipe_runtime::{Backend, Options, Profile, Run, RunError};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -61,9 +60,8 @@ pub(crate) struct Arguments {
     /// Prints where the time of the CPU kernels went
     #[arg(long)]
     profile: bool,
-    /// Of several processes: how long one may be silent before all of them end
-    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = parse_stall)]
-    stall_timeout: Duration,
+    #[command(flatten)]
+    ranks: RankArguments,
     /// Delays every queue and instruction at random from this seed: results must not change
     #[arg(long, value_name = "SEED")]
     stress: Option<u64>,
@@ -108,7 +106,7 @@ struct Prepared {
 /// If the target, its data or a checkpoint cannot be read, or a result cannot be written.
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     let schema = (arguments.target.format == Format::Json).then_some(SCHEMA);
-    match ranks::enter(arguments.stall_timeout, schema)? {
+    match ranks::enter(&arguments.ranks, schema)? {
         Entry::Alone => arguments.execute(None),
         Entry::Together(team) => {
             let ended = arguments.execute(Some(&team));
@@ -116,12 +114,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         }
         Entry::Silent => Ok(Outcome::Usage),
     }
-}
-
-/// A time after which a process counts as lost.
-fn parse_stall(text: &str) -> Result<Duration, String> {
-    let seconds = parse_seconds(text).ok().filter(|seconds| *seconds >= 1.0);
-    seconds.map(Duration::from_secs_f64).ok_or_else(|| "expected a number of seconds, 1 or more".to_owned())
 }
 
 fn backend_name(backend: Backend) -> &'static str {

@@ -118,7 +118,7 @@ impl Comparison {
 
     /// For people, in milliseconds.
     #[must_use]
-    pub(crate) fn table(&self, cores: usize) -> String {
+    pub(crate) fn table(&self, cores: usize, ranks: usize) -> String {
         let ms = |ns: u64| ns as f64 / 1e6;
         let mut text = format!("  {:<10}{:>14}{:>14}{:>12}\n", "end, in ms", "predicted", "measured", "difference");
         let devices = self.per_device.iter().enumerate().map(|(device, figure)| (format!("d{device}"), figure));
@@ -132,11 +132,12 @@ impl Comparison {
         let (low, high) = self.makespan_range_ns;
         writeln!(
             text,
-            "{within} {TOLERANCE}%: the median of {} other steps, whose makespans go from {:.3} to {:.3}; {} on {}",
+            "{within} {TOLERANCE}%: the median of {} other steps, whose makespans go from {:.3} to {:.3}; {}{} on {}",
             self.steps,
             ms(low),
             ms(high),
             count(self.per_device.len(), "device"),
+            if ranks == 1 { String::new() } else { format!(" of {ranks} processes") },
             count(cores, "core"),
         )
         .expect("writing to a string cannot fail");

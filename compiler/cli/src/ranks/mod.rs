@@ -5,6 +5,7 @@ mod launcher;
 pub(crate) mod lost;
 
 use crate::Outcome;
+use crate::input::parse_seconds;
 use crate::output::{Failure, complain, print};
 use agreement::{Word, difference};
 use launcher::Launched;
@@ -13,6 +14,20 @@ use pipe_ir::digest::Digest;
 use pipe_runtime::job::{Job, Lost, Settings, Unconnected};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+
+/// The options of commands that several processes do together.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub(crate) struct RankArguments {
+    /// Of several processes: how long one may be silent before all of them end
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = parse_stall)]
+    stall_timeout: Duration,
+}
+
+/// A time after which a process counts as lost.
+fn parse_stall(text: &str) -> Result<Duration, String> {
+    let seconds = parse_seconds(text).ok().filter(|seconds| *seconds >= 1.0);
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| "expected a number of seconds, 1 or more".to_owned())
+}
 
 /// How a command goes on.
 pub(crate) enum Entry {
@@ -34,7 +49,7 @@ pub(crate) struct Team {
 ///
 /// # Errors
 /// If they cannot be joined; only the first one of them says why.
-pub(crate) fn enter(stall: Duration, schema: Option<&'static str>) -> Result<Entry, Failure> {
+pub(crate) fn enter(arguments: &RankArguments, schema: Option<&'static str>) -> Result<Entry, Failure> {
     let Some(launched) = Launched::read(|name| std::env::var(name).ok()) else { return Ok(Entry::Alone) };
     let origins = Arc::new(OnceLock::new());
     let known = Arc::clone(&origins);
@@ -46,7 +61,8 @@ pub(crate) fn enter(stall: Duration, schema: Option<&'static str>) -> Result<Ent
             drop(print(&format!("{:#}\n", serde_json::json!({"schema": schema, "ok": false, "error": message}))));
         }
     };
-    let settings = Settings { stall, lost: Arc::new(tell), end: Arc::new(|| std::process::exit(1)) };
+    let settings =
+        Settings { stall: arguments.stall_timeout, lost: Arc::new(tell), end: Arc::new(|| std::process::exit(1)) };
     match connect(&launched, settings) {
         Ok(job) => Ok(Entry::Together(Team { job, origins })),
         Err(Unconnected::Late(stall)) => {
