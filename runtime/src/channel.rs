@@ -160,8 +160,11 @@ impl Channels {
         }
     }
 
-    /// A device begins an instruction.
+    /// A device begins an instruction: other ranks want to know.
     pub(crate) fn at(&self, device: DeviceId, list: List, index: usize) {
+        if self.remote.is_none() {
+            return;
+        }
         self.mailboxes.devices[device.index()].position.store(Position::pack(list, index), Ordering::Relaxed);
     }
 

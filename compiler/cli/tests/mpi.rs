@@ -42,6 +42,8 @@ fn launcher() -> Command {
     let mut command = Command::new("mpirun");
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     command.env("OMPI_MCA_rmaps_base_oversubscribe", "1").env("OMPI_MCA_mpi_yield_when_idle", "1");
+    // Containers most often refuse that one process reads the memory of another.
+    command.env("OMPI_MCA_btl_vader_single_copy_mechanism", "none");
     command.env("NO_COLOR", "1").env("COLUMNS", "100");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command

@@ -16,7 +16,7 @@ use crate::profile::Profile;
 use pipe_ir::ids::GroupId;
 use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -75,8 +75,8 @@ impl<W: Wire> Messenger<W> {
         Ok(Self { wire, desk, settings, mail, watch, transfers, pieces, opened, leaves, has_said_bye, lost, parts })
     }
 
-    /// Works until the job ends.
-    pub(crate) fn work(mut self) {
+    /// Works until the job ends. Says when it begins to leave together with the others.
+    pub(crate) fn work(mut self, closing: &mpsc::Sender<()>) {
         let (mut idle, mut sleep) = (0, SHORTEST);
         while !self.is_done() {
             if self.turn() {
@@ -98,6 +98,8 @@ impl<W: Wire> Messenger<W> {
             sleep = (2 * sleep).min(if is_busy { LONGEST } else { LONGEST_IDLE });
         }
         if self.transfers.is_empty() && self.pieces.is_empty() {
+            // Who started the job waits for it.
+            drop(closing.send(()));
             self.wire.close();
         } else {
             self.forget();

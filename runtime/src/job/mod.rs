@@ -26,7 +26,7 @@ use messenger::Messenger;
 pub use rank::{Division, Rank};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 pub use threads::job_of_threads;
 use wire::Wire;
 
@@ -62,6 +62,9 @@ pub enum Unconnected {
 pub struct Job {
     desk: Arc<Desk>,
     messenger: Option<JoinHandle<()>>,
+    /// Says when the messenger leaves the library, which waits for the other ranks.
+    closing: mpsc::Receiver<()>,
+    stall: Duration,
 }
 
 impl Job {
@@ -71,7 +74,7 @@ impl Job {
         connect: impl FnOnce() -> Result<(W, Rank, u32), String> + Send + 'static,
     ) -> Result<Self, Unconnected> {
         let stall = settings.stall;
-        let (reply, answer) = mpsc::channel();
+        let ((reply, answer), (close, closing)) = (mpsc::channel(), mpsc::channel());
         let work = move || {
             let connected = connect().and_then(|(wire, rank, n_ranks)| {
                 let desk = Arc::new(Desk::new(rank, n_ranks as usize));
@@ -83,7 +86,7 @@ impl Job {
                 Ok((desk, messenger)) => {
                     // The job waits for the answer.
                     drop(reply.send(Ok(desk)));
-                    messenger.work();
+                    messenger.work(&close);
                 }
                 Err(message) => drop(reply.send(Err(message))),
             }
@@ -92,7 +95,10 @@ impl Job {
         let broken = |message: &str| Unconnected::Failed(message.to_owned());
         let messenger = messenger.map_err(|error| broken(&format!("no thread to talk to other ranks: {error}")))?;
         match answer.recv_timeout(stall) {
-            Ok(desk) => Ok(Self { desk: desk.map_err(Unconnected::Failed)?, messenger: Some(messenger) }),
+            Ok(desk) => {
+                let desk = desk.map_err(Unconnected::Failed)?;
+                Ok(Self { desk, messenger: Some(messenger), closing, stall })
+            }
             Err(mpsc::RecvTimeoutError::Timeout) => Err(Unconnected::Late(stall)),
             Err(mpsc::RecvTimeoutError::Disconnected) => Err(broken("the thread that talks to other ranks broke")),
         }
@@ -184,7 +190,14 @@ impl Job {
     }
 
     fn join(&mut self) {
-        if let Some(messenger) = self.messenger.take() {
+        let Some(messenger) = self.messenger.take() else { return };
+        if self.closing.recv().is_ok() {
+            // Nothing is left to do, whoever is lost while the library ends.
+            let began = Instant::now();
+            while !messenger.is_finished() && began.elapsed() < self.stall {
+                thread::sleep(Duration::from_millis(1));
+            }
+        } else {
             // If it panicked, there is nobody left to take leave of.
             let _ = messenger.join();
         }
