@@ -5,7 +5,7 @@ use pipe_ir::instruction::{Collective, Instruction};
 use pipe_ir::verify::Verified;
 use pipe_runtime::checkpoint::{self, load, resume, write};
 use pipe_runtime::data::Data;
-use pipe_runtime::job::{How, Job, Lost, Settings, job_of_threads};
+use pipe_runtime::job::{How, Job, Lost, Rank, Settings, job_of_threads};
 use pipe_runtime::{Backend, Options, Run, RunError, StepReport};
 use pipe_tests::cases::report;
 use pipe_tests::pipelines::{gpt, program};
@@ -294,36 +294,46 @@ fn a_rank_that_cannot_go_on_ends_the_steps_of_all() {
 #[test]
 fn a_rank_that_falls_silent_is_told_once_with_what_it_was_doing() {
     let program = verified(&gpt(SIZES, 3, 4, "1f1b"));
+    // A launcher that asks the others to end gives them no time for the whole timeout.
+    for (stall, is_hurried) in [(2, false), (60, true)] {
+        let told = lose(&program, Duration::from_secs(stall), is_hurried);
+        let is_told = matches!(&told[..], [lost] if matches!(&lost[..],
+            [Lost { rank: Rank(1), how: How::Silent(_), positions, .. }] if positions.len() == 1));
+        assert!(is_told, "{told:?}");
+    }
+}
+
+/// What is told of three ranks, of which the second falls silent.
+fn lose(program: &Arc<Verified>, stall: Duration, is_hurried: bool) -> Vec<Vec<Lost>> {
     let told: Arc<Mutex<Vec<Vec<Lost>>>> = Arc::default();
-    let settings = |rank: pipe_runtime::job::Rank| {
+    let settings = |rank: Rank| {
         let known = Arc::clone(&told);
         let lost = move |lost: &[Lost]| known.lock().expect("no rank panics").push(lost.to_vec());
-        let stall = Duration::from_secs(if rank.0 == 1 { 60 } else { 1 });
+        let stall = if rank.0 == 1 { Duration::from_secs(60) } else { stall };
         Settings { stall, lost: Arc::new(lost), ..settings() }
     };
     let mut jobs = job_of_threads(3, settings);
     let began = Instant::now();
     std::thread::scope(|scope| {
         let silent = jobs.remove(1);
-        let others: Vec<_> = jobs.into_iter().map(|job| scope.spawn(|| outlive(&program, job))).collect();
-        let mut run = join(&program, None, &silent);
+        let hurries: Vec<_> = jobs.iter().map(Job::hurry).collect();
+        let others: Vec<_> = jobs.into_iter().map(|job| scope.spawn(|| outlive(program, job))).collect();
+        let mut run = join(program, None, &silent);
         steps(&mut run, 0..1);
         // Its place is told some times a second.
         std::thread::sleep(Duration::from_millis(500));
         // It ends without a word, as if it were killed.
         std::mem::forget(run);
         silent.vanish();
+        if is_hurried {
+            hurries.iter().for_each(|hurry| hurry());
+        }
         for other in others {
             assert!(matches!(other.join().expect("no rank panics"), RunError::Remote { rank, .. } if rank.0 == 1));
         }
     });
-    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
-    let told = told.lock().expect("no rank panics");
-    assert!(
-        matches!(&told[..], [lost] if matches!(&lost[..], [Lost { rank, how: How::Silent(_), positions, .. }]
-        if rank.0 == 1 && positions.len() == 1)),
-        "{told:?}"
-    );
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+    told.lock().expect("no rank panics").clone()
 }
 
 /// Takes steps until that fails.

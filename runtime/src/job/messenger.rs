@@ -99,7 +99,7 @@ impl<W: Wire> Messenger<W> {
         }
         if self.transfers.is_empty() && self.pieces.is_empty() {
             // Who started the job waits for it.
-            drop(closing.send(()));
+            let _ = closing.send(());
             self.wire.close();
         } else {
             self.forget();
