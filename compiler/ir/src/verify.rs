@@ -12,7 +12,7 @@
 //!   values only within one microbatch, all slices of which belong to one step; tensors of data have a second axis, along
 //!   which they are cut.
 //! - **graphs**: inputs come before their use, shapes agree with the operation, loads and stores stay inside their
-//!   operand; what is written is written completely and once; temporaries have room.
+//!   operand; what is written is written completely and once; temporaries have room, and nothing else is in it.
 //! - **lifespans**: a buffer is used only between `alloc` and `free`; what lives since the set-up is never freed, what
 //!   is allocated in the step is freed in it; live buffers never overlap; offsets are aligned and inside the arena;
 //!   arena and peak are exact and within the memory, in both spaces.

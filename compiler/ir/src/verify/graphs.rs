@@ -3,7 +3,7 @@
 use super::shapes;
 use crate::graph::{Graph, Node, Op, Store, TensorType};
 use crate::program::{Access, Exec, Program};
-use crate::value::{TensorSlot, Value};
+use crate::value::{TensorSlot, Value, ValueKind};
 
 /// Tensors with more elements than this could not be computed with.
 const MOST_ELEMENTS: u64 = 1 << 48;
@@ -80,7 +80,11 @@ fn store(program: &Program, exec: &Exec, node: &Node, store: &Store) -> Result<(
 fn operand<'a>(program: &'a Program, exec: &Exec, position: u32) -> Result<(&'a Value, Access), String> {
     let operand = exec.operands.get(position as usize);
     let operand = operand.ok_or_else(|| format!("there is no operand {position}"))?;
-    Ok((program.value(operand.value), operand.access))
+    let value = program.value(operand.value);
+    if value.kind == ValueKind::Scratch {
+        return Err(format!("`{}` has temporaries, which are loaded and stored by nobody else", value.name));
+    }
+    Ok((value, operand.access))
 }
 
 fn inside(value: &Value, offset: u64, ty: &TensorType) -> Result<(), String> {
