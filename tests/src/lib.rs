@@ -12,6 +12,7 @@ pub mod programs;
 pub mod ranks;
 pub mod rewrite;
 pub mod schedules;
+pub mod shared;
 pub mod steps;
 pub mod team;
 pub mod training;

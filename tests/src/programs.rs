@@ -19,10 +19,10 @@ pub fn program(schedule: &Schedule) -> Program {
     program_of(schedule, &abstract_slices(&Kinds::of_schedule(schedule), &schedule.graph, schedule.slices))
 }
 
-/// The program of a schedule with these stages, whose replicas divide the state of their weights.
+/// The program of a schedule with these stages, whose replicas divide the state of their weights, and if it can be, in so many bytes.
 #[must_use]
-pub fn divided(schedule: &Schedule, set: &StageSet, zero: Zero) -> Program {
-    lower(schedule, &time(schedule), set, &Options { name: schedule.name.clone(), zero, ..Options::default() })
+pub fn divided(schedule: &Schedule, set: &StageSet, (zero, budget): (Zero, Option<Bytes>)) -> Program {
+    lower(schedule, &time(schedule), set, &Options { name: schedule.name.clone(), zero, budget, ..Options::default() })
 }
 
 /// The program of a schedule with these stages.

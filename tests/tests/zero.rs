@@ -2,119 +2,61 @@
 
 use pipe_compiler::Request;
 use pipe_compiler::zero::Zero;
-use pipe_ir::instruction::{Collective, Instruction};
-use pipe_ir::program::{Program, Space};
-use pipe_ir::shares::share;
+use pipe_ir::instruction::Collective;
+use pipe_ir::program::Space;
 use pipe_ir::units::Bytes;
 use pipe_ir::value::ValueKind;
 use pipe_ir::verify::{Verified, verify};
-use pipe_runtime::checkpoint::{NamedTensor, resume, save, state};
+use pipe_runtime::checkpoint::{resume, save, state};
 use pipe_runtime::data::Data;
-use pipe_runtime::{Backend, Options, Run, Used};
+use pipe_runtime::{Backend, Options, Run};
 use pipe_tests::cases::{compile_text, report};
-use pipe_tests::pipelines::{gpt, program};
+use pipe_tests::pipelines::gpt;
 use pipe_tests::programs::{assert_read_back, divided, stages_with_updates};
 use pipe_tests::schedules::{Dice, Size, replicated};
-use pipe_tests::training::{losses, places, start, steps};
+use pipe_tests::shared::{ADAMW, SIZES, STAGED, collectives, gatherings, held, learn, saved, verified};
+use pipe_tests::training::{losses, start, steps};
 use proptest::prelude::*;
 use std::path::Path;
 use std::sync::Arc;
 
-const SIZES: &str = "vocab = 17, hidden = 16, heads = 2, blocks = 4, sequence = 5, rows = 2";
-const ADAMW: &str = "adamw(learning_rate = 0.001, beta1 = 0.9, beta2 = 0.95, weight_decay = 0.1)";
-
-fn verified(text: &str) -> Arc<Verified> {
-    Arc::new(program(text).unwrap_or_else(|why| panic!("{text}: {why}")))
-}
-
-/// What was learned: bits of losses by step, then weights and optimizer state by name.
-#[derive(PartialEq, Debug)]
-struct Learned {
-    losses: Vec<Vec<u64>>,
-    tensors: Vec<NamedTensor>,
-    /// The gradients of the last step by name, where they stay on the devices.
-    gradients: Vec<(String, Vec<u8>)>,
-}
-
-/// Takes some steps. Measured peaks must be the compiled ones, and the weights of all replicas the same.
-fn learn(program: &Arc<Verified>, stress: Option<u64>, n_steps: u64) -> Learned {
-    let mut run = start(program, stress);
-    let reports = steps(&mut run, 0..n_steps);
-    for report in &reports {
-        for (measured, code) in report.devices.iter().zip(&program.program().devices) {
-            assert_eq!((measured.peak, measured.high_water), (code.peak, code.arena));
-            assert_eq!(measured.host, Used { peak: code.host.peak, high_water: code.host.arena });
-        }
-    }
-    for (value, tensor) in places(run.program(), ValueKind::Parameters) {
-        let all = run.read_all(value, tensor);
-        assert!(all.windows(2).all(|pair| pair[0] == pair[1]), "replicas of {}", run.program().value(value).name);
-    }
-    let bits = losses(&reports).into_iter().map(|step| step.into_iter().map(|(_, loss)| loss).collect());
-    Learned { losses: bits.collect(), tensors: saved(&run), gradients: gradients(&run) }
-}
-
-fn saved(run: &Run) -> Vec<NamedTensor> {
-    let mut tensors = state(run, 0).tensors;
-    tensors.sort_by(|one, other| one.name.cmp(&other.name));
-    tensors
-}
-
-/// The gradients of the last step. Where they were scattered, each device has its share of the sum.
-fn gradients(run: &Run) -> Vec<(String, Vec<u8>)> {
-    let program = run.program();
-    let is_scattered = collectives(program, Collective::ReduceScatter) > 0;
-    let mut found = Vec::new();
-    for (value, tensor) in places(program, ValueKind::ParameterGradients) {
-        let (row, all) = (program.value(value), run.read_all(value, tensor));
-        let slot = &row.tensors[tensor];
-        let owner =
-            |byte: u64| (0..all.len()).find(|member| share(row.bytes, all.len(), *member).contains(&Bytes(byte)));
-        let of = |index: usize| if is_scattered { owner(slot.offset.0 + index as u64).unwrap_or(0) } else { 0 };
-        let length = all.first().map_or(0, Vec::len);
-        found.push((slot.name.clone(), (0..length).map(|index| all[of(index)][index]).collect()));
-    }
-    found.sort();
-    found
-}
-
-fn collectives(program: &Program, meant: Collective) -> usize {
-    let is_meant =
-        |one: &&Instruction| matches!(one, Instruction::CollStart { collective, .. } if *collective == meant);
-    program.devices.iter().map(|code| code.step.iter().filter(is_meant).count()).sum()
-}
-
-/// Bytes of one kind that are on a device between steps.
-fn held(program: &Program, device: usize, kind: ValueKind) -> u64 {
-    let fills = program.devices[device].setup.iter().filter_map(|instruction| match instruction {
-        Instruction::Fill { value, .. } => Some(program.value(*value)),
-        _ => None,
-    });
-    fills.filter(|value| value.kind == kind).map(|value| value.bytes.0).sum()
-}
-
-/// Compares both stages of ZeRO with a run that divides nothing.
+/// Compares all stages of ZeRO with a run that divides nothing.
 fn differences(name: &str, text: impl Fn(&str) -> String, seed: u64) -> Vec<String> {
     let plain = verified(&text(""));
     let expected = learn(&plain, None, 3);
     let mut found = Vec::new();
-    for (stage, stress) in [(1, None), (2, None), (1, Some(seed)), (2, Some(seed + 1))] {
+    let stressed = |stage: u64| (stage, Some(seed + stage));
+    for (stage, stress) in [(1, None), (2, None), (3, None), stressed(1), stressed(2), stressed(3)] {
         let divided = verified(&text(&format!("zero {stage}")));
         let learned = learn(&divided, stress, 3);
-        if collectives(divided.program(), Collective::AllGather) == 0 {
-            found.push(format!("{name}: nothing is divided"));
+        let (exchanged, gathered) =
+            (collectives(divided.program(), Collective::AllGather), gatherings(divided.program()));
+        if (exchanged > 0, gathered > 0) != (stage < 3, stage == 3) {
+            found.push(format!("{name}, zero {stage}: {exchanged} exchanges and {gathered} gatherings of weights"));
         }
         if learned.losses != expected.losses || learned.tensors != expected.tensors {
             found.push(format!("{name}, zero {stage}, stress {stress:?}: other losses, weights or state"));
         }
         if stage == 1 && learned.gradients != expected.gradients
-            || stage == 2 && !learned.gradients.iter().all(|(_, bytes)| bytes.is_empty())
+            || stage > 1 && !learned.gradients.iter().all(|(_, bytes)| bytes.is_empty())
         {
             found.push(format!("{name}, zero {stage}, stress {stress:?}: other gradients"));
         }
     }
     found
 }
+
+/// Two pipelines side by side, with two stages on each device: weights come and go, more often in the pipeline with more microbatches.
+const INTERLEAVED: &str = "
+    schedule dp_interleaved {
+        stages D
+        place s, m on D / 2 * (m % 2) + s % (D / 2)
+        order d {
+            let own = (M - d / (D / 2) + 1) / 2
+            repeat own { F[d % (D / 2)] F[d % (D / 2) + D / 2] }
+            repeat own { BW[d % (D / 2) + D / 2] BW[d % (D / 2)] }
+        }
+    }";
 
 #[test]
 fn every_schedule_with_replicas_learns_the_same_bits() {
@@ -127,10 +69,18 @@ fn every_schedule_with_replicas_learns_the_same_bits() {
         (2, 5, "chimera"),
         (2, 4, "dualpipe"),
         (4, 6, "dp_1f1b recompute all"),
+        (4, 7, "chimera"),
+        (4, 8, "dualpipe"),
+        (4, 6, "dp_interleaved"),
+        (4, 7, "dp_interleaved"),
+        (4, 3, "dp_interleaved"),
     ];
     let mut failures = Vec::new();
     for (seed, (devices, microbatches, schedule)) in (0..).zip(cases) {
-        let text = |line: &str| gpt(SIZES, devices, microbatches, &format!("{schedule} {line}"));
+        let text = |line: &str| {
+            let text = gpt(SIZES, devices, microbatches, &format!("{schedule} {line}"));
+            text.replacen("pipeline", &format!("{INTERLEAVED} pipeline"), 1)
+        };
         failures.extend(differences(&format!("{schedule} on {devices}"), text, seed));
     }
     report(&failures);
@@ -212,13 +162,13 @@ fn devices_without_a_share_of_small_weights_have_what_the_others_learn() {
 }
 
 /// ZeRO, arXiv 1910.02054, section 5.4 and figure 1: of W + G + K bytes for each weight, stage 1 keeps W + G + K / N on each of N devices,
-/// and stage 2 W + (G + K) / N. Here weights, gradients and both moments of Adam take 4 bytes each, so that K is 8. Gradients are all there while
-/// they are added up; between steps, none of them are.
+/// stage 2 W + (G + K) / N, and stage 3 (W + G + K) / N. Here weights, gradients and both moments of Adam take 4 bytes each, so that K is 8. Gradients are all there
+/// while they are added up; between steps, none of them are.
 #[test]
 fn each_device_keeps_an_equal_share_of_the_state() {
     for replicas in [2, 3, 4] {
         let text = |line: &str| gpt(SIZES, replicas, 4, &format!("dp_1f1b(replicas = {replicas}) {line}"));
-        let [plain, one, two] = ["", "zero 1", "zero 2"].map(|line| verified(&text(line)));
+        let [plain, one, two, three] = ["", "zero 1", "zero 2", "zero 3"].map(|line| verified(&text(line)));
         let weights = held(plain.program(), 0, ValueKind::Parameters);
         for device in 0..replicas as usize {
             let of = |program: &Arc<Verified>| {
@@ -226,9 +176,11 @@ fn each_device_keeps_an_equal_share_of_the_state() {
                     .map(|kind| held(program.program(), device, kind))
             };
             assert_eq!(of(&plain), [weights, weights, 2 * weights]);
-            let (first, second) = (of(&one), of(&two));
+            let (first, second, third) = (of(&one), of(&two), of(&three));
             assert_eq!((first[0], first[1], second[0], second[1]), (weights, weights, weights, 0));
-            assert_eq!(first[2], second[2]);
+            assert_eq!((first[2], first[2], third[1]), (second[2], third[2], 0));
+            // The share of the state is twice that of the weights.
+            assert_eq!(2 * third[0], third[2]);
             let (equal, n) = (2 * weights / u64::from(replicas), u64::from(replicas));
             assert!(first[2] <= equal + 2 * 64 && first[2] + 2 * 64 * n >= equal, "{} of {equal}", first[2]);
             let peak = |program: &Arc<Verified>| program.program().devices[device].peak.0;
@@ -238,17 +190,6 @@ fn each_device_keeps_an_equal_share_of_the_state() {
         }
     }
 }
-
-/// The whole model on every device, a microbatch each, and many stages: gradients of a stage are only there until it is updated.
-const STAGED: &str = "
-    schedule staged(parts = 6) {
-        stages parts
-        place s, m on m % D
-        order d {
-            for s in 0..S { F[s, d] }
-            for s in 0..S { BW[S - 1 - s, d] }
-        }
-    }";
 
 #[test]
 fn gradients_leave_stage_by_stage_where_backwards_are() {
@@ -262,7 +203,8 @@ fn gradients_leave_stage_by_stage_where_backwards_are() {
         text.replacen("pipeline", &format!("{STAGED} pipeline"), 1)
     };
     report(&differences("staged", text, 21));
-    let [plain, one, two] = ["", "zero 1", "zero 2"].map(|line| verified(&text(line)).program().devices[0].peak.0);
+    let peak = |line: &str| verified(&text(line)).program().devices[0].peak.0;
+    let [plain, one, two, three] = ["", "zero 1", "zero 2", "zero 3"].map(peak);
     let weights = held(verified(&text("")).program(), 0, ValueKind::Parameters);
     // A sum that takes long hides behind the next stage, and no longer.
     let slow = verified(&text("cost F = 1, BW = 2, comm = 9 zero 2")).program().devices[0].peak.0;
@@ -270,16 +212,18 @@ fn gradients_leave_stage_by_stage_where_backwards_are() {
     // Two thirds of the state, then all gradients but those of a stage or two.
     assert!(plain - one > weights * 5 / 4, "{plain} {one} of {weights}");
     assert!(one - two > weights / 2, "{one} {two} of {weights}");
+    // Two thirds of the weights, less those of two stages of six.
+    assert!(two - three > weights / 4, "{two} {three} of {weights}");
 }
 
 #[test]
 fn a_checkpoint_fits_with_and_without() {
     let folder = std::env::temp_dir().join(format!("pipec-zero-{}", std::process::id()));
     let text = |line: &str| gpt(SIZES, 4, 6, &format!("dp_1f1b(replicas = 4) {line}"));
-    let programs = ["", "zero 1", "zero 2"].map(|line| verified(&text(line)));
+    let programs = ["", "zero 1", "zero 2", "zero 3"].map(|line| verified(&text(line)));
     let mut unbroken = start(&programs[0], None);
     let expected = losses(&steps(&mut unbroken, 0..5));
-    for (from, to) in [(0, 1), (1, 0), (2, 0), (1, 2)] {
+    for (from, to) in [(0, 1), (1, 0), (2, 0), (1, 2), (0, 3), (3, 0), (3, 1), (2, 3)] {
         let own = folder.join(format!("{from}-{to}"));
         let mut first = start(&programs[from], None);
         steps(&mut first, 0..3);
@@ -305,11 +249,14 @@ fn the_state_of_shares_lives_with_the_hosts() {
 
 #[test]
 fn programs_with_shares_are_read_as_they_are_written() {
-    let program = verified(&gpt(SIZES, 4, 6, "dp_1f1b(replicas = 4) zero 2"));
-    let program = program.program();
-    assert!(program.values.iter().flat_map(|value| &value.tensors).any(|slot| slot.part.is_some()));
-    assert!(program.devices.iter().all(|code| code.extent(Space::Host).arena == Bytes::ZERO));
-    assert_read_back(program);
+    for zero in [2, 3] {
+        let program = verified(&gpt(SIZES, 4, 6, &format!("dp_1f1b(replicas = 4) zero {zero}")));
+        let program = program.program();
+        assert!(program.values.iter().flat_map(|value| &value.tensors).any(|slot| slot.part.is_some()));
+        assert_eq!(program.values.iter().any(|value| value.share.is_some()), zero == 3);
+        assert!(program.devices.iter().all(|code| code.extent(Space::Host).arena == Bytes::ZERO));
+        assert_read_back(program);
+    }
 }
 
 #[test]
@@ -337,8 +284,9 @@ proptest! {
         let mut dice = Dice(seed);
         let size = Size { devices: 2 + dice.below(4), stages: 1 + dice.below(6), microbatches: 1 + dice.below(8) };
         let schedule = replicated(size, &mut dice);
-        for zero in Zero::ALL {
-            let program = verify(divided(&schedule, &stages_with_updates(&schedule), zero));
+        // Where memory lacks, weights come later.
+        for asked in Zero::ALL.map(|zero| (zero, None)).into_iter().chain([(Zero::ALL[2], Some(Bytes(1)))]) {
+            let program = verify(divided(&schedule, &stages_with_updates(&schedule), asked));
             let program = Arc::new(program.map_err(|errors| TestCaseError::fail(format!("{errors:#?}")))?);
             let options = Options { stress: Some(seed).filter(|seed| seed % 8 == 0), ..Options::new(Backend::Null, 0) };
             let data = Arc::new(Data::synthetic(program.program()));

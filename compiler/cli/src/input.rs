@@ -49,7 +49,7 @@ pub(crate) struct TargetArguments {
     /// What lives in the memory of the hosts and comes to the devices for its uses: `activations`, `optimizer`, `parameters`, several between commas, `none`, or `auto` for what makes it fit
     #[arg(long, value_name = "WHAT", value_parser = str::parse::<Wanted>)]
     pub(crate) offload: Option<Wanted>,
-    /// What the replicas of a stage divide instead of each keeping all of it, by the stages of ZeRO: `1` the optimizer's state, `2` gradients too, `0` nothing
+    /// What the replicas of a stage divide instead of each keeping all of it, by the stages of ZeRO: `1` the optimizer's state, `2` gradients too, `3` weights too, `0` nothing
     #[arg(long, value_name = "STAGE", value_parser = str::parse::<Zero>)]
     pub(crate) zero: Option<Zero>,
     /// The layers of each stage of a model from a `config.json`, as Megatron-LM's `--pipeline-model-parallel-layout` has them: `"Et*3|(t*4|)*6t*3L"`

@@ -207,7 +207,15 @@ fn zero(own: &ZeroReport) -> Option<(&'static str, String, String)> {
         0 => String::new(),
         bytes => format!("; {} of gradients come and go on d{}", Bytes(bytes), come.device),
     };
-    Some(("zero", format!("{:<11}  ", own.stage), state + &gradients))
+    let weights = match own.per_device.iter().rev().max_by_key(|row| row.gatherings).filter(|row| row.gatherings > 0) {
+        None => String::new(),
+        Some(row) => {
+            let (kept, whole) = (Bytes(row.parameter_bytes), Bytes(row.undivided_parameter_bytes));
+            let (times, bytes) = (count(row.gatherings, "time"), Bytes(row.gathered_bytes));
+            format!("; d{} keeps {kept} of {whole} of weights, and gathers {times}, {bytes} in a step", row.device)
+        }
+    };
+    Some(("zero", format!("{:<11}  ", own.stage), state + &gradients + &weights))
 }
 
 /// What tasks read, and how many versions that keeps alive.

@@ -190,8 +190,16 @@ fn replicas_divide_state_on_the_command_line() {
     );
     let table = out(&folder.run("check tiny.pipe --zero 2", 0));
     assert!(table.contains("  zero           2 ") && table.contains(" of gradients come and go on d"), "{table}");
+    let report = folder.json("check tiny.pipe --zero 3 --format json", 0);
+    let number = |name: &str| report["zero"]["per_device"][0][name].as_u64().unwrap_or_default();
+    assert_eq!(report["zero"]["what"], "optimizer, gradients, parameters");
+    assert!(number("parameter_bytes") <= number("undivided_parameter_bytes") / 2 + 256);
+    assert!(number("gatherings") > 0 && number("gathered_bytes") >= number("undivided_parameter_bytes"));
+    let table = out(&folder.run("check tiny.pipe --zero 3", 0));
+    assert!(table.contains(" of weights, and gathers "), "{table}");
+    assert_eq!(plain["losses"], run("--zero 3 --stress 3")["losses"]);
     // Resuming goes from one to the other.
-    folder.run("run tiny.pipe --steps 2 --zero 1", 0);
+    folder.run("run tiny.pipe --steps 2 --zero 3", 0);
     let resumed = run("--resume saved");
     let last = |report: &Value| report["losses"].as_array().and_then(|losses| losses.last().cloned());
     assert_eq!(last(&resumed), last(&plain));

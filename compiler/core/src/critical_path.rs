@@ -83,6 +83,13 @@ pub fn critical_path(schedule: &Schedule, order: &Order, costs: &Costs, timeline
                 path.transfers += latency;
                 Some(input)
             }
+            // Weights were gathered, and others joined late, or it took its time.
+            (None, None) if timeline.gathered.contains_key(&(slot.device, slot.position)) => {
+                let after = timeline.gathered[&(slot.device, slot.position)];
+                let joined = after.map(|after| timeline.ends[after.device.index()][after.position as usize]);
+                path.transfers += start - joined.unwrap_or_default();
+                after
+            }
             // Its chunks had not come.
             (None, None) => {
                 let before = position.checked_sub(1);

@@ -160,9 +160,9 @@ fn activations(judged: &Judged, memory: Option<&MemoryLimit>) -> Diagnostics {
 }
 
 impl Judged {
-    /// Lets tasks wait for the copies of their program, where state lives with the hosts; what copies cost each device.
+    /// Lets tasks wait for the copies of their program, where state lives with the hosts, and for weights that are gathered; what copies cost each device.
     pub fn copy(&mut self, program: &Program, stages: &StageSet, request: &Request) -> Option<Vec<Cost>> {
-        self.pipeline.as_ref().filter(|pipeline| pipeline.offload.any())?;
+        self.pipeline.as_ref().filter(|pipeline| pipeline.offload.any() || pipeline.zero.parameters())?;
         let setting = Setting { stages, pipeline: self.pipeline.as_ref(), request };
         let (timeline, copies) = setting.copied((&self.schedule, &self.order, &self.costs), program);
         self.critical_path = critical_path(&self.schedule, &self.order, &self.costs, &timeline);

@@ -14,6 +14,7 @@ pub mod elaborate;
 mod examples;
 pub mod family;
 pub mod files;
+mod gathered;
 mod json;
 pub mod judge;
 pub mod latency;
@@ -232,7 +233,7 @@ fn steps(
     let program = judged.program(&stages, &judged.lowering()); //        -> instructions
     let program = remedy::state::settle(judged, program, &stages, request); // what has no room leaves, if it may
     if let Some(copies) = judged.copy(&program, &stages, request) {
-        judge::countable(judged)?; //                                        who waits for copies, and who for them
+        judge::countable(judged)?; //                                        who waits for copies or weights, and who for them
         compilation.report.measure(judged, &stages, request, numbers);
         compilation.report.offload = OffloadReport::new(judged, &program, &copies);
     }

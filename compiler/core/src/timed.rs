@@ -13,7 +13,10 @@ use crate::reductions::reductions;
 use crate::reorder::reorder;
 use crate::schedule::{Costs, Schedule};
 use crate::timeline::{Timeline, place};
+use crate::units::Ticks;
+use pipe_ir::ids::DeviceId;
 use pipe_ir::program::Program;
+use pipe_ir::units::Bytes;
 
 /// A schedule with its times.
 pub(crate) struct Timed {
@@ -45,21 +48,25 @@ impl Setting<'_> {
         Timed { schedule, order, costs, timeline }
     }
 
-    /// The timeline in which tasks also wait for the copies of their program, and what copies cost each device.
+    /// The timeline in which tasks also wait for the copies of their program and the weights that it gathers, and what copies cost each device.
     pub(crate) fn copied(
         &self,
         (schedule, order, costs): (&Schedule, &Order, &Costs),
         program: &Program,
     ) -> (Timeline, Vec<Cost>) {
         let conclude = |timeline: &mut Timeline| self.conclude((schedule, order, costs), timeline);
-        copied::place(schedule, order, costs, program, &conclude)
+        let target = durations::target(self.request, self.pipeline, self.stages, schedule);
+        let takes = |members: &[DeviceId], bytes: Bytes| {
+            target.as_ref().map_or(Ticks::ZERO, |target| gradients::gathered(target, members, bytes))
+        };
+        copied::place((schedule, order, costs), program, &takes, &conclude)
     }
 
     /// Notes when gradients are added up between devices.
     fn conclude(&self, (schedule, order, costs): (&Schedule, &Order, &Costs), timeline: &mut Timeline) {
         let reductions = reductions(schedule, self.stages, timeline, &costs.latency);
         timeline.reduce(&reductions);
-        if self.pipeline.is_some_and(|pipeline| pipeline.zero.any()) {
+        if self.pipeline.is_some_and(|pipeline| pipeline.zero.any() && !pipeline.zero.parameters()) {
             timeline.exchange_shares(&reductions, &costs.latency);
         }
         timeline.gather(schedule, order, &costs.latency);

@@ -7,9 +7,10 @@ use crate::schedule::{Costs, Schedule};
 use crate::units::Ticks;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::task::Task;
+use std::collections::BTreeMap;
 
 /// When tasks run, under some costs, each as soon as its device is free and its inputs have arrived.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Timeline {
     /// Start of each task, by device and position in the device's order.
     pub starts: Vec<Vec<Ticks>>,
@@ -18,6 +19,8 @@ pub struct Timeline {
     /// When the gradients of replicated weights are added up at last, and the task after which that ends: the last member
     /// of the last reduction joins after it, or the last sum travels on.
     pub reduced: Option<(Ticks, Slot)>,
+    /// The tasks that start when weights were gathered, by device and position in its order: behind which task of another device that ended, if behind any.
+    pub gathered: BTreeMap<(DeviceId, u32), Option<Slot>>,
     /// The device that has done its updates last and has everything back with its host, where state lives there.
     pub updated: Option<Updated>,
 }
@@ -36,8 +39,7 @@ pub struct Updated {
 /// Times every task of a schedule, in one pass along a global order.
 #[must_use]
 pub fn place(schedule: &Schedule, order: &Order, costs: &Costs) -> Timeline {
-    let none = || schedule.orders.iter().map(|tasks| vec![Ticks::ZERO; tasks.len()]).collect::<Vec<_>>();
-    let (mut starts, mut ends) = (none(), none());
+    let Timeline { mut starts, mut ends, .. } = Timeline::empty(schedule);
     for slot in &order.sequence {
         let node = schedule.node(slot.device, slot.position as usize);
         let (devices, places) = (schedule.devices_of(node[0].task), order.places(schedule, *slot));
@@ -56,10 +58,16 @@ pub fn place(schedule: &Schedule, order: &Order, costs: &Costs) -> Timeline {
             ends[device.index()][position..position + node.len()].fill(end);
         }
     }
-    Timeline { starts, ends, reduced: None, updated: None }
+    Timeline { starts, ends, ..Timeline::default() }
 }
 
 impl Timeline {
+    /// Of a schedule whose tasks all run at once, in no time.
+    pub(crate) fn empty(schedule: &Schedule) -> Self {
+        let none = || schedule.orders.iter().map(|tasks| vec![Ticks::ZERO; tasks.len()]).collect();
+        Self { starts: none(), ends: none(), ..Self::default() }
+    }
+
     /// Notes when the last of all reductions ends.
     pub fn reduce(&mut self, reductions: &[Reduction]) {
         let ends = reductions.iter().filter_map(|one| Some((one.end, one.last?)));

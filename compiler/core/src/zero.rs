@@ -14,7 +14,7 @@ impl Zero {
     pub const LAST: u32 = 3;
 
     /// The stages that programs can have, what moves less first.
-    pub const ALL: [Self; 2] = [Self(1), Self(2)];
+    pub const ALL: [Self; 3] = [Self(1), Self(2), Self(3)];
 
     /// A stage by its number; none where there is no such stage.
     #[must_use]

@@ -303,7 +303,7 @@ const OFFLOADED: [&str; 5] = [
 ];
 
 /// Schedules whose replicas divide the state of their weights.
-const DIVIDED: [&str; 3] = ["dp_1f1b zero 1", "chimera zero 2", "dp_1f1b zero 2"];
+const DIVIDED: [&str; 5] = ["dp_1f1b zero 1", "chimera zero 2", "dp_1f1b zero 2", "chimera zero 3", "dp_1f1b zero 3"];
 
 /// Models, each as it is called.
 const MODELS: [(&str, &str); 2] =

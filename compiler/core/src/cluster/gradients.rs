@@ -1,4 +1,4 @@
-//! Gradients on a cluster: what follows the last backward of a step, before weights can change.
+//! Gradients on a cluster: what follows the last backward of a step, before weights can change. And weights, where devices keep shares of them.
 //!
 //! Devices with the same weights add up their gradients: those on which a stage lives, in all pipelines side by side. Each device starts when
 //! its last task has ended, and what it exchanges for several stages follows each other. A group waits for its last member.
@@ -11,6 +11,7 @@ use crate::timeline::Timeline;
 use crate::transformer::exchanges;
 use crate::units::Ticks;
 use pipe_ir::ids::{DeviceId, StageId};
+use pipe_ir::units::Bytes;
 
 /// When the last exchange ends, and the last task before it; none where nothing is exchanged, or where steps do not flush.
 #[must_use]
@@ -71,7 +72,16 @@ fn time(target: &Target<'_>, group: &WeightGroup, homes: &[DeviceId]) -> Ticks {
         _ => {
             let value = group.gradients.map(|gradients| &target.stages.values[gradients.index()]);
             let bytes = value.map_or(0, |value| u128::from(value.bytes.0));
-            collective::time(target.cluster, &target.layout.alike(homes, 0), Collective::AllReduce, bytes)
+            // Where weights are gathered before they are read, they are not gathered here.
+            let is_gathered = target.pipeline.zero.parameters();
+            let what = if is_gathered { Collective::ReduceScatter } else { Collective::AllReduce };
+            collective::time(target.cluster, &target.layout.alike(homes, 0), what, bytes)
         }
     }
+}
+
+/// How long some devices take to gather weights of so many bytes that each has a share of.
+#[must_use]
+pub fn gathered(target: &Target<'_>, members: &[DeviceId], bytes: Bytes) -> Ticks {
+    collective::time(target.cluster, &target.layout.alike(members, 0), Collective::AllGather, bytes.0.into())
 }

@@ -37,14 +37,6 @@ pub(super) fn check(asked: Asked, schedule: Option<&Schedule>, pipeline: Option<
         let help = format!("say `zero = {zero}` in the brackets behind it, or `--set zero={zero}`");
         return refuse("stands here for nothing", message, &help);
     }
-    if zero.parameters() {
-        let message = "`zero 3` divides weights between their uses, which programs cannot do yet".to_owned();
-        refuse(
-            "more than is divided",
-            message,
-            "`zero 2` divides the state of the optimizer and gradients; `offload parameters` keeps weights with the hosts",
-        );
-    }
     if pipeline.training.is_none() {
         let message = format!("pipeline `{}` has no updates to divide: it does not say how to `train`", pipeline.name);
         refuse("of nothing", message, "say how to `train`, or leave it out");

@@ -53,7 +53,10 @@ pub(super) fn place(code: Code, options: &Options) -> DeviceProgram {
     let row_of = |(index, (bytes, space)): (usize, &(Bytes, Space))| {
         let (bytes, space, offset) = (*bytes, *space, Bytes(offsets[space.index()][index]));
         arenas[space.index()] = arenas[space.index()].max(offset + bytes);
-        *rows.entry((space, offset, bytes)).or_insert_with(|| {
+        // Of those without bytes, several may be alive at once: shares of weights that are too small for all.
+        let stays = lifespans[space.index()].spans[index].to == u32::MAX;
+        let number = if bytes == Bytes::ZERO && stays { index } else { 0 };
+        *rows.entry((space, offset, bytes, number)).or_insert_with(|| {
             buffers.push(Buffer { bytes, offset, space });
             BufferId(index32(buffers.len() - 1))
         })

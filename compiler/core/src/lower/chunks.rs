@@ -4,12 +4,13 @@
 //! Chunks that come and go end where tensors begin. Shares are equal, so that they may end anywhere: their state says which part of a tensor it is,
 //! and checkpoints name the same tensors however weights are cut.
 
+use crate::zero::Zero;
 use pipe_ir::graph::TensorType;
 use pipe_ir::ids::{GroupId, ValueId};
 use pipe_ir::program::{Access, Chunk, Exec, Operand};
-use pipe_ir::shares::share as own_share;
+use pipe_ir::shares::{cut as cut_tensors, share as own_share};
 use pipe_ir::units::{ALIGNMENT, Bytes};
-use pipe_ir::value::{Part, TensorSlot, Value, ValueKind};
+use pipe_ir::value::{Part, Share, TensorSlot, Value, ValueKind};
 
 /// About how many chunks the weights of a stage have: one is used while the next one comes and the one before goes back.
 const CHUNKS: u64 = 8;
@@ -36,18 +37,40 @@ pub(super) fn cut(exec: Exec, values: &mut Vec<Value>) -> Vec<Exec> {
 const UNNAMED: GroupId = GroupId(u32::MAX);
 
 /// The updates of the shares that so many devices have of the weights that an update changes, and their states, likewise. There are fewer of them
-/// where the weights are too small for all.
-pub(super) fn divide(exec: Exec, values: &mut Vec<Value>, members: usize) -> Vec<Exec> {
+/// where the weights are too small for all. Where the weights themselves are kept in shares, each device has one, if need be without bytes: these are
+/// appended, too.
+pub(super) fn divide(exec: Exec, values: &mut Vec<Value>, members: usize, zero: Zero) -> Vec<Exec> {
     let kind = |operand: &Operand| values[operand.value.index()].kind;
     let weights = exec.operands.first().filter(|operand| kind(operand) == ValueKind::Parameters);
     let Some(weights) = weights.filter(|operand| operand.access == Access::Update) else { return vec![exec] };
-    let whole = values[weights.value.index()].bytes;
+    let (weights, whole) = (weights.value, values[weights.value.index()].bytes);
     let state = exec.operands.iter().position(|operand| kind(operand) == ValueKind::OptimizerState);
     let state = state.map(|state| (state, exec.operands[state].value));
     let shares = (0..members).map(|position| own_share(whole, members, position)).filter(|own| !own.is_empty());
     let chunks =
         (0..).zip(shares).map(|(number, own)| Chunk { number, from: own.start, to: own.end, group: Some(UNNAMED) });
-    cut_at(&exec, (whole, state), chunks, values)
+    let mut updates = cut_at(&exec, (whole, state), chunks, values);
+    if zero.parameters() {
+        let first = values.len();
+        (0..).take(members).for_each(|member| values.push(kept(values, weights, member, members)));
+        for (position, update) in updates.iter_mut().enumerate() {
+            update.operands[0].value = ValueId::from_index(first + position);
+        }
+    }
+    updates
+}
+
+/// The share of some weights that a member keeps.
+fn kept(values: &[Value], weights: ValueId, member: u32, members: usize) -> Value {
+    let whole = &values[weights.index()];
+    let bytes = own_share(whole.bytes, members, member as usize);
+    Value {
+        name: format!("{}.c{member}", whole.name),
+        bytes: Bytes(bytes.end.0 - bytes.start.0),
+        tensors: cut_tensors(&whole.tensors, &bytes),
+        share: Some(Share { whole: weights, group: UNNAMED, member }),
+        ..whole.clone()
+    }
 }
 
 /// The updates of chunks of weights of so many bytes, and the states of these, if there is one: which operand that is, and which row.

@@ -3,10 +3,12 @@
 mod away;
 mod collectives;
 mod copies;
+mod gathers;
 mod sums;
+mod updates;
 
 use super::absences::Absences;
-use super::collectives::Collectives;
+use super::collectives::{Collectives, Gathering};
 use super::index32;
 use super::residency::Residency;
 use super::sums::Sums;
@@ -76,6 +78,8 @@ pub(super) struct Emitter<'a> {
     copies: Copies,
     absences: Absences,
     journeys: Vec<Journey>,
+    /// Weights that were asked for and have not gone yet, with the token of what brings them while that is to be waited for.
+    gathering: Vec<(Gathering, Option<TokenId>)>,
     /// Where updates stand, by device, where they stand between tasks.
     updates: &'a [Vec<Update>],
     /// By transfer: its token on the sender, and on the receiver.
@@ -104,6 +108,7 @@ impl<'a> Emitter<'a> {
             copies: Copies::default(),
             absences: Absences::default(),
             journeys: Vec::new(),
+            gathering: Vec::new(),
             updates,
             tokens: vec![[TokenId(0); 2]; transfers.len()],
             code: Code::default(),
@@ -127,15 +132,16 @@ impl<'a> Emitter<'a> {
         let tasks = &self.schedule.orders[device.index()];
         self.code.step.reserve(tasks.len() * 9);
         let mut received = self.transfers.received(device).peekable();
-        let mut parts = self.collectives.of(device).iter().peekable();
+        let mut joins = self.collectives.of(device).iter().peekable();
         let mut joined = Vec::new();
         for (position, scheduled) in tasks.iter().enumerate() {
             // Two tasks that share the device have the points of the first.
             let has_points = position == 0 || !tasks[position - 1].with_next;
             self.point(has_points);
             self.begin_step(position);
-            while let Some(part) = parts.next_if(|part| part.position as usize == position) {
-                joined.push((self.join(part), *part));
+            self.queue(device, position);
+            while let Some(join) = joins.next_if(|join| join.position() as usize == position) {
+                joined.extend(self.join(join));
             }
             self.between(device, position);
             self.use_sums(&mut joined, position);
@@ -148,12 +154,16 @@ impl<'a> Emitter<'a> {
             self.arrive(position);
             if let Some(exec) = self.work.exec(scheduled.task) {
                 self.bring_gradients(exec);
+                self.gathered(position);
                 self.task(exec, scheduled.task.microbatch, |this| this.send(device, position));
             }
+            self.release(position);
             self.send_sums(device, position);
         }
         self.point(true);
-        joined.extend(parts.map(|part| (self.join(part), *part)));
+        self.queue(device, tasks.len());
+        joins.for_each(|join| joined.extend(self.join(join)));
+        self.gathered(tasks.len());
         self.between(device, tasks.len());
         self.use_sums(&mut joined, usize::MAX);
         let flushes = self.schedule.window.is_none();
@@ -168,7 +178,7 @@ impl<'a> Emitter<'a> {
             }
         }
         self.begin_step(step);
-        self.gather(device, &mut joined);
+        self.exchange_shares(device, &mut joined);
         self.wait(&mut joined, |_| true);
         let gradients: Vec<ValueId> = self.sending.keys().copied().collect();
         gradients.into_iter().for_each(|gradients| self.end_sends(gradients));
@@ -190,12 +200,13 @@ impl<'a> Emitter<'a> {
     /// Allocates and fills what lives on the device for the whole run; the step starts by zeroing gradients.
     fn set_up(&mut self, device: DeviceId) {
         let execs = self.work.execs_of(device).map(|exec| &self.work.execs[exec.index()]);
-        let mut own: Vec<ValueId> = execs.flat_map(|exec| exec.operands.iter().map(|one| one.value)).collect();
+        let operands = execs.flat_map(|exec| exec.operands.iter().map(|one| one.value));
+        let mut own: Vec<ValueId> = operands.chain(self.work.shares_of(device)).collect();
         own.sort_unstable();
         own.dedup();
         for id in own {
             let value = &self.work.values[id.index()];
-            if !value.kind.is_persistent() || self.work.leaves(id) {
+            if !value.kind.is_persistent() || self.work.leaves(id) || self.work.is_kept(id) {
                 continue;
             }
             let with = if value.kind == ValueKind::Parameters { Fill::Init } else { Fill::Zero };
@@ -234,10 +245,9 @@ impl<'a> Emitter<'a> {
         TokenId(self.code.n_tokens - 1)
     }
 
-    /// What stands between two tasks: receives are queued, sends that have ended give their buffers back, weights are
+    /// What stands between two tasks, behind receives that are queued and collectives that are joined: sends that have ended give their buffers back, weights are
     /// updated. The device that gives a total away may wait until this one takes it, so no other wait delays that.
     fn between(&mut self, device: DeviceId, position: usize) {
-        self.queue(device, position);
         let takes = |update: &Update| self.sums.total(device, update.stage, update.step).is_some();
         if self.updates_before(device, position).iter().any(takes) {
             self.updates(device, position);
@@ -285,33 +295,6 @@ impl<'a> Emitter<'a> {
             let buffer = self.buffers[self.work.entry(transfer.value, transfer.microbatch)];
             self.code.step.push(Instruction::SendStart { buffer, to: transfer.to, class: transfer.class, token });
         }
-    }
-
-    /// Updates that stand before a task. Gradients of the next step start at zero.
-    fn updates(&mut self, device: DeviceId, position: usize) {
-        let n_steps = self.schedule.n_steps();
-        for Update { stage, step, .. } in self.updates_before(device, position).iter().copied() {
-            let Some(exec) = self.work.update_of(stage) else { continue };
-            if let Some(sum) = self.sums.total(device, stage, step) {
-                self.receive_sum(sum);
-            }
-            self.run(exec, MicrobatchId(step * self.schedule.microbatches_of_step()));
-            let operands = &self.work.execs[exec.index()].operands;
-            let gradients = operands.iter().map(|operand| operand.value);
-            let is_gradient = |value: &ValueId| self.work.values[value.index()].kind == ValueKind::ParameterGradients;
-            // Sums that travel begin where the first gradient of a step is added.
-            let begins = step + 1 < n_steps && !self.sums.travels(stage);
-            for value in gradients.filter(is_gradient).filter(|_| begins).collect::<Vec<_>>() {
-                self.zero(value);
-            }
-        }
-    }
-
-    fn updates_before(&self, device: DeviceId, position: usize) -> &'a [Update] {
-        let all = &self.updates[device.index()];
-        let first = all.partition_point(|update| (update.before as usize) < position);
-        let rest = &all[first..];
-        &rest[..rest.partition_point(|update| update.before as usize == position)]
     }
 
     /// Where a persistent operand of a run is. Versions of weights take turns: version 0 is in the first buffer, version -1

@@ -6,7 +6,8 @@
 //! 2. `transfers` finds out what crosses between devices, one transfer per value, microbatch and target device, and
 //!    says after which task of the sender it is sent, before which task of the receiver its receive is queued, and
 //!    before which task of the sender its end is waited for.
-//! 3. `collectives` says after which task each device joins the reductions of replicated weights.
+//! 3. `gathers` finds out when weights that are kept in shares have to be there as a whole, and `collectives` says after which task each device joins
+//!    these gatherings and the reductions of replicated weights.
 //! 4. `emit` writes each device's list; `arena` then gives every buffer its place.
 //!
 //! # Why no device waits forever
@@ -27,6 +28,10 @@
 //! replicas are waited for right where they are received; the global order has the task that makes one before the task
 //! that is behind its receive, and all receives of a total before the next task that changes what was sent.
 //!
+//! Each gathering of weights has a place in the global order, before some task. All members have joined it when the blocks before that place have run,
+//! or do so then, behind receives that stand there: a member that does not need the weights itself waits for them right before it joins the next gathering, whose place
+//! is no earlier, or where the first other member needs them. All others wait in the block of a task behind that place. Reductions are joined in one order with these, and waited for behind their places.
+//!
 //! What one order of execution completes, every order completes: starting a transfer never blocks, and no device can take
 //! a transfer from another. The verifier proves each program again, without knowing any of this.
 
@@ -35,6 +40,7 @@ mod arena;
 mod chunks;
 mod collectives;
 mod emit;
+mod gathers;
 mod order;
 mod residency;
 mod sums;
@@ -48,7 +54,7 @@ use crate::model::stage_set::StageSet;
 use crate::offload::Offload;
 use crate::offload::copied::Traffic;
 use crate::placement::names;
-use crate::reductions::reductions;
+use crate::reductions::{Reduction, reductions};
 use crate::schedule::Schedule;
 use crate::timeline::Timeline;
 use crate::units::Ticks;
@@ -107,24 +113,10 @@ pub fn lower(schedule: &Schedule, timeline: &Timeline, set: &StageSet, options: 
     let order = order::Order::new(schedule, timeline, &work, dependencies.as_ref());
     let transfers = transfers::Transfers::new(schedule, timeline, &work, &order, &options.latency);
     let reductions = reductions(schedule, set, timeline, &options.latency);
-    let collectives = collectives::Collectives::new(&reductions, &work, (&order, timeline));
-    work.name_groups(&collectives.groups);
-    let updates = updates(schedule);
-    let sums = sums::Sums::new(schedule, &work, dependencies.as_ref(), &updates);
-    let mut emitter = emit::Emitter::new(schedule, &work, &transfers, (&collectives, &sums, &updates));
-    let devices = (0..schedule.n_devices())
-        .map(|device| {
-            let device = DeviceId::from_index(device);
-            let (state, code) = match options.offload.state() {
-                true => with_state_away(&mut emitter, &work, device, options),
-                false => (None, arena::place(emitter.device(device, Elsewhere::default()), options)),
-            };
-            match options.offload.activations {
-                true => absences::leave(&mut emitter, device, timeline, (state, code), options),
-                false => code,
-            }
-        })
-        .collect();
+    let given =
+        Given { schedule, timeline, options, dependencies: dependencies.as_ref(), order, transfers, reductions };
+    let Written { groups, devices } = given.least_waiting(&work);
+    work.name_groups(&groups);
     Program {
         name: options.name.clone(),
         n_stages: u32::try_from(schedule.n_stages()).unwrap_or(u32::MAX),
@@ -132,11 +124,69 @@ pub fn lower(schedule: &Schedule, timeline: &Timeline, set: &StageSet, options: 
         n_slices: schedule.slices.count(),
         n_steps: schedule.n_steps(),
         lags: lags(schedule),
-        groups: collectives.groups,
+        groups,
         values: work.values,
         execs: work.execs,
         devices,
         training: options.training.clone(),
+    }
+}
+
+/// What the lists of all devices follow from, beside what there is to do.
+struct Given<'a> {
+    schedule: &'a Schedule,
+    timeline: &'a Timeline,
+    options: &'a Options,
+    dependencies: Option<&'a Dependencies>,
+    order: order::Order,
+    transfers: transfers::Transfers,
+    reductions: Vec<Reduction>,
+}
+
+/// The lists of all devices, and who joins collectives together.
+struct Written {
+    groups: Vec<Vec<DeviceId>>,
+    devices: Vec<DeviceProgram>,
+}
+
+impl Written {
+    fn largest(&self) -> Bytes {
+        self.devices.iter().map(|code| code.arena).max().unwrap_or_default()
+    }
+}
+
+impl Given<'_> {
+    /// Weights that are kept in shares come while the task before runs, if memory is left for that.
+    fn least_waiting(&self, work: &work::Work) -> Written {
+        let ahead = self.written(work, true);
+        if work.kept().next().is_none() || self.options.budget.is_none_or(|budget| ahead.largest() <= budget) {
+            return ahead;
+        }
+        let later = self.written(work, false);
+        if later.largest() < ahead.largest() { later } else { ahead }
+    }
+
+    fn written(&self, work: &work::Work, ahead: bool) -> Written {
+        let Self { schedule, timeline, options, dependencies, order, transfers, reductions } = self;
+        let rounds = gathers::rounds(schedule, work, order, ahead);
+        let collectives = collectives::Collectives::new((reductions, &rounds), work, (order, timeline));
+        let updates = updates(schedule);
+        let sums = sums::Sums::new(schedule, work, *dependencies, &updates);
+        let mut emitter = emit::Emitter::new(schedule, work, transfers, (&collectives, &sums, &updates));
+        let devices = (0..schedule.n_devices())
+            .map(|device| {
+                let device = DeviceId::from_index(device);
+                let (state, code) = match options.offload.state() {
+                    true => with_state_away(&mut emitter, work, device, options),
+                    false => (None, arena::place(emitter.device(device, Elsewhere::default()), options)),
+                };
+                match options.offload.activations {
+                    true => absences::leave(&mut emitter, device, timeline, (state, code), options),
+                    false => code,
+                }
+            })
+            .collect();
+        Written { groups: collectives.groups, devices }
     }
 }
 

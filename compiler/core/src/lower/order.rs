@@ -90,6 +90,16 @@ impl Order {
         line.order
     }
 
+    /// How many tasks of a device come before a rank.
+    pub(super) fn before(&self, device: DeviceId, rank: u32) -> u32 {
+        index32(self.ranks[device.index()].partition_point(|other| *other < rank))
+    }
+
+    /// The rank of the task at a position of a device.
+    pub(super) fn rank(&self, device: DeviceId, position: u32) -> Option<u32> {
+        self.ranks[device.index()].get(position as usize).copied()
+    }
+
     /// The position of the task that computes a value, in its device's order.
     pub(super) fn producer(&self, entry: usize) -> Option<usize> {
         let position = self.producers[entry];

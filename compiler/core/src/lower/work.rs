@@ -1,5 +1,7 @@
 //! What there is to do: the executables that a schedule uses, each with its scratch, and what they read and write.
 
+mod divided;
+
 use super::{Buckets, chunks};
 use crate::model::stage_set::{StageSet, WeightGroup};
 use crate::offload::Offload;
@@ -8,12 +10,13 @@ use crate::schedule::Schedule;
 use crate::slices::Slices;
 use crate::zero::Zero;
 use petgraph::unionfind::UnionFind;
-use pipe_ir::ids::{DeviceId, ExecId, GroupId, MicrobatchId, StageId, ValueId};
+use pipe_ir::ids::{DeviceId, ExecId, MicrobatchId, StageId, ValueId};
 use pipe_ir::kernels;
-use pipe_ir::program::{Access, Body, Chunk, Exec, Operand};
+use pipe_ir::program::{Access, Body, Exec, Operand};
 use pipe_ir::task::{Task, TaskKind};
 use pipe_ir::units::Bytes;
 use pipe_ir::value::{Value, ValueKind};
+use std::collections::BTreeMap;
 
 /// The tables of the program, and what lowering asks of them.
 pub(super) struct Work {
@@ -36,6 +39,8 @@ pub(super) struct Work {
     versions: Vec<u32>,
     /// By value: whether it is gradients of weights that devices divide.
     divided: Vec<bool>,
+    /// By weights that are kept in shares: the devices that hold them, each with its share.
+    shares: BTreeMap<ValueId, Vec<(DeviceId, ValueId)>>,
     /// By value of the stage set: its number in the table above.
     numbers: Vec<ValueId>,
     n_microbatches: u32,
@@ -69,6 +74,7 @@ impl Work {
             weights: Vec::new(),
             versions: Vec::new(),
             divided: Vec::new(),
+            shares: BTreeMap::new(),
             numbers: Vec::new(),
             n_microbatches: schedule.n_microbatches,
             slices: schedule.slices,
@@ -79,6 +85,7 @@ impl Work {
         work.take_execs(set, &used, &numbers);
         work.find_versions(schedule);
         work.numbers = numbers;
+        work.find_shares();
         work.find_homes(schedule.n_devices());
         work.add_scratch(schedule.n_devices());
         work.find_flows();
@@ -106,7 +113,9 @@ impl Work {
                 self.stages[row][exec.kind.index()] = number;
             }
             let execs = match homes[index] {
-                Some(members) if self.zero.any() && members > 1 => chunks::divide(exec, &mut self.values, members),
+                Some(members) if self.zero.any() && members > 1 => {
+                    chunks::divide(exec, &mut self.values, members, self.zero)
+                }
                 Some(_) if self.offload.optimizer => chunks::cut(exec, &mut self.values),
                 _ => vec![exec],
             };
@@ -138,15 +147,6 @@ impl Work {
                     operand.access = Access::Write;
                 }
                 operands.insert(0, Operand::new(group.parameters, Access::Read));
-            }
-        }
-    }
-
-    fn find_divided(&mut self) {
-        self.divided = vec![false; self.values.len()];
-        for exec in self.execs.iter().filter(|exec| exec.chunk.is_some_and(|chunk| chunk.group.is_some())) {
-            for value in exec.operands.iter().map(|operand| operand.value) {
-                self.divided[value.index()] |= self.values[value.index()].kind == ValueKind::ParameterGradients;
             }
         }
     }
@@ -198,21 +198,11 @@ impl Work {
 
     /// The devices that have what an executable works on, ascending.
     fn homes_of(&self, exec: &Exec) -> Vec<DeviceId> {
-        let changes = |group: &WeightGroup| exec.operands.iter().any(|operand| operand.value == group.parameters);
+        let changes =
+            |group: &WeightGroup| exec.operands.iter().any(|operand| self.whole(operand.value) == group.parameters);
         let updates = |group: &&WeightGroup| group.update.is_some() && changes(group);
         let group = self.weights.iter().find(updates).filter(|_| exec.kind == TaskKind::Update);
         self.members(group.map_or(std::slice::from_ref(&exec.stage), |group| &group.stages))
-    }
-
-    /// Says in the updates of shares which group divides the weights.
-    pub(super) fn name_groups(&mut self, groups: &[Vec<DeviceId>]) {
-        for index in 0..self.execs.len() {
-            if self.execs[index].chunk.is_some_and(|chunk| chunk.group.is_some()) {
-                let members = self.homes_of(&self.execs[index]);
-                let group = groups.iter().position(|group| *group == members).map(GroupId::from_index);
-                self.execs[index].chunk = self.execs[index].chunk.map(|chunk| Chunk { group, ..chunk });
-            }
-        }
     }
 
     /// The devices on which any of these stages lives, ascending.
@@ -336,30 +326,9 @@ impl Work {
         self.numbers.get(value.index()).copied().filter(|number| *number != UNUSED)
     }
 
-    /// What changes the weights that have these gradients, on a device: nothing where the others have all shares of them.
-    pub(super) fn update_with(&self, gradients: ValueId, device: DeviceId) -> Option<ExecId> {
-        let update = self.weights_of(gradients)?.update?;
-        if !self.is_divided(gradients) {
-            return Some(update);
-        }
-        let has = |exec: &ExecId| self.execs[exec.index()].operands.iter().any(|operand| operand.value == gradients);
-        let is_update = |exec: &ExecId| self.execs[exec.index()].kind == TaskKind::Update;
-        self.execs_of(device).filter(is_update).find(has)
-    }
-
     /// The weights that have these gradients.
     pub(super) fn weights_of(&self, gradients: ValueId) -> Option<&WeightGroup> {
         self.weights.iter().find(|group| group.gradients == Some(gradients))
-    }
-
-    /// Whether the devices that hold these gradients divide what they are for.
-    pub(super) fn is_divided(&self, gradients: ValueId) -> bool {
-        self.divided[gradients.index()]
-    }
-
-    /// Whether gradients are on a device only from the first task that adds to them until their sum is used.
-    pub(super) fn leaves(&self, value: ValueId) -> bool {
-        self.zero.gradients() && self.divided[value.index()]
     }
 
     /// What an executable writes.

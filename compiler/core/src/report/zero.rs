@@ -4,7 +4,7 @@ use crate::judge::Judged;
 use crate::model::stage_set::{StageSet, WeightGroup};
 use pipe_ir::ids::{DeviceId, StageId};
 use pipe_ir::instruction::Instruction;
-use pipe_ir::program::Program;
+use pipe_ir::program::{DeviceProgram, Program};
 use pipe_ir::value::{Value, ValueKind};
 use serde::Serialize;
 
@@ -32,6 +32,14 @@ pub struct ShareReport {
     pub gradient_bytes: u64,
     /// The same if nothing were divided, which is also what comes and goes during a step.
     pub undivided_gradient_bytes: u64,
+    /// Bytes of weights that are on it between steps.
+    pub parameter_bytes: u64,
+    /// The same if nothing were divided.
+    pub undivided_parameter_bytes: u64,
+    /// How often it takes part in a gathering of weights in a step.
+    pub gatherings: usize,
+    /// Bytes of weights that these bring, its own shares among them.
+    pub gathered_bytes: u64,
 }
 
 impl ZeroReport {
@@ -43,12 +51,17 @@ impl ZeroReport {
             let device = DeviceId::from_index(index);
             let kept = |kind| kept(program, device, kind);
             let whole = |kind| whole(judged, stages, device, kind);
+            let (gatherings, gathered_bytes) = gathered(&program.devices[index]);
             ShareReport {
                 device: device.0,
                 optimizer_bytes: kept(ValueKind::OptimizerState),
                 undivided_optimizer_bytes: whole(ValueKind::OptimizerState),
                 gradient_bytes: kept(ValueKind::ParameterGradients),
                 undivided_gradient_bytes: whole(ValueKind::ParameterGradients),
+                parameter_bytes: kept(ValueKind::Parameters),
+                undivided_parameter_bytes: whole(ValueKind::Parameters),
+                gatherings,
+                gathered_bytes,
             }
         });
         Some(Self { stage: zero.number(), what: zero.words(), per_device: per_device.collect() })
@@ -62,6 +75,15 @@ fn kept(program: &Program, device: DeviceId, kind: ValueKind) -> u64 {
         _ => None,
     });
     bytes(filled, kind)
+}
+
+/// How often a device gathers weights, and the bytes of all of these.
+fn gathered(code: &DeviceProgram) -> (usize, u64) {
+    let bytes = code.step.iter().filter_map(|instruction| match instruction {
+        Instruction::GatherStart { buffer, .. } => Some(code.buffers[buffer.index()].bytes.0),
+        _ => None,
+    });
+    (bytes.clone().count(), bytes.sum())
 }
 
 /// Bytes of a kind that the updates of all weights on a device work on.

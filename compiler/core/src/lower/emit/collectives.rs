@@ -2,7 +2,7 @@
 //! the step, in the order of the sums, which all devices have.
 
 use super::{Emitter, NO_BUFFER};
-use crate::lower::collectives::Part;
+use crate::lower::collectives::{Join, Part};
 use pipe_ir::ids::{DeviceId, ExecId, MicrobatchId, TokenId, ValueId};
 use pipe_ir::instruction::{Collective, Instruction};
 use pipe_ir::task::TaskKind;
@@ -11,11 +11,19 @@ use pipe_ir::task::TaskKind;
 pub(super) type Joined = Vec<(TokenId, Part)>;
 
 impl Emitter<'_> {
-    /// Joins a sum.
-    pub(super) fn join(&mut self, part: &Part) -> TokenId {
-        let collective = if part.divided.is_some() { Collective::ReduceScatter } else { Collective::AllReduce };
-        self.bring(part.gradients);
-        self.collect(part.gradients, collective, part)
+    /// Joins a collective. What it waits for that is not weights.
+    pub(super) fn join(&mut self, join: &Join) -> Option<(TokenId, Part)> {
+        match join {
+            Join::Gather(gathering) => {
+                self.gather(gathering);
+                None
+            }
+            Join::Sum(part) => {
+                let collective = if part.divided.is_some() { Collective::ReduceScatter } else { Collective::AllReduce };
+                self.bring(part.gradients);
+                Some((self.collect(part.gradients, collective, part), *part))
+            }
+        }
     }
 
     fn collect(&mut self, value: ValueId, collective: Collective, part: &Part) -> TokenId {
@@ -74,10 +82,11 @@ impl Emitter<'_> {
         exec.kind == TaskKind::Update && !exec.operands.iter().any(|operand| self.work.leaves(operand.value))
     }
 
-    /// Exchanges the shares of all weights that are divided.
-    pub(super) fn gather(&mut self, device: DeviceId, joined: &mut Joined) {
-        for part in self.collectives.of(device) {
-            if let Some(weights) = part.divided {
+    /// Exchanges the shares of all weights that are divided, and whole on every device.
+    pub(super) fn exchange_shares(&mut self, device: DeviceId, joined: &mut Joined) {
+        let (collectives, work) = (self.collectives, self.work);
+        for part in collectives.sums(device) {
+            if let Some(weights) = part.divided.filter(|weights| !work.is_kept(*weights)) {
                 joined.push((self.collect(weights, Collective::AllGather, part), *part));
             }
         }

@@ -1,0 +1,56 @@
+//! Gatherings of weights while tasks run: who has joined which of them when, and when it ends.
+
+use crate::check::dependencies::Slot;
+use crate::latency::Latency;
+use crate::units::Ticks;
+use pipe_ir::ids::{DeviceId, GroupId};
+use pipe_ir::program::Program;
+use pipe_ir::units::Bytes;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+/// A gathering: the group, and how many it has before.
+pub(crate) type Which = (GroupId, u32);
+
+/// A member that has joined one.
+struct Joined {
+    device: DeviceId,
+    at: Ticks,
+    /// The task that it did last; none before the first one.
+    after: Option<Slot>,
+}
+
+/// How long devices take to gather so many bytes, where machines say that.
+pub(crate) type Takes<'a> = dyn Fn(&[DeviceId], Bytes) -> Ticks + 'a;
+
+/// The gatherings of a step, as far as devices have come.
+pub(crate) struct Gatherings<'a> {
+    program: &'a Program,
+    latency: &'a Latency,
+    takes: &'a Takes<'a>,
+    joined: BTreeMap<Which, Vec<Joined>>,
+}
+
+impl<'a> Gatherings<'a> {
+    pub(crate) const fn new(program: &'a Program, latency: &'a Latency, takes: &'a Takes<'a>) -> Self {
+        Self { program, latency, takes, joined: BTreeMap::new() }
+    }
+
+    /// A device joins one, behind a task.
+    pub(crate) fn join(&mut self, which: Which, (device, after): (DeviceId, Option<Slot>), at: Ticks) {
+        self.joined.entry(which).or_default().push(Joined { device, at, after });
+    }
+
+    /// When one of so many bytes ends, which is when what the last member has is with all others, and that member's task before it; none while members are
+    /// missing.
+    pub(crate) fn end(&self, which: Which, bytes: Bytes) -> Option<(Ticks, Option<Slot>)> {
+        let members = self.program.group(which.0);
+        let joined = self.joined.get(&which).filter(|joined| joined.len() == members.len())?;
+        let takes = (self.takes)(members, bytes);
+        let ends = joined.iter().map(|one| {
+            let end = one.at + self.latency.farthest(one.device, members.iter().copied()).max(takes);
+            (end, Reverse(one.device), one.after)
+        });
+        ends.max_by_key(|(end, device, _)| (*end, *device)).map(|(end, _, after)| (end, after))
+    }
+}
