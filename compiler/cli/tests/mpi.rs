@@ -186,10 +186,18 @@ fn signal(process: u32, name: &str) {
     assert!(status.expect("`kill` is there").success(), "{process}");
 }
 
-/// Ends when the child has, or fails after a while.
+/// Ends when all processes of a job have, or fails after a while. A launcher that goes on without them is ended: Open MPI 4 does that at times
+/// where a rank is killed while it connects.
 fn ended(mut child: Child, most: Duration) -> Output {
     let began = Instant::now();
+    let mut seen = began;
     while child.try_wait().expect("it is ours").is_none() {
+        let now = Instant::now();
+        if !ranks(&child).is_empty() {
+            seen = now;
+        } else if now - seen > Duration::from_secs(5) {
+            drop(child.kill());
+        }
         if began.elapsed() > most {
             let ranks = ranks(&child);
             ranks.values().for_each(|process| signal(*process, "KILL"));

@@ -130,13 +130,16 @@ pub(super) fn same_step(desk: &Desk, path: &Path, step: u64) -> Result<(), Check
     Err(malformed(path)(format!("{} reads another step there than rank 0: all ranks need the same folder", desk.rank)))
 }
 
-/// Reads an index with what is wanted of its files.
+/// Reads an index and what is wanted, from those of its files that have any of that.
 pub(super) fn read(path: &Path, wanted: &dyn Fn(&str) -> bool) -> Result<State, CheckpointError> {
     let index = index(path)?;
     let (step, seed) = (index.metadata.step, index.metadata.seed);
     let folder = path.parent().unwrap_or(Path::new(""));
     let mut pieces = Vec::new();
-    for name in index.weight_map.into_values().collect::<BTreeSet<String>>() {
+    // Names of parts have their numbers behind them.
+    let is_wanted = |entry: &str| wanted(entry) || entry.rsplit_once('[').is_some_and(|(name, _)| wanted(name));
+    let needed = index.weight_map.into_iter().filter(|(entry, _)| is_wanted(entry)).map(|(_, name)| name);
+    for name in needed.collect::<BTreeSet<String>>() {
         let path = folder.join(&name);
         let bytes = fs::read(&path).map_err(io_error(&path))?;
         let (of, own) = file::shard_from_bytes(&bytes, wanted).map_err(malformed(&path))?;
