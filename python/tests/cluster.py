@@ -85,7 +85,6 @@ def _serve(connection: Connection, rank: int, size: int, rendezvous: str) -> Non
                 answer = getattr(importlib.import_module(module), function)(rank, groups[count], *arguments)
             except BaseException:
                 failure = traceback.format_exc()
-        if failure is None:
-            _count_alike(size)
+        _count_alike(size)
         connection.send((answer, failure))
     os._exit(0)

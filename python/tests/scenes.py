@@ -145,7 +145,7 @@ def reset(rank: int, group: Any) -> tuple[int, list[int]]:
 
 def synchronised(rank: int, group: Any) -> float:
     """The sum of the weights of replicas that were made differently."""
-    program = pipec.compile("std:dp_1f1b", devices=2, microbatches=2, settings={"replicas": 2})
+    program = pipec.compile("std:dp_1f1b", devices=4, microbatches=4, settings={"replicas": 4})
     torch.manual_seed(rank)
     runner = Runner(program, {0: models.Only()}, models.loss, group=group)
     return sum(one.double().sum().item() for one in runner.parameters())
@@ -226,7 +226,7 @@ def _tied(rank: int, group: Any, target: str, ties: dict[str, str], on: int) -> 
 
 
 def _differing(rank: int, group: Any) -> None:
-    program = pipec.compile("std:dp_1f1b", devices=2, microbatches=2, settings={"replicas": 2})
+    program = pipec.compile("std:dp_1f1b", devices=4, microbatches=4, settings={"replicas": 4})
     module = models.Only()
     module.requires_grad_(rank == 0)
     Runner(program, {0: module}, models.loss, group=group)

@@ -138,3 +138,9 @@ def test_an_input_that_nothing_depends_on_has_no_gradient() -> None:
     (found, none), deferred = Splitter().input_half([get_gradient_edge(output)], [torch.ones(3)], [x, unused])
     assert none is None and found is not None and found.tolist() == [2, 2, 2]
     deferred.run()
+
+
+def test_without_roots_there_is_nothing_to_do() -> None:
+    found, deferred = Splitter().input_half([], [], [torch.ones(3, requires_grad=True)])
+    assert found == [None]
+    deferred.run()

@@ -130,8 +130,7 @@ class _Translator:
             transport.end_later(transport.send(send, tag, buffers[buffer]))
 
         def end() -> None:
-            for work, _ in tokens[token]:
-                work.wait()
+            transport.retire(send, tokens[token])
             tokens[token] = None
 
         # A receive that has to be announced begins at its `wait`, so nobody may wait for its send before that.

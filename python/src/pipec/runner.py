@@ -47,7 +47,8 @@ class Runner:
             arguments, and returns the loss itself.
         device: Where the modules are. By default that of their parameters.
         group: The process group whose ranks run the devices; by default all ranks. Its backend carries the tensors: gloo on CPUs, nccl on
-            GPUs. Where it is not all ranks, make groups of your own before the runner: torch names them by how many a rank has made.
+            GPUs. Where it is not all ranks, a program with replicas, or nccl, needs torch 2.15, and every rank has to have made as many
+            process groups before: torch names them by their number.
         tied: Weights that are one tensor: by name, such as `"3.head.weight"`, the weight that it is, `"0.table.weight"`. On one device the
             first becomes the second; between devices the program adds up their gradients.
         average: Whether gradients are those of the mean loss over microbatches, or of the sum.
@@ -105,6 +106,7 @@ class Runner:
             index: StageTasks(program.stages[index], module, loss_fn, seed, self._step, self._device)
             for index, module in self.stages.items()
         }
+        self._runs = {index: program.microbatches(index, self.rank) for index in self.stages}
         self._machine = Machine(program, self.rank, self._step, tasks, transport, reductions)
         self._group = whole
         self._lists: dict[tuple[bool, bool], DeviceList] = {}
@@ -194,7 +196,9 @@ class Runner:
         for index, tasks in self._machine.stages.items():
             given = cut_inputs(inputs, count, index, tasks.stage.is_first)
             tasks.inputs, tasks.targets = [()] * count, [None] * count
-            for microbatch in self.program.microbatches(index, self.rank):
+            if not (tasks.stage.is_first or tasks.stage.is_last or isinstance(inputs, Mapping)):
+                continue
+            for microbatch in self._runs[index]:
                 entry = given[microbatch]
                 if entry is None and tasks.stage.is_first:
                     raise StageError(
@@ -227,8 +231,7 @@ class Runner:
         try:
             for position, call in enumerate(found.calls):  # noqa: B007 -- for the message below
                 call()
-            if learns:
-                self._machine.transport.end_step()
+            self._machine.transport.end_step()
         except BaseException as error:
             self._failed = type(error).__name__
             self._explain(error, found.positions[position])

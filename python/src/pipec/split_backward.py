@@ -106,6 +106,8 @@ class Splitter:
         Returns:
             The gradient of each input, `None` where no output depends on it, and what is left to do for the weights.
         """
+        if not roots:
+            return [None] * len(inputs), Deferred(())
         tops = [one if isinstance(one, GradientEdge) else torch.autograd.graph.get_gradient_edge(one) for one in roots]
         graph = _Graph(tops, inputs)
         plan = self._plans.get(graph.form)

@@ -15,13 +15,16 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from .errors import StageError
+from .errors import StageError, UnsupportedError
 from .instructions import RecvStart, SendStart
 from .program import Program
 
 MOST_TENSORS = 16
 """Of a value."""
+SENDS_BEHIND = 2
+"""How many sends of a channel may be under way behind their `wait`; their tensors are kept until then."""
 _MOST_DIMENSIONS = 8
+_TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
 _ROW = 3 + _MOST_DIMENSIONS
 
 _DTYPES = (
@@ -102,6 +105,7 @@ class Transport:
             self._open_channels(program)
         self.forms: dict[int, Forms] = {}
         self._until_end: list[Any] = []
+        self._sent: dict[tuple[int, str], deque[list[Any]]] = {}
         self._unposted: dict[tuple[int, str], deque[Incoming]] = {}
 
     def _open_channels(self, program: Program) -> None:
@@ -184,25 +188,47 @@ class Transport:
             work = dist.irecv(tensor, source, group=group, tag=tag + number if self._has_tags else 0)
             incoming.works.append(work)
 
+    def retire(self, instruction: SendStart, works: list[Any]) -> None:
+        """Ends a send, and waits for an earlier one of its channel: a rank need not stand still until the other one has come."""
+        sent = self._sent.setdefault((instruction.to, instruction.kind), deque())
+        sent.append(works)
+        if len(sent) > SENDS_BEHIND:
+            _wait(sent.popleft())
+
     def end_later(self, works: list[Any]) -> None:
         """Keeps what a step has started to send until its end."""
         self._until_end += works
 
     def end_step(self) -> None:
-        """Waits for what was kept."""
-        for work, _ in self._until_end:
-            work.wait()
+        """Waits for all that is still under way."""
+        for sent in self._sent.values():
+            while sent:
+                _wait(sent.popleft())
+        _wait(self._until_end)
         self._until_end.clear()
+
+
+def _wait(works: list[Any]) -> None:
+    for work, _ in works:
+        work.wait()
 
 
 def new_group(whole: dist.ProcessGroup, ranks: list[int], backend: str | None = None) -> dist.ProcessGroup | None:
     """A process group of some ranks of a group, `None` for the others; all ranks of the group call it.
 
     torch names groups by how many a rank has made, so a rank that is no member makes one for itself, where not all ranks of the run
-    take part.
+    take part. Before 2.15 it counted otherwise, and ranks waited for each other under different names.
+
+    Raises:
+        UnsupportedError: Not all ranks take part, and torch is too old for that.
     """
     if dist.get_world_size(whole) == dist.get_world_size():
         made = dist.new_group(ranks, backend=backend)
+    elif _TORCH < (2, 15):
+        raise UnsupportedError(
+            f"the program needs process groups of its own, and torch {torch.__version__} cannot make them within a group: "
+            "let all ranks run it (without `group`), or use torch 2.15"
+        )
     elif dist.get_rank() in ranks:
         made = dist.new_group(ranks, backend=backend, use_local_synchronization=True)
     else:
