@@ -95,7 +95,7 @@ fn every_standard_schedule_learns_the_same_bits_over_ranks() {
 #[test]
 fn replicas_over_ranks_add_up_the_same_bits() {
     let mut failures = Vec::new();
-    let lines = ["", "zero 1", "zero 2", "offload optimizer", "zero 1\n offload optimizer"];
+    let lines = ["", "zero 1", "zero 2", "zero 3", "offload optimizer", "zero 1\n offload optimizer"];
     for line in lines {
         let program = replicas(line);
         let n_groups = program.program().groups.len();
@@ -172,21 +172,21 @@ fn train(
 
 #[test]
 fn checkpoints_of_several_ranks_fit_every_other_number_of_them() {
-    let (plain, divided) = (replicas(""), replicas("zero 1"));
+    let (plain, divided, shared) = (replicas(""), replicas("zero 1"), replicas("zero 3"));
     let mut unbroken = start(&plain, None);
-    let expected = losses(&steps(&mut unbroken, 0..6));
+    let expected = losses(&steps(&mut unbroken, 0..7));
     let folder = folder("resumed");
     // Each goes on from what the one before it saved, on other ranks, and with state that is divided among replicas or is not.
     for (number, (program, n_ranks)) in
-        [(&divided, 4), (&plain, 2), (&divided, 3), (&divided, 1), (&plain, 4)].into_iter().enumerate()
+        [(&divided, 4), (&plain, 2), (&divided, 3), (&shared, 4), (&shared, 2), (&plain, 4)].into_iter().enumerate()
     {
         let (saved, losses) = train(program, n_ranks, &folder, number as u64 + 1);
         assert_eq!(losses, expected[number..=number], "step {number} on {n_ranks} ranks");
         assert!(saved.display().to_string().ends_with(".index.json"));
     }
     let mut alone = start(&plain, None);
-    assert_eq!(resume(&mut alone, &folder).expect("it fits"), 5);
-    assert_eq!(losses(&steps(&mut alone, 5..6)), expected[5..]);
+    assert_eq!(resume(&mut alone, &folder).expect("it fits"), 6);
+    assert_eq!(losses(&steps(&mut alone, 6..7)), expected[6..]);
     // The two newest ones, with their files.
     let mut names: Vec<_> =
         fs::read_dir(&folder).expect("it exists").map(|entry| entry.expect("listed").file_name()).collect();
@@ -194,7 +194,7 @@ fn checkpoints_of_several_ranks_fit_every_other_number_of_them() {
     let shards =
         |step: &str| names.iter().filter(|name| name.to_string_lossy().starts_with(&format!("{step}.shard-"))).count();
     // Ranks whose devices have only what others save write nothing.
-    assert_eq!((names.len(), shards("step-00000004"), shards("step-00000005")), (2 + 1 + 2, 1, 2), "{names:?}");
+    assert_eq!((names.len(), shards("step-00000005"), shards("step-00000006")), (2 + 2 + 2, 2, 2), "{names:?}");
 }
 
 #[test]

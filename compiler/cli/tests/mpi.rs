@@ -76,8 +76,13 @@ fn report(folder: &Path, n_ranks: u32, arguments: &str) -> Value {
 
 #[test]
 fn processes_learn_the_same_bits_as_one() {
-    let pipelines =
-        [("1f1b", ""), ("zb_v", ""), ("data_parallel", ""), ("data_parallel", "zero 1\n offload optimizer")];
+    let pipelines = [
+        ("1f1b", ""),
+        ("zb_v", ""),
+        ("data_parallel", ""),
+        ("data_parallel", "zero 3"),
+        ("data_parallel", "zero 1\n offload optimizer"),
+    ];
     for (schedule, line) in pipelines {
         let folder = folder("bits", &[("x.pipe", &pipeline(schedule, line))]);
         let alone = report(&folder, 1, "x.pipe --checkpoint alone");
