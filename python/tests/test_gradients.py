@@ -103,6 +103,12 @@ def test_more_than_two_replicas_have_the_same_bits(cluster: Cluster) -> None:
             assert (array == answers[0][1][name]).all(), name
 
 
+@pytest.mark.parametrize("target", ["std:interleaved_1f1b", "std:dualpipe_v", "std:chimera", "std:zb_v"])
+def test_backends_without_tags_need_the_order_of_channels_alone(cluster: Cluster, target: str) -> None:
+    exact = target != "std:chimera"
+    same(cluster, sized(target, 4, 8), "pairs" if exact else "chain", exact=exact, without_tags=True)
+
+
 def test_stages_anywhere(cluster: Cluster) -> None:
     source = """
         schedule odd {

@@ -8,7 +8,7 @@ import models
 import torch
 import torch.distributed as dist
 
-from pipec import Runner, loads
+from pipec import Program, Runner, loads, transport
 
 
 def train(
@@ -16,6 +16,17 @@ def train(
 ) -> tuple[list[list[float]], dict[str, Any]]:
     """Runs some steps without updates: the losses of each, and all gradients, as arrays."""
     program = loads(text)
+    if options.pop("without_tags", False):
+        transport.TAGGED.clear()
+    try:
+        return _train(rank, group, program, make, seeds, options)
+    finally:
+        transport.TAGGED.add("gloo")
+
+
+def _train(
+    rank: int, group: dist.ProcessGroup, program: Program, make: str, seeds: list[int], options: dict[str, Any]
+) -> tuple[list[list[float]], dict[str, Any]]:
     modules = getattr(models, make)(program)
     mine = {stage: modules[stage] for stage in program.stages_on(rank)}
     runner = Runner(program, mine, models.loss, group=group, **options)

@@ -21,6 +21,8 @@ from .program import Program
 
 MOST_TENSORS = 16
 """Of a value."""
+TAGGED = {"gloo"}
+"""Backends whose messages have tags."""
 SENDS_BEHIND = 2
 """How many sends of a channel may be under way behind their `wait`; their tensors are kept until then."""
 _MOST_DIMENSIONS = 8
@@ -89,8 +91,8 @@ class Transport:
         ranks = dist.get_process_group_ranks(group)
         self._ranks = ranks
         backend = dist.get_backend(group)
-        self._has_tags = backend == "gloo"
-        if self._has_tags and device.type != "cpu":
+        self._has_tags = backend in TAGGED
+        if backend == "gloo" and device.type != "cpu":
             raise StageError(
                 f"gloo carries tensors of the CPU, not of `{device}`: initialise torch.distributed with nccl"
             )
