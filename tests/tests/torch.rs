@@ -75,6 +75,25 @@ fn schedules_with_more_than_pytorch_knows_are_refused() {
     }
 }
 
+#[test]
+fn examples_with_more_than_pytorch_knows_are_refused_with_what_that_is() {
+    let refused = [
+        ("unet", "reads s0"),
+        ("two_tower", "reads s0"),
+        ("recompute", "runs a forward once more"),
+        ("offload", "lives with the hosts"),
+        ("zero", "lives on"),
+    ];
+    for (name, words) in refused {
+        let path = root().join(format!("examples/{name}.pipe"));
+        let text = pipe_tests::cases::read(&path);
+        let (compilation, _) = compile_text(name, &text, &root().join("examples"), &Request::default());
+        let judged = compilation.judged.as_ref().unwrap_or_else(|| panic!("{name}: {:?}", compilation.diagnostics));
+        let found = export(judged, Form::Tasks, Version::NEWEST).expect_err(name);
+        assert!(found.iter().any(|one| one.message.contains(words)), "{name}: {found:?}");
+    }
+}
+
 /// What PyTorch 2.15 makes of its own schedules, and what speaks against it.
 const STOCK: [(&str, Option<Code>); 12] = [
     ("DualPipeV", None),
