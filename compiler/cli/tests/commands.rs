@@ -350,3 +350,21 @@ fn one_of_several_processes_says_how_to_build_for_them() {
         assert!(out(&output).is_empty() && !folder.0.join("saved").exists());
     }
 }
+
+#[test]
+fn schedules_of_pytorch_are_written_read_drawn_and_searched() {
+    let folder = Folder::new("torch");
+    folder.run("build std:zb_h1 --set devices=2 --set microbatches=4 --emit torch-csv-comms -o zb.csv", 0);
+    assert!(folder.read("zb.csv").starts_with("0F0,0SEND_F0,"));
+    let checked = folder.json("check zb.csv --format json", 0);
+    assert_eq!((&checked["devices"], &checked["microbatches"]), (&2.into(), &4.into()));
+    assert!(out(&folder.run("plot zb.csv", 0)).starts_with("zb: makespan"));
+    // What is found is a source of the language, whatever the target was.
+    folder.run("search zb.csv --time 1 --quiet -o found.pipe", 0);
+    assert!(folder.read("found.pipe").contains("schedule found {"));
+    folder.run("check found.pipe --set devices=2 --set microbatches=4 --quiet", 0);
+    let wrong = folder.run("check zb.csv --torch 2.9 --quiet", 1);
+    assert!(error(&wrong).contains("error[torch-version]: PyTorch 2.9 cannot read"), "{}", error(&wrong));
+    let refused = folder.json("build std:chimera --emit torch-csv --format json", 1);
+    assert_eq!(refused["diagnostics"][0]["code"], "cannot-export");
+}

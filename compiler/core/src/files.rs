@@ -263,6 +263,12 @@ impl Files {
         self.table.keys().filter(move |(other, _)| *other == kind).map(|(_, name)| name.as_str())
     }
 
+    /// What was read as a schedule of PyTorch, if the root file is one.
+    #[must_use]
+    pub fn root_table(&self) -> Option<&Table> {
+        self.table(self.root?)
+    }
+
     /// What was read as a schedule of PyTorch, if a file is one.
     #[must_use]
     pub fn table(&self, file: FileId) -> Option<&Table> {

@@ -95,6 +95,8 @@ fn counts_bytes(judged: &Judged) -> bool {
 /// Where the root's pipeline names its schedule, and whether it says what lives with the hosts.
 fn call(root: &Source, loader: &Loader<'_>, request: &Request) -> Option<((usize, usize), bool)> {
     let files = files::load(&mut Sources::default(), root.clone(), loader).ok()?;
+    // A table of PyTorch has no place for a schedule of ours.
+    files.root_table().is_none().then_some(())?;
     let (_, call) = schedule_of(&files, &request.choice)?;
     let call = call?;
     let is_offload = |item: &PipelineItem| matches!(item, PipelineItem::Offload { .. });
@@ -198,7 +200,9 @@ impl Prepared {
                 ..elaborate::Request::default()
             };
         }
-        let root = Source { name: self.root.name.clone(), text: text.clone() };
+        let stem = self.root.name.strip_suffix(".csv");
+        let name = stem.map_or_else(|| self.root.name.clone(), |stem| format!("{stem}.pipe"));
+        let root = Source { name, text: text.clone() };
         let mut compilation = compile(sources, root, loader, &request);
         if self.problem.objective == Objective::Makespan {
             let reason =

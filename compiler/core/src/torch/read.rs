@@ -8,6 +8,9 @@ use crate::syntax::MAX_BYTES;
 
 const FORM: &str = "a row per rank and a cell per action, as in `0F0,0SEND_F0,1F0`, and no header or comment";
 
+/// Cells that are no actions which are told; the rest is counted.
+const MOST_SHOWN: usize = 5;
+
 /// Takes a text apart.
 ///
 /// # Errors
@@ -49,6 +52,12 @@ pub fn read(file: FileId, text: &str) -> Result<Table, Diagnostics> {
         }
         rows.push((Row { cells, span: whole }, empty));
         start += line.len();
+    }
+    if found.len() > MOST_SHOWN {
+        let more = found.len() - MOST_SHOWN;
+        found.truncate(MOST_SHOWN);
+        let last = found.pop();
+        found.extend(last.map(|last| last.note(format!("and {more} more cells are no actions either"))));
     }
     if rows.is_empty() {
         let error = Diagnostic::error(Code::Syntax, span(0, 0), "", "the file has no row");
