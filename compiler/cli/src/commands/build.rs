@@ -55,21 +55,24 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         Emit::Json => program(arguments, emit_json),
         Emit::TorchCsv => text_of(arguments, |judged, version| export(judged, Form::Tasks, version)),
         Emit::TorchCsvComms => text_of(arguments, |judged, version| export(judged, Form::Transfers, version)),
-        Emit::MegatronLayout => text_of(arguments, |judged, _| Layout::of(judged).map(|layout| format!("{layout}\n"))),
-        Emit::MegatronTable => text_of(arguments, |judged, _| Table::of(judged)),
+        Emit::MegatronLayout => text_of(arguments, |judged, _| Ok((format!("{}\n", Layout::of(judged)?), Vec::new()))),
+        Emit::MegatronTable => text_of(arguments, |judged, _| Ok((Table::of(judged)?, Vec::new()))),
     }
 }
 
 /// Writes a schedule, or what there is to say of it, in the form of others, if they can run it.
 fn text_of<T: Display>(
     arguments: &Arguments,
-    form: impl FnOnce(&Judged, Version) -> Result<T, Diagnostics>,
+    form: impl FnOnce(&Judged, Version) -> Result<(T, Diagnostics), Diagnostics>,
 ) -> Result<Outcome, Failure> {
     let version = arguments.target.torch.unwrap_or_default();
     let (mut compilation, sources) = arguments.target.compile_for(&arguments.target.request())?;
     let judged = compilation.judged.as_ref().filter(|_| compilation.report.ok);
     let text = match judged.map(|judged| form(judged, version)).transpose() {
-        Ok(text) => text,
+        Ok(written) => written.map(|(text, warnings)| {
+            compilation.diagnostics.extend(warnings);
+            text
+        }),
         Err(found) => {
             compilation.diagnostics.extend(found);
             compilation.report.conclude(&compilation.diagnostics, &sources);

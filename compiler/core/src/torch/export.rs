@@ -29,11 +29,11 @@ pub enum Form {
     Transfers,
 }
 
-/// The table of a schedule.
+/// The table of a schedule, with what to know of it.
 ///
 /// # Errors
 /// Everything that PyTorch cannot run.
-pub fn export(judged: &Judged, form: Form, version: Version) -> Result<Table, Diagnostics> {
+pub fn export(judged: &Judged, form: Form, version: Version) -> Result<(Table, Diagnostics), Diagnostics> {
     let found = refusals(judged);
     if !found.is_empty() {
         return Err(found);
@@ -42,7 +42,9 @@ pub fn export(judged: &Judged, form: Form, version: Version) -> Result<Table, Di
     for slot in in_time(judged) {
         writer.node(slot);
     }
-    Ok(writer.finish())
+    let table = writer.finish();
+    let (warnings, verdict) = super::check(&table, Some(version));
+    verdict.map(|()| (table, warnings))
 }
 
 /// All nodes by the time at which they start, each after what it reads.

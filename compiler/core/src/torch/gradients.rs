@@ -32,7 +32,12 @@ pub(super) fn check(table: &Table, version: Version, is_asked: bool) -> Diagnost
     }
     if !version.reduces() {
         let wants = !is_asked && found.is_empty() && stages.values().any(|stage| stage.last.is_some());
-        return if wants { vec![of_newer(table)] } else { found };
+        found.extend(wants.then(|| of_newer(table)));
+        found.extend(undivided(table, &stages, version));
+        return found;
+    }
+    if !table.has_transfers() {
+        return found;
     }
     for (number, stage) in &stages {
         let Some((_, at, last)) = stage.last else { continue };
@@ -60,6 +65,22 @@ fn lacks(table: &Table, stage: u32, last: &Cell) -> Diagnostic {
     let error =
         error.note("PyTorch divides them, and adds them up over sharded data-parallel ranks, at `REDUCE_GRAD` only");
     error.help(format!("put `{stage}REDUCE_GRAD` behind it"))
+}
+
+/// What versions without reductions leave as it is: they divide gradients in the last backward of a stage, if that is a full one.
+fn undivided(table: &Table, stages: &BTreeMap<u32, Stage<'_>>, version: Version) -> Option<Diagnostic> {
+    let lasts = stages.values().filter_map(|stage| stage.last);
+    let halves: Vec<&Cell> =
+        lasts.map(|(.., cell)| cell).filter(|cell| cell.action.kind == ActionKind::BackwardWeight).collect();
+    let (first, n, count) = (halves.first()?, table.n_microbatches(), halves.len());
+    let message = format!(
+        "PyTorch {version} leaves the gradients of {count} of {} stages as sums over {n} microbatches",
+        stages.len()
+    );
+    let warning = Diagnostic::warning(Code::MissingReduction, first.span, "the last gradients of a stage", message);
+    let warning =
+        warning.note("before 2.10 gradients are divided in the last backward of a stage, and only by a full one (`B`)");
+    Some(warning.help(format!("say `scale_grads=False`, and let the loss function divide by {n}")))
 }
 
 /// What a form without reductions means for those that load it elsewhere.

@@ -29,11 +29,11 @@ pub fn check(table: &Table, version: Option<Version>) -> (Diagnostics, Result<()
     let version = version.unwrap_or_else(|| table.version());
     let (mut found, mut warnings) = (loss::check(table), Diagnostics::new());
     found.extend(version::check(table, version));
+    for one in gradients::check(table, version, is_asked) {
+        if one.severity.is_error() { &mut found } else { &mut warnings }.push(one);
+    }
     if table.has_transfers() {
         found.extend(transfers::check(table));
-        for one in gradients::check(table, version, is_asked) {
-            if one.severity.is_error() { &mut found } else { &mut warnings }.push(one);
-        }
         // Who waits for whom is known where everything has what it waits for.
         if found.is_empty() {
             found = deadlock::check(table);
