@@ -20,18 +20,7 @@ use std::sync::Arc;
 const SIZES: &str = "vocab = 17, hidden = 16, heads = 2, blocks = 4, sequence = 5, rows = 2";
 
 /// Pipelines side by side; each takes every R-th microbatch.
-const DATA_PARALLEL: &str = "
-    schedule data_parallel(replicas = 2) {
-        stages D / replicas
-        place s, m on m % replicas * S + s
-        order d {
-            let own = (M - d / S + replicas - 1) / replicas
-            let warmup = min(S - 1 - d % S, own)
-            repeat warmup       { F[d % S] }
-            repeat own - warmup { F[d % S] BW[d % S] }
-            repeat warmup       { BW[d % S] }
-        }
-    }";
+const DATA_PARALLEL: &str = include_str!("../data/data_parallel.pipe");
 
 /// Even microbatches go down the devices, odd ones up.
 const BIDIRECTIONAL: &str = "

@@ -16,25 +16,13 @@ use std::time::{Duration, Instant};
 const TINY: &str = include_str!("data/adam.pipe");
 
 /// Two pipelines side by side, whose sums of gradients go over ranks.
-const REPLICAS: &str = "
-schedule data_parallel(replicas = 2) {
-    stages D / replicas
-    place s, m on m % replicas * S + s
-    order d {
-        let own = (M - d / S + replicas - 1) / replicas
-        let warmup = min(S - 1 - d % S, own)
-        repeat warmup       { F[d % S] }
-        repeat own - warmup { F[d % S] BW[d % S] }
-        repeat warmup       { BW[d % S] }
-    }
-}
-";
+const REPLICAS: &str = include_str!("../../../tests/data/data_parallel.pipe");
 
 /// Four devices with as many blocks, a schedule, and a line more.
 fn pipeline(schedule: &str, line: &str) -> String {
     let text = TINY.replace("devices 2", "devices 4").replace("blocks = 2", "blocks = 8");
     let text = text.replace("schedule 1f1b", &format!("schedule {schedule}\n    {line}"));
-    if schedule == "data_parallel" { text + REPLICAS } else { text }
+    if schedule == "data_parallel" { text + "\n" + REPLICAS } else { text }
 }
 
 /// A command with its launcher, which also runs more processes than there are cores, for whoever asks.

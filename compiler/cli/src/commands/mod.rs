@@ -11,7 +11,8 @@ mod search;
 mod tune;
 
 use crate::Outcome;
-use crate::output::Failure;
+use crate::input::Format;
+use crate::output::{Failure, complain, print};
 use clap::Subcommand;
 
 /// What to do.
@@ -49,4 +50,13 @@ impl Command {
             Self::Explain(arguments) => explain::run(&arguments),
         }
     }
+}
+
+/// Says why what was begun failed; programs get an object of this schema without figures.
+fn reject(format: Format, schema: &str, message: &str) -> Result<Outcome, Failure> {
+    complain(message);
+    if format == Format::Json {
+        print(&format!("{:#}\n", serde_json::json!({"schema": schema, "ok": false, "error": message})))?;
+    }
+    Ok(Outcome::Rejected)
 }

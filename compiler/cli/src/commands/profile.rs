@@ -1,11 +1,12 @@
 //! `pipec profile TARGET`: measures tasks and links on this machine, writes them as a profile, and compares what the profile predicts with the steps.
 
 use super::check::{json, show_findings};
+use super::reject;
 use crate::Outcome;
 use crate::input::{Format, TargetArguments};
 use crate::measuring::comparison::{Comparison, Measurement};
 use crate::measuring::{self, Measured};
-use crate::output::{Failure, can_write, complain, print, write};
+use crate::output::{Failure, can_write, print, write};
 use crate::ranks::lost::{Origins, Written};
 use crate::ranks::{self, Entry, RankArguments, Team};
 use crate::training::progress::Progress;
@@ -150,18 +151,9 @@ impl Arguments {
                 if let Some(team) = team {
                     team.job().fail(&message);
                 }
-                if speaks { self.reject(&message) } else { Ok(Outcome::Rejected) }
+                if speaks { reject(self.target.format, SCHEMA, &message) } else { Ok(Outcome::Rejected) }
             }
         }
-    }
-
-    /// Says why nothing can be measured.
-    fn reject(&self, message: &str) -> Result<Outcome, Failure> {
-        complain(message);
-        if self.target.format == Format::Json {
-            print(&format!("{:#}\n", serde_json::json!({"schema": SCHEMA, "ok": false, "error": message})))?;
-        }
-        Ok(Outcome::Rejected)
     }
 
     /// Everything that is needed; nothing if the target is rejected, which was then said if this process speaks.
@@ -176,7 +168,7 @@ impl Arguments {
         let Some((program, judged)) = compilation.program.zip(compilation.judged) else { return Ok(None) };
         match training::open(program.program(), Backend::Cpu, &self.target.folder()) {
             Ok(data) => Ok(Some(Prepared { program: Arc::new(program), judged, data, sources })),
-            Err(message) if speaks => self.reject(&message).map(|_| None),
+            Err(message) if speaks => reject(self.target.format, SCHEMA, &message).map(|_| None),
             Err(_) => Ok(None),
         }
     }

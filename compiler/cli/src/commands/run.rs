@@ -1,10 +1,11 @@
 //! `pipec run TARGET`: compiles, then executes on this machine, and compares what it measures with what was predicted.
 
+use super::reject;
 use crate::Outcome;
 use crate::commands::check::show_findings;
 use crate::commands::check_ir;
 use crate::input::{Format, TargetArguments};
-use crate::output::{Failure, can_write, complain, print, write};
+use crate::output::{Failure, can_write, print, write};
 use crate::ranks::lost::{Origins, Written};
 use crate::ranks::{self, Entry, RankArguments, Team};
 use crate::training::progress::Progress;
@@ -151,7 +152,7 @@ impl Arguments {
                 if let Some(team) = team {
                     team.job().fail(&message);
                 }
-                return if speaks { self.reject(&message) } else { Ok(Outcome::Rejected) };
+                return if speaks { reject(self.target.format, SCHEMA, &message) } else { Ok(Outcome::Rejected) };
             }
         };
         let resident = memory.and_then(|memory| memory.most());
@@ -196,15 +197,6 @@ impl Arguments {
         Ok(if summary.ok { Outcome::Accepted } else { Outcome::Rejected })
     }
 
-    /// Says why a run failed; programs get an object without figures.
-    fn reject(&self, message: &str) -> Result<Outcome, Failure> {
-        complain(message);
-        if self.target.format == Format::Json {
-            print(&format!("{:#}\n", serde_json::json!({"schema": SCHEMA, "ok": false, "error": message})))?;
-        }
-        Ok(Outcome::Rejected)
-    }
-
     /// Everything that a run needs; nothing if the target is rejected, which was then said if this process speaks.
     fn prepare(&self, speaks: bool) -> Result<Option<Prepared>, Failure> {
         let Some((program, bubble, written)) = self.compile(speaks)? else { return Ok(None) };
@@ -227,7 +219,7 @@ impl Arguments {
         }
         let data = match training::open(program.program(), backend, &self.target.folder()) {
             Ok(data) => data,
-            Err(message) if speaks => return self.reject(&message).map(|_| None),
+            Err(message) if speaks => return reject(self.target.format, SCHEMA, &message).map(|_| None),
             Err(_) => return Ok(None),
         };
         Ok(Some(Prepared { program: Arc::new(program), written, bubble, backend, plan, data }))

@@ -3,6 +3,7 @@
 use super::action::{Action, ActionKind};
 use super::table::{Cell, Row, Table};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
+use crate::elaborate::{MAX_MICROBATCHES, MAX_STAGES};
 use crate::source::{FileId, Span};
 use crate::syntax::MAX_BYTES;
 
@@ -94,11 +95,15 @@ fn action(text: &str) -> Result<Action, String> {
     let word = rest.trim_end_matches(|c: char| c.is_ascii_digit());
     let microbatch = &rest[word.len()..];
     let (kind, _) = ActionKind::WORDS.iter().find(|(_, known)| *known == word).ok_or_else(wrong)?;
-    let number = |digits: &str| digits.parse::<u32>().map_err(|_| wrong());
+    let number = |digits: &str, most: u32| {
+        let number = digits.parse::<u64>().map_err(|_| wrong())?;
+        let fits = u32::try_from(number).ok().filter(|number| *number < most);
+        fits.ok_or_else(|| format!("`{text}` names number {number}, and numbers go up to {}", most - 1))
+    };
     if kind.is_of_stage() != microbatch.is_empty() {
         let has = if microbatch.is_empty() { "names no microbatch" } else { "is about a stage, not a microbatch" };
         return Err(format!("`{text}` {has}"));
     }
-    let microbatch = (!kind.is_of_stage()).then(|| number(microbatch)).transpose()?;
-    Ok(Action { stage: number(stage)?, kind: *kind, microbatch })
+    let microbatch = (!kind.is_of_stage()).then(|| number(microbatch, MAX_MICROBATCHES)).transpose()?;
+    Ok(Action { stage: number(stage, MAX_STAGES)?, kind: *kind, microbatch })
 }
