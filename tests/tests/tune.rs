@@ -5,6 +5,7 @@ use pipe_compiler::Request;
 use pipe_compiler::cluster::Cluster;
 use pipe_compiler::diagnostic::{Code, Diagnostics};
 use pipe_compiler::elaborate;
+use pipe_compiler::profile::Profile;
 use pipe_compiler::search::Workers;
 use pipe_compiler::source::{Source, Sources};
 use pipe_compiler::tune::{Asked, Candidate, Found, Misfit, Problem, Taken, exhaustive, judged, problem, space, tune};
@@ -67,6 +68,29 @@ fn bounds_leave_out_nothing_that_is_better() {
             assert!(found.is_complete && found.bound <= best[0].0, "{name} {memory}");
             assert!(found.counts.timed < all.len(), "{name} {memory}: bounds save something");
         }
+    }
+}
+
+#[test]
+fn bounds_leave_out_nothing_at_rates_that_differ_by_kind() {
+    let read = |rates: [(&str, u64); 3]| {
+        let tasks =
+            rates.map(|(kind, flops)| format!(r#"{{"stage": 0, "kind": "{kind}", "ns": 1, "flops": {flops}}}"#));
+        let text = format!(
+            r#"{{"schema": "pipec.profile/1", "target": "x", "stages": 1, "transfer_ns": 0, "tasks": [{}]}}"#,
+            tasks.join(",")
+        );
+        Profile::read(Source { name: "x.json".to_owned(), text }).expect("well-formed")
+    };
+    let even = best_of(&problem_of("tiny", "1GiB", &[]), &exhaustive(&problem_of("tiny", "1GiB", &[])));
+    for rates in [[("F", 90), ("B", 30), ("W", 80)], [("F", 20), ("B", 90), ("W", 10)]] {
+        let mut problem = problem_of("tiny", "48MiB", &[]);
+        problem.cluster = read(rates).calibrate(problem.cluster).expect("rates of all kinds");
+        problem.request.cluster = Some(problem.cluster.clone());
+        let (best, found) = (best_of(&problem, &exhaustive(&problem)), tuned(&problem, 1));
+        assert_eq!(pairs(&found), best, "{rates:?}");
+        assert!(found.is_complete && found.bound <= best[0].0, "{rates:?}");
+        assert_ne!(best[0].0, even[0].0, "rates count");
     }
 }
 

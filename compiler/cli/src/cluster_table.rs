@@ -3,7 +3,8 @@
 use crate::table::{number, percent};
 use crate::training::progress::grouped;
 use pipe_compiler::report::Report;
-use pipe_compiler::report::cluster::{ClusterReport, MappingReport};
+use pipe_compiler::report::cluster::{ClusterReport, MappingReport, RatesReport};
+use pipe_ir::task::TaskKind;
 
 /// Name, figure and remark of the lines about the cluster.
 pub(crate) fn summary(own: &ClusterReport, report: &Report) -> Vec<(&'static str, String, String)> {
@@ -13,6 +14,7 @@ pub(crate) fn summary(own: &ClusterReport, report: &Report) -> Vec<(&'static str
     } else {
         vec![times]
     };
+    lines.extend(own.rates.as_ref().map(rates));
     let there = u64::from(own.nodes) * u64::from(own.devices_per_node);
     let nodes = if own.nodes == 1 { "1 node".to_owned() } else { format!("{} nodes", grouped(own.nodes.into())) };
     let remark = format!("of {}: {nodes} of {}", grouped(there), own.devices_per_node);
@@ -20,8 +22,8 @@ pub(crate) fn summary(own: &ClusterReport, report: &Report) -> Vec<(&'static str
     if let Some(mfu) = own.mfu {
         let tokens = own.tokens_per_second.map(|tokens| format!("{} tokens a second, ", grouped(tokens as u64)));
         let reached = own.peak_flops.map_or(0.0, |peak| own.flops as f64 / peak as f64);
-        let remark =
-            format!("of the peak (MFU), {}matrix products reach {}", tokens.unwrap_or_default(), percent(reached));
+        let reaching = if own.rates.is_some() { "tasks reach" } else { "matrix products reach" };
+        let remark = format!("of the peak (MFU), {}{reaching} {}", tokens.unwrap_or_default(), percent(reached));
         lines.push(("utilisation", percent(mfu), remark));
     } else if let Some(tokens) = own.tokens_per_second {
         lines.push(("speed", grouped(tokens as u64), "tokens a second".to_owned()));
@@ -31,6 +33,15 @@ pub(crate) fn summary(own: &ClusterReport, report: &Report) -> Vec<(&'static str
         lines.push(("gradients", number(own.exchange), "to exchange after the last task".to_owned()));
     }
     lines
+}
+
+/// How fast devices compute, and which profile says so.
+pub(crate) fn rates(own: &RatesReport) -> (&'static str, String, String) {
+    let most = own.flops.values().copied().max().unwrap_or_default();
+    let (unit, name) = if most >= 1_000_000_000_000 { (1e12, "TFLOPS") } else { (1e9, "GFLOPS") };
+    let kinds = TaskKind::ALL.into_iter().filter_map(|kind| Some((kind.letters(), own.flops.get(kind.letters())?)));
+    let each = kinds.map(|(kind, flops)| format!("{kind} {:.1}", *flops as f64 / unit));
+    ("rates", name.to_owned(), format!("from {}: {}", own.profile, each.collect::<Vec<_>>().join(", ")))
 }
 
 /// The order of nodes that was found, and what it is worth.

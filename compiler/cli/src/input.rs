@@ -77,6 +77,9 @@ pub(crate) struct TimedArguments {
     /// Machines to run on: durations in milliseconds and the memory limit come from this `cluster.toml`
     #[arg(long, value_name = "PATH")]
     pub(crate) cluster: Option<PathBuf>,
+    /// The cluster's devices compute at the rates of this profile, whatever layout or model it was measured with
+    #[arg(long, value_name = "PATH", requires = "cluster", conflicts_with = "profile")]
+    pub(crate) rates: Option<PathBuf>,
 }
 
 impl TimedArguments {
@@ -96,7 +99,7 @@ impl TimedArguments {
             }
         }
         if let Some(path) = &self.cluster {
-            match Cluster::read(source(path)?) {
+            match cluster(path, self.rates.as_deref())? {
                 Ok(cluster) => request.cluster = Some(cluster),
                 Err(wrong) => return rejected(wrong.0, wrong.1),
             }
@@ -114,6 +117,22 @@ impl TimedArguments {
             Err(rejected) => Ok(*rejected),
         }
     }
+}
+
+/// The machines of a file, with devices that compute at the rates of a profile if one is named; or what is wrong with either.
+///
+/// # Errors
+/// If a file cannot be read.
+pub(crate) fn cluster(
+    path: &Path,
+    rates: Option<&Path>,
+) -> Result<Result<Cluster, Box<(Diagnostics, Sources)>>, Failure> {
+    let cluster = Cluster::read(source(path)?);
+    let Some(profile) = rates.map(source).transpose()? else { return Ok(cluster) };
+    Ok(cluster.and_then(|cluster| {
+        let calibrated = Profile::read(profile).and_then(|profile| profile.calibrate(cluster));
+        calibrated.map_err(|wrong| Box::new((vec![wrong.0], wrong.1)))
+    }))
 }
 
 /// A file that an option names.

@@ -1,5 +1,6 @@
 //! How a tuning is shown: a line of progress, and the tables of what was found.
 
+use crate::cluster_table;
 use crate::output::{Failure, Style, paint, print_error};
 use crate::searching::spinner;
 use crate::table::{count, number, percent};
@@ -153,6 +154,10 @@ fn heading(report: &TuneReport, colours: bool) -> String {
         grouped(setting.sequence),
         Bytes(setting.limit_bytes)
     );
+    if let Some(rates) = &setting.rates {
+        let (_, unit, remark) = cluster_table::rates(rates);
+        text.push_str(&format!("{unit} of devices {remark}\n"));
+    }
     let counts = &report.counts;
     let verdict = match (report.ok, report.complete) {
         (true, true) => paint("nothing that was left out is better", Style::Good, colours),

@@ -107,3 +107,43 @@ fn what_cannot_be_used_is_refused() {
     let explained = pipec(&folder, "explain unusable-cluster", "").with(0).out;
     assert!(explained.contains("cluster.toml"), "{explained}");
 }
+
+/// A profile of two stages whose kinds of tasks reach different rates, the first so many times as fast.
+fn profile(times: u64) -> String {
+    let task = |stage: u32, kind: &str, teraflops: u64| {
+        format!(r#"{{"stage": {stage}, "kind": "{kind}", "ns": 1000, "flops": {}}}"#, 1_000_000 * teraflops)
+    };
+    let tasks = [task(0, "F", 640 * times), task(0, "B", 590), task(1, "W", 560)].join(", ");
+    format!(r#"{{"schema": "pipec.profile/1", "target": "x", "stages": 2, "transfer_ns": 0, "tasks": [{tasks}]}}"#)
+}
+
+#[test]
+fn the_rates_of_a_profile_tune_and_check_any_layout() {
+    let folder = with("clusters-rates", CLUSTER);
+    std::fs::write(folder.join("fast.json"), profile(9)).expect("writable");
+    std::fs::write(folder.join("m.json"), profile(1)).expect("writable");
+    let tune = "tune p.pipe --cluster c.toml --schedules 1f1b,zb_v --set data=8 --format json -o best.pipe";
+    let report =
+        |arguments: &str| -> Value { serde_json::from_str(&pipec(&folder, arguments, "").with(0).out).expect("JSON") };
+    let even = report(tune);
+    let tuned = report(&format!("{tune} --profile m.json"));
+    assert!(even["setting"]["rates"].is_null());
+    let rates = &tuned["setting"]["rates"];
+    assert_eq!((rates["profile"].as_str(), rates["flops"]["BW"].as_u64()), (Some("m.json"), Some(575_000_000_000_000)));
+    assert_ne!(even["best"][0]["step"], tuned["best"][0]["step"]);
+    let source = std::fs::read_to_string(folder.join("best.pipe")).expect("written");
+    let check = "check best.pipe --cluster c.toml --rates m.json";
+    assert!(source.contains(&format!("//     pipec {check}\n")), "{source}");
+    let checked = report(&format!("{check} --format json"));
+    assert_eq!(checked["makespan"], tuned["best"][0]["step"]);
+    let line = "rates          TFLOPS      from m.json: F 640.0, B 590.0, W 560.0, BW 575.0, R 640.0\n";
+    let out = pipec(&folder, check, "").with(0).out;
+    assert!(out.contains(line) && out.contains("tasks reach 60.3%"), "{out}");
+    let error = pipec(&folder, "tune p.pipe --cluster c.toml --profile fast.json", "").with(1).error;
+    assert!(
+        error.contains("`F` of `fast.json` reaches 5760000 GFLOPS, and a device of `c.toml` 989500 GFLOPS"),
+        "{error}"
+    );
+    let error = pipec(&folder, "check p.pipe --rates m.json", "").with(2).error;
+    assert!(error.contains("--cluster <PATH>"), "{error}");
+}

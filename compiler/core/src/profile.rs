@@ -2,6 +2,8 @@
 //!
 //! A unit of time is a millisecond where costs come from a profile, and a tick a nanosecond.
 
+mod rates;
+
 use crate::cluster;
 use crate::costs::{CostName, Entry};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};

@@ -7,7 +7,6 @@ use crate::input::{self, Format, TargetArguments};
 use crate::output::{Failure, can_write, colours_out, print, print_error, write};
 use crate::searching::Team;
 use crate::tuning::{Shown, beside, table};
-use pipe_compiler::cluster::Cluster;
 use pipe_compiler::diagnostic::{Code, Diagnostic, Diagnostics};
 use pipe_compiler::offload::Wanted;
 use pipe_compiler::report::tune::TuneReport;
@@ -28,6 +27,7 @@ Examples:
   pipec tune examples/llama3_70b.pipe --cluster examples/cluster.toml --set tensor=8 --set zero=1
   pipec tune examples/llama3_70b.pipe --cluster examples/cluster.toml --batch 512 --schedules 1f1b,zb_v
   pipec tune examples/llama3_70b.pipe --cluster examples/cluster.toml --may-offload
+  pipec tune examples/llama3_70b.pipe --cluster examples/cluster.toml --profile measured.profile.json
   pipec check best.pipe --cluster examples/cluster.toml
 
 The target is a pipeline whose model comes from a `config.json`. Its rows of a step stay; how they and the model are divided is tried.
@@ -43,6 +43,9 @@ pub(crate) struct Arguments {
     /// Machines to run on: all of their devices are used
     #[arg(long, value_name = "PATH")]
     cluster: PathBuf,
+    /// The cluster's devices compute at the rates of this profile, whatever layout or model it was measured with
+    #[arg(long, visible_alias = "rates", value_name = "PATH")]
+    profile: Option<PathBuf>,
     /// Rows of a step over all pipelines; those of the target, unless said
     #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
     batch: Option<u64>,
@@ -79,7 +82,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     let (root, folder) = target.read()?;
     let team = Team::new(arguments.jobs, Duration::from_secs_f64(arguments.time));
     let mut sources = Sources::default();
-    let cluster = match Cluster::read(input::source(&arguments.cluster)?) {
+    let cluster = match input::cluster(&arguments.cluster, arguments.profile.as_deref())? {
         Ok(cluster) => cluster,
         Err(wrong) => return arguments.reject(&wrong.0, &wrong.1),
     };
@@ -241,8 +244,9 @@ impl Arguments {
         let Some(best) = report.best.first() else { return String::new() };
         let cluster = self.cluster.display();
         let file = self.output.as_ref().map_or_else(|| "best.pipe".to_owned(), |path| path.display().to_string());
+        let rates = self.profile.as_ref().map_or_else(String::new, |path| format!(" --rates {}", path.display()));
         let comment = format!(
-            "Found by `pipec tune` for {cluster}: a step of {} rows takes {} ms, and {} holds {} of {}.\n\n    pipec check {file} --cluster {cluster}",
+            "Found by `pipec tune` for {cluster}: a step of {} rows takes {} ms, and {} holds {} of {}.\n\n    pipec check {file} --cluster {cluster}{rates}",
             problem.batch,
             crate::table::number(best.step),
             format_args!("d{}", best.device),

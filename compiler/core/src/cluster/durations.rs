@@ -6,7 +6,7 @@
 
 use super::collective;
 use super::ways::slowest_links;
-use super::{Cluster, Layout, Seat, ticks};
+use super::{Cluster, Layout, Seat};
 use crate::Request;
 use crate::costs::{CostName, Entry, of_stages};
 use crate::model;
@@ -68,7 +68,7 @@ impl Target<'_> {
 
     /// A task of a stage; none where the stage has none of this kind.
     fn task(&self, stage: StageId, kind: TaskKind) -> Option<Ticks> {
-        let computes = ticks(model::operations(self.stages, kind, stage)?.into(), self.cluster.flops());
+        let computes = self.cluster.rates().time(kind, model::operations(self.stages, kind, stage)?.into());
         let account = self.pipeline.transformer.as_ref().zip(self.stages.accounts.get(stage.index()));
         let Some((transformer, account)) = account else { return Some(computes) };
         let (within, beside) =

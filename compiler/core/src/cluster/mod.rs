@@ -9,11 +9,13 @@ pub mod durations;
 pub mod gradients;
 mod layout;
 mod quantity;
+mod rates;
 mod read;
 mod value;
 pub mod ways;
 
 pub use layout::{Layout, check};
+pub use rates::Rates;
 
 use crate::source::{FileId, Source, Sources, Span};
 use crate::units::Ticks;
@@ -81,7 +83,7 @@ pub struct Cluster {
     per_node: u32,
     memory: Bytes,
     host: Option<Host>,
-    flops: u64,
+    rates: Rates,
     peak_flops: Option<u64>,
     /// Between devices of one node, by node.
     inside: Vec<Link>,
@@ -136,13 +138,19 @@ impl Cluster {
         Some(copied(bandwidth))
     }
 
-    /// Floating-point operations of matrix products that a device reaches in a second.
+    /// How fast devices compute.
     #[must_use]
-    pub const fn flops(&self) -> u64 {
-        self.flops
+    pub const fn rates(&self) -> &Rates {
+        &self.rates
     }
 
-    /// The same as the device's maker states it, where it is said.
+    /// The same with devices that compute as fast as was measured.
+    #[must_use]
+    pub fn at_rates(self, rates: Rates) -> Self {
+        Self { rates, ..self }
+    }
+
+    /// Floating-point operations of matrix products that a device does in a second at most, as its maker states it, where it is said.
     #[must_use]
     pub const fn peak_flops(&self) -> Option<u64> {
         self.peak_flops

@@ -2,7 +2,7 @@
 
 use super::quantity::Dimension;
 use super::value::{FILE, Table, Value, amount, error, kind, quantity, whole};
-use super::{Cluster, Host, Link, MAX_SEATS};
+use super::{Cluster, Host, Link, MAX_SEATS, Rates};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::json::mark;
 use crate::source::{Source, Sources};
@@ -105,7 +105,7 @@ fn cluster(source: &Source, root: &Table<'_, '_>, found: &mut Diagnostics) -> Op
         per_node,
         memory,
         host,
-        flops,
+        rates: Rates::even(flops),
         peak_flops,
         inside,
         between,

@@ -1,12 +1,14 @@
 //! What a step makes of the machines that it runs on, where they are known.
 
-use crate::cluster::{Cluster, Layout};
+use crate::cluster::{Cluster, Layout, Rates};
 use crate::judge::Judged;
 use crate::mapping::Found;
 use crate::model::stage_set::StageSet;
 use crate::units::Ticks;
 use pipe_ir::ids::DeviceId;
+use pipe_ir::task::TaskKind;
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// The cluster behind the times.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -23,6 +25,9 @@ pub struct ClusterReport {
     pub devices_used: u64,
     /// Floating-point operations that a device reaches in a second.
     pub flops: u64,
+    /// The same of each kind of task, where they were measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rates: Option<RatesReport>,
     /// The same as its maker states it.
     pub peak_flops: Option<u64>,
     /// The operations of the model in a step, over all devices, without what is computed once more.
@@ -36,6 +41,25 @@ pub struct ClusterReport {
     /// The order in which nodes are filled, where one was looked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mapping: Option<MappingReport>,
+}
+
+/// How fast devices compute, as a profile says.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct RatesReport {
+    /// The profile.
+    pub profile: String,
+    /// Floating-point operations in a second, by the letters of the kind of task.
+    pub flops: BTreeMap<&'static str, u64>,
+}
+
+impl RatesReport {
+    /// That of measured rates; none where a cluster says one for all.
+    #[must_use]
+    pub fn new(rates: &Rates) -> Option<Self> {
+        let kinds = TaskKind::ALL.into_iter().filter(|kind| *kind != TaskKind::Update);
+        let flops = kinds.map(|kind| (kind.letters(), rates.of(kind))).collect();
+        Some(Self { profile: rates.profile()?.to_owned(), flops })
+    }
 }
 
 /// An order of nodes that was found.
@@ -93,7 +117,8 @@ impl ClusterReport {
             nodes: cluster.n_nodes(),
             devices_per_node: cluster.per_node(),
             devices_used: used,
-            flops: cluster.flops(),
+            flops: cluster.rates().mean(),
+            rates: RatesReport::new(cluster.rates()),
             peak_flops: cluster.peak_flops(),
             model_flops,
             mfu,
@@ -115,6 +140,6 @@ fn of_a_microbatch(judged: &Judged, stages: &StageSet) -> f64 {
     }
     let Some(first) = judged.schedule.orders.iter().flatten().map(|one| one.task.microbatch).min() else { return 0.0 };
     let tasks = judged.schedule.orders.iter().flatten().map(|one| one.task).filter(|task| task.microbatch == first);
-    let counted = tasks.filter(|task| task.kind != pipe_ir::task::TaskKind::Recompute);
+    let counted = tasks.filter(|task| task.kind != TaskKind::Recompute);
     counted.filter_map(|task| crate::model::operations(stages, task.kind, task.stage)).map(|flops| flops as f64).sum()
 }

@@ -1,5 +1,6 @@
 //! What `pipec tune` found, in the form that other programs read (`pipec.tune/1`).
 
+use super::cluster::RatesReport;
 use super::{Finding, Report};
 use crate::tune::{Candidate, Counts, Found, LEFT_OUT, Layout, Problem, Space, Taken};
 use crate::units::Ticks;
@@ -57,6 +58,9 @@ pub struct SettingReport {
     pub nodes: u32,
     /// Devices of each.
     pub devices_per_node: u32,
+    /// How fast devices compute, where a profile says it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rates: Option<RatesReport>,
     /// What a device may hold.
     pub limit_bytes: u64,
     /// The `config.json`.
@@ -252,6 +256,7 @@ impl TuneReport {
             cluster: cluster.name().to_owned(),
             nodes: cluster.n_nodes(),
             devices_per_node: cluster.per_node(),
+            rates: RatesReport::new(cluster.rates()),
             limit_bytes: problem.limit.0,
             config: problem.transformer.config.path.clone(),
             sequence: problem.transformer.settings.sequence,

@@ -11,7 +11,7 @@ use super::problem::Problem;
 use super::written::Written;
 use crate::bounds::lower_bound;
 use crate::cluster::durations::{Target, target};
-use crate::cluster::{Seat, collective, ticks};
+use crate::cluster::{Seat, collective};
 use crate::costs::costs;
 use crate::model::stage_set::StageSet;
 use crate::offload::Offload;
@@ -46,13 +46,14 @@ pub(super) fn of_group(problem: &Problem, written: &Written, layout: &Layout, ke
     let account = accounts(&transformer, &whole, problem.span).ok()?.pop()?;
     let Flops { forward, backward_input, backward_weight, .. } = account.flops;
     let least = |all: Vec<Exchange>| all.iter().map(|one| quickest(problem, written, layout, one)).sum::<u128>();
-    let task = |kind, flops| {
-        let computes = u128::from(ticks(flops, problem.cluster.flops()).0);
-        let own = computes + least(within(&transformer, &account, kind));
+    let task = |kind, computes: Ticks| {
+        let own = u128::from(computes.0) + least(within(&transformer, &account, kind));
         own.max(least(beside(&transformer, &account, kind)))
     };
-    let backward = task(TaskKind::Backward, backward_input + backward_weight);
-    let work = (task(TaskKind::Forward, forward) + backward).saturating_mul(layout.microbatches.into());
+    let rates = problem.cluster.rates();
+    let backward = task(TaskKind::Backward, rates.least_backward(backward_input + backward_weight));
+    let work = (task(TaskKind::Forward, rates.time(TaskKind::Forward, forward)) + backward)
+        .saturating_mul(layout.microbatches.into());
     // Durations that are given may be shorter.
     let work = if problem.request.costs.is_some() { 0 } else { work };
     let devices = u128::from(layout.devices);
