@@ -26,6 +26,7 @@ pub mod memory_limit;
 pub mod model;
 pub mod offload;
 pub mod pace;
+pub mod picture;
 pub mod pipeline;
 pub mod placement;
 pub mod profile;
@@ -58,6 +59,7 @@ use cluster::Cluster;
 use diagnostic::Diagnostics;
 use judge::Judged;
 use memory_limit::MemoryLimit;
+use pipe_ir::program::Program;
 use pipe_ir::verify::{Verified, VerifyError, verify};
 use pipeline::{Pipeline, StageCosts};
 use profile::Profile;
@@ -146,6 +148,8 @@ pub struct Compilation {
     pub judged: Option<Judged>,
     /// What devices do, if the target is accepted; none where a stage lives on several devices at once.
     pub program: Option<Verified>,
+    /// The program of a target that needs more memory than it may have: never to be run, but drawn.
+    pub misfit: Option<Program>,
     /// Everything that speaks against the target, and warnings.
     pub diagnostics: Diagnostics,
     /// Rules of the instruction form that we ourselves broke: always empty, or a bug of ours.
@@ -158,16 +162,20 @@ impl Compilation {
     pub fn rejected(target: &str, diagnostics: Diagnostics, sources: &Sources) -> Self {
         let mut report = Report::new(target);
         report.conclude(&diagnostics, sources);
-        Self { report, judged: None, program: None, diagnostics, our_mistakes: Vec::new() }
+        Self { report, judged: None, program: None, misfit: None, diagnostics, our_mistakes: Vec::new() }
+    }
+
+    /// The program, also one that does not fit.
+    #[must_use]
+    pub fn lowered(&self) -> Option<&Program> {
+        self.program.as_ref().map(Verified::program).or(self.misfit.as_ref())
     }
 }
 
 /// The whole compiler, one line per step.
 #[must_use]
 pub fn compile(sources: &mut Sources, root: Source, loader: &files::Loader<'_>, request: &Request) -> Compilation {
-    let report = Report::new(&root.name);
-    let mut compilation =
-        Compilation { report, judged: None, program: None, diagnostics: Vec::new(), our_mistakes: Vec::new() };
+    let mut compilation = Compilation::rejected(&root.name, Vec::new(), sources);
     if let Err(found) = steps(sources, root, loader, request, &mut compilation) {
         compilation.diagnostics.extend(found);
     }
@@ -247,6 +255,7 @@ fn steps(
         // every device fits, ..
         compilation.report.account.changes = remedy::advise(&files, judged, request, &mut found);
         remedy::state::advise(judged, &stages, &mut found);
+        compilation.misfit = Some(program);
         return Err(found);
     }
     match verify(program) {

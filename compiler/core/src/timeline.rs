@@ -6,6 +6,7 @@ use crate::reductions::Reduction;
 use crate::schedule::{Costs, Schedule};
 use crate::units::Ticks;
 use pipe_ir::ids::DeviceId;
+use pipe_ir::instruction::Direction;
 use pipe_ir::task::Task;
 use std::collections::BTreeMap;
 
@@ -23,6 +24,21 @@ pub struct Timeline {
     pub gathered: BTreeMap<(DeviceId, u32), Option<Slot>>,
     /// The device that has done its updates last and has everything back with its host, where state lives there.
     pub updated: Option<Updated>,
+    /// Copies between devices and their hosts, device by device, in the order in which each queues them.
+    pub copies: Vec<Copied>,
+}
+
+/// A copy between a device and its host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Copied {
+    /// The device.
+    pub device: DeviceId,
+    /// Which way.
+    pub direction: Direction,
+    /// When its queue begins with it.
+    pub start: Ticks,
+    /// When it has ended.
+    pub end: Ticks,
 }
 
 /// A device behind its last task, where state lives with hosts.

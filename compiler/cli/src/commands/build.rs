@@ -1,6 +1,6 @@
 //! `pipec build TARGET --emit KIND`: writes what a target was compiled to, or its schedule in the form of others.
 
-use super::check::{outcome, show_findings};
+use super::check::{outcome, show_diagnostics, show_findings};
 use crate::Outcome;
 use crate::input::TargetArguments;
 use crate::output::{Failure, print_with, write_with};
@@ -9,6 +9,7 @@ use pipe_compiler::diagnostic::Diagnostics;
 use pipe_compiler::judge::Judged;
 use pipe_compiler::megatron::layout::Layout;
 use pipe_compiler::megatron::table::Table;
+use pipe_compiler::picture::Picture;
 use pipe_compiler::torch::export::{Form, export};
 use pipe_compiler::torch::version::Version;
 use pipe_ir::program::Program;
@@ -38,6 +39,8 @@ pub(crate) enum Emit {
     Ir,
     /// The same program as JSON
     Json,
+    /// The timeline as JSON (`pipec.picture/1`), with all that `pipec plot -o x.html` shows of it
+    Picture,
     /// The schedule in the form of PyTorch's pipelining, which puts transfers in itself: a row per rank, a cell per task
     TorchCsv,
     /// The same with the transfers of this program, and what else the version of PyTorch needs
@@ -53,6 +56,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     match arguments.emit {
         Emit::Ir => program(arguments, emit_text),
         Emit::Json => program(arguments, emit_json),
+        Emit::Picture => picture(arguments),
         Emit::TorchCsv => text_of(arguments, |judged, version| export(judged, Form::Tasks, version)),
         Emit::TorchCsvComms => text_of(arguments, |judged, version| export(judged, Form::Transfers, version)),
         Emit::MegatronLayout => text_of(arguments, |judged, _| Ok((format!("{}\n", Layout::of(judged)?), Vec::new()))),
@@ -83,6 +87,18 @@ fn text_of<T: Display>(
     if let Some(text) = text {
         write(arguments, |out| write!(out, "{text}"))?;
     }
+    Ok(outcome(&compilation))
+}
+
+/// Writes the picture of a target that runs to its end, also of one that breaks a limit.
+fn picture(arguments: &Arguments) -> Result<Outcome, Failure> {
+    let (compilation, sources) = arguments.target.compile_for(&arguments.target.request())?;
+    show_diagnostics(&compilation, &sources);
+    let Some(picture) = Picture::new(&compilation) else { return Ok(Outcome::Rejected) };
+    write(arguments, |out| {
+        serde_json::to_writer(&mut *out, &picture)?;
+        out.write_all(b"\n")
+    })?;
     Ok(outcome(&compilation))
 }
 

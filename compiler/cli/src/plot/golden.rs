@@ -5,8 +5,9 @@
 //! second slice. A task of two slots stands in two cells; a dot is an idle slot. Of the cells of two tasks that share the
 //! device one half, `F3&`, names the first, and the rest, `&B0`, the second.
 
-use super::{Share, common_slot, lanes, letter};
+use super::letter;
 use pipe_compiler::judge::Judged;
+use pipe_compiler::picture::lanes::{Share, common_slot, lanes};
 use pipe_compiler::units::Ticks;
 use pipe_ir::ids::DeviceId;
 
@@ -30,8 +31,8 @@ pub fn draw(judged: &Judged) -> Result<String, String> {
         .map(|lane| {
             let mut cells = vec![".".to_owned(); n_slots as usize];
             for mark in &lane.marks {
-                let stage = if lane.n_stages > 1 { suffix(mark.nth_stage) } else { String::new() };
-                let text = format!("{}{}{stage}", letter(mark.kind), lane.number(mark));
+                let stage = if lane.stages.len() > 1 { suffix(mark.nth_stage) } else { String::new() };
+                let text = format!("{}{}{stage}", letter(mark.task.kind), lane.number(mark));
                 let own = (mark.start.0 / slot.0) as usize..(mark.end.0 / slot.0) as usize;
                 let middle = own.start + own.len() / 2;
                 match mark.share {

@@ -1,8 +1,8 @@
 //! The picture as SVG: a lane per device, a colour per kind, microbatch numbers, axis, legend and figures.
 
-use super::{Lane, Mark, Share, common_slot, lanes};
 use crate::table::{number, percent};
 use pipe_compiler::judge::Judged;
+use pipe_compiler::picture::lanes::{Lane, Mark, Share, common_slot, lanes};
 use pipe_compiler::report::Report;
 use pipe_compiler::units::Ticks;
 use pipe_ir::task::TaskKind;
@@ -177,7 +177,7 @@ impl Sheet {
             );
         }
         for mark in &lane.marks {
-            self.task(svg, (mark, &lane.number(mark)), top, lane.n_stages);
+            self.task(svg, (mark, &lane.number(mark)), top, lane.stages.len());
         }
         if let Some(peak) = report.per_device.get(device).and_then(|row| row.peak_activation) {
             let x = self.x(self.makespan) + 12.0;
@@ -190,7 +190,7 @@ impl Sheet {
         // A hair of background between neighbours, unless tasks are thinner than that themselves.
         let gap = if end - start > 4.0 { 1.0 } else { 0.0 };
         let width = (end - start - gap).max(0.3);
-        let (fill, ink) = colours(mark.kind, mark.nth_stage, n_stages);
+        let (fill, ink) = colours(mark.task.kind, mark.nth_stage, n_stages);
         let round = if width > 8.0 { r#" rx="2.5""# } else { "" };
         // Two tasks that share the device stand one above the other.
         let (top, height) = match mark.share {
@@ -210,9 +210,9 @@ impl Sheet {
     fn legend(&self, svg: &mut String, lanes: &[Lane]) {
         let y = self.bottom() + 46.0;
         let mut x = LEFT;
-        let n_stages = lanes.iter().map(|lane| lane.n_stages).max().unwrap_or(1);
+        let n_stages = lanes.iter().map(|lane| lane.stages.len()).max().unwrap_or(1);
         for kind in TaskKind::ALL {
-            let is_used = lanes.iter().any(|lane| lane.marks.iter().any(|mark| mark.kind == kind));
+            let is_used = lanes.iter().any(|lane| lane.marks.iter().any(|mark| mark.task.kind == kind));
             if !is_used {
                 continue;
             }

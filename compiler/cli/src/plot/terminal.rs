@@ -3,10 +3,11 @@
 //! With colours, a task is a block of its kind's colour, lighter for later stages of a device, with the microbatch where
 //! it fits. Without, it is a letter, small for later stages, with the microbatch where it fits.
 
-use super::{Lane, Mark, Share, common_slot, lanes, letter};
+use super::letter;
 use crate::diagnostics::Look;
 use crate::table::{number, percent};
 use pipe_compiler::judge::Judged;
+use pipe_compiler::picture::lanes::{Lane, Mark, Share, common_slot, lanes};
 use pipe_compiler::report::Report;
 use pipe_compiler::units::Ticks;
 use pipe_ir::task::TaskKind;
@@ -127,7 +128,7 @@ fn shades(kind: TaskKind) -> [u8; 2] {
 }
 
 fn coloured(mark: &Mark, number: String, columns: usize) -> String {
-    let shade = shades(mark.kind)[mark.nth_stage.min(1)];
+    let shade = shades(mark.task.kind)[mark.nth_stage.min(1)];
     // A thin line at the right tells neighbours apart.
     let (body, edge) = if columns > 1 { (columns - 1, "▕") } else { (1, "") };
     let text = if number.len() <= body { number } else { String::new() };
@@ -135,7 +136,7 @@ fn coloured(mark: &Mark, number: String, columns: usize) -> String {
 }
 
 fn plain(mark: &Mark, number: &str, columns: usize, scale: &Scale) -> String {
-    let letter = if mark.nth_stage == 0 { letter(mark.kind) } else { letter(mark.kind).to_ascii_lowercase() };
+    let letter = if mark.nth_stage == 0 { letter(mark.task.kind) } else { letter(mark.task.kind).to_ascii_lowercase() };
     if mark.share != Share::Whole {
         let long = format!("{letter}{number}");
         let sign = if long.len() <= columns { long } else { letter.to_string() };
@@ -181,7 +182,7 @@ fn axis(scale: &Scale) -> String {
 fn legend(lanes: &[Lane], scale: &Scale, colours: bool) -> String {
     let kinds = TaskKind::ALL
         .into_iter()
-        .filter(|kind| lanes.iter().any(|lane| lane.marks.iter().any(|mark| mark.kind == *kind)));
+        .filter(|kind| lanes.iter().any(|lane| lane.marks.iter().any(|mark| mark.task.kind == *kind)));
     let words = |kind| match kind {
         TaskKind::Forward => "forward",
         TaskKind::BackwardInput => "backward for the input",
@@ -197,7 +198,7 @@ fn legend(lanes: &[Lane], scale: &Scale, colours: bool) -> String {
             format!("{sign} {}", words(kind))
         })
         .collect();
-    if lanes.iter().any(|lane| lane.n_stages > 1) {
+    if lanes.iter().any(|lane| lane.stages.len() > 1) {
         parts.push(if colours { "lighter: later stages" } else { "small letters: later stages" }.to_owned());
     }
     if lanes.iter().any(|lane| lane.marks.iter().any(|mark| mark.share != Share::Whole)) {

@@ -1,5 +1,6 @@
 //! The fullest moment of a device: what is alive when most bytes are.
 
+use super::holds::Holds;
 use crate::transformer::{INPUTS, StageAccount, Until};
 use pipe_ir::ids::{BufferId, StageId, ValueId};
 use pipe_ir::instruction::Instruction;
@@ -33,17 +34,17 @@ impl Fullest {
     /// That of a device.
     #[must_use]
     pub fn of(program: &Program, device: &DeviceProgram) -> Self {
-        // What each buffer holds; rows of the table of buffers are used again and again.
-        let mut holds: Vec<Option<ValueId>> = vec![None; device.buffers.len()];
+        let mut holds = Holds::new(device);
         let mut is_alive = vec![false; device.buffers.len()];
         let (mut live, mut reached, mut task) = (Bytes::ZERO, false, None);
         let is_elsewhere = |buffer: BufferId| device.buffers[buffer.index()].space == Space::Host;
         for instruction in device.setup.iter().chain(&device.step) {
             match *instruction {
-                Instruction::Alloc { buffer } if is_elsewhere(buffer) => holds[buffer.index()] = None,
-                Instruction::Alloc { buffer } | Instruction::Free { buffer } if reached || is_elsewhere(buffer) => {}
+                Instruction::Alloc { buffer } | Instruction::Free { buffer } if is_elsewhere(buffer) => {}
+                // What comes after the peak is not alive at it, and does not say what the buffers of the peak hold.
+                Instruction::Alloc { .. } | Instruction::Free { .. } if reached => continue,
                 Instruction::Alloc { buffer } => {
-                    (is_alive[buffer.index()], holds[buffer.index()]) = (true, None);
+                    is_alive[buffer.index()] = true;
                     live += device.buffers[buffer.index()].bytes;
                     reached = live == device.peak;
                 }
@@ -51,25 +52,13 @@ impl Fullest {
                     is_alive[buffer.index()] = false;
                     live -= device.buffers[buffer.index()].bytes;
                 }
-                Instruction::Fill { buffer, value, .. }
-                | Instruction::Load { buffer, value, .. }
-                | Instruction::RecvStart { buffer, value, .. } => {
-                    holds[buffer.index()].get_or_insert(value);
-                }
-                Instruction::Run { exec, microbatch, operands } => {
-                    let exec = program.exec(exec);
-                    for (buffer, operand) in device.operands(operands).iter().zip(&exec.operands) {
-                        holds[buffer.index()].get_or_insert(operand.value);
-                    }
-                    if reached {
-                        task = Some(Task { kind: exec.kind, stage: exec.stage, microbatch });
-                        break;
-                    }
-                }
-                Instruction::CopyStart { buffer, from, .. } => {
-                    holds[buffer.index()] = holds[buffer.index()].or(holds[from.index()]);
-                }
                 _ => {}
+            }
+            holds.follow(program, device, instruction);
+            if let (true, Instruction::Run { exec, microbatch, .. }) = (reached, *instruction) {
+                let exec = program.exec(exec);
+                task = Some(Task { kind: exec.kind, stage: exec.stage, microbatch });
+                break;
             }
         }
         Self { task, alive: sums(device, &is_alive, &holds) }
@@ -148,14 +137,11 @@ fn tensors<'a>(value: &Value, accounts: &'a [StageAccount]) -> Vec<(&'a str, u64
     own
 }
 
-fn sums(
-    device: &DeviceProgram,
-    is_alive: &[bool],
-    holds: &[Option<ValueId>],
-) -> BTreeMap<Option<ValueId>, (usize, Bytes)> {
+fn sums(device: &DeviceProgram, is_alive: &[bool], holds: &Holds) -> BTreeMap<Option<ValueId>, (usize, Bytes)> {
     let mut alive: BTreeMap<Option<ValueId>, (usize, Bytes)> = BTreeMap::new();
-    for ((buffer, _), value) in device.buffers.iter().zip(is_alive).zip(holds).filter(|((_, alive), _)| **alive) {
-        let (count, bytes) = alive.entry(*value).or_default();
+    let buffers = (0..).map(BufferId).zip(&device.buffers).zip(is_alive);
+    for ((id, buffer), _) in buffers.filter(|(_, alive)| **alive) {
+        let (count, bytes) = alive.entry(holds.of(id).map(|held| held.value)).or_default();
         *count += 1;
         *bytes += buffer.bytes;
     }

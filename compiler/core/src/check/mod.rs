@@ -6,6 +6,7 @@ pub mod completeness;
 mod deadlock;
 pub mod dependencies;
 pub mod fullest;
+pub mod holds;
 mod meetings;
 pub mod memory;
 pub mod placement;

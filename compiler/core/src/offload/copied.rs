@@ -8,10 +8,10 @@ use super::timing::{Clock, Cost, Event};
 use crate::check::dependencies::{Order, Slot};
 use crate::gathered::{Gatherings, Takes, Which};
 use crate::schedule::{Costs, Schedule};
-use crate::timeline::{Timeline, Updated};
+use crate::timeline::{Copied, Timeline, Updated};
 use crate::units::Ticks;
 use pipe_ir::ids::DeviceId;
-use pipe_ir::instruction::Instruction;
+use pipe_ir::instruction::{Direction, Instruction};
 use pipe_ir::program::{Exec, Program};
 use pipe_ir::task::{Task, TaskKind};
 use pipe_ir::units::Bytes;
@@ -48,6 +48,7 @@ struct Device {
     acts: Peekable<IntoIter<Act>>,
     clock: Clock,
     busy: [Vec<(u64, u64)>; 2],
+    copies: Vec<Copied>,
     /// The task that it did last.
     done: Option<Slot>,
     /// The gathering that it waited for last: when that ended, and the task of another device that it ended behind.
@@ -89,9 +90,22 @@ impl Device {
 
     /// Notes when the copies were carried that it queued since it did so last, and that this is so until it works.
     fn note(&mut self, until: u64) {
-        for (direction, start, end) in self.clock.carried() {
+        for (direction, start, end) in self.carried() {
             self.busy[direction as usize].push((start, end.max(until)));
         }
+    }
+
+    /// Notes the copies that it queued since it did so last.
+    fn carried(&mut self) -> Vec<(Direction, u64, u64)> {
+        let carried = self.clock.carried();
+        let copy = |(direction, start, end): &(Direction, u64, u64)| Copied {
+            device: self.id,
+            direction: *direction,
+            start: Ticks(*start),
+            end: Ticks(*end),
+        };
+        self.copies.extend(carried.iter().map(copy));
+        carried
     }
 
     /// Does what is left when all tasks are done and gradients are added up. How long it then updates, and whether there are copies among that.
@@ -110,6 +124,7 @@ impl Device {
                 Act::Task(_) | Act::Join(_) | Act::Await(..) => {}
             }
         }
+        self.carried();
         (work, copies)
     }
 }
@@ -134,6 +149,7 @@ pub(crate) fn place(
     let last = ends.max_by_key(|updated| (updated.end, Reverse(updated.device)));
     // Where only activations leave, updates wait for nothing, and a step ends as without.
     timeline.updated = last.filter(|_| any);
+    timeline.copies = devices.iter().flat_map(|device| &device.copies).copied().collect();
     (timeline, devices.iter().map(|device| device.clock.cost()).collect())
 }
 
@@ -156,6 +172,7 @@ fn run(
         acts: acts(schedule, costs, program, id).into_iter().peekable(),
         clock: Clock::default(),
         busy: Default::default(),
+        copies: Vec::new(),
         done: None,
         awaited: (Ticks::ZERO, None),
     };

@@ -1,0 +1,400 @@
+//! Pictures: everything that a drawing of a timeline needs, as plain data (`pipec.picture/1`).
+//!
+//! Made once from a compilation, whoever draws it: the page, Perfetto, a comparison with what a run measured. Times are whole
+//! ticks of a [`Clock`], memory whole parts of a [`Measure`]. Figures are those of the report. Tables with a row for each task or
+//! transfer are written by column, because there may be hundreds of thousands of rows.
+
+mod bubble;
+mod bytes;
+mod columns;
+pub mod lanes;
+mod memory;
+mod transfers;
+mod waits;
+
+use crate::Compilation;
+use crate::judge::Judged;
+use crate::report::Report;
+use crate::units::Ticks;
+use lanes::{Lane, Share, greatest_common_divisor, lanes};
+use pipe_ir::ids::DeviceId;
+use pipe_ir::instruction::{Class, Direction};
+use pipe_ir::task::TaskKind;
+use serde::Serialize;
+
+/// A timeline as it is drawn.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Picture {
+    /// `pipec.picture/1`.
+    pub schema: &'static str,
+    /// What the picture is of: the name of the pipeline, or of the schedule.
+    pub title: String,
+    /// How ticks become times.
+    pub clock: Clock,
+    /// From the first start to the end of everything, in ticks.
+    pub makespan: u64,
+    /// Microbatches of all steps, in how many slices each is cut, and how many steps there are.
+    pub microbatches: [u32; 3],
+    /// The letters that the numbers of kinds stand for.
+    pub kinds: Vec<&'static str>,
+    /// What the numbers of reasons stand for.
+    pub reasons: [&'static str; 6],
+    /// What the numbers of classes stand for.
+    pub classes: [&'static str; 3],
+    /// The devices, and what each does.
+    pub devices: Vec<Device>,
+    /// All tasks, device by device, in the order of each. One that occupies several devices stands with each of them.
+    #[serde(serialize_with = "columns::tasks")]
+    pub tasks: Vec<Task>,
+    /// What travels between devices for tasks.
+    #[serde(serialize_with = "columns::transfers")]
+    pub transfers: Vec<Transfer>,
+    /// Copies between devices and their hosts, where there are any.
+    #[serde(serialize_with = "columns::copies")]
+    pub copies: Vec<Copy>,
+    /// What is done behind the last task, if anything is.
+    pub closing: Option<Closing>,
+    /// Memory over time: in units of activations, and in bytes where a model is bound.
+    pub memory: Vec<Memory>,
+    /// Positions in `tasks` of those that make the step as long as it is, first to last; of a pair the first.
+    pub critical_path: Vec<u32>,
+    /// The figures, and what speaks against the target.
+    pub report: Report,
+}
+
+/// How ticks become times.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct Clock {
+    /// What a unit of time is called, where it has a name.
+    pub unit: Option<&'static str>,
+    /// Ticks of one unit.
+    pub ticks_per_unit: u64,
+}
+
+/// One device.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Device {
+    /// Position in [`Picture::tasks`] of its first task, and how many it has.
+    pub tasks: [u32; 2],
+    /// The stages that it holds, in the order of the model.
+    pub stages: Vec<u32>,
+    /// Ticks in tasks.
+    pub busy: u64,
+    /// Where the rest of the makespan goes: these add up to it.
+    pub idle: Vec<Idle>,
+}
+
+/// One task on one of its devices.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Task {
+    /// The device.
+    pub device: u32,
+    /// What is done.
+    pub kind: TaskKind,
+    /// Of which stage.
+    pub stage: u32,
+    /// On which microbatch.
+    pub microbatch: u32,
+    /// On which slice of it.
+    pub slice: u32,
+    /// When it starts.
+    pub start: u64,
+    /// When it ends.
+    pub end: u64,
+    /// Whether it has the device for itself.
+    pub share: Share,
+    /// Whether it occupies the next device as well.
+    pub goes_on: bool,
+    /// What its start waited for last.
+    pub reason: Reason,
+    /// The task that it waited for, if it did, as a position in [`Picture::tasks`].
+    pub after: Option<u32>,
+}
+
+/// What the start of a task waited for last.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reason {
+    /// Nothing: the step begins.
+    Nothing,
+    /// Its device, or another one that it occupies, had another task to do.
+    Device,
+    /// A task of its own device that it reads.
+    Input,
+    /// What another device sent.
+    Transfer,
+    /// Weights that devices divide came together, behind the task that joined last.
+    Weights,
+    /// A copy from the host, or to it.
+    Copy,
+}
+
+impl Reason {
+    /// Every one with its word.
+    pub const WORDS: [(Self, &'static str); 6] = [
+        (Self::Nothing, "nothing"),
+        (Self::Device, "device"),
+        (Self::Input, "input"),
+        (Self::Transfer, "transfer"),
+        (Self::Weights, "weights"),
+        (Self::Copy, "copy"),
+    ];
+}
+
+/// Something that one device sends to another, once: the first task that reads it is named.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Transfer {
+    /// The task that makes it, on the device that sends it: a position in [`Picture::tasks`].
+    pub from: u32,
+    /// The task that reads it, on the device that receives it.
+    pub to: u32,
+    /// What it is.
+    pub class: Class,
+    /// When it leaves.
+    pub start: u64,
+    /// When it has arrived.
+    pub end: u64,
+    /// How large it is, where a model is bound.
+    pub bytes: Option<u64>,
+}
+
+/// A copy between a device and its host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Copy {
+    /// The device.
+    pub device: u32,
+    /// Which way, and so on which of its queues.
+    pub direction: Direction,
+    /// When its queue begins with it.
+    pub start: u64,
+    /// When it has ended.
+    pub end: u64,
+}
+
+/// What is done when all tasks have ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct Closing {
+    /// What.
+    pub what: &'static str,
+    /// From then on.
+    pub start: u64,
+    /// Until then.
+    pub end: u64,
+}
+
+/// Time in which a device runs no task.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct Idle {
+    /// Why.
+    pub cause: Cause,
+    /// The device that it waits for, where it is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<u32>,
+    /// How long, in ticks.
+    pub time: u64,
+}
+
+/// Why a device runs no task.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// Its first task has not started.
+    WarmUp,
+    /// What its next task reads is being computed by another device, or that one is not free for a task of both.
+    Waiting,
+    /// What its next task reads is on its way.
+    Communication,
+    /// Weights that devices divide have not come together.
+    Weights,
+    /// Copies between it and its host have not ended.
+    Copies,
+    /// Its last task has ended, and another device's has not.
+    CoolDown,
+    /// All tasks have ended: gradients are added up and weights updated.
+    Closing,
+}
+
+/// Memory over time, counted in one way.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Memory {
+    /// What parts are.
+    pub measure: Measure,
+    /// By device.
+    pub devices: Vec<MemoryLane>,
+}
+
+/// What parts of memory are: `times / over` units or bytes each.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct Measure {
+    /// `units` or `bytes`.
+    pub unit: &'static str,
+    /// How many of these `over` parts are.
+    pub times: u64,
+    /// How many parts `times` of these are.
+    pub over: u64,
+}
+
+/// The memory of one device.
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+pub struct MemoryLane {
+    /// What the device may hold, in units or bytes.
+    pub limit: Option<f64>,
+    /// The most parts alive.
+    pub peak: u64,
+    /// When they are, for the first time.
+    pub at: u64,
+    /// Moments, and the parts alive from each of them on.
+    #[serde(serialize_with = "columns::levels")]
+    pub levels: Vec<(u64, u64)>,
+    /// What is alive at the peak: these add up to it. The largest come first, and of the same size the oldest.
+    pub alive: Vec<Lifespan>,
+}
+
+/// Something that is alive at the peak of a device.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Lifespan {
+    /// What it is.
+    pub what: String,
+    /// Of which stage.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stage: Option<u32>,
+    /// Of which microbatch, each slice counted as one, if of one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub microbatch: Option<u32>,
+    /// Since when; since before the step, if that is not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<u64>,
+    /// Until when; beyond the step, if that is not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<u64>,
+    /// How many parts.
+    pub parts: u64,
+}
+
+impl Picture {
+    /// The picture of a compilation, if its schedule runs to its end.
+    #[must_use]
+    pub fn new(compilation: &Compilation) -> Option<Self> {
+        let (judged, report) = (compilation.judged.as_ref()?, &compilation.report);
+        let program = compilation.lowered().filter(|_| judged.has_model());
+        let scale = Scale::of(judged);
+        let lanes = lanes(judged);
+        let waits = waits::all(judged);
+        let tasks = tasks(judged, &lanes, &waits, &scale);
+        let units = memory::in_units(judged, report, &scale);
+        let bytes = program.map(|program| bytes::in_bytes(judged, program, report, &scale));
+        let timeline = &judged.timeline;
+        let last = lanes.iter().flat_map(|lane| lane.marks.last()).map(|mark| mark.end).max().unwrap_or_default();
+        let what = if timeline.updated.is_some() { "updates and copies" } else { "sums of gradients" };
+        let copies = timeline.copies.iter().map(|copy| Copy {
+            device: copy.device.0,
+            direction: copy.direction,
+            start: scale.ticks(copy.start),
+            end: scale.ticks(copy.end),
+        });
+        let schedule = &judged.schedule;
+        Some(Self {
+            schema: "pipec.picture/1",
+            title: report.pipeline.as_ref().unwrap_or(&schedule.name).clone(),
+            clock: Clock {
+                unit: report
+                    .profile
+                    .as_ref()
+                    .map(|own| own.time_unit)
+                    .or(report.cluster.as_ref().map(|own| own.time_unit)),
+                ticks_per_unit: Ticks::UNIT.0 / scale.divisor,
+            },
+            makespan: scale.ticks(timeline.makespan()),
+            microbatches: [
+                schedule.n_microbatches / schedule.slices.count(),
+                schedule.slices.count(),
+                schedule.n_steps(),
+            ],
+            kinds: TaskKind::ALL.map(TaskKind::letters).to_vec(),
+            reasons: Reason::WORDS.map(|(_, word)| word),
+            classes: Class::ALL.map(Class::word),
+            devices: devices(judged, &lanes, &waits, &scale),
+            transfers: transfers::all(judged, program, &scale),
+            copies: copies.collect(),
+            closing: (last < timeline.makespan()).then(|| Closing {
+                what,
+                start: scale.ticks(last),
+                end: scale.ticks(timeline.makespan()),
+            }),
+            memory: [units].into_iter().chain(bytes).collect(),
+            critical_path: judged.critical_path.tasks.iter().map(|slot| scale.index(*slot)).collect(),
+            tasks,
+            report: report.clone(),
+        })
+    }
+}
+
+/// How moments and places of the compiler become those of the picture.
+struct Scale {
+    /// Every moment is a multiple of this, and so is a unit.
+    divisor: u64,
+    /// By device: how many tasks the devices before it have.
+    first: Vec<u32>,
+}
+
+impl Scale {
+    fn of(judged: &Judged) -> Self {
+        let timeline = &judged.timeline;
+        let tasks = timeline.starts.iter().chain(&timeline.ends).flatten();
+        let copies = timeline.copies.iter().flat_map(|copy| [&copy.start, &copy.end]);
+        let moments = tasks.chain(judged.costs.latency.times()).chain(copies).map(|moment| moment.0);
+        let all = moments.chain([timeline.makespan().0]);
+        let before = |sum: &mut u32, order: &Vec<_>| {
+            let first = *sum;
+            *sum += u32::try_from(order.len()).expect("orders are far shorter than 2^32 tasks");
+            Some(first)
+        };
+        Self {
+            divisor: all.fold(Ticks::UNIT.0, greatest_common_divisor),
+            first: judged.schedule.orders.iter().scan(0, before).collect(),
+        }
+    }
+
+    fn ticks(&self, moment: Ticks) -> u64 {
+        moment.0 / self.divisor
+    }
+
+    fn index(&self, slot: crate::check::dependencies::Slot) -> u32 {
+        self.first[slot.device.index()] + slot.position
+    }
+}
+
+fn devices(judged: &Judged, lanes: &[Lane], waits: &waits::Waits, scale: &Scale) -> Vec<Device> {
+    let each = lanes.iter().enumerate().map(|(index, lane)| {
+        let device = DeviceId::from_index(index);
+        Device {
+            tasks: [scale.first[index], u32::try_from(lane.marks.len()).unwrap_or(u32::MAX)],
+            stages: lane.stages.iter().map(|stage| stage.0).collect(),
+            busy: scale.ticks(judged.timeline.busy(device)),
+            idle: bubble::causes(judged, device, waits)
+                .into_iter()
+                .map(|((cause, other), time)| Idle { cause, device: other, time: scale.ticks(time) })
+                .collect(),
+        }
+    });
+    each.collect()
+}
+
+fn tasks(judged: &Judged, lanes: &[Lane], waits: &waits::Waits, scale: &Scale) -> Vec<Task> {
+    let slices = judged.schedule.slices;
+    let each = lanes.iter().enumerate().flat_map(|(device, lane)| {
+        lane.marks.iter().zip(&waits[device]).map(move |(mark, wait)| Task {
+            device: DeviceId::from_index(device).0,
+            kind: mark.task.kind,
+            stage: mark.task.stage.0,
+            microbatch: slices.microbatch(mark.task.microbatch),
+            slice: slices.slice(mark.task.microbatch),
+            start: scale.ticks(mark.start),
+            end: scale.ticks(mark.end),
+            share: mark.share,
+            goes_on: mark.goes_on,
+            reason: wait.reason,
+            after: wait.after.map(|slot| scale.index(slot)),
+        })
+    });
+    each.collect()
+}

@@ -1,0 +1,211 @@
+//! Pictures say what the report says: over all standard schedules, and pipelines with models, offload and replicas.
+
+use pipe_compiler::elaborate::Request as Choice;
+use pipe_compiler::memory_limit::MemoryLimit;
+use pipe_compiler::picture::{Cause, Picture, Reason, Task};
+use pipe_compiler::pipeline::StageCosts;
+use pipe_compiler::report::Report;
+use pipe_compiler::{Compilation, Request, stdlib};
+use pipe_ir::instruction::{Class, Instruction};
+use pipe_tests::cases::{compile_text, files, read, report, root};
+use std::collections::BTreeSet;
+
+const COSTS: [&str; 3] = ["", "F=2,B=3,W=1,comm=0.5", "F=1,B=1.25,W=0.7,comm=0.2,comm[0-1]=1.5"];
+
+fn standard(name: &str, sizes: [i64; 2], costs: &str) -> Compilation {
+    let settings = ["devices", "microbatches"].iter().zip(sizes).map(|(name, size)| ((*name).to_owned(), size));
+    let choice = Choice { settings: settings.collect(), ..Choice::default() };
+    let costs = Some(StageCosts::parse(costs).expect("costs"));
+    let request = Request { choice, costs, ..Request::default() };
+    let text = stdlib::schedule(name).expect("a standard schedule");
+    compile_text(&format!("std:{name}"), text, &root(), &request).0
+}
+
+/// What is wrong with the picture of a compilation.
+fn wrong(name: &str, compilation: &Compilation) -> Vec<String> {
+    let Some(picture) = Picture::new(compilation) else { return vec![format!("{name}: no picture")] };
+    let mut wrong: Vec<String> = Vec::new();
+    let mut demand = |holds: bool, what: &dyn Fn() -> String| {
+        if !holds {
+            wrong.push(format!("{name}: {}", what()));
+        }
+    };
+    let unit = picture.clock.ticks_per_unit as f64;
+    let near = |one: f64, other: f64| (one - other).abs() <= 1e-6 * one.abs().max(1.0);
+    demand(near(picture.makespan as f64 / unit, picture.report.figures.makespan.expect("timed")), &|| {
+        format!("makespan {} of {unit}", picture.makespan)
+    });
+    for (index, device) in picture.devices.iter().enumerate() {
+        let idle: u64 = device.idle.iter().map(|idle| idle.time).sum();
+        demand(device.busy + idle == picture.makespan, &|| {
+            format!("d{index}: busy {} and {:?} are not {}", device.busy, device.idle, picture.makespan)
+        });
+        demand(device.idle.iter().all(|idle| idle.device != Some(index as u32)), &|| {
+            format!("d{index} waits for itself")
+        });
+        let reported = picture.report.per_device[index].busy.expect("timed");
+        demand(near(device.busy as f64 / unit, reported), &|| format!("d{index}: busy {reported}"));
+    }
+    waits(&picture, &mut demand);
+    memory(&picture, &mut demand);
+    wrong
+}
+
+/// Every task starts when what it waited for ended, or arrived.
+fn waits(picture: &Picture, demand: &mut dyn FnMut(bool, &dyn Fn() -> String)) {
+    let arrivals: BTreeSet<(u32, u64)> = picture.transfers.iter().map(|one| (one.from, one.end)).collect();
+    for (index, task) in picture.tasks.iter().enumerate() {
+        let after = |task: &Task| task.after.map(|after| picture.tasks[after as usize]);
+        let holds = match task.reason {
+            Reason::Nothing => task.start == 0,
+            Reason::Device | Reason::Input => after(task).is_some_and(|before| before.end == task.start),
+            Reason::Transfer => task.after.is_some_and(|from| arrivals.contains(&(from, task.start))),
+            Reason::Weights | Reason::Copy => after(task).is_none_or(|before| before.end <= task.start),
+        };
+        demand(holds, &|| format!("task {index} {task:?} waited for {:?}", after(task)));
+    }
+    for pair in picture.critical_path.windows(2) {
+        let [before, next] = [pair[0], pair[1]].map(|index| picture.tasks[index as usize]);
+        demand(before.end <= next.start, &|| format!("the critical path goes from {before:?} to {next:?}"));
+    }
+}
+
+/// Levels reach the peak that is reported, what is alive there adds up to it, and everything is given back.
+fn memory(picture: &Picture, demand: &mut dyn FnMut(bool, &dyn Fn() -> String)) {
+    for memory in &picture.memory {
+        let measure = memory.measure;
+        for (index, lane) in memory.devices.iter().enumerate() {
+            let reported = &picture.report.per_device[index];
+            let reported = match measure.unit {
+                "bytes" => reported.peak_bytes.map(|bytes| bytes as f64),
+                _ => reported.peak_activation,
+            };
+            let shown = lane.peak as f64 * measure.times as f64 / measure.over as f64;
+            let highest = lane.levels.iter().map(|(_, parts)| *parts).max().unwrap_or(0);
+            demand(reported.is_some_and(|reported| (reported - shown).abs() <= 1e-6 * shown.max(1.0)), &|| {
+                format!("d{index}: {} {shown} shown, {reported:?} reported", measure.unit)
+            });
+            demand(highest == lane.peak, &|| format!("d{index}: {highest} {} drawn, peak {}", measure.unit, lane.peak));
+            let alive: u64 = lane.alive.iter().map(|one| one.parts).sum();
+            demand(alive == lane.peak, &|| format!("d{index}: {alive} {} alive, peak {}", measure.unit, lane.peak));
+            let around = lane
+                .alive
+                .iter()
+                .all(|one| one.since.unwrap_or(0) <= lane.at && one.until.unwrap_or(u64::MAX) >= lane.at);
+            demand(around, &|| format!("d{index}: {:?} around {}", lane.alive, lane.at));
+            let ascending = lane.levels.windows(2).all(|pair| pair[0].0 <= pair[1].0 && pair[0].1 != pair[1].1);
+            demand(ascending, &|| format!("d{index}: {:?}", lane.levels));
+            if measure.unit == "units" {
+                demand(lane.levels.last().is_none_or(|(_, parts)| *parts == 0), &|| format!("d{index} keeps some"));
+            }
+        }
+    }
+}
+
+#[test]
+fn pictures_of_standard_schedules_agree_with_their_reports() {
+    let mut failures = Vec::new();
+    for (name, _) in stdlib::SCHEDULES {
+        for (sizes, costs) in [[4, 8], [8, 16], [2, 4]].into_iter().flat_map(|sizes| COSTS.map(|costs| (sizes, costs)))
+        {
+            let compilation = standard(name, sizes, costs);
+            if compilation.judged.is_some() {
+                failures.extend(wrong(&format!("{name} {sizes:?} {costs}"), &compilation));
+            }
+        }
+    }
+    report(&failures);
+}
+
+#[test]
+fn pictures_of_pipelines_agree_with_their_reports_and_programs() {
+    let mut failures = Vec::new();
+    let mut with_bytes = 0;
+    for path in files(&root().join("examples"), "pipe") {
+        let folder = path.parent().expect("a folder");
+        let (compilation, _) = compile_text(&path.display().to_string(), &read(&path), folder, &Request::default());
+        let name = path.file_name().expect("a name").display().to_string();
+        failures.extend(wrong(&name, &compilation));
+        let picture = Picture::new(&compilation).expect("a picture");
+        with_bytes += usize::from(picture.memory.iter().any(|memory| memory.measure.unit == "bytes"));
+        failures.extend(sends(&name, &compilation, &picture));
+    }
+    report(&failures);
+    assert!(with_bytes >= 5, "{with_bytes} examples have bytes");
+}
+
+/// The program sends what the picture says, class by class, and as many bytes.
+fn sends(name: &str, compilation: &Compilation, picture: &Picture) -> Option<String> {
+    let program = compilation.program.as_ref()?.program();
+    let count = |class: Class| {
+        let starts = program.devices.iter().flat_map(|device| &device.step);
+        starts.filter(|one| matches!(one, Instruction::SendStart { class: own, .. } if *own == class)).count()
+    };
+    let drawn = |class: Class| picture.transfers.iter().filter(|one| one.class == class).count();
+    let classes = [Class::Activation, Class::Gradient];
+    let (sent, drawn) = (classes.map(count), classes.map(drawn));
+    // A stage may send several values after one task.
+    let covered = sent.iter().zip(drawn).all(|(sent, drawn)| drawn <= *sent);
+    let sized = picture.memory.len() < 2 || picture.transfers.iter().all(|one| one.bytes.is_some());
+    (!covered || !sized).then(|| format!("{name}: {sent:?} sent, {drawn:?} drawn, all with bytes: {sized}"))
+}
+
+#[test]
+fn a_target_that_does_not_fit_is_drawn_with_its_limit() {
+    let example = read(&root().join("examples/shakespeare.pipe"));
+    let small = example.lines().map(|line| {
+        let devices = line.trim_start().starts_with("devices ");
+        if devices { "    devices 4 memory 1MiB".to_owned() } else { line.to_owned() }
+    });
+    let small = small.collect::<Vec<_>>().join("\n");
+    let (compilation, _) = compile_text("small.pipe", &small, &root().join("examples"), &Request::default());
+    assert!(!compilation.report.ok && compilation.program.is_none(), "{:#?}", compilation.diagnostics);
+    report(&wrong("small.pipe", &compilation));
+    let picture = Picture::new(&compilation).expect("a picture");
+    let bytes = picture.memory.iter().find(|memory| memory.measure.unit == "bytes").expect("bytes");
+    assert!(bytes.devices.iter().all(|lane| lane.limit == Some(1_048_576.0) && lane.peak > 1_048_576));
+}
+
+#[test]
+fn limits_and_causes_are_those_that_were_given() {
+    let text = stdlib::schedule("1f1b").expect("a standard schedule");
+    let memory = Some(MemoryLimit::parse("3").expect("a limit"));
+    let costs = Some(StageCosts::parse("comm=0.5").expect("costs"));
+    let settings = vec![("devices".to_owned(), 4), ("microbatches".to_owned(), 8)];
+    let choice = Choice { settings, ..Choice::default() };
+    let (compilation, _) =
+        compile_text("std:1f1b", text, &root(), &Request { choice, memory, costs, ..Request::default() });
+    let picture = Picture::new(&compilation).expect("a picture");
+    assert!(!picture.report.ok && picture.memory[0].devices.iter().all(|lane| lane.limit == Some(3.0)));
+    let ticks = picture.clock.ticks_per_unit as f64;
+    let of = |device: usize| {
+        let idle = picture.devices[device].idle.iter();
+        idle.map(|idle| (idle.cause, idle.device, idle.time as f64 / ticks)).collect::<Vec<_>>()
+    };
+    // Three forwards and three transfers come before the first task of d3, and three backwards and transfers after its last.
+    assert_eq!(of(3)[0], (Cause::WarmUp, None, 4.5));
+    assert!(of(3).contains(&(Cause::CoolDown, None, 7.5)), "{:?}", of(3));
+    assert!(of(0).iter().any(|(cause, device, _)| *cause == Cause::Waiting && *device == Some(1)), "{:?}", of(0));
+    assert!(of(0).iter().any(|(cause, ..)| *cause == Cause::Communication), "{:?}", of(0));
+}
+
+#[test]
+fn the_form_for_programs_has_a_column_for_each_fact() {
+    let compilation = standard("seq_1f1b", [4, 8], "comm=0.5");
+    let picture = Picture::new(&compilation).expect("a picture");
+    let json: serde_json::Value =
+        serde_json::from_str(&serde_json::to_string(&picture).expect("plain data")).expect("well-formed");
+    assert_eq!(json["schema"], "pipec.picture/1");
+    assert_eq!(json["clock"]["ticks_per_unit"], 2);
+    let column = |name: &str| json["tasks"][name].as_array().expect("a column").clone();
+    assert_eq!(json["tasks"]["count"], picture.tasks.len());
+    let slices = column("slice");
+    assert!(slices.iter().zip(&picture.tasks).all(|(slice, task)| *slice == task.slice) && slices.contains(&1.into()));
+    let ends = column("start").into_iter().zip(column("duration"));
+    let ends = ends.map(|(start, duration)| start.as_u64().unwrap_or(0) + duration.as_u64().unwrap_or(0));
+    assert!(ends.zip(&picture.tasks).all(|(end, task)| end == task.end));
+    let after = column("after").into_iter().map(|after| after.as_u64().unwrap_or(0).checked_sub(1));
+    assert!(after.zip(&picture.tasks).all(|(after, task)| after == task.after.map(u64::from)));
+    assert!(json["tasks"].get("share").is_none() && json["tasks"].get("goes_on").is_none());
+    assert_eq!(json["report"]["schema"], Report::new("").schema);
+}
