@@ -22,6 +22,7 @@ mod report;
 mod run;
 
 pub use device::Loader;
+pub use devices::cpu::instruction_set;
 pub use fault::{Fault, RunError};
 pub use profile::{Entry, Profile};
 pub use report::{DeviceStep, Nanos, Span, StepReport, Used};

@@ -1,6 +1,7 @@
 //! Input: the options that every command with a target takes, and where targets come from.
 
 use crate::output::Failure;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use pipe_compiler::activation::Shares;
 use pipe_compiler::cluster::Cluster;
@@ -59,7 +60,7 @@ pub(crate) struct TargetArguments {
     #[arg(long, value_name = "VERSION", value_parser = str::parse::<Version>)]
     pub(crate) torch: Option<Version>,
     /// A report for people, or JSON for programs
-    #[arg(long, value_enum, default_value_t = Format::Human)]
+    #[arg(long, value_name = "FORMAT", default_value = "human", value_parser = report_formats())]
     pub(crate) format: Format,
     /// Prints nothing but errors
     #[arg(long, short)]
@@ -150,10 +151,18 @@ pub(crate) fn source(path: &Path) -> Result<Source, Failure> {
 /// Who reads the report.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Format {
-    /// People.
+    /// For people
     Human,
-    /// Programs.
+    /// For programs
     Json,
+    /// For code review: SARIF 2.1.0
+    Sarif,
+}
+
+/// The formats of commands whose output is more than findings.
+fn report_formats() -> impl TypedValueParser<Value = Format> {
+    PossibleValuesParser::new([Format::Human, Format::Json].iter().filter_map(Format::to_possible_value))
+        .map(|name| Format::from_str(&name, false).expect("it is one of the two"))
 }
 
 /// A number of seconds.

@@ -12,14 +12,16 @@ mod measuring;
 mod output;
 pub mod plot;
 mod ranks;
+mod sarif;
 mod searching;
 mod stage_table;
 mod table;
 mod training;
 mod tuning;
+mod version;
 
-use clap::Parser;
 use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
 use commands::Command;
 use std::process::ExitCode;
 
@@ -40,10 +42,15 @@ Exit codes: 0 accepted, 1 rejected, 2 usage.";
 
 /// Proves pipeline-parallel training schedules, compiles them and runs them.
 #[derive(Parser, Debug)]
-#[command(name = "pipec", version, after_help = EXAMPLES)]
+#[command(name = "pipec", version, long_version = version::LONG.as_str(), after_help = EXAMPLES)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
+}
+
+/// Everything that the command line can say: for completions and the manual.
+fn command() -> clap::Command {
+    Arguments::command()
 }
 
 /// How a command ended.

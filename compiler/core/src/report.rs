@@ -41,6 +41,9 @@ use serde::Serialize;
 use versions::WeightsReport;
 use zero::ZeroReport;
 
+/// Name and version of this form.
+pub const SCHEMA: &str = "pipec.check/1";
+
 /// The report of one compilation. Figures that could not be computed are `None`.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Report {
@@ -191,7 +194,7 @@ impl Report {
     #[must_use]
     pub fn new(target: &str) -> Self {
         Self {
-            schema: "pipec.check/1",
+            schema: SCHEMA,
             ok: false,
             target: target.to_owned(),
             schedule: None,

@@ -92,7 +92,8 @@ struct Part {
 }
 
 const HEADER: &str = "pipec";
-const FORMAT: &str = "pipec.checkpoint/1";
+/// What a file of a checkpoint says that it is.
+pub const FORMAT: &str = "pipec.checkpoint/1";
 const SHARD_FORMAT: &str = "pipec.shard/1";
 
 /// Reads the bytes of a file that [`to_bytes`] made.

@@ -10,7 +10,7 @@ mod shards;
 use crate::fault::RunError;
 use crate::job::Rank;
 use crate::run::Run;
-pub use file::{from_bytes, to_bytes};
+pub use file::{FORMAT as SCHEMA, from_bytes, to_bytes};
 pub use folder::{latest, prepare, save};
 use pipe_ir::graph::TensorType;
 use pipe_ir::ids::ValueId;

@@ -5,7 +5,8 @@ use crate::diagnostics::{Look, draw};
 use crate::input::{Format, TimedArguments, load, parse_seconds};
 use crate::output::{Failure, colours_error, colours_out, print, print_error};
 use crate::table::table;
-use crate::terminal_width;
+use crate::{sarif, terminal_width};
+use clap::value_parser;
 use pipe_compiler::diagnostic::Diagnostic;
 use pipe_compiler::mapping::{Options, steps};
 use pipe_compiler::report::cluster::MappingReport;
@@ -18,11 +19,12 @@ Examples:
   pipec check std:v_half --set devices=8 --set microbatches=24
   pipec check examples/shakespeare.pipe --profile here.profile.json
   pipec check examples/llama3_70b.pipe --cluster examples/cluster.toml --set data=1
+  pipec check schedules/ours.pipe --format sarif > ours.sarif   # for code review
   pipec check examples/llama3_70b.pipe --cluster measured.toml --set data=1 --map 10";
 
 /// Arguments of `pipec check`.
 #[derive(clap::Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, mut_arg("format", |format| format.value_parser(value_parser!(Format))))]
 pub(crate) struct Arguments {
     #[command(flatten)]
     timed: TimedArguments,
@@ -47,6 +49,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     };
     match target.format {
         Format::Json => print(&json(&compilation.report)?)?,
+        Format::Sarif => print(&json(&sarif::of_target(&target.target, &compilation, &sources))?)?,
         Format::Human => {
             show_diagnostics(&compilation, &sources);
             if !target.quiet {

@@ -4,6 +4,7 @@ use crate::Outcome;
 use crate::diagnostics::shortened;
 use crate::input::{Format, TargetArguments};
 use crate::output::{Failure, Style, colours_error, colours_out, paint, print, print_error};
+use crate::sarif;
 use crate::table::table;
 use pipe_compiler::diagnostic::Severity;
 use pipe_compiler::report::{Finding, Report};
@@ -27,8 +28,11 @@ pub(crate) fn run(target: &TargetArguments) -> Result<Outcome, Failure> {
     }
     let outcome = if report.ok { Outcome::Accepted } else { Outcome::Rejected };
     if target.format == Format::Json {
-        let text = serde_json::to_string_pretty(&report).map_err(|error| Failure::Usage(error.to_string()))?;
-        print(&(text + "\n"))?;
+        print(&super::check::json(&report)?)?;
+        return Ok(outcome);
+    }
+    if target.format == Format::Sarif {
+        print(&super::check::json(&sarif::of_program(name, &text, &report.diagnostics))?)?;
         return Ok(outcome);
     }
     for finding in &report.diagnostics {

@@ -3,7 +3,9 @@
 mod build;
 mod check;
 mod check_ir;
+mod completions;
 mod explain;
+mod man;
 mod plot;
 mod profile;
 mod run;
@@ -14,6 +16,7 @@ use crate::Outcome;
 use crate::input::Format;
 use crate::output::{Failure, complain, print};
 use clap::Subcommand;
+pub(crate) use search::SCHEMA as SEARCH_SCHEMA;
 
 /// What to do.
 #[derive(Subcommand, Debug)]
@@ -34,6 +37,10 @@ pub(crate) enum Command {
     Tune(tune::Arguments),
     /// Says what an error means and how to repair it
     Explain(explain::Arguments),
+    /// Prints what a shell needs to complete commands, options and their values
+    Completions(completions::Arguments),
+    /// Prints a page of the manual, or writes all of them
+    Man(man::Arguments),
 }
 
 impl Command {
@@ -48,6 +55,8 @@ impl Command {
             Self::Search(arguments) => search::run(&arguments),
             Self::Tune(arguments) => tune::run(&arguments),
             Self::Explain(arguments) => explain::run(&arguments),
+            Self::Completions(arguments) => completions::run(&arguments),
+            Self::Man(arguments) => man::run(&arguments),
         }
     }
 }

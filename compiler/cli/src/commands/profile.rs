@@ -244,16 +244,16 @@ impl Arguments {
         }
         let table =
             file.comparison.as_ref().map(|comparison| comparison.table(file.cores, file.ranks)).unwrap_or_default();
-        match (&self.output, self.target.format) {
-            (_, Format::Json) => print(&text)?,
-            (None, Format::Human) => {
+        let is_quiet = self.target.quiet || self.target.format != Format::Human;
+        match &self.output {
+            Some(path) if !is_quiet => print(&format!("{table}\nwrote {}\n", path.display()))?,
+            Some(_) if self.target.format == Format::Human => {}
+            Some(_) | None => {
                 print(&text)?;
-                if !self.target.quiet {
+                if !is_quiet {
                     crate::output::print_error(&table);
                 }
             }
-            (Some(_), Format::Human) if self.target.quiet => {}
-            (Some(path), Format::Human) => print(&format!("{table}\nwrote {}\n", path.display()))?,
         }
         Ok(Outcome::Accepted)
     }

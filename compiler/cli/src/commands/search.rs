@@ -73,6 +73,9 @@ enum Goal {
     LongestStage,
 }
 
+/// The schema of what programs read.
+pub(crate) const SCHEMA: &str = "pipec.search/1";
+
 /// What is known at the end, schema `pipec.search/1`: the report of `check` and more.
 #[derive(Serialize)]
 struct Answer<'a> {
@@ -93,7 +96,7 @@ impl<'a> Answer<'a> {
         proved_optimal: bool,
         source: Option<&'a str>,
     ) -> Result<String, Failure> {
-        let report = Report { schema: "pipec.search/1", ..report.clone() };
+        let report = Report { schema: SCHEMA, ..report.clone() };
         json(&Answer { report: &report, seconds: elapsed.as_secs_f64(), proved_optimal, source })
     }
 }
@@ -113,9 +116,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     let team = Team::new(arguments.jobs, Duration::from_secs_f64(arguments.time));
     let mut sources = Sources::default();
     let rejected = |compilation: &Compilation, sources: &Sources| {
-        match target.format {
-            Format::Json => print(&Answer::json(&compilation.report, team.elapsed(), false, None)?)?,
-            Format::Human => show_diagnostics(compilation, sources),
+        if target.format == Format::Human {
+            show_diagnostics(compilation, sources);
+        } else {
+            print(&Answer::json(&compilation.report, team.elapsed(), false, None)?)?;
         }
         Ok(Outcome::Rejected)
     };
@@ -154,19 +158,18 @@ fn conclude(arguments: &Arguments, prepared: &Prepared, result: &Found, elapsed:
     if let Some(path) = &arguments.output {
         write(path, source)?;
     }
-    match target.format {
-        Format::Json => print(&Answer::json(&compilation.report, elapsed, proved_optimal, Some(source))?)?,
-        Format::Human => {
-            show_diagnostics(compilation, sources);
-            match &arguments.output {
-                Some(_) if !target.quiet => print(&table(&compilation.report, colours_out()))?,
-                Some(_) => {}
-                None => print(source)?,
-            }
-            if !target.quiet {
-                print_error(&crate::searching::verdict(&prepared.problem, found, elapsed));
-            }
-        }
+    if target.format != Format::Human {
+        print(&Answer::json(&compilation.report, elapsed, proved_optimal, Some(source))?)?;
+        return Ok(outcome(compilation));
+    }
+    show_diagnostics(compilation, sources);
+    match &arguments.output {
+        Some(_) if !target.quiet => print(&table(&compilation.report, colours_out()))?,
+        Some(_) => {}
+        None => print(source)?,
+    }
+    if !target.quiet {
+        print_error(&crate::searching::verdict(&prepared.problem, found, elapsed));
     }
     Ok(outcome(compilation))
 }

@@ -232,9 +232,10 @@ impl Arguments {
     fn reject(&self, found: &Diagnostics, sources: &Sources) -> Result<Outcome, Failure> {
         let mut report = TuneReport::new(&self.target.target);
         report.diagnostics = found.iter().map(|one| Finding::new(one, sources)).collect();
-        match self.target.format {
-            Format::Json => print(&json(&report)?)?,
-            Format::Human => show(found, sources),
+        if self.target.format == Format::Human {
+            show(found, sources);
+        } else {
+            print(&json(&report)?)?;
         }
         Ok(Outcome::Rejected)
     }

@@ -6,6 +6,9 @@ use crate::tune::{Candidate, Counts, Found, LEFT_OUT, Layout, Problem, Space, Ta
 use crate::units::Ticks;
 use serde::Serialize;
 
+/// Name and version of this form.
+pub const SCHEMA: &str = "pipec.tune/1";
+
 /// The report of one tuning.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct TuneReport {
@@ -220,7 +223,7 @@ impl TuneReport {
     pub fn new(target: &str) -> Self {
         let not_tried = LEFT_OUT.iter();
         Self {
-            schema: "pipec.tune/1",
+            schema: SCHEMA,
             ok: false,
             target: target.to_owned(),
             pipeline: None,

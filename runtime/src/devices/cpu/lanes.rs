@@ -9,6 +9,24 @@ use pulp::Simd;
 /// Numbers per block.
 pub(super) const LANES: usize = 16;
 
+/// The vector instructions that kernels use on this machine.
+#[must_use]
+pub fn instruction_set() -> &'static str {
+    struct Registers;
+    impl pulp::WithSimd for Registers {
+        type Output = usize;
+        fn with_simd<S: Simd>(self, _: S) -> usize {
+            S::F32_LANES
+        }
+    }
+    match (std::env::consts::ARCH, pulp::Arch::new().dispatch(Registers)) {
+        ("x86_64" | "x86", 16) => "AVX-512",
+        ("x86_64" | "x86", 8) => "AVX2",
+        ("aarch64", 4) => "NEON",
+        _ => "no vector instructions",
+    }
+}
+
 /// Makes `pub(super) fn name(arch, args..)` whose body is compiled once per instruction set and type of number, and picked
 /// at run time by the instruction set; `s` is the token of that.
 macro_rules! kernel {

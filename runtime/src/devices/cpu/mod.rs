@@ -25,6 +25,7 @@ use compile::Compiled;
 pub(crate) use compile::{Executables, compile};
 pub(crate) use foreign::gemm as library_gemm;
 pub(crate) use jit::Jit;
+pub use lanes::instruction_set;
 use launch::Launcher;
 pub(crate) use number::{Number, with_numbers};
 use pipe_ir::graph::DType;

@@ -1,0 +1,24 @@
+//! What `pipec --version` says: what this build can do, and which formats it writes and reads.
+
+use pipe_compiler::{profile, report};
+use std::sync::LazyLock;
+
+/// The version, the backends and the schemas; the first line is the version alone.
+pub(crate) static LONG: LazyLock<String> = LazyLock::new(|| {
+    let mpi = if cfg!(feature = "mpi") { "yes" } else { "no (built without the feature `mpi`)" };
+    let schemas = [
+        report::SCHEMA,
+        pipe_ir::json::SCHEMA,
+        profile::SCHEMA,
+        crate::training::summary::SCHEMA,
+        crate::commands::SEARCH_SCHEMA,
+        report::tune::SCHEMA,
+        pipe_runtime::checkpoint::SCHEMA,
+    ];
+    format!(
+        "{}\nbackends: cpu ({}), null\nmpi: {mpi}\ncuda: no\nschemas: {}",
+        env!("CARGO_PKG_VERSION"),
+        pipe_runtime::instruction_set(),
+        schemas.join(", "),
+    )
+});
