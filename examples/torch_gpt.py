@@ -4,6 +4,7 @@
     torchrun --nproc-per-node 4 examples/torch_gpt.py --schedule std:chimera --steps 20
     torchrun --nproc-per-node 4 examples/torch_gpt.py --schedule std:dualpipe_v --microbatches 8 --check
     torchrun --nproc-per-node 2 examples/torch_gpt.py --schedule std:zb_h1 --recompute all
+    torchrun --nproc-per-node 4 examples/torch_gpt.py --schedule examples/zero.pipe --zero 3
 
 `--check` compares the gradients of one step with those of one process instead, which every rank computes for itself. It needs `pip install
 ./python`, and the compiler: the environment variable PIPEC names it, or else it is taken from target/ or PATH.
@@ -15,6 +16,7 @@ import argparse
 import os
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -143,14 +145,11 @@ def check(runner: pipec.Runner, inputs: Tensor, targets: Tensor, options: argpar
 
 
 def train(runner: pipec.Runner, text: Tensor, numbers: torch.Generator, options: argparse.Namespace) -> None:
-    """Some steps, each with an update."""
-    optimizer = torch.optim.AdamW(runner.parameters(), lr=options.learning_rate)
+    """Some steps; each updates the weights."""
     rows = options.rows * runner.program.n_microbatches
     began = time.perf_counter()
     for step in range(options.steps):
         losses = runner.step(*draw(text, numbers, rows, options.sequence))
-        optimizer.step()
-        optimizer.zero_grad()
         if step % options.every == 0 or step == options.steps - 1:
             mean = runner.mean_loss(losses)
             if runner.rank == 0:
@@ -164,6 +163,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--schedule", default="std:v_half", help="a schedule of the standard library, or a .pipe file")
     parser.add_argument("--microbatches", type=int, default=8, help="of a step")
     parser.add_argument("--recompute", default=None, help="stages that recompute, such as all or 0..3")
+    parser.add_argument(
+        "--zero", type=int, default=None, help="what replicas of a pipeline divide: a stage of ZeRO, 0 to 3"
+    )
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a parameter of the schedule")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--every", type=int, default=10, help="steps between two lines of output")
@@ -202,12 +204,14 @@ def main() -> int:
             devices=dist.get_world_size(),
             microbatches=options.microbatches,
             recompute=options.recompute,
+            zero=options.zero,
             settings=dict((name, int(value)) for name, _, value in (one.partition("=") for one in options.set)),
         )
         if program.n_stages > options.blocks + 2:
             raise pipec.StageError(f"{program.n_stages} stages need --blocks {program.n_stages - 2} or more")
         stages = {index: stage(index, program.n_stages, options).to(device) for index in program.stages_on(rank)}
-        runner = pipec.Runner(program, stages, loss_of, device=device)
+        optimizer = None if options.check else partial(torch.optim.AdamW, lr=options.learning_rate)
+        runner = pipec.Runner(program, stages, loss_of, device=device, optimizer=optimizer)
         text, numbers = corpus(options)
         if rank == 0:
             count = sum(one.numel() for one in runner.parameters())

@@ -171,6 +171,14 @@ def graph(program: Program) -> dict[int, nn.Module]:
     return found
 
 
+def tie(modules: dict[int, nn.Module], tied: dict[str, str]) -> None:
+    """Makes one tensor of weights that are tied."""
+    for name, owner in tied.items():
+        stage, _, rest = name.partition(".")
+        owning, _, table = owner.partition(".")
+        setattr(modules[int(stage)], rest, modules[int(owning)].get_parameter(table))
+
+
 def loss(output: Tensor, targets: Tensor) -> Tensor:
     """The mean over a microbatch."""
     return nn.functional.cross_entropy(output, targets)
@@ -215,3 +223,36 @@ def gradients(modules: dict[int, nn.Module]) -> dict[str, Tensor]:
             if parameter.grad is not None:
                 found[f"{stage}.{name}"] = parameter.grad.clone()
     return found
+
+
+def learnt(
+    program: Program, modules: dict[int, nn.Module], seeds: list[int], make: Callable[..., torch.optim.Optimizer]
+) -> tuple[list[list[float]], dict[str, Tensor]]:
+    """Losses of every step, and the weights behind the last one, of one process that updates after each."""
+    optimizer = make({id(one): one for module in modules.values() for one in module.parameters()}.values())
+    losses = []
+    for seed in seeds:
+        (of_step,), _ = reference(program, modules, [seed])
+        losses.append(of_step)
+        optimizer.step()
+        optimizer.zero_grad()
+    return losses, weights(modules)
+
+
+def weights(modules: dict[int, nn.Module]) -> dict[str, Tensor]:
+    """By stage and name, as they are now."""
+    return {
+        f"{stage}.{name}": one.detach().clone()
+        for stage, module in modules.items()
+        for name, one in module.named_parameters()
+    }
+
+
+def adam(named: Any) -> torch.optim.Optimizer:
+    """Adam with decay of weights."""
+    return torch.optim.AdamW(named, lr=0.01, weight_decay=0.1)
+
+
+def momentum(named: Any) -> torch.optim.Optimizer:
+    """Gradient descent with momentum."""
+    return torch.optim.SGD(named, lr=0.1, momentum=0.9)

@@ -268,3 +268,12 @@ _MISTAKES: dict[str, Callable[[int, Any], None]] = {
     "replicas_that_differ": lambda rank, group: _differing(rank, group),
     "too_few_values": lambda rank, _: _skips(rank),
 }
+
+
+def evaluation_of_shares(rank: int, group: Any, text: str) -> tuple[list[float], list[float]]:
+    """The losses of a step, which are those of the weights before it, and of an evaluation before it."""
+    program = pipec.loads(text)
+    runner = runner_of(program, rank, group, models.chain(program), optimizer=models.adam)
+    inputs, targets = models.batch(program, 3)
+    before = numbers(runner.evaluate(inputs, targets))
+    return before, numbers(runner.step(inputs, targets))

@@ -36,3 +36,33 @@ def _train(
         inputs, targets = models.batch(program, seed)
         losses.append([one.item() for one in runner.step(inputs, targets)])
     return losses, {name: one.numpy() for name, one in models.gradients(mine).items()}
+
+
+def learn(
+    rank: int,
+    group: dist.ProcessGroup,
+    text: str,
+    make: str,
+    seeds: list[int],
+    optimizer: str,
+    options: dict[str, Any],
+) -> tuple[list[list[float]], dict[str, Any], dict[str, int]]:
+    """Runs some steps with updates: the losses of each, the weights at the end, and what the rank keeps, in numbers."""
+    program = loads(text)
+    modules = getattr(models, make)(program)
+    mine = {stage: modules[stage] for stage in program.stages_on(rank)}
+    runner = Runner(program, mine, models.loss, group=group, optimizer=getattr(models, optimizer), **options)
+    losses = []
+    for seed in seeds:
+        inputs, targets = models.batch(program, seed)
+        losses.append([one.item() for one in runner.step(inputs, targets)])
+        assert all(one.grad is None for one in runner.parameters())
+    states = [one for made in runner.optimizers for state in made.state.values() for one in state.values()]
+    kept = {
+        "weights": sum(
+            one.untyped_storage().size() for one in {id(p.untyped_storage()): p for p in runner.parameters()}.values()
+        ),
+        "state": sum(one.numel() for one in states if one.dim() > 0),
+    }
+    with runner.whole_weights():
+        return losses, {name: one.numpy() for name, one in models.weights(mine).items()}, kept

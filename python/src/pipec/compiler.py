@@ -41,6 +41,8 @@ def compile(
     recompute: str | None = None,
     cost: str | None = None,
     memory: str | None = None,
+    zero: int | None = None,
+    offload: str | None = None,
     settings: Mapping[str, int] | None = None,
 ) -> Program:
     """Compiles a schedule or pipeline; the same as `pipec build TARGET --emit json` on the command line.
@@ -56,6 +58,9 @@ def compile(
         recompute: Stages that run their forward once more for the backward: `all`, `none`, or such as `0..3,5`.
         cost: Durations of tasks by which the compiler orders transfers, such as `F=1,B=1.2,comm=0.1`.
         memory: Limit of the activations of every device, in units.
+        zero: What replicas divide, by the stages of ZeRO; the target is a pipeline with a model.
+        offload: What lives with the host: `activations`, `optimizer`, `parameters`, several between commas, or `none`; of a pipeline with
+            a model as well.
         settings: Other parameters, such as `{"chunks": 2}` for `std:interleaved_1f1b`.
 
     Raises:
@@ -75,6 +80,8 @@ def compile(
         "recompute": recompute,
         "cost": cost,
         "memory": memory,
+        "zero": None if zero is None else str(zero),
+        "offload": offload,
     }
     for name, text in options.items():
         if text is not None:

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from .instructions import CollStart, Fill, Free, Instruction, RecvStart, Run, SendStart, Wait
+from .instructions import CollStart, Fill, Free, GatherStart, Instruction, RecvStart, Run, SendStart, Wait
 from .program import Program
 from .reduction import Reduction
+from .shares import Shares
 from .stage_tasks import StageTasks, Step
 from .transport import Incoming, Transport, forms_of
+from .updates import Update
 
 Call = Callable[[], Any]
 
@@ -35,6 +37,10 @@ class Machine:
     transport: Transport
     reductions: Mapping[int, Reduction]
     """By value: that of the gradients that are summed up."""
+    shares: Mapping[int, Shares]
+    """By stage: its weights, where replicas divide them."""
+    updates: Mapping[int, Update]
+    """By executable: none where the optimizer is left to the user."""
 
 
 def translate(machine: Machine, trains: bool, learns: bool) -> DeviceList:
@@ -56,12 +62,34 @@ def translate(machine: Machine, trains: bool, learns: bool) -> DeviceList:
     return DeviceList(tuple(calls), tuple(positions))
 
 
+def keep_gathered(machine: Machine) -> None:
+    """Weights that come and go stay for the backwards of a stage that, in the program, do not read them: `W`, or that of an embedding.
+
+    The modules are the user's, and autograd may read weights there.
+    """
+    for owner, shares in machine.shares.items():
+        for stage, tasks in machine.stages.items():
+            reads = _readers(machine.program, stage, owner)
+            if not shares.keeps_whole and reads.get("Forward") and not all(reads.values()):
+                shares.keep_for(tasks)
+                tasks.on_empty.append(shares.release_if_due)
+
+
+def _readers(program: Program, stage: int, owner: int) -> dict[str, bool]:
+    """By kind of task of a stage: whether it reads the weights of another one, or its own."""
+    weights = {number for number, one in enumerate(program.values) if (one.kind, one.stage) == ("parameters", owner)}
+    tasks = [exec for exec in program.execs if exec.stage == stage and exec.kind != "Update"]
+    return {exec.kind: any(one.value in weights for one in exec.operands) for exec in tasks}
+
+
 class _Translator:
     def __init__(self, machine: Machine, trains: bool, learns: bool) -> None:
         self._machine = machine
         self._trains = trains
         self._learns = learns
-        self._holds: dict[int, tuple[int, int]] = {}
+        fills = (one for one in machine.program.devices[machine.device].setup if isinstance(one, Fill))
+        self._holds: dict[int, tuple[int, int]] = {one.buffer: (one.value, 0) for one in fills}
+        self._gathered: dict[int, Shares] = {}
         self._ends: dict[int, Call | None] = {}
 
     def call(self, instruction: Instruction) -> Call | None:
@@ -73,10 +101,14 @@ class _Translator:
         if isinstance(instruction, RecvStart):
             return self._receive(instruction)
         if isinstance(instruction, CollStart):
-            return self._reduce(instruction)
+            return self._join(instruction)
+        if isinstance(instruction, GatherStart):
+            return self._gather(instruction)
         if isinstance(instruction, Wait):
             return self._ends.pop(instruction.token)
         if isinstance(instruction, Free):
+            if instruction.buffer in self._gathered:
+                return self._gathered.pop(instruction.buffer).release
             return partial(self._machine.step.buffers.__setitem__, instruction.buffer, None)
         if isinstance(instruction, Fill):
             self._holds[instruction.buffer] = (instruction.value, 0)
@@ -91,7 +123,8 @@ class _Translator:
             if operand.access == "write":
                 self._holds[buffer] = (operand.value, run.microbatch)
         if exec.kind == "Update":
-            return None
+            update = self._machine.updates.get(run.exec)
+            return update.run if update is not None and self._trains else None
         at = {operand.value: buffer for operand, buffer in operands}
         tasks = self._machine.stages[exec.stage]
         reads = tuple(at[read.value] for read in tasks.stage.reads if read.value in at)
@@ -165,8 +198,25 @@ class _Translator:
         self._ends[receive.token] = learn if self._learns else end
         return expect if self._learns else start
 
-    def _reduce(self, collective: CollStart) -> Call | None:
+    def _join(self, collective: CollStart) -> Call | None:
+        self._ends[collective.token] = None
+        if not self._trains:
+            return None
         value, _ = self._holds[collective.buffer]
-        reduction = self._machine.reductions[value]
-        self._ends[collective.token] = reduction.finish if self._trains else None
-        return reduction.start if self._trains else None
+        if collective.collective == "all_reduce":
+            reduction = self._machine.reductions[value]
+            self._ends[collective.token] = reduction.finish
+            return reduction.start
+        shares = self._machine.shares[self._machine.program.values[value].stage]
+        if collective.collective == "reduce_scatter":
+            self._ends[collective.token] = shares.finish_sum
+            return shares.start_sum
+        self._ends[collective.token] = shares.finish_gathering
+        return shares.start_gathering
+
+    def _gather(self, gather: GatherStart) -> Call:
+        value, _ = self._holds[gather.share]
+        shares = self._machine.shares[self._machine.program.values[value].stage]
+        self._gathered[gather.buffer] = shares
+        self._ends[gather.token] = shares.finish_gathering
+        return shares.start_gathering

@@ -47,6 +47,18 @@ class Operand:
 
     value: int
     access: str
+    ahead: int = 0
+    """How many microbatches after that of the run the value belongs to, before it if negative: slices read each other's values."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """The part of a stage's weights that an update changes, in bytes of the program's weights; with a group, a member's share."""
+
+    number: int
+    begin: int
+    end: int
+    group: int | None
 
 
 @dataclass(frozen=True)
@@ -56,20 +68,25 @@ class Exec:
     kind: str
     stage: int
     operands: tuple[Operand, ...]
+    slice: int | None = None
+    chunk: Chunk | None = None
 
     @property
     def name(self) -> str:
-        """As it is written in the textual IR, such as `@BW.s3`."""
-        return f"@{LETTERS[self.kind]}.s{self.stage}"
+        """As it is written in the textual IR, such as `@BW.s3`, `@F.s0.q1` or `@U.s2.c0`."""
+        part = "" if self.slice is None else f".q{self.slice}"
+        part += "" if self.chunk is None else f".c{self.chunk.number}"
+        return f"@{LETTERS[self.kind]}.s{self.stage}{part}"
 
 
 @dataclass(frozen=True)
 class Device:
-    """The program of one device; `peak` is the most bytes of it alive at once."""
+    """The program of one device: what is filled before the first step, and each step; `peak` is the most bytes of it alive at once."""
 
     n_buffers: int
     n_tokens: int
     peak: int
+    setup: tuple[Instruction, ...]
     step: tuple[Instruction, ...]
 
 
@@ -229,7 +246,7 @@ def _program(fields: Mapping[str, Any]) -> Program:
         devices=tuple(_device(device) for device in fields["devices"]),
     )
     for number, device in enumerate(program.devices):
-        for instruction in device.step:
+        for instruction in (*device.setup, *device.step):
             _in_range(program, device, number, instruction)
     return program
 
@@ -264,8 +281,18 @@ def _value(fields: Mapping[str, Any]) -> Value:
 def _exec(fields: Mapping[str, Any]) -> Exec:
     if fields["kind"] not in LETTERS:
         raise ValueError(f"the kind of task `{fields['kind']}` is unknown")
-    operands = tuple(Operand(int(one["value"]), str(one["access"])) for one in fields["operands"])
-    return Exec(str(fields["kind"]), int(fields["stage"]), operands)
+    operands = tuple(
+        Operand(int(one["value"]), str(one["access"]), int(one.get("ahead", 0))) for one in fields["operands"]
+    )
+    part = None if fields.get("slice") is None else int(fields["slice"])
+    return Exec(str(fields["kind"]), int(fields["stage"]), operands, part, _chunk(fields.get("chunk")))
+
+
+def _chunk(fields: Mapping[str, Any] | None) -> Chunk | None:
+    if fields is None:
+        return None
+    group = fields.get("group")
+    return Chunk(int(fields["number"]), int(fields["from"]), int(fields["to"]), None if group is None else int(group))
 
 
 def _device(fields: Mapping[str, Any]) -> Device:
@@ -274,5 +301,6 @@ def _device(fields: Mapping[str, Any]) -> Device:
         n_buffers=len(fields["buffers"]),
         n_tokens=int(fields["n_tokens"]),
         peak=int(fields["peak"]),
+        setup=tuple(read_instruction(entry, operands) for entry in fields.get("setup", [])),
         step=tuple(read_instruction(entry, operands) for entry in fields["step"]),
     )

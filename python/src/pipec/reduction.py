@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,15 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn import Parameter
 
-
-@dataclass(frozen=True)
-class Slot:
-    """A tensor that members of a group hold; `parameter` is that of this rank, where it holds it."""
-
-    name: str
-    shape: torch.Size
-    dtype: torch.dtype
-    parameter: Parameter | None
+from .flat import Slot
 
 
 class Reduction:

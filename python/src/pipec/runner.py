@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -12,13 +13,14 @@ from torch.nn import Parameter
 
 from . import weights
 from .batches import Batch, Tensors, cut, cut_inputs, to_device
-from .device_list import DeviceList, Machine, translate
+from .device_list import DeviceList, Machine, keep_gathered, translate
 from .errors import StageError
 from .instructions import Run
 from .program import Program
 from .stage_tasks import LossFunction, StageTasks, Step
-from .support import require_supported
+from .support import require_supported, updates_inside
 from .transport import Transport
+from .updates import MakeOptimizer, Updates, updates
 
 
 class Runner:
@@ -54,6 +56,9 @@ class Runner:
         average: Whether gradients are those of the mean loss over microbatches, or of the sum.
         ordered_sums: Whether gradients of more than two replicas are added up in the order of their group, so that they have the same
             bits in every run; by default on CPUs only, where it costs little.
+        optimizer: Makes the optimizer of some weights, which it gets as a list of names and parameters: `torch.optim.AdamW`, or
+            `partial(torch.optim.AdamW, lr=1e-3)`. `step` then updates the weights as well, where the program says so, and clears their
+            gradients. Needed where that is inside a step: `zero`.
         synchronise: Whether replicas and tied weights start with the values of the first device that holds them.
 
     Raises:
@@ -72,9 +77,16 @@ class Runner:
         tied: Mapping[str, str] | None = None,
         average: bool = True,
         ordered_sums: bool | None = None,
+        optimizer: MakeOptimizer | None = None,
         synchronise: bool = True,
     ) -> None:
         require_supported(program)
+        inside = None if optimizer is not None else updates_inside(program)
+        if inside is not None:
+            raise StageError(
+                f"`{program.name}` updates weights inside a step (for {inside}): give `optimizer=`, such as torch.optim.AdamW, "
+                "and call no optimizer yourself"
+            )
         if not dist.is_initialized():
             raise StageError("torch.distributed is not initialised: call `torch.distributed.init_process_group` first")
         whole = dist.group.WORLD if group is None else group
@@ -92,7 +104,11 @@ class Runner:
         ranks = weights.Ranks(self.rank, dist.get_process_group_ranks(whole), whole, transport.control)
         self._owners = weights.tie(program, self.rank, self.stages, tied or {})
         ordered = self._device.type == "cpu" if ordered_sums is None else ordered_sums
-        reductions = weights.reductions(program, ranks, self.stages, self._owners, ordered, synchronise)
+        joined = weights.joined(program, ranks, self.stages, self._owners, ordered, synchronise)
+        named = list(self.named_parameters())
+        self._updates = Updates({}, [])
+        if optimizer is not None:
+            self._updates = updates(program, self.rank, named, joined.shares, optimizer)
         n_microbatches = program.n_microbatches
         self._step = Step(
             [None] * own.n_buffers,
@@ -107,7 +123,17 @@ class Runner:
             for index, module in self.stages.items()
         }
         self._runs = {index: program.microbatches(index, self.rank) for index in self.stages}
-        self._machine = Machine(program, self.rank, self._step, tasks, transport, reductions)
+        self._machine = Machine(
+            program,
+            self.rank,
+            self._step,
+            tasks,
+            transport,
+            joined.reductions,
+            joined.shares,
+            self._updates.by_exec,
+        )
+        keep_gathered(self._machine)
         self._group = whole
         self._lists: dict[tuple[bool, bool], DeviceList] = {}
         self._known: set[bool] = set()
@@ -180,6 +206,27 @@ class Runner:
         """The same with their names: the stage and the name there, such as `0.table.weight`; tied weights have that of their owner."""
         return weights.named_weights(self.stages, self._owners)
 
+    @property
+    def optimizers(self) -> list[torch.optim.Optimizer]:
+        """What `optimizer` has made: one for each stage, chunk or share that is updated by itself. Hooks and learning rates go here."""
+        return self._updates.optimizers
+
+    @contextmanager
+    def whole_weights(self) -> Iterator[None]:
+        """Inside, all weights of this rank's stages are there, to be read or saved. A collective call: all ranks make it.
+
+        Between steps that is so without it, unless replicas keep shares (`zero` 3).
+        """
+        shares = [one for _, one in sorted(self._machine.shares.items())]
+        for one in shares:
+            one.start_gathering()
+            one.finish_gathering()
+        try:
+            yield
+        finally:
+            for one in shares:
+                one.end_gathering()
+
     def reset(self) -> None:
         """Forgets the shapes of what flows, so that the next step may have others. All ranks call it."""
         self._step.forms.clear()
@@ -231,6 +278,8 @@ class Runner:
         try:
             for position, call in enumerate(found.calls):  # noqa: B007 -- for the message below
                 call()
+            for update in self._updates.at_end if trains else ():
+                update.run()
             self._machine.transport.end_step()
         except BaseException as error:
             self._failed = type(error).__name__

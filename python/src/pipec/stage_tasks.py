@@ -64,12 +64,19 @@ class StageTasks:
         self._device = device
         self._splitter = Splitter()
         self._saved: dict[int, _Saved] = {}
+        self.on_empty: list[Callable[[], None]] = []
+        """Called when no microbatch waits for its backward."""
         self._random: dict[int, list[Tensor]] = {}
 
     def clear(self) -> None:
         """Drops what a step that failed has left."""
         self._saved.clear()
         self._random.clear()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a microbatch that went forward waits for its backward, or the second half of it."""
+        return bool(self._saved)
 
     # Tasks: `reads` and `writes` are the buffers of what flows in and out, in the order of the stage's table.
 
@@ -102,6 +109,7 @@ class StageTasks:
         if roots:
             torch.autograd.backward(cast("Sequence[Tensor]", roots), gradients)
         self._return(saved, [one.grad for value in saved.inputs for one in value if one.requires_grad], returned)
+        self._end()
 
     def input_half(self, microbatch: int, arriving: Sequence[Sequence[int]], returned: Sequence[int | None]) -> None:
         """`B`: writes the gradients of what flowed in, and keeps what the weights' gradients need."""
@@ -117,6 +125,12 @@ class StageTasks:
         deferred = self._saved.pop(microbatch).deferred
         assert deferred is not None, "the verifier of programs lets no `W` run before its `B`"
         deferred.run()
+        self._end()
+
+    def _end(self) -> None:
+        if self.on_empty and not self._saved:
+            for call in self.on_empty:
+                call()
 
     def _leaves(self, buffers: Sequence[int]) -> list[Tensors]:
         """What flows in, as leaves of a graph of this stage's own."""

@@ -46,9 +46,16 @@ def _reason(instruction: Instruction) -> str | None:
         return (
             "the optimizer and autograd own the memory of a module, so nothing is offloaded; compile without `offload`"
         )
-    shares = isinstance(instruction, CollStart) and instruction.collective != "all_reduce"
-    if shares or isinstance(instruction, GatherStart):
-        return "the optimizer is yours, so replicas cannot divide weights and their state; compile without `zero`"
     if isinstance(instruction, (SendStart, RecvStart)) and instruction.kind not in ("activation", "gradient"):
         return "sums of gradients that travel between replicas need several versions of the weights"
+    return None
+
+
+def updates_inside(program: Program) -> str | None:
+    """The first instruction that needs an optimizer inside the list of a step, as a text; without one, it can be called behind the step."""
+    for number, device in enumerate(program.devices):
+        for instruction in device.step:
+            shares = isinstance(instruction, CollStart) and instruction.collective != "all_reduce"
+            if shares or isinstance(instruction, (CopyStart, GatherStart)):
+                return f"d{number} `{program.text(instruction)}`"
     return None

@@ -12,9 +12,11 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 
 from .errors import StageError, UnsupportedError
-from .instructions import CollStart, Fill
+from .flat import Slot
+from .instructions import CollStart, Fill, GatherStart
 from .program import Program
-from .reduction import Reduction, Slot
+from .reduction import Reduction
+from .shares import Shares
 from .transport import new_group
 
 Modules = Mapping[int, nn.Module]
@@ -109,17 +111,26 @@ def _replace(module: nn.Module, name: str, before: Parameter, owner: Parameter) 
     setattr(module.get_submodule(path), last, owner)
 
 
-def reductions(
+@dataclass(frozen=True)
+class Joined:
+    """What this rank does with others: sums of gradients, by their value, and weights that are divided, by their stage."""
+
+    reductions: dict[int, Reduction]
+    shares: dict[int, Shares]
+
+
+def joined(
     program: Program, ranks: Ranks, modules: Modules, owners: Mapping[Parameter, str], ordered: bool, synchronise: bool
-) -> dict[int, Reduction]:
-    """What this rank adds up with others, by the value of the gradients; all ranks take part.
+) -> Joined:
+    """Finds what this rank does with others; all ranks take part.
 
     Raises:
         StageError: Replicas of a stage differ in their weights.
     """
+    made = Joined({}, {})
     summed = sorted(set(_summed(program)))
     if not summed:
-        return {}
+        return made
     mine = dict(named_weights(modules, owners))
     layout: Layout = {name: (one.shape, one.dtype, one.requires_grad) for name, one in mine.items()}
     buffers = {f"{stage}.{name}": one for stage in modules for name, one in modules[stage].named_buffers()}
@@ -128,11 +139,11 @@ def reductions(
     dist.all_gather_object(layouts, layout, group=ranks.control)
     device = next((one.device for one in mine.values()), torch.device("cpu"))
     groups = [new_group(ranks.whole, [ranks.all[one] for one in members]) for members in program.groups]
-    made: dict[int, Reduction] = {}
-    for value, group in summed:
+    gathered = {program.values[value].stage for value in _gathered(program)}
+    for value, group, collective in summed:
         stage, members = program.values[value].stage, program.groups[group]
-        joined = groups[group]
-        if joined is None:
+        together = groups[group]
+        if together is None:
             continue
         names = _shared(program, stage, members, layouts)
         source = next(one for one in members if one in program.stages[stage].devices)
@@ -140,22 +151,36 @@ def reductions(
         if synchronise:
             for name in names:
                 shape, dtype, _ = layouts[source][name]
-                _copy(held.get(name), shape, dtype, device, ranks.all[source], joined)
+                _copy(held.get(name), shape, dtype, device, ranks.all[source], together)
         trained = [name for name in names if layouts[source][name][2]]
         slots = [Slot(name, *layouts[source][name][:2], mine.get(name)) for name in trained]
-        made[value] = Reduction(slots, joined, device, ordered)
+        if collective == "all_reduce":
+            made.reductions[value] = Reduction(slots, together, device, ordered)
+            continue
+        keeps = stage not in gathered
+        made.shares[stage] = Shares(slots, together, ranks.all[source], device, keeps_whole=keeps, ordered=ordered)
     return made
 
 
-def _summed(program: Program) -> Iterator[tuple[int, int]]:
-    """Values of gradients that are summed up, with their groups."""
+def _gathered(program: Program) -> Iterator[int]:
+    """Values of weights that are gathered for the tasks that read them."""
+    for device in program.devices:
+        fills = (one for one in (*device.setup, *device.step) if isinstance(one, Fill))
+        holds = {one.buffer: one.value for one in fills}
+        for one in device.step:
+            if isinstance(one, GatherStart):
+                yield holds[one.share]
+
+
+def _summed(program: Program) -> Iterator[tuple[int, int, str]]:
+    """Values of gradients that are summed up, with their groups and collectives."""
     for device in program.devices:
         holds: dict[int, int] = {}
         for one in device.step:
             if isinstance(one, Fill):
                 holds[one.buffer] = one.value
-            elif isinstance(one, CollStart):
-                yield holds[one.buffer], one.group
+            elif isinstance(one, CollStart) and one.collective != "all_gather":
+                yield holds[one.buffer], one.group, one.collective
 
 
 def _shared(program: Program, stage: int, members: tuple[int, ...], layouts: list[Layout]) -> list[str]:
