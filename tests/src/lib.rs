@@ -1,6 +1,7 @@
 //! What the tests of the whole house share.
 
 pub mod blocks;
+pub mod book;
 pub mod cases;
 pub mod channels;
 pub mod exhaustive;

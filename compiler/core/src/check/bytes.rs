@@ -9,7 +9,8 @@ use crate::recompute::recomputing;
 use crate::schedule::Schedule;
 use crate::transformer::StageAccount;
 use pipe_ir::ids::DeviceId;
-use pipe_ir::program::Program;
+use pipe_ir::program::{DeviceProgram, Program};
+use pipe_ir::units::Bytes;
 
 /// Kinds of values that are named one by one; the rest is summed up.
 const SHOWN: usize = 6;
@@ -25,6 +26,11 @@ pub fn check(
     accounts: &[StageAccount],
 ) -> Result<(), Diagnostics> {
     let mut found = Diagnostics::new();
+    // Of all devices: each of them has as much. Rounded up, because `memory` and `host` take whole bytes only, and at least these.
+    let enough = |bytes: &dyn Fn(&DeviceProgram) -> Bytes| {
+        program.devices.iter().map(bytes).max().unwrap_or_default().0.div_ceil(1024)
+    };
+    let (memory_enough, host_enough) = (enough(&|device| pipeline.needed(device)), enough(&|device| device.host.arena));
     for (index, device) in program.devices.iter().enumerate() {
         let id = DeviceId::from_index(index);
         let (peak, needed) = (device.peak, pipeline.needed(device));
@@ -42,17 +48,15 @@ pub fn check(
                 };
             }
             diagnostic = alive(diagnostic, &fullest.contributors(program, accounts));
-            // Rounded up, because `memory` takes whole bytes only, and at least these.
-            let enough = needed.0.div_ceil(1024);
             let recompute = if recomputing(schedule).contains(&true) { "" } else { " `recompute all`," };
-            let help = format!("use more devices, a schedule with a lower peak,{recompute} or `memory {enough}KiB`");
+            let help =
+                format!("use more devices, a schedule with a lower peak,{recompute} or `memory {memory_enough}KiB`");
             found.push(diagnostic.help(help));
         }
         if let Some((memory, span)) = pipeline.host.filter(|(memory, _)| device.host.arena > *memory) {
             let message = format!("{id} needs {} of its host's memory, but may use {memory}", device.host.arena);
             let error = Diagnostic::error(Code::MemoryExceeded, span, format!("{memory} each"), message);
-            let enough = device.host.arena.0.div_ceil(1024);
-            found.push(error.help(format!("use more devices, offload less, or `host {enough}KiB`")));
+            found.push(error.help(format!("use more devices, offload less, or `host {host_enough}KiB`")));
         }
         for requirement in &pipeline.requirements {
             if let Limit::Memory(limit) = requirement.limit
