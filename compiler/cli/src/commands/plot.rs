@@ -3,18 +3,21 @@
 use super::check::{outcome, show_diagnostics};
 use crate::diagnostics::Look;
 use crate::input::{Format, TimedArguments};
-use crate::output::{Failure, colours_out, print, write};
+use crate::output::{Failure, colours_out, print, write, write_with};
+use crate::plot::html::{self, Shown};
 use crate::plot::{golden, svg, terminal};
 use crate::{Outcome, terminal_width};
-use pipe_compiler::Certificates;
-use std::path::PathBuf;
+use pipe_compiler::picture::Picture;
+use pipe_compiler::{Certificates, Compilation};
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 
 /// Arguments of `pipec plot`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     timed: TimedArguments,
-    /// Writes an SVG picture to this file, instead of drawing in the terminal
+    /// Writes a picture to this file, instead of drawing in the terminal: `x.svg`, or `x.html`, a page to zoom and look around in that needs no network
     #[arg(long, short, value_name = "PATH")]
     output: Option<PathBuf>,
     /// Draws one row per device and one cell per slot, in the form that tests compare
@@ -31,20 +34,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     if target.format == Format::Json {
         return Err(Failure::Usage("`plot` draws pictures; `check --format json` prints figures".to_owned()));
     }
-    if let Some(path) = &arguments.output
-        && path.extension().is_none_or(|extension| extension != "svg")
-    {
-        let message = format!("{}: plot writes .svg pictures", path.display());
-        return Err(Failure::Usage(message));
-    }
+    let form = arguments.output.as_deref().map(Form::of).transpose()?;
     let (compilation, sources) = arguments.timed.compile(Certificates::Beside)?;
     show_diagnostics(&compilation, &sources);
     let Some(judged) = &compilation.judged else { return Ok(Outcome::Rejected) };
     if arguments.golden {
         print(&golden::draw(judged).map_err(Failure::Usage)?)?;
-    } else if let Some(path) = &arguments.output {
-        let picture = svg::draw(judged, &compilation.report).map_err(Failure::Usage)?;
-        write(path, &picture)?;
+    } else if let (Some(path), Some(form)) = (&arguments.output, form) {
+        match form {
+            Form::Svg => write(path, &svg::draw(judged, &compilation.report).map_err(Failure::Usage)?)?,
+            Form::Page => page(path, &compilation)?,
+        }
         if !target.quiet {
             print(&format!("wrote {}\n", path.display()))?;
         }
@@ -53,4 +53,27 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         print(&terminal::draw(judged, &compilation.report, Look { width, colours: colours_out() }))?;
     }
     Ok(outcome(&compilation))
+}
+
+/// What is written to a file.
+enum Form {
+    Svg,
+    Page,
+}
+
+impl Form {
+    /// By the ending of the file's name.
+    fn of(path: &Path) -> Result<Self, Failure> {
+        match path.extension().and_then(OsStr::to_str) {
+            Some("svg") => Ok(Self::Svg),
+            Some("html") => Ok(Self::Page),
+            _ => Err(Failure::Usage(format!("{}: plot writes .svg pictures and .html pages", path.display()))),
+        }
+    }
+}
+
+fn page(path: &Path, compilation: &Compilation) -> Result<(), Failure> {
+    let picture = Picture::new(compilation);
+    let picture = picture.ok_or_else(|| Failure::Bug("a schedule with times has no picture".to_owned()))?;
+    write_with(path, |out| html::write(&picture.title, &Shown::Picture(&picture), out))
 }

@@ -1,6 +1,7 @@
 //! Pictures of a timeline. Every form starts from the compiler's lanes, or from the picture that is made of them.
 
 pub mod golden;
+pub mod html;
 pub mod svg;
 pub mod terminal;
 

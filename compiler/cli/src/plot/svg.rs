@@ -3,6 +3,7 @@
 use crate::table::{number, percent};
 use pipe_compiler::judge::Judged;
 use pipe_compiler::picture::lanes::{Lane, Mark, Share, common_slot, lanes};
+use pipe_compiler::picture::palette::colour;
 use pipe_compiler::report::Report;
 use pipe_compiler::units::Ticks;
 use pipe_ir::task::TaskKind;
@@ -247,14 +248,7 @@ fn words(kind: TaskKind) -> &'static str {
 
 /// Fill and ink of a task: the kind's colour, mixed with white the more, the later the stage on its device.
 fn colours(kind: TaskKind, nth_stage: usize, n_stages: usize) -> (String, &'static str) {
-    let [red, green, blue] = match kind {
-        TaskKind::Forward => [59, 111, 182],
-        TaskKind::BackwardInput => [34, 139, 121],
-        TaskKind::Backward => [34, 139, 121],
-        TaskKind::BackwardWeight => [221, 146, 42],
-        TaskKind::Recompute => [150, 92, 160],
-        TaskKind::Update => [123, 135, 148],
-    };
+    let [red, green, blue] = colour(kind);
     let white = if n_stages > 1 { 0.55 * nth_stage as f64 / (n_stages - 1) as f64 } else { 0.0 };
     let mix = |part: u8| f64::from(part) + (255.0 - f64::from(part)) * white;
     let ink = if white > 0.3 || kind == TaskKind::BackwardWeight { "#1f2933" } else { "#ffffff" };

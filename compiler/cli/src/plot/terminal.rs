@@ -8,6 +8,7 @@ use crate::diagnostics::Look;
 use crate::table::{number, percent};
 use pipe_compiler::judge::Judged;
 use pipe_compiler::picture::lanes::{Lane, Mark, Share, common_slot, lanes};
+use pipe_compiler::picture::palette::words;
 use pipe_compiler::report::Report;
 use pipe_compiler::units::Ticks;
 use pipe_ir::task::TaskKind;
@@ -183,14 +184,6 @@ fn legend(lanes: &[Lane], scale: &Scale, colours: bool) -> String {
     let kinds = TaskKind::ALL
         .into_iter()
         .filter(|kind| lanes.iter().any(|lane| lane.marks.iter().any(|mark| mark.task.kind == *kind)));
-    let words = |kind| match kind {
-        TaskKind::Forward => "forward",
-        TaskKind::BackwardInput => "backward for the input",
-        TaskKind::BackwardWeight => "backward for the weights",
-        TaskKind::Backward => "backward, both halves",
-        TaskKind::Recompute => "recompute the forward",
-        TaskKind::Update => "update",
-    };
     let mut parts: Vec<String> = kinds
         .map(|kind| {
             let sign =

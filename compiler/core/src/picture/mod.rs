@@ -9,6 +9,8 @@ mod bytes;
 mod columns;
 pub mod lanes;
 mod memory;
+pub mod palette;
+mod scale;
 mod transfers;
 mod waits;
 
@@ -16,10 +18,12 @@ use crate::Compilation;
 use crate::judge::Judged;
 use crate::report::Report;
 use crate::units::Ticks;
-use lanes::{Lane, Share, greatest_common_divisor, lanes};
+use lanes::{Lane, Share, lanes};
+use palette::Kind;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::instruction::{Class, Direction};
 use pipe_ir::task::TaskKind;
+use scale::Scale;
 use serde::Serialize;
 
 /// A timeline as it is drawn.
@@ -35,8 +39,8 @@ pub struct Picture {
     pub makespan: u64,
     /// Microbatches of all steps, in how many slices each is cut, and how many steps there are.
     pub microbatches: [u32; 3],
-    /// The letters that the numbers of kinds stand for.
-    pub kinds: Vec<&'static str>,
+    /// What the numbers of kinds stand for.
+    pub kinds: Vec<Kind>,
     /// What the numbers of reasons stand for.
     pub reasons: [&'static str; 6],
     /// What the numbers of classes stand for.
@@ -309,7 +313,7 @@ impl Picture {
                 schedule.slices.count(),
                 schedule.n_steps(),
             ],
-            kinds: TaskKind::ALL.map(TaskKind::letters).to_vec(),
+            kinds: palette::kinds(),
             reasons: Reason::WORDS.map(|(_, word)| word),
             classes: Class::ALL.map(Class::word),
             devices: devices(judged, &lanes, &waits, &scale),
@@ -325,41 +329,6 @@ impl Picture {
             tasks,
             report: report.clone(),
         })
-    }
-}
-
-/// How moments and places of the compiler become those of the picture.
-struct Scale {
-    /// Every moment is a multiple of this, and so is a unit.
-    divisor: u64,
-    /// By device: how many tasks the devices before it have.
-    first: Vec<u32>,
-}
-
-impl Scale {
-    fn of(judged: &Judged) -> Self {
-        let timeline = &judged.timeline;
-        let tasks = timeline.starts.iter().chain(&timeline.ends).flatten();
-        let copies = timeline.copies.iter().flat_map(|copy| [&copy.start, &copy.end]);
-        let moments = tasks.chain(judged.costs.latency.times()).chain(copies).map(|moment| moment.0);
-        let all = moments.chain([timeline.makespan().0]);
-        let before = |sum: &mut u32, order: &Vec<_>| {
-            let first = *sum;
-            *sum += u32::try_from(order.len()).expect("orders are far shorter than 2^32 tasks");
-            Some(first)
-        };
-        Self {
-            divisor: all.fold(Ticks::UNIT.0, greatest_common_divisor),
-            first: judged.schedule.orders.iter().scan(0, before).collect(),
-        }
-    }
-
-    fn ticks(&self, moment: Ticks) -> u64 {
-        moment.0 / self.divisor
-    }
-
-    fn index(&self, slot: crate::check::dependencies::Slot) -> u32 {
-        self.first[slot.device.index()] + slot.position
     }
 }
 

@@ -1,0 +1,203 @@
+// The picture as typed arrays, and how its numbers are said.
+
+class Model {
+  constructor(picture) {
+    this.picture = picture;
+    this.nDevices = picture.devices.length;
+    this.makespan = Math.max(picture.makespan, 1);
+    this.perUnit = picture.clock.ticks_per_unit;
+    this.unit = picture.clock.unit ? " " + picture.clock.unit : "";
+    this.readTasks(picture.tasks);
+    this.readTransfers(picture.transfers);
+    this.critical = Int32Array.from(picture.critical_path);
+    this.isCritical = new Uint8Array(this.n);
+    for (const task of this.critical) this.isCritical[task] = 1;
+    this.memories = picture.memory.map((memory) => new MemoryModel(memory));
+  }
+
+  readTasks(tasks) {
+    this.n = tasks.count;
+    this.kind = column(tasks, "kind", Uint8Array);
+    this.stage = column(tasks, "stage", Int32Array);
+    this.microbatch = column(tasks, "microbatch", Int32Array);
+    this.slice = column(tasks, "slice", Int32Array);
+    this.start = column(tasks, "start", Float64Array);
+    this.end = column(tasks, "duration", Float64Array).map((duration, task) => this.start[task] + duration);
+    this.share = column(tasks, "share", Uint8Array);
+    this.goesOn = column(tasks, "goes_on", Uint8Array);
+    this.reason = column(tasks, "reason", Uint8Array);
+    this.after = column(tasks, "after", Int32Array);
+    this.hasPairs = Boolean(tasks.share);
+    this.device = new Int32Array(this.n);
+    this.nth = new Int32Array(this.n);
+    this.nStages = 1;
+    this.shortest = Infinity;
+    this.picture.devices.forEach((device, index) => {
+      const nth = new Map(device.stages.map((stage, place) => [stage, place]));
+      this.nStages = Math.max(this.nStages, device.stages.length);
+      const [first, count] = device.tasks;
+      for (let task = first; task < first + count; task++) {
+        this.device[task] = index;
+        this.nth[task] = nth.get(this.stage[task]) ?? 0;
+        const duration = this.end[task] - this.start[task];
+        if (duration > 0 && duration < this.shortest) this.shortest = duration;
+      }
+    });
+    if (!Number.isFinite(this.shortest)) this.shortest = 1;
+  }
+
+  readTransfers(transfers) {
+    this.nTransfers = transfers.count;
+    this.from = column(transfers, "from", Int32Array);
+    this.to = column(transfers, "to", Int32Array);
+    this.class = column(transfers, "class", Uint8Array);
+    this.bytes = column(transfers, "bytes", Float64Array);
+    this.leaves = Float64Array.from(this.from, (task) => this.end[task]);
+    const duration = column(transfers, "duration", Float64Array);
+    this.arrives = duration.map((time, index) => this.leaves[index] + time);
+    this.longestTransfer = duration.reduce((most, time) => Math.max(most, time), 0);
+    this.byLeaving = Uint32Array.from(this.from.keys()).sort((one, other) => this.leaves[one] - this.leaves[other]);
+  }
+
+  kindOf(task) { return this.picture.kinds[this.kind[task]]; }
+  reasonOf(task) { return this.picture.reasons[this.reason[task]]; }
+  afterOf(task) { return this.after[task] - 1; }
+  tasksOf(device) { return this.picture.devices[device].tasks; }
+
+  /// `2`, or `2.1` where microbatches are cut in slices.
+  number(task) {
+    return this.picture.microbatches[1] > 1 ? `${this.microbatch[task]}.${this.slice[task]}` : `${this.microbatch[task]}`;
+  }
+
+  /// `F s1 m2`, as the compiler writes it.
+  name(task) {
+    const slice = this.picture.microbatches[1] > 1 ? ` q${this.slice[task]}` : "";
+    return `${this.kindOf(task).letters} s${this.stage[task]} m${this.microbatch[task]}${slice}`;
+  }
+
+  /// A task by its name and device, such as before a change of the source.
+  find(name, device) {
+    if (device >= this.nDevices) return -1;
+    const [first, count] = this.tasksOf(device);
+    for (let task = first; task < first + count; task++) if (this.name(task) === name) return task;
+    return -1;
+  }
+
+  /// The other task of a pair, or -1.
+  partner(task) {
+    if (this.share[task] === 1) return task + 1;
+    return this.share[task] === 2 ? task - 1 : -1;
+  }
+
+  /// The first task of a device that ends after a moment: one past its last, if none does.
+  firstEndingAfter(device, moment) {
+    const [first, count] = this.tasksOf(device);
+    let low = first, high = first + count;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.end[middle] > moment) high = middle; else low = middle + 1;
+    }
+    return low;
+  }
+
+  /// Transfers that a task reads, or that it makes.
+  transfersOf(task) {
+    const found = { incoming: [], outgoing: [] };
+    for (let index = 0; index < this.nTransfers; index++) {
+      if (this.to[index] === task) found.incoming.push(index);
+      if (this.from[index] === task) found.outgoing.push(index);
+    }
+    return found;
+  }
+
+  /// Transfers under way between two moments, up to a number of them; null if there are more.
+  transfersBetween(from, to, most) {
+    let low = 0, high = this.nTransfers;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.leaves[this.byLeaving[middle]] >= from - this.longestTransfer) high = middle; else low = middle + 1;
+    }
+    const found = [];
+    for (let place = low; place < this.nTransfers; place++) {
+      const index = this.byLeaving[place];
+      if (this.leaves[index] > to) break;
+      if (this.arrives[index] < from) continue;
+      if (found.length >= most) return null;
+      found.push(index);
+    }
+    return found;
+  }
+
+  /// What is done at a moment of a device: a task, or the time between two of them.
+  at(device, moment, half) {
+    const [first, count] = this.tasksOf(device);
+    let task = this.firstEndingAfter(device, moment);
+    if (task < first + count && this.start[task] <= moment) {
+      if (this.share[task] === 1 && half === 1) task += 1;
+      return { task };
+    }
+    return { idle: { before: task < first + count ? task : -1, after: task > first ? task - 1 : -1 } };
+  }
+
+  /// A moment or a duration, in the unit of the costs.
+  time(ticks) { return say(ticks / this.perUnit) + this.unit; }
+}
+
+/// Memory, counted in one way.
+class MemoryModel {
+  constructor(memory) {
+    const { unit, times, over } = memory.measure;
+    this.unit = unit;
+    this.factor = times / over;
+    this.lanes = memory.devices.map((lane) => ({
+      ...lane,
+      at: lane.at,
+      moments: column(lane.levels, "at", Float64Array),
+      parts: column(lane.levels, "parts", Float64Array),
+    }));
+    const most = (lane) => Math.max(lane.peak * this.factor, lane.limit ?? 0);
+    this.most = this.lanes.reduce((sum, lane) => Math.max(sum, most(lane)), 0) || 1;
+  }
+
+  /// Parts alive at a moment.
+  level(device, moment) {
+    const { moments, parts } = this.lanes[device];
+    let low = 0, high = moments.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (moments[middle] > moment) high = middle; else low = middle + 1;
+    }
+    return low > 0 ? parts[low - 1] : 0;
+  }
+
+  amount(parts) { return this.say(parts * this.factor); }
+
+  say(amount) {
+    if (this.unit === "bytes") return sayBytes(amount);
+    return `${say(amount)} ${amount === 1 ? "unit" : "units"}`;
+  }
+}
+
+/// A column of a table; 0 in every row, where it was left out.
+function column(table, name, Type) {
+  const numbers = new Type(table.count);
+  if (table[name]) numbers.set(table[name]);
+  return numbers;
+}
+
+/// A number with at most 6 digits behind the point, and no more than matter.
+function say(number) {
+  if (number === 0) return "0";
+  const digits = Math.min(6, Math.max(0, 5 - Math.floor(Math.log10(Math.abs(number)))));
+  const text = number.toFixed(digits);
+  return text.includes(".") ? text.replace(/\.?0+$/, "") : text;
+}
+
+function sayBytes(bytes) {
+  for (const [word, size] of [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]]) {
+    if (bytes >= size) return `${(bytes / size).toFixed(2).replace(/\.?0+$/, "")}${word}`;
+  }
+  return `${bytes}B`;
+}
+
+function percent(part) { return `${(100 * part).toFixed(1)}%`; }

@@ -1,0 +1,4 @@
+// A page of its own: draws the picture that it was written with.
+
+const timeline = new Timeline(document.getElementById("timeline"));
+timeline.draw(JSON.parse(document.getElementById("picture").textContent));

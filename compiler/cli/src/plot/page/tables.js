@@ -1,0 +1,117 @@
+// Tables under the timeline: where idle time goes, figures, devices, and all tasks as text.
+
+/// Causes of idle time, in the order in which they are stacked, as the page says them.
+const CAUSES = [
+  ["warm_up", "warm-up", "before the first task"],
+  ["waiting", "waiting", "for what another device computes"],
+  ["communication", "communication", "what it reads is on its way"],
+  ["weights", "weights", "that devices divide come together"],
+  ["copies", "copies", "between device and host"],
+  ["cool_down", "cool-down", "behind the last task"],
+  ["closing", "end of the step", "gradients are added up, weights updated"],
+];
+/// More tasks are not written out as text.
+const TEXT = 20000;
+
+function fillTables(root, timeline) {
+  const { model } = timeline;
+  root.replaceChildren(bubbleTable(model), figureTable(model), deviceTable(timeline), textTable(model));
+}
+
+function table(heads, rows, attributes = {}) {
+  const head = h("thead", {}, h("tr", {}, heads.map((text) => h("th", { scope: "col" }, text))));
+  const cells = ([first, ...rest]) => h("tr", {}, h("th", { scope: "row" }, first), rest.map((cell) => h("td", {}, cell)));
+  return h("div", { class: "scroll" }, h("table", attributes, head, h("tbody", {}, rows.map(cells))));
+}
+
+/// A bar for every device, and a table of the same.
+function bubbleTable(model) {
+  const { devices } = model.picture;
+  const sum = (device, cause) => device.idle.reduce((total, one) => total + (one.cause === cause ? one.time : 0), 0);
+  const causes = CAUSES.filter(([cause]) => devices.some((device) => sum(device, cause) > 0));
+  const share = (ticks) => ticks / model.makespan;
+  // Where devices are hardly idle, bars show nothing else.
+  const most = Math.max(...devices.map((device) => share(model.makespan - device.busy)));
+  const isSmall = most > 0 && most < 0.3;
+  const part = (name, ticks, words) => ticks > 0 && h("i", { class: `cause ${name}`, style: `width: ${(100 * share(ticks)) / (isSmall ? most : 1)}%`, title: `${words}: ${model.time(ticks)}, ${percent(share(ticks))}` });
+  const isTight = devices.length > 24;
+  const bars = devices.map((device, index) => {
+    const idle = model.makespan - device.busy;
+    return h("div", { class: "bar" }, h("b", {}, `d${index}`),
+      h("span", { role: "img", "aria-label": `device ${index}: idle ${percent(share(idle))}` }, isSmall ? null : part("busy", device.busy, "in tasks"), causes.map(([cause, words]) => part(cause, sum(device, cause), words))),
+      h("em", {}, percent(share(idle))));
+  });
+  const waits = (device) => {
+    const others = device.idle.filter((one) => one.cause === "waiting").sort((one, other) => other.time - one.time);
+    return others.map((one) => `d${one.device} ${model.time(one.time)}`).join(", ");
+  };
+  const rows = devices.map((device, index) => [
+    `d${index}`, model.time(device.busy), ...causes.map(([cause]) => (sum(device, cause) > 0 ? model.time(sum(device, cause)) : "")),
+    model.time(model.makespan - device.busy), waits(device),
+  ]);
+  return h("section", { class: "bubble" }, h("h2", {}, "Where idle time goes", h("small", {}, isSmall ? `of each device; the longest bar is ${percent(most)} of the makespan` : "of each device, over the whole makespan")),
+    h("div", { class: "legend" }, isSmall ? null : h("span", { class: "key" }, h("i", { class: "cause busy" }), "in tasks"),
+      causes.map(([cause, words, note]) => h("span", { class: "key", title: note }, h("i", { class: `cause ${cause}` }), words))),
+    h("div", { class: isTight ? "bars tight" : "bars" }, bars),
+    h("details", {}, h("summary", {}, "as a table"),
+      table(["device", "in tasks", ...causes.map(([, words]) => words), "idle", "waiting for"], rows)));
+}
+
+function figureTable(model) {
+  const { report } = model.picture;
+  const time = (value) => say(value) + model.unit;
+  const path = (report.critical_path ?? []).map((part) => `${part.kind} ${time(part.time)}`).join(", ");
+  const valid = { every: "every number of microbatches", allowed: "every allowed number of microbatches" };
+  const rows = [
+    ["makespan", time(report.makespan), "first start to last end"],
+    ["lower bound", time(report.lower_bound), report.lower_bound_reason],
+    ["gap", percent(report.gap), "how much longer than the bound"],
+    ["bubble", percent(report.bubble_makespan), "of the makespan, on the busiest device"],
+    ["longest stage", time(report.longest_stage), `the longest time from first start to last end on one device; bubble ${percent(report.bubble_longest_stage)}`],
+    ["critical path", `${model.critical.length} tasks`, path],
+    ["peak", `${say(report.peak_activation)} units`, report.bound_activation === null ? "of activations, exact" : `of activations, exact; at most ${say(report.bound_activation)} by the lifespans of a block`],
+    ["tasks", `${report.tasks}`, report.instructions ? `${report.instructions} instructions` : ""],
+    ["transfers", `${model.nTransfers}`, report.collectives ? `and ${report.collectives} collectives` : "between devices"],
+    ["holds for", typeof report.valid_for === "string" ? valid[report.valid_for] ?? report.valid_for : `${model.picture.microbatches[0]} microbatches`, report.deadlock_free ? "free of deadlock under unbuffered transfers" : ""],
+  ];
+  return h("section", { class: "figures" }, h("h2", {}, "Figures"), table(["", "", ""], rows, { class: "wide" }));
+}
+
+function deviceTable(timeline) {
+  const { model } = timeline;
+  const memories = model.memories;
+  const heads = ["device", "stages", "first start", "last end", "in tasks", "idle", ...memories.flatMap(({ unit }) => [`peak, ${unit}`, "limit"])];
+  const rows = model.picture.report.per_device.map((row, device) => [
+    `d${device}`, model.picture.devices[device].stages.map((stage) => `s${stage}`).join(" "),
+    say(row.first_start) + model.unit, say(row.last_end) + model.unit, say(row.busy) + model.unit,
+    percent(1 - model.picture.devices[device].busy / model.makespan),
+    ...memories.flatMap((memory) => [
+      h("button", { type: "button", class: "jump", title: "What makes this peak", click: () => {
+        timeline.measure = memories.indexOf(memory);
+        timeline.panels.measure.selectedIndex = timeline.measure;
+        timeline.peakOf = -1;
+        timeline.showPeak(device);
+        timeline.canvas.scrollIntoView({ block: "nearest" });
+      } }, memory.amount(memory.lanes[device].peak)),
+      memory.lanes[device].limit === null ? "" : memory.say(memory.lanes[device].limit),
+    ]),
+  ]);
+  return h("section", { class: "devices" }, h("h2", {}, "Devices"), table(heads, rows));
+}
+
+/// All tasks as text, written when it is asked for.
+function textTable(model) {
+  const list = h("div", { class: "text" });
+  const write = () => {
+    if (list.childElementCount > 0) return;
+    if (model.n > TEXT) {
+      list.append(h("p", {}, `${model.n} tasks are too many to be read here; pipec build --emit picture writes them.`));
+      return;
+    }
+    model.picture.devices.forEach(({ tasks: [first, count] }, device) => {
+      const said = Array.from({ length: count }, (_, place) => first + place).map((task) => `${model.name(task)} ${say(model.start[task] / model.perUnit)}–${say(model.end[task] / model.perUnit)}`);
+      list.append(h("p", {}, h("b", {}, `d${device}: `), said.join("; ")));
+    });
+  };
+  return h("details", { class: "text", toggle: write }, h("summary", {}, "All tasks as text"), list);
+}

@@ -1,0 +1,41 @@
+//! Ticks of a picture, as few as tell all its moments apart, and positions of tasks in its table.
+
+use super::lanes::greatest_common_divisor;
+use crate::check::dependencies::Slot;
+use crate::judge::Judged;
+use crate::units::Ticks;
+
+/// How moments and places of the compiler become those of the picture.
+pub(super) struct Scale {
+    /// Every moment is a multiple of this, and so is a unit.
+    pub(super) divisor: u64,
+    /// By device: how many tasks the devices before it have.
+    pub(super) first: Vec<u32>,
+}
+
+impl Scale {
+    pub(super) fn of(judged: &Judged) -> Self {
+        let timeline = &judged.timeline;
+        let tasks = timeline.starts.iter().chain(&timeline.ends).flatten();
+        let copies = timeline.copies.iter().flat_map(|copy| [&copy.start, &copy.end]);
+        let moments = tasks.chain(judged.costs.latency.times()).chain(copies).map(|moment| moment.0);
+        let all = moments.chain([timeline.makespan().0]);
+        let before = |sum: &mut u32, order: &Vec<_>| {
+            let first = *sum;
+            *sum += u32::try_from(order.len()).expect("orders are far shorter than 2^32 tasks");
+            Some(first)
+        };
+        Self {
+            divisor: all.fold(Ticks::UNIT.0, greatest_common_divisor),
+            first: judged.schedule.orders.iter().scan(0, before).collect(),
+        }
+    }
+
+    pub(super) fn ticks(&self, moment: Ticks) -> u64 {
+        moment.0 / self.divisor
+    }
+
+    pub(super) fn index(&self, slot: Slot) -> u32 {
+        self.first[slot.device.index()] + slot.position
+    }
+}
