@@ -118,6 +118,17 @@ impl TimedArguments {
             Err(rejected) => Ok(*rejected),
         }
     }
+
+    /// Compiles the target, which must have a program.
+    ///
+    /// # Errors
+    /// As [`Self::compile`].
+    pub(crate) fn compile_program(&self) -> Result<(Compilation, Sources), Failure> {
+        match self.request()? {
+            Ok(request) => self.target.compile_for(&Request { program: true, ..request }),
+            Err(rejected) => Ok(*rejected),
+        }
+    }
 }
 
 /// The machines of a file, with devices that compute at the rates of a profile if one is named; or what is wrong with either.

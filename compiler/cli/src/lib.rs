@@ -16,6 +16,7 @@ mod sarif;
 mod searching;
 mod stage_table;
 mod table;
+mod trace;
 mod training;
 mod tuning;
 mod version;

@@ -123,8 +123,10 @@ fn only_the_first_rank_speaks() {
     let events = trace["traceEvents"].as_array().expect("events");
     for device in 0..4 {
         // 4 steps of 4 forwards, 4 backwards and an update.
-        let own = events.iter().filter(|event| event["ph"] == "X" && event["tid"] == device && event["pid"] == device);
+        let own = events.iter().filter(|event| event["ph"] == "X" && event["args"]["device"] == device);
         assert_eq!(own.count(), 36, "d{device}");
+        let name = format!("d{device} (rank {device})");
+        assert!(events.iter().any(|event| event["name"] == "process_name" && event["args"]["name"] == name.as_str()));
     }
     // A target that is rejected, or a file that is missing, is told once.
     let rejected =

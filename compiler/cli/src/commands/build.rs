@@ -2,9 +2,11 @@
 
 use super::check::{outcome, show_diagnostics, show_findings};
 use crate::Outcome;
-use crate::input::TargetArguments;
+use crate::input::TimedArguments;
 use crate::output::{Failure, print_with, write_with};
+use crate::trace;
 use clap::ValueEnum;
+use pipe_compiler::Certificates;
 use pipe_compiler::diagnostic::Diagnostics;
 use pipe_compiler::judge::Judged;
 use pipe_compiler::megatron::layout::Layout;
@@ -23,7 +25,7 @@ use std::sync::mpsc;
 #[derive(clap::Args, Debug)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    target: TargetArguments,
+    timed: TimedArguments,
     /// What to write
     #[arg(long, value_enum, value_name = "KIND", default_value_t = Emit::Ir)]
     emit: Emit,
@@ -41,6 +43,8 @@ pub(crate) enum Emit {
     Json,
     /// The timeline as JSON (`pipec.picture/1`), with all that `pipec plot -o x.html` shows of it
     Picture,
+    /// The timeline as trace-event JSON for Perfetto and chrome://tracing, with the tracks and names of `pipec run --trace`
+    Perfetto,
     /// The schedule in the form of PyTorch's pipelining, which puts transfers in itself: a row per rank, a cell per task
     TorchCsv,
     /// The same with the transfers of this program, and what else the version of PyTorch needs
@@ -56,7 +60,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     match arguments.emit {
         Emit::Ir => program(arguments, emit_text),
         Emit::Json => program(arguments, emit_json),
-        Emit::Picture => picture(arguments),
+        Emit::Picture => picture(arguments, emit_picture),
+        Emit::Perfetto => picture(arguments, trace::plan::write),
         Emit::TorchCsv => text_of(arguments, |judged, version| export(judged, Form::Tasks, version)),
         Emit::TorchCsvComms => text_of(arguments, |judged, version| export(judged, Form::Transfers, version)),
         Emit::MegatronLayout => text_of(arguments, |judged, _| Ok((format!("{}\n", Layout::of(judged)?), Vec::new()))),
@@ -69,8 +74,8 @@ fn text_of<T: Display>(
     arguments: &Arguments,
     form: impl FnOnce(&Judged, Version) -> Result<(T, Diagnostics), Diagnostics>,
 ) -> Result<Outcome, Failure> {
-    let version = arguments.target.torch.unwrap_or_default();
-    let (mut compilation, sources) = arguments.target.compile_for(&arguments.target.request())?;
+    let version = arguments.timed.target.torch.unwrap_or_default();
+    let (mut compilation, sources) = arguments.timed.compile(Certificates::Beside)?;
     let judged = compilation.judged.as_ref().filter(|_| compilation.report.ok);
     let text = match judged.map(|judged| form(judged, version)).transpose() {
         Ok(written) => written.map(|(text, warnings)| {
@@ -83,7 +88,7 @@ fn text_of<T: Display>(
             None
         }
     };
-    show_findings(&compilation, &sources, arguments.target.format)?;
+    show_findings(&compilation, &sources, arguments.timed.target.format)?;
     if let Some(text) = text {
         write(arguments, |out| write!(out, "{text}"))?;
     }
@@ -91,20 +96,22 @@ fn text_of<T: Display>(
 }
 
 /// Writes the picture of a target that runs to its end, also of one that breaks a limit.
-fn picture(arguments: &Arguments) -> Result<Outcome, Failure> {
-    let (compilation, sources) = arguments.target.compile_for(&arguments.target.request())?;
+fn picture(arguments: &Arguments, emit: fn(&Picture, &mut dyn Write) -> io::Result<()>) -> Result<Outcome, Failure> {
+    let (compilation, sources) = arguments.timed.compile(Certificates::Beside)?;
     show_diagnostics(&compilation, &sources);
     let Some(picture) = Picture::new(&compilation) else { return Ok(Outcome::Rejected) };
-    write(arguments, |out| {
-        serde_json::to_writer(&mut *out, &picture)?;
-        out.write_all(b"\n")
-    })?;
+    write(arguments, |out| emit(&picture, out))?;
     Ok(outcome(&compilation))
 }
 
+fn emit_picture(picture: &Picture, out: &mut dyn Write) -> io::Result<()> {
+    serde_json::to_writer(&mut *out, picture)?;
+    out.write_all(b"\n")
+}
+
 fn program(arguments: &Arguments, emit: fn(&Program, &mut dyn Write) -> io::Result<()>) -> Result<Outcome, Failure> {
-    let (compilation, sources) = arguments.target.compile_program()?;
-    show_findings(&compilation, &sources, arguments.target.format)?;
+    let (compilation, sources) = arguments.timed.compile_program()?;
+    show_findings(&compilation, &sources, arguments.timed.target.format)?;
     if let Some(verified) = compilation.program.as_ref().filter(|_| compilation.report.ok) {
         write(arguments, |out| emit(verified.program(), out))?;
     }

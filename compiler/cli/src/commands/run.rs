@@ -5,14 +5,15 @@ use crate::Outcome;
 use crate::commands::check::show_findings;
 use crate::commands::check_ir;
 use crate::input::{Format, TargetArguments};
-use crate::output::{Failure, can_write, print, write};
+use crate::output::{Failure, can_write, print, write_with};
 use crate::ranks::lost::{Origins, Written};
 use crate::ranks::{self, Entry, RankArguments, Team};
+use crate::trace::{self, run::Ran};
 use crate::training::progress::Progress;
 use crate::training::resident::{Resident, Watch};
 use crate::training::stop::stop_on_signal;
 use crate::training::summary::{Circumstances, SCHEMA, Summary};
-use crate::training::{self, Finished, Plan, is_computable, tokens_per_step, trace_file};
+use crate::training::{self, Finished, Plan, is_computable, tokens_per_step};
 use clap::ValueEnum;
 use pipe_ir::digest::Digest;
 use pipe_ir::program::Program;
@@ -181,8 +182,9 @@ impl Arguments {
         kernels: Option<&Profile>,
     ) -> Result<Outcome, Failure> {
         if let Some(path) = &self.trace {
-            let trace = trace_file::to_json(circumstances.program, circumstances.n_ranks, &finished.trace);
-            write(path, &trace.to_string())?;
+            let Circumstances { program, n_ranks, .. } = *circumstances;
+            let ran = Ran { program, n_ranks, first_step: finished.first_step, steps: &finished.trace };
+            write_with(path, |out| trace::run::write(&ran, out))?;
         }
         let summary = Summary::new(circumstances, finished);
         if self.target.format == Format::Json {

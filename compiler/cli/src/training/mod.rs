@@ -4,7 +4,6 @@ pub(crate) mod progress;
 pub(crate) mod resident;
 pub(crate) mod stop;
 pub(crate) mod summary;
-pub(crate) mod trace_file;
 
 use pipe_ir::program::{Body, Program};
 use pipe_ir::units::Bytes;

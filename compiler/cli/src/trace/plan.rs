@@ -1,0 +1,166 @@
+//! The trace of a plan: tasks, transfers, copies and memory when the timeline has them.
+//!
+//! A unit of the costs is drawn as a millisecond, which it is where the costs come from a profile or a cluster.
+
+use super::{Queue, SCHEMA, TaskArguments, Trace, Track, rows, task_name};
+use pipe_compiler::picture::{Memory, Picture, Task};
+use pipe_ir::ids::DeviceId;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Write};
+
+/// Nanoseconds of a millisecond.
+const MILLISECOND: u64 = 1_000_000;
+
+/// Writes the trace.
+pub(crate) fn write(picture: &Picture, out: &mut dyn Write) -> io::Result<()> {
+    let plan =
+        Plan { picture, critical: picture.critical_path.iter().copied().collect(), rows: transfer_rows(picture) };
+    let names: Vec<String> = (0..picture.devices.len()).map(|device| format!("d{device}")).collect();
+    let mut trace = Trace::begin(out, &plan.about(), &names, plan.tracks())?;
+    for place in 0..picture.tasks.len() {
+        plan.task(&mut trace, place)?;
+    }
+    for place in 0..picture.transfers.len() {
+        plan.transfer(&mut trace, place)?;
+    }
+    for copy in &picture.copies {
+        let track = (DeviceId(copy.device), Queue::Copies(copy.direction));
+        let span = (plan.nanos(copy.start), plan.nanos(copy.end));
+        trace.slice(track, (copy.direction.word(), "copy"), span, &json!({"device": copy.device}))?;
+    }
+    if let Some(closing) = &picture.closing {
+        let span = (plan.nanos(closing.start), plan.nanos(closing.end));
+        for device in (0..picture.devices.len()).map(DeviceId::from_index) {
+            trace.slice(
+                (device, Queue::Collectives(0)),
+                (closing.what, "closing"),
+                span,
+                &json!({"device": device.0}),
+            )?;
+        }
+    }
+    for memory in &picture.memory {
+        plan.memory(&mut trace, memory)?;
+    }
+    trace.end()
+}
+
+struct Plan<'a> {
+    picture: &'a Picture,
+    /// Positions of the tasks that make the step as long as it is.
+    critical: BTreeSet<u32>,
+    /// By transfer: in which row of its queues it is drawn.
+    rows: Vec<u32>,
+}
+
+/// Transfers of one queue may overlap: the timeline has no limit on what is under way.
+fn transfer_rows(picture: &Picture) -> Vec<u32> {
+    let device = |task: u32| picture.tasks[task as usize].device;
+    let mut queues: BTreeMap<_, Vec<usize>> = BTreeMap::new();
+    for (place, one) in picture.transfers.iter().enumerate() {
+        queues.entry((device(one.from), device(one.to), one.class)).or_default().push(place);
+    }
+    let mut all = vec![0; picture.transfers.len()];
+    for places in queues.into_values() {
+        let spans: Vec<_> =
+            places.iter().map(|place| &picture.transfers[*place]).map(|one| (one.start, one.end)).collect();
+        places.into_iter().zip(rows(&spans)).for_each(|(place, row)| all[place] = row);
+    }
+    all
+}
+
+impl Plan<'_> {
+    fn nanos(&self, ticks: u64) -> u64 {
+        let nanos = u128::from(ticks) * u128::from(MILLISECOND) / u128::from(self.picture.clock.ticks_per_unit.max(1));
+        u64::try_from(nanos).unwrap_or(u64::MAX)
+    }
+
+    fn about(&self) -> Value {
+        let Picture { title, clock, makespan, microbatches: [microbatches, slices, _], report, .. } = self.picture;
+        json!({
+            "schema": SCHEMA, "what": "plan", "target": title, "devices": self.picture.devices.len(),
+            "stages": report.sizes.stages, "microbatches": microbatches * slices, "makespan_ns": self.nanos(*makespan),
+            "one_ms_is": clock.unit.map_or("one unit of the costs", |_| "one millisecond"), "accepted": report.ok,
+        })
+    }
+
+    fn tracks(&self) -> BTreeSet<Track> {
+        let picture = self.picture;
+        let devices = || (0..picture.devices.len()).map(DeviceId::from_index);
+        let mut tracks: BTreeSet<Track> = devices().map(|device| (device, Queue::Compute)).collect();
+        for (place, _) in picture.transfers.iter().enumerate().filter(|(_, one)| one.end > one.start) {
+            tracks.extend(self.ends(place));
+        }
+        tracks.extend(picture.copies.iter().map(|copy| (DeviceId(copy.device), Queue::Copies(copy.direction))));
+        if picture.closing.is_some() {
+            tracks.extend(devices().map(|device| (device, Queue::Collectives(0))));
+        }
+        tracks
+    }
+
+    /// The queues of a transfer, where it leaves and where it arrives.
+    fn ends(&self, place: usize) -> [Track; 2] {
+        let (transfer, row) = (&self.picture.transfers[place], self.rows[place]);
+        let device = |task: u32| DeviceId(self.picture.tasks[task as usize].device);
+        let (from, to) = (device(transfer.from), device(transfer.to));
+        [(from, Queue::Out(to, transfer.class, row)), (to, Queue::In(from, transfer.class, row))]
+    }
+
+    fn name(&self, task: &Task) -> (String, u32) {
+        let n_slices = self.picture.microbatches[1];
+        let microbatch = task.microbatch * n_slices + task.slice;
+        (task_name(task.kind, task.stage, Some(microbatch), n_slices), microbatch)
+    }
+
+    fn task(&self, trace: &mut Trace<'_>, place: usize) -> io::Result<()> {
+        let task = &self.picture.tasks[place];
+        let (name, microbatch) = self.name(task);
+        let critical = u32::try_from(place).is_ok_and(|place| self.critical.contains(&place));
+        let arguments = TaskArguments {
+            step: None,
+            device: task.device,
+            stage: task.stage,
+            microbatch: Some(microbatch),
+            critical,
+        };
+        let category = task.kind.letters().to_owned() + if critical { ",critical" } else { "" };
+        let span = (self.nanos(task.start), self.nanos(task.end));
+        trace.slice((DeviceId(task.device), Queue::Compute), (&name, &category), span, &arguments)
+    }
+
+    /// Slices on both queues, where it takes time, and the arrow from task to task.
+    fn transfer(&self, trace: &mut Trace<'_>, place: usize) -> io::Result<()> {
+        let transfer = &self.picture.transfers[place];
+        let [from, to] = [transfer.from, transfer.to].map(|task| &self.picture.tasks[task as usize]);
+        let compute = |task: &Task| (DeviceId(task.device), Queue::Compute);
+        let (start, end) = (self.nanos(transfer.start), self.nanos(transfer.end));
+        let mut way = Vec::new();
+        if end > start {
+            let name = self.name(from).0;
+            let arguments = transfer.bytes.map_or(json!({}), |bytes| json!({"bytes": bytes}));
+            for track in self.ends(place) {
+                trace.slice(track, (&name, transfer.class.word()), (start, end), &arguments)?;
+                way.push((track, start));
+            }
+        }
+        way.push((compute(to), self.nanos(to.start)));
+        trace.arrow(transfer.class.word(), (compute(from), (self.nanos(from.start), self.nanos(from.end))), &way)
+    }
+
+    fn memory(&self, trace: &mut Trace<'_>, memory: &Memory) -> io::Result<()> {
+        let measure = memory.measure;
+        let name = if measure.unit == "bytes" { "memory in bytes" } else { "activations in units" };
+        for (device, lane) in (0..).map(DeviceId).zip(&memory.devices) {
+            for (at, parts) in &lane.levels {
+                // Whole numbers stay whole.
+                let level = match measure.over {
+                    1 => json!(parts * measure.times),
+                    over => json!((parts * measure.times) as f64 / over as f64),
+                };
+                trace.level(device, name, self.nanos(*at), &level)?;
+            }
+        }
+        Ok(())
+    }
+}
