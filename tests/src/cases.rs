@@ -90,3 +90,15 @@ pub fn compile_for_search(name: &str, text: &str, folder: &Path) -> (Compilation
         Err(compilation) => (*compilation, sources),
     }
 }
+
+/// Blocks of source in a page of the documentation, with their place.
+#[must_use]
+pub fn documented(path: &Path) -> Vec<(String, String)> {
+    let text = read(path);
+    let parts = text.split("```pipe\n").enumerate().skip(1);
+    parts
+        .map(|(number, part)| {
+            (format!("{} block {number}", path.display()), part.split("```").next().unwrap_or_default().to_owned())
+        })
+        .collect()
+}

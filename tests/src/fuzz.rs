@@ -2,7 +2,8 @@
 
 use crate::mutation::machine::{self, Pace};
 use crate::mutation::subjects::kinds;
-use pipe_compiler::source::{Source, Sources};
+use pipe_compiler::format::format;
+use pipe_compiler::source::{FileId, Source, Sources};
 use pipe_compiler::{Request, compile};
 use pipe_ir::program::{DeviceProgram, Program, Space};
 use pipe_ir::text::Rejected;
@@ -14,7 +15,7 @@ use pipec::diagnostics::{Look, draw};
 /// Between the text of a source and that of the file that it imports.
 const IMPORTED: &str = "\n//=\n";
 
-/// Compiles a source, draws everything that speaks against it, and runs what is accepted.
+/// Formats and compiles a source, draws everything that speaks against it, and runs what is accepted.
 ///
 /// # Panics
 /// If the compiler breaks its own rules.
@@ -25,6 +26,9 @@ pub fn source(bytes: &[u8]) {
     let root = Source { name: "fuzz.pipe".to_owned(), text: text.to_owned() };
     let compilation = compile(&mut sources, root, &|_| Ok(imported.to_owned()), &Request::default());
     let drawn = draw(&compilation.diagnostics, &sources, Look { width: 100, colours: false });
+    if let Ok(styled) = format(FileId(0), text) {
+        assert_eq!(format(FileId(0), &styled), Ok(styled), "formatting twice is not formatting once");
+    }
     assert_eq!(drawn.is_empty(), compilation.diagnostics.is_empty());
     assert!(compilation.our_mistakes.is_empty(), "{:#?}", compilation.our_mistakes);
     let judged = compilation.judged.as_ref();

@@ -1,12 +1,13 @@
 //! What the search writes: sources that mean the orders they were written for, and whose words about the steady state hold;
 //! and what it takes programs to hold.
 
+use pipe_compiler::format::format;
 use pipe_compiler::memory_limit::MemoryLimit;
 use pipe_compiler::pipeline::StageCosts;
 use pipe_compiler::search::find::prepare;
 use pipe_compiler::search::write;
 use pipe_compiler::search::{Objective, Options, Workers};
-use pipe_compiler::source::{Source, Sources};
+use pipe_compiler::source::{FileId, Source, Sources};
 use pipe_compiler::units::Units;
 use pipe_compiler::{Compilation, Request, compile, stdlib};
 use pipe_ir::task::{Task, TaskKind};
@@ -47,6 +48,7 @@ fn sources_compile_to_the_orders_that_they_were_written_for() {
                 continue;
             }
             let source = write::source(schedule, "found", "As it was.");
+            assert_eq!(format(FileId(0), &source).as_ref(), Ok(&source), "{name} is not in the style");
             let again = compiled(&source, &request);
             assert_eq!(orders(&again), orders(&compilation), "{name}\n{source}");
             let peak = |compilation: &Compilation| compilation.report.figures.peak_activation;

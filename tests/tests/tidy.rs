@@ -1,7 +1,7 @@
 //! House rules that lints cannot hold: headers, sizes, comments that name files, examples that compile.
 
 use pipe_compiler::Request;
-use pipe_tests::cases::{compile_text, files, read, report, root};
+use pipe_tests::cases::{compile_text, documented, files, read, report, root};
 use std::path::{Path, PathBuf};
 
 /// Longest source file, in lines.
@@ -97,17 +97,6 @@ fn the_two_commands_of_the_readme_find_what_they_run() {
     // `cargo run` without a name runs the only binary of the workspace, and refuses if there are two.
     let counts: Vec<_> = members.iter().map(|member| (*member, binaries(&root().join(member)))).collect();
     assert_eq!(counts.iter().map(|(_, count)| count).sum::<usize>(), 1, "{counts:?}");
-}
-
-/// Blocks of source in the documentation, with their place.
-fn documented(path: &Path) -> Vec<(String, String)> {
-    let text = read(path);
-    let parts = text.split("```pipe\n").enumerate().skip(1);
-    parts
-        .map(|(number, part)| {
-            (format!("{} block {number}", path.display()), part.split("```").next().unwrap_or_default().to_owned())
-        })
-        .collect()
 }
 
 #[test]

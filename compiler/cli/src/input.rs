@@ -287,7 +287,7 @@ pub(crate) fn load(folder: &Path, path: &str) -> Result<String, String> {
 
 /// Reads a source, without the mark that some editors begin a file with. Of an endless one no more is read than it takes
 /// to see that it is too long.
-fn read_text(from: impl Read) -> io::Result<String> {
+pub(crate) fn read_text(from: impl Read) -> io::Result<String> {
     let mut text = String::new();
     from.take(MAX_BYTES as u64 + 1).read_to_string(&mut text)?;
     match text.strip_prefix('\u{feff}') {

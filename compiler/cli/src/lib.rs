@@ -37,6 +37,7 @@ Examples:
   pipec plot std:zb_v -o zb_v.svg
   pipec search std:v_half --memory 2 --cost F=1,B=2,W=1
   pipec tune examples/llama3_70b.pipe --cluster examples/cluster.toml
+  pipec fmt --check .
   pipec explain deadlock
 
 Exit codes: 0 accepted, 1 rejected, 2 usage.";

@@ -14,6 +14,7 @@ pub mod elaborate;
 mod examples;
 pub mod family;
 pub mod files;
+pub mod format;
 mod gathered;
 mod json;
 pub mod judge;

@@ -5,6 +5,7 @@ mod check;
 mod check_ir;
 mod completions;
 mod explain;
+mod fmt;
 mod man;
 mod plot;
 mod profile;
@@ -35,6 +36,8 @@ pub(crate) enum Command {
     Search(search::Arguments),
     /// Finds how to divide a model among the devices of a cluster, with which schedule and settings
     Tune(tune::Arguments),
+    /// Brings sources into the one style: only spaces and line ends change
+    Fmt(fmt::Arguments),
     /// Says what an error means and how to repair it
     Explain(explain::Arguments),
     /// Prints what a shell needs to complete commands, options and their values
@@ -54,6 +57,7 @@ impl Command {
             Self::Plot(arguments) => plot::run(&arguments),
             Self::Search(arguments) => search::run(&arguments),
             Self::Tune(arguments) => tune::run(&arguments),
+            Self::Fmt(arguments) => fmt::run(&arguments),
             Self::Explain(arguments) => explain::run(&arguments),
             Self::Completions(arguments) => completions::run(&arguments),
             Self::Man(arguments) => man::run(&arguments),

@@ -2,6 +2,7 @@
 //! tasks repeat.
 
 use super::slots::{Slots, slots};
+use crate::format;
 use crate::placement::Placement;
 use crate::schedule::{Schedule, ScheduledTask};
 use pipe_ir::ids::MicrobatchId;
@@ -25,6 +26,10 @@ enum Part {
 /// for all microbatches, and takes them in turn.
 #[must_use]
 pub fn source(schedule: &Schedule, name: &str, about: &str) -> String {
+    format::styled(declaration(schedule, name, about))
+}
+
+fn declaration(schedule: &Schedule, name: &str, about: &str) -> String {
     let mut text = String::new();
     for line in about.lines() {
         let _ = writeln!(text, "{}", format!("/// {line}").trim_end());

@@ -24,10 +24,11 @@ mod grammar {
     /// The parser that pest makes from the grammar.
     #[derive(pest_derive::Parser)]
     #[grammar = "../../../grammar/pipe.pest"]
-    pub(super) struct Grammar;
+    pub(crate) struct Grammar;
 }
 
-use grammar::{Grammar, Rule};
+pub(crate) use build::strength;
+pub(crate) use grammar::{Grammar, Rule};
 
 /// Parses a text, or says everything that keeps it from being one of the language.
 pub fn parse(file: FileId, text: &str) -> Result<ast::File, Diagnostics> {

@@ -156,6 +156,11 @@ fn depth_of(expr: &Expr) -> u32 {
     deepest + 1
 }
 
+/// How tightly an operator between two operands binds; none for all other rules.
+pub(crate) fn strength(rule: Rule) -> Option<u8> {
+    binary(rule).map(|(_, strength)| strength)
+}
+
 fn binary(rule: Rule) -> Option<(BinaryOp, u8)> {
     Some(match rule {
         Rule::kw_or => (BinaryOp::Or, 1),

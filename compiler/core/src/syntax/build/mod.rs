@@ -6,6 +6,8 @@ mod model;
 mod pipeline;
 mod schedule;
 
+pub(crate) use expr::strength;
+
 use super::ast::{Argument, Call, Declaration, Import, ImportPath, Let, Name, Parameter};
 use super::grammar::Rule;
 use crate::diagnostic::{Diagnostic, Diagnostics};

@@ -1,0 +1,147 @@
+//! `pipec fmt PATHS..`: brings sources into the one style.
+
+use super::check::show;
+use crate::Outcome;
+use crate::input::{read_text, source};
+use crate::output::{Failure, complain, print, write};
+use pipe_compiler::format::format;
+use pipe_compiler::source::{Source, Sources};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+const EXAMPLES: &str = "\
+Examples:
+  pipec fmt x.pipe
+  pipec fmt schedules/ models/
+  pipec fmt --check .
+  pipec fmt - < x.pipe
+
+Only spaces and line ends change. Prints the names of the files that it rewrites, or with --check would rewrite.
+Exit codes: 0 all are in the style now, 1 some would change or do not parse, 2 usage.";
+
+/// Arguments of `pipec fmt`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    /// `.pipe` files, folders in which all are meant, or `-` for standard input, which is written to standard output
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<PathBuf>,
+    /// Writes nothing; exit code 1 if a file is not in the style
+    #[arg(long)]
+    check: bool,
+}
+
+/// Formats every file; what is wrong with one does not keep the others from it.
+pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
+    let is_input = |path: &PathBuf| path.as_os_str() == "-";
+    if arguments.paths.iter().any(is_input) {
+        if arguments.paths.len() > 1 {
+            return Err(Failure::Usage("`-` is standard input, which goes with no other path".to_owned()));
+        }
+        return standard_input(arguments.check);
+    }
+    let (mut rejected, mut failed) = (false, false);
+    for path in &arguments.paths {
+        let mut files = Vec::new();
+        let found = if path.is_dir() {
+            walk(path, &mut files)
+        } else {
+            files.push(path.clone());
+            Ok(())
+        };
+        let results = files.iter().map(|file| one(file, arguments.check)).chain([found.map(|()| Done::Unchanged)]);
+        for result in results {
+            match result {
+                Ok(Done::Unchanged) => {}
+                Ok(Done::Changed(name)) => {
+                    print(&format!("{name}\n"))?;
+                    rejected |= arguments.check;
+                }
+                Ok(Done::Rejected) => rejected = true,
+                Err(failure) => {
+                    complain(&failure.to_string());
+                    failed = true;
+                }
+            }
+        }
+    }
+    Ok(match (failed, rejected) {
+        (true, _) => Outcome::Usage,
+        (false, true) => Outcome::Rejected,
+        (false, false) => Outcome::Accepted,
+    })
+}
+
+/// What became of a file.
+enum Done {
+    Unchanged,
+    /// The file of this name was or would be rewritten.
+    Changed(String),
+    /// It does not parse, which was shown.
+    Rejected,
+}
+
+fn one(path: &Path, check: bool) -> Result<Done, Failure> {
+    let source = source(path)?;
+    let Some(text) = formatted(&source) else { return Ok(Done::Rejected) };
+    if text == source.text {
+        return Ok(Done::Unchanged);
+    }
+    if !check {
+        rewrite(path, &text)?;
+    }
+    Ok(Done::Changed(source.name))
+}
+
+/// Replaces a file, behind links to it, and keeps its permissions.
+fn rewrite(path: &Path, text: &str) -> Result<(), Failure> {
+    let failed = |error| Failure::Io(path.display().to_string(), error);
+    let path = fs::canonicalize(path).map_err(failed)?;
+    let permissions = fs::metadata(&path).map_err(failed)?.permissions();
+    if permissions.readonly() {
+        return Err(failed(io::Error::new(io::ErrorKind::PermissionDenied, "the file is read-only")));
+    }
+    write(&path, text)?;
+    fs::set_permissions(&path, permissions).map_err(failed)
+}
+
+fn standard_input(check: bool) -> Result<Outcome, Failure> {
+    let text = read_text(io::stdin().lock()).map_err(|error| Failure::Io("standard input".to_owned(), error))?;
+    let source = Source { name: "<stdin>".to_owned(), text };
+    let Some(text) = formatted(&source) else { return Ok(Outcome::Rejected) };
+    if !check {
+        print(&text)?;
+        return Ok(Outcome::Accepted);
+    }
+    if text == source.text {
+        return Ok(Outcome::Accepted);
+    }
+    print(&format!("{}\n", source.name))?;
+    Ok(Outcome::Rejected)
+}
+
+/// The text in the style; what keeps it from that is shown.
+fn formatted(source: &Source) -> Option<String> {
+    let mut sources = Sources::default();
+    let file = sources.add(source.clone());
+    format(file, &source.text).map_err(|errors| show(&errors, &sources)).ok()
+}
+
+/// All `.pipe` files in a folder and those below it, by name. Hidden folders are left out, and links are not followed.
+fn walk(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), Failure> {
+    let failed = |error| Failure::Io(folder.display().to_string(), error);
+    let entries = fs::read_dir(folder).map_err(failed)?;
+    let mut entries = entries.collect::<Result<Vec<_>, _>>().map_err(failed)?;
+    entries.sort_by_key(fs::DirEntry::file_name);
+    for entry in entries {
+        let path = entry.path();
+        let kind = entry.file_type().map_err(failed)?;
+        if kind.is_dir() && !entry.file_name().as_encoded_bytes().starts_with(b".") {
+            walk(&path, files)?;
+        } else if kind.is_file() && path.extension().is_some_and(|ending| ending == "pipe") {
+            files.push(path);
+        }
+    }
+    Ok(())
+}

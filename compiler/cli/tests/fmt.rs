@@ -1,0 +1,82 @@
+//! `pipec fmt` as a whole process: which files it rewrites, what it prints, and how it exits.
+
+mod process;
+
+use process::{folder, pipec};
+use std::fs;
+
+const LOOSE: &str = "param  a=1 // one\n";
+const STYLED: &str = "param a = 1                                // one\n";
+const BROKEN: &str = "param a = (1\n";
+
+#[test]
+fn files_and_folders_are_rewritten_and_named() {
+    let files = [("a.pipe", LOOSE), ("b.pipe", STYLED), ("c.txt", LOOSE)];
+    let folder = folder("fmt-rewrites", &files);
+    for inside in ["sub", ".hidden"] {
+        fs::create_dir_all(folder.join(inside)).expect("a folder");
+        fs::write(folder.join(inside).join("d.pipe"), LOOSE).expect("a file");
+    }
+    let read = |name: &str| fs::read_to_string(folder.join(name)).expect("a file");
+    let time = |name: &str| fs::metadata(folder.join(name)).and_then(|data| data.modified()).expect("a time");
+    let untouched = time("b.pipe");
+    let would = pipec(&folder, "fmt --check .", "").with(1);
+    assert_eq!((would.out.as_str(), would.error.as_str()), ("./a.pipe\n./sub/d.pipe\n", ""));
+    assert_eq!(read("a.pipe"), LOOSE);
+    assert_eq!(pipec(&folder, "fmt .", "").with(0).out, "./a.pipe\n./sub/d.pipe\n");
+    assert_eq!((read("a.pipe").as_str(), read("sub/d.pipe").as_str()), (STYLED, STYLED));
+    assert_eq!((read("c.txt").as_str(), read(".hidden/d.pipe").as_str()), (LOOSE, LOOSE));
+    assert_eq!(time("b.pipe"), untouched);
+    assert_eq!(pipec(&folder, "fmt --check . b.pipe", "").with(0).out, "");
+    // What is named is formatted, whatever it is called.
+    assert_eq!(pipec(&folder, "fmt c.txt", "").with(0).out, "c.txt\n");
+    let left: Vec<_> = fs::read_dir(&folder).expect("the folder").map(|entry| entry.expect("an entry")).collect();
+    assert_eq!(left.len(), 5, "temporary files are left: {left:?}");
+}
+
+#[test]
+fn what_cannot_be_formatted_keeps_no_other_file_from_it() {
+    let folder = folder("fmt-broken", &[("a.pipe", BROKEN), ("b.pipe", LOOSE)]);
+    let ended = pipec(&folder, "fmt a.pipe b.pipe", "").with(1);
+    assert!(ended.error.contains("error[syntax]") && ended.error.contains("a.pipe:"), "{}", ended.error);
+    assert_eq!(ended.out, "b.pipe\n");
+    assert_eq!(fs::read_to_string(folder.join("a.pipe")).expect("a file"), BROKEN);
+    let ended = pipec(&folder, "fmt missing.pipe b.pipe", "").with(2);
+    assert!(ended.error.contains("missing.pipe: No such file"), "{}", ended.error);
+    fs::write(folder.join("c.pipe"), b"// \xff\n").expect("a file");
+    let ended = pipec(&folder, "fmt c.pipe", "").with(2);
+    assert!(ended.error.contains("c.pipe: stream did not contain valid UTF-8"), "{}", ended.error);
+}
+
+#[test]
+fn standard_input_goes_to_standard_output() {
+    let folder = folder("fmt-input", &[]);
+    assert_eq!(pipec(&folder, "fmt -", LOOSE).with(0).out, STYLED);
+    assert_eq!(pipec(&folder, "fmt -", "").with(0).out, "");
+    assert_eq!(pipec(&folder, "fmt --check -", STYLED).with(0).out, "");
+    assert_eq!(pipec(&folder, "fmt --check -", LOOSE).with(1).out, "<stdin>\n");
+    let ended = pipec(&folder, "fmt -", BROKEN).with(1);
+    assert!(ended.out.is_empty() && ended.error.contains("<stdin>:"), "{}{}", ended.out, ended.error);
+    let ended = pipec(&folder, "fmt - x.pipe", LOOSE).with(2);
+    assert!(ended.error.contains("goes with no other path"), "{}", ended.error);
+    pipec(&folder, "fmt", "").with(2);
+}
+
+#[cfg(unix)]
+#[test]
+fn links_and_permissions_stay() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let folder = folder("fmt-links", &[("real.pipe", LOOSE), ("locked.pipe", LOOSE)]);
+    let set = |name: &str, mode| {
+        fs::set_permissions(folder.join(name), fs::Permissions::from_mode(mode)).expect("permissions");
+    };
+    symlink("real.pipe", folder.join("link.pipe")).expect("a link");
+    set("real.pipe", 0o640);
+    set("locked.pipe", 0o440);
+    assert_eq!(pipec(&folder, "fmt link.pipe", "").with(0).out, "link.pipe\n");
+    assert!(folder.join("link.pipe").is_symlink());
+    let data = fs::metadata(folder.join("real.pipe")).expect("a file");
+    assert_eq!((data.permissions().mode() & 0o777, data.len() as usize), (0o640, STYLED.len()));
+    let ended = pipec(&folder, "fmt locked.pipe", "").with(2);
+    assert!(ended.error.contains("locked.pipe: the file is read-only"), "{}", ended.error);
+}
