@@ -53,7 +53,8 @@ fn run(folder: &Path, text: &str) {
     assert!(commands.peek().is_some(), "no command: {text}");
     for command in commands {
         let (arguments, expected) = command.split_once('\n').expect("a command is a line");
-        let ended = pipec(folder, arguments, "");
+        let is_rejected = expected.contains("error[");
+        let ended = pipec(folder, arguments, "").with(i32::from(is_rejected));
         let all = format!("{}{}{}", ended.out, if ended.out.ends_with('\n') { "" } else { "\n" }, ended.error);
         let lines: Vec<&str> = all.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
         let wanted: Vec<&str> = expected.lines().filter(|line| !line.is_empty()).collect();
