@@ -108,6 +108,13 @@ impl TimedArguments {
         Ok(Ok(request))
     }
 
+    /// The files that these options name.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
+        let target = Some(Path::new(&self.target.target)).filter(|_| !self.target.target.starts_with("std:"));
+        let others = [&self.profile, &self.cluster, &self.rates].into_iter().flatten().map(PathBuf::as_path);
+        target.into_iter().chain(others)
+    }
+
     /// Compiles the target, or only proves what holds for every number of microbatches.
     ///
     /// # Errors

@@ -20,6 +20,7 @@ mod trace;
 mod training;
 mod tuning;
 mod version;
+mod watching;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
@@ -35,6 +36,8 @@ Examples:
   pipec profile examples/shakespeare.pipe -o here.profile.json
   pipec plot std:1f1b --set devices=4 --set microbatches=8
   pipec plot std:zb_v -o zb_v.svg
+  pipec plot std:zb_v -o zb_v.html
+  pipec watch examples/first_schedule.pipe --set devices=8
   pipec search std:v_half --memory 2 --cost F=1,B=2,W=1
   pipec tune examples/llama3_70b.pipe --cluster examples/cluster.toml
   pipec fmt --check .

@@ -12,6 +12,7 @@ mod profile;
 mod run;
 mod search;
 mod tune;
+mod watch;
 
 use crate::Outcome;
 use crate::input::Format;
@@ -30,8 +31,10 @@ pub(crate) enum Command {
     Run(run::Arguments),
     /// Measures a pipeline's tasks and links on this machine, and compares what they predict with its steps
     Profile(profile::Arguments),
-    /// Draws the timeline, in the terminal or as SVG
+    /// Draws the timeline, in the terminal, as SVG or as a page
     Plot(plot::Arguments),
+    /// Serves the picture on this machine, and redraws it whenever the file or one that it imports is saved
+    Watch(watch::Arguments),
     /// Finds a schedule under a memory limit, and writes it as source
     Search(search::Arguments),
     /// Finds how to divide a model among the devices of a cluster, with which schedule and settings
@@ -55,6 +58,7 @@ impl Command {
             Self::Run(arguments) => run::run(&arguments),
             Self::Profile(arguments) => profile::run(&arguments),
             Self::Plot(arguments) => plot::run(&arguments),
+            Self::Watch(arguments) => watch::run(&arguments),
             Self::Search(arguments) => search::run(&arguments),
             Self::Tune(arguments) => tune::run(&arguments),
             Self::Fmt(arguments) => fmt::run(&arguments),

@@ -12,8 +12,15 @@ use pipe_compiler::{Certificates, Compilation};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+const EXAMPLES: &str = "\
+Examples:
+  pipec plot std:v_half --set devices=8 --set microbatches=24
+  pipec plot std:v_half -o v_half.svg
+  pipec plot examples/shakespeare.pipe --memory 2.5 -o shakespeare.html";
+
 /// Arguments of `pipec plot`.
 #[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     timed: TimedArguments,
