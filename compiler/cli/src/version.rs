@@ -1,6 +1,6 @@
 //! What `pipec --version` says: what this build can do, and which formats it writes and reads.
 
-use pipe_compiler::{profile, report};
+use pipe_compiler::{picture, profile, report};
 use std::sync::LazyLock;
 
 /// The version, the backends and the schemas; the first line is the version alone.
@@ -9,6 +9,8 @@ pub(crate) static LONG: LazyLock<String> = LazyLock::new(|| {
     let schemas = [
         report::SCHEMA,
         pipe_ir::json::SCHEMA,
+        picture::SCHEMA,
+        crate::trace::SCHEMA,
         profile::SCHEMA,
         crate::training::summary::SCHEMA,
         crate::commands::SEARCH_SCHEMA,

@@ -26,6 +26,9 @@ use pipe_ir::task::TaskKind;
 use scale::Scale;
 use serde::Serialize;
 
+/// Name and version of the form.
+pub const SCHEMA: &str = "pipec.picture/1";
+
 /// A timeline as it is drawn.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Picture {
@@ -297,7 +300,7 @@ impl Picture {
         });
         let schedule = &judged.schedule;
         Some(Self {
-            schema: "pipec.picture/1",
+            schema: SCHEMA,
             title: report.pipeline.as_ref().unwrap_or(&schedule.name).clone(),
             clock: Clock {
                 unit: report
