@@ -239,6 +239,49 @@ def learnt(
     return losses, weights(modules)
 
 
+def stale(
+    program: Program, modules: dict[int, nn.Module], seeds: list[int], make: Callable[..., torch.optim.Optimizer]
+) -> tuple[list[list[float]], dict[str, Tensor]]:
+    """What one process learns that keeps all versions of all weights, and takes for each microbatch those that the program's lags say."""
+    optimizers = {stage: make(list(module.named_parameters())) for stage, module in modules.items()}
+    history = {stage: [_copy(module)] for stage, module in modules.items()}
+    per_step = program.n_microbatches // program.n_steps
+    losses = []
+    for seed in seeds:
+        inputs, targets = (one.split(ROWS) for one in batch(program, seed))
+        of_window = []
+        for step in range(program.n_steps):
+            sums: dict[str, Tensor] = {}
+            for number in range(per_step):
+                taken = {}
+                for stage in modules:
+                    lag = program.lags[stage][number] if program.lags else 0
+                    version = history[stage][max(len(history[stage]) - 1 - lag, 0)]
+                    taken[stage] = {name: one.clone().requires_grad_() for name, one in version.items()}
+                x = inputs[step * per_step + number]
+                for stage, module in modules.items():
+                    x = torch.func.functional_call(module, taken[stage], (x,))
+                result = loss(x, targets[step * per_step + number])
+                result.backward(torch.tensor(1 / per_step))
+                of_window.append(result.item())
+                for stage, version in taken.items():
+                    for name, one in version.items():
+                        before, key = sums.get(f"{stage}.{name}"), f"{stage}.{name}"
+                        assert one.grad is not None
+                        sums[key] = one.grad if before is None else before + one.grad
+            for stage, module in modules.items():
+                for name, parameter in module.named_parameters():
+                    parameter.grad = sums[f"{stage}.{name}"]
+                optimizers[stage].step()
+                history[stage].append(_copy(module))
+        losses.append(of_window)
+    return losses, weights(modules)
+
+
+def _copy(module: nn.Module) -> dict[str, Tensor]:
+    return {name: one.detach().clone() for name, one in module.named_parameters()}
+
+
 def weights(modules: dict[int, nn.Module]) -> dict[str, Tensor]:
     """By stage and name, as they are now."""
     return {

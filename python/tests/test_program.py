@@ -185,7 +185,6 @@ def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     ("target", "options", "messages"),
     [
         ("std:seq_1f1b", {"devices": 2, "microbatches": 2}, ["cut in 2 slices"]),
-        ("std:cyclic_dp", {"devices": 2, "microbatches": 2}, ["run on without a flush", "sum -> !", "travel between"]),
         (EXAMPLES / "offload.pipe", {}, [r"d0 `copy.start %\d+ = %\d+ h2d", "compile without `offload`"]),
     ],
 )

@@ -24,7 +24,7 @@ pipeline small {{
     {more}
     train {{
         data synthetic
-        steps 4
+        steps 12
         optimizer adamw(learning_rate = 0.01)
     }}
 }}
@@ -51,7 +51,8 @@ def learns_alike(
     seeds = list(range(1, 1 + steps))
     modules = getattr(models, make)(program)
     models.tie(modules, options.get("tied", {}))
-    losses, weights = models.learnt(program, modules, seeds, getattr(models, optimizer))
+    reference = models.learnt if program.n_steps == 1 else models.stale
+    losses, weights = reference(program, modules, seeds, getattr(models, optimizer))
     answers = cluster.run(workers.learn, program.n_devices, text, make, seeds, optimizer, options)
     for step in range(steps):
         found = sorted(one for of_rank, _, _ in answers for one in of_rank[step])
@@ -122,3 +123,59 @@ def test_a_program_that_updates_inside_asks_for_an_optimizer(cluster: Cluster) -
 
 def test_an_optimizer_may_run_behind_the_step_of_a_schedule_alone(cluster: Cluster) -> None:
     learns_alike(cluster, sized("std:zb_h1", 3, 5), exact=True)
+
+
+PIPEDREAM = """
+schedule pipedream {{
+    require M >= 2
+    stages D
+    place s on s
+    weights {weights}
+    block every 3 {{
+        F[s]  at s
+        BW[s] at D + 2 * (D - 1 - s)
+    }}
+}}
+"""
+
+
+@pytest.mark.parametrize(("weights", "microbatches"), [("newest", 2), ("newest", 3), ("previous", 4)])
+@pytest.mark.parametrize("recompute", [[], ["--recompute", "all"]])
+def test_steps_that_run_on_read_the_versions_that_the_program_says(
+    cluster: Cluster, weights: str, microbatches: int, recompute: list[str]
+) -> None:
+    source = PIPEDREAM.format(weights=weights)
+    text = from_source(source, "--set", "devices=3", "--set", f"microbatches={microbatches}", *recompute)
+    assert any(lag for row in pipec.loads(text).lags for lag in row)
+    learns_alike(cluster, text, exact=True)
+
+
+@pytest.mark.parametrize("fresh", [0, 1])
+@pytest.mark.parametrize(("devices", "microbatches"), [(2, 4), (3, 3), (4, 4)])
+def test_cyclic_data_parallelism(cluster: Cluster, devices: int, microbatches: int, fresh: int) -> None:
+    learns_alike(cluster, sized("std:cyclic_dp", devices, microbatches, "--set", f"fresh={fresh}"), exact=True)
+
+
+def test_halves_of_stale_steps(cluster: Cluster) -> None:
+    source = """
+        schedule halves {
+            stages D
+            place s on s
+            weights newest
+            block every 3 {
+                F[s] at s
+                B[s] at 2 * D - s
+                W[s] fill
+            }
+        }
+    """
+    text = from_source(source, "--set", "devices=2", "--set", "microbatches=2")
+    assert pipec.loads(text).stages[0].kinds == {"F", "B", "W", "U"}
+    learns_alike(cluster, text, exact=True)
+
+
+def test_versions_of_a_language_model_with_other_stages(cluster: Cluster) -> None:
+    source = PIPEDREAM.format(weights="newest") + PIPELINE.format(
+        schedule="pipedream", devices=3, microbatches=2, more="", blocks=6
+    )
+    learns_alike(cluster, from_source(source), exact=True)

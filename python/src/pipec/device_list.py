@@ -8,14 +8,18 @@ from functools import partial
 from typing import Any
 
 from .instructions import CollStart, Fill, Free, GatherStart, Instruction, RecvStart, Run, SendStart, Wait
-from .program import Program
+from .program import Exec, Operand, Program
 from .reduction import Reduction
 from .shares import Shares
 from .stage_tasks import StageTasks, Step
+from .sums import TravellingSum
 from .transport import Incoming, Transport, forms_of
 from .updates import Update
+from .versions import Weights
 
 Call = Callable[[], Any]
+Operands = list[tuple[Operand, int]]
+"""Operands of an executable, with their buffers."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,10 @@ class Machine:
     """By value: that of the gradients that are summed up."""
     shares: Mapping[int, Shares]
     """By stage: its weights, where replicas divide them."""
+    versions: Mapping[int, Weights]
+    """By stage: its weights, where there are several versions, or sums of their gradients travel."""
+    sums: Mapping[int, TravellingSum]
+    """By value: the gradients whose sums travel."""
     updates: Mapping[int, Update]
     """By executable: none where the optimizer is left to the user."""
 
@@ -90,6 +98,7 @@ class _Translator:
         fills = (one for one in machine.program.devices[machine.device].setup if isinstance(one, Fill))
         self._holds: dict[int, tuple[int, int]] = {one.buffer: (one.value, 0) for one in fills}
         self._gathered: dict[int, Shares] = {}
+        self._used: dict[tuple[int, int], list[Call]] = {}
         self._ends: dict[int, Call | None] = {}
 
     def call(self, instruction: Instruction) -> Call | None:
@@ -112,6 +121,8 @@ class _Translator:
             return partial(self._machine.step.buffers.__setitem__, instruction.buffer, None)
         if isinstance(instruction, Fill):
             self._holds[instruction.buffer] = (instruction.value, 0)
+            if instruction.value in self._machine.sums:
+                return None
             reduction = self._machine.reductions.get(instruction.value)
             return reduction.begin_step if reduction is not None and self._trains else None
         return None
@@ -122,9 +133,41 @@ class _Translator:
         for operand, buffer in operands:
             if operand.access == "write":
                 self._holds[buffer] = (operand.value, run.microbatch)
+            if operand.access == "update" and operand.value in self._machine.sums:
+                self._holds[buffer] = (operand.value, run.microbatch)
         if exec.kind == "Update":
-            update = self._machine.updates.get(run.exec)
-            return update.run if update is not None and self._trains else None
+            return self._update(run)
+        task = self._task(run, exec, operands)
+        if task is None or not self._trains or not self._machine.versions:
+            return task
+        used = self._used.setdefault((exec.stage, run.microbatch), [])
+        if exec.kind == "Forward":
+            used += self._versions(operands)
+        return _one_after_the_other(used, task)
+
+    def _versions(self, operands: Operands) -> list[Call]:
+        """What gives modules the versions that a forward reads; its backward does so again, to add to the gradients of these."""
+        values = self._machine.program.values
+        found: list[Call] = []
+        for operand, buffer in operands:
+            weights = self._machine.versions.get(values[operand.value].stage)
+            if weights is not None and values[operand.value].kind == "parameters":
+                found.append(partial(weights.use, buffer))
+        return found
+
+    def _update(self, run: Run) -> Call | None:
+        update = self._machine.updates.get(run.exec)
+        if update is None or not self._trains:
+            return None
+        values, exec = self._machine.program.values, self._machine.program.execs[run.exec]
+        weights = [
+            (operand.access, buffer)
+            for operand, buffer in zip(exec.operands, run.buffers)
+            if values[operand.value].kind == "parameters"
+        ]
+        return partial(update.run, weights[0][1], weights[-1][1])
+
+    def _task(self, run: Run, exec: Exec, operands: Operands) -> Call | None:
         at = {operand.value: buffer for operand, buffer in operands}
         tasks = self._machine.stages[exec.stage]
         reads = tuple(at[read.value] for read in tasks.stage.reads if read.value in at)
@@ -149,6 +192,8 @@ class _Translator:
         if not self._trains and send.kind != "activation":
             return None
         value, microbatch = self._holds[send.buffer]
+        if send.kind == "sum":
+            return self._send_sum(send, value, microbatch)
         tag = transport.tag(value, microbatch)
         buffers, tokens, buffer, token = step.buffers, step.tokens, send.buffer, send.token
 
@@ -177,6 +222,7 @@ class _Translator:
         if not self._trains and receive.kind != "activation":
             return None
         buffers, tokens, buffer, token = step.buffers, step.tokens, receive.buffer, receive.token
+        replaced = self._machine.sums.get(receive.value)
 
         def start() -> None:
             tokens[token] = transport.receive(receive)
@@ -188,15 +234,34 @@ class _Translator:
             incoming: Incoming = tokens[token]
             for work in incoming.works:
                 work.wait()
-            buffers[buffer] = incoming.tensors
+            if replaced is None:
+                buffers[buffer] = incoming.tensors
+            else:
+                replaced.replace(incoming.tensors)
             tokens[token] = None
 
         def learn() -> None:
             transport.learn(tokens[token])
             end()
 
-        self._ends[receive.token] = learn if self._learns else end
-        return expect if self._learns else start
+        learns = self._learns and replaced is None
+        self._ends[receive.token] = learn if learns else end
+        return expect if learns else start
+
+    def _send_sum(self, send: SendStart, value: int, microbatch: int) -> Call:
+        """Sums have the shapes of weights, so they are not announced."""
+        tokens, transport, total = self._machine.step.tokens, self._machine.transport, self._machine.sums[value]
+        tag = transport.tag(value, microbatch)
+
+        def start() -> None:
+            tokens[send.token] = transport.send(send, tag, total.gradients())
+
+        def end() -> None:
+            transport.retire(send, tokens[send.token])
+            tokens[send.token] = None
+
+        self._ends[send.token] = end
+        return start
 
     def _join(self, collective: CollStart) -> Call | None:
         self._ends[collective.token] = None
@@ -220,3 +285,16 @@ class _Translator:
         self._gathered[gather.buffer] = shares
         self._ends[gather.token] = shares.finish_gathering
         return shares.start_gathering
+
+
+def _one_after_the_other(first: list[Call], last: Call) -> Call:
+    """Several calls as one."""
+    if not first:
+        return last
+
+    def call() -> None:
+        for one in first:
+            one()
+        last()
+
+    return call

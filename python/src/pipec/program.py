@@ -150,7 +150,8 @@ class Program:
     n_microbatches: int
     n_steps: int
     n_slices: int
-    has_lags: bool
+    lags: tuple[tuple[int, ...], ...]
+    """By stage and microbatch of a step: how many updates fewer than the step's number the weights have that its tasks read."""
     groups: tuple[tuple[int, ...], ...]
     values: tuple[Value, ...]
     execs: tuple[Exec, ...]
@@ -239,7 +240,7 @@ def _program(fields: Mapping[str, Any]) -> Program:
         n_microbatches=int(fields["n_microbatches"]),
         n_steps=int(fields["n_steps"]),
         n_slices=int(fields.get("n_slices", 1)),
-        has_lags=any(lag != 0 for row in fields["lags"] for lag in row),
+        lags=tuple(tuple(int(lag) for lag in row) for row in fields["lags"]),
         groups=tuple(tuple(int(device) for device in group) for group in fields.get("groups", [])),
         values=tuple(_value(value) for value in fields["values"]),
         execs=tuple(_exec(one) for one in fields["execs"]),

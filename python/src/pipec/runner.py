@@ -58,7 +58,7 @@ class Runner:
             bits in every run; by default on CPUs only, where it costs little.
         optimizer: Makes the optimizer of some weights, which it gets as a list of names and parameters: `torch.optim.AdamW`, or
             `partial(torch.optim.AdamW, lr=1e-3)`. `step` then updates the weights as well, where the program says so, and clears their
-            gradients. Needed where that is inside a step: `zero`.
+            gradients. Needed where that is inside a step: `zero`, and steps that run on without a flush.
         synchronise: Whether replicas and tied weights start with the values of the first device that holds them.
 
     Raises:
@@ -108,7 +108,7 @@ class Runner:
         named = list(self.named_parameters())
         self._updates = Updates({}, [])
         if optimizer is not None:
-            self._updates = updates(program, self.rank, named, joined.shares, optimizer)
+            self._updates = updates(program, self.rank, named, joined.shares, joined.versions, optimizer)
         n_microbatches = program.n_microbatches
         self._step = Step(
             [None] * own.n_buffers,
@@ -117,7 +117,8 @@ class Runner:
             [None] * n_microbatches,
             transport.forms,
         )
-        seed = 1.0 / n_microbatches if average else 1.0
+        transport.forms.update((value, total.forms) for value, total in joined.sums.items())
+        seed = program.n_steps / n_microbatches if average else 1.0
         tasks = {
             index: StageTasks(program.stages[index], module, loss_fn, seed, self._step, self._device)
             for index, module in self.stages.items()
@@ -131,6 +132,8 @@ class Runner:
             transport,
             joined.reductions,
             joined.shares,
+            joined.versions,
+            joined.sums,
             self._updates.by_exec,
         )
         keep_gathered(self._machine)
@@ -229,7 +232,9 @@ class Runner:
 
     def reset(self) -> None:
         """Forgets the shapes of what flows, so that the next step may have others. All ranks call it."""
-        self._step.forms.clear()
+        kept = self._machine.sums
+        for value in [one for one in self._step.forms if one not in kept]:
+            del self._step.forms[value]
         self._known.clear()
 
     def _give(self, inputs: Batch | Mapping[int, Batch], targets: Batch, needs_targets: bool) -> None:
@@ -278,15 +283,21 @@ class Runner:
         try:
             for position, call in enumerate(found.calls):  # noqa: B007 -- for the message below
                 call()
-            for update in self._updates.at_end if trains else ():
-                update.run()
-            self._machine.transport.end_step()
+            self._finish(trains)
         except BaseException as error:
             self._failed = type(error).__name__
             self._explain(error, found.positions[position])
             raise
         if learns:
             self._known.add(trains)
+
+    def _finish(self, trains: bool) -> None:
+        """What is left to do when a list has ended."""
+        for update in self._updates.at_end if trains else ():
+            update.run()
+        for held in self._machine.versions.values():
+            held.use_newest()
+        self._machine.transport.end_step()
 
     def _explain(self, error: BaseException, position: int) -> None:
         """Adds to an error which instruction it comes from."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .errors import UnsupportedError
-from .instructions import CollStart, CopyStart, GatherStart, Instruction, RecvStart, SendStart
+from .instructions import CollStart, CopyStart, GatherStart, Instruction, Run
 from .program import Program
 
 
@@ -18,11 +18,6 @@ def require_supported(program: Program) -> None:
         reasons.append(
             f"microbatches are cut in {program.n_slices} slices, and modules do not hand keys and values from slice to slice; "
             "use a schedule without `slices`"
-        )
-    if program.n_steps > 1 or program.has_lags:
-        reasons.append(
-            f"steps run on without a flush ({program.n_steps} steps in one list), and a module has one version of its weights; "
-            "use a schedule without `weights previous` and `weights newest`"
         )
     found: dict[str, str] = {}
     counts: dict[str, int] = {}
@@ -46,8 +41,6 @@ def _reason(instruction: Instruction) -> str | None:
         return (
             "the optimizer and autograd own the memory of a module, so nothing is offloaded; compile without `offload`"
         )
-    if isinstance(instruction, (SendStart, RecvStart)) and instruction.kind not in ("activation", "gradient"):
-        return "sums of gradients that travel between replicas need several versions of the weights"
     return None
 
 
@@ -56,6 +49,7 @@ def updates_inside(program: Program) -> str | None:
     for number, device in enumerate(program.devices):
         for instruction in device.step:
             shares = isinstance(instruction, CollStart) and instruction.collective != "all_reduce"
-            if shares or isinstance(instruction, (CopyStart, GatherStart)):
+            updates = isinstance(instruction, Run) and program.execs[instruction.exec].kind == "Update"
+            if shares or isinstance(instruction, (CopyStart, GatherStart)) or (updates and program.n_steps > 1):
                 return f"d{number} `{program.text(instruction)}`"
     return None

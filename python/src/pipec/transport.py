@@ -100,7 +100,7 @@ class Transport:
             raise StageError(f"{self._n_transfers} transfers are more than gloo has tags for")
         self.control: dist.ProcessGroup = group if self._has_tags else _same(group, ranks, "gloo")
         self._groups: dict[tuple[str, bool], dist.ProcessGroup] = {}
-        for kind in ("activation", "gradient"):
+        for kind in ("activation", "gradient", *(("sum",) if program.n_steps > 1 else ())):
             for upward in (True, False):
                 self._groups[kind, upward] = group if self._has_tags else _same(group, ranks, backend)
         if not self._has_tags:

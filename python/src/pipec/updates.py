@@ -11,6 +11,7 @@ from torch.nn import Parameter
 from .instructions import Run
 from .program import Program
 from .shares import Shares
+from .versions import Weights
 
 Named = list[tuple[str, Parameter]]
 MakeOptimizer = Callable[[Named], torch.optim.Optimizer]
@@ -18,18 +19,38 @@ MakeOptimizer = Callable[[Named], torch.optim.Optimizer]
 
 
 class Update:
-    """One update."""
+    """One update, of weights of which there is one version."""
 
     def __init__(self, make: MakeOptimizer, named: Named) -> None:
         self.optimizer = make(named) if named else None
         self._parameters = [parameter for _, parameter in named]
 
-    def run(self) -> None:
-        """Makes a step of the optimizer, and gives back the gradients."""
+    def run(self, read: int = -1, write: int = -1) -> None:
+        """Makes a step of the optimizer, and gives back the gradients; where there are versions, of that in one buffer into another."""
         if self.optimizer is not None:
             self.optimizer.step()
         for parameter in self._parameters:
             parameter.grad = None
+
+
+class VersionedUpdate(Update):
+    """An update of weights in several versions: its optimizer has parameters of its own, which are in the memory of the version that is made."""
+
+    def __init__(self, make: MakeOptimizer, weights: Weights) -> None:
+        self._weights = weights
+        # `.data` has a count of changes of its own, by which autograd tells whether what a graph has saved is still there.
+        super().__init__(make, [(name, Parameter(one.data)) for name, one in weights.named()])
+
+    def run(self, read: int = -1, write: int = -1) -> None:
+        """Makes the version in `write` of the newest one, which is in `read`."""
+        gradients = self._weights.take_gradients()
+        made = self._weights.make(read, write)
+        for own, new, gradient in zip(self._parameters, made, gradients):
+            own.data = new.data
+            own.grad = gradient
+        super().run()
+        for new in made:
+            torch.autograd.graph.increment_version(new)
 
 
 @dataclass(frozen=True)
@@ -46,7 +67,14 @@ class Updates:
         return [update.optimizer for update in every if update.optimizer is not None]
 
 
-def updates(program: Program, device: int, named: Named, shares: Mapping[int, Shares], make: MakeOptimizer) -> Updates:
+def updates(
+    program: Program,
+    device: int,
+    named: Named,
+    shares: Mapping[int, Shares],
+    versions: Mapping[int, Weights],
+    make: MakeOptimizer,
+) -> Updates:
     """Makes the optimizers of a rank.
 
     Args:
@@ -54,6 +82,7 @@ def updates(program: Program, device: int, named: Named, shares: Mapping[int, Sh
         device: That of this rank.
         named: Its weights, by name, such as `0.table.weight`.
         shares: By stage, what of them is divided.
+        versions: By stage, those of which there may be several versions.
         make: Makes an optimizer.
     """
     runs = (one for one in program.devices[device].step if isinstance(one, Run))
@@ -68,5 +97,6 @@ def updates(program: Program, device: int, named: Named, shares: Mapping[int, Sh
         whole, divided = of_stage.pop(stage, []), shares.get(stage)
         if divided is not None:
             whole = [*divided.pieces(), *(pair for pair in whole if not divided.holds(pair[1]))]
-        by_exec[exec] = Update(make, whole)
+        kept = versions.get(stage)
+        by_exec[exec] = Update(make, whole) if kept is None else VersionedUpdate(make, kept)
     return Updates(by_exec, [Update(make, left) for left in of_stage.values()])

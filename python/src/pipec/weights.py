@@ -13,11 +13,13 @@ from torch.nn import Parameter
 
 from .errors import StageError, UnsupportedError
 from .flat import Slot
-from .instructions import CollStart, Fill, GatherStart
+from .instructions import CollStart, Fill, GatherStart, SendStart
 from .program import Program
 from .reduction import Reduction
 from .shares import Shares
+from .sums import TravellingSum
 from .transport import new_group
+from .versions import Weights
 
 Modules = Mapping[int, nn.Module]
 Layout = dict[str, tuple[torch.Size, torch.dtype, bool]]
@@ -113,10 +115,15 @@ def _replace(module: nn.Module, name: str, before: Parameter, owner: Parameter) 
 
 @dataclass(frozen=True)
 class Joined:
-    """What this rank does with others: sums of gradients, by their value, and weights that are divided, by their stage."""
+    """What this rank does with others: sums of gradients, by their value, and weights that are divided, by their stage.
+
+    With it, weights in several versions or whose sums travel, by their stage, and these sums, by value.
+    """
 
     reductions: dict[int, Reduction]
     shares: dict[int, Shares]
+    versions: dict[int, Weights]
+    sums: dict[int, TravellingSum]
 
 
 def joined(
@@ -127,9 +134,11 @@ def joined(
     Raises:
         StageError: Replicas of a stage differ in their weights.
     """
-    made = Joined({}, {})
+    made = Joined({}, {}, {}, {})
     summed = sorted(set(_summed(program)))
-    if not summed:
+    travelling = _travelling(program)
+    _keep_versions(program, ranks.device, modules, owners, travelling, made)
+    if not summed and not travelling:
         return made
     mine = dict(named_weights(modules, owners))
     layout: Layout = {name: (one.shape, one.dtype, one.requires_grad) for name, one in mine.items()}
@@ -139,19 +148,29 @@ def joined(
     dist.all_gather_object(layouts, layout, group=ranks.control)
     device = next((one.device for one in mine.values()), torch.device("cpu"))
     groups = [new_group(ranks.whole, [ranks.all[one] for one in members]) for members in program.groups]
+    held: dict[str, Tensor] = {**mine, **buffers}
+
+    def take_over(stage: int, members: tuple[int, ...], together: dist.ProcessGroup) -> list[str]:
+        names = _shared(program, stage, members, layouts)
+        for name in names if synchronise else ():
+            source = _source(program, stage, members)
+            _copy(held.get(name), *layouts[source][name][:2], device, ranks.all[source], together)
+        return names
+
+    for value, members in sorted(travelling.items()):
+        alike = new_group(ranks.whole, [ranks.all[one] for one in members])
+        if alike is not None:
+            take_over(program.values[value].stage, members, alike)
+    for weights in made.versions.values():
+        weights.begin_alike()
     gathered = {program.values[value].stage for value in _gathered(program)}
     for value, group, collective in summed:
         stage, members = program.values[value].stage, program.groups[group]
         together = groups[group]
         if together is None:
             continue
-        names = _shared(program, stage, members, layouts)
-        source = next(one for one in members if one in program.stages[stage].devices)
-        held: dict[str, Tensor] = {**mine, **buffers}
-        if synchronise:
-            for name in names:
-                shape, dtype, _ = layouts[source][name]
-                _copy(held.get(name), shape, dtype, device, ranks.all[source], together)
+        names = take_over(stage, members, together)
+        source = _source(program, stage, members)
         trained = [name for name in names if layouts[source][name][2]]
         slots = [Slot(name, *layouts[source][name][:2], mine.get(name)) for name in trained]
         if collective == "all_reduce":
@@ -160,6 +179,49 @@ def joined(
         keeps = stage not in gathered
         made.shares[stage] = Shares(slots, together, ranks.all[source], device, keeps_whole=keeps, ordered=ordered)
     return made
+
+
+def _source(program: Program, stage: int, members: tuple[int, ...]) -> int:
+    """The device whose weights the others take over."""
+    return next(one for one in members if one in program.stages[stage].devices)
+
+
+def _keep_versions(
+    program: Program,
+    device: int,
+    modules: Modules,
+    owners: Mapping[Parameter, str],
+    travelling: Mapping[int, tuple[int, ...]],
+    made: Joined,
+) -> None:
+    """Finds the weights of this rank of which there are several versions, or whose sums travel."""
+    buffers: dict[int, list[int]] = {}
+    for one in program.devices[device].setup:
+        if isinstance(one, Fill) and program.values[one.value].kind == "parameters":
+            buffers.setdefault(program.values[one.value].stage, []).append(one.buffer)
+    sums = {program.values[value].stage: value for value, members in travelling.items() if device in members}
+    for stage, held in buffers.items():
+        if len(held) == 1 and stage not in sums:
+            continue
+        pairs = [pair for pair in named_weights(modules, owners) if pair[0].startswith(f"{stage}.")]
+        trained = [(name, one) for name, one in pairs if one.requires_grad]
+        weights = Weights([name for name, _ in trained], [one for _, one in trained], modules.values())
+        weights.keep(held)
+        made.versions[stage] = weights
+        if stage in sums:
+            made.sums[sums[stage]] = TravellingSum(weights)
+
+
+def _travelling(program: Program) -> dict[int, tuple[int, ...]]:
+    """Values of gradients whose sums travel, with the devices between which they do."""
+    members: dict[int, set[int]] = {}
+    for number, device in enumerate(program.devices):
+        fills = (one for one in (*device.setup, *device.step) if isinstance(one, Fill))
+        holds = {one.buffer: one.value for one in fills}
+        for one in device.step:
+            if isinstance(one, SendStart) and one.kind == "sum":
+                members.setdefault(holds[one.buffer], set()).update((number, one.to))
+    return {value: tuple(sorted(devices)) for value, devices in members.items()}
 
 
 def _gathered(program: Program) -> Iterator[int]:

@@ -33,7 +33,7 @@ pub use costs::{costs, operations};
 pub use language::{MAX_LAYERS, elaborate};
 pub use partition::partition;
 pub use stages::{Kinds, Request, stages};
-pub use symbolic::{abstract_slices, abstract_stages, add_replicated_weights};
+pub use symbolic::{abstract_slices, abstract_stages, add_weights};
 pub use tape::{Leaf, Tape};
 
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
@@ -71,7 +71,7 @@ pub fn stage_set_of(files: &Files, elaborated: &Elaborated, kinds: &[Kinds]) -> 
     }
     let Some(call) = pipeline.and_then(|pipeline| pipeline.model.as_ref()) else {
         let mut set = abstract_slices(kinds, &schedule.graph, schedule.slices);
-        add_replicated_weights(&mut set, &schedule.placement);
+        add_weights(&mut set, &schedule.placement, schedule.window.as_ref());
         return Ok(set);
     };
     let model = elaborate(files, call, &elaborated.parameters)?;

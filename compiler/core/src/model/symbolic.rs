@@ -6,6 +6,7 @@ use super::stages::Kinds;
 use crate::placement::Placement;
 use crate::slices::Slices;
 use crate::stage_graph::StageGraph;
+use crate::window::Window;
 use pipe_ir::ids::{ExecId, StageId, ValueId};
 use pipe_ir::program::{Access, Body, Exec, Operand};
 use pipe_ir::task::TaskKind;
@@ -53,9 +54,14 @@ pub fn abstract_slices(kinds: &[Kinds], graph: &StageGraph, slices: Slices) -> S
     set
 }
 
-/// Gives replicated stages weights, whose gradients their devices must agree on: 1 MiB each, and an update.
-pub fn add_replicated_weights(set: &mut StageSet, placement: &Placement) {
-    for stage in placement.stages().filter(|stage| placement.has_replicas(*stage)) {
+/// Gives weights to replicated stages, whose gradients their devices must agree on, and to those that are updated while microbatches are
+/// under way, whose versions are in the lists: 1 MiB each, and an update.
+pub fn add_weights(set: &mut StageSet, placement: &Placement, window: Option<&Window>) {
+    let has_versions = |stage: StageId| {
+        let versions = window.and_then(|window| window.stages.get(stage.index()));
+        versions.is_some_and(|versions| versions.is_trained)
+    };
+    for stage in placement.stages().filter(|stage| placement.has_replicas(*stage) || has_versions(*stage)) {
         let mut add = |name: &str, kind| {
             let name = format!("{name}.{stage}");
             add_value(&mut set.values, Value::plain(name, kind, stage, SAVED))
