@@ -92,6 +92,36 @@ class TiedLast(nn.Module):
         return nn.functional.linear(self.norm(x), self.weight)
 
 
+class Attention(nn.Module):
+    """Causal attention before the block: a slice looks at itself and at all slices before it, whose keys and values it gets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix = nn.Linear(WIDTH, 3 * WIDTH)
+        self.block = Middle()
+
+    def forward(self, x: Tensor, carried: list[tuple[Tensor, ...]]) -> Any:
+        query, key, value = self.mix(x).chunk(3, -1)
+        keys = torch.cat([*(one[0] for one in carried), key], 1)
+        values = torch.cat([*(one[1] for one in carried), value], 1)
+        before = keys.shape[1] - x.shape[1]
+        is_later = torch.ones(x.shape[1], keys.shape[1]).triu(before + 1).bool()
+        scores = (query @ keys.transpose(1, 2)).masked_fill(is_later, float("-inf"))
+        return self.block(x + scores.softmax(-1) @ values), (key, value)
+
+
+class AttentionLast(nn.Module):
+    """The same in the last stage, where the loss is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix, self.last = Attention(), Last()
+
+    def forward(self, x: Tensor, carried: list[tuple[Tensor, ...]]) -> Any:
+        mixed, own = self.mix(x, carried)
+        return self.last(mixed), own
+
+
 class Noisy(Middle):
     """Draws random numbers."""
 
@@ -150,6 +180,11 @@ def noisy(program: Program) -> dict[int, nn.Module]:
     return _per_stage(program, Noisy, Last)
 
 
+def sequences(program: Program) -> dict[int, nn.Module]:
+    """A chain with attention; the first stage carries nothing."""
+    return _per_stage(program, Attention, AttentionLast)
+
+
 def tied(program: Program) -> dict[int, nn.Module]:
     """A chain whose last stage has the table of the first one."""
     return _per_stage(program, Middle, TiedLast)
@@ -180,15 +215,16 @@ def tie(modules: dict[int, nn.Module], tied: dict[str, str]) -> None:
 
 
 def loss(output: Tensor, targets: Tensor) -> Tensor:
-    """The mean over a microbatch."""
-    return nn.functional.cross_entropy(output, targets)
+    """The mean over a microbatch, or a slice of it."""
+    return nn.functional.cross_entropy(output.flatten(0, -2), targets.flatten())
 
 
 def batch(program: Program, seed: int) -> tuple[Tensor, Tensor]:
     """Symbols and targets of a step."""
     numbers = torch.Generator().manual_seed(seed)
-    rows = program.n_microbatches * ROWS
-    drawn = torch.randint(SYMBOLS, (2, rows), generator=numbers)
+    rows = program.n_microbatches // program.n_slices * ROWS
+    shape = (2, rows) if program.n_slices == 1 else (2, rows, 2 * program.n_slices)
+    drawn = torch.randint(SYMBOLS, shape, generator=numbers)
     return drawn[0], drawn[1]
 
 
@@ -205,14 +241,19 @@ def reference(
             for stage in program.stages:
                 flowing = [values[read.value] for read in stage.reads]
                 splat = [one for value in flowing for one in (value if isinstance(value, tuple) else (value,))]
-                output = modules[stage.index](*(splat or [microbatch]))
+                output = _whole(modules[stage.index], splat or [microbatch])
                 several = output if len(stage.writes) > 1 else (output,)
                 values.update({write.value: one for write, one in zip(stage.writes, several)})
             result = loss(output, target)
-            result.backward(torch.tensor(1 / program.n_microbatches))
+            result.backward(torch.tensor(program.n_slices / program.n_microbatches))
             of_step.append(result.item())
         losses.append(of_step)
     return losses, gradients(modules)
+
+
+def _whole(module: nn.Module, arguments: list[Any]) -> Any:
+    """What a module makes of whole sequences."""
+    return module(*arguments, carried=[])[0] if isinstance(module, (Attention, AttentionLast)) else module(*arguments)
 
 
 def gradients(modules: dict[int, nn.Module]) -> dict[str, Tensor]:

@@ -277,3 +277,25 @@ def evaluation_of_shares(rank: int, group: Any, text: str) -> tuple[list[float],
     inputs, targets = models.batch(program, 3)
     before = numbers(runner.evaluate(inputs, targets))
     return before, numbers(runner.step(inputs, targets))
+
+
+def slices(rank: int, group: Any, text: str) -> tuple[list[float], list[float]]:
+    """The losses of an evaluation, and of the step behind it."""
+    program = pipec.loads(text)
+    runner = runner_of(program, rank, group, models.sequences(program))
+    inputs, targets = models.batch(program, 3)
+    return numbers(runner.evaluate(inputs, targets)), numbers(runner.step(inputs, targets))
+
+
+def mistake_in_slices(rank: int, group: Any, scene: str) -> None:
+    """Inputs that have no second axis, or a module that does not say what it carries."""
+    program = pipec.compile("std:seq_1f1b", devices=1, microbatches=2)
+    if scene == "slices_of_vectors":
+        runner_of(program, rank, group, models.chain(program)).step(torch.zeros(4, dtype=torch.int64))
+        return
+
+    class Forgetful(models.First):
+        def forward(self, symbols: Tensor, carried: Any = ()) -> Tensor:
+            return super().forward(symbols)
+
+    runner_of(program, rank, group, {0: Forgetful()}).step(*models.batch(program, 1))

@@ -184,7 +184,6 @@ def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("target", "options", "messages"),
     [
-        ("std:seq_1f1b", {"devices": 2, "microbatches": 2}, ["cut in 2 slices"]),
         (EXAMPLES / "offload.pipe", {}, [r"d0 `copy.start %\d+ = %\d+ h2d", "compile without `offload`"]),
     ],
 )

@@ -16,12 +16,17 @@ Batch = Union[Tensor, Tensors, Sequence[Union[Tensor, Tensors, None]], None]
 may be `None` where this rank does not need it."""
 
 
-def cut(batch: Batch, n_microbatches: int, name: str) -> list[Tensors | None]:
-    """Microbatches, each a tuple of tensors.
+def cut(batch: Batch, n_microbatches: int, name: str, n_slices: int = 1) -> list[Tensors | None]:
+    """Microbatches, each a tuple of tensors; or their slices along the second axis, as many for each.
 
     Raises:
-        StageError: The batch does not divide into equal microbatches.
+        StageError: The batch does not divide into equal microbatches, or these not into equal slices.
     """
+    whole = _microbatches(batch, n_microbatches // n_slices, name)
+    return whole if n_slices == 1 else [one for entry in whole for one in _slices(entry, n_slices, name)]
+
+
+def _microbatches(batch: Batch, n_microbatches: int, name: str) -> list[Tensors | None]:
     if batch is None:
         return [None] * n_microbatches
     if isinstance(batch, Tensor):
@@ -39,12 +44,12 @@ def cut(batch: Batch, n_microbatches: int, name: str) -> list[Tensors | None]:
 
 
 def cut_inputs(
-    batch: Batch | Mapping[int, Batch], n_microbatches: int, stage: int, is_first: bool
+    batch: Batch | Mapping[int, Batch], n_microbatches: int, stage: int, is_first: bool, n_slices: int = 1
 ) -> list[Tensors | None]:
     """The inputs of one stage: what a mapping has for it, or all of a batch where nothing else flows into it."""
     if isinstance(batch, Mapping):
-        return cut(batch.get(stage), n_microbatches, f"inputs of stage {stage}")
-    return cut(batch, n_microbatches, "inputs") if is_first else [None] * n_microbatches
+        return cut(batch.get(stage), n_microbatches, f"inputs of stage {stage}", n_slices)
+    return cut(batch, n_microbatches, "inputs", n_slices) if is_first else [None] * n_microbatches
 
 
 def to_device(microbatch: Tensors, device: torch.device) -> Tensors:
@@ -71,3 +76,15 @@ def _chunks(batch: Tensor, n_microbatches: int, name: str) -> list[Tensor]:
             f"{name} of shape {list(batch.shape)} cannot be cut into {n_microbatches} equal microbatches along their first axis"
         )
     return list(batch.split(rows // n_microbatches))
+
+
+def _slices(entry: Tensors | None, n_slices: int, name: str) -> list[Tensors | None]:
+    if entry is None:
+        return [None] * n_slices
+    for one in entry:
+        if one.dim() < 2 or one.shape[1] % n_slices != 0:
+            raise StageError(
+                f"a microbatch of {name} of shape {list(one.shape)} cannot be cut into {n_slices} equal slices along its second axis"
+            )
+    columns = [one.split(one.shape[1] // n_slices, dim=1) for one in entry]
+    return list(zip(*columns)) if columns else [()] * n_slices

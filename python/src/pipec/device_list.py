@@ -11,6 +11,7 @@ from .instructions import CollStart, Fill, Free, GatherStart, Instruction, RecvS
 from .program import Exec, Operand, Program
 from .reduction import Reduction
 from .shares import Shares
+from .slices import carry_of
 from .stage_tasks import StageTasks, Step
 from .sums import TravellingSum
 from .transport import Incoming, Transport, forms_of
@@ -138,6 +139,11 @@ class _Translator:
         if exec.kind == "Update":
             return self._update(run)
         task = self._task(run, exec, operands)
+        carrying = self._machine.stages[exec.stage].carrying
+        if task is not None and carrying is not None:
+            kinds = [value.kind for value in self._machine.program.values]
+            carry = partial(setattr, carrying, "carry", carry_of(exec, run.buffers, kinds))
+            task = _one_after_the_other([carry], task)
         if task is None or not self._trains or not self._machine.versions:
             return task
         used = self._used.setdefault((exec.stage, run.microbatch), [])
@@ -168,7 +174,7 @@ class _Translator:
         return partial(update.run, weights[0][1], weights[-1][1])
 
     def _task(self, run: Run, exec: Exec, operands: Operands) -> Call | None:
-        at = {operand.value: buffer for operand, buffer in operands}
+        at = {operand.value: buffer for operand, buffer in operands if operand.ahead == 0}
         tasks = self._machine.stages[exec.stage]
         reads = tuple(at[read.value] for read in tasks.stage.reads if read.value in at)
         if exec.kind == "Forward":

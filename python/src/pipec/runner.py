@@ -17,6 +17,7 @@ from .device_list import DeviceList, Machine, keep_gathered, translate
 from .errors import StageError
 from .instructions import Run
 from .program import Program
+from .slices import Carrying
 from .stage_tasks import LossFunction, StageTasks, Step
 from .support import require_supported, updates_inside
 from .transport import Transport
@@ -123,6 +124,9 @@ class Runner:
             index: StageTasks(program.stages[index], module, loss_fn, seed, self._step, self._device)
             for index, module in self.stages.items()
         }
+        if program.n_slices > 1:
+            for index, one in tasks.items():
+                one.carrying = Carrying(index, one.module, program.n_slices, self._step.buffers)
         self._runs = {index: program.microbatches(index, self.rank) for index in self.stages}
         self._machine = Machine(
             program,
@@ -244,9 +248,10 @@ class Runner:
             unknown = [stage for stage in inputs if not 0 <= stage < self.program.n_stages]
             if unknown:
                 raise StageError(f"inputs for stages {unknown}, but `{self.program.name}` has {self.program.n_stages}")
-        goals = cut(targets, count, "targets")
+        n_slices = self.program.n_slices
+        goals = cut(targets, count, "targets", n_slices)
         for index, tasks in self._machine.stages.items():
-            given = cut_inputs(inputs, count, index, tasks.stage.is_first)
+            given = cut_inputs(inputs, count, index, tasks.stage.is_first, n_slices)
             tasks.inputs, tasks.targets = [()] * count, [None] * count
             if not (tasks.stage.is_first or tasks.stage.is_last or isinstance(inputs, Mapping)):
                 continue

@@ -12,6 +12,7 @@ from torch.autograd.graph import get_gradient_edge
 
 from .errors import StageError
 from .program import Stage, Write
+from .slices import Carrying
 from .split_backward import Deferred, Root, Splitter
 from .transport import Forms, forms_of
 
@@ -31,13 +32,15 @@ class Step:
 
 
 class _Saved:
-    """What a forward leaves for the backward: its inputs, value by value, and the roots of its graph."""
+    """What a forward leaves for the backward: its inputs, value by value, and the roots of its graph; likewise what slices carry."""
 
-    __slots__ = ("deferred", "inputs", "roots")
+    __slots__ = ("carried", "deferred", "earlier", "inputs", "roots")
 
     def __init__(self, inputs: list[Tensors], roots: list[Root | None]) -> None:
         self.inputs = inputs
         self.roots = roots
+        self.earlier: list[Tensors] = []
+        self.carried: list[Root | None] = []
         self.deferred: Deferred | None = None
 
 
@@ -64,6 +67,8 @@ class StageTasks:
         self._device = device
         self._splitter = Splitter()
         self._saved: dict[int, _Saved] = {}
+        self.carrying: Carrying | None = None
+        """What slices of microbatches carry, where there are any."""
         self.on_empty: list[Callable[[], None]] = []
         """Called when no microbatch waits for its backward."""
         self._random: dict[int, list[Tensor]] = {}
@@ -84,7 +89,7 @@ class StageTasks:
         """`F` of a stage that keeps its graph for the backward."""
         inputs = self._leaves(reads)
         outputs, loss = self._call(microbatch, inputs)
-        self._saved[microbatch] = _Saved(inputs, [loss] if loss is not None else self._roots(outputs))
+        self._save(microbatch, inputs, outputs, loss)
         self._hand_on(outputs, writes)
 
     def forward_alone(self, microbatch: int, reads: Sequence[int], writes: Sequence[int]) -> None:
@@ -100,7 +105,7 @@ class StageTasks:
         inputs = self._leaves(reads)
         with _random_numbers_of(self._device, self._random.pop(microbatch)):
             outputs, loss = self._call(microbatch, inputs)
-        self._saved[microbatch] = _Saved(inputs, [loss] if loss is not None else self._roots(outputs))
+        self._save(microbatch, inputs, outputs, loss)
 
     def backward(self, microbatch: int, arriving: Sequence[Sequence[int]], returned: Sequence[int | None]) -> None:
         """`BW`: adds to the gradients of the weights, and writes those of what flowed in."""
@@ -108,17 +113,18 @@ class StageTasks:
         roots, gradients = self._begin(saved, arriving)
         if roots:
             torch.autograd.backward(cast("Sequence[Tensor]", roots), gradients)
-        self._return(saved, [one.grad for value in saved.inputs for one in value if one.requires_grad], returned)
+        leaves = [one for value in (*saved.inputs, *saved.earlier) for one in value if one.requires_grad]
+        self._return(saved, [one.grad for one in leaves], returned)
         self._end()
 
     def input_half(self, microbatch: int, arriving: Sequence[Sequence[int]], returned: Sequence[int | None]) -> None:
         """`B`: writes the gradients of what flowed in, and keeps what the weights' gradients need."""
         saved = self._saved[microbatch]
         roots, gradients = self._begin(saved, arriving)
-        leaves = [one for value in saved.inputs for one in value if one.requires_grad]
+        leaves = [one for value in (*saved.inputs, *saved.earlier) for one in value if one.requires_grad]
         found, saved.deferred = self._splitter.input_half(roots, gradients, leaves)
         self._return(saved, found, returned)
-        saved.roots = []
+        saved.roots, saved.carried = [], []
 
     def weight_half(self, microbatch: int) -> None:
         """`W`: adds to the gradients of the weights what `B` left."""
@@ -126,6 +132,11 @@ class StageTasks:
         assert deferred is not None, "the verifier of programs lets no `W` run before its `B`"
         deferred.run()
         self._end()
+
+    def _save(self, microbatch: int, inputs: list[Tensors], outputs: list[Tensors], loss: Tensor | None) -> None:
+        saved = self._saved[microbatch] = _Saved(inputs, [loss] if loss is not None else self._roots(outputs))
+        if self.carrying is not None:
+            saved.earlier, saved.carried = self.carrying.earlier, self.carrying.roots()
 
     def _end(self) -> None:
         if self.on_empty and not self._saved:
@@ -147,16 +158,18 @@ class StageTasks:
         """Runs the module: what flows out, value by value, and the loss of the last stage."""
         arguments = [one for value in inputs for one in value]
         arguments += self.inputs[microbatch]
+        if self.carrying is not None:
+            self.carrying.begin(torch.is_grad_enabled() and self._trains())
         if not self.stage.is_last:
-            return self._values(self.module(*arguments)), None
+            return self._values(self._run(arguments, microbatch)), None
         targets = self.targets[microbatch]
         if targets is None:
-            self._step.outputs[microbatch] = self.module(*arguments)
+            self._step.outputs[microbatch] = self._run(arguments, microbatch)
             return [], None
         if self._loss_fn is None:
-            loss = self.module(*arguments, *targets)
+            loss = self._run([*arguments, *targets], microbatch)
         else:
-            loss = self._loss_fn(self.module(*arguments), *targets)
+            loss = self._loss_fn(self._run(arguments, microbatch), *targets)
         if not isinstance(loss, Tensor) or loss.dim() != 0:
             shape = list(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
             raise StageError(
@@ -164,6 +177,17 @@ class StageTasks:
             )
         self._step.losses[microbatch] = loss.detach()
         return [], loss
+
+    def _run(self, arguments: Sequence[Tensor], microbatch: int) -> Any:
+        if self.carrying is None:
+            return self.module(*arguments)
+        return self.carrying.call(self.module, arguments, microbatch)
+
+    def _trains(self) -> bool:
+        """Whether something that the stage computes needs gradients."""
+        forms = self._step.forms
+        reads = any(form.needs_gradient for read in self.stage.reads for form in forms[read.value])
+        return reads or any(one.requires_grad for one in self.module.parameters())
 
     def _values(self, output: Any) -> list[Tensors]:
         """A module's output, value by value, checked against what was announced."""
@@ -199,8 +223,7 @@ class StageTasks:
         if torch.is_grad_enabled():
             needs = [one.requires_grad for one in tensors]
         else:
-            trains = any(one.requires_grad for one in self.module.parameters())
-            trains |= any(form.needs_gradient for read in self.stage.reads for form in self._step.forms[read.value])
+            trains = self._trains()
             needs = [trains and one.is_floating_point() for one in tensors]
         if not write.gradients and any(one.requires_grad for one in tensors):
             raise StageError(
@@ -235,7 +258,8 @@ class StageTasks:
         if self.stage.is_last:
             loss = saved.roots[0]
             assert isinstance(loss, Tensor), "the root of the last stage is its loss"
-            return ([loss], [self._seed(loss)]) if loss.requires_grad else ([], [])
+            pairs: list[tuple[Root, Tensor]] = [(loss, self._seed(loss))] if loss.requires_grad else []
+            return self._with_carried(saved, pairs)
         held = self._step.buffers
         gradients: list[Tensor] = []
         for buffers in arriving:
@@ -244,6 +268,11 @@ class StageTasks:
                 total = [one + other for one, other in zip(total, held[buffer])]
             gradients += total
         pairs = [(root, gradient) for root, gradient in zip(saved.roots, gradients) if root is not None]
+        return self._with_carried(saved, pairs)
+
+    def _with_carried(self, saved: _Saved, pairs: list[tuple[Root, Tensor]]) -> tuple[list[Root], list[Tensor]]:
+        if self.carrying is not None:
+            pairs = pairs + self.carrying.arriving(saved.carried)
         return [root for root, _ in pairs], [gradient for _, gradient in pairs]
 
     def _seed(self, loss: Tensor) -> Tensor:
@@ -264,6 +293,8 @@ class StageTasks:
                     position += 1
             if buffer is not None:
                 self._step.buffers[buffer] = gradients
+        if self.carrying is not None:
+            self.carrying.hand_back(saved.earlier, found[position:])
 
 
 def _random_state(device: torch.device) -> list[Tensor]:

@@ -14,11 +14,6 @@ def require_supported(program: Program) -> None:
         UnsupportedError: It cannot; the text has each reason once, with the first instruction that shows it.
     """
     reasons: list[str] = []
-    if program.n_slices > 1:
-        reasons.append(
-            f"microbatches are cut in {program.n_slices} slices, and modules do not hand keys and values from slice to slice; "
-            "use a schedule without `slices`"
-        )
     found: dict[str, str] = {}
     counts: dict[str, int] = {}
     for number, device in enumerate(program.devices):
