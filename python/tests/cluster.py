@@ -7,6 +7,7 @@ import importlib
 import multiprocessing
 import os
 import signal
+import sys
 import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -85,6 +86,7 @@ def _serve(connection: Connection, rank: int, size: int, rendezvous: str) -> Non
                 answer = getattr(importlib.import_module(module), function)(rank, groups[count], *arguments)
             except BaseException:
                 failure = traceback.format_exc()
+                print(f"rank {rank}: {failure}", file=sys.stderr, flush=True)
         _count_alike(size)
         connection.send((answer, failure))
     os._exit(0)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import pipec
+from pipec.inside import updates_inside
 from pipec.instructions import RecvStart, Run, SendStart, Wait, read_instruction
-from pipec.support import require_supported
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
@@ -182,22 +182,26 @@ def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("target", "options", "messages"),
+    ("target", "options", "instruction"),
     [
-        (EXAMPLES / "offload.pipe", {}, [r"d0 `copy.start %\d+ = %\d+ h2d", "compile without `offload`"]),
+        (EXAMPLES / "offload.pipe", {}, "copy.start"),
+        (EXAMPLES / "zero.pipe", {}, "reduce_scatter"),
+        (EXAMPLES / "zero.pipe", {"zero": 3}, "gather.start"),
+        ("std:cyclic_dp", {"devices": 2, "microbatches": 2}, "run @U.s"),
     ],
 )
-def test_what_modules_cannot_do_is_refused(target: Any, options: dict[str, Any], messages: list[str]) -> None:
-    program = pipec.compile(target, **options)
-    for message in messages:
-        with pytest.raises(pipec.UnsupportedError, match=message):
-            require_supported(program)
+def test_programs_that_update_inside_a_step(target: Any, options: dict[str, Any], instruction: str) -> None:
+    assert instruction in (updates_inside(pipec.compile(target, **options)) or "")
 
 
-def test_all_standard_schedules_that_flush_are_accepted() -> None:
+def test_other_programs_leave_the_update_to_the_user() -> None:
+    assert updates_inside(pipec.compile("std:dp_1f1b", devices=4, microbatches=4)) is None
+    assert updates_inside(pipec.compile(EXAMPLES / "offload_activations.pipe")) is None
+
+
+def test_all_standard_schedules_are_read() -> None:
     names = "gpipe 1f1b eager_1f1b interleaved_1f1b looped_bfs grouped_interleaved 1f1b_v hanayo chimera dualpipe"
-    names += " dualpipe_v dp_1f1b zb_h1 zb_h2 zb_v v_min v_half v_zb v_flex"
+    names += " dualpipe_v dp_1f1b zb_h1 zb_h2 zb_v v_min v_half v_zb v_flex seq_1f1b cyclic_dp"
     for name in names.split():
         program = pipec.compile(f"std:{name}", devices=4, microbatches=8)
-        require_supported(program)
         assert {device for stage in program.stages for device in stage.devices} == set(range(4))

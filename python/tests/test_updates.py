@@ -179,3 +179,27 @@ def test_versions_of_a_language_model_with_other_stages(cluster: Cluster) -> Non
         schedule="pipedream", devices=3, microbatches=2, more="", blocks=6
     )
     learns_alike(cluster, from_source(source), exact=True)
+
+
+@pytest.mark.parametrize(
+    "what", ["optimizer", "parameters", "optimizer, parameters", "activations, optimizer, parameters"]
+)
+@pytest.mark.parametrize(("schedule", "devices"), [("interleaved_1f1b(chunks = 2)", 2), ("1f1b", 3)])
+def test_state_that_lives_with_the_host(cluster: Cluster, schedule: str, devices: int, what: str) -> None:
+    text = pipeline(schedule, devices, 4, f"offload {what}")
+    assert "copy.start" in text
+    learns_alike(cluster, text, exact=True)
+
+
+@pytest.mark.parametrize("recompute", [[], ["--recompute", "all"]])
+@pytest.mark.parametrize("schedule", ["1f1b", "zb_h1"])
+def test_activations_that_wait_with_the_host(cluster: Cluster, schedule: str, recompute: list[str]) -> None:
+    source = PIPELINE.format(schedule=schedule, devices=3, microbatches=6, more="offload activations", blocks=6)
+    text = from_source(source, *recompute)
+    assert "copy.start" in text
+    learns_alike(cluster, text, exact=True)
+
+
+def test_shares_of_state_live_with_the_host(cluster: Cluster) -> None:
+    learns_alike(cluster, pipeline("chimera", 4, 4, "zero 1\n    offload optimizer"))
+    learns_alike(cluster, pipeline("chimera", 4, 4, "zero 3\n    offload activations"))

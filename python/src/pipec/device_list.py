@@ -7,7 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from .instructions import CollStart, Fill, Free, GatherStart, Instruction, RecvStart, Run, SendStart, Wait
+from .copies import Copier
+from .copy_list import Copies
+from .flat import Resident
+from .instructions import CollStart, CopyStart, Fill, Free, GatherStart, Instruction, RecvStart, Run, SendStart, Wait
+from .offload import HostWeights
 from .program import Exec, Operand, Program
 from .reduction import Reduction
 from .shares import Shares
@@ -44,6 +48,9 @@ class Machine:
     """By value: that of the gradients that are summed up."""
     shares: Mapping[int, Shares]
     """By stage: its weights, where replicas divide them."""
+    hosts: Mapping[int, HostWeights]
+    """By stage: its weights, where they live with the host, or are updated in chunks."""
+    copier: Copier
     versions: Mapping[int, Weights]
     """By stage: its weights, where there are several versions, or sums of their gradients travel."""
     sums: Mapping[int, TravellingSum]
@@ -76,12 +83,13 @@ def keep_gathered(machine: Machine) -> None:
 
     The modules are the user's, and autograd may read weights there.
     """
-    for owner, shares in machine.shares.items():
+    residents: list[tuple[int, Resident]] = [*machine.shares.items(), *machine.hosts.items()]
+    for owner, resident in residents:
         for stage, tasks in machine.stages.items():
             reads = _readers(machine.program, stage, owner)
-            if not shares.keeps_whole and reads.get("Forward") and not all(reads.values()):
-                shares.keep_for(tasks)
-                tasks.on_empty.append(shares.release_if_due)
+            if reads.get("Forward") and not all(reads.values()):
+                resident.keep_for(tasks)
+                tasks.on_empty.append(resident.release_if_due)
 
 
 def _readers(program: Program, stage: int, owner: int) -> dict[str, bool]:
@@ -98,7 +106,8 @@ class _Translator:
         self._learns = learns
         fills = (one for one in machine.program.devices[machine.device].setup if isinstance(one, Fill))
         self._holds: dict[int, tuple[int, int]] = {one.buffer: (one.value, 0) for one in fills}
-        self._gathered: dict[int, Shares] = {}
+        self._gathered: dict[int, Resident] = {}
+        self._copies = Copies(machine, self._holds, self._gathered, trains)
         self._used: dict[tuple[int, int], list[Call]] = {}
         self._ends: dict[int, Call | None] = {}
 
@@ -114,9 +123,13 @@ class _Translator:
             return self._join(instruction)
         if isinstance(instruction, GatherStart):
             return self._gather(instruction)
+        if isinstance(instruction, CopyStart):
+            self._ends[instruction.token] = self._copies.end(instruction)
+            return self._copies.start(instruction)
         if isinstance(instruction, Wait):
             return self._ends.pop(instruction.token)
         if isinstance(instruction, Free):
+            self._copies.free(instruction.buffer)
             if instruction.buffer in self._gathered:
                 return self._gathered.pop(instruction.buffer).release
             return partial(self._machine.step.buffers.__setitem__, instruction.buffer, None)
@@ -134,6 +147,7 @@ class _Translator:
         for operand, buffer in operands:
             if operand.access == "write":
                 self._holds[buffer] = (operand.value, run.microbatch)
+                self._copies.wrote(buffer)
             if operand.access == "update" and operand.value in self._machine.sums:
                 self._holds[buffer] = (operand.value, run.microbatch)
         if exec.kind == "Update":

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -35,6 +37,14 @@ class Piece:
     def end(self) -> int:
         """One past its last number in the vector."""
         return self.begin + self.parameter.numel()
+
+
+class Waiting(Protocol):
+    """Somebody who may wait for weights."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether they do."""
 
 
 class Vector:
@@ -93,6 +103,54 @@ class Vector:
     def come(self) -> None:
         """Takes memory for the weights, whose contents are to be written."""
         self.whole.untyped_storage().resize_(self.whole.numel() * self.dtype.itemsize)
+
+
+class Resident(ABC):
+    """Weights of one stage that come for the tasks that read them, and leave after these."""
+
+    def __init__(self, vectors: Sequence[Vector]) -> None:
+        self.vectors = vectors
+        self._readers: list[Waiting] = []
+        self._is_due = False
+
+    def weights(self) -> list[Parameter]:
+        """Those of this rank."""
+        rows = (slot for vector in self.vectors for slot, _ in vector.rows)
+        return [slot.parameter for slot in rows if slot.parameter is not None]
+
+    def keep_for(self, reader: Waiting) -> None:
+        """Names a stage with backwards that, in the program, read no weights: autograd may, so the memory waits for them."""
+        self._readers.append(reader)
+
+    def release(self) -> None:
+        """Gives back the memory of the weights, or lets that wait for those who still need them."""
+        self._is_due = any(reader.is_waiting for reader in self._readers)
+        if not self._is_due:
+            self.leave()
+
+    def release_if_due(self) -> None:
+        """Gives back what waited, if nobody needs it any more."""
+        if self._is_due:
+            self.release()
+
+    @abstractmethod
+    def gather(self) -> None:
+        """Lets them come, for whoever wants to read them all."""
+
+    @abstractmethod
+    def scatter(self) -> None:
+        """Lets them go again, unless they stay anyway; they have not changed."""
+
+    def leave(self) -> None:
+        """Gives back the memory of the weights."""
+        for vector in self.vectors:
+            vector.leave()
+
+    def come(self) -> None:
+        """Takes memory for the weights."""
+        self._is_due = False
+        for vector in self.vectors:
+            vector.come()
 
 
 def vectors(slots: Sequence[Slot], n_parts: int, device: torch.device) -> list[Vector]:

@@ -13,13 +13,15 @@ from torch.nn import Parameter
 
 from . import weights
 from .batches import Batch, Tensors, cut, cut_inputs, to_device
+from .copies import Copier
 from .device_list import DeviceList, Machine, keep_gathered, translate
 from .errors import StageError
+from .inside import updates_inside
 from .instructions import Run
+from .offload import host_weights
 from .program import Program
 from .slices import Carrying
 from .stage_tasks import LossFunction, StageTasks, Step
-from .support import require_supported, updates_inside
 from .transport import Transport
 from .updates import MakeOptimizer, Updates, updates
 
@@ -59,11 +61,11 @@ class Runner:
             bits in every run; by default on CPUs only, where it costs little.
         optimizer: Makes the optimizer of some weights, which it gets as a list of names and parameters: `torch.optim.AdamW`, or
             `partial(torch.optim.AdamW, lr=1e-3)`. `step` then updates the weights as well, where the program says so, and clears their
-            gradients. Needed where that is inside a step: `zero`, and steps that run on without a flush.
+            gradients. Needed where that is inside a step: `zero`, `offload` of state, and steps that run on without a flush.
         synchronise: Whether replicas and tied weights start with the values of the first device that holds them.
 
     Raises:
-        UnsupportedError: The program asks for what modules cannot do, such as offloading.
+        UnsupportedError: Nobody adds up the gradients of tied weights, or torch is too old to make process groups within a group.
         StageError: The modules do not fit the program.
     """
 
@@ -81,7 +83,6 @@ class Runner:
         optimizer: MakeOptimizer | None = None,
         synchronise: bool = True,
     ) -> None:
-        require_supported(program)
         inside = None if optimizer is not None else updates_inside(program)
         if inside is not None:
             raise StageError(
@@ -107,9 +108,13 @@ class Runner:
         ordered = self._device.type == "cpu" if ordered_sums is None else ordered_sums
         joined = weights.joined(program, ranks, self.stages, self._owners, ordered, synchronise)
         named = list(self.named_parameters())
+        copier = Copier(self._device)
+        hosts = host_weights(program, self.rank, named, copier)
         self._updates = Updates({}, [])
         if optimizer is not None:
-            self._updates = updates(program, self.rank, named, joined.shares, joined.versions, optimizer)
+            self._updates = updates(program, self.rank, named, joined.shares, joined.versions, hosts, optimizer)
+        for kept in hosts.values():
+            kept.begin()
         n_microbatches = program.n_microbatches
         self._step = Step(
             [None] * own.n_buffers,
@@ -124,6 +129,8 @@ class Runner:
             index: StageTasks(program.stages[index], module, loss_fn, seed, self._step, self._device)
             for index, module in self.stages.items()
         }
+        for one in tasks.values():
+            one.copier = copier
         if program.n_slices > 1:
             for index, one in tasks.items():
                 one.carrying = Carrying(index, one.module, program.n_slices, self._step.buffers)
@@ -136,6 +143,8 @@ class Runner:
             transport,
             joined.reductions,
             joined.shares,
+            hosts,
+            copier,
             joined.versions,
             joined.sums,
             self._updates.by_exec,
@@ -222,17 +231,17 @@ class Runner:
     def whole_weights(self) -> Iterator[None]:
         """Inside, all weights of this rank's stages are there, to be read or saved. A collective call: all ranks make it.
 
-        Between steps that is so without it, unless replicas keep shares (`zero` 3).
+        Between steps that is so without it, unless replicas keep shares (`zero` 3) or weights live with the host (`offload parameters`).
         """
-        shares = [one for _, one in sorted(self._machine.shares.items())]
-        for one in shares:
-            one.start_gathering()
-            one.finish_gathering()
+        machine = self._machine
+        kept = [*(machine.shares[one] for one in sorted(machine.shares)), *machine.hosts.values()]
+        for one in kept:
+            one.gather()
         try:
             yield
         finally:
-            for one in shares:
-                one.end_gathering()
+            for one in kept:
+                one.scatter()
 
     def reset(self) -> None:
         """Forgets the shapes of what flows, so that the next step may have others. All ranks call it."""

@@ -11,8 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn import Parameter
 
-from .flat import Piece, Slot, vectors
-from .stage_tasks import StageTasks
+from .flat import Piece, Resident, Slot, vectors
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,7 @@ class _Sum:
     parts: list[Tensor]
 
 
-class Shares:
+class Shares(Resident):
     """The weights of one stage, divided among the members of a group.
 
     With `ordered`, shares of a sum are added up in the order of the group, so that the bits are those of an undivided run that does the same.
@@ -46,10 +45,10 @@ class Shares:
         self._size = dist.get_world_size(group)
         position = dist.get_rank(group)
         self._ordered = ordered
-        self._vectors = vectors(slots, self._size, device)
+        super().__init__(vectors(slots, self._size, device))
         self._own: list[Tensor] = []
         self._pieces: list[list[Piece]] = []
-        for vector in self._vectors:
+        for vector in self.vectors:
             dist.broadcast(vector.whole, source, group=group)
             begin, end = position * vector.part, (position + 1) * vector.part
             own = vector.whole[begin:end]
@@ -58,14 +57,12 @@ class Shares:
         self._position = position
         self._sums: list[_Sum] = []
         self._gathering: list[Any] = []
-        self._readers: list[StageTasks] = []
-        self._is_due = False
         self.keeps_whole = keeps_whole
-        self.end_gathering()
+        self.scatter()
 
     def holds(self, parameter: Parameter) -> bool:
         """Whether a weight is divided; one that a single member has is not."""
-        return any(slot.parameter is parameter for vector in self._vectors for slot, _ in vector.rows)
+        return any(slot.parameter is parameter for vector in self.vectors for slot, _ in vector.rows)
 
     def pieces(self) -> list[tuple[str, Parameter]]:
         """What this member updates: its part of each weight, flat, by the weight's name."""
@@ -73,7 +70,7 @@ class Shares:
 
     def start_sum(self) -> None:
         """Joins the `reduce_scatter` of the gradients."""
-        for vector in self._vectors:
+        for vector in self.vectors:
             sent = vector.gradients()
             if self._ordered:
                 received = torch.empty_like(sent)
@@ -87,7 +84,7 @@ class Shares:
 
     def finish_sum(self) -> None:
         """Waits for it: the pieces have their gradients, and the whole ones go."""
-        for vector, pieces, one in zip(self._vectors, self._pieces, self._sums):
+        for vector, pieces, one in zip(self.vectors, self._pieces, self._sums):
             one.work.wait()
             for part in one.parts:
                 one.total.add_(part)
@@ -99,9 +96,8 @@ class Shares:
 
     def start_gathering(self) -> None:
         """Joins the gathering of the weights."""
-        self._is_due = False
-        for vector, own in zip(self._vectors, self._own):
-            vector.come()
+        self.come()
+        for vector, own in zip(self.vectors, self._own):
             self._gathering.append(dist.all_gather_into_tensor(vector.whole, own, group=self._group, async_op=True))
 
     def finish_gathering(self) -> None:
@@ -110,23 +106,10 @@ class Shares:
             work.wait()
         self._gathering.clear()
 
-    def release(self) -> None:
-        """Gives back the memory of the gathered weights, or lets that wait for those who still need them."""
-        self._is_due = any(tasks.is_waiting for tasks in self._readers)
-        if not self._is_due:
-            self.end_gathering()
+    def gather(self) -> None:  # noqa: D102
+        self.start_gathering()
+        self.finish_gathering()
 
-    def keep_for(self, tasks: StageTasks) -> None:
-        """Names a stage with backwards that, in the program, read no weights: autograd may, so the memory waits for them."""
-        self._readers.append(tasks)
-
-    def release_if_due(self) -> None:
-        """Gives back what waited, if nobody needs it any more."""
-        if self._is_due:
-            self.release()
-
-    def end_gathering(self) -> None:
-        """Gives back the memory of what is not kept between gatherings."""
+    def scatter(self) -> None:  # noqa: D102
         if not self.keeps_whole:
-            for vector in self._vectors:
-                vector.leave()
+            self.leave()

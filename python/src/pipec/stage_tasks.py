@@ -10,8 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
+from .copies import Copier
 from .errors import StageError
 from .program import Stage, Write
+from .saved_tensors import SavedTensors
 from .slices import Carrying
 from .split_backward import Deferred, Root, Splitter
 from .transport import Forms, forms_of
@@ -69,6 +71,11 @@ class StageTasks:
         self._saved: dict[int, _Saved] = {}
         self.carrying: Carrying | None = None
         """What slices of microbatches carry, where there are any."""
+        self.copier: Copier | None = None
+        self.leaves_saved: set[int] = set()
+        """Microbatches whose saved tensors leave for the host before their backward."""
+        self.kept: dict[int, SavedTensors] = {}
+        """What their forwards have saved."""
         self.on_empty: list[Callable[[], None]] = []
         """Called when no microbatch waits for its backward."""
         self._random: dict[int, list[Tensor]] = {}
@@ -76,6 +83,7 @@ class StageTasks:
     def clear(self) -> None:
         """Drops what a step that failed has left."""
         self._saved.clear()
+        self.kept.clear()
         self._random.clear()
 
     @property
@@ -88,7 +96,7 @@ class StageTasks:
     def forward(self, microbatch: int, reads: Sequence[int], writes: Sequence[int]) -> None:
         """`F` of a stage that keeps its graph for the backward."""
         inputs = self._leaves(reads)
-        outputs, loss = self._call(microbatch, inputs)
+        outputs, loss = self._call_and_keep(microbatch, inputs)
         self._save(microbatch, inputs, outputs, loss)
         self._hand_on(outputs, writes)
 
@@ -104,7 +112,7 @@ class StageTasks:
         """`R`: the forward once more, with the random numbers that it drew."""
         inputs = self._leaves(reads)
         with _random_numbers_of(self._device, self._random.pop(microbatch)):
-            outputs, loss = self._call(microbatch, inputs)
+            outputs, loss = self._call_and_keep(microbatch, inputs)
         self._save(microbatch, inputs, outputs, loss)
 
     def backward(self, microbatch: int, arriving: Sequence[Sequence[int]], returned: Sequence[int | None]) -> None:
@@ -115,7 +123,7 @@ class StageTasks:
             torch.autograd.backward(cast("Sequence[Tensor]", roots), gradients)
         leaves = [one for value in (*saved.inputs, *saved.earlier) for one in value if one.requires_grad]
         self._return(saved, [one.grad for one in leaves], returned)
-        self._end()
+        self._end(microbatch)
 
     def input_half(self, microbatch: int, arriving: Sequence[Sequence[int]], returned: Sequence[int | None]) -> None:
         """`B`: writes the gradients of what flowed in, and keeps what the weights' gradients need."""
@@ -131,14 +139,16 @@ class StageTasks:
         deferred = self._saved.pop(microbatch).deferred
         assert deferred is not None, "the verifier of programs lets no `W` run before its `B`"
         deferred.run()
-        self._end()
+        self._end(microbatch)
 
     def _save(self, microbatch: int, inputs: list[Tensors], outputs: list[Tensors], loss: Tensor | None) -> None:
         saved = self._saved[microbatch] = _Saved(inputs, [loss] if loss is not None else self._roots(outputs))
         if self.carrying is not None:
             saved.earlier, saved.carried = self.carrying.earlier, self.carrying.roots()
 
-    def _end(self) -> None:
+    def _end(self, microbatch: int) -> None:
+        if self.kept:
+            self.kept.pop(microbatch, None)
         if self.on_empty and not self._saved:
             for call in self.on_empty:
                 call()
@@ -153,6 +163,18 @@ class StageTasks:
             )
             for buffer, read in zip(buffers, self.stage.reads)
         ]
+
+    def _call_and_keep(self, microbatch: int, inputs: Sequence[Tensors]) -> tuple[list[Tensors], Tensor | None]:
+        """The same as `_call`, where what autograd saves may have to leave."""
+        if microbatch not in self.leaves_saved or self.copier is None:
+            return self._call(microbatch, inputs)
+        held = [one for value in inputs for one in value]
+        held += [*self.inputs[microbatch], *(self.targets[microbatch] or ())]
+        with SavedTensors(self.module, held, self.copier) as kept:
+            outputs, loss = self._call(microbatch, inputs)
+        kept.keep_here(one for value in outputs for one in value)
+        self.kept[microbatch] = kept
+        return outputs, loss
 
     def _call(self, microbatch: int, inputs: Sequence[Tensors]) -> tuple[list[Tensors], Tensor | None]:
         """Runs the module: what flows out, value by value, and the loss of the last stage."""

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch.nn import Parameter
 
+from .flat import Resident
 from .instructions import Run
-from .program import Program
+from .program import Chunk, Program
 from .shares import Shares
 from .versions import Weights
 
@@ -53,6 +54,32 @@ class VersionedUpdate(Update):
             torch.autograd.graph.increment_version(new)
 
 
+class ChunkUpdate(Update):
+    """An update of a chunk of a stage's weights: of these numbers of their vector, whose gradients are parts of those of the weights."""
+
+    def __init__(self, make: MakeOptimizer, resident: Resident, chunk: Chunk, whole: int) -> None:
+        self._parts: list[tuple[Parameter, Parameter, int]] = []
+        named: Named = []
+        for vector in resident.vectors:
+            rows = {slot.name: (slot.parameter, begin) for slot, begin in vector.rows}
+            length = vector.whole.numel()
+            for piece in vector.pieces(chunk.begin * length // whole, chunk.end * length // whole):
+                weight, begin = rows[piece.name]
+                assert weight is not None, "the weights of a stage that is not divided are all here"
+                self._parts.append((piece.parameter, weight, piece.begin - begin))
+                named.append((piece.name, piece.parameter))
+        self._ends = [one for one in resident.weights()] if chunk.end == whole else []
+        super().__init__(make, named)
+
+    def run(self, read: int = -1, write: int = -1) -> None:
+        """Updates the chunk; the last one gives back the gradients."""
+        for part, weight, begin in self._parts:
+            part.grad = None if weight.grad is None else weight.grad.reshape(-1)[begin : begin + part.numel()]
+        super().run()
+        for weight in self._ends:
+            weight.grad = None
+
+
 @dataclass(frozen=True)
 class Updates:
     """The updates of a rank: by executable those in its list, and those of weights that no instruction updates, for its end."""
@@ -73,6 +100,7 @@ def updates(
     named: Named,
     shares: Mapping[int, Shares],
     versions: Mapping[int, Weights],
+    residents: Mapping[int, Resident],
     make: MakeOptimizer,
 ) -> Updates:
     """Makes the optimizers of a rank.
@@ -83,6 +111,7 @@ def updates(
         named: Its weights, by name, such as `0.table.weight`.
         shares: By stage, what of them is divided.
         versions: By stage, those of which there may be several versions.
+        residents: By stage, those that are updated in chunks.
         make: Makes an optimizer.
     """
     runs = (one for one in program.devices[device].step if isinstance(one, Run))
@@ -93,10 +122,16 @@ def updates(
             of_stage.setdefault(int(name.partition(".")[0]), []).append((name, parameter))
     by_exec: dict[int, Update] = {}
     for exec in execs:
-        stage = program.execs[exec].stage
+        stage, chunk = program.execs[exec].stage, program.execs[exec].chunk
         whole, divided = of_stage.pop(stage, []), shares.get(stage)
         if divided is not None:
             whole = [*divided.pieces(), *(pair for pair in whole if not divided.holds(pair[1]))]
         kept = versions.get(stage)
-        by_exec[exec] = Update(make, whole) if kept is None else VersionedUpdate(make, kept)
+        if kept is not None:
+            by_exec[exec] = VersionedUpdate(make, kept)
+        elif chunk is not None and chunk.group is None and stage in residents:
+            value = program.execs[exec].operands[0].value
+            by_exec[exec] = ChunkUpdate(make, residents[stage], chunk, program.values[value].bytes)
+        else:
+            by_exec[exec] = Update(make, whole)
     return Updates(by_exec, [Update(make, left) for left in of_stage.values()])
