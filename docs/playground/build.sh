@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Builds the playground: docs/playground/dist/index.html, one file for any file server, or to be opened where it lies.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+target="${CARGO_TARGET_DIR:-$PWD/target}"
+rustup target list --installed 2>/dev/null | grep -q wasm32-unknown-unknown || rustup target add wasm32-unknown-unknown
+cargo build --locked --quiet --profile playground -p pipe-playground --lib --target wasm32-unknown-unknown
+# With the features of the whole workspace, so that this and tests share what is built.
+cargo build --locked --quiet --workspace --example page
+mkdir -p docs/playground/dist
+base64 -w0 "$target/wasm32-unknown-unknown/playground/pipe_playground.wasm" \
+    | "$target/debug/examples/page" >docs/playground/dist/index.html
+printf 'docs/playground/dist/index.html: %s KiB\n' "$(($(stat -c %s docs/playground/dist/index.html) / 1024))"

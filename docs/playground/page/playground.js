@@ -1,0 +1,182 @@
+// The playground: a source and its options on one side, what the compiler makes of them on the other.
+
+/// How long typing pauses before it is compiled, and how long the compiler may take for a source that is old by then.
+const PAUSE = 120;
+const PATIENCE = 4000;
+/// What one sees first.
+const FIRST = "v_half";
+const OPTIONS = [
+  ["devices", "number", "4"],
+  ["microbatches", "number", "8"],
+  ["cost", "text", "F=1,B=1,W=1,comm=0.1"],
+  ["memory", "text", "units, such as 3.5"],
+  ["activation", "text", "W=0.366"],
+  ["recompute", "text", "all, or 0..2"],
+];
+
+class Playground {
+  constructor(root) {
+    this.wasm = Uint8Array.from(atob(WASM), (letter) => letter.charCodeAt(0));
+    this.timeline = new Timeline(h("div", { class: "timeline waiting" }));
+    this.gallery = h("select", { "aria-label": "Standard schedules", change: () => this.choose(this.gallery.value) });
+    this.fields = Object.fromEntries(OPTIONS.map(([name, type, hint]) => [name, h("input", { type, placeholder: hint, min: type === "number" && "1", "aria-label": name, input: () => this.changed() })]));
+    this.findings = h("ol", { id: "findings", class: "findings", "aria-live": "polite" });
+    this.status = h("output", { class: "status" }, "the compiler is loading");
+    this.share = h("button", { type: "button", click: () => this.copy() }, "copy link");
+    this.side = h("div", { class: "side" });
+    root.classList.add("playground");
+    root.append(
+      h("header", {}, h("h1", {}, "pipec playground"), h("p", {}, "Pipeline-parallel training schedules, proved and drawn as you type. Everything happens in this page.")),
+      this.side, this.timeline.root);
+    this.question = null;
+    this.isFresh = true;
+    this.start();
+  }
+
+  start() {
+    this.worker?.terminate();
+    this.worker = new Worker(this.code ??= URL.createObjectURL(new Blob([WORKER], { type: "text/javascript" })));
+    this.worker.onmessage = ({ data }) => (data.gallery ? this.ready(JSON.parse(data.gallery)) : this.told(data));
+    this.worker.onerror = (event) => this.told({ id: this.asked, bug: event.message });
+    this.isReady = this.isBusy = false;
+    this.worker.postMessage({ wasm: this.wasm });
+  }
+
+  /// The compiler is there.
+  ready({ schedules, keywords }) {
+    this.isReady = true;
+    if (!this.editor) {
+      this.schedules = new Map(schedules);
+      this.editor = new Editor(keywords, () => this.changed());
+      this.gallery.append(h("option", { value: "" }, "your own"), ...schedules.map(([name]) => h("option", { value: name }, name)));
+      this.side.append(
+        h("div", { class: "options" }, h("label", {}, "from the gallery", this.gallery), this.share, this.status),
+        this.editor.root,
+        h("div", { class: "options" }, OPTIONS.map(([name]) => h("label", {}, name, this.fields[name]))),
+        this.findings);
+      if (!this.fromLink()) this.choose(FIRST);
+      addEventListener("hashchange", () => location.hash.slice(1) !== this.link && this.fromLink());
+      return;
+    }
+    this.ask();
+  }
+
+  /// Shows a schedule of the standard library.
+  choose(name) {
+    if (!this.schedules.has(name)) return;
+    this.editor.text = this.schedules.get(name);
+    this.gallery.value = name;
+    this.isFresh = true;
+    this.ask();
+  }
+
+  /// What a link carries: the source and the options.
+  fromLink() {
+    try {
+      const bytes = Uint8Array.from(atob(location.hash.slice(1).replaceAll("-", "+").replaceAll("_", "/")), (letter) => letter.charCodeAt(0));
+      const { source, settings = {}, ...options } = JSON.parse(new TextDecoder().decode(bytes));
+      if (typeof source !== "string") return false;
+      this.editor.text = source;
+      for (const [name] of OPTIONS) this.fields[name].value = settings[name] ?? options[name] ?? "";
+      this.gallery.value = [...this.schedules].find(([, text]) => text === source)?.[0] ?? "";
+      this.isFresh = true;
+      this.ask();
+      return true;
+    } catch {
+      return false;
+    }
+  }
+
+  /// Puts the link to what is there where links are.
+  remember() {
+    const bytes = new TextEncoder().encode(JSON.stringify(this.current()));
+    let text = "";
+    for (const byte of bytes) text += String.fromCharCode(byte);
+    this.link = btoa(text).replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "");
+    history.replaceState(null, "", `#${this.link}`);
+  }
+
+  async copy() {
+    this.remember();
+    try {
+      await navigator.clipboard.writeText(location.href);
+      this.status.textContent = "copied";
+    } catch {
+      this.status.textContent = "the link is in the address bar";
+    }
+  }
+
+  current() {
+    const settings = {}, options = {};
+    for (const [name, type] of OPTIONS) {
+      const value = this.fields[name].value.trim();
+      if (value === "") continue;
+      if (type === "number") settings[name] = Math.trunc(Number(value)); else options[name] = value;
+    }
+    return { source: this.editor.text, settings, ...options };
+  }
+
+  changed() {
+    if (this.schedules.get(this.gallery.value) !== this.editor.text) this.gallery.value = "";
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.ask(), PAUSE);
+  }
+
+  /// Compiles what is there now, or as soon as the compiler is free. One that takes too long for a source that has changed is left.
+  ask() {
+    this.question = this.current();
+    this.remember();
+    if (this.isBusy && performance.now() - this.since > PATIENCE) this.start();
+    if (this.isBusy || !this.isReady) {
+      clearTimeout(this.impatience);
+      this.impatience = setTimeout(() => this.question && this.isBusy && this.ask(), PATIENCE);
+      return;
+    }
+    this.isBusy = true;
+    this.since = performance.now();
+    this.asked = (this.asked ?? 0) + 1;
+    this.worker.postMessage({ id: this.asked, question: this.question });
+    this.question = null;
+    this.status.textContent = "compiling";
+  }
+
+  told({ id, answer, bug }) {
+    if (id !== this.asked) return;
+    this.isBusy = false;
+    this.took = performance.now() - this.since;
+    if (bug) {
+      this.status.textContent = "";
+      this.say([{ severity: "error", message: `this is a bug in pipec, please report it with the source: ${bug}` }]);
+      this.start();
+      return;
+    }
+    this.show(JSON.parse(answer));
+    if (this.question) this.ask();
+  }
+
+  show({ report, picture, mistakes, refused }) {
+    const wrong = Object.entries(mistakes ?? {}).map(([name, message]) => ({ severity: "error", option: name, message }));
+    for (const [name] of OPTIONS) this.fields[name].setAttribute("aria-invalid", String(Boolean(mistakes?.[name])));
+    if (refused) wrong.push({ severity: "error", message: refused });
+    const own = report?.diagnostics ?? [];
+    this.editor.mark(own.filter((one) => one.file === "playground.pipe"));
+    this.say([...wrong, ...own]);
+    this.status.textContent = `${report?.ok ? "accepted" : "rejected"}, ${Math.max(1, Math.round(this.took))} ms`;
+    this.timeline.root.classList.toggle("stale", !picture);
+    if (!picture) return;
+    this.timeline.root.classList.remove("waiting");
+    this.timeline.draw(picture, !this.isFresh);
+    this.isFresh = false;
+  }
+
+  say(findings) {
+    this.findings.replaceChildren(...findings.map((one) => h("li", { class: one.severity },
+      one.line ? h("button", { type: "button", class: "jump", click: () => this.editor.go(one) }, `line ${one.line}`) : h("b", {}, one.option ?? ""),
+      h("span", {}, `${one.code ? `${one.severity}[${one.code}]: ` : ""}${one.message}`),
+      (one.notes ?? []).map((note) => h("small", {}, note)), one.help ? h("small", { class: "help" }, `help: ${one.help}`) : null)));
+  }
+}
+
+document.title = "pipec playground";
+const playground = new Playground(document.getElementById("timeline"));
+const timeline = playground.timeline;

@@ -1,0 +1,130 @@
+//! What the playground asks, and what it is told.
+
+use pipe_compiler::activation::Shares;
+use pipe_compiler::elaborate;
+use pipe_compiler::memory_limit::MemoryLimit;
+use pipe_compiler::picture::Picture;
+use pipe_compiler::pipeline::StageCosts;
+use pipe_compiler::recompute::Recomputation;
+use pipe_compiler::report::Report;
+use pipe_compiler::source::{Source, Sources};
+use pipe_compiler::{Request, compile};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt::Display;
+
+/// A source, and the options of the command line that go with it; what is empty was not given.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Question {
+    source: String,
+    #[serde(default)]
+    settings: BTreeMap<String, i64>,
+    #[serde(default)]
+    cost: String,
+    #[serde(default)]
+    memory: String,
+    #[serde(default)]
+    activation: String,
+    #[serde(default)]
+    recompute: String,
+}
+
+/// The report of `check`, the picture if the schedule runs to its end, and options that cannot be read.
+#[derive(Serialize)]
+struct Answer {
+    report: Report,
+    picture: Option<Picture>,
+    mistakes: BTreeMap<&'static str, String>,
+}
+
+/// Answers a question.
+pub(crate) fn answer(question: &str) -> String {
+    let told = match serde_json::from_str(question) {
+        Ok(question) => serde_json::to_string(&compiled(question)),
+        Err(error) => return serde_json::json!({ "refused": error.to_string() }).to_string(),
+    };
+    told.expect("reports and pictures are plain data")
+}
+
+fn compiled(question: Question) -> Answer {
+    let mut mistakes = BTreeMap::new();
+    let request = Request {
+        choice: elaborate::Request {
+            settings: question.settings.into_iter().collect(),
+            recompute: option("recompute", &question.recompute, &mut mistakes, str::parse::<Recomputation>),
+            activation: option("activation", &question.activation, &mut mistakes, str::parse::<Shares>),
+            ..elaborate::Request::default()
+        },
+        costs: option("cost", &question.cost, &mut mistakes, StageCosts::parse),
+        memory: option("memory", &question.memory, &mut mistakes, MemoryLimit::parse),
+        ..Request::default()
+    };
+    let root = Source { name: "playground.pipe".to_owned(), text: question.source };
+    let loader = |path: &str| Err(format!("the playground has no files, so `{path}` is not there; `std.` paths are"));
+    let compilation = compile(&mut Sources::default(), root, &loader, &request);
+    let picture = Picture::new(&compilation);
+    Answer { report: compilation.report, picture, mistakes }
+}
+
+/// What an option says, or what is wrong with it.
+fn option<T, E: Display>(
+    name: &'static str,
+    text: &str,
+    mistakes: &mut BTreeMap<&'static str, String>,
+    parse: impl FnOnce(&str) -> Result<T, E>,
+) -> Option<T> {
+    if text.trim().is_empty() {
+        return None;
+    }
+    parse(text).map_err(|error| mistakes.insert(name, error.to_string())).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::answer;
+    use serde_json::{Value, json};
+
+    fn ask(question: Value) -> Value {
+        serde_json::from_str(&answer(&question.to_string())).expect("JSON")
+    }
+
+    #[test]
+    fn every_standard_schedule_has_its_picture() {
+        for (name, source) in pipe_compiler::stdlib::SCHEDULES {
+            let told = ask(json!({ "source": source, "settings": { "devices": 4, "microbatches": 8 } }));
+            assert_eq!(
+                (&told["report"]["ok"], &told["mistakes"]),
+                (&true.into(), &json!({})),
+                "{name}: {}",
+                told["report"]["diagnostics"]
+            );
+            assert_eq!(told["picture"]["title"], *name);
+            assert_eq!(told["picture"]["tasks"]["count"].as_u64().map(|count| count >= 32), Some(true), "{name}");
+        }
+    }
+
+    #[test]
+    fn mistakes_are_told_with_their_place_or_option() {
+        let source = pipe_compiler::stdlib::schedule("1f1b").expect("a standard schedule");
+        let told =
+            ask(json!({ "source": source, "cost": "F=x", "memory": "much", "activation": "W=2", "recompute": "?" }));
+        let names: Vec<&String> = told["mistakes"].as_object().expect("mistakes").keys().collect();
+        assert_eq!(names, ["activation", "cost", "memory", "recompute"]);
+        let told = ask(json!({ "source": "schedule x {\n    stages D +\n}" }));
+        assert_eq!((&told["picture"], &told["report"]["diagnostics"][0]["line"]), (&Value::Null, &3.into()));
+        let told = ask(json!({ "source": "import \"other.pipe\"\n" }));
+        assert!(told["report"]["diagnostics"][0].to_string().contains("the playground has no files"), "{told}");
+        assert!(ask(json!({ "text": "" }))["refused"].is_string());
+    }
+
+    #[test]
+    fn what_is_too_large_is_cut() {
+        let source = pipe_compiler::stdlib::schedule("1f1b").expect("a standard schedule");
+        let told = ask(json!({ "source": source, "settings": { "devices": 4096, "microbatches": 1_000_000 } }));
+        assert_eq!(
+            (&told["report"]["ok"], &told["report"]["diagnostics"][0]["code"]),
+            (&false.into(), &"too-large".into())
+        );
+    }
+}

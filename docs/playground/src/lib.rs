@@ -1,0 +1,80 @@
+//! The compiler behind the playground: a request as JSON in, an answer as JSON out, through two texts in its own memory.
+//!
+//! The page writes UTF-8 where [`input`] says, calls [`compile`] or [`gallery`], and reads as many bytes as that answers where [`output`] says.
+//! After a panic, [`complaint`] has what to report; the page then starts anew.
+
+mod answer;
+
+use pipe_compiler::stdlib;
+use serde_json::json;
+use std::cell::RefCell;
+use std::sync::Once;
+
+thread_local! {
+    static INPUT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static OUTPUT: RefCell<String> = const { RefCell::new(String::new()) };
+    static COMPLAINT: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+static HOOK: Once = Once::new();
+
+/// Makes room for so many bytes of a request, and says where they go.
+#[unsafe(no_mangle)]
+pub extern "C" fn input(bytes: usize) -> *mut u8 {
+    INPUT.with_borrow_mut(|input| {
+        input.clear();
+        input.resize(bytes, 0);
+        input.as_mut_ptr()
+    })
+}
+
+/// Where the last answer is.
+#[unsafe(no_mangle)]
+pub extern "C" fn output() -> *const u8 {
+    OUTPUT.with_borrow(|output| output.as_ptr())
+}
+
+/// Answers the request that was written; how many bytes the answer has.
+#[unsafe(no_mangle)]
+pub extern "C" fn compile() -> usize {
+    HOOK.call_once(|| std::panic::set_hook(Box::new(|panic| COMPLAINT.set(panic.to_string()))));
+    let request = INPUT.take();
+    put(answer::answer(&String::from_utf8_lossy(&request)))
+}
+
+/// The standard schedules, names with sources, and the words of the language; how many bytes that has.
+#[unsafe(no_mangle)]
+pub extern "C" fn gallery() -> usize {
+    let schedules: Vec<[&str; 2]> = stdlib::SCHEDULES.iter().map(|(name, text)| [*name, *text]).collect();
+    put(json!({ "schedules": schedules, "keywords": keywords().collect::<Vec<_>>() }).to_string())
+}
+
+/// `kw_block = @{ "block" ~ !ident_char }`
+fn keywords() -> impl Iterator<Item = &'static str> {
+    let rules = include_str!("../../../grammar/pipe.pest").lines().filter(|line| line.starts_with("kw_"));
+    rules.filter_map(|line| line.split('"').nth(1))
+}
+
+/// Makes what a panic said the answer; how many bytes it has.
+#[unsafe(no_mangle)]
+pub extern "C" fn complaint() -> usize {
+    put(COMPLAINT.take())
+}
+
+fn put(answer: String) -> usize {
+    let bytes = answer.len();
+    OUTPUT.set(answer);
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::keywords;
+
+    #[test]
+    fn keywords_are_those_of_the_grammar() {
+        let all: Vec<&str> = keywords().collect();
+        assert!(["schedule", "block", "fill", "microbatches", "if"].iter().all(|word| all.contains(word)), "{all:?}");
+        assert!(all.iter().all(|word| word.chars().all(|letter| letter.is_ascii_lowercase())), "{all:?}");
+    }
+}
