@@ -5,6 +5,7 @@ mod cluster_table;
 mod commands;
 mod condensed;
 pub mod diagnostics;
+mod diff;
 mod finding;
 mod improving;
 mod input;
@@ -41,6 +42,7 @@ Examples:
   pipec search std:v_half --memory 2 --cost F=1,B=2,W=1
   pipec tune examples/llama3_70b.pipe --cluster examples/cluster.toml
   pipec fmt --check .
+  pipec diff examples/shakespeare.pipe run.trace.json
   pipec explain deadlock
 
 Exit codes: 0 accepted, 1 rejected, 2 usage.";

@@ -13,6 +13,8 @@ pub(crate) static LONG: LazyLock<String> = LazyLock::new(|| {
         crate::trace::SCHEMA,
         profile::SCHEMA,
         crate::training::summary::SCHEMA,
+        crate::trace::SCHEMA,
+        crate::diff::report::SCHEMA,
         crate::commands::SEARCH_SCHEMA,
         report::tune::SCHEMA,
         pipe_runtime::checkpoint::SCHEMA,

@@ -55,6 +55,29 @@ pub struct Updated {
 /// Times every task of a schedule, in one pass along a global order.
 #[must_use]
 pub fn place(schedule: &Schedule, order: &Order, costs: &Costs) -> Timeline {
+    place_by(schedule, order, &costs.latency, |slot, ready| {
+        let start = ready.free.max(ready.arrived);
+        (start, start + costs.of_node(schedule.node(slot.device, slot.position as usize)))
+    })
+}
+
+/// What the start of a task waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ready {
+    /// When its devices are done with the tasks before it.
+    pub free: Ticks,
+    /// When its last input has come.
+    pub arrived: Ticks,
+}
+
+/// The same where the start and the end of each task, or of two that share a device, follow in any way from what it waits for.
+#[must_use]
+pub fn place_by(
+    schedule: &Schedule,
+    order: &Order,
+    latency: &Latency,
+    span: impl Fn(Slot, Ready) -> (Ticks, Ticks),
+) -> Timeline {
     let Timeline { mut starts, mut ends, .. } = Timeline::empty(schedule);
     for slot in &order.sequence {
         let node = schedule.node(slot.device, slot.position as usize);
@@ -63,12 +86,12 @@ pub fn place(schedule: &Schedule, order: &Order, costs: &Costs) -> Timeline {
             0 => Ticks::ZERO,
             _ => ends[device.index()][position - 1],
         });
-        let mut start = is_free.max().unwrap_or_default();
+        let mut ready = Ready { free: is_free.max().unwrap_or_default(), arrived: Ticks::ZERO };
         for input in node.iter().flat_map(|one| order.dependencies.inputs(one.task)) {
-            let latency = costs.latency.between_sets(schedule.devices_of(input), devices);
-            start = start.max(ends[schedule.device_of(input).index()][order.position(input)] + latency);
+            let latency = latency.between_sets(schedule.devices_of(input), devices);
+            ready.arrived = ready.arrived.max(ends[schedule.device_of(input).index()][order.position(input)] + latency);
         }
-        let end = start + costs.of_node(node);
+        let (start, end) = span(*slot, ready);
         for (device, position) in places {
             starts[device.index()][position..position + node.len()].fill(start);
             ends[device.index()][position..position + node.len()].fill(end);

@@ -4,6 +4,7 @@ mod build;
 mod check;
 mod check_ir;
 mod completions;
+mod diff;
 mod explain;
 mod fmt;
 mod man;
@@ -31,6 +32,8 @@ pub(crate) enum Command {
     Run(run::Arguments),
     /// Measures a pipeline's tasks and links on this machine, and compares what they predict with its steps
     Profile(profile::Arguments),
+    /// Says where each millisecond went between the plan of a target and a measured trace of it
+    Diff(diff::Arguments),
     /// Draws the timeline, in the terminal, as SVG or as a page
     Plot(plot::Arguments),
     /// Serves the picture on this machine, and redraws it whenever the file or one that it imports is saved
@@ -57,6 +60,7 @@ impl Command {
             Self::Build(arguments) => build::run(&arguments),
             Self::Run(arguments) => run::run(&arguments),
             Self::Profile(arguments) => profile::run(&arguments),
+            Self::Diff(arguments) => diff::run(&arguments),
             Self::Plot(arguments) => plot::run(&arguments),
             Self::Watch(arguments) => watch::run(&arguments),
             Self::Search(arguments) => search::run(&arguments),

@@ -1,17 +1,18 @@
 //! Measuring: what the tasks of traced steps took, what a task waits for its inputs, and how fast memory and links are.
 
 pub(crate) mod comparison;
+pub(crate) mod steps;
 
 use pipe_compiler::judge::Judged;
 use pipe_compiler::profile::TaskTime;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::instruction::Instruction;
 use pipe_ir::program::Program;
-use pipe_ir::task::{Task, TaskKind};
+use pipe_ir::task::TaskKind;
 use pipe_ir::units::Bytes;
 use pipe_runtime::calibrate::{self, median};
 use pipe_runtime::job::{Division, Job, Rank};
-use pipe_runtime::{RunError, Span, StepReport};
+use pipe_runtime::{RunError, StepReport};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -103,57 +104,21 @@ pub(crate) fn machine(program: &Program, job: Option<&Job>) -> Result<Machine, R
 /// that share cores.
 #[must_use]
 pub(crate) fn tasks(program: &Program, judged: &Judged, steps: &[&StepReport], machine: &Machine) -> Measured {
-    let mut means: BTreeMap<(u32, TaskKind), Vec<u64>> = BTreeMap::new();
+    let mut all: BTreeMap<(u32, TaskKind), Vec<u64>> = BTreeMap::new();
     let mut waits = Vec::new();
-    for step in steps {
-        let mut sums: BTreeMap<(u32, TaskKind), (u64, u64)> = BTreeMap::new();
-        for span in step.devices.iter().flat_map(|device| &device.spans) {
-            let exec = program.exec(span.exec);
-            let (sum, count) = sums.entry((exec.stage.0, exec.kind)).or_default();
-            (*sum, *count) = (*sum + (span.end.0 - span.start.0), *count + 1);
+    for step in steps.iter().map(|step| steps::of_report(program, step)) {
+        for (key, mean) in steps::means(&step) {
+            all.entry(key).or_default().push(mean);
         }
-        for (key, (sum, count)) in sums {
-            means.entry(key).or_default().push(sum / count);
-        }
-        waits.extend(waits_of(program, judged, step));
+        waits.extend(steps::waits(&judged.order.dependencies, &step));
     }
-    let flops = |stage: u32, kind| {
-        let own = program.execs.iter().filter(|exec| exec.stage.0 == stage && exec.kind == kind);
-        own.map(|exec| exec.flops).fold(0, u64::saturating_add)
-    };
-    let tasks = means.into_iter().map(|((stage, kind), means)| TaskTime {
+    let tasks = all.into_iter().map(|((stage, kind), means)| TaskTime {
         stage,
         kind,
         ns: median(means),
-        flops: flops(stage, kind),
+        flops: steps::operations(program, kind, stage),
     });
     let links = machine.links.iter().map(|link| link.ns);
     let alone = links.chain(machine.rank_links.iter().map(|link| link.ns)).max().unwrap_or_default();
     Measured { tasks: tasks.collect(), transfer_ns: if waits.is_empty() { alone } else { median(waits) } }
-}
-
-/// For each task that waited for nothing but an input from another device: from the end of what makes the input to its own start.
-fn waits_of(program: &Program, judged: &Judged, step: &StepReport) -> Vec<u64> {
-    let mut ends: BTreeMap<Task, (DeviceId, u64)> = BTreeMap::new();
-    let task_of = |span: &Span| {
-        let exec = program.exec(span.exec);
-        Task { kind: exec.kind, stage: exec.stage, microbatch: span.microbatch }
-    };
-    for (device, report) in step.devices.iter().enumerate() {
-        let spans = report.spans.iter().map(|span| (task_of(span), (DeviceId::from_index(device), span.end.0)));
-        ends.extend(spans.filter(|(task, _)| task.kind != TaskKind::Update));
-    }
-    let mut waits = Vec::new();
-    for (device, report) in step.devices.iter().enumerate() {
-        for pair in report.spans.windows(2).filter(|pair| program.exec(pair[1].exec).kind != TaskKind::Update) {
-            let inputs = judged.order.dependencies.inputs(task_of(&pair[1]));
-            let Some((maker, end)) = inputs.filter_map(|task| ends.get(&task)).max_by_key(|(_, end)| *end) else {
-                continue;
-            };
-            if maker.index() != device && *end > pair[0].end.0 {
-                waits.push(pair[1].start.0.saturating_sub(*end));
-            }
-        }
-    }
-    waits
 }

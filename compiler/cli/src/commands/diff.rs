@@ -1,0 +1,200 @@
+//! `pipec diff TARGET TRACE`: where each millisecond went between the plan of a target and a measured trace of it.
+
+use super::check::{json, show};
+use super::reject;
+use crate::Outcome;
+use crate::diff::losses::{critical, largest};
+use crate::diff::measured::Measured;
+use crate::diff::parts::{length, parts};
+use crate::diff::profile::File;
+use crate::diff::read::read;
+use crate::diff::refit::{Refit, refit};
+use crate::diff::report::{BetterReport, Report, SCHEMA};
+use crate::diff::table::table;
+use crate::diff::{same_order, scaled};
+use crate::finding::find;
+use crate::input::{Format, TimedArguments, load, parse_seconds};
+use crate::output::{Failure, can_write, colours_out, print, write};
+use crate::searching::{Shown, Team};
+use pipe_compiler::judge::Judged;
+use pipe_compiler::search::moves::{Moves, Target};
+use pipe_compiler::search::{Objective, Options};
+use pipe_compiler::source::{Source, Sources};
+use pipe_compiler::{Compilation, Request};
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const EXAMPLES: &str = "\
+Examples:
+  pipec run examples/shakespeare.pipe --steps 20 --trace run.trace.json
+  pipec diff examples/shakespeare.pipe run.trace.json
+  pipec diff examples/shakespeare.pipe run.trace.json --profile here.profile.json
+  pipec diff examples/shakespeare.pipe run.trace.json --write-profile run.profile.json
+  pipec diff examples/shakespeare.pipe run.trace.json --search 20 --write-schedule better.pipe
+
+The first steps, at most two, are left out; --step looks at one alone. The plan is that of the order that ran.
+Without a profile or cluster, the unit of its costs is taken for what gives it as much work as was measured.";
+
+/// Arguments of `pipec diff`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    timed: TimedArguments,
+    /// A trace of the target, as `pipec run TARGET --trace` writes it
+    trace: PathBuf,
+    /// Looks at this step alone, by its number in the trace
+    #[arg(long, value_name = "N")]
+    step: Option<u64>,
+    /// Looks for a shorter order under the refitted costs for so many seconds; 0 does not
+    #[arg(long, value_name = "SECONDS", default_value_t = 2.0, value_parser = parse_seconds)]
+    search: f64,
+    /// Writes the refitted costs to this file, as a profile
+    #[arg(long, value_name = "PATH")]
+    write_profile: Option<PathBuf>,
+    /// Writes the schedule that the search found to this file
+    #[arg(long, value_name = "PATH")]
+    write_schedule: Option<PathBuf>,
+}
+
+/// Compares a target with its trace.
+pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
+    let target = &arguments.timed.target;
+    for path in [&arguments.write_profile, &arguments.write_schedule].into_iter().flatten() {
+        can_write(path)?;
+    }
+    let file = std::fs::File::open(&arguments.trace).map_err(|error| arguments.failed(error))?;
+    let (root, folder) = target.read()?;
+    let request = match arguments.timed.request()? {
+        Ok(request) => request,
+        Err(rejected) => return arguments.refuse(&rejected.0, &rejected.1),
+    };
+    let compared = Compared { arguments, root, folder, request };
+    let (planned, sources) = compared.compile(&compared.request);
+    // Costs may reorder a schedule: a run knows none but those that it was given.
+    let others = [target.request(), Request { costs: None, ..target.request() }];
+    let others: Vec<Compilation> = others
+        .iter()
+        .filter(|request| **request != compared.request)
+        .map(|request| compared.compile(request).0)
+        .collect();
+    let Some(given) = &planned.judged else { return arguments.refuse(&planned, &sources) };
+    let others = others.iter().filter_map(|one| one.judged.as_ref());
+    let candidates: Vec<&Judged> = std::iter::once(given).chain(others).collect();
+    let name = arguments.trace.display();
+    let trace = read(BufReader::with_capacity(1 << 16, file)).map_err(|wrong| format!("{name}: {wrong}"));
+    let lined_up = trace.and_then(|trace| {
+        Measured::new(&trace, arguments.step, &candidates).map_err(|wrong| format!("{name}: {wrong}"))
+    });
+    match lined_up {
+        Ok((measured, judged)) => compared.conclude(&planned, (given, judged), &measured),
+        Err(message) => reject(target.format, SCHEMA, &message),
+    }
+}
+
+impl Arguments {
+    fn failed(&self, error: std::io::Error) -> Failure {
+        Failure::Io(self.trace.display().to_string(), error)
+    }
+
+    fn refuse(&self, compilation: &Compilation, sources: &Sources) -> Result<Outcome, Failure> {
+        show(&compilation.diagnostics, sources);
+        if self.timed.target.format != Format::Human {
+            print(&json(&compilation.report)?)?;
+        }
+        Ok(Outcome::Rejected)
+    }
+}
+
+/// A target that is compared with a trace.
+struct Compared<'a> {
+    arguments: &'a Arguments,
+    root: Source,
+    folder: PathBuf,
+    request: Request,
+}
+
+impl Compared<'_> {
+    fn compile(&self, request: &Request) -> (Compilation, Sources) {
+        let mut sources = Sources::default();
+        let loader = |path: &str| load(&self.folder, path);
+        let compilation = pipe_compiler::compile(&mut sources, self.root.clone(), &loader, request);
+        (compilation, sources)
+    }
+
+    /// Takes the difference apart and says it. The plan has the costs of one compilation, and the order that ran.
+    fn conclude(
+        &self,
+        planned: &Compilation,
+        (given, judged): (&Judged, &Judged),
+        measured: &Measured,
+    ) -> Result<Outcome, Failure> {
+        let arguments = self.arguments;
+        let has_unit = self.request.profile.is_some() || self.request.cluster.is_some();
+        let (scaled, unit) = scaled(&judged.schedule, &given.costs, measured);
+        let (plan, unit) = if has_unit { (given.costs.clone(), None) } else { (scaled, Some(unit)) };
+        let refit = refit(judged, measured, &plan);
+        let parts = parts(judged, &plan, &refit, measured);
+        let mut report = Report::new(judged, &plan, &refit, measured, &parts);
+        report.trace = arguments.trace.display().to_string();
+        report.costs_from = self.costs_from();
+        report.unit_ms = unit.map(|nanos| nanos / 1e6);
+        report.lose(judged, &largest(critical(judged, &refit, measured, &parts.lateness), 5));
+        report.better = self.better(judged, &refit, parts.refitted);
+        if let Some(path) = &arguments.write_profile {
+            write(path, &json(&File::new(&report.target, planned.lowered(), &refit, measured))?)?;
+        }
+        let source = report.better.iter().find_map(|better| better.source.as_ref());
+        self.write_schedule(source)?;
+        if arguments.timed.target.format != Format::Human {
+            print(&json(&report)?)?;
+        } else if !arguments.timed.target.quiet {
+            print(&table(&report, colours_out()))?;
+        }
+        Ok(Outcome::Accepted)
+    }
+
+    /// What the times of the plan come from, in words.
+    fn costs_from(&self) -> String {
+        let Compared { arguments: Arguments { timed, .. }, request, .. } = self;
+        let named = [&timed.profile, &timed.cluster].into_iter().flatten().map(|path| path.display().to_string());
+        let given = request.costs.as_ref().map(|_| "--cost".to_owned());
+        let all: Vec<String> = given.into_iter().chain(named).collect();
+        if all.is_empty() { "the target".to_owned() } else { all.join(", ") }
+    }
+
+    /// What other orders would take under the refitted costs.
+    fn better(&self, judged: &Judged, refit: &Refit, refitted: u64) -> Vec<BetterReport> {
+        let arguments = self.arguments;
+        let request =
+            Request { costs: Some(refit.stage_costs()), profile: None, cluster: None, ..self.request.clone() };
+        let reordered = self.compile(&request).0.judged.filter(|other| !same_order(judged, other));
+        let reordered = reordered.map(|other| BetterReport::new("reorder", length(&other.timeline), refitted));
+        let found = if arguments.search > 0.0 { self.search(&request, refitted) } else { None };
+        reordered.into_iter().chain(found).collect()
+    }
+
+    /// The shortest order that a search finds, if the target can be searched and one fits.
+    fn search(&self, request: &Request, refitted: u64) -> Option<BetterReport> {
+        let arguments = self.arguments;
+        let loader = |path: &str| load(&self.folder, path);
+        let team = Team::new(0, Duration::from_secs_f64(arguments.search));
+        let may = Moves::default();
+        let searched = Target { root: &self.root, loader: &loader, request, objective: Objective::Makespan, may };
+        let mut prepared = searched.prepare(&mut Sources::default()).ok()?;
+        let options = Options { objective: Objective::Makespan, seed: 1, rounds: 8 };
+        let found = find(&mut prepared, options, &team, &loader, &Shown::new(true))?;
+        let judged = found.compilation.judged.as_ref().filter(|_| found.compilation.report.ok)?;
+        let better = BetterReport::new("search", length(&judged.timeline), refitted);
+        let proved_optimal = prepared.problem.is_proved(&found.found) && prepared.problem.ends_with_tasks;
+        Some(BetterReport { proved_optimal, source: Some(found.source), ..better })
+    }
+
+    fn write_schedule(&self, source: Option<&String>) -> Result<(), Failure> {
+        let Some(path) = &self.arguments.write_schedule else { return Ok(()) };
+        let missing =
+            || Failure::Usage("no schedule was found to be written; allow more time with `--search`".to_owned());
+        write(Path::new(path), source.ok_or_else(missing)?)
+    }
+}

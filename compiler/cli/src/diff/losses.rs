@@ -1,0 +1,75 @@
+//! The tasks that cost a measured step most: those of its critical path that took longer than usual, or began later than they could.
+
+use super::measured::Measured;
+use super::parts::{Late, difference, span};
+use super::refit::Refit;
+use pipe_compiler::check::dependencies::Slot;
+use pipe_compiler::judge::Judged;
+use pipe_ir::ids::DeviceId;
+use pipe_ir::task::Task;
+
+/// One task of the critical path. Times are nanoseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Loss {
+    pub(crate) task: Task,
+    pub(crate) device: DeviceId,
+    /// What it took beyond the usual time of its kind and stage.
+    pub(crate) longer: i64,
+    /// How much later than it could it started.
+    pub(crate) later: i64,
+    /// The task of another device whose output it waited for, if it did.
+    pub(crate) waited_for: Option<Task>,
+}
+
+/// The critical path of what was measured, first to last.
+#[must_use]
+pub(crate) fn critical(judged: &Judged, refit: &Refit, measured: &Measured, lateness: &[Vec<Late>]) -> Vec<Loss> {
+    let schedule = &judged.schedule;
+    let last = |device: usize| measured.spans[device].last().map_or(0, |span| span.1);
+    let device = (0..schedule.n_devices()).max_by_key(|device| (last(*device), std::cmp::Reverse(*device)));
+    let mut next =
+        device.and_then(|device| slot(DeviceId::from_index(device), schedule.orders[device].len().checked_sub(1)?));
+    let mut path = Vec::new();
+    while let Some(mut at) = next {
+        let before = at.position.checked_sub(1);
+        if let Some(first) = before.filter(|place| schedule.orders[at.device.index()][*place as usize].with_next) {
+            at.position = first;
+        }
+        let node = schedule.node(at.device, at.position as usize);
+        let (start, end) = span(judged, measured, at);
+        let late = lateness[at.device.index()][at.position as usize];
+        let input = node.iter().flat_map(|one| judged.order.dependencies.inputs(one.task)).max_by_key(|input| {
+            let from = schedule.device_of(*input);
+            let latency =
+                refit.costs.latency.between_sets(schedule.devices_of(*input), schedule.devices_of(node[0].task));
+            measured.spans[from.index()][judged.order.position(*input)].1 + latency.0
+        });
+        let waited_for = input.filter(|_| late.for_input);
+        path.push(Loss {
+            task: node[0].task,
+            device: at.device,
+            longer: difference(end - start, refit.costs.of_node(node).0),
+            later: late.nanos,
+            waited_for,
+        });
+        next = match waited_for {
+            Some(input) => slot(schedule.device_of(input), judged.order.position(input)),
+            None => at.position.checked_sub(1).and_then(|before| slot(at.device, before as usize)),
+        };
+    }
+    path.reverse();
+    path
+}
+
+fn slot(device: DeviceId, position: usize) -> Option<Slot> {
+    u32::try_from(position).ok().map(|position| Slot { device, position })
+}
+
+/// Those that cost most.
+#[must_use]
+pub(crate) fn largest(mut path: Vec<Loss>, most: usize) -> Vec<Loss> {
+    path.retain(|loss| loss.longer + loss.later > 0);
+    path.sort_by_key(|loss| std::cmp::Reverse(loss.longer + loss.later));
+    path.truncate(most);
+    path
+}

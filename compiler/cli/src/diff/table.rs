@@ -1,0 +1,181 @@
+//! The difference between a plan and its run as a table for people.
+
+use super::report::{BetterReport, LossReport, PartReport, Report};
+use crate::output::{Style, paint};
+use crate::table::count;
+use std::fmt::Write;
+
+/// So many stages of a kind are named.
+const NAMED: usize = 3;
+
+/// How figures are written.
+#[derive(Clone, Copy)]
+struct Figures {
+    /// Decimals of a millisecond.
+    decimals: usize,
+    /// What is less, in milliseconds, is not worth a word.
+    least: f64,
+}
+
+impl Figures {
+    fn of(report: &Report) -> Self {
+        let decimals = if report.measured_ms < 1.0 { 6 } else { 3 };
+        Self { decimals, least: (report.measured_ms / 10_000.0).max(1e-6) }
+    }
+
+    fn plain(self, ms: f64) -> String {
+        format!("{ms:.*}", self.decimals)
+    }
+
+    fn signed(self, ms: f64) -> String {
+        let text = format!("{ms:+.*}", self.decimals);
+        // No minus before what is nothing.
+        if text.bytes().any(|byte| (b'1'..=b'9').contains(&byte)) { text } else { text.replace('-', "+") }
+    }
+
+    /// `4.000 -> 5.100`.
+    fn change(self, part: &PartReport) -> String {
+        let planned = part.planned_ms.map(|planned| format!("{} -> ", self.plain(planned)));
+        let measured = part.measured_ms.map(|measured| self.plain(measured));
+        measured.map(|measured| planned.unwrap_or_default() + &measured).unwrap_or_default()
+    }
+}
+
+/// Everything in a report.
+#[must_use]
+pub(crate) fn table(report: &Report, colours: bool) -> String {
+    let figures = Figures::of(report);
+    let mut text = heading(report, colours);
+    text.push_str("\n  milliseconds\n");
+    for (name, figure, remark) in rows(report, figures) {
+        let line = format!("  {name:<26}{figure:>14}   {remark}");
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text + &losses(&report.losses, figures) + &refitted(report, figures)
+}
+
+fn heading(report: &Report, colours: bool) -> String {
+    let (steps, left_out) = (report.steps.len(), report.left_out);
+    let all = if left_out == 0 { String::new() } else { format!(" of {}", steps + left_out) };
+    let told = match &report.steps[..] {
+        [one] => format!("step {one}{all}"),
+        _ => format!("medians over {}{all}", count(steps, "step")),
+    };
+    let Report { target, trace, costs_from, .. } = report;
+    let target = paint(target, Style::Strong, colours);
+    let mut text = format!("{target}: plan against {trace}, {told}; costs from {costs_from}\n");
+    if let Some(unit) = report.unit_ms {
+        let _ = writeln!(
+            text,
+            "a unit of the costs is taken for {unit:.6} ms, with which the plan has as much work as was measured"
+        );
+    }
+    text
+}
+
+/// Name, figure and remark of each row.
+fn rows(report: &Report, figures: Figures) -> Vec<(String, String, String)> {
+    let mut rows = Vec::new();
+    let mut row = |name: &str, figure: String, remark: String| rows.push((name.to_owned(), figure, remark));
+    let sum = |parts: &[&PartReport]| parts.iter().map(|part| part.ms).sum::<f64>();
+    row("plan", figures.plain(report.plan_ms), String::new());
+    for kind in kinds(report, "cost") {
+        let own = of(report, |part| part.what == "cost" && part.kind == Some(kind));
+        row(&format!("+ cost of {kind}"), figures.signed(sum(&own)), stages(&own, figures));
+    }
+    for part in of(report, |part| part.what == "pairs") {
+        row("+ pairs", figures.signed(part.ms), "tasks that share a device".to_owned());
+    }
+    for part in of(report, |part| part.what == "transfers") {
+        row("+ transfers", figures.signed(part.ms), figures.change(part));
+    }
+    row("= plan, refitted costs", figures.plain(report.refitted_ms), String::new());
+    for kind in kinds(report, "variation") {
+        let own = of(report, |part| part.what == "variation" && part.kind == Some(kind));
+        row(&format!("+ variation of {kind}"), figures.signed(sum(&own)), String::new());
+    }
+    let mut devices: Vec<u32> = report.parts.iter().filter_map(|part| part.device).collect();
+    devices.dedup();
+    for device in devices {
+        let own = |what| of(report, |part| part.what == what && part.device == Some(device));
+        let (inputs, starts) = (sum(&own("late_input")), sum(&own("late_start")));
+        let remark = format!("inputs {}, device {}", figures.signed(inputs), figures.signed(starts));
+        row(&format!("+ late starts on d{device}"), figures.signed(inputs + starts), remark);
+    }
+    let [shortest, longest] = report.range_ms.map(|ms| figures.plain(ms));
+    let range = if report.steps.len() > 1 { format!("steps take {shortest} to {longest}") } else { String::new() };
+    row("= measured", figures.plain(report.measured_ms), range);
+    row("  behind the last task", figures.plain(report.behind_ms), "sums of gradients and updates".to_owned());
+    if let Some(between) = report.between_ms {
+        row("  between two steps", figures.plain(between), String::new());
+    }
+    rows
+}
+
+fn of(report: &Report, is_wanted: impl Fn(&PartReport) -> bool) -> Vec<&PartReport> {
+    report.parts.iter().filter(|part| is_wanted(part)).collect()
+}
+
+/// The kinds of parts, in their order.
+fn kinds(report: &Report, what: &str) -> Vec<&'static str> {
+    let mut kinds: Vec<_> = of(report, |part| part.what == what).iter().filter_map(|part| part.kind).collect();
+    kinds.dedup();
+    kinds
+}
+
+/// The stages that make most of it.
+fn stages(parts: &[&PartReport], figures: Figures) -> String {
+    let is_worth = |part: &&&PartReport| part.stage.is_some() && part.ms.abs() >= figures.least;
+    let mut parts: Vec<&&PartReport> = parts.iter().filter(is_worth).collect();
+    parts.sort_by(|one, other| other.ms.abs().total_cmp(&one.ms.abs()));
+    let name = |part: &&&PartReport| {
+        format!("s{} {} ({})", part.stage.unwrap_or_default(), figures.signed(part.ms), figures.change(part))
+    };
+    let mut names: Vec<String> = parts.iter().take(NAMED).map(name).collect();
+    if parts.len() > NAMED {
+        names.push("..".to_owned());
+    }
+    names.join(", ")
+}
+
+fn losses(losses: &[LossReport], figures: Figures) -> String {
+    let is_worth = |loss: &&LossReport| loss.longer_ms + loss.later_ms >= figures.least;
+    let lines: String = losses.iter().filter(is_worth).map(|loss| told(loss, figures)).collect();
+    if lines.is_empty() { lines } else { format!("\n  what cost most on the critical path of the run\n{lines}") }
+}
+
+fn told(loss: &LossReport, figures: Figures) -> String {
+    let word = if loss.longer_ms < 0.0 { "less" } else { "more" };
+    let longer = format!("took {} {word} than usual", figures.plain(loss.longer_ms.abs()));
+    let by = figures.plain(loss.later_ms.abs());
+    let later = match (&loss.waited_for, loss.later_ms < 0.0) {
+        (Some(input), false) => format!("waited {by} longer than usual for `{input}`"),
+        (Some(input), true) => format!("got `{input}` {by} earlier than usual"),
+        (None, _) => format!("began {by} after its device could have"),
+    };
+    // What is small beside the rest says nothing.
+    let least = figures.least.max(loss.longer_ms.abs().max(loss.later_ms.abs()) / 20.0);
+    let told = [(loss.longer_ms, longer), (loss.later_ms, later)].into_iter().filter(|(ms, _)| ms.abs() >= least);
+    let told: Vec<String> = told.map(|(_, words)| words).collect();
+    format!("  {:<14}d{:<4} {}\n", loss.task, loss.device, told.join("; "))
+}
+
+fn refitted(report: &Report, figures: Figures) -> String {
+    let mut text = format!("\n  refitted costs, in milliseconds\n  --cost {}\n", report.cost);
+    for better in &report.better {
+        let BetterReport { what, makespan_ms, gain_ms, gain_percent, proved_optimal, .. } = better;
+        let what = match *what {
+            "reorder" => "the same schedule, reordered for these costs",
+            _ if *proved_optimal => "the shortest order in the same memory (proved)",
+            _ => "the shortest order that was found in the same memory",
+        };
+        let (makespan, ran) = (figures.plain(*makespan_ms), figures.plain(report.refitted_ms));
+        let gain = match *gain_ms {
+            gain if gain < figures.least => "no shorter".to_owned(),
+            gain => format!("{} or {gain_percent:.1}% shorter", figures.plain(gain)),
+        };
+        let _ = writeln!(text, "  {what}: {makespan}, {gain} than the {ran} of the order that ran");
+    }
+    text
+}

@@ -1,0 +1,233 @@
+//! `pipec diff`: parts that add up, refitted costs that the other commands take, and traces that do not fit.
+
+mod process;
+
+use process::{folder, pipec};
+use serde_json::{Value, json};
+use std::fs;
+use std::path::Path;
+
+const TINY: &str = include_str!("data/adam.pipe");
+/// Six steps of it on two busy cores, written by `pipec run --trace`.
+const TRACE: &str = include_str!("data/adam.trace.json");
+
+fn diff(folder: &Path, arguments: &str) -> Value {
+    let out = pipec(folder, &format!("diff {arguments} --format json"), "").with(0).out;
+    let report: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}\n{out}"));
+    assert_eq!((&report["schema"], &report["ok"]), (&"pipec.diff/1".into(), &true.into()));
+    report
+}
+
+fn number(report: &Value, name: &str) -> f64 {
+    report[name].as_f64().unwrap_or_else(|| panic!("no `{name}` in {report:#}"))
+}
+
+fn sum(report: &Value, words: &[&str]) -> f64 {
+    let parts = report["parts"].as_array().expect("a list").iter();
+    let wanted = parts.filter(|part| words.contains(&part["what"].as_str().expect("a word")));
+    wanted.map(|part| number(part, "ms")).sum()
+}
+
+/// Every stretch of the way from the plan to the run is the sum of its parts, to a thousandth of a nanosecond.
+fn adds_up(report: &Value) {
+    let [plan, refitted, varied, measured] =
+        ["plan_ms", "refitted_ms", "varied_ms", "measured_ms"].map(|name| number(report, name));
+    for (from, to, words) in [
+        (plan, refitted, &["cost", "pairs", "transfers"][..]),
+        (refitted, varied, &["variation"]),
+        (varied, measured, &["late_input", "late_start"]),
+    ] {
+        assert!((to - from - sum(report, words)).abs() < 1e-9, "{words:?} of {report:#}");
+    }
+}
+
+#[test]
+fn a_recorded_run_is_told_as_it_was() {
+    let folder = folder("diff-recorded", &[("tiny.pipe", TINY), ("run.json", TRACE)]);
+    let out = pipec(&folder, "diff tiny.pipe run.json --search 0", "").with(0).out;
+    let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/adam.diff.txt");
+    if std::env::var_os("BLESS").is_some() {
+        fs::write(&place, &out).expect("the folder can be written");
+    }
+    let expected = fs::read_to_string(&place).unwrap_or_default();
+    assert_eq!(out, expected, "BLESS=1 writes {} anew", place.display());
+    let report = diff(&folder, "tiny.pipe run.json --search 0");
+    adds_up(&report);
+    assert_eq!((&report["steps"], &report["left_out"]), (&json!([2, 3, 4, 5]), &2.into()));
+    let one = diff(&folder, "tiny.pipe run.json --step 1 --search 0");
+    adds_up(&one);
+    assert_eq!((&one["steps"], &one["left_out"]), (&json!([1]), &5.into()));
+}
+
+#[test]
+fn refitted_costs_are_those_of_the_refitted_plan_for_every_command() {
+    let folder = folder("diff-refitted", &[("tiny.pipe", TINY), ("run.json", TRACE)]);
+    let report = diff(&folder, "tiny.pipe run.json --write-profile p.json --write-schedule better.pipe");
+    adds_up(&report);
+    let makespan = |arguments: &str| {
+        let out = pipec(&folder, &format!("check {arguments} --format json"), "").with(0).out;
+        number(&serde_json::from_str(&out).expect("JSON"), "makespan")
+    };
+    let cost = report["cost"].as_str().expect("a text");
+    let refitted = number(&report, "refitted_ms");
+    assert_eq!(makespan(&format!("tiny.pipe --cost {cost}")), refitted);
+    assert_eq!(makespan("tiny.pipe --profile p.json"), refitted);
+    let again = diff(&folder, "tiny.pipe run.json --profile p.json --search 0");
+    assert_eq!((number(&again, "plan_ms"), sum(&again, &["cost", "pairs", "transfers"])), (refitted, 0.0));
+    // What the search found is as long as it is said to be.
+    let found = report["better"].as_array().expect("a list").iter().find(|one| one["what"] == "search");
+    let found = found.expect("the target can be searched");
+    assert_eq!(makespan(&format!("better.pipe --cost {cost}")), number(found, "makespan_ms"));
+    assert!(number(found, "gain_ms") >= 0.0, "{found}");
+}
+
+#[test]
+fn a_plan_differs_from_itself_in_nothing() {
+    let folder = folder("diff-plan", &[("tiny.pipe", TINY)]);
+    for target in [
+        "std:1f1b --cost F=1,B=2,W=1,comm=0.25",
+        "std:zb_v --set devices=3 --set microbatches=5 --cost F=1,B=1.5,W=1,comm=0.1",
+        "std:interleaved_1f1b --cost F[2]=1.75,comm=0.5",
+        "std:dualpipe_v --cost F=1,BW=2,F&BW=2.5,comm=0.25",
+        "std:seq_1f1b --cost comm=0.25",
+        "std:cyclic_dp --cost comm=0.25",
+        "std:chimera",
+    ] {
+        pipec(&folder, &format!("build {target} --emit perfetto -o plan.json"), "").with(0);
+        let words: Vec<&str> = target.splitn(2, ' ').collect();
+        let rest = words.get(1).copied().unwrap_or_default();
+        let report = diff(&folder, &format!("{} plan.json {rest} --search 0", words[0]));
+        adds_up(&report);
+        let [plan, refitted, measured] = ["plan_ms", "refitted_ms", "measured_ms"].map(|name| number(&report, name));
+        assert!((plan, refitted) == (measured, measured), "{target}: {report:#}");
+        assert!(report["losses"].as_array().is_some_and(Vec::is_empty), "{target}: {report:#}");
+    }
+}
+
+#[test]
+fn a_late_transfer_and_a_slow_task_are_found() {
+    let folder = folder("diff-found", &[]);
+    let target = "std:1f1b --set devices=2 --set microbatches=4 --cost F=1,B=1,W=1,comm=0.25";
+    pipec(&folder, &format!("build {target} --emit perfetto -o plan.json"), "").with(0);
+    let text = fs::read_to_string(folder.join("plan.json")).expect("written");
+    let mut trace: Value = serde_json::from_str(&text).expect("JSON");
+    // `BW s1 m0` takes 0.5 ms more, and all that starts behind it is that much later.
+    let events = trace["traceEvents"].as_array_mut().expect("a list");
+    let slow = events.iter_mut().find(|event| event["name"] == "BW s1 m0" && event["cat"].as_str() != Some("gradient"));
+    let slow = slow.expect("it is there");
+    slow["dur"] = json!(2500.0);
+    let end = slow["ts"].as_f64().expect("a number") + 2000.0;
+    for event in events.iter_mut().filter(|event| event["ts"].as_f64().is_some_and(|at| at >= end)) {
+        event["ts"] = json!(event["ts"].as_f64().expect("a number") + 500.0);
+    }
+    fs::write(folder.join("slow.json"), trace.to_string()).expect("the folder can be written");
+    let report =
+        diff(&folder, &format!("std:1f1b slow.json {} --search 0", target.split_once(' ').expect("options").1));
+    adds_up(&report);
+    let loss = &report["losses"][0];
+    assert_eq!((&loss["task"], &loss["device"]), (&"BW s1 m0".into(), &1.into()), "{report:#}");
+    assert_eq!(number(loss, "longer_ms"), 0.5);
+    assert_eq!((sum(&report, &["variation"]), sum(&report, &["late_input", "late_start"])), (0.5, 0.0), "{report:#}");
+}
+
+/// The trace with every event that is a task changed; an event that becomes null is left out.
+fn changed(change: impl Fn(usize, &mut Value)) -> String {
+    let mut trace: Value = serde_json::from_str(TRACE).expect("JSON");
+    let events = trace["traceEvents"].as_array_mut().expect("a list");
+    let tasks = events.iter_mut().filter(|event| event["args"]["stage"].is_u64());
+    tasks.enumerate().for_each(|(place, event)| change(place, event));
+    events.retain(|event| !event.is_null());
+    trace.to_string()
+}
+
+#[test]
+fn traces_that_do_not_fit_are_told_with_place_and_numbers() {
+    let folder = folder("diff-wrong", &[("tiny.pipe", TINY), ("run.json", TRACE)]);
+    let set = |key: &'static str, value: Value| {
+        changed(move |place, event| {
+            if place == 43 {
+                event[key] = value.clone();
+            }
+        })
+    };
+    let argue = |key: &'static str, value: u64| {
+        changed(move |place, event| {
+            if place == 43 {
+                event["args"][key] = value.into();
+            }
+        })
+    };
+    let cut = changed(|place, event| {
+        if place > 40 {
+            *event = Value::Null;
+        }
+    });
+    for (text, told) in [
+        (String::new(), "wrong.json: EOF while parsing a value at line 1 column 0"),
+        ("{".to_owned(), "EOF while parsing an object at line 1 column 1"),
+        ("7".to_owned(), "expected a trace: an object with `traceEvents`, or a list of events at line 1"),
+        ("{\"a\": 1}".to_owned(), "there is no `traceEvents`"),
+        ("[]".to_owned(), "no task is among its 0 events"),
+        (TRACE[..TRACE.len() / 2].to_owned(), "EOF while parsing"),
+        (set("dur", json!(-5.0)), "`dur` is -5.0 us, and 0 to 1e12 are read at line"),
+        (set("ts", json!(1e300)), "`ts` is 1e+300 us"),
+        (set("ts", json!("soon")), "`ts` is no number of microseconds"),
+        (argue("stage", 4_294_967_296), "4294967296 is no number of a stage"),
+        (argue("device", 4_000_000_000), "d4000000000 ran `"),
+        (argue("stage", 9), "and `1f1b` has no such task"),
+        (argue("device", 1), "which is a task of d0 in `1f1b`; it says that it is of `tiny`"),
+        (cut, "the trace was cut, or is of another target"),
+    ] {
+        fs::write(folder.join("wrong.json"), &text).expect("the folder can be written");
+        let ended = pipec(&folder, "diff tiny.pipe wrong.json --search 0", "").with(1);
+        assert!(ended.error.contains(told) && ended.out.is_empty(), "{told}\n{}", ended.error);
+        let ended = pipec(&folder, "diff tiny.pipe wrong.json --format json", "").with(1);
+        let report: Value = serde_json::from_str(&ended.out).expect("JSON");
+        assert!(
+            report["ok"] == false && report["error"].as_str().is_some_and(|error| error.contains(told)),
+            "{report}"
+        );
+    }
+    for (arguments, code, told) in [
+        ("diff tiny.pipe missing.json", 2, "missing.json: No such file"),
+        ("diff tiny.pipe run.json --step 6", 1, "there is no step 6; its steps go from 0 to 5"),
+        ("diff tiny.pipe run.json --set microbatches=5", 1, "d0 ran 8 of the 10 tasks that `1f1b` has there"),
+        ("diff tiny.pipe run.json --set microbatches=3", 1, "and `1f1b` has no such task"),
+        ("diff std:gpipe run.json --set devices=2 --set microbatches=4", 1, "the trace is of another order"),
+        ("diff std:1f1b run.json --set devices=1", 1, "the last device of `1f1b` is d0"),
+        ("diff tiny.pipe run.json --profile missing.json", 2, "missing.json"),
+        ("diff tiny.pipe run.json --write-profile no/p.json", 2, "no/p.json"),
+        ("diff tiny.pipe run.json --search 0 --write-schedule s.pipe", 2, "no schedule was found"),
+        ("diff tiny.pipe", 2, "<TRACE>"),
+    ] {
+        let ended = pipec(&folder, arguments, "").with(code);
+        assert!(ended.error.contains(told), "{arguments}\n{}", ended.error);
+    }
+}
+
+#[test]
+fn every_kind_of_schedule_is_lined_up_with_its_run() {
+    let folder = folder("diff-kinds", &[]);
+    let wide = TINY.replace("blocks = 2", "blocks = 4");
+    for schedule in
+        ["v_half", "zb_v", "interleaved_1f1b(chunks = 2)", "chimera", "dualpipe_v", "cyclic_dp", "dp_1f1b", "seq_1f1b"]
+    {
+        fs::write(folder.join("x.pipe"), wide.replace("1f1b", schedule).replace("sequence = 5", "sequence = 6"))
+            .expect("the folder can be written");
+        pipec(&folder, "run x.pipe --no-checkpoint --steps 8 --trace run.json", "").with(0);
+        let report = diff(&folder, "x.pipe run.json --search 0.1");
+        adds_up(&report);
+        assert!(number(&report, "measured_ms") > 0.0, "{report:#}");
+    }
+}
+
+#[test]
+fn the_order_that_ran_is_planned_also_where_costs_would_reorder_it() {
+    let wide =
+        TINY.replace("blocks = 2", "blocks = 4").replace("1f1b", "v_half").replace("microbatches 4", "microbatches 6");
+    let folder = folder("diff-order", &[("x.pipe", &wide)]);
+    pipec(&folder, "run x.pipe --no-checkpoint --steps 4 --trace run.json", "").with(0);
+    for cost in ["F=1,B=9,W=1", "F=5,B=1,W=3,comm=2", "F[0]=9"] {
+        adds_up(&diff(&folder, &format!("x.pipe run.json --cost {cost} --search 0")));
+    }
+}
