@@ -116,6 +116,28 @@ fn plans_of_every_kind_have_the_form() {
 }
 
 #[test]
+fn a_run_above_its_plan_has_the_form_and_the_measured_moments() {
+    let files = [("tiny.pipe", TINY), ("run.json", include_str!("data/adam.trace.json"))];
+    let folder = folder("trace-both", &files);
+    pipec(&folder, "diff tiny.pipe run.json --step 3 --search 0 -q -o both.json", "").with(0);
+    let both = read(&fs::read_to_string(folder.join("both.json")).expect("written"));
+    assert_eq!(tracks(&both), ["plan", "plan, refitted costs", "run"].into());
+    let report = pipec(&folder, "diff tiny.pipe run.json --step 3 --search 0 --format json", "").with(0).out;
+    let report: Value = serde_json::from_str(&report).expect("JSON");
+    let events = both["traceEvents"].as_array().expect("a list");
+    let track = |name: &str| -> BTreeSet<u64> {
+        let own = events.iter().filter(|event| event["name"] == "thread_name" && event["args"]["name"] == name);
+        own.map(|event| event["tid"].as_u64().expect("a number")).collect()
+    };
+    for (name, figure) in [("plan", "plan_ms"), ("plan, refitted costs", "refitted_ms"), ("run", "measured_ms")] {
+        let tracks = track(name);
+        let own = events.iter().filter(|event| event["ph"] == "X" && tracks.contains(&(number(event, "tid") as u64)));
+        let end = own.map(|event| number(event, "ts") + number(event, "dur")).fold(0.0, f64::max);
+        assert!((end / 1e3 - report[figure].as_f64().expect("a number")).abs() < 1e-9, "{name} ends at {end} us");
+    }
+}
+
+#[test]
 fn queues_transfers_and_the_critical_path_are_there() {
     let folder = folder("trace-queues", &[]);
     let command = "build std:1f1b --set devices=2 --set microbatches=2 --cost F=1,B=1,W=1,comm=2.5 --emit perfetto";

@@ -11,10 +11,10 @@ use crate::diff::read::read;
 use crate::diff::refit::{Refit, refit};
 use crate::diff::report::{BetterReport, Report, SCHEMA};
 use crate::diff::table::table;
-use crate::diff::{same_order, scaled};
+use crate::diff::{picture, same_order, scaled};
 use crate::finding::find;
 use crate::input::{Format, TimedArguments, load, parse_seconds};
-use crate::output::{Failure, can_write, colours_out, print, write};
+use crate::output::{Failure, can_write, colours_out, print, write, write_with};
 use crate::searching::{Shown, Team};
 use pipe_compiler::judge::Judged;
 use pipe_compiler::search::moves::{Moves, Target};
@@ -30,6 +30,7 @@ Examples:
   pipec run examples/shakespeare.pipe --steps 20 --trace run.trace.json
   pipec diff examples/shakespeare.pipe run.trace.json
   pipec diff examples/shakespeare.pipe run.trace.json --profile here.profile.json
+  pipec diff examples/shakespeare.pipe run.trace.json -o both.trace.json   # plan and run, for Perfetto
   pipec diff examples/shakespeare.pipe run.trace.json --write-profile run.profile.json
   pipec diff examples/shakespeare.pipe run.trace.json --search 20 --write-schedule better.pipe
 
@@ -50,6 +51,9 @@ pub(crate) struct Arguments {
     /// Looks for a shorter order under the refitted costs for so many seconds; 0 does not
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0, value_parser = parse_seconds)]
     search: f64,
+    /// Writes plan, refitted plan and run of each device above each other to this file, as a trace for Perfetto
+    #[arg(long, short, value_name = "PATH")]
+    output: Option<PathBuf>,
     /// Writes the refitted costs to this file, as a profile
     #[arg(long, value_name = "PATH")]
     write_profile: Option<PathBuf>,
@@ -61,7 +65,7 @@ pub(crate) struct Arguments {
 /// Compares a target with its trace.
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     let target = &arguments.timed.target;
-    for path in [&arguments.write_profile, &arguments.write_schedule].into_iter().flatten() {
+    for path in [&arguments.output, &arguments.write_profile, &arguments.write_schedule].into_iter().flatten() {
         can_write(path)?;
     }
     let file = std::fs::File::open(&arguments.trace).map_err(|error| arguments.failed(error))?;
@@ -140,7 +144,11 @@ impl Compared<'_> {
         report.trace = arguments.trace.display().to_string();
         report.costs_from = self.costs_from();
         report.unit_ms = unit.map(|nanos| nanos / 1e6);
-        report.lose(judged, &largest(critical(judged, &refit, measured, &parts.lateness), 5));
+        let path = critical(judged, &refit, measured, &parts.lateness);
+        if let Some(file) = &arguments.output {
+            write_with(file, |out| picture::write(judged, (&plan, &refit), (measured, &path), out))?;
+        }
+        report.lose(judged, &largest(path, 5));
         report.better = self.better(judged, &refit, parts.refitted);
         if let Some(path) = &arguments.write_profile {
             write(path, &json(&File::new(&report.target, planned.lowered(), &refit, measured))?)?;

@@ -6,6 +6,7 @@
 pub(crate) mod losses;
 pub(crate) mod measured;
 pub(crate) mod parts;
+pub(crate) mod picture;
 pub(crate) mod profile;
 pub(crate) mod read;
 pub(crate) mod refit;

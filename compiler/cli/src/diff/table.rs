@@ -97,11 +97,20 @@ fn rows(report: &Report, figures: Figures) -> Vec<(String, String, String)> {
     }
     let mut devices: Vec<u32> = report.parts.iter().filter_map(|part| part.device).collect();
     devices.dedup();
-    for device in devices {
-        let own = |what| of(report, |part| part.what == what && part.device == Some(device));
+    let mut late = |name: &str, is_about: &dyn Fn(u32) -> bool| {
+        let own = |what| of(report, |part| part.what == what && part.device.is_some_and(is_about));
         let (inputs, starts) = (sum(&own("late_input")), sum(&own("late_start")));
         let remark = format!("inputs {}, device {}", figures.signed(inputs), figures.signed(starts));
-        row(&format!("+ late starts on d{device}"), figures.signed(inputs + starts), remark);
+        row(&format!("+ late starts on {name}"), figures.signed(inputs + starts), remark);
+    };
+    // Of many devices, those are named that make a difference.
+    let is_small =
+        |device: &u32| of(report, |part| part.device == Some(*device)).iter().all(|part| part.ms.abs() < figures.least);
+    let (small, large): (Vec<u32>, Vec<u32>) = devices.into_iter().partition(|device| is_small(device));
+    large.iter().for_each(|device| late(&format!("d{device}"), &|one| one == *device));
+    if !small.is_empty() {
+        let others = if large.is_empty() { count(small.len(), "device") } else { format!("{} others", small.len()) };
+        late(&others, &|one| small.contains(&one));
     }
     let [shortest, longest] = report.range_ms.map(|ms| figures.plain(ms));
     let range = if report.steps.len() > 1 { format!("steps take {shortest} to {longest}") } else { String::new() };

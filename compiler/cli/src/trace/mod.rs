@@ -23,6 +23,12 @@ pub(crate) const SCHEMA: &str = "pipec.trace/1";
 /// What a track shows, top to bottom. What overlaps in one queue is drawn in rows below each other, counted from 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Queue {
+    /// Tasks as they were planned, beside a run.
+    Planned,
+    /// Tasks as they are planned under the costs of the run.
+    Refitted,
+    /// Tasks as they ran, beside their plan.
+    Measured,
     /// Tasks.
     Compute,
     /// What comes from another device.
@@ -39,6 +45,9 @@ impl Queue {
     fn name(self) -> String {
         let row = |row: u32| if row == 0 { String::new() } else { format!(" ({})", row + 1) };
         match self {
+            Self::Planned => "plan".to_owned(),
+            Self::Refitted => "plan, refitted costs".to_owned(),
+            Self::Measured => "run".to_owned(),
             Self::Compute => "compute".to_owned(),
             Self::In(from, class, nth) => format!("in {from} {}{}", class.word(), row(nth)),
             Self::Out(to, class, nth) => format!("out {to} {}{}", class.word(), row(nth)),
