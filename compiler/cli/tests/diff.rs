@@ -9,7 +9,7 @@ use std::path::Path;
 
 const TINY: &str = include_str!("data/adam.pipe");
 /// Six steps of it on two busy cores, written by `pipec run --trace`.
-const TRACE: &str = include_str!("data/adam.trace.json");
+const TRACE: &str = include_str!("data/adam_trace.json");
 
 fn diff(folder: &Path, arguments: &str) -> Value {
     let out = pipec(folder, &format!("diff {arguments} --format json"), "").with(0).out;
