@@ -117,7 +117,7 @@ fn plans_of_every_kind_have_the_form() {
 
 #[test]
 fn a_run_above_its_plan_has_the_form_and_the_measured_moments() {
-    let files = [("tiny.pipe", TINY), ("run.json", include_str!("data/adam.trace.json"))];
+    let files = [("tiny.pipe", TINY), ("run.json", include_str!("data/adam_trace.json"))];
     let folder = folder("trace-both", &files);
     pipec(&folder, "diff tiny.pipe run.json --step 3 --search 0 -q -o both.json", "").with(0);
     let both = read(&fs::read_to_string(folder.join("both.json")).expect("written"));
