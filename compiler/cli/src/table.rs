@@ -8,6 +8,7 @@ use pipe_compiler::family::Numbers;
 use pipe_compiler::report::activation::ActivationReport;
 use pipe_compiler::report::offload::OffloadReport;
 use pipe_compiler::report::recompute::RecomputeReport;
+use pipe_compiler::report::torch::TorchReport;
 use pipe_compiler::report::versions::WeightsReport;
 use pipe_compiler::report::zero::ZeroReport;
 use pipe_compiler::report::{DeviceReport, Report};
@@ -100,6 +101,7 @@ fn valid_for(numbers: Option<&Numbers>, at_hand: Option<u32>) -> String {
 fn summary(report: &Report) -> Vec<(&'static str, String, String)> {
     let figures = &report.figures;
     let mut lines = Vec::new();
+    lines.extend(report.torch.as_ref().map(torch));
     lines.extend(report.profile.iter().map(|own| ("times", own.time_unit.to_owned(), format!("from {}", own.file))));
     lines.extend(report.cluster.iter().flat_map(|own| cluster_table::summary(own, report)));
     if let (Some(makespan), Some(bubble)) = (figures.makespan, figures.bubble_makespan) {
@@ -139,6 +141,15 @@ fn summary(report: &Report) -> Vec<(&'static str, String, String)> {
         lines.extend(versions(weights));
     }
     lines
+}
+
+/// What a schedule of PyTorch was read as.
+fn torch(report: &TorchReport) -> (&'static str, String, String) {
+    let form = match report.form {
+        "tasks" => format!("{} actions and no transfers, which PyTorch puts in itself", report.actions),
+        _ => format!("{} actions, {} transfers", report.actions, report.transfers),
+    };
+    ("PyTorch", report.version.clone(), form)
 }
 
 /// What stages save, and what of it waits for `W`, where that was said.

@@ -355,7 +355,7 @@ fn one_of_several_processes_says_how_to_build_for_them() {
 fn schedules_of_pytorch_are_written_read_drawn_and_searched() {
     let folder = Folder::new("torch");
     folder.run("build std:zb_h1 --set devices=2 --set microbatches=4 --emit torch-csv-comms -o zb.csv", 0);
-    assert!(folder.read("zb.csv").starts_with("0F0,0SEND_F0,"));
+    assert!(folder.read("zb.csv").starts_with("0UNSHARD,0F0,0SEND_F0,"));
     let checked = folder.json("check zb.csv --format json", 0);
     assert_eq!((&checked["devices"], &checked["microbatches"]), (&2.into(), &4.into()));
     assert!(out(&folder.run("plot zb.csv", 0)).starts_with("zb: makespan"));

@@ -68,6 +68,7 @@ use report::Report;
 use report::certificate::CertificateReport;
 use report::offload::OffloadReport;
 use report::profile::ProfileReport;
+use report::torch::TorchReport;
 use report::zero::ZeroReport;
 use source::{Source, Sources};
 
@@ -219,6 +220,7 @@ fn steps(
     }
     let (order, stages) = both(check::check(&elaborated.schedule), stages)?;
     if let Some(table) = files.table(elaborated.schedule.span.file) {
+        compilation.report.torch = Some(TorchReport::new(table, request.torch));
         let (warnings, verdict) = torch::check(table, request.torch); // what PyTorch makes of the rest of a table
         compilation.diagnostics.extend(warnings);
         verdict?;

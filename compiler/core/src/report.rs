@@ -6,14 +6,17 @@ pub mod account;
 pub mod activation;
 pub mod certificate;
 pub mod cluster;
+mod device;
 mod finding;
 pub mod offload;
 pub mod profile;
 pub mod recompute;
+pub mod torch;
 pub mod tune;
 pub mod versions;
 pub mod zero;
 
+pub use device::DeviceReport;
 pub use finding::Finding;
 
 use crate::Request;
@@ -26,7 +29,7 @@ use crate::pipeline::Pipeline;
 use crate::schedule::Schedule;
 use crate::source::Sources;
 use crate::units::{Ticks, Units};
-use account::{AccountReport, HoldReport};
+use account::AccountReport;
 use activation::ActivationReport;
 use certificate::CertificateReport;
 use cluster::ClusterReport;
@@ -38,6 +41,7 @@ use pipe_ir::task::TaskKind;
 use profile::ProfileReport;
 use recompute::RecomputeReport;
 use serde::Serialize;
+use torch::TorchReport;
 use versions::WeightsReport;
 use zero::ZeroReport;
 
@@ -95,6 +99,9 @@ pub struct Report {
     /// The machines behind the times, if there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterReport>,
+    /// What the target was read as, where it is a schedule of PyTorch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub torch: Option<TorchReport>,
     /// Figures of every device.
     pub per_device: Vec<DeviceReport>,
     /// What stands behind the bytes, where the model's sizes are those of a `config.json`.
@@ -156,39 +163,6 @@ pub struct PathPart {
     pub time: f64,
 }
 
-/// Figures of one device.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct DeviceReport {
-    /// Which.
-    pub device: u32,
-    /// When its first task starts.
-    pub first_start: Option<f64>,
-    /// When its last task ends.
-    pub last_end: Option<f64>,
-    /// Time in tasks.
-    pub busy: Option<f64>,
-    /// The most activation memory, exact.
-    pub peak_activation: Option<f64>,
-    /// Σ ceil(l / T), where the schedule has a period.
-    pub bound_activation: Option<f64>,
-    /// The most activation memory that it may hold, where that was said.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub limit_activation: Option<f64>,
-    /// The most bytes alive, where a model is bound.
-    pub peak_bytes: Option<u64>,
-    /// What the device has, where the pipeline says so.
-    pub limit_bytes: Option<u64>,
-    /// The most bytes alive in the memory of its host, where any are.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub host_peak_bytes: Option<u64>,
-    /// What it may use of that, where the pipeline says so.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub host_limit_bytes: Option<u64>,
-    /// What is alive when most bytes are, the largest first, where the model is a `config.json`.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub holds: Vec<HoldReport>,
-}
-
 impl Report {
     /// A report without figures.
     #[must_use]
@@ -214,6 +188,7 @@ impl Report {
             zero: None,
             profile: None,
             cluster: None,
+            torch: None,
             per_device: Vec::new(),
             account: AccountReport::default(),
             diagnostics: Vec::new(),

@@ -5,6 +5,7 @@
 //! the rules for tables judge what was written here like any other.
 
 use super::action::{Action, ActionKind};
+use super::gatherings::gathered;
 use super::refusals::refusals;
 use super::table::{Cell, Row, Table};
 use super::version::Version;
@@ -198,7 +199,8 @@ impl<'a> Writer<'a> {
         self.happen(Ticks::END);
         (0..self.rows.len()).for_each(|rank| self.wait_for_sends(rank, 0));
         let span = self.schedule().span;
-        Table { rows: self.rows.into_iter().map(|cells| Row { cells, span }).collect() }
+        let rows = self.rows.into_iter().map(|cells| Row { cells, span });
+        Table { rows: rows.map(|row| if self.form == Form::Tasks { row } else { gathered(row) }).collect() }
     }
 }
 

@@ -2,13 +2,15 @@
 //! `_PipelineScheduleRuntime._load_csv`).
 //!
 //! `read` takes such a text apart, `syntax` makes a schedule of the language of it, so that every check of ours holds for it as well, and
-//! `transfers`, `loss` and `gradients` say what PyTorch would make of the rest. `export` writes one, and is judged by the same checks.
+//! `transfers`, `loss` and `gradients` say what PyTorch would make of the rest, `lowered` where it puts transfers into one without. `export` writes one, and is judged by the same checks.
 
 pub mod action;
 mod deadlock;
 pub mod export;
+mod gatherings;
 mod gradients;
 mod loss;
+pub mod lowered;
 pub mod read;
 mod refusals;
 mod syntax;
@@ -32,7 +34,11 @@ pub fn check(table: &Table, version: Option<Version>) -> (Diagnostics, Result<()
     for one in gradients::check(table, version, is_asked) {
         if one.severity.is_error() { &mut found } else { &mut warnings }.push(one);
     }
-    if table.has_transfers() {
+    if !table.has_transfers() {
+        if found.is_empty() {
+            warnings.extend(lowered::check(table, version));
+        }
+    } else {
         found.extend(transfers::check(table));
         // Who waits for whom is known where everything has what it waits for.
         if found.is_empty() {

@@ -38,6 +38,12 @@ impl Version {
         self.0 >= 15
     }
 
+    /// Whether it can move receives to the tasks that need them (`defer_pp_recv`, 2.13).
+    #[must_use]
+    pub const fn defers(self) -> bool {
+        self.0 >= 13
+    }
+
     /// Whether it knows the word for an action.
     const fn knows(self, kind: ActionKind) -> bool {
         match kind {
