@@ -1,9 +1,10 @@
 // The page that `pipec plot -o x.html` writes: what it shows agrees with the report, and what one does with it works.
 
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
-import { close, frame, middle, open, plot, run, view, visit } from "./browser.js";
+import { close, folder, frame, middle, open, plot, run, view, visit } from "./browser.js";
 
 before(open);
 after(close);
@@ -225,6 +226,27 @@ test("of two tasks that share a device each can be pointed at", async () => {
     assert.equal(await page.evaluate(() => timeline.selected), task);
     assert.match(await page.locator(".details").innerText(), /shares its device with/);
   }
+  assert.deepEqual(page.complaints, []);
+  await page.close();
+});
+
+test("a task of several devices can be pointed at on each of them", async () => {
+  const path = join(folder, "groups.pipe");
+  writeFileSync(path, `schedule groups {
+    stages D / 2
+    place s on 2 * s..2 * (s + 1)
+    block every 3 { F[s] at s  BW[s] at S + 2 * (S - 1 - s) }
+}
+`);
+  const { url, picture } = plot("groups", path, "--set", "devices=4", "--set", "microbatches=6");
+  const page = await visit(url);
+  const [first, second] = picture.devices.map((device) => device.tasks[0]);
+  assert.deepEqual([picture.tasks.goes_on[first], picture.tasks.goes_on[second]], [1, 0]);
+  for (const [device, task] of [first, second].entries()) {
+    await page.mouse.move(...(await middle(page, task)));
+    assert.match(await page.locator(".tip").innerText(), new RegExp(`^F s0 m0 on d${device}`));
+  }
+  assert.match(await page.locator(".legend").first().innerText(), /one task of both devices/);
   assert.deepEqual(page.complaints, []);
   await page.close();
 });

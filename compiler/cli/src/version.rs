@@ -13,7 +13,6 @@ pub(crate) static LONG: LazyLock<String> = LazyLock::new(|| {
         crate::trace::SCHEMA,
         profile::SCHEMA,
         crate::training::summary::SCHEMA,
-        crate::trace::SCHEMA,
         crate::diff::report::SCHEMA,
         crate::commands::SEARCH_SCHEMA,
         report::tune::SCHEMA,

@@ -59,8 +59,8 @@ class Painter {
     context.rect(GUTTER, AXIS, width - GUTTER, height - AXIS);
     context.clip();
     for (const row of rows) this.ground(row);
-    this.tasks(rows);
     for (const row of rows) if (row.memoryHeight > 0) this.memory(row);
+    this.tasks(rows);
     if (timeline.show.critical) this.critical(rows);
     this.transfers();
     this.marks();
@@ -131,13 +131,17 @@ class Painter {
       const { fill, ink } = this.fills[model.kind[task]][model.nth[task]];
       context.fillStyle = fill;
       const gap = Math.min(1, wide * 0.15);
-      const tall = height + (model.goesOn[task] ? row.height - row.taskHeight : 0);
       if (wide > 9) {
         context.beginPath();
-        context.roundRect(from + gap / 2, y, wide - gap, tall, Math.min(3, height / 4));
+        context.roundRect(from + gap / 2, y, wide - gap, height, Math.min(3, height / 4));
         context.fill();
       } else {
-        context.fillRect(from, y, wide - gap, tall);
+        context.fillRect(from, y, wide - gap, height);
+      }
+      // One task of two neighbours: a bridge over the memory between them.
+      if (model.goesOn[task]) {
+        const bridge = Math.min(wide * 0.4, 14);
+        context.fillRect(from + (wide - bridge) / 2, y + height, bridge, row.height - row.taskHeight);
       }
       if (wide > 12 && height >= 9) {
         const text = model.number(task);

@@ -110,7 +110,8 @@ class Panels {
     const classes = [...new Set(model.class)].map((index) => swatch(`background: var(--${model.picture.classes[index]})`, `${model.picture.classes[index]} sent`, "wire"));
     this.legend.replaceChildren(...kinds.filter(Boolean), swatch("", "idle", "idle"), swatch("background: var(--accent)", "critical path", "wire"), ...classes,
       swatch("", "memory", "area"), ...(model.nStages > 1 ? [h("span", { class: "note" }, "lighter: later stages of the device")] : []),
-      ...(model.hasPairs ? [h("span", { class: "note" }, "one above the other: two tasks share the device")] : []));
+      ...(model.hasPairs ? [h("span", { class: "note" }, "one above the other: two tasks share the device")] : []),
+      ...(model.goesOn.includes(1) ? [h("span", { class: "note" }, "with a bridge: one task of both devices")] : []));
   }
 
   sayToggles() {
