@@ -9,6 +9,7 @@ mod diff;
 mod finding;
 mod improving;
 mod input;
+mod lsp;
 mod measuring;
 mod output;
 pub mod plot;

@@ -60,7 +60,16 @@ impl Kind {
 }
 
 /// Parses a root file and everything that it imports, and adds their texts to `sources`.
+///
+/// # Errors
+/// If any of them cannot be read, does not parse, or declares a name again.
 pub fn load(sources: &mut Sources, root: Source, loader: &Loader<'_>) -> Result<Files, Diagnostics> {
+    let (files, errors) = read(sources, root, loader);
+    if errors.is_empty() { Ok(files) } else { Err(errors) }
+}
+
+/// As [`load`], with the declarations that parse also where others do not.
+pub fn read(sources: &mut Sources, root: Source, loader: &Loader<'_>) -> (Files, Diagnostics) {
     let (folder, name) = root.name.rsplit_once('/').map_or(("", root.name.as_str()), |(folder, name)| (folder, name));
     let (folder, path) = (folder.to_owned(), Path::Relative(name.to_owned()));
     let mut reader = Reader {
@@ -79,7 +88,7 @@ pub fn load(sources: &mut Sources, root: Source, loader: &Loader<'_>) -> Result<
     files.declare(0, &mut errors);
     files.add_standard_schedules(sources, &mut errors);
     errors.truncate(MAX_ERRORS);
-    if errors.is_empty() { Ok(files) } else { Err(errors) }
+    (files, errors)
 }
 
 /// Which file: what imports of the same file have in common.
@@ -109,28 +118,29 @@ impl Reader<'_> {
         let text = source.text.clone();
         let id = self.sources.add(source);
         self.seen.insert(path.clone(), false);
-        match self.parse(id, &text) {
-            Ok(file) => {
-                for declaration in &file.declarations {
-                    if let Declaration::Import(import) = declaration {
-                        self.import(&path, import);
-                    }
-                }
-                self.files.push(file);
+        let (file, errors) = self.parse(id, &text);
+        self.errors.extend(errors);
+        for declaration in &file.declarations {
+            if let Declaration::Import(import) = declaration {
+                self.import(&path, import);
             }
-            Err(errors) => self.errors.extend(errors),
         }
+        self.files.push(file);
         self.seen.insert(path, true);
     }
 
-    fn parse(&mut self, id: FileId, text: &str) -> Result<ast::File, Diagnostics> {
-        let Some(stem) = self.sources.get(id).name.strip_suffix(".csv") else { return syntax::parse(id, text) };
+    fn parse(&mut self, id: FileId, text: &str) -> (ast::File, Diagnostics) {
+        let Some(stem) = self.sources.get(id).name.strip_suffix(".csv") else { return syntax::parse_parts(id, text) };
         let name = stem.rsplit('/').next().unwrap_or(stem);
         let name = name.replace(|c: char| !c.is_ascii_alphanumeric(), "_");
-        let table = torch::read::read(id, text)?;
-        let file = table.syntax(id, &name);
-        self.tables.insert(id, table);
-        Ok(file)
+        match torch::read::read(id, text) {
+            Ok(table) => {
+                let file = table.syntax(id, &name);
+                self.tables.insert(id, table);
+                (file, Vec::new())
+            }
+            Err(errors) => (ast::File { id, declarations: Vec::new() }, errors),
+        }
     }
 
     fn import(&mut self, importer: &Path, import: &ast::Import) {
@@ -330,6 +340,11 @@ impl Files {
     pub fn root_schedules(&self) -> impl Iterator<Item = &ast::Schedule> {
         self.declarations(self.root)
             .filter_map(|found| if let Declaration::Schedule(it) = found { Some(it) } else { None })
+    }
+
+    /// All files, the imported ones before those that import them, then the standard library's schedules.
+    pub fn all(&self) -> impl Iterator<Item = &ast::File> {
+        self.files.iter()
     }
 
     /// The beginning of the root file.

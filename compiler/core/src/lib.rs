@@ -25,6 +25,7 @@ pub mod mapping;
 pub mod megatron;
 pub mod memory_limit;
 pub mod model;
+pub mod names;
 pub mod offload;
 pub mod pace;
 pub mod picture;

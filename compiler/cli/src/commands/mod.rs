@@ -7,6 +7,7 @@ mod completions;
 mod diff;
 mod explain;
 mod fmt;
+mod lsp;
 mod man;
 mod plot;
 mod profile;
@@ -44,6 +45,8 @@ pub(crate) enum Command {
     Tune(tune::Arguments),
     /// Brings sources into the one style: only spaces and line ends change
     Fmt(fmt::Arguments),
+    /// Speaks with editors: findings while one types, figures, names, completion
+    Lsp(lsp::Arguments),
     /// Says what an error means and how to repair it
     Explain(explain::Arguments),
     /// Prints what a shell needs to complete commands, options and their values
@@ -66,6 +69,7 @@ impl Command {
             Self::Search(arguments) => search::run(&arguments),
             Self::Tune(arguments) => tune::run(&arguments),
             Self::Fmt(arguments) => fmt::run(&arguments),
+            Self::Lsp(arguments) => lsp::run(&arguments),
             Self::Explain(arguments) => explain::run(&arguments),
             Self::Completions(arguments) => completions::run(&arguments),
             Self::Man(arguments) => man::run(&arguments),

@@ -30,6 +30,7 @@ mod weights;
 
 pub(crate) use bundle::add_value;
 pub use costs::{costs, operations};
+pub(crate) use language::functions;
 pub use language::{MAX_LAYERS, elaborate};
 pub use partition::partition;
 pub use stages::{Kinds, Request, stages};

@@ -33,6 +33,16 @@ pub(super) fn describe(file: FileId, part: &str, base: usize, error: &Error<Rule
     (base + position, diagnostic)
 }
 
+/// What was expected at the end of a text of so many bytes, one phrase for each; nothing where the error is before it.
+pub(super) fn expected_at(error: &Error<Rule>, end: usize) -> Vec<String> {
+    match (&error.variant, &error.location) {
+        (ErrorVariant::ParsingError { positives, .. }, InputLocation::Pos(position)) if *position == end => {
+            positives.iter().filter_map(|rule| phrase(*rule)).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
 /// Help for what people write who come from other languages.
 fn hint(found: &str, error: &Error<Rule>) -> Option<&'static str> {
     let expects = |rule| match &error.variant {

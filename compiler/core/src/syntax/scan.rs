@@ -63,7 +63,7 @@ pub(super) fn unmatched(text: &str) -> Option<usize> {
 }
 
 /// Where declarations seem to begin: a line that starts with their word and opens a bracket where it needs one.
-pub(super) fn declarations(text: &str) -> impl Iterator<Item = usize> {
+pub fn declarations(text: &str) -> impl Iterator<Item = usize> {
     let mut position = 0;
     text.split_inclusive('\n').filter_map(move |line| {
         let start = position;
@@ -76,6 +76,18 @@ pub(super) fn declarations(text: &str) -> impl Iterator<Item = usize> {
         };
         begins.then_some(start)
     })
+}
+
+/// Where the comments begin that stand right above a line.
+pub(super) fn documented_start(text: &str, mut start: usize) -> usize {
+    loop {
+        let above = text[..start].trim_end_matches('\n');
+        let line = above.rfind('\n').map_or(0, |newline| newline + 1);
+        if start - above.len() != 1 || !above[line..].trim_start().starts_with("//") {
+            return start;
+        }
+        start = line;
+    }
 }
 
 /// What stands at a byte: a word, a mark, or nothing at the end of the text.

@@ -54,6 +54,11 @@ const FUNCTIONS: &[Function] = &[
     Function { name: "cross_entropy", usage: &["logits", "targets"], make: products::cross_entropy },
 ];
 
+/// All of them, with their arguments.
+pub(crate) fn usages() -> impl Iterator<Item = (&'static str, String)> {
+    FUNCTIONS.iter().map(|function| (function.name, format!("{}({})", function.name, function.usage.join(", "))))
+}
+
 /// Whether something is a function.
 pub(super) fn is_function(name: &str) -> bool {
     FUNCTIONS.iter().any(|function| function.name == name)

@@ -14,6 +14,8 @@ mod products;
 mod ties;
 mod value;
 
+pub(crate) use self::functions::usages as functions;
+
 use self::environment::Environment;
 use self::flows::{Flow, Made};
 use self::layer::Instance;
