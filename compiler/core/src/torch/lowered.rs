@@ -24,12 +24,18 @@ pub(super) fn check(table: &Table, version: Version) -> Diagnostics {
     if found.is_empty() {
         found = deadlock::check(&lowered);
     }
+    // One option makes them all: the first is shown, the others are counted.
+    let others = found.len().saturating_sub(1);
+    found.truncate(1);
     for one in &mut found {
         one.severity = Severity::Warning;
         one.message = format!("with `defer_pp_recv=True`, {}", one.message);
         one.notes.push(format!(
             "so PyTorch {version} puts transfers in; without deferral, receives have the order of sends"
         ));
+        if others > 0 {
+            one.notes.push(format!("and {others} more likewise, between other ranks"));
+        }
         one.help =
             Some("leave receives where they are, or load transfers that `--emit torch-csv-comms` writes".to_owned());
     }
