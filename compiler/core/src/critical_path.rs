@@ -32,7 +32,7 @@ pub fn critical_path(schedule: &Schedule, order: &Order, costs: &Costs, timeline
     });
     let mut next = last.and_then(|device| {
         let position = schedule.orders[device.index()].len().checked_sub(1)?;
-        Some(Slot { device, position: index32(position) })
+        Some(Slot::new(device, position))
     });
     // Updates may end after everything else,
     let tasks = last.map_or(Ticks::ZERO, |device| timeline.last_end(device));
@@ -44,10 +44,7 @@ pub fn critical_path(schedule: &Schedule, order: &Order, costs: &Costs, timeline
         path.work[TaskKind::Update.index()] += work;
         path.copies += end - own - work;
         if timeline.reduced.is_none() {
-            next = schedule.orders[device.index()]
-                .len()
-                .checked_sub(1)
-                .map(|last| Slot { device, position: index32(last) });
+            next = schedule.orders[device.index()].len().checked_sub(1).map(|last| Slot::new(device, last));
         }
     }
     // A reduction may end after all tasks, and a sum arrive.
@@ -71,11 +68,11 @@ pub fn critical_path(schedule: &Schedule, order: &Order, costs: &Costs, timeline
             let latency = costs.latency.between_sets(schedule.devices_of(input), devices);
             let position = order.position(input);
             let arrives = timeline.ends[from.index()][position] + latency;
-            (arrives == start).then_some((Slot { device: from, position: index32(position) }, latency))
+            (arrives == start).then_some((Slot::new(from, position), latency))
         });
         let before = order.places(schedule, slot).find_map(|(device, position)| {
             let before = position.checked_sub(1).filter(|before| timeline.ends[device.index()][*before] == start)?;
-            Some(Slot { device, position: index32(before) })
+            Some(Slot::new(device, before))
         });
         next = match (before, input) {
             (Some(before), _) => Some(before),
@@ -94,7 +91,7 @@ pub fn critical_path(schedule: &Schedule, order: &Order, costs: &Costs, timeline
             (None, None) => {
                 let before = position.checked_sub(1);
                 path.copies += start - before.map_or(Ticks::ZERO, |before| timeline.ends[device][before]);
-                before.map(|before| Slot { position: index32(before), ..slot })
+                before.map(|before| Slot::new(slot.device, before))
             }
         };
     }
@@ -107,10 +104,6 @@ fn first_of(schedule: &Schedule, slot: Slot) -> Slot {
     let before = slot.position.checked_sub(1);
     let is_second = |before: &u32| schedule.orders[slot.device.index()][*before as usize].with_next;
     before.filter(is_second).map_or(slot, |position| Slot { position, ..slot })
-}
-
-fn index32(position: usize) -> u32 {
-    u32::try_from(position).expect("orders are far shorter than 2^32 tasks")
 }
 
 #[cfg(test)]

@@ -22,6 +22,14 @@ pub struct Slot {
     pub position: u32,
 }
 
+impl Slot {
+    /// The place of a task by its index.
+    pub(crate) fn new(device: DeviceId, position: usize) -> Self {
+        let position = u32::try_from(position).expect("orders are far shorter than 2^32 tasks");
+        Self { device, position }
+    }
+}
+
 /// Evidence that nothing waits forever: all tasks in an order in which each comes after its inputs and after the tasks
 /// before it on its device.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -134,6 +142,5 @@ fn run(schedule: &Schedule, dependencies: &Dependencies, table: &TaskTable) -> P
 }
 
 fn slot(device: usize, position: usize) -> Slot {
-    let position = u32::try_from(position).expect("orders are far shorter than 2^32 tasks");
-    Slot { device: DeviceId::from_index(device), position }
+    Slot::new(DeviceId::from_index(device), position)
 }

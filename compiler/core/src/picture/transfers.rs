@@ -27,7 +27,7 @@ pub(super) fn all(judged: &Judged, program: Option<&Program>, scale: &Scale) -> 
                     _ => Class::Gradient,
                 };
                 for (to, position) in order.table.places(&schedule.placement, task) {
-                    let one = Place { slot: Slot { device: to, position: index32(position) }, class };
+                    let one = Place { slot: Slot::new(to, position), class };
                     transfers.extend(one.transfer(judged, input, scale).and_then(|found| {
                         let from = schedule.device_of(input);
                         let microbatch = Some(input.microbatch).filter(|_| class != Class::Sum);
@@ -58,7 +58,7 @@ impl Place {
         if homes.contains(&self.slot.device) {
             return None;
         }
-        let from = Slot { device: schedule.device_of(input), position: index32(order.position(input)) };
+        let from = Slot::new(schedule.device_of(input), order.position(input));
         let end = timeline.ends[from.device.index()][from.position as usize];
         let arrival = end + costs.latency.between_sets(homes, &[self.slot.device]);
         Some(Transfer {
@@ -70,8 +70,4 @@ impl Place {
             bytes: None,
         })
     }
-}
-
-fn index32(position: usize) -> u32 {
-    u32::try_from(position).expect("orders are far shorter than 2^32 tasks")
 }

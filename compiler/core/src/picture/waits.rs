@@ -30,10 +30,7 @@ pub(super) fn all(judged: &Judged) -> Waits {
         let devices = schedule.devices_of(node[0].task);
         let start = timeline.starts[slot.device.index()][slot.position as usize];
         let arrivals = node.iter().flat_map(|one| order.dependencies.inputs(one.task)).map(|input| {
-            let from = Slot {
-                device: schedule.device_of(input),
-                position: u32::try_from(order.position(input)).unwrap_or(u32::MAX),
-            };
+            let from = Slot::new(schedule.device_of(input), order.position(input));
             let end = timeline.ends[from.device.index()][from.position as usize];
             let latency = costs.latency.between_sets(schedule.devices_of(input), devices);
             (end + latency, end, from)
@@ -41,7 +38,7 @@ pub(super) fn all(judged: &Judged) -> Waits {
         let input = arrivals.max_by_key(|(arrival, end, _)| (*arrival, *end));
         let before = order.places(schedule, *slot).find_map(|(device, position)| {
             let before = position.checked_sub(1).filter(|before| timeline.ends[device.index()][*before] == start)?;
-            Some(Slot { device, position: u32::try_from(before).unwrap_or(u32::MAX) })
+            Some(Slot::new(device, before))
         });
         let gathered = timeline.gathered.get(&(slot.device, slot.position));
         let (reason, after) = match (before, input, gathered) {
