@@ -1,10 +1,14 @@
 //! Pictures say what the report says: over all standard schedules, and pipelines with models, offload and replicas.
 
 use pipe_compiler::elaborate::Request as Choice;
+use pipe_compiler::judge::Judged;
 use pipe_compiler::memory_limit::MemoryLimit;
-use pipe_compiler::picture::{Cause, Picture, Reason, Task};
+use pipe_compiler::picture::lanes::Share;
+use pipe_compiler::picture::{Cause, Moments, Picture, Reason, Task};
 use pipe_compiler::pipeline::StageCosts;
 use pipe_compiler::report::Report;
+use pipe_compiler::timeline::place_by;
+use pipe_compiler::units::Ticks;
 use pipe_compiler::{Compilation, Request, stdlib};
 use pipe_ir::instruction::{Class, Instruction};
 use pipe_tests::cases::{compile_text, files, read, report, root};
@@ -32,9 +36,13 @@ fn wrong(name: &str, compilation: &Compilation) -> Vec<String> {
     };
     let unit = picture.clock.ticks_per_unit as f64;
     let near = |one: f64, other: f64| (one - other).abs() <= 1e-6 * one.abs().max(1.0);
-    demand(near(picture.makespan as f64 / unit, picture.report.figures.makespan.expect("timed")), &|| {
-        format!("makespan {} of {unit}", picture.makespan)
-    });
+    demand(
+        near(
+            picture.makespan as f64 / unit,
+            picture.report.as_ref().expect("a report").figures.makespan.expect("timed"),
+        ),
+        &|| format!("makespan {} of {unit}", picture.makespan),
+    );
     for (index, device) in picture.devices.iter().enumerate() {
         let idle: u64 = device.idle.iter().map(|idle| idle.time).sum();
         demand(device.busy + idle == picture.makespan, &|| {
@@ -43,7 +51,7 @@ fn wrong(name: &str, compilation: &Compilation) -> Vec<String> {
         demand(device.idle.iter().all(|idle| idle.device != Some(index as u32)), &|| {
             format!("d{index} waits for itself")
         });
-        let reported = picture.report.per_device[index].busy.expect("timed");
+        let reported = picture.report.as_ref().expect("a report").per_device[index].busy.expect("timed");
         demand(near(device.busy as f64 / unit, reported), &|| format!("d{index}: busy {reported}"));
     }
     waits(&picture, &mut demand);
@@ -75,7 +83,7 @@ fn memory(picture: &Picture, demand: &mut dyn FnMut(bool, &dyn Fn() -> String)) 
     for memory in &picture.memory {
         let measure = memory.measure;
         for (index, lane) in memory.devices.iter().enumerate() {
-            let reported = &picture.report.per_device[index];
+            let reported = &picture.report.as_ref().expect("a report").per_device[index];
             let reported = match measure.unit {
                 "bytes" => reported.peak_bytes.map(|bytes| bytes as f64),
                 _ => reported.peak_activation,
@@ -176,7 +184,10 @@ fn limits_and_causes_are_those_that_were_given() {
     let (compilation, _) =
         compile_text("std:1f1b", text, &root(), &Request { choice, memory, costs, ..Request::default() });
     let picture = Picture::new(&compilation).expect("a picture");
-    assert!(!picture.report.ok && picture.memory[0].devices.iter().all(|lane| lane.limit == Some(3.0)));
+    assert!(
+        !picture.report.as_ref().expect("a report").ok
+            && picture.memory[0].devices.iter().all(|lane| lane.limit == Some(3.0))
+    );
     let ticks = picture.clock.ticks_per_unit as f64;
     let of = |device: usize| {
         let idle = picture.devices[device].idle.iter();
@@ -208,4 +219,74 @@ fn the_form_for_programs_has_a_column_for_each_fact() {
     assert!(after.zip(&picture.tasks).all(|(after, task)| after == task.after.map(u64::from)));
     assert!(json["tasks"].get("share").is_none() && json["tasks"].get("goes_on").is_none());
     assert_eq!(json["report"]["schema"], Report::new("").schema);
+}
+
+/// A run of the same order: some tasks take longer than their cost or shorter, and some start later than they could.
+fn ran(judged: &Judged) -> Judged {
+    let Judged { schedule, order, costs, .. } = judged;
+    let timeline = place_by(schedule, order, &costs.latency, |slot, ready| {
+        let [late, longer] = [7, 5].map(|prime| u64::from(slot.device.0 * 3 + slot.position * 5) % prime);
+        let cost = costs.of_node(schedule.node(slot.device, slot.position as usize));
+        let late = if late > 3 { Ticks(late * 91_003) } else { Ticks::ZERO };
+        let start = ready.free.max(ready.arrived) + late;
+        (start, start + Ticks(cost.0 / 4 * (2 + longer)))
+    });
+    Judged { timeline, ..judged.clone() }
+}
+
+#[test]
+fn of_a_plan_and_a_run_every_idle_moment_has_a_cause_and_every_late_start_is_told() {
+    let mut failures = Vec::new();
+    let mut late_ticks = 0;
+    for (name, _) in stdlib::SCHEDULES {
+        let compilation = standard(name, [4, 8], "F=2,B=3,W=1,comm=0.5");
+        let Some(judged) = &compilation.judged else { continue };
+        let run = ran(judged);
+        let pictures = Picture::versions(&compilation, &[(judged, Moments::Placed), (&run, Moments::Measured)], "ms");
+        let [plan, run] = &pictures[..] else { panic!("two pictures") };
+        let mut demand = |holds: bool, what: &dyn Fn() -> String| {
+            if !holds {
+                failures.push(format!("{name}: {}", what()));
+            }
+        };
+        demand(plan.clock == run.clock && plan.clock.unit == Some("ms"), &|| format!("{:?}", run.clock));
+        demand(plan.tasks.iter().all(|task| task.late == 0), &|| "a plan is late".to_owned());
+        for picture in [plan, run] {
+            for (index, device) in picture.devices.iter().enumerate() {
+                let idle: u64 = device.idle.iter().map(|idle| idle.time).sum();
+                demand(device.busy + idle == picture.makespan, &|| {
+                    format!("d{index}: busy {} and {:?} are not {}", device.busy, device.idle, picture.makespan)
+                });
+            }
+        }
+        waits(plan, &mut demand);
+        for (device, own) in run.devices.iter().enumerate() {
+            let tasks = &run.tasks[own.tasks[0] as usize..][..own.tasks[1] as usize];
+            // The first task of a device is warmed up for; the second of a pair starts with the first.
+            let later = tasks.iter().skip(1).filter(|task| task.share != Share::Second);
+            let late: u64 = later.map(|task| task.late).sum();
+            let told: u64 = own.idle.iter().filter(|idle| idle.cause == Cause::Late).map(|idle| idle.time).sum();
+            demand(told == late, &|| format!("d{device}: {told} of {late} ticks late"));
+            late_ticks += late;
+        }
+        for (index, task) in run.tasks.iter().enumerate() {
+            let after = task.after.map(|after| &run.tasks[after as usize]);
+            let possible = task.start - task.late;
+            let holds = match task.reason {
+                Reason::Nothing => possible == 0,
+                Reason::Device | Reason::Input => after.is_some_and(|after| after.end == possible),
+                Reason::Transfer => after.is_some_and(|after| {
+                    let way = judged
+                        .costs
+                        .latency
+                        .between_sets(&[pipe_ir::ids::DeviceId(after.device)], &[pipe_ir::ids::DeviceId(task.device)]);
+                    after.end + way.0 * run.clock.ticks_per_unit / Ticks::UNIT.0 == possible
+                }),
+                Reason::Weights | Reason::Copy => false,
+            };
+            demand(holds, &|| format!("task {index} {task:?} waited for {after:?}"));
+        }
+    }
+    report(&failures);
+    assert!(late_ticks > 0, "nothing was late");
 }

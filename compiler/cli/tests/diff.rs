@@ -231,3 +231,90 @@ fn the_order_that_ran_is_planned_also_where_costs_would_reorder_it() {
         adds_up(&diff(&folder, &format!("x.pipe run.json --cost {cost} --search 0")));
     }
 }
+
+/// What a page of plan and run shows.
+fn shown(folder: &Path, name: &str) -> Value {
+    let page = fs::read_to_string(folder.join(name)).expect("the page is there");
+    let data = page.split("<script id=\"picture\" type=\"application/json\">").nth(1).expect("data");
+    serde_json::from_str(data.split("</script>").next().expect("an end")).expect("JSON")
+}
+
+#[test]
+fn a_page_has_plan_and_run_on_one_time_axis_with_the_report_between_them() {
+    let folder = folder("diff-page", &[("tiny.pipe", TINY), ("run.json", TRACE)]);
+    let report = diff(&folder, "tiny.pipe run.json --search 0");
+    let told = pipec(&folder, "diff tiny.pipe run.json --search 0 -o both.html", "").with(0).out;
+    assert!(told.ends_with("wrote both.html\n"), "{told}");
+    let page = shown(&folder, "both.html");
+    assert_eq!(page["diff"], report);
+    let [plan, run] = [0, 1].map(|version| &page["versions"][version]);
+    assert_eq!((&plan["name"], &run["name"]), (&"plan".into(), &"run".into()));
+    for (version, figure) in [(plan, "plan_ms"), (run, "measured_ms")] {
+        let picture = &version["picture"];
+        assert_eq!((&picture["schema"], &picture["clock"]["unit"]), (&"pipec.picture/1".into(), &"ms".into()));
+        let ticks = picture["clock"]["ticks_per_unit"].as_f64().expect("a number");
+        assert_eq!(number(picture, "makespan") / ticks, number(&report, figure), "{figure}");
+        for device in picture["devices"].as_array().expect("a list") {
+            let idle = device["idle"].as_array().expect("a list").iter();
+            let idle: f64 = idle.map(|one| number(one, "time")).sum();
+            assert_eq!(number(device, "busy") + idle, number(picture, "makespan"), "{device}");
+        }
+    }
+    for same in ["kind", "stage", "microbatch"] {
+        assert_eq!(plan["picture"]["tasks"][same], run["picture"]["tasks"][same]);
+    }
+    assert!(plan["picture"]["tasks"]["late"].is_null() && run["picture"]["tasks"]["late"].is_array());
+}
+
+#[test]
+fn a_page_shows_the_late_starts_that_are_there_and_no_others() {
+    let folder = folder("diff-late", &[]);
+    let options = "--set devices=2 --set microbatches=4 --cost F=1,B=1,W=1,comm=0.25";
+    pipec(&folder, &format!("build std:1f1b {options} --emit perfetto -o plan.json"), "").with(0);
+    let text = fs::read_to_string(folder.join("plan.json")).expect("written");
+    let mut trace: Value = serde_json::from_str(&text).expect("JSON");
+    // All that starts with `BW s1 m1` or behind it does so 0.75 ms later. Of these, `F s0 m2` of the other device had not waited for it, either.
+    let events = trace["traceEvents"].as_array_mut().expect("a list");
+    let name = "BW s1 m1";
+    let late = events.iter().find(|event| event["name"] == name && event["args"]["stage"].is_u64());
+    let from = late.expect("it is there")["ts"].as_f64().expect("a number");
+    for event in events.iter_mut().filter(|event| event["ts"].as_f64().is_some_and(|at| at >= from)) {
+        event["ts"] = json!(event["ts"].as_f64().expect("a number") + 750.0);
+    }
+    fs::write(folder.join("late.json"), trace.to_string()).expect("the folder can be written");
+    pipec(&folder, &format!("diff std:1f1b late.json {options} --search 0 -q -o late.html"), "").with(0);
+    let page = shown(&folder, "late.html");
+    let run = &page["versions"][1]["picture"];
+    let ticks = run["clock"]["ticks_per_unit"].as_f64().expect("a number");
+    let tasks = &run["tasks"];
+    let column = |name: &str, task: usize| tasks[name][task].as_f64().unwrap_or(0.0);
+    let count = tasks["count"].as_u64().expect("a number") as usize;
+    let late: Vec<usize> = (0..count).filter(|task| column("late", *task) > 0.0).collect();
+    let place = |task: usize| [column("kind", task), column("stage", task), column("microbatch", task)];
+    assert_eq!(late.iter().map(|task| place(*task)).collect::<Vec<_>>(), [[0.0, 0.0, 2.0], [3.0, 1.0, 1.0]], "{tasks}");
+    assert!(late.iter().all(|task| column("late", *task) / ticks == 0.75), "{tasks}");
+    for device in 0..2 {
+        let idle = run["devices"][device]["idle"].as_array().expect("a list");
+        let told: f64 = idle.iter().filter(|one| one["cause"] == "late").map(|one| number(one, "time")).sum();
+        assert_eq!(told / ticks, 0.75, "{idle:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_written_or_compared_leaves_no_page_behind() {
+    let folder = folder("diff-no-page", &[("tiny.pipe", TINY), ("run.json", TRACE), ("empty.json", "")]);
+    for (arguments, code, told) in [
+        ("diff tiny.pipe run.json -o x.foo", 2, "x.foo: diff writes .html pages, and .json traces for Perfetto"),
+        ("diff tiny.pipe run.json -o html", 2, "html: diff writes"),
+        ("diff tiny.pipe run.json -o no/x.html", 2, "no/x.html"),
+        ("diff tiny.pipe empty.json -o x.html", 1, "empty.json: EOF while parsing"),
+        ("diff tiny.pipe run.json --set microbatches=5 -o x.html", 1, "d0 ran 8 of the 10 tasks"),
+        ("diff std:1f1b run.json --set devices=1 -o x.html", 1, "the last device of `1f1b` is d0"),
+    ] {
+        let ended = pipec(&folder, arguments, "").with(code);
+        assert!(ended.error.contains(told), "{arguments}\n{}", ended.error);
+        for name in ["x.foo", "html", "x.html"] {
+            assert!(!folder.join(name).exists(), "{arguments} left {name}");
+        }
+    }
+}

@@ -11,16 +11,20 @@ use crate::diff::read::read;
 use crate::diff::refit::{Refit, refit};
 use crate::diff::report::{BetterReport, Report, SCHEMA};
 use crate::diff::table::table;
-use crate::diff::{picture, same_order, scaled};
+use crate::diff::versions::{planned, ran};
+use crate::diff::{perfetto, same_order, scaled};
 use crate::finding::find;
 use crate::input::{Format, TimedArguments, load, parse_seconds};
 use crate::output::{Failure, can_write, colours_out, print, write, write_with};
+use crate::plot::html::{self, Compared, Version};
 use crate::searching::{Shown, Team};
 use pipe_compiler::judge::Judged;
+use pipe_compiler::picture::{Moments, Picture};
 use pipe_compiler::search::moves::{Moves, Target};
 use pipe_compiler::search::{Objective, Options};
 use pipe_compiler::source::{Source, Sources};
 use pipe_compiler::{Compilation, Request};
+use std::ffi::OsStr;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -30,7 +34,8 @@ Examples:
   pipec run examples/shakespeare.pipe --steps 20 --trace run.trace.json
   pipec diff examples/shakespeare.pipe run.trace.json
   pipec diff examples/shakespeare.pipe run.trace.json --profile here.profile.json
-  pipec diff examples/shakespeare.pipe run.trace.json -o both.trace.json   # plan and run, for Perfetto
+  pipec diff examples/shakespeare.pipe run.trace.json -o both.html         # plan and run above each other, in a page
+  pipec diff examples/shakespeare.pipe run.trace.json -o both.trace.json   # the same for Perfetto
   pipec diff examples/shakespeare.pipe run.trace.json --write-profile run.profile.json
   pipec diff examples/shakespeare.pipe run.trace.json --search 20 --write-schedule better.pipe
 
@@ -51,7 +56,7 @@ pub(crate) struct Arguments {
     /// Looks for a shorter order under the refitted costs for so many seconds; 0 does not
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0, value_parser = parse_seconds)]
     search: f64,
-    /// Writes plan, refitted plan and run of each device above each other to this file, as a trace for Perfetto
+    /// Writes plan and run of each device above each other: a page to look around in (.html) or a trace for Perfetto (.json)
     #[arg(long, short, value_name = "PATH")]
     output: Option<PathBuf>,
     /// Writes the refitted costs to this file, as a profile
@@ -65,6 +70,7 @@ pub(crate) struct Arguments {
 /// Compares a target with its trace.
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     let target = &arguments.timed.target;
+    let form = arguments.output.as_deref().map(Form::of).transpose()?;
     for path in [&arguments.output, &arguments.write_profile, &arguments.write_schedule].into_iter().flatten() {
         can_write(path)?;
     }
@@ -74,25 +80,25 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         Ok(request) => request,
         Err(rejected) => return arguments.refuse(&rejected.0, &rejected.1),
     };
-    let compared = Compared { arguments, root, folder, request };
-    let (planned, sources) = compared.compile(&compared.request);
+    let compared = Comparison { arguments, root, folder, request, form };
+    let (given, sources) = compared.compile(&compared.request);
+    if given.judged.is_none() {
+        return arguments.refuse(&given, &sources);
+    }
     // Costs may reorder a schedule: a run knows none but those that it was given.
     let others = [target.request(), Request { costs: None, ..target.request() }];
-    let others: Vec<Compilation> = others
-        .iter()
-        .filter(|request| **request != compared.request)
-        .map(|request| compared.compile(request).0)
-        .collect();
-    let Some(given) = &planned.judged else { return arguments.refuse(&planned, &sources) };
-    let others = others.iter().filter_map(|one| one.judged.as_ref());
-    let candidates: Vec<&Judged> = std::iter::once(given).chain(others).collect();
+    let others = others.iter().filter(|request| **request != compared.request);
+    let all: Vec<Compilation> =
+        std::iter::once(given).chain(others.map(|request| compared.compile(request).0)).collect();
+    let candidates: Vec<(&Compilation, &Judged)> =
+        all.iter().filter_map(|one| Some((one, one.judged.as_ref()?))).collect();
+    let orders: Vec<&Judged> = candidates.iter().map(|(_, judged)| *judged).collect();
     let name = arguments.trace.display();
     let trace = read(BufReader::with_capacity(1 << 16, file)).map_err(|wrong| format!("{name}: {wrong}"));
-    let lined_up = trace.and_then(|trace| {
-        Measured::new(&trace, arguments.step, &candidates).map_err(|wrong| format!("{name}: {wrong}"))
-    });
+    let lined_up = trace
+        .and_then(|trace| Measured::new(&trace, arguments.step, &orders).map_err(|wrong| format!("{name}: {wrong}")));
     match lined_up {
-        Ok((measured, judged)) => compared.conclude(&planned, (given, judged), &measured),
+        Ok((measured, place)) => compared.conclude(candidates[place], candidates[0], &measured),
         Err(message) => reject(target.format, SCHEMA, &message),
     }
 }
@@ -112,14 +118,15 @@ impl Arguments {
 }
 
 /// A target that is compared with a trace.
-struct Compared<'a> {
+struct Comparison<'a> {
     arguments: &'a Arguments,
     root: Source,
     folder: PathBuf,
     request: Request,
+    form: Option<Form>,
 }
 
-impl Compared<'_> {
+impl Comparison<'_> {
     fn compile(&self, request: &Request) -> (Compilation, Sources) {
         let mut sources = Sources::default();
         let loader = |path: &str| load(&self.folder, path);
@@ -127,11 +134,11 @@ impl Compared<'_> {
         (compilation, sources)
     }
 
-    /// Takes the difference apart and says it. The plan has the costs of one compilation, and the order that ran.
+    /// Takes the difference apart and says it. The plan has the costs of what was given, and the order that ran.
     fn conclude(
         &self,
-        planned: &Compilation,
-        (given, judged): (&Judged, &Judged),
+        (ordered, judged): (&Compilation, &Judged),
+        (planned_for, given): (&Compilation, &Judged),
         measured: &Measured,
     ) -> Result<Outcome, Failure> {
         let arguments = self.arguments;
@@ -145,27 +152,34 @@ impl Compared<'_> {
         report.costs_from = self.costs_from();
         report.unit_ms = unit.map(|nanos| nanos / 1e6);
         let path = critical(judged, &refit, measured, &parts.lateness);
-        if let Some(file) = &arguments.output {
-            write_with(file, |out| picture::write(judged, (&plan, &refit), (measured, &path), out))?;
-        }
+        let run = ran(judged, &refit, measured, &path);
         report.lose(judged, &largest(path, 5));
         report.better = self.better(judged, &refit, parts.refitted);
+        match (&arguments.output, self.form) {
+            (Some(file), Some(Form::Page)) => page(file, ordered, [&planned(judged, &plan), &run], &report)?,
+            (Some(file), _) => {
+                let versions = [&planned(judged, &plan), &planned(judged, &refit.costs), &run];
+                write_with(file, |out| perfetto::write(versions, out))?;
+            }
+            (None, _) => {}
+        }
         if let Some(path) = &arguments.write_profile {
-            write(path, &json(&File::new(&report.target, planned.lowered(), &refit, measured))?)?;
+            write(path, &json(&File::new(&report.target, planned_for.lowered(), &refit, measured))?)?;
         }
         let source = report.better.iter().find_map(|better| better.source.as_ref());
         self.write_schedule(source)?;
         if arguments.timed.target.format != Format::Human {
             print(&json(&report)?)?;
         } else if !arguments.timed.target.quiet {
-            print(&table(&report, colours_out()))?;
+            let wrote = arguments.output.as_ref().map(|path| format!("\nwrote {}\n", path.display()));
+            print(&(table(&report, colours_out()) + &wrote.unwrap_or_default()))?;
         }
         Ok(Outcome::Accepted)
     }
 
     /// What the times of the plan come from, in words.
     fn costs_from(&self) -> String {
-        let Compared { arguments: Arguments { timed, .. }, request, .. } = self;
+        let Comparison { arguments: Arguments { timed, .. }, request, .. } = self;
         let named = [&timed.profile, &timed.cluster].into_iter().flatten().map(|path| path.display().to_string());
         let given = request.costs.as_ref().map(|_| "--cost".to_owned());
         let all: Vec<String> = given.into_iter().chain(named).collect();
@@ -205,4 +219,35 @@ impl Compared<'_> {
             || Failure::Usage("no schedule was found to be written; allow more time with `--search`".to_owned());
         write(Path::new(path), source.ok_or_else(missing)?)
     }
+}
+
+/// What is written to a file.
+#[derive(Clone, Copy)]
+enum Form {
+    Page,
+    Trace,
+}
+
+impl Form {
+    /// By the ending of the file's name.
+    fn of(path: &Path) -> Result<Self, Failure> {
+        match path.extension().and_then(OsStr::to_str) {
+            Some("html") => Ok(Self::Page),
+            Some("json") => Ok(Self::Trace),
+            _ => Err(Failure::Usage(format!(
+                "{}: diff writes .html pages, and .json traces for Perfetto",
+                path.display()
+            ))),
+        }
+    }
+}
+
+/// The page of plan and run.
+fn page(path: &Path, ordered: &Compilation, [plan, run]: [&Judged; 2], report: &Report) -> Result<(), Failure> {
+    let versions = [(plan, Moments::Placed), (run, Moments::Measured)];
+    let pictures = Picture::versions(ordered, &versions, "ms");
+    let names = ["plan", "run"].into_iter();
+    let versions = names.zip(&pictures).map(|(name, picture)| Version { name, picture }).collect();
+    let shown = html::Shown::Compared(&Compared { versions, diff: report });
+    write_with(path, |out| html::write(&format!("{}: plan and run", report.target), &shown, out))
 }

@@ -12,7 +12,8 @@ use pipe_ir::task::Task;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Loss {
     pub(crate) task: Task,
-    pub(crate) device: DeviceId,
+    /// Where it stands.
+    pub(crate) slot: Slot,
     /// What it took beyond the usual time of its kind and stage.
     pub(crate) longer: i64,
     /// How much later than it could it started.
@@ -47,7 +48,7 @@ pub(crate) fn critical(judged: &Judged, refit: &Refit, measured: &Measured, late
         let waited_for = input.filter(|_| late.for_input);
         path.push(Loss {
             task: node[0].task,
-            device: at.device,
+            slot: at,
             longer: difference(end - start, refit.costs.of_node(node).0),
             later: late.nanos,
             waited_for,

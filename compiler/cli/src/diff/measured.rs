@@ -53,16 +53,12 @@ impl Measured {
         (start, spans.iter().map(|span| span.1).max().unwrap_or_default())
     }
 
-    /// Lines a trace up with the first of some schedules whose tasks, places and order it has, and says which. Without a number, some first
+    /// Lines a trace up with the first of some schedules whose tasks, places and order it has, and says which of them. Without a number, some first
     /// steps are left out.
     ///
     /// # Errors
     /// Says what does not fit the first of them.
-    pub(crate) fn new<'j>(
-        trace: &Traced,
-        number: Option<u64>,
-        candidates: &[&'j Judged],
-    ) -> Result<(Self, &'j Judged), String> {
+    pub(crate) fn new(trace: &Traced, number: Option<u64>, candidates: &[&Judged]) -> Result<(Self, usize), String> {
         if trace.steps.values().all(|step| step.tasks.is_empty()) {
             let events = count(trace.n_events, "event");
             return Err(format!(
@@ -71,11 +67,11 @@ impl Measured {
         }
         let (steps, left_out) = chosen(trace, number)?;
         let mut wrong = Vec::new();
-        for judged in candidates {
+        for (place, judged) in candidates.iter().enumerate() {
             let aligned: Result<Vec<Aligned>, String> =
                 steps.iter().map(|(number, step)| aligned(&judged.schedule, *number, step)).collect();
             match aligned {
-                Ok(aligned) => return Ok((Self::of(&aligned, left_out), judged)),
+                Ok(aligned) => return Ok((Self::of(&aligned, left_out), place)),
                 Err(reason) => wrong.push(reason),
             }
         }

@@ -1,17 +1,19 @@
 //! Plan against run: a measured trace beside the timeline of its target, and where the difference comes from.
 //!
 //! `read` takes the tasks out of a trace, `measured` lines them up with those of the target, `refit` finds the costs that the run had, `parts` goes
-//! from the plan to the run step by step, `losses` names tasks; `report` and `table` say it.
+//! from the plan to the run step by step, `losses` names tasks; `report` and `table` say it. `versions` are the timelines that `perfetto` and the page
+//! of `plot` draw above each other.
 
 pub(crate) mod losses;
 pub(crate) mod measured;
 pub(crate) mod parts;
-pub(crate) mod picture;
+pub(crate) mod perfetto;
 pub(crate) mod profile;
 pub(crate) mod read;
 pub(crate) mod refit;
 pub(crate) mod report;
 pub(crate) mod table;
+pub(crate) mod versions;
 
 use measured::Measured;
 use pipe_compiler::judge::Judged;

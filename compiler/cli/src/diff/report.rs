@@ -153,7 +153,7 @@ impl Report {
         };
         let report = |loss: &Loss| LossReport {
             task: name(loss.task),
-            device: loss.device.0,
+            device: loss.slot.device.0,
             longer_ms: loss.longer as f64 / 1e6,
             later_ms: loss.later as f64 / 1e6,
             waited_for: loss.waited_for.map(name),

@@ -1,19 +1,23 @@
-//! The picture as a page: one file with its style, its script and the picture's data, which loads nothing.
+//! Pictures as a page: one file with its style, its script and the data, which loads nothing. A plan and its run are on one page.
 
+use crate::diff::report::Report;
 use pipe_compiler::picture::Picture;
+use serde::Serialize;
 use std::io::{self, Write};
 
 /// How the page looks.
 pub const STYLE: &str = include_str!("page/style.css");
 
 /// What draws the picture, file by file: each uses those before it.
-pub const SCRIPTS: [&str; 8] = [
+pub const SCRIPTS: [&str; 10] = [
     include_str!("page/model.js"),
     include_str!("page/painter.js"),
     include_str!("page/overlay.js"),
     include_str!("page/overview.js"),
     include_str!("page/tables.js"),
+    include_str!("page/difference.js"),
     include_str!("page/timeline.js"),
+    include_str!("page/lanes.js"),
     include_str!("page/input.js"),
     include_str!("page/panels.js"),
 ];
@@ -24,8 +28,26 @@ const PAGE: &str = include_str!("page/page.html");
 pub enum Shown<'a> {
     /// A picture, and nothing else ever.
     Picture(&'a Picture),
+    /// Timelines of the same tasks above each other, with what their difference is made of.
+    Compared(&'a Compared<'a>),
     /// What this script shows.
     Script(&'a str),
+}
+
+/// Timelines of the same tasks on one time axis, in the order in which they are drawn.
+#[derive(Serialize)]
+pub struct Compared<'a> {
+    /// All of them.
+    pub(crate) versions: Vec<Version<'a>>,
+    /// Where the difference comes from.
+    pub(crate) diff: &'a Report,
+}
+
+/// One of them.
+#[derive(Serialize)]
+pub(crate) struct Version<'a> {
+    pub(crate) name: &'static str,
+    pub(crate) picture: &'a Picture,
 }
 
 /// Writes the page.
@@ -40,6 +62,7 @@ pub fn write(title: &str, shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<
             Some("style") => out.write_all(STYLE.as_bytes())?,
             Some("picture") => match shown {
                 Shown::Picture(picture) => data(picture, out)?,
+                Shown::Compared(compared) => data(compared, out)?,
                 Shown::Script(_) => out.write_all(b"null")?,
             },
             Some(_) => {
@@ -47,7 +70,7 @@ pub fn write(title: &str, shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<
                     out.write_all(script.as_bytes())?;
                 }
                 let last = match shown {
-                    Shown::Picture(_) => include_str!("page/page.js"),
+                    Shown::Picture(_) | Shown::Compared(_) => include_str!("page/page.js"),
                     Shown::Script(script) => script,
                 };
                 out.write_all(last.as_bytes())?;
@@ -57,9 +80,9 @@ pub fn write(title: &str, shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<
     Ok(())
 }
 
-/// The picture as JSON in which no text can end the script that it stands in.
-fn data(picture: &Picture, out: &mut dyn Write) -> io::Result<()> {
-    let json = serde_json::to_string(picture)?;
+/// What is shown as JSON in which no text can end the script that it stands in.
+fn data(shown: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
+    let json = serde_json::to_string(shown)?;
     out.write_all(json.replace('<', "\\u003c").as_bytes())
 }
 

@@ -80,8 +80,8 @@ impl Plan<'_> {
         let Picture { title, clock, makespan, microbatches: [microbatches, slices, _], report, .. } = self.picture;
         json!({
             "schema": SCHEMA, "what": "plan", "target": title, "devices": self.picture.devices.len(),
-            "stages": report.sizes.stages, "microbatches": microbatches * slices, "makespan_ns": self.nanos(*makespan),
-            "one_ms_is": clock.unit.map_or("one unit of the costs", |_| "one millisecond"), "accepted": report.ok,
+            "stages": report.as_ref().and_then(|report| report.sizes.stages), "microbatches": microbatches * slices, "makespan_ns": self.nanos(*makespan),
+            "one_ms_is": clock.unit.map_or("one unit of the costs", |_| "one millisecond"), "accepted": report.as_ref().is_some_and(|report| report.ok),
         })
     }
 

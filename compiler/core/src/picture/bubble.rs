@@ -12,8 +12,8 @@ type Key = (Cause, Option<u32>);
 
 /// The causes of a device, each with its sum.
 ///
-/// Before a task, a device waits while another one computes what the task reads, then while that is on its way, and then for the rest: another
-/// device that the task occupies, weights, or copies.
+/// Before a task, a device waits while another one computes what the task reads, then while that is on its way, then for the rest: another
+/// device that the task occupies, weights, or copies. What was measured may be late even then.
 pub(super) fn causes(judged: &Judged, device: DeviceId, waits: &Waits) -> BTreeMap<Key, Ticks> {
     let timeline = &judged.timeline;
     let (starts, ends) = (&timeline.starts[device.index()], &timeline.ends[device.index()]);
@@ -30,8 +30,9 @@ pub(super) fn causes(judged: &Judged, device: DeviceId, waits: &Waits) -> BTreeM
             // The second of two tasks that share the device starts with the first.
             Some(free) if free < *start => {
                 let (from, computed, arrived) = wait.input.unwrap_or((device, free, free));
-                let computed = computed.clamp(free, *start);
-                let arrived = arrived.clamp(computed, *start);
+                let possible = (*start - wait.late).max(free);
+                let computed = computed.clamp(free, possible);
+                let arrived = arrived.clamp(computed, possible);
                 add(Cause::Waiting, Some(from), free, computed);
                 add(Cause::Communication, None, computed, arrived);
                 let (cause, other) = match wait.reason {
@@ -41,7 +42,8 @@ pub(super) fn causes(judged: &Judged, device: DeviceId, waits: &Waits) -> BTreeM
                         (Cause::Waiting, wait.after.map(|after| after.device))
                     }
                 };
-                add(cause, other, arrived, *start);
+                add(cause, other, arrived, possible);
+                add(Cause::Late, None, possible, *start);
             }
             Some(_) => {}
         }

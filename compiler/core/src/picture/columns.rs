@@ -34,7 +34,7 @@ pub(super) fn tasks<S: Serializer>(tasks: &[Task], serializer: S) -> Result<S::O
         Share::Second => 2,
     };
     let reason = |task: &Task| Reason::WORDS.iter().position(|(one, _)| *one == task.reason).unwrap_or(0) as i64;
-    let columns: [Column<Task>; 10] = [
+    let columns: [Column<Task>; 11] = [
         ("kind", |task| task.kind.index() as i64),
         ("stage", |task| task.stage.into()),
         ("microbatch", |task| task.microbatch.into()),
@@ -45,6 +45,7 @@ pub(super) fn tasks<S: Serializer>(tasks: &[Task], serializer: S) -> Result<S::O
         ("goes_on", |task| task.goes_on.into()),
         ("reason", reason),
         ("after", |task| task.after.map_or(0, |after| i64::from(after) + 1)),
+        ("late", |task| signed(task.late)),
     ];
     write(tasks, &columns, serializer)
 }

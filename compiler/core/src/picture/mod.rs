@@ -7,6 +7,7 @@
 mod bubble;
 mod bytes;
 mod columns;
+mod drawn;
 pub mod lanes;
 mod memory;
 pub mod palette;
@@ -14,13 +15,9 @@ mod scale;
 mod transfers;
 mod waits;
 
-use crate::Compilation;
-use crate::judge::Judged;
 use crate::report::Report;
-use crate::units::Ticks;
-use lanes::{Lane, Share, lanes};
+use lanes::Share;
 use palette::Kind;
-use pipe_ir::ids::DeviceId;
 use pipe_ir::instruction::{Class, Direction};
 use pipe_ir::task::TaskKind;
 use scale::Scale;
@@ -65,8 +62,9 @@ pub struct Picture {
     pub memory: Vec<Memory>,
     /// Positions in `tasks` of those that make the step as long as it is, first to last; of a pair the first.
     pub critical_path: Vec<u32>,
-    /// The figures, and what speaks against the target.
-    pub report: Report,
+    /// The figures, and what speaks against the target; none of a timeline that is compared with another one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub report: Option<Report>,
 }
 
 /// How ticks become times.
@@ -116,6 +114,17 @@ pub struct Task {
     pub reason: Reason,
     /// The task that it waited for, if it did, as a position in [`Picture::tasks`].
     pub after: Option<u32>,
+    /// How much later than all of that it started, where that was measured.
+    pub late: u64,
+}
+
+/// Where the moments of a timeline come from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Moments {
+    /// From costs: a task starts as soon as it can.
+    Placed,
+    /// From a run: a task may start later than that.
+    Measured,
 }
 
 /// What the start of a task waited for last.
@@ -214,6 +223,8 @@ pub enum Cause {
     Weights,
     /// Copies between it and its host have not ended.
     Copies,
+    /// Its next task could have started, as measured.
+    Late,
     /// Its last task has ended, and another device's has not.
     CoolDown,
     /// All tasks have ended: gradients are added up and weights updated.
@@ -275,98 +286,4 @@ pub struct Lifespan {
     pub until: Option<u64>,
     /// How many parts.
     pub parts: u64,
-}
-
-impl Picture {
-    /// The picture of a compilation, if its schedule runs to its end.
-    #[must_use]
-    pub fn new(compilation: &Compilation) -> Option<Self> {
-        let (judged, report) = (compilation.judged.as_ref()?, &compilation.report);
-        let program = compilation.lowered().filter(|_| judged.has_model());
-        let scale = Scale::of(judged);
-        let lanes = lanes(judged);
-        let waits = waits::all(judged);
-        let tasks = tasks(judged, &lanes, &waits, &scale);
-        let units = memory::in_units(judged, report, &scale);
-        let bytes = program.map(|program| bytes::in_bytes(judged, program, report, &scale));
-        let timeline = &judged.timeline;
-        let last = lanes.iter().flat_map(|lane| lane.marks.last()).map(|mark| mark.end).max().unwrap_or_default();
-        let what = if timeline.updated.is_some() { "updates and copies" } else { "sums of gradients" };
-        let copies = timeline.copies.iter().map(|copy| Copy {
-            device: copy.device.0,
-            direction: copy.direction,
-            start: scale.ticks(copy.start),
-            end: scale.ticks(copy.end),
-        });
-        let schedule = &judged.schedule;
-        Some(Self {
-            schema: SCHEMA,
-            title: report.pipeline.as_ref().unwrap_or(&schedule.name).clone(),
-            clock: Clock {
-                unit: report
-                    .profile
-                    .as_ref()
-                    .map(|own| own.time_unit)
-                    .or(report.cluster.as_ref().map(|own| own.time_unit)),
-                ticks_per_unit: Ticks::UNIT.0 / scale.divisor,
-            },
-            makespan: scale.ticks(timeline.makespan()),
-            microbatches: [
-                schedule.n_microbatches / schedule.slices.count(),
-                schedule.slices.count(),
-                schedule.n_steps(),
-            ],
-            kinds: palette::kinds(),
-            reasons: Reason::WORDS.map(|(_, word)| word),
-            classes: Class::ALL.map(Class::word),
-            devices: devices(judged, &lanes, &waits, &scale),
-            transfers: transfers::all(judged, program, &scale),
-            copies: copies.collect(),
-            closing: (last < timeline.makespan()).then(|| Closing {
-                what,
-                start: scale.ticks(last),
-                end: scale.ticks(timeline.makespan()),
-            }),
-            memory: [units].into_iter().chain(bytes).collect(),
-            critical_path: judged.critical_path.tasks.iter().map(|slot| scale.index(*slot)).collect(),
-            tasks,
-            report: report.clone(),
-        })
-    }
-}
-
-fn devices(judged: &Judged, lanes: &[Lane], waits: &waits::Waits, scale: &Scale) -> Vec<Device> {
-    let each = lanes.iter().enumerate().map(|(index, lane)| {
-        let device = DeviceId::from_index(index);
-        Device {
-            tasks: [scale.first[index], u32::try_from(lane.marks.len()).unwrap_or(u32::MAX)],
-            stages: lane.stages.iter().map(|stage| stage.0).collect(),
-            busy: scale.ticks(judged.timeline.busy(device)),
-            idle: bubble::causes(judged, device, waits)
-                .into_iter()
-                .map(|((cause, other), time)| Idle { cause, device: other, time: scale.ticks(time) })
-                .collect(),
-        }
-    });
-    each.collect()
-}
-
-fn tasks(judged: &Judged, lanes: &[Lane], waits: &waits::Waits, scale: &Scale) -> Vec<Task> {
-    let slices = judged.schedule.slices;
-    let each = lanes.iter().enumerate().flat_map(|(device, lane)| {
-        lane.marks.iter().zip(&waits[device]).map(move |(mark, wait)| Task {
-            device: DeviceId::from_index(device).0,
-            kind: mark.task.kind,
-            stage: mark.task.stage.0,
-            microbatch: slices.microbatch(mark.task.microbatch),
-            slice: slices.slice(mark.task.microbatch),
-            start: scale.ticks(mark.start),
-            end: scale.ticks(mark.end),
-            share: mark.share,
-            goes_on: mark.goes_on,
-            reason: wait.reason,
-            after: wait.after.map(|slot| scale.index(slot)),
-        })
-    });
-    each.collect()
 }

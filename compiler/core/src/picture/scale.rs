@@ -14,20 +14,22 @@ pub(super) struct Scale {
 }
 
 impl Scale {
-    pub(super) fn of(judged: &Judged) -> Self {
-        let timeline = &judged.timeline;
-        let tasks = timeline.starts.iter().chain(&timeline.ends).flatten();
-        let copies = timeline.copies.iter().flat_map(|copy| [&copy.start, &copy.end]);
-        let moments = tasks.chain(judged.costs.latency.times()).chain(copies).map(|moment| moment.0);
-        let all = moments.chain([timeline.makespan().0]);
+    /// For all of some timelines of one schedule.
+    pub(super) fn of(versions: &[&Judged]) -> Self {
+        let moments = versions.iter().flat_map(|Judged { timeline, costs, .. }| {
+            let tasks = timeline.starts.iter().chain(&timeline.ends).flatten();
+            let copies = timeline.copies.iter().flat_map(|copy| [&copy.start, &copy.end]);
+            let moments = tasks.chain(costs.latency.times()).chain(copies).copied();
+            moments.chain([timeline.makespan()])
+        });
         let before = |sum: &mut u32, order: &Vec<_>| {
             let first = *sum;
             *sum += u32::try_from(order.len()).expect("orders are far shorter than 2^32 tasks");
             Some(first)
         };
         Self {
-            divisor: all.fold(Ticks::UNIT.0, greatest_common_divisor),
-            first: judged.schedule.orders.iter().scan(0, before).collect(),
+            divisor: moments.fold(Ticks::UNIT.0, |common, moment| greatest_common_divisor(common, moment.0)),
+            first: versions.first().map_or(Vec::new(), |one| one.schedule.orders.iter().scan(0, before).collect()),
         }
     }
 

@@ -108,6 +108,7 @@ Object.assign(Timeline.prototype, {
       0: () => this.fit(),
       z: () => this.around(),
       n: () => this.alongPath(1), p: () => this.alongPath(-1),
+      v: () => this.turn(),
       c: () => this.toggle("critical"), t: () => this.toggle("transfers"), m: () => this.toggle("memory"),
       l: () => this.showPeak(this.ownDevice()),
       d: () => this.theme(),

@@ -1,8 +1,10 @@
 // The picture as typed arrays, and how its numbers are said.
 
 class Model {
-  constructor(picture) {
+  /// Of several versions of a timeline, each has a name.
+  constructor(picture, name = "") {
     this.picture = picture;
+    this.version = name;
     this.nDevices = picture.devices.length;
     this.makespan = Math.max(picture.makespan, 1);
     this.perUnit = picture.clock.ticks_per_unit;
@@ -27,6 +29,8 @@ class Model {
     this.goesOn = column(tasks, "goes_on", Uint8Array);
     this.reason = column(tasks, "reason", Uint8Array);
     this.after = column(tasks, "after", Int32Array);
+    this.late = column(tasks, "late", Float64Array);
+    this.hasLate = Boolean(tasks.late);
     this.hasPairs = Boolean(tasks.share);
     this.device = new Int32Array(this.n);
     this.nth = new Int32Array(this.n);

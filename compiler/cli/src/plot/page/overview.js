@@ -16,7 +16,7 @@ class Overview {
     const { timeline } = this;
     if (!timeline.model) return;
     const { left, width } = this.canvas.getBoundingClientRect();
-    const at = ((event.clientX - left - GUTTER) / (width - GUTTER)) * timeline.model.makespan;
+    const at = ((event.clientX - left - GUTTER) / (width - GUTTER)) * timeline.makespan;
     const half = (timeline.view.to - timeline.view.from) / 2;
     timeline.look(at - half, at + half);
   }
@@ -34,14 +34,14 @@ class Overview {
 
   paint() {
     const { timeline, canvas } = this;
-    const { model, view, width, ratio, painter } = timeline;
+    const { makespan, view, width, ratio, painter } = timeline;
     if (!this.image) this.image = this.whole();
     const context = canvas.getContext("2d");
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, width, this.tall);
-    context.imageSmoothingEnabled = timeline.model.nDevices > this.tall / 3;
+    context.imageSmoothingEnabled = this.image.height > this.tall / 3;
     context.drawImage(this.image, GUTTER, 0, width - GUTTER, this.tall);
-    const x = (moment) => GUTTER + (Math.max(0, Math.min(moment, model.makespan)) / model.makespan) * (width - GUTTER);
+    const x = (moment) => GUTTER + (Math.max(0, Math.min(moment, makespan)) / makespan) * (width - GUTTER);
     const [from, to] = [x(view.from), x(view.to)];
     context.fillStyle = painter.colours.sheet;
     context.globalAlpha = 0.72;
@@ -54,21 +54,22 @@ class Overview {
     context.strokeRect(from, 0.75, Math.max(3, to - from), this.tall - 1.5);
   }
 
-  /// All tasks of all devices, a row of pixels each.
+  /// All tasks of all devices, a row of pixels for each of them and each version.
   whole() {
-    const { model, width, ratio, painter } = this.timeline;
+    const { model, shown, makespan, width, ratio, painter } = this.timeline;
     const wide = Math.max(1, Math.round((width - GUTTER) * ratio));
-    const image = new ImageData(wide, model.nDevices);
+    const image = new ImageData(wide, model.nDevices * shown.length);
     const sums = new Float32Array(wide * 4);
-    const place = { from: 0, scale: wide / model.makespan, wide, half: model.hasPairs ? 1 : 0 };
-    for (let device = 0; device < model.nDevices; device++) {
-      const [first, count] = model.tasksOf(device);
-      addUp(model, painter.fills, { low: first, high: first + count }, place, sums);
-      settle(sums, image.data, device * wide * 4, wide);
+    const place = { from: 0, scale: wide / makespan, wide, half: model.hasPairs ? 1 : 0 };
+    for (let row = 0; row < image.height; row++) {
+      const version = shown[row % shown.length];
+      const [first, count] = version.tasksOf(Math.floor(row / shown.length));
+      addUp(version, painter, { low: first, high: first + count }, place, sums);
+      settle(sums, image.data, row * wide * 4, wide);
     }
     const canvas = document.createElement("canvas");
     canvas.width = wide;
-    canvas.height = model.nDevices;
+    canvas.height = image.height;
     canvas.getContext("2d").putImageData(image, 0, 0);
     return canvas;
   }

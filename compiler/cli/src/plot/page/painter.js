@@ -6,6 +6,8 @@ const AXIS = 26;
 const DETAIL = 7;
 /// So many pixels of the width for each transfer that is drawn: where there are more, none is.
 const ARROW = 7;
+/// How strong versions are drawn above the last one.
+const ABOVE = 0.66;
 
 class Painter {
   constructor(timeline) {
@@ -19,9 +21,10 @@ class Painter {
   readColours() {
     const style = getComputedStyle(this.timeline.root);
     const names = ["paper", "sheet", "ink", "faint", "line", "idle", "idle-line", "accent", "over", "memory", "memory-line",
-      "activation", "gradient", "sum", "focus", "copy"];
+      "activation", "gradient", "sum", "focus", "copy", "late"];
     this.colours = Object.fromEntries(names.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
     const model = this.timeline.model;
+    this.late = rgb(this.colours.late);
     this.fills = model.picture.kinds.map((kind) => shades(kind.colour, model.nStages));
     this.idlePattern = this.hatch(this.colours.idle, this.colours["idle-line"]);
   }
@@ -52,20 +55,26 @@ class Painter {
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.fillStyle = this.colours.sheet;
     context.fillRect(0, 0, width, height);
-    const rows = timeline.rows.filter((row) => row.y + row.height > AXIS && row.y < height);
+    const visible = (rows) => rows.filter((row) => row.y + row.height > AXIS && row.y < height);
+    const bands = timeline.bands.map((band) => ({ ...band, visible: visible(band.rows) }));
+    const rows = bands[bands.length - 1].visible;
     this.grid();
     context.save();
     context.beginPath();
     context.rect(GUTTER, AXIS, width - GUTTER, height - AXIS);
     context.clip();
-    for (const row of rows) this.ground(row);
     for (const row of rows) if (row.memoryHeight > 0) this.memory(row);
-    this.tasks(rows);
-    if (timeline.show.critical) this.critical(rows);
-    this.transfers();
-    this.marks();
+    for (const band of bands) {
+      for (const row of band.visible) this.ground(row, band);
+      context.globalAlpha = band.isAbove ? ABOVE : 1;
+      this.tasks(band);
+      if (timeline.show.critical) this.critical(band);
+      context.globalAlpha = 1;
+    }
+    this.transfers(bands);
+    this.marks(bands);
     context.restore();
-    this.labels(rows);
+    this.labels(bands);
   }
 
   /// Round moments.
@@ -89,8 +98,7 @@ class Painter {
   }
 
   /// What lies under the tasks of a device: the time between its first and its last.
-  ground(row) {
-    const { model } = this.timeline;
+  ground(row, { model }) {
     const [first, count] = model.tasksOf(row.device);
     if (count === 0) return;
     const [from, to] = [this.x(model.start[first]), this.x(model.end[first + count - 1])];
@@ -98,10 +106,10 @@ class Painter {
     this.context.fillRect(from, row.y, to - from, row.taskHeight);
   }
 
-  tasks(rows) {
-    const { model, view, width, ratio } = this.timeline;
+  tasks({ model, visible, isAbove }) {
+    const { view, width, ratio } = this.timeline;
     const fine = [], coarse = [];
-    for (const row of rows) {
+    for (const row of visible) {
       const [first, count] = model.tasksOf(row.device);
       const low = model.firstEndingAfter(row.device, view.from);
       let high = first + count;
@@ -109,17 +117,17 @@ class Painter {
         const middle = (start + high) >> 1;
         if (model.start[middle] < view.to) start = middle + 1; else high = middle;
       }
-      const range = { row, low, high };
+      const range = { row, low, high, model, isAbove };
       (((width - GUTTER) * ratio) / Math.max(1, high - low) < DETAIL ? coarse : fine).push(range);
     }
-    if (coarse.length > 0) this.coarse(coarse);
+    if (coarse.length > 0) this.coarse(coarse, model);
     for (const range of fine) this.fine(range);
   }
 
   /// Blocks with numbers.
-  fine({ row, low, high }) {
+  fine({ row, low, high, model, isAbove }) {
     const { context, timeline } = this;
-    const { model } = timeline;
+    if (model.hasLate) this.lateStarts(row, low, high, model);
     context.textAlign = "center";
     context.textBaseline = "middle";
     const fontSize = Math.min(12, Math.max(8, row.taskHeight * 0.5));
@@ -139,7 +147,7 @@ class Painter {
         context.fillRect(from, y, wide - gap, height);
       }
       // One task of two neighbours: a bridge over the memory between them.
-      if (model.goesOn[task]) {
+      if (model.goesOn[task] && !isAbove) {
         const bridge = Math.min(wide * 0.4, 14);
         context.fillRect(from + (wide - bridge) / 2, y + height, bridge, row.height - row.taskHeight);
       }
@@ -147,10 +155,22 @@ class Painter {
         const text = model.number(task);
         const [left, right] = [Math.max(from, GUTTER), Math.min(from + wide, timeline.width)];
         if (this.inkWidth(text, fontSize) + 4 <= right - left) {
-          context.fillStyle = ink;
+          context.fillStyle = isAbove ? this.colours.ink : ink;
           context.fillText(text, (left + right) / 2, y + height / 2 + 0.5);
         }
       }
+    }
+  }
+
+  /// From when a task could have started to when it did.
+  lateStarts(row, low, high, model) {
+    const { context } = this;
+    const tall = Math.max(2, Math.round(row.taskHeight * 0.4));
+    context.fillStyle = this.colours.late;
+    for (let task = low; task < high; task++) {
+      if (model.late[task] === 0) continue;
+      const to = this.x(model.start[task]);
+      context.fillRect(this.x(model.start[task] - model.late[task]), row.y + (row.taskHeight - tall) / 2, to - this.x(model.start[task] - model.late[task]), tall);
     }
   }
 
@@ -165,9 +185,9 @@ class Painter {
   }
 
   /// Every pixel gets the mean colour of what is done in its time.
-  coarse(ranges) {
+  coarse(ranges, model) {
     const { context, timeline, strip } = this;
-    const { model, view, width, ratio } = timeline;
+    const { view, width, ratio } = timeline;
     const wide = Math.max(1, Math.round((width - GUTTER) * ratio));
     const halves = model.hasPairs ? 2 : 1;
     if (strip.width !== wide || strip.height < ranges.length * halves) {
@@ -179,7 +199,7 @@ class Painter {
     const scale = wide / (view.to - view.from);
     ranges.forEach((range, index) => {
       for (let half = 0; half < halves; half++) {
-        addUp(model, this.fills, range, { from: view.from, scale, wide, half: halves === 2 ? half + 1 : 0 }, this.sums);
+        addUp(model, this, range, { from: view.from, scale, wide, half: halves === 2 ? half + 1 : 0 }, this.sums);
         settle(this.sums, image.data, (index * halves + half) * wide * 4, wide);
       }
     });
@@ -299,9 +319,11 @@ class Painter {
     context.restore();
   }
 
-  /// Device names, over everything that scrolls.
-  labels(rows) {
+  /// Names of devices, and of versions where there are several, over everything that scrolls.
+  labels(bands) {
     const { context, colours, timeline } = this;
+    const rows = bands[bands.length - 1].visible;
+    const hasNames = bands.length > 1 && timeline.aboveHeight >= 8;
     context.fillStyle = colours.sheet;
     context.fillRect(0, AXIS, GUTTER - 1, timeline.height);
     context.fillStyle = colours.line;
@@ -312,20 +334,25 @@ class Painter {
     context.clip();
     context.textAlign = "right";
     context.textBaseline = "middle";
-    const size = Math.min(12.5, Math.max(8, rows[0]?.height ?? 12));
-    const every = rows.length > 0 ? Math.max(1, Math.ceil(11 / rows[0].height)) : 1;
+    const size = Math.min(12.5, Math.max(8, timeline.pitch));
+    const every = Math.max(1, Math.ceil(11 / timeline.pitch));
     for (const row of rows) {
       if (row.device % every !== 0) continue;
       const isMarked = timeline.selected >= 0 && timeline.model.device[timeline.selected] === row.device;
       context.font = `${isMarked ? 700 : 600} ${size}px system-ui, sans-serif`;
       context.fillStyle = isMarked ? colours.focus : colours.ink;
-      context.fillText(`d${row.device}`, GUTTER - 10, row.y + row.taskHeight / 2 + 0.5);
+      context.fillText(`d${row.device}`, GUTTER - (hasNames ? 32 : 10), row.y + row.taskHeight / 2 + 0.5);
       if (row.memoryHeight >= 16) {
         context.font = "9px system-ui, sans-serif";
         context.fillStyle = colours.faint;
         const lane = timeline.memory.lanes[row.device];
         context.fillText(timeline.memory.amount(lane.peak).replace(/ units?$/, ""), GUTTER - 10, row.memoryY + row.memoryHeight / 2);
       }
+    }
+    context.font = "9px system-ui, sans-serif";
+    context.fillStyle = colours.faint;
+    for (const { model, visible } of hasNames ? bands : []) {
+      for (const row of visible) context.fillText(model.version, GUTTER - 6, row.y + row.taskHeight / 2 + 0.5);
     }
     context.restore();
     context.textAlign = "right";

@@ -29,12 +29,13 @@ class Panels {
       timeline.repaint();
       this.sayPeak();
     } });
+    this.versions = h("span", { class: "switch", role: "group", "aria-label": "Versions (v)" });
     this.extent = h("output", { class: "extent", "aria-live": "polite" });
     const tools = h("div", { class: "tools", role: "toolbar", "aria-label": "View" },
       button("−", "Zoom out (−)", () => timeline.zoom(1 / 0.6), "out"),
       button("+", "Zoom in (+)", () => timeline.zoom(0.6), "in"),
       button("fit", "Show everything (0)", () => timeline.fit(), "fit"),
-      this.extent, h("span", { class: "space" }), ...Object.values(this.toggles), this.measure,
+      this.extent, h("span", { class: "space" }), this.versions, ...Object.values(this.toggles), this.measure,
       button("◐", "Light or dark (d)", () => timeline.theme(), "theme"),
       button("?", "Keys (?)", () => this.showKeys(), "keys"));
     this.canvas = h("canvas", { tabindex: 0, class: "lanes", role: "application", "aria-describedby": "said" });
@@ -45,9 +46,9 @@ class Panels {
     this.legend = h("div", { class: "legend" });
     this.details = h("section", { class: "details", "aria-label": "Selected" });
     this.tables = h("div", { class: "tables" });
+    this.keyList = h("dl");
     this.keys = h("dialog", { class: "keys", "aria-label": "Keys" },
-      h("h2", {}, "Keys"), h("p", {}, "While the timeline has the focus:"),
-      h("dl", {}, KEYS.flatMap(([key, what]) => [h("dt", {}, key.split(" ").map((one) => h("kbd", {}, one))), h("dd", {}, what)])),
+      h("h2", {}, "Keys"), h("p", {}, "While the timeline has the focus:"), this.keyList,
       h("form", { method: "dialog" }, h("button", {}, "Close")));
     timeline.root.append(
       h("header", {}, h("div", {}, this.title, this.subtitle), this.cards), this.verdict, tools, this.stage, this.legend,
@@ -55,44 +56,36 @@ class Panels {
     this.overview = new Overview(timeline, overview);
   }
 
-  showKeys() { this.keys.showModal(); }
+  showKeys() {
+    const keys = KEYS.filter(([, , of]) => of !== "versions" || this.timeline.models.length > 1);
+    this.keyList.replaceChildren(...keys.flatMap(([key, what]) => [h("dt", {}, key.split(" ").map((one) => h("kbd", {}, one))), h("dd", {}, what)]));
+    this.keys.showModal();
+  }
 
   /// Everything that follows from the picture alone.
   fill() {
     const { timeline } = this;
-    const { model } = timeline;
+    const { model, diff } = timeline;
     const { picture } = model;
-    const { report } = picture;
-    const figure = (name, value, note, isBad) => value === null || value === undefined ? [] : [
-      h("div", { class: isBad ? "bad" : "" }, h("dt", {}, name), h("dd", {}, value, note ? h("small", {}, note) : null)),
-    ];
-    const plural = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
-    const [microbatches, slices, steps] = picture.microbatches;
-    this.title.textContent = picture.title;
-    this.subtitle.textContent = [
-      report.pipeline && report.schedule ? `schedule ${report.schedule}` : report.target,
-      plural(model.nDevices, "device"), plural(report.stages, "stage"),
-      microbatches === 1 ? "1 microbatch" : `${microbatches} microbatches`,
-      slices > 1 ? `${slices} slices each` : null, steps > 1 ? plural(steps, "step") : null,
-    ].filter(Boolean).join(" · ");
-    document.title = `${picture.title} · pipec`;
-    const bytes = model.memories.find((memory) => memory.unit === "bytes");
-    const fullest = bytes && Math.max(...bytes.lanes.map((lane) => lane.peak));
-    const overfull = bytes?.lanes.some((lane) => lane.limit !== null && lane.peak > lane.limit);
-    this.cards.replaceChildren(
-      ...figure("makespan", model.time(picture.makespan)),
-      ...figure("bubble", percent(report.bubble_makespan), `longest stage ${percent(report.bubble_longest_stage)}`),
-      ...figure("lower bound", say(report.lower_bound) + model.unit, report.gap > 0 ? `gap ${percent(report.gap)}` : "reached"),
-      ...figure("peak", `${say(report.peak_activation)} units`, null, model.memories[0].lanes.some((lane) => lane.limit !== null && lane.peak * model.memories[0].factor > lane.limit)),
-      ...(bytes ? figure("peak memory", sayBytes(fullest), null, overfull) : []));
-    const errors = report.diagnostics.filter((one) => one.severity === "error");
-    this.verdict.replaceChildren(...(report.ok ? [] : [h("strong", {}, "rejected"), h("ul", {}, errors.map((one) => h("li", {}, one.message)))]));
-    this.verdict.hidden = report.ok;
+    const { title, subtitle, cards } = diff ? headOfDifference(timeline) : headOfPicture(model);
+    this.title.textContent = title;
+    this.subtitle.textContent = subtitle.filter(Boolean).join(" · ");
+    document.title = `${title} · pipec`;
+    const shown = cards.filter(([, value]) => value !== null && value !== undefined);
+    this.cards.replaceChildren(...shown.map(([name, value, note, isBad]) =>
+      h("div", { class: isBad ? "bad" : "" }, h("dt", {}, name), h("dd", {}, value, note ? h("small", {}, note) : null))));
+    const errors = picture.report?.diagnostics.filter((one) => one.severity === "error") ?? [];
+    this.verdict.hidden = picture.report?.ok ?? true;
+    this.verdict.replaceChildren(...(this.verdict.hidden ? [] : [h("strong", {}, "rejected"), h("ul", {}, errors.map((one) => h("li", {}, one.message)))]));
     this.measure.replaceChildren(...model.memories.map((memory) => h("option", {}, memory.unit)));
     this.measure.hidden = model.memories.length < 2;
     this.measure.selectedIndex = timeline.measure;
+    const names = timeline.models.map((one) => one.version);
+    const choice = (name, label) => h("button", { type: "button", "data-id": name || "versions", title: `Show ${label} (v)`, click: () => timeline.only(name) }, label);
+    this.versions.hidden = names.length < 2;
+    this.versions.replaceChildren(...(names.length > 1 ? [choice("", names.join(" + ")), ...names.map((name) => choice(name, name))] : []));
     this.canvas.setAttribute("aria-label",
-      `Timeline of ${picture.title}: ${model.nDevices} lanes, one per device, ${model.n} tasks, ${model.time(picture.makespan)} long. Arrow keys go from task to task, question mark lists the keys.`);
+      `Timeline of ${picture.title}${diff ? `, ${names.join(" and ")} above each other` : ""}: ${model.nDevices} lanes, one per device, ${model.n} tasks, ${model.time(picture.makespan)} long. Arrow keys go from task to task, question mark lists the keys.`);
     this.fillLegend();
     fillTables(this.tables, timeline);
     this.sayToggles();
@@ -108,8 +101,10 @@ class Panels {
         `${fill} ${(100 * nth) / all.length}% ${(100 * (nth + 1)) / all.length}%`).join(", ")})`,
       `${kind.letters} ${kind.words}`));
     const classes = [...new Set(model.class)].map((index) => swatch(`background: var(--${model.picture.classes[index]})`, `${model.picture.classes[index]} sent`, "wire"));
-    this.legend.replaceChildren(...kinds.filter(Boolean), swatch("", "idle", "idle"), swatch("background: var(--accent)", "critical path", "wire"), ...classes,
-      swatch("", "memory", "area"), ...(model.nStages > 1 ? [h("span", { class: "note" }, "lighter: later stages of the device")] : []),
+    const { models } = this.timeline;
+    const late = models.some((one) => one.hasLate) ? [swatch("background: var(--late)", "late: it could have started", "wire")] : [];
+    this.legend.replaceChildren(...kinds.filter(Boolean), swatch("", "idle", "idle"), ...late, swatch("background: var(--accent)", "critical path", "wire"), ...classes,
+      swatch("", "memory", "area"), ...(models.length > 1 ? [h("span", { class: "note" }, `above and paler: the ${models[0].version}`)] : []), ...(model.nStages > 1 ? [h("span", { class: "note" }, "lighter: later stages of the device")] : []),
       ...(model.hasPairs ? [h("span", { class: "note" }, "one above the other: two tasks share the device")] : []),
       ...(model.goesOn.includes(1) ? [h("span", { class: "note" }, "with a bridge: one task of both devices")] : []));
   }
@@ -118,11 +113,14 @@ class Panels {
     for (const [name, button] of Object.entries(this.toggles)) {
       button.setAttribute("aria-pressed", String(this.timeline.show[name]));
     }
+    const { shown, models } = this.timeline;
+    const now = shown.length === models.length ? "versions" : shown[0].version;
+    for (const button of this.versions.children) button.setAttribute("aria-pressed", String(button.dataset.id === now));
   }
 
   sayView() {
-    const { view, model } = this.timeline;
-    this.extent.textContent = `${model.time(Math.max(0, view.from))} – ${model.time(Math.min(model.makespan, view.to))}`;
+    const { view, model, makespan } = this.timeline;
+    this.extent.textContent = `${model.time(Math.max(0, view.from))} – ${model.time(Math.min(makespan, view.to))}`;
   }
 
   jump(task, text) {
@@ -132,9 +130,13 @@ class Panels {
     } }, text ?? `${this.timeline.model.name(task)} of d${this.timeline.model.device[task]}`);
   }
 
-  /// What a task waited for, as a sentence with a link.
-  waited(task) {
-    const { model } = this.timeline;
+  /// What a task waited for, as a sentence with a link; of what was measured, also how late it was.
+  waited(task, model = this.timeline.model) {
+    const late = model.late[task] > 0 ? [`, and started ${model.time(model.late[task])} late`] : [];
+    return [...this.waitedFor(task, model), ...late];
+  }
+
+  waitedFor(task, model) {
     const after = model.afterOf(task);
     const reason = model.reasonOf(task);
     if (reason === "nothing") return ["nothing: the step begins"];
@@ -145,7 +147,7 @@ class Panels {
     if (reason === "device") return same ? ["its device, which was busy with ", link] : ["another of its devices, busy with ", link];
     if (reason === "weights") return ["weights, which came together behind ", link];
     if (reason === "input") return [link, ", which it reads"];
-    const way = model.start[task] - model.end[after];
+    const way = model.start[task] - model.late[task] - model.end[after];
     return [link, way > 0 ? `, and ${model.time(way)} for what it sent` : ", which it reads"];
   }
 
@@ -156,7 +158,7 @@ class Panels {
     const { timeline } = this;
     const { model } = timeline;
     if (task < 0) {
-      this.details.replaceChildren(h("p", { class: "hint" }, "Click a task, or focus the timeline and use the arrow keys: it says what the task waited for. Click memory to see what makes its peak. Wheel or + and − zoom, drag moves, ? lists the keys."));
+      this.details.replaceChildren(h("p", { class: "hint" }, `Click a task, or focus the timeline and use the arrow keys: it says what the task waited for${timeline.models.length > 1 ? ", as planned and as it ran" : ""}. Click memory to see what makes its peak. Wheel or + and − zoom, drag moves, ? lists the keys.`));
       this.said.textContent = "";
       return;
     }
@@ -168,19 +170,25 @@ class Panels {
     const kind = model.kindOf(task);
     const words = `${kind.words} of stage ${model.stage[task]}, microbatch ${model.microbatch[task]}` +
       (model.picture.microbatches[1] > 1 ? `, slice ${model.slice[task]}` : "");
-    const rows = [
-      ["device", `d${model.device[task]}`],
+    const { models } = timeline;
+    const critical = models.filter((one) => one.isCritical[task]);
+    const times = models.length > 1 ? [] : [
       ["start", model.time(model.start[task])], ["end", model.time(model.end[task])],
       ["duration", model.time(model.end[task] - model.start[task])],
       ["waited for", ...this.waited(task)],
+    ];
+    const rows = [
+      ["device", `d${model.device[task]}`],
+      ...times,
       ...(partner >= 0 ? [["shares its device with", this.jump(partner, model.name(partner))]] : []),
       ...(incoming.length > 0 ? [["receives from", ...list(incoming, model.from)]] : []),
       ...(outgoing.length > 0 ? [["sends to", ...list(outgoing, model.to)]] : []),
       ["memory alive", memory.amount(memory.level(model.device[task], model.start[task]))],
-      ...(model.isCritical[task] ? [["critical path", "yes: if it took longer, the step would"]] : []),
+      ...(critical.length > 0 ? [["critical path", `${critical.map((one) => one.version).join(" and ") || "yes"}: if it took longer, the step would`]] : []),
     ];
-    this.details.replaceChildren(h("h2", {}, model.name(task), h("small", {}, words)), this.facts(rows));
-    this.said.textContent = `${model.name(task)}, ${words}, device ${model.device[task]}, from ${model.time(model.start[task])} to ${model.time(model.end[task])}, waited for ${h("p", {}, ...this.waited(task)).textContent}`;
+    this.details.replaceChildren(h("h2", {}, model.name(task), h("small", {}, words)), models.length > 1 ? taskDifference(this, task) : "", this.facts(rows));
+    const said = models.map((model) => `${model.version && `${model.version}: `}from ${model.time(model.start[task])} to ${model.time(model.end[task])}, waited for ${textOf(this.waited(task, model))}`);
+    this.said.textContent = `${model.name(task)}, ${words}, device ${model.device[task]}, ${said.join("; ")}`;
   }
 
   /// What is alive at the peak of a device.
@@ -224,15 +232,20 @@ class Panels {
     }
     if (found.task !== undefined) {
       const { task } = found;
+      if (timeline.models.length > 1) return [`${model.name(task)} on d${found.device}`, ...tipOfDifference(this, task)];
       const span = `${model.time(model.start[task])} – ${model.time(model.end[task])}, takes ${model.time(model.end[task] - model.start[task])}`;
-      return [`${model.name(task)} on d${found.device}`, span, `waited for ${h("p", {}, ...this.waited(task)).textContent}`];
+      return [`${model.name(task)} on d${found.device}`, span, `waited for ${textOf(this.waited(task))}`];
     }
     if (!found.idle) return [];
     const { before, after } = found.idle;
-    const [from, to] = [after >= 0 ? model.end[after] : 0, before >= 0 ? model.start[before] : model.makespan];
-    const span = `${model.time(from)} – ${model.time(to)}, ${model.time(to - from)} long`;
+    const own = found.model;
+    const [from, to] = [after >= 0 ? own.end[after] : 0, before >= 0 ? own.start[before] : own.makespan];
+    const span = `${own.time(from)} – ${own.time(to)}, ${own.time(to - from)} long`;
     const why = before < 0 ? "cool-down: its last task has ended"
-      : `${after < 0 ? "warm-up: " : ""}${model.name(before)} waits for ${h("p", {}, ...this.waited(before)).textContent}`;
-    return [`d${found.device} is idle`, span, why];
+      : `${after < 0 ? "warm-up: " : ""}${own.name(before)} waits for ${textOf(this.waited(before, own))}`;
+    return [`d${found.device} is idle${own.version && ` in the ${own.version}`}`, span, why];
   }
 }
+
+/// What sentences with links say.
+function textOf(words) { return h("p", {}, ...words).textContent; }

@@ -1,4 +1,4 @@
-// Tables under the timeline: where idle time goes, figures, devices, and all tasks as text.
+// What is said of a picture: its head, and tables under the timeline: where idle time goes, figures, devices, and all tasks as text.
 
 /// Causes of idle time, in the order in which they are stacked, as the page says them.
 const CAUSES = [
@@ -7,6 +7,7 @@ const CAUSES = [
   ["communication", "communication", "what it reads is on its way"],
   ["weights", "weights", "that devices divide come together"],
   ["copies", "copies", "between device and host"],
+  ["late", "late", "the next task could have started"],
   ["cool_down", "cool-down", "behind the last task"],
   ["closing", "end of the step", "gradients are added up, weights updated"],
 ];
@@ -14,9 +15,37 @@ const CAUSES = [
 const TEXT = 20000;
 
 function fillTables(root, timeline) {
-  const { model } = timeline;
-  root.replaceChildren(bubbleTable(model), figureTable(model), deviceTable(timeline), textTable(model));
+  const { model, models, diff } = timeline;
+  const own = diff ? tablesOfDifference(timeline) : [figureTable(model), deviceTable(timeline)];
+  const [first, ...rest] = own;
+  root.replaceChildren(...(diff ? [first] : []), bubbleTable(models), ...(diff ? [] : [first]), ...rest, textTable(models));
 }
+
+/// Title, subtitle and figures.
+function headOfPicture(model) {
+  const { picture } = model;
+  const { report } = picture;
+  const [microbatches, slices, steps] = picture.microbatches;
+  const bytes = model.memories.find((memory) => memory.unit === "bytes");
+  const isOver = (memory) => memory.lanes.some((lane) => lane.limit !== null && lane.peak * memory.factor > lane.limit);
+  return {
+    title: picture.title,
+    subtitle: [
+      report.pipeline && report.schedule ? `schedule ${report.schedule}` : report.target,
+      plural(model.nDevices, "device"), plural(report.stages, "stage"), plural(microbatches, "microbatch", "es"),
+      slices > 1 && `${slices} slices each`, steps > 1 && plural(steps, "step"),
+    ],
+    cards: [
+      ["makespan", model.time(picture.makespan)],
+      ["bubble", percent(report.bubble_makespan), `longest stage ${percent(report.bubble_longest_stage)}`],
+      ["lower bound", say(report.lower_bound) + model.unit, report.gap > 0 ? `gap ${percent(report.gap)}` : "reached"],
+      ["peak", `${say(report.peak_activation)} units`, null, isOver(model.memories[0])],
+      ...(bytes ? [["peak memory", sayBytes(Math.max(...bytes.lanes.map((lane) => lane.peak))), null, isOver(bytes)]] : []),
+    ],
+  };
+}
+
+function plural(count, noun, ending = "s") { return `${count} ${noun}${count === 1 ? "" : ending}`; }
 
 function table(heads, rows, attributes = {}) {
   const head = h("thead", {}, h("tr", {}, heads.map((text) => h("th", { scope: "col" }, text))));
@@ -24,35 +53,38 @@ function table(heads, rows, attributes = {}) {
   return h("div", { class: "scroll" }, h("table", attributes, head, h("tbody", {}, rows.map(cells))));
 }
 
-/// A bar for every device, and a table of the same.
-function bubbleTable(model) {
-  const { devices } = model.picture;
+/// A bar for every device, of every version, and a table of the same.
+function bubbleTable(models) {
+  const longest = Math.max(...models.map((model) => model.makespan));
+  const all = models[0].picture.devices.flatMap((_, index) => models.map((model) => ({ model, index, device: model.picture.devices[index] })));
   const sum = (device, cause) => device.idle.reduce((total, one) => total + (one.cause === cause ? one.time : 0), 0);
-  const causes = CAUSES.filter(([cause]) => devices.some((device) => sum(device, cause) > 0));
-  const share = (ticks) => ticks / model.makespan;
+  const causes = CAUSES.filter(([cause]) => all.some(({ device }) => sum(device, cause) > 0));
+  const idle = ({ model, device }) => model.makespan - device.busy;
+  const name = ({ model, index }) => (model.version ? `d${index} ${model.version}` : `d${index}`);
   // Where devices are hardly idle, bars show nothing else.
-  const most = Math.max(...devices.map((device) => share(model.makespan - device.busy)));
+  const most = Math.max(...all.map((one) => idle(one) / longest));
   const isSmall = most > 0 && most < 0.3;
-  const part = (name, ticks, words) => ticks > 0 && h("i", { class: `cause ${name}`, style: `width: ${(100 * share(ticks)) / (isSmall ? most : 1)}%`, title: `${words}: ${model.time(ticks)}, ${percent(share(ticks))}` });
-  const isTight = devices.length > 24;
-  const bars = devices.map((device, index) => {
-    const idle = model.makespan - device.busy;
-    return h("div", { class: "bar" }, h("b", {}, `d${index}`),
-      h("span", { role: "img", "aria-label": `device ${index}: idle ${percent(share(idle))}` }, isSmall ? null : part("busy", device.busy, "in tasks"), causes.map(([cause, words]) => part(cause, sum(device, cause), words))),
-      h("em", {}, percent(share(idle))));
+  const part = (model, name, ticks, words) => ticks > 0 && h("i", { class: `cause ${name}`, style: `width: ${(100 * ticks) / longest / (isSmall ? most : 1)}%`, title: `${words}: ${model.time(ticks)}, ${percent(ticks / model.makespan)}` });
+  const bars = all.map((one) => {
+    const { model, device } = one;
+    const share = percent(idle(one) / model.makespan);
+    const classes = `bar${models.length > 1 ? " versions" : ""}${model === models[models.length - 1] ? "" : " above"}`;
+    return h("div", { class: classes }, h("b", {}, name(one)),
+      h("span", { role: "img", "aria-label": `device ${name(one).slice(1)}: idle ${share}` }, isSmall ? null : part(model, "busy", device.busy, "in tasks"), causes.map(([cause, words]) => part(model, cause, sum(device, cause), words))),
+      h("em", {}, share));
   });
-  const waits = (device) => {
+  const waits = (model, device) => {
     const others = device.idle.filter((one) => one.cause === "waiting").sort((one, other) => other.time - one.time);
     return others.map((one) => `d${one.device} ${model.time(one.time)}`).join(", ");
   };
-  const rows = devices.map((device, index) => [
-    `d${index}`, model.time(device.busy), ...causes.map(([cause]) => (sum(device, cause) > 0 ? model.time(sum(device, cause)) : "")),
-    model.time(model.makespan - device.busy), waits(device),
+  const rows = all.map((one) => [
+    name(one), one.model.time(one.device.busy), ...causes.map(([cause]) => (sum(one.device, cause) > 0 ? one.model.time(sum(one.device, cause)) : "")),
+    one.model.time(idle(one)), waits(one.model, one.device),
   ]);
-  return h("section", { class: "bubble" }, h("h2", {}, "Where idle time goes", h("small", {}, isSmall ? `of each device; the longest bar is ${percent(most)} of the makespan` : "of each device, over the whole makespan")),
+  return h("section", { class: "bubble" }, h("h2", {}, "Where idle time goes", h("small", {}, isSmall ? `of each device; the longest bar is ${percent(most)} of the ${models.length > 1 ? "longest " : ""}makespan` : "of each device, over the whole makespan")),
     h("div", { class: "legend" }, isSmall ? null : h("span", { class: "key" }, h("i", { class: "cause busy" }), "in tasks"),
       causes.map(([cause, words, note]) => h("span", { class: "key", title: note }, h("i", { class: `cause ${cause}` }), words))),
-    h("div", { class: isTight ? "bars tight" : "bars" }, bars),
+    h("div", { class: all.length > 24 ? "bars tight" : "bars" }, bars),
     h("details", {}, h("summary", {}, "as a table"),
       table(["device", "in tasks", ...causes.map(([, words]) => words), "idle", "waiting for"], rows)));
 }
@@ -100,8 +132,10 @@ function deviceTable(timeline) {
 }
 
 /// All tasks as text, written when it is asked for.
-function textTable(model) {
+function textTable(models) {
   const list = h("div", { class: "text" });
+  const [model] = models;
+  const span = (model, task) => `${say(model.start[task] / model.perUnit)}–${say(model.end[task] / model.perUnit)}`;
   const write = () => {
     if (list.childElementCount > 0) return;
     if (model.n > TEXT) {
@@ -109,7 +143,7 @@ function textTable(model) {
       return;
     }
     model.picture.devices.forEach(({ tasks: [first, count] }, device) => {
-      const said = Array.from({ length: count }, (_, place) => first + place).map((task) => `${model.name(task)} ${say(model.start[task] / model.perUnit)}–${say(model.end[task] / model.perUnit)}`);
+      const said = Array.from({ length: count }, (_, place) => first + place).map((task) => `${model.name(task)} ${models.map((one) => (one.version ? `${one.version} ` : "") + span(one, task)).join(", ")}`);
       list.append(h("p", {}, h("b", {}, `d${device}: `), said.join("; ")));
     });
   };

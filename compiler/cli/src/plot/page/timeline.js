@@ -11,6 +11,7 @@ const KEYS = [
   ["0", "everything"],
   ["z", "the selected task and what is around it"],
   ["c t m", "critical path, transfers, memory: show and hide"],
+  ["v", "plan and run, run alone, plan alone", "versions"],
   ["l", "what is alive at the peak of the device"],
   ["d", "light and dark"],
   ["Esc", "select nothing"],
@@ -24,6 +25,8 @@ class Timeline {
     this.measure = -1;
     this.selected = this.hovered = this.peakOf = -1;
     this.pointers = new Map();
+    // Versions of the timeline, and those of them that are shown: the last one is what keys and memory are about.
+    this.models = this.shown = [];
     this.panels = new Panels(this);
     this.canvas = this.panels.canvas;
     this.painter = new Painter(this);
@@ -33,15 +36,19 @@ class Timeline {
     this.listen();
   }
 
-  /// Shows a picture. With `keep`, what was looked at stays in view.
-  draw(picture, keep = false) {
+  /// Shows a picture, or versions of the same tasks above each other. With `keep`, what was looked at stays in view.
+  draw(data, keep = false) {
     const before = keep && this.model ? this.state() : null;
-    this.model = new Model(picture);
+    const { versions, diff } = data.versions ? data : { versions: [{ name: "", picture: data }], diff: null };
+    this.models = this.shown = versions.map(({ name, picture }) => new Model(picture, name));
+    this.diff = diff;
+    this.makespan = Math.max(...this.models.map((model) => model.makespan));
+    this.shortest = Math.min(...this.models.map((model) => model.shortest));
     this.measure = this.model.memories.length - 1;
     this.selected = this.hovered = this.peakOf = -1;
     this.top = 0;
     // Of many devices, all of them are worth more than their memory, at first.
-    if (!before) this.show.memory = this.model.nDevices <= 20;
+    if (!before) this.show.memory = this.model.nDevices * versions.length <= 20;
     this.view = null;
     this.panels.fill();
     this.resize();
@@ -50,7 +57,24 @@ class Timeline {
     this.repaint();
   }
 
+  get model() { return this.shown[this.shown.length - 1]; }
   get memory() { return this.model.memories[this.measure]; }
+
+  /// Shows one version alone, or all of them.
+  only(name) {
+    const shown = this.models.filter((model) => model.version === name);
+    this.shown = shown.length > 0 ? shown : this.models;
+    this.hovered = -1;
+    this.panels.sayToggles();
+    this.panels.sayPeak();
+    this.resize();
+  }
+
+  /// All, the last one, .. , the first one, all.
+  turn() {
+    const { models, shown, model } = this;
+    if (models.length > 1) this.only(shown.length > 1 ? model.version : models[models.indexOf(model) - 1]?.version);
+  }
 
   /// What is looked at, in words that hold for another picture of the same schedule.
   state() {
@@ -74,48 +98,7 @@ class Timeline {
     this.scroll(state.top);
   }
 
-  isWhole() { return this.view.from <= 0 && this.view.to >= this.model.makespan; }
-
-  /// Sizes of the canvas and the rows.
-  resize() {
-    if (!this.model) return;
-    const { nDevices } = this.model;
-    const most = Math.max(320, Math.min(900, window.innerHeight * 0.72));
-    const withMemory = this.show.memory;
-    // Rows get lower the more there are, down to what can be told apart.
-    const pitch = Math.max(withMemory ? 15 : 9, Math.min(withMemory ? 74 : 40, (most - AXIS - 8) / nDevices));
-    const gap = pitch > 24 ? 6 : pitch > 12 ? 2 : 1;
-    this.pitch = pitch;
-    this.taskHeight = withMemory ? Math.round((pitch - gap) * 0.58) : Math.floor(pitch - gap);
-    this.memoryHeight = withMemory ? Math.floor(pitch - gap - this.taskHeight - 1) : 0;
-    this.contentHeight = AXIS + 4 + nDevices * pitch + (this.peakOf >= 0 ? this.peakHeight() : 0) + 6;
-    this.width = Math.max(260, this.panels.stage.clientWidth);
-    this.height = Math.round(Math.min(this.contentHeight, most));
-    this.ratio = window.devicePixelRatio || 1;
-    this.canvas.width = Math.round(this.width * this.ratio);
-    this.canvas.height = Math.round(this.height * this.ratio);
-    this.canvas.style.height = `${this.height}px`;
-    this.scroll(this.top);
-    this.panels.overview.resize();
-    this.repaint();
-  }
-
-  /// How much higher the memory lane is whose peak is looked at.
-  peakHeight() { return Math.max(0, 132 - this.memoryHeight); }
-
-  scroll(top) {
-    this.top = Math.max(0, Math.min(top, this.contentHeight - this.height));
-    const extra = this.peakOf >= 0 ? this.peakHeight() : 0;
-    this.rows = this.model.picture.devices.map((_, device) => {
-      const y = AXIS + 4 + device * this.pitch + (this.peakOf >= 0 && device > this.peakOf ? extra : 0) - this.top;
-      const own = device === this.peakOf ? extra : 0;
-      return {
-        device, y, height: this.pitch + own, taskHeight: this.taskHeight,
-        memoryY: y + this.taskHeight + 1, memoryHeight: this.memoryHeight + own,
-      };
-    });
-    this.invalidate();
-  }
+  isWhole() { return this.view.from <= 0 && this.view.to >= this.makespan; }
 
   /// The canvas is drawn once per frame, however often something changes.
   invalidate() {
@@ -139,11 +122,11 @@ class Timeline {
     this.invalidate();
   }
 
-  fit() { this.look(0, this.model.makespan); }
+  fit() { this.look(0, this.makespan); }
 
   /// Shows the time between two moments, as far as there is something.
   look(from, to) {
-    const { makespan, shortest } = this.model;
+    const { makespan, shortest } = this;
     const margin = makespan * 0.02;
     const span = Math.max(Math.min(to - from, makespan + 2 * margin), Math.min(shortest, makespan) / 2);
     const middle = (from + to) / 2;
@@ -169,21 +152,10 @@ class Timeline {
     return from + ((x - GUTTER) / (this.width - GUTTER)) * (to - from);
   }
 
-  /// What is at a place of the canvas: a task, a moment without one, or the memory of a device.
-  at(x, y) {
-    if (x < GUTTER || y < AXIS) return {};
-    const row = this.rows.find((row) => y >= row.y && y < row.y + row.height);
-    if (!row) return {};
-    const moment = this.moment(x);
-    if (moment < 0 || moment > this.model.makespan) return {};
-    if (y >= row.memoryY && row.memoryHeight > 0) return { memory: row.device, moment };
-    const half = y > row.y + row.taskHeight / 2 ? 1 : 0;
-    return { ...this.model.at(row.device, moment, half), device: row.device, moment };
-  }
-
+  /// The same in every version.
   transfersOf(task) {
-    if (this.known?.task !== task || this.known.model !== this.model) {
-      this.known = { task, model: this.model, found: this.model.transfersOf(task) };
+    if (this.known?.task !== task || this.known.models !== this.models) {
+      this.known = { task, models: this.models, found: this.model.transfersOf(task) };
     }
     return this.known.found;
   }
@@ -194,32 +166,6 @@ class Timeline {
     if (task >= 0 && reveal) this.reveal(task);
     this.panels.sayTask(task);
     this.invalidate();
-  }
-
-  reveal(task) {
-    const { model, view } = this;
-    const span = view.to - view.from;
-    const wide = model.end[task] - model.start[task];
-    if (model.start[task] < view.from || model.end[task] > view.to) {
-      const middle = (model.start[task] + model.end[task]) / 2;
-      this.look(middle - Math.max(span, wide) / 2, middle + Math.max(span, wide) / 2);
-    }
-    const row = this.rows[model.device[task]];
-    if (row.y < AXIS) this.scroll(this.top + row.y - AXIS - 8);
-    if (row.y + row.height > this.height) this.scroll(this.top + row.y + row.height - this.height);
-  }
-
-  /// Shows what is alive at the peak of a device.
-  showPeak(device, reveal = true) {
-    this.peakOf = this.peakOf === device && reveal ? -1 : device;
-    if (this.peakOf >= 0 && !this.show.memory) this.toggle("memory");
-    this.resize();
-    if (this.peakOf >= 0 && reveal) {
-      const row = this.rows[device];
-      if (row.y + row.height > this.height) this.scroll(this.top + row.y + row.height - this.height);
-      if (row.y < AXIS) this.scroll(this.top + row.y - AXIS - 8);
-    }
-    this.panels.sayPeak();
   }
 
   toggle(what) {
