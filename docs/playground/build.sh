@@ -8,6 +8,7 @@ cargo build --locked --quiet --profile playground -p pipe-playground --lib --tar
 # With the features of the whole workspace, so that this and tests share what is built.
 cargo build --locked --quiet --workspace --example page
 mkdir -p docs/playground/dist
-base64 -w0 "$target/wasm32-unknown-unknown/playground/pipe_playground.wasm" \
-    | "$target/debug/examples/page" >docs/playground/dist/index.html
-printf 'docs/playground/dist/index.html: %s KiB\n' "$(($(stat -c %s docs/playground/dist/index.html) / 1024))"
+wasm="$target/wasm32-unknown-unknown/playground/pipe_playground.wasm"
+gzip -9nc "$wasm" | base64 -w0 | "$target/debug/examples/page" >docs/playground/dist/index.html
+kib() { echo "$(($(stat -c %s "$1") / 1024)) KiB"; }
+printf 'docs/playground/dist/index.html: %s, with a compiler of %s\n' "$(kib docs/playground/dist/index.html)" "$(kib "$wasm")"

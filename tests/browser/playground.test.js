@@ -1,11 +1,11 @@
 // The playground: compiles as one types, from any file server and from a folder; built by docs/playground/build.sh.
 
 import assert from "node:assert/strict";
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
-import { close, open, root, run, visit } from "./browser.js";
+import { close, folder, open, root, run, visit } from "./browser.js";
 
 const built = join(root, "docs", "playground", "dist", "index.html");
 const skip = existsSync(built) ? false : "docs/playground/build.sh was not run";
@@ -23,6 +23,19 @@ async function type(page, text) {
   await page.waitForFunction((asked) => playground.asked > asked, asked);
   await settled(page);
 }
+
+test("a page whose compiler is damaged says so", { skip }, async () => {
+  const path = join(folder, "damaged.html");
+  writeFileSync(path, readFileSync(built, "utf8").replace(/const WASM = "[^"]{4096}/, `const WASM = "${"A".repeat(4096)}`));
+  const page = await visit(`file://${path}`, { allowed: "blob:" });
+  await page.locator(".side", { hasText: "the compiler cannot be loaded: TypeError" }).waitFor();
+  await page.close();
+});
+
+test("the page is no larger than it is said to be", { skip }, () => {
+  const bytes = readFileSync(built).length;
+  assert.ok(bytes < 1.3e6, `${bytes} bytes`);
+});
 
 describe("the playground", { skip }, () => {
   let page;

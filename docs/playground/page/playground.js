@@ -16,7 +16,7 @@ const OPTIONS = [
 
 class Playground {
   constructor(root) {
-    this.wasm = Uint8Array.from(atob(WASM), (letter) => letter.charCodeAt(0));
+    this.packed = Uint8Array.from(atob(WASM), (letter) => letter.charCodeAt(0));
     this.timeline = new Timeline(h("div", { class: "timeline waiting" }));
     this.gallery = h("select", { "aria-label": "Standard schedules", change: () => this.choose(this.gallery.value) });
     this.fields = Object.fromEntries(OPTIONS.map(([name, type, hint]) => [name, h("input", { type, placeholder: hint, min: type === "number" && "1", "aria-label": name, input: () => this.changed() })]));
@@ -36,10 +36,14 @@ class Playground {
   start() {
     this.worker?.terminate();
     this.worker = new Worker(this.code ??= URL.createObjectURL(new Blob([WORKER], { type: "text/javascript" })));
-    this.worker.onmessage = ({ data }) => (data.gallery ? this.ready(JSON.parse(data.gallery)) : this.told(data));
+    this.worker.onmessage = ({ data }) => {
+      if (data.gallery) this.ready(JSON.parse(data.gallery));
+      else if (data.unusable) this.side.replaceChildren(h("p", { class: "status" }, `the compiler cannot be loaded: ${data.unusable}`));
+      else this.told(data);
+    };
     this.worker.onerror = (event) => this.told({ id: this.asked, bug: event.message });
     this.isReady = this.isBusy = false;
-    this.worker.postMessage({ wasm: this.wasm });
+    this.worker.postMessage({ packed: this.packed });
   }
 
   /// The compiler is there.

@@ -12,10 +12,21 @@ function compile(question) {
   return read(exports.compile());
 }
 
+/// The page carries the compiler packed by gzip, a third of its size.
+async function load(packed) {
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+  const wasm = await new Response(stream).arrayBuffer();
+  exports = (await WebAssembly.instantiate(wasm, {})).instance.exports;
+}
+
 onmessage = async ({ data }) => {
-  if (data.wasm) {
-    exports = (await WebAssembly.instantiate(data.wasm, {})).instance.exports;
-    postMessage({ gallery: read(exports.gallery()) });
+  if (data.packed) {
+    try {
+      await load(data.packed);
+      postMessage({ gallery: read(exports.gallery()) });
+    } catch (error) {
+      postMessage({ unusable: String(error) });
+    }
     return;
   }
   try {
