@@ -276,6 +276,44 @@ test("bytes of a model are shown with their limit, and what takes them", async (
   await page.close();
 });
 
+test("copies and what devices do together have lanes of their own", async () => {
+  const copies = plot("copies", "examples/offload_activations.pipe");
+  const sums = plot("sums", "std:dp_1f1b", "--set", "devices=4", "--set", "microbatches=8", "--cost", "comm=0.5");
+  const place = (page, name, device) => page.evaluate(([name, device]) => {
+    const { queue, y } = timeline.rows[device].queues.find(({ queue }) => queue.name === name);
+    const { start, end } = queue.devices[device].at(-1);
+    const { left, top } = timeline.canvas.getBoundingClientRect();
+    return [left + timeline.painter.x((start + end) / 2), top + y + timeline.queueHeight / 2];
+  }, [name, device]);
+  let page = await visit(copies.url);
+  for (const [name, direction, words] of [["h2d", 0, "copy from the host to the device"], ["d2h", 1, "copy from the device to the host"]]) {
+    await page.mouse.move(...(await place(page, name, 2)));
+    const { device, start, duration, direction: way = [] } = copies.picture.copies;
+    const last = device.findLastIndex((one, row) => one === 2 && (way[row] ?? 0) === direction);
+    const said = await page.evaluate((ticks) => say(ticks / timeline.model.perUnit), start[last]);
+    const tip = await page.locator(".tip").innerText();
+    assert.ok(tip.startsWith(`${words}, d2\n${said} – `), `${tip} starts at ${said}, ${duration[last]} long`);
+  }
+  assert.match(await page.locator(".legend").first().innerText(), /copies to the device[\s\S]*copies to the host/);
+  await page.locator(".lanes").focus();
+  await page.keyboard.press("q");
+  assert.equal(await page.evaluate(() => timeline.rows[0].queues.length), 0);
+  await page.keyboard.press("q");
+  assert.equal(await page.evaluate(() => timeline.rows[0].queues.length), 2);
+  assert.deepEqual(page.complaints, []);
+  await page.close();
+  page = await visit(sums.url);
+  await page.mouse.move(...(await place(page, "together", 1)));
+  assert.match(await page.locator(".tip").innerText(), /^sum of gradients of s1, d1\n.*, 0\.5 long\nwith d3$/);
+  assert.match(await page.locator(".legend").first().innerText(), /with other devices\s*sums of gradients/);
+  assert.deepEqual(page.complaints, []);
+  await page.close();
+  // What has none of them has no lanes and no button for them.
+  page = await visit(plot("plain", ...SMALL).url);
+  assert.equal(await page.locator("[data-id=queues]").isVisible(), false);
+  await page.close();
+});
+
 test("64 devices by 512 microbatches stay smooth", async (context) => {
   const { url } = plot("large", "std:interleaved_1f1b", "--set", "devices=64", "--set", "microbatches=512");
   const page = await visit(url);

@@ -4,10 +4,10 @@ use pipe_compiler::elaborate::Request as Choice;
 use pipe_compiler::judge::Judged;
 use pipe_compiler::memory_limit::MemoryLimit;
 use pipe_compiler::picture::lanes::Share;
-use pipe_compiler::picture::{Cause, Moments, Picture, Reason, Task};
+use pipe_compiler::picture::{Cause, Collective, Moments, Picture, Reason, Task};
 use pipe_compiler::pipeline::StageCosts;
 use pipe_compiler::report::Report;
-use pipe_compiler::timeline::place_by;
+use pipe_compiler::timeline::{Together, place_by};
 use pipe_compiler::units::Ticks;
 use pipe_compiler::{Compilation, Request, stdlib};
 use pipe_ir::instruction::{Class, Instruction};
@@ -55,6 +55,7 @@ fn wrong(name: &str, compilation: &Compilation) -> Vec<String> {
         demand(near(device.busy as f64 / unit, reported), &|| format!("d{index}: busy {reported}"));
     }
     waits(&picture, &mut demand);
+    beside(&picture, &mut demand);
     memory(&picture, &mut demand);
     wrong
 }
@@ -75,6 +76,22 @@ fn waits(picture: &Picture, demand: &mut dyn FnMut(bool, &dyn Fn() -> String)) {
     for pair in picture.critical_path.windows(2) {
         let [before, next] = [pair[0], pair[1]].map(|index| picture.tasks[index as usize]);
         demand(before.end <= next.start, &|| format!("the critical path goes from {before:?} to {next:?}"));
+    }
+}
+
+/// Copies of a queue follow each other, and nobody does together what he does alone.
+fn beside(picture: &Picture, demand: &mut dyn FnMut(bool, &dyn Fn() -> String)) {
+    let mut free = vec![[0; 2]; picture.devices.len()];
+    for copy in &picture.copies {
+        let free = &mut free[copy.device as usize][copy.direction as usize];
+        demand(*free <= copy.start && copy.end <= picture.makespan, &|| format!("{copy:?} before {free}"));
+        *free = copy.end;
+    }
+    for part in &picture.collectives {
+        demand(part.start < part.end && part.end <= picture.makespan, &|| format!("{part:?}"));
+        let is_same = |one: &&Collective| (one.what, one.stage, one.end) == (part.what, part.stage, part.end);
+        let devices: BTreeSet<u32> = picture.collectives.iter().filter(is_same).map(|one| one.device).collect();
+        demand(devices.len() > 1, &|| format!("{part:?} is of {devices:?}"));
     }
 }
 
@@ -289,4 +306,23 @@ fn of_a_plan_and_a_run_every_idle_moment_has_a_cause_and_every_late_start_is_tol
     }
     report(&failures);
     assert!(late_ticks > 0, "nothing was late");
+}
+
+#[test]
+fn what_devices_do_together_ends_the_step_of_replicas() {
+    let compilation = standard("dp_1f1b", [4, 8], "F=1,B=1,W=1,comm=0.5");
+    let picture = Picture::new(&compilation).expect("a picture");
+    let closing = picture.closing.expect("sums of gradients come last");
+    let ticks = picture.clock.ticks_per_unit;
+    // Two pipelines of two stages: each stage adds up its gradients when both have done their last backward.
+    let parts: Vec<_> =
+        picture.collectives.iter().map(|part| (part.device, part.stage, part.end - part.start)).collect();
+    let half = ticks / 2;
+    assert_eq!(parts.len(), 4, "{parts:?}");
+    for part in [(0, Some(0), half), (2, Some(0), half), (1, Some(1), half), (3, Some(1), half)] {
+        assert!(parts.contains(&part), "{part:?} of {parts:?}");
+    }
+    assert!(picture.collectives.iter().all(|part| part.what == Together::Sum));
+    let last = picture.collectives.iter().map(|part| part.end).max();
+    assert_eq!((last, closing.end), (Some(picture.makespan), picture.makespan));
 }

@@ -41,6 +41,11 @@ impl<'a> Gatherings<'a> {
         self.joined.entry(which).or_default().push(Joined { device, at, after });
     }
 
+    /// When a device joined one.
+    pub(crate) fn joined(&self, which: Which, device: DeviceId) -> Option<Ticks> {
+        self.joined.get(&which)?.iter().find(|one| one.device == device).map(|one| one.at)
+    }
+
     /// When one of so many bytes ends, which is when what the last member has is with all others, and that member's task before it; none while members are
     /// missing.
     pub(crate) fn end(&self, which: Which, bytes: Bytes) -> Option<(Ticks, Option<Slot>)> {

@@ -19,6 +19,8 @@ use pipe_ir::task::TaskKind;
 pub struct Reduction {
     /// A value of the stage set.
     pub gradients: ValueId,
+    /// The stage of that value.
+    pub stage: StageId,
     /// The devices that hold the weights, ascending.
     pub members: Vec<Member>,
     /// When all have the sum.
@@ -37,7 +39,9 @@ pub struct Member {
 }
 
 impl Member {
-    fn joins(self, timeline: &Timeline) -> Ticks {
+    /// When it joins.
+    #[must_use]
+    pub fn joins(self, timeline: &Timeline) -> Ticks {
         self.after.map_or(Ticks::ZERO, |after| timeline.ends[self.device.index()][after as usize])
     }
 }
@@ -72,7 +76,8 @@ pub fn reductions(schedule: &Schedule, set: &StageSet, timeline: &Timeline, late
         let is_together = |stage: &StageId| schedule.placement.set_size(*stage) == homes.len();
         if let (Some(gradients), false) = (group.gradients, group.stages.iter().all(is_together)) {
             let members = homes.into_iter().map(|device| Member { device, after: None }).collect();
-            all.push(Reduction { gradients, members, end: Ticks::ZERO, last: None });
+            let stage = set.values[gradients.index()].stage;
+            all.push(Reduction { gradients, stage, members, end: Ticks::ZERO, last: None });
         }
     }
     if all.is_empty() {

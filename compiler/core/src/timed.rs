@@ -3,6 +3,7 @@
 
 use crate::Request;
 use crate::check::dependencies::Order;
+use crate::cluster::gradients::Exchange;
 use crate::cluster::{durations, gradients, ways};
 use crate::costs::costs;
 use crate::model::stage_set::StageSet;
@@ -70,8 +71,14 @@ impl Setting<'_> {
             timeline.exchange_shares(&reductions, &costs.latency);
         }
         timeline.gather(schedule, order, &costs.latency);
-        if let Some(target) = durations::target(self.request, self.pipeline, self.stages, schedule) {
-            timeline.exchange(gradients::exchanged(&target, timeline));
+        match durations::target(self.request, self.pipeline, self.stages, schedule) {
+            Some(target) => {
+                let exchanges = gradients::exchanges(&target, timeline);
+                timeline.exchange(gradients::last_of(&exchanges));
+                // They take what machines say, sums and shares together.
+                timeline.collectives = exchanges.iter().flat_map(Exchange::parts).collect();
+            }
+            None => timeline.join(&reductions),
         }
     }
 }

@@ -2,10 +2,10 @@
 
 use crate::check::dependencies::{Order, Slot};
 use crate::latency::Latency;
-use crate::reductions::Reduction;
+use crate::reductions::{Member, Reduction};
 use crate::schedule::{Costs, Schedule};
 use crate::units::Ticks;
-use pipe_ir::ids::DeviceId;
+use pipe_ir::ids::{DeviceId, StageId};
 use pipe_ir::instruction::Direction;
 use pipe_ir::task::Task;
 use std::collections::BTreeMap;
@@ -26,6 +26,38 @@ pub struct Timeline {
     pub updated: Option<Updated>,
     /// Copies between devices and their hosts, device by device, in the order in which each queues them.
     pub copies: Vec<Copied>,
+    /// What several devices do together, a part for each of them.
+    pub collectives: Vec<Collected>,
+}
+
+/// A device's part of what it does together with others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Collected {
+    /// The device.
+    pub device: DeviceId,
+    /// What.
+    pub what: Together,
+    /// Whose weights or gradients they are, where that is one stage.
+    pub stage: Option<StageId>,
+    /// When it joins.
+    pub start: Ticks,
+    /// When all have what comes of it.
+    pub end: Ticks,
+}
+
+/// What devices do together.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Together {
+    /// Gradients are added up.
+    Sum,
+    /// Shares of weights come together.
+    Weights,
+}
+
+impl Together {
+    /// Each with its words, in their order.
+    pub const WORDS: [(Self, &'static str); 2] =
+        [(Self::Sum, "sum of gradients"), (Self::Weights, "gathering of weights")];
 }
 
 /// A copy between a device and its host.
@@ -113,15 +145,42 @@ impl Timeline {
         self.reduced = ends.max_by_key(|(end, _)| *end);
     }
 
-    /// Notes when the last of the weights are gathered that devices divide: after sums and tasks, at the end of the step.
+    /// Notes when the weights are gathered that devices divide: after sums and tasks, at the end of the step.
     pub fn exchange_shares(&mut self, reductions: &[Reduction], latency: &Latency) {
         let gathered = reductions.iter().filter_map(|one| {
             let all = || one.members.iter().map(|member| member.device);
             let begin = all().map(|device| self.last_end(device)).max()?.max(one.end);
             let farthest = all().map(|device| latency.farthest(device, all())).max()?;
-            Some((begin + farthest, one.last?))
+            Some((one, begin, begin + farthest))
         });
-        self.reduced = gathered.chain(self.reduced).max_by_key(|(end, _)| *end);
+        let gathered: Vec<(&Reduction, Ticks, Ticks)> = gathered.collect();
+        let ends = gathered.iter().filter_map(|(one, _, end)| Some((*end, one.last?)));
+        self.reduced = ends.chain(self.reduced).max_by_key(|(end, _)| *end);
+        for (one, start, end) in gathered {
+            let part = |member: &Member| Collected {
+                device: member.device,
+                what: Together::Weights,
+                stage: Some(one.stage),
+                start,
+                end,
+            };
+            self.collectives.extend(one.members.iter().map(part));
+        }
+    }
+
+    /// Notes which device joins which of some reductions when.
+    pub fn join(&mut self, reductions: &[Reduction]) {
+        for one in reductions {
+            let part = |member: &Member| Collected {
+                device: member.device,
+                what: Together::Sum,
+                stage: Some(one.stage),
+                start: member.joins(self),
+                end: one.end,
+            };
+            let parts: Vec<Collected> = one.members.iter().map(part).collect();
+            self.collectives.extend(parts);
+        }
     }
 
     /// Notes when the last of all travelling sums arrives.

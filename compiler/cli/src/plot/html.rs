@@ -9,7 +9,7 @@ use std::io::{self, Write};
 pub const STYLE: &str = include_str!("page/style.css");
 
 /// What draws the picture, file by file: each uses those before it.
-pub const SCRIPTS: [&str; 10] = [
+pub const SCRIPTS: [&str; 11] = [
     include_str!("page/model.js"),
     include_str!("page/painter.js"),
     include_str!("page/overlay.js"),
@@ -18,6 +18,7 @@ pub const SCRIPTS: [&str; 10] = [
     include_str!("page/difference.js"),
     include_str!("page/timeline.js"),
     include_str!("page/lanes.js"),
+    include_str!("page/queues.js"),
     include_str!("page/input.js"),
     include_str!("page/panels.js"),
 ];

@@ -37,6 +37,8 @@ pub(crate) enum Queue {
     Out(DeviceId, Class, u32),
     /// What devices do together.
     Collectives(u32),
+    /// What is done behind the last task.
+    Closing,
     /// Copies between the device and its host.
     Copies(Direction),
 }
@@ -52,6 +54,7 @@ impl Queue {
             Self::In(from, class, nth) => format!("in {from} {}{}", class.word(), row(nth)),
             Self::Out(to, class, nth) => format!("out {to} {}{}", class.word(), row(nth)),
             Self::Collectives(nth) => format!("collectives{}", row(nth)),
+            Self::Closing => "end of the step".to_owned(),
             Self::Copies(direction) => direction.word().to_owned(),
         }
     }

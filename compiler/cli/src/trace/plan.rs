@@ -4,6 +4,7 @@
 
 use super::{Queue, SCHEMA, TaskArguments, Trace, Track, rows, task_name};
 use pipe_compiler::picture::{Memory, Picture, Task};
+use pipe_compiler::timeline::Together;
 use pipe_ir::ids::DeviceId;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,8 +15,16 @@ const MILLISECOND: u64 = 1_000_000;
 
 /// Writes the trace.
 pub(crate) fn write(picture: &Picture, out: &mut dyn Write) -> io::Result<()> {
-    let plan =
-        Plan { picture, critical: picture.critical_path.iter().copied().collect(), rows: transfer_rows(picture) };
+    let device = |task: u32| picture.tasks[task as usize].device;
+    let transfers =
+        picture.transfers.iter().map(|one| ((device(one.from), device(one.to), one.class), (one.start, one.end)));
+    let together = picture.collectives.iter().map(|part| (part.device, (part.start, part.end)));
+    let plan = Plan {
+        picture,
+        critical: picture.critical_path.iter().copied().collect(),
+        rows: packed(transfers),
+        together: packed(together),
+    };
     let names: Vec<String> = (0..picture.devices.len()).map(|device| format!("d{device}")).collect();
     let mut trace = Trace::begin(out, &plan.about(), &names, plan.tracks())?;
     for place in 0..picture.tasks.len() {
@@ -32,13 +41,14 @@ pub(crate) fn write(picture: &Picture, out: &mut dyn Write) -> io::Result<()> {
     if let Some(closing) = &picture.closing {
         let span = (plan.nanos(closing.start), plan.nanos(closing.end));
         for device in (0..picture.devices.len()).map(DeviceId::from_index) {
-            trace.slice(
-                (device, Queue::Collectives(0)),
-                (closing.what, "closing"),
-                span,
-                &json!({"device": device.0}),
-            )?;
+            trace.slice((device, Queue::Closing), (closing.what, "closing"), span, &json!({"device": device.0}))?;
         }
+    }
+    for (part, row) in picture.collectives.iter().zip(&plan.together) {
+        let words = Together::WORDS.iter().find(|(what, _)| *what == part.what).map_or("", |(_, words)| *words);
+        let track = (DeviceId(part.device), Queue::Collectives(*row));
+        let arguments = json!({"device": part.device, "of_stage": part.stage});
+        trace.slice(track, (words, "collective"), (plan.nanos(part.start), plan.nanos(part.end)), &arguments)?;
     }
     for memory in &picture.memory {
         plan.memory(&mut trace, memory)?;
@@ -52,20 +62,19 @@ struct Plan<'a> {
     critical: BTreeSet<u32>,
     /// By transfer: in which row of its queues it is drawn.
     rows: Vec<u32>,
+    /// By what devices do together: likewise.
+    together: Vec<u32>,
 }
 
-/// Transfers of one queue may overlap: the timeline has no limit on what is under way.
-fn transfer_rows(picture: &Picture) -> Vec<u32> {
-    let device = |task: u32| picture.tasks[task as usize].device;
-    let mut queues: BTreeMap<_, Vec<usize>> = BTreeMap::new();
-    for (place, one) in picture.transfers.iter().enumerate() {
-        queues.entry((device(one.from), device(one.to), one.class)).or_default().push(place);
-    }
-    let mut all = vec![0; picture.transfers.len()];
+/// In which row of its queue each of some spans is drawn: those of one queue may overlap, as the timeline has no limit on what is under way.
+fn packed<Q: Ord>(spans: impl Iterator<Item = (Q, (u64, u64))>) -> Vec<u32> {
+    let (of, spans): (Vec<Q>, Vec<(u64, u64)>) = spans.unzip();
+    let mut queues: BTreeMap<&Q, Vec<usize>> = BTreeMap::new();
+    of.iter().enumerate().for_each(|(place, queue)| queues.entry(queue).or_default().push(place));
+    let mut all = vec![0; spans.len()];
     for places in queues.into_values() {
-        let spans: Vec<_> =
-            places.iter().map(|place| &picture.transfers[*place]).map(|one| (one.start, one.end)).collect();
-        places.into_iter().zip(rows(&spans)).for_each(|(place, row)| all[place] = row);
+        let own: Vec<(u64, u64)> = places.iter().map(|place| spans[*place]).collect();
+        places.into_iter().zip(rows(&own)).for_each(|(place, row)| all[place] = row);
     }
     all
 }
@@ -93,8 +102,10 @@ impl Plan<'_> {
             tracks.extend(self.ends(place));
         }
         tracks.extend(picture.copies.iter().map(|copy| (DeviceId(copy.device), Queue::Copies(copy.direction))));
+        let together = picture.collectives.iter().zip(&self.together);
+        tracks.extend(together.map(|(part, row)| (DeviceId(part.device), Queue::Collectives(*row))));
         if picture.closing.is_some() {
-            tracks.extend(devices().map(|device| (device, Queue::Collectives(0))));
+            tracks.extend(devices().map(|device| (device, Queue::Closing)));
         }
         tracks
     }

@@ -7,44 +7,65 @@ use super::collective::{self, Collective};
 use super::durations::Target;
 use crate::check::dependencies::Slot;
 use crate::model::stage_set::WeightGroup;
-use crate::timeline::Timeline;
+use crate::timeline::{Collected, Timeline, Together};
 use crate::transformer::exchanges;
 use crate::units::Ticks;
 use pipe_ir::ids::{DeviceId, StageId};
 use pipe_ir::units::Bytes;
 
+/// What some devices exchange of one stage's gradients, or of weights that stages share.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Exchange {
+    stage: Option<StageId>,
+    devices: Vec<DeviceId>,
+    start: Ticks,
+    end: Ticks,
+    /// The last task before it.
+    after: Option<Slot>,
+}
+
+impl Exchange {
+    /// What each device does of it.
+    pub fn parts(&self) -> impl Iterator<Item = Collected> {
+        let Self { stage, start, end, .. } = *self;
+        self.devices.iter().map(move |device| Collected { device: *device, what: Together::Sum, stage, start, end })
+    }
+}
+
 /// When the last exchange ends, and the last task before it; none where nothing is exchanged, or where steps do not flush.
 #[must_use]
 pub fn exchanged(target: &Target<'_>, timeline: &Timeline) -> Option<(Ticks, Slot)> {
+    last_of(&exchanges(target, timeline))
+}
+
+/// The same of some exchanges.
+#[must_use]
+pub fn last_of(exchanges: &[Exchange]) -> Option<(Ticks, Slot)> {
+    exchanges.iter().filter_map(|one| Some((one.end, one.after?))).max_by_key(|(end, _)| *end)
+}
+
+/// All of them, in the order in which devices come to them.
+#[must_use]
+pub fn exchanges(target: &Target<'_>, timeline: &Timeline) -> Vec<Exchange> {
     if target.schedule.window.is_some() {
-        return None;
+        return Vec::new();
     }
     let devices = (0..target.schedule.n_devices()).map(DeviceId::from_index);
     let mut free: Vec<Ticks> = devices.map(|device| timeline.last_end(device)).collect();
     let mut last: Vec<Option<Slot>> =
         (0..free.len()).map(|device| slot(target, DeviceId::from_index(device))).collect();
-    let mut found: Option<(Ticks, Slot)> = None;
+    let mut found = Vec::new();
     for group in target.stages.weights.iter().filter(|group| group.update.is_some()) {
         let homes = homes(target, group);
         let time = time(target, group, &homes);
         let latest = homes.iter().copied().max_by_key(|home| free[home.index()]);
         let Some(latest) = latest.filter(|_| time > Ticks::ZERO) else { continue };
-        let (end, after) = (free[latest.index()] + time, last[latest.index()]);
+        let (start, after) = (free[latest.index()], last[latest.index()]);
+        let end = start + time;
         homes.iter().for_each(|home| (free[home.index()], last[home.index()]) = (end, after));
-        found = found.max_by_end(after.map(|after| (end, after)));
+        found.push(Exchange { stage: group.stages.first().copied(), devices: homes, start, end, after });
     }
     found
-}
-
-/// The later of two.
-trait MaxByEnd {
-    fn max_by_end(self, other: Self) -> Self;
-}
-
-impl MaxByEnd for Option<(Ticks, Slot)> {
-    fn max_by_end(self, other: Self) -> Self {
-        self.into_iter().chain(other).max_by_key(|(end, _)| *end)
-    }
 }
 
 /// The last task of a device.

@@ -8,7 +8,7 @@ use super::timing::{Clock, Cost, Event};
 use crate::check::dependencies::{Order, Slot};
 use crate::gathered::{Gatherings, Takes, Which};
 use crate::schedule::{Costs, Schedule};
-use crate::timeline::{Copied, Timeline, Updated};
+use crate::timeline::{Collected, Copied, Timeline, Together, Updated};
 use crate::units::Ticks;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::instruction::{Direction, Instruction};
@@ -49,6 +49,7 @@ struct Device {
     clock: Clock,
     busy: [Vec<(u64, u64)>; 2],
     copies: Vec<Copied>,
+    collectives: Vec<Collected>,
     /// The task that it did last.
     done: Option<Slot>,
     /// The gathering that it waited for last: when that ended, and the task of another device that it ended behind.
@@ -68,6 +69,9 @@ impl Device {
                     if end > self.awaited.0 {
                         self.awaited = (end, after);
                     }
+                    let start = gatherings.joined(which, self.id).unwrap_or(end);
+                    let gathering = Collected { device: self.id, what: Together::Weights, stage: None, start, end };
+                    self.collectives.push(gathering);
                     self.clock.run(Event::Work { from: end.0, length: 0 });
                 }
             }
@@ -150,6 +154,7 @@ pub(crate) fn place(
     // Where only activations leave, updates wait for nothing, and a step ends as without.
     timeline.updated = last.filter(|_| any);
     timeline.copies = devices.iter().flat_map(|device| &device.copies).copied().collect();
+    timeline.collectives.extend(devices.iter().flat_map(|device| &device.collectives));
     (timeline, devices.iter().map(|device| device.clock.cost()).collect())
 }
 
@@ -173,6 +178,7 @@ fn run(
         clock: Clock::default(),
         busy: Default::default(),
         copies: Vec::new(),
+        collectives: Vec::new(),
         done: None,
         awaited: (Ticks::ZERO, None),
     };

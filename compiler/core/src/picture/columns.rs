@@ -1,7 +1,8 @@
 //! Long tables by column: `{"kind": [0, 0, ..], "start": [0, 1, ..]}`. A column that is 0 in every row is left out.
 
 use super::lanes::Share;
-use super::{Copy, Reason, Task, Transfer};
+use super::{Collective, Copy, Reason, Task, Transfer};
+use crate::timeline::Together;
 use serde::Serializer;
 use serde::ser::SerializeMap;
 
@@ -71,6 +72,19 @@ pub(super) fn copies<S: Serializer>(copies: &[Copy], serializer: S) -> Result<S:
         ("duration", |one| signed(one.end - one.start)),
     ];
     write(copies, &columns, serializer)
+}
+
+/// `stage` is one more than that.
+pub(super) fn collectives<S: Serializer>(collectives: &[Collective], serializer: S) -> Result<S::Ok, S::Error> {
+    let what = |one: &Collective| Together::WORDS.iter().position(|(what, _)| *what == one.what).unwrap_or(0) as i64;
+    let columns: [Column<Collective>; 5] = [
+        ("device", |one| one.device.into()),
+        ("what", what),
+        ("stage", |one| one.stage.map_or(0, |stage| i64::from(stage) + 1)),
+        ("start", |one| signed(one.start)),
+        ("duration", |one| signed(one.end - one.start)),
+    ];
+    write(collectives, &columns, serializer)
 }
 
 /// Moments and levels.

@@ -2,11 +2,12 @@
 
 use super::lanes::{Lane, lanes};
 use super::{
-    Clock, Closing, Copy, Device, Idle, Moments, Picture, Reason, SCHEMA, Scale, Task, bubble, bytes, memory, palette,
-    transfers, waits,
+    Clock, Closing, Collective, Copy, Device, Idle, Moments, Picture, Reason, SCHEMA, Scale, Task, bubble, bytes,
+    memory, palette, transfers, waits,
 };
 use crate::Compilation;
 use crate::judge::Judged;
+use crate::timeline::Together;
 use crate::units::Ticks;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::instruction::Class;
@@ -52,6 +53,13 @@ impl Picture {
             start: scale.ticks(copy.start),
             end: scale.ticks(copy.end),
         });
+        let collectives = timeline.collectives.iter().filter(|part| part.end > part.start).map(|part| Collective {
+            device: part.device.0,
+            what: part.what,
+            stage: part.stage.map(|stage| stage.0),
+            start: scale.ticks(part.start),
+            end: scale.ticks(part.end),
+        });
         let schedule = &judged.schedule;
         Self {
             schema: SCHEMA,
@@ -69,6 +77,8 @@ impl Picture {
             devices: devices(judged, &lanes, &waits, scale),
             transfers: transfers::all(judged, program, scale),
             copies: copies.collect(),
+            collectives: collectives.collect(),
+            together: Together::WORDS.map(|(_, words)| words),
             closing: (last < timeline.makespan()).then(|| Closing {
                 what,
                 start: scale.ticks(last),

@@ -16,6 +16,7 @@ mod transfers;
 mod waits;
 
 use crate::report::Report;
+use crate::timeline::Together;
 use lanes::Share;
 use palette::Kind;
 use pipe_ir::instruction::{Class, Direction};
@@ -56,6 +57,11 @@ pub struct Picture {
     /// Copies between devices and their hosts, where there are any.
     #[serde(serialize_with = "columns::copies")]
     pub copies: Vec<Copy>,
+    /// What several devices do together, a part for each of them, where there is any.
+    #[serde(serialize_with = "columns::collectives")]
+    pub collectives: Vec<Collective>,
+    /// What the numbers of collectives stand for.
+    pub together: [&'static str; 2],
     /// What is done behind the last task, if anything is.
     pub closing: Option<Closing>,
     /// Memory over time: in units of activations, and in bytes where a model is bound.
@@ -183,6 +189,21 @@ pub struct Copy {
     /// When its queue begins with it.
     pub start: u64,
     /// When it has ended.
+    pub end: u64,
+}
+
+/// A device's part of what it does together with others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Collective {
+    /// The device.
+    pub device: u32,
+    /// What.
+    pub what: Together,
+    /// Whose weights or gradients they are, where that is one stage.
+    pub stage: Option<u32>,
+    /// When it joins.
+    pub start: u64,
+    /// When all have what comes of it.
     pub end: u64,
 }
 

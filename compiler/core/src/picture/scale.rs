@@ -19,7 +19,8 @@ impl Scale {
         let moments = versions.iter().flat_map(|Judged { timeline, costs, .. }| {
             let tasks = timeline.starts.iter().chain(&timeline.ends).flatten();
             let copies = timeline.copies.iter().flat_map(|copy| [&copy.start, &copy.end]);
-            let moments = tasks.chain(costs.latency.times()).chain(copies).copied();
+            let together = timeline.collectives.iter().flat_map(|part| [&part.start, &part.end]);
+            let moments = tasks.chain(costs.latency.times()).chain(copies).chain(together).copied();
             moments.chain([timeline.makespan()])
         });
         let before = |sum: &mut u32, order: &Vec<_>| {

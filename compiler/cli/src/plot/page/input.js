@@ -109,6 +109,7 @@ Object.assign(Timeline.prototype, {
       z: () => this.around(),
       n: () => this.alongPath(1), p: () => this.alongPath(-1),
       v: () => this.turn(),
+      q: () => this.toggle("queues"),
       c: () => this.toggle("critical"), t: () => this.toggle("transfers"), m: () => this.toggle("memory"),
       l: () => this.showPeak(this.ownDevice()),
       d: () => this.theme(),

@@ -8,16 +8,20 @@ Object.assign(Timeline.prototype, {
     const most = Math.max(320, Math.min(900, window.innerHeight * 0.72));
     const withMemory = this.show.memory;
     const nAbove = this.shown.length - 1;
+    const nQueues = this.show.queues ? this.model.queues.length : 0;
     // Rows get lower the more there are, down to what can be told apart.
-    const [lowest, highest] = withMemory ? [15 + 6 * nAbove, 74 + 26 * nAbove] : [9 + 4 * nAbove, 40 + 20 * nAbove];
+    const [low, high] = withMemory ? [15 + 6 * nAbove, 74 + 26 * nAbove] : [9 + 4 * nAbove, 40 + 20 * nAbove];
+    const [lowest, highest] = [low + 3 * nQueues, high + 8 * nQueues];
     const pitch = Math.max(lowest, Math.min(highest, (most - AXIS - 8) / nDevices));
     const gap = pitch > 24 ? 6 : pitch > 12 ? 2 : 1;
-    const tall = withMemory ? Math.round((pitch - gap) * (nAbove > 0 ? 0.68 : 0.58)) : Math.floor(pitch - gap);
+    this.queueHeight = pitch >= 60 ? 8 : pitch >= 30 ? 5 : 3;
+    const own = pitch - gap - nQueues * this.queueHeight;
+    const tall = withMemory ? Math.round(own * (nAbove > 0 ? 0.68 : 0.58)) : Math.floor(own);
     this.pitch = pitch;
     this.slit = nAbove > 0 ? (tall > 34 ? 5 : 1) : 0;
     this.aboveHeight = nAbove > 0 ? Math.floor(((tall - nAbove * this.slit) * 0.42) / nAbove) : 0;
     this.taskHeight = tall - nAbove * (this.aboveHeight + this.slit);
-    this.memoryHeight = withMemory ? Math.floor(pitch - gap - tall - 1) : 0;
+    this.memoryHeight = withMemory ? Math.floor(own - tall - 1) : 0;
     this.contentHeight = AXIS + 4 + nDevices * pitch + (this.peakOf >= 0 ? this.peakHeight() : 0) + 6;
     this.width = Math.max(260, this.panels.stage.clientWidth);
     this.height = Math.round(Math.min(this.contentHeight, most));
@@ -38,14 +42,16 @@ Object.assign(Timeline.prototype, {
     const { pitch, aboveHeight, slit, taskHeight, peakOf } = this;
     const extra = peakOf >= 0 ? this.peakHeight() : 0;
     const nAbove = this.shown.length - 1;
+    const queues = this.show.queues ? this.model.queues : [];
     this.bands = this.shown.map((model, place) => {
       const rows = model.picture.devices.map((_, device) => {
         const y = AXIS + 4 + device * pitch + (peakOf >= 0 && device > peakOf ? extra : 0) - this.top + place * (aboveHeight + slit);
-        if (place < nAbove) return { device, y, height: aboveHeight + slit, taskHeight: aboveHeight, memoryY: y + aboveHeight, memoryHeight: 0 };
+        if (place < nAbove) return { device, y, height: aboveHeight + slit, taskHeight: aboveHeight, queues: [], memoryY: y + aboveHeight, memoryHeight: 0 };
         const own = device === peakOf ? extra : 0;
         return {
           device, y, height: pitch + own - nAbove * (aboveHeight + slit), taskHeight,
-          memoryY: y + taskHeight + 1, memoryHeight: this.memoryHeight + own,
+          queues: queues.map((queue, place) => ({ queue, y: y + taskHeight + 1 + place * this.queueHeight })),
+          memoryY: y + taskHeight + 1 + queues.length * this.queueHeight, memoryHeight: this.memoryHeight + own,
         };
       });
       return { model, rows, isAbove: place < nAbove };
@@ -63,6 +69,8 @@ Object.assign(Timeline.prototype, {
       if (!row) continue;
       if (moment < 0 || moment > model.makespan) return {};
       if (y >= row.memoryY && row.memoryHeight > 0) return { memory: row.device, moment };
+      const lane = row.queues.find((lane) => y >= lane.y && y < lane.y + this.queueHeight);
+      if (lane) return this.inQueue(lane.queue, row.device, moment, model);
       const half = y > row.y + row.taskHeight / 2 ? 1 : 0;
       return { ...model.at(row.device, moment, half), model, device: row.device, moment };
     }

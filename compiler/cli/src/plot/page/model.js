@@ -11,6 +11,7 @@ class Model {
     this.unit = picture.clock.unit ? " " + picture.clock.unit : "";
     this.readTasks(picture.tasks);
     this.readTransfers(picture.transfers);
+    this.readQueues(picture);
     this.critical = Int32Array.from(picture.critical_path);
     this.isCritical = new Uint8Array(this.n);
     for (const task of this.critical) this.isCritical[task] = 1;
@@ -61,6 +62,46 @@ class Model {
     this.arrives = duration.map((time, index) => this.leaves[index] + time);
     this.longestTransfer = duration.reduce((most, time) => Math.max(most, time), 0);
     this.byLeaving = Uint32Array.from(this.from.keys()).sort((one, other) => this.leaves[one] - this.leaves[other]);
+  }
+
+  /// What devices do beside tasks, in queues of their own: copies each way, and what they do together. Queues that no device has are left out.
+  readQueues({ copies, collectives, together }) {
+    const queue = (name, words, table, isOwn, what) => {
+      const [device, start, duration] = ["device", "start", "duration"].map((name) => column(table, name, Float64Array));
+      const devices = this.picture.devices.map(() => []);
+      for (let row = 0; row < table.count; row++) if (isOwn(row)) devices[device[row]].push({ start: start[row], end: start[row] + duration[row], ...what(row) });
+      let longest = 0;
+      for (const own of devices) {
+        own.sort((one, other) => one.start - other.start);
+        for (const { start, end } of own) longest = Math.max(longest, end - start);
+      }
+      return { name, words, devices, longest };
+    };
+    const direction = column(copies, "direction", Uint8Array);
+    const [what, stage] = ["what", "stage"].map((name) => column(collectives, name, Int32Array));
+    const copy = (words) => () => ({ words });
+    this.queues = [
+      queue("h2d", "copies to the device", copies, (row) => direction[row] === 0, copy("copy from the host to the device")),
+      queue("d2h", "copies to the host", copies, (row) => direction[row] === 1, copy("copy from the device to the host")),
+      queue("together", "with other devices", collectives, () => true, (row) => ({ words: together[what[row]] + (stage[row] > 0 ? ` of s${stage[row] - 1}` : ""), key: `${what[row]} ${stage[row]}` })),
+    ].filter(({ devices }) => devices.some((own) => own.length > 0));
+  }
+
+  /// Those of a queue of a device that end after a moment, from the first of them on; some before that may have ended.
+  firstInQueue(queue, device, moment) {
+    const own = queue.devices[device];
+    let low = 0, high = own.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (own[middle].start >= moment - queue.longest) high = middle; else low = middle + 1;
+    }
+    return low;
+  }
+
+  /// The other devices of something that several do together.
+  othersOf(part, device) {
+    const queue = this.queues.find(({ name }) => name === "together");
+    return this.picture.devices.map((_, other) => other).filter((other) => other !== device && queue.devices[other].some((one) => one.key === part.key && one.end === part.end));
   }
 
   kindOf(task) { return this.picture.kinds[this.kind[task]]; }

@@ -21,7 +21,7 @@ class Painter {
   readColours() {
     const style = getComputedStyle(this.timeline.root);
     const names = ["paper", "sheet", "ink", "faint", "line", "idle", "idle-line", "accent", "over", "memory", "memory-line",
-      "activation", "gradient", "sum", "focus", "copy", "late"];
+      "activation", "gradient", "sum", "focus", "h2d", "d2h", "together", "closing", "late"];
     this.colours = Object.fromEntries(names.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
     const model = this.timeline.model;
     this.late = rgb(this.colours.late);
@@ -64,6 +64,8 @@ class Painter {
     context.rect(GUTTER, AXIS, width - GUTTER, height - AXIS);
     context.clip();
     for (const row of rows) if (row.memoryHeight > 0) this.memory(row);
+    this.closing(rows);
+    for (const row of rows) for (const lane of row.queues) this.queue(row, lane);
     for (const band of bands) {
       for (const row of band.visible) this.ground(row, band);
       context.globalAlpha = band.isAbove ? ABOVE : 1;

@@ -22,6 +22,7 @@ class Panels {
     this.toggles = {
       critical: button("critical path", "Show the critical path (c)", () => timeline.toggle("critical"), "critical"),
       transfers: button("transfers", "Show transfers as arrows (t)", () => timeline.toggle("transfers"), "transfers"),
+      queues: button("queues", "Show copies and what devices do together (q)", () => timeline.toggle("queues"), "queues"),
       memory: button("memory", "Show memory under the tasks (m)", () => timeline.toggle("memory"), "memory"),
     };
     this.measure = h("select", { "aria-label": "What memory is counted in", change: () => {
@@ -57,7 +58,9 @@ class Panels {
   }
 
   showKeys() {
-    const keys = KEYS.filter(([, , of]) => of !== "versions" || this.timeline.models.length > 1);
+    const { model, models } = this.timeline;
+    const isThere = { versions: models.length > 1, queues: model.queues.length > 0 };
+    const keys = KEYS.filter(([, , of]) => isThere[of] ?? true);
     this.keyList.replaceChildren(...keys.flatMap(([key, what]) => [h("dt", {}, key.split(" ").map((one) => h("kbd", {}, one))), h("dd", {}, what)]));
     this.keys.showModal();
   }
@@ -80,6 +83,7 @@ class Panels {
     this.measure.replaceChildren(...model.memories.map((memory) => h("option", {}, memory.unit)));
     this.measure.hidden = model.memories.length < 2;
     this.measure.selectedIndex = timeline.measure;
+    this.toggles.queues.hidden = model.queues.length === 0;
     const names = timeline.models.map((one) => one.version);
     const choice = (name, label) => h("button", { type: "button", "data-id": name || "versions", title: `Show ${label} (v)`, click: () => timeline.only(name) }, label);
     this.versions.hidden = names.length < 2;
@@ -104,6 +108,8 @@ class Panels {
     const { models } = this.timeline;
     const late = models.some((one) => one.hasLate) ? [swatch("background: var(--late)", "late: it could have started", "wire")] : [];
     this.legend.replaceChildren(...kinds.filter(Boolean), swatch("", "idle", "idle"), ...late, swatch("background: var(--accent)", "critical path", "wire"), ...classes,
+      ...model.queues.map(({ name, words }) => swatch(`background: var(--${name})`, words, "queue")),
+      ...(model.picture.closing ? [swatch("background: var(--closing)", model.picture.closing.what)] : []),
       swatch("", "memory", "area"), ...(models.length > 1 ? [h("span", { class: "note" }, `above and paler: the ${models[0].version}`)] : []), ...(model.nStages > 1 ? [h("span", { class: "note" }, "lighter: later stages of the device")] : []),
       ...(model.hasPairs ? [h("span", { class: "note" }, "one above the other: two tasks share the device")] : []),
       ...(model.goesOn.includes(1) ? [h("span", { class: "note" }, "with a bridge: one task of both devices")] : []));
@@ -236,7 +242,16 @@ class Panels {
       const span = `${model.time(model.start[task])} – ${model.time(model.end[task])}, takes ${model.time(model.end[task] - model.start[task])}`;
       return [`${model.name(task)} on d${found.device}`, span, `waited for ${textOf(this.waited(task))}`];
     }
+    if (found.queue) {
+      const span = ({ start, end }) => `${model.time(start)} – ${model.time(end)}, ${model.time(end - start)} long`;
+      const others = (part) => part.key === undefined ? [] : [`with ${model.othersOf(part, found.device).map((device) => `d${device}`).join(", ")}`];
+      const shown = found.parts.slice(0, 3);
+      const more = found.parts.length > 3 ? [`and ${found.parts.length - 3} more`] : [];
+      return shown.flatMap((part) => [`${part.words}, d${found.device}`, span(part), ...others(part)]).concat(more);
+    }
     if (!found.idle) return [];
+    const { closing } = model.picture;
+    if (closing && found.moment >= closing.start) return [`end of the step: ${closing.what}`, `${model.time(closing.start)} – ${model.time(closing.end)}, ${model.time(closing.end - closing.start)} long`];
     const { before, after } = found.idle;
     const own = found.model;
     const [from, to] = [after >= 0 ? own.end[after] : 0, before >= 0 ? own.start[before] : own.makespan];

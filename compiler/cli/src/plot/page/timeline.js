@@ -11,6 +11,7 @@ const KEYS = [
   ["0", "everything"],
   ["z", "the selected task and what is around it"],
   ["c t m", "critical path, transfers, memory: show and hide"],
+  ["q", "copies and what devices do together: show and hide", "queues"],
   ["v", "plan and run, run alone, plan alone", "versions"],
   ["l", "what is alive at the peak of the device"],
   ["d", "light and dark"],
@@ -21,7 +22,7 @@ const KEYS = [
 class Timeline {
   constructor(root) {
     this.root = root;
-    this.show = { critical: true, transfers: true, memory: true };
+    this.show = { critical: true, transfers: true, queues: true, memory: true };
     this.measure = -1;
     this.selected = this.hovered = this.peakOf = -1;
     this.pointers = new Map();
