@@ -3,9 +3,10 @@
 use super::check::show;
 use crate::Outcome;
 use crate::input::{read_text, source};
-use crate::output::{Failure, complain, print, write};
+use crate::output::{Failure, Style, colours_out, complain, paint, print, write};
 use pipe_compiler::format::format;
 use pipe_compiler::source::{Source, Sources};
+use similar::TextDiff;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,9 +16,11 @@ Examples:
   pipec fmt x.pipe
   pipec fmt schedules/ models/
   pipec fmt --check .
+  pipec fmt --diff x.pipe | patch -p0
   pipec fmt - < x.pipe
 
-Only spaces and line ends change. Prints the names of the files that it rewrites, or with --check would rewrite.
+Only spaces and line ends change. Prints the names of the files that it rewrites, or with --check would rewrite;
+with --diff, what would change.
 Exit codes: 0 all are in the style now, 1 some would change or do not parse, 2 usage.";
 
 /// Arguments of `pipec fmt`.
@@ -30,6 +33,36 @@ pub(crate) struct Arguments {
     /// Writes nothing; exit code 1 if a file is not in the style
     #[arg(long)]
     check: bool,
+    /// The same, and prints what would change, as a unified diff
+    #[arg(long)]
+    diff: bool,
+}
+
+impl Arguments {
+    const fn may_write(&self) -> bool {
+        !self.check && !self.diff
+    }
+
+    /// What is said of a file that is not in the style.
+    fn told(&self, source: &Source, text: &str) -> String {
+        if self.diff { difference(source, text, colours_out()) } else { format!("{}\n", source.name) }
+    }
+}
+
+/// From a source to its style, as `diff -u` writes it.
+fn difference(source: &Source, text: &str, colours: bool) -> String {
+    let lines = TextDiff::from_lines(&source.text, text);
+    let unified = lines.unified_diff().header(&source.name, &source.name).to_string();
+    let painted = |line: &str| match line.as_bytes().first() {
+        Some(b'+') => paint(line, Style::Good, colours),
+        Some(b'-') => paint(line, Style::Error, colours),
+        Some(b'@') => paint(line, Style::Faint, colours),
+        _ => line.to_owned(),
+    };
+    unified
+        .split_inclusive('\n')
+        .map(|line| line.strip_suffix('\n').map_or_else(|| painted(line), |line| painted(line) + "\n"))
+        .collect()
 }
 
 /// Formats every file; what is wrong with one does not keep the others from it.
@@ -39,7 +72,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         if arguments.paths.len() > 1 {
             return Err(Failure::Usage("`-` is standard input, which goes with no other path".to_owned()));
         }
-        return standard_input(arguments.check);
+        return standard_input(arguments);
     }
     let (mut rejected, mut failed) = (false, false);
     for path in &arguments.paths {
@@ -50,13 +83,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
             files.push(path.clone());
             Ok(())
         };
-        let results = files.iter().map(|file| one(file, arguments.check)).chain([found.map(|()| Done::Unchanged)]);
+        let results = files.iter().map(|file| one(file, arguments)).chain([found.map(|()| Done::Unchanged)]);
         for result in results {
             match result {
                 Ok(Done::Unchanged) => {}
-                Ok(Done::Changed(name)) => {
-                    print(&format!("{name}\n"))?;
-                    rejected |= arguments.check;
+                Ok(Done::Changed(told)) => {
+                    print(&told)?;
+                    rejected |= !arguments.may_write();
                 }
                 Ok(Done::Rejected) => rejected = true,
                 Err(failure) => {
@@ -76,22 +109,22 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
 /// What became of a file.
 enum Done {
     Unchanged,
-    /// The file of this name was or would be rewritten.
+    /// It was or would be rewritten, of which this is said.
     Changed(String),
     /// It does not parse, which was shown.
     Rejected,
 }
 
-fn one(path: &Path, check: bool) -> Result<Done, Failure> {
+fn one(path: &Path, arguments: &Arguments) -> Result<Done, Failure> {
     let source = source(path)?;
     let Some(text) = formatted(&source) else { return Ok(Done::Rejected) };
     if text == source.text {
         return Ok(Done::Unchanged);
     }
-    if !check {
+    if arguments.may_write() {
         rewrite(path, &text)?;
     }
-    Ok(Done::Changed(source.name))
+    Ok(Done::Changed(arguments.told(&source, &text)))
 }
 
 /// Replaces a file, behind links to it, and keeps its permissions.
@@ -106,18 +139,18 @@ fn rewrite(path: &Path, text: &str) -> Result<(), Failure> {
     fs::set_permissions(&path, permissions).map_err(failed)
 }
 
-fn standard_input(check: bool) -> Result<Outcome, Failure> {
+fn standard_input(arguments: &Arguments) -> Result<Outcome, Failure> {
     let text = read_text(io::stdin().lock()).map_err(|error| Failure::Io("standard input".to_owned(), error))?;
     let source = Source { name: "<stdin>".to_owned(), text };
     let Some(text) = formatted(&source) else { return Ok(Outcome::Rejected) };
-    if !check {
+    if arguments.may_write() {
         print(&text)?;
         return Ok(Outcome::Accepted);
     }
     if text == source.text {
         return Ok(Outcome::Accepted);
     }
-    print(&format!("{}\n", source.name))?;
+    print(&arguments.told(&source, &text))?;
     Ok(Outcome::Rejected)
 }
 
