@@ -318,3 +318,31 @@ fn what_cannot_be_written_or_compared_leaves_no_page_behind() {
         }
     }
 }
+
+/// Two devices for each stage.
+const GROUPS: &str = "\
+schedule groups {
+    stages D / 2
+    place s on 2 * s..2 * (s + 1)
+    block every 3 { F[s] at s  BW[s] at S + 2 * (S - 1 - s) }
+}
+";
+
+#[test]
+fn a_task_of_several_devices_runs_on_all_of_them_at_once() {
+    let folder = folder("diff-groups", &[("x.pipe", GROUPS)]);
+    pipec(&folder, "build x.pipe --set devices=4 --emit perfetto -o plan.json", "").with(0);
+    let report = diff(&folder, "x.pipe plan.json --set devices=4 --search 0 -o x.html");
+    adds_up(&report);
+    let text = fs::read_to_string(folder.join("plan.json")).expect("written");
+    let mut trace: Value = serde_json::from_str(&text).expect("JSON");
+    let events = trace["traceEvents"].as_array_mut().expect("a list");
+    let is_there = |event: &&mut Value| event["name"] == "F s1 m0" && event["args"]["device"] == 3;
+    let event = events.iter_mut().find(is_there).expect("it is there");
+    event["dur"] = json!(750.0);
+    fs::write(folder.join("torn.json"), trace.to_string()).expect("the folder can be written");
+    let ended = pipec(&folder, "diff x.pipe torn.json --set devices=4 --search 0 -o torn.html", "").with(1);
+    let told =
+        "step 0: `F s1 m0` ran on d2 for 1000000 ns from 1000000 ns on, and on d3 for 750000 ns from 1000000 ns on";
+    assert!(ended.error.contains(told) && !folder.join("torn.html").exists(), "{}", ended.error);
+}

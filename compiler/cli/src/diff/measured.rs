@@ -9,7 +9,7 @@ use pipe_compiler::judge::Judged;
 use pipe_compiler::schedule::{Schedule, ScheduledTask};
 use pipe_ir::ids::DeviceId;
 use pipe_ir::task::{Task, TaskKind};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// A measured timeline. All times are nanoseconds.
@@ -158,6 +158,7 @@ fn aligned(schedule: &Schedule, number: u64, step: &TracedStep) -> Result<Aligne
         tasks.push(own);
         updates.extend(ended);
     }
+    at_once(schedule, &tasks).map_err(|reason| format!("step {number}: {reason}"))?;
     let all = || tasks.iter().flatten();
     let begin = all().map(|ran| ran.start).min().unwrap_or_default();
     let end = all().chain(&updates).map(|ran| ran.end).chain(step.joined).max().unwrap_or_default();
@@ -203,6 +204,27 @@ fn compare(schedule: &Schedule, (device, order): (DeviceId, &[ScheduledTask]), o
                 first.end - second.start,
                 first.task
             ));
+        }
+    }
+    Ok(())
+}
+
+/// Devices that occupy themselves with one task do so from the same moment to the same moment.
+fn at_once(schedule: &Schedule, tasks: &Step) -> Result<(), String> {
+    let mut first: BTreeMap<Task, (DeviceId, Ran)> = BTreeMap::new();
+    for (device, own) in (0..).map(DeviceId).zip(tasks) {
+        for ran in own.iter().filter(|ran| schedule.devices_of(ran.task).len() > 1) {
+            let (other, before) = *first.entry(ran.task).or_insert((device, *ran));
+            if (before.start, before.end) != (ran.start, ran.end) {
+                return Err(format!(
+                    "`{}` ran on {other} for {} ns from {} ns on, and on {device} for {} ns from {} ns on; it is one task of both",
+                    ran.task,
+                    before.time(),
+                    before.start,
+                    ran.time(),
+                    ran.start
+                ));
+            }
         }
     }
     Ok(())
