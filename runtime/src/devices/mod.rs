@@ -1,4 +1,5 @@
 //! Backends.
 
 pub(crate) mod cpu;
+pub(crate) mod cuda;
 pub(crate) mod null;

@@ -1,0 +1,40 @@
+//! Launches: what is asked of the driver for one kernel, before anything has an address.
+
+use pipe_ir::kernels::Location;
+
+/// A function of the device, by its place in the table of [`super::kernels::Sources`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct FunctionId(pub(crate) u32);
+
+/// One launch of a function.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Launch {
+    pub(crate) function: FunctionId,
+    /// Blocks in x, y and z.
+    pub(crate) grid: [u32; 3],
+    /// Threads of a block.
+    pub(crate) block: [u32; 3],
+    /// Bytes of shared memory beside what the function declares.
+    pub(crate) shared: u32,
+    /// In the order of the function's parameters.
+    pub(crate) arguments: Vec<Argument>,
+}
+
+/// What a function is given; as many bytes as its parameter has.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Argument {
+    /// The address of a place in an operand or in scratch.
+    Address(Location),
+    /// The address of the numbers of the step (see `StepNumbers` in the sources), in the memory of the device.
+    Step,
+    /// The address of the device's error word, a `u32`: 0 until a kernel finds something wrong in the data.
+    Error,
+    /// A count, a size or a stride.
+    U64(u64),
+    /// A small one.
+    U32(u32),
+    /// A number in single precision.
+    F32(f32),
+    /// A number in double precision.
+    F64(f64),
+}
