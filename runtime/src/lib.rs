@@ -23,6 +23,7 @@ mod run;
 
 pub use device::Loader;
 pub use devices::cpu::instruction_set;
+pub use devices::cuda::tape;
 pub use fault::{Fault, RunError};
 pub use profile::{Entry, Profile};
 pub use report::{DeviceStep, Nanos, Span, StepReport, Used};

@@ -15,5 +15,6 @@ pub mod rewrite;
 pub mod schedules;
 pub mod shared;
 pub mod steps;
+pub mod tapes;
 pub mod team;
 pub mod training;

@@ -192,12 +192,29 @@ fn model_subject(
     devices: u32,
     microbatches: u32,
 ) -> Result<Option<Subject>, String> {
-    let text = format!(
-        "import std.models.gpt {TINY} {declared}
-        pipeline test {{ model {model} devices {devices} microbatches {microbatches} schedule {family} {TRAIN} }}"
-    );
+    let text = model_text((family, declared), model, devices, microbatches);
     let name = format!("{devices} devices, {microbatches} microbatches, {name}");
     compiled(family, name, &text, Path::new("."))
+}
+
+fn model_text((family, declared): (&str, &str), model: &str, devices: u32, microbatches: u32) -> String {
+    format!(
+        "import std.models.gpt {TINY} {declared}
+        pipeline test {{ model {model} devices {devices} microbatches {microbatches} schedule {family} {TRAIN} }}"
+    )
+}
+
+/// Pipelines of every family with a model, each with its name; some schedules do not go with some models.
+#[must_use]
+pub fn pipelines(devices: u32, microbatches: u32) -> Vec<(String, String)> {
+    let plain = SCHEDULES.iter().map(|(family, _)| (*family, "")).chain(VARIANTS);
+    let plain = plain.flat_map(|family| MODELS.map(|(_, model)| (family, model)));
+    let others = OFFLOADED.iter().chain(&DIVIDED).map(|family| ((*family, ""), MODELS[0].1));
+    let text = |(family, model): ((&str, &str), &str)| {
+        let name = format!("{} of {model}, {devices} devices, {microbatches} microbatches", family.0);
+        (name, model_text(family, model, devices, microbatches))
+    };
+    plain.chain(others).map(text).collect()
 }
 
 fn compiled(family: &str, name: String, text: &str, folder: &Path) -> Result<Option<Subject>, String> {

@@ -10,4 +10,4 @@
 
 pub(crate) mod kernels;
 pub(crate) mod launch;
-pub(crate) mod tape;
+pub mod tape;

@@ -1,15 +1,38 @@
-//! The tape: all calls of one list of a program, of all devices of this process, in the order in which the host makes them.
+//! The tape: all calls of one list of a program, of all its devices, in the order in which the host makes them.
 //!
 //! Devices have no thread of their own here. The host goes through their lists in turns and asks the driver for everything ahead of time:
 //! a queue of the program is a stream, the end of a transfer is an event. Nothing waits on the host, so a tape can be captured as one graph.
+//!
+//! ```text
+//! Program ──order──> turns ──record──> all calls ──prune──> Tape ──races──> nobody meets
+//! ```
+//!
+//! - The set-up list is one tape, the step list another, which is run again and again. Before a tape is run the host has waited for all queues
+//!   of the one before, so that it begins with everything over, and no event of a tape is waited for in another.
+//! - Every event is recorded before any wait for it. So the calls can be carried out one after the other, in their order, on a single queue:
+//!   whatever a machine puts in between two queues beyond what the tape says, nothing gets stuck.
+//! - A `wait` of a device's list makes its compute queue wait, never the host. Each token is waited for once, so that at the end of a tape the
+//!   compute queues come after everything: who waits for all of them waits for all.
+
+mod access;
+mod clocks;
+mod order;
+mod prune;
+mod races;
+mod record;
+mod text;
 
 use pipe_ir::graph::DType;
 use pipe_ir::ids::{BufferId, DeviceId, ExecId, GroupId, MicrobatchId, ValueId};
 use pipe_ir::instruction::{Class, Collective, Direction, Fill, OperandRange};
+pub use races::{Race, races};
+pub use record::{Facts, Recorded, Staged, record};
+use std::fmt;
+pub use text::text;
 
 /// What works in order: a stream of the driver.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Queue {
+pub enum Queue {
     /// Executables of a device.
     Compute(DeviceId),
     /// Transfers of a class from a device to another.
@@ -20,24 +43,43 @@ pub(crate) enum Queue {
     Group(GroupId),
 }
 
+impl fmt::Display for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Compute(device) => write!(f, "compute {device}"),
+            Self::Transfer(from, to, class) => write!(f, "{from}>{to} {}", class.word()),
+            Self::Copy(device, direction) => write!(f, "{} {device}", direction.word()),
+            Self::Group(group) => write!(f, "group {group}"),
+        }
+    }
+}
+
 /// A queue, by its place in [`Tape::queues`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct QueueId(pub(crate) u32);
+pub struct QueueId(pub u32);
 
 /// A point in a queue that others wait for. Each is recorded once in a tape, before any wait for it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct EventId(pub(crate) u32);
+pub struct EventId(pub u32);
+
+impl fmt::Display for EventId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "e{}", self.0)
+    }
+}
 
 /// A buffer of a device.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Home {
-    pub(crate) device: DeviceId,
-    pub(crate) buffer: BufferId,
+pub struct Home {
+    /// Whose.
+    pub device: DeviceId,
+    /// Which of them.
+    pub buffer: BufferId,
 }
 
 /// One call.
-#[derive(Clone, PartialEq, Debug)]
-pub(crate) enum Call {
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Call {
     /// The queue goes on from here only when the event is over.
     Wait(QueueId, EventId),
     /// The event is over when all before it in the queue is.
@@ -46,37 +88,104 @@ pub(crate) enum Call {
     Work(QueueId, Work),
 }
 
+impl Call {
+    /// The queue that it goes to.
+    #[must_use]
+    pub const fn queue(&self) -> QueueId {
+        match self {
+            Self::Wait(queue, _) | Self::Record(queue, _) | Self::Work(queue, _) => *queue,
+        }
+    }
+}
+
 /// What a queue does.
-#[derive(Clone, PartialEq, Debug)]
-pub(crate) enum Work {
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Work {
     /// Runs an executable of a device.
-    Run { device: DeviceId, exec: ExecId, microbatch: MicrobatchId, operands: OperandRange },
-    /// Writes zeros, or initial contents.
-    Fill { home: Home, value: ValueId, with: Fill },
-    /// Copies a microbatch's data from the staging memory of the host.
-    Load { home: Home, value: ValueId, microbatch: MicrobatchId },
-    /// Copies a loss to the staging memory of the host: the number of the loss among those of its device.
-    Emit { home: Home, microbatch: MicrobatchId, number: u32 },
+    Run {
+        /// Whose compute queue.
+        device: DeviceId,
+        /// What.
+        exec: ExecId,
+        /// On which microbatch.
+        microbatch: MicrobatchId,
+        /// The buffers.
+        operands: OperandRange,
+    },
+    /// Writes zeros, or initial contents. In a set-up the buffer may be the host's.
+    Fill {
+        /// What is written.
+        home: Home,
+        /// What it holds then.
+        value: ValueId,
+        /// Which contents.
+        with: Fill,
+    },
+    /// Copies a microbatch's data from the staging memory of the host: see [`Recorded::loads`].
+    Load {
+        /// What is written.
+        home: Home,
+        /// Which data.
+        value: ValueId,
+        /// Of which microbatch, counted over all steps of the list.
+        microbatch: MicrobatchId,
+    },
+    /// Copies a loss to the staging memory of the host.
+    Emit {
+        /// What is read.
+        home: Home,
+        /// Whose loss it is, counted over all steps of the list.
+        microbatch: MicrobatchId,
+        /// Which of the losses of its device: see [`Facts::losses`].
+        number: u32,
+    },
     /// Copies a buffer to another of its size: a transfer, or between the spaces of one device.
-    Copy { from: Home, to: Home },
-    /// What all members have joined, in the order of the group.
-    Together { collective: Collective, dtype: DType, parts: Vec<Part> },
-    /// Makes a buffer unusable, whose lifespan has ended: in strict runs.
-    Spoil { home: Home },
+    Copy {
+        /// What is read.
+        from: Home,
+        /// What is written.
+        to: Home,
+    },
+    /// What all members have joined.
+    Together {
+        /// What they do.
+        collective: Collective,
+        /// What the buffers consist of.
+        dtype: DType,
+        /// One of each member, in the order of the group.
+        parts: Vec<Part>,
+    },
+    /// Makes a buffer of the device's memory unusable, whose lifespan has ended: in strict runs.
+    Spoil {
+        /// What is written.
+        home: Home,
+    },
 }
 
 /// A member's part of a collective.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Part {
-    pub(crate) home: Home,
+pub struct Part {
+    /// What is joined.
+    pub home: Home,
     /// Where its share is, if not inside the buffer.
-    pub(crate) share: Option<Home>,
+    pub share: Option<Home>,
 }
 
 /// The calls of a list.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub(crate) struct Tape {
-    pub(crate) queues: Vec<Queue>,
-    pub(crate) n_events: u32,
-    pub(crate) calls: Vec<Call>,
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Tape {
+    /// All queues, ascending.
+    pub queues: Vec<Queue>,
+    /// Number of events.
+    pub n_events: u32,
+    /// In the order of the host.
+    pub calls: Vec<Call>,
+}
+
+impl Tape {
+    /// The queue with this id.
+    #[must_use]
+    pub fn queue(&self, id: QueueId) -> Queue {
+        self.queues[id.0 as usize]
+    }
 }

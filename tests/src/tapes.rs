@@ -1,0 +1,135 @@
+//! Judges tapes by brute force: what is before what, and who meets, from every pair of calls. Shares nothing with the check of the runtime.
+
+use crate::cases::{compile_text, files, read, root};
+use crate::mutation::subjects::pipelines;
+use crate::programs::{divided, program_of, stages_with_updates, stages_with_weights};
+use crate::schedules::{Dice, Size, random, replicated};
+use pipe_compiler::Request;
+use pipe_compiler::stdlib::SCHEDULES;
+use pipe_compiler::zero::Zero;
+use pipe_ir::ids::{BufferId, DeviceId};
+use pipe_ir::program::{Access, Program, Space};
+use pipe_ir::verify::{Verified, verify};
+use pipe_runtime::tape::{Call, EventId, Home, Tape, Work};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::path::Path;
+
+/// Bytes that a call touches: of which memory, and whether it writes them.
+type Touched = (DeviceId, Space, Range<u64>, bool);
+
+fn place(program: &Program, device: DeviceId, buffer: BufferId, writes: bool) -> Touched {
+    let place = program.devices[device.index()].buffers[buffer.index()];
+    (device, place.space, place.offset.0..place.offset.0 + place.bytes.0, writes)
+}
+
+fn touched(program: &Program, call: &Call) -> Vec<Touched> {
+    let at = |home: &Home, writes| place(program, home.device, home.buffer, writes);
+    let Call::Work(_, work) = call else { return Vec::new() };
+    match work {
+        Work::Run { device, exec, operands, .. } => {
+            let buffers = program.devices[device.index()].operands(*operands).iter();
+            let accesses = program.exec(*exec).operands.iter().map(|operand| operand.access);
+            buffers.zip(accesses).map(|(buffer, one)| place(program, *device, *buffer, one != Access::Read)).collect()
+        }
+        Work::Fill { home, .. } | Work::Load { home, .. } | Work::Spoil { home } => vec![at(home, true)],
+        Work::Emit { home, .. } => vec![at(home, false)],
+        Work::Copy { from, to } => vec![at(from, false), at(to, true)],
+        Work::Together { parts, .. } => {
+            let own = parts.iter().map(|part| at(&part.home, true));
+            own.chain(parts.iter().filter_map(|part| part.share.map(|share| at(&share, false)))).collect()
+        }
+    }
+}
+
+/// For each call, all calls before it: the closure of what queues and events say.
+#[must_use]
+pub fn before(tape: &Tape) -> Vec<Vec<bool>> {
+    let mut closure: Vec<Vec<bool>> = Vec::with_capacity(tape.calls.len());
+    let mut last = BTreeMap::new();
+    let mut recorded: BTreeMap<EventId, usize> = BTreeMap::new();
+    for (index, call) in tape.calls.iter().enumerate() {
+        let mut causes: Vec<usize> = last.insert(call.queue(), index).into_iter().collect();
+        match call {
+            Call::Wait(_, event) => causes.extend(recorded.get(event)),
+            Call::Record(_, event) => drop(recorded.insert(*event, index)),
+            Call::Work(..) => {}
+        }
+        let mut own = vec![false; tape.calls.len()];
+        for cause in causes {
+            own[cause] = true;
+            own.iter_mut().zip(&closure[cause]).for_each(|(own, other)| *own |= other);
+        }
+        closure.push(own);
+    }
+    closure
+}
+
+/// All pairs of calls that touch the same bytes, one of them writing, and that nothing orders.
+#[must_use]
+pub fn meetings(program: &Program, tape: &Tape) -> BTreeSet<[usize; 2]> {
+    let before = before(tape);
+    let touched: Vec<Vec<Touched>> = tape.calls.iter().map(|call| touched(program, call)).collect();
+    let meet = |one: &Touched, other: &Touched| {
+        let overlap = one.2.start.max(other.2.start) < one.2.end.min(other.2.end);
+        (one.0, one.1) == (other.0, other.1) && overlap && (one.3 || other.3)
+    };
+    let mut found = BTreeSet::new();
+    for second in 0..touched.len() {
+        for first in (0..second).filter(|first| !before[second][*first]) {
+            if touched[first].iter().any(|one| touched[second].iter().any(|other| meet(one, other))) {
+                found.insert([first, second]);
+            }
+        }
+    }
+    found
+}
+
+/// Sound programs of every kind with their names: all standard schedules without and with models, variants, offload, replicas that divide
+/// their state, windows, slices, random ones, and the examples.
+///
+/// # Errors
+/// If one is not sound.
+pub fn programs() -> Result<Vec<(String, Verified)>, String> {
+    let mut found = Vec::new();
+    let mut push = |name: String, program: Program| match verify(program) {
+        Ok(verified) => {
+            found.push((name, verified));
+            Ok(())
+        }
+        Err(errors) => Err(format!("{name}: {}", errors.first().map(ToString::to_string).unwrap_or_default())),
+    };
+    for (family, _) in SCHEDULES {
+        for (devices, microbatches) in [(2, 4), (4, 8), (3, 6), (1, 3)] {
+            let text = format!("pipeline test {{ devices {devices} microbatches {microbatches} schedule {family} }}");
+            let (compilation, _) = compile_text("test.pipe", &text, Path::new("."), &Request::default());
+            let Some((judged, verified)) = compilation.judged.zip(compilation.program) else { continue };
+            let (name, schedule) = (format!("{family}, {devices} devices"), judged.schedule);
+            push(name.clone(), verified.program().clone())?;
+            if schedule.window.is_none() {
+                push(format!("{name}, with weights"), program_of(&schedule, &stages_with_weights(&schedule)))?;
+            }
+        }
+    }
+    for (name, text) in pipelines(2, 4).into_iter().chain(pipelines(4, 6)) {
+        let (compilation, _) = compile_text("test.pipe", &text, Path::new("."), &Request::default());
+        compilation.program.map(|verified| push(name, verified.program().clone())).transpose()?;
+    }
+    for seed in 0..20 {
+        let (mut dice, size) = (Dice(seed), Size { devices: 3, stages: 4, microbatches: 4 });
+        let schedule = random(size, &mut dice);
+        push(format!("random {seed}"), program_of(&schedule, &stages_with_weights(&schedule)))?;
+        let schedule = replicated(size, &mut dice);
+        for zero in Zero::ALL {
+            let program = divided(&schedule, &stages_with_updates(&schedule), (zero, None));
+            push(format!("replicated {seed}, {zero:?}"), program)?;
+        }
+    }
+    let folder = root().join("examples");
+    for path in files(&folder, "pipe") {
+        let (compilation, _) = compile_text("test.pipe", &read(&path), &folder, &Request::default());
+        let small = compilation.program.filter(|verified| verified.program().n_instructions() < 20_000);
+        small.map(|verified| push(path.display().to_string(), verified.program().clone())).transpose()?;
+    }
+    Ok(found)
+}

@@ -1,0 +1,221 @@
+//! Tapes of CUDA devices: of every program they order whoever meets, and no call in them is for nothing.
+
+use pipe_ir::instruction::Instruction;
+use pipe_ir::program::Space;
+use pipe_ir::verify::{List, Verified};
+use pipe_runtime::Used;
+use pipe_runtime::tape::{Call, Recorded, Tape, Work, races, record, text};
+use pipe_tests::cases::{expect, report, root};
+use pipe_tests::pipelines::program;
+use pipe_tests::schedules::Dice;
+use pipe_tests::tapes::{before, meetings, programs};
+use std::collections::BTreeSet;
+
+/// What is wrong with a tape as such: events are recorded once, before any wait, and only if somebody waits.
+fn ill_formed(tape: &Tape) -> Option<String> {
+    let mut recorded = BTreeSet::new();
+    let mut waited = BTreeSet::new();
+    for (index, call) in tape.calls.iter().enumerate() {
+        match call {
+            Call::Record(_, event) if !recorded.insert(*event) => return Some(format!("{event} twice, at {index}")),
+            Call::Wait(_, event) if !recorded.contains(event) => return Some(format!("{event} too early, at {index}")),
+            Call::Wait(_, event) => drop(waited.insert(*event)),
+            Call::Record(..) | Call::Work(..) => {}
+        }
+    }
+    let sorted = tape.queues.is_sorted();
+    let complete = recorded.len() == tape.n_events as usize && recorded == waited;
+    (!sorted || !complete).then(|| format!("queues {:?}, {recorded:?}, {waited:?}", tape.queues))
+}
+
+/// Compares the works of a tape with the instructions that they are for, and what is known of devices with what was compiled.
+fn unfaithful(program: &Verified, recorded: &Recorded, strict: bool) -> Option<String> {
+    let program = program.program();
+    let instructions = |list: List, kind: fn(&Instruction) -> bool| {
+        let lists = program.devices.iter().map(|code| if list == List::Setup { &code.setup } else { &code.step });
+        lists.flatten().filter(|one| kind(one)).count()
+    };
+    for (list, tape) in [(List::Setup, &recorded.setup), (List::Step, &recorded.step)] {
+        let works = |kind: fn(&Work) -> bool| {
+            tape.calls.iter().filter(|call| matches!(call, Call::Work(_, work) if kind(work))).count()
+        };
+        let counts = [
+            (
+                works(|work| matches!(work, Work::Run { .. })),
+                instructions(list, |one| matches!(one, Instruction::Run { .. })),
+            ),
+            (
+                works(|work| matches!(work, Work::Fill { .. })),
+                instructions(list, |one| matches!(one, Instruction::Fill { .. })),
+            ),
+            (
+                works(|work| matches!(work, Work::Load { .. })),
+                instructions(list, |one| matches!(one, Instruction::Load { .. })),
+            ),
+            (
+                works(|work| matches!(work, Work::Emit { .. })),
+                instructions(list, |one| matches!(one, Instruction::Emit { .. })),
+            ),
+            (
+                works(|work| matches!(work, Work::Copy { .. })),
+                instructions(list, |one| matches!(one, Instruction::SendStart { .. } | Instruction::CopyStart { .. })),
+            ),
+        ];
+        if let Some(differs) = counts.iter().position(|(works, instructions)| works != instructions) {
+            return Some(format!("{list}: count {differs} of {counts:?}"));
+        }
+        let spoils = works(|work| matches!(work, Work::Spoil { .. }));
+        if spoils > 0 && !strict || works(|work| matches!(work, Work::Together { .. })) > 0 && list == List::Setup {
+            return Some(format!("{list}: {spoils} buffers are spoiled"));
+        }
+    }
+    let together = recorded.step.calls.iter().filter(|call| matches!(call, Call::Work(_, Work::Together { .. })));
+    if together.count() != program.n_collectives() {
+        return Some("another number of collectives".to_owned());
+    }
+    for (facts, code) in recorded.devices.iter().zip(&program.devices) {
+        let stated = Space::ALL.map(|space| {
+            let extent = code.extent(space);
+            Used { peak: extent.peak, high_water: extent.arena }
+        });
+        if facts.used != stated || facts.instructions != [code.setup.len() as u64, code.step.len() as u64] {
+            return Some(format!("{facts:?}, stated {stated:?}"));
+        }
+    }
+    None
+}
+
+#[test]
+fn tapes_of_all_programs_are_faithful_and_order_whoever_meets() {
+    let programs = programs().expect("sound programs");
+    assert!(programs.len() > 200, "{}", programs.len());
+    let mut failures = Vec::new();
+    for (name, program) in &programs {
+        for strict in [false, true] {
+            let recorded = match record(program, strict) {
+                Ok(recorded) => recorded,
+                Err(error) => {
+                    failures.push(format!("{name}: {error}"));
+                    continue;
+                }
+            };
+            failures.extend(unfaithful(program, &recorded, strict).map(|why| format!("{name}: {why}")));
+            for tape in [&recorded.setup, &recorded.step] {
+                failures.extend(ill_formed(tape).map(|why| format!("{name}: {why}")));
+                failures.extend(races(program.program(), tape).err().map(|race| format!("{name}: {race}")));
+            }
+        }
+    }
+    report(&failures);
+}
+
+#[test]
+fn no_wait_is_covered_by_another() {
+    let mut failures = Vec::new();
+    for (name, program) in programs().expect("sound programs") {
+        let tape = record(&program, false).expect("a tape").step;
+        if tape.calls.len() > 1500 {
+            continue;
+        }
+        for (index, call) in tape.calls.iter().enumerate() {
+            let Call::Wait(queue, event) = call else { continue };
+            let recorded = tape.calls.iter().position(|one| matches!(one, Call::Record(_, other) if other == event));
+            let last = tape.calls[..index].iter().rposition(|one| one.queue() == *queue);
+            let known =
+                |last: usize| before(&Tape { calls: tape.calls[..=last].to_vec(), ..tape.clone() })[last].clone();
+            let recorded = recorded.expect("recorded");
+            if last.is_some_and(|last| recorded < last && known(last)[recorded]) {
+                failures.push(format!("{name}: call {index} waits for what is known"));
+            }
+        }
+    }
+    report(&failures);
+}
+
+/// Tapes after one small damage each: a wait or record is missing, or two neighbours of a queue have changed places.
+fn damaged(tape: &Tape) -> Vec<Tape> {
+    let with = |calls: Vec<Call>| Tape { calls, ..tape.clone() };
+    let mut found = Vec::new();
+    for (index, call) in tape.calls.iter().enumerate() {
+        if !matches!(call, Call::Work(..)) {
+            let mut calls = tape.calls.clone();
+            calls.remove(index);
+            found.push(with(calls));
+        }
+        let next = tape.calls[index + 1..].iter().position(|other| other.queue() == call.queue());
+        if let Some(next) = next {
+            let mut calls = tape.calls.clone();
+            calls.swap(index, index + 1 + next);
+            found.push(with(calls));
+        }
+    }
+    found
+}
+
+#[test]
+fn the_race_check_notices_exactly_what_a_closure_over_all_pairs_finds() {
+    let (mut judged, mut noticed, mut failures) = (0, 0, Vec::new());
+    for (number, (name, program)) in programs().expect("sound programs").into_iter().enumerate() {
+        let tape = record(&program, number % 2 == 0).expect("a tape").step;
+        // Small ones whole; of those of middle size, some damages.
+        let share = match tape.calls.len() {
+            0..150 => 1,
+            150..500 => 40,
+            _ => continue,
+        };
+        let mut dice = Dice(number as u64);
+        for (which, tape) in damaged(&tape).into_iter().enumerate().filter(|_| dice.below(share) == 0) {
+            let (found, expected) = (races(program.program(), &tape), meetings(program.program(), &tape));
+            judged += 1;
+            noticed += usize::from(found.is_err());
+            let agrees = match &found {
+                Ok(()) => expected.is_empty(),
+                Err(race) => expected.contains(&race.calls),
+            };
+            if !agrees {
+                failures.push(format!("{name}, damage {which}: {found:?}, not one of {expected:?}"));
+            }
+        }
+    }
+    println!("{judged} tapes, {noticed} with a race");
+    report(&failures);
+    assert!(judged > 1000 && noticed * 2 > judged, "{judged} tapes, {noticed} with a race");
+}
+
+/// Small programs of each kind, as text.
+const GOLDEN: [(&str, &str); 3] = [
+    ("1f1b", "model tiny devices 2 microbatches 2 schedule 1f1b"),
+    ("offload", "model tiny devices 2 microbatches 1 schedule 1f1b offload optimizer"),
+    ("replicas", "model tiny devices 2 microbatches 2 schedule dp_1f1b zero 1"),
+];
+
+#[test]
+fn texts_of_small_tapes_are_as_they_were() {
+    let mut failures = Vec::new();
+    for (name, pipeline) in GOLDEN {
+        let text_of = |pipeline: &str| {
+            format!(
+                "layer dense() {{ input x weight matrix: [4, 4] = normal(0.7) output tanh(matmul(x, matrix)) }}
+                layer first() {{ data drawn: i32[2] weight table: [7, 4] = normal(1) output gather(table, drawn) }}
+                layer last() {{ input x data drawn: i32[2] weight matrix: [4, 7] = normal(0.7) loss cross_entropy(matmul(x, matrix), drawn) }}
+                model tiny() {{ first() dense() dense() last() }}
+                pipeline test {{ {pipeline} train {{ data synthetic steps 2 seed 7 optimizer adamw(learning_rate = 0.01) }} }}"
+            )
+        };
+        let program = program(&text_of(pipeline)).expect("accepted");
+        let recorded = record(&program, false).expect("a tape");
+        let program = program.program();
+        // What a race looks like: without the first wait that matters.
+        let is_wait = |index: &usize| matches!(recorded.step.calls[*index], Call::Wait(..));
+        let race = (0..recorded.step.calls.len()).filter(is_wait).find_map(|index| {
+            let mut tape = recorded.step.clone();
+            tape.calls.remove(index);
+            races(program, &tape).err().map(|race| format!("without call {index}\n\n{race}"))
+        });
+        let tapes = [&recorded.setup, &recorded.step].map(|tape| text(program, tape));
+        let race = race.expect("some wait matters");
+        let actual = format!("{pipeline}\n\nset-up\n\n{}\nstep\n\n{}\n{race}\n", tapes[0], tapes[1]);
+        failures.extend(expect(&root().join(format!("tests/golden/tapes/{name}.txt")), &actual));
+    }
+    report(&failures);
+}
