@@ -1,5 +1,6 @@
 //! Faults: why a run cannot go on.
 
+use crate::devices::cuda::tape::Race;
 use crate::job::Rank;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::verify::List;
@@ -81,4 +82,7 @@ pub enum RunError {
     /// No device can go on.
     #[error("all devices wait: {0} (a verified program cannot do this; please report it)")]
     Stuck(String),
+    /// Two calls of a tape touch the same bytes, and nothing orders them.
+    #[error("{0} (a mistake of pipec; please report it)")]
+    Race(Race),
 }

@@ -265,6 +265,9 @@ fn a_built_program_checks_and_runs_like_its_source() {
     assert_eq!(losses("tiny.pipe --stress 5"), from_source);
     assert_eq!(losses("tiny.pipe --set devices=1"), from_source);
     assert!(folder.json("build tiny.pipe --emit json", 0).is_object());
+    let tape = out(&folder.run("build tiny.pipe --emit tape", 0));
+    assert!(tape.starts_with("; setup: 2 queues, 0 events, ") && tape.contains("\n; step: 4 queues, "), "{tape}");
+    assert!(tape.contains("\nd0>d1 activation  copy d0 %"), "{tape}");
     assert_eq!(out(&folder.run("build tiny.pipe", 0)), folder.read("tiny.ir"));
     let damaged = folder.read("tiny.ir").replacen("  wait ", "  wait t9", 1);
     fs::write(folder.0.join("damaged.ir"), damaged).expect("a file");

@@ -14,8 +14,9 @@ use pipe_compiler::megatron::table::Table;
 use pipe_compiler::picture::Picture;
 use pipe_compiler::torch::export::{Form, export};
 use pipe_compiler::torch::version::Version;
-use pipe_ir::program::Program;
+use pipe_ir::verify::{List, Verified};
 use pipe_ir::{json, text};
+use pipe_runtime::{RunError, tape};
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -41,6 +42,8 @@ pub(crate) enum Emit {
     Ir,
     /// The same program as JSON
     Json,
+    /// The calls that CUDA devices are given for it: queues, events and what each queue does, in the order of the host
+    Tape,
     /// The timeline as JSON (`pipec.picture/1`), with all that `pipec plot -o x.html` shows of it
     Picture,
     /// The timeline as trace-event JSON for Perfetto and chrome://tracing, with the tracks and names of `pipec run --trace`
@@ -60,6 +63,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     match arguments.emit {
         Emit::Ir => program(arguments, emit_text),
         Emit::Json => program(arguments, emit_json),
+        Emit::Tape => program(arguments, emit_tape),
         Emit::Picture => picture(arguments, emit_picture),
         Emit::Perfetto => picture(arguments, trace::plan::write),
         Emit::TorchCsv => text_of(arguments, |judged, version| export(judged, Form::Tasks, version)),
@@ -109,11 +113,11 @@ fn emit_picture(picture: &Picture, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(b"\n")
 }
 
-fn program(arguments: &Arguments, emit: fn(&Program, &mut dyn Write) -> io::Result<()>) -> Result<Outcome, Failure> {
+fn program(arguments: &Arguments, emit: fn(&Verified, &mut dyn Write) -> io::Result<()>) -> Result<Outcome, Failure> {
     let (compilation, sources) = arguments.timed.compile_program()?;
     show_findings(&compilation, &sources, arguments.timed.target.format)?;
     if let Some(verified) = compilation.program.as_ref().filter(|_| compilation.report.ok) {
-        write(arguments, |out| emit(verified.program(), out))?;
+        write(arguments, |out| emit(verified, out))?;
     }
     Ok(outcome(&compilation))
 }
@@ -125,17 +129,28 @@ fn write(arguments: &Arguments, contents: impl Fn(&mut dyn Write) -> io::Result<
     }
 }
 
-fn emit_json(program: &Program, out: &mut dyn Write) -> io::Result<()> {
-    json::write(program, &mut *out)?;
+fn emit_json(verified: &Verified, out: &mut dyn Write) -> io::Result<()> {
+    json::write(verified.program(), &mut *out)?;
     out.write_all(b"\n")
 }
 
+/// A tape with a race would be a mistake of ours, as one that gets stuck.
+fn emit_tape(verified: &Verified, out: &mut dyn Write) -> io::Result<()> {
+    let (program, recorded) = (verified.program(), tape::record(verified, false).map_err(io::Error::other)?);
+    for (list, tape) in [(List::Setup, &recorded.setup), (List::Step, &recorded.step)] {
+        tape::races(program, tape).map_err(|race| io::Error::other(RunError::Race(race)))?;
+        writeln!(out, "; {list}: {} queues, {} events, {} calls", tape.queues.len(), tape.n_events, tape.calls.len())?;
+        tape::lines(program, tape).try_for_each(|line| writeln!(out, "{line}"))?;
+    }
+    Ok(())
+}
+
 /// Writes a piece of the text while the next one is formatted: large programs have gigabytes of it.
-fn emit_text(program: &Program, out: &mut dyn Write) -> io::Result<()> {
+fn emit_text(verified: &Verified, out: &mut dyn Write) -> io::Result<()> {
     std::thread::scope(|scope| {
         let (sender, receiver) = mpsc::sync_channel(1);
         // A writer that gives up no longer receives, which ends the formatting.
-        scope.spawn(move || text::pieces(program).try_for_each(|piece| sender.send(piece)));
+        scope.spawn(move || text::pieces(verified.program()).try_for_each(|piece| sender.send(piece)));
         receiver.into_iter().try_for_each(|piece| out.write_all(piece.as_bytes()))
     })
 }

@@ -28,7 +28,7 @@ use pipe_ir::instruction::{Class, Collective, Direction, Fill, OperandRange};
 pub use races::{Race, races};
 pub use record::{Facts, Recorded, Staged, record};
 use std::fmt;
-pub use text::text;
+pub use text::lines;
 
 /// What works in order: a stream of the driver.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

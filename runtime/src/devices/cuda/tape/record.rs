@@ -11,6 +11,7 @@
 
 use super::order::{At, Turn, instructions, order};
 use super::prune::prune;
+use super::races::races;
 use super::{Call, EventId, Home, Part, Queue, QueueId, Tape, Work};
 use crate::executor::{dtypes, emitted_microbatches};
 use crate::fault::{Fault, RunError};
@@ -81,10 +82,11 @@ struct Books {
     facts: Facts,
 }
 
-/// Records both lists of a program. `strict` looks for overlapping buffers, and makes freed memory unusable.
+/// Records both lists of a program. `strict` looks for overlapping buffers and for races, and makes freed memory unusable; debug builds look for
+/// races in any case.
 ///
 /// # Errors
-/// If all devices wait, or memory is used in a way that the verifier should not have let pass: mistakes of ours.
+/// If all devices wait, memory is used in a way that the verifier should not have let pass, or there is a race: mistakes of ours.
 pub fn record(program: &Verified, strict: bool) -> Result<Recorded, RunError> {
     let program = program.program();
     let books = |code: &DeviceProgram| Books {
@@ -108,7 +110,12 @@ pub fn record(program: &Verified, strict: bool) -> Result<Recorded, RunError> {
     }
     let facts = |books: Books| Facts { used: Space::ALL.map(|space| books.ledger.used(space)), ..books.facts };
     let devices = devices.into_iter().map(facts).collect();
-    Ok(Recorded { setup: setup?, step: step?, devices, loads, staging })
+    let (setup, step) = (setup?, step?);
+    if strict || cfg!(debug_assertions) {
+        races(program, &setup).map_err(RunError::Race)?;
+        races(program, &step).map_err(RunError::Race)?;
+    }
+    Ok(Recorded { setup, step, devices, loads, staging })
 }
 
 /// The queues that a list needs.

@@ -4,16 +4,14 @@ use super::{Call, Home, Tape, Work};
 use pipe_ir::instruction::{Fill, Instruction};
 use pipe_ir::program::Program;
 
-/// All calls of a tape, one line each.
-#[must_use]
-pub fn text(program: &Program, tape: &Tape) -> String {
+/// All calls of a tape, a line each.
+pub fn lines(program: &Program, tape: &Tape) -> impl Iterator<Item = String> {
     let names: Vec<String> = tape.queues.iter().map(ToString::to_string).collect();
     let width = names.iter().map(String::len).max().unwrap_or(0);
-    let line = |call: &Call| {
+    tape.calls.iter().map(move |call| {
         let name = &names[call.queue().0 as usize];
-        format!("{name:width$}  {}\n", call_text(program, call))
-    };
-    tape.calls.iter().map(line).collect()
+        format!("{name:width$}  {}", call_text(program, call))
+    })
 }
 
 /// One call without its queue.
