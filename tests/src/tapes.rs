@@ -133,3 +133,19 @@ pub fn programs() -> Result<Vec<(String, Verified)>, String> {
     }
     Ok(found)
 }
+
+/// How long a tape takes where every queue has a processor of its own.
+#[must_use]
+pub fn makespan(tape: &Tape, cost: impl Fn(&Work) -> f64) -> f64 {
+    let mut queues = vec![0.0_f64; tape.queues.len()];
+    let mut events = vec![0.0_f64; tape.n_events as usize];
+    for call in &tape.calls {
+        let queue = &mut queues[call.queue().0 as usize];
+        match call {
+            Call::Wait(_, event) => *queue = queue.max(events[event.0 as usize]),
+            Call::Record(_, event) => events[event.0 as usize] = *queue,
+            Call::Work(_, work) => *queue += cost(work),
+        }
+    }
+    queues.into_iter().fold(0.0, f64::max)
+}
