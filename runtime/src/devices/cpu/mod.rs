@@ -14,7 +14,7 @@ mod softmax;
 mod sums;
 mod table;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use crate::device::{Device, Loader};
 use crate::fault::Fault;
@@ -28,6 +28,9 @@ pub(crate) use jit::Jit;
 pub use lanes::instruction_set;
 use launch::Launcher;
 pub(crate) use number::{Number, with_numbers};
+pub(crate) use optimizer::rate as learning_rate;
+#[cfg(test)]
+pub(crate) use optimizer::update;
 use pipe_ir::graph::DType;
 use pipe_ir::ids::{BufferId, DeviceId, ExecId, MicrobatchId, ValueId};
 use pipe_ir::instruction::Fill;

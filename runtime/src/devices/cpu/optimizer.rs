@@ -7,7 +7,7 @@ use pulp::Arch;
 
 /// Updates parameters from gradients for a step, counted from 0. `state` holds one or two numbers per parameter: all first
 /// moments (or velocities), then all second moments.
-pub(super) fn update<T: Number>(arch: Arch, training: &Training, step: u64, p: &mut [T], g: &[T], state: &mut [T]) {
+pub(crate) fn update<T: Number>(arch: Arch, training: &Training, step: u64, p: &mut [T], g: &[T], state: &mut [T]) {
     let rate = rate(&training.learning_rate, step, training.steps);
     match training.optimizer {
         Optimizer::Sgd { momentum, weight_decay } => {
@@ -31,7 +31,7 @@ pub(super) fn update<T: Number>(arch: Arch, training: &Training, step: u64, p: &
 }
 
 /// The learning rate of a step, counted from 0, of a run of `steps`.
-fn rate(rate: &LearningRate, step: u64, steps: u32) -> f64 {
+pub(crate) fn rate(rate: &LearningRate, step: u64, steps: u32) -> f64 {
     let (step, warmup) = (step as f64, f64::from(rate.warmup));
     if step < warmup {
         return rate.peak * (step + 1.0) / warmup;

@@ -1,10 +1,14 @@
 //! Launches: what is asked of the driver for one kernel, before anything has an address.
 
 use pipe_ir::kernels::Location;
+use pipe_ir::units::Bytes;
 
 /// A function of the device, by its place in the table of [`super::kernels::Sources`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct FunctionId(pub(crate) u32);
+
+/// What a device of the program needs as working memory, beside its arena, for kernels of its compute queue. Zero when a run begins.
+pub(crate) const WORKING_BYTES: Bytes = Bytes(8192);
 
 /// One launch of a function.
 #[derive(Clone, PartialEq, Debug)]
@@ -25,10 +29,19 @@ pub(crate) struct Launch {
 pub(crate) enum Argument {
     /// The address of a place in an operand or in scratch.
     Address(Location),
-    /// The address of the numbers of the step (see `StepNumbers` in the sources), in the memory of the device.
+    /// The address of a place in a member's buffer, in what a group does together.
+    Part {
+        /// Its position in the group.
+        member: u32,
+        /// From the start of its buffer.
+        offset: Bytes,
+    },
+    /// The address of the [`super::kernels::StepNumbers`], in the memory of the device.
     Step,
-    /// The address of the device's error word, a `u32`: 0 until a kernel finds something wrong in the data.
+    /// The address of the device's error word, a `u64`: 0 until a kernel finds something wrong in the data; see [`super::kernels::fault`].
     Error,
+    /// The address of the device's working memory.
+    Working,
     /// A count, a size or a stride.
     U64(u64),
     /// A small one.

@@ -5,7 +5,7 @@ use pipe_ir::graph::{Graph, Node, Op};
 use pipe_ir::reference::{Tensor, evaluate};
 
 /// What the stored operands hold afterwards; `None` for the others.
-pub(super) fn run(graph: &Graph, operands: &[Operand]) -> Vec<Option<Vec<f64>>> {
+pub(crate) fn run(graph: &Graph, operands: &[Operand]) -> Vec<Option<Vec<f64>>> {
     let mut tensors: Vec<Tensor> = Vec::new();
     for node in &graph.nodes {
         let inputs: Vec<&Tensor> = node.inputs.iter().map(|input| &tensors[input.index()]).collect();

@@ -1,7 +1,7 @@
 //! Every kernel against plain arithmetic in f64, and fused against unfused plans.
 
 mod functions;
-mod interpreter;
+pub(crate) mod interpreter;
 mod operations;
 mod patterns;
 
@@ -14,19 +14,33 @@ use pipe_ir::graph::{Binary, DType, Graph, Op, Store, TensorType, Unary};
 use pipe_ir::ids::NodeId;
 use pipe_ir::kernels::{Fusion, KernelPlan, plan_with};
 use pipe_ir::units::Bytes;
+use std::cell::RefCell;
+
+thread_local! {
+    /// Where checks leave their cases, while another backend asks for them.
+    static COLLECTED: RefCell<Option<Vec<Case>>> = const { RefCell::new(None) };
+}
+
+/// The cases that the tests of all operations and patterns check, for another backend.
+pub(crate) fn cases() -> Vec<Case> {
+    COLLECTED.set(Some(Vec::new()));
+    operations::ALL.iter().chain(patterns::ALL).for_each(|test| test());
+    COLLECTED.take().unwrap_or_default()
+}
 
 /// A graph under test with the contents of its operands.
-struct Case {
-    graph: Graph,
-    operands: Vec<Operand>,
+#[derive(Clone)]
+pub(crate) struct Case {
+    pub(crate) graph: Graph,
+    pub(crate) operands: Vec<Operand>,
     random: Counter,
 }
 
 /// A buffer with elements of one type.
 #[derive(Clone)]
-struct Operand {
-    dtype: DType,
-    numbers: Vec<f64>,
+pub(crate) struct Operand {
+    pub(crate) dtype: DType,
+    pub(crate) numbers: Vec<f64>,
 }
 
 impl Operand {
@@ -35,11 +49,11 @@ impl Operand {
         offset.to_usize() / self.dtype.bytes().to_usize()
     }
 
-    fn bytes(&self) -> Bytes {
+    pub(crate) fn bytes(&self) -> Bytes {
         Bytes(self.numbers.len() as u64 * self.dtype.bytes().0)
     }
 
-    fn write(&self, region: Region) {
+    pub(crate) fn write(&self, region: Region) {
         match self.dtype {
             DType::F32 => copy_to(region, self.numbers.iter().map(|number| *number as f32)),
             DType::F64 => copy_to(region, self.numbers.iter().copied()),
@@ -47,7 +61,7 @@ impl Operand {
         }
     }
 
-    fn read(&self, region: Region) -> Vec<f64> {
+    pub(crate) fn read(&self, region: Region) -> Vec<f64> {
         match self.dtype {
             DType::F32 => region.numbers::<f32>().iter().copied().map(f64::from).collect(),
             DType::F64 => region.numbers().to_vec(),
@@ -61,32 +75,32 @@ fn copy_to<T: bytemuck::Pod>(region: Region, numbers: impl Iterator<Item = T>) {
 }
 
 impl Case {
-    fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         Self { graph: Graph::default(), operands: Vec::new(), random: Counter::new(1, name) }
     }
 
     /// An input with random numbers.
-    fn input(&mut self, shape: &[u64]) -> NodeId {
+    pub(crate) fn input(&mut self, shape: &[u64]) -> NodeId {
         let ty = TensorType::f32(shape);
         let numbers = (0..ty.elements()).map(|_| self.random.normal()).collect();
         self.operand(ty, numbers)
     }
 
     /// An input with random indices below `bound`.
-    fn indices(&mut self, shape: &[u64], bound: u64) -> NodeId {
+    pub(crate) fn indices(&mut self, shape: &[u64], bound: u64) -> NodeId {
         let ty = TensorType::new(DType::I32, shape);
         let indices = (0..ty.elements()).map(|_| (self.random.next_u64() % bound) as f64).collect();
         self.operand(ty, indices)
     }
 
-    fn operand(&mut self, ty: TensorType, numbers: Vec<f64>) -> NodeId {
+    pub(crate) fn operand(&mut self, ty: TensorType, numbers: Vec<f64>) -> NodeId {
         let operand = self.operands.len() as u32;
         self.operands.push(Operand { dtype: ty.dtype, numbers });
         self.graph.push(Op::Input { operand, offset: Bytes::ZERO }, vec![], ty)
     }
 
     /// The same graph with other numbers than `f32`: operands are rounded to them.
-    fn in_precision(&self, dtype: DType) -> Self {
+    pub(crate) fn in_precision(&self, dtype: DType) -> Self {
         let with = |own: DType| if own.is_float() { dtype } else { own };
         let mut graph = self.graph.clone();
         graph.nodes.iter_mut().for_each(|node| node.ty.dtype = with(node.ty.dtype));
@@ -101,16 +115,16 @@ impl Case {
         self.graph.node(id).ty.shape.clone()
     }
 
-    fn push(&mut self, op: Op, inputs: &[NodeId], shape: &[u64]) -> NodeId {
+    pub(crate) fn push(&mut self, op: Op, inputs: &[NodeId], shape: &[u64]) -> NodeId {
         self.graph.push(op, inputs.to_vec(), TensorType::f32(shape))
     }
 
-    fn unary(&mut self, unary: Unary, x: NodeId) -> NodeId {
+    pub(crate) fn unary(&mut self, unary: Unary, x: NodeId) -> NodeId {
         let shape = self.shape(x);
         self.push(Op::Unary(unary), &[x], &shape)
     }
 
-    fn binary(&mut self, binary: Binary, a: NodeId, b: NodeId) -> NodeId {
+    pub(crate) fn binary(&mut self, binary: Binary, a: NodeId, b: NodeId) -> NodeId {
         let (a_shape, b_shape) = (self.shape(a), self.shape(b));
         let rank = a_shape.len().max(b_shape.len());
         let size = |shape: &[u64], axis: usize| (axis + shape.len()).checked_sub(rank).map_or(1, |axis| shape[axis]);
@@ -118,39 +132,46 @@ impl Case {
         self.push(Op::Binary(binary), &[a, b], &shape)
     }
 
-    fn constant(&mut self, number: f64) -> NodeId {
+    pub(crate) fn constant(&mut self, number: f64) -> NodeId {
         self.push(Op::Constant(DType::F32.nearest(number)), &[], &[])
     }
 
-    fn matmul(&mut self, a: NodeId, b: NodeId, transpose_a: bool, transpose_b: bool, shape: &[u64]) -> NodeId {
+    pub(crate) fn matmul(
+        &mut self,
+        a: NodeId,
+        b: NodeId,
+        transpose_a: bool,
+        transpose_b: bool,
+        shape: &[u64],
+    ) -> NodeId {
         self.push(Op::MatMul { transpose_a, transpose_b }, &[a, b], shape)
     }
 
-    fn transpose(&mut self, x: NodeId, permutation: &[u32]) -> NodeId {
+    pub(crate) fn transpose(&mut self, x: NodeId, permutation: &[u32]) -> NodeId {
         let from = self.shape(x);
         let shape: Vec<u64> = permutation.iter().map(|&axis| from[axis as usize]).collect();
         self.push(Op::Transpose { permutation: permutation.to_vec() }, &[x], &shape)
     }
 
-    fn reshape(&mut self, x: NodeId, shape: &[u64]) -> NodeId {
+    pub(crate) fn reshape(&mut self, x: NodeId, shape: &[u64]) -> NodeId {
         self.push(Op::Reshape, &[x], shape)
     }
 
-    fn slice(&mut self, x: NodeId, axis: u32, start: u64, size: u64) -> NodeId {
+    pub(crate) fn slice(&mut self, x: NodeId, axis: u32, start: u64, size: u64) -> NodeId {
         let mut shape = self.shape(x);
         shape[axis as usize] = size;
         self.push(Op::Slice { axis, start }, &[x], &shape)
     }
 
     /// Stores a node to an operand of its own.
-    fn store(&mut self, node: NodeId) {
+    pub(crate) fn store(&mut self, node: NodeId) {
         let elements = self.graph.node(node).ty.elements() as usize;
         self.operands.push(Operand { dtype: DType::F32, numbers: vec![f64::NAN; elements] });
         self.store_to(node, self.operands.len() - 1, false);
     }
 
     /// Adds a node to an operand of its own that holds random numbers.
-    fn accumulate(&mut self, node: NodeId) {
+    pub(crate) fn accumulate(&mut self, node: NodeId) {
         let elements = self.graph.node(node).ty.elements();
         let numbers = (0..elements).map(|_| self.random.normal()).collect();
         self.operands.push(Operand { dtype: DType::F32, numbers });
@@ -161,7 +182,7 @@ impl Case {
         self.graph.stores.push(Store { node, operand: operand as u32, offset: Bytes::ZERO, accumulate });
     }
 
-    fn plan(&self) -> KernelPlan {
+    pub(crate) fn plan(&self) -> KernelPlan {
         plan_with(&self.graph, Fusion::On)
     }
 
@@ -172,6 +193,11 @@ impl Case {
 
     /// Fused and unfused plans give the same bits, and those agree with plain arithmetic, in both precisions.
     fn check(&self) {
+        let is_collected =
+            COLLECTED.with_borrow_mut(|cases| cases.as_mut().map(|cases| cases.push(self.clone())).is_some());
+        if is_collected {
+            return;
+        }
         self.in_precision(DType::F32).check_to(1e-5);
         self.in_precision(DType::F64).check_to(1e-13);
     }
@@ -195,7 +221,7 @@ impl Case {
     }
 
     /// The operands after the kernels.
-    fn run(&self, fusion: Fusion) -> Vec<Vec<f64>> {
+    pub(crate) fn run(&self, fusion: Fusion) -> Vec<Vec<f64>> {
         let plan = plan_with(&self.graph, fusion);
         let mut jit = Jit::new().unwrap();
         let mut launches: Vec<_> = plan.kernels.into_iter().map(|kernel| launch(kernel, &mut jit).unwrap()).collect();

@@ -5,6 +5,21 @@ use pipe_ir::graph::{Binary, DType, Node, Op, TensorType, Unary};
 use pipe_ir::ids::NodeId;
 use pipe_ir::reference::{Tensor, evaluate};
 
+/// What other backends check too.
+pub(super) const ALL: &[fn()] = &[
+    element_wise_operations_broadcast,
+    matrix_products_take_any_layout,
+    columns_that_are_far_apart_are_copied_next_to_each_other,
+    batches_are_folded_or_kept,
+    sums_run_over_any_axis,
+    layouts_move_without_changing_elements,
+    layer_normalisation_and_its_derivatives,
+    softmax_and_its_derivative,
+    causal_softmax_with_more_columns_than_rows,
+    cross_entropy_and_its_derivative,
+    embeddings_and_their_derivative,
+];
+
 const WIDTHS: [u64; 6] = [1, 3, 16, 17, 33, 100];
 
 #[test]

@@ -4,6 +4,17 @@ use super::Case;
 use pipe_ir::graph::{Binary, Op, Unary};
 use pipe_ir::ids::NodeId;
 
+/// What other backends check too.
+pub(super) const ALL: &[fn()] = &[
+    a_perceptron_is_two_products_and_two_fused_kernels,
+    attention_copies_nothing,
+    a_group_that_would_wait_for_itself_is_not_fused,
+    an_operand_that_is_read_and_stored_is_stored_last,
+    one_tensor_may_be_stored_twice_and_added_once,
+    constants_can_be_stored_and_multiplied,
+    equal_graphs_give_equal_plans,
+];
+
 /// 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
 fn gelu(case: &mut Case, x: NodeId) -> NodeId {
     let constants = [0.044_715, 0.797_884_6, 1.0, 0.5].map(|number| case.constant(number));

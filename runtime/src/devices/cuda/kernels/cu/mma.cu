@@ -1,0 +1,39 @@
+// Tensor cores: instructions of one warp, from sm_80 on. How fragments lie in its lanes is in the PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating
+// point type" and "for mma.m16n8k8". The emulator has functions of the same names.
+#ifndef PIPEC_EMULATED
+// Two numbers rounded to bf16, the nearest even one, the first in the low half.
+__device__ __forceinline__ u32 bf16_pair(f32 low, f32 high) {
+    u32 pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+}
+
+// Rounded to 10 bits of fraction, halves away from zero.
+__device__ __forceinline__ u32 tf32_of(f32 x) {
+    u32 bits;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
+    return bits;
+}
+
+// d += a b, 16 rows, 8 columns, 16 deep.
+__device__ __forceinline__ void mma_bf16(f32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// d += a b, 16 rows, 8 columns, 8 deep.
+__device__ __forceinline__ void mma_tf32(f32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+#endif
+
+// A unit of a strip as a word of a fragment: two neighbours along k, or one.
+__device__ __forceinline__ u32 word_bf16(const f32 (&x)[2]) { return bf16_pair(x[0], x[1]); }
+__device__ __forceinline__ u32 word_tf32(const f32 (&x)[1]) { return tf32_of(x[0]); }
+
+// Where a word of a row is in a tile of 16 words per row. The order of the words in a row changes from row to row, so that 32 rows of one word, two rows of 16
+// words, and a fragment's eight rows of four words each lie in 32 different banks.
+__device__ __forceinline__ u32 word_at(u32 row, u32 word) { return row * 16 + (word ^ row / 2 % 4 * 4 ^ row / 8 % 4); }

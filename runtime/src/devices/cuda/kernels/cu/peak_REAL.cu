@@ -1,0 +1,55 @@
+// The largest of some numbers, and the sum of e^(x - largest) over them, in one pass: what was summed is rescaled whenever the largest grows.
+// Milakov, Gimelshein: Online normalizer calculation for softmax, arXiv 1805.02867, Algorithm 3.
+struct Peak_REAL {
+    REAL top;
+    REAL total;
+};
+
+// e^(x - top); a hidden number weighs nothing, even beside others that are hidden.
+__device__ __forceinline__ REAL weight_REAL(REAL x, REAL top) { return x == LOWEST ? 0 : exp_REAL(x - top); }
+
+__device__ __forceinline__ Peak_REAL joined_REAL(Peak_REAL a, Peak_REAL b) {
+    REAL top = a.top > b.top ? a.top : b.top;
+    REAL of_a = a.top == top ? 1 : exp_REAL(a.top - top);
+    REAL of_b = b.top == top ? 1 : exp_REAL(b.top - top);
+    Peak_REAL peak = {top, a.total * of_a + b.total * of_b};
+    return peak;
+}
+
+__device__ Peak_REAL warp_peak_REAL(Peak_REAL own) {
+    for (u32 mask = 16; mask > 0; mask /= 2) {
+        Peak_REAL other = {__shfl_xor_sync(~0u, own.top, mask), __shfl_xor_sync(~0u, own.total, mask)};
+        // Both lanes of a pair join in one order, so that both have the same bits.
+        own = threadIdx.x & mask ? joined_REAL(other, own) : joined_REAL(own, other);
+    }
+    return own;
+}
+
+// The peak of a row, the same bits in all threads of its team. Each thread takes four columns at a time.
+__device__ Peak_REAL team_peak_REAL(const REAL* row, u64 width) {
+    __shared__ Peak_REAL of_warp[32];
+    Peak_REAL own = {LOWEST, 0};
+    for (u64 column = threadIdx.x; column < width; column += 4 * blockDim.x) {
+        REAL x[4];
+        REAL top = own.top;
+#pragma unroll
+        for (u32 j = 0; j < 4; j++) {
+            u64 at = column + j * blockDim.x;
+            x[j] = at < width ? row[at] : LOWEST;
+            top = x[j] > top ? x[j] : top;
+        }
+        REAL total = own.top == top ? own.total : own.total * exp_REAL(own.top - top);
+#pragma unroll
+        for (u32 j = 0; j < 4; j++) total += weight_REAL(x[j], top);
+        own.top = top;
+        own.total = total;
+    }
+    own = warp_peak_REAL(own);
+    if (blockDim.x == 32) return own;
+    // The last peak may still be read.
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = own;
+    __syncthreads();
+    Peak_REAL none = {LOWEST, 0};
+    return warp_peak_REAL(threadIdx.x % 32 < blockDim.x / 32 ? of_warp[threadIdx.x % 32] : none);
+}

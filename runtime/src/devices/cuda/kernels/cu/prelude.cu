@@ -1,0 +1,39 @@
+// Kernels of pipec. One translation unit without headers; REAL in a kernel's file stands for f32 or f64 (or for a word, in copies).
+
+typedef float f32;
+typedef double f64;
+typedef int i32;
+typedef unsigned u32;
+typedef unsigned long long u64;
+
+// Functions at full precision: no fast variants.
+__device__ __forceinline__ f32 exp_f32(f32 x) { return expf(x); }
+__device__ __forceinline__ f64 exp_f64(f64 x) { return exp(x); }
+__device__ __forceinline__ f32 log_f32(f32 x) { return logf(x); }
+__device__ __forceinline__ f64 log_f64(f64 x) { return log(x); }
+__device__ __forceinline__ f32 tanh_f32(f32 x) { return tanhf(x); }
+__device__ __forceinline__ f64 tanh_f64(f64 x) { return tanh(x); }
+__device__ __forceinline__ f32 sqrt_f32(f32 x) { return sqrtf(x); }
+__device__ __forceinline__ f64 sqrt_f64(f64 x) { return sqrt(x); }
+
+// Sums and products that are rounded each for themselves, as on the processor: an element's bits do not depend on what it was fused with.
+__device__ __forceinline__ f32 add_f32(f32 a, f32 b) { return __fadd_rn(a, b); }
+__device__ __forceinline__ f64 add_f64(f64 a, f64 b) { return __dadd_rn(a, b); }
+__device__ __forceinline__ f32 sub_f32(f32 a, f32 b) { return __fsub_rn(a, b); }
+__device__ __forceinline__ f64 sub_f64(f64 a, f64 b) { return __dsub_rn(a, b); }
+__device__ __forceinline__ f32 mul_f32(f32 a, f32 b) { return __fmul_rn(a, b); }
+__device__ __forceinline__ f64 mul_f64(f64 a, f64 b) { return __dmul_rn(a, b); }
+
+// Below all other numbers, in either precision.
+#define LOWEST (-1.0f / 0.0f)
+
+// Neighbours that are loaded and stored at once.
+struct __align__(16) Four_f32 {
+    f32 at[4];
+};
+struct __align__(8) Two_f32 {
+    f32 at[2];
+};
+struct __align__(16) Four_f64 {
+    f64 at[4];
+};

@@ -1,0 +1,220 @@
+//! Element-wise kernels, written from their expressions: one thread for four neighbours, or for one where they do not lie at multiples of 16 bytes.
+//!
+//! An expression becomes one function of numbers, shared by all kernels of it. A kernel is written for a number of outer axes; their sizes and strides
+//! are arguments.
+
+use super::{Sources, real, some_blocks};
+use crate::devices::cuda::launch::{Argument, Launch};
+use pipe_ir::graph::{Binary, DType, Unary};
+use pipe_ir::kernels::{Elementwise, Expression, Step, Strided};
+use std::fmt::Write as _;
+
+/// Threads of a block.
+const THREADS: u32 = 256;
+/// Neighbours that one thread computes at once.
+const LANES: u64 = 4;
+/// Bytes at whose multiples vectors lie.
+const VECTOR: u64 = 16;
+
+/// How a kernel walks: what its text depends on beside the expression.
+#[derive(Clone, Copy)]
+struct Walk {
+    /// Axes outside of the innermost one.
+    outer: usize,
+    /// Elements at once.
+    lanes: u64,
+    /// Type of the number of a row.
+    index: &'static str,
+}
+
+impl Sources {
+    pub(super) fn elementwise(&mut self, kernel: &Elementwise) -> Launch {
+        let Elementwise { sizes, expression, inputs, outputs } = kernel;
+        let (columns, outer) = sizes.split_last().map_or((1, &[][..]), |(columns, outer)| (*columns, outer));
+        let rows: u64 = outer.iter().product();
+        let lanes = if lies_in_vectors(kernel, columns) { LANES } else { 1 };
+        let index = if rows < 1 << 31 { "u32" } else { "u64" };
+        let walk = Walk { outer: outer.len(), lanes, index };
+        let mut arguments = vec![whole(index, rows), Argument::U64(columns)];
+        arguments.extend(outer.iter().skip(1).map(|size| whole(index, *size)));
+        for tensor in inputs.iter().chain(outputs) {
+            arguments.push(Argument::Address(tensor.at));
+            arguments.extend(tensor.strides.iter().take(walk.outer).map(|stride| Argument::U64(*stride)));
+        }
+        let per_row = columns.div_ceil(lanes);
+        let wide = u32::try_from(per_row).map_or(THREADS, |count| count.next_power_of_two().min(THREADS));
+        let high = THREADS / wide;
+        let grid = [
+            some_blocks(per_row.div_ceil(u64::from(wide)), 65535),
+            some_blocks(rows.div_ceil(u64::from(high)), 65535),
+            1,
+        ];
+        let number = self.number_of(expression);
+        let name = format!("elementwise_{number}_r{}_x{lanes}{}", walk.outer, if index == "u64" { "_u64" } else { "" });
+        self.add_text(name.clone(), || kernel_text(&name, number, expression, walk));
+        Launch { function: self.exported(name), grid, block: [wide, high, 1], shared: 0, arguments }
+    }
+
+    /// The number of an expression, whose function is added if it is new.
+    fn number_of(&mut self, expression: &Expression) -> usize {
+        let next = self.expressions.len();
+        let number = *self.expressions.entry(expression.clone()).or_insert(next);
+        self.add_text(format!("expression_{number}"), || function_text(number, expression));
+        number
+    }
+}
+
+fn whole(index: &str, number: u64) -> Argument {
+    match u32::try_from(number) {
+        Ok(number) if index == "u32" => Argument::U32(number),
+        _ => Argument::U64(number),
+    }
+}
+
+/// Whether each group of four neighbours is where vectors may be, in all tensors that are not repeated.
+fn lies_in_vectors(kernel: &Elementwise, columns: u64) -> bool {
+    let element = kernel.expression.dtype.bytes().0;
+    let outer = kernel.sizes.len().saturating_sub(1);
+    let is_aligned = |tensor: &Strided| {
+        let strides = tensor.strides.iter().take(outer).map(|stride| stride * element);
+        std::iter::once(tensor.at.offset.0).chain(strides).all(|bytes| bytes.is_multiple_of(VECTOR))
+    };
+    let inputs = kernel.inputs.iter().zip(&kernel.expression.splat).filter(|(_, splat)| !**splat);
+    columns.is_multiple_of(LANES) && inputs.map(|(input, _)| input).chain(&kernel.outputs).all(is_aligned)
+}
+
+/// Numbers for each step of an expression, and its results in the parameters `y`.
+fn function_text(number: usize, expression: &Expression) -> String {
+    let real = real(expression.dtype);
+    let inputs = (0..expression.splat.len()).map(|input| format!("{real} x{input}"));
+    let outputs = (0..expression.outputs.len()).map(|output| format!("{real}& y{output}"));
+    let parameters: Vec<String> = inputs.chain(outputs).collect();
+    let mut text = format!("__device__ __forceinline__ void expression_{number}({}) {{\n", parameters.join(", "));
+    for (position, step) in expression.steps.iter().enumerate() {
+        let value = match *step {
+            Step::Load(input) => format!("x{input}"),
+            Step::Constant(bits) => literal(expression.dtype, f64::from_bits(bits)),
+            Step::Unary(unary, x) => unary_text(unary, real, &format!("v{x}")),
+            Step::Binary(binary, a, b) => match binary {
+                Binary::Add => format!("add_{real}(v{a}, v{b})"),
+                Binary::Sub => format!("sub_{real}(v{a}, v{b})"),
+                Binary::Mul => format!("mul_{real}(v{a}, v{b})"),
+                Binary::Div => format!("v{a} / v{b}"),
+            },
+        };
+        let _ = writeln!(text, "    const {real} v{position} = {value};");
+    }
+    for (position, output) in expression.outputs.iter().enumerate() {
+        let _ = writeln!(text, "    y{position} = v{};", output.step);
+    }
+    text + "}\n"
+}
+
+/// A finite number, which reads back as the same.
+fn literal(dtype: DType, number: f64) -> String {
+    match dtype {
+        DType::F32 | DType::I32 => format!("{:e}f", number as f32),
+        DType::F64 => format!("{number:e}"),
+    }
+}
+
+/// As the CPU does it, special numbers too: NaN stays NaN under relu.
+fn unary_text(unary: Unary, real: &str, x: &str) -> String {
+    match unary {
+        Unary::Neg => format!("-{x}"),
+        Unary::Exp => format!("exp_{real}({x})"),
+        Unary::Log => format!("log_{real}({x})"),
+        Unary::Tanh => format!("tanh_{real}({x})"),
+        Unary::Sqrt => format!("sqrt_{real}({x})"),
+        Unary::Reciprocal => format!("1 / {x}"),
+        Unary::Relu => format!("{x} < 0 ? 0 : {x}"),
+        Unary::Step => format!("{x} > 0 ? 1 : 0"),
+    }
+}
+
+fn kernel_text(name: &str, number: usize, expression: &Expression, walk: Walk) -> String {
+    let Walk { outer, lanes, index } = walk;
+    let real = real(expression.dtype);
+    let (n_inputs, n_outputs) = (expression.splat.len(), expression.outputs.len());
+    let tensors: Vec<String> =
+        (0..n_inputs).map(|i| format!("in{i}")).chain((0..n_outputs).map(|i| format!("out{i}"))).collect();
+    let mut text =
+        format!("extern \"C\" __global__ void __launch_bounds__({THREADS})\n{name}({index} rows, u64 columns");
+    for axis in 1..outer {
+        let _ = write!(text, ", {index} size{axis}");
+    }
+    for (position, tensor) in tensors.iter().enumerate() {
+        let _ = write!(text, ",\n    {}{real}* {tensor}", if position < n_inputs { "const " } else { "" });
+        for axis in 0..outer {
+            let _ = write!(text, ", u64 {tensor}_{axis}");
+        }
+    }
+    let _ = writeln!(text, ") {{");
+    let _ = writeln!(
+        text,
+        "    for ({index} row = ({index})blockIdx.y * blockDim.y + threadIdx.y; row < rows; row += gridDim.y * blockDim.y) {{"
+    );
+    if outer > 0 {
+        let _ = writeln!(text, "        {index} rest = row;");
+    }
+    for axis in (0..outer).rev() {
+        let (at, next) = if axis > 0 {
+            (format!("rest % size{axis}"), format!(" rest /= size{axis};"))
+        } else {
+            ("rest".into(), String::new())
+        };
+        let _ = writeln!(text, "        {index} at{axis} = {at};{next}");
+    }
+    for (position, tensor) in tensors.iter().enumerate() {
+        let terms: String = (0..outer).map(|axis| format!(" + at{axis} * {tensor}_{axis}")).collect();
+        let constant = if position < n_inputs { "const " } else { "" };
+        let _ = writeln!(text, "        {constant}{real}* row_of_{tensor} = {tensor}{terms};");
+    }
+    let step = format!("(u64)gridDim.x * blockDim.x * {lanes}");
+    let _ = writeln!(
+        text,
+        "        for (u64 column = ((u64)blockIdx.x * blockDim.x + threadIdx.x) * {lanes}; column < columns; column += {step}) {{"
+    );
+    text += &elements_text(number, expression, lanes);
+    text + "        }\n    }\n}\n"
+}
+
+/// Loads, computes and stores the elements from `column` on.
+fn elements_text(number: usize, expression: &Expression, lanes: u64) -> String {
+    let real = real(expression.dtype);
+    let indent = "            ";
+    let vector = if lanes == 1 { real.to_owned() } else { format!("Four_{real}") };
+    let lane = if lanes == 1 { "" } else { ".at[lane]" };
+    let mut text = String::new();
+    for (input, splat) in expression.splat.iter().enumerate() {
+        let _ = if *splat {
+            writeln!(text, "{indent}{real} x{input} = *row_of_in{input};")
+        } else {
+            writeln!(text, "{indent}{vector} x{input} = *(const {vector}*)(row_of_in{input} + column);")
+        };
+    }
+    for (output, own) in expression.outputs.iter().enumerate() {
+        let _ = writeln!(text, "{indent}{vector} y{output};");
+        if own.accumulate {
+            let _ = writeln!(text, "{indent}{vector} z{output} = *({vector}*)(row_of_out{output} + column);");
+        }
+    }
+    let inputs = expression.splat.iter().enumerate();
+    let inputs = inputs.map(|(input, splat)| format!("x{input}{}", if *splat { "" } else { lane }));
+    let outputs = (0..expression.outputs.len()).map(|output| format!("y{output}{lane}"));
+    let arguments: Vec<String> = inputs.chain(outputs).collect();
+    if lanes > 1 {
+        let _ = writeln!(text, "#pragma unroll\n{indent}for (u32 lane = 0; lane < {lanes}; lane++) {{");
+    }
+    let _ = writeln!(text, "{indent}expression_{number}({});", arguments.join(", "));
+    for (output, _) in expression.outputs.iter().enumerate().filter(|(_, own)| own.accumulate) {
+        let _ = writeln!(text, "{indent}y{output}{lane} = add_{real}(z{output}{lane}, y{output}{lane});");
+    }
+    if lanes > 1 {
+        let _ = writeln!(text, "{indent}}}");
+    }
+    for output in 0..expression.outputs.len() {
+        let _ = writeln!(text, "{indent}*({vector}*)(row_of_out{output} + column) = y{output};");
+    }
+    text
+}

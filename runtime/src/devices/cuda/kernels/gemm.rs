@@ -1,0 +1,87 @@
+//! Launches of matrix products: which kernel, by the layout of the factors, the size of the result and the precision.
+
+use super::{Precision, Sources, blocks, real, some_blocks};
+use crate::devices::cuda::launch::{Argument, Launch};
+use pipe_ir::graph::DType;
+use pipe_ir::kernels::{Gemm, Location, Matrix};
+use pipe_ir::units::Bytes;
+
+/// Batch axes that a kernel walks.
+const MOST_AXES: usize = 3;
+/// Large tiles of a result from which all of a device is busy.
+const MANY_TILES: u64 = 96;
+/// Bytes at whose multiples vectors lie.
+const VECTOR: u64 = 16;
+
+impl Sources {
+    /// A launch for each index of the batch axes that one launch cannot walk.
+    pub(super) fn gemm(&mut self, gemm: &Gemm) -> Vec<Launch> {
+        if gemm.batch.len() <= MOST_AXES {
+            return vec![self.product(gemm)];
+        }
+        let element = gemm.dtype.bytes().0;
+        let at = |matrix: &Matrix, index: u64| {
+            let offset = matrix.at.offset + Bytes(index * matrix.batch[0] * element);
+            Matrix { at: Location { offset, ..matrix.at }, batch: matrix.batch[1..].to_vec(), ..matrix.clone() }
+        };
+        let of = |index| Gemm {
+            batch: gemm.batch[1..].to_vec(),
+            a: at(&gemm.a, index),
+            b: at(&gemm.b, index),
+            c: at(&gemm.c, index),
+            ..gemm.clone()
+        };
+        (0..gemm.batch[0]).flat_map(|index| self.gemm(&of(index))).collect()
+    }
+
+    fn product(&mut self, gemm: &Gemm) -> Launch {
+        let Gemm { m, n, k, a, b, c, .. } = gemm;
+        let batches: u64 = gemm.batch.iter().product();
+        let tiles = |side: u64| m.div_ceil(side) * n.div_ceil(side);
+        let is_tensor = gemm.dtype == DType::F32 && self.precision != Precision::Fp32;
+        let is_large = is_tensor || gemm.dtype == DType::F32 && tiles(128) * batches >= MANY_TILES;
+        let side = if is_large { 128 } else { 64 };
+        // Units along k are taken by neighbouring threads where they are closer to each other than rows, or columns of the right factor.
+        let (a_along_k, b_along_k) = (a.column <= a.row, b.row <= b.column);
+        let letter = |along_k| if along_k { 'k' } else { 'r' };
+        let layout: String = [a_along_k, b_along_k].map(letter).iter().collect();
+        let along = [("A_ALONG_K", a_along_k.to_string()), ("B_ALONG_K", b_along_k.to_string())];
+        let along = along.each_ref().map(|(word, meaning)| (*word, meaning.as_str()));
+        let words =
+            |own: [(&'static str, &'static str); 2]| [own[0], own[1], ("LAYOUT", layout.as_str()), along[0], along[1]];
+        let side_word = if is_large { "128" } else { "64" };
+        let function = match self.precision {
+            Precision::Bf16 if is_tensor => {
+                self.function("gemm_MODE_LAYOUT", &words([("MODE", "bf16"), ("DEPTH", "2")]))
+            }
+            Precision::Tf32 if is_tensor => {
+                self.function("gemm_MODE_LAYOUT", &words([("MODE", "tf32"), ("DEPTH", "1")]))
+            }
+            _ => self.function("gemm_REAL_SIDE_LAYOUT", &words([("REAL", real(gemm.dtype)), ("SIDE", side_word)])),
+        };
+        let size = |axis: usize| padded(&gemm.batch, 1)[axis];
+        let sizes = [*m, *n, *k, a.row, a.column, b.row, b.column, c.row, c.column, batches, size(1), size(2)];
+        let strides = [a, b, c].into_iter().flat_map(|matrix| padded(&matrix.batch, 0));
+        let addresses = [a.at, b.at, c.at].map(Argument::Address);
+        let flags = [gemm.accumulate, lies_in_vectors(gemm)].map(|flag| Argument::U32(u32::from(flag)));
+        let numbers = sizes.into_iter().chain(strides).map(Argument::U64);
+        let arguments = addresses.into_iter().chain(numbers).chain(flags).collect();
+        let grid = [blocks(tiles(side)), some_blocks(batches, 65535), 1];
+        Launch { function, grid, block: [256, 1, 1], shared: 0, arguments }
+    }
+}
+
+/// As many numbers as a kernel takes, the last ones these.
+fn padded(numbers: &[u64], with: u64) -> [u64; MOST_AXES] {
+    let mut padded = [with; MOST_AXES];
+    padded[MOST_AXES - numbers.len()..].copy_from_slice(numbers);
+    padded
+}
+
+/// Whether each group of four columns of the result is where vectors may be.
+fn lies_in_vectors(gemm: &Gemm) -> bool {
+    let (c, element) = (&gemm.c, gemm.dtype.bytes().0);
+    let strides = c.batch.iter().chain([&c.row]).map(|stride| stride * element);
+    let mut places = strides.chain([c.at.offset.0]);
+    c.column == 1 && gemm.n.is_multiple_of(4) && places.all(|bytes| bytes.is_multiple_of(VECTOR))
+}

@@ -1,0 +1,65 @@
+//! The library: files of CUDA C. A name has words in capitals, which stand for types and the like in the file's text as in its name.
+
+/// A file, and what it needs before it: names of files; `team_REAL=f64` is a file for one type whatever the type of who needs it.
+pub(super) struct File {
+    pub(super) name: &'static str,
+    pub(super) text: &'static str,
+    pub(super) needs: &'static [&'static str],
+}
+
+macro_rules! files {
+    ($($name:ident [$($need:literal),*])*) => {
+        const FILES: &[File] = &[$(File {
+            name: stringify!($name),
+            text: include_str!(concat!("cu/", stringify!($name), ".cu")),
+            needs: &[$($need),*],
+        }),*];
+    };
+}
+
+files! {
+    prelude []
+    step []
+    working []
+    index []
+    team_REAL []
+    peak_REAL []
+    fold_REAL []
+    softmax_REAL ["peak_REAL"]
+    softmax_grad_REAL ["team_REAL"]
+    cross_entropy_REAL ["index", "working", "team_REAL=f64", "peak_REAL"]
+    cross_entropy_grad_REAL ["index", "peak_REAL"]
+    norm_statistics_REAL ["team_REAL"]
+    normalize_REAL []
+    normalize_grad_input_REAL ["team_REAL"]
+    normalize_grad_gain_REAL ["fold_REAL"]
+    sum_columns_REAL ["fold_REAL"]
+    sum_rows_REAL ["team_REAL"]
+    gather_REAL ["index"]
+    scatter_add_REAL ["index"]
+    zero_REAL []
+    copy_tiles_REAL []
+    product []
+    strip_REAL []
+    mma []
+    gemm_REAL_SIDE_LAYOUT ["product", "strip_REAL"]
+    gemm_MODE_LAYOUT ["product", "strip_REAL=f32", "mma"]
+    adamw_REAL ["step"]
+    plain_sgd_REAL ["step"]
+    momentum_sgd_REAL ["step"]
+}
+
+/// The file of this name.
+pub(super) fn file_of(name: &str) -> &'static File {
+    FILES.iter().find(|file| file.name == name).expect("whoever names a file names one of this list")
+}
+
+/// A text with these words in place of its own.
+pub(super) fn substituted(text: &str, words: &[(&str, &str)]) -> String {
+    words.iter().fold(text.to_owned(), |text, (word, meaning)| text.replace(word, meaning))
+}
+
+/// The name of a file's function, which is that of the file with these words in place of its own.
+pub(super) fn instance_name(name: &str, words: &[(&str, &str)]) -> String {
+    substituted(name, words)
+}

@@ -1,0 +1,13 @@
+//! Every kernel on the emulator (`tests/cuda/emulator`) against plain arithmetic and against the CPU device, and all of them through NVRTC.
+
+mod accuracy;
+mod arena;
+mod barriers;
+mod cases;
+mod emulated;
+mod errors;
+mod nvrtc;
+mod products;
+mod sums;
+mod texts;
+mod updates;

@@ -1,0 +1,81 @@
+//! All kernels through NVIDIA's compiler, for three generations of devices. It needs no GPU.
+
+use super::emulated::Compiler;
+use super::texts::sources_of_cases;
+use crate::devices::cuda::kernels::{Precision, Sources, Update};
+use pipe_ir::graph::DType;
+use pipe_ir::instruction::Collective;
+use pipe_ir::kernels::Kernel;
+use pipe_ir::training::Optimizer;
+use pipe_ir::units::Bytes;
+use std::path::{Path, PathBuf};
+
+/// The library in the folder that `PIPEC_NVRTC` names, or where the loader looks for libraries.
+fn library() -> Option<PathBuf> {
+    let folder = std::env::var_os("PIPEC_NVRTC").into_iter();
+    let folders = folder.chain(std::env::var_os("LD_LIBRARY_PATH"));
+    let folders: Vec<PathBuf> = folders.flat_map(|paths| std::env::split_paths(&paths).collect::<Vec<_>>()).collect();
+    let versions = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"];
+    let mut files = folders.iter().flat_map(|folder| versions.map(|file| folder.join(file)));
+    files.find(|file: &PathBuf| Path::exists(file))
+}
+
+/// Every kernel there is, in every type.
+fn everything() -> Sources {
+    let mut sources = sources_of_cases(Precision::Fp32);
+    for dtype in [DType::F32, DType::F64] {
+        for case in crate::devices::cpu::tests::cases() {
+            let case = case.in_precision(dtype);
+            for kernel in case.plan().kernels.iter().filter(|kernel| !matches!(kernel, Kernel::Elementwise(_))) {
+                for precision in [Precision::Fp32, Precision::Tf32, Precision::Bf16] {
+                    sources.precision = precision;
+                    sources.launches(kernel);
+                }
+            }
+        }
+        let update = Update { dtype, part: 0..64, from: 0, is_beside: false };
+        sources.optimizer(&Optimizer::AdamW { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 }, &update);
+        for momentum in [0.0, 0.9] {
+            sources.optimizer(&Optimizer::Sgd { momentum, weight_decay: 0.1 }, &update);
+        }
+        for collective in [Collective::AllReduce, Collective::ReduceScatter] {
+            sources.together(collective, dtype, Bytes(4096), 4);
+        }
+    }
+    sources
+}
+
+#[test]
+fn all_kernels_compile_for_three_generations_of_devices() {
+    let Some(path) = library() else {
+        eprintln!(
+            "kernels are not compiled for devices: NVRTC is missing (pip install nvidia-cuda-nvrtc, and PIPEC_NVRTC=its folder lib)"
+        );
+        return;
+    };
+    let compiler = Compiler::at(&path).expect("a library that loads");
+    let text = everything().text();
+    std::thread::scope(|threads| {
+        for device in ["sm_80", "sm_90", "sm_100"] {
+            let (compiler, text) = (&compiler, &text);
+            threads.spawn(move || {
+                let options = [format!("--gpu-architecture={device}"), "--ptxas-options=-v".into()];
+                let (code, log) = compiler
+                    .compile(text, &options.each_ref().map(String::as_str))
+                    .unwrap_or_else(|log| panic!("{log}"));
+                assert!(code.starts_with(b"\x7fELF"), "{device}: no code");
+                // A register or two that another version of the compiler keeps elsewhere is no fault of ours.
+                let spilled = |line: &&str| bytes_spilled(line).is_some_and(|bytes| bytes > 16);
+                let spills: Vec<&str> = log.lines().filter(spilled).collect();
+                assert!(spills.is_empty(), "{device}: registers do not suffice: {spills:?}\n{log}");
+                assert!(!log.contains("warning"), "{device}: {log}");
+            });
+        }
+    });
+}
+
+/// What a line of the assembler's log says about registers that are kept in memory.
+fn bytes_spilled(line: &str) -> Option<u32> {
+    let (before, _) = line.split_once(" bytes spill stores")?;
+    before.rsplit(' ').next()?.parse().ok()
+}

@@ -1,0 +1,177 @@
+//! Matrix products with random sizes, strides and batches, in every precision.
+
+use super::arena::run;
+use super::emulated::Module;
+use crate::devices::cpu::tests::Operand;
+use crate::devices::cuda::kernels::{Precision, Sources};
+use crate::devices::cuda::launch::Launch;
+use crate::random::Counter;
+use pipe_ir::graph::DType;
+use pipe_ir::kernels::{Gemm, Location, Matrix, Place};
+use pipe_ir::units::Bytes;
+
+/// A product with its operands.
+struct Product {
+    gemm: Gemm,
+    operands: Vec<Operand>,
+    precision: Precision,
+    launches: Vec<Launch>,
+}
+
+/// Sizes and strides at random, from a stream of numbers.
+struct Draw(Counter);
+
+impl Draw {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0.next_u64() % bound
+    }
+
+    fn of(&mut self, choices: &[u64]) -> u64 {
+        choices[self.below(choices.len() as u64) as usize]
+    }
+
+    /// A matrix in rows or in columns, with or without room between them; batches outside, in any order of axes. Returns its number of elements.
+    fn matrix(&mut self, operand: u32, (rows, columns): (u64, u64), batch: &[u64], dtype: DType) -> (Matrix, u64) {
+        let start = self.of(&[0, 0, 1, 4]);
+        let room = self.of(&[0, 0, 3, 4]);
+        let by_rows = self.below(2) == 0;
+        let long = if by_rows { columns } else { rows } + room;
+        let (row, column) = if by_rows { (long, 1) } else { (1, long) };
+        let mut size = long * if by_rows { rows } else { columns } + self.of(&[0, 4]);
+        let mut strides = vec![0; batch.len()];
+        for axis in (0..batch.len()).rev() {
+            strides[axis] = size;
+            size *= batch[axis];
+        }
+        let at = Location { place: Place::Operand(operand), offset: Bytes(start * dtype.bytes().0) };
+        (Matrix { at, row, column, batch: strides }, start + size)
+    }
+
+    fn product(&mut self, precision: Precision, dtype: DType, sources: &mut Sources) -> Product {
+        let sizes = [1, 2, 7, 16, 31, 64, 65, 96, 128, 130];
+        let (m, n, k) = (self.of(&sizes), self.of(&sizes), self.of(&[1, 3, 8, 15, 16, 17, 33, 64, 100]));
+        let batch: Vec<u64> = (0..self.below(5)).map(|_| self.of(&[1, 2, 3])).collect();
+        let ((a, size_a), (b, size_b), (c, size_c)) = (
+            self.matrix(0, (m, k), &batch, dtype),
+            self.matrix(1, (k, n), &batch, dtype),
+            self.matrix(2, (m, n), &batch, dtype),
+        );
+        let mut operand =
+            |size: u64| Operand { dtype, numbers: (0..size).map(|_| dtype.nearest(self.0.normal())).collect() };
+        let operands = vec![operand(size_a), operand(size_b), operand(size_c)];
+        let accumulate = self.below(2) == 0;
+        let gemm = Gemm { dtype, batch, m, n, k, a, b, c, accumulate };
+        sources.precision = precision;
+        let launches = sources.gemm(&gemm);
+        Product { gemm, operands, precision, launches }
+    }
+}
+
+/// What is left of a factor.
+fn rounded(number: f64, precision: Precision, dtype: DType) -> f64 {
+    let bits = match (precision, dtype) {
+        (Precision::Bf16, DType::F32) => 16,
+        (Precision::Tf32, DType::F32) => 13,
+        _ => return number,
+    };
+    let word = (number as f32).to_bits();
+    let half = 1_u32 << (bits - 1);
+    // Halves go to the even neighbour in bf16, away from zero in tf32.
+    let even = if bits == 16 { (word >> bits & 1) + half - 1 } else { half };
+    f64::from(f32::from_bits((word + even) >> bits << bits))
+}
+
+impl Product {
+    /// Element by element, from the definition.
+    fn expected(&self) -> Vec<f64> {
+        let Gemm { m, n, k, a, b, c, .. } = &self.gemm;
+        let first = |matrix: &Matrix| matrix.at.offset.0 / self.gemm.dtype.bytes().0;
+        let factor = |operand: usize, at: u64| {
+            rounded(self.operands[operand].numbers[at as usize], self.precision, self.gemm.dtype)
+        };
+        let mut result = self.operands[2].numbers.clone();
+        for index in 0..self.gemm.batch.iter().product() {
+            let offset = |matrix: &Matrix| {
+                let mut rest = index;
+                let axes = self.gemm.batch.iter().zip(&matrix.batch).rev();
+                axes.fold(first(matrix), |offset, (size, stride)| {
+                    let own = rest % size;
+                    rest /= size;
+                    offset + own * stride
+                })
+            };
+            let (at_a, at_b, at_c) = (offset(a), offset(b), offset(c));
+            for row in 0..*m {
+                for column in 0..*n {
+                    let terms = (0..*k).map(|depth| {
+                        factor(0, at_a + row * a.row + depth * a.column)
+                            * factor(1, at_b + depth * b.row + column * b.column)
+                    });
+                    let to = &mut result[(at_c + row * c.row + column * c.column) as usize];
+                    *to = if self.gemm.accumulate { *to } else { 0.0 } + terms.sum::<f64>();
+                }
+            }
+        }
+        result
+    }
+}
+
+#[test]
+fn products_of_any_sizes_and_strides() {
+    let mut draw = Draw(Counter::new(6, "products"));
+    let mut sources = Sources::default();
+    let mut products = Vec::new();
+    for _ in 0..40 {
+        for precision in [Precision::Fp32, Precision::Tf32, Precision::Bf16] {
+            products.push(draw.product(precision, DType::F32, &mut sources));
+        }
+        products.push(draw.product(Precision::Bf16, DType::F64, &mut sources));
+    }
+    let Some(module) = Module::new(sources) else { return };
+    for product in &products {
+        let (found, error) = run(&module, &product.launches, &product.operands, Bytes::ZERO);
+        assert_eq!(error, 0);
+        let tolerance = if product.gemm.dtype == DType::F64 { 1e-13 } else { 1e-5 };
+        for (element, (found, expected)) in found[2].iter().zip(product.expected()).enumerate() {
+            let error = (found - expected).abs() / expected.abs().max((product.gemm.k as f64).sqrt());
+            assert!(
+                error < tolerance,
+                "element {element}: {found} instead of {expected}: {:#?} {:?}",
+                product.gemm,
+                product.precision
+            );
+        }
+    }
+}
+
+/// Enough tiles for the large ones, with edges.
+#[test]
+fn large_tiles() {
+    let mut sources = Sources::default();
+    let mut draw = Draw(Counter::new(6, "large tiles"));
+    let at = |operand| Location { place: Place::Operand(operand), offset: Bytes::ZERO };
+    let mut products = Vec::new();
+    for (along_a, along_b) in [(false, false), (true, false), (false, true), (true, true)] {
+        let (m, n, k, batch) = (130, 132, 18, 24);
+        let matrix = |operand, (rows, columns), by_rows| {
+            let (row, column) = if by_rows { (columns, 1) } else { (1, rows) };
+            Matrix { at: at(operand), row, column, batch: vec![rows * columns] }
+        };
+        let (a, b, c) = (matrix(0, (m, k), along_a), matrix(1, (k, n), !along_b), matrix(2, (m, n), true));
+        let operands = [m * k, k * n, m * n].map(|size| {
+            let numbers = (0..size * batch).map(|_| DType::F32.nearest(draw.0.normal())).collect();
+            Operand { dtype: DType::F32, numbers }
+        });
+        let gemm = Gemm { dtype: DType::F32, batch: vec![batch], m, n, k, a, b, c, accumulate: along_a };
+        let launches = sources.gemm(&gemm);
+        products.push(Product { gemm, operands: operands.to_vec(), precision: Precision::Fp32, launches });
+    }
+    assert!(sources.names().all(|name| name.starts_with("gemm_f32_128_")), "{:?}", sources.names().collect::<Vec<_>>());
+    let Some(module) = Module::new(sources) else { return };
+    for product in &products {
+        let (found, _) = run(&module, &product.launches, &product.operands, Bytes::ZERO);
+        for (found, expected) in found[2].iter().zip(product.expected()) {
+            assert!((found - expected).abs() < 1e-5 * expected.abs().max(4.0), "{found} instead of {expected}");
+        }
+    }
+}

@@ -1,0 +1,68 @@
+// Tensor cores, one warp at a time: the same functions as in kernels/cu/mma.cu, whose fragments lie as the PTX ISA says
+// (Warp Level Matrix Instructions: "Matrix Fragments for mma.m16n8k16 with floating point type", and "for mma.m16n8k8").
+#pragma once
+
+// Two numbers rounded to bf16, the nearest even one, the first in the low half: cvt.rn.bf16x2.f32.
+static inline unsigned bf16_pair(float low, float high) {
+    auto rounded = [](float x) {
+        unsigned bits = __float_as_uint(x);
+        return x != x ? 0x7FFFu : (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
+    };
+    return rounded(low) | rounded(high) << 16;
+}
+
+// Rounded to 10 bits of fraction, halves away from zero: cvt.rna.tf32.f32.
+static inline unsigned tf32_of(float x) {
+    unsigned bits = __float_as_uint(x);
+    bool is_finite = (bits >> 23 & 0xFF) != 0xFF;
+    return is_finite ? (bits + 0x1000) & ~0x1FFFu : bits;
+}
+
+namespace emulator {
+
+// What all lanes hold of a and b.
+inline const Shown* fragments(const unsigned a[4], const unsigned b[2], int line) {
+    return exchange(Shown{{a[0], a[1], a[2], a[3], b[0], b[1]}}, line);
+}
+
+// Element (row, k) of a and (k, column) of b, 16 of k, as bf16.
+inline float a_bf16(const Shown* all, unsigned row, unsigned k) {
+    unsigned lane = row % 8 * 4 + k % 8 / 2, word = row / 8 + k / 8 * 2;
+    return __uint_as_float(all[lane].words[word] >> k % 2 * 16 << 16);
+}
+
+inline float b_bf16(const Shown* all, unsigned k, unsigned column) {
+    unsigned lane = column * 4 + k % 8 / 2, word = 4 + k / 8;
+    return __uint_as_float(all[lane].words[word] >> k % 2 * 16 << 16);
+}
+
+// The same, 8 of k, as tf32.
+inline float a_tf32(const Shown* all, unsigned row, unsigned k) {
+    return __uint_as_float(all[row % 8 * 4 + k % 4].words[row / 8 + k / 4 * 2]);
+}
+
+inline float b_tf32(const Shown* all, unsigned k, unsigned column) {
+    return __uint_as_float(all[column * 4 + k % 4].words[4 + k / 4]);
+}
+
+// Adds to this lane's four elements of the product.
+template <class A, class B>
+void multiply(float d[4], const Shown* all, unsigned depth, A a, B b) {
+    unsigned lane = current % WARP;
+    for (unsigned i = 0; i < 4; i++) {
+        unsigned row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+        for (unsigned k = 0; k < depth; k++) d[i] += a(all, row, k) * b(all, k, column);
+    }
+}
+
+}  // namespace emulator
+
+// d += a b, 16 rows, 8 columns, 16 deep.
+static inline void mma_bf16(float d[4], const unsigned a[4], const unsigned b[2]) {
+    emulator::multiply(d, emulator::fragments(a, b, __LINE__), 16, emulator::a_bf16, emulator::b_bf16);
+}
+
+// d += a b, 16 rows, 8 columns, 8 deep.
+static inline void mma_tf32(float d[4], const unsigned a[4], const unsigned b[2]) {
+    emulator::multiply(d, emulator::fragments(a, b, __LINE__), 8, emulator::a_tf32, emulator::b_tf32);
+}
