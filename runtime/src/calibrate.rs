@@ -27,7 +27,7 @@ pub fn matrix_product(gemm: &Gemm, calls: u32) -> Result<Duration, RunError> {
         let memory = memory(bytes)?;
         let region = memory.region(Bytes::ZERO, bytes);
         with_numbers!(gemm.dtype, N => region.numbers_mut().fill(N::of(0.5)));
-        Ok((memory, bytes))
+        Ok::<_, RunError>((memory, bytes))
     };
     let (a, a_bytes) = operand(&gemm.a, gemm.m, gemm.k)?;
     let (b, b_bytes) = operand(&gemm.b, gemm.k, gemm.n)?;

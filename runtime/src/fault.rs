@@ -38,6 +38,21 @@ pub enum RunError {
         /// Its size.
         bytes: pipe_ir::units::Bytes,
     },
+    /// A GPU has less memory than the program needs.
+    #[error("cannot allocate the arena of {device}: {bytes}, but {gpu} has {free} free")]
+    GpuMemory {
+        /// Whose arena.
+        device: DeviceId,
+        /// Its size.
+        bytes: pipe_ir::units::Bytes,
+        /// Which GPU.
+        gpu: String,
+        /// What is left there.
+        free: pipe_ir::units::Bytes,
+    },
+    /// The driver of a GPU refuses a call.
+    #[error("the CUDA driver cannot go on: {0}")]
+    Driver(String),
     /// The backend cannot run the program.
     #[error("{0}")]
     Unsupported(String),

@@ -1,4 +1,4 @@
-//! Memory: the bytes of one device's arena, and regions of them. One of the two files with `unsafe` code.
+//! Memory: the bytes of one device's arena, and regions of them. One of the few files with `unsafe` code.
 //!
 //! Safety. Regions of one arena may be read and written from several threads: the device's own, and those that copy a
 //! transfer into or out of it, or from one memory space to the other. That no two of them touch the same bytes at once is what [`pipe_ir::verify`] proved of the

@@ -1,26 +1,22 @@
 //! Runs: a verified program on devices, step by step.
 //!
-//! CPU devices have one thread each, alive from the set-up to the end of the run; null devices take turns on the caller's
-//! thread. A fault or panic of one device ends the run on all of them, with one error. In a job of several processes each runs the devices of
-//! its own rank, and the first rank has the reports of all.
+//! An engine executes the lists (`engine`); the run knows where persistent values are between steps, and what a job of several processes
+//! needs: each runs the devices of its own rank, and the first rank has the reports of all. After an error a run takes no more steps.
 
-use crate::channel::Channels;
-use crate::crew::{Crew, Order};
-use crate::device::{Device, Loader};
-use crate::devices::cpu::{CpuDevice, Jit, Number, Shared, compile, with_numbers};
-use crate::devices::null::NullDevice;
-use crate::executor::Executor;
+use crate::device::Loader;
+use crate::devices::cpu::{Number, with_numbers};
+use crate::devices::cuda::Precision;
+use crate::engine::{Engine, Place};
 use crate::fault::RunError;
 use crate::job::desk::Desk;
 use crate::job::{Job, Rank};
-use crate::memory::{Memories, Region};
 use crate::profile::Profile;
 use crate::remote::Seat;
 use crate::report::StepReport;
 use pipe_ir::ids::{BufferId, DeviceId, ValueId};
 use pipe_ir::instruction::Instruction;
 use pipe_ir::program::{Buffer, Program};
-use pipe_ir::verify::{List, Verified};
+use pipe_ir::verify::Verified;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
@@ -32,6 +28,16 @@ pub enum Backend {
     Null,
     /// Threads of this machine.
     Cpu,
+    /// GPUs of this machine.
+    Cuda,
+}
+
+impl Backend {
+    /// Whether it computes, so that losses mean something.
+    #[must_use]
+    pub const fn computes(self) -> bool {
+        !matches!(self, Self::Null)
+    }
 }
 
 /// How to run.
@@ -48,13 +54,17 @@ pub struct Options {
     pub trace: bool,
     /// Time is kept for every kind of kernel.
     pub profile: bool,
+    /// GPUs are given a step as one graph, where the driver captures it.
+    pub capture: bool,
+    /// How GPUs multiply matrices of single precision.
+    pub products: Precision,
 }
 
 impl Options {
     /// A plain run.
     #[must_use]
     pub const fn new(backend: Backend, seed: u64) -> Self {
-        Self { backend, seed, stress: None, trace: false, profile: false }
+        Self { backend, seed, stress: None, trace: false, profile: false, capture: true, products: Precision::Fp32 }
     }
 }
 
@@ -68,20 +78,13 @@ struct Home {
 
 /// A program that was set up and can take steps.
 pub struct Run {
-    // Threads first: they end before what they use is dropped.
-    crew: Crew,
-    channels: Arc<Channels>,
-    profiled: bool,
+    engine: Engine,
     program: Arc<Verified>,
-    /// By device; none on the null backend, and of devices of other ranks.
-    memories: Vec<Option<Memories>>,
     /// In a job of several ranks.
     seat: Option<Seat>,
     /// Which buffers hold what is persistent, and how many updates older than the newest version that is.
     homes: BTreeMap<ValueId, Vec<Home>>,
     failed: Option<RunError>,
-    /// Owns the machine code.
-    _jit: Option<Jit>,
 }
 
 impl Run {
@@ -115,30 +118,9 @@ impl Run {
         loader: Arc<dyn Loader>,
         seat: Option<Seat>,
     ) -> Result<Self, RunError> {
-        let n_devices = program.program().devices.len();
-        let here = |device: &DeviceId| seat.as_ref().is_none_or(|seat| seat.has(*device));
-        let own: Vec<DeviceId> = (0..n_devices).map(DeviceId::from_index).filter(here).collect();
-        let (mut memories, mut jit) = (vec![None; n_devices], None);
-        let devices: Vec<Box<dyn Device>> = match options.backend {
-            Backend::Null => own.iter().map(|_| Box::new(NullDevice) as Box<dyn Device>).collect(),
-            Backend::Cpu => {
-                allocate(program.program(), &own, &mut memories)?;
-                cpu_devices(&program, options, loader, &memories, jit.insert(Jit::new()?))?
-            }
-        };
-        let channels = Arc::new(Channels::new(program.program(), options.stress, seat.as_ref())?);
-        let executors = devices.into_iter().zip(own).map(|(device, id)| {
-            let mut executor = Executor::new(Arc::clone(&program), id, device, Arc::clone(&channels), options.stress);
-            executor.set_trace(options.trace);
-            executor
-        });
-        let takes_turns = options.backend == Backend::Null && options.stress.is_none() && seat.is_none();
-        let crew = Crew::new(executors.collect(), Arc::clone(&channels), takes_turns);
         let homes = homes(program.program());
-        let profiled = options.profile;
-        let mut run = Self { crew, channels, profiled, program, memories, seat, homes, failed: None, _jit: jit };
-        run.order(Order { list: List::Setup, step: 0 })?;
-        Ok(run)
+        let engine = Engine::start(&program, options, loader, seat.as_ref())?;
+        Ok(Self { engine, program, seat, homes, failed: None })
     }
 
     /// Executes the step lists once: one optimizer step, or all steps of a window. Steps are counted from 0, `step` is the
@@ -148,7 +130,7 @@ impl Run {
     /// If any device fails; every later step fails the same way.
     pub fn step(&mut self, step: u64) -> Result<StepReport, RunError> {
         let began = Instant::now();
-        let own = self.order(Order { list: List::Step, step })?;
+        let own = self.execute(step)?;
         let report = match &self.seat {
             Some(seat) => seat.report(own, began),
             None => Ok(own),
@@ -169,14 +151,22 @@ impl Run {
         self.program.program()
     }
 
+    /// The GPUs that it runs on, by name, with the number of devices on each.
+    #[must_use]
+    pub fn gpus(&self) -> Vec<(String, usize)> {
+        self.engine.gpus()
+    }
+
+    /// What should be said of the machine, each thing once.
+    #[must_use]
+    pub fn notes(&mut self) -> Vec<String> {
+        self.engine.notes()
+    }
+
     /// Where the time of all kernels went so far; empty unless it was asked for.
     #[must_use]
     pub fn profile(&mut self) -> Profile {
-        let mut profile = self.crew.profile();
-        if self.profiled {
-            profile.merge(&self.channels.profile());
-        }
-        profile
+        self.engine.profile()
     }
 
     /// The same of the devices of all ranks of a job, on its first rank; the others have their own. All do it at once.
@@ -208,21 +198,26 @@ impl Run {
     #[must_use]
     pub fn read_version(&self, value: ValueId, tensor: usize, age: u32) -> Option<Vec<f64>> {
         let slot = self.program().value(value).tensors.get(tensor)?;
-        let region = self.regions(value, tensor, Some(age)).next()?;
-        Some(with_numbers!(slot.ty.dtype, N => region.numbers::<N>().iter().map(|number| number.to_f64()).collect()))
+        let bytes = self.read_bytes(value, tensor, age)?;
+        let size = slot.ty.dtype.bytes().to_usize();
+        let numbers = bytes.chunks_exact(size);
+        Some(
+            with_numbers!(slot.ty.dtype, N => numbers.map(|one| bytemuck::pod_read_unaligned::<N>(one).to_f64()).collect()),
+        )
     }
 
     /// The same as it lies in memory.
     #[must_use]
     pub fn read_bytes(&self, value: ValueId, tensor: usize, age: u32) -> Option<Vec<u8>> {
-        Some(self.regions(value, tensor, Some(age)).next()?.bytes().to_vec())
+        let place = self.places(value, tensor, Some(age)).next()?;
+        self.engine.read(place)
     }
 
     /// The same as it lies in memory, of every device that holds the value, in their order. Replicas of weights, state and reduced gradients
     /// are equal, bit for bit.
     #[must_use]
     pub fn read_all(&self, value: ValueId, tensor: usize) -> Vec<Vec<u8>> {
-        self.regions(value, tensor, Some(0)).map(|region| region.bytes().to_vec()).collect()
+        self.places(value, tensor, Some(0)).filter_map(|place| self.engine.read(place)).collect()
     }
 
     /// How many versions of a persistent value there are between steps.
@@ -244,9 +239,8 @@ impl Run {
     /// The same, given what shall lie in memory, perhaps for the version alone that is so many updates older than the newest.
     pub fn write_bytes(&mut self, value: ValueId, tensor: usize, age: Option<u32>, data: &[u8]) -> bool {
         let mut written = false;
-        for region in self.regions(value, tensor, age).filter(|region| region.len() == data.len()) {
-            region.bytes_mut().copy_from_slice(data);
-            written = true;
+        for place in self.places(value, tensor, age).filter(|place| place.buffer.bytes.to_usize() == data.len()) {
+            written |= self.engine.write(place, data);
         }
         written
     }
@@ -271,24 +265,24 @@ impl Run {
         self.seat.as_ref().is_none_or(|seat| seat.has(device))
     }
 
-    fn regions(&self, value: ValueId, tensor: usize, age: Option<u32>) -> impl Iterator<Item = Region> {
+    /// Where a tensor lies on the devices of this process.
+    fn places(&self, value: ValueId, tensor: usize, age: Option<u32>) -> impl Iterator<Item = Place> {
         let slot = self.program().value(value).tensors.get(tensor);
         let homes = self.homes.get(&value).into_iter().flatten();
-        homes.filter(move |home| age.is_none_or(|age| age == home.age)).filter_map(
-            move |Home { device, buffer, .. }| {
-                let place = self.program().devices[device.index()].buffers[buffer.index()];
-                let slot = slot?;
-                let place = Buffer { offset: place.offset + slot.offset, bytes: slot.ty.bytes(), space: place.space };
-                Some(self.memories.get(device.index())?.as_ref()?.region(place))
-            },
-        )
+        let here = homes.filter(move |home| age.is_none_or(|age| age == home.age) && self.is_here(home.device));
+        here.filter_map(move |Home { device, buffer, .. }| {
+            let place = self.program().devices[device.index()].buffers[buffer.index()];
+            let slot = slot?;
+            let buffer = Buffer { offset: place.offset + slot.offset, bytes: slot.ty.bytes(), space: place.space };
+            Some(Place { device: *device, buffer })
+        })
     }
 
-    fn order(&mut self, order: Order) -> Result<StepReport, RunError> {
+    fn execute(&mut self, step: u64) -> Result<StepReport, RunError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        let report = self.crew.obey(order).map_err(|error| match &self.seat {
+        let report = self.engine.step(step).map_err(|error| match &self.seat {
             Some(seat) => seat.break_off(error),
             None => error,
         });
@@ -300,43 +294,9 @@ impl Run {
 impl Drop for Run {
     fn drop(&mut self) {
         if self.seat.is_some() && self.failed.is_some() {
-            // Messages of other ranks may still arrive.
-            self.memories.drain(..).for_each(std::mem::forget);
+            self.engine.forget();
         }
     }
-}
-
-fn allocate(program: &Program, own: &[DeviceId], memories: &mut [Option<Memories>]) -> Result<(), RunError> {
-    for device in own {
-        let code = &program.devices[device.index()];
-        let memory = Memories::new(code);
-        let bytes = code.arena + code.host.arena;
-        memories[device.index()] = Some(memory.ok_or(RunError::OutOfMemory { device: *device, bytes })?);
-    }
-    Ok(())
-}
-
-fn cpu_devices(
-    program: &Arc<Verified>,
-    options: &Options,
-    loader: Arc<dyn Loader>,
-    memories: &[Option<Memories>],
-    jit: &mut Jit,
-) -> Result<Vec<Box<dyn Device>>, RunError> {
-    let shared = Shared {
-        program: Arc::clone(program),
-        loader,
-        seed: options.seed,
-        strict: options.stress.is_some(),
-        profile: options.profile,
-    };
-    let here = memories.iter().enumerate().filter_map(|(index, memory)| Some((index, memory.as_ref()?)));
-    let devices = here.map(|(index, memory)| {
-        let id = DeviceId::from_index(index);
-        let executables = compile(program.program(), id, jit)?;
-        Ok(Box::new(CpuDevice::new(shared.clone(), id, memory.clone(), executables)) as Box<dyn Device>)
-    });
-    devices.collect()
 }
 
 /// The buffers that the set-up fills; of several with one value, from the newest version to the oldest.

@@ -6,6 +6,9 @@ use std::sync::LazyLock;
 /// The version, the backends and the schemas; the first line is the version alone.
 pub(crate) static LONG: LazyLock<String> = LazyLock::new(|| {
     let mpi = if cfg!(feature = "mpi") { "yes" } else { "no (built without the feature `mpi`)" };
+    // Every command writes this text, and looking for libraries takes longer than most of them.
+    let asked = std::env::args_os().any(|argument| argument == "--version");
+    let cuda = if asked { pipe_runtime::libraries() } else { "looked for when it is needed".to_owned() };
     let schemas = [
         report::SCHEMA,
         pipe_ir::json::SCHEMA,
@@ -19,7 +22,7 @@ pub(crate) static LONG: LazyLock<String> = LazyLock::new(|| {
         pipe_runtime::checkpoint::SCHEMA,
     ];
     format!(
-        "{}\nbackends: cpu ({}), null\nmpi: {mpi}\ncuda: no\nschemas: {}",
+        "{}\nbackends: cpu ({}), cuda, null\nmpi: {mpi}\ncuda: {cuda}\nschemas: {}",
         env!("CARGO_PKG_VERSION"),
         pipe_runtime::instruction_set(),
         schemas.join(", "),

@@ -321,7 +321,10 @@ fn ctrl_c_ends_a_run_with_a_checkpoint() {
     // The first checkpoint, after two steps, says that the run is on its way.
     let began = Instant::now();
     let saved = folder.0.join("saved");
-    while !fs::read_dir(&saved).is_ok_and(|mut files| files.next().is_some()) && began.elapsed().as_secs() < 60 {
+    let is_saved = |file: std::io::Result<fs::DirEntry>| {
+        file.is_ok_and(|file| file.path().extension().is_some_and(|own| own == "safetensors"))
+    };
+    while !fs::read_dir(&saved).is_ok_and(|mut files| files.any(is_saved)) && began.elapsed().as_secs() < 60 {
         std::thread::sleep(Duration::from_millis(5));
     }
     let sent = Command::new("kill").args(["-INT", &run.id().to_string()]).status().expect("`kill` is there");

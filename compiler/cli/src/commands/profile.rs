@@ -186,7 +186,7 @@ impl Arguments {
         let options = Options { trace: true, ..Options::new(Backend::Cpu, 0) };
         let told = |error: RunError| error.to_string();
         let machine = measuring::machine(program.program(), job).map_err(told)?;
-        let mut run = training::start(program, data, &options, job).map_err(told)?;
+        let mut run = training::start(program, Arc::new(data), &options, job).map_err(told)?;
         let window = u64::from(run.program().n_steps);
         let first = WARM_UP * window;
         let warm = self.train(&mut run, (0, first))?;

@@ -5,7 +5,7 @@ use crate::Outcome;
 use crate::commands::check::show_findings;
 use crate::commands::check_ir;
 use crate::input::{Format, TargetArguments};
-use crate::output::{Failure, can_write, print, write_with};
+use crate::output::{Failure, can_write, complain, print, write_with};
 use crate::ranks::lost::{Origins, Written};
 use crate::ranks::{self, Entry, RankArguments, Team};
 use crate::trace::{self, run::Ran};
@@ -21,7 +21,7 @@ use pipe_ir::text;
 use pipe_ir::verify::Verified;
 use pipe_runtime::checkpoint;
 use pipe_runtime::data::Data;
-use pipe_runtime::{Backend, Options, Profile, Run, RunError};
+use pipe_runtime::{Backend, Options, Precision, Profile, Run, RunError};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ Ctrl-C ends the run after the step at hand, with a checkpoint.";
 pub(crate) struct Arguments {
     #[command(flatten)]
     target: TargetArguments,
-    /// What executes: `auto` is the CPU for a pipeline with a model, else the null device
+    /// What executes: `auto` is the GPUs of the machine, or else the CPU, for a pipeline with a model, and the null device without one
     #[arg(long, value_enum, default_value_t = BackendChoice::Auto)]
     backend: BackendChoice,
     /// Optimizer steps in all, instead of the pipeline's (1, or one window, where it names none)
@@ -59,7 +59,13 @@ pub(crate) struct Arguments {
     /// Saves nothing
     #[arg(long)]
     no_checkpoint: bool,
-    /// Prints where the time of the CPU kernels went
+    /// How GPUs multiply matrices of single precision
+    #[arg(long, value_enum, default_value_t = Products::Fp32)]
+    products: Products,
+    /// GPUs are asked for every call of every step, instead of once for a captured graph of the step
+    #[arg(long)]
+    no_capture: bool,
+    /// Prints where the time of the kernels went
     #[arg(long)]
     profile: bool,
     #[command(flatten)]
@@ -70,22 +76,46 @@ pub(crate) struct Arguments {
 }
 
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum Products {
+    /// As they are
+    Fp32,
+    /// With factors rounded to 10 bits of fraction; sums are in single precision
+    Tf32,
+    /// With factors rounded to 7 bits of fraction; sums are in single precision
+    Bf16,
+}
+
+impl From<Products> for Precision {
+    fn from(products: Products) -> Self {
+        match products {
+            Products::Fp32 => Self::Fp32,
+            Products::Tf32 => Self::Tf32,
+            Products::Bf16 => Self::Bf16,
+        }
+    }
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 enum BackendChoice {
     /// The best one that can run the program
     Auto,
     /// CPU threads, one per device
     Cpu,
+    /// NVIDIA GPUs of this machine, over which devices are spread in equal blocks
+    Cuda,
     /// Counts bytes and instructions, computes nothing
     Null,
 }
 
 impl BackendChoice {
-    fn resolve(self, program: &Program) -> Backend {
+    fn resolve(self, program: &Program, is_alone: bool) -> Backend {
         match self {
             Self::Cpu => Backend::Cpu,
+            Self::Cuda => Backend::Cuda,
             Self::Null => Backend::Null,
-            Self::Auto if is_computable(program) => Backend::Cpu,
-            Self::Auto => Backend::Null,
+            Self::Auto if !is_computable(program) => Backend::Null,
+            Self::Auto if is_alone && pipe_runtime::gpus().is_ok() => Backend::Cuda,
+            Self::Auto => Backend::Cpu,
         }
     }
 }
@@ -122,18 +152,19 @@ fn backend_name(backend: Backend) -> &'static str {
     match backend {
         Backend::Null => "null",
         Backend::Cpu => "cpu",
+        Backend::Cuda => "cuda",
     }
 }
 
 impl Arguments {
     fn execute(&self, team: Option<&Team>) -> Result<Outcome, Failure> {
         let speaks = team.is_none_or(Team::speaks);
-        let prepared = self.prepare(speaks);
+        let prepared = self.prepare(speaks, team.is_none());
         let prepared = match team {
             None => prepared?,
             Some(team) => team.agree(prepared, |prepared| self.digests(prepared))?,
         };
-        let Some(Prepared { program, written, bubble, backend, plan, data }) = prepared else {
+        let Some(Prepared { program, written, bubble, mut backend, plan, data }) = prepared else {
             return Ok(Outcome::Rejected);
         };
         if let Some(team) = team {
@@ -141,12 +172,13 @@ impl Arguments {
         }
         let memory = Watch::start();
         let finished =
-            self.start(&program, backend, data, team).map_err(training::Failure::from).and_then(|mut run| {
+            self.start(&program, &mut backend, data, team).map_err(training::Failure::from).and_then(|mut run| {
+                run.notes().iter().for_each(|note| complain(note));
                 let finished = self.train(&mut run, &plan, backend, team)?;
                 let kernels = if self.profile { Some(run.whole_profile()?) } else { None };
-                Ok((finished, kernels))
+                Ok((finished, kernels, run.gpus()))
             });
-        let (finished, kernels) = match finished {
+        let (finished, kernels, gpus) = match finished {
             Ok(finished) => finished,
             Err(failure) => {
                 let message = failure.to_string();
@@ -157,7 +189,7 @@ impl Arguments {
             }
         };
         let resident = memory.and_then(|memory| memory.most());
-        let resident = Resident::most(resident, program.program(), team.map(Team::job));
+        let resident = Resident::most(resident, program.program(), backend, team.map(Team::job));
         let resident = resident.map_err(|error| Failure::Usage(error.to_string()))?;
         if !speaks {
             return Ok(Outcome::Accepted);
@@ -165,6 +197,7 @@ impl Arguments {
         let circumstances = Circumstances {
             program: program.program(),
             backend: backend_name(backend),
+            gpus,
             predicted_bubble: bubble,
             tokens_per_step: tokens_per_step(program.program()),
             planned: plan.steps,
@@ -200,13 +233,13 @@ impl Arguments {
     }
 
     /// Everything that a run needs; nothing if the target is rejected, which was then said if this process speaks.
-    fn prepare(&self, speaks: bool) -> Result<Option<Prepared>, Failure> {
+    fn prepare(&self, speaks: bool, is_alone: bool) -> Result<Option<Prepared>, Failure> {
         let Some((program, bubble, written)) = self.compile(speaks)? else { return Ok(None) };
         if let Some(path) = self.trace.as_ref().filter(|_| speaks) {
             // Better now than after the run.
             can_write(path)?;
         }
-        let backend = self.backend.resolve(program.program());
+        let backend = self.backend.resolve(program.program(), is_alone);
         let plan = self.plan(program.program(), backend);
         if self.resume == Some(None) && plan.checkpoints.is_none() {
             let message = "this run has no folder of checkpoints: `--resume PATH` names one";
@@ -271,7 +304,7 @@ impl Arguments {
             let named = settings.map(|checkpoint| PathBuf::from(&checkpoint.path));
             named.unwrap_or_else(|| PathBuf::from("checkpoints").join(&program.name))
         };
-        let saves = !self.no_checkpoint && backend == Backend::Cpu && training.is_some();
+        let saves = !self.no_checkpoint && backend.computes() && training.is_some();
         Plan {
             steps: self
                 .steps
@@ -279,14 +312,14 @@ impl Arguments {
             checkpoints: saves.then(|| self.checkpoint.clone().unwrap_or_else(folder)),
             every: settings.map_or(0, |checkpoint| u64::from(checkpoint.every)),
             keep_trace: self.trace.is_some(),
-            computes: backend == Backend::Cpu,
+            computes: backend.computes(),
         }
     }
 
     fn start(
         &self,
         program: &Arc<Verified>,
-        backend: Backend,
+        backend: &mut Backend,
         data: Data,
         team: Option<&Team>,
     ) -> Result<Run, RunError> {
@@ -294,9 +327,23 @@ impl Arguments {
             stress: self.stress,
             trace: self.trace.is_some(),
             profile: self.profile,
-            ..Options::new(backend, 0)
+            capture: !self.no_capture,
+            products: self.products.into(),
+            ..Options::new(*backend, 0)
         };
-        training::start(program, data, &options, team.map(Team::job))
+        let data = Arc::new(data);
+        let started = training::start(program, Arc::clone(&data), &options, team.map(Team::job));
+        match started {
+            Err(error) if *backend == Backend::Cuda && self.backend == BackendChoice::Auto => {
+                complain(&format!("not on the GPU: {error}; the processor runs it instead"));
+                *backend = Backend::Cpu;
+                training::start(program, data, &Options { backend: *backend, ..options }, team.map(Team::job))
+            }
+            Err(RunError::Unsupported(why)) if *backend == Backend::Cuda => {
+                Err(RunError::Unsupported(format!("{why}: `--backend cpu` runs on the processor")))
+            }
+            started => started,
+        }
     }
 
     fn train(
@@ -314,7 +361,7 @@ impl Arguments {
             }
         };
         let mut stop = stop_on_signal(team.map(Team::job));
-        let tokens = if backend == Backend::Cpu { tokens_per_step(run.program()) } else { 0 };
+        let tokens = if backend.computes() { tokens_per_step(run.program()) } else { 0 };
         let speaks = team.is_none_or(Team::speaks);
         let quiet = self.target.quiet || self.target.format == Format::Json || !speaks;
         let stride = u64::from(run.program().n_steps);

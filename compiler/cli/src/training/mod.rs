@@ -109,12 +109,12 @@ pub(crate) fn is_computable(program: &Program) -> bool {
 /// # Errors
 /// Says why it cannot run.
 pub(crate) fn open(program: &Program, backend: Backend, folder: &Path) -> Result<Data, String> {
-    if backend == Backend::Cpu && !is_computable(program) {
+    if backend.computes() && !is_computable(program) {
         return Err("this program was compiled without a model: it runs on the null device only; a pipeline with a model runs on others".to_owned());
     }
     match backend {
         Backend::Null => Ok(Data::synthetic(program)),
-        Backend::Cpu => Data::open(program, folder).map_err(|error| error.to_string()),
+        Backend::Cpu | Backend::Cuda => Data::open(program, folder).map_err(|error| error.to_string()),
     }
 }
 
@@ -124,13 +124,13 @@ pub(crate) fn open(program: &Program, backend: Backend, folder: &Path) -> Result
 /// Says why it cannot run.
 pub(crate) fn start(
     program: &Arc<Verified>,
-    data: Data,
+    data: Arc<Data>,
     options: &Options,
     job: Option<&Job>,
 ) -> Result<Run, RunError> {
     let seed = program.program().training.as_ref().map_or(0, |training| training.seed);
     let options = Options { seed, ..options.clone() };
-    let (program, data) = (Arc::clone(program), Arc::new(data));
+    let program = Arc::clone(program);
     match job {
         None => Run::start(program, &options, data),
         Some(job) => Run::join(program, &options, data, job),

@@ -1,9 +1,9 @@
 //! Memory of this process, as Linux counts it: what a run takes beside its arenas.
 
-use pipe_ir::program::Program;
+use pipe_ir::program::{DeviceProgram, Program};
 use pipe_ir::units::Bytes;
-use pipe_runtime::RunError;
 use pipe_runtime::job::{Division, Job, Rank};
+use pipe_runtime::{Backend, RunError};
 
 /// Measures from here on.
 pub(crate) struct Watch {
@@ -38,13 +38,20 @@ impl Resident {
     ///
     /// # Errors
     /// If another rank cannot go on.
-    pub(crate) fn most(own: Option<Bytes>, program: &Program, job: Option<&Job>) -> Result<Option<Self>, RunError> {
+    pub(crate) fn most(
+        own: Option<Bytes>,
+        program: &Program,
+        backend: Backend,
+        job: Option<&Job>,
+    ) -> Result<Option<Self>, RunError> {
         let n_ranks = job.map_or(1, Job::n_ranks);
         let Some(division) = Division::new(program.devices.len(), n_ranks) else { return Ok(None) };
         let of = |(rank, bytes): (usize, Option<Bytes>)| {
             let rank = Rank::from_index(rank);
             let devices = &program.devices[division.devices_of(rank)];
-            let arenas = Bytes(devices.iter().map(|device| device.arena.0 + device.host.arena.0).sum());
+            // What a GPU has is no memory of the process.
+            let own = |device: &DeviceProgram| if backend == Backend::Cuda { Bytes::ZERO } else { device.arena };
+            let arenas = Bytes(devices.iter().map(|device| own(device).0 + device.host.arena.0).sum());
             Some(Self { rank, bytes: bytes?, arenas })
         };
         let all = match job {

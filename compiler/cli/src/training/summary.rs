@@ -21,8 +21,11 @@ pub(crate) struct Summary {
     pub(crate) ok: bool,
     /// What ran.
     pub(crate) name: String,
-    /// On what: `cpu` or `null`.
+    /// On what: `cpu`, `cuda` or `null`.
     pub(crate) backend: &'static str,
+    /// The GPUs that ran it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) gpus: Vec<GpuSummary>,
     /// Steps done by this run.
     pub(crate) steps: u64,
     /// Steps of the whole run, as planned.
@@ -58,6 +61,15 @@ pub(crate) struct Summary {
     pub(crate) resident_bytes: Option<u64>,
     #[serde(skip)]
     resident: Option<Resident>,
+}
+
+/// A GPU.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub(crate) struct GpuSummary {
+    /// What its driver calls it.
+    pub(crate) name: String,
+    /// How many devices it ran.
+    pub(crate) devices: usize,
 }
 
 /// One device: compiled against measured.
@@ -113,6 +125,8 @@ pub(crate) struct Circumstances<'a> {
     pub(crate) program: &'a Program,
     /// On what.
     pub(crate) backend: &'static str,
+    /// The GPUs, with the number of devices on each.
+    pub(crate) gpus: Vec<(String, usize)>,
     /// Bubble by makespan that the timeline predicts.
     pub(crate) predicted_bubble: Option<f64>,
     /// Data elements of a step.
@@ -158,6 +172,11 @@ impl Summary {
             ok: steps == 0 || per_device.iter().all(DeviceSummary::is_as_predicted),
             name: program.name.clone(),
             backend: circumstances.backend,
+            gpus: circumstances
+                .gpus
+                .iter()
+                .map(|(name, devices)| GpuSummary { name: name.clone(), devices: *devices })
+                .collect(),
             steps,
             planned: circumstances.planned,
             resumed_from: finished.first_step,
@@ -216,6 +235,9 @@ impl Summary {
                 text,
                 "  bubble   {predicted:.1}% predicted, {measured:.1}% measured (by makespan, median of the steps)"
             );
+        }
+        for GpuSummary { name, devices } in &self.gpus {
+            let _ = writeln!(text, "  gpu      {name}: {devices} device{}", plural(*devices as u64));
         }
         if let Some(path) = &self.checkpoint {
             let _ = writeln!(text, "  saved    {path}");

@@ -38,7 +38,11 @@ impl Ended {
 
 /// Runs the command in a folder, with a text as its standard input.
 pub(crate) fn pipec(folder: &Path, arguments: &str, input: &str) -> Ended {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pipec"));
+    run(Command::new(env!("CARGO_BIN_EXE_pipec")), folder, arguments, input)
+}
+
+/// The same with a command that has variables of its own.
+pub(crate) fn run(mut command: Command, folder: &Path, arguments: &str, input: &str) -> Ended {
     command.args(arguments.split_whitespace()).current_dir(folder).env("COLUMNS", "100").env("NO_COLOR", "1");
     let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = pipes.spawn().expect("the command starts");

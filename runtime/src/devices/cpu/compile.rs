@@ -82,13 +82,7 @@ fn executable(program: &Program, exec: &Exec, jit: &mut Jit) -> Result<Compiled,
             exec.name()
         ))),
         Body::Optimizer => {
-            let parameters = exec.operands.first().map(|operand| program.value(operand.value));
-            let share = parameters.and_then(|value| value.share);
-            let parameters = share.map_or(parameters, |share| Some(program.value(share.whole)));
-            let all = 0..parameters.map_or(Bytes::ZERO, |value| value.bytes).to_usize();
-            let part = exec.chunk.map_or(all, |chunk| chunk.from.to_usize()..chunk.to.to_usize());
-            let dtype = parameters.map_or(DType::F32, Value::dtype);
-            let from = share.map_or(part.start, |_| 0);
+            let Part { bytes: part, from, dtype } = updated(program, exec);
             Ok(Compiled::Optimizer { part, from, dtype })
         }
         Body::Graph(graph) => {
@@ -99,6 +93,33 @@ fn executable(program: &Program, exec: &Exec, jit: &mut Jit) -> Result<Compiled,
             })
         }
     }
+}
+
+/// What an update changes.
+pub(crate) struct Part {
+    /// Bytes of the parameters.
+    pub(crate) bytes: Range<usize>,
+    /// Where these begin in the buffer of the parameters, which may hold nothing else.
+    pub(crate) from: usize,
+    /// Their type.
+    pub(crate) dtype: DType,
+}
+
+/// What an update changes.
+pub(crate) fn updated(program: &Program, exec: &Exec) -> Part {
+    let parameters = exec.operands.first().map(|operand| program.value(operand.value));
+    let share = parameters.and_then(|value| value.share);
+    let parameters = share.map_or(parameters, |share| Some(program.value(share.whole)));
+    let all = 0..parameters.map_or(Bytes::ZERO, |value| value.bytes).to_usize();
+    let bytes = exec.chunk.map_or(all, |chunk| chunk.from.to_usize()..chunk.to.to_usize());
+    let dtype = parameters.map_or(DType::F32, Value::dtype);
+    let from = share.map_or(bytes.start, |_| 0);
+    Part { bytes, from, dtype }
+}
+
+/// Whether an update leaves the old version of the weights as it is, and makes the new one in another buffer.
+pub(crate) fn makes_new_version(exec: &Exec) -> bool {
+    matches!(exec.operands.as_slice(), [old, new, ..] if old.value == new.value)
 }
 
 /// Prepares one kernel.

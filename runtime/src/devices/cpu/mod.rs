@@ -22,7 +22,7 @@ use crate::init;
 use crate::memory::{Memories, Region};
 use crate::profile::Profile;
 use compile::Compiled;
-pub(crate) use compile::{Executables, compile};
+pub(crate) use compile::{Executables, Part, compile, makes_new_version, updated};
 pub(crate) use foreign::gemm as library_gemm;
 pub(crate) use jit::Jit;
 pub use lanes::instruction_set;
@@ -34,7 +34,7 @@ pub(crate) use optimizer::update;
 use pipe_ir::graph::DType;
 use pipe_ir::ids::{BufferId, DeviceId, ExecId, MicrobatchId, ValueId};
 use pipe_ir::instruction::Fill;
-use pipe_ir::program::{Buffer, Program};
+use pipe_ir::program::Buffer;
 use pipe_ir::verify::Verified;
 use std::sync::Arc;
 
@@ -68,11 +68,6 @@ impl CpuDevice {
         let loss = shared.program.program().loss_type();
         Self { shared, memory, places, executables, launcher, loss }
     }
-}
-
-/// Whether an update leaves the old version of the weights as it is, and makes the new one in another buffer.
-fn makes_new_version(program: &Program, exec: ExecId) -> bool {
-    matches!(program.exec(exec).operands.as_slice(), [old, new, ..] if old.value == new.value)
 }
 
 impl Device for CpuDevice {
@@ -110,7 +105,7 @@ impl Device for CpuDevice {
             Some(Compiled::Graph { launches, scratch }) => self.launcher.graph(launches, *scratch, regions),
             Some(Compiled::Optimizer { part, from, dtype }) => match &self.shared.program.program().training {
                 Some(training) => {
-                    let beside = makes_new_version(self.shared.program.program(), exec);
+                    let beside = makes_new_version(self.shared.program.program().exec(exec));
                     let mut regions = regions;
                     if let (true, [old, new, ..]) = (beside, operands) {
                         let all = |buffer: &BufferId| memory.region(places[buffer.index()]).part(0, part.end);

@@ -8,6 +8,33 @@
 //!
 //! A [`tape`] knows when, and of what; [`kernels`] know how. Neither knows a driver, so both are tested without one.
 
+mod cache;
+mod driver;
 pub(crate) mod kernels;
 pub(crate) mod launch;
+mod machine;
 pub mod tape;
+
+pub use kernels::Precision;
+pub(crate) use machine::Machine;
+
+/// The names of the GPUs of this machine.
+///
+/// # Errors
+/// Says in one line why there are none.
+pub fn gpus() -> Result<Vec<String>, String> {
+    driver::Gpu::names()
+}
+
+/// The driver and the compiler, and their versions, as far as they are here. The driver is not started.
+#[must_use]
+pub fn libraries() -> String {
+    let driver = match driver::version() {
+        Ok((major, minor)) => format!("driver for CUDA {major}.{minor}"),
+        Err(reason) => reason,
+    };
+    match driver::compiler_version() {
+        Ok((major, minor)) => format!("{driver}, NVRTC {major}.{minor}"),
+        Err(_) => format!("{driver}, NVRTC not found"),
+    }
+}

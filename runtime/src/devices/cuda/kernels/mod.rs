@@ -3,8 +3,6 @@
 //! Most kernels are files of CUDA C beside this one ([`library`]), taken for the types that a program has; element-wise ones are written from their
 //! expressions. The text has what the program uses and nothing else, so that it is compiled in little time, and equal programs have equal texts.
 
-#![cfg_attr(not(test), expect(dead_code, reason = "the machine that launches comes with the driver"))]
-
 mod copy;
 mod elementwise;
 mod gemm;
@@ -17,7 +15,6 @@ mod together;
 
 use super::launch::{Argument, FunctionId, Launch};
 use library::{file_of, instance_name, substituted};
-#[cfg_attr(not(test), expect(unused_imports, reason = "as above"))]
 pub(crate) use optimizer::{StepNumbers, Update};
 use pipe_ir::graph::DType;
 use pipe_ir::kernels::{Expression, Kernel};
@@ -71,6 +68,7 @@ impl Sources {
     }
 
     /// The names of all functions, in the order of their ids.
+    #[cfg(test)]
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.functions.iter().map(String::as_str)
     }

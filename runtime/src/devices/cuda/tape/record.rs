@@ -101,7 +101,7 @@ pub fn record(program: &Verified, strict: bool) -> Result<Recorded, RunError> {
     let [setup, step] = [List::Setup, List::Step].map(|list| {
         let mut recorder = Recorder::new(program, (list, strict), &mut devices, &mut loads);
         order(program, list)?.iter().try_for_each(|turn| recorder.turn(turn))?;
-        Ok(recorder.finish())
+        Ok::<_, RunError>(recorder.finish())
     });
     let mut staging = Bytes::ZERO;
     for place in loads.values_mut() {

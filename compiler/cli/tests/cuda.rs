@@ -1,0 +1,392 @@
+//! Runs on GPUs that are not there: the whole way from the command line to kernels, which an emulator runs under a strict fake of the driver.
+
+mod fakes;
+mod process;
+
+use fakes::{fakes, pipec_with};
+use process::{folder, pipec};
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A small GPT with `{}` for what is said of its layout.
+fn source(precision: &str, devices: u32, microbatches: u32, line: &str) -> String {
+    format!(
+        "import std.models.gpt
+        pipeline tiny {{
+            model gpt(vocab = 17, hidden = 16, heads = 2, blocks = 2, sequence = 5, rows = 2)
+            precision {precision}
+            devices {devices}
+            microbatches {microbatches}
+            schedule {line}
+            train {{
+                data synthetic
+                steps 20
+                seed 7
+                optimizer adamw(learning_rate = 0.001, beta1 = 0.9, beta2 = 0.95, weight_decay = 0.1)
+                warmup 5
+                minimum 0.0001
+                checkpoint \"saved\"
+            }}
+        }}"
+    )
+}
+
+/// A machine with fake GPUs, and a folder with a source.
+struct Machine {
+    libraries: &'static Path,
+    folder: PathBuf,
+}
+
+impl Machine {
+    fn new(name: &str, source: &str) -> Option<Self> {
+        Some(Self { libraries: fakes()?, folder: folder(&format!("cuda-{name}"), &[("tiny.pipe", source)]) })
+    }
+
+    /// The report of a run of the source.
+    #[track_caller]
+    fn run(&self, arguments: &str, variables: &[(&str, &str)]) -> Value {
+        let arguments = format!("run tiny.pipe --format json {arguments}");
+        let out = pipec_with(self.libraries, &self.folder, &arguments, variables).with(0).out;
+        serde_json::from_str(&out).unwrap_or_else(|error| panic!("{arguments}: {error}\n{out}"))
+    }
+
+    /// Why a run of the source fails.
+    #[track_caller]
+    fn refused(&self, arguments: &str, variables: &[(&str, &str)]) -> String {
+        pipec_with(self.libraries, &self.folder, &format!("run tiny.pipe {arguments}"), variables).with(1).error
+    }
+
+    /// Every bit that a run has learned, from the checkpoint in its folder.
+    fn learned(&self, folder: &str) -> Vec<u8> {
+        let files = self.folder.join(folder).read_dir().expect("a folder of checkpoints");
+        let mut paths: Vec<_> = files.map(|file| file.expect("an entry").path()).collect();
+        paths.sort();
+        fs::read(paths.last().expect("a checkpoint")).expect("a file")
+    }
+}
+
+fn losses(report: &Value) -> Vec<f64> {
+    report["losses"].as_array().expect("losses").iter().map(|loss| loss.as_f64().expect("a number")).collect()
+}
+
+/// Losses of as many steps, no further from each other than that, relative to their size; peaks are the compiled ones.
+#[track_caller]
+fn assert_agree(name: &str, expected: &Value, found: &Value, tolerance: f64) {
+    assert_eq!((&found["backend"], &found["ok"]), (&"cuda".into(), &true.into()), "{name}");
+    let (expected, found) = (losses(expected), losses(found));
+    assert!(expected.len() == found.len() && expected.first() != expected.last(), "{name}");
+    for (step, (expected, found)) in expected.iter().zip(&found).enumerate() {
+        let error = (expected - found).abs() / expected.abs();
+        assert!(error <= tolerance, "{name}, step {step}: {found} instead of {expected}");
+    }
+}
+
+/// What some steps teach on the CPU and on fake GPUs.
+#[track_caller]
+fn check(name: &str, text: &str, (steps, tolerance): (u32, f64), gpus: &[&str]) {
+    let Some(machine) = Machine::new(name, text) else { return };
+    // Of a schedule that does not flush, windows of two steps.
+    let line = format!("--no-checkpoint --steps {steps} {}", if name == "cyclic" { "--set steps=2" } else { "" });
+    let expected = machine.run(&format!("--backend cpu {line}"), &[]);
+    for gpus in gpus {
+        let found = machine.run(&format!("--backend cuda {line}"), &[("PIPEC_FAKE_DEVICES", gpus)]);
+        assert_agree(&format!("{name} on {gpus}"), &expected, &found, tolerance);
+    }
+}
+
+const SINGLE: f64 = 1e-5;
+const DOUBLE: f64 = 1e-12;
+
+#[test]
+fn schedules_learn_what_they_learn_on_the_cpu() {
+    for schedule in ["zb_h1", "v_half", "interleaved_1f1b", "dualpipe_v"] {
+        check(schedule, &source("f32", 2, 4, schedule), (4, SINGLE), &["1", "2"]);
+    }
+}
+
+#[test]
+fn twenty_steps_agree_to_rounding() {
+    check("twenty", &source("f32", 2, 4, "1f1b"), (20, SINGLE), &["1"]);
+}
+
+/// Factors of products are rounded to 11 and to 8 bits.
+#[test]
+fn products_of_less_precision_are_near() {
+    let Some(machine) = Machine::new("products", &source("f32", 2, 4, "1f1b")) else { return };
+    let run = |arguments: &str| machine.run(&format!("--no-checkpoint --steps 4 {arguments}"), &[]);
+    let expected = run("--backend cpu");
+    for (products, tolerance) in [("fp32", SINGLE), ("tf32", 2e-3), ("bf16", 2e-2)] {
+        let found = run(&format!("--backend cuda --products {products}"));
+        assert_agree(products, &expected, &found, tolerance);
+        assert_eq!(losses(&found) == losses(&run("--backend cuda")), products == "fp32", "{products}");
+    }
+}
+
+#[test]
+fn double_precision_agrees_to_its_last_digits() {
+    check("double", &source("f64", 2, 4, "zb_v"), (20, DOUBLE), &["1"]);
+}
+
+#[test]
+fn replicas_and_their_shares_agree() {
+    for zero in ["", "zero 1", "zero 2", "zero 3"] {
+        check(
+            &format!("replicas-{zero}"),
+            &source("f32", 4, 4, &format!("dp_1f1b(replicas = 2) {zero}")),
+            (4, SINGLE),
+            &["1", "2"],
+        );
+    }
+    check("chimera", &source("f32", 2, 4, "chimera"), (4, SINGLE), &["2"]);
+}
+
+#[test]
+fn state_and_activations_with_the_host_agree() {
+    for what in ["optimizer, parameters", "activations"] {
+        check(
+            &format!("offload-{}", &what[..3]),
+            &source("f32", 2, 4, &format!("1f1b offload {what}")),
+            (4, SINGLE),
+            &["1", "2"],
+        );
+    }
+}
+
+#[test]
+fn windows_versions_and_slices_agree() {
+    check("cyclic", &source("f32", 2, 2, "cyclic_dp"), (4, SINGLE), &["1", "2"]);
+    check("slices", &source("f32", 2, 2, "seq_1f1b(slices = 5)"), (4, SINGLE), &["1"]);
+}
+
+/// Streams work in another order under every seed; a graph is captured, or not; kernels pause under stress.
+#[test]
+fn the_same_bits_whatever_the_order_of_streams() {
+    let Some(machine) = Machine::new("orders", &source("f32", 4, 4, "dp_1f1b(replicas = 2) offload optimizer")) else {
+        return;
+    };
+    let learn = |name: &str, arguments: &str, variables: &[(&str, &str)]| {
+        let report = machine.run(&format!("--backend cuda --steps 3 --checkpoint {name} {arguments}"), variables);
+        (losses(&report), machine.learned(name))
+    };
+    let expected = learn("first", "", &[("PIPEC_FAKE_SEED", "1")]);
+    for seed in ["2", "3"] {
+        assert!(learn(seed, "", &[("PIPEC_FAKE_SEED", seed)]) == expected, "seed {seed}");
+        let apart = [("PIPEC_FAKE_SEED", seed), ("PIPEC_FAKE_DEVICES", "2")];
+        assert!(learn("apart", "", &apart) == expected, "seed {seed} on two GPUs");
+        assert!(
+            learn("calls", "--no-capture", &[("PIPEC_FAKE_SEED", seed)]) == expected,
+            "seed {seed} without a graph"
+        );
+        assert!(
+            learn("stress", &format!("--stress {seed}"), &[("PIPEC_FAKE_SEED", seed)]) == expected,
+            "stress {seed}"
+        );
+    }
+}
+
+#[test]
+fn a_driver_that_captures_nothing_is_asked_for_every_call() {
+    let Some(machine) = Machine::new("uncaptured", &source("f32", 2, 4, "1f1b")) else { return };
+    let run = |variables: &[(&str, &str)]| {
+        let line = "run tiny.pipe --backend cuda --steps 3 --no-checkpoint";
+        pipec_with(machine.libraries, &machine.folder, line, variables).with(0)
+    };
+    let ended = run(&[("PIPEC_FAKE_CAPTURE", "0")]);
+    let note =
+        "the driver does not capture the step as a graph (cuStreamBeginCapture_v2 answers CUDA_ERROR_NOT_SUPPORTED)";
+    assert_eq!(ended.error.matches(note).count(), 1, "{}", ended.error);
+    let loss = |out: &str| out.lines().find(|line| line.starts_with("  loss")).map(str::to_owned);
+    assert_eq!(loss(&ended.out), loss(&run(&[]).out));
+    assert!(ended.out.contains("\n  gpu      Fake GPU 0: 2 devices\n"), "{}", ended.out);
+}
+
+/// Inside a step nothing is allocated, and the host waits once.
+#[test]
+fn steps_are_one_launch_and_one_wait() {
+    let Some(machine) = Machine::new("calls", &source("f32", 2, 4, "1f1b")) else { return };
+    let calls = |name: &str, arguments: &str| {
+        let log = machine.folder.join(name);
+        let variables = [("PIPEC_FAKE_LOG", log.to_str().expect("a path of words"))];
+        machine.run(&format!("--backend cuda --steps 4 --no-checkpoint {arguments}"), &variables);
+        fs::read_to_string(log).expect("a log")
+    };
+    let captured = calls("captured", "");
+    let steps: Vec<&str> = captured.split("cuGraphLaunch\n").skip(1).collect();
+    assert_eq!(steps.len(), 4);
+    for step in &steps[..3] {
+        assert!(step.starts_with("cuStreamSynchronize\n"), "{step}");
+        let rest: Vec<&str> =
+            step.lines().skip(1).filter(|call| !["cuCtxSetCurrent", "cuEventElapsedTime_v2"].contains(call)).collect();
+        assert!(rest.is_empty(), "{rest:?}");
+    }
+    let plain = calls("plain", "--no-capture");
+    let waits: Vec<&str> = plain.split("cuStreamSynchronize\n").collect();
+    let asked =
+        ["cuCtxSetCurrent", "cuEventElapsedTime_v2", "cuEventRecord", "cuEventRecordWithFlags", "cuLaunchKernel"];
+    let work = [
+        "cuMemcpyDtoDAsync_v2",
+        "cuMemcpyDtoHAsync_v2",
+        "cuMemcpyHtoDAsync_v2",
+        "cuMemsetD32Async",
+        "cuStreamWaitEvent",
+    ];
+    for step in &waits[waits.len() - 4..waits.len() - 1] {
+        let other: Vec<&str> = step.lines().filter(|call| !asked.contains(call) && !work.contains(call)).collect();
+        assert!(other.is_empty() && step.contains("cuLaunchKernel"), "{other:?}");
+    }
+}
+
+#[test]
+fn checkpoints_go_from_the_cpu_to_gpus_and_back() {
+    let Some(machine) = Machine::new("checkpoints", &source("f32", 2, 4, "zb_v")) else { return };
+    let whole = machine.run("--backend cuda --steps 8 --checkpoint whole", &[]);
+    machine.run("--backend cuda --steps 4 --checkpoint half", &[]);
+    let rest = machine.run("--backend cuda --steps 8 --checkpoint half --resume", &[]);
+    assert_eq!(losses(&whole)[4..], losses(&rest));
+    assert!(machine.learned("whole") == machine.learned("half"));
+    machine.run("--backend cpu --steps 4 --checkpoint cpu", &[]);
+    let there = machine.run("--backend cuda --steps 8 --no-checkpoint --resume cpu", &[]);
+    machine.run("--backend cuda --steps 4 --checkpoint gpu", &[]);
+    let back = machine.run("--backend cpu --steps 8 --no-checkpoint --resume gpu", &[]);
+    for (there, back) in losses(&there).iter().zip(losses(&back)) {
+        assert!((there - back).abs() / back <= SINGLE, "{there} {back}");
+    }
+    // Another layout of the same model.
+    fs::write(machine.folder.join("tiny.pipe"), source("f32", 4, 4, "1f1b")).expect("a file of ours");
+    let other = machine.run("--backend cuda --resume gpu --steps 6 --no-checkpoint", &[]);
+    assert_eq!(losses(&other).len(), 2);
+}
+
+#[test]
+fn reports_say_what_the_gpu_did() {
+    let Some(machine) = Machine::new("reports", &source("f32", 4, 4, "dp_1f1b(replicas = 2)")) else { return };
+    let report =
+        machine.run("--backend cuda --steps 3 --no-checkpoint --trace trace.json", &[("PIPEC_FAKE_DEVICES", "2")]);
+    assert_eq!(
+        report["gpus"],
+        serde_json::json!([{"name": "Fake GPU 0", "devices": 2}, {"name": "Fake GPU 1", "devices": 2}])
+    );
+    assert!(report["measured_bubble"].as_f64().is_some_and(|bubble| (0.0..1.0).contains(&bubble)), "{report}");
+    for device in report["per_device"].as_array().expect("devices") {
+        assert!(device["busy"].as_f64().is_some_and(|busy| busy > 0.0 && busy <= 1.0), "{device}");
+    }
+    let trace = fs::read_to_string(machine.folder.join("trace.json")).expect("it was written");
+    let trace: Value = serde_json::from_str(&trace).expect("JSON");
+    let slices = |word: &str| {
+        let events = trace["traceEvents"].as_array().expect("events").iter();
+        events
+            .filter(|event| event["ph"] == "X" && event["name"].as_str().is_some_and(|name| name.contains(word)))
+            .count()
+    };
+    assert!(slices("F") > 0 && slices("reduce") > 0, "{} {}", slices("F"), slices("reduce"));
+    let line = "run tiny.pipe --backend cuda --steps 2 --no-checkpoint --profile";
+    let table = pipec_with(machine.libraries, &machine.folder, line, &[]).with(0).out;
+    for kind in ["gemm", "elementwise", "optimizer", "cross_entropy"] {
+        assert!(table.lines().any(|line| line.starts_with(kind)), "{kind}: {table}");
+    }
+}
+
+/// Compiled kernels are kept; a damaged file is made again.
+#[test]
+fn kernels_are_compiled_once() {
+    let Some(machine) = Machine::new("cache", &source("f32", 2, 4, "1f1b")) else { return };
+    let run = || losses(&machine.run("--backend cuda --steps 2 --no-checkpoint", &[]));
+    let expected = run();
+    let kept: Vec<_> = machine.folder.join("cache/pipec").read_dir().expect("the cache").collect();
+    assert_eq!(kept.len(), 1);
+    let path = kept[0].as_ref().expect("an entry").path();
+    let whole = fs::read(&path).expect("a file");
+    fs::write(&path, &whole[..whole.len() / 2]).expect("a file of ours");
+    assert_eq!(run(), expected);
+    assert!(fs::read(&path).expect("a file") == whole);
+}
+
+#[test]
+fn auto_takes_a_gpu_where_there_is_one() {
+    let Some(machine) = Machine::new("auto", &source("f32", 2, 4, "1f1b")) else { return };
+    let run = |more: &str, variables: &[(&str, &str)]| {
+        let line = format!("run tiny.pipe --steps 2 --no-checkpoint {more}");
+        pipec_with(machine.libraries, &machine.folder, &line, variables).with(0)
+    };
+    let ended = run("", &[]);
+    assert!(ended.out.starts_with("tiny 2 steps on 2 cuda devices"), "{}", ended.out);
+    // A GPU that cannot be used is no reason to stop.
+    let ended = run("", &[("PIPEC_FAKE_MEMORY", "50000")]);
+    assert!(ended.out.starts_with("tiny 2 steps on 2 cpu devices"), "{}", ended.out);
+    let note = "not on the GPU: cannot allocate the arena of d0: ";
+    assert!(ended.error.contains(note) && ended.error.contains("; the processor runs it instead"), "{}", ended.error);
+    let ended = run("", &[("PIPEC_FAKE_DEVICES", "0")]);
+    assert!(ended.out.starts_with("tiny 2 steps on 2 cpu devices") && !ended.error.contains("GPU"), "{}", ended.error);
+    let counted = pipec_with(machine.libraries, &machine.folder, "run std:1f1b", &[]).with(0).out;
+    assert!(counted.contains("null device"), "{counted}");
+    let version = pipec_with(machine.libraries, &machine.folder, "--version", &[]).with(0).out;
+    assert!(version.contains("\ncuda: driver for CUDA 13.0, NVRTC 13.0\n"), "{version}");
+}
+
+#[test]
+fn what_cannot_run_is_said_in_one_line() {
+    let Some(machine) = Machine::new("refused", &source("f32", 4, 4, "dp_1f1b(replicas = 2)")) else { return };
+    let help = ": `--backend cpu` runs on the processor\n";
+    for (variables, message) in [
+        (&[("PIPEC_FAKE_DEVICES", "0")][..], format!("error: the CUDA driver finds no GPU here{help}")),
+        (&[("PIPEC_FAKE_MEMORY", "50000")], "but GPU 0 (Fake GPU 0) has 48.83KiB free\n".to_owned()),
+        (
+            &[("PIPEC_FAKE_DEVICES", "2"), ("PIPEC_FAKE_PEERS", "0")],
+            "d1, d3 work together, but GPU 0 does not reach the memory of GPU 1".to_owned(),
+        ),
+    ] {
+        let error = machine.refused("--backend cuda --no-checkpoint", variables);
+        assert!(error.contains(&message) && error.trim_end().lines().count() == 1, "{message}\n{error}");
+    }
+    // Without peer access, transfers go through the host.
+    let apart = [("PIPEC_FAKE_DEVICES", "2"), ("PIPEC_FAKE_PEERS", "0")];
+    fs::write(machine.folder.join("tiny.pipe"), source("f32", 2, 4, "1f1b")).expect("a file of ours");
+    machine.run("--backend cuda --steps 2 --no-checkpoint", &apart);
+    // No compiler.
+    let driver = folder("cuda-driver-only", &[]);
+    fs::copy(machine.libraries.join("libcuda.so.1"), driver.join("libcuda.so.1")).expect("a library");
+    let line = "run tiny.pipe --backend cuda --no-checkpoint";
+    let error = pipec_with(&driver, &machine.folder, line, &[]).with(1).error;
+    assert!(error.contains("NVRTC") && error.contains("pip install nvidia-cuda-nvrtc"), "{error}");
+}
+
+/// On a machine with a driver this says nothing.
+#[test]
+fn without_a_driver_the_processor_runs() {
+    let folder = folder("cuda-none", &[("tiny.pipe", &source("f32", 2, 4, "1f1b"))]);
+    if !pipec(&folder, "--version", "").with(0).out.contains("no CUDA driver here") {
+        eprintln!("skipped: there is a CUDA driver here");
+        return;
+    }
+    let error = pipec(&folder, "run tiny.pipe --backend cuda", "").with(1).error;
+    let message = "no CUDA driver here (libcuda.so.1 was not found): `--backend cpu` runs on the processor";
+    assert!(error.contains(message), "{error}");
+    let ended = pipec(&folder, "run tiny.pipe --steps 2 --no-checkpoint", "").with(0);
+    assert!(ended.out.contains("2 cpu devices") && !ended.error.contains("CUDA"), "{}", ended.error);
+    // A schedule without a model has nothing to compute.
+    let error = pipec(&folder, "run std:1f1b --backend cuda", "").with(1).error;
+    assert!(error.contains("compiled without a model"), "{error}");
+}
+
+/// Indices that no table has: the message of the CPU, at the same instruction.
+#[test]
+fn bad_data_end_a_run_with_the_message_of_the_cpu() {
+    let text = source("f32", 2, 4, "1f1b").replace(
+        "import std.models.gpt",
+        "import std.models.gpt\nmodel wild() { lookup() }\nlayer lookup() {
+        data tokens: i32[2, 3]
+        data targets: i32[2, 3]
+        weight table: [5, 4] = normal(0.1)
+        loss cross_entropy(reshape(gather(table, reshape(tokens, [6])), [2, 3, 4]), targets)
+    }",
+    );
+    let text = text
+        .replace("gpt(vocab = 17, hidden = 16, heads = 2, blocks = 2, sequence = 5, rows = 2)", "wild()")
+        .replace("devices 2", "devices 1");
+    let Some(machine) = Machine::new("bad-data", &text) else { return };
+    let [cpu, gpu] =
+        ["cpu", "cuda"].map(|backend| machine.refused(&format!("--backend {backend} --no-checkpoint"), &[]));
+    assert!(cpu.contains("the data holds index") && cpu.contains("but the table has 5 rows"), "{cpu}");
+    assert_eq!(cpu, gpu);
+}

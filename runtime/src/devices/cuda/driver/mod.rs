@@ -1,0 +1,146 @@
+//! The CUDA driver and NVRTC, as far as they are used here: handles that give back what they hold, and errors in words.
+//!
+//! Both libraries are loaded when they are first asked for, so a machine without them runs everything else.
+//!
+//! Safety. [`open`] and [`version`] ask whether the library and every function that is called below are there before any other call, because `cudarc`
+//! panics where one is missing. Pointers that are handed over point to locals that live longer than the call.
+
+mod gpu;
+mod graph;
+mod memory;
+mod module;
+mod nvrtc;
+mod stream;
+
+pub(crate) use gpu::Gpu;
+pub(crate) use graph::{Capture, Graph};
+pub(crate) use memory::{Area, DeviceMemory, PinnedMemory};
+pub(crate) use module::{Function, Module};
+pub(crate) use nvrtc::{compile, target, version as compiler_version};
+pub(crate) use stream::{Event, Shape, Stream};
+
+use cudarc::driver::sys;
+use std::fmt;
+use std::sync::OnceLock;
+
+/// What the driver answered to a call that it refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct DriverError {
+    call: &'static str,
+    code: sys::CUresult,
+}
+
+impl DriverError {
+    /// Whether memory was asked for that is not there.
+    pub(crate) fn is_out_of_memory(self) -> bool {
+        self.code == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY
+    }
+}
+
+impl fmt::Display for DriverError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} answers {:?}", self.call, self.code)
+    }
+}
+
+fn check(call: &'static str, code: sys::CUresult) -> Result<(), DriverError> {
+    if code == sys::CUresult::CUDA_SUCCESS { Ok(()) } else { Err(DriverError { call, code }) }
+}
+
+/// All functions that are called: a driver that is too old lacks some.
+const CALLS: &[&str] = &[
+    "cuCtxEnablePeerAccess",
+    "cuCtxSetCurrent",
+    "cuCtxSynchronize",
+    "cuDeviceCanAccessPeer",
+    "cuDeviceGet",
+    "cuDeviceGetAttribute",
+    "cuDeviceGetCount",
+    "cuDeviceGetName",
+    "cuDevicePrimaryCtxRelease_v2",
+    "cuDevicePrimaryCtxRetain",
+    "cuDriverGetVersion",
+    "cuEventCreate",
+    "cuEventDestroy_v2",
+    "cuEventElapsedTime_v2",
+    "cuEventRecord",
+    "cuEventRecordWithFlags",
+    "cuFuncSetAttribute",
+    "cuGraphDestroy",
+    "cuGraphExecDestroy",
+    "cuGraphInstantiateWithFlags",
+    "cuGraphLaunch",
+    "cuInit",
+    "cuLaunchHostFunc",
+    "cuLaunchKernel",
+    "cuMemAlloc_v2",
+    "cuMemFreeHost",
+    "cuMemFree_v2",
+    "cuMemGetInfo_v2",
+    "cuMemHostAlloc",
+    "cuMemcpyDtoDAsync_v2",
+    "cuMemcpyDtoHAsync_v2",
+    "cuMemcpyDtoH_v2",
+    "cuMemcpyHtoDAsync_v2",
+    "cuMemcpyHtoD_v2",
+    "cuMemcpyPeerAsync",
+    "cuMemsetD32Async",
+    "cuModuleGetFunction",
+    "cuModuleLoadData",
+    "cuModuleUnload",
+    "cuStreamBeginCapture_v2",
+    "cuStreamCreate",
+    "cuStreamDestroy_v2",
+    "cuStreamEndCapture",
+    "cuStreamSynchronize",
+    "cuStreamWaitEvent",
+];
+
+/// Loads and starts the driver, once for the process.
+///
+/// # Errors
+/// Says in one line why there is none.
+pub(crate) fn open() -> Result<(), String> {
+    static OPENED: OnceLock<Result<(), String>> = OnceLock::new();
+    OPENED.get_or_init(|| load().and_then(|()| start())).clone()
+}
+
+fn load() -> Result<(), String> {
+    // SAFETY: loads the library; nothing is called in it.
+    if !unsafe { sys::is_culib_present() } {
+        return Err("no CUDA driver here (libcuda.so.1 was not found)".to_owned());
+    }
+    // SAFETY: the library is there; the symbols are looked up, and not called.
+    let missing = |name: &&&str| unsafe { sys::culib().get::<*const ()>(name.as_bytes()).is_err() };
+    if let Some(name) = CALLS.iter().find(missing) {
+        return Err(format!(
+            "the CUDA driver here is too old: it has no {name} (that of CUDA 12.8, version 570, has all)"
+        ));
+    }
+    Ok(())
+}
+
+fn start() -> Result<(), String> {
+    // SAFETY: the function is there.
+    match unsafe { sys::cuInit(0) } {
+        sys::CUresult::CUDA_SUCCESS => Ok(()),
+        sys::CUresult::CUDA_ERROR_NO_DEVICE => Err("the CUDA driver finds no GPU here".to_owned()),
+        sys::CUresult::CUDA_ERROR_STUB_LIBRARY => {
+            Err("libcuda.so is the stub of the toolkit, not a driver: it must not be in LD_LIBRARY_PATH".to_owned())
+        }
+        code => Err(format!("the CUDA driver does not start: cuInit answers {code:?}")),
+    }
+}
+
+/// Major and minor version of CUDA that the driver knows. It is loaded, and not started.
+///
+/// # Errors
+/// Says in one line why there is no driver.
+pub(crate) fn version() -> Result<(i32, i32), String> {
+    load()?;
+    let mut version = 0;
+    // SAFETY: writes one number.
+    let answer = check("cuDriverGetVersion", unsafe { sys::cuDriverGetVersion(&raw mut version) });
+    answer.map_err(|error| error.to_string())?;
+    Ok((version / 1000, version % 1000 / 10))
+}

@@ -1,0 +1,202 @@
+//! Code: what each executable and each collective launches, compiled for the GPUs of the run and loaded there.
+
+use super::super::cache::{cached, folder};
+use super::super::driver::{Function, Gpu, Module, Shape, compile, compiler_version, target};
+use super::super::kernels::{Precision, Sources, Update};
+use super::super::launch::{Argument, FunctionId, Launch};
+use super::super::tape::{Call, Recorded, Tape, Work};
+use super::seats::Seats;
+use crate::devices::cpu::{Part, makes_new_version, updated};
+use crate::fault::RunError;
+use pipe_ir::digest::Digest;
+use pipe_ir::graph::DType;
+use pipe_ir::ids::ExecId;
+use pipe_ir::instruction::Collective;
+use pipe_ir::kernels::plan;
+use pipe_ir::program::{Body, Exec, Program};
+use pipe_ir::units::Bytes;
+use pipe_ir::value::ValueKind;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// One kernel of an executable's plan.
+#[derive(Clone, Debug)]
+pub(super) struct Step {
+    /// As profiles name it.
+    pub(super) kind: &'static str,
+    pub(super) flops: u64,
+    pub(super) elements: u64,
+    pub(super) launches: Vec<Launch>,
+}
+
+/// What an executable does.
+#[derive(Clone, Debug)]
+pub(super) struct Compiled {
+    pub(super) steps: Vec<Step>,
+    /// Which operand is scratch.
+    pub(super) scratch: Option<usize>,
+}
+
+impl Compiled {
+    /// Whether it looks at data, and says what is wrong with them.
+    pub(super) fn checks(&self) -> bool {
+        let launches = self.steps.iter().flat_map(|step| &step.launches);
+        launches.flat_map(|launch| &launch.arguments).any(|argument| *argument == Argument::Error)
+    }
+}
+
+/// What a collective depends on: kind, type, bytes of a buffer, members.
+type Shared = (Collective, DType, Bytes, usize);
+
+/// All code of a run.
+pub(super) struct Code {
+    execs: BTreeMap<ExecId, Compiled>,
+    together: Vec<(Shared, Vec<Launch>)>,
+    /// By GPU.
+    functions: Vec<BTreeMap<FunctionId, Function>>,
+    _modules: Vec<Module>,
+}
+
+impl Code {
+    /// Writes, compiles and loads what the tapes need; matrix products have that precision.
+    ///
+    /// # Errors
+    /// If an executable has no body, or there is no compiler.
+    pub(super) fn new(
+        program: &Program,
+        recorded: &Recorded,
+        seats: &Seats,
+        products: Precision,
+    ) -> Result<Self, RunError> {
+        let mut sources = Sources::new(products);
+        let (mut execs, mut together) = (BTreeMap::new(), Vec::<(Shared, Vec<Launch>)>::new());
+        for call in recorded.setup.calls.iter().chain(&recorded.step.calls) {
+            match call {
+                Call::Work(_, Work::Run { exec, .. }) if !execs.contains_key(exec) => {
+                    execs.insert(*exec, compiled(program, program.exec(*exec), &mut sources)?);
+                }
+                Call::Work(_, work @ Work::Together { .. }) => {
+                    let known = |key: &Shared| together.iter().any(|(known, _)| known == key);
+                    if let Some(key) = shared(program, work).filter(|key| !known(key)) {
+                        together.push((key, sources.together(key.0, key.1, key.2, key.3)));
+                    }
+                }
+                _ => {}
+            }
+        }
+        let mut code = Self { execs, together, functions: Vec::new(), _modules: Vec::new() };
+        code.load(&sources, seats)?;
+        Ok(code)
+    }
+
+    fn load(&mut self, sources: &Sources, seats: &Seats) -> Result<(), RunError> {
+        let shared = self.shared_memory();
+        let text = sources.text();
+        for gpu in seats.gpus() {
+            if shared.is_empty() {
+                self.functions.push(BTreeMap::new());
+                continue;
+            }
+            let image = binary(&text, gpu).map_err(RunError::Unsupported)?;
+            let module = Module::load(gpu, &image)?;
+            let function = |(id, bytes): (&FunctionId, &u32)| {
+                let function = module.function(sources.name(*id))?;
+                function.allow_shared(*bytes)?;
+                Ok((*id, function))
+            };
+            self.functions.push(shared.iter().map(function).collect::<Result<_, RunError>>()?);
+            self._modules.push(module);
+        }
+        Ok(())
+    }
+
+    /// All functions that are launched, with the most shared memory that any launch has.
+    fn shared_memory(&self) -> BTreeMap<FunctionId, u32> {
+        let of_execs = self.execs.values().flat_map(|exec| &exec.steps).flat_map(|step| &step.launches);
+        let mut most = BTreeMap::new();
+        for launch in of_execs.chain(self.together.iter().flat_map(|(_, launches)| launches)) {
+            let bytes = most.entry(launch.function).or_insert(0);
+            *bytes = launch.shared.max(*bytes);
+        }
+        most
+    }
+
+    /// What an executable does.
+    pub(super) fn exec(&self, id: ExecId) -> &Compiled {
+        &self.execs[&id]
+    }
+
+    /// How many runs of a tape look at data.
+    pub(super) fn n_checks(&self, tape: &Tape) -> usize {
+        let checks = |call: &&Call| matches!(call, Call::Work(_, Work::Run { exec, .. }) if self.exec(*exec).checks());
+        tape.calls.iter().filter(checks).count()
+    }
+
+    /// What a collective does; nothing for other work.
+    pub(super) fn together(&self, program: &Program, work: &Work) -> &[Launch] {
+        let key = shared(program, work);
+        let found = self.together.iter().find(|(known, _)| Some(known) == key.as_ref());
+        found.map_or(&[], |(_, launches)| launches)
+    }
+
+    /// A function on a GPU.
+    pub(super) fn function(&self, gpu: usize, id: FunctionId) -> Function {
+        self.functions[gpu][&id]
+    }
+}
+
+/// The shape of a launch.
+pub(super) const fn shape(launch: &Launch) -> Shape {
+    Shape { grid: launch.grid, block: launch.block, shared: launch.shared }
+}
+
+fn shared(program: &Program, work: &Work) -> Option<Shared> {
+    let Work::Together { collective, dtype, parts } = work else { return None };
+    let first = parts.first()?;
+    let bytes = program.devices[first.home.device.index()].buffers[first.home.buffer.index()].bytes;
+    Some((*collective, *dtype, bytes, parts.len()))
+}
+
+fn compiled(program: &Program, exec: &Exec, sources: &mut Sources) -> Result<Compiled, RunError> {
+    let scratch = exec.operands.iter().position(|operand| program.value(operand.value).kind == ValueKind::Scratch);
+    match &exec.body {
+        Body::Abstract => Err(RunError::Unsupported(format!(
+            "@{} has no body: a schedule without a model runs on the null backend only",
+            exec.name()
+        ))),
+        Body::Graph(graph) => {
+            let steps = plan(graph).kernels.into_iter().map(|kernel| Step {
+                kind: kernel.kind(),
+                flops: kernel.flops(),
+                elements: kernel.elements(),
+                launches: sources.launches(&kernel),
+            });
+            Ok(Compiled { steps: steps.collect(), scratch })
+        }
+        Body::Optimizer => {
+            let Some(training) = &program.training else {
+                return Err(RunError::Unsupported(
+                    "an update needs training settings, but the program has none".to_owned(),
+                ));
+            };
+            let Part { bytes, from, dtype } = updated(program, exec);
+            let part = bytes.start as u64..bytes.end as u64;
+            let elements = bytes.len() as u64 / dtype.bytes().0;
+            let update = Update { dtype, part, from: from as u64, is_beside: makes_new_version(exec) };
+            let launches = vec![sources.optimizer(&training.optimizer, &update)];
+            Ok(Compiled { steps: vec![Step { kind: "optimizer", flops: 0, elements, launches }], scratch })
+        }
+    }
+}
+
+/// The compiled text for a GPU: from the cache, or made now.
+fn binary(text: &str, gpu: &Arc<Gpu>) -> Result<Vec<u8>, String> {
+    let target = target(gpu.capability())?;
+    let (major, minor) = compiler_version()?;
+    let digest = Digest::default().and(text.as_bytes());
+    // Two digests of different beginnings: one of 64 bits is short for something that is trusted.
+    let second = Digest::default().and(b"pipec").and(text.as_bytes());
+    let kind = if target.is_known { "sm" } else { "compute" };
+    let key = format!("{digest}{second}-{kind}_{}-nvrtc-{major}.{minor}", target.capability);
+    cached(folder().as_deref(), &key, || compile(text, target))
+}

@@ -1,0 +1,237 @@
+//! The machine: a program on the GPUs of this process, whose tapes the host gives to the driver.
+//!
+//! | file | what |
+//! |---|---|
+//! | `seats` | which GPU each device has, and who reaches whom |
+//! | `arenas` | all memory of a run, allocated at its start |
+//! | `code` | kernels of all executables, compiled and loaded |
+//! | `score` | a tape with streams, events and addresses: nothing is left to look up |
+//! | `places` | what the arguments of launches stand for |
+//! | `play` | asks the driver for a score, call by call or as a captured graph |
+//! | `times` | what the events say of a step |
+//!
+//! A step is: numbers and data into staging memory, one launch, one wait, then losses, errors and times out of it.
+
+mod arenas;
+mod code;
+mod places;
+mod play;
+mod score;
+mod seats;
+mod times;
+
+use super::driver::{Area, DriverError, Graph};
+use super::kernels::{StepNumbers, fault};
+use super::tape::{self, Facts};
+use crate::device::Loader;
+use crate::devices::cpu::{Number, with_numbers};
+use crate::fault::{Fault, RunError};
+use crate::profile::Profile;
+use crate::random::Counter;
+use crate::report::{DeviceStep, Nanos, StepReport};
+use crate::run::Options;
+use arenas::Arenas;
+use code::Code;
+use pipe_ir::ids::{DeviceId, MicrobatchId};
+use pipe_ir::program::{Buffer, Program};
+use pipe_ir::verify::{List, Verified};
+use play::Player;
+use score::{Looks, Score};
+use seats::Seats;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// A program on GPUs.
+pub(crate) struct Machine {
+    // What uses others comes before them: it is dropped first.
+    graph: Option<Graph>,
+    score: Score,
+    code: Code,
+    arenas: Arenas,
+    seats: Seats,
+    program: Arc<Verified>,
+    loader: Arc<dyn Loader>,
+    facts: Vec<Facts>,
+    profile: Profile,
+    pauses: Option<Counter>,
+    trace: bool,
+    notes: Vec<String>,
+}
+
+impl From<DriverError> for RunError {
+    fn from(error: DriverError) -> Self {
+        Self::Driver(error.to_string())
+    }
+}
+
+impl Machine {
+    /// Allocates, compiles, and runs the set-up lists.
+    ///
+    /// # Errors
+    /// If there is no GPU, no compiler, too little memory, or the program cannot run on GPUs.
+    pub(crate) fn start(program: Arc<Verified>, options: &Options, loader: Arc<dyn Loader>) -> Result<Self, RunError> {
+        let (code, strict) = (program.program(), options.stress.is_some());
+        let seats = Seats::new(code).map_err(RunError::Unsupported)?;
+        let recorded = tape::record(&program, strict)?;
+        let kernels = Code::new(code, &recorded, &seats, options.products)?;
+        let arenas = Arenas::new(code, &seats, &recorded, kernels.n_checks(&recorded.step))?;
+        let looks = Looks { list: List::Step, profile: options.profile, trace: options.trace };
+        let score = Score::new(code, &recorded, (&seats, &arenas, &kernels), looks)?;
+        let pauses = options.stress.map(|seed| Counter::new(seed, "cuda"));
+        let mut machine = Self {
+            graph: None,
+            score,
+            code: kernels,
+            arenas,
+            seats,
+            loader,
+            facts: recorded.devices.clone(),
+            profile: Profile::default(),
+            pauses,
+            trace: options.trace,
+            notes: Vec::new(),
+            program: Arc::clone(&program),
+        };
+        machine.set_up(&recorded, options.seed)?;
+        if options.capture && !strict && !options.profile && machine.seats.gpus().len() == 1 {
+            machine.capture();
+        }
+        Ok(machine)
+    }
+
+    fn set_up(&mut self, recorded: &tape::Recorded, seed: u64) -> Result<(), RunError> {
+        let looks = Looks { list: List::Setup, profile: false, trace: false };
+        let score = Score::new(self.program.program(), recorded, (&self.seats, &self.arenas, &self.code), looks)?;
+        let mut player = Player { score: &score, pauses: None, is_captured: false };
+        player.play(Some((self.program.program(), seed)))?;
+        self.seats.synchronise()?;
+        Ok(())
+    }
+
+    /// Tries to make one graph of the step. Where the driver refuses, it is asked for each call, step by step.
+    fn capture(&mut self) {
+        let why = match Player::capture(&self.score) {
+            Ok(graph) => {
+                self.graph = Some(graph);
+                return;
+            }
+            Err(RunError::Driver(why)) => why,
+            Err(error) => error.to_string(),
+        };
+        self.notes.push(format!(
+            "the driver does not capture the step as a graph ({why}): it is asked for every call of every step"
+        ));
+    }
+
+    /// What a user should know, said once.
+    pub(crate) fn notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
+    }
+
+    /// The GPUs, by their names, with the number of devices on each.
+    pub(crate) fn gpus(&self) -> Vec<(String, usize)> {
+        self.seats.names()
+    }
+
+    /// Where the time of kernels went so far.
+    pub(crate) fn profile(&self) -> Profile {
+        self.profile.clone()
+    }
+
+    /// Where a place of a device is.
+    pub(crate) fn area(&self, device: DeviceId, place: Buffer) -> Area {
+        self.arenas.area(device, place)
+    }
+
+    /// Executes the step lists once.
+    ///
+    /// # Errors
+    /// If the driver fails, or the data do not fit the program.
+    pub(crate) fn step(&mut self, step: u64) -> Result<StepReport, RunError> {
+        let started = Instant::now();
+        self.score.main().gpu().activate()?;
+        self.stage(step)?;
+        match &self.graph {
+            Some(graph) => graph.launch(self.score.main())?,
+            None => {
+                let pauses = self.pauses.as_mut();
+                Player { score: &self.score, pauses, is_captured: false }.play(None)?;
+            }
+        }
+        self.score.main().synchronise()?;
+        let wall = Nanos(u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        self.look_for_errors()?;
+        let devices = self.reports()?;
+        let mut losses: Vec<_> = devices.iter().flat_map(|device| device.losses.iter().copied()).collect();
+        losses.sort_by_key(|(microbatch, _)| *microbatch);
+        Ok(StepReport { wall, devices, losses })
+    }
+
+    /// Brings the numbers and the data of a step to where the GPUs fetch them.
+    fn stage(&self, step: u64) -> Result<(), RunError> {
+        let program = self.program.program();
+        if let Some(training) = &program.training {
+            for (number, area) in self.arenas.step_numbers() {
+                let numbers = StepNumbers::new(training, step + number as u64).numbers();
+                area.write(bytemuck::cast_slice(&numbers))?;
+            }
+        }
+        for ((value, microbatch), place) in &self.arenas.loads {
+            let of_step = step + u64::from(program.step_of(*microbatch));
+            let own = MicrobatchId(microbatch.0 % program.microbatches_of_step());
+            let mut data = vec![0; place.bytes.to_usize()];
+            self.loader.load(of_step, *value, own, &mut data);
+            self.arenas.staged(*place).write(&data)?;
+        }
+        Ok(())
+    }
+
+    /// The first error that a kernel found, by device and instruction.
+    fn look_for_errors(&self) -> Result<(), RunError> {
+        for run in &self.score.runs {
+            let Some(error) = run.error else { continue };
+            let mut word = [0; size_of::<u64>()];
+            error.read(&mut word)?;
+            let Some(message) = fault(u64::from_ne_bytes(word)) else { continue };
+            let fault = Fault::new(message);
+            let place = run.instruction as usize;
+            let instruction = self.program.program().devices[run.device.index()].step.get(place);
+            let instruction = instruction.map(|instruction| format!("{instruction:?}")).unwrap_or_default();
+            let (device, list) = (run.device, List::Step);
+            return Err(RunError::Instruction { device, list, index: place, instruction, fault });
+        }
+        Ok(())
+    }
+
+    fn reports(&mut self) -> Result<Vec<DeviceStep>, RunError> {
+        let program = self.program.program();
+        let mut devices = vec![DeviceStep::default(); program.devices.len()];
+        for (device, (report, facts)) in devices.iter_mut().zip(&self.facts).enumerate() {
+            let [own, host] = facts.used;
+            (report.peak, report.high_water, report.host) = (own.peak, own.high_water, host);
+            report.instructions = facts.instructions[List::Step as usize];
+            for (number, microbatch) in facts.losses.iter().enumerate() {
+                report.losses.push((*microbatch, self.loss(program, device, number)?));
+            }
+        }
+        times::runs(&self.score, &mut devices, self.trace)?;
+        times::collectives(&self.score, &mut devices)?;
+        times::kernels(&self.score, &mut self.profile)?;
+        Ok(devices)
+    }
+
+    fn loss(&self, program: &Program, device: usize, number: usize) -> Result<f64, RunError> {
+        let dtype = program.loss_type();
+        let mut bytes = [0; size_of::<f64>()];
+        let own = &mut bytes[..dtype.bytes().to_usize()];
+        self.arenas.loss(device, number, own.len()).read(own)?;
+        Ok(with_numbers!(dtype, N => bytemuck::pod_read_unaligned::<N>(own).to_f64()))
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        // Nothing is given back while a GPU still uses it. One that failed has nothing left to wait for.
+        let _ = self.seats.synchronise();
+    }
+}

@@ -1,0 +1,46 @@
+//! Places: what the arguments of launches stand for, as words that are handed to kernels.
+
+use super::super::driver::Area;
+use super::super::launch::Argument;
+use pipe_ir::kernels::Place;
+use pipe_ir::units::Bytes;
+
+/// What the arguments of one run, or of one collective, stand for.
+#[derive(Default)]
+pub(super) struct Places<'a> {
+    pub(super) operands: &'a [Area],
+    /// Which operand is scratch.
+    pub(super) scratch: Option<usize>,
+    /// Buffers of a group's members.
+    pub(super) parts: &'a [Area],
+    /// The address of the step's numbers.
+    pub(super) step: u64,
+    /// The address of the record of an error.
+    pub(super) error: u64,
+    /// The address of the device's working memory.
+    pub(super) working: u64,
+}
+
+impl Places<'_> {
+    /// An argument in the low bytes of a word.
+    pub(super) fn word(&self, argument: &Argument) -> u64 {
+        let address = |area: Option<&Area>, offset: Bytes| area.map_or(0, |area| area.address() + offset.0);
+        match *argument {
+            Argument::Address(at) => {
+                let operand = match at.place {
+                    Place::Operand(position) => Some(position as usize),
+                    Place::Scratch => self.scratch,
+                };
+                address(operand.and_then(|position| self.operands.get(position)), at.offset)
+            }
+            Argument::Part { member, offset } => address(self.parts.get(member as usize), offset),
+            Argument::Step => self.step,
+            Argument::Error => self.error,
+            Argument::Working => self.working,
+            Argument::U64(number) => number,
+            Argument::U32(number) => u64::from(number),
+            Argument::F32(number) => u64::from(number.to_bits()),
+            Argument::F64(number) => number.to_bits(),
+        }
+    }
+}

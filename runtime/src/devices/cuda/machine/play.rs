@@ -1,0 +1,77 @@
+//! Playing: the driver is asked for every action of a score, in order; or once for all of them, while it captures them as a graph.
+
+use super::super::driver::{Capture, Graph};
+use super::score::{Score, Task};
+use crate::fault::RunError;
+use crate::init;
+use crate::memory::Memory;
+use crate::random::Counter;
+use pipe_ir::program::Program;
+use pipe_ir::units::Bytes;
+use std::time::Duration;
+
+/// The longest pause under stress, before one action in four.
+const PAUSE_MICROS: u64 = 100;
+
+/// Who plays.
+pub(super) struct Player<'a> {
+    pub(super) score: &'a Score,
+    /// Under stress: streams pause at random.
+    pub(super) pauses: Option<&'a mut Counter>,
+    pub(super) is_captured: bool,
+}
+
+impl<'a> Player<'a> {
+    /// One graph of all actions.
+    ///
+    /// # Errors
+    /// If the driver captures no graph of them.
+    pub(super) fn capture(score: &'a Score) -> Result<Graph, RunError> {
+        score.main().gpu().activate()?;
+        let capture = Capture::begin(score.main())?;
+        Self { score, pauses: None, is_captured: true }.play(None)?;
+        Ok(capture.end()?)
+    }
+
+    /// Asks for all actions. Initial contents, of a program under a seed, are waited for.
+    ///
+    /// # Errors
+    /// If the driver refuses one, or the host lacks memory for initial contents.
+    pub(super) fn play(&mut self, init: Option<(&Program, u64)>) -> Result<(), RunError> {
+        let mut current = None;
+        for action in &self.score.actions {
+            let stream = &self.score.streams[action.stream];
+            let gpu = stream.gpu().ordinal();
+            if current != Some(gpu) {
+                stream.gpu().activate()?;
+                current = Some(gpu);
+            }
+            if let Some(random) = self.pauses.as_mut().map(|pauses| pauses.next_u64()).filter(|random| random % 4 == 0)
+            {
+                stream.pause(Duration::from_micros((random >> 32) % PAUSE_MICROS))?;
+            }
+            match &action.task {
+                Task::Wait(event) => stream.wait(&self.score.events[*event])?,
+                Task::Record(event) => stream.record(&self.score.events[*event])?,
+                Task::Mark(mark) => stream.mark(&self.score.marks[*mark], self.is_captured)?,
+                Task::Launch { function, shape, arguments } => stream.launch(function, shape, arguments)?,
+                Task::Copy { to, from } => stream.copy(*to, *from)?,
+                Task::Fill(area, word) => stream.fill(*area, *word)?,
+                Task::Zero(area) => {
+                    stream.synchronise()?;
+                    area.write(&vec![0; area.bytes()])?;
+                }
+                Task::Init(area, value, device) => {
+                    stream.synchronise()?;
+                    let (bytes, device) = (Bytes(area.bytes() as u64), *device);
+                    let Some((program, seed)) = init else { continue };
+                    let memory = Memory::new(bytes).ok_or(RunError::OutOfMemory { device, bytes })?;
+                    let region = memory.region(Bytes::ZERO, bytes);
+                    init::fill(program.value(*value), seed, region);
+                    area.write(region.bytes())?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

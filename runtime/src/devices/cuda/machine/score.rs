@@ -1,0 +1,391 @@
+//! Scores: a tape with streams, events and addresses. Nothing is left to look up when it is played.
+//!
+//! Before the tape, a main stream of each GPU brings the numbers of the step and clears the records of errors, and all queues wait for it.
+//! After the tape it waits for all queues, and brings the records back. The main stream of the first GPU waits for the others.
+
+use super::super::driver::{Area, Event, Function, Shape, Stream};
+use super::super::launch::Launch;
+use super::super::tape::{Call, Home, Part, Queue, Recorded, Tape, Work};
+use super::arenas::Arenas;
+use super::code::{Code, Compiled, shape};
+use super::places::Places;
+use super::seats::Seats;
+use crate::collective::own_bytes;
+use crate::fault::RunError;
+use pipe_ir::ids::{DeviceId, ExecId, GroupId, MicrobatchId, ValueId};
+use pipe_ir::instruction::{Collective, Fill, Instruction, OperandRange};
+use pipe_ir::program::Program;
+use pipe_ir::verify::List;
+use std::ops::Range;
+
+/// What is asked of a stream, by its place.
+#[derive(Clone, Debug)]
+pub(super) struct Action {
+    pub(super) stream: usize,
+    pub(super) task: Task,
+}
+
+/// What to do; events and marks by their places.
+#[derive(Clone, Debug)]
+pub(super) enum Task {
+    /// Goes on after an event.
+    Wait(usize),
+    /// An event is over.
+    Record(usize),
+    /// Notes the time.
+    Mark(usize),
+    /// A kernel.
+    Launch { function: Function, shape: Shape, arguments: Vec<u64> },
+    /// A copy.
+    Copy { to: Area, from: Area },
+    /// Copies of four bytes.
+    Fill(Area, u32),
+    /// Initial contents of a value of a device, which the host brings: in set-up lists.
+    Init(Area, ValueId, DeviceId),
+    /// Zeros, which the host brings: the same.
+    Zero(Area),
+}
+
+/// What to look at.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Looks {
+    pub(super) list: List,
+    /// The time of every kernel.
+    pub(super) profile: bool,
+    /// The time of every collective.
+    pub(super) trace: bool,
+}
+
+/// A run of an executable.
+#[derive(Clone, Debug)]
+pub(super) struct Ran {
+    pub(super) device: DeviceId,
+    /// Its place in the device's list.
+    pub(super) instruction: u32,
+    pub(super) exec: ExecId,
+    pub(super) microbatch: MicrobatchId,
+    pub(super) gpu: usize,
+    /// Its start, and its end; in a profile, the end of each kernel.
+    pub(super) marks: Range<usize>,
+    /// Where the host reads whether its data are wrong, if it looks at data.
+    pub(super) error: Option<Area>,
+    /// In a profile: kind, operations and elements of each kernel.
+    pub(super) kinds: Vec<(&'static str, u64, u64)>,
+}
+
+/// A collective.
+#[derive(Clone, Debug)]
+pub(super) struct Joint {
+    pub(super) collective: Collective,
+    pub(super) group: GroupId,
+    pub(super) members: Vec<DeviceId>,
+    pub(super) gpu: usize,
+    pub(super) marks: Range<usize>,
+}
+
+/// A tape that can be played.
+pub(super) struct Score {
+    pub(super) actions: Vec<Action>,
+    /// The main stream of each GPU, then one per queue.
+    pub(super) streams: Vec<Stream>,
+    pub(super) events: Vec<Event>,
+    pub(super) marks: Vec<Event>,
+    /// By GPU: when it began.
+    pub(super) starts: Vec<usize>,
+    pub(super) runs: Vec<Ran>,
+    pub(super) joint: Vec<Joint>,
+}
+
+/// What a score is made from.
+type Means<'a> = (&'a Seats, &'a Arenas, &'a Code);
+
+struct Builder<'a> {
+    program: &'a Program,
+    looks: Looks,
+    seats: &'a Seats,
+    arenas: &'a Arenas,
+    code: &'a Code,
+    queues: &'a [Queue],
+    score: Score,
+    /// The place of each event of the tape, once it is recorded.
+    events: Vec<Option<usize>>,
+    /// By device: where its next run may be in its list.
+    next: Vec<u32>,
+    /// Runs so far that look at data.
+    checks: usize,
+}
+
+/// A word that is no number, in single and in double precision.
+const NAN: u32 = f32::NAN.to_bits();
+
+impl Score {
+    /// Of one of the lists.
+    pub(super) fn new(
+        program: &Program,
+        recorded: &Recorded,
+        means: Means<'_>,
+        looks: Looks,
+    ) -> Result<Self, RunError> {
+        let (seats, arenas, code) = means;
+        let tape = match looks.list {
+            List::Setup => &recorded.setup,
+            List::Step => &recorded.step,
+        };
+        let place = |queue: &Queue| match queue {
+            Queue::Compute(device) | Queue::Copy(device, _) | Queue::Transfer(device, ..) => seats.place(*device),
+            Queue::Group(group) => program.group(*group).first().map_or(0, |device| seats.place(*device)),
+        };
+        let places = (0..seats.gpus().len()).chain(tape.queues.iter().map(place));
+        let streams = places.map(|gpu| Ok(Stream::new(&seats.gpus()[gpu])?)).collect::<Result<_, RunError>>()?;
+        let score = Self {
+            actions: Vec::new(),
+            streams,
+            events: Vec::new(),
+            marks: Vec::new(),
+            starts: Vec::new(),
+            runs: Vec::new(),
+            joint: Vec::new(),
+        };
+        let (events, next) = (vec![None; tape.n_events as usize], vec![0; program.devices.len()]);
+        let queues = &tape.queues;
+        let mut builder = Builder { program, looks, seats, arenas, code, queues, score, events, next, checks: 0 };
+        builder.begin()?;
+        builder.tape(tape)?;
+        builder.end()?;
+        Ok(builder.score)
+    }
+
+    /// The stream that begins, and that ends last.
+    pub(super) fn main(&self) -> &Stream {
+        &self.streams[0]
+    }
+}
+
+impl Builder<'_> {
+    fn act(&mut self, stream: usize, task: Task) {
+        self.score.actions.push(Action { stream, task });
+    }
+
+    fn gpu_of(&self, stream: usize) -> usize {
+        let ordinal = self.score.streams[stream].gpu().ordinal();
+        self.seats.gpus().iter().position(|gpu| gpu.ordinal() == ordinal).unwrap_or(0)
+    }
+
+    /// A new event, over from here on.
+    fn record(&mut self, stream: usize) -> Result<usize, RunError> {
+        let event = self.score.events.len();
+        self.score.events.push(Event::new(self.score.streams[stream].gpu())?);
+        self.act(stream, Task::Record(event));
+        Ok(event)
+    }
+
+    /// A new mark: the time at which the stream comes here.
+    fn mark(&mut self, stream: usize) -> Result<usize, RunError> {
+        let mark = self.score.marks.len();
+        self.score.marks.push(Event::timed(self.score.streams[stream].gpu())?);
+        self.act(stream, Task::Mark(mark));
+        Ok(mark)
+    }
+
+    fn is_step(&self) -> bool {
+        self.looks.list == List::Step
+    }
+
+    fn begin(&mut self) -> Result<(), RunError> {
+        let n_gpus = self.seats.gpus().len();
+        let first = self.record(0)?;
+        for gpu in 0..n_gpus {
+            if gpu > 0 {
+                self.act(gpu, Task::Wait(first));
+            }
+            if self.is_step() {
+                let (to, from) = self.arenas.numbers(gpu);
+                self.act(gpu, Task::Copy { to, from });
+                if let Some((errors, _)) = self.arenas.errors(gpu) {
+                    self.act(gpu, Task::Fill(errors, 0));
+                }
+                let start = self.mark(gpu)?;
+                self.score.starts.push(start);
+            }
+            let begun = self.record(gpu)?;
+            for stream in n_gpus..self.score.streams.len() {
+                if self.gpu_of(stream) == gpu {
+                    self.act(stream, Task::Wait(begun));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<(), RunError> {
+        let n_gpus = self.seats.gpus().len();
+        for stream in n_gpus..self.score.streams.len() {
+            let ended = self.record(stream)?;
+            self.act(self.gpu_of(stream), Task::Wait(ended));
+        }
+        for gpu in 0..n_gpus {
+            if let Some((from, to)) = self.arenas.errors(gpu).filter(|_| self.is_step()) {
+                self.act(gpu, Task::Copy { to, from });
+            }
+            if gpu > 0 {
+                let ended = self.record(gpu)?;
+                self.act(0, Task::Wait(ended));
+            }
+        }
+        Ok(())
+    }
+
+    fn tape(&mut self, tape: &Tape) -> Result<(), RunError> {
+        let n_gpus = self.seats.gpus().len();
+        for call in &tape.calls {
+            match call {
+                Call::Wait(queue, event) => {
+                    if let Some(event) = self.events[event.0 as usize] {
+                        self.act(n_gpus + queue.0 as usize, Task::Wait(event));
+                    }
+                }
+                Call::Record(queue, event) => {
+                    let place = self.record(n_gpus + queue.0 as usize)?;
+                    self.events[event.0 as usize] = Some(place);
+                }
+                Call::Work(queue, work) => self.work(n_gpus + queue.0 as usize, self.queues[queue.0 as usize], work)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn area(&self, home: Home) -> Area {
+        let place = self.program.devices[home.device.index()].buffers[home.buffer.index()];
+        self.arenas.area(home.device, place)
+    }
+
+    fn work(&mut self, stream: usize, queue: Queue, work: &Work) -> Result<(), RunError> {
+        let task = match work {
+            Work::Run { device, exec, microbatch, operands } => {
+                return self.run(stream, (*device, *exec, *microbatch), *operands);
+            }
+            Work::Together { collective, parts, .. } => {
+                return self.together(stream, (queue, *collective, parts), work);
+            }
+            Work::Fill { home, value, with: Fill::Init } => Task::Init(self.area(*home), *value, home.device),
+            Work::Fill { home, with: Fill::Zero, .. } if self.is_step() => Task::Fill(self.area(*home), 0),
+            Work::Fill { home, with: Fill::Zero, .. } => Task::Zero(self.area(*home)),
+            Work::Load { home, value, microbatch } => {
+                let from = self.arenas.loaded(*value, *microbatch);
+                Task::Copy { to: self.area(*home).part(0, from.bytes()), from }
+            }
+            Work::Emit { home, number, .. } => {
+                let bytes = self.program.loss_type().bytes().to_usize();
+                let to = self.arenas.loss(home.device.index(), *number as usize, bytes);
+                Task::Copy { to, from: self.area(*home).part(0, bytes) }
+            }
+            Work::Copy { from, to } => Task::Copy { to: self.area(*to), from: self.area(*from) },
+            Work::Spoil { home } => Task::Fill(self.area(*home), NAN),
+        };
+        self.act(stream, task);
+        Ok(())
+    }
+
+    fn together(
+        &mut self,
+        stream: usize,
+        (queue, collective, parts): (Queue, Collective, &[Part]),
+        work: &Work,
+    ) -> Result<(), RunError> {
+        let looks = self.looks.trace && self.is_step();
+        let first = if looks { Some(self.mark(stream)?) } else { None };
+        if collective == Collective::AllGather {
+            self.gather(stream, parts);
+        } else {
+            let places: Vec<Area> = parts.iter().map(|part| self.area(part.home)).collect();
+            let places = Places { parts: &places, ..Places::default() };
+            for launch in self.code.together(self.program, work) {
+                self.launch(stream, launch, &places);
+            }
+        }
+        if let (Some(first), Queue::Group(group)) = (first, queue) {
+            let last = self.mark(stream)?;
+            let (members, gpu) = (parts.iter().map(|part| part.home.device).collect(), self.gpu_of(stream));
+            self.score.joint.push(Joint { collective, group, members, gpu, marks: first..last + 1 });
+        }
+        Ok(())
+    }
+
+    /// Every member's share comes to all others, and to itself where it is not in the buffer.
+    fn gather(&mut self, stream: usize, parts: &[Part]) {
+        for (position, own) in parts.iter().enumerate() {
+            let all = self.area(own.home);
+            let range = own_bytes(all.bytes(), parts.len(), position);
+            let of = |area: Area| area.part(range.start, range.len());
+            let from = own.share.map_or_else(|| of(all), |share| self.area(share).part(0, range.len()));
+            for (other, part) in parts.iter().enumerate() {
+                if !range.is_empty() && (other != position || own.share.is_some()) {
+                    self.act(stream, Task::Copy { to: of(self.area(part.home)), from });
+                }
+            }
+        }
+    }
+
+    fn run(
+        &mut self,
+        stream: usize,
+        (device, exec, microbatch): (DeviceId, ExecId, MicrobatchId),
+        operands: OperandRange,
+    ) -> Result<(), RunError> {
+        let (code, gpu) = (self.code, self.gpu_of(stream));
+        let compiled: &Compiled = code.exec(exec);
+        let own = &self.program.devices[device.index()];
+        let operands: Vec<Area> =
+            own.operands(operands).iter().map(|buffer| self.area(Home { device, buffer: *buffer })).collect();
+        let instruction = self.next_run(device);
+        let error = compiled.checks().then(|| {
+            self.checks += 1;
+            self.arenas.error(gpu, self.checks - 1)
+        });
+        let places = Places {
+            operands: &operands,
+            scratch: compiled.scratch,
+            parts: &[],
+            step: self.arenas.numbers_of(gpu, self.program.step_of(microbatch) as usize).address(),
+            error: error.map_or(0, |(on_gpu, _)| on_gpu.address()),
+            working: self.arenas.working(device).address(),
+        };
+        let first = if self.is_step() { self.mark(stream)? } else { 0 };
+        let mut kinds = Vec::new();
+        for (position, step) in compiled.steps.iter().enumerate() {
+            for launch in &step.launches {
+                self.launch(stream, launch, &places);
+            }
+            if self.looks.profile {
+                kinds.push((step.kind, step.flops, step.elements));
+                if position + 1 < compiled.steps.len() {
+                    self.mark(stream)?;
+                }
+            }
+        }
+        if self.is_step() {
+            let last = self.mark(stream)?;
+            let (marks, error) = (first..last + 1, error.map(|(_, on_host)| on_host));
+            self.score.runs.push(Ran { device, instruction, exec, microbatch, gpu, marks, error, kinds });
+        }
+        Ok(())
+    }
+
+    /// The place of a device's next run in its list: the tape has them in their order.
+    fn next_run(&mut self, device: DeviceId) -> u32 {
+        let own = &self.program.devices[device.index()];
+        let list = if self.is_step() { &own.step } else { &own.setup };
+        let from = self.next[device.index()];
+        let rest = list.iter().zip(0..).skip(from as usize);
+        let found =
+            rest.into_iter().find(|(one, _)| matches!(one, Instruction::Run { .. })).map_or(from, |(_, place)| place);
+        self.next[device.index()] = found + 1;
+        found
+    }
+
+    fn launch(&mut self, stream: usize, launch: &Launch, places: &Places<'_>) {
+        let arguments = launch.arguments.iter().map(|argument| places.word(argument)).collect();
+        let function = self.code.function(self.gpu_of(stream), launch.function);
+        self.act(stream, Task::Launch { function, shape: shape(launch), arguments });
+    }
+}

@@ -1,0 +1,128 @@
+//! Threads: devices without a GPU.
+//!
+//! CPU devices have one thread each, alive from the set-up to the end of the run; null devices take turns on the caller's
+//! thread. A fault or panic of one device ends the run on all of them, with one error.
+
+use crate::channel::Channels;
+use crate::crew::{Crew, Order};
+use crate::device::{Device, Loader};
+use crate::devices::cpu::{CpuDevice, Jit, Shared, compile};
+use crate::devices::null::NullDevice;
+use crate::engine::Place;
+use crate::executor::Executor;
+use crate::fault::RunError;
+use crate::memory::{Memories, Region};
+use crate::profile::Profile;
+use crate::remote::Seat;
+use crate::report::StepReport;
+use crate::run::{Backend, Options};
+use pipe_ir::ids::DeviceId;
+use pipe_ir::program::Program;
+use pipe_ir::verify::{List, Verified};
+use std::sync::Arc;
+
+/// All devices of this process.
+pub(crate) struct Threads {
+    // Threads first: they end before what they use is dropped.
+    crew: Crew,
+    channels: Arc<Channels>,
+    profiled: bool,
+    /// By device; none on the null backend, and of devices of other ranks.
+    memories: Vec<Option<Memories>>,
+    /// Owns the machine code.
+    _jit: Option<Jit>,
+}
+
+impl Threads {
+    /// Allocates arenas, compiles executables, starts threads and runs the set-up lists.
+    pub(crate) fn start(
+        program: &Arc<Verified>,
+        options: &Options,
+        loader: Arc<dyn Loader>,
+        seat: Option<&Seat>,
+    ) -> Result<Self, RunError> {
+        let n_devices = program.program().devices.len();
+        let here = |device: &DeviceId| seat.is_none_or(|seat| seat.has(*device));
+        let own: Vec<DeviceId> = (0..n_devices).map(DeviceId::from_index).filter(here).collect();
+        let (mut memories, mut jit) = (vec![None; n_devices], None);
+        let devices: Vec<Box<dyn Device>> = if options.backend == Backend::Null {
+            own.iter().map(|_| Box::new(NullDevice) as Box<dyn Device>).collect()
+        } else {
+            allocate(program.program(), &own, &mut memories)?;
+            cpu_devices(program, options, loader, &memories, jit.insert(Jit::new()?))?
+        };
+        let channels = Arc::new(Channels::new(program.program(), options.stress, seat)?);
+        let executors = devices.into_iter().zip(own).map(|(device, id)| {
+            let mut executor = Executor::new(Arc::clone(program), id, device, Arc::clone(&channels), options.stress);
+            executor.set_trace(options.trace);
+            executor
+        });
+        let takes_turns = options.backend == Backend::Null && options.stress.is_none() && seat.is_none();
+        let crew = Crew::new(executors.collect(), Arc::clone(&channels), takes_turns);
+        let mut threads = Self { crew, channels, profiled: options.profile, memories, _jit: jit };
+        let set_up = threads.crew.obey(Order { list: List::Setup, step: 0 });
+        if set_up.is_err() && seat.is_some() {
+            // Messages of other ranks may still arrive.
+            threads.forget();
+        }
+        set_up?;
+        Ok(threads)
+    }
+
+    /// Executes the step lists once.
+    pub(crate) fn step(&mut self, step: u64) -> Result<StepReport, RunError> {
+        self.crew.obey(Order { list: List::Step, step })
+    }
+
+    /// Where the time of all kernels went so far; empty unless it was asked for.
+    pub(crate) fn profile(&mut self) -> Profile {
+        let mut profile = self.crew.profile();
+        if self.profiled {
+            profile.merge(&self.channels.profile());
+        }
+        profile
+    }
+
+    /// The bytes of a place; nothing where there is no memory.
+    pub(crate) fn region(&self, place: Place) -> Option<Region> {
+        Some(self.memories.get(place.device.index())?.as_ref()?.region(place.buffer))
+    }
+
+    /// Never gives its memory back.
+    pub(crate) fn forget(&mut self) {
+        self.memories.drain(..).for_each(std::mem::forget);
+    }
+}
+
+fn allocate(program: &Program, own: &[DeviceId], memories: &mut [Option<Memories>]) -> Result<(), RunError> {
+    for device in own {
+        let code = &program.devices[device.index()];
+        let memory = Memories::new(code);
+        let bytes = code.arena + code.host.arena;
+        memories[device.index()] = Some(memory.ok_or(RunError::OutOfMemory { device: *device, bytes })?);
+    }
+    Ok(())
+}
+
+fn cpu_devices(
+    program: &Arc<Verified>,
+    options: &Options,
+    loader: Arc<dyn Loader>,
+    memories: &[Option<Memories>],
+    jit: &mut Jit,
+) -> Result<Vec<Box<dyn Device>>, RunError> {
+    let shared = Shared {
+        program: Arc::clone(program),
+        loader,
+        seed: options.seed,
+        strict: options.stress.is_some(),
+        profile: options.profile,
+    };
+    let here = memories.iter().enumerate().filter_map(|(index, memory)| Some((index, memory.as_ref()?)));
+    let devices = here.map(|(index, memory)| {
+        let id = DeviceId::from_index(index);
+        let executables = compile(program.program(), id, jit)?;
+        Ok(Box::new(CpuDevice::new(shared.clone(), id, memory.clone(), executables)) as Box<dyn Device>)
+    });
+    devices.collect()
+}

@@ -1,0 +1,477 @@
+// A library with the interface of the CUDA driver, as far as pipec calls it: GPUs whose memory is that of this process, and whose kernels are those
+// of the emulator. It is strict: what the real driver would let pass, or only punish now and then, is a line on standard error here.
+
+#include "streams.h"
+#include <dlfcn.h>
+
+using namespace fake;
+
+namespace {
+
+struct Module {
+    Gpu* gpu;
+    void* library;
+};
+
+struct Function {
+    Module* module;
+    std::string name;
+    void (*run)(const unsigned*, const unsigned*, unsigned, void**);
+    const unsigned* sizes;
+};
+
+std::set<Module*> modules;
+std::set<Function*> functions;
+
+// The first word of every call: its name in the log, and the lock.
+struct Call {
+    explicit Call(const char* name) : guard(lock), name(name) { note(name); }
+    std::lock_guard<std::recursive_mutex> guard;
+    const char* name;
+
+    Result not_in_capture() const {
+        if (captured.empty()) return SUCCESS;
+        for (Stream* stream : captured) stream->graph->is_broken = true;
+        return complain(STREAM_CAPTURE_UNSUPPORTED, "%s is called while streams are captured", name);
+    }
+    // Whether work can be given to a stream now.
+    Result stream(Stream* stream) const {
+        if (!streams.count(stream)) return complain(INVALID_HANDLE, "%s: no such stream", name);
+        if (stream->gpu != current) return complain(INVALID_CONTEXT, "%s: the stream is one of another context", name);
+        return SUCCESS;
+    }
+    Result event(Event* event) const { return events.count(event) ? SUCCESS : complain(INVALID_HANDLE, "%s: no such event", name); }
+    // Whether bytes are inside an allocation of a GPU, or of the host.
+    Result bytes(const void* start, size_t bytes, const Gpu* gpu) const {
+        const Allocation* own = holder(start, bytes);
+        if (!own) return complain(INVALID_VALUE, "%s: %zu bytes at %p are not inside an allocation", name, bytes, start);
+        if (own->gpu != gpu) return complain(INVALID_VALUE, "%s: %p is memory of another place", name, start);
+        return SUCCESS;
+    }
+};
+
+#define CHECK(what) \
+    if (Result result = (what)) return result
+
+Result work(Call& call, Stream* stream, std::function<void()> run) {
+    CHECK(call.stream(stream));
+    Operation operation;
+    operation.run = [run = std::move(run)] { return run(), 1; };
+    return enqueue(stream, std::move(operation));
+}
+
+Result copy(Call& call, Stream* stream, void* to, const void* from, size_t bytes) {
+    return work(call, stream, [=] { std::memmove(to, from, bytes); });
+}
+
+void* at(uint64_t address) { return reinterpret_cast<void*>(address); }
+
+Result record(Call& call, Event* event, Stream* stream) {
+    CHECK(call.event(event));
+    CHECK(call.stream(stream));
+    if (event->gpu != stream->gpu) return complain(INVALID_HANDLE, "%s: event and stream are of different contexts", call.name);
+    Operation operation;
+    operation.kind = Kind::Record;
+    operation.point = event->last = std::make_shared<Point>();
+    return enqueue(stream, std::move(operation));
+}
+
+}  // namespace
+
+extern "C" {
+
+Result cuInit(unsigned) {
+    Call call("cuInit");
+    if (n_gpus() == 0) return NO_DEVICE;
+    if (!started) catch_faults();
+    started = true;
+    for (int ordinal = 0; ordinal < MOST_GPUS; ordinal++) {
+        gpus[ordinal].ordinal = ordinal;
+        defaults[ordinal].gpu = &gpus[ordinal];
+        streams.insert(&defaults[ordinal]);
+    }
+    return SUCCESS;
+}
+
+Result cuDriverGetVersion(int* version) { return *version = 13000, SUCCESS; }
+
+Result cuDeviceGetCount(int* count) {
+    Call call("cuDeviceGetCount");
+    if (!started) return complain(NOT_INITIALIZED, "cuInit was not called");
+    return *count = n_gpus(), SUCCESS;
+}
+
+Result cuDeviceGet(int* device, int ordinal) {
+    Call call("cuDeviceGet");
+    if (ordinal < 0 || ordinal >= n_gpus()) return complain(INVALID_DEVICE, "there is no GPU %d", ordinal);
+    return *device = ordinal, SUCCESS;
+}
+
+Result cuDeviceGetName(char* name, int size, int device) { return std::snprintf(name, size_t(size), "Fake GPU %d", device), SUCCESS; }
+
+Result cuDeviceGetAttribute(int* number, int attribute, int) {
+    Call call("cuDeviceGetAttribute");
+    switch (attribute) {
+        case 75: return *number = 9, SUCCESS;
+        case 76: return *number = 0, SUCCESS;
+    }
+    return complain(INVALID_VALUE, "the fake knows no attribute %d", attribute);
+}
+
+Result cuDevicePrimaryCtxRetain(Gpu** context, int device) {
+    Call call("cuDevicePrimaryCtxRetain");
+    gpus[device].retained++;
+    return *context = &gpus[device], SUCCESS;
+}
+
+Result cuDevicePrimaryCtxRelease_v2(int device) {
+    Call call("cuDevicePrimaryCtxRelease_v2");
+    if (gpus[device].retained-- == 0) return complain(INVALID_CONTEXT, "a context is released more often than retained");
+    return SUCCESS;
+}
+
+Result cuCtxSetCurrent(Gpu* context) {
+    Call call("cuCtxSetCurrent");
+    if (context && context->retained == 0) return complain(INVALID_CONTEXT, "a context is used that was released");
+    return current = context, SUCCESS;
+}
+
+Result cuCtxSynchronize() {
+    Call call("cuCtxSynchronize");
+    CHECK(call.not_in_capture());
+    if (!current) return complain(INVALID_CONTEXT, "no context is current");
+    Gpu* gpu = current;
+    return work_until([gpu] {
+        for (Stream* stream : streams)
+            if (stream->gpu == gpu && !is_idle(*stream)) return false;
+        return true;
+    });
+}
+
+Result cuDeviceCanAccessPeer(int* possible, int, int) { return *possible = int(setting("PIPEC_FAKE_PEERS", 1)), SUCCESS; }
+
+Result cuCtxEnablePeerAccess(Gpu* peer, unsigned) {
+    Call call("cuCtxEnablePeerAccess");
+    if (!setting("PIPEC_FAKE_PEERS", 1)) return PEER_ACCESS_UNSUPPORTED;
+    if (current->reaches[peer->ordinal]) return PEER_ACCESS_ALREADY_ENABLED;
+    return current->reaches[peer->ordinal] = true, SUCCESS;
+}
+
+Result cuMemGetInfo_v2(size_t* free, size_t* total) {
+    Call call("cuMemGetInfo_v2");
+    *total = setting("PIPEC_FAKE_MEMORY", uint64_t(8) << 30);
+    return *free = *total - current->used, SUCCESS;
+}
+
+Result cuMemAlloc_v2(uint64_t* address, size_t bytes) {
+    Call call("cuMemAlloc_v2");
+    CHECK(call.not_in_capture());
+    if (!current) return complain(INVALID_CONTEXT, "no context is current");
+    if (bytes == 0) return complain(INVALID_VALUE, "an allocation of no bytes");
+    if (current->used + bytes > setting("PIPEC_FAKE_MEMORY", uint64_t(8) << 30)) return OUT_OF_MEMORY;
+    void* start = allocate(bytes, current);
+    if (!start) return OUT_OF_MEMORY;
+    current->used += bytes;
+    return *address = reinterpret_cast<uint64_t>(start), SUCCESS;
+}
+
+Result cuMemFree_v2(uint64_t address) {
+    Call call("cuMemFree_v2");
+    if (!all_idle()) complain(SUCCESS, "memory is freed while streams work");
+    return release(static_cast<char*>(at(address)), false);
+}
+
+Result cuMemHostAlloc(void** start, size_t bytes, unsigned) {
+    Call call("cuMemHostAlloc");
+    CHECK(call.not_in_capture());
+    *start = allocate(bytes, nullptr);
+    return *start ? SUCCESS : OUT_OF_MEMORY;
+}
+
+Result cuMemFreeHost(void* start) {
+    Call call("cuMemFreeHost");
+    if (!all_idle()) complain(SUCCESS, "memory is freed while streams work");
+    return release(static_cast<char*>(start), true);
+}
+
+Result cuMemcpyHtoD_v2(uint64_t to, const void* from, size_t bytes) {
+    Call call("cuMemcpyHtoD_v2");
+    CHECK(call.not_in_capture());
+    CHECK(call.bytes(at(to), bytes, current));
+    // When it returns, the bytes have left `from`. That they are there is said by the default stream.
+    std::vector<char> staged(static_cast<const char*>(from), static_cast<const char*>(from) + bytes);
+    return work(call, &defaults[current->ordinal], [=] { std::memcpy(at(to), staged.data(), bytes); });
+}
+
+Result cuMemcpyDtoH_v2(void* to, uint64_t from, size_t bytes) {
+    Call call("cuMemcpyDtoH_v2");
+    CHECK(call.not_in_capture());
+    CHECK(call.bytes(at(from), bytes, current));
+    Stream* own = &defaults[current->ordinal];
+    CHECK(work_until([own] { return is_idle(*own); }));
+    return std::memcpy(to, at(from), bytes), SUCCESS;
+}
+
+Result cuMemcpyHtoDAsync_v2(uint64_t to, const void* from, size_t bytes, Stream* stream) {
+    Call call("cuMemcpyHtoDAsync_v2");
+    CHECK(call.bytes(at(to), bytes, current));
+    CHECK(call.bytes(from, bytes, nullptr));
+    return copy(call, stream, at(to), from, bytes);
+}
+
+Result cuMemcpyDtoHAsync_v2(void* to, uint64_t from, size_t bytes, Stream* stream) {
+    Call call("cuMemcpyDtoHAsync_v2");
+    CHECK(call.bytes(to, bytes, nullptr));
+    CHECK(call.bytes(at(from), bytes, current));
+    return copy(call, stream, to, at(from), bytes);
+}
+
+Result cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, Stream* stream) {
+    Call call("cuMemcpyDtoDAsync_v2");
+    CHECK(call.bytes(at(to), bytes, current));
+    CHECK(call.bytes(at(from), bytes, current));
+    return copy(call, stream, at(to), at(from), bytes);
+}
+
+Result cuMemcpyPeerAsync(uint64_t to, Gpu* there, uint64_t from, Gpu* here, size_t bytes, Stream* stream) {
+    Call call("cuMemcpyPeerAsync");
+    CHECK(call.bytes(at(to), bytes, there));
+    CHECK(call.bytes(at(from), bytes, here));
+    return copy(call, stream, at(to), at(from), bytes);
+}
+
+Result cuMemsetD32Async(uint64_t to, unsigned word, size_t count, Stream* stream) {
+    Call call("cuMemsetD32Async");
+    if (to % 4 != 0) return complain(INVALID_VALUE, "words at %p are not aligned", at(to));
+    CHECK(call.bytes(at(to), 4 * count, current));
+    return work(call, stream, [=] { std::fill_n(static_cast<unsigned*>(at(to)), count, word); });
+}
+
+Result cuStreamCreate(Stream** stream, unsigned flags) {
+    Call call("cuStreamCreate");
+    CHECK(call.not_in_capture());
+    if (flags != 1) return complain(INVALID_VALUE, "a stream that waits for the default one");
+    *stream = *streams.insert(new Stream).first;
+    (*stream)->gpu = current;
+    return SUCCESS;
+}
+
+Result cuStreamDestroy_v2(Stream* stream) {
+    Call call("cuStreamDestroy_v2");
+    CHECK(call.stream(stream));
+    if (!is_idle(*stream)) complain(SUCCESS, "a stream is destroyed while it works");
+    streams.erase(stream);
+    return delete stream, SUCCESS;
+}
+
+Result cuStreamSynchronize(Stream* stream) {
+    Call call("cuStreamSynchronize");
+    CHECK(call.not_in_capture());
+    if (!stream && current) stream = &defaults[current->ordinal];
+    CHECK(call.stream(stream));
+    return work_until([stream] { return is_idle(*stream); });
+}
+
+Result cuStreamWaitEvent(Stream* stream, Event* event, unsigned) {
+    Call call("cuStreamWaitEvent");
+    CHECK(call.stream(stream));
+    CHECK(call.event(event));
+    if (!event->last) return complain(INVALID_VALUE, "a stream waits for an event that was never recorded");
+    Graph* graph = event->last->graph;
+    if (graph && graphs.count(graph)) return complain(STREAM_CAPTURE_ISOLATION, "a stream waits for an event of a capture that has ended");
+    if (stream->graph && stream->graph != graph) return complain(STREAM_CAPTURE_ISOLATION, "a captured stream waits for an event from outside");
+    if (graph && !stream->graph) {
+        stream->graph = graph;
+        stream->number = int(captured.size());
+        stream->after = {event->last->node};
+        captured.insert(stream);
+    }
+    Operation operation;
+    operation.kind = Kind::Wait;
+    operation.point = event->last;
+    if (graph) stream->after.push_back(event->last->node);
+    return enqueue(stream, std::move(operation));
+}
+
+Result cuEventCreate(Event** event, unsigned flags) {
+    Call call("cuEventCreate");
+    return *event = *events.insert(new Event{current, (flags & 2) == 0, nullptr}).first, SUCCESS;
+}
+
+Result cuEventDestroy_v2(Event* event) {
+    Call call("cuEventDestroy_v2");
+    CHECK(call.event(event));
+    if (!all_idle()) complain(SUCCESS, "an event is destroyed while streams work");
+    events.erase(event);
+    return delete event, SUCCESS;
+}
+
+Result cuEventRecord(Event* event, Stream* stream) {
+    Call call("cuEventRecord");
+    return record(call, event, stream);
+}
+
+Result cuEventRecordWithFlags(Event* event, Stream* stream, unsigned flags) {
+    Call call("cuEventRecordWithFlags");
+    if (flags == 0) return record(call, event, stream);
+    CHECK(call.event(event));
+    CHECK(call.stream(stream));
+    if (!stream->graph) return complain(INVALID_VALUE, "an external event is recorded outside of a capture");
+    Operation operation;
+    operation.kind = Kind::Mark;
+    operation.event = event;
+    return enqueue(stream, std::move(operation));
+}
+
+Result cuEventElapsedTime_v2(float* millis, Event* from, Event* to) {
+    Call call("cuEventElapsedTime_v2");
+    CHECK(call.event(from));
+    CHECK(call.event(to));
+    if (from->gpu != to->gpu) return complain(INVALID_HANDLE, "a time between events of different contexts");
+    if (!from->is_timed || !to->is_timed) return complain(INVALID_HANDLE, "a time between events that know none");
+    if (!from->last || !to->last) return complain(INVALID_HANDLE, "a time between events that were never recorded");
+    if (!from->last->is_over || !to->last->is_over) return NOT_READY;
+    return *millis = float(double(int64_t(to->last->nanos - from->last->nanos)) * 1e-6), SUCCESS;
+}
+
+Result cuModuleLoadData(Module** module, const void* image) {
+    Call call("cuModuleLoadData");
+    CHECK(call.not_in_capture());
+    // How long a file in ELF format is: its section headers come last.
+    const unsigned char* bytes = static_cast<const unsigned char*>(image);
+    if (std::memcmp(bytes, "\x7f" "ELF", 4) != 0) return complain(INVALID_IMAGE, "the image is none");
+    uint64_t offset;
+    uint16_t size, count;
+    std::memcpy(&offset, bytes + 0x28, 8);
+    std::memcpy(&size, bytes + 0x3A, 2);
+    std::memcpy(&count, bytes + 0x3C, 2);
+    std::string path = "/tmp/pipec-fake-XXXXXX";
+    int file = mkstemp(path.data());
+    size_t all = offset + size_t(size) * count;
+    bool is_written = file >= 0 && write(file, image, all) == ssize_t(all);
+    if (file >= 0) close(file);
+    void* library = is_written ? dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) : nullptr;
+    unlink(path.c_str());
+    if (!library) return complain(INVALID_IMAGE, "the image cannot be loaded: %s", dlerror());
+    return *module = *modules.insert(new Module{current, library}).first, SUCCESS;
+}
+
+Result cuModuleUnload(Module* module) {
+    Call call("cuModuleUnload");
+    if (!all_idle()) complain(SUCCESS, "a module is unloaded while streams work");
+    if (!modules.erase(module)) return complain(INVALID_HANDLE, "no such module");
+    for (auto at = functions.begin(); at != functions.end();) at = (*at)->module == module ? (delete *at, functions.erase(at)) : std::next(at);
+    dlclose(module->library);
+    return delete module, SUCCESS;
+}
+
+Result cuModuleGetFunction(Function** function, Module* module, const char* name) {
+    Call call("cuModuleGetFunction");
+    if (!modules.count(module)) return complain(INVALID_HANDLE, "no such module");
+    std::string symbol = std::string("emulate_") + name;
+    void* run = dlsym(module->library, symbol.c_str());
+    void* sizes = dlsym(module->library, (symbol + "_sizes").c_str());
+    if (!run || !sizes) return complain(NOT_FOUND, "no kernel %s", name);
+    *function = new Function{module, name, reinterpret_cast<decltype(Function::run)>(run), static_cast<const unsigned*>(sizes)};
+    functions.insert(*function);
+    return SUCCESS;
+}
+
+Result cuFuncSetAttribute(Function*, int, int) { return SUCCESS; }
+
+Result cuLaunchKernel(Function* function, unsigned x, unsigned y, unsigned z, unsigned a, unsigned b, unsigned c, unsigned shared, Stream* stream, void** arguments, void**) {
+    Call call("cuLaunchKernel");
+    CHECK(call.stream(stream));
+    if (!functions.count(function)) return complain(INVALID_HANDLE, "no such function");
+    if (function->module->gpu != stream->gpu) return complain(INVALID_HANDLE, "kernel %s is loaded on another GPU", function->name.c_str());
+    if (x == 0 || y == 0 || z == 0 || y > 65535 || z > 65535 || a * b * c == 0 || a * b * c > 1024)
+        return complain(INVALID_VALUE, "kernel %s: no such launch as %ux%ux%u blocks of %ux%ux%u", function->name.c_str(), x, y, z, a, b, c);
+    std::vector<std::vector<char>> values;
+    for (const unsigned* size = function->sizes; *size; size++) {
+        const char* from = static_cast<const char*>(arguments[values.size()]);
+        values.emplace_back(from, from + *size);
+    }
+    const Gpu* gpu = stream->gpu;
+    return work(call, stream, [=]() mutable {
+        std::vector<void*> pointers;
+        for (std::vector<char>& value : values) pointers.push_back(value.data());
+        unsigned grid[3] = {x, y, z}, block[3] = {a, b, c};
+        running = function->name.c_str();
+        Wall wall(gpu);
+        function->run(grid, block, shared, pointers.data());
+        running = nullptr;
+    });
+}
+
+Result cuLaunchHostFunc(Stream* stream, void (*run)(void*), void* data) {
+    Call call("cuLaunchHostFunc");
+    return work(call, stream, [=] { run(data); });
+}
+
+Result cuStreamBeginCapture_v2(Stream* stream, int) {
+    Call call("cuStreamBeginCapture_v2");
+    if (!setting("PIPEC_FAKE_CAPTURE", 1)) return NOT_SUPPORTED;
+    CHECK(call.stream(stream));
+    if (!captured.empty()) return complain(STREAM_CAPTURE_UNSUPPORTED, "a capture begins inside another");
+    stream->graph = new Graph;
+    stream->is_origin = true;
+    stream->number = 0;
+    stream->after.clear();
+    return captured.insert(stream), SUCCESS;
+}
+
+Result cuStreamEndCapture(Stream* stream, Graph** graph) {
+    Call call("cuStreamEndCapture");
+    CHECK(call.stream(stream));
+    *graph = nullptr;
+    if (!stream->is_origin) return complain(INVALID_VALUE, "a capture ends in a stream that did not begin it");
+    Graph* made = stream->graph;
+    bool whole = is_joined(*made, stream->after);
+    for (Stream* each : captured) {
+        each->graph = nullptr;
+        each->is_origin = false;
+    }
+    captured.clear();
+    graphs.insert(made);
+    if (made->is_broken) return STREAM_CAPTURE_INVALIDATED;
+    if (!whole) return complain(STREAM_CAPTURE_UNJOINED, "a captured stream is not waited for at the end");
+    return *graph = made, SUCCESS;
+}
+
+// Captured graphs are kept until the end of the process: events of their captures point to them.
+Result cuGraphInstantiateWithFlags(Graph** executable, Graph* graph, unsigned long long) {
+    Call call("cuGraphInstantiateWithFlags");
+    return *executable = graph, SUCCESS;
+}
+
+Result cuGraphDestroy(Graph*) {
+    Call call("cuGraphDestroy");
+    return SUCCESS;
+}
+
+Result cuGraphExecDestroy(Graph*) {
+    Call call("cuGraphExecDestroy");
+    if (!all_idle()) complain(SUCCESS, "a graph is destroyed while streams work");
+    return SUCCESS;
+}
+
+Result cuGraphLaunch(Graph* graph, Stream* stream) {
+    Call call("cuGraphLaunch");
+    CHECK(call.stream(stream));
+    Operation operation;
+    operation.kind = Kind::Launch;
+    operation.graph = graph;
+    return enqueue(stream, std::move(operation));
+}
+
+// For fakes of other libraries: `run(data)` is called when the stream comes to it, and again until it answers 1. Captured like anything else.
+int pipec_fake_enqueue(void* stream, int (*run)(void*), void* data) {
+    Call call("pipec_fake_enqueue");
+    Stream* own = static_cast<Stream*>(stream);
+    CHECK(call.stream(own));
+    Operation operation;
+    operation.run = [=] { return run(data); };
+    return enqueue(own, std::move(operation));
+}
+
+}  // extern "C"

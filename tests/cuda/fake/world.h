@@ -1,0 +1,97 @@
+// What all parts of the fake driver share: settings, the log of calls, complaints, random numbers.
+//
+// | variable | meaning |
+// |---|---|
+// | PIPEC_FAKE_DEVICES | number of GPUs; 1 if not set |
+// | PIPEC_FAKE_MEMORY | bytes of each GPU; 8 GiB if not set |
+// | PIPEC_FAKE_PEERS | 0: GPUs do not reach each other's memory |
+// | PIPEC_FAKE_CAPTURE | 0: streams cannot be captured |
+// | PIPEC_FAKE_SEED | of the order in which streams work |
+// | PIPEC_FAKE_LOG | a file for the names of all calls, one a line |
+#pragma once
+
+#include <cstdarg>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <string>
+
+// Those of cuda.h that are needed here.
+enum Result : int {
+    SUCCESS = 0,
+    INVALID_VALUE = 1,
+    OUT_OF_MEMORY = 2,
+    NOT_INITIALIZED = 3,
+    NO_DEVICE = 100,
+    INVALID_DEVICE = 101,
+    INVALID_IMAGE = 200,
+    INVALID_CONTEXT = 201,
+    PEER_ACCESS_UNSUPPORTED = 217,
+    INVALID_HANDLE = 400,
+    NOT_FOUND = 500,
+    NOT_READY = 600,
+    LAUNCH_FAILED = 719,
+    PEER_ACCESS_ALREADY_ENABLED = 704,
+    NOT_SUPPORTED = 801,
+    STREAM_CAPTURE_UNSUPPORTED = 900,
+    STREAM_CAPTURE_INVALIDATED = 901,
+    STREAM_CAPTURE_UNJOINED = 904,
+    STREAM_CAPTURE_ISOLATION = 905,
+};
+
+namespace fake {
+
+inline std::recursive_mutex lock;
+
+inline uint64_t setting(const char* name, uint64_t otherwise) {
+    const char* text = std::getenv(name);
+    return text ? std::strtoull(text, nullptr, 10) : otherwise;
+}
+
+// Says what a program did wrong. Tests look for these lines, so what the program makes of the result does not matter.
+__attribute__((format(printf, 2, 3))) inline Result complain(Result result, const char* format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    std::fprintf(stderr, "fake cuda: ");
+    std::vfprintf(stderr, format, arguments);
+    std::fprintf(stderr, "\n");
+    va_end(arguments);
+    return result;
+}
+
+// A line of the log.
+inline void note(const char* call) {
+    static std::FILE* file = std::getenv("PIPEC_FAKE_LOG") ? std::fopen(std::getenv("PIPEC_FAKE_LOG"), "a") : nullptr;
+    if (!file) return;
+    std::fprintf(file, "%s\n", call);
+    std::fflush(file);
+}
+
+// splitmix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014).
+inline uint64_t random_below(uint64_t bound) {
+    static uint64_t state = setting("PIPEC_FAKE_SEED", 1);
+    uint64_t z = state += 0x9E3779B97F4A7C15;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
+    return (z ^ (z >> 31)) % bound;
+}
+
+constexpr int MOST_GPUS = 16;
+
+struct Gpu {
+    int ordinal;
+    int retained = 0;
+    uint64_t used = 0;
+    bool reaches[MOST_GPUS] = {};
+};
+
+inline Gpu gpus[MOST_GPUS];
+inline bool started = false;
+// The context that is current. A context is a GPU: each has its primary one only.
+inline thread_local Gpu* current = nullptr;
+
+inline int n_gpus() { return int(setting("PIPEC_FAKE_DEVICES", 1)); }
+
+}  // namespace fake
