@@ -3,11 +3,10 @@
 mod fakes;
 mod process;
 
-use fakes::{fakes, pipec_with};
+use fakes::{Machine, pipec_with};
 use process::{folder, pipec};
 use serde_json::Value;
 use std::fs;
-use std::path::{Path, PathBuf};
 
 /// A small GPT with `{}` for what is said of its layout.
 fn source(precision: &str, devices: u32, microbatches: u32, line: &str) -> String {
@@ -30,40 +29,6 @@ fn source(precision: &str, devices: u32, microbatches: u32, line: &str) -> Strin
             }}
         }}"
     )
-}
-
-/// A machine with fake GPUs, and a folder with a source.
-struct Machine {
-    libraries: &'static Path,
-    folder: PathBuf,
-}
-
-impl Machine {
-    fn new(name: &str, source: &str) -> Option<Self> {
-        Some(Self { libraries: fakes()?, folder: folder(&format!("cuda-{name}"), &[("tiny.pipe", source)]) })
-    }
-
-    /// The report of a run of the source.
-    #[track_caller]
-    fn run(&self, arguments: &str, variables: &[(&str, &str)]) -> Value {
-        let arguments = format!("run tiny.pipe --format json {arguments}");
-        let out = pipec_with(self.libraries, &self.folder, &arguments, variables).with(0).out;
-        serde_json::from_str(&out).unwrap_or_else(|error| panic!("{arguments}: {error}\n{out}"))
-    }
-
-    /// Why a run of the source fails.
-    #[track_caller]
-    fn refused(&self, arguments: &str, variables: &[(&str, &str)]) -> String {
-        pipec_with(self.libraries, &self.folder, &format!("run tiny.pipe {arguments}"), variables).with(1).error
-    }
-
-    /// Every bit that a run has learned, from the checkpoint in its folder.
-    fn learned(&self, folder: &str) -> Vec<u8> {
-        let files = self.folder.join(folder).read_dir().expect("a folder of checkpoints");
-        let mut paths: Vec<_> = files.map(|file| file.expect("an entry").path()).collect();
-        paths.sort();
-        fs::read(paths.last().expect("a checkpoint")).expect("a file")
-    }
 }
 
 fn losses(report: &Value) -> Vec<f64> {
@@ -120,6 +85,28 @@ fn products_of_less_precision_are_near() {
         let found = run(&format!("--backend cuda --products {products}"));
         assert_agree(products, &expected, &found, tolerance);
         assert_eq!(losses(&found) == losses(&run("--backend cuda")), products == "fp32", "{products}");
+    }
+}
+
+/// With cuBLASLt beside the driver, its products take the place of our own where their layouts allow it; also in a captured graph.
+#[test]
+fn products_of_the_library_agree() {
+    let cases = [("f32", "1f1b", SINGLE), ("f64", "zb_v", DOUBLE), ("f32", "dp_1f1b(replicas = 2)", SINGLE)];
+    for (precision, schedule, tolerance) in cases {
+        let name = format!("library-{precision}-{}", &schedule[..2]);
+        let Some(machine) = Machine::new(&name, &source(precision, 2, 4, schedule)) else { return };
+        let expected = machine.run("--backend cpu --no-checkpoint --steps 4", &[]);
+        let folder = machine.libraries.display();
+        let (path, log) = (format!("{folder}:{folder}/products"), machine.folder.join("log"));
+        let variables =
+            [("LD_LIBRARY_PATH", path.as_str()), ("PIPEC_FAKE_LOG", log.to_str().expect("a path of words"))];
+        for arguments in ["", "--no-capture"] {
+            let line = format!("--backend cuda --no-checkpoint --steps 4 {arguments}");
+            assert_agree(&name, &expected, &machine.run(&line, &variables), tolerance);
+            let calls = fs::read_to_string(&log).expect("a log");
+            assert!(calls.contains("pipec_fake_enqueue"), "{name}: no product is the library's");
+            fs::remove_file(&log).expect("the log was there");
+        }
     }
 }
 

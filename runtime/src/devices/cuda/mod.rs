@@ -13,6 +13,7 @@ mod driver;
 pub(crate) mod kernels;
 pub(crate) mod launch;
 mod machine;
+mod products;
 pub mod tape;
 
 pub use kernels::Precision;
@@ -26,15 +27,17 @@ pub fn gpus() -> Result<Vec<String>, String> {
     driver::Gpu::names()
 }
 
-/// The driver and the compiler, and their versions, as far as they are here. The driver is not started.
+/// The driver, the compiler and the library of matrix products, and versions, as far as they are here. The driver is not started.
 #[must_use]
 pub fn libraries() -> String {
     let driver = match driver::version() {
         Ok((major, minor)) => format!("driver for CUDA {major}.{minor}"),
         Err(reason) => reason,
     };
-    match driver::compiler_version() {
-        Ok((major, minor)) => format!("{driver}, NVRTC {major}.{minor}"),
-        Err(_) => format!("{driver}, NVRTC not found"),
-    }
+    let compiler = match driver::compiler_version() {
+        Ok((major, minor)) => format!("NVRTC {major}.{minor}"),
+        Err(_) => "NVRTC not found".to_owned(),
+    };
+    let products = if products::is_here() { "cuBLASLt" } else { "cuBLASLt not found" };
+    format!("{driver}, {compiler}, {products}")
 }

@@ -4,8 +4,10 @@
 //! lives until the machine has waited for all streams (see `memory.rs`). What a kernel does with its arguments is the business of
 //! `kernels/`, whose sources are tested against the CPU device.
 
+use super::super::products::{Addresses, Library, Shape as ShapeOfProduct};
 use super::memory::Side;
 use super::{Area, DriverError, Function, Gpu, check};
+use crate::fault::RunError;
 use cudarc::driver::sys;
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -110,6 +112,12 @@ impl Stream {
             let (parameters, none) = (pointers.as_mut_ptr(), std::ptr::null_mut());
             sys::cuLaunchKernel(function.handle(), x, y, z, a, b, c, shape.shared, self.handle, parameters, none)
         })
+    }
+
+    /// A matrix product by the library.
+    pub(crate) fn product(&self, library: &Library, shape: &ShapeOfProduct, at: Addresses) -> Result<(), RunError> {
+        let queued = library.queue(shape, at, self.handle.cast());
+        queued.map_err(|error| RunError::Driver(format!("cublasLtMatmul answers {error}")))
     }
 
     /// Does nothing for a while.

@@ -32,6 +32,8 @@ pub(super) struct Arenas {
     records: Vec<DeviceMemory>,
     /// By device: what kernels need beside its arena.
     working: Vec<DeviceMemory>,
+    /// By device: what the library of matrix products needs beside its arena, if any.
+    workspaces: Vec<Option<DeviceMemory>>,
     staging: PinnedMemory,
     layout: Layout,
     /// What is loaded in a step.
@@ -74,7 +76,7 @@ impl Layout {
 }
 
 impl Arenas {
-    /// Allocates everything; so many runs look at data.
+    /// Allocates everything; so many runs look at data, and the products of each device have so many bytes of workspace.
     ///
     /// # Errors
     /// If a GPU or the host has too little memory.
@@ -82,7 +84,7 @@ impl Arenas {
         program: &Program,
         seats: &Seats,
         recorded: &Recorded,
-        n_checks: usize,
+        (n_checks, workspace): (usize, usize),
     ) -> Result<Self, RunError> {
         let Some(first) = seats.gpus().first() else {
             return Err(RunError::Unsupported("the program has no devices".to_owned()));
@@ -98,9 +100,10 @@ impl Arenas {
         };
         let of_gpu = |gpu: &Arc<Gpu>| Ok(DeviceMemory::new(gpu, layout.image())?);
         let records = seats.gpus().iter().map(of_gpu).collect::<Result<_, RunError>>()?;
-        let working = ids.map(|device| working(seats.of(device))).collect::<Result<_, _>>()?;
+        let working = ids.clone().map(|device| working(seats.of(device))).collect::<Result<_, _>>()?;
         let staging = PinnedMemory::new(first, layout.all())?;
-        Ok(Self { devices, records, working, staging, layout, loads: recorded.loads.clone() })
+        let workspaces = ids.map(|device| room(seats.of(device), workspace)).collect::<Result<_, _>>()?;
+        Ok(Self { devices, records, working, workspaces, staging, layout, loads: recorded.loads.clone() })
     }
 
     /// Where a place of a device is.
@@ -153,6 +156,11 @@ impl Arenas {
         self.working[device.index()].all()
     }
 
+    /// The address of what the library of matrix products needs for a device.
+    pub(super) fn workspace(&self, device: DeviceId) -> u64 {
+        self.workspaces[device.index()].as_ref().map_or(0, |memory| memory.all().address())
+    }
+
     /// Where a microbatch's data is staged.
     pub(super) fn staged(&self, place: Staged) -> Area {
         self.staging.all().part(self.layout.data() + place.offset.to_usize(), place.bytes.to_usize())
@@ -167,6 +175,10 @@ impl Arenas {
     pub(super) fn loss(&self, device: usize, number: usize, bytes: usize) -> Area {
         self.staging.all().part(self.layout.loss(device, number), bytes)
     }
+}
+
+fn room(gpu: &Arc<Gpu>, bytes: usize) -> Result<Option<DeviceMemory>, RunError> {
+    Ok((bytes > 0).then(|| DeviceMemory::new(gpu, bytes)).transpose()?)
 }
 
 /// Zeros, that kernels leave as zeros.

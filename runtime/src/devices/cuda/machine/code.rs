@@ -4,7 +4,9 @@ use super::super::cache::{cached, folder};
 use super::super::driver::{Function, Gpu, Module, Shape, compile, compiler_version, target};
 use super::super::kernels::{Precision, Sources, Update};
 use super::super::launch::{Argument, FunctionId, Launch};
+use super::super::products::{Library, Product, WORKSPACE};
 use super::super::tape::{Call, Recorded, Tape, Work};
+use super::libraries::Libraries;
 use super::seats::Seats;
 use crate::devices::cpu::{Part, makes_new_version, updated};
 use crate::fault::RunError;
@@ -26,7 +28,25 @@ pub(super) struct Step {
     pub(super) kind: &'static str,
     pub(super) flops: u64,
     pub(super) elements: u64,
-    pub(super) launches: Vec<Launch>,
+    pub(super) doing: Doing,
+}
+
+/// How a kernel is computed.
+#[derive(Clone, Debug)]
+pub(super) enum Doing {
+    /// By functions of our own.
+    Launches(Vec<Launch>),
+    /// By the vendor's library.
+    Products(Vec<Product>),
+}
+
+impl Step {
+    fn launches(&self) -> &[Launch] {
+        match &self.doing {
+            Doing::Launches(launches) => launches,
+            Doing::Products(_) => &[],
+        }
+    }
 }
 
 /// What an executable does.
@@ -40,7 +60,7 @@ pub(super) struct Compiled {
 impl Compiled {
     /// Whether it looks at data, and says what is wrong with them.
     pub(super) fn checks(&self) -> bool {
-        let launches = self.steps.iter().flat_map(|step| &step.launches);
+        let launches = self.steps.iter().flat_map(Step::launches);
         launches.flat_map(|launch| &launch.arguments).any(|argument| *argument == Argument::Error)
     }
 }
@@ -52,6 +72,7 @@ type Shared = (Collective, DType, Bytes, usize);
 pub(super) struct Code {
     execs: BTreeMap<ExecId, Compiled>,
     together: Vec<(Shared, Vec<Launch>)>,
+    libraries: Libraries,
     /// By GPU.
     functions: Vec<BTreeMap<FunctionId, Function>>,
     _modules: Vec<Module>,
@@ -68,12 +89,12 @@ impl Code {
         seats: &Seats,
         products: Precision,
     ) -> Result<Self, RunError> {
-        let mut sources = Sources::new(products);
+        let (mut sources, mut libraries) = (Sources::new(products), Libraries::open(seats, products)?);
         let (mut execs, mut together) = (BTreeMap::new(), Vec::<(Shared, Vec<Launch>)>::new());
         for call in recorded.setup.calls.iter().chain(&recorded.step.calls) {
             match call {
                 Call::Work(_, Work::Run { exec, .. }) if !execs.contains_key(exec) => {
-                    execs.insert(*exec, compiled(program, program.exec(*exec), &mut sources)?);
+                    execs.insert(*exec, compiled(program, program.exec(*exec), &mut sources, (&mut libraries, seats))?);
                 }
                 Call::Work(_, work @ Work::Together { .. }) => {
                     let known = |key: &Shared| together.iter().any(|(known, _)| known == key);
@@ -84,7 +105,7 @@ impl Code {
                 _ => {}
             }
         }
-        let mut code = Self { execs, together, functions: Vec::new(), _modules: Vec::new() };
+        let mut code = Self { execs, together, libraries, functions: Vec::new(), _modules: Vec::new() };
         code.load(&sources, seats)?;
         Ok(code)
     }
@@ -112,7 +133,7 @@ impl Code {
 
     /// All functions that are launched, with the most shared memory that any launch has.
     fn shared_memory(&self) -> BTreeMap<FunctionId, u32> {
-        let of_execs = self.execs.values().flat_map(|exec| &exec.steps).flat_map(|step| &step.launches);
+        let of_execs = self.execs.values().flat_map(|exec| &exec.steps).flat_map(Step::launches);
         let mut most = BTreeMap::new();
         for launch in of_execs.chain(self.together.iter().flat_map(|(_, launches)| launches)) {
             let bytes = most.entry(launch.function).or_insert(0);
@@ -139,6 +160,18 @@ impl Code {
         found.map_or(&[], |(_, launches)| launches)
     }
 
+    /// The library of matrix products on a GPU.
+    pub(super) fn library(&self, gpu: usize) -> Option<&Library> {
+        self.libraries.of(gpu)
+    }
+
+    /// Bytes that each device's products need beside its arena.
+    pub(super) fn workspace(&self) -> usize {
+        let steps = self.execs.values().flat_map(|exec| &exec.steps);
+        let by_library = |step: &Step| matches!(step.doing, Doing::Products(_));
+        if steps.into_iter().any(by_library) { WORKSPACE } else { 0 }
+    }
+
     /// A function on a GPU.
     pub(super) fn function(&self, gpu: usize, id: FunctionId) -> Function {
         self.functions[gpu][&id]
@@ -157,7 +190,12 @@ fn shared(program: &Program, work: &Work) -> Option<Shared> {
     Some((*collective, *dtype, bytes, parts.len()))
 }
 
-fn compiled(program: &Program, exec: &Exec, sources: &mut Sources) -> Result<Compiled, RunError> {
+fn compiled(
+    program: &Program,
+    exec: &Exec,
+    sources: &mut Sources,
+    (libraries, seats): (&mut Libraries, &Seats),
+) -> Result<Compiled, RunError> {
     let scratch = exec.operands.iter().position(|operand| program.value(operand.value).kind == ValueKind::Scratch);
     match &exec.body {
         Body::Abstract => Err(RunError::Unsupported(format!(
@@ -165,13 +203,14 @@ fn compiled(program: &Program, exec: &Exec, sources: &mut Sources) -> Result<Com
             exec.name()
         ))),
         Body::Graph(graph) => {
-            let steps = plan(graph).kernels.into_iter().map(|kernel| Step {
-                kind: kernel.kind(),
-                flops: kernel.flops(),
-                elements: kernel.elements(),
-                launches: sources.launches(&kernel),
+            let steps = plan(graph).kernels.into_iter().map(|kernel| {
+                let doing = match libraries.prepare(&kernel, seats)? {
+                    Some(products) => Doing::Products(products),
+                    None => Doing::Launches(sources.launches(&kernel)),
+                };
+                Ok(Step { kind: kernel.kind(), flops: kernel.flops(), elements: kernel.elements(), doing })
             });
-            Ok(Compiled { steps: steps.collect(), scratch })
+            Ok(Compiled { steps: steps.collect::<Result<_, RunError>>()?, scratch })
         }
         Body::Optimizer => {
             let Some(training) = &program.training else {
@@ -183,8 +222,8 @@ fn compiled(program: &Program, exec: &Exec, sources: &mut Sources) -> Result<Com
             let part = bytes.start as u64..bytes.end as u64;
             let elements = bytes.len() as u64 / dtype.bytes().0;
             let update = Update { dtype, part, from: from as u64, is_beside: makes_new_version(exec) };
-            let launches = vec![sources.optimizer(&training.optimizer, &update)];
-            Ok(Compiled { steps: vec![Step { kind: "optimizer", flops: 0, elements, launches }], scratch })
+            let doing = Doing::Launches(vec![sources.optimizer(&training.optimizer, &update)]);
+            Ok(Compiled { steps: vec![Step { kind: "optimizer", flops: 0, elements, doing }], scratch })
         }
     }
 }

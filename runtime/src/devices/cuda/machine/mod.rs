@@ -5,6 +5,7 @@
 //! | `seats` | which GPU each device has, and who reaches whom |
 //! | `arenas` | all memory of a run, allocated at its start |
 //! | `code` | kernels of all executables, compiled and loaded |
+//! | `libraries` | matrix products by the vendor's library, where it is there |
 //! | `score` | a tape with streams, events and addresses: nothing is left to look up |
 //! | `places` | what the arguments of launches stand for |
 //! | `play` | asks the driver for a score, call by call or as a captured graph |
@@ -14,6 +15,7 @@
 
 mod arenas;
 mod code;
+mod libraries;
 mod places;
 mod play;
 mod score;
@@ -74,7 +76,7 @@ impl Machine {
         let seats = Seats::new(code).map_err(RunError::Unsupported)?;
         let recorded = tape::record(&program, strict)?;
         let kernels = Code::new(code, &recorded, &seats, options.products)?;
-        let arenas = Arenas::new(code, &seats, &recorded, kernels.n_checks(&recorded.step))?;
+        let arenas = Arenas::new(code, &seats, &recorded, (kernels.n_checks(&recorded.step), kernels.workspace()))?;
         let looks = Looks { list: List::Step, profile: options.profile, trace: options.trace };
         let score = Score::new(code, &recorded, (&seats, &arenas, &kernels), looks)?;
         let pauses = options.stress.map(|seed| Counter::new(seed, "cuda"));
@@ -102,7 +104,7 @@ impl Machine {
     fn set_up(&mut self, recorded: &tape::Recorded, seed: u64) -> Result<(), RunError> {
         let looks = Looks { list: List::Setup, profile: false, trace: false };
         let score = Score::new(self.program.program(), recorded, (&self.seats, &self.arenas, &self.code), looks)?;
-        let mut player = Player { score: &score, pauses: None, is_captured: false };
+        let mut player = Player { score: &score, code: &self.code, pauses: None, is_captured: false };
         player.play(Some((self.program.program(), seed)))?;
         self.seats.synchronise()?;
         Ok(())
@@ -110,7 +112,7 @@ impl Machine {
 
     /// Tries to make one graph of the step. Where the driver refuses, it is asked for each call, step by step.
     fn capture(&mut self) {
-        let why = match Player::capture(&self.score) {
+        let why = match Player::capture(&self.score, &self.code) {
             Ok(graph) => {
                 self.graph = Some(graph);
                 return;
@@ -155,7 +157,7 @@ impl Machine {
             Some(graph) => graph.launch(self.score.main())?,
             None => {
                 let pauses = self.pauses.as_mut();
-                Player { score: &self.score, pauses, is_captured: false }.play(None)?;
+                Player { score: &self.score, code: &self.code, pauses, is_captured: false }.play(None)?;
             }
         }
         self.score.main().synchronise()?;

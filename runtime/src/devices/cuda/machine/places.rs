@@ -2,7 +2,7 @@
 
 use super::super::driver::Area;
 use super::super::launch::Argument;
-use pipe_ir::kernels::Place;
+use pipe_ir::kernels::{Location, Place};
 use pipe_ir::units::Bytes;
 
 /// What the arguments of one run, or of one collective, stand for.
@@ -22,17 +22,19 @@ pub(super) struct Places<'a> {
 }
 
 impl Places<'_> {
+    /// The address of a place in an operand or in scratch.
+    pub(super) fn address(&self, at: Location) -> u64 {
+        let operand = match at.place {
+            Place::Operand(position) => Some(position as usize),
+            Place::Scratch => self.scratch,
+        };
+        address(operand.and_then(|position| self.operands.get(position)), at.offset)
+    }
+
     /// An argument in the low bytes of a word.
     pub(super) fn word(&self, argument: &Argument) -> u64 {
-        let address = |area: Option<&Area>, offset: Bytes| area.map_or(0, |area| area.address() + offset.0);
         match *argument {
-            Argument::Address(at) => {
-                let operand = match at.place {
-                    Place::Operand(position) => Some(position as usize),
-                    Place::Scratch => self.scratch,
-                };
-                address(operand.and_then(|position| self.operands.get(position)), at.offset)
-            }
+            Argument::Address(at) => self.address(at),
             Argument::Part { member, offset } => address(self.parts.get(member as usize), offset),
             Argument::Step => self.step,
             Argument::Error => self.error,
@@ -43,4 +45,8 @@ impl Places<'_> {
             Argument::F64(number) => number.to_bits(),
         }
     }
+}
+
+fn address(area: Option<&Area>, offset: Bytes) -> u64 {
+    area.map_or(0, |area| area.address() + offset.0)
 }

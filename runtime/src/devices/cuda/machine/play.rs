@@ -1,6 +1,7 @@
 //! Playing: the driver is asked for every action of a score, in order; or once for all of them, while it captures them as a graph.
 
 use super::super::driver::{Capture, Graph};
+use super::code::Code;
 use super::score::{Score, Task};
 use crate::fault::RunError;
 use crate::init;
@@ -16,6 +17,7 @@ const PAUSE_MICROS: u64 = 100;
 /// Who plays.
 pub(super) struct Player<'a> {
     pub(super) score: &'a Score,
+    pub(super) code: &'a Code,
     /// Under stress: streams pause at random.
     pub(super) pauses: Option<&'a mut Counter>,
     pub(super) is_captured: bool,
@@ -26,10 +28,10 @@ impl<'a> Player<'a> {
     ///
     /// # Errors
     /// If the driver captures no graph of them.
-    pub(super) fn capture(score: &'a Score) -> Result<Graph, RunError> {
+    pub(super) fn capture(score: &'a Score, code: &'a Code) -> Result<Graph, RunError> {
         score.main().gpu().activate()?;
         let capture = Capture::begin(score.main())?;
-        Self { score, pauses: None, is_captured: true }.play(None)?;
+        Self { score, code, pauses: None, is_captured: true }.play(None)?;
         Ok(capture.end()?)
     }
 
@@ -55,6 +57,11 @@ impl<'a> Player<'a> {
                 Task::Record(event) => stream.record(&self.score.events[*event])?,
                 Task::Mark(mark) => stream.mark(&self.score.marks[*mark], self.is_captured)?,
                 Task::Launch { function, shape, arguments } => stream.launch(function, shape, arguments)?,
+                Task::Product(queued) => {
+                    if let Some(library) = self.code.library(queued.gpu) {
+                        stream.product(library, &queued.call.shape, queued.at)?;
+                    }
+                }
                 Task::Copy { to, from } => stream.copy(*to, *from)?,
                 Task::Fill(area, word) => stream.fill(*area, *word)?,
                 Task::Zero(area) => {

@@ -5,9 +5,11 @@
 
 use super::super::driver::{Area, Event, Function, Shape, Stream};
 use super::super::launch::Launch;
+use super::super::products::Product;
 use super::super::tape::{Call, Home, Part, Queue, Recorded, Tape, Work};
 use super::arenas::Arenas;
-use super::code::{Code, Compiled, shape};
+use super::code::{Code, Compiled, Doing, shape};
+use super::libraries::Queued;
 use super::places::Places;
 use super::seats::Seats;
 use crate::collective::own_bytes;
@@ -36,6 +38,8 @@ pub(super) enum Task {
     Mark(usize),
     /// A kernel.
     Launch { function: Function, shape: Shape, arguments: Vec<u64> },
+    /// A matrix product by the library.
+    Product(Box<Queued>),
     /// A copy.
     Copy { to: Area, from: Area },
     /// Copies of four bytes.
@@ -353,8 +357,9 @@ impl Builder<'_> {
         let first = if self.is_step() { self.mark(stream)? } else { 0 };
         let mut kinds = Vec::new();
         for (position, step) in compiled.steps.iter().enumerate() {
-            for launch in &step.launches {
-                self.launch(stream, launch, &places);
+            match &step.doing {
+                Doing::Launches(launches) => launches.iter().for_each(|one| self.launch(stream, one, &places)),
+                Doing::Products(calls) => calls.iter().for_each(|one| self.product(stream, one, &places, device)),
             }
             if self.looks.profile {
                 kinds.push((step.kind, step.flops, step.elements));
@@ -376,11 +381,15 @@ impl Builder<'_> {
         let own = &self.program.devices[device.index()];
         let list = if self.is_step() { &own.step } else { &own.setup };
         let from = self.next[device.index()];
-        let rest = list.iter().zip(0..).skip(from as usize);
-        let found =
-            rest.into_iter().find(|(one, _)| matches!(one, Instruction::Run { .. })).map_or(from, |(_, place)| place);
+        let mut rest = list.iter().zip(0..).skip(from as usize);
+        let found = rest.find(|(one, _)| matches!(one, Instruction::Run { .. })).map_or(from, |(_, place)| place);
         self.next[device.index()] = found + 1;
         found
+    }
+
+    fn product(&mut self, stream: usize, call: &Product, places: &Places<'_>, device: DeviceId) {
+        let queued = Queued::new(self.gpu_of(stream), call, places, self.arenas.workspace(device));
+        self.act(stream, Task::Product(Box::new(queued)));
     }
 
     fn launch(&mut self, stream: usize, launch: &Launch, places: &Places<'_>) {

@@ -1,0 +1,248 @@
+#!/usr/bin/env python3
+"""Training a GPT on one GPU: pipec with a pipeline on the card, beside PyTorch without one, in one go.
+
+  benches/gpu.py --pipec target/release/pipec                 GPT-2 small and medium on the GPU
+  benches/gpu.py --device cpu --shape tiny --pipec target/debug/pipec   the same script, where there is no GPU
+
+First what the card can do (a large matrix product, a copy), then tokens per second of both, each in a process of its own, and what
+share of the card's bf16 products that is: 6 operations per weight and token, and 6 * blocks * sequence * hidden for attention
+(arXiv 2204.02311, appendix B, where a token attends to half of the others). A step's time is that of many steps less that of fewer,
+so that starting counts on neither side.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+# Blocks, hidden, heads, vocabulary, sequence, sequences in a microbatch, microbatches.
+SHAPES = {
+    "tiny": (6, 64, 4, 256, 64, 2, 8),
+    "small": (12, 768, 12, 50304, 1024, 4, 8),
+    "medium": (24, 1024, 16, 50304, 1024, 4, 8),
+}
+
+PIPELINE = """import std.models.gpt
+pipeline gpu {{
+    model gpt(vocab = {vocab}, hidden = {hidden}, heads = {heads}, blocks = {blocks}, sequence = {sequence}, rows = {rows})
+    devices 4
+    microbatches {microbatches}
+    schedule {schedule}
+    train {{
+        data synthetic
+        steps {steps}
+        seed 1
+        optimizer adamw(learning_rate = 0.0003, beta1 = 0.9, beta2 = 0.95, weight_decay = 0.1)
+    }}
+}}
+"""
+
+
+def named(shape):
+    return dict(zip(("blocks", "hidden", "heads", "vocab", "sequence", "rows", "microbatches"), SHAPES[shape]))
+
+
+def flops_per_token(shape):
+    size = named(shape)
+    block = 12 * size["hidden"] ** 2
+    weights = size["blocks"] * block + size["vocab"] * size["hidden"]
+    return 6 * weights + 6 * size["blocks"] * size["sequence"] * size["hidden"]
+
+
+def pipec(arguments, shape, schedule, precision, steps):
+    """Seconds of a run of so many steps, and its report."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "gpu.pipe"
+        path.write_text(PIPELINE.format(schedule=schedule, steps=steps, **named(shape)))
+        command = [arguments.pipec, "run", str(path), "--backend", arguments.device, "--no-checkpoint", "--format", "json"]
+        if arguments.device == "cuda":
+            command += ["--products", precision]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+    if done.returncode != 0:
+        raise RuntimeError(reason(done))
+    report = json.loads(done.stdout)
+    return report["seconds"], report
+
+
+def reason(done):
+    """Why a run of pipec failed, in one line."""
+    try:
+        report = json.loads(done.stdout)
+        return report.get("error") or report["diagnostics"][0]["message"]
+    except (ValueError, LookupError):
+        return (done.stdout + done.stderr).strip().splitlines()[-1]
+
+
+def pipec_rate(arguments, shape, schedule, precision):
+    size = named(shape)
+    times = []
+    for _ in range(arguments.repeat):
+        few, _ = pipec(arguments, shape, schedule, precision, arguments.steps)
+        many, report = pipec(arguments, shape, schedule, precision, 3 * arguments.steps)
+        times.append((many - few) / (2 * arguments.steps))
+    tokens = size["rows"] * size["sequence"] * size["microbatches"]
+    idle = report.get("measured_bubble")
+    return tokens / statistics.median(times), idle
+
+
+def torch_rate(arguments, shape, mode):
+    command = [sys.executable, __file__, "--torch", mode, "--shape", shape, "--device", arguments.device]
+    command += ["--steps", str(arguments.steps), "--repeat", str(arguments.repeat)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(done.stderr.strip().splitlines()[-1])
+    return float(done.stdout.split()[-1])
+
+
+def torch_model(shape):
+    import torch
+    import torch.nn.functional as F
+    from torch import nn
+
+    size = named(shape)
+    hidden, heads, vocab = size["hidden"], size["heads"], size["vocab"]
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm1, self.norm2 = nn.LayerNorm(hidden), nn.LayerNorm(hidden)
+            self.qkv, self.out = nn.Linear(hidden, 3 * hidden), nn.Linear(hidden, hidden)
+            self.up, self.down = nn.Linear(hidden, 4 * hidden), nn.Linear(4 * hidden, hidden)
+
+        def forward(self, x):
+            rows, length, _ = x.shape
+            split = self.qkv(self.norm1(x)).view(rows, length, 3, heads, hidden // heads)
+            queries, keys, values = split.permute(2, 0, 3, 1, 4).unbind(0)
+            mixed = F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
+            x = x + self.out(mixed.transpose(1, 2).reshape(rows, length, hidden))
+            return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.token, self.position = nn.Embedding(vocab, hidden), nn.Embedding(size["sequence"], hidden)
+            self.blocks = nn.Sequential(*[Block() for _ in range(size["blocks"])])
+            self.norm, self.head = nn.LayerNorm(hidden), nn.Linear(hidden, vocab, bias=False)
+
+        def forward(self, tokens, targets):
+            x = self.blocks(self.token(tokens) + self.position.weight)
+            return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1), targets.flatten())
+
+    return torch, Model()
+
+
+def torch_steps(arguments):
+    """Trains in this process and prints tokens per second: bf16 products under autocast, weights and optimizer in fp32."""
+    torch, model = torch_model(arguments.shape[0])
+    size, device = named(arguments.shape[0]), arguments.device
+    model = model.to(device)
+    torch.backends.cuda.matmul.allow_tf32 = True
+    compute = torch.compile(model) if arguments.torch == "compile" else model
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+    shape = (size["microbatches"], size["rows"], size["sequence"] + 1)
+
+    def step():
+        data = torch.randint(size["vocab"], shape).to(device)
+        for rows in data:
+            with torch.autocast(device, torch.bfloat16):
+                loss = compute(rows[:, :-1], rows[:, 1:]) / size["microbatches"]
+            loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=False)
+        return loss.item()
+
+    for _ in range(3):
+        step()
+    times = []
+    for _ in range(arguments.repeat):
+        start = time.perf_counter()
+        for _ in range(arguments.steps):
+            step()
+        times.append((time.perf_counter() - start) / arguments.steps)
+    print(size["rows"] * size["sequence"] * size["microbatches"] / statistics.median(times))
+
+
+def timed(torch, device, work, count):
+    def wait():
+        if device == "cuda":
+            torch.cuda.synchronize()
+
+    work()
+    wait()
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        for _ in range(count):
+            work()
+        wait()
+        times.append((time.perf_counter() - start) / count)
+    return statistics.median(times)
+
+
+def ceilings(device):
+    """Operations a second of bf16, tf32 and fp32 products, and bytes a second of a copy: what the card reaches here and now."""
+    import torch
+
+    n = 8192 if device == "cuda" else 512
+    found = {}
+    for name, kind, tf32 in (("bf16", torch.bfloat16, False), ("tf32", torch.float32, True), ("fp32", torch.float32, False)):
+        torch.backends.cuda.matmul.allow_tf32 = tf32
+        a, b = (torch.randn(n, n, device=device).to(kind) for _ in range(2))
+        found[name] = 2 * n**3 / timed(torch, device, lambda a=a, b=b: a @ b, 10)
+    source = torch.empty(n * n * 8, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    found["copy"] = 2 * source.numel() / timed(torch, device, lambda: target.copy_(source), 10)
+    return found
+
+
+def table(arguments):
+    limits = ceilings(arguments.device)
+    print(f"products: bf16 {limits['bf16'] / 1e12:.1f}, tf32 {limits['tf32'] / 1e12:.1f}, fp32 {limits['fp32'] / 1e12:.1f} TFLOP/s; "
+          f"copies {limits['copy'] / 1e9:.0f} GB/s, read and written")  # fmt: skip
+    precisions = ("bf16", "tf32", "fp32") if arguments.device == "cuda" else ("fp32",)
+    for shape in arguments.shape:
+        size = named(shape)
+        print(f"\n{shape}: {size['blocks']} blocks, hidden {size['hidden']}, sequence {size['sequence']}, "
+              f"{size['microbatches']} microbatches of {size['rows']}")  # fmt: skip
+        print(f"{'':<40} {'tokens/s':>10} {'of bf16':>8} {'bubble':>8}")
+
+        def row(name, work, shape=shape):
+            try:
+                rate, idle = work()
+            except (RuntimeError, OSError) as error:
+                print(f"{name:<40} {'-':>10}   {error}")
+                return
+            share = rate * flops_per_token(shape) / limits["bf16"]
+            print(f"{name:<40} {rate:>10.0f} {share:>8.1%} {'' if idle is None else f'{idle:>8.1%}'}", flush=True)
+
+        for schedule in ("1f1b", "zb_h1", "zb_v"):
+            for precision in precisions:
+                row(f"pipec, 4 devices, {schedule}, {precision}", lambda s=schedule, p=precision: pipec_rate(arguments, shape, s, p))
+        row("PyTorch, eager, bf16", lambda shape=shape: (torch_rate(arguments, shape, "eager"), None))
+        row("PyTorch, torch.compile, bf16", lambda shape=shape: (torch_rate(arguments, shape, "compile"), None))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pipec", default="target/release/pipec", help="the binary")
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--shape", choices=list(SHAPES), action="append", help="again for several; small and medium unless named")
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--repeat", type=int, default=3, help="medians of so many")
+    parser.add_argument("--torch", choices=["eager", "compile"], help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    arguments.shape = arguments.shape or ["small", "medium"]
+    arguments.pipec = os.path.abspath(arguments.pipec)
+    if arguments.torch:
+        torch_steps(arguments)
+    else:
+        table(arguments)
+
+
+if __name__ == "__main__":
+    main()

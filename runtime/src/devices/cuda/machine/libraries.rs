@@ -1,0 +1,69 @@
+//! Libraries: cuBLASLt on each GPU of the run, where this machine has it. Products that it cannot compute are kernels of our own.
+
+use super::super::kernels::Precision;
+use super::super::products::{Addresses, Library, Product, products};
+use super::places::Places;
+use super::seats::Seats;
+use crate::fault::RunError;
+use pipe_ir::kernels::Kernel;
+
+/// By GPU; empty where there is none.
+pub(super) struct Libraries(Vec<Library>);
+
+impl Libraries {
+    /// Opens the library on all GPUs, or on none.
+    ///
+    /// # Errors
+    /// If the driver fails.
+    pub(super) fn open(seats: &Seats, precision: Precision) -> Result<Self, RunError> {
+        let mut all = Vec::with_capacity(seats.gpus().len());
+        for gpu in seats.gpus() {
+            gpu.activate()?;
+            match Library::open(precision) {
+                Some(library) => all.push(library),
+                None => return Ok(Self(Vec::new())),
+            }
+        }
+        Ok(Self(all))
+    }
+
+    /// The calls that compute a kernel on every GPU, if it is one for the library. Algorithms are chosen here, so that none is chosen in a step.
+    ///
+    /// # Errors
+    /// If the driver fails.
+    pub(super) fn prepare(&mut self, kernel: &Kernel, seats: &Seats) -> Result<Option<Vec<Product>>, RunError> {
+        let Kernel::Gemm(gemm) = kernel else { return Ok(None) };
+        if self.0.is_empty() {
+            return Ok(None);
+        }
+        let Some(calls) = products(gemm) else { return Ok(None) };
+        for (library, gpu) in self.0.iter_mut().zip(seats.gpus()) {
+            gpu.activate()?;
+            if !calls.iter().all(|call| library.prepare(&call.shape)) {
+                return Ok(None);
+            }
+        }
+        Ok(Some(calls))
+    }
+
+    /// That of a GPU.
+    pub(super) fn of(&self, gpu: usize) -> Option<&Library> {
+        self.0.get(gpu)
+    }
+}
+
+/// A call with its addresses.
+#[derive(Clone, Debug)]
+pub(super) struct Queued {
+    pub(super) gpu: usize,
+    pub(super) call: Product,
+    pub(super) at: Addresses,
+}
+
+impl Queued {
+    /// On a GPU, in a run with these places.
+    pub(super) fn new(gpu: usize, call: &Product, places: &Places<'_>, workspace: u64) -> Self {
+        let [left, right, result] = [call.left, call.right, call.result].map(|at| places.address(at));
+        Self { gpu, call: call.clone(), at: Addresses { left, right, result, workspace } }
+    }
+}
