@@ -37,28 +37,28 @@ impl Sources {
     fn product(&mut self, gemm: &Gemm) -> Launch {
         let Gemm { m, n, k, a, b, c, .. } = gemm;
         let batches: u64 = gemm.batch.iter().product();
-        let tiles = |side: u64| m.div_ceil(side) * n.div_ceil(side);
         let is_tensor = gemm.dtype == DType::F32 && self.precision != Precision::Fp32;
-        let is_large = is_tensor || gemm.dtype == DType::F32 && tiles(128) * batches >= MANY_TILES;
-        let side = if is_large { 128 } else { 64 };
+        let tiles = |rows: u64, columns: u64| m.div_ceil(rows) * n.div_ceil(columns) * batches;
+        let is_large = gemm.dtype == DType::F32 && *n > 64 && (is_tensor || *m > 64) && tiles(128, 128) >= MANY_TILES;
+        let (height, width) = (if is_large || is_tensor { 128 } else { 64 }, if is_large { 128 } else { 64 });
         // Units along k are taken by neighbouring threads where they are closer to each other than rows, or columns of the right factor.
         let (a_along_k, b_along_k) = (a.column <= a.row, b.row <= b.column);
         let letter = |along_k| if along_k { 'k' } else { 'r' };
         let layout: String = [a_along_k, b_along_k].map(letter).iter().collect();
         let along = [("A_ALONG_K", a_along_k.to_string()), ("B_ALONG_K", b_along_k.to_string())];
         let along = along.each_ref().map(|(word, meaning)| (*word, meaning.as_str()));
-        let words =
-            |own: [(&'static str, &'static str); 2]| [own[0], own[1], ("LAYOUT", layout.as_str()), along[0], along[1]];
-        let side_word = if is_large { "128" } else { "64" };
-        let function = match self.precision {
+        let words = |own: &[(&'static str, &'static str)]| [own, &along, &[("LAYOUT", layout.as_str())]].concat();
+        let (real, side) = (real(gemm.dtype), if is_large { "128" } else { "64" });
+        let (file, words) = match self.precision {
             Precision::Bf16 if is_tensor => {
-                self.function("gemm_MODE_LAYOUT", &words([("MODE", "bf16"), ("DEPTH", "2")]))
+                ("gemm_MODE_COLUMNS_LAYOUT", words(&[("MODE", "bf16"), ("DEPTH", "2"), ("COLUMNS", side)]))
             }
             Precision::Tf32 if is_tensor => {
-                self.function("gemm_MODE_LAYOUT", &words([("MODE", "tf32"), ("DEPTH", "1")]))
+                ("gemm_MODE_COLUMNS_LAYOUT", words(&[("MODE", "tf32"), ("DEPTH", "1"), ("COLUMNS", side)]))
             }
-            _ => self.function("gemm_REAL_SIDE_LAYOUT", &words([("REAL", real(gemm.dtype)), ("SIDE", side_word)])),
+            _ => ("gemm_REAL_SIDE_LAYOUT", words(&[("REAL", real), ("SIDE", side)])),
         };
+        let function = self.function(file, &words);
         let size = |axis: usize| padded(&gemm.batch, 1)[axis];
         let sizes = [*m, *n, *k, a.row, a.column, b.row, b.column, c.row, c.column, batches, size(1), size(2)];
         let strides = [a, b, c].into_iter().flat_map(|matrix| padded(&matrix.batch, 0));
@@ -66,7 +66,7 @@ impl Sources {
         let flags = [gemm.accumulate, lies_in_vectors(gemm)].map(|flag| Argument::U32(u32::from(flag)));
         let numbers = sizes.into_iter().chain(strides).map(Argument::U64);
         let arguments = addresses.into_iter().chain(numbers).chain(flags).collect();
-        let grid = [blocks(tiles(side)), some_blocks(batches, 65535), 1];
+        let grid = [blocks(m.div_ceil(height) * n.div_ceil(width)), some_blocks(batches, 65535), 1];
         Launch { function, grid, block: [256, 1, 1], shared: 0, arguments }
     }
 }

@@ -43,7 +43,7 @@ files! {
     strip_REAL []
     mma []
     gemm_REAL_SIDE_LAYOUT ["product", "strip_REAL"]
-    gemm_MODE_LAYOUT ["product", "strip_REAL=f32", "mma"]
+    gemm_MODE_COLUMNS_LAYOUT ["product", "strip_REAL=f32", "mma"]
     adamw_REAL ["step"]
     plain_sgd_REAL ["step"]
     momentum_sgd_REAL ["step"]

@@ -5,7 +5,7 @@ use super::texts::sources_of_cases;
 use crate::devices::cuda::kernels::{Precision, Sources, Update};
 use pipe_ir::graph::DType;
 use pipe_ir::instruction::Collective;
-use pipe_ir::kernels::Kernel;
+use pipe_ir::kernels::{Gemm, Kernel, Location, Matrix, Place};
 use pipe_ir::training::Optimizer;
 use pipe_ir::units::Bytes;
 use std::path::{Path, PathBuf};
@@ -20,6 +20,29 @@ fn library() -> Option<PathBuf> {
     files.find(|file: &PathBuf| Path::exists(file))
 }
 
+/// Products of small and of large results, whose factors lie in rows or in columns.
+fn products(dtype: DType) -> Vec<Gemm> {
+    let matrix = |by_rows: bool| {
+        let at = Location { place: Place::Operand(0), offset: Bytes::ZERO };
+        let (row, column) = if by_rows { (2048, 1) } else { (1, 2048) };
+        Matrix { at, row, column, batch: vec![] }
+    };
+    let layouts = [(true, true), (true, false), (false, true), (false, false)];
+    let all = [64, 2048].into_iter().flat_map(|size| layouts.map(|layout| (size, layout)));
+    let product = |(size, (a, b))| Gemm {
+        dtype,
+        batch: vec![],
+        m: size,
+        n: size,
+        k: size,
+        a: matrix(a),
+        b: matrix(b),
+        c: matrix(true),
+        accumulate: false,
+    };
+    all.map(product).collect()
+}
+
 /// Every kernel there is, in every type.
 fn everything() -> Sources {
     let mut sources = sources_of_cases(Precision::Fp32);
@@ -27,10 +50,13 @@ fn everything() -> Sources {
         for case in crate::devices::cpu::tests::cases() {
             let case = case.in_precision(dtype);
             for kernel in case.plan().kernels.iter().filter(|kernel| !matches!(kernel, Kernel::Elementwise(_))) {
-                for precision in [Precision::Fp32, Precision::Tf32, Precision::Bf16] {
-                    sources.precision = precision;
-                    sources.launches(kernel);
-                }
+                sources.launches(kernel);
+            }
+        }
+        for precision in [Precision::Fp32, Precision::Tf32, Precision::Bf16] {
+            sources.precision = precision;
+            for product in products(dtype) {
+                sources.gemm(&product);
             }
         }
         let update = Update { dtype, part: 0..64, from: 0, is_beside: false };
@@ -42,6 +68,8 @@ fn everything() -> Sources {
             sources.together(collective, dtype, Bytes(4096), 4);
         }
     }
+    let count = |part: &str| sources.names().filter(|name| name.starts_with(part)).count();
+    assert_eq!([count("gemm_f32"), count("gemm_f64"), count("gemm_tf32"), count("gemm_bf16")], [8, 4, 8, 8]);
     sources
 }
 

@@ -151,7 +151,9 @@ fn large_tiles() {
     let mut draw = Draw(Counter::new(6, "large tiles"));
     let at = |operand| Location { place: Place::Operand(operand), offset: Bytes::ZERO };
     let mut products = Vec::new();
-    for (along_a, along_b) in [(false, false), (true, false), (false, true), (true, true)] {
+    let layouts = [(false, false), (true, false), (false, true), (true, true)];
+    let precisions = [Precision::Fp32, Precision::Tf32, Precision::Bf16];
+    for (precision, (along_a, along_b)) in precisions.into_iter().flat_map(|one| layouts.map(|layout| (one, layout))) {
         let (m, n, k, batch) = (130, 132, 18, 24);
         let matrix = |operand, (rows, columns), by_rows| {
             let (row, column) = if by_rows { (columns, 1) } else { (1, rows) };
@@ -163,10 +165,12 @@ fn large_tiles() {
             Operand { dtype: DType::F32, numbers }
         });
         let gemm = Gemm { dtype: DType::F32, batch: vec![batch], m, n, k, a, b, c, accumulate: along_a };
+        sources.precision = precision;
         let launches = sources.gemm(&gemm);
-        products.push(Product { gemm, operands: operands.to_vec(), precision: Precision::Fp32, launches });
+        products.push(Product { gemm, operands: operands.to_vec(), precision, launches });
     }
-    assert!(sources.names().all(|name| name.starts_with("gemm_f32_128_")), "{:?}", sources.names().collect::<Vec<_>>());
+    let names: Vec<&str> = sources.names().collect();
+    assert!(names.len() == 12 && names.iter().all(|name| name.contains("_128_")), "{names:?}");
     let Some(module) = Module::new(sources) else { return };
     for product in &products {
         let (found, _) = run(&module, &product.launches, &product.operands, Bytes::ZERO);

@@ -1,24 +1,26 @@
 // c = a b, or c += a b, for single-precision matrices with any strides, by tensor cores: factors are rounded to MODE on their way into shared memory, sums are in
-// single precision. Each block has a tile of 128 x 128 of c, each of its eight warps 64 x 32 of it: 4 x 4 products of 16 x 8. A word holds DEPTH neighbours
-// along k; words of both modes lie alike in fragments, so one text serves both.
+// single precision. Each block has a tile of 128 rows of c and 128 or 64 columns, each of its eight warps COLUMNS / 2 x 32 of it: 4 or 2 by 4 products of 16 x 8.
+// A word holds DEPTH neighbours along k; words of both modes lie alike in fragments, so one text serves both.
 extern "C" __global__ void __launch_bounds__(256, 1)
-gemm_MODE_LAYOUT(const f32* a, const f32* b, f32* c, u64 m, u64 n, u64 k, u64 a_row, u64 a_column, u64 b_row, u64 b_column, u64 c_row, u64 c_column, u64 batches,
+gemm_MODE_COLUMNS_LAYOUT(const f32* a, const f32* b, f32* c, u64 m, u64 n, u64 k, u64 a_row, u64 a_column, u64 b_row, u64 b_column, u64 c_row, u64 c_column, u64 batches,
                  u64 size1, u64 size2, u64 a0, u64 a1, u64 a2, u64 b0, u64 b1, u64 b2, u64 c0, u64 c1, u64 c2, u32 accumulate, u32 by_fours) {
+    // Warps side by side, and products of a warp below each other.
+    const u32 WIDE = COLUMNS / 32, TALL = COLUMNS / 32;
     typedef Strip_f32<128, DEPTH, A_ALONG_K> StripOfA;
-    typedef Strip_f32<128, DEPTH, B_ALONG_K> StripOfB;
+    typedef Strip_f32<COLUMNS, DEPTH, B_ALONG_K> StripOfB;
     __shared__ u32 a_tile[2][128 * 16];
-    __shared__ u32 b_tile[2][128 * 16];
+    __shared__ u32 b_tile[2][COLUMNS * 16];
     u64 tile_row, tile_column;
-    tile_of_block((m + 127) / 128, (n + 127) / 128, tile_row, tile_column);
-    u64 first_row = tile_row * 128, first_column = tile_column * 128;
+    tile_of_block((m + 127) / 128, (n + COLUMNS - 1) / COLUMNS, tile_row, tile_column);
+    u64 first_row = tile_row * 128, first_column = tile_column * COLUMNS;
     u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    u32 warp_row = warp / 4 * 64, warp_column = warp % 4 * 32;
+    u32 warp_row = warp / WIDE * TALL * 16, warp_column = warp % WIDE * 32;
 
     for (u64 batch = blockIdx.y; batch < batches; batch += gridDim.y) {
         StripOfA strip_a(a + batch_offset(batch, size1, size2, a0, a1, a2), a_row, a_column, first_row, m);
         StripOfB strip_b(b + batch_offset(batch, size1, size2, b0, b1, b2), b_column, b_row, first_column, n);
-        f32 next_a[8][DEPTH], next_b[8][DEPTH];
-        f32 sums[4][4][4] = {};
+        f32 next_a[StripOfA::UNITS][DEPTH], next_b[StripOfB::UNITS][DEPTH];
+        f32 sums[TALL][4][4] = {};
         strip_a.load(next_a, k);
         strip_b.load(next_b, k);
         // The tiles of the last matrix may still be read.
@@ -26,8 +28,11 @@ gemm_MODE_LAYOUT(const f32* a, const f32* b, f32* c, u64 m, u64 n, u64 k, u64 a_
         u32 half = 0;
         for (u64 done = 0; done < k; done += 16 * DEPTH) {
 #pragma unroll
-            for (u32 unit = 0; unit < 8; unit++) {
+            for (u32 unit = 0; unit < StripOfA::UNITS; unit++) {
                 a_tile[half][word_at(StripOfA::row(unit), StripOfA::column(unit))] = word_MODE(next_a[unit]);
+            }
+#pragma unroll
+            for (u32 unit = 0; unit < StripOfB::UNITS; unit++) {
                 b_tile[half][word_at(StripOfB::row(unit), StripOfB::column(unit))] = word_MODE(next_b[unit]);
             }
             // One barrier is enough: who writes this half again has passed the next one, which all reach after they have read it.
@@ -38,9 +43,9 @@ gemm_MODE_LAYOUT(const f32* a, const f32* b, f32* c, u64 m, u64 n, u64 k, u64 a_
             }
 #pragma unroll
             for (u32 word = 0; word < 16; word += 8) {
-                u32 of_a[4][4], of_b[4][2];
+                u32 of_a[TALL][4], of_b[4][2];
 #pragma unroll
-                for (u32 i = 0; i < 4; i++) {
+                for (u32 i = 0; i < TALL; i++) {
                     u32 row = warp_row + i * 16 + lane / 4;
 #pragma unroll
                     for (u32 part = 0; part < 4; part++) of_a[i][part] = a_tile[half][word_at(row + part % 2 * 8, word + lane % 4 + part / 2 * 4)];
@@ -52,7 +57,7 @@ gemm_MODE_LAYOUT(const f32* a, const f32* b, f32* c, u64 m, u64 n, u64 k, u64 a_
                     for (u32 part = 0; part < 2; part++) of_b[j][part] = b_tile[half][word_at(column, word + lane % 4 + part * 4)];
                 }
 #pragma unroll
-                for (u32 i = 0; i < 4; i++) {
+                for (u32 i = 0; i < TALL; i++) {
 #pragma unroll
                     for (u32 j = 0; j < 4; j++) mma_MODE(sums[i][j], of_a[i], of_b[j]);
                 }
@@ -62,7 +67,7 @@ gemm_MODE_LAYOUT(const f32* a, const f32* b, f32* c, u64 m, u64 n, u64 k, u64 a_
 
         f32* result = c + batch_offset(batch, size1, size2, c0, c1, c2);
 #pragma unroll
-        for (u32 i = 0; i < 4; i++) {
+        for (u32 i = 0; i < TALL; i++) {
 #pragma unroll
             for (u32 part = 0; part < 2; part++) {
                 u64 row = first_row + warp_row + i * 16 + part * 8 + lane / 4;
