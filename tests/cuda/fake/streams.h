@@ -1,10 +1,13 @@
 // Streams of the fake driver: queues whose work is done late, and in an order that nobody may count on.
 //
-// Nothing is done until somebody waits. Then, of all streams whose next operation can be done, a random one does it, until what was waited for is
-// over: whatever lacks a wait goes wrong under some seed. A captured graph is a set of queues that are filled anew at each launch.
+// Nothing is done until somebody waits. Then, of all streams whose next operation can be done, the one of the highest rank does it, until what was
+// waited for is over. Ranks are random and change now and then, so that some streams run far ahead of others: whatever lacks a wait goes wrong
+// under some seed (Burckhardt, Kothari, Musuvathi, Nagarakatte: A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs, 2010). A
+// captured graph is a set of queues that are filled anew at each launch.
 #pragma once
 
 #include "memory.h"
+#include <algorithm>
 #include <chrono>
 #include <deque>
 #include <functional>
@@ -60,10 +63,14 @@ struct Graph {
 };
 
 inline uint64_t next_id = 0;
+constexpr uint64_t RANKS = 1 << 20;
+// Of so many operations, one gives its stream a new rank.
+constexpr uint64_t CHANGE = 48;
 
 struct Stream {
     // In the order in which they were made: the same seed gives the same order of work.
     uint64_t id = next_id++;
+    uint64_t rank = random_below(RANKS);
     Gpu* gpu = nullptr;
     std::deque<Operation> queue;
     // While it is captured.
@@ -127,6 +134,19 @@ inline void fill_queues(Stream& stream, const Graph& graph) {
 
 inline bool is_idle(const Stream& stream) { return stream.queue.empty(); }
 
+inline bool advance(Stream& stream);
+
+// Lets one of some streams do its next operation; whether any could.
+inline bool advance_one(std::vector<Stream*>& all) {
+    std::stable_sort(all.begin(), all.end(), [](const Stream* one, const Stream* other) { return one->rank < other->rank; });
+    for (Stream* stream : all) {
+        if (!advance(*stream)) continue;
+        if (random_below(CHANGE) == 0) stream->rank = random_below(RANKS);
+        return true;
+    }
+    return false;
+}
+
 // Does the next operation of a stream, if it can be done; whether it was.
 inline bool advance(Stream& stream) {
     if (stream.queue.empty()) return false;
@@ -155,12 +175,7 @@ inline bool advance(Stream& stream) {
             std::vector<Stream*> left;
             for (Stream& part : stream.parts)
                 if (!is_idle(part)) left.push_back(&part);
-            if (!left.empty()) {
-                size_t first = random_below(left.size());
-                for (size_t at = 0; at < left.size(); at++)
-                    if (advance(*left[(first + at) % left.size()])) return true;
-                return false;
-            }
+            if (!left.empty()) return advance_one(left);
             stream.parts.clear();
             break;
         }
@@ -169,7 +184,7 @@ inline bool advance(Stream& stream) {
     return true;
 }
 
-// Lets random streams work until something is so.
+// Lets streams work until something is so.
 inline Result work_until(const std::function<bool()>& is_so) {
     uint64_t tries = 0;
     while (!is_so()) {
@@ -177,10 +192,7 @@ inline Result work_until(const std::function<bool()>& is_so) {
         for (Stream* stream : streams)
             if (!is_idle(*stream)) busy.push_back(stream);
         if (busy.empty()) return complain(LAUNCH_FAILED, "somebody waits for what was never asked");
-        size_t first = random_below(busy.size());
-        bool moved = false;
-        for (size_t at = 0; at < busy.size() && !moved; at++) moved = advance(*busy[(first + at) % busy.size()]);
-        if (moved) {
+        if (advance_one(busy)) {
             tries = 0;
             continue;
         }
