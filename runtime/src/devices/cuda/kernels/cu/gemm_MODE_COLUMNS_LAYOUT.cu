@@ -1,7 +1,7 @@
 // c = a b, or c += a b, for single-precision matrices with any strides, by tensor cores: factors are rounded to MODE on their way into shared memory, sums are in
 // single precision. Each block has a tile of 128 rows of c and 128 or 64 columns, each of its eight warps COLUMNS / 2 x 32 of it: 4 or 2 by 4 products of 16 x 8.
 // A word holds DEPTH neighbours along k; words of both modes lie alike in fragments, so one text serves both.
-extern "C" __global__ void __launch_bounds__(256, 1)
+extern "C" __global__ void __launch_bounds__(256, COLUMNS == 64 ? 2 : 1)
 gemm_MODE_COLUMNS_LAYOUT(const f32* a, const f32* b, f32* c, u64 m, u64 n, u64 k, u64 a_row, u64 a_column, u64 b_row, u64 b_column, u64 c_row, u64 c_column, u64 batches,
                  u64 size1, u64 size2, u64 a0, u64 a1, u64 a2, u64 b0, u64 b1, u64 b2, u64 c0, u64 c1, u64 c2, u32 accumulate, u32 by_fours) {
     // Warps side by side, and products of a warp below each other.
@@ -41,7 +41,8 @@ gemm_MODE_COLUMNS_LAYOUT(const f32* a, const f32* b, f32* c, u64 m, u64 n, u64 k
                 strip_a.load(next_a, k - done - 16 * DEPTH);
                 strip_b.load(next_b, k - done - 16 * DEPTH);
             }
-#pragma unroll
+            // One after the other: the fragments of both would take too many registers.
+#pragma unroll 1
             for (u32 word = 0; word < 16; word += 8) {
                 u32 of_a[TALL][4], of_b[4][2];
 #pragma unroll
