@@ -165,7 +165,7 @@ impl Channels {
         if self.remote.is_none() {
             return;
         }
-        self.mailboxes.devices[device.index()].position.store(Position::pack(list, index), Ordering::Relaxed);
+        self.mailboxes.at(device, list, index);
     }
 
     /// Queues a copy between a device and its host.
@@ -243,6 +243,17 @@ impl Drop for Channels {
 }
 
 impl Mailboxes {
+    /// Those of devices that wait for no tokens: they only say where they are.
+    pub(crate) fn of_positions(n_devices: usize) -> Self {
+        let mailbox = || Mailbox { marks: Vec::new(), position: AtomicU64::new(0), thread: OnceLock::new() };
+        Self { devices: (0..n_devices).map(|_| mailbox()).collect(), poisoned: AtomicBool::new(false) }
+    }
+
+    /// A device is at an instruction.
+    pub(crate) fn at(&self, device: DeviceId, list: List, index: usize) {
+        self.devices[device.index()].position.store(Position::pack(list, index), Ordering::Relaxed);
+    }
+
     /// Ends all waits, now and later.
     pub(crate) fn poison(&self) {
         self.poisoned.store(true, Ordering::Release);

@@ -40,12 +40,8 @@ impl Engine {
             Backend::Null | Backend::Cpu => {
                 Threads::start(program, options, loader, seat).map(|threads| Self::Threads(Box::new(threads)))
             }
-            Backend::Cuda if seat.is_some() => Err(RunError::Unsupported(
-                "one process runs all devices on the GPUs of its machine, and several cannot share a program"
-                    .to_owned(),
-            )),
             Backend::Cuda => {
-                Machine::start(Arc::clone(program), options, loader).map(|machine| Self::Cuda(Box::new(machine)))
+                Machine::start(Arc::clone(program), options, loader, seat).map(|machine| Self::Cuda(Box::new(machine)))
             }
         }
     }
@@ -72,7 +68,7 @@ impl Engine {
             Self::Threads(threads) => threads.region(place).map(|region| region.bytes().to_vec()),
             Self::Cuda(machine) => {
                 let mut bytes = vec![0; place.buffer.bytes.to_usize()];
-                machine.area(place.device, place.buffer).read(&mut bytes).is_ok().then_some(bytes)
+                machine.area(place.device, place.buffer)?.read(&mut bytes).is_ok().then_some(bytes)
             }
         }
     }
@@ -83,7 +79,9 @@ impl Engine {
             Self::Threads(threads) => {
                 threads.region(place).map(|region| region.bytes_mut().copy_from_slice(data)).is_some()
             }
-            Self::Cuda(machine) => machine.area(place.device, place.buffer).write(data).is_ok(),
+            Self::Cuda(machine) => {
+                machine.area(place.device, place.buffer).is_some_and(|area| area.write(data).is_ok())
+            }
         }
     }
 

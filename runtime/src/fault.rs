@@ -97,6 +97,9 @@ pub enum RunError {
     /// No device can go on.
     #[error("all devices wait: {0} (a verified program cannot do this; please report it)")]
     Stuck(String),
+    /// GPUs of several processes cannot exchange bytes.
+    #[error("NCCL cannot go on: {0}")]
+    Nccl(String),
     /// Two calls of a tape touch the same bytes, and nothing orders them.
     #[error("{0} (a mistake of pipec; please report it)")]
     Race(Race),

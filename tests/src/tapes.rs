@@ -7,10 +7,10 @@ use crate::schedules::{Dice, Size, random, replicated};
 use pipe_compiler::Request;
 use pipe_compiler::stdlib::SCHEDULES;
 use pipe_compiler::zero::Zero;
-use pipe_ir::ids::{BufferId, DeviceId};
+use pipe_ir::ids::{BufferId, DeviceId, GroupId};
 use pipe_ir::program::{Access, Program, Space};
 use pipe_ir::verify::{Verified, verify};
-use pipe_runtime::tape::{Call, EventId, Home, Tape, Work};
+use pipe_runtime::tape::{Call, EventId, Home, Queue, Tape, Work};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
@@ -33,7 +33,8 @@ fn touched(program: &Program, call: &Call) -> Vec<Touched> {
             buffers.zip(accesses).map(|(buffer, one)| place(program, *device, *buffer, one != Access::Read)).collect()
         }
         Work::Fill { home, .. } | Work::Load { home, .. } | Work::Spoil { home } => vec![at(home, true)],
-        Work::Emit { home, .. } => vec![at(home, false)],
+        Work::Emit { home, .. } | Work::Send { from: home, .. } => vec![at(home, false)],
+        Work::Receive { to, .. } => vec![at(to, true)],
         Work::Copy { from, to } => vec![at(from, false), at(to, true)],
         Work::Together { parts, .. } => {
             let own = parts.iter().map(|part| at(&part.home, true));
@@ -148,4 +149,60 @@ pub fn makespan(tape: &Tape, cost: impl Fn(&Work) -> f64) -> f64 {
         }
     }
     queues.into_iter().fold(0.0, f64::max)
+}
+
+/// What a process does together with others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Meeting {
+    /// Of a transfer: its queue, and the bytes.
+    Transfer(Queue, u64),
+    /// Of a group with members elsewhere, and the bytes.
+    Group(GroupId, u64),
+}
+
+/// What the tape of a process, which has these devices, does together with others, in its order.
+fn together(program: &Program, own: &Range<usize>, tape: &Tape) -> Vec<Meeting> {
+    let bytes = |home: &Home| program.devices[home.device.index()].buffers[home.buffer.index()].bytes.0;
+    let meeting = |call: &Call| match call {
+        Call::Work(queue, Work::Send { from: home, .. } | Work::Receive { to: home, .. }) => {
+            Some(Meeting::Transfer(tape.queue(*queue), bytes(home)))
+        }
+        Call::Work(queue, Work::Together { parts, .. }) => match tape.queue(*queue) {
+            Queue::Group(group) if program.group(group).iter().any(|member| !own.contains(&member.index())) => {
+                Some(Meeting::Group(group, parts.first().map_or(0, |part| bytes(&part.home))))
+            }
+            _ => None,
+        },
+        _ => None,
+    };
+    tape.calls.iter().filter_map(meeting).collect()
+}
+
+/// Lets processes do one thing at a time, each in the order of its tape, where transfers and collectives need all who take part to stand at
+/// them. How many there were.
+///
+/// # Errors
+/// What the processes stand at, if they get stuck.
+pub fn in_lockstep(program: &Program, ranks: &[(Range<usize>, Tape)]) -> Result<usize, String> {
+    let lists: Vec<Vec<Meeting>> = ranks.iter().map(|(own, tape)| together(program, own, tape)).collect();
+    let mut next = vec![0; lists.len()];
+    let rank_of = |device: &DeviceId| ranks.iter().position(|(own, _)| own.contains(&device.index())).unwrap_or(0);
+    let mut count = 0;
+    loop {
+        let heads: Vec<Option<Meeting>> =
+            lists.iter().zip(&next).map(|(list, next)| list.get(*next).copied()).collect();
+        let members = |meeting: &Meeting| -> BTreeSet<usize> {
+            match meeting {
+                Meeting::Transfer(Queue::Transfer(from, to, _), _) => [from, to].into_iter().map(rank_of).collect(),
+                Meeting::Transfer(..) => BTreeSet::new(),
+                Meeting::Group(group, _) => program.group(*group).iter().map(rank_of).collect(),
+            }
+        };
+        let meets = |head: &&Meeting| members(head).iter().all(|rank| heads[*rank] == Some(**head));
+        let Some(meeting) = heads.iter().flatten().find(meets) else {
+            return if heads.iter().all(Option::is_none) { Ok(count) } else { Err(format!("{heads:?}")) };
+        };
+        members(meeting).into_iter().for_each(|rank| next[rank] += 1);
+        count += 1;
+    }
 }

@@ -8,12 +8,14 @@ use pipe_ir::program::Space;
 use pipe_ir::task::TaskKind;
 use pipe_ir::verify::{List, Verified};
 use pipe_runtime::Used;
-use pipe_runtime::tape::{Call, Recorded, Tape, Work, lines, races, record};
+use pipe_runtime::job::{Division, Rank};
+use pipe_runtime::tape::{Call, Recorded, Tape, Work, lines, races, record, record_part};
 use pipe_tests::cases::{compile_text, expect, read, report, root};
 use pipe_tests::pipelines::program;
 use pipe_tests::schedules::Dice;
-use pipe_tests::tapes::{before, makespan, meetings, programs};
+use pipe_tests::tapes::{before, in_lockstep, makespan, meetings, programs};
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::path::Path;
 
 /// What is wrong with a tape as such: events are recorded once, before any wait, and only if somebody waits.
@@ -112,6 +114,39 @@ fn tapes_of_all_programs_are_faithful_and_order_whoever_meets() {
         }
     }
     report(&failures);
+}
+
+#[test]
+fn processes_that_do_one_thing_at_a_time_do_not_get_stuck() {
+    let (mut met, mut failures) = (0, Vec::new());
+    for (name, program) in programs().expect("sound programs") {
+        let n_devices = program.program().devices.len();
+        for n_ranks in (2..=n_devices.min(4)).filter(|_| program.program().n_instructions() < 3000) {
+            let division = Division::new(n_devices, n_ranks).expect("a device for each");
+            let ranks = (0..n_ranks).map(|rank| {
+                let own = division.devices_of(Rank::from_index(rank));
+                (own.clone(), record_part(&program, own, false).expect("tapes"))
+            });
+            let ranks: Vec<(Range<usize>, Recorded)> = ranks.collect();
+            let tapes: Vec<(Range<usize>, Tape)> =
+                ranks.iter().map(|(own, recorded)| (own.clone(), recorded.step.clone())).collect();
+            failures.extend(tapes.iter().filter_map(|(_, tape)| ill_formed(tape)));
+            match in_lockstep(program.program(), &tapes) {
+                Ok(count) => met += count,
+                Err(stuck) => failures.push(format!("{name}, {n_ranks} processes: {stuck}")),
+            }
+            // Together they do what one process does.
+            let whole = record(&program, false).expect("a tape");
+            let facts: Vec<_> = ranks.iter().flat_map(|(_, recorded)| recorded.devices.clone()).collect();
+            assert_eq!(facts, whole.devices, "{name}");
+            let runs =
+                |tape: &Tape| tape.calls.iter().filter(|call| matches!(call, Call::Work(_, Work::Run { .. }))).count();
+            assert_eq!(tapes.iter().map(|(_, tape)| runs(tape)).sum::<usize>(), runs(&whole.step), "{name}");
+        }
+    }
+    println!("{met} meetings");
+    report(&failures);
+    assert!(met > 10_000, "{met}");
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! Runs on GPUs that are not there: the whole way from the command line to kernels, which an emulator runs under a strict fake of the driver.
 
 mod fakes;
+mod machine;
 mod process;
 
-use fakes::{Machine, pipec_with};
+use fakes::pipec_with;
+use machine::Machine;
 use process::{folder, pipec};
 use serde_json::Value;
 use std::fs;
@@ -309,6 +311,7 @@ fn auto_takes_a_gpu_where_there_is_one() {
     assert!(counted.contains("null device"), "{counted}");
     let version = pipec_with(machine.libraries, &machine.folder, "--version", &[]).with(0).out;
     assert!(version.contains("\ncuda: driver for CUDA 13.0, NVRTC 13.0, "), "{version}");
+    assert!(version.contains(", NCCL 2.27.3\n"), "{version}");
 }
 
 #[test]

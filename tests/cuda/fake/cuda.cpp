@@ -323,6 +323,12 @@ Result cuEventRecordWithFlags(Event* event, Stream* stream, unsigned flags) {
     return enqueue(stream, std::move(operation));
 }
 
+Result cuEventQuery(Event* event) {
+    Call call("cuEventQuery");
+    CHECK(call.event(event));
+    return !event->last || event->last->is_over ? SUCCESS : NOT_READY;
+}
+
 Result cuEventElapsedTime_v2(float* millis, Event* from, Event* to) {
     Call call("cuEventElapsedTime_v2");
     CHECK(call.event(from));
@@ -473,5 +479,31 @@ int pipec_fake_enqueue(void* stream, int (*run)(void*), void* data) {
     operation.run = [=] { return run(data); };
     return enqueue(own, std::move(operation));
 }
+
+Result cuStreamQuery(Stream* stream) {
+    Call call("cuStreamQuery");
+    CHECK(call.not_in_capture());
+    CHECK(call.stream(stream));
+    // Whoever asks often waits: all work goes on meanwhile.
+    while (!is_idle(*stream) && work_once()) {}
+    return is_idle(*stream) ? SUCCESS : NOT_READY;
+}
+
+// For the fakes of other libraries: work on a stream, which is asked again until it says 1.
+int fakeWork(Stream* stream, int (*run)(void*), void* data) {
+    Call call("fakeWork");
+    CHECK(call.stream(stream));
+    Operation operation;
+    operation.run = [=] { return run(data); };
+    return enqueue(stream, std::move(operation));
+}
+
+int fakeIsOnGpu(const void* start, size_t bytes) {
+    Call call("fakeIsOnGpu");
+    const Allocation* own = holder(start, bytes);
+    return own && own->gpu && own->gpu == current;
+}
+
+int fakeHasCurrent() { return current != nullptr; }
 
 }  // extern "C"

@@ -184,13 +184,24 @@ inline bool advance(Stream& stream) {
     return true;
 }
 
+inline std::vector<Stream*> busy_streams() {
+    std::vector<Stream*> busy;
+    for (Stream* stream : streams)
+        if (!is_idle(*stream)) busy.push_back(stream);
+    return busy;
+}
+
+// Lets some stream do one thing; whether any could.
+inline bool work_once() {
+    std::vector<Stream*> busy = busy_streams();
+    return advance_one(busy);
+}
+
 // Lets streams work until something is so.
 inline Result work_until(const std::function<bool()>& is_so) {
     uint64_t tries = 0;
     while (!is_so()) {
-        std::vector<Stream*> busy;
-        for (Stream* stream : streams)
-            if (!is_idle(*stream)) busy.push_back(stream);
+        std::vector<Stream*> busy = busy_streams();
         if (busy.empty()) return complain(LAUNCH_FAILED, "somebody waits for what was never asked");
         if (advance_one(busy)) {
             tries = 0;

@@ -1,8 +1,7 @@
 //! A machine with GPUs that are not there: the libraries of CUDA as fakes, built from `tests/cuda`, and the command that finds them.
 
-use crate::process::{Ended, folder, run};
+use crate::process::{Ended, run};
 use pipe_ir::digest::Digest;
-use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -44,6 +43,11 @@ fn build() -> PathBuf {
     compile("cuda.cpp", "libcuda.so.1", &["-Wall", "-Wextra", "-Werror", "-Wl,-soname,libcuda.so.1"]);
     compile("nvrtc.cpp", "libnvrtc.so", &[&emulator]);
     let driver = format!("-L{}", beside.display());
+    compile(
+        "nccl.cpp",
+        "libnccl.so.2",
+        &["-Wall", "-Wextra", "-Werror", "-Wl,--no-as-needed", &driver, "-l:libcuda.so.1"],
+    );
     fs::create_dir(beside.join("products")).expect("the folder was just made");
     compile(
         "cublaslt.cpp",
@@ -71,38 +75,4 @@ pub(crate) fn pipec_with(libraries: &Path, folder: &Path, arguments: &str, varia
     let ended = run(command, folder, arguments, "");
     assert!(!ended.error.contains("fake cuda:"), "{arguments} {variables:?}\n{}", ended.error);
     ended
-}
-
-/// A machine with fake GPUs, and a folder with a source.
-pub(crate) struct Machine {
-    pub(crate) libraries: &'static Path,
-    pub(crate) folder: PathBuf,
-}
-
-impl Machine {
-    pub(crate) fn new(name: &str, source: &str) -> Option<Self> {
-        Some(Self { libraries: fakes()?, folder: folder(&format!("cuda-{name}"), &[("tiny.pipe", source)]) })
-    }
-
-    /// The report of a run of the source.
-    #[track_caller]
-    pub(crate) fn run(&self, arguments: &str, variables: &[(&str, &str)]) -> Value {
-        let arguments = format!("run tiny.pipe --format json {arguments}");
-        let out = pipec_with(self.libraries, &self.folder, &arguments, variables).with(0).out;
-        serde_json::from_str(&out).unwrap_or_else(|error| panic!("{arguments}: {error}\n{out}"))
-    }
-
-    /// Why a run of the source fails.
-    #[track_caller]
-    pub(crate) fn refused(&self, arguments: &str, variables: &[(&str, &str)]) -> String {
-        pipec_with(self.libraries, &self.folder, &format!("run tiny.pipe {arguments}"), variables).with(1).error
-    }
-
-    /// Every bit that a run has learned, from the checkpoint in its folder.
-    pub(crate) fn learned(&self, folder: &str) -> Vec<u8> {
-        let files = self.folder.join(folder).read_dir().expect("a folder of checkpoints");
-        let mut paths: Vec<_> = files.map(|file| file.expect("an entry").path()).collect();
-        paths.sort();
-        fs::read(paths.last().expect("a checkpoint")).expect("a file")
-    }
 }

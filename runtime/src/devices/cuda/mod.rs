@@ -13,6 +13,7 @@ mod driver;
 pub(crate) mod kernels;
 pub(crate) mod launch;
 mod machine;
+pub(crate) mod nccl;
 mod products;
 pub mod tape;
 
@@ -27,7 +28,7 @@ pub fn gpus() -> Result<Vec<String>, String> {
     driver::Gpu::names()
 }
 
-/// The driver, the compiler and the library of matrix products, and versions, as far as they are here. The driver is not started.
+/// The driver, the compiler, the libraries of matrix products and between processes, and versions, as far as they are here. The driver is not started.
 #[must_use]
 pub fn libraries() -> String {
     let driver = match driver::version() {
@@ -39,5 +40,6 @@ pub fn libraries() -> String {
         Err(_) => "NVRTC not found".to_owned(),
     };
     let products = if products::is_here() { "cuBLASLt" } else { "cuBLASLt not found" };
-    format!("{driver}, {compiler}, {products}")
+    let between = nccl::version().map_or_else(|_| "NCCL not found".to_owned(), |version| format!("NCCL {version}"));
+    format!("{driver}, {compiler}, {products}, {between}")
 }

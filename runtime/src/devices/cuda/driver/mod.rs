@@ -63,6 +63,7 @@ const CALLS: &[&str] = &[
     "cuEventCreate",
     "cuEventDestroy_v2",
     "cuEventElapsedTime_v2",
+    "cuEventQuery",
     "cuEventRecord",
     "cuEventRecordWithFlags",
     "cuFuncSetAttribute",
@@ -92,6 +93,7 @@ const CALLS: &[&str] = &[
     "cuStreamCreate",
     "cuStreamDestroy_v2",
     "cuStreamEndCapture",
+    "cuStreamQuery",
     "cuStreamSynchronize",
     "cuStreamWaitEvent",
 ];

@@ -127,6 +127,20 @@ impl Stream {
         check("cuLaunchHostFunc", unsafe { sys::cuLaunchHostFunc(self.handle, Some(sleep), micros as *mut c_void) })
     }
 
+    /// Whether all that was asked is over.
+    pub(crate) fn is_over(&self) -> Result<bool, DriverError> {
+        // SAFETY: it is alive.
+        match unsafe { sys::cuStreamQuery(self.handle) } {
+            sys::CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+            code => check("cuStreamQuery", code).map(|()| true),
+        }
+    }
+
+    /// The handle, for other libraries.
+    pub(crate) const fn raw(&self) -> *mut c_void {
+        self.handle.cast()
+    }
+
     /// Waits until all that was asked is over.
     pub(crate) fn synchronise(&self) -> Result<(), DriverError> {
         // SAFETY: it is alive.
@@ -176,6 +190,15 @@ impl Event {
         // SAFETY: writes one handle.
         check("cuEventCreate", unsafe { sys::cuEventCreate(&raw mut handle, flags as u32) })?;
         Ok(Self { gpu: Arc::clone(gpu), handle })
+    }
+
+    /// Whether what it was recorded after is over.
+    pub(crate) fn is_over(&self) -> Result<bool, DriverError> {
+        // SAFETY: it is alive.
+        match unsafe { sys::cuEventQuery(self.handle) } {
+            sys::CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+            code => check("cuEventQuery", code).map(|()| true),
+        }
     }
 
     /// Nanoseconds since an earlier event of the same GPU; both are over.

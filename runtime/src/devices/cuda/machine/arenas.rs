@@ -6,13 +6,16 @@
 use super::super::driver::{Area, DeviceMemory, Gpu, PinnedMemory};
 use super::super::kernels::StepNumbers;
 use super::super::launch::WORKING_BYTES;
+use super::super::nccl::TRIAL;
 use super::super::tape::{Recorded, Staged};
 use super::seats::Seats;
+use super::team::scratch;
 use crate::fault::RunError;
-use pipe_ir::ids::{DeviceId, MicrobatchId, ValueId};
+use pipe_ir::ids::{DeviceId, GroupId, MicrobatchId, ValueId};
 use pipe_ir::program::{Buffer, Program, Space};
 use pipe_ir::units::Bytes;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Bytes of a record of an error.
@@ -27,6 +30,8 @@ const LOSS_BYTES: usize = size_of::<f64>();
 /// All memory.
 #[derive(Debug)]
 pub(super) struct Arenas {
+    own: Range<usize>,
+    /// By device of this process.
     devices: Vec<(DeviceMemory, Option<PinnedMemory>)>,
     /// By GPU: numbers of the step, then records of errors.
     records: Vec<DeviceMemory>,
@@ -34,6 +39,10 @@ pub(super) struct Arenas {
     working: Vec<DeviceMemory>,
     /// By device: what the library of matrix products needs beside its arena, if any.
     workspaces: Vec<Option<DeviceMemory>>,
+    /// By group with members in other processes: for what these send.
+    scratch: BTreeMap<GroupId, DeviceMemory>,
+    /// For the first messages between processes.
+    trial: DeviceMemory,
     staging: PinnedMemory,
     layout: Layout,
     /// What is loaded in a step.
@@ -89,8 +98,10 @@ impl Arenas {
         let Some(first) = seats.gpus().first() else {
             return Err(RunError::Unsupported("the program has no devices".to_owned()));
         };
-        let ids = (0..program.devices.len()).map(DeviceId::from_index);
-        let devices = ids.clone().map(|device| arenas(program, device, seats.of(device))).collect::<Result<_, _>>()?;
+        let own = seats.own();
+        let ids = own.clone().map(DeviceId::from_index);
+        let devices =
+            ids.clone().map(|device| arenas(program, device, seats.gpu_of(device))).collect::<Result<_, _>>()?;
         let layout = Layout {
             n_gpus: seats.gpus().len(),
             n_steps: program.n_steps.max(1) as usize,
@@ -100,15 +111,25 @@ impl Arenas {
         };
         let of_gpu = |gpu: &Arc<Gpu>| Ok(DeviceMemory::new(gpu, layout.image())?);
         let records = seats.gpus().iter().map(of_gpu).collect::<Result<_, RunError>>()?;
-        let working = ids.clone().map(|device| working(seats.of(device))).collect::<Result<_, _>>()?;
+        let working = ids.clone().map(|device| working(seats.gpu_of(device))).collect::<Result<_, _>>()?;
+        let scratch = scratch(program, &recorded.step);
+        let scratch = scratch.into_iter().map(|(group, bytes)| Ok((group, DeviceMemory::new(first, bytes)?)));
+        let scratch = scratch.collect::<Result<_, RunError>>()?;
+        let trial = DeviceMemory::new(first, 2 * TRIAL)?;
         let staging = PinnedMemory::new(first, layout.all())?;
-        let workspaces = ids.map(|device| room(seats.of(device), workspace)).collect::<Result<_, _>>()?;
-        Ok(Self { devices, records, working, workspaces, staging, layout, loads: recorded.loads.clone() })
+        let workspaces = ids.map(|device| room(seats.gpu_of(device), workspace)).collect::<Result<_, _>>()?;
+        let loads = recorded.loads.clone();
+        Ok(Self { own, devices, records, working, workspaces, scratch, trial, staging, layout, loads })
     }
 
-    /// Where a place of a device is.
+    /// Whether a device is one of this process.
+    pub(super) fn has(&self, device: DeviceId) -> bool {
+        self.own.contains(&device.index())
+    }
+
+    /// Where a place of a device of this process is.
     pub(super) fn area(&self, device: DeviceId, place: Buffer) -> Area {
-        let (own, host) = &self.devices[device.index()];
+        let (own, host) = &self.devices[device.index() - self.own.start];
         let all = match (place.space, host) {
             (Space::Host, Some(host)) => host.all(),
             (Space::Host, None) | (Space::Device, _) => own.all(),
@@ -153,12 +174,22 @@ impl Arenas {
 
     /// What kernels of a device need beside its arena.
     pub(super) fn working(&self, device: DeviceId) -> Area {
-        self.working[device.index()].all()
+        self.working[device.index() - self.own.start].all()
+    }
+
+    /// What a group has for what other processes send.
+    pub(super) fn scratch(&self, group: GroupId) -> Area {
+        self.scratch[&group].all()
+    }
+
+    /// Bytes to send, and to receive, that nobody needs.
+    pub(super) fn trial(&self) -> [Area; 2] {
+        [0, TRIAL].map(|from| self.trial.all().part(from, TRIAL))
     }
 
     /// The address of what the library of matrix products needs for a device.
     pub(super) fn workspace(&self, device: DeviceId) -> u64 {
-        self.workspaces[device.index()].as_ref().map_or(0, |memory| memory.all().address())
+        self.workspaces[device.index() - self.own.start].as_ref().map_or(0, |memory| memory.all().address())
     }
 
     /// Where a microbatch's data is staged.

@@ -8,6 +8,7 @@ use super::super::products::{Library, Product, WORKSPACE};
 use super::super::tape::{Call, Recorded, Tape, Work};
 use super::libraries::Libraries;
 use super::seats::Seats;
+use super::team::Team;
 use crate::devices::cpu::{Part, makes_new_version, updated};
 use crate::fault::RunError;
 use pipe_ir::digest::Digest;
@@ -66,7 +67,7 @@ impl Compiled {
 }
 
 /// What a collective depends on: kind, type, bytes of a buffer, members.
-type Shared = (Collective, DType, Bytes, usize);
+pub(super) type Shared = (Collective, DType, Bytes, usize);
 
 /// All code of a run.
 pub(super) struct Code {
@@ -96,10 +97,14 @@ impl Code {
                 Call::Work(_, Work::Run { exec, .. }) if !execs.contains_key(exec) => {
                     execs.insert(*exec, compiled(program, program.exec(*exec), &mut sources, (&mut libraries, seats))?);
                 }
-                Call::Work(_, work @ Work::Together { .. }) => {
-                    let known = |key: &Shared| together.iter().any(|(known, _)| known == key);
-                    if let Some(key) = shared(program, work).filter(|key| !known(key)) {
-                        together.push((key, sources.together(key.0, key.1, key.2, key.3)));
+                Call::Work(queue, work @ Work::Together { .. }) => {
+                    let queue = recorded.step.queues.get(queue.0 as usize).copied();
+                    let team = queue.and_then(|queue| Team::of(program, queue, work));
+                    let keys = team.map_or_else(|| shared(program, work).into_iter().collect(), |team| team.sums());
+                    for key in keys {
+                        if together.iter().all(|(known, _)| *known != key) {
+                            together.push((key, sources.together(key.0, key.1, key.2, key.3)));
+                        }
                     }
                 }
                 _ => {}
@@ -155,8 +160,12 @@ impl Code {
 
     /// What a collective does; nothing for other work.
     pub(super) fn together(&self, program: &Program, work: &Work) -> &[Launch] {
-        let key = shared(program, work);
-        let found = self.together.iter().find(|(known, _)| Some(known) == key.as_ref());
+        shared(program, work).map_or(&[], |key| self.sum(&key))
+    }
+
+    /// A sum that a collective needs.
+    pub(super) fn sum(&self, key: &Shared) -> &[Launch] {
+        let found = self.together.iter().find(|(known, _)| known == key);
         found.map_or(&[], |(_, launches)| launches)
     }
 

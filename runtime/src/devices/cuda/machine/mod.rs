@@ -6,6 +6,7 @@
 //! | `arenas` | all memory of a run, allocated at its start |
 //! | `code` | kernels of all executables, compiled and loaded |
 //! | `libraries` | matrix products by the vendor's library, where it is there |
+//! | `team` | what a process does of a collective with members in others |
 //! | `score` | a tape with streams, events and addresses: nothing is left to look up |
 //! | `places` | what the arguments of launches stand for |
 //! | `play` | asks the driver for a score, call by call or as a captured graph |
@@ -20,16 +21,19 @@ mod places;
 mod play;
 mod score;
 mod seats;
+mod team;
 mod times;
 
-use super::driver::{Area, DriverError, Graph};
+use super::driver::{Area, DriverError, Graph, Stream};
 use super::kernels::{StepNumbers, fault};
+use super::nccl::Links;
 use super::tape::{self, Facts};
 use crate::device::Loader;
 use crate::devices::cpu::{Number, with_numbers};
 use crate::fault::{Fault, RunError};
 use crate::profile::Profile;
 use crate::random::Counter;
+use crate::remote::Seat;
 use crate::report::{DeviceStep, Nanos, StepReport};
 use crate::run::Options;
 use arenas::Arenas;
@@ -38,7 +42,7 @@ use pipe_ir::ids::{DeviceId, MicrobatchId};
 use pipe_ir::program::{Buffer, Program};
 use pipe_ir::verify::{List, Verified};
 use play::Player;
-use score::{Looks, Score};
+use score::{Looks, Means, Score};
 use seats::Seats;
 use std::sync::Arc;
 use std::time::Instant;
@@ -51,6 +55,9 @@ pub(crate) struct Machine {
     code: Code,
     arenas: Arenas,
     seats: Seats,
+    /// In a job of several ranks.
+    links: Option<Links>,
+    is_broken: bool,
     program: Arc<Verified>,
     loader: Arc<dyn Loader>,
     facts: Vec<Facts>,
@@ -67,18 +74,26 @@ impl From<DriverError> for RunError {
 }
 
 impl Machine {
-    /// Allocates, compiles, and runs the set-up lists.
+    /// Allocates, compiles, and runs the set-up lists; in a job of several ranks, of the devices of this one.
     ///
     /// # Errors
-    /// If there is no GPU, no compiler, too little memory, or the program cannot run on GPUs.
-    pub(crate) fn start(program: Arc<Verified>, options: &Options, loader: Arc<dyn Loader>) -> Result<Self, RunError> {
+    /// If there is no GPU, no compiler, too little memory, the program cannot run on GPUs, or the ranks cannot exchange bytes.
+    pub(crate) fn start(
+        program: Arc<Verified>,
+        options: &Options,
+        loader: Arc<dyn Loader>,
+        seat: Option<&Seat>,
+    ) -> Result<Self, RunError> {
         let (code, strict) = (program.program(), options.stress.is_some());
-        let seats = Seats::new(code).map_err(RunError::Unsupported)?;
-        let recorded = tape::record(&program, strict)?;
+        let seats = Seats::new(code, seat)?;
+        let recorded = tape::record_part(&program, seats.own(), strict)?;
         let kernels = Code::new(code, &recorded, &seats, options.products)?;
         let arenas = Arenas::new(code, &seats, &recorded, (kernels.n_checks(&recorded.step), kernels.workspace()))?;
         let looks = Looks { list: List::Step, profile: options.profile, trace: options.trace };
-        let score = Score::new(code, &recorded, (&seats, &arenas, &kernels), looks)?;
+        let links =
+            seat.map(|seat| Links::open(code, seat, &Stream::new(&seats.gpus()[0])?, arenas.trial())).transpose()?;
+        let means = Means { seats: &seats, arenas: &arenas, code: &kernels, links: links.as_ref() };
+        let score = Score::new(code, &recorded, means, looks)?;
         let pauses = options.stress.map(|seed| Counter::new(seed, "cuda"));
         let mut machine = Self {
             graph: None,
@@ -86,6 +101,8 @@ impl Machine {
             code: kernels,
             arenas,
             seats,
+            links,
+            is_broken: false,
             loader,
             facts: recorded.devices.clone(),
             profile: Profile::default(),
@@ -95,7 +112,7 @@ impl Machine {
             program: Arc::clone(&program),
         };
         machine.set_up(&recorded, options.seed)?;
-        if options.capture && !strict && !options.profile && machine.seats.gpus().len() == 1 {
+        if options.capture && !strict && !options.profile && machine.seats.gpus().len() == 1 && seat.is_none() {
             machine.capture();
         }
         Ok(machine)
@@ -103,8 +120,10 @@ impl Machine {
 
     fn set_up(&mut self, recorded: &tape::Recorded, seed: u64) -> Result<(), RunError> {
         let looks = Looks { list: List::Setup, profile: false, trace: false };
-        let score = Score::new(self.program.program(), recorded, (&self.seats, &self.arenas, &self.code), looks)?;
-        let mut player = Player { score: &score, code: &self.code, pauses: None, is_captured: false };
+        let (seats, links) = (&self.seats, self.links.as_ref());
+        let means = Means { seats, arenas: &self.arenas, code: &self.code, links };
+        let score = Score::new(self.program.program(), recorded, means, looks)?;
+        let mut player = Player { score: &score, code: &self.code, pauses: None, is_captured: false, links };
         player.play(Some((self.program.program(), seed)))?;
         self.seats.synchronise()?;
         Ok(())
@@ -140,9 +159,9 @@ impl Machine {
         self.profile.clone()
     }
 
-    /// Where a place of a device is.
-    pub(crate) fn area(&self, device: DeviceId, place: Buffer) -> Area {
-        self.arenas.area(device, place)
+    /// Where a place of a device is, if the device is one of this process.
+    pub(crate) fn area(&self, device: DeviceId, place: Buffer) -> Option<Area> {
+        self.arenas.has(device).then(|| self.arenas.area(device, place))
     }
 
     /// Executes the step lists once.
@@ -150,6 +169,12 @@ impl Machine {
     /// # Errors
     /// If the driver fails, or the data do not fit the program.
     pub(crate) fn step(&mut self, step: u64) -> Result<StepReport, RunError> {
+        let report = self.take(step);
+        self.is_broken |= report.is_err();
+        report
+    }
+
+    fn take(&mut self, step: u64) -> Result<StepReport, RunError> {
         let started = Instant::now();
         self.score.main().gpu().activate()?;
         self.stage(step)?;
@@ -157,10 +182,14 @@ impl Machine {
             Some(graph) => graph.launch(self.score.main())?,
             None => {
                 let pauses = self.pauses.as_mut();
-                Player { score: &self.score, code: &self.code, pauses, is_captured: false }.play(None)?;
+                let (score, code, links) = (&self.score, &self.code, self.links.as_ref());
+                Player { score, code, pauses, is_captured: false, links }.play(None)?;
             }
         }
-        self.score.main().synchronise()?;
+        match &self.links {
+            Some(links) => links.wait(self.score.main(), |mailboxes| times::positions(&self.score, mailboxes))?,
+            None => self.score.main().synchronise()?,
+        }
         let wall = Nanos(u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX));
         self.look_for_errors()?;
         let devices = self.reports()?;
@@ -207,7 +236,7 @@ impl Machine {
 
     fn reports(&mut self) -> Result<Vec<DeviceStep>, RunError> {
         let program = self.program.program();
-        let mut devices = vec![DeviceStep::default(); program.devices.len()];
+        let mut devices = vec![DeviceStep::default(); self.facts.len()];
         for (device, (report, facts)) in devices.iter_mut().zip(&self.facts).enumerate() {
             let [own, host] = facts.used;
             (report.peak, report.high_water, report.host) = (own.peak, own.high_water, host);
@@ -233,7 +262,13 @@ impl Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
+        if let Some(links) = self.links.as_mut().filter(|_| self.is_broken) {
+            links.close(false);
+        }
         // Nothing is given back while a GPU still uses it. One that failed has nothing left to wait for.
         let _ = self.seats.synchronise();
+        if let Some(links) = &mut self.links {
+            links.close(true);
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Playing: the driver is asked for every action of a score, in order; or once for all of them, while it captures them as a graph.
 
 use super::super::driver::{Capture, Graph};
+use super::super::nccl::Links;
 use super::code::Code;
 use super::score::{Score, Task};
 use crate::fault::RunError;
@@ -21,6 +22,8 @@ pub(super) struct Player<'a> {
     /// Under stress: streams pause at random.
     pub(super) pauses: Option<&'a mut Counter>,
     pub(super) is_captured: bool,
+    /// In a job of several ranks.
+    pub(super) links: Option<&'a Links>,
 }
 
 impl<'a> Player<'a> {
@@ -31,14 +34,14 @@ impl<'a> Player<'a> {
     pub(super) fn capture(score: &'a Score, code: &'a Code) -> Result<Graph, RunError> {
         score.main().gpu().activate()?;
         let capture = Capture::begin(score.main())?;
-        Self { score, code, pauses: None, is_captured: true }.play(None)?;
+        Self { score, code, pauses: None, is_captured: true, links: None }.play(None)?;
         Ok(capture.end()?)
     }
 
     /// Asks for all actions. Initial contents, of a program under a seed, are waited for.
     ///
     /// # Errors
-    /// If the driver refuses one, or the host lacks memory for initial contents.
+    /// If the driver refuses one, the host lacks memory for initial contents, or other ranks cannot be reached.
     pub(super) fn play(&mut self, init: Option<(&Program, u64)>) -> Result<(), RunError> {
         let mut current = None;
         for action in &self.score.actions {
@@ -63,6 +66,11 @@ impl<'a> Player<'a> {
                     }
                 }
                 Task::Copy { to, from } => stream.copy(*to, *from)?,
+                Task::Exchange { line, moves } => {
+                    if let Some(links) = self.links {
+                        links.exchange(*line, moves, stream)?;
+                    }
+                }
                 Task::Fill(area, word) => stream.fill(*area, *word)?,
                 Task::Zero(area) => {
                     stream.synchronise()?;

@@ -5,14 +5,14 @@
 
 use super::super::driver::{Area, Event, Function, Shape, Stream};
 use super::super::launch::Launch;
+use super::super::nccl::{Line, Links, Move};
 use super::super::products::Product;
-use super::super::tape::{Call, Home, Part, Queue, Recorded, Tape, Work};
+use super::super::tape::{Call, Home, Queue, Recorded, Tape, Work};
 use super::arenas::Arenas;
 use super::code::{Code, Compiled, Doing, shape};
 use super::libraries::Queued;
 use super::places::Places;
 use super::seats::Seats;
-use crate::collective::own_bytes;
 use crate::fault::RunError;
 use pipe_ir::ids::{DeviceId, ExecId, GroupId, MicrobatchId, ValueId};
 use pipe_ir::instruction::{Collective, Fill, Instruction, OperandRange};
@@ -42,6 +42,8 @@ pub(super) enum Task {
     Product(Box<Queued>),
     /// A copy.
     Copy { to: Area, from: Area },
+    /// Bytes to and from other processes.
+    Exchange { line: Line, moves: Vec<Move> },
     /// Copies of four bytes.
     Fill(Area, u32),
     /// Initial contents of a value of a device, which the host brings: in set-up lists.
@@ -89,6 +91,8 @@ pub(super) struct Joint {
 
 /// A tape that can be played.
 pub(super) struct Score {
+    /// Devices of this process.
+    pub(super) own: Range<usize>,
     pub(super) actions: Vec<Action>,
     /// The main stream of each GPU, then one per queue.
     pub(super) streams: Vec<Stream>,
@@ -101,16 +105,24 @@ pub(super) struct Score {
 }
 
 /// What a score is made from.
-type Means<'a> = (&'a Seats, &'a Arenas, &'a Code);
+#[derive(Clone, Copy)]
+pub(super) struct Means<'a> {
+    pub(super) seats: &'a Seats,
+    pub(super) arenas: &'a Arenas,
+    pub(super) code: &'a Code,
+    /// In a job of several ranks.
+    pub(super) links: Option<&'a Links>,
+}
 
-struct Builder<'a> {
-    program: &'a Program,
-    looks: Looks,
+pub(super) struct Builder<'a> {
+    pub(super) program: &'a Program,
+    pub(super) looks: Looks,
     seats: &'a Seats,
-    arenas: &'a Arenas,
-    code: &'a Code,
+    pub(super) arenas: &'a Arenas,
+    pub(super) code: &'a Code,
+    pub(super) links: Option<&'a Links>,
     queues: &'a [Queue],
-    score: Score,
+    pub(super) score: Score,
     /// The place of each event of the tape, once it is recorded.
     events: Vec<Option<usize>>,
     /// By device: where its next run may be in its list.
@@ -130,7 +142,7 @@ impl Score {
         means: Means<'_>,
         looks: Looks,
     ) -> Result<Self, RunError> {
-        let (seats, arenas, code) = means;
+        let Means { seats, arenas, code, links } = means;
         let tape = match looks.list {
             List::Setup => &recorded.setup,
             List::Step => &recorded.step,
@@ -142,6 +154,7 @@ impl Score {
         let places = (0..seats.gpus().len()).chain(tape.queues.iter().map(place));
         let streams = places.map(|gpu| Ok(Stream::new(&seats.gpus()[gpu])?)).collect::<Result<_, RunError>>()?;
         let score = Self {
+            own: seats.own(),
             actions: Vec::new(),
             streams,
             events: Vec::new(),
@@ -152,7 +165,8 @@ impl Score {
         };
         let (events, next) = (vec![None; tape.n_events as usize], vec![0; program.devices.len()]);
         let queues = &tape.queues;
-        let mut builder = Builder { program, looks, seats, arenas, code, queues, score, events, next, checks: 0 };
+        let mut builder =
+            Builder { program, looks, seats, arenas, code, links, queues, score, events, next, checks: 0 };
         builder.begin()?;
         builder.tape(tape)?;
         builder.end()?;
@@ -166,11 +180,11 @@ impl Score {
 }
 
 impl Builder<'_> {
-    fn act(&mut self, stream: usize, task: Task) {
+    pub(super) fn act(&mut self, stream: usize, task: Task) {
         self.score.actions.push(Action { stream, task });
     }
 
-    fn gpu_of(&self, stream: usize) -> usize {
+    pub(super) fn gpu_of(&self, stream: usize) -> usize {
         let ordinal = self.score.streams[stream].gpu().ordinal();
         self.seats.gpus().iter().position(|gpu| gpu.ordinal() == ordinal).unwrap_or(0)
     }
@@ -184,14 +198,14 @@ impl Builder<'_> {
     }
 
     /// A new mark: the time at which the stream comes here.
-    fn mark(&mut self, stream: usize) -> Result<usize, RunError> {
+    pub(super) fn mark(&mut self, stream: usize) -> Result<usize, RunError> {
         let mark = self.score.marks.len();
         self.score.marks.push(Event::timed(self.score.streams[stream].gpu())?);
         self.act(stream, Task::Mark(mark));
         Ok(mark)
     }
 
-    fn is_step(&self) -> bool {
+    pub(super) fn is_step(&self) -> bool {
         self.looks.list == List::Step
     }
 
@@ -258,7 +272,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    fn area(&self, home: Home) -> Area {
+    pub(super) fn area(&self, home: Home) -> Area {
         let place = self.program.devices[home.device.index()].buffers[home.buffer.index()];
         self.arenas.area(home.device, place)
     }
@@ -280,54 +294,16 @@ impl Builder<'_> {
             }
             Work::Emit { home, number, .. } => {
                 let bytes = self.program.loss_type().bytes().to_usize();
-                let to = self.arenas.loss(home.device.index(), *number as usize, bytes);
+                let to = self.arenas.loss(home.device.index() - self.score.own.start, *number as usize, bytes);
                 Task::Copy { to, from: self.area(*home).part(0, bytes) }
             }
             Work::Copy { from, to } => Task::Copy { to: self.area(*to), from: self.area(*from) },
             Work::Spoil { home } => Task::Fill(self.area(*home), NAN),
+            Work::Send { from, .. } => return self.transfer(stream, queue, *from, true),
+            Work::Receive { to, .. } => return self.transfer(stream, queue, *to, false),
         };
         self.act(stream, task);
         Ok(())
-    }
-
-    fn together(
-        &mut self,
-        stream: usize,
-        (queue, collective, parts): (Queue, Collective, &[Part]),
-        work: &Work,
-    ) -> Result<(), RunError> {
-        let looks = self.looks.trace && self.is_step();
-        let first = if looks { Some(self.mark(stream)?) } else { None };
-        if collective == Collective::AllGather {
-            self.gather(stream, parts);
-        } else {
-            let places: Vec<Area> = parts.iter().map(|part| self.area(part.home)).collect();
-            let places = Places { parts: &places, ..Places::default() };
-            for launch in self.code.together(self.program, work) {
-                self.launch(stream, launch, &places);
-            }
-        }
-        if let (Some(first), Queue::Group(group)) = (first, queue) {
-            let last = self.mark(stream)?;
-            let (members, gpu) = (parts.iter().map(|part| part.home.device).collect(), self.gpu_of(stream));
-            self.score.joint.push(Joint { collective, group, members, gpu, marks: first..last + 1 });
-        }
-        Ok(())
-    }
-
-    /// Every member's share comes to all others, and to itself where it is not in the buffer.
-    fn gather(&mut self, stream: usize, parts: &[Part]) {
-        for (position, own) in parts.iter().enumerate() {
-            let all = self.area(own.home);
-            let range = own_bytes(all.bytes(), parts.len(), position);
-            let of = |area: Area| area.part(range.start, range.len());
-            let from = own.share.map_or_else(|| of(all), |share| self.area(share).part(0, range.len()));
-            for (other, part) in parts.iter().enumerate() {
-                if !range.is_empty() && (other != position || own.share.is_some()) {
-                    self.act(stream, Task::Copy { to: of(self.area(part.home)), from });
-                }
-            }
-        }
     }
 
     fn run(
@@ -392,7 +368,7 @@ impl Builder<'_> {
         self.act(stream, Task::Product(Box::new(queued)));
     }
 
-    fn launch(&mut self, stream: usize, launch: &Launch, places: &Places<'_>) {
+    pub(super) fn launch(&mut self, stream: usize, launch: &Launch, places: &Places<'_>) {
         let arguments = launch.arguments.iter().map(|argument| places.word(argument)).collect();
         let function = self.code.function(self.gpu_of(stream), launch.function);
         self.act(stream, Task::Launch { function, shape: shape(launch), arguments });

@@ -1,34 +1,50 @@
 //! Seats: which GPU each device of a program has. Devices are spread over the GPUs in equal blocks; several may share one.
 
 use super::super::driver::{DriverError, Gpu};
+use crate::fault::RunError;
+use crate::job::Process;
+use crate::remote::Seat;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::program::Program;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The GPUs of a run.
 #[derive(Debug)]
 pub(super) struct Seats {
-    /// By device.
+    /// By device of the program; of those of other processes, nothing follows from it.
     devices: Vec<Arc<Gpu>>,
     gpus: Vec<Arc<Gpu>>,
+    own: Range<usize>,
 }
 
 impl Seats {
-    /// GPUs for all devices of a program.
+    /// GPUs for all devices of a program; in a job of several ranks, one GPU for those of this rank.
     ///
     /// # Errors
     /// Says in one line why there are none, or why they cannot work together.
-    pub(super) fn new(program: &Program) -> Result<Self, String> {
-        let n_gpus = Gpu::count()?;
-        let ordinals = spread(program.devices.len(), n_gpus);
+    pub(super) fn new(program: &Program, seat: Option<&Seat>) -> Result<Self, RunError> {
+        let n_gpus = Gpu::count().map_err(RunError::Unsupported)?;
+        let n_devices = program.devices.len();
+        let (own, ordinals) = match seat {
+            Some(seat) => {
+                let own = seat.division.devices_of(seat.desk.rank);
+                (own, vec![of_rank(n_gpus, neighbours(seat)?).map_err(RunError::Unsupported)?; n_devices])
+            }
+            None => (0..n_devices, spread(n_devices, n_gpus)),
+        };
+        Self::of(program, own, &ordinals).map_err(RunError::Unsupported)
+    }
+
+    fn of(program: &Program, own: Range<usize>, ordinals: &[usize]) -> Result<Self, String> {
         let mut gpus = BTreeMap::new();
         for ordinal in ordinals.iter().collect::<BTreeSet<_>>() {
             let gpu = Gpu::at(*ordinal).map_err(|error| format!("GPU {ordinal} cannot be used: {error}"))?;
             gpus.insert(*ordinal, gpu);
         }
         let devices = ordinals.iter().map(|ordinal| Arc::clone(&gpus[ordinal])).collect();
-        let seats = Self { devices, gpus: gpus.into_values().collect() };
+        let seats = Self { devices, gpus: gpus.into_values().collect(), own };
         seats.join(program)?;
         Ok(seats)
     }
@@ -46,8 +62,8 @@ impl Seats {
             }
         }
         for group in &program.groups {
-            let Some(first) = group.first().map(|device| self.of(*device).ordinal()) else { continue };
-            let others = group.iter().map(|device| (first, self.of(*device).ordinal()));
+            let Some(first) = group.first().map(|device| self.gpu_of(*device).ordinal()) else { continue };
+            let others = group.iter().map(|device| (first, self.gpu_of(*device).ordinal()));
             if let Some((first, other)) = others.into_iter().find(|pair| apart.contains(pair)) {
                 let members: Vec<String> = group.iter().map(DeviceId::to_string).collect();
                 return Err(format!(
@@ -60,8 +76,13 @@ impl Seats {
         Ok(())
     }
 
-    /// The GPU of a device.
-    pub(super) fn of(&self, device: DeviceId) -> &Arc<Gpu> {
+    /// The devices of this process.
+    pub(super) fn own(&self) -> Range<usize> {
+        self.own.clone()
+    }
+
+    /// The GPU of a device of this process.
+    pub(super) fn gpu_of(&self, device: DeviceId) -> &Arc<Gpu> {
         &self.devices[device.index()]
     }
 
@@ -72,19 +93,40 @@ impl Seats {
 
     /// The place of a device's GPU among those that are used.
     pub(super) fn place(&self, device: DeviceId) -> usize {
-        let ordinal = self.of(device).ordinal();
+        let ordinal = self.gpu_of(device).ordinal();
         self.gpus.iter().position(|gpu| gpu.ordinal() == ordinal).unwrap_or(0)
     }
 
     /// Names, with the number of devices on each.
     pub(super) fn names(&self) -> Vec<(String, usize)> {
-        let on = |gpu: &Arc<Gpu>| self.devices.iter().filter(|own| own.ordinal() == gpu.ordinal()).count();
+        let on = |gpu: &Arc<Gpu>| self.devices[self.own()].iter().filter(|own| own.ordinal() == gpu.ordinal()).count();
         self.gpus.iter().map(|gpu| (gpu.name().to_owned(), on(gpu))).collect()
     }
 
     /// Waits for all of them.
     pub(super) fn synchronise(&self) -> Result<(), DriverError> {
         self.gpus.iter().try_for_each(|gpu| gpu.synchronise())
+    }
+}
+
+/// Which of the ranks on its host a rank is, and how many there are.
+fn neighbours(seat: &Seat) -> Result<(usize, usize), RunError> {
+    let (desk, host) = (&seat.desk, Process::own().host);
+    let hosts = desk.gather(host.clone().into_bytes())?;
+    let hosts: Vec<_> = hosts.iter().map(|host| String::from_utf8_lossy(host)).collect();
+    let hosts = desk.spread(serde_json::to_vec(&hosts).unwrap_or_default())?;
+    let hosts: Vec<String> = serde_json::from_slice(&hosts).unwrap_or_default();
+    let here = |ranks: &[String]| ranks.iter().filter(|other| **other == host).count();
+    let before = hosts.get(..desk.rank.index()).unwrap_or_default();
+    Ok((here(before), here(&hosts)))
+}
+
+/// The GPU of a rank: the first rank of a host has the first GPU, and so on. A launcher may also have given each rank the sight of one GPU only.
+fn of_rank(n_gpus: usize, (place, count): (usize, usize)) -> Result<usize, String> {
+    match n_gpus {
+        _ if count <= n_gpus => Ok(place),
+        1 => Ok(0),
+        _ => Err(format!("{count} ranks on this host, but {n_gpus} GPUs: every rank needs one of its own")),
     }
 }
 
@@ -95,7 +137,16 @@ fn spread(n_devices: usize, n_gpus: usize) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::spread;
+    use super::{of_rank, spread};
+
+    #[test]
+    fn ranks_of_a_host_have_a_gpu_each() {
+        assert_eq!((of_rank(8, (3, 4)), of_rank(4, (3, 4))), (Ok(3), Ok(3)));
+        // CUDA_VISIBLE_DEVICES hides the others.
+        assert_eq!(of_rank(1, (3, 4)), Ok(0));
+        let told = "4 ranks on this host, but 2 GPUs: every rank needs one of its own";
+        assert_eq!(of_rank(2, (1, 4)), Err(told.to_owned()));
+    }
 
     #[test]
     fn devices_are_spread_in_equal_blocks() {

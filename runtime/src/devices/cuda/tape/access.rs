@@ -58,6 +58,8 @@ pub(super) fn accesses(program: &Program, work: &Work, mut visit: impl FnMut(Acc
             let start = LOSS * u64::from(*number);
             visit(Access { arena: Arena::Losses(home.device), bytes: start..start + LOSS, writes: true });
         }
+        Work::Send { from, .. } => buffer(from, false),
+        Work::Receive { to, .. } => buffer(to, true),
         Work::Copy { from, to } => {
             buffer(from, false);
             buffer(to, true);

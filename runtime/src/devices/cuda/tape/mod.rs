@@ -1,4 +1,4 @@
-//! The tape: all calls of one list of a program, of all its devices, in the order in which the host makes them.
+//! The tape: all calls of one list of a program, of the devices of one process, in the order in which the host makes them.
 //!
 //! Devices have no thread of their own here. The host goes through their lists in turns and asks the driver for everything ahead of time:
 //! a queue of the program is a stream, the end of a transfer is an event. Nothing waits on the host, so a tape can be captured as one graph.
@@ -11,6 +11,8 @@
 //!   of the one before, so that it begins with everything over, and no event of a tape is waited for in another.
 //! - Every event is recorded before any wait for it. So the calls can be carried out one after the other, in their order, on a single queue:
 //!   whatever a machine puts in between two queues beyond what the tape says, nothing gets stuck.
+//! - Of several processes each goes through the lists of all devices, in the same order, and writes down what its own ones do. So all of them
+//!   come to their ends of transfers and collectives in one order of all: even if each did one thing at a time, none would get stuck.
 //! - A `wait` of a device's list makes its compute queue wait, never the host. Each token is waited for once, so that at the end of a tape the
 //!   compute queues come after everything: who waits for all of them waits for all.
 
@@ -26,7 +28,7 @@ use pipe_ir::graph::DType;
 use pipe_ir::ids::{BufferId, DeviceId, ExecId, GroupId, MicrobatchId, ValueId};
 use pipe_ir::instruction::{Class, Collective, Direction, Fill, OperandRange};
 pub use races::{Race, races};
-pub use record::{Facts, Recorded, Staged, record};
+pub use record::{Facts, Recorded, Staged, record, record_part};
 use std::fmt;
 pub use text::lines;
 
@@ -146,13 +148,27 @@ pub enum Work {
         /// What is written.
         to: Home,
     },
+    /// Sends a buffer to a device of another process.
+    Send {
+        /// What is read.
+        from: Home,
+        /// Whose it is then.
+        to: DeviceId,
+    },
+    /// Receives a buffer from a device of another process.
+    Receive {
+        /// Whose it was.
+        from: DeviceId,
+        /// What is written.
+        to: Home,
+    },
     /// What all members have joined.
     Together {
         /// What they do.
         collective: Collective,
         /// What the buffers consist of.
         dtype: DType,
-        /// One of each member, in the order of the group.
+        /// One of each member in this process, in the order of the group.
         parts: Vec<Part>,
     },
     /// Makes a buffer of the device's memory unusable, whose lifespan has ended: in strict runs.

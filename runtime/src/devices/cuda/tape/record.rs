@@ -8,6 +8,8 @@
 //! | `copy.start` | the same with the queue of the direction, and one event |
 //! | `wait` | the compute queue waits for what was recorded there |
 //! | `alloc`, `free` | none; in strict runs, what is freed is made unusable |
+//!
+//! Of a transfer whose other end is in another process, and of a collective with members there, the queue waits for the events of this one.
 
 use super::order::{At, Turn, instructions, order};
 use super::prune::prune;
@@ -24,6 +26,7 @@ use pipe_ir::program::{DeviceProgram, Program, Space};
 use pipe_ir::units::Bytes;
 use pipe_ir::verify::{List, Verified};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 /// The tapes of a program.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -32,7 +35,7 @@ pub struct Recorded {
     pub setup: Tape,
     /// Run once per step, or per window.
     pub step: Tape,
-    /// By device.
+    /// By device of this process.
     pub devices: Vec<Facts>,
     /// Where the data of a step lies in the staging memory of the host: each once, however many devices load it.
     pub loads: BTreeMap<(ValueId, MicrobatchId), Staged>,
@@ -63,6 +66,8 @@ pub struct Staged {
 /// One list as it is recorded.
 struct Recorder<'a> {
     program: &'a Program,
+    /// Devices of this process.
+    own: Range<usize>,
     list: List,
     strict: bool,
     queues: BTreeMap<Queue, QueueId>,
@@ -88,6 +93,14 @@ struct Books {
 /// # Errors
 /// If all devices wait, memory is used in a way that the verifier should not have let pass, or there is a race: mistakes of ours.
 pub fn record(program: &Verified, strict: bool) -> Result<Recorded, RunError> {
+    record_part(program, 0..program.program().devices.len(), strict)
+}
+
+/// The same for one process of several, which has these devices.
+///
+/// # Errors
+/// As before.
+pub fn record_part(program: &Verified, own: Range<usize>, strict: bool) -> Result<Recorded, RunError> {
     let program = program.program();
     let books = |code: &DeviceProgram| Books {
         ledger: Ledger::new(code.buffers.clone(), strict),
@@ -96,12 +109,16 @@ pub fn record(program: &Verified, strict: bool) -> Result<Recorded, RunError> {
         events: vec![EventId(0); code.n_tokens as usize],
         facts: Facts { losses: emitted_microbatches(program, code), ..Facts::default() },
     };
-    let mut devices: Vec<Books> = program.devices.iter().map(books).collect();
+    let mut devices: Vec<Books> = program.devices[own.clone()].iter().map(books).collect();
     let mut loads = BTreeMap::new();
-    let [setup, step] = [List::Setup, List::Step].map(|list| {
-        let mut recorder = Recorder::new(program, (list, strict), &mut devices, &mut loads);
+    let tapes = [List::Setup, List::Step].map(|list| {
+        let mut recorder = Recorder::new(program, (own.clone(), list, strict), &mut devices, &mut loads);
         order(program, list)?.iter().try_for_each(|turn| recorder.turn(turn))?;
-        Ok::<_, RunError>(recorder.finish())
+        let tape = recorder.finish();
+        if strict || cfg!(debug_assertions) {
+            races(program, &tape).map_err(RunError::Race)?;
+        }
+        Ok::<_, RunError>(tape)
     });
     let mut staging = Bytes::ZERO;
     for place in loads.values_mut() {
@@ -109,23 +126,19 @@ pub fn record(program: &Verified, strict: bool) -> Result<Recorded, RunError> {
         staging += place.bytes.aligned();
     }
     let facts = |books: Books| Facts { used: Space::ALL.map(|space| books.ledger.used(space)), ..books.facts };
-    let devices = devices.into_iter().map(facts).collect();
-    let (setup, step) = (setup?, step?);
-    if strict || cfg!(debug_assertions) {
-        races(program, &setup).map_err(RunError::Race)?;
-        races(program, &step).map_err(RunError::Race)?;
-    }
-    Ok(Recorded { setup, step, devices, loads, staging })
+    let (devices, [setup, step]) = (devices.into_iter().map(facts).collect(), tapes);
+    Ok(Recorded { setup: setup?, step: step?, devices, loads, staging })
 }
 
-/// The queues that a list needs.
-fn queues_of(program: &Program, list: List) -> BTreeSet<Queue> {
+/// The queues that a list of some devices needs.
+fn queues_of(program: &Program, devices: &Range<usize>, list: List) -> BTreeSet<Queue> {
     let mut queues = BTreeSet::new();
-    for (index, code) in program.devices.iter().enumerate() {
+    for (index, code) in program.devices.iter().enumerate().filter(|(index, _)| devices.contains(index)) {
         let own = DeviceId::from_index(index);
         queues.insert(Queue::Compute(own));
         queues.extend(instructions(code, list).iter().filter_map(|one| match *one {
             Instruction::SendStart { to, class, .. } => Some(Queue::Transfer(own, to, class)),
+            Instruction::RecvStart { from, class, .. } => Some(Queue::Transfer(from, own, class)),
             Instruction::CopyStart { direction, .. } => Some(Queue::Copy(own, direction)),
             _ => one.joins().map(|(group, _)| Queue::Group(group)),
         }));
@@ -136,12 +149,12 @@ fn queues_of(program: &Program, list: List) -> BTreeSet<Queue> {
 impl<'a> Recorder<'a> {
     fn new(
         program: &'a Program,
-        (list, strict): (List, bool),
+        (own, list, strict): (Range<usize>, List, bool),
         devices: &'a mut [Books],
         loads: &'a mut BTreeMap<(ValueId, MicrobatchId), Staged>,
     ) -> Self {
-        let queues = queues_of(program, list).into_iter().zip((0..).map(QueueId)).collect();
-        Self { program, list, strict, queues, calls: Vec::new(), n_events: 0, devices, loads }
+        let queues = queues_of(program, &own, list).into_iter().zip((0..).map(QueueId)).collect();
+        Self { program, own, list, strict, queues, calls: Vec::new(), n_events: 0, devices, loads }
     }
 
     fn finish(self) -> Tape {
@@ -153,6 +166,15 @@ impl<'a> Recorder<'a> {
         instructions(&self.program.devices[at.device.index()], self.list)[at.index as usize]
     }
 
+    fn is_own(&self, device: DeviceId) -> bool {
+        self.own.contains(&device.index())
+    }
+
+    /// Those of a device of this process.
+    fn books(&mut self, device: DeviceId) -> &mut Books {
+        &mut self.devices[device.index() - self.own.start]
+    }
+
     fn work(&mut self, queue: Queue, work: Work) {
         self.calls.push(Call::Work(self.queues[&queue], work));
     }
@@ -162,12 +184,12 @@ impl<'a> Recorder<'a> {
         let event = EventId(self.n_events);
         self.n_events += 1;
         self.calls.push(Call::Record(self.queues[&queue], event));
-        self.devices[device.index()].events[token.index()] = event;
+        self.books(device).events[token.index()] = event;
     }
 
     /// The queue waits for what was noted of a token last.
     fn wait(&mut self, queue: Queue, device: DeviceId, token: TokenId) {
-        let event = self.devices[device.index()].events[token.index()];
+        let event = self.books(device).events[token.index()];
         self.calls.push(Call::Wait(self.queues[&queue], event));
     }
 
@@ -179,12 +201,13 @@ impl<'a> Recorder<'a> {
         self.n_events += 1;
         self.calls.push(Call::Record(self.queues[&queue], event));
         for (device, token) in tokens {
-            self.devices[device.index()].events[token.index()] = event;
+            self.books(*device).events[token.index()] = event;
         }
     }
 
     fn turn(&mut self, turn: &Turn) -> Result<(), RunError> {
         match turn {
+            Turn::Next(at) if !self.is_own(at.device) => Ok(()),
             Turn::Next(at) => self.next(*at).map_err(|fault| {
                 let (list, index) = (self.list, at.index as usize);
                 let instruction = format!("{:?}", self.instruction(*at));
@@ -205,7 +228,7 @@ impl<'a> Recorder<'a> {
     fn next(&mut self, At { device, index }: At) -> Result<(), Fault> {
         let instruction = self.instruction(At { device, index });
         let (home, compute) = (|buffer| Home { device, buffer }, Queue::Compute(device));
-        let own = &mut self.devices[device.index()];
+        let own = &mut self.devices[device.index() - self.own.start];
         own.facts.instructions[self.list as usize] += 1;
         match instruction {
             Instruction::Alloc { buffer } => own.ledger.alloc(buffer)?,
@@ -257,15 +280,23 @@ impl<'a> Recorder<'a> {
             return;
         };
         let (sender, receiver) = (send.device, receive.device);
-        let work =
-            Work::Copy { from: Home { device: sender, buffer: from }, to: Home { device: receiver, buffer: to } };
-        self.among(Queue::Transfer(sender, receiver, class), &[(sender, sent), (receiver, token)], work);
+        let (from, to) = (Home { device: sender, buffer: from }, Home { device: receiver, buffer: to });
+        let queue = Queue::Transfer(sender, receiver, class);
+        match (self.is_own(sender), self.is_own(receiver)) {
+            (true, true) => self.among(queue, &[(sender, sent), (receiver, token)], Work::Copy { from, to }),
+            (true, false) => self.among(queue, &[(sender, sent)], Work::Send { from, to: receiver }),
+            (false, true) => self.among(queue, &[(receiver, token)], Work::Receive { from: sender, to }),
+            (false, false) => {}
+        }
     }
 
     fn together(&mut self, group: GroupId, members: &[At]) {
         let (mut parts, mut tokens) = (Vec::with_capacity(members.len()), Vec::with_capacity(members.len()));
         let (mut kind, mut dtype) = (Collective::AllReduce, DType::F32);
         for at in members {
+            if !self.is_own(at.device) {
+                continue;
+            }
             let home = |buffer| Home { device: at.device, buffer };
             let (part, token, joined) = match self.instruction(*at) {
                 Instruction::CollStart { buffer, collective, token, .. } => {
@@ -278,9 +309,12 @@ impl<'a> Recorder<'a> {
                 }
                 _ => continue,
             };
-            dtype = self.devices[at.device.index()].dtypes.get(&joined).copied().unwrap_or(dtype);
+            dtype = self.books(at.device).dtypes.get(&joined).copied().unwrap_or(dtype);
             parts.push(part);
             tokens.push((at.device, token));
+        }
+        if tokens.is_empty() {
+            return;
         }
         self.among(Queue::Group(group), &tokens, Work::Together { collective: kind, dtype, parts });
     }

@@ -42,6 +42,8 @@ fn work_text(program: &Program, work: &Work) -> String {
         }
         Work::Emit { home, microbatch, number } => format!("emit {} as loss {number}, {microbatch}", home.buffer),
         Work::Copy { from, to } => format!("copy {} to {}", place(from), place(to)),
+        Work::Send { from, to } => format!("send {} to {to}", place(from)),
+        Work::Receive { from, to } => format!("receive {} from {from}", place(to)),
         Work::Together { collective, dtype, parts } => {
             let part = |part: &super::Part| match &part.share {
                 Some(share) => format!("{} = {}", place(&part.home), share.buffer),

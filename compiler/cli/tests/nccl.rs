@@ -1,0 +1,176 @@
+//! Ranks with a GPU each under `mpirun`, on machines that have none: the drivers are fakes, and so is the library between them, over sockets.
+//!
+//! Needs an MPI library, a build with the feature `mpi`, and g++.
+
+mod fakes;
+mod job;
+mod process;
+
+use fakes::fakes;
+use job::{ended, launcher, ranks, signal, texts};
+use process::{folder, pipec};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Output};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const TINY: &str = include_str!("data/adam.pipe");
+
+/// Two pipelines side by side, whose sums of gradients go over ranks.
+const REPLICAS: &str = include_str!("../../../tests/data/data_parallel.pipe");
+
+/// Four devices, a schedule, and a line more.
+fn pipeline(schedule: &str, line: &str) -> String {
+    let text = TINY.replace("devices 2", "devices 4").replace("blocks = 2", "blocks = 8");
+    let text = text.replace("schedule 1f1b", &format!("schedule {schedule}\n    {line}"));
+    if schedule == "data_parallel" { text + "\n" + REPLICAS } else { text }
+}
+
+/// The command on so many ranks, each on a machine with fake GPUs.
+fn start(libraries: &Path, folder: &Path, n_ranks: u32, arguments: &str, variables: &[(&str, &str)]) -> Child {
+    let mut command = launcher();
+    command.env("LD_LIBRARY_PATH", libraries).env("PIPEC_EMULATOR_CACHE", libraries.join("kernels"));
+    command.env("XDG_CACHE_HOME", folder.join("cache")).env("PIPEC_FAKE_DEVICES", "4").envs(variables.iter().copied());
+    command.current_dir(folder).arg("-n").arg(n_ranks.to_string()).arg(env!("CARGO_BIN_EXE_pipec"));
+    command.args(arguments.split_whitespace()).spawn().expect("mpirun starts: apt-get install libopenmpi-dev")
+}
+
+/// What comes of it, soon.
+fn run(libraries: &Path, folder: &Path, n_ranks: u32, arguments: &str, variables: &[(&str, &str)]) -> Output {
+    ended(start(libraries, folder, n_ranks, arguments, variables), Duration::from_secs(120))
+}
+
+/// The report of a run on so many ranks, or in this process alone.
+fn report(libraries: &Path, folder: &Path, n_ranks: u32, arguments: &str, seed: &str) -> Value {
+    let arguments = format!("run {arguments} --backend cuda --format json");
+    let (out, error) = if n_ranks == 1 {
+        let ended = fakes::pipec_with(libraries, folder, &arguments, &[("PIPEC_FAKE_SEED", seed)]).with(0);
+        (ended.out, ended.error)
+    } else {
+        let output = run(libraries, folder, n_ranks, &arguments, &[("PIPEC_FAKE_SEED", seed)]);
+        let (out, error) = texts(&output);
+        assert!(output.status.success(), "{n_ranks} ranks, {arguments}\n{out}\n{error}");
+        (out, error)
+    };
+    assert!(!error.contains("fake cuda:"), "{n_ranks} ranks, {arguments}\n{error}");
+    serde_json::from_str(&out).unwrap_or_else(|why| panic!("{arguments}: {why}\n{out}\n{error}"))
+}
+
+fn losses(report: &Value) -> Vec<f64> {
+    report["losses"].as_array().expect("losses").iter().filter_map(Value::as_f64).collect()
+}
+
+#[test]
+fn ranks_with_a_gpu_each_learn_the_same_bits_as_one_process() {
+    let Some(libraries) = fakes() else { return };
+    let pipelines = [
+        ("1f1b", ""),
+        ("zb_v", ""),
+        ("chimera", ""),
+        ("data_parallel", ""),
+        ("data_parallel", "zero 2"),
+        ("data_parallel", "zero 3"),
+        ("data_parallel", "zero 1\n offload optimizer"),
+    ];
+    for (schedule, line) in pipelines {
+        let folder = folder("nccl-bits", &[("x.pipe", &pipeline(schedule, line))]);
+        let alone = report(libraries, &folder, 1, "x.pipe --checkpoint alone", "1");
+        let processor = pipec(&folder, "run x.pipe --backend cpu --no-checkpoint --format json", "").with(0).out;
+        let processor: Value = serde_json::from_str(&processor).expect("a report");
+        for (gpu, processor) in losses(&alone).iter().zip(losses(&processor)) {
+            assert!(
+                (gpu - processor).abs() < 1e-5 * processor,
+                "{schedule} {line}: {gpu}, {processor} on the processor"
+            );
+        }
+        for (n_ranks, seed) in [(2, "2"), (3, "3"), (4, "4")] {
+            let together = report(libraries, &folder, n_ranks, "x.pipe --checkpoint together", seed);
+            assert_eq!(together["losses"], alone["losses"], "{schedule} {line} over {n_ranks} ranks");
+            assert_eq!((&together["ranks"], &together["backend"]), (&n_ranks.into(), &"cuda".into()));
+            let load = |path: &Value| {
+                let path = folder.join(path.as_str().expect("a path"));
+                let mut state = pipe_runtime::checkpoint::load(&path).expect("a checkpoint");
+                state.tensors.sort_by(|a, b| a.name.cmp(&b.name));
+                state
+            };
+            let (found, expected) = (load(&together["checkpoint"]), load(&alone["checkpoint"]));
+            assert!(found == expected, "{schedule} {line} over {n_ranks} ranks");
+        }
+    }
+}
+
+/// Why a run on so many ranks fails: soon, and once.
+fn refused(name: &str, n_ranks: u32, variables: &[(&str, &str)]) -> Option<String> {
+    let folder = folder(name, &[("x.pipe", &pipeline("1f1b", ""))]);
+    Some(told(fakes()?, &folder, n_ranks, variables))
+}
+
+fn told(libraries: &Path, folder: &Path, n_ranks: u32, variables: &[(&str, &str)]) -> String {
+    let output = run(libraries, folder, n_ranks, "run x.pipe --backend cuda --no-checkpoint", variables);
+    let (out, error) = texts(&output);
+    assert!(!output.status.success(), "{out}\n{error}");
+    assert_eq!(error.matches("error: ").count(), 1, "{error}");
+    error
+}
+
+#[test]
+fn whatever_is_missing_is_told_once() {
+    let Some(error) = refused("nccl-gpus", 4, &[("PIPEC_FAKE_DEVICES", "2")]) else { return };
+    assert!(error.contains("4 ranks on this host, but 2 GPUs: every rank needs one of its own"), "{error}");
+    let Some(error) = refused("nccl-none", 2, &[("PIPEC_FAKE_DEVICES", "0")]) else { return };
+    assert!(error.contains("the CUDA driver finds no GPU here"), "{error}");
+    // A machine without NCCL.
+    let (Some(libraries), folder) = (fakes(), folder("nccl-without", &[("x.pipe", &pipeline("1f1b", ""))])) else {
+        return;
+    };
+    for library in ["libcuda.so.1", "libnvrtc.so"] {
+        fs::copy(libraries.join(library), folder.join(library)).expect("a library is copied");
+    }
+    fs::create_dir(folder.join("kernels")).expect("a folder");
+    let error = told(&folder, &folder, 2, &[]);
+    assert!(
+        error.contains("no NCCL here (libnccl.so.2 was not found)") && error.contains("nvidia-nccl-cu12"),
+        "{error}"
+    );
+}
+
+#[test]
+fn an_exchange_that_fails_ends_all_ranks() {
+    let Some(error) = refused("nccl-lost", 2, &[("PIPEC_FAKE_NCCL_LOSE", "9")]) else { return };
+    assert!(
+        error.contains(
+            "NCCL cannot go on: rank 0 and rank 1 do not reach each other: an exchange: remote process exited"
+        ),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_rank_that_dies_or_stops_is_named_with_its_place() {
+    let Some(libraries) = fakes() else { return };
+    let text = pipeline("1f1b", "").replace("steps 4", "steps 1000000").replace("every 2", "every 5");
+    let folder = folder("nccl-dies", &[("x.pipe", &text)]);
+    for (victim, name, how) in [(2, "KILL", "has ended"), (1, "STOP", "was stopped, and has said nothing for ")] {
+        let arguments = format!("run x.pipe --backend cuda --checkpoint {name} --stall-timeout 3 --quiet");
+        let child = start(libraries, &folder, 4, &arguments, &[]);
+        let began = Instant::now();
+        let has_saved = || pipe_runtime::checkpoint::latest(&folder.join(name)).is_ok_and(|latest| latest.is_some());
+        while ranks(&child).len() < 4 || !has_saved() {
+            assert!(began.elapsed() < Duration::from_secs(60), "nothing is saved");
+            thread::sleep(Duration::from_millis(10));
+        }
+        let process = ranks(&child)[&victim];
+        signal(process, name);
+        let output = ended(child, Duration::from_secs(30));
+        let (out, error) = texts(&output);
+        assert!(!output.status.success(), "{out}{error}");
+        let told = format!("error: rank {victim} (process {process} on ");
+        let said = error.lines().filter(|line| line.starts_with(&told) && line.contains(how)).count();
+        assert_eq!(said, 1, "{name} of rank {victim}\n{out}{error}");
+        let place = format!("  d{victim} was at instruction ");
+        let line = error.lines().find(|line| line.starts_with(&place)).unwrap_or_default();
+        assert!(line.contains(" of its step, `run @") && line.contains("(std:1f1b:"), "{name}\n{error}");
+    }
+}

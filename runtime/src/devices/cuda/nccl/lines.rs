@@ -1,0 +1,73 @@
+//! Lines: what ranks exchange bytes for, each with a communicator of its own.
+
+use crate::channel::queues_of;
+use crate::job::{Division, Rank};
+use pipe_ir::ids::GroupId;
+use pipe_ir::instruction::Class;
+use pipe_ir::program::Program;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a communicator is for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Line {
+    /// Transfers of a class from a rank to another.
+    Transfer(Rank, Rank, Class),
+    /// Collectives of a group.
+    Group(GroupId),
+}
+
+/// All lines of a program on so many ranks, and who takes part in each, ascending. Every rank counts them alike.
+pub(crate) fn lines(program: &Program, division: Division) -> BTreeMap<Line, Vec<Rank>> {
+    let transfers = queues_of(program).filter_map(|(from, to, class)| {
+        let (from, to) = (division.rank_of(from), division.rank_of(to));
+        let members = BTreeSet::from([from, to]);
+        (from != to).then_some((Line::Transfer(from, to, class), members))
+    });
+    let groups = program.groups.iter().enumerate().map(|(index, members)| {
+        let members: BTreeSet<Rank> = members.iter().map(|device| division.rank_of(*device)).collect();
+        (Line::Group(GroupId::from_index(index)), members)
+    });
+    let shared = transfers.chain(groups).filter(|(_, members)| members.len() > 1);
+    shared.map(|(line, members)| (line, members.into_iter().collect())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Line, lines};
+    use crate::job::{Division, Rank};
+    use pipe_ir::instruction::Class::{Activation, Gradient};
+    use pipe_ir::program::Program;
+    use pipe_ir::text;
+
+    /// Three devices that send to the next one, and the last one back to the first.
+    fn program() -> Program {
+        let device = |own: usize, sends: &str| {
+            format!(
+                "device d{own} arena 64 peak 64 tokens 1 {{ buffers {{ %0 64 at 0 }} setup {{ }} step {{ {sends} }} }}\n"
+            )
+        };
+        let head = "program ring stages 1 microbatches 1\ngroup g0 (d0, d2)\ngroup g1 (d0, d1)\n";
+        let devices = [
+            device(0, "send.start %0 to d1 activation -> !0"),
+            device(1, "send.start %0 to d2 activation -> !0"),
+            device(2, "send.start %0 to d0 gradient -> !0"),
+        ];
+        text::parse(&format!("{head}{}", devices.concat())).expect("a program").program
+    }
+
+    #[test]
+    fn lines_join_ranks_and_not_devices() {
+        let of = |ranks: usize| lines(&program(), Division::new(3, ranks).expect("a device for each"));
+        let [zero, one, two] = [0, 1, 2].map(Rank);
+        let group = |index| Line::Group(pipe_ir::ids::GroupId(index));
+        assert!(of(1).is_empty());
+        let expected = [
+            (Line::Transfer(zero, one, Activation), vec![zero, one]),
+            (Line::Transfer(one, two, Activation), vec![one, two]),
+            (Line::Transfer(two, zero, Gradient), vec![zero, two]),
+            (group(0), vec![zero, two]),
+            (group(1), vec![zero, one]),
+        ];
+        assert_eq!(of(3).into_iter().collect::<Vec<_>>(), expected);
+    }
+}

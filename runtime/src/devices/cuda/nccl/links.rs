@@ -1,0 +1,162 @@
+//! Links: the communicators of one rank.
+//!
+//! The names of communicators are made by the first member of each, and travel through the job. All ranks join theirs in one order of all, and then
+//! move a few bytes through each, so that nothing is opened inside a step.
+
+use super::super::driver::{Area, DriverError, Stream};
+use super::library::{Communicator, Id, Library, Move, NcclError};
+use super::lines::{Line, lines};
+use crate::channel::Mailboxes;
+use crate::fault::RunError;
+use crate::job::Rank;
+use crate::job::desk::{Opened, Post};
+use crate::remote::Seat;
+use pipe_ir::ids::DeviceId;
+use pipe_ir::program::Program;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+impl From<NcclError> for RunError {
+    fn from(error: NcclError) -> Self {
+        Self::Nccl(error.to_string())
+    }
+}
+
+/// What connects the GPU of a rank with those of others.
+pub(crate) struct Links {
+    seat: Seat,
+    mailboxes: Arc<Mailboxes>,
+    lines: BTreeMap<Line, (Vec<Rank>, Communicator)>,
+}
+
+/// Bytes of a first message.
+pub(crate) const TRIAL: usize = 64;
+
+impl Links {
+    /// Joins all communicators of a rank, with the GPU of a stream, and tries them with so many bytes for each direction. All ranks do it at once.
+    ///
+    /// # Errors
+    /// If there is no library, or a rank cannot be reached.
+    pub(crate) fn open(program: &Program, seat: &Seat, stream: &Stream, trial: [Area; 2]) -> Result<Self, RunError> {
+        let library = Library::open().map_err(RunError::Unsupported)?;
+        let (own, lines) = (seat.desk.rank, lines(program, seat.division));
+        let ids = ids(library, seat, &lines)?;
+        let mailboxes = Arc::new(Mailboxes::of_positions(program.devices.len()));
+        let opened = Opened { mailboxes: Arc::clone(&mailboxes), division: seat.division, exchanges: Vec::new() };
+        seat.desk.post(Post::Open(opened));
+        let mut links = Self { seat: seat.clone(), mailboxes, lines: BTreeMap::new() };
+        stream.gpu().activate()?;
+        for ((line, members), id) in lines.into_iter().zip(ids) {
+            if let Some(place) = members.iter().position(|member| *member == own) {
+                let communicator = library.join(id, members.len(), place)?;
+                links.lines.insert(line, (members, communicator));
+            }
+        }
+        for (members, communicator) in links.lines.values() {
+            let [from, to] = trial;
+            for other in (0..members.len()).filter(|other| members[*other] != own) {
+                let ends = [(from, true), (to, false)];
+                let moves = ends.map(|(area, sends)| Move { peer: other, area: area.part(0, TRIAL), sends });
+                communicator.exchange(&moves, stream)?;
+            }
+        }
+        links.wait(stream, |_| Ok(()))?;
+        Ok(links)
+    }
+
+    /// The rank of a device.
+    pub(crate) fn rank_of(&self, device: DeviceId) -> Rank {
+        self.seat.division.rank_of(device)
+    }
+
+    /// The place of a rank among the members of a line.
+    pub(crate) fn place(&self, line: Line, rank: Rank) -> usize {
+        let members = self.lines.get(&line).map_or([].as_slice(), |(members, _)| members);
+        members.iter().position(|member| *member == rank).unwrap_or(0)
+    }
+
+    /// Queues moves on a stream.
+    ///
+    /// # Errors
+    /// If the library refuses them.
+    pub(crate) fn exchange(&self, line: Line, moves: &[Move], stream: &Stream) -> Result<(), RunError> {
+        match self.lines.get(&line) {
+            Some((_, communicator)) => Ok(communicator.exchange(moves, stream)?),
+            None => Err(RunError::Nccl(format!("{} has no part in {line:?}", self.seat.desk.rank))),
+        }
+    }
+
+    /// Waits for a stream, and looks meanwhile whether the other ranks can still be reached. `look` says now and then where the devices are.
+    ///
+    /// # Errors
+    /// If one cannot, or the driver fails.
+    pub(crate) fn wait(
+        &self,
+        stream: &Stream,
+        look: impl Fn(&Mailboxes) -> Result<(), DriverError>,
+    ) -> Result<(), RunError> {
+        let mut looked = Instant::now();
+        while !stream.is_over()? {
+            for (members, communicator) in self.lines.values() {
+                communicator.health().map_err(|error| self.lost(members, &error))?;
+            }
+            if let Some((rank, message)) = self.seat.desk.failure() {
+                return Err(RunError::Remote { rank, message });
+            }
+            if looked.elapsed() > AROUND {
+                look(&self.mailboxes)?;
+                looked = Instant::now();
+            }
+            thread::sleep(LOOK);
+        }
+        Ok(())
+    }
+
+    /// Members of a communicator do not reach each other. If one of them was lost, the job says more than the library: it is given time for that.
+    fn lost(&self, members: &[Rank], error: &NcclError) -> RunError {
+        let began = Instant::now();
+        while began.elapsed() < PATIENCE && self.seat.desk.failure().is_none() {
+            thread::sleep(AROUND);
+        }
+        match self.seat.desk.failure() {
+            Some((rank, message)) => RunError::Remote { rank, message },
+            None => {
+                let ranks: Vec<String> = members.iter().map(Rank::to_string).collect();
+                RunError::Nccl(format!("{} do not reach each other: {error}", ranks.join(" and ")))
+            }
+        }
+    }
+
+    /// Leaves all communicators: in peace, or because the job cannot go on.
+    pub(crate) fn close(&mut self, in_peace: bool) {
+        for (_, (_, communicator)) in std::mem::take(&mut self.lines) {
+            if in_peace { communicator.close() } else { communicator.abort() }
+        }
+    }
+}
+
+/// Between two looks at a stream, and at where devices are.
+const LOOK: Duration = Duration::from_micros(20);
+const AROUND: Duration = Duration::from_millis(50);
+/// How long the job may take to find out who was lost, where ranks see each other's processes.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The names of all communicators, in the order of the lines: those that this rank begins, exchanged for those of all.
+fn ids(library: &Library, seat: &Seat, lines: &BTreeMap<Line, Vec<Rank>>) -> Result<Vec<Id>, RunError> {
+    let own = seat.desk.rank;
+    let begun = lines.values().filter(|members| members.first() == Some(&own));
+    let mine = begun.map(|_| library.new_id().map(|id| id.0)).collect::<Result<Vec<_>, _>>()?;
+    let by_rank = seat.desk.gather(mine.concat())?;
+    let mut next = vec![0; by_rank.len()];
+    let mut all = Vec::with_capacity(lines.len() * Id::BYTES);
+    for members in lines.values().filter(|_| own == Rank::FIRST) {
+        let first = members.first().map_or(0, |first| first.index());
+        let id = by_rank.get(first).and_then(|ids| ids.get(next[first]..next[first] + Id::BYTES));
+        all.extend(id.unwrap_or(&[0; Id::BYTES]));
+        next[first] += Id::BYTES;
+    }
+    let all = seat.desk.spread(all)?;
+    Ok(all.chunks_exact(Id::BYTES).filter_map(|id| id.try_into().ok()).map(Id).collect())
+}

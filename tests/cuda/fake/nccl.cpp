@@ -1,0 +1,277 @@
+// A library with the interface of NCCL, as far as pipec calls it: sends and receives between processes of one machine, over Unix sockets.
+//
+// It keeps the rules of the real one. Sends and receives of a communicator are carried out in the order in which they were asked for, in the order of
+// their stream; all of one group at once; a send ends when it was received. It is strict: whoever names other sizes than its partner, or asks for
+// something outside of memory of the GPU, is told on standard error.
+//
+// Members of a communicator find each other by its id, which names a folder. PIPEC_FAKE_NCCL_LOSE=n breaks the n-th group of a process, as a network
+// does that fails.
+
+#include "world.h"
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <deque>
+#include <fcntl.h>
+#include <map>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+// Of the fake driver: work for a stream, which is asked again until it says 1; whether bytes are inside memory of the GPU that is current.
+extern "C" int fakeWork(void* stream, int (*run)(void*), void* data);
+extern "C" int fakeIsOnGpu(const void* start, size_t bytes);
+extern "C" int fakeHasCurrent();
+
+namespace {
+
+enum Answer : int { OK = 0, SYSTEM = 2, ARGUMENT = 4, USAGE = 5, REMOTE = 6 };
+
+struct Id {
+    char text[128];
+};
+
+// To another member: one socket for what goes there and the word that it arrived, one for the other direction.
+struct Link {
+    int out = -1, in = -1;
+};
+
+struct Communicator {
+    int own;
+    // By member.
+    std::vector<Link> links;
+    Answer error = OK;
+    bool is_aborted = false;
+    // Groups that are queued, by number: only the first one works.
+    uint64_t asked = 0, done = 0;
+};
+
+// One send or receive, as far as it came.
+struct End {
+    Communicator* communicator;
+    int peer;
+    char* start;
+    uint64_t bytes;
+    bool sends;
+    uint64_t head = 0, head_moved = 0;
+    uint64_t moved = 0;
+    char word = 0;
+    uint64_t word_moved = 0;
+    bool is_over = false;
+};
+
+struct Group {
+    std::vector<End> ends;
+    // By communicator: the turn of the group there.
+    std::map<Communicator*, uint64_t> turns;
+    bool loses = false;
+};
+
+thread_local int depth = 0;
+thread_local std::vector<End> open_ends;
+thread_local void* open_stream = nullptr;
+
+Answer complain(Answer answer, const char* text) {
+    std::fprintf(stderr, "fake cuda: nccl: %s\n", text);
+    return answer;
+}
+
+std::string folder() {
+    const char* own = std::getenv("PIPEC_FAKE_NCCL");
+    return own ? own : "/tmp";
+}
+
+// Moves what can be moved now; false where the other end is gone.
+bool move(int socket, bool out, void* bytes, uint64_t length, uint64_t& moved) {
+    while (moved < length) {
+        char* at = static_cast<char*>(bytes) + moved;
+        ssize_t count = out ? send(socket, at, length - moved, MSG_DONTWAIT | MSG_NOSIGNAL) : recv(socket, at, length - moved, MSG_DONTWAIT);
+        if (count > 0) {
+            moved += uint64_t(count);
+        } else if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+            return true;
+        } else {
+            return false;
+        }
+    }
+    return true;
+}
+
+// A message is its length, then its bytes; the receiver answers with a word when it has all of them. False where it cannot be.
+bool advance(End& end) {
+    const Link& link = end.communicator->links[size_t(end.peer)];
+    int socket = end.sends ? link.out : link.in;
+    if (end.sends) end.head = end.bytes;
+    if (!move(socket, end.sends, &end.head, sizeof end.head, end.head_moved)) return false;
+    if (end.head_moved < sizeof end.head) return true;
+    if (end.head != end.bytes) {
+        complain(ARGUMENT, "a receive has another size than the send");
+        return false;
+    }
+    if (!move(socket, end.sends, end.start, end.bytes, end.moved)) return false;
+    if (end.moved < end.bytes) return true;
+    if (!move(socket, !end.sends, &end.word, 1, end.word_moved)) return false;
+    end.is_over = end.word_moved == 1;
+    return true;
+}
+
+// Lets a group come further; 1 when it is over.
+int work(void* data) {
+    Group* group = static_cast<Group*>(data);
+    for (auto& [communicator, turn] : group->turns) {
+        if (communicator->is_aborted) return delete group, 1;
+        if (communicator->done != turn) return 0;
+    }
+    bool over = !group->loses;
+    for (End& end : group->ends) {
+        if (end.is_over || group->loses) continue;
+        // Of several messages between two members, one direction, the first comes first.
+        bool waits = false;
+        for (End& before : group->ends) {
+            if (&before == &end) break;
+            waits |= !before.is_over && before.communicator == end.communicator && before.peer == end.peer && before.sends == end.sends;
+        }
+        if (!waits && !advance(end)) end.communicator->error = REMOTE;
+        over &= end.is_over;
+    }
+    if (group->loses)
+        for (auto& [communicator, turn] : group->turns) communicator->error = REMOTE;
+    if (!over) return 0;
+    for (auto& [communicator, turn] : group->turns) communicator->done++;
+    delete group;
+    return 1;
+}
+
+Answer launch() {
+    static uint64_t count = 0;
+    if (open_ends.empty()) return OK;
+    Group* group = new Group;
+    group->ends = std::move(open_ends);
+    open_ends.clear();
+    for (End& end : group->ends)
+        if (!group->turns.count(end.communicator)) group->turns[end.communicator] = end.communicator->asked++;
+    group->loses = ++count == fake::setting("PIPEC_FAKE_NCCL_LOSE", 0);
+    return fakeWork(open_stream, work, group) == 0 ? OK : SYSTEM;
+}
+
+Answer ask(void* start, size_t bytes, int type, int peer, Communicator* communicator, void* stream, bool sends) {
+    if (type != 0) return complain(ARGUMENT, "something else than bytes is moved");
+    if (peer < 0 || size_t(peer) >= communicator->links.size() || peer == communicator->own) return complain(ARGUMENT, "there is no such member");
+    if (!fakeIsOnGpu(start, bytes)) return complain(ARGUMENT, "bytes are not memory of this GPU");
+    if (depth > 0 && !open_ends.empty() && open_stream != stream) return complain(USAGE, "a group has two streams");
+    open_stream = stream;
+    open_ends.push_back({communicator, peer, static_cast<char*>(start), bytes, sends});
+    return depth > 0 ? OK : launch();
+}
+
+sockaddr_un address(const std::string& path) {
+    sockaddr_un name = {};
+    name.sun_family = AF_UNIX;
+    std::snprintf(name.sun_path, sizeof name.sun_path, "%s", path.c_str());
+    return name;
+}
+
+// Of two members, the first listens and the second calls.
+int meet(const std::string& path, bool listens) {
+    int own = socket(AF_UNIX, SOCK_STREAM, 0);
+    sockaddr_un name = address(path);
+    sockaddr* at = reinterpret_cast<sockaddr*>(&name);
+    if (listens) {
+        if (bind(own, at, sizeof name) != 0 || listen(own, 1) != 0) return -1;
+        int other = accept(own, nullptr, nullptr);
+        close(own);
+        unlink(path.c_str());
+        return other;
+    }
+    for (int tries = 0; tries < 30000; tries++) {
+        if (connect(own, at, sizeof name) == 0) return own;
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return -1;
+}
+
+}  // namespace
+
+extern "C" {
+
+int ncclGetVersion(int* version) { return *version = 22703, OK; }
+
+const char* ncclGetErrorString(int answer) {
+    switch (answer) {
+        case OK: return "no error";
+        case SYSTEM: return "unhandled system error";
+        case ARGUMENT: return "invalid argument";
+        case USAGE: return "invalid usage";
+        case REMOTE: return "remote process exited or there was a network error";
+        default: return "unknown result code";
+    }
+}
+
+int ncclGetUniqueId(Id* id) {
+    static int count = 0;
+    std::snprintf(id->text, sizeof id->text, "%s/nccl-%d-%d", folder().c_str(), int(getpid()), count++);
+    return OK;
+}
+
+int ncclCommInitRank(Communicator** made, int members, Id id, int own) {
+    fake::note("ncclCommInitRank");
+    if (own < 0 || own >= members) return complain(ARGUMENT, "there is no such member");
+    if (!fakeHasCurrent()) return complain(USAGE, "no GPU is current");
+    Communicator* communicator = new Communicator{own, std::vector<Link>(size_t(members)), OK, false, 0, 0};
+    // In one order of all pairs.
+    for (int one = 0; one < members; one++) {
+        for (int other = one + 1; other < members; other++) {
+            if (own != one && own != other) continue;
+            std::string path = std::string(id.text) + "-" + std::to_string(one) + "-" + std::to_string(other);
+            bool is_first = own == one;
+            int there = meet(path + "-there", is_first), back = there < 0 ? -1 : meet(path + "-back", is_first);
+            if (back < 0) return SYSTEM;
+            communicator->links[size_t(is_first ? other : one)] = is_first ? Link{there, back} : Link{back, there};
+        }
+    }
+    return *made = communicator, OK;
+}
+
+int ncclCommDestroy(Communicator* communicator) {
+    fake::note("ncclCommDestroy");
+    if (communicator->asked != communicator->done) complain(USAGE, "a communicator is destroyed while something is under way");
+    for (Link& link : communicator->links)
+        for (int socket : {link.out, link.in})
+            if (socket >= 0) close(socket);
+    delete communicator;
+    return OK;
+}
+
+int ncclCommAbort(Communicator* communicator) {
+    fake::note("ncclCommAbort");
+    communicator->is_aborted = true;
+    for (Link& link : communicator->links)
+        for (int socket : {link.out, link.in})
+            if (socket >= 0) shutdown(socket, SHUT_RDWR);
+    return OK;
+}
+
+int ncclCommGetAsyncError(Communicator* communicator, int* error) { return *error = communicator->error, OK; }
+
+int ncclGroupStart() { return depth++, OK; }
+
+int ncclGroupEnd() {
+    if (--depth > 0) return OK;
+    return launch();
+}
+
+int ncclSend(void* start, size_t count, int type, int peer, Communicator* communicator, void* stream) {
+    fake::note("ncclSend");
+    return ask(start, count, type, peer, communicator, stream, true);
+}
+
+int ncclRecv(void* start, size_t count, int type, int peer, Communicator* communicator, void* stream) {
+    fake::note("ncclRecv");
+    return ask(start, count, type, peer, communicator, stream, false);
+}
+
+}  // extern "C"
