@@ -70,6 +70,11 @@ pub(crate) fn complain(message: &str) {
     print_error(&format!("{}: {message}\n", paint("error", Style::Error, colours_error())));
 }
 
+/// Says on standard error what a user should know; the command goes on.
+pub(crate) fn warn(message: &str) {
+    print_error(&format!("{}: {message}\n", paint("warning", Style::Warning, colours_error())));
+}
+
 /// Writes a text to a file, as [`write_with`].
 pub(crate) fn write(path: &Path, text: &str) -> Result<(), Failure> {
     write_with(path, |out| out.write_all(text.as_bytes()))

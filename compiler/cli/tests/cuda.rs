@@ -315,6 +315,15 @@ fn auto_takes_a_gpu_where_there_is_one() {
 }
 
 #[test]
+fn what_is_for_gpus_alone_is_said_where_none_runs() {
+    let folder = folder("cuda-no-products", &[("tiny.pipe", &source("f32", 2, 4, "1f1b"))]);
+    let line = "run tiny.pipe --backend cpu --steps 1 --no-checkpoint";
+    let warned =
+        |more: &str| pipec(&folder, &format!("{line} {more}"), "").with(0).error.contains("warning: `--products`");
+    assert!(warned("--products bf16") && warned("--no-capture") && !warned(""));
+}
+
+#[test]
 fn what_cannot_run_is_said_in_one_line() {
     let Some(machine) = Machine::new("refused", &source("f32", 4, 4, "dp_1f1b(replicas = 2)")) else { return };
     let help = ": `--backend cpu` runs on the processor\n";

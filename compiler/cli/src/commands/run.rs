@@ -5,7 +5,7 @@ use crate::Outcome;
 use crate::commands::check::show_findings;
 use crate::commands::check_ir;
 use crate::input::{Format, TargetArguments};
-use crate::output::{Failure, can_write, complain, print, write_with};
+use crate::output::{Failure, can_write, print, warn, write_with};
 use crate::ranks::lost::{Origins, Written};
 use crate::ranks::{self, Entry, RankArguments, Team};
 use crate::trace::{self, run::Ran};
@@ -173,7 +173,7 @@ impl Arguments {
         let memory = Watch::start();
         let finished =
             self.start(&program, &mut backend, data, team).map_err(training::Failure::from).and_then(|mut run| {
-                run.notes().iter().for_each(|note| complain(note));
+                run.notes().iter().for_each(|note| warn(note));
                 let finished = self.train(&mut run, &plan, backend, team)?;
                 let kernels = if self.profile { Some(run.whole_profile()?) } else { None };
                 Ok((finished, kernels, run.gpus()))
@@ -240,6 +240,9 @@ impl Arguments {
             can_write(path)?;
         }
         let backend = self.backend.resolve(program.program(), is_alone);
+        if speaks && backend != Backend::Cuda && (self.products != Products::Fp32 || self.no_capture) {
+            warn("`--products` and `--no-capture` are for GPUs, and none runs this: products are computed as they are");
+        }
         let plan = self.plan(program.program(), backend);
         if self.resume == Some(None) && plan.checkpoints.is_none() {
             let message = "this run has no folder of checkpoints: `--resume PATH` names one";
@@ -335,7 +338,7 @@ impl Arguments {
         let started = training::start(program, Arc::clone(&data), &options, team.map(Team::job));
         match started {
             Err(error) if *backend == Backend::Cuda && self.backend == BackendChoice::Auto => {
-                complain(&format!("not on the GPU: {error}; the processor runs it instead"));
+                warn(&format!("not on the GPU: {error}; the processor runs it instead"));
                 *backend = Backend::Cpu;
                 training::start(program, data, &Options { backend: *backend, ..options }, team.map(Team::job))
             }

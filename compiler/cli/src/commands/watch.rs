@@ -3,7 +3,7 @@
 use super::check::show_diagnostics;
 use crate::Outcome;
 use crate::input::{Format, TimedArguments};
-use crate::output::{Failure, complain, print};
+use crate::output::{Failure, complain, print, warn};
 use crate::table::{number, percent};
 use crate::watching::board::Board;
 use crate::watching::compile::{Compiled, compile};
@@ -54,7 +54,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     };
     // Without a handler Ctrl-C still ends it, only with another exit code.
     if let Err(error) = ctrlc::set_handler(|| std::process::exit(0)) {
-        complain(&format!("Ctrl-C will not end with 0: {error}"));
+        warn(&format!("Ctrl-C will not end with 0: {error}"));
     }
     print(&format!(
         "{} is at http://{}/, and drawn anew when it is saved; Ctrl-C ends\n",

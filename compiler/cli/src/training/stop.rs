@@ -1,6 +1,6 @@
 //! Stopping: a run that is asked to end does so after the step at hand.
 
-use crate::output::{complain, print_error};
+use crate::output::{print_error, warn};
 use pipe_runtime::RunError;
 use pipe_runtime::job::Job;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(crate) fn stop_on_signal(job: Option<&Job>) -> impl FnMut() -> Result<bool, 
     };
     // Without a handler Ctrl-C still ends the run, only without its checkpoint.
     if let Err(error) = ctrlc::set_handler(handler) {
-        complain(&format!("Ctrl-C will not save a checkpoint: {error}"));
+        warn(&format!("Ctrl-C will not save a checkpoint: {error}"));
     }
     move || {
         let own = stop.load(Ordering::Relaxed);
