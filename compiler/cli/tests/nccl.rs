@@ -7,7 +7,7 @@ mod job;
 mod process;
 
 use fakes::fakes;
-use job::{ended, launcher, ranks, signal, texts};
+use job::{ended, launcher, pipeline, ranks, signal, texts};
 use process::{folder, pipec};
 use serde_json::Value;
 use std::fs;
@@ -15,18 +15,6 @@ use std::path::Path;
 use std::process::{Child, Output};
 use std::thread;
 use std::time::{Duration, Instant};
-
-const TINY: &str = include_str!("data/adam.pipe");
-
-/// Two pipelines side by side, whose sums of gradients go over ranks.
-const REPLICAS: &str = include_str!("../../../tests/data/data_parallel.pipe");
-
-/// Four devices, a schedule, and a line more.
-fn pipeline(schedule: &str, line: &str) -> String {
-    let text = TINY.replace("devices 2", "devices 4").replace("blocks = 2", "blocks = 8");
-    let text = text.replace("schedule 1f1b", &format!("schedule {schedule}\n    {line}"));
-    if schedule == "data_parallel" { text + "\n" + REPLICAS } else { text }
-}
 
 /// The command on so many ranks, each on a machine with fake GPUs.
 fn start(libraries: &Path, folder: &Path, n_ranks: u32, arguments: &str, variables: &[(&str, &str)]) -> Child {

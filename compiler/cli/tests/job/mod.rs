@@ -6,6 +6,19 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// A small pipeline on two devices.
+pub(crate) const TINY: &str = include_str!("../data/adam.pipe");
+
+/// Two pipelines side by side, whose sums of gradients go over ranks.
+const REPLICAS: &str = include_str!("../../../../tests/data/data_parallel.pipe");
+
+/// The small pipeline on four devices with as many blocks, a schedule, and a line more.
+pub(crate) fn pipeline(schedule: &str, line: &str) -> String {
+    let text = TINY.replace("devices 2", "devices 4").replace("blocks = 2", "blocks = 8");
+    let text = text.replace("schedule 1f1b", &format!("schedule {schedule}\n    {line}"));
+    if schedule == "data_parallel" { text + "\n" + REPLICAS } else { text }
+}
+
 /// A command with its launcher, which also runs more processes than there are cores, for whoever asks.
 pub(crate) fn launcher() -> Command {
     let mut command = Command::new("mpirun");

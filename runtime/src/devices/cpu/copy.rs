@@ -1,22 +1,12 @@
 //! Copies between layouts: contiguous runs where there are any, and tiles where rows become columns.
 
+use crate::devices::axes::{Axis, NO_AXIS, axes_of, simplified, take_densest};
 use crate::memory::Region;
 use bytemuck::Pod;
 use pipe_ir::kernels::Dim;
 
 /// Rows and columns of a tile: one cache line of each.
 const TILE: usize = 16;
-
-/// One dimension of both tensors.
-#[derive(Clone, Copy, Debug)]
-struct Axis {
-    size: usize,
-    from: usize,
-    to: usize,
-}
-
-/// A single index.
-const NO_AXIS: Axis = Axis { size: 1, from: 0, to: 0 };
 
 /// Elements from the first to the last of a view, both included.
 fn extent(dims: &[Dim]) -> usize {
@@ -33,14 +23,11 @@ pub(super) fn copy<T: Pod>(from: Region, from_dims: &[Dim], to: Region, to_dims:
 }
 
 fn copy_elements<T: Pod>(from: &[T], from_dims: &[Dim], to: &mut [T], to_dims: &[Dim]) {
-    let axes = from_dims.iter().zip(to_dims);
-    let axes: Vec<Axis> = axes
-        .map(|(from, to)| Axis { size: to.size as usize, from: from.stride as usize, to: to.stride as usize })
-        .collect();
+    let axes = axes_of(from_dims, to_dims);
     if axes.iter().any(|axis| axis.size == 0) {
         return;
     }
-    let mut axes = simplify(axes);
+    let mut axes = simplified(axes);
     let inner = axes.pop().unwrap_or(Axis { size: 1, from: 1, to: 1 });
     if inner.from == 1 && inner.to == 1 {
         let row = axes.pop().unwrap_or(NO_AXIS);
@@ -54,28 +41,6 @@ fn copy_elements<T: Pod>(from: &[T], from_dims: &[Dim], to: &mut [T], to_dims: &
     }
     let row = take_densest(&mut axes);
     walk(&axes, 0, 0, &mut |source, target| transpose(&from[source..], &mut to[target..], row, inner));
-}
-
-/// The fewest axes that describe the same copy, by falling stride in the target.
-fn simplify(mut axes: Vec<Axis>) -> Vec<Axis> {
-    axes.retain(|axis| axis.size > 1);
-    axes.sort_by_key(|axis| std::cmp::Reverse(axis.to));
-    let mut merged: Vec<Axis> = Vec::with_capacity(axes.len());
-    for axis in axes {
-        match merged.last_mut() {
-            Some(outer) if outer.from == axis.from * axis.size && outer.to == axis.to * axis.size => {
-                *outer = Axis { size: outer.size * axis.size, ..axis };
-            }
-            _ => merged.push(axis),
-        }
-    }
-    merged
-}
-
-/// Removes the axis whose neighbours are closest to each other in the source.
-fn take_densest(axes: &mut Vec<Axis>) -> Axis {
-    let densest = (0..axes.len()).filter(|&at| axes[at].from > 0).min_by_key(|&at| axes[at].from);
-    densest.map_or(NO_AXIS, |at| axes.remove(at))
 }
 
 /// Calls with the offsets of every index of the axes, outermost first.
