@@ -63,25 +63,34 @@ impl Engine {
     }
 
     /// The contents of a place between steps; nothing where there is no memory.
-    pub(crate) fn read(&self, place: Place) -> Option<Vec<u8>> {
+    ///
+    /// # Errors
+    /// If the driver fails.
+    pub(crate) fn read(&self, place: Place) -> Result<Option<Vec<u8>>, RunError> {
         match self {
-            Self::Threads(threads) => threads.region(place).map(|region| region.bytes().to_vec()),
+            Self::Threads(threads) => Ok(threads.region(place).map(|region| region.bytes().to_vec())),
             Self::Cuda(machine) => {
+                let Some(area) = machine.area(place.device, place.buffer) else { return Ok(None) };
                 let mut bytes = vec![0; place.buffer.bytes.to_usize()];
-                machine.area(place.device, place.buffer)?.read(&mut bytes).is_ok().then_some(bytes)
+                area.read(&mut bytes)?;
+                Ok(Some(bytes))
             }
         }
     }
 
-    /// Replaces them. Whether there is memory, and it could be reached.
-    pub(crate) fn write(&self, place: Place, data: &[u8]) -> bool {
+    /// Replaces them. Whether there is memory.
+    ///
+    /// # Errors
+    /// If the driver fails.
+    pub(crate) fn write(&self, place: Place, data: &[u8]) -> Result<bool, RunError> {
         match self {
             Self::Threads(threads) => {
-                threads.region(place).map(|region| region.bytes_mut().copy_from_slice(data)).is_some()
+                Ok(threads.region(place).map(|region| region.bytes_mut().copy_from_slice(data)).is_some())
             }
-            Self::Cuda(machine) => {
-                machine.area(place.device, place.buffer).is_some_and(|area| area.write(data).is_ok())
-            }
+            Self::Cuda(machine) => match machine.area(place.device, place.buffer) {
+                Some(area) => area.write(data).map(|()| true).map_err(RunError::from),
+                None => Ok(false),
+            },
         }
     }
 

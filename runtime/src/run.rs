@@ -198,7 +198,7 @@ impl Run {
     #[must_use]
     pub fn read_version(&self, value: ValueId, tensor: usize, age: u32) -> Option<Vec<f64>> {
         let slot = self.program().value(value).tensors.get(tensor)?;
-        let bytes = self.read_bytes(value, tensor, age)?;
+        let bytes = self.read_bytes(value, tensor, age).ok()??;
         let size = slot.ty.dtype.bytes().to_usize();
         let numbers = bytes.chunks_exact(size);
         Some(
@@ -207,17 +207,19 @@ impl Run {
     }
 
     /// The same as it lies in memory.
-    #[must_use]
-    pub fn read_bytes(&self, value: ValueId, tensor: usize, age: u32) -> Option<Vec<u8>> {
-        let place = self.places(value, tensor, Some(age)).next()?;
-        self.engine.read(place)
+    ///
+    /// # Errors
+    /// If the GPU that holds it does not answer.
+    pub fn read_bytes(&self, value: ValueId, tensor: usize, age: u32) -> Result<Option<Vec<u8>>, RunError> {
+        let place = self.places(value, tensor, Some(age)).next();
+        place.map_or(Ok(None), |place| self.engine.read(place))
     }
 
     /// The same as it lies in memory, of every device that holds the value, in their order. Replicas of weights, state and reduced gradients
     /// are equal, bit for bit.
     #[must_use]
     pub fn read_all(&self, value: ValueId, tensor: usize) -> Vec<Vec<u8>> {
-        self.places(value, tensor, Some(0)).filter_map(|place| self.engine.read(place)).collect()
+        self.places(value, tensor, Some(0)).filter_map(|place| self.engine.read(place).ok()?).collect()
     }
 
     /// How many versions of a persistent value there are between steps.
@@ -232,17 +234,26 @@ impl Run {
         let Some(slot) = self.program().value(value).tensors.get(tensor) else { return false };
         with_numbers!(slot.ty.dtype, N => {
             let numbers: Vec<N> = data.iter().map(|number| N::of(*number)).collect();
-            self.write_bytes(value, tensor, None, bytemuck::cast_slice(&numbers))
+            self.write_bytes(value, tensor, None, bytemuck::cast_slice(&numbers)).unwrap_or(false)
         })
     }
 
     /// The same, given what shall lie in memory, perhaps for the version alone that is so many updates older than the newest.
-    pub fn write_bytes(&mut self, value: ValueId, tensor: usize, age: Option<u32>, data: &[u8]) -> bool {
+    ///
+    /// # Errors
+    /// If a GPU that holds it does not answer.
+    pub fn write_bytes(
+        &mut self,
+        value: ValueId,
+        tensor: usize,
+        age: Option<u32>,
+        data: &[u8],
+    ) -> Result<bool, RunError> {
         let mut written = false;
         for place in self.places(value, tensor, age).filter(|place| place.buffer.bytes.to_usize() == data.len()) {
-            written |= self.engine.write(place, data);
+            written |= self.engine.write(place, data)?;
         }
-        written
+        Ok(written)
     }
 
     /// What connects it to other ranks.

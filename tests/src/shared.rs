@@ -73,7 +73,7 @@ pub fn learn(program: &Arc<Verified>, stress: Option<u64>, n_steps: u64) -> Lear
 /// What a checkpoint has, by name.
 #[must_use]
 pub fn saved(run: &Run) -> Vec<NamedTensor> {
-    let mut tensors = state(run, 0).tensors;
+    let mut tensors = state(run, 0).expect("read").tensors;
     tensors.sort_by(|one, other| one.name.cmp(&other.name));
     tensors
 }

@@ -32,7 +32,7 @@ fn learned(run: &pipe_runtime::Run) -> [Vec<Bits>; 2] {
 fn saved(folder: &Path) -> PathBuf {
     let mut run = start(&verified(2, "1f1b"), None);
     steps(&mut run, 0..3);
-    save(folder, &state(&run, 3)).expect("saved")
+    save(folder, &state(&run, 3).expect("read")).expect("saved")
 }
 
 /// What `resume` says to a file or folder.
@@ -104,7 +104,7 @@ fn the_two_checkpoints_written_last_stay_and_the_last_is_resumed() {
     let saved_at = |step| {
         // Further apart than the clock of any file system ticks.
         std::thread::sleep(std::time::Duration::from_millis(30));
-        save(&folder, &state(&run, step)).expect("saved")
+        save(&folder, &state(&run, step).expect("read")).expect("saved")
     };
     // The second run starts anew, in the folder of a longer one.
     let files: Vec<_> = [100, 200, 300, 10, 20].into_iter().map(saved_at).collect();

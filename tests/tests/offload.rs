@@ -188,7 +188,7 @@ fn a_checkpoint_fits_with_and_without() {
         let data = Arc::new(Data::synthetic(program.program()));
         let mut run = Run::start(Arc::clone(program), &Options::new(Backend::Cpu, 3), data).expect("a run");
         steps(&mut run, 0..2);
-        let mut state = pipe_runtime::checkpoint::state(&run, 2);
+        let mut state = pipe_runtime::checkpoint::state(&run, 2).expect("read");
         state.tensors.sort_by(|one, other| one.name.cmp(&other.name));
         state
     };

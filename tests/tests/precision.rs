@@ -98,7 +98,7 @@ fn a_checkpoint_keeps_every_bit_and_its_precision() {
     let folder = std::env::temp_dir().join(format!("pipec-precision-{}", std::process::id()));
     let mut unbroken = start(&double(2, "1f1b"), None);
     steps(&mut unbroken, 0..2);
-    let file = save(&folder, &state(&unbroken, 2)).expect("saved");
+    let file = save(&folder, &state(&unbroken, 2).expect("read")).expect("saved");
     let mut resumed = start(&double(4, "zb_h1"), None);
     assert_eq!(resume(&mut resumed, &file).expect("fits"), 2);
     assert_eq!(losses(&steps(&mut resumed, 2..4)), losses(&steps(&mut unbroken, 2..4)));

@@ -311,7 +311,7 @@ fn a_resumed_run_has_the_older_versions_too() {
     let mut unbroken = start(&program, None);
     unbroken.step(0).expect("a window");
     let folder = std::env::temp_dir().join(format!("pipec-versions-{}", std::process::id()));
-    let file = checkpoint::save(&folder, &checkpoint::state(&unbroken, 6)).expect("saved");
+    let file = checkpoint::save(&folder, &checkpoint::state(&unbroken, 6).expect("read")).expect("saved");
     unbroken.step(6).expect("a window");
     let mut resumed = start(&program, None);
     assert_eq!(checkpoint::resume(&mut resumed, &file).expect("fits"), 6);

@@ -227,7 +227,7 @@ fn a_checkpoint_fits_with_and_without() {
         let own = folder.join(format!("{from}-{to}"));
         let mut first = start(&programs[from], None);
         steps(&mut first, 0..3);
-        save(&own, &state(&first, 3)).expect("saved");
+        save(&own, &state(&first, 3).expect("read")).expect("saved");
         let mut second = start(&programs[to], None);
         assert_eq!(resume(&mut second, &own).expect("fits"), 3);
         assert_eq!(losses(&steps(&mut second, 3..5)), expected[3..], "from {from} to {to}");

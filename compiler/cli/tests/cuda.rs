@@ -120,12 +120,8 @@ fn double_precision_agrees_to_its_last_digits() {
 #[test]
 fn replicas_and_their_shares_agree() {
     for zero in ["", "zero 1", "zero 2", "zero 3"] {
-        check(
-            &format!("replicas-{zero}"),
-            &source("f32", 4, 4, &format!("dp_1f1b(replicas = 2) {zero}")),
-            (4, SINGLE),
-            &["1", "2"],
-        );
+        let text = source("f32", 4, 4, &format!("dp_1f1b(replicas = 2) {zero}"));
+        check(&format!("replicas-{zero}"), &text, (4, SINGLE), &["1", "2"]);
     }
     check("chimera", &source("f32", 2, 4, "chimera"), (4, SINGLE), &["2"]);
 }
@@ -314,13 +310,24 @@ fn auto_takes_a_gpu_where_there_is_one() {
     assert!(version.contains(", NCCL 2.27.3\n"), "{version}");
 }
 
+/// What was learned cannot be fetched: the run says so and leaves no half of a checkpoint, nor takes one away.
+#[test]
+fn a_gpu_that_is_lost_leaves_the_last_checkpoint() {
+    let Some(machine) = Machine::new("lost", &source("f32", 2, 4, "1f1b")) else { return };
+    machine.run("--backend cuda --steps 2", &[]);
+    let saved = machine.learned("saved");
+    let error = machine.refused("--backend cuda --steps 4 --resume", &[("PIPEC_FAKE_FAILS", "cuMemcpyDtoH_v2")]);
+    assert!(error.contains("cuMemcpyDtoH_v2 answers CUDA_ERROR_LAUNCH_FAILED"), "{error}");
+    assert_eq!(machine.learned("saved"), saved);
+}
+
 #[test]
 fn what_is_for_gpus_alone_is_said_where_none_runs() {
     let folder = folder("cuda-no-products", &[("tiny.pipe", &source("f32", 2, 4, "1f1b"))]);
-    let line = "run tiny.pipe --backend cpu --steps 1 --no-checkpoint";
-    let warned =
-        |more: &str| pipec(&folder, &format!("{line} {more}"), "").with(0).error.contains("warning: `--products`");
-    assert!(warned("--products bf16") && warned("--no-capture") && !warned(""));
+    for (option, is_said) in [("--products bf16", true), ("--no-capture", true), ("", false)] {
+        let line = format!("run tiny.pipe --backend cpu --steps 1 --no-checkpoint {option}");
+        assert_eq!(pipec(&folder, &line, "").with(0).error.contains("warning: `--products`"), is_said, "{option}");
+    }
 }
 
 #[test]

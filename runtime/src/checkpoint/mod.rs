@@ -89,19 +89,21 @@ pub enum CheckpointError {
 
 /// What a run has learned after `step` optimizer steps; no tensors on the null backend. In a job of several ranks, what its own devices are
 /// the first to hold.
-#[must_use]
-pub fn state(run: &Run, step: u64) -> State {
-    State { step, seed: seed(run), tensors: assemble(pieces(run)) }
+///
+/// # Errors
+/// If a GPU does not answer.
+pub fn state(run: &Run, step: u64) -> Result<State, CheckpointError> {
+    Ok(State { step, seed: seed(run), tensors: assemble(pieces(run)?) })
 }
 
 /// Writes what a run has learned after `step` optimizer steps into a folder: one file, or in a job of several ranks one of each and an index.
 /// All ranks do it at once. Removes all but the two checkpoints that were written last. Returns the path of the file or the index.
 ///
 /// # Errors
-/// If the folder or a file cannot be written; an older checkpoint is then untouched.
+/// If the folder or a file cannot be written, or a GPU does not answer; an older checkpoint is then untouched.
 pub fn write(run: &Run, step: u64, folder: &Path) -> Result<PathBuf, CheckpointError> {
     match run.desk() {
-        None => save(folder, &state(run, step)),
+        None => save(folder, &state(run, step)?),
         Some(desk) => shards::save(desk, folder, (step, seed(run)), pieces(run)),
     }
 }
@@ -110,7 +112,7 @@ pub fn write(run: &Run, step: u64, folder: &Path) -> Result<PathBuf, CheckpointE
 /// once, and take what the first one finds.
 ///
 /// # Errors
-/// If there is none, it cannot be read, or it does not fit the program; the run is then as it was.
+/// If there is none, it cannot be read, or it does not fit the program; the run is then as it was. If a GPU does not answer.
 pub fn resume(run: &mut Run, from: &Path) -> Result<u64, CheckpointError> {
     let newest = || if from.is_dir() { latest(from) } else { Ok(Some(from.to_owned())) };
     let path = match run.desk() {
@@ -132,7 +134,7 @@ pub fn resume(run: &mut Run, from: &Path) -> Result<u64, CheckpointError> {
     for ((place, age), found) in versions.iter().zip(found) {
         let from = place.slot.from().to_usize();
         let own = from..from + place.slot.ty.bytes().to_usize();
-        run.write_bytes(place.value, place.tensor, Some(*age), &found.data[own]);
+        run.write_bytes(place.value, place.tensor, Some(*age), &found.data[own])?;
     }
     Ok(state.step)
 }
@@ -171,13 +173,14 @@ struct Piece {
 }
 
 /// What the devices of this process are the first to hold.
-fn pieces(run: &Run) -> Vec<Piece> {
+fn pieces(run: &Run) -> Result<Vec<Piece>, RunError> {
     let places = saved_tensors(run.program());
     let versions = places.iter().flat_map(|place| (0..run.versions(place.value)).map(move |age| (place, age)));
     let piece = |(Place { value, tensor, slot }, age): (&Place, u32)| {
-        let data = run.holds_first(*value, age).then(|| run.read_bytes(*value, *tensor, age))??;
+        let data = if run.holds_first(*value, age) { run.read_bytes(*value, *tensor, age) } else { Ok(None) };
+        let data = data.transpose()?;
         let (name, whole, from) = (versioned(&slot.name, age), slot.whole().clone(), slot.from().to_usize());
-        Some(Piece { name, whole, from, data })
+        Some(data.map(|data| Piece { name, whole, from, data }))
     };
     versions.filter_map(piece).collect()
 }

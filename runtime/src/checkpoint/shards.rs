@@ -5,6 +5,7 @@
 
 use super::folder::{INDEX_SUFFIX, keep_newest, put};
 use super::{CheckpointError, Piece, State, assemble, file, io_error, malformed};
+use crate::fault::RunError;
 use crate::job::Rank;
 use crate::job::desk::Desk;
 use serde::{Deserialize, Serialize};
@@ -52,7 +53,7 @@ pub(super) fn save(
     desk: &Desk,
     folder: &Path,
     (step, seed): (u64, u64),
-    pieces: Vec<Piece>,
+    pieces: Result<Vec<Piece>, RunError>,
 ) -> Result<PathBuf, CheckpointError> {
     // The first rank's clock and process make names that no earlier save had.
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -60,15 +61,17 @@ pub(super) fn save(
     let save = String::from_utf8_lossy(&desk.spread(own.into_bytes())?).into_owned();
     let name = |rank: usize| format!("step-{step:08}{MARK}{rank}-of-{}.{save}.safetensors", desk.n_ranks);
     let write = || {
+        let pieces = pieces?;
         if pieces.is_empty() {
-            return Ok(());
+            return Ok(pieces);
         }
         fs::create_dir_all(folder).map_err(io_error(folder))?;
         let path = folder.join(name(desk.rank.index()));
-        put(&path, &file::shard_to_bytes((step, seed), &pieces).map_err(malformed(&path))?)
+        put(&path, &file::shard_to_bytes((step, seed), &pieces).map_err(malformed(&path))?)?;
+        Ok::<_, CheckpointError>(pieces)
     };
     let word = match write() {
-        Ok(()) => Word::Written(
+        Ok(pieces) => Word::Written(
             pieces.iter().map(Piece::entry).collect(),
             pieces.iter().map(|piece| piece.data.len() as u64).sum(),
         ),

@@ -56,7 +56,7 @@ struct Heuristic {
 constexpr uint64_t MAGIC = 0x70697065634c7421;
 
 Status complain(const char* what) {
-    fprintf(stderr, "fake cuBLASLt: %s\n", what);
+    fprintf(stderr, "fake cuda: cuBLASLt: %s\n", what);
     return INVALID_VALUE;
 }
 
@@ -193,8 +193,8 @@ Status cublasLtMatmulAlgoGetHeuristic(void*, const Operation* operation, const L
     if (operation->scale != d->type || a->type != d->type || b->type != d->type) return complain("types that do not fit together");
     bool is_double = operation->compute == COMPUTE_64F;
     if (is_double != (d->type == R_64F)) return complain("a way to compute that does not fit the type");
-    // So that the way without the library is gone too: it has no algorithm for the smallest products.
-    if (rows * columns * inner == 1) return NOT_SUPPORTED;
+    // It has no algorithm for square results: so the way without it is gone, too, beside the one with it.
+    if (rows == columns) return NOT_SUPPORTED;
     *found = Heuristic{};
     found->algorithm.magic = MAGIC;
     memcpy(found->algorithm.alignment, preference->alignment, sizeof preference->alignment);

@@ -205,6 +205,7 @@ Result cuMemcpyHtoD_v2(uint64_t to, const void* from, size_t bytes) {
 
 Result cuMemcpyDtoH_v2(void* to, uint64_t from, size_t bytes) {
     Call call("cuMemcpyDtoH_v2");
+    if (fails(call.name)) return LAUNCH_FAILED;
     CHECK(call.not_in_capture());
     CHECK(call.bytes(at(from), bytes, current));
     Stream* own = &defaults[current->ordinal];

@@ -7,6 +7,7 @@
 // | PIPEC_FAKE_PEERS | 0: GPUs do not reach each other's memory |
 // | PIPEC_FAKE_CAPTURE | 0: streams cannot be captured |
 // | PIPEC_FAKE_SEED | of the order in which streams work |
+// | PIPEC_FAKE_FAILS | a call that answers an error: cuMemcpyDtoH_v2 |
 // | PIPEC_FAKE_LOG | a file for the names of all calls, one a line |
 #pragma once
 
@@ -59,6 +60,12 @@ __attribute__((format(printf, 2, 3))) inline Result complain(Result result, cons
     std::fprintf(stderr, "\n");
     va_end(arguments);
     return result;
+}
+
+// Whether a call shall answer an error, as those of a GPU that was lost.
+inline bool fails(const char* call) {
+    const char* name = std::getenv("PIPEC_FAKE_FAILS");
+    return name && std::strcmp(name, call) == 0;
 }
 
 // A line of the log.
