@@ -2,17 +2,50 @@
 
 use crate::channel::{Channels, End, Posted};
 use crate::devices::cpu::{Number, library_gemm, with_numbers};
+pub use crate::devices::cuda::{Gpus, ProductTime};
 use crate::fault::RunError;
 use crate::job::{Job, Rank};
 use crate::memory::{Memory, Region};
 use crate::remote::Seat;
 use pipe_ir::ids::{BufferId, DeviceId, MicrobatchId, TokenId, ValueId};
 use pipe_ir::instruction::{Class, Instruction};
-use pipe_ir::kernels::{Gemm, Matrix};
-use pipe_ir::program::{DeviceProgram, Program};
+use pipe_ir::kernels::{Gemm, Kernel, Location, Matrix, Place, plan};
+use pipe_ir::program::{Body, DeviceProgram, Program};
 use pipe_ir::units::Bytes;
 use std::thread;
 use std::time::{Duration, Instant};
+
+/// Every matrix product of a program once, on operands of its own.
+#[must_use]
+pub fn gemms(program: &Program) -> Vec<Gemm> {
+    let graphs = program.execs.iter().filter_map(|exec| match &exec.body {
+        Body::Graph(graph) => Some(graph),
+        Body::Abstract | Body::Optimizer => None,
+    });
+    let mut found: Vec<Gemm> = Vec::new();
+    for kernel in graphs.flat_map(|graph| plan(graph).kernels) {
+        let Kernel::Gemm(gemm) = kernel else { continue };
+        let alone = |matrix: Matrix, operand| Matrix {
+            at: Location { place: Place::Operand(operand), offset: Bytes::ZERO },
+            ..matrix
+        };
+        let Gemm { a, b, c, .. } = gemm.clone();
+        let gemm = Gemm { a: alone(a, 0), b: alone(b, 1), c: alone(c, 2), ..gemm };
+        if !found.contains(&gemm) {
+            found.push(gemm);
+        }
+    }
+    found
+}
+
+/// Elements from the first to the last one of both factors and the result.
+pub(crate) fn lengths(gemm: &Gemm) -> [u64; 3] {
+    let Gemm { m, n, k, .. } = *gemm;
+    [(&gemm.a, m, k), (&gemm.b, k, n), (&gemm.c, m, n)].map(|(matrix, rows, columns)| {
+        let batch: u64 = matrix.batch.iter().zip(&gemm.batch).map(|(stride, size)| stride * (size - 1)).sum();
+        batch + matrix.row * (rows - 1) + matrix.column * (columns - 1) + 1
+    })
+}
 
 /// The time of one call of the matrix library for the shapes and strides of a product, on operands of its own: the
 /// shortest of some calls after one that warms the caches up.
@@ -20,18 +53,15 @@ use std::time::{Duration, Instant};
 /// # Errors
 /// If the machine lacks memory for the operands.
 pub fn matrix_product(gemm: &Gemm, calls: u32) -> Result<Duration, RunError> {
-    let operand = |matrix: &Matrix, rows: u64, columns: u64| {
-        let batch: u64 = matrix.batch.iter().zip(&gemm.batch).map(|(stride, size)| stride * (size - 1)).sum();
-        let elements = batch + matrix.row * (rows - 1) + matrix.column * (columns - 1) + 1;
+    let operand = |elements: u64| {
         let bytes = Bytes(elements * gemm.dtype.bytes().0);
         let memory = memory(bytes)?;
         let region = memory.region(Bytes::ZERO, bytes);
         with_numbers!(gemm.dtype, N => region.numbers_mut().fill(N::of(0.5)));
         Ok::<_, RunError>((memory, bytes))
     };
-    let (a, a_bytes) = operand(&gemm.a, gemm.m, gemm.k)?;
-    let (b, b_bytes) = operand(&gemm.b, gemm.k, gemm.n)?;
-    let (c, c_bytes) = operand(&gemm.c, gemm.m, gemm.n)?;
+    let [a, b, c] = lengths(gemm).map(operand);
+    let ((a, a_bytes), (b, b_bytes), (c, c_bytes)) = (a?, b?, c?);
     let call = || {
         let started = Instant::now();
         let region = |memory: &Memory, bytes| memory.region(Bytes::ZERO, bytes);
@@ -122,7 +152,7 @@ fn rounds(channels: &Channels, (own, other): (usize, usize), region: Region, tim
 }
 
 /// So many devices, two of which send to each other.
-fn there_and_back(n_devices: usize, ends: [usize; 2]) -> Program {
+pub(crate) fn there_and_back(n_devices: usize, ends: [usize; 2]) -> Program {
     let (buffer, class) = (BufferId(0), Class::Activation);
     let mut devices = vec![DeviceProgram::default(); n_devices];
     for (own, other) in [(ends[0], ends[1]), (ends[1], ends[0])] {

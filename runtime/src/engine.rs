@@ -5,7 +5,7 @@ use crate::devices::cuda::Machine;
 use crate::fault::RunError;
 use crate::profile::Profile;
 use crate::remote::Seat;
-use crate::report::StepReport;
+use crate::report::{StepReport, UsedGpu};
 use crate::run::{Backend, Options};
 use crate::threads::Threads;
 use pipe_ir::ids::DeviceId;
@@ -94,8 +94,8 @@ impl Engine {
         }
     }
 
-    /// The GPUs, by name, with the number of devices on each.
-    pub(crate) fn gpus(&self) -> Vec<(String, usize)> {
+    /// The GPUs, by name, with the devices on each.
+    pub(crate) fn gpus(&self) -> Vec<UsedGpu> {
         match self {
             Self::Threads(_) => Vec::new(),
             Self::Cuda(machine) => machine.gpus(),

@@ -28,5 +28,5 @@ pub use devices::cpu::instruction_set;
 pub use devices::cuda::{Precision, gpus, libraries, tape};
 pub use fault::{Fault, RunError};
 pub use profile::{Entry, Profile};
-pub use report::{DeviceStep, Nanos, Span, StepReport, Used};
+pub use report::{DeviceStep, Nanos, Span, StepReport, Used, UsedGpu};
 pub use run::{Backend, Options, Run};

@@ -1,6 +1,6 @@
 //! What a step did: losses, times and memory, as they were measured.
 
-use pipe_ir::ids::{ExecId, GroupId, MicrobatchId};
+use pipe_ir::ids::{DeviceId, ExecId, GroupId, MicrobatchId};
 use pipe_ir::instruction::Collective;
 use pipe_ir::program::Program;
 use pipe_ir::units::Bytes;
@@ -52,6 +52,15 @@ pub struct Used {
     pub peak: Bytes,
     /// The end of the part of the arena that was ever alive.
     pub high_water: Bytes,
+}
+
+/// A GPU that a program runs on.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct UsedGpu {
+    /// What its driver calls it.
+    pub name: String,
+    /// The devices of the program that it runs.
+    pub devices: Vec<DeviceId>,
 }
 
 /// A device's part of a step.

@@ -12,7 +12,7 @@ use crate::job::desk::Desk;
 use crate::job::{Job, Rank};
 use crate::profile::Profile;
 use crate::remote::Seat;
-use crate::report::StepReport;
+use crate::report::{StepReport, UsedGpu};
 use pipe_ir::ids::{BufferId, DeviceId, ValueId};
 use pipe_ir::instruction::Instruction;
 use pipe_ir::program::{Buffer, Program};
@@ -151,10 +151,13 @@ impl Run {
         self.program.program()
     }
 
-    /// The GPUs that it runs on, by name, with the number of devices on each.
-    #[must_use]
-    pub fn gpus(&self) -> Vec<(String, usize)> {
-        self.engine.gpus()
+    /// The GPUs that it runs on, by name, with the devices on each: in a job those of all ranks, on its first rank. All do it at once.
+    ///
+    /// # Errors
+    /// If a rank cannot go on.
+    pub fn gpus(&self) -> Result<Vec<UsedGpu>, RunError> {
+        let own = self.engine.gpus();
+        self.desk().map_or(Ok(own.clone()), |desk| desk.collect(&own))
     }
 
     /// What should be said of the machine, each thing once.
@@ -169,21 +172,16 @@ impl Run {
         self.engine.profile()
     }
 
-    /// The same of the devices of all ranks of a job, on its first rank; the others have their own. All do it at once.
+    /// The same of the devices of all ranks of a job, on its first rank. All do it at once.
     ///
     /// # Errors
     /// If a rank cannot go on.
     pub fn whole_profile(&mut self) -> Result<Profile, RunError> {
-        let mut whole = self.profile();
-        let Some(desk) = self.desk() else { return Ok(whole) };
-        let all = desk.gather(serde_json::to_vec(&whole).unwrap_or_default())?;
-        for (rank, own) in all.iter().enumerate().skip(1) {
-            let failed = |error: serde_json::Error| RunError::Remote {
-                rank: Rank::from_index(rank),
-                message: error.to_string(),
-            };
-            whole.merge(&serde_json::from_slice(own).map_err(failed)?);
-        }
+        let own = self.profile();
+        let Some(desk) = self.desk() else { return Ok(own) };
+        let mut all = desk.collect(&[own])?.into_iter();
+        let mut whole: Profile = all.next().unwrap_or_default();
+        all.for_each(|other| whole.merge(&other));
         Ok(whole)
     }
 

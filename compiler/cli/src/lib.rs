@@ -1,5 +1,6 @@
 //! The command line: arguments, files, colours, exit codes. One file per subcommand.
 
+mod backend;
 mod certificate_table;
 mod cluster_table;
 mod commands;

@@ -89,6 +89,27 @@ fn ranks_with_a_gpu_each_learn_the_same_bits_as_one_process() {
     }
 }
 
+#[test]
+fn profiles_are_of_all_ranks_and_of_the_links_between_their_gpus() {
+    let Some(libraries) = fakes() else { return };
+    let folder = folder("nccl-profile", &[("x.pipe", &pipeline("1f1b", ""))]);
+    let line = "profile x.pipe --backend cuda --steps 2 --quiet -o x.profile.json";
+    let (out, error) = texts(&run(libraries, &folder, 2, line, &[]));
+    assert_eq!((out.as_str(), error.as_str()), ("", ""));
+    let text = fs::read_to_string(folder.join("x.profile.json")).expect("it was written");
+    let profile: Value = serde_json::from_str(&text).expect("JSON");
+    let gpus =
+        serde_json::json!([{"name": "Fake GPU 0", "devices": [0, 1]}, {"name": "Fake GPU 1", "devices": [2, 3]}]);
+    assert_eq!((&profile["gpus"], &profile["ranks"]), (&gpus, &2.into()), "{text}");
+    // d0 and d1 share a GPU, d1 and d2 do not.
+    for (links, ends) in [("links", Value::Null), ("rank_links", serde_json::json!([0, 1]))] {
+        let link = &profile[links][0];
+        assert!(link["ranks"] == ends && link["ns"].as_u64() > Some(0), "{text}");
+        assert_eq!(profile[links].as_array().map(Vec::len), Some(1), "{text}");
+    }
+    pipec(&folder, "check x.pipe --profile x.profile.json", "").with(0);
+}
+
 /// Why a run on so many ranks fails: soon, and once.
 fn refused(name: &str, n_ranks: u32, variables: &[(&str, &str)]) -> Option<String> {
     let folder = folder(name, &[("x.pipe", &pipeline("1f1b", ""))]);

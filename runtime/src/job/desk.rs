@@ -9,6 +9,8 @@ use crate::collective::Part;
 use crate::fault::RunError;
 use crate::profile::Profile;
 use pipe_ir::ids::GroupId;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, mpsc};
@@ -196,6 +198,21 @@ impl Desk {
         }
         let others = (1..self.n_ranks).map(|rank| self.listen(Rank::from_index(rank)));
         std::iter::once(Ok(own)).chain(others).collect()
+    }
+
+    /// The lists of all ranks as one, on the first rank; nothing on the others.
+    ///
+    /// # Errors
+    /// If a rank cannot go on.
+    pub(crate) fn collect<T: Serialize + DeserializeOwned>(&self, own: &[T]) -> Result<Vec<T>, RunError> {
+        let words = self.gather(serde_json::to_vec(own).unwrap_or_default())?;
+        let mut all = Vec::new();
+        for (rank, word) in words.iter().enumerate() {
+            let message = |error: serde_json::Error| error.to_string();
+            let list: Result<Vec<T>, String> = serde_json::from_slice(word).map_err(message);
+            all.extend(list.map_err(|message| RunError::Remote { rank: Rank::from_index(rank), message })?);
+        }
+        Ok(all)
     }
 
     /// Takes a word from the first rank to all.

@@ -3,12 +3,15 @@
 use super::check::{json, show_findings};
 use super::reject;
 use crate::Outcome;
+use crate::backend::{self, BackendChoice, Products};
 use crate::input::{Format, TargetArguments};
 use crate::measuring::comparison::{Comparison, Measurement};
+use crate::measuring::machine::Machine;
 use crate::measuring::{self, Measured};
-use crate::output::{Failure, can_write, print, write};
+use crate::output::{Failure, can_write, print, warn, write};
 use crate::ranks::lost::{Origins, Written};
 use crate::ranks::{self, Entry, RankArguments, Team};
+use crate::table::count;
 use crate::training::progress::Progress;
 use crate::training::{self, Plan};
 use pipe_compiler::judge::Judged;
@@ -21,7 +24,7 @@ use pipe_ir::text;
 use pipe_ir::verify::Verified;
 use pipe_runtime::data::Data;
 use pipe_runtime::job::Job;
-use pipe_runtime::{Backend, Options, Run, RunError, StepReport};
+use pipe_runtime::{Backend, Options, Run, RunError, StepReport, UsedGpu};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -41,6 +44,12 @@ Without -o, the profile goes to standard output and the comparison to standard e
 pub(crate) struct Arguments {
     #[command(flatten)]
     target: TargetArguments,
+    /// What executes: `auto` is the GPUs of the machine, or else the CPU
+    #[arg(long, value_name = "BACKEND", value_parser = BackendChoice::computing(), default_value = "auto")]
+    backend: BackendChoice,
+    /// How GPUs multiply matrices of single precision
+    #[arg(long, value_enum, default_value_t = Products::Fp32)]
+    products: Products,
     /// Steps to measure (windows, where steps run on), after two that warm up; without it 20, and up to 1000 where steps are short
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(2..=100_000))]
     steps: Option<u64>,
@@ -66,8 +75,14 @@ struct File {
     target: String,
     devices: usize,
     stages: usize,
-    /// On what: always `cpu`.
+    /// On what: `cpu` or `cuda`.
     backend: &'static str,
+    /// The GPUs that ran it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    gpus: Vec<UsedGpu>,
+    /// How these multiplied matrices of single precision.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    products: Option<Products>,
     /// Threads that the machine runs at once.
     cores: usize,
     /// Processes that ran it together.
@@ -82,7 +97,7 @@ struct File {
     transfer_ns: u64,
     tasks: Vec<TaskTime>,
     #[serde(flatten)]
-    machine: measuring::Machine,
+    machine: Machine,
     /// What the profile predicts against other steps than those that it is from.
     #[serde(skip_serializing_if = "Option::is_none")]
     comparison: Option<Comparison>,
@@ -94,6 +109,17 @@ impl File {
         let text = json(self).map_err(|failure| failure.to_string())?;
         let profile = Profile::read(Source { name: "the profile".to_owned(), text });
         profile.map(|profile| judged.under(&profile.costs())).map_err(|wrong| wrong.0.message)
+    }
+
+    /// What computed, for people.
+    fn on(&self) -> String {
+        let mut names: Vec<&str> = self.gpus.iter().map(|gpu| gpu.name.as_str()).collect();
+        names.dedup();
+        match self.gpus.len() {
+            0 => count(self.cores, "core"),
+            1 => names.concat(),
+            n_gpus => format!("{n_gpus} GPUs ({})", names.join(", ")),
+        }
     }
 
     /// Stretches all times alike, so that the timeline is as long as the steps that were measured. Where devices share cores, a task
@@ -109,6 +135,7 @@ impl File {
 
 /// What is to be measured.
 struct Prepared {
+    backend: Backend,
     program: Arc<Verified>,
     judged: Judged,
     sources: Sources,
@@ -134,17 +161,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
 impl Arguments {
     fn execute(&self, team: Option<&Team>) -> Result<Outcome, Failure> {
         let speaks = team.is_none_or(Team::speaks);
-        let prepared = self.prepare(speaks);
+        let prepared = self.prepare(speaks, team.is_none());
         let prepared = match team {
             None => prepared?,
             Some(team) => team.agree(prepared, |prepared| self.digests(prepared))?,
         };
-        let Some(Prepared { program, judged, sources, data }) = prepared else { return Ok(Outcome::Rejected) };
+        let Some(Prepared { backend, program, judged, sources, data }) = prepared else { return Ok(Outcome::Rejected) };
         if let Some(team) = team {
             let schedule = Box::new(judged.schedule.clone());
             team.know(Origins { program: Arc::clone(&program), written: Written::Schedule(schedule, sources) });
         }
-        match self.measure(&program, &judged, data, team.map(Team::job)) {
+        match self.measure((&program, backend), &judged, data, team.map(Team::job)) {
             Ok(file) if speaks => self.conclude(&file),
             Ok(_) => Ok(Outcome::Accepted),
             Err(message) => {
@@ -157,7 +184,7 @@ impl Arguments {
     }
 
     /// Everything that is needed; nothing if the target is rejected, which was then said if this process speaks.
-    fn prepare(&self, speaks: bool) -> Result<Option<Prepared>, Failure> {
+    fn prepare(&self, speaks: bool, is_alone: bool) -> Result<Option<Prepared>, Failure> {
         if let Some(path) = self.output.as_ref().filter(|_| speaks) {
             can_write(path)?;
         }
@@ -166,8 +193,15 @@ impl Arguments {
             show_findings(&compilation, &sources, self.target.format)?;
         }
         let Some((program, judged)) = compilation.program.zip(compilation.judged) else { return Ok(None) };
-        match training::open(program.program(), Backend::Cpu, &self.target.folder()) {
-            Ok(data) => Ok(Some(Prepared { program: Arc::new(program), judged, data, sources })),
+        let backend = match self.backend.resolve(program.program(), is_alone) {
+            Backend::Null => Backend::Cpu,
+            computes => computes,
+        };
+        if speaks && backend != Backend::Cuda && self.products != Products::Fp32 {
+            warn("`--products` is for GPUs, and none runs this: products are computed as they are");
+        }
+        match training::open(program.program(), backend, &self.target.folder()) {
+            Ok(data) => Ok(Some(Prepared { backend, program: Arc::new(program), judged, data, sources })),
             Err(message) if speaks => reject(self.target.format, SCHEMA, &message).map(|_| None),
             Err(_) => Ok(None),
         }
@@ -175,18 +209,29 @@ impl Arguments {
 
     /// What must be the same on all ranks.
     fn digests(&self, prepared: &Prepared) -> Vec<(&'static str, Digest)> {
-        let options = format!("{} {:?}", env!("CARGO_PKG_VERSION"), self.steps);
+        let options = format!("{} {:?}", env!("CARGO_PKG_VERSION"), (self.steps, prepared.backend, self.products));
         let program = text::digest(prepared.program.program());
         let options = Digest::default().and(options.as_bytes());
         vec![("program", program), ("data", prepared.data.digest()), ("options and version of pipec", options)]
     }
 
     /// Measures; on other ranks than the first, what the figures say is without meaning.
-    fn measure(&self, program: &Arc<Verified>, judged: &Judged, data: Data, job: Option<&Job>) -> Result<File, String> {
-        let options = Options { trace: true, ..Options::new(Backend::Cpu, 0) };
+    fn measure(
+        &self,
+        (program, mut backend): (&Arc<Verified>, Backend),
+        judged: &Judged,
+        data: Data,
+        job: Option<&Job>,
+    ) -> Result<File, String> {
         let told = |error: RunError| error.to_string();
-        let machine = measuring::machine(program.program(), job).map_err(told)?;
-        let mut run = training::start(program, Arc::new(data), &options, job).map_err(told)?;
+        let (data, products) = (Arc::new(data), self.products.into());
+        let started = self.backend.attempt(&mut backend, |backend| {
+            let options = Options { trace: true, products, ..Options::new(backend, 0) };
+            let machine = Machine::measure(program.program(), (backend, products), job)?;
+            Ok((machine, training::start(program, Arc::clone(&data), &options, job)?))
+        });
+        let (machine, mut run) = started.map_err(told)?;
+        run.notes().iter().for_each(|note| warn(note));
         let window = u64::from(run.program().n_steps);
         let first = WARM_UP * window;
         let warm = self.train(&mut run, (0, first))?;
@@ -202,7 +247,9 @@ impl Arguments {
             target: run.program().name.clone(),
             devices: run.program().devices.len(),
             stages: run.program().n_stages as usize,
-            backend: "cpu",
+            backend: backend::name(backend),
+            gpus: run.gpus().map_err(told)?,
+            products: (backend == Backend::Cuda).then_some(self.products),
             cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             ranks: job.map_or(1, Job::n_ranks),
             steps: profiled.len(),
@@ -243,7 +290,7 @@ impl Arguments {
             write(path, &text)?;
         }
         let table =
-            file.comparison.as_ref().map(|comparison| comparison.table(file.cores, file.ranks)).unwrap_or_default();
+            file.comparison.as_ref().map(|comparison| comparison.table(file.ranks, &file.on())).unwrap_or_default();
         let is_quiet = self.target.quiet || self.target.format != Format::Human;
         match &self.output {
             Some(path) if !is_quiet => print(&format!("{table}\nwrote {}\n", path.display()))?,

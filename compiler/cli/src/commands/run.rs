@@ -2,6 +2,7 @@
 
 use super::reject;
 use crate::Outcome;
+use crate::backend::{self, BackendChoice, Products};
 use crate::commands::check::show_findings;
 use crate::commands::check_ir;
 use crate::input::{Format, TargetArguments};
@@ -13,15 +14,14 @@ use crate::training::progress::Progress;
 use crate::training::resident::{Resident, Watch};
 use crate::training::stop::stop_on_signal;
 use crate::training::summary::{Circumstances, SCHEMA, Summary};
-use crate::training::{self, Finished, Plan, is_computable, tokens_per_step};
-use clap::ValueEnum;
+use crate::training::{self, Finished, Plan, tokens_per_step};
 use pipe_ir::digest::Digest;
 use pipe_ir::program::Program;
 use pipe_ir::text;
 use pipe_ir::verify::Verified;
 use pipe_runtime::checkpoint;
 use pipe_runtime::data::Data;
-use pipe_runtime::{Backend, Options, Precision, Profile, Run, RunError};
+use pipe_runtime::{Backend, Options, Profile, Run, RunError};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -75,51 +75,6 @@ pub(crate) struct Arguments {
     stress: Option<u64>,
 }
 
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-enum Products {
-    /// As they are
-    Fp32,
-    /// With factors rounded to 10 bits of fraction; sums are in single precision
-    Tf32,
-    /// With factors rounded to 7 bits of fraction; sums are in single precision
-    Bf16,
-}
-
-impl From<Products> for Precision {
-    fn from(products: Products) -> Self {
-        match products {
-            Products::Fp32 => Self::Fp32,
-            Products::Tf32 => Self::Tf32,
-            Products::Bf16 => Self::Bf16,
-        }
-    }
-}
-
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-enum BackendChoice {
-    /// The best one that can run the program
-    Auto,
-    /// CPU threads, one per device
-    Cpu,
-    /// NVIDIA GPUs of this machine, over which devices are spread in equal blocks
-    Cuda,
-    /// Counts bytes and instructions, computes nothing
-    Null,
-}
-
-impl BackendChoice {
-    fn resolve(self, program: &Program, is_alone: bool) -> Backend {
-        match self {
-            Self::Cpu => Backend::Cpu,
-            Self::Cuda => Backend::Cuda,
-            Self::Null => Backend::Null,
-            Self::Auto if !is_computable(program) => Backend::Null,
-            Self::Auto if is_alone && pipe_runtime::gpus().is_ok() => Backend::Cuda,
-            Self::Auto => Backend::Cpu,
-        }
-    }
-}
-
 /// What is to run, and how.
 struct Prepared {
     program: Arc<Verified>,
@@ -148,14 +103,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     }
 }
 
-fn backend_name(backend: Backend) -> &'static str {
-    match backend {
-        Backend::Null => "null",
-        Backend::Cpu => "cpu",
-        Backend::Cuda => "cuda",
-    }
-}
-
 impl Arguments {
     fn execute(&self, team: Option<&Team>) -> Result<Outcome, Failure> {
         let speaks = team.is_none_or(Team::speaks);
@@ -176,7 +123,8 @@ impl Arguments {
                 run.notes().iter().for_each(|note| warn(note));
                 let finished = self.train(&mut run, &plan, backend, team)?;
                 let kernels = if self.profile { Some(run.whole_profile()?) } else { None };
-                Ok((finished, kernels, run.gpus()))
+                let gpus = run.gpus()?;
+                Ok((finished, kernels, gpus))
             });
         let (finished, kernels, gpus) = match finished {
             Ok(finished) => finished,
@@ -196,7 +144,7 @@ impl Arguments {
         }
         let circumstances = Circumstances {
             program: program.program(),
-            backend: backend_name(backend),
+            backend: backend::name(backend),
             gpus,
             predicted_bubble: bubble,
             tokens_per_step: tokens_per_step(program.program()),
@@ -335,18 +283,10 @@ impl Arguments {
             ..Options::new(*backend, 0)
         };
         let data = Arc::new(data);
-        let started = training::start(program, Arc::clone(&data), &options, team.map(Team::job));
-        match started {
-            Err(error) if *backend == Backend::Cuda && self.backend == BackendChoice::Auto => {
-                warn(&format!("not on the GPU: {error}; the processor runs it instead"));
-                *backend = Backend::Cpu;
-                training::start(program, data, &Options { backend: *backend, ..options }, team.map(Team::job))
-            }
-            Err(RunError::Unsupported(why)) if *backend == Backend::Cuda => {
-                Err(RunError::Unsupported(format!("{why}: `--backend cpu` runs on the processor")))
-            }
-            started => started,
-        }
+        self.backend.attempt(backend, |backend| {
+            let options = Options { backend, ..options.clone() };
+            training::start(program, Arc::clone(&data), &options, team.map(Team::job))
+        })
     }
 
     fn train(

@@ -116,9 +116,9 @@ impl Comparison {
         }
     }
 
-    /// For people, in milliseconds.
+    /// For people, in milliseconds; `on` is what computed.
     #[must_use]
-    pub(crate) fn table(&self, cores: usize, ranks: usize) -> String {
+    pub(crate) fn table(&self, ranks: usize, on: &str) -> String {
         let ms = |ns: u64| ns as f64 / 1e6;
         let mut text = format!("  {:<10}{:>14}{:>14}{:>12}\n", "end, in ms", "predicted", "measured", "difference");
         let devices = self.per_device.iter().enumerate().map(|(device, figure)| (format!("d{device}"), figure));
@@ -138,7 +138,7 @@ impl Comparison {
             ms(high),
             count(self.per_device.len(), "device"),
             if ranks == 1 { String::new() } else { format!(" of {ranks} processes") },
-            count(cores, "core"),
+            on,
         )
         .expect("writing to a string cannot fail");
         text

@@ -5,7 +5,7 @@ use super::progress::grouped;
 use super::resident::Resident;
 use pipe_ir::program::{Extent, Program};
 use pipe_ir::units::Bytes;
-use pipe_runtime::Used;
+use pipe_runtime::{Used, UsedGpu};
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -125,8 +125,8 @@ pub(crate) struct Circumstances<'a> {
     pub(crate) program: &'a Program,
     /// On what.
     pub(crate) backend: &'static str,
-    /// The GPUs, with the number of devices on each.
-    pub(crate) gpus: Vec<(String, usize)>,
+    /// The GPUs.
+    pub(crate) gpus: Vec<UsedGpu>,
     /// Bubble by makespan that the timeline predicts.
     pub(crate) predicted_bubble: Option<f64>,
     /// Data elements of a step.
@@ -175,7 +175,7 @@ impl Summary {
             gpus: circumstances
                 .gpus
                 .iter()
-                .map(|(name, devices)| GpuSummary { name: name.clone(), devices: *devices })
+                .map(|gpu| GpuSummary { name: gpu.name.clone(), devices: gpu.devices.len() })
                 .collect(),
             steps,
             planned: circumstances.planned,

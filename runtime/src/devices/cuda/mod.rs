@@ -19,6 +19,7 @@ pub mod tape;
 
 pub use kernels::Precision;
 pub(crate) use machine::Machine;
+pub use machine::{Gpus, ProductTime};
 
 /// The names of the GPUs of this machine.
 ///

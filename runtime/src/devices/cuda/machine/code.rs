@@ -15,7 +15,7 @@ use pipe_ir::digest::Digest;
 use pipe_ir::graph::DType;
 use pipe_ir::ids::ExecId;
 use pipe_ir::instruction::Collective;
-use pipe_ir::kernels::plan;
+use pipe_ir::kernels::{Kernel, plan};
 use pipe_ir::program::{Body, Exec, Program};
 use pipe_ir::units::Bytes;
 use pipe_ir::value::ValueKind;
@@ -111,6 +111,22 @@ impl Code {
             }
         }
         let mut code = Self { execs, together, libraries, functions: Vec::new(), _modules: Vec::new() };
+        code.load(&sources, seats)?;
+        Ok(code)
+    }
+
+    /// Of kernels that are run one by one, each as an executable of its own.
+    ///
+    /// # Errors
+    /// If there is no compiler.
+    pub(super) fn of_kernels(kernels: &[Kernel], seats: &Seats, products: Precision) -> Result<Self, RunError> {
+        let (mut sources, mut libraries) = (Sources::new(products), Libraries::open(seats, products)?);
+        let each = kernels.iter().zip((0..).map(ExecId)).map(|(kernel, id)| {
+            let steps = vec![step(kernel, &mut sources, (&mut libraries, seats))?];
+            Ok((id, Compiled { steps, scratch: None }))
+        });
+        let execs = each.collect::<Result<_, RunError>>()?;
+        let mut code = Self { execs, together: Vec::new(), libraries, functions: Vec::new(), _modules: Vec::new() };
         code.load(&sources, seats)?;
         Ok(code)
     }
@@ -212,13 +228,8 @@ fn compiled(
             exec.name()
         ))),
         Body::Graph(graph) => {
-            let steps = plan(graph).kernels.into_iter().map(|kernel| {
-                let doing = match libraries.prepare(&kernel, seats)? {
-                    Some(products) => Doing::Products(products),
-                    None => Doing::Launches(sources.launches(&kernel)),
-                };
-                Ok(Step { kind: kernel.kind(), flops: kernel.flops(), elements: kernel.elements(), doing })
-            });
+            let kernels = plan(graph).kernels;
+            let steps = kernels.iter().map(|kernel| step(kernel, sources, (&mut *libraries, seats)));
             Ok(Compiled { steps: steps.collect::<Result<_, RunError>>()?, scratch })
         }
         Body::Optimizer => {
@@ -235,6 +246,18 @@ fn compiled(
             Ok(Compiled { steps: vec![Step { kind: "optimizer", flops: 0, elements, doing }], scratch })
         }
     }
+}
+
+fn step(
+    kernel: &Kernel,
+    sources: &mut Sources,
+    (libraries, seats): (&mut Libraries, &Seats),
+) -> Result<Step, RunError> {
+    let doing = match libraries.prepare(kernel, seats)? {
+        Some(products) => Doing::Products(products),
+        None => Doing::Launches(sources.launches(kernel)),
+    };
+    Ok(Step { kind: kernel.kind(), flops: kernel.flops(), elements: kernel.elements(), doing })
 }
 
 /// The compiled text for a GPU: from the cache, or made now.

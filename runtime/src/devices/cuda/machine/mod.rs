@@ -11,9 +11,11 @@
 //! | `places` | what the arguments of launches stand for |
 //! | `play` | asks the driver for a score, call by call or as a captured graph |
 //! | `times` | what the events say of a step |
+//! | `alone` | what GPUs do while they do nothing else, to compare a step with |
 //!
 //! A step is: numbers and data into staging memory, one launch, one wait, then losses, errors and times out of it.
 
+mod alone;
 mod arenas;
 mod code;
 mod libraries;
@@ -34,8 +36,9 @@ use crate::fault::{Fault, RunError};
 use crate::profile::Profile;
 use crate::random::Counter;
 use crate::remote::Seat;
-use crate::report::{DeviceStep, Nanos, StepReport};
+use crate::report::{DeviceStep, Nanos, StepReport, UsedGpu};
 use crate::run::Options;
+pub use alone::{Gpus, ProductTime};
 use arenas::Arenas;
 use code::Code;
 use pipe_ir::ids::{DeviceId, MicrobatchId};
@@ -149,9 +152,9 @@ impl Machine {
         std::mem::take(&mut self.notes)
     }
 
-    /// The GPUs, by their names, with the number of devices on each.
-    pub(crate) fn gpus(&self) -> Vec<(String, usize)> {
-        self.seats.names()
+    /// The GPUs, by their names, with the devices on each.
+    pub(crate) fn gpus(&self) -> Vec<UsedGpu> {
+        self.seats.used()
     }
 
     /// Where the time of kernels went so far.

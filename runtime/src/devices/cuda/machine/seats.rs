@@ -4,6 +4,7 @@ use super::super::driver::{DriverError, Gpu};
 use crate::fault::RunError;
 use crate::job::Process;
 use crate::remote::Seat;
+use crate::report::UsedGpu;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::program::Program;
 use std::collections::{BTreeMap, BTreeSet};
@@ -97,10 +98,12 @@ impl Seats {
         self.gpus.iter().position(|gpu| gpu.ordinal() == ordinal).unwrap_or(0)
     }
 
-    /// Names, with the number of devices on each.
-    pub(super) fn names(&self) -> Vec<(String, usize)> {
-        let on = |gpu: &Arc<Gpu>| self.devices[self.own()].iter().filter(|own| own.ordinal() == gpu.ordinal()).count();
-        self.gpus.iter().map(|gpu| (gpu.name().to_owned(), on(gpu))).collect()
+    /// Names, with the devices on each.
+    pub(super) fn used(&self) -> Vec<UsedGpu> {
+        let on =
+            |gpu: usize| self.own().map(DeviceId::from_index).filter(|device| self.place(*device) == gpu).collect();
+        let gpus = self.gpus.iter().enumerate();
+        gpus.map(|(gpu, found)| UsedGpu { name: found.name().to_owned(), devices: on(gpu) }).collect()
     }
 
     /// Waits for all of them.

@@ -1,0 +1,96 @@
+//! Backends: what executes a program, as users choose it.
+
+use crate::output::warn;
+use crate::training;
+use clap::ValueEnum;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use pipe_ir::program::Program;
+use pipe_runtime::{Backend, Precision, RunError};
+use serde::Serialize;
+
+/// What executes.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum BackendChoice {
+    /// The best one that can run the program
+    Auto,
+    /// CPU threads, one per device
+    Cpu,
+    /// NVIDIA GPUs of this machine, over which devices are spread in equal blocks
+    Cuda,
+    /// Counts bytes and instructions, computes nothing
+    Null,
+}
+
+/// How GPUs multiply matrices of single precision.
+#[derive(ValueEnum, Serialize, Clone, Copy, PartialEq, Eq, Debug)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Products {
+    /// As they are
+    Fp32,
+    /// With factors rounded to 10 bits of fraction; sums are in single precision
+    Tf32,
+    /// With factors rounded to 7 bits of fraction; sums are in single precision
+    Bf16,
+}
+
+impl From<Products> for Precision {
+    fn from(products: Products) -> Self {
+        match products {
+            Products::Fp32 => Self::Fp32,
+            Products::Tf32 => Self::Tf32,
+            Products::Bf16 => Self::Bf16,
+        }
+    }
+}
+
+impl BackendChoice {
+    /// Those that compute, as arguments.
+    pub(crate) fn computing() -> impl TypedValueParser<Value = Self> {
+        let computing = Self::value_variants().iter().filter(|one| **one != Self::Null);
+        let known = PossibleValuesParser::new(computing.filter_map(ValueEnum::to_possible_value));
+        known.try_map(|name| Self::from_str(&name, false))
+    }
+
+    /// The one for a program.
+    pub(crate) fn resolve(self, program: &Program, is_alone: bool) -> Backend {
+        match self {
+            Self::Cpu => Backend::Cpu,
+            Self::Cuda => Backend::Cuda,
+            Self::Null => Backend::Null,
+            Self::Auto if !training::is_computable(program) => Backend::Null,
+            Self::Auto if is_alone && pipe_runtime::gpus().is_ok() => Backend::Cuda,
+            Self::Auto => Backend::Cpu,
+        }
+    }
+
+    /// What comes of trying something on a backend. Where that fails on GPUs that nobody asked for, it is said, and the processor does it instead.
+    ///
+    /// # Errors
+    /// If it fails.
+    pub(crate) fn attempt<T>(
+        self,
+        backend: &mut Backend,
+        mut attempt: impl FnMut(Backend) -> Result<T, RunError>,
+    ) -> Result<T, RunError> {
+        match attempt(*backend) {
+            Err(error) if *backend == Backend::Cuda && self == Self::Auto => {
+                warn(&format!("not on the GPU: {error}; the processor runs it instead"));
+                *backend = Backend::Cpu;
+                attempt(*backend)
+            }
+            Err(RunError::Unsupported(why)) if *backend == Backend::Cuda => {
+                Err(RunError::Unsupported(format!("{why}: `--backend cpu` runs on the processor")))
+            }
+            done => done,
+        }
+    }
+}
+
+/// As reports call it.
+pub(crate) const fn name(backend: Backend) -> &'static str {
+    match backend {
+        Backend::Null => "null",
+        Backend::Cpu => "cpu",
+        Backend::Cuda => "cuda",
+    }
+}

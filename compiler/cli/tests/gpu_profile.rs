@@ -1,0 +1,108 @@
+//! Profiles of GPUs that are not there: what `pipec profile` measures and writes on fakes, and what is said where it cannot.
+
+mod fakes;
+mod process;
+
+use fakes::{fakes, pipec_with};
+use process::{folder, pipec};
+use serde_json::{Value, json};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const TINY: &str = include_str!("data/tiny_profile.pipe");
+
+/// The libraries of a machine with fake GPUs, and a folder with a small pipeline.
+struct Machine {
+    libraries: &'static Path,
+    folder: PathBuf,
+}
+
+impl Machine {
+    fn new(name: &str) -> Option<Self> {
+        let text = TINY.replace("vocab = 64, ", "vocab = 17, ").replace("sequence = 8", "sequence = 4");
+        Some(Self { libraries: fakes()?, folder: folder(&format!("gpu-{name}"), &[("tiny.pipe", &text)]) })
+    }
+}
+
+/// What is said, and the profile that is written.
+fn profile(machine: &Machine, arguments: &str, variables: &[(&str, &str)]) -> (String, String, Value) {
+    let line = format!("profile tiny.pipe -o x.profile.json {arguments}");
+    let ended = pipec_with(machine.libraries, &machine.folder, &line, variables).with(0);
+    let text = fs::read_to_string(machine.folder.join("x.profile.json")).expect("it was written");
+    (ended.out, ended.error, serde_json::from_str(&text).expect("JSON"))
+}
+
+#[test]
+fn a_gpu_is_measured_by_its_own_clock_and_named() {
+    let Some(machine) = Machine::new("profile") else { return };
+    let folder = machine.libraries.display();
+    for (path, by_library) in [(format!("{folder}"), false), (format!("{folder}:{folder}/products"), true)] {
+        let variables = [("LD_LIBRARY_PATH", path.as_str())];
+        let (out, _, file) = profile(&machine, "--backend cuda --products tf32 --steps 4", &variables);
+        for part in ["d0", "d1", "makespan", "step", "2 other steps", "; 2 devices on Fake GPU 0\n", "wrote "] {
+            assert!(out.contains(part), "{part}\n{out}");
+        }
+        assert_eq!((&file["schema"], &file["backend"]), (&"pipec.profile/1".into(), &"cuda".into()));
+        assert_eq!(file["gpus"], json!([{"name": "Fake GPU 0", "devices": [0, 1]}]));
+        assert_eq!(file["products"], "tf32");
+        let tasks = file["tasks"].as_array().expect("tasks");
+        assert!(tasks.len() == 6 && tasks.iter().all(|task| task["ns"].as_u64() > Some(0)), "{tasks:?}");
+        for key in ["transfer_ns", "makespan_ns", "plain_makespan_ns", "copy_bytes_per_second"] {
+            assert!(file[key].as_u64() > Some(0), "{key}: {}", file[key]);
+        }
+        // One size, between two devices on one GPU.
+        let links = file["links"].as_array().expect("links");
+        assert!(links.len() == 1 && links[0]["ns"].as_u64() > Some(0), "{links:?}");
+        let gemms = file["gemms"].as_array().expect("products");
+        let is_measured = |gemm: &&Value| gemm["ns"].as_u64() > Some(0) && gemm["flops"].as_u64() > Some(0);
+        assert!(gemms.len() > 5 && gemms.iter().all(|gemm| is_measured(&gemm)), "{gemms:?}");
+        // Of 8 rows of hidden size 16, the logits of 17 words.
+        let logits = json!({"batch": 1, "rows": 8, "columns": 17, "inner": 16, "flops": 4352});
+        let logits = logits.as_object().expect("an object");
+        let is_logits = |gemm: &Value| logits.iter().all(|(key, value)| gemm[key] == *value);
+        assert!(gemms.iter().any(is_logits), "{gemms:?}");
+        assert_eq!(gemms.iter().any(|gemm| gemm["by_library"] == true), by_library, "{gemms:?}");
+        let line = "check tiny.pipe --profile x.profile.json --format json";
+        let report = pipec(&machine.folder, line, "").with(0).out;
+        let report: Value = serde_json::from_str(&report).expect("JSON");
+        let predicted = file["comparison"]["makespan"]["predicted_ns"].as_u64();
+        assert_eq!(report["makespan"].as_f64().map(|ms| (ms * 1e6).round() as u64), predicted);
+    }
+}
+
+#[test]
+fn several_gpus_have_links_between_them() {
+    let Some(machine) = Machine::new("profile-two") else { return };
+    for peers in ["1", "0"] {
+        let variables = [("PIPEC_FAKE_DEVICES", "2"), ("PIPEC_FAKE_PEERS", peers)];
+        let (out, _, file) = profile(&machine, "--steps 2", &variables);
+        assert!(out.contains("; 2 devices on 2 GPUs (Fake GPU 0, Fake GPU 1)\n"), "{out}");
+        assert_eq!(
+            file["gpus"],
+            json!([{"name": "Fake GPU 0", "devices": [0]}, {"name": "Fake GPU 1", "devices": [1]}])
+        );
+        let links = file["gpu_links"].as_array().expect("links");
+        let ends: Vec<&Value> = links.iter().map(|link| &link["gpus"]).collect();
+        assert_eq!(ends, [&json!([0, 1]), &json!([1, 0])]);
+        assert!(links.iter().all(|link| link["ns"].as_u64() > Some(0)) && file["links"] == json!([]), "{links:?}");
+    }
+}
+
+#[test]
+fn the_processor_is_measured_where_no_gpu_can_be() {
+    let Some(machine) = Machine::new("profile-none") else { return };
+    let (out, error, file) = profile(&machine, "--steps 2", &[("PIPEC_FAKE_MEMORY", "50000")]);
+    assert!(error.contains("not on the GPU: ") && error.contains("; the processor runs it instead"), "{error}");
+    assert!(out.contains("; 2 devices on ") && out.contains(" core") && file["backend"] == "cpu", "{out}");
+    assert!(file.get("gpus").is_none() && file.get("products").is_none() && file.get("gemms").is_none(), "{file}");
+    let (_, error, _) = profile(&machine, "--steps 2 --backend cpu --products bf16", &[]);
+    assert!(error.contains("warning: `--products` is for GPUs"), "{error}");
+    let refused = |arguments: &str, variables: &[(&str, &str)], code: i32| {
+        let line = format!("profile tiny.pipe {arguments}");
+        pipec_with(machine.libraries, &machine.folder, &line, variables).with(code).error
+    };
+    let error = refused("--backend cuda", &[("PIPEC_FAKE_DEVICES", "0")], 1);
+    assert_eq!(error, "error: the CUDA driver finds no GPU here: `--backend cpu` runs on the processor\n");
+    let error = refused("--backend null", &[], 2);
+    assert!(error.contains("[possible values: auto, cpu, cuda]"), "{error}");
+}
