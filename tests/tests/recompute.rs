@@ -161,10 +161,10 @@ fn peaks_are_measured_as_predicted_and_lower_than_without() {
     let of = |schedule: &str, line: &str| verified(&gpt(sizes, 4, 8, &format!("{schedule} {line}")));
     for schedule in ["gpipe", "1f1b", "zb_h1"] {
         let (plain, again) = (of(schedule, ""), of(schedule, "recompute all"));
-        // Of the devices that hold many microbatches, each needs less than three quarters.
+        // Of the devices that hold many microbatches, each needs less than four fifths.
         let n_held = if schedule == "gpipe" { 4 } else { 2 };
         for (device, (plain, again)) in peaks(&plain).into_iter().zip(peaks(&again)).take(n_held).enumerate() {
-            assert!(again.0 * 4 < plain.0 * 3, "{schedule} d{device}: {again} with, {plain} without");
+            assert!(again.0 * 5 < plain.0 * 4, "{schedule} d{device}: {again} with, {plain} without");
         }
         for backend in [Backend::Null, Backend::Cpu] {
             let data = Arc::new(Data::synthetic(again.program()));

@@ -217,6 +217,17 @@ pub enum Op {
         /// Whether the rows are masked.
         causal: bool,
     },
+    /// (q[.., m, w], k[.., n, w], v[.., n, w]) -> [.., m, w]: softmax(q · kᵀ) · v. The scores, m rows and n columns of them, never lie in
+    /// memory as a whole. With `causal`, n is at least m, and row i sees columns 0..=i + n - m only (arXiv 2205.14135).
+    Attention {
+        /// Whether the rows are masked.
+        causal: bool,
+    },
+    /// (q, k, v, dy) -> [.., m + 2 n, w]: derivatives of `Attention` by its inputs, the rows of one after those of the other.
+    AttentionGrad {
+        /// As in `Attention`.
+        causal: bool,
+    },
     /// (y, dy): derivative of softmax by its input, from its output y: y * (dy - sum(y * dy)).
     SoftmaxGrad,
     /// `(logits[.., v], targets i32[..]) -> []`: mean over all rows of `-log softmax(logits)[target]`.

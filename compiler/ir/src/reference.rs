@@ -1,5 +1,7 @@
 //! The meaning of every graph operation, in plain double precision and without any cleverness: what tests compare with.
 
+mod attention;
+
 use crate::graph::{Binary, Node, Op, Unary};
 
 /// A tensor in row-major order.
@@ -91,6 +93,8 @@ pub fn evaluate(node: &Node, inputs: &[&Tensor]) -> Vec<f64> {
             input(0).at(&index)
         }),
         Op::Concat { axis } => each(&|index| concatenated(inputs, *axis as usize, index)),
+        Op::Attention { causal } => attention::forward([input(0), input(1), input(2)], *causal),
+        Op::AttentionGrad { causal } => attention::gradients([input(0), input(1), input(2), input(3)], *causal),
         _ => rows(node, &input),
     }
 }

@@ -55,7 +55,38 @@ void multiply(float d[4], const Shown* all, unsigned depth, A a, B b) {
     }
 }
 
+// The row of a matrix in shared memory whose address a lane gave.
+inline const unsigned* row_of(const Shown* all, unsigned lane, int line) {
+    const unsigned* row;
+    std::memcpy(&row, all[lane].words, sizeof row);
+    if (reinterpret_cast<uintptr_t>(row) % 16 != 0) fail("rows of a matrix begin at multiples of 16 bytes", line);
+    return row;
+}
+
+inline const Shown* rows(const unsigned* row, int line) {
+    Shown own = {};
+    std::memcpy(own.words, &row, sizeof row);
+    return exchange(own, line);
+}
+
 }  // namespace emulator
+
+// Four matrices of 8 rows of four words: ldmatrix.x4.
+static inline void load_rows(unsigned b[2][2], const unsigned* row) {
+    const emulator::Shown* all = emulator::rows(row, __LINE__);
+    unsigned lane = emulator::current % emulator::WARP;
+    for (unsigned i = 0; i < 4; i++) b[i / 2][i % 2] = emulator::row_of(all, i * 8 + lane / 4, __LINE__)[lane % 4];
+}
+
+// Four matrices of 8 x 8 halves of words, each turned: ldmatrix.x4.trans.
+static inline void load_columns(unsigned b[2][2], const unsigned* row) {
+    const emulator::Shown* all = emulator::rows(row, __LINE__);
+    unsigned lane = emulator::current % emulator::WARP, column = lane / 4;
+    for (unsigned i = 0; i < 4; i++) {
+        auto half = [&](unsigned at) { return emulator::row_of(all, i * 8 + at, __LINE__)[column / 2] >> column % 2 * 16 & 0xFFFF; };
+        b[i / 2][i % 2] = half(lane % 4 * 2) | half(lane % 4 * 2 + 1) << 16;
+    }
+}
 
 // d += a b, 16 rows, 8 columns, 16 deep.
 static inline void mma_bf16(float d[4], const unsigned a[4], const unsigned b[2]) {

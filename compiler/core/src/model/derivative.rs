@@ -70,12 +70,18 @@ pub(super) fn derivative(tape: &mut Tape, node: NodeId, position: usize, dy: Nod
             let shape = tape.shape(x).to_vec();
             whole(tape.shaped(Op::SoftmaxGrad, &[node, dy], &shape))
         }
+        Op::Attention { causal } => whole(attention(tape, &inputs, position, causal, dy)),
         Op::CrossEntropy => {
             let shape = tape.shape(x).to_vec();
             whole(tape.shaped(Op::CrossEntropyGrad, &[inputs[0], inputs[1], dy], &shape))
         }
         Op::Input { .. } | Op::Constant(_) => None,
-        Op::ScatterAdd | Op::NormalizeGradInput | Op::NormalizeGradGain | Op::SoftmaxGrad | Op::CrossEntropyGrad => {
+        Op::ScatterAdd
+        | Op::NormalizeGradInput
+        | Op::NormalizeGradGain
+        | Op::SoftmaxGrad
+        | Op::CrossEntropyGrad
+        | Op::AttentionGrad { .. } => {
             unreachable!("the language has no way to write a derivative")
         }
     }
@@ -174,6 +180,18 @@ fn normalize(tape: &mut Tape, inputs: &[NodeId], position: usize, dy: NodeId) ->
         2 => tape.shaped(Op::NormalizeGradGain, &[x, statistics, dy], &shape),
         _ => fold_to(tape, dy, inputs[3]),
     }
+}
+
+/// All derivatives at once, of which this is one: weights are made again from queries and keys, so that no pass keeps them (arXiv
+/// 2205.14135, algorithm 4).
+fn attention(tape: &mut Tape, inputs: &[NodeId], position: usize, causal: bool, dy: NodeId) -> NodeId {
+    let rows: Vec<u64> =
+        inputs.iter().map(|input| tape.shape(*input).iter().rev().nth(1).copied().unwrap_or(1)).collect();
+    let mut shape = tape.shape(dy).to_vec();
+    let axis = shape.len() - 2;
+    shape[axis] = rows.iter().sum();
+    let all = tape.shaped(Op::AttentionGrad { causal }, &[inputs, &[dy]].concat(), &shape);
+    tape.slice(all, axis, rows[..position].iter().sum(), rows[position])
 }
 
 /// Adds up a gradient over the dimensions along which `of` was repeated.

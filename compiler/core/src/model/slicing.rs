@@ -1,7 +1,7 @@
 //! Slicing: the forward graph of a layer for one slice of the sequence.
 //!
 //! The second axis of every data tensor is the sequence; from there it is followed through the graph. Positions may mix
-//! only causally: a product that contracts or spreads the sequence of its second factor reads it of all slices up to its
+//! only causally, in `causal_attention`, or as it is written out: a product that contracts or spreads the sequence of its second factor reads it of all slices up to its
 //! own, those of earlier ones carried over, and what such a product spreads over must pass through `causal_softmax`, so
 //! that no position sees a later one. Sums over the sequence are allowed on the way to the loss, of which a slice has its
 //! share: the loss is the mean over slices.
@@ -184,7 +184,9 @@ impl<'a> Cutting<'a> {
         let name = self.whole.names.get(&id).map(|name| format!(" at `{name}`")).unwrap_or_default();
         let message = format!("`{}` cannot be cut in slices{name}: {reason}", self.whole.name);
         let error = Diagnostic::error(Code::UncutSequence, self.whole.span, "of this layer", message);
-        Box::new(error.help("let positions of the sequence meet only in `causal_softmax` attention, or use no slices"))
+        Box::new(error.help(
+            "let positions of the sequence meet only in `causal_attention` (or `causal_softmax`), or use no slices",
+        ))
     }
 
     fn leaf(&mut self, leaf: Leaf, ty: &TensorType) -> (NodeId, State) {
@@ -228,6 +230,7 @@ impl<'a> Cutting<'a> {
         match &node.op {
             Op::Binary(function) => self.binary(id, node, *function),
             Op::MatMul { transpose_a, transpose_b } => self.product(id, node, (*transpose_a, *transpose_b)),
+            Op::Attention { causal } => self.attention(id, node, &states, *causal),
             Op::CrossEntropy => self.cross_entropy(id, node, &states),
             Op::Concat { axis } => self.concat(id, node, *axis as usize),
             Op::Gather => self.gather(id, node, &states),

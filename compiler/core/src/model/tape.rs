@@ -321,5 +321,7 @@ fn attributes(op: &Op) -> (u8, Vec<u64>) {
         Op::SoftmaxGrad => (17, Vec::new()),
         Op::CrossEntropy => (18, Vec::new()),
         Op::CrossEntropyGrad => (19, Vec::new()),
+        Op::Attention { causal } => (20, vec![u64::from(*causal)]),
+        Op::AttentionGrad { causal } => (21, vec![u64::from(*causal)]),
     }
 }

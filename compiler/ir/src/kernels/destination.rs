@@ -80,7 +80,8 @@ fn stored(graph: &Graph, liveness: &Liveness, id: usize) -> Option<Home> {
 /// Whether the kernel of a node can write such a tensor.
 fn accepts(op: &Op, home: &Home) -> bool {
     match op {
-        Op::MatMul { .. } | Op::Reshape | Op::Transpose { .. } | Op::Concat { .. } => true,
+        Op::AttentionGrad { .. } => !home.accumulate,
+        Op::MatMul { .. } | Op::Attention { .. } | Op::Reshape | Op::Transpose { .. } | Op::Concat { .. } => true,
         op if fusion::is_elementwise(op) => home.view.has_unit_rows(),
         Op::Sum { .. } | Op::ScatterAdd | Op::NormalizeGradGain => home.view.is_contiguous(),
         Op::Input { .. } | Op::Slice { .. } => false,

@@ -126,6 +126,7 @@ impl Emitter<'_> {
             Op::Reshape | Op::Transpose { .. } | Op::Slice { .. } => self.movement(id, node),
             Op::Concat { axis } => self.concat(id, node, *axis),
             Op::MatMul { transpose_a, transpose_b } => self.matmul(id, node, *transpose_a, *transpose_b),
+            Op::Attention { causal } | Op::AttentionGrad { causal } => self.attention(id, node, *causal),
             Op::Sum { axis } => self.sum(id, node, *axis as usize),
             Op::Constant(_) if self.is_only_folded(id) => {}
             Op::Constant(_) | Op::Unary(_) | Op::Binary(_) => self.group(&[id]),

@@ -4,8 +4,10 @@
 //! tensor that is stored to an operand is computed right there; the others get places in scratch. The arithmetic of an
 //! element never depends on how nodes were fused: results are equal bit for bit with and without fusion.
 
+mod attention;
 mod destination;
 mod emit;
+mod emit_attention;
 mod emit_elementwise;
 mod emit_gemm;
 mod fusion;
@@ -15,6 +17,7 @@ mod view;
 
 use crate::graph::{Binary, DType, Graph, Unary};
 use crate::units::Bytes;
+pub use attention::{Attention, STRIP_ROWS};
 pub use fusion::Fusion;
 pub use view::{Dim, Location, Place, View};
 
@@ -45,6 +48,8 @@ pub enum Kernel {
     Sum(Sum),
     /// Work on the rows of contiguous tensors.
     Rows(RowKernel),
+    /// Attention, or its derivatives.
+    Attention(Attention),
 }
 
 /// `c = a · b`, or `c += a · b`, for every index of the batch dimensions.
@@ -238,6 +243,8 @@ impl Kernel {
             Self::Elementwise(_) => "elementwise",
             Self::Copy { .. } => "copy",
             Self::Sum(_) => "sum",
+            Self::Attention(Attention { dy: None, .. }) => "attention",
+            Self::Attention(Attention { dy: Some(_), .. }) => "attention_grad",
             Self::Rows(rows) => match rows.op {
                 RowOp::NormStatistics { .. } | RowOp::Normalize => "layer_norm",
                 RowOp::NormalizeGradInput | RowOp::NormalizeGradGain => "layer_norm_grad",
@@ -249,11 +256,12 @@ impl Kernel {
         }
     }
 
-    /// Floating-point operations, 2 per multiply-add, of matrix products; 0 for all other kernels.
+    /// Floating-point operations, 2 per multiply-add, of matrix products, those of attention too; 0 for all other kernels.
     #[must_use]
     pub fn flops(&self) -> u64 {
         match self {
             Self::Gemm(gemm) => 2 * gemm.batch.iter().product::<u64>() * gemm.m * gemm.n * gemm.k,
+            Self::Attention(attention) => attention.flops(),
             Self::Elementwise(_) | Self::Copy { .. } | Self::Sum(_) | Self::Rows(_) => 0,
         }
     }
@@ -267,6 +275,7 @@ impl Kernel {
             Self::Copy { to, .. } => to.elements(),
             Self::Sum(sum) => sum.outer * sum.reduced * sum.inner,
             Self::Rows(rows) => rows.rows * rows.width,
+            Self::Attention(attention) => attention.seen(),
         }
     }
 }

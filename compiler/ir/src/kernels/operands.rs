@@ -12,6 +12,11 @@ impl Kernel {
             }
             Self::Copy { from, to } => vec![&mut from.at, &mut to.at],
             Self::Sum(sum) => vec![&mut sum.x, &mut sum.out],
+            Self::Attention(attention) => {
+                let inputs = [&mut attention.queries, &mut attention.keys, &mut attention.values];
+                let matrices = inputs.into_iter().chain(&mut attention.dy).chain([&mut attention.out]);
+                matrices.map(|matrix| &mut matrix.at).chain([&mut attention.room]).collect()
+            }
             Self::Rows(rows) => rows.inputs.iter_mut().chain([&mut rows.out]).collect(),
         }
     }

@@ -51,6 +51,8 @@ pub(crate) fn word(op: &Op) -> &'static str {
         Op::Concat { .. } => "concat",
         Op::NormStatistics { .. } => "norm_statistics",
         Op::Softmax { .. } => "softmax",
+        Op::Attention { .. } => "attention",
+        Op::AttentionGrad { .. } => "attention_grad",
         Op::Reshape
         | Op::Gather
         | Op::ScatterAdd
@@ -105,7 +107,9 @@ fn print_node(index: usize, node: &Node, out: &mut String) {
             out.push_str(" epsilon");
             push_number(out, *epsilon, node.ty.dtype);
         }
-        Op::Softmax { causal } => out.push_str(if *causal { " causal" } else { "" }),
+        Op::Softmax { causal } | Op::Attention { causal } | Op::AttentionGrad { causal } => {
+            out.push_str(if *causal { " causal" } else { "" });
+        }
         _ => {}
     }
     out.push_str(&format!(" : {}\n", node.ty));
@@ -211,6 +215,8 @@ fn parse_op(word: &str, cursor: &mut Cursor<'_>) -> Result<Option<Op>, ParseErro
             Op::NormStatistics { epsilon: number(cursor)? }
         }
         "softmax" => Op::Softmax { causal: cursor.take("causal") },
+        "attention" => Op::Attention { causal: cursor.take("causal") },
+        "attention_grad" => Op::AttentionGrad { causal: cursor.take("causal") },
         _ => return Ok(PLAIN.iter().find(|(name, _)| *name == word).map(|(_, op)| op.clone())),
     }))
 }
@@ -234,6 +240,10 @@ mod tests {
             Op::Concat { axis: 0 },
             Op::NormStatistics { epsilon: f64::from(1e-5_f32) },
             Op::Softmax { causal: true },
+            Op::Attention { causal: false },
+            Op::Attention { causal: true },
+            Op::AttentionGrad { causal: false },
+            Op::AttentionGrad { causal: true },
         ];
         ops.extend(UNARY.map(|(_, function)| Op::Unary(function)));
         ops.extend(BINARY.map(|(_, function)| Op::Binary(function)));

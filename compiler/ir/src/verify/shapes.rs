@@ -61,8 +61,19 @@ fn result(op: &Op, inputs: &[&TensorType], ty: &TensorType) -> Option<TensorType
         }
         (Op::Softmax { causal }, [x]) => (x.shape.len() > usize::from(*causal)).then(|| (*x).clone()),
         (Op::SoftmaxGrad, [y, dy]) => (y == dy && !y.shape.is_empty()).then(|| (*y).clone()),
+        (Op::Attention { causal }, [q, k, v]) => attention(q, k, v, *causal),
+        (Op::AttentionGrad { causal }, [q, k, v, dy]) => {
+            let ((leading, m, w), (_, n, _)) = (matrix(q, false)?, matrix(k, false)?);
+            let rows = n.checked_mul(2)?.checked_add(m)?;
+            (attention(q, k, v, *causal)? == **dy).then(|| TensorType::new(q.dtype, &[leading, &[rows, w]].concat()))
+        }
         _ => indices(op, inputs, ty),
     }
+}
+
+fn attention(q: &TensorType, k: &TensorType, v: &TensorType, causal: bool) -> Option<TensorType> {
+    let ((leading, m, w), (of_keys, n, also_w)) = (matrix(q, false)?, matrix(k, false)?);
+    (k == v && leading == of_keys && w == also_w && (!causal || n >= m)).then(|| q.clone())
 }
 
 /// The operations that take indices.

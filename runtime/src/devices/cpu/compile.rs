@@ -45,7 +45,7 @@ pub(crate) struct Launch {
 }
 
 /// Kinds of kernels as profiles name them.
-pub(super) const KINDS: [&str; 11] = [
+pub(super) const KINDS: [&str; 13] = [
     "gemm",
     "elementwise",
     "copy",
@@ -54,6 +54,8 @@ pub(super) const KINDS: [&str; 11] = [
     "layer_norm_grad",
     "softmax",
     "softmax_grad",
+    "attention",
+    "attention_grad",
     "cross_entropy",
     "embedding",
     "optimizer",
@@ -127,7 +129,7 @@ pub(super) fn launch(kernel: Kernel, jit: &mut Jit) -> Result<Launch, RunError> 
     let entry = KINDS.iter().position(|kind| *kind == kernel.kind()).expect("KINDS lists every kind of kernel");
     let loops = match &kernel {
         Kernel::Elementwise(elementwise) => Some(Loops::new(elementwise.clone(), jit.code(&elementwise.expression)?)),
-        Kernel::Gemm(_) | Kernel::Copy { .. } | Kernel::Sum(_) | Kernel::Rows(_) => None,
+        Kernel::Gemm(_) | Kernel::Copy { .. } | Kernel::Sum(_) | Kernel::Rows(_) | Kernel::Attention(_) => None,
     };
     Ok(Launch { kernel, loops, entry })
 }

@@ -2,7 +2,7 @@
 
 use super::compile::{KINDS, Launch};
 use super::number::{Number, with_numbers};
-use super::{copy, foreign, norm, optimizer, softmax, sums, table};
+use super::{attention, copy, foreign, norm, optimizer, softmax, sums, table};
 use crate::fault::Fault;
 use crate::memory::Region;
 use crate::profile::{Entry, Profile};
@@ -121,6 +121,9 @@ impl Launcher {
                 with_numbers!(to.dtype, N => copy::copy::<N>(source, &from.dims, target, &to.dims));
             }
             (Kernel::Sum(sum), _) => with_numbers!(sum.dtype, N => self.sum::<N>(sum)),
+            (Kernel::Attention(kernel), _) => {
+                with_numbers!(kernel.dtype, N => attention::attention::<N>(self.arch, kernel, &|at| bases.from(at)));
+            }
             (Kernel::Rows(rows), _) => return with_numbers!(rows.dtype, N => self.rows::<N>(rows)),
         }
         Ok(())

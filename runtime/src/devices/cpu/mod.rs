@@ -1,5 +1,6 @@
 //! The CPU device: kernels on the bytes of an arena, by one thread.
 
+mod attention;
 mod cephes;
 mod compile;
 mod copy;

@@ -49,6 +49,16 @@ const FUNCTIONS: &[Function] = &[
     Function { name: "concat", usage: &["axis", "x.."], make: concat },
     Function { name: "softmax", usage: &["x"], make: |evaluator, given| softmax(evaluator, given, false) },
     Function { name: "causal_softmax", usage: &["x"], make: |evaluator, given| softmax(evaluator, given, true) },
+    Function {
+        name: "attention",
+        usage: &["q", "k", "v"],
+        make: |evaluator, given| products::attention(evaluator, given, false),
+    },
+    Function {
+        name: "causal_attention",
+        usage: &["q", "k", "v"],
+        make: |evaluator, given| products::attention(evaluator, given, true),
+    },
     Function { name: "layer_norm", usage: &["x", "gain", "bias"], make: products::layer_norm },
     Function { name: "gather", usage: &["table", "indices"], make: products::gather },
     Function { name: "cross_entropy", usage: &["logits", "targets"], make: products::cross_entropy },

@@ -54,6 +54,41 @@ fn unswapped(tape: &Tape, id: NodeId) -> Option<NodeId> {
     (*permutation == swapped).then(|| inputs[0])
 }
 
+/// softmax(q[.., m, w] · k[.., n, w]ᵀ) · v[.., n, w], without the scores as a whole.
+pub(super) fn attention(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>, causal: bool) -> Made {
+    let operands = [given.numbers(evaluator, 0)?, given.numbers(evaluator, 1)?, given.numbers(evaluator, 2)?];
+    let [queries, keys, values] = operands;
+    let help = "queries are [.., m, w], keys and values [.., n, w]; sizes before them must be equal";
+    let [q, k, v] = operands.map(|operand| evaluator.tape.shape(operand.node).to_vec());
+    let message = match (q.as_slice(), k.as_slice()) {
+        ([rows @ .., m, w], [other @ .., n, also_w]) if rows == other && w == also_w => {
+            if causal && n < m {
+                Some((
+                    queries,
+                    keys,
+                    format!("`causal_attention` needs a key for each of the {m} queries, and there are {n}"),
+                ))
+            } else if k != v {
+                let (left, right) = (evaluator.tape.ty(keys.node), evaluator.tape.ty(values.node));
+                Some((keys, values, format!("keys {left} and values {right} must have the same shape")))
+            } else {
+                None
+            }
+        }
+        _ => {
+            let (left, right) = (evaluator.tape.ty(queries.node), evaluator.tape.ty(keys.node));
+            Some((queries, keys, format!("queries {left} do not fit keys {right}")))
+        }
+    };
+    if let Some((one, other, message)) = message {
+        let diagnostic = mismatch(evaluator.tape, one, other, message, help);
+        return evaluator.fail(diagnostic);
+    }
+    let inputs = operands.map(|operand| operand.node);
+    let result = evaluator.tape.shaped(Op::Attention { causal }, &inputs, &q);
+    evaluator.made(result, given.span)
+}
+
 /// Layer normalisation over the last axis.
 pub(super) fn layer_norm(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>) -> Made {
     let x = given.numbers(evaluator, 0)?;

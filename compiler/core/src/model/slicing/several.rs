@@ -127,6 +127,36 @@ impl Cutting<'_> {
         }
     }
 
+    /// Each slice looks with its queries at the keys of all slices up to its own.
+    pub(super) fn attention(
+        &mut self,
+        id: NodeId,
+        node: &Node,
+        states: &[State],
+        causal: bool,
+    ) -> Cut<(NodeId, State)> {
+        let rank = self.rank(node.inputs[0]);
+        let [State::Cut(along), others @ ..] = states else {
+            return Err(self.refuse(id, "`attention` mixes positions of the sequence"));
+        };
+        if others.iter().any(|other| other != &states[0]) || along.columns.is_some() || along.axis + 1 == rank {
+            return Err(self.refuse(id, "queries, keys and values have the sequence along different axes"));
+        }
+        let along = *along;
+        if along.axis + 2 < rank {
+            let inputs = node.inputs.iter().map(|input| self.image(*input)).collect();
+            return Ok(self.push(node, inputs, along));
+        }
+        if !causal {
+            return Err(
+                self.refuse(id, "every position would depend on later ones; `causal_attention` would hide them")
+            );
+        }
+        let (q, k, v) = (node.inputs[0], node.inputs[1], node.inputs[2]);
+        let inputs = vec![self.image(q), self.joined(k, along.axis), self.joined(v, along.axis)];
+        Ok(self.push(node, inputs, along))
+    }
+
     /// A tensor of this slice after those of all slices before it, which carry theirs over.
     fn joined(&mut self, id: NodeId, axis: usize) -> NodeId {
         if let Some(known) = self.joined.get(&id) {

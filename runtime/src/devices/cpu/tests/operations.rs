@@ -18,6 +18,7 @@ pub(super) const ALL: &[fn()] = &[
     causal_softmax_with_more_columns_than_rows,
     cross_entropy_and_its_derivative,
     embeddings_and_their_derivative,
+    attention_and_its_derivatives,
 ];
 
 const WIDTHS: [u64; 6] = [1, 3, 16, 17, 33, 100];
@@ -194,6 +195,29 @@ fn causal_softmax_with_more_columns_than_rows() {
     let found = evaluate(&node, &[&Tensor::new(&[2, 4], vec![0.0; 8])]);
     let expected = [third, third, third, 0.0, 0.25, 0.25, 0.25, 0.25];
     assert!(found.iter().zip(expected).all(|(found, expected)| (found - expected).abs() < 1e-15), "{found:?}");
+}
+
+/// Few rows and many strips of them, single columns, more columns than rows, factors that lie transposed.
+#[test]
+fn attention_and_its_derivatives() {
+    for (rows, columns, width) in
+        [(1, 1, 1), (3, 3, 4), (5, 9, 3), (64, 64, 8), (65, 65, 5), (130, 150, 9), (70, 300, 4)]
+    {
+        for causal in [false, true] {
+            let mut case = Case::new("attention");
+            let (q, k) = (case.input(&[2, rows, 3, width]), case.input(&[2, 3, columns, width]));
+            let (v, dy) = (case.input(&[2, 3, width, columns]), case.input(&[2, 3, rows, width]));
+            let (q, v) = (case.transpose(q, &[0, 2, 1, 3]), case.transpose(v, &[0, 1, 3, 2]));
+            let y = case.push(Op::Attention { causal }, &[q, k, v], &[2, 3, rows, width]);
+            let gradients = case.push(Op::AttentionGrad { causal }, &[q, k, v, dy], &[2, 3, rows + 2 * columns, width]);
+            let turned = case.transpose(gradients, &[2, 0, 1, 3]);
+            for node in [y, turned] {
+                case.store(node);
+                case.accumulate(node);
+            }
+            case.check();
+        }
+    }
 }
 
 #[test]

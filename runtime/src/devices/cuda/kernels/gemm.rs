@@ -7,11 +7,11 @@ use pipe_ir::kernels::{Gemm, Location, Matrix};
 use pipe_ir::units::Bytes;
 
 /// Batch axes that a kernel walks.
-const MOST_AXES: usize = 3;
+pub(super) const MOST_AXES: usize = 3;
 /// Large tiles of a result from which all of a device is busy.
 const MANY_TILES: u64 = 96;
 /// Bytes at whose multiples vectors lie.
-const VECTOR: u64 = 16;
+pub(super) const VECTOR: u64 = 16;
 
 impl Sources {
     /// A launch for each index of the batch axes that one launch cannot walk.
@@ -19,16 +19,12 @@ impl Sources {
         if gemm.batch.len() <= MOST_AXES {
             return vec![self.product(gemm)];
         }
-        let element = gemm.dtype.bytes().0;
-        let at = |matrix: &Matrix, index: u64| {
-            let offset = matrix.at.offset + Bytes(index * matrix.batch[0] * element);
-            Matrix { at: Location { offset, ..matrix.at }, batch: matrix.batch[1..].to_vec(), ..matrix.clone() }
-        };
+        let dtype = gemm.dtype;
         let of = |index| Gemm {
             batch: gemm.batch[1..].to_vec(),
-            a: at(&gemm.a, index),
-            b: at(&gemm.b, index),
-            c: at(&gemm.c, index),
+            a: matrix_of(&gemm.a, index, dtype),
+            b: matrix_of(&gemm.b, index, dtype),
+            c: matrix_of(&gemm.c, index, dtype),
             ..gemm.clone()
         };
         (0..gemm.batch[0]).flat_map(|index| self.gemm(&of(index))).collect()
@@ -71,8 +67,20 @@ impl Sources {
     }
 }
 
+/// The matrices of one index of the first batch axis.
+pub(super) fn matrix_of(matrix: &Matrix, index: u64, dtype: DType) -> Matrix {
+    let first = matrix.batch[0];
+    moved(&Matrix { batch: matrix.batch[1..].to_vec(), ..matrix.clone() }, index * first, dtype)
+}
+
+/// As a matrix, from so many elements later on.
+pub(super) fn moved(matrix: &Matrix, elements: u64, dtype: DType) -> Matrix {
+    let offset = matrix.at.offset + Bytes(elements * dtype.bytes().0);
+    Matrix { at: Location { offset, ..matrix.at }, ..matrix.clone() }
+}
+
 /// As many numbers as a kernel takes, the last ones these.
-fn padded(numbers: &[u64], with: u64) -> [u64; MOST_AXES] {
+pub(super) fn padded(numbers: &[u64], with: u64) -> [u64; MOST_AXES] {
     let mut padded = [with; MOST_AXES];
     padded[MOST_AXES - numbers.len()..].copy_from_slice(numbers);
     padded

@@ -3,6 +3,7 @@
 //! Most kernels are files of CUDA C beside this one ([`library`]), taken for the types that a program has; element-wise ones are written from their
 //! expressions. The text has what the program uses and nothing else, so that it is compiled in little time, and equal programs have equal texts.
 
+mod attention;
 mod copy;
 mod elementwise;
 mod gemm;
@@ -59,6 +60,7 @@ impl Sources {
             Kernel::Copy { from, to } => self.copy(from, to),
             Kernel::Sum(sum) => vec![self.sum(sum)],
             Kernel::Rows(rows) => self.rows(rows),
+            Kernel::Attention(attention) => self.attention(attention),
         }
     }
 

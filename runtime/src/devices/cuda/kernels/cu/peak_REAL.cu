@@ -5,9 +5,6 @@ struct Peak_REAL {
     REAL total;
 };
 
-// e^(x - top); a hidden number weighs nothing, even beside others that are hidden.
-__device__ __forceinline__ REAL weight_REAL(REAL x, REAL top) { return x == LOWEST ? 0 : exp_REAL(x - top); }
-
 __device__ __forceinline__ Peak_REAL joined_REAL(Peak_REAL a, Peak_REAL b) {
     REAL top = a.top > b.top ? a.top : b.top;
     REAL of_a = a.top == top ? 1 : exp_REAL(a.top - top);

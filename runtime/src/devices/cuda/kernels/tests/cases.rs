@@ -49,7 +49,7 @@ impl Planned {
 }
 
 /// Fused and unfused kernels of all cases give the same bits, and agree with plain arithmetic in both precisions; a second run gives the same bits.
-fn check_all(cases: &[Case], precision: Precision, (single, double): (f64, f64)) {
+pub(super) fn check_all(cases: &[Case], precision: Precision, (single, double): (f64, f64)) {
     let mut sources = Sources::new(precision);
     let mut planned = Vec::new();
     for case in cases {

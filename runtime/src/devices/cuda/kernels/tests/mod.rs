@@ -2,6 +2,7 @@
 
 mod accuracy;
 mod arena;
+mod attention;
 mod barriers;
 mod cases;
 mod emulated;

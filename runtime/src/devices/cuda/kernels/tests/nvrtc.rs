@@ -5,7 +5,7 @@ use super::texts::sources_of_cases;
 use crate::devices::cuda::kernels::{Precision, Sources, Update};
 use pipe_ir::graph::DType;
 use pipe_ir::instruction::Collective;
-use pipe_ir::kernels::{Gemm, Kernel, Location, Matrix, Place};
+use pipe_ir::kernels::{Attention, Gemm, Kernel, Location, Matrix, Place};
 use pipe_ir::training::Optimizer;
 use pipe_ir::units::Bytes;
 use std::path::{Path, PathBuf};
@@ -19,6 +19,9 @@ fn library() -> Option<PathBuf> {
     let mut files = folders.iter().flat_map(|folder| versions.map(|file| folder.join(file)));
     files.find(|file: &PathBuf| Path::exists(file))
 }
+
+/// Elements of a query, below and beyond what one group of columns has.
+const WIDTHS: [u64; 2] = [64, 128];
 
 /// Products of small and of large results, whose factors lie in rows or in columns.
 fn products(dtype: DType) -> Vec<Gemm> {
@@ -43,6 +46,32 @@ fn products(dtype: DType) -> Vec<Gemm> {
     all.map(product).collect()
 }
 
+/// Attention and its derivatives, of heads of this width.
+fn attention(dtype: DType, width: u64) -> [Attention; 2] {
+    let matrix = || Matrix {
+        at: Location { place: Place::Operand(0), offset: Bytes::ZERO },
+        row: width,
+        column: 1,
+        batch: vec![1024 * width],
+    };
+    let of = |dy| Attention {
+        dtype,
+        causal: true,
+        batch: vec![24],
+        rows: 1024,
+        columns: 1024,
+        width,
+        queries: matrix(),
+        keys: matrix(),
+        values: matrix(),
+        dy,
+        out: matrix(),
+        accumulate: false,
+        room: Location { place: Place::Scratch, offset: Bytes::ZERO },
+    };
+    [of(None), of(Some(matrix()))]
+}
+
 /// Every kernel there is, in every type.
 fn everything() -> Sources {
     let mut sources = sources_of_cases(Precision::Fp32);
@@ -58,6 +87,9 @@ fn everything() -> Sources {
             for product in products(dtype) {
                 sources.gemm(&product);
             }
+            for kernel in WIDTHS.into_iter().flat_map(|width| attention(dtype, width)) {
+                sources.attention(&kernel);
+            }
         }
         let update = Update { dtype, part: 0..64, from: 0, is_beside: false };
         sources.optimizer(&Optimizer::AdamW { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 }, &update);
@@ -70,6 +102,8 @@ fn everything() -> Sources {
     }
     let count = |part: &str| sources.names().filter(|name| name.starts_with(part)).count();
     assert_eq!([count("gemm_f32"), count("gemm_f64"), count("gemm_tf32"), count("gemm_bf16")], [8, 4, 8, 8]);
+    let attention = ["attention", "attention_forward_f", "attention_forward_tf32", "attention_forward_bf16"];
+    assert_eq!(attention.map(count), [23, 3, 1, 2]);
     sources
 }
 

@@ -1,0 +1,77 @@
+//! The kernel of attention: scores come and go, in strips of a few rows or in tiles that never reach memory.
+
+use super::{Location, Matrix};
+use crate::graph::DType;
+use crate::units::Bytes;
+
+/// Attention of every matrix of a batch, or its derivatives: scores of `rows` queries and `columns` keys, of which no more than
+/// [`STRIP_ROWS`] rows exist at a time.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Attention {
+    /// Type of all elements.
+    pub dtype: DType,
+    /// Whether row i sees columns 0..=i + columns - rows only; then there are at least as many columns.
+    pub causal: bool,
+    /// Sizes of the batch dimensions, outermost first.
+    pub batch: Vec<u64>,
+    /// Queries.
+    pub rows: u64,
+    /// Keys, and values.
+    pub columns: u64,
+    /// Elements of a query, of a key and of a value.
+    pub width: u64,
+    /// One to a row.
+    pub queries: Matrix,
+    /// One to a row.
+    pub keys: Matrix,
+    /// One to a row.
+    pub values: Matrix,
+    /// The gradient of the result, where derivatives are wanted.
+    pub dy: Option<Matrix>,
+    /// The result, with a row for each query; or its derivatives, with rows for queries, keys and values.
+    pub out: Matrix,
+    /// Whether the result is added to what is there; never derivatives.
+    pub accumulate: bool,
+    /// The first of [`Attention::room_bytes`].
+    pub room: Location,
+}
+
+/// Rows of a strip of scores.
+pub const STRIP_ROWS: u64 = 64;
+
+impl Attention {
+    /// Strips of scores that exist at a time.
+    #[must_use]
+    pub const fn strips(&self) -> u64 {
+        if self.dy.is_some() { 3 } else { 2 }
+    }
+
+    /// Bytes of a strip.
+    #[must_use]
+    pub fn strip_bytes(&self) -> Bytes {
+        Bytes(self.rows.min(STRIP_ROWS) * self.columns * self.dtype.bytes().0)
+    }
+
+    /// Bytes beside the tensors: for [`Attention::strips`], or for two numbers of each query, with which tiles of derivatives are made in any order.
+    #[must_use]
+    pub fn room_bytes(&self) -> Bytes {
+        let strips = self.strips() * self.strip_bytes().0;
+        let queries = self.batch.iter().product::<u64>() * self.rows;
+        let statistics = if self.dy.is_some() { 2 * queries * self.dtype.bytes().0 } else { 0 };
+        Bytes(strips.max(statistics))
+    }
+
+    /// Scores that are seen, over the batch.
+    #[must_use]
+    pub fn seen(&self) -> u64 {
+        let hidden = if self.causal { self.rows * self.rows.saturating_sub(1) / 2 } else { 0 };
+        self.batch.iter().product::<u64>() * (self.rows * self.columns).saturating_sub(hidden)
+    }
+
+    /// Floating-point operations, 2 per multiply-add, for the scores that are seen.
+    #[must_use]
+    pub fn flops(&self) -> u64 {
+        let products = if self.dy.is_some() { 5 } else { 2 };
+        2 * self.seen() * self.width * products
+    }
+}

@@ -1,0 +1,35 @@
+// What all kernels of attention share: how they are given matrices, and which queries see which keys.
+
+// A matrix of each batch index as parameters, and the elements from its first one to that of this batch index.
+#define MATRIX(type, x) type *x, u64 x##_row, u64 x##_column, u64 x##_0, u64 x##_1, u64 x##_2
+#define OFFSET(x) batch_offset(batch, size1, size2, x##_0, x##_1, x##_2)
+
+// With a mask query i sees keys 0..=i + keys - queries; there are at least as many keys.
+struct Sight {
+    u64 queries, keys;
+    u32 causal;
+
+    // How many keys some of the queries before this one see.
+    __device__ __forceinline__ u64 keys_before(u64 query) const { return causal && query < queries ? query + keys - queries : keys; }
+
+    // Of the keys from this one on, how many a query sees; not more than `most`.
+    __device__ __forceinline__ u32 seen(u64 query, u64 key, u32 most) const {
+        u64 end = query < queries ? keys_before(query + 1) : 0;
+        return end <= key ? 0 : end - key < most ? (u32)(end - key) : most;
+    }
+
+    // The first query that sees a key.
+    __device__ __forceinline__ u64 first_query(u64 key) const { return causal && key + queries > keys ? key + queries - keys : 0; }
+
+    // Of the queries from this one on, how many do not see a key because it comes after them; not more than `most`.
+    __device__ __forceinline__ u32 hidden(u64 key, u64 query, u32 most) const {
+        u64 end = first_query(key);
+        return end <= query ? 0 : end - query < most ? (u32)(end - query) : most;
+    }
+
+    // Whether one of so many queries from this one on sees this key.
+    __device__ __forceinline__ bool is_any_seen(u64 query, u32 count, u64 key) const {
+        u64 last = query + count < queries ? query + count - 1 : queries - 1;
+        return query < queries && seen(last, key, 1) > 0;
+    }
+};

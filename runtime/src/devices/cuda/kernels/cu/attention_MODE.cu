@@ -1,0 +1,222 @@
+// What kernels of attention by tensor cores share. A block has 128 rows of its own, of queries or of keys, each of its eight warps 16 of them, as fragments of a left
+// factor that stay in registers. It walks the others in tiles of shared memory, whose words (of MODE, DEPTH columns each) serve both as rows and as columns of a right
+// factor. Scores and weights never leave the registers of their warp. Sums are in single precision, and so is all that is not a product.
+
+// Rows of one matrix.
+struct Rows_MODE {
+    const f32* at;
+    u64 row, column, count;
+};
+
+// Others, in rows of WIDE columns; after each row there is room for four words, so that eight rows of four words each lie in 32 different banks.
+template <u32 TALL, u32 WIDE>
+struct Tile_MODE {
+    __align__(16) u32 words[TALL][WIDE / DEPTH + 4];
+};
+
+// Four columns in words.
+struct __align__(16 / DEPTH) Four_MODE {
+    u32 at[4 / DEPTH];
+};
+
+// Four columns of a row from this one on, of which some are there; the others are 0.
+__device__ __forceinline__ void load_four_MODE(f32 (&x)[4], const f32* at, u64 column_stride, u32 n_columns, u32 by_fours) {
+    if (by_fours) {
+        Four_f32 four = {};
+        if (n_columns > 0) four = *(const Four_f32*)at;
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) x[i] = four.at[i];
+    } else {
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) x[i] = i < n_columns ? at[i * column_stride] : 0;
+    }
+}
+
+// How many columns there are from this one on.
+__device__ __forceinline__ u32 columns_from_MODE(u32 column, u32 width) { return column < width ? width - column : 0; }
+
+// This thread's share of a tile, on its way from memory to words.
+template <u32 TALL, u32 WIDE>
+struct Share_MODE {
+    f32 x[TALL * WIDE / 1024][4];
+
+    // Its first row, and rows from one of its units to the next, which have the same columns.
+    static const u32 ROW_STEP = 1024 / WIDE;
+    __device__ __forceinline__ static u32 row() { return threadIdx.x / (WIDE / 4); }
+    __device__ __forceinline__ static u32 column() { return threadIdx.x % (WIDE / 4) * 4; }
+
+    __device__ __forceinline__ void load(const Rows_MODE& rows, u64 start, u32 width, u32 by_fours) {
+        u32 n_columns = columns_from_MODE(column(), width), n_rows = rows.count - start < TALL ? (u32)(rows.count - start) : TALL;
+        const f32* at = rows.at + (start + row()) * rows.row + column() * rows.column;
+#pragma unroll
+        for (u32 step = 0; step < TALL * WIDE / 1024; step++) {
+            load_four_MODE(x[step], at, rows.column, row() + step * ROW_STEP < n_rows ? n_columns : 0, by_fours);
+            at += ROW_STEP * rows.row;
+        }
+    }
+
+    __device__ __forceinline__ void store(Tile_MODE<TALL, WIDE>& tile) const {
+#pragma unroll
+        for (u32 step = 0; step < TALL * WIDE / 1024; step++) {
+            Four_MODE four;
+#pragma unroll
+            for (u32 word = 0; word < 4 / DEPTH; word++) {
+                f32 unit[DEPTH];
+#pragma unroll
+                for (u32 d = 0; d < DEPTH; d++) unit[d] = x[step][word * DEPTH + d];
+                four.at[word] = word_MODE(unit);
+            }
+            *(Four_MODE*)&tile.words[row() + step * ROW_STEP][column() / DEPTH] = four;
+        }
+    }
+};
+
+// This lane's words of a row, of which so many columns are there from its first one on; the others are 0.
+template <u32 STEPS>
+__device__ __forceinline__ void load_words_MODE(u32 (&own)[STEPS][4], u32 half, const f32* at, u64 column_stride, u32 left) {
+#pragma unroll
+    for (u32 word = 0; word < STEPS * 2; word++) {
+        f32 unit[DEPTH];
+#pragma unroll
+        for (u32 d = 0; d < DEPTH; d++) unit[d] = word * 4 * DEPTH + d < left ? at[d * column_stride] : 0;
+        own[word / 2][word % 2 * 2 + half] = word_MODE(unit);
+        at += 4 * DEPTH * column_stride;
+    }
+}
+
+// Own rows of a warp from `first` on, as fragments.
+template <u32 STEPS>
+__device__ __forceinline__ void load_own_MODE(u32 (&own)[STEPS][4], const Rows_MODE& rows, u64 first, u32 width, u32 by_fours) {
+#pragma unroll
+    for (u32 half = 0; half < 2; half++) {
+        u64 row = first + threadIdx.x % 32 / 4 + half * 8;
+        u32 column = threadIdx.x % 4 * DEPTH, left = row < rows.count ? columns_from_MODE(column, width) : 0;
+        const f32* at = rows.at + row * rows.row + column * rows.column;
+        if (by_fours) {
+            load_words_MODE(own, half, at, 1, left);
+        } else {
+            load_words_MODE(own, half, at, rows.column, left);
+        }
+    }
+}
+
+// sums = the products of own rows with those of a tile: eight others in each of sums, as fragments of a result.
+template <u32 TALL, u32 WIDE>
+__device__ __forceinline__ void score_MODE(f32 (&sums)[TALL / 8][4], const u32 (&own)[WIDE / DEPTH / 8][4], const Tile_MODE<TALL, WIDE>& tile) {
+    u32 lane = threadIdx.x % 32;
+#pragma unroll
+    for (u32 j = 0; j < TALL / 8; j++) {
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) sums[j][i] = 0;
+    }
+#pragma unroll
+    for (u32 step = 0; step < WIDE / DEPTH / 8; step++) {
+#pragma unroll
+        for (u32 j = 0; j < TALL / 8; j += 2) {
+            u32 b[2][2];
+            load_rows(b, &tile.words[j * 8 + lane / 16 * 8 + lane % 8][step * 8 + lane / 8 % 2 * 4]);
+            mma_MODE(sums[j], own[step], b[0]);
+            mma_MODE(sums[j + 1], own[step], b[1]);
+        }
+    }
+}
+
+// sums += weights of a tile's rows times COUNT * 8 of their columns from `first_column` on.
+template <u32 TALL, u32 WIDE, u32 COUNT>
+__device__ __forceinline__ void add_weighted_MODE(f32 (&sums)[COUNT][4], const f32 (&weights)[TALL / 8][4], const Tile_MODE<TALL, WIDE>& tile, u32 first_column) {
+#pragma unroll
+    for (u32 step = 0; step < TALL / DEPTH / 8; step++) {
+        u32 a[4];
+        left_of_MODE(a, &weights[step * DEPTH]);
+#pragma unroll
+        for (u32 j = 0; j < COUNT; j += 2) {
+            u32 b[2][2];
+            right_of_MODE(b, &tile.words[step * DEPTH * 8][(first_column + j * 8) / DEPTH], WIDE / DEPTH + 4);
+            mma_MODE(sums[j], a, b[0]);
+            mma_MODE(sums[j + 1], a, b[1]);
+        }
+    }
+}
+
+// The sum over the lanes that have the same rows, the same bits in all of them.
+__device__ __forceinline__ f32 sum_of_row_MODE(f32 x) {
+    x += __shfl_xor_sync(~0u, x, 2);
+    return x + __shfl_xor_sync(~0u, x, 1);
+}
+
+__device__ __forceinline__ f32 top_of_row_MODE(f32 x) {
+    f32 other = __shfl_xor_sync(~0u, x, 2);
+    x = other > x ? other : x;
+    other = __shfl_xor_sync(~0u, x, 1);
+    return other > x ? other : x;
+}
+
+// Scores of keys that a query does not see are below all others: COUNT * 8 keys from `start` on, for the queries of a warp from `first` on.
+template <u32 COUNT>
+__device__ __forceinline__ void hide_MODE(f32 (&scores)[COUNT][4], const Sight& sight, u64 first, u64 start) {
+    u32 row = threadIdx.x % 32 / 4, column = threadIdx.x % 4 * 2;
+    if (sight.seen(first, start, COUNT * 8) == COUNT * 8) return;
+    u32 n_seen[2] = {sight.seen(first + row, start, COUNT * 8), sight.seen(first + row + 8, start, COUNT * 8)};
+#pragma unroll
+    for (u32 j = 0; j < COUNT; j++) {
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) scores[j][i] = j * 8 + column + i % 2 < n_seen[i / 2] ? scores[j][i] : LOWEST;
+    }
+}
+
+#define LOG2_E 1.44269504f
+
+// Scores of a row become weights 2^(log2(e) (score - largest so far)): those of one half of the fragments. Returns what to multiply what was summed up for the row with,
+// since the largest has grown.
+template <u32 COUNT>
+__device__ __forceinline__ f32 weigh_MODE(f32 (&scores)[COUNT][4], u32 part, f32& top) {
+    f32 before = top;
+#pragma unroll
+    for (u32 j = 0; j < COUNT; j++) {
+#pragma unroll
+        for (u32 i = 2 * part; i < 2 * part + 2; i++) top = scores[j][i] > top ? scores[j][i] : top;
+    }
+    top = top_of_row_MODE(top);
+    f32 scaled = top * LOG2_E;
+#pragma unroll
+    for (u32 j = 0; j < COUNT; j++) {
+#pragma unroll
+        for (u32 i = 2 * part; i < 2 * part + 2; i++) scores[j][i] = exp2f(scores[j][i] * LOG2_E - scaled);
+    }
+    return before == top ? 1 : exp2f((before - top) * LOG2_E);
+}
+
+__device__ __forceinline__ void put_two_MODE(Two_f32 two, f32* to, u32 accumulate) {
+    if (accumulate) {
+        two.at[0] += to[0];
+        two.at[1] += to[1];
+    }
+    *(Two_f32*)to = two;
+}
+
+// Writes rows of a warp from `first` on, COUNT * 8 of their columns, those of each half times a factor.
+template <u32 COUNT>
+__device__ __forceinline__ void write_MODE(const f32 (&sums)[COUNT][4], const f32 (&factors)[2], f32* out, u64 row_stride, u64 column_stride, u64 first, u64 rows,
+                                           u32 first_column, u32 width, u32 by_fours, u32 accumulate) {
+#pragma unroll
+    for (u32 part = 0; part < 2; part++) {
+        u64 row = first + threadIdx.x % 32 / 4 + part * 8;
+        if (row >= rows) continue;
+        u32 column = first_column + threadIdx.x % 4 * 2;
+        f32* to = out + row * row_stride + column * column_stride;
+#pragma unroll
+        for (u32 j = 0; j < COUNT; j++) {
+            Two_f32 two = {{mul_f32(sums[j][2 * part], factors[part]), mul_f32(sums[j][2 * part + 1], factors[part])}};
+            u32 left = columns_from_MODE(column + j * 8, width);
+            if (by_fours) {
+                if (left > 0) put_two_MODE(two, to + j * 8, accumulate);
+            } else {
+#pragma unroll
+                for (u32 d = 0; d < 2; d++) {
+                    if (d < left) to[d * column_stride] = accumulate ? to[d * column_stride] + two.at[d] : two.at[d];
+                }
+                to += 8 * column_stride;
+            }
+        }
+    }
+}

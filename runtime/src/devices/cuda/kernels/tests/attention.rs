@@ -1,0 +1,83 @@
+//! Attention and its derivatives: sizes inside of a tile, at its edges and beyond, with and without a mask, in every precision.
+
+use super::cases::{Planned, check_all};
+use super::emulated::Module;
+use crate::devices::cpu::tests::Case;
+use crate::devices::cuda::kernels::{Precision, Sources};
+use pipe_ir::graph::Op;
+use pipe_ir::kernels::Fusion;
+
+/// Queries, keys, and the width of both.
+const SIZES: [(u64, u64, u64); 8] =
+    [(1, 1, 1), (7, 31, 16), (64, 64, 40), (33, 65, 64), (130, 70, 32), (65, 129, 128), (20, 20, 160), (3, 70, 300)];
+
+/// Attention of heads that lie beside each other, as a model cuts them out of one product, and its derivatives; weights are neither even nor all one.
+fn case((rows, columns, width): (u64, u64, u64), causal: bool) -> Case {
+    let mut case = Case::new("attention");
+    let scale = case.constant((width as f64).powf(-0.5));
+    let heads = |case: &mut Case, rows: u64| {
+        let x = case.input(&[2, rows, 3, width]);
+        case.transpose(x, &[0, 2, 1, 3])
+    };
+    let (q, k, v, dy) =
+        (heads(&mut case, rows), heads(&mut case, columns), heads(&mut case, columns), heads(&mut case, rows));
+    let q = case.binary(pipe_ir::graph::Binary::Mul, q, scale);
+    let y = case.push(Op::Attention { causal }, &[q, k, v], &[2, 3, rows, width]);
+    let gradients = case.push(Op::AttentionGrad { causal }, &[q, k, v, dy], &[2, 3, rows + 2 * columns, width]);
+    let beside = case.transpose(y, &[0, 2, 1, 3]);
+    case.store(beside);
+    case.store(gradients);
+    case
+}
+
+/// With a mask there are at least as many keys as queries.
+fn cases(is_wanted: impl Fn(u64, u64, u64) -> bool) -> Vec<Case> {
+    let sizes = SIZES.into_iter().filter(|(rows, columns, width)| is_wanted(*rows, *columns, *width));
+    let both = sizes.flat_map(|size| [(size, false), (size, true)]);
+    let possible = both.filter(|((rows, columns, _), causal)| !causal || columns >= rows);
+    possible.map(|(size, causal)| case(size, causal)).collect()
+}
+
+#[test]
+fn attention_of_any_size() {
+    check_all(&cases(|_, _, _| true), Precision::Fp32, (1e-5, 1e-13));
+}
+
+/// Double precision, and the widest heads, do without them. (Fibers for tensor cores are slow: not the largest case.)
+#[test]
+fn attention_by_tensor_cores() {
+    let cases = cases(|rows, columns, width| rows * columns * width < 300_000);
+    check_all(&cases, Precision::Tf32, (2e-3, 1e-13));
+    check_all(&cases, Precision::Bf16, (2e-2, 1e-13));
+}
+
+/// More batch axes than one launch walks, and factors that lie in columns.
+#[test]
+fn attention_of_any_layout() {
+    let mut case = Case::new("layouts");
+    let (q, k) = (case.input(&[2, 2, 2, 2, 5, 8]), case.input(&[2, 2, 2, 2, 8, 6]));
+    let (v, dy) = (case.input(&[2, 6, 2, 2, 2, 8]), case.input(&[2, 2, 8, 2, 2, 5]));
+    let (q, k) = (case.transpose(q, &[0, 2, 1, 3, 4, 5]), case.transpose(k, &[3, 1, 2, 0, 5, 4]));
+    let (v, dy) = (case.transpose(v, &[0, 2, 4, 3, 1, 5]), case.transpose(dy, &[0, 1, 4, 3, 5, 2]));
+    let y = case.push(Op::Attention { causal: true }, &[q, k, v], &[2, 2, 2, 2, 5, 8]);
+    let gradients = case.push(Op::AttentionGrad { causal: true }, &[q, k, v, dy], &[2, 2, 2, 2, 17, 8]);
+    let turned = case.transpose(gradients, &[5, 1, 4, 0, 2, 3]);
+    case.accumulate(y);
+    case.store(turned);
+    check_all(&[case.clone()], Precision::Fp32, (1e-5, 1e-13));
+    check_all(&[case.clone()], Precision::Tf32, (2e-3, 1e-13));
+    check_all(&[case], Precision::Bf16, (2e-2, 1e-13));
+}
+
+/// Weights of scores that are far apart, and so large that e^score is no number.
+#[test]
+fn large_scores() {
+    let mut sources = Sources::default();
+    let mut case = case((40, 80, 64), true);
+    for operand in &mut case.operands {
+        operand.numbers.iter_mut().for_each(|number| *number *= 10.0);
+    }
+    let planned = Planned::new(&case, Fusion::On, &mut sources);
+    let Some(module) = Module::new(sources) else { return };
+    planned.check(&module, 1e-3);
+}
