@@ -5,7 +5,7 @@
 use mpi::traits::{Communicator, Destination, Source};
 use pipe_ir::units::Bytes;
 use pipe_runtime::calibrate::{median, rank_link};
-use pipe_runtime::job::{Rank, Settings};
+use pipe_runtime::job::{Lost, Rank, Settings};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -45,8 +45,8 @@ fn plain() {
 
 /// The same by the queues of a program.
 fn program() {
-    let settings =
-        Settings { stall: Duration::from_secs(60), lost: Arc::new(|_| {}), end: Arc::new(|| std::process::exit(1)) };
+    let (lost, cut) = (Arc::new(|_: &[Lost]| {}), Arc::new(|_: &str| {}));
+    let settings = Settings { stall: Duration::from_secs(60), lost, cut, end: Arc::new(|| std::process::exit(1)) };
     let job = pipe_runtime::job::mpi::join(settings).expect("mpirun started two processes");
     for bytes in SIZES {
         let time = rank_link(&job, [Rank(0), Rank(1)], Bytes(bytes as u64), rounds(bytes)).expect("both ranks live");

@@ -15,6 +15,7 @@ pub mod rewrite;
 pub mod schedules;
 pub mod shared;
 pub mod steps;
+pub mod store;
 pub mod tapes;
 pub mod team;
 pub mod training;

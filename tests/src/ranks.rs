@@ -14,7 +14,12 @@ use std::time::Duration;
 #[must_use]
 pub fn settings() -> Settings {
     let lost = |lost: &[pipe_runtime::job::Lost]| panic!("{lost:?}");
-    Settings { stall: Duration::from_secs(60), lost: Arc::new(lost), end: Arc::new(|| {}) }
+    Settings {
+        stall: Duration::from_secs(60),
+        lost: Arc::new(lost),
+        cut: Arc::new(|why| panic!("{why}")),
+        end: Arc::new(|| {}),
+    }
 }
 
 /// Has every rank do something, each on a thread of its own.

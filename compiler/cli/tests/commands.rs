@@ -350,7 +350,7 @@ fn one_of_several_processes_says_how_to_build_for_them() {
             command.env("OMPI_COMM_WORLD_RANK", rank).env("OMPI_COMM_WORLD_SIZE", "2").output().expect("it starts");
         assert_eq!(output.status.code(), Some(2), "{}", error(&output));
         assert_eq!(
-            error(&output).matches("mpirun started 2 processes, but this pipec was built for one").count(),
+            error(&output).matches("mpirun started 2 processes, but this pipec was built without MPI").count(),
             said
         );
         assert!(out(&output).is_empty() && !folder.0.join("saved").exists());

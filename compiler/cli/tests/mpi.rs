@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 fn mpirun(folder: &Path, n_ranks: u32, arguments: &str) -> Child {
-    let mut command = launcher();
+    let mut command = launcher("mpirun");
     command.current_dir(folder).arg("-n").arg(n_ranks.to_string()).arg(env!("CARGO_BIN_EXE_pipec"));
     command.args(arguments.split_whitespace()).spawn().expect("mpirun starts: apt-get install libopenmpi-dev")
 }
@@ -122,7 +122,7 @@ fn ranks_with_another_program_are_named() {
     let other = pipeline("1f1b", "").replace("hidden = 16", "hidden = 32");
     let folder = folder("differ", &[("x.pipe", &pipeline("1f1b", "")), ("y.pipe", &other)]);
     let pipec = env!("CARGO_BIN_EXE_pipec");
-    let mut command = launcher();
+    let mut command = launcher("mpirun");
     command.current_dir(&folder).args(["-n", "2", pipec, "run", "x.pipe", ":"]);
     command.args(["-n", "1", pipec, "run", "y.pipe", ":", "-n", "1", pipec, "run", "x.pipe"]);
     let output = command.output().expect("mpirun starts");
@@ -236,10 +236,10 @@ fn processes_that_mpi_does_not_connect_are_told_how_to_be() {
     for (rank, said) in [("0", 1), ("1", 0)] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pipec"));
         command.args(["run", "x.pipe", "--no-checkpoint"]).current_dir(&folder);
-        let output = command.env("RANK", rank).env("WORLD_SIZE", "2").output().expect("it starts");
+        let output = command.env("SLURM_PROCID", rank).env("SLURM_STEP_NUM_TASKS", "2").output().expect("it starts");
         let (_, error) = texts(&output);
         assert_eq!(output.status.code(), Some(2), "{error}");
-        let told = "torchrun started 2 processes, but MPI connects 1: MPI knows nothing of torchrun";
+        let told = "srun started 2 processes, but MPI connects 1: `srun --mpi=list` says what this Slurm can start";
         assert_eq!(error.matches(told).count(), said, "{error}");
     }
 }

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 /// The command on so many ranks, each on a machine with fake GPUs.
 fn start(libraries: &Path, folder: &Path, n_ranks: u32, arguments: &str, variables: &[(&str, &str)]) -> Child {
-    let mut command = launcher();
+    let mut command = launcher("mpirun");
     command.env("LD_LIBRARY_PATH", libraries).env("PIPEC_EMULATOR_CACHE", libraries.join("kernels"));
     command.env("XDG_CACHE_HOME", folder.join("cache")).env("PIPEC_FAKE_DEVICES", "4").envs(variables.iter().copied());
     command.current_dir(folder).arg("-n").arg(n_ranks.to_string()).arg(env!("CARGO_BIN_EXE_pipec"));

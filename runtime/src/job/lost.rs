@@ -33,7 +33,7 @@ impl Position {
 }
 
 /// What is wrong with a rank.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum How {
     /// Its process ended.
     Ended,

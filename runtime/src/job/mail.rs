@@ -16,7 +16,7 @@ const FRAME: usize = 2048;
 /// Of which say how many others count, and whether they are the last of their letter.
 const HEAD: usize = 4;
 /// No transfer has it.
-const TAG: Tag = 0;
+pub(super) const TAG: Tag = 0;
 
 /// What a letter is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -12,6 +12,8 @@ mod messenger;
 pub mod mpi;
 mod rank;
 mod report;
+mod sign;
+pub mod store;
 #[cfg(test)]
 mod tests;
 mod threads;
@@ -36,13 +38,15 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Is told which ranks are lost.
 pub type Teller = dyn Fn(&[Lost]) + Send + Sync;
 
-/// What a job does when one of its ranks is lost. Both are called on the thread that talks to the others.
+/// What a job does when one of its ranks is lost. All are called on the thread that talks to the others.
 #[derive(Clone)]
 pub struct Settings {
     /// How long a rank may be silent.
     pub stall: Duration,
     /// Tells the user which ranks are lost; called on one rank only, as far as ranks can know.
     pub lost: Arc<Teller>,
+    /// Tells the user that nothing connects the ranks any more, and why; called on every rank.
+    pub cut: Arc<dyn Fn(&str) + Send + Sync>,
     /// Ends the process, on every rank: nothing can be waited for any more.
     pub end: Arc<dyn Fn() + Send + Sync>,
 }
@@ -53,6 +57,9 @@ pub enum Unconnected {
     /// The library says no.
     #[error("{0}")]
     Failed(String),
+    /// What connects them is not reached from here; from elsewhere it may be.
+    #[error("{0}")]
+    Unreachable(String),
     /// Not all of them came in time.
     #[error("the processes have not found each other within {:.0}s: one of them has ended or was stopped, or cannot be reached", .0.as_secs_f64())]
     Late(Duration),

@@ -3,10 +3,11 @@
 
 use super::lost::{Ailment, How, Lost, Position, Process};
 use super::rank::{Division, Rank};
+use super::sign::Sign;
 use pipe_ir::ids::DeviceId;
 use std::time::{Duration, Instant};
 
-/// Between two signs of life.
+/// Between two letters that say so.
 pub(crate) const BEAT: Duration = Duration::from_millis(100);
 /// Silence that is enough where the system asks the process to end: most often because another one did.
 const HURRIED: Duration = Duration::from_millis(600);
@@ -16,30 +17,43 @@ struct Peer {
     rank: Rank,
     heard: Instant,
     process: Option<Process>,
+    /// Where ranks show signs: the number of its last one, and how many looks at signs had begun when its process was seen to have ended.
+    sign: u64,
+    ended: Option<u64>,
     is_visible: bool,
     /// By its own devices, in their order.
     positions: Vec<u64>,
     has_left: bool,
 }
 
-/// What is known of all other ranks.
+/// What is known of the other ranks that this one looks after.
 pub(crate) struct Watch {
     own: Rank,
     peers: Vec<Peer>,
     stall: Duration,
+    /// Between two signs of life.
+    pub(crate) interval: Duration,
     /// The last turn, and the next one.
     last: Instant,
     next: Instant,
 }
 
 impl Watch {
-    /// Of a job that begins now. A rank may be silent for so long.
-    pub(crate) fn new(own: Rank, n_ranks: usize, stall: Duration) -> Self {
+    /// Of a job that begins now. A rank says so often that it lives, and may be silent for so long.
+    pub(crate) fn new(own: Rank, others: Vec<Rank>, interval: Duration, stall: Duration) -> Self {
         let now = Instant::now();
-        let peer =
-            |rank| Peer { rank, heard: now, process: None, is_visible: false, positions: Vec::new(), has_left: false };
-        let peers = (0..n_ranks).map(Rank::from_index).filter(|rank| *rank != own).map(peer).collect();
-        Self { own, peers, stall, last: now, next: now }
+        let peer = |rank| Peer {
+            rank,
+            heard: now,
+            process: None,
+            sign: 0,
+            ended: None,
+            is_visible: false,
+            positions: Vec::new(),
+            has_left: false,
+        };
+        let peers = others.into_iter().map(peer).collect();
+        Self { own, peers, stall, interval, last: now, next: now }
     }
 
     fn peer(&mut self, rank: Rank) -> Option<&mut Peer> {
@@ -71,6 +85,25 @@ impl Watch {
         }
     }
 
+    /// A rank showed a sign, perhaps once more.
+    pub(crate) fn saw(&mut self, rank: Rank, sign: Sign) {
+        let Some(peer) = self.peer(rank).filter(|peer| peer.sign != sign.number) else { return };
+        if peer.process.is_none() {
+            peer.is_visible = sign.process.is_visible();
+            peer.process = Some(sign.process);
+        }
+        peer.sign = sign.number;
+        peer.heard = Instant::now();
+        peer.positions = sign.positions;
+        peer.has_left = sign.has_left;
+    }
+
+    /// Nothing can be said about any rank now.
+    pub(crate) fn excuse(&mut self) {
+        let now = Instant::now();
+        self.peers.iter_mut().for_each(|peer| peer.heard = now);
+    }
+
     /// A rank took its leave: what becomes of its process says nothing any more.
     pub(crate) fn left(&mut self, rank: Rank) {
         if let Some(peer) = self.peer(rank) {
@@ -91,21 +124,46 @@ impl Watch {
         }
         if now - self.last > self.stall / 2 {
             // This process itself stood still: what others said meanwhile is still to be read.
-            self.peers.iter_mut().for_each(|peer| peer.heard = now);
+            self.excuse();
         }
-        (self.last, self.next) = (now, now + BEAT);
+        (self.last, self.next) = (now, now + self.interval);
         true
     }
 
-    /// The ranks without which the job cannot go on, if any, and whether this is the rank to say so: the first one that is well.
-    pub(crate) fn lost(&self, division: Option<Division>, is_hurried: bool) -> (Vec<Lost>, bool) {
-        let limit = if is_hurried { self.stall.min(HURRIED) } else { self.stall };
+    /// The same of ranks that another one found to be lost.
+    pub(crate) fn named(&self, division: Option<Division>, all: &[(Rank, How)]) -> (Vec<Lost>, bool) {
+        let is_well = |rank: &Rank| all.iter().all(|(lost, _)| lost != rank);
+        let first = self.peers.iter().map(|peer| peer.rank).chain([self.own]).filter(is_well).min();
+        let lost = all.iter().filter(|(rank, _)| *rank != self.own).map(|(rank, how)| {
+            let peer = self.peers.iter().find(|peer| peer.rank == *rank);
+            peer.map_or_else(
+                || Lost { rank: *rank, process: None, how: *how, positions: Vec::new() },
+                |peer| peer.lost(division, *how),
+            )
+        });
+        (lost.collect(), first == Some(self.own))
+    }
+
+    /// The ranks without which the job cannot go on, if any, and whether this is the rank to say so: the first one that is well. Where ranks
+    /// show signs, with how many looks at them have begun and ended: a process that has ended may have shown that it took its leave.
+    pub(crate) fn lost(
+        &mut self,
+        division: Option<Division>,
+        is_hurried: bool,
+        looks: Option<(u64, u64)>,
+    ) -> (Vec<Lost>, bool) {
+        let limit = if is_hurried { self.stall.min(HURRIED.max(6 * self.interval)) } else { self.stall };
         let mut lost = Vec::new();
         let mut first = self.own;
-        for peer in self.peers.iter().filter(|peer| !peer.has_left) {
+        for peer in self.peers.iter_mut().filter(|peer| !peer.has_left) {
             let silence = peer.heard.elapsed();
             let ailment = peer.process.as_ref().filter(|_| peer.is_visible).and_then(Process::ailment);
             let how = match ailment {
+                Some(Ailment::Ended)
+                    if looks.is_some_and(|(begun, ended)| ended <= *peer.ended.get_or_insert(begun)) =>
+                {
+                    continue;
+                }
                 Some(Ailment::Ended) => How::Ended,
                 _ if silence <= limit => {
                     first = first.min(peer.rank);
@@ -115,12 +173,19 @@ impl Watch {
                 None if peer.process.is_none() => How::Absent(silence),
                 None => How::Silent(silence),
             };
-            let devices = division.map(|division| division.devices_of(peer.rank)).unwrap_or_default();
-            let positions = devices
-                .zip(&peer.positions)
-                .filter_map(|(device, packed)| Position::unpack(DeviceId::from_index(device), *packed));
-            lost.push(Lost { rank: peer.rank, process: peer.process.clone(), how, positions: positions.collect() });
+            lost.push(peer.lost(division, how));
         }
         (lost, first == self.own)
+    }
+}
+
+impl Peer {
+    /// What is told of it when it is lost.
+    fn lost(&self, division: Option<Division>, how: How) -> Lost {
+        let devices = division.map(|division| division.devices_of(self.rank)).unwrap_or_default();
+        let positions = devices
+            .zip(&self.positions)
+            .filter_map(|(device, packed)| Position::unpack(DeviceId::from_index(device), *packed));
+        Lost { rank: self.rank, process: self.process.clone(), how, positions: positions.collect() }
     }
 }

@@ -1,7 +1,8 @@
-//! Wires: what carries bytes from one process to another. MPI is one; a library for GPUs can be the next.
+//! Wires: what carries bytes from one process to another. MPI is one, the store of a launcher another.
 
 use super::rank::Rank;
 use crate::memory::Region;
+use std::time::Duration;
 
 /// Tells apart messages between the same two ranks. Those with the same tag arrive in the order in which they were sent.
 pub(crate) type Tag = i32;
@@ -25,9 +26,52 @@ pub(crate) trait Wire {
     /// Forgets a request whose other end will never come. Its process ends soon.
     fn forget(&mut self, request: Self::Request);
 
+    /// Moves what does not move by itself; called before requests are tested. Whether anything moved.
+    ///
+    /// # Errors
+    /// Says why it carries nothing any more.
+    fn turn(&mut self) -> Result<bool, String> {
+        Ok(false)
+    }
+
+    /// Where ranks show signs of life, if not by letters to each other.
+    fn signs(&mut self) -> Option<&mut dyn Signs> {
+        None
+    }
+
     /// Takes leave of all other ranks, when no request is under way.
     fn close(self);
 
     /// Takes no leave: others are lost, or cannot go on. Its process ends soon.
     fn leave(self);
+}
+
+/// Signs of life: each rank shows one, and sees those of others. Who is lost is announced there, because not all ranks look after all.
+pub(crate) trait Signs {
+    /// Whose signs are seen; the first rank sees those of all.
+    fn seen(&self) -> Vec<Rank>;
+
+    /// The time from one to the next.
+    fn interval(&self) -> Duration;
+
+    /// Shows one, instead of the one before; never waits.
+    fn show(&mut self, sign: &[u8]);
+
+    /// Asks for those of others; never waits.
+    fn look(&mut self);
+
+    /// How many times that was done, and how many of those have been answered.
+    fn looks(&self) -> (u64, u64);
+
+    /// Those that came and were not seen before.
+    fn take(&mut self) -> Vec<(Rank, Vec<u8>)>;
+
+    /// Announces to all who is lost; never waits.
+    fn announce(&mut self, lost: &[u8]);
+
+    /// What was announced last, by any rank; empty at first.
+    fn announced(&self) -> &[u8];
+
+    /// Whether those that were asked for should have come already, so that silence says nothing about ranks.
+    fn is_late(&self) -> bool;
 }

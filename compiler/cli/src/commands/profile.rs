@@ -170,6 +170,7 @@ impl Arguments {
         if let Some(team) = team {
             let schedule = Box::new(judged.schedule.clone());
             team.know(Origins { program: Arc::clone(&program), written: Written::Schedule(schedule, sources) });
+            team.warn_of_store(backend);
         }
         match self.measure((&program, backend), &judged, data, team.map(Team::job)) {
             Ok(file) if speaks => self.conclude(&file),

@@ -30,6 +30,7 @@ Examples:
   pipec run examples/shakespeare.pipe
   pipec run examples/shakespeare.pipe --steps 20 --trace run.trace.json
   pipec run examples/shakespeare.pipe --resume
+  torchrun --no-python --nproc-per-node 4 pipec run x.pipe --backend cuda   # a process and a GPU per device
   mpirun -n 4 pipec run examples/shakespeare.pipe   # a process per device, on one host or several
   pipec run std:zb_v --set devices=8 --set microbatches=64 --steps 100   # no model: counts on the null device
 
@@ -116,6 +117,7 @@ impl Arguments {
         };
         if let Some(team) = team {
             team.know(Origins { program: Arc::clone(&program), written });
+            team.warn_of_store(backend);
         }
         let memory = Watch::start();
         let finished =
@@ -299,8 +301,12 @@ impl Arguments {
         let first_step = match &self.resume {
             None => 0,
             Some(from) => {
-                let from = from.clone().or_else(|| plan.checkpoints.clone()).unwrap_or_default();
-                checkpoint::resume(run, &from)?
+                let folder = from.clone().or_else(|| plan.checkpoints.clone()).unwrap_or_default();
+                let found = checkpoint::resume(run, &folder);
+                match team.filter(|team| team.starts_again() && from.is_none()) {
+                    Some(team) => team.resumed(found)?,
+                    None => found?,
+                }
             }
         };
         let mut stop = stop_on_signal(team.map(Team::job));

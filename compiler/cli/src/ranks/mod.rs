@@ -6,12 +6,15 @@ pub(crate) mod lost;
 
 use crate::Outcome;
 use crate::input::parse_seconds;
-use crate::output::{Failure, complain, print};
+use crate::output::{Failure, complain, print, warn};
+use crate::training;
 use agreement::{Word, difference};
-use launcher::Launched;
+use launcher::{Launched, Way};
 use lost::Origins;
 use pipe_ir::digest::Digest;
-use pipe_runtime::job::{Job, Lost, Settings, Unconnected};
+use pipe_runtime::Backend;
+use pipe_runtime::checkpoint::CheckpointError;
+use pipe_runtime::job::{Job, Lost, Settings, Unconnected, store};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -42,6 +45,8 @@ pub(crate) enum Entry {
 /// This process among others.
 pub(crate) struct Team {
     job: Job,
+    /// Whether a store connects it, which is no way for many bytes.
+    has_store: bool,
     origins: Arc<OnceLock<Origins>>,
 }
 
@@ -50,25 +55,34 @@ pub(crate) struct Team {
 /// # Errors
 /// If they cannot be joined; only the first one of them says why.
 pub(crate) fn enter(arguments: &RankArguments, schema: Option<&'static str>) -> Result<Entry, Failure> {
-    let Some(launched) = Launched::read(|name| std::env::var(name).ok()) else { return Ok(Entry::Alone) };
+    let variable = |name: &str| std::env::var(name).ok();
+    let Some(launched) = Launched::read(variable) else { return Ok(Entry::Alone) };
     let origins = Arc::new(OnceLock::new());
     let known = Arc::clone(&origins);
-    let tell = move |lost: &[Lost]| {
-        let message = lost::message(lost, known.get());
-        complain(&message);
+    let rank = launched.rank;
+    let tell = move |message: &str| {
+        complain(message);
         if let Some(schema) = schema {
             // The process ends whether or not somebody reads it.
             drop(print(&format!("{:#}\n", serde_json::json!({"schema": schema, "ok": false, "error": message}))));
         }
     };
-    let settings =
-        Settings { stall: arguments.stall_timeout, lost: Arc::new(tell), end: Arc::new(|| std::process::exit(1)) };
-    match connect(&launched, settings) {
-        Ok(job) => Ok(Entry::Together(Team { job, origins })),
-        Err(Unconnected::Late(stall)) => {
+    // Every rank says that it is cut off, and one of them is read by programs.
+    let cut = move |why: &str| if rank == 0 { tell(why) } else { complain(&format!("rank {rank}: {why}")) };
+    let settings = Settings {
+        stall: arguments.stall_timeout,
+        lost: Arc::new(move |lost: &[Lost]| tell(&lost::message(lost, known.get()))),
+        cut: Arc::new(cut),
+        end: Arc::new(|| std::process::exit(1)),
+    };
+    let way = launched.way(variable).map_err(Unconnected::Unreachable);
+    let has_store = matches!(way, Ok(Way::Store(..)));
+    match way.and_then(|way| connect(&launched, &way, settings)) {
+        Ok(job) => Ok(Entry::Together(Team { job, has_store, origins })),
+        Err(error @ (Unconnected::Late(_) | Unconnected::Unreachable(_))) => {
             // The first rank may be the one that is missing: then the next one says it. The launcher ends those that have not said it yet.
             std::thread::sleep(TURN * launched.rank.min(MOST_TURNS));
-            Err(Failure::Usage(Unconnected::Late(stall).to_string()))
+            Err(Failure::Usage(error.to_string()))
         }
         Err(Unconnected::Failed(message)) if launched.rank == 0 => Err(Failure::Usage(message)),
         Err(Unconnected::Failed(_)) => Ok(Entry::Silent),
@@ -79,15 +93,22 @@ pub(crate) fn enter(arguments: &RankArguments, schema: Option<&'static str>) -> 
 const TURN: Duration = Duration::from_secs(2);
 const MOST_TURNS: u32 = 4;
 
+fn connect(launched: &Launched, way: &Way, settings: Settings) -> Result<Job, Unconnected> {
+    match way {
+        Way::Store(address, member) => store::join(address, member, settings),
+        Way::Mpi => connect_by_mpi(launched, settings),
+    }
+}
+
 #[cfg(feature = "mpi")]
-fn connect(launched: &Launched, settings: Settings) -> Result<Job, Unconnected> {
+fn connect_by_mpi(launched: &Launched, settings: Settings) -> Result<Job, Unconnected> {
     let job = pipe_runtime::job::mpi::join(settings)?;
     let is_whole = job.n_ranks() == launched.n_ranks as usize;
     if is_whole { Ok(job) } else { Err(Unconnected::Failed(launched.miscounted(job.n_ranks()))) }
 }
 
 #[cfg(not(feature = "mpi"))]
-fn connect(launched: &Launched, _: Settings) -> Result<Job, Unconnected> {
+fn connect_by_mpi(launched: &Launched, _: Settings) -> Result<Job, Unconnected> {
     Err(Unconnected::Failed(launched.without_mpi()))
 }
 
@@ -100,6 +121,36 @@ impl Team {
     /// Whether this process speaks for all.
     pub(crate) fn speaks(&self) -> bool {
         self.job.is_first()
+    }
+
+    /// Warns where devices that compute have their bytes carried by what is slow.
+    pub(crate) fn warn_of_store(&self, backend: Backend) {
+        if self.speaks() && self.has_store && backend == Backend::Cpu {
+            warn(
+                "torchrun's store carries the bytes between the processes, which is slow: with `--backend cuda` NCCL does, and between \
+                 processors MPI, under `mpirun`",
+            );
+        }
+    }
+
+    /// Whether its launcher starts it again, with the same arguments, when a rank is lost.
+    pub(crate) fn starts_again(&self) -> bool {
+        self.has_store
+    }
+
+    /// The step at which a team begins that is started again whether or not it has saved anything. All ranks do it at once.
+    ///
+    /// # Errors
+    /// If a rank has a checkpoint that cannot be resumed, or only some find one.
+    pub(crate) fn resumed(&self, found: Result<u64, CheckpointError>) -> Result<u64, training::Failure> {
+        let is_absent = matches!(found, Err(CheckpointError::Absent { .. }));
+        if self.job.any(!is_absent)? {
+            return Ok(found?);
+        }
+        if self.speaks() {
+            warn("there is no checkpoint yet: the run begins at its first step");
+        }
+        Ok(0)
     }
 
     /// From now on it is known where instructions come from.

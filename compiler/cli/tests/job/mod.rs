@@ -1,6 +1,7 @@
-//! Jobs: processes under `mpirun`, who they are, and how they end.
+//! Jobs: processes under a launcher, who they are, and how they end.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
@@ -20,8 +21,8 @@ pub(crate) fn pipeline(schedule: &str, line: &str) -> String {
 }
 
 /// A command with its launcher, which also runs more processes than there are cores, for whoever asks.
-pub(crate) fn launcher() -> Command {
-    let mut command = Command::new("mpirun");
+pub(crate) fn launcher(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     command.env("OMPI_MCA_rmaps_base_oversubscribe", "1").env("OMPI_MCA_mpi_yield_when_idle", "1");
     // Containers most often refuse that one process reads the memory of another.
@@ -47,7 +48,11 @@ pub(crate) fn ranks(launcher: &Child) -> BTreeMap<u32, u32> {
             let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
             let mut variables =
                 environment.split(|byte| *byte == 0).filter_map(|variable| std::str::from_utf8(variable).ok());
-            let rank = variables.find_map(|variable| variable.strip_prefix("OMPI_COMM_WORLD_RANK=")?.parse().ok());
+            let rank = |variable: &str| {
+                let rank = variable.strip_prefix("OMPI_COMM_WORLD_RANK=").or_else(|| variable.strip_prefix("RANK="));
+                rank?.parse().ok()
+            };
+            let rank = variables.find_map(rank);
             ranks.extend(rank.map(|rank| (rank, process)));
         }
     }
@@ -64,12 +69,12 @@ pub(crate) fn signal(process: u32, name: &str) {
 /// where a rank is killed while it connects.
 pub(crate) fn ended(mut child: Child, most: Duration) -> Output {
     let began = Instant::now();
-    let mut seen = began;
+    let mut seen = None;
     while child.try_wait().expect("it is ours").is_none() {
         let now = Instant::now();
         if !ranks(&child).is_empty() {
-            seen = now;
-        } else if now - seen > Duration::from_secs(5) {
+            seen = Some(now);
+        } else if seen.is_some_and(|seen| now - seen > Duration::from_secs(15)) {
             drop(child.kill());
         }
         if began.elapsed() > most {

@@ -1,5 +1,7 @@
 //! The messenger: the one thread of a process that talks to other ranks. It starts what the others post, marks the tokens of what has
-//! ended, says that its rank lives, and notices when another one does not.
+//! ended, and keeps a vigil: says that its rank lives, and notices when another one does not.
+
+mod vigil;
 
 use super::Settings;
 use super::desk::{Desk, Opened, Post};
@@ -7,8 +9,9 @@ use super::exchange::{Outlet, Ticket};
 use super::lost::{Lost, Process};
 use super::mail::{Letter, Mail, Subject};
 use super::rank::Rank;
-use super::watch::Watch;
-use super::wire::{Tag, Wire};
+use super::sign::Sign;
+use super::watch::{BEAT, Watch};
+use super::wire::{Signs, Tag, Wire};
 use crate::channel::{End, Posted};
 use crate::fault::RunError;
 use crate::memory::Region;
@@ -28,12 +31,6 @@ const YIELDS: u32 = 50;
 const SHORTEST: Duration = Duration::from_micros(20);
 const LONGEST: Duration = Duration::from_micros(200);
 const LONGEST_IDLE: Duration = Duration::from_millis(2);
-/// How long the others wait until the user was told of a loss, before they say it themselves.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// How long a rank that told the user lets the others know.
-const FAREWELL: Duration = Duration::from_millis(300);
-/// How long one waits at least before it ends, so that its last letters arrive: more than from one look at the others to the next.
-const LINGER: Duration = Duration::from_millis(150);
 
 /// A message of a transfer; of large ones there are several, which count together.
 struct Transfer {
@@ -48,6 +45,7 @@ pub(crate) struct Messenger<W: Wire> {
     settings: Settings,
     mail: Mail<W>,
     watch: Watch,
+    sign: Sign,
     transfers: Vec<(W::Request, Transfer)>,
     pieces: Vec<(W::Request, Ticket)>,
     opened: Option<Opened>,
@@ -67,12 +65,31 @@ impl<W: Wire> Messenger<W> {
     /// If the machine lacks memory for it.
     pub(crate) fn new(mut wire: W, desk: Arc<Desk>, settings: Settings) -> Result<Self, RunError> {
         let mut mail = Mail::new(&mut wire, desk.rank, desk.n_ranks)?;
-        let hello = serde_json::to_vec(&Process::own()).unwrap_or_default();
-        mail.send_all(Subject::Hello, &hello);
-        let watch = Watch::new(desk.rank, desk.n_ranks, settings.stall);
+        let sign = Sign { process: Process::own(), ..Sign::default() };
+        let (interval, others) = if let Some(signs) = wire.signs() {
+            (signs.interval(), signs.seen())
+        } else {
+            mail.send_all(Subject::Hello, &serde_json::to_vec(&sign.process).unwrap_or_default());
+            (BEAT, (0..desk.n_ranks).map(Rank::from_index).filter(|rank| *rank != desk.rank).collect())
+        };
+        let watch = Watch::new(desk.rank, others, interval, settings.stall);
         let (transfers, pieces) = (Vec::with_capacity(1024), Vec::with_capacity(1024));
         let (opened, leaves, has_said_bye, lost, parts) = (None, false, false, None, None);
-        Ok(Self { wire, desk, settings, mail, watch, transfers, pieces, opened, leaves, has_said_bye, lost, parts })
+        Ok(Self {
+            wire,
+            desk,
+            settings,
+            mail,
+            watch,
+            sign,
+            transfers,
+            pieces,
+            opened,
+            leaves,
+            has_said_bye,
+            lost,
+            parts,
+        })
     }
 
     /// Works until the job ends. Says when it begins to leave together with the others.
@@ -109,7 +126,7 @@ impl<W: Wire> Messenger<W> {
 
     /// Looks after everything once. Whether anything moved.
     fn turn(&mut self) -> bool {
-        let mut moved = false;
+        let mut moved = self.wire.turn().unwrap_or_else(|why| self.cut(&why));
         while let Some(post) = self.desk.take() {
             self.start(post);
             moved = true;
@@ -118,6 +135,10 @@ impl<W: Wire> Messenger<W> {
         moved |= self.exchange();
         let mut letters = Vec::new();
         moved |= self.mail.advance(&mut self.wire, |letter| letters.push(letter));
+        for (rank, sign) in self.wire.signs().map(Signs::take).unwrap_or_default() {
+            // A sign that cannot be read is none.
+            drop(serde_json::from_slice(&sign).map(|sign| self.watch.saw(rank, sign)));
+        }
         // Who is silent is judged when everything that came was read: another rank may have told the user already.
         if !letters.is_empty() {
             letters.into_iter().for_each(|letter| self.open(letter));
@@ -129,8 +150,12 @@ impl<W: Wire> Messenger<W> {
             // The others may be gone already.
             self.parts.get_or_insert_with(Instant::now);
         } else if self.leaves && !self.has_said_bye && is_idle {
-            self.mail.send_all(Subject::Bye, &[]);
             self.has_said_bye = true;
+            if self.wire.signs().is_none() {
+                self.mail.send_all(Subject::Bye, &[]);
+            } else {
+                self.say_that_it_lives();
+            }
         }
         moved
     }
@@ -172,7 +197,7 @@ impl<W: Wire> Messenger<W> {
             Post::Letters(subject, text) => self.mail.send_all(subject, &text),
             Post::Leave => self.leaves = true,
             Post::Part => self.parts = Some(Instant::now()),
-            Post::Vanish => self.parts = Instant::now().checked_sub(2 * FAREWELL),
+            Post::Vanish => self.parts = vigil::long_ago(),
         }
     }
 
@@ -274,62 +299,6 @@ impl<W: Wire> Messenger<W> {
         if let Some(opened) = &self.opened {
             opened.mailboxes.poison();
         }
-    }
-
-    /// Says that this rank lives and where its devices are, and looks who else does.
-    fn beat(&mut self) {
-        let own = self.desk.rank;
-        let mut text = Vec::new();
-        if let Some(opened) = &self.opened {
-            let devices = opened.division.devices_of(own);
-            text.extend(devices.flat_map(|device| opened.mailboxes.position(device).to_le_bytes()));
-        }
-        for rank in (0..self.desk.n_ranks).map(Rank::from_index).filter(|rank| *rank != own) {
-            // Who does not read needs no second one.
-            if !self.mail.is_behind(rank) && !self.has_said_bye {
-                self.mail.send(rank, Subject::Beat, &text);
-            }
-        }
-        if self.lost.is_some() || self.desk.failure().is_some() {
-            return;
-        }
-        let division = self.opened.as_ref().map(|opened| opened.division);
-        let (lost, is_first) = self.watch.lost(division, self.desk.is_hurried());
-        if lost.is_empty() {
-            return;
-        }
-        if is_first {
-            self.tell(&lost);
-        }
-        self.lost = Some((lost, Instant::now(), if is_first { FAREWELL } else { PATIENCE }));
-    }
-
-    /// Tells the user who is lost.
-    fn tell(&mut self, lost: &[Lost]) {
-        (self.settings.lost)(lost);
-        self.desk.told();
-        self.mail.send_all(Subject::Told, &[]);
-    }
-
-    /// Whether this rank may end without the others: it wants to, or one was lost and the user was told; and the others know.
-    fn is_over(&mut self) -> bool {
-        if let Some(since) = self.parts {
-            return since.elapsed() > FAREWELL || since.elapsed() > LINGER && !self.is_behind(&[]);
-        }
-        let Some((lost, since, patience)) = self.lost.take() else { return false };
-        let was_told = self.desk.is_told();
-        let is_heard = was_told && since.elapsed() > LINGER && !self.is_behind(&lost);
-        if !is_heard && since.elapsed() < patience {
-            self.lost = Some((lost, since, patience));
-            return false;
-        }
-        if !was_told {
-            self.tell(&lost);
-        }
-        (self.settings.end)();
-        let first = lost.first().map_or(self.desk.rank, |lost| lost.rank);
-        self.fail(first, "it was lost".to_owned());
-        true
     }
 
     /// Leaves everything as it is. Messages that are under way keep the memory that they are written to.

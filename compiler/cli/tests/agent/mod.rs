@@ -1,0 +1,127 @@
+//! Agents: what torchrun does on a host. It keeps a store, starts processes that find it, and ends all when one fails.
+
+use crate::job::{signal, texts};
+use crate::store::Store;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The real one; nothing where it is missing, which is said once.
+pub(crate) fn torchrun() -> Option<&'static Path> {
+    static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let found = FOUND.get_or_init(|| {
+        let named = std::env::var_os("PIPEC_TORCHRUN").map_or_else(|| PathBuf::from("torchrun"), PathBuf::from);
+        let starts = Command::new(&named).arg("--help").output().is_ok_and(|output| output.status.success());
+        if !starts {
+            eprintln!("skipped: the real torchrun, which is not here (PIPEC_TORCHRUN can name it)");
+        }
+        starts.then_some(named)
+    });
+    found.as_deref()
+}
+
+/// One of ours.
+pub(crate) struct Agent {
+    store: Store,
+    folder: PathBuf,
+    libraries: Option<PathBuf>,
+}
+
+impl Agent {
+    /// Works in a folder.
+    pub(crate) fn new(folder: &Path) -> Self {
+        Self { store: Store::start(), folder: folder.to_owned(), libraries: None }
+    }
+
+    /// On a machine with four fake GPUs.
+    pub(crate) fn with_gpus(mut self, libraries: &Path) -> Self {
+        self.libraries = Some(libraries.to_owned());
+        self
+    }
+
+    /// Starts so many processes, each with its own arguments.
+    pub(crate) fn run(&mut self, n_ranks: u32, arguments: impl Fn(u32) -> String) -> Processes {
+        let start = |rank: u32| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_pipec"));
+            command.args(arguments(rank).split_whitespace()).current_dir(&self.folder);
+            command.env("RANK", rank.to_string()).env("WORLD_SIZE", n_ranks.to_string());
+            command.env("MASTER_ADDR", "localhost").env("MASTER_PORT", self.store.port().to_string());
+            command.env("TORCHELASTIC_RUN_ID", "none").env("TORCHELASTIC_USE_AGENT_STORE", "True");
+            command.env("NO_COLOR", "1").env("COLUMNS", "100");
+            if let Some(libraries) = &self.libraries {
+                command.env("LD_LIBRARY_PATH", libraries).env("PIPEC_EMULATOR_CACHE", libraries.join("kernels"));
+                command.env("XDG_CACHE_HOME", self.folder.join("cache")).env("PIPEC_FAKE_DEVICES", "4");
+            }
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            command.spawn().expect("the command starts")
+        };
+        Processes((0..n_ranks).map(start).collect())
+    }
+
+    /// The store ends before the processes.
+    pub(crate) fn end_store(&self) {
+        self.store.end();
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let mistakes = self.store.mistakes();
+        assert!(mistakes.is_empty() || thread::panicking(), "{mistakes:?}");
+    }
+}
+
+/// Processes that were started together, by rank.
+pub(crate) struct Processes(Vec<Child>);
+
+impl Processes {
+    /// The number of one.
+    pub(crate) fn id(&self, rank: u32) -> u32 {
+        self.0[rank as usize].id()
+    }
+
+    /// Kills all of them.
+    pub(crate) fn kill(mut self) {
+        for child in &mut self.0 {
+            child.kill().expect("it is ours");
+        }
+        for child in &mut self.0 {
+            child.wait().expect("it is ours");
+        }
+    }
+
+    /// Ends when all of them have, or fails after a while. When one fails the others are asked to end, as torchrun does, and a stopped one is killed.
+    pub(crate) fn ended(mut self, most: Duration) -> Vec<Output> {
+        let began = Instant::now();
+        let mut is_asked = false;
+        loop {
+            let states: Vec<_> = self.0.iter_mut().map(|child| child.try_wait().expect("it is ours")).collect();
+            let running =
+                || self.0.iter().zip(&states).filter(|(_, state)| state.is_none()).map(|(child, _)| child.id());
+            if running().next().is_none() {
+                break;
+            }
+            if !is_asked && states.iter().flatten().any(|state| !state.success()) {
+                running().for_each(|process| signal(process, "TERM"));
+                is_asked = true;
+            }
+            let is_stopped = |process: u32| {
+                let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+                stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+            };
+            if is_asked && running().all(is_stopped) {
+                running().for_each(|process| signal(process, "KILL"));
+            }
+            if began.elapsed() > most {
+                let left: Vec<u32> = running().collect();
+                left.iter().for_each(|process| signal(*process, "KILL"));
+                let outputs = self.0.into_iter().map(|child| child.wait_with_output().expect("it has ended"));
+                panic!("the job hangs: {left:?}\n{:?}", outputs.map(|output| texts(&output)).collect::<Vec<_>>());
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        self.0.into_iter().map(|child| child.wait_with_output().expect("it has ended")).collect()
+    }
+}
