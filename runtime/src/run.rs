@@ -172,7 +172,7 @@ impl Run {
         self.engine.profile()
     }
 
-    /// The same of the devices of all ranks of a job, on its first rank. All do it at once.
+    /// The same of the devices of all ranks of a job, on its first rank; nothing on the others. All do it at once.
     ///
     /// # Errors
     /// If a rank cannot go on.
