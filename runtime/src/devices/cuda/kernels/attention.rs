@@ -113,7 +113,7 @@ fn tensor_tiles(precision: Precision, dtype: DType, width: u64, part: &str) -> O
         return None;
     }
     let padded = width.next_power_of_two().max(32);
-    // Derivatives have twice as many fragments and sums as the result, which has as many registers for each as it has for the scores of two tiles.
+    // No registers are spilled so: derivatives have twice as many fragments and sums as the result has, and scores of two kinds.
     let is_grad = part != "forward";
     let others = if padded / depth <= 32 { 64 } else { 32 };
     let span = padded.min(COLUMNS);
