@@ -7,7 +7,8 @@
 First what the card can do (a large matrix product, a copy), then tokens per second of both, each in a process of its own, and what
 share of the card's bf16 products that is: 6 operations per weight and token, and 6 * blocks * sequence * hidden for attention
 (arXiv 2204.02311, appendix B, where a token attends to half of the others). A step's time is that of many steps less that of fewer,
-so that starting counts on neither side.
+so that starting counts on neither side. Idle is the part of a step in which the card ran no task; below, what a profile predicts for
+a step, against steps that it is not from.
 """
 
 import argparse
@@ -54,19 +55,19 @@ def flops_per_token(shape):
     return 6 * weights + 6 * size["blocks"] * size["sequence"] * size["hidden"]
 
 
-def pipec(arguments, shape, schedule, precision, steps):
-    """Seconds of a run of so many steps, and its report."""
+def pipec(arguments, command, shape, schedule, precision, steps):
+    """What `run` or `profile` reports of so many steps."""
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "gpu.pipe"
         path.write_text(PIPELINE.format(schedule=schedule, steps=steps, **named(shape)))
-        command = [arguments.pipec, "run", str(path), "--backend", arguments.device, "--no-checkpoint", "--format", "json"]
+        more = ["--no-checkpoint"] if command == "run" else ["--steps", str(steps)]
+        command = [arguments.pipec, command, str(path), "--backend", arguments.device, "--format", "json", *more]
         if arguments.device == "cuda":
             command += ["--products", precision]
         done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
     if done.returncode != 0:
         raise RuntimeError(reason(done))
-    report = json.loads(done.stdout)
-    return report["seconds"], report
+    return json.loads(done.stdout)
 
 
 def reason(done):
@@ -82,12 +83,22 @@ def pipec_rate(arguments, shape, schedule, precision):
     size = named(shape)
     times = []
     for _ in range(arguments.repeat):
-        few, _ = pipec(arguments, shape, schedule, precision, arguments.steps)
-        many, report = pipec(arguments, shape, schedule, precision, 3 * arguments.steps)
-        times.append((many - few) / (2 * arguments.steps))
+        few = pipec(arguments, "run", shape, schedule, precision, arguments.steps)
+        report = pipec(arguments, "run", shape, schedule, precision, 3 * arguments.steps)
+        times.append((report["seconds"] - few["seconds"]) / (2 * arguments.steps))
     tokens = size["rows"] * size["sequence"] * size["microbatches"]
-    idle = report.get("measured_bubble")
+    idle = max((gpu["idle"] for gpu in report.get("gpus", [])), default=None)
     return tokens / statistics.median(times), idle
+
+
+def pipec_prediction(arguments, shape, schedule, precision):
+    """A step as a profile predicts it, and as others of the same run took it, in one line."""
+    # Of three steps one is judged.
+    found = pipec(arguments, "profile", shape, schedule, precision, 3 * arguments.steps)["comparison"]
+    step, plain = found["step"], found["unfitted_makespan"]
+    return (f"step {step['predicted_ns'] / 1e6:.2f} ms predicted, {step['measured_ns'] / 1e6:.2f} ms measured "
+            f"({step['difference_percent']:+.1f}%; makespan {found['makespan']['difference_percent']:+.1f}%, "
+            f"unfitted {plain['difference_percent']:+.1f}%)")  # fmt: skip
 
 
 def torch_rate(arguments, shape, mode):
@@ -209,7 +220,7 @@ def table(arguments):
         size = named(shape)
         print(f"\n{shape}: {size['blocks']} blocks, hidden {size['hidden']}, sequence {size['sequence']}, "
               f"{size['microbatches']} microbatches of {size['rows']}")  # fmt: skip
-        print(f"{'':<40} {'tokens/s':>10} {'of bf16':>8} {'bubble':>8}")
+        print(f"{'':<40} {'tokens/s':>10} {'of bf16':>8} {'idle':>8}")
 
         def row(name, work, shape=shape):
             try:
@@ -223,6 +234,12 @@ def table(arguments):
         for schedule in ("1f1b", "zb_h1", "zb_v"):
             for precision in precisions:
                 row(f"pipec, 4 devices, {schedule}, {precision}", lambda s=schedule, p=precision: pipec_rate(arguments, shape, s, p))
+        for precision in precisions:
+            try:
+                told = pipec_prediction(arguments, shape, "1f1b", precision)
+            except (RuntimeError, OSError) as error:
+                told = f"-   {error}"
+            print(f"{f'pipec profile, 4 devices, 1f1b, {precision}':<40} {told}", flush=True)
         row("PyTorch, eager, bf16", lambda shape=shape: (torch_rate(arguments, shape, "eager"), None))
         row("PyTorch, torch.compile, bf16", lambda shape=shape: (torch_rate(arguments, shape, "compile"), None))
 

@@ -6,7 +6,7 @@ use crate::fault::RunError;
 use crate::profile::Profile;
 use crate::remote::Seat;
 use crate::report::{StepReport, UsedGpu};
-use crate::run::{Backend, Options};
+use crate::run::{Backend, Options, Pace};
 use crate::threads::Threads;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::program::Buffer;
@@ -47,10 +47,10 @@ impl Engine {
     }
 
     /// Executes the step lists once.
-    pub(crate) fn step(&mut self, step: u64) -> Result<StepReport, RunError> {
+    pub(crate) fn step(&mut self, step: u64, pace: Pace) -> Result<StepReport, RunError> {
         match self {
             Self::Threads(threads) => threads.step(step),
-            Self::Cuda(machine) => machine.step(step),
+            Self::Cuda(machine) => machine.step(step, pace),
         }
     }
 

@@ -29,4 +29,4 @@ pub use devices::cuda::{Precision, gpus, libraries, tape};
 pub use fault::{Fault, RunError};
 pub use profile::{Entry, Profile};
 pub use report::{DeviceStep, Nanos, Span, StepReport, Used, UsedGpu};
-pub use run::{Backend, Options, Run};
+pub use run::{Backend, Options, Pace, Run};

@@ -70,6 +70,8 @@ pub struct DeviceStep {
     pub instructions: u64,
     /// Time inside executables.
     pub busy: Nanos,
+    /// Time in which its GPU, if it has one, was inside executables, its own or those of other devices.
+    pub gpu_busy: Nanos,
     /// When the first executable started.
     pub first_start: Nanos,
     /// When the last one ended.

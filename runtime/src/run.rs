@@ -58,13 +58,26 @@ pub struct Options {
     pub capture: bool,
     /// How GPUs multiply matrices of single precision.
     pub products: Precision,
+    /// Steps can also be taken at the pace [`Pace::OneByOne`].
+    pub one_by_one: bool,
+}
+
+/// How tasks of devices on one GPU run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Pace {
+    /// Beside each other.
+    #[default]
+    Usual,
+    /// One after the other, so that reports say what each takes by itself. Everywhere else, as usual.
+    OneByOne,
 }
 
 impl Options {
     /// A plain run.
     #[must_use]
     pub const fn new(backend: Backend, seed: u64) -> Self {
-        Self { backend, seed, stress: None, trace: false, profile: false, capture: true, products: Precision::Fp32 }
+        let (products, one_by_one) = (Precision::Fp32, false);
+        Self { backend, seed, stress: None, trace: false, profile: false, capture: true, products, one_by_one }
     }
 }
 
@@ -129,8 +142,16 @@ impl Run {
     /// # Errors
     /// If any device fails; every later step fails the same way.
     pub fn step(&mut self, step: u64) -> Result<StepReport, RunError> {
+        self.step_at(step, Pace::Usual)
+    }
+
+    /// The same at a pace, which changes nothing that is computed.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn step_at(&mut self, step: u64, pace: Pace) -> Result<StepReport, RunError> {
         let began = Instant::now();
-        let own = self.execute(step)?;
+        let own = self.execute(step, pace)?;
         let report = match &self.seat {
             Some(seat) => seat.report(own, began),
             None => Ok(own),
@@ -287,11 +308,11 @@ impl Run {
         })
     }
 
-    fn execute(&mut self, step: u64) -> Result<StepReport, RunError> {
+    fn execute(&mut self, step: u64, pace: Pace) -> Result<StepReport, RunError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        let report = self.engine.step(step).map_err(|error| match &self.seat {
+        let report = self.engine.step(step, pace).map_err(|error| match &self.seat {
             Some(seat) => seat.break_off(error),
             None => error,
         });

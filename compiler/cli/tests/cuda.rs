@@ -183,7 +183,7 @@ fn a_driver_that_captures_nothing_is_asked_for_every_call() {
     assert_eq!(ended.error.matches(note).count(), 1, "{}", ended.error);
     let loss = |out: &str| out.lines().find(|line| line.starts_with("  loss")).map(str::to_owned);
     assert_eq!(loss(&ended.out), loss(&run(&[]).out));
-    assert!(ended.out.contains("\n  gpu      Fake GPU 0: 2 devices\n"), "{}", ended.out);
+    assert!(ended.out.contains("\n  gpu      Fake GPU 0: 2 devices, idle "), "{}", ended.out);
 }
 
 /// Inside a step nothing is allocated, and the host waits once.
@@ -248,10 +248,10 @@ fn reports_say_what_the_gpu_did() {
     let Some(machine) = Machine::new("reports", &source("f32", 4, 4, "dp_1f1b(replicas = 2)")) else { return };
     let report =
         machine.run("--backend cuda --steps 3 --no-checkpoint --trace trace.json", &[("PIPEC_FAKE_DEVICES", "2")]);
-    assert_eq!(
-        report["gpus"],
-        serde_json::json!([{"name": "Fake GPU 0", "devices": 2}, {"name": "Fake GPU 1", "devices": 2}])
-    );
+    for (gpu, name) in report["gpus"].as_array().expect("GPUs").iter().zip(["Fake GPU 0", "Fake GPU 1"]) {
+        assert_eq!((&gpu["name"], &gpu["devices"]), (&name.into(), &2.into()));
+        assert!(gpu["idle"].as_f64().is_some_and(|idle| (0.0..1.0).contains(&idle)), "{gpu}");
+    }
     assert!(report["measured_bubble"].as_f64().is_some_and(|bubble| (0.0..1.0).contains(&bubble)), "{report}");
     for device in report["per_device"].as_array().expect("devices") {
         assert!(device["busy"].as_f64().is_some_and(|busy| busy > 0.0 && busy <= 1.0), "{device}");

@@ -39,7 +39,9 @@ fn a_gpu_is_measured_by_its_own_clock_and_named() {
     for (path, by_library) in [(format!("{folder}"), false), (format!("{folder}:{folder}/products"), true)] {
         let variables = [("LD_LIBRARY_PATH", path.as_str())];
         let (out, _, file) = profile(&machine, "--backend cuda --products tf32 --steps 4", &variables);
-        for part in ["d0", "d1", "makespan", "step", "2 other steps", "; 2 devices on Fake GPU 0\n", "wrote "] {
+        for part in
+            ["d0", "d1", "makespan", "unfitted", "step", "1 other step,", "; 2 devices on Fake GPU 0\n", "wrote "]
+        {
             assert!(out.contains(part), "{part}\n{out}");
         }
         assert_eq!((&file["schema"], &file["backend"]), (&"pipec.profile/1".into(), &"cuda".into()));
@@ -68,6 +70,27 @@ fn a_gpu_is_measured_by_its_own_clock_and_named() {
         let predicted = file["comparison"]["makespan"]["predicted_ns"].as_u64();
         assert_eq!(report["makespan"].as_f64().map(|ms| (ms * 1e6).round() as u64), predicted);
     }
+}
+
+/// Both devices of one GPU would each seem to take almost twice as long, were they timed beside each other.
+#[test]
+fn tasks_of_devices_on_one_gpu_are_timed_one_by_one_and_predicted_to_share_it() {
+    let Some(machine) = Machine::new("profile-shared") else { return };
+    let (_, _, file) = profile(&machine, "--steps 9", &[]);
+    let unfitted = file["comparison"]["unfitted_makespan"]["difference_percent"].as_f64().expect("a number");
+    assert!(unfitted.abs() < 50.0 && file["steps"] == 3, "{unfitted}");
+    // All that both do, of four microbatches: no less than that, and little more, since one of them can nearly always go on.
+    let tasks = file["tasks"].as_array().expect("tasks").iter().filter(|task| task["kind"] != "U");
+    let work: u64 = tasks.filter_map(|task| task["ns"].as_u64()).sum::<u64>() * 4;
+    let makespan = file["comparison"]["makespan"]["predicted_ns"].as_u64().expect("a number");
+    assert!(makespan + 1000 > work && makespan < work + work / 10, "{makespan} {work}");
+    // Two devices, each with a GPU, wait for each other.
+    let text = fs::read_to_string(machine.folder.join("x.profile.json")).expect("it was written");
+    let text = text.replace("\"gpus\"", "\"others\"");
+    fs::write(machine.folder.join("apart.json"), text).expect("a file of ours");
+    let line = "check tiny.pipe --profile apart.json --format json";
+    let report: Value = serde_json::from_str(&pipec(&machine.folder, line, "").with(0).out).expect("JSON");
+    assert!(report["makespan"].as_f64().is_some_and(|ms| ms * 1e6 < 0.9 * makespan as f64), "{report}");
 }
 
 #[test]

@@ -93,7 +93,7 @@ fn ranks_with_a_gpu_each_learn_the_same_bits_as_one_process() {
 fn profiles_are_of_all_ranks_and_of_the_links_between_their_gpus() {
     let Some(libraries) = fakes() else { return };
     let folder = folder("nccl-profile", &[("x.pipe", &pipeline("1f1b", ""))]);
-    let line = "profile x.pipe --backend cuda --steps 2 --quiet -o x.profile.json";
+    let line = "profile x.pipe --backend cuda --steps 3 --quiet -o x.profile.json";
     let (out, error) = texts(&run(libraries, &folder, 2, line, &[]));
     assert_eq!((out.as_str(), error.as_str()), ("", ""));
     let text = fs::read_to_string(folder.join("x.profile.json")).expect("it was written");
@@ -107,7 +107,9 @@ fn profiles_are_of_all_ranks_and_of_the_links_between_their_gpus() {
         assert!(link["ranks"] == ends && link["ns"].as_u64() > Some(0), "{text}");
         assert_eq!(profile[links].as_array().map(Vec::len), Some(1), "{text}");
     }
-    pipec(&folder, "check x.pipe --profile x.profile.json", "").with(0);
+    // Tasks were timed one by one on both ranks, and the two devices of each share its GPU.
+    let report = pipec(&folder, "check x.pipe --profile x.profile.json", "").with(0).out;
+    assert!(profile["steps"] == 1 && report.contains("work of all devices on one processor"), "{report}");
 }
 
 /// Why a run on so many ranks fails: soon, and once.

@@ -68,6 +68,15 @@ fn times_are_those_of_the_profile_unless_costs_are_given() {
         let report = json(&folder, &format!("{target} {options}"), 0);
         assert_eq!(report["makespan"].as_f64(), Some(makespan), "{options}");
     }
+    // On one GPU: all work of both, but for the transfer that nothing hides, from the last backward of d1 to that of d0.
+    let shared = TWO_STAGES.replacen('{', r#"{"gpus": [{"name": "one", "devices": [1, 0]}],"#, 1);
+    std::fs::write(folder.join("shared.json"), shared).expect("a file of ours");
+    let target = "std:1f1b --set devices=2 --set microbatches=2 --profile shared.json";
+    let report = json(&folder, &format!("check {target} --format json"), 0);
+    assert_eq!((report["makespan"].as_f64(), report["lower_bound"].as_f64()), (Some(15.05), Some(15.0)));
+    let words = "devices shared a GPU when this profile was measured; the search counts as if each had one of its own";
+    let error = pipec(&folder, &format!("search {target} --rounds 2"), "").with(0).error;
+    assert!(error.contains(words), "{error}");
     let target = "std:1f1b --set devices=2 --set microbatches=2 --profile two.json";
     let plot = pipec(&folder, &format!("plot {target}"), "").with(0).out;
     assert!(plot.contains("12.1"), "{plot}");
@@ -93,6 +102,8 @@ fn profiles_that_cannot_be_used_are_told_with_their_place() {
         (replaced("1000000,", "2000000000000000,"), "`F` of s0 takes 2000000000000000 ns, more than 1000000000000000"),
         (replaced("50000", "2000000000000000"), "is 2000000000000000, more than 1000000000000000"),
         (replaced("1000000,", "-1,"), "a task of the profile: malformed value"),
+        (replaced("{", r#"{"gpus": [{"devices": [1]}],"#), "of the devices of all GPUs, one is missing or there twice"),
+        (replaced("{", r#"{"gpus": [{"names": 1}],"#), "the GPUs of the profile: missing field `devices`"),
     ]
     .into_iter()
     .enumerate()

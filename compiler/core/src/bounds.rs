@@ -26,6 +26,8 @@ pub enum BoundKind {
     Warmup,
     /// Some device's memory over time: activations live too long for more of them.
     Area,
+    /// The work of all devices that share a processor.
+    Shared,
 }
 
 impl BoundKind {
@@ -36,6 +38,7 @@ impl BoundKind {
             Self::Work => "work of the busiest device",
             Self::Warmup => "warm-up and cool-down in this memory",
             Self::Area => "memory times lifespans",
+            Self::Shared => "work of all devices on one processor",
         }
     }
 }
@@ -74,6 +77,15 @@ pub fn lower_bound(
             if makespan > best.makespan {
                 best = Bound { makespan, kind, device };
             }
+        }
+    }
+    for (devices, at_once) in costs.sharing.processors(schedule.n_devices()) {
+        let shares = devices.iter().flat_map(|device| &stages[device.index()]);
+        let each = shares.flat_map(|share| chain.steps(share.stage).map(|step| times(step.work, share.n_microbatches)));
+        let work = each.fold(Ticks::ZERO, |sum, work| sum + work);
+        let (makespan, device) = (Ticks(work.0 / at_once), devices.first().copied().unwrap_or(DeviceId(0)));
+        if makespan > best.makespan {
+            best = Bound { makespan, kind: BoundKind::Shared, device };
         }
     }
     best

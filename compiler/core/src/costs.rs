@@ -119,7 +119,7 @@ impl Default for StageCosts {
         tasks[TaskKind::Backward.index()] = Ticks::UNIT + Ticks::UNIT;
         tasks[TaskKind::Update.index()] = Ticks::ZERO;
         let (said, pairs) = ([false; TaskKind::ALL.len()], [None; TaskKind::ALL.len()]);
-        Self { tasks, said, pairs, latency: None, copy: None, exceptions: Vec::new() }
+        Self { tasks, said, pairs, latency: None, copy: None, exceptions: Vec::new(), sharing: None }
     }
 }
 
@@ -191,6 +191,7 @@ impl StageCosts {
             latency: self.latency.or(others.latency),
             copy: self.copy.or(others.copy),
             exceptions,
+            sharing: self.sharing.or(others.sharing),
         }
     }
 
@@ -253,7 +254,8 @@ pub fn of_stages(costs: &StageCosts, n_stages: usize) -> Costs {
         _ => None,
     });
     let latency = Latency::with_links(costs.latency.unwrap_or_default(), links);
-    Costs { tasks, pairs: costs.pairs, latency, copy: costs.copy.unwrap_or_default() }
+    let (copy, sharing) = (costs.copy.unwrap_or_default(), costs.sharing.clone().unwrap_or_default());
+    Costs { tasks, pairs: costs.pairs, latency, copy, sharing }
 }
 
 /// The costs that were given, or else those of the cluster, or else those of the model's floating-point operations, or else the usual ones.

@@ -57,11 +57,13 @@ pub fn critical_path(schedule: &Schedule, order: &Order, costs: &Costs, timeline
         let (device, position) = (slot.device.index(), slot.position as usize);
         let node = schedule.node(slot.device, position);
         path.tasks.push(slot);
-        match node {
-            [_, backward] => path.pairs[backward.task.kind.index()] += costs.of_node(node),
-            _ => path.work[node[0].task.kind.index()] += costs.of_node(node),
-        }
         let start = timeline.starts[device][position];
+        // What it took beside tasks of others, where devices share a processor.
+        let took = timeline.ends[device][position] - start;
+        match node {
+            [_, backward] => path.pairs[backward.task.kind.index()] += took,
+            _ => path.work[node[0].task.kind.index()] += took,
+        }
         let devices = schedule.devices_of(node[0].task);
         let input = node.iter().flat_map(|one| order.dependencies.inputs(one.task)).find_map(|input| {
             let from = schedule.device_of(input);

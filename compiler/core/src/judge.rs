@@ -20,7 +20,7 @@ use crate::pipeline::{Pipeline, StageCosts};
 use crate::schedule::{Costs, Schedule};
 use crate::sums::follow_slots;
 use crate::timed::{Setting, Timed};
-use crate::timeline::{Timeline, place};
+use crate::timeline::{Timeline, place_with_updates};
 use crate::units::Ticks;
 use pipe_ir::ids::StageId;
 use pipe_ir::program::Program;
@@ -189,10 +189,11 @@ impl Judged {
         self.pipeline.as_ref().is_some_and(Pipeline::has_model)
     }
 
-    /// When the same tasks in the same order run under other costs; reductions at the end of the step are left out.
+    /// When the same tasks in the same order run under other costs, and when each device has also done its updates; reductions at the end of
+    /// the step are left out.
     #[must_use]
-    pub fn under(&self, costs: &StageCosts) -> Timeline {
-        place(&self.schedule, &self.order, &of_stages(costs, self.schedule.n_stages()))
+    pub fn under(&self, costs: &StageCosts) -> (Timeline, Vec<Ticks>) {
+        place_with_updates(&self.schedule, &self.order, &of_stages(costs, self.schedule.n_stages()))
     }
 
     /// What lowering needs to know beside the schedule.

@@ -39,6 +39,7 @@ pub mod reorder;
 pub mod report;
 pub mod schedule;
 pub mod search;
+pub mod sharing;
 pub mod slices;
 pub mod source;
 pub mod stage_graph;
@@ -117,6 +118,12 @@ impl Request {
         pipeline.memory.get_or_insert((cluster.memory(), span));
         let host = cluster.host_of_device().map(|host| (host, cluster.host_span().unwrap_or(pipeline.span)));
         pipeline.host = pipeline.host.or(host);
+    }
+
+    /// The same for a search, whose devices have a processor each, and which takes no proof instead of a step.
+    pub(crate) fn of_search(&self) -> Self {
+        let profile = self.profile.clone().map(Profile::unshared);
+        Self { profile, certificate: Certificates::Beside, ..self.clone() }
     }
 
     /// Compares costs and limits with the stages and devices that there are.

@@ -3,6 +3,7 @@
 use crate::costs::Entry;
 use crate::offload::Offload;
 use crate::schedule::Schedule;
+use crate::sharing::Sharing;
 use crate::source::Span;
 use crate::transformer::Transformer;
 use crate::units::Ticks;
@@ -96,6 +97,8 @@ pub struct StageCosts {
     pub copy: Option<Ticks>,
     /// What takes another time, in the order of the text: later ones hold.
     pub exceptions: Vec<Entry>,
+    /// Which devices share processors, where that was said.
+    pub sharing: Option<Sharing>,
 }
 
 /// A `require` of a pipeline.

@@ -11,9 +11,10 @@ use crate::json::{mark, place, reason, span};
 use crate::model::stage_set::StageSet;
 use crate::pipeline::StageCosts;
 use crate::schedule::Schedule;
+use crate::sharing::Sharing;
 use crate::source::{FileId, Source, Sources, Span};
 use crate::units::Ticks;
-use pipe_ir::ids::StageId;
+use pipe_ir::ids::{DeviceId, StageId};
 use pipe_ir::program::Body;
 use pipe_ir::task::TaskKind;
 use serde::{Deserialize, Serialize};
@@ -56,6 +57,8 @@ pub struct Profile {
     transfer: u64,
     /// Bytes that a copy moves in a second, where that was measured.
     copies: Option<u64>,
+    /// Which devices shared a GPU.
+    sharing: Option<Sharing>,
     /// Whether backwards may be in a form that was not measured.
     is_lenient: bool,
 }
@@ -71,6 +74,14 @@ struct Form<'t> {
     #[serde(borrow)]
     tasks: Vec<&'t RawValue>,
     copy_bytes_per_second: Option<u64>,
+    #[serde(borrow)]
+    gpus: Option<&'t RawValue>,
+}
+
+/// A GPU, as far as it gives costs.
+#[derive(Deserialize)]
+struct FormGpu {
+    devices: Vec<DeviceId>,
 }
 
 /// Kinds as their letters.
@@ -112,6 +123,18 @@ impl Profile {
         Self { is_lenient: true, ..self }
     }
 
+    /// The same times on devices with a processor each.
+    #[must_use]
+    pub fn unshared(self) -> Self {
+        Self { sharing: None, ..self }
+    }
+
+    /// Whether devices shared a GPU, and so its time.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.sharing.as_ref().is_some_and(Sharing::binds_any)
+    }
+
     /// The durations. Where a backward was measured at once, each half of it counts as half.
     #[must_use]
     pub fn costs(&self) -> StageCosts {
@@ -131,7 +154,7 @@ impl Profile {
             }
             entries.push(entry(task.kind, task.stage, task.ns));
         }
-        StageCosts::of(entries)
+        StageCosts { sharing: self.sharing.clone(), ..StageCosts::of(entries) }
     }
 
     fn of(&self, kind: TaskKind, stage: u32) -> Option<&(TaskTime, Range<usize>)> {
@@ -242,7 +265,17 @@ fn parse(source: &Source) -> Result<Profile, Diagnostic> {
     let stages = (n_stages as usize, stages);
     let (source, transfer) = (source.clone(), form.transfer_ns);
     let copies = form.copy_bytes_per_second;
-    Ok(Profile { source, target: form.target, stages, tasks, transfer, copies, is_lenient: false })
+    let sharing = form.gpus.map(|raw| sharing(raw).map_err(|message| error(&range(raw), "these GPUs", message)));
+    let sharing = sharing.transpose()?;
+    Ok(Profile { source, target: form.target, stages, tasks, transfer, copies, sharing, is_lenient: false })
+}
+
+/// Reads which devices are on which GPU. Each does one task at a time: its kernels fill it.
+fn sharing(raw: &RawValue) -> Result<Sharing, String> {
+    let gpus: Vec<FormGpu> =
+        serde_json::from_str(raw.get()).map_err(|wrong| format!("the GPUs of the profile: {}", reason(&wrong)))?;
+    let processors: Vec<(Vec<DeviceId>, u64)> = gpus.into_iter().map(|gpu| (gpu.devices, 1)).collect();
+    Sharing::new(&processors).ok_or_else(|| "of the devices of all GPUs, one is missing or there twice".to_owned())
 }
 
 /// Reads a task of so many stages.

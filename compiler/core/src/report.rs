@@ -28,6 +28,7 @@ use crate::model::stage_set::StageSet;
 use crate::pipeline::Pipeline;
 use crate::schedule::Schedule;
 use crate::source::Sources;
+use crate::timeline::Timeline;
 use crate::units::{Ticks, Units};
 use account::AccountReport;
 use activation::ActivationReport;
@@ -258,7 +259,7 @@ impl Report {
                 holds: Vec::new(),
             })
             .collect();
-        let work = devices().map(|device| timeline.busy(device)).max().unwrap_or_default();
+        let work = most_work(timeline);
         let (makespan, longest_stage) = (timeline.makespan(), timeline.longest_stage());
         let kinds = TaskKind::ALL.into_iter().map(|kind| (kind.letters(), critical_path.work[kind.index()]));
         let pairs = [("F & B", TaskKind::BackwardInput), ("F & BW", TaskKind::Backward)];
@@ -270,7 +271,7 @@ impl Report {
         self.figures = Figures {
             makespan: Some(time(makespan)),
             longest_stage: Some(time(longest_stage)),
-            bubble_makespan: Some(rest(work, makespan)),
+            bubble_makespan: Some(bubble_of(timeline)),
             bubble_longest_stage: Some(rest(work, longest_stage)),
             lower_bound: Some(time(bound.makespan)),
             lower_bound_reason: Some(format!("{} ({})", bound.kind.words(), bound.device)),
@@ -366,6 +367,17 @@ fn units(units: Units) -> f64 {
 /// 1 - part / whole, and 0 for an empty whole.
 fn rest(part: Ticks, whole: Ticks) -> f64 {
     if whole == Ticks::ZERO { 0.0 } else { (whole - part).0 as f64 / whole.0 as f64 }
+}
+
+/// The part of the makespan in which the busiest device idles.
+#[must_use]
+pub fn bubble_of(timeline: &Timeline) -> f64 {
+    rest(most_work(timeline), timeline.makespan())
+}
+
+fn most_work(timeline: &Timeline) -> Ticks {
+    let devices = (0..timeline.ends.len()).map(DeviceId::from_index);
+    devices.map(|device| timeline.busy(device)).max().unwrap_or_default()
 }
 
 /// whole / part - 1, and 0 for an empty part.

@@ -3,6 +3,7 @@
 use crate::activation::Activations;
 use crate::latency::Latency;
 use crate::placement::Placement;
+use crate::sharing::Sharing;
 use crate::slices::Slices;
 use crate::source::Span;
 use crate::stage_graph::StageGraph;
@@ -199,6 +200,8 @@ pub struct Costs {
     pub latency: Latency,
     /// How long a copy of 1 MiB between a device and its host takes.
     pub copy: Ticks,
+    /// Which devices share processors: their tasks take longer while others run.
+    pub sharing: Sharing,
 }
 
 impl Costs {

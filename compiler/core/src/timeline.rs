@@ -4,6 +4,7 @@ use crate::check::dependencies::{Order, Slot};
 use crate::latency::Latency;
 use crate::reductions::{Member, Reduction};
 use crate::schedule::{Costs, Schedule};
+use crate::sharing;
 use crate::units::Ticks;
 use pipe_ir::ids::{DeviceId, StageId};
 use pipe_ir::instruction::Direction;
@@ -84,13 +85,28 @@ pub struct Updated {
     pub device: DeviceId,
 }
 
-/// Times every task of a schedule, in one pass along a global order.
+/// Times every task of a schedule: in one pass along a global order, where every device has its own processor.
 #[must_use]
 pub fn place(schedule: &Schedule, order: &Order, costs: &Costs) -> Timeline {
+    if costs.sharing.binds(schedule.n_devices()) {
+        return sharing::place(schedule, order, costs).0;
+    }
     place_by(schedule, order, &costs.latency, |slot, ready| {
         let start = ready.free.max(ready.arrived);
         (start, start + costs.of_node(schedule.node(slot.device, slot.position as usize)))
     })
+}
+
+/// The same, with the moments at which each device has also done its updates, right after its tasks.
+#[must_use]
+pub fn place_with_updates(schedule: &Schedule, order: &Order, costs: &Costs) -> (Timeline, Vec<Ticks>) {
+    if costs.sharing.binds(schedule.n_devices()) {
+        return sharing::place(schedule, order, costs);
+    }
+    let timeline = place(schedule, order, costs);
+    let devices = (0..schedule.n_devices()).map(DeviceId::from_index);
+    let updated = devices.map(|device| timeline.last_end(device) + sharing::updates(schedule, costs, device)).collect();
+    (timeline, updated)
 }
 
 /// What the start of a task waits for.

@@ -18,6 +18,7 @@ use pipe_compiler::judge::Judged;
 use pipe_compiler::profile::{Profile, SCHEMA, TaskTime};
 use pipe_compiler::source::{Source, Sources};
 use pipe_compiler::timeline::Timeline;
+use pipe_compiler::units::Ticks;
 use pipe_ir::digest::Digest;
 use pipe_ir::task::TaskKind;
 use pipe_ir::text;
@@ -35,7 +36,8 @@ Examples:
   pipec check examples/shakespeare.pipe --profile here.profile.json
   pipec search examples/shakespeare.pipe --profile here.profile.json -o better.pipe
 
-Every second step is measured for the profile; the others are what its prediction is compared with.
+Every second step is measured for the profile; the others are what its prediction is compared with. Where devices
+share a GPU, every third step runs their tasks one by one, so that it is known what each takes by itself.
 Without -o, the profile goes to standard output and the comparison to standard error.";
 
 /// Arguments of `pipec profile`.
@@ -104,8 +106,8 @@ struct File {
 }
 
 impl File {
-    /// When the tasks that were measured run, in the order in which they did, as `--profile` times them.
-    fn predict(&self, judged: &Judged) -> Result<Timeline, String> {
+    /// When the tasks that were measured run, in the order in which they did, as `--profile` times them, and when each device has done its updates.
+    fn predict(&self, judged: &Judged) -> Result<(Timeline, Vec<Ticks>), String> {
         let text = json(self).map_err(|failure| failure.to_string())?;
         let profile = Profile::read(Source { name: "the profile".to_owned(), text });
         profile.map(|profile| judged.under(&profile.costs())).map_err(|wrong| wrong.0.message)
@@ -123,13 +125,32 @@ impl File {
     }
 
     /// Stretches all times alike, so that the timeline is as long as the steps that were measured. Where devices share cores, a task
-    /// takes less while few devices are busy than it takes on average, which no single time of a task can say.
-    fn fit(&mut self, plain_makespan_ns: u64) {
-        self.plain_makespan_ns = plain_makespan_ns;
-        let (whole, part) = (u128::from(plain_makespan_ns.max(1)), u128::from(self.makespan_ns));
+    /// takes less while few devices are busy than it takes on average, which no single time of a task can say. Where they share a GPU,
+    /// kernels that do not fill it run at once.
+    fn fit(&mut self) {
+        let (whole, part) = (u128::from(self.plain_makespan_ns.max(1)), u128::from(self.makespan_ns));
         let fitted = |ns: u64| u64::try_from((u128::from(ns) * part + whole / 2) / whole).unwrap_or(u64::MAX);
         let tasks = self.tasks.iter_mut().filter(|task| task.kind != TaskKind::Update);
         tasks.map(|task| &mut task.ns).chain([&mut self.transfer_ns]).for_each(|ns| *ns = fitted(*ns));
+    }
+}
+
+/// What steps are for, which take turns.
+#[derive(Clone, Copy)]
+struct Roles {
+    /// Whether devices share a GPU: then tasks are timed in steps that run them one by one.
+    are_shared: bool,
+}
+
+impl Roles {
+    const fn every(self) -> usize {
+        if self.are_shared { 3 } else { 2 }
+    }
+
+    /// The steps in which tasks are timed, those that the prediction is compared with, and those whose length it is fitted to.
+    fn of(self, trace: &[StepReport]) -> [Vec<&StepReport>; 3] {
+        let of = |role: usize| trace.iter().skip(role).step_by(self.every()).collect::<Vec<_>>();
+        [of(0), of(1), of(if self.are_shared { 2 } else { 0 })]
     }
 }
 
@@ -227,7 +248,7 @@ impl Arguments {
         let told = |error: RunError| error.to_string();
         let (data, products) = (Arc::new(data), self.products.into());
         let started = self.backend.attempt(&mut backend, |backend| {
-            let options = Options { trace: true, products, ..Options::new(backend, 0) };
+            let options = Options { trace: true, products, one_by_one: true, ..Options::new(backend, 0) };
             let machine = Machine::measure(program.program(), (backend, products), job)?;
             Ok((machine, training::start(program, Arc::clone(&data), &options, job)?))
         });
@@ -235,26 +256,30 @@ impl Arguments {
         run.notes().iter().for_each(|note| warn(note));
         let window = u64::from(run.program().n_steps);
         let first = WARM_UP * window;
-        let warm = self.train(&mut run, (0, first))?;
+        let gpus = run.gpus().map_err(told)?;
+        // The first rank knows the GPUs of all.
+        let are_shared = gpus.iter().any(|gpu| gpu.devices.len() > 1);
+        let are_shared = job.map_or(Ok(are_shared), |job| job.any(are_shared)).map_err(told)?;
+        let roles = Roles { are_shared };
+        let warm = self.train(&mut run, (0, first), roles)?;
         let wall = warm.last().map_or(0, |step| step.wall.0).max(1);
         let steps = self.steps.unwrap_or_else(|| (ENOUGH_NANOS / wall).clamp(FEWEST, MOST));
         let steps = job.map_or(Ok(steps), |job| job.number(steps)).map_err(told)?;
-        let trace = self.train(&mut run, (first, first + steps * window))?;
-        let steps = || trace.iter();
-        let profiled: Vec<&StepReport> = steps().step_by(2).collect();
-        let Measured { tasks, transfer_ns } = measuring::tasks(run.program(), judged, &profiled, &machine);
+        let trace = self.train(&mut run, (first, first + steps * window), roles)?;
+        let [timed, others, fitted] = roles.of(&trace);
+        let Measured { tasks, transfer_ns } = measuring::tasks(run.program(), judged, [&timed, &fitted], &machine);
         let mut file = File {
             schema: SCHEMA,
             target: run.program().name.clone(),
             devices: run.program().devices.len(),
             stages: run.program().n_stages as usize,
             backend: backend::name(backend),
-            gpus: run.gpus().map_err(told)?,
+            gpus,
             products: (backend == Backend::Cuda).then_some(self.products),
             cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             ranks: job.map_or(1, Job::n_ranks),
-            steps: profiled.len(),
-            makespan_ns: Measurement::of(run.program(), &profiled).makespan,
+            steps: timed.len(),
+            makespan_ns: 0,
             plain_makespan_ns: 0,
             transfer_ns,
             tasks,
@@ -264,16 +289,22 @@ impl Arguments {
         if !run.is_first() {
             return Ok(file);
         }
-        file.fit(file.predict(judged)?.makespan().0);
-        let others: Vec<&StepReport> = steps().skip(1).step_by(2).collect();
+        file.plain_makespan_ns = file.predict(judged)?.0.makespan().0;
+        file.makespan_ns = file.plain_makespan_ns;
+        if !fitted.is_empty() {
+            file.makespan_ns = Measurement::of(run.program(), &fitted).makespan;
+            file.fit();
+        }
         let measurement = Measurement::of(run.program(), &others);
-        file.comparison = Some(Comparison::new((judged, &file.predict(judged)?), &file.tasks, &measurement));
+        let predicted = file.predict(judged)?;
+        file.comparison = Some(Comparison::new(&predicted, file.plain_makespan_ns, &measurement));
         Ok(file)
     }
 
     /// Takes the steps from one number to below another.
-    fn train(&self, run: &mut Run, (first, end): (u64, u64)) -> Result<Vec<StepReport>, String> {
-        let plan = Plan { steps: end, checkpoints: None, every: 0, keep_trace: true, computes: true };
+    fn train(&self, run: &mut Run, (first, end): (u64, u64), roles: Roles) -> Result<Vec<StepReport>, String> {
+        let one_by_one = if roles.are_shared { roles.every() as u64 } else { 0 };
+        let plan = Plan { steps: end, checkpoints: None, every: 0, keep_trace: true, computes: true, one_by_one };
         let quiet = self.target.quiet || self.target.format == Format::Json || !run.is_first();
         let window = u64::from(run.program().n_steps);
         let progress = Progress::new((first, end, window), training::tokens_per_step(run.program()), quiet);

@@ -15,13 +15,18 @@ use crate::training::resident::{Resident, Watch};
 use crate::training::stop::stop_on_signal;
 use crate::training::summary::{Circumstances, SCHEMA, Summary};
 use crate::training::{self, Finished, Plan, tokens_per_step};
+use pipe_compiler::judge::Judged;
+use pipe_compiler::report::bubble_of;
+use pipe_compiler::schedule::Costs;
+use pipe_compiler::sharing::Sharing;
+use pipe_compiler::timeline::place;
 use pipe_ir::digest::Digest;
 use pipe_ir::program::Program;
 use pipe_ir::text;
 use pipe_ir::verify::Verified;
 use pipe_runtime::checkpoint;
 use pipe_runtime::data::Data;
-use pipe_runtime::{Backend, Options, Profile, Run, RunError};
+use pipe_runtime::{Backend, Options, Profile, Run, RunError, UsedGpu};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -81,8 +86,8 @@ struct Prepared {
     program: Arc<Verified>,
     /// What its instructions come from.
     written: Written,
-    /// The bubble that its timeline predicts.
-    bubble: Option<f64>,
+    /// When its tasks run, unless it was given as instructions.
+    judged: Option<Judged>,
     backend: Backend,
     plan: Plan,
     data: Data,
@@ -104,6 +109,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     }
 }
 
+/// The bubble that is predicted, where devices share these GPUs.
+fn bubble(judged: &Judged, gpus: &[UsedGpu]) -> f64 {
+    let processors: Vec<_> = gpus.iter().map(|gpu| (gpu.devices.clone(), 1)).collect();
+    let sharing = Sharing::new(&processors).unwrap_or_default();
+    if !sharing.binds(judged.schedule.n_devices()) {
+        return bubble_of(&judged.timeline);
+    }
+    let costs = Costs { sharing, ..judged.costs.clone() };
+    bubble_of(&place(&judged.schedule, &judged.order, &costs))
+}
+
 impl Arguments {
     fn execute(&self, team: Option<&Team>) -> Result<Outcome, Failure> {
         let speaks = team.is_none_or(Team::speaks);
@@ -112,7 +128,7 @@ impl Arguments {
             None => prepared?,
             Some(team) => team.agree(prepared, |prepared| self.digests(prepared))?,
         };
-        let Some(Prepared { program, written, bubble, mut backend, plan, data }) = prepared else {
+        let Some(Prepared { program, written, judged, mut backend, plan, data }) = prepared else {
             return Ok(Outcome::Rejected);
         };
         if let Some(team) = team {
@@ -147,8 +163,8 @@ impl Arguments {
         let circumstances = Circumstances {
             program: program.program(),
             backend: backend::name(backend),
+            predicted_bubble: judged.map(|judged| bubble(&judged, &gpus)),
             gpus,
-            predicted_bubble: bubble,
             tokens_per_step: tokens_per_step(program.program()),
             planned: plan.steps,
             n_ranks: team.map_or(1, |team| team.job().n_ranks()),
@@ -184,7 +200,7 @@ impl Arguments {
 
     /// Everything that a run needs; nothing if the target is rejected, which was then said if this process speaks.
     fn prepare(&self, speaks: bool, is_alone: bool) -> Result<Option<Prepared>, Failure> {
-        let Some((program, bubble, written)) = self.compile(speaks)? else { return Ok(None) };
+        let Some((program, judged, written)) = self.compile(speaks)? else { return Ok(None) };
         if let Some(path) = self.trace.as_ref().filter(|_| speaks) {
             // Better now than after the run.
             can_write(path)?;
@@ -210,7 +226,7 @@ impl Arguments {
             Err(message) if speaks => return reject(self.target.format, SCHEMA, &message).map(|_| None),
             Err(_) => return Ok(None),
         };
-        Ok(Some(Prepared { program: Arc::new(program), written, bubble, backend, plan, data }))
+        Ok(Some(Prepared { program: Arc::new(program), written, judged, backend, plan, data }))
     }
 
     /// What must be the same on all ranks.
@@ -226,19 +242,19 @@ impl Arguments {
         vec![("program", program), ("data", data.digest()), ("options and version of pipec", options)]
     }
 
-    /// The program with the bubble that its timeline predicts; nothing if the target is rejected.
-    fn compile(&self, speaks: bool) -> Result<Option<(Verified, Option<f64>, Written)>, Failure> {
+    /// The program with its times; nothing if the target is rejected.
+    fn compile(&self, speaks: bool) -> Result<Option<(Verified, Option<Judged>, Written)>, Failure> {
         let name = &self.target.target;
         if !name.ends_with(".ir") {
             let (compilation, sources) = self.target.compile_program()?;
             if speaks {
                 show_findings(&compilation, &sources, self.target.format)?;
             }
-            let bubble = compilation.report.figures.bubble_makespan;
             let found = compilation.program.zip(compilation.judged);
-            return Ok(
-                found.map(|(program, judged)| (program, bubble, Written::Schedule(Box::new(judged.schedule), sources)))
-            );
+            return Ok(found.map(|(program, judged)| {
+                let written = Written::Schedule(Box::new(judged.schedule.clone()), sources);
+                (program, Some(judged), written)
+            }));
         }
         let written = std::fs::read_to_string(name).map_err(|error| Failure::Io(name.clone(), error))?;
         if let Ok(program) = text::check(&written) {
@@ -266,6 +282,7 @@ impl Arguments {
             every: settings.map_or(0, |checkpoint| u64::from(checkpoint.every)),
             keep_trace: self.trace.is_some(),
             computes: backend.computes(),
+            one_by_one: 0,
         }
     }
 

@@ -4,11 +4,12 @@ use super::check::{json, outcome, show, show_diagnostics};
 use crate::Outcome;
 use crate::finding::{Found, find};
 use crate::input::{Format, TimedArguments, parse_seconds};
-use crate::output::{Failure, can_write, colours_out, print, print_error, write};
+use crate::output::{Failure, can_write, colours_out, print, print_error, warn, write};
 use crate::searching::{Shown, Team};
 use crate::table::table;
 use clap::ValueEnum;
 use pipe_compiler::Compilation;
+use pipe_compiler::profile::Profile;
 use pipe_compiler::report::Report;
 use pipe_compiler::search::find::Prepared;
 use pipe_compiler::search::moves::{Moves, Target};
@@ -127,6 +128,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         Ok(request) => request,
         Err(wrong) => return rejected(&wrong.0, &wrong.1),
     };
+    if target.format == Format::Human && request.profile.as_ref().is_some_and(Profile::is_shared) {
+        warn("devices shared a GPU when this profile was measured; the search counts as if each had one of its own");
+    }
     let may = Moves { recompute: arguments.may_recompute, offload: arguments.may_offload };
     let searched = Target { root: &root, loader: &loader, request: &request, objective, may };
     let mut prepared = match searched.prepare(&mut sources) {

@@ -43,7 +43,7 @@ pub(crate) fn scaled(schedule: &Schedule, costs: &Costs, measured: &Measured) ->
     let pairs = costs.pairs.map(|pair| pair.as_ref().map(scale));
     let latency = scaled_latency(schedule, &costs.latency, &scale);
     let unit = Ticks::UNIT.0 as f64 * (part as f64 / whole as f64);
-    (Costs { tasks, pairs, latency, copy: scale(&costs.copy) }, unit)
+    (Costs { tasks, pairs, latency, copy: scale(&costs.copy), sharing: costs.sharing.clone() }, unit)
 }
 
 fn scaled_latency(schedule: &Schedule, latency: &Latency, scale: &dyn Fn(&Ticks) -> Ticks) -> Latency {

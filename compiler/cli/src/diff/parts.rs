@@ -25,6 +25,8 @@ pub(crate) enum Cause {
     Pairs,
     /// The plan has another time for transfers.
     Transfers,
+    /// In the plan devices share processors; measured times have that in them.
+    Sharing,
     /// Tasks of this kind took more or less than usual.
     Variation(TaskKind),
     /// Inputs came to this device later, or earlier, than a transfer usually takes.
@@ -149,6 +151,9 @@ impl Way<'_> {
         if self.plan.latency != self.refit.costs.latency {
             causes.push(Cause::Transfers);
         }
+        if self.plan.sharing != self.refit.costs.sharing {
+            causes.push(Cause::Sharing);
+        }
         causes
     }
 
@@ -163,6 +168,7 @@ impl Way<'_> {
                 }
                 Cause::Pairs => costs.pairs = self.refit.costs.pairs,
                 Cause::Transfers => costs.latency.clone_from(&self.refit.costs.latency),
+                Cause::Sharing => costs.sharing.clone_from(&self.refit.costs.sharing),
                 Cause::Variation(_) | Cause::LateInput(_) | Cause::LateStart(_) => {}
             }
         }

@@ -7,6 +7,7 @@ use pipe_compiler::judge::Judged;
 use pipe_compiler::latency::Latency;
 use pipe_compiler::pipeline::StageCosts;
 use pipe_compiler::schedule::Costs;
+use pipe_compiler::sharing::Sharing;
 use pipe_compiler::units::Ticks;
 use pipe_ir::ids::StageId;
 use pipe_ir::task::TaskKind;
@@ -60,7 +61,8 @@ pub(crate) fn refit(judged: &Judged, measured: &Measured, plan: &Costs) -> Refit
         (true, [usual]) => Some(*usual),
         (true, _) => None,
     };
-    let mut costs = plan.clone();
+    // Measured times have in them what tasks wait for each other on a processor that devices share.
+    let mut costs = Costs { sharing: Sharing::default(), ..plan.clone() };
     for ((kind, stage), nanos) in &tasks {
         costs.tasks[*stage as usize][kind.index()] = Ticks(*nanos);
     }

@@ -55,7 +55,7 @@ pub(crate) struct Report {
 /// One part of the difference.
 #[derive(Clone, Serialize)]
 pub(crate) struct PartReport {
-    /// `cost`, `pairs`, `transfers`, `variation`, `late_input` or `late_start`.
+    /// `cost`, `pairs`, `sharing`, `transfers`, `variation`, `late_input` or `late_start`.
     pub(crate) what: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) kind: Option<&'static str>,
@@ -183,6 +183,7 @@ fn part_report((cause, halves): Part, plan: &Costs, refit: &Refit) -> PartReport
             PartReport { what: "cost", kind: Some(kind.letters()), stage, planned_ms, measured_ms, ..blank }
         }
         Cause::Pairs => PartReport { what: "pairs", ..blank },
+        Cause::Sharing => PartReport { what: "sharing", ..blank },
         Cause::Transfers => {
             let planned: Vec<u64> = plan.latency.times().map(|time| time.0).collect();
             let planned_ms = if let [usual] = planned[..] { Some(ms(usual)) } else { None };

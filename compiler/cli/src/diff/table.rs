@@ -87,6 +87,13 @@ fn rows(report: &Report, figures: Figures) -> Vec<(String, String, String)> {
     for part in of(report, |part| part.what == "pairs") {
         row("+ pairs", figures.signed(part.ms), "tasks that share a device".to_owned());
     }
+    for part in of(report, |part| part.what == "sharing") {
+        row(
+            "+ sharing",
+            figures.signed(part.ms),
+            "what tasks on one GPU wait for each other is in measured times".to_owned(),
+        );
+    }
     for part in of(report, |part| part.what == "transfers") {
         row("+ transfers", figures.signed(part.ms), figures.change(part));
     }

@@ -1,10 +1,9 @@
 //! Comparisons: what a profile predicts against steps that it was not made from.
 
 use crate::table::count;
-use pipe_compiler::judge::Judged;
-use pipe_compiler::profile::TaskTime;
 use pipe_compiler::timeline::Timeline;
-use pipe_ir::ids::{DeviceId, StageId};
+use pipe_compiler::units::Ticks;
+use pipe_ir::ids::DeviceId;
 use pipe_ir::program::Program;
 use pipe_ir::task::TaskKind;
 use pipe_runtime::calibrate::median;
@@ -65,6 +64,8 @@ pub(crate) struct Comparison {
     per_device: Vec<Figure>,
     /// From the first start to the end of the last task.
     makespan: Figure,
+    /// The same before times were stretched.
+    unfitted_makespan: Figure,
     /// The whole step with its updates, as the clock of the machine has it.
     step: Figure,
     /// The shortest and the longest makespan that was measured.
@@ -88,29 +89,23 @@ impl Figure {
 }
 
 impl Comparison {
-    /// Compares the times of a schedule, whose ticks are nanoseconds.
+    /// Compares a timeline and when each device has done its updates, whose ticks are nanoseconds, with what was measured. `unfitted` is the
+    /// makespan before times were stretched.
     #[must_use]
-    pub(crate) fn new((judged, timeline): (&Judged, &Timeline), tasks: &[TaskTime], measured: &Measurement) -> Self {
+    pub(crate) fn new((timeline, updated): &(Timeline, Vec<Ticks>), unfitted: u64, measured: &Measurement) -> Self {
         let devices = measured.ends.iter().enumerate();
         let per_device = devices.map(|(device, end)| {
             let device = DeviceId::from_index(device);
             (device, Figure::new(timeline.last_end(device).0, *end))
         });
         let per_device: Vec<(DeviceId, Figure)> = per_device.collect();
-        let placement = &judged.schedule.placement;
-        let updates = |device: &DeviceId| -> u64 {
-            let own = |task: &&TaskTime| {
-                let stage = StageId(task.stage);
-                task.kind == TaskKind::Update && placement.devices_of(stage).contains(device)
-            };
-            tasks.iter().filter(own).map(|task| task.ns).sum()
-        };
-        let ends = per_device.iter().map(|(device, end)| end.predicted_ns + updates(device));
         let makespan = timeline.makespan().0;
+        let updated = updated.iter().map(|end| end.0).max();
         Self {
             steps: measured.n_steps,
             makespan: Figure::new(makespan, measured.makespan),
-            step: Figure::new(ends.max().unwrap_or_default().max(makespan), measured.wall),
+            unfitted_makespan: Figure::new(unfitted, measured.makespan),
+            step: Figure::new(updated.unwrap_or_default().max(makespan), measured.wall),
             per_device: per_device.into_iter().map(|(_, figure)| figure).collect(),
             makespan_range_ns: measured.range,
         }
@@ -122,8 +117,8 @@ impl Comparison {
         let ms = |ns: u64| ns as f64 / 1e6;
         let mut text = format!("  {:<10}{:>14}{:>14}{:>12}\n", "end, in ms", "predicted", "measured", "difference");
         let devices = self.per_device.iter().enumerate().map(|(device, figure)| (format!("d{device}"), figure));
-        let whole = [("makespan".to_owned(), &self.makespan), ("step".to_owned(), &self.step)];
-        for (name, figure) in devices.chain(whole) {
+        let whole = [("makespan", &self.makespan), ("unfitted", &self.unfitted_makespan), ("step", &self.step)];
+        for (name, figure) in devices.chain(whole.map(|(name, figure)| (name.to_owned(), figure))) {
             let (predicted, measured) = (ms(figure.predicted_ns), ms(figure.measured_ns));
             let row = format!("  {name:<10}{predicted:>14.3}{measured:>14.3}{:>+11.1}%\n", figure.difference_percent);
             text.push_str(&row);
@@ -132,8 +127,8 @@ impl Comparison {
         let (low, high) = self.makespan_range_ns;
         writeln!(
             text,
-            "{within} {TOLERANCE}%: the median of {} other steps, whose makespans go from {:.3} to {:.3}; {}{} on {}",
-            self.steps,
+            "{within} {TOLERANCE}%: the median of {}, whose makespans go from {:.3} to {:.3}; {}{} on {}",
+            count(self.steps, "other step"),
             ms(low),
             ms(high),
             count(self.per_device.len(), "device"),

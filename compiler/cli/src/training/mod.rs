@@ -12,7 +12,7 @@ use pipe_ir::verify::Verified;
 use pipe_runtime::checkpoint::{self, CheckpointError};
 use pipe_runtime::data::Data;
 use pipe_runtime::job::Job;
-use pipe_runtime::{Backend, Options, Run, RunError, StepReport, Used};
+use pipe_runtime::{Backend, Options, Pace, Run, RunError, StepReport, Used};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,6 +29,8 @@ pub(crate) struct Plan {
     pub(crate) keep_trace: bool,
     /// Whether the devices compute, so that losses mean something.
     pub(crate) computes: bool,
+    /// Of so many steps, the first one has tasks that share a GPU run one by one; 0 lets none.
+    pub(crate) one_by_one: u64,
 }
 
 /// What came of a run.
@@ -43,6 +45,8 @@ pub(crate) struct Finished {
     pub(crate) bubbles: Vec<f64>,
     /// Busy share of each device over the steps done.
     pub(crate) busy: Vec<f64>,
+    /// By device: the part of a step in which its GPU ran no task of any device, in the median.
+    pub(crate) gpu_idle: Vec<f64>,
     /// Memory of each device.
     pub(crate) measured: Vec<Measured>,
     /// Instructions executed on all devices.
@@ -166,7 +170,8 @@ pub(crate) fn train(
     let stride = u64::from(run.program().n_steps);
     let mut done = first_step;
     while done < plan.steps && !stop()? {
-        let step = run.step(done)?;
+        let is_apart = plan.one_by_one > 0 && ((done - first_step) / stride).is_multiple_of(plan.one_by_one);
+        let step = run.step_at(done, if is_apart { Pace::OneByOne } else { Pace::Usual })?;
         done += stride;
         let losses = if plan.computes { step.step_losses(run.program()) } else { Vec::new() };
         tally.count(&step, &losses);
@@ -196,6 +201,8 @@ struct Tally {
     losses: Vec<f64>,
     bubbles: Vec<f64>,
     busy: Vec<f64>,
+    /// By device, of each step.
+    gpu_idle: Vec<Vec<f64>>,
     measured: Vec<Measured>,
     extent: f64,
     instructions: u64,
@@ -208,6 +215,7 @@ impl Tally {
             losses: Vec::new(),
             bubbles: Vec::new(),
             busy: vec![0.0; program.devices.len()],
+            gpu_idle: vec![Vec::new(); program.devices.len()],
             measured: vec![Measured::default(); program.devices.len()],
             extent: 0.0,
             instructions: 0,
@@ -225,6 +233,9 @@ impl Tally {
         for (busy, device) in self.busy.iter_mut().zip(&step.devices) {
             *busy += device.busy.seconds();
         }
+        for (idle, device) in self.gpu_idle.iter_mut().zip(&step.devices) {
+            idle.push(1.0 - device.gpu_busy.seconds() / step.wall.seconds().max(f64::MIN_POSITIVE));
+        }
         for (measured, device) in self.measured.iter_mut().zip(&step.devices) {
             *measured = Measured { peak: device.peak, high_water: device.high_water, host: device.host };
         }
@@ -238,6 +249,7 @@ impl Tally {
             losses: self.losses,
             bubbles: self.bubbles,
             busy: self.busy.into_iter().map(|busy| busy / extent).collect(),
+            gpu_idle: self.gpu_idle.iter().map(|idle| summary::median(idle).unwrap_or_default()).collect(),
             measured: self.measured,
             instructions: self.instructions,
             elapsed,

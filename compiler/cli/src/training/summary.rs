@@ -64,12 +64,14 @@ pub(crate) struct Summary {
 }
 
 /// A GPU.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize)]
 pub(crate) struct GpuSummary {
     /// What its driver calls it.
     pub(crate) name: String,
     /// How many devices it ran.
     pub(crate) devices: usize,
+    /// The part of a step in which it ran no task, in the median.
+    pub(crate) idle: f64,
 }
 
 /// One device: compiled against measured.
@@ -175,7 +177,11 @@ impl Summary {
             gpus: circumstances
                 .gpus
                 .iter()
-                .map(|gpu| GpuSummary { name: gpu.name.clone(), devices: gpu.devices.len() })
+                .map(|gpu| GpuSummary {
+                    name: gpu.name.clone(),
+                    devices: gpu.devices.len(),
+                    idle: gpu.devices.first().map_or(1.0, |device| finished.gpu_idle[device.index()]),
+                })
                 .collect(),
             steps,
             planned: circumstances.planned,
@@ -236,8 +242,9 @@ impl Summary {
                 "  bubble   {predicted:.1}% predicted, {measured:.1}% measured (by makespan, median of the steps)"
             );
         }
-        for GpuSummary { name, devices } in &self.gpus {
-            let _ = writeln!(text, "  gpu      {name}: {devices} device{}", plural(*devices as u64));
+        for GpuSummary { name, devices, idle } in &self.gpus {
+            let (plural, idle) = (plural(*devices as u64), 100.0 * idle);
+            let _ = writeln!(text, "  gpu      {name}: {devices} device{plural}, idle {idle:.1}% of a step");
         }
         if let Some(path) = &self.checkpoint {
             let _ = writeln!(text, "  saved    {path}");
@@ -289,7 +296,7 @@ impl Summary {
     }
 }
 
-fn median(numbers: &[f64]) -> Option<f64> {
+pub(crate) fn median(numbers: &[f64]) -> Option<f64> {
     let mut sorted = numbers.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted.get(sorted.len() / 2).copied()

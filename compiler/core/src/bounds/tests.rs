@@ -7,6 +7,7 @@ use crate::costs::of_stages;
 use crate::examples::{block, one_f_one_b, v_half};
 use crate::pipeline::StageCosts;
 use crate::schedule::ScheduledTask;
+use crate::sharing::Sharing;
 use crate::timeline::place;
 use pipe_ir::task::Task;
 use proptest::prelude::*;
@@ -92,7 +93,13 @@ fn random() -> impl Strategy<Value = (Schedule, Costs)> {
                 let links = [(DeviceId(0), DeviceId(1), near), (DeviceId(2), DeviceId(0), far)];
                 (
                     schedule,
-                    Costs { tasks, pairs, latency: Latency::with_links(usual, links.into_iter()), copy: Ticks::ZERO },
+                    Costs {
+                        tasks,
+                        pairs,
+                        latency: Latency::with_links(usual, links.into_iter()),
+                        copy: Ticks::ZERO,
+                        sharing: Sharing::default(),
+                    },
                 )
             },
         )
@@ -287,7 +294,13 @@ fn no_order_of_a_small_step_is_shorter_than_its_bound() {
             let schedule = counted(crate::examples::greedy(graph, placement, *microbatches, tasks), counts);
             let pairs = [None, Some(Ticks(row[0].max(row[1]) + 1)), None, Some(Ticks(row[0].max(row[3]))), None, None];
             let latency = Latency::with_links(Ticks(1), [(DeviceId(1), DeviceId(2), Ticks(3))].into_iter());
-            let costs = Costs { tasks: vec![row.map(Ticks); placement.len()], pairs, latency, copy: Ticks::ZERO };
+            let costs = Costs {
+                tasks: vec![row.map(Ticks); placement.len()],
+                pairs,
+                latency,
+                copy: Ticks::ZERO,
+                sharing: Sharing::default(),
+            };
             let tasks: Vec<Task> = schedule.orders.iter().flatten().map(|scheduled| scheduled.task).collect();
             let n_devices = schedule.n_devices();
             let most = tasks.len() * usize::try_from(schedule.activations.most()).expect("few parts");

@@ -128,7 +128,9 @@ impl Target<'_> {
     pub fn costs(&self, request: &Request, tasks: StageCosts, links: StageCosts) -> Costs {
         let given = [Some(links), request.profile.as_ref().map(Profile::costs), Some(tasks)];
         let given = request.costs.iter().cloned().chain(given.into_iter().flatten()).reduce(StageCosts::or);
-        of_stages(&given.unwrap_or_default(), self.schedule.n_stages())
+        // Whatever shared processors when it was measured, here every device is a seat of the cluster.
+        let given = StageCosts { sharing: None, ..given.unwrap_or_default() };
+        of_stages(&given, self.schedule.n_stages())
     }
 
     /// What flows between devices, in the slowest of the pipelines side by side for each two of them.

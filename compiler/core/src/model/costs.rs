@@ -4,6 +4,7 @@
 use super::stage_set::StageSet;
 use crate::latency::Latency;
 use crate::schedule::Costs;
+use crate::sharing::Sharing;
 use crate::units::Ticks;
 use pipe_ir::ids::StageId;
 use pipe_ir::task::TaskKind;
@@ -17,7 +18,13 @@ pub fn costs(set: &StageSet) -> Costs {
         let of = |kind| operations(set, kind, StageId::from_index(stage)).unwrap_or_default();
         TaskKind::ALL.map(|kind| Ticks(of(kind) / set.flops_per_tick.max(1)))
     });
-    Costs { tasks: tasks.collect(), pairs: [None; TaskKind::ALL.len()], latency: Latency::default(), copy: Ticks::ZERO }
+    Costs {
+        tasks: tasks.collect(),
+        pairs: [None; TaskKind::ALL.len()],
+        latency: Latency::default(),
+        copy: Ticks::ZERO,
+        sharing: Sharing::default(),
+    }
 }
 
 /// The operations of a task of a stage, the mean over its slices; none where the set has no such task.

@@ -8,7 +8,7 @@ use super::timing::{Clock, Cost, Event};
 use crate::check::dependencies::{Order, Slot};
 use crate::gathered::{Gatherings, Takes, Which};
 use crate::schedule::{Costs, Schedule};
-use crate::timeline::{Collected, Copied, Timeline, Together, Updated};
+use crate::timeline::{self, Collected, Copied, Timeline, Together, Updated};
 use crate::units::Ticks;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::instruction::{Direction, Instruction};
@@ -184,7 +184,9 @@ fn run(
     };
     let devices: Vec<Device> = ids.map(begin).collect();
     let gatherings = Gatherings::new(program, &costs.latency, takes);
-    let mut step = Step { schedule, order, costs, timeline, devices, gatherings };
+    // Where devices share processors, tasks take what they take beside others without the copies.
+    let beside = costs.sharing.binds(schedule.n_devices()).then(|| timeline::place(schedule, order, costs));
+    let mut step = Step { schedule, order, costs, beside, timeline, devices, gatherings };
     if program.values.iter().any(|value| value.share.is_some()) {
         step.in_turns();
     } else {
@@ -198,6 +200,7 @@ struct Step<'a> {
     schedule: &'a Schedule,
     order: &'a Order,
     costs: &'a Costs,
+    beside: Option<Timeline>,
     timeline: Timeline,
     devices: Vec<Device>,
     gatherings: Gatherings<'a>,
@@ -238,9 +241,11 @@ impl Step<'_> {
     }
 
     fn task(&mut self, slot: Slot) {
-        let Self { schedule, order, costs, timeline, devices, .. } = self;
+        let Self { schedule, order, costs, beside, timeline, devices, .. } = self;
         let node = schedule.node(slot.device, slot.position as usize);
         let (device, position) = (slot.device.index(), slot.position as usize);
+        let takes = beside.as_ref().map(|all| all.ends[device][position] - all.starts[device][position]);
+        let takes = takes.unwrap_or_else(|| costs.of_node(node));
         let homes = schedule.devices_of(node[0].task);
         let mut from = Ticks::ZERO;
         for input in node.iter().flat_map(|one| order.dependencies.inputs(one.task)) {
@@ -253,15 +258,15 @@ impl Step<'_> {
         own.note(from.0.max(own.clock.now()));
         (position + 1..position + node.len()).for_each(|position| own.come(position));
         let start = from.max(Ticks(own.clock.now()));
-        own.note((start + costs.of_node(node)).0);
-        own.clock.run(Event::Work { from: from.0, length: costs.of_node(node).0 });
+        own.note((start + takes).0);
+        own.clock.run(Event::Work { from: from.0, length: takes.0 });
         own.done = Some(slot);
         let before = position.checked_sub(1).map_or(Ticks::ZERO, |before| timeline.ends[device][before]);
         if own.awaited.0 == start && start > from.max(before) {
             timeline.gathered.insert((slot.device, slot.position), own.awaited.1);
         }
         timeline.starts[device][position..position + node.len()].fill(start);
-        timeline.ends[device][position..position + node.len()].fill(start + costs.of_node(node));
+        timeline.ends[device][position..position + node.len()].fill(start + takes);
     }
 }
 

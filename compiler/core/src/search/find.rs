@@ -20,7 +20,7 @@ use crate::report::{Finding, Report};
 use crate::source::{Source, Sources};
 use crate::syntax::ast::PipelineItem;
 use crate::units::Units;
-use crate::{Certificates, Compilation, Request, compile};
+use crate::{Compilation, Request, compile};
 use pipe_ir::ids::{DeviceId, StageId};
 use pipe_ir::units::Bytes;
 
@@ -54,7 +54,8 @@ pub fn prepare(
     request: &Request,
     objective: Objective,
 ) -> Result<Prepared, Box<Compilation>> {
-    let unlimited = Request { memory: None, certificate: Certificates::Beside, ..request.clone() };
+    let request = &request.of_search();
+    let unlimited = Request { memory: None, ..request.clone() };
     let mut compilation = compile(sources, root.clone(), loader, &unlimited);
     if compilation.diagnostics.iter().any(|found| found.code == Code::UndividedStage) {
         // What its bytes are limited by would say nothing about what is found.
@@ -190,7 +191,6 @@ impl Prepared {
             None => declared,
         };
         let mut request = self.request.clone();
-        request.certificate = Certificates::Beside;
         request.profile = request.profile.map(Profile::for_other_orders);
         if self.call.is_none() {
             let all = [("devices", schedule.n_devices()), ("microbatches", schedule.n_microbatches as usize)];

@@ -14,7 +14,7 @@ use crate::offload::{Offload, Wanted};
 use crate::recompute::{Recomputation, recomputing};
 use crate::source::{Source, Sources};
 use crate::units::Ticks;
-use crate::{Certificates, Compilation, Request, compile};
+use crate::{Compilation, Request, compile};
 use pipe_ir::ids::StageId;
 use pipe_ir::task::{Task, TaskKind};
 use pipe_ir::value::ValueKind;
@@ -151,7 +151,7 @@ impl Target<'_> {
         if !self.may.offload || self.request.choice.offload.is_some() {
             return Ok(Vec::new());
         }
-        let unlimited = Request { memory: None, certificate: Certificates::Beside, ..self.request.clone() };
+        let unlimited = Request { memory: None, ..self.request.of_search() };
         let mut compilation = compile(sources, self.root.clone(), self.loader, &unlimited);
         let Some(judged) = &compilation.judged else { return Err(Box::new(compilation)) };
         let Some(pipeline) =
@@ -174,7 +174,7 @@ impl Target<'_> {
     fn order(&self) -> Option<Vec<StageId>> {
         let files = files::load(&mut Sources::default(), self.root.clone(), self.loader).ok()?;
         let stages = stage_set(&files, &elaborate(&files, &self.request.choice).ok()?).ok()?;
-        let unlimited = Request { memory: None, certificate: Certificates::Beside, ..self.request.clone() };
+        let unlimited = Request { memory: None, ..self.request.of_search() };
         let judged = compile(&mut Sources::default(), self.root.clone(), self.loader, &unlimited).judged?;
         if self.request.choice.recompute.is_some() || recomputing(&judged.schedule).contains(&true) {
             return None;

@@ -53,6 +53,7 @@ fn gcd(mut one: u64, mut other: u64) -> u64 {
 mod tests {
     use super::*;
     use crate::latency::Latency;
+    use crate::sharing::Sharing;
     use pipe_ir::task::TaskKind;
 
     #[test]
@@ -64,6 +65,7 @@ mod tests {
                 pairs: [None; TaskKind::ALL.len()],
                 latency: Latency::uniform(other),
                 copy: Ticks::ZERO,
+                sharing: Sharing::default(),
             };
             Scale::new(&costs, 1_000)
         };

@@ -90,7 +90,7 @@ function wayOf(diff) {
   if (small.length > 0) large.push(row({ name: `late starts on ${small.length} others`, what: "late_start", parts: small.flatMap((one) => one.parts) }));
   return [
     { name: "plan", total: diff.plan_ms, note: diff.unit_ms === undefined ? "" : "with as much work as was measured" },
-    ...of("cost", "pairs", "transfers"), { name: "plan, refitted costs", total: diff.refitted_ms },
+    ...of("cost", "pairs", "sharing", "transfers"), { name: "plan, refitted costs", total: diff.refitted_ms },
     ...of("variation"), ...large, { name: "run", total: diff.measured_ms },
   ];
 }
@@ -100,6 +100,7 @@ function noteOf({ what, parts }, { plain, signed }) {
   const figures = ({ planned_ms: planned, measured_ms: measured }) => (measured === undefined ? "" : `${planned === undefined ? "" : `${plain(planned)} → `}${plain(measured)}`);
   if (what === "transfers") return figures(parts[0]);
   if (what === "pairs") return "tasks that share a device";
+  if (what === "sharing") return "what tasks on one GPU wait for each other is in measured times";
   if (what === "variation") return "of single tasks around the usual";
   if (what === "cost") {
     const largest = parts.filter((part) => part.stage !== undefined).sort((one, other) => Math.abs(other.ms) - Math.abs(one.ms)).slice(0, 2);

@@ -37,7 +37,7 @@ use crate::profile::Profile;
 use crate::random::Counter;
 use crate::remote::Seat;
 use crate::report::{DeviceStep, Nanos, StepReport, UsedGpu};
-use crate::run::Options;
+use crate::run::{Options, Pace};
 pub use alone::{Gpus, ProductTime};
 use arenas::Arenas;
 use code::Code;
@@ -53,8 +53,8 @@ use std::time::Instant;
 /// A program on GPUs.
 pub(crate) struct Machine {
     // What uses others comes before them: it is dropped first.
-    graph: Option<Graph>,
-    score: Score,
+    usual: Playable,
+    one_by_one: Option<Playable>,
     code: Code,
     arenas: Arenas,
     seats: Seats,
@@ -68,6 +68,12 @@ pub(crate) struct Machine {
     pauses: Option<Counter>,
     trace: bool,
     notes: Vec<String>,
+}
+
+/// A step in one of its forms.
+struct Playable {
+    graph: Option<Graph>,
+    score: Score,
 }
 
 impl From<DriverError> for RunError {
@@ -92,15 +98,19 @@ impl Machine {
         let recorded = tape::record_part(&program, seats.own(), strict)?;
         let kernels = Code::new(code, &recorded, &seats, options.products)?;
         let arenas = Arenas::new(code, &seats, &recorded, (kernels.n_checks(&recorded.step), kernels.workspace()))?;
-        let looks = Looks { list: List::Step, profile: options.profile, trace: options.trace };
         let links =
             seat.map(|seat| Links::open(code, seat, &Stream::new(&seats.gpus()[0])?, arenas.trial())).transpose()?;
         let means = Means { seats: &seats, arenas: &arenas, code: &kernels, links: links.as_ref() };
-        let score = Score::new(code, &recorded, means, looks)?;
+        let step = |one_by_one| {
+            let looks = Looks { list: List::Step, profile: options.profile, trace: options.trace, one_by_one };
+            Ok::<_, RunError>(Playable { graph: None, score: Score::new(code, &recorded, means, looks)? })
+        };
+        let usual = step(false)?;
+        let one_by_one = (options.one_by_one && seats.are_shared()).then(|| step(true)).transpose()?;
         let pauses = options.stress.map(|seed| Counter::new(seed, "cuda"));
         let mut machine = Self {
-            graph: None,
-            score,
+            usual,
+            one_by_one,
             code: kernels,
             arenas,
             seats,
@@ -122,7 +132,7 @@ impl Machine {
     }
 
     fn set_up(&mut self, recorded: &tape::Recorded, seed: u64) -> Result<(), RunError> {
-        let looks = Looks { list: List::Setup, profile: false, trace: false };
+        let looks = Looks { list: List::Setup, profile: false, trace: false, one_by_one: false };
         let (seats, links) = (&self.seats, self.links.as_ref());
         let means = Means { seats, arenas: &self.arenas, code: &self.code, links };
         let score = Score::new(self.program.program(), recorded, means, looks)?;
@@ -134,11 +144,13 @@ impl Machine {
 
     /// Tries to make one graph of the step. Where the driver refuses, it is asked for each call, step by step.
     fn capture(&mut self) {
-        let why = match Player::capture(&self.score, &self.code) {
-            Ok(graph) => {
-                self.graph = Some(graph);
-                return;
-            }
+        let code = &self.code;
+        let captured = std::iter::once(&mut self.usual).chain(&mut self.one_by_one).try_for_each(|step| {
+            step.graph = Some(Player::capture(&step.score, code)?);
+            Ok(())
+        });
+        let why = match captured {
+            Ok(()) => return,
             Err(RunError::Driver(why)) => why,
             Err(error) => error.to_string(),
         };
@@ -171,31 +183,34 @@ impl Machine {
     ///
     /// # Errors
     /// If the driver fails, or the data do not fit the program.
-    pub(crate) fn step(&mut self, step: u64) -> Result<StepReport, RunError> {
-        let report = self.take(step);
+    pub(crate) fn step(&mut self, step: u64, pace: Pace) -> Result<StepReport, RunError> {
+        let report = self.take(step, pace);
         self.is_broken |= report.is_err();
         report
     }
 
-    fn take(&mut self, step: u64) -> Result<StepReport, RunError> {
+    fn take(&mut self, step: u64, pace: Pace) -> Result<StepReport, RunError> {
         let started = Instant::now();
-        self.score.main().gpu().activate()?;
+        let one_by_one = self.one_by_one.as_ref().filter(|_| pace == Pace::OneByOne);
+        let Playable { graph, score } = one_by_one.unwrap_or(&self.usual);
+        score.main().gpu().activate()?;
         self.stage(step)?;
-        match &self.graph {
-            Some(graph) => graph.launch(self.score.main())?,
+        match graph {
+            Some(graph) => graph.launch(score.main())?,
             None => {
                 let pauses = self.pauses.as_mut();
-                let (score, code, links) = (&self.score, &self.code, self.links.as_ref());
+                let (code, links) = (&self.code, self.links.as_ref());
                 Player { score, code, pauses, is_captured: false, links }.play(None)?;
             }
         }
         match &self.links {
-            Some(links) => links.wait(self.score.main(), |mailboxes| times::positions(&self.score, mailboxes))?,
-            None => self.score.main().synchronise()?,
+            Some(links) => links.wait(score.main(), |mailboxes| times::positions(score, mailboxes))?,
+            None => score.main().synchronise()?,
         }
         let wall = Nanos(u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX));
-        self.look_for_errors()?;
-        let devices = self.reports()?;
+        self.look_for_errors(score)?;
+        let devices = self.reports(score)?;
+        times::kernels(score, &mut self.profile)?;
         let mut losses: Vec<_> = devices.iter().flat_map(|device| device.losses.iter().copied()).collect();
         losses.sort_by_key(|(microbatch, _)| *microbatch);
         Ok(StepReport { wall, devices, losses })
@@ -221,8 +236,8 @@ impl Machine {
     }
 
     /// The first error that a kernel found, by device and instruction.
-    fn look_for_errors(&self) -> Result<(), RunError> {
-        for run in &self.score.runs {
+    fn look_for_errors(&self, score: &Score) -> Result<(), RunError> {
+        for run in &score.runs {
             let Some(error) = run.error else { continue };
             let mut word = [0; size_of::<u64>()];
             error.read(&mut word)?;
@@ -237,7 +252,7 @@ impl Machine {
         Ok(())
     }
 
-    fn reports(&mut self) -> Result<Vec<DeviceStep>, RunError> {
+    fn reports(&self, score: &Score) -> Result<Vec<DeviceStep>, RunError> {
         let program = self.program.program();
         let mut devices = vec![DeviceStep::default(); self.facts.len()];
         for (device, (report, facts)) in devices.iter_mut().zip(&self.facts).enumerate() {
@@ -248,9 +263,8 @@ impl Machine {
                 report.losses.push((*microbatch, self.loss(program, device, number)?));
             }
         }
-        times::runs(&self.score, &mut devices, self.trace)?;
-        times::collectives(&self.score, &mut devices)?;
-        times::kernels(&self.score, &mut self.profile)?;
+        times::runs(score, &mut devices, self.trace)?;
+        times::collectives(score, &mut devices)?;
         Ok(devices)
     }
 

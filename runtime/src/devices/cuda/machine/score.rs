@@ -60,6 +60,8 @@ pub(super) struct Looks {
     pub(super) profile: bool,
     /// The time of every collective.
     pub(super) trace: bool,
+    /// Each executable by itself: on every GPU they run one after the other, in the order of the tape.
+    pub(super) one_by_one: bool,
 }
 
 /// A run of an executable.
@@ -72,7 +74,7 @@ pub(super) struct Ran {
     pub(super) microbatch: MicrobatchId,
     pub(super) gpu: usize,
     /// Its start, and its end; in a profile, the end of each kernel.
-    pub(super) marks: Range<usize>,
+    pub(super) marks: Vec<usize>,
     /// Where the host reads whether its data are wrong, if it looks at data.
     pub(super) error: Option<Area>,
     /// In a profile: kind, operations and elements of each kernel.
@@ -129,6 +131,10 @@ pub(super) struct Builder<'a> {
     next: Vec<u32>,
     /// Runs so far that look at data.
     checks: usize,
+    /// By stream: the mark at which it still is, if it did nothing since that takes time.
+    here: Vec<Option<usize>>,
+    /// By GPU, one by one: when its last run is over.
+    over: Vec<Option<usize>>,
 }
 
 /// A word that is no number, in single and in double precision.
@@ -165,8 +171,9 @@ impl Score {
         };
         let (events, next) = (vec![None; tape.n_events as usize], vec![0; program.devices.len()]);
         let queues = &tape.queues;
+        let (here, over) = (vec![None; score.streams.len()], vec![None; seats.gpus().len()]);
         let mut builder =
-            Builder { program, looks, seats, arenas, code, links, queues, score, events, next, checks: 0 };
+            Builder { program, looks, seats, arenas, code, links, queues, score, events, next, checks: 0, here, over };
         builder.begin()?;
         builder.tape(tape)?;
         builder.end()?;
@@ -181,6 +188,9 @@ impl Score {
 
 impl Builder<'_> {
     pub(super) fn act(&mut self, stream: usize, task: Task) {
+        if !matches!(task, Task::Mark(_) | Task::Record(_)) {
+            self.here[stream] = None;
+        }
         self.score.actions.push(Action { stream, task });
     }
 
@@ -197,11 +207,15 @@ impl Builder<'_> {
         Ok(event)
     }
 
-    /// A new mark: the time at which the stream comes here.
+    /// A mark: the time at which the stream comes here. Behind another one there is no need of a new one.
     pub(super) fn mark(&mut self, stream: usize) -> Result<usize, RunError> {
+        if let Some(mark) = self.here[stream] {
+            return Ok(mark);
+        }
         let mark = self.score.marks.len();
         self.score.marks.push(Event::timed(self.score.streams[stream].gpu())?);
         self.act(stream, Task::Mark(mark));
+        self.here[stream] = Some(mark);
         Ok(mark)
     }
 
@@ -330,7 +344,13 @@ impl Builder<'_> {
             error: error.map_or(0, |(on_gpu, _)| on_gpu.address()),
             working: self.arenas.working(device).address(),
         };
-        let first = if self.is_step() { self.mark(stream)? } else { 0 };
+        if let Some(over) = self.over[gpu].filter(|_| self.looks.one_by_one) {
+            self.act(stream, Task::Wait(over));
+        }
+        let mut marks = Vec::new();
+        if self.is_step() {
+            marks.push(self.mark(stream)?);
+        }
         let mut kinds = Vec::new();
         for (position, step) in compiled.steps.iter().enumerate() {
             match &step.doing {
@@ -340,14 +360,17 @@ impl Builder<'_> {
             if self.looks.profile {
                 kinds.push((step.kind, step.flops, step.elements));
                 if position + 1 < compiled.steps.len() {
-                    self.mark(stream)?;
+                    marks.push(self.mark(stream)?);
                 }
             }
         }
         if self.is_step() {
-            let last = self.mark(stream)?;
-            let (marks, error) = (first..last + 1, error.map(|(_, on_host)| on_host));
+            marks.push(self.mark(stream)?);
+            let error = error.map(|(_, on_host)| on_host);
             self.score.runs.push(Ran { device, instruction, exec, microbatch, gpu, marks, error, kinds });
+        }
+        if self.looks.one_by_one {
+            self.over[gpu] = Some(self.record(stream)?);
         }
         Ok(())
     }

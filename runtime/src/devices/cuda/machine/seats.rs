@@ -106,6 +106,11 @@ impl Seats {
         gpus.map(|(gpu, found)| UsedGpu { name: found.name().to_owned(), devices: on(gpu) }).collect()
     }
 
+    /// Whether several devices have one.
+    pub(super) fn are_shared(&self) -> bool {
+        self.used().iter().any(|gpu| gpu.devices.len() > 1)
+    }
+
     /// Waits for all of them.
     pub(super) fn synchronise(&self) -> Result<(), DriverError> {
         self.gpus.iter().try_for_each(|gpu| gpu.synchronise())

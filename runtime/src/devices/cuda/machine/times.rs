@@ -8,15 +8,33 @@ use crate::report::{DeviceStep, Joined, Nanos, Span};
 use pipe_ir::ids::DeviceId;
 use pipe_ir::verify::List;
 
-/// Adds all runs to the reports of their devices.
+/// Adds all runs to the reports of their devices, and says how long each GPU was inside runs of any of them.
 pub(super) fn runs(score: &Score, devices: &mut [DeviceStep], trace: bool) -> Result<(), DriverError> {
+    let mut of_gpus = vec![Vec::new(); score.starts.len()];
     for run in &score.runs {
-        let start = since_start(score, run.gpu, run.marks.start)?;
-        let end = since_start(score, run.gpu, run.marks.end - 1)?.max(start);
+        let (Some(first), Some(last)) = (run.marks.first(), run.marks.last()) else { continue };
+        let start = since_start(score, run.gpu, *first)?;
+        let end = since_start(score, run.gpu, *last)?.max(start);
         devices[run.device.index() - score.own.start]
             .record(Span { exec: run.exec, microbatch: run.microbatch, start, end }, trace);
+        of_gpus[run.gpu].push((start, end));
+    }
+    let busy: Vec<Nanos> = of_gpus.into_iter().map(covered).collect();
+    for run in &score.runs {
+        devices[run.device.index() - score.own.start].gpu_busy = busy[run.gpu];
     }
     Ok(())
+}
+
+/// The time that some spans cover together.
+fn covered(mut spans: Vec<(Nanos, Nanos)>) -> Nanos {
+    spans.sort_unstable();
+    let (mut covered, mut until) = (0, 0);
+    for (start, end) in spans {
+        covered += end.0.saturating_sub(start.0.max(until));
+        until = end.0.max(until);
+    }
+    Nanos(covered)
 }
 
 /// Says at which run each device is: the first one that is not over.
@@ -26,7 +44,8 @@ pub(super) fn positions(score: &Score, mailboxes: &Mailboxes) -> Result<(), Driv
         let (mut over, mut after) = (0, runs.len());
         while over < after {
             let middle = usize::midpoint(over, after);
-            if score.marks[runs[middle].marks.end - 1].is_over()? { over = middle + 1 } else { after = middle }
+            let last = runs[middle].marks.last().map_or(0, |last| *last);
+            if score.marks[last].is_over()? { over = middle + 1 } else { after = middle }
         }
         if let Some(run) = runs.get(over).or(runs.last()) {
             mailboxes.at(device, List::Step, run.instruction as usize);
@@ -51,10 +70,10 @@ pub(super) fn collectives(score: &Score, devices: &mut [DeviceStep]) -> Result<(
 /// Adds all kernels to a profile, where these were looked at.
 pub(super) fn kernels(score: &Score, profile: &mut Profile) -> Result<(), DriverError> {
     for run in &score.runs {
-        for (mark, (kind, flops, elements)) in run.marks.clone().zip(&run.kinds) {
+        for (ends, (kind, flops, elements)) in run.marks.windows(2).zip(&run.kinds) {
             let entry = profile.entries.entry((*kind).into()).or_default();
             entry.count += 1;
-            entry.nanos += score.marks[mark + 1].since(&score.marks[mark])?;
+            entry.nanos += score.marks[ends[1]].since(&score.marks[ends[0]])?;
             entry.flops += flops;
             entry.elements += elements;
         }
@@ -64,4 +83,17 @@ pub(super) fn kernels(score: &Score, profile: &mut Profile) -> Result<(), Driver
 
 fn since_start(score: &Score, gpu: usize, mark: usize) -> Result<Nanos, DriverError> {
     score.marks[mark].since(&score.marks[score.starts[gpu]]).map(Nanos)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Nanos, covered};
+
+    #[test]
+    fn time_that_several_cover_counts_once() {
+        let of = |spans: &[(u64, u64)]| covered(spans.iter().map(|(from, to)| (Nanos(*from), Nanos(*to))).collect()).0;
+        assert_eq!((of(&[]), of(&[(3, 5)])), (0, 2));
+        // One inside another, two that touch, and a gap.
+        assert_eq!(of(&[(20, 21), (5, 12), (0, 10), (2, 4), (12, 13)]), 14);
+    }
 }
