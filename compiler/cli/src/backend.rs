@@ -1,6 +1,7 @@
 //! Backends: what executes a program, as users choose it.
 
-use crate::output::warn;
+use crate::output::{Failure, warn};
+use crate::ranks::Team;
 use crate::training;
 use clap::ValueEnum;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -51,29 +52,43 @@ impl BackendChoice {
         known.try_map(|name| Self::from_str(&name, false))
     }
 
-    /// The one for a program.
-    pub(crate) fn resolve(self, program: &Program, is_alone: bool) -> Backend {
+    /// Whether GPUs are there, if it depends on them: of several ranks, one for each.
+    ///
+    /// # Errors
+    /// If a rank cannot go on.
+    pub(crate) fn finds_gpus(self, team: Option<&Team>) -> Result<bool, Failure> {
+        let is_wanted = self == Self::Auto;
+        match team {
+            None => Ok(is_wanted && pipe_runtime::gpus().is_ok()),
+            Some(team) => pipe_runtime::all_have_gpus(team.job(), is_wanted)
+                .map_err(|error: RunError| Failure::Usage(error.to_string())),
+        }
+    }
+
+    /// The one for a program, where there are GPUs or none.
+    pub(crate) fn resolve(self, program: &Program, has_gpus: bool) -> Backend {
         match self {
             Self::Cpu => Backend::Cpu,
             Self::Cuda => Backend::Cuda,
             Self::Null => Backend::Null,
             Self::Auto if !training::is_computable(program) => Backend::Null,
-            Self::Auto if is_alone && pipe_runtime::gpus().is_ok() => Backend::Cuda,
+            Self::Auto if has_gpus => Backend::Cuda,
             Self::Auto => Backend::Cpu,
         }
     }
 
-    /// What comes of trying something on a backend. Where that fails on GPUs that nobody asked for, it is said, and the processor does it instead.
+    /// What comes of trying something on a backend. Where that fails on GPUs that nobody asked for, it is said, and the processor does it instead;
+    /// but one of several ranks does what the others do.
     ///
     /// # Errors
     /// If it fails.
     pub(crate) fn attempt<T>(
         self,
-        backend: &mut Backend,
+        (backend, is_alone): (&mut Backend, bool),
         mut attempt: impl FnMut(Backend) -> Result<T, RunError>,
     ) -> Result<T, RunError> {
         match attempt(*backend) {
-            Err(error) if *backend == Backend::Cuda && self == Self::Auto => {
+            Err(error) if *backend == Backend::Cuda && self == Self::Auto && is_alone => {
                 warn(&format!("not on the GPU: {error}; the processor runs it instead"));
                 *backend = Backend::Cpu;
                 attempt(*backend)

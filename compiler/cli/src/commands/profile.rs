@@ -182,7 +182,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
 impl Arguments {
     fn execute(&self, team: Option<&Team>) -> Result<Outcome, Failure> {
         let speaks = team.is_none_or(Team::speaks);
-        let prepared = self.prepare(speaks, team.is_none());
+        let has_gpus = self.backend.finds_gpus(team)?;
+        let prepared = self.prepare(speaks, has_gpus);
         let prepared = match team {
             None => prepared?,
             Some(team) => team.agree(prepared, |prepared| self.digests(prepared))?,
@@ -206,7 +207,7 @@ impl Arguments {
     }
 
     /// Everything that is needed; nothing if the target is rejected, which was then said if this process speaks.
-    fn prepare(&self, speaks: bool, is_alone: bool) -> Result<Option<Prepared>, Failure> {
+    fn prepare(&self, speaks: bool, has_gpus: bool) -> Result<Option<Prepared>, Failure> {
         if let Some(path) = self.output.as_ref().filter(|_| speaks) {
             can_write(path)?;
         }
@@ -215,7 +216,7 @@ impl Arguments {
             show_findings(&compilation, &sources, self.target.format)?;
         }
         let Some((program, judged)) = compilation.program.zip(compilation.judged) else { return Ok(None) };
-        let backend = match self.backend.resolve(program.program(), is_alone) {
+        let backend = match self.backend.resolve(program.program(), has_gpus) {
             Backend::Null => Backend::Cpu,
             computes => computes,
         };
@@ -247,7 +248,7 @@ impl Arguments {
     ) -> Result<File, String> {
         let told = |error: RunError| error.to_string();
         let (data, products) = (Arc::new(data), self.products.into());
-        let started = self.backend.attempt(&mut backend, |backend| {
+        let started = self.backend.attempt((&mut backend, job.is_none()), |backend| {
             let options = Options { trace: true, products, one_by_one: true, ..Options::new(backend, 0) };
             let machine = Machine::measure(program.program(), (backend, products), job)?;
             Ok((machine, training::start(program, Arc::clone(&data), &options, job)?))

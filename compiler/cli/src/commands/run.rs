@@ -35,7 +35,7 @@ Examples:
   pipec run examples/shakespeare.pipe
   pipec run examples/shakespeare.pipe --steps 20 --trace run.trace.json
   pipec run examples/shakespeare.pipe --resume
-  torchrun --no-python --nproc-per-node 4 pipec run x.pipe --backend cuda   # a process and a GPU per device
+  torchrun --no-python --nproc-per-node 4 pipec run x.pipe   # a process and a GPU per device
   mpirun -n 4 pipec run examples/shakespeare.pipe   # a process per device, on one host or several
   pipec run std:zb_v --set devices=8 --set microbatches=64 --steps 100   # no model: counts on the null device
 
@@ -47,7 +47,7 @@ Ctrl-C ends the run after the step at hand, with a checkpoint.";
 pub(crate) struct Arguments {
     #[command(flatten)]
     target: TargetArguments,
-    /// What executes: `auto` is the GPUs of the machine, or else the CPU, for a pipeline with a model, and the null device without one
+    /// What executes: `auto` is the GPUs of the machine (under `torchrun` or `mpirun`, if each process has one), or else the CPU, for a pipeline with a model, and the null device without one
     #[arg(long, value_enum, default_value_t = BackendChoice::Auto)]
     backend: BackendChoice,
     /// Optimizer steps in all, instead of the pipeline's (1, or one window, where it names none)
@@ -123,7 +123,8 @@ fn bubble(judged: &Judged, gpus: &[UsedGpu]) -> f64 {
 impl Arguments {
     fn execute(&self, team: Option<&Team>) -> Result<Outcome, Failure> {
         let speaks = team.is_none_or(Team::speaks);
-        let prepared = self.prepare(speaks, team.is_none());
+        let has_gpus = self.backend.finds_gpus(team)?;
+        let prepared = self.prepare(speaks, has_gpus);
         let prepared = match team {
             None => prepared?,
             Some(team) => team.agree(prepared, |prepared| self.digests(prepared))?,
@@ -199,13 +200,13 @@ impl Arguments {
     }
 
     /// Everything that a run needs; nothing if the target is rejected, which was then said if this process speaks.
-    fn prepare(&self, speaks: bool, is_alone: bool) -> Result<Option<Prepared>, Failure> {
+    fn prepare(&self, speaks: bool, has_gpus: bool) -> Result<Option<Prepared>, Failure> {
         let Some((program, judged, written)) = self.compile(speaks)? else { return Ok(None) };
         if let Some(path) = self.trace.as_ref().filter(|_| speaks) {
             // Better now than after the run.
             can_write(path)?;
         }
-        let backend = self.backend.resolve(program.program(), is_alone);
+        let backend = self.backend.resolve(program.program(), has_gpus);
         if speaks && backend != Backend::Cuda && (self.products != Products::Fp32 || self.no_capture) {
             warn("`--products` and `--no-capture` are for GPUs, and none runs this: products are computed as they are");
         }
@@ -302,7 +303,7 @@ impl Arguments {
             ..Options::new(*backend, 0)
         };
         let data = Arc::new(data);
-        self.backend.attempt(backend, |backend| {
+        self.backend.attempt((backend, team.is_none()), |backend| {
             let options = Options { backend, ..options.clone() };
             training::start(program, Arc::clone(&data), &options, team.map(Team::job))
         })

@@ -17,6 +17,8 @@ pub(crate) mod nccl;
 mod products;
 pub mod tape;
 
+use crate::fault::RunError;
+use crate::job::Job;
 pub use kernels::Precision;
 pub(crate) use machine::Machine;
 pub use machine::{Gpus, ProductTime};
@@ -27,6 +29,15 @@ pub use machine::{Gpus, ProductTime};
 /// Says in one line why there are none.
 pub fn gpus() -> Result<Vec<String>, String> {
     driver::Gpu::names()
+}
+
+/// Whether every rank of a job has a GPU, and NCCL to send to the others. All ask at once; a rank that does not want one says so.
+///
+/// # Errors
+/// If a rank cannot go on.
+pub fn all_have_gpus(job: &Job, is_wanted: bool) -> Result<bool, RunError> {
+    let has = machine::has_gpu(job.desk())? && nccl::version().is_ok();
+    Ok(!job.any(!(is_wanted && has))?)
 }
 
 /// The driver, the compiler, the libraries of matrix products and between processes, and versions, as far as they are here. The driver is not started.

@@ -47,6 +47,7 @@ use pipe_ir::verify::{List, Verified};
 use play::Player;
 use score::{Looks, Means, Score};
 use seats::Seats;
+pub(crate) use seats::has_gpu;
 use std::sync::Arc;
 use std::time::Instant;
 

@@ -3,6 +3,7 @@
 use super::super::driver::{DriverError, Gpu};
 use crate::fault::RunError;
 use crate::job::Process;
+use crate::job::desk::Desk;
 use crate::remote::Seat;
 use crate::report::UsedGpu;
 use pipe_ir::ids::DeviceId;
@@ -31,7 +32,7 @@ impl Seats {
         let (own, ordinals) = match seat {
             Some(seat) => {
                 let own = seat.division.devices_of(seat.desk.rank);
-                (own, vec![of_rank(n_gpus, neighbours(seat)?).map_err(RunError::Unsupported)?; n_devices])
+                (own, vec![of_rank(n_gpus, neighbours(&seat.desk)?).map_err(RunError::Unsupported)?; n_devices])
             }
             None => (0..n_devices, spread(n_devices, n_gpus)),
         };
@@ -117,9 +118,18 @@ impl Seats {
     }
 }
 
+/// Whether this rank has a GPU. All ranks ask at once.
+///
+/// # Errors
+/// If a rank cannot go on.
+pub(crate) fn has_gpu(desk: &Desk) -> Result<bool, RunError> {
+    let neighbours = neighbours(desk)?;
+    Ok(Gpu::count().is_ok_and(|n_gpus| of_rank(n_gpus, neighbours).is_ok()))
+}
+
 /// Which of the ranks on its host a rank is, and how many there are.
-fn neighbours(seat: &Seat) -> Result<(usize, usize), RunError> {
-    let (desk, host) = (&seat.desk, Process::own().host);
+fn neighbours(desk: &Desk) -> Result<(usize, usize), RunError> {
+    let host = Process::own().host;
     let hosts = desk.gather(host.clone().into_bytes())?;
     let hosts: Vec<_> = hosts.iter().map(|host| String::from_utf8_lossy(host)).collect();
     let hosts = desk.spread(serde_json::to_vec(&hosts).unwrap_or_default())?;
