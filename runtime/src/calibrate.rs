@@ -48,11 +48,12 @@ pub(crate) fn lengths(gemm: &Gemm) -> [u64; 3] {
 }
 
 /// The time of one call of the matrix library for the shapes and strides of a product, on operands of its own: the
-/// shortest of some calls after one that warms the caches up.
+/// shortest of some calls after one that warms the caches up. What is stored as bfloat16 is in single precision here, as the library takes it.
 ///
 /// # Errors
 /// If the machine lacks memory for the operands.
 pub fn matrix_product(gemm: &Gemm, calls: u32) -> Result<Duration, RunError> {
+    let gemm = &Gemm { factors: gemm.dtype, result: gemm.dtype, ..gemm.clone() };
     let operand = |elements: u64| {
         let bytes = Bytes(elements * gemm.dtype.bytes().0);
         let memory = memory(bytes)?;

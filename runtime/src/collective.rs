@@ -180,8 +180,8 @@ pub(crate) fn sum_up(
     match dtype {
         DType::F32 => add_up::<f32>(all, to),
         DType::F64 => add_up::<f64>(all, to),
-        // Indices have no gradients.
-        DType::I32 => {}
+        // Indices have no gradients, and those of weights are added up in single precision at least.
+        DType::BF16 | DType::I32 => {}
     }
 }
 

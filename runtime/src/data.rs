@@ -3,6 +3,7 @@
 //! Because nothing is remembered between calls, a resumed run sees the same data as an unbroken one, and every layout
 //! of the same pipeline sees the same microbatches.
 
+use crate::devices::cpu::upper_half;
 use crate::random::{Counter, mix};
 use pipe_ir::digest::Digest;
 use pipe_ir::graph::{DType, Graph, Node, Op};
@@ -206,6 +207,7 @@ fn fill_random(seed: u64, slot: &TensorSlot, bound: u64, out: &mut [u8]) {
         match slot.ty.dtype {
             DType::F32 => out.copy_from_slice(&(random.normal() as f32).to_ne_bytes()),
             DType::F64 => out.copy_from_slice(&random.normal().to_ne_bytes()),
+            DType::BF16 => out.copy_from_slice(&upper_half(random.normal() as f32).to_ne_bytes()),
             DType::I32 => out.copy_from_slice(&((random.next_u64() % bound) as i32).to_ne_bytes()),
         }
     }

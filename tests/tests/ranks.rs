@@ -84,7 +84,16 @@ fn every_standard_schedule_learns_the_same_bits_over_ranks() {
 #[test]
 fn replicas_over_ranks_add_up_the_same_bits() {
     let mut failures = Vec::new();
-    let lines = ["", "zero 1", "zero 2", "zero 3", "offload optimizer", "zero 1\n offload optimizer"];
+    let lines = [
+        "",
+        "zero 1",
+        "zero 2",
+        "zero 3",
+        "offload optimizer",
+        "zero 1\n offload optimizer",
+        "precision bf16 zero 3",
+        "precision bf16 offload activations",
+    ];
     for line in lines {
         let program = replicas(line);
         let n_groups = program.program().groups.len();

@@ -2,6 +2,7 @@
 
 mod fakes;
 mod machine;
+mod mixed;
 mod process;
 
 use fakes::pipec_with;

@@ -2,7 +2,8 @@
 //!
 //! Shapes are static. Element-wise nodes broadcast like NumPy: shapes are aligned at the right, and a missing or 1-sized
 //! dimension repeats. All arithmetic is in `f32` or in `f64`, as the node's type says, and a node never mixes the two; `i32`
-//! tensors only index.
+//! tensors only index. `bf16` tensors hold `f32` numbers that were rounded, to be kept, sent and multiplied: [`Op::Convert`] makes
+//! them and widens them again, operations that only move elements take them, and products and attention have them as factors.
 
 use crate::ids::NodeId;
 use crate::units::Bytes;
@@ -17,24 +18,44 @@ pub enum DType {
     F32,
     /// IEEE double precision.
     F64,
+    /// The upper half of a number in single precision. For storage only: nothing is added up in it.
+    #[serde(rename = "bf16")]
+    BF16,
     /// Signed 32-bit indices (tokens, classes).
     I32,
 }
 
 impl DType {
     /// Every type with the word that stands for it in the textual IR.
-    pub const WORDS: [(&str, Self); 3] = [("f32", Self::F32), ("f64", Self::F64), ("i32", Self::I32)];
+    pub const WORDS: [(&str, Self); 4] =
+        [("f32", Self::F32), ("f64", Self::F64), ("bf16", Self::BF16), ("i32", Self::I32)];
 
     /// Bytes of one element.
     #[must_use]
     pub const fn bytes(self) -> Bytes {
         match self {
+            Self::BF16 => Bytes(2),
             Self::F32 | Self::I32 => Bytes(4),
             Self::F64 => Bytes(8),
         }
     }
 
-    /// Whether its elements are numbers to compute with, not indices.
+    /// Whether its elements are numbers, not indices.
+    #[must_use]
+    pub const fn is_number(self) -> bool {
+        !matches!(self, Self::I32)
+    }
+
+    /// The type in which its elements are computed with: single precision for bfloat16.
+    #[must_use]
+    pub const fn arithmetic(self) -> Self {
+        match self {
+            Self::BF16 => Self::F32,
+            Self::F32 | Self::F64 | Self::I32 => self,
+        }
+    }
+
+    /// Whether its elements are numbers to compute with: neither indices, nor for storage only.
     #[must_use]
     pub const fn is_float(self) -> bool {
         matches!(self, Self::F32 | Self::F64)
@@ -46,6 +67,7 @@ impl DType {
     pub const fn nearest(self, number: f64) -> f64 {
         match self {
             Self::F32 => number as f32 as f64,
+            Self::BF16 => rounded(number as f32) as f64,
             Self::F64 | Self::I32 => number,
         }
     }
@@ -62,9 +84,18 @@ impl fmt::Display for DType {
         f.write_str(match self {
             Self::F32 => "f32",
             Self::F64 => "f64",
+            Self::BF16 => "bf16",
             Self::I32 => "i32",
         })
     }
+}
+
+/// The bfloat16 that is nearest to a number, the even one of two; what is no number stays none.
+#[must_use]
+pub const fn rounded(number: f32) -> f32 {
+    let bits = number.to_bits();
+    let bits = if number.is_nan() { bits | 0x0040_0000 } else { bits + 0x7fff + (bits >> 16 & 1) };
+    f32::from_bits(bits & 0xffff_0000)
 }
 
 /// Element type and shape of a tensor, row-major and contiguous where it lies in a buffer. A scalar has shape `[]`.
@@ -162,7 +193,9 @@ pub enum Op {
     Unary(Unary),
     /// (a, b): element-wise with broadcasting.
     Binary(Binary),
-    /// (a, b): a[.., m, k] · b[.., k, n] -> [.., m, n]. Leading dimensions are equal, or b has rank 2 and is shared, or
+    /// (x): element-wise, from `f32` to `bf16` by [`rounded`], or back.
+    Convert,
+    /// (a, b): a[.., m, k] · b[.., k, n] -> [.., m, n], added up in `f32` where both factors are `bf16`. Leading dimensions are equal, or b has rank 2 and is shared, or
     /// both are folded by the transposes below. With `transpose_a` the last two dimensions of a are read as [k, m];
     /// with `transpose_b` those of b as [n, k].
     MatMul {
@@ -218,7 +251,7 @@ pub enum Op {
         causal: bool,
     },
     /// (q[.., m, w], k[.., n, w], v[.., n, w]) -> [.., m, w]: softmax(q · kᵀ) · v. The scores, m rows and n columns of them, never lie in
-    /// memory as a whole. With `causal`, n is at least m, and row i sees columns 0..=i + n - m only (arXiv 2205.14135).
+    /// memory as a whole. With `causal`, n is at least m, and row i sees columns 0..=i + n - m only (arXiv 2205.14135). Of `bf16` makes `f32`.
     Attention {
         /// Whether the rows are masked.
         causal: bool,

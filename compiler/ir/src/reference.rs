@@ -68,6 +68,7 @@ pub fn evaluate(node: &Node, inputs: &[&Tensor]) -> Vec<f64> {
         Op::Input { .. } => unreachable!("operands are read by whoever has them"),
         Op::Constant(number) => vec![*number; node.ty.elements() as usize],
         Op::Unary(f) => input(0).data.iter().map(|x| unary(*f, *x)).collect(),
+        Op::Convert => input(0).data.iter().map(|x| node.ty.dtype.nearest(*x)).collect(),
         Op::Binary(f) => each(&|index| binary(*f, input(0).at(index), input(1).at(index))),
         Op::MatMul { transpose_a, transpose_b } => matmul(input(0), input(1), *transpose_a, *transpose_b, &shape),
         Op::Sum { axis } => each(&|index| {

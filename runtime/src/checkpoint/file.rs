@@ -66,6 +66,7 @@ const fn type_in_file(dtype: DType) -> Dtype {
     match dtype {
         DType::F32 => Dtype::F32,
         DType::F64 => Dtype::F64,
+        DType::BF16 => Dtype::BF16,
         DType::I32 => Dtype::I32,
     }
 }

@@ -2,7 +2,8 @@
 // dimensions, strided batches, beta). Products run on the streams of the stand-in for the driver (cuda.cpp).
 //
 // It complains on stderr and refuses what the library would refuse: leading dimensions that are too small, a missing algorithm,
-// addresses that are less aligned than was said. Products of f32 in bf16 round their factors to nearest even, as the library may.
+// addresses that are less aligned than was said, types that it does not join: factors of bf16 have a result of f32 or bf16 and are added up in f32
+// without any shortcut. Products of f32 in bf16 round their factors to nearest even, as the library may.
 
 #include <cstdint>
 #include <cstdio>
@@ -16,7 +17,7 @@ namespace {
 
 enum Status { SUCCESS = 0, NOT_INITIALIZED = 1, INVALID_VALUE = 7, NOT_SUPPORTED = 15 };
 enum Compute { COMPUTE_32F = 68, COMPUTE_32F_FAST_16BF = 75, COMPUTE_32F_FAST_TF32 = 77, COMPUTE_64F = 70 };
-enum Type { R_32F = 0, R_64F = 1 };
+enum Type { R_32F = 0, R_64F = 1, R_16BF = 14 };
 
 struct Operation {
     int compute, scale;
@@ -29,7 +30,6 @@ struct Layout {
     int64_t leading;
     int32_t count = 1;
     int64_t step = 0;
-    uint64_t element() const { return type == R_64F ? 8 : 4; }
 };
 
 struct Preference {
@@ -82,33 +82,57 @@ float rounded(float x, int compute) {
     return x;
 }
 
-template <class T> void multiply(const Product& product) {
+float widened(float x) { return x; }
+double widened(double x) { return x; }
+float widened(uint16_t half) {
+    uint32_t bits = uint32_t(half) << 16;
+    float x;
+    memcpy(&x, &bits, 4);
+    return x;
+}
+
+uint16_t upper_half(float x) {
+    uint32_t bits;
+    x = rounded(x, COMPUTE_32F_FAST_16BF);
+    memcpy(&bits, &x, 4);
+    return uint16_t(bits >> 16);
+}
+
+void store(float& to, double alpha, float sum, double beta) { to = float(alpha) * sum + (beta == 0 ? 0 : float(beta) * to); }
+void store(double& to, double alpha, double sum, double beta) { to = alpha * sum + (beta == 0 ? 0 : beta * to); }
+void store(uint16_t& to, double alpha, float sum, double beta) {
+    to = upper_half(float(alpha) * sum + (beta == 0 ? 0 : float(beta) * widened(to)));
+}
+
+template <class T, class Factor, class Result> void multiply(const Product& product) {
     auto at = [](const Layout& layout, bool transposed, int64_t batch, uint64_t row, uint64_t column) {
         if (transposed) std::swap(row, column);
         return batch * layout.step + int64_t(column) * layout.leading + int64_t(row);
     };
     const Operation& operation = product.operation;
-    auto a = reinterpret_cast<const T*>(product.a), b = reinterpret_cast<const T*>(product.b);
-    auto d = reinterpret_cast<T*>(product.d);
+    auto a = reinterpret_cast<const Factor*>(product.a), b = reinterpret_cast<const Factor*>(product.b);
+    auto d = reinterpret_cast<Result*>(product.d);
     uint64_t inner = operation.transposed[0] ? product.left.rows : product.left.columns;
     for (int64_t batch = 0; batch < product.result.count; batch++)
         for (uint64_t column = 0; column < product.result.columns; column++)
             for (uint64_t row = 0; row < product.result.rows; row++) {
                 T sum = 0;
                 for (uint64_t k = 0; k < inner; k++) {
-                    T x = a[at(product.left, operation.transposed[0], batch, row, k)];
-                    T y = b[at(product.right, operation.transposed[1], batch, k, column)];
+                    T x = widened(a[at(product.left, operation.transposed[0], batch, row, k)]);
+                    T y = widened(b[at(product.right, operation.transposed[1], batch, k, column)]);
                     if (sizeof(T) == 4) x = rounded(x, operation.compute), y = rounded(y, operation.compute);
                     sum += x * y;
                 }
-                T& to = d[at(product.result, false, batch, row, column)];
-                to = T(product.alpha) * sum + (product.beta == 0 ? T(0) : T(product.beta) * to);
+                store(d[at(product.result, false, batch, row, column)], product.alpha, sum, product.beta);
             }
 }
 
 int run(void* data) {
     const Product& product = *static_cast<const Product*>(data);
-    product.result.type == R_64F ? multiply<double>(product) : multiply<float>(product);
+    if (product.result.type == R_16BF) multiply<float, uint16_t, uint16_t>(product);
+    else if (product.left.type == R_16BF) multiply<float, uint16_t, float>(product);
+    else if (product.result.type == R_64F) multiply<double, double, double>(product);
+    else multiply<float, float, float>(product);
     return 1;
 }
 
@@ -190,7 +214,10 @@ Status cublasLtMatmulAlgoGetHeuristic(void*, const Operation* operation, const L
     if (c->leading != d->leading || c->step != d->step) return complain("C and D lie differently");
     if (!fits(*a) || !fits(*b) || !fits(*d)) return complain("a leading dimension that is too small");
     if (a->count != d->count || b->count != d->count) return complain("batches of different sizes");
-    if (operation->scale != d->type || a->type != d->type || b->type != d->type) return complain("types that do not fit together");
+    bool is_mixed = a->type == R_16BF && (d->type == R_32F || d->type == R_16BF);
+    if (operation->scale != (is_mixed ? int(R_32F) : d->type) || c->type != d->type || a->type != b->type || (a->type != d->type && !is_mixed))
+        return complain("types that do not fit together");
+    if (is_mixed && operation->compute != COMPUTE_32F) return complain("a way to compute that factors of bf16 do not have");
     bool is_double = operation->compute == COMPUTE_64F;
     if (is_double != (d->type == R_64F)) return complain("a way to compute that does not fit the type");
     // It has no algorithm for square results: so the way without it is gone, too, beside the one with it.

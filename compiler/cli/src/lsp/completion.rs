@@ -101,7 +101,7 @@ fn offer(here: &Here<'_>, begin: &str, rest: &str, offers: &mut Offers) {
 
 /// Words that are no keywords, and no names either.
 fn is_word(word: &str) -> bool {
-    let words = ["comm", "copy", "flush", "previous", "newest", "i32", "f32", "f64"];
+    let words = ["comm", "copy", "flush", "previous", "newest", "i32", "f32", "f64", "bf16"];
     words.contains(&word) || ["activations", "optimizer", "parameters"].contains(&word)
 }
 

@@ -41,8 +41,11 @@ pub(super) fn derivative(tape: &mut Tape, node: NodeId, position: usize, dy: Nod
     match op {
         Op::Unary(function) => unary(tape, function, x, node, dy).and_then(whole),
         Op::Binary(function) => whole(binary(tape, function, (inputs[0], inputs[1]), position, dy)),
+        // Whoever adds up contributions converts them.
+        Op::Convert => whole(dy),
         Op::MatMul { transpose_a, transpose_b } => {
             let product = Product { a: inputs[0], transpose_a, b: inputs[1], transpose_b };
+            let dy = tape.stored(dy);
             whole(if position == 0 { product.by_a(tape, dy) } else { product.by_b(tape, dy) })
         }
         Op::Sum { .. } => whole(repeat_to(tape, dy, x)),
@@ -68,9 +71,15 @@ pub(super) fn derivative(tape: &mut Tape, node: NodeId, position: usize, dy: Nod
         Op::NormStatistics { .. } => None,
         Op::Softmax { .. } => {
             let shape = tape.shape(x).to_vec();
-            whole(tape.shaped(Op::SoftmaxGrad, &[node, dy], &shape))
+            // As it is stored: what the forward pass goes on with.
+            let y = tape.stored(node);
+            let y = tape.computed(y);
+            whole(tape.shaped(Op::SoftmaxGrad, &[y, dy], &shape))
         }
-        Op::Attention { causal } => whole(attention(tape, &inputs, position, causal, dy)),
+        Op::Attention { causal } => {
+            let dy = tape.stored(dy);
+            whole(attention(tape, &inputs, position, causal, dy))
+        }
         Op::CrossEntropy => {
             let shape = tape.shape(x).to_vec();
             whole(tape.shaped(Op::CrossEntropyGrad, &[inputs[0], inputs[1], dy], &shape))

@@ -2,11 +2,12 @@
 //!
 //! Rule of the halves: a node belongs to `W` if it takes part in the derivative by a tensor that depends on weights
 //! alone; every other node of the backward pass carries a gradient towards the stage's input and belongs to `B`
-//! (arXiv 2401.10241, section 2). Gradients of one tensor are added from its last use to its first, always.
+//! (arXiv 2401.10241, section 2). Gradients of one tensor are added from its last use to its first, always. The sum has the type of
+//! the tensor, but where weights were rounded to be multiplied, their gradients are not.
 
 use super::derivative::{Contribution, derivative};
 use super::tape::{Leaf, Tape};
-use pipe_ir::graph::Binary;
+use pipe_ir::graph::{Binary, DType};
 use pipe_ir::ids::NodeId;
 
 /// Which pass computes a node.
@@ -79,7 +80,9 @@ pub(super) fn differentiate(mut tape: Tape, seeds: impl FnOnce(&mut Tape) -> Vec
         }
         let id = NodeId::from_index(index);
         let half = dependences[index].half_of_gradient();
-        let gradient = combine(&mut result.tape, id, &received);
+        let ty = result.tape.ty(id).dtype;
+        let ty = if half == Half::Weight { ty.arithmetic() } else { ty };
+        let gradient = combine(&mut result.tape, id, ty, &received);
         result.claim(half);
         result.require(gradient, half);
         result.gradients[index] = Some(gradient);
@@ -117,6 +120,7 @@ impl Differentiated {
     pub(super) fn add_zeros_like(&mut self, id: NodeId) -> NodeId {
         let shape = self.tape.shape(id).to_vec();
         let zeros = self.tape.constant(0.0, &shape);
+        let zeros = self.tape.converted(zeros, self.tape.ty(id).dtype);
         self.claim(Half::Input);
         zeros
     }
@@ -165,20 +169,24 @@ fn dependences(tape: &Tape) -> Vec<Dependence> {
     all
 }
 
-/// The sum of what the uses of a tensor contribute to its gradient.
-fn combine(tape: &mut Tape, of: NodeId, received: &[Contribution]) -> NodeId {
-    if let Some(joined) = join_parts(tape, of, received) {
+/// The sum of what the uses of a tensor contribute to its gradient, as a tensor of type `to`.
+fn combine(tape: &mut Tape, of: NodeId, to: DType, received: &[Contribution]) -> NodeId {
+    if let Some(joined) = join_parts(tape, of, to, received) {
         return joined;
     }
     let whole: Vec<NodeId> = received
         .iter()
-        .map(|contribution| join_parts(tape, of, std::slice::from_ref(contribution)).unwrap_or(contribution.node))
+        .map(|contribution| {
+            let all = join_parts(tape, of, to.arithmetic(), std::slice::from_ref(contribution));
+            all.unwrap_or_else(|| tape.computed(contribution.node))
+        })
         .collect();
-    whole.into_iter().reduce(|sum, next| tape.binary(Binary::Add, sum, next)).expect("a gradient has contributions")
+    let sum = whole.into_iter().reduce(|sum, next| tape.binary(Binary::Add, sum, next));
+    tape.converted(sum.expect("a gradient has contributions"), to)
 }
 
 /// Gradients of disjoint slices along one axis become one tensor without any addition; gaps are zero.
-fn join_parts(tape: &mut Tape, of: NodeId, received: &[Contribution]) -> Option<NodeId> {
+fn join_parts(tape: &mut Tape, of: NodeId, to: DType, received: &[Contribution]) -> Option<NodeId> {
     let shape = tape.shape(of).to_vec();
     let axis = received.first()?.part?.axis;
     let mut parts: Vec<(u64, u64, NodeId)> = Vec::with_capacity(received.len());
@@ -196,6 +204,7 @@ fn join_parts(tape: &mut Tape, of: NodeId, received: &[Contribution]) -> Option<
         reached = start + size;
     }
     push_zeros(tape, &mut pieces, &shape, axis, shape[axis] - reached);
+    pieces.iter_mut().for_each(|piece| *piece = tape.converted(*piece, to));
     Some(tape.concat(&pieces, axis))
 }
 

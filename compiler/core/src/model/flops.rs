@@ -1,5 +1,5 @@
 //! Floating-point operations of a graph: 2 per multiply-add of a matrix product; elsewhere 1 per element that is
-//! computed or added up, 5 per element of a normalisation or a soft-maximum, and of the scores of attention that are seen. Views and copies count nothing.
+//! computed or added up, 5 per element of a normalisation or a soft-maximum, and of the scores of attention that are seen. Views, copies and conversions count nothing.
 
 use pipe_ir::graph::{Node, Op, TensorType};
 
@@ -28,7 +28,7 @@ pub(super) fn of_node(nodes: &[Node], node: &Node) -> u64 {
         Op::Attention { causal } => attention(nodes, node, *causal, 2),
         Op::AttentionGrad { causal } => attention(nodes, node, *causal, 5),
         Op::Input { .. } | Op::Constant(_) | Op::Concat { .. } | Op::Gather => 0,
-        Op::Reshape | Op::Transpose { .. } | Op::Slice { .. } => 0,
+        Op::Reshape | Op::Transpose { .. } | Op::Slice { .. } | Op::Convert => 0,
     }
 }
 

@@ -35,7 +35,7 @@ pub(super) fn supply(tape: &Tape, id: NodeId) -> Supply {
         Op::Constant(_) => Supply::Free,
         Op::Input { .. } if matches!(tape.leaf_of(id), Some(Leaf::Weight(_))) => Supply::Free,
         op if is_view(op) => Supply::View,
-        Op::Unary(_) | Op::Binary(_) | Op::Normalize | Op::Gather | Op::Concat { .. } => Supply::Cheap,
+        Op::Unary(_) | Op::Binary(_) | Op::Convert | Op::Normalize | Op::Gather | Op::Concat { .. } => Supply::Cheap,
         _ => Supply::Dear,
     }
 }

@@ -13,6 +13,7 @@ mod extract;
 mod flops;
 mod keep;
 mod language;
+mod mixed;
 mod partition;
 mod passes;
 mod plan;
@@ -82,9 +83,10 @@ pub fn stage_set_of(files: &Files, elaborated: &Elaborated, kinds: &[Kinds]) -> 
     let n_microbatches = schedule.microbatches_of_step();
     let request = Request { layers: &layers, kinds, n_microbatches, optimizer };
     let set = if schedule.slices.count() > 1 {
-        slice_set::slice_set(&slicing::slices(&model, schedule.slices, schedule.span)?, &request)
+        let slices = slicing::slices(&model, schedule.slices, schedule.span)?;
+        slice_set::slice_set(&slices.into_iter().map(mixed::stored).collect::<Vec<_>>(), &request)
     } else {
-        stages(&model, &request)
+        stages(&mixed::stored(model), &request)
     };
     match schedule.window.as_ref().and_then(|window| shared(window, &set)) {
         Some(error) => Err(vec![error]),
@@ -132,7 +134,7 @@ pub struct Model {
     pub name: String,
     /// Where it was called.
     pub span: Span,
-    /// Type of all its numbers.
+    /// Type of all its numbers, or of those that are kept, sent or multiplied, if that is bfloat16.
     pub precision: DType,
     /// Tensors of a microbatch, by [`Leaf::Data`].
     pub data: Vec<DataTensor>,

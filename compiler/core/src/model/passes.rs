@@ -211,7 +211,9 @@ impl Backward {
 
     /// What a node is called that has no name: by what computes it, such as `softmax.n31`.
     fn unnamed(&self, node: NodeId) -> String {
-        let word = match &self.derived.tape.node(node).op {
+        let tape = &self.derived.tape;
+        let source = Some(tape.node(node)).filter(|node| node.op == Op::Convert).map_or(node, |node| node.inputs[0]);
+        let word = match &tape.node(source).op {
             Op::Input { .. } => "input",
             Op::MatMul { .. } => "product",
             Op::Softmax { .. } => "softmax",

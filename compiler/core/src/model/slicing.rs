@@ -152,7 +152,7 @@ impl<'a> Cutting<'a> {
             whole,
             slice,
             inputs: Vec::new(),
-            tape: Tape::new(whole.tape.precision()),
+            tape: Tape::new(whole.tape.storage()),
             images,
             states,
             carried,

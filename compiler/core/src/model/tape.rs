@@ -33,8 +33,10 @@ pub enum Leaf {
 /// Nodes in evaluation order, and what the leaves among them stand for.
 #[derive(Clone, Debug)]
 pub struct Tape {
-    /// Type of every node that is not an index.
+    /// Type in which numbers are computed with.
     precision: DType,
+    /// Type of numbers that are kept, sent or multiplied: the same, or bfloat16.
+    storage: DType,
     nodes: Vec<Node>,
     leaves: Vec<Leaf>,
     known: BTreeMap<Key, NodeId>,
@@ -44,16 +46,22 @@ pub struct Tape {
 type Key = (u8, Vec<u64>, Vec<NodeId>, Vec<u64>);
 
 impl Tape {
-    /// An empty tape of numbers in single or double precision.
+    /// An empty tape of numbers in single or double precision, or of bfloat16 that is computed with in single precision.
     #[must_use]
-    pub const fn new(precision: DType) -> Self {
-        Self { precision, nodes: Vec::new(), leaves: Vec::new(), known: BTreeMap::new() }
+    pub const fn new(storage: DType) -> Self {
+        Self { precision: storage.arithmetic(), storage, nodes: Vec::new(), leaves: Vec::new(), known: BTreeMap::new() }
     }
 
-    /// Type of every node that is not an index.
+    /// Type in which numbers are computed with.
     #[must_use]
     pub const fn precision(&self) -> DType {
         self.precision
+    }
+
+    /// Type of numbers that are kept, sent or multiplied.
+    #[must_use]
+    pub const fn storage(&self) -> DType {
+        self.storage
     }
 
     /// Number of nodes.
@@ -289,7 +297,7 @@ pub(super) fn is_view(op: &Op) -> bool {
 /// Whether a type holds numbers that have gradients.
 #[must_use]
 pub(super) fn is_number(ty: &TensorType) -> bool {
-    ty.dtype.is_float()
+    ty.dtype.is_number()
 }
 
 /// An axis as the IR writes it.
@@ -323,5 +331,6 @@ fn attributes(op: &Op) -> (u8, Vec<u64>) {
         Op::CrossEntropyGrad => (19, Vec::new()),
         Op::Attention { causal } => (20, vec![u64::from(*causal)]),
         Op::AttentionGrad { causal } => (21, vec![u64::from(*causal)]),
+        Op::Convert => (22, Vec::new()),
     }
 }

@@ -123,7 +123,7 @@ fn phrase(rule: Rule) -> Option<String> {
         Rule::version => "`flush`, `previous` or `newest`",
         Rule::dtype => "`i32` or `f32`",
         Rule::offloaded => "`activations`, `optimizer`, `parameters`",
-        Rule::number_type => "`f32` or `f64`",
+        Rule::number_type => "`f32`, `f64` or `bf16`",
         Rule::init => "`zeros`, `ones` or `normal(deviation)`",
         Rule::expr | Rule::operation | Rule::group | Rule::list | Rule::call | Rule::r#use | Rule::argument => {
             "an expression"

@@ -129,7 +129,11 @@ impl Emitter<'_> {
             Op::Attention { causal } | Op::AttentionGrad { causal } => self.attention(id, node, *causal),
             Op::Sum { axis } => self.sum(id, node, *axis as usize),
             Op::Constant(_) if self.is_only_folded(id) => {}
-            Op::Constant(_) | Op::Unary(_) | Op::Binary(_) => self.group(&[id]),
+            // The product was stored so.
+            Op::Convert if fusion::rounds_product(self.graph, &self.liveness, id.index()) => {
+                self.views[id.index()] = Some(self.view(node.inputs[0]));
+            }
+            Op::Constant(_) | Op::Unary(_) | Op::Binary(_) | Op::Convert => self.group(&[id]),
             Op::Gather
             | Op::ScatterAdd
             | Op::NormStatistics { .. }
@@ -205,11 +209,12 @@ impl Emitter<'_> {
     }
 
     fn sum(&mut self, id: NodeId, node: &Node, axis: usize) {
-        let shape = &self.graph.node(node.inputs[0]).ty.shape;
+        let TensorType { shape, dtype: stored } = &self.graph.node(node.inputs[0]).ty;
         let x = self.contiguous(node.inputs[0]);
         let home = self.place(id);
         self.out.kernels.push(Kernel::Sum(Sum {
             dtype: home.view.dtype,
+            stored: *stored,
             outer: shape[..axis].iter().product(),
             reduced: shape[axis],
             inner: shape[axis + 1..].iter().product(),
@@ -226,14 +231,16 @@ impl Emitter<'_> {
             Op::Gather => (RowOp::Gather { table: of(0).shape[0] }, of(1).elements(), last(of(0))),
             Op::ScatterAdd => (RowOp::ScatterAdd { table: node.ty.shape[0] }, of(0).elements(), last(of(1))),
             op => {
-                let width = last(of(0));
-                (row_op(op, of(0)), of(0).elements() / width, width)
+                let (width, row_op) = (last(of(0)), row_op(op, of(0)));
+                (row_op.expect("only nodes that work on rows come here"), of(0).elements() / width, width)
             }
         };
+        let stored = op.large_inputs().first().map_or(node.ty.dtype, |large| of(*large).dtype);
         let inputs = node.inputs.iter().map(|&input| self.contiguous(input)).collect();
         let home = self.place(id);
         self.out.kernels.push(Kernel::Rows(RowKernel {
             dtype: home.view.dtype,
+            stored,
             op,
             rows,
             width,
@@ -244,9 +251,9 @@ impl Emitter<'_> {
     }
 }
 
-/// The row operation of a node whose first input has this type.
-fn row_op(op: &Op, x: &TensorType) -> RowOp {
-    match op {
+/// The row operation of a node whose first input has this type, if it has one and no table.
+pub(super) fn row_op(op: &Op, x: &TensorType) -> Option<RowOp> {
+    Some(match op {
         Op::NormStatistics { epsilon } => RowOp::NormStatistics { epsilon: *epsilon },
         Op::Normalize => RowOp::Normalize,
         Op::NormalizeGradInput => RowOp::NormalizeGradInput,
@@ -258,6 +265,6 @@ fn row_op(op: &Op, x: &TensorType) -> RowOp {
         Op::SoftmaxGrad => RowOp::SoftmaxGrad,
         Op::CrossEntropy => RowOp::CrossEntropy,
         Op::CrossEntropyGrad => RowOp::CrossEntropyGrad,
-        _ => unreachable!("only nodes that work on rows come here"),
-    }
+        _ => return None,
+    })
 }

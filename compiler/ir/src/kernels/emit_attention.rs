@@ -1,4 +1,4 @@
-//! Emission of attention: queries, keys and values are read where and as they lie.
+//! Emission of attention: queries, keys and values are read where and as they lie, but what is stored as bfloat16 from a copy that is widened.
 
 use super::emit::Emitter;
 use super::view::collapse;
@@ -10,7 +10,8 @@ use crate::units::Bytes;
 impl Emitter<'_> {
     /// Attention of three inputs, or the derivatives with the gradient as a fourth.
     pub(super) fn attention(&mut self, id: NodeId, node: &Node, causal: bool) {
-        let mut views: Vec<View> = node.inputs.iter().map(|input| self.view(*input)).collect();
+        let views: Vec<View> = node.inputs.iter().map(|input| self.view(*input)).collect();
+        let mut views: Vec<View> = views.into_iter().map(|view| self.widened(view)).collect();
         let home = self.place(id);
         views.push(home.view);
         let rank = views[0].dims.len();

@@ -1,9 +1,10 @@
 //! Emission of fused element-wise kernels: members become the steps of one expression.
 
+use super::destination;
 use super::emit::Emitter;
 use super::view::collapse;
-use super::{Dim, Elementwise, Expression, Kernel, Output, Step, Strided, View};
-use crate::graph::{DType, Op};
+use super::{Dim, Elementwise, Expression, Kernel, Load, Output, Step, Strided, View};
+use crate::graph::{DType, Op, TensorType};
 use crate::ids::NodeId;
 
 /// An expression whose tensors are still views of the full shape.
@@ -15,8 +16,9 @@ struct Draft {
 }
 
 impl Draft {
+    /// A draft for tensors of this type.
     const fn new(dtype: DType) -> Self {
-        Self { dtype, steps: Vec::new(), inputs: Vec::new(), outputs: Vec::new() }
+        Self { dtype: dtype.arithmetic(), steps: Vec::new(), inputs: Vec::new(), outputs: Vec::new() }
     }
 
     fn push(&mut self, step: Step) -> u32 {
@@ -41,7 +43,7 @@ fn index(position: usize) -> u32 {
 }
 
 impl Emitter<'_> {
-    /// One kernel for element-wise nodes (or constants) of one type.
+    /// One kernel for element-wise nodes (or constants) of one type of arithmetic.
     pub(super) fn group(&mut self, members: &[NodeId]) {
         let mut draft = Draft::new(members.first().map_or(DType::F32, |&id| self.graph.node(id).ty.dtype));
         let mut values: Vec<u32> = Vec::with_capacity(members.len());
@@ -56,6 +58,13 @@ impl Emitter<'_> {
             };
             let step = match node.op {
                 Op::Constant(number) => Step::Constant(number.to_bits()),
+                Op::Convert if node.ty.dtype == DType::BF16 => Step::Round(operand(0)),
+                // Loads widen, and what was rounded is a number of the expression's type already.
+                Op::Convert => {
+                    let widened = operand(0);
+                    values.push(widened);
+                    continue;
+                }
                 Op::Unary(unary) => Step::Unary(unary, operand(0)),
                 Op::Binary(binary) => Step::Binary(binary, operand(0), operand(1)),
                 _ => unreachable!("only element-wise nodes are grouped"),
@@ -65,7 +74,8 @@ impl Emitter<'_> {
         for (&id, &step) in members.iter().zip(&values) {
             if self.is_read_outside(id, members) {
                 let home = self.place(id);
-                draft.outputs.push((home.view, Output { step, accumulate: home.accumulate }));
+                let output = Output { dtype: home.view.dtype, step, accumulate: home.accumulate };
+                draft.outputs.push((home.view, output));
             }
         }
         self.finish(draft);
@@ -75,8 +85,23 @@ impl Emitter<'_> {
     pub(super) fn add(&mut self, from: &View, to: &View) {
         let mut draft = Draft::new(to.dtype);
         let step = draft.load(from.clone());
-        draft.outputs.push((to.clone(), Output { step, accumulate: true }));
+        draft.outputs.push((to.clone(), Output { dtype: to.dtype, step, accumulate: true }));
         self.finish(draft);
+    }
+
+    /// A tensor in the type in which it is computed with: a copy of what is stored as bfloat16.
+    pub(super) fn widened(&mut self, view: View) -> View {
+        let dtype = view.dtype.arithmetic();
+        if dtype == view.dtype {
+            return view;
+        }
+        let shape: Vec<u64> = view.dims.iter().map(|dim| dim.size).collect();
+        let to = destination::fresh(&mut self.out, &TensorType::new(dtype, &shape)).view;
+        let mut draft = Draft::new(dtype);
+        let step = draft.load(view);
+        draft.outputs.push((to.clone(), Output { dtype, step, accumulate: false }));
+        self.finish(draft);
+        to
     }
 
     /// An input that no member computes: a number, or a tensor repeated to the shape of the group.
@@ -113,11 +138,14 @@ impl Emitter<'_> {
         };
         let n_inputs = draft.inputs.len();
         let inputs: Vec<Strided> = (0..n_inputs).map(strided).collect();
+        let loads = inputs.iter().zip(&views);
         self.out.kernels.push(Kernel::Elementwise(Elementwise {
             sizes: runs.iter().map(|run| run[0].size).collect(),
             expression: Expression {
                 dtype: draft.dtype,
-                splat: inputs.iter().map(|input| input.strides.last() == Some(&0)).collect(),
+                inputs: loads
+                    .map(|(input, view)| Load { dtype: view.dtype, splat: input.strides.last() == Some(&0) })
+                    .collect(),
                 steps: draft.steps,
                 outputs: draft.outputs.iter().map(|(_, output)| *output).collect(),
             },

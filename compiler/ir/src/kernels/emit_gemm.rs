@@ -101,7 +101,9 @@ fn gemm(a: &Factor, b: &Factor, c: &Factor, accumulate: bool) -> Gemm {
         batch: runs.iter().map(|run| run[position].stride).collect(),
     };
     Gemm {
-        dtype: c.view.dtype,
+        dtype: a.view.dtype.arithmetic(),
+        factors: a.view.dtype,
+        result: c.view.dtype,
         batch: runs.iter().map(|run| run[0].size).collect(),
         m: c.row.size,
         n: c.column.size,

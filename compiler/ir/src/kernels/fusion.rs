@@ -1,10 +1,10 @@
 //! Fusion: groups element-wise nodes into one kernel each, and orders all work.
 //!
-//! Rule: two groups of the same shape and type merge where one reads the other, unless a path between them leaves the group and comes
+//! Rule: two groups of the same shape and type of arithmetic merge where one reads the other, unless a path between them leaves the group and comes
 //! back (such a group could not run at any one time).
 
 use super::emit::Liveness;
-use crate::graph::{Graph, Op};
+use crate::graph::{DType, Graph, Node, Op};
 use crate::ids::NodeId;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -23,7 +23,7 @@ pub enum Fusion {
 pub(super) enum Unit {
     /// A node that is not element-wise.
     Single(NodeId),
-    /// Element-wise nodes of one type and shape, in order.
+    /// Element-wise nodes of one shape and type of arithmetic, in order.
     Group(Vec<NodeId>),
 }
 
@@ -36,10 +36,12 @@ pub(super) fn units(graph: &Graph, fusion: Fusion) -> Vec<Unit> {
     let liveness = Liveness::of(graph);
     let mut groups = Groups::singletons(graph.nodes.len());
     if fusion == Fusion::On {
-        for id in (0..graph.nodes.len()).filter(|&id| liveness.is_live(id) && is_elementwise(&graph.nodes[id].op)) {
+        let is_fused = |id: usize| is_elementwise(&graph.nodes[id].op) && !rounds_product(graph, &liveness, id);
+        for id in (0..graph.nodes.len()).filter(|&id| liveness.is_live(id) && is_fused(id)) {
             for input in graph.nodes[id].inputs.iter().map(|input| input.index()) {
-                let is_alike = graph.nodes[input].ty == graph.nodes[id].ty;
-                if is_alike && is_elementwise(&graph.nodes[input].op) {
+                let (ty, other) = (&graph.nodes[id].ty, &graph.nodes[input].ty);
+                let is_alike = ty.shape == other.shape && ty.dtype.arithmetic() == other.dtype.arithmetic();
+                if is_alike && is_fused(input) {
                     groups.try_merge(graph, input, id);
                 }
             }
@@ -50,7 +52,16 @@ pub(super) fn units(graph: &Graph, fusion: Fusion) -> Vec<Unit> {
 
 /// Whether a node can be part of a fused expression.
 pub(super) fn is_elementwise(op: &Op) -> bool {
-    matches!(op, Op::Unary(_) | Op::Binary(_))
+    matches!(op, Op::Unary(_) | Op::Binary(_) | Op::Convert)
+}
+
+/// Whether a node only rounds a product of bfloat16 that nobody else reads: then the product is stored so.
+pub(super) fn rounds_product(graph: &Graph, liveness: &Liveness, id: usize) -> bool {
+    let node = &graph.nodes[id];
+    let Some(product) = node.inputs.first().filter(|_| node.op == Op::Convert) else { return false };
+    let Node { op, inputs, .. } = graph.node(*product);
+    let of_halves = inputs.iter().all(|input| graph.node(*input).ty.dtype == DType::BF16);
+    matches!(op, Op::MatMul { .. }) && of_halves && liveness.uses(product.index()) == 1
 }
 
 /// A partition of the nodes.
@@ -127,7 +138,7 @@ fn ordered(graph: &Graph, liveness: &Liveness, groups: &Groups) -> Vec<Unit> {
     let mut ready: BinaryHeap<_> = (0..n).filter(is_ready).map(|group| Reverse((last(group), group))).collect();
     let mut units = Vec::new();
     while let Some(Reverse((_, group))) = ready.pop() {
-        units.push(unit(graph, &groups.members[group]));
+        units.push(unit(graph, liveness, &groups.members[group]));
         for &reader in &readers[group] {
             waiting_for[reader] -= 1;
             if waiting_for[reader] == 0 {
@@ -138,9 +149,10 @@ fn ordered(graph: &Graph, liveness: &Liveness, groups: &Groups) -> Vec<Unit> {
     units
 }
 
-fn unit(graph: &Graph, members: &[usize]) -> Unit {
+fn unit(graph: &Graph, liveness: &Liveness, members: &[usize]) -> Unit {
+    let is_alone = |id: usize| !is_elementwise(&graph.nodes[id].op) || rounds_product(graph, liveness, id);
     match members {
-        [single] if !is_elementwise(&graph.nodes[*single].op) => Unit::Single(NodeId::from_index(*single)),
+        [single] if is_alone(*single) => Unit::Single(NodeId::from_index(*single)),
         _ => Unit::Group(members.iter().map(|&member| NodeId::from_index(member)).collect()),
     }
 }

@@ -12,6 +12,7 @@ mod emit_elementwise;
 mod emit_gemm;
 mod fusion;
 mod operands;
+mod reads;
 mod scratch;
 mod view;
 
@@ -55,8 +56,12 @@ pub enum Kernel {
 /// `c = a · b`, or `c += a · b`, for every index of the batch dimensions.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Gemm {
-    /// Type of all elements.
+    /// Type of all sums.
     pub dtype: DType,
+    /// Type of the elements of a and b: the same, or bfloat16 for sums in single precision.
+    pub factors: DType,
+    /// Type of the elements of c: that of the sums, or bfloat16 where the factors are, to which sums are rounded.
+    pub result: DType,
     /// Sizes of the batch dimensions, outermost first; empty for a single product.
     pub batch: Vec<u64>,
     /// Rows of a and c.
@@ -71,7 +76,7 @@ pub struct Gemm {
     pub b: Matrix,
     /// Result.
     pub c: Matrix,
-    /// Whether the product is added to c.
+    /// Whether the product is added to c; never to bfloat16.
     pub accumulate: bool,
 }
 
@@ -95,7 +100,7 @@ pub struct Elementwise {
     pub sizes: Vec<u64>,
     /// What is computed for each element.
     pub expression: Expression,
-    /// One per [`Expression::splat`].
+    /// One per [`Expression::inputs`].
     pub inputs: Vec<Strided>,
     /// One per [`Expression::outputs`].
     pub outputs: Vec<Strided>,
@@ -113,14 +118,23 @@ pub struct Strided {
 /// An element-wise computation as straight-line code. Two kernels with equal expressions share their machine code.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Expression {
-    /// Type of all elements.
+    /// Type of all values; never bfloat16.
     pub dtype: DType,
-    /// Per input: whether one element is repeated along the innermost dimension.
-    pub splat: Vec<bool>,
+    /// What is read.
+    pub inputs: Vec<Load>,
     /// Values, each from earlier ones.
     pub steps: Vec<Step>,
     /// What is written.
     pub outputs: Vec<Output>,
+}
+
+/// An input of an [`Expression`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Load {
+    /// Type of its elements: that of the expression, or bfloat16, which is widened when it is read.
+    pub dtype: DType,
+    /// Whether one element is repeated along the innermost dimension.
+    pub splat: bool,
 }
 
 /// One value of an [`Expression`]; operands are positions in [`Expression::steps`].
@@ -130,6 +144,8 @@ pub enum Step {
     Load(u32),
     /// The number with these bits in double precision; the expression's type can hold it.
     Constant(u64),
+    /// The bfloat16 that is nearest to a value; so it is the same whether it goes through memory or not.
+    Round(u32),
     /// A function of one value.
     Unary(Unary, u32),
     /// A function of two values.
@@ -139,17 +155,21 @@ pub enum Step {
 /// A result of an [`Expression`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Output {
+    /// Type of its elements: that of the expression, or bfloat16, of which the value then is one.
+    pub dtype: DType,
     /// Position in [`Expression::steps`].
     pub step: u32,
-    /// Whether it is added to what is there.
+    /// Whether it is added to what is there; never to bfloat16.
     pub accumulate: bool,
 }
 
 /// `out[i, j] = sum over r of x[i, r, j]`, both contiguous; in the order of r, but in blocks of lanes where `inner` is 1.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Sum {
-    /// Type of all elements.
+    /// Type of the sums.
     pub dtype: DType,
+    /// Type of the elements of x: the same, or bfloat16, which is widened when it is read.
+    pub stored: DType,
     /// Size of i.
     pub outer: u64,
     /// Size of r.
@@ -167,8 +187,10 @@ pub struct Sum {
 /// A kernel over the rows of contiguous tensors.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RowKernel {
-    /// Type of all elements that are not indices.
+    /// Type of all elements that are not indices, but those of [`RowOp::large_inputs`].
     pub dtype: DType,
+    /// Type of the elements of these: the same, or bfloat16, which is widened when it is read.
+    pub stored: DType,
     /// What is done to a row.
     pub op: RowOp,
     /// Number of rows (of indices for [`RowOp::Gather`] and [`RowOp::ScatterAdd`]).
@@ -220,6 +242,22 @@ pub enum RowOp {
     },
 }
 
+impl RowOp {
+    /// Which inputs have as many elements as all rows together.
+    #[must_use]
+    pub const fn large_inputs(&self) -> &'static [usize] {
+        match self {
+            Self::NormStatistics { .. } | Self::Normalize | Self::Softmax { .. } => &[0],
+            Self::CrossEntropy | Self::CrossEntropyGrad => &[0],
+            Self::NormalizeGradInput => &[0, 3],
+            Self::NormalizeGradGain => &[0, 2],
+            Self::SoftmaxGrad => &[0, 1],
+            Self::ScatterAdd { .. } => &[1],
+            Self::Gather { .. } => &[],
+        }
+    }
+}
+
 /// The kernels of a graph, fused, and the scratch that they need. Equal graphs give equal plans.
 #[must_use]
 pub fn plan(graph: &Graph) -> KernelPlan {
@@ -229,8 +267,9 @@ pub fn plan(graph: &Graph) -> KernelPlan {
 /// As [`plan`], with or without fusion of element-wise nodes: a check that fusion changes no bit.
 #[must_use]
 pub fn plan_with(graph: &Graph, fusion: Fusion) -> KernelPlan {
-    let units = fusion::units(graph, fusion);
-    let emitted = emit::emit(graph, &units);
+    let graph = reads::direct(graph);
+    let units = fusion::units(&graph, fusion);
+    let emitted = emit::emit(&graph, &units);
     scratch::pack(emitted)
 }
 

@@ -23,7 +23,8 @@ const BINARY: [(&str, Binary); 4] =
     [("add", Binary::Add), ("sub", Binary::Sub), ("mul", Binary::Mul), ("div", Binary::Div)];
 
 /// Operations without attributes.
-const PLAIN: [(&str, Op); 11] = [
+const PLAIN: [(&str, Op); 12] = [
+    ("convert", Op::Convert),
     ("reshape", Op::Reshape),
     ("gather", Op::Gather),
     ("scatter_add", Op::ScatterAdd),
@@ -53,7 +54,8 @@ pub(crate) fn word(op: &Op) -> &'static str {
         Op::Softmax { .. } => "softmax",
         Op::Attention { .. } => "attention",
         Op::AttentionGrad { .. } => "attention_grad",
-        Op::Reshape
+        Op::Convert
+        | Op::Reshape
         | Op::Gather
         | Op::ScatterAdd
         | Op::Normalize
@@ -120,7 +122,7 @@ fn print_node(index: usize, node: &Node, out: &mut String) {
 fn push_number(out: &mut String, number: f64, dtype: DType) {
     match dtype {
         DType::F32 => out.push_str(&format!(" {:?}", number as f32)),
-        DType::F64 | DType::I32 => out.push_str(&format!(" {number:?}")),
+        DType::F64 | DType::BF16 | DType::I32 => out.push_str(&format!(" {number:?}")),
     }
 }
 

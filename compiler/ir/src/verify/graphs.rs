@@ -72,6 +72,9 @@ fn store(program: &Program, exec: &Exec, node: &Node, store: &Store) -> Result<(
     match (access, store.accumulate) {
         (Access::Read, _) => return Err(format!("`{}` is read, not written", value.name)),
         (Access::Write, true) => return Err(format!("`{}` is written, so nothing can be added to it", value.name)),
+        (_, true) if !node.ty.dtype.is_float() => {
+            return Err(format!("nothing can be added to {} in `{}`", node.ty.dtype, value.name));
+        }
         _ => {}
     }
     inside(value, store.offset.0, &node.ty)

@@ -20,9 +20,13 @@ pub(super) fn check(op: &Op, inputs: &[&TensorType], ty: &TensorType) -> Result<
 
 /// What the operation makes of its inputs; `ty` where the inputs leave it open. `None` where they do not fit.
 fn result(op: &Op, inputs: &[&TensorType], ty: &TensorType) -> Option<TensorType> {
-    let indexed = matches!(
+    let of_any_type = matches!(
         op,
         Op::Input { .. }
+            | Op::Convert
+            | Op::MatMul { .. }
+            | Op::Attention { .. }
+            | Op::AttentionGrad { .. }
             | Op::Gather
             | Op::ScatterAdd
             | Op::CrossEntropy
@@ -32,13 +36,21 @@ fn result(op: &Op, inputs: &[&TensorType], ty: &TensorType) -> Option<TensorType
             | Op::Slice { .. }
             | Op::Concat { .. }
     );
-    if !indexed && inputs.iter().any(|input| !input.dtype.is_float() || input.dtype != ty.dtype) {
+    if !of_any_type && inputs.iter().any(|input| !input.dtype.is_float() || input.dtype != ty.dtype) {
         return None;
     }
     match (op, inputs) {
         (Op::Input { .. }, []) => Some(ty.clone()),
         (Op::Constant(_), []) => Some(ty.clone()),
         (Op::Unary(_), [x]) => Some((*x).clone()),
+        (Op::Convert, [x]) => {
+            let to = match x.dtype {
+                DType::F32 => DType::BF16,
+                DType::BF16 => DType::F32,
+                DType::F64 | DType::I32 => return None,
+            };
+            Some(TensorType { dtype: to, shape: x.shape.clone() })
+        }
         (Op::Binary(_), [a, b]) => broadcast(a, b),
         (Op::MatMul { transpose_a, transpose_b }, [a, b]) => product(a, b, *transpose_a, *transpose_b),
         (Op::Sum { axis }, [x]) => resized(x, *axis, |_| Some(1)),
@@ -65,7 +77,8 @@ fn result(op: &Op, inputs: &[&TensorType], ty: &TensorType) -> Option<TensorType
         (Op::AttentionGrad { causal }, [q, k, v, dy]) => {
             let ((leading, m, w), (_, n, _)) = (matrix(q, false)?, matrix(k, false)?);
             let rows = n.checked_mul(2)?.checked_add(m)?;
-            (attention(q, k, v, *causal)? == **dy).then(|| TensorType::new(q.dtype, &[leading, &[rows, w]].concat()))
+            let result = attention(q, k, v, *causal)?;
+            (q == dy).then(|| TensorType::new(result.dtype, &[leading, &[rows, w]].concat()))
         }
         _ => indices(op, inputs, ty),
     }
@@ -73,7 +86,15 @@ fn result(op: &Op, inputs: &[&TensorType], ty: &TensorType) -> Option<TensorType
 
 fn attention(q: &TensorType, k: &TensorType, v: &TensorType, causal: bool) -> Option<TensorType> {
     let ((leading, m, w), (of_keys, n, also_w)) = (matrix(q, false)?, matrix(k, false)?);
-    (k == v && leading == of_keys && w == also_w && (!causal || n >= m)).then(|| q.clone())
+    let fits = k == v && leading == of_keys && w == also_w && (!causal || n >= m);
+    let dtype = of_factors(&[q, k, v])?;
+    fits.then(|| TensorType { dtype, shape: q.shape.clone() })
+}
+
+/// The type of what is added up of products of these.
+fn of_factors(factors: &[&TensorType]) -> Option<DType> {
+    let dtype = factors.first()?.dtype;
+    (dtype.is_number() && factors.iter().all(|factor| factor.dtype == dtype)).then(|| dtype.arithmetic())
 }
 
 /// The operations that take indices.
@@ -135,7 +156,8 @@ fn product(a: &TensorType, b: &TensorType, transpose_a: bool, transpose_b: bool)
     let (leading, m, k) = matrix(a, transpose_a)?;
     let (shared, k_of_b, n) = matrix(b, transpose_b)?;
     let fits = k == k_of_b && (shared == leading || shared.is_empty());
-    fits.then(|| TensorType::new(a.dtype, &[leading, &[m, n]].concat()))
+    let dtype = of_factors(&[a, b])?;
+    fits.then(|| TensorType::new(dtype, &[leading, &[m, n]].concat()))
 }
 
 /// The same shape with another size of one axis.

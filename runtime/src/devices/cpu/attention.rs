@@ -133,7 +133,19 @@ impl Strip<'_> {
         let at = self.kernel.room;
         let matrix = |factor: Factor| Matrix { at, row: factor.row, column: factor.column, batch: Vec::new() };
         let (dtype, batch) = (self.kernel.dtype, Vec::new());
-        let gemm = Gemm { dtype, batch, m, n, k, a: matrix(a), b: matrix(b), c: matrix(c), accumulate };
+        let gemm = Gemm {
+            dtype,
+            factors: dtype,
+            result: dtype,
+            batch,
+            m,
+            n,
+            k,
+            a: matrix(a),
+            b: matrix(b),
+            c: matrix(c),
+            accumulate,
+        };
         foreign::gemm::<T>(&gemm, a.region, b.region, c.region);
     }
 }

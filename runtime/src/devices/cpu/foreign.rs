@@ -6,7 +6,7 @@ use crate::memory::Region;
 use pipe_ir::kernels::{Elementwise, Gemm, Matrix};
 
 /// Elements from the first to one past the last of a batch of matrices.
-fn extent(matrix: &Matrix, batch: &[u64], rows: u64, columns: u64) -> usize {
+pub(super) fn extent(matrix: &Matrix, batch: &[u64], rows: u64, columns: u64) -> usize {
     let batch: u64 = matrix.batch.iter().zip(batch).map(|(stride, size)| stride * (size - 1)).sum();
     (batch + matrix.row * (rows - 1) + matrix.column * (columns - 1) + 1) as usize
 }
@@ -74,6 +74,8 @@ impl Code {
 pub(super) struct Loops {
     code: Code,
     kernel: Elementwise,
+    /// Bytes of an element of each input, then of each output.
+    elements: Vec<usize>,
     counters: Vec<u64>,
     addresses: Vec<usize>,
 }
@@ -83,15 +85,18 @@ impl Loops {
     pub(super) fn new(kernel: Elementwise, code: Code) -> Self {
         let outer = kernel.sizes.len().saturating_sub(1);
         let tensors = kernel.inputs.len() + kernel.outputs.len();
-        Self { code, counters: vec![0; outer], addresses: vec![0; tensors], kernel }
+        let (inputs, outputs) = (kernel.expression.inputs.iter(), kernel.expression.outputs.iter());
+        let dtypes = inputs.map(|input| input.dtype).chain(outputs.map(|output| output.dtype));
+        let elements = dtypes.map(|dtype| dtype.bytes().to_usize()).collect();
+        Self { code, elements, counters: vec![0; outer], addresses: vec![0; tensors], kernel }
     }
 
     /// Runs the expression for every element; `region` finds the region that starts at a location.
     pub(super) fn launch(&mut self, region: impl Fn(pipe_ir::kernels::Location) -> Region) {
-        let Self { code, kernel, counters, addresses } = self;
-        let element = kernel.expression.dtype.bytes().to_usize();
+        let Self { code, kernel, elements, counters, addresses } = self;
         let (inner, outer) = kernel.sizes.split_last().map_or((1, &[][..]), |(inner, outer)| (*inner as usize, outer));
-        for (address, tensor) in addresses.iter_mut().zip(kernel.inputs.iter().chain(&kernel.outputs)) {
+        let tensors = || kernel.inputs.iter().chain(&kernel.outputs).zip(elements.iter());
+        for (address, (tensor, element)) in addresses.iter_mut().zip(tensors()) {
             let last: u64 = tensor.strides.iter().zip(&kernel.sizes).map(|(stride, size)| stride * (size - 1)).sum();
             *address = region(tensor.at).part(0, (last as usize + 1) * element).as_ptr() as usize;
         }
@@ -103,7 +108,7 @@ impl Loops {
             for dim in (0..outer.len()).rev() {
                 counters[dim] += 1;
                 let wraps = counters[dim] == outer[dim];
-                for (address, tensor) in addresses.iter_mut().zip(kernel.inputs.iter().chain(&kernel.outputs)) {
+                for (address, (tensor, element)) in addresses.iter_mut().zip(tensors()) {
                     let stride = tensor.strides[dim] as usize * element;
                     *address = if wraps { *address - stride * (outer[dim] as usize - 1) } else { *address + stride };
                 }

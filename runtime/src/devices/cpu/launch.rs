@@ -2,10 +2,12 @@
 
 use super::compile::{KINDS, Launch};
 use super::number::{Number, with_numbers};
-use super::{attention, copy, foreign, norm, optimizer, softmax, sums, table};
+use super::wide::{INPUTS, Wide};
+use super::{attention, copy, foreign, norm, optimizer, softmax, sums, table, wide};
 use crate::fault::Fault;
 use crate::memory::Region;
 use crate::profile::{Entry, Profile};
+use pipe_ir::graph::DType;
 use pipe_ir::kernels::{Kernel, Location, Place, RowKernel, RowOp, Sum};
 use pipe_ir::training::Training;
 use pulp::Arch;
@@ -17,6 +19,7 @@ pub(crate) struct Launcher {
     arch: Arch,
     /// The operands of the run, then scratch.
     bases: Bases,
+    wide: Wide,
     profile: Option<[Entry; KINDS.len()]>,
 }
 
@@ -46,7 +49,8 @@ impl Bases {
 
 impl Launcher {
     pub(super) fn new(profile: bool) -> Self {
-        Self { arch: Arch::new(), bases: Bases::default(), profile: profile.then_some([Entry::default(); KINDS.len()]) }
+        let profile = profile.then_some([Entry::default(); KINDS.len()]);
+        Self { arch: Arch::new(), bases: Bases::default(), wide: Wide::default(), profile }
     }
 
     /// Runs the kernels of a graph on its operands.
@@ -107,20 +111,26 @@ impl Launcher {
         }
     }
 
-    fn kernel(&self, launch: &mut Launch) -> Result<(), Fault> {
+    fn kernel(&mut self, launch: &mut Launch) -> Result<(), Fault> {
         let bases = &self.bases;
         match (&launch.kernel, &mut launch.loops) {
             (Kernel::Elementwise(_), Some(loops)) => loops.launch(|location| bases.from(location)),
             (Kernel::Elementwise(_), None) => return Err(Fault::new("an expression was not compiled")),
             (Kernel::Gemm(gemm), _) => {
                 let (a, b, c) = (bases.from(gemm.a.at), bases.from(gemm.b.at), bases.from(gemm.c.at));
-                with_numbers!(gemm.dtype, N => foreign::gemm::<N>(gemm, a, b, c));
+                let (a, b, sums) = self.wide.of_product(gemm, (a, b, c))?;
+                with_numbers!(gemm.dtype, N => foreign::gemm::<N>(gemm, a, b, sums));
+                wide::store_result(gemm, sums, c);
             }
             (Kernel::Copy { from, to }, _) => {
                 let (source, target) = (bases.from(from.at), bases.from(to.at));
-                with_numbers!(to.dtype, N => copy::copy::<N>(source, &from.dims, target, &to.dims));
+                match to.dtype {
+                    DType::BF16 => copy::copy::<u16>(source, &from.dims, target, &to.dims),
+                    DType::F32 | DType::I32 => copy::copy::<u32>(source, &from.dims, target, &to.dims),
+                    DType::F64 => copy::copy::<u64>(source, &from.dims, target, &to.dims),
+                }
             }
-            (Kernel::Sum(sum), _) => with_numbers!(sum.dtype, N => self.sum::<N>(sum)),
+            (Kernel::Sum(sum), _) => return with_numbers!(sum.dtype, N => self.sum::<N>(sum)),
             (Kernel::Attention(kernel), _) => {
                 with_numbers!(kernel.dtype, N => attention::attention::<N>(self.arch, kernel, &|at| bases.from(at)));
             }
@@ -129,8 +139,10 @@ impl Launcher {
         Ok(())
     }
 
-    fn sum<T: Number>(&self, sum: &Sum) {
-        let x = self.bases.elements::<T>(sum.x, sum.outer * sum.reduced * sum.inner);
+    fn sum<T: Number>(&mut self, sum: &Sum) -> Result<(), Fault> {
+        let elements = sum.outer * sum.reduced * sum.inner;
+        let wide = self.wide.of_input(0, self.bases.from(sum.x), (sum.stored, elements))?;
+        let x = wide.unwrap_or_else(|| self.bases.elements::<T>(sum.x, elements));
         let out = self.bases.elements::<T>(sum.out, sum.outer * sum.inner);
         let (x, out) = (x.numbers::<T>(), out.numbers_mut());
         let (reduced, inner) = (sum.reduced as usize, sum.inner as usize);
@@ -139,12 +151,20 @@ impl Launcher {
         } else {
             sums::columns(self.arch, x, reduced, inner, sum.accumulate, out);
         }
+        Ok(())
     }
 
-    fn rows<T: Number>(&self, kernel: &RowKernel) -> Result<(), Fault> {
+    fn rows<T: Number>(&mut self, kernel: &RowKernel) -> Result<(), Fault> {
         let RowKernel { op, rows, width, inputs, out, accumulate, .. } = kernel;
         let (rows, width, arch) = (*rows, *width, self.arch);
-        let input = |position: usize, count: u64| self.bases.elements::<T>(inputs[position], count);
+        let mut wide = [None; INPUTS];
+        for position in op.large_inputs() {
+            let from = self.bases.from(inputs[*position]);
+            wide[*position] = self.wide.of_input(*position, from, (kernel.stored, rows * width))?;
+        }
+        let input = |position: usize, count: u64| {
+            wide[position].unwrap_or_else(|| self.bases.elements::<T>(inputs[position], count))
+        };
         let indices = |position: usize| self.bases.elements::<i32>(inputs[position], rows);
         let result = |count: u64| self.bases.elements::<T>(*out, count);
         let added = |count: u64| {

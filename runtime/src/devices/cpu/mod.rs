@@ -16,6 +16,7 @@ mod sums;
 mod table;
 #[cfg(test)]
 pub(crate) mod tests;
+mod wide;
 
 use crate::device::{Device, Loader};
 use crate::fault::Fault;
@@ -28,7 +29,7 @@ pub(crate) use foreign::gemm as library_gemm;
 pub(crate) use jit::Jit;
 pub use lanes::instruction_set;
 use launch::Launcher;
-pub(crate) use number::{Number, with_numbers};
+pub(crate) use number::{Number, upper_half, with_numbers};
 pub(crate) use optimizer::rate as learning_rate;
 #[cfg(test)]
 pub(crate) use optimizer::update;
@@ -38,6 +39,9 @@ use pipe_ir::instruction::Fill;
 use pipe_ir::program::Buffer;
 use pipe_ir::verify::Verified;
 use std::sync::Arc;
+
+/// Bits that are no number in any type, once or repeated.
+pub(crate) const NO_NUMBER: u32 = 0x7fff_7fff;
 
 /// What all devices of a run share.
 #[derive(Clone)]
@@ -78,8 +82,7 @@ impl Device for CpuDevice {
 
     fn freed(&mut self, buffer: BufferId) {
         if self.shared.strict {
-            // The same bits are NaN in double precision.
-            self.region(buffer).numbers_mut().fill(f32::NAN);
+            self.region(buffer).numbers_mut().fill(NO_NUMBER);
         }
     }
 

@@ -3,6 +3,7 @@
 use super::cephes;
 use super::lanes::Block;
 use bytemuck::Pod;
+use pipe_ir::graph::rounded;
 use pulp::Simd;
 use std::ops::{Add, AddAssign, Div, Mul, Neg, Sub, SubAssign};
 
@@ -60,7 +61,12 @@ pub(crate) trait Number:
     fn exp<S: Simd>(s: S, x: Block<S, Self>) -> Block<S, Self>;
 }
 
-/// Evaluates an expression with the numbers of a type of tensor. Only copies take indices, as words of the same size.
+/// A number as it is stored as bfloat16.
+pub(crate) const fn upper_half(number: f32) -> u16 {
+    (rounded(number).to_bits() >> 16) as u16
+}
+
+/// Evaluates an expression with the numbers of a type of tensor. Indices are words of the same size.
 macro_rules! with_numbers {
     ($dtype:expr, $number:ident => $body:expr) => {
         match $dtype {
@@ -72,6 +78,7 @@ macro_rules! with_numbers {
                 type $number = f64;
                 $body
             }
+            pipe_ir::graph::DType::BF16 => unreachable!("the verifier lets nothing compute with bfloat16"),
         }
     };
 }

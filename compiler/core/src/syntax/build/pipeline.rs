@@ -28,7 +28,11 @@ impl Builder<'_> {
                 }
             }
             Rule::precision => {
-                let dtype = if parts.need().as_str() == "f64" { DType::F64 } else { DType::F32 };
+                let dtype = match parts.need().as_str() {
+                    "f64" => DType::F64,
+                    "bf16" => DType::BF16,
+                    _ => DType::F32,
+                };
                 PipelineItem::Precision { dtype, span }
             }
             Rule::devices => PipelineItem::Devices {

@@ -1,5 +1,6 @@
 //! One element or a register of them: the operations that differ between scalars and vectors, single and double precision.
 
+use cranelift::codegen::ir::Endianness;
 use cranelift::prelude::{FloatCC, FunctionBuilder, InstBuilder, MemFlagsData, Type, Value, types};
 use pipe_ir::graph::DType;
 
@@ -23,7 +24,7 @@ impl Lanes {
     pub(super) fn one(dtype: DType, fuses: bool) -> Self {
         let (scalar, scalar_int) = match dtype {
             DType::F64 => (types::F64, types::I64),
-            DType::F32 | DType::I32 => (types::F32, types::I32),
+            DType::F32 | DType::BF16 | DType::I32 => (types::F32, types::I32),
         };
         Self { count: 1, float: scalar, int: scalar_int, scalar, scalar_int, fuses }
     }
@@ -32,9 +33,14 @@ impl Lanes {
     pub(super) fn register(dtype: DType, fuses: bool) -> Self {
         let (count, float, int) = match dtype {
             DType::F64 => (2, types::F64X2, types::I64X2),
-            DType::F32 | DType::I32 => (4, types::F32X4, types::I32X4),
+            DType::F32 | DType::BF16 | DType::I32 => (4, types::F32X4, types::I32X4),
         };
         Self { count, float, int, ..Self::one(dtype, fuses) }
+    }
+
+    /// Code for one element of these.
+    pub(super) fn single(self) -> Self {
+        Self { count: 1, float: self.scalar, int: self.scalar_int, ..self }
     }
 
     /// Whether the elements are double precision.
@@ -80,6 +86,46 @@ impl Lanes {
     /// The number that an integer stands for.
     pub(super) fn float_of_integer(self, b: &mut FunctionBuilder, integer: Value) -> Value {
         b.ins().fcvt_from_sint(self.float, integer)
+    }
+
+    /// The numbers whose upper halves lie there.
+    pub(super) fn widened(self, b: &mut FunctionBuilder, flags: MemFlagsData, address: Value) -> Value {
+        let halves = if self.count == 1 {
+            let half = b.ins().load(types::I16, flags, address, 0);
+            b.ins().uextend(types::I32, half)
+        } else {
+            b.ins().uload16x4(flags, address, 0)
+        };
+        let bits = b.ins().ishl_imm_u(halves, 16);
+        self.float_of_bits(b, bits)
+    }
+
+    /// The upper halves of numbers, next to each other.
+    pub(super) fn upper_halves(self, b: &mut FunctionBuilder, x: Value) -> Value {
+        let bits = self.bits(b, x);
+        let halves = b.ins().ushr_imm_u(bits, 16);
+        if self.count == 1 {
+            return b.ins().ireduce(types::I16, halves);
+        }
+        let packed = b.ins().unarrow(halves, halves);
+        let pair = b.ins().bitcast(types::I64X2, MemFlagsData::new().with_endianness(Endianness::Little), packed);
+        b.ins().extractlane(pair, 0)
+    }
+
+    /// As [`pipe_ir::graph::rounded`], in every lane.
+    pub(super) fn rounded(self, b: &mut FunctionBuilder, x: Value) -> Value {
+        let bits = self.bits(b, x);
+        let [one, below_half, quiet, upper] = [1, 0x7fff, 0x0040_0000, -0x1_0000].map(|bits| self.integer(b, bits));
+        let shifted = b.ins().ushr_imm_u(bits, 16);
+        let odd = b.ins().band(shifted, one);
+        let up = b.ins().iadd(bits, below_half);
+        let up = b.ins().iadd(up, odd);
+        let nan = b.ins().bor(bits, quiet);
+        let [number, nan] = [up, nan].map(|bits| {
+            let bits = b.ins().band(bits, upper);
+            self.float_of_bits(b, bits)
+        });
+        self.select(b, (x, FloatCC::Equal, x), number, nan)
     }
 
     /// Per lane: `yes` where the comparison holds, else `no`.

@@ -15,7 +15,8 @@ use cranelift::prelude::{
 use cranelift_jit::{JITBuilder, JITModule};
 use cranelift_module::{Module, default_libcall_names};
 use lanes::Lanes;
-use pipe_ir::kernels::{Expression, Step};
+use pipe_ir::graph::DType;
+use pipe_ir::kernels::{Expression, Load, Step};
 use std::collections::BTreeMap;
 
 /// Code of all expressions of a run; alive as long as they are called.
@@ -92,7 +93,7 @@ impl Body<'_> {
         self.builder.append_block_params_for_function_params(entry);
         self.builder.switch_to_block(entry);
         let (table, length) = (self.builder.block_params(entry)[0], self.builder.block_params(entry)[1]);
-        let tensors = self.expression.splat.len() + self.expression.outputs.len();
+        let tensors = self.expression.inputs.len() + self.expression.outputs.len();
         for position in 0..tensors {
             let offset = i32::try_from(position * size_of::<usize>()).expect("an expression has few tensors");
             self.addresses.push(self.builder.ins().load(self.pointer, trusted(), table, offset));
@@ -137,13 +138,12 @@ impl Body<'_> {
 
     /// Computes the elements from `index` on.
     fn elements(&mut self, index: Value, lanes: Lanes) {
-        let places = self.expression.dtype.bytes().0.trailing_zeros();
-        let offset = self.builder.ins().ishl_imm_u(index, i64::from(places));
         let mut values: Vec<Value> = Vec::with_capacity(self.expression.steps.len());
         for step in &self.expression.steps {
             let value = match *step {
-                Step::Load(input) => self.load(input as usize, offset, lanes),
+                Step::Load(input) => self.load(input as usize, index, lanes),
                 Step::Constant(bits) => lanes.number(&mut self.builder, f64::from_bits(bits)),
+                Step::Round(x) => lanes.rounded(&mut self.builder, values[x as usize]),
                 Step::Unary(unary, x) => math::unary(&mut self.builder, lanes, unary, values[x as usize]),
                 Step::Binary(binary, a, b) => {
                     math::binary(&mut self.builder, binary, values[a as usize], values[b as usize])
@@ -151,26 +151,41 @@ impl Body<'_> {
             };
             values.push(value);
         }
-        let first = self.expression.splat.len();
+        let first = self.expression.inputs.len();
         for (position, output) in self.expression.outputs.iter().enumerate() {
-            let address = self.builder.ins().iadd(self.addresses[first + position], offset);
+            let address = self.address(first + position, index, output.dtype);
             let mut value = values[output.step as usize];
             if output.accumulate {
                 let before = self.builder.ins().load(lanes.float, trusted(), address, 0);
                 value = self.builder.ins().fadd(before, value);
             }
+            if output.dtype == DType::BF16 {
+                value = lanes.upper_halves(&mut self.builder, value);
+            }
             self.builder.ins().store(unaligned(), value, address, 0);
         }
     }
 
-    fn load(&mut self, input: usize, offset: Value, lanes: Lanes) -> Value {
-        let address = self.addresses[input];
-        if self.expression.splat[input] {
-            let number = self.builder.ins().load(lanes.scalar, unaligned(), address, 0);
-            return lanes.repeat(&mut self.builder, number);
-        }
-        let address = self.builder.ins().iadd(address, offset);
-        self.builder.ins().load(lanes.float, unaligned(), address, 0)
+    /// Where an input or output has its element number `index`.
+    fn address(&mut self, tensor: usize, index: Value, dtype: DType) -> Value {
+        let places = i64::from(dtype.bytes().0.trailing_zeros());
+        let offset = self.builder.ins().ishl_imm_u(index, places);
+        self.builder.ins().iadd(self.addresses[tensor], offset)
+    }
+
+    fn load(&mut self, input: usize, index: Value, lanes: Lanes) -> Value {
+        let Load { dtype, splat } = self.expression.inputs[input];
+        let (address, lanes_of_load) = match splat {
+            true => (self.addresses[input], lanes.single()),
+            false => (self.address(input, index, dtype), lanes),
+        };
+        let numbers = match dtype {
+            DType::BF16 => lanes_of_load.widened(&mut self.builder, unaligned(), address),
+            DType::F32 | DType::F64 | DType::I32 => {
+                self.builder.ins().load(lanes_of_load.float, unaligned(), address, 0)
+            }
+        };
+        if splat { lanes.repeat(&mut self.builder, numbers) } else { numbers }
     }
 }
 

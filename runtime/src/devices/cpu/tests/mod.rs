@@ -2,12 +2,14 @@
 
 mod functions;
 pub(crate) mod interpreter;
+mod mixed;
 mod operations;
 mod patterns;
 
 use super::compile::launch;
 use super::jit::Jit;
 use super::launch::Launcher;
+use super::number::upper_half;
 use crate::memory::{Memory, Region};
 use crate::random::Counter;
 use pipe_ir::graph::{Binary, DType, Graph, Op, Store, TensorType, Unary};
@@ -24,7 +26,7 @@ thread_local! {
 /// The cases that the tests of all operations and patterns check, for another backend.
 pub(crate) fn cases() -> Vec<Case> {
     COLLECTED.set(Some(Vec::new()));
-    operations::ALL.iter().chain(patterns::ALL).for_each(|test| test());
+    operations::ALL.iter().chain(patterns::ALL).chain(mixed::ALL).for_each(|test| test());
     COLLECTED.take().unwrap_or_default()
 }
 
@@ -57,6 +59,9 @@ impl Operand {
         match self.dtype {
             DType::F32 => copy_to(region, self.numbers.iter().map(|number| *number as f32)),
             DType::F64 => copy_to(region, self.numbers.iter().copied()),
+            DType::BF16 => {
+                copy_to(region, self.numbers.iter().map(|number| upper_half(*number as f32)));
+            }
             DType::I32 => copy_to(region, self.numbers.iter().map(|number| *number as i32)),
         }
     }
@@ -65,6 +70,9 @@ impl Operand {
         match self.dtype {
             DType::F32 => region.numbers::<f32>().iter().copied().map(f64::from).collect(),
             DType::F64 => region.numbers().to_vec(),
+            DType::BF16 => {
+                region.numbers::<u16>().iter().map(|half| f64::from(f32::from_bits(u32::from(*half) << 16))).collect()
+            }
             DType::I32 => region.numbers::<i32>().iter().copied().map(f64::from).collect(),
         }
     }
@@ -99,6 +107,12 @@ impl Case {
         self.graph.push(Op::Input { operand, offset: Bytes::ZERO }, vec![], ty)
     }
 
+    /// The precisions in which it can be: single only where some of its numbers are stored as bfloat16.
+    pub(crate) fn precisions(&self) -> &'static [DType] {
+        let is_mixed = self.graph.nodes.iter().any(|node| node.ty.dtype == DType::BF16);
+        if is_mixed { &[DType::F32] } else { &[DType::F32, DType::F64] }
+    }
+
     /// The same graph with other numbers than `f32`: operands are rounded to them.
     pub(crate) fn in_precision(&self, dtype: DType) -> Self {
         let with = |own: DType| if own.is_float() { dtype } else { own };
@@ -115,8 +129,17 @@ impl Case {
         self.graph.node(id).ty.shape.clone()
     }
 
+    /// A node of single precision, or of bfloat16 if it only moves such elements.
     pub(crate) fn push(&mut self, op: Op, inputs: &[NodeId], shape: &[u64]) -> NodeId {
-        self.graph.push(op, inputs.to_vec(), TensorType::f32(shape))
+        let moves = matches!(op, Op::Reshape | Op::Transpose { .. } | Op::Slice { .. } | Op::Concat { .. });
+        let dtype = if moves { self.graph.node(inputs[0]).ty.dtype } else { DType::F32 };
+        self.graph.push(op, inputs.to_vec(), TensorType::new(dtype, shape))
+    }
+
+    /// A tensor as one of another type.
+    pub(crate) fn converted(&mut self, x: NodeId, dtype: DType) -> NodeId {
+        let shape = self.shape(x);
+        self.graph.push(Op::Convert, vec![x], TensorType::new(dtype, &shape))
     }
 
     pub(crate) fn unary(&mut self, unary: Unary, x: NodeId) -> NodeId {
@@ -165,8 +188,9 @@ impl Case {
 
     /// Stores a node to an operand of its own.
     pub(crate) fn store(&mut self, node: NodeId) {
+        let TensorType { dtype, .. } = self.graph.node(node).ty;
         let elements = self.graph.node(node).ty.elements() as usize;
-        self.operands.push(Operand { dtype: DType::F32, numbers: vec![f64::NAN; elements] });
+        self.operands.push(Operand { dtype, numbers: vec![f64::NAN; elements] });
         self.store_to(node, self.operands.len() - 1, false);
     }
 
@@ -191,15 +215,16 @@ impl Case {
         self.plan().kernels.iter().filter(|kernel| kernel.kind() == kind).count()
     }
 
-    /// Fused and unfused plans give the same bits, and those agree with plain arithmetic, in both precisions.
+    /// Fused and unfused plans give the same bits, and those agree with plain arithmetic, in all precisions.
     fn check(&self) {
         let is_collected =
             COLLECTED.with_borrow_mut(|cases| cases.as_mut().map(|cases| cases.push(self.clone())).is_some());
         if is_collected {
             return;
         }
-        self.in_precision(DType::F32).check_to(1e-5);
-        self.in_precision(DType::F64).check_to(1e-13);
+        for dtype in self.precisions() {
+            self.in_precision(*dtype).check_to(if *dtype == DType::F64 { 1e-13 } else { 1e-5 });
+        }
     }
 
     fn check_to(&self, tolerance: f64) {

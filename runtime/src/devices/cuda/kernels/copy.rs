@@ -1,10 +1,10 @@
 //! Launches of copies: rows of neighbours by an element-wise kernel, and tiles where rows become columns.
 
-use super::{Sources, blocks, real};
+use super::{Sources, blocks, word};
 use crate::devices::axes::{Axis, NO_AXIS, axes_of, simplified, take_densest};
 use crate::devices::cuda::launch::{Argument, Launch};
 use pipe_ir::graph::DType;
-use pipe_ir::kernels::{Elementwise, Expression, Location, Output, Step, Strided, View};
+use pipe_ir::kernels::{Elementwise, Expression, Load, Location, Output, Step, Strided, View};
 use pipe_ir::units::Bytes;
 
 /// Rows and columns of a tile.
@@ -46,7 +46,7 @@ impl Sources {
         let strides = walked.iter().map(|axis| axis.from).chain(walked.iter().map(|axis| axis.to));
         let numbers = sizes.into_iter().chain(strides).map(|number| Argument::U64(number as u64));
         let arguments = [Argument::Address(at.0), Argument::Address(at.1)].into_iter().chain(numbers).collect();
-        let function = self.function("copy_tiles_REAL", &[("REAL", real(dtype))]);
+        let function = self.function("copy_tiles_REAL", &[("REAL", word(dtype))]);
         vec![Launch {
             function,
             grid: [blocks(n_tiles as u64), 1, 1],
@@ -61,13 +61,16 @@ impl Sources {
 fn moved(dtype: DType, (from, to): (Location, Location), axes: &[Axis]) -> Elementwise {
     let axes = if axes.is_empty() { &[Axis { size: 1, from: 1, to: 1 }] } else { axes };
     let strided = |at, strides: Vec<u64>| Strided { at, strides };
+    // Indices are moved as words of their size.
+    let dtype = if dtype == DType::I32 { DType::F32 } else { dtype };
+    let splat = axes.last().is_some_and(|axis| axis.from == 0);
     Elementwise {
         sizes: axes.iter().map(|axis| axis.size as u64).collect(),
         expression: Expression {
-            dtype: if dtype == DType::I32 { DType::F32 } else { dtype },
-            splat: vec![axes.last().is_some_and(|axis| axis.from == 0)],
+            dtype: dtype.arithmetic(),
+            inputs: vec![Load { dtype, splat }],
             steps: vec![Step::Load(0)],
-            outputs: vec![Output { step: 0, accumulate: false }],
+            outputs: vec![Output { dtype, step: 0, accumulate: false }],
         },
         inputs: vec![strided(from, axes.iter().map(|axis| axis.from as u64).collect())],
         outputs: vec![strided(to, axes.iter().map(|axis| axis.to as u64).collect())],

@@ -3,7 +3,7 @@
 //! An expression becomes one function of numbers, shared by all kernels of it. A kernel is written for a number of outer axes; their sizes and strides
 //! are arguments.
 
-use super::{Sources, real, some_blocks};
+use super::{Sources, real, some_blocks, vector_bytes, word};
 use crate::devices::cuda::launch::{Argument, Launch};
 use pipe_ir::graph::{Binary, DType, Unary};
 use pipe_ir::kernels::{Elementwise, Expression, Step, Strided};
@@ -13,9 +13,6 @@ use std::fmt::Write as _;
 const THREADS: u32 = 256;
 /// Neighbours that one thread computes at once.
 const LANES: u64 = 4;
-/// Bytes at whose multiples vectors lie.
-const VECTOR: u64 = 16;
-
 /// How a kernel walks: what its text depends on beside the expression.
 #[derive(Clone, Copy)]
 struct Walk {
@@ -73,20 +70,22 @@ fn whole(index: &str, number: u64) -> Argument {
 
 /// Whether each group of four neighbours is where vectors may be, in all tensors that are not repeated.
 fn lies_in_vectors(kernel: &Elementwise, columns: u64) -> bool {
-    let element = kernel.expression.dtype.bytes().0;
     let outer = kernel.sizes.len().saturating_sub(1);
-    let is_aligned = |tensor: &Strided| {
+    let is_aligned = |(tensor, dtype): (&Strided, DType)| {
+        let element = dtype.bytes().0;
         let strides = tensor.strides.iter().take(outer).map(|stride| stride * element);
-        std::iter::once(tensor.at.offset.0).chain(strides).all(|bytes| bytes.is_multiple_of(VECTOR))
+        std::iter::once(tensor.at.offset.0).chain(strides).all(|bytes| bytes.is_multiple_of(vector_bytes(dtype)))
     };
-    let inputs = kernel.inputs.iter().zip(&kernel.expression.splat).filter(|(_, splat)| !**splat);
-    columns.is_multiple_of(LANES) && inputs.map(|(input, _)| input).chain(&kernel.outputs).all(is_aligned)
+    let inputs = kernel.inputs.iter().zip(&kernel.expression.inputs).filter(|(_, load)| !load.splat);
+    let inputs = inputs.map(|(input, load)| (input, load.dtype));
+    let outputs = kernel.outputs.iter().zip(&kernel.expression.outputs).map(|(output, own)| (output, own.dtype));
+    columns.is_multiple_of(LANES) && inputs.chain(outputs).all(is_aligned)
 }
 
 /// Numbers for each step of an expression, and its results in the parameters `y`.
 fn function_text(number: usize, expression: &Expression) -> String {
     let real = real(expression.dtype);
-    let inputs = (0..expression.splat.len()).map(|input| format!("{real} x{input}"));
+    let inputs = (0..expression.inputs.len()).map(|input| format!("{real} x{input}"));
     let outputs = (0..expression.outputs.len()).map(|output| format!("{real}& y{output}"));
     let parameters: Vec<String> = inputs.chain(outputs).collect();
     let mut text = format!("__device__ __forceinline__ void expression_{number}({}) {{\n", parameters.join(", "));
@@ -94,6 +93,7 @@ fn function_text(number: usize, expression: &Expression) -> String {
         let value = match *step {
             Step::Load(input) => format!("x{input}"),
             Step::Constant(bits) => literal(expression.dtype, f64::from_bits(bits)),
+            Step::Round(x) => format!("rounded_bf16(v{x})"),
             Step::Unary(unary, x) => unary_text(unary, real, &format!("v{x}")),
             Step::Binary(binary, a, b) => match binary {
                 Binary::Add => format!("add_{real}(v{a}, v{b})"),
@@ -113,7 +113,7 @@ fn function_text(number: usize, expression: &Expression) -> String {
 /// A finite number, which reads back as the same.
 fn literal(dtype: DType, number: f64) -> String {
     match dtype {
-        DType::F32 | DType::I32 => format!("{:e}f", number as f32),
+        DType::F32 | DType::BF16 | DType::I32 => format!("{:e}f", number as f32),
         DType::F64 => format!("{number:e}"),
     }
 }
@@ -134,17 +134,16 @@ fn unary_text(unary: Unary, real: &str, x: &str) -> String {
 
 fn kernel_text(name: &str, number: usize, expression: &Expression, walk: Walk) -> String {
     let Walk { outer, lanes, index } = walk;
-    let real = real(expression.dtype);
-    let (n_inputs, n_outputs) = (expression.splat.len(), expression.outputs.len());
-    let tensors: Vec<String> =
-        (0..n_inputs).map(|i| format!("in{i}")).chain((0..n_outputs).map(|i| format!("out{i}"))).collect();
+    let inputs = expression.inputs.iter().enumerate().map(|(i, load)| (format!("in{i}"), "const ", word(load.dtype)));
+    let outputs = expression.outputs.iter().enumerate().map(|(i, own)| (format!("out{i}"), "", word(own.dtype)));
+    let tensors: Vec<(String, &str, &str)> = inputs.chain(outputs).collect();
     let mut text =
         format!("extern \"C\" __global__ void __launch_bounds__({THREADS})\n{name}({index} rows, u64 columns");
     for axis in 1..outer {
         let _ = write!(text, ", {index} size{axis}");
     }
-    for (position, tensor) in tensors.iter().enumerate() {
-        let _ = write!(text, ",\n    {}{real}* {tensor}", if position < n_inputs { "const " } else { "" });
+    for (tensor, constant, word) in &tensors {
+        let _ = write!(text, ",\n    {constant}{word}* {tensor}");
         for axis in 0..outer {
             let _ = write!(text, ", u64 {tensor}_{axis}");
         }
@@ -165,10 +164,9 @@ fn kernel_text(name: &str, number: usize, expression: &Expression, walk: Walk) -
         };
         let _ = writeln!(text, "        {index} at{axis} = {at};{next}");
     }
-    for (position, tensor) in tensors.iter().enumerate() {
+    for (tensor, constant, word) in &tensors {
         let terms: String = (0..outer).map(|axis| format!(" + at{axis} * {tensor}_{axis}")).collect();
-        let constant = if position < n_inputs { "const " } else { "" };
-        let _ = writeln!(text, "        {constant}{real}* row_of_{tensor} = {tensor}{terms};");
+        let _ = writeln!(text, "        {constant}{word}* row_of_{tensor} = {tensor}{terms};");
     }
     let step = format!("(u64)gridDim.x * blockDim.x * {lanes}");
     let _ = writeln!(
@@ -183,38 +181,60 @@ fn kernel_text(name: &str, number: usize, expression: &Expression, walk: Walk) -
 fn elements_text(number: usize, expression: &Expression, lanes: u64) -> String {
     let real = real(expression.dtype);
     let indent = "            ";
-    let vector = if lanes == 1 { real.to_owned() } else { format!("Four_{real}") };
+    let vector = |dtype| if lanes == 1 { word(dtype).to_owned() } else { format!("Four_{}", word(dtype)) };
     let lane = if lanes == 1 { "" } else { ".at[lane]" };
     let mut text = String::new();
-    for (input, splat) in expression.splat.iter().enumerate() {
-        let _ = if *splat {
-            writeln!(text, "{indent}{real} x{input} = *row_of_in{input};")
+    for (input, load) in expression.inputs.iter().enumerate() {
+        let _ = if load.splat {
+            writeln!(text, "{indent}{} x{input} = *row_of_in{input};", word(load.dtype))
         } else {
+            let vector = vector(load.dtype);
             writeln!(text, "{indent}{vector} x{input} = *(const {vector}*)(row_of_in{input} + column);")
         };
     }
     for (output, own) in expression.outputs.iter().enumerate() {
+        let vector = vector(own.dtype);
         let _ = writeln!(text, "{indent}{vector} y{output};");
         if own.accumulate {
             let _ = writeln!(text, "{indent}{vector} z{output} = *({vector}*)(row_of_out{output} + column);");
         }
     }
-    let inputs = expression.splat.iter().enumerate();
-    let inputs = inputs.map(|(input, splat)| format!("x{input}{}", if *splat { "" } else { lane }));
-    let outputs = (0..expression.outputs.len()).map(|output| format!("y{output}{lane}"));
-    let arguments: Vec<String> = inputs.chain(outputs).collect();
     if lanes > 1 {
         let _ = writeln!(text, "#pragma unroll\n{indent}for (u32 lane = 0; lane < {lanes}; lane++) {{");
     }
-    let _ = writeln!(text, "{indent}expression_{number}({});", arguments.join(", "));
-    for (output, _) in expression.outputs.iter().enumerate().filter(|(_, own)| own.accumulate) {
-        let _ = writeln!(text, "{indent}y{output}{lane} = add_{real}(z{output}{lane}, y{output}{lane});");
-    }
+    text += &lane_text(number, expression, real, lane);
     if lanes > 1 {
         let _ = writeln!(text, "{indent}}}");
     }
-    for output in 0..expression.outputs.len() {
-        let _ = writeln!(text, "{indent}*({vector}*)(row_of_out{output} + column) = y{output};");
+    for (output, own) in expression.outputs.iter().enumerate() {
+        let _ = writeln!(text, "{indent}*({}*)(row_of_out{output} + column) = y{output};", vector(own.dtype));
+    }
+    text
+}
+
+/// Computes one element of what was loaded: what is stored as bfloat16 is widened before, and its upper half taken after.
+fn lane_text(number: usize, expression: &Expression, real: &str, lane: &str) -> String {
+    let indent = "            ";
+    let mut text = String::new();
+    let inputs = expression.inputs.iter().enumerate().map(|(input, load)| {
+        let element = format!("x{input}{}", if load.splat { "" } else { lane });
+        if load.dtype == DType::BF16 { format!("widened_bf16({element})") } else { element }
+    });
+    let outputs = expression.outputs.iter().enumerate().map(|(output, own)| match own.dtype {
+        DType::BF16 => format!("wide{output}"),
+        DType::F32 | DType::F64 | DType::I32 => format!("y{output}{lane}"),
+    });
+    let arguments: Vec<String> = inputs.chain(outputs).collect();
+    let narrowed = || expression.outputs.iter().enumerate().filter(|(_, own)| own.dtype == DType::BF16);
+    for (output, _) in narrowed() {
+        let _ = writeln!(text, "{indent}{real} wide{output};");
+    }
+    let _ = writeln!(text, "{indent}expression_{number}({});", arguments.join(", "));
+    for (output, _) in narrowed() {
+        let _ = writeln!(text, "{indent}y{output}{lane} = upper_half(wide{output});");
+    }
+    for (output, _) in expression.outputs.iter().enumerate().filter(|(_, own)| own.accumulate) {
+        let _ = writeln!(text, "{indent}y{output}{lane} = add_{real}(z{output}{lane}, y{output}{lane});");
     }
     text
 }

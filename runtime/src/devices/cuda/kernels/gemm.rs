@@ -1,6 +1,6 @@
 //! Launches of matrix products: which kernel, by the layout of the factors, the size of the result and the precision.
 
-use super::{Precision, Sources, blocks, real, some_blocks};
+use super::{Precision, Sources, blocks, some_blocks, vector_bytes, word};
 use crate::devices::cuda::launch::{Argument, Launch};
 use pipe_ir::graph::DType;
 use pipe_ir::kernels::{Gemm, Location, Matrix};
@@ -19,12 +19,12 @@ impl Sources {
         if gemm.batch.len() <= MOST_AXES {
             return vec![self.product(gemm)];
         }
-        let dtype = gemm.dtype;
+        let Gemm { factors, result, .. } = *gemm;
         let of = |index| Gemm {
             batch: gemm.batch[1..].to_vec(),
-            a: matrix_of(&gemm.a, index, dtype),
-            b: matrix_of(&gemm.b, index, dtype),
-            c: matrix_of(&gemm.c, index, dtype),
+            a: matrix_of(&gemm.a, index, factors),
+            b: matrix_of(&gemm.b, index, factors),
+            c: matrix_of(&gemm.c, index, result),
             ..gemm.clone()
         };
         (0..gemm.batch[0]).flat_map(|index| self.gemm(&of(index))).collect()
@@ -33,7 +33,14 @@ impl Sources {
     fn product(&mut self, gemm: &Gemm) -> Launch {
         let Gemm { m, n, k, a, b, c, .. } = gemm;
         let batches: u64 = gemm.batch.iter().product();
-        let is_tensor = gemm.dtype == DType::F32 && self.precision != Precision::Fp32;
+        // What is stored as bfloat16 is multiplied so, whatever is done with single precision.
+        let mode = match (gemm.factors, self.precision) {
+            (DType::BF16, _) => Some(("bf16", "2")),
+            (DType::F64, _) | (_, Precision::Fp32) => None,
+            (_, Precision::Tf32) => Some(("tf32", "1")),
+            (_, Precision::Bf16) => Some(("bf16", "2")),
+        };
+        let is_tensor = mode.is_some();
         let tiles = |rows: u64, columns: u64| m.div_ceil(rows) * n.div_ceil(columns) * batches;
         let is_large = gemm.dtype == DType::F32 && *n > 64 && (is_tensor || *m > 64) && tiles(128, 128) >= MANY_TILES;
         let (height, width) = (if is_large || is_tensor { 128 } else { 64 }, if is_large { 128 } else { 64 });
@@ -44,15 +51,19 @@ impl Sources {
         let along = [("A_ALONG_K", a_along_k.to_string()), ("B_ALONG_K", b_along_k.to_string())];
         let along = along.each_ref().map(|(word, meaning)| (*word, meaning.as_str()));
         let words = |own: &[(&'static str, &'static str)]| [own, &along, &[("LAYOUT", layout.as_str())]].concat();
-        let (real, side) = (real(gemm.dtype), if is_large { "128" } else { "64" });
-        let (file, words) = match self.precision {
-            Precision::Bf16 if is_tensor => {
-                ("gemm_MODE_COLUMNS_LAYOUT", words(&[("MODE", "bf16"), ("DEPTH", "2"), ("COLUMNS", side)]))
-            }
-            Precision::Tf32 if is_tensor => {
-                ("gemm_MODE_COLUMNS_LAYOUT", words(&[("MODE", "tf32"), ("DEPTH", "1"), ("COLUMNS", side)]))
-            }
-            _ => ("gemm_REAL_SIDE_LAYOUT", words(&[("REAL", real), ("SIDE", side)])),
+        let (real, side) = (word(gemm.factors), if is_large { "128" } else { "64" });
+        let (file, words) = match mode {
+            Some((mode, numbers)) => (
+                "gemm_MODE_REAL_RESULT_COLUMNS_LAYOUT",
+                words(&[
+                    ("MODE", mode),
+                    ("NUMBERS", numbers),
+                    ("REAL", real),
+                    ("RESULT", word(gemm.result)),
+                    ("COLUMNS", side),
+                ]),
+            ),
+            None => ("gemm_REAL_SIDE_LAYOUT", words(&[("REAL", real), ("SIDE", side)])),
         };
         let function = self.function(file, &words);
         let size = |axis: usize| padded(&gemm.batch, 1)[axis];
@@ -88,8 +99,8 @@ pub(super) fn padded(numbers: &[u64], with: u64) -> [u64; MOST_AXES] {
 
 /// Whether each group of four columns of the result is where vectors may be.
 fn lies_in_vectors(gemm: &Gemm) -> bool {
-    let (c, element) = (&gemm.c, gemm.dtype.bytes().0);
+    let (c, element) = (&gemm.c, gemm.result.bytes().0);
     let strides = c.batch.iter().chain([&c.row]).map(|stride| stride * element);
     let mut places = strides.chain([c.at.offset.0]);
-    c.column == 1 && gemm.n.is_multiple_of(4) && places.all(|bytes| bytes.is_multiple_of(VECTOR))
+    c.column == 1 && gemm.n.is_multiple_of(4) && places.all(|bytes| bytes.is_multiple_of(vector_bytes(gemm.result)))
 }

@@ -124,18 +124,29 @@ pub(crate) fn fault(word: u64) -> Option<String> {
     (word != 0).then(|| format!("the data holds index {index}, but the table has {rows} rows"))
 }
 
-/// The word for numbers of a type in sources. Only copies take indices, as words of the same size.
+/// The word in sources for the numbers in which a type is computed with.
 fn real(dtype: DType) -> &'static str {
+    word(dtype.arithmetic())
+}
+
+/// The word in sources for elements of a type as they lie in memory. Only copies take indices, as words of the same size.
+fn word(dtype: DType) -> &'static str {
     match dtype {
         DType::F32 | DType::I32 => "f32",
         DType::F64 => "f64",
+        DType::BF16 => "bf16",
     }
+}
+
+/// Bytes at whose multiples vectors of four elements lie.
+fn vector_bytes(dtype: DType) -> u64 {
+    (4 * dtype.bytes().0).min(16)
 }
 
 /// A number as an argument in this precision.
 fn number(dtype: DType, number: f64) -> Argument {
     match dtype {
-        DType::F32 | DType::I32 => Argument::F32(number as f32),
+        DType::F32 | DType::BF16 | DType::I32 => Argument::F32(number as f32),
         DType::F64 => Argument::F64(number),
     }
 }

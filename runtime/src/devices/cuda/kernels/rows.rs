@@ -1,6 +1,6 @@
 //! Launches of kernels over rows: a team of threads for each row, or strips of columns.
 
-use super::{Sources, blocks, number, real, some_blocks};
+use super::{Sources, blocks, number, real, some_blocks, word};
 use crate::devices::cuda::launch::{Argument, Launch, WORKING_BYTES};
 use pipe_ir::graph::DType;
 use pipe_ir::kernels::{Location, RowKernel, RowOp, Sum};
@@ -33,18 +33,24 @@ fn strips(outer: u64, columns: u64) -> (u64, [u32; 3], [u32; 3]) {
 
 impl Sources {
     pub(super) fn sum(&mut self, sum: &Sum) -> Launch {
-        let words = [("REAL", real(sum.dtype))];
+        let words = [("REAL", real(sum.dtype)), ("STORED", word(sum.stored))];
         let mut arguments = vec![Argument::Address(sum.x), Argument::Address(sum.out)];
         let accumulate = Argument::U32(u32::from(sum.accumulate));
         if sum.inner == 1 {
             let (grid, block) = teams(sum.outer, sum.reduced);
             arguments.extend([Argument::U64(sum.outer), Argument::U64(sum.reduced), accumulate]);
-            return Launch { function: self.function("sum_rows_REAL", &words), grid, block, shared: 0, arguments };
+            return Launch {
+                function: self.function("sum_rows_REAL_STORED", &words),
+                grid,
+                block,
+                shared: 0,
+                arguments,
+            };
         }
         let (n_strips, grid, block) = strips(sum.outer, sum.inner);
         let sizes = [sum.reduced, sum.inner, n_strips].map(Argument::U64);
         arguments.extend(sizes.into_iter().chain([accumulate]));
-        Launch { function: self.function("sum_columns_REAL", &words), grid, block, shared: 0, arguments }
+        Launch { function: self.function("sum_columns_REAL_STORED", &words), grid, block, shared: 0, arguments }
     }
 
     pub(super) fn rows(&mut self, kernel: &RowKernel) -> Vec<Launch> {
@@ -57,31 +63,31 @@ impl Sources {
         let by_blocks = |most: u32| ([some_blocks(*rows, most), 1, 1], [by_teams.1[0], 1, 1]);
         let (file, shape, between, last) = match op {
             RowOp::NormStatistics { epsilon } => {
-                ("norm_statistics_REAL", by_teams, vec![], vec![number(kernel.dtype, *epsilon)])
+                ("norm_statistics_REAL_STORED", by_teams, vec![], vec![number(kernel.dtype, *epsilon)])
             }
-            RowOp::Normalize => ("normalize_REAL", by_teams, vec![], vec![]),
-            RowOp::NormalizeGradInput => ("normalize_grad_input_REAL", by_teams, vec![], vec![]),
+            RowOp::Normalize => ("normalize_REAL_STORED", by_teams, vec![], vec![]),
+            RowOp::NormalizeGradInput => ("normalize_grad_input_REAL_STORED", by_teams, vec![], vec![]),
             RowOp::NormalizeGradGain => {
                 let accumulate = Argument::U32(u32::from(kernel.accumulate));
-                ("normalize_grad_gain_REAL", by_strips, vec![], vec![accumulate])
+                ("normalize_grad_gain_REAL_STORED", by_strips, vec![], vec![accumulate])
             }
             RowOp::Softmax { causal } => {
-                ("softmax_REAL", by_teams, vec![], vec![Argument::U64(causal.unwrap_or_default())])
+                ("softmax_REAL_STORED", by_teams, vec![], vec![Argument::U64(causal.unwrap_or_default())])
             }
-            RowOp::SoftmaxGrad => ("softmax_grad_REAL", by_teams, vec![], vec![]),
+            RowOp::SoftmaxGrad => ("softmax_grad_REAL_STORED", by_teams, vec![], vec![]),
             RowOp::CrossEntropy => {
                 let between = vec![Argument::Working, Argument::Error];
-                ("cross_entropy_REAL", by_blocks(MOST_SUMS as u32), between, vec![])
+                ("cross_entropy_REAL_STORED", by_blocks(MOST_SUMS as u32), between, vec![])
             }
             RowOp::CrossEntropyGrad => {
-                ("cross_entropy_grad_REAL", by_blocks(i32::MAX as u32), vec![Argument::Error], vec![])
+                ("cross_entropy_grad_REAL_STORED", by_blocks(i32::MAX as u32), vec![Argument::Error], vec![])
             }
             RowOp::Gather { table } => ("gather_REAL", by_teams, vec![Argument::Error], vec![Argument::U64(*table)]),
             RowOp::ScatterAdd { table } => return self.scatter_add(kernel, *table),
         };
         let tensors = kernel.inputs.iter().chain([&kernel.out]).map(|at| Argument::Address(*at));
         let arguments = tensors.chain(between).chain(sizes()).chain(last).collect();
-        let function = self.function(file, &[("REAL", real(kernel.dtype))]);
+        let function = self.function(file, &[("REAL", real(kernel.dtype)), ("STORED", word(kernel.stored))]);
         vec![Launch { function, grid: shape.0, block: shape.1, shared: 0, arguments }]
     }
 
@@ -89,7 +95,8 @@ impl Sources {
     fn scatter_add(&mut self, kernel: &RowKernel, table: u64) -> Vec<Launch> {
         let RowKernel { rows, width, inputs, out, dtype, .. } = kernel;
         let zero = (!kernel.accumulate).then(|| self.zero(*dtype, *out, table * width));
-        let function = self.function("scatter_add_REAL", &[("REAL", real(*dtype))]);
+        let words = [("REAL", real(*dtype)), ("STORED", word(kernel.stored))];
+        let function = self.function("scatter_add_REAL_STORED", &words);
         let tensors = inputs.iter().chain([out]).map(|at| Argument::Address(*at));
         let sizes = [*rows, *width, table].map(Argument::U64);
         let arguments = tensors.chain([Argument::Error]).chain(sizes).collect();

@@ -10,7 +10,7 @@ use super::libraries::Queued;
 use super::places::Places;
 use super::seats::Seats;
 use crate::calibrate::{lengths, median, there_and_back};
-use crate::devices::cpu::{Number, with_numbers};
+use crate::devices::cpu::{Number, upper_half, with_numbers};
 use crate::fault::RunError;
 use crate::job::{Job, Rank};
 use crate::random::Counter;
@@ -79,8 +79,9 @@ impl Gpus {
         let workspace = self.memory(0, if code.workspace() > 0 { WORKSPACE } else { 0 })?;
         let mut found = Vec::with_capacity(gemms.len());
         for (gemm, id) in gemms.iter().zip((0..).map(ExecId)) {
-            let memories = lengths(gemm).map(|numbers| self.numbers(gemm.dtype, numbers));
-            let memories = memories.into_iter().collect::<Result<Vec<_>, _>>()?;
+            let types = [gemm.factors, gemm.factors, gemm.result];
+            let memories = types.into_iter().zip(lengths(gemm)).map(|(dtype, count)| self.numbers(dtype, count));
+            let memories = memories.collect::<Result<Vec<_>, _>>()?;
             let operands: Vec<Area> = memories.iter().map(DeviceMemory::all).collect();
             let places = Places { operands: &operands, working: working.all().address(), ..Places::default() };
             let time = timed(&stream, times, || product(&code, id, &stream, &places, workspace.all().address()))?;
@@ -93,13 +94,20 @@ impl Gpus {
     /// Random numbers on the first GPU.
     fn numbers(&self, dtype: DType, count: u64) -> Result<DeviceMemory, RunError> {
         let mut random = Counter::new(0, "numbers");
+        match dtype {
+            DType::BF16 => self.repeated(count, || upper_half(random.normal() as f32)),
+            DType::F32 | DType::F64 | DType::I32 => {
+                with_numbers!(dtype, N => self.repeated(count, || N::of(random.normal())))
+            }
+        }
+    }
+
+    fn repeated<T: bytemuck::Pod>(&self, count: u64, mut next: impl FnMut() -> T) -> Result<DeviceMemory, RunError> {
         let count = Bytes(count).to_usize();
-        let memory = self.memory(0, count * dtype.bytes().to_usize())?;
-        with_numbers!(dtype, N => {
-            let some: Vec<N> = (0..count.min(RANDOM)).map(|_| N::of(random.normal())).collect();
-            let all: Vec<N> = some.iter().copied().cycle().take(count).collect();
-            memory.all().part(0, size_of_val(&all[..])).write(bytemuck::cast_slice(&all))?;
-        });
+        let memory = self.memory(0, count * size_of::<T>())?;
+        let some: Vec<T> = (0..count.min(RANDOM)).map(|_| next()).collect();
+        let all: Vec<T> = some.iter().copied().cycle().take(count).collect();
+        memory.all().part(0, size_of_val(&all[..])).write(bytemuck::cast_slice(&all))?;
         Ok(memory)
     }
 

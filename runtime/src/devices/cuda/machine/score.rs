@@ -13,6 +13,7 @@ use super::code::{Code, Compiled, Doing, shape};
 use super::libraries::Queued;
 use super::places::Places;
 use super::seats::Seats;
+use crate::devices::cpu::NO_NUMBER;
 use crate::fault::RunError;
 use pipe_ir::ids::{DeviceId, ExecId, GroupId, MicrobatchId, ValueId};
 use pipe_ir::instruction::{Collective, Fill, Instruction, OperandRange};
@@ -136,9 +137,6 @@ pub(super) struct Builder<'a> {
     /// By GPU, one by one: when its last run is over.
     over: Vec<Option<usize>>,
 }
-
-/// A word that is no number, in single and in double precision.
-const NAN: u32 = f32::NAN.to_bits();
 
 impl Score {
     /// Of one of the lists.
@@ -312,7 +310,7 @@ impl Builder<'_> {
                 Task::Copy { to, from: self.area(*home).part(0, bytes) }
             }
             Work::Copy { from, to } => Task::Copy { to: self.area(*to), from: self.area(*from) },
-            Work::Spoil { home } => Task::Fill(self.area(*home), NAN),
+            Work::Spoil { home } => Task::Fill(self.area(*home), NO_NUMBER),
             Work::Send { from, .. } => return self.transfer(stream, queue, *from, true),
             Work::Receive { to, .. } => return self.transfer(stream, queue, *to, false),
         };

@@ -1,6 +1,7 @@
 //! From strides to layouts of the library.
 
 use super::{Layout, Product, Shape};
+use pipe_ir::graph::DType;
 use pipe_ir::kernels::{Gemm, Location, Matrix};
 use pipe_ir::units::{ALIGNMENT, Bytes};
 
@@ -50,19 +51,19 @@ pub(crate) fn products(gemm: &Gemm) -> Option<Vec<Product>> {
     }
     (0..calls)
         .map(|call| {
-            let plane = |matrix: &Matrix, rows, columns| {
+            let plane = |matrix: &Matrix, rows, columns, dtype: DType| {
                 let (mut rest, mut elements) = (call, 0);
                 for dim in others.iter().rev() {
                     elements += rest % gemm.batch[*dim] * matrix.batch[*dim];
                     rest /= gemm.batch[*dim];
                 }
-                let offset = matrix.at.offset + Bytes(elements * gemm.dtype.bytes().0);
+                let offset = matrix.at.offset + Bytes(elements * dtype.bytes().0);
                 let step = widest.filter(|_| count > 1).map_or(0, |dim| matrix.batch[dim]);
                 let at = Location { offset, ..matrix.at };
                 Plane { at, rows, columns, strides: (matrix.row, matrix.column), step }
             };
-            let (a, b) = (plane(&gemm.a, gemm.m, gemm.k), plane(&gemm.b, gemm.k, gemm.n));
-            product(gemm, count, a, b, plane(&gemm.c, gemm.m, gemm.n))
+            let (a, b) = (plane(&gemm.a, gemm.m, gemm.k, gemm.factors), plane(&gemm.b, gemm.k, gemm.n, gemm.factors));
+            product(gemm, count, a, b, plane(&gemm.c, gemm.m, gemm.n, gemm.result))
         })
         .collect()
 }
@@ -70,15 +71,17 @@ pub(crate) fn products(gemm: &Gemm) -> Option<Vec<Product>> {
 fn product(gemm: &Gemm, count: u64, a: Plane, b: Plane, c: Plane) -> Option<Product> {
     let row_major = (b.transposed(), a.transposed(), c.transposed());
     let (left, right, result) = if c.transposed().leading().is_some() { row_major } else { (a, b, c) };
-    let element = gemm.dtype.bytes();
+    let (element, element_of_factors) = (gemm.result.bytes(), gemm.factors.bytes());
     let shape = Shape {
         dtype: gemm.dtype,
+        factors: gemm.factors,
+        stored: gemm.result,
         rows: result.rows,
         columns: result.columns,
         inner: gemm.k,
         count,
-        left: left.layout(element)?,
-        right: right.layout(element)?,
+        left: left.layout(element_of_factors)?,
+        right: right.layout(element_of_factors)?,
         result: result.layout(element).filter(|layout| !layout.transposed)?,
         accumulate: gemm.accumulate,
     };

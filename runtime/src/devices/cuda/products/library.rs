@@ -81,7 +81,7 @@ impl Library {
         let (single, double) = ([1.0_f32, beta as f32], [1.0_f64, beta]);
         let [alpha, beta]: [*const c_void; 2] = match shape.dtype {
             DType::F64 => double.each_ref().map(|number| ptr::from_ref(number).cast()),
-            DType::F32 | DType::I32 => single.each_ref().map(|number| ptr::from_ref(number).cast()),
+            DType::F32 | DType::BF16 | DType::I32 => single.each_ref().map(|number| ptr::from_ref(number).cast()),
         };
         let device = |address: u64| address as *const c_void;
         let result = device(at.result);
@@ -109,9 +109,9 @@ impl Library {
     }
 
     fn plan(&self, shape: &Shape) -> Result<Plan, result::CublasError> {
-        let compute = match (shape.dtype, self.precision) {
+        let compute = match (shape.factors, self.precision) {
             (DType::F64, _) => sys::cublasComputeType_t::CUBLAS_COMPUTE_64F,
-            (_, Precision::Fp32) => sys::cublasComputeType_t::CUBLAS_COMPUTE_32F,
+            (DType::BF16, _) | (_, Precision::Fp32) => sys::cublasComputeType_t::CUBLAS_COMPUTE_32F,
             (_, Precision::Tf32) => sys::cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_TF32,
             (_, Precision::Bf16) => sys::cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_16BF,
         };
@@ -133,10 +133,10 @@ impl Library {
             }?;
         }
         let (left, right) = (
-            layout(shape, &shape.left, shape.rows, shape.inner),
-            layout(shape, &shape.right, shape.inner, shape.columns),
+            layout(shape, &shape.left, shape.factors, (shape.rows, shape.inner)),
+            layout(shape, &shape.right, shape.factors, (shape.inner, shape.columns)),
         );
-        let result = layout(shape, &shape.result, shape.rows, shape.columns);
+        let result = layout(shape, &shape.result, shape.stored, (shape.rows, shape.columns));
         let mut plan = Plan {
             operation,
             left: left?,
@@ -213,6 +213,7 @@ const fn element(dtype: DType) -> sys::cudaDataType {
     match dtype {
         DType::F32 | DType::I32 => sys::cudaDataType::CUDA_R_32F,
         DType::F64 => sys::cudaDataType::CUDA_R_64F,
+        DType::BF16 => sys::cudaDataType::CUDA_R_16BF,
     }
 }
 
@@ -220,13 +221,13 @@ const fn element(dtype: DType) -> sys::cudaDataType {
 fn layout(
     shape: &Shape,
     layout: &Layout,
-    rows: u64,
-    columns: u64,
+    dtype: DType,
+    (rows, columns): (u64, u64),
 ) -> Result<sys::cublasLtMatrixLayout_t, result::CublasError> {
     use sys::cublasLtMatrixLayoutAttribute_t as Attribute;
     let (rows, columns) = if layout.transposed { (columns, rows) } else { (rows, columns) };
     let (leading, count, step) = (layout.leading as i64, shape.count as i32, layout.step as i64);
-    let descriptor = result::create_matrix_layout(element(shape.dtype), rows, columns, leading)?;
+    let descriptor = result::create_matrix_layout(element(dtype), rows, columns, leading)?;
     let (batch, stride) =
         (Attribute::CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, Attribute::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET);
     // SAFETY: an `int32_t` and an `int64_t` for a descriptor just made.

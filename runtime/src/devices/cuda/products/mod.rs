@@ -27,7 +27,12 @@ pub(crate) struct Product {
 /// All that the library's choice of an algorithm depends on. Sizes and strides count elements.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Shape {
+    /// Of all sums.
     pub(crate) dtype: DType,
+    /// Of the factors: the same, or bfloat16.
+    pub(crate) factors: DType,
+    /// Of what is stored: that of the sums, or bfloat16 if the factors are.
+    pub(crate) stored: DType,
     /// Rows of the result, as it lies in column-major order.
     pub(crate) rows: u64,
     /// Columns of the result.

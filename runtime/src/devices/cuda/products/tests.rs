@@ -88,7 +88,19 @@ fn matrix(operand: u32, offset: u64, (row, column): (u64, u64), batch: &[u64]) -
 fn single(strides: [(u64, u64); 3]) -> Gemm {
     let [a, b, c] = strides;
     let (a, b, c) = (matrix(0, 8, a, &[]), matrix(1, 3, b, &[]), matrix(2, 16, c, &[]));
-    Gemm { dtype: DType::F64, batch: vec![], m: 5, n: 7, k: 6, a, b, c, accumulate: false }
+    Gemm {
+        dtype: DType::F64,
+        factors: DType::F64,
+        result: DType::F64,
+        batch: vec![],
+        m: 5,
+        n: 7,
+        k: 6,
+        a,
+        b,
+        c,
+        accumulate: false,
+    }
 }
 
 #[test]
@@ -147,5 +159,16 @@ fn alignments_are_those_of_offsets_and_steps() {
     let gemm = single([(6, 1), (7, 1), (7, 1)]);
     assert_eq!(aligned(&gemm), Some(8));
     assert_eq!(aligned(&Gemm { b: matrix(1, 0, (7, 1), &[]), ..gemm.clone() }), Some(64));
-    assert_eq!(aligned(&Gemm { b: matrix(1, 4, (7, 1), &[]), ..gemm }), Some(32));
+    assert_eq!(aligned(&Gemm { b: matrix(1, 4, (7, 1), &[]), ..gemm.clone() }), Some(32));
+    // Factors in a quarter of the bytes, of which a step counts fewer.
+    let halves = Gemm { dtype: DType::F32, factors: DType::BF16, result: DType::F32, batch: vec![3], ..gemm };
+    let steps = |steps: [u64; 3]| {
+        let [a, b, c] = [(0, (6, 1)), (1, (7, 1)), (2, (7, 1))]
+            .map(|(operand, strides)| matrix(operand, 0, strides, &[steps[operand as usize]]));
+        Gemm { a, b, c, ..halves.clone() }
+    };
+    assert_eq!(aligned(&steps([32, 48, 64])), Some(32));
+    assert_eq!(aligned(&steps([30, 42, 35])), Some(4));
+    let shape = products(&steps([32, 48, 64])).map(|calls| calls[0].shape);
+    assert_eq!(shape.map(|shape| (shape.dtype, shape.factors)), Some((DType::F32, DType::BF16)));
 }

@@ -47,6 +47,7 @@ __device__ __forceinline__ void load_columns(u32 (&b)[2][2], const u32* row) {
 
 // A unit of a strip as a word of a fragment: two neighbours along k, or one.
 __device__ __forceinline__ u32 word_bf16(const f32 (&x)[2]) { return bf16_pair(x[0], x[1]); }
+__device__ __forceinline__ u32 word_bf16(const bf16 (&x)[2]) { return (u32)x[1] << 16 | x[0]; }
 __device__ __forceinline__ u32 word_tf32(const f32 (&x)[1]) { return tf32_of(x[0]); }
 
 // The fragment of a left factor made of one of a result, eight columns in each x, two or one of them. Where words have one number, the columns of the left factor come
@@ -68,6 +69,19 @@ __device__ __forceinline__ void right_of_tf32(u32 (&b)[2][2], const u32* words, 
 #pragma unroll
     for (u32 i = 0; i < 4; i++) b[i / 2][i % 2] = words[(threadIdx.x % 4 * 2 + i % 2) * stride + i / 2 * 8 + threadIdx.x % 32 / 4];
 }
+
+// Sums of a product where they belong: one, or two that are neighbours. Nothing is added to what is stored as bf16.
+__device__ __forceinline__ void store_one(f32* to, f32 x, u32 accumulate) { *to = accumulate ? *to + x : x; }
+__device__ __forceinline__ void store_one(bf16* to, f32 x, u32) { *to = upper_half(rounded_bf16(x)); }
+__device__ __forceinline__ void store_two(f32* to, f32 x, f32 y, u32 accumulate) {
+    Two_f32 two = {{x, y}};
+    if (accumulate) {
+        two.at[0] += to[0];
+        two.at[1] += to[1];
+    }
+    *(Two_f32*)to = two;
+}
+__device__ __forceinline__ void store_two(bf16* to, f32 x, f32 y, u32) { *(u32*)to = bf16_pair(x, y); }
 
 // Where a word of a row is in a tile of 16 words per row. The order of the words in a row changes from row to row, so that 32 rows of one word, two rows of 16
 // words, and a fragment's eight rows of four words each lie in 32 different banks.

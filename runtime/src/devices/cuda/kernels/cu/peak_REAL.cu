@@ -23,7 +23,8 @@ __device__ Peak_REAL warp_peak_REAL(Peak_REAL own) {
 }
 
 // The peak of a row, the same bits in all threads of its team. Each thread takes four columns at a time.
-__device__ Peak_REAL team_peak_REAL(const REAL* row, u64 width) {
+template <class Row>
+__device__ Peak_REAL team_peak_REAL(Row row, u64 width) {
     __shared__ Peak_REAL of_warp[32];
     Peak_REAL own = {LOWEST, 0};
     for (u64 column = threadIdx.x; column < width; column += 4 * blockDim.x) {

@@ -4,6 +4,7 @@ typedef float f32;
 typedef double f64;
 typedef int i32;
 typedef unsigned u32;
+typedef unsigned short bf16;
 typedef unsigned long long u64;
 
 // Functions at full precision: no fast variants.
@@ -24,6 +25,27 @@ __device__ __forceinline__ f64 sub_f64(f64 a, f64 b) { return __dsub_rn(a, b); }
 __device__ __forceinline__ f32 mul_f32(f32 a, f32 b) { return __fmul_rn(a, b); }
 __device__ __forceinline__ f64 mul_f64(f64 a, f64 b) { return __dmul_rn(a, b); }
 
+// bf16 is the upper half of an f32, and is stored so. Rounded is the nearest one, the even one of two; what is no number stays none.
+__device__ __forceinline__ f32 widened_bf16(bf16 half) { return __uint_as_float((u32)half << 16); }
+__device__ __forceinline__ bf16 upper_half(f32 x) { return (bf16)(__float_as_uint(x) >> 16); }
+__device__ __forceinline__ f32 rounded_bf16(f32 x) {
+    u32 bits = __float_as_uint(x);
+    return __uint_as_float((x == x ? bits + 0x7fffu + (bits >> 16 & 1u) : bits | 0x00400000u) & 0xffff0000u);
+}
+
+// Numbers of an input as they are computed with, however they are stored.
+typedef const f32* In_f32;
+typedef const f64* In_f64;
+struct In_bf16 {
+    const bf16* at;
+    __device__ __forceinline__ f32 operator[](u64 index) const { return widened_bf16(at[index]); }
+    __device__ __forceinline__ In_bf16 operator+(u64 elements) const {
+        In_bf16 later = {at + elements};
+        return later;
+    }
+    __device__ __forceinline__ void operator+=(u64 elements) { at += elements; }
+};
+
 // Below all other numbers, in either precision.
 #define LOWEST (-1.0f / 0.0f)
 
@@ -33,6 +55,9 @@ struct __align__(16) Four_f32 {
 };
 struct __align__(8) Two_f32 {
     f32 at[2];
+};
+struct __align__(8) Four_bf16 {
+    bf16 at[4];
 };
 struct __align__(16) Four_f64 {
     f64 at[4];

@@ -53,8 +53,9 @@ pub(super) fn check_all(cases: &[Case], precision: Precision, (single, double): 
     let mut sources = Sources::new(precision);
     let mut planned = Vec::new();
     for case in cases {
-        for (dtype, tolerance) in [(DType::F32, single), (DType::F64, double)] {
-            let case = case.in_precision(dtype);
+        for dtype in case.precisions() {
+            let tolerance = if *dtype == DType::F64 { double } else { single };
+            let case = case.in_precision(*dtype);
             let mut plan = |fusion| Planned::new(&case, fusion, &mut sources);
             planned.push((plan(Fusion::On), plan(Fusion::Off), tolerance));
         }

@@ -24,7 +24,7 @@ fn library() -> Option<PathBuf> {
 const WIDTHS: [u64; 2] = [64, 128];
 
 /// Products of small and of large results, whose factors lie in rows or in columns.
-fn products(dtype: DType) -> Vec<Gemm> {
+fn products(dtype: DType, factors: DType, result: DType) -> Vec<Gemm> {
     let matrix = |by_rows: bool| {
         let at = Location { place: Place::Operand(0), offset: Bytes::ZERO };
         let (row, column) = if by_rows { (2048, 1) } else { (1, 2048) };
@@ -34,6 +34,8 @@ fn products(dtype: DType) -> Vec<Gemm> {
     let all = [64, 2048].into_iter().flat_map(|size| layouts.map(|layout| (size, layout)));
     let product = |(size, (a, b))| Gemm {
         dtype,
+        factors,
+        result,
         batch: vec![],
         m: size,
         n: size,
@@ -76,7 +78,7 @@ fn attention(dtype: DType, width: u64) -> [Attention; 2] {
 fn everything() -> Sources {
     let mut sources = sources_of_cases(Precision::Fp32);
     for dtype in [DType::F32, DType::F64] {
-        for case in crate::devices::cpu::tests::cases() {
+        for case in crate::devices::cpu::tests::cases().iter().filter(|case| case.precisions().contains(&dtype)) {
             let case = case.in_precision(dtype);
             for kernel in case.plan().kernels.iter().filter(|kernel| !matches!(kernel, Kernel::Elementwise(_))) {
                 sources.launches(kernel);
@@ -84,7 +86,7 @@ fn everything() -> Sources {
         }
         for precision in [Precision::Fp32, Precision::Tf32, Precision::Bf16] {
             sources.precision = precision;
-            for product in products(dtype) {
+            for product in products(dtype, dtype, dtype) {
                 sources.gemm(&product);
             }
             for kernel in WIDTHS.into_iter().flat_map(|width| attention(dtype, width)) {
@@ -100,8 +102,12 @@ fn everything() -> Sources {
             sources.together(collective, dtype, Bytes(4096), 4);
         }
     }
+    for product in [DType::F32, DType::BF16].into_iter().flat_map(|result| products(DType::F32, DType::BF16, result)) {
+        sources.gemm(&product);
+    }
     let count = |part: &str| sources.names().filter(|name| name.starts_with(part)).count();
-    assert_eq!([count("gemm_f32"), count("gemm_f64"), count("gemm_tf32"), count("gemm_bf16")], [8, 4, 8, 8]);
+    let counts = ["gemm_f32", "gemm_f64", "gemm_tf32_f32", "gemm_bf16_f32", "gemm_bf16_bf16"].map(count);
+    assert_eq!(counts, [8, 4, 8, 8, 16]);
     let attention = ["attention", "attention_forward_f", "attention_forward_tf32", "attention_forward_bf16"];
     assert_eq!(attention.map(count), [23, 3, 1, 2]);
     sources

@@ -47,20 +47,27 @@ impl Draw {
         (Matrix { at, row, column, batch: strides }, start + size)
     }
 
-    fn product(&mut self, precision: Precision, dtype: DType, sources: &mut Sources) -> Product {
+    fn product(
+        &mut self,
+        precision: Precision,
+        [dtype, factors, result]: [DType; 3],
+        sources: &mut Sources,
+    ) -> Product {
         let sizes = [1, 2, 7, 16, 31, 64, 65, 96, 128, 130];
         let (m, n, k) = (self.of(&sizes), self.of(&sizes), self.of(&[1, 3, 8, 15, 16, 17, 33, 64, 100]));
         let batch: Vec<u64> = (0..self.below(5)).map(|_| self.of(&[1, 2, 3])).collect();
         let ((a, size_a), (b, size_b), (c, size_c)) = (
-            self.matrix(0, (m, k), &batch, dtype),
-            self.matrix(1, (k, n), &batch, dtype),
-            self.matrix(2, (m, n), &batch, dtype),
+            self.matrix(0, (m, k), &batch, factors),
+            self.matrix(1, (k, n), &batch, factors),
+            self.matrix(2, (m, n), &batch, result),
         );
-        let mut operand =
-            |size: u64| Operand { dtype, numbers: (0..size).map(|_| dtype.nearest(self.0.normal())).collect() };
-        let operands = vec![operand(size_a), operand(size_b), operand(size_c)];
-        let accumulate = self.below(2) == 0;
-        let gemm = Gemm { dtype, batch, m, n, k, a, b, c, accumulate };
+        let mut operand = |size: u64, dtype: DType| {
+            let numbers = (0..size).map(|_| dtype.nearest(self.0.normal())).collect();
+            Operand { dtype, numbers }
+        };
+        let operands = vec![operand(size_a, factors), operand(size_b, factors), operand(size_c, result)];
+        let accumulate = self.below(2) == 0 && result != DType::BF16;
+        let gemm = Gemm { dtype, factors, result, batch, m, n, k, a, b, c, accumulate };
         sources.precision = precision;
         let launches = sources.gemm(&gemm);
         Product { gemm, operands, precision, launches }
@@ -85,22 +92,23 @@ impl Product {
     /// Element by element, from the definition.
     fn expected(&self) -> Vec<f64> {
         let Gemm { m, n, k, a, b, c, .. } = &self.gemm;
-        let first = |matrix: &Matrix| matrix.at.offset.0 / self.gemm.dtype.bytes().0;
+        let first = |matrix: &Matrix, dtype: DType| matrix.at.offset.0 / dtype.bytes().0;
         let factor = |operand: usize, at: u64| {
             rounded(self.operands[operand].numbers[at as usize], self.precision, self.gemm.dtype)
         };
         let mut result = self.operands[2].numbers.clone();
         for index in 0..self.gemm.batch.iter().product() {
-            let offset = |matrix: &Matrix| {
+            let offset = |matrix: &Matrix, dtype: DType| {
                 let mut rest = index;
                 let axes = self.gemm.batch.iter().zip(&matrix.batch).rev();
-                axes.fold(first(matrix), |offset, (size, stride)| {
+                axes.fold(first(matrix, dtype), |offset, (size, stride)| {
                     let own = rest % size;
                     rest /= size;
                     offset + own * stride
                 })
             };
-            let (at_a, at_b, at_c) = (offset(a), offset(b), offset(c));
+            let Gemm { factors, result: stored, .. } = self.gemm;
+            let (at_a, at_b, at_c) = (offset(a, factors), offset(b, factors), offset(c, stored));
             for row in 0..*m {
                 for column in 0..*n {
                     let terms = (0..*k).map(|depth| {
@@ -123,15 +131,21 @@ fn products_of_any_sizes_and_strides() {
     let mut products = Vec::new();
     for _ in 0..40 {
         for precision in [Precision::Fp32, Precision::Tf32, Precision::Bf16] {
-            products.push(draw.product(precision, DType::F32, &mut sources));
+            products.push(draw.product(precision, [DType::F32; 3], &mut sources));
         }
-        products.push(draw.product(Precision::Bf16, DType::F64, &mut sources));
+        products.push(draw.product(Precision::Bf16, [DType::F64; 3], &mut sources));
+        products.push(draw.product(Precision::Tf32, [DType::F32, DType::BF16, DType::F32], &mut sources));
+        products.push(draw.product(Precision::Fp32, [DType::F32, DType::BF16, DType::BF16], &mut sources));
     }
     let Some(module) = Module::new(sources) else { return };
     for product in &products {
         let (found, error) = run(&module, &product.launches, &product.operands, Bytes::ZERO);
         assert_eq!(error, 0);
-        let tolerance = if product.gemm.dtype == DType::F64 { 1e-13 } else { 1e-5 };
+        let tolerance = match (product.gemm.dtype, product.gemm.result) {
+            (DType::F64, _) => 1e-13,
+            (_, DType::BF16) => 2.0_f64.powi(-8),
+            _ => 1e-5,
+        };
         for (element, (found, expected)) in found[2].iter().zip(product.expected()).enumerate() {
             let error = (found - expected).abs() / expected.abs().max((product.gemm.k as f64).sqrt());
             assert!(
@@ -152,25 +166,38 @@ fn large_tiles() {
     let at = |operand| Location { place: Place::Operand(operand), offset: Bytes::ZERO };
     let mut products = Vec::new();
     let layouts = [(false, false), (true, false), (false, true), (true, true)];
-    let precisions = [Precision::Fp32, Precision::Tf32, Precision::Bf16];
-    for (precision, (along_a, along_b)) in precisions.into_iter().flat_map(|one| layouts.map(|layout| (one, layout))) {
+    let precisions = [Precision::Fp32, Precision::Tf32, Precision::Bf16].map(|precision| (precision, DType::F32));
+    let all = precisions.into_iter().chain([(Precision::Fp32, DType::BF16)]);
+    for ((precision, factors), (along_a, along_b)) in all.flat_map(|one| layouts.map(|layout| (one, layout))) {
         let (m, n, k, batch) = (130, 132, 18, 24);
         let matrix = |operand, (rows, columns), by_rows| {
             let (row, column) = if by_rows { (columns, 1) } else { (1, rows) };
             Matrix { at: at(operand), row, column, batch: vec![rows * columns] }
         };
         let (a, b, c) = (matrix(0, (m, k), along_a), matrix(1, (k, n), !along_b), matrix(2, (m, n), true));
-        let operands = [m * k, k * n, m * n].map(|size| {
-            let numbers = (0..size * batch).map(|_| DType::F32.nearest(draw.0.normal())).collect();
-            Operand { dtype: DType::F32, numbers }
+        let operands = [(m * k, factors), (k * n, factors), (m * n, DType::F32)].map(|(size, dtype)| {
+            let numbers = (0..size * batch).map(|_| dtype.nearest(draw.0.normal())).collect();
+            Operand { dtype, numbers }
         });
-        let gemm = Gemm { dtype: DType::F32, batch: vec![batch], m, n, k, a, b, c, accumulate: along_a };
+        let gemm = Gemm {
+            dtype: DType::F32,
+            factors,
+            result: DType::F32,
+            batch: vec![batch],
+            m,
+            n,
+            k,
+            a,
+            b,
+            c,
+            accumulate: along_a,
+        };
         sources.precision = precision;
         let launches = sources.gemm(&gemm);
         products.push(Product { gemm, operands: operands.to_vec(), precision, launches });
     }
     let names: Vec<&str> = sources.names().collect();
-    assert!(names.len() == 12 && names.iter().all(|name| name.contains("_128_")), "{names:?}");
+    assert!(names.len() == 16 && names.iter().all(|name| name.contains("_128_")), "{names:?}");
     let Some(module) = Module::new(sources) else { return };
     for product in &products {
         let (found, _) = run(&module, &product.launches, &product.operands, Bytes::ZERO);

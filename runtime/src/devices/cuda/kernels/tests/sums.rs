@@ -15,7 +15,9 @@ fn fill(region: crate::memory::Region, dtype: DType, random: &mut Counter) {
     let mut number = || random.normal() * 10_f64.powi((random.next_u64() % 9) as i32);
     match dtype {
         DType::F64 => region.numbers_mut::<f64>().iter_mut().for_each(|x| *x = number()),
-        DType::F32 | DType::I32 => region.numbers_mut::<f32>().iter_mut().for_each(|x| *x = number() as f32),
+        DType::F32 | DType::BF16 | DType::I32 => {
+            region.numbers_mut::<f32>().iter_mut().for_each(|x| *x = number() as f32)
+        }
     }
 }
 

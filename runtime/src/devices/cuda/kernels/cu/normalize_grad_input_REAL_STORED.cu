@@ -1,6 +1,6 @@
 // With n = (x - mean) * rstd and g = dy * gain: rstd * (g - mean(g) - n * mean(g * n)).
 extern "C" __global__ void __launch_bounds__(512, 2)
-normalize_grad_input_REAL(const REAL* x, const REAL* statistics, const REAL* gain, const REAL* dy, REAL* out, u64 rows, u64 width) {
+normalize_grad_input_REAL_STORED(In_STORED x, const REAL* statistics, const REAL* gain, In_STORED dy, REAL* out, u64 rows, u64 width) {
     u64 row = (u64)blockIdx.x * blockDim.y + threadIdx.y;
     if (row >= rows) return;
     x += row * width;

@@ -1,5 +1,5 @@
 // y * (dy - sum(y * dy)) of each row.
-extern "C" __global__ void __launch_bounds__(512, 2) softmax_grad_REAL(const REAL* y, const REAL* dy, REAL* out, u64 rows, u64 width) {
+extern "C" __global__ void __launch_bounds__(512, 2) softmax_grad_REAL_STORED(In_STORED y, In_STORED dy, REAL* out, u64 rows, u64 width) {
     u64 row = (u64)blockIdx.x * blockDim.y + threadIdx.y;
     if (row >= rows) return;
     y += row * width;

@@ -1,6 +1,6 @@
 // e^(x - largest) / sum of each row. In a matrix of `rows_of_mask` rows, if it is not 0, row i sees columns 0..=i only, or 0..=i + width - rows where the
 // width is larger; the others become 0.
-extern "C" __global__ void __launch_bounds__(512, 2) softmax_REAL(const REAL* x, REAL* out, u64 rows, u64 width, u64 rows_of_mask) {
+extern "C" __global__ void __launch_bounds__(512, 2) softmax_REAL_STORED(In_STORED x, REAL* out, u64 rows, u64 width, u64 rows_of_mask) {
     u64 row = (u64)blockIdx.x * blockDim.y + threadIdx.y;
     if (row >= rows) return;
     u64 seen = width;

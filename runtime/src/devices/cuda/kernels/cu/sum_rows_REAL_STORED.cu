@@ -1,5 +1,5 @@
 // out[i] (+)= sum over r of x[i, r].
-extern "C" __global__ void __launch_bounds__(512, 2) sum_rows_REAL(const REAL* x, REAL* out, u64 rows, u64 width, u32 accumulate) {
+extern "C" __global__ void __launch_bounds__(512, 2) sum_rows_REAL_STORED(In_STORED x, REAL* out, u64 rows, u64 width, u32 accumulate) {
     u64 row = (u64)blockIdx.x * blockDim.y + threadIdx.y;
     if (row >= rows) return;
     x += row * width;

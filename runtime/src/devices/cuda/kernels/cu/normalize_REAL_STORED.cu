@@ -1,6 +1,6 @@
 // (x - mean) * rstd * gain + bias.
 extern "C" __global__ void __launch_bounds__(512, 2)
-normalize_REAL(const REAL* x, const REAL* statistics, const REAL* gain, const REAL* bias, REAL* out, u64 rows, u64 width) {
+normalize_REAL_STORED(In_STORED x, const REAL* statistics, const REAL* gain, const REAL* bias, REAL* out, u64 rows, u64 width) {
     u64 row = (u64)blockIdx.x * blockDim.y + threadIdx.y;
     if (row >= rows) return;
     x += row * width;

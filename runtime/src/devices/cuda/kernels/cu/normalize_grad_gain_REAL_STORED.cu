@@ -1,6 +1,6 @@
 // out[j] (+)= sum over rows of dy * (x - mean) * rstd. A block has some columns; each of its rows of threads sums every blockDim.y-th row.
 extern "C" __global__ void __launch_bounds__(512, 2)
-normalize_grad_gain_REAL(const REAL* x, const REAL* statistics, const REAL* dy, REAL* out, u64 rows, u64 width, u32 accumulate) {
+normalize_grad_gain_REAL_STORED(In_STORED x, const REAL* statistics, In_STORED dy, REAL* out, u64 rows, u64 width, u32 accumulate) {
     u64 column = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     REAL total = 0;
     if (column < width) {

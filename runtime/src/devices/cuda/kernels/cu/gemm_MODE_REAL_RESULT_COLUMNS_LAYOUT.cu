@@ -1,13 +1,13 @@
-// c = a b, or c += a b, for single-precision matrices with any strides, by tensor cores: factors are rounded to MODE on their way into shared memory, sums are in
-// single precision. Each block has a tile of 128 rows of c and 128 or 64 columns, each of its eight warps COLUMNS / 2 x 32 of it: 4 or 2 by 4 products of 16 x 8.
-// A word holds DEPTH neighbours along k; words of both modes lie alike in fragments, so one text serves both.
+// c = a b, or c += a b, for matrices with any strides, by tensor cores: factors, stored as REAL, are rounded to MODE on their way into shared memory if they are not
+// stored so; sums are in single precision, and rounded where RESULT is bf16. Each block has a tile of 128 rows of c and 128 or 64 columns, each of its eight warps COLUMNS / 2 x 32 of it: 4 or 2 by 4 products of 16 x 8.
+// A word holds NUMBERS neighbours along k; words of both modes lie alike in fragments, so one text serves both.
 extern "C" __global__ void __launch_bounds__(256, COLUMNS == 64 ? 2 : 1)
-gemm_MODE_COLUMNS_LAYOUT(const f32* a, const f32* b, f32* c, u64 m, u64 n, u64 k, u64 a_row, u64 a_column, u64 b_row, u64 b_column, u64 c_row, u64 c_column, u64 batches,
+gemm_MODE_REAL_RESULT_COLUMNS_LAYOUT(const REAL* a, const REAL* b, RESULT* c, u64 m, u64 n, u64 k, u64 a_row, u64 a_column, u64 b_row, u64 b_column, u64 c_row, u64 c_column, u64 batches,
                  u64 size1, u64 size2, u64 a0, u64 a1, u64 a2, u64 b0, u64 b1, u64 b2, u64 c0, u64 c1, u64 c2, u32 accumulate, u32 by_fours) {
     // Warps side by side, and products of a warp below each other.
     const u32 WIDE = COLUMNS / 32, TALL = COLUMNS / 32;
-    typedef Strip_f32<128, DEPTH, A_ALONG_K> StripOfA;
-    typedef Strip_f32<COLUMNS, DEPTH, B_ALONG_K> StripOfB;
+    typedef Strip_REAL<128, NUMBERS, A_ALONG_K> StripOfA;
+    typedef Strip_REAL<COLUMNS, NUMBERS, B_ALONG_K> StripOfB;
     __shared__ u32 a_tile[2][128 * 16];
     __shared__ u32 b_tile[2][COLUMNS * 16];
     u64 tile_row, tile_column;
@@ -19,14 +19,14 @@ gemm_MODE_COLUMNS_LAYOUT(const f32* a, const f32* b, f32* c, u64 m, u64 n, u64 k
     for (u64 batch = blockIdx.y; batch < batches; batch += gridDim.y) {
         StripOfA strip_a(a + batch_offset(batch, size1, size2, a0, a1, a2), a_row, a_column, first_row, m);
         StripOfB strip_b(b + batch_offset(batch, size1, size2, b0, b1, b2), b_column, b_row, first_column, n);
-        f32 next_a[StripOfA::UNITS][DEPTH], next_b[StripOfB::UNITS][DEPTH];
+        REAL next_a[StripOfA::UNITS][NUMBERS], next_b[StripOfB::UNITS][NUMBERS];
         f32 sums[TALL][4][4] = {};
         strip_a.load(next_a, k);
         strip_b.load(next_b, k);
         // The tiles of the last matrix may still be read.
         __syncthreads();
         u32 half = 0;
-        for (u64 done = 0; done < k; done += 16 * DEPTH) {
+        for (u64 done = 0; done < k; done += 16 * NUMBERS) {
 #pragma unroll
             for (u32 unit = 0; unit < StripOfA::UNITS; unit++) {
                 a_tile[half][word_at(StripOfA::row(unit), StripOfA::column(unit))] = word_MODE(next_a[unit]);
@@ -37,9 +37,9 @@ gemm_MODE_COLUMNS_LAYOUT(const f32* a, const f32* b, f32* c, u64 m, u64 n, u64 k
             }
             // One barrier is enough: who writes this half again has passed the next one, which all reach after they have read it.
             __syncthreads();
-            if (done + 16 * DEPTH < k) {
-                strip_a.load(next_a, k - done - 16 * DEPTH);
-                strip_b.load(next_b, k - done - 16 * DEPTH);
+            if (done + 16 * NUMBERS < k) {
+                strip_a.load(next_a, k - done - 16 * NUMBERS);
+                strip_b.load(next_b, k - done - 16 * NUMBERS);
             }
             // One after the other: the fragments of both would take too many registers.
 #pragma unroll 1
@@ -66,7 +66,7 @@ gemm_MODE_COLUMNS_LAYOUT(const f32* a, const f32* b, f32* c, u64 m, u64 n, u64 k
             half = 1 - half;
         }
 
-        f32* result = c + batch_offset(batch, size1, size2, c0, c1, c2);
+        RESULT* result = c + batch_offset(batch, size1, size2, c0, c1, c2);
 #pragma unroll
         for (u32 i = 0; i < TALL; i++) {
 #pragma unroll
@@ -76,18 +76,13 @@ gemm_MODE_COLUMNS_LAYOUT(const f32* a, const f32* b, f32* c, u64 m, u64 n, u64 k
 #pragma unroll
                 for (u32 j = 0; j < 4; j++) {
                     u64 column = first_column + warp_column + j * 8 + lane % 4 * 2;
-                    f32* to = result + row * c_row + column * c_column;
+                    RESULT* to = result + row * c_row + column * c_column;
                     f32 first = sums[i][j][2 * part], second = sums[i][j][2 * part + 1];
                     if (by_fours && column < n) {
-                        Two_f32 two = {{first, second}};
-                        if (accumulate) {
-                            two.at[0] += to[0];
-                            two.at[1] += to[1];
-                        }
-                        *(Two_f32*)to = two;
+                        store_two(to, first, second, accumulate);
                     } else {
-                        if (column < n) to[0] = accumulate ? to[0] + first : first;
-                        if (column + 1 < n) to[c_column] = accumulate ? to[c_column] + second : second;
+                        if (column < n) store_one(to, first, accumulate);
+                        if (column + 1 < n) store_one(to + c_column, second, accumulate);
                     }
                 }
             }

@@ -1,5 +1,5 @@
 // Mean and 1 / sqrt(variance + epsilon) of each row. The variance is that of the differences from the mean: two passes, the second from the cache.
-extern "C" __global__ void __launch_bounds__(512, 2) norm_statistics_REAL(const REAL* x, REAL* out, u64 rows, u64 width, REAL epsilon) {
+extern "C" __global__ void __launch_bounds__(512, 2) norm_statistics_REAL_STORED(In_STORED x, REAL* out, u64 rows, u64 width, REAL epsilon) {
     u64 row = (u64)blockIdx.x * blockDim.y + threadIdx.y;
     if (row >= rows) return;
     x += row * width;

@@ -1,0 +1,98 @@
+//! Kernels that read bfloat16: inputs are widened, and sums of products rounded, in room beside the arena.
+
+use super::foreign::extent;
+use super::number::upper_half;
+use crate::fault::Fault;
+use crate::memory::{Memory, Region};
+use pipe_ir::graph::DType;
+use pipe_ir::kernels::Gemm;
+use pipe_ir::units::Bytes;
+
+/// Room for what one kernel reads, or for both factors and the sums of a product; it grows to what the largest one needs.
+#[derive(Default)]
+pub(super) struct Wide([Option<Room>; INPUTS]);
+
+/// Inputs of a kernel at most, and more than the matrices of a product.
+pub(super) const INPUTS: usize = 4;
+
+struct Room {
+    memory: Memory,
+    bytes: Bytes,
+}
+
+impl Wide {
+    /// Where a product has its factors and its sums, from the bytes that begin with a, b and c.
+    pub(super) fn of_product(
+        &mut self,
+        gemm: &Gemm,
+        (a, b, c): (Region, Region, Region),
+    ) -> Result<(Region, Region, Region), Fault> {
+        if gemm.factors != DType::BF16 {
+            return Ok((a, b, c));
+        }
+        let (m, n, k) = (gemm.m, gemm.n, gemm.k);
+        let a = self.widened(0, a, extent(&gemm.a, &gemm.batch, m, k))?;
+        let b = self.widened(1, b, extent(&gemm.b, &gemm.batch, k, n))?;
+        let sums = if gemm.result == DType::BF16 { self.room(2, extent(&gemm.c, &gemm.batch, m, n))? } else { c };
+        Ok((a, b, sums))
+    }
+
+    /// The first elements of a region that a kernel has as its input number `position`.
+    pub(super) fn of_input(
+        &mut self,
+        position: usize,
+        from: Region,
+        (stored, elements): (DType, u64),
+    ) -> Result<Option<Region>, Fault> {
+        if stored != DType::BF16 {
+            return Ok(None);
+        }
+        self.widened(position, from, elements as usize).map(Some)
+    }
+
+    /// The first elements of a region as numbers in single precision, until the room is asked for again.
+    fn widened(&mut self, room: usize, from: Region, elements: usize) -> Result<Region, Fault> {
+        let wide = self.room(room, elements)?;
+        let halves = from.part(0, elements * size_of::<u16>());
+        for (number, half) in wide.numbers_mut::<f32>().iter_mut().zip(halves.numbers::<u16>()) {
+            *number = f32::from_bits(u32::from(*half) << 16);
+        }
+        Ok(wide)
+    }
+
+    /// Room for so many numbers in single precision.
+    fn room(&mut self, room: usize, elements: usize) -> Result<Region, Fault> {
+        let bytes = Bytes((elements * size_of::<f32>()) as u64);
+        let room = &mut self.0[room];
+        if room.as_ref().is_none_or(|room| room.bytes < bytes) {
+            let no_room = || Fault::new(format!("there is no memory for {} bytes of widened numbers", bytes.0));
+            *room = Some(Room { memory: Memory::new(bytes).ok_or_else(no_room)?, bytes });
+        }
+        let Some(room) = room else { unreachable!("the room was just made") };
+        Ok(room.memory.region(Bytes::ZERO, bytes))
+    }
+}
+
+/// Rounds the sums of a product to its result, where that is bfloat16. Both lie alike.
+pub(super) fn store_result(gemm: &Gemm, sums: Region, c: Region) {
+    if gemm.result != DType::BF16 {
+        return;
+    }
+    let c = c.part(0, extent(&gemm.c, &gemm.batch, gemm.m, gemm.n) * size_of::<u16>());
+    let (sums, halves) = (sums.numbers::<f32>(), c.numbers_mut::<u16>());
+    for matrix in 0..gemm.batch.iter().product() {
+        let mut rest = matrix;
+        let axes = gemm.batch.iter().zip(&gemm.c.batch).rev();
+        let start = axes.fold(0, |start, (size, stride)| {
+            let own = rest % size;
+            rest /= size;
+            start + own * stride
+        });
+        for row in 0..gemm.m {
+            for column in 0..gemm.n {
+                let at = (start + row * gemm.c.row + column * gemm.c.column) as usize;
+                halves[at] = upper_half(sums[at]);
+            }
+        }
+    }
+}
