@@ -15,7 +15,7 @@ struct Tile_MODE {
 };
 
 // Four columns in words.
-struct __align__(16 / DEPTH) Four_MODE {
+struct __align__(16 / DEPTH) Words_MODE {
     u32 at[4 / DEPTH];
 };
 
@@ -58,7 +58,7 @@ struct Share_MODE {
     __device__ __forceinline__ void store(Tile_MODE<TALL, WIDE>& tile) const {
 #pragma unroll
         for (u32 step = 0; step < TALL * WIDE / 1024; step++) {
-            Four_MODE four;
+            Words_MODE four;
 #pragma unroll
             for (u32 word = 0; word < 4 / DEPTH; word++) {
                 f32 unit[DEPTH];
@@ -66,7 +66,7 @@ struct Share_MODE {
                 for (u32 d = 0; d < DEPTH; d++) unit[d] = x[step][word * DEPTH + d];
                 four.at[word] = word_MODE(unit);
             }
-            *(Four_MODE*)&tile.words[row() + step * ROW_STEP][column() / DEPTH] = four;
+            *(Words_MODE*)&tile.words[row() + step * ROW_STEP][column() / DEPTH] = four;
         }
     }
 };
