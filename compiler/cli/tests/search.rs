@@ -70,7 +70,7 @@ fn state_lives_with_the_hosts_where_that_is_shorter_or_nothing_fits_without() {
     };
     let costs = "--cost F=1,BW=2,B=1,W=1,copy=1 --rounds 2 --format json";
     let found = |more: &str| json(&folder, &format!("search state.pipe {costs} {more}"), 0);
-    write("140KiB");
+    write("128KiB");
     let (without, with) = (found(""), found("--may-offload"));
     assert!(without.get("offload").is_none() && without["makespan"] == 20.0, "{without}");
     assert!(with["offload"]["what"] == "optimizer" && with["makespan"].as_f64() < Some(14.1), "{with}");
