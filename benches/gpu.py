@@ -5,7 +5,8 @@
   benches/gpu.py --device cpu --shape tiny --pipec target/debug/pipec   the same script, where there is no GPU
 
 First what the card can do (a large matrix product, a copy), then tokens per second of both, each in a process of its own, and what
-share of the card's bf16 products that is: 6 operations per weight and token, and 6 * blocks * sequence * hidden for attention
+share of the card's bf16 products that is, with `precision bf16` beside PyTorch's autocast (both keep and multiply bfloat16, and have weights and sums in single
+precision), then with single precision kept and products of less: 6 operations per weight and token, and 6 * blocks * sequence * hidden for attention
 (arXiv 2204.02311, appendix B, where a token attends to half of the others). A step's time is that of many steps less that of fewer,
 so that starting counts on neither side. Idle is the part of a step in which the card ran no task; below, what a profile predicts for
 a step, against steps that it is not from.
@@ -28,9 +29,18 @@ SHAPES = {
     "medium": (24, 1024, 16, 50304, 1024, 4, 8),
 }
 
+# The line of a pipeline, and what `--products` says.
+PRECISIONS = {
+    "bf16": ("precision bf16", "bf16"),
+    "f32, bf16 products": ("precision f32", "bf16"),
+    "f32, tf32 products": ("precision f32", "tf32"),
+    "f32": ("precision f32", "fp32"),
+}
+
 PIPELINE = """import std.models.gpt
 pipeline gpu {{
     model gpt(vocab = {vocab}, hidden = {hidden}, heads = {heads}, blocks = {blocks}, sequence = {sequence}, rows = {rows})
+    {precision}
     devices 4
     microbatches {microbatches}
     schedule {schedule}
@@ -57,13 +67,14 @@ def flops_per_token(shape):
 
 def pipec(arguments, command, shape, schedule, precision, steps):
     """What `run` or `profile` reports of so many steps."""
+    line, products = PRECISIONS[precision]
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "gpu.pipe"
-        path.write_text(PIPELINE.format(schedule=schedule, steps=steps, **named(shape)))
+        path.write_text(PIPELINE.format(schedule=schedule, steps=steps, precision=line, **named(shape)))
         more = ["--no-checkpoint"] if command == "run" else ["--steps", str(steps)]
         command = [arguments.pipec, command, str(path), "--backend", arguments.device, "--format", "json", *more]
         if arguments.device == "cuda":
-            command += ["--products", precision]
+            command += ["--products", products]
         done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
     if done.returncode != 0:
         raise RuntimeError(reason(done))
@@ -215,21 +226,22 @@ def table(arguments):
     limits = ceilings(arguments.device)
     print(f"products: bf16 {limits['bf16'] / 1e12:.1f}, tf32 {limits['tf32'] / 1e12:.1f}, fp32 {limits['fp32'] / 1e12:.1f} TFLOP/s; "
           f"copies {limits['copy'] / 1e9:.0f} GB/s, read and written")  # fmt: skip
-    precisions = ("bf16", "tf32", "fp32") if arguments.device == "cuda" else ("fp32",)
+    # A processor multiplies in single precision in any case.
+    precisions = PRECISIONS if arguments.device == "cuda" else ("bf16", "f32")
     for shape in arguments.shape:
         size = named(shape)
         print(f"\n{shape}: {size['blocks']} blocks, hidden {size['hidden']}, sequence {size['sequence']}, "
               f"{size['microbatches']} microbatches of {size['rows']}")  # fmt: skip
-        print(f"{'':<40} {'tokens/s':>10} {'of bf16':>8} {'idle':>8}")
+        print(f"{'':<44} {'tokens/s':>10} {'of bf16':>8} {'idle':>8}")
 
         def row(name, work, shape=shape):
             try:
                 rate, idle = work()
             except (RuntimeError, OSError) as error:
-                print(f"{name:<40} {'-':>10}   {error}")
+                print(f"{name:<44} {'-':>10}   {error}")
                 return
             share = rate * flops_per_token(shape) / limits["bf16"]
-            print(f"{name:<40} {rate:>10.0f} {share:>8.1%} {'' if idle is None else f'{idle:>8.1%}'}", flush=True)
+            print(f"{name:<44} {rate:>10.0f} {share:>8.1%} {'' if idle is None else f'{idle:>8.1%}'}", flush=True)
 
         for schedule in ("1f1b", "zb_h1", "zb_v"):
             for precision in precisions:
@@ -239,7 +251,7 @@ def table(arguments):
                 told = pipec_prediction(arguments, shape, "1f1b", precision)
             except (RuntimeError, OSError) as error:
                 told = f"-   {error}"
-            print(f"{f'pipec profile, 4 devices, 1f1b, {precision}':<40} {told}", flush=True)
+            print(f"{f'pipec profile, 4 devices, 1f1b, {precision}':<44} {told}", flush=True)
         row("PyTorch, eager, bf16", lambda shape=shape: (torch_rate(arguments, shape, "eager"), None))
         row("PyTorch, torch.compile, bf16", lambda shape=shape: (torch_rate(arguments, shape, "compile"), None))
 
