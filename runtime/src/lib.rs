@@ -14,6 +14,7 @@ mod executor;
 mod fault;
 mod init;
 pub mod job;
+pub mod kernel_list;
 mod ledger;
 mod memory;
 mod profile;

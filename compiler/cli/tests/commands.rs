@@ -268,6 +268,11 @@ fn a_built_program_checks_and_runs_like_its_source() {
     let tape = out(&folder.run("build tiny.pipe --emit tape", 0));
     assert!(tape.starts_with("; setup: 2 queues, 0 events, ") && tape.contains("\n; step: 4 queues, "), "{tape}");
     assert!(tape.contains("\nd0>d1 activation  copy d0 %"), "{tape}");
+    let kernels = out(&folder.run("build tiny.pipe --emit kernels", 0));
+    assert!(kernels.starts_with("@F.s0: ") && kernels.contains("\nall devices: a step\n"), "{kernels}");
+    assert!(kernels.lines().any(|line| line.starts_with("  optimizer ") && line.contains(" MB  ")), "{kernels}");
+    let none = out(&folder.run("build std:1f1b --emit kernels", 0));
+    assert_eq!(none, "; tasks of a schedule without a model have no kernels\n");
     assert_eq!(out(&folder.run("build tiny.pipe", 0)), folder.read("tiny.ir"));
     let damaged = folder.read("tiny.ir").replacen("  wait ", "  wait t9", 1);
     fs::write(folder.0.join("damaged.ir"), damaged).expect("a file");

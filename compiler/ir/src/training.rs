@@ -1,5 +1,6 @@
 //! Training settings: what a run needs to know beside the instructions.
 
+use crate::units::Bytes;
 use serde::{Deserialize, Serialize};
 
 /// How weights follow from their gradients. All numbers are per step.
@@ -34,6 +35,12 @@ impl Optimizer {
             Self::Sgd { momentum, .. } => u64::from(*momentum != 0.0),
             Self::AdamW { .. } => 2,
         }
+    }
+
+    /// Bytes that an update of so many bytes of parameters reads and writes: these and their state both, and the gradients once.
+    #[must_use]
+    pub fn traffic(&self, parameters: Bytes) -> Bytes {
+        Bytes(parameters.0 * (3 + 2 * self.state_per_parameter()))
     }
 }
 

@@ -16,7 +16,7 @@ use pipe_compiler::torch::export::{Form, export};
 use pipe_compiler::torch::version::Version;
 use pipe_ir::verify::{List, Verified};
 use pipe_ir::{json, text};
-use pipe_runtime::{RunError, tape};
+use pipe_runtime::{RunError, kernel_list, tape};
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -44,6 +44,8 @@ pub(crate) enum Emit {
     Json,
     /// The calls that CUDA devices are given for it: queues, events and what each queue does, in the order of the host
     Tape,
+    /// The kernels of every task: sizes, operations, and the bytes that each must read and write
+    Kernels,
     /// The timeline as JSON (`pipec.picture/1`), with all that `pipec plot -o x.html` shows of it
     Picture,
     /// The timeline as trace-event JSON for Perfetto and chrome://tracing, with the tracks and names of `pipec run --trace`
@@ -64,6 +66,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         Emit::Ir => program(arguments, emit_text),
         Emit::Json => program(arguments, emit_json),
         Emit::Tape => program(arguments, emit_tape),
+        Emit::Kernels => program(arguments, emit_kernels),
         Emit::Picture => picture(arguments, emit_picture),
         Emit::Perfetto => picture(arguments, trace::plan::write),
         Emit::TorchCsv => text_of(arguments, |judged, version| export(judged, Form::Tasks, version)),
@@ -143,6 +146,10 @@ fn emit_tape(verified: &Verified, out: &mut dyn Write) -> io::Result<()> {
         tape::lines(program, tape).try_for_each(|line| writeln!(out, "{line}"))?;
     }
     Ok(())
+}
+
+fn emit_kernels(verified: &Verified, out: &mut dyn Write) -> io::Result<()> {
+    kernel_list::lines(verified.program()).iter().try_for_each(|line| writeln!(out, "{line}"))
 }
 
 /// Writes a piece of the text while the next one is formatted: large programs have gigabytes of it.

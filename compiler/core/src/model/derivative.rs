@@ -203,10 +203,14 @@ fn attention(tape: &mut Tape, inputs: &[NodeId], position: usize, causal: bool, 
     tape.slice(all, axis, rows[..position].iter().sum(), rows[position])
 }
 
-/// Adds up a gradient over the dimensions along which `of` was repeated.
+/// Adds up a gradient over the dimensions along which `of` was repeated, in single precision, from what is stored of it.
 fn fold_to(tape: &mut Tape, gradient: NodeId, of: NodeId) -> NodeId {
     let target = tape.shape(of).to_vec();
     let full = tape.shape(gradient).to_vec();
+    if target == full {
+        return gradient;
+    }
+    let gradient = tape.stored(gradient);
     let extra = full.len() - target.len();
     // The leading dimensions that are all repeated are added up in one go.
     let ones = target.iter().take_while(|size| **size == 1).count();
@@ -217,6 +221,7 @@ fn fold_to(tape: &mut Tape, gradient: NodeId, of: NodeId) -> NodeId {
         let mut folded = vec![rows];
         folded.extend(&full[leading..]);
         let matrix = tape.reshape(gradient, &folded);
+        let matrix = tape.computed(matrix);
         sum = tape.sum(matrix, 0);
         let mut shape = vec![1; ones];
         shape.extend(&full[leading..]);
@@ -226,10 +231,11 @@ fn fold_to(tape: &mut Tape, gradient: NodeId, of: NodeId) -> NodeId {
     }
     for (axis, size) in target.iter().enumerate().skip(ones) {
         if *size == 1 && tape.shape(sum)[axis] > 1 {
-            sum = tape.sum(sum, axis);
+            let wide = tape.computed(sum);
+            sum = tape.sum(wide, axis);
         }
     }
-    sum
+    tape.computed(sum)
 }
 
 /// Repeats a gradient to the shape of `of`, by a product with ones: element-wise, so it costs no memory of its own.

@@ -1,7 +1,7 @@
 //! Mixed precision: where the numbers of a model are rounded that are stored as bfloat16.
 //!
 //! Rule: factors of products and of attention are rounded, and so are results of products, of attention and of softmax, what is
-//! normalised, what flows from layer to layer, and what slices carry; all else is computed in single precision from numbers that were rounded so. It is a
+//! normalised, what is sliced, what flows from layer to layer, and what slices of a sequence carry; all else is computed in single precision from numbers that were rounded so. It is a
 //! matter of each layer's forward graph alone, before stages are cut and differentiated. So a tensor that some pass keeps is no other
 //! number than the one that all passes compute with, whatever a schedule keeps, sends, or computes again.
 //!
@@ -30,20 +30,20 @@ pub(super) fn stored(mut model: Model) -> Model {
 fn rounded(layer: &Layer, is_last: bool) -> Layer {
     let mut tape = Tape::new(layer.tape.storage());
     let mut images: Vec<NodeId> = Vec::with_capacity(layer.tape.len());
-    let is_statistics = |node: &&Node| matches!(node.op, Op::NormStatistics { .. });
-    let normalised: BTreeSet<NodeId> =
-        layer.tape.nodes().iter().filter(is_statistics).map(|node| node.inputs[0]).collect();
+    // What is sliced has several readers as a rule, each of a part: they read the same few bytes, and their gradients are joined.
+    let is_kept = |node: &&Node| matches!(node.op, Op::NormStatistics { .. } | Op::Slice { .. });
+    let kept: BTreeSet<NodeId> = layer.tape.nodes().iter().filter(is_kept).map(|node| node.inputs[0]).collect();
     for id in layer.tape.ids() {
         let node = layer.tape.node(id);
         let image = match layer.tape.leaf_of(id) {
             Some(leaf) => tape.leaf(leaf, type_of(leaf, &node.ty, tape.storage())),
             None => self::node(&mut tape, node, node.inputs.iter().map(|input| images[input.index()]).collect()),
         };
-        images.push(if normalised.contains(&id) { tape.stored(image) } else { image });
+        images.push(if kept.contains(&id) { tape.stored(image) } else { image });
     }
-    let mut kept = |node: NodeId| tape.stored(images[node.index()]);
-    let carried = layer.carried.iter().map(|node| kept(*node)).collect();
-    let output = if is_last { images[layer.output.index()] } else { kept(layer.output) };
+    let mut stored = |node: NodeId| tape.stored(images[node.index()]);
+    let carried = layer.carried.iter().map(|node| stored(*node)).collect();
+    let output = if is_last { images[layer.output.index()] } else { stored(layer.output) };
     let names = layer.names.iter().map(|(node, name)| (images[node.index()], name.clone())).collect();
     Layer { tape, output, carried, names, ..layer.clone() }
 }

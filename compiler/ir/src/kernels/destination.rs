@@ -26,14 +26,15 @@ pub(super) fn homes(graph: &Graph, liveness: &Liveness, scratch: &mut Unpacked) 
         let wish = stored(graph, liveness, id).or_else(|| homes[id].take());
         let wish = match &node.op {
             Op::Concat { .. } => Some(wish.unwrap_or_else(|| fresh(scratch, &node.ty))),
-            Op::Convert if fusion::rounds_product(graph, liveness, id) => {
-                Some(wish.unwrap_or_else(|| fresh(scratch, &node.ty)))
+            Op::Convert if fusion::rounds_result(graph, liveness, id) => {
+                let source = &graph.node(node.inputs[0]).op;
+                Some(wish.filter(|wish| accepts(source, wish)).unwrap_or_else(|| fresh(scratch, &node.ty)))
             }
             Op::Reshape if scattered[id] => Some(wish.unwrap_or_else(|| fresh(scratch, &node.ty))),
             _ => wish.filter(|wish| accepts(&node.op, wish)),
         };
         if let Some(home) = &wish {
-            if fusion::rounds_product(graph, liveness, id) {
+            if fusion::rounds_result(graph, liveness, id) {
                 homes[node.inputs[0].index()] = Some(home.clone());
             }
             offer_to_inputs(graph, liveness, node, home, &mut homes);

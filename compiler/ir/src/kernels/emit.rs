@@ -129,8 +129,8 @@ impl Emitter<'_> {
             Op::Attention { causal } | Op::AttentionGrad { causal } => self.attention(id, node, *causal),
             Op::Sum { axis } => self.sum(id, node, *axis as usize),
             Op::Constant(_) if self.is_only_folded(id) => {}
-            // The product was stored so.
-            Op::Convert if fusion::rounds_product(self.graph, &self.liveness, id.index()) => {
+            // The result was stored so.
+            Op::Convert if fusion::rounds_result(self.graph, &self.liveness, id.index()) => {
                 self.views[id.index()] = Some(self.view(node.inputs[0]));
             }
             Op::Constant(_) | Op::Unary(_) | Op::Binary(_) | Op::Convert => self.group(&[id]),
@@ -232,15 +232,20 @@ impl Emitter<'_> {
             Op::ScatterAdd => (RowOp::ScatterAdd { table: node.ty.shape[0] }, of(0).elements(), last(of(1))),
             op => {
                 let (width, row_op) = (last(of(0)), row_op(op, of(0)));
-                (row_op.expect("only nodes that work on rows come here"), of(0).elements() / width, width)
+                let row_op = match row_op.expect("only nodes that work on rows come here") {
+                    RowOp::NormalizeGradInput { .. } => RowOp::NormalizeGradInput { joined: node.inputs.len() > 4 },
+                    other => other,
+                };
+                (row_op, of(0).elements() / width, width)
             }
         };
         let stored = op.large_inputs().first().map_or(node.ty.dtype, |large| of(*large).dtype);
         let inputs = node.inputs.iter().map(|&input| self.contiguous(input)).collect();
         let home = self.place(id);
         self.out.kernels.push(Kernel::Rows(RowKernel {
-            dtype: home.view.dtype,
+            dtype: node.ty.dtype,
             stored,
+            result: home.view.dtype,
             op,
             rows,
             width,
@@ -256,7 +261,7 @@ pub(super) fn row_op(op: &Op, x: &TensorType) -> Option<RowOp> {
     Some(match op {
         Op::NormStatistics { epsilon } => RowOp::NormStatistics { epsilon: *epsilon },
         Op::Normalize => RowOp::Normalize,
-        Op::NormalizeGradInput => RowOp::NormalizeGradInput,
+        Op::NormalizeGradInput => RowOp::NormalizeGradInput { joined: false },
         Op::NormalizeGradGain => RowOp::NormalizeGradGain,
         Op::Softmax { causal } => {
             let rows = x.shape.len().checked_sub(2).map_or(1, |axis| x.shape[axis]);

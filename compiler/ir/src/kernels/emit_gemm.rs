@@ -3,7 +3,7 @@
 use super::emit::Emitter;
 use super::view::collapse;
 use super::{Dim, Gemm, Kernel, Matrix, View};
-use crate::graph::Node;
+use crate::graph::{DType, Node};
 use crate::ids::NodeId;
 use crate::units::Bytes;
 
@@ -70,13 +70,15 @@ impl Emitter<'_> {
     }
 
     /// The right factor as it lies, or row by row in a copy where its columns are so far apart that they would push each
-    /// other out of the cache while the library gathers them. A copy costs far less than it saves once there are many rows.
+    /// other out of the cache while the library gathers them. A copy costs far less than it saves once there are many rows. Factors
+    /// stored as bfloat16 are for devices with tensor cores, which read any layout; others widen them first.
     fn right_factor(&mut self, node: &Node, transposed: bool) -> Factor {
         let factor = Factor::new(self.view(node.inputs[1]), transposed);
         let n_rows: u64 = node.ty.elements() / factor.column.size;
         let stride = factor.column.stride * factor.view.dtype.bytes().0;
         let is_far_apart = factor.row.stride == 1 && stride.is_multiple_of(FAR_APART.0);
-        if !factor.batch.is_empty() || !is_far_apart || factor.column.size == 1 || n_rows < MANY_ROWS {
+        let is_narrow = factor.view.dtype == DType::BF16;
+        if !factor.batch.is_empty() || !is_far_apart || is_narrow || factor.column.size == 1 || n_rows < MANY_ROWS {
             return factor;
         }
         let rows = factor.view.with_dims(vec![factor.row, factor.column]);

@@ -3,7 +3,7 @@
 //! Rule: two groups of the same shape and type of arithmetic merge where one reads the other, unless a path between them leaves the group and comes
 //! back (such a group could not run at any one time).
 
-use super::emit::Liveness;
+use super::emit::{Liveness, row_op};
 use crate::graph::{DType, Graph, Node, Op};
 use crate::ids::NodeId;
 use std::cmp::Reverse;
@@ -36,7 +36,7 @@ pub(super) fn units(graph: &Graph, fusion: Fusion) -> Vec<Unit> {
     let liveness = Liveness::of(graph);
     let mut groups = Groups::singletons(graph.nodes.len());
     if fusion == Fusion::On {
-        let is_fused = |id: usize| is_elementwise(&graph.nodes[id].op) && !rounds_product(graph, &liveness, id);
+        let is_fused = |id: usize| is_elementwise(&graph.nodes[id].op) && !rounds_result(graph, &liveness, id);
         for id in (0..graph.nodes.len()).filter(|&id| liveness.is_live(id) && is_fused(id)) {
             for input in graph.nodes[id].inputs.iter().map(|input| input.index()) {
                 let (ty, other) = (&graph.nodes[id].ty, &graph.nodes[input].ty);
@@ -55,13 +55,19 @@ pub(super) fn is_elementwise(op: &Op) -> bool {
     matches!(op, Op::Unary(_) | Op::Binary(_) | Op::Convert)
 }
 
-/// Whether a node only rounds a product of bfloat16 that nobody else reads: then the product is stored so.
-pub(super) fn rounds_product(graph: &Graph, liveness: &Liveness, id: usize) -> bool {
+/// Whether a node only rounds what nobody else reads, a product of bfloat16 or the result of a kernel over rows: then that is stored so.
+pub(super) fn rounds_result(graph: &Graph, liveness: &Liveness, id: usize) -> bool {
     let node = &graph.nodes[id];
-    let Some(product) = node.inputs.first().filter(|_| node.op == Op::Convert) else { return false };
-    let Node { op, inputs, .. } = graph.node(*product);
-    let of_halves = inputs.iter().all(|input| graph.node(*input).ty.dtype == DType::BF16);
-    matches!(op, Op::MatMul { .. }) && of_halves && liveness.uses(product.index()) == 1
+    let Some(source) = node.inputs.first().filter(|_| node.op == Op::Convert && node.ty.dtype == DType::BF16) else {
+        return false;
+    };
+    let Node { op, inputs, .. } = graph.node(*source);
+    let can_round = match (op, inputs.first()) {
+        (Op::MatMul { .. }, _) => inputs.iter().all(|input| graph.node(*input).ty.dtype == DType::BF16),
+        (op, Some(x)) => row_op(op, &graph.node(*x).ty).is_some_and(|op| op.has_large_result()),
+        (_, None) => false,
+    };
+    can_round && liveness.uses(source.index()) == 1
 }
 
 /// A partition of the nodes.
@@ -150,7 +156,7 @@ fn ordered(graph: &Graph, liveness: &Liveness, groups: &Groups) -> Vec<Unit> {
 }
 
 fn unit(graph: &Graph, liveness: &Liveness, members: &[usize]) -> Unit {
-    let is_alone = |id: usize| !is_elementwise(&graph.nodes[id].op) || rounds_product(graph, liveness, id);
+    let is_alone = |id: usize| !is_elementwise(&graph.nodes[id].op) || rounds_result(graph, liveness, id);
     match members {
         [single] if is_alone(*single) => Unit::Single(NodeId::from_index(*single)),
         _ => Unit::Group(members.iter().map(|&member| NodeId::from_index(member)).collect()),

@@ -11,9 +11,12 @@ mod emit_attention;
 mod emit_elementwise;
 mod emit_gemm;
 mod fusion;
+mod joined;
 mod operands;
 mod reads;
 mod scratch;
+mod text;
+mod traffic;
 mod view;
 
 use crate::graph::{Binary, DType, Graph, Unary};
@@ -187,10 +190,12 @@ pub struct Sum {
 /// A kernel over the rows of contiguous tensors.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RowKernel {
-    /// Type of all elements that are not indices, but those of [`RowOp::large_inputs`].
+    /// Type of all elements that are not indices, but those of [`RowOp::large_inputs`] and of the result.
     pub dtype: DType,
     /// Type of the elements of these: the same, or bfloat16, which is widened when it is read.
     pub stored: DType,
+    /// Type of the elements of the result: that of [`RowKernel::dtype`], or bfloat16, to which numbers are rounded, of those that [`RowOp::has_large_result`].
+    pub result: DType,
     /// What is done to a row.
     pub op: RowOp,
     /// Number of rows (of indices for [`RowOp::Gather`] and [`RowOp::ScatterAdd`]).
@@ -216,7 +221,10 @@ pub enum RowOp {
     /// Layer normalisation from its statistics.
     Normalize,
     /// Its derivative by x.
-    NormalizeGradInput,
+    NormalizeGradInput {
+        /// Whether a fifth tensor is added to it.
+        joined: bool,
+    },
     /// Its derivative by the gain.
     NormalizeGradGain,
     /// Softmax; with `causal`, rows are counted modulo this number, and row i sees columns 0..=i.
@@ -249,11 +257,23 @@ impl RowOp {
         match self {
             Self::NormStatistics { .. } | Self::Normalize | Self::Softmax { .. } => &[0],
             Self::CrossEntropy | Self::CrossEntropyGrad => &[0],
-            Self::NormalizeGradInput => &[0, 3],
+            Self::NormalizeGradInput { joined: false } => &[0, 3],
+            Self::NormalizeGradInput { joined: true } => &[0, 3, 4],
             Self::NormalizeGradGain => &[0, 2],
             Self::SoftmaxGrad => &[0, 1],
             Self::ScatterAdd { .. } => &[1],
             Self::Gather { .. } => &[],
+        }
+    }
+
+    /// Whether the result has as many elements as all rows together, each computed from their own.
+    #[must_use]
+    pub const fn has_large_result(&self) -> bool {
+        match self {
+            Self::Normalize | Self::NormalizeGradInput { .. } | Self::Softmax { .. } | Self::SoftmaxGrad => true,
+            Self::CrossEntropyGrad => true,
+            Self::NormStatistics { .. } | Self::NormalizeGradGain | Self::CrossEntropy => false,
+            Self::Gather { .. } | Self::ScatterAdd { .. } => false,
         }
     }
 }
@@ -268,6 +288,10 @@ pub fn plan(graph: &Graph) -> KernelPlan {
 #[must_use]
 pub fn plan_with(graph: &Graph, fusion: Fusion) -> KernelPlan {
     let graph = reads::direct(graph);
+    let graph = match fusion {
+        Fusion::On => joined::joined(graph),
+        Fusion::Off => graph,
+    };
     let units = fusion::units(&graph, fusion);
     let emitted = emit::emit(&graph, &units);
     scratch::pack(emitted)
@@ -286,7 +310,7 @@ impl Kernel {
             Self::Attention(Attention { dy: Some(_), .. }) => "attention_grad",
             Self::Rows(rows) => match rows.op {
                 RowOp::NormStatistics { .. } | RowOp::Normalize => "layer_norm",
-                RowOp::NormalizeGradInput | RowOp::NormalizeGradGain => "layer_norm_grad",
+                RowOp::NormalizeGradInput { .. } | RowOp::NormalizeGradGain => "layer_norm_grad",
                 RowOp::Softmax { .. } => "softmax",
                 RowOp::SoftmaxGrad => "softmax_grad",
                 RowOp::CrossEntropy | RowOp::CrossEntropyGrad => "cross_entropy",

@@ -6,7 +6,7 @@ use super::wide::{INPUTS, Wide};
 use super::{attention, copy, foreign, norm, optimizer, softmax, sums, table, wide};
 use crate::fault::Fault;
 use crate::memory::Region;
-use crate::profile::{Entry, Profile};
+use crate::profile::{Amount, Entry, Profile};
 use pipe_ir::graph::DType;
 use pipe_ir::kernels::{Kernel, Location, Place, RowKernel, RowOp, Sum};
 use pipe_ir::training::Training;
@@ -67,7 +67,7 @@ impl Launcher {
             let started = self.profile.is_some().then(Instant::now);
             self.kernel(launch)?;
             if let Some(started) = started {
-                self.record(launch.entry, started, launch.kernel.flops(), launch.kernel.elements());
+                self.record(launch.entry, started, Amount::of(&launch.kernel));
             }
         }
         Ok(())
@@ -91,7 +91,8 @@ impl Launcher {
         let (p, g) = (p.part(from, bytes), g.part(part.start, bytes));
         optimizer::update::<T>(self.arch, training, step, p.numbers_mut(), g.numbers(), state.numbers_mut());
         if self.profile.is_some() {
-            self.record(KINDS.len() - 1, started, 0, (bytes / size_of::<T>()) as u64);
+            let amount = Amount::of_update(&training.optimizer, (bytes / size_of::<T>()) as u64, bytes as u64);
+            self.record(KINDS.len() - 1, started, amount);
         }
         Ok(())
     }
@@ -101,13 +102,9 @@ impl Launcher {
         Profile { entries: KINDS.map(Into::into).into_iter().zip(entries.copied()).collect() }
     }
 
-    fn record(&mut self, entry: usize, started: Instant, flops: u64, elements: u64) {
+    fn record(&mut self, entry: usize, started: Instant, amount: Amount) {
         if let Some(profile) = &mut self.profile {
-            let entry = &mut profile[entry];
-            entry.count += 1;
-            entry.nanos += u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
-            entry.flops += flops;
-            entry.elements += elements;
+            profile[entry].add(u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX), amount);
         }
     }
 
@@ -162,11 +159,12 @@ impl Launcher {
             let from = self.bases.from(inputs[*position]);
             wide[*position] = self.wide.of_input(*position, from, (kernel.stored, rows * width))?;
         }
+        let rounded = self.wide.of_result(kernel.result, rows * width)?;
         let input = |position: usize, count: u64| {
             wide[position].unwrap_or_else(|| self.bases.elements::<T>(inputs[position], count))
         };
         let indices = |position: usize| self.bases.elements::<i32>(inputs[position], rows);
-        let result = |count: u64| self.bases.elements::<T>(*out, count);
+        let result = |count: u64| rounded.unwrap_or_else(|| self.bases.elements::<T>(*out, count));
         let added = |count: u64| {
             let region = result(count);
             if !accumulate {
@@ -193,14 +191,21 @@ impl Launcher {
                 input(3, width).numbers::<T>(),
                 result(all).numbers_mut::<T>(),
             ),
-            RowOp::NormalizeGradInput => norm::grad_input(
-                arch,
-                input(0, all).numbers::<T>(),
-                input(1, pairs).numbers::<T>(),
-                input(2, width).numbers::<T>(),
-                input(3, all).numbers::<T>(),
-                result(all).numbers_mut::<T>(),
-            ),
+            RowOp::NormalizeGradInput { joined } => {
+                let out = result(all);
+                norm::grad_input(
+                    arch,
+                    input(0, all).numbers::<T>(),
+                    input(1, pairs).numbers::<T>(),
+                    input(2, width).numbers::<T>(),
+                    input(3, all).numbers::<T>(),
+                    out.numbers_mut::<T>(),
+                );
+                if *joined {
+                    let other = input(4, all);
+                    out.numbers_mut::<T>().iter_mut().zip(other.numbers::<T>()).for_each(|(sum, own)| *sum += *own);
+                }
+            }
             RowOp::NormalizeGradGain => norm::grad_gain(
                 arch,
                 input(0, all).numbers::<T>(),
@@ -251,6 +256,9 @@ impl Launcher {
                 let (indices, dy) = (indices(0), input(1, all));
                 table::scatter_add(arch, indices.numbers(), dy.numbers::<T>(), w, added(n * width).numbers_mut::<T>())?;
             }
+        }
+        if let Some(numbers) = rounded {
+            wide::store_rounded(numbers, self.bases.from(*out));
         }
         Ok(())
     }

@@ -8,12 +8,12 @@ use pipe_ir::graph::DType;
 use pipe_ir::kernels::Gemm;
 use pipe_ir::units::Bytes;
 
-/// Room for what one kernel reads, or for both factors and the sums of a product; it grows to what the largest one needs.
+/// Room for what one kernel reads and for its result, or for both factors and the sums of a product; it grows to what the largest one needs.
 #[derive(Default)]
-pub(super) struct Wide([Option<Room>; INPUTS]);
+pub(super) struct Wide([Option<Room>; INPUTS + 1]);
 
 /// Inputs of a kernel at most, and more than the matrices of a product.
-pub(super) const INPUTS: usize = 4;
+pub(super) const INPUTS: usize = 5;
 
 struct Room {
     memory: Memory,
@@ -50,6 +50,11 @@ impl Wide {
         self.widened(position, from, elements as usize).map(Some)
     }
 
+    /// Room for a result that is rounded before it is stored, if it is.
+    pub(super) fn of_result(&mut self, result: DType, elements: u64) -> Result<Option<Region>, Fault> {
+        (result == DType::BF16).then(|| self.room(INPUTS, elements as usize)).transpose()
+    }
+
     /// The first elements of a region as numbers in single precision, until the room is asked for again.
     fn widened(&mut self, room: usize, from: Region, elements: usize) -> Result<Region, Fault> {
         let wide = self.room(room, elements)?;
@@ -70,6 +75,15 @@ impl Wide {
         }
         let Some(room) = room else { unreachable!("the room was just made") };
         Ok(room.memory.region(Bytes::ZERO, bytes))
+    }
+}
+
+/// Rounds numbers to the first halves of a region.
+pub(super) fn store_rounded(numbers: Region, to: Region) {
+    let numbers = numbers.numbers::<f32>();
+    let to = to.part(0, numbers.len() * size_of::<u16>());
+    for (half, number) in to.numbers_mut::<u16>().iter_mut().zip(numbers) {
+        *half = upper_half(*number);
     }
 }
 

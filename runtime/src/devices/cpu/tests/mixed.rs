@@ -12,6 +12,8 @@ pub(crate) const ALL: &[fn()] = &[
     products_of_rounded_factors_take_any_layout,
     products_are_rounded_where_they_are_stored,
     kernels_over_rows_widen_what_they_read,
+    kernels_over_rows_round_what_they_store,
+    sums_with_derivatives_of_norms_are_one_kernel,
     attention_of_rounded_factors,
     layouts_move_halves,
 ];
@@ -166,6 +168,62 @@ fn kernels_over_rows_widen_what_they_read() {
         let dx = case.push(Op::SoftmaxGrad, &[y, dy], &[4, width]);
         case.store(dx);
         case.check();
+    }
+}
+
+/// Norms, soft-maxima and gradients of losses whose results are only read as bfloat16 are stored so, wherever they go.
+#[test]
+fn kernels_over_rows_round_what_they_store() {
+    for width in [3, 17, 64] {
+        let mut case = Case::new("rounded rows");
+        let (x, dy) = (narrow(&mut case, &[2, 5, width]), case.input(&[2, 5, width]));
+        let (gain, bias) = (case.input(&[width]), case.input(&[width]));
+        let (targets, dloss) = (case.indices(&[2, 5], width), case.input(&[]));
+        let wide = case.converted(x, DType::F32);
+        let statistics = case.push(Op::NormStatistics { epsilon: 1e-5 }, &[wide], &[2, 5, 2]);
+        let nodes = [
+            case.push(Op::Normalize, &[wide, statistics, gain, bias], &[2, 5, width]),
+            case.push(Op::NormalizeGradInput, &[wide, statistics, gain, dy], &[2, 5, width]),
+            case.push(Op::Softmax { causal: true }, &[wide], &[2, 5, width]),
+            case.push(Op::SoftmaxGrad, &[wide, dy], &[2, 5, width]),
+            case.push(Op::CrossEntropyGrad, &[wide, targets, dloss], &[2, 5, width]),
+        ];
+        let halves = nodes.map(|node| case.converted(node, DType::BF16));
+        let [first, .., last] = halves;
+        let turned = case.transpose(first, &[1, 0, 2]);
+        let joined = case.push(Op::Concat { axis: 2 }, &[last, first], &[2, 5, 2 * width]);
+        halves.into_iter().chain([turned, joined]).for_each(|node| case.store(node));
+        case.check();
+        // One conversion at the start, which also stores what kernels read widened; the results are rounded by their kernels.
+        assert_eq!(case.count("elementwise"), 1, "{:#?}", case.plan());
+    }
+}
+
+/// What is added to the derivative of a norm is added as it is stored, from halves and from whole numbers, in either order.
+#[test]
+fn sums_with_derivatives_of_norms_are_one_kernel() {
+    for (width, is_narrow) in [(3, true), (64, true), (17, false), (64, false)] {
+        let mut case = Case::new("joined");
+        let shape = [2, 5, width];
+        let halves =
+            if is_narrow { [(); 3].map(|()| narrow(&mut case, &shape)) } else { [(); 3].map(|()| case.input(&shape)) };
+        let [x, dy, other] = halves.map(|half| if is_narrow { case.converted(half, DType::F32) } else { half });
+        let gain = case.input(&[width]);
+        let statistics = case.push(Op::NormStatistics { epsilon: 1e-5 }, &[x], &[2, 5, 2]);
+        let dx = case.push(Op::NormalizeGradInput, &[x, statistics, gain, dy], &shape);
+        let sum = case.binary(Binary::Add, other, dx);
+        let kept = case.push(Op::NormalizeGradInput, &[x, statistics, gain, other], &shape);
+        let twice = case.binary(Binary::Add, kept, dy);
+        let rounded = if is_narrow { case.converted(sum, DType::BF16) } else { sum };
+        for node in [rounded, twice] {
+            case.store(node);
+        }
+        case.check();
+        assert_eq!(case.count("elementwise"), if is_narrow { 3 } else { 0 }, "{:#?}", case.plan());
+        // What others read too is no part of a sum, which is then element-wise; of halves, in the kernel of a conversion.
+        case.store(kept);
+        case.check();
+        assert_eq!(case.count("elementwise"), if is_narrow { 3 } else { 1 });
     }
 }
 

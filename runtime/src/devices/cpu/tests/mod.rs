@@ -233,6 +233,7 @@ impl Case {
         let expected = interpreter::run(&self.graph, &self.operands);
         for (operand, ((fused, unfused), expected)) in fused.iter().zip(&unfused).zip(&expected).enumerate() {
             let Some(expected) = expected else { continue };
+            let tolerance = self.tolerance(operand, tolerance);
             let scale = expected.iter().fold(1e-3_f64, |scale, x| scale.max(x.abs()));
             for (element, ((fused, unfused), expected)) in fused.iter().zip(unfused).zip(expected).enumerate() {
                 assert_eq!(fused.to_bits(), unfused.to_bits(), "operand {operand} element {element}: fusion");
@@ -243,6 +244,11 @@ impl Case {
                 );
             }
         }
+    }
+
+    /// What an operand's numbers may differ by, if they do by this much before they are stored: where the last bit decides, the other neighbour is stored.
+    pub(crate) fn tolerance(&self, operand: usize, computed: f64) -> f64 {
+        if self.operands[operand].dtype == DType::BF16 { computed + 1.0 / 128.0 } else { computed }
     }
 
     /// The operands after the kernels.

@@ -1,4 +1,5 @@
-//! Element-wise kernels, written from their expressions: one thread for four neighbours, or for one where they do not lie at multiples of 16 bytes.
+//! Element-wise kernels, written from their expressions: one thread for four neighbours, for eight where some are halves, or for one where they do not lie at
+//! multiples of 16 bytes.
 //!
 //! An expression becomes one function of numbers, shared by all kernels of it. A kernel is written for a number of outer axes; their sizes and strides
 //! are arguments.
@@ -11,8 +12,6 @@ use std::fmt::Write as _;
 
 /// Threads of a block.
 const THREADS: u32 = 256;
-/// Neighbours that one thread computes at once.
-const LANES: u64 = 4;
 /// How a kernel walks: what its text depends on beside the expression.
 #[derive(Clone, Copy)]
 struct Walk {
@@ -29,7 +28,7 @@ impl Sources {
         let Elementwise { sizes, expression, inputs, outputs } = kernel;
         let (columns, outer) = sizes.split_last().map_or((1, &[][..]), |(columns, outer)| (*columns, outer));
         let rows: u64 = outer.iter().product();
-        let lanes = if lies_in_vectors(kernel, columns) { LANES } else { 1 };
+        let lanes = lanes(kernel, columns);
         let index = if rows < 1 << 31 { "u32" } else { "u64" };
         let walk = Walk { outer: outer.len(), lanes, index };
         let mut arguments = vec![whole(index, rows), Argument::U64(columns)];
@@ -68,18 +67,26 @@ fn whole(index: &str, number: u64) -> Argument {
     }
 }
 
-/// Whether each group of four neighbours is where vectors may be, in all tensors that are not repeated.
-fn lies_in_vectors(kernel: &Elementwise, columns: u64) -> bool {
+/// Neighbours that one thread computes at once: eight halves are as many bytes as a thread can load at once, and so are four numbers in single precision.
+fn lanes(kernel: &Elementwise, columns: u64) -> u64 {
+    let Expression { inputs, outputs, .. } = &kernel.expression;
+    let mut types = inputs.iter().map(|load| load.dtype).chain(outputs.iter().map(|own| own.dtype));
+    let most = if types.any(|dtype| dtype == DType::BF16) { 8 } else { 4 };
+    [8, 4].into_iter().find(|lanes| *lanes <= most && lies_in_vectors(kernel, columns, *lanes)).unwrap_or(1)
+}
+
+/// Whether each group of so many neighbours is where vectors may be, in all tensors that are not repeated.
+fn lies_in_vectors(kernel: &Elementwise, columns: u64, lanes: u64) -> bool {
     let outer = kernel.sizes.len().saturating_sub(1);
     let is_aligned = |(tensor, dtype): (&Strided, DType)| {
         let element = dtype.bytes().0;
         let strides = tensor.strides.iter().take(outer).map(|stride| stride * element);
-        std::iter::once(tensor.at.offset.0).chain(strides).all(|bytes| bytes.is_multiple_of(vector_bytes(dtype)))
+        std::iter::once(tensor.at.offset.0).chain(strides).all(|bytes| bytes.is_multiple_of(vector_bytes(dtype, lanes)))
     };
     let inputs = kernel.inputs.iter().zip(&kernel.expression.inputs).filter(|(_, load)| !load.splat);
     let inputs = inputs.map(|(input, load)| (input, load.dtype));
     let outputs = kernel.outputs.iter().zip(&kernel.expression.outputs).map(|(output, own)| (output, own.dtype));
-    columns.is_multiple_of(LANES) && inputs.chain(outputs).all(is_aligned)
+    columns.is_multiple_of(lanes) && inputs.chain(outputs).all(is_aligned)
 }
 
 /// Numbers for each step of an expression, and its results in the parameters `y`.
@@ -181,7 +188,10 @@ fn kernel_text(name: &str, number: usize, expression: &Expression, walk: Walk) -
 fn elements_text(number: usize, expression: &Expression, lanes: u64) -> String {
     let real = real(expression.dtype);
     let indent = "            ";
-    let vector = |dtype| if lanes == 1 { word(dtype).to_owned() } else { format!("Four_{}", word(dtype)) };
+    let vector = |dtype| match lanes {
+        1 => word(dtype).to_owned(),
+        _ => format!("Neighbours<{}, {lanes}>", word(dtype)),
+    };
     let lane = if lanes == 1 { "" } else { ".at[lane]" };
     let mut text = String::new();
     for (input, load) in expression.inputs.iter().enumerate() {

@@ -102,5 +102,5 @@ fn lies_in_vectors(gemm: &Gemm) -> bool {
     let (c, element) = (&gemm.c, gemm.result.bytes().0);
     let strides = c.batch.iter().chain([&c.row]).map(|stride| stride * element);
     let mut places = strides.chain([c.at.offset.0]);
-    c.column == 1 && gemm.n.is_multiple_of(4) && places.all(|bytes| bytes.is_multiple_of(vector_bytes(gemm.result)))
+    c.column == 1 && gemm.n.is_multiple_of(4) && places.all(|bytes| bytes.is_multiple_of(vector_bytes(gemm.result, 4)))
 }

@@ -138,9 +138,9 @@ fn word(dtype: DType) -> &'static str {
     }
 }
 
-/// Bytes at whose multiples vectors of four elements lie.
-fn vector_bytes(dtype: DType) -> u64 {
-    (4 * dtype.bytes().0).min(16)
+/// Bytes at whose multiples vectors of so many elements lie.
+fn vector_bytes(dtype: DType, elements: u64) -> u64 {
+    (elements * dtype.bytes().0).min(16)
 }
 
 /// A number as an argument in this precision.

@@ -1,7 +1,7 @@
 //! Launches of kernels over rows: a team of threads for each row, or strips of columns.
 
-use super::{Sources, blocks, number, real, some_blocks, word};
-use crate::devices::cuda::launch::{Argument, Launch, WORKING_BYTES};
+use super::{Sources, blocks, number, real, some_blocks, vector_bytes, word};
+use crate::devices::cuda::launch::{Argument, COLUMN_BLOCKS, LOSS_BLOCKS, Launch, STRIP};
 use pipe_ir::graph::DType;
 use pipe_ir::kernels::{Location, RowKernel, RowOp, Sum};
 
@@ -9,26 +9,29 @@ use pipe_ir::kernels::{Location, RowKernel, RowOp, Sum};
 const THREADS: u64 = 256;
 /// Threads of a warp.
 const WARP: u64 = 32;
-/// Threads of a block that sums columns.
-const STRIP_THREADS: u64 = 512;
-/// Strips of columns from which all of a device is busy.
-const MANY_STRIPS: u64 = 128;
-/// Sums that the working memory has room for, after two counters.
-const MOST_SUMS: u64 = WORKING_BYTES.0 / 8 - 1;
+/// Elements of a row that a thread has at most, before a row gets more threads.
+const MOST_ELEMENTS: u64 = 32;
+/// Rows of a part of columns at least: each of a block's warps then has some.
+const PART_ROWS: u64 = 32;
 
-/// Blocks of teams: a warp has a narrow row, a block a wide one, of which each thread has some eight elements.
+/// Blocks of teams: a warp has a narrow row, a block a wide one.
 fn teams(rows: u64, width: u64) -> ([u32; 3], [u32; 3]) {
-    let team = width.div_ceil(8).next_power_of_two().clamp(WARP, 512);
+    let team = width.div_ceil(MOST_ELEMENTS).next_power_of_two().clamp(WARP, 512);
     let n_teams = if team == WARP { THREADS / WARP } else { 1 };
     ([blocks(rows.div_ceil(n_teams)), 1, 1], [team as u32, n_teams as u32, 1])
 }
 
-/// Strips of columns, narrow where there are few, and blocks of them.
-fn strips(outer: u64, columns: u64) -> (u64, [u32; 3], [u32; 3]) {
-    let is_wide = outer * columns.div_ceil(WARP) >= MANY_STRIPS;
-    let width = if is_wide { WARP } else { WARP / 4 };
-    let n_strips = columns.div_ceil(width);
-    (n_strips, [blocks(outer * n_strips), 1, 1], [width as u32, (STRIP_THREADS / width) as u32, 1])
+/// Blocks that sum columns: strips of them, and as many parts of the rows as fill a device.
+fn strips(outer: u64, rows: u64, columns: u64) -> (u64, [u32; 3], [u32; 3]) {
+    let n_strips = columns.div_ceil(STRIP);
+    let n_parts = (COLUMN_BLOCKS / (outer * n_strips)).min(rows.div_ceil(PART_ROWS)).max(1);
+    (n_strips, [blocks(outer * n_strips), n_parts as u32, 1], [WARP as u32, 8, 1])
+}
+
+/// Columns that are loaded at once: 4 if each group of four in rows of this width lies where vectors may be, in all of these tensors, else 1.
+fn lanes<'a>(width: u64, tensors: impl IntoIterator<Item = (&'a Location, DType)>) -> &'static str {
+    let is_aligned = |(at, dtype): (&Location, DType)| at.offset.0.is_multiple_of(vector_bytes(dtype, 4));
+    if width.is_multiple_of(4) && tensors.into_iter().all(is_aligned) { "4" } else { "1" }
 }
 
 impl Sources {
@@ -47,47 +50,59 @@ impl Sources {
                 arguments,
             };
         }
-        let (n_strips, grid, block) = strips(sum.outer, sum.inner);
+        let (n_strips, grid, block) = strips(sum.outer, sum.reduced, sum.inner);
         let sizes = [sum.reduced, sum.inner, n_strips].map(Argument::U64);
-        arguments.extend(sizes.into_iter().chain([accumulate]));
-        Launch { function: self.function("sum_columns_REAL_STORED", &words), grid, block, shared: 0, arguments }
+        arguments.extend([Argument::Working].into_iter().chain(sizes).chain([accumulate]));
+        let words = [words[0], words[1], ("LANES", lanes(sum.inner, [(&sum.x, sum.stored)]))];
+        Launch { function: self.function("sum_columns_REAL_STORED_xLANES", &words), grid, block, shared: 0, arguments }
     }
 
     pub(super) fn rows(&mut self, kernel: &RowKernel) -> Vec<Launch> {
         let RowKernel { op, rows, width, .. } = kernel;
         let sizes = || [Argument::U64(*rows), Argument::U64(*width)].to_vec();
         let by_teams = teams(*rows, *width);
-        let (_, grid, block) = strips(1, *width);
-        let by_strips = (grid, block);
         // Every row has its block, or blocks take several rows.
         let by_blocks = |most: u32| ([some_blocks(*rows, most), 1, 1], [by_teams.1[0], 1, 1]);
         let (file, shape, between, last) = match op {
             RowOp::NormStatistics { epsilon } => {
-                ("norm_statistics_REAL_STORED", by_teams, vec![], vec![number(kernel.dtype, *epsilon)])
+                ("norm_statistics_REAL_STORED_xLANES", by_teams, vec![], vec![number(kernel.dtype, *epsilon)])
             }
-            RowOp::Normalize => ("normalize_REAL_STORED", by_teams, vec![], vec![]),
-            RowOp::NormalizeGradInput => ("normalize_grad_input_REAL_STORED", by_teams, vec![], vec![]),
+            RowOp::Normalize => ("normalize_REAL_STORED_RESULT_xLANES", by_teams, vec![], vec![]),
+            RowOp::NormalizeGradInput { joined } => {
+                let joined = vec![Argument::U32(u32::from(*joined))];
+                ("normalize_grad_input_REAL_STORED_RESULT_xLANES", by_teams, vec![], joined)
+            }
             RowOp::NormalizeGradGain => {
+                let (_, grid, block) = strips(1, *rows, *width);
                 let accumulate = Argument::U32(u32::from(kernel.accumulate));
-                ("normalize_grad_gain_REAL_STORED", by_strips, vec![], vec![accumulate])
+                ("normalize_grad_gain_REAL_STORED_xLANES", (grid, block), vec![Argument::Working], vec![accumulate])
             }
             RowOp::Softmax { causal } => {
-                ("softmax_REAL_STORED", by_teams, vec![], vec![Argument::U64(causal.unwrap_or_default())])
+                ("softmax_REAL_STORED_RESULT", by_teams, vec![], vec![Argument::U64(causal.unwrap_or_default())])
             }
-            RowOp::SoftmaxGrad => ("softmax_grad_REAL_STORED", by_teams, vec![], vec![]),
+            RowOp::SoftmaxGrad => ("softmax_grad_REAL_STORED_RESULT", by_teams, vec![], vec![]),
             RowOp::CrossEntropy => {
                 let between = vec![Argument::Working, Argument::Error];
-                ("cross_entropy_REAL_STORED", by_blocks(MOST_SUMS as u32), between, vec![])
+                ("cross_entropy_REAL_STORED_xLANES", by_blocks(LOSS_BLOCKS), between, vec![])
             }
             RowOp::CrossEntropyGrad => {
-                ("cross_entropy_grad_REAL_STORED", by_blocks(i32::MAX as u32), vec![Argument::Error], vec![])
+                let shape = by_blocks(i32::MAX as u32);
+                ("cross_entropy_grad_REAL_STORED_RESULT_xLANES", shape, vec![Argument::Error], vec![])
             }
             RowOp::Gather { table } => ("gather_REAL", by_teams, vec![Argument::Error], vec![Argument::U64(*table)]),
             RowOp::ScatterAdd { table } => return self.scatter_add(kernel, *table),
         };
-        let tensors = kernel.inputs.iter().chain([&kernel.out]).map(|at| Argument::Address(*at));
+        // What nothing is added to has an input as what is added, which nobody looks at.
+        let unread = kernel.inputs.last().filter(|_| matches!(op, RowOp::NormalizeGradInput { joined: false }));
+        let tensors = kernel.inputs.iter().chain(unread).chain([&kernel.out]).map(|at| Argument::Address(*at));
         let arguments = tensors.chain(between).chain(sizes()).chain(last).collect();
-        let function = self.function(file, &[("REAL", real(kernel.dtype)), ("STORED", word(kernel.stored))]);
+        let words = [
+            ("REAL", real(kernel.dtype)),
+            ("STORED", word(kernel.stored)),
+            ("RESULT", word(kernel.result)),
+            ("LANES", lanes_of(kernel)),
+        ];
+        let function = self.function(file, &words);
         vec![Launch { function, grid: shape.0, block: shape.1, shared: 0, arguments }]
     }
 
@@ -115,4 +130,16 @@ impl Sources {
             arguments,
         }
     }
+}
+
+/// Of the tensors that are walked by groups: those with a row of elements for each row, gains and biases.
+fn lanes_of(kernel: &RowKernel) -> &'static str {
+    let large = kernel.op.large_inputs();
+    let inputs = kernel.inputs.iter().enumerate().filter(|(position, _)| match kernel.op {
+        RowOp::Normalize | RowOp::NormalizeGradInput { .. } => *position != 1,
+        _ => large.contains(position),
+    });
+    let types = |position: &usize| if large.contains(position) { kernel.stored } else { kernel.dtype };
+    let inputs = inputs.map(|(position, at)| (at, types(&position)));
+    lanes(kernel.width, inputs.chain(kernel.op.has_large_result().then_some((&kernel.out, kernel.result))))
 }

@@ -11,6 +11,7 @@ use super::seats::Seats;
 use super::team::Team;
 use crate::devices::cpu::{Part, makes_new_version, updated};
 use crate::fault::RunError;
+use crate::profile::Amount;
 use pipe_ir::digest::Digest;
 use pipe_ir::graph::DType;
 use pipe_ir::ids::ExecId;
@@ -27,8 +28,7 @@ use std::sync::Arc;
 pub(super) struct Step {
     /// As profiles name it.
     pub(super) kind: &'static str,
-    pub(super) flops: u64,
-    pub(super) elements: u64,
+    pub(super) amount: Amount,
     pub(super) doing: Doing,
 }
 
@@ -243,7 +243,8 @@ fn compiled(
             let elements = bytes.len() as u64 / dtype.bytes().0;
             let update = Update { dtype, part, from: from as u64, is_beside: makes_new_version(exec) };
             let doing = Doing::Launches(vec![sources.optimizer(&training.optimizer, &update)]);
-            Ok(Compiled { steps: vec![Step { kind: "optimizer", flops: 0, elements, doing }], scratch })
+            let amount = Amount::of_update(&training.optimizer, elements, bytes.len() as u64);
+            Ok(Compiled { steps: vec![Step { kind: "optimizer", amount, doing }], scratch })
         }
     }
 }
@@ -257,7 +258,7 @@ fn step(
         Some(products) => Doing::Products(products),
         None => Doing::Launches(sources.launches(kernel)),
     };
-    Ok(Step { kind: kernel.kind(), flops: kernel.flops(), elements: kernel.elements(), doing })
+    Ok(Step { kind: kernel.kind(), amount: Amount::of(kernel), doing })
 }
 
 /// The compiled text for a GPU: from the cache, or made now.

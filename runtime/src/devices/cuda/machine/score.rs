@@ -15,6 +15,7 @@ use super::places::Places;
 use super::seats::Seats;
 use crate::devices::cpu::NO_NUMBER;
 use crate::fault::RunError;
+use crate::profile::Amount;
 use pipe_ir::ids::{DeviceId, ExecId, GroupId, MicrobatchId, ValueId};
 use pipe_ir::instruction::{Collective, Fill, Instruction, OperandRange};
 use pipe_ir::program::Program;
@@ -78,8 +79,8 @@ pub(super) struct Ran {
     pub(super) marks: Vec<usize>,
     /// Where the host reads whether its data are wrong, if it looks at data.
     pub(super) error: Option<Area>,
-    /// In a profile: kind, operations and elements of each kernel.
-    pub(super) kinds: Vec<(&'static str, u64, u64)>,
+    /// In a profile: kind of each kernel, and what it does.
+    pub(super) kinds: Vec<(&'static str, Amount)>,
 }
 
 /// A collective.
@@ -356,7 +357,7 @@ impl Builder<'_> {
                 Doing::Products(calls) => calls.iter().for_each(|one| self.product(stream, one, &places, device)),
             }
             if self.looks.profile {
-                kinds.push((step.kind, step.flops, step.elements));
+                kinds.push((step.kind, step.amount));
                 if position + 1 < compiled.steps.len() {
                     marks.push(self.mark(stream)?);
                 }

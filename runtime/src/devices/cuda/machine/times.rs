@@ -70,12 +70,9 @@ pub(super) fn collectives(score: &Score, devices: &mut [DeviceStep]) -> Result<(
 /// Adds all kernels to a profile, where these were looked at.
 pub(super) fn kernels(score: &Score, profile: &mut Profile) -> Result<(), DriverError> {
     for run in &score.runs {
-        for (ends, (kind, flops, elements)) in run.marks.windows(2).zip(&run.kinds) {
+        for (ends, (kind, amount)) in run.marks.windows(2).zip(&run.kinds) {
             let entry = profile.entries.entry((*kind).into()).or_default();
-            entry.count += 1;
-            entry.nanos += score.marks[ends[1]].since(&score.marks[ends[0]])?;
-            entry.flops += flops;
-            entry.elements += elements;
+            entry.add(score.marks[ends[1]].since(&score.marks[ends[0]])?, *amount);
         }
     }
     Ok(())

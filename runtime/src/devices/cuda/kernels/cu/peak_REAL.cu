@@ -22,23 +22,22 @@ __device__ Peak_REAL warp_peak_REAL(Peak_REAL own) {
     return own;
 }
 
-// The peak of a row, the same bits in all threads of its team. Each thread takes four columns at a time.
-template <class Row>
-__device__ Peak_REAL team_peak_REAL(Row row, u64 width) {
+// The peak of a row, the same bits in all threads of its team. Each thread takes two groups of four columns at a time.
+template <u32 WIDE, class Stored>
+__device__ Peak_REAL team_peak_REAL(const Stored* row, u64 width) {
     __shared__ Peak_REAL of_warp[32];
     Peak_REAL own = {LOWEST, 0};
-    for (u64 column = threadIdx.x; column < width; column += 4 * blockDim.x) {
-        REAL x[4];
+    for (u64 column = 4 * threadIdx.x; column < width; column += 8 * blockDim.x) {
+        REAL x[2][4] = {{LOWEST, LOWEST, LOWEST, LOWEST}, {LOWEST, LOWEST, LOWEST, LOWEST}};
+        u64 second = column + 4 * blockDim.x;
+        load_four<WIDE>(x[0], row, column, width, (REAL)LOWEST);
+        if (second < width) load_four<WIDE>(x[1], row, second, width, (REAL)LOWEST);
         REAL top = own.top;
 #pragma unroll
-        for (u32 j = 0; j < 4; j++) {
-            u64 at = column + j * blockDim.x;
-            x[j] = at < width ? row[at] : LOWEST;
-            top = x[j] > top ? x[j] : top;
-        }
+        for (u32 j = 0; j < 8; j++) top = x[j / 4][j % 4] > top ? x[j / 4][j % 4] : top;
         REAL total = own.top == top ? own.total : own.total * exp_REAL(own.top - top);
 #pragma unroll
-        for (u32 j = 0; j < 4; j++) total += weight_REAL(x[j], top);
+        for (u32 j = 0; j < 8; j++) total += weight_REAL(x[j / 4][j % 4], top);
         own.top = top;
         own.total = total;
     }

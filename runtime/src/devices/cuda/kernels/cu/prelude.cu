@@ -33,31 +33,27 @@ __device__ __forceinline__ f32 rounded_bf16(f32 x) {
     return __uint_as_float((x == x ? bits + 0x7fffu + (bits >> 16 & 1u) : bits | 0x00400000u) & 0xffff0000u);
 }
 
-// Numbers of an input as they are computed with, however they are stored.
-typedef const f32* In_f32;
-typedef const f64* In_f64;
-struct In_bf16 {
-    const bf16* at;
-    __device__ __forceinline__ f32 operator[](u64 index) const { return widened_bf16(at[index]); }
-    __device__ __forceinline__ In_bf16 operator+(u64 elements) const {
-        In_bf16 later = {at + elements};
-        return later;
-    }
-    __device__ __forceinline__ void operator+=(u64 elements) { at += elements; }
-};
+// Numbers as they are computed with, however they are stored, and as they are stored.
+__device__ __forceinline__ f32 widened(f32 x) { return x; }
+__device__ __forceinline__ f64 widened(f64 x) { return x; }
+__device__ __forceinline__ f32 widened(bf16 half) { return widened_bf16(half); }
+__device__ __forceinline__ void put(f32& to, f32 x) { to = x; }
+__device__ __forceinline__ void put(f64& to, f64 x) { to = x; }
+__device__ __forceinline__ void put(bf16& to, f32 x) { to = upper_half(rounded_bf16(x)); }
 
 // Below all other numbers, in either precision.
 #define LOWEST (-1.0f / 0.0f)
 
 // Neighbours that are loaded and stored at once.
+template <class Stored, u32 COUNT>
+struct __align__(COUNT * sizeof(Stored) < 16 ? COUNT * sizeof(Stored) : 16) Neighbours {
+    Stored at[COUNT];
+};
 struct __align__(16) Four_f32 {
     f32 at[4];
 };
 struct __align__(8) Two_f32 {
     f32 at[2];
-};
-struct __align__(8) Four_bf16 {
-    bf16 at[4];
 };
 struct __align__(16) Four_f64 {
     f64 at[4];

@@ -3,7 +3,7 @@
 // The first index that names a row of the table is its leader. The leader's blocks add all rows of dy that belong there, each block to 1024 columns; the
 // blocks of other indices end at once. A block looks through 256 indices at a time and lists those that name its row.
 extern "C" __global__ void __launch_bounds__(256)
-scatter_add_REAL_STORED(const i32* indices, In_STORED dy, REAL* out, u64* error, u64 rows, u64 width, u64 table_rows) {
+scatter_add_REAL_STORED(const i32* indices, const STORED* dy, REAL* out, u64* error, u64 rows, u64 width, u64 table_rows) {
     __shared__ u32 of_warp[8];
     __shared__ u32 listed[256];
     u64 leader = blockIdx.x;
@@ -37,10 +37,10 @@ scatter_add_REAL_STORED(const i32* indices, In_STORED dy, REAL* out, u64* error,
         __syncthreads();
 #pragma unroll 4
         for (u32 at = 0; at < n_listed; at++) {
-            In_STORED row = dy + (from + listed[at]) * width;
+            const STORED* row = dy + (from + listed[at]) * width;
 #pragma unroll
             for (u32 j = 0; j < 4; j++) {
-                if (first + j * 256 < width) sums[j] += row[first + j * 256];
+                if (first + j * 256 < width) sums[j] += widened(row[first + j * 256]);
             }
         }
         // The list is read; the next one may be written.

@@ -35,6 +35,7 @@ impl Planned {
         let expected = interpreter::run(&self.case.graph, &self.case.operands);
         for (operand, (found, expected)) in found.iter().zip(&expected).enumerate() {
             let Some(expected) = expected else { continue };
+            let tolerance = self.case.tolerance(operand, tolerance);
             let scale = expected.iter().fold(1e-3_f64, |scale, x| scale.max(x.abs()));
             for (element, (found, expected)) in found.iter().zip(expected).enumerate() {
                 assert!(
