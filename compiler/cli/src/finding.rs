@@ -4,6 +4,7 @@ use crate::searching::{Shown, Team};
 use pipe_compiler::Compilation;
 use pipe_compiler::files::Loader;
 use pipe_compiler::search::find::Prepared;
+use pipe_compiler::search::moves::Target;
 use pipe_compiler::search::{Options, Progress, Workers};
 use pipe_compiler::source::Sources;
 
@@ -19,8 +20,29 @@ pub(crate) struct Found {
     pub(crate) sources: Sources,
 }
 
-/// Searches; none where there was no time to find any schedule.
+/// Searches; none where there was no time to find any schedule. Where there is not enough memory for anything, what may be otherwise then is searched.
 pub(crate) fn find(
+    target: &Target<'_>,
+    prepared: &mut Prepared,
+    options: Options,
+    team: &Team,
+    shown: &Shown,
+) -> Option<Found> {
+    let fits = |found: &Found| found.compilation.report.ok;
+    let found = find_as_is(prepared, options, team, target.loader, shown)?;
+    if fits(&found) || !prepared.estimates_memory() {
+        return Some(found);
+    }
+    for mut other in target.otherwise(prepared).take_while(|_| team.go_on()) {
+        if let Some(found) = find_as_is(&mut other, options, team, target.loader, shown).filter(fits) {
+            *prepared = other;
+            return Some(found);
+        }
+    }
+    Some(found)
+}
+
+fn find_as_is(
     prepared: &mut Prepared,
     options: Options,
     team: &Team,
@@ -47,10 +69,10 @@ pub(crate) fn find(
             }
             (accepted, rounds) = (Some(best), options.rounds);
         } else if !team.go_on() || !prepared.tighten(&result.found, &result.compilation) {
-            // The target's own order may be one that the pipeline's memory is enough for.
-            let own = || prepared.instead_of(&result.found).map(|own| finished(prepared, own));
-            let own = || own().filter(|own| own.compilation.report.ok);
-            break accepted.or_else(own).or(Some(result));
+            // There may be orders that the pipeline's memory is enough for, though it was not for what was found.
+            let others = || prepared.instead_of(&result.found).map(|other| finished(prepared, other));
+            let other = || others().find(|other| other.compilation.report.ok);
+            break accepted.or_else(other).or(Some(result));
         }
     };
     shown.finish();

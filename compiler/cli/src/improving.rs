@@ -57,7 +57,7 @@ fn searched(problem: &Problem, candidate: &Candidate, seed: u64, team: &Team, qu
     let target = Target { root: &root, loader: &loader, request: &problem.request, objective, may };
     let mut prepared = target.prepare(&mut Sources::default()).ok()?;
     let options = Options { objective, seed, rounds: ROUNDS };
-    let source = find(&mut prepared, options, team, &loader, &Shown::new(quiet))?.source;
+    let source = find(&target, &mut prepared, options, team, &Shown::new(quiet))?.source;
     let root = Source { name: "tuned.pipe".to_owned(), text: source.clone() };
     let judged = compile(&mut Sources::default(), root, &loader, &problem.request).report;
     let (step, bubble) = (judged.figures.makespan?, judged.figures.bubble_makespan?);

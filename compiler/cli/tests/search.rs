@@ -68,26 +68,41 @@ fn state_lives_with_the_hosts_where_that_is_shorter_or_nothing_fits_without() {
         let text = TINY_STATE.replace("MEMORY", memory);
         fs::write(folder.join("state.pipe"), text).expect("a file");
     };
-    let costs = "--cost F=1,BW=2,B=1,W=1,copy=1 --rounds 2 --format json";
+    let costs = "--cost F=1,BW=2,B=1,W=1,copy=1 --rounds 0 --format json";
     let found = |more: &str| json(&folder, &format!("search state.pipe {costs} {more}"), 0);
     write("128KiB");
     let (without, with) = (found(""), found("--may-offload"));
-    assert!(without.get("offload").is_none() && without["makespan"] == 20.0, "{without}");
+    assert!(without.get("offload").is_none() && without["makespan"] == 15.0, "{without}");
     assert!(with["offload"]["what"] == "optimizer" && with["makespan"].as_f64() < Some(14.1), "{with}");
     let source = with["source"].as_str().expect("a source");
     assert!(source.contains("    schedule found\n    offload optimizer\n"), "{source}");
     fs::write(folder.join("found.pipe"), source).expect("a file");
     let judged = json(&folder, "check found.pipe --cost F=1,BW=2,B=1,W=1,copy=1 --format json", 0);
     assert_eq!(judged["makespan"], with["makespan"]);
-    write("106KiB");
-    let refused = json(&folder, &format!("search state.pipe {costs}"), 1);
-    assert_eq!(refused["diagnostics"][0]["code"], "memory-exceeded");
-    assert_eq!(found("--may-offload")["offload"]["what"], "optimizer");
-    write("88KiB");
-    let refused = json(&folder, &format!("search state.pipe {costs} --may-offload"), 1);
+    write("60KiB");
+    let refused = json(&folder, &format!("search state.pipe {costs} --may-offload --set microbatches=1"), 1);
     assert_eq!(refused["diagnostics"][0]["code"], "memory-exceeded");
     let unknown = json(&folder, "search state.pipe --may-offload --format json", 1);
     assert_eq!(unknown["diagnostics"][0]["code"], "cannot-offload");
+}
+
+#[test]
+fn what_the_help_of_a_refusal_names_is_found_and_more_memory_finds_nothing_longer() {
+    let folder = folder("search-sweep", &[]);
+    let mut shortest = f64::MAX;
+    for memory in [100, 110, 114, 124] {
+        let text = TINY_STATE.replace("MEMORY", &format!("{memory}KiB")).replace("microbatches 4", "microbatches 2");
+        fs::write(folder.join("state.pipe"), text).expect("a file");
+        let search = "search state.pipe --cost F=1,BW=2,B=1,W=1,copy=1 --rounds 0 --format json";
+        // From 112 KiB on there is room for one microbatch after the other with all state on the devices.
+        let without = json(&folder, search, i32::from(memory < 112));
+        let help = without["diagnostics"][0]["help"].as_str();
+        assert_eq!(help.is_some_and(|help| help.contains("`offload optimizer` would fit")), memory < 112, "{without}");
+        let with = json(&folder, &format!("{search} --may-offload"), 0);
+        let makespan = with["makespan"].as_f64().expect("a time");
+        assert!(with["ok"] == true && makespan <= shortest, "{memory} KiB: {makespan} after {shortest}");
+        shortest = makespan;
+    }
 }
 
 #[test]

@@ -206,7 +206,7 @@ impl Comparison<'_> {
         let searched = Target { root: &self.root, loader: &loader, request, objective: Objective::Makespan, may };
         let mut prepared = searched.prepare(&mut Sources::default()).ok()?;
         let options = Options { objective: Objective::Makespan, seed: 1, rounds: 8 };
-        let found = find(&mut prepared, options, &team, &loader, &Shown::new(true))?;
+        let found = find(&searched, &mut prepared, options, &team, &Shown::new(true))?;
         let judged = found.compilation.judged.as_ref().filter(|_| found.compilation.report.ok)?;
         let better = BetterReport::new("search", length(&judged.timeline), refitted);
         let proved_optimal = prepared.problem.is_proved(&found.found) && prepared.problem.ends_with_tasks;

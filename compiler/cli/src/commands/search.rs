@@ -146,7 +146,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         prepared = searched.shorter(prepared, options, &team.within(half));
     }
     let shown = Shown::new(target.quiet || target.format == Format::Json);
-    let result = find(&mut prepared, options, &team, &loader, &shown);
+    let result = find(&searched, &mut prepared, options, &team, &shown);
     let Some(result) = result else {
         return Err(Failure::Usage("there was no time to find any schedule; allow more with `--time`".to_owned()));
     };

@@ -128,7 +128,7 @@ pub(super) fn in_bytes(
     for (device, peak) in peaks.iter().enumerate() {
         let order = own.as_ref().map(|orders| orders[device].as_slice()).unwrap_or_default();
         let beside = bytes(Some(peak.0)) - held(&problem.job, order.iter().copied());
-        let one = held(&problem.job, problem.job.on_device[device].iter().copied());
+        let one = least(&problem.job, device);
         let capacity = bytes(Some(limit.0)) - beside;
         if capacity < one {
             missing.push((device, one - capacity));
@@ -160,8 +160,13 @@ fn held(job: &Job, order: impl Iterator<Item = usize>) -> i64 {
     most
 }
 
-/// Leaves less room on the devices that have too little for what was found: less than that holds. Whether there is any such
-/// device, and room for one microbatch.
+/// The least that a device can hold: one microbatch after the other.
+fn least(job: &Job, device: usize) -> i64 {
+    held(job, job.turn(device).into_iter())
+}
+
+/// Leaves less room on the devices that have too little for what was found: less than that holds, but enough for one microbatch. Whether there is any
+/// such device with more room than that.
 pub(super) fn tighten(problem: &mut Problem, found: &Orders, report: &Report, limit: Bytes) -> bool {
     let over = |device: &DeviceReport| bytes(device.peak_bytes) - bytes(Some(limit.0));
     let worst = report.per_device.iter().map(over).max().unwrap_or(0);
@@ -171,10 +176,10 @@ pub(super) fn tighten(problem: &mut Problem, found: &Orders, report: &Report, li
         // Where no peak is too high, the arena is: the fullest devices get less.
         if over(device) > 0 || worst <= 0 && over(device) == worst {
             let held = held(job, found[index].iter().copied());
-            job.capacity[index] = job.capacity[index].min(held) - over(device).max(1);
-            any = true;
+            let room = (job.capacity[index].min(held) - over(device).max(1)).max(least(job, index));
+            any |= room < job.capacity[index];
+            job.capacity[index] = job.capacity[index].min(room);
         }
     }
-    any && (0..job.capacity.len())
-        .all(|device| held(job, job.on_device[device].iter().copied()) <= job.capacity[device])
+    any
 }

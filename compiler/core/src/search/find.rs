@@ -1,7 +1,7 @@
 //! The whole of `pipec search`: a target in, a source and its report out. The clock is the caller's.
 
 use super::bytes::{in_bytes, tighten};
-use super::halves::complete;
+use super::halves::{complete, in_halves};
 use super::plan::Plan;
 use super::target::{Problem, problem, without_pairs};
 use super::write::source;
@@ -111,8 +111,11 @@ impl Prepared {
     /// Counts what the pipeline's model saves, in the memory that the pipeline's devices have.
     fn with_bytes(mut self, judged: &Judged, report: &Report, loader: &Loader<'_>) -> Result<Self, Diagnostic> {
         let files = files::load(&mut Sources::default(), self.root.clone(), loader);
-        let stages = files.and_then(|files| stage_set(&files, &elaborate(&files, &self.request.choice)?));
-        let Ok(stages) = stages else { return Ok(self) };
+        let stages = files.and_then(|files| {
+            let elaborated = elaborate(&files, &self.request.choice)?;
+            Ok((stage_set(&files, &elaborated)?, in_halves(&files, &elaborated)))
+        });
+        let Ok((stages, halves)) = stages else { return Ok(self) };
         let limit = judged.pipeline.as_ref().and_then(Pipeline::byte_limit);
         let Some((limit, _)) = limit else { return Ok(self) };
         self.limit = Some(limit);
@@ -128,7 +131,7 @@ impl Prepared {
         // What is found may need more of it to be away than the target does.
         let may_offload = judged.pipeline.as_ref().is_some_and(|pipeline| pipeline.may_offload);
         let away = if may_offload { Offload::ALL.into_iter().fold(offload, Offload::and) } else { offload };
-        let counted = in_bytes(&mut self.problem, &stages, &peaks, (limit, away));
+        let counted = in_bytes(&mut self.problem, &halves.unwrap_or(stages), &peaks, (limit, away));
         self.problem.set_bound();
         counted.map_err(|missing| {
             let span =
@@ -156,13 +159,14 @@ impl Prepared {
         self.limit.is_some_and(|limit| is_full && tighten(&mut self.problem, &found.orders, report, limit))
     }
 
-    /// The target's own order in place of what was found.
-    #[must_use]
-    pub fn instead_of(&self, found: &Progress) -> Option<Progress> {
+    /// Orders that may be ones that there is enough memory for where there is not for what was found: the target's own, and one microbatch after the other.
+    pub fn instead_of<'a>(&'a self, found: &'a Progress) -> impl Iterator<Item = Progress> + 'a {
         let Problem { job, objective, schedule, .. } = &self.problem;
-        let orders = job.orders(schedule)?;
-        let length = Plan::new(job, *objective, &orders)?.1.length;
-        Some(Progress { length, orders, known: Vec::new(), bound: found.bound.min(length), ..*found })
+        let orders = job.orders(schedule).into_iter().chain(job.in_turn());
+        orders.filter_map(move |orders| {
+            let length = Plan::new(job, *objective, &orders)?.1.length;
+            Some(Progress { length, orders, known: Vec::new(), bound: found.bound.min(length), ..*found })
+        })
     }
 
     /// Searches. `report` hears of every improvement. `None` if the workers stop before anything was found.

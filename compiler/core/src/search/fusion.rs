@@ -66,6 +66,29 @@ impl Job {
         self.fusion(mention).map_or((mention, None), |fusion| (fusion.first, Some(fusion.second)))
     }
 
+    /// What a device runs of one microbatch where it holds least of it: `B` and `W` at once where `B` leaves more than it gives back.
+    #[must_use]
+    pub(super) fn turn(&self, device: usize) -> Vec<usize> {
+        let leaves_more = |fusion: usize| self.lanes[self.fusions[fusion].first].takes > 0;
+        let mention = |lane: &usize| match self.parts.get(*lane) {
+            Some(Part::First(fusion)) if leaves_more(*fusion) => Some(self.lanes.len() + fusion),
+            Some(Part::Second(fusion)) if leaves_more(*fusion) => None,
+            _ => Some(*lane),
+        };
+        self.on_device[device].iter().filter_map(mention).collect()
+    }
+
+    /// One microbatch after the other: where that is something else, at last in the form in which every device holds least.
+    pub(super) fn in_turn(&self) -> Vec<Orders> {
+        let repeated = |turns: Vec<Vec<usize>>| -> Orders {
+            turns.into_iter().map(|turn| turn.repeat(self.microbatches)).collect()
+        };
+        let least = (0..self.on_device.len()).map(|device| self.turn(device)).collect();
+        let mut forms = vec![repeated(self.on_device.clone()), repeated(least)];
+        forms.dedup();
+        forms
+    }
+
     /// The memory that a mention takes on each of its devices.
     #[must_use]
     pub fn takes(&self, mention: usize) -> i64 {

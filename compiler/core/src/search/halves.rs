@@ -1,12 +1,13 @@
-//! What a model's backward takes in the form that the target does not have it in: at once where it is split, in halves where it is not.
+//! What a model's backward takes, in time and memory, in the form that the target does not have it in: at once where it is split, in halves where it is not.
 //!
 //! The search may choose either form, and the operations of a model are those of the tasks that its schedule asks for.
 
 use crate::Request;
 use crate::costs::costs;
-use crate::elaborate::elaborate;
-use crate::files::{self, Loader};
+use crate::elaborate::{Elaborated, elaborate};
+use crate::files::{self, Files, Loader};
 use crate::judge::Judged;
+use crate::model::stage_set::StageSet;
 use crate::model::{Kinds, stage_set_of};
 use crate::recompute::recomputing;
 use crate::source::{Source, Sources};
@@ -22,16 +23,8 @@ pub(super) fn complete(judged: &mut Judged, root: &Source, loader: &Loader<'_>, 
     let Ok(files) = files::load(&mut Sources::default(), root.clone(), loader) else { return };
     let Ok(elaborated) = elaborate(&files, &request.choice) else { return };
     let own = Kinds::of_schedule(&elaborated.schedule);
-    let again = recomputing(&elaborated.schedule);
-    let forms = [&[TaskKind::Backward][..], &[TaskKind::BackwardInput, TaskKind::BackwardWeight]];
-    for form in forms {
-        let kinds = |recomputes: &bool| {
-            let forward =
-                if *recomputes { &[TaskKind::Forward, TaskKind::Recompute][..] } else { &[TaskKind::Forward] };
-            Kinds::of(&[forward, form].concat())
-        };
-        let kinds: Vec<Kinds> = again.iter().map(kinds).collect();
-        let Ok(set) = stage_set_of(&files, &elaborated, &kinds) else { return };
+    for form in [&AT_ONCE[..], &HALVES] {
+        let Ok(set) = stage_set_of(&files, &elaborated, &kinds(&elaborated, form)) else { return };
         let other = costs(request, judged.pipeline.as_ref(), &set, &judged.schedule);
         for (stage, own) in own.iter().enumerate() {
             for kind in form.iter().filter(|kind| !own.has(**kind)) {
@@ -39,4 +32,21 @@ pub(super) fn complete(judged: &mut Judged, root: &Source, loader: &Loader<'_>, 
             }
         }
     }
+}
+
+const AT_ONCE: [TaskKind; 1] = [TaskKind::Backward];
+const HALVES: [TaskKind; 2] = [TaskKind::BackwardInput, TaskKind::BackwardWeight];
+
+/// What the stages of a target compute where every backward is split: what a forward then keeps for which half, and what is between them.
+pub(super) fn in_halves(files: &Files, elaborated: &Elaborated) -> Option<StageSet> {
+    stage_set_of(files, elaborated, &kinds(elaborated, &HALVES)).ok()
+}
+
+/// The kinds of tasks of each stage, with backwards of this form.
+fn kinds(elaborated: &Elaborated, form: &[TaskKind]) -> Vec<Kinds> {
+    let of_stage = |recomputes: bool| {
+        let forward = if recomputes { &[TaskKind::Forward, TaskKind::Recompute][..] } else { &[TaskKind::Forward] };
+        Kinds::of(&[forward, form].concat())
+    };
+    recomputing(&elaborated.schedule).into_iter().map(of_stage).collect()
 }

@@ -5,7 +5,7 @@
 //! long they hold them in the target's own order, per duration of a forward. Only the first so many of them are tried.
 
 use super::find::{Prepared, prepare};
-use super::{Objective, Options, Workers};
+use super::{Objective, Options, Progress, Workers};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::elaborate::elaborate;
 use crate::files::{self, Loader};
@@ -131,19 +131,38 @@ impl Target<'_> {
         loop {
             let glance = Glance { workers, batches: AtomicUsize::new(0), is_busy: AtomicBool::new(false) };
             let found = prepared.search(options, &glance, &mut |_| ())?;
-            let tasks = prepared.problem.ticks(found.length);
             if !prepared.estimates_memory() {
-                return Some(tasks);
+                return Some(prepared.problem.ticks(found.length));
             }
             let (_, compilation) = prepared.finish(&found, &mut Sources::default(), self.loader);
             if compilation.report.ok {
-                let whole = compilation.judged.map(|judged| judged.timeline.makespan());
-                return whole.filter(|_| self.objective == Objective::Makespan).or(Some(tasks));
+                return Some(self.length(prepared, &found, compilation));
             }
             if !workers.go_on() || !prepared.tighten(&found, &compilation) {
-                return None;
+                return prepared.instead_of(&found).find_map(|other| {
+                    let (_, compilation) = prepared.finish(&other, &mut Sources::default(), self.loader);
+                    compilation.report.ok.then(|| self.length(prepared, &other, compilation))
+                });
             }
         }
+    }
+
+    /// How long what was found takes, with its copies where the whole step counts.
+    fn length(&self, prepared: &Prepared, found: &Progress, compilation: Compilation) -> Ticks {
+        let whole = compilation.judged.filter(|_| self.objective == Objective::Makespan);
+        whole.map_or_else(|| prepared.problem.ticks(found.length), |judged| judged.timeline.makespan())
+    }
+
+    /// The target with what may be otherwise where nothing fits without, however well it was thought to fit: state lives with the hosts, all stages recompute, or both.
+    pub fn otherwise(&self, prepared: &Prepared) -> impl Iterator<Item = Prepared> + '_ {
+        let recomputes = recomputing(&prepared.problem.schedule).contains(&true);
+        let order = if recomputes { None } else { self.order() };
+        let offloads = self.offloads(&mut Sources::default()).unwrap_or_default();
+        let offloads: Vec<_> = std::iter::once(None).chain(offloads.into_iter().map(Some)).collect();
+        let all = order.map(|order| offloads.iter().map(|offload| (order.clone(), *offload)).collect());
+        let changes = offloads.iter().map(|offload| (Vec::new(), *offload)).chain(all.unwrap_or_else(Vec::new));
+        let changes: Vec<(Vec<StageId>, Option<Offload>)> = changes.skip(1).collect();
+        changes.into_iter().filter_map(|(stages, offload)| self.with(&mut Sources::default(), (&stages, offload)).ok())
     }
 
     /// What of the state could live with the hosts: nothing if that may not be, or the target says it.

@@ -118,7 +118,7 @@ fn short_step(job: &Job) -> usize {
 }
 
 impl Portfolio<'_> {
-    fn goes_on(&self) -> bool {
+    pub(super) fn goes_on(&self) -> bool {
         let is_best = self.best.as_ref().is_some_and(|(best, _)| best.length <= self.bound);
         !is_best && self.workers.go_on()
     }
@@ -200,15 +200,13 @@ impl Portfolio<'_> {
 
     fn gather(&mut self, known: &dyn Known) {
         // One microbatch after the other always fits.
-        let in_turn =
-            |job: &Job| -> Orders { job.on_device.iter().map(|lanes| lanes.repeat(job.microbatches)).collect() };
-        for orders in known.own().into_iter().chain([in_turn(&self.context.long)]) {
+        for orders in known.own().into_iter().chain(self.context.long.in_turn()) {
             let measured = self.context.measured(&self.context.long, orders);
             measured.into_iter().for_each(|(length, orders)| self.note_known(length, orders));
         }
         let of_short = self.add_known(known);
-        let in_turn = in_turn(&self.context.short);
-        self.perform(&of_short.into_iter().chain([in_turn]).map(Work::Measure).collect::<Vec<_>>());
+        let in_turn = self.context.short.in_turn();
+        self.perform(&of_short.into_iter().chain(in_turn).map(Work::Measure).collect::<Vec<_>>());
         if self.goes_on() {
             let tries = (DEPTHS / self.context.short.n_tasks().max(1) as u64).min(MOST_DEPTHS);
             // The rest of the search draws the same numbers with and without these.
@@ -225,6 +223,7 @@ impl Portfolio<'_> {
             }
         }
         self.add_blocks(BLOCK_EFFORT);
+        self.prove_small();
     }
 
     /// Measures what else is known, as far as there is time: those first that are short for a short step. Returns the orders

@@ -21,7 +21,9 @@ const HALVINGS: [[usize; 3]; 2] = [[usize::MAX, 0, 1], [usize::MAX, 1, 2]];
 const BLOCK_ROUNDS: u32 = 3;
 /// Steps with more tasks are not tried to be proved.
 const PROVABLE_TASKS: usize = 1_000;
-/// The same where only one or two devices count.
+/// Those of smaller steps are tried to be proved before the first round: then there often is none.
+const SMALL_TASKS: usize = 64;
+/// Steps with more tasks are not tried to be proved where only one or two devices count.
 const RELAXED_TASKS: usize = 200;
 /// Partial schedules that the first attempt at a proof keeps.
 const PROOF_WIDTH: u64 = 2_000;
@@ -38,6 +40,15 @@ fn tries(effort: u64, job: &Job) -> u64 {
 }
 
 impl Portfolio<'_> {
+    /// Looks at all schedules of a small step.
+    pub(super) fn prove_small(&mut self) {
+        let is_small = self.context.long.n_tasks() <= SMALL_TASKS && self.context.objective == Objective::Makespan;
+        let best = self.best.as_ref().map(|(best, _)| best.length).filter(|_| is_small && self.goes_on());
+        if let Some(below) = best {
+            self.perform(&[Work::Prove { below, width: PROOF_WIDTH as usize, questions: QUESTIONS }]);
+        }
+    }
+
     /// A round: better starts, a better long step, and an attempt at a proof.
     pub(super) fn improve(&mut self) {
         if (2..=BLOCK_ROUNDS).contains(&self.round) {
