@@ -3,6 +3,8 @@
 // Built with -DPIPEC_EMULATOR="the folder of shim.h". The result has, for each kernel NAME of the source,
 //   void emulate_NAME(const unsigned grid[3], const unsigned block[3], unsigned shared, void** arguments);
 //   const unsigned emulate_NAME_sizes[];  // bytes of each parameter, then 0
+// and for all of them
+//   void emulate_leave_out(unsigned line);  // from now on threads do not wait at the barrier of this line; 0 for none
 // Equal sources are compiled once, if PIPEC_EMULATOR_CACHE names a folder to keep results in.
 
 #include <cctype>

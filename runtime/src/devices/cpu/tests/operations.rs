@@ -205,11 +205,13 @@ fn attention_and_its_derivatives() {
     {
         for causal in [false, true] {
             let mut case = Case::new("attention");
-            let (q, k) = (case.input(&[2, rows, 3, width]), case.input(&[2, 3, columns, width]));
-            let (v, dy) = (case.input(&[2, 3, width, columns]), case.input(&[2, 3, rows, width]));
+            // Some on each axis where they are small.
+            let (a, b) = if rows > 5 { (1, 2) } else { (2, 3) };
+            let (q, k) = (case.input(&[a, rows, b, width]), case.input(&[a, b, columns, width]));
+            let (v, dy) = (case.input(&[a, b, width, columns]), case.input(&[a, b, rows, width]));
             let (q, v) = (case.transpose(q, &[0, 2, 1, 3]), case.transpose(v, &[0, 1, 3, 2]));
-            let y = case.push(Op::Attention { causal }, &[q, k, v], &[2, 3, rows, width]);
-            let gradients = case.push(Op::AttentionGrad { causal }, &[q, k, v, dy], &[2, 3, rows + 2 * columns, width]);
+            let y = case.push(Op::Attention { causal }, &[q, k, v], &[a, b, rows, width]);
+            let gradients = case.push(Op::AttentionGrad { causal }, &[q, k, v, dy], &[a, b, rows + 2 * columns, width]);
             let turned = case.transpose(gradients, &[2, 0, 1, 3]);
             for node in [y, turned] {
                 case.store(node);

@@ -49,13 +49,20 @@ impl Planned {
     }
 }
 
-/// Fused and unfused kernels of all cases give the same bits, and agree with plain arithmetic in both precisions; a second run gives the same bits.
-pub(super) fn check_all(cases: &[Case], precision: Precision, (single, double): (f64, f64)) {
-    let mut sources = Sources::new(precision);
+/// As [`check_each`], all in one way to multiply and to the same tolerances.
+pub(super) fn check_all(cases: &[Case], precision: Precision, tolerances: (f64, f64)) {
+    check_each(&cases.iter().map(|case| (case.clone(), precision, tolerances)).collect::<Vec<_>>());
+}
+
+/// Fused and unfused kernels of all cases give the same bits, and agree with plain arithmetic to tolerances, those of single and of double precision; a
+/// second run gives the same bits.
+pub(super) fn check_each(cases: &[(Case, Precision, (f64, f64))]) {
+    let mut sources = Sources::default();
     let mut planned = Vec::new();
-    for case in cases {
+    for (case, precision, (single, double)) in cases {
+        sources.precision = *precision;
         for dtype in case.precisions() {
-            let tolerance = if *dtype == DType::F64 { double } else { single };
+            let tolerance = if *dtype == DType::F64 { *double } else { *single };
             let case = case.in_precision(*dtype);
             let mut plan = |fusion| Planned::new(&case, fusion, &mut sources);
             planned.push((plan(Fusion::On), plan(Fusion::Off), tolerance));
@@ -67,8 +74,17 @@ pub(super) fn check_all(cases: &[Case], precision: Precision, (single, double): 
             numbers.iter().map(|numbers| numbers.iter().map(|x| x.to_bits()).collect()).collect()
         };
         let first = bits(fused.check(&module, *tolerance));
-        assert_eq!(first, bits(unfused.run(&module).0), "fusion");
-        assert_eq!(first, bits(fused.run(&module).0), "another order of threads");
+        // The same launches serve for another order of threads.
+        let is_same = fused.launches == unfused.launches;
+        assert_eq!(
+            first,
+            bits(unfused.run(&module).0),
+            "{}",
+            if is_same { "another order of threads" } else { "fusion" }
+        );
+        if !is_same {
+            assert_eq!(first, bits(fused.run(&module).0), "another order of threads");
+        }
     }
 }
 
@@ -107,7 +123,7 @@ fn rows_of_every_width() {
 #[test]
 fn many_rows() {
     let mut all = Vec::new();
-    for (rows, width) in [(1500, 3), (700, 40), (33, 130), (5, 4200)] {
+    for (rows, width) in [(1100, 3), (300, 40), (33, 130), (5, 4200)] {
         let mut case = Case::new("many rows");
         let (x, dy) = (case.input(&[rows, width]), case.input(&[rows, width]));
         let statistics = case.push(Op::NormStatistics { epsilon: 1e-5 }, &[x], &[rows, 2]);

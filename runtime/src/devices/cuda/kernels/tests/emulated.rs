@@ -134,6 +134,16 @@ impl Module {
         Some(Self { library, sources })
     }
 
+    /// From now on threads do not wait at the barrier of this line.
+    pub(super) fn leave_out(&self, line: Option<u32>) {
+        // SAFETY: see the head of this file.
+        unsafe {
+            let leave_out: Symbol<'_, unsafe extern "C" fn(u32)> =
+                self.library.get(b"emulate_leave_out").expect("the emulator has it");
+            leave_out(line.unwrap_or(0));
+        }
+    }
+
     /// Launches a kernel; `address` says where a place, a part of a member, or memory of the device is.
     pub(super) fn launch(&self, launch: &Launch, address: &dyn Fn(Address) -> u64) {
         let name = self.sources.name(launch.function);

@@ -1,7 +1,9 @@
 //! All kernels through NVIDIA's compiler, for three generations of devices. It needs no GPU.
+//!
+//! Every kind of kernel, in every type, is compiled for each device. What differs in strides, widths or expressions only is as easy for one as for another:
+//! devices share it.
 
 use super::emulated::Compiler;
-use super::texts::sources_of_cases;
 use crate::devices::cuda::kernels::{Precision, Sources, Update};
 use pipe_ir::graph::DType;
 use pipe_ir::instruction::Collective;
@@ -20,18 +22,17 @@ fn library() -> Option<PathBuf> {
     files.find(|file: &PathBuf| Path::exists(file))
 }
 
-/// Elements of a query, below and beyond what one group of columns has.
-const WIDTHS: [u64; 2] = [64, 128];
+/// Whether rows of the left factor, and of the right one, have neighbours.
+type Layout = (bool, bool);
 
-/// Products of small and of large results, whose factors lie in rows or in columns.
-fn products(dtype: DType, factors: DType, result: DType) -> Vec<Gemm> {
+/// Products of small and of large results.
+fn products(layouts: &[Layout], dtype: DType, factors: DType, result: DType) -> Vec<Gemm> {
     let matrix = |by_rows: bool| {
         let at = Location { place: Place::Operand(0), offset: Bytes::ZERO };
         let (row, column) = if by_rows { (2048, 1) } else { (1, 2048) };
         Matrix { at, row, column, batch: vec![] }
     };
-    let layouts = [(true, true), (true, false), (false, true), (false, false)];
-    let all = [64, 2048].into_iter().flat_map(|size| layouts.map(|layout| (size, layout)));
+    let all = [64, 2048].into_iter().flat_map(|size| layouts.iter().map(move |layout| (size, *layout)));
     let product = |(size, (a, b))| Gemm {
         dtype,
         factors,
@@ -74,22 +75,29 @@ fn attention(dtype: DType, width: u64) -> [Attention; 2] {
     [of(None), of(Some(matrix()))]
 }
 
-/// Every kernel there is, in every type.
-fn everything() -> Sources {
-    let mut sources = sources_of_cases(Precision::Fp32);
+/// Elements of a query, the most that each way of multiplying has registers for.
+const WIDEST: [(Precision, u64); 3] = [(Precision::Fp32, 128), (Precision::Tf32, 64), (Precision::Bf16, 128)];
+/// Heads of half that width, which need fewer.
+const NARROWER: [(Precision, u64); 2] = [(Precision::Fp32, 64), (Precision::Bf16, 64)];
+
+/// Every kernel but chains, in every type: products of factors that lie so, and attention of the widest heads.
+fn every_kind(layouts: &[Layout]) -> Sources {
+    let mut sources = Sources::default();
     for dtype in [DType::F32, DType::F64] {
         for case in crate::devices::cpu::tests::cases().iter().filter(|case| case.precisions().contains(&dtype)) {
             let case = case.in_precision(dtype);
-            for kernel in case.plan().kernels.iter().filter(|kernel| !matches!(kernel, Kernel::Elementwise(_))) {
+            let is_simple =
+                |kernel: &&Kernel| !matches!(kernel, Kernel::Elementwise(_) | Kernel::Gemm(_) | Kernel::Attention(_));
+            case.plan().kernels.iter().filter(is_simple).for_each(|kernel| {
                 sources.launches(kernel);
-            }
+            });
         }
-        for precision in [Precision::Fp32, Precision::Tf32, Precision::Bf16] {
+        for (precision, width) in WIDEST {
             sources.precision = precision;
-            for product in products(dtype, dtype, dtype) {
+            for product in products(layouts, dtype, dtype, dtype) {
                 sources.gemm(&product);
             }
-            for kernel in WIDTHS.into_iter().flat_map(|width| attention(dtype, width)) {
+            for kernel in attention(dtype, width) {
                 sources.attention(&kernel);
             }
         }
@@ -102,15 +110,37 @@ fn everything() -> Sources {
             sources.together(collective, dtype, Bytes(4096), 4);
         }
     }
-    for product in [DType::F32, DType::BF16].into_iter().flat_map(|result| products(DType::F32, DType::BF16, result)) {
-        sources.gemm(&product);
+    for result in [DType::F32, DType::BF16] {
+        for product in products(layouts, DType::F32, DType::BF16, result) {
+            sources.gemm(&product);
+        }
     }
     let count = |part: &str| sources.names().filter(|name| name.starts_with(part)).count();
-    let counts = ["gemm_f32", "gemm_f64", "gemm_tf32_f32", "gemm_bf16_f32", "gemm_bf16_bf16"].map(count);
-    assert_eq!(counts, [8, 4, 8, 8, 16]);
-    let attention = ["attention", "attention_forward_f", "attention_forward_tf32", "attention_forward_bf16"];
-    assert_eq!(attention.map(count), [23, 3, 1, 2]);
+    let kinds = ["gemm_f32", "gemm_f64", "gemm_tf32_f32", "gemm_bf16_f32", "gemm_bf16_bf16"];
+    assert_eq!(kinds.map(count), [2, 1, 2, 2, 4].map(|of_one| of_one * layouts.len()));
+    for part in ["attention_forward", "attention_statistics", "attention_grad_queries", "attention_grad_keys"] {
+        assert_eq!(["f32", "f64", "tf32", "bf16"].map(|mode| count(&format!("{part}_{mode}"))), [1; 4], "{part}");
+    }
     sources
+}
+
+/// Chains of element-wise operations.
+fn add_chains(sources: &mut Sources) {
+    for case in crate::devices::cpu::tests::cases() {
+        for kernel in case.plan().kernels.iter().filter(|kernel| matches!(kernel, Kernel::Elementwise(_))) {
+            sources.launches(kernel);
+        }
+    }
+}
+
+/// Attention of narrower heads.
+fn add_narrower(sources: &mut Sources) {
+    for (precision, width) in NARROWER {
+        sources.precision = precision;
+        for kernel in attention(DType::F32, width) {
+            sources.attention(&kernel);
+        }
+    }
 }
 
 #[test]
@@ -122,24 +152,29 @@ fn all_kernels_compile_for_three_generations_of_devices() {
         return;
     };
     let compiler = Compiler::at(&path).expect("a library that loads");
-    let text = everything().text();
+    let layouts: [&[Layout]; 3] = [&[(true, true)], &[(true, false)], &[(false, true), (false, false)]];
+    let mut sources = layouts.map(every_kind);
+    add_chains(&mut sources[0]);
+    add_narrower(&mut sources[1]);
     std::thread::scope(|threads| {
-        for device in ["sm_80", "sm_90", "sm_100"] {
-            let (compiler, text) = (&compiler, &text);
-            threads.spawn(move || {
-                let options = [format!("--gpu-architecture={device}"), "--ptxas-options=-v".into()];
-                let (code, log) = compiler
-                    .compile(text, &options.each_ref().map(String::as_str))
-                    .unwrap_or_else(|log| panic!("{log}"));
-                assert!(code.starts_with(b"\x7fELF"), "{device}: no code");
-                // A register or two that another version of the compiler keeps elsewhere is no fault of ours.
-                let spilled = |line: &&str| bytes_spilled(line).is_some_and(|bytes| bytes > 16);
-                let spills: Vec<&str> = log.lines().filter(spilled).collect();
-                assert!(spills.is_empty(), "{device}: registers do not suffice: {spills:?}\n{log}");
-                assert!(!log.contains("warning"), "{device}: {log}");
-            });
+        for (device, sources) in ["sm_80", "sm_90", "sm_100"].into_iter().zip(&sources) {
+            let compiler = &compiler;
+            threads.spawn(move || compile(compiler, device, &sources.text()));
         }
     });
+}
+
+/// Compiles a source for a device: registers suffice, and the compiler has nothing to remark.
+fn compile(compiler: &Compiler, device: &str, text: &str) {
+    let options = [format!("--gpu-architecture={device}"), "--ptxas-options=-v".into()];
+    let (code, log) =
+        compiler.compile(text, &options.each_ref().map(String::as_str)).unwrap_or_else(|log| panic!("{log}"));
+    assert!(code.starts_with(b"\x7fELF"), "{device}: no code");
+    // A register or two that another version of the compiler keeps elsewhere is no fault of ours.
+    let spilled = |line: &&str| bytes_spilled(line).is_some_and(|bytes| bytes > 16);
+    let spills: Vec<&str> = log.lines().filter(spilled).collect();
+    assert!(spills.is_empty(), "{device}: registers do not suffice: {spills:?}\n{log}");
+    assert!(!log.contains("warning"), "{device}: {log}");
 }
 
 /// What a line of the assembler's log says about registers that are kept in memory.

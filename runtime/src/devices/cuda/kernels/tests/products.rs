@@ -129,7 +129,7 @@ fn products_of_any_sizes_and_strides() {
     let mut draw = Draw(Counter::new(6, "products"));
     let mut sources = Sources::default();
     let mut products = Vec::new();
-    for _ in 0..40 {
+    for _ in 0..24 {
         for precision in [Precision::Fp32, Precision::Tf32, Precision::Bf16] {
             products.push(draw.product(precision, [DType::F32; 3], &mut sources));
         }

@@ -5,7 +5,7 @@ use crate::devices::cuda::kernels::{Precision, Sources};
 use pipe_ir::kernels::{Fusion, plan_with};
 
 /// The sources of all cases.
-pub(super) fn sources_of_cases(precision: Precision) -> Sources {
+fn sources_of_cases(precision: Precision) -> Sources {
     let mut sources = Sources::new(precision);
     for case in cases() {
         for kernel in &plan_with(&case.graph, Fusion::On).kernels {
