@@ -234,8 +234,22 @@ Result cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, Stream* st
     return copy(call, stream, at(to), at(from), bytes);
 }
 
+// By addresses alone. Between GPUs it is direct: each reaches the memory of the other, and that of the stream reaches both.
+Result cuMemcpyAsync(uint64_t to, uint64_t from, size_t bytes, Stream* stream) {
+    Call call("cuMemcpyAsync");
+    CHECK(call.stream(stream));
+    const Allocation *target = holder(at(to), bytes), *source = holder(at(from), bytes);
+    if (!target || !source || !target->gpu || !source->gpu) return complain(INVALID_VALUE, "%s: bytes are not inside memory of GPUs", call.name);
+    const Gpu* all[] = {stream->gpu, target->gpu, source->gpu};
+    for (const Gpu* one : all)
+        for (const Gpu* other : all)
+            if (one != other && !one->reaches[other->ordinal]) return complain(INVALID_VALUE, "%s: GPU %d does not reach GPU %d", call.name, one->ordinal, other->ordinal);
+    return copy(call, stream, at(to), at(from), bytes);
+}
+
 Result cuMemcpyPeerAsync(uint64_t to, Gpu* there, uint64_t from, Gpu* here, size_t bytes, Stream* stream) {
     Call call("cuMemcpyPeerAsync");
+    if (captured.count(stream)) CHECK(call.not_in_capture());
     CHECK(call.bytes(at(to), bytes, there));
     CHECK(call.bytes(at(from), bytes, here));
     return copy(call, stream, at(to), at(from), bytes);
@@ -282,6 +296,7 @@ Result cuStreamWaitEvent(Stream* stream, Event* event, unsigned) {
     if (graph && graphs.count(graph)) return complain(STREAM_CAPTURE_ISOLATION, "a stream waits for an event of a capture that has ended");
     if (stream->graph && stream->graph != graph) return complain(STREAM_CAPTURE_ISOLATION, "a captured stream waits for an event from outside");
     if (graph && !stream->graph) {
+        if (!can_join(stream->gpu)) return graph->is_broken = true, STREAM_CAPTURE_UNSUPPORTED;
         stream->graph = graph;
         stream->number = int(captured.size());
         stream->after = {event->last->node};
@@ -417,8 +432,8 @@ Result cuLaunchHostFunc(Stream* stream, void (*run)(void*), void* data) {
 
 Result cuStreamBeginCapture_v2(Stream* stream, int) {
     Call call("cuStreamBeginCapture_v2");
-    if (!setting("PIPEC_FAKE_CAPTURE", 1)) return NOT_SUPPORTED;
     CHECK(call.stream(stream));
+    if (!can_join(stream->gpu)) return NOT_SUPPORTED;
     if (!captured.empty()) return complain(STREAM_CAPTURE_UNSUPPORTED, "a capture begins inside another");
     stream->graph = new Graph;
     stream->is_origin = true;
@@ -448,7 +463,10 @@ Result cuStreamEndCapture(Stream* stream, Graph** graph) {
 // Captured graphs are kept until the end of the process: events of their captures point to them.
 Result cuGraphInstantiateWithFlags(Graph** executable, Graph* graph, unsigned long long) {
     Call call("cuGraphInstantiateWithFlags");
-    return *executable = graph, SUCCESS;
+    CHECK(call.not_in_capture());
+    if (fails(call.name)) return NOT_SUPPORTED;
+    if (!graphs.count(graph)) return complain(INVALID_HANDLE, "no such graph");
+    return executables.insert(graph), *executable = graph, SUCCESS;
 }
 
 Result cuGraphDestroy(Graph*) {
@@ -456,15 +474,19 @@ Result cuGraphDestroy(Graph*) {
     return SUCCESS;
 }
 
-Result cuGraphExecDestroy(Graph*) {
+Result cuGraphExecDestroy(Graph* graph) {
     Call call("cuGraphExecDestroy");
     if (!all_idle()) complain(SUCCESS, "a graph is destroyed while streams work");
+    if (!executables.erase(graph)) return complain(INVALID_HANDLE, "no such graph");
     return SUCCESS;
 }
 
 Result cuGraphLaunch(Graph* graph, Stream* stream) {
     Call call("cuGraphLaunch");
     CHECK(call.stream(stream));
+    CHECK(call.not_in_capture());
+    if (fails(call.name)) return NOT_SUPPORTED;
+    if (!executables.count(graph)) return complain(INVALID_HANDLE, "no such graph");
     Operation operation;
     operation.kind = Kind::Launch;
     operation.graph = graph;

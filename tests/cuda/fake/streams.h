@@ -91,6 +91,8 @@ inline std::set<Stream*, Earlier> streams;
 inline Stream defaults[MOST_GPUS];
 inline std::set<Event*> events;
 inline std::set<Graph*> graphs;
+// What was made of a graph to be launched, and not destroyed yet.
+inline std::set<Graph*> executables;
 // Streams of this thread's capture.
 inline std::set<Stream*, Earlier> captured;
 
@@ -110,6 +112,13 @@ inline Result enqueue(Stream* stream, Operation operation) {
     graph->nodes.push_back({stream->number, std::move(operation), stream->after});
     stream->after = {graph->nodes.size() - 1};
     return SUCCESS;
+}
+
+// Whether a stream of this GPU can join the capture, which has those of others.
+inline bool can_join(const Gpu* gpu) {
+    std::set<const Gpu*> all = {gpu};
+    for (Stream* stream : captured) all.insert(stream->gpu);
+    return all.size() <= setting("PIPEC_FAKE_CAPTURE", MOST_GPUS);
 }
 
 inline void fill_queues(Stream& stream, const Graph& graph) {

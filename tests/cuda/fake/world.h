@@ -5,9 +5,9 @@
 // | PIPEC_FAKE_DEVICES | number of GPUs; 1 if not set |
 // | PIPEC_FAKE_MEMORY | bytes of each GPU; 8 GiB if not set |
 // | PIPEC_FAKE_PEERS | 0: GPUs do not reach each other's memory |
-// | PIPEC_FAKE_CAPTURE | 0: streams cannot be captured |
+// | PIPEC_FAKE_CAPTURE | of how many GPUs streams can be captured together; all if not set |
 // | PIPEC_FAKE_SEED | of the order in which streams work |
-// | PIPEC_FAKE_FAILS | a call that answers an error: cuMemcpyDtoH_v2 |
+// | PIPEC_FAKE_FAILS | a call that answers an error: cuMemcpyDtoH_v2, cuGraphInstantiateWithFlags or cuGraphLaunch |
 // | PIPEC_FAKE_LOG | a file for the names of all calls, one a line |
 #pragma once
 

@@ -263,6 +263,7 @@ impl Arguments {
         let are_shared = job.map_or(Ok(are_shared), |job| job.any(are_shared)).map_err(told)?;
         let roles = Roles { are_shared };
         let warm = self.train(&mut run, (0, first), roles)?;
+        run.notes().iter().for_each(|note| warn(note));
         let wall = warm.last().map_or(0, |step| step.wall.0).max(1);
         let steps = self.steps.unwrap_or_else(|| (ENOUGH_NANOS / wall).clamp(FEWEST, MOST));
         let steps = job.map_or(Ok(steps), |job| job.number(steps)).map_err(told)?;

@@ -141,6 +141,8 @@ impl Arguments {
             self.start(&program, &mut backend, data, team).map_err(training::Failure::from).and_then(|mut run| {
                 run.notes().iter().for_each(|note| warn(note));
                 let finished = self.train(&mut run, &plan, backend, team)?;
+                // Whether a graph can be launched is found out in the first step.
+                run.notes().iter().for_each(|note| warn(note));
                 let kernels = if self.profile { Some(run.whole_profile()?) } else { None };
                 let gpus = run.gpus()?;
                 Ok((finished, kernels, gpus))

@@ -47,6 +47,14 @@ impl Area {
         self.bytes
     }
 
+    /// The number of the GPU that has it; none for memory of the host.
+    pub(crate) const fn gpu(self) -> Option<usize> {
+        match self.side {
+            Side::Host => None,
+            Side::Gpu(ordinal, _) => Some(ordinal),
+        }
+    }
+
     /// Its contents for the host, now: nothing that was asked of a GPU uses it.
     pub(crate) fn read(self, out: &mut [u8]) -> Result<(), DriverError> {
         assert_eq!(out.len(), self.bytes, "as many bytes as the area has");

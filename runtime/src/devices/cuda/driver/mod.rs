@@ -79,6 +79,7 @@ const CALLS: &[&str] = &[
     "cuMemFree_v2",
     "cuMemGetInfo_v2",
     "cuMemHostAlloc",
+    "cuMemcpyAsync",
     "cuMemcpyDtoDAsync_v2",
     "cuMemcpyDtoHAsync_v2",
     "cuMemcpyDtoH_v2",

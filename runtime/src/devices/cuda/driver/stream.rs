@@ -67,7 +67,7 @@ impl Stream {
         check("cuEventRecordWithFlags", unsafe { sys::cuEventRecordWithFlags(event.handle, self.handle, flags as u32) })
     }
 
-    /// Copies all bytes of an area to another of its size.
+    /// Copies all bytes of an area to another of its size. Of two that GPUs have, each of them and that of the stream reaches the memory of the others.
     pub(crate) fn copy(&self, to: Area, from: Area) -> Result<(), DriverError> {
         assert_eq!(to.bytes, from.bytes, "a copy joins areas of the same size");
         let (bytes, stream) = (to.bytes, self.handle);
@@ -75,8 +75,9 @@ impl Stream {
         // SAFETY: both areas are inside memory that is alive, and as long as is said.
         unsafe {
             match (to.side, from.side) {
-                (Side::Gpu(there, into), Side::Gpu(here, out_of)) if [there, here] != [self.gpu.ordinal(); 2] => {
-                    check("cuMemcpyPeerAsync", sys::cuMemcpyPeerAsync(target, into, source, out_of, bytes, stream))
+                // By addresses alone: the driver captures no copies that name contexts.
+                (Side::Gpu(there, _), Side::Gpu(here, _)) if [there, here] != [self.gpu.ordinal(); 2] => {
+                    check("cuMemcpyAsync", sys::cuMemcpyAsync(target, source, bytes, stream))
                 }
                 (Side::Gpu(..), Side::Gpu(..)) => {
                     check("cuMemcpyDtoDAsync_v2", sys::cuMemcpyDtoDAsync_v2(target, source, bytes, stream))
@@ -91,6 +92,16 @@ impl Stream {
                 ),
             }
         }
+    }
+
+    /// The same between GPUs that do not reach each other's memory: the driver takes the way through the host. It is not captured.
+    pub(crate) fn copy_around(&self, to: Area, from: Area) -> Result<(), DriverError> {
+        assert_eq!(to.bytes, from.bytes, "a copy joins areas of the same size");
+        let (Side::Gpu(_, there), Side::Gpu(_, here)) = (to.side, from.side) else { return self.copy(to, from) };
+        // SAFETY: both areas are inside memory that is alive, and as long as is said; the contexts are those of their GPUs.
+        check("cuMemcpyPeerAsync", unsafe {
+            sys::cuMemcpyPeerAsync(to.address, there, from.address, here, to.bytes, self.handle)
+        })
     }
 
     /// Fills an area with copies of four bytes; its size is a multiple of four.

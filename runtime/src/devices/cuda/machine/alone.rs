@@ -144,7 +144,11 @@ impl Gpus {
             for ((stream, copy), event) in turns.iter().zip(&events) {
                 stream.gpu().activate()?;
                 before.map_or(Ok(()), |before| stream.wait(before))?;
-                copy.map_or(Ok(()), |(to, from)| stream.copy(to, from))?;
+                match *copy {
+                    Some((to, from)) if self.seats.are_near(stream, [to, from]) => stream.copy(to, from)?,
+                    Some((to, from)) => stream.copy_around(to, from)?,
+                    None => {}
+                }
                 stream.record(event)?;
                 before = Some(event);
             }

@@ -62,6 +62,8 @@ pub(crate) struct Machine {
     /// In a job of several ranks.
     links: Option<Links>,
     is_broken: bool,
+    /// Whether some step was a graph.
+    has_launched: bool,
     program: Arc<Verified>,
     loader: Arc<dyn Loader>,
     facts: Vec<Facts>,
@@ -70,6 +72,10 @@ pub(crate) struct Machine {
     trace: bool,
     notes: Vec<String>,
 }
+
+/// What is said beside an error of the first step that is a graph.
+const FIRST_GRAPH: &str =
+    ", in the first step that was launched as a graph: `--no-capture` asks for every call instead";
 
 /// A step in one of its forms.
 struct Playable {
@@ -117,6 +123,7 @@ impl Machine {
             seats,
             links,
             is_broken: false,
+            has_launched: false,
             loader,
             facts: recorded.devices.clone(),
             profile: Profile::default(),
@@ -126,7 +133,8 @@ impl Machine {
             program: Arc::clone(&program),
         };
         machine.set_up(&recorded, options.seed)?;
-        if options.capture && !strict && !options.profile && machine.seats.gpus().len() == 1 && seat.is_none() {
+        // With ranks every call is asked for: docs/cuda.md says why.
+        if options.capture && !strict && !options.profile && seat.is_none() {
             machine.capture();
         }
         Ok(machine)
@@ -143,20 +151,23 @@ impl Machine {
         Ok(())
     }
 
-    /// Tries to make one graph of the step. Where the driver refuses, it is asked for each call, step by step.
+    /// Tries to make one graph of the step, of all GPUs together. Where the driver refuses, it is asked for each call, step by step.
     fn capture(&mut self) {
         let code = &self.code;
         let captured = std::iter::once(&mut self.usual).chain(&mut self.one_by_one).try_for_each(|step| {
             step.graph = Some(Player::capture(&step.score, code)?);
             Ok(())
         });
-        let why = match captured {
-            Ok(()) => return,
-            Err(RunError::Driver(why)) => why,
-            Err(error) => error.to_string(),
-        };
+        if let Err(error) = captured {
+            self.give_up_graphs(error);
+        }
+    }
+
+    fn give_up_graphs(&mut self, why: RunError) {
+        let why = if let RunError::Driver(why) = why { why } else { why.to_string() };
+        std::iter::once(&mut self.usual).chain(&mut self.one_by_one).for_each(|step| step.graph = None);
         self.notes.push(format!(
-            "the driver does not capture the step as a graph ({why}): it is asked for every call of every step"
+            "steps are not captured as a graph ({why}): the driver is asked for every call of every step"
         ));
     }
 
@@ -192,21 +203,23 @@ impl Machine {
 
     fn take(&mut self, step: u64, pace: Pace) -> Result<StepReport, RunError> {
         let started = Instant::now();
-        let one_by_one = self.one_by_one.as_ref().filter(|_| pace == Pace::OneByOne);
-        let Playable { graph, score } = one_by_one.unwrap_or(&self.usual);
-        score.main().gpu().activate()?;
+        self.playable(pace).score.main().gpu().activate()?;
         self.stage(step)?;
-        match graph {
-            Some(graph) => graph.launch(score.main())?,
-            None => {
-                let pauses = self.pauses.as_mut();
-                let (code, links) = (&self.code, self.links.as_ref());
-                Player { score, code, pauses, is_captured: false, links }.play(None)?;
-            }
+        let had_launched = self.has_launched;
+        let is_launched = self.launch(pace)?;
+        let one_by_one = self.one_by_one.as_ref().filter(|_| pace == Pace::OneByOne);
+        let Playable { score, .. } = one_by_one.unwrap_or(&self.usual);
+        if !is_launched {
+            let pauses = self.pauses.as_mut();
+            let (code, links) = (&self.code, self.links.as_ref());
+            Player { score, code, pauses, is_captured: false, links }.play(None)?;
         }
         match &self.links {
             Some(links) => links.wait(score.main(), |mailboxes| times::positions(score, mailboxes))?,
-            None => score.main().synchronise()?,
+            None => score.main().synchronise().map_err(|error| {
+                let hint = if self.has_launched == had_launched { "" } else { FIRST_GRAPH };
+                RunError::Driver(format!("{error}{hint}"))
+            })?,
         }
         let wall = Nanos(u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX));
         self.look_for_errors(score)?;
@@ -215,6 +228,25 @@ impl Machine {
         let mut losses: Vec<_> = devices.iter().flat_map(|device| device.losses.iter().copied()).collect();
         losses.sort_by_key(|(microbatch, _)| *microbatch);
         Ok(StepReport { wall, devices, losses })
+    }
+
+    /// Launches the graph of a step, if there is one. The first launch may be refused: then nothing was begun, and there are no graphs from now on.
+    fn launch(&mut self, pace: Pace) -> Result<bool, DriverError> {
+        let Playable { graph: Some(graph), score } = self.playable(pace) else { return Ok(false) };
+        match graph.launch(score.main()) {
+            Ok(()) => self.has_launched = true,
+            Err(error) if self.has_launched => return Err(error),
+            Err(error) => {
+                self.give_up_graphs(error.into());
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn playable(&self, pace: Pace) -> &Playable {
+        let one_by_one = self.one_by_one.as_ref().filter(|_| pace == Pace::OneByOne);
+        one_by_one.unwrap_or(&self.usual)
     }
 
     /// Brings the numbers and the data of a step to where the GPUs fetch them.

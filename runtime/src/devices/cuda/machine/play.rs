@@ -32,6 +32,15 @@ impl<'a> Player<'a> {
     /// # Errors
     /// If the driver captures no graph of them.
     pub(super) fn capture(score: &'a Score, code: &'a Code) -> Result<Graph, RunError> {
+        let around = score.actions.iter().find_map(|action| {
+            let Task::CopyAround { to, from } = &action.task else { return None };
+            from.gpu().zip(to.gpu())
+        });
+        if let Some((from, to)) = around {
+            return Err(RunError::Driver(format!(
+                "copies from GPU {from} to GPU {to} go through the host, because they do not reach each other's memory"
+            )));
+        }
         score.main().gpu().activate()?;
         let capture = Capture::begin(score.main())?;
         Self { score, code, pauses: None, is_captured: true, links: None }.play(None)?;
@@ -66,6 +75,7 @@ impl<'a> Player<'a> {
                     }
                 }
                 Task::Copy { to, from } => stream.copy(*to, *from)?,
+                Task::CopyAround { to, from } => stream.copy_around(*to, *from)?,
                 Task::Exchange { line, moves } => {
                     if let Some(links) = self.links {
                         links.exchange(*line, moves, stream)?;

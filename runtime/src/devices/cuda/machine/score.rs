@@ -44,6 +44,8 @@ pub(super) enum Task {
     Product(Box<Queued>),
     /// A copy.
     Copy { to: Area, from: Area },
+    /// A copy between GPUs that do not reach each other's memory.
+    CopyAround { to: Area, from: Area },
     /// Bytes to and from other processes.
     Exchange { line: Line, moves: Vec<Move> },
     /// Copies of four bytes.
@@ -121,7 +123,7 @@ pub(super) struct Means<'a> {
 pub(super) struct Builder<'a> {
     pub(super) program: &'a Program,
     pub(super) looks: Looks,
-    seats: &'a Seats,
+    pub(super) seats: &'a Seats,
     pub(super) arenas: &'a Arenas,
     pub(super) code: &'a Code,
     pub(super) links: Option<&'a Links>,
@@ -310,7 +312,7 @@ impl Builder<'_> {
                 let to = self.arenas.loss(home.device.index() - self.score.own.start, *number as usize, bytes);
                 Task::Copy { to, from: self.area(*home).part(0, bytes) }
             }
-            Work::Copy { from, to } => Task::Copy { to: self.area(*to), from: self.area(*from) },
+            Work::Copy { from, to } => self.copied(stream, self.area(*to), self.area(*from)),
             Work::Spoil { home } => Task::Fill(self.area(*home), NO_NUMBER),
             Work::Send { from, .. } => return self.transfer(stream, queue, *from, true),
             Work::Receive { to, .. } => return self.transfer(stream, queue, *to, false),

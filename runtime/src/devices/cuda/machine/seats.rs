@@ -1,6 +1,6 @@
 //! Seats: which GPU each device of a program has. Devices are spread over the GPUs in equal blocks; several may share one.
 
-use super::super::driver::{DriverError, Gpu};
+use super::super::driver::{Area, DriverError, Gpu, Stream};
 use crate::fault::RunError;
 use crate::job::Process;
 use crate::job::desk::Desk;
@@ -19,6 +19,8 @@ pub(super) struct Seats {
     devices: Vec<Arc<Gpu>>,
     gpus: Vec<Arc<Gpu>>,
     own: Range<usize>,
+    /// Pairs of GPUs, by their numbers, of which the first does not reach the memory of the second.
+    apart: BTreeSet<(usize, usize)>,
 }
 
 impl Seats {
@@ -46,27 +48,18 @@ impl Seats {
             gpus.insert(*ordinal, gpu);
         }
         let devices = ordinals.iter().map(|ordinal| Arc::clone(&gpus[ordinal])).collect();
-        let seats = Self { devices, gpus: gpus.into_values().collect(), own };
-        seats.join(program)?;
+        let gpus: Vec<_> = gpus.into_values().collect();
+        let seats = Self { devices, apart: apart(&gpus)?, gpus, own };
+        seats.judge(program)?;
         Ok(seats)
     }
 
-    /// Lets GPUs touch each other's memory: transfers are then direct, and a collective's kernel reads the parts of all members.
-    fn join(&self, program: &Program) -> Result<(), String> {
-        let mut apart = BTreeSet::new();
-        for from in &self.gpus {
-            for to in self.gpus.iter().filter(|to| to.ordinal() != from.ordinal()) {
-                let reached =
-                    from.reach(to).map_err(|error| format!("GPU {} cannot be used: {error}", from.ordinal()))?;
-                if !reached {
-                    apart.insert((from.ordinal(), to.ordinal()));
-                }
-            }
-        }
+    /// A collective's kernel reads the parts of all members: its GPU must reach them.
+    fn judge(&self, program: &Program) -> Result<(), String> {
         for group in &program.groups {
             let Some(first) = group.first().map(|device| self.gpu_of(*device).ordinal()) else { continue };
             let others = group.iter().map(|device| (first, self.gpu_of(*device).ordinal()));
-            if let Some((first, other)) = others.into_iter().find(|pair| apart.contains(pair)) {
+            if let Some((first, other)) = others.into_iter().find(|pair| self.apart.contains(pair)) {
                 let members: Vec<String> = group.iter().map(DeviceId::to_string).collect();
                 return Err(format!(
                     "{} work together, but GPU {first} does not reach the memory of GPU {other}: \
@@ -76,6 +69,12 @@ impl Seats {
             }
         }
         Ok(())
+    }
+
+    /// Whether all GPUs that a copy has to do with, that of its stream and those of its ends, reach each other's memory.
+    pub(super) fn are_near(&self, stream: &Stream, ends: [Area; 2]) -> bool {
+        let met: BTreeSet<usize> = ends.iter().filter_map(|area| area.gpu()).chain([stream.gpu().ordinal()]).collect();
+        !self.apart.iter().any(|(from, to)| met.contains(from) && met.contains(to))
     }
 
     /// The devices of this process.
@@ -116,6 +115,20 @@ impl Seats {
     pub(super) fn synchronise(&self) -> Result<(), DriverError> {
         self.gpus.iter().try_for_each(|gpu| gpu.synchronise())
     }
+}
+
+/// Lets GPUs touch each other's memory, as far as they can: transfers are then direct. Answers which cannot.
+fn apart(gpus: &[Arc<Gpu>]) -> Result<BTreeSet<(usize, usize)>, String> {
+    let mut apart = BTreeSet::new();
+    for from in gpus {
+        for to in gpus.iter().filter(|to| to.ordinal() != from.ordinal()) {
+            let reached = from.reach(to).map_err(|error| format!("GPU {} cannot be used: {error}", from.ordinal()))?;
+            if !reached {
+                apart.insert((from.ordinal(), to.ordinal()));
+            }
+        }
+    }
+    Ok(apart)
 }
 
 /// Whether this rank has a GPU. All ranks ask at once.

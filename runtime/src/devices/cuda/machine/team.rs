@@ -95,6 +95,12 @@ pub(super) fn scratch(program: &Program, tape: &Tape) -> BTreeMap<GroupId, usize
 }
 
 impl<'a> Builder<'a> {
+    /// A copy between two places of this process.
+    pub(super) fn copied(&self, stream: usize, to: Area, from: Area) -> Task {
+        let is_near = self.seats.are_near(&self.score.streams[stream], [to, from]);
+        if is_near { Task::Copy { to, from } } else { Task::CopyAround { to, from } }
+    }
+
     /// What a group does together.
     pub(super) fn together(
         &mut self,
@@ -132,7 +138,8 @@ impl<'a> Builder<'a> {
             let from = own.share.map_or_else(|| of(all), |share| self.area(share).part(0, range.len()));
             for (other, part) in parts.iter().enumerate() {
                 if !range.is_empty() && (other != position || own.share.is_some()) {
-                    self.act(stream, Task::Copy { to: of(self.area(part.home)), from });
+                    let copy = self.copied(stream, of(self.area(part.home)), from);
+                    self.act(stream, copy);
                 }
             }
         }
