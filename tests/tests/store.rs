@@ -1,7 +1,7 @@
 //! Ranks that a store connects: the bits of one process, and an end with a message whatever is lost.
 
 use pipe_ir::verify::Verified;
-use pipe_runtime::job::store::{self, Address, Member};
+use pipe_runtime::job::store::{self, Address, Keeper, Member};
 use pipe_runtime::job::{How, Job, Lost, Rank, Settings, Unconnected};
 use pipe_tests::pipelines::{gpt, program};
 use pipe_tests::ranks::{held, join, settings, together};
@@ -20,7 +20,7 @@ fn verified(text: &str) -> Arc<Verified> {
 }
 
 fn address(port: u16) -> Address {
-    Address { host: "localhost".to_owned(), port }
+    Address { host: "localhost".to_owned(), port, keeper: Keeper::Torchrun }
 }
 
 fn member(rank: u32, n_ranks: u32) -> Member {
@@ -227,11 +227,11 @@ fn what_is_no_store_is_said() {
     let expected = format!("torchrun's store at localhost:{port} (MASTER_ADDR and MASTER_PORT) cannot be used: ");
     assert!(told.starts_with(&expected) && told.contains("what answers there is no store of PyTorch"), "{told}");
     let closed = TcpListener::bind(("127.0.0.1", 0)).expect("a port").local_addr().expect("it is bound").port();
-    let told = unjoined(&Address { host: "127.0.0.1".to_owned(), port: closed }, &member(0, 2)).to_string();
+    let told = unjoined(&Address { host: "127.0.0.1".to_owned(), ..address(closed) }, &member(0, 2)).to_string();
     assert!(told.contains("cannot be used: Connection refused"), "{told}");
-    let nowhere = Address { host: "nowhere.invalid".to_owned(), port: 1 };
+    let nowhere = Address { host: "nowhere.invalid".to_owned(), ..address(1) };
     let told = unjoined(&nowhere, &member(0, 2)).to_string();
-    assert!(told.contains("MASTER_ADDR names the host nowhere.invalid, which is not found"), "{told}");
+    assert!(told.contains("(MASTER_ADDR) cannot be used: the host nowhere.invalid is not found: "), "{told}");
     // Without the first rank nobody says which round it is.
     let store = Store::start();
     assert_eq!(unjoined(&address(store.port()), &member(1, 2)), Unconnected::Late(Duration::from_secs(1)));

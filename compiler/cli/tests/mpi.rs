@@ -236,7 +236,8 @@ fn processes_that_mpi_does_not_connect_are_told_how_to_be() {
     for (rank, said) in [("0", 1), ("1", 0)] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pipec"));
         command.args(["run", "x.pipe", "--no-checkpoint"]).current_dir(&folder);
-        let output = command.env("SLURM_PROCID", rank).env("SLURM_STEP_NUM_TASKS", "2").output().expect("it starts");
+        command.env("SLURM_PROCID", rank).env("SLURM_STEP_NUM_TASKS", "2").env("SLURM_MPI_TYPE", "pmi2");
+        let output = command.output().expect("it starts");
         let (_, error) = texts(&output);
         assert_eq!(output.status.code(), Some(2), "{error}");
         let told = "srun started 2 processes, but MPI connects 1: `srun --mpi=list` says what this Slurm can start";

@@ -7,6 +7,7 @@ mod agent;
 mod fakes;
 mod job;
 mod process;
+mod slurm;
 #[expect(dead_code, unreachable_pub, reason = "it is for the tests of the whole house, too")]
 #[path = "../../../tests/src/store.rs"]
 mod store;

@@ -144,6 +144,25 @@ impl Watch {
         (lost.collect(), first == Some(self.own))
     }
 
+    /// A rank that is lost in this way, as far as is known: the system may say more of its process.
+    pub(crate) fn seen_lost(&self, division: Option<Division>, rank: Rank, how: How) -> Lost {
+        let Some(peer) = self.peers.iter().find(|peer| peer.rank == rank) else {
+            return Lost { rank, process: None, how, positions: Vec::new() };
+        };
+        let how = match (peer.ailment(), how) {
+            (Some(Ailment::Ended), _) => How::Ended,
+            (Some(Ailment::Stopped), How::Silent(silence)) => How::Stopped(silence),
+            _ => how,
+        };
+        peer.lost(division, how)
+    }
+
+    /// Whether no rank before this one, but for one that is lost, lives on this host.
+    pub(crate) fn is_first_here(&self, lost: Rank) -> bool {
+        let before = self.peers.iter().filter(|peer| peer.rank < self.own && peer.rank != lost && !peer.has_left);
+        !before.into_iter().any(|peer| peer.is_visible && peer.ailment().is_none())
+    }
+
     /// The ranks without which the job cannot go on, if any, and whether this is the rank to say so: the first one that is well. Where ranks
     /// show signs, with how many looks at them have begun and ended: a process that has ended may have shown that it took its leave.
     pub(crate) fn lost(
@@ -157,7 +176,7 @@ impl Watch {
         let mut first = self.own;
         for peer in self.peers.iter_mut().filter(|peer| !peer.has_left) {
             let silence = peer.heard.elapsed();
-            let ailment = peer.process.as_ref().filter(|_| peer.is_visible).and_then(Process::ailment);
+            let ailment = peer.ailment();
             let how = match ailment {
                 Some(Ailment::Ended)
                     if looks.is_some_and(|(begun, ended)| ended <= *peer.ended.get_or_insert(begun)) =>
@@ -180,6 +199,11 @@ impl Watch {
 }
 
 impl Peer {
+    /// What the system says of its process, if that is on this host.
+    fn ailment(&self) -> Option<Ailment> {
+        self.process.as_ref().filter(|_| self.is_visible).and_then(Process::ailment)
+    }
+
     /// What is told of it when it is lost.
     fn lost(&self, division: Option<Division>, how: How) -> Lost {
         let devices = division.map(|division| division.devices_of(self.rank)).unwrap_or_default();

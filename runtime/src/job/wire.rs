@@ -1,11 +1,21 @@
 //! Wires: what carries bytes from one process to another. MPI is one, the store of a launcher another.
 
+use super::lost::{How, Lost};
 use super::rank::Rank;
 use crate::memory::Region;
 use std::time::Duration;
 
 /// Tells apart messages between the same two ranks. Those with the same tag arrive in the order in which they were sent.
 pub(crate) type Tag = i32;
+
+/// Why a wire carries nothing any more.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Cut {
+    /// It has failed, as is said.
+    Failed(String),
+    /// A rank that all the others need for it has ended, or is silent.
+    Keeper(Rank, How),
+}
 
 /// One rank's end of the connections to all others. Only the messenger's thread uses it.
 ///
@@ -30,7 +40,7 @@ pub(crate) trait Wire {
     ///
     /// # Errors
     /// Says why it carries nothing any more.
-    fn turn(&mut self) -> Result<bool, String> {
+    fn turn(&mut self) -> Result<bool, Cut> {
         Ok(false)
     }
 
@@ -38,6 +48,9 @@ pub(crate) trait Wire {
     fn signs(&mut self) -> Option<&mut dyn Signs> {
         None
     }
+
+    /// Waits for the other ranks to end before this one, if they need it for that, but not long. These are lost.
+    fn linger(&self, _lost: &[Lost]) {}
 
     /// Takes leave of all other ranks, when no request is under way.
     fn close(self);

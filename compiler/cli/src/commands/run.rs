@@ -36,6 +36,7 @@ Examples:
   pipec run examples/shakespeare.pipe --steps 20 --trace run.trace.json
   pipec run examples/shakespeare.pipe --resume
   torchrun --no-python --nproc-per-node 4 pipec run x.pipe   # a process and a GPU per device
+  srun -n 16 --gpus-per-task 1 pipec run x.pipe              # the same on hosts that Slurm gives
   mpirun -n 4 pipec run examples/shakespeare.pipe   # a process per device, on one host or several
   pipec run std:zb_v --set devices=8 --set microbatches=64 --steps 100   # no model: counts on the null device
 
@@ -47,7 +48,7 @@ Ctrl-C ends the run after the step at hand, with a checkpoint.";
 pub(crate) struct Arguments {
     #[command(flatten)]
     target: TargetArguments,
-    /// What executes: `auto` is the GPUs of the machine (under `torchrun` or `mpirun`, if each process has one), or else the CPU, for a pipeline with a model, and the null device without one
+    /// What executes: `auto` is the GPUs of the machine (under `torchrun`, `srun` or `mpirun`, if each process has one), or else the CPU, for a pipeline with a model, and the null device without one
     #[arg(long, value_enum, default_value_t = BackendChoice::Auto)]
     backend: BackendChoice,
     /// Optimizer steps in all, instead of the pipeline's (1, or one window, where it names none)

@@ -1,6 +1,7 @@
 //! Launchers: which program started this process together with others, as its environment says.
 
-use pipe_runtime::job::store::{Address, Member};
+use super::slurm;
+use pipe_runtime::job::store::{Address, Keeper, Member};
 
 /// A process that was started as one of several.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,10 +21,13 @@ const LAUNCHERS: [(&str, &str, &str); 4] = [
     ("mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     // MPICH, Intel MPI and MVAPICH, and `srun --mpi=pmi2`.
     ("mpirun", "PMI_RANK", "PMI_SIZE"),
-    ("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+    (SRUN, slurm::RANK, slurm::N_RANKS),
     // Whoever sets these by hand, for programs that ask nobody else.
     ("the environment", "RANK", "WORLD_SIZE"),
 ];
+
+/// Slurm's.
+const SRUN: &str = "srun";
 
 /// That of PyTorch sets this variable beside. It starts its processes itself, whatever started it.
 const TORCHRUN: (&str, &str, &str) = ("torchrun", "RANK", "WORLD_SIZE");
@@ -34,7 +38,7 @@ const RUN_ID: &str = "TORCHELASTIC_RUN_ID";
 pub(crate) enum Way {
     /// An MPI library, which knows its launcher.
     Mpi,
-    /// The store of torchrun.
+    /// A store.
     Store(Address, Member),
 }
 
@@ -47,6 +51,10 @@ impl Launched {
             .into_iter()
             .chain(LAUNCHERS)
             .find_map(|(by, rank, size)| Some(Self { by, rank: number(rank)?, n_ranks: number(size)? }));
+        // With `--mpi=pmi2` `srun` sets variables of MPI libraries, too; an `mpirun` that it started counts otherwise than it does.
+        let is_of_slurm = |one: &Self| Some((one.rank, one.n_ranks)) == number(slurm::RANK).zip(number(slurm::N_RANKS));
+        let found =
+            found.map(|one| if one.by == LAUNCHERS[1].0 && is_of_slurm(&one) { Self { by: SRUN, ..one } } else { one });
         found.filter(|launched| launched.n_ranks > 1)
     }
 
@@ -61,6 +69,9 @@ impl Launched {
                 "RANK and WORLD_SIZE say that this is one of {n_ranks} processes, but not what connects them: start them with \
                  `torchrun --no-python --nproc-per-node {n_ranks} pipec ..` or `mpirun -n {n_ranks} pipec ..`, or unset WORLD_SIZE"
             ));
+        }
+        if by == SRUN && !is_for_mpi(&variable) {
+            return slurm::store((rank, n_ranks), variable).map(|(address, member)| Way::Store(address, member));
         }
         if by != TORCHRUN.0 {
             return Ok(Way::Mpi);
@@ -85,7 +96,12 @@ impl Launched {
         let count = |name: &str| variable(name)?.trim().parse::<u32>().ok();
         let first = rank.saturating_sub(count("LOCAL_RANK").unwrap_or(0));
         let near = first..first.saturating_add(count("LOCAL_WORLD_SIZE").unwrap_or(1)).min(n_ranks);
-        Ok(Way::Store(Address { host, port }, Member { rank, n_ranks, near, job }))
+        Ok(Way::Store(Address { host, port, keeper: Keeper::Torchrun }, Member { rank, n_ranks, near, job }))
+    }
+
+    /// Whether its launcher starts processes again, with the same arguments: `torchrun` when one is lost, Slurm with jobs that it requeues.
+    pub(crate) fn starts_again(&self) -> bool {
+        [TORCHRUN.0, SRUN].contains(&self.by)
     }
 
     /// That `pipec` was built without MPI.
@@ -110,13 +126,28 @@ impl Launched {
     }
 }
 
+/// Whether MPI connects what `srun` started: if it can here.
+#[cfg(feature = "mpi")]
+fn is_for_mpi(variable: impl Fn(&str) -> Option<String>) -> bool {
+    slurm::has_mpi(variable)
+}
+
+#[cfg(not(feature = "mpi"))]
+fn is_for_mpi(_: impl Fn(&str) -> Option<String>) -> bool {
+    false
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Launched, Way};
-    use pipe_runtime::job::store::{Address, Member};
+    use pipe_runtime::job::store::{Address, Keeper, Member};
 
     fn of(variables: &[(&str, &str)], name: &str) -> Option<String> {
         variables.iter().find(|(other, _)| *other == name).map(|(_, text)| (*text).to_owned())
+    }
+
+    fn launched(by: &'static str, rank: u32, n_ranks: u32) -> Option<Launched> {
+        Some(Launched { by, rank, n_ranks })
     }
 
     fn read(variables: &[(&str, &str)]) -> Option<Launched> {
@@ -129,15 +160,14 @@ mod tests {
 
     #[test]
     fn every_launcher_is_known_by_its_variables() {
-        let of = |by, rank, n_ranks| Some(Launched { by, rank, n_ranks });
-        assert_eq!(read(&[("OMPI_COMM_WORLD_RANK", "2"), ("OMPI_COMM_WORLD_SIZE", "4")]), of("mpirun", 2, 4));
-        assert_eq!(read(&[("PMI_RANK", "0"), ("PMI_SIZE", "2")]), of("mpirun", 0, 2));
-        assert_eq!(read(&[("SLURM_PROCID", "7"), ("SLURM_STEP_NUM_TASKS", "8")]), of("srun", 7, 8));
-        assert_eq!(read(&[("RANK", "1"), ("WORLD_SIZE", "2")]), of("the environment", 1, 2));
+        assert_eq!(read(&[("OMPI_COMM_WORLD_RANK", "2"), ("OMPI_COMM_WORLD_SIZE", "4")]), launched("mpirun", 2, 4));
+        assert_eq!(read(&[("PMI_RANK", "0"), ("PMI_SIZE", "2")]), launched("mpirun", 0, 2));
+        assert_eq!(read(&[("SLURM_PROCID", "7"), ("SLURM_STEP_NUM_TASKS", "8")]), launched("srun", 7, 8));
+        assert_eq!(read(&[("RANK", "1"), ("WORLD_SIZE", "2")]), launched("the environment", 1, 2));
         // Slurm started one torchrun on each of two hosts, and those two processes each.
         let slurm = [("SLURM_PROCID", "1"), ("SLURM_STEP_NUM_TASKS", "2")];
         let torchrun = [("RANK", "3"), ("WORLD_SIZE", "4"), ("TORCHELASTIC_RUN_ID", "none")];
-        assert_eq!(read(&[&slurm[..], &torchrun].concat()), of("torchrun", 3, 4));
+        assert_eq!(read(&[&slurm[..], &torchrun].concat()), launched("torchrun", 3, 4));
     }
 
     #[test]
@@ -162,13 +192,26 @@ mod tests {
 
     #[test]
     fn torchrun_connects_processes_by_its_store_and_others_by_mpi() {
-        let address = Address { host: "::1".to_owned(), port: 29500 };
-        assert_eq!(address.to_string(), "[::1]:29500");
+        let address = Address { host: "::1".to_owned(), port: 29500, keeper: Keeper::Torchrun };
+        assert_eq!(address.to_string(), "torchrun's store at [::1]:29500");
         let member = |near| Member { rank: 1, n_ranks: 2, near, job: "none".to_owned() };
         assert_eq!(way(&TORCHRUN), Ok(Way::Store(address.clone(), member(1..2))));
         let local = [("LOCAL_RANK", "1"), ("LOCAL_WORLD_SIZE", "2")];
         assert_eq!(way(&[&TORCHRUN[..], &local].concat()), Ok(Way::Store(address, member(0..2))));
         assert_eq!(way(&[("PMI_RANK", "0"), ("PMI_SIZE", "2")]), Ok(Way::Mpi));
+    }
+
+    #[test]
+    fn srun_connects_processes_by_a_store_of_the_first_one_or_by_mpi_if_it_is_for_that() {
+        let step = [("SLURM_PROCID", "1"), ("SLURM_STEP_NUM_TASKS", "2"), ("SLURM_STEP_NODELIST", "n[1-2]")];
+        let Ok(Way::Store(address, member)) = way(&step) else { panic!("a store") };
+        assert_eq!((address.to_string().as_str(), member.near), ("the store of rank 0 at n1:12000", 1..2));
+        let pmi2 = [&step[..], &[("SLURM_MPI_TYPE", "pmi2"), ("PMI_RANK", "1"), ("PMI_SIZE", "2")]].concat();
+        assert_eq!(read(&pmi2), launched("srun", 1, 2));
+        assert_eq!(way(&pmi2) == Ok(Way::Mpi), cfg!(feature = "mpi"));
+        // An `mpirun` of MPICH that `srun` started once on each host.
+        let hydra = [&step[..], &[("PMI_RANK", "5"), ("PMI_SIZE", "8")]].concat();
+        assert_eq!((read(&hydra), way(&hydra)), (launched("mpirun", 5, 8), Ok(Way::Mpi)));
     }
 
     #[test]

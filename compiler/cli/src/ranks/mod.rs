@@ -3,6 +3,7 @@
 pub(crate) mod agreement;
 mod launcher;
 pub(crate) mod lost;
+mod slurm;
 
 use crate::Outcome;
 use crate::input::parse_seconds;
@@ -14,7 +15,8 @@ use lost::Origins;
 use pipe_ir::digest::Digest;
 use pipe_runtime::Backend;
 use pipe_runtime::checkpoint::CheckpointError;
-use pipe_runtime::job::{Job, Lost, Settings, Unconnected, store};
+use pipe_runtime::job::store::{self, Keeper};
+use pipe_runtime::job::{Job, Lost, Settings, Unconnected};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -45,8 +47,9 @@ pub(crate) enum Entry {
 /// This process among others.
 pub(crate) struct Team {
     job: Job,
-    /// Whether a store connects it, which is no way for many bytes.
-    has_store: bool,
+    /// Who keeps the store that connects it, if one does, which is no way for many bytes.
+    store: Option<Keeper>,
+    starts_again: bool,
     origins: Arc<OnceLock<Origins>>,
 }
 
@@ -76,9 +79,10 @@ pub(crate) fn enter(arguments: &RankArguments, schema: Option<&'static str>) -> 
         end: Arc::new(|| std::process::exit(1)),
     };
     let way = launched.way(variable).map_err(Unconnected::Unreachable);
-    let has_store = matches!(way, Ok(Way::Store(..)));
+    let store = if let Ok(Way::Store(address, _)) = &way { Some(address.keeper) } else { None };
+    let starts_again = launched.starts_again();
     match way.and_then(|way| connect(&launched, &way, settings)) {
-        Ok(job) => Ok(Entry::Together(Team { job, has_store, origins })),
+        Ok(job) => Ok(Entry::Together(Team { job, store, starts_again, origins })),
         Err(error @ (Unconnected::Late(_) | Unconnected::Unreachable(_))) => {
             // The first rank may be the one that is missing: then the next one says it. The launcher ends those that have not said it yet.
             std::thread::sleep(TURN * launched.rank.min(MOST_TURNS));
@@ -125,17 +129,19 @@ impl Team {
 
     /// Warns where devices that compute have their bytes carried by what is slow.
     pub(crate) fn warn_of_store(&self, backend: Backend) {
-        if self.speaks() && self.has_store && backend == Backend::Cpu {
-            warn(
-                "torchrun's store carries the bytes between the processes, which is slow: with `--backend cuda` NCCL does, and between \
-                 processors MPI, under `mpirun`",
-            );
-        }
+        let Some(keeper) = self.store.filter(|_| self.speaks() && backend == Backend::Cpu) else { return };
+        let (whose, how) = match keeper {
+            Keeper::Torchrun => ("torchrun's store", "under `mpirun`"),
+            Keeper::FirstRank => ("a store of rank 0", "if pipec is built with it and started by `srun --mpi=pmix`"),
+        };
+        warn(&format!(
+            "{whose} carries the bytes between the processes, which is slow: with `--backend cuda` NCCL does, and between processors MPI, {how}"
+        ));
     }
 
     /// Whether its launcher starts it again, with the same arguments, when a rank is lost.
     pub(crate) fn starts_again(&self) -> bool {
-        self.has_store
+        self.starts_again
     }
 
     /// The step at which a team begins that is started again whether or not it has saved anything. All ranks do it at once.

@@ -1,7 +1,9 @@
-//! Agents: what torchrun does on a host. It keeps a store, starts processes that find it, and ends all when one fails.
+//! Agents: what launchers do on a host. They start processes, and end all when one fails. That of torchrun keeps a store which the processes find,
+//! Slurm's leaves that to the first of them.
 
 use crate::job::{signal, texts};
 use crate::store::Store;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
@@ -24,15 +26,21 @@ pub(crate) fn torchrun() -> Option<&'static Path> {
 
 /// One of ours.
 pub(crate) struct Agent {
-    store: Store,
+    /// That of torchrun keeps one.
+    store: Option<Store>,
     folder: PathBuf,
     libraries: Option<PathBuf>,
 }
 
 impl Agent {
-    /// Works in a folder.
+    /// That of torchrun, working in a folder.
     pub(crate) fn new(folder: &Path) -> Self {
-        Self { store: Store::start(), folder: folder.to_owned(), libraries: None }
+        Self { store: Some(Store::start()), folder: folder.to_owned(), libraries: None }
+    }
+
+    /// Slurm's.
+    pub(crate) fn of_slurm(folder: &Path) -> Self {
+        Self { store: None, folder: folder.to_owned(), libraries: None }
     }
 
     /// On a machine with four fake GPUs.
@@ -43,12 +51,20 @@ impl Agent {
 
     /// Starts so many processes, each with its own arguments.
     pub(crate) fn run(&mut self, n_ranks: u32, arguments: impl Fn(u32) -> String) -> Processes {
+        let port = self.store.as_ref().map_or_else(free_port, Store::port).to_string();
         let start = |rank: u32| {
             let mut command = Command::new(env!("CARGO_BIN_EXE_pipec"));
             command.args(arguments(rank).split_whitespace()).current_dir(&self.folder);
-            command.env("RANK", rank.to_string()).env("WORLD_SIZE", n_ranks.to_string());
-            command.env("MASTER_ADDR", "localhost").env("MASTER_PORT", self.store.port().to_string());
-            command.env("TORCHELASTIC_RUN_ID", "none").env("TORCHELASTIC_USE_AGENT_STORE", "True");
+            if self.store.is_some() {
+                command.env("RANK", rank.to_string()).env("WORLD_SIZE", n_ranks.to_string());
+                command.env("MASTER_ADDR", "localhost").env("MASTER_PORT", &port);
+                command.env("TORCHELASTIC_RUN_ID", "none").env("TORCHELASTIC_USE_AGENT_STORE", "True");
+            } else {
+                let ranks: Vec<String> = (0..n_ranks).map(|rank| rank.to_string()).collect();
+                command.env("SLURM_PROCID", rank.to_string()).env("SLURM_STEP_NUM_TASKS", n_ranks.to_string());
+                command.env("SLURM_STEP_NODELIST", "localhost").env("SLURM_GTIDS", ranks.join(","));
+                command.env("SLURM_JOB_ID", "7").env("SLURM_STEP_ID", "0").env("MASTER_PORT", &port);
+            }
             command.env("NO_COLOR", "1").env("COLUMNS", "100");
             if let Some(libraries) = &self.libraries {
                 command.env("LD_LIBRARY_PATH", libraries).env("PIPEC_EMULATOR_CACHE", libraries.join("kernels"));
@@ -62,15 +78,21 @@ impl Agent {
 
     /// The store ends before the processes.
     pub(crate) fn end_store(&self) {
-        self.store.end();
+        self.store.as_ref().expect("it keeps one").end();
     }
 }
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        let mistakes = self.store.mistakes();
+        let mistakes = self.store.as_ref().map(Store::mistakes).unwrap_or_default();
         assert!(mistakes.is_empty() || thread::panicking(), "{mistakes:?}");
     }
+}
+
+/// A port that nobody has now.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    listener.local_addr().expect("it is bound").port()
 }
 
 /// Processes that were started together, by rank.

@@ -126,7 +126,7 @@ impl<W: Wire> Messenger<W> {
 
     /// Looks after everything once. Whether anything moved.
     fn turn(&mut self) -> bool {
-        let mut moved = self.wire.turn().unwrap_or_else(|why| self.cut(&why));
+        let mut moved = self.wire.turn().unwrap_or_else(|cut| self.cut(cut));
         while let Some(post) = self.desk.take() {
             self.start(post);
             moved = true;

@@ -4,7 +4,7 @@ use super::Messenger;
 use crate::job::lost::{How, Lost};
 use crate::job::mail::Subject;
 use crate::job::rank::Rank;
-use crate::job::wire::Wire;
+use crate::job::wire::{Cut, Wire};
 use std::time::{Duration, Instant};
 
 /// How long the others wait until the user was told of a loss, before they say it themselves.
@@ -75,16 +75,28 @@ impl<W: Wire> Messenger<W> {
     }
 
     /// Nothing connects the ranks any more.
-    pub(super) fn cut(&mut self, why: &str) -> bool {
+    pub(super) fn cut(&mut self, why: Cut) -> bool {
         if self.has_said_bye {
             // The others have all that they need.
             self.parts = long_ago();
         } else if self.lost.is_none() && self.parts.is_none() {
-            if self.desk.failure().is_none() {
-                (self.settings.cut)(why);
+            let has_failed = self.desk.failure().is_some();
+            let (mut lost, mut patience) = (Vec::new(), Duration::ZERO);
+            match why {
+                Cut::Keeper(keeper, how) => {
+                    let division = self.opened.as_ref().map(|opened| opened.division);
+                    lost.push(self.watch.seen_lost(division, keeper, how));
+                    // Nobody can hear that the user was told: on each host the first one does, and the others see that it lives.
+                    if !has_failed && self.watch.is_first_here(keeper) {
+                        (self.settings.lost)(&lost);
+                    }
+                    patience = FAREWELL;
+                }
+                Cut::Failed(_) if has_failed => {}
+                Cut::Failed(why) => (self.settings.cut)(&why),
             }
             self.desk.told();
-            self.lost = Some((Vec::new(), Instant::now(), Duration::ZERO));
+            self.lost = Some((lost, Instant::now(), patience));
         }
         false
     }
@@ -111,6 +123,7 @@ impl<W: Wire> Messenger<W> {
         if !was_told {
             self.tell(&lost);
         }
+        self.wire.linger(&lost);
         (self.settings.end)();
         match lost.first() {
             Some(lost) => self.fail(lost.rank, "it was lost".to_owned()),

@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 
 /// How long one host may take to answer for the first time.
 const FIRST_ANSWER: Duration = Duration::from_secs(5);
-/// How long a store may not be there yet, and the time between two tries.
-const LATE: Duration = Duration::from_secs(2);
+/// Between two tries to reach a store.
 const PAUSE: Duration = Duration::from_millis(100);
 /// How often one who waits looks up.
 pub(super) const TICK: Duration = Duration::from_millis(200);
@@ -27,16 +26,17 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Connects, and looks whether a store answers. Of a name with several addresses the first one with a store is taken.
+    /// Connects by a name of the store's host, and looks whether a store answers, which may come so late. Of a name with several addresses the
+    /// first one with a store is taken.
     ///
     /// # Errors
     /// Says in one line what is there instead.
-    pub(super) fn open(address: &Address, until: Instant) -> Result<Self, String> {
+    pub(super) fn open(address: &Address, host: &str, late: Duration, until: Instant) -> Result<Self, String> {
         let began = Instant::now();
-        let host = address.host.trim_start_matches('[').trim_end_matches(']');
+        let host = host.trim_start_matches('[').trim_end_matches(']');
         let addresses = || (host, address.port).to_socket_addrs();
         let mut addresses: Vec<SocketAddr> = addresses()
-            .map_err(|error| format!("MASTER_ADDR names the host {host}, which is not found: {error}"))?
+            .map_err(|error| format!("{address} (MASTER_ADDR) cannot be used: the host {host} is not found: {error}"))?
             .collect();
         addresses.dedup();
         loop {
@@ -49,11 +49,8 @@ impl Line {
                     }
                 }
             }
-            if began.elapsed() > LATE || Instant::now() > until {
-                return Err(format!(
-                    "torchrun's store at {address} (MASTER_ADDR and MASTER_PORT) cannot be used: {}",
-                    errors.join("; ")
-                ));
+            if began.elapsed() > late || Instant::now() > until {
+                return Err(format!("{address} (MASTER_ADDR and MASTER_PORT) cannot be used: {}", errors.join("; ")));
             }
             thread::sleep(PAUSE);
         }

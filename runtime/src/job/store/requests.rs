@@ -3,10 +3,16 @@
 //! A request is a byte that says what is asked, and then keys, values and numbers. A key or a value stands behind its length, lengths and
 //! numbers are of 64 bits, little-endian. Requests are answered in their order, but for one: the end of a wait comes when it comes.
 
+use super::line::LONGEST;
+use std::io::{self, Read};
+
 /// The first words of a client.
 const GREETING: [u8; 4] = 0x3C85_F7CE_u32.to_le_bytes();
+/// The longest key, and the most keys of one request: more than there are ranks.
+const LONGEST_KEY: usize = 8 << 10;
+const MOST_KEYS: usize = 1 << 20;
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 enum Query {
     Validate = 0,
@@ -24,8 +30,9 @@ enum Query {
 /// What answers a wait: that the key is there, or that the wait was given up.
 pub(super) const THERE: u8 = 0;
 pub(super) const GIVEN_UP: u8 = 1;
-/// What answers the question whether a key is there.
+/// What answers the question whether a key is there: that it is, or not.
 pub(super) const READY: u8 = 0;
+pub(super) const NOT_READY: u8 = 1;
 
 /// Requests that are still to be written.
 #[derive(Default)]
@@ -109,5 +116,126 @@ impl Requests {
     fn text(&mut self, text: &[u8]) {
         self.number(text.len());
         self.0.extend_from_slice(text);
+    }
+}
+
+/// A request, as it is read.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) enum Request {
+    Greeting,
+    Set { key: Vec<u8>, value: Vec<u8> },
+    Get { key: Vec<u8> },
+    Add { key: Vec<u8>, number: i64 },
+    Check { keys: Vec<Vec<u8>> },
+    Wait { keys: Vec<Vec<u8>> },
+    Delete { key: Vec<u8> },
+    Append { key: Vec<u8>, value: Vec<u8> },
+    GetAll { keys: Vec<Vec<u8>> },
+    CancelWait,
+}
+
+impl Request {
+    /// Reads the next one.
+    ///
+    /// # Errors
+    /// If the connection ends, or what comes is no request of ours.
+    pub(super) fn read(from: &mut impl Read) -> io::Result<Self> {
+        let [query] = bytes(from)?;
+        Ok(match query {
+            byte if byte == Query::Validate as u8 => {
+                if bytes(from)? != GREETING {
+                    return Err(strange("a greeting of another kind"));
+                }
+                Self::Greeting
+            }
+            byte if byte == Query::Set as u8 => Self::Set { key: key(from)?, value: text(from, LONGEST)? },
+            byte if byte == Query::Get as u8 => Self::Get { key: key(from)? },
+            byte if byte == Query::Add as u8 => Self::Add { key: key(from)?, number: i64::from_le_bytes(bytes(from)?) },
+            byte if byte == Query::Check as u8 => Self::Check { keys: keys(from)? },
+            byte if byte == Query::Wait as u8 => Self::Wait { keys: keys(from)? },
+            byte if byte == Query::DeleteKey as u8 => Self::Delete { key: key(from)? },
+            byte if byte == Query::Append as u8 => Self::Append { key: key(from)?, value: text(from, LONGEST)? },
+            byte if byte == Query::MultiGet as u8 => Self::GetAll { keys: keys(from)? },
+            byte if byte == Query::CancelWait as u8 => Self::CancelWait,
+            _ => return Err(strange("what is no request")),
+        })
+    }
+}
+
+fn strange(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+fn bytes<const N: usize>(from: &mut impl Read) -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    from.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn length(from: &mut impl Read, most: usize) -> io::Result<usize> {
+    let length = usize::try_from(u64::from_le_bytes(bytes(from)?)).ok();
+    length.filter(|length| *length <= most).ok_or_else(|| strange("more than a store takes"))
+}
+
+fn text(from: &mut impl Read, most: usize) -> io::Result<Vec<u8>> {
+    let mut text = vec![0; length(from, most)?];
+    from.read_exact(&mut text)?;
+    Ok(text)
+}
+
+fn key(from: &mut impl Read) -> io::Result<Vec<u8>> {
+    text(from, LONGEST_KEY)
+}
+
+fn keys(from: &mut impl Read) -> io::Result<Vec<Vec<u8>>> {
+    (0..length(from, MOST_KEYS)?).map(|_| key(from)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let mut requests = Requests::default();
+        requests.greet();
+        requests.set("a", &[b"x", b"yz"]);
+        requests.touch("b");
+        requests.get("a");
+        requests.get_all(["a", "b"].map(str::to_owned).into_iter());
+        requests.add("c", -3);
+        requests.check("a");
+        requests.wait("b");
+        requests.cancel_wait();
+        requests.delete("a");
+        let [a, b, c] = [b"a", b"b", b"c"].map(|key| key.to_vec());
+        let expected = [
+            Request::Greeting,
+            Request::Set { key: a.clone(), value: b"xyz".to_vec() },
+            Request::Append { key: b.clone(), value: Vec::new() },
+            Request::Get { key: a.clone() },
+            Request::GetAll { keys: vec![a.clone(), b.clone()] },
+            Request::Add { key: c, number: -3 },
+            Request::Check { keys: vec![a.clone()] },
+            Request::Wait { keys: vec![b] },
+            Request::CancelWait,
+            Request::Delete { key: a },
+        ];
+        let mut from = requests.0.as_slice();
+        for request in expected {
+            assert_eq!(Request::read(&mut from).expect("a request"), request);
+        }
+        assert!(from.is_empty());
+    }
+
+    #[test]
+    fn what_is_none_is_refused() {
+        let mut long = vec![Query::Get as u8];
+        long.extend(u64::MAX.to_le_bytes());
+        for wrong in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0, 1, 2, 3, 4], &long] {
+            let error = Request::read(&mut &*wrong).expect_err("no request");
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{error}");
+        }
+        assert_eq!(Request::read(&mut &[1, 1][..]).expect_err("cut off").kind(), io::ErrorKind::UnexpectedEof);
     }
 }

@@ -1,14 +1,16 @@
 //! The store as a wire.
 
-use super::Member;
 use super::board::Board;
 use super::inbox::{Inbox, Piece};
 use super::line::Line;
 use super::outbox::{Outbox, Sending};
 use super::round::Names;
+use super::server::Server;
+use super::{Address, Keeper, Member};
+use crate::job::lost::{How, Lost};
 use crate::job::mail;
 use crate::job::rank::Rank;
-use crate::job::wire::{Signs, Tag, Wire};
+use crate::job::wire::{Cut, Signs, Tag, Wire};
 use crate::memory::Region;
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind};
@@ -20,11 +22,16 @@ const SIGN_OF_EACH: Duration = Duration::from_micros(100);
 /// How long one waits until the last message has reached the store: in peace, and where others are lost.
 const LAST: Duration = Duration::from_secs(1);
 const LAST_OF_ALL: Duration = Duration::from_millis(200);
+/// How long who keeps it waits for others that have heard of a loss, to end before it does.
+const OTHERS: Duration = Duration::from_secs(3);
+/// Connections of a rank.
+const LINES: usize = 2;
 
 /// One rank's end.
 pub(super) struct Store {
-    /// Where it is.
-    name: String,
+    address: Address,
+    /// All of it, if this rank keeps it.
+    server: Option<Server>,
     outbox: Outbox,
     inbox: Inbox,
     /// By sender and tag: pieces that nobody has received, and the receives that wait, in their order.
@@ -33,7 +40,7 @@ pub(super) struct Store {
     receives: u64,
     stall: Duration,
     interval: Duration,
-    broken: Option<String>,
+    broken: Option<Cut>,
 }
 
 /// A message under way.
@@ -45,9 +52,9 @@ pub(super) enum Request {
 impl Store {
     /// Takes up both connections.
     pub(super) fn open(
-        name: String,
+        address: Address,
         names: Names,
-        (out, taking): (Line, Line),
+        (server, out, taking): (Option<Server>, Line, Line),
         member: &Member,
         stall: Duration,
     ) -> Result<Self, String> {
@@ -58,9 +65,9 @@ impl Store {
             let outbox = Outbox::open(out, names.clone(), own, board)?;
             Ok((outbox, Inbox::open(taking, names, own, 10 * interval)?))
         };
-        let (outbox, inbox) = open().map_err(|error: io::Error| format!("the store at {name}: {error}"))?;
+        let (outbox, inbox) = open().map_err(|error: io::Error| format!("{address}: {error}"))?;
         let (arrived, waiting, broken) = (BTreeMap::new(), BTreeMap::new(), None);
-        Ok(Self { name, outbox, inbox, arrived, waiting, receives: 0, stall, interval, broken })
+        Ok(Self { address, server, outbox, inbox, arrived, waiting, receives: 0, stall, interval, broken })
     }
 
     fn step(&mut self) -> io::Result<bool> {
@@ -77,7 +84,8 @@ impl Store {
         while let Some(piece) = self.arrived.get_mut(&queue).and_then(VecDeque::pop_front) {
             let (bytes, left) = (piece.bytes(), into.len() - filled);
             if bytes.len() > left || piece.is_last && bytes.len() < left {
-                self.broken = Some(format!("{} sent {} bytes where {left} were expected", queue.0, bytes.len()));
+                let why = format!("{} sent {} bytes where {left} were expected", queue.0, bytes.len());
+                self.broken = Some(self.cut(&why));
                 return (filled, false);
             }
             into.part(filled, bytes.len()).bytes_mut().copy_from_slice(bytes);
@@ -89,9 +97,30 @@ impl Store {
         (filled, false)
     }
 
-    fn end(mut self, most: Duration) {
-        self.outbox.finish(most);
-        self.inbox.close();
+    /// Nothing goes through it any more, for what is wrong with it.
+    fn cut(&self, why: &str) -> Cut {
+        Cut::Failed(format!("{}, which connects the ranks: {why}", self.address))
+    }
+
+    /// The same where it ended or is silent: with the rank that keeps it, if one does.
+    fn lost(&self, how: How) -> Cut {
+        match (self.address.keeper, how) {
+            (Keeper::FirstRank, how) => Cut::Keeper(Rank::FIRST, how),
+            (Keeper::Torchrun, How::Silent(silence)) => {
+                self.cut(&format!("it has not answered for {:.1}s", silence.as_secs_f64()))
+            }
+            (Keeper::Torchrun, _) => self.cut("it has ended"),
+        }
+    }
+
+    fn end(self, most: Duration) {
+        let Self { mut outbox, inbox, server, .. } = self;
+        outbox.finish(most);
+        inbox.close();
+        drop(outbox);
+        if let Some(server) = server {
+            server.wait_for_leave(0, most);
+        }
     }
 }
 
@@ -128,27 +157,34 @@ impl Wire for Store {
 
     fn forget(&mut self, _: Request) {}
 
-    fn turn(&mut self) -> Result<bool, String> {
+    fn turn(&mut self) -> Result<bool, Cut> {
         let moved = match self.step() {
             Ok(moved) => moved,
             Err(error) => {
                 let gone = [ErrorKind::UnexpectedEof, ErrorKind::ConnectionReset, ErrorKind::BrokenPipe];
-                let why = if gone.contains(&error.kind()) { "it has ended".to_owned() } else { error.to_string() };
-                self.broken.get_or_insert(why);
+                let is_gone = gone.contains(&error.kind());
+                let cut = if is_gone { self.lost(How::Ended) } else { self.cut(&error.to_string()) };
+                self.broken.get_or_insert(cut);
                 false
             }
         };
-        if self.outbox.silence() > self.stall {
-            self.broken.get_or_insert(format!("it has not answered for {:.1}s", self.outbox.silence().as_secs_f64()));
+        let silence = self.outbox.silence();
+        if silence > self.stall && self.broken.is_none() {
+            self.broken = Some(self.lost(How::Silent(silence)));
         }
-        match &self.broken {
-            None => Ok(moved),
-            Some(why) => Err(format!("torchrun's store at {}, which connects the ranks: {why}", self.name)),
-        }
+        self.broken.clone().map_or(Ok(moved), Err)
     }
 
     fn signs(&mut self) -> Option<&mut dyn Signs> {
         Some(self)
+    }
+
+    fn linger(&self, lost: &[Lost]) {
+        if let Some(server) = &self.server {
+            // Connections of processes that have ended are closed already.
+            let n_left = 1 + lost.iter().filter(|lost| lost.how != How::Ended).count();
+            server.wait_for_leave(LINES * n_left, OTHERS);
+        }
     }
 
     fn close(self) {
