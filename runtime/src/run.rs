@@ -58,6 +58,8 @@ pub struct Options {
     pub capture: bool,
     /// How GPUs multiply matrices of single precision.
     pub products: Precision,
+    /// GPUs multiply by cuBLASLt, where it is there, and not by our own kernels alone.
+    pub cublas: bool,
     /// Steps can also be taken at the pace [`Pace::OneByOne`].
     pub one_by_one: bool,
 }
@@ -76,8 +78,8 @@ impl Options {
     /// A plain run.
     #[must_use]
     pub const fn new(backend: Backend, seed: u64) -> Self {
-        let (products, one_by_one) = (Precision::Fp32, false);
-        Self { backend, seed, stress: None, trace: false, profile: false, capture: true, products, one_by_one }
+        let (products, cublas, one_by_one) = (Precision::Fp32, true, false);
+        Self { backend, seed, stress: None, trace: false, profile: false, capture: true, products, cublas, one_by_one }
     }
 }
 

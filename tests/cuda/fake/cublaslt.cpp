@@ -1,17 +1,20 @@
 // A stand-in for cuBLASLt: the functions that the runtime calls, by the library's documented rules (column-major order, leading
 // dimensions, strided batches, beta). Products run on the streams of the stand-in for the driver (cuda.cpp).
 //
-// It complains on stderr and refuses what the library would refuse: leading dimensions that are too small, a missing algorithm,
-// addresses that are less aligned than was said, types that it does not join: factors of bf16 have a result of f32 or bf16 and are added up in f32
+// It complains on stderr and refuses what the library would refuse: leading dimensions that are too small, a missing algorithm, a handle in another context
+// than its own, kernels that are first needed, and so loaded, while a stream is captured, addresses that are less aligned than was said, types that it does not join: factors of bf16 have a result of f32 or bf16 and are added up in f32
 // without any shortcut. Products of f32 in bf16 round their factors to nearest even, as the library may.
 
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <set>
 #include <vector>
 
 extern "C" int pipec_fake_enqueue(void* stream, int (*run)(void*), void* data);
+extern "C" const void* pipec_fake_current();
+extern "C" int pipec_fake_is_captured(void* stream);
 
 namespace {
 
@@ -41,7 +44,9 @@ struct Preference {
 struct Algorithm {
     uint64_t magic;
     uint32_t alignment[4];
-    uint64_t rest[5];
+    // Of its kernel.
+    uint64_t number;
+    uint64_t rest[4];
 };
 static_assert(sizeof(Algorithm) == 64, "as large as the library's");
 
@@ -51,6 +56,12 @@ struct Heuristic {
     int state;
     float waves;
     int reserved[4];
+};
+
+// The library in a context, with the kernels that it has loaded there.
+struct Handle {
+    const void* context;
+    std::set<uint64_t> loaded;
 };
 
 constexpr uint64_t MAGIC = 0x70697065634c7421;
@@ -140,13 +151,15 @@ int run(void* data) {
 
 extern "C" {
 
-Status cublasLtCreate(void** handle) {
-    *handle = new int(1);
+Status cublasLtCreate(Handle** handle) {
+    if (!pipec_fake_current()) return complain("it begins without a context");
+    *handle = new Handle{pipec_fake_current(), {}};
     return SUCCESS;
 }
 
-Status cublasLtDestroy(void* handle) {
-    delete static_cast<int*>(handle);
+Status cublasLtDestroy(Handle* handle) {
+    if (handle->context != pipec_fake_current()) complain("it ends in another context than its own");
+    delete handle;
     return SUCCESS;
 }
 
@@ -223,16 +236,20 @@ Status cublasLtMatmulAlgoGetHeuristic(void*, const Operation* operation, const L
     // It has no algorithm for square results: so the way without it is gone, too, beside the one with it.
     if (rows == columns) return NOT_SUPPORTED;
     *found = Heuristic{};
+    static uint64_t last = 0;
     found->algorithm.magic = MAGIC;
+    found->algorithm.number = ++last;
     memcpy(found->algorithm.alignment, preference->alignment, sizeof preference->alignment);
     *count = 1;
     return SUCCESS;
 }
 
-Status cublasLtMatmul(void* handle, const Operation* operation, const void* alpha, const void* a, const Layout* left, const void* b,
+Status cublasLtMatmul(Handle* handle, const Operation* operation, const void* alpha, const void* a, const Layout* left, const void* b,
                       const Layout* right, const void* beta, const void* c, const Layout*, void* d, const Layout* result,
                       const Algorithm* algorithm, void* workspace, size_t bytes, void* stream) {
     if (!handle || !algorithm || algorithm->magic != MAGIC) return complain("no algorithm of its own");
+    if (handle->context != pipec_fake_current()) return complain("a product in another context than its own");
+    if (handle->loaded.insert(algorithm->number).second && pipec_fake_is_captured(stream)) return complain("a kernel is loaded while a stream is captured");
     if (c != d) return complain("C is not D");
     if (!workspace || bytes == 0 || reinterpret_cast<uintptr_t>(workspace) % 16 != 0) return complain("no workspace");
     const void* addresses[4] = {a, b, c, d};

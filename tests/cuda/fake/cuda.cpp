@@ -18,7 +18,15 @@ struct Function {
     std::string name;
     void (*run)(const unsigned*, const unsigned*, unsigned, void**);
     const unsigned* sizes;
+    // Whether its code is on the GPU: a function comes there when it is first launched, unless that was asked for.
+    bool is_loaded = false;
+    // Bytes of dynamic shared memory that a launch may ask for.
+    unsigned most_shared = 48 << 10;
 };
+
+// What a device of compute capability 9.0 has, and what all have.
+constexpr int MAX_DYNAMIC_SHARED = 8;
+constexpr unsigned MOST_SHARED = 227 << 10, MOST_PARAMETERS = 4096, MOST_THREADS = 1024, MOST_DEEP = 64, MOST_HIGH = 65535, MOST_WIDE = 0x7fffffff;
 
 std::set<Module*> modules;
 std::set<Function*> functions;
@@ -43,6 +51,7 @@ struct Call {
     Result event(Event* event) const { return events.count(event) ? SUCCESS : complain(INVALID_HANDLE, "%s: no such event", name); }
     // Whether bytes are inside an allocation of a GPU, or of the host.
     Result bytes(const void* start, size_t bytes, const Gpu* gpu) const {
+        if (bytes == 0) return complain(INVALID_VALUE, "%s: no bytes at all, for which a graph has no node", name);
         const Allocation* own = holder(start, bytes);
         if (!own) return complain(INVALID_VALUE, "%s: %zu bytes at %p are not inside an allocation", name, bytes, start);
         if (own->gpu != gpu) return complain(INVALID_VALUE, "%s: %p is memory of another place", name, start);
@@ -93,7 +102,7 @@ Result cuInit(unsigned) {
     return SUCCESS;
 }
 
-Result cuDriverGetVersion(int* version) { return *version = 13000, SUCCESS; }
+Result cuDriverGetVersion(int* version) { return *version = int(setting("PIPEC_FAKE_VERSION", 13000)), SUCCESS; }
 
 Result cuDeviceGetCount(int* count) {
     Call call("cuDeviceGetCount");
@@ -352,13 +361,16 @@ Result cuEventElapsedTime_v2(float* millis, Event* from, Event* to) {
     if (from->gpu != to->gpu) return complain(INVALID_HANDLE, "a time between events of different contexts");
     if (!from->is_timed || !to->is_timed) return complain(INVALID_HANDLE, "a time between events that know none");
     if (!from->last || !to->last) return complain(INVALID_HANDLE, "a time between events that were never recorded");
+    if (from->last->graph || to->last->graph) return complain(INVALID_VALUE, "a time between events of which a graph knows only the order");
     if (!from->last->is_over || !to->last->is_over) return NOT_READY;
     return *millis = float(double(int64_t(to->last->nanos - from->last->nanos)) * 1e-6), SUCCESS;
 }
 
 Result cuModuleLoadData(Module** module, const void* image) {
     Call call("cuModuleLoadData");
+    if (fails(call.name)) return INVALID_IMAGE;
     CHECK(call.not_in_capture());
+    if (!current) return complain(INVALID_CONTEXT, "no context is current");
     // How long a file in ELF format is: its section headers come last.
     const unsigned char* bytes = static_cast<const unsigned char*>(image);
     if (std::memcmp(bytes, "\x7f" "ELF", 4) != 0) return complain(INVALID_IMAGE, "the image is none");
@@ -382,6 +394,7 @@ Result cuModuleUnload(Module* module) {
     Call call("cuModuleUnload");
     if (!all_idle()) complain(SUCCESS, "a module is unloaded while streams work");
     if (!modules.erase(module)) return complain(INVALID_HANDLE, "no such module");
+    if (module->gpu != current) complain(INVALID_CONTEXT, "a module is unloaded in another context");
     for (auto at = functions.begin(); at != functions.end();) at = (*at)->module == module ? (delete *at, functions.erase(at)) : std::next(at);
     dlclose(module->library);
     return delete module, SUCCESS;
@@ -399,20 +412,39 @@ Result cuModuleGetFunction(Function** function, Module* module, const char* name
     return SUCCESS;
 }
 
-Result cuFuncSetAttribute(Function*, int, int) { return SUCCESS; }
+Result cuFuncLoad(Function* function) {
+    Call call("cuFuncLoad");
+    CHECK(call.not_in_capture());
+    if (!functions.count(function)) return complain(INVALID_HANDLE, "no such function");
+    return function->is_loaded = true, SUCCESS;
+}
+
+Result cuFuncSetAttribute(Function* function, int attribute, int number) {
+    Call call("cuFuncSetAttribute");
+    if (!functions.count(function)) return complain(INVALID_HANDLE, "no such function");
+    if (attribute != MAX_DYNAMIC_SHARED || number < 0 || unsigned(number) > MOST_SHARED)
+        return complain(INVALID_VALUE, "kernel %s: attribute %d cannot be %d", function->name.c_str(), attribute, number);
+    return function->most_shared = unsigned(number), SUCCESS;
+}
 
 Result cuLaunchKernel(Function* function, unsigned x, unsigned y, unsigned z, unsigned a, unsigned b, unsigned c, unsigned shared, Stream* stream, void** arguments, void**) {
     Call call("cuLaunchKernel");
     CHECK(call.stream(stream));
     if (!functions.count(function)) return complain(INVALID_HANDLE, "no such function");
     if (function->module->gpu != stream->gpu) return complain(INVALID_HANDLE, "kernel %s is loaded on another GPU", function->name.c_str());
-    if (x == 0 || y == 0 || z == 0 || y > 65535 || z > 65535 || a * b * c == 0 || a * b * c > 1024)
+    if (x == 0 || y == 0 || z == 0 || x > MOST_WIDE || y > MOST_HIGH || z > MOST_HIGH || a * b * c == 0 || a * b * c > MOST_THREADS || c > MOST_DEEP)
         return complain(INVALID_VALUE, "kernel %s: no such launch as %ux%ux%u blocks of %ux%ux%u", function->name.c_str(), x, y, z, a, b, c);
+    if (shared > function->most_shared) return complain(INVALID_VALUE, "kernel %s: %u bytes of shared memory that were not allowed", function->name.c_str(), shared);
+    if (stream->graph && !function->is_loaded) complain(SUCCESS, "kernel %s is loaded while it is captured", function->name.c_str());
+    function->is_loaded = true;
     std::vector<std::vector<char>> values;
+    size_t all = 0;
     for (const unsigned* size = function->sizes; *size; size++) {
         const char* from = static_cast<const char*>(arguments[values.size()]);
         values.emplace_back(from, from + *size);
+        all = (all + *size - 1) / *size * *size + *size;
     }
+    if (all > MOST_PARAMETERS) return complain(INVALID_VALUE, "kernel %s: %zu bytes of parameters", function->name.c_str(), all);
     const Gpu* gpu = stream->gpu;
     return work(call, stream, [=]() mutable {
         std::vector<void*> pointers;
@@ -493,7 +525,15 @@ Result cuGraphLaunch(Graph* graph, Stream* stream) {
     return enqueue(stream, std::move(operation));
 }
 
-// For fakes of other libraries: `run(data)` is called when the stream comes to it, and again until it answers 1. Captured like anything else.
+// For fakes of other libraries: the context that is current, and whether a stream is captured.
+const void* pipec_fake_current() { return current; }
+
+int pipec_fake_is_captured(void* stream) {
+    Call call("pipec_fake_is_captured");
+    return streams.count(static_cast<Stream*>(stream)) && static_cast<Stream*>(stream)->graph != nullptr;
+}
+
+// `run(data)` is called when the stream comes to it, and again until it answers 1. Captured like anything else.
 int pipec_fake_enqueue(void* stream, int (*run)(void*), void* data) {
     Call call("pipec_fake_enqueue");
     Stream* own = static_cast<Stream*>(stream);

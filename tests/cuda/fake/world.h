@@ -7,7 +7,8 @@
 // | PIPEC_FAKE_PEERS | 0: GPUs do not reach each other's memory |
 // | PIPEC_FAKE_CAPTURE | of how many GPUs streams can be captured together; all if not set |
 // | PIPEC_FAKE_SEED | of the order in which streams work |
-// | PIPEC_FAKE_FAILS | a call that answers an error: cuMemcpyDtoH_v2, cuGraphInstantiateWithFlags or cuGraphLaunch |
+// | PIPEC_FAKE_VERSION | of CUDA, as the driver says it; 13000 if not set |
+// | PIPEC_FAKE_FAILS | a call that answers an error: cuMemcpyDtoH_v2, cuModuleLoadData, cuGraphInstantiateWithFlags or cuGraphLaunch |
 // | PIPEC_FAKE_LOG | a file for the names of all calls, one a line |
 #pragma once
 

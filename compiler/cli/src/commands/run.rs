@@ -72,6 +72,9 @@ pub(crate) struct Arguments {
     /// GPUs are asked for every call of every step, instead of once for a captured graph of the step
     #[arg(long)]
     no_capture: bool,
+    /// GPUs multiply by kernels of pipec alone, also where cuBLASLt is found
+    #[arg(long)]
+    no_cublas: bool,
     /// Prints where the time of the kernels went
     #[arg(long)]
     profile: bool,
@@ -210,8 +213,11 @@ impl Arguments {
             can_write(path)?;
         }
         let backend = self.backend.resolve(program.program(), has_gpus);
-        if speaks && backend != Backend::Cuda && (self.products != Products::Fp32 || self.no_capture) {
-            warn("`--products` and `--no-capture` are for GPUs, and none runs this: products are computed as they are");
+        let is_for_gpus = self.products != Products::Fp32 || self.no_capture || self.no_cublas;
+        if speaks && backend != Backend::Cuda && is_for_gpus {
+            warn(
+                "`--products`, `--no-capture` and `--no-cublas` are for GPUs, and none runs this: products are computed as they are",
+            );
         }
         let plan = self.plan(program.program(), backend);
         if self.resume == Some(None) && plan.checkpoints.is_none() {
@@ -303,6 +309,7 @@ impl Arguments {
             profile: self.profile,
             capture: !self.no_capture,
             products: self.products.into(),
+            cublas: !self.no_cublas,
             ..Options::new(*backend, 0)
         };
         let data = Arc::new(data);

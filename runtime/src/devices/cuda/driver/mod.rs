@@ -66,6 +66,7 @@ const CALLS: &[&str] = &[
     "cuEventQuery",
     "cuEventRecord",
     "cuEventRecordWithFlags",
+    "cuFuncLoad",
     "cuFuncSetAttribute",
     "cuGraphDestroy",
     "cuGraphExecDestroy",

@@ -27,12 +27,14 @@ impl Module {
         Ok(Self { gpu: Arc::clone(gpu), handle })
     }
 
-    /// A function of it.
+    /// A function of it, whose code is on the GPU from now on: the driver would else bring it there at the first launch, which may be captured.
     pub(crate) fn function(&self, name: &str) -> Result<Function, DriverError> {
         let name = CString::new(name).unwrap_or_default();
         let mut handle = std::ptr::null_mut();
         // SAFETY: writes one handle; the name ends with a zero.
         check("cuModuleGetFunction", unsafe { sys::cuModuleGetFunction(&raw mut handle, self.handle, name.as_ptr()) })?;
+        // SAFETY: the function was found just now.
+        check("cuFuncLoad", unsafe { sys::cuFuncLoad(handle) })?;
         Ok(Function { handle })
     }
 }

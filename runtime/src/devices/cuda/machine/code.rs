@@ -1,7 +1,9 @@
 //! Code: what each executable and each collective launches, compiled for the GPUs of the run and loaded there.
 
 use super::super::cache::{cached, folder};
-use super::super::driver::{Function, Gpu, Module, Shape, compile, compiler_version, target};
+use super::super::driver::{
+    DriverError, Function, Gpu, Module, Shape, compile, compiler_version, target, version as driver_version,
+};
 use super::super::kernels::{Precision, Sources, Update};
 use super::super::launch::{Argument, FunctionId, Launch};
 use super::super::products::{Library, Product, WORKSPACE};
@@ -80,7 +82,7 @@ pub(super) struct Code {
 }
 
 impl Code {
-    /// Writes, compiles and loads what the tapes need; matrix products have that precision.
+    /// Writes, compiles and loads what the tapes need; matrix products have that precision, and the libraries compute those that they can.
     ///
     /// # Errors
     /// If an executable has no body, or there is no compiler.
@@ -88,14 +90,14 @@ impl Code {
         program: &Program,
         recorded: &Recorded,
         seats: &Seats,
-        products: Precision,
+        (products, mut libraries): (Precision, Libraries),
     ) -> Result<Self, RunError> {
-        let (mut sources, mut libraries) = (Sources::new(products), Libraries::open(seats, products)?);
+        let mut sources = Sources::new(products);
         let (mut execs, mut together) = (BTreeMap::new(), Vec::<(Shared, Vec<Launch>)>::new());
         for call in recorded.setup.calls.iter().chain(&recorded.step.calls) {
             match call {
                 Call::Work(_, Work::Run { exec, .. }) if !execs.contains_key(exec) => {
-                    execs.insert(*exec, compiled(program, program.exec(*exec), &mut sources, (&mut libraries, seats))?);
+                    execs.insert(*exec, compiled(program, program.exec(*exec), &mut sources, &mut libraries)?);
                 }
                 Call::Work(queue, work @ Work::Together { .. }) => {
                     let queue = recorded.step.queues.get(queue.0 as usize).copied();
@@ -122,7 +124,7 @@ impl Code {
     pub(super) fn of_kernels(kernels: &[Kernel], seats: &Seats, products: Precision) -> Result<Self, RunError> {
         let (mut sources, mut libraries) = (Sources::new(products), Libraries::open(seats, products)?);
         let each = kernels.iter().zip((0..).map(ExecId)).map(|(kernel, id)| {
-            let steps = vec![step(kernel, &mut sources, (&mut libraries, seats))?];
+            let steps = vec![step(kernel, &mut sources, &mut libraries)?];
             Ok((id, Compiled { steps, scratch: None }))
         });
         let execs = each.collect::<Result<_, RunError>>()?;
@@ -140,7 +142,7 @@ impl Code {
                 continue;
             }
             let image = binary(&text, gpu).map_err(RunError::Unsupported)?;
-            let module = Module::load(gpu, &image)?;
+            let module = Module::load(gpu, &image).map_err(refused)?;
             let function = |(id, bytes): (&FunctionId, &u32)| {
                 let function = module.function(sources.name(*id))?;
                 function.allow_shared(*bytes)?;
@@ -219,7 +221,7 @@ fn compiled(
     program: &Program,
     exec: &Exec,
     sources: &mut Sources,
-    (libraries, seats): (&mut Libraries, &Seats),
+    libraries: &mut Libraries,
 ) -> Result<Compiled, RunError> {
     let scratch = exec.operands.iter().position(|operand| program.value(operand.value).kind == ValueKind::Scratch);
     match &exec.body {
@@ -229,7 +231,7 @@ fn compiled(
         ))),
         Body::Graph(graph) => {
             let kernels = plan(graph).kernels;
-            let steps = kernels.iter().map(|kernel| step(kernel, sources, (&mut *libraries, seats)));
+            let steps = kernels.iter().map(|kernel| step(kernel, sources, libraries));
             Ok(Compiled { steps: steps.collect::<Result<_, RunError>>()?, scratch })
         }
         Body::Optimizer => {
@@ -249,16 +251,24 @@ fn compiled(
     }
 }
 
-fn step(
-    kernel: &Kernel,
-    sources: &mut Sources,
-    (libraries, seats): (&mut Libraries, &Seats),
-) -> Result<Step, RunError> {
-    let doing = match libraries.prepare(kernel, seats)? {
+fn step(kernel: &Kernel, sources: &mut Sources, libraries: &mut Libraries) -> Result<Step, RunError> {
+    let doing = match libraries.prepare(kernel)? {
         Some(products) => Doing::Products(products),
         None => Doing::Launches(sources.launches(kernel)),
     };
     Ok(Step { kind: kernel.kind(), amount: Amount::of(kernel), doing })
+}
+
+/// Why a driver does not load what was compiled: a compiler may be too new for it.
+fn refused(error: DriverError) -> RunError {
+    match (driver_version(), compiler_version()) {
+        (Ok(driver), Ok(compiler)) if compiler > driver => RunError::Unsupported(format!(
+            "{error}: NVRTC {}.{} has compiled the kernels, and the driver is that of CUDA {}.{}, which is older \
+             (`pip install nvidia-cuda-nvrtc-cu12` is NVRTC for CUDA 12)",
+            compiler.0, compiler.1, driver.0, driver.1
+        )),
+        _ => error.into(),
+    }
 }
 
 /// The compiled text for a GPU: from the cache, or made now.

@@ -1,14 +1,17 @@
 //! Libraries: cuBLASLt on each GPU of the run, where this machine has it. Products that it cannot compute are kernels of our own.
 
+use super::super::driver::Gpu;
 use super::super::kernels::Precision;
 use super::super::products::{Addresses, Library, Product, products};
 use super::places::Places;
 use super::seats::Seats;
 use crate::fault::RunError;
 use pipe_ir::kernels::Kernel;
+use std::sync::Arc;
 
 /// By GPU; empty where there is none.
-pub(super) struct Libraries(Vec<Library>);
+#[derive(Default)]
+pub(super) struct Libraries(Vec<(Library, Arc<Gpu>)>);
 
 impl Libraries {
     /// Opens the library on all GPUs, or on none.
@@ -20,8 +23,8 @@ impl Libraries {
         for gpu in seats.gpus() {
             gpu.activate()?;
             match Library::open(precision) {
-                Some(library) => all.push(library),
-                None => return Ok(Self(Vec::new())),
+                Some(library) => all.push((library, Arc::clone(gpu))),
+                None => return Ok(Self::default()),
             }
         }
         Ok(Self(all))
@@ -31,13 +34,13 @@ impl Libraries {
     ///
     /// # Errors
     /// If the driver fails.
-    pub(super) fn prepare(&mut self, kernel: &Kernel, seats: &Seats) -> Result<Option<Vec<Product>>, RunError> {
+    pub(super) fn prepare(&mut self, kernel: &Kernel) -> Result<Option<Vec<Product>>, RunError> {
         let Kernel::Gemm(gemm) = kernel else { return Ok(None) };
         if self.0.is_empty() {
             return Ok(None);
         }
         let Some(calls) = products(gemm) else { return Ok(None) };
-        for (library, gpu) in self.0.iter_mut().zip(seats.gpus()) {
+        for (library, gpu) in &mut self.0 {
             gpu.activate()?;
             if !calls.iter().all(|call| library.prepare(&call.shape)) {
                 return Ok(None);
@@ -48,7 +51,17 @@ impl Libraries {
 
     /// That of a GPU.
     pub(super) fn of(&self, gpu: usize) -> Option<&Library> {
-        self.0.get(gpu)
+        self.0.get(gpu).map(|(library, _)| library)
+    }
+}
+
+impl Drop for Libraries {
+    fn drop(&mut self) {
+        for (library, gpu) in self.0.drain(..) {
+            // What the library has on a GPU is given back there.
+            let _ = gpu.activate();
+            drop(library);
+        }
     }
 }
 

@@ -41,6 +41,7 @@ use crate::run::{Options, Pace};
 pub use alone::{Gpus, ProductTime};
 use arenas::Arenas;
 use code::Code;
+use libraries::Libraries;
 use pipe_ir::ids::{DeviceId, MicrobatchId};
 use pipe_ir::program::{Buffer, Program};
 use pipe_ir::verify::{List, Verified};
@@ -103,7 +104,8 @@ impl Machine {
         let (code, strict) = (program.program(), options.stress.is_some());
         let seats = Seats::new(code, seat)?;
         let recorded = tape::record_part(&program, seats.own(), strict)?;
-        let kernels = Code::new(code, &recorded, &seats, options.products)?;
+        let libraries = if options.cublas { Libraries::open(&seats, options.products)? } else { Libraries::default() };
+        let kernels = Code::new(code, &recorded, &seats, (options.products, libraries))?;
         let arenas = Arenas::new(code, &seats, &recorded, (kernels.n_checks(&recorded.step), kernels.workspace()))?;
         let links =
             seat.map(|seat| Links::open(code, seat, &Stream::new(&seats.gpus()[0])?, arenas.trial())).transpose()?;
@@ -132,9 +134,15 @@ impl Machine {
             notes: Vec::new(),
             program: Arc::clone(&program),
         };
-        machine.set_up(&recorded, options.seed)?;
         // With ranks every call is asked for: docs/cuda.md says why.
-        if options.capture && !strict && !options.profile && seat.is_none() {
+        let captures = options.capture && !strict && !options.profile && seat.is_none();
+        if captures {
+            // Whatever the products leave in the arenas, the lists write before they read it.
+            Player::warm_up(&machine.usual.score, &machine.code)?;
+            machine.seats.synchronise()?;
+        }
+        machine.set_up(&recorded, options.seed)?;
+        if captures {
             machine.capture();
         }
         Ok(machine)

@@ -1,8 +1,9 @@
 //! Playing: the driver is asked for every action of a score, in order; or once for all of them, while it captures them as a graph.
 
-use super::super::driver::{Capture, Graph};
+use super::super::driver::{Capture, Graph, Stream};
 use super::super::nccl::Links;
 use super::code::Code;
+use super::libraries::Queued;
 use super::score::{Score, Task};
 use crate::fault::RunError;
 use crate::init;
@@ -10,6 +11,7 @@ use crate::memory::Memory;
 use crate::random::Counter;
 use pipe_ir::program::Program;
 use pipe_ir::units::Bytes;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// The longest pause under stress, before one action in four.
@@ -47,6 +49,24 @@ impl<'a> Player<'a> {
         Ok(capture.end()?)
     }
 
+    /// Asks for one product of every shape that the library computes on a GPU: it loads its own kernels when it first needs them, and a capture may not let it.
+    ///
+    /// # Errors
+    /// If it refuses one.
+    pub(super) fn warm_up(score: &Score, code: &Code) -> Result<(), RunError> {
+        let mut known = BTreeSet::new();
+        for action in &score.actions {
+            if let Task::Product(queued) = &action.task
+                && known.insert((queued.gpu, queued.call.shape))
+            {
+                let stream = &score.streams[action.stream];
+                stream.gpu().activate()?;
+                multiply(code, stream, queued)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Asks for all actions. Initial contents, of a program under a seed, are waited for.
     ///
     /// # Errors
@@ -69,11 +89,7 @@ impl<'a> Player<'a> {
                 Task::Record(event) => stream.record(&self.score.events[*event])?,
                 Task::Mark(mark) => stream.mark(&self.score.marks[*mark], self.is_captured)?,
                 Task::Launch { function, shape, arguments } => stream.launch(function, shape, arguments)?,
-                Task::Product(queued) => {
-                    if let Some(library) = self.code.library(queued.gpu) {
-                        stream.product(library, &queued.call.shape, queued.at)?;
-                    }
-                }
+                Task::Product(queued) => multiply(self.code, stream, queued)?,
                 Task::Copy { to, from } => stream.copy(*to, *from)?,
                 Task::CopyAround { to, from } => stream.copy_around(*to, *from)?,
                 Task::Exchange { line, moves } => {
@@ -99,4 +115,8 @@ impl<'a> Player<'a> {
         }
         Ok(())
     }
+}
+
+fn multiply(code: &Code, stream: &Stream, queued: &Queued) -> Result<(), RunError> {
+    code.library(queued.gpu).map_or(Ok(()), |library| stream.product(library, &queued.call.shape, queued.at))
 }
