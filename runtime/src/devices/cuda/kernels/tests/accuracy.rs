@@ -1,7 +1,7 @@
 //! Functions of element-wise kernels: special numbers as on the CPU, and the same bits for the four operations.
 
 use super::cases::Planned;
-use super::emulated::Module;
+use super::module::Module;
 use crate::devices::cpu::tests::Case;
 use crate::devices::cuda::kernels::Sources;
 use pipe_ir::graph::{Binary, DType, TensorType, Unary};

@@ -1,6 +1,6 @@
-//! Memory of an emulated device: regions with bytes between them that no kernel may touch.
+//! Memory of a device: regions with bytes between them that no kernel may touch.
 
-use super::emulated::{Address, Module};
+use super::module::{Address, Module};
 use crate::devices::cpu::tests::Operand;
 use crate::devices::cuda::launch::{COLUMN_BLOCKS, LOSS_BLOCKS, Launch, WORKING_BYTES};
 use crate::memory::{Memory, Region};
@@ -40,9 +40,23 @@ impl Arena {
         self.regions[position].as_ptr() as u64 + offset
     }
 
+    /// Launches kernels on what is in the regions, and fails if they write a byte between these.
+    pub(super) fn launch(&self, module: &Module, launches: &[Launch], address: &dyn Fn(Address) -> u64) {
+        match module {
+            Module::Emulated(module) => launches.iter().for_each(|launch| module.launch(launch, address)),
+            Module::Card(card) => card.launch(launches, self.all(), address),
+        }
+        self.check_gaps(launches);
+    }
+
+    /// The regions, and what is between them.
+    pub(super) fn all(&self) -> Region {
+        self.memory.region(Bytes::ZERO, extent(&self.sizes))
+    }
+
     /// Fails if a byte between regions was written.
     pub(super) fn check_gaps(&self, launches: &[Launch]) {
-        let all = self.memory.region(Bytes::ZERO, extent(&self.sizes));
+        let all = self.all();
         let mut end = 0;
         for (region, size) in self.regions.iter().zip(&self.sizes) {
             let start = region.as_ptr() as usize - all.as_ptr() as usize;
@@ -74,8 +88,7 @@ pub(super) fn run(module: &Module, launches: &[Launch], operands: &[Operand], sc
         Address::Error => arena.address(error, 0),
         Address::Part(..) | Address::Step => panic!("{address:?} in an executable's graph"),
     };
-    launches.iter().for_each(|launch| module.launch(launch, &address));
-    arena.check_gaps(launches);
+    arena.launch(module, launches, &address);
     let working = arena.region(working);
     let words = working.numbers::<u32>();
     let counters = words[..1].iter().chain(&words[2 + 2 * LOSS_BLOCKS as usize..][..COLUMN_BLOCKS as usize]);

@@ -1,7 +1,7 @@
 //! The cases of the CPU device on the emulator: the same graphs and operands, fused and unfused, compared with plain arithmetic.
 
 use super::arena::run;
-use super::emulated::Module;
+use super::module::Module;
 use crate::devices::cpu::tests::{Case, cases, interpreter};
 use crate::devices::cuda::kernels::{Precision, Sources};
 use crate::devices::cuda::launch::Launch;

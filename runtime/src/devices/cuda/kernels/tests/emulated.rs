@@ -1,13 +1,13 @@
-//! Kernels that run here: sources compiled by the fake NVRTC, or by a real one. One of the files with `unsafe` code.
+//! Kernels on the emulator: sources compiled by the fake NVRTC, or by a real one. One of the files with `unsafe` code.
 //!
 //! Safety. The libraries are NVRTC's, or ours with the same interface (`tests/cuda/fake/nvrtc.cpp`); the functions are called with the types that its
 //! documentation gives them. A kernel is called with as many arguments as it has parameters, each of its size, which the library itself states. The addresses
 //! among them point into memory that outlives the call, with room on both sides of every operand; a kernel that leaves that room is what the tests look for.
 
+use super::module::{Address, word};
 use crate::devices::cuda::kernels::Sources;
 use crate::devices::cuda::launch::{Argument, Launch};
 use libloading::{Library, Symbol};
-use pipe_ir::kernels::Location;
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -110,15 +110,15 @@ fn folder() -> PathBuf {
     folder
 }
 
-/// Kernels that can be launched.
-pub(super) struct Module {
+/// Kernels that can be launched here.
+pub(super) struct Emulated {
     library: Library,
     sources: Sources,
 }
 
 type Kernel = unsafe extern "C" fn(*const u32, *const u32, u32, *mut *mut c_void);
 
-impl Module {
+impl Emulated {
     /// Compiles all functions of some sources, or `None` where there is no compiler.
     pub(super) fn new(sources: Sources) -> Option<Self> {
         let (code, log) =
@@ -163,29 +163,5 @@ impl Module {
             let kernel: Symbol<'_, Kernel> = self.library.get(format!("emulate_{name}").as_bytes()).expect(name);
             kernel(launch.grid.as_ptr(), launch.block.as_ptr(), launch.shared, arguments.as_mut_ptr());
         }
-    }
-}
-
-/// What an argument may be the address of.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Address {
-    Place(Location),
-    Part(u32, u64),
-    Step,
-    Error,
-    Working,
-}
-
-fn word(argument: Argument, address: &dyn Fn(Address) -> u64) -> u64 {
-    match argument {
-        Argument::Address(location) => address(Address::Place(location)),
-        Argument::Part { member, offset } => address(Address::Part(member, offset.0)),
-        Argument::Step => address(Address::Step),
-        Argument::Error => address(Address::Error),
-        Argument::Working => address(Address::Working),
-        Argument::U64(number) => number,
-        Argument::U32(number) => u64::from(number),
-        Argument::F32(number) => u64::from(number.to_bits()),
-        Argument::F64(number) => number.to_bits(),
     }
 }

@@ -1,7 +1,7 @@
 //! Indices that name no row: the error word names the first of them, whatever the order of threads, and nothing is written that should not be.
 
 use super::cases::Planned;
-use super::emulated::Module;
+use super::module::Module;
 use crate::devices::cpu::tests::Case;
 use crate::devices::cuda::kernels::{Sources, fault};
 use pipe_ir::graph::{DType, Op, TensorType};

@@ -1,12 +1,14 @@
-//! Every kernel on the emulator (`tests/cuda/emulator`) against plain arithmetic and against the CPU device, and all of them through NVRTC.
+//! Every kernel on the emulator (`tests/cuda/emulator`), or on a GPU, against plain arithmetic and against the CPU device, and all of them through NVRTC.
 
 mod accuracy;
 mod arena;
 mod attention;
 mod barriers;
+mod card;
 mod cases;
 mod emulated;
 mod errors;
+mod module;
 mod nvrtc;
 mod products;
 mod sums;

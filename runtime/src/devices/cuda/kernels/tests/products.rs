@@ -1,7 +1,8 @@
 //! Matrix products with random sizes, strides and batches, in every precision.
 
-use super::arena::run;
-use super::emulated::Module;
+use super::arena::{Arena, run};
+use super::card::Card;
+use super::module::{Address, Module};
 use crate::devices::cpu::tests::Operand;
 use crate::devices::cuda::kernels::{Precision, Sources};
 use crate::devices::cuda::launch::Launch;
@@ -74,6 +75,24 @@ impl Draw {
     }
 }
 
+/// How far a result may be from the exact one of rounded factors, by kernels of our own.
+fn tolerance(gemm: &Gemm) -> f64 {
+    match (gemm.dtype, gemm.result) {
+        (DType::F64, _) => 1e-13,
+        (_, DType::BF16) => 2.0_f64.powi(-8),
+        _ => 1e-5,
+    }
+}
+
+/// The same by the vendor's library, which may round factors in another way, or cut their digits off.
+fn tolerance_of_library(Product { gemm, precision, .. }: &Product) -> f64 {
+    match (gemm.dtype, gemm.factors, precision) {
+        (DType::F32, DType::F32, Precision::Tf32) => 2.0_f64.powi(-9),
+        (DType::F32, DType::F32, Precision::Bf16) => 2.0_f64.powi(-6),
+        _ => tolerance(gemm),
+    }
+}
+
 /// What is left of a factor.
 fn rounded(number: f64, precision: Precision, dtype: DType) -> f64 {
     let bits = match (precision, dtype) {
@@ -122,6 +141,35 @@ impl Product {
         }
         result
     }
+
+    /// Fails if a result is not the expected one.
+    fn check(&self, found: &[f64], tolerance: f64, by: &str) {
+        let scale = (self.gemm.k as f64).sqrt();
+        for (element, (found, expected)) in found.iter().zip(self.expected()).enumerate() {
+            assert!(
+                (found - expected).abs() < tolerance * expected.abs().max(scale),
+                "element {element} by {by}: {found} instead of {expected}: {:#?} {:?}",
+                self.gemm,
+                self.precision
+            );
+        }
+    }
+
+    /// The result by the vendor's library, if it is on this machine and has a way to compute it.
+    fn by_library(&self, card: &Card) -> Option<Vec<f64>> {
+        let arena = Arena::new(self.operands.iter().map(Operand::bytes).collect());
+        self.operands.iter().enumerate().for_each(|(position, operand)| operand.write(arena.region(position)));
+        let address = |address| match address {
+            Address::Place(Location { place: Place::Operand(operand), offset }) => {
+                arena.address(operand as usize, offset.0)
+            }
+            _ => panic!("{address:?} in a product"),
+        };
+        card.multiply((&self.gemm, self.precision), arena.all(), &address).then(|| {
+            arena.check_gaps(&[]);
+            self.operands[2].read(arena.region(2))
+        })
+    }
 }
 
 #[test]
@@ -141,21 +189,12 @@ fn products_of_any_sizes_and_strides() {
     for product in &products {
         let (found, error) = run(&module, &product.launches, &product.operands, Bytes::ZERO);
         assert_eq!(error, 0);
-        let tolerance = match (product.gemm.dtype, product.gemm.result) {
-            (DType::F64, _) => 1e-13,
-            (_, DType::BF16) => 2.0_f64.powi(-8),
-            _ => 1e-5,
-        };
-        for (element, (found, expected)) in found[2].iter().zip(product.expected()).enumerate() {
-            let error = (found - expected).abs() / expected.abs().max((product.gemm.k as f64).sqrt());
-            assert!(
-                error < tolerance,
-                "element {element}: {found} instead of {expected}: {:#?} {:?}",
-                product.gemm,
-                product.precision
-            );
-        }
+        product.check(&found[2], tolerance(&product.gemm), "our own kernel");
     }
+    let Module::Card(card) = &module else { return };
+    let by_library = products.iter().filter_map(|product| Some((product, product.by_library(card)?)));
+    let checked = by_library.map(|(product, found)| product.check(&found, tolerance_of_library(product), "cuBLASLt"));
+    eprintln!("{} of {} products by cuBLASLt", checked.count(), products.len());
 }
 
 /// Enough tiles for the large ones, with edges.

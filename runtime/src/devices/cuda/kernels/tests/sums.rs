@@ -1,7 +1,7 @@
 //! Collectives: the bits of a sum in the order of the group, in every member or in each its share.
 
 use super::arena::Arena;
-use super::emulated::{Address, Module};
+use super::module::{Address, Module};
 use crate::collective::{own_bytes, sum_up};
 use crate::devices::cuda::kernels::Sources;
 use crate::memory::Memory;
@@ -42,13 +42,10 @@ fn sums_of_a_group_have_the_bits_of_the_cpu() {
         let sum = Memory::new(bytes).expect("memory");
         let sum = sum.region(Bytes::ZERO, bytes);
         sum_up(dtype, (0..members).map(|member| arena.region(member)), [sum].into_iter());
-        for launch in &launches {
-            module.launch(launch, &|address| match address {
-                Address::Part(member, offset) => arena.address(member as usize, offset),
-                _ => panic!("{address:?} in a collective"),
-            });
-        }
-        arena.check_gaps(&launches);
+        arena.launch(&module, &launches, &|address| match address {
+            Address::Part(member, offset) => arena.address(member as usize, offset),
+            _ => panic!("{address:?} in a collective"),
+        });
         for (member, before) in before.iter().enumerate() {
             let range = match collective {
                 Collective::AllReduce => 0..bytes.to_usize(),

@@ -1,7 +1,7 @@
 //! The optimizer over several steps: the bits of the CPU device.
 
 use super::arena::Arena;
-use super::emulated::{Address, Module};
+use super::module::{Address, Module};
 use crate::devices::cpu::{Number, update, with_numbers};
 use crate::devices::cuda::kernels::{Sources, StepNumbers, Update};
 use crate::devices::cuda::launch::Launch;
@@ -41,7 +41,7 @@ fn check<T: Number>(module: &Module, launch: &Launch, training: &Training, is_be
         let g = numbers(BEFORE + COUNT);
         arena.region(gradients).numbers_mut::<T>().copy_from_slice(&g);
         arena.region(step_at).numbers_mut::<f64>().copy_from_slice(&StepNumbers::new(training, step).numbers());
-        module.launch(launch, &|address| match address {
+        arena.launch(module, std::slice::from_ref(launch), &|address| match address {
             Address::Place(at) => match at.place {
                 Place::Operand(operand) => arena.address(operand as usize, at.offset.0),
                 Place::Scratch => panic!("an update has no scratch"),
@@ -49,7 +49,6 @@ fn check<T: Number>(module: &Module, launch: &Launch, training: &Training, is_be
             Address::Step => arena.address(step_at, 0),
             _ => panic!("{address:?} in an update"),
         });
-        arena.check_gaps(std::slice::from_ref(launch));
         update(Arch::new(), training, step, &mut parameters[BEFORE..], &g[BEFORE..], &mut kept);
         assert_eq!(bytes(arena.region(new).numbers::<T>()), bytes(&parameters), "parameters after step {step}");
         assert_eq!(bytes(arena.region(state).numbers::<T>()), bytes(&kept), "state after step {step}");
