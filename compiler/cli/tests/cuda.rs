@@ -1,5 +1,6 @@
 //! Runs on GPUs that are not there: the whole way from the command line to kernels, which an emulator runs under a strict fake of the driver.
 
+mod card;
 mod fakes;
 mod graphs;
 mod machine;
@@ -272,7 +273,7 @@ fn a_gpu_that_is_lost_leaves_the_last_checkpoint() {
 #[test]
 fn what_is_for_gpus_alone_is_said_where_none_runs() {
     let folder = folder("cuda-no-products", &[("tiny.pipe", &source("f32", 2, 4, "1f1b"))]);
-    for (option, is_said) in [("--products bf16", true), ("--no-capture", true), ("", false)] {
+    for (option, is_said) in [("--products bf16", true), ("--no-capture", true), ("--no-cublas", true), ("", false)] {
         let line = format!("run tiny.pipe --backend cpu --steps 1 --no-checkpoint {option}");
         assert_eq!(pipec(&folder, &line, "").with(0).error.contains("warning: `--products`"), is_said, "{option}");
     }
@@ -288,6 +289,10 @@ fn what_cannot_run_is_said_in_one_line() {
         (
             &[("PIPEC_FAKE_DEVICES", "2"), ("PIPEC_FAKE_PEERS", "0")],
             "d1, d3 work together, but GPU 0 does not reach the memory of GPU 1".to_owned(),
+        ),
+        (
+            &[("PIPEC_FAKE_VERSION", "12080"), ("PIPEC_FAKE_FAILS", "cuModuleLoadData")],
+            "NVRTC 13.0 has compiled the kernels, and the driver is that of CUDA 12.8, which is older".to_owned(),
         ),
     ] {
         let error = machine.refused("--backend cuda --no-checkpoint", variables);
