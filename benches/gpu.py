@@ -22,8 +22,6 @@ import sys
 import tempfile
 import time
 
-from gpu_check import libraries
-
 # Blocks, hidden, heads, vocabulary, sequence, sequences in a microbatch, microbatches.
 SHAPES = {
     "tiny": (6, 64, 4, 256, 64, 2, 8),
@@ -77,7 +75,7 @@ def pipec(arguments, command, shape, schedule, precision, steps):
         command = [arguments.pipec, command, str(path), "--backend", arguments.device, "--format", "json", *more]
         if arguments.device == "cuda":
             command += ["--products", products]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=libraries.environment())
+        done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
     if done.returncode != 0:
         raise RuntimeError(reason(done))
     return json.loads(done.stdout)

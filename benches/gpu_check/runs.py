@@ -8,8 +8,6 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 
-import libraries
-
 
 class Failed(Exception):
     """A case is not as it should be; with what a command said."""
@@ -69,12 +67,11 @@ class Clock:
         most = times * self.of_one
         if left < 1:
             raise OutOfTime
-        variables = libraries.environment() | more
         # In a group of its own, so that it ends with all that it started.
         child = subprocess.Popen(
             command,
             cwd=folder,
-            env=variables,
+            env={**os.environ, **more},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

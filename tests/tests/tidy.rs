@@ -39,6 +39,7 @@ fn memory_unsafety_stays_in_the_files_that_argue_for_it() {
         "runtime/src/devices/cuda/driver/module.rs",
         "runtime/src/devices/cuda/driver/nvrtc.rs",
         "runtime/src/devices/cuda/driver/stream.rs",
+        "runtime/src/devices/cuda/found.rs",
         "runtime/src/devices/cuda/kernels/tests/emulated.rs",
         "runtime/src/devices/cuda/nccl/library.rs",
         "runtime/src/devices/cuda/products/library.rs",

@@ -12,6 +12,7 @@ use machine::Machine;
 use process::{folder, pipec};
 use serde_json::Value;
 use std::fs;
+use std::path::Path;
 
 /// A small GPT with `{}` for what is said of its layout.
 fn source(precision: &str, devices: u32, microbatches: u32, line: &str) -> String {
@@ -302,12 +303,21 @@ fn what_cannot_run_is_said_in_one_line() {
     let apart = [("PIPEC_FAKE_DEVICES", "2"), ("PIPEC_FAKE_PEERS", "0")];
     fs::write(machine.folder.join("tiny.pipe"), source("f32", 2, 4, "1f1b")).expect("a file of ours");
     machine.run("--backend cuda --steps 2 --no-checkpoint", &apart);
-    // No compiler.
+    // No compiler; and one that the loader does not find, among the packages of an environment.
     let driver = folder("cuda-driver-only", &[]);
     fs::copy(machine.libraries.join("libcuda.so.1"), driver.join("libcuda.so.1")).expect("a library");
-    let line = "run tiny.pipe --backend cuda --no-checkpoint";
-    let error = pipec_with(&driver, &machine.folder, line, &[]).with(1).error;
+    let run = |environment: &Path| {
+        let environment = environment.to_str().expect("a path of words");
+        let variables = [("VIRTUAL_ENV", environment), ("CONDA_PREFIX", ""), ("CUDA_HOME", ""), ("CUDA_PATH", "")];
+        let line = "run tiny.pipe --backend cuda --steps 1 --no-checkpoint";
+        pipec_with(&driver, &machine.folder, line, &[&variables[..], &[("PATH", "/nowhere")]].concat())
+    };
+    let error = run(&driver).with(1).error;
     assert!(error.contains("NVRTC") && error.contains("pip install nvidia-cuda-nvrtc"), "{error}");
+    let packages = driver.join("lib/python3.12/site-packages/nvidia/cu13/lib");
+    fs::create_dir_all(&packages).expect("a folder of ours");
+    fs::copy(machine.libraries.join("libnvrtc.so"), packages.join("libnvrtc.so.13")).expect("a library");
+    run(&driver).with(0);
 }
 
 /// On a machine with a driver this says nothing.

@@ -25,7 +25,8 @@ fn build() -> PathBuf {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/cuda");
     let sources = sources.canonicalize().expect("the repository has it");
     let emulator = format!("-DPIPEC_EMULATOR=\"{}\"", sources.join("emulator").display());
-    let digest = texts(&sources.join("fake")).iter().fold(Digest::default(), |digest, text| digest.and(text));
+    let built_by = Digest::default().and(include_bytes!("mod.rs"));
+    let digest = texts(&sources.join("fake")).iter().fold(built_by, |digest, text| digest.and(text));
     // Equal sources are built once, and every test process may do it: whoever renames first has made it.
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fakes-{digest}"));
     if folder.exists() {
@@ -41,7 +42,7 @@ fn build() -> PathBuf {
         assert!(output.status.success(), "{source}: {}", String::from_utf8_lossy(&output.stderr));
     };
     compile("cuda.cpp", "libcuda.so.1", &["-Wall", "-Wextra", "-Werror", "-Wl,-soname,libcuda.so.1"]);
-    compile("nvrtc.cpp", "libnvrtc.so", &[&emulator]);
+    compile("nvrtc.cpp", "libnvrtc.so", &[&emulator, "-Wl,-soname,libnvrtc.so.13"]);
     let driver = format!("-L{}", beside.display());
     compile(
         "nccl.cpp",

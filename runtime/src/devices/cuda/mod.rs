@@ -10,6 +10,7 @@
 
 mod cache;
 mod driver;
+mod found;
 pub(crate) mod kernels;
 pub(crate) mod launch;
 mod machine;

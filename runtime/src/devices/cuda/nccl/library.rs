@@ -5,6 +5,7 @@
 //! lives until the machine has waited for its streams, or until the process ends.
 
 use super::super::driver::{Area, Stream};
+use super::super::found::bring;
 use libloading::Library as Loaded;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fmt;
@@ -89,6 +90,7 @@ impl Library {
     }
 
     fn load() -> Result<Self, String> {
+        bring("libnccl.so.");
         let names = ["libnccl.so.2", "libnccl.so"];
         // SAFETY: loading it runs what it does when it is loaded, as for every program that uses it.
         let loaded = names.iter().find_map(|name| unsafe { Loaded::new(*name) }.ok());

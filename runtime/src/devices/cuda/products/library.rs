@@ -6,6 +6,7 @@
 //! keep until a call returns, the two scalars, it keeps: the library reads them while it queues the call.
 
 use super::{Layout, Shape};
+use crate::devices::cuda::found::bring;
 use crate::devices::cuda::kernels::Precision;
 use cudarc::cublaslt::{result, sys};
 use pipe_ir::graph::DType;
@@ -18,6 +19,7 @@ pub(crate) const WORKSPACE: usize = 32 << 20;
 
 /// Whether this machine has the library. It is not started.
 pub(crate) fn is_here() -> bool {
+    bring("libcublasLt.so.");
     // SAFETY: only looks for a file with the library's name.
     unsafe { sys::is_culib_present() }
 }
