@@ -8,8 +8,12 @@ use crate::units::Bytes;
 /// [`STRIP_ROWS`] rows exist at a time.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Attention {
-    /// Type of all elements.
+    /// Type of all sums, and of scores.
     pub dtype: DType,
+    /// Type of the elements of queries, keys, values and the gradient of the result: the same, or bfloat16 for sums in single precision.
+    pub factors: DType,
+    /// Type of the elements of the result: that of the sums, or bfloat16 where the factors are, to which sums are rounded.
+    pub result: DType,
     /// Whether row i sees columns 0..=i + columns - rows only; then there are at least as many columns.
     pub causal: bool,
     /// Sizes of the batch dimensions, outermost first.
@@ -30,7 +34,7 @@ pub struct Attention {
     pub dy: Option<Matrix>,
     /// The result, with a row for each query; or its derivatives, with rows for queries, keys and values.
     pub out: Matrix,
-    /// Whether the result is added to what is there; never derivatives.
+    /// Whether the result is added to what is there; never derivatives, and never to bfloat16.
     pub accumulate: bool,
     /// The first of [`Attention::room_bytes`].
     pub room: Location,

@@ -1,4 +1,4 @@
-//! Emission of attention: queries, keys and values are read where and as they lie, but what is stored as bfloat16 from a copy that is widened.
+//! Emission of attention: queries, keys and values are read where and as they lie.
 
 use super::emit::Emitter;
 use super::view::collapse;
@@ -10,9 +10,9 @@ use crate::units::Bytes;
 impl Emitter<'_> {
     /// Attention of three inputs, or the derivatives with the gradient as a fourth.
     pub(super) fn attention(&mut self, id: NodeId, node: &Node, causal: bool) {
-        let views: Vec<View> = node.inputs.iter().map(|input| self.view(*input)).collect();
-        let mut views: Vec<View> = views.into_iter().map(|view| self.widened(view)).collect();
+        let mut views: Vec<View> = node.inputs.iter().map(|input| self.view(*input)).collect();
         let home = self.place(id);
+        let (factors, result) = (views[0].dtype, home.view.dtype);
         views.push(home.view);
         let rank = views[0].dims.len();
         let batches: Vec<&[Dim]> = views.iter().map(|view| &view.dims[..rank - 2]).collect();
@@ -24,7 +24,9 @@ impl Emitter<'_> {
             batch: runs.iter().map(|run| run[position].stride).collect(),
         };
         let mut kernel = Attention {
-            dtype: views[0].dtype,
+            dtype: factors.arithmetic(),
+            factors,
+            result,
             causal,
             batch: runs.iter().map(|run| run[0].size).collect(),
             rows: views[0].dims[rank - 2].size,

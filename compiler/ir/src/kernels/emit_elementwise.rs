@@ -1,10 +1,9 @@
 //! Emission of fused element-wise kernels: members become the steps of one expression.
 
-use super::destination;
 use super::emit::Emitter;
 use super::view::collapse;
 use super::{Dim, Elementwise, Expression, Kernel, Load, Output, Step, Strided, View};
-use crate::graph::{DType, Op, TensorType};
+use crate::graph::{DType, Op};
 use crate::ids::NodeId;
 
 /// An expression whose tensors are still views of the full shape.
@@ -87,21 +86,6 @@ impl Emitter<'_> {
         let step = draft.load(from.clone());
         draft.outputs.push((to.clone(), Output { dtype: to.dtype, step, accumulate: true }));
         self.finish(draft);
-    }
-
-    /// A tensor in the type in which it is computed with: a copy of what is stored as bfloat16.
-    pub(super) fn widened(&mut self, view: View) -> View {
-        let dtype = view.dtype.arithmetic();
-        if dtype == view.dtype {
-            return view;
-        }
-        let shape: Vec<u64> = view.dims.iter().map(|dim| dim.size).collect();
-        let to = destination::fresh(&mut self.out, &TensorType::new(dtype, &shape)).view;
-        let mut draft = Draft::new(dtype);
-        let step = draft.load(view);
-        draft.outputs.push((to.clone(), Output { dtype, step, accumulate: false }));
-        self.finish(draft);
-        to
     }
 
     /// An input that no member computes: a number, or a tensor repeated to the shape of the group.

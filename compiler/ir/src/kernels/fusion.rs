@@ -55,7 +55,7 @@ pub(super) fn is_elementwise(op: &Op) -> bool {
     matches!(op, Op::Unary(_) | Op::Binary(_) | Op::Convert)
 }
 
-/// Whether a node only rounds what nobody else reads, a product of bfloat16 or the result of a kernel over rows: then that is stored so.
+/// Whether a node only rounds what nobody else reads, a product or attention of bfloat16 or the result of a kernel over rows: then that is stored so.
 pub(super) fn rounds_result(graph: &Graph, liveness: &Liveness, id: usize) -> bool {
     let node = &graph.nodes[id];
     let Some(source) = node.inputs.first().filter(|_| node.op == Op::Convert && node.ty.dtype == DType::BF16) else {
@@ -63,7 +63,9 @@ pub(super) fn rounds_result(graph: &Graph, liveness: &Liveness, id: usize) -> bo
     };
     let Node { op, inputs, .. } = graph.node(*source);
     let can_round = match (op, inputs.first()) {
-        (Op::MatMul { .. }, _) => inputs.iter().all(|input| graph.node(*input).ty.dtype == DType::BF16),
+        (Op::MatMul { .. } | Op::Attention { .. } | Op::AttentionGrad { .. }, _) => {
+            inputs.iter().all(|input| graph.node(*input).ty.dtype == DType::BF16)
+        }
         (op, Some(x)) => row_op(op, &graph.node(*x).ty).is_some_and(|op| op.has_large_result()),
         (_, None) => false,
     };

@@ -89,8 +89,12 @@ impl fmt::Display for RowKernel {
 
 impl fmt::Display for Attention {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rows, columns, width, dtype, .. } = self;
+        let Self { rows, columns, width, factors, result, .. } = self;
         let masked = if self.causal { ", causal" } else { "" };
-        write!(f, "{} times {rows} queries, {columns} keys of {width}, {dtype}{masked}", Sizes(&self.batch))
+        write!(
+            f,
+            "{} times {rows} queries, {columns} keys of {width}, {factors} to {result}{masked}",
+            Sizes(&self.batch)
+        )
     }
 }

@@ -1,38 +1,42 @@
 //! Attention in strips of rows (arXiv 2205.14135): a strip of scores is a product, becomes weights, and is used up by the next products
-//! before the next strip comes. Columns that no row of a strip sees are left out of its products.
+//! before the next strip comes. Columns that no row of a strip sees are left out of its products. What is stored as bfloat16 is widened, and
+//! rounded, one matrix of the batch at a time.
 
 use super::number::Number;
+use super::wide::{self, Wide};
 use super::{foreign, softmax};
+use crate::fault::Fault;
 use crate::memory::Region;
+use pipe_ir::graph::DType;
 use pipe_ir::kernels::{Attention, Gemm, Location, Matrix, STRIP_ROWS};
 use pulp::Arch;
 
-/// One strip of one matrix of the batch, and where its kernel's tensors are.
-struct Strip<'k> {
-    arch: Arch,
-    kernel: &'k Attention,
-    locate: &'k dyn Fn(Location) -> Region,
-    /// Number of its matrix in the batch.
-    number: u64,
-    /// First row, how many rows, and how many columns they see.
-    start: u64,
-    rows: u64,
-    columns: u64,
-}
-
 /// Runs a kernel; `locate` gives the bytes from a location to the end of its place.
-pub(super) fn attention<T: Number>(arch: Arch, kernel: &Attention, locate: &dyn Fn(Location) -> Region) {
+pub(super) fn attention<T: Number>(
+    arch: Arch,
+    kernel: &Attention,
+    locate: &dyn Fn(Location) -> Region,
+    wide: &mut Wide,
+) -> Result<(), Fault> {
     for number in 0..kernel.batch.iter().product() {
+        let stored = Head::stored(kernel, number, locate);
+        let head = stored.widened(kernel, wide)?;
         for start in (0..kernel.rows).step_by(STRIP_ROWS as usize) {
             let rows = STRIP_ROWS.min(kernel.rows - start);
             let columns = if kernel.causal { start + rows + kernel.columns - kernel.rows } else { kernel.columns };
-            let strip = Strip { arch, kernel, locate, number, start, rows, columns };
-            match &kernel.dy {
+            let room = locate(kernel.room);
+            let strip = Strip { arch, kernel, head: &head, room, start, rows, columns };
+            match head.dy {
                 None => strip.forward::<T>(),
                 Some(dy) => strip.gradients::<T>(dy),
             }
         }
+        if kernel.result == DType::BF16 {
+            let Factor { region, row, column } = stored.out;
+            wide::store_rows(head.out.region, kernel.width, region, (row, column));
+        }
     }
+    Ok(())
 }
 
 /// A factor or the result of a product: a region that begins with its first element, and its strides.
@@ -44,27 +48,108 @@ struct Factor {
 }
 
 impl Factor {
+    /// Of a matrix of the batch.
+    fn of(matrix: &Matrix, dtype: DType, batch: &[u64], number: u64, locate: &dyn Fn(Location) -> Region) -> Self {
+        let mut rest = number;
+        let first = batch.iter().zip(&matrix.batch).rev().fold(0, |elements, (size, stride)| {
+            let own = rest % size;
+            rest /= size;
+            elements + own * stride
+        });
+        Self { region: locate(matrix.at), row: matrix.row, column: matrix.column }
+            .skipping(first, dtype.bytes().to_usize())
+    }
+
+    /// Without so many elements at its start.
+    fn skipping(self, elements: u64, bytes: usize) -> Self {
+        let start = elements as usize * bytes;
+        Self { region: self.region.part(start, self.region.len() - start), ..self }
+    }
+
+    /// Without so many rows at its start.
+    fn below<T>(self, row: u64) -> Self {
+        self.skipping(row * self.row, size_of::<T>())
+    }
+
     const fn transposed(self) -> Self {
         Self { row: self.column, column: self.row, ..self }
     }
+
+    /// Rows without gaps.
+    const fn dense(region: Region, width: u64) -> Self {
+        Self { region, row: width, column: 1 }
+    }
+}
+
+/// The tensors of one matrix of the batch.
+struct Head {
+    queries: Factor,
+    keys: Factor,
+    values: Factor,
+    dy: Option<Factor>,
+    out: Factor,
+}
+
+impl Head {
+    /// Where they lie.
+    fn stored(kernel: &Attention, number: u64, locate: &dyn Fn(Location) -> Region) -> Self {
+        let of = |matrix: &Matrix, dtype: DType| Factor::of(matrix, dtype, &kernel.batch, number, locate);
+        Self {
+            queries: of(&kernel.queries, kernel.factors),
+            keys: of(&kernel.keys, kernel.factors),
+            values: of(&kernel.values, kernel.factors),
+            dy: kernel.dy.as_ref().map(|dy| of(dy, kernel.factors)),
+            out: of(&kernel.out, kernel.result),
+        }
+    }
+
+    /// Numbers to compute with, and room for the result, where they are not stored so.
+    fn widened(&self, kernel: &Attention, wide: &mut Wide) -> Result<Self, Fault> {
+        let Attention { rows, columns, width, .. } = *kernel;
+        let mut of = |position: usize, Factor { region, row, column }: Factor, rows: u64| {
+            if kernel.factors != DType::BF16 {
+                return Ok(Factor { region, row, column });
+            }
+            let numbers = wide.of_rows(position, region, (row, column), (rows, width))?;
+            Ok(Factor::dense(numbers, width))
+        };
+        let [queries, keys, values] =
+            [of(0, self.queries, rows)?, of(1, self.keys, columns)?, of(2, self.values, columns)?];
+        let dy = self.dy.map(|dy| of(3, dy, rows)).transpose()?;
+        let made = if dy.is_some() { rows + 2 * columns } else { rows };
+        let room = wide.of_result(kernel.result, made * width)?;
+        let out = room.map_or(self.out, |room| Factor::dense(room, width));
+        Ok(Self { queries, keys, values, dy, out })
+    }
+}
+
+/// One strip of one matrix of the batch.
+struct Strip<'k> {
+    arch: Arch,
+    kernel: &'k Attention,
+    head: &'k Head,
+    room: Region,
+    /// First row, how many rows, and how many columns they see.
+    start: u64,
+    rows: u64,
+    columns: u64,
 }
 
 impl Strip<'_> {
     fn forward<T: Number>(&self) {
         let weights = self.weights::<T>();
-        let (values, out) = (self.factor::<T>(&self.kernel.values, 0), self.factor::<T>(&self.kernel.out, self.start));
+        let (values, out) = (self.head.values, self.head.out.below::<T>(self.start));
         self.product::<T>((self.rows, self.kernel.width, self.columns), weights, values, out, self.kernel.accumulate);
     }
 
     /// With weights P and their gradients dP = dy · vᵀ, scores have the gradients dS = P * (dP - sum(P * dP)); those of queries are dS · k,
     /// of keys dSᵀ · q and of values Pᵀ · dy.
-    fn gradients<T: Number>(&self, dy: &Matrix) {
-        let kernel = self.kernel;
+    fn gradients<T: Number>(&self, dy: Factor) {
+        let (kernel, head) = (self.kernel, self.head);
         let weights = self.weights::<T>();
-        let dy = self.factor::<T>(dy, self.start);
+        let dy = dy.below::<T>(self.start);
         let (by_weight, by_score) = (self.strip::<T>(0), self.strip::<T>(2));
-        let values = self.factor::<T>(&kernel.values, 0).transposed();
-        self.product::<T>((self.rows, self.columns, kernel.width), dy, values, by_weight, false);
+        self.product::<T>((self.rows, self.columns, kernel.width), dy, head.values.transposed(), by_weight, false);
         softmax::softmax_grad(
             self.arch,
             weights.region.numbers::<T>(),
@@ -72,17 +157,15 @@ impl Strip<'_> {
             self.columns as usize,
             by_score.region.numbers_mut::<T>(),
         );
-        let (queries, keys) = (self.factor::<T>(&kernel.queries, self.start), self.factor::<T>(&kernel.keys, 0));
-        let out = self.factor::<T>(&kernel.out, self.start);
-        self.product::<T>((self.rows, kernel.width, self.columns), by_score, keys, out, false);
+        let (queries, out) = (head.queries.below::<T>(self.start), head.out.below::<T>(self.start));
+        self.product::<T>((self.rows, kernel.width, self.columns), by_score, head.keys, out, false);
         self.add_to_columns::<T>(kernel.rows, by_score, queries);
         self.add_to_columns::<T>(kernel.rows + kernel.columns, weights, dy);
     }
 
     /// softmax(q · kᵀ) of these rows, as a strip.
     fn weights<T: Number>(&self) -> Factor {
-        let (queries, keys) =
-            (self.factor::<T>(&self.kernel.queries, self.start), self.factor::<T>(&self.kernel.keys, 0));
+        let (queries, keys) = (self.head.queries.below::<T>(self.start), self.head.keys);
         let (scores, weights) = (self.strip::<T>(0), self.strip::<T>(1));
         self.product::<T>((self.rows, self.columns, self.kernel.width), queries, keys.transposed(), scores, false);
         let causal = self.kernel.causal.then_some(self.rows);
@@ -94,7 +177,7 @@ impl Strip<'_> {
     /// Adds stripᵀ · from to the rows of the result from `row` on, one for each column that the strip sees. A column that no strip before
     /// this one saw begins with 0.
     fn add_to_columns<T: Number>(&self, row: u64, strip: Factor, from: Factor) {
-        let out = self.factor::<T>(&self.kernel.out, row);
+        let out = self.head.out.below::<T>(row);
         let known = match self.start {
             0 => 0,
             _ if self.kernel.causal => self.columns - self.rows,
@@ -111,22 +194,7 @@ impl Strip<'_> {
     /// The room of a strip of scores.
     fn strip<T>(&self, number: u64) -> Factor {
         let (start, len) = (number * self.kernel.strip_bytes().0, self.rows * self.columns);
-        let region = (self.locate)(self.kernel.room).part(start as usize, len as usize * size_of::<T>());
-        Factor { region, row: self.columns, column: 1 }
-    }
-
-    /// A matrix of the batch, from a row on.
-    fn factor<T>(&self, matrix: &Matrix, row: u64) -> Factor {
-        let mut rest = self.number;
-        let sizes = self.kernel.batch.iter().zip(&matrix.batch).rev();
-        let batch = sizes.fold(0, |elements, (size, stride)| {
-            let own = rest % size;
-            rest /= size;
-            elements + own * stride
-        });
-        let bytes = (batch + row * matrix.row) as usize * size_of::<T>();
-        let all = (self.locate)(matrix.at);
-        Factor { region: all.part(bytes, all.len() - bytes), row: matrix.row, column: matrix.column }
+        Factor::dense(self.room.part(start as usize, len as usize * size_of::<T>()), self.columns)
     }
 
     fn product<T: Number>(&self, (m, n, k): (u64, u64, u64), a: Factor, b: Factor, c: Factor, accumulate: bool) {

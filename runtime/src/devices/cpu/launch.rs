@@ -129,7 +129,8 @@ impl Launcher {
             }
             (Kernel::Sum(sum), _) => return with_numbers!(sum.dtype, N => self.sum::<N>(sum)),
             (Kernel::Attention(kernel), _) => {
-                with_numbers!(kernel.dtype, N => attention::attention::<N>(self.arch, kernel, &|at| bases.from(at)));
+                let (arch, wide) = (self.arch, &mut self.wide);
+                return with_numbers!(kernel.dtype, N => attention::attention::<N>(arch, kernel, &|at| bases.from(at), wide));
             }
             (Kernel::Rows(rows), _) => return with_numbers!(rows.dtype, N => self.rows::<N>(rows)),
         }

@@ -1,4 +1,4 @@
-//! Kernels that read bfloat16: inputs are widened, and sums of products rounded, in room beside the arena.
+//! Kernels that read bfloat16: inputs are widened, and results rounded, in room beside the arena.
 
 use super::foreign::extent;
 use super::number::upper_half;
@@ -12,7 +12,7 @@ use pipe_ir::units::Bytes;
 #[derive(Default)]
 pub(super) struct Wide([Option<Room>; INPUTS + 1]);
 
-/// Inputs of a kernel at most, and more than the matrices of a product.
+/// Inputs of a kernel at most, and more than the matrices of a product or of attention.
 pub(super) const INPUTS: usize = 5;
 
 struct Room {
@@ -55,6 +55,24 @@ impl Wide {
         (result == DType::BF16).then(|| self.room(INPUTS, elements as usize)).transpose()
     }
 
+    /// Rows that begin with a region, with these strides, as numbers in single precision without gaps.
+    pub(super) fn of_rows(
+        &mut self,
+        position: usize,
+        from: Region,
+        (row, column): (u64, u64),
+        (rows, width): (u64, u64),
+    ) -> Result<Region, Fault> {
+        let wide = self.room(position, (rows * width) as usize)?;
+        let halves = from.numbers::<u16>();
+        for (numbers, first) in wide.numbers_mut::<f32>().chunks_exact_mut(width as usize).zip(multiples(row)) {
+            for (number, at) in numbers.iter_mut().zip(multiples(column)) {
+                *number = f32::from_bits(u32::from(halves[first + at]) << 16);
+            }
+        }
+        Ok(wide)
+    }
+
     /// The first elements of a region as numbers in single precision, until the room is asked for again.
     fn widened(&mut self, room: usize, from: Region, elements: usize) -> Result<Region, Fault> {
         let wide = self.room(room, elements)?;
@@ -85,6 +103,21 @@ pub(super) fn store_rounded(numbers: Region, to: Region) {
     for (half, number) in to.numbers_mut::<u16>().iter_mut().zip(numbers) {
         *half = upper_half(*number);
     }
+}
+
+/// Rounds rows of numbers without gaps to the halves that begin with a region, with these strides.
+pub(super) fn store_rows(numbers: Region, width: u64, to: Region, (row, column): (u64, u64)) {
+    let halves = to.numbers_mut::<u16>();
+    for (numbers, first) in numbers.numbers::<f32>().chunks_exact(width as usize).zip(multiples(row)) {
+        for (number, at) in numbers.iter().zip(multiples(column)) {
+            halves[first + at] = upper_half(*number);
+        }
+    }
+}
+
+/// 0, then a stride, twice that, ..
+fn multiples(stride: u64) -> impl Iterator<Item = usize> {
+    (0..).map(move |index| index * stride as usize)
 }
 
 /// Rounds the sums of a product to its result, where that is bfloat16. Both lie alike.

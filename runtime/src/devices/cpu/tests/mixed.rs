@@ -14,7 +14,6 @@ pub(crate) const ALL: &[fn()] = &[
     kernels_over_rows_widen_what_they_read,
     kernels_over_rows_round_what_they_store,
     sums_with_derivatives_of_norms_are_one_kernel,
-    attention_of_rounded_factors,
     layouts_move_halves,
 ];
 

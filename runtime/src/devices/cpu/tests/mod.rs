@@ -125,6 +125,24 @@ impl Case {
         Self { graph, operands: self.operands.iter().map(rounded).collect(), random: self.random.clone() }
     }
 
+    /// The same graph with tensors in bfloat16 where it reads such numbers.
+    pub(crate) fn in_halves(mut self) -> Self {
+        for id in 0..self.graph.nodes.len() {
+            let dtype = match &self.graph.nodes[id].op {
+                Op::Input { operand, .. } => {
+                    let operand = &mut self.operands[*operand as usize];
+                    operand.dtype = DType::BF16;
+                    operand.numbers.iter_mut().for_each(|number| *number = DType::BF16.nearest(*number));
+                    DType::BF16
+                }
+                Op::Transpose { .. } => self.graph.node(self.graph.nodes[id].inputs[0]).ty.dtype,
+                _ => continue,
+            };
+            self.graph.nodes[id].ty.dtype = dtype;
+        }
+        self
+    }
+
     fn shape(&self, id: NodeId) -> Vec<u64> {
         self.graph.node(id).ty.shape.clone()
     }

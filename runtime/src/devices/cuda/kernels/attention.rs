@@ -1,8 +1,8 @@
 //! Launches of attention: blocks of queries, or of keys, that walk the others tile by tile. No score is ever in memory; derivatives begin with two
 //! numbers for each query.
 
-use super::gemm::{MOST_AXES, VECTOR, matrix_of, moved, padded};
-use super::{Precision, Sources, blocks, real, some_blocks};
+use super::gemm::{MOST_AXES, matrix_of, moved, padded};
+use super::{Sources, TensorMode, blocks, real, some_blocks, vector_bytes, word};
 use crate::devices::cuda::launch::{Argument, Launch};
 use pipe_ir::graph::DType;
 use pipe_ir::kernels::{Attention, Matrix};
@@ -20,14 +20,14 @@ impl Sources {
             };
         }
         let of = |index| {
-            let matrix = |matrix: &Matrix| matrix_of(matrix, index, kernel.dtype);
+            let factor = |matrix: &Matrix| matrix_of(matrix, index, kernel.factors);
             Attention {
                 batch: kernel.batch[1..].to_vec(),
-                queries: matrix(&kernel.queries),
-                keys: matrix(&kernel.keys),
-                values: matrix(&kernel.values),
-                dy: kernel.dy.as_ref().map(matrix),
-                out: matrix(&kernel.out),
+                queries: factor(&kernel.queries),
+                keys: factor(&kernel.keys),
+                values: factor(&kernel.values),
+                dy: kernel.dy.as_ref().map(factor),
+                out: matrix_of(&kernel.out, index, kernel.result),
                 ..kernel.clone()
             }
         };
@@ -43,10 +43,10 @@ impl Sources {
 
     /// First two numbers of each query, which the others need; each of these has the rows of the result that it makes.
     fn attention_gradients(&mut self, kernel: &Attention, dy: &Matrix) -> Vec<Launch> {
-        let Attention { dtype, rows, columns, out, .. } = kernel;
+        let Attention { result, rows, columns, out, .. } = kernel;
         let inputs = given(&[&kernel.queries, &kernel.keys, &kernel.values, dy]);
         let with = |more: Vec<Argument>| [inputs.clone(), vec![Argument::Address(kernel.room)], more].concat();
-        let rows_from = |row: u64| moved(out, row * out.row, *dtype);
+        let rows_from = |row: u64| moved(out, row * out.row, *result);
         let (of_keys, of_values) = (rows_from(*rows), rows_from(rows + columns));
         vec![
             self.walk(kernel, "statistics", *rows, with(vec![])),
@@ -58,10 +58,13 @@ impl Sources {
     /// A launch whose blocks have some of so many rows, and some of their columns where they make any.
     fn walk(&mut self, kernel: &Attention, part: &'static str, rows: u64, arguments: Vec<Argument>) -> Launch {
         let Attention { dtype, batch, width, .. } = kernel;
-        let tiles = tensor_tiles(self.precision, *dtype, *width, part).unwrap_or_else(|| tiles(*dtype, *width, part));
+        let mode = self.tensor_mode(kernel.factors);
+        let tiles =
+            mode.and_then(|mode| tensor_tiles(mode, *width, part)).unwrap_or_else(|| tiles(*dtype, *width, part));
         let file = format!("attention_{part}_{}", tiles.suffix);
-        let words: Vec<(&str, &str)> = tiles.words.iter().map(|(word, meaning)| (*word, meaning.as_str())).collect();
-        let function = self.function(&file, &words);
+        let own = tiles.words.iter().map(|(word, meaning)| (*word, meaning.as_str()));
+        let stored = [("STORED", word(kernel.factors)), ("RESULT", word(kernel.result))];
+        let function = self.function(&file, &own.chain(stored).collect::<Vec<_>>());
         let batches: u64 = batch.iter().product();
         let [_, size1, size2] = padded(batch, 1);
         let numbers = [kernel.rows, kernel.columns, *width, batches, size1, size2].map(Argument::U64);
@@ -98,18 +101,14 @@ fn tiles(dtype: DType, width: u64, part: &str) -> Tiles {
         ("GROUPS", n_groups.to_string()),
         ("BLOCKS", if n_groups == 1 && !is_double { 2 } else { 1 }.to_string()),
     ];
-    let suffix = if has_columns { "REAL_GROUPS" } else { "REAL" };
+    let suffix = if has_columns { "REAL_STORED_RESULT_GROUPS" } else { "REAL_STORED" };
     Tiles { is_tensor: false, suffix, words, rows: 64, columns: has_columns.then_some(n_groups * COLUMNS) }
 }
 
 /// By tensor cores, if all columns of a row fit in registers.
-fn tensor_tiles(precision: Precision, dtype: DType, width: u64, part: &str) -> Option<Tiles> {
-    let (mode, depth, most) = match precision {
-        Precision::Fp32 => return None,
-        Precision::Tf32 => ("tf32", 1, 64),
-        Precision::Bf16 => ("bf16", 2, 128),
-    };
-    if dtype == DType::F64 || width > most {
+fn tensor_tiles(mode: TensorMode, width: u64, part: &str) -> Option<Tiles> {
+    let depth = mode.numbers();
+    if width > 64 * depth {
         return None;
     }
     let padded = width.next_power_of_two().max(32);
@@ -118,28 +117,33 @@ fn tensor_tiles(precision: Precision, dtype: DType, width: u64, part: &str) -> O
     let others = if padded / depth <= 32 { 64 } else { 32 };
     let span = padded.min(COLUMNS);
     let words = vec![
-        ("MODE", mode.to_owned()),
+        ("MODE", mode.word().to_owned()),
         ("DEPTH", depth.to_string()),
         ("WIDTH", padded.to_string()),
         ("OTHERS", if is_grad { others / 2 } else { others }.to_string()),
         ("SPAN", span.to_string()),
     ];
     let has_parts = part.starts_with("grad");
-    let suffix = if has_parts { "MODE_WIDTH_SPAN" } else { "MODE_WIDTH" };
+    let suffix = match part {
+        "statistics" => "MODE_STORED_WIDTH",
+        "forward" => "MODE_STORED_RESULT_WIDTH",
+        _ => "MODE_STORED_RESULT_WIDTH_SPAN",
+    };
     Some(Tiles { is_tensor: true, suffix, words, rows: 128, columns: has_parts.then_some(span) })
 }
 
 /// Whether each group of four columns of all matrices is where vectors may be.
 fn lies_in_vectors(kernel: &Attention) -> bool {
-    let inputs = [&kernel.queries, &kernel.keys, &kernel.values, &kernel.out];
-    let mut all = inputs.into_iter().chain(&kernel.dy);
-    let element = kernel.dtype.bytes().0;
-    let fits = |matrix: &Matrix| {
-        let strides = matrix.batch.iter().chain([&matrix.row]).map(|stride| stride * element);
+    let fits = |matrix: &Matrix, dtype: DType| {
+        let strides = matrix.batch.iter().chain([&matrix.row]).map(|stride| stride * dtype.bytes().0);
         let mut places = strides.chain([matrix.at.offset.0]);
-        matrix.column == 1 && places.all(|bytes| bytes.is_multiple_of(VECTOR))
+        matrix.column == 1 && places.all(|bytes| bytes.is_multiple_of(vector_bytes(dtype, 4)))
     };
-    kernel.width.is_multiple_of(4) && all.all(fits)
+    let factors = [&kernel.queries, &kernel.keys, &kernel.values];
+    let mut factors = factors.into_iter().chain(&kernel.dy);
+    kernel.width.is_multiple_of(4)
+        && factors.all(|factor| fits(factor, kernel.factors))
+        && fits(&kernel.out, kernel.result)
 }
 
 /// Matrices as arguments: an address, and strides.

@@ -1,6 +1,6 @@
 //! Launches of matrix products: which kernel, by the layout of the factors, the size of the result and the precision.
 
-use super::{Precision, Sources, blocks, some_blocks, vector_bytes, word};
+use super::{Sources, TensorMode, blocks, some_blocks, vector_bytes, word};
 use crate::devices::cuda::launch::{Argument, Launch};
 use pipe_ir::graph::DType;
 use pipe_ir::kernels::{Gemm, Location, Matrix};
@@ -10,8 +10,6 @@ use pipe_ir::units::Bytes;
 pub(super) const MOST_AXES: usize = 3;
 /// Large tiles of a result from which all of a device is busy.
 const MANY_TILES: u64 = 96;
-/// Bytes at whose multiples vectors lie.
-pub(super) const VECTOR: u64 = 16;
 
 impl Sources {
     /// A launch for each index of the batch axes that one launch cannot walk.
@@ -33,13 +31,7 @@ impl Sources {
     fn product(&mut self, gemm: &Gemm) -> Launch {
         let Gemm { m, n, k, a, b, c, .. } = gemm;
         let batches: u64 = gemm.batch.iter().product();
-        // What is stored as bfloat16 is multiplied so, whatever is done with single precision.
-        let mode = match (gemm.factors, self.precision) {
-            (DType::BF16, _) => Some(("bf16", "2")),
-            (DType::F64, _) | (_, Precision::Fp32) => None,
-            (_, Precision::Tf32) => Some(("tf32", "1")),
-            (_, Precision::Bf16) => Some(("bf16", "2")),
-        };
+        let mode = self.tensor_mode(gemm.factors);
         let is_tensor = mode.is_some();
         let tiles = |rows: u64, columns: u64| m.div_ceil(rows) * n.div_ceil(columns) * batches;
         let is_large = gemm.dtype == DType::F32 && *n > 64 && (is_tensor || *m > 64) && tiles(128, 128) >= MANY_TILES;
@@ -50,21 +42,22 @@ impl Sources {
         let layout: String = [a_along_k, b_along_k].map(letter).iter().collect();
         let along = [("A_ALONG_K", a_along_k.to_string()), ("B_ALONG_K", b_along_k.to_string())];
         let along = along.each_ref().map(|(word, meaning)| (*word, meaning.as_str()));
-        let words = |own: &[(&'static str, &'static str)]| [own, &along, &[("LAYOUT", layout.as_str())]].concat();
         let (real, side) = (word(gemm.factors), if is_large { "128" } else { "64" });
-        let (file, words) = match mode {
-            Some((mode, numbers)) => (
+        let numbers = mode.map_or(1, TensorMode::numbers).to_string();
+        let (file, own) = match mode {
+            Some(mode) => (
                 "gemm_MODE_REAL_RESULT_COLUMNS_LAYOUT",
-                words(&[
-                    ("MODE", mode),
-                    ("NUMBERS", numbers),
+                vec![
+                    ("MODE", mode.word()),
+                    ("NUMBERS", numbers.as_str()),
                     ("REAL", real),
                     ("RESULT", word(gemm.result)),
                     ("COLUMNS", side),
-                ]),
+                ],
             ),
-            None => ("gemm_REAL_SIDE_LAYOUT", words(&[("REAL", real), ("SIDE", side)])),
+            None => ("gemm_REAL_SIDE_LAYOUT", vec![("REAL", real), ("SIDE", side)]),
         };
+        let words = [own.as_slice(), &along, &[("LAYOUT", layout.as_str())]].concat();
         let function = self.function(file, &words);
         let size = |axis: usize| padded(&gemm.batch, 1)[axis];
         let sizes = [*m, *n, *k, a.row, a.column, b.row, b.column, c.row, c.column, batches, size(1), size(2)];

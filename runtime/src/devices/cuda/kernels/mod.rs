@@ -33,6 +33,33 @@ pub enum Precision {
     Bf16,
 }
 
+/// Numbers that tensor cores multiply.
+#[derive(Clone, Copy, Debug)]
+enum TensorMode {
+    /// With 10 bits of fraction.
+    Tf32,
+    /// With 7 bits of fraction.
+    Bf16,
+}
+
+impl TensorMode {
+    /// In sources.
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Tf32 => "tf32",
+            Self::Bf16 => "bf16",
+        }
+    }
+
+    /// How many of them are in a word of 32 bits.
+    const fn numbers(self) -> u64 {
+        match self {
+            Self::Tf32 => 1,
+            Self::Bf16 => 2,
+        }
+    }
+}
+
 /// The functions that a program needs, as one source for NVRTC.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sources {
@@ -61,6 +88,16 @@ impl Sources {
             Kernel::Sum(sum) => vec![self.sum(sum)],
             Kernel::Rows(rows) => self.rows(rows),
             Kernel::Attention(attention) => self.attention(attention),
+        }
+    }
+
+    /// As what tensor cores multiply factors that are stored so, if they do. What is stored as bfloat16 is multiplied so, whatever is done with single precision.
+    const fn tensor_mode(&self, factors: DType) -> Option<TensorMode> {
+        match (factors, self.precision) {
+            (DType::BF16, _) => Some(TensorMode::Bf16),
+            (DType::F64, _) | (_, Precision::Fp32) => None,
+            (_, Precision::Tf32) => Some(TensorMode::Tf32),
+            (_, Precision::Bf16) => Some(TensorMode::Bf16),
         }
     }
 

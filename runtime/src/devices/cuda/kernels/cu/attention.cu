@@ -4,6 +4,13 @@
 #define MATRIX(type, x) type *x, u64 x##_row, u64 x##_column, u64 x##_0, u64 x##_1, u64 x##_2
 #define OFFSET(x) batch_offset(batch, size1, size2, x##_0, x##_1, x##_2)
 
+// Rows of one matrix, as they are stored.
+template <class Stored>
+struct Rows {
+    const Stored* at;
+    u64 row, column, count;
+};
+
 // With a mask query i sees keys 0..=i + keys - queries; there are at least as many keys.
 struct Sight {
     u64 queries, keys;

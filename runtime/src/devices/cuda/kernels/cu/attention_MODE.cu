@@ -2,12 +2,6 @@
 // factor that stay in registers. It walks the others in tiles of shared memory, whose words (of MODE, DEPTH columns each) serve both as rows and as columns of a right
 // factor. Scores and weights never leave the registers of their warp. Sums are in single precision, and so is all that is not a product.
 
-// Rows of one matrix.
-struct Rows_MODE {
-    const f32* at;
-    u64 row, column, count;
-};
-
 // Others, in rows of WIDE columns; after each row there is room for four words, so that eight rows of four words each lie in 32 different banks.
 template <u32 TALL, u32 WIDE>
 struct Tile_MODE {
@@ -19,38 +13,38 @@ struct __align__(16 / DEPTH) Words_MODE {
     u32 at[4 / DEPTH];
 };
 
-// Four columns of a row from this one on, of which some are there; the others are 0.
-__device__ __forceinline__ void load_four_MODE(f32 (&x)[4], const f32* at, u64 column_stride, u32 n_columns, u32 by_fours) {
-    if (by_fours) {
-        Four_f32 four = {};
-        if (n_columns > 0) four = *(const Four_f32*)at;
-#pragma unroll
-        for (u32 i = 0; i < 4; i++) x[i] = four.at[i];
+// So many columns of a row from this one on, of which some are there; the others are 0. With `by_vectors` they lie together, and all are there or none.
+template <u32 COUNT, class Stored>
+__device__ __forceinline__ Neighbours<Stored, COUNT> columns_MODE(const Stored* at, u64 column_stride, u32 n_columns, u32 by_vectors) {
+    Neighbours<Stored, COUNT> columns = {};
+    if (by_vectors) {
+        if (n_columns > 0) columns = *(const Neighbours<Stored, COUNT>*)at;
     } else {
 #pragma unroll
-        for (u32 i = 0; i < 4; i++) x[i] = i < n_columns ? at[i * column_stride] : 0;
+        for (u32 i = 0; i < COUNT; i++) columns.at[i] = i < n_columns ? at[i * column_stride] : 0;
     }
+    return columns;
 }
 
 // How many columns there are from this one on.
 __device__ __forceinline__ u32 columns_from_MODE(u32 column, u32 width) { return column < width ? width - column : 0; }
 
 // This thread's share of a tile, on its way from memory to words.
-template <u32 TALL, u32 WIDE>
+template <class Stored, u32 TALL, u32 WIDE>
 struct Share_MODE {
-    f32 x[TALL * WIDE / 1024][4];
+    Neighbours<Stored, 4> x[TALL * WIDE / 1024];
 
     // Its first row, and rows from one of its units to the next, which have the same columns.
     static const u32 ROW_STEP = 1024 / WIDE;
     __device__ __forceinline__ static u32 row() { return threadIdx.x / (WIDE / 4); }
     __device__ __forceinline__ static u32 column() { return threadIdx.x % (WIDE / 4) * 4; }
 
-    __device__ __forceinline__ void load(const Rows_MODE& rows, u64 start, u32 width, u32 by_fours) {
+    __device__ __forceinline__ void load(const Rows<Stored>& rows, u64 start, u32 width, u32 by_fours) {
         u32 n_columns = columns_from_MODE(column(), width), n_rows = rows.count - start < TALL ? (u32)(rows.count - start) : TALL;
-        const f32* at = rows.at + (start + row()) * rows.row + column() * rows.column;
+        const Stored* at = rows.at + (start + row()) * rows.row + column() * rows.column;
 #pragma unroll
         for (u32 step = 0; step < TALL * WIDE / 1024; step++) {
-            load_four_MODE(x[step], at, rows.column, row() + step * ROW_STEP < n_rows ? n_columns : 0, by_fours);
+            x[step] = columns_MODE<4>(at, rows.column, row() + step * ROW_STEP < n_rows ? n_columns : 0, by_fours);
             at += ROW_STEP * rows.row;
         }
     }
@@ -61,9 +55,9 @@ struct Share_MODE {
             Words_MODE four;
 #pragma unroll
             for (u32 word = 0; word < 4 / DEPTH; word++) {
-                f32 unit[DEPTH];
+                Stored unit[DEPTH];
 #pragma unroll
-                for (u32 d = 0; d < DEPTH; d++) unit[d] = x[step][word * DEPTH + d];
+                for (u32 d = 0; d < DEPTH; d++) unit[d] = x[step].at[word * DEPTH + d];
                 four.at[word] = word_MODE(unit);
             }
             *(Words_MODE*)&tile.words[row() + step * ROW_STEP][column() / DEPTH] = four;
@@ -72,30 +66,28 @@ struct Share_MODE {
 };
 
 // This lane's words of a row, of which so many columns are there from its first one on; the others are 0.
-template <u32 STEPS>
-__device__ __forceinline__ void load_words_MODE(u32 (&own)[STEPS][4], u32 half, const f32* at, u64 column_stride, u32 left) {
+template <u32 STEPS, class Stored>
+__device__ __forceinline__ void load_words_MODE(u32 (&own)[STEPS][4], u32 half, const Stored* at, u64 column_stride, u32 left, u32 by_fours) {
 #pragma unroll
     for (u32 word = 0; word < STEPS * 2; word++) {
-        f32 unit[DEPTH];
-#pragma unroll
-        for (u32 d = 0; d < DEPTH; d++) unit[d] = word * 4 * DEPTH + d < left ? at[d * column_stride] : 0;
-        own[word / 2][word % 2 * 2 + half] = word_MODE(unit);
+        u32 n_columns = word * 4 * DEPTH < left ? left - word * 4 * DEPTH : 0;
+        own[word / 2][word % 2 * 2 + half] = word_MODE(columns_MODE<DEPTH>(at, column_stride, n_columns, by_fours).at);
         at += 4 * DEPTH * column_stride;
     }
 }
 
 // Own rows of a warp from `first` on, as fragments.
-template <u32 STEPS>
-__device__ __forceinline__ void load_own_MODE(u32 (&own)[STEPS][4], const Rows_MODE& rows, u64 first, u32 width, u32 by_fours) {
+template <u32 STEPS, class Stored>
+__device__ __forceinline__ void load_own_MODE(u32 (&own)[STEPS][4], const Rows<Stored>& rows, u64 first, u32 width, u32 by_fours) {
 #pragma unroll
     for (u32 half = 0; half < 2; half++) {
         u64 row = first + threadIdx.x % 32 / 4 + half * 8;
         u32 column = threadIdx.x % 4 * DEPTH, left = row < rows.count ? columns_from_MODE(column, width) : 0;
-        const f32* at = rows.at + row * rows.row + column * rows.column;
+        const Stored* at = rows.at + row * rows.row + column * rows.column;
         if (by_fours) {
-            load_words_MODE(own, half, at, 1, left);
+            load_words_MODE(own, half, at, 1, left, 1);
         } else {
-            load_words_MODE(own, half, at, rows.column, left);
+            load_words_MODE(own, half, at, rows.column, left, 0);
         }
     }
 }
@@ -186,35 +178,25 @@ __device__ __forceinline__ f32 weigh_MODE(f32 (&scores)[COUNT][4], u32 part, f32
     return before == top ? 1 : exp2f((before - top) * LOG2_E);
 }
 
-__device__ __forceinline__ void put_two_MODE(Two_f32 two, f32* to, u32 accumulate) {
-    if (accumulate) {
-        two.at[0] += to[0];
-        two.at[1] += to[1];
-    }
-    *(Two_f32*)to = two;
-}
-
 // Writes rows of a warp from `first` on, COUNT * 8 of their columns, those of each half times a factor.
-template <u32 COUNT>
-__device__ __forceinline__ void write_MODE(const f32 (&sums)[COUNT][4], const f32 (&factors)[2], f32* out, u64 row_stride, u64 column_stride, u64 first, u64 rows,
+template <u32 COUNT, class Result>
+__device__ __forceinline__ void write_MODE(const f32 (&sums)[COUNT][4], const f32 (&factors)[2], Result* out, u64 row_stride, u64 column_stride, u64 first, u64 rows,
                                            u32 first_column, u32 width, u32 by_fours, u32 accumulate) {
 #pragma unroll
     for (u32 part = 0; part < 2; part++) {
         u64 row = first + threadIdx.x % 32 / 4 + part * 8;
         if (row >= rows) continue;
         u32 column = first_column + threadIdx.x % 4 * 2;
-        f32* to = out + row * row_stride + column * column_stride;
+        Result* to = out + row * row_stride + column * column_stride;
 #pragma unroll
         for (u32 j = 0; j < COUNT; j++) {
-            Two_f32 two = {{mul_f32(sums[j][2 * part], factors[part]), mul_f32(sums[j][2 * part + 1], factors[part])}};
+            f32 x = mul_f32(sums[j][2 * part], factors[part]), y = mul_f32(sums[j][2 * part + 1], factors[part]);
             u32 left = columns_from_MODE(column + j * 8, width);
             if (by_fours) {
-                if (left > 0) put_two_MODE(two, to + j * 8, accumulate);
+                if (left > 0) store_two(to + j * 8, x, y, accumulate);
             } else {
-#pragma unroll
-                for (u32 d = 0; d < 2; d++) {
-                    if (d < left) to[d * column_stride] = accumulate ? to[d * column_stride] + two.at[d] : two.at[d];
-                }
+                if (left > 0) store_one(to, x, accumulate);
+                if (left > 1) store_one(to + column_stride, y, accumulate);
                 to += 8 * column_stride;
             }
         }

@@ -1,12 +1,6 @@
 // What kernels of attention at full precision share. A block has 64 rows of its own, of queries or of keys, and walks the others, OTHERS at a time. Each of its
 // 16 x 16 threads has four own rows: of a tile of scores OTHERS / 16 columns, of results four columns in each group of 64.
 
-// Rows of one matrix.
-struct Rows_REAL {
-    const REAL* at;
-    u64 row, column, count;
-};
-
 struct Tiles_REAL {
     // In two halves: 16 columns of own rows and of others, or one or two groups of columns of 16 others.
     __align__(16) REAL strips[2][2][16][68];
@@ -24,18 +18,19 @@ __device__ __forceinline__ u32 place_of_REAL(u32 other) { return other % (OTHERS
 
 // sums += the products of own rows from `first` on with others from `start` on. One barrier a step is enough: who writes a half again has passed the barrier of the
 // other one, which all reach after they have read it. It serves weights too.
-__device__ __forceinline__ void add_scores_REAL(REAL (&sums)[4][OTHERS / 16], const Rows_REAL& own, u64 first, const Rows_REAL& other, u64 start, u64 width,
+template <class Stored>
+__device__ __forceinline__ void add_scores_REAL(REAL (&sums)[4][OTHERS / 16], const Rows<Stored>& own, u64 first, const Rows<Stored>& other, u64 start, u64 width,
                                                 Tiles_REAL& tiles, u32& half) {
-    Strip_REAL<64, 1, true> strip_of_own(own.at, own.row, own.column, first, own.count);
-    Strip_REAL<OTHERS, 1, true> strip_of_other(other.at, other.row, other.column, start, other.count);
-    REAL next_own[4][1], next_other[OTHERS / 16][1];
+    Strip<Stored, 64, 1, true> strip_of_own(own.at, own.row, own.column, first, own.count);
+    Strip<Stored, OTHERS, 1, true> strip_of_other(other.at, other.row, other.column, start, other.count);
+    Stored next_own[4][1], next_other[OTHERS / 16][1];
     strip_of_own.load(next_own, width);
     strip_of_other.load(next_other, width);
     for (u64 done = 0; done < width; done += 16) {
 #pragma unroll
-        for (u32 unit = 0; unit < 4; unit++) tiles.strips[half][0][strip_of_own.column(unit)][strip_of_own.row(unit)] = next_own[unit][0];
+        for (u32 unit = 0; unit < 4; unit++) tiles.strips[half][0][strip_of_own.column(unit)][strip_of_own.row(unit)] = widened(next_own[unit][0]);
 #pragma unroll
-        for (u32 unit = 0; unit < OTHERS / 16; unit++) tiles.strips[half][1][strip_of_other.column(unit)][strip_of_other.row(unit)] = next_other[unit][0];
+        for (u32 unit = 0; unit < OTHERS / 16; unit++) tiles.strips[half][1][strip_of_other.column(unit)][strip_of_other.row(unit)] = widened(next_other[unit][0]);
         __syncthreads();
         if (done + 16 < width) {
             strip_of_own.load(next_own, width - done - 16);
@@ -65,21 +60,21 @@ __device__ __forceinline__ void put_weights_REAL(const REAL (&weights)[4][OTHERS
 }
 
 // sums += what was put, times the others from `start` on: COUNT groups of their columns from `first_column` on.
-template <u32 COUNT>
-__device__ __forceinline__ void add_weighted_REAL(REAL (&sums)[COUNT][4][4], const Rows_REAL& other, u64 start, u64 first_column, u64 width, Tiles_REAL& tiles,
+template <u32 COUNT, class Stored>
+__device__ __forceinline__ void add_weighted_REAL(REAL (&sums)[COUNT][4][4], const Rows<Stored>& other, u64 start, u64 first_column, u64 width, Tiles_REAL& tiles,
                                                   u32& half) {
-    typedef Strip_REAL<64, 1, false> Columns;
-    const REAL* at = other.at + start * other.row;
+    typedef Strip<Stored, 64, 1, false> Columns;
+    const Stored* at = other.at + start * other.row;
     u64 left = other.count - start, second_column = first_column + 64 < width ? first_column + 64 : width;
     Columns columns[2] = {Columns(at, other.column, other.row, first_column, width), Columns(at, other.column, other.row, second_column, width)};
-    REAL next[COUNT][4][1];
+    Stored next[COUNT][4][1];
 #pragma unroll
     for (u32 group = 0; group < COUNT; group++) columns[group].load(next[group], left);
     for (u32 done = 0; done < OTHERS && done < left; done += 16) {
 #pragma unroll
         for (u32 group = 0; group < COUNT; group++) {
 #pragma unroll
-            for (u32 unit = 0; unit < 4; unit++) tiles.strips[half][group][Columns::column(unit)][Columns::row(unit)] = next[group][unit][0];
+            for (u32 unit = 0; unit < 4; unit++) tiles.strips[half][group][Columns::column(unit)][Columns::row(unit)] = widened(next[group][unit][0]);
         }
         __syncthreads();
         if (done + 16 < OTHERS && done + 16 < left) {
@@ -126,8 +121,8 @@ __device__ __forceinline__ REAL weigh_REAL(REAL (&scores)[OTHERS / 16], REAL& to
 }
 
 // Writes own rows from `first` on, COUNT groups of their columns, times a factor for each row.
-template <u32 COUNT>
-__device__ __forceinline__ void write_REAL(const REAL (&sums)[COUNT][4][4], const REAL (&factors)[4], REAL* out, u64 row_stride, u64 column_stride, u64 first, u64 rows,
+template <u32 COUNT, class Result>
+__device__ __forceinline__ void write_REAL(const REAL (&sums)[COUNT][4][4], const REAL (&factors)[4], Result* out, u64 row_stride, u64 column_stride, u64 first, u64 rows,
                                            u64 first_column, u64 width, u32 accumulate) {
 #pragma unroll
     for (u32 i = 0; i < 4; i++) {
@@ -136,11 +131,10 @@ __device__ __forceinline__ void write_REAL(const REAL (&sums)[COUNT][4][4], cons
 #pragma unroll
         for (u32 group = 0; group < COUNT; group++) {
             u64 column = first_column + group * 64 + threadIdx.x % 16 * 4;
-            REAL* to = out + row * row_stride + column * column_stride;
+            Result* to = out + row * row_stride + column * column_stride;
 #pragma unroll
             for (u32 j = 0; j < 4; j++) {
-                REAL sum = mul_REAL(sums[group][i][j], factors[i]);
-                if (column + j < width) to[j * column_stride] = accumulate ? to[j * column_stride] + sum : sum;
+                if (column + j < width) store_one(to + j * column_stride, mul_REAL(sums[group][i][j], factors[i]), accumulate);
             }
         }
     }

@@ -6,8 +6,8 @@ gemm_MODE_REAL_RESULT_COLUMNS_LAYOUT(const REAL* a, const REAL* b, RESULT* c, u6
                  u64 size1, u64 size2, u64 a0, u64 a1, u64 a2, u64 b0, u64 b1, u64 b2, u64 c0, u64 c1, u64 c2, u32 accumulate, u32 by_fours) {
     // Warps side by side, and products of a warp below each other.
     const u32 WIDE = COLUMNS / 32, TALL = COLUMNS / 32;
-    typedef Strip_REAL<128, NUMBERS, A_ALONG_K> StripOfA;
-    typedef Strip_REAL<COLUMNS, NUMBERS, B_ALONG_K> StripOfB;
+    typedef Strip<REAL, 128, NUMBERS, A_ALONG_K> StripOfA;
+    typedef Strip<REAL, COLUMNS, NUMBERS, B_ALONG_K> StripOfB;
     __shared__ u32 a_tile[2][128 * 16];
     __shared__ u32 b_tile[2][COLUMNS * 16];
     u64 tile_row, tile_column;

@@ -4,8 +4,8 @@ extern "C" __global__ void __launch_bounds__(256, SIDE == 64 ? 2 : 1)
 gemm_REAL_SIDE_LAYOUT(const REAL* a, const REAL* b, REAL* c, u64 m, u64 n, u64 k, u64 a_row, u64 a_column, u64 b_row, u64 b_column, u64 c_row, u64 c_column,
                       u64 batches, u64 size1, u64 size2, u64 a0, u64 a1, u64 a2, u64 b0, u64 b1, u64 b2, u64 c0, u64 c1, u64 c2, u32 accumulate, u32 by_fours) {
     const u32 GROUPS = SIDE / 64;
-    typedef Strip_REAL<SIDE, 1, A_ALONG_K> StripOfA;
-    typedef Strip_REAL<SIDE, 1, B_ALONG_K> StripOfB;
+    typedef Strip<REAL, SIDE, 1, A_ALONG_K> StripOfA;
+    typedef Strip<REAL, SIDE, 1, B_ALONG_K> StripOfB;
     __shared__ __align__(16) REAL a_tile[2][16][SIDE + 4];
     __shared__ __align__(16) REAL b_tile[2][16][SIDE + 4];
     u64 tile_row, tile_column;

@@ -70,9 +70,7 @@ __device__ __forceinline__ void right_of_tf32(u32 (&b)[2][2], const u32* words, 
     for (u32 i = 0; i < 4; i++) b[i / 2][i % 2] = words[(threadIdx.x % 4 * 2 + i % 2) * stride + i / 2 * 8 + threadIdx.x % 32 / 4];
 }
 
-// Sums of a product where they belong: one, or two that are neighbours. Nothing is added to what is stored as bf16.
-__device__ __forceinline__ void store_one(f32* to, f32 x, u32 accumulate) { *to = accumulate ? *to + x : x; }
-__device__ __forceinline__ void store_one(bf16* to, f32 x, u32) { *to = upper_half(rounded_bf16(x)); }
+// Two neighbours, as store_one.
 __device__ __forceinline__ void store_two(f32* to, f32 x, f32 y, u32 accumulate) {
     Two_f32 two = {{x, y}};
     if (accumulate) {

@@ -49,8 +49,8 @@ fn products(layouts: &[Layout], dtype: DType, factors: DType, result: DType) -> 
     all.map(product).collect()
 }
 
-/// Attention and its derivatives, of heads of this width.
-fn attention(dtype: DType, width: u64) -> [Attention; 2] {
+/// Attention and its derivatives, of heads of this width, whose numbers are stored so.
+fn attention(stored: DType, width: u64) -> [Attention; 2] {
     let matrix = || Matrix {
         at: Location { place: Place::Operand(0), offset: Bytes::ZERO },
         row: width,
@@ -58,7 +58,9 @@ fn attention(dtype: DType, width: u64) -> [Attention; 2] {
         batch: vec![1024 * width],
     };
     let of = |dy| Attention {
-        dtype,
+        dtype: stored.arithmetic(),
+        factors: stored,
+        result: stored,
         causal: true,
         batch: vec![24],
         rows: 1024,
@@ -75,10 +77,29 @@ fn attention(dtype: DType, width: u64) -> [Attention; 2] {
     [of(None), of(Some(matrix()))]
 }
 
-/// Elements of a query, the most that each way of multiplying has registers for.
-const WIDEST: [(Precision, u64); 3] = [(Precision::Fp32, 128), (Precision::Tf32, 64), (Precision::Bf16, 128)];
-/// Heads of half that width, which need fewer.
-const NARROWER: [(Precision, u64); 2] = [(Precision::Fp32, 64), (Precision::Bf16, 64)];
+/// How products are asked for, how heads are stored, and elements of a query: the most that each way of multiplying has registers for.
+type Heads = (Precision, DType, u64);
+const WIDEST: [Heads; 4] = [
+    (Precision::Fp32, DType::F32, 128),
+    (Precision::Fp32, DType::F64, 128),
+    (Precision::Tf32, DType::F32, 64),
+    (Precision::Fp32, DType::BF16, 128),
+];
+/// For one device each: narrower heads, those that are rounded on their way, and those that are too wide for tensor cores.
+const OTHERS: [&[Heads]; 3] = [
+    &[(Precision::Fp32, DType::F32, 64)],
+    &[(Precision::Bf16, DType::F32, 128), (Precision::Fp32, DType::BF16, 64)],
+    &[(Precision::Fp32, DType::BF16, 160)],
+];
+
+fn add_attention(sources: &mut Sources, heads: &[Heads]) {
+    for (precision, stored, width) in heads {
+        sources.precision = *precision;
+        for kernel in attention(*stored, *width) {
+            sources.attention(&kernel);
+        }
+    }
+}
 
 /// Every kernel but chains, in every type: products of factors that lie so, and attention of the widest heads.
 fn every_kind(layouts: &[Layout]) -> Sources {
@@ -92,13 +113,10 @@ fn every_kind(layouts: &[Layout]) -> Sources {
                 sources.launches(kernel);
             });
         }
-        for (precision, width) in WIDEST {
+        for precision in [Precision::Fp32, Precision::Tf32, Precision::Bf16] {
             sources.precision = precision;
             for product in products(layouts, dtype, dtype, dtype) {
                 sources.gemm(&product);
-            }
-            for kernel in attention(dtype, width) {
-                sources.attention(&kernel);
             }
         }
         let update = Update { dtype, part: 0..64, from: 0, is_beside: false };
@@ -110,6 +128,7 @@ fn every_kind(layouts: &[Layout]) -> Sources {
             sources.together(collective, dtype, Bytes(4096), 4);
         }
     }
+    add_attention(&mut sources, &WIDEST);
     for result in [DType::F32, DType::BF16] {
         for product in products(layouts, DType::F32, DType::BF16, result) {
             sources.gemm(&product);
@@ -119,7 +138,8 @@ fn every_kind(layouts: &[Layout]) -> Sources {
     let kinds = ["gemm_f32", "gemm_f64", "gemm_tf32_f32", "gemm_bf16_f32", "gemm_bf16_bf16"];
     assert_eq!(kinds.map(count), [2, 1, 2, 2, 4].map(|of_one| of_one * layouts.len()));
     for part in ["attention_forward", "attention_statistics", "attention_grad_queries", "attention_grad_keys"] {
-        assert_eq!(["f32", "f64", "tf32", "bf16"].map(|mode| count(&format!("{part}_{mode}"))), [1; 4], "{part}");
+        let modes = ["f32_f32", "f64_f64", "tf32_f32", "bf16_bf16"];
+        assert_eq!(modes.map(|mode| count(&format!("{part}_{mode}"))), [1; 4], "{part}");
     }
     sources
 }
@@ -129,16 +149,6 @@ fn add_chains(sources: &mut Sources) {
     for case in crate::devices::cpu::tests::cases() {
         for kernel in case.plan().kernels.iter().filter(|kernel| matches!(kernel, Kernel::Elementwise(_))) {
             sources.launches(kernel);
-        }
-    }
-}
-
-/// Attention of narrower heads.
-fn add_narrower(sources: &mut Sources) {
-    for (precision, width) in NARROWER {
-        sources.precision = precision;
-        for kernel in attention(DType::F32, width) {
-            sources.attention(&kernel);
         }
     }
 }
@@ -155,7 +165,7 @@ fn all_kernels_compile_for_three_generations_of_devices() {
     let layouts: [&[Layout]; 3] = [&[(true, true)], &[(true, false)], &[(false, true), (false, false)]];
     let mut sources = layouts.map(every_kind);
     add_chains(&mut sources[0]);
-    add_narrower(&mut sources[1]);
+    sources.iter_mut().zip(OTHERS).for_each(|(sources, heads)| add_attention(sources, heads));
     std::thread::scope(|threads| {
         for (device, sources) in ["sm_80", "sm_90", "sm_100"].into_iter().zip(&sources) {
             let compiler = &compiler;

@@ -29,7 +29,10 @@ fn a_text_has_each_function_once_and_no_word_in_capitals_is_left() {
             assert_eq!(text.matches(&format!("{name}(")).count(), 1, "{name}");
         }
         assert_eq!(text.matches("__global__ void").count(), sources.names().count());
-        for word in ["_REAL", "SIDE", "LAYOUT", "ALONG_K>", "MODE", "COLUMNS", "OTHERS", "BLOCKS", "#include"] {
+        for word in [
+            "_REAL", "SIDE", "LAYOUT", "ALONG_K>", "MODE", "COLUMNS", "OTHERS", "BLOCKS", "STORED", "RESULT",
+            "#include",
+        ] {
             let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
             let left: Vec<&str> = code.filter(|line| line.contains(word) && !line.contains("bool ALONG_K>")).collect();
             assert!(left.is_empty(), "{left:?}");

@@ -1,7 +1,7 @@
 // As attention_grad_keys_REAL, by tensor cores, for up to WIDTH columns: each block has 128 keys and SPAN columns of both results.
 extern "C" __global__ void __launch_bounds__(256, 1)
-attention_grad_keys_MODE_WIDTH_SPAN(MATRIX(const f32, q), MATRIX(const f32, k), MATRIX(const f32, v), MATRIX(const f32, dy), const f32* statistics, MATRIX(f32, dk),
-                                    MATRIX(f32, dv), u64 m, u64 n, u64 width, u64 batches, u64 size1, u64 size2, u32 causal, u32 by_fours) {
+attention_grad_keys_MODE_STORED_RESULT_WIDTH_SPAN(MATRIX(const STORED, q), MATRIX(const STORED, k), MATRIX(const STORED, v), MATRIX(const STORED, dy), const f32* statistics, MATRIX(RESULT, dk),
+                                    MATRIX(RESULT, dv), u64 m, u64 n, u64 width, u64 batches, u64 size1, u64 size2, u32 causal, u32 by_fours) {
     __shared__ Tile_MODE<OTHERS, WIDTH> query_tile[2], gradient_tile[2];
     __shared__ f32 logarithms[2][OTHERS], means[2][OTHERS];
     // The first keys are seen by the most queries.
@@ -9,13 +9,13 @@ attention_grad_keys_MODE_WIDTH_SPAN(MATRIX(const f32, q), MATRIX(const f32, k), 
     u32 half = 0, lane = threadIdx.x % 32, first_column = blockIdx.x / n_tiles * SPAN;
     Sight sight = {m, n, causal};
     for (u64 batch = blockIdx.y; batch < batches; batch += gridDim.y) {
-        Rows_MODE queries = {q + OFFSET(q), q_row, q_column, m}, keys = {k + OFFSET(k), k_row, k_column, n};
-        Rows_MODE values = {v + OFFSET(v), v_row, v_column, n}, gradients = {dy + OFFSET(dy), dy_row, dy_column, m};
+        Rows<STORED> queries = {q + OFFSET(q), q_row, q_column, m}, keys = {k + OFFSET(k), k_row, k_column, n};
+        Rows<STORED> values = {v + OFFSET(v), v_row, v_column, n}, gradients = {dy + OFFSET(dy), dy_row, dy_column, m};
         u32 of_keys[WIDTH / DEPTH / 8][4], of_values[WIDTH / DEPTH / 8][4];
         load_own_MODE(of_keys, keys, own, width, by_fours);
         load_own_MODE(of_values, values, own, width, by_fours);
         f32 by_key[SPAN / 8][4] = {}, by_value[SPAN / 8][4] = {};
-        Share_MODE<OTHERS, WIDTH> next_queries, next_gradients;
+        Share_MODE<STORED, OTHERS, WIDTH> next_queries, next_gradients;
         next_queries.load(queries, sight.first_query(first), width, by_fours);
         next_gradients.load(gradients, sight.first_query(first), width, by_fours);
         for (u64 start = sight.first_query(first); start < m; start += OTHERS, half = 1 - half) {

@@ -1,6 +1,6 @@
 // As attention_statistics_REAL, by tensor cores; the first number of a query is the logarithm to base 2, with which weights are 2^(log2(e) score - number).
 extern "C" __global__ void __launch_bounds__(256, 1)
-attention_statistics_MODE_WIDTH(MATRIX(const f32, q), MATRIX(const f32, k), MATRIX(const f32, v), MATRIX(const f32, dy), f32* statistics, u64 m, u64 n, u64 width,
+attention_statistics_MODE_STORED_WIDTH(MATRIX(const STORED, q), MATRIX(const STORED, k), MATRIX(const STORED, v), MATRIX(const STORED, dy), f32* statistics, u64 m, u64 n, u64 width,
                                 u64 batches, u64 size1, u64 size2, u32 causal, u32 by_fours) {
     __shared__ Tile_MODE<OTHERS, WIDTH> key_tile[2], value_tile[2];
     u64 first = (gridDim.x - 1 - blockIdx.x) * (u64)128, own = first + threadIdx.x / 32 * 16;
@@ -8,13 +8,13 @@ attention_statistics_MODE_WIDTH(MATRIX(const f32, q), MATRIX(const f32, k), MATR
     Sight sight = {m, n, causal};
     u64 seen = sight.keys_before(first + 128);
     for (u64 batch = blockIdx.y; batch < batches; batch += gridDim.y) {
-        Rows_MODE queries = {q + OFFSET(q), q_row, q_column, m}, keys = {k + OFFSET(k), k_row, k_column, n};
-        Rows_MODE values = {v + OFFSET(v), v_row, v_column, n}, gradients = {dy + OFFSET(dy), dy_row, dy_column, m};
+        Rows<STORED> queries = {q + OFFSET(q), q_row, q_column, m}, keys = {k + OFFSET(k), k_row, k_column, n};
+        Rows<STORED> values = {v + OFFSET(v), v_row, v_column, n}, gradients = {dy + OFFSET(dy), dy_row, dy_column, m};
         u32 of_queries[WIDTH / DEPTH / 8][4], of_gradients[WIDTH / DEPTH / 8][4];
         load_own_MODE(of_queries, queries, own, width, by_fours);
         load_own_MODE(of_gradients, gradients, own, width, by_fours);
         f32 top[2] = {LOWEST, LOWEST}, total[2] = {}, mean[2] = {};
-        Share_MODE<OTHERS, WIDTH> next_keys, next_values;
+        Share_MODE<STORED, OTHERS, WIDTH> next_keys, next_values;
         next_keys.load(keys, 0, width, by_fours);
         next_values.load(values, 0, width, by_fours);
         for (u64 start = 0; start < seen; start += OTHERS, half = 1 - half) {

@@ -1,6 +1,6 @@
 // As attention_grad_queries_REAL, by tensor cores, for up to WIDTH columns: each block has 128 queries and SPAN columns of the result.
 extern "C" __global__ void __launch_bounds__(256, 1)
-attention_grad_queries_MODE_WIDTH_SPAN(MATRIX(const f32, q), MATRIX(const f32, k), MATRIX(const f32, v), MATRIX(const f32, dy), const f32* statistics, MATRIX(f32, dq),
+attention_grad_queries_MODE_STORED_RESULT_WIDTH_SPAN(MATRIX(const STORED, q), MATRIX(const STORED, k), MATRIX(const STORED, v), MATRIX(const STORED, dy), const f32* statistics, MATRIX(RESULT, dq),
                                        u64 m, u64 n, u64 width, u64 batches, u64 size1, u64 size2, u32 causal, u32 by_fours) {
     __shared__ Tile_MODE<OTHERS, WIDTH> key_tile[2], value_tile[2];
     u64 n_tiles = (m + 127) / 128, first = (n_tiles - 1 - blockIdx.x % n_tiles) * 128, own = first + threadIdx.x / 32 * 16;
@@ -8,8 +8,8 @@ attention_grad_queries_MODE_WIDTH_SPAN(MATRIX(const f32, q), MATRIX(const f32, k
     Sight sight = {m, n, causal};
     u64 seen = sight.keys_before(first + 128);
     for (u64 batch = blockIdx.y; batch < batches; batch += gridDim.y) {
-        Rows_MODE queries = {q + OFFSET(q), q_row, q_column, m}, keys = {k + OFFSET(k), k_row, k_column, n};
-        Rows_MODE values = {v + OFFSET(v), v_row, v_column, n}, gradients = {dy + OFFSET(dy), dy_row, dy_column, m};
+        Rows<STORED> queries = {q + OFFSET(q), q_row, q_column, m}, keys = {k + OFFSET(k), k_row, k_column, n};
+        Rows<STORED> values = {v + OFFSET(v), v_row, v_column, n}, gradients = {dy + OFFSET(dy), dy_row, dy_column, m};
         u32 of_queries[WIDTH / DEPTH / 8][4], of_gradients[WIDTH / DEPTH / 8][4];
         load_own_MODE(of_queries, queries, own, width, by_fours);
         load_own_MODE(of_gradients, gradients, own, width, by_fours);
@@ -20,7 +20,7 @@ attention_grad_queries_MODE_WIDTH_SPAN(MATRIX(const f32, q), MATRIX(const f32, k
             logarithms[part] = row < m ? statistics[2 * batch * m + row] : 0;
             means[part] = row < m ? statistics[(2 * batch + 1) * m + row] : 0;
         }
-        Share_MODE<OTHERS, WIDTH> next_keys, next_values;
+        Share_MODE<STORED, OTHERS, WIDTH> next_keys, next_values;
         next_keys.load(keys, 0, width, by_fours);
         next_values.load(values, 0, width, by_fours);
         for (u64 start = 0; start < seen; start += OTHERS, half = 1 - half) {
