@@ -30,14 +30,25 @@ pub struct Attention {
     pub keys: Matrix,
     /// One to a row.
     pub values: Matrix,
-    /// The gradient of the result, where derivatives are wanted.
-    pub dy: Option<Matrix>,
-    /// The result, with a row for each query; or its derivatives, with rows for queries, keys and values.
+    /// The result; or its derivative by queries, where derivatives are wanted.
     pub out: Matrix,
+    /// What else there is where derivatives are wanted.
+    pub derivatives: Option<Box<Derivatives>>,
     /// Whether the result is added to what is there; never derivatives, and never to bfloat16.
     pub accumulate: bool,
     /// The first of [`Attention::room_bytes`].
     pub room: Location,
+}
+
+/// What derivatives are made from, and where those go that have a row for each key.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Derivatives {
+    /// The gradient of the result.
+    pub dy: Matrix,
+    /// The derivative by keys.
+    pub by_keys: Matrix,
+    /// The derivative by values.
+    pub by_values: Matrix,
 }
 
 /// Rows of a strip of scores.
@@ -47,7 +58,7 @@ impl Attention {
     /// Strips of scores that exist at a time.
     #[must_use]
     pub const fn strips(&self) -> u64 {
-        if self.dy.is_some() { 3 } else { 2 }
+        if self.derivatives.is_some() { 3 } else { 2 }
     }
 
     /// Bytes of a strip.
@@ -61,7 +72,7 @@ impl Attention {
     pub fn room_bytes(&self) -> Bytes {
         let strips = self.strips() * self.strip_bytes().0;
         let queries = self.batch.iter().product::<u64>() * self.rows;
-        let statistics = if self.dy.is_some() { 2 * queries * self.dtype.bytes().0 } else { 0 };
+        let statistics = if self.derivatives.is_some() { 2 * queries * self.dtype.bytes().0 } else { 0 };
         Bytes(strips.max(statistics))
     }
 
@@ -75,7 +86,7 @@ impl Attention {
     /// Floating-point operations, 2 per multiply-add, for the scores that are seen.
     #[must_use]
     pub fn flops(&self) -> u64 {
-        let products = if self.dy.is_some() { 5 } else { 2 };
+        let products = if self.derivatives.is_some() { 5 } else { 2 };
         2 * self.seen() * self.width * products
     }
 }

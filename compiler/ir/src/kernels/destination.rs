@@ -1,13 +1,14 @@
 //! Destinations: where a node's tensor should be computed, so that nobody has to copy it afterwards.
 //!
 //! A store asks for its operand, a concatenation for a slice of itself, and a reshape that needs row-major bytes for just
-//! those. Wishes travel backwards through reshapes and transposes to the node that computes.
+//! those. Wishes travel backwards through reshapes and transposes to the node that computes; attention computes each slice of its derivatives for itself.
 
 use super::emit::Liveness;
 use super::scratch::Unpacked;
 use super::{Location, Place, View, fusion};
 use crate::graph::{Graph, Node, Op, TensorType};
 use crate::ids::NodeId;
+use std::ops::Range;
 
 /// Where a node's tensor goes.
 #[derive(Clone, PartialEq, Debug)]
@@ -30,6 +31,7 @@ pub(super) fn homes(graph: &Graph, liveness: &Liveness, scratch: &mut Unpacked) 
                 let source = &graph.node(node.inputs[0]).op;
                 Some(wish.filter(|wish| accepts(source, wish)).unwrap_or_else(|| fresh(scratch, &node.ty)))
             }
+            Op::Slice { .. } if is_part(graph, liveness, id) => wish.filter(|wish| !wish.accumulate),
             Op::Reshape if scattered[id] => Some(wish.unwrap_or_else(|| fresh(scratch, &node.ty))),
             _ => wish.filter(|wish| accepts(&node.op, wish)),
         };
@@ -42,6 +44,45 @@ pub(super) fn homes(graph: &Graph, liveness: &Liveness, scratch: &mut Unpacked) 
         homes[id] = wish;
     }
     homes
+}
+
+/// One of the derivatives of attention: some rows of a tensor that has those by queries, keys and values.
+pub(super) struct Part {
+    pub(super) rows: Range<u64>,
+    /// The node that takes just these, where nothing reads the tensor but one such node for a part.
+    pub(super) slice: Option<NodeId>,
+}
+
+/// The derivatives that a node makes.
+pub(super) fn parts(graph: &Graph, liveness: &Liveness, id: NodeId) -> [Part; 3] {
+    let Node { inputs, ty, .. } = graph.node(id);
+    let axis = ty.shape.len() - 2;
+    let [m, n] = [0, 1].map(|position: usize| graph.node(inputs[position]).ty.shape[axis]);
+    let readers = |of: NodeId| {
+        let live = (0..graph.nodes.len()).filter(|id| liveness.is_live(*id));
+        live.filter(move |id| graph.nodes[*id].inputs.contains(&of))
+    };
+    let rounded = readers(id).find(|reader| fusion::rounds_result(graph, liveness, *reader));
+    let whole = rounded.map_or(id, NodeId::from_index);
+    let slice_of = |rows: &Range<u64>| {
+        let is_slice = |reader: &usize| {
+            let Node { op, ty, .. } = &graph.nodes[*reader];
+            *op == Op::Slice { axis: axis as u32, start: rows.start } && rows.start + ty.shape[axis] == rows.end
+        };
+        readers(whole).find(is_slice).map(NodeId::from_index)
+    };
+    let all = [0..m, m..m + n, m + n..m + 2 * n].map(|rows| (slice_of(&rows), rows));
+    let is_read_so = all.iter().filter(|(slice, _)| slice.is_some()).count() == liveness.uses(whole.index());
+    all.map(|(slice, rows)| Part { rows, slice: slice.filter(|_| is_read_so) })
+}
+
+/// Whether a node is one of the derivatives of attention, which its kernel puts where that node is wanted.
+fn is_part(graph: &Graph, liveness: &Liveness, id: usize) -> bool {
+    let whole = graph.nodes[id].inputs[0];
+    let is_rounded = fusion::rounds_result(graph, liveness, whole.index());
+    let source = if is_rounded { graph.node(whole).inputs[0] } else { whole };
+    let is_derivative = matches!(graph.node(source).op, Op::AttentionGrad { .. });
+    is_derivative && parts(graph, liveness, source).iter().any(|part| part.slice == Some(NodeId::from_index(id)))
 }
 
 /// Bytes of its own in scratch.

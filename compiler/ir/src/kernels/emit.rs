@@ -156,6 +156,10 @@ impl Emitter<'_> {
     }
 
     fn movement(&mut self, id: NodeId, node: &Node) {
+        // Derivatives of attention are where they are wanted already.
+        if self.views[id.index()].is_some() {
+            return;
+        }
         let input = node.inputs[0];
         self.accumulated[id.index()] = self.accumulated[input.index()];
         let derived = destination::derived(node, |input| self.view(input));

@@ -1,8 +1,9 @@
-//! Emission of attention: queries, keys and values are read where and as they lie.
+//! Emission of attention: queries, keys and values are read where and as they lie, and each derivative goes where its reader wants it.
 
+use super::destination::{self, Part};
 use super::emit::Emitter;
 use super::view::collapse;
-use super::{Attention, Dim, Kernel, Location, Matrix, Place, View};
+use super::{Attention, Derivatives, Dim, Kernel, Location, Matrix, Place, View};
 use crate::graph::Node;
 use crate::ids::NodeId;
 use crate::units::Bytes;
@@ -13,7 +14,8 @@ impl Emitter<'_> {
         let mut views: Vec<View> = node.inputs.iter().map(|input| self.view(*input)).collect();
         let home = self.place(id);
         let (factors, result) = (views[0].dtype, home.view.dtype);
-        views.push(home.view);
+        let is_grad = views.len() > 3;
+        views.extend(if is_grad { self.parts(id, &home.view) } else { vec![home.view] });
         let rank = views[0].dims.len();
         let batches: Vec<&[Dim]> = views.iter().map(|view| &view.dims[..rank - 2]).collect();
         let runs = collapse(&batches);
@@ -35,12 +37,24 @@ impl Emitter<'_> {
             queries: matrix(0),
             keys: matrix(1),
             values: matrix(2),
-            dy: (node.inputs.len() > 3).then(|| matrix(3)),
-            out: matrix(views.len() - 1),
+            out: matrix(if is_grad { 4 } else { 3 }),
+            derivatives: is_grad
+                .then(|| Box::new(Derivatives { dy: matrix(3), by_keys: matrix(5), by_values: matrix(6) })),
             accumulate: home.accumulate,
             room: Location { place: Place::Scratch, offset: Bytes::ZERO },
         };
         kernel.room.offset = self.out.reserve(kernel.room_bytes());
         self.out.kernels.push(Kernel::Attention(kernel));
+    }
+
+    /// Where the derivatives by queries, keys and values go: to the places of the slices that they are, or into the whole.
+    fn parts(&mut self, id: NodeId, whole: &View) -> Vec<View> {
+        let axis = whole.dims.len() - 2;
+        let parts = destination::parts(self.graph, &self.liveness, id).into_iter();
+        let places = parts.map(|Part { rows, slice }| match slice {
+            Some(slice) => self.place(slice).view,
+            None => whole.sliced(axis as u32, rows.start, rows.end - rows.start),
+        });
+        places.collect()
     }
 }

@@ -21,7 +21,7 @@ mod view;
 
 use crate::graph::{Binary, DType, Graph, Unary};
 use crate::units::Bytes;
-pub use attention::{Attention, STRIP_ROWS};
+pub use attention::{Attention, Derivatives, STRIP_ROWS};
 pub use fusion::Fusion;
 pub use view::{Dim, Location, Place, View};
 
@@ -306,8 +306,8 @@ impl Kernel {
             Self::Elementwise(_) => "elementwise",
             Self::Copy { .. } => "copy",
             Self::Sum(_) => "sum",
-            Self::Attention(Attention { dy: None, .. }) => "attention",
-            Self::Attention(Attention { dy: Some(_), .. }) => "attention_grad",
+            Self::Attention(Attention { derivatives: None, .. }) => "attention",
+            Self::Attention(Attention { derivatives: Some(_), .. }) => "attention_grad",
             Self::Rows(rows) => match rows.op {
                 RowOp::NormStatistics { .. } | RowOp::Normalize => "layer_norm",
                 RowOp::NormalizeGradInput { .. } | RowOp::NormalizeGradGain => "layer_norm_grad",

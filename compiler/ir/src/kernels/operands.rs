@@ -1,6 +1,6 @@
 //! Every place that a kernel touches, for passes that do not care what kernel it is.
 
-use super::{Gemm, Kernel, Location};
+use super::{Attention, Gemm, Kernel, Location};
 
 impl Kernel {
     /// All places that it reads or writes.
@@ -13,9 +13,15 @@ impl Kernel {
             Self::Copy { from, to } => vec![&mut from.at, &mut to.at],
             Self::Sum(sum) => vec![&mut sum.x, &mut sum.out],
             Self::Attention(attention) => {
-                let inputs = [&mut attention.queries, &mut attention.keys, &mut attention.values];
-                let matrices = inputs.into_iter().chain(&mut attention.dy).chain([&mut attention.out]);
-                matrices.map(|matrix| &mut matrix.at).chain([&mut attention.room]).collect()
+                let Attention { queries, keys, values, out, derivatives, .. } = attention;
+                let more =
+                    derivatives.iter_mut().flat_map(|more| [&mut more.dy, &mut more.by_keys, &mut more.by_values]);
+                [queries, keys, values, out]
+                    .into_iter()
+                    .chain(more)
+                    .map(|matrix| &mut matrix.at)
+                    .chain([&mut attention.room])
+                    .collect()
             }
             Self::Rows(rows) => rows.inputs.iter_mut().chain([&mut rows.out]).collect(),
         }

@@ -83,7 +83,7 @@ fn of_attention(kernel: &Attention) -> u64 {
     let batches: u64 = kernel.batch.iter().product();
     let queries = batches * rows * width;
     let all = queries + 2 * batches * columns * width;
-    let (read, made) = if kernel.dy.is_some() { (all + queries, all) } else { (all, queries) };
+    let (read, made) = if kernel.derivatives.is_some() { (all + queries, all) } else { (all, queries) };
     read * kernel.factors.bytes().0 + written(made * kernel.result.bytes().0, kernel.accumulate)
 }
 

@@ -26,14 +26,15 @@ pub(super) fn attention<T: Number>(
             let columns = if kernel.causal { start + rows + kernel.columns - kernel.rows } else { kernel.columns };
             let room = locate(kernel.room);
             let strip = Strip { arch, kernel, head: &head, room, start, rows, columns };
-            match head.dy {
+            match &head.derivatives {
                 None => strip.forward::<T>(),
-                Some(dy) => strip.gradients::<T>(dy),
+                Some(derivatives) => strip.gradients::<T>(derivatives),
             }
         }
         if kernel.result == DType::BF16 {
-            let Factor { region, row, column } = stored.out;
-            wide::store_rows(head.out.region, kernel.width, region, (row, column));
+            for (numbers, Factor { region, row, column }) in head.results().zip(stored.results()) {
+                wide::store_rows(numbers.region, kernel.width, region, (row, column));
+            }
         }
     }
     Ok(())
@@ -86,40 +87,72 @@ struct Head {
     queries: Factor,
     keys: Factor,
     values: Factor,
-    dy: Option<Factor>,
     out: Factor,
+    derivatives: Option<HeadDerivatives>,
+}
+
+/// See [`pipe_ir::kernels::Derivatives`].
+struct HeadDerivatives {
+    dy: Factor,
+    by_keys: Factor,
+    by_values: Factor,
 }
 
 impl Head {
     /// Where they lie.
     fn stored(kernel: &Attention, number: u64, locate: &dyn Fn(Location) -> Region) -> Self {
         let of = |matrix: &Matrix, dtype: DType| Factor::of(matrix, dtype, &kernel.batch, number, locate);
+        let derivatives = kernel.derivatives.as_ref().map(|more| HeadDerivatives {
+            dy: of(&more.dy, kernel.factors),
+            by_keys: of(&more.by_keys, kernel.result),
+            by_values: of(&more.by_values, kernel.result),
+        });
         Self {
             queries: of(&kernel.queries, kernel.factors),
             keys: of(&kernel.keys, kernel.factors),
             values: of(&kernel.values, kernel.factors),
-            dy: kernel.dy.as_ref().map(|dy| of(dy, kernel.factors)),
             out: of(&kernel.out, kernel.result),
+            derivatives,
         }
     }
 
-    /// Numbers to compute with, and room for the result, where they are not stored so.
+    /// Numbers to compute with, and room for results, where they are not stored so.
     fn widened(&self, kernel: &Attention, wide: &mut Wide) -> Result<Self, Fault> {
         let Attention { rows, columns, width, .. } = *kernel;
-        let mut of = |position: usize, Factor { region, row, column }: Factor, rows: u64| {
+        let made = if self.derivatives.is_some() { rows + 2 * columns } else { rows };
+        let room = wide.of_result(kernel.result, made * width)?;
+        let result = |out: Factor, from: u64, count: u64| {
+            let start = (from * width) as usize * size_of::<f32>();
+            let part = |room: Region| room.part(start, (count * width) as usize * size_of::<f32>());
+            room.map_or(out, |room| Factor::dense(part(room), width))
+        };
+        let mut factor = |position: usize, from: Factor, rows: u64| {
             if kernel.factors != DType::BF16 {
-                return Ok(Factor { region, row, column });
+                return Ok(from);
             }
-            let numbers = wide.of_rows(position, region, (row, column), (rows, width))?;
+            let numbers = wide.of_rows(position, from.region, (from.row, from.column), (rows, width))?;
             Ok(Factor::dense(numbers, width))
         };
-        let [queries, keys, values] =
-            [of(0, self.queries, rows)?, of(1, self.keys, columns)?, of(2, self.values, columns)?];
-        let dy = self.dy.map(|dy| of(3, dy, rows)).transpose()?;
-        let made = if dy.is_some() { rows + 2 * columns } else { rows };
-        let room = wide.of_result(kernel.result, made * width)?;
-        let out = room.map_or(self.out, |room| Factor::dense(room, width));
-        Ok(Self { queries, keys, values, dy, out })
+        let derivatives = |more: &HeadDerivatives| -> Result<HeadDerivatives, Fault> {
+            Ok(HeadDerivatives {
+                dy: factor(3, more.dy, rows)?,
+                by_keys: result(more.by_keys, rows, columns),
+                by_values: result(more.by_values, rows + columns, columns),
+            })
+        };
+        Ok(Self {
+            derivatives: self.derivatives.as_ref().map(derivatives).transpose()?,
+            queries: factor(0, self.queries, rows)?,
+            keys: factor(1, self.keys, columns)?,
+            values: factor(2, self.values, columns)?,
+            out: result(self.out, 0, rows),
+        })
+    }
+
+    /// All that is made.
+    fn results(&self) -> impl Iterator<Item = Factor> {
+        let more = self.derivatives.iter().flat_map(|more| [more.by_keys, more.by_values]);
+        [self.out].into_iter().chain(more)
     }
 }
 
@@ -144,10 +177,10 @@ impl Strip<'_> {
 
     /// With weights P and their gradients dP = dy · vᵀ, scores have the gradients dS = P * (dP - sum(P * dP)); those of queries are dS · k,
     /// of keys dSᵀ · q and of values Pᵀ · dy.
-    fn gradients<T: Number>(&self, dy: Factor) {
+    fn gradients<T: Number>(&self, derivatives: &HeadDerivatives) {
         let (kernel, head) = (self.kernel, self.head);
         let weights = self.weights::<T>();
-        let dy = dy.below::<T>(self.start);
+        let dy = derivatives.dy.below::<T>(self.start);
         let (by_weight, by_score) = (self.strip::<T>(0), self.strip::<T>(2));
         self.product::<T>((self.rows, self.columns, kernel.width), dy, head.values.transposed(), by_weight, false);
         softmax::softmax_grad(
@@ -159,8 +192,8 @@ impl Strip<'_> {
         );
         let (queries, out) = (head.queries.below::<T>(self.start), head.out.below::<T>(self.start));
         self.product::<T>((self.rows, kernel.width, self.columns), by_score, head.keys, out, false);
-        self.add_to_columns::<T>(kernel.rows, by_score, queries);
-        self.add_to_columns::<T>(kernel.rows + kernel.columns, weights, dy);
+        self.add_to_columns::<T>(derivatives.by_keys, by_score, queries);
+        self.add_to_columns::<T>(derivatives.by_values, weights, dy);
     }
 
     /// softmax(q · kᵀ) of these rows, as a strip.
@@ -174,10 +207,8 @@ impl Strip<'_> {
         weights
     }
 
-    /// Adds stripᵀ · from to the rows of the result from `row` on, one for each column that the strip sees. A column that no strip before
-    /// this one saw begins with 0.
-    fn add_to_columns<T: Number>(&self, row: u64, strip: Factor, from: Factor) {
-        let out = self.head.out.below::<T>(row);
+    /// Adds stripᵀ · from to rows of a result, one for each column that the strip sees. A column that no strip before this one saw begins with 0.
+    fn add_to_columns<T: Number>(&self, out: Factor, strip: Factor, from: Factor) {
         let known = match self.start {
             0 => 0,
             _ if self.kernel.causal => self.columns - self.rows,

@@ -242,6 +242,11 @@ fn attention_of_rounded_factors() {
             case.check();
         }
     }
+    // Rounded where they are stored, each derivative where it is wanted.
+    let mut case = Case::new("heads");
+    let (qkv, dy) = (narrow(&mut case, &[2, 5, 96]), narrow(&mut case, &[2, 5, 32]));
+    super::patterns::attention_of_heads(&mut case, qkv, dy);
+    assert_eq!((case.count("copy"), case.count("elementwise")), (0, 2));
 }
 
 #[test]

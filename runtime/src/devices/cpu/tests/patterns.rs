@@ -1,7 +1,7 @@
 //! Patterns of real models: how many kernels they become, and that nothing is copied.
 
 use super::Case;
-use pipe_ir::graph::{Binary, Op, Unary};
+use pipe_ir::graph::{Binary, DType, Op, Unary};
 use pipe_ir::ids::NodeId;
 
 /// What other backends check too.
@@ -100,6 +100,40 @@ fn attention_copies_nothing() {
     attention(&mut case, 2, 5);
     let kernels = case.plan().kernels;
     assert_eq!((case.count("copy"), case.count("gemm"), kernels.len()), (0, 8, 13), "{kernels:#?}");
+    let mut case = Case::new("kernels of attention");
+    let (qkv, dy) = (case.input(&[2, 5, 96]), case.input(&[2, 5, 32]));
+    attention_of_heads(&mut case, qkv, dy);
+    assert_eq!(case.plan().kernels.len(), 2);
+}
+
+/// The same by kernels of attention, of 2 times 5 queries, stored as its inputs are.
+pub(super) fn attention_of_heads(case: &mut Case, qkv: NodeId, dy: NodeId) {
+    let heads_of = |case: &mut Case, x: NodeId| {
+        let split = case.reshape(x, &[2, 5, 4, 8]);
+        case.transpose(split, &[0, 2, 1, 3])
+    };
+    let beside = |case: &mut Case, x: NodeId| {
+        let back = case.transpose(x, &[0, 2, 1, 3]);
+        case.reshape(back, &[2, 5, 32])
+    };
+    let [q, k, v] = [0, 32, 64].map(|start| {
+        let part = case.slice(qkv, 2, start, 32);
+        heads_of(case, part)
+    });
+    let dy = heads_of(case, dy);
+    let y = case.push(Op::Attention { causal: true }, &[q, k, v], &[2, 4, 5, 8]);
+    let gradients = case.push(Op::AttentionGrad { causal: true }, &[q, k, v, dy], &[2, 4, 15, 8]);
+    let stored = case.graph.node(qkv).ty.dtype;
+    let [y, gradients] = [y, gradients].map(|x| if stored == DType::F32 { x } else { case.converted(x, stored) });
+    let y = beside(case, y);
+    let parts = [0, 5, 10].map(|start| {
+        let part = case.slice(gradients, 2, start, 5);
+        beside(case, part)
+    });
+    let joined = case.push(Op::Concat { axis: 2 }, &parts, &[2, 5, 96]);
+    case.store(y);
+    case.store(joined);
+    case.check();
 }
 
 #[test]

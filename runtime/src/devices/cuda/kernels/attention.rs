@@ -1,11 +1,11 @@
 //! Launches of attention: blocks of queries, or of keys, that walk the others tile by tile. No score is ever in memory; derivatives begin with two
 //! numbers for each query.
 
-use super::gemm::{MOST_AXES, matrix_of, moved, padded};
+use super::gemm::{MOST_AXES, matrix_of, padded};
 use super::{Sources, TensorMode, blocks, real, some_blocks, vector_bytes, word};
 use crate::devices::cuda::launch::{Argument, Launch};
 use pipe_ir::graph::DType;
-use pipe_ir::kernels::{Attention, Matrix};
+use pipe_ir::kernels::{Attention, Derivatives, Matrix};
 
 /// Columns of a group of which a block has one or two.
 const COLUMNS: u64 = 64;
@@ -14,20 +14,26 @@ impl Sources {
     /// Launches for each index of the batch axes that one launch cannot walk.
     pub(super) fn attention(&mut self, kernel: &Attention) -> Vec<Launch> {
         if kernel.batch.len() <= MOST_AXES {
-            return match &kernel.dy {
+            return match &kernel.derivatives {
                 None => vec![self.attention_forward(kernel)],
-                Some(dy) => self.attention_gradients(kernel, dy),
+                Some(derivatives) => self.attention_gradients(kernel, derivatives),
             };
         }
         let of = |index| {
             let factor = |matrix: &Matrix| matrix_of(matrix, index, kernel.factors);
+            let result = |matrix: &Matrix| matrix_of(matrix, index, kernel.result);
+            let derivatives = |more: &Derivatives| Derivatives {
+                dy: factor(&more.dy),
+                by_keys: result(&more.by_keys),
+                by_values: result(&more.by_values),
+            };
             Attention {
                 batch: kernel.batch[1..].to_vec(),
                 queries: factor(&kernel.queries),
                 keys: factor(&kernel.keys),
                 values: factor(&kernel.values),
-                dy: kernel.dy.as_ref().map(factor),
-                out: matrix_of(&kernel.out, index, kernel.result),
+                out: result(&kernel.out),
+                derivatives: kernel.derivatives.as_deref().map(derivatives).map(Box::new),
                 ..kernel.clone()
             }
         };
@@ -41,17 +47,16 @@ impl Sources {
         Launch { arguments: [launch.arguments, vec![accumulate]].concat(), ..launch }
     }
 
-    /// First two numbers of each query, which the others need; each of these has the rows of the result that it makes.
-    fn attention_gradients(&mut self, kernel: &Attention, dy: &Matrix) -> Vec<Launch> {
-        let Attention { result, rows, columns, out, .. } = kernel;
+    /// First two numbers of each query, which the others need.
+    fn attention_gradients(&mut self, kernel: &Attention, derivatives: &Derivatives) -> Vec<Launch> {
+        let Attention { rows, columns, out, .. } = kernel;
+        let Derivatives { dy, by_keys, by_values } = derivatives;
         let inputs = given(&[&kernel.queries, &kernel.keys, &kernel.values, dy]);
         let with = |more: Vec<Argument>| [inputs.clone(), vec![Argument::Address(kernel.room)], more].concat();
-        let rows_from = |row: u64| moved(out, row * out.row, *result);
-        let (of_keys, of_values) = (rows_from(*rows), rows_from(rows + columns));
         vec![
             self.walk(kernel, "statistics", *rows, with(vec![])),
             self.walk(kernel, "grad_queries", *rows, with(given(&[out]))),
-            self.walk(kernel, "grad_keys", *columns, with(given(&[&of_keys, &of_values]))),
+            self.walk(kernel, "grad_keys", *columns, with(given(&[by_keys, by_values]))),
         ]
     }
 
@@ -139,11 +144,11 @@ fn lies_in_vectors(kernel: &Attention) -> bool {
         let mut places = strides.chain([matrix.at.offset.0]);
         matrix.column == 1 && places.all(|bytes| bytes.is_multiple_of(vector_bytes(dtype, 4)))
     };
-    let factors = [&kernel.queries, &kernel.keys, &kernel.values];
-    let mut factors = factors.into_iter().chain(&kernel.dy);
-    kernel.width.is_multiple_of(4)
-        && factors.all(|factor| fits(factor, kernel.factors))
-        && fits(&kernel.out, kernel.result)
+    let more = kernel.derivatives.as_ref();
+    let factors = [&kernel.queries, &kernel.keys, &kernel.values].into_iter().chain(more.map(|more| &more.dy));
+    let results = [&kernel.out].into_iter().chain(more.into_iter().flat_map(|more| [&more.by_keys, &more.by_values]));
+    let mut all = factors.map(|one| (one, kernel.factors)).chain(results.map(|one| (one, kernel.result)));
+    kernel.width.is_multiple_of(4) && all.all(|(matrix, dtype)| fits(matrix, dtype))
 }
 
 /// Matrices as arguments: an address, and strides.

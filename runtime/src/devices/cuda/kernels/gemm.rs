@@ -73,14 +73,8 @@ impl Sources {
 
 /// The matrices of one index of the first batch axis.
 pub(super) fn matrix_of(matrix: &Matrix, index: u64, dtype: DType) -> Matrix {
-    let first = matrix.batch[0];
-    moved(&Matrix { batch: matrix.batch[1..].to_vec(), ..matrix.clone() }, index * first, dtype)
-}
-
-/// As a matrix, from so many elements later on.
-pub(super) fn moved(matrix: &Matrix, elements: u64, dtype: DType) -> Matrix {
-    let offset = matrix.at.offset + Bytes(elements * dtype.bytes().0);
-    Matrix { at: Location { offset, ..matrix.at }, ..matrix.clone() }
+    let offset = matrix.at.offset + Bytes(index * matrix.batch[0] * dtype.bytes().0);
+    Matrix { at: Location { offset, ..matrix.at }, batch: matrix.batch[1..].to_vec(), ..matrix.clone() }
 }
 
 /// As many numbers as a kernel takes, the last ones these.

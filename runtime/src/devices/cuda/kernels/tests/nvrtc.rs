@@ -7,7 +7,7 @@ use super::emulated::Compiler;
 use crate::devices::cuda::kernels::{Precision, Sources, Update};
 use pipe_ir::graph::DType;
 use pipe_ir::instruction::Collective;
-use pipe_ir::kernels::{Attention, Gemm, Kernel, Location, Matrix, Place};
+use pipe_ir::kernels::{Attention, Derivatives, Gemm, Kernel, Location, Matrix, Place};
 use pipe_ir::training::Optimizer;
 use pipe_ir::units::Bytes;
 use std::path::{Path, PathBuf};
@@ -57,7 +57,7 @@ fn attention(stored: DType, width: u64) -> [Attention; 2] {
         column: 1,
         batch: vec![1024 * width],
     };
-    let of = |dy| Attention {
+    let of = |derivatives| Attention {
         dtype: stored.arithmetic(),
         factors: stored,
         result: stored,
@@ -69,12 +69,12 @@ fn attention(stored: DType, width: u64) -> [Attention; 2] {
         queries: matrix(),
         keys: matrix(),
         values: matrix(),
-        dy,
         out: matrix(),
+        derivatives,
         accumulate: false,
         room: Location { place: Place::Scratch, offset: Bytes::ZERO },
     };
-    [of(None), of(Some(matrix()))]
+    [of(None), of(Some(Box::new(Derivatives { dy: matrix(), by_keys: matrix(), by_values: matrix() })))]
 }
 
 /// How products are asked for, how heads are stored, and elements of a query: the most that each way of multiplying has registers for.
