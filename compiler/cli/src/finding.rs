@@ -57,7 +57,7 @@ fn find_as_is(
     // Where memory is an estimate, a first search without improvement says how good it is.
     let mut rounds = if prepared.estimates_memory() { 0 } else { options.rounds };
     let mut accepted: Option<Found> = None;
-    let result = loop {
+    let mut result = loop {
         let report = &mut |progress: &Progress| shown.show(&prepared.problem, progress, team.elapsed());
         let Some(found) = prepared.search(Options { rounds, ..options }, team, report) else { break accepted };
         let result = finished(prepared, found);
@@ -69,12 +69,18 @@ fn find_as_is(
             }
             (accepted, rounds) = (Some(best), options.rounds);
         } else if !team.go_on() || !prepared.tighten(&result.found, &result.compilation) {
-            // There may be orders that the pipeline's memory is enough for, though it was not for what was found.
-            let others = || prepared.instead_of(&result.found).map(|other| finished(prepared, other));
-            let other = || others().find(|other| other.compilation.report.ok);
-            break accepted.or_else(other).or(Some(result));
+            break accepted.or(Some(result));
         }
     };
+    if let Some(best) = result.as_mut().filter(|_| prepared.estimates_memory()) {
+        // There may be orders that the pipeline's memory is enough for, though it was not for what was found, or not thought to be.
+        let is_better = |other: &Progress| !best.compilation.report.ok || other.length < best.found.length;
+        let others = prepared.instead_of(&best.found).into_iter().filter(is_better);
+        let other = others.map(|other| finished(prepared, other)).find(|other| other.compilation.report.ok);
+        if let Some(other) = other {
+            *best = other;
+        }
+    }
     shown.finish();
     result
 }

@@ -2,6 +2,7 @@
 
 use super::bytes::{in_bytes, tighten};
 use super::halves::{complete, in_halves};
+use super::job::Orders;
 use super::plan::Plan;
 use super::target::{Problem, problem, without_pairs};
 use super::write::source;
@@ -159,14 +160,17 @@ impl Prepared {
         self.limit.is_some_and(|limit| is_full && tighten(&mut self.problem, &found.orders, report, limit))
     }
 
-    /// Orders that may be ones that there is enough memory for where there is not for what was found: the target's own, and one microbatch after the other.
-    pub fn instead_of<'a>(&'a self, found: &'a Progress) -> impl Iterator<Item = Progress> + 'a {
+    /// Orders that there may be enough memory for, whatever was thought: the target's own, and one microbatch after the other. The shortest comes first.
+    #[must_use]
+    pub fn instead_of(&self, found: &Progress) -> Vec<Progress> {
         let Problem { job, objective, schedule, .. } = &self.problem;
-        let orders = job.orders(schedule).into_iter().chain(job.in_turn());
-        orders.filter_map(move |orders| {
+        let of = |orders: Orders| {
             let length = Plan::new(job, *objective, &orders)?.1.length;
             Some(Progress { length, orders, known: Vec::new(), bound: found.bound.min(length), ..*found })
-        })
+        };
+        let mut all: Vec<Progress> = job.orders(schedule).into_iter().chain(job.in_turn()).filter_map(of).collect();
+        all.sort_by_key(|progress| progress.length);
+        all
     }
 
     /// Searches. `report` hears of every improvement. `None` if the workers stop before anything was found.

@@ -139,7 +139,7 @@ impl Target<'_> {
                 return Some(self.length(prepared, &found, compilation));
             }
             if !workers.go_on() || !prepared.tighten(&found, &compilation) {
-                return prepared.instead_of(&found).find_map(|other| {
+                return prepared.instead_of(&found).into_iter().find_map(|other| {
                     let (_, compilation) = prepared.finish(&other, &mut Sources::default(), self.loader);
                     compilation.report.ok.then(|| self.length(prepared, &other, compilation))
                 });
