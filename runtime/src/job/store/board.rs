@@ -1,7 +1,7 @@
 //! The board: signs of life. Each rank writes one key again and again, and reads those of others at once, instead of a letter from each to each.
 //!
-//! Of few ranks each looks after all. Of many the first one does, and every other one looks after the first one and those on its own host, whose
-//! processes it sees: so a store has no more to do for a rank. Whoever finds a loss writes that to a key which all ranks read.
+//! Of few ranks each looks after all. Of many the first one does, and every other one looks after the first one and the one before it on its own host,
+//! whose process it sees: so a store has no more to do for a rank, however many there are. Whoever finds a loss writes that to a key which all ranks read.
 //!
 //! The first rank also answers there to those that knock, as long as it has not seen the signs of all.
 
@@ -40,9 +40,11 @@ pub(super) struct Board {
 impl Board {
     pub(super) fn new(names: Names, member: &Member) -> Self {
         let own = Rank(member.rank);
-        let looks =
-            |rank: &u32| member.n_ranks <= FEW || own == Rank::FIRST || *rank == 0 || member.near.contains(rank);
-        let seen = (0..member.n_ranks).filter(looks).map(Rank).filter(|rank| *rank != own);
+        // Around, so that the first one on a host looks after the last one.
+        let before = if own.0 == member.near.start { member.near.end } else { own.0 }.saturating_sub(1);
+        let looks_after_all = member.n_ranks <= FEW || own == Rank::FIRST;
+        let seen = (0..member.n_ranks).filter(|rank| looks_after_all || *rank == 0 || *rank == before);
+        let seen = seen.map(Rank).filter(|rank| *rank != own);
         let others = seen.map(|rank| (rank, Other::default())).collect();
         Self {
             names,
