@@ -249,6 +249,21 @@ fn a_rank_with_a_gpu_that_dies_is_named_with_its_place() {
     assert_told(&error, "KILL", (2, process), &folder.join("saved"));
 }
 
+#[test]
+fn exchanges_that_fail_end_all_ranks_which_leave_all_of_them_at_once() {
+    let Some(libraries) = fakes() else { return };
+    let folder = folder("store-nccl-fails", &[("x.pipe", &pipeline("1f1b", ""))]);
+    // One of those that try what was opened, and one of a step.
+    for group in [2, 9] {
+        let mut agent = Agent::new(&folder).with_gpus(libraries).with_failure(group);
+        let outputs = agent.run(2, |_| "run x.pipe --backend cuda --no-checkpoint".to_owned()).ended(LONG);
+        let error: String = outputs.iter().map(|output| texts(output).1).collect();
+        let told = "NCCL cannot go on: rank 0 and rank 1 do not reach each other: an exchange: remote process exited";
+        assert!(error.contains(told) && !error.contains("fake cuda:"), "group {group}\n{error}");
+        assert!(outputs.iter().all(|output| !output.status.success()), "group {group}\n{error}");
+    }
+}
+
 /// The command under the real torchrun, if there is one.
 fn torchrun(folder: &Path, options: &str, arguments: &str) -> Option<Child> {
     let mut command = launcher(agent::torchrun()?);

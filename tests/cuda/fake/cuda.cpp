@@ -569,4 +569,10 @@ int fakeIsOnGpu(const void* start, size_t bytes) {
 
 int fakeHasCurrent() { return current != nullptr; }
 
+int fakeIsIdle() {
+    Call call("fakeIsIdle");
+    while (work_once()) {}
+    return all_idle();
+}
+
 }  // extern "C"

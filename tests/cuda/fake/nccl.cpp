@@ -1,16 +1,19 @@
 // A library with the interface of NCCL, as far as pipec calls it: sends and receives between processes of one machine, over Unix sockets.
 //
 // It keeps the rules of the real one. Sends and receives of a communicator are carried out in the order in which they were asked for, in the order of
-// their stream; all of one group at once; a send ends when it was received. It is strict: whoever names other sizes than its partner, or asks for
-// something outside of memory of the GPU, is told on standard error.
+// their stream; all of one group at once; a send ends when it was received. Who leaves a communicator where others are lost waits for all that the GPU
+// does, as for the memory that is freed then. It is strict: whoever names other sizes than its partner, asks for something outside of memory of the GPU,
+// forgets a communicator, or has so many that their blocks may hold all multiprocessors of an H100, is told on standard error.
 //
 // Members of a communicator find each other by its id, which names a folder. PIPEC_FAKE_NCCL_LOSE=n breaks the n-th group of a process, as a network
 // does that fails.
 
 #include "world.h"
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <climits>
 #include <deque>
 #include <fcntl.h>
 #include <map>
@@ -26,6 +29,8 @@
 extern "C" int fakeWork(void* stream, int (*run)(void*), void* data);
 extern "C" int fakeIsOnGpu(const void* start, size_t bytes);
 extern "C" int fakeHasCurrent();
+// Lets all streams work as far as they can; whether nothing is left.
+extern "C" int fakeIsIdle();
 
 namespace {
 
@@ -34,6 +39,17 @@ enum Answer : int { OK = 0, SYSTEM = 2, ARGUMENT = 4, USAGE = 5, REMOTE = 6 };
 struct Id {
     char text[128];
 };
+
+// Of version 2.17; later ones have more fields behind.
+struct Config {
+    size_t size;
+    unsigned magic, version;
+    int blocking, cluster_size, least_blocks, most_blocks;
+    const char* network;
+};
+
+// Blocks of an exchange where nobody limits them, between GPUs that NVLink joins; multiprocessors, of which a block has one for itself while it waits.
+constexpr int USUAL_BLOCKS = 32, MULTIPROCESSORS = 132;
 
 // To another member: one socket for what goes there and the word that it arrived, one for the other direction.
 struct Link {
@@ -45,9 +61,10 @@ struct Communicator {
     // By member.
     std::vector<Link> links;
     Answer error = OK;
-    bool is_aborted = false;
+    std::atomic<bool> is_aborted = false;
     // Groups that are queued, by number: only the first one works.
     uint64_t asked = 0, done = 0;
+    int blocks = USUAL_BLOCKS;
 };
 
 // One send or receive, as far as it came.
@@ -79,6 +96,19 @@ Answer complain(Answer answer, const char* text) {
     std::fprintf(stderr, "fake cuda: nccl: %s\n", text);
     return answer;
 }
+
+// Communicators that were joined, and neither destroyed nor aborted.
+struct Open {
+    std::atomic<int> count = 0, blocks = 0;
+    void add(const Communicator* communicator, int sign) {
+        count += sign;
+        blocks += sign * communicator->blocks;
+        if (blocks > MULTIPROCESSORS) complain(USAGE, "exchanges that wait may hold all multiprocessors of the GPU");
+    }
+    ~Open() {
+        if (count > 0) complain(USAGE, "a process ends without leaving its communicators");
+    }
+} open_communicators;
 
 std::string folder() {
     const char* own = std::getenv("PIPEC_FAKE_NCCL");
@@ -194,6 +224,25 @@ int meet(const std::string& path, bool listens) {
     return -1;
 }
 
+Answer join(Communicator** made, int members, Id id, int own, int blocks) {
+    if (own < 0 || own >= members) return complain(ARGUMENT, "there is no such member");
+    if (!fakeHasCurrent()) return complain(USAGE, "no GPU is current");
+    Communicator* communicator = new Communicator{own, std::vector<Link>(size_t(members)), OK, false, 0, 0, blocks};
+    // In one order of all pairs.
+    for (int one = 0; one < members; one++) {
+        for (int other = one + 1; other < members; other++) {
+            if (own != one && own != other) continue;
+            std::string path = std::string(id.text) + "-" + std::to_string(one) + "-" + std::to_string(other);
+            bool is_first = own == one;
+            int there = meet(path + "-there", is_first), back = there < 0 ? -1 : meet(path + "-back", is_first);
+            if (back < 0) return SYSTEM;
+            communicator->links[size_t(is_first ? other : one)] = is_first ? Link{there, back} : Link{back, there};
+        }
+    }
+    open_communicators.add(communicator, 1);
+    return *made = communicator, OK;
+}
+
 }  // namespace
 
 extern "C" {
@@ -219,21 +268,18 @@ int ncclGetUniqueId(Id* id) {
 
 int ncclCommInitRank(Communicator** made, int members, Id id, int own) {
     fake::note("ncclCommInitRank");
-    if (own < 0 || own >= members) return complain(ARGUMENT, "there is no such member");
-    if (!fakeHasCurrent()) return complain(USAGE, "no GPU is current");
-    Communicator* communicator = new Communicator{own, std::vector<Link>(size_t(members)), OK, false, 0, 0};
-    // In one order of all pairs.
-    for (int one = 0; one < members; one++) {
-        for (int other = one + 1; other < members; other++) {
-            if (own != one && own != other) continue;
-            std::string path = std::string(id.text) + "-" + std::to_string(one) + "-" + std::to_string(other);
-            bool is_first = own == one;
-            int there = meet(path + "-there", is_first), back = there < 0 ? -1 : meet(path + "-back", is_first);
-            if (back < 0) return SYSTEM;
-            communicator->links[size_t(is_first ? other : one)] = is_first ? Link{there, back} : Link{back, there};
-        }
-    }
-    return *made = communicator, OK;
+    return join(made, members, id, own, USUAL_BLOCKS);
+}
+
+int ncclCommInitRankConfig(Communicator** made, int members, Id id, int own, Config* config) {
+    fake::note("ncclCommInitRankConfig");
+    bool is_sound = config->magic == 0xcafebeef && config->version >= 21700 && config->size >= sizeof(Config);
+    bool is_usual = config->blocking == INT_MIN && config->cluster_size == INT_MIN && config->least_blocks == INT_MIN && !config->network;
+    if (!is_sound || !is_usual) return complain(ARGUMENT, "the config is not one of version 2.17 that limits blocks alone");
+    int blocks = config->most_blocks;
+    // The real one takes the next power of two for sends and receives.
+    if (blocks < 1 || (blocks & (blocks - 1)) != 0) return complain(ARGUMENT, "blocks are limited to what is no power of two");
+    return join(made, members, id, own, blocks);
 }
 
 int ncclCommDestroy(Communicator* communicator) {
@@ -242,6 +288,7 @@ int ncclCommDestroy(Communicator* communicator) {
     for (Link& link : communicator->links)
         for (int socket : {link.out, link.in})
             if (socket >= 0) close(socket);
+    open_communicators.add(communicator, -1);
     delete communicator;
     return OK;
 }
@@ -252,7 +299,12 @@ int ncclCommAbort(Communicator* communicator) {
     for (Link& link : communicator->links)
         for (int socket : {link.out, link.in})
             if (socket >= 0) shutdown(socket, SHUT_RDWR);
-    return OK;
+    open_communicators.add(communicator, -1);
+    for (int tries = 0; tries < 3000; tries++) {
+        if (fakeIsIdle()) return OK;
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return complain(USAGE, "who leaves a communicator waits for exchanges of another one, which nobody leaves");
 }
 
 int ncclCommGetAsyncError(Communicator* communicator, int* error) { return *error = communicator->error, OK; }

@@ -30,22 +30,30 @@ pub(crate) struct Agent {
     store: Option<Store>,
     folder: PathBuf,
     libraries: Option<PathBuf>,
+    /// The group of exchanges of each process that fails.
+    fails: Option<u32>,
 }
 
 impl Agent {
     /// That of torchrun, working in a folder.
     pub(crate) fn new(folder: &Path) -> Self {
-        Self { store: Some(Store::start()), folder: folder.to_owned(), libraries: None }
+        Self { store: Some(Store::start()), folder: folder.to_owned(), libraries: None, fails: None }
     }
 
     /// Slurm's.
     pub(crate) fn of_slurm(folder: &Path) -> Self {
-        Self { store: None, folder: folder.to_owned(), libraries: None }
+        Self { store: None, folder: folder.to_owned(), libraries: None, fails: None }
     }
 
     /// On a machine with four fake GPUs.
     pub(crate) fn with_gpus(mut self, libraries: &Path) -> Self {
         self.libraries = Some(libraries.to_owned());
+        self
+    }
+
+    /// On one whose network fails at this group of exchanges, counted from 1.
+    pub(crate) fn with_failure(mut self, group: u32) -> Self {
+        self.fails = Some(group);
         self
     }
 
@@ -70,6 +78,7 @@ impl Agent {
                 command.env("LD_LIBRARY_PATH", libraries).env("PIPEC_EMULATOR_CACHE", libraries.join("kernels"));
                 command.env("XDG_CACHE_HOME", self.folder.join("cache")).env("PIPEC_FAKE_DEVICES", "4");
             }
+            command.envs(self.fails.map(|group| ("PIPEC_FAKE_NCCL_LOSE", group.to_string())));
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
             command.spawn().expect("the command starts")
         };

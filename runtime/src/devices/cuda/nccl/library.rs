@@ -1,13 +1,13 @@
 //! The library, loaded when it is first asked for, and the few of its calls that are used.
 //!
 //! Safety. The signatures are those of `nccl.h`, the same since version 2.7. The library stays loaded until the process ends. A communicator is a
-//! handle that the library made, used by one thread, and destroyed or aborted once. Areas that are sent and received lie in memory of the GPU that
+//! handle that the library made, used by one thread at a time, and destroyed or aborted once. Areas that are sent and received lie in memory of the GPU that
 //! lives until the machine has waited for its streams, or until the process ends.
 
 use super::super::driver::{Area, Stream};
 use super::super::found::bring;
 use libloading::Library as Loaded;
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fmt;
 use std::sync::OnceLock;
 
@@ -30,6 +30,39 @@ const IN_PROGRESS: Answer = 7;
 /// `ncclInt8`: what is moved is bytes.
 const BYTE: c_int = 0;
 
+/// How a communicator works: `ncclConfig_t` as of version 2.17, which later ones take as it is.
+#[repr(C)]
+struct Config {
+    size: usize,
+    magic: c_uint,
+    version: c_uint,
+    blocking: c_int,
+    cluster_size: c_int,
+    least_blocks: c_int,
+    most_blocks: c_int,
+    network: *const c_char,
+}
+
+impl Config {
+    /// The version whose fields these are.
+    const VERSION: c_int = 21_700;
+    /// What is left to the library.
+    const OPEN: c_int = c_int::MIN;
+
+    fn new(most_blocks: u32) -> Self {
+        Self {
+            size: size_of::<Self>(),
+            magic: 0xcafe_beef,
+            version: Self::VERSION.unsigned_abs(),
+            blocking: Self::OPEN,
+            cluster_size: Self::OPEN,
+            least_blocks: Self::OPEN,
+            most_blocks: c_int::try_from(most_blocks).unwrap_or(Self::OPEN),
+            network: std::ptr::null(),
+        }
+    }
+}
+
 /// What the library answered to a call that it refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct NcclError {
@@ -48,6 +81,8 @@ pub(crate) struct Library {
     get_version: unsafe extern "C" fn(*mut c_int) -> Answer,
     get_unique_id: unsafe extern "C" fn(*mut Id) -> Answer,
     comm_init_rank: unsafe extern "C" fn(*mut Handle, c_int, Id, c_int) -> Answer,
+    /// Since version 2.14.
+    comm_init_rank_config: Option<unsafe extern "C" fn(*mut Handle, c_int, Id, c_int, *mut Config) -> Answer>,
     comm_abort: unsafe extern "C" fn(Handle) -> Answer,
     comm_destroy: unsafe extern "C" fn(Handle) -> Answer,
     comm_get_async_error: unsafe extern "C" fn(Handle, *mut Answer) -> Answer,
@@ -109,6 +144,8 @@ impl Library {
             get_version: call!(b"ncclGetVersion"),
             get_unique_id: call!(b"ncclGetUniqueId"),
             comm_init_rank: call!(b"ncclCommInitRank"),
+            // SAFETY: the type of the field is that of the function, as above.
+            comm_init_rank_config: unsafe { loaded.get(b"ncclCommInitRankConfig") }.ok().map(|found| *found),
             comm_abort: call!(b"ncclCommAbort"),
             comm_destroy: call!(b"ncclCommDestroy"),
             comm_get_async_error: call!(b"ncclCommGetAsyncError"),
@@ -138,13 +175,35 @@ impl Library {
         Ok(id)
     }
 
-    /// Joins a communicator with so many members as this one of them, with the GPU that is current. Waits for the others.
-    pub(crate) fn join(&'static self, id: Id, members: usize, own: usize) -> Result<Communicator, NcclError> {
-        let mut handle = std::ptr::null_mut();
-        // SAFETY: writes one handle.
-        let answer = unsafe { (self.comm_init_rank)(&raw mut handle, number(members), id, number(own)) };
-        self.check("ncclCommInitRank", answer)?;
+    /// Joins a communicator with so many members as this one of them, with the GPU that is current. Waits for the others. An exchange has so many
+    /// blocks at most, which all members name alike; a library before version 2.17 cannot be told.
+    pub(crate) fn join(
+        &'static self,
+        id: Id,
+        (members, own): (usize, usize),
+        most_blocks: u32,
+    ) -> Result<Communicator, NcclError> {
+        let (mut handle, mut config) = (std::ptr::null_mut(), Config::new(most_blocks));
+        let (members, own) = (number(members), number(own));
+        let with_config = self.comm_init_rank_config.filter(|_| self.version().is_ok_and(|own| own >= Config::VERSION));
+        let (call, answer) = match with_config {
+            // SAFETY: writes one handle, and reads the config before it returns.
+            Some(join) => {
+                ("ncclCommInitRankConfig", unsafe { join(&raw mut handle, members, id, own, &raw mut config) })
+            }
+            // SAFETY: writes one handle.
+            None => ("ncclCommInitRank", unsafe { (self.comm_init_rank)(&raw mut handle, members, id, own) }),
+        };
+        self.check(call, answer)?;
         Ok(Communicator { library: self, handle })
+    }
+
+    /// 22703 is version 2.27.3.
+    fn version(&self) -> Result<c_int, NcclError> {
+        let mut version = 0;
+        // SAFETY: writes one number.
+        self.check("ncclGetVersion", unsafe { (self.get_version)(&raw mut version) })?;
+        Ok(version)
     }
 }
 
@@ -153,11 +212,7 @@ impl Library {
 /// # Errors
 /// Says in one line why there is none.
 pub(crate) fn version() -> Result<String, String> {
-    let library = Library::open()?;
-    let mut version = 0;
-    // SAFETY: writes one number.
-    let answer = unsafe { (library.get_version)(&raw mut version) };
-    library.check("ncclGetVersion", answer).map_err(|error| error.to_string())?;
+    let version = Library::open()?.version().map_err(|error| error.to_string())?;
     Ok(format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100))
 }
 
@@ -193,7 +248,7 @@ impl Communicator {
         let _ = unsafe { (self.library.comm_destroy)(self.handle) };
     }
 
-    /// Leaves it where others may be lost: what is under way ends.
+    /// Leaves it where others may be lost: what is under way ends. Waits for all that the GPU does, exchanges of other communicators too.
     pub(crate) fn abort(self) {
         // SAFETY: made once, and aborted once.
         let _ = unsafe { (self.library.comm_abort)(self.handle) };

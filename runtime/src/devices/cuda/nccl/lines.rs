@@ -31,9 +31,23 @@ pub(crate) fn lines(program: &Program, division: Division) -> BTreeMap<Line, Vec
     shared.map(|(line, members)| (line, members.into_iter().collect())).collect()
 }
 
+/// Multiprocessors that all exchanges of a rank take together while they wait: a quarter of those of an H100.
+const WAITING: usize = 32;
+
+/// Blocks of an exchange at most. Each has a multiprocessor for itself, from the moment at which its queue comes to it until the other end has come, too. Were all
+/// of them taken by exchanges that wait, the work that others wait for could not begin. A power of two, to which the library would round it up.
+pub(crate) fn most_blocks(lines: &BTreeMap<Line, Vec<Rank>>) -> u32 {
+    let mut by_rank = BTreeMap::<Rank, usize>::new();
+    for rank in lines.values().flatten() {
+        *by_rank.entry(*rank).or_default() += 1;
+    }
+    let most = by_rank.into_values().max().unwrap_or(1);
+    1 << (WAITING / most).max(1).ilog2()
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Line, lines};
+    use super::{Line, lines, most_blocks};
     use crate::job::{Division, Rank};
     use pipe_ir::instruction::Class::{Activation, Gradient};
     use pipe_ir::program::Program;
@@ -69,5 +83,19 @@ mod tests {
             (group(1), vec![zero, one]),
         ];
         assert_eq!(of(3).into_iter().collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn exchanges_that_wait_leave_most_of_a_gpu_to_others() {
+        let of = |pairs: &[(u32, u32)]| {
+            let line = |(number, (one, other)): (usize, &(u32, u32))| {
+                (Line::Group(pipe_ir::ids::GroupId::from_index(number)), vec![Rank(*one), Rank(*other)])
+            };
+            most_blocks(&pairs.iter().enumerate().map(line).collect())
+        };
+        assert_eq!((of(&[]), of(&[(0, 1)]), of(&[(0, 1), (1, 2)])), (32, 32, 16));
+        // Rank 1 has three: 10 for each, rounded down.
+        assert_eq!(of(&[(0, 1), (1, 2), (1, 3)]), 8);
+        assert_eq!(of(&[(0, 1); 40]), 1);
     }
 }

@@ -5,7 +5,7 @@
 
 use super::super::driver::{Area, DriverError, Stream};
 use super::library::{Communicator, Id, Library, Move, NcclError};
-use super::lines::{Line, lines};
+use super::lines::{Line, lines, most_blocks};
 use crate::channel::Mailboxes;
 use crate::fault::RunError;
 use crate::job::Rank;
@@ -48,9 +48,10 @@ impl Links {
         seat.desk.post(Post::Open(opened));
         let mut links = Self { seat: seat.clone(), mailboxes, lines: BTreeMap::new() };
         stream.gpu().activate()?;
+        let blocks = most_blocks(&lines);
         for ((line, members), id) in lines.into_iter().zip(ids) {
             if let Some(place) = members.iter().position(|member| *member == own) {
-                let communicator = library.join(id, members.len(), place)?;
+                let communicator = library.join(id, (members.len(), place), blocks)?;
                 links.lines.insert(line, (members, communicator));
             }
         }
@@ -129,11 +130,25 @@ impl Links {
         }
     }
 
-    /// Leaves all communicators: in peace, or because the job cannot go on.
+    /// Leaves all communicators: in peace, or because the job cannot go on. Then all are left at once, since each waits for what the others have under way.
     pub(crate) fn close(&mut self, in_peace: bool) {
-        for (_, (_, communicator)) in std::mem::take(&mut self.lines) {
-            if in_peace { communicator.close() } else { communicator.abort() }
+        let communicators = std::mem::take(&mut self.lines).into_values().map(|(_, communicator)| communicator);
+        if in_peace {
+            communicators.for_each(Communicator::close);
+        } else {
+            thread::scope(|scope| {
+                for communicator in communicators {
+                    scope.spawn(move || communicator.abort());
+                }
+            });
         }
+    }
+}
+
+impl Drop for Links {
+    fn drop(&mut self) {
+        // Not closed: they could not be opened to the end.
+        self.close(false);
     }
 }
 

@@ -12,8 +12,9 @@
 //! Why nothing gets stuck. The tapes of all ranks are written from one order of all turns, in which a transfer, or a collective, is one turn. A rank
 //! asks for its ends in that order, so even a GPU that carried out one thing after the other, of all streams and communicators, would meet its
 //! partners: of all ends that are under way, those of the earliest turn have nobody before them. A communicator for each line (sender, receiver,
-//! class; or group) keeps one line from waiting for another where the GPU can do better. The library's kernels wait on the GPU; there are few at once,
-//! as many as lines whose ends have been asked for, and all other work on the GPU ends by itself.
+//! class; or group) keeps one line from waiting for another where the GPU can do better. The library's kernels wait on the GPU, each of their
+//! blocks on a multiprocessor of its own; there are as many at once as lines whose ends have been asked for, and so their blocks are limited: what is
+//! left of the GPU does all other work, which ends by itself.
 
 mod library;
 mod lines;
