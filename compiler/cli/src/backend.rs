@@ -60,8 +60,18 @@ impl BackendChoice {
         let is_wanted = self == Self::Auto;
         match team {
             None => Ok(is_wanted && pipe_runtime::gpus().is_ok()),
-            Some(team) => pipe_runtime::all_have_gpus(team.job(), is_wanted)
-                .map_err(|error: RunError| Failure::Usage(error.to_string())),
+            Some(team) => {
+                let told = |error: RunError| Failure::Usage(error.to_string());
+                let found = pipe_runtime::all_have_gpus(team.job(), is_wanted).map_err(told)?;
+                if let Err(why) = &found
+                    && is_wanted
+                    && team.speaks()
+                    && pipe_runtime::gpus().is_ok()
+                {
+                    warn(&format!("not on the GPUs: {why}; the processors run it instead"));
+                }
+                Ok(found.is_ok())
+            }
         }
     }
 

@@ -62,7 +62,7 @@ pub(crate) struct TargetArguments {
     /// A report for people, or JSON for programs
     #[arg(long, value_name = "FORMAT", default_value = "human", value_parser = report_formats())]
     pub(crate) format: Format,
-    /// Prints nothing but errors
+    /// Prints nothing but errors and warnings
     #[arg(long, short)]
     pub(crate) quiet: bool,
 }

@@ -316,6 +316,20 @@ fn a_run_saves_resumes_and_traces() {
     assert!(error(&output).contains("no checkpoint at nowhere"), "{}", error(&output));
 }
 
+#[test]
+fn what_a_run_has_learned_is_not_lost() {
+    let folder = Folder::new("kept");
+    let long = folder.json("run tiny.pipe --steps 4 --format json", 0);
+    // A run that begins anew leaves the older one's checkpoints alone, and goes on from its own.
+    let anew = folder.run("run tiny.pipe --steps 2 --format json", 0);
+    assert!(error(&anew).contains("are in saved-before-1 now: `--resume saved-before-1`"), "{}", error(&anew));
+    let again = folder.json("run tiny.pipe --steps 4 --resume --format json", 0);
+    assert_eq!((&again["resumed_from"], &again["last_loss"]), (&2.into(), &long["last_loss"]));
+    assert!(!folder.0.join("saved-before-2").exists());
+    let older = folder.json("run tiny.pipe --steps 5 --resume saved-before-1 --checkpoint other --format json", 0);
+    assert_eq!(older["resumed_from"], 4);
+}
+
 #[cfg(unix)]
 #[test]
 fn ctrl_c_ends_a_run_with_a_checkpoint() {

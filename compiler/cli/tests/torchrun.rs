@@ -78,6 +78,22 @@ fn ranks_with_another_program_are_named() {
 }
 
 #[test]
+fn why_one_rank_cannot_begin_is_told() {
+    let text = pipeline("1f1b", "");
+    let data = text.replace("data synthetic", "data \"nowhere.txt\"");
+    let wrong = text.replace("devices 4", "devices 4 4");
+    let folder = folder("store-reason", &[("x.pipe", &text), ("data.pipe", &data), ("wrong.pipe", &wrong)]);
+    for (name, told) in [("data", "error: rank 2: "), ("wrong", "error: rank 2: wrong.pipe:")] {
+        let target = |rank| if rank == 2 { format!("run {name}.pipe") } else { "run x.pipe".to_owned() };
+        let outputs = Agent::new(&folder).run(4, target).ended(LONG);
+        let error: String = outputs.iter().map(|output| texts(output).1).collect();
+        assert!(error.matches("error: ").count() == 1 && error.contains(told), "{error}");
+        assert!(name != "data" || error.contains("nowhere.txt: No such file"), "{error}");
+        assert!(outputs.iter().all(|output| !output.status.success()));
+    }
+}
+
+#[test]
 fn profiles_are_of_all_ranks() {
     let folder = folder("store-profiles", &[("x.pipe", &pipeline("1f1b", ""))]);
     let outputs =
@@ -233,6 +249,21 @@ fn ranks_with_a_gpu_each_learn_the_same_bits_as_one_process() {
         assert_eq!((&together["ranks"], &together["backend"]), (&4.into(), &"cuda".into()));
         assert!(outputs.iter().all(|output| texts(output).1.is_empty()), "{}", texts(&outputs[0]).1);
     }
+}
+
+#[test]
+fn why_ranks_do_not_use_their_gpus_is_said() {
+    let (Some(libraries), folder) = (fakes(), folder("store-without", &[("x.pipe", &pipeline("1f1b", ""))])) else {
+        return;
+    };
+    for library in ["libcuda.so.1", "libnvrtc.so"] {
+        std::fs::copy(libraries.join(library), folder.join(library)).expect("a library is copied");
+    }
+    let mut agent = Agent::new(&folder).with_gpus(&folder);
+    let outputs = agent.run(2, |_| "run x.pipe --no-checkpoint --quiet".to_owned()).ended(LONG);
+    let error: String = outputs.iter().map(|output| texts(output).1).collect();
+    let told = "warning: not on the GPUs: no NCCL here (libnccl.so.2 was not found)";
+    assert!(error.matches(told).count() == 1 && outputs.iter().all(|output| output.status.success()), "{error}");
 }
 
 #[test]

@@ -26,6 +26,22 @@ pub fn prepare(folder: &Path, removes: bool) -> Result<(), CheckpointError> {
     Ok(())
 }
 
+/// Renames a folder that has checkpoints: a run that begins anew there would replace them. Its new name, if there are any.
+///
+/// # Errors
+/// If the folder cannot be read or renamed.
+pub fn set_aside(folder: &Path) -> Result<Option<PathBuf>, CheckpointError> {
+    if checkpoints(folder)?.is_empty() {
+        return Ok(None);
+    }
+    // Whatever it ends with, this is a name beside it.
+    let whole: PathBuf = folder.components().collect();
+    let named = |number: u64| PathBuf::from(format!("{}-before-{number}", whole.display()));
+    let aside = (1..).map(named).find(|aside| !aside.exists()).unwrap_or_default();
+    fs::rename(&whole, &aside).map_err(io_error(folder))?;
+    Ok(Some(aside))
+}
+
 /// Writes `step-<n>.safetensors` into the folder and removes all but the two that were written last. Returns the path.
 ///
 /// # Errors

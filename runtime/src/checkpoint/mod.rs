@@ -11,7 +11,7 @@ use crate::fault::RunError;
 use crate::job::Rank;
 use crate::run::Run;
 pub use file::{FORMAT as SCHEMA, from_bytes, to_bytes};
-pub use folder::{latest, prepare, save};
+pub use folder::{latest, prepare, save, set_aside};
 use pipe_ir::graph::TensorType;
 use pipe_ir::ids::ValueId;
 use pipe_ir::program::Program;

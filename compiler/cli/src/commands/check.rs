@@ -7,8 +7,9 @@ use crate::output::{Failure, colours_error, colours_out, print, print_error};
 use crate::table::table;
 use crate::{sarif, terminal_width};
 use clap::value_parser;
-use pipe_compiler::diagnostic::Diagnostic;
+use pipe_compiler::diagnostic::{Diagnostic, Severity};
 use pipe_compiler::mapping::{Options, steps};
+use pipe_compiler::report::Finding;
 use pipe_compiler::report::cluster::MappingReport;
 use pipe_compiler::source::Sources;
 use pipe_compiler::{Certificates, Compilation};
@@ -104,6 +105,14 @@ pub(crate) fn show_findings(compilation: &Compilation, sources: &Sources, format
     }
     show_diagnostics(compilation, sources);
     Ok(())
+}
+
+/// Why a target is rejected, in a line, for others to say.
+pub(crate) fn reason(compilation: &Compilation) -> Failure {
+    let first = compilation.report.diagnostics.iter().find(|found| found.severity == Severity::Error);
+    let of = |found: &Finding| format!("{}:{}:{}: {}", found.file, found.line, found.column, found.message);
+    let mistakes = || compilation.our_mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+    Failure::Usage(first.map_or_else(mistakes, of))
 }
 
 /// Whether a compilation may go on.

@@ -1,6 +1,6 @@
 //! `pipec profile TARGET`: measures tasks and links on this machine, writes them as a profile, and compares what the profile predicts with the steps.
 
-use super::check::{json, show_findings};
+use super::check::{json, reason, show_findings};
 use super::reject;
 use crate::Outcome;
 use crate::backend::{self, BackendChoice, Products};
@@ -206,7 +206,10 @@ impl Arguments {
         }
     }
 
-    /// Everything that is needed; nothing if the target is rejected, which was then said if this process speaks.
+    /// Everything that is needed; nothing if the target is rejected and this process speaks, which has said it then.
+    ///
+    /// # Errors
+    /// If something cannot be read or written, or another process has to say why the target is rejected.
     fn prepare(&self, speaks: bool, has_gpus: bool) -> Result<Option<Prepared>, Failure> {
         if let Some(path) = self.output.as_ref().filter(|_| speaks) {
             can_write(path)?;
@@ -214,6 +217,9 @@ impl Arguments {
         let (compilation, sources) = self.target.compile_program()?;
         if speaks {
             show_findings(&compilation, &sources, self.target.format)?;
+        }
+        if !speaks && compilation.program.is_none() {
+            return Err(reason(&compilation));
         }
         let Some((program, judged)) = compilation.program.zip(compilation.judged) else { return Ok(None) };
         let backend = match self.backend.resolve(program.program(), has_gpus) {
@@ -226,7 +232,7 @@ impl Arguments {
         match training::open(program.program(), backend, &self.target.folder()) {
             Ok(data) => Ok(Some(Prepared { backend, program: Arc::new(program), judged, data, sources })),
             Err(message) if speaks => reject(self.target.format, SCHEMA, &message).map(|_| None),
-            Err(_) => Ok(None),
+            Err(message) => Err(Failure::Usage(message)),
         }
     }
 

@@ -3,7 +3,7 @@
 use super::reject;
 use crate::Outcome;
 use crate::backend::{self, BackendChoice, Products};
-use crate::commands::check::show_findings;
+use crate::commands::check::{reason, show_findings};
 use crate::commands::check_ir;
 use crate::input::{Format, TargetArguments};
 use crate::output::{Failure, can_write, print, warn, write_with};
@@ -26,8 +26,8 @@ use pipe_ir::text;
 use pipe_ir::verify::Verified;
 use pipe_runtime::checkpoint;
 use pipe_runtime::data::Data;
-use pipe_runtime::{Backend, Options, Profile, Run, RunError, UsedGpu};
-use std::path::PathBuf;
+use pipe_runtime::{Backend, Options, Run, RunError, UsedGpu};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const EXAMPLES: &str = "\
@@ -39,6 +39,7 @@ Examples:
   srun -n 16 --gpus-per-task 1 pipec run x.pipe              # the same on hosts that Slurm gives
   mpirun -n 4 pipec run examples/shakespeare.pipe   # a process per device, on one host or several
   pipec run std:zb_v --set devices=8 --set microbatches=64 --steps 100   # no model: counts on the null device
+  pipec build x.pipe -o x.ir && pipec run x.ir   # a program that was built before
 
 Ctrl-C ends the run after the step at hand, with a checkpoint.";
 
@@ -172,40 +173,40 @@ impl Arguments {
             backend: backend::name(backend),
             predicted_bubble: judged.map(|judged| bubble(&judged, &gpus)),
             gpus,
+            kernels,
             tokens_per_step: tokens_per_step(program.program()),
             planned: plan.steps,
             n_ranks: team.map_or(1, |team| team.job().n_ranks()),
             resident,
         };
-        self.conclude(&circumstances, &finished, kernels.as_ref())
+        self.conclude(&circumstances, &finished)
     }
 
     /// Writes and says what came of a run.
-    fn conclude(
-        &self,
-        circumstances: &Circumstances<'_>,
-        finished: &Finished,
-        kernels: Option<&Profile>,
-    ) -> Result<Outcome, Failure> {
-        if let Some(path) = &self.trace {
-            let Circumstances { program, n_ranks, .. } = *circumstances;
-            let ran = Ran { program, n_ranks, first_step: finished.first_step, steps: &finished.trace };
-            write_with(path, |out| trace::run::write(&ran, out))?;
-        }
+    fn conclude(&self, circumstances: &Circumstances<'_>, finished: &Finished) -> Result<Outcome, Failure> {
         let summary = Summary::new(circumstances, finished);
         if self.target.format == Format::Json {
             let text = serde_json::to_string_pretty(&summary).map_err(|error| Failure::Usage(error.to_string()))?;
             print(&(text + "\n"))?;
         } else if !self.target.quiet {
             print(&summary.table())?;
-            if let Some(kernels) = kernels {
+            if let Some(kernels) = &circumstances.kernels {
                 print(&format!("\n{kernels}"))?;
             }
+        }
+        // At last: whatever becomes of it, the run is told.
+        if let Some(path) = &self.trace {
+            let Circumstances { program, n_ranks, .. } = *circumstances;
+            let ran = Ran { program, n_ranks, first_step: finished.first_step, steps: &finished.trace };
+            write_with(path, |out| trace::run::write(&ran, out))?;
         }
         Ok(if summary.ok { Outcome::Accepted } else { Outcome::Rejected })
     }
 
-    /// Everything that a run needs; nothing if the target is rejected, which was then said if this process speaks.
+    /// Everything that a run needs; nothing if the target is rejected and this process speaks, which has said it then.
+    ///
+    /// # Errors
+    /// If something cannot be read or written, or another process has to say why the target is rejected.
     fn prepare(&self, speaks: bool, has_gpus: bool) -> Result<Option<Prepared>, Failure> {
         let Some((program, judged, written)) = self.compile(speaks)? else { return Ok(None) };
         if let Some(path) = self.trace.as_ref().filter(|_| speaks) {
@@ -234,7 +235,7 @@ impl Arguments {
         let data = match training::open(program.program(), backend, &self.target.folder()) {
             Ok(data) => data,
             Err(message) if speaks => return reject(self.target.format, SCHEMA, &message).map(|_| None),
-            Err(_) => return Ok(None),
+            Err(message) => return Err(Failure::Usage(message)),
         };
         Ok(Some(Prepared { program: Arc::new(program), written, judged, backend, plan, data }))
     }
@@ -260,6 +261,9 @@ impl Arguments {
             if speaks {
                 show_findings(&compilation, &sources, self.target.format)?;
             }
+            if !speaks && compilation.program.is_none() {
+                return Err(reason(&compilation));
+            }
             let found = compilation.program.zip(compilation.judged);
             return Ok(found.map(|(program, judged)| {
                 let written = Written::Schedule(Box::new(judged.schedule.clone()), sources);
@@ -267,13 +271,11 @@ impl Arguments {
             }));
         }
         let written = std::fs::read_to_string(name).map_err(|error| Failure::Io(name.clone(), error))?;
-        if let Ok(program) = text::check(&written) {
-            return Ok(Some((program, None, Written::Instructions(name.clone(), written))));
+        match text::check(&written) {
+            Ok(program) => Ok(Some((program, None, Written::Instructions(name.clone(), written)))),
+            Err(_) if speaks => check_ir::run(&self.target).map(|_| None),
+            Err(_) => Err(Failure::Usage(format!("{name} is not accepted, as `pipec check` says there"))),
         }
-        if speaks {
-            check_ir::run(&self.target)?;
-        }
-        Ok(None)
     }
 
     fn plan(&self, program: &Program, backend: Backend) -> Plan {
@@ -337,6 +339,9 @@ impl Arguments {
                 }
             }
         };
+        if let Some(folder) = &plan.checkpoints {
+            self.set_older_aside(folder, team)?;
+        }
         let mut stop = stop_on_signal(team.map(Team::job));
         let tokens = if backend.computes() { tokens_per_step(run.program()) } else { 0 };
         let speaks = team.is_none_or(Team::speaks);
@@ -348,5 +353,25 @@ impl Arguments {
         });
         progress.finish();
         finished
+    }
+
+    /// Sets checkpoints aside that a run has not begun with, so that its own do not replace them. All ranks do it at once.
+    fn set_older_aside(&self, folder: &Path, team: Option<&Team>) -> Result<(), training::Failure> {
+        let goes_on =
+            self.resume.as_ref().is_some_and(|from| from.as_ref().is_none_or(|from| from.starts_with(folder)));
+        if goes_on {
+            return Ok(());
+        }
+        if team.is_none_or(Team::speaks)
+            && let Some(aside) = checkpoint::set_aside(folder)?
+        {
+            let (folder, aside) = (folder.display(), aside.display());
+            warn(&format!(
+                "the checkpoints of an earlier run, which were in {folder}, are in {aside} now: `--resume {aside}` goes on from them"
+            ));
+        }
+        // The others use the folder after that.
+        team.map_or(Ok(false), |team| team.job().any(false))?;
+        Ok(())
     }
 }

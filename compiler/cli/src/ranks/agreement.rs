@@ -18,7 +18,9 @@ pub(crate) enum Word {
 /// What speaks against beginning together; nothing where all ranks say the same. By rank.
 pub(crate) fn difference(words: &[Word]) -> Option<String> {
     let first = words.first()?;
-    if words.iter().all(|word| word == first) {
+    let is_ready = |word: &Word| matches!(word, Word::Ready(_));
+    // Where nobody can begin, the first one has said why.
+    if words.iter().all(|word| word == first) || !words.iter().any(is_ready) {
         return None;
     }
     let failed = words.iter().enumerate().find_map(|(rank, word)| match word {
@@ -91,6 +93,8 @@ mod tests {
         for word in [ready("a", "b"), Word::Rejected, Word::Failed("no file".to_owned())] {
             assert_eq!(difference(&vec![word; 3]), None);
         }
+        let failed = |message: &str| Word::Failed(message.to_owned());
+        assert_eq!(difference(&[Word::Rejected, failed("no file"), failed("another file")]), None);
     }
 
     #[test]

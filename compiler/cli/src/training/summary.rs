@@ -5,8 +5,10 @@ use super::progress::grouped;
 use super::resident::Resident;
 use pipe_ir::program::{Extent, Program};
 use pipe_ir::units::Bytes;
-use pipe_runtime::{Used, UsedGpu};
+use pipe_runtime::{Entry, Profile, Used, UsedGpu};
 use serde::Serialize;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// Name and version of the form.
@@ -59,6 +61,9 @@ pub(crate) struct Summary {
     /// The most that the run added to the resident memory of a process: the arenas there and what comes beside them. `None` where nothing
     /// was computed, or the system does not say.
     pub(crate) resident_bytes: Option<u64>,
+    /// By kind of kernel, where that was asked for: launches, time, operations and bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) kernels: Option<BTreeMap<Cow<'static, str>, Entry>>,
     #[serde(skip)]
     resident: Option<Resident>,
 }
@@ -129,6 +134,8 @@ pub(crate) struct Circumstances<'a> {
     pub(crate) backend: &'static str,
     /// The GPUs.
     pub(crate) gpus: Vec<UsedGpu>,
+    /// What the kernels took, where that was asked for.
+    pub(crate) kernels: Option<Profile>,
     /// Bubble by makespan that the timeline predicts.
     pub(crate) predicted_bubble: Option<f64>,
     /// Data elements of a step.
@@ -199,6 +206,10 @@ impl Summary {
             checkpoint: finished.saved.as_ref().map(|path| path.display().to_string()),
             ranks: circumstances.n_ranks,
             resident_bytes: resident.map(|resident| resident.bytes.0),
+            kernels: circumstances.kernels.as_ref().map(|kernels| {
+                let ran = kernels.entries.iter().filter(|(_, entry)| entry.count > 0);
+                ran.map(|(kind, entry)| (kind.clone(), *entry)).collect()
+            }),
             resident,
         }
     }

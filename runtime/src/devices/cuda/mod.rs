@@ -32,13 +32,19 @@ pub fn gpus() -> Result<Vec<String>, String> {
     driver::Gpu::names()
 }
 
-/// Whether every rank of a job has a GPU, and NCCL to send to the others. All ask at once; a rank that does not want one says so.
+/// Whether every rank of a job has a GPU, and NCCL to send to the others, or else why not. All ask at once; a rank that does not want one says so.
 ///
 /// # Errors
 /// If a rank cannot go on.
-pub fn all_have_gpus(job: &Job, is_wanted: bool) -> Result<bool, RunError> {
-    let has = machine::has_gpu(job.desk())? && nccl::version().is_ok();
-    Ok(!job.any(!(is_wanted && has))?)
+pub fn all_have_gpus(job: &Job, is_wanted: bool) -> Result<Result<(), String>, RunError> {
+    let has_gpu = machine::has_gpu(job.desk())?;
+    let own = match nccl::version() {
+        _ if !is_wanted => Err("nobody asked for them".to_owned()),
+        _ if !has_gpu => Err(format!("{} has none of its own", job.rank())),
+        found => found.map(|_| ()),
+    };
+    let any_without = job.any(own.is_err())?;
+    Ok(own.and(if any_without { Err("another rank has none of its own, or no NCCL".to_owned()) } else { Ok(()) }))
 }
 
 /// The driver, the compiler, the libraries of matrix products and between processes, and versions, as far as they are here. The driver is not started.
