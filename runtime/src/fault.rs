@@ -79,7 +79,7 @@ pub enum RunError {
         message: String,
     },
     /// A job has more ranks than the program has devices.
-    #[error("{ranks} ranks cannot divide {devices} device{}: every rank needs at least one", if *devices == 1 { "" } else { "s" })]
+    #[error("{ranks} ranks cannot divide {devices} device{}: every rank needs at least one, so start no more than {devices}", if *devices == 1 { "" } else { "s" })]
     TooManyRanks {
         /// Of the program.
         devices: usize,

@@ -261,7 +261,7 @@ fn more_ranks_than_devices_are_refused() {
         let data = Arc::new(Data::synthetic(program.program()));
         Run::join(Arc::clone(&program), &Options::new(Backend::Cpu, 3), data, &job).err().map(|error| error.to_string())
     });
-    let told = "3 ranks cannot divide 2 devices: every rank needs at least one";
+    let told = "3 ranks cannot divide 2 devices: every rank needs at least one, so start no more than 2";
     assert!(errors.iter().all(|error| error.as_deref() == Some(told)), "{errors:?}");
 }
 

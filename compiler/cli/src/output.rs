@@ -109,14 +109,12 @@ pub(crate) fn write_with(path: &Path, contents: impl FnOnce(&mut dyn Write) -> i
 pub(crate) fn can_write(path: &Path) -> Result<(), Failure> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let wrong = if path.is_dir() {
-        Some(io::ErrorKind::IsADirectory)
+        Some(io::Error::other("this is a folder"))
     } else {
-        std::fs::metadata(folder).map_or_else(
-            |error| Some(error.kind()),
-            |folder| (!folder.is_dir()).then_some(io::ErrorKind::NotADirectory),
-        )
+        let is_no_folder = || io::Error::other("what should be its folder is none");
+        std::fs::metadata(folder).map_or_else(Some, |folder| (!folder.is_dir()).then(is_no_folder))
     };
-    wrong.map_or(Ok(()), |kind| Err(Failure::Io(path.display().to_string(), kind.into())))
+    wrong.map_or(Ok(()), |error| Err(Failure::Io(path.display().to_string(), error)))
 }
 
 /// What a piece of text is.

@@ -75,6 +75,12 @@ fn ranks_with_another_program_are_named() {
     let told = "error: the ranks do not have the same program: ranks 0, 1 and 3 have ";
     assert!(error.matches(told).count() == 1 && error.contains(", rank 2 has "), "{error}");
     assert!(outputs.iter().all(|output| !output.status.success()));
+    // An option, by its name.
+    let target = |rank| format!("run x.pipe --no-checkpoint --steps {}", if rank == 1 { 2 } else { 3 });
+    let outputs = Agent::new(&folder).run(2, target).ended(LONG);
+    let error: String = outputs.iter().map(|output| texts(output).1).collect();
+    let told = "error: the ranks do not have the same number of steps (`--steps`): rank ";
+    assert!(error.matches(told).count() == 1 && error.matches("error: ").count() == 1, "{error}");
 }
 
 #[test]

@@ -27,6 +27,7 @@ use pipe_runtime::data::Data;
 use pipe_runtime::job::Job;
 use pipe_runtime::{Backend, Options, Run, RunError, StepReport, UsedGpu};
 use serde::Serialize;
+use std::fmt::Debug;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -238,10 +239,15 @@ impl Arguments {
 
     /// What must be the same on all ranks.
     fn digests(&self, prepared: &Prepared) -> Vec<(&'static str, Digest)> {
-        let options = format!("{} {:?}", env!("CARGO_PKG_VERSION"), (self.steps, prepared.backend, self.products));
-        let program = text::digest(prepared.program.program());
-        let options = Digest::default().and(options.as_bytes());
-        vec![("program", program), ("data", prepared.data.digest()), ("options and version of pipec", options)]
+        let of = |option: &dyn Debug| Digest::default().and(format!("{option:?}").as_bytes());
+        vec![
+            ("version of pipec", of(&env!("CARGO_PKG_VERSION"))),
+            ("program", text::digest(prepared.program.program())),
+            ("data", prepared.data.digest()),
+            ("backend", of(&prepared.backend)),
+            ("number of steps (`--steps`)", of(&self.steps)),
+            ("precision of products (`--products`)", of(&self.products)),
+        ]
     }
 
     /// Measures; on other ranks than the first, what the figures say is without meaning.

@@ -27,6 +27,7 @@ use pipe_ir::verify::Verified;
 use pipe_runtime::checkpoint;
 use pipe_runtime::data::Data;
 use pipe_runtime::{Backend, Options, Run, RunError, UsedGpu};
+use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -243,14 +244,19 @@ impl Arguments {
     /// What must be the same on all ranks.
     fn digests(&self, prepared: &Prepared) -> Vec<(&'static str, Digest)> {
         let Prepared { program, backend, plan, data, .. } = prepared;
-        let options = (
-            env!("CARGO_PKG_VERSION"),
-            (backend, self.stress, self.trace.is_some(), self.profile),
-            (plan.steps, plan.every, &plan.checkpoints, &self.resume),
-        );
-        let options = Digest::default().and(format!("{options:?}").as_bytes());
-        let program = text::digest(program.program());
-        vec![("program", program), ("data", data.digest()), ("options and version of pipec", options)]
+        let of = |option: &dyn Debug| Digest::default().and(format!("{option:?}").as_bytes());
+        vec![
+            ("version of pipec", of(&env!("CARGO_PKG_VERSION"))),
+            ("program", text::digest(program.program())),
+            ("data", data.digest()),
+            ("backend", of(backend)),
+            ("way of products (`--products`, `--no-cublas`)", of(&(self.products, self.no_cublas))),
+            ("number of steps (`--steps`)", of(&plan.steps)),
+            ("checkpoints (`--checkpoint`, `--resume`)", of(&(plan.every, &plan.checkpoints, &self.resume))),
+            ("wish for a trace (`--trace`)", of(&self.trace.is_some())),
+            ("wish for the times of kernels (`--profile`)", of(&self.profile)),
+            ("`--stress`", of(&self.stress)),
+        ]
     }
 
     /// The program with its times; nothing if the target is rejected.

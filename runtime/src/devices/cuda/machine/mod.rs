@@ -136,7 +136,8 @@ impl Machine {
         };
         // With ranks every call is asked for: docs/cuda.md says why.
         let captures = options.capture && !strict && !options.profile && seat.is_none();
-        if captures {
+        // To load a kernel may mean to wait for the GPU: not while a graph is captured, and not while exchanges wait there for other ranks.
+        if captures || machine.links.is_some() {
             // Whatever the products leave in the arenas, the lists write before they read it.
             Player::warm_up(&machine.usual.score, &machine.code)?;
             machine.seats.synchronise()?;
