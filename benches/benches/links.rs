@@ -46,7 +46,9 @@ fn plain() {
 /// The same by the queues of a program.
 fn program() {
     let (lost, cut) = (Arc::new(|_: &[Lost]| {}), Arc::new(|_: &str| {}));
-    let settings = Settings { stall: Duration::from_secs(60), lost, cut, end: Arc::new(|| std::process::exit(1)) };
+    let away = Arc::new(|stood: Duration| eprintln!("this process stood still for {stood:?}"));
+    let end = Arc::new(|| std::process::exit(1));
+    let settings = Settings { stall: Duration::from_secs(60), lost, cut, away, end };
     let job = pipe_runtime::job::mpi::join(settings).expect("mpirun started two processes");
     for bytes in SIZES {
         let time = rank_link(&job, [Rank(0), Rank(1)], Bytes(bytes as u64), rounds(bytes)).expect("both ranks live");

@@ -18,6 +18,7 @@ pub fn settings() -> Settings {
         stall: Duration::from_secs(60),
         lost: Arc::new(lost),
         cut: Arc::new(|why| panic!("{why}")),
+        away: Arc::new(|stood| panic!("{stood:?}")),
         end: Arc::new(|| {}),
     }
 }

@@ -117,6 +117,7 @@ impl Told {
             stall,
             lost: Arc::new(move |all| lost.lost.lock().expect("no rank panics").push(all.to_vec())),
             cut: Arc::new(move |why| cut.cut.lock().expect("no rank panics").push(why.to_owned())),
+            away: Arc::new(|stood| panic!("{stood:?}")),
             end: Arc::new(move || *end.ended.lock().expect("no rank panics") += 1),
         }
     }

@@ -127,6 +127,12 @@ fn has_saved(folder: &Path) -> bool {
     pipe_runtime::checkpoint::latest(folder).is_ok_and(|latest| latest.is_some())
 }
 
+/// The step of the newest checkpoint.
+fn newest(saved: &Path) -> u64 {
+    let latest = pipe_runtime::checkpoint::latest(saved).ok().flatten();
+    latest.and_then(|path| pipe_runtime::checkpoint::load(&path).ok()).map_or(0, |state| state.step)
+}
+
 /// Waits until something is so.
 fn until(what: &str, is_so: impl Fn() -> bool) {
     let began = Instant::now();
@@ -178,14 +184,54 @@ fn a_rank_that_dies_or_stops_ends_the_job_everywhere() {
     println!("{kills} ranks killed and {kills} stopped (timeout 3s): all processes ended within {longest:?}");
 }
 
+/// Whether a process of ours has ended, whoever waits for it.
+fn has_ended(process: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'))
+}
+
+#[test]
+fn a_rank_that_stood_still_goes_on_with_the_others_or_blames_nobody() {
+    let folder = folder("store-still", &[("x.pipe", &endless())]);
+    let cases = [("torchrun", Agent::new(&folder), 3), ("srun", Agent::of_slurm(&folder), 0)];
+    for (name, mut agent, victim) in cases.into_iter().chain([("srun", Agent::of_slurm(&folder), 2)]) {
+        let saved = folder.join(format!("saved-{name}-{victim}"));
+        let arguments = format!("run x.pipe --backend cpu --checkpoint {} --stall-timeout 2 --quiet", saved.display());
+        let processes = agent.run(4, |_| arguments.clone());
+        until("nothing is saved", || has_saved(&saved));
+        // One of them for less than the timeout, and all of them alike for longer.
+        for (ranks, seconds) in [(victim..victim + 1, 1), (0..4, 3)] {
+            ranks.clone().for_each(|rank| signal(processes.id(rank), "STOP"));
+            thread::sleep(Duration::from_secs(seconds));
+            let before = newest(&saved);
+            ranks.for_each(|rank| signal(processes.id(rank), "CONT"));
+            until("it does not go on", || newest(&saved) > before);
+        }
+        let process = processes.id(victim);
+        signal(process, "STOP");
+        let others = (0..4).filter(|rank| *rank != victim);
+        until("the others do not end", || others.clone().all(|rank| has_ended(processes.id(rank))));
+        signal(process, "CONT");
+        until("who stood still does not end", || has_ended(process));
+        let outputs = processes.ended(LONG);
+        let errors = outputs.iter().map(|output| texts(output).1).collect::<String>();
+        let told: Vec<&str> = errors.lines().filter(|line| !line.starts_with("warning: ")).collect();
+        assert_told(&told.join("\n"), "STOP", (victim, process), &saved);
+        let own = texts(&outputs[victim as usize]).1;
+        let said: Vec<&str> = own.lines().filter(|line| !line.contains(" carries the bytes ")).collect();
+        let start = format!("warning: rank {victim}: this process stood still for ");
+        let is_own = |line: &str| line.starts_with(&start) && line.ends_with("s; the others have ended meanwhile");
+        assert!(said.len() == 1 && is_own(said[0]), "{name}, rank {victim}\n{errors}");
+        assert_eq!(errors.matches("stood still").count(), 1, "{name}, rank {victim}\n{errors}");
+        assert!(outputs.iter().all(|output| output.status.code() == Some(1)), "{name}, rank {victim}\n{errors}");
+    }
+}
+
 #[test]
 fn a_job_that_was_killed_starts_again_with_the_same_store() {
     let folder = folder("store-again", &[("x.pipe", &endless())]);
     let mut agent = Agent::new(&folder);
-    let newest = || {
-        let latest = pipe_runtime::checkpoint::latest(&folder.join("saved")).ok().flatten();
-        latest.and_then(|path| pipe_runtime::checkpoint::load(&path).ok()).map_or(0, |state| state.step)
-    };
+    let newest = || newest(&folder.join("saved"));
     let mut before = 0;
     for round in 0..3 {
         let processes = agent.run(3, |_| "run x.pipe --backend cpu --resume --quiet".to_owned());

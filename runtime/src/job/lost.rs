@@ -45,6 +45,16 @@ pub enum How {
     Absent(Duration),
 }
 
+impl How {
+    /// How long nothing was heard of it.
+    pub(crate) const fn silence(self) -> Duration {
+        match self {
+            Self::Ended => Duration::ZERO,
+            Self::Stopped(silence) | Self::Silent(silence) | Self::Absent(silence) => silence,
+        }
+    }
+}
+
 /// A rank without which the job cannot go on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Lost {

@@ -47,6 +47,8 @@ pub struct Settings {
     pub lost: Arc<Teller>,
     /// Tells the user that nothing connects the ranks any more, and why; called on every rank.
     pub cut: Arc<dyn Fn(&str) + Send + Sync>,
+    /// Tells the user that this process stood still for so long that the others have ended without it; called on that rank only.
+    pub away: Arc<dyn Fn(Duration) + Send + Sync>,
     /// Ends the process, on every rank: nothing can be waited for any more.
     pub end: Arc<dyn Fn() + Send + Sync>,
 }

@@ -73,7 +73,13 @@ fn work(channels: &Channels, members: &[u32], device: u32, cases: &[Case]) -> Ve
 }
 
 fn settings(_: super::Rank) -> Settings {
-    Settings { stall: Duration::from_secs(60), lost: Arc::new(|_| {}), cut: Arc::new(|_| {}), end: Arc::new(|| {}) }
+    Settings {
+        stall: Duration::from_secs(60),
+        lost: Arc::new(|_| {}),
+        cut: Arc::new(|_| {}),
+        away: Arc::new(|_| {}),
+        end: Arc::new(|| {}),
+    }
 }
 
 /// What all devices have, over so many ranks or in one process.

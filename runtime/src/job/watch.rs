@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 pub(crate) const BEAT: Duration = Duration::from_millis(100);
 /// Silence that is enough where the system asks the process to end: most often because another one did.
 const HURRIED: Duration = Duration::from_millis(600);
+/// Longer than ranks live that end because another one is lost. Who is heard after that goes on.
+const FAREWELL: Duration = Duration::from_secs(3);
 
 /// What is known of another rank.
 struct Peer {
@@ -36,6 +38,8 @@ pub(crate) struct Watch {
     /// The last turn, and the next one.
     last: Instant,
     next: Instant,
+    /// How long this process stood still, where that is longer than a rank may be silent, and when it went on.
+    away: Option<(Duration, Instant)>,
 }
 
 impl Watch {
@@ -53,7 +57,7 @@ impl Watch {
             has_left: false,
         };
         let peers = others.into_iter().map(peer).collect();
-        Self { own, peers, stall, interval, last: now, next: now }
+        Self { own, peers, stall, interval, last: now, next: now, away: None }
     }
 
     fn peer(&mut self, rank: Rank) -> Option<&mut Peer> {
@@ -122,12 +126,42 @@ impl Watch {
         if now < self.next {
             return false;
         }
-        if now - self.last > self.stall / 2 {
-            // This process itself stood still: what others said meanwhile is still to be read.
+        self.wake(now);
+        self.next = now + self.interval;
+        true
+    }
+
+    /// Notices that this process itself stood still: what others said meanwhile is still to be read.
+    fn wake(&mut self, now: Instant) {
+        let stood = now - self.last;
+        if stood > self.stall / 2 {
             self.excuse();
         }
-        (self.last, self.next) = (now, now + self.interval);
-        true
+        if stood > self.stall {
+            self.away = Some((stood, now));
+        }
+        self.last = now;
+    }
+
+    /// How long this process stood still, if that was so long that the others count it as lost, unless one of them has gone on with it.
+    pub(crate) fn away(&mut self) -> Option<Duration> {
+        self.wake(Instant::now());
+        let (stood, back) = self.away?;
+        let after = back + FAREWELL.max(6 * self.interval);
+        if self.peers.iter().any(|peer| peer.heard > after) {
+            self.away = None;
+        }
+        self.away.map(|_| stood)
+    }
+
+    /// Whether all others are among these, or took their leave.
+    pub(crate) fn is_deserted(&self, lost: &[Lost]) -> bool {
+        self.peers.iter().all(|peer| peer.has_left || lost.iter().any(|lost| lost.rank == peer.rank))
+    }
+
+    /// Whether the system says of any other rank that it is well.
+    pub(crate) fn sees_any(&self) -> bool {
+        self.peers.iter().any(|peer| !peer.has_left && peer.is_visible && peer.ailment().is_none())
     }
 
     /// The same of ranks that another one found to be lost.

@@ -72,10 +72,15 @@ pub(crate) fn enter(arguments: &RankArguments, schema: Option<&'static str>) -> 
     };
     // Every rank says that it is cut off, and one of them is read by programs.
     let cut = move |why: &str| if rank == 0 { tell(why) } else { complain(&format!("rank {rank}: {why}")) };
+    let away = move |stood: Duration| {
+        let seconds = stood.as_secs_f64();
+        warn(&format!("rank {rank}: this process stood still for {seconds:.1}s; the others have ended meanwhile"));
+    };
     let settings = Settings {
         stall: arguments.stall_timeout,
         lost: Arc::new(move |lost: &[Lost]| tell(&lost::message(lost, known.get()))),
         cut: Arc::new(cut),
+        away: Arc::new(away),
         end: Arc::new(|| std::process::exit(1)),
     };
     let way = launched.way(variable).map_err(Unconnected::Unreachable);

@@ -28,11 +28,21 @@ impl<W: Wire> Messenger<W> {
         }
         let division = self.opened.as_ref().map(|opened| opened.division);
         let looks = self.wire.signs().map(|signs| signs.looks());
+        let named = self.announced();
+        let away = self.watch.away();
+        if let Some((_, how)) = named.iter().find(|(rank, _)| *rank == self.desk.rank) {
+            return self.stand_back(away.unwrap_or(how.silence()));
+        }
         let (mut lost, mut is_first) = self.watch.lost(division, self.desk.is_hurried(), looks);
+        if let Some(stood) = away.filter(|_| !lost.is_empty()) {
+            // Either all others end because of this one, or those that are well will be heard once more.
+            if self.watch.is_deserted(&lost) {
+                self.stand_back(stood);
+            }
+            return;
+        }
         if let Some(signs) = self.wire.signs() {
             if lost.is_empty() {
-                // What another rank has found; nothing, most often.
-                let named: Vec<(Rank, How)> = serde_json::from_slice(signs.announced()).unwrap_or_default();
                 (lost, is_first) = self.watch.named(division, &named);
             } else {
                 let named: Vec<(Rank, How)> = lost.iter().map(|lost| (lost.rank, lost.how)).collect();
@@ -42,11 +52,26 @@ impl<W: Wire> Messenger<W> {
         if lost.is_empty() {
             return;
         }
-        if is_first {
+        if is_first && !self.desk.is_told() {
             self.tell(&lost);
         }
         self.lost =
             Some((lost, Instant::now(), if is_first { FAREWELL } else { PATIENCE.max(5 * self.watch.interval) }));
+    }
+
+    /// What another rank has found; nothing, most often.
+    fn announced(&mut self) -> Vec<(Rank, How)> {
+        let found = self.wire.signs().and_then(|signs| serde_json::from_slice(signs.announced()).ok());
+        found.unwrap_or_default()
+    }
+
+    /// Ends because this process stood still for so long that the others have told the user, and have ended.
+    fn stand_back(&mut self, stood: Duration) {
+        if self.desk.failure().is_none() {
+            (self.settings.away)(stood);
+        }
+        self.desk.told();
+        self.lost = Some((Vec::new(), Instant::now(), Duration::ZERO));
     }
 
     /// By a sign, or by letters.
@@ -80,6 +105,11 @@ impl<W: Wire> Messenger<W> {
             // The others have all that they need.
             self.parts = long_ago();
         } else if self.lost.is_none() && self.parts.is_none() {
+            let sees_any = self.watch.sees_any();
+            if let Some(stood) = self.watch.away().filter(|_| !sees_any) {
+                self.stand_back(stood);
+                return false;
+            }
             let has_failed = self.desk.failure().is_some();
             let (mut lost, mut patience) = (Vec::new(), Duration::ZERO);
             match why {

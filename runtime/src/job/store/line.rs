@@ -1,7 +1,7 @@
 //! Lines: connections to a store on which a question waits for its answer.
 
-use super::Address;
 use super::requests::Requests;
+use super::{Address, Keeper};
 use std::io::{self, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::thread;
@@ -44,13 +44,11 @@ impl Line {
             for one in &addresses {
                 match Self::try_open(one) {
                     Ok(line) => return Ok(line),
-                    Err(error) => {
-                        errors.push(if addresses.len() > 1 { format!("{one}: {error}") } else { error.to_string() })
-                    }
+                    Err(error) => errors.push((*one, error)),
                 }
             }
             if began.elapsed() > late || Instant::now() > until {
-                return Err(format!("{address} (MASTER_ADDR and MASTER_PORT) cannot be used: {}", errors.join("; ")));
+                return Err(unreached(address, &errors, began.elapsed()));
             }
             thread::sleep(PAUSE);
         }
@@ -65,7 +63,7 @@ impl Line {
         // A store has counted few; what anything else answers is no such number.
         line.requests.add("pipec/greetings", 0);
         line.ask()?;
-        let strange = || io::Error::other("what answers there is no store of PyTorch");
+        let strange = || io::Error::new(ErrorKind::InvalidData, "what answers there is no store of PyTorch");
         let mut number = [0; 8];
         match line.fill(&mut number, Some(FIRST_ANSWER)) {
             Ok(true) if (0..MOST_ROUNDS).contains(&i64::from_le_bytes(number)) => Ok(line),
@@ -143,4 +141,20 @@ impl Line {
         }
         Ok(true)
     }
+}
+
+/// Says that no store was reached at any of its host's addresses for so long.
+fn unreached(address: &Address, errors: &[(SocketAddr, io::Error)], waited: Duration) -> String {
+    let is_strange = errors.iter().any(|(_, error)| error.kind() == ErrorKind::InvalidData);
+    let why = |(one, error): &(SocketAddr, io::Error)| {
+        if errors.len() > 1 { format!("{one}: {error}") } else { error.to_string() }
+    };
+    let why = errors.iter().map(why).collect::<Vec<_>>().join("; ");
+    if address.keeper == Keeper::FirstRank && !is_strange {
+        let (place, seconds) = (address.place(), waited.as_secs_f64());
+        return format!(
+            "rank 0 does not answer at {place} within {seconds:.0}s ({why}): it keeps the store by which the others find each other, and may have ended or not started"
+        );
+    }
+    format!("{address} (MASTER_ADDR and MASTER_PORT) cannot be used: {why}")
 }

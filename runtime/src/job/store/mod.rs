@@ -62,12 +62,19 @@ pub struct Address {
 /// As it is called in messages.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { host, port, keeper } = self;
-        f.write_str(match keeper {
+        f.write_str(match self.keeper {
             Keeper::Torchrun => "torchrun's store at ",
             Keeper::FirstRank => "the store of rank 0 at ",
         })?;
-        if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
+        f.write_str(&self.place())
+    }
+}
+
+impl Address {
+    /// Its host and port.
+    fn place(&self) -> String {
+        let Self { host, port, .. } = self;
+        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
     }
 }
 

@@ -125,6 +125,12 @@ impl Outbox {
         self.expected.front().map_or(Duration::ZERO, |(asked, _)| asked.elapsed())
     }
 
+    /// This process stood still: what was answered meanwhile is still to be read.
+    pub(super) fn excuse(&mut self) {
+        let now = Instant::now();
+        self.expected.iter_mut().for_each(|(asked, _)| *asked = now);
+    }
+
     /// Goes on as far as it can. Whether anything moved.
     pub(super) fn turn(&mut self) -> io::Result<bool> {
         let mut moved = false;

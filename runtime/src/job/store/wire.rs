@@ -14,7 +14,7 @@ use crate::job::wire::{Cut, Signs, Tag, Wire};
 use crate::memory::Region;
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Between two signs: as often as in other jobs, and of very many ranks so seldom that a store has some 10,000 to do a second.
 const SIGN: Duration = Duration::from_millis(100);
@@ -42,6 +42,8 @@ pub(super) struct Store {
     receives: u64,
     stall: Duration,
     interval: Duration,
+    /// The last turn.
+    last: Instant,
     broken: Option<Cut>,
 }
 
@@ -80,6 +82,7 @@ impl Store {
             receives: 0,
             stall,
             interval,
+            last: Instant::now(),
             broken,
         })
     }
@@ -175,6 +178,11 @@ impl Wire for Store {
     fn forget(&mut self, _: Request) {}
 
     fn turn(&mut self) -> Result<bool, Cut> {
+        let now = Instant::now();
+        if now - self.last > self.stall / 2 {
+            self.outbox.excuse();
+        }
+        self.last = now;
         let moved = match self.step() {
             Ok(moved) => moved,
             Err(error) => {
