@@ -303,7 +303,10 @@ def main() -> int:
         return 2
     version = Clock(options.run_seconds, None).run([options.pipec, "--version"], pathlib.Path.cwd()).out
     if options.device != "cpu" and "driver for CUDA" not in version:
-        print(f"no CUDA driver here, so nothing runs: `--device cpu` compares the processor with itself\n{version}", file=out)
+        print(
+            f"no CUDA driver here, so nothing runs: `--device cpu` compares the processor with itself\n{version}",
+            file=out,
+        )
         return 2
     print("\n".join(line for line in version.splitlines() if line.startswith(("pipec", "cuda"))), file=out)
     wide = max((len(name) for name, _ in todo), default=0)
