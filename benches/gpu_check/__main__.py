@@ -302,13 +302,11 @@ def main() -> int:
         print("nothing to run: `--list` says which cases there are", file=out)
         return 2
     version = Clock(options.run_seconds, None).run([options.pipec, "--version"], pathlib.Path.cwd()).out
-    if options.device != "cpu" and "driver for CUDA" not in version:
-        print(
-            f"no CUDA driver here, so nothing runs: `--device cpu` compares the processor with itself\n{version}",
-            file=out,
-        )
+    told = "\n".join(line for line in version.splitlines() if line.startswith(("pipec", "cuda")))
+    print(told, file=out)
+    if options.device != "cpu" and "driver for CUDA" not in told:
+        print("without a driver nothing runs: `--device cpu` compares the processor with itself", file=out)
         return 2
-    print("\n".join(line for line in version.splitlines() if line.startswith(("pipec", "cuda"))), file=out)
     wide = max((len(name) for name, _ in todo), default=0)
     print(f"\n{'':<{wide}} {'error':>8} {'allowed':>8} {'ms/step':>8} {'by call':>8}", file=out, flush=True)
     verdicts, left = [], []

@@ -34,6 +34,96 @@ fn one_forward_one_backward_and_its_interleaved_form_have_tables() {
     assert_eq!(names.into_iter().filter(has_table).collect::<Vec<_>>(), ["1f1b", "interleaved_1f1b"]);
 }
 
+/// A schedule of 2 chunks in which groups of microbatches pass a chunk, with the warm-up that Megatron has for them and some more.
+fn grouped(group: i64, more: i64, steady: &str) -> String {
+    format!(
+        "schedule grouped {{\n    stages 2 * D\n    place s on s % D\n    order d {{\n        let warmup = min(2 * (D - 1 - d) + {group} + {more}, 2 * M)\n\
+         for k in 0..warmup {{ F[k % {turn} / min({group}, M - k / {turn} * {group}) * D + d] }}\n\
+         for k in warmup..2 * M {{ {steady} }}\n\
+         for k in 2 * M - warmup..2 * M {{ BW[(1 - k % {turn} / min({group}, M - k / {turn} * {group})) * D + d] }}\n    }}\n}}\n",
+        turn = 2 * group,
+        steady = steady
+            .replace("FORWARD", &format!("F[k % {0} / min({group}, M - k / {0} * {group}) * D + d]", 2 * group))
+            .replace(
+                "BACKWARD",
+                &format!(
+                    "BW[(1 - (k - warmup) % {0} / min({group}, M - (k - warmup) / {0} * {group})) * D + d]",
+                    2 * group
+                )
+            ),
+    )
+}
+
+/// `forward_backward_pipelining_with_interleaving` of Megatron-LM (d98e8a6, August 2026) takes groups from PP to M, and a last group
+/// that is whole or has PP microbatches or more.
+#[test]
+fn groups_that_megatron_refuses_have_no_table() {
+    let devices = 4;
+    let mut n_tables = 0;
+    for microbatches in 4..=20 {
+        for group in 1..=microbatches {
+            let text = grouped(group, 0, "FORWARD BACKWARD");
+            let sizes = [("devices", devices), ("microbatches", microbatches)];
+            let compilation = compiled("grouped.pipe", &text, &sizes, None);
+            // Small groups wait for each other.
+            let Some(judged) = compilation.judged.filter(|_| compilation.report.ok) else { continue };
+            let table = Table::of(&judged);
+            let rest = microbatches % group;
+            let takes = (devices..=microbatches).contains(&group) && (rest == 0 || rest >= devices);
+            assert_eq!(table.is_ok(), takes, "{microbatches} microbatches in groups of {group}: {table:?}");
+            if let Ok(table) = table {
+                assert_eq!((table.group as i64, table.overlaps_experts), (group, false));
+                n_tables += 1;
+            }
+        }
+    }
+    assert!(n_tables > 60, "{n_tables}");
+}
+
+#[test]
+fn interleaved_1f1b_takes_the_groups_that_megatron_takes() {
+    for (microbatches, group) in [(8, 4), (12, 6), (14, 5), (9, 9)] {
+        let sizes = [("devices", 4), ("microbatches", microbatches), ("group", group)];
+        let text = stdlib::schedule("interleaved_1f1b").expect("a standard schedule");
+        let judged = compiled("std:interleaved_1f1b", text, &sizes, None).judged.expect("it is accepted");
+        let table = Table::of(&judged).expect("Megatron runs it");
+        assert_eq!(table.options(), format!("--microbatch-group-size-per-virtual-pipeline-stage {group}"));
+        let sizes = [("devices", 4), ("microbatches", microbatches)];
+        let by_hand = compiled("grouped.pipe", &grouped(group, 0, "FORWARD BACKWARD"), &sizes, None);
+        assert_eq!(Table::of(by_hand.judged.as_ref().expect("it is accepted")), Ok(table));
+    }
+    for (microbatches, group) in [(8, 3), (8, 9), (14, 6)] {
+        let sizes = [("devices", 4), ("microbatches", microbatches), ("group", group)];
+        let text = stdlib::schedule("interleaved_1f1b").expect("a standard schedule");
+        let codes: Vec<Code> =
+            compiled("std:interleaved_1f1b", text, &sizes, None).diagnostics.iter().map(|found| found.code).collect();
+        let is_refused = !codes.is_empty() && codes.iter().all(|code| *code == Code::ConditionFailed);
+        assert!(is_refused, "{microbatches} in groups of {group}: {codes:?}");
+    }
+}
+
+/// `get_pp_rank_microbatches`: the overlap of experts' all-to-all has one forward more in the warm-up.
+#[test]
+fn the_overlap_of_experts_has_a_longer_warm_up() {
+    let table = |more: i64, steady: &str| {
+        let sizes = [("devices", 4), ("microbatches", 8)];
+        let compilation = compiled("grouped.pipe", &grouped(4, more, steady), &sizes, None);
+        Table::of(&compilation.judged.unwrap_or_else(|| panic!("{:?}", compilation.diagnostics)))
+    };
+    for steady in ["FORWARD BACKWARD", "FORWARD & BACKWARD"] {
+        let table = table(1, steady).expect("Megatron runs it");
+        assert_eq!(
+            table.options(),
+            "--microbatch-group-size-per-virtual-pipeline-stage 4 --overlap-moe-expert-parallel-comm"
+        );
+    }
+    let refusal =
+        |more: i64, steady: &str| table(more, steady).expect_err("Megatron does not run it")[0].message.clone();
+    let pairs = "if d < D - 1 { FORWARD & BACKWARD } else { FORWARD BACKWARD }";
+    assert!(refusal(0, pairs).contains("at once with a backward, and Megatron one after the other"));
+    assert!(refusal(2, "FORWARD BACKWARD").contains("with groups of 4"));
+}
+
 const PIPELINE: &str = "pipeline p {\n    model \"llama3_70b.json\"(sequence = 4096, tensor = 8)\n    devices 8\n    microbatches 8\n    schedule 1f1b\n}\n";
 
 #[test]

@@ -5,7 +5,7 @@ use pipe_tests::cases::{compile_text, documented, files, read, report, root};
 use std::path::{Path, PathBuf};
 
 /// Longest source file, in lines.
-const MOST_LINES: usize = 400;
+const MOST_LINES: usize = 600;
 
 fn rust_files() -> Vec<PathBuf> {
     ["compiler", "runtime", "tests", "benches"].iter().flat_map(|part| files(&root().join(part), "rs")).collect()

@@ -34,6 +34,7 @@ impl miette::Diagnostic for Drawn<'_> {
         Some(match self.diagnostic.severity {
             Severity::Error => miette::Severity::Error,
             Severity::Warning => miette::Severity::Warning,
+            Severity::Note => miette::Severity::Advice,
         })
     }
 
@@ -70,11 +71,14 @@ fn draw_one(diagnostic: &Diagnostic, sources: &Sources, look: Look) -> String {
     let (word, style) = match diagnostic.severity {
         Severity::Error => ("error", Style::Error),
         Severity::Warning => ("warning", Style::Warning),
+        Severity::Note => ("note", Style::Strong),
     };
     let mut text = paint(&format!("{word}[{}]", diagnostic.code), style, look.colours);
     let message = shortened(&diagnostic.message, LONGEST_MESSAGE);
     text.push_str(&format!(": {}\n", paint(&message, Style::Strong, look.colours)));
-    text.push_str(&snippet(diagnostic, sources, look));
+    if diagnostic.severity != Severity::Note {
+        text.push_str(&snippet(diagnostic, sources, look));
+    }
     let notes = diagnostic.notes.iter().map(|note| ("note", note));
     for (word, line) in notes.chain(diagnostic.help.iter().map(|help| ("help", help))) {
         text.push_str(&format!("  {}: {line}\n", paint(word, Style::Strong, look.colours)));

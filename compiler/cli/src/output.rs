@@ -111,7 +111,7 @@ pub(crate) fn can_write(path: &Path) -> Result<(), Failure> {
     let wrong = if path.is_dir() {
         Some(io::Error::other("this is a folder"))
     } else {
-        let is_no_folder = || io::Error::other("what should be its folder is none");
+        let is_no_folder = || io::Error::other("the folder that it names is a file");
         std::fs::metadata(folder).map_or_else(Some, |folder| (!folder.is_dir()).then(is_no_folder))
     };
     wrong.map_or(Ok(()), |error| Err(Failure::Io(path.display().to_string(), error)))

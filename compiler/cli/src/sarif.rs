@@ -101,8 +101,7 @@ fn rule(code: Code) -> Value {
 }
 
 fn result(rule: &str, index: Option<usize>, severity: Severity, text: &str) -> Value {
-    let level = if severity.is_error() { "error" } else { "warning" };
-    json!({"ruleId": rule, "ruleIndex": index, "level": level, "message": {"text": text}})
+    json!({"ruleId": rule, "ruleIndex": index, "level": severity, "message": {"text": text}})
 }
 
 /// The message with what stands below it.

@@ -322,12 +322,13 @@ fn what_a_run_has_learned_is_not_lost() {
     let long = folder.json("run tiny.pipe --steps 4 --format json", 0);
     // A run that begins anew leaves the older one's checkpoints alone, and goes on from its own.
     let anew = folder.run("run tiny.pipe --steps 2 --format json", 0);
-    assert!(error(&anew).contains("are in saved-before-1 now: `--resume saved-before-1`"), "{}", error(&anew));
-    let again = folder.json("run tiny.pipe --steps 4 --resume --format json", 0);
+    assert!(error(&anew).contains("are in saved/before-1 now: `--resume saved/before-1`"), "{}", error(&anew));
+    let again = folder.json("run tiny.pipe --steps 4 --resume ./saved --format json", 0);
     assert_eq!((&again["resumed_from"], &again["last_loss"]), (&2.into(), &long["last_loss"]));
-    assert!(!folder.0.join("saved-before-2").exists());
-    let older = folder.json("run tiny.pipe --steps 5 --resume saved-before-1 --checkpoint other --format json", 0);
-    assert_eq!(older["resumed_from"], 4);
+    assert!(!folder.0.join("saved/before-2").exists());
+    // To go on from the older ones is to leave the newer ones alone.
+    let older = folder.json("run tiny.pipe --steps 5 --resume saved/before-1 --format json", 0);
+    assert_eq!((&older["resumed_from"], folder.0.join("saved/before-2").exists()), (&4.into(), true));
 }
 
 #[cfg(unix)]
@@ -390,6 +391,15 @@ fn schedules_of_pytorch_are_written_read_drawn_and_searched() {
     folder.run("check found.pipe --set devices=2 --set microbatches=4 --quiet", 0);
     let wrong = folder.run("check zb.csv --torch 2.9 --quiet", 1);
     assert!(error(&wrong).contains("error[torch-version]: PyTorch 2.9 cannot read"), "{}", error(&wrong));
+    // An option that few use is a note of one message, and none of it where only errors and warnings are wanted.
+    let build = "build std:1f1b --emit torch-csv -o tasks.csv";
+    for (command, n_notes) in
+        [(build.to_owned(), 1), (format!("{build} --quiet"), 0), ("check tasks.csv".to_owned(), 1)]
+    {
+        let said = error(&folder.run(&command, 0));
+        assert_eq!(said.matches("`defer_pp_recv=True`").count(), n_notes, "{command}: {said}");
+        assert!(!said.contains("warning") && said.lines().count() <= 3, "{command}: {said}");
+    }
     let refused = folder.json("build std:chimera --emit torch-csv --format json", 1);
     assert_eq!(refused["diagnostics"][0]["code"], "cannot-export");
 }

@@ -155,6 +155,8 @@ pub enum Severity {
     Error,
     /// It is accepted, and probably not what was meant.
     Warning,
+    /// It is accepted; what the message says matters in some uses only.
+    Note,
 }
 
 impl Severity {
@@ -170,7 +172,7 @@ impl Severity {
 pub struct Diagnostic {
     /// Which rule.
     pub code: Code,
-    /// Error or warning.
+    /// Error, warning or note.
     pub severity: Severity,
     /// The fact with its numbers: lower case, no full stop.
     pub message: String,

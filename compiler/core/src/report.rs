@@ -21,7 +21,7 @@ pub use finding::Finding;
 
 use crate::Request;
 use crate::certificate::Certified;
-use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::diagnostic::{Code, Diagnostic};
 use crate::family::Numbers;
 use crate::judge::Judged;
 use crate::model::stage_set::StageSet;
@@ -348,9 +348,9 @@ impl Report {
 
     /// Takes the verdict from the diagnostics.
     pub fn conclude(&mut self, diagnostics: &[Diagnostic], sources: &Sources) {
-        self.ok = diagnostics.iter().all(|diagnostic| diagnostic.severity == Severity::Warning);
+        self.ok = !diagnostics.iter().any(|diagnostic| diagnostic.severity.is_error());
         self.diagnostics = diagnostics.iter().map(|diagnostic| Finding::new(diagnostic, sources)).collect();
-        if diagnostics.iter().any(|diagnostic| diagnostic.code == Code::Deadlock) {
+        if diagnostics.iter().any(|diagnostic| diagnostic.severity.is_error() && diagnostic.code == Code::Deadlock) {
             self.deadlock_free = Some(false);
         }
     }

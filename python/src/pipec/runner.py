@@ -24,6 +24,7 @@ from .slices import Carrying
 from .stage_tasks import LossFunction, StageTasks, Step
 from .transport import Transport
 from .updates import MakeOptimizer, Updates, updates
+from .wrappers import refuse_wrappers
 
 
 class Runner:
@@ -66,7 +67,7 @@ class Runner:
 
     Raises:
         UnsupportedError: Nobody adds up the gradients of tied weights, or torch is too old to make process groups within a group.
-        StageError: The modules do not fit the program.
+        StageError: The modules do not fit the program, or data parallelism of their own would learn wrong gradients in it.
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class Runner:
         self.rank = dist.get_rank(whole)
         self.stages = dict(stages)
         self._require_stages()
+        refuse_wrappers(program, self.rank, self.stages)
         self._device = self._find_device(device)
         own = program.devices[self.rank]
         transport = Transport(program, whole, self._device)
@@ -292,6 +294,9 @@ class Runner:
         learns = not (self._known & {trains, True})
         found = self._lists.get((trains, learns))
         if found is None:
+            refuse_wrappers(
+                self.program, self.rank, self.stages
+            )  # Modules may have been wrapped after the runner was made.
             found = self._lists[trains, learns] = translate(self._machine, trains, learns)
         position = 0
         try:

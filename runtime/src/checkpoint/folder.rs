@@ -26,19 +26,34 @@ pub fn prepare(folder: &Path, removes: bool) -> Result<(), CheckpointError> {
     Ok(())
 }
 
-/// Renames a folder that has checkpoints: a run that begins anew there would replace them. Its new name, if there are any.
+/// Moves the checkpoints of a folder into a new one in it: a run that begins anew there would replace them. Its name, if there are any.
+/// Each is complete in one of both whatever happens, since it leaves the one when it is in the other.
 ///
 /// # Errors
-/// If the folder cannot be read or renamed.
+/// If the folder cannot be read or written.
 pub fn set_aside(folder: &Path) -> Result<Option<PathBuf>, CheckpointError> {
-    if checkpoints(folder)?.is_empty() {
+    let known = checkpoints(folder)?;
+    if known.is_empty() {
         return Ok(None);
     }
-    // Whatever it ends with, this is a name beside it.
-    let whole: PathBuf = folder.components().collect();
-    let named = |number: u64| PathBuf::from(format!("{}-before-{number}", whole.display()));
+    let named = |number: u64| folder.join(format!("before-{number}"));
     let aside = (1..).map(named).find(|aside| !aside.exists()).unwrap_or_default();
-    fs::rename(&whole, &aside).map_err(io_error(folder))?;
+    fs::create_dir(&aside).map_err(io_error(&aside))?;
+    // An index is the last to come and the first to go. Of one that cannot be read nobody knows what it needs.
+    let parts = |path: &PathBuf| shards::files(path).unwrap_or_default().into_iter().map(|name| folder.join(name));
+    let files: Vec<PathBuf> = known.iter().flat_map(|path| parts(path).chain([path.clone()])).collect();
+    for file in files.iter().filter(|file| file.exists()) {
+        let to = aside.join(file.file_name().unwrap_or_default());
+        // Not every file system has links. A copy is as old as what it is a copy of: that is the order of checkpoints.
+        let copy = || {
+            fs::copy(file, &to)?;
+            File::options().write(true).open(&to)?.set_modified(fs::metadata(file)?.modified()?)
+        };
+        fs::hard_link(file, &to).or_else(|_| copy()).map_err(io_error(&to))?;
+    }
+    for file in files.iter().rev().filter(|file| file.exists()) {
+        fs::remove_file(file).map_err(io_error(file))?;
+    }
     Ok(Some(aside))
 }
 

@@ -1,9 +1,9 @@
 //! `pipec build TARGET --emit KIND`: writes what a target was compiled to, or its schedule in the form of others.
 
-use super::check::{outcome, show_diagnostics, show_findings};
+use super::check::{outcome, show_diagnostics, show_findings, show_notes};
 use crate::Outcome;
 use crate::input::TimedArguments;
-use crate::output::{Failure, print_with, write_with};
+use crate::output::{Failure, print_error, print_with, write_with};
 use crate::trace;
 use clap::ValueEnum;
 use pipe_compiler::Certificates;
@@ -69,10 +69,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         Emit::Kernels => program(arguments, emit_kernels),
         Emit::Picture => picture(arguments, emit_picture),
         Emit::Perfetto => picture(arguments, trace::plan::write),
-        Emit::TorchCsv => text_of(arguments, |judged, version| export(judged, Form::Tasks, version)),
-        Emit::TorchCsvComms => text_of(arguments, |judged, version| export(judged, Form::Transfers, version)),
-        Emit::MegatronLayout => text_of(arguments, |judged, _| Ok((format!("{}\n", Layout::of(judged)?), Vec::new()))),
-        Emit::MegatronTable => text_of(arguments, |judged, _| Ok((Table::of(judged)?, Vec::new()))),
+        Emit::TorchCsv => text_of(arguments, |judged, version| export(judged, Form::Tasks, version), |_| None),
+        Emit::TorchCsvComms => text_of(arguments, |judged, version| export(judged, Form::Transfers, version), |_| None),
+        Emit::MegatronLayout => {
+            text_of(arguments, |judged, _| Ok((format!("{}\n", Layout::of(judged)?), Vec::new())), |_| None)
+        }
+        Emit::MegatronTable => text_of(
+            arguments,
+            |judged, _| Ok((Table::of(judged)?, Vec::new())),
+            |table| Some(format!("Megatron runs it with {}", table.options())),
+        ),
     }
 }
 
@@ -80,6 +86,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
 fn text_of<T: Display>(
     arguments: &Arguments,
     form: impl FnOnce(&Judged, Version) -> Result<(T, Diagnostics), Diagnostics>,
+    note: impl FnOnce(&T) -> Option<String>,
 ) -> Result<Outcome, Failure> {
     let version = arguments.timed.target.torch.unwrap_or_default();
     let (mut compilation, sources) = arguments.timed.compile(Certificates::Beside)?;
@@ -96,7 +103,11 @@ fn text_of<T: Display>(
         }
     };
     show_findings(&compilation, &sources, arguments.timed.target.format)?;
+    show_notes(&compilation, &sources, &arguments.timed.target);
     if let Some(text) = text {
+        if let Some(note) = note(&text).filter(|_| !arguments.timed.target.quiet) {
+            print_error(&format!("note: {note}\n"));
+        }
         write(arguments, |out| write!(out, "{text}"))?;
     }
     Ok(outcome(&compilation))

@@ -2,7 +2,7 @@
 
 use crate::Outcome;
 use crate::diagnostics::{Look, draw};
-use crate::input::{Format, TimedArguments, load, parse_seconds};
+use crate::input::{Format, TargetArguments, TimedArguments, load, parse_seconds};
 use crate::output::{Failure, colours_error, colours_out, print, print_error};
 use crate::table::table;
 use crate::{sarif, terminal_width};
@@ -53,6 +53,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         Format::Sarif => print(&json(&sarif::of_target(&target.target, &compilation, &sources))?)?,
         Format::Human => {
             show_diagnostics(&compilation, &sources);
+            show_notes(&compilation, &sources, target);
             if !target.quiet {
                 print(&table(&compilation.report, colours_out()))?;
             }
@@ -83,11 +84,22 @@ fn mapped(timed: &TimedArguments, time: Duration) -> Result<(Compilation, Source
     Ok((compilation, sources))
 }
 
-/// Draws what speaks against a target on standard error.
+/// Draws what speaks against a target on standard error, without notes.
 pub(crate) fn show_diagnostics(compilation: &Compilation, sources: &Sources) {
-    show(&compilation.diagnostics, sources);
+    let is_note = |found: &&Diagnostic| found.severity == Severity::Note;
+    let found: Vec<Diagnostic> = compilation.diagnostics.iter().filter(|found| !is_note(found)).cloned().collect();
+    show(&found, sources);
     for mistake in &compilation.our_mistakes {
         print_error(&format!("this is a bug in pipec, please report it with the source: {mistake}\n"));
+    }
+}
+
+/// Draws notes on standard error, unless a user wants nothing but errors and warnings.
+pub(crate) fn show_notes(compilation: &Compilation, sources: &Sources, target: &TargetArguments) {
+    let is_note = |found: &&Diagnostic| found.severity == Severity::Note;
+    if !target.quiet && target.format == Format::Human {
+        let notes: Vec<Diagnostic> = compilation.diagnostics.iter().filter(is_note).cloned().collect();
+        show(&notes, sources);
     }
 }
 
@@ -112,7 +124,8 @@ pub(crate) fn reason(compilation: &Compilation) -> Failure {
     let first = compilation.report.diagnostics.iter().find(|found| found.severity == Severity::Error);
     let of = |found: &Finding| format!("{}:{}:{}: {}", found.file, found.line, found.column, found.message);
     let mistakes = || compilation.our_mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-    Failure::Usage(first.map_or_else(mistakes, of))
+    let ours = || format!("this is a bug in pipec, please report it with the source: {}", mistakes());
+    Failure::Usage(first.map_or_else(ours, of))
 }
 
 /// Whether a compilation may go on.

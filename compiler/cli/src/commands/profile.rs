@@ -9,6 +9,7 @@ use crate::measuring::comparison::{Comparison, Measurement};
 use crate::measuring::machine::Machine;
 use crate::measuring::{self, Measured};
 use crate::output::{Failure, can_write, print, warn, write};
+use crate::ranks::agreement::of_option;
 use crate::ranks::lost::{Origins, Written};
 use crate::ranks::{self, Entry, RankArguments, Team};
 use crate::table::count;
@@ -27,7 +28,6 @@ use pipe_runtime::data::Data;
 use pipe_runtime::job::Job;
 use pipe_runtime::{Backend, Options, Run, RunError, StepReport, UsedGpu};
 use serde::Serialize;
-use std::fmt::Debug;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -239,14 +239,13 @@ impl Arguments {
 
     /// What must be the same on all ranks.
     fn digests(&self, prepared: &Prepared) -> Vec<(&'static str, Digest)> {
-        let of = |option: &dyn Debug| Digest::default().and(format!("{option:?}").as_bytes());
         vec![
-            ("version of pipec", of(&env!("CARGO_PKG_VERSION"))),
+            ("version of pipec", of_option(&env!("CARGO_PKG_VERSION"))),
             ("program", text::digest(prepared.program.program())),
             ("data", prepared.data.digest()),
-            ("backend", of(&prepared.backend)),
-            ("number of steps (`--steps`)", of(&self.steps)),
-            ("precision of products (`--products`)", of(&self.products)),
+            ("backend", of_option(&prepared.backend)),
+            ("number of steps (`--steps`)", of_option(&self.steps)),
+            ("precision of products (`--products`)", of_option(&self.products)),
         ]
     }
 

@@ -7,6 +7,7 @@ use crate::commands::check::{reason, show_findings};
 use crate::commands::check_ir;
 use crate::input::{Format, TargetArguments};
 use crate::output::{Failure, can_write, print, warn, write_with};
+use crate::ranks::agreement::of_option;
 use crate::ranks::lost::{Origins, Written};
 use crate::ranks::{self, Entry, RankArguments, Team};
 use crate::trace::{self, run::Ran};
@@ -27,7 +28,6 @@ use pipe_ir::verify::Verified;
 use pipe_runtime::checkpoint;
 use pipe_runtime::data::Data;
 use pipe_runtime::{Backend, Options, Run, RunError, UsedGpu};
-use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -244,18 +244,17 @@ impl Arguments {
     /// What must be the same on all ranks.
     fn digests(&self, prepared: &Prepared) -> Vec<(&'static str, Digest)> {
         let Prepared { program, backend, plan, data, .. } = prepared;
-        let of = |option: &dyn Debug| Digest::default().and(format!("{option:?}").as_bytes());
         vec![
-            ("version of pipec", of(&env!("CARGO_PKG_VERSION"))),
+            ("version of pipec", of_option(&env!("CARGO_PKG_VERSION"))),
             ("program", text::digest(program.program())),
             ("data", data.digest()),
-            ("backend", of(backend)),
-            ("way of products (`--products`, `--no-cublas`)", of(&(self.products, self.no_cublas))),
-            ("number of steps (`--steps`)", of(&plan.steps)),
-            ("checkpoints (`--checkpoint`, `--resume`)", of(&(plan.every, &plan.checkpoints, &self.resume))),
-            ("wish for a trace (`--trace`)", of(&self.trace.is_some())),
-            ("wish for the times of kernels (`--profile`)", of(&self.profile)),
-            ("`--stress`", of(&self.stress)),
+            ("backend", of_option(backend)),
+            ("way of products (`--products`, `--no-cublas`)", of_option(&(self.products, self.no_cublas))),
+            ("number of steps (`--steps`)", of_option(&plan.steps)),
+            ("checkpoints (`--checkpoint`, `--resume`)", of_option(&(plan.every, &plan.checkpoints, &self.resume))),
+            ("wish for a trace (`--trace`)", of_option(&self.trace.is_some())),
+            ("wish for the times of kernels (`--profile`)", of_option(&self.profile)),
+            ("`--stress`", of_option(&self.stress)),
         ]
     }
 
@@ -363,8 +362,14 @@ impl Arguments {
 
     /// Sets checkpoints aside that a run has not begun with, so that its own do not replace them. All ranks do it at once.
     fn set_older_aside(&self, folder: &Path, team: Option<&Team>) -> Result<(), training::Failure> {
-        let goes_on =
-            self.resume.as_ref().is_some_and(|from| from.as_ref().is_none_or(|from| from.starts_with(folder)));
+        let goes_on = match &self.resume {
+            Some(Some(from)) => {
+                let home = if from.is_file() { from.parent().unwrap_or(from) } else { from };
+                // The same folder has many names.
+                home.canonicalize().is_ok_and(|home| folder.canonicalize().is_ok_and(|folder| folder == home))
+            }
+            from => from.is_some(),
+        };
         if goes_on {
             return Ok(());
         }

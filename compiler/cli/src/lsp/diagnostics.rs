@@ -26,6 +26,7 @@ pub(super) fn converted(found: &Diagnostic, sources: &Sources, places: &Places) 
     let severity = match found.severity {
         Severity::Error => 1,
         Severity::Warning => 2,
+        Severity::Note => 3,
     };
     let value = json!({
         "range": range(sources, span), "severity": severity, "code": found.code.name(), "source": "pipec",

@@ -3,6 +3,7 @@
 use pipe_ir::digest::Digest;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 
 /// What a rank has found before it begins.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -13,6 +14,11 @@ pub(crate) enum Word {
     Rejected,
     /// It cannot begin, and why.
     Failed(String),
+}
+
+/// A digest of an option.
+pub(crate) fn of_option(option: &dyn Debug) -> Digest {
+    Digest::default().and(format!("{option:?}").as_bytes())
 }
 
 /// What speaks against beginning together; nothing where all ranks say the same. By rank.

@@ -251,15 +251,8 @@ impl<'a> Writer<'a> {
         span: Span,
         setting: Setting<'_>,
     ) -> Diagnostic {
-        let sides = match &condition.kind {
-            ast::ExprKind::Binary(op, left, right) if !matches!(op, ast::BinaryOp::And | ast::BinaryOp::Or) => {
-                let numbers = self.number(left).and_then(|left| Ok((left, self.number(right)?)));
-                numbers.ok().map(|(left, right)| format!("{left} {} {right} does not hold", op.symbol()))
-            }
-            _ => None,
-        };
-        let sides = sides.unwrap_or_else(|| "the condition does not hold".to_owned());
-        let message = format!("`{}` does not allow these numbers: {sides}", schedule.name.text);
+        let values = self.with_values(condition).unwrap_or_else(|| "the condition".to_owned());
+        let message = format!("`{}` does not allow these numbers: {values} does not hold", schedule.name.text);
         let error = match setting.called() {
             Some(called) => {
                 Diagnostic::error(Code::ConditionFailed, called, "used here", message).label(span, "required here")
@@ -270,6 +263,16 @@ impl<'a> Writer<'a> {
             Some(note) => error.note(note),
             None => error,
         }
+    }
+
+    /// A condition with the values of what it compares; none where it compares nothing.
+    fn with_values(&mut self, condition: &'a Expr) -> Option<String> {
+        let ast::ExprKind::Binary(op, left, right) = &condition.kind else { return None };
+        let (left, right) = match op {
+            ast::BinaryOp::And | ast::BinaryOp::Or => (self.with_values(left)?, self.with_values(right)?),
+            _ => (self.number(left).ok()?.to_string(), self.number(right).ok()?.to_string()),
+        };
+        Some(format!("{left} {} {right}", op.symbol()))
     }
 
     /// Which version of the weights tasks read, where blocks run on across steps.

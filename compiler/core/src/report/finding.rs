@@ -9,7 +9,7 @@ use serde::Serialize;
 pub struct Finding {
     /// Name of the rule.
     pub code: String,
-    /// Error or warning.
+    /// Error, warning or note.
     pub severity: Severity,
     /// The fact with its numbers.
     pub message: String,

@@ -11,35 +11,18 @@ use super::gatherings::gatherings;
 use super::table::{Cell, Row, Table};
 use super::transfers;
 use super::version::Version;
-use crate::diagnostic::{Diagnostics, Severity};
+use crate::diagnostic::{Code, Diagnostic, Severity};
 use crate::source::Span;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a schedule without transfers becomes where receives are deferred, as warnings.
-pub(super) fn check(table: &Table, version: Version) -> Diagnostics {
-    let Some(lowered) = version.defers().then(|| lowered(table, version, true)).flatten() else {
-        return Diagnostics::new();
-    };
-    let mut found = transfers::check(&lowered);
-    if found.is_empty() {
-        found = deadlock::check(&lowered);
-    }
-    // One option makes them all: the first is shown, the others are counted.
-    let others = found.len().saturating_sub(1);
-    found.truncate(1);
-    for one in &mut found {
-        one.severity = Severity::Warning;
-        one.message = format!("with `defer_pp_recv=True`, {}", one.message);
-        one.notes.push(format!(
-            "so PyTorch {version} puts transfers in; without deferral, receives have the order of sends"
-        ));
-        if others > 0 {
-            one.notes.push(format!("and {others} more likewise, between other ranks"));
-        }
-        one.help =
-            Some("leave receives where they are, or load transfers that `--emit torch-csv-comms` writes".to_owned());
-    }
-    found
+/// What a schedule without transfers becomes where receives are deferred, as one note: PyTorch defers them only if asked to.
+pub(super) fn check(table: &Table, version: Version) -> Option<Diagnostic> {
+    let lowered = version.defers().then(|| lowered(table, version, true)).flatten()?;
+    let first = transfers::check(&lowered).into_iter().chain(deadlock::check(&lowered)).next()?;
+    let unless = if first.code == Code::Deadlock { ", unless sends are buffered" } else { "" };
+    let message = format!("do not load this schedule with `defer_pp_recv=True`: {}{unless}", first.message);
+    let help = "leave out that option, or load the transfers that `--emit torch-csv-comms` writes";
+    Some(Diagnostic { severity: Severity::Note, message, notes: Vec::new(), help: Some(help.to_owned()), ..first })
 }
 
 /// The same with the transfers that PyTorch puts in, each with the place of its task; none where it finds no order.

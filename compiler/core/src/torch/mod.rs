@@ -22,7 +22,7 @@ use crate::diagnostic::Diagnostics;
 use table::Table;
 use version::Version;
 
-/// Everything that PyTorch would do wrong, or not at all, with a schedule of which each task is sound.
+/// Everything that PyTorch would do wrong, or not at all, with a schedule of which each task is sound: warnings and notes, and the verdict.
 ///
 /// # Errors
 /// Every violation, where a step would stop or compute something else.
