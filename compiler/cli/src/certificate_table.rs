@@ -14,7 +14,8 @@ pub(crate) fn summary(
 ) -> Vec<(&'static str, String, String)> {
     let mut lines = Vec::new();
     let is_alone = !certificate.not_computed.is_empty();
-    if let (Some(period), Some(bubble)) = (certificate.steady_period, certificate.steady_bubble)
+    if let (Some(period), Some(mean), Some(least)) =
+        (certificate.steady_period, certificate.steady_bubble_mean, certificate.steady_bubble)
         && (is_alone || certificate.steady_links_add.is_some())
     {
         let remark = match certificate.steady_links_add {
@@ -26,7 +27,8 @@ pub(crate) fn summary(
             ),
             None => String::new(),
         };
-        let remark = format!("per microbatch, {remark}bubble {} in the limit", percent(bubble));
+        let (mean, least) = (percent(mean), percent(least));
+        let remark = format!("per microbatch, {remark}mean bubble {mean} in the limit, of the busiest device {least}");
         lines.push(("steady state", number(period), remark));
     }
     if !is_alone {

@@ -60,8 +60,9 @@ fn searched(problem: &Problem, candidate: &Candidate, seed: u64, team: &Team, qu
     let source = find(&target, &mut prepared, options, team, &Shown::new(quiet))?.source;
     let root = Source { name: "tuned.pipe".to_owned(), text: source.clone() };
     let judged = compile(&mut Sources::default(), root, &loader, &problem.request).report;
-    let (step, bubble) = (judged.figures.makespan?, judged.figures.bubble_makespan?);
+    let step = judged.figures.makespan?;
+    let (bubble_mean, bubble) = (judged.figures.bubble_mean?, judged.figures.bubble_makespan?);
     let peak_bytes = judged.per_device.iter().filter_map(|row| row.peak_bytes).max()?;
-    let report = SearchedReport { candidate: CandidateReport::new(candidate), step, bubble, peak_bytes };
+    let report = SearchedReport { candidate: CandidateReport::new(candidate), step, bubble_mean, bubble, peak_bytes };
     judged.ok.then_some(Improved { report, source })
 }

@@ -104,11 +104,13 @@ fn summary(report: &Report) -> Vec<(&'static str, String, String)> {
     lines.extend(report.torch.as_ref().map(torch));
     lines.extend(report.profile.iter().map(|own| ("times", own.time_unit.to_owned(), format!("from {}", own.file))));
     lines.extend(report.cluster.iter().flat_map(|own| cluster_table::summary(own, report)));
-    if let (Some(makespan), Some(bubble)) = (figures.makespan, figures.bubble_makespan) {
-        lines.push(("makespan", number(makespan), format!("bubble {}", percent(bubble))));
+    if let (Some(makespan), Some(mean), Some(least)) = (figures.makespan, figures.bubble_mean, figures.bubble_makespan)
+    {
+        let remark = format!("mean bubble {}, of the busiest device {}", percent(mean), percent(least));
+        lines.push(("makespan", number(makespan), remark));
     }
     if let (Some(longest), Some(bubble)) = (figures.longest_stage, figures.bubble_longest_stage) {
-        lines.push(("longest stage", number(longest), format!("bubble {}", percent(bubble))));
+        lines.push(("longest stage", number(longest), format!("bubble of the busiest device {}", percent(bubble))));
     }
     let valid_for = report.valid_for.as_ref();
     lines.extend(report.certificate.iter().flat_map(|certificate| certificate_table::summary(certificate, valid_for)));

@@ -100,7 +100,8 @@ pub(crate) fn table(report: &TuneReport, colours: bool) -> String {
     if !report.searched.is_empty() {
         text.push_str(&title("searched", colours));
         report.searched.iter().for_each(|row| {
-            let remark = format!("in another order, bubble {}, peak {}", percent(row.bubble), Bytes(row.peak_bytes));
+            let remark =
+                format!("in another order, mean bubble {}, peak {}", percent(row.bubble_mean), Bytes(row.peak_bytes));
             text.push_str(&other(&row.candidate, row.step, &remark));
         });
     }
@@ -195,15 +196,16 @@ fn early(n_final: usize) -> String {
 
 fn best(report: &TuneReport, colours: bool) -> String {
     let head = format!(
-        "  {:>2} {:>11} {:>6} {:>7} {:>10} {:>9}  {}",
-        "", "step ms", "MFU", "bubble", "exchange", "peak", COLUMNS
+        "  {:>2} {:>11} {:>6} {:>11} {:>7} {:>10} {:>9}  {}",
+        "", "step ms", "MFU", "mean bubble", "busiest", "exchange", "peak", COLUMNS
     );
     let mut text = format!("\n{}\n", paint(&head, Style::Faint, colours));
     for (number_of, row) in (1..).zip(&report.best) {
         let mfu = row.mfu.map_or_else(|| "-".to_owned(), percent);
         text.push_str(&format!(
-            "  {number_of:>2} {:>11} {mfu:>6} {:>7} {:>10} {:>9}  {}\n",
+            "  {number_of:>2} {:>11} {mfu:>6} {:>11} {:>7} {:>10} {:>9}  {}\n",
             format!("{:.3}", row.step),
+            percent(row.bubble_mean),
             percent(row.bubble),
             format!("{:.3}", row.exchange),
             Bytes(row.peak_bytes).to_string(),

@@ -92,7 +92,7 @@ fn fits(object: &Value, fields: &[(&str, Holds)]) {
     }
 }
 
-const REPORT: [(&str, Holds); 19] = [
+const REPORT: [(&str, Holds); 20] = [
     ("schema", Holds::Text),
     ("ok", Holds::Truth),
     ("target", Holds::Text),
@@ -103,6 +103,7 @@ const REPORT: [(&str, Holds); 19] = [
     ("instructions", Holds::Count),
     ("makespan", Holds::Number),
     ("longest_stage", Holds::Number),
+    ("bubble_mean", Holds::Number),
     ("bubble_makespan", Holds::Number),
     ("bubble_longest_stage", Holds::Number),
     ("lower_bound", Holds::NumberOrNull),

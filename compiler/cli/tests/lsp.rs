@@ -91,7 +91,7 @@ fn hovers_say_what_is_known() {
     for part in [
         "schedule one_f_one_b",
         "accepted with 4 devices and 8 microbatches",
-        "peak 4 units, bubble 27.3%",
+        "peak 4 units, mean bubble 27.3%",
         "One forward, one backward.",
     ] {
         assert!(schedule.contains(part), "{part} is not in\n{schedule}");
@@ -236,7 +236,7 @@ fn documents_are_formatted_outlined_and_have_figures() {
     let hints = client.ask("textDocument/inlayHint", range);
     assert_eq!(
         (&hints[0]["label"], &hints[0]["position"]),
-        (&json!("peak 4 units, bubble 27.3%"), &json!({"line": 6, "character": 22}))
+        (&json!("peak 4 units, mean bubble 27.3%"), &json!({"line": 6, "character": 22}))
     );
 }
 

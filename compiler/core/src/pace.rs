@@ -24,6 +24,8 @@ pub struct Pace {
     pub turns: u64,
     /// Work of the busiest device in a turn.
     pub busiest: Ticks,
+    /// Work of each device in a turn.
+    pub work: Vec<Ticks>,
     /// The links that take time on the slowest circle, the lower device first, ascending. In 1F1B, they are the segment of which twice the
     /// latencies, divided by its devices, are most: tasks of a circle over so many links repeat after as many turns as it has devices.
     pub links: Vec<(DeviceId, DeviceId)>,
@@ -56,14 +58,15 @@ pub fn pace(schedule: &Schedule, turn: &Turn, costs: &Costs) -> Option<Pace> {
     let (waits, n_tasks) = waits(schedule, turn, costs, period)?;
     let work =
         |tasks: &Vec<BlockTask>| tasks.iter().fold(Ticks::ZERO, |sum, task| sum + costs.of(task.kind, task.stage));
-    let busiest = turn.tasks.iter().map(work).max()?;
+    let work: Vec<Ticks> = turn.tasks.iter().map(work).collect();
+    let busiest = work.iter().max().copied()?;
     let mut best = Circle { time: busiest.0.into(), turns: 1, links: BTreeSet::new() };
     let mut looks = 0;
     while let Some(slower) = slower(&waits, n_tasks, (best.time, best.turns), &mut looks)? {
         best = slower;
     }
     let (time, turns) = (Ticks(u64::try_from(best.time).ok()?), u64::try_from(best.turns).ok()?);
-    Some(Pace { time, turns, busiest, links: best.links.into_iter().collect() })
+    Some(Pace { time, turns, busiest, work, links: best.links.into_iter().collect() })
 }
 
 fn waits(schedule: &Schedule, turn: &Turn, costs: &Costs, period: u64) -> Option<(Vec<Wait>, usize)> {

@@ -137,6 +137,8 @@ pub struct Figures {
     pub makespan: Option<f64>,
     /// The longest time from first start to last end on one device.
     pub longest_stage: Option<f64>,
+    /// 1 - work / makespan, with the mean work of all devices.
+    pub bubble_mean: Option<f64>,
     /// 1 - work / makespan, with the work of the busiest device.
     pub bubble_makespan: Option<f64>,
     /// 1 - work / longest stage.
@@ -271,6 +273,7 @@ impl Report {
         self.figures = Figures {
             makespan: Some(time(makespan)),
             longest_stage: Some(time(longest_stage)),
+            bubble_mean: Some(mean_bubble_of(timeline)),
             bubble_makespan: Some(bubble_of(timeline)),
             bubble_longest_stage: Some(rest(work, longest_stage)),
             lower_bound: Some(time(bound.makespan)),
@@ -373,6 +376,14 @@ fn rest(part: Ticks, whole: Ticks) -> f64 {
 #[must_use]
 pub fn bubble_of(timeline: &Timeline) -> f64 {
     rest(most_work(timeline), timeline.makespan())
+}
+
+/// The part of the makespan in which devices idle, as a mean over all of them.
+#[must_use]
+pub fn mean_bubble_of(timeline: &Timeline) -> f64 {
+    let devices = (0..timeline.ends.len()).map(DeviceId::from_index);
+    let idle = devices.map(|device| rest(timeline.busy(device), timeline.makespan())).sum::<f64>();
+    idle / timeline.ends.len().max(1) as f64
 }
 
 fn most_work(timeline: &Timeline) -> Ticks {

@@ -31,7 +31,7 @@ $ pipec plot std:v_half --set devices=8 --set microbatches=24 --cost F=1,B=1.2,W
 $ pipec check std:v_half --set devices=8 --set microbatches=24
 ```
 
-A device is idle for its *bubble*: as a share of the whole step (*makespan*), and from the first to the last task of the device that takes longest (*longest stage*), which is what papers of zero-bubble schedules print.
+A device is idle for its *bubble*. The *mean bubble* is the idle share of the whole step (the makespan), as a mean over all devices. Papers print the bubble of the busiest device, as a share of the makespan or, in papers of zero-bubble schedules, of the longest time from the first to the last task of one device (*longest stage*).
 *Peak* is the activation memory of the fullest device in [units](language.md#words), of which 1F1B holds as many as there are devices; *gap* is how much shorter any schedule with these places, in this memory, could be at
 most.
 
@@ -43,7 +43,7 @@ most.
 /// What is missing, or cannot be drawn.
 pub fn page() -> Result<(String, Vec<(String, String)>), String> {
     let mut text = HEAD.to_owned();
-    text.push_str("| schedule | bubble, makespan | bubble, longest stage | peak | gap |\n|---|---|---|---|---|\n");
+    text.push_str("| schedule | mean bubble | busiest device, makespan | busiest device, longest stage | peak | gap |\n|---|---|---|---|---|---|\n");
     let (mut sections, mut pictures) = (String::new(), Vec::new());
     let all = || FAMILIES.iter().flat_map(|(_, names)| names.iter());
     if let Some((missing, _)) = stdlib::SCHEDULES.iter().find(|(name, _)| !all().any(|other| other == name)) {
@@ -79,7 +79,8 @@ fn row(compilation: &Compilation) -> Option<String> {
     let figures = &compilation.report.figures;
     let percent = |share: f64| format!("{:.1}%", share * 100.0);
     Some(format!(
-        "{} | {} | {} | {}",
+        "{} | {} | {} | {} | {}",
+        percent(figures.bubble_mean?),
         percent(figures.bubble_makespan?),
         percent(figures.bubble_longest_stage?),
         figures.peak_activation.as_ref()?,

@@ -6,6 +6,7 @@ use crate::input::{Format, TargetArguments};
 use crate::output::{Failure, Style, colours_error, colours_out, paint, print, print_error};
 use crate::sarif;
 use crate::table::table;
+use crate::training::is_computable;
 use pipe_compiler::diagnostic::Severity;
 use pipe_compiler::report::{Finding, Report};
 use pipe_ir::text::Rejected;
@@ -19,8 +20,10 @@ pub(crate) fn run(target: &TargetArguments) -> Result<Outcome, Failure> {
     let name = &target.target;
     let text = std::fs::read_to_string(name).map_err(|error| Failure::Io(name.clone(), error))?;
     let mut report = Report::new(name);
+    let mut has_graphs = true;
     match pipe_ir::text::check(&text) {
         Ok(verified) => {
+            has_graphs = is_computable(verified.program());
             report.program(verified.program());
             report.ok = true;
         }
@@ -48,6 +51,9 @@ pub(crate) fn run(target: &TargetArguments) -> Result<Outcome, Failure> {
     }
     if !target.quiet {
         print(&table(&report, colours_out()))?;
+        if report.ok && !has_graphs {
+            print("\n  no tensor graphs: sizes are those that the program states\n")?;
+        }
     }
     Ok(outcome)
 }

@@ -15,12 +15,12 @@ use crate::training::progress::Progress;
 use crate::training::resident::{Resident, Watch};
 use crate::training::stop::stop_on_signal;
 use crate::training::summary::{Circumstances, SCHEMA, Summary};
-use crate::training::{self, Finished, Plan, tokens_per_step};
+use crate::training::{self, Bubble, Finished, Plan, Sizes, tokens_per_step};
 use pipe_compiler::judge::Judged;
-use pipe_compiler::report::bubble_of;
+use pipe_compiler::report::{bubble_of, mean_bubble_of};
 use pipe_compiler::schedule::Costs;
 use pipe_compiler::sharing::Sharing;
-use pipe_compiler::timeline::place;
+use pipe_compiler::timeline::{Timeline, place};
 use pipe_ir::digest::Digest;
 use pipe_ir::program::Program;
 use pipe_ir::text;
@@ -115,15 +115,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     }
 }
 
-/// The bubble that is predicted, where devices share these GPUs.
-fn bubble(judged: &Judged, gpus: &[UsedGpu]) -> f64 {
+/// The bubbles that are predicted, where devices share these GPUs.
+fn bubble(judged: &Judged, gpus: &[UsedGpu]) -> Bubble {
+    let of = |timeline: &Timeline| Bubble { mean: mean_bubble_of(timeline), busiest: bubble_of(timeline) };
     let processors: Vec<_> = gpus.iter().map(|gpu| (gpu.devices.clone(), 1)).collect();
     let sharing = Sharing::new(&processors).unwrap_or_default();
     if !sharing.binds(judged.schedule.n_devices()) {
-        return bubble_of(&judged.timeline);
+        return of(&judged.timeline);
     }
     let costs = Costs { sharing, ..judged.costs.clone() };
-    bubble_of(&place(&judged.schedule, &judged.order, &costs))
+    of(&place(&judged.schedule, &judged.order, &costs))
 }
 
 impl Arguments {
@@ -172,6 +173,7 @@ impl Arguments {
         let circumstances = Circumstances {
             program: program.program(),
             backend: backend::name(backend),
+            sizes: Sizes::of(program.program(), judged.as_ref()),
             predicted_bubble: judged.map(|judged| bubble(&judged, &gpus)),
             gpus,
             kernels,

@@ -90,12 +90,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
 fn say(compiled: &Compiled, quiet: bool) -> Result<(), Failure> {
     show_diagnostics(&compiled.compilation, &compiled.sources);
     let report = &compiled.compilation.report;
-    let figures = report.figures.makespan.zip(report.figures.bubble_makespan);
+    let figures = report.figures.makespan.zip(report.figures.bubble_mean);
     match figures.filter(|_| !quiet) {
         Some((makespan, bubble)) => {
             let name = report.schedule.as_deref().unwrap_or(&report.target);
             let verdict = if report.ok { "accepted" } else { "rejected" };
-            print(&format!("{name}: {verdict}, makespan {}, bubble {}\n", number(makespan), percent(bubble)))
+            print(&format!("{name}: {verdict}, makespan {}, mean bubble {}\n", number(makespan), percent(bubble)))
         }
         None => Ok(()),
     }

@@ -130,15 +130,15 @@ impl Figure {
             devices: report.sizes.devices,
             microbatches: report.sizes.microbatches,
             peak: report.figures.peak_activation,
-            bubble: report.figures.bubble_makespan,
+            bubble: report.figures.bubble_mean,
             makespan: report.figures.makespan,
         }
     }
 
-    /// `peak 4 units, bubble 33.3%`
+    /// `peak 4 units, mean bubble 33.3%`
     pub(super) fn short(&self) -> String {
         let peak = self.peak.map(|peak| format!("peak {} units", rounded(peak)));
-        let bubble = self.bubble.map(|bubble| format!("bubble {:.1}%", 100.0 * bubble));
+        let bubble = self.bubble.map(|bubble| format!("mean bubble {:.1}%", 100.0 * bubble));
         let parts: Vec<String> =
             (!self.ok).then(|| "rejected".to_owned()).into_iter().chain(peak).chain(bubble).collect();
         parts.join(", ")

@@ -121,12 +121,13 @@ impl Sheet {
         put!(svg, r#"<text class="title" x="{LEFT}" y="34">{}</text>"#, escape(name));
         put!(
             svg,
-            r#"<text class="figures" x="{LEFT}" y="56">{} devices, {} stages, {} microbatches · makespan {}{} · bubble {} (longest stage {}) · lower bound {} · peak {} units</text>"#,
+            r#"<text class="figures" x="{LEFT}" y="56">{} devices, {} stages, {} microbatches · makespan {}{} · mean bubble {} (busiest device {}, by longest stage {}) · lower bound {} · peak {} units</text>"#,
             sizes.devices.unwrap_or_default(),
             sizes.stages.unwrap_or_default(),
             sizes.microbatches.unwrap_or_default(),
             show(figures.makespan, number),
             report.profile.as_ref().map_or_else(String::new, |own| format!(" {}", own.time_unit)),
+            show(figures.bubble_mean, percent),
             show(figures.bubble_makespan, percent),
             show(figures.bubble_longest_stage, percent),
             show(figures.lower_bound, number),

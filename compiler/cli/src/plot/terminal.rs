@@ -70,10 +70,10 @@ fn title(report: &Report) -> String {
     let figures = &report.figures;
     let show = |value: Option<f64>, form: fn(f64) -> String| value.map(form).unwrap_or_default();
     format!(
-        "{}: makespan {}, bubble {}, peak {} units\n",
+        "{}: makespan {}, mean bubble {}, peak {} units\n",
         report.schedule.as_deref().unwrap_or(&report.target),
         show(figures.makespan, number),
-        show(figures.bubble_makespan, percent),
+        show(figures.bubble_mean, percent),
         show(figures.peak_activation, number),
     )
 }

@@ -5,6 +5,8 @@ pub(crate) mod resident;
 pub(crate) mod stop;
 pub(crate) mod summary;
 
+use pipe_compiler::judge::Judged;
+use pipe_compiler::model::symbolic::{FLOWING, SAVED};
 use pipe_ir::program::{Body, Program};
 use pipe_ir::units::Bytes;
 use pipe_ir::value::ValueKind;
@@ -12,7 +14,8 @@ use pipe_ir::verify::Verified;
 use pipe_runtime::checkpoint::{self, CheckpointError};
 use pipe_runtime::data::Data;
 use pipe_runtime::job::Job;
-use pipe_runtime::{Backend, Options, Pace, Run, RunError, StepReport, Used};
+use pipe_runtime::{Backend, DeviceStep, Options, Pace, Run, RunError, StepReport, Used};
+use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -41,8 +44,8 @@ pub(crate) struct Finished {
     pub(crate) steps: u64,
     /// Loss of each step done, where anything was computed.
     pub(crate) losses: Vec<f64>,
-    /// Bubble of each step done, by makespan; of each window, where steps run on.
-    pub(crate) bubbles: Vec<f64>,
+    /// Bubbles of each step done, by makespan; of each window, where steps run on.
+    pub(crate) bubbles: Vec<Bubble>,
     /// Busy share of each device over the steps done.
     pub(crate) busy: Vec<f64>,
     /// By device: the part of a step in which its GPU ran no task of any device, in the median.
@@ -59,6 +62,15 @@ pub(crate) struct Finished {
     pub(crate) saved: Option<PathBuf>,
     /// The steps themselves, if they were to be kept.
     pub(crate) trace: Vec<StepReport>,
+}
+
+/// The part of a makespan in which devices idle.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Bubble {
+    /// The mean over all devices.
+    pub(crate) mean: f64,
+    /// Of the busiest device.
+    pub(crate) busiest: f64,
 }
 
 /// Measured memory of a device.
@@ -106,6 +118,49 @@ impl From<CheckpointError> for Failure {
 #[must_use]
 pub(crate) fn is_computable(program: &Program) -> bool {
     !program.execs.iter().any(|exec| matches!(exec.body, Body::Abstract))
+}
+
+/// Where the sizes of what a program holds come from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Sizes {
+    /// A model.
+    Model,
+    /// Nothing: the target is a schedule alone, whose stages all hold the same placeholders.
+    Placeholders,
+    /// A program without tensor graphs, which states them.
+    Program,
+}
+
+impl Sizes {
+    /// Those of a program, and of the target that it was compiled from, if any.
+    #[must_use]
+    pub(crate) fn of(program: &Program, judged: Option<&Judged>) -> Self {
+        match judged {
+            Some(judged) if judged.has_model() => Self::Model,
+            Some(_) => Self::Placeholders,
+            None if is_computable(program) => Self::Model,
+            None => Self::Program,
+        }
+    }
+
+    /// What is said of peaks that were counted as compiled.
+    #[must_use]
+    pub(crate) fn verdict(self, computes: bool) -> String {
+        match self {
+            Self::Model if computes => "measured peaks equal the predicted ones, to the byte".to_owned(),
+            Self::Model => {
+                "counted peaks equal the predicted ones, to the byte; the null device computes nothing".to_owned()
+            }
+            Self::Placeholders => format!(
+                "no model: sizes are placeholders, {SAVED} saved by each forward and {FLOWING} sent; they say nothing of a real model"
+            ),
+            Self::Program => {
+                "no tensor graphs: sizes are those that the program states; counted peaks equal the predicted ones"
+                    .to_owned()
+            }
+        }
+    }
 }
 
 /// The data of a program; its path is relative to the folder.
@@ -199,7 +254,7 @@ fn save(run: &Run, step: u64, folder: Option<&Path>) -> Result<Option<PathBuf>, 
 /// Sums over the steps of a run.
 struct Tally {
     losses: Vec<f64>,
-    bubbles: Vec<f64>,
+    bubbles: Vec<Bubble>,
     busy: Vec<f64>,
     /// By device, of each step.
     gpu_idle: Vec<Vec<f64>>,
@@ -225,9 +280,14 @@ impl Tally {
 
     fn count(&mut self, step: &StepReport, losses: &[f64]) {
         let makespan = step.makespan().seconds();
-        let work = step.devices.iter().map(|device| device.busy).max().unwrap_or_default();
+        let idle = |device: &DeviceStep| match makespan > 0.0 {
+            true => 1.0 - device.busy.seconds() / makespan,
+            false => 0.0,
+        };
+        let busiest = step.devices.iter().map(idle).reduce(f64::min).unwrap_or_default();
+        let mean = step.devices.iter().map(idle).sum::<f64>() / step.devices.len().max(1) as f64;
         self.losses.extend(losses);
-        self.bubbles.push(if makespan > 0.0 { 1.0 - work.seconds() / makespan } else { 0.0 });
+        self.bubbles.push(Bubble { mean, busiest });
         self.extent += makespan;
         self.instructions += step.devices.iter().map(|device| device.instructions).sum::<u64>();
         for (busy, device) in self.busy.iter_mut().zip(&step.devices) {

@@ -1,8 +1,8 @@
 //! Summaries: what a run found, against what was compiled, for people and as JSON (`pipec.run/1`).
 
-use super::Finished;
 use super::progress::grouped;
 use super::resident::Resident;
+use super::{Bubble, Finished, Sizes};
 use pipe_ir::program::{Extent, Program};
 use pipe_ir::units::Bytes;
 use pipe_runtime::{Entry, Profile, Used, UsedGpu};
@@ -42,9 +42,13 @@ pub(crate) struct Summary {
     pub(crate) instructions: u64,
     /// Data elements per second; `None` where nothing was computed.
     pub(crate) tokens_per_second: Option<f64>,
-    /// Bubble by makespan that was predicted.
+    /// Bubble by makespan that was predicted, as a mean over the devices.
+    pub(crate) predicted_bubble_mean: Option<f64>,
+    /// Median over the steps of the bubble by makespan, as a mean over the devices.
+    pub(crate) measured_bubble_mean: Option<f64>,
+    /// Bubble by makespan that was predicted, of the busiest device.
     pub(crate) predicted_bubble: Option<f64>,
-    /// Median over the steps of the bubble by makespan.
+    /// Median over the steps of the bubble by makespan, of the busiest device.
     pub(crate) measured_bubble: Option<f64>,
     /// Loss of the first step, in nats per token.
     pub(crate) first_loss: Option<f64>,
@@ -52,6 +56,8 @@ pub(crate) struct Summary {
     pub(crate) last_loss: Option<f64>,
     /// Losses of all steps.
     pub(crate) losses: Vec<f64>,
+    /// Where the bytes below come from: a model, the program as it was written, or nothing but placeholders.
+    pub(crate) sizes: Sizes,
     /// Figures of every device.
     pub(crate) per_device: Vec<DeviceSummary>,
     /// The checkpoint written last.
@@ -136,8 +142,10 @@ pub(crate) struct Circumstances<'a> {
     pub(crate) gpus: Vec<UsedGpu>,
     /// What the kernels took, where that was asked for.
     pub(crate) kernels: Option<Profile>,
-    /// Bubble by makespan that the timeline predicts.
-    pub(crate) predicted_bubble: Option<f64>,
+    /// Bubbles by makespan that the timeline predicts.
+    pub(crate) predicted_bubble: Option<Bubble>,
+    /// Where the sizes of its buffers come from.
+    pub(crate) sizes: Sizes,
     /// Data elements of a step.
     pub(crate) tokens_per_step: u64,
     /// Steps of the whole run, those before a resumption included.
@@ -175,6 +183,10 @@ impl Summary {
                 busy: *busy,
             })
             .collect();
+        let measured = |of: fn(&Bubble) -> f64| {
+            let bubbles: Vec<f64> = finished.bubbles.iter().map(of).collect();
+            computes.then(|| median(&bubbles)).flatten()
+        };
         Self {
             schema: SCHEMA,
             // Without a step nothing was measured.
@@ -197,11 +209,14 @@ impl Summary {
             seconds,
             instructions: finished.instructions,
             tokens_per_second: (computes && seconds > 0.0).then(|| tokens / seconds),
-            predicted_bubble: circumstances.predicted_bubble,
-            measured_bubble: computes.then(|| median(&finished.bubbles)).flatten(),
+            predicted_bubble_mean: circumstances.predicted_bubble.map(|bubble| bubble.mean),
+            measured_bubble_mean: measured(|bubble| bubble.mean),
+            predicted_bubble: circumstances.predicted_bubble.map(|bubble| bubble.busiest),
+            measured_bubble: measured(|bubble| bubble.busiest),
             first_loss: finished.losses.first().copied(),
             last_loss: finished.losses.last().copied(),
             losses: finished.losses.clone(),
+            sizes: circumstances.sizes,
             per_device,
             checkpoint: finished.saved.as_ref().map(|path| path.display().to_string()),
             ranks: circumstances.n_ranks,
@@ -246,12 +261,16 @@ impl Summary {
             let step = self.resumed_from + step as u64 + 1;
             let _ = writeln!(text, "           no number from step {step} on: a smaller learning rate may help");
         }
-        if let (Some(predicted), Some(measured)) = (self.predicted_bubble, self.measured_bubble) {
-            let (predicted, measured) = (100.0 * predicted, 100.0 * measured);
+        let mean = self.predicted_bubble_mean.zip(self.measured_bubble_mean);
+        if let (Some(mean), Some(busiest)) = (mean, self.predicted_bubble.zip(self.measured_bubble)) {
+            let percent = |(predicted, measured): (f64, f64)| (100.0 * predicted, 100.0 * measured);
+            let (predicted, measured) = percent(mean);
             let _ = writeln!(
                 text,
-                "  bubble   {predicted:.1}% predicted, {measured:.1}% measured (by makespan, median of the steps)"
+                "  bubble   mean over devices: {predicted:.1}% predicted, {measured:.1}% measured (by makespan, median of the steps)"
             );
+            let (predicted, measured) = percent(busiest);
+            let _ = writeln!(text, "           busiest device: {predicted:.1}% predicted, {measured:.1}% measured");
         }
         for GpuSummary { name, devices, idle } in &self.gpus {
             let (plural, idle) = (plural(*devices as u64), 100.0 * idle);
@@ -297,7 +316,7 @@ impl Summary {
             }
         }
         if self.ok {
-            let _ = writeln!(text, "\n  measured peaks equal the predicted ones, to the byte");
+            let _ = writeln!(text, "\n  {}", self.sizes.verdict(self.measured_bubble.is_some()));
         } else {
             let _ = writeln!(
                 text,

@@ -23,7 +23,7 @@ mod slicing;
 mod stage;
 pub mod stage_set;
 mod stages;
-mod symbolic;
+pub mod symbolic;
 mod tape;
 #[cfg(test)]
 mod tests;

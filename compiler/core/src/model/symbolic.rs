@@ -13,10 +13,10 @@ use pipe_ir::task::TaskKind;
 use pipe_ir::units::Bytes;
 use pipe_ir::value::{Value, ValueKind};
 
-/// Bytes of what a stage saves for its backward pass.
-const SAVED: Bytes = Bytes(1 << 20);
-/// Bytes of what flows between stages.
-const FLOWING: Bytes = Bytes(1 << 16);
+/// Bytes of what a stage saves for its backward pass: a placeholder.
+pub const SAVED: Bytes = Bytes(1 << 20);
+/// Bytes of what flows between stages: a placeholder.
+pub const FLOWING: Bytes = Bytes(1 << 16);
 
 /// A stage set for stages of which nothing is known but who reads whom: each saves 1 MiB from its forward, or from where it recomputes
 /// that, to the end of its backward pass and hands on 64 KiB. There are no weights, so there is no update.

@@ -18,6 +18,8 @@ pub struct CertificateReport {
     pub steady_period: Option<f64>,
     /// The share of that time in which the busiest device idles: the bubble in the limit of long steps.
     pub steady_bubble: Option<f64>,
+    /// The share of that time in which devices idle, as a mean over all of them.
+    pub steady_bubble_mean: Option<f64>,
     /// The links whose latencies make the steady period longer than the work of the busiest device, if any do: two devices each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub steady_links: Vec<[u32; 2]>,
@@ -82,14 +84,19 @@ impl CertificateReport {
         let is_reached = |held: &Certificate| held.from <= u64::from(*n_microbatches);
         let is_one = matches!(numbers, Numbers::UpTo(_)) && versions.is_none();
         let of_turn = |pace: &crate::pace::Pace| time(pace.time) / pace.turns as f64;
+        let idle = |pace: &crate::pace::Pace, work: f64| match of_turn(pace) {
+            0.0 => 0.0,
+            all => 1.0 - work / all,
+        };
         let slow = pace.as_ref().filter(|pace| !pace.links.is_empty());
         Self {
             turn_microbatches: turn.microbatches,
             turn_slots: turn.period,
             steady_period: pace.as_ref().map(|pace| of_turn(pace) / turn.microbatches as f64),
-            steady_bubble: pace.as_ref().map(|pace| match of_turn(pace) {
-                0.0 => 0.0,
-                all => 1.0 - time(pace.busiest) / all,
+            steady_bubble: pace.as_ref().map(|pace| idle(pace, time(pace.busiest))),
+            steady_bubble_mean: pace.as_ref().map(|pace| {
+                let sum = pace.work.iter().map(|work| time(*work)).sum::<f64>();
+                idle(pace, sum / pace.work.len().max(1) as f64)
             }),
             steady_links: slow.iter().flat_map(|pace| &pace.links).map(|(one, other)| [one.0, other.0]).collect(),
             steady_links_add: slow.map(|pace| (of_turn(pace) - time(pace.busiest)) / turn.microbatches as f64),

@@ -111,6 +111,8 @@ pub struct BestReport {
     pub mfu: Option<f64>,
     /// Tokens of all pipelines in a second.
     pub tokens_per_second: Option<f64>,
+    /// 1 - work / step, with the mean work of all devices.
+    pub bubble_mean: f64,
     /// 1 - work / step, with the work of the busiest device.
     pub bubble: f64,
     /// What the fullest device holds.
@@ -135,6 +137,8 @@ pub struct SearchedReport {
     pub candidate: CandidateReport,
     /// Time of a step.
     pub step: f64,
+    /// 1 - work / step, with the mean work of all devices.
+    pub bubble_mean: f64,
     /// 1 - work / step, with the work of the busiest device.
     pub bubble: f64,
     /// What the fullest device holds.
@@ -209,6 +213,7 @@ impl BestReport {
             exchange: cluster.map_or(0.0, |cluster| cluster.exchange),
             mfu: cluster.and_then(|cluster| cluster.mfu),
             tokens_per_second: cluster.and_then(|cluster| cluster.tokens_per_second),
+            bubble_mean: report.figures.bubble_mean.unwrap_or_default(),
             bubble: report.figures.bubble_makespan.unwrap_or_default(),
             peak_bytes: taken.bytes.0,
             device: taken.device.0,

@@ -1,0 +1,100 @@
+//! Headlines say what they are: bubbles of which devices, and where sizes of buffers come from.
+
+mod process;
+
+use process::{folder, pipec};
+use serde_json::Value;
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).expect("JSON")
+}
+
+fn number(value: &Value, name: &str) -> f64 {
+    value[name].as_f64().unwrap_or_else(|| panic!("{name} is no number: {value}"))
+}
+
+/// The last stage takes three times as long as the others: its device is busy, the others idle.
+const UNEQUAL: &str = "--set devices=4 --set microbatches=16 --cost F=1,BW=2,F[3]=3,BW[3]=6";
+
+#[test]
+fn the_bubble_is_the_mean_over_devices_and_that_of_the_busiest_one_has_its_name() {
+    let folder = folder("headlines_bubble", &[]);
+    let report = json(&pipec(&folder, &format!("check std:1f1b {UNEQUAL} --format json"), "").with(0).out);
+    let makespan = number(&report, "makespan");
+    let idle: Vec<f64> = report["per_device"]
+        .as_array()
+        .expect("devices")
+        .iter()
+        .map(|row| 1.0 - number(row, "busy") / makespan)
+        .collect();
+    let (mean, least) = (idle.iter().sum::<f64>() / 4.0, idle.iter().copied().fold(1.0, f64::min));
+    assert!((number(&report, "bubble_mean") - mean).abs() < 1e-9, "{report}");
+    assert!((number(&report, "bubble_makespan") - least).abs() < 1e-9, "{report}");
+    assert!(mean > 0.5 && least < 0.1, "three of four devices idle most of the time: {idle:?}");
+    let percent = |share: f64| format!("{:.1}%", 100.0 * share);
+    let table = pipec(&folder, &format!("check std:1f1b {UNEQUAL}"), "").with(0).out;
+    let line = table.lines().find(|line| line.starts_with("  makespan")).expect("a line");
+    assert!(
+        line.ends_with(&format!("mean bubble {}, of the busiest device {}", percent(mean), percent(least))),
+        "{line}"
+    );
+    let plot = pipec(&folder, &format!("plot std:1f1b {UNEQUAL}"), "").with(0).out;
+    assert!(plot.contains(&format!("mean bubble {}", percent(mean))), "{plot}");
+    pipec(&folder, &format!("plot std:1f1b {UNEQUAL} -o x.svg"), "").with(0);
+    let svg = std::fs::read_to_string(folder.join("x.svg")).expect("written");
+    assert!(svg.contains(&format!("mean bubble {} (busiest device {}", percent(mean), percent(least))), "{svg:.2000}");
+}
+
+#[test]
+fn the_certificate_has_the_mean_over_devices_too() {
+    let folder = folder("headlines_certificate", &[]);
+    let certificate =
+        "check std:1f1b --certificate --set devices=4 --set microbatches=16 --cost F=1,BW=2,F[3]=3,BW[3]=6";
+    let report = json(&pipec(&folder, &format!("{certificate} --format json"), "").with(0).out);
+    let own = &report["certificate"];
+    // In the limit d3 is always busy, and the others a third of the time.
+    assert!(number(own, "steady_bubble").abs() < 1e-9, "{own}");
+    assert!((number(own, "steady_bubble_mean") - 0.5).abs() < 1e-9, "{own}");
+    let table = pipec(&folder, certificate, "").with(0).out;
+    assert!(table.contains("mean bubble 50.0% in the limit, of the busiest device 0.0%"), "{table}");
+}
+
+const TRAINED: &str = "import std.models.gpt
+
+pipeline small {
+    model gpt(vocab = 32, hidden = 16, heads = 2, blocks = 2, sequence = 8, rows = 1)
+    devices 2
+    microbatches 2
+    schedule 1f1b
+    train {
+        data synthetic
+        steps 2
+        optimizer sgd(learning_rate = 0.1)
+    }
+}
+";
+
+#[test]
+fn a_run_says_where_its_sizes_come_from() {
+    let folder = folder("headlines_sizes", &[("small.pipe", TRAINED)]);
+    let peaks = "measured peaks equal the predicted ones, to the byte";
+    let alone = pipec(&folder, "run std:1f1b", "").with(0).out;
+    assert!(
+        !alone.contains(peaks) && alone.contains("no model: sizes are placeholders, 1MiB saved by each"),
+        "{alone}"
+    );
+    pipec(&folder, "build std:1f1b --emit ir -o x.ir", "").with(0);
+    for command in ["run x.ir", "check x.ir"] {
+        let program = pipec(&folder, command, "").with(0).out;
+        assert!(!program.contains(peaks) && program.contains("sizes are those that the program states"), "{program}");
+    }
+    let trained = pipec(&folder, "run small.pipe --backend cpu --no-checkpoint", "").with(0).out;
+    assert!(trained.contains(peaks) && trained.contains("bubble   mean over devices: "), "{trained}");
+    let counted = pipec(&folder, "run small.pipe --backend null", "").with(0).out;
+    assert!(!counted.contains(peaks) && counted.contains("counted peaks equal the predicted ones"), "{counted}");
+    for (command, sizes) in [("std:1f1b", "placeholders"), ("x.ir", "program"), ("small.pipe --backend null", "model")]
+    {
+        let report = json(&pipec(&folder, &format!("run {command} --format json"), "").with(0).out);
+        assert_eq!(report["sizes"], sizes, "{command}");
+    }
+}
