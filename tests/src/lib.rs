@@ -6,6 +6,7 @@ pub mod cases;
 pub mod channels;
 pub mod exhaustive;
 pub mod fuzz;
+pub mod irregular;
 pub mod jobs;
 pub mod mutation;
 pub mod pipelines;

@@ -35,10 +35,7 @@ pub(crate) fn of_target(target: &str, compilation: &Compilation, sources: &Sourc
         }
         result
     });
-    let mistakes = compilation.our_mistakes.iter().map(|mistake| {
-        let text = format!("this is a bug in pipec, please report it with the source: {mistake}");
-        json!({"level": "error", "message": {"text": text}})
-    });
+    let mistakes = compilation.mistakes().map(|text| json!({"level": "error", "message": {"text": text}}));
     log(rules.iter().map(|code| rule(*code)).collect(), results.collect(), mistakes.collect(), compilation.report.ok)
 }
 

@@ -66,12 +66,12 @@ use pipe_ir::program::Program;
 use pipe_ir::verify::{Verified, VerifyError, verify};
 use pipeline::{Pipeline, StageCosts};
 use profile::Profile;
-use report::Report;
 use report::certificate::CertificateReport;
 use report::offload::OffloadReport;
 use report::profile::ProfileReport;
 use report::torch::TorchReport;
 use report::zero::ZeroReport;
+use report::{Finding, Report};
 use source::{Source, Sources};
 
 /// What to compile, and how to judge it.
@@ -175,6 +175,21 @@ impl Compilation {
         Self { report, judged: None, program: None, misfit: None, diagnostics, our_mistakes: Vec::new() }
     }
 
+    /// Takes the verdict from what was found; mistakes of ours are findings like others.
+    pub fn conclude(&mut self, sources: &Sources) {
+        self.report.conclude(&self.diagnostics, sources);
+        let mistakes: Vec<Finding> =
+            self.mistakes().map(|message| Finding::internal(message, &self.report.target)).collect();
+        self.report.ok &= mistakes.is_empty();
+        self.report.diagnostics.extend(mistakes);
+    }
+
+    /// What to say of each mistake of ours.
+    pub fn mistakes(&self) -> impl Iterator<Item = String> + '_ {
+        let all = self.our_mistakes.iter();
+        all.map(|mistake| format!("this is a bug in pipec, please report it with the source: {mistake}"))
+    }
+
     /// The program, also one that does not fit.
     #[must_use]
     pub fn lowered(&self) -> Option<&Program> {
@@ -191,8 +206,7 @@ pub fn compile(sources: &mut Sources, root: Source, loader: &files::Loader<'_>, 
     }
     compilation.diagnostics.sort_by_key(|found| (found.labels.first().map(|label| label.span), found.code));
     compilation.diagnostics = diagnostic::joined(compilation.diagnostics);
-    compilation.report.conclude(&compilation.diagnostics, sources);
-    compilation.report.ok &= compilation.our_mistakes.is_empty();
+    compilation.conclude(sources);
     compilation
 }
 

@@ -98,7 +98,7 @@ fn text_of<T: Display>(
         }),
         Err(found) => {
             compilation.diagnostics.extend(found);
-            compilation.report.conclude(&compilation.diagnostics, &sources);
+            compilation.conclude(&sources);
             None
         }
     };

@@ -89,9 +89,7 @@ pub(crate) fn show_diagnostics(compilation: &Compilation, sources: &Sources) {
     let is_note = |found: &&Diagnostic| found.severity == Severity::Note;
     let found: Vec<Diagnostic> = compilation.diagnostics.iter().filter(|found| !is_note(found)).cloned().collect();
     show(&found, sources);
-    for mistake in &compilation.our_mistakes {
-        print_error(&format!("this is a bug in pipec, please report it with the source: {mistake}\n"));
-    }
+    compilation.mistakes().for_each(|mistake| print_error(&format!("{mistake}\n")));
 }
 
 /// Draws notes on standard error, unless a user wants nothing but errors and warnings.
@@ -123,9 +121,7 @@ pub(crate) fn show_findings(compilation: &Compilation, sources: &Sources, format
 pub(crate) fn reason(compilation: &Compilation) -> Failure {
     let first = compilation.report.diagnostics.iter().find(|found| found.severity == Severity::Error);
     let of = |found: &Finding| format!("{}:{}:{}: {}", found.file, found.line, found.column, found.message);
-    let mistakes = || compilation.our_mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-    let ours = || format!("this is a bug in pipec, please report it with the source: {}", mistakes());
-    Failure::Usage(first.map_or_else(ours, of))
+    Failure::Usage(first.map_or_else(|| "the target is rejected".to_owned(), of))
 }
 
 /// Whether a compilation may go on.

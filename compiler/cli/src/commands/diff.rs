@@ -1,6 +1,6 @@
 //! `pipec diff TARGET TRACE`: where each millisecond went between the plan of a target and a measured trace of it.
 
-use super::check::{json, show};
+use super::check::{json, show_diagnostics};
 use super::reject;
 use crate::Outcome;
 use crate::diff::losses::{critical, largest};
@@ -109,7 +109,7 @@ impl Arguments {
     }
 
     fn refuse(&self, compilation: &Compilation, sources: &Sources) -> Result<Outcome, Failure> {
-        show(&compilation.diagnostics, sources);
+        show_diagnostics(compilation, sources);
         if self.timed.target.format != Format::Human {
             print(&json(&compilation.report)?)?;
         }

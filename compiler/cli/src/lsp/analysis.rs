@@ -2,7 +2,7 @@
 //!
 //! One thread does this, for the newest text of each document, when the client has been silent for a moment.
 
-use super::diagnostics::converted;
+use super::diagnostics::{converted, internal};
 use super::documents::Root;
 use super::uris;
 use pipe_compiler::diagnostic::Diagnostic;
@@ -11,7 +11,7 @@ use pipe_compiler::report::Report;
 use pipe_compiler::source::Sources;
 use pipe_compiler::{Request, compile, elaborate, files};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -99,7 +99,7 @@ fn analyse(job: &Job) -> Analysis {
         tell(&errors, &sources);
         return analysis;
     }
-    let mut figures = BTreeMap::new();
+    let (mut figures, mut mistakes) = (BTreeMap::new(), BTreeSet::new());
     let pipelines = parsed.root_pipelines().map(|pipeline| (NameKind::Pipeline, pipeline.name.text.clone()));
     let schedules = parsed.root_schedules().map(|schedule| (NameKind::Schedule, schedule.name.text.clone()));
     let has_pipelines = parsed.root_pipelines().next().is_some();
@@ -116,9 +116,11 @@ fn analyse(job: &Job) -> Analysis {
         // As `pipec check`: pipelines say with which numbers schedules are meant.
         if is_pipeline || !has_pipelines {
             tell(&compilation.diagnostics, &sources);
+            mistakes.extend(compilation.mistakes());
         }
         figures.insert((kind, name), Figure::new(&compilation.report));
     }
+    analysis.diagnostics.entry(root.uri.clone()).or_default().extend(mistakes.iter().map(|text| internal(text)));
     analysis.figures = Some(figures);
     analysis
 }

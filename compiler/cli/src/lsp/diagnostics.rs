@@ -4,6 +4,7 @@ use super::documents::{Places, is_standard};
 use super::positions::Lines;
 use lsp_types::Range;
 use pipe_compiler::diagnostic::{Diagnostic, Label, Severity};
+use pipe_compiler::report::Finding;
 use pipe_compiler::source::{FileId, Sources, Span};
 use serde_json::{Value, json};
 
@@ -33,6 +34,15 @@ pub(super) fn converted(found: &Diagnostic, sources: &Sources, places: &Places) 
         "message": message, "relatedInformation": related,
     });
     Some((uri, value))
+}
+
+/// A mistake of ours, at the beginning of the document.
+pub(super) fn internal(message: &str) -> Value {
+    let begin = json!({ "line": 0, "character": 0 });
+    json!({
+        "range": { "start": begin, "end": begin }, "severity": 1, "code": Finding::INTERNAL, "source": "pipec",
+        "message": message,
+    })
 }
 
 fn related(label: &Label, sources: &Sources, places: &Places) -> Option<Value> {

@@ -46,7 +46,8 @@ pub(crate) fn compile(timed: &TimedArguments) -> Result<Compiled, Failure> {
 impl Compiled {
     /// What speaks against the target, as it is drawn in a terminal without colours.
     pub(crate) fn findings(&self) -> String {
-        draw(&self.compilation.diagnostics, &self.sources, Look { width: WIDTH, colours: false })
+        let drawn = draw(&self.compilation.diagnostics, &self.sources, Look { width: WIDTH, colours: false });
+        self.compilation.mistakes().fold(drawn, |drawn, mistake| drawn + &mistake + "\n")
     }
 
     /// Its picture as JSON, if it runs to its end.

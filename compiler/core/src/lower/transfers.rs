@@ -45,7 +45,7 @@ pub(super) struct Transfers {
 impl Transfers {
     pub(super) fn new(schedule: &Schedule, timeline: &Timeline, work: &Work, order: &Order, latency: &Latency) -> Self {
         let (mut all, starts, channels) = find(schedule, work, order);
-        let times = Times { timeline, order, latency, slots: receive_slots(&work.execs, &work.values) };
+        let times = Times { schedule, timeline, order, latency, slots: receive_slots(&work.execs, &work.values) };
         let n_channels = channels.iter().max().map_or(0, |last| last + 1);
         let grouped = Buckets::new(n_channels, channels.iter().copied().zip(0..));
         for channel in 0..n_channels {
@@ -171,6 +171,7 @@ fn class_of(kind: ValueKind) -> Class {
 
 /// What decides when things happen.
 struct Times<'a> {
+    schedule: &'a Schedule,
     timeline: &'a Timeline,
     order: &'a Order,
     latency: &'a Latency,
@@ -185,7 +186,7 @@ impl Times<'_> {
             let transfer = all[*member as usize];
             queued_before = queued_before.max(self.wished(&transfer));
             if let Some(before) = turn.checked_sub(self.slots) {
-                queued_before = queued_before.max(all[members[before] as usize].reader + 1);
+                queued_before = queued_before.max(self.behind(&all[members[before] as usize]));
             }
             queued_before = queued_before.min(transfer.reader);
             sent_after = transfer.sent_after.max(sent_after);
@@ -193,6 +194,11 @@ impl Times<'_> {
             (transfer.sent_after, transfer.queued_before) = (sent_after, queued_before);
             transfer.waited_before = self.ended(transfer);
         }
+    }
+
+    /// The task of the receiver behind those that read a value: either of two that share the device may be the one that does.
+    fn behind(&self, transfer: &Transfer) -> u32 {
+        transfer.reader + index32(self.schedule.node(transfer.to, transfer.reader as usize).len())
     }
 
     /// The task of the receiver that runs, or would run next, when the producer starts.

@@ -30,6 +30,26 @@ pub struct Finding {
 }
 
 impl Finding {
+    /// The code of a mistake of ours: no rule of the language, and not in the list of codes.
+    pub const INTERNAL: &'static str = "internal-error";
+
+    /// A mistake of ours, found while a source was compiled: at its beginning, because no place of it is to blame.
+    #[must_use]
+    pub fn internal(message: String, file: &str) -> Self {
+        Self {
+            code: Self::INTERNAL.to_owned(),
+            severity: Severity::Error,
+            message,
+            file: file.to_owned(),
+            line: 1,
+            column: 1,
+            end_line: 1,
+            end_column: 1,
+            notes: Vec::new(),
+            help: None,
+        }
+    }
+
     /// A diagnostic without its other labels.
     #[must_use]
     pub fn new(diagnostic: &Diagnostic, sources: &Sources) -> Self {

@@ -81,7 +81,7 @@ pub fn prepare(
         Ok(prepared) => Ok(prepared),
         Err(error) => {
             compilation.diagnostics.push(error);
-            compilation.report.conclude(&compilation.diagnostics, sources);
+            compilation.conclude(sources);
             Err(Box::new(compilation))
         }
     }

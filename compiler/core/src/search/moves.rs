@@ -185,7 +185,7 @@ impl Target<'_> {
             format!("nobody says how long copies between the devices of `{}` and their hosts take", pipeline.name);
         let error = Diagnostic::error(Code::CannotOffload, pipeline.span, "may live with the hosts", message);
         compilation.diagnostics = vec![error.help("say it by `--cost copy=..` (for 1 MiB), a profile or a cluster")];
-        compilation.report.conclude(&compilation.diagnostics, sources);
+        compilation.conclude(sources);
         Err(Box::new(compilation))
     }
 
