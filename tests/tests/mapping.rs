@@ -3,7 +3,7 @@
 
 use pipe_compiler::cluster::collective::{Collective, time};
 use pipe_compiler::cluster::{Cluster, Seat};
-use pipe_compiler::mapping::{Objective, Options, best, steps};
+use pipe_compiler::mapping::{Found, Objective, Options, best, steps};
 use pipe_compiler::pipeline::StageCosts;
 use pipe_compiler::report::certificate::CertificateReport;
 use pipe_compiler::source::Source;
@@ -11,7 +11,6 @@ use pipe_compiler::units::Ticks;
 use pipe_compiler::{Request, elaborate};
 use pipe_tests::cases::{compile_text, root};
 use serde_json::Value;
-use std::cell::Cell;
 
 fn figures() -> Value {
     serde_json::from_str(include_str!("../data/pipette.json")).expect("the figures are JSON")
@@ -132,23 +131,135 @@ fn step(text: &str, nodes: &str, cluster: &Cluster) -> f64 {
     compilation.report.figures.makespan.expect("timed")
 }
 
+/// The search for the order of nodes of a pipeline, as long as so many orders may be looked at.
+fn mapped(text: &str, cluster: &Cluster, options: Options, orders: u64) -> Found {
+    let request = Request { cluster: Some(cluster.clone()), ..Request::default() };
+    let folder = root().join("tests/data/configs");
+    let load = |path: &str| std::fs::read_to_string(folder.join(path)).map_err(|error| error.to_string());
+    let root = Source { name: "x.pipe".to_owned(), text: text.to_owned() };
+    let mut left = orders;
+    let mut go_on = || {
+        left = left.saturating_sub(1);
+        left > 0
+    };
+    steps::map(root, &load, &request, options, &mut go_on).expect("accepted")
+}
+
+fn ms(time: Ticks) -> f64 {
+    time.0 as f64 / 1e6
+}
+
 /// What the search finds for a pipeline is what `check` says, and no order is shorter.
 #[test]
 fn the_timeline_reaches_the_optimum_over_all_orders() {
     let cluster = machines(&figures()["mapping"]["gigabytes_per_second"]);
-    let request = Request { cluster: Some(cluster.clone()), ..Request::default() };
-    let folder = root().join("tests/data/configs");
-    let load = |path: &str| std::fs::read_to_string(folder.join(path)).map_err(|error| error.to_string());
-    let root = Source { name: "x.pipe".to_owned(), text: GPT2.to_owned() };
-    let found = steps::map(root, &load, &request, Options::default(), &mut || true).expect("accepted");
+    let found = mapped(GPT2, &cluster, Options::default(), u64::MAX);
     assert!(found.is_best && found.time < found.before, "{found:?}");
-    let ms = |time: Ticks| time.0 as f64 / 1e6;
     assert!(near(step(GPT2, "0", &cluster), ms(found.before)));
     assert!(near(step(GPT2, &format!("{:?}", found.nodes), &cluster), ms(found.time)));
     // Of 720 orders those that begin with node 0 or 1; the others are looked at by the search.
     let all = orders(6).into_iter().filter(|nodes| nodes[0] < 2);
     let least = all.step_by(7).map(|nodes| step(GPT2, &format!("{nodes:?}"), &cluster)).fold(f64::MAX, f64::min);
     assert!(least + 2e-6 >= ms(found.time), "{least} {found:?}");
+}
+
+/// A model of 48 layers in one pipeline.
+fn gpt2_xl(schedule: &str, devices: usize, microbatches: usize) -> String {
+    format!(
+        "pipeline x {{\n    model \"gpt2_xl.json\"(sequence = 1024, data = 1)\n    devices {devices}\n    microbatches {microbatches}\n    \
+         schedule {schedule}\n}}"
+    )
+}
+
+/// Nodes of one device, whose links have 0.2 to 20 GB/s, each way its own.
+fn random_machines(n: usize, random: &mut impl FnMut() -> u64) -> Cluster {
+    let mut row = |own: usize| {
+        let link = |(place, rate): (usize, u64)| if place == own { "\"-\"".to_owned() } else { rate.to_string() };
+        let rates: Vec<u64> = (0..n).map(|_| [200, 500, 1_000, 4_000, 20_000][(random() % 5) as usize]).collect();
+        format!("[{}]", rates.into_iter().enumerate().map(link).collect::<Vec<_>>().join(", "))
+    };
+    let rows: Vec<String> = (0..n).map(&mut row).collect();
+    cluster(&format!(
+        "nodes = {n}
+        devices = 1
+        device = {{ memory = \"800GiB\", flops = \"100TFLOPS\" }}
+        [links.cluster]
+        bandwidth = {{ unit = \"MB/s\", rows = [{}] }}
+        latency = \"20us\"",
+        rows.join(", ")
+    ))
+}
+
+fn generator(seed: u64) -> impl FnMut() -> u64 {
+    let mut state = seed;
+    move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state >> 33
+    }
+}
+
+/// The makespan that `check` reports with the nodes in this order, from scratch.
+fn reported(text: &str, cluster: &Cluster, nodes: &[u32]) -> f64 {
+    let request = Request { cluster: Some(cluster.clone().filled(nodes.to_vec())), ..Request::default() };
+    let (compilation, _) = compile_text("x.pipe", text, &root().join("tests/data/configs"), &request);
+    assert!(compilation.report.ok, "{:#?}", compilation.diagnostics);
+    compilation.report.figures.makespan.expect("timed")
+}
+
+/// Every order of the nodes is reported, with the schedule ordered anew for each, and none is shorter than the one that is called best. `PIPEC_NODES=7` looks at
+/// more cases, of up to seven nodes.
+#[test]
+fn no_order_is_shorter_than_the_best_one() {
+    let most: usize = std::env::var("PIPEC_NODES").map_or(5, |nodes| nodes.parse().expect("a number of nodes"));
+    let mut random = generator(7);
+    let (mut n_orders, mut n_reordered) = (0, 0);
+    for n in 3..=most {
+        for schedule in ["v_half", "zb_v", "v_min", "1f1b", "zb_h1"] {
+            let cluster = random_machines(n, &mut random);
+            let text = gpt2_xl(schedule, n, n + 1 + (random() % 4) as usize);
+            let found = mapped(&text, &cluster, Options::default(), u64::MAX);
+            assert!(found.is_best, "{n} {schedule}: {found:?}");
+            assert!(near(reported(&text, &cluster, &found.nodes), ms(found.time)), "{n} {schedule}: {found:?}");
+            for nodes in orders(n as u32) {
+                let other = reported(&text, &cluster, &nodes);
+                assert!(other + 2e-6 >= ms(found.time), "{n} {schedule}: {nodes:?} takes {other}, {found:?}");
+                n_orders += 1;
+            }
+            n_reordered += u32::from(["v_half", "v_min", "zb_v"].contains(&schedule));
+        }
+    }
+    assert!(n_orders >= 5 * (6 + 24 + 120) && n_reordered >= 9, "{n_orders} {n_reordered}");
+    println!("{n_orders} orders of nodes");
+}
+
+/// A search that is cut off says that it proves nothing, and what it says of its order is what `check` reports; more of it is never worse.
+#[test]
+fn more_search_is_never_worse() {
+    let mut random = generator(11);
+    for schedule in ["v_half", "1f1b"] {
+        let cluster = random_machines(8, &mut random);
+        let text = gpt2_xl(schedule, 8, 12);
+        let mut last = None;
+        for looked_at in [2, 8, 30, 90] {
+            let found = mapped(&text, &cluster, Options::default(), looked_at);
+            assert!(!found.is_best && found.timed <= looked_at + 1, "{found:?}");
+            assert!(near(reported(&text, &cluster, &found.nodes), ms(found.time)), "{found:?}");
+            assert!(last.is_none_or(|last| found.time <= last), "{found:?}");
+            last = Some(found.time);
+        }
+    }
+}
+
+/// The search starts from the order that a pipeline says, and never ends with a longer one.
+#[test]
+fn the_order_of_the_pipeline_is_where_the_search_begins() {
+    let mut random = generator(5);
+    let cluster = random_machines(8, &mut random);
+    let text = gpt2_xl("1f1b", 8, 12);
+    let found = mapped(&text, &cluster, Options::default(), 60);
+    let said = text.replace("data = 1", &format!("data = 1, nodes = {:?}", found.nodes));
+    let again = mapped(&said, &cluster, Options::default(), 2);
+    assert_eq!((again.before, again.time <= found.time), (found.time, true), "{again:?}");
 }
 
 #[test]
@@ -160,16 +271,7 @@ fn links_that_are_alike_need_no_search() {
         links.node = { bandwidth = \"300GB/s\", latency = \"3us\" }
         links.cluster = { bandwidth = \"30GB/s\", latency = \"9us\" }",
     );
-    let request = Request { cluster: Some(cluster), ..Request::default() };
-    let folder = root().join("tests/data/configs");
-    let load = |path: &str| std::fs::read_to_string(folder.join(path)).map_err(|error| error.to_string());
-    let root = Source { name: "x.pipe".to_owned(), text: GPT2.replace("data = 2", "data = 128") };
-    let asked = Cell::new(0);
-    let mut go_on = || {
-        asked.set(asked.get() + 1);
-        true
-    };
-    let found = steps::map(root, &load, &request, Options::default(), &mut go_on).expect("accepted");
+    let found = mapped(&GPT2.replace("data = 2", "data = 128"), &cluster, Options::default(), u64::MAX);
     assert!(found.is_best && found.timed <= 2 && found.time == found.before, "{found:?}");
 }
 
@@ -204,11 +306,8 @@ fn unequal_links_take_what_was_published() {
 /// The law of the segments, and that long steps keep to it.
 #[test]
 fn the_steady_period_is_that_of_the_slowest_segment() {
-    let mut state = 1_u64;
-    let mut next = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) % 11
-    };
+    let mut random = generator(1);
+    let mut next = || random() % 11;
     for round in 0..60 {
         let latency: Vec<u64> = (0..1 + round % 6).map(|_| next()).collect();
         let segment =

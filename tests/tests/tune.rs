@@ -194,10 +194,48 @@ fn nodes_that_differ_are_filled_in_the_best_order() {
         let (compilation, _) = judged(&free, &candidate.source(&free, ""), "best.pipe");
         assert_eq!(compilation.judged.expect("it is timed").timeline.makespan(), taken.time);
     }
+    // These are ordered anew for each order of nodes.
+    let free = of("", &["v_half", "v_min", "zb_v"]);
+    let (best, found) = (best_of(&free, &exhaustive(&free)), tuned(&free, 1));
+    assert_eq!(times(&pairs(&found)), times(&best));
+    assert!(found.is_complete && found.are_orders_best && found.bound <= best[0].0);
     // An order that the target says stays.
     let held = tuned(&of(", nodes = [2, 1, 0]", &["1f1b"]), 1);
     assert!(held.best.iter().all(|(candidate, _)| candidate.nodes.is_empty()));
     assert!(held.best[0].1.time > found.best[0].1.time);
+}
+
+/// Of more nodes not every order is looked at where tasks are ordered anew, and nothing is then said of what was left out.
+#[test]
+fn rows_whose_order_of_nodes_is_not_proved_are_not_final() {
+    let folder = root().join("tests/data/tune");
+    let mut text = UNEVEN.replace("nodes = 3\ndevices = 2", "nodes = 5\ndevices = 1");
+    let rows = r#"["-", 0.2, 2, 0.1, 1], [0.2, "-", 1, 2, 0.3], [2, 1, "-", 0.1, 0.2], [0.1, 2, 0.1, "-", 1], [1, 0.3, 0.2, 1, "-"]"#;
+    text = text.replace(r#"["-", 0.2, 2], [0.2, "-", 1], [2, 1, "-"]"#, rows);
+    text = text.replace(r#"["10GB/s", "10GB/s", "4GB/s"]"#, r#""10GB/s""#);
+    let cluster = Cluster::read(Source { name: "five.toml".to_owned(), text }).expect("a cluster");
+    let settings = [("devices", 5), ("zero", 1), ("recompute", 0), ("rows", 2)]
+        .map(|(name, value)| (name.to_owned(), value))
+        .to_vec();
+    let choice = elaborate::Request { settings, ..elaborate::Request::default() };
+    let request = Request { choice, cluster: Some(cluster), ..Request::default() };
+    let mut config = read(&folder.join("tiny.json"));
+    config = config.replace("\"num_hidden_layers\": 6", "\"num_hidden_layers\": 10");
+    let loader = |_: &str| Ok(config.clone());
+    for (schedule, is_proved) in [("v_half", false), ("1f1b", true)] {
+        let root = Source { name: "tiny.pipe".to_owned(), text: read(&folder.join("tiny.pipe")) };
+        let asked = Asked { batch: Some(12), schedules: vec![schedule.to_owned()], ..Asked::default() };
+        let problem = problem(&mut Sources::default(), root, &loader, &request, asked).expect("a problem");
+        let (best, found) = (best_of(&problem, &exhaustive(&problem)), tuned(&problem, 1));
+        assert_eq!(found.are_orders_best, is_proved, "{schedule}");
+        assert_eq!(found.is_complete, is_proved, "{schedule}");
+        // What is called final is, and the bound is below everything.
+        assert_eq!(
+            pairs(&found)[..found.n_final].iter().map(|(time, _)| *time).collect::<Vec<_>>(),
+            best[..found.n_final].iter().map(|(time, _)| *time).collect::<Vec<_>>()
+        );
+        assert!(found.bound <= best[0].0, "{schedule}");
+    }
 }
 
 /// Time is over after so many questions.

@@ -29,8 +29,8 @@ fn code_of(folder: &Path) -> &str {
     folder.file_name().and_then(|name| name.to_str()).unwrap_or_default()
 }
 
-/// Compiles a source; where the code is the search's, for the search, where it is that of profiles, with one of two stages, and where it is
-/// that of clusters, with one of two nodes.
+/// Compiles a source; where the code is the search's, for the search, where it is that of profiles, with one of two stages, where it is
+/// that of clusters, with one of two nodes, and where it is that of experts, with one of many.
 fn compiled(code: &str, name: &str, text: &str, folder: &Path) -> (Compilation, Sources) {
     if [Code::CannotSearch, Code::PairsLeftOut].map(Code::name).contains(&code) {
         return compile_for_search(name, text, folder);
@@ -46,9 +46,14 @@ fn compiled(code: &str, name: &str, text: &str, folder: &Path) -> (Compilation, 
         let text = read(&root().join("tests/ui/unusable-profile/two_stages.json"));
         Profile::read(Source { name: "two_stages.json".to_owned(), text }).expect("a profile")
     });
-    let cluster = (code == Code::UnusableCluster.name()).then(|| {
-        let text = read(&root().join("tests/ui/unusable-cluster/two_nodes.toml"));
-        Cluster::read(Source { name: "two_nodes.toml".to_owned(), text }).expect("a cluster")
+    let file = [
+        (Code::UnusableCluster, "tests/ui/unusable-cluster/two_nodes.toml"),
+        (Code::ExpertsNotModelled, "examples/cluster.toml"),
+    ];
+    let file = file.into_iter().find(|(own, _)| own.name() == code).map(|(_, path)| root().join(path));
+    let cluster = file.map(|path| {
+        let name = path.file_name().expect("a file").to_string_lossy().into_owned();
+        Cluster::read(Source { name, text: read(&path) }).expect("a cluster")
     });
     compile_text(name, text, folder, &Request { profile, cluster, torch, ..Request::default() })
 }
@@ -158,7 +163,8 @@ fn check_page(code: Code) -> Vec<String> {
         .map(|part| format!("{code}: the page has no part `{part}`"))
         .collect();
     let codes = |(name, text): &(&str, String)| -> Vec<String> {
-        let (compilation, _) = compiled(code.name(), name, text, &root().join("examples"));
+        let folder = if code == Code::ExpertsNotModelled { "tests/data/configs" } else { "examples" };
+        let (compilation, _) = compiled(code.name(), name, text, &root().join(folder));
         compilation.diagnostics.iter().map(|diagnostic| diagnostic.code.to_string()).collect()
     };
     let of_example = codes(example);

@@ -50,8 +50,11 @@ fn order(mapping: &MappingReport) -> (&'static str, String, String) {
     let mut names: Vec<String> = mapping.nodes.iter().take(SHOWN).map(u32::to_string).collect();
     names.extend((mapping.nodes.len() > SHOWN).then(|| "..".to_owned()));
     let gain = if mapping.makespan_before > 0.0 { mapping.makespan / mapping.makespan_before - 1.0 } else { 0.0 };
-    let proof = if mapping.is_best { "no order is shorter" } else { "annealed" };
     let timed = grouped(mapping.timed);
-    let remark = format!("`nodes = [{}]`: {proof}, {timed} timed", names.join(", "));
+    let proof = match mapping.is_best {
+        true => format!("no order is shorter, {timed} timed"),
+        false => format!("the best of {timed} that were timed, a shorter one may be left"),
+    };
+    let remark = format!("`nodes = [{}]`: {proof}", names.join(", "));
     ("order", percent(gain), remark)
 }

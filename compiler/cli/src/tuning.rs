@@ -161,10 +161,13 @@ fn heading(report: &TuneReport, colours: bool) -> String {
     }
     let counts = &report.counts;
     let verdict = match (report.ok, report.complete) {
+        (true, true) if !setting.not_modelled.is_empty() => {
+            paint("best by these times, which are rough", Style::Warning, colours)
+        }
         (true, true) => paint("nothing that was left out is better", Style::Good, colours),
-        (true, false) => paint(&early(report.final_rows), Style::Warning, colours),
+        (true, false) => paint(&left(report), Style::Warning, colours),
         (false, true) => paint("nothing fits", Style::Warning, colours),
-        (false, false) => paint("stopped early: nothing that fits was found", Style::Warning, colours),
+        (false, false) => paint("nothing that fits was found, and not everything was tried", Style::Warning, colours),
     };
     text.push_str(&format!(
         "{verdict}: {} groups, {} candidates bounded, {} timed, in {:.1} s\n",
@@ -175,23 +178,25 @@ fn heading(report: &TuneReport, colours: bool) -> String {
     ));
     if let (Some(bound), Some(gap)) = (report.lower_bound, report.gap) {
         text.push_str(&format!(
-            "\n  {}{:<12}gap {}: no schedule of any layout that may fit is shorter\n",
+            "\n  {}{:<12}gap {}: no candidate that may fit is shorter{}\n",
             paint(&format!("{:<15}", "lower bound"), Style::Faint, colours),
             number(bound),
-            percent(gap)
+            percent(gap),
+            if setting.not_modelled.is_empty() { "" } else { " by these times" }
         ));
     }
     text
 }
 
-/// What is known of the first rows when the time is over.
-fn early(n_final: usize) -> String {
-    let settled = match n_final {
+/// What is known of the first rows when something was left out.
+fn left(report: &TuneReport) -> String {
+    let why = if report.node_orders_complete { "stopped early" } else { "not every order of nodes was tried" };
+    let left = match report.final_rows {
         0 => "something better may be left".to_owned(),
         1 => "the first row is the best, something better than the others may be left".to_owned(),
         n => format!("the first {n} rows are the best, something better than the others may be left"),
     };
-    format!("stopped early: {settled}")
+    format!("{why}: {left}")
 }
 
 fn best(report: &TuneReport, colours: bool) -> String {

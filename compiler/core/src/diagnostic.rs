@@ -87,6 +87,8 @@ codes! {
     UnusableProfile "unusable-profile"
     /// A cluster that cannot be read, or that a target does not run on.
     UnusableCluster "unusable-cluster"
+    /// The times of a model with experts leave out what makes up much of its step.
+    ExpertsNotModelled "experts-not-modelled"
     /// A model from a `config.json` has no tensor graph, which something needs.
     NoTensorGraph "no-tensor-graph"
     /// A model cannot be cut in slices along its sequence.

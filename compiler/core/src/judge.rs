@@ -17,6 +17,7 @@ use crate::model::stage_set::StageSet;
 use crate::offload::copied::traffic;
 use crate::offload::timing::Cost;
 use crate::pipeline::{Pipeline, StageCosts};
+use crate::remedy;
 use crate::schedule::{Costs, Schedule};
 use crate::sums::follow_slots;
 use crate::timed::{Setting, Timed};
@@ -161,13 +162,22 @@ fn activations(judged: &Judged, memory: Option<&MemoryLimit>) -> Diagnostics {
 
 impl Judged {
     /// Lets tasks wait for the copies of their program, where state lives with the hosts, and for weights that are gathered; what copies cost each device.
-    pub fn copy(&mut self, program: &Program, stages: &StageSet, request: &Request) -> Option<Vec<Cost>> {
+    fn copy(&mut self, program: &Program, stages: &StageSet, request: &Request) -> Option<Vec<Cost>> {
         self.pipeline.as_ref().filter(|pipeline| pipeline.offload.any() || pipeline.zero.parameters())?;
         let setting = Setting { stages, pipeline: self.pipeline.as_ref(), request };
         let (timeline, copies) = setting.copied((&self.schedule, &self.order, &self.costs), program);
         self.critical_path = critical_path(&self.schedule, &self.order, &self.costs, &timeline);
         self.timeline = timeline;
         Some(copies)
+    }
+
+    /// The program of the schedule, with what has no room away from the devices where it may be, and what its copies cost each device. The timeline then
+    /// waits for them.
+    pub fn carry_out(&mut self, stages: &StageSet, request: &Request) -> (Program, Option<Vec<Cost>>) {
+        let program = self.program(stages, &self.lowering());
+        let program = remedy::state::settle(self, program, stages, request);
+        let copies = self.copy(&program, stages, request);
+        (program, copies)
     }
 
     /// The program of the schedule. Activations leave where no task waits for them, so what the copies of state make of the timeline comes first.

@@ -59,7 +59,7 @@ pub mod window;
 pub mod zero;
 
 use cluster::Cluster;
-use diagnostic::Diagnostics;
+use diagnostic::{Diagnostic, Diagnostics};
 use judge::Judged;
 use memory_limit::MemoryLimit;
 use pipe_ir::program::Program;
@@ -124,6 +124,12 @@ impl Request {
     pub(crate) fn of_search(&self) -> Self {
         let profile = self.profile.clone().map(Profile::unshared);
         Self { profile, certificate: Certificates::Beside, ..self.clone() }
+    }
+
+    /// Warns of what the durations of the cluster leave out of a model.
+    pub(crate) fn unmodelled(&self, pipeline: Option<&Pipeline>) -> Option<Diagnostic> {
+        let transformer = pipeline?.transformer.as_ref()?;
+        cluster::unmodelled::warning(transformer, self.cluster.as_ref()?.name())
     }
 
     /// Compares costs and limits with the stages and devices that there are.
@@ -248,6 +254,7 @@ fn steps(
         verdict?;
     }
     compilation.diagnostics.extend(lint::lint(&elaborated.schedule));
+    compilation.diagnostics.extend(request.unmodelled(elaborated.pipeline.as_ref()));
     if let Some(profile) = &request.profile {
         profile.check(sources, &elaborated.schedule, &stages, request.costs.as_ref())?; // what was measured is this target
         compilation.report.profile = Some(ProfileReport::new(profile));
@@ -263,9 +270,8 @@ fn steps(
         return judge::without_program(judged, undivided, request);
     }
     judge::has_graph(judged, request)?; //                               what is to be built or run has tensor graphs
-    let program = judged.program(&stages, &judged.lowering()); //        -> instructions
-    let program = remedy::state::settle(judged, program, &stages, request); // what has no room leaves, if it may
-    if let Some(copies) = judged.copy(&program, &stages, request) {
+    let (program, copies) = judged.carry_out(&stages, request); //       -> instructions; what has no room leaves, if it may
+    if let Some(copies) = copies {
         judge::countable(judged)?; //                                        who waits for copies or weights, and who for them
         compilation.report.measure(judged, &stages, request, numbers);
         compilation.report.offload = OffloadReport::new(judged, &program, &copies);

@@ -7,6 +7,7 @@ use crate::input::{self, Format, TargetArguments};
 use crate::output::{Failure, can_write, colours_out, print, print_error, write};
 use crate::searching::Team;
 use crate::tuning::{Shown, beside, table};
+use pipe_compiler::cluster::unmodelled;
 use pipe_compiler::diagnostic::{Code, Diagnostic, Diagnostics};
 use pipe_compiler::offload::Wanted;
 use pipe_compiler::report::tune::TuneReport;
@@ -96,6 +97,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     if let Some(path) = &arguments.output {
         beside(path, &problem, &folder)?;
     }
+    let warnings: Diagnostics = unmodelled::warning(&problem.transformer, problem.cluster.name()).into_iter().collect();
     let space = space(&problem);
     let mut report = TuneReport::new(&target.target);
     report.describe(&problem, &space);
@@ -111,6 +113,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         report.diagnostics = vec![Finding::new(&error, &sources)];
         return arguments.conclude(&report, &[error], &sources).map(|()| Outcome::Rejected);
     }
+    report.diagnostics = warnings.iter().map(|one| Finding::new(one, &sources)).collect();
     report.source = found.best.first().map(|(candidate, _)| arguments.source(&problem, candidate, &report));
     arguments.improve(&problem, &found, &mut report, &team);
     if let (Some(path), Some(source)) = (&arguments.output, &report.source) {
@@ -119,7 +122,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
             write(&config, &problem.config)?;
         }
     }
-    arguments.conclude(&report, &[], &sources).map(|()| Outcome::Accepted)
+    arguments.conclude(&report, &warnings, &sources).map(|()| Outcome::Accepted)
 }
 
 /// What the compiler says of the sources of the best.
@@ -154,8 +157,9 @@ fn nothing_fits(problem: &Problem, found: &Found, is_empty: bool) -> Diagnostic 
         return error("to be divided", message).help("hold fewer settings fast, or choose another number of rows");
     }
     if !found.is_complete {
-        let message = format!("nothing that fits was found for `{name}` in the time");
-        return error("to be divided", message).help("allow more by `--time`");
+        let message = format!("nothing that fits was found for `{name}`, and not everything was tried");
+        return error("to be divided", message)
+            .help("allow more by `--time`, or say the order of nodes by `nodes = [..]`");
     }
     let host = problem.cluster.host_of_device().unwrap_or_default();
     if let Some(one) = found.misfits.iter().filter(|one| one.taken.bytes <= limit).min_by_key(|one| one.taken.host) {

@@ -42,6 +42,12 @@ impl Layout {
         Self { nodes, ..self }
     }
 
+    /// Which node is filled first, second, ..: all of them.
+    #[must_use]
+    pub fn nodes(&self) -> &[u32] {
+        &self.nodes
+    }
+
     /// How many nodes have seats that are taken.
     #[must_use]
     pub const fn n_nodes(&self) -> u64 {

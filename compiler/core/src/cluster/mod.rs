@@ -11,6 +11,7 @@ mod layout;
 mod quantity;
 mod rates;
 mod read;
+pub mod unmodelled;
 mod value;
 pub mod ways;
 

@@ -62,11 +62,11 @@ struct Search<'a, O> {
 impl<O: Objective> Search<'_, O> {
     /// Looks at all orders that begin so; false where the caller ended it.
     fn descend(&mut self) -> bool {
-        if self.begun.len() == self.n_filled {
-            return self.complete();
-        }
         if !self.begun.is_empty() && self.objective.least(&self.begun) >= self.found.time {
             return true;
+        }
+        if self.begun.len() == self.n_filled {
+            return self.complete();
         }
         for place in 0..self.rest.len() {
             let class = self.objective.class(self.rest[place]);

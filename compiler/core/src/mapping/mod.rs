@@ -1,8 +1,8 @@
 //! Mapping: in which order the nodes of a cluster are filled, so that slow links lie where they hurt least.
 //!
-//! What an order is worth is the caller's business ([`Objective`]); for a pipeline it is the timeline of its step ([`steps`]). Where there are few
-//! orders, all are looked at by branch and bound ([`exact`]), so that none is better. Else orders are annealed ([`anneal`], as in
-//! Pipette, arXiv 2405.18093, section 5), as long as the caller lets them. Nodes that can change places without any
+//! What an order is worth is the caller's business ([`Objective`]); for a pipeline it is its step as the report has it ([`steps`]). Where there are few
+//! orders, all are looked at by branch and bound ([`exact`]), so that none is better. Else, or where the caller ends that, the best of those that were annealed is
+//! found ([`anneal`], as in Pipette, arXiv 2405.18093, section 5), which proves nothing ([`Found::is_best`]). Nodes that can change places without any
 //! difference count as one, so that a cluster whose links are all alike has one order.
 
 mod anneal;
@@ -18,6 +18,11 @@ pub trait Objective {
 
     /// How many of them are filled.
     fn n_filled(&self) -> usize;
+
+    /// The order to start from.
+    fn first(&self) -> Vec<u32> {
+        (0..u32::try_from(self.n_nodes()).unwrap_or(u32::MAX)).collect()
+    }
 
     /// What an order of all nodes takes. Only those count that are filled.
     fn time(&self, nodes: &[u32]) -> Ticks;
@@ -65,10 +70,9 @@ pub struct Found {
     pub timed: u64,
 }
 
-/// The best order that is found, from the one in which nodes are numbered on, as long as `go_on` says so.
+/// The best order that is found, from the first one on, as long as `go_on` says so. More time never makes it longer.
 pub fn best(objective: &impl Objective, options: Options, go_on: &mut dyn FnMut() -> bool) -> Found {
-    let n_nodes = u32::try_from(objective.n_nodes()).unwrap_or(u32::MAX);
-    let nodes: Vec<u32> = (0..n_nodes).collect();
+    let nodes = objective.first();
     let before = objective.time(&nodes);
     let start = Found { nodes, time: before, before, is_best: false, timed: 1 };
     let orders = exact::orders(objective);

@@ -1,70 +1,56 @@
-//! The order of nodes for a pipeline: what its step takes, by the timeline, when nodes are filled so.
+//! The order of nodes for a pipeline: what its step takes when nodes are filled so, as the report of that step has it.
+//!
+//! A schedule that asks to be reordered is reordered for every order of nodes, as `check` does it. So what bounds orders that begin alike is the timeline of the one
+//! order of tasks where that is fixed, and a bound for all orders of tasks ([`crate::bounds`]) where it is not.
 
 use super::{Found, Objective, Options, best};
+use crate::bounds::lower_bound;
 use crate::check::check;
 use crate::check::dependencies::Order;
+use crate::check::memory::peaks;
+use crate::cluster::Cluster;
 use crate::cluster::durations::{Target, stage_costs, target};
-use crate::cluster::{Cluster, gradients};
 use crate::elaborate::elaborate;
 use crate::files::{self, Loader};
-use crate::judge::{Judged, judge};
-use crate::model::stage_set::StageSet;
-use crate::pipeline::Pipeline;
-use crate::pipeline::StageCosts;
+use crate::judge::judge;
+use crate::lower::undivided;
+use crate::pipeline::{Pipeline, StageCosts};
 use crate::schedule::Schedule;
 use crate::source::{Source, Sources};
+use crate::timed::Setting;
 use crate::timeline::place;
 use crate::units::Ticks;
 use crate::{Request, model};
 
 /// A step whose nodes are to be ordered.
-pub struct Steps<'a> {
-    request: &'a Request,
+pub(crate) struct Steps<'a> {
+    setting: Setting<'a>,
     order: &'a Order,
     target: Target<'a>,
+    /// What the step takes on the cluster of a request.
+    time: &'a dyn Fn(&Request) -> Ticks,
     /// What tasks take, where that does not depend on the order: nodes are alike inside, and tasks exchange nothing between them.
     tasks: Option<StageCosts>,
+    /// What devices hold at most, in units, where tasks are ordered anew for each order of nodes.
+    reordered_within: Option<Vec<u64>>,
     classes: Vec<u32>,
 }
 
 impl<'a> Steps<'a> {
-    /// Those of a target that was judged; none without a cluster.
-    #[must_use]
-    pub fn new(request: &'a Request, judged: &'a Judged, stages: &'a StageSet) -> Option<Self> {
-        Self::of(request, judged.pipeline.as_ref(), (&judged.schedule, &judged.order), stages)
-    }
-
-    /// Those of a sound schedule; none without a cluster.
-    pub(crate) fn of(
-        request: &'a Request,
-        pipeline: Option<&'a Pipeline>,
+    /// Those of a sound schedule, not reordered yet, whose step takes what `time` says for the cluster of a request; none without a cluster.
+    pub(crate) fn new(
+        setting: Setting<'a>,
         (schedule, order): (&'a Schedule, &'a Order),
-        stages: &'a StageSet,
+        time: &'a dyn Fn(&Request) -> Ticks,
     ) -> Option<Self> {
-        let target = target(request, pipeline, stages, schedule)?;
+        let target = target(setting.request, setting.pipeline, setting.stages, schedule)?;
         let tasks = is_inside(&target).then(|| target.tasks());
+        let reordered_within = schedule.reorder.is_some().then(|| {
+            let peaks = peaks(schedule, &order.dependencies);
+            peaks.iter().map(|peak| peak.activations).collect()
+        });
         let classes = classes(target.cluster);
-        Some(Self { request, order, target, tasks, classes })
-    }
-
-    fn on(&self, nodes: &[u32]) -> Target<'a> {
-        let layout = self.target.layout.clone().on_nodes(self.target.cluster, nodes);
-        Target { layout, ..self.target.clone() }
-    }
-
-    /// The step of the slowest pipeline, where only the links between so many nodes count, or all.
-    fn timed(&self, target: &Target<'_>, known: Option<u32>) -> Ticks {
-        let (schedule, order) = (self.target.schedule, self.order);
-        let tasks = self.tasks.clone().unwrap_or_else(|| target.tasks());
-        let of = |way| {
-            let costs = target.costs(self.request, tasks.clone(), stage_costs(way));
-            let mut timeline = place(schedule, order, &costs);
-            if known.is_none() {
-                timeline.exchange(gradients::exchanged(target, &timeline));
-            }
-            timeline.makespan()
-        };
-        target.ways(known).into_iter().map(of).max().unwrap_or_default()
+        Some(Self { setting, order, target, time, tasks, reordered_within, classes })
     }
 }
 
@@ -77,17 +63,34 @@ impl Objective for Steps<'_> {
         usize::try_from(self.target.layout.n_nodes()).unwrap_or(usize::MAX)
     }
 
+    fn first(&self) -> Vec<u32> {
+        self.target.layout.nodes().to_vec()
+    }
+
     fn time(&self, nodes: &[u32]) -> Ticks {
-        self.timed(&self.on(nodes), None)
+        let request = self.setting.request;
+        let cluster = self.target.cluster.clone().filled(nodes.to_vec());
+        (self.time)(&Request { cluster: Some(cluster), ..request.clone() })
     }
 
     /// Transfers that are not decided yet take no time, nor does the end of the step.
     fn least(&self, begun: &[u32]) -> Ticks {
-        if self.tasks.is_none() {
-            return Ticks::ZERO;
-        }
+        let Some(tasks) = &self.tasks else { return Ticks::ZERO };
         let known = u32::try_from(begun.len()).unwrap_or(u32::MAX);
-        self.timed(&self.on(begun), Some(known))
+        let layout = self.target.layout.clone().on_nodes(self.target.cluster, begun);
+        let target = Target { layout, ..self.target.clone() };
+        let schedule = self.target.schedule;
+        let of = |way| {
+            let costs = target.costs(self.setting.request, tasks.clone(), stage_costs(way));
+            match &self.reordered_within {
+                Some(peaks) => {
+                    let held = (&schedule.activations, peaks.as_slice());
+                    lower_bound(schedule, &self.order.dependencies, &costs, held).makespan
+                }
+                None => place(schedule, self.order, &costs).makespan(),
+            }
+        };
+        target.ways(Some(known)).into_iter().map(of).max().unwrap_or_default()
     }
 
     fn class(&self, node: u32) -> u32 {
@@ -127,10 +130,25 @@ pub fn map(
 ) -> Option<Found> {
     let files = files::load(&mut Sources::default(), root, loader).ok()?;
     let mut elaborated = elaborate(&files, &request.choice).ok()?;
+    request.furnish(&mut elaborated);
     request.check(&elaborated).ok()?;
     let stages = model::stage_set(&files, &elaborated).ok()?;
     stages.tell(&mut elaborated.schedule);
     let order = check(&elaborated.schedule).ok()?;
-    let judged = judge(&files, elaborated, order, &stages, request);
-    Some(best(&Steps::new(request, &judged, &stages)?, options, go_on))
+    let pipeline = elaborated.pipeline.as_ref();
+    let moves = |own: &Pipeline| own.may_offload || own.offload.any() || own.zero.parameters();
+    // What copies and gatherings of weights take, only the program says.
+    let has_program = undivided(&elaborated.schedule).is_none() && pipeline.is_some_and(moves);
+    let time = |request: &Request| {
+        if has_program {
+            let mut judged = judge(&files, elaborated.clone(), order.clone(), &stages, request);
+            judged.carry_out(&stages, request);
+            return judged.timeline.makespan();
+        }
+        let setting = Setting { stages: &stages, pipeline, request };
+        setting.timed(elaborated.schedule.clone(), order.clone()).timeline.makespan()
+    };
+    let setting = Setting { stages: &stages, pipeline, request };
+    let steps = Steps::new(setting, (&elaborated.schedule, &order), &time)?;
+    Some(best(&steps, options, go_on))
 }

@@ -2,6 +2,7 @@
 
 use super::cluster::RatesReport;
 use super::{Finding, Report};
+use crate::cluster::unmodelled::OF_EXPERTS;
 use crate::tune::{Candidate, Counts, Found, LEFT_OUT, Layout, Problem, Space, Taken};
 use crate::units::Ticks;
 use serde::Serialize;
@@ -24,12 +25,14 @@ pub struct TuneReport {
     pub setting: Option<SettingReport>,
     /// The best, shortest first.
     pub best: Vec<BestReport>,
-    /// No schedule of any layout that may fit is shorter.
+    /// No candidate that may fit is shorter.
     pub lower_bound: Option<f64>,
     /// step / lower bound - 1, of the best.
     pub gap: Option<f64>,
-    /// Whether nothing was left out that could be among the best.
+    /// Whether nothing was left out that could be among the best, by the times of this report ([`SettingReport::not_modelled`]).
     pub complete: bool,
+    /// Whether no other order of nodes could change the best: false where only some orders were looked at for a candidate that matters.
+    pub node_orders_complete: bool,
     /// So many of the best, the first ones, are what they would be with more time.
     pub final_rows: usize,
     /// Orders that were searched for some of the best, in the order of these.
@@ -74,6 +77,9 @@ pub struct SettingReport {
     pub batch: u64,
     /// Times are in these.
     pub time_unit: &'static str,
+    /// What makes up much of a step of this model and is not in the times.
+    #[serde(skip_serializing_if = "<[&str]>::is_empty")]
+    pub not_modelled: &'static [&'static str],
 }
 
 /// A way to divide the model, with a schedule and what is kept.
@@ -237,6 +243,7 @@ impl TuneReport {
             lower_bound: None,
             gap: None,
             complete: false,
+            node_orders_complete: false,
             final_rows: 0,
             searched: Vec::new(),
             slower: Vec::new(),
@@ -270,6 +277,7 @@ impl TuneReport {
             sequence: problem.transformer.settings.sequence,
             batch: problem.batch,
             time_unit: "ms",
+            not_modelled: if problem.transformer.config.experts.is_some() { &OF_EXPERTS } else { &[] },
         });
         let refused = space.refused.iter();
         self.not_allowed = refused
@@ -305,6 +313,7 @@ impl TuneReport {
             self.gap = Some(best.0 as f64 / (found.bound.0 as f64).max(f64::MIN_POSITIVE) - 1.0);
         }
         self.complete = found.is_complete;
+        self.node_orders_complete = found.are_orders_best;
         self.final_rows = found.n_final;
         self.counts = found.counts;
     }

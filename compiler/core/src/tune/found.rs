@@ -65,10 +65,12 @@ pub struct Found {
     pub least_held: Option<Bytes>,
     /// Candidates whose schedule does not go with its sizes: how many by name of the schedule and reason.
     pub refused: BTreeMap<(String, String), usize>,
-    /// No schedule of any candidate that may fit is shorter.
+    /// No candidate that may fit is shorter.
     pub bound: Ticks,
     /// Whether nothing was left out.
     pub is_complete: bool,
+    /// Whether no other order of the nodes of any candidate would change the rows that are known: false where only some orders were looked at.
+    pub are_orders_best: bool,
     /// So many of the best, the first ones, are what they would be with more time.
     pub n_final: usize,
     /// What was done.

@@ -11,7 +11,7 @@ use super::found::{Counts, Found, Misfit, Progress};
 use super::misfits::misfits;
 use super::problem::Problem;
 use super::prospect::{Prospect, is_reordered, of_candidate, of_group};
-use super::seated::seated;
+use super::seated::{Seated, seated};
 use super::space::{Space, away, keepings};
 use super::{Written, allowed};
 use crate::search::Workers;
@@ -56,6 +56,8 @@ enum Outcome {
     Fits(Candidate, Taken),
     /// It does not fit; these may.
     Misfit(Misfit, Vec<(Ticks, Stage)>),
+    /// The same of one whose nodes may have a better order, in which it takes at least this long.
+    Doubtful(Ticks, Box<Outcome>),
     /// A group of which nothing fits: what is held at least, if the model can be divided so, and groups that may.
     NothingFits(Option<Bytes>, Vec<(Ticks, Stage)>),
     /// Its schedule does not go with its sizes.
@@ -136,7 +138,10 @@ fn look(problem: &Problem, written: &Written, (least, stage): &(Ticks, Stage)) -
         },
         Stage::Unseated(candidate) => match seated(problem, written, candidate) {
             Err(reason) => Outcome::Refused(candidate.clone(), reason),
-            Ok((candidate, taken)) => timed(problem, *least, candidate, taken),
+            Ok(Seated { candidate, taken, is_best }) => {
+                let outcome = timed(problem, *least, candidate, taken);
+                if is_best { outcome } else { Outcome::Doubtful(*least, Box::new(outcome)) }
+            }
         },
         Stage::Finished(_) => Outcome::Again(vec![(*least, stage.clone())], None),
     }
@@ -170,6 +175,8 @@ struct Queue {
     settled: BTreeSet<(Layout, Variant)>,
     /// The least bound of a candidate that may fit.
     least: Ticks,
+    /// The least that a candidate takes in an order of its nodes that was not looked at.
+    doubtful: Ticks,
     found: Found,
 }
 
@@ -185,7 +192,7 @@ impl Queue {
         let found = Found { counts, ..Found::default() };
         let (likely, taken) = (BinaryHeap::new(), BTreeMap::new());
         let (done, settled) = (BTreeSet::new(), BTreeSet::new());
-        Self { waiting, likely, done, taken, settled, least: Ticks::END, found }
+        Self { waiting, likely, done, taken, settled, least: Ticks::END, doubtful: Ticks::END, found }
     }
 
     /// Takes finished ones from the front, up to so many in all. Whether something else is left.
@@ -255,6 +262,10 @@ impl Queue {
     fn take(&mut self, outcome: Outcome) {
         let counts = &mut self.found.counts;
         match outcome {
+            Outcome::Doubtful(least, outcome) => {
+                self.doubtful = self.doubtful.min(least);
+                self.take(*outcome);
+            }
             Outcome::Again(stages, likely) => {
                 let time = stages.first().map_or(Ticks::ZERO, |(time, _)| *time);
                 self.likely.extend(likely.map(|one| Reverse((time, Stage::Named(one)))));
@@ -303,7 +314,7 @@ impl Queue {
             counts: self.found.counts,
             found: self.found.best.len(),
             best: settled.or_else(|| finished.min_by_key(|(candidate, time)| (*time, *candidate))),
-            bound: settled.map_or_else(|| self.front(), |(_, time)| time.min(self.front())),
+            bound: settled.map_or_else(|| self.front(), |(_, time)| time.min(self.front())).min(self.doubtful),
         }
     }
 
@@ -335,8 +346,13 @@ impl Queue {
         self.found.slower.truncate(OTHERS);
         let best = self.found.best.first().map_or(Ticks::END, |(_, taken)| taken.time);
         self.found.bound = self.least.min(front).min(best);
-        self.found.is_complete = is_complete;
-        self.found.n_final = if is_complete { self.found.best.len() } else { n_final };
+        let settled = if is_complete { self.found.best.len() } else { n_final };
+        let is_sure = |(_, taken): &&(Candidate, Taken)| taken.time <= self.doubtful;
+        self.found.n_final = self.found.best.iter().take(settled).take_while(is_sure).count();
+        let is_sure =
+            if self.found.best.is_empty() { self.doubtful == Ticks::END } else { self.found.n_final == settled };
+        self.found.are_orders_best = is_sure;
+        self.found.is_complete = is_complete && self.found.are_orders_best;
         self.found
     }
 }
