@@ -38,6 +38,11 @@ pub(crate) trait Device: Send {
 pub trait Loader: Send + Sync {
     /// Writes a microbatch's data of a value (see [`pipe_ir::value::Value::tensors`]) for a step.
     fn load(&self, step: u64, value: ValueId, microbatch: MicrobatchId, bytes: &mut [u8]);
+
+    /// Tells these data from others, where that is known.
+    fn identity(&self) -> Option<String> {
+        None
+    }
 }
 
 impl<F: Fn(u64, ValueId, MicrobatchId, &mut [u8]) + Send + Sync> Loader for F {
@@ -49,5 +54,9 @@ impl<F: Fn(u64, ValueId, MicrobatchId, &mut [u8]) + Send + Sync> Loader for F {
 impl Loader for Data {
     fn load(&self, step: u64, value: ValueId, microbatch: MicrobatchId, bytes: &mut [u8]) {
         self.load(step, value, microbatch, bytes);
+    }
+
+    fn identity(&self) -> Option<String> {
+        self.identity()
     }
 }

@@ -3,6 +3,7 @@
 pub mod calibrate;
 mod channel;
 pub mod checkpoint;
+mod checksum;
 mod collective;
 mod copies;
 mod crew;

@@ -18,7 +18,7 @@ use pipe_ir::instruction::Instruction;
 use pipe_ir::program::{Buffer, Program};
 use pipe_ir::verify::Verified;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 /// What executes instructions.
@@ -99,6 +99,9 @@ pub struct Run {
     seat: Option<Seat>,
     /// Which buffers hold what is persistent, and how many updates older than the newest version that is.
     homes: BTreeMap<ValueId, Vec<Home>>,
+    loader: Arc<dyn Loader>,
+    /// What the loader says of its data, which takes as long as reading all of them.
+    data: OnceLock<Option<String>>,
     failed: Option<RunError>,
 }
 
@@ -134,8 +137,8 @@ impl Run {
         seat: Option<Seat>,
     ) -> Result<Self, RunError> {
         let homes = homes(program.program());
-        let engine = Engine::start(&program, options, loader, seat.as_ref())?;
-        Ok(Self { engine, program, seat, homes, failed: None })
+        let engine = Engine::start(&program, options, Arc::clone(&loader), seat.as_ref())?;
+        Ok(Self { engine, program, seat, homes, loader, data: OnceLock::new(), failed: None })
     }
 
     /// Executes the step lists once: one optimizer step, or all steps of a window. Steps are counted from 0, `step` is the
@@ -275,6 +278,11 @@ impl Run {
             written |= self.engine.write(place, data)?;
         }
         Ok(written)
+    }
+
+    /// What tells its data from others, where that is known.
+    pub(crate) fn data(&self) -> Option<String> {
+        self.data.get_or_init(|| self.loader.identity()).clone()
     }
 
     /// What connects it to other ranks.

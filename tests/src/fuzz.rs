@@ -84,9 +84,11 @@ pub fn json(bytes: &[u8]) {
 /// # Panics
 /// If what was read is not written and read again as the same.
 pub fn checkpoint(bytes: &[u8]) {
-    let Ok(state) = checkpoint::from_bytes(bytes) else { return };
+    let Ok(mut state) = checkpoint::from_bytes(bytes) else { return };
     let written = checkpoint::to_bytes(&state).unwrap_or_else(|error| panic!("read, but not written: {error}"));
     let again = checkpoint::from_bytes(&written).unwrap_or_else(|error| panic!("written, but not read: {error}"));
+    // Of files without checksums, what is written has some.
+    state.is_verified = true;
     // Numbers that are not numbers differ from themselves.
     assert_eq!(format!("{state:?}"), format!("{again:?}"));
 }

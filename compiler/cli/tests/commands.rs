@@ -332,6 +332,48 @@ fn what_a_run_has_learned_is_not_lost() {
     assert_eq!((&older["resumed_from"], folder.0.join("saved/before-2").exists()), (&4.into(), true));
 }
 
+#[test]
+fn what_a_checkpoint_is_refused_for_is_said_with_the_option_that_accepts_it() {
+    let folder = Folder::new("refused");
+    let twice = folder.json("run tiny.pipe --steps 3 --format json", 0);
+    let newest = folder.0.join(twice["checkpoint"].as_str().expect("a path"));
+    // Data: another source. They are taken where that is asked for, with a line.
+    fs::write(folder.0.join("data.bytes"), [1, 2, 3, 4, 5, 6, 7, 8, 9].repeat(5)).expect("a file");
+    let other = TINY.replace("data synthetic", "data \"data.bytes\"");
+    fs::write(folder.0.join("other.pipe"), other).expect("a file");
+    let told = error(&folder.run("run other.pipe --steps 4 --resume --quiet", 1));
+    assert!(told.contains("was saved with other data (synthetic, and this run has 45 bytes of checksum "), "{told}");
+    assert!(told.contains(": `--resume-despite data` goes on all the same, and `--resume-weights-only`"), "{told}");
+    let told =
+        error(&folder.run("run other.pipe --steps 4 --resume saved --resume-despite data --no-checkpoint --quiet", 0));
+    assert!(told.starts_with("warning: ") && told.contains("was saved with other data"), "{told}");
+    // The optimizer: its state is never taken. Weights alone begin a new run, and the older one is set aside.
+    let other = TINY.replace("adamw(learning_rate = 0.001)", "sgd(learning_rate = 0.1, momentum = 0.9)");
+    fs::write(folder.0.join("other.pipe"), other).expect("a file");
+    for more in ["", "--resume-despite model,data"] {
+        let told = error(&folder.run(&format!("run other.pipe --steps 4 --resume {more} --quiet"), 1));
+        assert!(told.contains("another optimizer (adamw, and this run has sgd with momentum)"), "{told}");
+        assert!(told.contains(": `--resume-weights-only` takes the weights alone"), "{told}");
+    }
+    let weights = folder.json("run other.pipe --steps 1 --resume --resume-weights-only --format json", 0);
+    assert_eq!((&weights["resumed_from"], &weights["steps"]), (&0.into(), &1.into()));
+    let aside = folder.0.join("saved/before-1").join(newest.file_name().expect("a name"));
+    assert!(aside.exists());
+    // Damage: the older one is named, and taken where that is asked for.
+    let mut bytes = fs::read(&aside).expect("a file");
+    *bytes.last_mut().expect("not empty") ^= 1;
+    fs::write(&aside, bytes).expect("written");
+    let told = error(&folder.run("run tiny.pipe --steps 4 --resume saved/before-1 --quiet", 1));
+    assert!(
+        told.contains(" is damaged: the numbers of `") && told.contains("that is sound is saved/before-1"),
+        "{told}"
+    );
+    assert!(told.contains(": `--resume-skip-damaged` resumes that one"), "{told}");
+    let skip = "run tiny.pipe --steps 4 --resume saved/before-1 --resume-skip-damaged --no-checkpoint --format json";
+    assert_eq!(folder.json(skip, 0)["resumed_from"], 2);
+    folder.run("run tiny.pipe --resume-weights-only", 2);
+}
+
 #[cfg(unix)]
 #[test]
 fn ctrl_c_ends_a_run_with_a_checkpoint() {

@@ -26,6 +26,7 @@ mod read;
 mod tables;
 
 use crate::digest::Digest;
+use crate::graph::Node;
 use crate::ids::DeviceId;
 use crate::program::Program;
 use crate::verify::{List, Place, Verified, VerifyError, verify};
@@ -95,6 +96,14 @@ pub fn pieces(program: &Program) -> impl Iterator<Item = String> {
 #[must_use]
 pub fn digest(program: &Program) -> Digest {
     pieces(program).fold(Digest::default(), |digest, piece| digest.and(piece.as_bytes()))
+}
+
+/// The operation of a node with its attributes: `sum axis 1`. Words of the textual IR stay what they are.
+#[must_use]
+pub fn operation(node: &Node) -> String {
+    let mut text = graph::word(&node.op).to_owned();
+    graph::push_attributes(node, &mut text);
+    text
 }
 
 /// Reads a program. Nothing is checked but its form and that names are declared before they are used.

@@ -1,5 +1,6 @@
 //! Training settings: what a run needs to know beside the instructions.
 
+use crate::digest::Digest;
 use crate::units::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -34,6 +35,16 @@ impl Optimizer {
         match self {
             Self::Sgd { momentum, .. } => u64::from(*momentum != 0.0),
             Self::AdamW { .. } => 2,
+        }
+    }
+
+    /// What a number of its state means: states of one name can be exchanged.
+    #[must_use]
+    pub const fn state(&self) -> &'static str {
+        match self {
+            Self::Sgd { momentum: 0.0, .. } => "sgd",
+            Self::Sgd { .. } => "sgd with momentum",
+            Self::AdamW { .. } => "adamw",
         }
     }
 
@@ -90,4 +101,8 @@ pub struct Training {
     pub data: DataSource,
     /// Saved where, if at all.
     pub checkpoint: Option<Checkpoint>,
+    /// Tells models apart by what they compute, whatever their weights, batch, precision, schedule and number of devices. Programs of earlier
+    /// versions do not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<Digest>,
 }

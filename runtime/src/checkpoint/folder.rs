@@ -129,7 +129,7 @@ pub fn latest(folder: &Path) -> Result<Option<PathBuf>, CheckpointError> {
 
 /// Complete checkpoints of a folder, in the order in which they were written: a run that started anew in the folder of a
 /// longer one must not take that one's steps for its own.
-fn checkpoints(folder: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
+pub(super) fn checkpoints(folder: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
     if !folder.exists() {
         return Ok(Vec::new());
     }

@@ -5,18 +5,23 @@
 
 mod file;
 mod folder;
+mod origin;
+mod resume;
 mod shards;
 
 use crate::fault::RunError;
 use crate::job::Rank;
 use crate::run::Run;
+use file::{About, Unsound};
 pub use file::{FORMAT as SCHEMA, from_bytes, to_bytes};
 pub use folder::{latest, prepare, save, set_aside};
+pub use origin::{Aspect, Difference, Origin};
 use pipe_ir::graph::TensorType;
 use pipe_ir::ids::ValueId;
 use pipe_ir::program::Program;
 use pipe_ir::value::{TensorSlot, ValueKind};
-use std::collections::{BTreeMap, BTreeSet};
+pub use resume::{Resumed, Resumption, resume, resume_as};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// One tensor of a checkpoint.
@@ -37,6 +42,10 @@ pub struct State {
     pub step: u64,
     /// Seed of the run that wrote it.
     pub seed: u64,
+    /// Model, optimizer and data of that run.
+    pub origin: Origin,
+    /// Whether it has checksums, so that it is known to be as it was saved.
+    pub is_verified: bool,
     /// Weights and optimizer state.
     pub tensors: Vec<NamedTensor>,
 }
@@ -59,6 +68,30 @@ pub enum CheckpointError {
         path: PathBuf,
         /// What is wrong with it.
         reason: String,
+    },
+    /// The file is a checkpoint, but not as it was saved.
+    #[error("{path} is damaged: {reason}")]
+    Altered {
+        /// Which file.
+        path: PathBuf,
+        /// What differs.
+        reason: String,
+    },
+    /// The checkpoint that was to be resumed is damaged; another one may be sound.
+    #[error("{}{}", .error, Self::beside(.sound.as_deref()))]
+    Damaged {
+        /// What is wrong with it.
+        error: Box<CheckpointError>,
+        /// The newest one before it that is sound.
+        sound: Option<PathBuf>,
+    },
+    /// The checkpoint was saved by a run with another model, optimizer or other data.
+    #[error("{path} was saved with {}", listed(.differences))]
+    Foreign {
+        /// Which file.
+        path: PathBuf,
+        /// What differs; never empty.
+        differences: Vec<Difference>,
     },
     /// The file is a checkpoint of another model.
     #[error("{path} does not fit the program: {reason}")]
@@ -87,13 +120,39 @@ pub enum CheckpointError {
     },
 }
 
+impl CheckpointError {
+    /// Whether another checkpoint may be well where this one is not.
+    pub(super) fn is_damage(&self) -> bool {
+        match self {
+            Self::Malformed { .. } | Self::Altered { .. } | Self::Damaged { .. } => true,
+            Self::Io { source, .. } => {
+                use std::io::ErrorKind;
+                matches!(source.kind(), ErrorKind::NotFound | ErrorKind::InvalidData | ErrorKind::UnexpectedEof)
+            }
+            Self::Foreign { .. } | Self::Unfit { .. } | Self::Rank { .. } | Self::Run(_) | Self::Absent { .. } => false,
+        }
+    }
+
+    fn beside(sound: Option<&Path>) -> String {
+        match sound {
+            Some(path) => format!("; the newest checkpoint before it that is sound is {}", path.display()),
+            None => "; no checkpoint before it is sound".to_owned(),
+        }
+    }
+}
+
+fn listed(differences: &[Difference]) -> String {
+    differences.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ")
+}
+
 /// What a run has learned after `step` optimizer steps; no tensors on the null backend. In a job of several ranks, what its own devices are
 /// the first to hold.
 ///
 /// # Errors
 /// If a GPU does not answer.
 pub fn state(run: &Run, step: u64) -> Result<State, CheckpointError> {
-    Ok(State { step, seed: seed(run), tensors: assemble(pieces(run)?) })
+    let About { step, seed, origin } = about(run, step);
+    Ok(State { step, seed, origin, is_verified: true, tensors: assemble(pieces(run)?) })
 }
 
 /// Writes what a run has learned after `step` optimizer steps into a folder: one file, or in a job of several ranks one of each and an index.
@@ -104,39 +163,8 @@ pub fn state(run: &Run, step: u64) -> Result<State, CheckpointError> {
 pub fn write(run: &Run, step: u64, folder: &Path) -> Result<PathBuf, CheckpointError> {
     match run.desk() {
         None => save(folder, &state(run, step)?),
-        Some(desk) => shards::save(desk, folder, (step, seed(run)), pieces(run)),
+        Some(desk) => shards::save(desk, folder, &about(run, step), pieces(run)),
     }
-}
-
-/// Loads the newest checkpoint of a folder, or the one at a path, into a run. Returns the number of steps done. All ranks of a job do it at
-/// once, and take what the first one finds.
-///
-/// # Errors
-/// If there is none, it cannot be read, or it does not fit the program; the run is then as it was. If a GPU does not answer.
-pub fn resume(run: &mut Run, from: &Path) -> Result<u64, CheckpointError> {
-    let newest = || if from.is_dir() { latest(from) } else { Ok(Some(from.to_owned())) };
-    let path = match run.desk() {
-        None => newest()?,
-        Some(desk) => shards::agreed(desk, newest)?,
-    };
-    let path = path.filter(|path| path.exists()).ok_or_else(|| CheckpointError::Absent { path: from.to_owned() })?;
-    let places: Vec<Place> = saved_tensors(run.program()).into_iter().filter(|place| run.holds(place.value)).collect();
-    let versions: Vec<(&Place, u32)> =
-        places.iter().flat_map(|place| (0..run.versions(place.value)).map(move |age| (place, age))).collect();
-    let names = versions.iter().flat_map(|(place, age)| [versioned(&place.slot.name, *age), place.slot.name.clone()]);
-    let names: BTreeSet<String> = names.collect();
-    let state = read(&path, &|name| names.contains(name))?;
-    if let Some(desk) = run.desk() {
-        shards::same_step(desk, &path, state.step)?;
-    }
-    let found: Result<Vec<_>, _> = versions.iter().map(|(place, age)| fitting(&state, place, *age)).collect();
-    let found = found.map_err(|reason| CheckpointError::Unfit { path, reason })?;
-    for ((place, age), found) in versions.iter().zip(found) {
-        let from = place.slot.from().to_usize();
-        let own = from..from + place.slot.ty.bytes().to_usize();
-        run.write_bytes(place.value, place.tensor, Some(*age), &found.data[own])?;
-    }
-    Ok(state.step)
 }
 
 /// Reads a checkpoint: a file, or an index with its files.
@@ -153,9 +181,11 @@ fn read(path: &Path, wanted: &dyn Fn(&str) -> bool) -> Result<State, CheckpointE
         return shards::read(path, wanted);
     }
     let bytes = std::fs::read(path).map_err(io_error(path))?;
-    let mut state = from_bytes(&bytes).map_err(malformed(path))?;
-    state.tensors.retain(|tensor| wanted(&tensor.name));
-    Ok(state)
+    file::state_from_bytes(&bytes, wanted).map_err(unsound(path))
+}
+
+fn about(run: &Run, step: u64) -> About {
+    About { step, seed: seed(run), origin: Origin::of(run) }
 }
 
 fn seed(run: &Run) -> u64 {
@@ -210,18 +240,8 @@ fn versioned(name: &str, age: u32) -> String {
     if age == 0 { name.to_owned() } else { format!("{name}@{age}") }
 }
 
-/// The tensor for a place. A file of a run that kept fewer versions has the newest one for all of them.
-fn fitting<'a>(state: &'a State, place: &Place, age: u32) -> Result<&'a NamedTensor, String> {
-    let (name, ty) = (&place.slot.name, place.slot.whole());
-    let named = |name: &str| state.tensors.iter().find(|tensor| tensor.name == name);
-    match named(&versioned(name, age)).or_else(|| named(name)) {
-        None => Err(format!("it has no tensor `{name}`")),
-        Some(found) if found.ty != *ty => Err(format!("it holds `{name}` as {}, but the program's is {ty}", found.ty)),
-        Some(found) => Ok(found),
-    }
-}
-
 /// Where a tensor that a checkpoint holds is, or a part of one.
+#[derive(Clone)]
 struct Place {
     value: ValueId,
     tensor: usize,
@@ -246,4 +266,11 @@ fn io_error(path: &Path) -> impl FnOnce(std::io::Error) -> CheckpointError + '_ 
 
 fn malformed(path: &Path) -> impl FnOnce(String) -> CheckpointError + '_ {
     move |reason| CheckpointError::Malformed { path: path.to_owned(), reason }
+}
+
+fn unsound(path: &Path) -> impl FnOnce(Unsound) -> CheckpointError + '_ {
+    move |error| match error {
+        Unsound::Malformed(reason) => CheckpointError::Malformed { path: path.to_owned(), reason },
+        Unsound::Altered(reason) => CheckpointError::Altered { path: path.to_owned(), reason },
+    }
 }

@@ -3,8 +3,10 @@
 //!
 //! The index has the form of those of Hugging Face: `weight_map` says in which file a tensor is. Names of shards are never used twice.
 
+use super::file::{About, Shard, Unsound};
 use super::folder::{INDEX_SUFFIX, keep_newest, put};
-use super::{CheckpointError, Piece, State, assemble, file, io_error, malformed};
+use super::{CheckpointError, Origin, Piece, State, assemble, file, io_error, malformed, unsound};
+use crate::checksum;
 use crate::fault::RunError;
 use crate::job::Rank;
 use crate::job::desk::Desk;
@@ -15,30 +17,63 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 /// The file of an index.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 struct Index {
     metadata: Metadata,
     weight_map: BTreeMap<String, String>,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 struct Metadata {
     format: String,
     step: u64,
     seed: u64,
+    #[serde(default, skip_serializing_if = "Origin::is_unknown")]
+    origin: Origin,
     /// Bytes of all tensors.
     total_size: u64,
+    /// By file: the checksum that stands for all of it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    checksums: BTreeMap<String, String>,
+    /// Of the index without this one, as JSON without spaces.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    checksum: String,
 }
 
-const FORMAT: &str = "pipec.checkpoint.index/1";
+const FORMAT: &str = "pipec.checkpoint.index/2";
+/// That of an index without checksums.
+const FORMAT_1: &str = "pipec.checkpoint.index/1";
 /// In the middle of the names of shards.
 const MARK: &str = ".shard-";
+
+impl Index {
+    fn new(about: &About) -> Self {
+        let About { step, seed, origin } = about.clone();
+        let (checksums, checksum) = (BTreeMap::new(), String::new());
+        let metadata = Metadata { format: FORMAT.to_owned(), step, seed, origin, total_size: 0, checksums, checksum };
+        Self { metadata, weight_map: BTreeMap::new() }
+    }
+
+    fn has_checksums(&self) -> bool {
+        self.metadata.format != FORMAT_1
+    }
+
+    fn checksum(&self) -> String {
+        let metadata = Metadata { checksum: String::new(), ..self.metadata.clone() };
+        let index = Self { metadata, weight_map: self.weight_map.clone() };
+        checksum::of(serde_json::to_string(&index).unwrap_or_default().as_bytes())
+    }
+
+    fn about(&self) -> About {
+        About { step: self.metadata.step, seed: self.metadata.seed, origin: self.metadata.origin.clone() }
+    }
+}
 
 /// What a rank says of its shard.
 #[derive(Serialize, Deserialize)]
 enum Word {
-    /// It is written: names in it, and their bytes.
-    Written(Vec<String>, u64),
+    /// It is written: names in it, their bytes, and the checksum of the file.
+    Written(Vec<String>, u64, String),
     /// It is not, and why.
     Failed(String),
 }
@@ -52,9 +87,10 @@ pub(super) fn is_shard(name: &str) -> bool {
 pub(super) fn save(
     desk: &Desk,
     folder: &Path,
-    (step, seed): (u64, u64),
+    about: &About,
     pieces: Result<Vec<Piece>, RunError>,
 ) -> Result<PathBuf, CheckpointError> {
+    let step = about.step;
     // The first rank's clock and process make names that no earlier save had.
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let own = format!("{:x}-{:x}", now.as_nanos(), std::process::id());
@@ -63,43 +99,48 @@ pub(super) fn save(
     let write = || {
         let pieces = pieces?;
         if pieces.is_empty() {
-            return Ok(pieces);
+            return Ok((pieces, String::new()));
         }
         fs::create_dir_all(folder).map_err(io_error(folder))?;
         let path = folder.join(name(desk.rank.index()));
-        put(&path, &file::shard_to_bytes((step, seed), &pieces).map_err(malformed(&path))?)?;
-        Ok::<_, CheckpointError>(pieces)
+        let (bytes, checksum) = file::shard_to_bytes(about, &pieces).map_err(malformed(&path))?;
+        put(&path, &bytes)?;
+        Ok::<_, CheckpointError>((pieces, checksum))
     };
     let word = match write() {
-        Ok(pieces) => Word::Written(
+        Ok((pieces, checksum)) => Word::Written(
             pieces.iter().map(Piece::entry).collect(),
             pieces.iter().map(|piece| piece.data.len() as u64).sum(),
+            checksum,
         ),
         Err(error) => Word::Failed(error.to_string()),
     };
     let words = desk.gather(serde_json::to_vec(&word).unwrap_or_default())?;
     let path = folder.join(format!("step-{step:08}{INDEX_SUFFIX}"));
     let conclude = || {
-        let mut metadata = Metadata { format: FORMAT.to_owned(), step, seed, total_size: 0 };
-        let mut weight_map = BTreeMap::new();
+        let mut index = Index::new(about);
         for (rank, word) in words.iter().enumerate() {
             let name = name(rank);
             let failed = |message: String| CheckpointError::Rank { rank: Rank::from_index(rank), message };
             match serde_json::from_slice(word).map_err(|error| failed(error.to_string()))? {
                 Word::Failed(message) => return Err(failed(message)),
-                Word::Written(entries, _) if !entries.is_empty() && !folder.join(&name).exists() => {
+                Word::Written(entries, ..) if !entries.is_empty() && !folder.join(&name).exists() => {
                     let folder = folder.display();
                     return Err(failed(format!(
                         "rank 0 does not see {name} in {folder}: all ranks need the same folder"
                     )));
                 }
-                Word::Written(entries, bytes) => {
-                    metadata.total_size += bytes;
-                    weight_map.extend(entries.into_iter().map(|entry| (entry, name.clone())));
+                Word::Written(entries, bytes, checksum) => {
+                    index.metadata.total_size += bytes;
+                    if !entries.is_empty() {
+                        index.metadata.checksums.insert(name.clone(), checksum);
+                    }
+                    index.weight_map.extend(entries.into_iter().map(|entry| (entry, name.clone())));
                 }
             }
         }
-        let text = serde_json::to_string_pretty(&Index { metadata, weight_map }).unwrap_or_default();
+        index.metadata.checksum = index.checksum();
+        let text = serde_json::to_string_pretty(&index).unwrap_or_default();
         put(&path, text.as_bytes())?;
         keep_newest(folder)
     };
@@ -113,43 +154,24 @@ pub(super) fn save(
     Err(CheckpointError::Rank { rank: Rank::FIRST, message: String::from_utf8_lossy(&told).into_owned() })
 }
 
-/// The path that the first rank takes, on all of them.
-pub(super) fn agreed(
-    desk: &Desk,
-    own: impl Fn() -> Result<Option<PathBuf>, CheckpointError>,
-) -> Result<Option<PathBuf>, CheckpointError> {
-    let own = if desk.rank == Rank::FIRST { own()? } else { None };
-    let word = own.map(|path| path.into_os_string().into_encoded_bytes()).unwrap_or_default();
-    let path = String::from_utf8_lossy(&desk.spread(word)?).into_owned();
-    Ok((!path.is_empty()).then(|| PathBuf::from(path)))
-}
-
-/// That all ranks have read the same.
-pub(super) fn same_step(desk: &Desk, path: &Path, step: u64) -> Result<(), CheckpointError> {
-    let first = desk.spread(step.to_le_bytes().to_vec())?;
-    if first == step.to_le_bytes() {
-        return Ok(());
-    }
-    Err(malformed(path)(format!("{} reads another step there than rank 0: all ranks need the same folder", desk.rank)))
-}
-
 /// Reads an index and what is wanted, from those of its files that have any of that.
 pub(super) fn read(path: &Path, wanted: &dyn Fn(&str) -> bool) -> Result<State, CheckpointError> {
     let index = index(path)?;
-    let (step, seed) = (index.metadata.step, index.metadata.seed);
+    let about = index.about();
     let folder = path.parent().unwrap_or(Path::new(""));
     let mut pieces = Vec::new();
     // Names of parts have their numbers behind them.
     let is_wanted = |entry: &str| wanted(entry) || entry.rsplit_once('[').is_some_and(|(name, _)| wanted(name));
-    let needed = index.weight_map.into_iter().filter(|(entry, _)| is_wanted(entry)).map(|(_, name)| name);
+    let needed = index.weight_map.iter().filter(|(entry, _)| is_wanted(entry)).map(|(_, name)| name.clone());
     for name in needed.collect::<BTreeSet<String>>() {
         let path = folder.join(&name);
         let bytes = fs::read(&path).map_err(io_error(&path))?;
-        let (of, own) = file::shard_from_bytes(&bytes, wanted).map_err(malformed(&path))?;
-        if of != (step, seed) {
+        let shard: Shard = file::shard_from_bytes(&bytes, wanted).map_err(unsound(&path))?;
+        let expected = index.metadata.checksums.get(&name).map_or("", String::as_str);
+        if shard.about != about || shard.checksum != expected {
             return Err(malformed(&path)("it is not of the same save as its index".to_owned()));
         }
-        pieces.extend(own);
+        pieces.extend(shard.pieces);
     }
     pieces.sort_by(|a, b| (&a.name, a.from).cmp(&(&b.name, b.from)));
     for tensor in pieces.chunk_by(|a, b| a.name == b.name) {
@@ -165,19 +187,31 @@ pub(super) fn read(path: &Path, wanted: &dyn Fn(&str) -> bool) -> Result<State, 
             return Err(malformed(path)(format!("a part of `{}` is missing", tensor[0].name)));
         }
     }
-    Ok(State { step, seed, tensors: assemble(pieces) })
+    let (About { step, seed, origin }, is_verified) = (about, index.has_checksums());
+    Ok(State { step, seed, origin, is_verified, tensors: assemble(pieces) })
 }
 
-/// The files that an index needs.
+/// The files that an index needs, as far as it can be read: also one that is damaged keeps its files.
 pub(super) fn files(path: &Path) -> Result<BTreeSet<String>, CheckpointError> {
-    Ok(index(path)?.weight_map.into_values().collect())
+    Ok(parsed(path)?.weight_map.into_values().collect())
 }
 
+/// An index that is as it was saved.
 fn index(path: &Path) -> Result<Index, CheckpointError> {
+    let index = parsed(path)?;
+    let (found, said) = (index.checksum(), &index.metadata.checksum);
+    if index.has_checksums() && found != *said {
+        let reason = format!("it has the checksum {found}, and was saved with {said}");
+        return Err(unsound(path)(Unsound::Altered(reason)));
+    }
+    Ok(index)
+}
+
+fn parsed(path: &Path) -> Result<Index, CheckpointError> {
     let text = fs::read(path).map_err(io_error(path))?;
     let index: Index = serde_json::from_slice(&text).map_err(|error| malformed(path)(error.to_string()))?;
-    let format = &index.metadata.format;
-    if format != FORMAT {
+    let format = index.metadata.format.as_str();
+    if ![FORMAT, FORMAT_1].contains(&format) {
         return Err(malformed(path)(format!("its format is `{format}`, not `{FORMAT}`")));
     }
     match index.weight_map.values().find(|name| !is_shard(name) || name.contains(['/', '\\'])) {

@@ -13,6 +13,7 @@ use crate::ranks::{self, Entry, RankArguments, Team};
 use crate::trace::{self, run::Ran};
 use crate::training::progress::Progress;
 use crate::training::resident::{Resident, Watch};
+use crate::training::resumption::ResumeArguments;
 use crate::training::stop::stop_on_signal;
 use crate::training::summary::{Circumstances, SCHEMA, Summary};
 use crate::training::{self, Bubble, Finished, Plan, Sizes, tokens_per_step};
@@ -59,9 +60,8 @@ pub(crate) struct Arguments {
     /// Writes what ran when as trace-event JSON, for Perfetto
     #[arg(long, value_name = "PATH")]
     trace: Option<PathBuf>,
-    /// Goes on from a checkpoint: the newest one of the pipeline, or a file or folder
-    #[arg(long, value_name = "PATH", num_args = 0..=1)]
-    resume: Option<Option<PathBuf>>,
+    #[command(flatten)]
+    resume: ResumeArguments,
     /// Folder of checkpoints, instead of the pipeline's (`checkpoints/<name>` where it names none)
     #[arg(long, value_name = "FOLDER", conflicts_with = "no_checkpoint")]
     checkpoint: Option<PathBuf>,
@@ -224,7 +224,7 @@ impl Arguments {
             );
         }
         let plan = self.plan(program.program(), backend);
-        if self.resume == Some(None) && plan.checkpoints.is_none() {
+        if self.resume.from == Some(None) && plan.checkpoints.is_none() {
             let message = "this run has no folder of checkpoints: `--resume PATH` names one";
             return Err(Failure::Usage(message.to_owned()));
         }
@@ -253,7 +253,10 @@ impl Arguments {
             ("backend", of_option(backend)),
             ("way of products (`--products`, `--no-cublas`)", of_option(&(self.products, self.no_cublas))),
             ("number of steps (`--steps`)", of_option(&plan.steps)),
-            ("checkpoints (`--checkpoint`, `--resume`)", of_option(&(plan.every, &plan.checkpoints, &self.resume))),
+            (
+                "checkpoints (`--checkpoint`, `--resume` and its options)",
+                of_option(&(plan.every, &plan.checkpoints, &self.resume)),
+            ),
             ("wish for a trace (`--trace`)", of_option(&self.trace.is_some())),
             ("wish for the times of kernels (`--profile`)", of_option(&self.profile)),
             ("`--stress`", of_option(&self.stress)),
@@ -335,17 +338,7 @@ impl Arguments {
         backend: Backend,
         team: Option<&Team>,
     ) -> Result<Finished, training::Failure> {
-        let first_step = match &self.resume {
-            None => 0,
-            Some(from) => {
-                let folder = from.clone().or_else(|| plan.checkpoints.clone()).unwrap_or_default();
-                let found = checkpoint::resume(run, &folder);
-                match team.filter(|team| team.starts_again() && from.is_none()) {
-                    Some(team) => team.resumed(found)?,
-                    None => found?,
-                }
-            }
-        };
+        let first_step = self.resume.resume(run, plan.checkpoints.as_deref(), team)?;
         if let Some(folder) = &plan.checkpoints {
             self.set_older_aside(folder, team)?;
         }
@@ -364,7 +357,8 @@ impl Arguments {
 
     /// Sets checkpoints aside that a run has not begun with, so that its own do not replace them. All ranks do it at once.
     fn set_older_aside(&self, folder: &Path, team: Option<&Team>) -> Result<(), training::Failure> {
-        let goes_on = match &self.resume {
+        let goes_on = match &self.resume.from {
+            _ if self.resume.weights_only => false,
             Some(Some(from)) => {
                 let home = if from.is_file() { from.parent().unwrap_or(from) } else { from };
                 // The same folder has many names.

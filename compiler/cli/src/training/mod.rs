@@ -2,6 +2,7 @@
 
 pub(crate) mod progress;
 pub(crate) mod resident;
+pub(crate) mod resumption;
 pub(crate) mod stop;
 pub(crate) mod summary;
 
@@ -97,7 +98,10 @@ impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Run(error) => error.fmt(f),
-            Self::Checkpoint(error) => error.fmt(f),
+            Self::Checkpoint(error) => match resumption::accepted_by(error) {
+                None => error.fmt(f),
+                Some(options) => write!(f, "{error}: {options}"),
+            },
         }
     }
 }

@@ -69,7 +69,7 @@ pub(super) fn training(
         ));
     }
     let learning_rate = LearningRate { peak, warmup: warmup.0, minimum: minimum.map(|(minimum, _)| minimum) };
-    Some(Training { steps, seed, optimizer, learning_rate, data: data?, checkpoint })
+    Some(Training { steps, seed, optimizer, learning_rate, data: data?, checkpoint, model: None })
 }
 
 const fn word(value: &SettingValue) -> &'static str {

@@ -128,7 +128,7 @@ pub fn lower(schedule: &Schedule, timeline: &Timeline, set: &StageSet, options: 
         values: work.values,
         execs: work.execs,
         devices,
-        training: options.training.clone(),
+        training: options.training.clone().map(|training| Training { model: set.model, ..training }),
     }
 }
 

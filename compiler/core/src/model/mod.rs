@@ -11,6 +11,7 @@ mod derivative;
 mod differentiate;
 mod extract;
 mod flops;
+mod identity;
 mod keep;
 mod language;
 mod mixed;
@@ -82,12 +83,14 @@ pub fn stage_set_of(files: &Files, elaborated: &Elaborated, kinds: &[Kinds]) -> 
     let optimizer = training.map(|training| training.optimizer);
     let n_microbatches = schedule.microbatches_of_step();
     let request = Request { layers: &layers, kinds, n_microbatches, optimizer };
-    let set = if schedule.slices.count() > 1 {
+    let digest = identity::digest(&model);
+    let mut set = if schedule.slices.count() > 1 {
         let slices = slicing::slices(&model, schedule.slices, schedule.span)?;
         slice_set::slice_set(&slices.into_iter().map(mixed::stored).collect::<Vec<_>>(), &request)
     } else {
         stages(&mixed::stored(model), &request)
     };
+    set.model = Some(digest);
     match schedule.window.as_ref().and_then(|window| shared(window, &set)) {
         Some(error) => Err(vec![error]),
         None => Ok(set),

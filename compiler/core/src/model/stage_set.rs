@@ -3,6 +3,7 @@
 use crate::schedule::Schedule;
 use crate::stage_graph::StageGraph;
 use crate::transformer::StageAccount;
+use pipe_ir::digest::Digest;
 use pipe_ir::ids::{ExecId, StageId, ValueId};
 use pipe_ir::program::Exec;
 use pipe_ir::task::TaskKind;
@@ -30,6 +31,8 @@ pub struct StageSet {
     pub flops_per_tick: u64,
     /// What stands behind the bytes where the stages are those of a transformer, by [`pipe_ir::ids::StageId`].
     pub accounts: Vec<StageAccount>,
+    /// Tells the model from others, if there is one.
+    pub model: Option<Digest>,
 }
 
 impl StageSet {

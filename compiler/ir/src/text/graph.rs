@@ -92,6 +92,12 @@ fn print_node(index: usize, node: &Node, out: &mut String) {
         out.push(' ');
         push_id(out, NodeId::PREFIX, input.0);
     }
+    push_attributes(node, out);
+    out.push_str(&format!(" : {}\n", node.ty));
+}
+
+/// What an operation has beside its word and inputs, after a space.
+pub(super) fn push_attributes(node: &Node, out: &mut String) {
     match &node.op {
         Op::Input { operand, offset } => out.push_str(&format!(" {operand} at {}", offset.0)),
         Op::Constant(number) => push_number(out, *number, node.ty.dtype),
@@ -114,7 +120,6 @@ fn print_node(index: usize, node: &Node, out: &mut String) {
         }
         _ => {}
     }
-    out.push_str(&format!(" : {}\n", node.ty));
 }
 
 /// A number in the shortest form from which a number of its type is read again.

@@ -100,6 +100,11 @@ pub(super) fn print_training(training: &Training, out: &mut String) {
         push_name(out, &checkpoint.path);
         out.push_str(&format!(" every {}\n", checkpoint.every));
     }
+    if let Some(model) = &training.model {
+        out.push_str("  model ");
+        push_name(out, &model.to_string());
+        out.push('\n');
+    }
     out.push_str("}\n");
 }
 
@@ -147,8 +152,16 @@ pub(super) fn parse_training(cursor: &mut Cursor<'_>) -> Result<Training, ParseE
     } else {
         None
     };
+    let model = if cursor.take("model") {
+        let here = cursor.clone();
+        let digest = cursor.name("a digest")?.parse();
+        Some(digest.map_err(|()| here.expected("a digest of 16 hexadecimal digits"))?)
+    } else {
+        None
+    };
     cursor.expect("}")?;
-    Ok(Training { steps, seed, optimizer, learning_rate: LearningRate { peak, warmup, minimum }, data, checkpoint })
+    let learning_rate = LearningRate { peak, warmup, minimum };
+    Ok(Training { steps, seed, optimizer, learning_rate, data, checkpoint, model })
 }
 
 /// Prints a row of the table of values.

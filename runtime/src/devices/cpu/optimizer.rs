@@ -125,7 +125,15 @@ mod tests {
 
     fn training(optimizer: Optimizer) -> Training {
         let learning_rate = LearningRate { peak: 0.01, warmup: 3, minimum: Some(0.001) };
-        Training { steps: 6, seed: 0, optimizer, learning_rate, data: DataSource::Synthetic, checkpoint: None }
+        Training {
+            steps: 6,
+            seed: 0,
+            optimizer,
+            learning_rate,
+            data: DataSource::Synthetic,
+            checkpoint: None,
+            model: None,
+        }
     }
 
     /// Learning rates of the six steps: three of warm-up, then a cosine over three.

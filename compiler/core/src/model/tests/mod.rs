@@ -2,6 +2,7 @@
 
 mod gradients;
 mod halves;
+mod identity;
 mod interpreter;
 mod language;
 mod pipelines;
