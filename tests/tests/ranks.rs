@@ -3,7 +3,7 @@
 use pipe_compiler::stdlib::SCHEDULES;
 use pipe_ir::instruction::{Collective, Instruction};
 use pipe_ir::verify::Verified;
-use pipe_runtime::checkpoint::{self, load, resume, write};
+use pipe_runtime::checkpoint::{Home, Terms, load, resume, write};
 use pipe_runtime::data::Data;
 use pipe_runtime::job::{How, Job, Lost, Rank, Settings, job_of_threads};
 use pipe_runtime::{Backend, Options, Run, RunError, StepReport};
@@ -163,7 +163,8 @@ fn train(
         let first = if folder.exists() { resume(&mut run, folder).expect("it fits") } else { 0 };
         job.any(true).expect("all have looked");
         let reports = steps(&mut run, first..to);
-        (write(&run, to, folder).expect("saved"), losses(&reports))
+        let home = Home::take(folder, Some(&job), &Terms::default()).expect("nobody has it");
+        (write(&run, to, &home).expect("saved"), losses(&reports))
     });
     of_ranks.swap_remove(0)
 }
@@ -191,8 +192,8 @@ fn checkpoints_of_several_ranks_fit_every_other_number_of_them() {
     names.sort();
     let shards =
         |step: &str| names.iter().filter(|name| name.to_string_lossy().starts_with(&format!("{step}.shard-"))).count();
-    // Ranks whose devices have only what others save write nothing.
-    assert_eq!((names.len(), shards("step-00000005"), shards("step-00000006")), (2 + 2 + 2, 2, 2), "{names:?}");
+    // Ranks whose devices have only what others save write nothing. The last owner's file stays.
+    assert_eq!((names.len(), shards("step-00000005"), shards("step-00000006")), (2 + 2 + 2 + 1, 2, 2), "{names:?}");
 }
 
 #[test]
@@ -237,18 +238,29 @@ fn a_rank_that_cannot_save_fails_all_of_them_and_loses_nothing() {
     let program = verified(&gpt(SIZES, 4, 4, "1f1b"));
     let folder = folder("unsaved");
     train(&program, 2, &folder, 1);
-    let nowhere = folder.join("file");
-    fs::write(&nowhere, "not a folder").expect("written");
+    let other = folder.join("other");
     let errors = on_ranks(2, |job| {
         let mut run = join(&program, None, &job);
         steps(&mut run, 0..1);
-        let own = if job.is_first() { &folder } else { &nowhere };
-        write(&run, 1, own).expect_err("one rank cannot").to_string()
+        let own = if job.is_first() { &folder } else { &other };
+        let home = Home::take(own, Some(&job), &Terms::default()).expect("both are there");
+        if !job.is_first() {
+            fs::remove_dir(&other).expect("it is empty");
+            fs::write(&other, "not a folder").expect("written");
+        }
+        write(&run, 1, &home).expect_err("one rank cannot").to_string()
     });
-    assert!(errors.iter().all(|error| error.contains("rank 1: ") && error.contains("file")), "{errors:?}");
+    assert!(errors.iter().all(|error| error.contains("rank 1: ") && error.contains("other")), "{errors:?}");
+    // Nor does one that cannot from the beginning let the others begin.
+    let errors = on_ranks(2, |job| {
+        let own = if job.is_first() { &folder } else { &other };
+        Home::take(own, Some(&job), &Terms::default()).err().map(|error| error.to_string())
+    });
+    assert!(errors[0].as_ref().is_some_and(|error| error.contains("rank 1: ")), "{errors:?}");
+    assert!(errors[1].as_ref().is_some_and(|error| error.contains("other")), "{errors:?}");
     let mut alone = start(&program, None);
     assert_eq!(resume(&mut alone, &folder).expect("it is as it was"), 1);
-    checkpoint::prepare(&folder, true).expect("a folder");
+    drop(Home::take(&folder, None, &Terms::default()).expect("nobody has it"));
     let is_shard = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().contains(".shard-");
     let left = fs::read_dir(&folder).expect("it exists").map(|entry| entry.expect("listed")).filter(is_shard).count();
     assert_eq!(left, 2, "what the failed save had written is gone");

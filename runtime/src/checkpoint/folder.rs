@@ -1,6 +1,6 @@
 //! Folders of checkpoints: files that are complete or absent, and which of them stay.
 
-use super::{CheckpointError, State, io_error, malformed, shards, to_bytes};
+use super::{CheckpointError, io_error, shards};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::Write;
@@ -10,28 +10,19 @@ use std::time::SystemTime;
 /// How many checkpoints stay in a folder.
 const KEPT: usize = 2;
 
-/// Makes sure that a folder exists and can be written. What earlier runs left behind is removed, by one rank of a job.
-///
-/// # Errors
-/// If it cannot.
-pub fn prepare(folder: &Path, removes: bool) -> Result<(), CheckpointError> {
+/// Makes sure that a folder exists and can be written.
+pub(super) fn prepare(folder: &Path) -> Result<(), CheckpointError> {
     fs::create_dir_all(folder).map_err(io_error(folder))?;
     let probe = folder.join(format!(".probe.{}.partial", std::process::id()));
     File::create(&probe).map_err(io_error(folder))?;
     // Another rank may have removed it.
     drop(fs::remove_file(&probe));
-    if removes {
-        remove_leftovers(folder);
-    }
     Ok(())
 }
 
-/// Moves the checkpoints of a folder into a new one in it: a run that begins anew there would replace them. Its name, if there are any.
-/// Each is complete in one of both whatever happens, since it leaves the one when it is in the other.
-///
-/// # Errors
-/// If the folder cannot be read or written.
-pub fn set_aside(folder: &Path) -> Result<Option<PathBuf>, CheckpointError> {
+/// Moves the checkpoints of a folder into a new one in it. Its name, if there are any. Each is complete in one of both whatever happens, since it
+/// leaves the one when it is in the other.
+pub(super) fn set_aside(folder: &Path) -> Result<Option<PathBuf>, CheckpointError> {
     let known = checkpoints(folder)?;
     if known.is_empty() {
         return Ok(None);
@@ -57,18 +48,6 @@ pub fn set_aside(folder: &Path) -> Result<Option<PathBuf>, CheckpointError> {
     Ok(Some(aside))
 }
 
-/// Writes `step-<n>.safetensors` into the folder and removes all but the two that were written last. Returns the path.
-///
-/// # Errors
-/// If the folder or the file cannot be written; an older checkpoint is then untouched.
-pub fn save(folder: &Path, state: &State) -> Result<PathBuf, CheckpointError> {
-    fs::create_dir_all(folder).map_err(io_error(folder))?;
-    let path = folder.join(format!("step-{:08}{SUFFIX}", state.step));
-    put(&path, &to_bytes(state).map_err(malformed(&path))?)?;
-    keep_newest(folder)?;
-    Ok(path)
-}
-
 /// Writes a file as a whole or not at all, so that it stays whatever happens.
 pub(super) fn put(path: &Path, bytes: &[u8]) -> Result<(), CheckpointError> {
     let (folder, name) = (path.parent().unwrap_or(Path::new("")), path.file_name().unwrap_or_default());
@@ -85,22 +64,39 @@ pub(super) fn put(path: &Path, bytes: &[u8]) -> Result<(), CheckpointError> {
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(io_error(folder))
 }
 
-/// Removes all checkpoints but the newest, and what nothing needs any more.
-pub(super) fn keep_newest(folder: &Path) -> Result<(), CheckpointError> {
-    for old in checkpoints(folder)?.iter().rev().skip(KEPT) {
+/// Removes of these checkpoints all but the newest, with their shards, and of these shards those that no index needs.
+pub(super) fn keep_newest(
+    folder: &Path,
+    is_own: &dyn Fn(&Path) -> bool,
+    is_own_shard: &dyn Fn(&str) -> bool,
+) -> Result<(), CheckpointError> {
+    let own: Vec<PathBuf> = checkpoints(folder)?.into_iter().filter(|path| is_own(path)).collect();
+    for old in own.iter().rev().skip(KEPT) {
+        let shards = if is_index(old) { shards::files(old).unwrap_or_default() } else { BTreeSet::new() };
         fs::remove_file(old).map_err(io_error(old))?;
+        // Nothing depends on them any more.
+        shards.iter().for_each(|shard| drop(fs::remove_file(folder.join(shard))));
     }
-    remove_leftovers(folder);
+    remove_unneeded(folder, &|name| shards::is_shard(name) && is_own_shard(name));
     Ok(())
 }
 
-/// Removes what runs left behind that were killed while they saved, and files of indices that are gone. Nothing depends on it, so no
-/// failure counts.
-fn remove_leftovers(folder: &Path) {
+fn is_index(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "json")
+}
+
+/// Removes what runs left behind that were killed while they saved, and files of indices that are gone, whoever wrote them: of a folder that was
+/// just taken.
+pub(super) fn remove_leftovers(folder: &Path) {
+    let is_partial = |name: &str| name.starts_with('.') && name.ends_with(".partial");
+    remove_unneeded(folder, &|name| is_partial(name) || shards::is_shard(name));
+}
+
+/// Removes those of these files that no index needs. Nothing depends on it, so no failure counts.
+fn remove_unneeded(folder: &Path, is_meant: &dyn Fn(&str) -> bool) {
     let Ok(known) = checkpoints(folder) else { return };
-    let indices = known.iter().filter(|path| path.extension().is_some_and(|extension| extension == "json"));
     let mut needed = BTreeSet::new();
-    for index in indices {
+    for index in known.iter().filter(|path| is_index(path)) {
         // Of an index that cannot be read nobody knows what it needs.
         let Ok(files) = shards::files(index) else { return };
         needed.extend(files);
@@ -108,15 +104,14 @@ fn remove_leftovers(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let name = name.to_str().unwrap_or_default();
-        let is_partial = name.starts_with('.') && name.ends_with(".partial");
-        if is_partial || shards::is_shard(name) && !needed.contains(name) {
+        if is_meant(name) && !needed.contains(name) {
             drop(fs::remove_file(entry.path()));
         }
     }
 }
 
 /// What the name of a checkpoint in one file, and of an index, ends with.
-const SUFFIX: &str = ".safetensors";
+pub(super) const SUFFIX: &str = ".safetensors";
 pub(super) const INDEX_SUFFIX: &str = ".safetensors.index.json";
 
 /// The checkpoint of a folder that was written last, if there is any.
@@ -138,8 +133,11 @@ pub(super) fn checkpoints(folder: &Path) -> Result<Vec<PathBuf>, CheckpointError
         let path = entry.map_err(io_error(folder))?.path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let stem = name.strip_suffix(INDEX_SUFFIX).or_else(|| name.strip_suffix(SUFFIX));
-        let step = stem.and_then(|stem| stem.strip_prefix("step-"));
-        if let Some(step) = step.and_then(|digits| digits.parse::<u64>().ok()) {
+        let stem = stem.and_then(|stem| stem.strip_prefix("step-")).unwrap_or_default();
+        // Names of earlier versions have no run behind the step.
+        let (digits, run) = stem.split_once('.').unwrap_or((stem, "0"));
+        let is_run = !run.is_empty() && run.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        if let Some(step) = digits.parse::<u64>().ok().filter(|_| is_run) {
             // File systems without times leave the order to the steps.
             let written = fs::metadata(&path).and_then(|file| file.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
             found.insert((written, step, path.clone()), path);

@@ -1,11 +1,14 @@
 //! Checkpoints: weights and optimizer state by tensor name, in one safetensors file per saved step, or one of each rank and an index.
 //!
-//! A checkpoint is complete or absent: files are written beside their place, flushed to the disk, then renamed, and an index comes after
+//! A run has its folder alone (`home.rs`, `lease.rs`). A checkpoint is complete or absent: files are written beside their place, flushed to the disk, then renamed, and an index comes after
 //! the files that it names. Tensors are named by the model, not by stage or device, so a checkpoint fits every layout of the same model.
 
 mod file;
 mod folder;
+mod home;
+mod lease;
 mod origin;
+mod owner;
 mod resume;
 mod shards;
 
@@ -14,8 +17,11 @@ use crate::job::Rank;
 use crate::run::Run;
 use file::{About, Unsound};
 pub use file::{FORMAT as SCHEMA, from_bytes, to_bytes};
-pub use folder::{latest, prepare, save, set_aside};
+pub use folder::latest;
+pub use home::Home;
+pub use lease::Terms;
 pub use origin::{Aspect, Difference, Origin};
+pub use owner::Owner;
 use pipe_ir::graph::TensorType;
 use pipe_ir::ids::ValueId;
 use pipe_ir::program::Program;
@@ -101,6 +107,25 @@ pub enum CheckpointError {
         /// What differs.
         reason: String,
     },
+    /// Another run has the folder, and lives.
+    #[error("{} belongs to {owner}, which still runs", .folder.display())]
+    Owned {
+        /// Which folder.
+        folder: PathBuf,
+        /// Who has it.
+        owner: Box<Owner>,
+    },
+    /// Another run has taken the folder while this one stood still.
+    #[error(
+        "{} is no longer this run's: it stood still, and {} has taken the folder; nothing is written there any more",
+        .folder.display(), .owner.as_ref().map_or("another run".to_owned(), ToString::to_string)
+    )]
+    Lost {
+        /// Which folder.
+        folder: PathBuf,
+        /// Who has it now, if that can be read.
+        owner: Option<Box<Owner>>,
+    },
     /// A rank could not write or read its part.
     #[error("{rank}: {message}")]
     Rank {
@@ -129,7 +154,13 @@ impl CheckpointError {
                 use std::io::ErrorKind;
                 matches!(source.kind(), ErrorKind::NotFound | ErrorKind::InvalidData | ErrorKind::UnexpectedEof)
             }
-            Self::Foreign { .. } | Self::Unfit { .. } | Self::Rank { .. } | Self::Run(_) | Self::Absent { .. } => false,
+            Self::Foreign { .. }
+            | Self::Unfit { .. }
+            | Self::Owned { .. }
+            | Self::Lost { .. }
+            | Self::Rank { .. }
+            | Self::Run(_)
+            | Self::Absent { .. } => false,
         }
     }
 
@@ -155,16 +186,24 @@ pub fn state(run: &Run, step: u64) -> Result<State, CheckpointError> {
     Ok(State { step, seed, origin, is_verified: true, tensors: assemble(pieces(run)?) })
 }
 
-/// Writes what a run has learned after `step` optimizer steps into a folder: one file, or in a job of several ranks one of each and an index.
-/// All ranks do it at once. Removes all but the two checkpoints that were written last. Returns the path of the file or the index.
+/// Writes what a run has learned after `step` optimizer steps into its folder: one file, or in a job of several ranks one of each and an index.
+/// All ranks do it at once. Removes all but the two checkpoints that the run has written last. Returns the path of the file or the index.
 ///
 /// # Errors
-/// If the folder or a file cannot be written, or a GPU does not answer; an older checkpoint is then untouched.
-pub fn write(run: &Run, step: u64, folder: &Path) -> Result<PathBuf, CheckpointError> {
+/// If the folder or a file cannot be written, another run has taken the folder, or a GPU does not answer; older checkpoints are then untouched.
+pub fn write(run: &Run, step: u64, home: &Home) -> Result<PathBuf, CheckpointError> {
     match run.desk() {
-        None => save(folder, &state(run, step)?),
-        Some(desk) => shards::save(desk, folder, &about(run, step), pieces(run)),
+        None => home.save(&state(run, step)?),
+        Some(desk) => shards::save(desk, home, &about(run, step), pieces(run)),
     }
+}
+
+/// Writes a state into a folder that is taken for that alone, and removes all but the two checkpoints there that were written last.
+///
+/// # Errors
+/// If another run has the folder, or it or the file cannot be written.
+pub fn save(folder: &Path, state: &State) -> Result<PathBuf, CheckpointError> {
+    Home::take(folder, None, &Terms::default())?.save(state)
 }
 
 /// Reads a checkpoint: a file, or an index with its files.

@@ -4,7 +4,8 @@
 //! The index has the form of those of Hugging Face: `weight_map` says in which file a tensor is. Names of shards are never used twice.
 
 use super::file::{About, Shard, Unsound};
-use super::folder::{INDEX_SUFFIX, keep_newest, put};
+use super::folder::{INDEX_SUFFIX, put};
+use super::home::Home;
 use super::{CheckpointError, Origin, Piece, State, assemble, file, io_error, malformed, unsound};
 use crate::checksum;
 use crate::fault::RunError;
@@ -14,7 +15,6 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 /// The file of an index.
 #[derive(Clone, Serialize, Deserialize)]
@@ -86,15 +86,22 @@ pub(super) fn is_shard(name: &str) -> bool {
 /// Saves the pieces of all ranks.
 pub(super) fn save(
     desk: &Desk,
-    folder: &Path,
+    home: &Home,
     about: &About,
     pieces: Result<Vec<Piece>, RunError>,
 ) -> Result<PathBuf, CheckpointError> {
     let step = about.step;
-    // The first rank's clock and process make names that no earlier save had.
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let own = format!("{:x}-{:x}", now.as_nanos(), std::process::id());
-    let save = String::from_utf8_lossy(&desk.spread(own.into_bytes())?).into_owned();
+    // The first rank knows whether the folder is still the run's, and makes names that no earlier save had.
+    let own = home.check();
+    let word: Result<String, String> = match &own {
+        Ok(()) => Ok(home.next_save()),
+        Err(error) => Err(error.to_string()),
+    };
+    let word = desk.spread(serde_json::to_vec(&word).unwrap_or_default())?;
+    own?;
+    let of_first = |message: String| CheckpointError::Rank { rank: Rank::FIRST, message };
+    let save: Result<String, String> = serde_json::from_slice(&word).map_err(|error| of_first(error.to_string()))?;
+    let (save, folder) = (save.map_err(of_first)?, home.folder());
     let name = |rank: usize| format!("step-{step:08}{MARK}{rank}-of-{}.{save}.safetensors", desk.n_ranks);
     let write = || {
         let pieces = pieces?;
@@ -116,7 +123,7 @@ pub(super) fn save(
         Err(error) => Word::Failed(error.to_string()),
     };
     let words = desk.gather(serde_json::to_vec(&word).unwrap_or_default())?;
-    let path = folder.join(format!("step-{step:08}{INDEX_SUFFIX}"));
+    let path = home.file(step, INDEX_SUFFIX);
     let conclude = || {
         let mut index = Index::new(about);
         for (rank, word) in words.iter().enumerate() {
@@ -141,8 +148,8 @@ pub(super) fn save(
         }
         index.metadata.checksum = index.checksum();
         let text = serde_json::to_string_pretty(&index).unwrap_or_default();
-        put(&path, text.as_bytes())?;
-        keep_newest(folder)
+        home.put(&path, text.as_bytes())?;
+        home.prune()
     };
     let own = if desk.rank == Rank::FIRST { conclude() } else { Ok(()) };
     let told = own.as_ref().err().map(ToString::to_string).unwrap_or_default();
@@ -151,7 +158,7 @@ pub(super) fn save(
     if told.is_empty() {
         return Ok(path);
     }
-    Err(CheckpointError::Rank { rank: Rank::FIRST, message: String::from_utf8_lossy(&told).into_owned() })
+    Err(of_first(String::from_utf8_lossy(&told).into_owned()))
 }
 
 /// Reads an index and what is wanted, from those of its files that have any of that.

@@ -22,6 +22,7 @@ pub(crate) mod wire;
 
 use crate::fault::RunError;
 use desk::{Desk, Post};
+pub(crate) use lost::Ailment;
 pub use lost::{How, Lost, Position, Process};
 use mail::Subject;
 use messenger::Messenger;

@@ -321,7 +321,7 @@ impl Arguments {
         let quiet = self.target.quiet || self.target.format == Format::Json || !run.is_first();
         let window = u64::from(run.program().n_steps);
         let progress = Progress::new((first, end, window), training::tokens_per_step(run.program()), quiet);
-        let finished = training::train(run, first, &plan, &mut || Ok(false), |done, loss, elapsed| {
+        let finished = training::train(run, first, (&plan, None), &mut || Ok(false), |done, loss, elapsed| {
             progress.step(done, loss, elapsed);
         });
         progress.finish();

@@ -11,6 +11,7 @@ use crate::ranks::agreement::of_option;
 use crate::ranks::lost::{Origins, Written};
 use crate::ranks::{self, Entry, RankArguments, Team};
 use crate::trace::{self, run::Ran};
+use crate::training::ownership;
 use crate::training::progress::Progress;
 use crate::training::resident::{Resident, Watch};
 use crate::training::resumption::ResumeArguments;
@@ -26,10 +27,10 @@ use pipe_ir::digest::Digest;
 use pipe_ir::program::Program;
 use pipe_ir::text;
 use pipe_ir::verify::Verified;
-use pipe_runtime::checkpoint;
+use pipe_runtime::checkpoint::Home;
 use pipe_runtime::data::Data;
 use pipe_runtime::{Backend, Options, Run, RunError, UsedGpu};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 const EXAMPLES: &str = "\
@@ -144,16 +145,17 @@ impl Arguments {
             team.warn_of_store(backend);
         }
         let memory = Watch::start();
-        let finished =
-            self.start(&program, &mut backend, data, team).map_err(training::Failure::from).and_then(|mut run| {
-                run.notes().iter().for_each(|note| warn(note));
-                let finished = self.train(&mut run, &plan, backend, team)?;
-                // Whether a graph can be launched is found out in the first step.
-                run.notes().iter().for_each(|note| warn(note));
-                let kernels = if self.profile { Some(run.whole_profile()?) } else { None };
-                let gpus = run.gpus()?;
-                Ok((finished, kernels, gpus))
-            });
+        let execute = || {
+            let home = ownership::take(plan.checkpoints.as_deref(), team)?;
+            let mut run = self.start(&program, &mut backend, data, team)?;
+            run.notes().iter().for_each(|note| warn(note));
+            let finished = self.train(&mut run, (&plan, home), backend, team)?;
+            // Whether a graph can be launched is found out in the first step.
+            run.notes().iter().for_each(|note| warn(note));
+            let kernels = if self.profile { Some(run.whole_profile()?) } else { None };
+            Ok::<_, training::Failure>((finished, kernels, run.gpus()?))
+        };
+        let finished = execute();
         let (finished, kernels, gpus) = match finished {
             Ok(finished) => finished,
             Err(failure) => {
@@ -334,13 +336,13 @@ impl Arguments {
     fn train(
         &self,
         run: &mut Run,
-        plan: &Plan,
+        (plan, mut home): (&Plan, Option<Home>),
         backend: Backend,
         team: Option<&Team>,
     ) -> Result<Finished, training::Failure> {
         let first_step = self.resume.resume(run, plan.checkpoints.as_deref(), team)?;
-        if let Some(folder) = &plan.checkpoints {
-            self.set_older_aside(folder, team)?;
+        if let Some(home) = &mut home {
+            self.set_older_aside(home, team)?;
         }
         let mut stop = stop_on_signal(team.map(Team::job));
         let tokens = if backend.computes() { tokens_per_step(run.program()) } else { 0 };
@@ -348,7 +350,7 @@ impl Arguments {
         let quiet = self.target.quiet || self.target.format == Format::Json || !speaks;
         let stride = u64::from(run.program().n_steps);
         let progress = Progress::new((first_step, plan.steps, stride), tokens, quiet);
-        let finished = training::train(run, first_step, plan, &mut stop, |done, loss, elapsed| {
+        let finished = training::train(run, first_step, (plan, home.as_ref()), &mut stop, |done, loss, elapsed| {
             progress.step(done, loss, elapsed);
         });
         progress.finish();
@@ -356,7 +358,8 @@ impl Arguments {
     }
 
     /// Sets checkpoints aside that a run has not begun with, so that its own do not replace them. All ranks do it at once.
-    fn set_older_aside(&self, folder: &Path, team: Option<&Team>) -> Result<(), training::Failure> {
+    fn set_older_aside(&self, home: &mut Home, team: Option<&Team>) -> Result<(), training::Failure> {
+        let folder = home.folder().to_owned();
         let goes_on = match &self.resume.from {
             _ if self.resume.weights_only => false,
             Some(Some(from)) => {
@@ -370,7 +373,7 @@ impl Arguments {
             return Ok(());
         }
         if team.is_none_or(Team::speaks)
-            && let Some(aside) = checkpoint::set_aside(folder)?
+            && let Some(aside) = home.set_aside()?
         {
             let (folder, aside) = (folder.display(), aside.display());
             warn(&format!(

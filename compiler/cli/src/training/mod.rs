@@ -1,5 +1,6 @@
 //! Training: drives a run step by step, saves and resumes it, and can be stopped.
 
+pub(crate) mod ownership;
 pub(crate) mod progress;
 pub(crate) mod resident;
 pub(crate) mod resumption;
@@ -12,7 +13,7 @@ use pipe_ir::program::{Body, Program};
 use pipe_ir::units::Bytes;
 use pipe_ir::value::ValueKind;
 use pipe_ir::verify::Verified;
-use pipe_runtime::checkpoint::{self, CheckpointError};
+use pipe_runtime::checkpoint::{self, CheckpointError, Home};
 use pipe_runtime::data::Data;
 use pipe_runtime::job::Job;
 use pipe_runtime::{Backend, DeviceStep, Options, Pace, Run, RunError, StepReport, Used};
@@ -208,27 +209,24 @@ pub(crate) fn tokens_per_step(program: &Program) -> u64 {
     largest.unwrap_or(0) * u64::from(program.microbatches_of_step())
 }
 
-/// Runs the remaining steps, until it is to stop. `observe` sees each step with the loss and the time since the start of this run.
+/// Runs the remaining steps, until it is to stop, and saves them at home. `observe` sees each step with the loss and the time since the start of this run.
 ///
 /// # Errors
 /// If a device fails or a checkpoint cannot be written.
 pub(crate) fn train(
     run: &mut Run,
     first_step: u64,
-    plan: &Plan,
+    (plan, home): (&Plan, Option<&Home>),
     stop: &mut dyn FnMut() -> Result<bool, RunError>,
     mut observe: impl FnMut(u64, Option<f64>, Duration),
 ) -> Result<Finished, Failure> {
-    if let Some(folder) = &plan.checkpoints {
-        // Better now than after the first hour.
-        checkpoint::prepare(folder, run.is_first())?;
-    }
     let mut tally = Tally::new(run.program());
     let mut saved = None;
     let start = Instant::now();
     let stride = u64::from(run.program().n_steps);
     let mut done = first_step;
     while done < plan.steps && !stop()? {
+        home.map_or(Ok(()), Home::is_own)?;
         let is_apart = plan.one_by_one > 0 && ((done - first_step) / stride).is_multiple_of(plan.one_by_one);
         let step = run.step_at(done, if is_apart { Pace::OneByOne } else { Pace::Usual })?;
         done += stride;
@@ -239,11 +237,11 @@ pub(crate) fn train(
             tally.trace.push(step);
         }
         if plan.every > 0 && done / plan.every > (done - stride) / plan.every && done < plan.steps {
-            saved = save(run, done, plan.checkpoints.as_deref())?.or(saved);
+            saved = save(run, done, home)?.or(saved);
         }
     }
     if done > first_step {
-        saved = save(run, done, plan.checkpoints.as_deref())?.or(saved);
+        saved = save(run, done, home)?.or(saved);
     }
     let interrupted = done < plan.steps;
     let mut finished = tally.finish(first_step, start.elapsed(), interrupted, saved);
@@ -251,8 +249,8 @@ pub(crate) fn train(
     Ok(finished)
 }
 
-fn save(run: &Run, step: u64, folder: Option<&Path>) -> Result<Option<PathBuf>, CheckpointError> {
-    folder.map(|folder| checkpoint::write(run, step, folder)).transpose()
+fn save(run: &Run, step: u64, home: Option<&Home>) -> Result<Option<PathBuf>, CheckpointError> {
+    home.map(|home| checkpoint::write(run, step, home)).transpose()
 }
 
 /// Sums over the steps of a run.

@@ -72,6 +72,9 @@ impl ResumeArguments {
 /// Which options accept what a checkpoint was refused for.
 pub(crate) fn accepted_by(error: &CheckpointError) -> Option<String> {
     match error {
+        CheckpointError::Owned { .. } => {
+            Some("stop it, wait for its end, or save elsewhere with `--checkpoint FOLDER`".to_owned())
+        }
         CheckpointError::Damaged { sound: Some(_), .. } => Some("`--resume-skip-damaged` resumes that one".to_owned()),
         CheckpointError::Foreign { differences, .. } => {
             let has = |aspect| differences.iter().any(|difference| difference.aspect == aspect);
@@ -90,6 +93,7 @@ pub(crate) fn accepted_by(error: &CheckpointError) -> Option<String> {
         | CheckpointError::Altered { .. }
         | CheckpointError::Damaged { sound: None, .. }
         | CheckpointError::Unfit { .. }
+        | CheckpointError::Lost { .. }
         | CheckpointError::Rank { .. }
         | CheckpointError::Run(_)
         | CheckpointError::Absent { .. } => None,
