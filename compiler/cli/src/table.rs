@@ -6,12 +6,14 @@ use crate::output::{Style, paint};
 use crate::stage_table;
 use pipe_compiler::family::Numbers;
 use pipe_compiler::report::activation::ActivationReport;
+use pipe_compiler::report::costs::DerivedCostReport;
 use pipe_compiler::report::offload::OffloadReport;
 use pipe_compiler::report::recompute::RecomputeReport;
 use pipe_compiler::report::torch::TorchReport;
 use pipe_compiler::report::versions::WeightsReport;
 use pipe_compiler::report::zero::ZeroReport;
 use pipe_compiler::report::{DeviceReport, Report};
+use pipe_compiler::search::Objective;
 use pipe_ir::units::Bytes;
 use std::fmt::Write;
 
@@ -104,6 +106,9 @@ fn summary(report: &Report) -> Vec<(&'static str, String, String)> {
     lines.extend(report.torch.as_ref().map(torch));
     lines.extend(report.profile.iter().map(|own| ("times", own.time_unit.to_owned(), format!("from {}", own.file))));
     lines.extend(report.cluster.iter().flat_map(|own| cluster_table::summary(own, report)));
+    lines.extend(
+        halves(&report.derived_costs).map(|halves| ("halves of BW", format!("{halves:<11} "), HALVES.to_owned())),
+    );
     if let (Some(makespan), Some(mean), Some(least)) = (figures.makespan, figures.bubble_mean, figures.bubble_makespan)
     {
         let remark = format!("mean bubble {}, of the busiest device {}", percent(mean), percent(least));
@@ -116,7 +121,10 @@ fn summary(report: &Report) -> Vec<(&'static str, String, String)> {
     lines.extend(report.certificate.iter().flat_map(|certificate| certificate_table::summary(certificate, valid_for)));
     if let (Some(bound), Some(gap), Some(reason)) = (figures.lower_bound, figures.gap, &figures.lower_bound_reason) {
         let remark = if gap == 0.0 { format!("reached: {reason}") } else { format!("gap {}: {reason}", percent(gap)) };
-        lines.push(("lower bound", number(bound), remark));
+        let of_makespan = figures.makespan_lower_bound.filter(|_| figures.objective == Some(LONGEST_STAGE));
+        let of = if of_makespan.is_some() { "of the longest stage, " } else { "" };
+        lines.push(("lower bound", number(bound), format!("{of}{remark}")));
+        lines.extend(of_makespan.map(|bound| ("", number(bound), "of the makespan".to_owned())));
     }
     if let Some(parts) = &figures.critical_path {
         let parts: Vec<String> = parts.iter().map(|part| format!("{} {}", part.kind, number(part.time))).collect();
@@ -143,6 +151,23 @@ fn summary(report: &Report) -> Vec<(&'static str, String, String)> {
         lines.extend(versions(weights));
     }
     lines
+}
+
+/// The objective that is not the makespan.
+const LONGEST_STAGE: &str = Objective::LongestStage.name();
+/// What is said of halves that follow.
+const HALVES: &str = "without costs of their own: they follow from that of BW";
+
+/// The costs of `B` and `W` that nobody gave, if there are any.
+pub(crate) fn halves(derived: &[DerivedCostReport]) -> Option<String> {
+    let of_kind = |kind: &str| {
+        let times: Vec<f64> = derived.iter().filter(|half| half.kind == kind).map(|half| half.time).collect();
+        let (least, most) = (times.iter().copied().reduce(f64::min)?, times.iter().copied().reduce(f64::max)?);
+        let range = if least == most { number(most) } else { format!("{} to {}", number(least), number(most)) };
+        Some(format!("{kind} {range}"))
+    };
+    let all: Vec<String> = ["B", "W"].into_iter().filter_map(of_kind).collect();
+    (!all.is_empty()).then(|| all.join(", "))
 }
 
 /// What a schedule of PyTorch was read as.

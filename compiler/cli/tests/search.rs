@@ -267,6 +267,101 @@ fn where_fusing_pays_some_microbatches_of_a_stage_are_split_and_others_not() {
 }
 
 #[test]
+fn halves_without_costs_follow_from_both_at_once_and_are_named() {
+    let line = "schedule line { stages D place s on s order d { repeat M { F[d] } repeat M { BW[d] } } }";
+    let pipeline = |costs: &str| format!("{line} pipeline p {{ devices 6 microbatches 3 schedule line cost {costs} }}");
+    let files = [("only.pipe", &pipeline("F = 1, BW = 2, F[4..6] = 2, BW[4..6] = 4")[..])];
+    let all = "F = 1, BW = 2, B = 1, W = 1, F[4..6] = 2, BW[4..6] = 4, B[4..6] = 2, W[4..6] = 2";
+    let folder = folder("search-halves", &[files[0], ("all.pipe", &pipeline(all))]);
+    let gpipe = "std:gpipe --set devices=2 --set microbatches=6 --cost";
+    let cases = [
+        (format!("{gpipe} F=1,BW=5"), format!("{gpipe} F=1,B=2.5,W=2.5"), 36.0, vec![("B", 2.5), ("W", 2.5)]),
+        (format!("{gpipe} F=1,BW=5,B=1"), format!("{gpipe} F=1,B=1,W=4"), 36.0, vec![("W", 4.0)]),
+        ("only.pipe".into(), "all.pipe".into(), 18.0, vec![("B", 1.0), ("B", 2.0), ("W", 1.0), ("W", 2.0)]),
+    ];
+    for (only, all, work, halves) in cases {
+        let search = |target: &str| json(&folder, &format!("search {target} --rounds 1 --time 60 --format json"), 0);
+        let (only, all) = (search(&only), search(&all));
+        assert_eq!((&only["makespan"], &only["lower_bound"]), (&all["makespan"], &all["lower_bound"]));
+        assert!(only["makespan"].as_f64() >= Some(work), "{}", only["makespan"]);
+        let derived = |report: &Value| -> Vec<(String, f64)> {
+            let each = report["derived_costs"].as_array().into_iter().flatten();
+            each.map(|half| (half["kind"].as_str().expect("a kind").into(), half["time"].as_f64().expect("a time")))
+                .collect()
+        };
+        assert_eq!(derived(&only), halves.iter().map(|(kind, time)| ((*kind).to_owned(), *time)).collect::<Vec<_>>());
+        assert_eq!((derived(&all), &only["diagnostics"]), (Vec::new(), &Value::Array(Vec::new())));
+    }
+    let told = pipec(&folder, &format!("search {gpipe} F=1,BW=5 --rounds 0 --time 60"), "").with(0).error;
+    assert!(
+        told.ends_with("halves of BW have no costs of their own and follow from that of BW: B 2.5, W 2.5\n"),
+        "{told}"
+    );
+    // A schedule that has only halves: they are named, and the cost that it has no task for is a warning.
+    let (split, both) = ("check std:zb_h1 --cost F=1,B=4.5,W=4.5", "check std:zb_h1 --cost F=1,BW=9");
+    let report = json(&folder, &format!("{both} --format json"), 0);
+    assert_eq!(report["makespan"], json(&folder, &format!("{split} --format json"), 0)["makespan"]);
+    assert_eq!((&report["ok"], &report["diagnostics"][0]["code"]), (&true.into(), &"unused-cost".into()));
+    let text = pipec(&folder, both, "").with(0);
+    assert!(text.out.contains("halves of BW   B 4.5, W 4.5 without costs of their own"), "{}", text.out);
+    assert!(
+        text.error.contains("`BW` takes 9, and `zb_h1` has no such task: `B` and `W` follow from it"),
+        "{}",
+        text.error
+    );
+    // One that splits nothing takes nothing from them.
+    let report = json(&folder, "check std:1f1b --cost F=1,BW=9 --format json", 0);
+    assert_eq!((&report["derived_costs"], report["diagnostics"].as_array().map(Vec::len)), (&Value::Null, Some(0)));
+}
+
+/// A figure of the last line on standard error, such as `lower bound`.
+fn told(line: &str, name: &str) -> f64 {
+    let rest = line.split(&format!("{name} ")).nth(1).unwrap_or_else(|| panic!("{line}"));
+    let figure = rest.split([',', '%']).next().and_then(|figure| figure.parse().ok());
+    figure.unwrap_or_else(|| panic!("{line}"))
+}
+
+#[test]
+fn bound_gap_and_proof_are_those_of_the_objective() {
+    let folder = folder("search-objective", &[("tiny.pipe", TINY)]);
+    let targets = [
+        "std:zb_v --set devices=3 --set microbatches=6 --cost F=1,B=1.5,W=1",
+        "std:v_half --set devices=4 --set microbatches=5 --cost F=2,B=3,W=1,comm=0.5 --memory 2",
+        "std:zb_h1 --set devices=4 --set microbatches=12",
+        "std:dualpipe_v --set devices=2 --set microbatches=4 --cost F=1,BW=2,B=1,W=1,F&BW=2.5",
+    ];
+    for (target, objective) in targets.iter().flat_map(|target| [(target, "makespan"), (target, "longest-stage")]) {
+        let search = format!("search {target} --objective {objective} --rounds 1 --time 60");
+        let report = json(&folder, &format!("{search} --format json"), 0);
+        let of = |name: &str| report[name].as_f64().unwrap_or_else(|| panic!("{name} of {search}"));
+        let is_makespan = objective == "makespan";
+        let found = of(if is_makespan { "makespan" } else { "longest_stage" });
+        assert_eq!(report["objective"], objective);
+        assert!(of("lower_bound") <= found && of("makespan_lower_bound") <= of("makespan"), "{search}");
+        assert!(of("lower_bound") <= of("makespan_lower_bound") && of("lower_bound") > 0.0, "{search}");
+        assert!((of("gap") - (found / of("lower_bound") - 1.0)).abs() < 1e-9, "{search}");
+        assert_eq!(report["proved_optimal"], found == of("lower_bound"), "{search}");
+        // Without an option nothing is otherwise.
+        assert!(!is_makespan || of("makespan_lower_bound") == of("lower_bound"), "{search}");
+        // What people read says the same.
+        let text = pipec(&folder, &format!("{search} -o x.pipe"), "").with(0);
+        let last = text.error.lines().last().unwrap_or_default();
+        let words = if is_makespan { "makespan" } else { "longest stage" };
+        assert!(last.starts_with(words) && last.contains("not proved") != (found == of("lower_bound")), "{last}");
+        assert_eq!((told(last, words), told(last, "lower bound")), (found, of("lower_bound")), "{search}");
+        let line = text.out.lines().find(|line| line.trim_start().starts_with("lower bound")).expect("a line");
+        assert_eq!(line.split_whitespace().nth(2).and_then(|figure| figure.parse().ok()), Some(of("lower_bound")));
+        assert_eq!(line.contains("of the longest stage, "), !is_makespan, "{line}");
+        assert_eq!(line.contains("reached"), found == of("lower_bound"), "{line}");
+        let makespan = format!("{} of the makespan", of("makespan_lower_bound"));
+        let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(text.out.lines().any(|line| words(line) == makespan), !is_makespan, "{}", text.out);
+    }
+    let rejected = json(&folder, "search std:v_half --memory 0.25 --objective longest-stage --format json", 1);
+    assert_eq!((&rejected["objective"], &rejected["proved_optimal"]), (&"longest-stage".into(), &false.into()));
+}
+
+#[test]
 fn a_target_with_pairs_is_searched_without_them_and_that_is_said() {
     let folder = folder("search-pairs", &[("tiny.pipe", TINY)]);
     let target =

@@ -91,6 +91,19 @@ pub fn lower_bound(
     best
 }
 
+/// The most that a device works at least, where a forward may share it with each backward: no device's time from its first start to its last
+/// end is shorter for all devices.
+#[must_use]
+pub fn least_work(schedule: &Schedule, dependencies: &Dependencies, costs: &Costs) -> Ticks {
+    let chain = Chain::new(schedule, dependencies, costs);
+    let of_share = |share: &Share| {
+        let steps = chain.steps(share.stage).map(|step| times(step.work, share.n_microbatches));
+        steps.into_iter().fold(Ticks::ZERO, |sum, work| sum + work)
+    };
+    let of_device = |stages: &Vec<Share>| stages.iter().map(of_share).fold(Ticks::ZERO, |sum, work| sum + work);
+    shares(schedule, &schedule.activations).iter().map(of_device).max().unwrap_or_default()
+}
+
 /// A stage on a device, and how many of its microbatches run there.
 #[derive(Clone, Copy, Debug)]
 struct Share {

@@ -1,7 +1,11 @@
 //! Costs as users give them: `F=1,B=1,W=1,F[7]=1.3,comm=0,comm[0-1]=0.5`.
 //!
 //! A name alone is about all stages or links. `F[7]` and `F[0..4]` are exceptions from it, of which the last one holds, `comm[0-1]` from `comm`,
-//! both ways. Where nothing is said about it, `BW` of a stage takes what its `B` and `W` take together, and `R` what its `F` takes.
+//! both ways. Where nothing is said about it, `BW` of a stage takes what its `B` and `W` take together, and `R` what its `F` takes. Where
+//! `BW` is said and its halves are not, they follow from it ([`halves`]). A cost that no task takes causes a warning ([`unused`]).
+
+pub mod halves;
+pub mod unused;
 
 use crate::Request;
 use crate::cluster::durations as cluster;
@@ -112,6 +116,11 @@ pub struct Entry {
     pub span: Option<Span>,
 }
 
+/// By [`TaskKind::index`]: how long tasks take.
+type Times = [Ticks; TaskKind::ALL.len()];
+/// By [`TaskKind::index`]: whether that was said.
+type Said = [bool; TaskKind::ALL.len()];
+
 impl Default for StageCosts {
     /// One unit for `F`, `B`, `W` and `R`, two for `BW`; communication and updates are free.
     fn default() -> Self {
@@ -119,13 +128,13 @@ impl Default for StageCosts {
         tasks[TaskKind::Backward.index()] = Ticks::UNIT + Ticks::UNIT;
         tasks[TaskKind::Update.index()] = Ticks::ZERO;
         let (said, pairs) = ([false; TaskKind::ALL.len()], [None; TaskKind::ALL.len()]);
-        Self { tasks, said, pairs, latency: None, copy: None, exceptions: Vec::new(), sharing: None }
+        Self { tasks, said, pairs, latency: None, copy: None, entries: Vec::new(), sharing: None }
     }
 }
 
 impl StageCosts {
-    /// Reads `name=number` pairs between commas. What is left out keeps its default; `BW` defaults to `B` + `W`, `R` to `F`, and
-    /// `F&BW`, a forward and a backward that share a device, to the sum.
+    /// Reads `name=number` pairs between commas. What is left out keeps its default; `BW` defaults to `B` + `W`, a half to what `BW` leaves
+    /// for it, `R` to `F`, and `F&BW`, a forward and a backward that share a device, to the sum.
     ///
     /// # Errors
     /// Says which pair has another form.
@@ -154,7 +163,7 @@ impl StageCosts {
     #[must_use]
     pub fn of(entries: Vec<Entry>) -> Self {
         let mut costs = Self::default();
-        for entry in entries {
+        for entry in &entries {
             match entry.name {
                 CostName::Tasks(kind) => {
                     costs.tasks[kind.index()] = entry.time;
@@ -163,43 +172,31 @@ impl StageCosts {
                 CostName::Pair(kind) => costs.pairs[kind.index()] = Some(entry.time),
                 CostName::Transfer => costs.latency = Some(entry.time),
                 CostName::Copy => costs.copy = Some(entry.time),
-                CostName::Stages(..) | CostName::Link(..) => costs.exceptions.push(entry),
+                CostName::Stages(..) | CostName::Link(..) => {}
             }
         }
         follow(&mut costs.tasks, &costs.said);
-        costs
+        Self { entries, ..costs }
     }
 
     /// These costs, and others where they say nothing.
     #[must_use]
     pub fn or(self, others: Self) -> Self {
         let is_open = |entry: &Entry| match &entry.name {
-            CostName::Stages(kind, _) => !self.said[kind.index()],
-            CostName::Link(..) => self.latency.is_none(),
-            CostName::Tasks(_) | CostName::Pair(_) | CostName::Transfer | CostName::Copy => false,
+            CostName::Tasks(kind) | CostName::Stages(kind, _) => !self.said[kind.index()],
+            CostName::Pair(kind) => self.pairs[kind.index()].is_none(),
+            CostName::Transfer | CostName::Link(..) => self.latency.is_none(),
+            CostName::Copy => self.copy.is_none(),
         };
-        let exceptions = others.exceptions.into_iter().filter(is_open).chain(self.exceptions.iter().cloned()).collect();
-        let each = |kind: TaskKind| if self.said[kind.index()] { &self.tasks } else { &others.tasks }[kind.index()];
-        let mut tasks = TaskKind::ALL.map(each);
-        let said = TaskKind::ALL.map(|kind| self.said[kind.index()] || others.said[kind.index()]);
-        follow(&mut tasks, &said);
-        let pairs = TaskKind::ALL.map(|kind| self.pairs[kind.index()].or(others.pairs[kind.index()]));
-        Self {
-            tasks,
-            said,
-            pairs,
-            latency: self.latency.or(others.latency),
-            copy: self.copy.or(others.copy),
-            exceptions,
-            sharing: self.sharing.or(others.sharing),
-        }
+        let entries = others.entries.into_iter().filter(is_open).chain(self.entries.iter().cloned()).collect();
+        Self { sharing: self.sharing.or(others.sharing), ..Self::of(entries) }
     }
 
     /// Whether the costs of a kind were said, for all stages or for this one.
     #[must_use]
     pub fn says(&self, kind: TaskKind, stage: StageId) -> bool {
         let is_about = |entry: &Entry| matches!(&entry.name, CostName::Stages(one, stages) if *one == kind && stages.contains(&stage.0));
-        self.said[kind.index()] || self.exceptions.iter().any(is_about)
+        self.said[kind.index()] || self.entries.iter().any(is_about)
     }
 
     /// A pair that is said to end before one of its tasks could alone, and the words for it.
@@ -216,12 +213,18 @@ impl StageCosts {
 }
 
 /// What follows from other kinds, where it was not said.
-fn follow(tasks: &mut [Ticks; TaskKind::ALL.len()], said: &[bool; TaskKind::ALL.len()]) {
-    let of = |kind: TaskKind| tasks[kind.index()];
-    let halves = of(TaskKind::BackwardInput) + of(TaskKind::BackwardWeight);
-    let following = [(TaskKind::Backward, halves), (TaskKind::Recompute, of(TaskKind::Forward))];
-    for (kind, time) in following.into_iter().filter(|(kind, _)| !said[kind.index()]) {
-        tasks[kind.index()] = time;
+fn follow(tasks: &mut Times, said: &Said) {
+    let is_said = |kind: TaskKind| said[kind.index()];
+    if is_said(TaskKind::Backward) {
+        for (half, time) in halves::of(tasks, said) {
+            tasks[half.index()] = time;
+        }
+    } else {
+        let both = [TaskKind::BackwardInput, TaskKind::BackwardWeight].map(|half| tasks[half.index()]);
+        tasks[TaskKind::Backward.index()] = both[0] + both[1];
+    }
+    if !is_said(TaskKind::Recompute) {
+        tasks[TaskKind::Recompute.index()] = tasks[TaskKind::Forward.index()];
     }
 }
 
@@ -235,21 +238,28 @@ fn pair_name(name: &str) -> String {
     }
 }
 
-/// The costs of so many stages. Exceptions about other stages are left out, and those about other devices say nothing: see [`check`].
-#[must_use]
-pub fn of_stages(costs: &StageCosts, n_stages: usize) -> Costs {
-    let mut tasks = vec![costs.tasks; n_stages];
-    let mut said = vec![costs.said; n_stages];
-    for Entry { name, time, .. } in &costs.exceptions {
-        if let CostName::Stages(kind, stages) = name {
-            for stage in stages.start as usize..(stages.end as usize).min(n_stages) {
-                tasks[stage][kind.index()] = *time;
-                said[stage][kind.index()] = true;
+/// What tasks of so many stages take by kind, and whether that was said. Exceptions about other stages are left out: see [`check`].
+fn by_stage(costs: &StageCosts, n_stages: usize) -> impl Iterator<Item = (Times, Said)> {
+    let mut stages = vec![(costs.tasks, costs.said); n_stages];
+    for Entry { name, time, .. } in &costs.entries {
+        if let CostName::Stages(kind, about) = name {
+            for (tasks, said) in stages.iter_mut().take(about.end as usize).skip(about.start as usize) {
+                tasks[kind.index()] = *time;
+                said[kind.index()] = true;
             }
         }
     }
-    tasks.iter_mut().zip(&said).for_each(|(tasks, said)| follow(tasks, said));
-    let links = costs.exceptions.iter().filter_map(|entry| match entry.name {
+    stages.into_iter().map(|(mut tasks, said)| {
+        follow(&mut tasks, &said);
+        (tasks, said)
+    })
+}
+
+/// The costs of so many stages. Exceptions about other stages are left out, and those about other devices say nothing: see [`check`].
+#[must_use]
+pub fn of_stages(costs: &StageCosts, n_stages: usize) -> Costs {
+    let tasks = by_stage(costs, n_stages).map(|(tasks, _)| tasks).collect();
+    let links = costs.entries.iter().filter_map(|entry| match entry.name {
         CostName::Link(one, other) => Some((one, other, entry.time)),
         _ => None,
     });
@@ -262,13 +272,17 @@ pub fn of_stages(costs: &StageCosts, n_stages: usize) -> Costs {
 /// A cluster's links come before those of a profile, and the profile's tasks before those of the cluster.
 #[must_use]
 pub fn costs(request: &Request, pipeline: Option<&Pipeline>, stages: &StageSet, schedule: &Schedule) -> Costs {
-    let has_model = pipeline.is_some_and(Pipeline::has_model);
-    if let Some(target) = cluster::target(request, pipeline, stages, schedule) {
-        return target.costs(request, target.tasks(), target.links());
-    }
-    match request.given(pipeline) {
-        None if has_model => model::costs(stages),
+    match given(request, pipeline, stages, schedule) {
+        None if pipeline.is_some_and(Pipeline::has_model) => model::costs(stages),
         given => of_stages(&given.unwrap_or_default(), schedule.n_stages()),
+    }
+}
+
+/// The costs that were given, and those of the cluster where they say nothing; none where there are neither.
+fn given(request: &Request, pipeline: Option<&Pipeline>, stages: &StageSet, schedule: &Schedule) -> Option<StageCosts> {
+    match cluster::target(request, pipeline, stages, schedule) {
+        Some(target) => Some(target.given(request, target.tasks(), target.links())),
+        None => request.given(pipeline),
     }
 }
 
@@ -278,7 +292,7 @@ pub fn costs(request: &Request, pipeline: Option<&Pipeline>, stages: &StageSet, 
 /// # Errors
 /// Every exception about another stage or device, or else a pair that is too short.
 pub fn check(costs: &StageCosts, schedule: &Schedule) -> Result<(), Diagnostics> {
-    let found: Diagnostics = costs.exceptions.iter().filter_map(|entry| absent(entry, schedule)).collect();
+    let found: Diagnostics = costs.entries.iter().filter_map(|entry| absent(entry, schedule)).collect();
     let found = if found.is_empty() { hasty(costs, schedule) } else { found };
     if found.is_empty() { Ok(()) } else { Err(found) }
 }
@@ -309,7 +323,7 @@ fn hasty(costs: &StageCosts, schedule: &Schedule) -> Diagnostics {
         let (letters, own, alone) = (backward.letters(), kind.letters(), all.of(kind, stage));
         let message = format!("`F & {letters}` takes {pair}, and `{own}[{}]` alone takes {alone}", stage.0);
         let is_about = |entry: &&Entry| matches!(&entry.name, CostName::Stages(_, stages) if stages.contains(&stage.0));
-        let span = costs.exceptions.iter().rfind(is_about).and_then(|entry| entry.span);
+        let span = costs.entries.iter().rfind(is_about).and_then(|entry| entry.span);
         let error =
             Diagnostic::error(Code::OutOfRange, span.unwrap_or(schedule.span), "too long for the pair", message);
         Some(error.help("two tasks that share a device end together, so no earlier than either could alone"))
@@ -346,9 +360,9 @@ mod tests {
             [0, 1, 2, 3].map(|stage| row(&costs, stage)),
             [[20, 70, 10, 80], [30, 10, 10, 20], [20, 10, 5, 15], [15, 10, 5, 90],]
         );
-        // A fused backward that is said for all stages does not follow from halves that are said for one.
+        // A fused backward that is said for all stages does not follow from halves that are said for one; the other half does from both.
         let costs = of_stages(&StageCosts::parse("BW=5,B[1]=4").expect("well-formed"), 2);
-        assert_eq!([0, 1].map(|stage| row(&costs, stage)), [[10, 10, 10, 50], [10, 40, 10, 50]]);
+        assert_eq!([0, 1].map(|stage| row(&costs, stage)), [[10, 25, 25, 50], [10, 40, 10, 50]]);
     }
 
     #[test]

@@ -73,6 +73,8 @@ codes! {
     CannotTune "cannot-tune"
     /// The search leaves out what a target has: pairs of tasks that share a device.
     PairsLeftOut "pairs-left-out"
+    /// A cost that no task or pair of the schedule takes.
+    UnusedCost "unused-cost"
     /// Two tensors do not fit, or one does not fit its use.
     ShapeMismatch "shape-mismatch"
     /// Something that a layer declares has no effect.

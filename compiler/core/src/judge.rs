@@ -6,6 +6,7 @@ use crate::check::dependencies::Order;
 use crate::check::memory::{Certificate, Peak, certificates, peaks};
 use crate::check::versions::Versions;
 use crate::check::{bytes, memory, requirements, uniform};
+use crate::costs::halves::{Half, halves};
 use crate::costs::of_stages;
 use crate::critical_path::{CriticalPath, critical_path};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
@@ -51,6 +52,8 @@ pub struct Judged {
     pub critical_path: CriticalPath,
     /// The versions of the weights that tasks read, where they change while microbatches are under way.
     pub versions: Option<Versions>,
+    /// Halves of backwards whose costs follow from those of both at once, whether the schedule splits them or not.
+    pub halves: Vec<Half>,
     /// Stages that share weights which are trained.
     pub tied: Vec<Vec<StageId>>,
 }
@@ -73,6 +76,7 @@ pub fn judge(files: &Files, elaborated: Elaborated, order: Order, stages: &Stage
         bound: lower_bound(&schedule, &order.dependencies, &costs, (&schedule.activations, &memory)),
         versions: order.versions.clone(),
         tied: stages.tied(),
+        halves: halves(request, pipeline.as_ref(), stages, &schedule),
         critical_path: critical_path(&schedule, &order, &costs, &timeline),
         schedule,
         pipeline,

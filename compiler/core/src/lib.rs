@@ -260,6 +260,7 @@ fn steps(
         compilation.report.profile = Some(ProfileReport::new(profile));
     }
     request.check(&elaborated)?; //                                      costs and limits of what is there
+    compilation.diagnostics.extend(costs::unused::check(request, elaborated.pipeline.as_ref(), &elaborated.schedule));
     let judged = judge::judge(&files, elaborated, order, &stages, request); // -> when, and how much is alive
     judge::countable(&judged)?;
     compilation.report.measure(&judged, &stages, request, numbers);

@@ -86,7 +86,7 @@ pub struct ModelCall {
 pub struct StageCosts {
     /// One task of one stage, by [`TaskKind::index`].
     pub tasks: [Ticks; TaskKind::ALL.len()],
-    /// Whether it was said, and for `BW` and `R` does not follow from that of other kinds; likewise.
+    /// Whether it was said, and does not follow from that of other kinds; likewise.
     pub said: [bool; TaskKind::ALL.len()],
     /// What a forward and a backward take together that share a device, by [`TaskKind::index`] of the backward, where it
     /// was said.
@@ -95,8 +95,9 @@ pub struct StageCosts {
     pub latency: Option<Ticks>,
     /// A copy of 1 MiB between a device and its host; nothing where it was not said.
     pub copy: Option<Ticks>,
-    /// What takes another time, in the order of the text: later ones hold.
-    pub exceptions: Vec<Entry>,
+    /// All that was said, in the order of the text. Of entries about the same stage or link the last one holds, and each comes before those
+    /// about all.
+    pub entries: Vec<Entry>,
     /// Which devices share processors, where that was said.
     pub sharing: Option<Sharing>,
 }

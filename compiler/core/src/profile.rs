@@ -135,25 +135,15 @@ impl Profile {
         self.sharing.as_ref().is_some_and(Sharing::binds_any)
     }
 
-    /// The durations. Where a backward was measured at once, each half of it counts as half.
+    /// The durations. Where a backward was measured at once, its halves follow from it, as in every list of costs.
     #[must_use]
     pub fn costs(&self) -> StageCosts {
-        let entry = |kind, stage: u32, ns| Entry {
-            name: CostName::Stages(kind, stage..stage + 1),
-            time: Ticks(ns),
-            span: None,
-        };
-        let mut entries = vec![Entry { name: CostName::Transfer, time: Ticks(self.transfer), span: None }];
+        let entry = |name, ns| Entry { name, time: Ticks(ns), span: None };
+        let mut entries = vec![entry(CostName::Transfer, self.transfer)];
         let copy = self.copies.map(|per_second| cluster::copied(per_second).min(Ticks(MOST_NANOS)));
         entries.extend(copy.map(|time| Entry { name: CostName::Copy, time, span: None }));
-        for (task, _) in &self.tasks {
-            let halves = [TaskKind::BackwardInput, TaskKind::BackwardWeight];
-            if task.kind == TaskKind::Backward {
-                let missing = halves.into_iter().filter(|half| self.of(*half, task.stage).is_none());
-                entries.extend(missing.map(|half| entry(half, task.stage, task.ns.div_ceil(2))));
-            }
-            entries.push(entry(task.kind, task.stage, task.ns));
-        }
+        let of_task = |task: &TaskTime| entry(CostName::Stages(task.kind, task.stage..task.stage + 1), task.ns);
+        entries.extend(self.tasks.iter().map(|(task, _)| of_task(task)));
         StageCosts { sharing: self.sharing.clone(), ..StageCosts::of(entries) }
     }
 

@@ -6,6 +6,7 @@ pub mod account;
 pub mod activation;
 pub mod certificate;
 pub mod cluster;
+pub mod costs;
 mod device;
 mod finding;
 pub mod offload;
@@ -27,6 +28,7 @@ use crate::judge::Judged;
 use crate::model::stage_set::StageSet;
 use crate::pipeline::Pipeline;
 use crate::schedule::Schedule;
+use crate::search::Objective;
 use crate::source::Sources;
 use crate::timeline::Timeline;
 use crate::units::{Ticks, Units};
@@ -34,6 +36,7 @@ use account::AccountReport;
 use activation::ActivationReport;
 use certificate::CertificateReport;
 use cluster::ClusterReport;
+use costs::DerivedCostReport;
 use offload::OffloadReport;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::instruction::Instruction;
@@ -85,6 +88,9 @@ pub struct Report {
     /// What activations count in units, by stage, where that was said.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub activation: Vec<ActivationReport>,
+    /// Costs of `B` and `W` that nobody gave and that follow from that of `BW`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub derived_costs: Vec<DerivedCostReport>,
     /// What recomputation costs, where stages recompute.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recompute: Option<RecomputeReport>,
@@ -143,12 +149,18 @@ pub struct Figures {
     pub bubble_makespan: Option<f64>,
     /// 1 - work / longest stage.
     pub bubble_longest_stage: Option<f64>,
+    /// What a search made short: what `lower_bound` and `gap` are about. The makespan, where nothing was searched.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub objective: Option<&'static str>,
     /// No schedule with this placement, these costs, this peak and these limits is shorter.
     pub lower_bound: Option<f64>,
     /// Because of what.
     pub lower_bound_reason: Option<String>,
-    /// makespan / lower bound - 1.
+    /// makespan / lower bound - 1, or longest stage / lower bound - 1 where a search made that short.
     pub gap: Option<f64>,
+    /// The lower bound on the makespan, whatever a search made short.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub makespan_lower_bound: Option<f64>,
     /// Where the time goes along the critical path.
     pub critical_path: Option<Vec<PathPart>>,
     /// The most activation memory of any device, exact.
@@ -186,6 +198,7 @@ impl Report {
             certificate: None,
             weights: None,
             activation: Vec::new(),
+            derived_costs: Vec::new(),
             recompute: None,
             offload: None,
             zero: None,
@@ -235,6 +248,9 @@ impl Report {
         let limit = request.memory.as_ref();
         self.cluster = request.cluster.as_ref().map(|cluster| ClusterReport::new(cluster, judged, stages));
         let Judged { schedule, timeline, bound, critical_path, peaks, .. } = judged;
+        let dependencies = &judged.order.dependencies;
+        self.derived_costs =
+            DerivedCostReport::all(judged.halves.iter().copied().filter(|half| dependencies.is_split(half.stage)));
         let certificates = judged.certificates.as_deref();
         self.deadlock_free = Some(true);
         self.weights = judged.versions.as_ref().and_then(|versions| WeightsReport::new(schedule, versions));
@@ -276,9 +292,11 @@ impl Report {
             bubble_mean: Some(mean_bubble_of(timeline)),
             bubble_makespan: Some(bubble_of(timeline)),
             bubble_longest_stage: Some(rest(work, longest_stage)),
+            objective: None,
             lower_bound: Some(time(bound.makespan)),
             lower_bound_reason: Some(format!("{} ({})", bound.kind.words(), bound.device)),
             gap: Some(excess(makespan, bound.makespan)),
+            makespan_lower_bound: None,
             critical_path: Some(parts.map(|(kind, ticks)| PathPart { kind, time: time(ticks) }).collect()),
             peak_activation: peaks.iter().map(|peak| peak.activations).max().map(activations),
             bound_activation: certificates
@@ -293,12 +311,20 @@ impl Report {
         self.valid_for_all_microbatches = Some(matches!(numbers, Some(Numbers::Every | Numbers::Allowed)));
     }
 
-    /// Takes over a lower bound on the makespan that was found elsewhere.
-    pub fn bound(&mut self, bound: Ticks, reason: &str) {
-        let Some(makespan) = self.figures.makespan else { return };
-        self.figures.lower_bound = Some(time(bound));
-        self.figures.lower_bound_reason = Some(reason.to_owned());
-        self.figures.gap = Some(makespan / time(bound).max(f64::MIN_POSITIVE) - 1.0);
+    /// Takes over the lower bounds that a search found: on what it made short, because of this, and on the makespan.
+    pub fn bound(&mut self, objective: Objective, (bound, reason): (Ticks, &str), makespan: Ticks) {
+        let figures = &mut self.figures;
+        figures.objective = Some(objective.name());
+        let found = match objective {
+            Objective::Makespan => figures.makespan,
+            Objective::LongestStage => figures.longest_stage,
+        };
+        let Some(found) = found else { return };
+        figures.makespan_lower_bound = Some(time(makespan));
+        figures.lower_bound = Some(time(bound));
+        figures.lower_bound_reason = Some(reason.to_owned());
+        // Nothing is any part longer than nothing.
+        figures.gap = if bound > Ticks::ZERO { Some(found / time(bound) - 1.0) } else { (found == 0.0).then_some(0.0) };
     }
 
     /// Fills in what the program says. Bytes mean something only where a model is bound.

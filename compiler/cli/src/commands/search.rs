@@ -6,7 +6,7 @@ use crate::finding::{Found, find};
 use crate::input::{Format, TimedArguments, parse_seconds};
 use crate::output::{Failure, can_write, colours_out, print, print_error, warn, write};
 use crate::searching::{Shown, Team};
-use crate::table::table;
+use crate::table::{halves, table};
 use clap::ValueEnum;
 use pipe_compiler::Compilation;
 use pipe_compiler::profile::Profile;
@@ -84,7 +84,8 @@ struct Answer<'a> {
     report: &'a Report,
     /// Time that the search took.
     seconds: f64,
-    /// Whether no schedule with this placement, these costs and this memory is shorter.
+    /// Whether no schedule with this placement, these costs and this memory, in which the same stages recompute, is shorter, as the objective
+    /// counts it.
     proved_optimal: bool,
     /// The schedule, as a text that `pipec` takes, if there is one.
     source: Option<&'a str>,
@@ -92,12 +93,13 @@ struct Answer<'a> {
 
 impl<'a> Answer<'a> {
     fn json(
-        report: &Report,
+        (report, objective): (&Report, Objective),
         elapsed: Duration,
         proved_optimal: bool,
         source: Option<&'a str>,
     ) -> Result<String, Failure> {
-        let report = Report { schema: SCHEMA, ..report.clone() };
+        let mut report = Report { schema: SCHEMA, ..report.clone() };
+        report.figures.objective = Some(objective.name());
         json(&Answer { report: &report, seconds: elapsed.as_secs_f64(), proved_optimal, source })
     }
 }
@@ -120,7 +122,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         if target.format == Format::Human {
             show_diagnostics(compilation, sources);
         } else {
-            print(&Answer::json(&compilation.report, team.elapsed(), false, None)?)?;
+            print(&Answer::json((&compilation.report, objective), team.elapsed(), false, None)?)?;
         }
         Ok(Outcome::Rejected)
     };
@@ -163,7 +165,8 @@ fn conclude(arguments: &Arguments, prepared: &Prepared, result: &Found, elapsed:
         write(path, source)?;
     }
     if target.format != Format::Human {
-        print(&Answer::json(&compilation.report, elapsed, proved_optimal, Some(source))?)?;
+        let report = (&compilation.report, prepared.problem.objective);
+        print(&Answer::json(report, elapsed, proved_optimal, Some(source))?)?;
         return Ok(outcome(compilation));
     }
     show_diagnostics(compilation, sources);
@@ -174,6 +177,9 @@ fn conclude(arguments: &Arguments, prepared: &Prepared, result: &Found, elapsed:
     }
     if !target.quiet {
         print_error(&crate::searching::verdict(&prepared.problem, found, elapsed));
+        if let Some(halves) = halves(&compilation.report.derived_costs) {
+            print_error(&format!("halves of BW have no costs of their own and follow from that of BW: {halves}\n"));
+        }
     }
     Ok(outcome(compilation))
 }

@@ -90,18 +90,13 @@ impl Refit {
     fn all_entries(&self) -> Vec<Entry> {
         let mut entries: Vec<Entry> = Vec::new();
         let entry = |name, nanos| Entry { name, time: Ticks(nanos), span: None };
-        let mut told = self.tasks.clone();
-        for ((kind, stage), nanos) in &self.tasks {
-            // The search may split what ran at once: each half then counts half.
-            for half in [TaskKind::BackwardInput, TaskKind::BackwardWeight] {
-                if *kind == TaskKind::Backward {
-                    told.entry((half, *stage)).or_insert(nanos.div_ceil(2));
-                }
-            }
-        }
         for kind in TaskKind::ALL {
-            let own: Vec<(u32, u64)> =
-                told.iter().filter(|((one, _), _)| *one == kind).map(|((_, stage), nanos)| (*stage, *nanos)).collect();
+            let own: Vec<(u32, u64)> = self
+                .tasks
+                .iter()
+                .filter(|((one, _), _)| *one == kind)
+                .map(|((_, stage), nanos)| (*stage, *nanos))
+                .collect();
             if own.len() == self.costs.tasks.len() && own.windows(2).all(|pair| pair[0].1 == pair[1].1) {
                 entries.extend(own.first().map(|(_, nanos)| entry(CostName::Tasks(kind), *nanos)));
                 continue;

@@ -123,14 +123,18 @@ impl Target<'_> {
         }
     }
 
-    /// All costs under these of tasks and links: those of a request come first, then the links, then the tasks of its profile, then these.
+    /// All costs under these of tasks and links, by stage.
     #[must_use]
     pub fn costs(&self, request: &Request, tasks: StageCosts, links: StageCosts) -> Costs {
+        of_stages(&self.given(request, tasks, links), self.schedule.n_stages())
+    }
+
+    /// All costs under these of tasks and links: those of a request come first, then the links, then the tasks of its profile, then these.
+    pub(crate) fn given(&self, request: &Request, tasks: StageCosts, links: StageCosts) -> StageCosts {
         let given = [Some(links), request.profile.as_ref().map(Profile::costs), Some(tasks)];
         let given = request.costs.iter().cloned().chain(given.into_iter().flatten()).reduce(StageCosts::or);
         // Whatever shared processors when it was measured, here every device is a seat of the cluster.
-        let given = StageCosts { sharing: None, ..given.unwrap_or_default() };
-        of_stages(&given, self.schedule.n_stages())
+        StageCosts { sharing: None, ..given.unwrap_or_default() }
     }
 
     /// What flows between devices, in the slowest of the pipelines side by side for each two of them.

@@ -17,6 +17,7 @@ use crate::offload::Offload;
 use crate::pipeline::{Limit, Pipeline};
 use crate::profile::Profile;
 use crate::recompute::recomputing;
+use crate::report::costs::DerivedCostReport;
 use crate::report::{Finding, Report};
 use crate::source::{Source, Sources};
 use crate::syntax::ast::PipelineItem;
@@ -212,11 +213,15 @@ impl Prepared {
         let name = stem.map_or_else(|| self.root.name.clone(), |stem| format!("{stem}.pipe"));
         let root = Source { name, text: text.clone() };
         let mut compilation = compile(sources, root, loader, &request);
-        if self.problem.objective == Objective::Makespan {
-            let reason =
-                if self.problem.is_proved(found) { "proved by the search" } else { "any order in this memory" };
-            compilation.report.bound(self.problem.ticks(self.problem.bound(found)), reason);
-        }
+        let reason = if self.problem.is_proved(found) { "proved by the search" } else { "any order in this memory" };
+        let bound = self.problem.ticks(self.problem.bound(found));
+        let makespan = self.problem.makespan_bound().max(bound);
+        compilation.report.bound(self.problem.objective, (bound, reason), makespan);
+        // What was found is one of those that the halves are compared with, and so is `BW`, whatever it has itself.
+        let halves = compilation.judged.iter().flat_map(|judged| &judged.halves);
+        compilation.report.derived_costs = DerivedCostReport::all(halves.copied());
+        compilation.diagnostics.retain(|found| found.code != Code::UnusedCost);
+        compilation.report.diagnostics.retain(|found| found.code != Code::UnusedCost.name());
         compilation.report.diagnostics.extend(self.findings.iter().cloned());
         (text, compilation)
     }

@@ -64,6 +64,15 @@ pub enum Objective {
 }
 
 impl Objective {
+    /// What options and programs call it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Makespan => "makespan",
+            Self::LongestStage => "longest-stage",
+        }
+    }
+
     /// What reports call it.
     #[must_use]
     pub const fn words(self) -> &'static str {

@@ -16,7 +16,9 @@ impl Scale {
     /// A scale for steps of so many tasks.
     #[must_use]
     pub fn new(costs: &Costs, n_tasks: usize) -> Self {
-        let all = || costs.tasks.iter().flatten().chain(costs.latency.times()).map(|ticks| ticks.0);
+        // Nothing that is searched has pairs, but bounds are rounded up to what lengths with pairs may be, too.
+        let tasks = || costs.tasks.iter().flatten().chain(costs.pairs.iter().flatten());
+        let all = || tasks().chain(costs.latency.times()).map(|ticks| ticks.0);
         let common = all().fold(0, gcd).max(1);
         let total = u128::from(all().max().unwrap_or(0)) * (n_tasks as u128 + 1) * 4;
         let least = u64::try_from(total.div_ceil(1 << 60)).unwrap_or(u64::MAX);

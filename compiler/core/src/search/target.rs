@@ -9,7 +9,7 @@ use super::span::least_span;
 use super::steady::steady;
 use super::{Objective, Progress};
 use crate::activation::Activations;
-use crate::bounds::lower_bound;
+use crate::bounds::{least_work, lower_bound};
 use crate::dependencies::Dependencies;
 use crate::diagnostic::{Code, Diagnostic};
 use crate::judge::Judged;
@@ -151,23 +151,32 @@ fn least_stage(job: &Job) -> Time {
 }
 
 impl Problem {
-    /// Notes what no schedule with as much memory is shorter than.
+    /// Sets the lower bound for this memory.
     pub fn set_bound(&mut self) {
-        let costs = &self.costs;
-        let may_fuse = |stage| self.pairs_pay || costs.saved_by_fusing(stage) > Ticks::ZERO;
-        let n_microbatches = self.schedule.n_microbatches;
-        let dependencies = Dependencies::of_either(&self.schedule.graph, n_microbatches, may_fuse);
-        let dependencies = dependencies.with_recomputation(recomputing(&self.schedule));
         // What takes as long as some device does is no shorter.
-        let longest_stage = if self.pairs_pay { 0 } else { least_stage(&self.job.relaxed()) };
+        let longest_stage = if self.pairs_pay {
+            self.scale.at_least(least_work(&self.schedule, &self.forms(), &self.costs))
+        } else {
+            least_stage(&self.job.relaxed())
+        };
         self.bound = match self.objective {
-            Objective::Makespan => {
-                let memory = (&self.held, self.memory.as_slice());
-                let makespan = lower_bound(&self.schedule, &dependencies, costs, memory).makespan;
-                self.scale.at_least(makespan).max(longest_stage)
-            }
+            Objective::Makespan => self.scale.at_least(self.makespan_bound()).max(longest_stage),
             Objective::LongestStage => longest_stage,
         };
+    }
+
+    /// The lower bound on the makespan for this memory, in the unit of the costs.
+    #[must_use]
+    pub fn makespan_bound(&self) -> Ticks {
+        let memory = (&self.held, self.memory.as_slice());
+        lower_bound(&self.schedule, &self.forms(), &self.costs, memory).makespan
+    }
+
+    /// Backwards in either form, where both may pay.
+    fn forms(&self) -> Dependencies {
+        let may_fuse = |stage| self.pairs_pay || self.costs.saved_by_fusing(stage) > Ticks::ZERO;
+        let dependencies = Dependencies::of_either(&self.schedule.graph, self.schedule.n_microbatches, may_fuse);
+        dependencies.with_recomputation(recomputing(&self.schedule))
     }
 
     /// No schedule is shorter, with pairs or without.
