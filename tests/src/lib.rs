@@ -4,6 +4,7 @@ pub mod blocks;
 pub mod book;
 pub mod cases;
 pub mod channels;
+pub mod claims;
 pub mod exhaustive;
 pub mod fuzz;
 pub mod irregular;

@@ -2,7 +2,7 @@
 //!
 //! No bound assumes an order, equal stages or one stage per device, or that no forward shares the device with a backward. For a device, the head of a task is the least time
 //! before it can start, its tail the least time from its end to the end of the step; both follow from one microbatch. Stages
-//! that recompute do so in all schedules that are compared.
+//! that recompute do so in all schedules that are compared, and backwards have the forms that `dependencies` allows ([`of_either_form`]).
 
 mod memory;
 
@@ -89,6 +89,69 @@ pub fn lower_bound(
         }
     }
     best
+}
+
+/// The forms that the bound of a schedule allows: of each stage those that the schedule has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Forms {
+    /// All backwards run at once, as `BW`.
+    Fused,
+    /// All run in halves, as `B` and `W`.
+    Split,
+    /// Both are there.
+    Mixed,
+}
+
+impl Forms {
+    /// Those of a schedule.
+    #[must_use]
+    pub fn of(schedule: &Schedule, dependencies: &Dependencies) -> Self {
+        let mut stages = (0..schedule.n_stages()).map(StageId::from_index);
+        match () {
+            () if stages.clone().all(|stage| !dependencies.is_split(stage)) => Self::Fused,
+            () if stages.all(|stage| !dependencies.is_fused(stage)) => Self::Split,
+            () => Self::Mixed,
+        }
+    }
+
+    /// What programs call them.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fused => "fused",
+            Self::Split => "split",
+            Self::Mixed => "mixed",
+        }
+    }
+
+    /// A few words for people.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Fused => "with BW",
+            Self::Split => "with B and W",
+            Self::Mixed => "with these forms of backwards",
+        }
+    }
+}
+
+/// The bound where each backward may have either form, whatever the schedule has. None where the costs of a form are not known: those of a model are
+/// only known for the tasks that its schedule asks for.
+#[must_use]
+pub fn of_either_form(
+    schedule: &Schedule,
+    dependencies: &Dependencies,
+    costs: &Costs,
+    held: (&Activations, &[u64]),
+) -> Option<Bound> {
+    let stages = || (0..schedule.n_stages()).map(StageId::from_index);
+    let is_known = |stage| {
+        let both = costs.of(TaskKind::Backward, stage) > Ticks::ZERO;
+        both == (costs.of(TaskKind::BackwardInput, stage) + costs.of(TaskKind::BackwardWeight, stage) > Ticks::ZERO)
+    };
+    let recomputes = stages().map(|stage| dependencies.recomputes(stage)).collect();
+    let either = || Dependencies::of_either(&schedule.graph, 0, |_| true).with_recomputation(recomputes);
+    stages().all(is_known).then(|| lower_bound(schedule, &either(), costs, held))
 }
 
 /// The most that a device works at least, where a forward may share it with each backward: no device's time from its first start to its last

@@ -1,7 +1,7 @@
 //! Judgement: when a sound schedule runs, how much it holds, how good it is, and whether that is allowed.
 
 use crate::Request;
-use crate::bounds::{Bound, lower_bound};
+use crate::bounds::{Bound, lower_bound, of_either_form};
 use crate::check::dependencies::Order;
 use crate::check::memory::{Certificate, Peak, certificates, peaks};
 use crate::check::versions::Versions;
@@ -46,8 +46,10 @@ pub struct Judged {
     pub peaks: Vec<Peak>,
     /// The same for every number of microbatches, if it is a building block.
     pub certificates: Option<Vec<Certificate>>,
-    /// How short a schedule could be.
+    /// How short a schedule could be whose backwards have the forms of this one.
     pub bound: Bound,
+    /// How short it could be in whatever form, where the costs of both forms are known.
+    pub bound_of_either_form: Option<Bound>,
     /// What makes this one longer.
     pub critical_path: CriticalPath,
     /// The versions of the weights that tasks read, where they change while microbatches are under way.
@@ -70,10 +72,12 @@ pub fn judge(files: &Files, elaborated: Elaborated, order: Order, stages: &Stage
         Setting { stages, pipeline: pipeline.as_ref(), request }.timed(schedule, order);
     let peaks = peaks(&schedule, &order.dependencies);
     let memory = memory_at_hand(&schedule, &peaks, request.memory.as_ref());
+    let held = (&schedule.activations, memory.as_slice());
     Judged {
         certificates: certificates(&schedule),
         is_uniform,
-        bound: lower_bound(&schedule, &order.dependencies, &costs, (&schedule.activations, &memory)),
+        bound: lower_bound(&schedule, &order.dependencies, &costs, held),
+        bound_of_either_form: of_either_form(&schedule, &order.dependencies, &costs, held),
         versions: order.versions.clone(),
         tied: stages.tied(),
         halves: halves(request, pipeline.as_ref(), stages, &schedule),

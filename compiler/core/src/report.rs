@@ -21,6 +21,7 @@ pub use device::DeviceReport;
 pub use finding::Finding;
 
 use crate::Request;
+use crate::bounds::Forms;
 use crate::certificate::Certified;
 use crate::diagnostic::{Code, Diagnostic};
 use crate::family::Numbers;
@@ -152,8 +153,15 @@ pub struct Figures {
     /// What a search made short: what `lower_bound` and `gap` are about. The makespan, where nothing was searched.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub objective: Option<&'static str>,
-    /// No schedule with this placement, these costs, this peak and these limits is shorter.
+    /// No schedule with this placement, these costs, this peak and these limits, in which the same stages recompute, is shorter, with pairs or
+    /// without.
     pub lower_bound: Option<f64>,
+    /// The forms of backwards that this is about, where other forms may be shorter: `fused`, `split` or, of each stage as it is, `mixed`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lower_bound_form: Option<&'static str>,
+    /// The same for backwards of either form, where that is less and the costs of both are known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lower_bound_any_form: Option<f64>,
     /// Because of what.
     pub lower_bound_reason: Option<String>,
     /// makespan / lower bound - 1, or longest stage / lower bound - 1 where a search made that short.
@@ -277,6 +285,8 @@ impl Report {
                 holds: Vec::new(),
             })
             .collect();
+        let of_either = judged.bound_of_either_form.map(|bound| bound.makespan);
+        let only_own = of_either.is_none_or(|of_either| of_either < bound.makespan);
         let work = most_work(timeline);
         let (makespan, longest_stage) = (timeline.makespan(), timeline.longest_stage());
         let kinds = TaskKind::ALL.into_iter().map(|kind| (kind.letters(), critical_path.work[kind.index()]));
@@ -294,6 +304,8 @@ impl Report {
             bubble_longest_stage: Some(rest(work, longest_stage)),
             objective: None,
             lower_bound: Some(time(bound.makespan)),
+            lower_bound_form: only_own.then(|| Forms::of(schedule, dependencies).name()),
+            lower_bound_any_form: of_either.filter(|_| only_own).map(time),
             lower_bound_reason: Some(format!("{} ({})", bound.kind.words(), bound.device)),
             gap: Some(excess(makespan, bound.makespan)),
             makespan_lower_bound: None,
@@ -321,6 +333,7 @@ impl Report {
         };
         let Some(found) = found else { return };
         figures.makespan_lower_bound = Some(time(makespan));
+        (figures.lower_bound_form, figures.lower_bound_any_form) = (None, None);
         figures.lower_bound = Some(time(bound));
         figures.lower_bound_reason = Some(reason.to_owned());
         // Nothing is any part longer than nothing.

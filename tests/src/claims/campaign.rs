@@ -1,0 +1,291 @@
+//! One case of the campaign: what `check` and `search` say of a random target, of other orders of it and of standard schedules.
+
+use super::case::Case;
+use super::oracle::{Goal, Scope};
+use super::order::{Forms, Item, Orders, Run, random, run, source};
+use super::{Claim, Printed, Verdict};
+use crate::schedules::Dice;
+use crate::team::team;
+use pipe_compiler::memory_limit::MemoryLimit;
+use pipe_compiler::pipeline::StageCosts;
+use pipe_compiler::search::find::prepare;
+use pipe_compiler::search::{Objective, Options};
+use pipe_compiler::source::{Source, Sources};
+use pipe_compiler::{Compilation, Request, compile, stdlib};
+use pipe_ir::task::TaskKind;
+
+/// Steps with more tasks have too many schedules.
+const TASKS: usize = 18;
+/// Attempts to find orders that run in the memory that there is.
+const ATTEMPTS: usize = 30;
+/// Other orders of the same target.
+const OTHERS: usize = 3;
+/// Standard schedules with a stage on each device.
+const LINE: [&str; 5] = ["gpipe", "1f1b", "eager_1f1b", "zb_h1", "zb_h2"];
+/// Standard schedules whose stages go there and back.
+const V: [&str; 6] = ["1f1b_v", "v_half", "v_min", "v_zb", "zb_v", "dualpipe_v"];
+
+/// What became of one case.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// Targets.
+    pub cases: usize,
+    /// Schedules for which a command printed figures.
+    pub printed: usize,
+    /// Claims for which all schedules were tried.
+    pub decided: usize,
+    /// Claims with too many schedules to try all.
+    pub open: usize,
+    /// Claims that what was found is optimal.
+    pub proved: usize,
+    /// Bounds that hold for the forms of backwards that they name, and not for others: so the words are needed.
+    pub narrow: usize,
+    /// What speaks against a claim or a figure.
+    pub failures: Vec<String>,
+}
+
+impl Counts {
+    /// Adds those of other cases.
+    pub fn add(&mut self, other: Self) {
+        self.cases += other.cases;
+        self.printed += other.printed;
+        self.decided += other.decided;
+        self.open += other.open;
+        self.proved += other.proved;
+        self.narrow += other.narrow;
+        self.failures.extend(other.failures);
+    }
+}
+
+/// Judges the target of a seed. Looks at so many partial schedules for each claim.
+#[must_use]
+pub fn judged(seed: u64, patience: usize) -> Counts {
+    let mut dice = Dice(seed);
+    let case = Case::random(&mut dice, TASKS);
+    let all = vec![case.places.len() * case.microbatches; case.devices];
+    let room = case.limits.clone().unwrap_or(all);
+    let orders = |dice: &mut Dice| {
+        let forms = Forms::random(&case, dice);
+        (0..ATTEMPTS).find_map(|_| random(&case, &forms, &room, dice))
+    };
+    let mut counts = Counts::default();
+    let Some(target) = orders(&mut dice) else { return counts };
+    counts.cases = 1;
+    let text = source(&case, &target);
+    let mut said = Said { case: &case, claims: Vec::new(), printed: Vec::new(), failures: Vec::new() };
+    said.check(&text, &target);
+    for other in (0..OTHERS).filter_map(|_| orders(&mut dice)) {
+        said.check(&source(&case, &other), &other);
+    }
+    said.standard();
+    for objective in [Objective::Makespan, Objective::LongestStage] {
+        // Proofs of the first round take long, and differ from those before it.
+        counts.proved += usize::from(said.search(&text, objective, u32::from(seed.is_multiple_of(5))));
+    }
+    let Said { claims, printed, mut failures, .. } = said;
+    counts.printed = printed.len();
+    for claim in &claims {
+        let of_any = Scope { forms: Forms::any(&case), ..claim.scope.clone() };
+        let of_any = Claim { scope: of_any, ..claim.clone() };
+        counts.narrow += usize::from(matches!(of_any.verdict(&case, &printed, 0), Verdict::False(_)));
+        match claim.verdict(&case, &printed, patience) {
+            Verdict::True => counts.decided += 1,
+            Verdict::Open => counts.open += 1,
+            Verdict::False(why) => failures.push(why),
+        }
+    }
+    failures.extend([Goal::Makespan, Goal::LongestStage].into_iter().filter_map(|goal| {
+        let scope = Scope { goal, forms: Forms::any(&case), capacity: room.clone() };
+        blind(&case, scope, &printed, patience)
+    }));
+    let told = |why: String| format!("case {seed}: {why}\nthe target, with `{}`:\n{text}", case.options());
+    counts.failures = failures.into_iter().map(told).collect();
+    counts
+}
+
+/// The brute force is judged as well: it must see a schedule as short as the shortest that was printed.
+fn blind(case: &Case, scope: Scope, printed: &[Printed], patience: usize) -> Option<String> {
+    let best = printed.iter().map(|one| one.length(scope.goal)).min()?;
+    let claim = Claim { by: "nobody".to_owned(), bound: best + 1, scope };
+    (claim.verdict(case, &[], patience) == Verdict::True).then(|| format!("{best} is printed, but no orders take it"))
+}
+
+/// What was said of a case so far.
+struct Said<'a> {
+    case: &'a Case,
+    claims: Vec<Claim>,
+    printed: Vec<Printed>,
+    failures: Vec<String>,
+}
+
+impl Said<'_> {
+    fn request(&self) -> Request {
+        let Case { devices, microbatches, costs, .. } = self.case;
+        let mut request = Request::default();
+        let settings = [("devices", *devices), ("microbatches", *microbatches)];
+        request.choice.settings = settings.map(|(name, value)| (name.to_owned(), value as i64)).to_vec();
+        request.costs = Some(StageCosts::parse(costs).expect("the costs are well-formed"));
+        let memory = self.case.memory();
+        request.memory = memory.map(|memory| MemoryLimit::parse(&memory).expect("the limits are well-formed"));
+        request
+    }
+
+    /// What `check` says of an order.
+    fn check(&mut self, text: &str, orders: &Orders) {
+        let compilation = compiled("x.pipe", text, &self.request());
+        self.note(&format!("check of\n{text}"), &compilation, Some(orders));
+    }
+
+    /// What it says of standard schedules with the same places.
+    fn standard(&mut self) {
+        let Case { devices, places, .. } = self.case;
+        let turn = |stage: usize| if stage < *devices { stage } else { 2 * devices - 1 - stage };
+        let names: &[&str] = match () {
+            () if places.len() == *devices => &LINE,
+            () if places.iter().enumerate().all(|(stage, place)| *place == turn(stage)) => &V,
+            () => &[],
+        };
+        let names = if places.len() == 2 * devices || places.len() == *devices { names } else { &[] };
+        for name in names {
+            let text = stdlib::schedule(name).expect("a standard schedule");
+            let compilation = compiled(name, text, &self.request());
+            // Not every one fits, or takes every number of microbatches.
+            if compilation.report.ok {
+                self.note(&format!("check std:{name}"), &compilation, None);
+            }
+        }
+    }
+
+    /// What `search` finds and says. Whether it says that nothing is shorter.
+    fn search(&mut self, text: &str, objective: Objective, rounds: u32) -> bool {
+        let name = format!("search --objective {}", objective.name());
+        let root = Source { name: "x.pipe".to_owned(), text: text.to_owned() };
+        let prepared = match prepare(&mut Sources::default(), root, &no_files, &self.request(), objective) {
+            Ok(prepared) => prepared,
+            Err(compilation) => {
+                self.failures.push(format!("{name}: {:?}", compilation.diagnostics));
+                return false;
+            }
+        };
+        let options = Options { objective, seed: 1, rounds };
+        let found = prepared.search(options, &team(1, 30), &mut |_| ()).expect("one microbatch after the other fits");
+        let (_, compilation) = prepared.finish(&found, &mut Sources::default(), &no_files);
+        let Some(printed) = self.print(&name, &compilation, None) else { return false };
+        let goal = goal(objective);
+        let figures = &compilation.report.figures;
+        let (own, most) = (printed.length(goal), self.printed.first().map(|target| target.peaks.iter().max().copied()));
+        let most = most.flatten().unwrap_or_default();
+        let capacity = self.case.limits.clone().unwrap_or_else(|| vec![most; self.case.devices]);
+        let is_proved = prepared.problem.is_proved(&found) && prepared.problem.ends_with_tasks;
+        let scope = |goal| Scope { goal, forms: Forms::any(self.case), capacity: capacity.clone() };
+        let (bound, makespan) = (ticks(figures.lower_bound), ticks(figures.makespan_lower_bound));
+        if figures.objective != Some(objective.name()) || is_proved != (bound == own) {
+            let what = figures.objective;
+            self.failures.push(format!("{name}: of {what:?} {own}, bound {bound}, proved optimal: {is_proved}"));
+        }
+        let gap = if bound > 0 { Some(own as f64 / bound as f64 - 1.0) } else { (own == 0).then_some(0.0) };
+        let is_gap = |one: (f64, f64)| (one.0 - one.1).abs() < 1e-9;
+        if gap.is_some() != figures.gap.is_some() || !gap.zip(figures.gap).is_none_or(is_gap) {
+            self.failures.push(format!("{name}: of {own}, bound {bound}, gap {:?}", figures.gap));
+        }
+        let (own, whole) = (scope(goal), scope(Goal::Makespan));
+        self.claims.push(Claim { by: format!("{name}, lower_bound"), bound, scope: own });
+        self.claims.push(Claim { by: format!("{name}, makespan_lower_bound"), bound: makespan, scope: whole });
+        self.printed.push(printed);
+        is_proved
+    }
+
+    /// Notes what `check` prints of a schedule, and claims of others.
+    fn note(&mut self, name: &str, compilation: &Compilation, orders: Option<&Orders>) {
+        let Some(printed) = self.print(name, compilation, orders) else { return };
+        let most = printed.peaks.iter().max().copied().unwrap_or_default();
+        let limits = self.case.limits.clone().unwrap_or_else(|| vec![most; self.case.devices]);
+        let capacity: Vec<usize> = limits.into_iter().map(|limit| limit.min(most)).collect();
+        let figures = &compilation.report.figures;
+        let goal = Goal::Makespan;
+        let forms = if figures.lower_bound_form.is_some() { printed.forms.clone() } else { Forms::any(self.case) };
+        let scope = Scope { goal, forms, capacity: capacity.clone() };
+        self.claims.push(Claim { by: format!("lower_bound, {name}"), bound: ticks(figures.lower_bound), scope });
+        if figures.lower_bound_any_form.is_some() {
+            let scope = Scope { goal, forms: Forms::any(self.case), capacity };
+            let bound = ticks(figures.lower_bound_any_form);
+            self.claims.push(Claim { by: format!("lower_bound_any_form, {name}"), bound, scope });
+        }
+        self.printed.push(printed);
+    }
+
+    /// The figures of a schedule, which must be those that its orders have here.
+    fn print(&mut self, name: &str, compilation: &Compilation, orders: Option<&Orders>) -> Option<Printed> {
+        let report = &compilation.report;
+        let own = compilation.judged.as_ref().map(orders_of);
+        let (Some(own), true) = (own, report.ok) else {
+            self.failures.push(format!("{name}: {:?}", compilation.diagnostics));
+            return None;
+        };
+        if orders.is_some_and(|orders| *orders != own) {
+            self.failures.push(format!("{name}: read as {own:?}"));
+        }
+        let makespan = ticks(report.figures.makespan);
+        let longest_stage = ticks(report.figures.longest_stage);
+        let figures = Run { makespan, longest_stage, peaks: peaks(compilation) };
+        let expected = run(self.case, &own);
+        if expected.as_ref() != Some(&figures) {
+            self.failures.push(format!("{name}: {figures:?}, but {expected:?}"));
+        }
+        let Run { makespan, longest_stage, peaks } = figures;
+        let forms = Forms::of(self.case, &own);
+        Some(Printed { by: name.to_owned(), makespan, longest_stage, forms, peaks })
+    }
+}
+
+const fn goal(objective: Objective) -> Goal {
+    match objective {
+        Objective::Makespan => Goal::Makespan,
+        Objective::LongestStage => Goal::LongestStage,
+    }
+}
+
+fn ticks(figure: Option<f64>) -> u64 {
+    (figure.unwrap_or_default() * super::case::UNIT as f64).round() as u64
+}
+
+fn no_files(path: &str) -> Result<String, String> {
+    Err(path.to_owned())
+}
+
+fn compiled(name: &str, text: &str, request: &Request) -> Compilation {
+    let root = Source { name: name.to_owned(), text: text.to_owned() };
+    compile(&mut Sources::default(), root, &no_files, request)
+}
+
+/// The orders of a schedule.
+fn orders_of(judged: &pipe_compiler::judge::Judged) -> Orders {
+    let of_device = |order: &Vec<pipe_compiler::schedule::ScheduledTask>| {
+        let mut items: Vec<Item> = Vec::new();
+        let mut is_second = false;
+        for one in order {
+            let kind = match one.task.kind {
+                TaskKind::BackwardInput => super::case::B,
+                TaskKind::BackwardWeight => super::case::W,
+                TaskKind::Backward => super::case::BW,
+                TaskKind::Forward | TaskKind::Recompute | TaskKind::Update => super::case::F,
+            };
+            let task = [kind, one.task.stage.index(), one.task.microbatch.index()];
+            match items.last_mut().filter(|_| is_second) {
+                Some(first) => first.beside = Some(task),
+                None => items.push(Item { task, beside: None }),
+            }
+            is_second = one.with_next;
+        }
+        items
+    };
+    judged.schedule.orders.iter().map(of_device).collect()
+}
+
+/// What each device holds at most, in activations of single stages.
+fn peaks(compilation: &Compilation) -> Vec<usize> {
+    let sizes = &compilation.report.sizes;
+    let share = sizes.stages.unwrap_or_default() as f64 / sizes.devices.unwrap_or(1) as f64;
+    let rows = compilation.report.per_device.iter();
+    rows.map(|row| (row.peak_activation.unwrap_or_default() * share).round() as usize).collect()
+}
