@@ -15,6 +15,7 @@ mod examples;
 pub mod family;
 pub mod files;
 pub mod format;
+mod fraction;
 mod gathered;
 mod json;
 pub mod judge;

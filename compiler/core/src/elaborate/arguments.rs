@@ -1,16 +1,18 @@
 //! Arguments: values for the parameters of a schedule, layer or model.
 
 use super::evaluate::evaluate;
+use super::exact::exact;
 use super::limits::Report;
+use super::scope::Fault;
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::suggest;
-use crate::syntax::ast::{Call, Name, Parameter};
+use crate::syntax::ast::{Call, Expr, Name, Parameter};
 use std::collections::BTreeMap;
 
 /// Numbers by name.
 pub type Values = BTreeMap<String, i64>;
 
-/// Gives every parameter of a declaration a value: from the call, by position or name, or its default.
+/// Gives every parameter of a schedule a value: from the call, by position or name, or its default.
 ///
 /// Arguments may use the names of `caller`; defaults those of `outside`, and parameters further left.
 pub fn bind(
@@ -19,7 +21,7 @@ pub fn bind(
     caller: &Values,
     outside: &Values,
 ) -> Result<Values, Diagnostics> {
-    bind_with(Callee { declared, parameters, settings: &[] }, call, caller, outside)
+    bind_with(Callee { declared, parameters, settings: &[], division: Division::RoundsDown }, call, caller, outside)
 }
 
 /// What is called, and values that go before those of the call.
@@ -28,6 +30,26 @@ pub(super) struct Callee<'a> {
     pub(super) declared: &'a Name,
     pub(super) parameters: &'a [Parameter],
     pub(super) settings: &'a [(String, i64)],
+    pub(super) division: Division,
+}
+
+/// What `/` does in the values that parameters are given, and in their defaults.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Division {
+    /// In schedules.
+    RoundsDown,
+    /// In all else: what is not whole in the end is an error.
+    Exact,
+}
+
+impl Division {
+    fn evaluate(self, expr: &Expr, values: &Values) -> Result<i64, Fault> {
+        match self {
+            Self::RoundsDown => evaluate(expr, values),
+            Self::Exact => exact(expr, values),
+        }
+        .map_err(Box::new)
+    }
 }
 
 pub(super) fn bind_with(
@@ -47,7 +69,7 @@ pub(super) fn bind_with(
             report.add(superfluous(callee, argument.name.as_ref(), argument.value.span));
             continue;
         };
-        let Some(value) = report.take(evaluate(&argument.value, caller).map_err(Box::new)) else { continue };
+        let Some(value) = report.take(callee.division.evaluate(&argument.value, caller)) else { continue };
         if bound.insert(parameter.name.text.clone(), value).is_some() {
             let message = format!("`{}` of `{}` is given twice", parameter.name.text, callee.declared.text);
             report.add(Diagnostic::error(Code::WrongArguments, argument.value.span, "given again", message));
@@ -70,7 +92,7 @@ fn defaults(callee: Callee<'_>, call: Option<&Call>, outside: &Values, bound: &m
         let name = &parameter.name.text;
         let value = match (bound.get(name), &parameter.default) {
             (Some(value), _) => Some(*value),
-            (None, Some(default)) => report.take(evaluate(default, &visible).map_err(Box::new)),
+            (None, Some(default)) => report.take(callee.division.evaluate(default, &visible)),
             (None, None) => {
                 let message = format!("`{}` needs a value for `{name}`", callee.declared.text);
                 let span = call.map_or(callee.declared.span, |call| call.span);

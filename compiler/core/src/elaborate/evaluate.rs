@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// Operations that one elaboration may take, so that it ends within seconds.
 pub(super) const MAX_OPERATIONS: u64 = 2_000_000_000;
 
-/// The value of an expression over whole numbers, whose names are those of `values`.
+/// The value of an expression of a schedule, over whole numbers, whose names are those of `values`.
 ///
 /// Division rounds down, and `%` has the sign of its right side: `-1 / 4` is `-1`, `-1 % 4` is `3`. Functions are `min`,
 /// `max` and `abs`. Fails on everything else, on unknown names, division by zero and overflow.
@@ -72,6 +72,7 @@ impl Machine {
         self.operations += 1;
         match &code.node {
             Node::Constant(value) => Ok(*value),
+            Node::Decimal(_) => Err(unbound(code.expr)),
             Node::Variable(slot) => self.get(*slot).ok_or_else(|| unbound(code.expr)),
             Node::Let(slot) => self.definition(scope, *slot, code),
             Node::Unary(op, operand) => {
@@ -202,7 +203,7 @@ fn names_of<'e>(expr: &'e Expr, names: &mut Vec<&'e str>) {
     }
 }
 
-fn unbound(expr: &Expr) -> Fault {
+pub(super) fn unbound(expr: &Expr) -> Fault {
     let name = if let ExprKind::Name(name) = &expr.kind { name.as_str() } else { "this" };
     let message = format!("`{name}` has no value here");
     let help = "`s` is known in `place` and in a slot, `d` inside `order d`, a loop's number inside the loop";

@@ -6,6 +6,7 @@ mod activation;
 mod arguments;
 mod block;
 mod evaluate;
+mod exact;
 mod fill;
 mod items;
 mod limits;
@@ -31,8 +32,8 @@ mod tests;
 
 pub use arguments::{Values, bind};
 pub use evaluate::evaluate;
+pub use exact::{decimal, exact};
 pub use limits::{MAX_DEVICES, MAX_MICROBATCHES, MAX_SLICES, MAX_STAGES, MAX_TASKS};
-pub use number::decimal;
 
 use crate::activation::Shares;
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};

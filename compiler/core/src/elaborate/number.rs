@@ -1,39 +1,14 @@
-//! Numbers with a fraction: exact ones for costs and requirements, floating-point ones for training.
+//! Numbers that are written out: exact ones for costs and requirements, whole ones for settings.
 
 use super::arguments::Values;
-use super::evaluate::evaluate;
+use super::exact::exact;
 use super::limits::MAX_COST;
 use super::scope::Fault;
 use crate::activation::Ratio;
 use crate::diagnostic::{Code, Diagnostic};
 use crate::pipeline::Share;
 use crate::source::Span;
-use crate::syntax::ast::{BinaryOp, Expr, ExprKind, UnaryOp};
-
-/// The value of an expression in floating point: decimals, `+ - * /`, and everything that [`evaluate`] knows.
-///
-/// `/` is exact here: `1 / 2` is a half. Fails where the result is not finite.
-pub fn decimal(expr: &Expr, values: &Values) -> Result<f64, Diagnostic> {
-    let value = match &expr.kind {
-        ExprKind::Decimal(decimal) => decimal.to_f64(),
-        ExprKind::Unary(UnaryOp::Negate, operand) => -decimal(operand, values)?,
-        ExprKind::Binary(op, left, right) => {
-            let combine: fn(f64, f64) -> f64 = match op {
-                BinaryOp::Add => |left, right| left + right,
-                BinaryOp::Subtract => |left, right| left - right,
-                BinaryOp::Multiply => |left, right| left * right,
-                BinaryOp::Divide => |left, right| left / right,
-                _ => return evaluate(expr, values).map(|value| value as f64),
-            };
-            combine(decimal(left, values)?, decimal(right, values)?)
-        }
-        _ => evaluate(expr, values)? as f64,
-    };
-    if value.is_finite() {
-        return Ok(value);
-    }
-    Err(Diagnostic::error(Code::Arithmetic, expr.span, "has no finite value", format!("the result is {value}")))
-}
+use crate::syntax::ast::{Expr, ExprKind};
 
 /// A literal as an exact number of millionths.
 pub(super) fn millionths(expr: &Expr) -> Result<Share, Fault> {
@@ -77,7 +52,7 @@ pub(super) fn ratio(above: &Expr, below: Option<&Expr>) -> Result<Ratio, Fault> 
 
 /// A whole number from `low` on.
 pub(super) fn whole<T: TryFrom<i64>>(expr: &Expr, values: &Values, low: i64, what: &str) -> Result<T, Fault> {
-    let value = evaluate(expr, values).map_err(Box::new)?;
+    let value = exact(expr, values).map_err(Box::new)?;
     match T::try_from(value) {
         Ok(number) if value >= low => Ok(number),
         _ => Err(outside(expr.span, format!("{what} is {value}; it must be {low} or more, and fit"))),

@@ -2,7 +2,7 @@
 
 use super::Request;
 use super::arguments::Values;
-use super::evaluate::Machine;
+use super::exact::Exact;
 use super::limits::Report;
 use super::scope::Scope;
 use super::target::Target;
@@ -77,7 +77,7 @@ pub(super) fn of_files(files: &Files, request: &Request) -> Result<Values, Diagn
         Some((name.clone(), setting(request, name)?))
     });
     let mut values: Values = set.collect();
-    let mut scope = Scope::new(values.clone());
+    let mut scope = Scope::new(values.clone()).exact(false);
     let mut written = Vec::new();
     for parameter in files.parameters().filter(|parameter| setting(request, &parameter.name.text).is_none()) {
         if let Some(default) = &parameter.default {
@@ -88,12 +88,12 @@ pub(super) fn of_files(files: &Files, request: &Request) -> Result<Values, Diagn
     let mut report = Report::default();
     let faults = scope.resolve_lets();
     report.extend(faults.into_iter().map(|fault| *fault));
-    let mut machine = Machine::default();
+    let mut machine = Exact::default();
     if !report.is_empty() {
         return report.finish(values);
     }
     for (name, default) in written {
-        let value = scope.number(default).and_then(|code| machine.eval(&scope, &code));
+        let value = scope.number(default).and_then(|code| machine.whole(&scope, &code));
         values.extend(report.take(value).map(|value| (name.clone(), value)));
     }
     report.finish(values)

@@ -59,7 +59,7 @@ fn wave<'a>(writer: &mut Writer<'a>, code: &Resolved<'a>, microbatch: usize) -> 
         return Some(CONSTANT);
     }
     match &code.node {
-        Node::Constant(_) => Some(CONSTANT),
+        Node::Constant(_) | Node::Decimal(_) => Some(CONSTANT),
         Node::Variable(slot) => Some(if *slot == microbatch { Wave { period: 1, drift: 1 } } else { CONSTANT }),
         Node::Let(slot) => {
             let State::Done(resolved) = writer.scope.lets.get(*slot)?.state.clone() else { return None };

@@ -1,8 +1,8 @@
 //! One pipeline: its items evaluated, its schedule written out.
 
 use super::activation;
-use super::arguments::{Callee, Values, bind_with};
-use super::evaluate::evaluate;
+use super::arguments::{Callee, Division, Values, bind_with};
+use super::exact::exact;
 use super::items::items_of;
 use super::limits::{MAX_COST, MAX_DEVICES, MAX_MICROBATCHES, Report, within};
 use super::number::{millionths, outside, whole};
@@ -76,7 +76,8 @@ fn write<'a>(
     let mut visible = setting.outside.clone();
     visible.insert("D".to_owned(), i64::from(setting.n_devices));
     visible.insert("M".to_owned(), i64::from(setting.n_microbatches));
-    let callee = Callee { declared: &declared.name, parameters: &declared.parameters, settings };
+    let division = Division::RoundsDown;
+    let callee = Callee { declared: &declared.name, parameters: &declared.parameters, settings, division };
     let arguments = bind_with(callee, setting.call, &visible, &visible)?;
     schedule::elaborate(declared, &arguments, setting)
 }
@@ -185,7 +186,7 @@ pub(super) fn elaborate(
 /// Microbatches of a step, however many.
 pub(super) fn microbatches(declared: &ast::Pipeline, request: &Request, parameters: &Values) -> Option<i64> {
     let written = declared.items.iter().find_map(|item| match item {
-        PipelineItem::Microbatches { count, .. } => evaluate(count, parameters).ok(),
+        PipelineItem::Microbatches { count, .. } => exact(count, parameters).ok(),
         _ => None,
     });
     setting(request, "microbatches").or(written)
@@ -201,7 +202,7 @@ fn size(
     let span = written.map_or(declared.name.span, |expr| expr.span);
     let value = match (setting(request, what), written) {
         (Some(value), _) => value,
-        (None, Some(expr)) => report.take(evaluate(expr, parameters).map_err(Box::new))?,
+        (None, Some(expr)) => report.take(exact(expr, parameters).map_err(Box::new))?,
         (None, None) => return None,
     };
     report.take(within(what, value, 1..=high, span))
@@ -239,7 +240,9 @@ fn model_call(
         report.add(if none { error.help("`import std.models.gpt` makes the model `gpt` visible") } else { error });
         return None;
     };
-    let callee = Callee { declared: &declared.name, parameters: &declared.parameters, settings: &request.settings };
+    let (declared_as, settings) = (&declared.name, &request.settings);
+    let division = Division::Exact;
+    let callee = Callee { declared: declared_as, parameters: &declared.parameters, settings, division };
     let arguments = bind_with(callee, Some(call), parameters, parameters);
     let arguments = arguments.map_err(|errors| report.extend(errors)).ok()?;
     Some(ModelCall { model: declared.name.text.clone(), span: call.span, arguments, precision })

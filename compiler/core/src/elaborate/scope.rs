@@ -50,6 +50,8 @@ pub(super) struct Resolved<'a> {
 #[derive(Clone, Debug)]
 pub(super) enum Node<'a> {
     Constant(i64),
+    /// Where decimals are allowed.
+    Decimal(f64),
     Variable(usize),
     Let(usize),
     Unary(UnaryOp, Box<Resolved<'a>>),
@@ -72,6 +74,10 @@ pub(super) struct Scope<'a> {
     variables: BTreeMap<String, usize>,
     /// What each variable holds, once something said so.
     types: Vec<Option<Type>>,
+    /// Whether `/` is exact, so that operations are left to [`super::exact`].
+    exact: bool,
+    /// Whether decimals are allowed.
+    decimals: bool,
 }
 
 /// A `let`.
@@ -93,6 +99,16 @@ pub(super) enum State<'a> {
 impl<'a> Scope<'a> {
     pub(super) fn new(constants: BTreeMap<String, i64>) -> Self {
         Self { constants, ..Self::default() }
+    }
+
+    /// The same where `/` is exact, perhaps with decimals.
+    pub(super) fn exact(self, decimals: bool) -> Self {
+        Self { exact: true, decimals, ..self }
+    }
+
+    /// Whether decimals are allowed.
+    pub(super) const fn has_decimals(&self) -> bool {
+        self.decimals
     }
 
     /// Adds a definition, which hides a constant of the same name.
@@ -202,6 +218,7 @@ impl<'a> Scope<'a> {
                 let shape = make(Node::Constant(0), Type::Number, &parts.iter().collect::<Vec<_>>());
                 Resolved { node: function(call, parts)?, ..shape }
             }
+            ExprKind::Decimal(value) if self.decimals => make(Node::Decimal(value.to_f64()), Type::Number, &[]),
             ExprKind::Decimal(_) | ExprKind::List(_) | ExprKind::Range(..) => {
                 let found = if matches!(expr.kind, ExprKind::Decimal(_)) { "a decimal" } else { "a list" };
                 let message = format!("expected a whole number, found {found}");
@@ -213,7 +230,7 @@ impl<'a> Scope<'a> {
                 )));
             }
         };
-        Ok(folded(resolved))
+        Ok(if self.exact { resolved } else { folded(resolved) })
     }
 
     fn argument(&mut self, call: &Call, argument: &'a Argument, depth: u32) -> Result<Resolved<'a>, Fault> {

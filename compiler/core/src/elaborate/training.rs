@@ -1,8 +1,9 @@
 //! Training settings of a pipeline.
 
 use super::arguments::Values;
+use super::exact::decimal;
 use super::limits::Report;
-use super::number::{decimal, outside, whole};
+use super::number::{outside, whole};
 use super::scope::Fault;
 use crate::diagnostic::{Code, Diagnostic};
 use crate::source::Span;

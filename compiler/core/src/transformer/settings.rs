@@ -1,7 +1,7 @@
 //! Settings: how a transformer is divided among devices and trained, as the pipeline says behind its `config.json`.
 
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
-use crate::elaborate::{Values, evaluate};
+use crate::elaborate::{Values, exact};
 use crate::source::Span;
 use crate::suggest;
 use crate::syntax::ast::{Argument, Call, ExprKind};
@@ -165,14 +165,14 @@ impl Bound<'_> {
             ExprKind::List(items) if LISTS.contains(&setting.name) => {
                 let mut list = Vec::new();
                 for item in items {
-                    match evaluate(item, visible) {
+                    match exact(item, visible) {
                         Ok(value) => list.extend(self.within(setting, value, item.span)),
                         Err(error) => self.found.push(error),
                     }
                 }
                 self.lists.insert(setting.name, list);
             }
-            _ => match evaluate(&argument.value, visible) {
+            _ => match exact(&argument.value, visible) {
                 Ok(value) => self.take(setting, value, argument.value.span),
                 Err(error) => self.found.push(error),
             },

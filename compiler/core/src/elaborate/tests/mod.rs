@@ -256,6 +256,69 @@ fn mistakes_in_expressions_are_shown_with_their_numbers() {
     }
 }
 
+/// A pipeline with this line, beside whatever it needs.
+fn with_line(param: &str, line: &str, microbatches: &str, train: &str) -> String {
+    format!(
+        "param odd = 7 {param}
+        layer l(n) {{ data x: f32[n] weight w: [n] = ones loss reshape(mean(x * w, 0), []) }}
+        model net(width = 6 / 2, depth = 1) {{ l(width * depth) }}
+        pipeline p {{
+            model net{line}
+            devices 2
+            microbatches {microbatches}
+            schedule gpipe
+            train {{ data synthetic optimizer sgd(0.1) {train} }}
+        }}"
+    )
+}
+
+#[test]
+fn division_is_exact_outside_of_schedules() {
+    for (text, place, value) in [
+        (with_line("param half = odd / 2", "", "4", "steps 2"), "odd / 2", "7/2"),
+        (with_line("", "(width = odd / 2)", "4", "steps 2"), "odd / 2", "7/2"),
+        (with_line("", "(odd / 4)", "4", "steps 2"), "odd / 4", "7/4"),
+        (with_line("", " ", "odd / 2", "steps 2"), "odd / 2", "7/2"),
+        (with_line("", " ", "4", "steps odd / 2"), "odd / 2", "7/2"),
+        (with_line("", " ", "4", "steps 2 seed max(1, 3 / 2)"), "max(1, 3 / 2)", "3/2"),
+        (with_line("", " ", "4", "steps 2 warmup if odd > 1 then 1 / 3 else 0"), "if odd > 1 then 1 / 3 else 0", "1/3"),
+    ] {
+        let found = errors(&text, &[]);
+        let [(message, at)] = &found[..] else { panic!("{text}: {found:?}") };
+        assert_eq!((&message[..], &at[..]), (&format!("expected a whole number, found {value}")[..], place));
+    }
+    let text = with_line("param half = odd / 2 * 2", "(depth = half / 7)", "odd / 2 - odd / 2 % 1", "steps half");
+    let found = elaborated(&text, &[]).unwrap_or_else(|errors| panic!("{errors:#?}"));
+    assert_eq!(found.schedule.n_microbatches, 3);
+    assert_eq!(found.pipeline.and_then(|pipeline| pipeline.training).map(|training| training.steps), Some(7));
+    // A schedule, its parameters and the stages that recompute round down.
+    let text = "
+        schedule halves(n = 7 / 2) { stages n place s on s % D order d { repeat 9 * M / 9 { F[d] BW[d] } } }
+        pipeline p { devices 3 microbatches 2 schedule halves(n = 10 / 3) recompute 0..S / 2 }";
+    assert_eq!(elaborated(text, &[]).unwrap_or_else(|errors| panic!("{errors:#?}")).schedule.n_stages(), 3);
+}
+
+#[test]
+fn training_settings_are_exact_in_every_expression() {
+    let rate = |text: &str| {
+        let text = with_line("", " ", "4", "steps 2").replace("sgd(0.1)", &format!("sgd({text})"));
+        let found = elaborated(&text, &[]).map_err(|errors| errors[0].message.clone())?;
+        Ok(found.pipeline.and_then(|pipeline| pipeline.training).expect("training").learning_rate.peak)
+    };
+    for (text, expected) in [
+        ("1 / 4", 0.25),
+        ("min(1 / 2, 3)", 0.5),
+        ("abs(-1 / 8)", 0.125),
+        ("if odd / 2 > 3 then 0.5 else 1", 0.5),
+        ("max(0.25, 1 / 8) / 2", 0.125),
+        ("7 / 2 % 1", 0.5),
+    ] {
+        assert_eq!(rate(text), Ok(expected), "{text}");
+    }
+    assert_eq!(rate("1 / (odd - 7)"), Err("division by zero: 1 / 0".to_owned()));
+    assert!(rate("0.1 / (1 / 2 - 0.5)").is_err_and(|message: String| message.contains("not finite")));
+}
+
 #[test]
 fn several_mistakes_are_reported_together() {
     let text = one_line("let u = unknown order d { F[d + 1] BW[d + 9] F[d, M] }");
@@ -290,7 +353,7 @@ fn absurd_sizes_are_refused_before_anything_is_allocated() {
 fn settings_and_arguments_must_fit_their_parameters() {
     let text = STANDARD.replace("NAME", "interleaved_1f1b(chunk = 3)");
     assert_eq!(errors(&text, &[])[0].0, "`interleaved_1f1b` has no parameter `chunk`");
-    let text = STANDARD.replace("NAME", "interleaved_1f1b(2, 3)");
+    let text = STANDARD.replace("NAME", "interleaved_1f1b(2, 4, 3)");
     assert!(errors(&text, &[])[0].0.contains("more values are given"));
     let text = STANDARD.replace("NAME", "interleaved_1f1b");
     assert!(errors(&text, &[("chnks", 3)])[0].0.contains("no parameter `chnks`"));

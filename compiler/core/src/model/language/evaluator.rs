@@ -124,7 +124,7 @@ impl Evaluator<'_> {
         match value {
             Value::Integer(value) => Ok(value),
             Value::Unknown => Err(Reported),
-            other => self.fail(other.is_not(span, "an integer")),
+            other => self.fail(other.is_not_whole(span)),
         }
     }
 

@@ -153,7 +153,7 @@ impl<'a> Assembly<'a, '_> {
             // Once is enough to find what is wrong inside.
             Value::Unknown => 1,
             other => {
-                self.found.push(other.is_not(count.span, "an integer"));
+                self.found.push(other.is_not_whole(count.span));
                 1
             }
         };

@@ -1,5 +1,5 @@
-//! Arithmetic on numbers. Integers stay exact: `/` rounds down, `%` takes the sign of the divisor, and what leaves 64
-//! bits is an error. With a decimal on either side the result is a decimal.
+//! Arithmetic on numbers. Integers and fractions stay exact: `1 / 256` is no decimal, `%` takes the sign of the divisor, and
+//! a whole number that leaves 64 bits is an error. With a decimal on either side the result is a decimal.
 #![expect(
     clippy::float_arithmetic,
     clippy::cast_precision_loss,
@@ -7,6 +7,7 @@
 )]
 
 use super::value::Value;
+use crate::fraction::Fraction;
 use crate::syntax::ast::BinaryOp;
 
 /// Why an operation on numbers has no result.
@@ -22,15 +23,30 @@ pub(super) enum Fault {
 pub(super) fn to_f64(value: Value) -> Option<f64> {
     match value {
         Value::Integer(value) => Some(value as f64),
+        Value::Fraction(value) => Some(value.to_f64()),
         Value::Decimal(value) => Some(value),
         Value::Condition(_) | Value::Tensor(_) | Value::Layer(_) | Value::Unknown => None,
     }
+}
+
+/// A number that is exact.
+fn exact(value: Value) -> Option<Fraction> {
+    match value {
+        Value::Integer(value) => Some(Fraction::whole(value)),
+        Value::Fraction(value) => Some(value),
+        Value::Decimal(_) | Value::Condition(_) | Value::Tensor(_) | Value::Layer(_) | Value::Unknown => None,
+    }
+}
+
+fn of(value: Fraction) -> Value {
+    value.as_whole().map_or(Value::Fraction(value), Value::Integer)
 }
 
 /// `-x`
 pub(super) fn negate(value: Value) -> Result<Value, Fault> {
     match value {
         Value::Integer(value) => value.checked_neg().map(Value::Integer).ok_or(OVERFLOW),
+        Value::Fraction(value) => Fraction::whole(0).minus(value).map(of).ok_or(OVERFLOW),
         Value::Decimal(value) => Ok(Value::Decimal(-value)),
         _ => Err(Fault::Type),
     }
@@ -55,32 +71,29 @@ const OVERFLOW: Fault = Fault::Arithmetic("the result does not fit in 64 bits");
 
 /// An operator on two numbers or conditions.
 pub(super) fn binary(operator: BinaryOp, a: Value, b: Value) -> Result<Value, Fault> {
-    match (a, b) {
-        (Value::Integer(a), Value::Integer(b)) => integers(operator, a, b),
-        (Value::Condition(a), Value::Condition(b)) => conditions(operator, a, b),
-        _ => match (to_f64(a), to_f64(b)) {
-            (Some(a), Some(b)) => decimals(operator, a, b),
-            _ => Err(Fault::Type),
+    if let (Value::Condition(a), Value::Condition(b)) = (a, b) {
+        return conditions(operator, a, b);
+    }
+    let (Some(left), Some(right)) = (to_f64(a), to_f64(b)) else { return Err(Fault::Type) };
+    match (exact(a), exact(b)) {
+        (Some(a), Some(b)) => match fractions(operator, a, b) {
+            // A fraction of so many digits is not whole, whatever is done with it.
+            Err(OVERFLOW) if a.as_whole().is_none() || b.as_whole().is_none() => decimals(operator, left, right),
+            result => result,
         },
+        _ => decimals(operator, left, right),
     }
 }
 
-fn integers(operator: BinaryOp, a: i64, b: i64) -> Result<Value, Fault> {
-    let divisible = || if b == 0 { Err(Fault::Arithmetic("the divisor is 0")) } else { Ok(()) };
-    let number = |result: Option<i64>| result.map(Value::Integer).ok_or(OVERFLOW);
+fn fractions(operator: BinaryOp, a: Fraction, b: Fraction) -> Result<Value, Fault> {
+    let number = |result: Option<Fraction>| result.map(of).ok_or(OVERFLOW);
     match operator {
-        BinaryOp::Add => number(a.checked_add(b)),
-        BinaryOp::Subtract => number(a.checked_sub(b)),
-        BinaryOp::Multiply => number(a.checked_mul(b)),
-        BinaryOp::Divide => {
-            divisible()?;
-            number(a.checked_div(b).map(|quotient| quotient - i64::from(a % b != 0 && (a < 0) != (b < 0))))
-        }
-        BinaryOp::Modulo => {
-            divisible()?;
-            let rest = a.checked_rem(b).unwrap_or(0);
-            number(Some(if rest != 0 && (rest < 0) != (b < 0) { rest + b } else { rest }))
-        }
+        BinaryOp::Add => number(a.plus(b)),
+        BinaryOp::Subtract => number(a.minus(b)),
+        BinaryOp::Multiply => number(a.times(b)),
+        BinaryOp::Divide | BinaryOp::Modulo if b == Fraction::whole(0) => Err(Fault::Arithmetic("the divisor is 0")),
+        BinaryOp::Divide => number(a.over(b)),
+        BinaryOp::Modulo => number(a.modulo(b)),
         BinaryOp::Equal => Ok(Value::Condition(a == b)),
         BinaryOp::NotEqual => Ok(Value::Condition(a != b)),
         BinaryOp::Less => Ok(Value::Condition(a < b)),
@@ -126,16 +139,26 @@ fn conditions(operator: BinaryOp, a: bool, b: bool) -> Result<Value, Fault> {
 #[cfg(test)]
 mod tests {
     use super::{binary, extreme};
-    use crate::model::language::value::Value::{Decimal, Integer};
+    use crate::model::language::value::Value::{Condition, Decimal, Integer};
     use crate::syntax::ast::BinaryOp;
 
     #[test]
-    fn integers_round_down_and_remainders_follow_the_divisor() {
-        assert_eq!(binary(BinaryOp::Divide, Integer(-1), Integer(2)), Ok(Integer(-1)));
+    fn division_is_exact_and_remainders_follow_the_divisor() {
+        let half = binary(BinaryOp::Divide, Integer(-1), Integer(2)).expect("a number");
+        assert_eq!(binary(BinaryOp::Multiply, half, Integer(-4)), Ok(Integer(2)));
+        assert_eq!(binary(BinaryOp::Less, half, Integer(0)), Ok(Condition(true)));
+        assert_eq!(binary(BinaryOp::Divide, Integer(6), Integer(3)), Ok(Integer(2)));
+        assert_eq!(binary(BinaryOp::Multiply, Decimal(1.0), half), Ok(Decimal(-0.5)));
         assert_eq!(binary(BinaryOp::Modulo, Integer(-1), Integer(4)), Ok(Integer(3)));
         assert_eq!(binary(BinaryOp::Modulo, Integer(1), Integer(-4)), Ok(Integer(-3)));
         assert!(binary(BinaryOp::Divide, Integer(i64::MIN), Integer(-1)).is_err());
         assert!(binary(BinaryOp::Modulo, Integer(1), Integer(0)).is_err());
+    }
+
+    #[test]
+    fn a_fraction_with_too_many_digits_becomes_a_decimal() {
+        let tiny = binary(BinaryOp::Divide, Integer(1), Integer(i64::MAX)).expect("a number");
+        assert!(matches!(binary(BinaryOp::Multiply, tiny, tiny), Ok(Decimal(_))));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Values of expressions in layers and models.
 
 use crate::diagnostic::{Code, Diagnostic};
+use crate::fraction::Fraction;
 use crate::model::Tape;
 use crate::source::Span;
 use pipe_ir::ids::NodeId;
@@ -10,6 +11,8 @@ use pipe_ir::ids::NodeId;
 pub(super) enum Value {
     /// A whole number.
     Integer(i64),
+    /// A number that is exact and not whole.
+    Fraction(Fraction),
     /// Any other number.
     Decimal(f64),
     /// Whether something holds.
@@ -27,11 +30,20 @@ impl Value {
     pub(super) fn describe(self) -> &'static str {
         match self {
             Self::Integer(_) => "an integer",
+            Self::Fraction(_) => "a fraction",
             Self::Decimal(_) => "a decimal number",
             Self::Condition(_) => "a condition",
             Self::Tensor(_) => "a tensor",
             Self::Layer(_) => "a layer",
             Self::Unknown => "unknown",
+        }
+    }
+
+    /// The error where a whole number is wanted.
+    pub(super) fn is_not_whole(self, span: Span) -> Diagnostic {
+        match self {
+            Self::Fraction(value) => value.is_not_whole(span),
+            other => other.is_not(span, "an integer"),
         }
     }
 

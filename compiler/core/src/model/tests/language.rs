@@ -2,7 +2,8 @@
 
 use super::{GPT, elaborate, sound};
 use crate::model::MAX_LAYERS;
-use pipe_ir::graph::TensorType;
+use pipe_ir::graph::{Op, TensorType};
+use pipe_ir::value::Init;
 
 const SOUND: &str = "
     layer start(hidden) {
@@ -100,6 +101,33 @@ fn names_and_arguments_are_checked() {
     assert_found(output, "output x % gain", &[("wrong-type", "x")]);
     assert_found(output, "output if x then x else gain", &[("wrong-type", "x")]);
     assert_found(output, "output [1, 2]", &[("wrong-type", "[1, 2]")]);
+}
+
+#[test]
+fn sizes_and_counts_must_be_whole() {
+    let output = "output x * gain";
+    assert_found("[5, hidden]", "[5, hidden / 3]", &[("wrong-type", "hidden / 3")]);
+    assert_found("repeat n", "repeat n / 4", &[("wrong-type", "n / 4")]);
+    assert_found("middle(hidden) }", "middle(hidden / 3) }", &[("wrong-type", "hidden")]);
+    assert_found(output, "output sum(x * gain, 1 / 2)", &[("wrong-type", "1 / 2")]);
+    // What comes out whole is.
+    sound(&SOUND.replace("[5, hidden]", "[5, hidden / 3 * 3]"), &[]);
+    sound(&SOUND.replace("repeat n", "repeat 5 / 2 - 5 / 2 % 1"), &[]);
+}
+
+#[test]
+fn a_quotient_of_whole_numbers_is_no_whole_number() {
+    let constants = |text: &str| {
+        let model = sound(&SOUND.replace("output x * gain", text), &[]);
+        let nodes = model.layers[1].tape.nodes().iter();
+        nodes
+            .filter_map(|node| if let Op::Constant(value) = node.op { Some(value) } else { None })
+            .collect::<Vec<f64>>()
+    };
+    assert_eq!(constants("output x * gain * (1 / 256)"), [0.003_906_25]);
+    assert_eq!(constants("let share = 3 / 4 / 2  output x * share * gain"), [0.375]);
+    let model = sound(&SOUND.replace("normal(0.1)", "normal(1 / hidden)"), &[]);
+    assert_eq!(model.layers[0].weights[0].init, Init::Normal(0.25));
 }
 
 #[test]

@@ -97,7 +97,7 @@ pub enum BinaryOp {
     Subtract,
     /// `x * y`
     Multiply,
-    /// `x / y`: rounds down for integers, so `-1 / 2` is `-1`.
+    /// `x / y`: exact, but for schedules, where it rounds down, so that `-1 / 2` is `-1`.
     Divide,
     /// `x % y`: what `/` leaves, with the sign of y, so `-1 % 4` is `3`.
     Modulo,
