@@ -6,13 +6,18 @@
 use crate::checksum;
 use crate::devices::cpu::upper_half;
 use crate::random::{Counter, mix};
+use crate::regular_file;
 use pipe_ir::digest::Digest;
 use pipe_ir::graph::{DType, Graph, Node, Op};
 use pipe_ir::ids::{MicrobatchId, NodeId, ValueId};
 use pipe_ir::program::{Body, Exec, Program};
 use pipe_ir::training::DataSource;
 use pipe_ir::value::{TensorSlot, ValueKind};
+use std::io::Read;
 use std::path::{Path, PathBuf};
+
+/// The largest data file that is read: 16 GiB.
+pub const MOST_BYTES: u64 = 16 << 30;
 
 /// Why a data source cannot feed a program.
 #[derive(Debug, thiserror::Error)]
@@ -88,7 +93,10 @@ impl Data {
         match program.training.as_ref().map(|training| &training.data) {
             None | Some(DataSource::Synthetic) => Ok(data),
             Some(DataSource::Bytes(path)) => {
-                let text = read_text(program, &data.values, &root.join(path))?;
+                let path = root.join(path);
+                let text = regular_file::read(&path, MOST_BYTES).map_err(unreadable(&path))?;
+                let largest = text.iter().copied().max().unwrap_or(0);
+                fits(program, &data.values, &path, (text.len(), largest))?;
                 Ok(Self { source: Source::Text(text), ..data })
             }
         }
@@ -161,23 +169,57 @@ impl Data {
     }
 }
 
-fn read_text(program: &Program, values: &[(Vec<TensorSlot>, u64)], path: &Path) -> Result<Vec<u8>, DataError> {
-    let text = std::fs::read(path).map_err(|source| DataError::Read { path: path.to_owned(), source })?;
-    let largest = text.iter().copied().max().unwrap_or(0);
+/// Looks whether the data source of a program can be opened, without keeping it in memory.
+///
+/// # Errors
+/// As [`Data::open`].
+pub fn check(program: &Program, root: &Path) -> Result<(), DataError> {
+    let Some(DataSource::Bytes(path)) = program.training.as_ref().map(|training| &training.data) else {
+        return Ok(());
+    };
+    let (path, values) = (root.join(path), Data::synthetic(program).values);
+    let (mut file, bytes) = regular_file::open(&path, MOST_BYTES).map_err(unreadable(&path))?;
+    let (mut largest, mut part) = (0, vec![0; 1 << 20]);
+    let is_any_byte_known = |(value, (_, bound)): (&pipe_ir::value::Value, &(Vec<TensorSlot>, u64))| {
+        value.kind != ValueKind::Data || *bound > u64::from(u8::MAX)
+    };
+    if !program.values.iter().zip(&values).all(is_any_byte_known) {
+        loop {
+            let count = file.read(&mut part).map_err(unreadable(&path))?;
+            if count == 0 {
+                break;
+            }
+            largest = part[..count].iter().copied().max().unwrap_or(0).max(largest);
+        }
+    }
+    fits(program, &values, &path, (usize::try_from(bytes).unwrap_or(usize::MAX), largest))
+}
+
+fn unreadable(path: &Path) -> impl FnOnce(std::io::Error) -> DataError + Copy + use<'_> {
+    |source| DataError::Read { path: path.to_owned(), source }
+}
+
+/// Whether a text of so many bytes, of which this is the largest, feeds a program.
+fn fits(
+    program: &Program,
+    values: &[(Vec<TensorSlot>, u64)],
+    path: &Path,
+    (bytes, largest): (usize, u8),
+) -> Result<(), DataError> {
     for (value, (_, bound)) in program.values.iter().zip(values).filter(|(value, _)| value.kind == ValueKind::Data) {
         for slot in &value.tensors {
             let slot = &whole(slot, program.n_slices);
             let window = window_of(slot)
                 .ok_or_else(|| DataError::Unsupported { name: slot.name.clone(), ty: slot.ty.to_string() })?;
-            if text.len() < window {
-                return Err(DataError::TooShort { path: path.to_owned(), bytes: text.len(), window });
+            if bytes < window {
+                return Err(DataError::TooShort { path: path.to_owned(), bytes, window });
             }
             if u64::from(largest) >= *bound {
                 return Err(DataError::OutsideVocabulary { path: path.to_owned(), byte: largest, vocabulary: *bound });
             }
         }
     }
-    Ok(text)
+    Ok(())
 }
 
 /// The tensor of which a slice has a part: its second axis is so many times as long.

@@ -20,6 +20,7 @@ mod ledger;
 mod memory;
 mod profile;
 pub mod random;
+pub mod regular_file;
 mod remote;
 mod report;
 mod run;

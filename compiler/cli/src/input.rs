@@ -1,6 +1,7 @@
 //! Input: the options that every command with a target takes, and where targets come from.
 
 use crate::output::Failure;
+use crate::reading::{self, STANDARD_INPUT};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use pipe_compiler::activation::Shares;
@@ -13,12 +14,9 @@ use pipe_compiler::pipeline::StageCosts;
 use pipe_compiler::profile::Profile;
 use pipe_compiler::recompute::Recomputation;
 use pipe_compiler::source::{Source, Sources};
-use pipe_compiler::syntax::MAX_BYTES;
 use pipe_compiler::torch::version::Version;
 use pipe_compiler::zero::Zero;
 use pipe_compiler::{Certificates, Compilation, Request, elaborate, stdlib, suggest};
-use std::fs::File;
-use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
 
 /// The options that every command with a target takes.
@@ -160,7 +158,7 @@ pub(crate) fn cluster(
 /// If it cannot be read.
 pub(crate) fn source(path: &Path) -> Result<Source, Failure> {
     let name = path.display().to_string();
-    match File::open(path).and_then(read_text) {
+    match reading::source_text(&path.to_string_lossy()) {
         Ok(text) => Ok(Source { name, text }),
         Err(error) => Err(Failure::Io(name, error)),
     }
@@ -262,16 +260,24 @@ impl TargetArguments {
             let message = format!("{}: a program in the instruction form; `check` and `run` take it", self.target);
             return Err(Failure::Usage(message));
         }
-        if self.target == "-" {
-            let text = read_text(std::io::stdin().lock());
-            let text = text.map_err(|error| Failure::Io("standard input".to_owned(), error))?;
-            return Ok((Source { name: "<stdin>".to_owned(), text }, here));
+        if self.target == STANDARD_INPUT {
+            return Ok((standard_input()?, here));
         }
-        let text = File::open(&self.target).and_then(read_text);
+        let text = reading::source_text(&self.target);
         let text = text.map_err(|error| Failure::Io(self.target.clone(), error))?;
         let folder = Path::new(&self.target).parent().map(Path::to_owned).unwrap_or(here);
         Ok((Source { name: self.target.clone(), text }, folder))
     }
+}
+
+/// What comes from standard input.
+///
+/// # Errors
+/// If it cannot be read.
+pub(crate) fn standard_input() -> Result<Source, Failure> {
+    let text = reading::source_text(STANDARD_INPUT);
+    let text = text.map_err(|error| Failure::Io("standard input".to_owned(), error))?;
+    Ok(Source { name: "<stdin>".to_owned(), text })
 }
 
 /// The text of a standard schedule.
@@ -289,16 +295,5 @@ pub(crate) fn load(folder: &Path, path: &str) -> Result<String, String> {
     if !relative.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
         return Err("imports stay below the folder of the importing file".to_owned());
     }
-    File::open(folder.join(relative)).and_then(read_text).map_err(|error| error.to_string())
-}
-
-/// Reads a source, without the mark that some editors begin a file with. Of an endless one no more is read than it takes
-/// to see that it is too long.
-pub(crate) fn read_text(from: impl Read) -> io::Result<String> {
-    let mut text = String::new();
-    from.take(MAX_BYTES as u64 + 1).read_to_string(&mut text)?;
-    match text.strip_prefix('\u{feff}') {
-        Some(rest) => Ok(rest.to_owned()),
-        None => Ok(text),
-    }
+    reading::import(&folder.join(relative)).map_err(|error| error.to_string())
 }

@@ -91,6 +91,8 @@ codes! {
     UnusableCluster "unusable-cluster"
     /// The times of a model with experts leave out what makes up much of its step.
     ExpertsNotModelled "experts-not-modelled"
+    /// Data that cannot feed a model, or files of a training that cannot be opened.
+    UnusableData "unusable-data"
     /// A model from a `config.json` has no tensor graph, which something needs.
     NoTensorGraph "no-tensor-graph"
     /// A model cannot be cut in slices along its sequence.

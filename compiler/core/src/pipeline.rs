@@ -42,6 +42,17 @@ pub struct Pipeline {
     pub requirements: Vec<Requirement>,
     /// How the model is trained, if the pipeline says so.
     pub training: Option<Training>,
+    /// Where the files of the training are named.
+    pub files: TrainingFiles,
+}
+
+/// Where the files of a training are named, as far as any are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TrainingFiles {
+    /// The line of a file of data.
+    pub data: Option<Span>,
+    /// The line of the folder of checkpoints.
+    pub checkpoint: Option<Span>,
 }
 
 impl Pipeline {

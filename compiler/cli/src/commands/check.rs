@@ -3,6 +3,7 @@
 use crate::Outcome;
 use crate::diagnostics::{Look, draw};
 use crate::input::{Format, TargetArguments, TimedArguments, load, parse_seconds};
+use crate::opened;
 use crate::output::{Failure, colours_error, colours_out, print, print_error};
 use crate::table::table;
 use crate::{sarif, terminal_width};
@@ -44,10 +45,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         return super::check_ir::run(target);
     }
     let wanted = if arguments.certificate { Certificates::Alone } else { Certificates::Instead };
-    let (compilation, sources) = match arguments.map {
+    let (mut compilation, sources) = match arguments.map {
         Some(seconds) => mapped(&arguments.timed, Duration::from_secs_f64(seconds))?,
         None => arguments.timed.compile(wanted)?,
     };
+    opened::check(&mut compilation, &sources, &target.folder(), true);
     match target.format {
         Format::Json => print(&json(&compilation.report)?)?,
         Format::Sarif => print(&json(&sarif::of_target(&target.target, &compilation, &sources))?)?,

@@ -4,6 +4,7 @@ use crate::Outcome;
 use crate::diagnostics::shortened;
 use crate::input::{Format, TargetArguments};
 use crate::output::{Failure, Style, colours_error, colours_out, paint, print, print_error};
+use crate::reading::{MOST_INSTRUCTIONS, whole_text};
 use crate::sarif;
 use crate::table::table;
 use crate::training::is_computable;
@@ -18,7 +19,7 @@ const LONGEST_LINE: usize = 200;
 /// Checks a program in the textual form.
 pub(crate) fn run(target: &TargetArguments) -> Result<Outcome, Failure> {
     let name = &target.target;
-    let text = std::fs::read_to_string(name).map_err(|error| Failure::Io(name.clone(), error))?;
+    let text = whole_text(name, MOST_INSTRUCTIONS).map_err(|error| Failure::Io(name.clone(), error))?;
     let mut report = Report::new(name);
     let mut has_graphs = true;
     match pipe_ir::text::check(&text) {

@@ -17,6 +17,7 @@ use crate::finding::find;
 use crate::input::{Format, TimedArguments, load, parse_seconds};
 use crate::output::{Failure, can_write, colours_out, print, write, write_with};
 use crate::plot::html::{self, Compared, Version};
+use crate::reading::{self, MOST_TRACE};
 use crate::searching::{Shown, Team};
 use pipe_compiler::judge::Judged;
 use pipe_compiler::picture::{Moments, Picture};
@@ -74,7 +75,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     for path in [&arguments.output, &arguments.write_profile, &arguments.write_schedule].into_iter().flatten() {
         can_write(path)?;
     }
-    let file = std::fs::File::open(&arguments.trace).map_err(|error| arguments.failed(error))?;
+    let file =
+        reading::open(&arguments.trace.to_string_lossy(), MOST_TRACE).map_err(|error| arguments.failed(error))?;
     let (root, folder) = target.read()?;
     let request = match arguments.timed.request()? {
         Ok(request) => request,

@@ -2,7 +2,7 @@
 
 use super::check::show;
 use crate::Outcome;
-use crate::input::{read_text, source};
+use crate::input::{source, standard_input as from_standard_input};
 use crate::output::{Failure, Style, colours_out, complain, paint, print, write};
 use pipe_compiler::format::format;
 use pipe_compiler::source::{Source, Sources};
@@ -140,8 +140,7 @@ fn rewrite(path: &Path, text: &str) -> Result<(), Failure> {
 }
 
 fn standard_input(arguments: &Arguments) -> Result<Outcome, Failure> {
-    let text = read_text(io::stdin().lock()).map_err(|error| Failure::Io("standard input".to_owned(), error))?;
-    let source = Source { name: "<stdin>".to_owned(), text };
+    let source = from_standard_input()?;
     let Some(text) = formatted(&source) else { return Ok(Outcome::Rejected) };
     if arguments.may_write() {
         print(&text)?;

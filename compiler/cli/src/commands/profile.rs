@@ -8,6 +8,7 @@ use crate::input::{Format, TargetArguments};
 use crate::measuring::comparison::{Comparison, Measurement};
 use crate::measuring::machine::Machine;
 use crate::measuring::{self, Measured};
+use crate::opened;
 use crate::output::{Failure, can_write, print, warn, write};
 use crate::ranks::agreement::of_option;
 use crate::ranks::lost::{Origins, Written};
@@ -215,14 +216,16 @@ impl Arguments {
         if let Some(path) = self.output.as_ref().filter(|_| speaks) {
             can_write(path)?;
         }
-        let (compilation, sources) = self.target.compile_program()?;
+        let (mut compilation, sources) = self.target.compile_program()?;
+        opened::check(&mut compilation, &sources, &self.target.folder(), false);
         if speaks {
             show_findings(&compilation, &sources, self.target.format)?;
         }
-        if !speaks && compilation.program.is_none() {
+        if !speaks && !compilation.report.ok {
             return Err(reason(&compilation));
         }
-        let Some((program, judged)) = compilation.program.zip(compilation.judged) else { return Ok(None) };
+        let found = compilation.program.zip(compilation.judged).filter(|_| compilation.report.ok);
+        let Some((program, judged)) = found else { return Ok(None) };
         let backend = match self.backend.resolve(program.program(), has_gpus) {
             Backend::Null => Backend::Cpu,
             computes => computes,

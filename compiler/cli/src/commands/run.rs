@@ -6,10 +6,12 @@ use crate::backend::{self, BackendChoice, Products};
 use crate::commands::check::{reason, show_findings};
 use crate::commands::check_ir;
 use crate::input::{Format, TargetArguments};
+use crate::opened;
 use crate::output::{Failure, can_write, print, warn, write_with};
 use crate::ranks::agreement::of_option;
 use crate::ranks::lost::{Origins, Written};
 use crate::ranks::{self, Entry, RankArguments, Team};
+use crate::reading::{MOST_INSTRUCTIONS, whole_text};
 use crate::trace::{self, run::Ran};
 use crate::training::ownership;
 use crate::training::progress::Progress;
@@ -213,7 +215,7 @@ impl Arguments {
     /// # Errors
     /// If something cannot be read or written, or another process has to say why the target is rejected.
     fn prepare(&self, speaks: bool, has_gpus: bool) -> Result<Option<Prepared>, Failure> {
-        let Some((program, judged, written)) = self.compile(speaks)? else { return Ok(None) };
+        let Some((program, judged, written)) = self.compile(speaks, has_gpus)? else { return Ok(None) };
         if let Some(path) = self.trace.as_ref().filter(|_| speaks) {
             // Better now than after the run.
             can_write(path)?;
@@ -266,23 +268,28 @@ impl Arguments {
     }
 
     /// The program with its times; nothing if the target is rejected.
-    fn compile(&self, speaks: bool) -> Result<Option<(Verified, Option<Judged>, Written)>, Failure> {
+    fn compile(&self, speaks: bool, has_gpus: bool) -> Result<Option<(Verified, Option<Judged>, Written)>, Failure> {
         let name = &self.target.target;
         if !name.ends_with(".ir") {
-            let (compilation, sources) = self.target.compile_program()?;
+            let (mut compilation, sources) = self.target.compile_program()?;
+            let computes = |program: &Verified| self.backend.resolve(program.program(), has_gpus).computes();
+            if compilation.program.as_ref().is_some_and(computes) {
+                let saves = self.checkpoint.is_none() && !self.no_checkpoint;
+                opened::check(&mut compilation, &sources, &self.target.folder(), saves);
+            }
             if speaks {
                 show_findings(&compilation, &sources, self.target.format)?;
             }
-            if !speaks && compilation.program.is_none() {
+            if !speaks && !compilation.report.ok {
                 return Err(reason(&compilation));
             }
-            let found = compilation.program.zip(compilation.judged);
+            let found = compilation.program.zip(compilation.judged).filter(|_| compilation.report.ok);
             return Ok(found.map(|(program, judged)| {
                 let written = Written::Schedule(Box::new(judged.schedule.clone()), sources);
                 (program, Some(judged), written)
             }));
         }
-        let written = std::fs::read_to_string(name).map_err(|error| Failure::Io(name.clone(), error))?;
+        let written = whole_text(name, MOST_INSTRUCTIONS).map_err(|error| Failure::Io(name.clone(), error))?;
         match text::check(&written) {
             Ok(program) => Ok(Some((program, None, Written::Instructions(name.clone(), written)))),
             Err(_) if speaks => check_ir::run(&self.target).map(|_| None),

@@ -10,7 +10,7 @@ use super::offload;
 use super::parameters::setting;
 use super::recompute;
 use super::schedule::{self, Setting, Steps};
-use super::training::training;
+use super::training::{files as training_files, training};
 use super::transformer;
 use super::zero;
 use super::{DEFAULT_DEVICES, DEFAULT_MICROBATCHES, Elaborated, Request};
@@ -174,6 +174,7 @@ pub(super) fn elaborate(
         costs,
         requirements,
         training,
+        files: items.train.map(|(settings, _)| training_files(settings)).unwrap_or_default(),
     };
     offload::check(asked, schedule.as_ref(), Some(&pipeline), &mut report);
     zero::check(divided, schedule.as_ref(), Some(&pipeline), &mut report);

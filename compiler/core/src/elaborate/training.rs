@@ -6,6 +6,7 @@ use super::limits::Report;
 use super::number::{outside, whole};
 use super::scope::Fault;
 use crate::diagnostic::{Code, Diagnostic};
+use crate::pipeline::TrainingFiles;
 use crate::source::Span;
 use crate::suggest;
 use crate::syntax::ast::{Call, Expr, Name, Setting, SettingValue};
@@ -83,6 +84,19 @@ const fn word(value: &SettingValue) -> &'static str {
         SettingValue::Minimum(_) => "minimum",
         SettingValue::Checkpoint { .. } => "checkpoint",
     }
+}
+
+/// Where the settings name files.
+pub(super) fn files(settings: &[Setting]) -> TrainingFiles {
+    let mut files = TrainingFiles::default();
+    for setting in settings {
+        match setting.value {
+            SettingValue::Data(Some(_)) => files.data = Some(setting.span),
+            SettingValue::Checkpoint { .. } => files.checkpoint = Some(setting.span),
+            _ => {}
+        }
+    }
+    files
 }
 
 fn number(expr: &Expr, values: &Values) -> Result<f64, Fault> {

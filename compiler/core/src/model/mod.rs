@@ -42,7 +42,7 @@ pub use tape::{Leaf, Tape};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::elaborate::{Elaborated, Values};
 use crate::files::Files;
-use crate::pipeline::ModelCall;
+use crate::pipeline::{ModelCall, Pipeline};
 use crate::source::Span;
 use crate::stage_graph::StageGraph;
 use crate::transformer;
@@ -79,6 +79,9 @@ pub fn stage_set_of(files: &Files, elaborated: &Elaborated, kinds: &[Kinds]) -> 
     };
     let model = elaborate(files, call, &elaborated.parameters)?;
     let layers = cut(&model, kinds.len(), schedule.span).map_err(|found| vec![found])?;
+    if let Some(unfilled) = pipeline.and_then(|pipeline| unfilled(&model, pipeline)) {
+        return Err(vec![unfilled]);
+    }
     let training = pipeline.and_then(|pipeline| pipeline.training.as_ref());
     let optimizer = training.map(|training| training.optimizer);
     let n_microbatches = schedule.microbatches_of_step();
@@ -95,6 +98,22 @@ pub fn stage_set_of(files: &Files, elaborated: &Elaborated, kinds: &[Kinds]) -> 
         Some(error) => Err(vec![error]),
         None => Ok(set),
     }
+}
+
+/// Data that a file of bytes does not fill: it has tokens, and targets one byte on.
+fn unfilled(model: &Model, pipeline: &Pipeline) -> Option<Diagnostic> {
+    let span = pipeline.files.data?;
+    let is_filled = |tensor: &&DataTensor| {
+        ["tokens", "targets"].contains(&tensor.name.as_str())
+            && tensor.ty.dtype == DType::I32
+            && tensor.ty.shape.len() == 2
+    };
+    let DataTensor { name, ty } = model.data.iter().find(|tensor| !is_filled(tensor))?;
+    let message = format!(
+        "`{name}: {ty}` of the model cannot come from a file of bytes: those fill `tokens` and `targets`, i32[rows, sequence]"
+    );
+    let error = Diagnostic::error(Code::UnusableData, span, "a file of bytes", message);
+    Some(error.label(model.span, "this model").help("`data synthetic` fills every tensor"))
 }
 
 /// Weights that several stages share have no slot at which all of them are done with a step.

@@ -3,7 +3,7 @@
 use super::families::Variant;
 use super::problem::Problem;
 use crate::offload::Offload;
-use crate::pipeline::Pipeline;
+use crate::pipeline::{Pipeline, TrainingFiles};
 use crate::transformer::{Layers, Recompute, Settings, Transformer};
 use crate::zero::Zero;
 use pipe_ir::units::Bytes;
@@ -96,6 +96,7 @@ impl Candidate {
             costs: None,
             requirements: Vec::new(),
             training: None,
+            files: TrainingFiles::default(),
         }
     }
 

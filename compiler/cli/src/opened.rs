@@ -1,0 +1,51 @@
+//! What a run opens: `check` opens it as well, so that nothing is accepted that cannot begin.
+
+use pipe_compiler::Compilation;
+use pipe_compiler::diagnostic::{Code, Diagnostic};
+use pipe_compiler::source::{Sources, Span};
+use pipe_ir::program::Program;
+use pipe_ir::training::{DataSource, Training};
+use pipe_ir::verify::Verified;
+use pipe_runtime::data::{self, DataError};
+use std::path::Path;
+
+/// Adds what speaks against the files of an accepted target: its data, relative to the folder, and, where it saves, the folder of its
+/// checkpoints.
+pub(crate) fn check(compilation: &mut Compilation, sources: &Sources, folder: &Path, saves: bool) {
+    let pipeline = compilation.judged.as_ref().and_then(|judged| judged.pipeline.as_ref());
+    let Some((pipeline, program)) = pipeline.zip(compilation.program.as_ref().map(Verified::program)) else { return };
+    let Some(training) = pipeline.training.as_ref().filter(|_| pipeline.has_model()) else { return };
+    let data = pipeline.files.data.and_then(|span| of_data(program, training, folder, span));
+    let checkpoints = pipeline.files.checkpoint.filter(|_| saves).and_then(|span| of_checkpoints(training, span));
+    let found: Vec<Diagnostic> = data.into_iter().chain(checkpoints).collect();
+    if !found.is_empty() {
+        compilation.diagnostics.extend(found);
+        compilation.conclude(sources);
+    }
+}
+
+fn of_data(program: &Program, training: &Training, folder: &Path, span: Span) -> Option<Diagnostic> {
+    let DataSource::Bytes(_) = training.data else { return None };
+    let error = data::check(program, folder).err()?;
+    let (label, help) = match &error {
+        DataError::Read { .. } => (
+            "this cannot be read",
+            "the path is relative to the folder of the `.pipe` file; `data synthetic` needs no file",
+        ),
+        DataError::TooShort { .. } => ("this is too short", "take a longer text, or a shorter sequence"),
+        DataError::OutsideVocabulary { .. } => ("a byte has no row", "give the model a table of 256 rows"),
+        DataError::Unsupported { .. } => ("bytes do not fill this model's data", "`data synthetic` fills every tensor"),
+    };
+    Some(Diagnostic::error(Code::UnusableData, span, label, error.to_string()).help(help))
+}
+
+fn of_checkpoints(training: &Training, span: Span) -> Option<Diagnostic> {
+    let path = Path::new(&training.checkpoint.as_ref()?.path);
+    // What is missing is made.
+    let there = path.ancestors().find_map(|part| Some((part, part.metadata().ok()?)));
+    there.filter(|(_, found)| !found.is_dir()).map(|(part, _)| {
+        let message = format!("checkpoints go to the folder {}, and {} is no folder", path.display(), part.display());
+        Diagnostic::error(Code::UnusableData, span, "this is no folder", message)
+            .help("the path is relative to the working directory")
+    })
+}
