@@ -14,6 +14,7 @@ mod shards;
 
 use crate::fault::RunError;
 use crate::job::Rank;
+use crate::regular_file;
 use crate::run::Run;
 use file::{About, Unsound};
 pub use file::{FORMAT as SCHEMA, from_bytes, to_bytes};
@@ -29,6 +30,9 @@ use pipe_ir::value::{TensorSlot, ValueKind};
 pub use resume::{Resumed, Resumption, resume, resume_as};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+
+/// The largest file of a checkpoint that is read: 1 TiB.
+const MOST_BYTES: u64 = 1 << 40;
 
 /// One tensor of a checkpoint.
 #[derive(Clone, PartialEq, Debug)]
@@ -219,7 +223,7 @@ fn read(path: &Path, wanted: &dyn Fn(&str) -> bool) -> Result<State, CheckpointE
     if path.extension().is_some_and(|extension| extension == "json") {
         return shards::read(path, wanted);
     }
-    let bytes = std::fs::read(path).map_err(io_error(path))?;
+    let bytes = regular_file::read(path, MOST_BYTES).map_err(io_error(path))?;
     file::state_from_bytes(&bytes, wanted).map_err(unsound(path))
 }
 

@@ -6,11 +6,12 @@
 use super::file::{About, Shard, Unsound};
 use super::folder::{INDEX_SUFFIX, put};
 use super::home::Home;
-use super::{CheckpointError, Origin, Piece, State, assemble, file, io_error, malformed, unsound};
+use super::{CheckpointError, MOST_BYTES, Origin, Piece, State, assemble, file, io_error, malformed, unsound};
 use crate::checksum;
 use crate::fault::RunError;
 use crate::job::Rank;
 use crate::job::desk::Desk;
+use crate::regular_file;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -172,7 +173,7 @@ pub(super) fn read(path: &Path, wanted: &dyn Fn(&str) -> bool) -> Result<State, 
     let needed = index.weight_map.iter().filter(|(entry, _)| is_wanted(entry)).map(|(_, name)| name.clone());
     for name in needed.collect::<BTreeSet<String>>() {
         let path = folder.join(&name);
-        let bytes = fs::read(&path).map_err(io_error(&path))?;
+        let bytes = regular_file::read(&path, MOST_BYTES).map_err(io_error(&path))?;
         let shard: Shard = file::shard_from_bytes(&bytes, wanted).map_err(unsound(&path))?;
         let expected = index.metadata.checksums.get(&name).map_or("", String::as_str);
         if shard.about != about || shard.checksum != expected {
@@ -215,7 +216,7 @@ fn index(path: &Path) -> Result<Index, CheckpointError> {
 }
 
 fn parsed(path: &Path) -> Result<Index, CheckpointError> {
-    let text = fs::read(path).map_err(io_error(path))?;
+    let text = regular_file::read(path, MOST_BYTES).map_err(io_error(path))?;
     let index: Index = serde_json::from_slice(&text).map_err(|error| malformed(path)(error.to_string()))?;
     let format = index.metadata.format.as_str();
     if ![FORMAT, FORMAT_1].contains(&format) {

@@ -158,6 +158,11 @@ impl Exact {
     }
 }
 
+/// An operation on exact numbers; none where it has no result.
+type OfFractions = fn(Fraction, Fraction) -> Option<Fraction>;
+/// The same on decimals.
+type OfDecimals = fn(f64, f64) -> f64;
+
 /// An operation that has no result.
 fn without_value(scope: &Scope<'_>, code: &Resolved<'_>, message: &str) -> Fault {
     with_values(scope, code, Diagnostic::error(Code::Arithmetic, code.expr.span, "has no result", message))
@@ -185,7 +190,7 @@ fn binary(
     (left, right): (Number, Number),
 ) -> Result<Number, Fault> {
     let order = || left.compare(right);
-    let combine: (fn(Fraction, Fraction) -> Option<Fraction>, fn(f64, f64) -> f64) = match op {
+    let (exact, float): (OfFractions, OfDecimals) = match op {
         BinaryOp::Add => (Fraction::plus, |a, b| a + b),
         BinaryOp::Subtract => (Fraction::minus, |a, b| a - b),
         BinaryOp::Multiply => (Fraction::times, |a, b| a * b),
@@ -200,7 +205,6 @@ fn binary(
         BinaryOp::And | BinaryOp::Or => return Ok(right),
     };
     let words = || format!("{} {} {}", left.words(), op.symbol(), right.words());
-    let (exact, float) = combine;
     if let (Number::Exact(a), Number::Exact(b)) = (left, right) {
         if let Some(value) = exact(a, b) {
             return Ok(Number::Exact(value));
