@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// The options of commands that resume.
 #[derive(clap::Args, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ResumeArguments {
-    /// Goes on from a checkpoint: the newest one of the pipeline, or a file or folder
+    /// Resume from a checkpoint: the newest one of the pipeline, or a file or folder
     #[arg(long = "resume", value_name = "PATH", num_args = 0..=1)]
     pub(crate) from: Option<Option<PathBuf>>,
     /// Resume the weights alone: begin at the first step, with an optimizer that has no state yet (for another optimizer, model or data)
