@@ -328,7 +328,8 @@ impl Chain {
             let paired = Backwards(TaskKind::ALL.map(|kind| alone.of(kind).min(shared(kind))));
             let (alone_halves, paired_halves) = (alone.least(forms), paired.least(forms));
             chain.backward.push(step(alone_halves[0], paired_halves[0]));
-            chain.weight.push(step(alone_halves[1], paired_halves[1]));
+            // What a pair takes off `B` is not more for `W`, where both may also run at once.
+            chain.weight.push(step(alone_halves[1], paired_halves[1].min(alone_halves[1])));
             chain.most.push(alone.most(forms));
             chain.most_weight.push(if forms.0 { alone.of(TaskKind::BackwardWeight) } else { Ticks::ZERO });
         }
