@@ -75,7 +75,8 @@ fn standard_blocks_hold_what_their_certificates_say() {
 #[test]
 fn the_pace_is_that_of_long_steps() {
     for name in ["1f1b", "eager_1f1b", "zb_h1", "zb_h2", "v_min", "v_zb"] {
-        let text = stdlib::schedule(name).expect("it exists");
+        // Reordered, a step may go on faster than its block.
+        let text = stdlib::schedule(name).expect("it exists").replace("    reorder\n", "");
         for costs in [
             "F=1,B=1,W=1",
             "F=5,B=6,W=4,comm=1",
@@ -88,7 +89,7 @@ fn the_pace_is_that_of_long_steps() {
                 ..request(&[("devices", 4), ("microbatches", microbatches)])
             };
             let compiled = |request: &Request| {
-                let root = Source { name: "test.pipe".to_owned(), text: text.to_owned() };
+                let root = Source { name: "test.pipe".to_owned(), text: text.clone() };
                 let report = compile(&mut Sources::default(), root, &|path| Err(path.to_owned()), request).report;
                 (report.figures.makespan, report.certificate.expect("a block"))
             };

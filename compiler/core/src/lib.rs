@@ -9,6 +9,7 @@ pub mod costs;
 pub mod critical_path;
 pub mod dependencies;
 pub mod diagnostic;
+pub mod dispatch;
 pub mod elaborate;
 #[cfg(test)]
 mod examples;

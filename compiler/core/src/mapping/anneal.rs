@@ -1,7 +1,7 @@
 //! Annealing of orders: two nodes change places, one moves, or a run of them turns round (Kirkpatrick, Gelatt and Vecchi, Science 220, 1983).
 
 use super::{Found, Objective, Options};
-use crate::search::random::Random;
+use crate::dispatch::random::Random;
 use crate::units::Ticks;
 
 /// The first temperature is this part of what the start takes, and the last one that part.

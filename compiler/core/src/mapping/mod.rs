@@ -101,7 +101,7 @@ mod tests {
 
     impl Chain {
         fn random(n: usize, n_filled: usize, seed: u64, prunes: bool) -> Self {
-            let mut random = crate::search::random::Random::new(seed);
+            let mut random = crate::dispatch::random::Random::new(seed);
             let rows = (0..n).map(|_| (0..n).map(|_| 1 + random.next() % 50).collect()).collect();
             Self { rows, n_filled, prunes }
         }

@@ -6,9 +6,7 @@ use super::estimate::Moved;
 use super::job::{Orders, Time};
 use super::plan::{Length, Plan};
 use super::random::Random;
-
-/// Parts of the orders that stay as they are: by device, from one place to another.
-pub(super) type Frozen = Vec<(usize, usize)>;
+use super::stretch::Frozen;
 
 /// How an annealing goes.
 pub(super) struct Course<'a> {

@@ -118,9 +118,9 @@ impl Coarse {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dispatch::list::Dispatch;
+    use crate::dispatch::random::Random;
     use crate::search::Objective;
-    use crate::search::dispatch::Dispatch;
-    use crate::search::random::Random;
     use crate::search::tests::{fusing, staged, v};
 
     #[test]

@@ -107,8 +107,8 @@ impl Plan<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dispatch::random::Random;
     use crate::search::anneal::{Course, anneal};
-    use crate::search::random::Random;
     use crate::search::tests::v;
 
     #[test]

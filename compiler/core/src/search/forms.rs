@@ -15,20 +15,6 @@ pub(super) struct Before {
 }
 
 impl Plan<'_> {
-    /// Says how long the halves of a backward take, and how orders mention them.
-    pub(super) fn set_form(&mut self, fusion: usize, microbatch: usize, is_fused: bool) {
-        let (m, job) = (self.job.microbatches, self.job);
-        let Fusion { first, second, duration } = job.fusions[fusion];
-        let (input, weight) = (first * m + microbatch, second * m + microbatch);
-        self.mentions[input] = if is_fused { job.lanes.len() + fusion } else { first } as u32;
-        self.durations[input] = if is_fused { duration } else { job.lanes[first].duration };
-        self.durations[weight] = if is_fused { 0 } else { job.lanes[second].duration };
-        if is_fused {
-            let n_devices = job.lanes[second].devices.len();
-            self.places[second][microbatch * n_devices..][..n_devices].fill(NOWHERE);
-        }
-    }
-
     /// Gives the backward to which a task of a device belongs the other form, if its stage has both, lives on that device alone, and the
     /// memory allows it. Where it is split, its `W` comes so many places after its `B`. All of that happens between two `limits`.
     pub(super) fn change_form(
@@ -93,8 +79,8 @@ impl Plan<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dispatch::random::Random;
     use crate::search::Objective;
-    use crate::search::random::Random;
     use crate::search::tests::fusing;
 
     #[test]

@@ -4,9 +4,9 @@
 use super::Objective;
 use super::anneal::most;
 use super::coarse::{Coarse, coarser};
-use super::dispatch::{Dispatch, Reach};
 use super::fusion::Fusion;
 use super::job::{Job, Lane, Orders, Time};
+use super::list::{Dispatch, Reach};
 use super::random::Random;
 use super::rule::{FINE, Legs, Rule};
 use std::borrow::Cow;

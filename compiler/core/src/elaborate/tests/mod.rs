@@ -83,7 +83,7 @@ fn the_standard_schedules_are_complete_for_many_sizes() {
             }
             let n_wanted = kinds.len() * found.n_stages() * found.n_microbatches as usize;
             assert_eq!((found.n_tasks(), tasks.len()), (n_wanted, n_wanted), "{name} {devices} {microbatches}");
-            assert_eq!(found.reorder.is_some(), ["1f1b_v", "v_half", "zb_v"].contains(name));
+            assert_eq!(found.reorder.is_some(), ["1f1b_v", "v_half", "v_min", "v_zb", "zb_v"].contains(name));
         }
         let in_a_pipeline = schedule(&STANDARD.replace("NAME", name), &[]);
         assert_eq!(in_a_pipeline.orders, schedule(text, &[]).orders);

@@ -4,44 +4,44 @@
 //! runs at once, the node of its `B` takes as long, and that of its `W` stands in no order and takes no time.
 
 use super::Objective;
-use super::fusion::Counts;
+use super::fusion::{Counts, Fusion};
 use super::job::{Job, Orders, Time};
 use super::random::Random;
 
 /// Orders with the times that follow.
 #[derive(Clone, Debug)]
-pub(super) struct Plan<'a> {
-    pub(super) job: &'a Job,
-    pub(super) objective: Objective,
+pub(crate) struct Plan<'a> {
+    pub(crate) job: &'a Job,
+    pub(crate) objective: Objective,
     /// By device: nodes in order. Node `lane * microbatches + microbatch` is a task.
-    pub(super) orders: Vec<Vec<u32>>,
+    pub(crate) orders: Vec<Vec<u32>>,
     /// By lane and microbatch: where it stands on each of the devices of its lane, or [`NOWHERE`].
-    pub(super) places: Vec<Vec<u32>>,
+    pub(crate) places: Vec<Vec<u32>>,
     /// By node: how long it takes.
-    pub(super) durations: Vec<Time>,
+    pub(crate) durations: Vec<Time>,
     /// By node, if there are fusions at all: how orders mention it.
-    pub(super) mentions: Vec<u32>,
-    pub(super) starts: Vec<Time>,
+    pub(crate) mentions: Vec<u32>,
+    pub(crate) starts: Vec<Time>,
     /// By node: the longest way from its end to the end of the schedule, when that was last noted.
-    pub(super) tails: Vec<Time>,
+    pub(crate) tails: Vec<Time>,
     /// Nodes in an order in which each comes after those that it waits for.
-    pub(super) sequence: Vec<u32>,
+    pub(crate) sequence: Vec<u32>,
     waits: Vec<u32>,
 }
 
 /// The place of what stands in no order.
-pub(super) const NOWHERE: u32 = u32::MAX;
+pub(crate) const NOWHERE: u32 = u32::MAX;
 
 /// How long a schedule is, and what tells apart those that are equally long: the sum of its devices' ends.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Length {
-    pub(super) length: Time,
-    pub(super) ends: Time,
+pub(crate) struct Length {
+    pub(crate) length: Time,
+    pub(crate) ends: Time,
 }
 
 impl<'a> Plan<'a> {
     /// Orders with times, unless devices wait for each other in a circle.
-    pub(super) fn new(job: &'a Job, objective: Objective, orders: &Orders) -> Option<(Self, Length)> {
+    pub(crate) fn new(job: &'a Job, objective: Objective, orders: &Orders) -> Option<(Self, Length)> {
         let (n_nodes, m) = (job.n_tasks(), job.microbatches);
         let places = job.lanes.iter().map(|lane| vec![NOWHERE; lane.devices.len() * m]).collect();
         let durations = job.lanes.iter().flat_map(|lane| std::iter::repeat_n(lane.duration, m)).collect();
@@ -76,17 +76,31 @@ impl<'a> Plan<'a> {
         Some((plan, length))
     }
 
-    pub(super) fn lane_of(&self, node: u32) -> usize {
+    /// Says how long the halves of a backward take, and how orders mention them.
+    pub(crate) fn set_form(&mut self, fusion: usize, microbatch: usize, is_fused: bool) {
+        let (m, job) = (self.job.microbatches, self.job);
+        let Fusion { first, second, duration } = job.fusions[fusion];
+        let (input, weight) = (first * m + microbatch, second * m + microbatch);
+        self.mentions[input] = if is_fused { job.lanes.len() + fusion } else { first } as u32;
+        self.durations[input] = if is_fused { duration } else { job.lanes[first].duration };
+        self.durations[weight] = if is_fused { 0 } else { job.lanes[second].duration };
+        if is_fused {
+            let n_devices = job.lanes[second].devices.len();
+            self.places[second][microbatch * n_devices..][..n_devices].fill(NOWHERE);
+        }
+    }
+
+    pub(crate) fn lane_of(&self, node: u32) -> usize {
         node as usize / self.job.microbatches
     }
 
     /// How an order mentions a node.
-    pub(super) fn mention(&self, node: u32) -> usize {
+    pub(crate) fn mention(&self, node: u32) -> usize {
         self.mentions.get(node as usize).map_or_else(|| self.lane_of(node), |mention| *mention as usize)
     }
 
     /// Positions in the lane's `places`: one for each of its devices.
-    pub(super) fn places_of(&self, node: u32) -> impl Iterator<Item = (usize, usize)> + '_ {
+    pub(crate) fn places_of(&self, node: u32) -> impl Iterator<Item = (usize, usize)> + '_ {
         let (lane, microbatch) = (self.lane_of(node), node as usize % self.job.microbatches);
         let devices = &self.job.lanes[lane].devices;
         let first = microbatch * devices.len();
@@ -94,7 +108,7 @@ impl<'a> Plan<'a> {
         placed.map(|(device, place)| (*device, *place as usize))
     }
 
-    pub(super) fn note_places(&mut self, device: usize, from: usize, to: usize) {
+    pub(crate) fn note_places(&mut self, device: usize, from: usize, to: usize) {
         for place in from..to {
             let node = self.orders[device][place];
             let (lane, microbatch) = (self.lane_of(node), node as usize % self.job.microbatches);
@@ -104,16 +118,16 @@ impl<'a> Plan<'a> {
         }
     }
 
-    pub(super) fn duration(&self, node: u32) -> Time {
+    pub(crate) fn duration(&self, node: u32) -> Time {
         self.durations[node as usize]
     }
 
-    pub(super) fn end(&self, node: u32) -> Time {
+    pub(crate) fn end(&self, node: u32) -> Time {
         self.starts[node as usize] + self.duration(node)
     }
 
     /// Starts every task as soon as what it waits for has ended; `None` where devices wait for each other in a circle.
-    pub(super) fn time(&mut self) -> Option<Length> {
+    pub(crate) fn time(&mut self) -> Option<Length> {
         let m = self.job.microbatches;
         self.sequence.clear();
         for node in 0..self.starts.len() as u32 {
@@ -180,6 +194,12 @@ impl<'a> Plan<'a> {
         }
     }
 
+    /// The longest time from first start to last end on one device.
+    pub(crate) fn longest_stage(&self) -> Time {
+        let spans = self.orders.iter().map(|order| self.span(order));
+        spans.map(|(first, last)| last - first).max().unwrap_or(0)
+    }
+
     fn of_device(&self, order: &[u32]) -> Time {
         let (first, last) = self.span(order);
         if self.objective == Objective::Makespan { last } else { last - first }
@@ -194,7 +214,7 @@ impl<'a> Plan<'a> {
     }
 
     /// A chain of tasks without a pause that makes the schedule as long as it is, the last one first.
-    pub(super) fn critical(&self, random: &mut Random, path: &mut Vec<u32>) {
+    pub(crate) fn critical(&self, random: &mut Random, path: &mut Vec<u32>) {
         path.clear();
         let longest = self.length().length;
         let ends: Vec<u32> = self
@@ -221,20 +241,20 @@ impl<'a> Plan<'a> {
     }
 
     /// One of the places of a node.
-    pub(super) fn some_place(&self, node: u32, random: &mut Random) -> (usize, usize) {
+    pub(crate) fn some_place(&self, node: u32, random: &mut Random) -> (usize, usize) {
         let devices = self.job.lanes[self.lane_of(node)].devices.len();
         let which = random.below(devices);
         self.places_of(node).nth(which).unwrap_or((0, 0))
     }
 
     /// Number of tasks of a device.
-    pub(super) fn n_tasks(&self, device: usize) -> usize {
+    pub(crate) fn n_tasks(&self, device: usize) -> usize {
         self.orders[device].len()
     }
 
     /// Whether a task may move to another place of its device's order, as far as its own lane, its microbatch and the
     /// memory of the device are concerned.
-    pub(super) fn may_move(&self, device: usize, from: usize, to: usize) -> bool {
+    pub(crate) fn may_move(&self, device: usize, from: usize, to: usize) -> bool {
         let order = &self.orders[device];
         let (node, m) = (order[from], self.job.microbatches);
         let (lane, microbatch) = (node as usize / m, node as usize % m);
@@ -266,7 +286,7 @@ impl<'a> Plan<'a> {
     }
 
     /// Moves a task to another place of its device's order.
-    pub(super) fn shift(&mut self, device: usize, from: usize, to: usize) {
+    pub(crate) fn shift(&mut self, device: usize, from: usize, to: usize) {
         let order = &mut self.orders[device];
         if from < to {
             order[from..=to].rotate_left(1);
@@ -277,23 +297,23 @@ impl<'a> Plan<'a> {
     }
 
     /// The place of a device's first task that starts at a moment or later.
-    pub(super) fn first_at(&self, device: usize, moment: Time) -> Option<usize> {
+    pub(crate) fn first_at(&self, device: usize, moment: Time) -> Option<usize> {
         let place = self.orders[device].partition_point(|node| self.starts[*node as usize] < moment);
         (place < self.orders[device].len()).then_some(place)
     }
 
     /// The start of every task, by lane and microbatch.
-    pub(super) fn starts(&self) -> &[Time] {
+    pub(crate) fn starts(&self) -> &[Time] {
         &self.starts
     }
 
     /// Puts back times that were taken before a change that was undone.
-    pub(super) fn restore(&mut self, starts: &mut Vec<Time>) {
+    pub(crate) fn restore(&mut self, starts: &mut Vec<Time>) {
         std::mem::swap(&mut self.starts, starts);
     }
 
     /// The orders as lanes and fusions.
-    pub(super) fn orders(&self) -> Orders {
+    pub(crate) fn orders(&self) -> Orders {
         self.orders.iter().map(|order| order.iter().map(|node| self.mention(*node)).collect()).collect()
     }
 }

@@ -11,9 +11,9 @@ use super::random::Random;
 use pipe_ir::task::TaskKind;
 
 /// Parts of a unit of time in which rules count.
-pub(super) const FINE: Time = 16;
+pub(crate) const FINE: Time = 16;
 /// A lane that may start at once.
-pub(super) const AT_ONCE: Time = Time::MIN / 4;
+pub(crate) const AT_ONCE: Time = Time::MIN / 4;
 /// Slopes to begin with, in halves of the mean duration.
 const SLOPES: [Time; 10] = [2, 2, 3, 4, 4, 5, 6, 8, 8, 10];
 /// The longest that a lane is held back, and its `W` put off, in mean durations.
@@ -26,32 +26,32 @@ const MOST_SPARE: usize = 4;
 
 /// What decides.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Rule {
+pub(crate) struct Rule {
     /// By lane: the less, the more urgent.
-    pub(super) ranks: Vec<Time>,
+    pub(crate) ranks: Vec<Time>,
     /// By lane: memory that a task must leave, on each of its devices.
-    pub(super) spare: Vec<i64>,
+    pub(crate) spare: Vec<i64>,
     /// By lane: when the first task may start, and the next ones a period later each; or [`AT_ONCE`].
-    pub(super) hold: Vec<Time>,
+    pub(crate) hold: Vec<Time>,
     /// How long a device may be idle for the sake of a more urgent task.
-    pub(super) wait: Time,
+    pub(crate) wait: Time,
     /// By fusion: whether both halves run at once.
-    pub(super) fused: Vec<bool>,
+    pub(crate) fused: Vec<bool>,
 }
 
 /// The lanes of a job by legs.
 #[derive(Clone, Debug)]
-pub(super) struct Legs {
+pub(crate) struct Legs {
     /// By leg: its lanes in the order of their devices.
-    pub(super) lanes: Vec<Vec<usize>>,
+    pub(crate) lanes: Vec<Vec<usize>>,
     /// By lane: its leg, and where it is there.
-    pub(super) place: Vec<(usize, usize)>,
+    pub(crate) place: Vec<(usize, usize)>,
     /// The mean duration of a task.
-    pub(super) unit: Time,
+    pub(crate) unit: Time,
 }
 
 impl Legs {
-    pub(super) fn new(job: &Job) -> Self {
+    pub(crate) fn new(job: &Job) -> Self {
         let key = |lane: usize| {
             let (kind, device) = (job.lanes[lane].kind, job.lanes[lane].devices[0]);
             let is_alike = |other: &&usize| **other < lane && job.lanes[**other].kind == kind;
@@ -79,8 +79,36 @@ fn later(job: &Job, lane: usize) -> i64 {
 }
 
 impl Rule {
+    /// All lanes alike: what decides is said elsewhere.
+    pub(crate) fn level(job: &Job) -> Self {
+        let n_lanes = job.lanes.len();
+        let (ranks, spare, hold) = (vec![0; n_lanes], vec![0; n_lanes], vec![AT_ONCE; n_lanes]);
+        Self { ranks, spare, hold, wait: 0, fused: vec![false; job.fusions.len()] }
+    }
+
+    /// Changes the ranks of a leg, a part of it or one of its lanes, by up to two mean durations, in the order of a job or of the reversed one.
+    pub(crate) fn shift(&mut self, legs: &Legs, is_reversed: bool, random: &mut Random) {
+        let lanes = &legs.lanes[random.below(legs.lanes.len())];
+        let from = random.below(lanes.len());
+        let to = from + 1 + random.below(lanes.len() - from);
+        let most = 2 * legs.unit * FINE;
+        let by = random.below(2 * most as usize + 1) as Time - most;
+        let form = random.below(4);
+        let last = self.ranks.len() - 1;
+        for (place, lane) in lanes.iter().enumerate() {
+            let by = match form {
+                0 => by,
+                1 => 2 * by * place as Time / lanes.len() as Time,
+                2 if (from..to).contains(&place) => by,
+                3 if place == from => by,
+                _ => 0,
+            };
+            self.ranks[if is_reversed { last - lane } else { *lane }] += by;
+        }
+    }
+
     /// Some slopes.
-    pub(super) fn random(job: &Job, legs: &Legs, random: &mut Random) -> Self {
+    pub(crate) fn random(job: &Job, legs: &Legs, random: &mut Random) -> Self {
         let unit = legs.unit * FINE;
         let slopes: Vec<Time> = legs.lanes.iter().map(|_| SLOPES[random.below(SLOPES.len())] * unit / 2).collect();
         let put_off: Vec<Time> = legs.lanes.iter().map(|_| (random.below(MOST_PUT_OFF) as Time - 2) * unit).collect();
@@ -113,7 +141,7 @@ impl Rule {
     }
 
     /// Rules behind a schedule: those of its middle microbatch, and those of a microbatch alone, with and without a hold.
-    pub(super) fn behind(job: &Job, legs: &Legs, objective: Objective, orders: &Orders) -> Vec<Self> {
+    pub(crate) fn behind(job: &Job, legs: &Legs, objective: Objective, orders: &Orders) -> Vec<Self> {
         let (m, n_lanes) = (job.microbatches, job.lanes.len());
         let fused = |fusion: usize| orders.iter().flatten().any(|mention| *mention == n_lanes + fusion);
         let fused: Vec<bool> = (0..job.fusions.len()).map(fused).collect();
@@ -138,7 +166,7 @@ impl Rule {
     }
 
     /// Changes something, by at most `scale`.
-    pub(super) fn change(&mut self, job: &Job, legs: &Legs, scale: Time, random: &mut Random) {
+    pub(crate) fn change(&mut self, job: &Job, legs: &Legs, scale: Time, random: &mut Random) {
         let lanes = &legs.lanes[random.below(legs.lanes.len())];
         let from = random.below(lanes.len());
         let part = &lanes[from..from + 1 + random.below(lanes.len() - from)];

@@ -7,15 +7,15 @@ use std::ops::Range;
 
 /// What runs as one task of each microbatch.
 #[derive(Clone, Debug)]
-pub(super) struct Row {
+pub(crate) struct Row {
     /// How orders mention it.
-    pub(super) mention: usize,
+    pub(crate) mention: usize,
     /// Its lane, or the first of both.
-    pub(super) lane: usize,
+    pub(crate) lane: usize,
     /// The first of its devices, which decides when it runs.
-    pub(super) leader: usize,
-    pub(super) duration: Time,
-    pub(super) takes: i64,
+    pub(crate) leader: usize,
+    pub(crate) duration: Time,
+    pub(crate) takes: i64,
     others: Range<u32>,
     needs: Range<u32>,
     feeds: Range<u32>,
@@ -23,14 +23,14 @@ pub(super) struct Row {
 
 /// All rows.
 #[derive(Clone, Debug)]
-pub(super) struct Fixed {
+pub(crate) struct Fixed {
     /// By fusion: whether both halves run at once.
-    pub(super) fused: Vec<bool>,
-    pub(super) rows: Vec<Row>,
+    pub(crate) fused: Vec<bool>,
+    pub(crate) rows: Vec<Row>,
     /// By device: the rows that it leads.
-    pub(super) leads: Vec<Vec<usize>>,
+    pub(crate) leads: Vec<Vec<usize>>,
     /// By device: other devices that lead a row on it.
-    pub(super) leaders: Vec<Vec<usize>>,
+    pub(crate) leaders: Vec<Vec<usize>>,
     others: Vec<usize>,
     needs: Vec<(usize, Time)>,
     feeds: Vec<(usize, Time)>,
@@ -47,7 +47,7 @@ fn added<T>(items: &mut Vec<T>, more: impl Iterator<Item = T>) -> Range<u32> {
 }
 
 impl Fixed {
-    pub(super) fn new(job: &Job, fused: &[bool]) -> Self {
+    pub(crate) fn new(job: &Job, fused: &[bool]) -> Self {
         let (mut of_lane, mut lanes): (Vec<usize>, Vec<(usize, Option<usize>)>) = (Vec::new(), Vec::new());
         for (lane, part) in job.parts.iter().enumerate() {
             match *part {
@@ -95,17 +95,17 @@ impl Fixed {
     }
 
     /// The devices of a row beside its leader.
-    pub(super) fn others(&self, row: &Row) -> &[usize] {
+    pub(crate) fn others(&self, row: &Row) -> &[usize] {
         all(&self.others, &row.others)
     }
 
     /// Rows whose task of the same microbatch must have ended, each with the latency from there.
-    pub(super) fn needs(&self, row: &Row) -> &[(usize, Time)] {
+    pub(crate) fn needs(&self, row: &Row) -> &[(usize, Time)] {
         all(&self.needs, &row.needs)
     }
 
     /// Rows that need this one, likewise.
-    pub(super) fn feeds(&self, row: &Row) -> &[(usize, Time)] {
+    pub(crate) fn feeds(&self, row: &Row) -> &[(usize, Time)] {
         all(&self.feeds, &row.feeds)
     }
 }

@@ -1,42 +1,45 @@
 //! Better warm-up and cool-down for a repeated block, within the peak that every device has anyway.
 //!
-//! A portfolio of list schedules, guided by the plain order, runs on a step with few microbatches. The best ones are cut
-//! in their steady state, where a window holds every lane equally often, and that window is repeated for the
-//! microbatches left out: so the search costs about the same for every number of microbatches. The plain order stays
-//! unless the result is shorter and holds no more on any device. Where stages recompute, `R` and its backward are ordered as one task; so
-//! no more microbatches are under way on any device than before, either. V-Half and ZB-V reach the published makespans
-//! (arXiv 2405.15362).
-
-mod lanes;
-mod list_schedule;
-mod search;
+//! [`crate::dispatch::improve`] looks for shorter schedules, starting from the block; its steady state, or another one that takes no more memory, is repeated for
+//! steps of any length. The plain order stays unless the result is shorter, or as short with a shorter longest stage, and holds no more on any device. Where stages
+//! recompute, `R` and its backward are ordered as one task; so no more microbatches are under way on any device than before, either. V-Min, V-Half and ZB-V are
+//! no longer than the published ones (arXiv 2405.15362, 2401.10241).
 
 use crate::check::dependencies::Order;
 use crate::check::memory::peaks;
 use crate::check::{completeness, dependencies};
 use crate::dependencies::Dependencies;
+use crate::dispatch::improve::improved;
+use crate::dispatch::job::{Job, Orders};
+use crate::dispatch::scale::Scale;
 use crate::recompute::{folded, insert, recomputing, without};
-use crate::schedule::{Costs, Schedule};
-use crate::timeline::place;
-use lanes::Lanes;
+use crate::schedule::{Costs, Schedule, ScheduledTask};
+use crate::timeline::{Timeline, place};
+use crate::units::Ticks;
+use pipe_ir::ids::StageId;
+use pipe_ir::task::TaskKind;
+use std::collections::BTreeMap;
+
+/// Tasks that all schedules together may place that are tried.
+const STEPS: u64 = 3_000_000;
+/// Schedules that are checked, the best first, until one is as good as it promises.
+const FINALISTS: usize = 2;
 
 /// A shorter schedule of the same tasks under these costs, with the evidence that it runs to its end; the given one
 /// where none was found, or stages live on several devices.
 #[must_use]
 pub fn reorder(schedule: Schedule, order: Order, costs: &Costs) -> (Schedule, Order) {
-    if schedule.placement.is_replicated() || schedule.placement.spread_stage().is_some() {
+    let has_pairs = || schedule.orders.iter().flatten().any(|scheduled| scheduled.with_next);
+    if schedule.placement.is_replicated() || schedule.placement.spread_stage().is_some() || has_pairs() {
         return (schedule, order);
     }
-    let mut makespan = place(&schedule, &order, costs).makespan();
+    let mut least = merit(&place(&schedule, &order, costs));
     let limit: Vec<u64> = peaks(&schedule, &order.dependencies).iter().map(|peak| peak.activations).collect();
     let recomputing = recomputing(&schedule);
     let (plain, folded) = (without(&schedule), folded(costs, &recomputing));
-    let dependencies = Dependencies::of(&plain);
-    let under_way: Vec<u64> = peaks(&plain, &dependencies).iter().map(|peak| peak.activations).collect();
-    let lanes = Lanes::new(&plain, &dependencies, &folded);
     let mut best = None;
-    for orders in search::candidates(&lanes, &plain, &under_way).unwrap_or_default() {
-        let mut candidate = Schedule { orders: lanes.tasks(&orders), block: None, ..plain.clone() };
+    for orders in candidates(&plain, &folded) {
+        let mut candidate = Schedule { orders, block: None, ..plain.clone() };
         insert(&mut candidate, |stage| recomputing[stage.index()]);
         candidate.block.clone_from(&schedule.block);
         // The search promises sound orders; the checks decide.
@@ -44,13 +47,37 @@ pub fn reorder(schedule: Schedule, order: Order, costs: &Costs) -> (Schedule, Or
         let Ok(evidence) = evidence else { continue };
         let peaks = peaks(&candidate, &evidence.dependencies);
         let fits = peaks.iter().zip(&limit).all(|(peak, limit)| peak.activations <= *limit);
-        let length = place(&candidate, &evidence, costs).makespan();
-        if fits && length < makespan {
-            makespan = length;
+        let reached = merit(&place(&candidate, &evidence, costs));
+        if fits && reached < least {
+            least = reached;
             best = Some((candidate, evidence));
         }
     }
     best.unwrap_or((schedule, order))
+}
+
+/// What is to be small: above all the makespan.
+fn merit(timeline: &Timeline) -> (Ticks, Ticks) {
+    (timeline.makespan(), timeline.longest_stage())
+}
+
+/// Better orders of a schedule, if it takes microbatches in turn.
+fn candidates(plain: &Schedule, costs: &Costs) -> Vec<Vec<Vec<ScheduledTask>>> {
+    let dependencies = Dependencies::of(plain);
+    let scale = Scale::new(costs, plain.n_tasks() * 2);
+    let capacity = peaks(plain, &dependencies).iter().map(|peak| peak.activations.cast_signed()).collect();
+    let job = Job::as_it_is(plain, &dependencies, costs, &scale, capacity);
+    let Some(orders) = job.orders(plain) else { return Vec::new() };
+    let statements: BTreeMap<(StageId, TaskKind), u16> =
+        plain.orders.iter().flatten().map(|one| ((one.task.stage, one.task.kind), one.origin)).collect();
+    let tasks = |orders: Orders| {
+        let mut tasks = job.tasks(&orders);
+        for one in tasks.iter_mut().flatten() {
+            one.origin = statements.get(&(one.task.stage, one.task.kind)).copied().unwrap_or_default();
+        }
+        tasks
+    };
+    improved(&job, &orders, STEPS).into_iter().take(FINALISTS).map(tasks).collect()
 }
 
 #[cfg(test)]
@@ -61,7 +88,6 @@ mod tests {
     use crate::costs::of_stages;
     use crate::examples::{one_f_one_b, v_half, v_zb};
     use crate::pipeline::StageCosts;
-    use crate::units::Ticks;
 
     fn slots(schedule: Schedule, costs: &str) -> (u64, u64) {
         let costs = of_stages(&StageCosts::parse(costs).expect("well-formed"), schedule.n_stages());

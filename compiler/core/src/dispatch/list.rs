@@ -1,5 +1,6 @@
-//! Schedules from rules: every device runs, of what is ready and fits in its memory, the task that is most urgent. The device
-//! that can do something first is next, so one step of the simulation is one task or one look at nothing.
+//! List schedules: every device runs, of what is ready and fits in its memory, the task that is most urgent. The device
+//! that can do something first is next, so one step of the simulation is one task or one look at nothing. What is urgent a rule says for all
+//! microbatches alike, or a guide, another schedule, for each task.
 
 use super::Objective;
 use super::fixed::{Fixed, Row};
@@ -10,7 +11,7 @@ use super::rule::{AT_ONCE, FINE, Rule};
 const NEVER: Time = Time::MAX / 4;
 
 /// How long a schedule is: the length, and the sum of what its devices take.
-pub(super) type Reach = (Time, Time);
+pub(crate) type Reach = (Time, Time);
 
 /// The next task of a row.
 #[derive(Clone, Copy, Debug)]
@@ -24,9 +25,18 @@ struct Next {
     microbatch: usize,
 }
 
+/// A schedule that list schedules follow: what starts first there is most urgent.
+#[derive(Clone, Debug)]
+pub(crate) struct Guide {
+    /// By lane and microbatch.
+    pub(crate) starts: Vec<Time>,
+    /// How long before that a task may start that takes memory.
+    pub(crate) advance: Time,
+}
+
 /// Schedules of one job, one after the other, in the same memory.
 #[derive(Clone, Debug)]
-pub(super) struct Dispatch<'a> {
+pub(crate) struct Dispatch<'a> {
     job: &'a Job,
     objective: Objective,
     period: Time,
@@ -40,6 +50,7 @@ pub(super) struct Dispatch<'a> {
     first: Vec<Time>,
     held: Vec<i64>,
     wakes: Vec<Time>,
+    guide: Option<Guide>,
     orders: Option<Orders>,
 }
 
@@ -52,7 +63,7 @@ struct Choice {
 }
 
 impl<'a> Dispatch<'a> {
-    pub(super) fn new(job: &'a Job, objective: Objective) -> Self {
+    pub(crate) fn new(job: &'a Job, objective: Objective) -> Self {
         let n_devices = job.capacity.len();
         Self {
             job,
@@ -65,13 +76,14 @@ impl<'a> Dispatch<'a> {
             first: vec![0; n_devices],
             held: vec![0; n_devices],
             wakes: vec![0; n_devices],
+            guide: None,
             orders: None,
         }
     }
 
     /// How long the schedule is that a rule leads to. `None` if it gets stuck for want of memory, or some task cannot start before
     /// `limit`.
-    pub(super) fn run(&mut self, rule: &Rule, limit: Time) -> Option<Reach> {
+    pub(crate) fn run(&mut self, rule: &Rule, limit: Time) -> Option<Reach> {
         if self.fixed.fused != rule.fused {
             self.fixed = Fixed::new(self.job, &rule.fused);
         }
@@ -83,6 +95,9 @@ impl<'a> Dispatch<'a> {
         for Row { lane, .. } in &self.fixed.rows {
             self.next.push(Next { ready: NEVER, rank: rule.ranks[*lane], hold: rule.hold[*lane], microbatch: 0 });
         }
+        if self.guide.is_some() {
+            (0..self.next.len()).for_each(|row| self.follow(row, rule));
+        }
         (0..self.next.len()).for_each(|row| self.look(row));
         let mut left = self.fixed.rows.len() * self.job.microbatches;
         while left > 0 {
@@ -92,7 +107,7 @@ impl<'a> Dispatch<'a> {
             }
             match self.most_urgent(rule, device, now) {
                 (Some(choice), _) if choice.ready <= now => {
-                    self.place(choice.row, now);
+                    self.place(choice.row, now, rule);
                     left -= 1;
                 }
                 (choice, soon) => self.wakes[device] = choice.map_or(soon, |choice| choice.ready.min(soon)),
@@ -102,10 +117,18 @@ impl<'a> Dispatch<'a> {
     }
 
     /// The orders of the schedule that a rule leads to.
-    pub(super) fn orders(&mut self, rule: &Rule) -> Option<Orders> {
+    pub(crate) fn orders(&mut self, rule: &Rule) -> Option<Orders> {
         self.orders = Some(vec![Vec::new(); self.free.len()]);
         let reach = self.run(rule, NEVER);
         self.orders.take().filter(|_| reach.is_some())
+    }
+
+    /// The orders of the schedule that follows a guide, with the rule's ranks added to its times.
+    pub(crate) fn guided(&mut self, rule: &Rule, guide: Guide) -> Option<Orders> {
+        self.guide = Some(guide);
+        let orders = self.orders(rule);
+        self.guide = None;
+        orders
     }
 
     /// The device that can do something first.
@@ -168,8 +191,17 @@ impl<'a> Dispatch<'a> {
         self.next[row].ready = ready;
     }
 
+    /// Says how urgent the next task of a row is by the guide: its start, later by the rule's rank of its lane.
+    fn follow(&mut self, row: usize, rule: &Rule) {
+        let (Row { lane, takes, .. }, next) = (&self.fixed.rows[row], &mut self.next[row]);
+        let Some(guide) = self.guide.as_ref().filter(|_| next.microbatch < self.job.microbatches) else { return };
+        let start = guide.starts[lane * self.job.microbatches + next.microbatch];
+        next.rank = start * FINE + rule.ranks[*lane];
+        next.hold = if *takes > 0 { (start - guide.advance) * FINE } else { AT_ONCE };
+    }
+
     /// Runs a task.
-    fn place(&mut self, index: usize, now: Time) {
+    fn place(&mut self, index: usize, now: Time, rule: &Rule) {
         let Row { mention, leader, takes, duration, .. } = self.fixed.rows[index];
         let end = now + duration;
         self.occupy(leader, mention, (now, end), takes);
@@ -183,6 +215,9 @@ impl<'a> Dispatch<'a> {
         next.microbatch += 1;
         next.rank += self.period;
         next.hold = if next.hold <= AT_ONCE { next.hold } else { next.hold + self.period };
+        if self.guide.is_some() {
+            self.follow(index, rule);
+        }
         self.look(index);
         for place in 0..self.fixed.feeds(&self.fixed.rows[index]).len() {
             let (fed, _) = self.fixed.feeds(&self.fixed.rows[index])[place];
@@ -220,10 +255,10 @@ impl<'a> Dispatch<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::search::plan::Plan;
-    use crate::search::random::Random;
-    use crate::search::rule::Legs;
-    use crate::search::tests::{fusing, v};
+    use crate::dispatch::plan::Plan;
+    use crate::dispatch::random::Random;
+    use crate::dispatch::rule::Legs;
+    use crate::dispatch::tests::{fusing, v};
 
     /// Rules that hold nothing back and never wait start every task when its device and its inputs allow, like plans do.
     #[test]

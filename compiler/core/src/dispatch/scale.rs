@@ -9,7 +9,7 @@ use crate::units::Ticks;
 pub struct Scale {
     divisor: u64,
     /// Whether nothing is lost.
-    pub(super) is_exact: bool,
+    pub(crate) is_exact: bool,
 }
 
 impl Scale {

@@ -12,11 +12,11 @@ use std::collections::VecDeque;
 /// How many lengths are aimed at where nobody knows what can be reached.
 const AIMS: Time = 8;
 /// No schedule is as long.
-pub(super) const NEVER: Time = Time::MAX / 4;
+pub(crate) const NEVER: Time = Time::MAX / 4;
 
 /// When a device that waits begins what ends after the pause.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Aim {
+pub(crate) enum Aim {
     /// Never.
     Fit,
     /// Where it would else be idle for longer than a schedule of that length allows.
@@ -27,7 +27,7 @@ pub(super) enum Aim {
 
 /// Schedules with fillers of one job, one after the other, in the same memory.
 #[derive(Clone, Debug)]
-pub(super) struct Fill<'a> {
+pub(crate) struct Fill<'a> {
     job: &'a Job,
     objective: Objective,
     /// By lane: whether it fills.
@@ -60,7 +60,7 @@ struct Device {
 }
 
 /// So many of some equal parts of a time.
-pub(super) fn part_of(time: Time, parts: Time, of: Time) -> Time {
+pub(crate) fn part_of(time: Time, parts: Time, of: Time) -> Time {
     Time::try_from(i128::from(time) * i128::from(parts) / i128::from(of)).unwrap_or(Time::MAX)
 }
 
@@ -77,7 +77,7 @@ fn fills(job: &Job, lane: usize) -> bool {
 
 impl<'a> Fill<'a> {
     /// None if nothing fills.
-    pub(super) fn new(job: &'a Job, objective: Objective) -> Option<Self> {
+    pub(crate) fn new(job: &'a Job, objective: Objective) -> Option<Self> {
         let fills: Vec<bool> = (0..job.lanes.len()).map(|lane| fills(job, lane)).collect();
         fills.contains(&true).then(|| Self {
             job,
@@ -92,18 +92,18 @@ impl<'a> Fill<'a> {
     }
 
     /// Whether nothing waits for a lane.
-    pub(super) fn is_filler(&self, lane: usize) -> bool {
+    pub(crate) fn is_filler(&self, lane: usize) -> bool {
         self.fills[lane]
     }
 
     /// The tasks of some orders that something waits for.
-    pub(super) fn frame(&self, orders: &Orders) -> Orders {
+    pub(crate) fn frame(&self, orders: &Orders) -> Orders {
         let of_device = |order: &Vec<usize>| order.iter().copied().filter(|lane| !self.fills[*lane]).collect();
         self.job.split(orders).iter().map(of_device).collect()
     }
 
     /// How long the schedule is with that frame and aim. `None` if it does not fit in the memory, or is longer than a limit.
-    pub(super) fn run(&mut self, frame: &Orders, aim: Aim, limit: Time) -> Option<Length> {
+    pub(crate) fn run(&mut self, frame: &Orders, aim: Aim, limit: Time) -> Option<Length> {
         (self.aim, self.limit) = (aim, limit);
         self.begin();
         let mut awake: Vec<usize> = (0..frame.len()).rev().collect();
@@ -124,18 +124,18 @@ impl<'a> Fill<'a> {
     }
 
     /// The orders of the last schedule.
-    pub(super) fn orders(&self) -> Orders {
+    pub(crate) fn orders(&self) -> Orders {
         self.devices.iter().map(|device| device.order.clone()).collect()
     }
 
     /// The first of the devices that make the last schedule as long as it is.
-    pub(super) fn longest(&self) -> usize {
+    pub(crate) fn longest(&self) -> usize {
         let each = self.devices.iter().map(|device| self.of_device(device)).enumerate();
         each.rev().max_by_key(|(_, length)| *length).map_or(0, |(device, _)| device)
     }
 
     /// The shortest of the schedules with a frame, for all aims; lengths are aimed at up to the one with [`Aim::Fit`].
-    pub(super) fn best(&mut self, frame: &Orders) -> Option<(Length, Orders)> {
+    pub(crate) fn best(&mut self, frame: &Orders) -> Option<(Length, Orders)> {
         let least = self.job.work() * self.job.microbatches as Time;
         let mut best = (self.run(frame, Aim::Fit, NEVER)?, self.orders());
         let most = best.0.length - least;
@@ -260,9 +260,9 @@ impl Device {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::search::plan::Plan;
-    use crate::search::tests::{fusing, staged, v};
-    use crate::search::turns::in_turns;
+    use crate::dispatch::plan::Plan;
+    use crate::dispatch::tests::{fusing, staged, v};
+    use crate::dispatch::turns::in_turns;
 
     #[test]
     fn what_is_filled_fits_and_takes_as_long_as_its_plan() {

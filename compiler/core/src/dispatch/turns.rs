@@ -11,7 +11,7 @@ use pipe_ir::task::TaskKind;
 
 /// The frame of such a schedule, in which every forward leaves room for so many activations of each later stage of its device. None where
 /// tasks occupy several devices, or it gets stuck for want of memory.
-pub(super) fn in_turns(job: &Job, fill: &Fill<'_>, spare: i64) -> Option<Orders> {
+pub(crate) fn in_turns(job: &Job, fill: &Fill<'_>, spare: i64) -> Option<Orders> {
     if job.lanes.iter().any(|lane| lane.devices.len() > 1) {
         return None;
     }
@@ -84,8 +84,8 @@ fn rows(job: &Job, fill: &Fill<'_>, spare: i64) -> Vec<Vec<Row>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::search::Objective;
-    use crate::search::tests::{staged, v};
+    use crate::dispatch::Objective;
+    use crate::dispatch::tests::{staged, v};
 
     fn words(job: &Job, spare: i64) -> Option<Vec<String>> {
         let fill = Fill::new(job, Objective::Makespan)?;

@@ -23,7 +23,7 @@ pub struct Fusion {
 
 /// What a lane is to the fusions of its job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) enum Part {
+pub(crate) enum Part {
     #[default]
     Alone,
     First(usize),
@@ -54,7 +54,7 @@ impl Job {
     }
 
     /// How an order mentions a lane whose task runs at once with the one that follows it, if that may be.
-    pub(super) fn mention(&self, first: usize) -> Option<usize> {
+    pub(crate) fn mention(&self, first: usize) -> Option<usize> {
         match self.parts.get(first) {
             Some(Part::First(fusion)) => Some(self.lanes.len() + fusion),
             _ => None,
@@ -62,13 +62,13 @@ impl Job {
     }
 
     /// The lanes of which a mention runs a task: the first, and of a fusion the second.
-    pub(super) fn lanes_of(&self, mention: usize) -> (usize, Option<usize>) {
+    pub(crate) fn lanes_of(&self, mention: usize) -> (usize, Option<usize>) {
         self.fusion(mention).map_or((mention, None), |fusion| (fusion.first, Some(fusion.second)))
     }
 
     /// What a device runs of one microbatch where it holds least of it: `B` and `W` at once where `B` leaves more than it gives back.
     #[must_use]
-    pub(super) fn turn(&self, device: usize) -> Vec<usize> {
+    pub(crate) fn turn(&self, device: usize) -> Vec<usize> {
         let leaves_more = |fusion: usize| self.lanes[self.fusions[fusion].first].takes > 0;
         let mention = |lane: &usize| match self.parts.get(*lane) {
             Some(Part::First(fusion)) if leaves_more(*fusion) => Some(self.lanes.len() + fusion),
@@ -79,7 +79,7 @@ impl Job {
     }
 
     /// One microbatch after the other: where that is something else, at last in the form in which every device holds least.
-    pub(super) fn in_turn(&self) -> Vec<Orders> {
+    pub(crate) fn in_turn(&self) -> Vec<Orders> {
         let repeated = |turns: Vec<Vec<usize>>| -> Orders {
             turns.into_iter().map(|turn| turn.repeat(self.microbatches)).collect()
         };
@@ -97,12 +97,12 @@ impl Job {
     }
 
     /// How long a mention takes.
-    pub(super) fn duration(&self, mention: usize) -> Time {
+    pub(crate) fn duration(&self, mention: usize) -> Time {
         self.fusion(mention).map_or_else(|| self.lanes[mention].duration, |fusion| fusion.duration)
     }
 
     /// The same orders with all backwards of some fusions at once, each where its `B` was.
-    pub(super) fn fused(&self, orders: &Orders, is_wanted: impl Fn(usize) -> bool) -> Orders {
+    pub(crate) fn fused(&self, orders: &Orders, is_wanted: impl Fn(usize) -> bool) -> Orders {
         let fused = |mention: &usize| match self.parts.get(*mention) {
             Some(Part::First(fusion)) if is_wanted(*fusion) => Some(self.lanes.len() + fusion),
             Some(Part::Second(fusion)) if is_wanted(*fusion) => None,
@@ -113,7 +113,7 @@ impl Job {
 
     /// The same orders with those backwards split that a device runs after all that takes memory, each `W` right after its
     /// `B`: there the next device waits for the gradient, and there is time enough.
-    pub(super) fn split_at_end(&self, orders: &Orders) -> Orders {
+    pub(crate) fn split_at_end(&self, orders: &Orders) -> Orders {
         let of_device = |order: &Vec<usize>| {
             let end = order.iter().rposition(|mention| self.takes(*mention) > 0).map_or(0, |last| last + 1);
             let (begin, end) = order.split_at(end);
@@ -124,7 +124,7 @@ impl Job {
     }
 
     /// The same orders with all backwards split, each `W` right after its `B`.
-    pub(super) fn split(&self, orders: &Orders) -> Orders {
+    pub(crate) fn split(&self, orders: &Orders) -> Orders {
         let lanes = |mention: &usize| {
             let (first, second) = self.lanes_of(*mention);
             std::iter::once(first).chain(second)
@@ -135,20 +135,20 @@ impl Job {
 
 /// Counts microbatches along orders.
 #[derive(Clone, Debug)]
-pub(super) struct Counts {
+pub(crate) struct Counts {
     next: Vec<usize>,
     /// By lane: microbatches whose first half has run alone, and the second has not.
     halves: Vec<VecDeque<usize>>,
 }
 
 impl Counts {
-    pub(super) fn new(job: &Job) -> Self {
+    pub(crate) fn new(job: &Job) -> Self {
         let halves = if job.fusions.is_empty() { 0 } else { job.lanes.len() };
         Self { next: vec![0; job.lanes.len()], halves: vec![VecDeque::new(); halves] }
     }
 
     /// The microbatch of the next mention. `None` for a `W` before its `B`, where either form may be.
-    pub(super) fn next(&mut self, job: &Job, mention: usize) -> Option<usize> {
+    pub(crate) fn next(&mut self, job: &Job, mention: usize) -> Option<usize> {
         let (first, second) = job.lanes_of(mention);
         let part = job.parts[first];
         if matches!(part, Part::Second(_)) {
@@ -166,14 +166,14 @@ impl Counts {
     }
 
     /// Whether each of some lanes has had so many tasks.
-    pub(super) fn are_all(&self, lanes: &[usize], microbatches: usize) -> bool {
+    pub(crate) fn are_all(&self, lanes: &[usize], microbatches: usize) -> bool {
         lanes.iter().all(|lane| self.next[*lane] == microbatches)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::search::tests::fusing;
+    use crate::dispatch::tests::fusing;
 
     #[test]
     fn forms_of_orders_keep_their_tasks_and_memory() {

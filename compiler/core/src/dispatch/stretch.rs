@@ -4,28 +4,30 @@
 //! the same before and after the window.
 
 use super::Objective;
-use super::anneal::Frozen;
 use super::job::{Job, Orders, Time};
 use super::plan::{Length, Plan};
 
+/// Parts of the orders: by device, from one place to another.
+pub(crate) type Frozen = Vec<(usize, usize)>;
+
 /// Windows hold at most this many microbatches.
-const MOST: usize = 4;
+pub(crate) const MOST: usize = 4;
 /// Moments at which windows may begin that are tried.
 const MOMENTS: usize = 48;
 
 /// The long step that a schedule of a short one stands for.
 #[derive(Clone, Debug)]
-pub(super) struct Stretched {
+pub(crate) struct Stretched {
     /// How long the long step takes.
-    pub(super) length: Length,
+    pub(crate) length: Length,
     /// The window, by device: from one place to another. None if the step is short as it is.
-    pub(super) window: Option<Frozen>,
+    pub(crate) window: Option<Frozen>,
     /// The orders of the long step.
-    pub(super) orders: Orders,
+    pub(crate) orders: Orders,
 }
 
 /// The best way to make a schedule of `short` one of `long`, if there is any. Of long steps it measures fewer where `go_on` says so.
-pub(super) fn stretch(
+pub(crate) fn stretch(
     short: &Job,
     long: &Job,
     objective: Objective,
@@ -52,6 +54,15 @@ pub(super) fn stretch(
         }
     }
     best.filter(|best| long.fits(&best.orders))
+}
+
+/// A window of a schedule to be repeated, and how many microbatches it holds: as near to the middle as there is one, and as small.
+pub(crate) fn middle(plan: &Plan<'_>, length: Time, orders: &Orders, missing: usize) -> Option<(Frozen, usize)> {
+    let mut moments = moments(plan, length);
+    moments.sort_by_key(|moment| (2 * moment - length).abs());
+    let sizes = (1..=MOST).filter(|count| missing.is_multiple_of(*count));
+    let mut all = sizes.flat_map(|size| moments.iter().map(move |moment| (size, *moment)));
+    all.find_map(|(size, moment)| Some((window(plan.job, plan, orders, moment, size)?, size)))
 }
 
 /// Moments in the middle of a schedule at which tasks start.
@@ -84,7 +95,8 @@ fn window(job: &Job, plan: &Plan<'_>, orders: &Orders, moment: Time, microbatche
     Some(window)
 }
 
-fn repeated(orders: &Orders, window: &Frozen, more: usize) -> Orders {
+/// The same orders with so many more repetitions of a window.
+pub(crate) fn repeated(orders: &Orders, window: &Frozen, more: usize) -> Orders {
     let of_device = |(order, (from, to)): (&Vec<usize>, &(usize, usize))| {
         let mut long = order[..*to].to_vec();
         for _ in 0..more {
