@@ -53,6 +53,17 @@ struct Vertices {
 /// The cheapest tensors to keep so that all of `needed` can be had.
 #[must_use]
 pub(super) fn cheapest(tape: &Tape, needed: &BTreeSet<NodeId>, supply: impl Fn(NodeId) -> Supply) -> BTreeSet<NodeId> {
+    cheapest_by(tape, needed, supply, |id| tape.ty(id).bytes().0)
+}
+
+/// The same where keeping a tensor costs what is said.
+#[must_use]
+pub(super) fn cheapest_by(
+    tape: &Tape,
+    needed: &BTreeSet<NodeId>,
+    supply: impl Fn(NodeId) -> Supply,
+    cost: impl Fn(NodeId) -> u64,
+) -> BTreeSet<NodeId> {
     let mut network: DiGraph<(), u64> = DiGraph::new();
     let (source, sink) = (network.add_node(()), network.add_node(()));
     let mut vertices: BTreeMap<NodeId, Vertices> = BTreeMap::new();
@@ -65,7 +76,7 @@ pub(super) fn cheapest(tape: &Tape, needed: &BTreeSet<NodeId>, supply: impl Fn(N
         let own = Vertices { before: network.add_node(()), after: network.add_node(()) };
         vertices.insert(id, own);
         let kind = supply(id);
-        let keeping = if matches!(kind, Supply::View | Supply::Gone) { UNBOUNDED } else { tape.ty(id).bytes().0 };
+        let keeping = if matches!(kind, Supply::View | Supply::Gone) { UNBOUNDED } else { cost(id) };
         network.add_edge(own.before, own.after, keeping);
         if matches!(kind, Supply::Dear | Supply::Gone) {
             network.add_edge(source, own.before, UNBOUNDED);

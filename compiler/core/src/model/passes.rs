@@ -88,7 +88,8 @@ pub(super) fn passes(values: &mut Vec<Value>, id: StageId, stage: &StageTape, en
     saved.retain(|node, _| matches!(derived.tape.leaf_of(*node), Some(Leaf::Weight(_))));
     saved.extend(&ends.kept);
     saved.extend(&crossing.saved_for_weight);
-    let weight_places: Places = saved.iter().chain(&crossing.deferred).map(|(node, place)| (*node, *place)).collect();
+    let stored = crossing.deferred.iter().chain(&crossing.retained);
+    let weight_places: Places = saved.iter().chain(stored).map(|(node, place)| (*node, *place)).collect();
     saved.extend(&crossing.saved_for_input);
     saved.extend(&backward.seeds);
 
@@ -126,6 +127,8 @@ struct Crossing {
     saved_for_input: Places,
     saved_for_weight: Places,
     deferred: Places,
+    /// Gradients from other stages, where they arrived.
+    retained: Places,
 }
 
 impl Backward {
@@ -174,8 +177,9 @@ impl Backward {
     fn place(&self, values: &mut Vec<Value>, id: StageId, stage: &StageTape, ends: &Ends) -> Crossing {
         let weights: Vec<NodeId> = self.weights.iter().map(|outcome| outcome.node).collect();
         let inputs: Vec<NodeId> = self.inputs.iter().map(|outcome| outcome.node).collect();
-        let targets = Targets { inputs: &inputs, weights: &weights, kept: &ends.kept };
-        let Plan { saved_for_input, saved_for_weight, deferred } = plan(&self.derived, targets, ends.kinds.is_split());
+        let targets = Targets { inputs: &inputs, weights: &weights, kept: &ends.kept, arrived: &self.seeds };
+        let Plan { saved_for_input, saved_for_weight, deferred, retained } =
+            plan(&self.derived, targets, ends.kinds.is_split());
         let names = self.names(stage);
         let mut add = |nodes: &BTreeSet<NodeId>, name: &str, kind| {
             self.bundle(values, nodes, &names, (format!("{name}.{id}"), kind, id))
@@ -184,6 +188,12 @@ impl Backward {
             saved_for_input: add(&saved_for_input, "saved_b", ValueKind::SavedForInput),
             saved_for_weight: add(&saved_for_weight, "saved_w", ValueKind::SavedForWeight),
             deferred: add(&deferred, "deferred", ValueKind::DeferredGradient),
+            retained: self
+                .seeds
+                .iter()
+                .filter(|(node, _)| retained.contains(node))
+                .map(|(node, place)| (*node, *place))
+                .collect(),
         }
     }
 

@@ -1,9 +1,15 @@
-//! What crosses from one pass of a stage to another: tensors saved by `F`, and deferred by `B` to `W`.
+//! What crosses from one pass of a stage to another: tensors saved by `F`, and what `W` finds of `B`.
+//!
+//! What is kept until `W` is the cheapest cut between what there is when `B` has run and the gradients of the weights: tensors that `F`
+//! saved, gradients that arrived from other stages and stay where they are, and tensors that `B` stores. Products and sums over rows
+//! of the weight half belong to `W` alone, which adds every row to what is there: a sum made before that would have other bits.
+//! Element-wise results are made again, and so is the gradient of logits, from logits that are there.
 
 use super::differentiate::{Differentiated, Half};
-use super::keep::{Supply, cheapest, supply};
+use super::keep::{Supply, cheapest, cheapest_by, supply};
 use super::passes::Places;
 use super::tape::is_view;
+use pipe_ir::graph::Op;
 use pipe_ir::ids::NodeId;
 use std::collections::BTreeSet;
 
@@ -16,6 +22,8 @@ pub(super) struct Plan {
     pub saved_for_weight: BTreeSet<NodeId>,
     /// Stored by `B` for `W`.
     pub deferred: BTreeSet<NodeId>,
+    /// Gradients from other stages that stay where they are until `W` has read them.
+    pub retained: BTreeSet<NodeId>,
 }
 
 /// What the backward pass of a stage is asked for.
@@ -27,6 +35,8 @@ pub(super) struct Targets<'a> {
     pub weights: &'a [NodeId],
     /// Forward tensors that are at hand anyway.
     pub kept: &'a Places,
+    /// Gradients that arrive from other stages, as they are.
+    pub arrived: &'a Places,
 }
 
 /// Chooses what crosses. Without `split` only `BW` runs, and everything is saved for it in one bundle.
@@ -41,10 +51,19 @@ pub(super) fn plan(stage: &Differentiated, targets: Targets<'_>, split: bool) ->
     if !split {
         return Plan { saved_for_weight: saved, ..Plan::default() };
     }
-    let saved_for_weight = reached_of(stage, &saved, &weight.forward, targets.kept);
-    let saved_for_input = &saved - &saved_for_weight;
-    let deferred = deferred(stage, &saved_for_weight, &weight.gradients, targets.kept);
-    Plan { saved_for_input, saved_for_weight, deferred }
+    let for_weight = reached_of(stage, &saved, &weight.forward, targets.kept);
+    let cut = cut(stage, (&saved, &for_weight), targets);
+    let found = reached_by_weight_half(stage, (&saved, &cut), targets);
+    let is_forward = |id: &NodeId| stage.half(*id) == Half::Forward;
+    let (retained, deferred) = cut.into_iter().filter(|id| !is_forward(id)).partition(|id| targets.stays(*id));
+    Plan { saved_for_input: &saved - &found, saved_for_weight: found, deferred, retained }
+}
+
+impl Targets<'_> {
+    /// Whether a gradient can be read where it arrived: what belongs to another slice of a microbatch is not.
+    fn stays(&self, id: NodeId) -> bool {
+        self.arrived.get(&id).is_some_and(|place| place.ahead == 0)
+    }
 }
 
 /// What `W` reads of other passes.
@@ -118,12 +137,36 @@ fn reached_of(
     found
 }
 
-fn deferred(
+/// What is kept until `W`, of what `F` saved (all of it, and what is surely at hand) and of what there is when `B` has run.
+fn cut(
     stage: &Differentiated,
-    saved: &BTreeSet<NodeId>,
-    needed: &BTreeSet<NodeId>,
-    kept: &Places,
+    (saved, for_weight): (&BTreeSet<NodeId>, &BTreeSet<NodeId>),
+    targets: Targets<'_>,
 ) -> BTreeSet<NodeId> {
+    let tape = &stage.tape;
+    let at_hand = at_hand(stage, for_weight, targets.kept);
+    let is_product = products(stage);
+    let needed = targets.weights.iter().copied().collect();
+    let supply = |id: NodeId| match stage.half(id) {
+        Half::Forward if at_hand[id.index()] => Supply::Free,
+        Half::Forward if saved.contains(&id) => Supply::Dear,
+        // What is made again is not kept as well.
+        Half::Forward => match supply(tape, id) {
+            Supply::Cheap | Supply::View => Supply::View,
+            Supply::Free => Supply::Free,
+            Supply::Dear | Supply::Gone => Supply::Gone,
+        },
+        Half::Weight if is_product[id.index()] => Supply::View,
+        Half::Input if tape.node(id).op == Op::CrossEntropyGrad => Supply::Cheap,
+        Half::Input | Half::Weight => supply(tape, id),
+    };
+    // What `B` stores is alive beside what it is made from, so that it costs an eighth more than what is there anyway.
+    let is_there = |id: NodeId| stage.half(id) == Half::Forward || targets.stays(id);
+    cheapest_by(tape, &needed, supply, |id| tape.ty(id).bytes().0 * if is_there(id) { 8 } else { 9 })
+}
+
+/// The forward tensors that can be had in `W` without keeping anything but these.
+fn at_hand(stage: &Differentiated, saved: &BTreeSet<NodeId>, kept: &Places) -> Vec<bool> {
     let tape = &stage.tape;
     let mut at_hand = vec![false; stage.n_forward()];
     for id in tape.ids().take(stage.n_forward()) {
@@ -135,9 +178,38 @@ fn deferred(
                 Supply::Dear | Supply::Gone => false,
             };
     }
-    cheapest(tape, needed, |id| match stage.half(id) {
-        Half::Forward if at_hand[id.index()] => Supply::Free,
-        Half::Forward => Supply::Gone,
-        Half::Input | Half::Weight => supply(tape, id),
-    })
+    at_hand
+}
+
+/// Which nodes of the weight half are products or sums, or are made from one: they are never part of `B`.
+fn products(stage: &Differentiated) -> Vec<bool> {
+    let tape = &stage.tape;
+    let mut is_product = vec![false; tape.len()];
+    for id in tape.ids().filter(|id| stage.half(*id) == Half::Weight) {
+        let node = tape.node(id);
+        let is_light = matches!(supply(tape, id), Supply::Free | Supply::Cheap | Supply::View);
+        is_product[id.index()] = !is_light || node.inputs.iter().any(|input| is_product[input.index()]);
+    }
+    is_product
+}
+
+/// The saved tensors that `W` reads, where it has the tensors of a cut.
+fn reached_by_weight_half(
+    stage: &Differentiated,
+    (saved, cut): (&BTreeSet<NodeId>, &BTreeSet<NodeId>),
+    targets: Targets<'_>,
+) -> BTreeSet<NodeId> {
+    let (mut found, mut seen) = (BTreeSet::new(), BTreeSet::new());
+    let mut open: Vec<NodeId> = targets.weights.to_vec();
+    while let Some(id) = open.pop() {
+        if !seen.insert(id) || targets.kept.contains_key(&id) {
+            continue;
+        }
+        if saved.contains(&id) {
+            found.insert(id);
+        } else if !cut.contains(&id) {
+            open.extend(&stage.tape.node(id).inputs);
+        }
+    }
+    found
 }

@@ -81,6 +81,11 @@ fn saved(stages: &StageSet, n_stages: usize, offload: Offload) -> Vec<Saved> {
         let received = backward.into_iter().flatten().map(|one| &stages.values[one.value.index()]);
         let received: u64 =
             received.filter(|value| value.kind == ValueKind::Activation).map(|value| value.bytes.0).sum();
+        // Gradients that arrived may stay for the weight half.
+        let retained = reads(TaskKind::BackwardWeight).into_iter().flatten();
+        let retained = retained.map(|one| &stages.values[one.value.index()]);
+        let retained: u64 = retained.filter(|value| value.kind == ValueKind::Gradient).map(|value| value.bytes.0).sum();
+        saved.deferred = saved.deferred.saturating_add(i64::try_from(retained).unwrap_or(i64::MAX));
         saved.for_input = saved.for_input.saturating_add(i64::try_from(received).unwrap_or(i64::MAX));
         let (Some(forward), Some(again)) = (reads(TaskKind::Forward), reads(TaskKind::Recompute)) else { continue };
         // What other stages read as well may be one buffer for all of them, and data can be loaded again.
