@@ -9,6 +9,8 @@ use std::sync::{Mutex, PoisonError};
 
 /// Targets, where nobody asks for more.
 const USUAL: u64 = 40;
+/// Seeds of targets for which a bound was too high once: `F & B` takes less than its tasks, and `BW` less than its halves.
+const KNOWN: [u64; 2] = [306, 328];
 /// Partial schedules that are looked at for a claim.
 const PATIENCE: usize = 20_000;
 
@@ -18,8 +20,10 @@ fn no_claim_is_contradicted_by_any_schedule_of_small_targets() {
     let n = asked.unwrap_or(USUAL);
     let (next, counts) = (AtomicU64::new(0), Mutex::new(Counts::default()));
     let work = || {
-        while let Some(seed) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|seed| *seed < n) {
-            let one = judged(seed, PATIENCE);
+        let index = || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|index| *index < n + KNOWN.len() as u64);
+        while let Some(index) = index() {
+            let known = index.checked_sub(n).and_then(|known| KNOWN.get(known as usize));
+            let one = judged(known.copied().unwrap_or(index), PATIENCE);
             counts.lock().unwrap_or_else(PoisonError::into_inner).add(one);
         }
     };

@@ -10,6 +10,7 @@ use pipe_compiler::{Certificates, Request, compile, elaborate, stdlib};
 use pipe_ir::ids::StageId;
 use pipe_ir::task::{Task, TaskKind};
 use pipe_tests::blocks::{certified, collides, loaded, random_block, request, unrolled};
+use pipe_tests::cases::{compile_text, root};
 use pipe_tests::schedules::Dice;
 use proptest::prelude::*;
 
@@ -206,4 +207,34 @@ proptest! {
             }
         }
     }
+}
+
+/// Bytes, and what a pipeline requires, are judged for the number of microbatches at hand, so the verdict speaks of no other: these are accepted with two microbatches and
+/// refused with eight.
+#[test]
+fn limits_of_a_pipeline_are_judged_for_the_number_at_hand() {
+    let check = |memory: &str, line: &str, microbatches: u32| {
+        let text = format!(
+            "import std.models.gpt
+            pipeline x {{
+                model gpt(vocab = 64, hidden = 32, heads = 2, blocks = 14, sequence = 16, rows = 1)
+                devices 4{memory}
+                microbatches {microbatches}
+                schedule 1f1b
+                {line}
+            }}"
+        );
+        compile_text("x.pipe", &text, &root(), &Request::default()).0.report
+    };
+    for (memory, line) in [(" memory 1000KiB", ""), ("", "require memory <= 1000KiB"), ("", "require peak <= 2")] {
+        let (few, many) = (check(memory, line, 2), check(memory, line, 8));
+        assert_eq!(
+            (few.ok, few.valid_for_all_microbatches, few.valid_for),
+            (true, Some(false), None),
+            "{memory}{line}"
+        );
+        assert!(!many.ok, "{memory}{line}");
+    }
+    let report = check("", "", 2);
+    assert_eq!((report.ok, report.valid_for_all_microbatches), (true, Some(true)));
 }

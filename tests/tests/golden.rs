@@ -182,7 +182,8 @@ fn slices_divide_the_bubble_and_the_peak() {
 }
 
 /// DeepSeek's table of bubbles, for D devices that hold two of 2 D stages: (D - 1) (F & B + B - 3 W) with B both halves,
-/// and 2 D + 1 activations. Exact at equal costs where a pair takes as long as its tasks; else an upper bound.
+/// and 2 D + 1 activations. Exact at equal costs where a pair takes as long as its tasks; an upper bound for the others tried here, in which W is
+/// shorter than B.
 #[test]
 fn dualpipe_v_hides_all_but_its_published_bubble() {
     for p in 1..=8 {
@@ -230,7 +231,7 @@ fn opposite_pipelines_fill_each_others_gaps() {
 }
 
 /// arXiv 2412.19437, Table 2: bubble (p / 2 - 1) (F & B + B - 3 W) with B both halves, and p + 1 activations. Exact at equal
-/// costs where a pair takes as long as its tasks; else an upper bound.
+/// costs where a pair takes as long as its tasks; an upper bound for the others tried here, in which W is shorter than B.
 #[test]
 fn dualpipe_hides_all_but_its_published_bubble() {
     for p in [2, 4, 6, 8] {

@@ -267,6 +267,31 @@ fn a_rank_that_cannot_save_fails_all_of_them_and_loses_nothing() {
 }
 
 #[test]
+fn a_job_is_one_owner_of_its_folder() {
+    let folder = folder("owner");
+    let alone = Home::take(&folder, None, &Terms::default()).expect("nobody has it");
+    let take = |job: &Job| Home::take(&folder, Some(job), &Terms::default());
+    let errors = on_ranks(2, |job| take(&job).err().map(|error| error.to_string()).unwrap_or_default());
+    assert!(
+        errors.iter().all(|error| error.contains(" belongs to run ") && error.contains("still runs")),
+        "{errors:?}"
+    );
+    assert!(errors[1].starts_with("rank 0: "), "{errors:?}");
+    drop(alone);
+    on_ranks(2, |job| {
+        let home = take(&job).expect("it was let go");
+        // The others have it as long as the first one has, and no other job has it.
+        assert!(job.any(!job.is_first()).expect("all are well"));
+        if job.is_first() {
+            let refused = Home::take(&folder, None, &Terms::default()).err().expect("refused").to_string();
+            assert!(refused.contains(" belongs to run "), "{refused}");
+        }
+        job.any(true).expect("all are well");
+        drop(home);
+    });
+}
+
+#[test]
 fn more_ranks_than_devices_are_refused() {
     let program = verified(&gpt(SIZES, 2, 4, "1f1b"));
     let errors = on_ranks(3, |job| {

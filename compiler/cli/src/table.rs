@@ -145,7 +145,14 @@ fn summary(report: &Report) -> Vec<(&'static str, String, String)> {
             }
             certificate => certificate.unwrap_or_default(),
         };
-        lines.push(("peak", format!("{} {}", number(peak), if peak == 1.0 { "unit" } else { "units" }), against));
+        let units = format!("{} {}", number(peak), if peak == 1.0 { "unit" } else { "units" });
+        lines.push(match figures.peak_activation_bytes {
+            Some(bytes) => {
+                let against = if against.is_empty() { against } else { format!(", {against}") };
+                ("peak", Bytes(bytes).to_string(), format!("of activations and what waits for `W`; {units}{against}"))
+            }
+            None => ("peak", units, against),
+        });
     }
     lines.extend(activations(&report.activation));
     lines.extend(report.recompute.as_ref().map(recomputation));

@@ -201,14 +201,14 @@ fn left(report: &TuneReport) -> String {
 
 fn best(report: &TuneReport, colours: bool) -> String {
     let head = format!(
-        "  {:>2} {:>11} {:>6} {:>11} {:>7} {:>10} {:>9}  {}",
+        "  {:>2} {:>11} {:>6} {:>12} {:>8} {:>10} {:>9}  {}",
         "", "step ms", "MFU", "mean bubble", "busiest", "exchange", "peak", COLUMNS
     );
     let mut text = format!("\n{}\n", paint(&head, Style::Faint, colours));
     for (number_of, row) in (1..).zip(&report.best) {
         let mfu = row.mfu.map_or_else(|| "-".to_owned(), percent);
         text.push_str(&format!(
-            "  {number_of:>2} {:>11} {mfu:>6} {:>11} {:>7} {:>10} {:>9}  {}\n",
+            "  {number_of:>2} {:>11} {mfu:>6} {:>12} {:>8} {:>10} {:>9}  {}\n",
             format!("{:.3}", row.step),
             percent(row.bubble_mean),
             percent(row.bubble),

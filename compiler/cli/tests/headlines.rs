@@ -74,6 +74,39 @@ pipeline small {
 }
 ";
 
+/// The example of the README, and the same under 1F1B: run, and compared in bytes.
+#[test]
+fn the_example_holds_fewer_bytes_than_1f1b_as_its_comment_says() {
+    let examples = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let text = std::fs::read_to_string(examples.join("shakespeare.pipe")).expect("the example");
+    let data = examples.join("data/shakespeare.txt");
+    let text = text.replace("data/shakespeare.txt", &data.display().to_string());
+    assert!(text.contains("V-Min holds fewer bytes of activations than 1F1B") && text.contains("schedule v_min"));
+    let usual: String = text.replace("schedule v_min", "schedule 1f1b").replace("require peak <= 0.8 * 1f1b", "");
+    let folder = folder("headlines_example", &[("own.pipe", &text), ("usual.pipe", &usual)]);
+    let figures = |name: &str| {
+        let run = json(
+            &pipec(&folder, &format!("run {name} --backend cpu --steps 1 --no-checkpoint --format json"), "")
+                .with(0)
+                .out,
+        );
+        let devices = run["per_device"].as_array().expect("devices").clone();
+        let measured = devices.iter().map(|device| number(device, "measured_peak_bytes")).fold(0.0, f64::max);
+        let check = json(&pipec(&folder, &format!("check {name} --format json"), "").with(0).out);
+        (run["losses"].clone(), measured, number(&check, "peak_activation_bytes"), number(&check, "makespan"))
+    };
+    let (own, usual) = (figures("own.pipe"), figures("usual.pipe"));
+    assert_eq!(own.0, usual.0, "the same loss");
+    assert!(own.1 < 0.85 * usual.1, "measured: {} and {} bytes on the fullest device", own.1, usual.1);
+    assert!(own.2 <= 0.8 * usual.2, "activations: {} and {} bytes", own.2, usual.2);
+    assert!(own.3 < usual.3, "a step: {} and {}", own.3, usual.3);
+    // What it says of other schedules is counted in bytes, too: V-Half holds 3 units, and more bytes.
+    let half = text.replace("schedule v_min", "schedule v_half");
+    std::fs::write(folder.join("half.pipe"), half).expect("writable");
+    let refused = pipec(&folder, "check half.pipe", "").with(1);
+    assert!(refused.error.contains("of `v_half` holds 22.55MiB of activations (3 units"), "{}", refused.error);
+}
+
 #[test]
 fn a_run_says_where_its_sizes_come_from() {
     let folder = folder("headlines_sizes", &[("small.pipe", TRAINED)]);

@@ -109,7 +109,7 @@ pub fn alone(proof: &Proof, request: &Request, report: &mut Report) -> Result<()
 /// Judges what a pipeline requires without a step, and names what cannot be judged so.
 fn requirements(pipeline: &Pipeline, certified: &Certified) -> Result<Vec<&'static str>, Diagnostics> {
     let own = Reach::of(&certified.schedule, &certified.devices, certified.n_microbatches);
-    let mut open = requirements::check_reach(&pipeline.requirements, &own)?;
+    let mut open = requirements::check_reach(&pipeline.requirements, &own, pipeline.has_model())?;
     open.extend(pipeline.memory.map(|_| "memory of devices"));
     Ok(open)
 }

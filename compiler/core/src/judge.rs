@@ -4,6 +4,7 @@ use crate::Request;
 use crate::bounds::{Bound, lower_bound, of_either_form};
 use crate::check::dependencies::Order;
 use crate::check::memory::{Certificate, Peak, certificates, peaks};
+use crate::check::requirements::InBytes;
 use crate::check::versions::Versions;
 use crate::check::{bytes, memory, requirements, uniform};
 use crate::costs::halves::{Half, halves};
@@ -134,9 +135,9 @@ pub fn limits(
     judged: &Judged,
     program: &Program,
     stages: &StageSet,
-    memory: Option<&MemoryLimit>,
+    (memory, bytes): (Option<&MemoryLimit>, Option<&InBytes>),
 ) -> Result<(), Diagnostics> {
-    let mut found = activations(judged, memory);
+    let mut found = activations(judged, memory, bytes);
     if let Some(pipeline) = &judged.pipeline {
         found.extend(bytes::check(pipeline, &judged.schedule, program, &stages.accounts).err().into_iter().flatten());
     }
@@ -148,7 +149,7 @@ pub fn limits(
 /// # Errors
 /// Also `undivided`, which says why, where the program is wanted or bytes are limited.
 pub fn without_program(judged: &Judged, undivided: Diagnostic, request: &Request) -> Result<(), Diagnostics> {
-    let mut found = activations(judged, request.memory.as_ref());
+    let mut found = activations(judged, request.memory.as_ref(), None);
     let limit = judged.pipeline.as_ref().and_then(Pipeline::byte_limit);
     match limit {
         Some((bytes, span)) => {
@@ -161,10 +162,11 @@ pub fn without_program(judged: &Judged, undivided: Diagnostic, request: &Request
 }
 
 /// Every limit on activations and every requirement on them, or on the bubble, that is broken.
-fn activations(judged: &Judged, memory: Option<&MemoryLimit>) -> Diagnostics {
+fn activations(judged: &Judged, memory: Option<&MemoryLimit>, bytes: Option<&InBytes>) -> Diagnostics {
     let Judged { schedule, pipeline, order, peaks, timeline, .. } = judged;
     let within = memory.map_or(Ok(()), |limit| memory::check(schedule, &order.dependencies, peaks, limit));
-    let required = pipeline.as_ref().map(|own| requirements::check(&own.requirements, schedule, peaks, timeline));
+    let required =
+        pipeline.as_ref().map(|own| requirements::check(&own.requirements, schedule, (peaks, bytes), timeline));
     [Some(within), required].into_iter().flatten().filter_map(Result::err).flatten().collect()
 }
 

@@ -5,6 +5,7 @@ pub mod bounds;
 pub mod certificate;
 pub mod check;
 pub mod cluster;
+mod compared;
 pub mod costs;
 pub mod critical_path;
 pub mod dependencies;
@@ -263,6 +264,7 @@ fn steps(
     }
     request.check(&elaborated)?; //                                      costs and limits of what is there
     compilation.diagnostics.extend(costs::unused::check(request, elaborated.pipeline.as_ref(), &elaborated.schedule));
+    let parameters = elaborated.parameters.clone();
     let judged = judge::judge(&files, elaborated, order, &stages, request); // -> when, and how much is alive
     judge::countable(&judged)?;
     compilation.report.measure(&judged, &stages, request, numbers);
@@ -285,7 +287,10 @@ fn steps(
     }
     compilation.report.zero = ZeroReport::new(judged, &program, &stages);
     compilation.report.account(judged, &program, &stages);
-    if let Err(mut found) = judge::limits(judged, &program, &stages, request.memory.as_ref()) {
+    let (bytes, mut found) = compared::in_bytes(&files, (judged, &program), &parameters, request); // what others hold
+    let within = (request.memory.as_ref(), bytes.as_ref());
+    found.extend(judge::limits(judged, &program, &stages, within).err().into_iter().flatten());
+    if !found.is_empty() {
         // every device fits, ..
         compilation.report.account.changes = remedy::advise(&files, judged, request, &mut found);
         remedy::state::advise(judged, &stages, &mut found);

@@ -68,6 +68,12 @@ impl Pipeline {
         if self.transformer.is_some() { code.peak } else { code.arena }
     }
 
+    /// Whether something is limited that is judged for the number of microbatches at hand: bytes, or what the pipeline requires.
+    #[must_use]
+    pub fn is_of_one_number(&self) -> bool {
+        self.byte_limit().is_some() || !self.requirements.is_empty()
+    }
+
     /// The bytes that each device may hold, and where that was written.
     #[must_use]
     pub fn byte_limit(&self) -> Option<(Bytes, Span)> {

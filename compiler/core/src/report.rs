@@ -23,6 +23,7 @@ pub use finding::Finding;
 use crate::Request;
 use crate::bounds::Forms;
 use crate::certificate::Certified;
+use crate::check::alive;
 use crate::diagnostic::{Code, Diagnostic};
 use crate::family::Numbers;
 use crate::judge::Judged;
@@ -175,6 +176,9 @@ pub struct Figures {
     pub peak_activation: Option<f64>,
     /// Σ ceil(l / T), where the schedule has a period.
     pub bound_activation: Option<f64>,
+    /// The most bytes of activations of any device, what waits for `W` included, where a model is bound.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peak_activation_bytes: Option<u64>,
 }
 
 /// Time on the critical path.
@@ -266,7 +270,8 @@ impl Report {
         let is_limited = limit.is_some() && !judged.is_valid_for_all_microbatches(limit);
         // Numbers that were judged one by one were judged with sums that travel.
         let is_proved = |numbers: &Numbers| matches!(numbers, Numbers::UpTo(_)) || judged.sums_follow_slots();
-        self.holds_for(numbers.filter(|_| !is_limited).filter(is_proved));
+        let is_of_one = judged.pipeline.as_ref().is_some_and(Pipeline::is_of_one_number);
+        self.holds_for(numbers.filter(|_| !is_limited && !is_of_one).filter(is_proved));
         let devices = || (0..schedule.n_devices()).map(DeviceId::from_index);
         let activations = |count: u64| units(schedule.units(count));
         self.per_device = devices()
@@ -278,6 +283,7 @@ impl Report {
                 peak_activation: Some(activations(peaks[device.index()].activations)),
                 bound_activation: certificates.map(|certificates| activations(certificates[device.index()].bound)),
                 limit_activation: limit.map(|limit| units(limit.of(device))),
+                peak_activation_bytes: None,
                 peak_bytes: None,
                 limit_bytes: None,
                 host_peak_bytes: None,
@@ -314,6 +320,7 @@ impl Report {
             bound_activation: certificates
                 .and_then(|certificates| certificates.iter().map(|certificate| certificate.bound).max())
                 .map(activations),
+            peak_activation_bytes: None,
         };
     }
 
@@ -344,6 +351,13 @@ impl Report {
     pub fn count(&mut self, program: &Program, has_model: bool) {
         self.instructions = Some(program.n_instructions());
         self.collectives = Some(program.n_collectives());
+        if has_model {
+            let alive = alive::activations(program);
+            self.figures.peak_activation_bytes = alive.iter().map(|bytes| bytes.0).max();
+            for (report, bytes) in self.per_device.iter_mut().zip(alive) {
+                report.peak_activation_bytes = Some(bytes.0);
+            }
+        }
         for (report, device) in self.per_device.iter_mut().zip(&program.devices) {
             report.peak_bytes = has_model.then_some(device.peak.0);
             report.limit_bytes = device.limit.map(|limit| limit.0);
@@ -378,6 +392,7 @@ impl Report {
                 peak_activation: None,
                 bound_activation: None,
                 limit_activation: None,
+                peak_activation_bytes: None,
                 peak_bytes: None,
                 limit_bytes: None,
                 host_peak_bytes: None,

@@ -1,5 +1,6 @@
 //! Checks: one file per rule. Each reports every violation that it finds, and hands what it proved on as evidence.
 
+pub mod alive;
 pub mod bytes;
 pub mod collisions;
 pub mod completeness;

@@ -1,4 +1,6 @@
 //! Rule: every `require` line of a pipeline holds.
+//!
+//! Numbers limit units. Another schedule is compared in bytes where a model is bound, and in units otherwise.
 
 use super::memory::{Certificate, Peak, certificates, peaks};
 use crate::dependencies::Dependencies;
@@ -8,6 +10,27 @@ use crate::schedule::Schedule;
 use crate::timeline::Timeline;
 use crate::units::{Ticks, Units};
 use pipe_ir::ids::DeviceId;
+use pipe_ir::units::Bytes;
+
+/// What comparisons are about where a model is bound: the most bytes of activations.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct InBytes {
+    /// By device.
+    pub own: Vec<Bytes>,
+    /// By requirement.
+    pub others: Vec<Other>,
+}
+
+/// What a requirement compares with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Other {
+    /// Nothing.
+    None,
+    /// A schedule that the model cannot run under, which is said elsewhere.
+    Incomparable,
+    /// What the fullest device of another schedule holds.
+    Holds(Bytes),
+}
 
 /// Compares a timed schedule with the requirements on its peak and bubble. Bytes are compared in [`super::bytes`].
 ///
@@ -16,13 +39,20 @@ use pipe_ir::ids::DeviceId;
 pub fn check(
     requirements: &[Requirement],
     schedule: &Schedule,
-    peaks: &[Peak],
+    (peaks, bytes): (&[Peak], Option<&InBytes>),
     timeline: &Timeline,
 ) -> Result<(), Diagnostics> {
-    let failed = requirements.iter().filter_map(|requirement| {
+    let failed = requirements.iter().enumerate().filter_map(|(index, requirement)| {
         let failure = match &requirement.limit {
             Limit::Peak(limit) => peak(schedule, peaks, u128::from(limit.0), limit.to_string()),
-            Limit::PeakOf { factor, schedule: other } => peak_of(schedule, peaks, *factor, other.as_ref()?),
+            Limit::PeakOf { factor, schedule: other } => {
+                let other = other.as_ref()?;
+                match bytes.and_then(|bytes| Some((&bytes.own, bytes.others.get(index)?))) {
+                    Some((own, Other::Holds(most))) => bytes_of((schedule, peaks, own), *factor, (other, *most)),
+                    Some((_, Other::Incomparable)) => None,
+                    Some((_, Other::None)) | None => peak_of(schedule, peaks, *factor, other),
+                }
+            }
             Limit::Bubble(limit) => bubble(schedule, timeline, *limit),
             Limit::Memory(_) => None,
         }?;
@@ -57,13 +87,22 @@ impl<'a> Reach<'a> {
 ///
 /// # Errors
 /// A diagnostic per requirement that cannot hold.
-pub fn check_reach(requirements: &[Requirement], own: &Reach<'_>) -> Result<Vec<&'static str>, Diagnostics> {
+pub fn check_reach(
+    requirements: &[Requirement],
+    own: &Reach<'_>,
+    has_model: bool,
+) -> Result<Vec<&'static str>, Diagnostics> {
     let (mut failed, mut open) = (Diagnostics::new(), Vec::new());
     for requirement in requirements {
         let (best, worst) = match &requirement.limit {
             Limit::Peak(limit) => {
                 let of = |peaks| peak(own.schedule, peaks, u128::from(limit.0), limit.to_string());
                 (of(&own.least), of(&own.most))
+            }
+            // Bytes need the step.
+            Limit::PeakOf { .. } if has_model => {
+                open.push("`require peak`");
+                continue;
             }
             Limit::PeakOf { factor, schedule } => {
                 let other = schedule.as_ref().and_then(|other| Some((other, certificates(other)?)));
@@ -114,6 +153,32 @@ fn peak(schedule: &Schedule, peaks: &[Peak], allowed: u128, limit: String) -> Fa
 
 fn peak_of(schedule: &Schedule, own: &[Peak], factor: Share, other: &Schedule) -> Failure {
     peak_against(schedule, own, factor, (other, &peaks(other, &Dependencies::of(other))))
+}
+
+/// The same in bytes, with the units beside them.
+fn bytes_of(
+    (schedule, peaks, bytes): (&Schedule, &[Peak], &[Bytes]),
+    factor: Share,
+    (other, most): (&Schedule, Bytes),
+) -> Failure {
+    let allowed = u128::from(most.0) * u128::from(factor.0) / u128::from(Share::ONE.0);
+    let held = bytes.iter().max().copied().unwrap_or_default();
+    if u128::from(held.0) <= allowed {
+        return None;
+    }
+    let device = DeviceId::from_index(bytes.iter().position(|bytes| *bytes == held).unwrap_or_default());
+    let units = |schedule: &Schedule, peaks: &[Peak]| fullest(peaks).map(|(_, most)| schedule.units(most.activations));
+    let own = units(schedule, peaks).map_or_else(String::new, |own| format!(" ({})", own.words()));
+    let others = units(other, &super::memory::peaks(other, &Dependencies::of(other)));
+    let others = others.map_or_else(String::new, |others| format!(", {}", others.words()));
+    let times = if factor == Share::ONE { String::new() } else { format!("{factor} * ") };
+    let limit = Bytes(u64::try_from(allowed).unwrap_or(u64::MAX));
+    Some((
+        format!("{device} of `{}` holds {held} of activations{own}", schedule.name),
+        format!("at most {limit} ({times}{most} of `{}`{others})", other.name),
+        "choose a schedule with shorter lifespans, or one whose `W` follows its `B` sooner: what waits for `W` counts"
+            .to_owned(),
+    ))
 }
 
 fn peak_against(schedule: &Schedule, own: &[Peak], factor: Share, (other, peaks): (&Schedule, &[Peak])) -> Failure {

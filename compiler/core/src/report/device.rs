@@ -21,6 +21,9 @@ pub struct DeviceReport {
     /// The most activation memory that it may hold, where that was said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit_activation: Option<f64>,
+    /// The most bytes of activations alive, what waits for `W` included, where a model is bound.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peak_activation_bytes: Option<u64>,
     /// The most bytes alive, where a model is bound.
     pub peak_bytes: Option<u64>,
     /// What the device has, where the pipeline says so.
