@@ -96,7 +96,7 @@ fn the_version_says_what_the_build_can_do() {
     let mpi = if cfg!(feature = "mpi") { "mpi: yes" } else { "mpi: no" };
     assert!(lines[1].starts_with("backends: cpu (") && lines[1].ends_with("), cuda, null"), "{long}");
     assert!(lines[2].starts_with(mpi) && lines[3].starts_with("cuda: "), "{long}");
-    for schema in ["check", "program", "profile", "run", "search", "tune", "checkpoint"] {
-        assert!(lines[4].contains(&format!("pipec.{schema}/1")), "{long}");
+    for schema in ["check/1", "program/1", "profile/1", "run/1", "search/1", "tune/1", "checkpoint/2"] {
+        assert!(lines[4].contains(&format!("pipec.{schema}")), "{long}");
     }
 }
