@@ -55,7 +55,13 @@ pub(super) fn plan(stage: &Differentiated, targets: Targets<'_>, split: bool) ->
     let cut = cut(stage, (&saved, &for_weight), targets);
     let found = reached_by_weight_half(stage, (&saved, &cut), targets);
     let is_forward = |id: &NodeId| stage.half(*id) == Half::Forward;
-    let (retained, deferred) = cut.into_iter().filter(|id| !is_forward(id)).partition(|id| targets.stays(*id));
+    let (retained, mut deferred): (BTreeSet<NodeId>, BTreeSet<NodeId>) =
+        cut.into_iter().filter(|id| !is_forward(id)).partition(|id| targets.stays(*id));
+    // `B` takes every gradient that arrives: one that it does not need itself, it stores.
+    let taken = taken_by_input_half(stage, &deferred, targets);
+    let (retained, stored): (BTreeSet<NodeId>, BTreeSet<NodeId>) =
+        retained.into_iter().partition(|id| taken.contains(id));
+    deferred.extend(stored);
     Plan { saved_for_input: &saved - &found, saved_for_weight: found, deferred, retained }
 }
 
@@ -191,6 +197,18 @@ fn products(stage: &Differentiated) -> Vec<bool> {
         is_product[id.index()] = !is_light || node.inputs.iter().any(|input| is_product[input.index()]);
     }
     is_product
+}
+
+/// The gradients that arrived which `B` reads for what it hands on and what it stores.
+fn taken_by_input_half(stage: &Differentiated, deferred: &BTreeSet<NodeId>, targets: Targets<'_>) -> BTreeSet<NodeId> {
+    let mut seen = BTreeSet::new();
+    let mut open: Vec<NodeId> = targets.inputs.iter().chain(deferred).copied().collect();
+    while let Some(id) = open.pop() {
+        if seen.insert(id) {
+            open.extend(&stage.tape.node(id).inputs);
+        }
+    }
+    seen.into_iter().filter(|id| targets.arrived.contains_key(id)).collect()
 }
 
 /// The saved tensors that `W` reads, where it has the tensors of a cut.
