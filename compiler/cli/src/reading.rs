@@ -30,7 +30,7 @@ pub(crate) struct Stream {
     patience: Option<Patience>,
 }
 
-/// Opens what a user names, to be read up to so many bytes.
+/// Opens a file that the user names, and limits how many bytes are read from it.
 ///
 /// # Errors
 /// If it cannot be opened.

@@ -178,7 +178,7 @@ fn conclude(arguments: &Arguments, prepared: &Prepared, result: &Found, elapsed:
     if !target.quiet {
         print_error(&crate::searching::verdict(&prepared.problem, found, elapsed));
         if let Some(halves) = halves(&compilation.report.derived_costs) {
-            print_error(&format!("halves of BW have no costs of their own and follow from that of BW: {halves}\n"));
+            print_error(&format!("`B` and `W` without a cost of their own take a part of that of `BW`: {halves}\n"));
         }
     }
     Ok(outcome(compilation))
