@@ -176,13 +176,15 @@ impl Said<'_> {
         let (own, most) = (printed.length(goal), self.printed.first().map(|target| target.peaks.iter().max().copied()));
         let most = most.flatten().unwrap_or_default();
         let capacity = self.case.limits.clone().unwrap_or_else(|| vec![most; self.case.devices]);
-        let is_proved = prepared.problem.is_proved(&found) && prepared.problem.ends_with_tasks;
+        let is_proved = prepared.is_proved(&found, &compilation);
         let scope = |goal| Scope { goal, forms: Forms::any(self.case), capacity: capacity.clone() };
         let (bound, makespan) = (ticks(figures.lower_bound), ticks(figures.makespan_lower_bound));
-        // What equals its bound may not be known to be proved by the search itself.
-        if figures.objective != Some(objective.name()) || (is_proved && bound != own) {
+        // The report, what stands above the source, and the last line agree: each is about what was written.
+        let told = (prepared.problem.ticks(found.length).0, prepared.problem.is_proved(&found));
+        if figures.objective != Some(objective.name()) || is_proved != (bound == own) || told != (own, is_proved) {
             let what = figures.objective;
-            self.failures.push(format!("{name}: of {what:?} {own}, bound {bound}, proved optimal: {is_proved}"));
+            let proved = format!("bound {bound}, proved optimal: {is_proved}, told {told:?}");
+            self.failures.push(format!("{name}: of {what:?} {own}, {proved}"));
         }
         let gap = if bound > 0 { Some(own as f64 / bound as f64 - 1.0) } else { (own == 0).then_some(0.0) };
         let is_gap = |one: (f64, f64)| (one.0 - one.1).abs() < 1e-9;

@@ -211,7 +211,7 @@ impl Comparison<'_> {
         let found = find(&searched, &mut prepared, options, &team, &Shown::new(true))?;
         let judged = found.compilation.judged.as_ref().filter(|_| found.compilation.report.ok)?;
         let better = BetterReport::new("search", length(&judged.timeline), refitted);
-        let proved_optimal = prepared.problem.is_proved(&found.found) && prepared.problem.ends_with_tasks;
+        let proved_optimal = prepared.is_proved(&found.found, &found.compilation);
         Some(BetterReport { proved_optimal, source: Some(found.source), ..better })
     }
 

@@ -159,8 +159,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
 fn conclude(arguments: &Arguments, prepared: &Prepared, result: &Found, elapsed: Duration) -> Result<Outcome, Failure> {
     let target = &arguments.timed.target;
     let Found { found, source, compilation, sources } = result;
-    // The report's makespan is that of the whole step.
-    let proved_optimal = prepared.problem.is_proved(found) && prepared.problem.ends_with_tasks;
+    let proved_optimal = prepared.is_proved(found, compilation);
     if let Some(path) = &arguments.output {
         write(path, source)?;
     }

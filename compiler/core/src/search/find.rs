@@ -167,7 +167,8 @@ impl Prepared {
         let Problem { job, objective, schedule, .. } = &self.problem;
         let of = |orders: Orders| {
             let length = Plan::new(job, *objective, &orders)?.1.length;
-            Some(Progress { length, orders, known: Vec::new(), bound: found.bound.min(length), ..*found })
+            let progress = Progress { length, orders, known: Vec::new(), bound: found.bound.min(length), ..*found };
+            Some(self.problem.measured(progress))
         };
         let mut all: Vec<Progress> = job.orders(schedule).into_iter().chain(job.in_turn()).filter_map(of).collect();
         all.sort_by_key(|progress| progress.length);
@@ -181,7 +182,8 @@ impl Prepared {
         workers: &dyn Workers,
         report: &mut dyn FnMut(&Progress),
     ) -> Option<Progress> {
-        search(&self.problem.job, self.problem.bound, self, options, workers, report)
+        let found = search(&self.problem.job, self.problem.bound, self, options, workers, report)?;
+        Some(self.problem.measured(found))
     }
 
     /// Writes what was found as source, and compiles that like any other: the report, the verdict and the program are
@@ -224,6 +226,17 @@ impl Prepared {
         compilation.report.diagnostics.retain(|found| found.code != Code::UnusedCost.name());
         compilation.report.diagnostics.extend(self.findings.iter().cloned());
         (text, compilation)
+    }
+
+    /// Whether the whole step of what was found, as its report has it, is as short as the bound: then nothing is shorter.
+    #[must_use]
+    pub fn is_proved(&self, found: &Progress, compilation: &Compilation) -> bool {
+        let Some(judged) = compilation.judged.as_ref().filter(|_| compilation.report.ok) else { return false };
+        let length = match self.problem.objective {
+            Objective::Makespan => judged.timeline.makespan(),
+            Objective::LongestStage => judged.timeline.longest_stage(),
+        };
+        length == self.problem.ticks(self.problem.bound(found))
     }
 
     /// What the schedule is called that is found: `found`, unless the file has one of that name already.

@@ -209,19 +209,37 @@ impl Problem {
     /// a stage run at once.
     #[must_use]
     pub fn schedule(&self, found: &Progress) -> (Schedule, String) {
-        let written = |(job, orders): (Job, Orders)| {
-            let tasks = job.tasks(&orders);
-            let schedule = Schedule { orders: tasks, block: None, reorder: None, ..self.schedule.clone() };
-            (job, orders, Schedule { name: "found".to_owned(), ..schedule })
-        };
-        let known = found.known.iter().flat_map(|orders| [self.merged(orders), (self.job.clone(), orders.clone())]);
-        let block = known.map(written).find(|(_, _, schedule)| slots(schedule).is_some());
-        let (job, orders, schedule) = block.unwrap_or_else(|| written(self.merged(&found.orders)));
+        let (job, orders, schedule) = self.written(found);
         let plan = Plan::new(&job, self.objective, &orders);
         let steady = plan.and_then(|(plan, _)| steady(&plan)).filter(|_| self.scale.is_exact);
         let words =
             steady.map(|steady| steady.words(&job, &self.schedule.activations, |time| self.ticks(time).to_string()));
         (schedule, words.unwrap_or_default())
+    }
+
+    /// The same with the length of the schedule that is written of it: backwards that run at once may have made it shorter.
+    pub(super) fn measured(&self, found: Progress) -> Progress {
+        let (job, orders, _) = self.written(&found);
+        let length = self.length((&job, &orders)).map_or(found.length, |length| length.min(found.length));
+        Progress { length, bound: found.bound.min(length), ..found }
+    }
+
+    fn length(&self, (job, orders): (&Job, &Orders)) -> Option<Time> {
+        Plan::new(job, self.objective, orders).map(|(_, length)| length.length)
+    }
+
+    fn written(&self, found: &Progress) -> (Job, Orders, Schedule) {
+        let written = |(job, orders): (Job, Orders)| {
+            let tasks = job.tasks(&orders);
+            let schedule = Schedule { orders: tasks, block: None, reorder: None, ..self.schedule.clone() };
+            (job, orders, Schedule { name: "found".to_owned(), ..schedule })
+        };
+        let (job, orders) = self.merged(&found.orders);
+        let least = self.length((&job, &orders));
+        let is_as_short = |(job, orders): &(Job, Orders)| self.length((job, orders)) <= least;
+        let known = found.known.iter().flat_map(|orders| [self.merged(orders), (self.job.clone(), orders.clone())]);
+        let block = known.filter(is_as_short).map(written).find(|(_, _, schedule)| slots(schedule).is_some());
+        block.unwrap_or_else(|| written((job, orders)))
     }
 
     /// Orders of a job in which all stages may fuse their backwards that lose no time by it, and where fusing all of those
