@@ -33,7 +33,9 @@ describe("a small schedule", () => {
     const report = JSON.parse(run("check", ...SMALL, "--format", "json"));
     const cards = (await text(".cards")).replace(/\s+/g, " ");
     assert.match(cards, new RegExp(`makespan ${report.makespan} mean bubble ${(100 * report.bubble_mean).toFixed(1)}%`));
-    assert.match(cards, new RegExp(`lower bound ${report.lower_bound} ?gap .*peak ${report.peak_activation} units`));
+    assert.equal(report.lower_bound_form, "fused");
+    assert.match(cards, new RegExp(`lower bound ${report.lower_bound} ?gap [\\d.]+% with BW ?peak ${report.peak_activation} units`));
+    assert.match(await text(".figures"), /lower bound\s[^\n]* with BW\n/);
     assert.match(await text(".subtitle"), /std:1f1b · 4 devices · 4 stages · 8 microbatches/);
     const devices = await page.locator(".devices tbody tr").allInnerTexts();
     report.per_device.forEach((row, device) => {

@@ -4,7 +4,6 @@ use crate::certificate_table;
 use crate::cluster_table;
 use crate::output::{Style, paint};
 use crate::stage_table;
-use pipe_compiler::bounds::Forms;
 use pipe_compiler::family::Numbers;
 use pipe_compiler::report::activation::ActivationReport;
 use pipe_compiler::report::costs::DerivedCostReport;
@@ -122,10 +121,7 @@ fn summary(report: &Report) -> Vec<(&'static str, String, String)> {
     lines.extend(report.certificate.iter().flat_map(|certificate| certificate_table::summary(certificate, valid_for)));
     if let (Some(bound), Some(gap), Some(reason)) = (figures.lower_bound, figures.gap, &figures.lower_bound_reason) {
         let gap = if gap == 0.0 { "reached".to_owned() } else { format!("gap {}", percent(gap)) };
-        let forms = [Forms::Fused, Forms::Split, Forms::Mixed].into_iter();
-        let form =
-            forms.filter(|form| figures.lower_bound_form == Some(form.name())).map(|form| format!(" {}", form.words()));
-        let remark = format!("{gap}{}: {reason}", form.collect::<String>());
+        let remark = format!("{gap}{}: {reason}", figures.form_of_bound());
         let of_makespan = figures.makespan_lower_bound.filter(|_| figures.objective == Some(LONGEST_STAGE));
         let of = if of_makespan.is_some() { "of the longest stage, " } else { "" };
         lines.push(("lower bound", number(bound), format!("{of}{remark}")));

@@ -45,6 +45,31 @@ fn the_bubble_is_the_mean_over_devices_and_that_of_the_busiest_one_has_its_name(
     assert!(svg.contains(&format!("mean bubble {} (busiest device {}", percent(mean), percent(least))), "{svg:.2000}");
 }
 
+/// Where backwards of another form may be shorter, the bound says which forms it is about, wherever it is printed.
+#[test]
+fn a_bound_says_of_which_forms_it_is_wherever_it_is_printed() {
+    let folder = folder("headlines_bound", &[]);
+    let sizes = "--set devices=4 --set microbatches=6";
+    for (schedule, costs, form, words) in [
+        ("1f1b", "", Some("fused"), " with BW"),
+        ("zb_h1", "--cost F=1,B=1,W=1,BW=1.5", Some("split"), " with B and W"),
+        ("zb_h1", "", None, ""),
+    ] {
+        let target = format!("std:{schedule} {sizes} {costs}");
+        let report = json(&pipec(&folder, &format!("check {target} --format json"), "").with(0).out);
+        assert_eq!(report["lower_bound_form"].as_str(), form, "{target}");
+        let bound = number(&report, "lower_bound");
+        let table = pipec(&folder, &format!("check {target}"), "").with(0).out;
+        let line = table.lines().find(|line| line.trim_start().starts_with("lower bound")).expect("a line");
+        assert!(line.contains(&format!("{words}: ")) && line.contains(" with") == form.is_some(), "{line}");
+        pipec(&folder, &format!("plot {target} -o x.svg"), "").with(0);
+        let svg = std::fs::read_to_string(folder.join("x.svg")).expect("written");
+        assert!(svg.contains(&format!("lower bound {bound}{words} · peak")), "{svg:.2000}");
+        let picture = json(&pipec(&folder, &format!("build {target} --emit picture"), "").with(0).out);
+        assert_eq!(picture["form_of_bound"].as_str().unwrap_or_default(), words, "{target}");
+    }
+}
+
 #[test]
 fn the_certificate_has_the_mean_over_devices_too() {
     let folder = folder("headlines_certificate", &[]);

@@ -15,6 +15,7 @@ use crate::units::Ticks;
 use memory::{area, warmup};
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::TaskKind;
+use serde::Serialize;
 use std::collections::BinaryHeap;
 
 /// What limits the makespan.
@@ -92,7 +93,8 @@ pub fn lower_bound(
 }
 
 /// The forms that the bound of a schedule allows: of each stage those that the schedule has.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Forms {
     /// All backwards run at once, as `BW`.
     Fused,
@@ -111,16 +113,6 @@ impl Forms {
             () if stages.clone().all(|stage| !dependencies.is_split(stage)) => Self::Fused,
             () if stages.all(|stage| !dependencies.is_fused(stage)) => Self::Split,
             () => Self::Mixed,
-        }
-    }
-
-    /// What programs call them.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Fused => "fused",
-            Self::Split => "split",
-            Self::Mixed => "mixed",
         }
     }
 

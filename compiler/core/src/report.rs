@@ -159,7 +159,7 @@ pub struct Figures {
     pub lower_bound: Option<f64>,
     /// The forms of backwards that this is about, where other forms may be shorter: `fused`, `split` or, of each stage as it is, `mixed`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub lower_bound_form: Option<&'static str>,
+    pub lower_bound_form: Option<Forms>,
     /// The same for backwards of either form, where that is less and the costs of both are known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lower_bound_any_form: Option<f64>,
@@ -179,6 +179,14 @@ pub struct Figures {
     /// The most bytes of activations of any device, what waits for `W` included, where a model is bound.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peak_activation_bytes: Option<u64>,
+}
+
+impl Figures {
+    /// What follows the lower bound wherever it is printed: which forms of backwards it is about, behind a space, or nothing where it is about all.
+    #[must_use]
+    pub fn form_of_bound(&self) -> String {
+        self.lower_bound_form.map_or_else(String::new, |form| format!(" {}", form.words()))
+    }
 }
 
 /// Time on the critical path.
@@ -310,7 +318,7 @@ impl Report {
             bubble_longest_stage: Some(rest(work, longest_stage)),
             objective: None,
             lower_bound: Some(time(bound.makespan)),
-            lower_bound_form: only_own.then(|| Forms::of(schedule, dependencies).name()),
+            lower_bound_form: only_own.then(|| Forms::of(schedule, dependencies)),
             lower_bound_any_form: of_either.filter(|_| only_own).map(time),
             lower_bound_reason: Some(format!("{} ({})", bound.kind.words(), bound.device)),
             gap: Some(excess(makespan, bound.makespan)),

@@ -121,7 +121,7 @@ impl Sheet {
         put!(svg, r#"<text class="title" x="{LEFT}" y="34">{}</text>"#, escape(name));
         put!(
             svg,
-            r#"<text class="figures" x="{LEFT}" y="56">{} devices, {} stages, {} microbatches · makespan {}{} · mean bubble {} (busiest device {}, by longest stage {}) · lower bound {} · peak {} units</text>"#,
+            r#"<text class="figures" x="{LEFT}" y="54">{} devices, {} stages, {} microbatches · makespan {}{} · mean bubble {} (busiest device {}, by longest stage {})</text>"#,
             sizes.devices.unwrap_or_default(),
             sizes.stages.unwrap_or_default(),
             sizes.microbatches.unwrap_or_default(),
@@ -130,7 +130,12 @@ impl Sheet {
             show(figures.bubble_mean, percent),
             show(figures.bubble_makespan, percent),
             show(figures.bubble_longest_stage, percent),
+        );
+        put!(
+            svg,
+            r#"<text class="figures" x="{LEFT}" y="72">lower bound {}{} · peak {} units</text>"#,
             show(figures.lower_bound, number),
+            figures.form_of_bound(),
             show(figures.peak_activation, number),
         );
         let column = self.x(self.makespan) + 12.0;

@@ -20,7 +20,7 @@ impl Picture {
         let unit = report.profile.as_ref().map(|own| own.time_unit);
         let unit = unit.or(report.cluster.as_ref().map(|own| own.time_unit));
         let picture = Self::of(compilation, (judged, Moments::Placed), &Scale::of(&[judged]), unit);
-        Some(Self { report: Some(report.clone()), ..picture })
+        Some(Self { report: Some(report.clone()), form_of_bound: report.figures.form_of_bound(), ..picture })
     }
 
     /// Pictures of other timelines of the same order on one time axis, whose unit is named.
@@ -88,6 +88,7 @@ impl Picture {
             critical_path: judged.critical_path.tasks.iter().map(|slot| scale.index(*slot)).collect(),
             tasks,
             report: None,
+            form_of_bound: String::new(),
         }
     }
 }

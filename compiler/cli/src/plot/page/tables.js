@@ -38,7 +38,7 @@ function headOfPicture(model) {
     cards: [
       ["makespan", model.time(picture.makespan)],
       ["mean bubble", percent(report.bubble_mean), `busiest device ${percent(report.bubble_makespan)}`],
-      ["lower bound", say(report.lower_bound) + model.unit, (report.gap > 0 ? `gap ${percent(report.gap)}` : "reached") + form(report)],
+      ["lower bound", say(report.lower_bound) + model.unit, (report.gap > 0 ? `gap ${percent(report.gap)}` : "reached") + (picture.form_of_bound ?? "")],
       ["peak", `${say(report.peak_activation)} units`, null, isOver(model.memories[0])],
       ...(bytes ? [["peak memory", sayBytes(Math.max(...bytes.lanes.map((lane) => lane.peak))), null, isOver(bytes)]] : []),
     ],
@@ -89,12 +89,6 @@ function bubbleTable(models) {
       table(["device", "in tasks", ...causes.map(([, words]) => words), "idle", "waiting for"], rows)));
 }
 
-/** Which forms of backwards the lower bound is about, where it is not about all. */
-function form(report) {
-  const words = { fused: " with BW", split: " with B and W", mixed: " with these forms of backwards" };
-  return words[report.lower_bound_form] ?? "";
-}
-
 function figureTable(model) {
   const { report } = model.picture;
   const time = (value) => say(value) + model.unit;
@@ -102,7 +96,7 @@ function figureTable(model) {
   const valid = { every: "every number of microbatches", allowed: "every allowed number of microbatches" };
   const rows = [
     ["makespan", time(report.makespan), "first start to last end"],
-    ["lower bound", time(report.lower_bound), `${report.lower_bound_reason}${form(report)}`],
+    ["lower bound", time(report.lower_bound), `${report.lower_bound_reason}${model.picture.form_of_bound ?? ""}`],
     ["gap", percent(report.gap), "how much longer than the bound"],
     ["mean bubble", percent(report.bubble_mean), "of the makespan, the mean over all devices"],
     ["bubble, busiest device", percent(report.bubble_makespan), "of the makespan"],
