@@ -106,3 +106,53 @@ fn lower_bounds_respect_the_limits_of_devices() {
         assert_eq!((makespan(&judged), judged.bound.makespan.0 / Ticks::UNIT.0), (54, bound), "{memory:?}");
     }
 }
+
+/// The first pipeline of a text, compiled.
+fn compiled(text: &str) -> pipe_compiler::Compilation {
+    let root = Source { name: "x.pipe".to_owned(), text: text.to_owned() };
+    compile(&mut Sources::default(), root, &|path| Err(path.to_owned()), &Request::default())
+}
+
+/// Lines of a pipeline of 4 devices and 8 microbatches.
+fn pipeline(lines: &str) -> String {
+    format!("param part = 4  pipeline p {{ devices 4 microbatches 8 {lines} }}")
+}
+
+#[test]
+fn costs_and_limits_of_a_pipeline_are_exact_expressions() {
+    let written = [
+        ("cost F = 1 / 4, BW[1] = 3 - 1 / 2", "cost F = 0.25, BW[1] = 2.5"),
+        ("cost F = 1 / 3 * 3, B = 2 * part, comm[0-1] = D / 8", "cost F = 1, B = 8, comm[0-1] = 0.5"),
+        ("cost F = 0.3 * 4 - 0.2, W = if M > 4 then 1 / 8 else 1", "cost F = 1, W = 0.125"),
+        ("cost F & BW = max(3, 7 / 2)", "cost F & BW = 3.5"),
+        ("activation W = 11 / 30, F[0] = 3 / (D - 2)", "activation W = 11/30, F[0] = 1.5"),
+    ];
+    for (expression, number) in written {
+        let [one, other] = [expression, number].map(|line| {
+            let found = compiled(&pipeline(&format!("schedule zb_h1 {line}")));
+            assert!(found.report.ok, "{line}: {:#?}", found.diagnostics);
+            let judged = found.judged.expect("a step");
+            (judged.timeline.makespan(), found.report.figures.peak_activation, found.report.figures.lower_bound)
+        });
+        assert_eq!(one, other, "{expression}");
+    }
+}
+
+#[test]
+fn limits_are_exact_to_the_last_part() {
+    // 1F1B holds 4 units here, V-Min 2.
+    let cases = [
+        ("v_min", "require peak <= 1 / 2 * 1f1b", true),
+        ("v_min", "require peak <= 1 / 3 * 1f1b", false),
+        ("v_min", "require peak <= (D - 2) / part * 1f1b", true),
+        ("v_min", "require peak <= D / 2", true),
+        ("v_min", "require peak <= D / 2 - 1 / 8", false),
+        ("1f1b", "require peak <= part", true),
+        ("1f1b", "require bubble <= 3 / 11", true),
+        ("1f1b", "require bubble <= 1 / part", false),
+    ];
+    for (schedule, line, holds) in cases {
+        let found = compiled(&pipeline(&format!("schedule {schedule} {line}")));
+        assert_eq!(found.report.ok, holds, "{schedule} {line}: {:#?}", found.diagnostics);
+    }
+}

@@ -32,13 +32,28 @@ pub struct Ratio {
 }
 
 impl Ratio {
-    const ONE: Self = Self { above: 1, below: 1 };
+    /// The number 1.
+    pub(crate) const ONE: Self = Self { above: 1, below: 1 };
 
     /// One number divided by another, both in the same unit. `None` where that is nothing.
     #[must_use]
     pub fn new(above: u64, below: u64) -> Option<Self> {
         let common = gcd(above, below).max(1);
         (below > 0).then(|| Self { above: above / common, below: below / common })
+    }
+
+    /// So large a part of a number, rounded down.
+    #[must_use]
+    pub fn of(self, whole: u64) -> u128 {
+        u128::from(whole) * u128::from(self.above) / u128::from(self.below)
+    }
+
+    /// The number in millionths, where it is a whole number of them.
+    #[must_use]
+    pub fn millionths(self) -> Option<u64> {
+        let scaled = u128::from(self.above) * u128::from(Units::UNIT.0);
+        let whole = scaled.is_multiple_of(self.below.into()).then(|| scaled / u128::from(self.below))?;
+        whole.try_into().ok()
     }
 
     fn is_above(self, most: u64) -> bool {
@@ -233,7 +248,7 @@ fn wide(number: u64) -> u128 {
 }
 
 /// The greatest common divisor.
-fn gcd<T: Copy + Default + PartialEq + std::ops::Rem<Output = T>>(one: T, other: T) -> T {
+pub(crate) fn gcd<T: Copy + Default + PartialEq + std::ops::Rem<Output = T>>(one: T, other: T) -> T {
     if other == T::default() { one } else { gcd(other, one % other) }
 }
 

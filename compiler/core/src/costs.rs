@@ -8,6 +8,7 @@ pub mod halves;
 pub mod unused;
 
 use crate::Request;
+use crate::activation::Ratio;
 use crate::cluster::durations as cluster;
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::latency::Latency;
@@ -15,7 +16,7 @@ use crate::model::{self, stage_set::StageSet};
 use crate::pipeline::{Pipeline, StageCosts};
 use crate::schedule::{Costs, Schedule};
 use crate::source::Span;
-use crate::units::{Ticks, parse_decimal};
+use crate::units::Ticks;
 use pipe_ir::ids::{DeviceId, StageId};
 use pipe_ir::task::TaskKind;
 use std::fmt;
@@ -116,6 +117,9 @@ pub struct Entry {
     pub span: Option<Span>,
 }
 
+/// The longest time that may be said: 10^9 units.
+const LONGEST: u64 = 1_000_000_000 * 1_000_000;
+
 /// By [`TaskKind::index`]: how long tasks take.
 type Times = [Ticks; TaskKind::ALL.len()];
 /// By [`TaskKind::index`]: whether that was said.
@@ -144,8 +148,9 @@ impl StageCosts {
             let error =
                 |reason: &str| CostError(format!("`{pair}`: {reason}, as in `F=1,B=1,W=0.5,F[7]=1.3,comm=0.1`"));
             let (name, number) = pair.split_once('=').ok_or_else(|| error("expected name=number"))?;
-            let wanted = "expected a number from 0 to 10^9 with at most 6 decimals";
-            let time = Ticks(parse_decimal(number.trim()).ok_or_else(|| error(wanted))?);
+            let wanted = "expected a number from 0 to 10^9 with at most 6 decimals, perhaps as a quotient such as 1/4";
+            let time = number.parse().ok().and_then(Ratio::millionths).filter(|time| *time <= LONGEST);
+            let time = Ticks(time.ok_or_else(|| error(wanted))?);
             let name: CostName = name.parse().map_err(|reason: CostError| error(&reason.0))?;
             if entries.iter().any(|entry| entry.name == name) {
                 return Err(error(&format!("`{name}` was given before")));

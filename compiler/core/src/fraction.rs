@@ -3,6 +3,7 @@
 
 use crate::diagnostic::{Code, Diagnostic};
 use crate::source::Span;
+use crate::syntax::ast::Decimal;
 use std::cmp::Ordering;
 use std::fmt;
 
@@ -30,6 +31,11 @@ impl Fraction {
         Some(Self { above: i64::try_from(above).ok()?, below: i64::try_from(below).ok()? })
     }
 
+    /// What a decimal says.
+    pub(crate) fn decimal(decimal: Decimal) -> Option<Self> {
+        Self::new(i128::from(decimal.digits), 10i128.checked_pow(decimal.scale)?)
+    }
+
     /// The whole number that this is, if it is one.
     pub(crate) fn as_whole(self) -> Option<i64> {
         (self.below == 1).then_some(self.above)
@@ -41,7 +47,8 @@ impl Fraction {
         self.above as f64 / self.below as f64
     }
 
-    fn parts(self) -> (i128, i128) {
+    /// The number, and the divisor that it is over.
+    pub(crate) fn parts(self) -> (i128, i128) {
         (i128::from(self.above), i128::from(self.below))
     }
 

@@ -1,5 +1,6 @@
 //! Pipelines: a model bound to devices, a schedule, requirements and training settings, all expressions evaluated.
 
+use crate::activation::Ratio;
 use crate::costs::Entry;
 use crate::offload::Offload;
 use crate::schedule::Schedule;
@@ -132,31 +133,16 @@ pub struct Requirement {
 #[derive(Clone, PartialEq, Debug)]
 pub enum Limit {
     /// Activation memory of the fullest device, in units.
-    Peak(Share),
+    Peak(Ratio),
     /// Activation memory of the fullest device, compared with the one of another schedule of as many devices and microbatches.
     PeakOf {
         /// The part of the other schedule's peak that is allowed.
-        factor: Share,
+        factor: Ratio,
         /// The other schedule; none where a turn of each block is written out, and this is no block.
         schedule: Option<Box<Schedule>>,
     },
     /// Bytes of every device's arena.
     Memory(Bytes),
     /// Idle share of the busiest device within the makespan.
-    Bubble(Share),
-}
-
-/// An exact number that is not negative: millionths.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Share(pub u64);
-
-impl Share {
-    /// The number 1.
-    pub const ONE: Self = Self(1_000_000);
-}
-
-impl std::fmt::Display for Share {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        Ticks(self.0).fmt(f)
-    }
+    Bubble(Ratio),
 }

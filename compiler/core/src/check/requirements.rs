@@ -3,9 +3,10 @@
 //! Numbers limit units. Another schedule is compared in bytes where a model is bound, and in units otherwise.
 
 use super::memory::{Certificate, Peak, certificates, peaks};
+use crate::activation::Ratio;
 use crate::dependencies::Dependencies;
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
-use crate::pipeline::{Limit, Requirement, Share};
+use crate::pipeline::{Limit, Requirement};
 use crate::schedule::Schedule;
 use crate::timeline::Timeline;
 use crate::units::{Ticks, Units};
@@ -44,7 +45,7 @@ pub fn check(
 ) -> Result<(), Diagnostics> {
     let failed = requirements.iter().enumerate().filter_map(|(index, requirement)| {
         let failure = match &requirement.limit {
-            Limit::Peak(limit) => peak(schedule, peaks, u128::from(limit.0), limit.to_string()),
+            Limit::Peak(limit) => peak(schedule, peaks, limit.of(Units::UNIT.0), limit.to_string()),
             Limit::PeakOf { factor, schedule: other } => {
                 let other = other.as_ref()?;
                 match bytes.and_then(|bytes| Some((&bytes.own, bytes.others.get(index)?))) {
@@ -96,7 +97,7 @@ pub fn check_reach(
     for requirement in requirements {
         let (best, worst) = match &requirement.limit {
             Limit::Peak(limit) => {
-                let of = |peaks| peak(own.schedule, peaks, u128::from(limit.0), limit.to_string());
+                let of = |peaks| peak(own.schedule, peaks, limit.of(Units::UNIT.0), limit.to_string());
                 (of(&own.least), of(&own.most))
             }
             // Bytes need the step.
@@ -151,17 +152,17 @@ fn peak(schedule: &Schedule, peaks: &[Peak], allowed: u128, limit: String) -> Fa
     })
 }
 
-fn peak_of(schedule: &Schedule, own: &[Peak], factor: Share, other: &Schedule) -> Failure {
+fn peak_of(schedule: &Schedule, own: &[Peak], factor: Ratio, other: &Schedule) -> Failure {
     peak_against(schedule, own, factor, (other, &peaks(other, &Dependencies::of(other))))
 }
 
 /// The same in bytes, with the units beside them.
 fn bytes_of(
     (schedule, peaks, bytes): (&Schedule, &[Peak], &[Bytes]),
-    factor: Share,
+    factor: Ratio,
     (other, most): (&Schedule, Bytes),
 ) -> Failure {
-    let allowed = u128::from(most.0) * u128::from(factor.0) / u128::from(Share::ONE.0);
+    let allowed = factor.of(most.0);
     let held = bytes.iter().max().copied().unwrap_or_default();
     if u128::from(held.0) <= allowed {
         return None;
@@ -171,7 +172,7 @@ fn bytes_of(
     let own = units(schedule, peaks).map_or_else(String::new, |own| format!(" ({})", own.words()));
     let others = units(other, &super::memory::peaks(other, &Dependencies::of(other)));
     let others = others.map_or_else(String::new, |others| format!(", {}", others.words()));
-    let times = if factor == Share::ONE { String::new() } else { format!("{factor} * ") };
+    let times = if factor == Ratio::ONE { String::new() } else { format!("{factor} * ") };
     let limit = Bytes(u64::try_from(allowed).unwrap_or(u64::MAX));
     Some((
         format!("{device} of `{}` holds {held} of activations{own}", schedule.name),
@@ -181,24 +182,24 @@ fn bytes_of(
     ))
 }
 
-fn peak_against(schedule: &Schedule, own: &[Peak], factor: Share, (other, peaks): (&Schedule, &[Peak])) -> Failure {
+fn peak_against(schedule: &Schedule, own: &[Peak], factor: Ratio, (other, peaks): (&Schedule, &[Peak])) -> Failure {
     let (_, most) = fullest(peaks)?;
     let units = other.units(most.activations);
-    let allowed = u128::from(units.0) * u128::from(factor.0) / u128::from(Share::ONE.0);
+    let allowed = factor.of(units.0);
     let limit = Units(u64::try_from(allowed).unwrap_or(u64::MAX));
-    let times = if factor == Share::ONE { String::new() } else { format!("{factor} * ") };
+    let times = if factor == Ratio::ONE { String::new() } else { format!("{factor} * ") };
     peak(schedule, own, allowed, format!("{limit} ({times}{units} of `{}`)", other.name))
 }
 
-fn bubble(schedule: &Schedule, timeline: &Timeline, limit: Share) -> Failure {
+fn bubble(schedule: &Schedule, timeline: &Timeline, limit: Ratio) -> Failure {
     let devices = (0..schedule.n_devices()).map(DeviceId::from_index);
     let work = devices.map(|device| timeline.busy(device)).max()?;
     let makespan = timeline.makespan();
     let idle = makespan - work;
-    let broken = u128::from(idle.0) * u128::from(Share::ONE.0) > u128::from(makespan.0) * u128::from(limit.0);
-    broken.then(|| {
+    // The idle time is whole, so that rounding the limit down changes nothing.
+    (u128::from(idle.0) > limit.of(makespan.0)).then(|| {
         let share = u128::from(idle.0) * u128::from(Ticks::UNIT.0) / u128::from(makespan.0.max(1));
-        let share = Share(u64::try_from(share).unwrap_or(u64::MAX));
+        let share = Ticks(u64::try_from(share).unwrap_or(u64::MAX));
         let has = format!("the busiest device idles {share} of the makespan of {makespan}");
         (has, format!("at most {limit}"), "use more microbatches, or split the backward in `B` and `W`".to_owned())
     })

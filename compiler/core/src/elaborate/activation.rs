@@ -1,5 +1,6 @@
 //! `activation`: what activations count in units, where no model says what they are.
 
+use super::arguments::Values;
 use super::limits::Report;
 use super::number::{outside, ratio};
 use crate::activation::{ActivationError, ActivationName, Entry, MOST_PARTS, Shares};
@@ -9,13 +10,13 @@ use crate::source::Span;
 use crate::syntax::ast::{Call, Expr, Name};
 
 /// The numbers of a pipeline's line.
-pub(super) type Line<'a> = &'a [(Name, Expr, Option<Expr>)];
+pub(super) type Line<'a> = &'a [(Name, Expr)];
 
 /// What a pipeline's line says.
-pub(super) fn shares(line: Line<'_>, report: &mut Report) -> Option<Shares> {
+pub(super) fn shares(line: Line<'_>, parameters: &Values, report: &mut Report) -> Option<Shares> {
     let mut entries: Vec<Entry> = Vec::new();
-    for (written, above, below) in line {
-        let share = report.take(ratio(above, below.as_ref()))?;
+    for (written, number) in line {
+        let share = report.take(ratio(number, parameters))?;
         let name: Result<ActivationName, ActivationError> = written.text.parse();
         let Ok(name) =
             name.map_err(|reason| report.add(*outside(written.span, format!("`{}`: {reason}", written.text))))
@@ -27,8 +28,7 @@ pub(super) fn shares(line: Line<'_>, report: &mut Report) -> Option<Shares> {
             report.add(Diagnostic::error(Code::RepeatedItem, written.span, "said again", message));
         }
         let entry = Entry { name, share, span: Some(written.span) };
-        let span = Span { end: below.as_ref().unwrap_or(above).span.end, ..above.span };
-        report.extend(entry.excess().map(|message| *outside(span, message)));
+        report.extend(entry.excess().map(|message| *outside(number.span, message)));
         entries.push(entry);
     }
     Some(Shares { entries })

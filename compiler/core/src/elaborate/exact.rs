@@ -1,8 +1,9 @@
-//! Evaluation where `/` is exact: `param`s of files, settings, and values for models. What has to be a whole number must be one in the end.
+//! Evaluation where `/` is exact: `param`s of files, lines of pipelines, settings, and values for models. What has to be a whole number, or one
+//! of a few digits, must be one in the end.
 
 use super::arguments::Values;
 use super::evaluate::{MAX_OPERATIONS, Machine, unbound};
-use super::scope::{Fault, Node, Resolved, Scope, State};
+use super::scope::{Decimals, Fault, Node, Resolved, Scope, State};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::fraction::Fraction;
 use crate::syntax::ast::{BinaryOp, Expr, UnaryOp};
@@ -13,7 +14,7 @@ use std::cmp::Ordering;
 /// # Errors
 /// All that [`super::evaluate`] fails on, and a result that is not whole.
 pub fn exact(expr: &Expr, values: &Values) -> Result<i64, Diagnostic> {
-    let mut scope = Scope::new(values.clone()).exact(false);
+    let mut scope = Scope::new(values.clone()).exact(Decimals::Refused);
     let value = scope.number(expr).and_then(|code| Exact::default().whole(&scope, &code));
     value.map_err(|fault| *fault)
 }
@@ -23,12 +24,34 @@ pub fn exact(expr: &Expr, values: &Values) -> Result<i64, Diagnostic> {
 /// # Errors
 /// A result that is not finite, and all that is no number.
 pub fn decimal(expr: &Expr, values: &Values) -> Result<f64, Diagnostic> {
-    let mut scope = Scope::new(values.clone()).exact(true);
+    let mut scope = Scope::new(values.clone()).exact(Decimals::Floating);
     let value = scope.number(expr).and_then(|code| Exact::default().eval(&scope, &code));
     value.map(Number::to_f64).map_err(|fault| *fault)
 }
 
-/// A number, exact as long as no decimal is part of it.
+/// The exact value of an expression, whose decimals are exact as well.
+///
+/// # Errors
+/// All that [`super::evaluate`] fails on.
+pub(super) fn fraction(expr: &Expr, values: &Values) -> Result<Fraction, Fault> {
+    let mut scope = Scope::new(values.clone()).exact(Decimals::Exact);
+    let code = scope.number(expr)?;
+    match Exact::default().eval(&scope, &code)? {
+        Number::Exact(value) => Ok(value),
+        Number::Decimal(value) => Err(without_value(&scope, &code, &format!("the result is {value}"))),
+    }
+}
+
+/// An error with the numbers that the names of an expression stand for.
+pub(super) fn explained(error: Diagnostic, expr: &Expr, values: &Values) -> Fault {
+    let mut scope = Scope::new(values.clone()).exact(Decimals::Exact);
+    match scope.number(expr) {
+        Ok(code) => with_values(&scope, &code, error),
+        Err(_) => Box::new(error),
+    }
+}
+
+/// A number, exact as long as no floating-point number is part of it.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Number {
     Exact(Fraction),
@@ -92,7 +115,11 @@ impl Exact {
         }
         match &code.node {
             Node::Constant(value) => Ok(Number::Exact(Fraction::whole(*value))),
-            Node::Decimal(value) => finite(scope, code, *value),
+            Node::Decimal(value) if scope.decimals() == Decimals::Exact => {
+                let exact = Fraction::decimal(*value);
+                exact.map(Number::Exact).ok_or_else(|| without_value(scope, code, "the number does not fit in 64 bits"))
+            }
+            Node::Decimal(value) => finite(scope, code, value.to_f64()),
             Node::Variable(_) => Err(unbound(code.expr)),
             Node::Let(slot) => self.definition(scope, *slot, code),
             Node::Unary(UnaryOp::Not, operand) => Ok(Number::condition(!self.eval(scope, operand)?.holds())),
@@ -212,7 +239,7 @@ fn binary(
         if matches!(op, BinaryOp::Divide | BinaryOp::Modulo) && b.as_whole() == Some(0) {
             return Err(without_value(scope, code, &format!("division by zero: {}", words())));
         }
-        if !scope.has_decimals() {
+        if scope.decimals() != Decimals::Floating {
             return Err(without_value(scope, code, &format!("{} does not fit in 64 bits", words())));
         }
     }

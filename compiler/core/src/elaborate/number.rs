@@ -1,53 +1,55 @@
-//! Numbers that are written out: exact ones for costs and requirements, whole ones for settings.
+//! Numbers of pipelines: exact ones for costs, activations and requirements, whole ones for settings.
 
 use super::arguments::Values;
-use super::exact::exact;
+use super::exact::{exact, explained, fraction};
 use super::limits::MAX_COST;
 use super::scope::Fault;
-use crate::activation::Ratio;
+use crate::activation::{Ratio, gcd};
 use crate::diagnostic::{Code, Diagnostic};
-use crate::pipeline::Share;
 use crate::source::Span;
 use crate::syntax::ast::{Expr, ExprKind};
+use crate::units::Ticks;
 
-/// A literal as an exact number of millionths.
-pub(super) fn millionths(expr: &Expr) -> Result<Share, Fault> {
-    let fail = |reason: &str| {
-        let message = format!("the number {reason}");
-        Err(Box::new(Diagnostic::error(Code::OutOfRange, expr.span, "this number", message)))
+/// So many ticks are a unit: times have at most six digits behind the point.
+const MILLION: i128 = 1_000_000;
+
+/// The value of an expression as an exact time, in millionths of the unit.
+pub(super) fn time(expr: &Expr, values: &Values) -> Result<Ticks, Fault> {
+    let value = fraction(expr, values)?;
+    let (above, below) = value.parts();
+    let result = if is_literal(expr) { "the number".to_owned() } else { format!("the result is {value}, which") };
+    let fail = |reason: &str, help: Option<String>| {
+        let error = Diagnostic::error(Code::OutOfRange, expr.span, "this number", format!("{result} {reason}"));
+        Err(explained(Diagnostic { help, ..error }, expr, values))
     };
-    let value = match &expr.kind {
-        ExprKind::Integer(value) => i128::from(*value) * 1_000_000,
-        ExprKind::Decimal(decimal) => {
-            let scaled = i128::from(decimal.digits) * 1_000_000;
-            let divisor = 10i128.pow(decimal.scale.min(18));
-            if scaled % divisor != 0 {
-                return fail("has more than 6 digits behind the point");
-            }
-            scaled / divisor
-        }
-        _ => return fail("is not written out"),
-    };
-    match u64::try_from(value) {
-        Ok(value) => Ok(Share(value)),
-        Err(_) => fail("is too large"),
+    if above < 0 {
+        return fail("is below 0", None);
+    }
+    let scaled = above * MILLION;
+    if scaled % below != 0 {
+        let by = below / gcd(below, MILLION);
+        let help = format!("costs may have any unit: multiply all of them by {by}");
+        return fail("has more than 6 digits behind the point", Some(help));
+    }
+    match u64::try_from(scaled / below) {
+        Ok(value) => Ok(Ticks(value)),
+        Err(_) => fail("is too large", None),
     }
 }
 
-/// A literal, or one divided by another, as an exact number.
-pub(super) fn ratio(above: &Expr, below: Option<&Expr>) -> Result<Ratio, Fault> {
-    let Share(number) = millionths(above)?;
-    let Share(divisor) = below.map_or(Ok(Share::ONE), millionths)?;
-    let span = below.map_or(above.span, |below| below.span);
-    let by_zero = || Box::new(Diagnostic::error(Code::Arithmetic, span, "this is 0", "division by zero".to_owned()));
-    let most = MAX_COST.max(number).max(divisor);
-    if most > MAX_COST {
-        return Err(outside(
-            above.span,
-            format!("{} is too large; at most {} is possible", Share(most), Share(MAX_COST)),
-        ));
-    }
-    Ratio::new(number, divisor).ok_or_else(by_zero)
+/// The value of an expression as a ratio of two numbers.
+pub(super) fn ratio(expr: &Expr, values: &Values) -> Result<Ratio, Fault> {
+    let value = fraction(expr, values)?;
+    let (above, below) = value.parts();
+    let part = |number: i128| u64::try_from(number).ok().filter(|number| *number <= MAX_COST);
+    part(above).zip(part(below)).and_then(|(above, below)| Ratio::new(above, below)).ok_or_else(|| {
+        let reason = if above < 0 { "is below 0" } else { "is too large, or has too many digits" };
+        explained(*outside(expr.span, format!("{value} {reason}")), expr, values)
+    })
+}
+
+const fn is_literal(expr: &Expr) -> bool {
+    matches!(expr.kind, ExprKind::Integer(_) | ExprKind::Decimal(_))
 }
 
 /// A whole number from `low` on.

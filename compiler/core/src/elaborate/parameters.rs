@@ -4,7 +4,7 @@ use super::Request;
 use super::arguments::Values;
 use super::exact::Exact;
 use super::limits::Report;
-use super::scope::Scope;
+use super::scope::{Decimals, Scope};
 use super::target::Target;
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::files::Files;
@@ -77,7 +77,7 @@ pub(super) fn of_files(files: &Files, request: &Request) -> Result<Values, Diagn
         Some((name.clone(), setting(request, name)?))
     });
     let mut values: Values = set.collect();
-    let mut scope = Scope::new(values.clone()).exact(false);
+    let mut scope = Scope::new(values.clone()).exact(Decimals::Refused);
     let mut written = Vec::new();
     for parameter in files.parameters().filter(|parameter| setting(request, &parameter.name.text).is_none()) {
         if let Some(default) = &parameter.default {

@@ -5,7 +5,7 @@ use super::arguments::{Callee, Division, Values, bind_with};
 use super::exact::exact;
 use super::items::items_of;
 use super::limits::{MAX_COST, MAX_DEVICES, MAX_MICROBATCHES, Report, within};
-use super::number::{millionths, outside, whole};
+use super::number::{outside, ratio, time, whole};
 use super::offload;
 use super::parameters::setting;
 use super::recompute;
@@ -14,16 +14,17 @@ use super::training::{files as training_files, training};
 use super::transformer;
 use super::zero;
 use super::{DEFAULT_DEVICES, DEFAULT_MICROBATCHES, Elaborated, Request};
+use crate::activation::Ratio;
 use crate::costs::{CostName, Entry};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::files::Files;
 use crate::model;
 use crate::offload::{Offload, Wanted};
-use crate::pipeline::{Limit, ModelCall, Pipeline, Requirement, Share, StageCosts};
+use crate::pipeline::{Limit, ModelCall, Pipeline, Requirement, StageCosts};
 use crate::schedule::Schedule;
 use crate::stage_graph::StageGraph;
 use crate::suggest;
-use crate::syntax::ast::{self, Call, Expr, PipelineItem, Subject};
+use crate::syntax::ast::{self, Call, Expr, ExprKind, PipelineItem, Subject};
 use crate::units::Ticks;
 use crate::zero::Zero;
 use pipe_ir::graph::DType;
@@ -95,6 +96,7 @@ pub(super) fn elaborate(
     let n_devices = size(("devices", MAX_DEVICES), n_devices, (declared, request, &parameters), &mut report);
     let n_microbatches = ("microbatches", most_microbatches(request));
     let n_microbatches = size(n_microbatches, items.microbatches, (declared, request, &parameters), &mut report);
+    let sized = sized(&parameters, n_devices, n_microbatches);
     let mut bytes = |said: Option<&Expr>, word: &str| {
         said.and_then(|said| Some((Bytes(report.take(whole(said, &parameters, 1, word))?), said.span)))
     };
@@ -104,8 +106,9 @@ pub(super) fn elaborate(
         items.model.and_then(|call| model_call(files, (call, items.precision), request, &parameters, &mut report));
     let transformer =
         items.config.and_then(|call| transformer::transformer(files, call, request, &parameters, &mut report));
-    let costs = items.cost.and_then(|durations| stage_costs(durations, &mut report));
-    let said = items.activation.and_then(|(line, span)| Some((activation::shares(line, &mut report)?, Some(span))));
+    let costs = items.cost.and_then(|durations| stage_costs(durations, &sized, &mut report));
+    let said =
+        items.activation.and_then(|(line, span)| Some((activation::shares(line, &sized, &mut report)?, Some(span))));
     let own = said.as_ref().map(|(shares, span)| (shares, *span));
     let activations = request.activation.as_ref().map(|shares| (shares, None)).or(own);
     activation::beside_model(activations, items.model.or(items.config), &mut report);
@@ -139,10 +142,11 @@ pub(super) fn elaborate(
     }
     let mut requirements = Vec::new();
     for (subject, limit, span) in &items.requirements {
-        let limit = match limit {
-            ast::Limit::Number(expr) => report.take(number_limit(*subject, expr, &parameters)),
-            ast::Limit::Schedule { factor, schedule } => {
-                let factor = factor.as_ref().map_or(Ok(Share::ONE), millionths);
+        let limit = match (limit, parameter_for(limit, files, &sized)) {
+            (_, Some(expr)) => report.take(number_limit(*subject, &expr, &sized)),
+            (ast::Limit::Number(expr), None) => report.take(number_limit(*subject, expr, &sized)),
+            (ast::Limit::Schedule { factor, schedule }, None) => {
+                let factor = factor.as_ref().map_or(Ok(Ratio::ONE), |factor| ratio(factor, &sized));
                 let factor = report.take(factor);
                 let is_short = !request.turn || files.schedule(&schedule.name.text).is_none_or(is_block);
                 let setting = setting(schedule, &StageGraph::chain);
@@ -255,22 +259,37 @@ fn unknown<'n>(word: &str, name: &ast::Name, known: impl Iterator<Item = &'n str
     Diagnostic { help: suggest::help(&name.text, known), ..error }
 }
 
+/// What costs and requirements may name: parameters, devices and microbatches. Where a number is wrong, 1 stands in, so that it causes no
+/// other errors.
+fn sized(parameters: &Values, n_devices: Option<u32>, n_microbatches: Option<u32>) -> Values {
+    let sizes = [("D", n_devices), ("M", n_microbatches)];
+    let sizes = sizes.map(|(name, size)| (name.to_owned(), i64::from(size.unwrap_or(1))));
+    parameters.clone().into_iter().chain(sizes).collect()
+}
+
+/// `require peak <= n`, where `n` is a parameter and no schedule.
+fn parameter_for(limit: &ast::Limit, files: &Files, parameters: &Values) -> Option<Expr> {
+    let ast::Limit::Schedule { factor: None, schedule } = limit else { return None };
+    let name = &schedule.name.text;
+    let is_number = schedule.arguments.is_empty() && files.schedule(name).is_none() && parameters.contains_key(name);
+    is_number.then(|| Expr { kind: ExprKind::Name(name.clone()), span: schedule.name.span })
+}
+
 fn number_limit(subject: Subject, expr: &Expr, parameters: &Values) -> Result<Limit, super::scope::Fault> {
     Ok(match subject {
-        Subject::Peak => Limit::Peak(millionths(expr)?),
-        Subject::Bubble => Limit::Bubble(millionths(expr)?),
+        Subject::Peak => Limit::Peak(ratio(expr, parameters)?),
+        Subject::Bubble => Limit::Bubble(ratio(expr, parameters)?),
         Subject::Memory => Limit::Memory(Bytes(whole(expr, parameters, 0, "`memory`")?)),
     })
 }
 
 /// Durations from a `cost` line: 1 for each kind, `BW` as `B` and `W` together, no latency, unless it says otherwise.
-fn stage_costs(durations: &[(ast::Name, Expr)], report: &mut Report) -> Option<StageCosts> {
+fn stage_costs(durations: &[(ast::Name, Expr)], parameters: &Values, report: &mut Report) -> Option<StageCosts> {
     let mut entries: Vec<Entry> = Vec::new();
     for (name, expr) in durations {
-        let value = report.take(millionths(expr))?;
-        if value.0 > MAX_COST {
-            let message =
-                format!("`{}` takes {}; at most {} units are possible", name.text, Ticks(value.0), Ticks(MAX_COST));
+        let time = report.take(time(expr, parameters))?;
+        if time.0 > MAX_COST {
+            let message = format!("`{}` takes {time}; at most {} units are possible", name.text, Ticks(MAX_COST));
             report.add(*outside(expr.span, message));
         }
         let subject: CostName = match name.text.parse() {
@@ -290,7 +309,7 @@ fn stage_costs(durations: &[(ast::Name, Expr)], report: &mut Report) -> Option<S
             let message = format!("`cost` says twice how long `{subject}` takes");
             report.add(Diagnostic::error(Code::RepeatedItem, name.span, "said again", message));
         }
-        entries.push(Entry { name: subject, time: Ticks(value.0), span: Some(name.span) });
+        entries.push(Entry { name: subject, time, span: Some(name.span) });
     }
     let costs = StageCosts::of(entries);
     if let Some((kind, message)) = costs.hasty_pair() {

@@ -7,7 +7,7 @@ use super::evaluate::{binary, unary};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::source::Span;
 use crate::suggest;
-use crate::syntax::ast::{Argument, BinaryOp, Call, Expr, ExprKind, UnaryOp};
+use crate::syntax::ast::{Argument, BinaryOp, Call, Decimal, Expr, ExprKind, UnaryOp};
 use std::collections::BTreeMap;
 
 /// The most variables of one scope: one bit each.
@@ -51,7 +51,7 @@ pub(super) struct Resolved<'a> {
 pub(super) enum Node<'a> {
     Constant(i64),
     /// Where decimals are allowed.
-    Decimal(f64),
+    Decimal(Decimal),
     Variable(usize),
     Let(usize),
     Unary(UnaryOp, Box<Resolved<'a>>),
@@ -76,8 +76,20 @@ pub(super) struct Scope<'a> {
     types: Vec<Option<Type>>,
     /// Whether `/` is exact, so that operations are left to [`super::exact`].
     exact: bool,
-    /// Whether decimals are allowed.
-    decimals: bool,
+    /// What decimals are.
+    decimals: Decimals,
+}
+
+/// What decimals are in an expression.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum Decimals {
+    /// Refused.
+    #[default]
+    Refused,
+    /// Floating-point numbers, as the result is one.
+    Floating,
+    /// Exact, as the result must be.
+    Exact,
 }
 
 /// A `let`.
@@ -102,12 +114,12 @@ impl<'a> Scope<'a> {
     }
 
     /// The same where `/` is exact, perhaps with decimals.
-    pub(super) fn exact(self, decimals: bool) -> Self {
+    pub(super) fn exact(self, decimals: Decimals) -> Self {
         Self { exact: true, decimals, ..self }
     }
 
-    /// Whether decimals are allowed.
-    pub(super) const fn has_decimals(&self) -> bool {
+    /// What decimals are.
+    pub(super) const fn decimals(&self) -> Decimals {
         self.decimals
     }
 
@@ -218,7 +230,9 @@ impl<'a> Scope<'a> {
                 let shape = make(Node::Constant(0), Type::Number, &parts.iter().collect::<Vec<_>>());
                 Resolved { node: function(call, parts)?, ..shape }
             }
-            ExprKind::Decimal(value) if self.decimals => make(Node::Decimal(value.to_f64()), Type::Number, &[]),
+            ExprKind::Decimal(value) if self.decimals != Decimals::Refused => {
+                make(Node::Decimal(*value), Type::Number, &[])
+            }
             ExprKind::Decimal(_) | ExprKind::List(_) | ExprKind::Range(..) => {
                 let found = if matches!(expr.kind, ExprKind::Decimal(_)) { "a decimal" } else { "a list" };
                 let message = format!("expected a whole number, found {found}");

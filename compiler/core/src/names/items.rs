@@ -132,8 +132,15 @@ impl Walker {
                 self.values(ranges.flat_map(|(first, end)| std::iter::once(first).chain(end)));
             }
             PipelineItem::Require { limit: Limit::Number(number), .. } => self.value(number),
-            PipelineItem::Require { limit: Limit::Schedule { schedule, .. }, .. } => {
-                self.call(schedule, NameKind::Schedule);
+            PipelineItem::Require { limit: Limit::Schedule { factor, schedule }, .. } => {
+                self.values(factor);
+                // `require peak <= n` may also be about a number.
+                if self.call(schedule, NameKind::Schedule).is_none() && schedule.arguments.is_empty() {
+                    self.refer(schedule.name.span, self.lookup(&schedule.name.text));
+                }
+            }
+            PipelineItem::Activation { shares: numbers, .. } | PipelineItem::Cost { durations: numbers, .. } => {
+                self.values(numbers.iter().map(|(_, number)| number));
             }
             PipelineItem::Train { settings, .. } => {
                 for setting in settings {
@@ -150,10 +157,7 @@ impl Walker {
                     }
                 }
             }
-            PipelineItem::Precision { .. }
-            | PipelineItem::Offload { .. }
-            | PipelineItem::Activation { .. }
-            | PipelineItem::Cost { .. } => {}
+            PipelineItem::Precision { .. } | PipelineItem::Offload { .. } => {}
         }
     }
 }

@@ -129,7 +129,7 @@ fn phrase(rule: Rule) -> Option<String> {
             "an expression"
         }
         Rule::homes => "a device or several",
-        Rule::peak_limit => "a number or a schedule",
+        Rule::peak_limit | Rule::part_of => "a number or a schedule",
         Rule::parameter => "a parameter",
         Rule::shape => "`[sizes]`",
         Rule::open | Rule::body => "`{`",

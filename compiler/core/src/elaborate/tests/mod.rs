@@ -4,8 +4,9 @@ mod pages;
 mod robust;
 
 use super::*;
+use crate::activation::Ratio;
 use crate::files;
-use crate::pipeline::{Limit, Share};
+use crate::pipeline::Limit;
 use crate::source::{Source, Sources};
 use crate::stdlib;
 use crate::units::Ticks;
@@ -199,14 +200,12 @@ fn a_pipeline_says_everything() {
     let costs = pipeline.costs.expect("costs");
     assert_eq!(costs.tasks.map(|ticks| ticks.0 / 100_000), [10, 15, 10, 25, 10, 0]);
     assert_eq!(costs.latency, Some(Ticks(100_000)));
+    let ratio = |above, below| Ratio::new(above, below).expect("a ratio");
     let limits: Vec<_> = pipeline.requirements.iter().map(|it| &it.limit).collect();
     assert!(
-        matches!(limits[0], Limit::PeakOf { factor: Share(600_000), schedule: Some(schedule) } if schedule.name == "1f1b")
+        matches!(limits[0], Limit::PeakOf { factor, schedule: Some(schedule) } if *factor == ratio(3, 5) && schedule.name == "1f1b")
     );
-    assert_eq!(
-        limits[1..],
-        [&Limit::Peak(Share(2_500_000)), &Limit::Memory(Bytes(1 << 20)), &Limit::Bubble(Share(300_000))]
-    );
+    assert_eq!(limits[1..], [&Limit::Peak(ratio(5, 2)), &Limit::Memory(Bytes(1 << 20)), &Limit::Bubble(ratio(3, 10))]);
     let training = pipeline.training.expect("training");
     assert_eq!((training.steps, training.data), (30, DataSource::Synthetic));
     assert_eq!(training.learning_rate.peak, 0.05);

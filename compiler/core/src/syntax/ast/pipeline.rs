@@ -74,8 +74,8 @@ pub enum PipelineItem {
     },
     /// `activation F[0] = 1.5, W = 11 / 30`.
     Activation {
-        /// Names with their numbers, which may be divided by others: `F`, `W`, or `W[0..4]` of some stages.
-        shares: Vec<(Name, Expr, Option<Expr>)>,
+        /// Names with their numbers: `F`, `W`, or `W[0..4]` of some stages.
+        shares: Vec<(Name, Expr)>,
         /// The whole line.
         span: Span,
     },

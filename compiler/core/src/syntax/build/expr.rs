@@ -26,7 +26,7 @@ impl Builder<'_> {
     fn tree(&mut self, pair: Pair<'_, Rule>) -> Tree {
         match pair.as_rule() {
             Rule::expr | Rule::homes => self.conditional(pair),
-            Rule::operation => self.operation(&mut pair.into_inner().peekable(), 0),
+            Rule::operation | Rule::part_of => self.operation(&mut pair.into_inner().peekable(), 0),
             Rule::group => self.group(pair),
             Rule::number => self.number(&pair),
             Rule::list => self.list(pair),

@@ -59,8 +59,7 @@ impl Builder<'_> {
             Rule::activation => {
                 let shares = parts.map(|entry| {
                     let mut parts = Parts::of(entry);
-                    let name = self.placed_name(&mut parts);
-                    (name, self.expr(parts.need()), parts.next().map(|below| self.expr(below)))
+                    (self.placed_name(&mut parts), self.expr(parts.need()))
                 });
                 PipelineItem::Activation { shares: shares.collect(), span }
             }
@@ -122,10 +121,11 @@ impl Builder<'_> {
 
     fn peak_limit(&mut self, pair: Pair<'_, Rule>) -> Limit {
         let mut parts = Parts::of(pair);
-        let number = parts.optional(Rule::number).map(|number| self.expr(number));
-        match (parts.next(), number) {
-            (Some(call), factor) => Limit::Schedule { factor, schedule: self.call(call) },
-            (None, number) => Limit::Number(number.expect("the grammar demands a number or a schedule")),
+        let factor = parts.optional(Rule::part_of).map(|factor| self.expr(factor));
+        let right = parts.need();
+        match right.as_rule() {
+            Rule::expr => Limit::Number(self.expr(right)),
+            _ => Limit::Schedule { factor, schedule: self.call(right) },
         }
     }
 
