@@ -156,3 +156,22 @@ fn limits_are_exact_to_the_last_part() {
         assert_eq!(found.report.ok, holds, "{schedule} {line}: {:#?}", found.diagnostics);
     }
 }
+
+#[test]
+fn parameters_of_a_file_may_say_how_many_devices_and_microbatches_a_schedule_has() {
+    let schedule = "schedule plain { stages D place s on s block every 3 { F[s] at s BW[s] at D + 2 * (D - 1 - s) } }";
+    let sizes = |text: &str, settings: &[(&str, i64)]| {
+        let settings = settings.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+        let choice = elaborate::Request { settings, ..elaborate::Request::default() };
+        let root = Source { name: "x.pipe".to_owned(), text: format!("{text} {schedule}") };
+        let request = Request { choice, ..Request::default() };
+        let found = compile(&mut Sources::default(), root, &|path| Err(path.to_owned()), &request);
+        assert!(found.report.ok, "{text}: {:#?}", found.diagnostics);
+        (found.report.sizes.devices, found.report.sizes.microbatches)
+    };
+    assert_eq!(sizes("", &[]), (Some(4), Some(8)));
+    assert_eq!(sizes("param devices = 3", &[]), (Some(3), Some(8)));
+    assert_eq!(sizes("param devices = 2  param microbatches = 3 * devices", &[]), (Some(2), Some(6)));
+    let set = [("devices", 5)];
+    assert_eq!(sizes("param devices = 2  param microbatches = 3 * devices", &set), (Some(5), Some(15)));
+}

@@ -107,12 +107,10 @@ pub fn schedule_of<'a>(
 /// How many microbatches a step has. None where nothing clear is asked for.
 #[must_use]
 pub fn microbatches_of(files: &Files, request: &Request) -> Option<u32> {
+    let values = parameters::of_files(files, request).ok()?;
     let number = match target::choose(files, request).ok()? {
-        target::Target::Schedule(_) => parameters::setting(request, "microbatches"),
-        target::Target::Pipeline(declared) => {
-            let values = parameters::of_files(files, request).ok()?;
-            Some(pipeline::microbatches(declared, request, &values)?)
-        }
+        target::Target::Schedule(_) => parameters::chosen(request, &values, "microbatches"),
+        target::Target::Pipeline(declared) => Some(pipeline::microbatches(declared, request, &values)?),
     };
     u32::try_from(number.unwrap_or(i64::from(DEFAULT_MICROBATCHES))).ok()
 }

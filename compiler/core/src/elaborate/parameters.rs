@@ -4,6 +4,7 @@ use super::Request;
 use super::arguments::Values;
 use super::exact::Exact;
 use super::limits::Report;
+use super::parts::fixed;
 use super::scope::{Decimals, Scope};
 use super::target::Target;
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
@@ -21,6 +22,11 @@ const STEPS: &str = "steps";
 /// The last value that the caller set for a parameter.
 pub(super) fn setting(request: &Request, name: &str) -> Option<i64> {
     request.settings.iter().rev().find(|(set, _)| set == name).map(|(_, value)| *value)
+}
+
+/// The same for a schedule that no pipeline binds, where a parameter of the files may say it as well.
+pub(super) fn chosen(request: &Request, parameters: &Values, name: &str) -> Option<i64> {
+    setting(request, name).or_else(|| parameters.get(name).copied())
 }
 
 /// Refuses values for parameters that neither the target nor the files have.
@@ -77,6 +83,12 @@ pub(super) fn of_files(files: &Files, request: &Request) -> Result<Values, Diagn
         Some((name.clone(), setting(request, name)?))
     });
     let mut values: Values = set.collect();
+    let taken: Diagnostics = files.parameters().filter_map(|parameter| fixed(&parameter.name)).collect();
+    if !taken.is_empty() {
+        let help = "`D` is the number of devices, `M` of microbatches, `S` of stages; a pipeline's `devices` line, or else \
+                    `param devices`, gives `D` its value, and `--set devices=4` another one";
+        return Err(taken.into_iter().map(|error| error.help(help)).collect());
+    }
     let mut scope = Scope::new(values.clone()).exact(Decimals::Refused);
     let mut written = Vec::new();
     for parameter in files.parameters().filter(|parameter| setting(request, &parameter.name.text).is_none()) {

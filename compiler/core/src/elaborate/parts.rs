@@ -194,12 +194,19 @@ pub(super) fn scope_of<'a>(
     scope
 }
 
-/// Enters a name, or says what else has it.
-fn unique<'a>(name: &'a ast::Name, declared: &mut BTreeMap<&'a str, Span>, report: &mut Report) {
-    if FIXED.contains(&name.text.as_str()) {
+/// Rule: nothing has a name that every schedule knows; a parameter of a file would be hidden there.
+pub(super) fn fixed(name: &ast::Name) -> Option<Diagnostic> {
+    FIXED.contains(&name.text.as_str()).then(|| {
         let message = format!("`{}` has a fixed meaning in schedules", name.text);
         let error = Diagnostic::error(Code::DuplicateName, name.span, "another name is needed", message);
-        report.add(error.help("`D` is the number of devices, `M` of microbatches, `S` of stages"));
+        error.help("`D` is the number of devices, `M` of microbatches, `S` of stages")
+    })
+}
+
+/// Enters a name, or says what else has it.
+fn unique<'a>(name: &'a ast::Name, declared: &mut BTreeMap<&'a str, Span>, report: &mut Report) {
+    if let Some(error) = fixed(name) {
+        report.add(error);
         return;
     }
     if let Some(first) = declared.get(name.text.as_str()) {

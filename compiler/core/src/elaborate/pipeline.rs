@@ -7,7 +7,7 @@ use super::items::items_of;
 use super::limits::{MAX_COST, MAX_DEVICES, MAX_MICROBATCHES, Report, within};
 use super::number::{outside, ratio, time, whole};
 use super::offload;
-use super::parameters::setting;
+use super::parameters::{chosen, setting};
 use super::recompute;
 use super::schedule::{self, Setting, Steps};
 use super::training::{files as training_files, training};
@@ -38,7 +38,7 @@ pub(super) fn stand_alone(
 ) -> Result<Schedule, Diagnostics> {
     let mut report = Report::default();
     let mut size = |name: &str, default: u32, high: u32| {
-        let value = setting(request, name).unwrap_or(i64::from(default));
+        let value = chosen(request, outside, name).unwrap_or(i64::from(default));
         report.take(within(name, value, 1..=high, declared.name.span)).unwrap_or(1)
     };
     let n_devices = size("devices", DEFAULT_DEVICES, MAX_DEVICES);
@@ -46,7 +46,7 @@ pub(super) fn stand_alone(
     if !report.is_empty() {
         return Err(report.into_errors());
     }
-    let steps = Steps { set: setting(request, "steps"), of_training: None };
+    let steps = Steps { set: chosen(request, outside, "steps"), of_training: None };
     let (turn, graph) = (request.turn, &StageGraph::chain);
     let setting = Setting { n_devices, n_microbatches, outside, steps, call: None, turn, graph };
     let mut schedule = write(declared, setting, &request.settings)?;
