@@ -29,8 +29,8 @@ fn code_of(folder: &Path) -> &str {
     folder.file_name().and_then(|name| name.to_str()).unwrap_or_default()
 }
 
-/// Compiles a source; where the code is the search's, for the search, where it is that of profiles, with one of two stages, where it is
-/// that of clusters, with one of two nodes, and where it is that of experts, with one of many.
+/// Compiles a source; where the code is the search's, for the search, where it is that of profiles, with its own or one of two stages, where
+/// it is that of clusters, with one of two nodes, and where it is that of experts, with one of many.
 fn compiled(code: &str, name: &str, text: &str, folder: &Path) -> (Compilation, Sources) {
     if [Code::CannotSearch, Code::PairsLeftOut].map(Code::name).contains(&code) {
         return compile_for_search(name, text, folder);
@@ -43,8 +43,10 @@ fn compiled(code: &str, name: &str, text: &str, folder: &Path) -> (Compilation, 
     }
     let torch = (code == Code::TorchVersion.name()).then(|| "2.9".parse().expect("a version"));
     let profile = (code == Code::UnusableProfile.name()).then(|| {
-        let text = read(&root().join("tests/ui/unusable-profile/two_stages.json"));
-        Profile::read(Source { name: "two_stages.json".to_owned(), text }).expect("a profile")
+        let own = Path::new(name).with_extension("json");
+        let path = if folder.join(&own).exists() { own } else { "two_stages.json".into() };
+        let text = read(&root().join("tests/ui/unusable-profile").join(&path));
+        Profile::read(Source { name: path.display().to_string(), text }).expect("a profile")
     });
     let file = [
         (Code::UnusableCluster, "tests/ui/unusable-cluster/two_nodes.toml"),

@@ -88,6 +88,36 @@ fn times_are_those_of_the_profile_unless_costs_are_given() {
 
 /// A profile, the exit code and a part of what is said about it.
 #[test]
+fn times_that_were_not_measured_follow_from_those_that_were() {
+    let halves = |stage: u32, ns: [u64; 2]| {
+        let task = |(kind, ns)| format!(r#"{{"stage": {stage}, "kind": "{kind}", "ns": {ns}, "flops": 1000}}"#);
+        ["B", "W"].into_iter().zip(ns).map(task).collect::<Vec<_>>().join(", ")
+    };
+    let fused = |stage: u32, ns: u64| format!(r#"{{"stage": {stage}, "kind": "BW", "ns": {ns}, "flops": 2000}}"#);
+    let split = TWO_STAGES.replace(&fused(0, 2_000_000), &halves(0, [500_000, 1_500_000]));
+    let split = split.replace(&fused(1, 3_000_000), &halves(1, [1_000_000, 2_000_000]));
+    assert!(!split.contains("BW"), "{split}");
+    let folder = folder("profile-follows", &[("fused.json", TWO_STAGES), ("split.json", &split)]);
+    let check = |name: &str, profile: &str| {
+        let target = format!("std:{name} --set devices=2 --set microbatches=2 --format json {profile}");
+        json(&folder, &format!("check {target}"), 0)
+    };
+    assert_eq!(check("1f1b", "--profile fused.json")["makespan"].as_f64(), Some(12.1));
+    let sum = check("1f1b", "--profile split.json");
+    assert_eq!((sum["makespan"].as_f64(), sum["derived_costs"].as_array()), (Some(12.1), None));
+    let given = pipec(&folder, "check std:zb_h1 --set devices=2 --cost F[0]=1,BW[0]=2,F[1]=1.5,BW[1]=3,comm=0.05", "");
+    let assumed = check("zb_h1", "--profile fused.json");
+    let derived = assumed["derived_costs"].as_array().map(Vec::len);
+    assert_eq!(derived, Some(4), "{assumed}");
+    assert!(given.with(0).out.contains("halves of BW"), "as with other costs");
+    assert_eq!(check("zb_h1", "--profile split.json")["derived_costs"].as_array(), None);
+    // What is said of one half leaves the other one the rest.
+    let rest = check("zb_h1", "--profile fused.json --cost B[0]=0.5,B[1]=1");
+    let rest = rest["derived_costs"].as_array().map(|costs| costs.iter().map(|cost| cost["time"].as_f64()).collect());
+    assert_eq!(rest, Some(vec![Some(1.5), Some(2.0)]));
+}
+
+#[test]
 fn profiles_that_cannot_be_used_are_told_with_their_place() {
     let replaced = |from: &str, to: &str| TWO_STAGES.replacen(from, to, 1);
     for (number, (text, words)) in [
@@ -117,13 +147,23 @@ fn profiles_that_cannot_be_used_are_told_with_their_place() {
         let report = json(&folder, "check std:1f1b --set devices=2 --profile two.json --format json", 1);
         assert_eq!(report["diagnostics"][0]["file"], "two.json");
     }
-    let folder = folder("profile-mistakes", &[("two.json", TWO_STAGES), ("tiny.pipe", TINY)]);
+    let half = TWO_STAGES.replace("\"BW\"", "\"B\"");
+    let folder = folder("profile-mistakes", &[("two.json", TWO_STAGES), ("half.json", &half), ("tiny.pipe", TINY)]);
     for (arguments, code, words) in [
         ("check std:1f1b --profile two.json", 1, "this profile is about 2 stages, and `1f1b` has 4"),
         ("search std:1f1b --profile two.json", 1, "this profile is about 2 stages, and `1f1b` has 4"),
         ("check tiny.pipe --profile two.json", 1, "was measured with 1000 operations"),
-        ("check std:zb_h1 --set devices=2 --profile two.json", 1, "runs `B` of s0, which this profile has no time for"),
-        ("check std:zb_h1 --set devices=2 --profile two.json --cost B=1,W=1", 0, ""),
+        (
+            "check std:1f1b --set devices=2 --profile half.json",
+            1,
+            "runs `BW` of s0, which this profile has no time for",
+        ),
+        (
+            "search std:1f1b --set devices=2 --profile half.json",
+            1,
+            "runs `BW` of s0, which this profile has no time for",
+        ),
+        ("check std:1f1b --set devices=2 --profile half.json --cost BW=1", 0, ""),
         ("check std:1f1b --profile missing.json", 2, "missing.json: No such file"),
         ("profile std:1f1b", 1, "compiled without a model"),
         ("profile tiny.pipe --steps 1", 2, "1 is not in 2.."),

@@ -59,8 +59,6 @@ pub struct Profile {
     copies: Option<u64>,
     /// Which devices shared a GPU.
     sharing: Option<Sharing>,
-    /// Whether backwards may be in a form that was not measured.
-    is_lenient: bool,
 }
 
 /// The form, as far as it gives costs.
@@ -117,12 +115,6 @@ impl Profile {
         &self.source.name
     }
 
-    /// The same for other orders of the same tasks, whose backwards may be in a form that was not measured.
-    #[must_use]
-    pub fn for_other_orders(self) -> Self {
-        Self { is_lenient: true, ..self }
-    }
-
     /// The same times on devices with a processor each.
     #[must_use]
     pub fn unshared(self) -> Self {
@@ -152,8 +144,21 @@ impl Profile {
         place.ok().map(|place| &self.tasks[place])
     }
 
+    /// Whether what a task takes follows from what others take: `BW` from both halves, a half from `BW`, and `R` from `F`. Costs that were
+    /// `said` count as measured ones do.
+    fn follows(&self, kind: TaskKind, stage: u32, said: Option<&StageCosts>) -> bool {
+        let is_known =
+            |kind: TaskKind| self.of(kind, stage).is_some() || said.is_some_and(|said| said.says(kind, StageId(stage)));
+        match kind {
+            TaskKind::Backward => is_known(TaskKind::BackwardInput) && is_known(TaskKind::BackwardWeight),
+            TaskKind::BackwardInput | TaskKind::BackwardWeight => is_known(TaskKind::Backward),
+            TaskKind::Recompute => true,
+            TaskKind::Forward | TaskKind::Update => false,
+        }
+    }
+
     /// Rule: a profile is about as many stages as the target has, about the kinds of tasks that it runs, unless their costs were `said`
-    /// otherwise, and about as many operations in each.
+    /// otherwise or follow from others, and about as many operations in each.
     ///
     /// # Errors
     /// Where it is about another target.
@@ -189,7 +194,7 @@ impl Profile {
                         error(place, "another task".to_owned(), message)
                     }))
                 }
-                None if self.is_lenient || kind == TaskKind::Recompute => {}
+                None if self.follows(kind, stage, said) => {}
                 None if said.is_some_and(|said| said.says(kind, id)) => {}
                 None => {
                     let message =
@@ -257,7 +262,7 @@ fn parse(source: &Source) -> Result<Profile, Diagnostic> {
     let copies = form.copy_bytes_per_second;
     let sharing = form.gpus.map(|raw| sharing(raw).map_err(|message| error(&range(raw), "these GPUs", message)));
     let sharing = sharing.transpose()?;
-    Ok(Profile { source, target: form.target, stages, tasks, transfer, copies, sharing, is_lenient: false })
+    Ok(Profile { source, target: form.target, stages, tasks, transfer, copies, sharing })
 }
 
 /// Reads which devices are on which GPU. Each does one task at a time: its kernels fill it.

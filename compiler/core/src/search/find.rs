@@ -15,7 +15,6 @@ use crate::lower;
 use crate::model::stage_set;
 use crate::offload::Offload;
 use crate::pipeline::{Limit, Pipeline};
-use crate::profile::Profile;
 use crate::recompute::recomputing;
 use crate::report::costs::DerivedCostReport;
 use crate::report::{Finding, Report};
@@ -202,7 +201,6 @@ impl Prepared {
             None => declared,
         };
         let mut request = self.request.clone();
-        request.profile = request.profile.map(Profile::for_other_orders);
         if self.call.is_none() {
             let all = [("devices", schedule.n_devices()), ("microbatches", schedule.n_microbatches as usize)];
             request.choice = elaborate::Request {
