@@ -310,6 +310,27 @@ fn what_does_not_fit_would_be_faster_and_says_what_is_missing() {
     let found = tuned(&problem, 1);
     let last = found.best.last().expect("something fits").1.time;
     assert!(!found.misfits.is_empty());
+    // Ten are listed, counted to the end; whatever else would be faster and is less too large is of a group of which nothing fits, or keeps
+    // other things than one of the best. The others are counted.
+    let all = exhaustive(&problem_of("tiny", "1GiB", &[]));
+    let taken: Vec<(&Candidate, &Taken)> =
+        all.iter().filter_map(|(one, taken)| Some((one, taken.as_ref().ok()?))).collect();
+    let fits = |one: &Candidate| {
+        let mut group = taken.iter().filter(|(other, _)| (other.layout, other.keeping) == (one.layout, one.keeping));
+        group.any(|(_, taken)| taken.bytes <= problem.limit)
+    };
+    let is_best =
+        |one: &Candidate| found.best.iter().any(|(best, _)| (best.layout, &best.variant) == (one.layout, &one.variant));
+    let most = found.misfits.last().expect("some").taken.bytes;
+    let others = taken.iter().filter(|(one, taken)| {
+        let is_listed = found.misfits.iter().any(|misfit| misfit.candidate == **one);
+        taken.bytes > problem.limit && taken.bytes < most && taken.time < last && !is_listed && !is_best(one)
+    });
+    let others: Vec<_> = others.filter(|(one, _)| fits(one)).collect();
+    assert!(found.misfits.len() == 10 && others.is_empty(), "{others:#?}");
+    assert!(found.misfits.is_sorted_by_key(|one| one.taken.bytes));
+    let known = found.counts.misfits + found.counts.too_large;
+    assert!(found.more_misfits > 0 && found.more_misfits + 10 <= known, "{} of {known}", found.more_misfits);
     for one in &found.misfits {
         assert!(one.is_timed && one.taken.is_exact && one.taken.time < last && one.taken.bytes > problem.limit);
         let (compilation, _) = judged(&problem, &one.candidate.source(&problem, ""), "misfit.pipe");

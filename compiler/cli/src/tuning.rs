@@ -6,7 +6,7 @@ use crate::searching::spinner;
 use crate::table::{count, number, percent};
 use crate::training::progress::grouped;
 use indicatif::ProgressBar;
-use pipe_compiler::report::tune::{CandidateReport, RefusalReport, TuneReport};
+use pipe_compiler::report::tune::{CandidateReport, OtherReport, RefusalReport, TuneReport};
 use pipe_compiler::tune::{Problem, Progress};
 use pipe_ir::units::Bytes;
 use std::path::{Path, PathBuf};
@@ -93,9 +93,10 @@ pub(crate) fn table(report: &TuneReport, colours: bool) -> String {
     if !report.best.is_empty() {
         text.push_str(&best(report, colours));
     }
-    let rows = |rows: &[pipe_compiler::report::tune::OtherReport], remark: &dyn Fn(usize) -> String| {
+    let rows = |rows: &[OtherReport], more: usize, remark: &dyn Fn(usize) -> String| {
         let lines = rows.iter().take(ROWS).enumerate();
-        lines.map(|(index, row)| other(&row.candidate, row.step, &remark(index))).collect::<String>()
+        let lines: String = lines.map(|(index, row)| other(&row.candidate, row.step, &remark(index))).collect();
+        lines + &hidden(rows.len().saturating_sub(ROWS), more)
     };
     if !report.searched.is_empty() {
         text.push_str(&title("searched", colours));
@@ -107,14 +108,14 @@ pub(crate) fn table(report: &TuneReport, colours: bool) -> String {
     }
     if !report.slower.is_empty() {
         text.push_str(&title("slower", colours));
-        text.push_str(&rows(&report.slower, &|index| {
+        text.push_str(&rows(&report.slower, report.slower_more, &|index| {
             let slower = report.slower[index].slower.unwrap_or_default();
             format!("slower by {}", percent(slower))
         }));
     }
     if !report.does_not_fit.is_empty() {
         text.push_str(&title("does not fit", colours));
-        text.push_str(&rows(&report.does_not_fit, &|index| {
+        text.push_str(&rows(&report.does_not_fit, report.does_not_fit_more, &|index| {
             let row = &report.does_not_fit[index];
             let needs = match row.excess_bytes {
                 0 => format!(
@@ -245,6 +246,18 @@ fn layout(row: &CandidateReport) -> String {
 /// A row of what is not among the best, with what speaks against it.
 fn other(row: &CandidateReport, step: f64, remark: &str) -> String {
     format!("     {:>11}  {}; {remark}\n", format!("{step:.3}"), layout(row))
+}
+
+/// How many rows are not shown: some that are in JSON, and more that are nowhere.
+fn hidden(listed: usize, more: usize) -> String {
+    let all = grouped((listed + more) as u64);
+    let narrower = "`--set` holds settings fast, so that others are listed";
+    match (listed, more) {
+        (0, 0) => String::new(),
+        (0, _) => format!("       and {all} more; {narrower}\n"),
+        (_, 0) => format!("       and {all} more with `--format json`\n"),
+        _ => format!("       and {all} more, the next {listed} with `--format json`; {narrower}\n"),
+    }
 }
 
 fn refusal(row: &RefusalReport) -> String {

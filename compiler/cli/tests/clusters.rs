@@ -147,3 +147,17 @@ fn the_rates_of_a_profile_tune_and_check_any_layout() {
     let error = pipec(&folder, "check p.pipe --rates m.json", "").with(2).error;
     assert!(error.contains("--cluster <PATH>"), "{error}");
 }
+
+#[test]
+fn candidates_that_are_not_listed_are_counted() {
+    let folder = with("clusters-more", CLUSTER);
+    let tune = "tune p.pipe --cluster c.toml --schedules 1f1b,gpipe,zb_h1 --set data=8 --best 1";
+    let report: Value =
+        serde_json::from_str(&pipec(&folder, &format!("{tune} --format json"), "").with(0).out).expect("JSON");
+    let listed = report["slower"].as_array().map_or(0, Vec::len);
+    let more = report["slower_more"].as_u64().unwrap_or_default();
+    assert!(listed == 10 && more > 0 && report["does_not_fit_more"].is_u64(), "{report}");
+    let line = format!("\n       and {} more, the next 5 with `--format json`; `--set`", 5 + more);
+    let out = pipec(&folder, tune, "").with(0).out;
+    assert!(out.contains(&line), "{out}");
+}

@@ -39,8 +39,12 @@ pub struct TuneReport {
     pub searched: Vec<SearchedReport>,
     /// Others that fit and were timed, shortest first.
     pub slower: Vec<OtherReport>,
+    /// So many more are slower, one for each layout and schedule.
+    pub slower_more: usize,
     /// What would be shorter than the last of the best, but does not fit; of that, what is least too large.
     pub does_not_fit: Vec<OtherReport>,
+    /// So many more do not fit, by what was counted until that was clear, and may be shorter than the last of the best.
+    pub does_not_fit_more: usize,
     /// What is no layout, and why.
     pub not_allowed: Vec<RefusalReport>,
     /// Standard schedules that are not tried, and why.
@@ -247,7 +251,9 @@ impl TuneReport {
             final_rows: 0,
             searched: Vec::new(),
             slower: Vec::new(),
+            slower_more: 0,
             does_not_fit: Vec::new(),
+            does_not_fit_more: 0,
             not_allowed: Vec::new(),
             not_tried: not_tried
                 .map(|(name, reason)| RefusalReport {
@@ -303,6 +309,7 @@ impl TuneReport {
         };
         self.slower = found.slower.iter().map(|(candidate, taken)| other(candidate, taken)).collect();
         self.does_not_fit = found.misfits.iter().map(|one| other(&one.candidate, &one.taken)).collect();
+        (self.slower_more, self.does_not_fit_more) = (found.more_slower, found.more_misfits);
         self.not_allowed.extend(found.refused.iter().map(|((name, reason), count)| RefusalReport {
             what: name.clone(),
             reason: reason.clone(),

@@ -61,6 +61,10 @@ pub struct Found {
     pub slower: Vec<(Candidate, Taken)>,
     /// What would be shorter than the last of the best, but does not fit; of that, what is least too large.
     pub misfits: Vec<Misfit>,
+    /// So many more are slower, one for each layout and schedule.
+    pub more_slower: usize,
+    /// So many more do not fit, and may be shorter than the last of the best.
+    pub more_misfits: usize,
     /// Of layouts of which nothing fits, the least that some device holds for its state and a single microbatch.
     pub least_held: Option<Bytes>,
     /// Candidates whose schedule does not go with its sizes: how many by name of the schedule and reason.

@@ -8,23 +8,44 @@ use super::written::Written;
 use crate::search::Workers;
 use std::sync::{Mutex, PoisonError};
 
-/// Those of what was found.
-pub(super) fn misfits(problem: &Problem, written: &Written, found: &Found, workers: &dyn Workers) -> Vec<Misfit> {
+/// How often so many are looked at.
+const WAVES: usize = 16;
+
+/// Those of what was found, and how many more there are. What was counted of a candidate before it was clear that it does not fit is the least
+/// that it holds, so the least too large of these are counted to the end, until the first ones of all are.
+pub(super) fn misfits(
+    problem: &Problem,
+    written: &Written,
+    found: &Found,
+    workers: &dyn Workers,
+) -> (Vec<Misfit>, usize) {
     let last = found.best.last().map(|(_, taken)| taken.time);
     let is_faster = |one: &Misfit| last.is_none_or(|last| one.taken.time < last);
+    let is_counted = |one: &Misfit| one.is_timed && one.taken.is_exact;
     let mut all: Vec<Misfit> = found.misfits.iter().filter(|one| is_faster(one)).cloned().collect();
-    all.sort_by(|one, other| (one.taken.bytes, &one.candidate).cmp(&(other.taken.bytes, &other.candidate)));
-    all.truncate(OTHERS);
-    let slots: Vec<Mutex<Misfit>> = all.into_iter().map(Mutex::new).collect();
-    workers.each(slots.len(), &|index| {
-        let mut one = slots[index].lock().unwrap_or_else(PoisonError::into_inner);
-        if let Ok(taken) = evaluate(problem, (written, &problem.request), &one.candidate, true) {
-            (one.taken, one.is_timed) = (taken, true);
+    let sort = |all: &mut [Misfit]| {
+        all.sort_by(|one, other| (one.taken.bytes, &one.candidate).cmp(&(other.taken.bytes, &other.candidate)));
+    };
+    sort(&mut all);
+    for _ in 0..WAVES {
+        let rest = all.split_off(all.len().min(OTHERS));
+        let slots: Vec<Mutex<Option<Misfit>>> = all.into_iter().map(|one| Mutex::new(Some(one))).collect();
+        workers.each(slots.len(), &|index| {
+            let mut slot = slots[index].lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(one) = slot.take_if(|one| !is_counted(one)) {
+                let taken = evaluate(problem, (written, &problem.request), &one.candidate, true).ok();
+                *slot = taken.map(|taken| Misfit { taken, is_timed: true, ..one }).filter(is_faster);
+            }
+        });
+        let first = slots.into_iter().filter_map(|slot| slot.into_inner().unwrap_or_else(PoisonError::into_inner));
+        all = first.chain(rest).collect();
+        sort(&mut all);
+        if all.iter().take(OTHERS).all(is_counted) {
+            break;
         }
-    });
-    let mut all: Vec<Misfit> =
-        slots.into_iter().map(|slot| slot.into_inner().unwrap_or_else(PoisonError::into_inner)).collect();
-    all.retain(|one| one.is_timed && is_faster(one));
-    all.sort_by(|one, other| (one.taken.bytes, &one.candidate).cmp(&(other.taken.bytes, &other.candidate)));
-    all
+    }
+    let (mut listed, others): (Vec<Misfit>, Vec<Misfit>) = all.into_iter().partition(is_counted);
+    let more = others.len() + listed.len().saturating_sub(OTHERS);
+    listed.truncate(OTHERS);
+    (listed, more)
 }

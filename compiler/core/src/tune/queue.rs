@@ -92,7 +92,7 @@ pub fn tune(
         report(&queue.progress());
     }
     let mut found = queue.finish(n_best, is_complete);
-    found.misfits = misfits(problem, &written, &found, workers);
+    (found.misfits, found.more_misfits) = misfits(problem, &written, &found, workers);
     found
 }
 
@@ -343,6 +343,7 @@ impl Queue {
                 self.found.slower.push((candidate, taken));
             }
         }
+        self.found.more_slower = self.found.slower.len().saturating_sub(OTHERS);
         self.found.slower.truncate(OTHERS);
         let best = self.found.best.first().map_or(Ticks::END, |(_, taken)| taken.time);
         self.found.bound = self.least.min(front).min(best);
