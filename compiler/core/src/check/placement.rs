@@ -83,9 +83,10 @@ fn stranger(
             .label(schedule.placement_span, format!("places {stage} on {home}"))
             .help(format!("move {what} to the order of {home}, or place {stage} on {device}"));
     }
-    let message = format!("`{task}` is scheduled on {device}, but {} of {stage} lives on {home}", task.microbatch);
+    let (task, microbatch) = (schedule.slices.task(task), schedule.slices.name(task.microbatch));
+    let message = format!("`{task}` is scheduled on {device}, but {microbatch} of {stage} lives on {home}");
     let diagnostic = Diagnostic::error(Code::WrongDevice, span, format!("{count} tasks of {stage}"), message)
-        .label(schedule.placement_span, format!("places {} of {stage} on {home}", task.microbatch));
+        .label(schedule.placement_span, format!("places {microbatch} of {stage} on {home}"));
     if schedule.placement.is_home(stage, device) {
         diagnostic.help(format!("{what} without a microbatch takes the next one that lives on {device}"))
     } else {

@@ -79,7 +79,7 @@ pub(super) fn write<'a>(writer: &mut Writer<'a>, place: Place<'a>, n_stages: u32
 }
 
 /// The devices of each stage of microbatch 0, then of microbatch 1, and so on, until they repeat; and after how many
-/// microbatches they do, in every step.
+/// microbatches they do, in every step. Each slice counts as a microbatch.
 fn sets<'a>(
     writer: &mut Writer<'a>,
     place: Place<'a>,
@@ -112,6 +112,7 @@ fn sets<'a>(
             writer.n_microbatches
         }
     };
+    let n_slices = if microbatch.is_some() { writer.slices.count() } else { 1 };
     tasks(u128::from(n_rows) * u128::from(n_stages), place.device.span)?;
     let mut sets = DeviceSets::default();
     for row in 0..n_rows {
@@ -132,12 +133,12 @@ fn sets<'a>(
         }
         // All slices of a microbatch live together.
         let first = sets.len() - n_stages as usize;
-        for _ in 1..if microbatch.is_some() { writer.slices.count() } else { 1 } {
+        for _ in 1..n_slices {
             sets.repeat(first..first + n_stages as usize);
         }
     }
     [Some(stage), microbatch].into_iter().flatten().for_each(|slot| writer.machine.restore(slot, None));
-    Ok((sets, repeats))
+    Ok((sets, repeats.and_then(|repeats| repeats.checked_mul(n_slices))))
 }
 
 /// The devices that a task occupies at the values that variables have now; if some are not there, the first of those.

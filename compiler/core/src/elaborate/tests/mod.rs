@@ -10,6 +10,7 @@ use crate::pipeline::Limit;
 use crate::source::{Source, Sources};
 use crate::stdlib;
 use crate::units::Ticks;
+use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::TaskKind;
 use pipe_ir::training::{DataSource, Optimizer};
 use pipe_ir::units::Bytes;
@@ -163,6 +164,23 @@ schedule by_hand(extra = 0) {
         for k in M - warmup..M { BW[d, k] }
     }
 }";
+
+#[test]
+fn slices_live_with_their_microbatch_however_its_devices_repeat() {
+    // After the first three microbatches the devices repeat; d0, d1, d0, d0 has a shorter period that goes wrong later.
+    let order = "if d == 0 { for k in 0..M { if k % 3 != 1 { repeat 2 { F[0, k] } repeat 2 { BW[0, k] } } } }
+        else { for k in 0..M { if k % 3 == 1 { repeat 2 { F[0, k] } repeat 2 { BW[0, k] } } } }";
+    let place = "stages 1 slices 2 place s, m on if m % 3 == 1 then 1 else 0";
+    let text = format!("schedule x {{ {place} order d {{ {order} }} }}");
+    for microbatches in 2..=8 {
+        let found = schedule(&text, &[("devices", 2), ("microbatches", microbatches)]);
+        crate::check::placement::check(&found).unwrap_or_else(|wrong| panic!("M = {microbatches}: {wrong:#?}"));
+        for own in (0..found.n_microbatches).map(MicrobatchId) {
+            let device = u32::from(own.0 / 2 % 3 == 1);
+            assert_eq!(found.placement.device(StageId(0), own), DeviceId(device), "M = {microbatches}, {own}");
+        }
+    }
+}
 
 #[test]
 fn orders_written_by_hand_equal_the_block() {
