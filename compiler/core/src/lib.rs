@@ -40,6 +40,7 @@ pub mod reductions;
 mod remedy;
 pub mod reorder;
 pub mod report;
+mod saved_bytes;
 pub mod schedule;
 pub mod search;
 pub mod sharing;

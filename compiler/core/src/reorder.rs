@@ -1,23 +1,26 @@
 //! Better warm-up and cool-down for a repeated block, within the peak that every device has anyway.
 //!
 //! [`crate::dispatch::improve`] looks for shorter schedules, starting from the block; its steady state, or another one that takes no more memory, is repeated for
-//! steps of any length. The plain order stays unless the result is shorter, or as short with a shorter longest stage, and holds no more on any device. Where stages
-//! recompute, `R` and its backward are ordered as one task; so no more microbatches are under way on any device than before, either. V-Min, V-Half and ZB-V are
-//! no longer than the published ones (arXiv 2405.15362, 2401.10241).
+//! steps of any length. The plain order stays unless the result is shorter, or as short with a shorter longest stage, and holds no more on any device: no more
+//! units of activations and, with a model, no more of their bytes, with what `B` keeps for its `W`. Where stages recompute, `R` and its backward are ordered as
+//! one task; so no more microbatches are under way on any device than before, either. V-Min, V-Half and ZB-V are no longer than the published ones
+//! (arXiv 2405.15362, 2401.10241).
 
 use crate::check::dependencies::Order;
 use crate::check::memory::peaks;
 use crate::check::{completeness, dependencies};
 use crate::dependencies::Dependencies;
+use crate::dispatch::compact::Slots;
 use crate::dispatch::improve::improved;
-use crate::dispatch::job::{Job, Orders};
+use crate::dispatch::job::{Job, Lane, Orders};
 use crate::dispatch::scale::Scale;
 use crate::recompute::{folded, insert, recomputing, without};
+use crate::saved_bytes::Saved;
 use crate::schedule::{Costs, Schedule, ScheduledTask};
 use crate::timeline::{Timeline, place};
 use crate::units::Ticks;
 use pipe_ir::ids::StageId;
-use pipe_ir::task::TaskKind;
+use pipe_ir::task::{Task, TaskKind};
 use std::collections::BTreeMap;
 
 /// Tasks that all schedules together may place that are tried.
@@ -26,34 +29,71 @@ const STEPS: u64 = 3_000_000;
 const FINALISTS: usize = 2;
 
 /// A shorter schedule of the same tasks under these costs, with the evidence that it runs to its end; the given one
-/// where none was found, or stages live on several devices.
+/// where none was found, or stages live on several devices. With the bytes that the tasks of each stage of a model take, no device holds more of them, either.
 #[must_use]
-pub fn reorder(schedule: Schedule, order: Order, costs: &Costs) -> (Schedule, Order) {
+pub(crate) fn reorder(schedule: Schedule, order: Order, costs: &Costs, saved: Option<&[Saved]>) -> (Schedule, Order) {
     let has_pairs = || schedule.orders.iter().flatten().any(|scheduled| scheduled.with_next);
     if schedule.placement.is_replicated() || schedule.placement.spread_stage().is_some() || has_pairs() {
         return (schedule, order);
     }
-    let mut least = merit(&place(&schedule, &order, costs));
-    let limit: Vec<u64> = peaks(&schedule, &order.dependencies).iter().map(|peak| peak.activations).collect();
+    let least = merit(&place(&schedule, &order, costs));
+    let limit = held(&schedule, &order, saved);
     let recomputing = recomputing(&schedule);
     let (plain, folded) = (without(&schedule), folded(costs, &recomputing));
-    let mut best = None;
-    for orders in candidates(&plain, &folded) {
+    // The search promises sound orders; the checks decide.
+    let checked = |orders: Vec<Vec<ScheduledTask>>| {
         let mut candidate = Schedule { orders, block: None, ..plain.clone() };
         insert(&mut candidate, |stage| recomputing[stage.index()]);
         candidate.block.clone_from(&schedule.block);
-        // The search promises sound orders; the checks decide.
-        let evidence = completeness::check(&candidate).and_then(|table| dependencies::check(&candidate, table));
-        let Ok(evidence) = evidence else { continue };
-        let peaks = peaks(&candidate, &evidence.dependencies);
-        let fits = peaks.iter().zip(&limit).all(|(peak, limit)| peak.activations <= *limit);
+        let evidence = completeness::check(&candidate).and_then(|table| dependencies::check(&candidate, table)).ok()?;
+        let fits = held(&candidate, &evidence, saved).iter().zip(&limit).all(|(held, limit)| held.is_within(limit));
         let reached = merit(&place(&candidate, &evidence, costs));
-        if fits && reached < least {
-            least = reached;
-            best = Some((candidate, evidence));
-        }
+        (fits && reached < least).then_some((reached, candidate, evidence))
+    };
+    let best = |counted: Option<&[Saved]>| {
+        let found = candidates(&plain, &folded, counted).into_iter().filter_map(checked);
+        found.min_by_key(|(reached, ..)| *reached)
+    };
+    // What keeps to the bytes may hold too many units; one of those that keep to the units may then keep to the bytes.
+    let better = best(saved).or_else(|| saved.and_then(|_| best(None)));
+    better.map_or((schedule, order), |(_, schedule, order)| (schedule, order))
+}
+
+/// The most that a device holds.
+struct Most {
+    /// Parts of activations.
+    activations: u64,
+    /// 0 without a model.
+    bytes: i64,
+}
+
+impl Most {
+    fn is_within(&self, limit: &Self) -> bool {
+        self.activations <= limit.activations && self.bytes <= limit.bytes
     }
-    best.unwrap_or((schedule, order))
+}
+
+/// What every device holds at most.
+fn held(schedule: &Schedule, order: &Order, saved: Option<&[Saved]>) -> Vec<Most> {
+    let bytes = |device: usize| {
+        let takes = |saved: &[Saved], task: Task| saved[task.stage.index()].takes(task.kind);
+        saved.map_or(0, |saved| most(schedule.orders[device].iter().map(|one| takes(saved, one.task))))
+    };
+    let peaks = peaks(schedule, &order.dependencies);
+    peaks
+        .iter()
+        .enumerate()
+        .map(|(device, peak)| Most { activations: peak.activations, bytes: bytes(device) })
+        .collect()
+}
+
+/// The largest sum of the first numbers.
+fn most(takes: impl Iterator<Item = i64>) -> i64 {
+    let sums = takes.scan(0, |held, takes| {
+        *held += takes;
+        Some(*held)
+    });
+    sums.max().unwrap_or(0)
 }
 
 /// What is to be small: above all the makespan.
@@ -62,12 +102,18 @@ fn merit(timeline: &Timeline) -> (Ticks, Ticks) {
 }
 
 /// Better orders of a schedule, if it takes microbatches in turn.
-fn candidates(plain: &Schedule, costs: &Costs) -> Vec<Vec<Vec<ScheduledTask>>> {
+fn candidates(plain: &Schedule, costs: &Costs, saved: Option<&[Saved]>) -> Vec<Vec<Vec<ScheduledTask>>> {
     let dependencies = Dependencies::of(plain);
     let scale = Scale::new(costs, plain.n_tasks() * 2);
     let capacity = peaks(plain, &dependencies).iter().map(|peak| peak.activations.cast_signed()).collect();
-    let job = Job::as_it_is(plain, &dependencies, costs, &scale, capacity);
+    let mut job = Job::as_it_is(plain, &dependencies, costs, &scale, capacity);
     let Some(orders) = job.orders(plain) else { return Vec::new() };
+    if let Some(saved) = saved {
+        let takes = |lane: &Lane| saved[lane.stage.index()].takes_with_recomputation(lane.kind);
+        let takes: Vec<i64> = job.lanes.iter().map(takes).collect();
+        let capacity = orders.iter().map(|order| most(order.iter().map(|lane| takes[*lane]))).collect();
+        job = job.with_memory(&takes, capacity);
+    }
     let statements: BTreeMap<(StageId, TaskKind), u16> =
         plain.orders.iter().flatten().map(|one| ((one.task.stage, one.task.kind), one.origin)).collect();
     let tasks = |orders: Orders| {
@@ -77,7 +123,8 @@ fn candidates(plain: &Schedule, costs: &Costs) -> Vec<Vec<Vec<ScheduledTask>>> {
         }
         tasks
     };
-    improved(&job, &orders, STEPS).into_iter().take(FINALISTS).map(tasks).collect()
+    let slots = plain.block.as_ref().and_then(|block| Slots::of(&job, block));
+    improved(&job, &orders, slots.as_ref(), STEPS).into_iter().take(FINALISTS).map(tasks).collect()
 }
 
 #[cfg(test)]
@@ -94,7 +141,7 @@ mod tests {
         let order = check(&schedule).expect("sound");
         let plain = place(&schedule, &order, &costs).makespan();
         let before = peaks(&schedule, &order.dependencies);
-        let (better, order) = reorder(schedule, order, &costs);
+        let (better, order) = reorder(schedule, order, &costs, None);
         for (peak, before) in peaks(&better, &order.dependencies).iter().zip(before) {
             assert!(peak.activations <= before.activations);
         }
@@ -124,6 +171,33 @@ mod tests {
             let (plain, better) = slots(Schedule { activations, ..schedule }, "");
             assert!(better <= plain, "{shares}: {better}");
         }
+    }
+
+    #[test]
+    fn no_device_holds_more_bytes_whatever_a_backward_keeps_for_its_weights() {
+        let mut shorter = 0;
+        for schedule in [v_half(3, 7), v_half(4, 12), v_zb(5, 9), v_zb(4, 20)] {
+            let costs = of_stages(&StageCosts::parse("F=3,B=4,W=2,comm=1").expect("well-formed"), schedule.n_stages());
+            for deferred in [0, 40, 300] {
+                let of_stage = |stage: usize| Saved {
+                    for_input: 100 + 7 * stage as i64,
+                    for_weight: 50,
+                    deferred: deferred * (1 + stage as i64 % 3),
+                    ..Saved::default()
+                };
+                let saved: Vec<Saved> = (0..schedule.n_stages()).map(of_stage).collect();
+                let order = check(&schedule).expect("sound");
+                let limit = held(&schedule, &order, Some(&saved));
+                let plain = place(&schedule, &order, &costs).makespan();
+                let (better, order) = reorder(schedule.clone(), order, &costs, Some(&saved));
+                let most = held(&better, &order, Some(&saved));
+                assert!(most.iter().zip(&limit).all(|(most, limit)| most.is_within(limit)));
+                let length = place(&better, &order, &costs).makespan();
+                assert!(length <= plain);
+                shorter += u32::from(length < plain);
+            }
+        }
+        assert!(shorter >= 6, "{shorter} of 12");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::offload::timing::Cost;
 use crate::pipeline::Pipeline;
 use crate::reductions::reductions;
 use crate::reorder::reorder;
+use crate::saved_bytes::saved;
 use crate::schedule::{Costs, Schedule};
 use crate::timeline::{Timeline, place};
 use crate::units::Ticks;
@@ -40,8 +41,13 @@ impl Setting<'_> {
     pub(crate) fn timed(&self, schedule: Schedule, order: Order) -> Timed {
         let Self { stages, pipeline, request } = *self;
         let costs = costs(request, pipeline, stages, &schedule);
-        let (schedule, order) =
-            if schedule.reorder.is_some() { reorder(schedule, order, &costs) } else { (schedule, order) };
+        let (schedule, order) = if schedule.reorder.is_some() {
+            let model = pipeline.filter(|pipeline| pipeline.has_model());
+            let saved = model.map(|pipeline| saved(stages, schedule.n_stages(), pipeline.offload));
+            reorder(schedule, order, &costs, saved.as_deref())
+        } else {
+            (schedule, order)
+        };
         let target = durations::target(request, pipeline, stages, &schedule);
         let costs = target.as_ref().and_then(|target| ways::slowest(target, request, &order)).unwrap_or(costs);
         let mut timeline = place(&schedule, &order, &costs);

@@ -3,6 +3,7 @@
 //! Few microbatches more than are ever under way are ordered, by all means that there are; the best of those schedules become long again by their steady
 //! state, so this costs about the same for every number of microbatches.
 
+use super::compact::Slots;
 use super::fill::Fill;
 use super::job::{Job, Orders, Time};
 use super::passes::{Kept, Passes, Step, Way};
@@ -24,11 +25,15 @@ const PASSES: usize = 300;
 /// Forwards leave room for so many activations of later stages, where devices run forwards and backwards in turn.
 const SPARE: i64 = 2;
 
-/// The best schedules that were found, the best first. `plain` is a schedule of the job.
-pub(crate) fn improved(job: &Job, plain: &Orders, steps: u64) -> Vec<Orders> {
+/// The best schedules that were found, the best first. `plain` is a schedule of the job, with the slots of its block if they are known.
+pub(crate) fn improved(job: &Job, plain: &Orders, slots: Option<&Slots>, steps: u64) -> Vec<Orders> {
     let step = Step::new(job, short_step(job, plain));
     let mut passes = Passes::new(&step, steps);
     let plain = first(passes.job, plain);
+    for orders in slots.iter().flat_map(|slots| slots.compacted(passes.job)) {
+        passes.note(orders.clone());
+        passes.refill(&orders);
+    }
     search(&mut passes, &plain, least(job));
     passes.long().collect()
 }

@@ -104,6 +104,27 @@ impl Job {
         Self { capacity: self.most.clone(), ..self.clone() }
     }
 
+    /// The same with memory counted in something else: what each lane takes of it, and what each device has.
+    #[must_use]
+    pub(crate) fn with_memory(mut self, takes: &[i64], capacity: Vec<i64>) -> Self {
+        for (lane, takes) in self.lanes.iter_mut().zip(takes) {
+            lane.takes = *takes;
+        }
+        Self { most: capacity.clone(), capacity, ..self }
+    }
+
+    /// The same where tasks take so many slots, by lane, and transfers take none.
+    #[must_use]
+    pub(crate) fn in_slots(&self, durations: &[Time]) -> Self {
+        let mut job = self.clone();
+        for (lane, duration) in job.lanes.iter_mut().zip(durations) {
+            lane.duration = *duration;
+            lane.needs.iter_mut().chain(&mut lane.feeds).for_each(|(_, latency)| *latency = 0);
+        }
+        job.least = durations.to_vec();
+        job
+    }
+
     /// The same with time running backwards: what took memory gives it back, and a schedule read from its end is one of
     /// this job.
     #[must_use]

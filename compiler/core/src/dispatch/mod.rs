@@ -4,6 +4,7 @@
 //! put where devices wait ([`fill`]); devices run forwards and backwards in turn ([`turns`]). A short step becomes a long one by its steady state
 //! ([`stretch`]). [`improve`] makes a schedule shorter with all of them, in so many steps.
 
+pub(crate) mod compact;
 pub(crate) mod fill;
 mod fixed;
 pub mod fusion;

@@ -164,7 +164,7 @@ impl<'a> Passes<'a> {
     }
 
     /// Notes the same schedule with what nothing waits for where devices wait.
-    fn refill(&mut self, orders: &Orders) {
+    pub(super) fn refill(&mut self, orders: &Orders) {
         let Some(frame) = self.fill.as_ref().map(|fill| fill.frame(orders)) else { return };
         for aim in [Aim::Fit, Aim::Level] {
             self.spend(1);

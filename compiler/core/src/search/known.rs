@@ -116,7 +116,7 @@ impl Prepared {
             same.then(|| Schedule { graph: own.graph.clone(), activations: own.activations.clone(), ..schedule })?;
         let order = check(&schedule).ok()?;
         let mut better =
-            if schedule.reorder.is_some() { reorder(schedule, order, &self.problem.costs).0 } else { schedule };
+            if schedule.reorder.is_some() { reorder(schedule, order, &self.problem.costs, None).0 } else { schedule };
         let recomputing = recomputing(own);
         insert(&mut better, |stage| recomputing[stage.index()]);
         Some(better)
