@@ -1,4 +1,5 @@
-//! What `reorder` does to a block with a model: no device saves more bytes of activations than in the order of the block. Messages on their way are beside that.
+//! What `reorder` does to a block with a model: no device saves more bytes of activations than in the order of the block. Messages on their way, at most two in each of the
+//! four channels of a device, are beside that.
 
 use pipe_compiler::source::{Source, Sources};
 use pipe_compiler::{Request, compile, stdlib};
@@ -38,7 +39,7 @@ fn no_device_saves_more_bytes_than_in_the_order_of_the_block() {
             for settings in settings {
                 let (plain, before) = measured(schedule, model, settings, false);
                 let (better, after) = measured(schedule, model, settings, true);
-                let holds_no_more = better.iter().zip(&plain).all(|(better, plain)| *better <= plain + 4 * message);
+                let holds_no_more = better.iter().zip(&plain).all(|(better, plain)| *better <= plain + 8 * message);
                 assert!(holds_no_more && after <= before, "{schedule} {model} {settings}: {better:?}, {plain:?}");
                 shorter += u32::from(after < before);
                 all += 1;

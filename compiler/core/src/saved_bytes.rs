@@ -16,10 +16,10 @@ use std::collections::BTreeSet;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Saved {
     pub(crate) for_input: i64,
-    for_weight: i64,
+    pub(crate) for_weight: i64,
     pub(crate) deferred: i64,
     /// What is kept from the forward on to be recomputed from, where the stage recomputes.
-    input: Option<i64>,
+    pub(crate) input: Option<i64>,
     /// What is there all the time.
     pub(crate) kept: i64,
 }
