@@ -101,9 +101,9 @@ pub(crate) fn table(report: &TuneReport, colours: bool) -> String {
     if !report.searched.is_empty() {
         text.push_str(&title("searched", colours));
         report.searched.iter().for_each(|row| {
-            let remark =
-                format!("in another order, mean bubble {}, peak {}", percent(row.bubble_mean), Bytes(row.peak_bytes));
-            text.push_str(&other(&row.candidate, row.step, &remark));
+            let own = report.best.iter().find(|best| best.candidate == row.candidate).map(|best| best.step);
+            let figures = format!("mean bubble {}, peak {}", percent(row.bubble_mean), Bytes(row.peak_bytes));
+            text.push_str(&other(&row.candidate, row.step, &improvement(row.step, own, &figures)));
         });
     }
     if !report.slower.is_empty() {
@@ -248,6 +248,14 @@ fn other(row: &CandidateReport, step: f64, remark: &str) -> String {
     format!("     {:>11}  {}; {remark}\n", format!("{step:.3}"), layout(row))
 }
 
+/// What a search made of a row that took so long: its figures, if it is shorter.
+fn improvement(step: f64, own: Option<f64>, figures: &str) -> String {
+    match own {
+        Some(own) if step >= own => "no shorter order was found".to_owned(),
+        _ => format!("in another order, {figures}"),
+    }
+}
+
 /// How many rows are not shown: some that are in JSON, and more that are nowhere.
 fn hidden(listed: usize, more: usize) -> String {
     let all = grouped((listed + more) as u64);
@@ -263,4 +271,25 @@ fn hidden(listed: usize, more: usize) -> String {
 fn refusal(row: &RefusalReport) -> String {
     let many = row.candidates.map(|number| format!(" ({})", count(number, "candidate"))).unwrap_or_default();
     format!("     {}: {}{many}\n", row.what, row.reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_shorter_orders_are_called_others() {
+        assert_eq!(improvement(2.0, Some(2.0), "peak 1MiB"), "no shorter order was found");
+        assert_eq!(improvement(2.5, Some(2.0), "peak 1MiB"), "no shorter order was found");
+        assert_eq!(improvement(1.5, Some(2.0), "peak 1MiB"), "in another order, peak 1MiB");
+        assert_eq!(improvement(1.5, None, "peak 1MiB"), "in another order, peak 1MiB");
+    }
+
+    #[test]
+    fn rows_that_are_not_shown_are_counted() {
+        assert_eq!(hidden(0, 0), "");
+        assert_eq!(hidden(3, 0), "       and 3 more with `--format json`\n");
+        assert!(hidden(0, 1200).starts_with("       and 1,200 more; `--set`"));
+        assert!(hidden(5, 1200).starts_with("       and 1,205 more, the next 5 with `--format json`; `--set`"));
+    }
 }
