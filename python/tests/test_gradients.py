@@ -120,6 +120,12 @@ def test_stages_anywhere(cluster: Cluster) -> None:
     same(cluster, from_source(source, "--set", "devices=3", "--set", "microbatches=3"), "chain", exact=True)
 
 
+def test_halves_that_run_at_once(cluster: Cluster) -> None:
+    text = compiled(str(EXAMPLES.parent / "tests" / "ir" / "lower" / "joined_halves.pipe"))
+    assert [stage.kinds for stage in pipec.loads(text).stages] == [{"F", "BW", "U"}, {"F", "B", "W", "U"}]
+    same(cluster, text, "chain", exact=True)
+
+
 def from_source(source: str, *options: str) -> str:
     command = [pipec.find_compiler(), "build", "-", "--emit", "json", *options]
     ended = subprocess.run(command, input=source, capture_output=True, text=True, check=False)

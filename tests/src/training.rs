@@ -70,11 +70,21 @@ pub fn losses(reports: &[StepReport]) -> Vec<Vec<(MicrobatchId, u64)>> {
 /// If they are not of the same tensors.
 #[must_use]
 pub fn distance(one: &[Bits], other: &[Bits]) -> f64 {
+    distance_above(f64::MIN_POSITIVE, one, other)
+}
+
+/// The same, where every tensor counts as one whose largest element is at least `noise`: what cancels
+/// leaves nothing but rounding.
+///
+/// # Panics
+/// If they are not of the same tensors.
+#[must_use]
+pub fn distance_above(noise: f64, one: &[Bits], other: &[Bits]) -> f64 {
     assert_eq!(one.len(), other.len());
     let of = |((name, one), (other_name, other)): (&Bits, &Bits)| {
         assert_eq!((name, one.len()), (other_name, other.len()));
         let pairs = one.iter().zip(other).map(|(a, b)| (f64::from_bits(*a), f64::from_bits(*b)));
-        let largest = pairs.clone().fold(f64::MIN_POSITIVE, |most, (a, _)| most.max(a.abs()));
+        let largest = pairs.clone().fold(noise, |most, (a, _)| most.max(a.abs()));
         let apart = pairs.fold(0.0_f64, |most, (a, b)| most.max((a - b).abs()));
         assert!(apart.is_finite(), "{name}");
         apart / largest

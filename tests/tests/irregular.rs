@@ -1,15 +1,16 @@
 //! Irregular programs with every feature at once: what can run is accepted, what is accepted is verified, and runs learn what one device learns,
 //! under random delays, with the stated peaks. `PIPEC_PROGRAMS=5000` before it draws as many; `PIPEC_FIRST=77` begins there.
 
-use pipe_compiler::Compilation;
 use pipe_compiler::source::Sources;
+use pipe_compiler::{Compilation, Request};
 use pipe_ir::graph::DType;
+use pipe_ir::program::DeviceProgram;
 use pipe_ir::verify::{Verified, verify};
 use pipe_runtime::Run;
 use pipe_runtime::checkpoint::{self, NamedTensor};
 use pipe_tests::cases::report;
-use pipe_tests::irregular::{Drawn, compiled, orders, windows::blocks};
-use pipe_tests::training::{Bits, distance, losses, start, steps};
+use pipe_tests::irregular::{Drawn, compiled, compiled_as, orders, windows::blocks};
+use pipe_tests::training::{Bits, distance_above, losses, start, steps};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -28,6 +29,8 @@ struct Tally {
     drawn: usize,
     accepted: usize,
     run: usize,
+    /// How many of these have a run of both halves of a backward.
+    joined: usize,
     /// By code: how many were refused because of it, and what it said first.
     refused: BTreeMap<&'static str, (usize, String)>,
     /// By feature: how many that have it were accepted.
@@ -75,9 +78,16 @@ fn learned(run: &Run) -> Vec<Bits> {
     all
 }
 
-/// Takes steps without and with random delays, and the same steps with the reference.
-fn agree(drawn: &Drawn, program: Verified, reference: Verified, seed: u64) -> Result<(), String> {
-    let (program, reference) = (Arc::new(program), Arc::new(reference));
+/// The program in which every half of a backward is a run of its own, if that is another one.
+fn apart(drawn: &Drawn, program: &Verified) -> Option<Verified> {
+    let found = compiled_as(&drawn.text, &Request { apart: true, ..Request::default() });
+    let apart = found.program.expect("it is accepted with halves at once");
+    (apart.program() != program.program()).then_some(apart)
+}
+
+/// Takes steps without and with random delays, and the same steps with the reference, and with halves apart.
+fn agree(drawn: &Drawn, program: Verified, others: (Verified, Option<Verified>), seed: u64) -> Result<(), String> {
+    let (program, reference, apart) = (Arc::new(program), Arc::new(others.0), others.1.map(Arc::new));
     let trained = |program: &Arc<Verified>, stress: Option<u64>| {
         let mut run = start(program, stress);
         let stride = u64::from(program.program().n_steps);
@@ -97,8 +107,17 @@ fn agree(drawn: &Drawn, program: Verified, reference: Verified, seed: u64) -> Re
     if eager != delayed {
         return Err("random delays change what it learns".to_owned());
     }
+    if let Some(halves) = apart {
+        let more = |(one, other): (&DeviceProgram, &DeviceProgram)| one.peak > other.peak;
+        if program.program().devices.iter().zip(&halves.program().devices).any(more) {
+            return Err("runs of both halves take more memory".to_owned());
+        }
+        if trained(&halves, None)? != eager {
+            return Err("runs of both halves change what it learns".to_owned());
+        }
+    }
     let plain = trained(&reference, None)?;
-    let apart = distance(&eager.1, &plain.1);
+    let apart = distance_above(drawn.noise, &eager.1, &plain.1);
     if apart > drawn.tolerance { Err(format!("its weights are {apart:e} from those of the reference")) } else { Ok(()) }
 }
 
@@ -119,7 +138,9 @@ fn irregular_orders_run_and_learn_what_one_device_learns() {
         }
         tally.run += 1;
         let reference = compiled(&drawn.reference).program.expect("the model is accepted on one device");
-        let why = agree(&drawn, program, reference, seed).err();
+        let halves = apart(&drawn, &program);
+        tally.joined += usize::from(halves.is_some());
+        let why = agree(&drawn, program, (reference, halves), seed).err();
         tally.failures.extend(why.map(|why| format!("seed {seed}: {why}\n{}", drawn.text)));
     }
     println!("{tally:#?}");
@@ -147,7 +168,7 @@ fn windows_learn_the_same_with_every_feature_and_without() {
             continue;
         };
         tally.run += 1;
-        let why = agree(&drawn, program, reference, seed).err();
+        let why = agree(&drawn, program, (reference, None), seed).err();
         tally.failures.extend(why.map(|why| format!("seed {seed}: {why}\n{}", drawn.text)));
     }
     println!("{tally:#?}");
@@ -173,6 +194,22 @@ fn a_receive_inside_a_pair_waits_for_the_slot_that_the_pair_frees() {
     let found = compiled(PAIRS);
     assert!(found.report.ok, "{:#?} {:#?}", found.report.diagnostics, found.our_mistakes);
     assert!(compiled(&PAIRS.replace('&', "")).report.ok, "without pairs");
+}
+
+/// Three microbatches, then the same devices again, and each in two slices.
+const SLICES_OF_REPLICAS: &str = "
+schedule slices_of_replicas {
+    stages 1
+    slices 2
+    place s, m on if m % 3 == 1 then 1 else 0
+    order d { for k in 0..M { if (if k % 3 == 1 then 1 else 0) == d { repeat 2 { F[0, k] } repeat 2 { BW[0, k] } } } }
+}
+pipeline p { devices 2 microbatches 4 schedule slices_of_replicas }";
+
+#[test]
+fn slices_of_the_fourth_microbatch_run_where_the_first_does() {
+    let found = compiled(SLICES_OF_REPLICAS);
+    assert!(found.report.ok, "{:#?}", found.report.diagnostics);
 }
 
 #[test]

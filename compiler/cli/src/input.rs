@@ -236,6 +236,7 @@ impl TargetArguments {
             memory: self.memory.clone(),
             certificate: Certificates::Beside,
             program: false,
+            apart: false,
             torch: self.torch,
         }
     }

@@ -222,6 +222,28 @@ fn every_kind_of_schedule_is_lined_up_with_its_run() {
 }
 
 #[test]
+fn halves_that_ran_at_once_have_their_parts_of_the_time() {
+    let folder = folder("diff-halves", &[("x.pipe", &TINY.replace("1f1b", "zb_h1"))]);
+    let program = pipec(&folder, "build x.pipe --emit ir", "").with(0).out;
+    assert!(program.contains("run @BW.s0 m0") && program.contains("run @B.s1 m0"), "{program}");
+    pipec(&folder, "run x.pipe --no-checkpoint --steps 4 --trace run.json", "").with(0);
+    adds_up(&diff(&folder, "x.pipe run.json --search 0 --write-profile run.profile.json"));
+    // Halves, with the operations of each, as `pipec profile` measures them.
+    pipec(&folder, "profile x.pipe --steps 4 -o own.profile.json", "").with(0);
+    let [traced, own] = ["run.profile.json", "own.profile.json"].map(|name| {
+        let profile: Value =
+            serde_json::from_str(&fs::read_to_string(folder.join(name)).expect("it is there")).expect("JSON");
+        let tasks = profile["tasks"].as_array().expect("a list").iter();
+        let mut tasks: Vec<_> =
+            tasks.map(|task| format!("{} {} {}", task["stage"], task["kind"], task["flops"])).collect();
+        tasks.sort();
+        pipec(&folder, &format!("check x.pipe --profile {name}"), "").with(0);
+        tasks
+    });
+    assert_eq!(traced, own);
+}
+
+#[test]
 fn the_order_that_ran_is_planned_also_where_costs_would_reorder_it() {
     let wide =
         TINY.replace("blocks = 2", "blocks = 4").replace("1f1b", "v_half").replace("microbatches 4", "microbatches 6");

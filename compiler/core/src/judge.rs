@@ -59,6 +59,8 @@ pub struct Judged {
     pub halves: Vec<Half>,
     /// Stages that share weights which are trained.
     pub tied: Vec<Vec<StageId>>,
+    /// Whether every half of a backward is to be a run of its own.
+    pub apart: bool,
 }
 
 /// Times a schedule, reordered where it asks for it, and measures what follows. The request's costs come before those of its
@@ -81,6 +83,7 @@ pub fn judge(files: &Files, elaborated: Elaborated, order: Order, stages: &Stage
         bound_of_either_form: of_either_form(&schedule, &order.dependencies, &costs, held),
         versions: order.versions.clone(),
         tied: stages.tied(),
+        apart: request.apart,
         halves: halves(request, pipeline.as_ref(), stages, &schedule),
         critical_path: critical_path(&schedule, &order, &costs, &timeline),
         schedule,
@@ -232,6 +235,7 @@ impl Judged {
             latency: self.costs.latency.clone(),
             copy: self.costs.copy,
             traffic: None,
+            apart: if self.apart { vec![true; self.costs.tasks.len()] } else { self.costs.are_slower_at_once() },
         }
     }
 

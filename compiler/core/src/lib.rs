@@ -95,6 +95,8 @@ pub struct Request {
     pub certificate: Certificates,
     /// Whether a program is wanted, so that a target that has none is refused.
     pub program: bool,
+    /// Whether the program is to run every half of a backward on its own, so that each can be measured.
+    pub apart: bool,
     /// The version of PyTorch that is to run a schedule in its form; otherwise the newest one that has its words.
     pub torch: Option<torch::version::Version>,
 }

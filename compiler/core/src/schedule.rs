@@ -23,6 +23,28 @@ pub struct ScheduledTask {
     pub with_next: bool,
 }
 
+impl ScheduledTask {
+    /// How many tasks of an order a run is, from the first on: one, or both halves of a backward that run
+    /// at once. None where the order begins with another.
+    #[must_use]
+    pub fn run_by(order: &[Self], run: Task) -> Option<usize> {
+        let (first, rest) = order.split_first()?;
+        let half = |kind| Task { kind, ..run };
+        let is_second = |next: &Self| next.task == half(TaskKind::BackwardWeight);
+        let is_both = run.kind == TaskKind::Backward
+            && first.task == half(TaskKind::BackwardInput)
+            && rest.first().is_some_and(is_second);
+        if first.task == run { Some(1) } else { is_both.then_some(2) }
+    }
+
+    /// The first task of an order that a run is.
+    #[must_use]
+    pub fn of_run(order: &[Self], run: Task) -> Option<Self> {
+        let begins = |first: &usize| Self::run_by(&order[*first..], run).is_some();
+        (0..order.len()).find(begins).map(|first| order[first])
+    }
+}
+
 /// A building block: the tasks of some microbatches, usually of one, with their start slots, repeated every `period` slots.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Block {
@@ -221,6 +243,16 @@ impl Costs {
     pub fn saved_by_fusing(&self, stage: StageId) -> Ticks {
         let halves = self.of(TaskKind::BackwardInput, stage) + self.of(TaskKind::BackwardWeight, stage);
         halves - self.of(TaskKind::Backward, stage)
+    }
+
+    /// By stage: whether both halves of a backward take longer at once than one after the other.
+    #[must_use]
+    pub fn are_slower_at_once(&self) -> Vec<bool> {
+        let is_slower = |stage: StageId| {
+            let halves = self.of(TaskKind::BackwardInput, stage) + self.of(TaskKind::BackwardWeight, stage);
+            self.of(TaskKind::Backward, stage) > halves
+        };
+        (0..self.tasks.len()).map(StageId::from_index).map(is_slower).collect()
     }
 
     /// Duration of a task.

@@ -48,5 +48,5 @@ pub fn blocks(seed: u64) -> Drawn {
             model.text
         )
     };
-    Drawn { text: text(&lines), reference: text(""), features, tolerance: 0.0 }
+    Drawn { text: text(&lines), reference: text(""), features, tolerance: 0.0, noise: f64::MIN_POSITIVE }
 }

@@ -100,7 +100,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     let lined_up = trace
         .and_then(|trace| Measured::new(&trace, arguments.step, &orders).map_err(|wrong| format!("{name}: {wrong}")));
     match lined_up {
-        Ok((measured, place)) => compared.conclude(candidates[place], candidates[0], &measured),
+        Ok((measured, place)) => compared.conclude(candidates[place], candidates[0].1, &measured),
         Err(message) => reject(target.format, SCHEMA, &message),
     }
 }
@@ -140,7 +140,7 @@ impl Comparison<'_> {
     fn conclude(
         &self,
         (ordered, judged): (&Compilation, &Judged),
-        (planned_for, given): (&Compilation, &Judged),
+        given: &Judged,
         measured: &Measured,
     ) -> Result<Outcome, Failure> {
         let arguments = self.arguments;
@@ -166,7 +166,9 @@ impl Comparison<'_> {
             (None, _) => {}
         }
         if let Some(path) = &arguments.write_profile {
-            write(path, &json(&File::new(&report.target, planned_for.lowered(), &refit, measured))?)?;
+            // The program that ran may do both halves of a backward at once, and the profile is about each.
+            let apart = self.compile(&Request { apart: true, ..self.request.clone() }).0;
+            write(path, &json(&File::new(&report.target, apart.lowered(), &refit, measured))?)?;
         }
         let source = report.better.iter().find_map(|better| better.source.as_ref());
         self.write_schedule(source)?;

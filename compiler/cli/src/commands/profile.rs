@@ -16,6 +16,7 @@ use crate::ranks::{self, Entry, RankArguments, Team};
 use crate::table::count;
 use crate::training::progress::Progress;
 use crate::training::{self, Plan};
+use pipe_compiler::Request;
 use pipe_compiler::judge::Judged;
 use pipe_compiler::profile::{Profile, SCHEMA, TaskTime};
 use pipe_compiler::source::{Source, Sources};
@@ -216,7 +217,9 @@ impl Arguments {
         if let Some(path) = self.output.as_ref().filter(|_| speaks) {
             can_write(path)?;
         }
-        let (mut compilation, sources) = self.target.compile_program()?;
+        // Halves of a backward are measured one by one, also where a run takes both at once.
+        let request = Request { program: true, apart: true, ..self.target.request() };
+        let (mut compilation, sources) = self.target.compile_for(&request)?;
         opened::check(&mut compilation, &sources, &self.target.folder(), false);
         if speaks {
             show_findings(&compilation, &sources, self.target.format)?;

@@ -6,7 +6,7 @@ use super::read::{Traced, TracedStep};
 use crate::measuring::steps::{Ran, Step};
 use crate::table::count;
 use pipe_compiler::judge::Judged;
-use pipe_compiler::schedule::{Schedule, ScheduledTask};
+use pipe_compiler::schedule::{Costs, Schedule, ScheduledTask};
 use pipe_ir::ids::DeviceId;
 use pipe_ir::task::{Task, TaskKind};
 use std::collections::{BTreeMap, BTreeSet};
@@ -69,7 +69,7 @@ impl Measured {
         let mut wrong = Vec::new();
         for (place, judged) in candidates.iter().enumerate() {
             let aligned: Result<Vec<Aligned>, String> =
-                steps.iter().map(|(number, step)| aligned(&judged.schedule, *number, step)).collect();
+                steps.iter().map(|(number, step)| aligned(judged, *number, step)).collect();
             match aligned {
                 Ok(aligned) => return Ok((Self::of(&aligned, left_out), place)),
                 Err(reason) => wrong.push(reason),
@@ -138,7 +138,8 @@ struct Aligned {
     updates: Vec<Ran>,
 }
 
-fn aligned(schedule: &Schedule, number: u64, step: &TracedStep) -> Result<Aligned, String> {
+fn aligned(judged: &Judged, number: u64, step: &TracedStep) -> Result<Aligned, String> {
+    let schedule = &judged.schedule;
     let name = &schedule.name;
     let n_devices = u32::try_from(schedule.n_devices()).unwrap_or(u32::MAX);
     if let Some((device, own)) = step.tasks.iter().rfind(|(device, _)| **device >= n_devices) {
@@ -152,6 +153,7 @@ fn aligned(schedule: &Schedule, number: u64, step: &TracedStep) -> Result<Aligne
     for (device, order) in (0..).map(DeviceId).zip(&schedule.orders) {
         let own = step.tasks.get(&device.0).map(Vec::as_slice).unwrap_or_default();
         let (own, ended): (Vec<Ran>, Vec<Ran>) = own.iter().partition(|ran| ran.task.kind != TaskKind::Update);
+        let own = apart(&judged.costs, order, own);
         compare(schedule, (device, order), &own)
             // A task that is somewhere else says more than the hole that it leaves.
             .map_err(|reason| format!("step {number}: {}", misplaced(schedule, step).unwrap_or(reason)))?;
@@ -166,6 +168,27 @@ fn aligned(schedule: &Schedule, number: u64, step: &TracedStep) -> Result<Aligne
         (ran.start, ran.end) = (ran.start - begin, ran.end - begin);
     }
     Ok(Aligned { number, begin, end, tasks, updates })
+}
+
+/// Gives both halves of a backward that ran at once their parts of its time, as the plan divides it.
+fn apart(costs: &Costs, order: &[ScheduledTask], own: Vec<Ran>) -> Vec<Ran> {
+    let mut all = Vec::with_capacity(order.len());
+    for ran in own {
+        let rest = order.get(all.len()..).unwrap_or_default();
+        let [input, weight] = match rest {
+            [input, weight, ..] if ScheduledTask::run_by(rest, ran.task) == Some(2) => [input.task, weight.task],
+            _ => {
+                all.push(ran);
+                continue;
+            }
+        };
+        let [first, second] = [input, weight].map(|task| u128::from(costs.of(task.kind, task.stage).0));
+        let (part, whole) = if first + second > 0 { (first, first + second) } else { (1, 2) };
+        let middle = ran.start + u64::try_from(u128::from(ran.time()) * part / whole).unwrap_or_default();
+        all.push(Ran { task: input, end: middle, ..ran });
+        all.push(Ran { task: weight, start: middle, ..ran });
+    }
+    all
 }
 
 /// Moments are written in nanoseconds, as microseconds with decimals.

@@ -1,8 +1,7 @@
 //! Lost ranks, told to people: which ended or fell silent, and what its devices were doing, with the lines of the source.
 
-use pipe_compiler::schedule::Schedule;
+use pipe_compiler::schedule::{Schedule, ScheduledTask};
 use pipe_compiler::source::Sources;
-use pipe_ir::ids::DeviceId;
 use pipe_ir::instruction::Instruction;
 use pipe_ir::program::Program;
 use pipe_ir::task::{Task, TaskKind};
@@ -86,8 +85,8 @@ fn task(program: &Program, instructions: &[Instruction], index: usize) -> Option
 
 /// The line of the source that asks for a task.
 fn line(schedule: &Schedule, sources: &Sources, task: Task) -> String {
-    let orders = (0..schedule.n_devices()).map(|device| &schedule.orders[DeviceId::from_index(device).index()]);
-    let origin = orders.flatten().find(|scheduled| scheduled.task == task).map(|scheduled| scheduled.origin);
+    let scheduled = schedule.orders.iter().find_map(|order| ScheduledTask::of_run(order, task));
+    let origin = scheduled.map(|scheduled| scheduled.origin);
     let span = origin.and_then(|origin| schedule.origins.get(usize::from(origin)));
     span.map_or_else(String::new, |span| {
         let (line, column) = sources.line_column(span.file, span.start);

@@ -6,7 +6,7 @@ use super::fullest::{Contributor, Fullest};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::pipeline::{Limit, Pipeline};
 use crate::recompute::recomputing;
-use crate::schedule::Schedule;
+use crate::schedule::{Schedule, ScheduledTask};
 use crate::transformer::StageAccount;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::program::{DeviceProgram, Program};
@@ -38,11 +38,11 @@ pub fn check(
             let message = format!("{id} needs {needed}, but has {memory}");
             let mut diagnostic = Diagnostic::error(Code::MemoryExceeded, span, format!("{memory} each"), message);
             let fullest = Fullest::of(program, device);
-            if let Some(task) = fullest.task {
-                let order = &schedule.orders[index];
-                let origin = order.iter().find(|scheduled| scheduled.task == task).map(|scheduled| scheduled.origin);
+            if let Some(run) = fullest.task {
+                let scheduled = ScheduledTask::of_run(&schedule.orders[index], run);
+                let task = schedule.slices.task(scheduled.map_or(run, |scheduled| scheduled.task));
                 let text = format!("{id} holds {peak} at `{task}`");
-                diagnostic = match origin.map(|origin| schedule.origins[usize::from(origin)]) {
+                diagnostic = match scheduled.map(|scheduled| schedule.origins[usize::from(scheduled.origin)]) {
                     Some(span) => diagnostic.label(span, text),
                     None => diagnostic.note(text),
                 };

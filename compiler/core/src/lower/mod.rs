@@ -10,6 +10,9 @@
 //!    these gatherings and the reductions of replicated weights.
 //! 4. `emit` writes each device's list; `arena` then gives every buffer its place.
 //!
+//! `halves` then looks for backwards that take less memory if both halves are one run, and all four
+//! steps are done again with these.
+//!
 //! # Why no device waits forever
 //!
 //! Run the blocks of all tasks one after the other in the global order. The block of a task waits for its inputs, runs,
@@ -41,6 +44,7 @@ mod chunks;
 mod collectives;
 mod emit;
 mod gathers;
+mod halves;
 mod order;
 mod residency;
 mod sums;
@@ -90,6 +94,9 @@ pub struct Options {
     pub copy: Ticks,
     /// What the copies of state make of the times of tasks, where state and activations are offloaded.
     pub traffic: Option<Traffic>,
+    /// By stage: whether halves of backwards are runs of their own where both could be one, because each
+    /// is to be measured, or both at once take longer. None of them where it is shorter.
+    pub apart: Vec<bool>,
 }
 
 /// Says why a schedule has no program: an instruction runs on one device, so a stage that lives on several at once would have
@@ -107,6 +114,21 @@ pub fn undivided(schedule: &Schedule) -> Option<Diagnostic> {
 /// Writes the program of a schedule that was found to run to its end, with the times of its tasks.
 #[must_use]
 pub fn lower(schedule: &Schedule, timeline: &Timeline, set: &StageSet, options: &Options) -> Program {
+    let (apart, transfers) = write(schedule, timeline, set, options);
+    let Some(firsts) = halves::found((schedule, timeline, set), options, (&apart, &transfers)) else { return apart };
+    halves::least(apart, &firsts, |firsts| {
+        let (schedule, timeline) = halves::joined(schedule, timeline, firsts);
+        write(&schedule, &timeline, set, options).0
+    })
+}
+
+/// The program in which every task is a run, and what crosses between its devices.
+fn write(
+    schedule: &Schedule,
+    timeline: &Timeline,
+    set: &StageSet,
+    options: &Options,
+) -> (Program, transfers::Transfers) {
     let mut work = work::Work::new(schedule, set, (options.offload, options.zero));
     // Only where blocks run on does a task wait for more than what it reads.
     let dependencies = schedule.window.as_ref().map(|_| Dependencies::of(schedule));
@@ -117,7 +139,7 @@ pub fn lower(schedule: &Schedule, timeline: &Timeline, set: &StageSet, options: 
         Given { schedule, timeline, options, dependencies: dependencies.as_ref(), order, transfers, reductions };
     let Written { groups, devices } = given.least_waiting(&work);
     work.name_groups(&groups);
-    Program {
+    let program = Program {
         name: options.name.clone(),
         n_stages: u32::try_from(schedule.n_stages()).unwrap_or(u32::MAX),
         n_microbatches: schedule.n_microbatches,
@@ -129,7 +151,8 @@ pub fn lower(schedule: &Schedule, timeline: &Timeline, set: &StageSet, options: 
         execs: work.execs,
         devices,
         training: options.training.clone().map(|training| Training { model: set.model, ..training }),
-    }
+    };
+    (program, given.transfers)
 }
 
 /// What the lists of all devices follow from, beside what there is to do.

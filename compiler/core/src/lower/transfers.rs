@@ -27,6 +27,8 @@ pub(super) struct Transfer {
     queued_before: u32,
     /// The task of the sender before which the end of the transfer is waited for.
     waited_before: u32,
+    /// Whether its receive is queued no earlier because the one that has its slot is read until then.
+    is_held: bool,
 }
 
 /// All transfers of a step.
@@ -90,6 +92,11 @@ impl Transfers {
         self.queued.of(self.tasks[device.index()] + position)
     }
 
+    /// Whether receives are queued right before a task only because others of their channel are read until then.
+    pub(super) fn are_held_until(&self, device: DeviceId, position: usize) -> bool {
+        self.queued_before(device, position).iter().any(|index| self.get(*index).is_held)
+    }
+
     /// Sends whose end is waited for before a task.
     pub(super) fn waited_before(&self, device: DeviceId, position: usize) -> &[u32] {
         self.waited.of(self.tasks[device.index()] + position)
@@ -143,6 +150,7 @@ fn find(schedule: &Schedule, work: &Work, order: &Order) -> (Vec<Transfer>, Vec<
                     sent_after: index32(producer),
                     queued_before: 0,
                     waited_before: 0,
+                    is_held: false,
                 });
             }
         }
@@ -185,13 +193,12 @@ impl Times<'_> {
         for (turn, member) in members.iter().enumerate() {
             let transfer = all[*member as usize];
             queued_before = queued_before.max(self.wished(&transfer));
-            if let Some(before) = turn.checked_sub(self.slots) {
-                queued_before = queued_before.max(self.behind(&all[members[before] as usize]));
-            }
-            queued_before = queued_before.min(transfer.reader);
+            let slot = turn.checked_sub(self.slots).map(|before| self.behind(&all[members[before] as usize]));
+            let is_held = slot.is_some_and(|free| free > queued_before);
+            queued_before = queued_before.max(slot.unwrap_or(0)).min(transfer.reader);
             sent_after = transfer.sent_after.max(sent_after);
             let transfer = &mut all[*member as usize];
-            (transfer.sent_after, transfer.queued_before) = (sent_after, queued_before);
+            (transfer.sent_after, transfer.queued_before, transfer.is_held) = (sent_after, queued_before, is_held);
             transfer.waited_before = self.ended(transfer);
         }
     }

@@ -353,7 +353,7 @@ fn used(schedule: &Schedule, set: &StageSet) -> Vec<bool> {
     for scheduled in schedule.orders.iter().flatten() {
         let row = schedule.slices.slice(scheduled.task.microbatch) as usize * schedule.n_stages();
         let stage = set.stages.get(row + scheduled.task.stage.index());
-        if let Some(exec) = stage.and_then(|stage| stage.exec_of(scheduled.task.kind)) {
+        if let Some(exec) = stage.and_then(|stage| stage.run_of(scheduled.task.kind)) {
             used[exec.index()] = true;
         }
     }

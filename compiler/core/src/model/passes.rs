@@ -102,7 +102,7 @@ pub(super) fn passes(values: &mut Vec<Value>, id: StageId, stage: &StageTape, en
         let graph = extract(&derived.tape, &weight_places, &backward.weights, is_repeated);
         execs.push(exec(TaskKind::BackwardWeight, id, graph));
     }
-    if ends.kinds.has(TaskKind::Backward) {
+    if ends.kinds.may_join() {
         let outcomes: Vec<Outcome> = inputs.iter().chain(&backward.weights).copied().collect();
         execs.push(exec(TaskKind::Backward, id, extract(&derived.tape, &saved, &outcomes, is_repeated)));
     }

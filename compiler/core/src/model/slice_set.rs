@@ -55,7 +55,9 @@ pub(super) fn slice_set(slices: &[Model], request: &Request<'_>) -> StageSet {
             execs.push(Some(ExecId::from_index(all.execs.len() - 1)));
         }
         let number = |exec: Option<ExecId>| exec.and_then(|exec| execs[exec.index()]);
-        all.stages.extend(set.stages.iter().map(|stage| StageExecs { execs: stage.execs.map(number) }));
+        all.stages.extend(
+            set.stages.iter().map(|stage| StageExecs { execs: stage.execs.map(number), both: number(stage.both) }),
+        );
         if index == 0 {
             all.graph = set.graph;
             all.weights.extend(set.weights.into_iter().map(|group| WeightGroup {

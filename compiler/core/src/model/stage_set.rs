@@ -63,6 +63,8 @@ impl StageSet {
 pub struct StageExecs {
     /// By [`TaskKind::index`].
     pub execs: [Option<ExecId>; TaskKind::ALL.len()],
+    /// What runs both halves of a backward at once, also where all tasks are halves.
+    pub both: Option<ExecId>,
 }
 
 impl StageExecs {
@@ -70,6 +72,12 @@ impl StageExecs {
     #[must_use]
     pub const fn exec_of(&self, kind: TaskKind) -> Option<ExecId> {
         self.execs[kind.index()]
+    }
+
+    /// The executable of a run: that of one kind of task, or of both halves of a backward.
+    #[must_use]
+    pub fn run_of(&self, kind: TaskKind) -> Option<ExecId> {
+        self.exec_of(kind).or(self.both.filter(|_| kind == TaskKind::Backward))
     }
 }
 

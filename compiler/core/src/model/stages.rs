@@ -55,6 +55,12 @@ impl Kinds {
         self.has(TaskKind::BackwardInput) || self.has(TaskKind::BackwardWeight)
     }
 
+    /// Whether a backward may run at once: where it is asked for, or both of its halves are.
+    #[must_use]
+    pub const fn may_join(self) -> bool {
+        self.has(TaskKind::Backward) || self.has(TaskKind::BackwardInput) && self.has(TaskKind::BackwardWeight)
+    }
+
     /// Whether gradients are computed at all.
     #[must_use]
     pub const fn has_backward(self) -> bool {
@@ -131,7 +137,7 @@ pub(super) fn stages_of_slice(model: &Model, request: &Request<'_>, slice: Posit
         };
         carry(&mut set.values, id, &stage, slice, &mut ends);
         let execs = passes(&mut set.values, id, &stage, &ends);
-        set.stages.push(register(&mut set.execs, execs));
+        set.stages.push(register(&mut set.execs, execs, *kinds));
         if let Some((parameters, gradients)) = weights.values {
             let update = weights.update.map(|update| add_exec(&mut set.execs, update));
             set.weights.push(WeightGroup { parameters, gradients: Some(gradients), update, stages: vec![id] });
@@ -161,11 +167,17 @@ fn tie(
     }
 }
 
-fn register(table: &mut Vec<Exec>, execs: Vec<Exec>) -> StageExecs {
+fn register(table: &mut Vec<Exec>, execs: Vec<Exec>, asked: Kinds) -> StageExecs {
     let mut row = StageExecs::default();
     for exec in execs {
-        let kind = exec.kind.index();
-        row.execs[kind] = Some(add_exec(table, exec));
+        let kind = exec.kind;
+        let id = Some(add_exec(table, exec));
+        if kind == TaskKind::Backward {
+            row.both = id;
+        }
+        if kind != TaskKind::Backward || asked.has(kind) {
+            row.execs[kind.index()] = id;
+        }
     }
     row
 }

@@ -8,6 +8,7 @@ use super::{Lifespan, Measure, Memory, MemoryLane, Scale};
 use crate::check::holds::{Held, Holds};
 use crate::judge::Judged;
 use crate::report::Report;
+use crate::schedule::ScheduledTask;
 use pipe_ir::ids::{BufferId, DeviceId, MicrobatchId, StageId};
 use pipe_ir::instruction::{Class, Instruction};
 use pipe_ir::program::{DeviceProgram, Program, Space};
@@ -28,7 +29,9 @@ pub(super) fn in_bytes(judged: &Judged, program: &Program, report: &Report, scal
 /// When each instruction of a step is drawn.
 fn times(judged: &Judged, program: &Program, (device, id): (&DeviceProgram, DeviceId), scale: &Scale) -> Vec<u64> {
     let timeline = &judged.timeline;
-    let mut rest = judged.schedule.orders[id.index()].iter().enumerate();
+    let order = &judged.schedule.orders[id.index()];
+    // The first task that has not run.
+    let mut next = 0;
     let mut times = vec![0; device.step.len()];
     // Where the instructions behind the last task begin, behind the last `free` among them, and when that task ends.
     let (mut begin, mut freed, mut end) = (0, 0, 0);
@@ -39,14 +42,15 @@ fn times(judged: &Judged, program: &Program, (device, id): (&DeviceProgram, Devi
                 let exec = program.exec(exec);
                 let own = Task { kind: exec.kind, stage: exec.stage, microbatch };
                 // Updates are no tasks of a schedule.
-                let mut ahead = rest.clone();
-                let Some((position, _)) = ahead.find(|(_, one)| one.task == own) else { continue };
-                rest = ahead;
-                let start = scale.ticks(timeline.starts[id.index()][position]);
+                let mut ahead = next..order.len();
+                let found = ahead.find_map(|first| Some((first, ScheduledTask::run_by(&order[first..], own)?)));
+                let Some((first, n_tasks)) = found else { continue };
+                next = first + n_tasks;
+                let start = scale.ticks(timeline.starts[id.index()][first]);
                 times[begin..freed].fill(end);
                 times[freed.max(begin)..=place].fill(start);
                 (begin, freed) = (place + 1, place + 1);
-                end = scale.ticks(timeline.ends[id.index()][position]);
+                end = scale.ticks(timeline.ends[id.index()][next - 1]);
             }
             _ => {}
         }

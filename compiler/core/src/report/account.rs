@@ -5,6 +5,7 @@ use crate::check::fullest::Fullest;
 use crate::judge::Judged;
 use crate::model::stage_set::StageSet;
 use crate::remedy::Tried;
+use crate::schedule::ScheduledTask;
 use crate::transformer::{Held, StageAccount, Transformer, parameters};
 use pipe_ir::ids::{DeviceId, StageId};
 use pipe_ir::program::Program;
@@ -214,11 +215,11 @@ impl Report {
 /// Microbatches of which a stage's activations are alive at a device's fullest moment: their first task has begun by then, and
 /// their last one has not ended.
 fn live(judged: &Judged, device: DeviceId, fullest: &Fullest, stage: StageId) -> usize {
-    let order = judged.schedule.orders[device.index()].iter().map(|scheduled| scheduled.task);
+    let order = &judged.schedule.orders[device.index()];
     let dependencies = &judged.order.dependencies;
     let mut live = 0_usize;
-    for task in order {
-        let is_running = fullest.task == Some(task);
+    for (position, task) in order.iter().map(|scheduled| scheduled.task).enumerate() {
+        let is_running = fullest.task.is_some_and(|run| ScheduledTask::run_by(&order[position..], run).is_some());
         if task.stage == stage && dependencies.is_first(task) {
             live += 1;
         } else if task.stage == stage && dependencies.is_last(task) && !is_running {

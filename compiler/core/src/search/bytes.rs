@@ -8,6 +8,10 @@
 //! Bounds and proofs must not depend on such an estimate. Between two tasks a device holds in any program at least its
 //! weights, their gradients and optimizer state, as far as they do not live with its host, and what later tasks still read of what earlier ones saved: each is a
 //! value of its own. So they assume that all the rest needs nothing.
+//!
+//! Lowering may run a `B` and the `W` behind it at once, and then nothing is held between them. Such an
+//! order is no better than the same one with `BW`, which the search knows: both hold as much, and `BW`
+//! takes no longer, or they are not run at once.
 
 use super::job::{Job, Orders};
 use super::target::Problem;

@@ -56,7 +56,8 @@ pub fn prepare(
     objective: Objective,
 ) -> Result<Prepared, Box<Compilation>> {
     let request = &request.of_search();
-    let unlimited = Request { memory: None, ..request.clone() };
+    // The memory beside what tasks leave is that of a program in which every task is a run.
+    let unlimited = Request { memory: None, apart: true, ..request.clone() };
     let mut compilation = compile(sources, root.clone(), loader, &unlimited);
     if compilation.diagnostics.iter().any(|found| found.code == Code::UndividedStage) {
         // What its bytes are limited by would say nothing about what is found.

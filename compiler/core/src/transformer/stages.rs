@@ -152,6 +152,7 @@ fn add_stage(
         let scratch = if is_forward { account.scratch_forward } else { account.scratch_backward };
         row.execs[kind.index()] = Some(add(kind, scratch));
     }
+    row.both = row.exec_of(TaskKind::Backward);
     if let Some(parameters) = values.parameters {
         let update = kinds.has_backward().then(|| add(TaskKind::Update, 0));
         set.weights.push(WeightGroup { parameters, gradients: values.gradients, update, stages: vec![stage] });

@@ -8,12 +8,12 @@ use crate::Request;
 use crate::check::memory::{self, peaks};
 use crate::lower::{self, lower};
 use crate::offload::Offload;
-use crate::schedule::Schedule;
+use crate::schedule::{Schedule, ScheduledTask};
 use crate::timed::Setting;
 use crate::transformer::{StageAccount, Until};
 use crate::units::Ticks;
 use pipe_ir::ids::DeviceId;
-use pipe_ir::task::TaskKind;
+use pipe_ir::task::{Task, TaskKind};
 use pipe_ir::units::Bytes;
 
 /// What a candidate takes.
@@ -68,7 +68,8 @@ pub(super) fn evaluate(
         return Ok(Taken { time, device, bytes, host: Bytes::ZERO, is_exact });
     }
     let (latency, budget) = (timed.costs.latency.clone(), Some(problem.limit));
-    let options = lower::Options { latency, offload, budget, ..lower::Options::default() };
+    let apart = timed.costs.are_slower_at_once();
+    let options = lower::Options { latency, offload, budget, apart, ..lower::Options::default() };
     let program = lower(schedule, &timed.timeline, &stages, &options);
     let time = match offload.any() {
         true => setting.copied((schedule, &timed.order, &timed.costs), &program).0.makespan(),
@@ -83,17 +84,22 @@ pub(super) fn evaluate(
 
 /// The device that holds most, without what is under way between devices: a part of what lowering counts.
 fn least(schedule: &Schedule, accounts: &[StageAccount], offload: Offload) -> (DeviceId, Bytes) {
-    let of_device = |(device, order): (u32, &Vec<crate::schedule::ScheduledTask>)| {
+    let of_device = |(device, order): (u32, &Vec<ScheduledTask>)| {
         let device = DeviceId(device);
         let is_home = |stage: usize| schedule.placement.is_home(pipe_ir::ids::StageId::from_index(stage), device);
         let own = accounts.iter().enumerate().filter(|(stage, _)| is_home(*stage));
         let state: u128 = own.map(|(_, account)| account.staying(offload)).sum();
         let (mut live, mut peak) = (0_u128, 0_u128);
-        for task in order.iter().map(|one| one.task) {
+        let mut position = 0;
+        while let Some(task) = order.get(position).map(|one| one.task) {
+            // Halves side by side may be run at once, without what `B` keeps for `W`.
+            let both = Task { kind: TaskKind::Backward, ..task };
+            let is_both = ScheduledTask::run_by(&order[position..], both) == Some(2);
+            position += if is_both { 2 } else { 1 };
             let Some(account) = accounts.get(task.stage.index()) else { continue };
             let for_weights = account.saved_until(Until::Weight);
             let for_input = account.activations() - for_weights;
-            match task.kind {
+            match if is_both { both.kind } else { task.kind } {
                 TaskKind::Forward => {
                     live += for_input + for_weights;
                     peak = peak.max(live + account.scratch_forward);
