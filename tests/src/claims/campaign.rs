@@ -1,6 +1,6 @@
 //! One case of the campaign: what `check` and `search` say of a random target, of other orders of it and of standard schedules.
 
-use super::case::Case;
+use super::case::{Case, Family};
 use super::oracle::{Goal, Scope};
 use super::order::{Forms, Item, Orders, Run, random, run, source};
 use super::{Claim, Printed, Verdict};
@@ -16,6 +16,8 @@ use pipe_ir::task::TaskKind;
 
 /// Steps with more tasks have too many schedules.
 const TASKS: usize = 18;
+/// The same where slices, which are not alike, and replicas, which have fewer microbatches each, leave fewer.
+const CUT: usize = 24;
 /// Attempts to find orders that run in the memory that there is.
 const ATTEMPTS: usize = 30;
 /// Other orders of the same target.
@@ -57,12 +59,12 @@ impl Counts {
     }
 }
 
-/// Judges the target of a seed. Looks at so many partial schedules for each claim.
+/// Judges the target of a family and a seed. Looks at so many partial schedules for each claim.
 #[must_use]
-pub fn judged(seed: u64, patience: usize) -> Counts {
+pub fn judged(family: Family, seed: u64, patience: usize) -> Counts {
     let mut dice = Dice(seed);
-    let case = Case::random(&mut dice, TASKS);
-    let all = vec![case.places.len() * case.microbatches; case.devices];
+    let case = Case::random(&mut dice, family, if family == Family::Plain { TASKS } else { CUT });
+    let all = vec![case.stages() * case.parts(); case.devices];
     let room = case.limits.clone().unwrap_or(all);
     let orders = |dice: &mut Dice| {
         let forms = Forms::random(&case, dice);
@@ -78,7 +80,9 @@ pub fn judged(seed: u64, patience: usize) -> Counts {
         said.check(&source(&case, &other), &other);
     }
     said.standard();
-    for objective in [Objective::Makespan, Objective::LongestStage] {
+    // Slices and replicas are not searched.
+    let objectives = [Objective::Makespan, Objective::LongestStage].into_iter().filter(|_| family == Family::Plain);
+    for objective in objectives {
         // Proofs of the first round take long, and differ from those before it.
         counts.proved += usize::from(said.search(&text, objective, u32::from(seed.is_multiple_of(5))));
     }
@@ -138,17 +142,29 @@ impl Said<'_> {
 
     /// What it says of standard schedules with the same places.
     fn standard(&mut self) {
-        let Case { devices, places, .. } = self.case;
+        let Case { devices, homes, slices, .. } = self.case;
+        let is = |home: usize, place: &dyn Fn(usize) -> usize| {
+            homes.get(home).is_some_and(|home| home.iter().enumerate().all(|(stage, own)| *own == place(stage)))
+        };
+        let (stages, is_line) = (self.case.stages(), is(0, &|stage| stage));
+        let is_whole = homes.len() == 1 && *slices == 1;
         let turn = |stage: usize| if stage < *devices { stage } else { 2 * devices - 1 - stage };
         let names: &[&str] = match () {
-            () if places.len() == *devices => &LINE,
-            () if places.iter().enumerate().all(|(stage, place)| *place == turn(stage)) => &V,
+            () if is_whole && is_line && stages == *devices => &LINE,
+            () if is_whole && is(0, &turn) && stages == 2 * devices => &V,
+            () if homes.len() == 1 && is_line && stages == *devices => &["seq_1f1b"],
+            () if *slices > 1 => &[],
+            () if is_line && stages == *devices && is(1, &|stage| devices - 1 - stage) => &["chimera"],
+            () if is_line && 2 * stages == *devices && is(1, &|stage| stages + stage) => &["dp_1f1b"],
             () => &[],
         };
-        let names = if places.len() == 2 * devices || places.len() == *devices { names } else { &[] };
         for name in names {
             let text = stdlib::schedule(name).expect("a standard schedule");
-            let compilation = compiled(name, text, &self.request());
+            let mut request = self.request();
+            if *slices > 1 {
+                request.choice.settings.push(("slices".to_owned(), *slices as i64));
+            }
+            let compilation = compiled(name, text, &request);
             // Not every one fits, or takes every number of microbatches.
             if compilation.report.ok {
                 self.note(&format!("check std:{name}"), &compilation, None);
@@ -288,7 +304,8 @@ fn orders_of(judged: &pipe_compiler::judge::Judged) -> Orders {
 /// What each device holds at most, in activations of single stages.
 fn peaks(compilation: &Compilation) -> Vec<usize> {
     let sizes = &compilation.report.sizes;
-    let share = sizes.stages.unwrap_or_default() as f64 / sizes.devices.unwrap_or(1) as f64;
+    let slices = sizes.slices.unwrap_or(1) as usize;
+    let share = (sizes.stages.unwrap_or_default() * slices) as f64 / sizes.devices.unwrap_or(1) as f64;
     let rows = compilation.report.per_device.iter();
     rows.map(|row| (row.peak_activation.unwrap_or_default() * share).round() as usize).collect()
 }

@@ -1,5 +1,6 @@
-//! Random targets so small that all of their schedules can be tried: places, costs of every form, latencies and limits. What the costs mean is worked
-//! out here from the documents (`docs/language.md`, "Time and bubbles"), and shares nothing with the compiler.
+//! Random targets so small that all of their schedules can be tried: places, costs of every form, latencies and limits,
+//! slices and replicas. What the costs mean is worked out here from the documents (`docs/language.md`, "Time and bubbles"),
+//! and shares nothing with the compiler.
 
 use crate::schedules::Dice;
 
@@ -21,10 +22,12 @@ pub const BW: usize = 3;
 pub struct Case {
     /// Number of devices.
     pub devices: usize,
-    /// The device of each stage.
-    pub places: Vec<usize>,
+    /// The device of each stage: of microbatches in turn, where stages have replicas.
+    pub homes: Vec<Vec<usize>>,
     /// Number of microbatches.
     pub microbatches: usize,
+    /// In how many slices each is cut.
+    pub slices: usize,
     /// The costs, as `--cost` has them.
     pub costs: String,
     /// What tasks take, in ticks, by stage and kind.
@@ -35,6 +38,15 @@ pub struct Case {
     pub links: Vec<Vec<u64>>,
     /// Forwards of single stages whose activations each device may hold, where that is limited.
     pub limits: Option<Vec<usize>>,
+}
+
+/// What targets may have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Family {
+    /// Whole microbatches, all of which a stage runs on one device.
+    Plain,
+    /// Slices, replicas, or both.
+    Cut,
 }
 
 /// An entry of a list of costs: a kind, the stages that it is about if not all, and ticks.
@@ -49,19 +61,19 @@ fn decimal(ticks: u64) -> String {
 impl Case {
     /// A random target with at most so many tasks, its backwards counted as two.
     #[must_use]
-    pub fn random(dice: &mut Dice, most_tasks: usize) -> Self {
+    pub fn random(dice: &mut Dice, family: Family, most_tasks: usize) -> Self {
         loop {
-            let case = Self::any(dice);
-            if case.places.len() * case.microbatches * 3 <= most_tasks {
+            let case = Self::any(dice, family);
+            if case.stages() * case.parts() * 3 <= most_tasks {
                 return case;
             }
         }
     }
 
-    fn any(dice: &mut Dice) -> Self {
-        let devices = 1 + dice.below(4).min(dice.below(4));
+    fn any(dice: &mut Dice, family: Family) -> Self {
+        let mut devices = 1 + dice.below(4).min(dice.below(4));
         let stages = devices + dice.below(devices + 1).min(dice.below(3));
-        let microbatches = 1 + dice.below(4).min(dice.below(4));
+        let mut microbatches = 1 + dice.below(4).min(dice.below(4));
         // Every device has a stage; the first ones are in a line, as in most schedules.
         let places: Vec<usize> = (0..stages)
             .map(|stage| match dice.below(3) {
@@ -71,6 +83,15 @@ impl Case {
                 _ => devices - 1 - stage % devices,
             })
             .collect();
+        let (mut homes, mut slices) = (vec![places], 1);
+        if family == Family::Cut {
+            let has_replicas = dice.below(3) > 0;
+            slices = if has_replicas { 1 + dice.below(2) } else { 2 + dice.below(2) };
+            if has_replicas {
+                microbatches = microbatches.max(2);
+                homes.push(replica(dice, &homes[0], &mut devices));
+            }
+        }
         let entries = entries(dice, stages);
         let times: Vec<[u64; 4]> = (0..stages).map(|stage| meant(&entries, Some(stage))).collect();
         let pairs = pairs(dice, times.iter().chain([&meant(&entries, None)]));
@@ -79,8 +100,10 @@ impl Case {
             costs.extend(pair.map(|pair| format!("{name}={}", decimal(pair))));
         }
         let links = links(dice, devices, &mut costs);
-        let least: Vec<usize> =
-            (0..devices).map(|device| places.iter().filter(|place| **place == device).count()).collect();
+        // All slices of a microbatch go forward before the last one goes back.
+        let of_home = |home: &Vec<usize>, device| home.iter().filter(|place| **place == device).count() * slices;
+        let of_device = |device| homes.iter().map(|home| of_home(home, device)).max().unwrap_or_default();
+        let least: Vec<usize> = (0..devices).map(of_device).collect();
         let mut limit = |least: &usize| least + dice.below(1 + least * (microbatches - 1));
         let limits: Vec<usize> = least.iter().map(&mut limit).collect();
         let limits = match dice.below(3) {
@@ -88,21 +111,46 @@ impl Case {
             1 => limits.iter().max().map(|most| vec![*most; devices]),
             _ => Some(limits),
         };
-        Self { devices, places, microbatches, costs: costs.join(","), times, pairs, links, limits }
+        let costs = costs.join(",");
+        Self { devices, homes, microbatches, slices, costs, times, pairs, links, limits }
+    }
+
+    /// Number of stages.
+    #[must_use]
+    pub fn stages(&self) -> usize {
+        self.homes[0].len()
+    }
+
+    /// Slices of all microbatches, or microbatches where they are whole: all of one microbatch before those of the next.
+    #[must_use]
+    pub const fn parts(&self) -> usize {
+        self.microbatches * self.slices
+    }
+
+    /// Which replica runs a part.
+    #[must_use]
+    pub fn replica(&self, part: usize) -> usize {
+        part / self.slices % self.homes.len()
+    }
+
+    /// The device of a part of a stage.
+    #[must_use]
+    pub fn place(&self, stage: usize, part: usize) -> usize {
+        self.homes[self.replica(part)][stage]
     }
 
     /// The limits, as `--memory` has them: half a stage more than what fits, so that nothing depends on rounding.
     #[must_use]
     pub fn memory(&self) -> Option<String> {
-        let share = self.devices as f64 / self.places.len() as f64;
+        let share = self.devices as f64 / (self.stages() * self.slices) as f64;
         let unit = |limit: &usize| format!("{:.4}", (*limit as f64 + 0.5) * share);
         Some(self.limits.as_ref()?.iter().map(unit).collect::<Vec<_>>().join(","))
     }
 
-    /// What a transfer between two stages takes, in ticks.
+    /// What a transfer of a part between two stages takes, in ticks.
     #[must_use]
-    pub fn latency(&self, from: usize, to: usize) -> u64 {
-        self.links[self.places[from]][self.places[to]]
+    pub fn latency(&self, part: usize, from: usize, to: usize) -> u64 {
+        self.links[self.place(from, part)][self.place(to, part)]
     }
 
     /// What a task of a stage takes, in ticks, by the position of its kind.
@@ -127,6 +175,19 @@ impl Case {
         }
         text.push_str(&self.memory().map_or_else(String::new, |memory| format!(" --memory {memory}")));
         text
+    }
+}
+
+/// Where every second microbatch goes: the other way round, beside, or anywhere.
+fn replica(dice: &mut Dice, home: &[usize], devices: &mut usize) -> Vec<usize> {
+    match dice.below(4) {
+        0 => {
+            let others = home.iter().map(|place| place + *devices).collect();
+            *devices *= 2;
+            others
+        }
+        1 | 2 => home.iter().map(|place| *devices - 1 - place).collect(),
+        _ => home.iter().map(|_| dice.below(*devices)).collect(),
     }
 }
 

@@ -2,7 +2,7 @@
 //! what it takes for granted: microbatches may overtake each other, and pairs may share a device.
 
 use super::case::{B, BW, Case, F, W};
-use super::order::{Forms, Item, Orders};
+use super::order::{Forms, Item, Orders, Run, is_first, is_last, run};
 use std::collections::HashSet;
 
 /// What is to be short.
@@ -39,7 +39,7 @@ pub enum Answer {
 /// Looks for a schedule that is shorter than a limit, and gives up after so many partial schedules.
 #[must_use]
 pub fn shorter(case: &Case, scope: &Scope, limit: u64, patience: usize) -> Answer {
-    let (stages, m) = (case.places.len(), case.microbatches);
+    let n = case.stages() * case.parts();
     let mut all = All {
         case,
         scope,
@@ -47,12 +47,13 @@ pub fn shorter(case: &Case, scope: &Scope, limit: u64, patience: usize) -> Answe
         patience,
         seen: HashSet::new(),
         orders: vec![Vec::new(); case.devices],
-        tails: tails(case, scope),
+        tails: (0..case.homes.len()).map(|replica| tails(case, scope, replica)).collect(),
     };
     let state = State {
-        forward: vec![NEVER; stages * m],
-        back: vec![NEVER; stages * m],
-        waits: vec![false; stages * m],
+        forward: vec![NEVER; n],
+        back: vec![NEVER; n],
+        waits: vec![false; n],
+        gradients: vec![0; if case.homes.len() > 1 { case.stages() * case.homes.len() } else { 0 }],
         free: vec![0; case.devices],
         first: vec![NEVER; case.devices],
         held: vec![0; case.devices],
@@ -69,12 +70,14 @@ const NEVER: u64 = u64::MAX;
 /// Tasks that have started, in the order of their starts.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct State {
-    /// By stage and microbatch: the end of `F`.
+    /// By stage and part: the end of `F`.
     forward: Vec<u64>,
     /// The end of `B` or `BW`.
     back: Vec<u64>,
     /// Whether `W` is still to be done.
     waits: Vec<bool>,
+    /// By stage and replica, where there are several: when its last gradients were there.
+    gradients: Vec<u64>,
     /// When each device is free.
     free: Vec<u64>,
     /// When it started its first task.
@@ -91,8 +94,8 @@ struct All<'a> {
     patience: usize,
     seen: HashSet<State>,
     orders: Orders,
-    /// By stage: what must follow the end of its `F`, and of its `B` or `BW`.
-    tails: Vec<[u64; 2]>,
+    /// By replica and stage: what must follow the end of its `F`, and of its `B` or `BW`.
+    tails: Vec<Vec<[u64; 2]>>,
 }
 
 /// The least that `B` or `BW` of a stage takes.
@@ -113,14 +116,15 @@ fn least_work(case: &Case, scope: &Scope, stage: usize) -> u64 {
     split.into_iter().chain(fused).min().unwrap_or_default()
 }
 
-fn tails(case: &Case, scope: &Scope) -> Vec<[u64; 2]> {
-    let stages = case.places.len();
+fn tails(case: &Case, scope: &Scope, replica: usize) -> Vec<[u64; 2]> {
+    let stages = case.stages();
+    let latency = |from, to| case.latency(replica * case.slices, from, to);
     let mut tails = vec![[0; 2]; stages];
     for stage in 0..stages {
         let own = if scope.forms.fused[stage] { 0 } else { case.time(W, stage) };
         let onward = stage
             .checked_sub(1)
-            .map_or(0, |before| case.latency(stage, before) + least_back(case, scope, before) + tails[before][1]);
+            .map_or(0, |before| latency(stage, before) + least_back(case, scope, before) + tails[before][1]);
         tails[stage][1] = own.max(onward);
     }
     for stage in (0..stages).rev() {
@@ -128,7 +132,7 @@ fn tails(case: &Case, scope: &Scope) -> Vec<[u64; 2]> {
         let onward = if stage + 1 == stages {
             0
         } else {
-            case.latency(stage, stage + 1) + case.time(F, stage + 1) + tails[stage + 1][0]
+            latency(stage, stage + 1) + case.time(F, stage + 1) + tails[stage + 1][0]
         };
         tails[stage][0] = own.max(onward);
     }
@@ -143,7 +147,10 @@ impl All<'_> {
         self.patience -= 1;
         let is_done = |index: usize| state.back[index] != NEVER && !state.waits[index];
         if (0..state.back.len()).all(is_done) {
-            return true;
+            // Then replicas add up their gradients.
+            let is_short = |run: Run| run.makespan < self.limit;
+            let is_all = self.case.homes.len() == 1 || self.scope.goal == Goal::LongestStage;
+            return is_all || run(self.case, &self.orders).is_some_and(is_short);
         }
         let mut nexts = self.nexts(state);
         if self.scope.goal == Goal::Makespan && nexts.iter().any(|(start, item)| self.ends_late(*start, item)) {
@@ -152,7 +159,7 @@ impl All<'_> {
         nexts.sort_by_key(|(start, item)| (*start, item.task));
         for (start, item) in nexts {
             let next = self.after(state, start, &item);
-            let device = self.case.places[item.task[1]];
+            let device = item.device(self.case);
             self.orders[device].push(item);
             if self.visit(&next) {
                 return true;
@@ -164,11 +171,12 @@ impl All<'_> {
 
     /// Whether some device works so long from now on that the limit is passed.
     fn is_long(&self, state: &State) -> bool {
-        let (case, m) = (self.case, self.case.microbatches);
+        let (case, parts) = (self.case, self.case.parts());
         (0..case.devices).any(|device| {
             let mut left = 0;
-            for stage in (0..case.places.len()).filter(|stage| case.places[*stage] == device) {
-                for index in stage * m..(stage + 1) * m {
+            for stage in 0..case.stages() {
+                let own = (0..parts).filter(|part| case.place(stage, *part) == device);
+                for index in own.map(|part| stage * parts + part) {
                     left += if state.forward[index] == NEVER { case.time(F, stage) } else { 0 };
                     left += if state.back[index] == NEVER { least_work(case, self.scope, stage) } else { 0 };
                     left += if state.waits[index] { case.time(W, stage) } else { 0 };
@@ -185,67 +193,75 @@ impl All<'_> {
 
     /// Whether a task that must be done, and cannot start before this, lets the step end too late, in whatever form it is.
     fn ends_late(&self, start: u64, item: &Item) -> bool {
-        let [kind, stage, _] = item.task;
+        let [kind, stage, part] = item.task;
+        let tails = &self.tails[self.case.replica(part)];
         let rest = match kind {
             _ if item.beside.is_some() => return false,
-            F => self.case.time(F, stage) + self.tails[stage][0],
+            F => self.case.time(F, stage) + tails[stage][0],
             W => self.case.time(W, stage),
-            _ => least_back(self.case, self.scope, stage) + self.tails[stage][1],
+            _ => least_back(self.case, self.scope, stage) + tails[stage][1],
         };
         start + rest >= self.limit
     }
 
-    /// What can be next, and when, no earlier than the last start. A `W` is that of the microbatch whose `B` ended first: nothing waits for it, and all
-    /// take as long. Microbatches enter the first stage in their order: they are alike.
+    /// What can be next, and when, no earlier than the last start. A `W` is that of the part whose `B` ended first: nothing waits
+    /// for it, and all take as long. Microbatches of a replica enter the first stage in their order: they are alike.
     fn nexts(&self, state: &State) -> Vec<(u64, Item)> {
-        let (case, stages, m) = (self.case, self.case.places.len(), self.case.microbatches);
+        let (case, stages, parts) = (self.case, self.case.stages(), self.case.parts());
+        let replicas = case.homes.len();
         let (mut forwards, mut backs, mut weights) = (Vec::new(), Vec::new(), Vec::new());
         for stage in 0..stages {
-            let own = |microbatch: usize| stage * m + microbatch;
-            let device = case.places[stage];
-            let has_room = state.held[device] < self.scope.capacity[device];
-            for microbatch in (0..m).filter(|microbatch| has_room && state.forward[own(*microbatch)] == NEVER) {
-                let input = stage.checked_sub(1).map(|before| state.forward[before * m + microbatch]);
-                match input {
-                    None => forwards.push((0, Item::one(F, stage, microbatch))),
-                    Some(NEVER) => {}
-                    Some(end) => forwards.push((end + case.latency(stage - 1, stage), Item::one(F, stage, microbatch))),
-                }
-                if stage == 0 {
-                    break;
-                }
-            }
-            for microbatch in (0..m).filter(|microbatch| state.back[own(*microbatch)] == NEVER) {
-                let gradient = if stage + 1 == stages { 0 } else { state.back[(stage + 1) * m + microbatch] };
-                let forward = state.forward[own(microbatch)];
-                if forward == NEVER || gradient == NEVER {
+            let own = |part: usize| stage * parts + part;
+            let mut has_entered = vec![false; replicas];
+            for part in (0..parts).filter(|part| state.forward[own(*part)] == NEVER) {
+                let device = case.place(stage, part);
+                let has_room = state.held[device] < self.scope.capacity[device];
+                let is_new = stage == 0 && is_first(case, part);
+                if !has_room || is_new && std::mem::replace(&mut has_entered[case.replica(part)], true) {
                     continue;
                 }
-                let arrived = if stage + 1 == stages { 0 } else { gradient + case.latency(stage + 1, stage) };
-                for (may_be, kind) in [(self.scope.forms.split[stage], B), (self.scope.forms.fused[stage], BW)] {
-                    backs.extend(may_be.then(|| (forward.max(arrived), Item::one(kind, stage, microbatch))));
+                let before = stage.checked_sub(1).map_or(0, |before| state.forward[before * parts + part]);
+                let beside = if is_first(case, part) { 0 } else { state.forward[own(part - 1)] };
+                if before != NEVER && beside != NEVER {
+                    let hop = if stage == 0 { 0 } else { case.latency(part, stage - 1, stage) };
+                    forwards.push((beside.max(before + hop), Item::one(F, stage, part)));
                 }
             }
-            let waiting = (0..m).filter(|microbatch| state.waits[own(*microbatch)]);
-            let first = waiting.min_by_key(|microbatch| state.back[own(*microbatch)]);
-            weights.extend(first.map(|microbatch| (state.back[own(microbatch)], Item::one(W, stage, microbatch))));
+            for part in (0..parts).filter(|part| state.back[own(*part)] == NEVER) {
+                let gradient = if stage + 1 == stages { 0 } else { state.back[(stage + 1) * parts + part] };
+                let beside = if is_last(case, part) { 0 } else { state.back[own(part + 1)] };
+                let forward = state.forward[own(part)];
+                if [forward, gradient, beside].contains(&NEVER) {
+                    continue;
+                }
+                let arrived = if stage + 1 == stages { 0 } else { gradient + case.latency(part, stage + 1, stage) };
+                for (may_be, kind) in [(self.scope.forms.split[stage], B), (self.scope.forms.fused[stage], BW)] {
+                    let ready = forward.max(arrived).max(beside);
+                    backs.extend(may_be.then(|| (ready, Item::one(kind, stage, part))));
+                }
+            }
+            for replica in 0..replicas {
+                let waiting = (0..parts).filter(|part| case.replica(*part) == replica && state.waits[own(*part)]);
+                let first = waiting.min_by_key(|part| state.back[own(*part)]);
+                weights.extend(first.map(|part| (state.back[own(part)], Item::one(W, stage, part))));
+            }
         }
         let mut all: Vec<(u64, Item)> = forwards.iter().chain(&backs).chain(&weights).copied().collect();
         for (forward, backward) in forwards.iter().flat_map(|forward| backs.iter().map(move |back| (forward, back))) {
-            if case.places[forward.1.task[1]] == case.places[backward.1.task[1]] {
+            if forward.1.device(case) == backward.1.device(case) {
                 let pair = Item { task: forward.1.task, beside: Some(backward.1.task) };
                 all.push((forward.0.max(backward.0), pair));
             }
         }
-        let start = |(ready, item): (u64, Item)| (ready.max(state.free[case.places[item.task[1]]]), item);
+        let start = |(ready, item): (u64, Item)| (ready.max(state.free[item.device(case)]), item);
         // Whoever starts before the last start was there before it.
         all.into_iter().map(start).filter(|(start, _)| *start >= state.last).collect()
     }
 
     fn after(&self, state: &State, start: u64, item: &Item) -> State {
-        let (case, m) = (self.case, self.case.microbatches);
-        let [kind, stage, microbatch] = item.task;
-        let device = case.places[stage];
+        let (case, parts) = (self.case, self.case.parts());
+        let [kind, stage, part] = item.task;
+        let device = item.device(case);
         let duration = match item.beside {
             Some([kind, of, _]) => case.pair(stage, (kind, of)),
             None => case.time(kind, stage),
@@ -256,8 +272,12 @@ impl All<'_> {
         if self.scope.goal == Goal::LongestStage {
             next.first[device] = next.first[device].min(start);
         }
-        for [kind, stage, microbatch] in std::iter::once([kind, stage, microbatch]).chain(item.beside) {
-            let index = stage * m + microbatch;
+        for [kind, stage, part] in std::iter::once([kind, stage, part]).chain(item.beside) {
+            let index = stage * parts + part;
+            let replica = stage * case.homes.len() + case.replica(part);
+            if let Some(gradients) = next.gradients.get_mut(replica).filter(|_| kind == W || kind == BW) {
+                *gradients = end.max(*gradients);
+            }
             match kind {
                 F => {
                     next.forward[index] = end;
