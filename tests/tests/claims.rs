@@ -62,6 +62,14 @@ fn no_claim_is_contradicted_by_any_schedule_of_small_targets() {
 }
 
 #[test]
+fn nor_on_machines_whose_links_differ() {
+    let seeds = seeds(USUAL);
+    let Counts { cases, decided, open, proved, .. } = all(&seeds, |seed| judged(Family::Machines, seed, PATIENCE));
+    let enough = cases * 10 >= seeds.len() * 8 && decided >= 8 * cases && decided >= 4 * open && 3 * proved >= cases;
+    assert!(enough, "too little was compared: {cases} targets, {decided} claims, {open} open, {proved} proved");
+}
+
+#[test]
 fn nor_by_any_schedule_with_slices_and_replicas() {
     let seeds = seeds(USUAL_CUT);
     let Counts { cases, decided, open, .. } = all(&seeds, |seed| judged(Family::Cut, seed, PATIENCE));

@@ -1,11 +1,14 @@
 //! One case of the campaign: what `check` and `search` say of a random target, of other orders of it and of standard schedules.
 
 use super::case::{Case, Family};
+use super::machines::{Machines, config, orders as orders_of_nodes};
 use super::oracle::{Goal, Scope};
 use super::order::{Forms, Item, Orders, Run, random, run, source};
 use super::{Claim, Printed, Verdict};
 use crate::schedules::Dice;
 use crate::team::team;
+use pipe_compiler::cluster::Cluster;
+use pipe_compiler::mapping::{Options as Mapping, steps};
 use pipe_compiler::memory_limit::MemoryLimit;
 use pipe_compiler::pipeline::StageCosts;
 use pipe_compiler::search::find::prepare;
@@ -63,7 +66,7 @@ impl Counts {
 #[must_use]
 pub fn judged(family: Family, seed: u64, patience: usize) -> Counts {
     let mut dice = Dice(seed);
-    let case = Case::random(&mut dice, family, if family == Family::Plain { TASKS } else { CUT });
+    let case = Case::random(&mut dice, family, if family == Family::Cut { CUT } else { TASKS });
     let all = vec![case.stages() * case.parts(); case.devices];
     let room = case.limits.clone().unwrap_or(all);
     let orders = |dice: &mut Dice| {
@@ -73,15 +76,20 @@ pub fn judged(family: Family, seed: u64, patience: usize) -> Counts {
     let mut counts = Counts::default();
     let Some(target) = orders(&mut dice) else { return counts };
     counts.cases = 1;
-    let text = source(&case, &target);
+    let text = text(&case, &target);
     let mut said = Said { case: &case, claims: Vec::new(), printed: Vec::new(), failures: Vec::new() };
     said.check(&text, &target);
     for other in (0..OTHERS).filter_map(|_| orders(&mut dice)) {
-        said.check(&source(&case, &other), &other);
+        said.check(&self::text(&case, &other), &other);
     }
     said.standard();
+    if let Some(machines) = &case.machines {
+        let (decided, failures) = mapped(&case, machines, &target, &said);
+        counts.decided += decided;
+        said.failures.extend(failures);
+    }
     // Slices and replicas are not searched.
-    let objectives = [Objective::Makespan, Objective::LongestStage].into_iter().filter(|_| family == Family::Plain);
+    let objectives = [Objective::Makespan, Objective::LongestStage].into_iter().filter(|_| family != Family::Cut);
     for objective in objectives {
         // Proofs of the first round take long, and differ from those before it.
         counts.proved += usize::from(said.search(&text, objective, u32::from(seed.is_multiple_of(5))));
@@ -107,11 +115,40 @@ pub fn judged(family: Family, seed: u64, patience: usize) -> Counts {
     counts
 }
 
+/// What commands are given.
+fn text(case: &Case, orders: &Orders) -> String {
+    let own = source(case, orders);
+    case.machines.as_ref().map_or(own.clone(), |machines| machines.pipeline(case, "random", &own))
+}
+
 /// The brute force is judged as well: it must see a schedule as short as the shortest that was printed.
 fn blind(case: &Case, scope: Scope, printed: &[Printed], patience: usize) -> Option<String> {
     let best = printed.iter().map(|one| one.length(scope.goal)).min()?;
     let claim = Claim { by: "nobody".to_owned(), bound: best + 1, scope };
     (claim.verdict(case, &[], patience) == Verdict::True).then(|| format!("{best} is printed, but no orders take it"))
+}
+
+/// What `check --map` says of the order of nodes, against all orders. How many claims that is, and what speaks against it.
+fn mapped(case: &Case, machines: &Machines, target: &Orders, said: &Said<'_>) -> (usize, Vec<String>) {
+    let root = Source { name: "x.pipe".to_owned(), text: text(case, target) };
+    let found = steps::map(root, &|path| said.load(path), &said.request(), Mapping::default(), &mut || true);
+    let Some(found) = found else { return (0, vec!["check --map: nothing".to_owned()]) };
+    let takes = |nodes: &[usize]| {
+        let links = machines.links(nodes, case.devices);
+        run(&Case { links, ..case.clone() }, target).map(|run| run.makespan)
+    };
+    let all: Vec<(u64, Vec<usize>)> =
+        orders_of_nodes(machines.nodes.len()).into_iter().filter_map(|nodes| Some((takes(&nodes)?, nodes))).collect();
+    let own: Vec<usize> = found.nodes.iter().map(|node| *node as usize).collect();
+    let mut failures = Vec::new();
+    if takes(&own) != Some(found.time.0) || takes(&machines.nodes) != Some(found.before.0) {
+        failures.push(format!("check --map: {found:?}, but {:?} from {:?}", takes(&own), takes(&machines.nodes)));
+    }
+    let least = all.iter().min();
+    if !found.is_best || least.is_none_or(|(least, _)| *least < found.time.0) {
+        failures.push(format!("check --map: {found:?}, and {least:?}"));
+    }
+    (1, failures)
 }
 
 /// What was said of a case so far.
@@ -124,19 +161,36 @@ struct Said<'a> {
 
 impl Said<'_> {
     fn request(&self) -> Request {
-        let Case { devices, microbatches, costs, .. } = self.case;
+        let Case { devices, microbatches, costs, machines, .. } = self.case;
         let mut request = Request::default();
-        let settings = [("devices", *devices), ("microbatches", *microbatches)];
-        request.choice.settings = settings.map(|(name, value)| (name.to_owned(), value as i64)).to_vec();
+        match machines {
+            Some(machines) => {
+                let source = Source { name: "cluster.toml".to_owned(), text: machines.text() };
+                request.cluster = Some(Cluster::read(source).expect("a cluster"));
+            }
+            None => {
+                let settings = [("devices", *devices), ("microbatches", *microbatches)];
+                request.choice.settings = settings.map(|(name, value)| (name.to_owned(), value as i64)).to_vec();
+            }
+        }
         request.costs = Some(StageCosts::parse(costs).expect("the costs are well-formed"));
         let memory = self.case.memory();
         request.memory = memory.map(|memory| MemoryLimit::parse(&memory).expect("the limits are well-formed"));
         request
     }
 
+    fn load(&self, path: &str) -> Result<String, String> {
+        if path == "model.json" { Ok(config(self.case)) } else { Err(path.to_owned()) }
+    }
+
+    fn compiled(&self, name: &str, text: &str, request: &Request) -> Compilation {
+        let root = Source { name: name.to_owned(), text: text.to_owned() };
+        compile(&mut Sources::default(), root, &|path| self.load(path), request)
+    }
+
     /// What `check` says of an order.
     fn check(&mut self, text: &str, orders: &Orders) {
-        let compilation = compiled("x.pipe", text, &self.request());
+        let compilation = self.compiled("x.pipe", text, &self.request());
         self.note(&format!("check of\n{text}"), &compilation, Some(orders));
     }
 
@@ -159,12 +213,14 @@ impl Said<'_> {
             () => &[],
         };
         for name in names {
-            let text = stdlib::schedule(name).expect("a standard schedule");
+            let standard = stdlib::schedule(name).expect("a standard schedule");
+            let pipeline = self.case.machines.as_ref().map(|machines| machines.pipeline(self.case, name, ""));
+            let text = pipeline.as_deref().unwrap_or(standard);
             let mut request = self.request();
             if *slices > 1 {
                 request.choice.settings.push(("slices".to_owned(), *slices as i64));
             }
-            let compilation = compiled(name, text, &request);
+            let compilation = self.compiled(name, text, &request);
             // Not every one fits, or takes every number of microbatches.
             if compilation.report.ok {
                 self.note(&format!("check std:{name}"), &compilation, None);
@@ -176,7 +232,8 @@ impl Said<'_> {
     fn search(&mut self, text: &str, objective: Objective, rounds: u32) -> bool {
         let name = format!("search --objective {}", objective.name());
         let root = Source { name: "x.pipe".to_owned(), text: text.to_owned() };
-        let prepared = match prepare(&mut Sources::default(), root, &no_files, &self.request(), objective) {
+        let prepared = match prepare(&mut Sources::default(), root, &|path| self.load(path), &self.request(), objective)
+        {
             Ok(prepared) => prepared,
             Err(compilation) => {
                 self.failures.push(format!("{name}: {:?}", compilation.diagnostics));
@@ -185,12 +242,14 @@ impl Said<'_> {
         };
         let options = Options { objective, seed: 1, rounds };
         let found = prepared.search(options, &team(1, 30), &mut |_| ()).expect("one microbatch after the other fits");
-        let (_, compilation) = prepared.finish(&found, &mut Sources::default(), &no_files);
+        let (_, compilation) = prepared.finish(&found, &mut Sources::default(), &|path| self.load(path));
         let Some(printed) = self.print(&name, &compilation, None) else { return false };
         let goal = goal(objective);
         let figures = &compilation.report.figures;
         let (own, most) = (printed.length(goal), self.printed.first().map(|target| target.peaks.iter().max().copied()));
         let most = most.flatten().unwrap_or_default();
+        // Machines have room for everything.
+        let most = if self.case.machines.is_some() { self.case.stages() * self.case.parts() } else { most };
         let capacity = self.case.limits.clone().unwrap_or_else(|| vec![most; self.case.devices]);
         let is_proved = prepared.is_proved(&found, &compilation);
         let scope = |goal| Scope { goal, forms: Forms::any(self.case), capacity: capacity.clone() };
@@ -266,15 +325,6 @@ const fn goal(objective: Objective) -> Goal {
 
 fn ticks(figure: Option<f64>) -> u64 {
     (figure.unwrap_or_default() * super::case::UNIT as f64).round() as u64
-}
-
-fn no_files(path: &str) -> Result<String, String> {
-    Err(path.to_owned())
-}
-
-fn compiled(name: &str, text: &str, request: &Request) -> Compilation {
-    let root = Source { name: name.to_owned(), text: text.to_owned() };
-    compile(&mut Sources::default(), root, &no_files, request)
 }
 
 /// The orders of a schedule.

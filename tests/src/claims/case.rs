@@ -2,6 +2,7 @@
 //! slices and replicas. What the costs mean is worked out here from the documents (`docs/language.md`, "Time and bubbles"),
 //! and shares nothing with the compiler.
 
+use super::machines::Machines;
 use crate::schedules::Dice;
 
 /// Ticks of a unit of time.
@@ -36,6 +37,8 @@ pub struct Case {
     pub pairs: [Option<u64>; 2],
     /// Latency between devices, in ticks.
     pub links: Vec<Vec<u64>>,
+    /// The machines that the links are from, where nothing else says them.
+    pub machines: Option<Machines>,
     /// Forwards of single stages whose activations each device may hold, where that is limited.
     pub limits: Option<Vec<usize>>,
 }
@@ -47,6 +50,8 @@ pub enum Family {
     Plain,
     /// Slices, replicas, or both.
     Cut,
+    /// A pipeline on machines whose links differ.
+    Machines,
 }
 
 /// An entry of a list of costs: a kind, the stages that it is about if not all, and ticks.
@@ -92,14 +97,26 @@ impl Case {
                 homes.push(replica(dice, &homes[0], &mut devices));
             }
         }
-        let entries = entries(dice, stages);
+        let mut entries = entries(dice, stages);
+        if family == Family::Machines {
+            // What is not said would be worked out from the model's operations.
+            entries = [F, B, W, BW]
+                .map(|kind| (kind, None, time(dice)))
+                .into_iter()
+                .chain(exceptions(dice, stages))
+                .collect();
+        }
         let times: Vec<[u64; 4]> = (0..stages).map(|stage| meant(&entries, Some(stage))).collect();
         let pairs = pairs(dice, times.iter().chain([&meant(&entries, None)]));
         let mut costs: Vec<String> = entries.iter().map(written).collect();
         for (name, pair) in ["F&B", "F&BW"].into_iter().zip(pairs) {
             costs.extend(pair.map(|pair| format!("{name}={}", decimal(pair))));
         }
-        let links = links(dice, devices, &mut costs);
+        let machines = (family == Family::Machines).then(|| Machines::random(dice, devices));
+        let links = match &machines {
+            Some(machines) => machines.links(&machines.nodes, devices),
+            None => links(dice, devices, &mut costs),
+        };
         // All slices of a microbatch go forward before the last one goes back.
         let of_home = |home: &Vec<usize>, device| home.iter().filter(|place| **place == device).count() * slices;
         let of_device = |device| homes.iter().map(|home| of_home(home, device)).max().unwrap_or_default();
@@ -112,7 +129,7 @@ impl Case {
             _ => Some(limits),
         };
         let costs = costs.join(",");
-        Self { devices, homes, microbatches, slices, costs, times, pairs, links, limits }
+        Self { devices, homes, microbatches, slices, costs, times, pairs, links, machines, limits }
     }
 
     /// Number of stages.
@@ -208,7 +225,13 @@ fn entries(dice: &mut Dice, stages: usize) -> Vec<Entry> {
         6 => &[B, W],
         _ => &[BW],
     };
-    let mut all: Vec<Entry> = kinds.iter().map(|kind| (*kind, None, time(dice))).collect();
+    let all: Vec<Entry> = kinds.iter().map(|kind| (*kind, None, time(dice))).collect();
+    all.into_iter().chain(exceptions(dice, stages)).collect()
+}
+
+/// Those for some stages.
+fn exceptions(dice: &mut Dice, stages: usize) -> Vec<Entry> {
+    let mut all: Vec<Entry> = Vec::new();
     for _ in 0..[0, 0, 1, 2, 3][dice.below(5)] {
         let first = dice.below(stages);
         let about = (first, first + 1 + dice.below(stages - first));

@@ -6,6 +6,7 @@
 
 pub mod campaign;
 pub mod case;
+pub mod machines;
 pub mod oracle;
 pub mod order;
 
