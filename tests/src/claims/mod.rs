@@ -9,6 +9,7 @@ pub mod case;
 pub mod machines;
 pub mod oracle;
 pub mod order;
+pub mod tuning;
 
 use case::Case;
 use oracle::{Answer, Goal, Scope, shorter};

@@ -1,0 +1,43 @@
+//! What `tune` claims of small random clusters is not contradicted by any candidate in any order of the nodes.
+//!
+//! `PIPEC_CLAIMS=1000 cargo test -p pipe-tests --test claims_tune -- --nocapture` judges so many problems instead of a few,
+//! and prints what it counted; `PIPEC_FIRST=20000` begins with that seed.
+
+use pipe_tests::cases::report;
+use pipe_tests::claims::tuning::{Counts, judged_of};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// Problems, where nobody asks for more.
+const USUAL: u64 = 12;
+
+fn asked(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|count| count.parse().expect("a number"))
+}
+
+#[test]
+fn nothing_that_was_left_out_is_better_and_no_order_of_nodes_is_shorter() {
+    let (first, n) = (asked("PIPEC_FIRST").unwrap_or(0), asked("PIPEC_CLAIMS").unwrap_or(USUAL));
+    let (next, counts) = (AtomicU64::new(first), Mutex::new(Counts::default()));
+    let work = || {
+        let index = || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|index| *index < first + n);
+        while let Some(index) = index() {
+            let one = judged_of(index);
+            counts.lock().unwrap_or_else(PoisonError::into_inner).add(one);
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(work);
+        scope.spawn(work);
+    });
+    let counts = counts.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let Counts { problems, candidates, checked, complete, rows, mapped, failures } = &counts;
+    println!(
+        "{problems} problems of tune, {candidates} candidates in all orders of nodes, {checked} compared with check;\n\
+         {complete} claims that nothing that was left out is better, {rows} final rows, {mapped} orders of check --map; \
+         {} contradicted",
+        failures.len()
+    );
+    report(failures);
+    assert!(2 * complete >= *problems && checked >= problems, "too little was compared: {counts:?}");
+}
