@@ -8,8 +8,11 @@ use pipe_tests::claims::tuning::{Counts, judged_of};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Problems, where nobody asks for more.
-const USUAL: u64 = 12;
+/// Problems, where nobody asks for more, from a seed on: those before it have many orders of nodes.
+const USUAL: u64 = 4;
+const FIRST: u64 = 2;
+/// Seeds of problems that were judged wrong once: a candidate fitted in some orders of its nodes only, and was left out.
+const KNOWN: [u64; 1] = [16];
 
 fn asked(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|count| count.parse().expect("a number"))
@@ -17,12 +20,12 @@ fn asked(name: &str) -> Option<u64> {
 
 #[test]
 fn nothing_that_was_left_out_is_better_and_no_order_of_nodes_is_shorter() {
-    let (first, n) = (asked("PIPEC_FIRST").unwrap_or(0), asked("PIPEC_CLAIMS").unwrap_or(USUAL));
-    let (next, counts) = (AtomicU64::new(first), Mutex::new(Counts::default()));
+    let (first, n) = (asked("PIPEC_FIRST").unwrap_or(FIRST), asked("PIPEC_CLAIMS").unwrap_or(USUAL));
+    let seeds: Vec<u64> = (first..first + n).chain(KNOWN).collect();
+    let (next, counts) = (AtomicU64::new(0), Mutex::new(Counts::default()));
     let work = || {
-        let index = || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|index| *index < first + n);
-        while let Some(index) = index() {
-            let one = judged_of(index);
+        while let Some(seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed) as usize) {
+            let one = judged_of(*seed);
             counts.lock().unwrap_or_else(PoisonError::into_inner).add(one);
         }
     };
@@ -31,9 +34,9 @@ fn nothing_that_was_left_out_is_better_and_no_order_of_nodes_is_shorter() {
         scope.spawn(work);
     });
     let counts = counts.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let Counts { problems, candidates, checked, complete, rows, mapped, failures } = &counts;
+    let Counts { problems, candidates, differ, checked, complete, rows, mapped, failures } = &counts;
     println!(
-        "{problems} problems of tune, {candidates} candidates in all orders of nodes, {checked} compared with check;\n\
+        "{problems} problems of tune, {candidates} candidates in all orders of nodes ({differ} whose bytes depend on that), {checked} compared with check;\n\
          {complete} claims that nothing that was left out is better, {rows} final rows, {mapped} orders of check --map; \
          {} contradicted",
         failures.len()

@@ -14,12 +14,21 @@ use pipe_compiler::source::{Source, Sources};
 use pipe_compiler::tune::{Asked, Candidate, Found, Problem, Taken, exhaustive, judged, problem, space, tune};
 use pipe_compiler::units::Ticks;
 use pipe_compiler::{Request, elaborate};
+use pipe_ir::units::Bytes;
 use std::collections::BTreeMap;
 
 /// Rows that are asked for.
 const BEST: usize = 5;
-/// Candidates whose source is judged by `check`, of those that are no rows.
-const JUDGED: usize = 3;
+/// Rows, and other candidates, whose source is judged by `check`.
+const JUDGED: usize = 2;
+
+/// Limits to the byte that a problem is also given.
+const LIMITS: usize = 3;
+/// How many of the shortest those are from.
+const SHORT: usize = 40;
+
+/// Candidates in all orders of their nodes, with what they take.
+type All = [(Candidate, Result<Taken, String>)];
 
 /// What became of some problems.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -28,6 +37,8 @@ pub struct Counts {
     pub problems: usize,
     /// Candidates, in every order of their nodes.
     pub candidates: usize,
+    /// Candidates whose bytes depend on the order of the nodes.
+    pub differ: usize,
     /// Candidates that `check` printed the same of.
     pub checked: usize,
     /// Problems of which it was said that nothing that was left out is better.
@@ -45,6 +56,7 @@ impl Counts {
     pub fn add(&mut self, other: Self) {
         self.problems += other.problems;
         self.candidates += other.candidates;
+        self.differ += other.differ;
         self.checked += other.checked;
         self.complete += other.complete;
         self.rows += other.rows;
@@ -154,7 +166,7 @@ fn random(dice: &mut Dice) -> (Result<Problem, String>, String) {
 }
 
 /// The shortest that fit, each with another layout or schedule, and how long they are.
-fn best_of(problem: &Problem, all: &[(Candidate, Result<Taken, String>)]) -> Vec<Ticks> {
+fn best_of(problem: &Problem, all: &All) -> Vec<Ticks> {
     let mut best: BTreeMap<_, Ticks> = BTreeMap::new();
     for (candidate, taken) in all {
         let Some(taken) = taken.as_ref().ok().filter(|taken| taken.fits(problem)) else { continue };
@@ -173,35 +185,68 @@ pub fn judged_of(seed: u64) -> Counts {
     let (problem, told) = random(&mut dice);
     let mut counts = Counts { problems: 1, ..Counts::default() };
     match problem {
-        Ok(problem) => compare(&problem, &mut dice, &mut counts),
+        Ok(problem) => with_limits(problem, &mut dice, &mut counts),
         Err(refused) => counts.failures.push(refused),
     }
     counts.failures.iter_mut().for_each(|why| *why = format!("problem {seed}: {why}\n{told}"));
     counts
 }
 
-fn compare(problem: &Problem, dice: &mut Dice, counts: &mut Counts) {
-    let found = tune(problem, &space(problem), BEST, &team(1, 1), &mut |_| ());
-    let all = exhaustive(problem);
+/// Compares a problem as it is, and with memory to the byte: as much as one of the shortest takes, in one of its orders of
+/// nodes, or a byte less.
+fn with_limits(problem: Problem, dice: &mut Dice, counts: &mut Counts) {
+    let all = exhaustive(&problem);
     counts.candidates = all.len();
-    let best = best_of(problem, &all);
+    compare(&problem, &all, dice, counts);
+    // What is away with the hosts depends on what there is.
+    if problem.may_offload {
+        return;
+    }
+    let mut short: Vec<Taken> = all.iter().filter_map(|(_, taken)| taken.clone().ok()).collect();
+    short.sort_unstable_by_key(|taken| taken.time);
+    short.truncate(SHORT);
+    // Which order fits may depend on the order of the nodes.
+    let mut each: BTreeMap<_, Vec<Bytes>> = BTreeMap::new();
+    for (candidate, taken) in &all {
+        let key = (candidate.layout, &candidate.variant, candidate.keeping);
+        each.entry(key).or_default().extend(taken.as_ref().ok().map(|taken| taken.bytes));
+    }
+    let differs = |all: &&Vec<Bytes>| all.iter().min() < all.iter().max();
+    let between: Vec<Bytes> = each.values().filter(differs).filter_map(|all| all.iter().min().copied()).collect();
+    counts.differ += between.len();
+    for _ in 0..LIMITS.min(short.len()) {
+        let limit = Bytes(short[dice.below(short.len())].bytes.0 - dice.below(2) as u64);
+        let limit = if dice.below(2) == 0 {
+            limit
+        } else {
+            between.get(dice.below(between.len().max(1))).copied().unwrap_or(limit)
+        };
+        counts.problems += 1;
+        compare(&Problem { limit, ..problem.clone() }, &all, dice, counts);
+    }
+}
+
+fn compare(problem: &Problem, all: &All, dice: &mut Dice, counts: &mut Counts) {
+    let found = tune(problem, &space(problem), BEST, &team(1, 1), &mut |_| ());
+    let best = best_of(problem, all);
+    let limit = problem.limit;
     let rows: Vec<Ticks> = found.best.iter().map(|(_, taken)| taken.time).collect();
     let Found { bound, is_complete, n_final, .. } = found;
     let least = best.first().copied();
     if least.is_some_and(|least| least < bound) {
-        counts.failures.push(format!("no candidate is below {bound}, but {least:?} fits"));
+        counts.failures.push(format!("in {limit}: no candidate is below {bound}, but {least:?} fits"));
     }
     if rows[..n_final] != best[..n_final.min(best.len())] {
-        counts.failures.push(format!("the first {n_final} of {rows:?} are final, but {best:?}"));
+        counts.failures.push(format!("in {limit}: the first {n_final} of {rows:?} are final, but {best:?}"));
     }
     if is_complete && rows != best[..best.len().min(BEST)] {
-        counts.failures.push(format!("complete: {rows:?}, but {best:?}"));
+        counts.failures.push(format!("in {limit}: complete: {rows:?}, but {best:?}"));
     }
     counts.complete += usize::from(is_complete);
     counts.rows += n_final;
     let others: Vec<&(Candidate, Result<Taken, String>)> = all.iter().filter(|(_, taken)| taken.is_ok()).collect();
     let some = (0..JUDGED.min(others.len())).map(|_| others[dice.below(others.len())]);
-    let rows = found.best.iter().map(|(candidate, taken)| (candidate, *taken));
+    let rows = found.best.iter().map(|(candidate, taken)| (candidate, *taken)).take(JUDGED);
     let some = some.filter_map(|(candidate, taken)| Some((candidate, taken.clone().ok()?)));
     let judged: Vec<(&Candidate, Taken)> = rows.chain(some).collect();
     for (candidate, taken) in &judged {
@@ -209,7 +254,7 @@ fn compare(problem: &Problem, dice: &mut Dice, counts: &mut Counts) {
         counts.checked += 1;
     }
     if let Some((candidate, _)) = judged.get(dice.below(judged.len().max(1))).filter(|_| problem.is_order_free()) {
-        counts.failures.extend(map(problem, candidate, &all));
+        counts.failures.extend(map(problem, candidate, all));
         counts.mapped += 1;
     }
 }
@@ -226,7 +271,7 @@ fn check(problem: &Problem, candidate: &Candidate, taken: &Taken) -> Option<Stri
 }
 
 /// What `check --map` says of it.
-fn map(problem: &Problem, candidate: &Candidate, all: &[(Candidate, Result<Taken, String>)]) -> Option<String> {
+fn map(problem: &Problem, candidate: &Candidate, all: &All) -> Option<String> {
     let root = Source { name: "x.pipe".to_owned(), text: candidate.source(problem, "") };
     let loader = |_: &str| Ok(problem.config.clone());
     let found = steps::map(root, &loader, &problem.request, Options::default(), &mut || true)?;

@@ -37,7 +37,7 @@ enum Stage {
     Named(Candidate),
     /// One that was bounded.
     Bounded(Candidate),
-    /// One that was timed and fits, with nodes that are all as good as the best: their order is not known yet.
+    /// One that was timed with nodes that are all as good as the best, and may fit: their order is not known yet.
     Unseated(Candidate),
     /// One that was timed and fits.
     Finished(Candidate),
@@ -50,8 +50,9 @@ type Entry = Reverse<(Ticks, Stage)>;
 enum Outcome {
     /// It goes back in the queue, as these; one of them will probably fit.
     Again(Vec<(Ticks, Stage)>, Option<Candidate>),
-    /// It was timed, and fits; in some order of nodes it takes at least this long.
-    Hoped(Ticks, Candidate),
+    /// It was timed with nodes that are all as good as the best, and takes at least this long in any order of its nodes; it fits, or
+    /// perhaps only in some of them.
+    Hoped(Ticks, Candidate, bool),
     /// It was timed, and fits.
     Fits(Candidate, Taken),
     /// It does not fit; these may.
@@ -129,18 +130,24 @@ fn look(problem: &Problem, written: &Written, (least, stage): &(Ticks, Stage)) -
         },
         Stage::Bounded(candidate) => match evaluate(problem, (written, &written.request), candidate, false) {
             Err(reason) => Outcome::Refused(candidate.clone(), reason),
-            Ok(taken) if taken.fits(problem) && problem.is_order_free() => {
+            Ok(taken) if problem.is_order_free() => {
                 // Where links differ, a schedule may be reordered otherwise: only its bound holds for that.
-                let time = if is_reordered(problem, written, candidate) { *least } else { taken.time };
-                Outcome::Hoped(time, candidate.clone())
+                let is_reordered = is_reordered(problem, written, candidate);
+                let time = if is_reordered { *least } else { taken.time };
+                // What is under way between devices depends on times, what they keep of their tasks only on the order of these.
+                match taken.fits(problem) || taken.is_exact || is_reordered {
+                    true => Outcome::Hoped(time, candidate.clone(), taken.fits(problem)),
+                    false => timed(problem, *least, candidate.clone(), taken),
+                }
             }
             Ok(taken) => timed(problem, *least, candidate.clone(), taken),
         },
         Stage::Unseated(candidate) => match seated(problem, written, candidate) {
             Err(reason) => Outcome::Refused(candidate.clone(), reason),
-            Ok(Seated { candidate, taken, is_best }) => {
-                let outcome = timed(problem, *least, candidate, taken);
-                if is_best { outcome } else { Outcome::Doubtful(*least, Box::new(outcome)) }
+            Ok(Seated { candidate, taken, is_best, least: of_all }) => {
+                let least = of_all.unwrap_or_default().max(*least);
+                let outcome = timed(problem, least, candidate, taken);
+                if is_best { outcome } else { Outcome::Doubtful(least, Box::new(outcome)) }
             }
         },
         Stage::Finished(_) => Outcome::Again(vec![(*least, stage.clone())], None),
@@ -277,9 +284,9 @@ impl Queue {
                 }
                 self.waiting.extend(stages.into_iter().map(Reverse));
             }
-            Outcome::Hoped(time, candidate) => {
+            Outcome::Hoped(time, candidate, fits) => {
                 counts.unseated += 1;
-                self.likely.push(Reverse((time, Stage::Unseated(candidate.clone()))));
+                self.likely.extend(fits.then(|| Reverse((time, Stage::Unseated(candidate.clone())))));
                 self.waiting.push(Reverse((time, Stage::Unseated(candidate))));
             }
             Outcome::Fits(candidate, taken) => {
