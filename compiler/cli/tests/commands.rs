@@ -266,6 +266,11 @@ fn a_built_program_checks_and_runs_like_its_source() {
     assert_eq!(losses("tiny.pipe --stress 5"), from_source);
     assert_eq!(losses("tiny.pipe --set devices=1"), from_source);
     assert!(folder.json("build tiny.pipe --emit json", 0).is_object());
+    for form in ["svg", "html"] {
+        folder.run(&format!("plot tiny.pipe -o plotted.{form}"), 0);
+        let plotted = folder.read(&format!("plotted.{form}"));
+        assert_eq!(out(&folder.run(&format!("build tiny.pipe --emit {form}"), 0)), plotted);
+    }
     let tape = out(&folder.run("build tiny.pipe --emit tape", 0));
     assert!(tape.starts_with("; setup: 2 queues, 0 events, ") && tape.contains("\n; step: 4 queues, "), "{tape}");
     assert!(tape.contains("\nd0>d1 activation  copy d0 %"), "{tape}");

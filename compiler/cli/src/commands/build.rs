@@ -4,6 +4,8 @@ use super::check::{outcome, show_diagnostics, show_findings, show_notes};
 use crate::Outcome;
 use crate::input::TimedArguments;
 use crate::output::{Failure, print_error, print_with, write_with};
+use crate::plot::html::{self, Shown};
+use crate::plot::svg;
 use crate::trace;
 use clap::ValueEnum;
 use pipe_compiler::Certificates;
@@ -50,6 +52,10 @@ pub(crate) enum Emit {
     Picture,
     /// The timeline as trace-event JSON for Perfetto and chrome://tracing, with the tracks and names of `pipec run --trace`
     Perfetto,
+    /// The timeline as an SVG picture, as `pipec plot -o x.svg` draws it
+    Svg,
+    /// The timeline as a page to look around in, as `pipec plot -o x.html` writes it
+    Html,
     /// The schedule in the form of PyTorch's pipelining, which puts transfers in itself: a row per rank, a cell per task
     TorchCsv,
     /// The same with the transfers of this program, and what else the version of PyTorch needs
@@ -69,6 +75,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         Emit::Kernels => program(arguments, emit_kernels),
         Emit::Picture => picture(arguments, emit_picture),
         Emit::Perfetto => picture(arguments, trace::plan::write),
+        Emit::Svg => svg_of(arguments),
+        Emit::Html => picture(arguments, |picture, out| html::write(&picture.title, &Shown::Picture(picture), out)),
         Emit::TorchCsv => text_of(arguments, |judged, version| export(judged, Form::Tasks, version), |_| None),
         Emit::TorchCsvComms => text_of(arguments, |judged, version| export(judged, Form::Transfers, version), |_| None),
         Emit::MegatronLayout => {
@@ -119,6 +127,16 @@ fn picture(arguments: &Arguments, emit: fn(&Picture, &mut dyn Write) -> io::Resu
     show_diagnostics(&compilation, &sources);
     let Some(picture) = Picture::new(&compilation) else { return Ok(Outcome::Rejected) };
     write(arguments, |out| emit(&picture, out))?;
+    Ok(outcome(&compilation))
+}
+
+/// Draws a target that runs to its end, also one that breaks a limit.
+fn svg_of(arguments: &Arguments) -> Result<Outcome, Failure> {
+    let (compilation, sources) = arguments.timed.compile(Certificates::Beside)?;
+    show_diagnostics(&compilation, &sources);
+    let Some(judged) = &compilation.judged else { return Ok(Outcome::Rejected) };
+    let drawn = svg::draw(judged, &compilation.report).map_err(Failure::Usage)?;
+    write(arguments, |out| out.write_all(drawn.as_bytes()))?;
     Ok(outcome(&compilation))
 }
 
