@@ -14,11 +14,13 @@ pub(crate) fn summary(
 ) -> Vec<(&'static str, String, String)> {
     let mut lines = Vec::new();
     let is_alone = !certificate.not_computed.is_empty();
+    let at_most = if certificate.exact { "" } else { "at most " };
     if let (Some(period), Some(mean), Some(least)) =
         (certificate.steady_period, certificate.steady_bubble_mean, certificate.steady_bubble)
-        && (is_alone || certificate.steady_links_add.is_some())
+        && (is_alone || certificate.steady_links_add.is_some() && certificate.exact)
     {
-        let remark = match certificate.steady_links_add {
+        // What `reorder` makes of a block may go on faster.
+        let remark = match certificate.steady_links_add.filter(|_| certificate.exact) {
             Some(added) => format!(
                 "{} add{} {}, ",
                 links(&certificate.steady_links),
@@ -29,13 +31,12 @@ pub(crate) fn summary(
         };
         let (mean, least) = (percent(mean), percent(least));
         let remark = format!("per microbatch, {remark}mean bubble {mean} in the limit, of the busiest device {least}");
-        lines.push(("steady state", number(period), remark));
+        lines.push(("steady state", format!("{at_most}{}", number(period)), remark));
     }
     if !is_alone {
         return lines;
     }
-    let words = if certificate.exact { "" } else { "at most " };
-    let peak = format!("{words}{}", number(certificate.peak_activation));
+    let peak = format!("{at_most}{}", number(certificate.peak_activation));
     // A block of one number of microbatches says nothing of others.
     let is_one = matches!(numbers, Some(Numbers::UpTo(_)));
     let over =
