@@ -82,6 +82,16 @@ fn the_certificate_has_the_mean_over_devices_too() {
     assert!((number(own, "steady_bubble_mean") - 0.5).abs() < 1e-9, "{own}");
     let table = pipec(&folder, certificate, "").with(0).out;
     assert!(table.contains("mean bubble 50.0% in the limit, of the busiest device 0.0%"), "{table}");
+    // What `reorder` makes of this block takes 8 a microbatch.
+    let reordered = "check std:v_min --set devices=3 --cost F=1,B=2,W=1";
+    let table = pipec(&folder, &format!("{reordered} --certificate"), "").with(0).out;
+    assert!(table.contains("steady state   at most 12  per microbatch, mean bubble"), "{table}");
+    let makespan = |microbatches: u64| {
+        let report =
+            pipec(&folder, &format!("{reordered} --set microbatches={microbatches} --format json"), "").with(0);
+        number(&json(&report.out), "makespan")
+    };
+    assert!((makespan(120) - makespan(60)) / 60.0 <= 12.0);
 }
 
 const TRAINED: &str = "import std.models.gpt

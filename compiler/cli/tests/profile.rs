@@ -111,6 +111,12 @@ fn times_that_were_not_measured_follow_from_those_that_were() {
     assert_eq!(derived, Some(4), "{assumed}");
     assert!(given.with(0).out.contains("halves of BW"), "as with other costs");
     assert_eq!(check("zb_h1", "--profile split.json")["derived_costs"].as_array(), None);
+    // What was measured of the halves counts, and not what is said of both.
+    let both = check("zb_h1", "--profile split.json --cost BW=9");
+    assert_eq!(
+        (&both["makespan"], &both["diagnostics"]),
+        (&check("zb_h1", "--profile split.json")["makespan"], &Value::Array(Vec::new()))
+    );
     // What is said of one half leaves the other one the rest.
     let rest = check("zb_h1", "--profile fused.json --cost B[0]=0.5,B[1]=1");
     let rest = rest["derived_costs"].as_array().map(|costs| costs.iter().map(|cost| cost["time"].as_f64()).collect());

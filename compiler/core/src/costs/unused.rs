@@ -18,7 +18,7 @@ pub(crate) fn check(request: &Request, pipeline: Option<&Pipeline>, schedule: &S
     let only_own = request.profile.is_none() && request.cluster.is_none();
     let of_pipeline = || pipeline.filter(|_| only_own).and_then(|pipeline| pipeline.costs.as_ref());
     let Some(costs) = request.costs.as_ref().or_else(of_pipeline) else { return Vec::new() };
-    let runs = Runs::of(schedule, only_own);
+    let runs = Runs::of(schedule);
     let deciding = deciding(costs, schedule.n_stages());
     let warning = |(index, entry): (usize, &Entry)| {
         let (reason, help) = match &entry.name {
@@ -27,6 +27,8 @@ pub(crate) fn check(request: &Request, pipeline: Option<&Pipeline>, schedule: &S
                 let about = schedule.placement.stages().filter(decides);
                 match about.map(|stage| runs.of_cost(*kind, stage, &deciding)).max() {
                     Some(Use::Direct) => return None,
+                    // The halves may be what the profile or the cluster says of them.
+                    Some(Use::ByHalves) if !only_own => return None,
                     Some(Use::ByHalves) => {
                         ("no such task: `B` and `W` follow from it", Some("give `B` and `W` costs of their own"))
                     }
@@ -79,16 +81,14 @@ fn deciding(costs: &StageCosts, n_stages: usize) -> Vec<Deciding> {
 
 /// The kinds of tasks of each stage, and of the backwards of pairs.
 struct Runs {
-    /// Whether costs of other kinds are all that says what a kind takes: neither a profile nor a cluster does.
-    only_own: bool,
     stages: Vec<[bool; TaskKind::ALL.len()]>,
     pairs: [bool; TaskKind::ALL.len()],
 }
 
 impl Runs {
-    fn of(schedule: &Schedule, only_own: bool) -> Self {
+    fn of(schedule: &Schedule) -> Self {
         let none = [false; TaskKind::ALL.len()];
-        let mut runs = Self { only_own, stages: vec![none; schedule.n_stages()], pairs: none };
+        let mut runs = Self { stages: vec![none; schedule.n_stages()], pairs: none };
         for order in &schedule.orders {
             for (place, one) in order.iter().enumerate() {
                 runs.stages[one.task.stage.index()][one.task.kind.index()] = true;
@@ -102,8 +102,7 @@ impl Runs {
     /// What takes the cost of a kind at a stage, where some entry gives it.
     fn of_cost(&self, kind: TaskKind, stage: StageId, deciding: &[Deciding]) -> Use {
         let runs = |kind: TaskKind| self.stages[stage.index()][kind.index()];
-        let is_given = |other: TaskKind| deciding[stage.index()][other.index()].is_some();
-        let follows = |other: TaskKind| self.only_own && runs(other) && !is_given(other);
+        let follows = |other: TaskKind| runs(other) && deciding[stage.index()][other.index()].is_none();
         let serves = match kind {
             TaskKind::Forward => follows(TaskKind::Recompute),
             TaskKind::BackwardInput | TaskKind::BackwardWeight => follows(TaskKind::Backward),
