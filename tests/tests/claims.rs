@@ -1,7 +1,7 @@
 //! No claim of any report is contradicted by another report, or by any schedule that there is, of small random targets.
 //!
-//! `PIPEC_CLAIMS=5000 cargo test -p pipe-tests --test claims -- --nocapture` judges so many instead of a few, and prints what
-//! it counted; `PIPEC_FIRST=20000` begins with that seed.
+//! `PIPEC_CLAIMS=5000 cargo test -p pipe-tests --test claims -- --nocapture` judges so many instead of a
+//! few, and prints what it counted; `PIPEC_FIRST=20000` begins with that seed.
 
 use pipe_tests::cases::report;
 use pipe_tests::claims::campaign::{Counts, judged};
@@ -14,8 +14,8 @@ const USUAL: u64 = 40;
 /// The same with slices and replicas, which are not searched, and on machines.
 const USUAL_CUT: u64 = 24;
 const USUAL_MACHINES: u64 = 16;
-/// Seeds of targets for which a bound was too high once, because `F & B` takes less than its tasks and `BW` less than its
-/// halves; and of one of which the search told another length than that of what it wrote.
+/// Seeds of targets for which a bound was too high once, because `F & B` takes less than its tasks and `BW`
+/// less than its halves; and of one of which the search told another length than that of what it wrote.
 const KNOWN: [u64; 3] = [306, 328, 269];
 /// Partial schedules that are looked at for a claim.
 const PATIENCE: usize = 20_000;

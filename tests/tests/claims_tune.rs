@@ -1,7 +1,7 @@
 //! What `tune` claims of small random clusters is not contradicted by any candidate in any order of the nodes.
 //!
-//! `PIPEC_CLAIMS=1000 cargo test -p pipe-tests --test claims_tune -- --nocapture` judges so many problems instead of a few,
-//! and prints what it counted; `PIPEC_FIRST=20000` begins with that seed.
+//! `PIPEC_CLAIMS=1000 cargo test -p pipe-tests --test claims_tune -- --nocapture` judges so many problems
+//! instead of a few, and prints what it counted; `PIPEC_FIRST=20000` begins with that seed.
 
 use pipe_tests::cases::report;
 use pipe_tests::claims::tuning::{Counts, judged_of};
@@ -11,7 +11,8 @@ use std::sync::{Mutex, PoisonError};
 /// Problems, where nobody asks for more, from a seed on: those before it have many orders of nodes.
 const USUAL: u64 = 4;
 const FIRST: u64 = 2;
-/// Seeds of problems that were judged wrong once: a candidate fitted in some orders of its nodes only, and was left out.
+/// Seeds of problems that were judged wrong once: a candidate fitted in some orders of its nodes only, and
+/// was left out.
 const KNOWN: [u64; 1] = [16];
 
 fn asked(name: &str) -> Option<u64> {

@@ -106,7 +106,8 @@ fn graphs_with_skips_and_tied_weights_learn_the_same_bits() {
             let recompute = recompute.map(|text| text.parse::<Recomputation>().expect("stages"));
             let choice = elaborate::Request { recompute, ..elaborate::Request::default() };
             let request = Request { choice, ..Request::default() };
-            // Reordered under other costs or bytes, stages that share a weight would add up their gradients in another order.
+            // Reordered under other costs or bytes, stages that share a weight would add up their gradients
+            // in another order.
             let text = read(&folder.join(example)).replace("schedule v_half", "schedule interleaved_1f1b");
             let (found, _) = compile_text(example, &text, &folder, &request);
             Arc::new(found.program.unwrap_or_else(|| panic!("{example}: {:#?}", found.diagnostics)))

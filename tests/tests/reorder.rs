@@ -1,5 +1,6 @@
-//! What `reorder` does to a block with a model: no device saves more bytes of activations than in the order of the block. Messages on their way, at most two in each of the
-//! four channels of a device, are beside that.
+//! What `reorder` does to a block with a model: no device saves more bytes of activations than in the order
+//! of the block. Messages on their way, at most two in each of the four channels of a device, are beside
+//! that.
 
 use pipe_compiler::source::{Source, Sources};
 use pipe_compiler::{Request, compile, stdlib};

@@ -310,8 +310,9 @@ fn what_does_not_fit_would_be_faster_and_says_what_is_missing() {
     let found = tuned(&problem, 1);
     let last = found.best.last().expect("something fits").1.time;
     assert!(!found.misfits.is_empty());
-    // Ten are listed, counted to the end; whatever else would be faster and is less too large than the five that are shown is of a group of
-    // which nothing fits, or keeps other things than one of the best. How many others there are is known.
+    // Ten are listed, counted to the end; whatever else would be faster and is less too large than the five
+    // that are shown is of a group of which nothing fits, or keeps other things than one of the best. How
+    // many others there are is known.
     let all = exhaustive(&problem_of("tiny", "1GiB", &[]));
     let taken: Vec<(&Candidate, &Taken)> =
         all.iter().filter_map(|(one, taken)| Some((one, taken.as_ref().ok()?))).collect();

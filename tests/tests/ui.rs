@@ -29,8 +29,9 @@ fn code_of(folder: &Path) -> &str {
     folder.file_name().and_then(|name| name.to_str()).unwrap_or_default()
 }
 
-/// Compiles a source; where the code is the search's, for the search, where it is that of profiles, with its own or one of two stages, where
-/// it is that of clusters, with one of two nodes, and where it is that of experts, with one of many.
+/// Compiles a source; where the code is the search's, for the search, where it is that of profiles, with
+/// its own or one of two stages, where it is that of clusters, with one of two nodes, and where it is that
+/// of experts, with one of many.
 fn compiled(code: &str, name: &str, text: &str, folder: &Path) -> (Compilation, Sources) {
     if [Code::CannotSearch, Code::PairsLeftOut].map(Code::name).contains(&code) {
         return compile_for_search(name, text, folder);

@@ -294,7 +294,7 @@ fn halves_without_costs_follow_from_both_at_once_and_are_named() {
     }
     let told = pipec(&folder, &format!("search {gpipe} F=1,BW=5 --rounds 0 --time 60"), "").with(0).error;
     assert!(
-        told.ends_with("`B` and `W` without a cost of their own take a part of that of `BW`: B 2.5, W 2.5\n"),
+        told.ends_with("costs of `B` and `W` that were not given are derived from `BW`: B 2.5, W 2.5\n"),
         "{told}"
     );
     // A schedule that has only halves: they are named, and the cost that it has no task for is a warning.

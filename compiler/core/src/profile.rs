@@ -144,8 +144,8 @@ impl Profile {
         place.ok().map(|place| &self.tasks[place])
     }
 
-    /// Whether what a task takes follows from what others take: `BW` from both halves, a half from `BW`, and `R` from `F`. Costs that were
-    /// `said` count as measured ones do.
+    /// Whether what a task takes follows from what others take: `BW` from both halves, a half from `BW`,
+    /// and `R` from `F`. Costs that were `said` count as measured ones do.
     fn follows(&self, kind: TaskKind, stage: u32, said: Option<&StageCosts>) -> bool {
         let is_known =
             |kind: TaskKind| self.of(kind, stage).is_some() || said.is_some_and(|said| said.says(kind, StageId(stage)));

@@ -1,10 +1,12 @@
 //! Better warm-up and cool-down for a repeated block, within the peak that every device has anyway.
 //!
 //! [`crate::dispatch::improve`] looks for shorter schedules, starting from the block; its steady state, or another one that takes no more memory, is repeated for
-//! steps of any length. The plain order stays unless the result is shorter, or as short with a shorter longest stage, and holds no more on any device: no more
-//! units of activations and, with a model, no more of their bytes, with what `B` keeps for its `W`. Where stages recompute, `R` and its backward are ordered as
-//! one task; so no more microbatches are under way on any device than before, either. V-Min, V-Half and ZB-V are no longer than the published ones
-//! (arXiv 2405.15362, 2401.10241).
+//! steps of any length. The plain order stays unless the result is shorter, or as short with a shorter
+//! longest stage, and no device holds more: neither units of activations nor, with a model, bytes that
+//! its tasks save, including what `B` keeps for its `W`. Transfers, and halves that lowering may join,
+//! are not counted. Where stages recompute, `R` and its backward are ordered as one task, so that no
+//! more microbatches are in flight on any device. V-Min, V-Half and ZB-V are no longer than the figures
+//! published with them (arXiv 2405.15362, 2401.10241; `tests/tests/published_v.rs`).
 
 use crate::check::dependencies::Order;
 use crate::check::memory::peaks;
@@ -29,7 +31,8 @@ const STEPS: u64 = 3_000_000;
 const FINALISTS: usize = 2;
 
 /// A shorter schedule of the same tasks under these costs, with the evidence that it runs to its end; the given one
-/// where none was found, or stages live on several devices. With the bytes that the tasks of each stage of a model take, no device holds more of them, either.
+/// where none was found, or stages live on several devices. `saved`, by stage, limits the bytes of each device
+/// to those of the given order.
 #[must_use]
 pub(crate) fn reorder(schedule: Schedule, order: Order, costs: &Costs, saved: Option<&[Saved]>) -> (Schedule, Order) {
     let has_pairs = || schedule.orders.iter().flatten().any(|scheduled| scheduled.with_next);

@@ -182,7 +182,8 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// What follows the lower bound wherever it is printed: which forms of backwards it is about, behind a space, or nothing where it is about all.
+    /// What follows the lower bound wherever it is printed: which forms of backwards it is about, behind a
+    /// space, or nothing where it is about all.
     #[must_use]
     pub fn form_of_bound(&self) -> String {
         self.lower_bound_form.map_or_else(String::new, |form| format!(" {}", form.words()))

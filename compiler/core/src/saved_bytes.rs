@@ -1,7 +1,7 @@
 //! The bytes that each task of a stage leaves for later tasks of its stage and microbatch, or frees.
 //!
-//! A forward saves what `B` and `W` read, a `B` frees its part and keeps gradients for its `W`. Transfers and temporaries are not counted: they hardly depend on
-//! the order.
+//! A forward saves what `B` and `W` read; `B` frees its part and keeps gradients for its `W`. Transfers
+//! and temporaries are not counted: they hardly depend on the order.
 
 use crate::activation::Held;
 use crate::model::stage_set::StageSet;
@@ -47,8 +47,8 @@ impl Saved {
         }
     }
 
-    /// The least that is held of a microbatch from where its activations are saved to the end of its `B`, and from there to that of its `W`:
-    /// no more than if both ran at once.
+    /// Lower bound on the bytes held for one microbatch: until the end of `B`, and from there to the end of `W`.
+    /// It is no more than what `BW` holds.
     pub(crate) fn least(self) -> Held {
         let bytes = |bytes: i64| bytes.max(0).unsigned_abs();
         Held {

@@ -128,7 +128,8 @@ fn blind(case: &Case, scope: Scope, printed: &[Printed], patience: usize) -> Opt
     (claim.verdict(case, &[], patience) == Verdict::True).then(|| format!("{best} is printed, but no orders take it"))
 }
 
-/// What `check --map` says of the order of nodes, against all orders. How many claims that is, and what speaks against it.
+/// What `check --map` says of the order of nodes, against all orders. How many claims that is, and what
+/// speaks against it.
 fn mapped(case: &Case, machines: &Machines, target: &Orders, said: &Said<'_>) -> (usize, Vec<String>) {
     let root = Source { name: "x.pipe".to_owned(), text: text(case, target) };
     let found = steps::map(root, &|path| said.load(path), &said.request(), Mapping::default(), &mut || true);

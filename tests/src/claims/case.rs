@@ -1,6 +1,6 @@
-//! Random targets so small that all of their schedules can be tried: places, costs of every form, latencies and limits,
-//! slices and replicas. What the costs mean is worked out here from the documents (`docs/language.md`, "Time and bubbles"),
-//! and shares nothing with the compiler.
+//! Random targets so small that all of their schedules can be tried: places, costs of every form, latencies
+//! and limits, slices and replicas. What the costs mean is worked out here from the documents
+//! (`docs/language.md`, "Time and bubbles"), and shares nothing with the compiler.
 
 use super::machines::Machines;
 use crate::schedules::Dice;
@@ -138,7 +138,8 @@ impl Case {
         self.homes[0].len()
     }
 
-    /// Slices of all microbatches, or microbatches where they are whole: all of one microbatch before those of the next.
+    /// Slices of all microbatches, or microbatches where they are whole: all of one microbatch before those
+    /// of the next.
     #[must_use]
     pub const fn parts(&self) -> usize {
         self.microbatches * self.slices

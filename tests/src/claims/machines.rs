@@ -1,5 +1,6 @@
-//! Machines for a target: nodes whose links differ, as a `cluster.toml` has them, and the pipeline that runs on them. What
-//! they mean is worked out here from the documents (`docs/cluster.md`), and shares nothing with the compiler.
+//! Machines for a target: nodes whose links differ, as a `cluster.toml` has them, and the pipeline that
+//! runs on them. What they mean is worked out here from the documents (`docs/cluster.md`), and shares
+//! nothing with the compiler.
 
 use super::case::{Case, UNIT};
 use crate::schedules::Dice;

@@ -204,8 +204,9 @@ impl All<'_> {
         start + rest >= self.limit
     }
 
-    /// What can be next, and when, no earlier than the last start. A `W` is that of the part whose `B` ended first: nothing waits
-    /// for it, and all take as long. Microbatches of a replica enter the first stage in their order: they are alike.
+    /// What can be next, and when, no earlier than the last start. A `W` is that of the part whose `B`
+    /// ended first: nothing waits for it, and all take as long. Microbatches of a replica enter the first
+    /// stage in their order: they are alike.
     fn nexts(&self, state: &State) -> Vec<(u64, Item)> {
         let (case, stages, parts) = (self.case, self.case.stages(), self.case.parts());
         let replicas = case.homes.len();

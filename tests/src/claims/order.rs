@@ -240,8 +240,8 @@ pub fn run(case: &Case, orders: &Orders) -> Option<Run> {
     })
 }
 
-/// When gradients are added up between replicas: of the stages whose devices could all join first, each device joins those
-/// first, and each sum ends when what the last one adds has come to the others.
+/// When gradients are added up between replicas: of the stages whose devices could all join first, each
+/// device joins those first, and each sum ends when what the last one adds has come to the others.
 fn reduced(case: &Case, ends: &[[Option<u64>; 4]]) -> u64 {
     let parts = case.parts();
     let mut all = Vec::new();

@@ -1,8 +1,8 @@
 //! What `tune` says of small models on small random clusters, against every candidate in every order of the nodes.
 //!
-//! `tune` claims that its first rows are the best, that nothing that may fit is below its lower bound, and, where it says
-//! that it is complete, that nothing that was left out is better. `check` prints what single candidates take, and
-//! `check --map` claims that no order of the nodes of one is shorter.
+//! `tune` claims that its first rows are the best, that nothing that may fit is below its lower bound, and,
+//! where it says that it is complete, that nothing that was left out is better. `check` prints what single
+//! candidates take, and `check --map` claims that no order of the nodes of one is shorter.
 
 use crate::schedules::Dice;
 use crate::team::team;
@@ -192,8 +192,8 @@ pub fn judged_of(seed: u64) -> Counts {
     counts
 }
 
-/// Compares a problem as it is, and with memory to the byte: as much as one of the shortest takes, in one of its orders of
-/// nodes, or a byte less.
+/// Compares a problem as it is, and with memory to the byte: as much as one of the shortest takes, in one
+/// of its orders of nodes, or a byte less.
 fn with_limits(problem: Problem, dice: &mut Dice, counts: &mut Counts) {
     let all = exhaustive(&problem);
     counts.candidates = all.len();

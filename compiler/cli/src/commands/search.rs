@@ -177,7 +177,7 @@ fn conclude(arguments: &Arguments, prepared: &Prepared, result: &Found, elapsed:
     if !target.quiet {
         print_error(&crate::searching::verdict(&prepared.problem, found, elapsed));
         if let Some(halves) = halves(&compilation.report.derived_costs) {
-            print_error(&format!("`B` and `W` without a cost of their own take a part of that of `BW`: {halves}\n"));
+            print_error(&format!("costs of `B` and `W` that were not given are derived from `BW`: {halves}\n"));
         }
     }
     Ok(outcome(compilation))

@@ -1,8 +1,10 @@
-//! Shorter warm-up and cool-down of a repeated block, in its own slots; the steady state stays as it is.
+//! Compacts the warm-up and cool-down of a repeated block in slots; the steady state is unchanged.
 //!
-//! In the order of their slots, tasks of the warm-up and the cool-down move to the first free slots that their inputs and the memory of their device allow. Then
-//! the frame of the cool-down moves once more, without the fillers (what nothing waits for), which go to the slots that stay free. Nothing here depends on costs:
-//! where transfers take a small part of a task, the regular steady state has room for them that tighter ones lack. (The greedy reordering of arXiv 2405.15362.)
+//! In slot order, each task of the warm-up and the cool-down moves to the first free slot at which its
+//! inputs are ready and its device has the memory. Then the frame of the cool-down moves once more
+//! without the fillers (tasks that no other task needs, such as `W`), which take the free slots. No
+//! cost is read: the regular steady state of a block has slack that absorbs short transfers. This is
+//! the greedy reordering of arXiv 2405.15362.
 
 use super::Objective;
 use super::fill::{Aim, Fill, NEVER};
@@ -24,7 +26,8 @@ pub(crate) struct Slots {
     period: Time,
 }
 
-/// A part of a step. The steady state begins with the last frame task of the first microbatch, and ends with the first task of the last microbatch.
+/// A part of a step. The steady state begins with the last frame task of the first microbatch, and ends
+/// with the first task of the last one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Phase {
     Warmup,
@@ -45,7 +48,7 @@ impl Slots {
         (block.microbatches == 1).then_some(Self { starts, durations, period: number(block.period)? })
     }
 
-    /// Schedules of a job with that block.
+    /// Three schedules of a job of this block with compacted ends, or fewer where one does not exist.
     pub(crate) fn compacted(&self, job: &Job) -> Vec<Orders> {
         let job = job.in_slots(&self.durations);
         let (period, m) = (self.period, job.microbatches as Time);
@@ -151,8 +154,9 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Visits the tasks of a device in order, with their starts and what the device then holds, until told not to go on. Fillers without slots go to the first
-    /// ones that are free. Whether it went on to the end.
+    /// Visits the tasks of a device in order, each with its start slot and the memory held from then on,
+    /// until `visit` returns false. Fillers that have no slots yet go to the first free ones. Returns
+    /// whether all tasks were visited.
     fn walk(&self, device: usize, next: Next, visit: &mut dyn FnMut(usize, Time, i64) -> bool) -> bool {
         let lanes = &self.job.lanes;
         let (mut waiting, mut free, mut held) = (VecDeque::<usize>::new(), 0, 0);
@@ -231,7 +235,8 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Moves a task to the first free slots before its own at which its inputs are there and the device has the memory, if there are any.
+    /// Moves a task to the first earlier slots that are free, at which its inputs are ready and its device
+    /// has the memory. Without such slots it stays.
     fn pull(&mut self, lane: usize, microbatch: usize, after: Time) {
         let own = &self.job.lanes[lane];
         let (device, node) = (own.devices[0], self.node(lane, microbatch));
@@ -279,7 +284,7 @@ mod tests {
         let scale = Scale::new(&costs, schedule.n_tasks() * 2);
         let job = Job::as_it_is(schedule, &order.dependencies, &costs, &scale, capacity);
         let slots = Slots::of(&job, schedule.block.as_ref().expect("a block")).expect("all lanes");
-        let plain = job.orders(schedule).expect("in turn");
+        let plain = job.orders(schedule).expect("microbatches in ascending order");
         let found = slots.compacted(&job);
         (job, plain, found)
     }
@@ -300,9 +305,9 @@ mod tests {
         }
     }
 
-    /// As long as the generator of arXiv 2405.15362 makes it.
+    /// Lengths of the generator published with arXiv 2405.15362, replayed by an independent simulator.
     #[test]
-    fn v_half_is_the_published_one() {
+    fn v_half_is_no_longer_than_published() {
         for (p, m, costs, published) in [
             (4, 8, "", 53),
             (8, 32, "", 209),

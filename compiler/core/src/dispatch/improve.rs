@@ -25,7 +25,8 @@ const PASSES: usize = 300;
 /// Forwards leave room for so many activations of later stages, where devices run forwards and backwards in turn.
 const SPARE: i64 = 2;
 
-/// The best schedules that were found, the best first. `plain` is a schedule of the job, with the slots of its block if they are known.
+/// The best schedules found, best first. `plain` is a schedule of the job; `slots` are those of its block,
+/// if it has one.
 pub(crate) fn improved(job: &Job, plain: &Orders, slots: Option<&Slots>, steps: u64) -> Vec<Orders> {
     let step = Step::new(job, short_step(job, plain));
     let mut passes = Passes::new(&step, steps);

@@ -104,7 +104,7 @@ impl Job {
         Self { capacity: self.most.clone(), ..self.clone() }
     }
 
-    /// The same with memory counted in something else: what each lane takes of it, and what each device has.
+    /// This job with memory in another unit: what a task of each lane takes, and the capacity of each device.
     #[must_use]
     pub(crate) fn with_memory(mut self, takes: &[i64], capacity: Vec<i64>) -> Self {
         for (lane, takes) in self.lanes.iter_mut().zip(takes) {
@@ -113,7 +113,7 @@ impl Job {
         Self { most: capacity.clone(), capacity, ..self }
     }
 
-    /// The same where tasks take so many slots, by lane, and transfers take none.
+    /// This job with durations in slots, by lane, and without transfer latencies.
     #[must_use]
     pub(crate) fn in_slots(&self, durations: &[Time]) -> Self {
         let mut job = self.clone();

@@ -1,5 +1,5 @@
-//! Evaluation where `/` is exact: `param`s of files, lines of pipelines, settings, and values for models. What has to be a whole number, or one
-//! of a few digits, must be one in the end.
+//! Evaluation where `/` is exact: `param`s of files, lines of pipelines, settings, and values for models.
+//! What has to be a whole number, or one of a few digits, must be one in the end.
 
 use super::arguments::Values;
 use super::evaluate::{MAX_OPERATIONS, Machine, unbound};

@@ -259,8 +259,8 @@ fn unknown<'n>(word: &str, name: &ast::Name, known: impl Iterator<Item = &'n str
     Diagnostic { help: suggest::help(&name.text, known), ..error }
 }
 
-/// What costs and requirements may name: parameters, devices and microbatches. Where a number is wrong, 1 stands in, so that it causes no
-/// other errors.
+/// What costs and requirements may name: parameters, devices and microbatches. Where a number is wrong, 1
+/// stands in, so that it causes no other errors.
 fn sized(parameters: &Values, n_devices: Option<u32>, n_microbatches: Option<u32>) -> Values {
     let sizes = [("D", n_devices), ("M", n_microbatches)];
     let sizes = sizes.map(|(name, size)| (name.to_owned(), i64::from(size.unwrap_or(1))));

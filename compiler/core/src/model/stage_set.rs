@@ -63,7 +63,7 @@ impl StageSet {
 pub struct StageExecs {
     /// By [`TaskKind::index`].
     pub execs: [Option<ExecId>; TaskKind::ALL.len()],
-    /// What runs both halves of a backward at once, also where all tasks are halves.
+    /// The executable that runs `B` and `W` together, even if the schedule has them as separate tasks.
     pub both: Option<ExecId>,
 }
 
@@ -74,7 +74,7 @@ impl StageExecs {
         self.execs[kind.index()]
     }
 
-    /// The executable of a run: that of one kind of task, or of both halves of a backward.
+    /// The executable that runs a task of this kind. For `BW` that may be the one that runs `B` and `W` together.
     #[must_use]
     pub fn run_of(&self, kind: TaskKind) -> Option<ExecId> {
         self.exec_of(kind).or(self.both.filter(|_| kind == TaskKind::Backward))

@@ -71,7 +71,8 @@ pub struct Picture {
     /// The figures, and what speaks against the target; none of a timeline that is compared with another one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub report: Option<Report>,
-    /// What follows the lower bound of the report wherever it is shown ([`Figures::form_of_bound`](crate::report::Figures::form_of_bound)).
+    /// What follows the lower bound of the report wherever it is shown
+    /// ([`Figures::form_of_bound`](crate::report::Figures::form_of_bound)).
     #[serde(skip_serializing_if = "String::is_empty")]
     pub form_of_bound: String,
 }

@@ -1,7 +1,8 @@
 //! Memory in bytes: what a pipeline's own model saves, in what its devices have.
 //!
-//! A task's bytes are those that it leaves for later tasks of its stage and microbatch ([`crate::saved_bytes`]). What a device holds beside them
-//! (weights, gradients, optimizer state, transfers, temporaries) hardly depends on the order, so it is taken from the program
+//! A task's bytes are those that it leaves for later tasks of its stage and microbatch
+//! ([`crate::saved_bytes`]). What a device holds beside them (weights, gradients, optimizer state,
+//! transfers, temporaries) hardly depends on the order, so it is taken from the program
 //! that the target was compiled to. The program of what is found has the last word: where it needs more, the search is
 //! repeated with as much less.
 //!

@@ -227,7 +227,8 @@ impl Prepared {
         (text, compilation)
     }
 
-    /// Whether the whole step of what was found, as its report has it, is as short as the bound: then nothing is shorter.
+    /// Whether the whole step of what was found, as its report has it, is as short as the bound: then
+    /// nothing is shorter.
     #[must_use]
     pub fn is_proved(&self, found: &Progress, compilation: &Compilation) -> bool {
         let Some(judged) = compilation.judged.as_ref().filter(|_| compilation.report.ok) else { return false };

@@ -217,7 +217,8 @@ impl Problem {
         (schedule, words.unwrap_or_default())
     }
 
-    /// The same with the length of the schedule that is written of it: backwards that run at once may have made it shorter.
+    /// The same with the length of the schedule that is written of it: backwards that run at once may have
+    /// made it shorter.
     pub(super) fn measured(&self, found: Progress) -> Progress {
         let (job, orders, _) = self.written(&found);
         let length = self.length((&job, &orders)).map_or(found.length, |length| length.min(found.length));

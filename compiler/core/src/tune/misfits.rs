@@ -11,8 +11,9 @@ use std::sync::{Mutex, PoisonError};
 /// How often so many are looked at.
 const WAVES: usize = 8;
 
-/// Those of what was found, and how many more there are. What was counted of a candidate before it was clear that it does not fit is the least
-/// that it holds, so the least too large of these are counted to the end, until the first ones of all are.
+/// Those of what was found, and how many more there are. What was counted of a candidate before it was
+/// clear that it does not fit is the least that it holds, so the least too large of these are counted to
+/// the end, until the first ones of all are.
 pub(super) fn misfits(
     problem: &Problem,
     written: &Written,

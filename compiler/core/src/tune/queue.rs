@@ -50,8 +50,8 @@ type Entry = Reverse<(Ticks, Stage)>;
 enum Outcome {
     /// It goes back in the queue, as these; one of them will probably fit.
     Again(Vec<(Ticks, Stage)>, Option<Candidate>),
-    /// It was timed with nodes that are all as good as the best, and takes at least this long in any order of its nodes; it fits, or
-    /// perhaps only in some of them.
+    /// It was timed with nodes that are all as good as the best, and takes at least this long in any order
+    /// of its nodes; it fits, or perhaps only in some of them.
     Hoped(Ticks, Candidate, bool),
     /// It was timed, and fits.
     Fits(Candidate, Taken),
@@ -134,7 +134,8 @@ fn look(problem: &Problem, written: &Written, (least, stage): &(Ticks, Stage)) -
                 // Where links differ, a schedule may be reordered otherwise: only its bound holds for that.
                 let is_reordered = is_reordered(problem, written, candidate);
                 let time = if is_reordered { *least } else { taken.time };
-                // What is under way between devices depends on times, what they keep of their tasks only on the order of these.
+                // What is under way between devices depends on times, what they keep of their tasks only on
+                // the order of these.
                 match taken.fits(problem) || taken.is_exact || is_reordered {
                     true => Outcome::Hoped(time, candidate.clone(), taken.fits(problem)),
                     false => timed(problem, *least, candidate.clone(), taken),

@@ -3,8 +3,8 @@
 //! A candidate is first timed on a cluster whose links are all as good as the best one, which no order makes slower. Only where that is among the
 //! best so far, orders are looked at ([`crate::mapping`]): all, where there are few and the step can be timed quickly, and else some.
 //!
-//! What is under way between devices depends on times, so that a candidate may fit in some orders of its nodes only. Where the
-//! shortest does not fit, every order is written out, as long as there are few.
+//! What is under way between devices depends on times, so that a candidate may fit in some orders of its
+//! nodes only. Where the shortest does not fit, every order is written out, as long as there are few.
 
 use super::candidate::Candidate;
 use super::evaluate::{Taken, evaluate};
@@ -96,7 +96,8 @@ fn timed(problem: &Problem, written: &Written, candidate: &Candidate) -> Result<
     })
 }
 
-/// Does something with the step of a candidate with so many microbatches, and whether it is reordered for each order of its nodes.
+/// Does something with the step of a candidate with so many microbatches, and whether it is reordered for
+/// each order of its nodes.
 fn with_steps<T>(
     (problem, written, candidate): (&Problem, &Written, &Candidate),
     microbatches: u64,
