@@ -370,3 +370,29 @@ fn random_jobs_keep_their_dependencies_and_memory() {
     }
     assert!(improved > 60, "{improved}");
 }
+
+/// V-Half does not fit in these bytes, but other standard schedules of the same places do.
+const SHORT_OF_BYTES: &str = "import std.models.gpt
+
+pipeline short {
+    model gpt(vocab = 256, hidden = 128, heads = 4, blocks = 8, sequence = 128, rows = 4)
+    devices 4 memory 27MiB
+    microbatches 8
+    schedule v_half
+}
+";
+
+#[test]
+fn standard_schedules_that_fit_in_bytes_come_before_one_microbatch_after_the_other() {
+    let no_files = |path: &str| Err(path.to_owned());
+    let root = Source { name: "short.pipe".to_owned(), text: SHORT_OF_BYTES.to_owned() };
+    let prepared = prepare(&mut Sources::default(), root, &no_files, &Request::default(), Objective::Makespan);
+    let prepared = prepared.unwrap_or_else(|found| panic!("{:?}", found.diagnostics));
+    let found = prepared.search(options(Objective::Makespan, 0), &team(1, 30), &mut |_| ()).expect("something");
+    let fits = |other: &Progress| prepared.finish(other, &mut Sources::default(), &no_files).1.report.ok;
+    let first = |all: Vec<Progress>| all.into_iter().find(fits).expect("one microbatch after the other fits").length;
+    let all = prepared.all_instead_of(&found);
+    assert!(all.is_sorted_by_key(|other| other.length));
+    let (standard, in_turn) = (first(all), first(prepared.instead_of(&found)));
+    assert!(2 * standard < in_turn, "{standard} beside {in_turn}");
+}

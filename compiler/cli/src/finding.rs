@@ -75,7 +75,7 @@ fn find_as_is(
     if let Some(best) = result.as_mut().filter(|_| prepared.estimates_memory()) {
         // There may be orders that the pipeline's memory is enough for, though it was not for what was found, or not thought to be.
         let is_better = |other: &Progress| !best.compilation.report.ok || other.length < best.found.length;
-        let others = prepared.instead_of(&best.found).into_iter().filter(is_better);
+        let others = prepared.all_instead_of(&best.found).into_iter().filter(is_better);
         let other = others.map(|other| finished(prepared, other)).find(|other| other.compilation.report.ok);
         if let Some(other) = other {
             *best = other;

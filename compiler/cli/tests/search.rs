@@ -293,10 +293,7 @@ fn halves_without_costs_follow_from_both_at_once_and_are_named() {
         assert_eq!((derived(&all), &only["diagnostics"]), (Vec::new(), &Value::Array(Vec::new())));
     }
     let told = pipec(&folder, &format!("search {gpipe} F=1,BW=5 --rounds 0 --time 60"), "").with(0).error;
-    assert!(
-        told.ends_with("costs of `B` and `W` that were not given are derived from `BW`: B 2.5, W 2.5\n"),
-        "{told}"
-    );
+    assert!(told.ends_with("costs of `B` and `W` that were not given are derived from `BW`: B 2.5, W 2.5\n"), "{told}");
     // A schedule that has only halves: they are named, and the cost that it has no task for is a warning.
     let (split, both) = ("check std:zb_h1 --cost F=1,B=4.5,W=4.5", "check std:zb_h1 --cost F=1,BW=9");
     let report = json(&folder, &format!("{both} --format json"), 0);

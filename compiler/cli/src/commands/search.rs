@@ -42,7 +42,7 @@ pub(crate) struct Arguments {
     /// What is to be short
     #[arg(long, value_enum, default_value_t = Goal::Makespan)]
     objective: Goal,
-    /// The search ends after so many seconds at the latest, with the best that it has
+    /// Stops searching after this many seconds; the best schedule so far is then checked and written
     #[arg(long, value_name = "SECONDS", default_value_t = 20.0, value_parser = parse_seconds)]
     time: f64,
     /// Rounds of improvement, each twice as long as the one before; with enough time, equal seeds and rounds give equal results

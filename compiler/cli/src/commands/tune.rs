@@ -59,7 +59,7 @@ pub(crate) struct Arguments {
     /// How many of the best are shown
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
     best: u16,
-    /// Ends after so many seconds at the latest, with the best until then
+    /// Stops after this many seconds, with the best so far
     #[arg(long, value_name = "SECONDS", default_value_t = 600.0, value_parser = input::parse_seconds)]
     time: f64,
     /// Then looks for shorter orders for the best of the first three layouts, for so many seconds in all

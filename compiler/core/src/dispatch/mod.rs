@@ -1,24 +1,25 @@
-//! Orders for tasks whose devices are given: what is to be ordered ([`job`]), and schedules of it. [`crate::reorder`] and [`crate::search`] stand on this.
+//! Orders for tasks whose devices are given. [`crate::reorder`] and [`crate::search`] stand on this.
 //!
-//! A list schedule ([`list`]) simulates devices, latencies and memory exactly, and follows a rule ([`rule`]) or another schedule. What nothing waits for is
-//! put where devices wait ([`fill`]); devices run forwards and backwards in turn ([`turns`]). A short step becomes a long one by its steady state
-//! ([`stretch`]). [`improve`] makes a schedule shorter with all of them, in so many steps.
+//! Three layers, each of which imports only those above it:
+//! - [`job`]: what is to be ordered.
+//! - One schedule: a list schedule ([`list`]) simulates devices, latencies and memory exactly and follows a
+//!   rule ([`rule`]) or another schedule; fillers go where devices are idle ([`fill`]); devices run
+//!   forwards and backwards alternately ([`turns`]); the steady state of a short step makes a long one
+//!   ([`stretch`]).
+//! - Many schedules: [`improve`] makes one shorter with all of these, in a fixed number of steps.
 
-pub(crate) mod compact;
 pub(crate) mod fill;
 mod fixed;
-pub mod fusion;
 pub(crate) mod improve;
 pub mod job;
 pub(crate) mod list;
-mod passes;
 pub(crate) mod plan;
 pub(crate) mod random;
 pub(crate) mod rule;
-pub mod scale;
-mod schedules;
 pub(crate) mod stretch;
 pub(crate) mod turns;
+
+pub use job::{fusion, scale};
 
 /// What is to be short.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -2,7 +2,8 @@
 
 use super::bytes::{in_bytes, tighten};
 use super::halves::{complete, in_halves};
-use super::job::Orders;
+use super::job::{Orders, Time};
+use super::known::Known;
 use super::plan::Plan;
 use super::target::{Problem, problem, without_pairs};
 use super::write::source;
@@ -24,6 +25,11 @@ use crate::units::Units;
 use crate::{Compilation, Request, compile};
 use pipe_ir::ids::{DeviceId, StageId};
 use pipe_ir::units::Bytes;
+
+/// Standard schedules that are compiled at the end of a search: so many of those that fit by the estimate of
+/// the memory, and of all.
+const MOST_LIKELY: usize = 4;
+const MOST_SHORT: usize = 12;
 
 /// A target that can be searched.
 #[derive(Clone, Debug)]
@@ -161,16 +167,41 @@ impl Prepared {
         self.limit.is_some_and(|limit| is_full && tighten(&mut self.problem, &found.orders, report, limit))
     }
 
-    /// Orders that there may be enough memory for, whatever was thought: the target's own, and one microbatch after the other. The shortest comes first.
+    /// Orders that may fit although the estimate says otherwise: the target's own, and one microbatch after
+    /// the other. The shortest comes first.
     #[must_use]
     pub fn instead_of(&self, found: &Progress) -> Vec<Progress> {
-        let Problem { job, objective, schedule, .. } = &self.problem;
+        let Problem { job, schedule, .. } = &self.problem;
+        self.measured(found, job.orders(schedule).into_iter().chain(job.in_turn()))
+    }
+
+    /// The same, and standard schedules with the places of the target that may fit: the shortest ones, and
+    /// the shortest of those that fit by the estimate.
+    #[must_use]
+    pub fn all_instead_of(&self, found: &Progress) -> Vec<Progress> {
+        let job = &self.problem.job;
+        let mut all = self.instead_of(found);
+        let longest = all.last().map_or(Time::MAX, |last| last.length);
+        let possible = job.relaxed();
+        let standard = (0..self.count()).flat_map(|index| self.orders(index, job.microbatches));
+        let standard = self.measured(found, standard.filter(|orders| possible.fits(orders)));
+        let standard: Vec<Progress> = standard.into_iter().filter(|progress| progress.length < longest).collect();
+        all.extend(standard.iter().filter(|progress| job.fits(&progress.orders)).take(MOST_LIKELY).cloned());
+        all.extend(standard.into_iter().take(MOST_SHORT));
+        all.sort_by(|one, other| (one.length, &one.orders).cmp(&(other.length, &other.orders)));
+        all.dedup_by(|one, other| one.orders == other.orders);
+        all
+    }
+
+    /// Orders with their lengths, the shortest first.
+    fn measured(&self, found: &Progress, all: impl Iterator<Item = Orders>) -> Vec<Progress> {
+        let Problem { job, objective, .. } = &self.problem;
         let of = |orders: Orders| {
             let length = Plan::new(job, *objective, &orders)?.1.length;
             let progress = Progress { length, orders, known: Vec::new(), bound: found.bound.min(length), ..*found };
             Some(self.problem.measured(progress))
         };
-        let mut all: Vec<Progress> = job.orders(schedule).into_iter().chain(job.in_turn()).filter_map(of).collect();
+        let mut all: Vec<Progress> = all.filter_map(of).collect();
         all.sort_by_key(|progress| progress.length);
         all
     }

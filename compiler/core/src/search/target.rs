@@ -222,6 +222,7 @@ impl Problem {
     pub(super) fn measured(&self, found: Progress) -> Progress {
         let (job, orders, _) = self.written(&found);
         let length = self.length((&job, &orders)).map_or(found.length, |length| length.min(found.length));
+        debug_assert!(found.bound <= length, "a bound of {} passes for a proof of {length}", found.bound);
         Progress { length, bound: found.bound.min(length), ..found }
     }
 

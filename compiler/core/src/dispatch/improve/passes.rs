@@ -1,17 +1,19 @@
 //! Schedules of one job, shorter and shorter: list schedules that follow known ones, from their end and from their beginning.
 //!
-//! Read from its end, a schedule is one of the reversed job. A list schedule that follows it there runs every task as late as it can, and one that follows
-//! that runs it as early as it can, so pauses close from both ends (forward-backward improvement: Li and Willis, European Journal of Operational Research 56,
-//! 1992). What nothing waits for then goes where devices wait ([`super::fill`]). In scarce memory, forwards that start long before their time block others, so
-//! each pass says how long before it they may.
+//! Read from its end, a schedule is one of the reversed job. A list schedule that follows it there runs
+//! every task as late as it can, and one that follows that runs it as early as it can, so pauses close from
+//! both ends (forward-backward improvement: Li and Willis, European Journal of Operational Research 56,
+//! 1992). What nothing waits for then goes where devices wait ([`crate::dispatch::fill`]). In scarce
+//! memory, forwards that start long before their time block others, so each pass says how long before it
+//! they may.
 
-use super::Objective;
-use super::fill::{Aim, Fill, NEVER};
-use super::job::{Job, Orders, Time};
-use super::list::{Dispatch, Guide};
-use super::plan::Plan;
-use super::rule::Rule;
-use super::stretch::{Frozen, MOST, middle, repeated};
+use crate::dispatch::Objective;
+use crate::dispatch::fill::{Aim, Fill, NEVER};
+use crate::dispatch::job::{Job, Orders, Time};
+use crate::dispatch::list::{Dispatch, Guide};
+use crate::dispatch::plan::Plan;
+use crate::dispatch::rule::Rule;
+use crate::dispatch::stretch::{Frozen, MOST, middle, repeated};
 
 /// Schedules that are kept.
 const KEPT: usize = 4;

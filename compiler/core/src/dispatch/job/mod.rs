@@ -2,7 +2,11 @@
 //! are alike, so no schedule gets longer or holds more by taking them in turn. A schedule is then a list of lanes per
 //! device, and the n-th mention of a lane is its microbatch n.
 
-use super::fusion::{Fusion, Part};
+pub mod fusion;
+pub mod scale;
+mod schedules;
+
+use fusion::{Fusion, Part};
 use pipe_ir::ids::StageId;
 use pipe_ir::task::TaskKind;
 

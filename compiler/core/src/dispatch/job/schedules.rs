@@ -1,8 +1,8 @@
 //! Schedules as jobs, and back.
 
 use super::fusion::Counts;
-use super::job::{Job, Lane, Orders};
 use super::scale::Scale;
+use super::{Job, Lane, Orders};
 use crate::dependencies::{Dependencies, SCHEDULED};
 use crate::recompute::recomputing;
 use crate::schedule::{Costs, Schedule, ScheduledTask};

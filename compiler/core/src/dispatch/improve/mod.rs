@@ -3,13 +3,16 @@
 //! Few microbatches more than are ever under way are ordered, by all means that there are; the best of those schedules become long again by their steady
 //! state, so this costs about the same for every number of microbatches.
 
-use super::compact::Slots;
-use super::fill::Fill;
-use super::job::{Job, Orders, Time};
-use super::passes::{Kept, Passes, Step, Way};
-use super::random::Random;
-use super::rule::{Legs, Rule};
-use super::turns::in_turns;
+mod compact;
+mod passes;
+
+use crate::dispatch::fill::Fill;
+use crate::dispatch::job::{Job, Orders, Time};
+use crate::dispatch::random::Random;
+use crate::dispatch::rule::{Legs, Rule};
+use crate::dispatch::turns::in_turns;
+pub(crate) use compact::Slots;
+use passes::{Kept, Passes, Step, Way};
 use pipe_ir::task::TaskKind;
 
 /// Microbatches of the short step beyond one and a half times those under way, and by what it is congruent to the long one.

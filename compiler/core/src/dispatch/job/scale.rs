@@ -1,6 +1,6 @@
 //! Durations of the search: without their common divisor, and small enough that no sum of them overflows.
 
-use super::job::Time;
+use super::Time;
 use crate::schedule::Costs;
 use crate::units::Ticks;
 

@@ -6,10 +6,10 @@
 //! cost is read: the regular steady state of a block has slack that absorbs short transfers. This is
 //! the greedy reordering of arXiv 2405.15362.
 
-use super::Objective;
-use super::fill::{Aim, Fill, NEVER};
-use super::job::{Job, Lane, Orders, Time};
-use super::plan::Plan;
+use crate::dispatch::Objective;
+use crate::dispatch::fill::{Aim, Fill, NEVER};
+use crate::dispatch::job::{Job, Lane, Orders, Time};
+use crate::dispatch::plan::Plan;
 use crate::schedule::Block;
 use std::collections::VecDeque;
 

@@ -6,7 +6,7 @@
 //! whose `B` has run alone. A `W` needs its own `B` only, nobody needs it, and both share their devices: it never waits, and
 //! which of several it is changes nothing.
 
-use super::job::{Job, Orders, Time};
+use super::{Job, Orders, Time};
 use std::collections::VecDeque;
 
 /// Two lanes whose tasks of one microbatch may be one. One of them needs only the other, from which nobody else on other
