@@ -135,21 +135,23 @@ impl Target<'_> {
                 return Some(prepared.problem.ticks(found.length));
             }
             let (_, compilation) = prepared.finish(&found, &mut Sources::default(), self.loader);
-            if compilation.report.ok {
-                return Some(self.length(prepared, &found, compilation));
-            }
-            if !workers.go_on() || !prepared.tighten(&found, &compilation) {
-                return prepared.instead_of(&found).into_iter().find_map(|other| {
-                    let (_, compilation) = prepared.finish(&other, &mut Sources::default(), self.loader);
-                    compilation.report.ok.then(|| self.length(prepared, &other, compilation))
-                });
+            let length = compilation.report.ok.then(|| self.length(prepared, &found, &compilation));
+            if length.is_some() || !workers.go_on() || !prepared.tighten(&found, &compilation) {
+                // Orders that the estimate thought too large may fit.
+                let others = prepared.all_instead_of(&found).into_iter();
+                let shorter =
+                    others.filter(|other| length.is_none() || other.length < found.length).find_map(|other| {
+                        let (_, compilation) = prepared.finish(&other, &mut Sources::default(), self.loader);
+                        compilation.report.ok.then(|| self.length(prepared, &other, &compilation))
+                    });
+                return shorter.or(length);
             }
         }
     }
 
     /// How long what was found takes, with its copies where the whole step counts.
-    fn length(&self, prepared: &Prepared, found: &Progress, compilation: Compilation) -> Ticks {
-        let whole = compilation.judged.filter(|_| self.objective == Objective::Makespan);
+    fn length(&self, prepared: &Prepared, found: &Progress, compilation: &Compilation) -> Ticks {
+        let whole = compilation.judged.as_ref().filter(|_| self.objective == Objective::Makespan);
         whole.map_or_else(|| prepared.problem.ticks(found.length), |judged| judged.timeline.makespan())
     }
 
