@@ -169,7 +169,8 @@ impl Prepared {
 
     /// Orders that may fit although the estimate says otherwise: the target's own, and one microbatch after
     /// the other. The shortest comes first.
-    fn instead_of(&self, found: &Progress) -> Vec<Progress> {
+    #[must_use]
+    pub fn instead_of(&self, found: &Progress) -> Vec<Progress> {
         let Problem { job, schedule, .. } = &self.problem;
         self.measured(found, job.orders(schedule).into_iter().chain(job.in_turn()))
     }
