@@ -83,6 +83,7 @@ mod tests {
         assert!(std::hint::black_box(&large).iter().all(|byte| *byte == 1));
         drop(large);
         let most = watch.most().expect("Linux says");
-        assert!(most >= Bytes(60 << 20), "{most}");
+        // Other tests of this process free memory meanwhile.
+        assert!(most >= Bytes(32 << 20), "{most}");
     }
 }
