@@ -1,5 +1,6 @@
-//! `pipec check` and `pipec build` as whole processes, from two thousand to ten million tasks, beside PyTorch's lowering of
-//! the same schedule where it is installed. Prints the table of `docs/benchmarks.md`.
+//! `pipec check` and `pipec build` as whole processes, from two thousand to ten million tasks,
+//! beside PyTorch's lowering of the same schedule where it is installed. Prints the table of
+//! `docs/benchmarks.md`.
 //!
 //! `PYTHON=path/to/python cargo bench -p pipe-benches --bench check` chooses the Python that has PyTorch.
 

@@ -1,9 +1,9 @@
 //! What the runtime itself costs: the null device runs instructions that compute nothing.
 
 use pipe_benches::{median, program};
-use pipe_compiler::stdlib;
 use pipe_runtime::data::Data;
 use pipe_runtime::{Backend, Options, Run};
+use pipe_syntax::stdlib;
 use std::sync::Arc;
 use std::time::Instant;
 

@@ -1,6 +1,7 @@
 //! Transfers between two processes: what a program's take, against a plain ping-pong of the same MPI library.
 //!
-//! `cargo bench -p pipe-benches --features mpi --bench links`; for two hosts, `PIPEC_MPIRUN="mpirun --host a,b"` before it.
+//! `cargo bench -p pipe-benches --features mpi --bench links`; for two hosts,
+//! `PIPEC_MPIRUN="mpirun --host a,b"` before it.
 
 use mpi::traits::{Communicator, Destination, Source};
 use pipe_ir::units::Bytes;

@@ -1,7 +1,9 @@
-//! What `pipec search` finds, beside what others published and what must be reached. Prints the table of `docs/search.md`.
+//! What `pipec search` finds, beside what others published and what must be reached. Prints the
+//! table of `docs/search.md`.
 //!
-//! `cargo bench -p pipe-benches --bench search -- --time 10 zb tessel` gives each case 10 seconds, and takes only those whose
-//! part of the table or name has one of the words. `-- survey` prints another table: Vs at unit cost in every memory.
+//! `cargo bench -p pipe-benches --bench search -- --time 10 zb tessel` gives each case 10 seconds,
+//! and takes only those whose part of the table or name has one of the words. `-- survey` prints
+//! another table: Vs at unit cost in every memory.
 
 use pipe_benches::searches::{Answer, Case, Figure, cases, survey};
 use std::process::ExitCode;

@@ -1,12 +1,12 @@
 //! Jobs for the search: stages of unequal costs, and the placements of Tessel from their sources.
 
 use pipe_compiler::Request;
-use pipe_compiler::search::Objective;
-use pipe_compiler::search::find::prepare;
-use pipe_compiler::search::job::{Job, Lane, Orders, Time};
-use pipe_compiler::source::{Source, Sources};
 use pipe_ir::ids::StageId;
 use pipe_ir::task::TaskKind;
+use pipe_schedule::dispatch::Objective;
+use pipe_schedule::dispatch::job::{Job, Lane, Orders, Time};
+use pipe_search::driver::run::prepare;
+use pipe_syntax::source::{Source, Sources};
 
 /// Lanes that are written down one after the other, each after those that it needs.
 #[derive(Default)]
@@ -30,8 +30,8 @@ const TESSEL: [(&str, &str); 5] = [
     ("NN", include_str!("../../tests/data/tessel/nn.pipe")),
 ];
 
-/// One of the placements of Tessel, with room for so many activations on each device. As in the paper, embeddings that are on all
-/// devices take none of it.
+/// One of the placements of Tessel, with room for so many activations on each device. As in the
+/// paper, embeddings that are on all devices take none of it.
 ///
 /// # Panics
 /// If there is none of that name, or its source is refused.

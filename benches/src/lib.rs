@@ -3,9 +3,9 @@
 pub mod jobs;
 pub mod searches;
 
-use pipe_compiler::source::{Source, Sources};
 use pipe_compiler::{Request, compile};
 use pipe_ir::verify::Verified;
+use pipe_syntax::source::{Source, Sources};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 

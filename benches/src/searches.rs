@@ -1,15 +1,17 @@
 //! Cases for the search: what is to be ordered, what others published for it, and what the search must reach.
 
 use crate::jobs::{bound, length, stages, tessel};
-use pipe_compiler::activation::ActivationError;
-use pipe_compiler::memory_limit::MemoryLimit;
-use pipe_compiler::pipeline::StageCosts;
-use pipe_compiler::search::find::{Prepared, prepare};
-use pipe_compiler::search::job::{Job, Orders, Time};
-use pipe_compiler::search::{Objective, Options, Progress, Workers, search};
-use pipe_compiler::source::{Source, Sources};
-use pipe_compiler::units::{Units, parse_decimal};
-use pipe_compiler::{Request, stdlib};
+use pipe_compiler::Request;
+use pipe_schedule::dispatch::Objective;
+use pipe_schedule::dispatch::job::{Job, Orders, Time};
+use pipe_schedule::memory_limit::MemoryLimit;
+use pipe_schedule::policy::activation::ActivationError;
+use pipe_schedule::timing::costs::StageCosts;
+use pipe_schedule::units::{Units, parse_decimal};
+use pipe_search::driver::run::{Prepared, prepare};
+use pipe_search::{Options, Progress, Workers, search};
+use pipe_syntax::source::{Source, Sources};
+use pipe_syntax::stdlib;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -286,7 +288,8 @@ impl Row {
         table["rows"].as_array()?.iter().map(row).collect()
     }
 
-    /// What waits for `W`: of (34h + 5as) bytes a token in a layer 32h, with hidden 2304, 24 heads, 1024 tokens; the larger models have 128 in a head.
+    /// What waits for `W`: of (34h + 5as) bytes a token in a layer 32h, with hidden 2304, 24 heads,
+    /// 1024 tokens; the larger models have 128 in a head.
     fn shares(&self) -> &'static str {
         if self.durations[0] < 20_000 && self.sizes.0 == 8 { "W=48/131" } else { "W=16/37" }
     }
@@ -296,7 +299,8 @@ impl Row {
         (self.sizes.1 as u64 * (f + b + w)) as f64
     }
 
-    /// One stage per device and so many activations, or two in a V; what waits for `W` counts as in the paper, if wanted. Against a figure that is published or not.
+    /// One stage per device and so many activations, or two in a V; what waits for `W` counts as in
+    /// the paper, if wanted. Against a figure that is published or not.
     fn case(&self, part: &'static str, limit: Option<usize>, shares: &'static str, figure: (f64, bool)) -> Case {
         let ((p, m), [f, b, w, c]) = (self.sizes, self.durations);
         let half = |time: u64| format!("{}.{}", time / 2, time % 2 * 5);
@@ -323,8 +327,9 @@ impl Row {
     }
 }
 
-/// Against ZB-1p, ZB-2p and ZB-V, by the idle share of the longest stage and of the whole step. By the longest stage once all of an activation
-/// waits for `W`, once as much as the paper counts. What is not published is recomputed.
+/// Against ZB-1p, ZB-2p and ZB-V, by the idle share of the longest stage and of the whole step. By
+/// the longest stage once all of an activation waits for `W`, once as much as the paper counts.
+/// What is not published is recomputed.
 fn zero_bubble() -> Option<Vec<Case>> {
     let mut cases = Vec::new();
     let published = Row::all(ZERO_BUBBLE)?;

@@ -47,8 +47,9 @@ pub(crate) fn lengths(gemm: &Gemm) -> [u64; 3] {
     })
 }
 
-/// The time of one call of the matrix library for the shapes and strides of a product, on operands of its own: the
-/// shortest of some calls after one that warms the caches up. What is stored as bfloat16 is in single precision here, as the library takes it.
+/// The time of one call of the matrix library for the shapes and strides of a product, on operands
+/// of its own: the shortest of some calls after one that warms the caches up. What is stored as
+/// bfloat16 is in single precision here, as the library takes it.
 ///
 /// # Errors
 /// If the machine lacks memory for the operands.
@@ -89,8 +90,8 @@ pub fn copy(bytes: Bytes, times: u32) -> Result<Duration, RunError> {
     Ok(median((0..times.max(1)).map(copy).collect()))
 }
 
-/// The time of a transfer of so many bytes between two device threads that wait for nothing else: half the median of some
-/// there and back again, after one that warms up.
+/// The time of a transfer of so many bytes between two device threads that wait for nothing else:
+/// half the median of some there and back again, after one that warms up.
 ///
 /// # Errors
 /// If the machine lacks memory for both ends.
@@ -105,7 +106,8 @@ pub fn link(bytes: Bytes, times: u32) -> Result<Duration, RunError> {
     Ok(median(rounds) / 2)
 }
 
-/// The same between devices of two ranks of a job, before it runs a program. All of its ranks do it at once; the first one has the answer.
+/// The same between devices of two ranks of a job, before it runs a program. All of its ranks do it
+/// at once; the first one has the answer.
 ///
 /// # Errors
 /// If a rank lacks memory for its end, or cannot go on.
@@ -129,7 +131,8 @@ pub fn rank_link(job: &Job, ranks: [Rank; 2], bytes: Bytes, times: u32) -> Resul
     Ok(Duration::from_nanos(of_leader))
 }
 
-/// What it takes to send to another device and to receive from it, once and then so many times; the first one is left out. One of them leads.
+/// What it takes to send to another device and to receive from it, once and then so many times; the
+/// first one is left out. One of them leads.
 fn rounds(channels: &Channels, (own, other): (usize, usize), region: Region, times: u32, leads: bool) -> Vec<Duration> {
     let (own, other) = (DeviceId::from_index(own), DeviceId::from_index(other));
     channels.register(own);

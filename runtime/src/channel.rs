@@ -1,8 +1,10 @@
-//! Channels: transfers between devices, without buffers of their own (rendezvous). What has an end on another rank goes to the messenger.
+//! Channels: transfers between devices, without buffers of their own (rendezvous). What has an end
+//! on another rank goes to the messenger.
 //!
-//! A queue per (sender, receiver, class) pairs sends with receives in order. Whoever comes second copies the bytes from
-//! arena to arena and marks the tokens of both; a `wait` blocks until its token is marked. Under stress every queue has a
-//! courier that lets each pair wait for a random time before it copies: still in order, but never when one expects it.
+//! A queue per (sender, receiver, class) pairs sends with receives in order. Whoever comes second
+//! copies the bytes from arena to arena and marks the tokens of both; a `wait` blocks until its
+//! token is marked. Under stress every queue has a courier that lets each pair wait for a random
+//! time before it copies: still in order, but never when one expects it.
 
 use crate::collective::{Group, Part};
 use crate::copies::{Copies, Copy};
@@ -75,7 +77,8 @@ const YIELDS: u32 = 32;
 const STRESS_MICROS: u64 = 300;
 
 impl Channels {
-    /// The queues that a program uses; with a seed, under stress; in a job of several ranks, those of the devices of one.
+    /// The queues that a program uses; with a seed, under stress; in a job of several ranks, those
+    /// of the devices of one.
     ///
     /// # Errors
     /// If the machine lacks memory for what is exchanged with other ranks.

@@ -1,8 +1,11 @@
-//! Collectives: the members of a group add up their gradients, or exchange shares of their weights, without buffers of their own (rendezvous).
+//! Collectives: the members of a group add up their gradients, or exchange shares of their weights,
+//! without buffers of their own (rendezvous).
 //!
-//! A queue per member pairs the n-th collective of each. Whoever comes last adds up the buffers of all, in the order of the
-//! group, writes the sum to each of them, or to each its share, and marks the tokens of all. So every member has the same bits, whoever came
-//! last, and a share of a sum has the bits of the whole. Under stress a courier lets each collective wait for a random time before that.
+//! A queue per member pairs the n-th collective of each. Whoever comes last adds up the buffers of
+//! all, in the order of the group, writes the sum to each of them, or to each its share, and marks
+//! the tokens of all. So every member has the same bits, whoever came last, and a share of a sum
+//! has the bits of the whole. Under stress a courier lets each collective wait for a random time
+//! before that.
 
 use crate::channel::{Mailboxes, Posted, locked};
 use crate::memory::Region;

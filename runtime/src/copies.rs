@@ -1,7 +1,9 @@
-//! Copies between the memory of devices and that of their hosts: a queue each way, which carries them one after the other.
+//! Copies between the memory of devices and that of their hosts: a queue each way, which carries
+//! them one after the other.
 //!
-//! On devices that compute, each queue has a thread of its own, so that copies go on while executables run. Under stress each copy
-//! waits for a random time first. Devices without memory have nothing to copy: there a copy has ended when it starts.
+//! On devices that compute, each queue has a thread of its own, so that copies go on while
+//! executables run. Under stress each copy waits for a random time first. Devices without memory
+//! have nothing to copy: there a copy has ended when it starts.
 
 use crate::channel::{Mailboxes, Posted};
 use crate::random::mix;

@@ -120,7 +120,8 @@ impl Data {
         Self { source: Source::Function(fill), ..Self::synthetic(program) }
     }
 
-    /// Tells apart sources that data come from: a file by its length and checksum, wherever it lies. Nothing is known of functions.
+    /// Tells apart sources that data come from: a file by its length and checksum, wherever it
+    /// lies. Nothing is known of functions.
     #[must_use]
     pub fn identity(&self) -> Option<String> {
         match &self.source {

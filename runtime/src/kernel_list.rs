@@ -1,4 +1,5 @@
-//! The kernels of a program: what each task launches, with its operations and the bytes that it must read and write. Text, on any machine.
+//! The kernels of a program: what each task launches, with its operations and the bytes that it
+//! must read and write. Text, on any machine.
 
 use crate::devices::cpu::{Part, updated};
 use crate::profile::Amount;

@@ -1,11 +1,13 @@
 //! Memory: the bytes of one device's arena, and regions of them. One of the few files with `unsafe` code.
 //!
-//! Safety. Regions of one arena may be read and written from several threads: the device's own, and those that copy a
-//! transfer into or out of it, or from one memory space to the other. That no two of them touch the same bytes at once is what [`pipe_ir::verify`] proved of the
-//! program: buffers that are alive at once do not overlap, an instruction that writes a buffer runs while no transfer and
-//! no other operand uses it, and a transfer's buffers stay alive and untouched until its token was waited for. Regions are
-//! handed out to executors of verified programs only. Every [`Region`] lies inside its memory (checked when it is made) and
-//! all memory outlives the threads: the run owns both and joins the threads first.
+//! Safety. Regions of one arena may be read and written from several threads: the device's own, and
+//! those that copy a transfer into or out of it, or from one memory space to the other. That no two
+//! of them touch the same bytes at once is what [`pipe_ir::verify`] proved of the program: buffers
+//! that are alive at once do not overlap, an instruction that writes a buffer runs while no
+//! transfer and no other operand uses it, and a transfer's buffers stay alive and untouched until
+//! its token was waited for. Regions are handed out to executors of verified programs only. Every
+//! [`Region`] lies inside its memory (checked when it is made) and all memory outlives the threads:
+//! the run owns both and joins the threads first.
 
 use bytemuck::Pod;
 use memmap2::MmapMut;
@@ -123,8 +125,9 @@ impl Region {
     /// Its contents, lent to a library that sends them.
     #[cfg(feature = "mpi")]
     pub(crate) fn lent(self) -> &'static [u8] {
-        // SAFETY: inside its memory, which outlives the message: a run waits for its own, and one that failed forgets its memory. Nobody
-        // writes it until the message has ended (head of this file).
+        // SAFETY: inside its memory, which outlives the message: a run waits for its own, and one
+        // that failed forgets its memory. Nobody writes it until the message has ended (head of
+        // this file).
         unsafe { std::slice::from_raw_parts(self.start, self.len) }
     }
 

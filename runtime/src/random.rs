@@ -1,4 +1,5 @@
-//! Random numbers: counter-based, so that a tensor's numbers depend on the seed and its name only, not on who asks when.
+//! Random numbers: counter-based, so that a tensor's numbers depend on the seed and its name only,
+//! not on who asks when.
 
 /// One step of splitmix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014): hashes two words.
 #[must_use]

@@ -1,4 +1,5 @@
-//! Regular files, up to a size: whatever is not one (a folder, a pipe, a device) is refused before it is opened, so that no read waits or never ends.
+//! Regular files, up to a size: whatever is not one (a folder, a pipe, a device) is refused before
+//! it is opened, so that no read waits or never ends.
 
 use std::fs::{File, Metadata, metadata};
 use std::io::{self, Read};

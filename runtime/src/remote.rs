@@ -41,7 +41,8 @@ impl Seat {
         self.desk.merge(own, self.division, began)
     }
 
-    /// Tells the other ranks why this one cannot go on, unless it is because one of them cannot: then that is the error.
+    /// Tells the other ranks why this one cannot go on, unless it is because one of them cannot:
+    /// then that is the error.
     pub(crate) fn break_off(&self, error: RunError) -> RunError {
         let first = match self.desk.failure() {
             Some(known) => known,

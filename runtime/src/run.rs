@@ -1,7 +1,8 @@
 //! Runs: a verified program on devices, step by step.
 //!
-//! An engine executes the lists (`engine`); the run knows where persistent values are between steps, and what a job of several processes
-//! needs: each runs the devices of its own rank, and the first rank has the reports of all. After an error a run takes no more steps.
+//! An engine executes the lists (`engine`); the run knows where persistent values are between
+//! steps, and what a job of several processes needs: each runs the devices of its own rank, and the
+//! first rank has the reports of all. After an error a run takes no more steps.
 
 use crate::device::Loader;
 use crate::devices::cpu::{Number, with_numbers};
@@ -47,8 +48,8 @@ pub struct Options {
     pub backend: Backend,
     /// Of the initial weights.
     pub seed: u64,
-    /// Delays every transfer and many instructions at random from this seed, looks for overlapping buffers, and makes freed
-    /// memory unusable. Results stay the same.
+    /// Delays every transfer and many instructions at random from this seed, looks for overlapping
+    /// buffers, and makes freed memory unusable. Results stay the same.
     pub stress: Option<u64>,
     /// Reports hold the start and end of every executable.
     pub trace: bool,
@@ -141,8 +142,8 @@ impl Run {
         Ok(Self { engine, program, seat, homes, loader, data: OnceLock::new(), failed: None })
     }
 
-    /// Executes the step lists once: one optimizer step, or all steps of a window. Steps are counted from 0, `step` is the
-    /// first of them, and a resumed run goes on counting.
+    /// Executes the step lists once: one optimizer step, or all steps of a window. Steps are
+    /// counted from 0, `step` is the first of them, and a resumed run goes on counting.
     ///
     /// # Errors
     /// If any device fails; every later step fails the same way.
@@ -177,7 +178,8 @@ impl Run {
         self.program.program()
     }
 
-    /// The GPUs that it runs on, by name, with the devices on each: in a job those of all ranks, on its first rank. All do it at once.
+    /// The GPUs that it runs on, by name, with the devices on each: in a job those of all ranks, on
+    /// its first rank. All do it at once.
     ///
     /// # Errors
     /// If a rank cannot go on.
@@ -211,8 +213,9 @@ impl Run {
         Ok(whole)
     }
 
-    /// The numbers of a tensor of a persistent value (parameters, gradients, optimizer state), between steps; `tensor` counts
-    /// [`pipe_ir::value::Value::tensors`]. `None` on the null backend or where no device holds the value.
+    /// The numbers of a tensor of a persistent value (parameters, gradients, optimizer state),
+    /// between steps; `tensor` counts [`pipe_ir::value::Value::tensors`]. `None` on the null
+    /// backend or where no device holds the value.
     #[must_use]
     pub fn read(&self, value: ValueId, tensor: usize) -> Option<Vec<f64>> {
         self.read_version(value, tensor, 0)
@@ -239,8 +242,8 @@ impl Run {
         place.map_or(Ok(None), |place| self.engine.read(place))
     }
 
-    /// The same as it lies in memory, of every device that holds the value, in their order. Replicas of weights, state and reduced gradients
-    /// are equal, bit for bit.
+    /// The same as it lies in memory, of every device that holds the value, in their order.
+    /// Replicas of weights, state and reduced gradients are equal, bit for bit.
     #[must_use]
     pub fn read_all(&self, value: ValueId, tensor: usize) -> Vec<Vec<u8>> {
         self.places(value, tensor, Some(0)).filter_map(|place| self.engine.read(place).ok()?).collect()
@@ -252,8 +255,8 @@ impl Run {
         self.homes.get(&value).into_iter().flatten().map(|home| home.age + 1).max().unwrap_or(0)
     }
 
-    /// Replaces a tensor of a persistent value by the nearest numbers of its type, in all versions and on every device that
-    /// holds it. Whether any does, and the size fits.
+    /// Replaces a tensor of a persistent value by the nearest numbers of its type, in all versions
+    /// and on every device that holds it. Whether any does, and the size fits.
     pub fn write(&mut self, value: ValueId, tensor: usize, data: &[f64]) -> bool {
         let Some(slot) = self.program().value(value).tensors.get(tensor) else { return false };
         with_numbers!(slot.ty.dtype, N => {
@@ -262,7 +265,8 @@ impl Run {
         })
     }
 
-    /// The same, given what shall lie in memory, perhaps for the version alone that is so many updates older than the newest.
+    /// The same, given what shall lie in memory, perhaps for the version alone that is so many
+    /// updates older than the newest.
     ///
     /// # Errors
     /// If a GPU that holds it does not answer.

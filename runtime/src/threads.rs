@@ -1,7 +1,8 @@
 //! Threads: devices without a GPU.
 //!
-//! CPU devices have one thread each, alive from the set-up to the end of the run; null devices take turns on the caller's
-//! thread. A fault or panic of one device ends the run on all of them, with one error.
+//! CPU devices have one thread each, alive from the set-up to the end of the run; null devices take
+//! turns on the caller's thread. A fault or panic of one device ends the run on all of them, with
+//! one error.
 
 use crate::channel::Channels;
 use crate::crew::{Crew, Order};

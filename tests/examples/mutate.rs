@@ -1,4 +1,5 @@
-//! Mutation testing of the verifier as a command: `cargo run --release -p pipe-tests --example mutate -- --count 100000`.
+//! Mutation testing of the verifier as a command:
+//! `cargo run --release -p pipe-tests --example mutate -- --count 100000`.
 
 use clap::Parser;
 use pipe_tests::mutation::campaign::{run, seed_of};
@@ -6,8 +7,9 @@ use pipe_tests::mutation::subjects::{Breadth, subjects};
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// Damages sound programs of every family in one place each. The verifier must find the damage, or the program must run to
-/// its end with the same results and the stated peak. Exits with 1 if one does neither.
+/// Damages sound programs of every family in one place each. The verifier must find the damage, or
+/// the program must run to its end with the same results and the stated peak. Exits with 1 if one
+/// does neither.
 #[derive(Parser)]
 struct Arguments {
     /// Number of damaged programs.

@@ -2,13 +2,14 @@
 
 use crate::schedules::{Dice, schedule};
 use pipe_compiler::certificate::{Certified, certify};
-use pipe_compiler::placement::{DeviceSets, Placement};
-use pipe_compiler::recompute::insert;
-use pipe_compiler::schedule::{Block, BlockTask, Schedule};
-use pipe_compiler::source::{Source, Sources};
-use pipe_compiler::{Request, elaborate, family, files};
+use pipe_compiler::{Request, block_family, elaborate};
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
+use pipe_schedule::placement::{DeviceSets, Placement};
+use pipe_schedule::policy::recompute::insert;
+use pipe_schedule::schedule::{Block, BlockTask, Schedule};
+use pipe_syntax::files;
+use pipe_syntax::source::{Source, Sources};
 use std::collections::BTreeSet;
 
 /// A block drawn from all, with inputs before their readers most of the time.
@@ -114,7 +115,7 @@ pub fn loaded(text: &str) -> files::Files {
 #[must_use]
 pub fn certified(text: &str, settings: &[(&str, i64)]) -> Option<Certified> {
     let (files, request) = (loaded(text), request(settings));
-    let numbers = family::numbers(&files, &request).unwrap_or_else(|found| panic!("{found:#?}"));
+    let numbers = block_family::numbers(&files, &request).unwrap_or_else(|found| panic!("{found:#?}"));
     let proof = certify(&files, &request, numbers)?;
     Some(proof.unwrap_or_else(|found| panic!("{found:#?}")).1)
 }

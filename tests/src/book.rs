@@ -1,4 +1,5 @@
-//! Pages of `docs/` that are written from what they are about: the grammar, the pages of errors, the standard schedules.
+//! Pages of `docs/` that are written from what they are about: the grammar, the pages of errors,
+//! the standard schedules.
 
 pub mod errors;
 pub mod examples;

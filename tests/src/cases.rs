@@ -1,9 +1,9 @@
 //! Tests that are files: finding them, expected outputs that can be blessed, compiling a text.
 
-use pipe_compiler::search::Objective;
-use pipe_compiler::search::find::prepare;
-use pipe_compiler::source::{Source, Sources};
 use pipe_compiler::{Compilation, Request, compile};
+use pipe_schedule::dispatch::Objective;
+use pipe_search::driver::run::prepare;
+use pipe_syntax::source::{Source, Sources};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -75,7 +75,8 @@ pub fn compile_text(name: &str, text: &str, folder: &Path, request: &Request) ->
     (compilation, sources)
 }
 
-/// Compiles a text as [`compile_text`] does, and if it is accepted asks whether it can be searched, and what is left out.
+/// Compiles a text as [`compile_text`] does, and if it is accepted asks whether it can be searched,
+/// and what is left out.
 #[must_use]
 pub fn compile_for_search(name: &str, text: &str, folder: &Path) -> (Compilation, Sources) {
     let (request, mut sources) = (Request::default(), Sources::default());

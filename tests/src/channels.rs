@@ -1,5 +1,5 @@
-//! A machine that knows nothing but channels: do the devices of a program come to their ends, if every channel holds so many
-//! messages, and perhaps without telling activations from gradients?
+//! A machine that knows nothing but channels: do the devices of a program come to their ends, if
+//! every channel holds so many messages, and perhaps without telling activations from gradients?
 
 use pipe_ir::ids::{DeviceId, GroupId, TokenId};
 use pipe_ir::instruction::{Class, Instruction};

@@ -1,9 +1,9 @@
 //! The shortest of all schedules of a small job: tries every one, and shares nothing with the search but the job.
 
 use crate::jobs::{parts, ready};
-use pipe_compiler::search::Objective;
-use pipe_compiler::search::fusion::Fusion;
-use pipe_compiler::search::job::{Job, Time};
+use pipe_schedule::dispatch::Objective;
+use pipe_schedule::dispatch::fusion::Fusion;
+use pipe_schedule::dispatch::job::{Job, Time};
 use std::collections::HashSet;
 
 /// The length of the shortest schedule that is shorter than a limit: tries all of them, in the order of their starts.

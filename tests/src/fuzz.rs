@@ -2,14 +2,14 @@
 
 use crate::mutation::machine::{self, Pace};
 use crate::mutation::subjects::kinds;
-use pipe_compiler::format::format;
-use pipe_compiler::source::{FileId, Source, Sources};
 use pipe_compiler::{Request, compile};
 use pipe_ir::program::{DeviceProgram, Program, Space};
 use pipe_ir::text::Rejected;
 use pipe_ir::verify::verify;
 use pipe_ir::{json, text};
 use pipe_runtime::checkpoint;
+use pipe_syntax::format::format;
+use pipe_syntax::source::{FileId, Source, Sources};
 use pipec::diagnostics::{Look, draw};
 
 /// Between the text of a source and that of the file that it imports.
@@ -31,8 +31,8 @@ pub fn source(bytes: &[u8]) {
     }
     assert_eq!(drawn.is_empty(), compilation.diagnostics.is_empty());
     assert!(compilation.our_mistakes.is_empty(), "{:#?}", compilation.our_mistakes);
-    let judged = compilation.judged.as_ref();
-    let is_spread = judged.is_some_and(|judged| judged.schedule.placement.spread_stage().is_some());
+    let analysis = compilation.analysis.as_ref();
+    let is_spread = analysis.is_some_and(|analysis| analysis.schedule.placement.spread_stage().is_some());
     assert!(compilation.report.ok <= (compilation.program.is_some() || is_spread), "accepted, but there is no program");
     if let Some(verified) = compilation.program {
         sound(verified.program());

@@ -1,10 +1,10 @@
 //! Jobs for the search, and a replay of what it finds that shares nothing with it.
 
 use crate::schedules::Dice;
-use pipe_compiler::search::fusion::Fusion;
-use pipe_compiler::search::job::{Job, Lane, Orders, Time};
 use pipe_ir::ids::StageId;
 use pipe_ir::task::TaskKind;
+use pipe_schedule::dispatch::fusion::Fusion;
+use pipe_schedule::dispatch::job::{Job, Lane, Orders, Time};
 
 /// Stages with backwards that are split or not, by device: a chain of forwards, and back.
 #[derive(Clone, Debug)]

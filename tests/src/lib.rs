@@ -7,6 +7,7 @@ pub mod channels;
 pub mod claims;
 pub mod exhaustive;
 pub mod fuzz;
+pub mod imports;
 pub mod irregular;
 pub mod jobs;
 pub mod mutation;

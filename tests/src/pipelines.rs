@@ -1,8 +1,8 @@
 //! Programs from the text of a pipeline: the whole way from source to what devices run.
 
-use pipe_compiler::source::{Source, Sources};
 use pipe_compiler::{Request, compile};
 use pipe_ir::verify::Verified;
+use pipe_syntax::source::{Source, Sources};
 
 /// The verified program of the only pipeline in a text, or what speaks against it.
 ///

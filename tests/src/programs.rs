@@ -1,17 +1,17 @@
 //! Programs from schedules without a model, and what is asked of every program.
 
 use crate::schedules::time;
-use pipe_compiler::lower::{Options, lower};
-use pipe_compiler::model::stage_set::{StageSet, WeightGroup};
-use pipe_compiler::model::{Kinds, abstract_slices};
-use pipe_compiler::schedule::Schedule;
-use pipe_compiler::zero::Zero;
 use pipe_ir::ids::{ExecId, StageId, ValueId};
 use pipe_ir::program::{Access, Body, Exec, Operand, Program};
 use pipe_ir::task::TaskKind;
 use pipe_ir::units::Bytes;
 use pipe_ir::value::{Value, ValueKind};
 use pipe_ir::{json, text};
+use pipe_lower::{Options, lower};
+use pipe_model::stage_set::{StageSet, WeightGroup};
+use pipe_model::{Kinds, abstract_slices};
+use pipe_schedule::policy::zero::Zero;
+use pipe_schedule::schedule::Schedule;
 
 /// The program of a schedule whose stages have plain bytes for values.
 #[must_use]
@@ -19,7 +19,8 @@ pub fn program(schedule: &Schedule) -> Program {
     program_of(schedule, &abstract_slices(&Kinds::of_schedule(schedule), &schedule.graph, schedule.slices))
 }
 
-/// The program of a schedule with these stages, whose replicas divide the state of their weights, and if it can be, in so many bytes.
+/// The program of a schedule with these stages, whose replicas divide the state of their weights,
+/// and if it can be, in so many bytes.
 #[must_use]
 pub fn divided(schedule: &Schedule, set: &StageSet, (zero, budget): (Zero, Option<Bytes>)) -> Program {
     lower(schedule, &time(schedule), set, &Options { name: schedule.name.clone(), zero, budget, ..Options::default() })

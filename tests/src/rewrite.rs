@@ -1,5 +1,5 @@
-//! Programs rewritten the way that naive compilers write them. Every lifespan gets a place of its own and the peak is counted again,
-//! so that the verifier can judge what came out.
+//! Programs rewritten the way that naive compilers write them. Every lifespan gets a place of its
+//! own and the peak is counted again, so that the verifier can judge what came out.
 
 use pipe_ir::ids::{BufferId, ExecId, MicrobatchId, TokenId, ValueId};
 use pipe_ir::instruction::{Instruction, OperandRange};
@@ -27,8 +27,8 @@ pub fn sends_held_to_the_end(program: &Program) -> Program {
     })
 }
 
-/// All transfers of a device in one queue, each received just before it is used: a transfer starts when the one before it
-/// in the list has ended.
+/// All transfers of a device in one queue, each received just before it is used: a transfer starts
+/// when the one before it in the list has ended.
 #[must_use]
 pub fn received_just_before_use(program: &Program) -> Program {
     rewritten(program, |code| {
@@ -100,7 +100,8 @@ impl Queue {
     }
 }
 
-/// Every fused backward leaves its weight gradients in a buffer of its microbatch; they are added up at the end of the step.
+/// Every fused backward leaves its weight gradients in a buffer of its microbatch; they are added
+/// up at the end of the step.
 #[must_use]
 pub fn weight_gradients_kept(program: &Program) -> Program {
     let mut program = program.clone();

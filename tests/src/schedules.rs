@@ -1,18 +1,18 @@
 //! Schedules that nobody would write: any placement, any order that can run.
 
-use pipe_compiler::activation::Activations;
-use pipe_compiler::check::check;
-use pipe_compiler::costs::of_stages;
-use pipe_compiler::diagnostic::Code;
-use pipe_compiler::pipeline::StageCosts;
-use pipe_compiler::placement::{DeviceSets, Placement};
-use pipe_compiler::schedule::{Schedule, ScheduledTask};
-use pipe_compiler::slices::Slices;
-use pipe_compiler::source::{FileId, Span};
-use pipe_compiler::stage_graph::StageGraph;
-use pipe_compiler::timeline::{Timeline, place};
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
+use pipe_schedule::check::check;
+use pipe_schedule::placement::{DeviceSets, Placement};
+use pipe_schedule::policy::activation::Activations;
+use pipe_schedule::schedule::{Schedule, ScheduledTask};
+use pipe_schedule::slices::Slices;
+use pipe_schedule::stage_graph::StageGraph;
+use pipe_schedule::timing::costs::StageCosts;
+use pipe_schedule::timing::costs::of_stages;
+use pipe_schedule::timing::timeline::{Timeline, place};
+use pipe_syntax::diagnostic::Code;
+use pipe_syntax::source::{FileId, Span};
 use std::collections::BTreeSet;
 
 /// Nowhere in particular.
@@ -164,8 +164,9 @@ pub fn disorder(mut schedule: Schedule, dice: &mut Dice) -> Schedule {
     schedule
 }
 
-/// The tasks that never run if every device waits for the inputs of its next task, and for all devices of that task to stand at
-/// it: plays the schedule in rounds, and shares nothing with the compiler.
+/// The tasks that never run if every device waits for the inputs of its next task, and for all
+/// devices of that task to stand at it: plays the schedule in rounds, and shares nothing with the
+/// compiler.
 #[must_use]
 pub fn stuck(schedule: &Schedule) -> Vec<Task> {
     let again = schedule.orders.iter().flatten().filter(|one| one.task.kind == TaskKind::Recompute);
@@ -192,7 +193,7 @@ pub fn stuck(schedule: &Schedule) -> Vec<Task> {
 ///
 /// # Errors
 /// What the compiler says, or keeps quiet about.
-pub fn judged_as_it_runs(schedule: &Schedule) -> Result<(), String> {
+pub fn analysis_as_it_runs(schedule: &Schedule) -> Result<(), String> {
     let stuck = stuck(schedule);
     match check(schedule) {
         Ok(_) if !stuck.is_empty() => Err(format!("accepted, but these never run: {stuck:?}")),

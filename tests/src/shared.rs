@@ -26,7 +26,8 @@ pub fn verified(text: &str) -> Arc<Verified> {
     Arc::new(program(text).unwrap_or_else(|why| panic!("{text}: {why}")))
 }
 
-/// The whole model on every device, a microbatch each, and many stages: gradients of a stage are only there until it is updated.
+/// The whole model on every device, a microbatch each, and many stages: gradients of a stage are
+/// only there until it is updated.
 pub const STAGED: &str = "
     schedule staged(parts = 6) {
         stages parts

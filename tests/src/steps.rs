@@ -1,22 +1,25 @@
-//! Random steps as the search sees them: stages on one device or on several, in a chain or any graph, of which some recompute, with
-//! costs of their own, backwards of one form or both, memory that differs by device, and links that differ.
+//! Random steps as the search sees them: stages on one device or on several, in a chain or any
+//! graph, of which some recompute, with costs of their own, backwards of one form or both, memory
+//! that differs by device, and links that differ.
 
 use crate::schedules::{Dice, Size, spread};
-use pipe_compiler::activation::{Activations, Held, Shares};
-use pipe_compiler::latency::Latency;
-use pipe_compiler::recompute::recomputing;
-use pipe_compiler::schedule::{Costs, Schedule};
-use pipe_compiler::search::fusion::Fusion;
-use pipe_compiler::search::job::Job;
-use pipe_compiler::search::scale::Scale;
-use pipe_compiler::search::{Objective, Problem};
-use pipe_compiler::sharing::Sharing;
-use pipe_compiler::units::Ticks;
 use pipe_ir::ids::{DeviceId, StageId};
 use pipe_ir::task::TaskKind;
+use pipe_schedule::dispatch::Objective;
+use pipe_schedule::dispatch::fusion::Fusion;
+use pipe_schedule::dispatch::job::Job;
+use pipe_schedule::dispatch::scale::Scale;
+use pipe_schedule::policy::activation::{Activations, Held, Shares};
+use pipe_schedule::policy::recompute::recomputing;
+use pipe_schedule::schedule::Schedule;
+use pipe_schedule::timing::durations::Costs;
+use pipe_schedule::timing::latency::Latency;
+use pipe_schedule::timing::sharing::Sharing;
+use pipe_schedule::units::Ticks;
+use pipe_search::Problem;
 
-/// A step, as large as that at most. Memory is counted in activations, of which parts may wait for `W`, or in something smaller, of which
-/// halves of a backward leave more or less to each other.
+/// A step, as large as that at most. Memory is counted in activations, of which parts may wait for
+/// `W`, or in something smaller, of which halves of a backward leave more or less to each other.
 #[must_use]
 pub fn random_step(most: Size, dice: &mut Dice) -> Problem {
     let mut drawn = |most: usize| 1 + dice.below(most);
@@ -94,8 +97,9 @@ fn costs(size: Size, dice: &mut Dice) -> Costs {
     Costs { tasks, pairs: [None; TaskKind::ALL.len()], latency, copy: Ticks::ZERO, sharing: Sharing::default() }
 }
 
-/// The same with what `F` saves for `B` and for `W`, what `B` leaves for `W`, and what is kept to recompute from. A backward may
-/// then also run at once where that only saves memory. Returns the least that stages hold of a microbatch.
+/// The same with what `F` saves for `B` and for `W`, what `B` leaves for `W`, and what is kept to
+/// recompute from. A backward may then also run at once where that only saves memory. Returns the
+/// least that stages hold of a microbatch.
 fn in_parts(
     mut job: Job,
     schedule: &Schedule,

@@ -1,5 +1,6 @@
-//! A store such as `torchrun` keeps for its processes, in this one. It is strict: what the older of PyTorch's two servers would hang up on, and
-//! answers that could be taken for each other, are remembered as mistakes of the client.
+//! A store such as `torchrun` keeps for its processes, in this one. It is strict: what the older of
+//! PyTorch's two servers would hang up on, and answers that could be taken for each other, are
+//! remembered as mistakes of the client.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufReader, Read, Write};

@@ -1,16 +1,17 @@
-//! Judges tapes by brute force: what is before what, and who meets, from every pair of calls. Shares nothing with the check of the runtime.
+//! Judges tapes by brute force: what is before what, and who meets, from every pair of calls.
+//! Shares nothing with the check of the runtime.
 
 use crate::cases::{compile_text, files, read, root};
 use crate::mutation::subjects::pipelines;
 use crate::programs::{divided, program_of, stages_with_updates, stages_with_weights};
 use crate::schedules::{Dice, Size, random, replicated};
 use pipe_compiler::Request;
-use pipe_compiler::stdlib::SCHEDULES;
-use pipe_compiler::zero::Zero;
 use pipe_ir::ids::{BufferId, DeviceId, GroupId};
 use pipe_ir::program::{Access, Program, Space};
 use pipe_ir::verify::{Verified, verify};
 use pipe_runtime::tape::{Call, EventId, Home, Queue, Tape, Work};
+use pipe_schedule::policy::zero::Zero;
+use pipe_syntax::stdlib::SCHEDULES;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
@@ -86,8 +87,9 @@ pub fn meetings(program: &Program, tape: &Tape) -> BTreeSet<[usize; 2]> {
     found
 }
 
-/// Sound programs of every kind with their names: all standard schedules without and with models, variants, offload, replicas that divide
-/// their state, windows, slices, random ones, and the examples.
+/// Sound programs of every kind with their names: all standard schedules without and with models,
+/// variants, offload, replicas that divide their state, windows, slices, random ones, and the
+/// examples.
 ///
 /// # Errors
 /// If one is not sound.
@@ -104,8 +106,8 @@ pub fn programs() -> Result<Vec<(String, Verified)>, String> {
         for (devices, microbatches) in [(2, 4), (4, 8), (3, 6), (1, 3)] {
             let text = format!("pipeline test {{ devices {devices} microbatches {microbatches} schedule {family} }}");
             let (compilation, _) = compile_text("test.pipe", &text, Path::new("."), &Request::default());
-            let Some((judged, verified)) = compilation.judged.zip(compilation.program) else { continue };
-            let (name, schedule) = (format!("{family}, {devices} devices"), judged.schedule);
+            let Some((analysis, verified)) = compilation.analysis.zip(compilation.program) else { continue };
+            let (name, schedule) = (format!("{family}, {devices} devices"), analysis.schedule);
             push(name.clone(), verified.program().clone())?;
             if schedule.window.is_none() {
                 push(format!("{name}, with weights"), program_of(&schedule, &stages_with_weights(&schedule)))?;
@@ -178,8 +180,8 @@ fn together(program: &Program, own: &Range<usize>, tape: &Tape) -> Vec<Meeting> 
     tape.calls.iter().filter_map(meeting).collect()
 }
 
-/// Lets processes do one thing at a time, each in the order of its tape, where transfers and collectives need all who take part to stand at
-/// them. How many there were.
+/// Lets processes do one thing at a time, each in the order of its tape, where transfers and
+/// collectives need all who take part to stand at them. How many there were.
 ///
 /// # Errors
 /// What the processes stand at, if they get stuck.

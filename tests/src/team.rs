@@ -1,11 +1,11 @@
 //! Who does the work of a search in tests: without a clock, so that every run is the same.
 
-use pipe_compiler::search::Workers;
+use pipe_search::Workers;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Threads that end each piece of work after so many questions whether to go on, whatever else goes on; after none, there
-/// is no time at all.
+/// Threads that end each piece of work after so many questions whether to go on, whatever else goes
+/// on; after none, there is no time at all.
 #[derive(Clone, Copy, Debug)]
 pub struct Team {
     threads: usize,

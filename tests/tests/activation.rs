@@ -1,13 +1,15 @@
 //! What activations count in units: what is found keeps to limits that count so, and is judged like everything else.
 
-use pipe_compiler::memory_limit::MemoryLimit;
-use pipe_compiler::pipeline::StageCosts;
-use pipe_compiler::schedule::Schedule;
-use pipe_compiler::search::find::prepare;
-use pipe_compiler::search::{Objective, Options};
-use pipe_compiler::source::{Source, Sources};
-use pipe_compiler::{Compilation, Request, compile, stdlib};
+use pipe_compiler::{Compilation, Request, compile};
 use pipe_ir::task::TaskKind;
+use pipe_schedule::dispatch::Objective;
+use pipe_schedule::memory_limit::MemoryLimit;
+use pipe_schedule::schedule::Schedule;
+use pipe_schedule::timing::costs::StageCosts;
+use pipe_search::Options;
+use pipe_search::driver::run::prepare;
+use pipe_syntax::source::{Source, Sources};
+use pipe_syntax::stdlib;
 use pipe_tests::team::team;
 
 fn no_files(path: &str) -> Result<String, String> {
@@ -29,7 +31,7 @@ fn root(name: &str) -> Source {
 }
 
 fn schedule(compilation: &Compilation) -> &Schedule {
-    &compilation.judged.as_ref().expect("it was judged").schedule
+    &compilation.analysis.as_ref().expect("it was judged").schedule
 }
 
 /// The most that a device holds, in `whole`ths of an activation, where `waiting` of them wait for `W`.

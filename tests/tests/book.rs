@@ -1,4 +1,5 @@
-//! The book in `docs/`: its generated pages are what they are generated from, every page has its chapter, and every link its target.
+//! The book in `docs/`: its generated pages are what they are generated from, every page has its
+//! chapter, and every link its target.
 
 use pipe_tests::book::{errors, examples, gallery, grammar};
 use pipe_tests::cases::{expect, files, read, report, root};

@@ -1,8 +1,10 @@
 //! Bounds and proofs of every kind, each by itself, against all schedules of small random steps.
 
-use pipe_compiler::recompute::recomputing;
-use pipe_compiler::search::job::{Job, Lane, Time};
-use pipe_compiler::search::{Objective, Options, Problem, proof, search};
+use pipe_schedule::dispatch::Objective;
+use pipe_schedule::dispatch::job::{Job, Lane, Time};
+use pipe_schedule::policy::recompute::recomputing;
+use pipe_search::exact::proof;
+use pipe_search::{Options, Problem, search};
 use pipe_tests::cases::report;
 use pipe_tests::exhaustive::shortest_below;
 use pipe_tests::jobs::replay;

@@ -1,14 +1,15 @@
 //! Certificates against brute force: what they say of every number of microbatches is what steps of every length show.
 
-use pipe_compiler::activation::{Activations, Held};
-use pipe_compiler::check::memory::certificates;
-use pipe_compiler::check::{check, collisions};
-use pipe_compiler::diagnostic::Code;
-use pipe_compiler::schedule::ScheduledTask;
-use pipe_compiler::source::{Source, Sources};
-use pipe_compiler::{Certificates, Request, compile, elaborate, stdlib};
+use pipe_compiler::{Certificates, Request, compile, elaborate};
 use pipe_ir::ids::StageId;
 use pipe_ir::task::{Task, TaskKind};
+use pipe_schedule::check::memory::certificates;
+use pipe_schedule::check::{check, collisions};
+use pipe_schedule::policy::activation::{Activations, Held};
+use pipe_schedule::schedule::ScheduledTask;
+use pipe_syntax::diagnostic::Code;
+use pipe_syntax::source::{Source, Sources};
+use pipe_syntax::stdlib;
 use pipe_tests::blocks::{certified, collides, loaded, random_block, request, unrolled};
 use pipe_tests::schedules::Dice;
 use pipe_tests::steps::shares;
@@ -83,7 +84,7 @@ fn the_pace_is_that_of_long_steps() {
             "F=1,B=2,W=1,comm=3",
             "F=1,B=2,W=1,F[2]=1.5,BW[0..2]=5,comm=0.25,comm[0-1]=2,comm[1-2]=0.5",
         ] {
-            let costs = pipe_compiler::pipeline::StageCosts::parse(costs).ok();
+            let costs = pipe_schedule::timing::costs::StageCosts::parse(costs).ok();
             let with = |microbatches| Request {
                 costs: costs.clone(),
                 ..request(&[("devices", 4), ("microbatches", microbatches)])
@@ -114,7 +115,7 @@ fn a_million_microbatches_cost_no_more_than_ten() {
     for microbatches in [1_000_000, 4_000_000_000] {
         let found = of(microbatches);
         assert!(found.report.ok && found.diagnostics.is_empty(), "{:?}", found.diagnostics);
-        assert!(found.judged.is_none() && found.program.is_none());
+        assert!(found.analysis.is_none() && found.program.is_none());
         let certificate = found.report.certificate.expect("a block");
         assert_eq!((certificate.peak_activation, certificate.turn_microbatches), (33.0, 1));
         assert!(certificate.not_computed.contains(&"makespan"));

@@ -1,4 +1,5 @@
-//! Checkpoints: a resumed run learns, bit by bit, what an unbroken one does, on any layout; what is no checkpoint is refused.
+//! Checkpoints: a resumed run learns, bit by bit, what an unbroken one does, on any layout; what is
+//! no checkpoint is refused.
 
 use pipe_ir::value::ValueKind;
 use pipe_ir::verify::Verified;

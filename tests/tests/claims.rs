@@ -1,10 +1,10 @@
 //! No claim of any report is contradicted by another report, or by any schedule that there is, of small random targets.
 //!
-//! `PIPEC_CLAIMS=5000 cargo test -p pipe-tests --test claims -- --nocapture` judges so many instead of a
+//! `PIPEC_CLAIMS=5000 cargo test -p pipe-tests --test house claims:: -- --nocapture` judges so many instead of a
 //! few, and prints what it counted; `PIPEC_FIRST=20000` begins with that seed.
 
 use pipe_tests::cases::report;
-use pipe_tests::claims::campaign::{Counts, judged};
+use pipe_tests::claims::campaign::{Counts, analysis};
 use pipe_tests::claims::case::Family;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -25,11 +25,11 @@ fn asked(name: &str) -> Option<u64> {
 }
 
 /// Judges the targets of some seeds.
-fn all(seeds: &[u64], judge: impl Fn(u64) -> Counts + Sync) -> Counts {
+fn all(seeds: &[u64], analyze: impl Fn(u64) -> Counts + Sync) -> Counts {
     let (next, counts) = (AtomicU64::new(0), Mutex::new(Counts::default()));
     let work = || {
         while let Some(seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed) as usize) {
-            let one = judge(*seed);
+            let one = analyze(*seed);
             counts.lock().unwrap_or_else(PoisonError::into_inner).add(one);
         }
     };
@@ -56,7 +56,8 @@ fn seeds(usual: u64) -> Vec<u64> {
 #[test]
 fn no_claim_is_contradicted_by_any_schedule_of_small_targets() {
     let seeds = [seeds(USUAL), KNOWN.to_vec()].concat();
-    let Counts { cases, decided, open, proved, narrow, .. } = all(&seeds, |seed| judged(Family::Plain, seed, PATIENCE));
+    let Counts { cases, decided, open, proved, narrow, .. } =
+        all(&seeds, |seed| analysis(Family::Plain, seed, PATIENCE));
     assert!(narrow > 0, "no bound needs the words about forms");
     let enough = cases * 10 >= seeds.len() * 8 && decided >= 8 * cases && decided >= 4 * open && 2 * proved >= cases;
     assert!(enough, "too little was compared: {cases} targets, {decided} claims, {open} open, {proved} proved");
@@ -65,7 +66,7 @@ fn no_claim_is_contradicted_by_any_schedule_of_small_targets() {
 #[test]
 fn nor_on_machines_whose_links_differ() {
     let seeds = seeds(USUAL_MACHINES);
-    let Counts { cases, decided, open, proved, .. } = all(&seeds, |seed| judged(Family::Machines, seed, PATIENCE));
+    let Counts { cases, decided, open, proved, .. } = all(&seeds, |seed| analysis(Family::Machines, seed, PATIENCE));
     let enough = cases * 10 >= seeds.len() * 8 && decided >= 8 * cases && decided >= 4 * open && 3 * proved >= cases;
     assert!(enough, "too little was compared: {cases} targets, {decided} claims, {open} open, {proved} proved");
 }
@@ -73,7 +74,7 @@ fn nor_on_machines_whose_links_differ() {
 #[test]
 fn nor_by_any_schedule_with_slices_and_replicas() {
     let seeds = seeds(USUAL_CUT);
-    let Counts { cases, decided, open, .. } = all(&seeds, |seed| judged(Family::Cut, seed, PATIENCE));
+    let Counts { cases, decided, open, .. } = all(&seeds, |seed| analysis(Family::Cut, seed, PATIENCE));
     let enough = cases * 10 >= seeds.len() * 6 && decided >= 4 * cases && decided >= open;
     assert!(enough, "too little was compared: {cases} targets, {decided} claims, {open} open");
 }

@@ -1,10 +1,10 @@
 //! What `tune` claims of small random clusters is not contradicted by any candidate in any order of the nodes.
 //!
-//! `PIPEC_CLAIMS=1000 cargo test -p pipe-tests --test claims_tune -- --nocapture` judges so many problems
+//! `PIPEC_CLAIMS=1000 cargo test -p pipe-tests --test house claims_tune:: -- --nocapture` judges so many problems
 //! instead of a few, and prints what it counted; `PIPEC_FIRST=20000` begins with that seed.
 
 use pipe_tests::cases::report;
-use pipe_tests::claims::tuning::{Counts, judged_of};
+use pipe_tests::claims::tuning::{Counts, analysis_of};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -26,7 +26,7 @@ fn nothing_that_was_left_out_is_better_and_no_order_of_nodes_is_shorter() {
     let (next, counts) = (AtomicU64::new(0), Mutex::new(Counts::default()));
     let work = || {
         while let Some(seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed) as usize) {
-            let one = judged_of(*seed);
+            let one = analysis_of(*seed);
             counts.lock().unwrap_or_else(PoisonError::into_inner).add(one);
         }
     };

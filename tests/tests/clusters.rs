@@ -3,14 +3,15 @@
 //! `tests/data/clusters/<case>.toml` is wrong, and `<case>.stderr` shows what the user sees.
 
 use pipe_compiler::Request;
-use pipe_compiler::cluster::collective::{Collective, time};
+use pipe_compiler::analyze::Analysis;
+use pipe_compiler::cluster::collective::time;
 use pipe_compiler::cluster::{Cluster, Layout, Seat};
-use pipe_compiler::judge::Judged;
 use pipe_compiler::report::Report;
-use pipe_compiler::source::Source;
-use pipe_compiler::units::Ticks;
 use pipe_ir::ids::{DeviceId, StageId};
 use pipe_ir::task::TaskKind;
+use pipe_model::transformer::exchanges::Collective;
+use pipe_schedule::units::Ticks;
+use pipe_syntax::source::Source;
 use pipe_tests::cases::{compile_text, expect, files, read, report, root};
 use pipec::diagnostics::{Look, draw};
 
@@ -131,11 +132,11 @@ fn positions_fill_nodes_one_after_the_other() {
 }
 
 /// A target on a cluster, accepted.
-fn judged(pipeline: &str, cluster: &str) -> (Judged, Report) {
+fn analysis(pipeline: &str, cluster: &str) -> (Analysis, Report) {
     let request = Request { cluster: Some(parse(cluster)), ..Request::default() };
     let (compilation, _) = compile_text("x.pipe", pipeline, &root().join("tests/data/configs"), &request);
     assert!(compilation.report.ok, "{:#?}", compilation.diagnostics);
-    (compilation.judged.expect("accepted"), compilation.report)
+    (compilation.analysis.expect("accepted"), compilation.report)
 }
 
 const TWO_NODES: &str = include_str!("../ui/unusable-cluster/two_nodes.toml");
@@ -154,24 +155,24 @@ fn a_models_tasks_take_their_operations_and_transfers_their_bytes() {
             }}"
         )
     };
-    let (judged, report) = judged(&pipeline("cost F = 7"), TWO_NODES);
-    let latency = |one, other| judged.costs.latency.between(DeviceId(one), DeviceId(other)).0;
+    let (analysis, report) = analysis(&pipeline("cost F = 7"), TWO_NODES);
+    let latency = |one, other| analysis.costs.latency.between(DeviceId(one), DeviceId(other)).0;
     // 2 * 8 * 16 numbers of 4 bytes: 102.4 ns inside a node, 1024 ns between two.
     assert_eq!([latency(0, 1), latency(1, 2), latency(2, 3)], [1_103, 11_024, 1_103]);
     // 10^9 operations a second: as many nanoseconds as operations, and so many ticks without a cluster.
-    let forward = |stage| judged.costs.of(TaskKind::Forward, StageId(stage)).0;
+    let forward = |stage| analysis.costs.of(TaskKind::Forward, StageId(stage)).0;
     let (counted, _) = compile_text("x.pipe", &pipeline(""), &root().join("examples"), &Request::default());
-    let counted = counted.judged.expect("accepted");
+    let counted = counted.analysis.expect("accepted");
     for (kind, stage) in
         [TaskKind::Forward, TaskKind::Backward].into_iter().flat_map(|kind| (0..4).map(move |stage| (kind, stage)))
     {
-        assert_eq!(judged.costs.of(kind, StageId(stage)), counted.costs.of(kind, StageId(stage)));
+        assert_eq!(analysis.costs.of(kind, StageId(stage)), counted.costs.of(kind, StageId(stage)));
     }
     assert!(forward(3) > 10_000);
     let own = report.cluster.expect("there is one");
     assert_eq!((own.devices_used, own.mfu, own.tokens_per_second, own.exchange), (4, None, None, 0.0));
     assert_eq!(report.per_device[0].limit_bytes, Some(1 << 30));
-    let work: u64 = (0..4).map(|stage| forward(stage) + judged.costs.of(TaskKind::Backward, StageId(stage)).0).sum();
+    let work: u64 = (0..4).map(|stage| forward(stage) + analysis.costs.of(TaskKind::Backward, StageId(stage)).0).sum();
     assert_eq!(own.model_flops, 3.0 * work as f64);
 }
 
@@ -196,8 +197,8 @@ fn what_divides_a_model_takes_time_on_its_links() {
         links.cluster = { bandwidth = "10GB/s", latency = "5us" }
     "#;
     let flowing = 2 * 1024 * 768_u64;
-    let (plain, one) = judged(&pipeline("data = 1"), cluster);
-    let (both, two) = judged(&pipeline("data = 2"), cluster);
+    let (plain, one) = analysis(&pipeline("data = 1"), cluster);
+    let (both, two) = analysis(&pipeline("data = 2"), cluster);
     let account = &one.account.per_stage[0];
     // Two for each layer, and one for the embedding.
     let sums = 2 * (account.layers[1] - account.layers[0]) + 1;
@@ -205,7 +206,7 @@ fn what_divides_a_model_takes_time_on_its_links() {
     let computes = account.flops[0].div_ceil(100_000);
     assert_eq!(plain.costs.of(TaskKind::Forward, StageId(0)).0, computes + exchanged);
     // With one pipeline both stages are on the first node; of two, each has a node.
-    let latency = |judged: &Judged| judged.costs.latency.between(DeviceId(0), DeviceId(1)).0;
+    let latency = |analysis: &Analysis| analysis.costs.latency.between(DeviceId(0), DeviceId(1)).0;
     assert_eq!((latency(&plain), latency(&both)), (1_000 + flowing.div_ceil(100), 5_000 + flowing.div_ceil(10)));
     // The first stage ends last, and has the embedding: 4 bytes for each weight, both ways over half of them.
     let gradients = 2_000 + account.gradient_bytes.div_ceil(100);
@@ -235,9 +236,9 @@ fn zero_exchanges_as_much_as_it_says() {
             device = { memory = "80GiB", flops = "100TFLOPS" }
             links.cluster = { bandwidth = "1GB/s", latency = "0us" }
         "#;
-        let (judged, report) = judged(&pipeline, cluster);
+        let (analysis, report) = analysis(&pipeline, cluster);
         let weights = report.account.per_stage[0].device_parameters;
-        let of = |kind| judged.costs.of(kind, StageId(0)).0;
+        let of = |kind| analysis.costs.of(kind, StageId(0)).0;
         let kinds = [TaskKind::Forward, TaskKind::BackwardInput, TaskKind::BackwardWeight];
         (kinds.map(of), weights, (report.cluster.expect("there is one").exchange * 1e6).round() as u64)
     };

@@ -1,14 +1,16 @@
-//! Costs that differ by stage, latencies that differ by link and limits that differ by device, against figures worked out by hand.
+//! Costs that differ by stage, latencies that differ by link and limits that differ by device,
+//! against figures worked out by hand.
 
-use pipe_compiler::judge::Judged;
-use pipe_compiler::memory_limit::MemoryLimit;
-use pipe_compiler::pipeline::StageCosts;
-use pipe_compiler::source::{Source, Sources};
-use pipe_compiler::units::Ticks;
-use pipe_compiler::{Request, compile, elaborate, stdlib};
+use pipe_compiler::analyze::Analysis;
+use pipe_compiler::{Request, compile, elaborate};
+use pipe_schedule::memory_limit::MemoryLimit;
+use pipe_schedule::timing::costs::StageCosts;
+use pipe_schedule::units::Ticks;
+use pipe_syntax::source::{Source, Sources};
+use pipe_syntax::stdlib;
 
 /// A standard schedule with sizes and costs, timed.
-fn timed(name: &str, devices: u64, microbatches: u64, costs: &str, settings: &[(&str, i64)]) -> Judged {
+fn timed(name: &str, devices: u64, microbatches: u64, costs: &str, settings: &[(&str, i64)]) -> Analysis {
     let sizes = [("devices", devices as i64), ("microbatches", microbatches as i64)];
     let settings = settings.iter().chain(&sizes).map(|(name, value)| ((*name).to_owned(), *value)).collect();
     let choice = elaborate::Request { settings, ..elaborate::Request::default() };
@@ -18,16 +20,17 @@ fn timed(name: &str, devices: u64, microbatches: u64, costs: &str, settings: &[(
     let request = Request { choice, costs, ..Request::default() };
     let found = compile(&mut Sources::default(), root, &|path| Err(path.to_owned()), &request);
     assert!(found.report.ok, "{name} {devices} {microbatches}: {:#?}", found.diagnostics);
-    found.judged.expect("a step")
+    found.analysis.expect("a step")
 }
 
-fn makespan(judged: &Judged) -> u64 {
-    judged.timeline.makespan().0 / Ticks::UNIT.0
+fn makespan(analysis: &Analysis) -> u64 {
+    analysis.timeline.makespan().0 / Ticks::UNIT.0
 }
 
-/// Two devices that wait for each other exchange a microbatch both ways in a period, and a run of n links is passed by n + 1
-/// microbatches at once: the slowest run sets the pace. With links of 1, 4 and 2, the runs take 2 * 1 / 2, 2 * 4 / 2, 2 * 2 / 2,
-/// 2 * 5 / 3, 2 * 6 / 3 and 2 * 7 / 4 beyond the work of a microbatch: at most 4.
+/// Two devices that wait for each other exchange a microbatch both ways in a period, and a run of n
+/// links is passed by n + 1 microbatches at once: the slowest run sets the pace. With links of 1, 4
+/// and 2, the runs take 2 * 1 / 2, 2 * 4 / 2, 2 * 2 / 2, 2 * 5 / 3, 2 * 6 / 3 and 2 * 7 / 4 beyond
+/// the work of a microbatch: at most 4.
 #[test]
 fn one_f_one_b_is_paced_by_its_slowest_run_of_links() {
     let cases: [&[u64]; 6] = [&[1, 4, 2], &[3, 3, 3, 3], &[0, 0, 5], &[6, 5, 0, 0, 1], &[4, 1, 4], &[7]];
@@ -49,22 +52,23 @@ fn one_f_one_b_is_paced_by_its_slowest_run_of_links() {
     }
 }
 
-/// Two replicas of 2 stages run 2 microbatches each: 9 slots of work, and a transfer there and back. Then stage 0 adds up its
-/// gradients over devices 0 and 2; stage 1 did so over 1 and 3 before, 2 slots and a transfer earlier.
+/// Two replicas of 2 stages run 2 microbatches each: 9 slots of work, and a transfer there and
+/// back. Then stage 0 adds up its gradients over devices 0 and 2; stage 1 did so over 1 and 3
+/// before, 2 slots and a transfer earlier.
 #[test]
 fn reductions_take_the_latency_of_their_own_links() {
     for (links, end) in [("", 11 + 1), (",comm[0-2]=7", 11 + 7), (",comm[1-3]=9", 8 + 9), (",comm[0-1]=3", 9 + 6 + 1)] {
         let costs = format!("comm=1{links}");
-        let judged = timed("dp_1f1b", 4, 4, &costs, &[("replicas", 2)]);
-        assert_eq!(makespan(&judged), end, "{costs}");
-        let path = &judged.critical_path;
+        let analysis = timed("dp_1f1b", 4, 4, &costs, &[("replicas", 2)]);
+        assert_eq!(makespan(&analysis), end, "{costs}");
+        let path = &analysis.critical_path;
         let sum = path.work.iter().fold(path.transfers, |sum, work| sum + *work);
-        assert_eq!(sum, judged.timeline.makespan(), "{costs}");
+        assert_eq!(sum, analysis.timeline.makespan(), "{costs}");
     }
 }
 
-/// A slow last stage, such as one with a large vocabulary, never waits once it has begun: one microbatch goes through all
-/// stages, and the others follow at the pace of the last one.
+/// A slow last stage, such as one with a large vocabulary, never waits once it has begun: one
+/// microbatch goes through all stages, and the others follow at the pace of the last one.
 #[test]
 fn one_f_one_b_follows_a_slow_last_stage() {
     let sizes = (2..=7).flat_map(|p| [2, p, 2 * p + 1, 4 * p].map(|m| (p, m)));
@@ -72,15 +76,16 @@ fn one_f_one_b_follows_a_slow_last_stage() {
     for ((p, m), [f, b, w, longer]) in sizes.flat_map(|size| costs.map(|costs| (size, costs))) {
         let (last, stage) = (p - 1, f + b + w);
         let costs = format!("F={f},B={b},W={w},F[{last}]={},BW[{last}]={}", f + longer, b + w + longer);
-        let judged = timed("1f1b", p, m, &costs, &[]);
-        assert_eq!(makespan(&judged), p * stage + 2 * longer + (m - 1) * (stage + 2 * longer), "{p} {m} {costs}");
-        assert_eq!(judged.bound.makespan, judged.timeline.makespan(), "{p} {m} {costs}");
+        let analysis = timed("1f1b", p, m, &costs, &[]);
+        assert_eq!(makespan(&analysis), p * stage + 2 * longer + (m - 1) * (stage + 2 * longer), "{p} {m} {costs}");
+        assert_eq!(analysis.bound.makespan, analysis.timeline.makespan(), "{p} {m} {costs}");
     }
 }
 
-/// 1F1B on 4 devices, but device 2 holds a single microbatch: each takes 6 slots there, behind 2 forwards and before 2 backwards.
-/// If devices may hold no more than that, nothing is shorter; if all may hold as much as device 0, 1F1B takes 33 slots. Limits
-/// that a schedule breaks say nothing about it.
+/// 1F1B on 4 devices, but device 2 holds a single microbatch: each takes 6 slots there, behind 2
+/// forwards and before 2 backwards. If devices may hold no more than that, nothing is shorter; if
+/// all may hold as much as device 0, 1F1B takes 33 slots. Limits that a schedule breaks say nothing
+/// about it.
 #[test]
 fn lower_bounds_respect_the_limits_of_devices() {
     let text = "schedule narrow {
@@ -102,8 +107,8 @@ fn lower_bounds_respect_the_limits_of_devices() {
         let root = Source { name: "x.pipe".to_owned(), text: text.to_owned() };
         let request = Request { choice, memory: limit, ..Request::default() };
         let found = compile(&mut Sources::default(), root, &|path| Err(path.to_owned()), &request);
-        let judged = found.judged.expect("a step");
-        assert_eq!((makespan(&judged), judged.bound.makespan.0 / Ticks::UNIT.0), (54, bound), "{memory:?}");
+        let analysis = found.analysis.expect("a step");
+        assert_eq!((makespan(&analysis), analysis.bound.makespan.0 / Ticks::UNIT.0), (54, bound), "{memory:?}");
     }
 }
 
@@ -131,8 +136,8 @@ fn costs_and_limits_of_a_pipeline_are_exact_expressions() {
         let [one, other] = [expression, number].map(|line| {
             let found = compiled(&pipeline(&format!("schedule zb_h1 {line}")));
             assert!(found.report.ok, "{line}: {:#?}", found.diagnostics);
-            let judged = found.judged.expect("a step");
-            (judged.timeline.makespan(), found.report.figures.peak_activation, found.report.figures.lower_bound)
+            let analysis = found.analysis.expect("a step");
+            (analysis.timeline.makespan(), found.report.figures.peak_activation, found.report.figures.lower_bound)
         });
         assert_eq!(one, other, "{expression}");
     }

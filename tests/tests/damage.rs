@@ -1,7 +1,8 @@
-//! Checkpoints that are not what was saved: every bit that flips, every length, shards of other saves, other models, optimizers and data.
+//! Checkpoints that are not what was saved: every bit that flips, every length, shards of other
+//! saves, other models, optimizers and data.
 //!
-//! `PIPEC_FLIPS=1000000` before the command tries so many bits of the numbers of a file, instead of 3,000, beside all bits of its header, and so many
-//! of an index and of a shard, instead of 300.
+//! `PIPEC_FLIPS=1000000` before the command tries so many bits of the numbers of a file, instead of
+//! 3,000, beside all bits of its header, and so many of an index and of a shard, instead of 300.
 
 use pipe_ir::value::ValueKind;
 use pipe_ir::verify::Verified;

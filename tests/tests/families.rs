@@ -1,14 +1,17 @@
-//! Blocks that name the number of microbatches, and blocks that run on from step to step: against every step written out.
+//! Blocks that name the number of microbatches, and blocks that run on from step to step: against
+//! every step written out.
 
-use pipe_compiler::diagnostic::Code;
-use pipe_compiler::family::Numbers;
-use pipe_compiler::schedule::Schedule;
-use pipe_compiler::source::{Source, Sources};
-use pipe_compiler::staleness::{Kept, cycles};
-use pipe_compiler::window::{Weights, versions};
-use pipe_compiler::{Certificates, Request, compile, elaborate, stdlib};
+use pipe_compiler::block_family::Numbers;
+use pipe_compiler::{Certificates, Request, compile, elaborate};
 use pipe_ir::ids::StageId;
 use pipe_ir::task::{Task, TaskKind};
+use pipe_schedule::block::async_window::versions;
+use pipe_schedule::block::weight_versions::{Kept, cycles};
+use pipe_schedule::schedule::Schedule;
+use pipe_syntax::ast::Weights;
+use pipe_syntax::diagnostic::Code;
+use pipe_syntax::source::{Source, Sources};
+use pipe_syntax::stdlib;
 use pipe_tests::blocks::{certified, collides, loaded, random_block, request, unrolled};
 use pipe_tests::cases::{compile_text, root};
 use pipe_tests::schedules::Dice;
@@ -209,8 +212,9 @@ proptest! {
     }
 }
 
-/// Bytes, and what a pipeline requires, are judged for the number of microbatches at hand, so the verdict speaks of no other: what two microbatches need is accepted
-/// with two of them and refused with eight.
+/// Bytes, and what a pipeline requires, are judged for the number of microbatches at hand, so the
+/// verdict speaks of no other: what two microbatches need is accepted with two of them and refused
+/// with eight.
 #[test]
 fn limits_of_a_pipeline_are_judged_for_the_number_at_hand() {
     let check = |memory: &str, line: &str, microbatches: u32| {

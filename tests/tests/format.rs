@@ -1,9 +1,10 @@
-//! The style: `tests/format/*.pipe` beside what becomes of them. Whatever the text, formatting keeps its meaning and its
-//! comments, and formatting twice changes nothing; our own sources are in the style.
+//! The style: `tests/format/*.pipe` beside what becomes of them. Whatever the text, formatting
+//! keeps its meaning and its comments, and formatting twice changes nothing; our own sources are in
+//! the style.
 
-use pipe_compiler::format::format;
-use pipe_compiler::source::FileId;
-use pipe_compiler::{stdlib, syntax};
+use pipe_syntax::format::format;
+use pipe_syntax::source::FileId;
+use pipe_syntax::{parse, stdlib};
 use pipe_tests::cases::{documented, expect, files, read, report, root};
 use proptest::prelude::*;
 use std::path::PathBuf;
@@ -16,7 +17,7 @@ fn formatted(text: &str) -> String {
 
 /// The syntax tree without places.
 fn meaning(text: &str) -> String {
-    let tree = syntax::parse(FILE, text).unwrap_or_else(|errors| panic!("{errors:#?}\n{text}"));
+    let tree = parse::parse(FILE, text).unwrap_or_else(|errors| panic!("{errors:#?}\n{text}"));
     let tree = format!("{:?}", tree.declarations);
     let mut parts = tree.split("Span { file: FileId(0), start: ");
     let first = parts.next().unwrap_or_default().to_owned();
@@ -51,7 +52,7 @@ fn comments(text: &str) -> Vec<&str> {
 }
 
 /// Everything that must hold of any text, and what it becomes.
-fn judge(text: &str) -> Result<String, String> {
+fn analyze(text: &str) -> Result<String, String> {
     let once = formatted(text);
     if formatted(&once) != once {
         return Err(format!("twice is not once\n{text}\n-- once\n{once}\n-- twice\n{}", formatted(&once)));
@@ -75,14 +76,14 @@ fn judge(text: &str) -> Result<String, String> {
 fn sources() -> Vec<(PathBuf, String)> {
     let folders = ["stdlib", "examples", "tests", "compiler", "benches", "fuzz"];
     let paths = folders.iter().flat_map(|folder| files(&root().join(folder), "pipe"));
-    paths.map(|path| (path.clone(), read(&path))).filter(|(_, text)| syntax::parse(FILE, text).is_ok()).collect()
+    paths.map(|path| (path.clone(), read(&path))).filter(|(_, text)| parse::parse(FILE, text).is_ok()).collect()
 }
 
 #[test]
 fn every_source_keeps_its_meaning_and_its_comments() {
     let sources = sources();
     assert!(sources.len() > 150, "only {} sources were found", sources.len());
-    let failure = |(path, text): &(PathBuf, String)| Some(format!("{}: {}", path.display(), judge(text).err()?));
+    let failure = |(path, text): &(PathBuf, String)| Some(format!("{}: {}", path.display(), analyze(text).err()?));
     report(&sources.iter().filter_map(failure).collect::<Vec<_>>());
 }
 
@@ -107,7 +108,7 @@ fn our_own_sources_are_in_the_style() {
 fn cases_become_what_stands_beside_them() {
     let cases = files(&root().join("tests/format"), "pipe");
     assert!(cases.len() >= 8, "only {} cases were found", cases.len());
-    let failure = |path: &PathBuf| match judge(&read(path)) {
+    let failure = |path: &PathBuf| match analyze(&read(path)) {
         Ok(text) => expect(&path.with_extension("formatted"), &text),
         Err(failure) => Some(format!("{}: {failure}", path.display())),
     };
@@ -133,9 +134,9 @@ fn long_sources_take_no_time() {
     let long = "param x = 1 + (2 * min(3, 4))\n".repeat(20_000) + "// end";
     assert_eq!(formatted(&long), long.clone() + "\n");
     let wide = format!("param x = {}\n", vec!["a"; 150].join(" + "));
-    assert!(judge(&wide).is_ok_and(|text| text.lines().count() == 150));
+    assert!(analyze(&wide).is_ok_and(|text| text.lines().count() == 150));
     let deep = format!("param x = {}1{}\n", "f(1, ".repeat(47), ")".repeat(47));
-    assert!(judge(&deep).is_ok());
+    assert!(analyze(&deep).is_ok());
 }
 
 /// What may stand between any two pieces.
@@ -177,8 +178,8 @@ proptest! {
             }
             changed.push_str(piece);
         }
-        prop_assume!(syntax::parse(FILE, &changed).is_ok());
-        prop_assert!(judge(&changed).is_ok(), "{}", judge(&changed).err().unwrap_or_default());
+        prop_assume!(parse::parse(FILE, &changed).is_ok());
+        prop_assert!(analyze(&changed).is_ok(), "{}", analyze(&changed).err().unwrap_or_default());
     }
 }
 

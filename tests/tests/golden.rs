@@ -1,16 +1,18 @@
 //! The standard schedules against closed formulas and published figures, and their pictures in `golden/`.
 
-use pipe_compiler::judge::{Judged, judge};
-use pipe_compiler::pipeline::StageCosts;
-use pipe_compiler::source::{Source, Sources};
-use pipe_compiler::units::Ticks;
-use pipe_compiler::{Request, check, elaborate, files, model, stdlib};
+use pipe_compiler::analyze::{Analysis, analyze};
+use pipe_compiler::{Request, elaborate};
 use pipe_ir::ids::DeviceId;
 use pipe_ir::task::TaskKind;
+use pipe_schedule::check;
+use pipe_schedule::timing::costs::StageCosts;
+use pipe_schedule::units::Ticks;
+use pipe_syntax::source::{Source, Sources};
+use pipe_syntax::{files, stdlib};
 use std::path::Path;
 
 /// A standard schedule with sizes, costs and other parameters, timed.
-fn timed(name: &str, devices: u64, microbatches: u64, costs: &str, settings: &[(&str, i64)]) -> Judged {
+fn timed(name: &str, devices: u64, microbatches: u64, costs: &str, settings: &[(&str, i64)]) -> Analysis {
     let text = stdlib::schedule(name).expect("a standard schedule").to_owned();
     let sizes = [("devices", devices as i64), ("microbatches", microbatches as i64)];
     let settings = settings.iter().chain(&sizes).map(|(name, value)| ((*name).to_owned(), *value)).collect();
@@ -18,24 +20,24 @@ fn timed(name: &str, devices: u64, microbatches: u64, costs: &str, settings: &[(
     let costs = Some(StageCosts::parse(costs).expect("costs"));
     let request = Request { choice, costs, ..Request::default() };
     let root = Source { name: format!("std:{name}"), text };
-    let judged = || {
+    let analysis = || {
         let files = files::load(&mut Sources::default(), root, &|path| Err(path.to_owned()))?;
         let elaborated = elaborate::elaborate(&files, &request.choice)?;
-        let stages = model::stage_set(&files, &elaborated)?;
+        let stages = pipe_model::stage_set(&files, &elaborated)?;
         let order = check::check(&elaborated.schedule)?;
-        Ok(judge(&files, elaborated, order, &stages, &request))
+        Ok(analyze(&files, elaborated, order, &stages, &request))
     };
-    let judged: Result<Judged, pipe_compiler::diagnostic::Diagnostics> = judged();
-    judged.unwrap_or_else(|found| panic!("{name} {devices} {microbatches}: {found:#?}"))
+    let analysis: Result<Analysis, pipe_syntax::diagnostic::Diagnostics> = analysis();
+    analysis.unwrap_or_else(|found| panic!("{name} {devices} {microbatches}: {found:#?}"))
 }
 
-fn makespan(judged: &Judged) -> u64 {
-    judged.timeline.makespan().0 / Ticks::UNIT.0
+fn makespan(analysis: &Analysis) -> u64 {
+    analysis.timeline.makespan().0 / Ticks::UNIT.0
 }
 
 /// The most activations of single stages on any device.
-fn peak(judged: &Judged) -> u64 {
-    judged.peaks.iter().map(|peak| peak.activations).max().unwrap_or_default()
+fn peak(analysis: &Analysis) -> u64 {
+    analysis.peaks.iter().map(|peak| peak.activations).max().unwrap_or_default()
 }
 
 /// Sizes, and costs of `F`, `B`, `W` and a hop.
@@ -53,9 +55,9 @@ fn text([f, b, w, c]: [u64; 4]) -> String {
 fn gpipe_follows_its_formula() {
     for (p, m, costs) in grid() {
         let [f, b, w, c] = costs;
-        let judged = timed("gpipe", p, m, &text(costs), &[]);
-        assert_eq!(makespan(&judged), (m + p - 1) * (f + b + w) + 2 * c * (p - 1), "{p} {m} {costs:?}");
-        assert!(judged.peaks.iter().all(|peak| peak.activations == m));
+        let analysis = timed("gpipe", p, m, &text(costs), &[]);
+        assert_eq!(makespan(&analysis), (m + p - 1) * (f + b + w) + 2 * c * (p - 1), "{p} {m} {costs:?}");
+        assert!(analysis.peaks.iter().all(|peak| peak.activations == m));
     }
 }
 
@@ -63,13 +65,13 @@ fn gpipe_follows_its_formula() {
 fn one_f_one_b_follows_its_formula_with_latency() {
     for (p, m, costs) in grid().filter(|(p, m, _)| *p >= 2 && *m >= 2) {
         let [f, b, w, c] = costs;
-        let judged = timed("1f1b", p, m, &text(costs), &[]);
+        let analysis = timed("1f1b", p, m, &text(costs), &[]);
         let transfers = 2 * c * (p + m - 3 - (m - 2) / p);
-        assert_eq!(makespan(&judged), (m + p - 1) * (f + b + w) + transfers, "{p} {m} {costs:?}");
-        for (s, peak) in judged.peaks.iter().enumerate() {
+        assert_eq!(makespan(&analysis), (m + p - 1) * (f + b + w) + transfers, "{p} {m} {costs:?}");
+        for (s, peak) in analysis.peaks.iter().enumerate() {
             assert_eq!(peak.activations, m.min(p - s as u64));
         }
-        assert!(judged.is_valid_for_all_microbatches(None));
+        assert!(analysis.is_valid_for_all_microbatches(None));
     }
 }
 
@@ -78,11 +80,11 @@ fn interleaving_divides_the_bubble_by_the_chunks() {
     for p in 1..=6 {
         for (chunks, groups) in [(1, 2), (2, 1), (2, 3), (3, 2), (4, 5)] {
             let m = groups * p;
-            let judged = timed("interleaved_1f1b", p, m, "F=2,B=3,W=1", &[("chunks", chunks as i64)]);
-            assert_eq!(makespan(&judged), 6 * (m * chunks + p - 1), "{p} {m} {chunks}");
+            let analysis = timed("interleaved_1f1b", p, m, "F=2,B=3,W=1", &[("chunks", chunks as i64)]);
+            assert_eq!(makespan(&analysis), 6 * (m * chunks + p - 1), "{p} {m} {chunks}");
             let expected = (2 * (p - 1) + (chunks - 1) * p + 1).min(m * chunks);
-            assert_eq!(judged.peaks[0].activations, expected, "{p} {m} {chunks}");
-            assert!(!judged.is_valid_for_all_microbatches(None));
+            assert_eq!(analysis.peaks[0].activations, expected, "{p} {m} {chunks}");
+            assert!(!analysis.is_valid_for_all_microbatches(None));
         }
     }
 }
@@ -92,15 +94,15 @@ fn interleaving_divides_the_bubble_by_the_chunks() {
 fn a_longer_warm_up_hides_transfers() {
     for (p, m, costs) in grid() {
         let [f, b, w, c] = costs;
-        let judged = timed("eager_1f1b", p, m, &text(costs), &[]);
+        let analysis = timed("eager_1f1b", p, m, &text(costs), &[]);
         let hidden = (m + p - 1) * (f + b + w) + 2 * c * (p - 1);
         let hides = 2 * c <= f + b + w;
-        assert!(makespan(&judged) == hidden || (!hides && makespan(&judged) > hidden), "{p} {m} {costs:?}");
-        assert!(hides || p == 1 || m <= 2 * p || makespan(&judged) > hidden, "{p} {m} {costs:?}");
-        for (s, peak) in judged.peaks.iter().enumerate() {
+        assert!(makespan(&analysis) == hidden || (!hides && makespan(&analysis) > hidden), "{p} {m} {costs:?}");
+        assert!(hides || p == 1 || m <= 2 * p || makespan(&analysis) > hidden, "{p} {m} {costs:?}");
+        for (s, peak) in analysis.peaks.iter().enumerate() {
             assert_eq!(peak.activations, m.min(2 * (p - s as u64) - 1));
         }
-        assert!(judged.is_valid_for_all_microbatches(None));
+        assert!(analysis.is_valid_for_all_microbatches(None));
     }
 }
 
@@ -109,9 +111,9 @@ fn a_longer_warm_up_hides_transfers() {
 fn breadth_first_divides_the_bubble_by_the_chunks() {
     for (p, m, [f, b, w, _]) in grid().filter(|(p, m, _)| m >= p) {
         for chunks in 1..=3 {
-            let judged = timed("looped_bfs", p, m, &text([f, b, w, 0]), &[("chunks", chunks as i64)]);
-            assert_eq!(makespan(&judged), (m * chunks + p - 1) * (f + b + w), "{p} {m} {chunks}");
-            assert!(judged.peaks.iter().all(|peak| peak.activations == m * chunks));
+            let analysis = timed("looped_bfs", p, m, &text([f, b, w, 0]), &[("chunks", chunks as i64)]);
+            assert_eq!(makespan(&analysis), (m * chunks + p - 1) * (f + b + w), "{p} {m} {chunks}");
+            assert!(analysis.peaks.iter().all(|peak| peak.activations == m * chunks));
         }
     }
 }
@@ -123,12 +125,12 @@ fn smaller_groups_take_less_memory() {
         for group in p.div_ceil(2)..=p {
             for [f, b, w] in [[2, 1, 1], [1, 1, 1], [2, 3, 1]] {
                 let (m, settings) = (turns * group, [("chunks", chunks as i64), ("group", group as i64)]);
-                let judged = timed("grouped_interleaved", p, m, &text([f, b, w, 0]), &settings);
+                let analysis = timed("grouped_interleaved", p, m, &text([f, b, w, 0]), &settings);
                 let expected = (group * (chunks - 1) + p).min(m * chunks);
-                assert_eq!(peak(&judged), expected, "{p} {group} {chunks}");
+                assert_eq!(peak(&analysis), expected, "{p} {group} {chunks}");
                 if group * (f + b + w) >= p * f.max(b + w) {
                     let bubble = (p - 1 + (chunks - 1) * (p - group)) * (f + b + w);
-                    assert_eq!(makespan(&judged), m * chunks * (f + b + w) + bubble, "{p} {group} {chunks}");
+                    assert_eq!(makespan(&analysis), m * chunks * (f + b + w) + bubble, "{p} {group} {chunks}");
                 }
             }
         }
@@ -139,10 +141,10 @@ fn smaller_groups_take_less_memory() {
 #[test]
 fn a_v_without_split_takes_two_thirds() {
     for p in 1..=16 {
-        let judged = timed("1f1b_v", p, 4 * p, "", &[]);
-        assert_eq!(peak(&judged), 2 * (2 * p / 3 + 1), "{p}");
-        assert!(judged.is_valid_for_all_microbatches(None));
-        assert!(makespan(&judged) <= 6 * (4 * p) + 6 * p, "{p}: {}", makespan(&judged));
+        let analysis = timed("1f1b_v", p, 4 * p, "", &[]);
+        assert_eq!(peak(&analysis), 2 * (2 * p / 3 + 1), "{p}");
+        assert!(analysis.is_valid_for_all_microbatches(None));
+        assert!(makespan(&analysis) <= 6 * (4 * p) + 6 * p, "{p}: {}", makespan(&analysis));
     }
     assert_eq!(makespan(&timed("1f1b_v", 4, 8, "", &[])), 63);
 }
@@ -152,13 +154,13 @@ fn a_v_without_split_takes_two_thirds() {
 fn waves_divide_the_bubble() {
     for (p, m, [f, b, w, _]) in grid().filter(|(p, m, _)| m % p == 0) {
         for waves in 1..=3 {
-            let judged = timed("hanayo", p, m, &text([f, b, w, 0]), &[("waves", waves as i64)]);
+            let analysis = timed("hanayo", p, m, &text([f, b, w, 0]), &[("waves", waves as i64)]);
             let work = 2 * waves * m * (f + b + w);
-            assert_eq!(makespan(&judged), work + 2 * (p - 1) * f.max(b + w), "{p} {m} {waves}");
-            assert_eq!(peak(&judged), 2 * waves * p, "{p} {m} {waves}");
-            assert!(judged.is_valid_for_all_microbatches(None));
+            assert_eq!(makespan(&analysis), work + 2 * (p - 1) * f.max(b + w), "{p} {m} {waves}");
+            assert_eq!(peak(&analysis), 2 * waves * p, "{p} {m} {waves}");
+            assert!(analysis.is_valid_for_all_microbatches(None));
             if m == p && b + w == 2 * f {
-                assert_eq!(judged.bound.makespan, judged.timeline.makespan(), "{p} {waves}");
+                assert_eq!(analysis.bound.makespan, analysis.timeline.makespan(), "{p} {waves}");
             }
         }
     }
@@ -170,33 +172,33 @@ fn slices_divide_the_bubble_and_the_peak() {
     for (p, m, costs) in grid().filter(|(p, m, costs)| m >= p && costs[3] == 0) {
         let [f, b, w, _] = costs;
         for slices in [1, 2, 3, 8] {
-            let judged = timed("seq_1f1b", p, m, &text(costs), &[("slices", slices as i64)]);
-            assert_eq!(makespan(&judged), (m * slices + p - 1) * (f + b + w), "{p} {m} {slices} {costs:?}");
-            for (s, peak) in judged.peaks.iter().enumerate() {
+            let analysis = timed("seq_1f1b", p, m, &text(costs), &[("slices", slices as i64)]);
+            assert_eq!(makespan(&analysis), (m * slices + p - 1) * (f + b + w), "{p} {m} {slices} {costs:?}");
+            for (s, peak) in analysis.peaks.iter().enumerate() {
                 assert_eq!(peak.activations, (m * slices).min(p - 1 - s as u64 + slices));
             }
         }
     }
-    let judged = timed("seq_1f1b", 4, 8, "", &[("slices", 4)]);
-    assert_eq!(judged.schedule.units(peak(&judged)).words(), "1.75 units");
+    let analysis = timed("seq_1f1b", 4, 8, "", &[("slices", 4)]);
+    assert_eq!(analysis.schedule.units(peak(&analysis)).words(), "1.75 units");
 }
 
-/// DeepSeek's table of bubbles, for D devices that hold two of 2 D stages: (D - 1) (F & B + B - 3 W) with B both halves,
-/// and 2 D + 1 activations. Exact at equal costs where a pair takes as long as its tasks; an upper bound for the others tried here, in which W is
-/// shorter than B.
+/// DeepSeek's table of bubbles, for D devices that hold two of 2 D stages: (D - 1) (F & B + B - 3
+/// W) with B both halves, and 2 D + 1 activations. Exact at equal costs where a pair takes as long
+/// as its tasks; an upper bound for the others tried here, in which W is shorter than B.
 #[test]
 fn dualpipe_v_hides_all_but_its_published_bubble() {
     for p in 1..=8 {
         for m in [2 * p, 2 * p + 1, 2 * p + 4, 5 * p] {
             for (f, b, w, pair) in [(1, 1, 1, 3), (1, 1, 1, 2), (2, 3, 1, 6), (2, 3, 1, 5), (3, 4, 2, 7)] {
-                let judged = timed("dualpipe_v", p, m, &format!("F={f},B={b},W={w},F&BW={pair}"), &[]);
-                let busy = (0..p).map(|device| judged.timeline.busy(DeviceId::from_index(device as usize)));
-                let bubble = makespan(&judged) - busy.max().unwrap_or_default().0 / Ticks::UNIT.0;
+                let analysis = timed("dualpipe_v", p, m, &format!("F={f},B={b},W={w},F&BW={pair}"), &[]);
+                let busy = (0..p).map(|device| analysis.timeline.busy(DeviceId::from_index(device as usize)));
+                let bubble = makespan(&analysis) - busy.max().unwrap_or_default().0 / Ticks::UNIT.0;
                 let published = (p - 1) * (pair + b + w - 3 * w);
                 assert!(bubble <= published, "{p} {m} {f} {b} {w} {pair}: {bubble}");
                 assert!((f, b, w, pair) != (1, 1, 1, 3) || bubble == published, "{p} {m}: {bubble}");
-                assert!(judged.peaks.iter().all(|peak| peak.activations == 2 * p + 1), "{p} {m}");
-                assert!(judged.bound.makespan <= judged.timeline.makespan());
+                assert!(analysis.peaks.iter().all(|peak| peak.activations == 2 * p + 1), "{p} {m}");
+                assert!(analysis.bound.makespan <= analysis.timeline.makespan());
             }
         }
     }
@@ -206,11 +208,11 @@ fn dualpipe_v_hides_all_but_its_published_bubble() {
 #[test]
 fn replicas_share_the_microbatches() {
     for (replicas, p, m) in [(1, 3, 6), (2, 1, 4), (2, 3, 12), (3, 2, 7), (4, 4, 32)] {
-        let judged = timed("dp_1f1b", replicas * p, m, "F=2,B=3,W=1", &[("replicas", replicas as i64)]);
+        let analysis = timed("dp_1f1b", replicas * p, m, "F=2,B=3,W=1", &[("replicas", replicas as i64)]);
         let own = m.div_ceil(replicas);
-        assert_eq!(makespan(&judged), 6 * (own + p - 1), "{replicas} {p} {m}");
-        assert_eq!(peak(&judged), p.min(own), "{replicas} {p} {m}");
-        assert!(judged.is_valid_for_all_microbatches(None));
+        assert_eq!(makespan(&analysis), 6 * (own + p - 1), "{replicas} {p} {m}");
+        assert_eq!(peak(&analysis), p.min(own), "{replicas} {p} {m}");
+        assert!(analysis.is_valid_for_all_microbatches(None));
     }
 }
 
@@ -220,31 +222,32 @@ fn opposite_pipelines_fill_each_others_gaps() {
     for p in [2, 4, 6, 8] {
         for m in [p, 2 * p, 4 * p + 2] {
             for [f, b, w] in [[1, 1, 1], [2, 1, 1], [2, 3, 1], [3, 1, 0]] {
-                let judged = timed("chimera", p, m, &format!("F={f},B={b},W={w}"), &[]);
-                assert_eq!(makespan(&judged), m * (f + b + w) + (p - 2) * f.max(b + w), "{p} {m} {f} {b} {w}");
-                assert!(judged.peaks.iter().all(|peak| peak.activations <= p));
-                assert_eq!(peak(&judged), p, "{p} {m}");
-                assert!(judged.is_valid_for_all_microbatches(None));
+                let analysis = timed("chimera", p, m, &format!("F={f},B={b},W={w}"), &[]);
+                assert_eq!(makespan(&analysis), m * (f + b + w) + (p - 2) * f.max(b + w), "{p} {m} {f} {b} {w}");
+                assert!(analysis.peaks.iter().all(|peak| peak.activations <= p));
+                assert_eq!(peak(&analysis), p, "{p} {m}");
+                assert!(analysis.is_valid_for_all_microbatches(None));
             }
         }
     }
 }
 
-/// arXiv 2412.19437, Table 2: bubble (p / 2 - 1) (F & B + B - 3 W) with B both halves, and p + 1 activations. Exact at equal
-/// costs where a pair takes as long as its tasks; an upper bound for the others tried here, in which W is shorter than B.
+/// arXiv 2412.19437, Table 2: bubble (p / 2 - 1) (F & B + B - 3 W) with B both halves, and p + 1
+/// activations. Exact at equal costs where a pair takes as long as its tasks; an upper bound for
+/// the others tried here, in which W is shorter than B.
 #[test]
 fn dualpipe_hides_all_but_its_published_bubble() {
     for p in [2, 4, 6, 8] {
         for m in [2 * p, 2 * p + 2, 5 * p] {
             for (f, b, w, pair) in [(1, 1, 1, 3), (1, 1, 1, 2), (2, 3, 1, 6), (2, 3, 1, 5)] {
-                let judged = timed("dualpipe", p, m, &format!("F={f},B={b},W={w},F&BW={pair}"), &[]);
-                let busy = (0..p).map(|device| judged.timeline.busy(DeviceId::from_index(device as usize)));
-                let bubble = makespan(&judged) - busy.max().unwrap_or_default().0 / Ticks::UNIT.0;
+                let analysis = timed("dualpipe", p, m, &format!("F={f},B={b},W={w},F&BW={pair}"), &[]);
+                let busy = (0..p).map(|device| analysis.timeline.busy(DeviceId::from_index(device as usize)));
+                let bubble = makespan(&analysis) - busy.max().unwrap_or_default().0 / Ticks::UNIT.0;
                 let published = (p / 2 - 1) * (pair + b + w - 3 * w);
                 assert!(bubble <= published, "{p} {m} {f} {b} {w} {pair}: {bubble}");
                 assert!((f, b, w, pair) != (1, 1, 1, 3) || bubble == published, "{p} {m}: {bubble}");
-                assert!(judged.peaks.iter().all(|peak| peak.activations == p + 1), "{p} {m}");
-                assert!(judged.bound.makespan <= judged.timeline.makespan());
+                assert!(analysis.peaks.iter().all(|peak| peak.activations == p + 1), "{p} {m}");
+                assert!(analysis.bound.makespan <= analysis.timeline.makespan());
             }
         }
     }
@@ -254,9 +257,9 @@ fn dualpipe_hides_all_but_its_published_bubble() {
 #[test]
 fn splitting_the_backward_shrinks_the_bubble() {
     for (p, m, [f, b, w, _]) in grid().filter(|(p, m, costs)| m >= p && costs[3] == 0) {
-        let judged = timed("zb_h1", p, m, &text([f, b, w, 0]), &[]);
-        assert_eq!(makespan(&judged), m * (f + b + w) + (p - 1) * (f + b - w), "{p} {m}");
-        assert_eq!(peak(&judged), p);
+        let analysis = timed("zb_h1", p, m, &text([f, b, w, 0]), &[]);
+        assert_eq!(makespan(&analysis), m * (f + b + w) + (p - 1) * (f + b - w), "{p} {m}");
+        assert_eq!(peak(&analysis), p);
         assert_eq!(peak(&timed("zb_h2", p, m, "", &[])), m.min(2 * p - 1));
     }
     for (p, m) in [(2, 4), (4, 8), (6, 12)] {
@@ -276,11 +279,11 @@ fn controllable_memory_reaches_the_published_makespans() {
         for (name, expected, units) in
             [("v_min", v_min, (p + 4) / 3), ("v_half", v_half, (p + 2) / 2), ("v_zb", v_zb, p), ("zb_v", v_zb, p)]
         {
-            let judged = timed(name, p, m, "", &[]);
-            assert_eq!(makespan(&judged), expected, "{name} {p} {m}");
-            assert_eq!(peak(&judged), 2 * units, "{name} {p} {m}");
-            assert!(judged.is_valid_for_all_microbatches(None), "{name}");
-            assert!(judged.bound.makespan <= judged.timeline.makespan());
+            let analysis = timed(name, p, m, "", &[]);
+            assert_eq!(makespan(&analysis), expected, "{name} {p} {m}");
+            assert_eq!(peak(&analysis), 2 * units, "{name} {p} {m}");
+            assert!(analysis.is_valid_for_all_microbatches(None), "{name}");
+            assert!(analysis.bound.makespan <= analysis.timeline.makespan());
         }
     }
     for p in 2..=24 {
@@ -299,12 +302,12 @@ fn v_flex_is_as_short_as_its_memory_allows() {
         let all = (2..=2 * half + 1).filter(|held| p <= 8 || [least, least + 3, 3 * p / 2, 2 * p - 1].contains(held));
         for (held, m) in all.flat_map(|held| [1, half, 2 * half, 3 * p + 1].map(|m| (held, m))) {
             let settings = [("held", held as i64), ("hop", hop as i64)];
-            let judged = timed("v_flex", p, m, &text([1, 1, 1, hop]), &settings);
-            assert!(peak(&judged) <= held, "{p} {m} {held} {hop}");
+            let analysis = timed("v_flex", p, m, &text([1, 1, 1, hop]), &settings);
+            assert!(peak(&analysis) <= held, "{p} {m} {held} {hop}");
             if (least..=2 * half).contains(&held) && m >= half {
                 let idle = (6 * half).saturating_sub(3 * held).max(3 * half - held) - 1;
-                assert_eq!((makespan(&judged), peak(&judged)), (6 * m + idle, held), "{p} {m} {held} {hop}");
-                assert_eq!(judged.bound.makespan, judged.timeline.makespan(), "{p} {m} {held} {hop}");
+                assert_eq!((makespan(&analysis), peak(&analysis)), (6 * m + idle, held), "{p} {m} {held} {hop}");
+                assert_eq!(analysis.bound.makespan, analysis.timeline.makespan(), "{p} {m} {held} {hop}");
             }
         }
     }
@@ -328,9 +331,9 @@ fn table_5_is_reproduced_to_four_decimals() {
             let [f, b, w] = ["F", "B", "W"].map(|kind| part(number(kind), chunks));
             let costs = format!("F={f},B={b},W={w},comm={}", number("comm"));
             let settings: &[(&str, i64)] = if chunks > 1 { &[("chunks", chunks as i64)] } else { &[] };
-            let judged = timed(name, number("devices"), number("microbatches"), &costs, settings);
-            let longest = judged.timeline.longest_stage().0 as f64;
-            let busy = judged.timeline.busy(pipe_ir::ids::DeviceId(0)).0 as f64;
+            let analysis = timed(name, number("devices"), number("microbatches"), &costs, settings);
+            let longest = analysis.timeline.longest_stage().0 as f64;
+            let busy = analysis.timeline.busy(pipe_ir::ids::DeviceId(0)).0 as f64;
             let bubble = 1.0 - busy / longest;
             let expected = rate.as_f64().expect("a rate");
             assert!((bubble - expected).abs() <= 0.00005 + 1e-9, "row {index}, {name}: {bubble} and {expected}");
@@ -344,13 +347,13 @@ fn table_5_is_reproduced_to_four_decimals() {
 fn workers_of_a_cycle_are_one_backward_apart() {
     for n in 1..=6_u64 {
         for [f, b] in [[1, 1], [1, 2], [2, 3], [3, 1]] {
-            let judged = timed("cyclic_dp", n, n, &format!("F={f},BW={b}"), &[]);
-            let steps = u64::from(judged.schedule.n_steps());
-            assert_eq!(makespan(&judged), steps * n * (f + b) + (n - 1) * b, "{n} {f} {b}");
+            let analysis = timed("cyclic_dp", n, n, &format!("F={f},BW={b}"), &[]);
+            let steps = u64::from(analysis.schedule.n_steps());
+            assert_eq!(makespan(&analysis), steps * n * (f + b) + (n - 1) * b, "{n} {f} {b}");
             let backward = |device: u64| {
-                let order = &judged.schedule.orders[device as usize];
+                let order = &analysis.schedule.orders[device as usize];
                 let first = order.iter().position(|one| one.task.kind == TaskKind::Backward).expect("a backward");
-                judged.timeline.starts[device as usize][first].0 / Ticks::UNIT.0
+                analysis.timeline.starts[device as usize][first].0 / Ticks::UNIT.0
             };
             assert!((0..n).all(|device| backward(device) == n * f + device * b), "{n} {f} {b}");
         }
@@ -362,12 +365,12 @@ fn workers_of_a_cycle_are_one_backward_apart() {
 fn a_travelling_sum_takes_its_time() {
     for n in 2..=5_u64 {
         for [f, b, c] in [[1, 1, 1], [1, 2, 1], [2, 3, 7]] {
-            let judged = timed("cyclic_dp", n, n, &format!("F={f},BW={b},comm={c}"), &[("steps", 2)]);
+            let analysis = timed("cyclic_dp", n, n, &format!("F={f},BW={b},comm={c}"), &[("steps", 2)]);
             // In the first step all workers go forward at once. Then the last stage's sum travels, and its total back.
-            let (end, slot) = judged.timeline.reduced.expect("a total travels");
-            assert_eq!((end, slot.device.index() as u64), (judged.timeline.makespan(), n - 1));
-            assert!(makespan(&judged) >= 2 * n * (f + b) + (n - 1) * (b + c) + c, "{n} {f} {b} {c}");
-            let last = judged.timeline.starts[n as usize - 1][n as usize];
+            let (end, slot) = analysis.timeline.reduced.expect("a total travels");
+            assert_eq!((end, slot.device.index() as u64), (analysis.timeline.makespan(), n - 1));
+            assert!(makespan(&analysis) >= 2 * n * (f + b) + (n - 1) * (b + c) + c, "{n} {f} {b} {c}");
+            let last = analysis.timeline.starts[n as usize - 1][n as usize];
             assert_eq!(last.0 / Ticks::UNIT.0, n * f + (n - 1) * (b + c), "{n} {f} {b} {c}");
         }
     }

@@ -1,12 +1,12 @@
 //! Models that are no chains: however their stages are laid out, they learn what one device learns.
 
-use pipe_compiler::source::{Source, Sources};
-use pipe_compiler::stdlib::SCHEDULES;
 use pipe_compiler::{Request, compile};
 use pipe_ir::instruction::Instruction;
 use pipe_ir::task::TaskKind;
 use pipe_ir::value::ValueKind;
 use pipe_ir::verify::Verified;
+use pipe_syntax::source::{Source, Sources};
+use pipe_syntax::stdlib::SCHEDULES;
 use pipe_tests::cases::{read, report, root};
 use pipe_tests::pipelines::program;
 use pipe_tests::training::{Bits, bits, distance, losses, start, steps};
@@ -200,7 +200,7 @@ fn fill_waits_for_the_inputs_in_the_graph_and_for_no_others() {
     let root = Source { name: "test.pipe".into(), text: text.into() };
     let found = compile(&mut Sources::default(), root, &|_| Err("no files here".into()), &Request::default());
     assert!(found.report.ok, "{:#?}", found.diagnostics);
-    let schedule = found.judged.expect("it runs").schedule;
+    let schedule = found.analysis.expect("it runs").schedule;
     let starts = |kind| {
         let mut starts: Vec<_> =
             schedule.block.iter().flat_map(|block| &block.slots).filter(|task| task.kind == kind).collect();

@@ -1,7 +1,6 @@
 //! Halves of backwards that stand side by side: where both become one run, every bit stays and no
 //! device holds more; where others would notice, they stay apart.
 
-use pipe_compiler::source::{Source, Sources};
 use pipe_compiler::{Request, compile};
 use pipe_ir::ids::MicrobatchId;
 use pipe_ir::instruction::Instruction;
@@ -10,6 +9,7 @@ use pipe_ir::task::TaskKind;
 use pipe_ir::units::Bytes;
 use pipe_ir::value::ValueKind;
 use pipe_ir::verify::Verified;
+use pipe_syntax::source::{Source, Sources};
 use pipe_tests::cases::{compile_text, read, root};
 use pipe_tests::training::{Bits, bits, losses, start, steps};
 use std::sync::Arc;

@@ -1,5 +1,6 @@
-//! `tests/ir/verify/*.ir`: the verifier objects where a comment says so, in these words, and nowhere else. `tests/ir/deadlock`:
-//! programs that get stuck beside the shortest circles of instructions that wait for each other.
+//! `tests/ir/verify/*.ir`: the verifier objects where a comment says so, in these words, and
+//! nowhere else. `tests/ir/deadlock`: programs that get stuck beside the shortest circles of
+//! instructions that wait for each other.
 
 use pipe_ir::text::{Rejected, check};
 use pipe_tests::cases::{expect, files, read, report, root};

@@ -1,13 +1,14 @@
-//! Irregular programs with every feature at once: what can run is accepted, what is accepted is verified, and runs learn what one device learns,
-//! under random delays, with the stated peaks. `PIPEC_PROGRAMS=5000` before it draws as many; `PIPEC_FIRST=77` begins there.
+//! Irregular programs with every feature at once: what can run is accepted, what is accepted is
+//! verified, and runs learn what one device learns, under random delays, with the stated peaks.
+//! `PIPEC_PROGRAMS=5000` before it draws as many; `PIPEC_FIRST=77` begins there.
 
-use pipe_compiler::source::Sources;
 use pipe_compiler::{Compilation, Request};
 use pipe_ir::graph::DType;
 use pipe_ir::program::DeviceProgram;
 use pipe_ir::verify::{Verified, verify};
 use pipe_runtime::Run;
 use pipe_runtime::checkpoint::{self, NamedTensor};
+use pipe_syntax::source::Sources;
 use pipe_tests::cases::report;
 use pipe_tests::irregular::{Drawn, compiled, compiled_as, orders, windows::blocks};
 use pipe_tests::training::{Bits, distance_above, losses, start, steps};
@@ -40,7 +41,7 @@ struct Tally {
 
 impl Tally {
     /// Looks at a compilation; returns the program of one that is accepted.
-    fn judge(&mut self, seed: u64, drawn: &Drawn, found: Compilation) -> Option<Verified> {
+    fn analyze(&mut self, seed: u64, drawn: &Drawn, found: Compilation) -> Option<Verified> {
         self.drawn += 1;
         self.failures
             .extend(found.our_mistakes.first().map(|mistake| format!("seed {seed}: {mistake}\n{}", drawn.text)));
@@ -132,7 +133,7 @@ fn irregular_orders_run_and_learn_what_one_device_learns() {
                 continue;
             }
         };
-        let Some(program) = tally.judge(seed, &drawn, compiled(&drawn.text)) else { continue };
+        let Some(program) = tally.analyze(seed, &drawn, compiled(&drawn.text)) else { continue };
         if seed % RUN > 0 {
             continue;
         }
@@ -156,7 +157,7 @@ fn windows_learn_the_same_with_every_feature_and_without() {
     let mut tally = Tally::default();
     for seed in seeds(240) {
         let drawn = blocks(seed);
-        let Some(program) = tally.judge(seed, &drawn, compiled(&drawn.text)) else { continue };
+        let Some(program) = tally.analyze(seed, &drawn, compiled(&drawn.text)) else { continue };
         if seed % RUN > 0 {
             continue;
         }

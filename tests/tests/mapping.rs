@@ -1,14 +1,15 @@
-//! The order of nodes reaches the optimum of the figures in `tests/data/pipette.json`, and the steady period of blocks is that of their slowest
-//! links.
+//! The order of nodes reaches the optimum of the figures in `tests/data/pipette.json`, and the
+//! steady period of blocks is that of their slowest links.
 
-use pipe_compiler::cluster::collective::{Collective, time};
+use pipe_compiler::cluster::collective::time;
 use pipe_compiler::cluster::{Cluster, Seat};
 use pipe_compiler::mapping::{Found, Objective, Options, best, steps};
-use pipe_compiler::pipeline::StageCosts;
 use pipe_compiler::report::certificate::CertificateReport;
-use pipe_compiler::source::Source;
-use pipe_compiler::units::Ticks;
 use pipe_compiler::{Request, elaborate};
+use pipe_model::transformer::exchanges::Collective;
+use pipe_schedule::timing::costs::StageCosts;
+use pipe_schedule::units::Ticks;
+use pipe_syntax::source::Source;
 use pipe_tests::cases::{compile_text, root};
 use serde_json::Value;
 
@@ -206,8 +207,9 @@ fn reported(text: &str, cluster: &Cluster, nodes: &[u32]) -> f64 {
     compilation.report.figures.makespan.expect("timed")
 }
 
-/// Every order of the nodes is reported, with the schedule ordered anew for each, and none is shorter than the one that is called best. `PIPEC_NODES=7` looks at
-/// more cases, of up to seven nodes.
+/// Every order of the nodes is reported, with the schedule ordered anew for each, and none is
+/// shorter than the one that is called best. `PIPEC_NODES=7` looks at more cases, of up to seven
+/// nodes.
 #[test]
 fn no_order_is_shorter_than_the_best_one() {
     let most: usize = std::env::var("PIPEC_NODES").map_or(5, |nodes| nodes.parse().expect("a number of nodes"));
@@ -232,7 +234,8 @@ fn no_order_is_shorter_than_the_best_one() {
     println!("{n_orders} orders of nodes");
 }
 
-/// A search that is cut off says that it proves nothing, and what it says of its order is what `check` reports; more of it is never worse.
+/// A search that is cut off says that it proves nothing, and what it says of its order is what
+/// `check` reports; more of it is never worse.
 #[test]
 fn more_search_is_never_worse() {
     let mut random = generator(11);
@@ -284,7 +287,7 @@ fn checked(latency: &[f64], microbatches: i64) -> (f64, CertificateReport) {
     let choice = elaborate::Request { settings, ..elaborate::Request::default() };
     let request =
         Request { choice, costs: Some(StageCosts::parse(&costs).expect("well-formed")), ..Request::default() };
-    let text = pipe_compiler::stdlib::schedule("1f1b").expect("it is there");
+    let text = pipe_syntax::stdlib::schedule("1f1b").expect("it is there");
     let (compilation, _) = compile_text("x.pipe", text, &root(), &request);
     assert!(compilation.report.ok, "{:#?}", compilation.diagnostics);
     (compilation.report.figures.makespan.expect("timed"), compilation.report.certificate.expect("a block"))

@@ -1,9 +1,11 @@
-//! Layouts and tables of Megatron-LM: what is written is what the schedule and its model say, and what Megatron cannot run has none.
+//! Layouts and tables of Megatron-LM: what is written is what the schedule and its model say, and
+//! what Megatron cannot run has none.
 
-use pipe_compiler::diagnostic::Code;
 use pipe_compiler::megatron::layout::Layout;
 use pipe_compiler::megatron::table::Table;
-use pipe_compiler::{Compilation, Request, elaborate, stdlib};
+use pipe_compiler::{Compilation, Request, elaborate};
+use pipe_syntax::diagnostic::Code;
+use pipe_syntax::stdlib;
 use pipe_tests::cases::{compile_text, root};
 
 fn compiled(name: &str, text: &str, settings: &[(&str, i64)], layout: Option<&str>) -> Compilation {
@@ -18,15 +20,16 @@ fn one_forward_one_backward_and_its_interleaved_form_have_tables() {
     for (devices, microbatches, chunks) in [(2, 4, 2), (4, 8, 2), (4, 8, 3), (8, 32, 4)] {
         let sizes = [("devices", devices), ("microbatches", microbatches), ("chunks", chunks)];
         let text = stdlib::schedule("interleaved_1f1b").expect("a standard schedule");
-        let judged = compiled("std:interleaved_1f1b", text, &sizes, None).judged.expect("it is accepted");
-        let table = Table::of(&judged).expect("Megatron runs it");
+        let analysis = compiled("std:interleaved_1f1b", text, &sizes, None).analysis.expect("it is accepted");
+        let table = Table::of(&analysis).expect("Megatron runs it");
         assert_eq!((table.group, table.pairs.len() as i64), (devices as usize, microbatches * chunks));
     }
     let names: Vec<&str> = stdlib::SCHEDULES.iter().map(|(name, _)| *name).collect();
     let has_table = |name: &&str| {
         let text = stdlib::schedule(name).expect("a standard schedule");
-        let judged = compiled(name, text, &[("devices", 4), ("microbatches", 8)], None).judged.expect("it is accepted");
-        let found = Table::of(&judged);
+        let analysis =
+            compiled(name, text, &[("devices", 4), ("microbatches", 8)], None).analysis.expect("it is accepted");
+        let found = Table::of(&analysis);
         assert!(found.iter().all(|table| !table.pairs.is_empty()));
         assert!(found.as_ref().err().into_iter().flatten().all(|error| error.code == Code::CannotExport), "{name}");
         found.is_ok()
@@ -34,7 +37,8 @@ fn one_forward_one_backward_and_its_interleaved_form_have_tables() {
     assert_eq!(names.into_iter().filter(has_table).collect::<Vec<_>>(), ["1f1b", "interleaved_1f1b"]);
 }
 
-/// A schedule of 2 chunks in which groups of microbatches pass a chunk, with the warm-up that Megatron has for them and some more.
+/// A schedule of 2 chunks in which groups of microbatches pass a chunk, with the warm-up that
+/// Megatron has for them and some more.
 fn grouped(group: i64, more: i64, steady: &str) -> String {
     format!(
         "schedule grouped {{\n    stages 2 * D\n    place s on s % D\n    order d {{\n        let warmup = min(2 * (D - 1 - d) + {group} + {more}, 2 * M)\n\
@@ -54,8 +58,8 @@ fn grouped(group: i64, more: i64, steady: &str) -> String {
     )
 }
 
-/// `forward_backward_pipelining_with_interleaving` of Megatron-LM (d98e8a6, August 2026) takes groups from PP to M, and a last group
-/// that is whole or has PP microbatches or more.
+/// `forward_backward_pipelining_with_interleaving` of Megatron-LM (d98e8a6, August 2026) takes
+/// groups from PP to M, and a last group that is whole or has PP microbatches or more.
 #[test]
 fn groups_that_megatron_refuses_have_no_table() {
     let devices = 4;
@@ -66,8 +70,8 @@ fn groups_that_megatron_refuses_have_no_table() {
             let sizes = [("devices", devices), ("microbatches", microbatches)];
             let compilation = compiled("grouped.pipe", &text, &sizes, None);
             // Small groups wait for each other.
-            let Some(judged) = compilation.judged.filter(|_| compilation.report.ok) else { continue };
-            let table = Table::of(&judged);
+            let Some(analysis) = compilation.analysis.filter(|_| compilation.report.ok) else { continue };
+            let table = Table::of(&analysis);
             let rest = microbatches % group;
             let takes = (devices..=microbatches).contains(&group) && (rest == 0 || rest >= devices);
             assert_eq!(table.is_ok(), takes, "{microbatches} microbatches in groups of {group}: {table:?}");
@@ -85,12 +89,12 @@ fn interleaved_1f1b_takes_the_groups_that_megatron_takes() {
     for (microbatches, group) in [(8, 4), (12, 6), (14, 5), (9, 9)] {
         let sizes = [("devices", 4), ("microbatches", microbatches), ("group", group)];
         let text = stdlib::schedule("interleaved_1f1b").expect("a standard schedule");
-        let judged = compiled("std:interleaved_1f1b", text, &sizes, None).judged.expect("it is accepted");
-        let table = Table::of(&judged).expect("Megatron runs it");
+        let analysis = compiled("std:interleaved_1f1b", text, &sizes, None).analysis.expect("it is accepted");
+        let table = Table::of(&analysis).expect("Megatron runs it");
         assert_eq!(table.options(), format!("--microbatch-group-size-per-virtual-pipeline-stage {group}"));
         let sizes = [("devices", 4), ("microbatches", microbatches)];
         let by_hand = compiled("grouped.pipe", &grouped(group, 0, "FORWARD BACKWARD"), &sizes, None);
-        assert_eq!(Table::of(by_hand.judged.as_ref().expect("it is accepted")), Ok(table));
+        assert_eq!(Table::of(by_hand.analysis.as_ref().expect("it is accepted")), Ok(table));
     }
     for (microbatches, group) in [(8, 3), (8, 9), (14, 6)] {
         let sizes = [("devices", 4), ("microbatches", microbatches), ("group", group)];
@@ -108,7 +112,7 @@ fn the_overlap_of_experts_has_a_longer_warm_up() {
     let table = |more: i64, steady: &str| {
         let sizes = [("devices", 4), ("microbatches", 8)];
         let compilation = compiled("grouped.pipe", &grouped(4, more, steady), &sizes, None);
-        Table::of(&compilation.judged.unwrap_or_else(|| panic!("{:?}", compilation.diagnostics)))
+        Table::of(&compilation.analysis.unwrap_or_else(|| panic!("{:?}", compilation.diagnostics)))
     };
     for steady in ["FORWARD BACKWARD", "FORWARD & BACKWARD"] {
         let table = table(1, steady).expect("Megatron runs it");
@@ -129,11 +133,11 @@ const PIPELINE: &str = "pipeline p {\n    model \"llama3_70b.json\"(sequence = 4
 #[test]
 fn layouts_of_models_come_back() {
     let own = compiled("p.pipe", PIPELINE, &[], None);
-    let layout = Layout::of(own.judged.as_ref().expect("it is judged")).expect("it has a layout");
+    let layout = Layout::of(own.analysis.as_ref().expect("it is judged")).expect("it has a layout");
     assert_eq!(layout.layers.iter().sum::<u64>(), 80);
     let text = "Et*9|(t*10|)*6,t*11,L";
     let given = compiled("p.pipe", PIPELINE, &[], Some(text));
-    let again = Layout::of(given.judged.as_ref().expect("it is judged")).expect("it has a layout");
+    let again = Layout::of(given.analysis.as_ref().expect("it is judged")).expect("it has a layout");
     assert_eq!(again.layers, [9, 10, 10, 10, 10, 10, 10, 11]);
     assert_eq!(again.to_string(), "Et*9|(t*10|)*6t*11L");
 }

@@ -1,11 +1,11 @@
-//! `precision bf16` from source to checkpoint: which tensors are stored in half the bytes, the same bits in every layout, losses
-//! beside those of single precision.
+//! `precision bf16` from source to checkpoint: which tensors are stored in half the bytes, the same
+//! bits in every layout, losses beside those of single precision.
 
-use pipe_compiler::stdlib::SCHEDULES;
 use pipe_ir::graph::DType;
 use pipe_ir::value::ValueKind;
 use pipe_ir::verify::Verified;
 use pipe_runtime::checkpoint::{resume, save, state};
+use pipe_syntax::stdlib::SCHEDULES;
 use pipe_tests::cases::{report, root};
 use pipe_tests::pipelines::{gpt, program};
 use pipe_tests::training::{Bits, bits, losses, start, steps};

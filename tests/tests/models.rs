@@ -1,9 +1,10 @@
-//! Models from a `config.json` against published figures (`tests/data/models/published.json`, each with its source), equal to the
-//! last digit, through `check` as users have it.
+//! Models from a `config.json` against published figures (`tests/data/models/published.json`, each
+//! with its source), equal to the last digit, through `check` as users have it.
 
 use pipe_compiler::report::Report;
-use pipe_compiler::report::account::StageReport;
-use pipe_compiler::{Request, elaborate, stdlib};
+use pipe_compiler::report::stage_costs::StageReport;
+use pipe_compiler::{Request, elaborate};
+use pipe_syntax::stdlib;
 use pipe_tests::cases::{compile_text, files, read, root};
 use serde_json::Value;
 
@@ -61,8 +62,8 @@ impl Pipeline<'_> {
         match config {
             None => compile_text("p.pipe", &self.text(), &folder, &request).0.report,
             Some(config) => {
-                let mut sources = pipe_compiler::source::Sources::default();
-                let source = pipe_compiler::source::Source { name: "p.pipe".to_owned(), text: self.text() };
+                let mut sources = pipe_syntax::source::Sources::default();
+                let source = pipe_syntax::source::Source { name: "p.pipe".to_owned(), text: self.text() };
                 pipe_compiler::compile(&mut sources, source, &|_| Ok(config.to_owned()), &request).report
             }
         }
@@ -189,7 +190,8 @@ fn stages_of_gpt3_take_what_the_formulas_say() {
             assert_eq!(stage.live_microbatches as u64, number(&row["in_flight"]), "{what}");
             let state = (stage.parameters - norm) as f64 * 18.0 / 8.0 / GIB;
             assert!(is(state, &row["state_gib"]), "{what}: {state}");
-            // On the device, norms and the biases behind the second matrices are copies: 6 widths of each layer; so are positions.
+            // On the device, norms and the biases behind the second matrices are copies: 6 widths
+            // of each layer; so are positions.
             let copies = 6 * 12_288 * (stage.layers[1] - stage.layers[0])
                 + norm
                 + if stage.embedding { 2_048 * 12_288 } else { 0 };
@@ -302,7 +304,8 @@ fn no_cut_of_the_layers_leaves_the_busiest_device_less() {
     }
 }
 
-/// Figures by hand for one layer of Llama 2 7B with 1,024 tokens: 4 products of 4096 x 4096, 3 of 4096 x 11008, and scores.
+/// Figures by hand for one layer of Llama 2 7B with 1,024 tokens: 4 products of 4096 x 4096, 3 of
+/// 4096 x 11008, and scores.
 #[test]
 fn operations_are_those_of_the_products() {
     let tokens = 1_024_u64;
@@ -325,11 +328,11 @@ fn operations_are_those_of_the_products() {
 
 #[test]
 fn the_search_counts_both_halves_of_the_backward() {
-    use pipe_compiler::search::Objective;
-    use pipe_compiler::search::find::prepare;
-    use pipe_compiler::source::{Source, Sources};
     use pipe_ir::ids::StageId;
     use pipe_ir::task::TaskKind;
+    use pipe_schedule::dispatch::Objective;
+    use pipe_search::driver::run::prepare;
+    use pipe_syntax::source::{Source, Sources};
     let settings = "sequence = 1024".to_owned();
     let own = Pipeline {
         config: "llama3_8b",

@@ -1,9 +1,9 @@
-//! A small campaign of the `mutate` command: damage to sound programs of every family is found, or does no harm. And the
-//! machine that says so is judged too.
+//! A small campaign of the `mutate` command: damage to sound programs of every family is found, or
+//! does no harm. And the machine that says so is judged too.
 
-use pipe_compiler::stdlib::SCHEDULES;
 use pipe_ir::program::Program;
 use pipe_ir::verify::verify;
+use pipe_syntax::stdlib::SCHEDULES;
 use pipe_tests::mutation::campaign::{run, seed_of};
 use pipe_tests::mutation::damage;
 use pipe_tests::mutation::kinds::Kind;

@@ -1,9 +1,6 @@
 //! Offload: state in the memory of hosts gives the same bits, in as much memory of both spaces as was predicted.
 
 use pipe_compiler::Request;
-use pipe_compiler::offload::Offload;
-use pipe_compiler::pipeline::StageCosts;
-use pipe_compiler::stdlib::SCHEDULES;
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::instruction::{Direction, Instruction};
 use pipe_ir::program::{Program, Space};
@@ -13,6 +10,9 @@ use pipe_ir::value::ValueKind;
 use pipe_ir::verify::Verified;
 use pipe_runtime::data::Data;
 use pipe_runtime::{Backend, Options, Run, Used};
+use pipe_schedule::policy::offload::Offload;
+use pipe_schedule::timing::costs::StageCosts;
+use pipe_syntax::stdlib::SCHEDULES;
 use pipe_tests::cases::{compile_text, report};
 use pipe_tests::pipelines::{gpt, program};
 use pipe_tests::programs::assert_read_back;
@@ -29,7 +29,8 @@ fn verified(text: &str) -> Arc<Verified> {
 
 type Learned = (Vec<Vec<(MicrobatchId, u64)>>, [Vec<Bits>; 3]);
 
-/// Losses, gradients, weights and optimizer state of three steps. Measured peaks must be the compiled ones, in both spaces.
+/// Losses, gradients, weights and optimizer state of three steps. Measured peaks must be the
+/// compiled ones, in both spaces.
 fn learn(program: &Arc<Verified>, stress: Option<u64>) -> Learned {
     let mut run = start(program, stress);
     let reports = steps(&mut run, 0..3);
@@ -195,8 +196,9 @@ fn a_checkpoint_fits_with_and_without() {
     assert_eq!(state(&plain), state(&away));
 }
 
-/// When everything is done, by going through the instructions of all devices again and again until no task ends later: a copy of 1 MiB
-/// takes so long, a task 3 or 5, and what goes from device to device 1.
+/// When everything is done, by going through the instructions of all devices again and again until
+/// no task ends later: a copy of 1 MiB takes so long, a task 3 or 5, and what goes from device to
+/// device 1.
 fn end_of_step(program: &Program, copy: f64) -> f64 {
     let mut ends: BTreeMap<(TaskKind, StageId, MicrobatchId), (DeviceId, f64)> = BTreeMap::new();
     loop {

@@ -1,9 +1,9 @@
-//! Activations that leave between two uses: the plan hides every copy, leaves no more than it must, and takes the longest gaps first, against looking at
-//! each moment.
+//! Activations that leave between two uses: the plan hides every copy, leaves no more than it must,
+//! and takes the longest gaps first, against looking at each moment.
 
-use pipe_compiler::offload::activations::{Away, Course, Gap, copied, plan};
-use pipe_compiler::offload::timing::{Clock, Event};
 use pipe_ir::instruction::Direction;
+use pipe_lower::offload::activations::{Away, Course, Gap, copied, plan};
+use pipe_lower::offload::timing::{Clock, Event};
 use pipe_tests::schedules::Dice;
 use std::cmp::Reverse;
 

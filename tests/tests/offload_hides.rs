@@ -1,15 +1,16 @@
-//! Programs whose activations leave between two uses take as long as without, hold less, learn the same bits, and need in both memories what was compiled.
+//! Programs whose activations leave between two uses take as long as without, hold less, learn the
+//! same bits, and need in both memories what was compiled.
 
-use pipe_compiler::offload::Offload;
-use pipe_compiler::pipeline::StageCosts;
 use pipe_compiler::report::offload::LeaveReport;
-use pipe_compiler::stdlib::SCHEDULES;
 use pipe_compiler::{Compilation, Request};
 use pipe_ir::program::Program;
 use pipe_ir::units::Bytes;
 use pipe_ir::value::ValueKind;
 use pipe_ir::verify::Verified;
 use pipe_runtime::Used;
+use pipe_schedule::policy::offload::Offload;
+use pipe_schedule::timing::costs::StageCosts;
+use pipe_syntax::stdlib::SCHEDULES;
 use pipe_tests::cases::{compile_text, report};
 use pipe_tests::pipelines::gpt;
 use pipe_tests::training::{bits, losses, start, steps};
@@ -78,7 +79,7 @@ fn the_step_takes_as_long_as_without_and_the_device_that_holds_most_holds_less()
         for copy in [0, 30, 200, 1000, 1_000_000] {
             let line = format!("{} offload activations", case.2);
             let away = compiled(&text((case.0, case.1, &line)), &format!("{TASKS},copy={copy}"));
-            let (one, other) = (away.judged.as_ref().expect("timed"), plain.judged.as_ref().expect("timed"));
+            let (one, other) = (away.analysis.as_ref().expect("timed"), plain.analysis.as_ref().expect("timed"));
             let same = one.timeline.makespan() == other.timeline.makespan()
                 && (&one.timeline.starts, &one.timeline.ends) == (&other.timeline.starts, &other.timeline.ends);
             let waited = away.report.offload.iter().flat_map(|own| &own.per_device).any(|row| row.waited > 0.0);
@@ -111,7 +112,7 @@ fn no_task_waits_longer_than_for_the_copies_of_state() {
             let state = compiled(&text((schedule, 4, &format!("offload {offload}"))), &costs);
             let both = compiled(&text((schedule, 4, &format!("offload activations, {offload}"))), &costs);
             let makespan = |one: &Compilation| one.report.figures.makespan;
-            let starts = |one: &Compilation| one.judged.as_ref().map(|judged| judged.timeline.starts.clone());
+            let starts = |one: &Compilation| one.analysis.as_ref().map(|analysis| analysis.timeline.starts.clone());
             let leave = leave(&both).leave;
             let same = makespan(&both) == makespan(&state) && starts(&both) == starts(&state);
             if !same || peak(&both) > peak(&state) || copy <= 10 && leave == 0 {
@@ -198,6 +199,6 @@ fn words_are_read_as_they_are_written() {
             Path::new("."),
             &Request::default(),
         );
-        assert_eq!(compilation.judged.and_then(|judged| judged.pipeline).map(|own| own.offload), Some(offload));
+        assert_eq!(compilation.analysis.and_then(|analysis| analysis.pipeline).map(|own| own.offload), Some(offload));
     }
 }

@@ -1,9 +1,9 @@
-//! Residency plans: equal to the reference figures to the digit, as good as the best of all plans on small sequences, and always within
-//! the room that there is.
+//! Residency plans: equal to the reference figures to the digit, as good as the best of all plans
+//! on small sequences, and always within the room that there is.
 
-use pipe_compiler::offload::plan::{Plan, Reference, Shortage, Step, plan};
-use pipe_compiler::offload::timing::{Cost, Event, cost};
 use pipe_ir::instruction::Direction;
+use pipe_lower::offload::plan::{Plan, Reference, Shortage, Step, plan};
+use pipe_lower::offload::timing::{Cost, Event, cost};
 use pipe_tests::cases::{read, root};
 use pipe_tests::schedules::Dice;
 use serde_json::Value;
@@ -90,7 +90,7 @@ fn what_did_not_change_is_dropped() {
 fn events(plan: &Plan, works: &[u64], transfer: u64) -> Vec<Event> {
     let mut events = Vec::new();
     let (n_stays, n_steps) = (plan.stays.len(), works.len());
-    let stays = |is_meant: &dyn Fn(&pipe_compiler::offload::plan::Stay) -> bool| -> Vec<usize> {
+    let stays = |is_meant: &dyn Fn(&pipe_lower::offload::plan::Stay) -> bool| -> Vec<usize> {
         (0..n_stays).filter(|stay| is_meant(&plan.stays[*stay])).collect()
     };
     let copy = |copy, direction| Event::Copy { direction, copy, length: transfer };
@@ -167,13 +167,13 @@ fn no_plan_for_a_small_sequence_lets_fewer_chunks_come() {
 }
 
 /// Everything that a plan promises.
-fn judge(reference: &Reference, plan: &Plan) -> Result<(), String> {
+fn analyze(reference: &Reference, plan: &Plan) -> Result<(), String> {
     for (step, (taken, own)) in plan.taken(reference).iter().zip(&reference.steps).enumerate() {
         if *taken > own.room {
             return Err(format!("step {step} holds {taken} of {}", own.room));
         }
         for (chunk, changes) in &own.uses {
-            let is_there = |stay: &&pipe_compiler::offload::plan::Stay| {
+            let is_there = |stay: &&pipe_lower::offload::plan::Stay| {
                 stay.chunk == *chunk && (stay.first..=stay.last).contains(&step) && (stay.changed || !changes)
             };
             if plan.stays.iter().filter(is_there).count() != 1 {
@@ -212,7 +212,7 @@ fn chunks_of_any_size_fit_in_room_that_changes() {
         });
         let reference = Reference { steps: steps.collect(), chunks };
         match plan(&reference) {
-            Ok(plan) => judge(&reference, &plan).unwrap_or_else(|why| panic!("seed {seed}: {why}")),
+            Ok(plan) => analyze(&reference, &plan).unwrap_or_else(|why| panic!("seed {seed}: {why}")),
             Err(Shortage { step, needed }) => {
                 short += 1;
                 assert!(needed > reference.steps[step].room, "seed {seed}");

@@ -1,16 +1,17 @@
 //! Pictures say what the report says: over all standard schedules, and pipelines with models, offload and replicas.
 
+use pipe_compiler::analyze::Analysis;
 use pipe_compiler::elaborate::Request as Choice;
-use pipe_compiler::judge::Judged;
-use pipe_compiler::memory_limit::MemoryLimit;
-use pipe_compiler::picture::lanes::Share;
-use pipe_compiler::picture::{Cause, Collective, Moments, Picture, Reason, Task};
-use pipe_compiler::pipeline::StageCosts;
 use pipe_compiler::report::Report;
-use pipe_compiler::timeline::{Together, place_by};
-use pipe_compiler::units::Ticks;
-use pipe_compiler::{Compilation, Request, stdlib};
+use pipe_compiler::{Compilation, Request};
 use pipe_ir::instruction::{Class, Instruction};
+use pipe_plot::tracks::Share;
+use pipe_plot::{Cause, Collective, Moments, Picture, Reason, Task};
+use pipe_schedule::memory_limit::MemoryLimit;
+use pipe_schedule::timing::costs::StageCosts;
+use pipe_schedule::timing::timeline::{Together, place_by};
+use pipe_schedule::units::Ticks;
+use pipe_syntax::stdlib;
 use pipe_tests::cases::{compile_text, files, read, report, root};
 use std::collections::BTreeSet;
 
@@ -134,7 +135,7 @@ fn pictures_of_standard_schedules_agree_with_their_reports() {
         for (sizes, costs) in [[4, 8], [8, 16], [2, 4]].into_iter().flat_map(|sizes| COSTS.map(|costs| (sizes, costs)))
         {
             let compilation = standard(name, sizes, costs);
-            if compilation.judged.is_some() {
+            if compilation.analysis.is_some() {
                 failures.extend(wrong(&format!("{name} {sizes:?} {costs}"), &compilation));
             }
         }
@@ -210,7 +211,8 @@ fn limits_and_causes_are_those_that_were_given() {
         let idle = picture.devices[device].idle.iter();
         idle.map(|idle| (idle.cause, idle.device, idle.time as f64 / ticks)).collect::<Vec<_>>()
     };
-    // Three forwards and three transfers come before the first task of d3, and three backwards and transfers after its last.
+    // Three forwards and three transfers come before the first task of d3, and three backwards and
+    // transfers after its last.
     assert_eq!(of(3)[0], (Cause::WarmUp, None, 4.5));
     assert!(of(3).contains(&(Cause::CoolDown, None, 7.5)), "{:?}", of(3));
     assert!(of(0).iter().any(|(cause, device, _)| *cause == Cause::Waiting && *device == Some(1)), "{:?}", of(0));
@@ -239,8 +241,8 @@ fn the_form_for_programs_has_a_column_for_each_fact() {
 }
 
 /// A run of the same order: some tasks take longer than their cost or shorter, and some start later than they could.
-fn ran(judged: &Judged) -> Judged {
-    let Judged { schedule, order, costs, .. } = judged;
+fn ran(analysis: &Analysis) -> Analysis {
+    let Analysis { schedule, order, costs, .. } = analysis;
     let timeline = place_by(schedule, order, &costs.latency, |slot, ready| {
         let [late, longer] = [7, 5].map(|prime| u64::from(slot.device.0 * 3 + slot.position * 5) % prime);
         let cost = costs.of_node(schedule.node(slot.device, slot.position as usize));
@@ -248,7 +250,7 @@ fn ran(judged: &Judged) -> Judged {
         let start = ready.free.max(ready.arrived) + late;
         (start, start + Ticks(cost.0 / 4 * (2 + longer)))
     });
-    Judged { timeline, ..judged.clone() }
+    Analysis { timeline, ..analysis.clone() }
 }
 
 #[test]
@@ -257,9 +259,9 @@ fn of_a_plan_and_a_run_every_idle_moment_has_a_cause_and_every_late_start_is_tol
     let mut late_ticks = 0;
     for (name, _) in stdlib::SCHEDULES {
         let compilation = standard(name, [4, 8], "F=2,B=3,W=1,comm=0.5");
-        let Some(judged) = &compilation.judged else { continue };
-        let run = ran(judged);
-        let pictures = Picture::versions(&compilation, &[(judged, Moments::Placed), (&run, Moments::Measured)], "ms");
+        let Some(analysis) = &compilation.analysis else { continue };
+        let run = ran(analysis);
+        let pictures = Picture::versions(&compilation, &[(analysis, Moments::Placed), (&run, Moments::Measured)], "ms");
         let [plan, run] = &pictures[..] else { panic!("two pictures") };
         let mut demand = |holds: bool, what: &dyn Fn() -> String| {
             if !holds {
@@ -293,7 +295,7 @@ fn of_a_plan_and_a_run_every_idle_moment_has_a_cause_and_every_late_start_is_tol
                 Reason::Nothing => possible == 0,
                 Reason::Device | Reason::Input => after.is_some_and(|after| after.end == possible),
                 Reason::Transfer => after.is_some_and(|after| {
-                    let way = judged
+                    let way = analysis
                         .costs
                         .latency
                         .between_sets(&[pipe_ir::ids::DeviceId(after.device)], &[pipe_ir::ids::DeviceId(task.device)]);

@@ -1,5 +1,5 @@
-//! Double precision from source to checkpoint: the same bits in every layout, gradients that differences measure, weights
-//! from the same draw as in single precision.
+//! Double precision from source to checkpoint: the same bits in every layout, gradients that
+//! differences measure, weights from the same draw as in single precision.
 
 use pipe_ir::graph::DType;
 use pipe_ir::value::ValueKind;

@@ -1,9 +1,11 @@
-//! V-Min, V-Half, V-ZB and ZB-V beside the schedulers that were published with them (arXiv 2405.15362, 2401.10241), whose figures `data/published_v.json` has.
+//! V-Min, V-Half, V-ZB and ZB-V beside the schedulers that were published with them (arXiv
+//! 2405.15362, 2401.10241), whose figures `data/published_v.json` has.
 
-use pipe_compiler::pipeline::StageCosts;
-use pipe_compiler::source::{Source, Sources};
-use pipe_compiler::units::Ticks;
-use pipe_compiler::{Request, compile, elaborate, stdlib};
+use pipe_compiler::{Request, compile, elaborate};
+use pipe_schedule::timing::costs::StageCosts;
+use pipe_schedule::units::Ticks;
+use pipe_syntax::source::{Source, Sources};
+use pipe_syntax::stdlib;
 
 /// Makespan and longest stage in units of time, and the most activations of a device.
 fn measured(name: &str, text: &str, (p, m): (i64, i64), costs: &str) -> (f64, f64, Vec<u64>) {
@@ -12,10 +14,10 @@ fn measured(name: &str, text: &str, (p, m): (i64, i64), costs: &str) -> (f64, f6
     let request = Request { choice, costs: StageCosts::parse(costs).ok(), ..Request::default() };
     let root = Source { name: format!("std:{name}"), text: text.to_owned() };
     let compilation = compile(&mut Sources::default(), root, &|path| Err(path.to_owned()), &request);
-    let judged = compilation.judged.unwrap_or_else(|| panic!("{name} {p} {m}: {:?}", compilation.diagnostics));
+    let analysis = compilation.analysis.unwrap_or_else(|| panic!("{name} {p} {m}: {:?}", compilation.diagnostics));
     let units = |ticks: Ticks| ticks.0 as f64 / Ticks::UNIT.0 as f64;
-    let peaks = judged.peaks.iter().map(|peak| peak.activations).collect();
-    (units(judged.timeline.makespan()), units(judged.timeline.longest_stage()), peaks)
+    let peaks = analysis.peaks.iter().map(|peak| peak.activations).collect();
+    (units(analysis.timeline.makespan()), units(analysis.timeline.longest_stage()), peaks)
 }
 
 #[test]

@@ -1,5 +1,6 @@
-//! Random schedules: what the compiler accepts is verified, prints, and runs to its end under rendezvous and random delays
-//! with the predicted peak. Random damage to a program is found, or does no harm.
+//! Random schedules: what the compiler accepts is verified, prints, and runs to its end under
+//! rendezvous and random delays with the predicted peak. Random damage to a program is found, or
+//! does no harm.
 
 use pipe_ir::ids::{BufferId, GroupId, MicrobatchId, TokenId, ValueId};
 use pipe_ir::instruction::Instruction;
@@ -8,7 +9,7 @@ use pipe_ir::verify::{Verified, verify};
 use pipe_ir::{json, text};
 use pipe_runtime::{Backend, Options, Run};
 use pipe_tests::programs::{program_of, stages_with_weights};
-use pipe_tests::schedules::{Dice, Size, disordered, judged_as_it_runs, random, stuck};
+use pipe_tests::schedules::{Dice, Size, analysis_as_it_runs, disordered, random, stuck};
 use proptest::prelude::*;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -148,7 +149,7 @@ proptest! {
     fn orders_are_rejected_if_and_only_if_they_get_stuck(seed: u64) {
         let mut dice = Dice(seed);
         for _ in 0..8 {
-            prop_assert_eq!(judged_as_it_runs(&disordered(size(&mut dice), &mut dice)), Ok(()));
+            prop_assert_eq!(analysis_as_it_runs(&disordered(size(&mut dice), &mut dice)), Ok(()));
         }
         // The last one shows that whatever is accepted really runs, with the stated peaks.
         let schedule = disordered(size(&mut dice), &mut dice);

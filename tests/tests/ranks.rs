@@ -1,12 +1,13 @@
-//! Jobs of several ranks: the same losses, gradients, weights and optimizer state as one process, bit for bit, in the stated memory.
+//! Jobs of several ranks: the same losses, gradients, weights and optimizer state as one process,
+//! bit for bit, in the stated memory.
 
-use pipe_compiler::stdlib::SCHEDULES;
 use pipe_ir::instruction::{Collective, Instruction};
 use pipe_ir::verify::Verified;
 use pipe_runtime::checkpoint::{Home, Terms, load, resume, write};
 use pipe_runtime::data::Data;
 use pipe_runtime::job::{How, Job, Lost, Rank, Settings, job_of_threads};
 use pipe_runtime::{Backend, Options, Run, RunError, StepReport};
+use pipe_syntax::stdlib::SCHEDULES;
 use pipe_tests::cases::report;
 use pipe_tests::pipelines::{gpt, program};
 use pipe_tests::ranks::{held, join, on_ranks, settings, together};
@@ -151,7 +152,8 @@ fn folder(test: &str) -> PathBuf {
     folder
 }
 
-/// Trains over some ranks from the newest checkpoint of a folder, if there is one, and saves. The index, and the losses.
+/// Trains over some ranks from the newest checkpoint of a folder, if there is one, and saves. The
+/// index, and the losses.
 fn train(
     program: &Arc<Verified>,
     n_ranks: u32,
@@ -175,7 +177,8 @@ fn checkpoints_of_several_ranks_fit_every_other_number_of_them() {
     let mut unbroken = start(&plain, None);
     let expected = losses(&steps(&mut unbroken, 0..7));
     let folder = folder("resumed");
-    // Each goes on from what the one before it saved, on other ranks, and with state that is divided among replicas or is not.
+    // Each goes on from what the one before it saved, on other ranks, and with state that is
+    // divided among replicas or is not.
     for (number, (program, n_ranks)) in
         [(&divided, 4), (&plain, 2), (&divided, 3), (&shared, 4), (&shared, 2), (&plain, 4)].into_iter().enumerate()
     {

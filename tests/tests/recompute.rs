@@ -1,8 +1,6 @@
-//! Recomputation: `R` before the backward gives the same bits, in as much memory as was predicted and less than without it.
+//! Recomputation: `R` before the backward gives the same bits, in as much memory as was predicted
+//! and less than without it.
 
-use pipe_compiler::recompute::Recomputation;
-use pipe_compiler::source::{Source, Sources};
-use pipe_compiler::stdlib::SCHEDULES;
 use pipe_compiler::{Compilation, Request, compile, elaborate};
 use pipe_ir::ids::MicrobatchId;
 use pipe_ir::task::TaskKind;
@@ -11,6 +9,9 @@ use pipe_ir::value::ValueKind;
 use pipe_ir::verify::Verified;
 use pipe_runtime::data::Data;
 use pipe_runtime::{Backend, Options, Run};
+use pipe_schedule::policy::recompute::Recomputation;
+use pipe_syntax::source::{Source, Sources};
+use pipe_syntax::stdlib::SCHEDULES;
 use pipe_tests::cases::{compile_text, expect, read, report, root};
 use pipe_tests::pipelines::{gpt, program};
 use pipe_tests::training::{Bits, bits, losses, start, steps};
@@ -36,7 +37,8 @@ fn verified(text: &str) -> Arc<Verified> {
 
 type Learned = (Vec<Vec<(MicrobatchId, u64)>>, [Vec<Bits>; 3]);
 
-/// Losses of two steps, gradients of the first, weights and optimizer state of the second. The measured peaks must be the compiled ones.
+/// Losses of two steps, gradients of the first, weights and optimizer state of the second. The
+/// measured peaks must be the compiled ones.
 fn learn(program: &Arc<Verified>, stress: Option<u64>) -> Learned {
     let mut run = start(program, stress);
     // A window has all its steps at once.
@@ -187,11 +189,12 @@ fn checked(text: &str, recompute: Option<&str>, settings: &[(&str, i64)]) -> Com
     compile(&mut Sources::default(), root, &|path| Err(path.to_owned()), &Request { choice, ..Request::default() })
 }
 
-/// What recomputes holds an activation from its `R` to its last backward: of 1F1B that is one at a time, and of a schedule with halves
-/// those whose `W` is still to come. A device with p of m microbatches under way works m times F longer, and waits as long as before.
+/// What recomputes holds an activation from its `R` to its last backward: of 1F1B that is one at a
+/// time, and of a schedule with halves those whose `W` is still to come. A device with p of m
+/// microbatches under way works m times F longer, and waits as long as before.
 #[test]
 fn one_f_one_b_holds_one_activation_and_works_a_forward_more() {
-    let text = pipe_compiler::stdlib::schedule("1f1b").expect("it exists");
+    let text = pipe_syntax::stdlib::schedule("1f1b").expect("it exists");
     for (p, m) in [(1, 1), (2, 5), (4, 8), (4, 3), (7, 21)] {
         let sizes = [("devices", p), ("microbatches", m)];
         let found = checked(text, Some("all"), &sizes);
@@ -244,7 +247,7 @@ fn a_block_with_slots_for_it_is_certified_and_filled_backward() {
             assert!(found.report.ok, "{again}: {:#?}", found.diagnostics);
             assert_eq!(found.report.figures.bound_activation, Some(1.0), "{again} {devices}");
             assert_eq!(found.report.valid_for_all_microbatches, Some(true));
-            let slots = found.judged.and_then(|judged| judged.schedule.block).expect("a block").slots;
+            let slots = found.analysis.and_then(|analysis| analysis.schedule.block).expect("a block").slots;
             let starts = |kind| slots.iter().filter(move |task| task.kind == kind).map(|task| (task.stage, task.slot));
             let before: Vec<_> = starts(TaskKind::Recompute).map(|(stage, slot)| (stage, slot + 1)).collect();
             assert_eq!(before, starts(TaskKind::Backward).collect::<Vec<_>>(), "{again} {devices}");
@@ -255,10 +258,10 @@ fn a_block_with_slots_for_it_is_certified_and_filled_backward() {
 #[test]
 fn pictures_match() {
     for (name, microbatches) in [("1f1b", 5), ("v_half", 6)] {
-        let text = pipe_compiler::stdlib::schedule(name).expect("it exists");
+        let text = pipe_syntax::stdlib::schedule(name).expect("it exists");
         let sizes = [("devices", 4), ("microbatches", microbatches)];
-        let judged = checked(text, Some("all"), &sizes).judged.expect("a step");
-        let picture = pipec::plot::golden::draw(&judged).expect("a picture");
+        let analysis = checked(text, Some("all"), &sizes).analysis.expect("a step");
+        let picture = pipec::plot::golden::draw(&analysis).expect("a picture");
         let found =
             format!("std:{name} --recompute all, 4 devices, {microbatches} microbatches, F = R = B = W = 1\n{picture}");
         let path = root().join(format!("tests/golden/{name}_recompute.txt"));
@@ -273,7 +276,7 @@ fn failures(found: Option<String>) {
 #[test]
 fn reordering_with_recomputation_is_shorter_in_the_same_peak() {
     for name in ["v_half", "1f1b_v", "zb_v"] {
-        let text = pipe_compiler::stdlib::schedule(name).expect("it exists");
+        let text = pipe_syntax::stdlib::schedule(name).expect("it exists");
         let plain = text.replace("    reorder\n", "");
         assert_ne!(plain, text);
         let sizes = [("devices", 4), ("microbatches", 12)];

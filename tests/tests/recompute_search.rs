@@ -1,15 +1,17 @@
 //! The search orders recomputation: what it finds and proves for small targets is what all orders of them show.
 
-use pipe_compiler::memory_limit::MemoryLimit;
-use pipe_compiler::pipeline::StageCosts;
-use pipe_compiler::recompute::Recomputation;
-use pipe_compiler::schedule::Schedule;
-use pipe_compiler::search::moves::{Moves, Target};
-use pipe_compiler::search::write::source;
-use pipe_compiler::search::{Objective, Options};
-use pipe_compiler::source::{Source, Sources};
-use pipe_compiler::{Request, compile, elaborate, stdlib};
+use pipe_compiler::{Request, compile, elaborate};
 use pipe_ir::task::Task;
+use pipe_schedule::dispatch::Objective;
+use pipe_schedule::memory_limit::MemoryLimit;
+use pipe_schedule::policy::recompute::Recomputation;
+use pipe_schedule::schedule::Schedule;
+use pipe_schedule::timing::costs::StageCosts;
+use pipe_search::Options;
+use pipe_search::driver::alternatives::{Moves, Target};
+use pipe_search::emit::source::source;
+use pipe_syntax::source::{Source, Sources};
+use pipe_syntax::stdlib;
 use pipe_tests::cases::{read, root};
 use pipe_tests::team::team;
 
@@ -201,8 +203,8 @@ fn bytes_that_bounds_count_are_held_in_programs_that_recompute() {
                 may: Moves { recompute: true, offload: false },
             };
             let Ok(prepared) = target.prepare(&mut sources) else { continue };
-            let (job, judged) = (prepared.problem.job, compilation.judged.expect("it can run"));
-            let orders = job.orders(&judged.schedule).expect("its tasks");
+            let (job, analysis) = (prepared.problem.job, compilation.analysis.expect("it can run"));
+            let orders = job.orders(&analysis.schedule).expect("its tasks");
             for (device, order) in orders.iter().enumerate() {
                 let held = order.iter().scan(0, |held, mention| {
                     *held += job.takes(*mention);
@@ -234,7 +236,7 @@ fn sources_that_recompute_compile_to_the_orders_that_they_were_written_for() {
                 let root = Source { name: "test.pipe".to_owned(), text: text.to_owned() };
                 let request = Request { choice, ..Request::default() };
                 let found = compile(&mut Sources::default(), root, &|path| Err(path.to_owned()), &request);
-                found.judged.unwrap_or_else(|| panic!("{text}: {:#?}", found.diagnostics)).schedule
+                found.analysis.unwrap_or_else(|| panic!("{text}: {:#?}", found.diagnostics)).schedule
             };
             let schedule = with(stdlib::schedule(name).expect("it exists"), Some(asked));
             let text = source(&schedule, "again", "");

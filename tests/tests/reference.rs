@@ -1,5 +1,5 @@
-//! Four optimizer steps of a small GPT, in single and in double precision, against an independent implementation in double
-//! precision.
+//! Four optimizer steps of a small GPT, in single and in double precision, against an independent
+//! implementation in double precision.
 //!
 //! `tests/data/reference_gpt` says how its figures were made: weights and tokens are given by formulas.
 
@@ -130,7 +130,8 @@ fn sgd_agrees_with_the_reference() {
 
 #[test]
 fn adamw_agrees_with_the_reference() {
-    // Biases of keys have a gradient of exactly zero; AdamW makes steps of its rounding errors, without effect on losses.
+    // Biases of keys have a gradient of exactly zero; AdamW makes steps of its rounding errors,
+    // without effect on losses.
     agree_in_every_layout("f32", ADAMW, "adamw", |name| if name.ends_with("qkv_bias") { 0.05 } else { 1e-5 });
 }
 

@@ -2,8 +2,9 @@
 //! of the block. Messages on their way, at most two in each of the four channels of a device, are beside
 //! that.
 
-use pipe_compiler::source::{Source, Sources};
-use pipe_compiler::{Request, compile, stdlib};
+use pipe_compiler::{Request, compile};
+use pipe_syntax::source::{Source, Sources};
+use pipe_syntax::stdlib;
 
 /// By device: the most bytes of activations. And the makespan.
 fn measured(schedule: &str, model: &str, settings: &str, reorders: bool) -> (Vec<u64>, f64) {

@@ -1,7 +1,6 @@
-//! Stages on several devices: random ones are verified and run, data parallel and bidirectional pipelines train like one
-//! device up to the order of sums, and the same from run to run.
+//! Stages on several devices: random ones are verified and run, data parallel and bidirectional
+//! pipelines train like one device up to the order of sums, and the same from run to run.
 
-use pipe_compiler::schedule::Schedule;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::instruction::Instruction;
 use pipe_ir::program::Program;
@@ -10,6 +9,7 @@ use pipe_ir::verify::{Verified, verify};
 use pipe_ir::{json, text};
 use pipe_runtime::data::Data;
 use pipe_runtime::{Backend, Options, Run};
+use pipe_schedule::schedule::Schedule;
 use pipe_tests::pipelines::{gpt, program};
 use pipe_tests::programs::{program_of, stages_with_weights};
 use pipe_tests::schedules::{Dice, Size, replicated};

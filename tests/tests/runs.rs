@@ -1,11 +1,12 @@
-//! Runs of a small GPT: every layout, delay and device count gives the same bits, memory is as predicted, faults end runs.
+//! Runs of a small GPT: every layout, delay and device count gives the same bits, memory is as
+//! predicted, faults end runs.
 
-use pipe_compiler::stdlib::SCHEDULES;
 use pipe_ir::ids::{MicrobatchId, ValueId};
 use pipe_ir::value::ValueKind;
 use pipe_ir::verify::Verified;
 use pipe_runtime::data::Data;
 use pipe_runtime::{Backend, Loader, Options, Run, RunError};
+use pipe_syntax::stdlib::SCHEDULES;
 use pipe_tests::cases::report;
 use pipe_tests::pipelines::{gpt, program};
 use pipe_tests::training::{Bits, bits, losses, start, steps};
@@ -17,7 +18,8 @@ fn verified(devices: u32, schedule: &str) -> Arc<Verified> {
     Arc::new(program(&gpt(SIZES, devices, 4, schedule)).expect("accepted"))
 }
 
-/// What a layout must not change: losses of three steps, gradients of the first, weights and optimizer state of the last.
+/// What a layout must not change: losses of three steps, gradients of the first, weights and
+/// optimizer state of the last.
 #[derive(PartialEq)]
 struct Learned {
     losses: Vec<Vec<(MicrobatchId, u64)>>,
@@ -55,8 +57,8 @@ fn every_standard_schedule_trains_like_one_device_bit_by_bit() {
     // Numbers of devices such that the six layers make up all stages.
     let one_stage = ["gpipe", "1f1b", "eager_1f1b", "zb_h1", "zb_h2"];
     let devices = |name: &str| if one_stage.contains(&name) { 3 } else { 2 };
-    // Replicas add up in another order, slices cut the arithmetic, and a cycle without a flush reads older weights: they
-    // have tests of their own, the cycle the next one.
+    // Replicas add up in another order, slices cut the arithmetic, and a cycle without a flush
+    // reads older weights: they have tests of their own, the cycle the next one.
     let layouts = SCHEDULES
         .iter()
         .filter(|(name, _)| !["seq_1f1b", "cyclic_dp", "dp_1f1b", "chimera", "dualpipe"].contains(name))

@@ -1,14 +1,18 @@
-//! What the search finds: judged by the ordinary checker, by a replay, and on small jobs by all schedules that there are.
+//! What the search finds: judged by the ordinary checker, by a replay, and on small jobs by all
+//! schedules that there are.
 
-use pipe_compiler::memory_limit::MemoryLimit;
-use pipe_compiler::pipeline::StageCosts;
-use pipe_compiler::search::find::{Prepared, prepare};
-use pipe_compiler::search::job::{Job, Orders, Time};
-use pipe_compiler::search::{Objective, Options, Progress, proof, search};
-use pipe_compiler::source::{Source, Sources};
-use pipe_compiler::units::{Units, parse_decimal};
-use pipe_compiler::{Compilation, Request, compile, stdlib};
+use pipe_compiler::{Compilation, Request, compile};
 use pipe_ir::task::{Task, TaskKind};
+use pipe_schedule::dispatch::Objective;
+use pipe_schedule::dispatch::job::{Job, Orders, Time};
+use pipe_schedule::memory_limit::MemoryLimit;
+use pipe_schedule::timing::costs::StageCosts;
+use pipe_schedule::units::{Units, parse_decimal};
+use pipe_search::driver::run::{Prepared, prepare};
+use pipe_search::exact::proof;
+use pipe_search::{Options, Progress, search};
+use pipe_syntax::source::{Source, Sources};
+use pipe_syntax::stdlib;
 use pipe_tests::exhaustive::shortest_below;
 use pipe_tests::jobs::{Stages, random_job, replay};
 use pipe_tests::schedules::Dice;
@@ -94,9 +98,9 @@ fn targets() -> Vec<(Target, &'static [&'static str])> {
 
 /// Orders of a source as lanes, and fused backwards as fusions, where the job has any.
 fn lanes_of(job: &Job, compilation: &Compilation) -> Orders {
-    let schedule = &compilation.judged.as_ref().expect("it was accepted").schedule;
+    let schedule = &compilation.analysis.as_ref().expect("it was accepted").schedule;
     let lane = |kind, task: &Task| {
-        let is_it = |lane: &pipe_compiler::search::job::Lane| lane.kind == kind && lane.stage == task.stage;
+        let is_it = |lane: &pipe_schedule::dispatch::job::Lane| lane.kind == kind && lane.stage == task.stage;
         job.lanes.iter().position(is_it).expect("a lane of the job")
     };
     let of_task = |task: &Task| match task.kind {
@@ -191,7 +195,8 @@ fn proofs_and_bounds_agree_with_all_schedules_of_small_jobs() {
     }
 }
 
-/// Searches a job so small that it must be proved that nothing is shorter, and looks at all schedules. Returns the length.
+/// Searches a job so small that it must be proved that nothing is shorter, and looks at all
+/// schedules. Returns the length.
 fn is_solved(job: &Job, rounds: u32, patience: usize) -> Time {
     let found = found(job, rounds, &team(1, patience));
     let (length, _) = replay(job, &found.orders).expect("the order can run");
@@ -316,8 +321,8 @@ fn without_time_the_targets_own_order_is_the_answer_if_it_fits() {
     assert!(tight.problem.job.fits(&found.orders));
 }
 
-/// Nothing is shorter than V-Flex where all tasks take as long, for any memory from V-Min's to V-ZB's, odd or even, and with
-/// transfers that take as long as some tasks.
+/// Nothing is shorter than V-Flex where all tasks take as long, for any memory from V-Min's to
+/// V-ZB's, odd or even, and with transfers that take as long as some tasks.
 #[test]
 fn a_v_at_unit_cost_is_solved_before_the_first_round() {
     for (p, k, memory, hop) in [

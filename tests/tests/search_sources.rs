@@ -1,16 +1,18 @@
-//! What the search writes: sources that mean the orders they were written for, and whose words about the steady state hold;
-//! and what it takes programs to hold.
+//! What the search writes: sources that mean the orders they were written for, and whose words
+//! about the steady state hold; and what it takes programs to hold.
 
-use pipe_compiler::format::format;
-use pipe_compiler::memory_limit::MemoryLimit;
-use pipe_compiler::pipeline::StageCosts;
-use pipe_compiler::search::find::prepare;
-use pipe_compiler::search::write;
-use pipe_compiler::search::{Objective, Options, Workers};
-use pipe_compiler::source::{FileId, Source, Sources};
-use pipe_compiler::units::Units;
-use pipe_compiler::{Compilation, Request, compile, stdlib};
+use pipe_compiler::{Compilation, Request, compile};
 use pipe_ir::task::{Task, TaskKind};
+use pipe_schedule::dispatch::Objective;
+use pipe_schedule::memory_limit::MemoryLimit;
+use pipe_schedule::timing::costs::StageCosts;
+use pipe_schedule::units::Units;
+use pipe_search::driver::run::prepare;
+use pipe_search::emit::source;
+use pipe_search::{Options, Workers};
+use pipe_syntax::format::format;
+use pipe_syntax::source::{FileId, Source, Sources};
+use pipe_syntax::stdlib;
 use pipe_tests::cases::{read, root};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,8 +31,8 @@ fn request(devices: i64, microbatches: i64) -> Request {
 
 /// The tasks of each device, in their order.
 fn orders(compilation: &Compilation) -> Vec<Vec<Task>> {
-    let judged = compilation.judged.as_ref().unwrap_or_else(|| panic!("{:?}", compilation.diagnostics));
-    judged.schedule.orders.iter().map(|order| order.iter().map(|one| one.task).collect()).collect()
+    let analysis = compilation.analysis.as_ref().unwrap_or_else(|| panic!("{:?}", compilation.diagnostics));
+    analysis.schedule.orders.iter().map(|order| order.iter().map(|one| one.task).collect()).collect()
 }
 
 #[test]
@@ -40,14 +42,14 @@ fn sources_compile_to_the_orders_that_they_were_written_for() {
         for microbatches in [8, 24] {
             let request = request(4, microbatches);
             let compilation = compiled(text, &request);
-            let Some(judged) = &compilation.judged else { continue };
-            let schedule = &judged.schedule;
+            let Some(analysis) = &compilation.analysis else { continue };
+            let schedule = &analysis.schedule;
             let is_paired = schedule.orders.iter().flatten().any(|one| one.with_next);
             let is_sliced = schedule.slices.count() > 1 || schedule.window.is_some();
             if is_paired || is_sliced || schedule.placement.period() > 1 {
                 continue;
             }
-            let source = write::source(schedule, "found", "As it was.");
+            let source = source::source(schedule, "found", "As it was.");
             assert_eq!(format(FileId(0), &source).as_ref(), Ok(&source), "{name} is not in the style");
             let again = compiled(&source, &request);
             assert_eq!(orders(&again), orders(&compilation), "{name}\n{source}");
@@ -77,8 +79,8 @@ impl Workers for Patient {
     }
 }
 
-/// What the words about a steady state say: its microbatches, its period, and by device the tasks with their starts and the
-/// activations.
+/// What the words about a steady state say: its microbatches, its period, and by device the tasks
+/// with their starts and the activations.
 struct Words {
     microbatches: (u32, u32),
     size: u32,
@@ -125,9 +127,9 @@ fn what_is_said_of_a_steady_state_is_so() {
         let (source, compilation) = prepared.finish(&found, &mut Sources::default(), &no_files);
         let Some(words) = words(&source) else { continue };
         said += 1;
-        let judged = compilation.judged.expect("it can run");
+        let analysis = compilation.analysis.expect("it can run");
         let mut starts: BTreeMap<(String, u32), f64> = BTreeMap::new();
-        for (order, times) in judged.schedule.orders.iter().zip(&judged.timeline.starts) {
+        for (order, times) in analysis.schedule.orders.iter().zip(&analysis.timeline.starts) {
             for (one, start) in order.iter().zip(times) {
                 let Task { kind, stage, microbatch } = one.task;
                 starts.insert((format!("{}[{}]", kind.letters(), stage.0), microbatch.0), start.0 as f64 / 1e6);
@@ -136,7 +138,7 @@ fn what_is_said_of_a_steady_state_is_so() {
         let (from, to) = words.microbatches;
         let origin = starts[&("F[0]".to_owned(), from)];
         for (device, (tasks, held)) in words.devices.iter().enumerate() {
-            let order = &judged.schedule.orders[device];
+            let order = &analysis.schedule.orders[device];
             for (task, residue) in tasks {
                 let is_so = |microbatch: u32| {
                     let start = starts.get(&(task.clone(), microbatch)).map(|start| start - origin - residue);
@@ -155,7 +157,8 @@ fn what_is_said_of_a_steady_state_is_so() {
             }
             let n_tasks = order.iter().filter(|one| (from..from + words.size).contains(&one.task.microbatch.0)).count();
             assert_eq!(tasks.len(), n_tasks, "{source}");
-            // What the device holds from the first forward of the last microbatches of the steady state on, for a period.
+            // What the device holds from the first forward of the last microbatches of the steady
+            // state on, for a period.
             let begin = starts[&("F[0]".to_owned(), to)];
             let (mut alive, mut most) = (0, 0);
             for one in order {
@@ -193,10 +196,10 @@ fn what_bounds_in_bytes_assume_that_devices_hold_is_held_in_every_program() {
             let Ok(prepared) = prepare(&mut sources, source, &no_files, &request, Objective::Makespan) else {
                 continue;
             };
-            let (problem, judged) = (prepared.problem, compilation.judged.expect("it can run"));
+            let (problem, analysis) = (prepared.problem, compilation.analysis.expect("it can run"));
             let job = &problem.job;
             let limit = if example == "shakespeare" { 64 << 20 } else { 1 << 20 };
-            let orders = job.orders(&judged.schedule).expect("its tasks");
+            let orders = job.orders(&analysis.schedule).expect("its tasks");
             for (device, order) in orders.iter().enumerate() {
                 let held = order.iter().scan(0, |held, mention| {
                     *held += job.takes(*mention);
@@ -235,7 +238,7 @@ fn a_models_backward_takes_its_time_in_either_form() {
         let team = Patient(AtomicUsize::new(300));
         let found = prepared.search(options, &team, &mut |_| ()).expect("something fits");
         let (_, compilation) = prepared.finish(&found, &mut Sources::default(), &no_files);
-        let makespan = compilation.judged.expect("it can run").timeline.makespan();
+        let makespan = compilation.analysis.expect("it can run").timeline.makespan();
         assert_eq!(prepared.problem.ticks(found.length), makespan, "{example} {name}");
         assert!(prepared.problem.ticks(prepared.problem.bound(&found)) <= makespan, "{example} {name}");
     }

@@ -1,25 +1,27 @@
-//! Stages that live on several devices at once: their tasks are replayed by a program that shares nothing with the compiler, and
-//! the placements of Tessel (HPCA 2024) are searched.
+//! Stages that live on several devices at once: their tasks are replayed by a program that shares
+//! nothing with the compiler, and the placements of Tessel (HPCA 2024) are searched.
 
-use pipe_compiler::activation::Held;
-use pipe_compiler::bounds::lower_bound;
-use pipe_compiler::check::check;
-use pipe_compiler::check::memory::peaks;
-use pipe_compiler::costs::of_stages;
-use pipe_compiler::memory_limit::MemoryLimit;
-use pipe_compiler::pipeline::StageCosts;
-use pipe_compiler::schedule::{Costs, Schedule};
-use pipe_compiler::search::find::{Prepared, prepare};
-use pipe_compiler::search::{Objective, Options};
-use pipe_compiler::source::{Source, Sources};
-use pipe_compiler::timeline::place;
-use pipe_compiler::units::Ticks;
 use pipe_compiler::{Compilation, Request, compile, elaborate};
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
+use pipe_schedule::bounds::lower_bound;
+use pipe_schedule::check::check;
+use pipe_schedule::check::memory::peaks;
+use pipe_schedule::dispatch::Objective;
+use pipe_schedule::memory_limit::MemoryLimit;
+use pipe_schedule::policy::activation::Held;
+use pipe_schedule::schedule::Schedule;
+use pipe_schedule::timing::costs::StageCosts;
+use pipe_schedule::timing::costs::of_stages;
+use pipe_schedule::timing::durations::Costs;
+use pipe_schedule::timing::timeline::place;
+use pipe_schedule::units::Ticks;
+use pipe_search::Options;
+use pipe_search::driver::run::{Prepared, prepare};
+use pipe_syntax::source::{Source, Sources};
 use pipe_tests::blocks::{certified, loaded, request};
 use pipe_tests::cases::{expect, read, report, root};
-use pipe_tests::schedules::{Dice, Size, disorder, judged_as_it_runs, spread};
+use pipe_tests::schedules::{Dice, Size, analysis_as_it_runs, disorder, spread};
 use pipe_tests::steps::shares;
 use pipe_tests::team::team;
 use proptest::prelude::*;
@@ -179,7 +181,7 @@ proptest! {
         let mut dice = Dice(seed);
         for _ in 0..8 {
             let schedule = disorder(spread(size(&mut dice), &mut dice), &mut dice);
-            prop_assert_eq!(judged_as_it_runs(&schedule), Ok(()));
+            prop_assert_eq!(analysis_as_it_runs(&schedule), Ok(()));
         }
     }
 }
@@ -254,8 +256,8 @@ fn a_task_is_drawn_on_all_its_devices() {
         let root = Source { name: "x.pipe".to_owned(), text: text.to_owned() };
         let request = request(&[("devices", 4), ("microbatches", microbatches)]);
         let compilation = compile(&mut Sources::default(), root, &|path| Err(path.to_owned()), &request);
-        let judged = compilation.judged.expect("it runs");
-        let picture = pipec::plot::golden::draw(&judged).expect("a picture");
+        let analysis = compilation.analysis.expect("it runs");
+        let picture = pipec::plot::golden::draw(&analysis).expect("a picture");
         pictures += &format!("{text}\n\n4 devices, {microbatches} microbatches, F = B = W = 1\n{picture}\n");
     }
     report(&expect(&root().join("tests/golden/on_several_devices.txt"), &pictures).into_iter().collect::<Vec<_>>());
@@ -284,12 +286,13 @@ fn the_placements_of_tessel_are_searched_as_sources() {
     {
         let prepared = prepared(name, memory);
         let (source, compilation) = finished(&prepared, 600);
-        let (own, found) = (&prepared.problem.schedule, compilation.judged.expect("it runs").schedule);
+        let (own, found) = (&prepared.problem.schedule, compilation.analysis.expect("it runs").schedule);
         assert!(compilation.report.ok, "{name}: {:#?}\n{source}", compilation.diagnostics);
         assert_eq!(found.placement, own.placement, "{source}");
         let makespan = compilation.report.figures.makespan.expect("a makespan");
         assert!(makespan <= target && target <= published, "{name}: {makespan}\n{source}");
-        // With several rounds of time, `pipec search` gets there as well: this is what the replay says of the same source.
+        // With several rounds of time, `pipec search` gets there as well: this is what the replay
+        // says of the same source.
         let replayed = replay(&found, &costs_of(name, found.n_stages()));
         assert_eq!(replayed.values().max().map(|end| end.0 as f64 / 1e6), Some(makespan), "{source}");
     }
@@ -317,7 +320,7 @@ fn without_memory_for_what_is_on_all_devices_the_published_lengths_are_reached()
         job.capacity.iter_mut().for_each(|capacity| *capacity = memory);
         prepared.problem.bound = 0;
         let (source, compilation) = finished(&prepared, 600);
-        let schedule = compilation.judged.expect("it runs").schedule;
+        let schedule = compilation.analysis.expect("it runs").schedule;
         assert!(compilation.report.ok, "{name}: {:#?}\n{source}", compilation.diagnostics);
         let alone = |device: usize| Schedule {
             orders: vec![

@@ -1,5 +1,5 @@
-//! Models cut along their sequence: they learn what whole sequences teach one device, in less memory, and the same from run
-//! to run.
+//! Models cut along their sequence: they learn what whole sequences teach one device, in less
+//! memory, and the same from run to run.
 
 use pipe_ir::value::ValueKind;
 use pipe_ir::verify::Verified;

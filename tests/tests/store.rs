@@ -58,7 +58,8 @@ fn ranks_over_a_store_learn_the_same_bits() {
     let large =
         SIZES.replace("hidden = 16", "hidden = 256").replace("sequence = 6, rows = 2", "sequence = 64, rows = 24");
     let parallel = gpt(SIZES, 4, 6, "data_parallel") + include_str!("../data/data_parallel.pipe");
-    // One after the other with one store, as a job that is started again; activations of the last one go in several pieces.
+    // One after the other with one store, as a job that is started again; activations of the last
+    // one go in several pieces.
     for (text, n_ranks) in [
         (gpt(SIZES, 4, 8, "zb_v"), 4),
         (parallel, 3),

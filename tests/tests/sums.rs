@@ -1,13 +1,13 @@
-//! Sums of gradients that travel between replicas: whatever `check` accepts without a flush, the verifier accepts, and it runs
-//! to its end with the stated peak.
+//! Sums of gradients that travel between replicas: whatever `check` accepts without a flush, the
+//! verifier accepts, and it runs to its end with the stated peak.
 
-use pipe_compiler::family::Numbers;
-use pipe_compiler::pipeline::StageCosts;
-use pipe_compiler::source::{Source, Sources};
+use pipe_compiler::block_family::Numbers;
 use pipe_compiler::{Certificates, Compilation, Request, compile, elaborate};
 use pipe_ir::instruction::{Class, Instruction};
 use pipe_runtime::data::Data;
 use pipe_runtime::{Backend, Options, Run};
+use pipe_schedule::timing::costs::StageCosts;
+use pipe_syntax::source::{Source, Sources};
 use pipe_tests::cases::report;
 use pipe_tests::pipelines::gpt;
 use pipe_tests::schedules::Dice;
@@ -66,8 +66,8 @@ fn what_check_accepts_without_a_flush_runs_to_its_end_with_the_stated_peak() {
         let Some(program) = found.program else { continue };
         let is_sum = |one: &Instruction| matches!(one, Instruction::SendStart { class: Class::Sum, .. });
         let sums = program.program().devices.iter().flat_map(|code| &code.step).filter(|one| is_sum(one)).count();
-        let judged = found.judged.expect("accepted");
-        assert_eq!(sums > 0, !judged.order.dependencies.sums().is_empty(), "{text}");
+        let analysis = found.analysis.expect("accepted");
+        assert_eq!(sums > 0, !analysis.order.dependencies.sums().is_empty(), "{text}");
         accepted += 1;
         travelling += usize::from(sums > 0);
         if accepted % 8 > 0 {
@@ -94,7 +94,9 @@ fn certified_sums_are_stuck_with_no_number_of_microbatches() {
     for seed in 0..600 {
         let (text, _) = random_block(&mut Dice(seed));
         let found = compiled(text.clone(), None);
-        let Some(judged) = found.judged.filter(|judged| !judged.order.dependencies.sums().is_empty()) else { continue };
+        let Some(analysis) = found.analysis.filter(|analysis| !analysis.order.dependencies.sums().is_empty()) else {
+            continue;
+        };
         let is_certified =
             found.report.valid_for == Some(Numbers::Allowed) || found.report.valid_for == Some(Numbers::Every);
         assert_eq!(is_certified, found.report.certificate.is_some(), "{text}");
@@ -104,7 +106,7 @@ fn certified_sums_are_stuck_with_no_number_of_microbatches() {
             continue;
         }
         certified += 1;
-        let size = judged.schedule.block.as_ref().map_or(1, |block| i64::from(block.microbatches));
+        let size = analysis.schedule.block.as_ref().map_or(1, |block| i64::from(block.microbatches));
         for turns in [1, 2, 3, 5, 7] {
             let sizes = [("microbatches", turns * size)];
             let other = compiled_with(text.clone(), None, &sizes);
@@ -134,7 +136,7 @@ fn sums_against_the_slots_are_not_certified() {
     let request = Request { certificate: Certificates::Alone, ..Request::default() };
     let root = Source { name: "test.pipe".to_owned(), text: text.replace("MANY", "2") };
     let found = compile(&mut Sources::default(), root, &|path| Err(path.to_owned()), &request);
-    assert!(found.report.ok && found.report.certificate.is_none() && found.judged.is_some());
+    assert!(found.report.ok && found.report.certificate.is_none() && found.analysis.is_some());
 }
 
 #[test]
@@ -174,8 +176,8 @@ fn a_stage_without_weights_has_no_sum() {
             train { data synthetic  steps 4  optimizer sgd(learning_rate = 0.1) }
         }";
     let found = compiled(text.to_owned(), None);
-    let judged = found.judged.unwrap_or_else(|| panic!("{:#?}", found.diagnostics));
-    let sums = judged.order.dependencies.sums();
+    let analysis = found.analysis.unwrap_or_else(|| panic!("{:#?}", found.diagnostics));
+    let sums = analysis.order.dependencies.sums();
     assert_eq!([0, 1].map(|stage| sums.travels(pipe_ir::ids::StageId(stage))), [true, false]);
     assert!(found.program.is_some(), "{:?}", found.our_mistakes);
 }

@@ -1,8 +1,6 @@
 //! Tapes of CUDA devices: of every program they order whoever meets, and no call in them is for nothing.
 
 use pipe_compiler::Request;
-use pipe_compiler::pipeline::StageCosts;
-use pipe_compiler::stdlib::SCHEDULES;
 use pipe_ir::instruction::Instruction;
 use pipe_ir::program::Space;
 use pipe_ir::task::TaskKind;
@@ -10,6 +8,8 @@ use pipe_ir::verify::{List, Verified};
 use pipe_runtime::Used;
 use pipe_runtime::job::{Division, Rank};
 use pipe_runtime::tape::{Call, Recorded, Tape, Work, lines, races, record, record_part};
+use pipe_schedule::timing::costs::StageCosts;
+use pipe_syntax::stdlib::SCHEDULES;
 use pipe_tests::cases::{compile_text, expect, read, report, root};
 use pipe_tests::pipelines::program;
 use pipe_tests::schedules::Dice;
@@ -35,7 +35,8 @@ fn ill_formed(tape: &Tape) -> Option<String> {
     (!sorted || !complete).then(|| format!("queues {:?}, {recorded:?}, {waited:?}", tape.queues))
 }
 
-/// Compares the works of a tape with the instructions that they are for, and what is known of devices with what was compiled.
+/// Compares the works of a tape with the instructions that they are for, and what is known of
+/// devices with what was compiled.
 fn unfaithful(program: &Verified, recorded: &Recorded, strict: bool) -> Option<String> {
     let program = program.program();
     let instructions = |list: List, kind: fn(&Instruction) -> bool| {
@@ -194,7 +195,7 @@ fn damaged(tape: &Tape) -> Vec<Tape> {
 
 #[test]
 fn the_race_check_notices_exactly_what_a_closure_over_all_pairs_finds() {
-    let (mut judged, mut noticed, mut failures) = (0, 0, Vec::new());
+    let (mut analysis, mut noticed, mut failures) = (0, 0, Vec::new());
     for (number, (name, program)) in programs().expect("sound programs").into_iter().enumerate() {
         let tape = record(&program, number % 2 == 0).expect("a tape").step;
         // Small ones whole; of those of middle size, some damages.
@@ -206,7 +207,7 @@ fn the_race_check_notices_exactly_what_a_closure_over_all_pairs_finds() {
         let mut dice = Dice(number as u64);
         for (which, tape) in damaged(&tape).into_iter().enumerate().filter(|_| dice.below(share) == 0) {
             let (found, expected) = (races(program.program(), &tape), meetings(program.program(), &tape));
-            judged += 1;
+            analysis += 1;
             noticed += usize::from(found.is_err());
             let agrees = match &found {
                 Ok(()) => expected.is_empty(),
@@ -217,13 +218,14 @@ fn the_race_check_notices_exactly_what_a_closure_over_all_pairs_finds() {
             }
         }
     }
-    println!("{judged} tapes, {noticed} with a race");
+    println!("{analysis} tapes, {noticed} with a race");
     report(&failures);
-    assert!(judged > 1000 && noticed * 2 > judged, "{judged} tapes, {noticed} with a race");
+    assert!(analysis > 1000 && noticed * 2 > analysis, "{analysis} tapes, {noticed} with a race");
 }
 
-/// Queues and events lose no time: a tape takes as long as the plan, with a processor for every queue. The plan does not count the sums that
-/// travel in steps without a flush, and a transfer there has a time, not a link that it keeps busy.
+/// Queues and events lose no time: a tape takes as long as the plan, with a processor for every
+/// queue. The plan does not count the sums that travel in steps without a flush, and a transfer
+/// there has a time, not a link that it keeps busy.
 #[test]
 fn a_step_takes_no_longer_than_planned() {
     let (mut failures, mut compared, mut equal) = (Vec::new(), 0, 0);

@@ -2,6 +2,7 @@
 
 use pipe_compiler::Request;
 use pipe_tests::cases::{compile_text, documented, files, read, report, root};
+use pipe_tests::imports::{cycles, imports};
 use std::path::{Path, PathBuf};
 
 /// Longest source file, in lines.
@@ -122,6 +123,73 @@ fn sources_in_the_documentation_are_accepted() {
         let (compilation, _) = compile_text(&place, &text, &root().join("examples"), &Request::default());
         if !compilation.report.ok {
             failures.push(format!("{place}: {:#?}", compilation.diagnostics));
+        }
+    }
+    report(&failures);
+}
+
+/// The crates of compiler and runtime, with the folders of their sources.
+fn crates() -> Vec<(String, PathBuf)> {
+    let manifests = files(&root(), "toml").into_iter().filter(|path| path.ends_with("Cargo.toml"));
+    let folders = manifests.filter_map(|path| Some(path.parent()?.to_owned()));
+    let is_ours = |folder: &PathBuf| {
+        let name = folder.strip_prefix(root()).unwrap_or(folder);
+        name.starts_with("compiler") || name.starts_with("runtime")
+    };
+    folders
+        .filter(is_ours)
+        .map(|folder| (folder.strip_prefix(root()).unwrap_or(&folder).display().to_string(), folder.join("src")))
+        .collect()
+}
+
+#[test]
+fn no_crate_holds_more_than_a_quarter_and_no_cycle_more_than_eight_files() {
+    let lines = |sources: &PathBuf| files(sources, "rs").iter().map(|path| read(path).lines().count()).sum::<usize>();
+    let sizes: Vec<(String, usize)> = crates().iter().map(|(name, sources)| (name.clone(), lines(sources))).collect();
+    let total: usize = sizes.iter().map(|(_, lines)| lines).sum();
+    let mut failures = Vec::new();
+    for ((name, lines), (_, sources)) in sizes.iter().zip(crates()) {
+        let largest = cycles(&imports(&sources)).into_iter().next().unwrap_or_default();
+        println!(
+            "{name}: {lines} lines, {:.1}% of {total}; largest cycle: {}",
+            100.0 * *lines as f64 / total as f64,
+            largest.len()
+        );
+        if lines * 4 > total {
+            failures.push(format!("{name}: {lines} of {total} lines, more than a quarter"));
+        }
+        if largest.len() > 8 {
+            failures.push(format!("{name}: {} files import each other: {}", largest.len(), largest.join(", ")));
+        }
+    }
+    report(&failures);
+}
+
+/// Whether a word in backquotes is meant as a path of this repository.
+fn is_path(word: &str) -> bool {
+    let is_file = [".rs", ".pest", ".md", ".py", ".toml"].iter().any(|ending| word.ends_with(ending));
+    let folders =
+        ["compiler/", "runtime/", "grammar/", "stdlib/", "tests/", "docs/", "python/", "editors/", "fuzz/", "benches/"];
+    let is_plain = word.chars().all(|mark| mark.is_alphanumeric() || "_-./".contains(mark));
+    is_plain && folders.iter().any(|folder| word.starts_with(folder)) && (is_file || word.ends_with('/'))
+}
+
+#[test]
+fn paths_that_documents_and_comments_name_exist() {
+    let mut texts = files(&root().join("docs"), "md");
+    texts.extend(["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md"].map(|name| root().join(name)));
+    texts.extend(rust_files());
+    let mut failures = Vec::new();
+    for path in texts.iter().filter(|path| !path.components().any(|part| part.as_os_str() == "node_modules")) {
+        for (line, text) in (1..).zip(read(path).lines()) {
+            if path.extension().is_some_and(|ending| ending == "rs") && !text.trim_start().starts_with("//") {
+                continue;
+            }
+            for word in text.split('`').skip(1).step_by(2).filter(|word| is_path(word)) {
+                if !root().join(word).exists() {
+                    failures.push(format!("{}:{line}: there is no `{word}`", path.display()));
+                }
+            }
         }
     }
     report(&failures);

@@ -1,15 +1,17 @@
-//! Schedules in the form of PyTorch: what is written is sound for PyTorch and says the same; what PyTorch writes itself is accepted, or
-//! refused where it computes something else; and the verdict on a damaged one is that of a replay that knows no rule.
+//! Schedules in the form of PyTorch: what is written is sound for PyTorch and says the same; what
+//! PyTorch writes itself is accepted, or refused where it computes something else; and the verdict
+//! on a damaged one is that of a replay that knows no rule.
 
-use pipe_compiler::diagnostic::{Code, Diagnostic, Severity};
-use pipe_compiler::torch::action::{Action, ActionKind};
 use pipe_compiler::torch::export::{Form, export};
-use pipe_compiler::torch::lowered::lowered;
-use pipe_compiler::torch::read::read;
-use pipe_compiler::torch::table::{Cell, Table};
-use pipe_compiler::torch::version::Version;
-use pipe_compiler::torch::{self};
-use pipe_compiler::{Compilation, Request, elaborate, stdlib};
+use pipe_syntax::diagnostic::{Code, Diagnostic, Severity};
+use pipe_syntax::torch::action::{Action, ActionKind};
+use pipe_syntax::torch::lowered::lowered;
+use pipe_syntax::torch::read::read;
+use pipe_syntax::torch::table::{Cell, Table};
+use pipe_syntax::torch::version::Version;
+
+use pipe_compiler::{Compilation, Request, elaborate};
+use pipe_syntax::stdlib;
 use pipe_tests::cases::{compile_text, report, root};
 use pipe_tests::schedules::{Dice, SPAN};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -29,14 +31,14 @@ fn standard(name: &str, devices: i64, microbatches: i64) -> Compilation {
 
 /// Tasks of each device, in order.
 fn orders(compilation: &Compilation) -> Vec<Vec<String>> {
-    let judged = compilation.judged.as_ref().expect("an accepted schedule");
+    let analysis = compilation.analysis.as_ref().expect("an accepted schedule");
     let order =
-        |tasks: &Vec<pipe_compiler::schedule::ScheduledTask>| tasks.iter().map(|one| one.task.to_string()).collect();
-    judged.schedule.orders.iter().map(order).collect()
+        |tasks: &Vec<pipe_schedule::schedule::ScheduledTask>| tasks.iter().map(|one| one.task.to_string()).collect();
+    analysis.schedule.orders.iter().map(order).collect()
 }
 
-/// What may be said of a table of ours: what older versions leave undone, and in a note, what deferred receives would do to
-/// one without transfers.
+/// What may be said of a table of ours: what older versions leave undone, and in a note, what
+/// deferred receives would do to one without transfers.
 fn is_told(found: &Diagnostic, form: Form) -> bool {
     let defers = form == Form::Tasks && [Code::TransferOrder, Code::Deadlock].contains(&found.code);
     (defers && found.severity == Severity::Note) || found.code == Code::MissingReduction
@@ -48,10 +50,10 @@ fn what_is_written_comes_back_as_the_same_schedule() {
     for (name, _) in stdlib::SCHEDULES {
         for (devices, microbatches) in [(2, 4), (4, 8), (8, 16)] {
             let compilation = standard(name, devices, microbatches);
-            let Some(judged) = compilation.judged.as_ref().filter(|_| compilation.report.ok) else { continue };
+            let Some(analysis) = compilation.analysis.as_ref().filter(|_| compilation.report.ok) else { continue };
             for version in VERSIONS.map(|version| version.parse::<Version>().expect("a version")) {
                 for form in [Form::Tasks, Form::Transfers] {
-                    let Ok((table, _)) = export(judged, form, version) else { continue };
+                    let Ok((table, _)) = export(analysis, form, version) else { continue };
                     n_written += 1;
                     let torch = Some(version);
                     let back = compiled("x.csv", &table.to_string(), &Request { torch, ..Request::default() });
@@ -75,8 +77,8 @@ fn schedules_with_more_than_pytorch_knows_are_refused() {
     let refused = ["chimera", "dualpipe", "dp_1f1b", "cyclic_dp", "seq_1f1b"];
     for (name, _) in stdlib::SCHEDULES {
         let compilation = standard(name, 4, 8);
-        let judged = compilation.judged.as_ref().unwrap_or_else(|| panic!("{name}: {:?}", compilation.diagnostics));
-        let written = export(judged, Form::Tasks, Version::NEWEST);
+        let analysis = compilation.analysis.as_ref().unwrap_or_else(|| panic!("{name}: {:?}", compilation.diagnostics));
+        let written = export(analysis, Form::Tasks, Version::NEWEST);
         assert_eq!(written.is_err(), refused.contains(name), "{name}");
         let codes: BTreeSet<Code> = written.err().into_iter().flatten().map(|found| found.code).collect();
         assert!(codes.iter().all(|code| *code == Code::CannotExport), "{name}: {codes:?}");
@@ -96,8 +98,8 @@ fn examples_with_more_than_pytorch_knows_are_refused_with_what_that_is() {
         let path = root().join(format!("examples/{name}.pipe"));
         let text = pipe_tests::cases::read(&path);
         let (compilation, _) = compile_text(name, &text, &root().join("examples"), &Request::default());
-        let judged = compilation.judged.as_ref().unwrap_or_else(|| panic!("{name}: {:?}", compilation.diagnostics));
-        let found = export(judged, Form::Tasks, Version::NEWEST).expect_err(name);
+        let analysis = compilation.analysis.as_ref().unwrap_or_else(|| panic!("{name}: {:?}", compilation.diagnostics));
+        let found = export(analysis, Form::Tasks, Version::NEWEST).expect_err(name);
         assert!(found.iter().any(|one| one.message.contains(words)), "{name}: {found:?}");
     }
 }
@@ -105,8 +107,8 @@ fn examples_with_more_than_pytorch_knows_are_refused_with_what_that_is() {
 #[test]
 fn before_reductions_gradients_are_divided_by_full_backwards_only() {
     let warnings = |name: &str, version: &str| {
-        let judged = standard(name, 2, 4).judged.expect("it is accepted");
-        export(&judged, Form::Tasks, version.parse().expect("a version")).expect("PyTorch can run it").1
+        let analysis = standard(name, 2, 4).analysis.expect("it is accepted");
+        export(&analysis, Form::Tasks, version.parse().expect("a version")).expect("PyTorch can run it").1
     };
     for (name, version, words) in [
         ("1f1b", "2.9", None),
@@ -120,7 +122,8 @@ fn before_reductions_gradients_are_divided_by_full_backwards_only() {
     }
 }
 
-/// What PyTorch 2.15 makes of its own schedules, and what speaks against it; without transfers, against those that it puts in and defers.
+/// What PyTorch 2.15 makes of its own schedules, and what speaks against it; without transfers,
+/// against those that it puts in and defers.
 const STOCK: [(&str, Option<Code>); 12] = [
     ("DualPipeV", None),
     ("DualPipeV_compute", Some(Code::TransferOrder)),
@@ -270,7 +273,8 @@ impl<'a> Machine<'a> {
         moved && !self.stopped
     }
 
-    /// The foremost transfers of two ranks meet, if one sends to the other and that one receives from it: whatever they are.
+    /// The foremost transfers of two ranks meet, if one sends to the other and that one receives
+    /// from it: whatever they are.
     fn meet(&mut self) -> bool {
         for rank in 0..self.wire.len() {
             let Some((send, to)) = self.wire[rank].front().copied().filter(|(action, _)| action.is_send()) else {
@@ -385,15 +389,15 @@ fn the_verdict_on_damaged_tables_is_that_of_a_replay() {
     for name in ["1f1b", "interleaved_1f1b", "zb_h1", "v_half", "dualpipe_v", "zb_v"] {
         let compilation = standard(name, 3, 6);
         let compilation = if compilation.report.ok { compilation } else { standard(name, 4, 8) };
-        let judged = compilation.judged.as_ref().expect("an accepted schedule");
+        let analysis = compilation.analysis.as_ref().expect("an accepted schedule");
         let version: Version = "2.14".parse().expect("a version");
-        let (sound, _) = export(judged, Form::Transfers, version).expect("PyTorch can run it");
+        let (sound, _) = export(analysis, Form::Transfers, version).expect("PyTorch can run it");
         for _ in 0..1_500 {
             let mut table = sound.clone();
             (0..=dice.below(4) / 3).for_each(|_| damage(&mut table, &mut dice));
             let text = table.to_string();
             let again = read(SPAN.file, &text).expect("every cell is an action");
-            let (_, verdict) = torch::check(&again, Some(version));
+            let (_, verdict) = pipe_syntax::torch::check(&again, Some(version));
             let replayed = replay(&table);
             counts[replayed as usize] += 1;
             if verdict.is_ok() != (replayed == Replay::Sound) {

@@ -1,12 +1,13 @@
-//! The known traps of pipeline communication, one test each: that the trap is real, in a program that falls into it, and that what the
-//! compiler writes does not. What is measured stands in `tests/traps/`.
+//! The known traps of pipeline communication, one test each: that the trap is real, in a program
+//! that falls into it, and that what the compiler writes does not. What is measured stands in
+//! `tests/traps/`.
 
 use pipe_compiler::Request;
-use pipe_compiler::stdlib::SCHEDULES;
 use pipe_ir::program::Program;
 use pipe_ir::text::{self, Rejected};
 use pipe_ir::units::Bytes;
 use pipe_ir::verify::{VerifyError, verify};
+use pipe_syntax::stdlib::SCHEDULES;
 use pipe_tests::cases::{compile_text, expect, read, report, root};
 use pipe_tests::channels::{Channels, run};
 use pipe_tests::programs::{program_of, stages_with_weights};

@@ -1,16 +1,17 @@
-//! Tuning against brute force: every candidate of small problems is written out, timed and lowered, and the best of them are those that
-//! `tune` finds with its bounds; what it writes is judged by the ordinary compiler.
+//! Tuning against brute force: every candidate of small problems is written out, timed and lowered,
+//! and the best of them are those that `tune` finds with its bounds; what it writes is judged by
+//! the ordinary compiler.
 
 use pipe_compiler::Request;
 use pipe_compiler::cluster::Cluster;
-use pipe_compiler::diagnostic::{Code, Diagnostics};
 use pipe_compiler::elaborate;
 use pipe_compiler::profile::Profile;
-use pipe_compiler::search::Workers;
-use pipe_compiler::source::{Source, Sources};
-use pipe_compiler::tune::{Asked, Candidate, Found, Misfit, Problem, Taken, exhaustive, judged, problem, space, tune};
-use pipe_compiler::units::Ticks;
 use pipe_ir::units::Bytes;
+use pipe_schedule::units::Ticks;
+use pipe_search::Workers;
+use pipe_search::tune::{Asked, Candidate, Found, Misfit, Problem, Taken, analysis, exhaustive, problem, space, tune};
+use pipe_syntax::diagnostic::{Code, Diagnostics};
+use pipe_syntax::source::{Source, Sources};
 use pipe_tests::cases::{read, root};
 use pipe_tests::team::team;
 use std::collections::BTreeMap;
@@ -117,7 +118,8 @@ fn state_lives_with_small_hosts_where_nothing_better_fits() {
     is_best_with_hosts("24MiB", "40MiB");
 }
 
-/// Compares what is found against brute force, where state may live with the hosts; and with what the compiler says of it.
+/// Compares what is found against brute force, where state may live with the hosts; and with what
+/// the compiler says of it.
 fn is_best_with_hosts(memory: &str, host: &str) {
     let line = format!("memory = \"{host}\"\nbandwidth = \"3GB/s\"");
     let problem = with_hosts(memory, &line, true).expect("a problem");
@@ -129,8 +131,8 @@ fn is_best_with_hosts(memory: &str, host: &str) {
     let is_short_of_host = |one: &Misfit| one.taken.bytes <= problem.limit && !one.taken.fits(&problem);
     assert_eq!(found.misfits.iter().any(is_short_of_host), host == "40MiB", "{memory} {host}");
     for (candidate, taken) in &found.best {
-        let (compilation, _) = judged(&problem, &candidate.source(&problem, ""), "best.pipe");
-        let (report, timed) = (&compilation.report, compilation.judged.as_ref().expect("it is timed"));
+        let (compilation, _) = analysis(&problem, &candidate.source(&problem, ""), "best.pipe");
+        let (report, timed) = (&compilation.report, compilation.analysis.as_ref().expect("it is timed"));
         assert!(report.ok && timed.timeline.makespan() == taken.time, "{memory} {host}: {candidate:?}");
         let peak = report.per_device.iter().filter_map(|row| row.peak_bytes).max();
         let of_hosts = report.per_device.iter().filter_map(|row| row.host_peak_bytes).max().unwrap_or_default();
@@ -191,8 +193,8 @@ fn nodes_that_differ_are_filled_in_the_best_order() {
     assert!(found.best.iter().any(|(candidate, _)| !candidate.nodes.is_empty()), "{:?}", found.best);
     assert!(found.is_complete && found.n_final == found.best.len() && found.bound <= best[0].0);
     for (candidate, taken) in &found.best {
-        let (compilation, _) = judged(&free, &candidate.source(&free, ""), "best.pipe");
-        assert_eq!(compilation.judged.expect("it is timed").timeline.makespan(), taken.time);
+        let (compilation, _) = analysis(&free, &candidate.source(&free, ""), "best.pipe");
+        assert_eq!(compilation.analysis.expect("it is timed").timeline.makespan(), taken.time);
     }
     // These are ordered anew for each order of nodes.
     let free = of("", &["v_half", "v_min", "zb_v"]);
@@ -205,7 +207,8 @@ fn nodes_that_differ_are_filled_in_the_best_order() {
     assert!(held.best[0].1.time > found.best[0].1.time);
 }
 
-/// Of more nodes not every order is looked at where tasks are ordered anew, and nothing is then said of what was left out.
+/// Of more nodes not every order is looked at where tasks are ordered anew, and nothing is then
+/// said of what was left out.
 #[test]
 fn rows_whose_order_of_nodes_is_not_proved_are_not_final() {
     let folder = root().join("tests/data/tune");
@@ -295,11 +298,11 @@ fn sources_of_the_best_are_judged_alike() {
     let problem = problem_of("tiny", "48MiB", &[]);
     for (candidate, taken) in tuned(&problem, 1).best {
         let source = candidate.source(&problem, "why");
-        let (compilation, _) = judged(&problem, &source, "best.pipe");
+        let (compilation, _) = analysis(&problem, &source, "best.pipe");
         assert!(compilation.report.ok, "{source}\n{:#?}", compilation.report.diagnostics);
         let peak = compilation.report.per_device.iter().filter_map(|row| row.peak_bytes).max();
         assert_eq!(peak, Some(taken.bytes.0), "{source}");
-        let timeline = compilation.judged.expect("it is timed").timeline;
+        let timeline = compilation.analysis.expect("it is timed").timeline;
         assert_eq!(timeline.makespan(), taken.time, "{source}");
     }
 }
@@ -334,7 +337,7 @@ fn what_does_not_fit_would_be_faster_and_says_what_is_missing() {
     assert!(found.more_misfits > 0 && found.more_misfits + 10 <= known, "{} of {known}", found.more_misfits);
     for one in &found.misfits {
         assert!(one.is_timed && one.taken.is_exact && one.taken.time < last && one.taken.bytes > problem.limit);
-        let (compilation, _) = judged(&problem, &one.candidate.source(&problem, ""), "misfit.pipe");
+        let (compilation, _) = analysis(&problem, &one.candidate.source(&problem, ""), "misfit.pipe");
         let peak = compilation.report.per_device.iter().filter_map(|row| row.peak_bytes).max();
         assert_eq!(peak, Some(one.taken.bytes.0));
         assert!(!compilation.report.ok);

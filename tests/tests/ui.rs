@@ -1,14 +1,15 @@
-//! Every error has sources that cause it: `tests/ui/<code>/<case>.pipe` marks the guilty lines with `//~ <code>`, and
-//! `<case>.stderr` shows what the user sees. Schedules of PyTorch (`<case>.csv`) have no room for marks: they cause nothing else.
+//! Every error has sources that cause it: `tests/ui/<code>/<case>.pipe` marks the guilty lines with
+//! `//~ <code>`, and `<case>.stderr` shows what the user sees. Schedules of PyTorch (`<case>.csv`)
+//! have no room for marks: they cause nothing else.
 
 use pipe_compiler::cluster::Cluster;
-use pipe_compiler::diagnostic::{Code, Label};
 use pipe_compiler::profile::Profile;
-use pipe_compiler::source::{Source, Sources};
 use pipe_compiler::torch::export::{Form, export};
-use pipe_compiler::torch::version::Version;
-use pipe_compiler::tune::{Asked, problem};
 use pipe_compiler::{Compilation, Request};
+use pipe_search::tune::{Asked, problem};
+use pipe_syntax::diagnostic::{Code, Label};
+use pipe_syntax::source::{Source, Sources};
+use pipe_syntax::torch::version::Version;
 use pipe_tests::cases::{compile_for_search, compile_text, expect, files, read, report, root};
 use pipec::diagnostics::{Look, draw};
 use std::path::Path;
@@ -64,8 +65,8 @@ fn compiled(code: &str, name: &str, text: &str, folder: &Path) -> (Compilation, 
 /// What speaks against writing a source in the form of PyTorch.
 fn exported(name: &str, text: &str, folder: &Path) -> (Compilation, Sources) {
     let (mut compilation, sources) = compile_text(name, text, folder, &Request::default());
-    let judged = compilation.judged.as_ref().filter(|_| compilation.report.ok);
-    let found = judged.and_then(|judged| export(judged, Form::Tasks, Version::NEWEST).err());
+    let analysis = compilation.analysis.as_ref().filter(|_| compilation.report.ok);
+    let found = analysis.and_then(|analysis| export(analysis, Form::Tasks, Version::NEWEST).err());
     compilation.diagnostics.extend(found.into_iter().flatten());
     (compilation, sources)
 }
@@ -87,7 +88,7 @@ fn check_case(path: &Path) -> Vec<String> {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let folder = path.parent().unwrap_or(Path::new("."));
     let (compilation, sources) = compiled(code_of(folder), name, &text, folder);
-    let place = |diagnostic: &pipe_compiler::diagnostic::Diagnostic| {
+    let place = |diagnostic: &pipe_syntax::diagnostic::Diagnostic| {
         let in_source = |label: &&Label| sources.get(label.span.file).name == name;
         let label = diagnostic.labels.iter().find(in_source).or(diagnostic.labels.first());
         let span = label.map(|label| label.span);

@@ -1,11 +1,12 @@
 //! Weights across steps: the versions that tasks read, against Cyclic Data Parallelism (arXiv 2403.08837).
 
 use pipe_compiler::report::Report;
-use pipe_compiler::schedule::Schedule;
-use pipe_compiler::source::{Source, Sources};
-use pipe_compiler::{Compilation, Request, compile, elaborate, stdlib};
+use pipe_compiler::{Compilation, Request, compile, elaborate};
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
+use pipe_schedule::schedule::Schedule;
+use pipe_syntax::source::{Source, Sources};
+use pipe_syntax::stdlib;
 use serde_json::Value;
 use std::path::Path;
 
@@ -60,8 +61,8 @@ fn number(value: &Value) -> f64 {
 #[test]
 fn tasks_stand_in_the_slots_of_the_published_table() {
     let compilation = of_cycle("newest", 3, Layout::Stages);
-    let judged = compilation.judged.expect("it runs");
-    let block = judged.schedule.block.as_ref().expect("a block");
+    let analysis = compilation.analysis.expect("it runs");
+    let block = analysis.schedule.block.as_ref().expect("a block");
     for row in figures()["schedule"]["slot_table_N3"]["rows"].as_array().expect("rows") {
         for stage in 0..3 {
             let slot = row["slot"].as_u64().expect("a slot");
@@ -71,7 +72,7 @@ fn tasks_stand_in_the_slots_of_the_published_table() {
                 let first = block.slots.iter().find(|one| one.kind == task.kind && one.stage == task.stage);
                 first.expect("a task of the block").slot + u64::from(task.microbatch.0) * block.period
             };
-            let order = &judged.schedule.orders[device.index()];
+            let order = &analysis.schedule.orders[device.index()];
             let position = order.iter().position(|scheduled| at(scheduled.task) == slot);
             let found = position.map(|position| {
                 let task = order[position].task;
@@ -108,7 +109,8 @@ fn versions_are_those_of_cyclic_data_parallelism() {
                     (number(&alive["stage_versions_live_max"]), number(&alive["stage_versions_live_avg"]));
                 assert!((found.versions_alive_mean - mean).abs() < 1e-12, "{n} {weights}: {found:?}");
                 if layout != Layout::Together {
-                    // On one device a slot of the cycle is as many slots as there are stages, and none of them is fuller.
+                    // On one device a slot of the cycle is as many slots as there are stages, and
+                    // none of them is fuller.
                     assert_eq!(found.versions_alive_most as f64, most, "{n} {weights}");
                 }
             }
@@ -141,7 +143,7 @@ fn activations_of_all_workers_are_constant() {
         // One device: a unit is a microbatch's activations.
         let peak = compilation.report.figures.peak_activation.expect("a peak");
         assert!((peak - number(&case["cdp_single_device_act_in_A"])).abs() < 1e-12, "{n}: {peak}");
-        let schedule = &compilation.judged.expect("it runs").schedule;
+        let schedule = &compilation.analysis.expect("it runs").schedule;
         let counts = alive(schedule);
         let most = usize::try_from(n * (n + 1) / 2).expect("small");
         assert!(!counts.is_empty() && counts.iter().all(|count| *count == most), "{n}: {counts:?}");
@@ -157,7 +159,7 @@ fn activations_of_all_workers_are_constant() {
 #[test]
 fn every_stage_is_used_once_in_every_slot() {
     for n in [2, 3, 4, 5, 8_i64] {
-        let schedule = of_cycle("newest", n, Layout::Together).judged.expect("it runs").schedule;
+        let schedule = of_cycle("newest", n, Layout::Together).analysis.expect("it runs").schedule;
         let workers = usize::try_from(n).expect("small");
         // After the first worker's first pass and before the last one's last, every slot of the cycle is full.
         let steady = &schedule.orders[0];
@@ -206,9 +208,9 @@ fn one_microbatch_a_step_reads_what_pipedream_reads() {
             );
         }
         assert!(compilation.report.valid_for_all_microbatches.expect("proved"));
-        let judged = compilation.judged.expect("it runs");
+        let analysis = compilation.analysis.expect("it runs");
         let first = Task { kind: TaskKind::Forward, stage: StageId(0), microbatch: MicrobatchId(0) };
-        assert_eq!(judged.order.position(first), 0);
+        assert_eq!(analysis.order.position(first), 0);
     }
 }
 

@@ -1,13 +1,13 @@
-//! Weights across steps, executed: the numbers of Cyclic Data Parallelism (arXiv 2403.08837), and windows that follow on
-//! each other.
+//! Weights across steps, executed: the numbers of Cyclic Data Parallelism (arXiv 2403.08837), and
+//! windows that follow on each other.
 
-use pipe_compiler::source::{Source, Sources};
 use pipe_compiler::{Request, compile, elaborate};
 use pipe_ir::ids::{MicrobatchId, ValueId};
 use pipe_ir::value::{TensorSlot, ValueKind};
 use pipe_ir::verify::Verified;
 use pipe_runtime::data::Data;
 use pipe_runtime::{Backend, Options, Run, checkpoint};
+use pipe_syntax::source::{Source, Sources};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -53,8 +53,8 @@ schedule run {
 }
 ";
 
-/// Workers side by side, each with all stages, in the same slots; pipelines in both directions. Sums of several stages share
-/// a way.
+/// Workers side by side, each with all stages, in the same slots; pipelines in both directions.
+/// Sums of several stages share a way.
 const TOGETHER: &str = "
 schedule run {
     stages STAGES

@@ -1,7 +1,6 @@
 //! ZeRO: replicas that divide the state of their weights learn the same bits, in as much memory as was predicted.
 
 use pipe_compiler::Request;
-use pipe_compiler::zero::Zero;
 use pipe_ir::instruction::Collective;
 use pipe_ir::program::Space;
 use pipe_ir::units::Bytes;
@@ -10,6 +9,7 @@ use pipe_ir::verify::{Verified, verify};
 use pipe_runtime::checkpoint::{resume, save, state};
 use pipe_runtime::data::Data;
 use pipe_runtime::{Backend, Options, Run};
+use pipe_schedule::policy::zero::Zero;
 use pipe_tests::cases::{compile_text, report};
 use pipe_tests::pipelines::gpt;
 use pipe_tests::programs::{assert_read_back, divided, stages_with_updates};
@@ -46,7 +46,8 @@ fn differences(name: &str, text: impl Fn(&str) -> String, seed: u64) -> Vec<Stri
     found
 }
 
-/// Two pipelines side by side, with two stages on each device: weights come and go, more often in the pipeline with more microbatches.
+/// Two pipelines side by side, with two stages on each device: weights come and go, more often in
+/// the pipeline with more microbatches.
 const INTERLEAVED: &str = "
     schedule dp_interleaved {
         stages D
@@ -161,9 +162,10 @@ fn devices_without_a_share_of_small_weights_have_what_the_others_learn() {
     );
 }
 
-/// ZeRO, arXiv 1910.02054, section 5.4 and figure 1: of W + G + K bytes for each weight, stage 1 keeps W + G + K / N on each of N devices,
-/// stage 2 W + (G + K) / N, and stage 3 (W + G + K) / N. Here weights, gradients and both moments of Adam take 4 bytes each, so that K is 8. Gradients are all there
-/// while they are added up; between steps, none of them are.
+/// ZeRO, arXiv 1910.02054, section 5.4 and figure 1: of W + G + K bytes for each weight, stage 1
+/// keeps W + G + K / N on each of N devices, stage 2 W + (G + K) / N, and stage 3 (W + G + K) / N.
+/// Here weights, gradients and both moments of Adam take 4 bytes each, so that K is 8. Gradients
+/// are all there while they are added up; between steps, none of them are.
 #[test]
 fn each_device_keeps_an_equal_share_of_the_state() {
     for replicas in [2, 3, 4] {

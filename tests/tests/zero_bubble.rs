@@ -1,13 +1,16 @@
-//! The zero-bubble paper (arXiv 2401.10241), as it counts memory: what its list schedules reach, the search begins with.
+//! The zero-bubble paper (arXiv 2401.10241), as it counts memory: what its list schedules reach,
+//! the search begins with.
 
-use pipe_compiler::memory_limit::MemoryLimit;
-use pipe_compiler::pipeline::StageCosts;
-use pipe_compiler::schedule::Schedule;
-use pipe_compiler::search::find::prepare;
-use pipe_compiler::search::{Objective, Options};
-use pipe_compiler::source::{Source, Sources};
-use pipe_compiler::{Request, stdlib};
+use pipe_compiler::Request;
 use pipe_ir::task::TaskKind;
+use pipe_schedule::dispatch::Objective;
+use pipe_schedule::memory_limit::MemoryLimit;
+use pipe_schedule::schedule::Schedule;
+use pipe_schedule::timing::costs::StageCosts;
+use pipe_search::Options;
+use pipe_search::driver::run::prepare;
+use pipe_syntax::source::{Source, Sources};
+use pipe_syntax::stdlib;
 use pipe_tests::team::team;
 use std::path::Path;
 
@@ -44,7 +47,8 @@ fn most(schedule: &Schedule, device: usize, (whole, waiting): (i64, i64)) -> i64
     most
 }
 
-/// The longest stage that the search finds before its first round, and whether nothing is shorter; checked like any source.
+/// The longest stage that the search finds before its first round, and whether nothing is shorter;
+/// checked like any source.
 fn found(row: &serde_json::Value, name: &str, chunks: i64, units: i64) -> (f64, bool) {
     let half = |kind: &str| number(row, kind) as f64 / chunks as f64;
     let (whole, waiting) = parts(row);
@@ -63,7 +67,7 @@ fn found(row: &serde_json::Value, name: &str, chunks: i64, units: i64) -> (f64, 
     let found = prepared.search(options, &team(1, 1_000), &mut |_| ()).expect("it fits");
     let (source, compilation) = prepared.finish(&found, &mut Sources::default(), &no_files);
     assert!(compilation.report.ok, "{:?}\n{source}", compilation.diagnostics);
-    let schedule = &compilation.judged.as_ref().expect("it was judged").schedule;
+    let schedule = &compilation.analysis.as_ref().expect("it was judged").schedule;
     for device in 0..schedule.n_devices() {
         let held = most(schedule, device, (whole, waiting));
         assert!(held <= whole * units * chunks, "d{device} holds {held}\n{source}");
@@ -73,8 +77,9 @@ fn found(row: &serde_json::Value, name: &str, chunks: i64, units: i64) -> (f64, 
     (length, found.bound == found.length)
 }
 
-/// Compares what the search begins with against a schedule of the paper, which is the target of that name with so many stages on each device.
-/// `units` are the activations that a device may hold, by the number of devices, and `more` the share by which it may be worse.
+/// Compares what the search begins with against a schedule of the paper, which is the target of
+/// that name with so many stages on each device. `units` are the activations that a device may
+/// hold, by the number of devices, and `more` the share by which it may be worse.
 fn is_nearly_found(schedule: &str, (name, chunks): (&str, i64), units: impl Fn(i64) -> i64, more: f64) {
     // The two largest take as long as all others.
     for row in rows().iter().filter(|row| number(row, "devices") * number(row, "microbatches") <= 3072) {

@@ -1,4 +1,5 @@
-//! ZeRO, stage 3: weights that devices keep in shares are gathered for the tasks that read them, in time and in as little memory as was said.
+//! ZeRO, stage 3: weights that devices keep in shares are gathered for the tasks that read them, in
+//! time and in as little memory as was said.
 
 use pipe_compiler::Request;
 use pipe_compiler::report::Report;
@@ -27,8 +28,8 @@ fn arena(program: &Verified) -> u64 {
     program.program().devices.iter().map(|code| code.arena.0).max().unwrap_or_default().div_ceil(1024)
 }
 
-/// Weights are there for the forward of their stage and for the backward: those of the stage with the loss once for both, and those of the embedding once, because its backward
-/// reads none.
+/// Weights are there for the forward of their stage and for the backward: those of the stage with
+/// the loss once for both, and those of the embedding once, because its backward reads none.
 #[test]
 fn weights_come_once_for_each_run_and_hide_behind_the_task_before() {
     let cost = "cost F = 1, BW = 2, comm = 0.5 zero";

@@ -87,8 +87,9 @@ impl BackendChoice {
         }
     }
 
-    /// What comes of trying something on a backend. Where that fails on GPUs that nobody asked for, it is said, and the processor does it instead;
-    /// but one of several ranks does what the others do.
+    /// What comes of trying something on a backend. Where that fails on GPUs that nobody asked for,
+    /// it is said, and the processor does it instead; but one of several ranks does what the others
+    /// do.
     ///
     /// # Errors
     /// If it fails.

@@ -1,7 +1,7 @@
 //! What the table of `pipec check` says about all numbers of microbatches.
 
 use crate::table::{count, number, percent};
-use pipe_compiler::family::Numbers;
+use pipe_compiler::block_family::Numbers;
 use pipe_compiler::report::certificate::CertificateReport;
 
 /// Devices that are printed in full; of more devices, the first and the last ones.

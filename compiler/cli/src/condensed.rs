@@ -1,4 +1,5 @@
-//! Long lines without what is far from labels: rows of tables have thousands of characters, and people look at a few of them.
+//! Long lines without what is far from labels: rows of tables have thousands of characters, and
+//! people look at a few of them.
 
 use std::ops::Range;
 

@@ -3,8 +3,8 @@
 use crate::condensed::Condensed;
 use crate::output::{Style, paint};
 use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, SourceCode};
-use pipe_compiler::diagnostic::{Diagnostic, Label, Severity};
-use pipe_compiler::source::Sources;
+use pipe_syntax::diagnostic::{Diagnostic, Label, Severity};
+use pipe_syntax::source::Sources;
 use std::fmt;
 use std::ops::Range;
 
@@ -179,8 +179,8 @@ pub(crate) fn shortened(text: &str, most: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pipe_compiler::diagnostic::Code;
-    use pipe_compiler::source::{FileId, Source, Span};
+    use pipe_syntax::diagnostic::Code;
+    use pipe_syntax::source::{FileId, Source, Span};
 
     fn drawn(text: &str, start: usize, end: usize) -> String {
         let mut sources = Sources::default();

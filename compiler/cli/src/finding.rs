@@ -1,12 +1,13 @@
-//! How a prepared target is searched: with a first look where memory is an estimate, and again with less where what was found needs more.
+//! How a prepared target is searched: with a first look where memory is an estimate, and again with
+//! less where what was found needs more.
 
 use crate::searching::{Shown, Team};
 use pipe_compiler::Compilation;
-use pipe_compiler::files::Loader;
-use pipe_compiler::search::find::Prepared;
-use pipe_compiler::search::moves::Target;
-use pipe_compiler::search::{Options, Progress, Workers};
-use pipe_compiler::source::Sources;
+use pipe_search::driver::alternatives::Target;
+use pipe_search::driver::run::Prepared;
+use pipe_search::{Options, Progress, Workers};
+use pipe_syntax::files::Loader;
+use pipe_syntax::source::Sources;
 
 /// What was found, as the ordinary compiler sees it.
 pub(crate) struct Found {
@@ -20,7 +21,8 @@ pub(crate) struct Found {
     pub(crate) sources: Sources,
 }
 
-/// Searches; none where there was no time to find any schedule. Where there is not enough memory for anything, what may be otherwise then is searched.
+/// Searches; none where there was no time to find any schedule. Where there is not enough memory
+/// for anything, what may be otherwise then is searched.
 pub(crate) fn find(
     target: &Target<'_>,
     prepared: &mut Prepared,
@@ -73,7 +75,8 @@ fn find_as_is(
         }
     };
     if let Some(best) = result.as_mut().filter(|_| prepared.estimates_memory()) {
-        // There may be orders that the pipeline's memory is enough for, though it was not for what was found, or not thought to be.
+        // There may be orders that the pipeline's memory is enough for, though it was not for what
+        // was found, or not thought to be.
         let is_better = |other: &Progress| !best.compilation.report.ok || other.length < best.found.length;
         let others = prepared.all_instead_of(&best.found).into_iter().filter(is_better);
         let other = others.map(|other| finished(prepared, other)).find(|other| other.compilation.report.ok);

@@ -3,11 +3,12 @@
 use crate::finding::find;
 use crate::searching::{Shown, Team};
 use pipe_compiler::compile;
-use pipe_compiler::report::tune::{CandidateReport, SearchedReport};
-use pipe_compiler::search::moves::{Moves, Target};
-use pipe_compiler::search::{Objective, Options, Workers};
-use pipe_compiler::source::{Source, Sources};
-use pipe_compiler::tune::{Candidate, Found, Problem};
+use pipe_schedule::dispatch::Objective;
+use pipe_search::driver::alternatives::{Moves, Target};
+use pipe_search::tune::report::{CandidateReport, SearchedReport};
+use pipe_search::tune::{Candidate, Found, Problem};
+use pipe_search::{Options, Workers};
+use pipe_syntax::source::{Source, Sources};
 use std::time::Duration;
 
 /// How many layouts are searched.
@@ -59,10 +60,10 @@ fn searched(problem: &Problem, candidate: &Candidate, seed: u64, team: &Team, qu
     let options = Options { objective, seed, rounds: ROUNDS };
     let source = find(&target, &mut prepared, options, team, &Shown::new(quiet))?.source;
     let root = Source { name: "tuned.pipe".to_owned(), text: source.clone() };
-    let judged = compile(&mut Sources::default(), root, &loader, &problem.request).report;
-    let step = judged.figures.makespan?;
-    let (bubble_mean, bubble) = (judged.figures.bubble_mean?, judged.figures.bubble_makespan?);
-    let peak_bytes = judged.per_device.iter().filter_map(|row| row.peak_bytes).max()?;
+    let analysis = compile(&mut Sources::default(), root, &loader, &problem.request).report;
+    let step = analysis.figures.makespan?;
+    let (bubble_mean, bubble) = (analysis.figures.bubble_mean?, analysis.figures.bubble_makespan?);
+    let peak_bytes = analysis.per_device.iter().filter_map(|row| row.peak_bytes).max()?;
     let report = SearchedReport { candidate: CandidateReport::new(candidate), step, bubble_mean, bubble, peak_bytes };
-    judged.ok.then_some(Improved { report, source })
+    analysis.ok.then_some(Improved { report, source })
 }

@@ -4,25 +4,27 @@ use crate::output::Failure;
 use crate::reading::{self, STANDARD_INPUT};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
-use pipe_compiler::activation::Shares;
 use pipe_compiler::cluster::Cluster;
-use pipe_compiler::diagnostic::Diagnostics;
 use pipe_compiler::megatron::layout::Layout;
-use pipe_compiler::memory_limit::MemoryLimit;
-use pipe_compiler::offload::Wanted;
-use pipe_compiler::pipeline::StageCosts;
 use pipe_compiler::profile::Profile;
-use pipe_compiler::recompute::Recomputation;
-use pipe_compiler::source::{Source, Sources};
-use pipe_compiler::torch::version::Version;
-use pipe_compiler::zero::Zero;
-use pipe_compiler::{Certificates, Compilation, Request, elaborate, stdlib, suggest};
+use pipe_compiler::{Certificates, Compilation, Request, elaborate};
+use pipe_schedule::memory_limit::MemoryLimit;
+use pipe_schedule::policy::activation::Shares;
+use pipe_schedule::policy::offload::Wanted;
+use pipe_schedule::policy::recompute::Recomputation;
+use pipe_schedule::policy::zero::Zero;
+use pipe_schedule::timing::costs::StageCosts;
+use pipe_syntax::diagnostic::Diagnostics;
+use pipe_syntax::source::{Source, Sources};
+use pipe_syntax::torch::version::Version;
+use pipe_syntax::{stdlib, suggest};
 use std::path::{Component, Path, PathBuf};
 
 /// The options that every command with a target takes.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct TargetArguments {
-    /// A `.pipe` file, a schedule of PyTorch as `.csv`, a schedule of the standard library as `std:NAME`, or `-` for standard input
+    /// A `.pipe` file, a schedule of PyTorch as `.csv`, a schedule of the standard library as
+    /// `std:NAME`, or `-` for standard input
     pub(crate) target: String,
     /// Which pipeline, where the file declares several
     #[arg(long, value_name = "NAME")]
@@ -33,28 +35,36 @@ pub(crate) struct TargetArguments {
     /// Overrides a parameter, such as `devices=8` or `microbatches=24`
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = parse_setting)]
     pub(crate) settings: Vec<(String, i64)>,
-    /// Durations of one task of one stage in any one unit, such as `F=1,B=1,W=1,comm=0`; of some stages `F[7]=1.3` or `F[0..4]=2`, between two devices `comm[0-1]=0.5`
+    /// Durations of one task of one stage in any one unit, such as `F=1,B=1,W=1,comm=0`; of some
+    /// stages `F[7]=1.3` or `F[0..4]=2`, between two devices `comm[0-1]=0.5`
     #[arg(long, value_name = "COSTS", value_parser = StageCosts::parse)]
     pub(crate) cost: Option<StageCosts>,
-    /// Activation limit of all devices, or of each as in `4,4,3,3`, in units: one device's share of the activations of one microbatch
+    /// Activation limit of all devices, or of each as in `4,4,3,3`, in units: one device's share of
+    /// the activations of one microbatch
     #[arg(long, value_name = "UNITS", value_parser = MemoryLimit::parse, allow_negative_numbers = true)]
     pub(crate) memory: Option<MemoryLimit>,
-    /// What activations count in units: `W` which part waits for `W` when `B` has ended, `F` what a stage saves, as in `W=0.366`, `W=11/30` or `W=0.5,F[0]=1.5`
+    /// What activations count in units: `W` which part waits for `W` when `B` has ended, `F` what a
+    /// stage saves, as in `W=0.366`, `W=11/30` or `W=0.5,F[0]=1.5`
     #[arg(long, value_name = "SHARES", value_parser = str::parse::<Shares>)]
     pub(crate) activation: Option<Shares>,
-    /// Stages that run their forward once more for the backward pass, so that they hold less: `all`, `none`, or stages as in `0..3,5`
+    /// Stages that run their forward once more for the backward pass, so that they hold less:
+    /// `all`, `none`, or stages as in `0..3,5`
     #[arg(long, value_name = "STAGES", value_parser = str::parse::<Recomputation>)]
     pub(crate) recompute: Option<Recomputation>,
-    /// What lives in the memory of the hosts and comes to the devices for its uses: `activations`, `optimizer`, `parameters`, several between commas, `none`, or `auto` for what makes it fit
+    /// What lives in the memory of the hosts and comes to the devices for its uses: `activations`,
+    /// `optimizer`, `parameters`, several between commas, `none`, or `auto` for what makes it fit
     #[arg(long, value_name = "WHAT", value_parser = str::parse::<Wanted>)]
     pub(crate) offload: Option<Wanted>,
-    /// What the replicas of a stage divide instead of each keeping all of it, by the stages of ZeRO: `1` the optimizer's state, `2` gradients too, `3` weights too, `0` nothing
+    /// What the replicas of a stage divide instead of each keeping all of it, by the stages of
+    /// ZeRO: `1` the optimizer's state, `2` gradients too, `3` weights too, `0` nothing
     #[arg(long, value_name = "STAGE", value_parser = str::parse::<Zero>)]
     pub(crate) zero: Option<Zero>,
-    /// The layers of each stage of a model from a `config.json`, as Megatron-LM's `--pipeline-model-parallel-layout` has them: `"Et*3|(t*4|)*6t*3L"`
+    /// The layers of each stage of a model from a `config.json`, as Megatron-LM's
+    /// `--pipeline-model-parallel-layout` has them: `"Et*3|(t*4|)*6t*3L"`
     #[arg(long, value_name = "LAYOUT", value_parser = str::parse::<Layout>)]
     pub(crate) layout: Option<Layout>,
-    /// The version of PyTorch that loads the schedule, such as `2.9`, where the target is one in its form (`.csv`) or is written in it
+    /// The version of PyTorch that loads the schedule, such as `2.9`, where the target is one in
+    /// its form (`.csv`) or is written in it
     #[arg(long, value_name = "VERSION", value_parser = str::parse::<Version>)]
     pub(crate) torch: Option<Version>,
     /// A report for people, or JSON for programs
@@ -115,8 +125,8 @@ impl TimedArguments {
 
     /// Compiles the target, or only proves what holds for every number of microbatches.
     ///
-    /// # Errors
-    /// If the target, the profile or the cluster cannot be read, or the target names no schedule of the standard library.
+    /// # Errors If the target, the profile or the cluster cannot be read, or the target names no
+    /// schedule of the standard library.
     pub(crate) fn compile(&self, certificate: Certificates) -> Result<(Compilation, Sources), Failure> {
         match self.request()? {
             Ok(request) => self.target.compile_for(&Request { certificate, ..request }),
@@ -136,7 +146,8 @@ impl TimedArguments {
     }
 }
 
-/// The machines of a file, with devices that compute at the rates of a profile if one is named; or what is wrong with either.
+/// The machines of a file, with devices that compute at the rates of a profile if one is named; or
+/// what is wrong with either.
 ///
 /// # Errors
 /// If a file cannot be read.

@@ -1,18 +1,18 @@
 //! What a run opens: `check` opens it as well, so that nothing is accepted that cannot begin.
 
 use pipe_compiler::Compilation;
-use pipe_compiler::diagnostic::{Code, Diagnostic};
-use pipe_compiler::source::{Sources, Span};
 use pipe_ir::program::Program;
 use pipe_ir::training::{DataSource, Training};
 use pipe_ir::verify::Verified;
 use pipe_runtime::data::{self, DataError};
+use pipe_syntax::diagnostic::{Code, Diagnostic};
+use pipe_syntax::source::{Sources, Span};
 use std::path::Path;
 
-/// Adds what speaks against the files of an accepted target: its data, relative to the folder, and, where it saves, the folder of its
-/// checkpoints.
+/// Adds what speaks against the files of an accepted target: its data, relative to the folder, and,
+/// where it saves, the folder of its checkpoints.
 pub(crate) fn check(compilation: &mut Compilation, sources: &Sources, folder: &Path, saves: bool) {
-    let pipeline = compilation.judged.as_ref().and_then(|judged| judged.pipeline.as_ref());
+    let pipeline = compilation.analysis.as_ref().and_then(|analysis| analysis.pipeline.as_ref());
     let Some((pipeline, program)) = pipeline.zip(compilation.program.as_ref().map(Verified::program)) else { return };
     let Some(training) = pipeline.training.as_ref().filter(|_| pipeline.has_model()) else { return };
     let data = pipeline.files.data.and_then(|span| of_data(program, training, folder, span));

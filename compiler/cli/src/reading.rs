@@ -1,10 +1,11 @@
-//! Reading what users name. Targets, profiles, clusters, traces and programs may be a file, a pipe, a process substitution or `-`: they are
-//! read up to a size, and a word on standard error says so where nothing comes. Imports are regular files, as data and checkpoints are
+//! Reading what users name. Targets, profiles, clusters, traces and programs may be a file, a pipe,
+//! a process substitution or `-`: they are read up to a size, and a word on standard error says so
+//! where nothing comes. Imports are regular files, as data and checkpoints are
 //! ([`pipe_runtime::regular_file`]).
 
 use crate::output::warn;
-use pipe_compiler::syntax::MAX_BYTES;
 use pipe_runtime::regular_file;
+use pipe_syntax::parse::MAX_BYTES;
 use std::fs::{File, metadata};
 use std::io::{self, Read};
 use std::path::Path;
@@ -92,8 +93,9 @@ impl Patience {
     }
 }
 
-/// Reads a source that a user names, without the mark that some editors begin a file with. Of one that is too long no more is read than
-/// it takes to see that: whoever reads the text refuses it with its place.
+/// Reads a source that a user names, without the mark that some editors begin a file with. Of one
+/// that is too long no more is read than it takes to see that: whoever reads the text refuses it
+/// with its place.
 ///
 /// # Errors
 /// If it cannot be read, or is no text.

@@ -3,10 +3,10 @@
 //! <https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html>
 
 use pipe_compiler::Compilation;
-use pipe_compiler::diagnostic::{Code, Severity};
 use pipe_compiler::report::Finding;
-use pipe_compiler::source::{Sources, Span};
-use pipe_compiler::stdlib;
+use pipe_syntax::diagnostic::{Code, Severity};
+use pipe_syntax::source::{Sources, Span};
+use pipe_syntax::stdlib;
 use serde_json::{Value, json};
 
 /// The rules of programs in the instruction form: name, and what it means to break one.
@@ -138,7 +138,8 @@ fn line_column(text: &str, byte: u32) -> (usize, usize) {
     (before.matches('\n').count() + 1, line.encode_utf16().count() + 1)
 }
 
-/// Where a text is: a path as a relative URI, if it is below the working folder; a text of the standard library, or standard input, by its name.
+/// Where a text is: a path as a relative URI, if it is below the working folder; a text of the
+/// standard library, or standard input, by its name.
 fn artifact(name: &str) -> Value {
     if name == "<stdin>" || name == "-" {
         return json!({"uri": "stdin:", "description": {"text": "standard input"}});

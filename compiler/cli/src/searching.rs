@@ -2,7 +2,7 @@
 
 use crate::output::print_error;
 use indicatif::{ProgressBar, ProgressStyle};
-use pipe_compiler::search::{Problem, Progress, Workers};
+use pipe_search::{Problem, Progress, Workers};
 use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -1,9 +1,10 @@
-//! What `pipec check` prints of a model from a `config.json`: its stages, what is alive at the peak, and what would fit.
+//! What `pipec check` prints of a model from a `config.json`: its stages, what is alive at the
+//! peak, and what would fit.
 
 use crate::output::{Style, paint};
 use crate::table::{ROWS, percent};
 use crate::training::progress::grouped;
-use pipe_compiler::report::account::{ChangeReport, StageReport};
+use pipe_compiler::report::stage_costs::{ChangeReport, StageReport};
 use pipe_compiler::report::{DeviceReport, Report};
 use pipe_ir::units::Bytes;
 

@@ -4,7 +4,7 @@ use crate::certificate_table;
 use crate::cluster_table;
 use crate::output::{Style, paint};
 use crate::stage_table;
-use pipe_compiler::family::Numbers;
+use pipe_compiler::block_family::Numbers;
 use pipe_compiler::report::activation::ActivationReport;
 use pipe_compiler::report::costs::DerivedCostReport;
 use pipe_compiler::report::offload::OffloadReport;
@@ -13,8 +13,8 @@ use pipe_compiler::report::torch::TorchReport;
 use pipe_compiler::report::versions::WeightsReport;
 use pipe_compiler::report::zero::ZeroReport;
 use pipe_compiler::report::{DeviceReport, Report};
-use pipe_compiler::search::Objective;
 use pipe_ir::units::Bytes;
+use pipe_schedule::dispatch::Objective;
 use std::fmt::Write;
 
 /// Rows of devices that are printed in full; of more devices, the first and the last ones.

@@ -1,6 +1,5 @@
 //! What `pipec --version` says: what this build can do, and which formats it writes and reads.
-
-use pipe_compiler::{picture, profile, report};
+use pipe_compiler::{profile, report};
 use std::sync::LazyLock;
 
 /// The version, the backends and the schemas; the first line is the version alone.
@@ -12,13 +11,13 @@ pub(crate) static LONG: LazyLock<String> = LazyLock::new(|| {
     let schemas = [
         report::SCHEMA,
         pipe_ir::json::SCHEMA,
-        picture::SCHEMA,
+        pipe_plot::SCHEMA,
         crate::trace::SCHEMA,
         profile::SCHEMA,
         crate::training::summary::SCHEMA,
         crate::diff::report::SCHEMA,
         crate::commands::SEARCH_SCHEMA,
-        report::tune::SCHEMA,
+        pipe_search::tune::report::SCHEMA,
         pipe_runtime::checkpoint::SCHEMA,
     ];
     format!(

@@ -1,4 +1,5 @@
-//! Runs on GPUs that are not there: the whole way from the command line to kernels, which an emulator runs under a strict fake of the driver.
+//! Runs on GPUs that are not there: the whole way from the command line to kernels, which an
+//! emulator runs under a strict fake of the driver.
 
 mod card;
 mod fakes;
@@ -94,7 +95,8 @@ fn products_of_less_precision_are_near() {
     }
 }
 
-/// With cuBLASLt beside the driver, its products take the place of our own where their layouts allow it; also in a captured graph.
+/// With cuBLASLt beside the driver, its products take the place of our own where their layouts
+/// allow it; also in a captured graph.
 #[test]
 fn products_of_the_library_agree() {
     let cases = [("f32", "1f1b", SINGLE), ("f64", "zb_v", DOUBLE), ("f32", "dp_1f1b(replicas = 2)", SINGLE)];

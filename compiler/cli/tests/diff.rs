@@ -295,7 +295,8 @@ fn a_page_shows_the_late_starts_that_are_there_and_no_others() {
     pipec(&folder, &format!("build std:1f1b {options} --emit perfetto -o plan.json"), "").with(0);
     let text = fs::read_to_string(folder.join("plan.json")).expect("written");
     let mut trace: Value = serde_json::from_str(&text).expect("JSON");
-    // All that starts with `BW s1 m1` or behind it does so 0.75 ms later. Of these, `F s0 m2` of the other device had not waited for it, either.
+    // All that starts with `BW s1 m1` or behind it does so 0.75 ms later. Of these, `F s0 m2` of
+    // the other device had not waited for it, either.
     let events = trace["traceEvents"].as_array_mut().expect("a list");
     let name = "BW s1 m1";
     let late = events.iter().find(|event| event["name"] == name && event["args"]["stage"].is_u64());

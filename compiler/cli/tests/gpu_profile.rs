@@ -1,4 +1,5 @@
-//! Profiles of GPUs that are not there: what `pipec profile` measures and writes on fakes, and what is said where it cannot.
+//! Profiles of GPUs that are not there: what `pipec profile` measures and writes on fakes, and what
+//! is said where it cannot.
 
 mod fakes;
 mod process;
@@ -79,7 +80,8 @@ fn tasks_of_devices_on_one_gpu_are_timed_one_by_one_and_predicted_to_share_it() 
     let (_, _, file) = profile(&machine, "--steps 9", &[]);
     let unfitted = file["comparison"]["unfitted_makespan"]["difference_percent"].as_f64().expect("a number");
     assert!(unfitted.abs() < 50.0 && file["steps"] == 3, "{unfitted}");
-    // All that both do, of four microbatches: no less than that, and little more, since one of them can nearly always go on.
+    // All that both do, of four microbatches: no less than that, and little more, since one of them
+    // can nearly always go on.
     let tasks = file["tasks"].as_array().expect("tasks").iter().filter(|task| task["kind"] != "U");
     let work: u64 = tasks.filter_map(|task| task["ns"].as_u64()).sum::<u64>() * 4;
     let makespan = file["comparison"]["makespan"]["predicted_ns"].as_u64().expect("a number");

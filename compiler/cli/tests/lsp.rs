@@ -286,7 +286,7 @@ fn nothing_that_a_client_says_ends_the_session_but_the_end() {
 /// About 300 lines: standard schedules under names of their own, and a pipeline.
 fn long_source() -> String {
     let mut text = "import std.models.gpt\n".to_owned();
-    for (name, source) in pipe_compiler::stdlib::SCHEDULES {
+    for (name, source) in pipe_syntax::stdlib::SCHEDULES {
         if text.lines().count() + source.lines().count() < 290 {
             text.push_str(&source.replacen(&format!("schedule {name}"), &format!("schedule my_{name}"), 1));
         }

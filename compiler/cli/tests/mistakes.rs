@@ -1,4 +1,5 @@
-//! Mistakes of users: the exit code, where output goes, and what is said about texts, options and files that do not work.
+//! Mistakes of users: the exit code, where output goes, and what is said about texts, options and
+//! files that do not work.
 
 mod process;
 

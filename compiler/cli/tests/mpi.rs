@@ -1,6 +1,8 @@
-//! The real binary under `mpirun`: processes learn what one process does, bit for bit, and none of them hangs where one is lost.
+//! The real binary under `mpirun`: processes learn what one process does, bit for bit, and none of
+//! them hangs where one is lost.
 //!
-//! Needs an MPI library, and a build with the feature `mpi`. `PIPEC_KILLS` says how many ranks are killed and stopped, instead of a few.
+//! Needs an MPI library, and a build with the feature `mpi`. `PIPEC_KILLS` says how many ranks are
+//! killed and stopped, instead of a few.
 
 mod job;
 mod process;

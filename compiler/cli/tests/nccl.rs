@@ -1,4 +1,5 @@
-//! Ranks with a GPU each under `mpirun`, on machines that have none: the drivers are fakes, and so is the library between them, over sockets.
+//! Ranks with a GPU each under `mpirun`, on machines that have none: the drivers are fakes, and so
+//! is the library between them, over sockets.
 //!
 //! Needs an MPI library, a build with the feature `mpi`, and g++.
 
@@ -53,7 +54,8 @@ fn losses(report: &Value) -> Vec<f64> {
 #[test]
 fn ranks_with_a_gpu_each_learn_the_same_bits_as_one_process() {
     let Some(libraries) = fakes() else { return };
-    // Of two ranks each has two members of a group, of three the first one has; with torchrun there are four (see torchrun.rs).
+    // Of two ranks each has two members of a group, of three the first one has; with torchrun there
+    // are four (see torchrun.rs).
     let pipelines = [
         ("1f1b", "", [2, 3]),
         ("zb_v", "", [3, 2]),

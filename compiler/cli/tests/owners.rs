@@ -1,6 +1,7 @@
 //! Owners: one run at a time has a folder of checkpoints, whoever is killed or stopped.
 //!
-//! `PIPEC_OWNERS=100` before the command has so many rounds of runs that are killed and stopped at random, instead of 2.
+//! `PIPEC_OWNERS=100` before the command has so many rounds of runs that are killed and stopped at
+//! random, instead of 2.
 #![cfg(unix)]
 
 mod process;
@@ -201,7 +202,8 @@ fn many_runs_killed_and_stopped_at_random_leave_sound_checkpoints() {
         let owners = fs::read_dir(&home).expect("it exists").flatten();
         let owners = owners.filter(|entry| entry.file_name().to_string_lossy().starts_with(".owner-")).count();
         assert_eq!(owners, 1, "round {round}: the file of the last owner");
-        // What a finished run has saved is where it was, or was set aside; one that goes on from it may have removed it.
+        // What a finished run has saved is where it was, or was set aside; one that goes on from it
+        // may have removed it.
         let names: BTreeSet<_> =
             checkpoints(&home).iter().filter_map(|path| path.file_name()).map(ToOwned::to_owned).collect();
         let lost = finished.iter().find(|path: &&PathBuf| !path.file_name().is_some_and(|name| names.contains(name)));

@@ -1,4 +1,5 @@
-//! Profiles: what `pipec profile` measures and writes, what `check`, `search` and `plot` make of it, and what is wrong with some files.
+//! Profiles: what `pipec profile` measures and writes, what `check`, `search` and `plot` make of
+//! it, and what is wrong with some files.
 
 mod process;
 
@@ -68,7 +69,8 @@ fn times_are_those_of_the_profile_unless_costs_are_given() {
         let report = json(&folder, &format!("{target} {options}"), 0);
         assert_eq!(report["makespan"].as_f64(), Some(makespan), "{options}");
     }
-    // On one GPU: all work of both, but for the transfer that nothing hides, from the last backward of d1 to that of d0.
+    // On one GPU: all work of both, but for the transfer that nothing hides, from the last backward
+    // of d1 to that of d0.
     let shared = TWO_STAGES.replacen('{', r#"{"gpus": [{"name": "one", "devices": [1, 0]}],"#, 1);
     std::fs::write(folder.join("shared.json"), shared).expect("a file of ours");
     let target = "std:1f1b --set devices=2 --set microbatches=2 --profile shared.json";

@@ -81,8 +81,8 @@ fn state_lives_with_the_hosts_where_that_is_shorter_or_nothing_fits_without() {
     let source = with["source"].as_str().expect("a source");
     assert!(source.contains("    schedule found\n    offload optimizer\n"), "{source}");
     fs::write(folder.join("found.pipe"), source).expect("a file");
-    let judged = json(&folder, "check found.pipe --cost F=1,BW=2,B=1,W=1,copy=1 --format json", 0);
-    assert_eq!(judged["makespan"], with["makespan"]);
+    let analysis = json(&folder, "check found.pipe --cost F=1,BW=2,B=1,W=1,copy=1 --format json", 0);
+    assert_eq!(analysis["makespan"], with["makespan"]);
     write("60KiB");
     let refused = json(&folder, &format!("search state.pipe {costs} --may-offload --set microbatches=1"), 1);
     assert_eq!(refused["diagnostics"][0]["code"], "memory-exceeded");
@@ -112,7 +112,8 @@ fn what_the_help_of_a_refusal_names_is_found_and_more_memory_finds_nothing_longe
 #[test]
 fn every_step_of_memory_lets_something_shorter_be_found() {
     let folder = folder("search-steps", &[]);
-    // One microbatch after the other, in `BW`; in `B` and `W`, between which more waits; and 1F1B whose last stage has `B` and `W`.
+    // One microbatch after the other, in `BW`; in `B` and `W`, between which more waits; and 1F1B
+    // whose last stage has `B` and `W`.
     for (memory, shortest) in [(112, 24.0), (122, 24.0), (124, 20.0), (125, 14.0), (132, 14.0)] {
         let text = TINY_STATE.replace("MEMORY", &format!("{memory}KiB"));
         fs::write(folder.join("state.pipe"), text).expect("a file");

@@ -1,7 +1,9 @@
-//! Processes that torchrun's store connects: they learn what one process does, bit for bit, and none of them hangs where one is lost.
+//! Processes that torchrun's store connects: they learn what one process does, bit for bit, and
+//! none of them hangs where one is lost.
 //!
-//! On every machine: processes with the variables that torchrun sets, and a strict store in this process, which does what its agent does. Where
-//! torchrun is found (`PIPEC_TORCHRUN`, or on the path), also under the real one. `PIPEC_KILLS` says how many ranks are killed and stopped.
+//! On every machine: processes with the variables that torchrun sets, and a strict store in this
+//! process, which does what its agent does. Where torchrun is found (`PIPEC_TORCHRUN`, or on the
+//! path), also under the real one. `PIPEC_KILLS` says how many ranks are killed and stopped.
 
 mod agent;
 mod fakes;

@@ -1,4 +1,5 @@
-//! Traces of plans and runs: the form that Perfetto and chrome://tracing read, and that both name the same things alike.
+//! Traces of plans and runs: the form that Perfetto and chrome://tracing read, and that both name
+//! the same things alike.
 
 mod process;
 

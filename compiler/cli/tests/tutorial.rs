@@ -1,4 +1,5 @@
-//! The tutorial of the book: its files are written, its commands are run in order, and their outputs are those on the page.
+//! The tutorial of the book: its files are written, its commands are run in order, and their
+//! outputs are those on the page.
 
 mod process;
 

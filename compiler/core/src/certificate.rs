@@ -1,33 +1,40 @@
 //! Certificates: what holds of a building block for every number of microbatches, without writing a step out.
 //!
-//! Nothing in such a block depends on `M`, so one turn of it is written out, whatever `M` is. Its tasks never meet, in no two
-//! turns, and start after their inputs, so the order of the slots is an order in which everything runs: no step is stuck.
-//! Activations are counted over the phases of one period. The pace of an endless step is that of the slowest circle in the
-//! graph of what waits for what. Where blocks run on across steps, each update stands at a slot as well, behind the gradients that it
-//! sums up and before the tasks that read what it makes, so that the order of the slots is still one in which everything runs; unless
-//! sums of gradients travel between replicas in another order (see [`crate::sums`]): then there is no certificate.
+//! Nothing in such a block depends on `M`, so one turn of it is written out, whatever `M` is. Its
+//! tasks never meet, in no two turns, and start after their inputs, so the order of the slots is an
+//! order in which everything runs: no step is stuck. Activations are counted over the phases of one
+//! period. The pace of an endless step is that of the slowest circle in the graph of what waits for
+//! what. Where blocks run on across steps, each update stands at a slot as well, behind the
+//! gradients that it sums up and before the tasks that read what it makes, so that the order of the
+//! slots is still one in which everything runs; unless sums of gradients travel between replicas in
+//! another order (see [`pipe_schedule::block::chained_reductions`]): then there is no certificate.
 //!
-//! A block whose text names `M` is another one for every `M`: see [`crate::family`]. It is proved for the numbers looked at.
+//! A block whose text names `M` is another one for every `M`: see [`crate::block_family`]. It is
+//! proved for the numbers looked at.
 
-use crate::check::memory::{Certificate, certificates};
-use crate::check::requirements::Reach;
-use crate::check::{self, requirements};
-use crate::costs;
-use crate::diagnostic::{Code, Diagnostic, Diagnostics};
-use crate::elaborate::{self, Elaborated};
-use crate::family::Numbers;
-use crate::files::Files;
-use crate::memory_limit::MemoryLimit;
-use crate::pace::{Pace, pace};
-use crate::pipeline::Pipeline;
+use crate::block_family::Numbers;
+use crate::elaborate;
 use crate::report::Report;
-use crate::schedule::{Block, Schedule};
-use crate::staleness::{Kept, cycles};
-use crate::sums::follow_slots;
-use crate::turn::{Turn, turn};
-use crate::window::{Weights, Window, too_late};
-use crate::{Certificates, Request, model};
+use crate::resolve_costs;
+use crate::{Certificates, Request};
 use pipe_ir::ids::DeviceId;
+use pipe_model::pipeline::Elaborated;
+use pipe_model::pipeline::Pipeline;
+use pipe_schedule::block::async_window::too_late;
+use pipe_schedule::block::chained_reductions::follow_slots;
+use pipe_schedule::block::period::{Turn, turn};
+use pipe_schedule::block::throughput::{Pace, pace};
+use pipe_schedule::block::weight_versions::{Kept, cycles};
+use pipe_schedule::check;
+use pipe_schedule::check::memory::{Certificate, certificates};
+use pipe_schedule::check::requirements;
+use pipe_schedule::check::requirements::Reach;
+use pipe_schedule::memory_limit::MemoryLimit;
+use pipe_schedule::schedule::{Block, Schedule};
+use pipe_schedule::window::Window;
+use pipe_syntax::ast::Weights;
+use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
+use pipe_syntax::files::Files;
 
 /// What holds for all these numbers of microbatches.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -61,8 +68,8 @@ pub struct VersionsCertified {
     pub devices: Vec<(u64, u64)>,
 }
 
-/// Proves a block for the numbers of microbatches that [`crate::family::numbers`] found. None where the schedule is no block,
-/// or where its devices take too long to repeat.
+/// Proves a block for the numbers of microbatches that [`crate::block_family::numbers`] found. None
+/// where the schedule is no block, or where its devices take too long to repeat.
 #[must_use]
 pub fn certify(files: &Files, request: &Request, numbers: Option<Numbers>) -> Option<Proof> {
     let (numbers, n_microbatches) = (numbers?, elaborate::microbatches_of(files, &request.choice)?);
@@ -80,8 +87,8 @@ pub type Proof = Result<(Elaborated, Certified), Diagnostics>;
 #[must_use]
 pub fn is_enough(found: &[Diagnostic], proof: &Proof, request: &Request) -> bool {
     let is_judged = |(elaborated, certified): &(Elaborated, Certified)| {
-        let judged = elaborated.pipeline.as_ref().map(|pipeline| requirements(pipeline, certified));
-        judged.is_none_or(|judged| judged.map_or(true, |open| open.is_empty()))
+        let analysis = elaborated.pipeline.as_ref().map(|pipeline| requirements(pipeline, certified));
+        analysis.is_none_or(|analysis| analysis.map_or(true, |open| open.is_empty()))
     };
     let is_judged = proof.as_ref().map_or(true, is_judged);
     request.certificate != Certificates::Beside && is_judged && found.iter().all(|one| one.code == Code::TooLarge)
@@ -95,8 +102,8 @@ pub fn alone(proof: &Proof, request: &Request, report: &mut Report) -> Result<()
     let (elaborated, certified) = proof.as_ref().map_err(Clone::clone)?;
     report.certify(certified, elaborated.pipeline.as_ref());
     let mut found = Diagnostics::new();
-    let judged = elaborated.pipeline.as_ref().map(|pipeline| requirements(pipeline, certified));
-    match judged.unwrap_or_else(|| Ok(Vec::new())) {
+    let analysis = elaborated.pipeline.as_ref().map(|pipeline| requirements(pipeline, certified));
+    match analysis.unwrap_or_else(|| Ok(Vec::new())) {
         Ok(open) => report.certificate.iter_mut().for_each(|certificate| certificate.not_computed.extend(&open)),
         Err(broken) => found.extend(broken),
     }
@@ -120,14 +127,14 @@ fn prove(
     request: &Request,
     (numbers, n_microbatches): (Numbers, u32),
 ) -> Result<Option<(Elaborated, Certified)>, Diagnostics> {
-    let stages = model::stage_set(files, &elaborated)?;
+    let stages = pipe_model::stage_set(files, &elaborated)?;
     // A turn has no window, only what its tasks read: no sums travel in it.
     let window = elaborated.schedule.window.take();
     stages.tell(&mut elaborated.schedule);
     check::check(&elaborated.schedule)?;
     request.check(&elaborated)?;
     let pipeline = elaborated.pipeline.as_ref();
-    let costs = costs::costs(request, pipeline, &stages, &elaborated.schedule);
+    let costs = resolve_costs::costs(request, pipeline, &stages, &elaborated.schedule);
     let schedule = elaborated.schedule.clone();
     let (Some(block), Some(devices)) = (&schedule.block, certificates(&schedule)) else { return Ok(None) };
     let trained = stages.trained();
@@ -136,8 +143,8 @@ fn prove(
     }
     let versions = window.map(|window| versions(&schedule, block, window, n_microbatches)).transpose()?;
     let turn = turn(block, &schedule.placement, (schedule.n_devices(), schedule.n_microbatches));
-    // Where replicas add up gradients while others go on, tasks wait for that as well; a block of one number of microbatches
-    // is not repeated without end.
+    // Where replicas add up gradients while others go on, tasks wait for that as well; a block of
+    // one number of microbatches is not repeated without end.
     let is_paced = block.only.is_none() && (versions.is_none() || !schedule.placement.is_replicated());
     let pace = if is_paced { pace(&schedule, &turn, &costs) } else { None };
     Ok(Some((elaborated, Certified { turn, numbers, n_microbatches, devices, versions, pace, schedule })))

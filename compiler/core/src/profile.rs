@@ -5,18 +5,18 @@
 mod rates;
 
 use crate::cluster;
-use crate::costs::{CostName, Entry};
-use crate::diagnostic::{Code, Diagnostic, Diagnostics};
-use crate::json::{mark, place, reason, span};
-use crate::model::stage_set::StageSet;
-use crate::pipeline::StageCosts;
-use crate::schedule::Schedule;
-use crate::sharing::Sharing;
-use crate::source::{FileId, Source, Sources, Span};
-use crate::units::Ticks;
 use pipe_ir::ids::{DeviceId, StageId};
 use pipe_ir::program::Body;
 use pipe_ir::task::TaskKind;
+use pipe_model::stage_set::StageSet;
+use pipe_schedule::schedule::Schedule;
+use pipe_schedule::timing::costs::StageCosts;
+use pipe_schedule::timing::costs::{CostName, Entry};
+use pipe_schedule::timing::sharing::Sharing;
+use pipe_schedule::units::Ticks;
+use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
+use pipe_syntax::json::{mark, place, reason, span};
+use pipe_syntax::source::{FileId, Source, Sources, Span};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::collections::BTreeSet;
@@ -25,7 +25,7 @@ use std::ops::Range;
 /// Name and version of the form.
 pub const SCHEMA: &str = "pipec.profile/1";
 /// The longest text that is read.
-const MAX_BYTES: usize = crate::syntax::MAX_BYTES;
+const MAX_BYTES: usize = pipe_syntax::parse::MAX_BYTES;
 /// The longest time that costs may have: 10^9 units.
 const MOST_NANOS: u64 = 1_000_000_000_000_000;
 const HELP: &str = "`pipec profile TARGET -o x.profile.json` measures the target and writes its profile";
@@ -157,8 +157,9 @@ impl Profile {
         }
     }
 
-    /// Rule: a profile is about as many stages as the target has, about the kinds of tasks that it runs, unless their costs were `said`
-    /// otherwise or follow from others, and about as many operations in each.
+    /// Rule: a profile is about as many stages as the target has, about the kinds of tasks that it
+    /// runs, unless their costs were `said` otherwise or follow from others, and about as many
+    /// operations in each.
     ///
     /// # Errors
     /// Where it is about another target.
@@ -323,7 +324,7 @@ mod tests {
         let measured = || read(TEXT).expect("well-formed").costs();
         let ticks = |costs: &str, kind: TaskKind| {
             let costs = StageCosts::parse(costs).expect("well-formed").or(measured());
-            let costs = crate::costs::of_stages(&costs, 2);
+            let costs = pipe_schedule::timing::costs::of_stages(&costs, 2);
             ([0, 1].map(|stage| costs.of(kind, StageId(stage)).0), costs.latency.times().next().copied())
         };
         let latency = Some(Ticks(50_000));

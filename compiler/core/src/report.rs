@@ -2,7 +2,6 @@
 //!
 //! The one place where exact figures become floating-point numbers.
 
-pub mod account;
 pub mod activation;
 pub mod certificate;
 pub mod cluster;
@@ -12,8 +11,8 @@ mod finding;
 pub mod offload;
 pub mod profile;
 pub mod recompute;
+pub mod stage_costs;
 pub mod torch;
-pub mod tune;
 pub mod versions;
 pub mod zero;
 
@@ -21,20 +20,10 @@ pub use device::DeviceReport;
 pub use finding::Finding;
 
 use crate::Request;
-use crate::bounds::Forms;
+use crate::analyze::Analysis;
+use crate::block_family::Numbers;
 use crate::certificate::Certified;
-use crate::check::alive;
-use crate::diagnostic::{Code, Diagnostic};
-use crate::family::Numbers;
-use crate::judge::Judged;
-use crate::model::stage_set::StageSet;
-use crate::pipeline::Pipeline;
-use crate::schedule::Schedule;
-use crate::search::Objective;
-use crate::source::Sources;
-use crate::timeline::Timeline;
-use crate::units::{Ticks, Units};
-use account::AccountReport;
+use crate::memory::alive;
 use activation::ActivationReport;
 use certificate::CertificateReport;
 use cluster::ClusterReport;
@@ -44,9 +33,19 @@ use pipe_ir::ids::DeviceId;
 use pipe_ir::instruction::Instruction;
 use pipe_ir::program::Program;
 use pipe_ir::task::TaskKind;
+use pipe_model::pipeline::Pipeline;
+use pipe_model::stage_set::StageSet;
+use pipe_schedule::bounds::Forms;
+use pipe_schedule::dispatch::Objective;
+use pipe_schedule::schedule::Schedule;
+use pipe_schedule::timing::timeline::Timeline;
+use pipe_schedule::units::{Ticks, Units};
+use pipe_syntax::diagnostic::{Code, Diagnostic};
+use pipe_syntax::source::Sources;
 use profile::ProfileReport;
 use recompute::RecomputeReport;
 use serde::Serialize;
+use stage_costs::AccountReport;
 use torch::TorchReport;
 use versions::WeightsReport;
 use zero::ZeroReport;
@@ -75,7 +74,8 @@ pub struct Report {
     /// Figures over the whole step.
     #[serde(flatten)]
     pub figures: Figures,
-    /// Reductions of replicated weights in a step, and gatherings of those that are divided, each joined by all devices that hold the weights.
+    /// Reductions of replicated weights in a step, and gatherings of those that are divided, each
+    /// joined by all devices that hold the weights.
     pub collectives: Option<usize>,
     /// Whether no device ever waits for itself through others.
     pub deadlock_free: Option<bool>,
@@ -154,10 +154,11 @@ pub struct Figures {
     /// What a search made short: what `lower_bound` and `gap` are about. The makespan, where nothing was searched.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub objective: Option<&'static str>,
-    /// No schedule with this placement, these costs, this peak and these limits, in which the same stages recompute, is shorter, with pairs or
-    /// without.
+    /// No schedule with this placement, these costs, this peak and these limits, in which the same
+    /// stages recompute, is shorter, with pairs or without.
     pub lower_bound: Option<f64>,
-    /// The forms of backwards that this is about, where other forms may be shorter: `fused`, `split` or, of each stage as it is, `mixed`.
+    /// The forms of backwards that this is about, where other forms may be shorter: `fused`,
+    /// `split` or, of each stage as it is, `mixed`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lower_bound_form: Option<Forms>,
     /// The same for backwards of either form, where that is less and the costs of both are known.
@@ -265,21 +266,21 @@ impl Report {
     }
 
     /// Fills in what follows from the timeline and the peaks.
-    pub fn measure(&mut self, judged: &Judged, stages: &StageSet, request: &Request, numbers: Option<Numbers>) {
+    pub fn measure(&mut self, analysis: &Analysis, stages: &StageSet, request: &Request, numbers: Option<Numbers>) {
         let limit = request.memory.as_ref();
-        self.cluster = request.cluster.as_ref().map(|cluster| ClusterReport::new(cluster, judged, stages));
-        let Judged { schedule, timeline, bound, critical_path, peaks, .. } = judged;
-        let dependencies = &judged.order.dependencies;
+        self.cluster = request.cluster.as_ref().map(|cluster| ClusterReport::new(cluster, analysis, stages));
+        let Analysis { schedule, timeline, bound, critical_path, peaks, .. } = analysis;
+        let dependencies = &analysis.order.dependencies;
         self.derived_costs =
-            DerivedCostReport::all(judged.halves.iter().copied().filter(|half| dependencies.is_split(half.stage)));
-        let certificates = judged.certificates.as_deref();
+            DerivedCostReport::all(analysis.halves.iter().copied().filter(|half| dependencies.is_split(half.stage)));
+        let certificates = analysis.certificates.as_deref();
         self.deadlock_free = Some(true);
-        self.weights = judged.versions.as_ref().and_then(|versions| WeightsReport::new(schedule, versions));
-        self.recompute = RecomputeReport::new(judged);
-        let is_limited = limit.is_some() && !judged.is_valid_for_all_microbatches(limit);
+        self.weights = analysis.versions.as_ref().and_then(|versions| WeightsReport::new(schedule, versions));
+        self.recompute = RecomputeReport::new(analysis);
+        let is_limited = limit.is_some() && !analysis.is_valid_for_all_microbatches(limit);
         // Numbers that were judged one by one were judged with sums that travel.
-        let is_proved = |numbers: &Numbers| matches!(numbers, Numbers::UpTo(_)) || judged.sums_follow_slots();
-        let is_of_one = judged.pipeline.as_ref().is_some_and(Pipeline::is_of_one_number);
+        let is_proved = |numbers: &Numbers| matches!(numbers, Numbers::UpTo(_)) || analysis.sums_follow_slots();
+        let is_of_one = analysis.pipeline.as_ref().is_some_and(Pipeline::is_of_one_number);
         self.holds_for(numbers.filter(|_| !is_limited && !is_of_one).filter(is_proved));
         let devices = || (0..schedule.n_devices()).map(DeviceId::from_index);
         let activations = |count: u64| units(schedule.units(count));
@@ -300,7 +301,7 @@ impl Report {
                 holds: Vec::new(),
             })
             .collect();
-        let of_either = judged.bound_of_either_form.map(|bound| bound.makespan);
+        let of_either = analysis.bound_of_either_form.map(|bound| bound.makespan);
         let only_own = of_either.is_none_or(|of_either| of_either < bound.makespan);
         let work = most_work(timeline);
         let (makespan, longest_stage) = (timeline.makespan(), timeline.longest_stage());

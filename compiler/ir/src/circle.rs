@@ -1,9 +1,11 @@
 //! The shortest circles among queues that wait for each other.
 //!
-//! A queue handles its items in order. Before an item some other queues must have come some way. Items that are never
-//! handled form a graph: each needs the item before it in its queue, and the last one of every way that it waits for. Where
-//! nothing can go on, a strongly connected component of it is a knot. Every knot at which a queue stands is shown by its
-//! shortest circle, wherever that is, or by every queue that stands there and waits for itself; all other items wait for a knot.
+//! A queue handles its items in order. Before an item some other queues must have come some way.
+//! Items that are never handled form a graph: each needs the item before it in its queue, and the
+//! last one of every way that it waits for. Where nothing can go on, a strongly connected component
+//! of it is a knot. Every knot at which a queue stands is shown by its shortest circle, wherever
+//! that is, or by every queue that stands there and waits for itself; all other items wait for a
+//! knot.
 
 use petgraph::algo::kosaraju_scc;
 use petgraph::graph::{DiGraph, NodeIndex};
@@ -44,9 +46,9 @@ pub fn window(n_queues: usize) -> usize {
     (MOST_ITEMS / n_queues.max(1)).max(1)
 }
 
-/// The shortest circle of every knot at which a queue stands, from one of its foremost items on; no queue is twice in one.
-/// Where queues wait for themselves, each of them is a circle.
-/// A need for more items than a queue has is one for all of them.
+/// The shortest circle of every knot at which a queue stands, from one of its foremost items on; no
+/// queue is twice in one. Where queues wait for themselves, each of them is a circle. A need for
+/// more items than a queue has is one for all of them.
 #[must_use]
 pub fn circles(queues: &Queues) -> Vec<Vec<Link>> {
     let mut starts = vec![0];
@@ -104,7 +106,8 @@ struct Knots<'a> {
 }
 
 impl Knots<'_> {
-    /// The shortest circle through any of these items, given as position and queue; or all queues that wait for themselves.
+    /// The shortest circle through any of these items, given as position and queue; or all queues
+    /// that wait for themselves.
     fn shortest(&mut self, members: &[(usize, usize)]) -> Vec<Vec<Link>> {
         let stand = members.iter().filter(|(item, _)| *item == 0);
         let own: Vec<Vec<Link>> = stand.filter_map(|(item, queue)| self.through(*queue, *item, 1)).collect();
@@ -204,7 +207,8 @@ mod tests {
 
     #[test]
     fn the_shortest_of_several_circles_even_behind_the_longest() {
-        // All stand in a circle of three; behind, the queues 1 and 2 wait for each other, which 0 needs only the second time.
+        // All stand in a circle of three; behind, the queues 1 and 2 wait for each other, which 0
+        // needs only the second time.
         let queues = |items| {
             let one = vec![vec![need(2, 1)], vec![need(2, 2)]];
             [vec![vec![need(1, items)]], one, vec![vec![need(0, 1)], vec![need(1, 2)]]]
@@ -238,7 +242,8 @@ mod tests {
         assert_eq!(found(&queues), [[(0, 0), (2, 0)], [(1, 0), (3, 0)]]);
     }
 
-    /// By item: whether a need of it leads to each other item, and in how many needs at least. Floyd and Warshall's algorithm.
+    /// By item: whether a need of it leads to each other item, and in how many needs at least.
+    /// Floyd and Warshall's algorithm.
     fn distances(queues: &[Vec<Vec<Need>>], items: &[(usize, usize)], in_order: bool) -> Vec<Vec<usize>> {
         let leads = |from: &(usize, usize), to: &(usize, usize)| {
             let needs = &queues[from.0][from.1];

@@ -1,9 +1,11 @@
 //! Tensor graphs: the bodies of executables. Single-assignment nodes in an order in which every input comes first.
 //!
-//! Shapes are static. Element-wise nodes broadcast like NumPy: shapes are aligned at the right, and a missing or 1-sized
-//! dimension repeats. All arithmetic is in `f32` or in `f64`, as the node's type says, and a node never mixes the two; `i32`
-//! tensors only index. `bf16` tensors hold `f32` numbers that were rounded, to be kept, sent and multiplied: [`Op::Convert`] makes
-//! them and widens them again, operations that only move elements take them, and products and attention have them as factors.
+//! Shapes are static. Element-wise nodes broadcast like NumPy: shapes are aligned at the right, and
+//! a missing or 1-sized dimension repeats. All arithmetic is in `f32` or in `f64`, as the node's
+//! type says, and a node never mixes the two; `i32` tensors only index. `bf16` tensors hold `f32`
+//! numbers that were rounded, to be kept, sent and multiplied: [`Op::Convert`] makes them and
+//! widens them again, operations that only move elements take them, and products and attention have
+//! them as factors.
 
 use crate::ids::NodeId;
 use crate::units::Bytes;
@@ -195,8 +197,9 @@ pub enum Op {
     Binary(Binary),
     /// (x): element-wise, from `f32` to `bf16` by [`rounded`], or back.
     Convert,
-    /// (a, b): a[.., m, k] · b[.., k, n] -> [.., m, n], added up in `f32` where both factors are `bf16`. Leading dimensions are equal, or b has rank 2 and is shared, or
-    /// both are folded by the transposes below. With `transpose_a` the last two dimensions of a are read as [k, m];
+    /// (a, b): a[.., m, k] · b[.., k, n] -> [.., m, n], added up in `f32` where both factors are
+    /// `bf16`. Leading dimensions are equal, or b has rank 2 and is shared, or both are folded by
+    /// the transposes below. With `transpose_a` the last two dimensions of a are read as [k, m];
     /// with `transpose_b` those of b as [n, k].
     MatMul {
         /// a is stored as [.., k, m].
@@ -244,19 +247,21 @@ pub enum Op {
     NormalizeGradInput,
     /// `(x, statistics, dy) -> [h]`: derivative of layer normalisation by its gain.
     NormalizeGradGain,
-    /// (x[.., m, n]): e^(x - max) / sum over the last dimension. `causal`: row i of the last two dimensions sees columns
-    /// 0..=i only, or 0..=i + n - m where n > m; the others become 0.
+    /// (x[.., m, n]): e^(x - max) / sum over the last dimension. `causal`: row i of the last two
+    /// dimensions sees columns 0..=i only, or 0..=i + n - m where n > m; the others become 0.
     Softmax {
         /// Whether the rows are masked.
         causal: bool,
     },
-    /// (q[.., m, w], k[.., n, w], v[.., n, w]) -> [.., m, w]: softmax(q · kᵀ) · v. The scores, m rows and n columns of them, never lie in
-    /// memory as a whole. With `causal`, n is at least m, and row i sees columns 0..=i + n - m only (arXiv 2205.14135). Of `bf16` makes `f32`.
+    /// (q[.., m, w], k[.., n, w], v[.., n, w]) -> [.., m, w]: softmax(q · kᵀ) · v. The scores, m
+    /// rows and n columns of them, never lie in memory as a whole. With `causal`, n is at least m,
+    /// and row i sees columns 0..=i + n - m only (arXiv 2205.14135). Of `bf16` makes `f32`.
     Attention {
         /// Whether the rows are masked.
         causal: bool,
     },
-    /// (q, k, v, dy) -> [.., m + 2 n, w]: derivatives of `Attention` by its inputs, the rows of one after those of the other.
+    /// (q, k, v, dy) -> [.., m + 2 n, w]: derivatives of `Attention` by its inputs, the rows of one
+    /// after those of the other.
     AttentionGrad {
         /// As in `Attention`.
         causal: bool,

@@ -1,7 +1,7 @@
 //! The instruction table: one row per instruction; enum, printer, parser, buffer accesses and reference follow from it.
 //!
-//! A row names the fields of an instruction with their [`crate::operand`] kinds, in the order of its text; a literal before
-//! a field is written before it.
+//! A row names the fields of an instruction with their [`crate::operand`] kinds, in the order of
+//! its text; a literal before a field is written before it.
 
 use crate::ids::{BufferId, DeviceId, ExecId, GroupId, MicrobatchId, TokenId, ValueId};
 use crate::operand::{Alloc, Free, Kind, Read, Receive, Reduce, Send, Touch, Write};
@@ -94,9 +94,11 @@ pub enum Fill {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Collective {
-    /// Adds up the buffers of all members, in the order of the group; each member ends with the sum, bit for bit the same.
+    /// Adds up the buffers of all members, in the order of the group; each member ends with the
+    /// sum, bit for bit the same.
     AllReduce,
-    /// The same, but each member ends with its own share of the sum (see [`crate::shares`]); what it has beside that is not to be relied on.
+    /// The same, but each member ends with its own share of the sum (see [`crate::shares`]); what
+    /// it has beside that is not to be relied on.
     ReduceScatter,
     /// Each member gives its own share of the buffer to all others, and ends with those of all.
     AllGather,
@@ -246,14 +248,17 @@ instructions! {
         buffer: Receive, "=" value: ValueId, microbatch: MicrobatchId, "from" from: DeviceId, class: Class,
         "->" token: TokenId
     }
-    /// Joins the next collective of a group: gradients of the same weights are added up, whole or each member its share, or shares of weights are
-    /// exchanged. Not to be touched before the `wait`.
+    /// Joins the next collective of a group: gradients of the same weights are added up, whole or
+    /// each member its share, or shares of weights are exchanged. Not to be touched before the
+    /// `wait`.
     CollStart "coll.start" { buffer: Reduce, collective: Collective, group: GroupId, "->" token: TokenId }
-    /// Joins the next collective of a group: the share of weights that the device keeps, and those of the other members, come into a buffer for all of
-    /// them. Until the `wait`, the share may be read, and the other buffer not be touched.
+    /// Joins the next collective of a group: the share of weights that the device keeps, and those
+    /// of the other members, come into a buffer for all of them. Until the `wait`, the share may be
+    /// read, and the other buffer not be touched.
     GatherStart "gather.start" { buffer: Receive, "=" share: Send, group: GroupId, "->" token: TokenId }
-    /// Queues a copy of a buffer into one of the other memory space, on the device's queue of that direction. Until the `wait`, the one that is read
-    /// may be read, and the one that is written not be touched.
+    /// Queues a copy of a buffer into one of the other memory space, on the device's queue of that
+    /// direction. Until the `wait`, the one that is read may be read, and the one that is written
+    /// not be touched.
     CopyStart "copy.start" { buffer: Receive, "=" from: Send, direction: Direction, "->" token: TokenId }
     /// Waits until the transfer, collective or copy has ended. Each token is waited for exactly once.
     Wait "wait" { token: TokenId }

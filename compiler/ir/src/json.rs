@@ -1,5 +1,5 @@
-//! The same programs as JSON, schema `pipec.program/1`: an object with `schema` and `program`, whose fields are those of
-//! [`Program`] in snake case.
+//! The same programs as JSON, schema `pipec.program/1`: an object with `schema` and `program`,
+//! whose fields are those of [`Program`] in snake case.
 
 use crate::program::Program;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,5 @@
-//! The contract between the compiler and the runtime: ids, units, instructions, programs, tensor graphs and the verifier.
+//! The contract between the compiler and the runtime: ids, units, instructions, programs, tensor
+//! graphs and the verifier.
 //!
 //! Depends on nothing else of ours. The compiler writes a [`program::Program`]; [`verify::verify`] turns it into a
 //! [`verify::Verified`] one, which is all that the runtime accepts.

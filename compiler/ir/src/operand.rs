@@ -1,5 +1,5 @@
-//! Operand kinds: what a field of an instruction is. The role of a buffer is its kind, so that nobody needs to know which
-//! instruction touches it in order to know how.
+//! Operand kinds: what a field of an instruction is. The role of a buffer is its kind, so that
+//! nobody needs to know which instruction touches it in order to know how.
 
 use crate::ids::{BufferId, DeviceId, ExecId, GroupId, MicrobatchId, TokenId, ValueId};
 use crate::instruction::{Class, Collective, Direction, Fill, OperandRange};

@@ -61,8 +61,9 @@ pub enum Body {
     Optimizer,
 }
 
-/// A part of the bytes of a stage's weights, with an optimizer state and an update of its own. The chunks of the weights follow each other
-/// without gaps. One device updates all of them in their order, or each member of a group its share.
+/// A part of the bytes of a stage's weights, with an optimizer state and an update of its own. The
+/// chunks of the weights follow each other without gaps. One device updates all of them in their
+/// order, or each member of a group its share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Chunk {
     /// Which one, from 0.
@@ -71,7 +72,8 @@ pub struct Chunk {
     pub from: Bytes,
     /// One past its last byte.
     pub to: Bytes,
-    /// The group whose member at this position updates it alone, where weights are divided; the chunk is then that member's share.
+    /// The group whose member at this position updates it alone, where weights are divided; the
+    /// chunk is then that member's share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<GroupId>,
 }
@@ -182,7 +184,8 @@ pub struct DeviceProgram {
     pub n_tokens: u32,
     /// Run once: allocates and fills what is persistent.
     pub setup: Vec<Instruction>,
-    /// Run once per optimizer step: allocates and frees the same buffers each time, so that steps can follow each other.
+    /// Run once per optimizer step: allocates and frees the same buffers each time, so that steps
+    /// can follow each other.
     pub step: Vec<Instruction>,
 }
 
@@ -263,8 +266,9 @@ impl Program {
         microbatch.0 / self.microbatches_of_step()
     }
 
-    /// The version of a stage's weights that its tasks on a microbatch read. Version 0 is the one that the step lists begin
-    /// with, and every update makes the next one; versions below 0 are older ones.
+    /// The version of a stage's weights that its tasks on a microbatch read. Version 0 is the one
+    /// that the step lists begin with, and every update makes the next one; versions below 0 are
+    /// older ones.
     #[must_use]
     pub fn version_read(&self, stage: StageId, microbatch: MicrobatchId) -> i64 {
         let lags = self.lags.get(stage.index()).map_or([].as_slice(), Vec::as_slice);
@@ -272,7 +276,8 @@ impl Program {
         i64::from(self.step_of(microbatch)) - i64::from(lag)
     }
 
-    /// Whether an update is the last one of its weights in a step on its device: the only one, that of a share, or that of the last chunk.
+    /// Whether an update is the last one of its weights in a step on its device: the only one, that
+    /// of a share, or that of the last chunk.
     #[must_use]
     pub fn ends_update(&self, exec: &Exec) -> bool {
         let weights = exec.operands.first().and_then(|operand| self.values.get(operand.value.index()));

@@ -1,7 +1,8 @@
 //! Shares: how the members of a group divide the bytes of a value among them.
 //!
-//! Equal parts, each a multiple of the alignment; only what is at the end may have less, down to nothing. So no share is more than one
-//! alignment larger than an equal part, and a tensor may be cut anywhere between two of its numbers.
+//! Equal parts, each a multiple of the alignment; only what is at the end may have less, down to
+//! nothing. So no share is more than one alignment larger than an equal part, and a tensor may be
+//! cut anywhere between two of its numbers.
 
 use crate::graph::TensorType;
 use crate::units::{ALIGNMENT, Bytes};

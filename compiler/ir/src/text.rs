@@ -85,8 +85,8 @@ pub fn print(program: &Program) -> String {
     pieces(program).collect()
 }
 
-/// The text of a program, piece by piece: its tables, then one device after the other. A program of ten million tasks has
-/// gigabytes of text, which need not be in memory at once.
+/// The text of a program, piece by piece: its tables, then one device after the other. A program of
+/// ten million tasks has gigabytes of text, which need not be in memory at once.
 pub fn pieces(program: &Program) -> impl Iterator<Item = String> {
     let devices = (0..program.devices.len()).map(|device| print::device(program, device));
     std::iter::once_with(|| print::tables(program)).chain(devices)

@@ -4,28 +4,119 @@ use crate::digest::Digest;
 use crate::units::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// How weights follow from their gradients. All numbers are per step.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Optimizer {
+/// Which values a setting of an optimizer may have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Range {
+    /// Above 0.
+    Positive,
+    /// 0 or more.
+    NotNegative,
+    /// From 0 to below 1.
+    Decay,
+}
+
+impl Range {
+    /// Whether a value lies in it.
+    #[must_use]
+    pub fn contains(self, value: f64) -> bool {
+        match self {
+            Self::Positive => value > 0.0,
+            Self::NotNegative => value >= 0.0,
+            Self::Decay => (0.0..1.0).contains(&value),
+        }
+    }
+}
+
+/// A number that an optimizer takes, beside the learning rate.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct OptimizerSetting {
+    /// Its name, in the language and in the IR.
+    pub name: &'static str,
+    /// Its position in a call, behind the learning rate.
+    pub position: usize,
+    /// Its value where none is given.
+    pub default: f64,
+    /// The values that it may have.
+    pub range: Range,
+}
+
+/// Writes the enum of optimizers, and what the language, the IR text and the verifier read from it.
+macro_rules! optimizers {
+    ($($(#[$doc:meta])* $variant:ident $name:literal {
+        $($(#[$field_doc:meta])* $field:ident: $position:literal, $default:literal, $range:ident;)*
+    })*) => {
+        /// How weights follow from their gradients. All numbers are per step.
+        #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        pub enum Optimizer {
+            $($(#[$doc])* $variant { $($(#[$field_doc])* $field: f64),* }),*
+        }
+
+        impl Optimizer {
+            /// Every optimizer, by its name in the language.
+            pub const NAMES: &[&'static str] = &[$($name),*];
+
+            /// Its name.
+            #[must_use]
+            pub const fn name(&self) -> &'static str {
+                match self {
+                    $(Self::$variant { .. } => $name),*
+                }
+            }
+
+            /// The settings of the optimizer of a name, in the order of the IR.
+            #[must_use]
+            pub fn settings(name: &str) -> Option<&'static [OptimizerSetting]> {
+                match name {
+                    $($name => Some(&[$(OptimizerSetting {
+                        name: stringify!($field),
+                        position: $position,
+                        default: $default,
+                        range: Range::$range,
+                    }),*]),)*
+                    _ => None,
+                }
+            }
+
+            /// The values of its settings, in the order of the IR.
+            #[must_use]
+            pub fn values(&self) -> Vec<f64> {
+                match *self {
+                    $(Self::$variant { $($field),* } => vec![$($field),*]),*
+                }
+            }
+
+            /// The optimizer of a name with these values, in the order of the IR. `None` where their number is another.
+            #[must_use]
+            pub fn new(name: &str, values: &[f64]) -> Option<Self> {
+                match (name, values) {
+                    $(($name, [$($field),*]) => Some(Self::$variant { $($field: *$field),* }),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+optimizers! {
     /// v = momentum * v + (g + weight_decay * p); p -= learning_rate * v. State: v (none where momentum is 0).
-    Sgd {
+    Sgd "sgd" {
         /// Share of the last step's direction that is kept.
-        momentum: f64,
+        momentum: 0, 0.0, Decay;
         /// L2 penalty.
-        weight_decay: f64,
-    },
+        weight_decay: 1, 0.0, NotNegative;
+    }
     /// AdamW (arXiv 1711.05101, Algorithm 2) with bias correction. State: first and second moment.
-    AdamW {
+    AdamW "adamw" {
         /// Decay of the first moment.
-        beta1: f64,
+        beta1: 0, 0.9, Decay;
         /// Decay of the second moment.
-        beta2: f64,
+        beta2: 1, 0.999, Decay;
         /// Added to the root of the second moment.
-        epsilon: f64,
+        epsilon: 3, 1e-8, Positive;
         /// Decoupled weight decay, times the learning rate.
-        weight_decay: f64,
-    },
+        weight_decay: 2, 0.01, NotNegative;
+    }
 }
 
 impl Optimizer {
@@ -48,7 +139,8 @@ impl Optimizer {
         }
     }
 
-    /// Bytes that an update of so many bytes of parameters reads and writes: these and their state both, and the gradients once.
+    /// Bytes that an update of so many bytes of parameters reads and writes: these and their state
+    /// both, and the gradients once.
     #[must_use]
     pub fn traffic(&self, parameters: Bytes) -> Bytes {
         Bytes(parameters.0 * (3 + 2 * self.state_per_parameter()))
@@ -101,8 +193,8 @@ pub struct Training {
     pub data: DataSource,
     /// Saved where, if at all.
     pub checkpoint: Option<Checkpoint>,
-    /// Tells models apart by what they compute, whatever their weights, batch, precision, schedule and number of devices. Programs of earlier
-    /// versions do not say it.
+    /// Tells models apart by what they compute, whatever their weights, batch, precision, schedule
+    /// and number of devices. Programs of earlier versions do not say it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<Digest>,
 }

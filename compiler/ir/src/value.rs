@@ -92,8 +92,8 @@ pub struct TensorSlot {
     pub offset: Bytes,
     /// For parameters: how it starts.
     pub init: Option<Init>,
-    /// Where it is not a whole tensor but some numbers of one: of which, and from where on. Several values then hold the parts of the
-    /// tensor, which has the name that all of them have.
+    /// Where it is not a whole tensor but some numbers of one: of which, and from where on. Several
+    /// values then hold the parts of the tensor, which has the name that all of them have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<Part>,
 }
@@ -121,7 +121,8 @@ impl TensorSlot {
     }
 }
 
-/// Which share of some weights a value is, where those who hold them keep a share each, and all of them only while tasks read them.
+/// Which share of some weights a value is, where those who hold them keep a share each, and all of
+/// them only while tasks read them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Share {
     /// The weights: a row of the table before the own one.

@@ -2,7 +2,8 @@
 //!
 //! Rules, each in the file of its group under `verify/`:
 //!
-//! - **tables**: names are unique and ids in range; executables get as many buffers as they have operands, all different
+//! - **tables**: names are unique and ids in range; executables get as many buffers as they have
+//!   operands, all different
 //!   and each at least as large as its value; numbers are finite; set-up lists only `alloc` and `fill`; weights start
 //!   with their initial contents, all else with zeros, and the step fills neither weights nor optimizer state; weights that are kept in shares
 //!   have one for each member of one group, which holds exactly its bytes of their tensors, and are filled, and updated, share by share by their
@@ -16,11 +17,14 @@
 //! - **lifespans**: a buffer is used only between `alloc` and `free`; what lives since the set-up is never freed, what
 //!   is allocated in the step is freed in it; live buffers never overlap; offsets are aligned and inside the arena;
 //!   arena and peak are exact and within the memory, in both spaces.
-//! - **tokens**: a started transfer, collective or copy is waited for exactly once, before its buffer is written or freed (a
+//! - **tokens**: a started transfer, collective or copy is waited for exactly once, before its
+//!   buffer is written or freed (a
 //!   send, what a copy or a gathering reads) or touched at all (a receive, a collective, what a copy or a gathering writes).
-//! - **copies**: only copies reach the host's memory; they join buffers of one size, on either side, and carry weights, the
+//! - **copies**: only copies reach the host's memory; they join buffers of one size, on either
+//!   side, and carry weights, the
 //!   optimizer's state or a value of a microbatch. Chunks of weights follow each other without gaps.
-//! - **tasks**: each microbatch goes exactly once through each stage, forward, then backward fused or in two halves, all
+//! - **tasks**: each microbatch goes exactly once through each stage, forward, then backward fused
+//!   or in two halves, all
 //!   on one device; an update runs once for each step on each device that holds the weights, after all weight gradients
 //!   of its step, before any of the next step.
 //! - **contents**: whoever reads a buffer finds the value that it expects, of its own microbatch or of the slice that
@@ -35,11 +39,14 @@
 //!   Of weights, a task reads exactly the version that the program's lags say, the backward that of its forward; an
 //!   update reads the newest version, and what the step list ends with is what it began with, as many updates later.
 //! - **losses**: every loss is emitted exactly once, on the device that computes it.
-//! - **collectives**: the n-th collective of a group is the same on every member, and joins the same value and bytes, which are all the
+//! - **collectives**: the n-th collective of a group is the same on every member, and joins the
+//!   same value and bytes, which are all the
 //!   devices that hold the value, or a share of it. Shares are those of the group that is named, each updated by its member.
-//! - **channels**: the n-th send of a channel carries the value, microbatch and bytes of its n-th receive, and a channel
+//! - **channels**: the n-th send of a channel carries the value, microbatch and bytes of its n-th
+//!   receive, and a channel
 //!   has at most two receives that nobody has read yet (or as many as one executable reads).
-//! - **progress**: no device waits forever, even if every transfer needs both sides, and every collective all members, at
+//! - **progress**: no device waits forever, even if every transfer needs both sides, and every
+//!   collective all members, at
 //!   the head of their queues.
 //!
 //! A group is judged only if the groups before it found nothing, so that no finding merely follows from another. All
@@ -193,13 +200,13 @@ impl fmt::Display for VerifyError {
 /// # Errors
 /// All that was found, in the order of the program, as far as one finding does not follow from another.
 pub fn verify(program: Program) -> Result<Verified, Vec<VerifyError>> {
-    match judge(&program) {
+    match analyze(&program) {
         Ok(()) => Ok(Verified { program }),
         Err(report) => Err(report.into_errors(&program)),
     }
 }
 
-fn judge(program: &Program) -> Result<(), Report> {
+fn analyze(program: &Program) -> Result<(), Report> {
     let mut report = Report::default();
     tables::check(program, &mut report);
     report.checkpoint()?;

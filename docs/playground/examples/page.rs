@@ -1,6 +1,8 @@
-//! Puts the playground together: `gzip -9c compiler.wasm | base64 | cargo run -p pipe-playground --example page > index.html`.
+//! Puts the playground together:
+//! `gzip -9c compiler.wasm | base64 | cargo run -p pipe-playground --example page > index.html`.
 //!
-//! Style and scripts of the timeline are those of `pipec plot -o x.html`. Everything is in one file, so that it also works where it was saved.
+//! Style and scripts of the timeline are those of `pipec plot -o x.html`. Everything is in one
+//! file, so that it also works where it was saved.
 
 use pipec::plot::html::{self, Shown};
 use std::io::{self, Read, Write};

@@ -1,14 +1,14 @@
 //! What the playground asks, and what it is told.
 
-use pipe_compiler::activation::Shares;
 use pipe_compiler::elaborate;
-use pipe_compiler::memory_limit::MemoryLimit;
-use pipe_compiler::picture::Picture;
-use pipe_compiler::pipeline::StageCosts;
-use pipe_compiler::recompute::Recomputation;
 use pipe_compiler::report::Report;
-use pipe_compiler::source::{Source, Sources};
 use pipe_compiler::{Request, compile};
+use pipe_plot::Picture;
+use pipe_schedule::memory_limit::MemoryLimit;
+use pipe_schedule::policy::activation::Shares;
+use pipe_schedule::policy::recompute::Recomputation;
+use pipe_schedule::timing::costs::StageCosts;
+use pipe_syntax::source::{Source, Sources};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn every_standard_schedule_has_its_picture() {
-        for (name, source) in pipe_compiler::stdlib::SCHEDULES {
+        for (name, source) in pipe_syntax::stdlib::SCHEDULES {
             let told = ask(json!({ "source": source, "settings": { "devices": 4, "microbatches": 8 } }));
             assert_eq!(
                 (&told["report"]["ok"], &told["mistakes"]),
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn mistakes_are_told_with_their_place_or_option() {
-        let source = pipe_compiler::stdlib::schedule("1f1b").expect("a standard schedule");
+        let source = pipe_syntax::stdlib::schedule("1f1b").expect("a standard schedule");
         let told =
             ask(json!({ "source": source, "cost": "F=x", "memory": "much", "activation": "W=2", "recompute": "?" }));
         let names: Vec<&String> = told["mistakes"].as_object().expect("mistakes").keys().collect();
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn what_is_too_large_is_cut() {
-        let source = pipe_compiler::stdlib::schedule("1f1b").expect("a standard schedule");
+        let source = pipe_syntax::stdlib::schedule("1f1b").expect("a standard schedule");
         let told = ask(json!({ "source": source, "settings": { "devices": 4096, "microbatches": 1_000_000 } }));
         assert_eq!(
             (&told["report"]["ok"], &told["report"]["diagnostics"][0]["code"]),

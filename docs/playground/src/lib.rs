@@ -1,11 +1,13 @@
-//! The compiler behind the playground: a request as JSON in, an answer as JSON out, through two texts in its own memory.
+//! The compiler behind the playground: a request as JSON in, an answer as JSON out, through two
+//! texts in its own memory.
 //!
-//! The page writes UTF-8 where [`input`] says, calls [`compile`] or [`gallery`], and reads as many bytes as that answers where [`output`] says.
-//! After a panic, [`complaint`] has what to report; the page then starts anew.
+//! The page writes UTF-8 where [`input`] says, calls [`compile`] or [`gallery`], and reads as many
+//! bytes as that answers where [`output`] says. After a panic, [`complaint`] has what to report;
+//! the page then starts anew.
 
 mod answer;
 
-use pipe_compiler::stdlib;
+use pipe_syntax::stdlib;
 use serde_json::json;
 use std::cell::RefCell;
 use std::sync::Once;

@@ -1,7 +1,8 @@
 //! Files: a checkpoint, or a rank's part of one, as the bytes of a safetensors file.
 //!
-//! The metadata has a checksum of each tensor's bytes, and one of all else that the file says: names, types, shapes, step, origin and those checksums.
-//! Files of format 1, which earlier versions wrote, have none.
+//! The metadata has a checksum of each tensor's bytes, and one of all else that the file says:
+//! names, types, shapes, step, origin and those checksums. Files of format 1, which earlier
+//! versions wrote, have none.
 
 use super::{NamedTensor, Origin, Piece, State};
 use crate::checksum;
@@ -149,7 +150,8 @@ impl Header {
         Self { format: format.to_owned(), step, seed, origin, parts, checksums, checksum: String::new() }
     }
 
-    /// The checksum of the header without this one as JSON, with a line for each entry behind it: its name and type. It stands for the whole file.
+    /// The checksum of the header without this one as JSON, with a line for each entry behind it:
+    /// its name and type. It stands for the whole file.
     fn checksum_of_all(&self, types: &BTreeMap<&str, TensorType>) -> String {
         let mut text = serde_json::to_string(&Self { checksum: String::new(), ..self.clone() }).unwrap_or_default();
         for (name, ty) in types {

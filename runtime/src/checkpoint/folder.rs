@@ -20,8 +20,8 @@ pub(super) fn prepare(folder: &Path) -> Result<(), CheckpointError> {
     Ok(())
 }
 
-/// Moves the checkpoints of a folder into a new one in it. Its name, if there are any. Each is complete in one of both whatever happens, since it
-/// leaves the one when it is in the other.
+/// Moves the checkpoints of a folder into a new one in it. Its name, if there are any. Each is
+/// complete in one of both whatever happens, since it leaves the one when it is in the other.
 pub(super) fn set_aside(folder: &Path) -> Result<Option<PathBuf>, CheckpointError> {
     let known = checkpoints(folder)?;
     if known.is_empty() {
@@ -85,8 +85,8 @@ fn is_index(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "json")
 }
 
-/// Removes what runs left behind that were killed while they saved, and files of indices that are gone, whoever wrote them: of a folder that was
-/// just taken.
+/// Removes what runs left behind that were killed while they saved, and files of indices that are
+/// gone, whoever wrote them: of a folder that was just taken.
 pub(super) fn remove_leftovers(folder: &Path) {
     let is_partial = |name: &str| name.starts_with('.') && name.ends_with(".partial");
     remove_unneeded(folder, &|name| is_partial(name) || shards::is_shard(name));
@@ -122,8 +122,8 @@ pub fn latest(folder: &Path) -> Result<Option<PathBuf>, CheckpointError> {
     Ok(checkpoints(folder)?.pop())
 }
 
-/// Complete checkpoints of a folder, in the order in which they were written: a run that started anew in the folder of a
-/// longer one must not take that one's steps for its own.
+/// Complete checkpoints of a folder, in the order in which they were written: a run that started
+/// anew in the folder of a longer one must not take that one's steps for its own.
 pub(super) fn checkpoints(folder: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
     if !folder.exists() {
         return Ok(Vec::new());

@@ -1,4 +1,5 @@
-//! Homes: a folder of checkpoints while a run has it. It writes there, and removes what it wrote itself, or found when it took the folder.
+//! Homes: a folder of checkpoints while a run has it. It writes there, and removes what it wrote
+//! itself, or found when it took the folder.
 
 use super::folder::{self, SUFFIX, checkpoints, keep_newest, prepare, put};
 use super::lease::{Lease, Terms};
@@ -9,7 +10,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A folder of checkpoints that a run has until it is dropped: all ranks of a job together, of which the first one looks after it.
+/// A folder of checkpoints that a run has until it is dropped: all ranks of a job together, of
+/// which the first one looks after it.
 pub struct Home {
     folder: PathBuf,
     /// In the names of all files of this run.
@@ -22,8 +24,8 @@ pub struct Home {
 }
 
 impl Home {
-    /// Takes a folder, which is made where there is none. What earlier runs left behind that is no checkpoint is removed. All ranks of a job do
-    /// it at once.
+    /// Takes a folder, which is made where there is none. What earlier runs left behind that is no
+    /// checkpoint is removed. All ranks of a job do it at once.
     ///
     /// # Errors
     /// If another run has it that still runs, or it cannot be read and written by every rank.
@@ -64,8 +66,9 @@ impl Home {
         self.lease.as_ref().map_or(Ok(()), Lease::check)
     }
 
-    /// Moves the checkpoints that the run has found into a new folder in it: a run that begins anew does not go on from them. Its name, if there
-    /// are any. Each is complete in one of both whatever happens. The first rank does it.
+    /// Moves the checkpoints that the run has found into a new folder in it: a run that begins anew
+    /// does not go on from them. Its name, if there are any. Each is complete in one of both
+    /// whatever happens. The first rank does it.
     ///
     /// # Errors
     /// If the folder cannot be read or written, or is another run's.
@@ -78,8 +81,8 @@ impl Home {
 
     /// Writes `step-<n>.<run>.safetensors` and removes all but the two that the run has written last. Returns the path.
     ///
-    /// # Errors
-    /// If the folder or the file cannot be written, or another run has taken the folder; older checkpoints are then untouched.
+    /// # Errors If the folder or the file cannot be written, or another run has taken the folder;
+    /// older checkpoints are then untouched.
     pub fn save(&self, state: &State) -> Result<PathBuf, CheckpointError> {
         let path = self.file(state.step, SUFFIX);
         self.put(&path, &to_bytes(state).map_err(malformed(&path))?)?;

@@ -1,8 +1,10 @@
 //! Leases: a folder of checkpoints has one owner at a time.
 //!
-//! An owner writes its file `.owner-<number>.json` again every few seconds. Whoever finds that the newest one has ended, or writes no more for as
-//! long as it said (by the clock of the one who watches), takes the folder by making the file with the next number, which only one can.
-//! So numbers never go back, and an owner that was stopped meanwhile finds a higher one and writes nothing more.
+//! An owner writes its file `.owner-<number>.json` again every few seconds. Whoever finds that the
+//! newest one has ended, or writes no more for as long as it said (by the clock of the one who
+//! watches), takes the folder by making the file with the next number, which only one can. So
+//! numbers never go back, and an owner that was stopped meanwhile finds a higher one and writes
+//! nothing more.
 
 use super::owner::{Note, Owner, Sign, numbers, path};
 use super::{CheckpointError, io_error};
@@ -159,7 +161,8 @@ impl Writer {
     }
 }
 
-/// Makes the file of an owner, whole from its first moment where the file system has links; none where there is one already.
+/// Makes the file of an owner, whole from its first moment where the file system has links; none
+/// where there is one already.
 fn make(folder: &Path, number: u64, note: &Note) -> std::io::Result<Option<File>> {
     let (temporary, path) = (folder.join(format!(".owner.{}.partial", note.owner.run)), path(folder, number));
     let file = File::create_new(&temporary)?;

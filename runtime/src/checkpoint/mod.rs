@@ -1,7 +1,10 @@
-//! Checkpoints: weights and optimizer state by tensor name, in one safetensors file per saved step, or one of each rank and an index.
+//! Checkpoints: weights and optimizer state by tensor name, in one safetensors file per saved step,
+//! or one of each rank and an index.
 //!
-//! A run has its folder alone (`home.rs`, `lease.rs`). A checkpoint is complete or absent: files are written beside their place, flushed to the disk, then renamed, and an index comes after
-//! the files that it names. Tensors are named by the model, not by stage or device, so a checkpoint fits every layout of the same model.
+//! A run has its folder alone (`home.rs`, `lease.rs`). A checkpoint is complete or absent: files
+//! are written beside their place, flushed to the disk, then renamed, and an index comes after the
+//! files that it names. Tensors are named by the model, not by stage or device, so a checkpoint
+//! fits every layout of the same model.
 
 mod file;
 mod folder;
@@ -180,8 +183,8 @@ fn listed(differences: &[Difference]) -> String {
     differences.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ")
 }
 
-/// What a run has learned after `step` optimizer steps; no tensors on the null backend. In a job of several ranks, what its own devices are
-/// the first to hold.
+/// What a run has learned after `step` optimizer steps; no tensors on the null backend. In a job of
+/// several ranks, what its own devices are the first to hold.
 ///
 /// # Errors
 /// If a GPU does not answer.
@@ -190,11 +193,12 @@ pub fn state(run: &Run, step: u64) -> Result<State, CheckpointError> {
     Ok(State { step, seed, origin, is_verified: true, tensors: assemble(pieces(run)?) })
 }
 
-/// Writes what a run has learned after `step` optimizer steps into its folder: one file, or in a job of several ranks one of each and an index.
-/// All ranks do it at once. Removes all but the two checkpoints that the run has written last. Returns the path of the file or the index.
+/// Writes what a run has learned after `step` optimizer steps into its folder: one file, or in a
+/// job of several ranks one of each and an index. All ranks do it at once. Removes all but the two
+/// checkpoints that the run has written last. Returns the path of the file or the index.
 ///
-/// # Errors
-/// If the folder or a file cannot be written, another run has taken the folder, or a GPU does not answer; older checkpoints are then untouched.
+/// # Errors If the folder or a file cannot be written, another run has taken the folder, or a GPU
+/// does not answer; older checkpoints are then untouched.
 pub fn write(run: &Run, step: u64, home: &Home) -> Result<PathBuf, CheckpointError> {
     match run.desk() {
         None => home.save(&state(run, step)?),
@@ -202,7 +206,8 @@ pub fn write(run: &Run, step: u64, home: &Home) -> Result<PathBuf, CheckpointErr
     }
 }
 
-/// Writes a state into a folder that is taken for that alone, and removes all but the two checkpoints there that were written last.
+/// Writes a state into a folder that is taken for that alone, and removes all but the two
+/// checkpoints there that were written last.
 ///
 /// # Errors
 /// If another run has the folder, or it or the file cannot be written.

@@ -1,5 +1,6 @@
-//! Origins: the model, optimizer and data of the run that saved a checkpoint. Its tensors mean the same only to a run that has the same of each; schedule,
-//! learning rate, number of microbatches, devices and ranks may be others.
+//! Origins: the model, optimizer and data of the run that saved a checkpoint. Its tensors mean the
+//! same only to a run that has the same of each; schedule, learning rate, number of microbatches,
+//! devices and ranks may be others.
 
 use crate::run::Run;
 use pipe_ir::training::{Optimizer, Training};

@@ -17,7 +17,8 @@ pub struct Owner {
     /// Its process.
     #[serde(flatten)]
     pub process: Process,
-    /// What tells the host, since it started, and its space of process numbers from others: a number means a process only there.
+    /// What tells the host, since it started, and its space of process numbers from others: a
+    /// number means a process only there.
     machine: String,
     /// When it took the folder, in seconds since 1970.
     pub since: u64,
@@ -73,7 +74,8 @@ fn machine() -> String {
     if boot.is_empty() { String::new() } else { format!("{} {}", boot.trim(), space.display()) }
 }
 
-/// A moment as a date and time: `2026-11-24 02:25:07 UTC`. Days to dates as in Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms".
+/// A moment as a date and time: `2026-11-24 02:25:07 UTC`. Days to dates as in Howard Hinnant,
+/// "chrono-Compatible Low-Level Date Algorithms".
 fn utc(seconds: u64) -> String {
     let (days, second) = (seconds / 86_400 + 719_468, seconds % 86_400);
     let (era, day_of_era) = (days / 146_097, days % 146_097);

@@ -1,4 +1,5 @@
-//! Resuming: a run begins with what an earlier one saved, if that is sound and was saved with the same model, optimizer and data.
+//! Resuming: a run begins with what an earlier one saved, if that is sound and was saved with the
+//! same model, optimizer and data.
 //!
 //! Of several ranks each reads what its devices hold; all of them begin with one checkpoint, or none does.
 
@@ -17,7 +18,8 @@ use std::path::{Path, PathBuf};
 /// What of a checkpoint is taken, and which differences are accepted.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Resumption {
-    /// Takes the weights alone: the run begins with its first step and with an optimizer that has no state yet, whatever saved them.
+    /// Takes the weights alone: the run begins with its first step and with an optimizer that has
+    /// no state yet, whatever saved them.
     pub weights_only: bool,
     /// What may differ between the run that saved and this one. The state of another optimizer is never taken.
     pub despite: BTreeSet<Aspect>,
@@ -36,12 +38,12 @@ pub struct Resumed {
     pub notes: Vec<String>,
 }
 
-/// Loads the newest checkpoint of a folder, or the one at a path, into a run. Returns the number of steps done. All ranks of a job do it at
-/// once, and take what the first one finds.
+/// Loads the newest checkpoint of a folder, or the one at a path, into a run. Returns the number of
+/// steps done. All ranks of a job do it at once, and take what the first one finds.
 ///
-/// # Errors
-/// If there is none, it cannot be read, is damaged, was saved with another model, optimizer or other data, or does not fit the program; the
-/// run is then as it was. If a GPU does not answer.
+/// # Errors If there is none, it cannot be read, is damaged, was saved with another model,
+/// optimizer or other data, or does not fit the program; the run is then as it was. If a GPU does
+/// not answer.
 pub fn resume(run: &mut Run, from: &Path) -> Result<u64, CheckpointError> {
     resume_as(run, from, &Resumption::default()).map(|resumed| resumed.step)
 }
@@ -142,7 +144,8 @@ fn attempt(run: &Run, path: &Path, how: &Resumption) -> Result<Found, Checkpoint
     let state = read(path, &|name| names.contains(name))?;
     let unfit = |reason| CheckpointError::Unfit { path: path.to_owned(), reason };
     let fits = |(place, age): &(Place, u32)| fitting(&state, place, *age).map(drop).map_err(unfit);
-    // Weights of other shapes say more than that the model is another one, and another optimizer more than that its state is not there.
+    // Weights of other shapes say more than that the model is another one, and another optimizer
+    // more than that its state is not there.
     let weights = |(place, _): &&(Place, u32)| run.program().value(place.value).kind == ValueKind::Parameters;
     places.iter().filter(weights).try_for_each(fits)?;
     let differences = state.origin.differences(&Origin::of(run));
@@ -212,7 +215,7 @@ fn together(desk: Option<&Desk>, path: &Path, own: Result<Found, CheckpointError
         Ok(found) => Word::Fits(found.state.step),
         Err(error) => Word::Refused(error.is_damage(), error.to_string()),
     };
-    let judge = || {
+    let analyze = || {
         let words = desk.gather(serde_json::to_vec(&word).unwrap_or_default())?;
         let words: Vec<Word> = words.iter().filter_map(|word| serde_json::from_slice(word).ok()).collect();
         let refused = words.iter().enumerate().find_map(|(rank, other)| match (other, &word) {
@@ -226,7 +229,7 @@ fn together(desk: Option<&Desk>, path: &Path, own: Result<Found, CheckpointError
         });
         desk.spread(serde_json::to_vec(&refused).unwrap_or_default())
     };
-    let verdict = judge().map_err(|error| Refusal { error: error.into(), is_damage: false })?;
+    let verdict = analyze().map_err(|error| Refusal { error: error.into(), is_damage: false })?;
     let verdict: Option<(usize, bool, String)> = serde_json::from_slice(&verdict).unwrap_or_default();
     match (verdict, own) {
         (None, own) => own.map_err(refusal),

@@ -1,7 +1,9 @@
-//! Shards: a checkpoint of several ranks. Each writes what its devices are the first to hold; the index is written last, by the first rank,
-//! and until it is in its place the checkpoint does not exist.
+//! Shards: a checkpoint of several ranks. Each writes what its devices are the first to hold; the
+//! index is written last, by the first rank, and until it is in its place the checkpoint does not
+//! exist.
 //!
-//! The index has the form of those of Hugging Face: `weight_map` says in which file a tensor is. Names of shards are never used twice.
+//! The index has the form of those of Hugging Face: `weight_map` says in which file a tensor is.
+//! Names of shards are never used twice.
 
 use super::file::{About, Shard, Unsound};
 use super::folder::{INDEX_SUFFIX, put};

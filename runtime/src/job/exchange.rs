@@ -1,9 +1,11 @@
 //! Exchanges: collectives whose members are in several processes.
 //!
-//! The share of each member is cut into pieces. A piece is owned by the rank of the member whose share it is: all other ranks send it what their
-//! members have of the piece, it adds them up in the order of the group, and sends the sum to all others; of a reduce-scatter only the first half is
-//! done, of an all-gather only the second. So the sums have the bits of one process. A few pieces are under way at once, in scratch that is
-//! allocated with the exchange. The n-th exchange of a group begins on a rank when all its own members have joined it.
+//! The share of each member is cut into pieces. A piece is owned by the rank of the member whose
+//! share it is: all other ranks send it what their members have of the piece, it adds them up in
+//! the order of the group, and sends the sum to all others; of a reduce-scatter only the first half
+//! is done, of an all-gather only the second. So the sums have the bits of one process. A few
+//! pieces are under way at once, in scratch that is allocated with the exchange. The n-th exchange
+//! of a group begins on a rank when all its own members have joined it.
 
 use super::rank::{Division, Rank};
 use super::wire::{Tag, Wire};

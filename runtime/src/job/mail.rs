@@ -1,7 +1,8 @@
 //! Mail: letters between ranks, of any length, cut into frames of one size that every wire carries at once.
 //!
-//! From each other rank one receive of a frame is always open, and to each one frame at most is under way, so that a rank that has
-//! stopped costs the others no memory but that of the letters to it.
+//! From each other rank one receive of a frame is always open, and to each one frame at most is
+//! under way, so that a rank that has stopped costs the others no memory but that of the letters to
+//! it.
 
 use super::rank::Rank;
 use super::wire::{Tag, Wire};

@@ -1,7 +1,8 @@
 //! Jobs: processes that run one program together, each of them the devices of its own rank.
 //!
-//! One thread of each process, the messenger, talks to the others, through whatever carries bytes between them ([`wire`]). Transfers between
-//! devices of one process stay what they are: copies from arena to arena.
+//! One thread of each process, the messenger, talks to the others, through whatever carries bytes
+//! between them ([`wire`]). Transfers between devices of one process stay what they are: copies
+//! from arena to arena.
 
 pub(crate) mod desk;
 pub(crate) mod exchange;
@@ -48,7 +49,8 @@ pub struct Settings {
     pub lost: Arc<Teller>,
     /// Tells the user that nothing connects the ranks any more, and why; called on every rank.
     pub cut: Arc<dyn Fn(&str) + Send + Sync>,
-    /// Tells the user that this process stood still for so long that the others have ended without it; called on that rank only.
+    /// Tells the user that this process stood still for so long that the others have ended without
+    /// it; called on that rank only.
     pub away: Arc<dyn Fn(Duration) + Send + Sync>,
     /// Ends the process, on every rank: nothing can be waited for any more.
     pub end: Arc<dyn Fn() + Send + Sync>,
@@ -136,7 +138,8 @@ impl Job {
         &self.desk
     }
 
-    /// Hands a word to the first rank, which gets those of all ranks in their order, its own first; the others get nothing.
+    /// Hands a word to the first rank, which gets those of all ranks in their order, its own first;
+    /// the others get nothing.
     ///
     /// # Errors
     /// If a rank cannot go on.
@@ -182,7 +185,8 @@ impl Job {
         self.desk.failure().is_some()
     }
 
-    /// Ends this rank's part where the job cannot go on: lets the others know that the user was told why, or waits for that, but not forever.
+    /// Ends this rank's part where the job cannot go on: lets the others know that the user was
+    /// told why, or waits for that, but not forever.
     pub fn part(mut self, has_told: bool) {
         if has_told {
             self.desk.post(Post::Letters(Subject::Told, Vec::new()));

@@ -1,7 +1,8 @@
 //! Reports over ranks: the first rank has what all devices did in a step, with all times by its own clock.
 //!
-//! Clocks of processes are compared once, before the set-up: of some questions and answers the quickest says how far two clocks are apart, up to
-//! half of the time that it took. The clocks of two hosts drift apart by some microseconds a second; later steps are put where they began by
+//! Clocks of processes are compared once, before the set-up: of some questions and answers the
+//! quickest says how far two clocks are apart, up to half of the time that it took. The clocks of
+//! two hosts drift apart by some microseconds a second; later steps are put where they began by
 //! their own clock, and never before the step of the first rank.
 
 use super::desk::Desk;
@@ -25,8 +26,9 @@ struct Share {
 }
 
 impl Desk {
-    /// Compares the clocks of all ranks with that of the first one. All ranks do it at once. How far apart they still may be, in
-    /// nanoseconds: on the first rank, of all others; elsewhere, of its own.
+    /// Compares the clocks of all ranks with that of the first one. All ranks do it at once. How
+    /// far apart they still may be, in nanoseconds: on the first rank, of all others; elsewhere, of
+    /// its own.
     ///
     /// # Errors
     /// If a rank cannot go on.

@@ -1,5 +1,6 @@
-//! The watch: which ranks still live. A rank says so many times a second, from the one thread that never computes; with it goes where
-//! its devices are. On the same host the system is asked, too, so that an end is seen at once.
+//! The watch: which ranks still live. A rank says so many times a second, from the one thread that
+//! never computes; with it goes where its devices are. On the same host the system is asked, too,
+//! so that an end is seen at once.
 
 use super::lost::{Ailment, How, Lost, Position, Process};
 use super::rank::{Division, Rank};
@@ -19,7 +20,8 @@ struct Peer {
     rank: Rank,
     heard: Instant,
     process: Option<Process>,
-    /// Where ranks show signs: the number of its last one, and how many looks at signs had begun when its process was seen to have ended.
+    /// Where ranks show signs: the number of its last one, and how many looks at signs had begun
+    /// when its process was seen to have ended.
     sign: u64,
     ended: Option<u64>,
     is_visible: bool,
@@ -143,7 +145,8 @@ impl Watch {
         self.last = now;
     }
 
-    /// How long this process stood still, if that was so long that the others count it as lost, unless one of them has gone on with it.
+    /// How long this process stood still, if that was so long that the others count it as lost,
+    /// unless one of them has gone on with it.
     pub(crate) fn away(&mut self) -> Option<Duration> {
         self.wake(Instant::now());
         let (stood, back) = self.away?;
@@ -197,8 +200,9 @@ impl Watch {
         !before.into_iter().any(|peer| peer.is_visible && peer.ailment().is_none())
     }
 
-    /// The ranks without which the job cannot go on, if any, and whether this is the rank to say so: the first one that is well. Where ranks
-    /// show signs, with how many looks at them have begun and ended: a process that has ended may have shown that it took its leave.
+    /// The ranks without which the job cannot go on, if any, and whether this is the rank to say
+    /// so: the first one that is well. Where ranks show signs, with how many looks at them have
+    /// begun and ended: a process that has ended may have shown that it took its leave.
     pub(crate) fn lost(
         &mut self,
         division: Option<Division>,

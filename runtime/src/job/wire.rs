@@ -5,7 +5,8 @@ use super::rank::Rank;
 use crate::memory::Region;
 use std::time::Duration;
 
-/// Tells apart messages between the same two ranks. Those with the same tag arrive in the order in which they were sent.
+/// Tells apart messages between the same two ranks. Those with the same tag arrive in the order in
+/// which they were sent.
 pub(crate) type Tag = i32;
 
 /// Why a wire carries nothing any more.
@@ -59,7 +60,8 @@ pub(crate) trait Wire {
     fn leave(self);
 }
 
-/// Signs of life: each rank shows one, and sees those of others. Who is lost is announced there, because not all ranks look after all.
+/// Signs of life: each rank shows one, and sees those of others. Who is lost is announced there,
+/// because not all ranks look after all.
 pub(crate) trait Signs {
     /// Whose signs are seen; the first rank sees those of all.
     fn seen(&self) -> Vec<Rank>;

@@ -1,6 +1,6 @@
 //! `docs/errors.md`: an index of all errors and warnings, and the page of each.
 
-use pipe_compiler::diagnostic::Code;
+use pipe_syntax::diagnostic::Code;
 use std::fmt::Write;
 
 /// Opens the page.

@@ -2,7 +2,8 @@
 
 use crate::cases::compile_text;
 use pipe_compiler::elaborate;
-use pipe_compiler::{Compilation, Request, stdlib};
+use pipe_compiler::{Compilation, Request};
+use pipe_syntax::stdlib;
 use pipec::plot::svg;
 use std::fmt::Write;
 use std::path::Path;
@@ -55,10 +56,10 @@ pub fn page() -> Result<(String, Vec<(String, String)>), String> {
         for name in names {
             let source = stdlib::schedule(name).ok_or_else(|| format!("there is no std:{name}"))?;
             let compilation = compiled(name, source);
-            let judged = compilation.judged.as_ref().ok_or_else(|| format!("std:{name} is not drawn"))?;
+            let analysis = compilation.analysis.as_ref().ok_or_else(|| format!("std:{name} is not drawn"))?;
             let row = row(&compilation).ok_or_else(|| format!("std:{name} lacks figures"))?;
             let _ = writeln!(text, "| [`{name}`](#{name}) | {row} |");
-            pictures.push((format!("{name}.svg"), svg::draw(judged, &compilation.report)?));
+            pictures.push((format!("{name}.svg"), svg::draw(analysis, &compilation.report)?));
             let (comment, code) = divided(source);
             let _ = write!(
                 sections,

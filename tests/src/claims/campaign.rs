@@ -1,4 +1,5 @@
-//! One case of the campaign: what `check` and `search` say of a random target, of other orders of it and of standard schedules.
+//! One case of the campaign: what `check` and `search` say of a random target, of other orders of
+//! it and of standard schedules.
 
 use super::case::{Case, Family};
 use super::machines::{Machines, config, orders as orders_of_nodes};
@@ -9,13 +10,15 @@ use crate::schedules::Dice;
 use crate::team::team;
 use pipe_compiler::cluster::Cluster;
 use pipe_compiler::mapping::{Options as Mapping, steps};
-use pipe_compiler::memory_limit::MemoryLimit;
-use pipe_compiler::pipeline::StageCosts;
-use pipe_compiler::search::find::prepare;
-use pipe_compiler::search::{Objective, Options};
-use pipe_compiler::source::{Source, Sources};
-use pipe_compiler::{Compilation, Request, compile, stdlib};
+use pipe_compiler::{Compilation, Request, compile};
 use pipe_ir::task::TaskKind;
+use pipe_schedule::dispatch::Objective;
+use pipe_schedule::memory_limit::MemoryLimit;
+use pipe_schedule::timing::costs::StageCosts;
+use pipe_search::Options;
+use pipe_search::driver::run::prepare;
+use pipe_syntax::source::{Source, Sources};
+use pipe_syntax::stdlib;
 
 /// Steps with more tasks have too many schedules.
 const TASKS: usize = 18;
@@ -64,7 +67,7 @@ impl Counts {
 
 /// Judges the target of a family and a seed. Looks at so many partial schedules for each claim.
 #[must_use]
-pub fn judged(family: Family, seed: u64, patience: usize) -> Counts {
+pub fn analysis(family: Family, seed: u64, patience: usize) -> Counts {
     let mut dice = Dice(seed);
     let case = Case::random(&mut dice, family, if family == Family::Cut { CUT } else { TASKS });
     let all = vec![case.stages() * case.parts(); case.devices];
@@ -296,7 +299,7 @@ impl Said<'_> {
     /// The figures of a schedule, which must be those that its orders have here.
     fn print(&mut self, name: &str, compilation: &Compilation, orders: Option<&Orders>) -> Option<Printed> {
         let report = &compilation.report;
-        let own = compilation.judged.as_ref().map(orders_of);
+        let own = compilation.analysis.as_ref().map(orders_of);
         let (Some(own), true) = (own, report.ok) else {
             self.failures.push(format!("{name}: {:?}", compilation.diagnostics));
             return None;
@@ -329,8 +332,8 @@ fn ticks(figure: Option<f64>) -> u64 {
 }
 
 /// The orders of a schedule.
-fn orders_of(judged: &pipe_compiler::judge::Judged) -> Orders {
-    let of_device = |order: &Vec<pipe_compiler::schedule::ScheduledTask>| {
+fn orders_of(analysis: &pipe_compiler::analyze::Analysis) -> Orders {
+    let of_device = |order: &Vec<pipe_schedule::schedule::ScheduledTask>| {
         let mut items: Vec<Item> = Vec::new();
         let mut is_second = false;
         for one in order {
@@ -349,7 +352,7 @@ fn orders_of(judged: &pipe_compiler::judge::Judged) -> Orders {
         }
         items
     };
-    judged.schedule.orders.iter().map(of_device).collect()
+    analysis.schedule.orders.iter().map(of_device).collect()
 }
 
 /// What each device holds at most, in activations of single stages.

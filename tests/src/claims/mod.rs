@@ -1,8 +1,10 @@
-//! The campaign of claims: what reports say of all schedules of a target, against what they print for single ones, and against all that there are.
+//! The campaign of claims: what reports say of all schedules of a target, against what they print
+//! for single ones, and against all that there are.
 //!
-//! A [`Claim`] is a sentence such as "no schedule in this memory is shorter than this". It is contradicted by a shorter schedule within its scope that
-//! any command prints ([`Printed`]), or that trying all of them finds ([`oracle`]). Whoever adds a command that claims something adds its claims to
-//! [`campaign::judged`].
+//! A [`Claim`] is a sentence such as "no schedule in this memory is shorter than this". It is
+//! contradicted by a shorter schedule within its scope that any command prints ([`Printed`]), or
+//! that trying all of them finds ([`oracle`]). Whoever adds a command that claims something adds
+//! its claims to [`campaign::analysis`].
 
 pub mod campaign;
 pub mod case;

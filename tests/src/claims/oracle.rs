@@ -1,5 +1,6 @@
-//! Every schedule of a small target: is any shorter than what is said of all of them? Shares nothing with the compiler, and with the search not even
-//! what it takes for granted: microbatches may overtake each other, and pairs may share a device.
+//! Every schedule of a small target: is any shorter than what is said of all of them? Shares
+//! nothing with the compiler, and with the search not even what it takes for granted: microbatches
+//! may overtake each other, and pairs may share a device.
 
 use super::case::{B, BW, Case, F, W};
 use super::order::{Forms, Item, Orders, Run, is_first, is_last, run};
@@ -191,7 +192,8 @@ impl All<'_> {
         })
     }
 
-    /// Whether a task that must be done, and cannot start before this, lets the step end too late, in whatever form it is.
+    /// Whether a task that must be done, and cannot start before this, lets the step end too late,
+    /// in whatever form it is.
     fn ends_late(&self, start: u64, item: &Item) -> bool {
         let [kind, stage, part] = item.task;
         let tails = &self.tails[self.case.replica(part)];

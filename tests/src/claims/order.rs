@@ -191,7 +191,8 @@ pub struct Run {
     pub peaks: Vec<usize>,
 }
 
-/// Runs orders: every item starts as soon as its device and its inputs allow. None where devices wait for each other forever.
+/// Runs orders: every item starts as soon as its device and its inputs allow. None where devices
+/// wait for each other forever.
 #[must_use]
 pub fn run(case: &Case, orders: &Orders) -> Option<Run> {
     let (stages, parts) = (case.stages(), case.parts());

@@ -8,13 +8,13 @@ use crate::schedules::Dice;
 use crate::team::team;
 use pipe_compiler::cluster::Cluster;
 use pipe_compiler::mapping::{Options, steps};
-use pipe_compiler::memory_limit::MemoryLimit;
-use pipe_compiler::pipeline::StageCosts;
-use pipe_compiler::source::{Source, Sources};
-use pipe_compiler::tune::{Asked, Candidate, Found, Problem, Taken, exhaustive, judged, problem, space, tune};
-use pipe_compiler::units::Ticks;
 use pipe_compiler::{Request, elaborate};
 use pipe_ir::units::Bytes;
+use pipe_schedule::memory_limit::MemoryLimit;
+use pipe_schedule::timing::costs::StageCosts;
+use pipe_schedule::units::Ticks;
+use pipe_search::tune::{Asked, Candidate, Found, Problem, Taken, analysis, exhaustive, problem, space, tune};
+use pipe_syntax::source::{Source, Sources};
 use std::collections::BTreeMap;
 
 /// Rows that are asked for.
@@ -180,7 +180,7 @@ fn best_of(problem: &Problem, all: &All) -> Vec<Ticks> {
 
 /// Judges the problem of a seed.
 #[must_use]
-pub fn judged_of(seed: u64) -> Counts {
+pub fn analysis_of(seed: u64) -> Counts {
     let mut dice = Dice(seed);
     let (problem, told) = random(&mut dice);
     let mut counts = Counts { problems: 1, ..Counts::default() };
@@ -248,12 +248,12 @@ fn compare(problem: &Problem, all: &All, dice: &mut Dice, counts: &mut Counts) {
     let some = (0..JUDGED.min(others.len())).map(|_| others[dice.below(others.len())]);
     let rows = found.best.iter().map(|(candidate, taken)| (candidate, *taken)).take(JUDGED);
     let some = some.filter_map(|(candidate, taken)| Some((candidate, taken.clone().ok()?)));
-    let judged: Vec<(&Candidate, Taken)> = rows.chain(some).collect();
-    for (candidate, taken) in &judged {
+    let analysis: Vec<(&Candidate, Taken)> = rows.chain(some).collect();
+    for (candidate, taken) in &analysis {
         counts.failures.extend(check(problem, candidate, taken));
         counts.checked += 1;
     }
-    if let Some((candidate, _)) = judged.get(dice.below(judged.len().max(1))).filter(|_| problem.is_order_free()) {
+    if let Some((candidate, _)) = analysis.get(dice.below(analysis.len().max(1))).filter(|_| problem.is_order_free()) {
         counts.failures.extend(map(problem, candidate, all));
         counts.mapped += 1;
     }
@@ -261,9 +261,9 @@ fn compare(problem: &Problem, all: &All, dice: &mut Dice, counts: &mut Counts) {
 
 /// What `check` prints of a candidate.
 fn check(problem: &Problem, candidate: &Candidate, taken: &Taken) -> Option<String> {
-    let (compilation, _) = judged(problem, &candidate.source(problem, ""), "x.pipe");
+    let (compilation, _) = analysis(problem, &candidate.source(problem, ""), "x.pipe");
     let report = &compilation.report;
-    let makespan = compilation.judged.as_ref().map(|judged| judged.timeline.makespan());
+    let makespan = compilation.analysis.as_ref().map(|analysis| analysis.timeline.makespan());
     let peak = report.per_device.iter().filter_map(|row| row.peak_bytes).max();
     let same = (report.ok, makespan, peak) == (taken.fits(problem), Some(taken.time), Some(taken.bytes.0));
     let printed = (report.ok, makespan, peak);

@@ -1,8 +1,10 @@
 //! Irregular programs: pipelines that nobody would write, as text, with every feature of the language at once.
 //!
-//! A model of any shape, stages anywhere, and tasks in any order that can run: pairs, slices, replicas, ties, skips, backwards of both forms,
-//! recomputation, ZeRO, offload, three precisions, links and costs of any kind. [`windows`] has blocks that run on across steps. The compiler
-//! must accept what can run, the verifier what the compiler writes, and runs must learn what one device learns from the same model.
+//! A model of any shape, stages anywhere, and tasks in any order that can run: pairs, slices,
+//! replicas, ties, skips, backwards of both forms, recomputation, ZeRO, offload, three precisions,
+//! links and costs of any kind. [`windows`] has blocks that run on across steps. The compiler must
+//! accept what can run, the verifier what the compiler writes, and runs must learn what one device
+//! learns from the same model.
 
 mod model;
 mod order;
@@ -11,9 +13,9 @@ pub mod windows;
 use crate::schedules::Dice;
 use model::Model;
 use order::{Shape, Stages};
-use pipe_compiler::source::{Source, Sources};
-use pipe_compiler::stage_graph::StageGraph;
 use pipe_compiler::{Compilation, Request, compile};
+use pipe_schedule::stage_graph::StageGraph;
+use pipe_syntax::source::{Source, Sources};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
@@ -174,8 +176,8 @@ fn reference(model: &Model, microbatches: usize, train: &str) -> String {
 /// Which stages of a model read which.
 fn graph(probe: &str) -> Result<StageGraph, String> {
     let found = compiled(probe);
-    let judged = found.judged.filter(|_| found.report.ok);
-    let graph = judged.map(|judged| judged.schedule.graph);
+    let analysis = found.analysis.filter(|_| found.report.ok);
+    let graph = analysis.map(|analysis| analysis.schedule.graph);
     graph.ok_or_else(|| format!("{:#?} {:#?}\n{probe}", found.diagnostics, found.our_mistakes))
 }
 

@@ -2,7 +2,7 @@
 
 use super::one_of;
 use crate::schedules::Dice;
-use pipe_compiler::stage_graph::StageGraph;
+use pipe_schedule::stage_graph::StageGraph;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 

@@ -4,7 +4,8 @@ use super::{Drawn, costs, model::Model, one_of, training};
 use crate::schedules::Dice;
 use std::fmt::Write as _;
 
-/// Draws a block in any slots; many are refused. The reference is the same block with nothing but what decides which weights tasks read.
+/// Draws a block in any slots; many are refused. The reference is the same block with nothing but
+/// what decides which weights tasks read.
 #[must_use]
 pub fn blocks(seed: u64) -> Drawn {
     let mut dice = Dice(seed);

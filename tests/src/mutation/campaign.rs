@@ -2,7 +2,7 @@
 
 use super::kinds::Kind;
 use super::subjects::Subject;
-use super::verdict::{Verdict, judge};
+use super::verdict::{Verdict, analyze};
 use super::{Mutant, damage};
 use crate::schedules::Dice;
 use pipe_ir::text;
@@ -109,7 +109,7 @@ fn one(subjects: &[Subject], seed: u64) -> (&Subject, Kind, Verdict, Option<Hole
     let subject = own[dice.below(own.len())];
     let mutant = damage(&subject.program, &mut dice);
     let kind = mutant.kind;
-    let verdict = judge(subject, mutant.clone(), seed);
+    let verdict = analyze(subject, mutant.clone(), seed);
     let hole = match &verdict {
         Verdict::Wrong(why) => Some(Hole { seed, text: explain(subject, &mutant, why) }),
         _ => None,

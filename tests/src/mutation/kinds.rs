@@ -5,8 +5,8 @@
 pub enum Promise {
     /// It computes what it computed before: losses, gradients, weights and optimizer state.
     SameResults,
-    /// It is a sound program of another computation, because the damage changed what an executable computes. It must run to
-    /// its end with the stated peak.
+    /// It is a sound program of another computation, because the damage changed what an executable
+    /// computes. It must run to its end with the stated peak.
     Sound,
 }
 

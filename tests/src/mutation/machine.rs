@@ -1,9 +1,11 @@
-//! A second machine for programs, which shares nothing with the runtime: it computes with fingerprints instead of numbers.
+//! A second machine for programs, which shares nothing with the runtime: it computes with
+//! fingerprints instead of numbers.
 //!
-//! Every buffer's bytes carry the fingerprint of what was computed into them, and of everything that went into that; so two
-//! runs with equal losses, gradients and weights have moved the same values to the same places. Transfers are rendezvous;
-//! one under way ends as early as possible, as late as possible, or at random, and bytes are copied when it ends. Sums
-//! of gradients are the only thing whose order makes no difference.
+//! Every buffer's bytes carry the fingerprint of what was computed into them, and of everything
+//! that went into that; so two runs with equal losses, gradients and weights have moved the same
+//! values to the same places. Transfers are rendezvous; one under way ends as early as possible, as
+//! late as possible, or at random, and bytes are copied when it ends. Sums of gradients are the
+//! only thing whose order makes no difference.
 
 use super::cells::{Cells, address, mix};
 use crate::schedules::Dice;
@@ -36,7 +38,8 @@ pub struct Outcome {
     pub peaks: Vec<[u64; 2]>,
 }
 
-/// Runs the set-up and some steps. `kinds` are the roles of values: those of the sound program where a damaged one runs.
+/// Runs the set-up and some steps. `kinds` are the roles of values: those of the sound program
+/// where a damaged one runs.
 ///
 /// # Errors
 /// If it cannot go on: no device can move, or one does what no device can do.
@@ -73,7 +76,8 @@ pub fn run(program: &Program, kinds: &[ValueKind], steps: u64, pace: Pace) -> Re
 
 type Queue = (VecDeque<Post>, VecDeque<Post>);
 
-/// What can come to its end: the next transfer of a channel, the next collective of a group, or the next copy of a queue.
+/// What can come to its end: the next transfer of a channel, the next collective of a group, or the
+/// next copy of a queue.
 #[derive(Clone, Copy)]
 enum Open {
     Channel((usize, usize, Class)),
@@ -200,8 +204,8 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Sums may be made in any order, like those of gradients on one device. A share of a sum is told from that of another member, and what is
-    /// gathered has what each of them had.
+    /// Sums may be made in any order, like those of gradients on one device. A share of a sum is
+    /// told from that of another member, and what is gathered has what each of them had.
     fn together(&mut self, group: usize) -> Result<(), String> {
         let parts: Vec<Post> = self.groups[group].iter_mut().filter_map(VecDeque::pop_front).collect();
         let collective = parts.first().and_then(|part| part.collective);

@@ -6,13 +6,13 @@ use crate::cases::{compile_text, files, read, root};
 use crate::programs::{program_of, stages_with_weights};
 use crate::schedules::{Dice, Size, random, replicated};
 use pipe_compiler::Request;
-use pipe_compiler::stdlib::SCHEDULES;
 use pipe_ir::ids::{MicrobatchId, ValueId};
 use pipe_ir::program::Program;
 use pipe_ir::text;
 use pipe_ir::value::ValueKind;
 use pipe_ir::verify::verify;
 use pipe_runtime::{Backend, Options, Run, RunError};
+use pipe_syntax::stdlib::SCHEDULES;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -55,7 +55,8 @@ impl Learned {
         pairs.find(|((_, one), (_, other))| !same(one, other)).map(|((name, _), _)| name.clone())
     }
 
-    /// The largest difference, relative to the largest number of the same tensor; infinite where they cannot be compared.
+    /// The largest difference, relative to the largest number of the same tensor; infinite where
+    /// they cannot be compared.
     #[must_use]
     pub fn distance(&self, other: &Self) -> f64 {
         let losses = |learned: &Self| -> Vec<f64> { learned.losses.iter().flatten().map(|(_, loss)| *loss).collect() };
@@ -176,8 +177,8 @@ fn abstract_subject(family: &str, declared: &str, devices: u32, microbatches: u3
     let text =
         format!("{declared} pipeline test {{ devices {devices} microbatches {microbatches} schedule {family} }}");
     let (compilation, _) = compile_text("test.pipe", &text, Path::new("."), &Request::default());
-    let (Some(judged), Some(verified)) = (compilation.judged, compilation.program) else { return Ok(None) };
-    let schedule = judged.schedule;
+    let (Some(analysis), Some(verified)) = (compilation.analysis, compilation.program) else { return Ok(None) };
+    let schedule = analysis.schedule;
     // Sums of gradients travel only where an update needs them, and the stages with plain weights have none.
     let travels = schedule.window.is_some() && schedule.placement.is_replicated();
     let program =

@@ -37,13 +37,13 @@ const LONGEST_VERIFICATION: Duration = Duration::from_secs(5);
 const LONGEST_RUN: Duration = Duration::from_secs(60);
 /// Steps of every run: whatever one leaves behind, the next one finds.
 const STEPS: u64 = 2;
-/// How far apart sums in different orders may be, relative to the largest number of the tensor. Rounding of a step passes
-/// through the optimizer, which divides by the root of small numbers.
+/// How far apart sums in different orders may be, relative to the largest number of the tensor.
+/// Rounding of a step passes through the optimizer, which divides by the root of small numbers.
 const ROUNDING: f64 = 1e-3;
 
 /// Verifies a damaged program and, if it is accepted, runs it in every way.
 #[must_use]
-pub fn judge(subject: &Subject, mutant: Mutant, seed: u64) -> Verdict {
+pub fn analyze(subject: &Subject, mutant: Mutant, seed: u64) -> Verdict {
     let started = Instant::now();
     let (promise, damaged) = (mutant.kind.promise(), mutant.program.clone());
     let verified = match catch_unwind(|| verify(damaged)) {

@@ -9,16 +9,16 @@ use crate::plot::svg;
 use crate::trace;
 use clap::ValueEnum;
 use pipe_compiler::Certificates;
-use pipe_compiler::diagnostic::Diagnostics;
-use pipe_compiler::judge::Judged;
+use pipe_compiler::analyze::Analysis;
 use pipe_compiler::megatron::layout::Layout;
 use pipe_compiler::megatron::table::Table;
-use pipe_compiler::picture::Picture;
 use pipe_compiler::torch::export::{Form, export};
-use pipe_compiler::torch::version::Version;
 use pipe_ir::verify::{List, Verified};
 use pipe_ir::{json, text};
+use pipe_plot::Picture;
 use pipe_runtime::{RunError, kernel_list, tape};
+use pipe_syntax::diagnostic::Diagnostics;
+use pipe_syntax::torch::version::Version;
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -50,13 +50,15 @@ pub(crate) enum Emit {
     Kernels,
     /// The timeline as JSON (`pipec.picture/1`), with all that `pipec plot -o x.html` shows of it
     Picture,
-    /// The timeline as trace-event JSON for Perfetto and chrome://tracing, with the tracks and names of `pipec run --trace`
+    /// The timeline as trace-event JSON for Perfetto and chrome://tracing, with the tracks and
+    /// names of `pipec run --trace`
     Perfetto,
     /// The timeline as an SVG picture, as `pipec plot -o x.svg` draws it
     Svg,
     /// The timeline as a page to look around in, as `pipec plot -o x.html` writes it
     Html,
-    /// The schedule in the form of PyTorch's pipelining, which puts transfers in itself: a row per rank, a cell per task
+    /// The schedule in the form of PyTorch's pipelining, which puts transfers in itself: a row per
+    /// rank, a cell per task
     TorchCsv,
     /// The same with the transfers of this program, and what else the version of PyTorch needs
     TorchCsvComms,
@@ -77,14 +79,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         Emit::Perfetto => picture(arguments, trace::plan::write),
         Emit::Svg => svg_of(arguments),
         Emit::Html => picture(arguments, |picture, out| html::write(&picture.title, &Shown::Picture(picture), out)),
-        Emit::TorchCsv => text_of(arguments, |judged, version| export(judged, Form::Tasks, version), |_| None),
-        Emit::TorchCsvComms => text_of(arguments, |judged, version| export(judged, Form::Transfers, version), |_| None),
+        Emit::TorchCsv => text_of(arguments, |analysis, version| export(analysis, Form::Tasks, version), |_| None),
+        Emit::TorchCsvComms => {
+            text_of(arguments, |analysis, version| export(analysis, Form::Transfers, version), |_| None)
+        }
         Emit::MegatronLayout => {
-            text_of(arguments, |judged, _| Ok((format!("{}\n", Layout::of(judged)?), Vec::new())), |_| None)
+            text_of(arguments, |analysis, _| Ok((format!("{}\n", Layout::of(analysis)?), Vec::new())), |_| None)
         }
         Emit::MegatronTable => text_of(
             arguments,
-            |judged, _| Ok((Table::of(judged)?, Vec::new())),
+            |analysis, _| Ok((Table::of(analysis)?, Vec::new())),
             |table| Some(format!("Megatron runs it with {}", table.options())),
         ),
     }
@@ -93,13 +97,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
 /// Writes a schedule, or what there is to say of it, in the form of others, if they can run it.
 fn text_of<T: Display>(
     arguments: &Arguments,
-    form: impl FnOnce(&Judged, Version) -> Result<(T, Diagnostics), Diagnostics>,
+    form: impl FnOnce(&Analysis, Version) -> Result<(T, Diagnostics), Diagnostics>,
     note: impl FnOnce(&T) -> Option<String>,
 ) -> Result<Outcome, Failure> {
     let version = arguments.timed.target.torch.unwrap_or_default();
     let (mut compilation, sources) = arguments.timed.compile(Certificates::Beside)?;
-    let judged = compilation.judged.as_ref().filter(|_| compilation.report.ok);
-    let text = match judged.map(|judged| form(judged, version)).transpose() {
+    let analysis = compilation.analysis.as_ref().filter(|_| compilation.report.ok);
+    let text = match analysis.map(|analysis| form(analysis, version)).transpose() {
         Ok(written) => written.map(|(text, warnings)| {
             compilation.diagnostics.extend(warnings);
             text
@@ -134,8 +138,8 @@ fn picture(arguments: &Arguments, emit: fn(&Picture, &mut dyn Write) -> io::Resu
 fn svg_of(arguments: &Arguments) -> Result<Outcome, Failure> {
     let (compilation, sources) = arguments.timed.compile(Certificates::Beside)?;
     show_diagnostics(&compilation, &sources);
-    let Some(judged) = &compilation.judged else { return Ok(Outcome::Rejected) };
-    let drawn = svg::draw(judged, &compilation.report).map_err(Failure::Usage)?;
+    let Some(analysis) = &compilation.analysis else { return Ok(Outcome::Rejected) };
+    let drawn = svg::draw(analysis, &compilation.report).map_err(Failure::Usage)?;
     write(arguments, |out| out.write_all(drawn.as_bytes()))?;
     Ok(outcome(&compilation))
 }

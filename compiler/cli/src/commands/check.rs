@@ -8,12 +8,12 @@ use crate::output::{Failure, colours_error, colours_out, print, print_error};
 use crate::table::table;
 use crate::{sarif, terminal_width};
 use clap::value_parser;
-use pipe_compiler::diagnostic::{Diagnostic, Severity};
 use pipe_compiler::mapping::{Options, steps};
 use pipe_compiler::report::Finding;
 use pipe_compiler::report::cluster::MappingReport;
-use pipe_compiler::source::Sources;
 use pipe_compiler::{Certificates, Compilation};
+use pipe_syntax::diagnostic::{Diagnostic, Severity};
+use pipe_syntax::source::Sources;
 use std::time::{Duration, Instant};
 
 const EXAMPLES: &str = "\

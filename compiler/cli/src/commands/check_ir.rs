@@ -8,10 +8,10 @@ use crate::reading::{MOST_INSTRUCTIONS, whole_text};
 use crate::sarif;
 use crate::table::table;
 use crate::training::is_computable;
-use pipe_compiler::diagnostic::Severity;
 use pipe_compiler::report::{Finding, Report};
 use pipe_ir::text::Rejected;
 use pipe_ir::verify::{Note, Place, VerifyError};
+use pipe_syntax::diagnostic::Severity;
 
 /// The most of a line that is shown, in characters.
 const LONGEST_LINE: usize = 200;

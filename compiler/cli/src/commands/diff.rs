@@ -19,12 +19,13 @@ use crate::output::{Failure, can_write, colours_out, print, write, write_with};
 use crate::plot::html::{self, Compared, Version};
 use crate::reading::{self, MOST_TRACE};
 use crate::searching::{Shown, Team};
-use pipe_compiler::judge::Judged;
-use pipe_compiler::picture::{Moments, Picture};
-use pipe_compiler::search::moves::{Moves, Target};
-use pipe_compiler::search::{Objective, Options};
-use pipe_compiler::source::{Source, Sources};
+use pipe_compiler::analyze::Analysis;
 use pipe_compiler::{Compilation, Request};
+use pipe_plot::{Moments, Picture};
+use pipe_schedule::dispatch::Objective;
+use pipe_search::Options;
+use pipe_search::driver::alternatives::{Moves, Target};
+use pipe_syntax::source::{Source, Sources};
 use std::ffi::OsStr;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
@@ -57,7 +58,8 @@ pub(crate) struct Arguments {
     /// Looks for a shorter order under the refitted costs for so many seconds; 0 does not
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0, value_parser = parse_seconds)]
     search: f64,
-    /// Writes plan and run of each device above each other: a page to look around in (.html) or a trace for Perfetto (.json)
+    /// Writes plan and run of each device above each other: a page to look around in (.html) or a
+    /// trace for Perfetto (.json)
     #[arg(long, short, value_name = "PATH")]
     output: Option<PathBuf>,
     /// Writes the refitted costs to this file, as a profile
@@ -84,7 +86,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     };
     let compared = Comparison { arguments, root, folder, request, form };
     let (given, sources) = compared.compile(&compared.request);
-    if given.judged.is_none() {
+    if given.analysis.is_none() {
         return arguments.refuse(&given, &sources);
     }
     // Costs may reorder a schedule: a run knows none but those that it was given.
@@ -92,9 +94,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     let others = others.iter().filter(|request| **request != compared.request);
     let all: Vec<Compilation> =
         std::iter::once(given).chain(others.map(|request| compared.compile(request).0)).collect();
-    let candidates: Vec<(&Compilation, &Judged)> =
-        all.iter().filter_map(|one| Some((one, one.judged.as_ref()?))).collect();
-    let orders: Vec<&Judged> = candidates.iter().map(|(_, judged)| *judged).collect();
+    let candidates: Vec<(&Compilation, &Analysis)> =
+        all.iter().filter_map(|one| Some((one, one.analysis.as_ref()?))).collect();
+    let orders: Vec<&Analysis> = candidates.iter().map(|(_, analysis)| *analysis).collect();
     let name = arguments.trace.display();
     let trace = read(BufReader::with_capacity(1 << 16, file)).map_err(|wrong| format!("{name}: {wrong}"));
     let lined_up = trace
@@ -139,28 +141,28 @@ impl Comparison<'_> {
     /// Takes the difference apart and says it. The plan has the costs of what was given, and the order that ran.
     fn conclude(
         &self,
-        (ordered, judged): (&Compilation, &Judged),
-        given: &Judged,
+        (ordered, analysis): (&Compilation, &Analysis),
+        given: &Analysis,
         measured: &Measured,
     ) -> Result<Outcome, Failure> {
         let arguments = self.arguments;
         let has_unit = self.request.profile.is_some() || self.request.cluster.is_some();
-        let (scaled, unit) = scaled(&judged.schedule, &given.costs, measured);
+        let (scaled, unit) = scaled(&analysis.schedule, &given.costs, measured);
         let (plan, unit) = if has_unit { (given.costs.clone(), None) } else { (scaled, Some(unit)) };
-        let refit = refit(judged, measured, &plan);
-        let parts = parts(judged, &plan, &refit, measured);
-        let mut report = Report::new(judged, &plan, &refit, measured, &parts);
+        let refit = refit(analysis, measured, &plan);
+        let parts = parts(analysis, &plan, &refit, measured);
+        let mut report = Report::new(analysis, &plan, &refit, measured, &parts);
         report.trace = arguments.trace.display().to_string();
         report.costs_from = self.costs_from();
         report.unit_ms = unit.map(|nanos| nanos / 1e6);
-        let path = critical(judged, &refit, measured, &parts.lateness);
-        let run = ran(judged, &refit, measured, &path);
-        report.lose(judged, &largest(path, 5));
-        report.better = self.better(judged, &refit, parts.refitted);
+        let path = critical(analysis, &refit, measured, &parts.lateness);
+        let run = ran(analysis, &refit, measured, &path);
+        report.lose(analysis, &largest(path, 5));
+        report.better = self.better(analysis, &refit, parts.refitted);
         match (&arguments.output, self.form) {
-            (Some(file), Some(Form::Page)) => page(file, ordered, [&planned(judged, &plan), &run], &report)?,
+            (Some(file), Some(Form::Page)) => page(file, ordered, [&planned(analysis, &plan), &run], &report)?,
             (Some(file), _) => {
-                let versions = [&planned(judged, &plan), &planned(judged, &refit.costs), &run];
+                let versions = [&planned(analysis, &plan), &planned(analysis, &refit.costs), &run];
                 write_with(file, |out| perfetto::write(versions, out))?;
             }
             (None, _) => {}
@@ -191,11 +193,11 @@ impl Comparison<'_> {
     }
 
     /// What other orders would take under the refitted costs.
-    fn better(&self, judged: &Judged, refit: &Refit, refitted: u64) -> Vec<BetterReport> {
+    fn better(&self, analysis: &Analysis, refit: &Refit, refitted: u64) -> Vec<BetterReport> {
         let arguments = self.arguments;
         let request =
             Request { costs: Some(refit.stage_costs()), profile: None, cluster: None, ..self.request.clone() };
-        let reordered = self.compile(&request).0.judged.filter(|other| !same_order(judged, other));
+        let reordered = self.compile(&request).0.analysis.filter(|other| !same_order(analysis, other));
         let reordered = reordered.map(|other| BetterReport::new("reorder", length(&other.timeline), refitted));
         let found = if arguments.search > 0.0 { self.search(&request, refitted) } else { None };
         reordered.into_iter().chain(found).collect()
@@ -211,8 +213,8 @@ impl Comparison<'_> {
         let mut prepared = searched.prepare(&mut Sources::default()).ok()?;
         let options = Options { objective: Objective::Makespan, seed: 1, rounds: 8 };
         let found = find(&searched, &mut prepared, options, &team, &Shown::new(true))?;
-        let judged = found.compilation.judged.as_ref().filter(|_| found.compilation.report.ok)?;
-        let better = BetterReport::new("search", length(&judged.timeline), refitted);
+        let analysis = found.compilation.analysis.as_ref().filter(|_| found.compilation.report.ok)?;
+        let better = BetterReport::new("search", length(&analysis.timeline), refitted);
         let proved_optimal = prepared.is_proved(&found.found, &found.compilation);
         Some(BetterReport { proved_optimal, source: Some(found.source), ..better })
     }
@@ -247,7 +249,7 @@ impl Form {
 }
 
 /// The page of plan and run.
-fn page(path: &Path, ordered: &Compilation, [plan, run]: [&Judged; 2], report: &Report) -> Result<(), Failure> {
+fn page(path: &Path, ordered: &Compilation, [plan, run]: [&Analysis; 2], report: &Report) -> Result<(), Failure> {
     let versions = [(plan, Moments::Placed), (run, Moments::Measured)];
     let pictures = Picture::versions(ordered, &versions, "ms");
     let names = ["plan", "run"].into_iter();

@@ -2,8 +2,8 @@
 
 use crate::Outcome;
 use crate::output::{Failure, print};
-use pipe_compiler::diagnostic::Code;
-use pipe_compiler::suggest;
+use pipe_syntax::diagnostic::Code;
+use pipe_syntax::suggest;
 
 /// Arguments of `pipec explain`.
 #[derive(clap::Args, Debug)]

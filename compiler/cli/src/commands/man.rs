@@ -5,7 +5,7 @@ use crate::output::{Failure, print, print_with, write_with};
 use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, roman};
-use pipe_compiler::suggest;
+use pipe_syntax::suggest;
 use std::io::{self, Write};
 use std::path::PathBuf;
 

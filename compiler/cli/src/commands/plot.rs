@@ -7,8 +7,8 @@ use crate::output::{Failure, colours_out, print, write, write_with};
 use crate::plot::html::{self, Shown};
 use crate::plot::{golden, svg, terminal};
 use crate::{Outcome, terminal_width};
-use pipe_compiler::picture::Picture;
 use pipe_compiler::{Certificates, Compilation};
+use pipe_plot::Picture;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
@@ -24,7 +24,8 @@ Examples:
 pub(crate) struct Arguments {
     #[command(flatten)]
     timed: TimedArguments,
-    /// Writes a picture to this file, instead of drawing in the terminal: `x.svg`, or `x.html`, a page to zoom and look around in that needs no network
+    /// Writes a picture to this file, instead of drawing in the terminal: `x.svg`, or `x.html`, a
+    /// page to zoom and look around in that needs no network
     #[arg(long, short, value_name = "PATH")]
     output: Option<PathBuf>,
     /// Draws one row per device and one cell per slot, in the form that tests compare
@@ -44,12 +45,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     let form = arguments.output.as_deref().map(Form::of).transpose()?;
     let (compilation, sources) = arguments.timed.compile(Certificates::Beside)?;
     show_diagnostics(&compilation, &sources);
-    let Some(judged) = &compilation.judged else { return Ok(Outcome::Rejected) };
+    let Some(analysis) = &compilation.analysis else { return Ok(Outcome::Rejected) };
     if arguments.golden {
-        print(&golden::draw(judged).map_err(Failure::Usage)?)?;
+        print(&golden::draw(analysis).map_err(Failure::Usage)?)?;
     } else if let (Some(path), Some(form)) = (&arguments.output, form) {
         match form {
-            Form::Svg => write(path, &svg::draw(judged, &compilation.report).map_err(Failure::Usage)?)?,
+            Form::Svg => write(path, &svg::draw(analysis, &compilation.report).map_err(Failure::Usage)?)?,
             Form::Page => page(path, &compilation)?,
         }
         if !target.quiet {
@@ -57,7 +58,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         }
     } else {
         let width = arguments.width.map_or_else(terminal_width, usize::from);
-        print(&terminal::draw(judged, &compilation.report, Look { width, colours: colours_out() }))?;
+        print(&terminal::draw(analysis, &compilation.report, Look { width, colours: colours_out() }))?;
     }
     Ok(outcome(&compilation))
 }

@@ -1,4 +1,5 @@
-//! `pipec profile TARGET`: measures tasks and links on this machine, writes them as a profile, and compares what the profile predicts with the steps.
+//! `pipec profile TARGET`: measures tasks and links on this machine, writes them as a profile, and
+//! compares what the profile predicts with the steps.
 
 use super::check::{json, reason, show_findings};
 use super::reject;
@@ -17,11 +18,8 @@ use crate::table::count;
 use crate::training::progress::Progress;
 use crate::training::{self, Plan};
 use pipe_compiler::Request;
-use pipe_compiler::judge::Judged;
+use pipe_compiler::analyze::Analysis;
 use pipe_compiler::profile::{Profile, SCHEMA, TaskTime};
-use pipe_compiler::source::{Source, Sources};
-use pipe_compiler::timeline::Timeline;
-use pipe_compiler::units::Ticks;
 use pipe_ir::digest::Digest;
 use pipe_ir::task::TaskKind;
 use pipe_ir::text;
@@ -29,6 +27,9 @@ use pipe_ir::verify::Verified;
 use pipe_runtime::data::Data;
 use pipe_runtime::job::Job;
 use pipe_runtime::{Backend, Options, Run, RunError, StepReport, UsedGpu};
+use pipe_schedule::timing::timeline::Timeline;
+use pipe_schedule::units::Ticks;
+use pipe_syntax::source::{Source, Sources};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -55,7 +56,8 @@ pub(crate) struct Arguments {
     /// How GPUs multiply matrices of single precision
     #[arg(long, value_enum, default_value_t = Products::Fp32)]
     products: Products,
-    /// Steps to measure (windows, where steps run on), after two that warm up; without it 20, and up to 1000 where steps are short
+    /// Steps to measure (windows, where steps run on), after two that warm up; without it 20, and
+    /// up to 1000 where steps are short
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(2..=100_000))]
     steps: Option<u64>,
     /// Writes the profile to this file
@@ -109,11 +111,12 @@ struct File {
 }
 
 impl File {
-    /// When the tasks that were measured run, in the order in which they did, as `--profile` times them, and when each device has done its updates.
-    fn predict(&self, judged: &Judged) -> Result<(Timeline, Vec<Ticks>), String> {
+    /// When the tasks that were measured run, in the order in which they did, as `--profile` times
+    /// them, and when each device has done its updates.
+    fn predict(&self, analysis: &Analysis) -> Result<(Timeline, Vec<Ticks>), String> {
         let text = json(self).map_err(|failure| failure.to_string())?;
         let profile = Profile::read(Source { name: "the profile".to_owned(), text });
-        profile.map(|profile| judged.under(&profile.costs())).map_err(|wrong| wrong.0.message)
+        profile.map(|profile| analysis.under(&profile.costs())).map_err(|wrong| wrong.0.message)
     }
 
     /// What computed, for people.
@@ -127,9 +130,10 @@ impl File {
         }
     }
 
-    /// Stretches all times alike, so that the timeline is as long as the steps that were measured. Where devices share cores, a task
-    /// takes less while few devices are busy than it takes on average, which no single time of a task can say. Where they share a GPU,
-    /// kernels that do not fill it run at once.
+    /// Stretches all times alike, so that the timeline is as long as the steps that were measured.
+    /// Where devices share cores, a task takes less while few devices are busy than it takes on
+    /// average, which no single time of a task can say. Where they share a GPU, kernels that do not
+    /// fill it run at once.
     fn fit(&mut self) {
         let (whole, part) = (u128::from(self.plain_makespan_ns.max(1)), u128::from(self.makespan_ns));
         let fitted = |ns: u64| u64::try_from((u128::from(ns) * part + whole / 2) / whole).unwrap_or(u64::MAX);
@@ -150,7 +154,8 @@ impl Roles {
         if self.are_shared { 3 } else { 2 }
     }
 
-    /// The steps in which tasks are timed, those that the prediction is compared with, and those whose length it is fitted to.
+    /// The steps in which tasks are timed, those that the prediction is compared with, and those
+    /// whose length it is fitted to.
     fn of(self, trace: &[StepReport]) -> [Vec<&StepReport>; 3] {
         let of = |role: usize| trace.iter().skip(role).step_by(self.every()).collect::<Vec<_>>();
         [of(0), of(1), of(if self.are_shared { 2 } else { 0 })]
@@ -161,7 +166,7 @@ impl Roles {
 struct Prepared {
     backend: Backend,
     program: Arc<Verified>,
-    judged: Judged,
+    analysis: Analysis,
     sources: Sources,
     data: Data,
 }
@@ -191,13 +196,15 @@ impl Arguments {
             None => prepared?,
             Some(team) => team.agree(prepared, |prepared| self.digests(prepared))?,
         };
-        let Some(Prepared { backend, program, judged, sources, data }) = prepared else { return Ok(Outcome::Rejected) };
+        let Some(Prepared { backend, program, analysis, sources, data }) = prepared else {
+            return Ok(Outcome::Rejected);
+        };
         if let Some(team) = team {
-            let schedule = Box::new(judged.schedule.clone());
+            let schedule = Box::new(analysis.schedule.clone());
             team.know(Origins { program: Arc::clone(&program), written: Written::Schedule(schedule, sources) });
             team.warn_of_store(backend);
         }
-        match self.measure((&program, backend), &judged, data, team.map(Team::job)) {
+        match self.measure((&program, backend), &analysis, data, team.map(Team::job)) {
             Ok(file) if speaks => self.conclude(&file),
             Ok(_) => Ok(Outcome::Accepted),
             Err(message) => {
@@ -227,8 +234,8 @@ impl Arguments {
         if !speaks && !compilation.report.ok {
             return Err(reason(&compilation));
         }
-        let found = compilation.program.zip(compilation.judged).filter(|_| compilation.report.ok);
-        let Some((program, judged)) = found else { return Ok(None) };
+        let found = compilation.program.zip(compilation.analysis).filter(|_| compilation.report.ok);
+        let Some((program, analysis)) = found else { return Ok(None) };
         let backend = match self.backend.resolve(program.program(), has_gpus) {
             Backend::Null => Backend::Cpu,
             computes => computes,
@@ -237,7 +244,7 @@ impl Arguments {
             warn("`--products` is for GPUs, and none runs this: products are computed as they are");
         }
         match training::open(program.program(), backend, &self.target.folder()) {
-            Ok(data) => Ok(Some(Prepared { backend, program: Arc::new(program), judged, data, sources })),
+            Ok(data) => Ok(Some(Prepared { backend, program: Arc::new(program), analysis, data, sources })),
             Err(message) if speaks => reject(self.target.format, SCHEMA, &message).map(|_| None),
             Err(message) => Err(Failure::Usage(message)),
         }
@@ -259,7 +266,7 @@ impl Arguments {
     fn measure(
         &self,
         (program, mut backend): (&Arc<Verified>, Backend),
-        judged: &Judged,
+        analysis: &Analysis,
         data: Data,
         job: Option<&Job>,
     ) -> Result<File, String> {
@@ -286,7 +293,7 @@ impl Arguments {
         let steps = job.map_or(Ok(steps), |job| job.number(steps)).map_err(told)?;
         let trace = self.train(&mut run, (first, first + steps * window), roles)?;
         let [timed, others, fitted] = roles.of(&trace);
-        let Measured { tasks, transfer_ns } = measuring::tasks(run.program(), judged, [&timed, &fitted], &machine);
+        let Measured { tasks, transfer_ns } = measuring::tasks(run.program(), analysis, [&timed, &fitted], &machine);
         let mut file = File {
             schema: SCHEMA,
             target: run.program().name.clone(),
@@ -308,14 +315,14 @@ impl Arguments {
         if !run.is_first() {
             return Ok(file);
         }
-        file.plain_makespan_ns = file.predict(judged)?.0.makespan().0;
+        file.plain_makespan_ns = file.predict(analysis)?.0.makespan().0;
         file.makespan_ns = file.plain_makespan_ns;
         if !fitted.is_empty() {
             file.makespan_ns = Measurement::of(run.program(), &fitted).makespan;
             file.fit();
         }
         let measurement = Measurement::of(run.program(), &others);
-        let predicted = file.predict(judged)?;
+        let predicted = file.predict(analysis)?;
         file.comparison = Some(Comparison::new(&predicted, file.plain_makespan_ns, &measurement));
         Ok(file)
     }

@@ -20,11 +20,8 @@ use crate::training::resumption::ResumeArguments;
 use crate::training::stop::stop_on_signal;
 use crate::training::summary::{Circumstances, SCHEMA, Summary};
 use crate::training::{self, Bubble, Finished, Plan, Sizes, tokens_per_step};
-use pipe_compiler::judge::Judged;
+use pipe_compiler::analyze::Analysis;
 use pipe_compiler::report::{bubble_of, mean_bubble_of};
-use pipe_compiler::schedule::Costs;
-use pipe_compiler::sharing::Sharing;
-use pipe_compiler::timeline::{Timeline, place};
 use pipe_ir::digest::Digest;
 use pipe_ir::program::Program;
 use pipe_ir::text;
@@ -32,6 +29,9 @@ use pipe_ir::verify::Verified;
 use pipe_runtime::checkpoint::Home;
 use pipe_runtime::data::Data;
 use pipe_runtime::{Backend, Options, Run, RunError, UsedGpu};
+use pipe_schedule::timing::durations::Costs;
+use pipe_schedule::timing::sharing::Sharing;
+use pipe_schedule::timing::timeline::{Timeline, place};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -54,7 +54,9 @@ Ctrl-C ends the run after the step at hand, with a checkpoint.";
 pub(crate) struct Arguments {
     #[command(flatten)]
     target: TargetArguments,
-    /// What executes: `auto` is the GPUs of the machine (under `torchrun`, `srun` or `mpirun`, if each process has one), or else the CPU, for a pipeline with a model, and the null device without one
+    /// What executes: `auto` is the GPUs of the machine (under `torchrun`, `srun` or `mpirun`, if
+    /// each process has one), or else the CPU, for a pipeline with a model, and the null device
+    /// without one
     #[arg(long, value_enum, default_value_t = BackendChoice::Auto)]
     backend: BackendChoice,
     /// Optimizer steps in all, instead of the pipeline's (1, or one window, where it names none)
@@ -96,7 +98,7 @@ struct Prepared {
     /// What its instructions come from.
     written: Written,
     /// When its tasks run, unless it was given as instructions.
-    judged: Option<Judged>,
+    analysis: Option<Analysis>,
     backend: Backend,
     plan: Plan,
     data: Data,
@@ -119,15 +121,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
 }
 
 /// The bubbles that are predicted, where devices share these GPUs.
-fn bubble(judged: &Judged, gpus: &[UsedGpu]) -> Bubble {
+fn bubble(analysis: &Analysis, gpus: &[UsedGpu]) -> Bubble {
     let of = |timeline: &Timeline| Bubble { mean: mean_bubble_of(timeline), busiest: bubble_of(timeline) };
     let processors: Vec<_> = gpus.iter().map(|gpu| (gpu.devices.clone(), 1)).collect();
     let sharing = Sharing::new(&processors).unwrap_or_default();
-    if !sharing.binds(judged.schedule.n_devices()) {
-        return of(&judged.timeline);
+    if !sharing.binds(analysis.schedule.n_devices()) {
+        return of(&analysis.timeline);
     }
-    let costs = Costs { sharing, ..judged.costs.clone() };
-    of(&place(&judged.schedule, &judged.order, &costs))
+    let costs = Costs { sharing, ..analysis.costs.clone() };
+    of(&place(&analysis.schedule, &analysis.order, &costs))
 }
 
 impl Arguments {
@@ -139,7 +141,7 @@ impl Arguments {
             None => prepared?,
             Some(team) => team.agree(prepared, |prepared| self.digests(prepared))?,
         };
-        let Some(Prepared { program, written, judged, mut backend, plan, data }) = prepared else {
+        let Some(Prepared { program, written, analysis, mut backend, plan, data }) = prepared else {
             return Ok(Outcome::Rejected);
         };
         if let Some(team) = team {
@@ -177,8 +179,8 @@ impl Arguments {
         let circumstances = Circumstances {
             program: program.program(),
             backend: backend::name(backend),
-            sizes: Sizes::of(program.program(), judged.as_ref()),
-            predicted_bubble: judged.map(|judged| bubble(&judged, &gpus)),
+            sizes: Sizes::of(program.program(), analysis.as_ref()),
+            predicted_bubble: analysis.map(|analysis| bubble(&analysis, &gpus)),
             gpus,
             kernels,
             tokens_per_step: tokens_per_step(program.program()),
@@ -215,7 +217,7 @@ impl Arguments {
     /// # Errors
     /// If something cannot be read or written, or another process has to say why the target is rejected.
     fn prepare(&self, speaks: bool, has_gpus: bool) -> Result<Option<Prepared>, Failure> {
-        let Some((program, judged, written)) = self.compile(speaks, has_gpus)? else { return Ok(None) };
+        let Some((program, analysis, written)) = self.compile(speaks, has_gpus)? else { return Ok(None) };
         if let Some(path) = self.trace.as_ref().filter(|_| speaks) {
             // Better now than after the run.
             can_write(path)?;
@@ -244,7 +246,7 @@ impl Arguments {
             Err(message) if speaks => return reject(self.target.format, SCHEMA, &message).map(|_| None),
             Err(message) => return Err(Failure::Usage(message)),
         };
-        Ok(Some(Prepared { program: Arc::new(program), written, judged, backend, plan, data }))
+        Ok(Some(Prepared { program: Arc::new(program), written, analysis, backend, plan, data }))
     }
 
     /// What must be the same on all ranks.
@@ -268,7 +270,7 @@ impl Arguments {
     }
 
     /// The program with its times; nothing if the target is rejected.
-    fn compile(&self, speaks: bool, has_gpus: bool) -> Result<Option<(Verified, Option<Judged>, Written)>, Failure> {
+    fn compile(&self, speaks: bool, has_gpus: bool) -> Result<Option<(Verified, Option<Analysis>, Written)>, Failure> {
         let name = &self.target.target;
         if !name.ends_with(".ir") {
             let (mut compilation, sources) = self.target.compile_program()?;
@@ -283,10 +285,10 @@ impl Arguments {
             if !speaks && !compilation.report.ok {
                 return Err(reason(&compilation));
             }
-            let found = compilation.program.zip(compilation.judged).filter(|_| compilation.report.ok);
-            return Ok(found.map(|(program, judged)| {
-                let written = Written::Schedule(Box::new(judged.schedule.clone()), sources);
-                (program, Some(judged), written)
+            let found = compilation.program.zip(compilation.analysis).filter(|_| compilation.report.ok);
+            return Ok(found.map(|(program, analysis)| {
+                let written = Written::Schedule(Box::new(analysis.schedule.clone()), sources);
+                (program, Some(analysis), written)
             }));
         }
         let written = whole_text(name, MOST_INSTRUCTIONS).map_err(|error| Failure::Io(name.clone(), error))?;
@@ -364,7 +366,8 @@ impl Arguments {
         finished
     }
 
-    /// Sets checkpoints aside that a run has not begun with, so that its own do not replace them. All ranks do it at once.
+    /// Sets checkpoints aside that a run has not begun with, so that its own do not replace them.
+    /// All ranks do it at once.
     fn set_older_aside(&self, home: &mut Home, team: Option<&Team>) -> Result<(), training::Failure> {
         let folder = home.folder().to_owned();
         let goes_on = match &self.resume.from {

@@ -11,10 +11,11 @@ use clap::ValueEnum;
 use pipe_compiler::Compilation;
 use pipe_compiler::profile::Profile;
 use pipe_compiler::report::Report;
-use pipe_compiler::search::find::Prepared;
-use pipe_compiler::search::moves::{Moves, Target};
-use pipe_compiler::search::{Objective, Options};
-use pipe_compiler::source::Sources;
+use pipe_schedule::dispatch::Objective;
+use pipe_search::Options;
+use pipe_search::driver::alternatives::{Moves, Target};
+use pipe_search::driver::run::Prepared;
+use pipe_syntax::source::Sources;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -45,13 +46,16 @@ pub(crate) struct Arguments {
     /// Stops searching after this many seconds; the best schedule so far is then checked and written
     #[arg(long, value_name = "SECONDS", default_value_t = 20.0, value_parser = parse_seconds)]
     time: f64,
-    /// Rounds of improvement, each twice as long as the one before; with enough time, equal seeds and rounds give equal results
+    /// Rounds of improvement, each twice as long as the one before; with enough time, equal seeds
+    /// and rounds give equal results
     #[arg(long, value_name = "N", default_value_t = 8)]
     rounds: u32,
-    /// Stages may run their forward once more for the backward pass, where that makes the step shorter; they do anyway where nothing fits without
+    /// Stages may run their forward once more for the backward pass, where that makes the step
+    /// shorter; they do anyway where nothing fits without
     #[arg(long)]
     may_recompute: bool,
-    /// State of a model may live with the hosts, where that makes the step shorter or nothing fits without; how long copies take must be known
+    /// State of a model may live with the hosts, where that makes the step shorter or nothing fits
+    /// without; how long copies take must be known
     #[arg(long)]
     may_offload: bool,
     /// Where random choices come from
@@ -84,8 +88,8 @@ struct Answer<'a> {
     report: &'a Report,
     /// Time that the search took.
     seconds: f64,
-    /// Whether no schedule with this placement, these costs and this memory, in which the same stages recompute, is shorter, as the objective
-    /// counts it.
+    /// Whether no schedule with this placement, these costs and this memory, in which the same
+    /// stages recompute, is shorter, as the objective counts it.
     proved_optimal: bool,
     /// The schedule, as a text that `pipec` takes, if there is one.
     source: Option<&'a str>,

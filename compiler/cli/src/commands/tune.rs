@@ -1,4 +1,5 @@
-//! `pipec tune TARGET --cluster x.toml`: finds the layout, schedule and settings with which a model takes the shortest steps and fits.
+//! `pipec tune TARGET --cluster x.toml`: finds the layout, schedule and settings with which a model
+//! takes the shortest steps and fits.
 
 use super::check::{json, show};
 use crate::Outcome;
@@ -8,15 +9,15 @@ use crate::output::{Failure, can_write, colours_out, print, print_error, write};
 use crate::searching::Team;
 use crate::tuning::{Shown, beside, table};
 use pipe_compiler::cluster::unmodelled;
-use pipe_compiler::diagnostic::{Code, Diagnostic, Diagnostics};
-use pipe_compiler::offload::Wanted;
-use pipe_compiler::report::tune::TuneReport;
 use pipe_compiler::report::{Finding, Report};
-use pipe_compiler::search::Workers;
-use pipe_compiler::source::Sources;
-use pipe_compiler::stdlib;
-use pipe_compiler::tune::{Asked, Candidate, Found, LEFT_OUT, Problem, judged, problem, space, tune};
 use pipe_ir::units::Bytes;
+use pipe_schedule::policy::offload::Wanted;
+use pipe_search::Workers;
+use pipe_search::tune::report::TuneReport;
+use pipe_search::tune::{Asked, Candidate, Found, LEFT_OUT, Problem, analysis, problem, space, tune};
+use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
+use pipe_syntax::source::Sources;
+use pipe_syntax::stdlib;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -130,7 +131,7 @@ fn reports(problem: &Problem, found: &Found, team: &Team) -> Result<Vec<Report>,
     let slots: Vec<Mutex<Option<Report>>> = found.best.iter().map(|_| Mutex::new(None)).collect();
     team.each(slots.len(), &|index| {
         let (candidate, _) = &found.best[index];
-        let (compilation, _) = judged(problem, &candidate.source(problem, ""), "tuned.pipe");
+        let (compilation, _) = analysis(problem, &candidate.source(problem, ""), "tuned.pipe");
         *slots[index].lock().unwrap_or_else(PoisonError::into_inner) = Some(compilation.report);
     });
     let mut all = Vec::new();
@@ -201,7 +202,7 @@ impl Arguments {
         for name in &self.schedules {
             if !stdlib::SCHEDULES.iter().any(|(other, _)| other == name) {
                 let names = stdlib::SCHEDULES.iter().map(|(name, _)| *name);
-                let help = pipe_compiler::suggest::help(name, names).unwrap_or_default();
+                let help = pipe_syntax::suggest::help(name, names).unwrap_or_default();
                 return Err(Failure::Usage(format!("the standard library has no schedule `{name}`; {help}")));
             }
             if let Some((_, reason)) = LEFT_OUT.iter().find(|(other, _)| other == name) {

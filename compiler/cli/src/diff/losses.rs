@@ -1,19 +1,20 @@
-//! The tasks that cost a measured step most: those of its critical path that took longer than usual, or began later than they could.
+//! The tasks that cost a measured step most: those of its critical path that took longer than
+//! usual, or began later than they could.
 
 use super::measured::Measured;
 use super::parts::{Late, difference, span};
 use super::refit::Refit;
-use pipe_compiler::check::dependencies::Slot;
-use pipe_compiler::judge::Judged;
+use pipe_compiler::analyze::Analysis;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::task::Task;
+use pipe_schedule::order::Position;
 
 /// One task of the critical path. Times are nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Loss {
     pub(crate) task: Task,
     /// Where it stands.
-    pub(crate) slot: Slot,
+    pub(crate) slot: Position,
     /// What it took beyond the usual time of its kind and stage.
     pub(crate) longer: i64,
     /// How much later than it could it started.
@@ -24,8 +25,8 @@ pub(crate) struct Loss {
 
 /// The critical path of what was measured, first to last.
 #[must_use]
-pub(crate) fn critical(judged: &Judged, refit: &Refit, measured: &Measured, lateness: &[Vec<Late>]) -> Vec<Loss> {
-    let schedule = &judged.schedule;
+pub(crate) fn critical(analysis: &Analysis, refit: &Refit, measured: &Measured, lateness: &[Vec<Late>]) -> Vec<Loss> {
+    let schedule = &analysis.schedule;
     let last = |device: usize| measured.spans[device].last().map_or(0, |span| span.1);
     let device = (0..schedule.n_devices()).max_by_key(|device| (last(*device), std::cmp::Reverse(*device)));
     let mut next =
@@ -37,13 +38,13 @@ pub(crate) fn critical(judged: &Judged, refit: &Refit, measured: &Measured, late
             at.position = first;
         }
         let node = schedule.node(at.device, at.position as usize);
-        let (start, end) = span(judged, measured, at);
+        let (start, end) = span(analysis, measured, at);
         let late = lateness[at.device.index()][at.position as usize];
-        let input = node.iter().flat_map(|one| judged.order.dependencies.inputs(one.task)).max_by_key(|input| {
+        let input = node.iter().flat_map(|one| analysis.order.dependencies.inputs(one.task)).max_by_key(|input| {
             let from = schedule.device_of(*input);
             let latency =
                 refit.costs.latency.between_sets(schedule.devices_of(*input), schedule.devices_of(node[0].task));
-            measured.spans[from.index()][judged.order.position(*input)].1 + latency.0
+            measured.spans[from.index()][analysis.order.position(*input)].1 + latency.0
         });
         let waited_for = input.filter(|_| late.for_input);
         path.push(Loss {
@@ -54,7 +55,7 @@ pub(crate) fn critical(judged: &Judged, refit: &Refit, measured: &Measured, late
             waited_for,
         });
         next = match waited_for {
-            Some(input) => slot(schedule.device_of(input), judged.order.position(input)),
+            Some(input) => slot(schedule.device_of(input), analysis.order.position(input)),
             None => at.position.checked_sub(1).and_then(|before| slot(at.device, before as usize)),
         };
     }
@@ -62,8 +63,8 @@ pub(crate) fn critical(judged: &Judged, refit: &Refit, measured: &Measured, late
     path
 }
 
-fn slot(device: DeviceId, position: usize) -> Option<Slot> {
-    u32::try_from(position).ok().map(|position| Slot { device, position })
+fn slot(device: DeviceId, position: usize) -> Option<Position> {
+    u32::try_from(position).ok().map(|position| Position { device, position })
 }
 
 /// Those that cost most.

@@ -1,14 +1,16 @@
 //! What was measured, lined up with the tasks of a target: the median over steps of when each task started and ended.
 //!
-//! If a task starts after another one ended in every step, it does so in the median too: medians of single moments are a timeline.
+//! If a task starts after another one ended in every step, it does so in the median too: medians of
+//! single moments are a timeline.
 
 use super::read::{Traced, TracedStep};
 use crate::measuring::steps::{Ran, Step};
 use crate::table::count;
-use pipe_compiler::judge::Judged;
-use pipe_compiler::schedule::{Costs, Schedule, ScheduledTask};
+use pipe_compiler::analyze::Analysis;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::task::{Task, TaskKind};
+use pipe_schedule::schedule::{Schedule, ScheduledTask};
+use pipe_schedule::timing::durations::Costs;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -45,7 +47,8 @@ impl Measured {
         self.spans.iter().flatten().map(|span| span.1).max().unwrap_or_default()
     }
 
-    /// From the first start to the last end of what a device did at these positions of its order: one task, or two that share it.
+    /// From the first start to the last end of what a device did at these positions of its order:
+    /// one task, or two that share it.
     #[must_use]
     pub(crate) fn span(&self, device: DeviceId, positions: Range<usize>) -> (u64, u64) {
         let spans = &self.spans[device.index()][positions];
@@ -53,12 +56,12 @@ impl Measured {
         (start, spans.iter().map(|span| span.1).max().unwrap_or_default())
     }
 
-    /// Lines a trace up with the first of some schedules whose tasks, places and order it has, and says which of them. Without a number, some first
-    /// steps are left out.
+    /// Lines a trace up with the first of some schedules whose tasks, places and order it has, and
+    /// says which of them. Without a number, some first steps are left out.
     ///
     /// # Errors
     /// Says what does not fit the first of them.
-    pub(crate) fn new(trace: &Traced, number: Option<u64>, candidates: &[&Judged]) -> Result<(Self, usize), String> {
+    pub(crate) fn new(trace: &Traced, number: Option<u64>, candidates: &[&Analysis]) -> Result<(Self, usize), String> {
         if trace.steps.values().all(|step| step.tasks.is_empty()) {
             let events = count(trace.n_events, "event");
             return Err(format!(
@@ -67,9 +70,9 @@ impl Measured {
         }
         let (steps, left_out) = chosen(trace, number)?;
         let mut wrong = Vec::new();
-        for (place, judged) in candidates.iter().enumerate() {
+        for (place, analysis) in candidates.iter().enumerate() {
             let aligned: Result<Vec<Aligned>, String> =
-                steps.iter().map(|(number, step)| aligned(judged, *number, step)).collect();
+                steps.iter().map(|(number, step)| aligned(analysis, *number, step)).collect();
             match aligned {
                 Ok(aligned) => return Ok((Self::of(&aligned, left_out), place)),
                 Err(reason) => wrong.push(reason),
@@ -138,8 +141,8 @@ struct Aligned {
     updates: Vec<Ran>,
 }
 
-fn aligned(judged: &Judged, number: u64, step: &TracedStep) -> Result<Aligned, String> {
-    let schedule = &judged.schedule;
+fn aligned(analysis: &Analysis, number: u64, step: &TracedStep) -> Result<Aligned, String> {
+    let schedule = &analysis.schedule;
     let name = &schedule.name;
     let n_devices = u32::try_from(schedule.n_devices()).unwrap_or(u32::MAX);
     if let Some((device, own)) = step.tasks.iter().rfind(|(device, _)| **device >= n_devices) {
@@ -153,7 +156,7 @@ fn aligned(judged: &Judged, number: u64, step: &TracedStep) -> Result<Aligned, S
     for (device, order) in (0..).map(DeviceId).zip(&schedule.orders) {
         let own = step.tasks.get(&device.0).map(Vec::as_slice).unwrap_or_default();
         let (own, ended): (Vec<Ran>, Vec<Ran>) = own.iter().partition(|ran| ran.task.kind != TaskKind::Update);
-        let own = apart(&judged.costs, order, own);
+        let own = apart(&analysis.costs, order, own);
         compare(schedule, (device, order), &own)
             // A task that is somewhere else says more than the hole that it leaves.
             .map_err(|reason| format!("step {number}: {}", misplaced(schedule, step).unwrap_or(reason)))?;

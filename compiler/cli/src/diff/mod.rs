@@ -1,8 +1,9 @@
 //! Plan against run: a measured trace beside the timeline of its target, and where the difference comes from.
 //!
-//! `read` takes the tasks out of a trace, `measured` lines them up with those of the target, `refit` finds the costs that the run had, `parts` goes
-//! from the plan to the run step by step, `losses` names tasks; `report` and `table` say it. `versions` are the timelines that `perfetto` and the page
-//! of `plot` draw above each other.
+//! `read` takes the tasks out of a trace, `measured` lines them up with those of the target,
+//! `refit` finds the costs that the run had, `parts` goes from the plan to the run step by step,
+//! `losses` names tasks; `report` and `table` say it. `versions` are the timelines that `perfetto`
+//! and the page of `plot` draw above each other.
 
 pub(crate) mod losses;
 pub(crate) mod measured;
@@ -16,13 +17,15 @@ pub(crate) mod table;
 pub(crate) mod versions;
 
 use measured::Measured;
-use pipe_compiler::judge::Judged;
-use pipe_compiler::latency::Latency;
-use pipe_compiler::schedule::{Costs, Schedule};
-use pipe_compiler::units::Ticks;
+use pipe_compiler::analyze::Analysis;
 use pipe_ir::ids::DeviceId;
+use pipe_schedule::schedule::Schedule;
+use pipe_schedule::timing::durations::Costs;
+use pipe_schedule::timing::latency::Latency;
+use pipe_schedule::units::Ticks;
 
-/// Costs of a plan whose units have no name, and what one unit is taken for so that all tasks together take as long as was measured, in nanoseconds.
+/// Costs of a plan whose units have no name, and what one unit is taken for so that all tasks
+/// together take as long as was measured, in nanoseconds.
 #[must_use]
 pub(crate) fn scaled(schedule: &Schedule, costs: &Costs, measured: &Measured) -> (Costs, f64) {
     let (mut ran, mut planned) = (0_u128, 0_u128);
@@ -59,9 +62,9 @@ fn scaled_latency(schedule: &Schedule, latency: &Latency, scale: &dyn Fn(&Ticks)
 
 /// Whether two compilations order the same tasks alike.
 #[must_use]
-pub(crate) fn same_order(one: &Judged, other: &Judged) -> bool {
-    let tasks = |judged: &Judged| -> Vec<Vec<_>> {
-        judged.schedule.orders.iter().map(|order| order.iter().map(|one| one.task).collect()).collect()
+pub(crate) fn same_order(one: &Analysis, other: &Analysis) -> bool {
+    let tasks = |analysis: &Analysis| -> Vec<Vec<_>> {
+        analysis.schedule.orders.iter().map(|order| order.iter().map(|one| one.task).collect()).collect()
     };
     tasks(one) == tasks(other)
 }

@@ -1,19 +1,21 @@
 //! Where the time between a plan and its run went: parts that add up to the difference, to the nanosecond.
 //!
-//! From the plan to what was measured there are three ways to go: the costs of each kind of task and of transfers, the time that each task took
-//! beside the usual one of its kind and stage, and how much later than it could each one started. On each way changes are made one after the
-//! other and the timeline is placed anew every time; what a change adds to the makespan is its part. Since that depends on what was changed before,
-//! it is the mean of two rounds, from the first change to the last and from the last to the first.
+//! From the plan to what was measured there are three ways to go: the costs of each kind of task
+//! and of transfers, the time that each task took beside the usual one of its kind and stage, and
+//! how much later than it could each one started. On each way changes are made one after the other
+//! and the timeline is placed anew every time; what a change adds to the makespan is its part.
+//! Since that depends on what was changed before, it is the mean of two rounds, from the first
+//! change to the last and from the last to the first.
 
 use super::measured::Measured;
 use super::refit::Refit;
-use pipe_compiler::check::dependencies::Slot;
-use pipe_compiler::judge::Judged;
-use pipe_compiler::schedule::Costs;
-use pipe_compiler::timeline::{Ready, Timeline, place, place_by};
-use pipe_compiler::units::Ticks;
+use pipe_compiler::analyze::Analysis;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::task::TaskKind;
+use pipe_schedule::order::Position;
+use pipe_schedule::timing::durations::Costs;
+use pipe_schedule::timing::timeline::{Ready, Timeline, place, place_by};
+use pipe_schedule::units::Ticks;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a part is about.
@@ -45,7 +47,7 @@ pub(crate) struct Parts {
     pub(crate) varied: u64,
     pub(crate) measured: u64,
     /// In the order in which they were changed.
-    pub(crate) parts: Vec<Part>,
+    pub parts: Vec<Part>,
     /// By device: of each of its positions, what its task waited for, under the times of transfers that were fitted.
     pub(crate) lateness: Vec<Vec<Late>>,
 }
@@ -64,20 +66,20 @@ const ENOUGH: usize = 40_000_000;
 
 /// Goes the way.
 #[must_use]
-pub(crate) fn parts(judged: &Judged, plan: &Costs, refit: &Refit, measured: &Measured) -> Parts {
-    let lateness = lateness(judged, refit, measured);
-    let way = Way { judged, plan, refit, measured, lateness: &lateness };
+pub(crate) fn parts(analysis: &Analysis, plan: &Costs, refit: &Refit, measured: &Measured) -> Parts {
+    let lateness = lateness(analysis, refit, measured);
+    let way = Way { analysis, plan, refit, measured, lateness: &lateness };
     let mut parts = attribute(&way.costs(), |causes| way.with_costs(causes));
-    let kinds: BTreeSet<TaskKind> = judged.schedule.orders.iter().flatten().map(|one| one.task.kind).collect();
+    let kinds: BTreeSet<TaskKind> = analysis.schedule.orders.iter().flatten().map(|one| one.task.kind).collect();
     let kinds: Vec<Cause> = kinds.into_iter().map(Cause::Variation).collect();
     parts.extend(attribute(&kinds, |causes| way.with_times(causes)));
-    let devices = || (0..judged.schedule.n_devices()).map(DeviceId::from_index);
+    let devices = || (0..analysis.schedule.n_devices()).map(DeviceId::from_index);
     let late: Vec<Cause> = devices().flat_map(|device| [Cause::LateInput(device), Cause::LateStart(device)]).collect();
     parts.extend(attribute(&late, |causes| way.with_lateness(causes)));
     let all = |causes: &[Cause]| causes.iter().copied().collect::<BTreeSet<Cause>>();
     Parts {
-        plan: length(&place(&judged.schedule, &judged.order, plan)),
-        refitted: length(&place(&judged.schedule, &judged.order, &refit.costs)),
+        plan: length(&place(&analysis.schedule, &analysis.order, plan)),
+        refitted: length(&place(&analysis.schedule, &analysis.order, &refit.costs)),
         varied: way.with_times(&all(&kinds)),
         measured: measured.makespan(),
         parts,
@@ -115,7 +117,7 @@ pub(super) fn difference(one: u64, other: u64) -> i64 {
 
 /// From the plan to what was measured.
 struct Way<'a> {
-    judged: &'a Judged,
+    analysis: &'a Analysis,
     plan: &'a Costs,
     refit: &'a Refit,
     measured: &'a Measured,
@@ -135,7 +137,7 @@ impl Way<'_> {
             own.map(move |(_, id)| Cause::Cost(kind, Some(id)))
         });
         let each: Vec<Cause> = each.collect();
-        let n_tasks = self.judged.schedule.n_tasks();
+        let n_tasks = self.analysis.schedule.n_tasks();
         let mut causes: Vec<Cause> = if each.len().saturating_mul(2 * n_tasks) > ENOUGH {
             let kinds = TaskKind::ALL.into_iter().map(|kind| Cause::Cost(kind, None));
             let is_there = |cause: &Cause| {
@@ -172,23 +174,23 @@ impl Way<'_> {
                 Cause::Variation(_) | Cause::LateInput(_) | Cause::LateStart(_) => {}
             }
         }
-        length(&place(&self.judged.schedule, &self.judged.order, &costs))
+        length(&place(&self.analysis.schedule, &self.analysis.order, &costs))
     }
 
     /// The time of what a device does at a position: as measured, if the kinds of its last task are among the causes.
-    fn time(&self, slot: Slot, causes: &BTreeSet<Cause>) -> Ticks {
-        let node = self.judged.schedule.node(slot.device, slot.position as usize);
+    fn time(&self, slot: Position, causes: &BTreeSet<Cause>) -> Ticks {
+        let node = self.analysis.schedule.node(slot.device, slot.position as usize);
         let varies = node.last().is_some_and(|last| causes.contains(&Cause::Variation(last.task.kind)));
         if !varies {
             return self.refit.costs.of_node(node);
         }
-        let (start, end) = span(self.judged, self.measured, slot);
+        let (start, end) = span(self.analysis, self.measured, slot);
         Ticks(end - start)
     }
 
     fn with_times(&self, causes: &BTreeSet<Cause>) -> u64 {
         let latency = &self.refit.costs.latency;
-        length(&place_by(&self.judged.schedule, &self.judged.order, latency, |slot, ready| {
+        length(&place_by(&self.analysis.schedule, &self.analysis.order, latency, |slot, ready| {
             let start = ready.free.max(ready.arrived);
             (start, start + self.time(slot, causes))
         }))
@@ -197,7 +199,7 @@ impl Way<'_> {
     /// Under measured times. With all causes it is the measured timeline.
     fn with_lateness(&self, causes: &BTreeSet<Cause>) -> u64 {
         let latency = &self.refit.costs.latency;
-        length(&place_by(&self.judged.schedule, &self.judged.order, latency, |slot, ready| {
+        length(&place_by(&self.analysis.schedule, &self.analysis.order, latency, |slot, ready| {
             let Late { for_input, nanos } = self.lateness[slot.device.index()][slot.position as usize];
             let cause = if for_input { Cause::LateInput(slot.device) } else { Cause::LateStart(slot.device) };
             let nanos = if causes.contains(&cause) { nanos } else { 0 };
@@ -205,7 +207,7 @@ impl Way<'_> {
                 true => ready.free.max(Ticks(ready.arrived.0.saturating_add_signed(nanos))),
                 false => ready.arrived.max(Ticks(ready.free.0.saturating_add_signed(nanos))),
             };
-            let (begin, end) = span(self.judged, self.measured, slot);
+            let (begin, end) = span(self.analysis, self.measured, slot);
             (start, start + Ticks(end - begin))
         }))
     }
@@ -213,21 +215,21 @@ impl Way<'_> {
 
 /// When a device did what stands at a position: one task, or two that share it.
 #[must_use]
-pub(super) fn span(judged: &Judged, measured: &Measured, slot: Slot) -> (u64, u64) {
+pub(super) fn span(analysis: &Analysis, measured: &Measured, slot: Position) -> (u64, u64) {
     let position = slot.position as usize;
-    let n_tasks = judged.schedule.node(slot.device, position).len();
+    let n_tasks = analysis.schedule.node(slot.device, position).len();
     measured.span(slot.device, position..position + n_tasks)
 }
 
 /// How late each task was, by device and position; that of a pair stands with its first task.
-fn lateness(judged: &Judged, refit: &Refit, measured: &Measured) -> Vec<Vec<Late>> {
-    let schedule = &judged.schedule;
+fn lateness(analysis: &Analysis, refit: &Refit, measured: &Measured) -> Vec<Vec<Late>> {
+    let schedule = &analysis.schedule;
     let late = std::cell::RefCell::new(
         schedule.orders.iter().map(|order| vec![Late::default(); order.len()]).collect::<Vec<_>>(),
     );
     // Placed at its measured moments, so that what each task waits for is what was measured, too.
-    let placed = place_by(schedule, &judged.order, &refit.costs.latency, |slot, Ready { free, arrived }| {
-        let (start, end) = span(judged, measured, slot);
+    let placed = place_by(schedule, &analysis.order, &refit.costs.latency, |slot, Ready { free, arrived }| {
+        let (start, end) = span(analysis, measured, slot);
         let for_input = arrived > free;
         let nanos = difference(start, free.max(arrived).0);
         late.borrow_mut()[slot.device.index()][slot.position as usize] = Late { for_input, nanos };

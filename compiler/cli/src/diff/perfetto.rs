@@ -1,7 +1,7 @@
 //! Plan, refitted plan and run of each device above each other, as a trace for Perfetto.
 
 use crate::trace::{Queue, SCHEMA, TaskArguments, Trace, task_name};
-use pipe_compiler::judge::Judged;
+use pipe_compiler::analyze::Analysis;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::instruction::Class;
 use pipe_ir::task::TaskKind;
@@ -12,22 +12,22 @@ use std::io::{self, Write};
 /// One of the three, with the tasks that make it as long as it is, by device and position.
 struct Version<'a> {
     queue: Queue,
-    judged: &'a Judged,
+    analysis: &'a Analysis,
     critical: BTreeSet<(DeviceId, usize)>,
 }
 
 /// Writes the trace of plan, refitted plan and run.
-pub(crate) fn write(versions: [&Judged; 3], out: &mut dyn Write) -> io::Result<()> {
-    let judged = versions[0];
-    let devices = || (0..judged.schedule.n_devices()).map(DeviceId::from_index);
+pub(crate) fn write(versions: [&Analysis; 3], out: &mut dyn Write) -> io::Result<()> {
+    let analysis = versions[0];
+    let devices = || (0..analysis.schedule.n_devices()).map(DeviceId::from_index);
     let queues = [Queue::Planned, Queue::Refitted, Queue::Measured];
-    let versions = queues.into_iter().zip(versions).map(|(queue, judged)| {
-        let path = &judged.critical_path.tasks;
+    let versions = queues.into_iter().zip(versions).map(|(queue, analysis)| {
+        let path = &analysis.critical_path.tasks;
         let critical = path.iter().map(|slot| (slot.device, slot.position as usize)).collect();
-        Version { queue, judged, critical }
+        Version { queue, analysis, critical }
     });
     let versions: Vec<Version<'_>> = versions.collect();
-    let name = judged.pipeline.as_ref().map_or(&judged.schedule.name, |pipeline| &pipeline.name);
+    let name = analysis.pipeline.as_ref().map_or(&analysis.schedule.name, |pipeline| &pipeline.name);
     let about = json!({"schema": SCHEMA, "what": "diff", "target": name, "devices": devices().len()});
     let names: Vec<String> = devices().map(|device| device.to_string()).collect();
     let tracks = devices().flat_map(|device| queues.map(|queue| (device, queue)));
@@ -41,12 +41,12 @@ pub(crate) fn write(versions: [&Judged; 3], out: &mut dyn Write) -> io::Result<(
 
 impl Version<'_> {
     fn span(&self, device: DeviceId, position: usize) -> (u64, u64) {
-        let (index, timeline) = (device.index(), &self.judged.timeline);
+        let (index, timeline) = (device.index(), &self.analysis.timeline);
         (timeline.starts[index][position].0, timeline.ends[index][position].0)
     }
 
     fn tasks(&self, trace: &mut Trace<'_>) -> io::Result<()> {
-        let schedule = &self.judged.schedule;
+        let schedule = &self.analysis.schedule;
         for (device, order) in (0..).map(DeviceId).zip(&schedule.orders) {
             for (position, task) in order.iter().map(|one| one.task).enumerate() {
                 let (stage, microbatch) = (task.stage.0, Some(task.microbatch.0));
@@ -62,7 +62,7 @@ impl Version<'_> {
 
     /// From each task to those of other devices that read what it makes.
     fn arrows(&self, trace: &mut Trace<'_>) -> io::Result<()> {
-        let Judged { schedule, order, .. } = self.judged;
+        let Analysis { schedule, order, .. } = self.analysis;
         for (device, own) in (0..).map(DeviceId).zip(&schedule.orders) {
             for (position, task) in own.iter().map(|one| one.task).enumerate() {
                 let inputs = order.dependencies.inputs(task);

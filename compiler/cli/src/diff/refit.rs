@@ -2,15 +2,15 @@
 
 use super::measured::{Measured, median};
 use crate::measuring::steps::waits;
-use pipe_compiler::costs::{CostName, Entry, of_stages};
-use pipe_compiler::judge::Judged;
-use pipe_compiler::latency::Latency;
-use pipe_compiler::pipeline::StageCosts;
-use pipe_compiler::schedule::Costs;
-use pipe_compiler::sharing::Sharing;
-use pipe_compiler::units::Ticks;
+use pipe_compiler::analyze::Analysis;
 use pipe_ir::ids::StageId;
 use pipe_ir::task::TaskKind;
+use pipe_schedule::timing::costs::StageCosts;
+use pipe_schedule::timing::costs::{CostName, Entry, of_stages};
+use pipe_schedule::timing::durations::Costs;
+use pipe_schedule::timing::latency::Latency;
+use pipe_schedule::timing::sharing::Sharing;
+use pipe_schedule::units::Ticks;
 use std::collections::BTreeMap;
 
 /// Costs in milliseconds whose ticks are nanoseconds.
@@ -35,8 +35,8 @@ fn rounded(nanos: u64) -> u64 {
 
 /// Fits costs to what was measured; `plan` has those of what was not.
 #[must_use]
-pub(crate) fn refit(judged: &Judged, measured: &Measured, plan: &Costs) -> Refit {
-    let schedule = &judged.schedule;
+pub(crate) fn refit(analysis: &Analysis, measured: &Measured, plan: &Costs) -> Refit {
+    let schedule = &analysis.schedule;
     let mut all: BTreeMap<(TaskKind, u32), Vec<u64>> = BTreeMap::new();
     let mut pairs: BTreeMap<TaskKind, Vec<u64>> = BTreeMap::new();
     for (order, spans) in schedule.orders.iter().zip(&measured.spans) {
@@ -53,7 +53,7 @@ pub(crate) fn refit(judged: &Judged, measured: &Measured, plan: &Costs) -> Refit
         }
     }
     let tasks: BTreeMap<_, _> = all.into_iter().map(|(key, times)| (key, rounded(median(times)))).collect();
-    let waited: Vec<u64> = measured.steps.iter().flat_map(|step| waits(&judged.order.dependencies, step)).collect();
+    let waited: Vec<u64> = measured.steps.iter().flat_map(|step| waits(&analysis.order.dependencies, step)).collect();
     // Where nothing waited for a transfer, the plan's time says as much as any other.
     let planned: Vec<u64> = plan.latency.times().map(|time| time.0).collect();
     let transfer = match (waited.is_empty(), &planned[..]) {

@@ -4,10 +4,10 @@ use super::losses::Loss;
 use super::measured::Measured;
 use super::parts::{Cause, Part, Parts};
 use super::refit::Refit;
-use pipe_compiler::judge::Judged;
-use pipe_compiler::schedule::Costs;
+use pipe_compiler::analyze::Analysis;
 use pipe_ir::ids::StageId;
 use pipe_ir::task::{Task, TaskKind};
+use pipe_schedule::timing::durations::Costs;
 use serde::Serialize;
 
 /// Name and version of the form.
@@ -24,7 +24,8 @@ pub(crate) struct Report {
     pub(crate) trace: String,
     /// What the times of the plan come from.
     pub(crate) costs_from: String,
-    /// What a unit of the plan's costs was taken for, where it has no name: with it, the plan has as much work as was measured.
+    /// What a unit of the plan's costs was taken for, where it has no name: with it, the plan has
+    /// as much work as was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) unit_ms: Option<f64>,
     /// Numbers of the steps that were measured.
@@ -39,7 +40,7 @@ pub(crate) struct Report {
     /// The shortest and the longest step.
     pub(crate) range_ms: [f64; 2],
     /// What adds up to `measured_ms` - `plan_ms`.
-    pub(crate) parts: Vec<PartReport>,
+    pub parts: Vec<PartReport>,
     /// From the last task to the end of the step, as measured: sums of gradients and updates.
     pub(crate) behind_ms: f64,
     /// From there to the first task of the next step.
@@ -119,8 +120,8 @@ impl BetterReport {
 
 impl Report {
     /// The report of a trace, without what would have been better.
-    pub(crate) fn new(judged: &Judged, plan: &Costs, refit: &Refit, measured: &Measured, parts: &Parts) -> Self {
-        let name = judged.pipeline.as_ref().map_or(&judged.schedule.name, |pipeline| &pipeline.name);
+    pub(crate) fn new(analysis: &Analysis, plan: &Costs, refit: &Refit, measured: &Measured, parts: &Parts) -> Self {
+        let name = analysis.pipeline.as_ref().map_or(&analysis.schedule.name, |pipeline| &pipeline.name);
         Self {
             schema: SCHEMA,
             ok: true,
@@ -145,8 +146,8 @@ impl Report {
     }
 
     /// Notes the tasks that cost most.
-    pub(crate) fn lose(&mut self, judged: &Judged, losses: &[Loss]) {
-        let slices = judged.schedule.slices;
+    pub(crate) fn lose(&mut self, analysis: &Analysis, losses: &[Loss]) {
+        let slices = analysis.schedule.slices;
         let name = |task: Task| {
             let at = task.microbatch;
             crate::trace::task_name(task.kind, task.stage.0, Some(at.0), slices.count())

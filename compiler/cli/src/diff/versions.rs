@@ -3,40 +3,40 @@
 use super::losses::Loss;
 use super::measured::Measured;
 use super::refit::Refit;
-use pipe_compiler::critical_path::{CriticalPath, critical_path};
-use pipe_compiler::judge::Judged;
-use pipe_compiler::schedule::Costs;
-use pipe_compiler::timeline::{Timeline, place};
-use pipe_compiler::units::Ticks;
+use pipe_compiler::analyze::Analysis;
 use pipe_ir::ids::DeviceId;
+use pipe_schedule::timing::critical_path::{CriticalPath, critical_path};
+use pipe_schedule::timing::durations::Costs;
+use pipe_schedule::timing::timeline::{Timeline, place};
+use pipe_schedule::units::Ticks;
 
 /// The order that ran, under some costs.
 #[must_use]
-pub(crate) fn planned(judged: &Judged, costs: &Costs) -> Judged {
-    let timeline = place(&judged.schedule, &judged.order, costs);
-    let critical_path = critical_path(&judged.schedule, &judged.order, costs, &timeline);
-    Judged { costs: costs.clone(), timeline, critical_path, ..judged.clone() }
+pub(crate) fn planned(analysis: &Analysis, costs: &Costs) -> Analysis {
+    let timeline = place(&analysis.schedule, &analysis.order, costs);
+    let critical_path = critical_path(&analysis.schedule, &analysis.order, costs, &timeline);
+    Analysis { costs: costs.clone(), timeline, critical_path, ..analysis.clone() }
 }
 
 /// The same as it ran. `path` is its critical path; transfers take their refitted time.
 #[must_use]
-pub(crate) fn ran(judged: &Judged, refit: &Refit, measured: &Measured, path: &[Loss]) -> Judged {
+pub(crate) fn ran(analysis: &Analysis, refit: &Refit, measured: &Measured, path: &[Loss]) -> Analysis {
     let tasks = path.iter().map(|loss| loss.slot).collect();
-    Judged {
+    Analysis {
         costs: refit.costs.clone(),
-        timeline: timeline(judged, measured),
+        timeline: timeline(analysis, measured),
         critical_path: CriticalPath { tasks, ..CriticalPath::default() },
-        ..judged.clone()
+        ..analysis.clone()
     }
 }
 
 /// What was measured. Two tasks that shared their device have it from the first start to the last end of both.
-fn timeline(judged: &Judged, measured: &Measured) -> Timeline {
+fn timeline(analysis: &Analysis, measured: &Measured) -> Timeline {
     let rows = (0..).map(DeviceId).zip(&measured.spans).map(|(device, spans)| {
         let mut row: Vec<(Ticks, Ticks)> = Vec::new();
         let end = |row: &Vec<(Ticks, Ticks)>| row.last().map_or(0, |span| span.1.0);
         while row.len() < spans.len() {
-            let positions = row.len()..row.len() + judged.schedule.node(device, row.len()).len();
+            let positions = row.len()..row.len() + analysis.schedule.node(device, row.len()).len();
             let is_shared = spans[positions.clone()].windows(2).any(|pair| pair[1].0 < pair[0].1);
             let (whole, before) = (measured.span(device, positions.clone()), end(&row));
             for span in &spans[positions] {

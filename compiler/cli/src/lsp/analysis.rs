@@ -1,15 +1,17 @@
-//! What the compiler says of a document: its findings, and the figures of its schedules and pipelines at their default parameters.
+//! What the compiler says of a document: its findings, and the figures of its schedules and
+//! pipelines at their default parameters.
 //!
 //! One thread does this, for the newest text of each document, when the client has been silent for a moment.
 
 use super::diagnostics::{converted, internal};
 use super::documents::Root;
 use super::uris;
-use pipe_compiler::diagnostic::Diagnostic;
-use pipe_compiler::names::NameKind;
 use pipe_compiler::report::Report;
-use pipe_compiler::source::Sources;
-use pipe_compiler::{Request, compile, elaborate, files};
+use pipe_compiler::{Request, compile, elaborate};
+use pipe_ide::NameKind;
+use pipe_syntax::diagnostic::Diagnostic;
+use pipe_syntax::files;
+use pipe_syntax::source::Sources;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};

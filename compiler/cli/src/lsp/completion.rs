@@ -3,10 +3,12 @@
 use super::hover::{described, in_comment, word};
 use super::server::Here;
 use lsp_types::Range;
-use pipe_compiler::names::reference::{self, CONSTANTS, NUMBERS};
-use pipe_compiler::names::{Definition, NameKind};
-use pipe_compiler::source::FileId;
-use pipe_compiler::{stdlib, syntax};
+use pipe_ide::reference;
+use pipe_ide::reference::{CONSTANTS, NUMBERS};
+use pipe_ide::{Definition, NameKind};
+use pipe_ir::training::Optimizer;
+use pipe_syntax::source::FileId;
+use pipe_syntax::{parse, stdlib};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -38,7 +40,7 @@ pub(super) fn complete(here: &Here<'_>) -> Value {
     if is_import && !in_comment(text, start) {
         offers.extend(stdlib::paths().map(|path| (format!("std.{path}"), (kind::MODULE, String::new()))));
     } else if !is_import {
-        let begins = syntax::declaration_starts(text).take_while(|begins| *begins < start).last().unwrap_or(0);
+        let begins = parse::declaration_starts(text).take_while(|begins| *begins < start).last().unwrap_or(0);
         offer(here, &text[begins..start], text.get(here.byte..).unwrap_or_default(), &mut offers);
     }
     let lines = here.project.lines(FileId(0));
@@ -53,7 +55,7 @@ fn item(label: &str, kind: u8, detail: &str, range: Range) -> Value {
 
 /// Offers what fits behind the beginning of a declaration; `rest` is what follows.
 fn offer(here: &Here<'_>, begin: &str, rest: &str, offers: &mut Offers) {
-    let phrases = syntax::expected_behind(begin);
+    let phrases = parse::expected_behind(begin);
     for word in phrases.iter().flat_map(|phrase| phrase.split('`').skip(1).step_by(2)) {
         if let Some(text) = described(word).or_else(|| is_word(word).then(String::new)) {
             let line = text.lines().next().unwrap_or_default().to_owned();
@@ -74,7 +76,7 @@ fn offer(here: &Here<'_>, begin: &str, rest: &str, offers: &mut Offers) {
         ("pipeline", "model") => offers.extend(globals(NameKind::Model)),
         ("pipeline", "optimizer") => {
             let named = |name: &str| (name.to_owned(), (kind::FUNCTION, "an optimizer".to_owned()));
-            offers.extend(["adamw", "sgd"].map(named));
+            offers.extend(Optimizer::NAMES.iter().map(|name| named(name)));
         }
         _ if expects("the name of a schedule") => offers.extend(globals(NameKind::Schedule)),
         _ => {}
@@ -109,8 +111,8 @@ fn first_line(definition: &Definition) -> String {
     definition.doc.lines().next().unwrap_or_default().to_owned()
 }
 
-/// Names of numbers and functions: those that every source has, parameters of files, and names of the declaration at hand, which
-/// may not parse yet.
+/// Names of numbers and functions: those that every source has, parameters of files, and names of
+/// the declaration at hand, which may not parse yet.
 fn numbers(here: &Here<'_>, begin: &str, rest: &str, declares: &str) -> Offers {
     let mut offers: Offers = Offers::new();
     if declares == "layer" {
@@ -126,7 +128,7 @@ fn numbers(here: &Here<'_>, begin: &str, rest: &str, declares: &str) -> Offers {
             (found.name.clone(), (kind::VARIABLE, format!("param {}", here.project.written(found.whole))))
         }),
     );
-    let end = syntax::declaration_starts(rest).find(|begins| *begins > 0).unwrap_or(rest.len());
+    let end = parse::declaration_starts(rest).find(|begins| *begins > 0).unwrap_or(rest.len());
     let pieces = |text: &str| -> Vec<String> {
         let code =
             text.lines().map(|line| line.split("//").next().unwrap_or_default().to_owned() + "\n").collect::<String>();
@@ -135,7 +137,7 @@ fn numbers(here: &Here<'_>, begin: &str, rest: &str, declares: &str) -> Offers {
     };
     let behind = pieces(&rest[..end]);
     for name in pieces(begin).into_iter().skip(2).chain(behind.into_iter().skip(1)) {
-        let is_free = !offers.contains_key(&name) && described(&name).is_none() && syntax::is_name(&name, false);
+        let is_free = !offers.contains_key(&name) && described(&name).is_none() && parse::is_name(&name, false);
         if is_free && !is_word(&name) {
             offers.insert(name, (kind::VARIABLE, String::new()));
         }

@@ -3,12 +3,13 @@
 use super::documents::{Places, is_standard};
 use super::positions::Lines;
 use lsp_types::Range;
-use pipe_compiler::diagnostic::{Diagnostic, Label, Severity};
 use pipe_compiler::report::Finding;
-use pipe_compiler::source::{FileId, Sources, Span};
+use pipe_syntax::diagnostic::{Diagnostic, Label, Severity};
+use pipe_syntax::source::{FileId, Sources, Span};
 use serde_json::{Value, json};
 
-/// The document that a finding belongs to, and the finding. Where it is in the standard library only, it belongs to the root.
+/// The document that a finding belongs to, and the finding. Where it is in the standard library
+/// only, it belongs to the root.
 pub(super) fn converted(found: &Diagnostic, sources: &Sources, places: &Places) -> Option<(String, Value)> {
     let own = |label: &&Label| !is_standard(&sources.get(label.span.file).name);
     let main = found.labels.iter().find(own);

@@ -1,10 +1,11 @@
 //! What stands under the mouse: a declaration with its figures, a word of the language, the page of an error.
 
 use super::server::Here;
-use pipe_compiler::diagnostic::Code;
-use pipe_compiler::names::reference::{self, CONSTANTS, KINDS};
-use pipe_compiler::names::{Definition, NameKind};
-use pipe_compiler::source::FileId;
+use pipe_ide::reference;
+use pipe_ide::reference::{CONSTANTS, KINDS};
+use pipe_ide::{Definition, NameKind};
+use pipe_syntax::diagnostic::Code;
+use pipe_syntax::source::FileId;
 use serde_json::{Value, json};
 
 /// The most characters of a declaration that are shown.

@@ -1,9 +1,9 @@
 //! Whole documents: their declarations, the figures beside them, and their style.
 
 use super::server::Here;
-use pipe_compiler::format::format;
-use pipe_compiler::names::{Definition, NameKind};
-use pipe_compiler::source::FileId;
+use pipe_ide::{Definition, NameKind};
+use pipe_syntax::format::format;
+use pipe_syntax::source::FileId;
 use serde_json::{Value, json};
 
 const ROOT: FileId = FileId(0);

@@ -2,8 +2,8 @@
 
 use super::documents::Project;
 use super::server::Here;
-use pipe_compiler::names::Definition;
-use pipe_compiler::source::{FileId, Span};
+use pipe_ide::Definition;
+use pipe_syntax::source::{FileId, Span};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -22,7 +22,8 @@ pub(super) fn definition(here: &Here<'_>) -> Value {
     uri.map_or(Value::Null, |uri| json!({"uri": uri, "range": here.project.range(definition.span)}))
 }
 
-/// Every place in open documents, and in what they import, where the same is meant; with or without that of its declaration.
+/// Every place in open documents, and in what they import, where the same is meant; with or without
+/// that of its declaration.
 pub(super) fn references(here: &Here<'_>, projects: &[Rc<Project>], own: bool) -> Value {
     let Some((_, _, definition)) = here.name() else { return Value::Null };
     let declared = Some((here.project.uri(definition.span.file), here.project.range(definition.span).start));

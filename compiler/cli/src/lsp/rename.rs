@@ -5,9 +5,9 @@ use super::places::uses;
 use super::server::{Here, Refusal};
 use super::uris;
 use lsp_types::TextEdit;
-use pipe_compiler::names::reference::CONSTANTS;
-use pipe_compiler::names::{Definition, NameKind};
-use pipe_compiler::syntax;
+use pipe_ide::reference::CONSTANTS;
+use pipe_ide::{Definition, NameKind};
+use pipe_syntax::parse;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -18,7 +18,7 @@ pub(super) fn prepare(here: &Here<'_>) -> Result<Value, Refusal> {
     Ok(json!({"range": here.project.range(span), "placeholder": definition.name}))
 }
 
-fn renamable<'h>(here: &'h Here<'_>) -> Result<(pipe_compiler::source::Span, &'h Definition), Refusal> {
+fn renamable<'h>(here: &'h Here<'_>) -> Result<(pipe_syntax::source::Span, &'h Definition), Refusal> {
     let (span, _, definition) =
         here.name().ok_or_else(|| Refusal::because("there is no name of a declaration here"))?;
     let home = here.project.uri(definition.span.file).and_then(|uri| uris::to_path(&uri));
@@ -31,7 +31,7 @@ fn renamable<'h>(here: &'h Here<'_>) -> Result<(pipe_compiler::source::Span, &'h
 /// The edits of all documents.
 pub(super) fn rename(here: &Here<'_>, projects: &[Rc<Project>], name: &str) -> Result<Value, Refusal> {
     let (_, definition) = renamable(here)?;
-    if !syntax::is_name(name, definition.kind == NameKind::Schedule) {
+    if !parse::is_name(name, definition.kind == NameKind::Schedule) {
         return Err(Refusal::because(format!("`{name}` is not a name")));
     }
     if name == definition.name {

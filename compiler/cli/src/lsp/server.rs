@@ -9,7 +9,7 @@ use lsp_types::{
     DidChangeTextDocumentParams, DidCloseTextDocumentParams, DidOpenTextDocumentParams, RenameParams,
     TextDocumentPositionParams,
 };
-use pipe_compiler::names::NameKind;
+use pipe_ide::NameKind;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -142,7 +142,7 @@ impl Server {
     fn at(&mut self, params: Value, answer: impl FnOnce(&Here<'_>) -> Answer) -> Answer {
         let place: TextDocumentPositionParams = read(params)?;
         self.with(place.text_document.uri.as_str(), |here| {
-            let lines = here.project.lines(pipe_compiler::source::FileId(0));
+            let lines = here.project.lines(pipe_syntax::source::FileId(0));
             let byte = lines.byte(&here.document.text, place.position);
             answer(&Here { byte, project: here.project.clone(), ..*here })
         })

@@ -1,13 +1,13 @@
 //! Comparisons: what a profile predicts against steps that it was not made from.
 
 use crate::table::count;
-use pipe_compiler::timeline::Timeline;
-use pipe_compiler::units::Ticks;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::program::Program;
 use pipe_ir::task::TaskKind;
 use pipe_runtime::calibrate::median;
 use pipe_runtime::{Span, StepReport};
+use pipe_schedule::timing::timeline::Timeline;
+use pipe_schedule::units::Ticks;
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -89,8 +89,8 @@ impl Figure {
 }
 
 impl Comparison {
-    /// Compares a timeline and when each device has done its updates, whose ticks are nanoseconds, with what was measured. `unfitted` is the
-    /// makespan before times were stretched.
+    /// Compares a timeline and when each device has done its updates, whose ticks are nanoseconds,
+    /// with what was measured. `unfitted` is the makespan before times were stretched.
     #[must_use]
     pub(crate) fn new((timeline, updated): &(Timeline, Vec<Ticks>), unfitted: u64, measured: &Measurement) -> Self {
         let devices = measured.ends.iter().enumerate();

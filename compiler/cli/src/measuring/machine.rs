@@ -23,7 +23,8 @@ const COPY: Bytes = Bytes(32 << 20);
 pub(crate) struct Machine {
     /// Bytes that a copy moves in a second: between a device and its host, on GPUs.
     copy_bytes_per_second: u64,
-    /// By size of what the program sends between devices of one process, ascending; on GPUs, between devices that share one.
+    /// By size of what the program sends between devices of one process, ascending; on GPUs,
+    /// between devices that share one.
     links: Vec<Link>,
     /// By GPUs and size of what it sends between GPUs of one process.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -1,10 +1,10 @@
 //! Measured steps, from a run at hand or from a file: what ran when, and what that says about costs.
 
-use pipe_compiler::dependencies::Dependencies;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::program::Program;
 use pipe_ir::task::{Task, TaskKind};
 use pipe_runtime::StepReport;
+use pipe_schedule::dependencies::Dependencies;
 use std::collections::BTreeMap;
 
 /// A task that ran; an update has the first microbatch of its step. Times are nanoseconds.
@@ -48,7 +48,8 @@ pub(crate) fn means(step: &Step) -> BTreeMap<(u32, TaskKind), u64> {
     sums.into_iter().map(|(key, (sum, count))| (key, sum / count)).collect()
 }
 
-/// For each task that waited for nothing but an input from another device: from the end of what makes the input to its own start.
+/// For each task that waited for nothing but an input from another device: from the end of what
+/// makes the input to its own start.
 #[must_use]
 pub(crate) fn waits(dependencies: &Dependencies, step: &Step) -> Vec<u64> {
     let mut ends: BTreeMap<Task, (DeviceId, u64)> = BTreeMap::new();

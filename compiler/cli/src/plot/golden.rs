@@ -1,15 +1,16 @@
 //! The picture that tests compare and comments quote: one row per device, one cell per slot.
 //!
-//! A cell names the kind and the microbatch, and with a letter the stage where a device holds several: `F0b` is the
-//! forward of the device's second stage. Where microbatches are cut in slices, `F0.1` is the forward of the first one's
-//! second slice. A task of two slots stands in two cells; a dot is an idle slot. Of the cells of two tasks that share the
-//! device one half, `F3&`, names the first, and the rest, `&B0`, the second.
+//! A cell names the kind and the microbatch, and with a letter the stage where a device holds
+//! several: `F0b` is the forward of the device's second stage. Where microbatches are cut in
+//! slices, `F0.1` is the forward of the first one's second slice. A task of two slots stands in two
+//! cells; a dot is an idle slot. Of the cells of two tasks that share the device one half, `F3&`,
+//! names the first, and the rest, `&B0`, the second.
 
 use super::letter;
-use pipe_compiler::judge::Judged;
-use pipe_compiler::picture::lanes::{Share, common_slot, lanes};
-use pipe_compiler::units::Ticks;
+use pipe_compiler::analyze::Analysis;
 use pipe_ir::ids::DeviceId;
+use pipe_plot::tracks::{Share, common_slot, lanes};
+use pipe_schedule::units::Ticks;
 
 /// Cells of a row; longer timelines have no golden picture.
 const CELLS: u64 = 1000;
@@ -18,10 +19,10 @@ const CELLS: u64 = 1000;
 ///
 /// # Errors
 /// If the timeline has too many slots.
-pub fn draw(judged: &Judged) -> Result<String, String> {
-    let lanes = lanes(judged);
+pub fn draw(analysis: &Analysis) -> Result<String, String> {
+    let lanes = lanes(analysis);
     let slot = common_slot(&lanes);
-    let makespan = judged.timeline.makespan();
+    let makespan = analysis.timeline.makespan();
     let n_slots = makespan.0 / slot.0;
     if n_slots > CELLS {
         return Err(format!("a timeline of {n_slots} slots is too long for this form: use fewer microbatches"));
@@ -52,9 +53,9 @@ pub fn draw(judged: &Judged) -> Result<String, String> {
     for (device, cells) in rows.iter().enumerate() {
         let device = DeviceId::from_index(device);
         let cells: Vec<String> = cells.iter().map(|cell| format!("{cell:width$}")).collect();
-        let idle = makespan - judged.timeline.busy(device);
-        let stages = judged.peaks[device.index()].activations;
-        let peak = judged.schedule.units(stages);
+        let idle = makespan - analysis.timeline.busy(device);
+        let stages = analysis.peaks[device.index()].activations;
+        let peak = analysis.schedule.units(stages);
         let name = device.to_string();
         text.push_str(&format!("{name:label$} {}  bubble {idle}  peak {peak}\n", cells.join(" ")));
     }

@@ -1,7 +1,8 @@
-//! Pictures as a page: one file with its style, its script and the data, which loads nothing. A plan and its run are on one page.
+//! Pictures as a page: one file with its style, its script and the data, which loads nothing. A
+//! plan and its run are on one page.
 
 use crate::diff::report::Report;
-use pipe_compiler::picture::Picture;
+use pipe_plot::Picture;
 use serde::Serialize;
 use std::io::{self, Write};
 

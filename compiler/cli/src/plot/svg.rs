@@ -1,12 +1,12 @@
 //! The picture as SVG: a lane per device, a colour per kind, microbatch numbers, axis, legend and figures.
 
 use crate::table::{number, percent};
-use pipe_compiler::judge::Judged;
-use pipe_compiler::picture::lanes::{Lane, Mark, Share, common_slot, lanes};
-use pipe_compiler::picture::palette::colour;
+use pipe_compiler::analyze::Analysis;
 use pipe_compiler::report::Report;
-use pipe_compiler::units::Ticks;
 use pipe_ir::task::TaskKind;
+use pipe_plot::palette::colour;
+use pipe_plot::tracks::{Lane, Mark, Share, common_slot, lanes};
+use pipe_schedule::units::Ticks;
 use std::fmt::Write;
 
 /// Tasks of one picture: more cannot be told apart, and fill a file of many megabytes.
@@ -24,14 +24,14 @@ const TASK: f64 = 28.0;
 ///
 /// # Errors
 /// If it has too many tasks to be looked at.
-pub fn draw(judged: &Judged, report: &Report) -> Result<String, String> {
-    let n_tasks = judged.schedule.n_tasks();
+pub fn draw(analysis: &Analysis, report: &Report) -> Result<String, String> {
+    let n_tasks = analysis.schedule.n_tasks();
     if n_tasks > TASKS {
         let help = "use fewer microbatches, as in `--set microbatches=16`";
         return Err(format!("{n_tasks} tasks are too many for a picture, which shows up to {TASKS}; {help}"));
     }
-    let lanes = lanes(judged);
-    let sheet = Sheet::new(&lanes, judged.timeline.makespan());
+    let lanes = lanes(analysis);
+    let sheet = Sheet::new(&lanes, analysis.timeline.makespan());
     let mut svg = sheet.open();
     sheet.title(&mut svg, report);
     sheet.axis(&mut svg);

@@ -1,17 +1,18 @@
 //! The picture in the terminal: a row per device, scaled to its width.
 //!
-//! With colours, a task is a block of its kind's colour, lighter for later stages of a device, with the microbatch where
-//! it fits. Without, it is a letter, small for later stages, with the microbatch where it fits.
+//! With colours, a task is a block of its kind's colour, lighter for later stages of a device, with
+//! the microbatch where it fits. Without, it is a letter, small for later stages, with the
+//! microbatch where it fits.
 
 use super::letter;
 use crate::diagnostics::Look;
 use crate::table::{number, percent};
-use pipe_compiler::judge::Judged;
-use pipe_compiler::picture::lanes::{Lane, Mark, Share, common_slot, lanes};
-use pipe_compiler::picture::palette::words;
+use pipe_compiler::analyze::Analysis;
 use pipe_compiler::report::Report;
-use pipe_compiler::units::Ticks;
 use pipe_ir::task::TaskKind;
+use pipe_plot::palette::words;
+use pipe_plot::tracks::{Lane, Mark, Share, common_slot, lanes};
+use pipe_schedule::units::Ticks;
 
 /// Rows that are drawn; of more devices, the first and the last ones.
 const ROWS: usize = 40;
@@ -20,10 +21,10 @@ const WIDEST_SLOT: u64 = 5;
 
 /// Draws a timeline with its title and legend.
 #[must_use]
-pub fn draw(judged: &Judged, report: &Report, look: Look) -> String {
-    let lanes = lanes(judged);
+pub fn draw(analysis: &Analysis, report: &Report, look: Look) -> String {
+    let lanes = lanes(analysis);
     let label = format!("d{} ", lanes.len().saturating_sub(1)).len();
-    let scale = Scale::new(&lanes, judged.timeline.makespan(), look.width.saturating_sub(label).max(20) as u64);
+    let scale = Scale::new(&lanes, analysis.timeline.makespan(), look.width.saturating_sub(label).max(20) as u64);
     let mut text = title(report);
     let hidden = if lanes.len() > ROWS { ROWS / 2..lanes.len() - ROWS / 2 + 1 } else { 0..0 };
     for (device, lane) in lanes.iter().enumerate() {

@@ -14,8 +14,8 @@ pub(crate) struct Launched {
     pub(crate) n_ranks: u32,
 }
 
-/// What starts processes, and the variables that say which one of how many a process is. Libraries come before resource managers: `srun`
-/// may have started an `mpirun`.
+/// What starts processes, and the variables that say which one of how many a process is. Libraries
+/// come before resource managers: `srun` may have started an `mpirun`.
 const LAUNCHERS: [(&str, &str, &str); 4] = [
     // Open MPI.
     ("mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
@@ -51,7 +51,8 @@ impl Launched {
             .into_iter()
             .chain(LAUNCHERS)
             .find_map(|(by, rank, size)| Some(Self { by, rank: number(rank)?, n_ranks: number(size)? }));
-        // With `--mpi=pmi2` `srun` sets variables of MPI libraries, too; an `mpirun` that it started counts otherwise than it does.
+        // With `--mpi=pmi2` `srun` sets variables of MPI libraries, too; an `mpirun` that it
+        // started counts otherwise than it does.
         let is_of_slurm = |one: &Self| Some((one.rank, one.n_ranks)) == number(slurm::RANK).zip(number(slurm::N_RANKS));
         let found =
             found.map(|one| if one.by == LAUNCHERS[1].0 && is_of_slurm(&one) { Self { by: SRUN, ..one } } else { one });
@@ -99,7 +100,8 @@ impl Launched {
         Ok(Way::Store(Address { host, port, keeper: Keeper::Torchrun }, Member { rank, n_ranks, near, job }))
     }
 
-    /// Whether its launcher starts processes again, with the same arguments: `torchrun` when one is lost, Slurm with jobs that it requeues.
+    /// Whether its launcher starts processes again, with the same arguments: `torchrun` when one is
+    /// lost, Slurm with jobs that it requeues.
     pub(crate) fn starts_again(&self) -> bool {
         [TORCHRUN.0, SRUN].contains(&self.by)
     }

@@ -53,7 +53,8 @@ pub(crate) struct Team {
     origins: Arc<OnceLock<Origins>>,
 }
 
-/// Joins the processes that were started with this one, if there are any. What is lost is told on standard error, and to programs as an object.
+/// Joins the processes that were started with this one, if there are any. What is lost is told on
+/// standard error, and to programs as an object.
 ///
 /// # Errors
 /// If they cannot be joined; only the first one of them says why.
@@ -89,7 +90,8 @@ pub(crate) fn enter(arguments: &RankArguments, schema: Option<&'static str>) -> 
     match way.and_then(|way| connect(&launched, &way, settings)) {
         Ok(job) => Ok(Entry::Together(Team { job, store, starts_again, origins })),
         Err(error @ (Unconnected::Late(_) | Unconnected::Unreachable(_))) => {
-            // The first rank may be the one that is missing: then the next one says it. The launcher ends those that have not said it yet.
+            // The first rank may be the one that is missing: then the next one says it. The
+            // launcher ends those that have not said it yet.
             std::thread::sleep(TURN * launched.rank.min(MOST_TURNS));
             Err(Failure::Usage(error.to_string()))
         }
@@ -149,7 +151,8 @@ impl Team {
         self.starts_again
     }
 
-    /// The step at which a team begins that is started again whether or not it has saved anything. All ranks do it at once.
+    /// The step at which a team begins that is started again whether or not it has saved anything.
+    /// All ranks do it at once.
     ///
     /// # Errors
     /// If a rank has a checkpoint that cannot be resumed, or only some find one.

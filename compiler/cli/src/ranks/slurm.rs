@@ -1,4 +1,5 @@
-//! Slurm: what `srun` says to the processes of a step, where no MPI library connects them. The first one keeps a store for all.
+//! Slurm: what `srun` says to the processes of a step, where no MPI library connects them. The
+//! first one keeps a store for all.
 
 use pipe_runtime::job::store::{Address, Keeper, Member};
 
@@ -16,7 +17,8 @@ pub(super) fn has_mpi(variable: impl Fn(&str) -> Option<String>) -> bool {
     variable("SLURM_MPI_TYPE").is_some_and(|kind| !kind.is_empty() && kind != "none")
 }
 
-/// Where the store of a step is, and who this process is there. MASTER_ADDR and MASTER_PORT, where somebody set them, come first.
+/// Where the store of a step is, and who this process is there. MASTER_ADDR and MASTER_PORT, where
+/// somebody set them, come first.
 ///
 /// # Errors
 /// Says what is missing.

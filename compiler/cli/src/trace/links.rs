@@ -6,7 +6,8 @@ use pipe_ir::operand::Touch;
 use pipe_ir::program::Program;
 use std::collections::BTreeMap;
 
-/// From the run that made a value to the first one of another device that reads it; both as a device and which of its runs in a step.
+/// From the run that made a value to the first one of another device that reads it; both as a
+/// device and which of its runs in a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Link {
     pub(crate) from: (DeviceId, usize),

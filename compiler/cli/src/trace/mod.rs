@@ -1,7 +1,9 @@
-//! Traces: what ran when, or is to run, as trace-event JSON that Perfetto and chrome://tracing open. Plans and runs have the same tracks and names.
+//! Traces: what ran when, or is to run, as trace-event JSON that Perfetto and chrome://tracing
+//! open. Plans and runs have the same tracks and names.
 //!
-//! A process per device and a track per queue; a slice per task, transfer, copy and collective; an arrow from each task to those of other devices
-//! that read what it makes; a counter per device and kind of memory. Events are written one by one: plans may have millions of them.
+//! A process per device and a track per queue; a slice per task, transfer, copy and collective; an
+//! arrow from each task to those of other devices that read what it makes; a counter per device and
+//! kind of memory. Events are written one by one: plans may have millions of them.
 //!
 //! <https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU>
 
@@ -201,7 +203,8 @@ impl<'o> Trace<'o> {
         })
     }
 
-    /// An arrow through slices that were written before: out of the first one at its end, into the others where the moments say.
+    /// An arrow through slices that were written before: out of the first one at its end, into the
+    /// others where the moments say.
     pub(crate) fn arrow(
         &mut self,
         category: &str,

@@ -3,9 +3,9 @@
 //! A unit of the costs is drawn as a millisecond, which it is where the costs come from a profile or a cluster.
 
 use super::{Queue, SCHEMA, TaskArguments, Trace, Track, rows, task_name};
-use pipe_compiler::picture::{Memory, Picture, Task};
-use pipe_compiler::timeline::Together;
 use pipe_ir::ids::DeviceId;
+use pipe_plot::{Memory, Picture, Task};
+use pipe_schedule::timing::timeline::Together;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -66,7 +66,8 @@ struct Plan<'a> {
     together: Vec<u32>,
 }
 
-/// In which row of its queue each of some spans is drawn: those of one queue may overlap, as the timeline has no limit on what is under way.
+/// In which row of its queue each of some spans is drawn: those of one queue may overlap, as the
+/// timeline has no limit on what is under way.
 fn packed<Q: Ord>(spans: impl Iterator<Item = (Q, (u64, u64))>) -> Vec<u32> {
     let (of, spans): (Vec<Q>, Vec<(u64, u64)>) = spans.unzip();
     let mut queues: BTreeMap<&Q, Vec<usize>> = BTreeMap::new();

@@ -7,12 +7,12 @@ pub(crate) mod resumption;
 pub(crate) mod stop;
 pub(crate) mod summary;
 
-use pipe_compiler::judge::Judged;
-use pipe_compiler::model::symbolic::{FLOWING, SAVED};
+use pipe_compiler::analyze::Analysis;
 use pipe_ir::program::{Body, Program};
 use pipe_ir::units::Bytes;
 use pipe_ir::value::ValueKind;
 use pipe_ir::verify::Verified;
+use pipe_model::symbolic::{FLOWING, SAVED};
 use pipe_runtime::checkpoint::{self, CheckpointError, Home};
 use pipe_runtime::data::Data;
 use pipe_runtime::job::Job;
@@ -140,9 +140,9 @@ pub(crate) enum Sizes {
 impl Sizes {
     /// Those of a program, and of the target that it was compiled from, if any.
     #[must_use]
-    pub(crate) fn of(program: &Program, judged: Option<&Judged>) -> Self {
-        match judged {
-            Some(judged) if judged.has_model() => Self::Model,
+    pub(crate) fn of(program: &Program, analysis: Option<&Analysis>) -> Self {
+        match analysis {
+            Some(analysis) if analysis.has_model() => Self::Model,
             Some(_) => Self::Placeholders,
             None if is_computable(program) => Self::Model,
             None => Self::Program,
@@ -209,7 +209,8 @@ pub(crate) fn tokens_per_step(program: &Program) -> u64 {
     largest.unwrap_or(0) * u64::from(program.microbatches_of_step())
 }
 
-/// Runs the remaining steps, until it is to stop, and saves them at home. `observe` sees each step with the loss and the time since the start of this run.
+/// Runs the remaining steps, until it is to stop, and saves them at home. `observe` sees each step
+/// with the loss and the time since the start of this run.
 ///
 /// # Errors
 /// If a device fails or a checkpoint cannot be written.

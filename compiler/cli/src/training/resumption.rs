@@ -13,7 +13,8 @@ pub(crate) struct ResumeArguments {
     /// Resume from a checkpoint: the newest one of the pipeline, or a file or folder
     #[arg(long = "resume", value_name = "PATH", num_args = 0..=1)]
     pub(crate) from: Option<Option<PathBuf>>,
-    /// Resume the weights alone: begin at the first step, with an optimizer that has no state yet (for another optimizer, model or data)
+    /// Resume the weights alone: begin at the first step, with an optimizer that has no state yet
+    /// (for another optimizer, model or data)
     #[arg(long = "resume-weights-only", requires = "from")]
     pub(crate) weights_only: bool,
     /// Resume although the checkpoint was saved with another model of the same weights, or with other data

@@ -6,8 +6,9 @@ use pipe_runtime::job::Job;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The first Ctrl-C (or a request to terminate) asks the run to stop after its step; the second one ends the process. Of a job, all ranks
-/// stop together, whichever was asked, and launchers end those that take too long. Answers whether to stop.
+/// The first Ctrl-C (or a request to terminate) asks the run to stop after its step; the second one
+/// ends the process. Of a job, all ranks stop together, whichever was asked, and launchers end
+/// those that take too long. Answers whether to stop.
 pub(crate) fn stop_on_signal(job: Option<&Job>) -> impl FnMut() -> Result<bool, RunError> {
     let stop = Arc::new(AtomicBool::new(false));
     let (asked, hurry) = (Arc::clone(&stop), job.map(Job::hurry));

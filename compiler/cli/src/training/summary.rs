@@ -63,9 +63,9 @@ pub(crate) struct Summary {
     /// The checkpoint written last.
     pub(crate) checkpoint: Option<String>,
     /// Processes that ran it together.
-    pub(crate) ranks: usize,
-    /// The most that the run added to the resident memory of a process: the arenas there and what comes beside them. `None` where nothing
-    /// was computed, or the system does not say.
+    pub ranks: usize,
+    /// The most that the run added to the resident memory of a process: the arenas there and what
+    /// comes beside them. `None` where nothing was computed, or the system does not say.
     pub(crate) resident_bytes: Option<u64>,
     /// By kind of kernel, where that was asked for: launches, time, operations and bytes.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,5 @@
-//! The board: the last picture, what speaks against the files as they are now, and a number that grows with every change.
+//! The board: the last picture, what speaks against the files as they are now, and a number that
+//! grows with every change.
 
 use super::compile::Compiled;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};

@@ -1,5 +1,5 @@
-//! Agents: what launchers do on a host. They start processes, and end all when one fails. That of torchrun keeps a store which the processes find,
-//! Slurm's leaves that to the first of them.
+//! Agents: what launchers do on a host. They start processes, and end all when one fails. That of
+//! torchrun keeps a store which the processes find, Slurm's leaves that to the first of them.
 
 use crate::job::{signal, texts};
 use crate::store::Store;
@@ -123,7 +123,8 @@ impl Processes {
         }
     }
 
-    /// Ends when all of them have, or fails after a while. When one fails the others are asked to end, as torchrun does, and a stopped one is killed.
+    /// Ends when all of them have, or fails after a while. When one fails the others are asked to
+    /// end, as torchrun does, and a stopped one is killed.
     pub(crate) fn ended(mut self, most: Duration) -> Vec<Output> {
         let began = Instant::now();
         let mut is_asked = false;

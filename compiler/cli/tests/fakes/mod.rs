@@ -1,4 +1,5 @@
-//! A machine with GPUs that are not there: the libraries of CUDA as fakes, built from `tests/cuda`, and the command that finds them.
+//! A machine with GPUs that are not there: the libraries of CUDA as fakes, built from `tests/cuda`,
+//! and the command that finds them.
 
 use crate::process::{Ended, run};
 use pipe_ir::digest::Digest;

@@ -1,11 +1,13 @@
-//! Steps as graphs of all GPUs of a process: what they ask the driver for, and what is said and done where it refuses them.
+//! Steps as graphs of all GPUs of a process: what they ask the driver for, and what is said and
+//! done where it refuses them.
 
 use crate::fakes::pipec_with;
 use crate::machine::Machine;
 use crate::source;
 use std::fs;
 
-/// Wherever the driver refuses a graph of two GPUs, it is asked for every call: that is said once, and what is learned is the same.
+/// Wherever the driver refuses a graph of two GPUs, it is asked for every call: that is said once,
+/// and what is learned is the same.
 #[test]
 fn a_driver_that_refuses_a_graph_is_asked_for_every_call() {
     let Some(machine) = Machine::new("uncaptured", &source("f32", 2, 4, "1f1b")) else { return };

@@ -65,8 +65,8 @@ pub(crate) fn signal(process: u32, name: &str) {
     assert!(status.expect("`kill` is there").success(), "{process}");
 }
 
-/// Ends when all processes of a job have, or fails after a while. A launcher that goes on without them is ended: Open MPI 4 does that at times
-/// where a rank is killed while it connects.
+/// Ends when all processes of a job have, or fails after a while. A launcher that goes on without
+/// them is ended: Open MPI 4 does that at times where a rank is killed while it connects.
 pub(crate) fn ended(mut child: Child, most: Duration) -> Output {
     let began = Instant::now();
     let mut seen = None;

@@ -1,5 +1,5 @@
-//! Processes that `srun` started, without MPI: the first one keeps a store for all. With the variables that Slurm sets, and under the real one where
-//! it is found and has a node that works.
+//! Processes that `srun` started, without MPI: the first one keeps a store for all. With the
+//! variables that Slurm sets, and under the real one where it is found and has a node that works.
 
 use crate::agent::Agent;
 use crate::job::{ended, launcher, pipeline, signal, texts};

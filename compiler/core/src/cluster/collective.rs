@@ -1,29 +1,19 @@
 //! Collectives: how long a group of devices takes to exchange something, on a ring of its links.
 //!
-//! Each of `n` devices passes on one of `n` equal parts at a time: `n - 1` times until all have everything (all-gather), or the sum of one part
-//! (reduce-scatter), and both for an all-reduce (Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
-//! workstations", 2009). All links of the ring work at once, so its slowest one sets the pace. Groups are rings as they are listed; where
-//! several devices of a node stand next to each other, only the first and the last one of them reach into other nodes.
+//! Each of `n` devices passes on one of `n` equal parts at a time: `n - 1` times until all have
+//! everything (all-gather), or the sum of one part (reduce-scatter), and both for an all-reduce
+//! (Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations",
+//! 2009). All links of the ring work at once, so its slowest one sets the pace. Groups are rings as
+//! they are listed; where several devices of a node stand next to each other, only the first and
+//! the last one of them reach into other nodes.
 
 use super::{Cluster, Link, Seat, ticks};
-use crate::units::Ticks;
+use pipe_model::transformer::exchanges::Collective;
+use pipe_schedule::units::Ticks;
 use std::collections::BTreeMap;
 
-/// What a group does together.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Collective {
-    /// All have the sum of what each had.
-    AllReduce,
-    /// Each has a part of the sum.
-    ReduceScatter,
-    /// All have the parts of all.
-    AllGather,
-    /// Each has something for each other one.
-    AllToAll,
-}
-
-/// How long a group takes; `bytes` are those of the whole, of which each device has a part before or after. Nothing in a group of one, or of
-/// no bytes.
+/// How long a group takes; `bytes` are those of the whole, of which each device has a part before
+/// or after. Nothing in a group of one, or of no bytes.
 #[must_use]
 pub fn time(cluster: &Cluster, seats: &[Seat], what: Collective, bytes: u128) -> Ticks {
     let n = seats.len() as u128;

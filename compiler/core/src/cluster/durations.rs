@@ -1,24 +1,27 @@
 //! Durations on a cluster: what tasks take on its devices, and what flows between them over its links, in milliseconds.
 //!
-//! A task takes its operations at the rate that a device reaches, and what the devices that divide its stage exchange meanwhile; what
-//! ZeRO exchanges goes on beside it, so that the longer of both counts. A transfer takes the latency of its link and its bytes at the
-//! link's bandwidth. Where several devices do the same side by side, the slowest counts.
+//! A task takes its operations at the rate that a device reaches, and what the devices that divide
+//! its stage exchange meanwhile; what ZeRO exchanges goes on beside it, so that the longer of both
+//! counts. A transfer takes the latency of its link and its bytes at the link's bandwidth. Where
+//! several devices do the same side by side, the slowest counts.
 
 use super::collective;
 use super::ways::slowest_links;
 use super::{Cluster, Layout, Seat};
 use crate::Request;
-use crate::costs::{CostName, Entry, of_stages};
-use crate::model;
-use crate::model::stage_set::StageSet;
-use crate::pipeline::{Pipeline, StageCosts};
 use crate::profile::Profile;
-use crate::schedule::{Costs, Schedule};
-use crate::transformer::exchanges::{self, Among, Exchange};
-use crate::units::Ticks;
 use pipe_ir::ids::{DeviceId, StageId};
 use pipe_ir::task::TaskKind;
 use pipe_ir::value::ValueKind;
+use pipe_model::pipeline::Pipeline;
+use pipe_model::stage_set::StageSet;
+use pipe_model::transformer::exchanges;
+use pipe_model::transformer::exchanges::{Among, Exchange};
+use pipe_schedule::schedule::Schedule;
+use pipe_schedule::timing::costs::StageCosts;
+use pipe_schedule::timing::costs::{CostName, Entry, of_stages};
+use pipe_schedule::timing::durations::Costs;
+use pipe_schedule::units::Ticks;
 use std::collections::BTreeMap;
 
 /// The longest time that costs may have: 10^9 units.
@@ -68,7 +71,7 @@ impl Target<'_> {
 
     /// A task of a stage; none where the stage has none of this kind.
     fn task(&self, stage: StageId, kind: TaskKind) -> Option<Ticks> {
-        let computes = self.cluster.rates().time(kind, model::operations(self.stages, kind, stage)?.into());
+        let computes = self.cluster.rates().time(kind, pipe_model::operations(self.stages, kind, stage)?.into());
         let account = self.pipeline.transformer.as_ref().zip(self.stages.accounts.get(stage.index()));
         let Some((transformer, account)) = account else { return Some(computes) };
         let (within, beside) =
@@ -129,7 +132,8 @@ impl Target<'_> {
         of_stages(&self.given(request, tasks, links), self.schedule.n_stages())
     }
 
-    /// All costs under these of tasks and links: those of a request come first, then the links, then the tasks of its profile, then these.
+    /// All costs under these of tasks and links: those of a request come first, then the links,
+    /// then the tasks of its profile, then these.
     pub(crate) fn given(&self, request: &Request, tasks: StageCosts, links: StageCosts) -> StageCosts {
         let given = [Some(links), request.profile.as_ref().map(Profile::costs), Some(tasks)];
         let given = request.costs.iter().cloned().chain(given.into_iter().flatten()).reduce(StageCosts::or);

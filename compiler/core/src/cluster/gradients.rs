@@ -1,17 +1,20 @@
-//! Gradients on a cluster: what follows the last backward of a step, before weights can change. And weights, where devices keep shares of them.
+//! Gradients on a cluster: what follows the last backward of a step, before weights can change. And
+//! weights, where devices keep shares of them.
 //!
-//! Devices with the same weights add up their gradients: those on which a stage lives, in all pipelines side by side. Each device starts when
-//! its last task has ended, and what it exchanges for several stages follows each other. A group waits for its last member.
+//! Devices with the same weights add up their gradients: those on which a stage lives, in all
+//! pipelines side by side. Each device starts when its last task has ended, and what it exchanges
+//! for several stages follows each other. A group waits for its last member.
 
-use super::collective::{self, Collective};
+use super::collective;
 use super::durations::Target;
-use crate::check::dependencies::Slot;
-use crate::model::stage_set::WeightGroup;
-use crate::timeline::{Collected, Timeline, Together};
-use crate::transformer::exchanges;
-use crate::units::Ticks;
 use pipe_ir::ids::{DeviceId, StageId};
 use pipe_ir::units::Bytes;
+use pipe_model::stage_set::WeightGroup;
+use pipe_model::transformer::exchanges;
+use pipe_model::transformer::exchanges::Collective;
+use pipe_schedule::order::Position;
+use pipe_schedule::timing::timeline::{Collected, Timeline, Together};
+use pipe_schedule::units::Ticks;
 
 /// What some devices exchange of one stage's gradients, or of weights that stages share.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -21,7 +24,7 @@ pub struct Exchange {
     start: Ticks,
     end: Ticks,
     /// The last task before it.
-    after: Option<Slot>,
+    after: Option<Position>,
 }
 
 impl Exchange {
@@ -32,15 +35,16 @@ impl Exchange {
     }
 }
 
-/// When the last exchange ends, and the last task before it; none where nothing is exchanged, or where steps do not flush.
+/// When the last exchange ends, and the last task before it; none where nothing is exchanged, or
+/// where steps do not flush.
 #[must_use]
-pub fn exchanged(target: &Target<'_>, timeline: &Timeline) -> Option<(Ticks, Slot)> {
+pub fn exchanged(target: &Target<'_>, timeline: &Timeline) -> Option<(Ticks, Position)> {
     last_of(&exchanges(target, timeline))
 }
 
 /// The same of some exchanges.
 #[must_use]
-pub fn last_of(exchanges: &[Exchange]) -> Option<(Ticks, Slot)> {
+pub fn last_of(exchanges: &[Exchange]) -> Option<(Ticks, Position)> {
     exchanges.iter().filter_map(|one| Some((one.end, one.after?))).max_by_key(|(end, _)| *end)
 }
 
@@ -52,7 +56,7 @@ pub fn exchanges(target: &Target<'_>, timeline: &Timeline) -> Vec<Exchange> {
     }
     let devices = (0..target.schedule.n_devices()).map(DeviceId::from_index);
     let mut free: Vec<Ticks> = devices.map(|device| timeline.last_end(device)).collect();
-    let mut last: Vec<Option<Slot>> =
+    let mut last: Vec<Option<Position>> =
         (0..free.len()).map(|device| slot(target, DeviceId::from_index(device))).collect();
     let mut found = Vec::new();
     for group in target.stages.weights.iter().filter(|group| group.update.is_some()) {
@@ -69,9 +73,9 @@ pub fn exchanges(target: &Target<'_>, timeline: &Timeline) -> Vec<Exchange> {
 }
 
 /// The last task of a device.
-fn slot(target: &Target<'_>, device: DeviceId) -> Option<Slot> {
+fn slot(target: &Target<'_>, device: DeviceId) -> Option<Position> {
     let position = target.schedule.orders[device.index()].len().checked_sub(1)?;
-    Some(Slot { device, position: u32::try_from(position).ok()? })
+    Some(Position { device, position: u32::try_from(position).ok()? })
 }
 
 /// The devices that hold some weights.

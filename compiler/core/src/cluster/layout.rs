@@ -1,14 +1,15 @@
 //! Layouts: which devices of a cluster each device of a schedule stands for.
 
 use super::{Cluster, Seat};
-use crate::diagnostic::{Code, Diagnostic};
-use crate::elaborate::Elaborated;
-use crate::pipeline::Pipeline;
 use pipe_ir::ids::DeviceId;
+use pipe_model::pipeline::Elaborated;
+use pipe_model::pipeline::Pipeline;
+use pipe_syntax::diagnostic::{Code, Diagnostic};
 use std::collections::BTreeSet;
 
-/// Positions of pipelines on the seats of a cluster: devices that divide a layer sit next to each other, then come those of the pipelines
-/// side by side, then the next position. Nodes are filled in an order that may be given.
+/// Positions of pipelines on the seats of a cluster: devices that divide a layer sit next to each
+/// other, then come those of the pipelines side by side, then the next position. Nodes are filled
+/// in an order that may be given.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Layout {
     /// Devices of the schedule.
@@ -23,7 +24,8 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// That of so many positions, pipelines side by side and devices that divide each layer; none where the cluster has too few.
+    /// That of so many positions, pipelines side by side and devices that divide each layer; none
+    /// where the cluster has too few.
     #[must_use]
     pub fn new(cluster: &Cluster, positions: usize, data: u64, tensor: u64) -> Option<Self> {
         let wanted = (positions as u64).checked_mul(data)?.checked_mul(tensor)?;

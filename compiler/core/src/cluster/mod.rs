@@ -1,8 +1,10 @@
 //! Clusters: the machines that a pipeline is to run on, read from a `cluster.toml`, and how long things take there.
 //!
-//! A cluster has nodes of equally many devices, numbered node by node ([`Seat`]). [`read`](Cluster::read) checks the file; [`Layout`] says which
-//! seats each device of a schedule stands for; [`collective`] times what groups of seats exchange; [`durations`] makes the costs of
-//! a pipeline of all that, in milliseconds, so that a tick is a nanosecond as with profiles. `docs/cluster.md` has the formulas.
+//! A cluster has nodes of equally many devices, numbered node by node ([`Seat`]).
+//! [`read`](Cluster::read) checks the file; [`Layout`] says which seats each device of a schedule
+//! stands for; [`collective`] times what groups of seats exchange; [`durations`] makes the costs of
+//! a pipeline of all that, in milliseconds, so that a tick is a nanosecond as with profiles.
+//! `docs/cluster.md` has the formulas.
 
 pub mod collective;
 pub mod durations;
@@ -18,9 +20,9 @@ pub mod ways;
 pub use layout::{Layout, check};
 pub use rates::Rates;
 
-use crate::source::{FileId, Source, Sources, Span};
-use crate::units::Ticks;
 use pipe_ir::units::Bytes;
+use pipe_schedule::units::Ticks;
+use pipe_syntax::source::{FileId, Source, Sources, Span};
 use std::ops::Range;
 
 /// The most seats of a cluster.
@@ -151,7 +153,8 @@ impl Cluster {
         Self { rates, ..self }
     }
 
-    /// Floating-point operations of matrix products that a device does in a second at most, as its maker states it, where it is said.
+    /// Floating-point operations of matrix products that a device does in a second at most, as its
+    /// maker states it, where it is said.
     #[must_use]
     pub const fn peak_flops(&self) -> Option<u64> {
         self.peak_flops
@@ -169,7 +172,8 @@ impl Cluster {
         self.inside.windows(2).all(|pair| pair[0] == pair[1])
     }
 
-    /// The same with the best of all links between nodes for each of them, and inside nodes likewise: nothing is slower there.
+    /// The same with the best of all links between nodes for each of them, and inside nodes
+    /// likewise: nothing is slower there.
     #[must_use]
     pub fn at_best(&self) -> Self {
         let n = self.n_nodes as usize;
@@ -231,19 +235,19 @@ impl Cluster {
     /// Where the memory of devices is written, once the file is [placed](Self::placed).
     #[must_use]
     pub fn memory_span(&self) -> Option<Span> {
-        Some(crate::json::span(self.file?, self.memory_place.start, self.memory_place.end))
+        Some(pipe_syntax::json::span(self.file?, self.memory_place.start, self.memory_place.end))
     }
 
     /// Where the memory of hosts is written, likewise.
     #[must_use]
     pub fn host_span(&self) -> Option<Span> {
         let place = &self.host.as_ref()?.place;
-        Some(crate::json::span(self.file?, place.start, place.end))
+        Some(pipe_syntax::json::span(self.file?, place.start, place.end))
     }
 
     /// Where the number of nodes is written, likewise.
     #[must_use]
     pub fn nodes_span(&self) -> Option<Span> {
-        Some(crate::json::span(self.file?, self.nodes_place.start, self.nodes_place.end))
+        Some(pipe_syntax::json::span(self.file?, self.nodes_place.start, self.nodes_place.end))
     }
 }

@@ -1,6 +1,6 @@
 //! Quantities with units: `"80GiB"`, `"450GB/s"`, `"3us"`, `"989TFLOPS"`, read as whole numbers.
 
-use crate::units::parse_decimal;
+use pipe_schedule::units::parse_decimal;
 
 /// What a quantity is of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

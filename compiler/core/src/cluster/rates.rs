@@ -1,11 +1,12 @@
 //! Rates: how fast a device computes, in floating-point operations a second.
 //!
-//! A `cluster.toml` has one figure for all tasks. A profile has one for each kind: all operations of the kind, over all stages, by all of their time
+//! A `cluster.toml` has one figure for all tasks. A profile has one for each kind: all operations
+//! of the kind, over all stages, by all of their time
 //! ([`Profile::rates`](crate::profile::Profile::rates)).
 
 use super::ticks;
-use crate::units::Ticks;
 use pipe_ir::task::TaskKind;
+use pipe_schedule::units::Ticks;
 
 /// How many operations a device does in a second.
 #[derive(Clone, PartialEq, Eq, Debug)]

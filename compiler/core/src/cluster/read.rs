@@ -3,16 +3,16 @@
 use super::quantity::Dimension;
 use super::value::{FILE, Table, Value, amount, error, kind, quantity, whole};
 use super::{Cluster, Host, Link, MAX_SEATS, Rates};
-use crate::diagnostic::{Code, Diagnostic, Diagnostics};
-use crate::json::mark;
-use crate::source::{Source, Sources};
-use crate::suggest;
-use crate::units::Ticks;
 use pipe_ir::units::Bytes;
+use pipe_schedule::units::Ticks;
+use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
+use pipe_syntax::json::mark;
+use pipe_syntax::source::{Source, Sources};
+use pipe_syntax::suggest;
 use toml::de::{DeTable, DeValue};
 
 /// The longest text that is read.
-const MAX_BYTES: usize = crate::syntax::MAX_BYTES;
+const MAX_BYTES: usize = pipe_syntax::parse::MAX_BYTES;
 /// The most faults of its form that are told.
 const MOST_FAULTS: usize = 4;
 /// The longest latency: a second.

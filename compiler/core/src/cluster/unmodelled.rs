@@ -1,7 +1,7 @@
 //! What the durations of a cluster leave out of a model, where that is much of its step.
 
-use crate::diagnostic::{Code, Diagnostic};
-use crate::transformer::Transformer;
+use pipe_model::transformer::Transformer;
+use pipe_syntax::diagnostic::{Code, Diagnostic};
 
 /// Of a model with experts: what its tasks take beside what is counted, in words.
 pub const OF_EXPERTS: [&str; 4] = [

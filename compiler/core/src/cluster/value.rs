@@ -1,10 +1,10 @@
 //! Values of a TOML file with their places, and what is wrong with them.
 
 use super::quantity::{Dimension, scaled, split};
-use crate::diagnostic::{Code, Diagnostic, Diagnostics};
-use crate::json::span;
-use crate::source::FileId;
-use crate::suggest;
+use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
+use pipe_syntax::json::span;
+use pipe_syntax::source::FileId;
+use pipe_syntax::suggest;
 use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};

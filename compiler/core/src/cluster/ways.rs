@@ -4,11 +4,11 @@
 
 use super::durations::{Target, stage_costs};
 use crate::Request;
-use crate::check::dependencies::Order;
-use crate::schedule::Costs;
-use crate::timeline::place;
-use crate::units::Ticks;
 use pipe_ir::ids::DeviceId;
+use pipe_schedule::order::Order;
+use pipe_schedule::timing::durations::Costs;
+use pipe_schedule::timing::timeline::place;
+use pipe_schedule::units::Ticks;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The most pipelines with different links that are timed each by itself.
@@ -18,9 +18,10 @@ const MOST: usize = 64;
 pub type Way = Vec<((DeviceId, DeviceId), Ticks)>;
 
 impl Target<'_> {
-    /// The ways of all pipelines side by side, without those that are nowhere slower than another one; of too many different ones,
-    /// one that is nowhere quicker than any. Where only so many nodes are known, transfers between others take no time, and of too many ways some stand for all: the slowest of these
-    /// is quicker than the slowest of all.
+    /// The ways of all pipelines side by side, without those that are nowhere slower than another
+    /// one; of too many different ones, one that is nowhere quicker than any. Where only so many
+    /// nodes are known, transfers between others take no time, and of too many ways some stand for
+    /// all: the slowest of these is quicker than the slowest of all.
     #[must_use]
     pub fn ways(&self, known: Option<u32>) -> Vec<Way> {
         let between = self.between();

@@ -1,13 +1,13 @@
 //! `activation`: what activations count in units, where no model says what they are.
 
-use super::arguments::Values;
-use super::limits::Report;
 use super::number::{outside, ratio};
-use crate::activation::{ActivationError, ActivationName, Entry, MOST_PARTS, Shares};
-use crate::diagnostic::{Code, Diagnostic};
-use crate::schedule::Schedule;
-use crate::source::Span;
-use crate::syntax::ast::{Call, Expr, Name};
+use pipe_schedule::policy::activation::{ActivationError, ActivationName, Entry, MOST_PARTS, Shares};
+use pipe_schedule::schedule::Schedule;
+use pipe_syntax::ast::{Call, Expr, Name};
+use pipe_syntax::diagnostic::{Code, Diagnostic};
+use pipe_syntax::expr::arguments::Values;
+use pipe_syntax::limits::Report;
+use pipe_syntax::source::Span;
 
 /// The numbers of a pipeline's line.
 pub(super) type Line<'a> = &'a [(Name, Expr)];

@@ -1,16 +1,18 @@
-//! Building blocks: the start slots of their microbatches, then every task of every microbatch in the order of its slot.
+//! Building blocks: the start slots of their microbatches, then every task of every microbatch in
+//! the order of its slot.
 
 use super::fill::{Fill, FreeSlots};
-use super::limits::{MAX_MICROBATCHES, MAX_SLOT, is_turn, tasks, turn_tasks, within};
 use super::schedule::{Writer, Written};
-use super::scope::Fault;
-use crate::diagnostic::{Code, Diagnostic};
-use crate::schedule::{Block, BlockTask, ScheduledTask};
-use crate::source::Span;
-use crate::syntax::ast::{self, Expr};
-use crate::turn::turn;
 use pipe_ir::ids::{MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
+use pipe_schedule::block::period::turn;
+use pipe_schedule::schedule::{Block, BlockTask, ScheduledTask};
+use pipe_syntax::ast;
+use pipe_syntax::ast::Expr;
+use pipe_syntax::diagnostic::{Code, Diagnostic};
+use pipe_syntax::expr::scope::Fault;
+use pipe_syntax::limits::{MAX_MICROBATCHES, MAX_SLOT, is_turn, tasks, turn_tasks, within};
+use pipe_syntax::source::Span;
 
 /// Slots that one task of a kind takes, by [`TaskKind::index`].
 pub(super) type Durations = [u64; TaskKind::ALL.len()];
@@ -18,7 +20,8 @@ pub(super) type Durations = [u64; TaskKind::ALL.len()];
 /// The longest task.
 const MAX_DURATION: i64 = 1_000_000;
 
-/// Durations from the `slots` line: 1 for each kind, `BW` as long as `B` and `W` together, and `R` as long as `F`, unless it says otherwise.
+/// Durations from the `slots` line: 1 for each kind, `BW` as long as `B` and `W` together, and `R`
+/// as long as `F`, unless it says otherwise.
 pub(super) fn durations<'a>(writer: &mut Writer<'a>, lines: &'a [(TaskKind, Expr)]) -> Durations {
     let mut known: [Option<u64>; TaskKind::ALL.len()] = [None; TaskKind::ALL.len()];
     for (kind, expr) in lines {
@@ -96,8 +99,8 @@ fn shown(writer: &Writer<'_>, size: u32) -> u32 {
     turn.map_or(all, |turn| if is_short { turn.min(all) } else { turn })
 }
 
-/// How many microbatches decide where `fill` puts tasks. Blocks that run on meet all others of a turn, also where a step is
-/// shorter.
+/// How many microbatches decide where `fill` puts tasks. Blocks that run on meet all others of a
+/// turn, also where a step is shorter.
 fn filled(writer: &Writer<'_>, size: u32, of_kinds: u128) -> u32 {
     let repeats = writer.placement.repeats().filter(|_| writer.weights.is_some());
     let turn = repeats.and_then(|repeats| super::common_period(u64::from(size), u64::from(repeats)));

@@ -1,20 +1,21 @@
-//! `fill`: tasks that take the first slots that are free, modulo the period, once their inputs have ended: those that the stage
-//! graph of the model says, or of a chain where there is no model.
+//! `fill`: tasks that take the first slots that are free, modulo the period, once their inputs have
+//! ended: those that the stage graph of the model says, or of a chain where there is no model.
 //!
-//! Forwards are filled in from the first stage on, backwards from the last stage on, one microbatch of the block after the
-//! other; weight gradients in the order of the slots of their `B`. What recomputes takes the last free slots before its backward
-//! instead: nobody else waits for it. So the result depends on nothing but the text.
+//! Forwards are filled in from the first stage on, backwards from the last stage on, one microbatch
+//! of the block after the other; weight gradients in the order of the slots of their `B`. What
+//! recomputes takes the last free slots before its backward instead: nobody else waits for it. So
+//! the result depends on nothing but the text.
 
 use super::block::Durations;
-use super::limits::Report;
-use crate::diagnostic::{Code, Diagnostic};
-use crate::placement::{Placement, names};
-use crate::schedule::{Block, BlockTask};
-use crate::source::Span;
-use crate::stage_graph::StageGraph;
-use crate::turn;
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::TaskKind;
+use pipe_schedule::block::period;
+use pipe_schedule::placement::{Placement, names};
+use pipe_schedule::schedule::{Block, BlockTask};
+use pipe_schedule::stage_graph::StageGraph;
+use pipe_syntax::diagnostic::{Code, Diagnostic};
+use pipe_syntax::limits::Report;
+use pipe_syntax::source::Span;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -50,7 +51,7 @@ impl<'p> FreeSlots<'p> {
     pub(super) fn new(block: &Block, placement: &'p Placement, (n_devices, n_microbatches): (u32, u32)) -> Self {
         let n_works = placement.n_stages() * block.microbatches as usize;
         // Where a step ends before devices repeat, slots far from its beginning are taken for near ones: that is safe.
-        let (blocks, _) = turn::blocks(block.microbatches, placement, n_microbatches);
+        let (blocks, _) = period::blocks(block.microbatches, placement, n_microbatches);
         let mut free = Self {
             block: (block.microbatches, block.period),
             turn: (blocks, block.period.saturating_mul(u64::from(blocks))),

@@ -1,12 +1,13 @@
 //! The items of a pipeline, sorted: those that stand once by their word.
 
-use super::limits::Report;
 use super::{activation, offload, recompute, transformer};
-use crate::diagnostic::{Code, Diagnostic};
-use crate::offload::{Offload, Wanted};
-use crate::source::Span;
-use crate::syntax::ast::{self, Call, Expr, PipelineItem, Subject};
 use pipe_ir::graph::DType;
+use pipe_schedule::policy::offload::{Offload, Wanted};
+use pipe_syntax::ast;
+use pipe_syntax::ast::{Call, Expr, PipelineItem, Subject};
+use pipe_syntax::diagnostic::{Code, Diagnostic};
+use pipe_syntax::limits::Report;
+use pipe_syntax::source::Span;
 use std::collections::BTreeMap;
 
 /// The items of a pipeline, those that stand once by their word.

@@ -3,13 +3,9 @@
 //! The language is total: every operation and every task is counted, and a text that asks for too many is refused.
 
 mod activation;
-mod arguments;
 mod block;
-mod evaluate;
-mod exact;
 mod fill;
 mod items;
-mod limits;
 mod number;
 mod offload;
 mod order;
@@ -20,7 +16,6 @@ mod pipeline;
 mod place;
 mod recompute;
 mod schedule;
-mod scope;
 mod target;
 mod training;
 mod transformer;
@@ -30,21 +25,15 @@ mod zero;
 #[cfg(test)]
 mod tests;
 
-pub use arguments::{Values, bind};
-pub use evaluate::evaluate;
-pub use exact::{decimal, exact};
-pub use limits::{MAX_DEVICES, MAX_MICROBATCHES, MAX_SLICES, MAX_STAGES, MAX_TASKS};
-
-use crate::activation::Shares;
-use crate::diagnostic::{Code, Diagnostic, Diagnostics};
-use crate::files::Files;
 use crate::megatron::layout::Layout;
-use crate::offload::Wanted;
-use crate::pipeline::Pipeline;
-use crate::recompute::Recomputation;
-use crate::schedule::Schedule;
-use crate::syntax::ast::{Call, PipelineItem};
-use crate::zero::Zero;
+use pipe_model::pipeline::Elaborated;
+use pipe_schedule::policy::activation::Shares;
+use pipe_schedule::policy::offload::Wanted;
+use pipe_schedule::policy::recompute::Recomputation;
+use pipe_schedule::policy::zero::Zero;
+use pipe_syntax::ast::{Call, PipelineItem};
+use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
+use pipe_syntax::files::Files;
 
 /// Devices where neither the text nor the caller says how many.
 pub const DEFAULT_DEVICES: u32 = 4;
@@ -60,7 +49,8 @@ pub struct Request {
     pub schedule: Option<String>,
     /// Values for parameters: `devices`, `microbatches`, and those of the files, the schedule and the model.
     pub settings: Vec<(String, i64)>,
-    /// The stages that recompute, beside those of which the schedule says so itself, and instead of those that the pipeline names.
+    /// The stages that recompute, beside those of which the schedule says so itself, and instead of
+    /// those that the pipeline names.
     pub recompute: Option<Recomputation>,
     /// What activations count, instead of what the pipeline says.
     pub activation: Option<Shares>,
@@ -70,20 +60,10 @@ pub struct Request {
     pub zero: Option<Zero>,
     /// The layers of each stage, instead of what the pipeline says behind its `config.json`.
     pub layout: Option<Layout>,
-    /// Of a block whose devices repeat, only one turn is written out, however many microbatches a step has; and no window,
-    /// only what its tasks read. The schedule then has the microbatches of that turn.
+    /// Of a block whose devices repeat, only one turn is written out, however many microbatches a
+    /// step has; and no window, only what its tasks read. The schedule then has the microbatches of
+    /// that turn.
     pub turn: bool,
-}
-
-/// What a file means.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Elaborated {
-    /// Every task. [`crate::schedule::Schedule::reorder`] says whether a better order was asked for.
-    pub schedule: Schedule,
-    /// The pipeline that binds it; none where a schedule stands alone.
-    pub pipeline: Option<Pipeline>,
-    /// Values of the files' parameters: layers and models may name them.
-    pub parameters: Values,
 }
 
 /// The schedule that is written out, and where a pipeline names it. None where nothing clear is asked for.
@@ -91,7 +71,7 @@ pub struct Elaborated {
 pub fn schedule_of<'a>(
     files: &'a Files,
     request: &Request,
-) -> Option<(&'a crate::syntax::ast::Schedule, Option<&'a Call>)> {
+) -> Option<(&'a pipe_syntax::ast::Schedule, Option<&'a Call>)> {
     match target::choose(files, request).ok()? {
         target::Target::Schedule(declared) => Some((declared, None)),
         target::Target::Pipeline(declared) => {
@@ -123,7 +103,8 @@ pub fn common_period(one: u64, other: u64) -> Option<u64> {
 
 /// Elaborates the pipeline or schedule that the request names, or the only one of the root file.
 ///
-/// A schedule that stands alone has [`DEFAULT_DEVICES`] and [`DEFAULT_MICROBATCHES`] where the settings say nothing else.
+/// A schedule that stands alone has [`DEFAULT_DEVICES`] and [`DEFAULT_MICROBATCHES`] where the
+/// settings say nothing else.
 pub fn elaborate(files: &Files, request: &Request) -> Result<Elaborated, Diagnostics> {
     let target = target::choose(files, request)?;
     parameters::check_settings(files, target, request)?;

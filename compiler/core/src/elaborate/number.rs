@@ -1,14 +1,14 @@
 //! Numbers of pipelines: exact ones for costs, activations and requirements, whole ones for settings.
 
-use super::arguments::Values;
-use super::exact::{exact, explained, fraction};
-use super::limits::MAX_COST;
-use super::scope::Fault;
-use crate::activation::{Ratio, gcd};
-use crate::diagnostic::{Code, Diagnostic};
-use crate::source::Span;
-use crate::syntax::ast::{Expr, ExprKind};
-use crate::units::Ticks;
+use pipe_schedule::ratio::{Ratio, gcd};
+use pipe_schedule::units::Ticks;
+use pipe_syntax::ast::{Expr, ExprKind};
+use pipe_syntax::diagnostic::{Code, Diagnostic};
+use pipe_syntax::expr::arguments::Values;
+use pipe_syntax::expr::exact::{exact, explained, fraction};
+use pipe_syntax::expr::scope::Fault;
+use pipe_syntax::limits::MAX_COST;
+use pipe_syntax::source::Span;
 
 /// So many ticks are a unit: times have at most six digits behind the point.
 const MILLION: i128 = 1_000_000;

@@ -1,11 +1,11 @@
 //! `offload`: what a pipeline keeps in the memory of hosts, as far as there is any such thing.
 
-use super::limits::Report;
-use crate::diagnostic::{Code, Diagnostic};
-use crate::offload::Wanted;
-use crate::pipeline::Pipeline;
-use crate::schedule::Schedule;
-use crate::source::Span;
+use pipe_model::pipeline::Pipeline;
+use pipe_schedule::policy::offload::Wanted;
+use pipe_schedule::schedule::Schedule;
+use pipe_syntax::diagnostic::{Code, Diagnostic};
+use pipe_syntax::limits::Report;
+use pipe_syntax::source::Span;
 
 /// What is asked for, at some place: the line of a pipeline, or the name of a target that is asked by the caller.
 pub(super) type Asked = Option<(Wanted, Span)>;

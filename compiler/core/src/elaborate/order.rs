@@ -1,15 +1,16 @@
 //! `order`: what each device does, one task after the other. Statements are resolved once and run for every device.
 
-use super::limits::{MAX_TASKS, tasks};
 use super::schedule::{Writer, Written};
-use super::scope::{Fault, Resolved, Type};
-use crate::diagnostic::{Code, Diagnostic};
-use crate::schedule::ScheduledTask;
-use crate::slices::Slices;
-use crate::source::Span;
-use crate::syntax::ast::{self, Expr, Statement};
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
+use pipe_schedule::schedule::ScheduledTask;
+use pipe_schedule::slices::Slices;
+use pipe_syntax::ast;
+use pipe_syntax::ast::{Expr, Statement};
+use pipe_syntax::diagnostic::{Code, Diagnostic};
+use pipe_syntax::expr::scope::{Fault, Resolved, Type};
+use pipe_syntax::limits::{MAX_TASKS, tasks};
+use pipe_syntax::source::Span;
 use std::collections::BTreeSet;
 
 /// A resolved statement.
@@ -236,7 +237,8 @@ impl<'a> Run<'_, 'a> {
         }
     }
 
-    /// Lets the tasks from a position on share the device. The forward goes first: its activation is taken at the start.
+    /// Lets the tasks from a position on share the device. The forward goes first: its activation
+    /// is taken at the start.
     fn join(&mut self, first: usize, span: Span) {
         let [one, other] = &mut self.order[first..] else { return };
         if other.task.kind == TaskKind::Forward {
@@ -311,8 +313,8 @@ impl<'a> Run<'_, 'a> {
         Ok(Some(slices.nth(line.kind, nth)))
     }
 
-    /// How many microbatches come before the next one of a kind and stage; of those that live on this device, where some
-    /// do. All of them where none is left.
+    /// How many microbatches come before the next one of a kind and stage; of those that live on
+    /// this device, where some do. All of them where none is left.
     fn next(&mut self, line: &Line<'a>, stage: usize) -> Result<u32, Fault> {
         self.own(line, stage, self.next[line.kind.index()][stage])
     }

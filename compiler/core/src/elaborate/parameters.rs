@@ -1,18 +1,18 @@
 //! Parameters of files, and the values that the caller sets.
 
 use super::Request;
-use super::arguments::Values;
-use super::exact::Exact;
-use super::limits::Report;
 use super::parts::fixed;
-use super::scope::{Decimals, Scope};
 use super::target::Target;
-use crate::diagnostic::{Code, Diagnostic, Diagnostics};
-use crate::files::Files;
-use crate::suggest;
-use crate::syntax::ast::{Name, PipelineItem, Schedule, ScheduleItem};
-use crate::transformer::SETTINGS;
-use crate::window::Weights;
+use pipe_model::transformer::SETTINGS;
+use pipe_syntax::ast::Weights;
+use pipe_syntax::ast::{Name, PipelineItem, Schedule, ScheduleItem};
+use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
+use pipe_syntax::expr::arguments::Values;
+use pipe_syntax::expr::exact::Exact;
+use pipe_syntax::expr::scope::{Decimals, Scope};
+use pipe_syntax::files::Files;
+use pipe_syntax::limits::Report;
+use pipe_syntax::suggest;
 
 /// Parameters that every target has.
 const ALWAYS: [&str; 2] = ["devices", "microbatches"];

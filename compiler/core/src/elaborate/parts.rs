@@ -1,14 +1,15 @@
 //! The parts of a schedule's declaration: each line once, each name with one meaning.
 
-use super::arguments::Values;
-use super::limits::Report;
 use super::schedule::{Setting, too_many_variables};
-use super::scope::Scope;
-use crate::diagnostic::{Code, Diagnostic};
-use crate::source::Span;
-use crate::syntax::ast::{self, Expr, ScheduleItem, Statement};
-use crate::window::Weights;
 use pipe_ir::task::TaskKind;
+use pipe_syntax::ast;
+use pipe_syntax::ast::Weights;
+use pipe_syntax::ast::{Expr, ScheduleItem, Statement};
+use pipe_syntax::diagnostic::{Code, Diagnostic};
+use pipe_syntax::expr::arguments::Values;
+use pipe_syntax::expr::scope::Scope;
+use pipe_syntax::limits::Report;
+use pipe_syntax::source::Span;
 use std::collections::BTreeMap;
 
 /// Names that mean the same in every schedule.
@@ -19,7 +20,7 @@ const FIXED: [&str; 3] = ["D", "M", "S"];
 pub(super) struct Parts<'a> {
     pub(super) stages: Option<(&'a Expr, Span)>,
     pub(super) slices: Option<(&'a Expr, Span)>,
-    pub(super) place: Option<Place<'a>>,
+    pub place: Option<Place<'a>>,
     pub(super) slots: Option<(&'a [(TaskKind, Expr)], Span)>,
     pub(super) body: Option<(Body<'a>, Span)>,
     pub(super) reorder: Option<Span>,

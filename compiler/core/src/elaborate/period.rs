@@ -1,12 +1,14 @@
-//! After how many microbatches a number repeats, whatever the number of microbatches: read off the expression, not off its values.
+//! After how many microbatches a number repeats, whatever the number of microbatches: read off the
+//! expression, not off its values.
 //!
-//! An expression `f` with period `p` and drift `d` has `f(m + p) = f(m) + d` for every `m`. Microbatch `m` itself has period 1
-//! and drift 1; sums add drifts, `f / c` and `f % c` go on until the drift is a multiple of `c`, and whatever compares needs
-//! equal drifts. A device repeats if its number has no drift.
+//! An expression `f` with period `p` and drift `d` has `f(m + p) = f(m) + d` for every `m`.
+//! Microbatch `m` itself has period 1 and drift 1; sums add drifts, `f / c` and `f % c` go on until
+//! the drift is a multiple of `c`, and whatever compares needs equal drifts. A device repeats if
+//! its number has no drift.
 
 use super::schedule::Writer;
-use super::scope::{Node, Resolved, State};
-use crate::syntax::ast::BinaryOp;
+use pipe_syntax::ast::BinaryOp;
+use pipe_syntax::expr::scope::{Node, Resolved, State};
 
 /// The longest period that is of use.
 const LONGEST: u64 = 1 << 20;

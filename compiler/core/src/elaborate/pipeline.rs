@@ -1,10 +1,7 @@
 //! One pipeline: its items evaluated, its schedule written out.
 
 use super::activation;
-use super::arguments::{Callee, Division, Values, bind_with};
-use super::exact::exact;
 use super::items::items_of;
-use super::limits::{MAX_COST, MAX_DEVICES, MAX_MICROBATCHES, Report, within};
 use super::number::{outside, ratio, time, whole};
 use super::offload;
 use super::parameters::{chosen, setting};
@@ -13,22 +10,28 @@ use super::schedule::{self, Setting, Steps};
 use super::training::{files as training_files, training};
 use super::transformer;
 use super::zero;
-use super::{DEFAULT_DEVICES, DEFAULT_MICROBATCHES, Elaborated, Request};
-use crate::activation::Ratio;
-use crate::costs::{CostName, Entry};
-use crate::diagnostic::{Code, Diagnostic, Diagnostics};
-use crate::files::Files;
-use crate::model;
-use crate::offload::{Offload, Wanted};
-use crate::pipeline::{Limit, ModelCall, Pipeline, Requirement, StageCosts};
-use crate::schedule::Schedule;
-use crate::stage_graph::StageGraph;
-use crate::suggest;
-use crate::syntax::ast::{self, Call, Expr, ExprKind, PipelineItem, Subject};
-use crate::units::Ticks;
-use crate::zero::Zero;
+use super::{DEFAULT_DEVICES, DEFAULT_MICROBATCHES, Request};
 use pipe_ir::graph::DType;
 use pipe_ir::units::Bytes;
+use pipe_model::pipeline::Elaborated;
+use pipe_model::pipeline::{ModelCall, Pipeline};
+use pipe_schedule::policy::offload::{Offload, Wanted};
+use pipe_schedule::policy::zero::Zero;
+use pipe_schedule::ratio::Ratio;
+use pipe_schedule::requirement::{Limit, Requirement};
+use pipe_schedule::schedule::Schedule;
+use pipe_schedule::stage_graph::StageGraph;
+use pipe_schedule::timing::costs::StageCosts;
+use pipe_schedule::timing::costs::{CostName, Entry};
+use pipe_schedule::units::Ticks;
+use pipe_syntax::ast;
+use pipe_syntax::ast::{Call, Expr, ExprKind, PipelineItem, Subject};
+use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
+use pipe_syntax::expr::arguments::{Callee, Division, Values, bind_with};
+use pipe_syntax::expr::exact::exact;
+use pipe_syntax::files::Files;
+use pipe_syntax::limits::{MAX_COST, MAX_DEVICES, MAX_MICROBATCHES, Report, within};
+use pipe_syntax::suggest;
 
 /// A schedule that no pipeline binds.
 pub(super) fn stand_alone(
@@ -122,7 +125,7 @@ pub(super) fn elaborate(
     };
     let steps = Steps { set: setting(request, "steps"), of_training: training.as_ref().map(|training| training.steps) };
     let graph = |n_stages: usize| {
-        let found = model.as_ref().and_then(|call| model::graph_of(files, call, &parameters, n_stages));
+        let found = model.as_ref().and_then(|call| pipe_model::graph_of(files, call, &parameters, n_stages));
         found.unwrap_or_else(|| StageGraph::chain(n_stages))
     };
     let setting = |call, graph| {
@@ -275,7 +278,7 @@ fn parameter_for(limit: &ast::Limit, files: &Files, parameters: &Values) -> Opti
     is_number.then(|| Expr { kind: ExprKind::Name(name.clone()), span: schedule.name.span })
 }
 
-fn number_limit(subject: Subject, expr: &Expr, parameters: &Values) -> Result<Limit, super::scope::Fault> {
+fn number_limit(subject: Subject, expr: &Expr, parameters: &Values) -> Result<Limit, pipe_syntax::expr::scope::Fault> {
     Ok(match subject {
         Subject::Peak => Limit::Peak(ratio(expr, parameters)?),
         Subject::Bubble => Limit::Bubble(ratio(expr, parameters)?),

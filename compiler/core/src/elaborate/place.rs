@@ -1,14 +1,14 @@
 //! `place`: the devices of each stage, or the device of each microbatch of each stage.
 
-use super::limits::tasks;
 use super::parts::Place;
 use super::period;
 use super::schedule::Writer;
-use super::scope::{Fault, Resolved};
-use crate::diagnostic::{Code, Diagnostic};
-use crate::placement::{DeviceSets, Placement, names};
-use crate::syntax::ast::{Expr, ExprKind};
 use pipe_ir::ids::{DeviceId, StageId};
+use pipe_schedule::placement::{DeviceSets, Placement, names};
+use pipe_syntax::ast::{Expr, ExprKind};
+use pipe_syntax::diagnostic::{Code, Diagnostic};
+use pipe_syntax::expr::scope::{Fault, Resolved};
+use pipe_syntax::limits::tasks;
 
 /// A device, or several at once, whose names are resolved.
 pub(super) enum Home<'a> {
@@ -57,8 +57,8 @@ fn has_several(expr: &Expr) -> bool {
     }
 }
 
-/// A task that has no device: its stage, its microbatch where it was named, and the number of a device that is not there;
-/// none where there is none at all.
+/// A task that has no device: its stage, its microbatch where it was named, and the number of a
+/// device that is not there; none where there is none at all.
 type Lost = (u32, Option<u32>, Option<i64>);
 
 /// Evaluates the devices of every stage, and of every microbatch where the device depends on it.

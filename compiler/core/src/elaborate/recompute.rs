@@ -1,13 +1,13 @@
 //! `recompute`: stages that run their forward once more, in schedules that do not say it themselves.
 
-use super::arguments::Values;
-use super::evaluate::evaluate;
-use super::limits::{Report, tasks};
-use crate::diagnostic::{Code, Diagnostic};
-use crate::recompute::{Recomputation, added, insert};
-use crate::schedule::Schedule;
-use crate::source::Span;
-use crate::syntax::ast::Expr;
+use pipe_schedule::policy::recompute::{Recomputation, added, insert};
+use pipe_schedule::schedule::Schedule;
+use pipe_syntax::ast::Expr;
+use pipe_syntax::diagnostic::{Code, Diagnostic};
+use pipe_syntax::expr::arguments::Values;
+use pipe_syntax::expr::evaluate::evaluate;
+use pipe_syntax::limits::{Report, tasks};
+use pipe_syntax::source::Span;
 
 /// The stages of a pipeline's line: all, or ranges of them, each with its place.
 pub(super) type Line<'a> = (&'a Option<Vec<(Expr, Option<Expr>)>>, Span);
@@ -36,7 +36,7 @@ pub(super) fn recomputation(
     Some(Recomputation::Stages(stages))
 }
 
-fn number(expr: &Expr, values: &Values) -> Result<u32, super::scope::Fault> {
+fn number(expr: &Expr, values: &Values) -> Result<u32, pipe_syntax::expr::scope::Fault> {
     let value = evaluate(expr, values).map_err(Box::new)?;
     u32::try_from(value).map_err(|_| {
         let message = format!("there is no stage {value}");

@@ -1,23 +1,25 @@
 //! One schedule: its parameters, stages and places; its tasks come from `block` or `order`.
 
-use super::arguments::Values;
 use super::block;
-use super::evaluate::Machine;
-use super::limits::{MAX_SLICES, MAX_STAGES, Report, tasks, within};
 use super::order;
 use super::parts::{Body, Parts, Place, parts_of, scope_of};
 use super::place;
-use super::scope::{Fault, Resolved, Scope, Type};
-use crate::activation::Activations;
-use crate::check::uniform::{Dependence, dependence};
-use crate::diagnostic::{Code, Diagnostic, Diagnostics};
-use crate::placement::Placement;
-use crate::schedule::{Block, Schedule, ScheduledTask};
-use crate::slices::Slices;
-use crate::source::Span;
-use crate::stage_graph::StageGraph;
-use crate::syntax::ast::{self, Expr};
-use crate::window::{Weights, Window};
+use pipe_schedule::placement::Placement;
+use pipe_schedule::policy::activation::Activations;
+use pipe_schedule::schedule::{Block, Schedule, ScheduledTask};
+use pipe_schedule::slices::Slices;
+use pipe_schedule::stage_graph::StageGraph;
+use pipe_schedule::window::Window;
+use pipe_syntax::ast;
+use pipe_syntax::ast::Expr;
+use pipe_syntax::ast::Weights;
+use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
+use pipe_syntax::expr::arguments::Values;
+use pipe_syntax::expr::evaluate::Machine;
+use pipe_syntax::expr::scope::{Fault, Resolved, Scope, Type};
+use pipe_syntax::limits::{MAX_SLICES, MAX_STAGES, Report, tasks, within};
+use pipe_syntax::source::Span;
+use pipe_syntax::uniform::{Dependence, dependence};
 
 /// How many devices and microbatches a schedule is written out for, and who asked for it.
 #[derive(Clone, Copy)]
@@ -74,9 +76,9 @@ pub(super) struct Writer<'a> {
 
 /// Orders of all devices, and the block that they repeat.
 pub(super) struct Written {
-    pub(super) orders: Vec<Vec<ScheduledTask>>,
+    pub orders: Vec<Vec<ScheduledTask>>,
     pub(super) block: Option<Block>,
-    pub(super) window: Option<Window>,
+    pub window: Option<Window>,
 }
 
 /// Writes a schedule out: every task of every device.
@@ -319,6 +321,6 @@ impl<'a> Writer<'a> {
 
 /// Says that a name is one variable too many.
 pub(super) fn too_many_variables(name: &ast::Name) -> Fault {
-    let message = format!("a schedule has more than {} variables", super::scope::MAX_VARIABLES);
+    let message = format!("a schedule has more than {} variables", pipe_syntax::expr::scope::MAX_VARIABLES);
     Box::new(Diagnostic::error(Code::TooLarge, name.span, "one too many", message))
 }

@@ -1,10 +1,11 @@
 //! Targets: which of a file's declarations is meant.
 
 use super::Request;
-use crate::diagnostic::{Code, Diagnostic, Diagnostics};
-use crate::files::Files;
-use crate::suggest;
-use crate::syntax::ast::{self, Name};
+use pipe_syntax::ast;
+use pipe_syntax::ast::Name;
+use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
+use pipe_syntax::files::Files;
+use pipe_syntax::suggest;
 
 /// What is elaborated.
 #[derive(Clone, Copy, Debug)]

@@ -1,16 +1,16 @@
 //! Training settings of a pipeline.
 
-use super::arguments::Values;
-use super::exact::decimal;
-use super::limits::Report;
 use super::number::{outside, whole};
-use super::scope::Fault;
-use crate::diagnostic::{Code, Diagnostic};
-use crate::pipeline::TrainingFiles;
-use crate::source::Span;
-use crate::suggest;
-use crate::syntax::ast::{Call, Expr, Name, Setting, SettingValue};
-use pipe_ir::training::{Checkpoint, DataSource, LearningRate, Optimizer, Training};
+use pipe_ir::training::{Checkpoint, DataSource, LearningRate, Optimizer, Range, Training};
+use pipe_model::pipeline::TrainingFiles;
+use pipe_syntax::ast::{Call, Expr, Name, Setting, SettingValue};
+use pipe_syntax::diagnostic::{Code, Diagnostic};
+use pipe_syntax::expr::arguments::Values;
+use pipe_syntax::expr::exact::decimal;
+use pipe_syntax::expr::scope::Fault;
+use pipe_syntax::limits::Report;
+use pipe_syntax::source::Span;
+use pipe_syntax::suggest;
 use std::collections::BTreeMap;
 
 /// Steps between two checkpoints where the text does not say.
@@ -103,72 +103,56 @@ fn number(expr: &Expr, values: &Values) -> Result<f64, Fault> {
     decimal(expr, values).map_err(Box::new)
 }
 
-/// A parameter of an optimizer: its name, its default, and whether a value is allowed.
-type Field = (&'static str, Option<f64>, fn(f64) -> bool);
-
-const POSITIVE: fn(f64) -> bool = |value| value > 0.0;
-const NOT_NEGATIVE: fn(f64) -> bool = |value| value >= 0.0;
-const DECAY: fn(f64) -> bool = |value| (0.0..1.0).contains(&value);
-
-const ADAMW: [Field; 5] = [
-    ("learning_rate", None, POSITIVE),
-    ("beta1", Some(0.9), DECAY),
-    ("beta2", Some(0.999), DECAY),
-    ("weight_decay", Some(0.01), NOT_NEGATIVE),
-    ("epsilon", Some(1e-8), POSITIVE),
-];
-const SGD: [Field; 3] =
-    [("learning_rate", None, POSITIVE), ("momentum", Some(0.0), DECAY), ("weight_decay", Some(0.0), NOT_NEGATIVE)];
-
-/// The update rule, and the learning rate after the warm-up.
+/// The update rule, and the learning rate after the warm-up, which every optimizer takes first.
 fn optimizer_of(call: &Call, values: &Values) -> Result<(Optimizer, f64), Fault> {
-    match call.name.text.as_str() {
-        "adamw" => {
-            let [peak, beta1, beta2, weight_decay, epsilon] = fields(call, ADAMW, values)?;
-            Ok((Optimizer::AdamW { beta1, beta2, epsilon, weight_decay }, peak))
-        }
-        "sgd" => {
-            let [peak, momentum, weight_decay] = fields(call, SGD, values)?;
-            Ok((Optimizer::Sgd { momentum, weight_decay }, peak))
-        }
-        name => {
-            let message = format!("unknown optimizer `{name}`");
-            let error = Diagnostic::error(Code::UnknownName, call.name.span, "not known", message);
-            Err(Box::new(Diagnostic { help: suggest::help(name, ["adamw", "sgd"]), ..error }))
-        }
+    let name = call.name.text.as_str();
+    let Some(settings) = Optimizer::settings(name) else {
+        let message = format!("unknown optimizer `{name}`");
+        let error = Diagnostic::error(Code::UnknownName, call.name.span, "not known", message);
+        return Err(Box::new(Diagnostic { help: suggest::help(name, Optimizer::NAMES.iter().copied()), ..error }));
+    };
+    let mut fields = vec![("learning_rate", None, Range::Positive); settings.len() + 1];
+    for setting in settings {
+        fields[setting.position + 1] = (setting.name, Some(setting.default), setting.range);
     }
+    let numbers = bind(call, &fields, values)?;
+    let of_setting: Vec<f64> = settings.iter().map(|setting| numbers[setting.position + 1]).collect();
+    let optimizer = Optimizer::new(name, &of_setting).expect("as many values as settings");
+    Ok((optimizer, numbers[0]))
 }
 
-fn fields<const N: usize>(call: &Call, fields: [Field; N], values: &Values) -> Result<[f64; N], Fault> {
+/// A parameter of an optimizer: its name, its default, and the values that it may have.
+type Field = (&'static str, Option<f64>, Range);
+
+/// A value for each field, in their order.
+fn bind(call: &Call, fields: &[Field], values: &Values) -> Result<Vec<f64>, Fault> {
     let optimizer = &call.name.text;
     let wrong = |span, label: &str, message| Box::new(Diagnostic::error(Code::WrongArguments, span, label, message));
-    let mut found: [Option<f64>; N] = [None; N];
+    let mut found: Vec<Option<f64>> = vec![None; fields.len()];
     for (position, argument) in call.arguments.iter().enumerate() {
         let index = match &argument.name {
-            None => Some(position).filter(|position| *position < N),
+            None => Some(position).filter(|position| *position < fields.len()),
             Some(name) => fields.iter().position(|(field, _, _)| *field == name.text),
         };
         let Some(index) = index else {
             let span = argument.name.as_ref().map_or(argument.value.span, |name| name.span);
-            let known = fields.map(|(field, _, _)| field);
+            let known = fields.iter().map(|(field, _, _)| *field);
             let error = wrong(span, "no such setting", format!("`{optimizer}` has no such setting"));
             let help = argument.name.as_ref().and_then(|name| suggest::help(&name.text, known));
             return Err(Box::new(Diagnostic { help, ..*error }));
         };
-        let (field, _, allowed) = fields[index];
+        let (field, _, range) = fields[index];
         let value = number(&argument.value, values)?;
-        if !allowed(value) {
+        if !range.contains(value) {
             return Err(outside(argument.value.span, format!("`{field}` cannot be {value}")));
         }
         if found[index].replace(value).is_some() {
             return Err(wrong(argument.value.span, "given again", format!("`{field}` is given twice")));
         }
     }
-    let mut complete = [0.0; N];
-    for (index, (field, default, _)) in fields.into_iter().enumerate() {
-        complete[index] = found[index]
-            .or(default)
-            .ok_or_else(|| wrong(call.span, "in this call", format!("`{optimizer}` needs a value for `{field}`")))?;
-    }
-    Ok(complete)
+    let complete = fields.iter().zip(found).map(|((field, default, _), found)| {
+        let missing = || wrong(call.span, "in this call", format!("`{optimizer}` needs a value for `{field}`"));
+        found.or(*default).ok_or_else(missing)
+    });
+    complete.collect()
 }

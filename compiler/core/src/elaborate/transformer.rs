@@ -1,13 +1,13 @@
 //! A pipeline's `model "config.json"(..)`: the file read, its settings evaluated, and one compared with the other.
 
 use super::Request;
-use super::arguments::Values;
-use super::limits::Report;
-use crate::diagnostic::{Code, Diagnostic};
-use crate::files::Files;
-use crate::source::Span;
-use crate::syntax::ast::Call;
-use crate::transformer::{Layers, Transformer, check, read, settings};
+use pipe_model::transformer::{Layers, Transformer, check, read, settings};
+use pipe_syntax::ast::Call;
+use pipe_syntax::diagnostic::{Code, Diagnostic};
+use pipe_syntax::expr::arguments::Values;
+use pipe_syntax::files::Files;
+use pipe_syntax::limits::Report;
+use pipe_syntax::source::Span;
 
 /// What the line says; none where something is wrong with it.
 pub(super) fn transformer(

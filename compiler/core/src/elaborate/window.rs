@@ -1,11 +1,13 @@
 //! How many steps a window has, for blocks that run on across steps.
 
-use super::limits::{MAX_TASKS, tasks};
 use super::schedule::Writer;
-use crate::diagnostic::{Code, Diagnostic};
-use crate::schedule::Block;
-use crate::source::Span;
-use crate::window::{StageVersions, Weights, Window, too_late, versions};
+use pipe_schedule::block::async_window::{too_late, versions};
+use pipe_schedule::schedule::Block;
+use pipe_schedule::window::{StageVersions, Window};
+use pipe_syntax::ast::Weights;
+use pipe_syntax::diagnostic::{Code, Diagnostic};
+use pipe_syntax::limits::{MAX_TASKS, tasks};
+use pipe_syntax::source::Span;
 
 /// Steps of a window where nobody says how many, or as many more as its versions need.
 const DEFAULT_STEPS: u32 = 4;
@@ -39,14 +41,15 @@ pub(super) fn window(writer: &mut Writer<'_>, block: &Block, per_step: u32) -> O
     Some(Window { weights, span, n_steps, stages })
 }
 
-/// The number of steps: whole turns of all versions through their buffers, so that every window begins as the first one.
+/// The number of steps: whole turns of all versions through their buffers, so that every window
+/// begins as the first one.
 fn steps(
     writer: &Writer<'_>,
     weights: Weights,
     stages: &[StageVersions],
     tasks_of_step: u64,
     span: Span,
-) -> Result<u32, super::scope::Fault> {
+) -> Result<u32, pipe_syntax::expr::scope::Fault> {
     let turn = stages.iter().fold(1_u32, |turn, stage| least_common_multiple(turn, stage.buffers));
     let whole = |steps: u32| steps > 0 && steps.is_multiple_of(turn);
     let error = |message: String, label: String| {

@@ -1,21 +1,21 @@
 //! `zero`: what devices with the same weights divide among them, as far as there is any such thing.
 
-use super::Values;
-use super::limits::Report;
-use super::scope::Fault;
-use crate::diagnostic::{Code, Diagnostic};
-use crate::pipeline::Pipeline;
-use crate::schedule::Schedule;
-use crate::source::Span;
-use crate::syntax::ast::Expr;
-use crate::zero::Zero;
+use pipe_model::pipeline::Pipeline;
+use pipe_schedule::policy::zero::Zero;
+use pipe_schedule::schedule::Schedule;
+use pipe_syntax::ast::Expr;
+use pipe_syntax::diagnostic::{Code, Diagnostic};
+use pipe_syntax::expr::arguments::Values;
+use pipe_syntax::expr::scope::Fault;
+use pipe_syntax::limits::Report;
+use pipe_syntax::source::Span;
 
 /// What is asked for, at some place: the line of a pipeline, or the name of a target that is asked by the caller.
 pub(super) type Asked = Option<(Zero, Span)>;
 
 /// The stage of ZeRO that a line says.
 pub(super) fn stage(expr: &Expr, values: &Values) -> Result<Zero, Fault> {
-    let value = super::exact::exact(expr, values).map_err(Box::new)?;
+    let value = pipe_syntax::expr::exact::exact(expr, values).map_err(Box::new)?;
     Zero::new(value).ok_or_else(|| {
         let message = format!("`zero` is {value}, and the stages of ZeRO are 0 to {}", Zero::LAST);
         Box::new(Diagnostic::error(Code::OutOfRange, expr.span, format!("this is {value}"), message))

@@ -1,8 +1,9 @@
-//! Annealing of orders: two nodes change places, one moves, or a run of them turns round (Kirkpatrick, Gelatt and Vecchi, Science 220, 1983).
+//! Annealing of orders: two nodes change places, one moves, or a run of them turns round
+//! (Kirkpatrick, Gelatt and Vecchi, Science 220, 1983).
 
 use super::{Found, Objective, Options};
-use crate::dispatch::random::Random;
-use crate::units::Ticks;
+use pipe_schedule::dispatch::random::Random;
+use pipe_schedule::units::Ticks;
 
 /// The first temperature is this part of what the start takes, and the last one that part.
 const PARTS: (u64, u64) = (20, 20_000);

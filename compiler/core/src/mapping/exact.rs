@@ -1,4 +1,5 @@
-//! Branch and bound over orders: one node after the other, without those that can only end in what is no better than the best one known.
+//! Branch and bound over orders: one node after the other, without those that can only end in what
+//! is no better than the best one known.
 
 use super::{Found, Objective};
 use std::collections::BTreeMap;

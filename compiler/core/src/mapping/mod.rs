@@ -1,15 +1,17 @@
 //! Mapping: in which order the nodes of a cluster are filled, so that slow links lie where they hurt least.
 //!
-//! What an order is worth is the caller's business ([`Objective`]); for a pipeline it is its step as the report has it ([`steps`]). Where there are few
-//! orders, all are looked at by branch and bound ([`exact`]), so that none is better. Else, or where the caller ends that, the best of those that were annealed is
-//! found ([`anneal`], as in Pipette, arXiv 2405.18093, section 5), which proves nothing ([`Found::is_best`]). Nodes that can change places without any
-//! difference count as one, so that a cluster whose links are all alike has one order.
+//! What an order is worth is the caller's business ([`Objective`]); for a pipeline it is its step
+//! as the report has it ([`steps`]). Where there are few orders, all are looked at by branch and
+//! bound ([`exact`]), so that none is better. Else, or where the caller ends that, the best of
+//! those that were annealed is found ([`anneal`], as in Pipette, arXiv 2405.18093, section 5),
+//! which proves nothing ([`Found::is_best`]). Nodes that can change places without any difference
+//! count as one, so that a cluster whose links are all alike has one order.
 
 mod anneal;
 mod exact;
 pub mod steps;
 
-use crate::units::Ticks;
+use pipe_schedule::units::Ticks;
 
 /// What is to be short.
 pub trait Objective {
@@ -101,8 +103,8 @@ mod tests {
 
     impl Chain {
         fn random(n: usize, n_filled: usize, seed: u64, prunes: bool) -> Self {
-            let mut random = crate::dispatch::random::Random::new(seed);
-            let rows = (0..n).map(|_| (0..n).map(|_| 1 + random.next() % 50).collect()).collect();
+            let mut random = pipe_schedule::dispatch::random::Random::new(seed);
+            let rows = (0..n).map(|_| (0..n).map(|_| 1 + random.draw() % 50).collect()).collect();
             Self { rows, n_filled, prunes }
         }
 

@@ -1,35 +1,39 @@
 //! The order of nodes for a pipeline: what its step takes when nodes are filled so, as the report of that step has it.
 //!
-//! A schedule that asks to be reordered is reordered for every order of nodes, as `check` does it. So what bounds orders that begin alike is the timeline of the one
-//! order of tasks where that is fixed, and a bound for all orders of tasks ([`crate::bounds`]) where it is not.
+//! A schedule that asks to be reordered is reordered for every order of nodes, as `check` does it.
+//! So what bounds orders that begin alike is the timeline of the one order of tasks where that is
+//! fixed, and a bound for all orders of tasks ([`pipe_schedule::bounds`]) where it is not.
 
 use super::{Found, Objective, Options, best};
-use crate::bounds::lower_bound;
-use crate::check::check;
-use crate::check::dependencies::Order;
-use crate::check::memory::peaks;
+use crate::Request;
+use crate::analyze::analyze;
 use crate::cluster::Cluster;
 use crate::cluster::durations::{Target, stage_costs, target};
 use crate::elaborate::elaborate;
-use crate::files::{self, Loader};
-use crate::judge::judge;
-use crate::lower::undivided;
-use crate::pipeline::{Pipeline, StageCosts};
-use crate::schedule::Schedule;
-use crate::source::{Source, Sources};
-use crate::timed::Setting;
-use crate::timeline::place;
-use crate::units::Ticks;
-use crate::{Request, model};
+use crate::timing::Setting;
+use pipe_lower::undivided;
+use pipe_model::pipeline::Pipeline;
+use pipe_schedule::bounds::lower_bound;
+use pipe_schedule::check::check;
+use pipe_schedule::check::memory::peaks;
+use pipe_schedule::order::Order;
+use pipe_schedule::schedule::Schedule;
+use pipe_schedule::timing::costs::StageCosts;
+use pipe_schedule::timing::timeline::place;
+use pipe_schedule::units::Ticks;
+use pipe_syntax::files;
+use pipe_syntax::files::Loader;
+use pipe_syntax::source::{Source, Sources};
 
 /// A step whose nodes are to be ordered.
-pub(crate) struct Steps<'a> {
+pub struct Steps<'a> {
     setting: Setting<'a>,
     order: &'a Order,
     target: Target<'a>,
     /// What the step takes on the cluster of a request.
     time: &'a dyn Fn(&Request) -> Ticks,
-    /// What tasks take, where that does not depend on the order: nodes are alike inside, and tasks exchange nothing between them.
+    /// What tasks take, where that does not depend on the order: nodes are alike inside, and tasks
+    /// exchange nothing between them.
     tasks: Option<StageCosts>,
     /// What devices hold at most, in units, where tasks are ordered anew for each order of nodes.
     reordered_within: Option<Vec<u64>>,
@@ -37,8 +41,9 @@ pub(crate) struct Steps<'a> {
 }
 
 impl<'a> Steps<'a> {
-    /// Those of a sound schedule, not reordered yet, whose step takes what `time` says for the cluster of a request; none without a cluster.
-    pub(crate) fn new(
+    /// Those of a sound schedule, not reordered yet, whose step takes what `time` says for the
+    /// cluster of a request; none without a cluster.
+    pub fn new(
         setting: Setting<'a>,
         (schedule, order): (&'a Schedule, &'a Order),
         time: &'a dyn Fn(&Request) -> Ticks,
@@ -119,7 +124,8 @@ fn classes(cluster: &Cluster) -> Vec<u32> {
     (0..cluster.n_nodes()).map(first).collect()
 }
 
-/// The best order of the nodes for a target that is accepted without regard to its memory; none where it has no cluster or is refused.
+/// The best order of the nodes for a target that is accepted without regard to its memory; none
+/// where it has no cluster or is refused.
 #[must_use]
 pub fn map(
     root: Source,
@@ -132,7 +138,7 @@ pub fn map(
     let mut elaborated = elaborate(&files, &request.choice).ok()?;
     request.furnish(&mut elaborated);
     request.check(&elaborated).ok()?;
-    let stages = model::stage_set(&files, &elaborated).ok()?;
+    let stages = pipe_model::stage_set(&files, &elaborated).ok()?;
     stages.tell(&mut elaborated.schedule);
     let order = check(&elaborated.schedule).ok()?;
     let pipeline = elaborated.pipeline.as_ref();
@@ -141,9 +147,9 @@ pub fn map(
     let has_program = undivided(&elaborated.schedule).is_none() && pipeline.is_some_and(moves);
     let time = |request: &Request| {
         if has_program {
-            let mut judged = judge(&files, elaborated.clone(), order.clone(), &stages, request);
-            judged.carry_out(&stages, request);
-            return judged.timeline.makespan();
+            let mut analysis = analyze(&files, elaborated.clone(), order.clone(), &stages, request);
+            analysis.carry_out(&stages, request);
+            return analysis.timeline.makespan();
         }
         let setting = Setting { stages: &stages, pipeline, request };
         setting.timed(elaborated.schedule.clone(), order.clone()).timeline.makespan()

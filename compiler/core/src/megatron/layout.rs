@@ -1,13 +1,14 @@
 //! Layouts: the value of Megatron-LM's `--pipeline-model-parallel-layout`, such as `Et*3|(t*4|)*6t*3L`
 //! (`megatron/core/transformer/pipeline_parallel_layer_layout.py`).
 //!
-//! A letter for each layer, `E` for the embedding, `t` for a layer of the transformer and `L` for the head with the loss; `|` between
-//! stages, `x*n` and `(..)*n` for repeats, and commas as one likes.
+//! A letter for each layer, `E` for the embedding, `t` for a layer of the transformer and `L` for
+//! the head with the loss; `|` between stages, `x*n` and `(..)*n` for repeats, and commas as one
+//! likes.
 
 use super::in_turn;
-use crate::diagnostic::{Code, Diagnostic, Diagnostics};
-use crate::judge::Judged;
-use crate::transformer::accounts;
+use crate::analyze::Analysis;
+use pipe_model::transformer::accounts;
+use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
 use std::fmt;
 use std::str::FromStr;
 
@@ -26,16 +27,16 @@ impl Layout {
     ///
     /// # Errors
     /// If the model is not from a `config.json`, or its stages are not where Megatron has them.
-    pub fn of(judged: &Judged) -> Result<Self, Diagnostics> {
-        let schedule = &judged.schedule;
-        let transformer = judged.pipeline.as_ref().and_then(|pipeline| pipeline.transformer.as_ref());
+    pub fn of(analysis: &Analysis) -> Result<Self, Diagnostics> {
+        let schedule = &analysis.schedule;
+        let transformer = analysis.pipeline.as_ref().and_then(|pipeline| pipeline.transformer.as_ref());
         let Some(transformer) = transformer else {
-            let span = judged.pipeline.as_ref().map_or(schedule.span, |pipeline| pipeline.span);
+            let span = analysis.pipeline.as_ref().map_or(schedule.span, |pipeline| pipeline.span);
             let message = "a layout names the layers of a transformer, and this has no model from a `config.json`";
             let error = Diagnostic::error(Code::CannotExport, span, "here", message);
             return Err(vec![error.help("write `model \"config.json\"(sequence = 4096)` in a pipeline")]);
         };
-        if let Some(wrong) = in_turn(judged) {
+        if let Some(wrong) = in_turn(analysis) {
             return Err(vec![wrong]);
         }
         let stages = accounts(transformer, &schedule.placement, schedule.span).map_err(|error| vec![error])?;

@@ -1,15 +1,17 @@
-//! Tables: the (microbatch, chunk) pairs that every rank of Megatron-LM's interleaved 1F1B takes in turn, forwards as they stand and
-//! backwards with the chunks from the last to the first (`megatron/core/pipeline_parallel/schedules.py`, `get_schedule_table`).
+//! Tables: the (microbatch, chunk) pairs that every rank of Megatron-LM's interleaved 1F1B takes in
+//! turn, forwards as they stand and backwards with the chunks from the last to the first
+//! (`megatron/core/pipeline_parallel/schedules.py`, `get_schedule_table`).
 //!
-//! Megatron's table follows from one number, `--microbatch-group-size-per-virtual-pipeline-stage`. A schedule has a table if some
-//! number that Megatron takes makes it run every rank in the same order, with or without `--overlap-moe-expert-parallel-comm`.
+//! Megatron's table follows from one number, `--microbatch-group-size-per-virtual-pipeline-stage`.
+//! A schedule has a table if some number that Megatron takes makes it run every rank in the same
+//! order, with or without `--overlap-moe-expert-parallel-comm`.
 
 use super::in_turn;
-use crate::diagnostic::{Code, Diagnostic, Diagnostics};
-use crate::judge::Judged;
-use crate::schedule::Schedule;
+use crate::analyze::Analysis;
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
+use pipe_schedule::schedule::Schedule;
+use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
 use std::fmt;
 
 /// What Megatron runs.
@@ -39,11 +41,11 @@ impl Table {
     ///
     /// # Errors
     /// If there is none, or Megatron refuses its numbers.
-    pub fn of(judged: &Judged) -> Result<Self, Diagnostics> {
-        if let Some(wrong) = in_turn(judged) {
+    pub fn of(analysis: &Analysis) -> Result<Self, Diagnostics> {
+        if let Some(wrong) = in_turn(analysis) {
             return Err(vec![wrong]);
         }
-        let schedule = &judged.schedule;
+        let schedule = &analysis.schedule;
         let (ranks, chunks) = (schedule.n_devices(), schedule.n_stages() / schedule.n_devices().max(1));
         // Forwards of the first chunk before the first of the second; without a second one, one group is like another.
         let order = schedule.orders.first().map(Vec::as_slice).unwrap_or_default();
@@ -89,7 +91,8 @@ impl Table {
         })
     }
 
-    /// The table itself, if Megatron takes its numbers (`forward_backward_pipelining_with_interleaving`, its first checks).
+    /// The table itself, if Megatron takes its numbers
+    /// (`forward_backward_pipelining_with_interleaving`, its first checks).
     fn accepted(self, schedule: &Schedule, ranks: usize, chunks: usize) -> Result<Self, Diagnostics> {
         let rest = schedule.n_microbatches as usize % self.group;
         let message = if chunks == 1 {
@@ -111,7 +114,8 @@ impl Table {
         Err(vec![error.help(if ranks == 1 { "give it more devices".to_owned() } else { format!("choose {sizes}") })])
     }
 
-    /// What a rank does with it: forwards of the warm-up, one forward and one backward in turn, and the backwards that are left.
+    /// What a rank does with it: forwards of the warm-up, one forward and one backward in turn, and
+    /// the backwards that are left.
     fn tasks(&self, rank: usize, ranks: usize, chunks: usize) -> Vec<Task> {
         let total = self.pairs.len();
         let behind = ranks - rank - 1;

@@ -2,9 +2,9 @@
 
 use super::{HELP, Profile, spanned};
 use crate::cluster::{Cluster, Rates};
-use crate::diagnostic::{Code, Diagnostic};
-use crate::source::{FileId, Sources};
 use pipe_ir::task::TaskKind;
+use pipe_syntax::diagnostic::{Code, Diagnostic};
+use pipe_syntax::source::{FileId, Sources};
 
 /// Of these are operations told.
 const GIGA: u64 = 1_000_000_000;
@@ -13,8 +13,9 @@ const GIGA: u64 = 1_000_000_000;
 type Work = (u128, u128);
 
 impl Profile {
-    /// The operations of each kind in a second: all that were measured, over all stages, by their time. `BW` and its halves stand for each other
-    /// where one of them was not measured, and `F` for `R`.
+    /// The operations of each kind in a second: all that were measured, over all stages, by their
+    /// time. `BW` and its halves stand for each other where one of them was not measured, and `F`
+    /// for `R`.
     ///
     /// # Errors
     /// If forwards or backwards have no operations or take no time; with the one source that this is about.
@@ -88,7 +89,7 @@ impl Profile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::Source;
+    use pipe_syntax::source::Source;
 
     fn profile(tasks: &str) -> Profile {
         let text = format!(

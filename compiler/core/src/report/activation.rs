@@ -1,7 +1,7 @@
 //! What activations count in units, where that was said.
 
-use crate::schedule::Schedule;
 use pipe_ir::ids::StageId;
+use pipe_schedule::schedule::Schedule;
 use serde::Serialize;
 
 /// What a device holds of a microbatch of a stage, in activations of the mean stage.

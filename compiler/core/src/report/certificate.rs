@@ -1,10 +1,10 @@
 //! What a report says about all numbers of microbatches.
 
 use super::{time, units};
+use crate::block_family::Numbers;
 use crate::certificate::{Certified, VersionsCertified};
-use crate::check::memory::Certificate;
-use crate::family::Numbers;
-use crate::staleness::Kept;
+use pipe_schedule::block::weight_versions::Kept;
+use pipe_schedule::check::memory::Certificate;
 use serde::Serialize;
 
 /// What holds for every number of microbatches.
@@ -20,7 +20,8 @@ pub struct CertificateReport {
     pub steady_bubble: Option<f64>,
     /// The share of that time in which devices idle, as a mean over all of them.
     pub steady_bubble_mean: Option<f64>,
-    /// The links whose latencies make the steady period longer than the work of the busiest device, if any do: two devices each.
+    /// The links whose latencies make the steady period longer than the work of the busiest device,
+    /// if any do: two devices each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub steady_links: Vec<[u32; 2]>,
     /// What they add to it.
@@ -83,8 +84,8 @@ impl CertificateReport {
         // A block of one number of microbatches is not repeated further, so that it may not reach its own peak.
         let is_reached = |held: &Certificate| held.from <= u64::from(*n_microbatches);
         let is_one = matches!(numbers, Numbers::UpTo(_)) && versions.is_none();
-        let of_turn = |pace: &crate::pace::Pace| time(pace.time) / pace.turns as f64;
-        let idle = |pace: &crate::pace::Pace, work: f64| match of_turn(pace) {
+        let of_turn = |pace: &pipe_schedule::block::throughput::Pace| time(pace.time) / pace.turns as f64;
+        let idle = |pace: &pipe_schedule::block::throughput::Pace, work: f64| match of_turn(pace) {
             0.0 => 0.0,
             all => 1.0 - work / all,
         };

@@ -1,12 +1,12 @@
 //! What a step makes of the machines that it runs on, where they are known.
 
+use crate::analyze::Analysis;
 use crate::cluster::{Cluster, Layout, Rates};
-use crate::judge::Judged;
 use crate::mapping::Found;
-use crate::model::stage_set::StageSet;
-use crate::units::Ticks;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::task::TaskKind;
+use pipe_model::stage_set::StageSet;
+use pipe_schedule::units::Ticks;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -95,13 +95,13 @@ impl MappingReport {
 impl ClusterReport {
     /// That of a timeline.
     #[must_use]
-    pub fn new(cluster: &Cluster, judged: &Judged, stages: &StageSet) -> Self {
-        let Judged { schedule, timeline, pipeline, .. } = judged;
+    pub fn new(cluster: &Cluster, analysis: &Analysis, stages: &StageSet) -> Self {
+        let Analysis { schedule, timeline, pipeline, .. } = analysis;
         let used = Layout::of(cluster, pipeline.as_ref(), schedule.n_devices()).map_or(0, |layout| layout.n_seats());
         let transformer = pipeline.as_ref().and_then(|pipeline| pipeline.transformer.as_ref());
         let settings = transformer.map(|transformer| &transformer.settings);
         let alike = settings.map_or(1.0, |settings| settings.tensor as f64 * settings.data as f64);
-        let model_flops = of_a_microbatch(judged, stages) * f64::from(schedule.n_microbatches) * alike;
+        let model_flops = of_a_microbatch(analysis, stages) * f64::from(schedule.n_microbatches) * alike;
         let seconds = timeline.makespan().0 as f64 / 1e9;
         let could = |peak: u64| peak as f64 * used as f64 * seconds;
         let mfu = cluster.peak_flops().filter(|_| seconds > 0.0).map(|peak| model_flops / could(peak));
@@ -130,7 +130,7 @@ impl ClusterReport {
 }
 
 /// Operations of one microbatch in one pipeline, on one of the devices that divide its layers.
-fn of_a_microbatch(judged: &Judged, stages: &StageSet) -> f64 {
+fn of_a_microbatch(analysis: &Analysis, stages: &StageSet) -> f64 {
     if !stages.accounts.is_empty() {
         let own = stages.accounts.iter().map(|account| {
             let flops = &account.flops;
@@ -138,8 +138,10 @@ fn of_a_microbatch(judged: &Judged, stages: &StageSet) -> f64 {
         });
         return own.sum();
     }
-    let Some(first) = judged.schedule.orders.iter().flatten().map(|one| one.task.microbatch).min() else { return 0.0 };
-    let tasks = judged.schedule.orders.iter().flatten().map(|one| one.task).filter(|task| task.microbatch == first);
+    let Some(first) = analysis.schedule.orders.iter().flatten().map(|one| one.task.microbatch).min() else {
+        return 0.0;
+    };
+    let tasks = analysis.schedule.orders.iter().flatten().map(|one| one.task).filter(|task| task.microbatch == first);
     let counted = tasks.filter(|task| task.kind != TaskKind::Recompute);
-    counted.filter_map(|task| crate::model::operations(stages, task.kind, task.stage)).map(|flops| flops as f64).sum()
+    counted.filter_map(|task| pipe_model::operations(stages, task.kind, task.stage)).map(|flops| flops as f64).sum()
 }

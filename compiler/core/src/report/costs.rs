@@ -1,7 +1,7 @@
 //! Costs that nobody gave and that are no definition: halves of a backward of which only both at once have a cost.
 
-use crate::costs::halves::Half;
 use crate::report::time;
+use pipe_schedule::timing::costs::halves::Half;
 use serde::Serialize;
 
 /// A half of a backward, of stages next to each other for which it is the same.

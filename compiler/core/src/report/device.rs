@@ -1,6 +1,6 @@
 //! What a report says of one device.
 
-use super::account::HoldReport;
+use crate::report::stage_costs::HoldReport;
 use serde::Serialize;
 
 /// Figures of one device.

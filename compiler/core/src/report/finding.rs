@@ -1,7 +1,7 @@
 //! Findings: diagnostics in the form that other programs read.
 
-use crate::diagnostic::{Diagnostic, Severity};
-use crate::source::{Sources, Span};
+use pipe_syntax::diagnostic::{Diagnostic, Severity};
+use pipe_syntax::source::{Sources, Span};
 use serde::Serialize;
 
 /// A diagnostic with its place as numbers from 1.

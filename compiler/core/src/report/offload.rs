@@ -1,13 +1,14 @@
-//! What offload costs: what hosts hold, what is copied in a step, which activations leave, and how long devices wait for that.
+//! What offload costs: what hosts hold, what is copied in a step, which activations leave, and how
+//! long devices wait for that.
 
 use super::time;
-use crate::judge::Judged;
-use crate::offload::timing::Cost;
-use crate::units::Ticks;
+use crate::analyze::Analysis;
 use pipe_ir::ids::{DeviceId, MicrobatchId, ValueId};
 use pipe_ir::instruction::{Direction, Instruction};
 use pipe_ir::program::Program;
 use pipe_ir::value::ValueKind;
+use pipe_lower::offload::timing::Cost;
+use pipe_schedule::units::Ticks;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -46,7 +47,8 @@ pub struct CopyReport {
 /// Activations that leave a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct LeaveReport {
-    /// How often a value of a microbatch lies on the device, or with its host, while tasks run that do not use it, and is used again.
+    /// How often a value of a microbatch lies on the device, or with its host, while tasks run that
+    /// do not use it, and is used again.
     pub idle: usize,
     /// How often one is with the host meanwhile.
     pub leave: usize,
@@ -57,8 +59,8 @@ pub struct LeaveReport {
 impl OffloadReport {
     /// None where everything stays on the devices.
     #[must_use]
-    pub fn new(judged: &Judged, program: &Program, copies: &[Cost]) -> Option<Self> {
-        let pipeline = judged.pipeline.as_ref().filter(|pipeline| pipeline.offload.any())?;
+    pub fn new(analysis: &Analysis, program: &Program, copies: &[Cost]) -> Option<Self> {
+        let pipeline = analysis.pipeline.as_ref().filter(|pipeline| pipeline.offload.any())?;
         let per_device = (0..).map(DeviceId).zip(copies).map(|(device, Cost { waited, copying, .. })| {
             let [h2d, d2h] = Direction::ALL;
             CopyReport {

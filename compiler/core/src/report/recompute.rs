@@ -1,11 +1,11 @@
 //! What recomputation costs: which stages run their forward once more, and how much of a device's time that takes.
 
 use super::time;
-use crate::judge::Judged;
-use crate::recompute::recomputing;
-use crate::units::Ticks;
+use crate::analyze::Analysis;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::task::TaskKind;
+use pipe_schedule::policy::recompute::recomputing;
+use pipe_schedule::units::Ticks;
 use serde::Serialize;
 
 /// The recomputation of a step.
@@ -24,18 +24,18 @@ pub struct RecomputeReport {
 impl RecomputeReport {
     /// None where no stage recomputes.
     #[must_use]
-    pub fn new(judged: &Judged) -> Option<Self> {
+    pub fn new(analysis: &Analysis) -> Option<Self> {
         let stages: Vec<u32> =
-            (0..).zip(recomputing(&judged.schedule)).filter_map(|(id, own)| own.then_some(id)).collect();
+            (0..).zip(recomputing(&analysis.schedule)).filter_map(|(id, own)| own.then_some(id)).collect();
         let spent = |device: DeviceId| {
-            let tasks = judged.schedule.orders[device.index()].iter().map(|scheduled| scheduled.task);
+            let tasks = analysis.schedule.orders[device.index()].iter().map(|scheduled| scheduled.task);
             let again = tasks.filter(|task| task.kind == TaskKind::Recompute);
-            again.fold(Ticks::ZERO, |sum, task| sum + judged.costs.of(task.kind, task.stage))
+            again.fold(Ticks::ZERO, |sum, task| sum + analysis.costs.of(task.kind, task.stage))
         };
-        let devices = (0..judged.schedule.n_devices()).map(DeviceId::from_index);
+        let devices = (0..analysis.schedule.n_devices()).map(DeviceId::from_index);
         // Of several that spend as much, the first.
         let (most, device) = devices.map(|device| (spent(device), device)).rev().max_by_key(|(spent, _)| *spent)?;
-        let busy = judged.timeline.busy(device);
+        let busy = analysis.timeline.busy(device);
         (!stages.is_empty()).then(|| Self { stages, device: device.0, time: time(most), busy: time(busy) })
     }
 }

@@ -1,7 +1,7 @@
 //! What a schedule of PyTorch was read as.
 
-use crate::torch::table::Table;
-use crate::torch::version::Version;
+use pipe_syntax::torch::table::Table;
+use pipe_syntax::torch::version::Version;
 use serde::Serialize;
 
 /// The form of a table.

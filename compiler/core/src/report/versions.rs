@@ -1,8 +1,8 @@
 //! What a report says about versions of the weights.
 
-use crate::check::versions::Versions;
-use crate::model::stage_set::StageSet;
-use crate::schedule::Schedule;
+use pipe_model::stage_set::StageSet;
+use pipe_schedule::order::Versions;
+use pipe_schedule::schedule::Schedule;
 use serde::Serialize;
 
 /// Versions of the weights, where blocks run on across steps.
@@ -60,7 +60,7 @@ impl WeightsReport {
             bytes: None,
             behind: stage.lags.clone(),
         });
-        let sum = |part: fn(&crate::check::versions::Staleness) -> u64| versions.stages.iter().map(part).sum::<u64>();
+        let sum = |part: fn(&pipe_schedule::order::Staleness) -> u64| versions.stages.iter().map(part).sum::<u64>();
         let tasks = sum(|stage| stage.microbatches as u64);
         Some(Self {
             mode: window.weights.word(),

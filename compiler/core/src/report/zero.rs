@@ -1,11 +1,11 @@
 //! What replicas divide: the state that each device keeps, beside what it would keep alone.
 
-use crate::judge::Judged;
-use crate::model::stage_set::{StageSet, WeightGroup};
+use crate::analyze::Analysis;
 use pipe_ir::ids::{DeviceId, StageId};
 use pipe_ir::instruction::Instruction;
 use pipe_ir::program::{DeviceProgram, Program};
 use pipe_ir::value::{Value, ValueKind};
+use pipe_model::stage_set::{StageSet, WeightGroup};
 use serde::Serialize;
 
 /// What is divided.
@@ -45,12 +45,12 @@ pub struct ShareReport {
 impl ZeroReport {
     /// None where nothing is divided.
     #[must_use]
-    pub fn new(judged: &Judged, program: &Program, stages: &StageSet) -> Option<Self> {
-        let zero = judged.pipeline.as_ref().map(|pipeline| pipeline.zero).filter(|zero| zero.any())?;
+    pub fn new(analysis: &Analysis, program: &Program, stages: &StageSet) -> Option<Self> {
+        let zero = analysis.pipeline.as_ref().map(|pipeline| pipeline.zero).filter(|zero| zero.any())?;
         let per_device = (0..program.devices.len()).map(|index| {
             let device = DeviceId::from_index(index);
             let kept = |kind| kept(program, device, kind);
-            let whole = |kind| whole(judged, stages, device, kind);
+            let whole = |kind| whole(analysis, stages, device, kind);
             let (gatherings, gathered_bytes) = gathered(&program.devices[index]);
             ShareReport {
                 device: device.0,
@@ -87,8 +87,8 @@ fn gathered(code: &DeviceProgram) -> (usize, u64) {
 }
 
 /// Bytes of a kind that the updates of all weights on a device work on.
-fn whole(judged: &Judged, stages: &StageSet, device: DeviceId, kind: ValueKind) -> u64 {
-    let lives = |stage: &StageId| judged.schedule.placement.is_home(*stage, device);
+fn whole(analysis: &Analysis, stages: &StageSet, device: DeviceId, kind: ValueKind) -> u64 {
+    let lives = |stage: &StageId| analysis.schedule.placement.is_home(*stage, device);
     let own = stages.weights.iter().filter(|group: &&WeightGroup| group.stages.iter().any(lives));
     let updates = own.filter_map(|group| group.update).map(|update| &stages.execs[update.index()]);
     updates.map(|exec| bytes(exec.operands.iter().map(|one| &stages.values[one.value.index()]), kind)).sum()

@@ -1,24 +1,26 @@
 //! Writes a schedule in the form of PyTorch.
 //!
-//! Transfers are put in one line, by the time at which what they carry is there, and stand at that time in the rows of both ranks: so every
-//! pair of ranks sends and receives in one order, and no rank waits forever. Which of PyTorch's own orders that would be is not said there;
-//! the rules for tables judge what was written here like any other.
+//! Transfers are put in one line, by the time at which what they carry is there, and stand at that
+//! time in the rows of both ranks: so every pair of ranks sends and receives in one order, and no
+//! rank waits forever. Which of PyTorch's own orders that would be is not said there; the rules for
+//! tables judge what was written here like any other.
 
-use super::action::{Action, ActionKind};
-use super::gatherings::gathered;
 use super::refusals::refusals;
-use super::table::{Cell, Row, Table};
-use super::version::Version;
-use crate::check::dependencies::Slot;
-use crate::diagnostic::Diagnostics;
-use crate::judge::Judged;
-use crate::schedule::{Schedule, ScheduledTask};
-use crate::units::Ticks;
+use crate::analyze::Analysis;
 use pipe_ir::ids::{MicrobatchId, StageId};
+use pipe_schedule::order::Position;
+use pipe_schedule::schedule::{Schedule, ScheduledTask};
+use pipe_schedule::units::Ticks;
+use pipe_syntax::diagnostic::Diagnostics;
+use pipe_syntax::torch::action::{Action, ActionKind};
+use pipe_syntax::torch::gatherings::gathered;
+use pipe_syntax::torch::table::{Cell, Row, Table};
+use pipe_syntax::torch::version::Version;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-/// Tasks of the sender that a send has time for, before it is waited for: enough that a receiver which is in the middle of one holds nobody up.
+/// Tasks of the sender that a send has time for, before it is waited for: enough that a receiver
+/// which is in the middle of one holds nobody up.
 const TASKS_OF_A_SEND: usize = 2;
 
 /// What is written.
@@ -34,24 +36,24 @@ pub enum Form {
 ///
 /// # Errors
 /// Everything that PyTorch cannot run.
-pub fn export(judged: &Judged, form: Form, version: Version) -> Result<(Table, Diagnostics), Diagnostics> {
-    let found = refusals(judged);
+pub fn export(analysis: &Analysis, form: Form, version: Version) -> Result<(Table, Diagnostics), Diagnostics> {
+    let found = refusals(analysis);
     if !found.is_empty() {
         return Err(found);
     }
-    let mut writer = Writer::new(judged, form, version);
-    for slot in in_time(judged) {
+    let mut writer = Writer::new(analysis, form, version);
+    for slot in in_time(analysis) {
         writer.node(slot);
     }
     let table = writer.finish();
-    let (warnings, verdict) = super::check(&table, Some(version));
+    let (warnings, verdict) = pipe_syntax::torch::check(&table, Some(version));
     verdict.map(|()| (table, warnings))
 }
 
 /// All nodes by the time at which they start, each after what it reads.
-fn in_time(judged: &Judged) -> Vec<Slot> {
-    let start = |slot: &Slot| judged.timeline.starts[slot.device.index()][slot.position as usize];
-    let mut slots = judged.order.sequence.clone();
+fn in_time(analysis: &Analysis) -> Vec<Position> {
+    let start = |slot: &Position| analysis.timeline.starts[slot.device.index()][slot.position as usize];
+    let mut slots = analysis.order.sequence.clone();
     slots.sort_by_key(start);
     slots
 }
@@ -66,7 +68,7 @@ enum Event {
 }
 
 struct Writer<'a> {
-    judged: &'a Judged,
+    analysis: &'a Analysis,
     form: Form,
     version: Version,
     rows: Vec<Vec<Cell>>,
@@ -82,11 +84,11 @@ struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    fn new(judged: &'a Judged, form: Form, version: Version) -> Self {
-        let n = judged.schedule.n_devices();
-        let n_microbatches = judged.schedule.n_microbatches;
+    fn new(analysis: &'a Analysis, form: Form, version: Version) -> Self {
+        let n = analysis.schedule.n_devices();
+        let n_microbatches = analysis.schedule.n_microbatches;
         Self {
-            judged,
+            analysis,
             form,
             version,
             rows: vec![Vec::new(); n],
@@ -94,18 +96,18 @@ impl<'a> Writer<'a> {
             n_events: 0,
             sent: vec![Vec::new(); n],
             n_nodes: vec![0; n],
-            unreduced: judged.schedule.placement.stages().map(|stage| (stage, n_microbatches)).collect(),
+            unreduced: analysis.schedule.placement.stages().map(|stage| (stage, n_microbatches)).collect(),
         }
     }
 
     fn schedule(&self) -> &'a Schedule {
-        &self.judged.schedule
+        &self.analysis.schedule
     }
 
     /// Writes a task, or two that share the rank, behind what has ended before.
-    fn node(&mut self, slot: Slot) {
+    fn node(&mut self, slot: Position) {
         let (rank, position) = (slot.device.index(), slot.position as usize);
-        let timeline = &self.judged.timeline;
+        let timeline = &self.analysis.timeline;
         self.happen(timeline.starts[rank][position]);
         let tasks = self.schedule().node(slot.device, position);
         let actions: Vec<Action> = tasks.iter().filter_map(action).collect();

@@ -1,17 +1,17 @@
 //! What PyTorch's pipelining cannot run.
 
-use crate::diagnostic::{Code, Diagnostic, Diagnostics};
-use crate::judge::Judged;
-use crate::source::Span;
+use crate::analyze::Analysis;
 use pipe_ir::ids::{DeviceId, MicrobatchId};
 use pipe_ir::task::TaskKind;
+use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
+use pipe_syntax::source::Span;
 
 /// Everything that speaks against writing a schedule in the form of PyTorch.
-pub(super) fn refusals(judged: &Judged) -> Diagnostics {
+pub(super) fn refusals(analysis: &Analysis) -> Diagnostics {
     let mut found: Diagnostics =
-        [placement, neighbours, tied, tasks, parts].iter().flat_map(|rule| rule(judged)).collect();
+        [placement, neighbours, tied, tasks, parts].iter().flat_map(|rule| rule(analysis)).collect();
     if found.is_empty() {
-        found.extend(losses(judged));
+        found.extend(losses(analysis));
     }
     found
 }
@@ -20,13 +20,13 @@ fn error(span: Span, label: &str, message: String) -> Diagnostic {
     Diagnostic::error(Code::CannotExport, span, label, message)
 }
 
-fn placement(judged: &Judged) -> Diagnostics {
-    let schedule = &judged.schedule;
+fn placement(analysis: &Analysis) -> Diagnostics {
+    let schedule = &analysis.schedule;
     let (placement, span) = (&schedule.placement, schedule.placement_span);
     let mut found = Diagnostics::new();
     let homes = |stage| placement.devices_of(stage);
     if let Some(stage) = placement.stages().find(|stage| homes(*stage).len() > 1) {
-        let devices = crate::placement::names(homes(stage));
+        let devices = pipe_schedule::placement::names(homes(stage));
         let message = format!("{stage} lives on {devices}, and PyTorch places every stage on one rank");
         found.push(
             error(span, "here", message)
@@ -41,9 +41,9 @@ fn placement(judged: &Judged) -> Diagnostics {
     found
 }
 
-fn neighbours(judged: &Judged) -> Diagnostics {
-    let schedule = &judged.schedule;
-    let span = judged.pipeline.as_ref().map_or(schedule.span, |pipeline| pipeline.span);
+fn neighbours(analysis: &Analysis) -> Diagnostics {
+    let schedule = &analysis.schedule;
+    let span = analysis.pipeline.as_ref().map_or(schedule.span, |pipeline| pipeline.span);
     let far = schedule.graph.edges().find(|(from, to)| from.0 + 1 != to.0);
     let message = match far {
         Some((from, to)) => {
@@ -60,11 +60,11 @@ fn neighbours(judged: &Judged) -> Diagnostics {
     ]
 }
 
-fn tied(judged: &Judged) -> Diagnostics {
-    let schedule = &judged.schedule;
-    let span = judged.pipeline.as_ref().map_or(schedule.span, |pipeline| pipeline.span);
+fn tied(analysis: &Analysis) -> Diagnostics {
+    let schedule = &analysis.schedule;
+    let span = analysis.pipeline.as_ref().map_or(schedule.span, |pipeline| pipeline.span);
     let device = |stage| schedule.placement.device(stage, MicrobatchId(0));
-    let apart = judged.tied.iter().find(|stages| stages.iter().any(|stage| device(*stage) != device(stages[0])));
+    let apart = analysis.tied.iter().find(|stages| stages.iter().any(|stage| device(*stage) != device(stages[0])));
     let refuse = |stages: &Vec<pipe_ir::ids::StageId>| {
         let names: Vec<String> = stages.iter().map(ToString::to_string).collect();
         let message =
@@ -74,10 +74,10 @@ fn tied(judged: &Judged) -> Diagnostics {
     apart.map(refuse).into_iter().collect()
 }
 
-fn tasks(judged: &Judged) -> Diagnostics {
-    let schedule = &judged.schedule;
+fn tasks(analysis: &Analysis) -> Diagnostics {
+    let schedule = &analysis.schedule;
     let recomputes = schedule.orders.iter().flatten().find(|one| one.task.kind == TaskKind::Recompute);
-    let refuse = |task: &crate::schedule::ScheduledTask| {
+    let refuse = |task: &pipe_schedule::schedule::ScheduledTask| {
         let span = schedule.origins.get(usize::from(task.origin)).copied().unwrap_or(schedule.span);
         let message = format!("`{}` runs a forward once more, and PyTorch has no such action", task.task);
         error(span, "recomputes", message).help("leave it out, and wrap the module in `torch.utils.checkpoint`")
@@ -85,8 +85,8 @@ fn tasks(judged: &Judged) -> Diagnostics {
     recomputes.map(refuse).into_iter().collect()
 }
 
-fn parts(judged: &Judged) -> Diagnostics {
-    let (schedule, pipeline) = (&judged.schedule, judged.pipeline.as_ref());
+fn parts(analysis: &Analysis) -> Diagnostics {
+    let (schedule, pipeline) = (&analysis.schedule, analysis.pipeline.as_ref());
     let span = pipeline.map_or(schedule.span, |pipeline| pipeline.span);
     let mut found = Diagnostics::new();
     if schedule.slices.count() > 1 {
@@ -105,8 +105,8 @@ fn parts(judged: &Judged) -> Diagnostics {
     found
 }
 
-fn losses(judged: &Judged) -> Option<Diagnostic> {
-    let schedule = &judged.schedule;
+fn losses(analysis: &Analysis) -> Option<Diagnostic> {
+    let schedule = &analysis.schedule;
     let last = schedule.placement.stages().last()?;
     let forwards =
         schedule.orders.iter().flatten().filter(|one| one.task.kind == TaskKind::Forward && one.task.stage == last);

@@ -4,15 +4,17 @@ use super::{Location, Matrix};
 use crate::graph::DType;
 use crate::units::Bytes;
 
-/// Attention of every matrix of a batch, or its derivatives: scores of `rows` queries and `columns` keys, of which no more than
-/// [`STRIP_ROWS`] rows exist at a time.
+/// Attention of every matrix of a batch, or its derivatives: scores of `rows` queries and `columns`
+/// keys, of which no more than [`STRIP_ROWS`] rows exist at a time.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Attention {
     /// Type of all sums, and of scores.
     pub dtype: DType,
-    /// Type of the elements of queries, keys, values and the gradient of the result: the same, or bfloat16 for sums in single precision.
+    /// Type of the elements of queries, keys, values and the gradient of the result: the same, or
+    /// bfloat16 for sums in single precision.
     pub factors: DType,
-    /// Type of the elements of the result: that of the sums, or bfloat16 where the factors are, to which sums are rounded.
+    /// Type of the elements of the result: that of the sums, or bfloat16 where the factors are, to
+    /// which sums are rounded.
     pub result: DType,
     /// Whether row i sees columns 0..=i + columns - rows only; then there are at least as many columns.
     pub causal: bool,
@@ -67,7 +69,8 @@ impl Attention {
         Bytes(self.rows.min(STRIP_ROWS) * self.columns * self.dtype.bytes().0)
     }
 
-    /// Bytes beside the tensors: for [`Attention::strips`], or for two numbers of each query, with which tiles of derivatives are made in any order.
+    /// Bytes beside the tensors: for [`Attention::strips`], or for two numbers of each query, with
+    /// which tiles of derivatives are made in any order.
     #[must_use]
     pub fn room_bytes(&self) -> Bytes {
         let strips = self.strips() * self.strip_bytes().0;

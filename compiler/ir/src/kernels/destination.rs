@@ -1,7 +1,8 @@
 //! Destinations: where a node's tensor should be computed, so that nobody has to copy it afterwards.
 //!
-//! A store asks for its operand, a concatenation for a slice of itself, and a reshape that needs row-major bytes for just
-//! those. Wishes travel backwards through reshapes and transposes to the node that computes; attention computes each slice of its derivatives for itself.
+//! A store asks for its operand, a concatenation for a slice of itself, and a reshape that needs
+//! row-major bytes for just those. Wishes travel backwards through reshapes and transposes to the
+//! node that computes; attention computes each slice of its derivatives for itself.
 
 use super::emit::Liveness;
 use super::scratch::Unpacked;

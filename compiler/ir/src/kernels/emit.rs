@@ -1,4 +1,5 @@
-//! Emission: units of work become kernels on views; every temporary has bytes of its own until [`super::scratch`] packs them.
+//! Emission: units of work become kernels on views; every temporary has bytes of its own until
+//! [`super::scratch`] packs them.
 
 use super::destination::{self, Home};
 use super::fusion::{self, Unit};
@@ -189,7 +190,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// Writes the stores of a node that its kernel did not write itself; `late` are those that must wait for all readers.
+    /// Writes the stores of a node that its kernel did not write itself; `late` are those that must
+    /// wait for all readers.
     fn stores(&mut self, id: NodeId, late: bool) {
         for store in self.graph.stores.iter().filter(|store| store.node == id) {
             if self.liveness.is_read_and_stored(store.operand) != late {

@@ -1,4 +1,5 @@
-//! Emission of attention: queries, keys and values are read where and as they lie, and each derivative goes where its reader wants it.
+//! Emission of attention: queries, keys and values are read where and as they lie, and each
+//! derivative goes where its reader wants it.
 
 use super::destination::{self, Part};
 use super::emit::Emitter;
@@ -47,7 +48,8 @@ impl Emitter<'_> {
         self.out.kernels.push(Kernel::Attention(kernel));
     }
 
-    /// Where the derivatives by queries, keys and values go: to the places of the slices that they are, or into the whole.
+    /// Where the derivatives by queries, keys and values go: to the places of the slices that they
+    /// are, or into the whole.
     fn parts(&mut self, id: NodeId, whole: &View) -> Vec<View> {
         let axis = whole.dims.len() - 2;
         let parts = destination::parts(self.graph, &self.liveness, id).into_iter();

@@ -69,9 +69,10 @@ impl Emitter<'_> {
         self.out.kernels.push(Kernel::Gemm(gemm(&a, &b, &c, home.accumulate)));
     }
 
-    /// The right factor as it lies, or row by row in a copy where its columns are so far apart that they would push each
-    /// other out of the cache while the library gathers them. A copy costs far less than it saves once there are many rows. Factors
-    /// stored as bfloat16 are for devices with tensor cores, which read any layout; others widen them first.
+    /// The right factor as it lies, or row by row in a copy where its columns are so far apart that
+    /// they would push each other out of the cache while the library gathers them. A copy costs far
+    /// less than it saves once there are many rows. Factors stored as bfloat16 are for devices with
+    /// tensor cores, which read any layout; others widen them first.
     fn right_factor(&mut self, node: &Node, transposed: bool) -> Factor {
         let factor = Factor::new(self.view(node.inputs[1]), transposed);
         let n_rows: u64 = node.ty.elements() / factor.column.size;

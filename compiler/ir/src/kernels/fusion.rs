@@ -1,7 +1,8 @@
 //! Fusion: groups element-wise nodes into one kernel each, and orders all work.
 //!
-//! Rule: two groups of the same shape and type of arithmetic merge where one reads the other, unless a path between them leaves the group and comes
-//! back (such a group could not run at any one time).
+//! Rule: two groups of the same shape and type of arithmetic merge where one reads the other,
+//! unless a path between them leaves the group and comes back (such a group could not run at any
+//! one time).
 
 use super::emit::{Liveness, row_op};
 use crate::graph::{DType, Graph, Node, Op};
@@ -55,7 +56,8 @@ pub(super) fn is_elementwise(op: &Op) -> bool {
     matches!(op, Op::Unary(_) | Op::Binary(_) | Op::Convert)
 }
 
-/// Whether a node only rounds what nobody else reads, a product or attention of bfloat16 or the result of a kernel over rows: then that is stored so.
+/// Whether a node only rounds what nobody else reads, a product or attention of bfloat16 or the
+/// result of a kernel over rows: then that is stored so.
 pub(super) fn rounds_result(graph: &Graph, liveness: &Liveness, id: usize) -> bool {
     let node = &graph.nodes[id];
     let Some(source) = node.inputs.first().filter(|_| node.op == Op::Convert && node.ty.dtype == DType::BF16) else {

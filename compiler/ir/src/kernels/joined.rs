@@ -1,4 +1,5 @@
-//! Sums that a kernel over rows makes itself: what is added to the derivative of a normalisation by its input, as that of what went past it is.
+//! Sums that a kernel over rows makes itself: what is added to the derivative of a normalisation by
+//! its input, as that of what went past it is.
 //!
 //! In the graph that is planned such a derivative has a fifth input, which the verifier lets no program have.
 
@@ -23,7 +24,8 @@ pub(super) fn joined(graph: Cow<'_, Graph>) -> Cow<'_, Graph> {
     Cow::Owned(graph)
 }
 
-/// A sum as the derivative that is one of its summands, if nobody else reads that, and the other one is stored as all that it reads.
+/// A sum as the derivative that is one of its summands, if nobody else reads that, and the other
+/// one is stored as all that it reads.
 fn derivative_with_sum(graph: &Graph, liveness: &Liveness, sum: &Node) -> Option<Node> {
     let (Op::Binary(Binary::Add), [a, b]) = (&sum.op, sum.inputs.as_slice()) else { return None };
     [(*a, *b), (*b, *a)].into_iter().find_map(|(derivative, other)| {

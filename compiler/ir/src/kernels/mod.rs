@@ -1,8 +1,10 @@
-//! Kernels: what a device launches for one executable. A tensor graph becomes a list of kernels and a plan of its scratch.
+//! Kernels: what a device launches for one executable. A tensor graph becomes a list of kernels and
+//! a plan of its scratch.
 //!
-//! Reshapes, transposes and slices are views: only strides, no bytes move. Trees of element-wise nodes become one kernel. A
-//! tensor that is stored to an operand is computed right there; the others get places in scratch. The arithmetic of an
-//! element never depends on how nodes were fused: results are equal bit for bit with and without fusion.
+//! Reshapes, transposes and slices are views: only strides, no bytes move. Trees of element-wise
+//! nodes become one kernel. A tensor that is stored to an operand is computed right there; the
+//! others get places in scratch. The arithmetic of an element never depends on how nodes were
+//! fused: results are equal bit for bit with and without fusion.
 
 mod attention;
 mod destination;
@@ -166,7 +168,8 @@ pub struct Output {
     pub accumulate: bool,
 }
 
-/// `out[i, j] = sum over r of x[i, r, j]`, both contiguous; in the order of r, but in blocks of lanes where `inner` is 1.
+/// `out[i, j] = sum over r of x[i, r, j]`, both contiguous; in the order of r, but in blocks of
+/// lanes where `inner` is 1.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Sum {
     /// Type of the sums.
@@ -194,7 +197,8 @@ pub struct RowKernel {
     pub dtype: DType,
     /// Type of the elements of these: the same, or bfloat16, which is widened when it is read.
     pub stored: DType,
-    /// Type of the elements of the result: that of [`RowKernel::dtype`], or bfloat16, to which numbers are rounded, of those that [`RowOp::has_large_result`].
+    /// Type of the elements of the result: that of [`RowKernel::dtype`], or bfloat16, to which
+    /// numbers are rounded, of those that [`RowOp::has_large_result`].
     pub result: DType,
     /// What is done to a row.
     pub op: RowOp,
@@ -319,7 +323,8 @@ impl Kernel {
         }
     }
 
-    /// Floating-point operations, 2 per multiply-add, of matrix products, those of attention too; 0 for all other kernels.
+    /// Floating-point operations, 2 per multiply-add, of matrix products, those of attention too; 0
+    /// for all other kernels.
     #[must_use]
     pub fn flops(&self) -> u64 {
         match self {

@@ -1,4 +1,5 @@
-//! Reads of what is stored as bfloat16: whoever computes with it widens it as it is read, so that no widened copy lies in memory.
+//! Reads of what is stored as bfloat16: whoever computes with it widens it as it is read, so that
+//! no widened copy lies in memory.
 //!
 //! In the graph that is planned such nodes read bfloat16 themselves, which the verifier lets no program do.
 

@@ -1,4 +1,5 @@
-//! Traffic: the bytes that a kernel cannot do without reading and writing, if each is touched once. At the least, its time is these through the memory's bandwidth.
+//! Traffic: the bytes that a kernel cannot do without reading and writing, if each is touched once.
+//! At the least, its time is these through the memory's bandwidth.
 
 use super::{Attention, Elementwise, Gemm, Kernel, RowKernel, RowOp, Strided, Sum};
 use crate::graph::DType;
@@ -8,7 +9,8 @@ use crate::units::Bytes;
 const INDEX: u64 = DType::I32.bytes().0;
 
 impl Kernel {
-    /// Bytes read and written: every element of every tensor once, those that are added to twice, those that are repeated once.
+    /// Bytes read and written: every element of every tensor once, those that are added to twice,
+    /// those that are repeated once.
     #[must_use]
     pub fn traffic(&self) -> Bytes {
         Bytes(match self {

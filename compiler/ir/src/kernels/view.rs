@@ -161,8 +161,9 @@ impl View {
     }
 }
 
-/// Merges neighbouring dimensions that are evenly spaced in all tensors, and drops those of size 1. Every tensor has the
-/// same sizes; the result has one entry per remaining dimension, with one [`Dim`] per tensor.
+/// Merges neighbouring dimensions that are evenly spaced in all tensors, and drops those of size 1.
+/// Every tensor has the same sizes; the result has one entry per remaining dimension, with one
+/// [`Dim`] per tensor.
 pub(super) fn collapse(tensors: &[&[Dim]]) -> Vec<Vec<Dim>> {
     let rank = tensors.first().map_or(0, |dims| dims.len());
     let mut merged: Vec<Vec<Dim>> = Vec::new();

@@ -74,14 +74,13 @@ fn stage(cursor: &mut Cursor<'_>) -> Result<StageId, ParseError> {
 /// Prints the training settings.
 pub(super) fn print_training(training: &Training, out: &mut String) {
     out.push_str(&format!("training steps {} seed {} {{\n  optimizer ", training.steps, training.seed));
-    match &training.optimizer {
-        Optimizer::Sgd { momentum, weight_decay } => {
-            out.push_str(&format!("sgd momentum {momentum:?} weight_decay {weight_decay:?}\n"));
-        }
-        Optimizer::AdamW { beta1, beta2, epsilon, weight_decay } => out.push_str(&format!(
-            "adamw beta1 {beta1:?} beta2 {beta2:?} epsilon {epsilon:?} weight_decay {weight_decay:?}\n"
-        )),
+    let name = training.optimizer.name();
+    out.push_str(name);
+    let settings = Optimizer::settings(name).unwrap_or_default();
+    for (setting, value) in settings.iter().zip(training.optimizer.values()) {
+        out.push_str(&format!(" {} {value:?}", setting.name));
     }
+    out.push('\n');
     let rate = &training.learning_rate;
     out.push_str(&format!("  learning_rate peak {:?} warmup {}", rate.peak, rate.warmup));
     if let Some(minimum) = rate.minimum {
@@ -121,19 +120,11 @@ pub(super) fn parse_training(cursor: &mut Cursor<'_>) -> Result<Training, ParseE
     let seed = cursor.number("a seed below 2^64")?;
     cursor.expect("{")?;
     cursor.expect("optimizer")?;
-    let optimizer = if cursor.choice(&[("sgd", true), ("adamw", false)])? {
-        Optimizer::Sgd {
-            momentum: named_float(cursor, "momentum")?,
-            weight_decay: named_float(cursor, "weight_decay")?,
-        }
-    } else {
-        Optimizer::AdamW {
-            beta1: named_float(cursor, "beta1")?,
-            beta2: named_float(cursor, "beta2")?,
-            epsilon: named_float(cursor, "epsilon")?,
-            weight_decay: named_float(cursor, "weight_decay")?,
-        }
-    };
+    let names: Vec<(&str, &str)> = Optimizer::NAMES.iter().map(|name| (*name, *name)).collect();
+    let name = cursor.choice(&names)?;
+    let settings = Optimizer::settings(name).unwrap_or_default().iter();
+    let values = settings.map(|setting| named_float(cursor, setting.name)).collect::<Result<Vec<f64>, _>>()?;
+    let optimizer = Optimizer::new(name, &values).expect("as many values as settings");
     cursor.expect("learning_rate")?;
     let peak = named_float(cursor, "peak")?;
     cursor.expect("warmup")?;

@@ -1,5 +1,6 @@
-//! Rule: where weights are updated in chunks, these follow each other without gaps, each with an update of its own; all of them by the devices
-//! that hold the weights, or each by the member of one group whose share it is.
+//! Rule: where weights are updated in chunks, these follow each other without gaps, each with an
+//! update of its own; all of them by the devices that hold the weights, or each by the member of
+//! one group whose share it is.
 
 use super::report::Report;
 use super::{Place, shares};

@@ -14,7 +14,8 @@ use std::collections::BTreeMap;
 
 /// Which devices hold each persistent value since the set-up, and which weights are updated there.
 pub(super) struct Holders {
-    /// By value: the devices whose set-up fills it, or whose step does where it is gradients that come and go, ascending.
+    /// By value: the devices whose set-up fills it, or whose step does where it is gradients that
+    /// come and go, ascending.
     devices: Vec<Vec<DeviceId>>,
     /// By value: whether an update changes these weights, or this state of the optimizer.
     updated: Vec<bool>,

@@ -61,7 +61,8 @@ struct Contents<'a> {
     joined: Vec<Joined>,
 }
 
-/// Checks one device and returns what each `send.start`, and each `coll.start` and `gather.start`, carries, in their order.
+/// Checks one device and returns what each `send.start`, and each `coll.start` and `gather.start`,
+/// carries, in their order.
 pub(super) fn check(
     program: &Program,
     holders: &Holders,
@@ -70,7 +71,8 @@ pub(super) fn check(
     report: &mut Report,
 ) -> (Vec<Content>, Vec<Joined>) {
     let buffers = vec![Content::Nothing; code.buffers.len()];
-    // Only of what the device touches, so that many devices with many values take no longer than they have instructions.
+    // Only of what the device touches, so that many devices with many values take no longer than
+    // they have instructions.
     let (sums, filled) = (BTreeMap::new(), BTreeMap::new());
     let (sent, joined) = (Vec::new(), Vec::new());
     let mut contents = Contents { program, device, code, buffers, sums, filled, holders, sent, joined };
@@ -275,8 +277,10 @@ impl Contents<'_> {
         (content, content)
     }
 
-    /// What an update expects of weights or the optimizer's state, and what it leaves. Weights that are updated in chunks are those of
-    /// neither version until the last one; weights that are divided, until the shares of all are there. A share that is kept by itself is all that is updated.
+    /// What an update expects of weights or the optimizer's state, and what it leaves. Weights that
+    /// are updated in chunks are those of neither version until the last one; weights that are
+    /// divided, until the shares of all are there. A share that is kept by itself is all that is
+    /// updated.
     fn updated(&self, exec: &Exec, kind: ValueKind, (value, version): (ValueId, i64)) -> (Content, Content) {
         let (before, after) = (Content::Version(value, version), Content::Version(value, version + 1));
         let is_all = self.program.value(value).share.is_none();

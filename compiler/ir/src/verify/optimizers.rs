@@ -1,4 +1,5 @@
-//! Rule: an update that runs the optimizer has the operands, sizes and types that the optimizer of the training settings asks for.
+//! Rule: an update that runs the optimizer has the operands, sizes and types that the optimizer of
+//! the training settings asks for.
 
 use crate::graph::DType;
 use crate::program::{Access, Exec, Operand, Program};

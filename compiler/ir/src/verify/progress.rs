@@ -1,10 +1,12 @@
 //! Rule: no device waits forever, even if a transfer needs both sides at the head of their queues (rendezvous).
 //!
-//! Devices run their lists as far as they can: an instruction other than `wait` never blocks, and a `wait` blocks until
-//! both sides of its transfer, or all members of its collective, have been started; for a copy it never does. Since the queues of different channels are independent and a channel
-//! starts its transfers in order, that is exactly when the pair has been at the head of both queues. Running one device
-//! never takes a possibility from another, so that one order decides for all orders. If devices remain, `stuck` shows the shortest
-//! circles of instructions that wait for each other.
+//! Devices run their lists as far as they can: an instruction other than `wait` never blocks, and a
+//! `wait` blocks until both sides of its transfer, or all members of its collective, have been
+//! started; for a copy it never does. Since the queues of different channels are independent and a
+//! channel starts its transfers in order, that is exactly when the pair has been at the head of
+//! both queues. Running one device never takes a possibility from another, so that one order
+//! decides for all orders. If devices remain, `stuck` shows the shortest circles of instructions
+//! that wait for each other.
 
 use super::channels::Channels;
 use super::report::Report;

@@ -1,5 +1,6 @@
-//! Rules about what the members of a group divide among them: each updates its own share, and a tensor's parts lie inside it. Of weights that are kept
-//! in shares, each member has its own, and all of them only what was gathered.
+//! Rules about what the members of a group divide among them: each updates its own share, and a
+//! tensor's parts lie inside it. Of weights that are kept in shares, each member has its own, and
+//! all of them only what was gathered.
 
 use super::report::Report;
 use super::{Place, graphs};
@@ -72,7 +73,8 @@ fn row(program: &Program, index: usize, value: &Value, own: Share) -> Result<(),
     Ok(())
 }
 
-/// Checks an operand of an executable: weights that are kept in shares are read whole by tasks, and updated share by share.
+/// Checks an operand of an executable: weights that are kept in shares are read whole by tasks, and
+/// updated share by share.
 pub(super) fn operand(
     program: &Program,
     kept: &BTreeSet<ValueId>,
@@ -91,7 +93,8 @@ pub(super) fn operand(
     Err(format!("`{name}` is a share, which only an update of chunk {} of {} may touch", own.member, own.group))
 }
 
-/// Checks that a device may fill a buffer with a value: weights that are kept in shares never, a share only by its member.
+/// Checks that a device may fill a buffer with a value: weights that are kept in shares never, a
+/// share only by its member.
 pub(super) fn fill(
     program: &Program,
     kept: &BTreeSet<ValueId>,

@@ -1,5 +1,5 @@
-//! Rules about how the microbatches of a program's step list are counted: steps of a window, slices of a sequence, and the
-//! versions of weights that each step reads.
+//! Rules about how the microbatches of a program's step list are counted: steps of a window, slices
+//! of a sequence, and the versions of weights that each step reads.
 
 use super::report::Report;
 use super::{Place, graphs};
@@ -34,8 +34,8 @@ pub(super) fn check(program: &Program, report: &mut Report) -> bool {
     is_whole
 }
 
-/// Checks that an executable says of which slice it is, where there are several, and that it reads the values of slices of
-/// the same microbatch.
+/// Checks that an executable says of which slice it is, where there are several, and that it reads
+/// the values of slices of the same microbatch.
 pub(super) fn slice(program: &Program, exec: &Exec) -> Result<(), String> {
     let slices = program.n_slices;
     let is_cut = slices > 1 && exec.kind != TaskKind::Update;

@@ -8,7 +8,7 @@ use crate::instruction::{Direction, Fill, Instruction, OperandRange};
 use crate::kernels;
 use crate::program::{Access, Body, DeviceProgram, Exec, Program, Space};
 use crate::task::TaskKind;
-use crate::training::{Optimizer, Training};
+use crate::training::Training;
 use crate::units::Bytes;
 use crate::value::{Init, Value, ValueKind};
 use std::collections::BTreeSet;
@@ -69,12 +69,8 @@ fn idle_stage(program: &Program) -> Option<StageId> {
 }
 
 fn finite(training: &Training) -> bool {
-    let optimizer = match training.optimizer {
-        Optimizer::Sgd { momentum, weight_decay } => [momentum, weight_decay, 0.0, 0.0],
-        Optimizer::AdamW { beta1, beta2, epsilon, weight_decay } => [beta1, beta2, epsilon, weight_decay],
-    };
     let rate = &training.learning_rate;
-    optimizer.into_iter().chain([rate.peak, rate.minimum.unwrap_or(0.0)]).all(f64::is_finite)
+    training.optimizer.values().into_iter().chain([rate.peak, rate.minimum.unwrap_or(0.0)]).all(f64::is_finite)
 }
 
 fn groups(program: &Program, report: &mut Report) {

@@ -18,7 +18,8 @@ const N_KINDS: usize = TaskKind::ALL.len();
 struct Stage {
     /// On how many devices its weights are.
     homes: u32,
-    /// How often its updates run in a step, over all of these: each of the whole weights or of a chunk on every one, each of a share on one.
+    /// How often its updates run in a step, over all of these: each of the whole weights or of a
+    /// chunk on every one, each of a share on one.
     updates: u32,
     /// Runs so far, by kind.
     runs: [u32; N_KINDS],

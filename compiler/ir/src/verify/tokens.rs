@@ -1,4 +1,5 @@
-//! Rules about started transfers, collectives and copies: each is waited for exactly once, before anything disturbs its buffer.
+//! Rules about started transfers, collectives and copies: each is waited for exactly once, before
+//! anything disturbs its buffer.
 
 use super::Place;
 use super::report::Report;

@@ -1,6 +1,7 @@
-//! Attention in strips of rows (arXiv 2205.14135): a strip of scores is a product, becomes weights, and is used up by the next products
-//! before the next strip comes. Columns that no row of a strip sees are left out of its products. What is stored as bfloat16 is widened, and
-//! rounded, one matrix of the batch at a time.
+//! Attention in strips of rows (arXiv 2205.14135): a strip of scores is a product, becomes weights,
+//! and is used up by the next products before the next strip comes. Columns that no row of a strip
+//! sees are left out of its products. What is stored as bfloat16 is widened, and rounded, one
+//! matrix of the batch at a time.
 
 use super::number::Number;
 use super::wide::{self, Wide};
@@ -175,8 +176,8 @@ impl Strip<'_> {
         self.product::<T>((self.rows, self.kernel.width, self.columns), weights, values, out, self.kernel.accumulate);
     }
 
-    /// With weights P and their gradients dP = dy · vᵀ, scores have the gradients dS = P * (dP - sum(P * dP)); those of queries are dS · k,
-    /// of keys dSᵀ · q and of values Pᵀ · dy.
+    /// With weights P and their gradients dP = dy · vᵀ, scores have the gradients dS = P * (dP -
+    /// sum(P * dP)); those of queries are dS · k, of keys dSᵀ · q and of values Pᵀ · dy.
     fn gradients<T: Number>(&self, derivatives: &HeadDerivatives) {
         let (kernel, head) = (self.kernel, self.head);
         let weights = self.weights::<T>();
@@ -207,7 +208,8 @@ impl Strip<'_> {
         weights
     }
 
-    /// Adds stripᵀ · from to rows of a result, one for each column that the strip sees. A column that no strip before this one saw begins with 0.
+    /// Adds stripᵀ · from to rows of a result, one for each column that the strip sees. A column
+    /// that no strip before this one saw begins with 0.
     fn add_to_columns<T: Number>(&self, out: Factor, strip: Factor, from: Factor) {
         let known = match self.start {
             0 => 0,

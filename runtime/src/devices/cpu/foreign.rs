@@ -1,5 +1,6 @@
-//! Calls to code that takes raw pointers: the matrix product library and compiled expressions. One of the two files with
-//! `unsafe` code. Every call checks first that all elements which it will touch lie inside the regions that it was given.
+//! Calls to code that takes raw pointers: the matrix product library and compiled expressions. One
+//! of the two files with `unsafe` code. Every call checks first that all elements which it will
+//! touch lie inside the regions that it was given.
 
 use super::number::Number;
 use crate::memory::Region;
@@ -57,8 +58,9 @@ pub(crate) fn gemm<T: Number>(gemm: &Gemm, a: Region, b: Region, c: Region) {
     }
 }
 
-/// Machine code of an expression: takes the addresses of all inputs, then of all outputs, and a number of elements. Made by
-/// [`super::jit`] only, for one expression and valid as long as the module that it was compiled in.
+/// Machine code of an expression: takes the addresses of all inputs, then of all outputs, and a
+/// number of elements. Made by [`super::jit`] only, for one expression and valid as long as the
+/// module that it was compiled in.
 #[derive(Clone, Copy)]
 pub(super) struct Code(unsafe extern "C" fn(*const usize, usize));
 

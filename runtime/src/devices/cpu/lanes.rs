@@ -1,7 +1,9 @@
 //! Lanes: blocks of 16 numbers, whatever the registers of the machine.
 //!
-//! In single precision one AVX-512 register, two of AVX2, four of NEON or SSE; in double precision twice as many. Sums fold the 16 lanes by one fixed tree, so that all machines
-//! with fused multiply-add give the same bits. The tail of a row is a block whose missing lanes hold a neutral number.
+//! In single precision one AVX-512 register, two of AVX2, four of NEON or SSE; in double precision
+//! twice as many. Sums fold the 16 lanes by one fixed tree, so that all machines with fused
+//! multiply-add give the same bits. The tail of a row is a block whose missing lanes hold a neutral
+//! number.
 
 use super::number::Number;
 use pulp::Simd;
@@ -27,8 +29,8 @@ pub fn instruction_set() -> &'static str {
     }
 }
 
-/// Makes `pub(super) fn name(arch, args..)` whose body is compiled once per instruction set and type of number, and picked
-/// at run time by the instruction set; `s` is the token of that.
+/// Makes `pub(super) fn name(arch, args..)` whose body is compiled once per instruction set and
+/// type of number, and picked at run time by the instruction set; `s` is the token of that.
 macro_rules! kernel {
     ($(#[$doc:meta])* fn $name:ident<$life:lifetime, $number:ident>($s:ident; $($arg:ident : $ty:ty),* $(,)?) $body:block) => {
         $(#[$doc])*

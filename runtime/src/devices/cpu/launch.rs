@@ -73,7 +73,8 @@ impl Launcher {
         Ok(())
     }
 
-    /// Updates the parameters in these bytes, which begin there in their buffer; their state is all that the buffer of the state holds.
+    /// Updates the parameters in these bytes, which begin there in their buffer; their state is all
+    /// that the buffer of the state holds.
     pub(super) fn optimizer<T: Number>(
         &mut self,
         training: &Training,

@@ -1,4 +1,5 @@
-//! Numbers that kernels compute with, in single or double precision. Every kernel is written once, and compiled for both.
+//! Numbers that kernels compute with, in single or double precision. Every kernel is written once,
+//! and compiled for both.
 
 use super::cephes;
 use super::lanes::Block;

@@ -5,8 +5,8 @@ use super::number::Number;
 use pipe_ir::training::{LearningRate, Optimizer, Training};
 use pulp::Arch;
 
-/// Updates parameters from gradients for a step, counted from 0. `state` holds one or two numbers per parameter: all first
-/// moments (or velocities), then all second moments.
+/// Updates parameters from gradients for a step, counted from 0. `state` holds one or two numbers
+/// per parameter: all first moments (or velocities), then all second moments.
 pub(crate) fn update<T: Number>(arch: Arch, training: &Training, step: u64, p: &mut [T], g: &[T], state: &mut [T]) {
     let rate = rate(&training.learning_rate, step, training.steps);
     match training.optimizer {
@@ -109,7 +109,8 @@ mod tests {
             .collect()
     }
 
-    /// Fails where a result is further off than `tolerance`, relative to the expected number or to 1, whichever is larger.
+    /// Fails where a result is further off than `tolerance`, relative to the expected number or to
+    /// 1, whichever is larger.
     fn assert_close<T: Number>(got: &[T], expected: &[f64], tolerance: f64) {
         assert_eq!(got.len(), expected.len());
         for (position, (got, &expected)) in got.iter().map(|got| got.to_f64()).zip(expected).enumerate() {

@@ -8,7 +8,8 @@ use pipe_ir::graph::DType;
 use pipe_ir::kernels::Gemm;
 use pipe_ir::units::Bytes;
 
-/// Room for what one kernel reads and for its result, or for both factors and the sums of a product; it grows to what the largest one needs.
+/// Room for what one kernel reads and for its result, or for both factors and the sums of a
+/// product; it grows to what the largest one needs.
 #[derive(Default)]
 pub(super) struct Wide([Option<Room>; INPUTS + 1]);
 

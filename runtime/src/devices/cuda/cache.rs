@@ -1,4 +1,5 @@
-//! The cache of compiled kernels: a file per source and target, so that only the first run of a program waits for the compiler.
+//! The cache of compiled kernels: a file per source and target, so that only the first run of a
+//! program waits for the compiler.
 //!
 //! A file is complete or absent, and says what its bytes add up to: one that is damaged is compiled again.
 

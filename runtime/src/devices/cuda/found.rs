@@ -1,10 +1,11 @@
-//! Libraries that the loader does not find: those of a CUDA toolkit, and those among the packages of a Python, to which PyTorch brings them. One of the files
-//! with `unsafe` code.
+//! Libraries that the loader does not find: those of a CUDA toolkit, and those among the packages
+//! of a Python, to which PyTorch brings them. One of the files with `unsafe` code.
 //!
-//! What was loaded from its file is found by its name from then on. If the loader finds NVRTC by itself, whoever saw to that has said where the others are,
-//! and nothing is looked for.
+//! What was loaded from its file is found by its name from then on. If the loader finds NVRTC by
+//! itself, whoever saw to that has said where the others are, and nothing is looked for.
 //!
-//! Safety. Loading a library runs what it does when it is loaded, as for every program that uses it; it stays until the process ends.
+//! Safety. Loading a library runs what it does when it is loaded, as for every program that uses
+//! it; it stays until the process ends.
 
 use libloading::Library;
 use std::env::{split_paths, var_os};
@@ -12,7 +13,8 @@ use std::fs::read_dir;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// Loads a library (`libnvrtc.so.` and a number) from the first folder that has it, if it has to be looked for. Where none has it, nothing happens.
+/// Loads a library (`libnvrtc.so.` and a number) from the first folder that has it, if it has to be
+/// looked for. Where none has it, nothing happens.
 pub(crate) fn bring(name: &str) {
     static FOLDERS: OnceLock<Vec<PathBuf>> = OnceLock::new();
     let folders = FOLDERS.get_or_init(|| {
@@ -29,7 +31,8 @@ pub(crate) fn bring(name: &str) {
     }
 }
 
-/// Where libraries may be: in toolkits, then beside the Pythons of environments, and beside the one that is called by its name.
+/// Where libraries may be: in toolkits, then beside the Pythons of environments, and beside the one
+/// that is called by its name.
 fn folders() -> Vec<PathBuf> {
     let of = |name: &str| var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let toolkits = [of("CUDA_HOME"), of("CUDA_PATH"), Some(PathBuf::from("/usr/local/cuda"))];

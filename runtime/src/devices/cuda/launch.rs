@@ -7,14 +7,16 @@ use pipe_ir::units::Bytes;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct FunctionId(pub(crate) u32);
 
-/// What a device of the program needs as working memory, beside its arena, for kernels of its compute queue; see `cu/working.cu`. Zero when a run begins.
+/// What a device of the program needs as working memory, beside its arena, for kernels of its
+/// compute queue; see `cu/working.cu`. Zero when a run begins.
 pub(crate) const WORKING_BYTES: Bytes =
     Bytes(8 + 8 * LOSS_BLOCKS as u64 + 4 * COLUMN_BLOCKS + 8 * STRIP * COLUMN_BLOCKS);
 
 /// Blocks of a sum of losses at most, each of which leaves one number there.
 pub(crate) const LOSS_BLOCKS: u32 = 1023;
 
-/// Blocks of a sum of columns at most, where several have the same columns; each leaves a number for each: two blocks for each multiprocessor of a large GPU.
+/// Blocks of a sum of columns at most, where several have the same columns; each leaves a number
+/// for each: two blocks for each multiprocessor of a large GPU.
 pub(crate) const COLUMN_BLOCKS: u64 = 264;
 
 /// Columns of a block that sums columns.
@@ -48,7 +50,8 @@ pub(crate) enum Argument {
     },
     /// The address of the [`super::kernels::StepNumbers`], in the memory of the device.
     Step,
-    /// The address of the device's error word, a `u64`: 0 until a kernel finds something wrong in the data; see [`super::kernels::fault`].
+    /// The address of the device's error word, a `u64`: 0 until a kernel finds something wrong in
+    /// the data; see [`super::kernels::fault`].
     Error,
     /// The address of the device's working memory.
     Working,

@@ -32,7 +32,8 @@ pub fn gpus() -> Result<Vec<String>, String> {
     driver::Gpu::names()
 }
 
-/// Whether every rank of a job has a GPU, and NCCL to send to the others, or else why not. All ask at once; a rank that does not want one says so.
+/// Whether every rank of a job has a GPU, and NCCL to send to the others, or else why not. All ask
+/// at once; a rank that does not want one says so.
 ///
 /// # Errors
 /// If a rank cannot go on.
@@ -47,7 +48,8 @@ pub fn all_have_gpus(job: &Job, is_wanted: bool) -> Result<Result<(), String>, R
     Ok(own.and(if any_without { Err("another rank has none of its own, or no NCCL".to_owned()) } else { Ok(()) }))
 }
 
-/// The driver, the compiler, the libraries of matrix products and between processes, and versions, as far as they are here. The driver is not started.
+/// The driver, the compiler, the libraries of matrix products and between processes, and versions,
+/// as far as they are here. The driver is not started.
 #[must_use]
 pub fn libraries() -> String {
     let driver = match driver::version() {

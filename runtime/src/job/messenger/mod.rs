@@ -1,5 +1,6 @@
-//! The messenger: the one thread of a process that talks to other ranks. It starts what the others post, marks the tokens of what has
-//! ended, and keeps a vigil: says that its rank lives, and notices when another one does not.
+//! The messenger: the one thread of a process that talks to other ranks. It starts what the others
+//! post, marks the tokens of what has ended, and keeps a vigil: says that its rank lives, and
+//! notices when another one does not.
 
 mod vigil;
 

@@ -1,4 +1,5 @@
-//! The vigil of a rank's messenger: it says that its rank lives, looks who else does, and ends where one is lost or nothing connects them any more.
+//! The vigil of a rank's messenger: it says that its rank lives, looks who else does, and ends
+//! where one is lost or nothing connects them any more.
 
 use super::Messenger;
 use crate::job::lost::{How, Lost};
@@ -11,7 +12,8 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long a rank that told the user lets the others know.
 const FAREWELL: Duration = Duration::from_millis(300);
-/// How long one waits at least before it ends, so that its last letters arrive: more than from one look at the others to the next.
+/// How long one waits at least before it ends, so that its last letters arrive: more than from one
+/// look at the others to the next.
 const LINGER: Duration = Duration::from_millis(150);
 
 /// A moment at which one would have to be gone by now.
@@ -116,7 +118,8 @@ impl<W: Wire> Messenger<W> {
                 Cut::Keeper(keeper, how) => {
                     let division = self.opened.as_ref().map(|opened| opened.division);
                     lost.push(self.watch.seen_lost(division, keeper, how));
-                    // Nobody can hear that the user was told: on each host the first one does, and the others see that it lives.
+                    // Nobody can hear that the user was told: on each host the first one does, and
+                    // the others see that it lives.
                     if !has_failed && self.watch.is_first_here(keeper) {
                         (self.settings.lost)(&lost);
                     }
@@ -138,7 +141,8 @@ impl<W: Wire> Messenger<W> {
         self.mail.send_all(Subject::Told, &[]);
     }
 
-    /// Whether this rank may end without the others: it wants to, or one was lost and the user was told; and the others know.
+    /// Whether this rank may end without the others: it wants to, or one was lost and the user was
+    /// told; and the others know.
     pub(super) fn is_over(&mut self) -> bool {
         if let Some(since) = self.parts {
             return since.elapsed() > FAREWELL || since.elapsed() > LINGER && !self.is_behind(&[]);

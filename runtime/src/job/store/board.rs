@@ -1,7 +1,10 @@
-//! The board: signs of life. Each rank writes one key again and again, and reads those of others at once, instead of a letter from each to each.
+//! The board: signs of life. Each rank writes one key again and again, and reads those of others at
+//! once, instead of a letter from each to each.
 //!
-//! Of few ranks each looks after all. Of many the first one does, and every other one looks after the first one and the one before it on its own host,
-//! whose process it sees: so a store has no more to do for a rank, however many there are. Whoever finds a loss writes that to a key which all ranks read.
+//! Of few ranks each looks after all. Of many the first one does, and every other one looks after
+//! the first one and the one before it on its own host, whose process it sees: so a store has no
+//! more to do for a rank, however many there are. Whoever finds a loss writes that to a key which
+//! all ranks read.
 //!
 //! The first rank also answers there to those that knock, as long as it has not seen the signs of all.
 

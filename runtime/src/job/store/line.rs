@@ -26,8 +26,8 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Connects by a name of the store's host, and looks whether a store answers, which may come so late. Of a name with several addresses the
-    /// first one with a store is taken.
+    /// Connects by a name of the store's host, and looks whether a store answers, which may come so
+    /// late. Of a name with several addresses the first one with a store is taken.
     ///
     /// # Errors
     /// Says in one line what is there instead.

@@ -1,7 +1,8 @@
 //! The store: ranks that exchange messages through a table of keys and values that somebody keeps for them.
 //!
-//! Under `torchrun` it is the `TCPStore` of PyTorch, where torch itself finds its ranks: a server that all ranks connect to. We are one more client
-//! of it. A launcher that keeps none, such as `srun`, leaves that to the first rank.
+//! Under `torchrun` it is the `TCPStore` of PyTorch, where torch itself finds its ranks: a server
+//! that all ranks connect to. We are one more client of it. A launcher that keeps none, such as
+//! `srun`, leaves that to the first rank.
 //!
 //! | file | what |
 //! |---|---|
@@ -14,9 +15,11 @@
 //! | `wire` | all of it as a wire |
 //! | `server` | the table, where the first rank keeps it |
 //!
-//! A message is one value, or several if it is large. Its sender adds 1 to the counter of the receiver's inbox, which gives it a slot there, and
-//! writes the value to the slot; the receiver waits for the slots in their order, takes the value and deletes it. A sender asks for slots and fills
-//! them in one order, so its messages arrive in that order. A slot whose sender died before it filled it is passed over after a while.
+//! A message is one value, or several if it is large. Its sender adds 1 to the counter of the
+//! receiver's inbox, which gives it a slot there, and writes the value to the slot; the receiver
+//! waits for the slots in their order, takes the value and deletes it. A sender asks for slots and
+//! fills them in one order, so its messages arrive in that order. A slot whose sender died before
+//! it filled it is passed over after a while.
 
 mod board;
 mod inbox;

@@ -1,7 +1,8 @@
 //! The outbox: messages to other ranks, on a connection that never waits.
 //!
-//! A piece first asks for a slot in the inbox of its receiver, and is written when that is known. Several are under way at once; letters go before
-//! the pieces of transfers. What the messenger sends has ended when its last piece was copied from where it is.
+//! A piece first asks for a slot in the inbox of its receiver, and is written when that is known.
+//! Several are under way at once; letters go before the pieces of transfers. What the messenger
+//! sends has ended when its last piece was copied from where it is.
 
 use super::board::Board;
 use super::inbox::head;

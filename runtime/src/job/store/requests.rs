@@ -1,7 +1,8 @@
 //! Requests: what can be asked of a store, byte by byte.
 //!
-//! A request is a byte that says what is asked, and then keys, values and numbers. A key or a value stands behind its length, lengths and
-//! numbers are of 64 bits, little-endian. Requests are answered in their order, but for one: the end of a wait comes when it comes.
+//! A request is a byte that says what is asked, and then keys, values and numbers. A key or a value
+//! stands behind its length, lengths and numbers are of 64 bits, little-endian. Requests are
+//! answered in their order, but for one: the end of a wait comes when it comes.
 
 use super::line::LONGEST;
 use std::io::{self, Read};
@@ -53,7 +54,8 @@ impl Requests {
         parts.iter().for_each(|part| self.0.extend_from_slice(part));
     }
 
-    /// Gives a key that is not there an empty value; no answer. Some stores hang up on who reads a key that is not there.
+    /// Gives a key that is not there an empty value; no answer. Some stores hang up on who reads a
+    /// key that is not there.
     pub(super) fn touch(&mut self, key: &str) {
         self.query(Query::Append);
         self.text(key.as_bytes());

@@ -1,8 +1,9 @@
 //! Rounds: ranks that were started together agree on a name for all that they write.
 //!
-//! A launcher that starts ranks again keeps the store, with what the ranks before them left there, and not all of them know how often that was. So
-//! the first rank counts the rounds. Every other one knocks with a number that nobody else has, and the first one answers to that number
-//! which round it is: an answer to another number is for a rank that has ended.
+//! A launcher that starts ranks again keeps the store, with what the ranks before them left there,
+//! and not all of them know how often that was. So the first rank counts the rounds. Every other
+//! one knocks with a number that nobody else has, and the first one answers to that number which
+//! round it is: an answer to another number is for a rank that has ended.
 
 use super::Member;
 use super::line::Line;

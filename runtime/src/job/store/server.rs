@@ -1,7 +1,9 @@
-//! The server of a store, which the first rank keeps for all where no launcher keeps one. It answers as PyTorch's does, as far as ranks ask.
+//! The server of a store, which the first rank keeps for all where no launcher keeps one. It
+//! answers as PyTorch's does, as far as ranks ask.
 //!
-//! Each connection has a thread that reads a request, does it, and writes the answer, so the answers are in the order of the requests. Only the
-//! end of a wait is written by whoever fills the key.
+//! Each connection has a thread that reads a request, does it, and writes the answer, so the
+//! answers are in the order of the requests. Only the end of a wait is written by whoever fills the
+//! key.
 
 use super::requests::{GIVEN_UP, NOT_READY, READY, Request, THERE};
 use std::collections::BTreeMap;
@@ -56,7 +58,8 @@ impl Server {
                 if own.has_ended.load(Ordering::SeqCst) {
                     return;
                 }
-                // Who hangs up at once, and a machine without a thread or a file left: that rank finds no store, and says so.
+                // Who hangs up at once, and a machine without a thread or a file left: that rank
+                // finds no store, and says so.
                 drop(stream.and_then(|stream| begin(&own, stream)));
             }
         };

@@ -16,7 +16,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
 
-/// Between two signs: as often as in other jobs, and of very many ranks so seldom that a store has some 10,000 to do a second.
+/// Between two signs: as often as in other jobs, and of very many ranks so seldom that a store has
+/// some 10,000 to do a second.
 const SIGN: Duration = Duration::from_millis(100);
 const SIGN_OF_EACH: Duration = Duration::from_micros(100);
 /// How long one waits until the last message has reached the store: in peace, and where others are lost.

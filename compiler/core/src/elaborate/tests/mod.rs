@@ -4,16 +4,18 @@ mod pages;
 mod robust;
 
 use super::*;
-use crate::activation::Ratio;
-use crate::files;
-use crate::pipeline::Limit;
-use crate::source::{Source, Sources};
-use crate::stdlib;
-use crate::units::Ticks;
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::TaskKind;
 use pipe_ir::training::{DataSource, Optimizer};
 use pipe_ir::units::Bytes;
+use pipe_schedule::ratio::Ratio;
+use pipe_schedule::requirement::Limit;
+use pipe_schedule::schedule::Schedule;
+use pipe_schedule::units::Ticks;
+use pipe_syntax::expr::arguments::Values;
+use pipe_syntax::files;
+use pipe_syntax::source::{Source, Sources};
+use pipe_syntax::stdlib;
 
 fn load(text: &str) -> Result<Files, Diagnostics> {
     let root = Source { name: "test.pipe".to_owned(), text: text.to_owned() };
@@ -42,7 +44,7 @@ fn errors(text: &str, settings: &[(&str, i64)]) -> Vec<(String, String)> {
 }
 
 fn shown(schedule: &Schedule) -> Vec<String> {
-    let line = |order: &Vec<crate::schedule::ScheduledTask>| {
+    let line = |order: &Vec<pipe_schedule::schedule::ScheduledTask>| {
         let tasks =
             order.iter().map(|it| format!("{}{}.{}", it.task.kind.letters(), it.task.stage.0, it.task.microbatch.0));
         tasks.collect::<Vec<_>>().join(" ")
@@ -122,7 +124,7 @@ fn a_block_of_several_microbatches_is_cut_off_with_the_step() {
     assert_eq!(shown(&one), shown(&schedule(stdlib::schedule("1f1b").expect("it exists"), &settings(1, 5)[..2])));
     for microbatches in 1..9 {
         let triples = schedule(PAIRS, &settings(3, microbatches));
-        assert!(crate::check::check(&triples).is_ok(), "{microbatches}");
+        assert!(pipe_schedule::check::check(&triples).is_ok(), "{microbatches}");
     }
 }
 
@@ -131,7 +133,7 @@ fn fill_sees_all_microbatches_of_a_block() {
     let text = "schedule x { stages D place s on s block of 2 every 6 { F[s, m] at 2 * s + m BW[s] fill } }";
     for devices in 1..6 {
         let found = schedule(text, &[("devices", devices)]);
-        assert_eq!(crate::check::check(&found).map(|_| ()), Ok(()), "{devices}");
+        assert_eq!(pipe_schedule::check::check(&found).map(|_| ()), Ok(()), "{devices}");
         assert_eq!(found.n_tasks(), 16 * usize::try_from(devices).expect("few"));
     }
 }
@@ -174,7 +176,7 @@ fn slices_live_with_their_microbatch_however_its_devices_repeat() {
     let text = format!("schedule x {{ {place} order d {{ {order} }} }}");
     for microbatches in 2..=8 {
         let found = schedule(&text, &[("devices", 2), ("microbatches", microbatches)]);
-        crate::check::placement::check(&found).unwrap_or_else(|wrong| panic!("M = {microbatches}: {wrong:#?}"));
+        pipe_schedule::check::placement::check(&found).unwrap_or_else(|wrong| panic!("M = {microbatches}: {wrong:#?}"));
         for own in (0..found.n_microbatches).map(MicrobatchId) {
             let device = u32::from(own.0 / 2 % 3 == 1);
             assert_eq!(found.placement.device(StageId(0), own), DeviceId(device), "M = {microbatches}, {own}");

@@ -1,9 +1,9 @@
 //! The pages about errors of syntax, names and elaboration: their example fails with their code, their fix does not.
 
 use super::super::{Request, elaborate};
-use crate::diagnostic::{Code, Diagnostics};
-use crate::files;
-use crate::source::{Source, Sources};
+use pipe_syntax::diagnostic::{Code, Diagnostics};
+use pipe_syntax::files;
+use pipe_syntax::source::{Source, Sources};
 
 const CODES: [Code; 16] = [
     Code::Syntax,

@@ -1,11 +1,11 @@
 //! No text makes the compiler panic, and none keeps it busy for long.
 
 use super::{elaborated, load};
-use crate::stdlib;
+use pipe_syntax::stdlib;
 use proptest::prelude::*;
 
 const SOURCES: &[&str] = &[
-    include_str!("../../syntax/tests/everything.pipe"),
+    include_str!("../../../../syntax/src/parse/tests/everything.pipe"),
     include_str!("../../../../../stdlib/schedules/v_half.pipe"),
     include_str!("../../../../../stdlib/schedules/interleaved_1f1b.pipe"),
     include_str!("../../../../../stdlib/models/gpt.pipe"),

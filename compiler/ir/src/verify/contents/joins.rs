@@ -1,8 +1,9 @@
 //! What collectives find in buffers, and what they leave there.
 //!
-//! Gradients are reduced after all that is added to them, once in a step: whole, or each device its share. Shares of weights are
-//! exchanged once each device has updated its own, and are those of the next version from then on. Of weights that are kept in shares, what is gathered
-//! has the version of the shares.
+//! Gradients are reduced after all that is added to them, once in a step: whole, or each device its
+//! share. Shares of weights are exchanged once each device has updated its own, and are those of
+//! the next version from then on. Of weights that are kept in shares, what is gathered has the
+//! version of the shares.
 
 use super::super::shares;
 use super::{Content, Contents, Joined, Sum};
@@ -95,8 +96,8 @@ impl Contents<'_> {
         Ok(())
     }
 
-    /// Gathers weights from the shares in which they are kept. A member whose share is empty, and which therefore never changes, takes part in what
-    /// others gather before their first update.
+    /// Gathers weights from the shares in which they are kept. A member whose share is empty, and
+    /// which therefore never changes, takes part in what others gather before their first update.
     pub(super) fn gather_shares(
         &mut self,
         index: usize,

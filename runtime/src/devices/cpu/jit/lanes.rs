@@ -1,4 +1,5 @@
-//! One element or a register of them: the operations that differ between scalars and vectors, single and double precision.
+//! One element or a register of them: the operations that differ between scalars and vectors,
+//! single and double precision.
 
 use cranelift::codegen::ir::Endianness;
 use cranelift::prelude::{FloatCC, FunctionBuilder, InstBuilder, MemFlagsData, Type, Value, types};

@@ -1,7 +1,9 @@
-//! The compiler of element-wise expressions to machine code, by Cranelift. Nothing outside this module sees its interface.
+//! The compiler of element-wise expressions to machine code, by Cranelift. Nothing outside this
+//! module sees its interface.
 //!
-//! A function walks one run of elements: two registers at a time, then one, then single elements. All three bodies are written by the
-//! same code, so that an element's bits do not depend on where in the run it stands.
+//! A function walks one run of elements: two registers at a time, then one, then single elements.
+//! All three bodies are written by the same code, so that an element's bits do not depend on where
+//! in the run it stands.
 
 mod lanes;
 mod math;
@@ -64,8 +66,8 @@ impl Jit {
 
 impl Drop for Jit {
     fn drop(&mut self) {
-        // Cranelift keeps code memory until the process ends, so that no caller can outlive it. A run compiles some tens of
-        // kilobytes.
+        // Cranelift keeps code memory until the process ends, so that no caller can outlive it. A
+        // run compiles some tens of kilobytes.
         self.known.clear();
     }
 }
@@ -111,7 +113,8 @@ impl Body<'_> {
         self.builder.finalize(module.target_config());
     }
 
-    /// A loop over as many whole groups of `unroll` times these lanes as there are from `start`; returns where it ended.
+    /// A loop over as many whole groups of `unroll` times these lanes as there are from `start`;
+    /// returns where it ended.
     fn walk(&mut self, start: Value, length: Value, lanes: Lanes, unroll: i64) -> Value {
         let (head, body, end) = (self.new_head(), self.builder.create_block(), self.builder.create_block());
         self.builder.ins().jump(head, &[start.into()]);

@@ -1,4 +1,5 @@
-//! Numbers that are stored as bfloat16: conversions bit by bit, products and attention of such factors, and what moves them.
+//! Numbers that are stored as bfloat16: conversions bit by bit, products and attention of such
+//! factors, and what moves them.
 
 use super::Case;
 use pipe_ir::graph::{Binary, DType, Op, TensorType, Unary, rounded};
@@ -193,12 +194,14 @@ fn kernels_over_rows_round_what_they_store() {
         let joined = case.push(Op::Concat { axis: 2 }, &[last, first], &[2, 5, 2 * width]);
         halves.into_iter().chain([turned, joined]).for_each(|node| case.store(node));
         case.check();
-        // One conversion at the start, which also stores what kernels read widened; the results are rounded by their kernels.
+        // One conversion at the start, which also stores what kernels read widened; the results are
+        // rounded by their kernels.
         assert_eq!(case.count("elementwise"), 1, "{:#?}", case.plan());
     }
 }
 
-/// What is added to the derivative of a norm is added as it is stored, from halves and from whole numbers, in either order.
+/// What is added to the derivative of a norm is added as it is stored, from halves and from whole
+/// numbers, in either order.
 #[test]
 fn sums_with_derivatives_of_norms_are_one_kernel() {
     for (width, is_narrow) in [(3, true), (64, true), (17, false), (64, false)] {
@@ -219,7 +222,8 @@ fn sums_with_derivatives_of_norms_are_one_kernel() {
         }
         case.check();
         assert_eq!(case.count("elementwise"), if is_narrow { 3 } else { 0 }, "{:#?}", case.plan());
-        // What others read too is no part of a sum, which is then element-wise; of halves, in the kernel of a conversion.
+        // What others read too is no part of a sum, which is then element-wise; of halves, in the
+        // kernel of a conversion.
         case.store(kept);
         case.check();
         assert_eq!(case.count("elementwise"), if is_narrow { 3 } else { 1 });

@@ -264,7 +264,8 @@ impl Case {
         }
     }
 
-    /// What an operand's numbers may differ by, if they do by this much before they are stored: where the last bit decides, the other neighbour is stored.
+    /// What an operand's numbers may differ by, if they do by this much before they are stored:
+    /// where the last bit decides, the other neighbour is stored.
     pub(crate) fn tolerance(&self, operand: usize, computed: f64) -> f64 {
         if self.operands[operand].dtype == DType::BF16 { computed + 1.0 / 128.0 } else { computed }
     }

@@ -1,7 +1,8 @@
 //! GPUs: what the driver says of each, and its primary context.
 //!
-//! Safety. The driver is open: [`Gpu::count`] was asked before. A context is retained when its [`Gpu`] is made and released when it is
-//! dropped; everything that lives in the context holds the [`Gpu`] in an `Arc`, so none outlives it.
+//! Safety. The driver is open: [`Gpu::count`] was asked before. A context is retained when its
+//! [`Gpu`] is made and released when it is dropped; everything that lives in the context holds the
+//! [`Gpu`] in an `Arc`, so none outlives it.
 
 use super::{DriverError, check, open};
 use cudarc::driver::sys;

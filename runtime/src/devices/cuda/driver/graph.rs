@@ -1,7 +1,8 @@
 //! Graphs: what was asked of streams once, to be launched again and again.
 //!
-//! Safety. Between the beginning and the end of a capture the streams only note what they are asked for. Handles are made once and destroyed
-//! once. What a graph launches uses areas and functions that live as long as the machine, which owns the graph too.
+//! Safety. Between the beginning and the end of a capture the streams only note what they are asked
+//! for. Handles are made once and destroyed once. What a graph launches uses areas and functions
+//! that live as long as the machine, which owns the graph too.
 
 use super::{DriverError, Stream, check};
 use cudarc::driver::sys;

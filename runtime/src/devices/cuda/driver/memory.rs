@@ -1,8 +1,9 @@
 //! Memory of a GPU, and memory of the host that it reaches: allocated once, given back at the end.
 //!
-//! Safety. An [`Area`] lies inside its memory, which is checked when it is made. It carries no lifetime: the machine owns all memories and
-//! waits for its streams before it drops them. Who may read and write an area when is what [`pipe_ir::verify`] proved of the program, and what
-//! the race check of the tape finds again; the host touches pinned memory between steps only.
+//! Safety. An [`Area`] lies inside its memory, which is checked when it is made. It carries no
+//! lifetime: the machine owns all memories and waits for its streams before it drops them. Who may
+//! read and write an area when is what [`pipe_ir::verify`] proved of the program, and what the race
+//! check of the tape finds again; the host touches pinned memory between steps only.
 
 use super::{DriverError, Gpu, check};
 use cudarc::driver::sys;
@@ -91,8 +92,9 @@ impl Area {
                 check("cuMemcpyHtoD_v2", unsafe {
                     sys::cuMemcpyHtoD_v2(self.address, data.as_ptr().cast(), self.bytes)
                 })?;
-                // When a copy from memory that is not pinned returns, the bytes may still be on their way, and no other stream waits for them.
-                // SAFETY: the default stream is always there.
+                // When a copy from memory that is not pinned returns, the bytes may still be on
+                // their way, and no other stream waits for them. SAFETY: the default stream is
+                // always there.
                 check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(std::ptr::null_mut()) })
             }
         }

@@ -2,8 +2,9 @@
 //!
 //! Both libraries are loaded when they are first asked for, so a machine without them runs everything else.
 //!
-//! Safety. [`open`] and [`version`] ask whether the library and every function that is called below are there before any other call, because `cudarc`
-//! panics where one is missing. Pointers that are handed over point to locals that live longer than the call.
+//! Safety. [`open`] and [`version`] ask whether the library and every function that is called below
+//! are there before any other call, because `cudarc` panics where one is missing. Pointers that are
+//! handed over point to locals that live longer than the call.
 
 mod gpu;
 mod graph;

@@ -1,6 +1,7 @@
 //! Modules: compiled kernels, loaded onto a GPU.
 //!
-//! Safety. A [`Function`] is a handle into its [`Module`]; the machine owns both, and drops modules after everything that launches.
+//! Safety. A [`Function`] is a handle into its [`Module`]; the machine owns both, and drops modules
+//! after everything that launches.
 
 use super::{DriverError, Gpu, check};
 use cudarc::driver::sys;
@@ -27,7 +28,8 @@ impl Module {
         Ok(Self { gpu: Arc::clone(gpu), handle })
     }
 
-    /// A function of it, whose code is on the GPU from now on: the driver would else bring it there at the first launch, which may be captured.
+    /// A function of it, whose code is on the GPU from now on: the driver would else bring it there
+    /// at the first launch, which may be captured.
     pub(crate) fn function(&self, name: &str) -> Result<Function, DriverError> {
         let name = CString::new(name).unwrap_or_default();
         let mut handle = std::ptr::null_mut();

@@ -1,7 +1,7 @@
 //! NVRTC: compiles the text of kernels for a GPU.
 //!
-//! Safety. [`version`] asks whether the library is there before any other call. A program is made once and destroyed once; buffers have the
-//! sizes that the library named.
+//! Safety. [`version`] asks whether the library is there before any other call. A program is made
+//! once and destroyed once; buffers have the sizes that the library named.
 
 use super::super::found::bring;
 use cudarc::nvrtc::sys;
@@ -51,7 +51,8 @@ pub(crate) fn target(capability: u32) -> Result<Target, String> {
     }
 }
 
-/// Compiles a text to a binary, or for a target that is not known to one that ends with a zero byte and that the driver finishes.
+/// Compiles a text to a binary, or for a target that is not known to one that ends with a zero byte
+/// and that the driver finishes.
 ///
 /// # Errors
 /// With what the compiler says.

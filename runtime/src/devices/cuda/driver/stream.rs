@@ -1,8 +1,9 @@
 //! Streams and events: what works in order, and points in it that others wait for.
 //!
-//! Safety. A [`Stream`] and an [`Event`] are made in the context of their GPU, hold it, and are destroyed once. Areas lie inside memory that
-//! lives until the machine has waited for all streams (see `memory.rs`). What a kernel does with its arguments is the business of
-//! `kernels/`, whose sources are tested against the CPU device.
+//! Safety. A [`Stream`] and an [`Event`] are made in the context of their GPU, hold it, and are
+//! destroyed once. Areas lie inside memory that lives until the machine has waited for all streams
+//! (see `memory.rs`). What a kernel does with its arguments is the business of `kernels/`, whose
+//! sources are tested against the CPU device.
 
 use super::super::products::{Addresses, Library, Shape as ShapeOfProduct};
 use super::memory::Side;
@@ -67,7 +68,8 @@ impl Stream {
         check("cuEventRecordWithFlags", unsafe { sys::cuEventRecordWithFlags(event.handle, self.handle, flags as u32) })
     }
 
-    /// Copies all bytes of an area to another of its size. Of two that GPUs have, each of them and that of the stream reaches the memory of the others.
+    /// Copies all bytes of an area to another of its size. Of two that GPUs have, each of them and
+    /// that of the stream reaches the memory of the others.
     pub(crate) fn copy(&self, to: Area, from: Area) -> Result<(), DriverError> {
         assert_eq!(to.bytes, from.bytes, "a copy joins areas of the same size");
         let (bytes, stream) = (to.bytes, self.handle);
@@ -94,11 +96,13 @@ impl Stream {
         }
     }
 
-    /// The same between GPUs that do not reach each other's memory: the driver takes the way through the host. It is not captured.
+    /// The same between GPUs that do not reach each other's memory: the driver takes the way
+    /// through the host. It is not captured.
     pub(crate) fn copy_around(&self, to: Area, from: Area) -> Result<(), DriverError> {
         assert_eq!(to.bytes, from.bytes, "a copy joins areas of the same size");
         let (Side::Gpu(_, there), Side::Gpu(_, here)) = (to.side, from.side) else { return self.copy(to, from) };
-        // SAFETY: both areas are inside memory that is alive, and as long as is said; the contexts are those of their GPUs.
+        // SAFETY: both areas are inside memory that is alive, and as long as is said; the contexts
+        // are those of their GPUs.
         check("cuMemcpyPeerAsync", unsafe {
             sys::cuMemcpyPeerAsync(to.address, there, from.address, here, to.bytes, self.handle)
         })

@@ -1,5 +1,5 @@
-//! Launches of attention: blocks of queries, or of keys, that walk the others tile by tile. No score is ever in memory; derivatives begin with two
-//! numbers for each query.
+//! Launches of attention: blocks of queries, or of keys, that walk the others tile by tile. No
+//! score is ever in memory; derivatives begin with two numbers for each query.
 
 use super::gemm::{MOST_AXES, matrix_of, padded};
 use super::{Sources, TensorMode, blocks, real, some_blocks, vector_bytes, word};
@@ -94,8 +94,8 @@ struct Tiles {
     columns: Option<u64>,
 }
 
-/// Without tensor cores. In double precision a tile of 64 others would take too much shared memory, and a second group of columns, or block at a time,
-/// too many registers.
+/// Without tensor cores. In double precision a tile of 64 others would take too much shared memory,
+/// and a second group of columns, or block at a time, too many registers.
 fn tiles(dtype: DType, width: u64, part: &str) -> Tiles {
     let has_columns = part != "statistics";
     let is_double = dtype == DType::F64;
@@ -117,7 +117,8 @@ fn tensor_tiles(mode: TensorMode, width: u64, part: &str) -> Option<Tiles> {
         return None;
     }
     let padded = width.next_power_of_two().max(32);
-    // No registers are spilled so: derivatives have twice as many fragments and sums as the result has, and scores of two kinds.
+    // No registers are spilled so: derivatives have twice as many fragments and sums as the result
+    // has, and scores of two kinds.
     let is_grad = part != "forward";
     let others = if padded / depth <= 32 { 64 } else { 32 };
     let span = padded.min(COLUMNS);

@@ -1,8 +1,8 @@
-//! Element-wise kernels, written from their expressions: one thread for four neighbours, for eight where some are halves, or for one where they do not lie at
-//! multiples of 16 bytes.
+//! Element-wise kernels, written from their expressions: one thread for four neighbours, for eight
+//! where some are halves, or for one where they do not lie at multiples of 16 bytes.
 //!
-//! An expression becomes one function of numbers, shared by all kernels of it. A kernel is written for a number of outer axes; their sizes and strides
-//! are arguments.
+//! An expression becomes one function of numbers, shared by all kernels of it. A kernel is written
+//! for a number of outer axes; their sizes and strides are arguments.
 
 use super::{Sources, real, some_blocks, vector_bytes, word};
 use crate::devices::cuda::launch::{Argument, Launch};
@@ -67,7 +67,8 @@ fn whole(index: &str, number: u64) -> Argument {
     }
 }
 
-/// Neighbours that one thread computes at once: eight halves are as many bytes as a thread can load at once, and so are four numbers in single precision.
+/// Neighbours that one thread computes at once: eight halves are as many bytes as a thread can load
+/// at once, and so are four numbers in single precision.
 fn lanes(kernel: &Elementwise, columns: u64) -> u64 {
     let Expression { inputs, outputs, .. } = &kernel.expression;
     let mut types = inputs.iter().map(|load| load.dtype).chain(outputs.iter().map(|own| own.dtype));
@@ -222,7 +223,8 @@ fn elements_text(number: usize, expression: &Expression, lanes: u64) -> String {
     text
 }
 
-/// Computes one element of what was loaded: what is stored as bfloat16 is widened before, and its upper half taken after.
+/// Computes one element of what was loaded: what is stored as bfloat16 is widened before, and its
+/// upper half taken after.
 fn lane_text(number: usize, expression: &Expression, real: &str, lane: &str) -> String {
     let indent = "            ";
     let mut text = String::new();

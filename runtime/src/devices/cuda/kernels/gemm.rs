@@ -36,7 +36,8 @@ impl Sources {
         let tiles = |rows: u64, columns: u64| m.div_ceil(rows) * n.div_ceil(columns) * batches;
         let is_large = gemm.dtype == DType::F32 && *n > 64 && (is_tensor || *m > 64) && tiles(128, 128) >= MANY_TILES;
         let (height, width) = (if is_large || is_tensor { 128 } else { 64 }, if is_large { 128 } else { 64 });
-        // Units along k are taken by neighbouring threads where they are closer to each other than rows, or columns of the right factor.
+        // Units along k are taken by neighbouring threads where they are closer to each other than
+        // rows, or columns of the right factor.
         let (a_along_k, b_along_k) = (a.column <= a.row, b.row <= b.column);
         let letter = |along_k| if along_k { 'k' } else { 'r' };
         let layout: String = [a_along_k, b_along_k].map(letter).iter().collect();

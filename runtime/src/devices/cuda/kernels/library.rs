@@ -1,6 +1,8 @@
-//! The library: files of CUDA C. A name has words in capitals, which stand for types and the like in the file's text as in its name.
+//! The library: files of CUDA C. A name has words in capitals, which stand for types and the like
+//! in the file's text as in its name.
 
-/// A file, and what it needs before it: names of files; `team_REAL=f64` is a file for one type whatever the type of who needs it.
+/// A file, and what it needs before it: names of files; `team_REAL=f64` is a file for one type
+/// whatever the type of who needs it.
 pub(super) struct File {
     pub(super) name: &'static str,
     pub(super) text: &'static str,

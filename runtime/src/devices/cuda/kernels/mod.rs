@@ -1,7 +1,9 @@
 //! Kernels of CUDA devices: their sources, and how each kernel of a plan is launched.
 //!
-//! Most kernels are files of CUDA C beside this one ([`library`]), taken for the types that a program has; element-wise ones are written from their
-//! expressions. The text has what the program uses and nothing else, so that it is compiled in little time, and equal programs have equal texts.
+//! Most kernels are files of CUDA C beside this one ([`library`]), taken for the types that a
+//! program has; element-wise ones are written from their expressions. The text has what the program
+//! uses and nothing else, so that it is compiled in little time, and equal programs have equal
+//! texts.
 
 mod attention;
 mod copy;
@@ -91,7 +93,8 @@ impl Sources {
         }
     }
 
-    /// As what tensor cores multiply factors that are stored so, if they do. What is stored as bfloat16 is multiplied so, whatever is done with single precision.
+    /// As what tensor cores multiply factors that are stored so, if they do. What is stored as
+    /// bfloat16 is multiplied so, whatever is done with single precision.
     const fn tensor_mode(&self, factors: DType) -> Option<TensorMode> {
         match (factors, self.precision) {
             (DType::BF16, _) => Some(TensorMode::Bf16),
@@ -166,7 +169,8 @@ fn real(dtype: DType) -> &'static str {
     word(dtype.arithmetic())
 }
 
-/// The word in sources for elements of a type as they lie in memory. Only copies take indices, as words of the same size.
+/// The word in sources for elements of a type as they lie in memory. Only copies take indices, as
+/// words of the same size.
 fn word(dtype: DType) -> &'static str {
     match dtype {
         DType::F32 | DType::I32 => "f32",

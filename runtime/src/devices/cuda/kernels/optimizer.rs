@@ -1,6 +1,7 @@
 //! Launches of the optimizer, and the numbers that are new in each step.
 //!
-//! A launch is the same in every step, so that steps can be captured once: what changes with the step lies in the device's memory.
+//! A launch is the same in every step, so that steps can be captured once: what changes with the
+//! step lies in the device's memory.
 
 use super::{Sources, number, real, some_blocks};
 use crate::devices::cpu::learning_rate;
@@ -11,7 +12,8 @@ use pipe_ir::training::{Optimizer, Training};
 use pipe_ir::units::Bytes;
 use std::ops::Range;
 
-/// What a step's updates are computed with; the struct of the same name in `cu/step.cu`. Kernels round each to their precision.
+/// What a step's updates are computed with; the struct of the same name in `cu/step.cu`. Kernels
+/// round each to their precision.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct StepNumbers {
     /// The learning rate.

@@ -28,7 +28,8 @@ fn strips(outer: u64, rows: u64, columns: u64) -> (u64, [u32; 3], [u32; 3]) {
     (n_strips, [blocks(outer * n_strips), n_parts as u32, 1], [WARP as u32, 8, 1])
 }
 
-/// Columns that are loaded at once: 4 if each group of four in rows of this width lies where vectors may be, in all of these tensors, else 1.
+/// Columns that are loaded at once: 4 if each group of four in rows of this width lies where
+/// vectors may be, in all of these tensors, else 1.
 fn lanes<'a>(width: u64, tensors: impl IntoIterator<Item = (&'a Location, DType)>) -> &'static str {
     let is_aligned = |(at, dtype): (&Location, DType)| at.offset.0.is_multiple_of(vector_bytes(dtype, 4));
     if width.is_multiple_of(4) && tensors.into_iter().all(is_aligned) { "4" } else { "1" }

@@ -10,8 +10,9 @@ use std::fmt::Write as _;
 use std::ops::Range;
 
 impl Sources {
-    /// Adds the functions that sums of so many members need, unless they are there, and says what to launch for a collective on buffers of so many bytes.
-    /// Nothing for a gathering: that is copies.
+    /// Adds the functions that sums of so many members need, unless they are there, and says what
+    /// to launch for a collective on buffers of so many bytes. Nothing for a gathering: that is
+    /// copies.
     pub(crate) fn together(
         &mut self,
         collective: Collective,

@@ -67,7 +67,8 @@ impl Gpus {
         DeviceMemory::new(&self.seats.gpus()[gpu], bytes)
     }
 
-    /// What matrix products take on the first GPU, each so often in a row, on random numbers: constants take less power, and so less time.
+    /// What matrix products take on the first GPU, each so often in a row, on random numbers:
+    /// constants take less power, and so less time.
     ///
     /// # Errors
     /// If there is no compiler, too little memory, or the driver fails.
@@ -123,8 +124,9 @@ impl Gpus {
         Ok(way(own.all(), host.all())?.max(way(host.all(), own.all())?))
     }
 
-    /// What a transfer of so many bytes takes between two devices on these GPUs, which may be the same: half of there and back again, between
-    /// queues that wait for each other as those of a step do.
+    /// What a transfer of so many bytes takes between two devices on these GPUs, which may be the
+    /// same: half of there and back again, between queues that wait for each other as those of a
+    /// step do.
     ///
     /// # Errors
     /// If there is too little memory, or the driver fails.
@@ -158,7 +160,8 @@ impl Gpus {
         Ok(time / 2)
     }
 
-    /// The same between the GPUs of two ranks of a job, for several sizes. All of its ranks do it at once; the first one has the answers.
+    /// The same between the GPUs of two ranks of a job, for several sizes. All of its ranks do it
+    /// at once; the first one has the answers.
     ///
     /// # Errors
     /// If there is no library between processes, a rank lacks memory, or cannot go on.

@@ -1,7 +1,9 @@
-//! All memory of a run, allocated at its start: the arenas of the devices, and staging memory, through which the host and the GPUs talk.
+//! All memory of a run, allocated at its start: the arenas of the devices, and staging memory,
+//! through which the host and the GPUs talk.
 //!
-//! Every GPU has records, of which staging memory has an image: the numbers of the step, which are copied there when a step begins, and what
-//! is wrong with the data of each run, which is copied back when it ends. Data and losses are copied one by one.
+//! Every GPU has records, of which staging memory has an image: the numbers of the step, which are
+//! copied there when a step begins, and what is wrong with the data of each run, which is copied
+//! back when it ends. Data and losses are copied one by one.
 
 use super::super::driver::{Area, DeviceMemory, Gpu, PinnedMemory};
 use super::super::kernels::StepNumbers;
@@ -85,7 +87,8 @@ impl Layout {
 }
 
 impl Arenas {
-    /// Allocates everything; so many runs look at data, and the products of each device have so many bytes of workspace.
+    /// Allocates everything; so many runs look at data, and the products of each device have so
+    /// many bytes of workspace.
     ///
     /// # Errors
     /// If a GPU or the host has too little memory.

@@ -82,7 +82,8 @@ pub(super) struct Code {
 }
 
 impl Code {
-    /// Writes, compiles and loads what the tapes need; matrix products have that precision, and the libraries compute those that they can.
+    /// Writes, compiles and loads what the tapes need; matrix products have that precision, and the
+    /// libraries compute those that they can.
     ///
     /// # Errors
     /// If an executable has no body, or there is no compiler.

@@ -1,4 +1,5 @@
-//! Libraries: cuBLASLt on each GPU of the run, where this machine has it. Products that it cannot compute are kernels of our own.
+//! Libraries: cuBLASLt on each GPU of the run, where this machine has it. Products that it cannot
+//! compute are kernels of our own.
 
 use super::super::driver::Gpu;
 use super::super::kernels::Precision;
@@ -30,7 +31,8 @@ impl Libraries {
         Ok(Self(all))
     }
 
-    /// The calls that compute a kernel on every GPU, if it is one for the library. Algorithms are chosen here, so that none is chosen in a step.
+    /// The calls that compute a kernel on every GPU, if it is one for the library. Algorithms are
+    /// chosen here, so that none is chosen in a step.
     ///
     /// # Errors
     /// If the driver fails.

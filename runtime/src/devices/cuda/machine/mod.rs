@@ -93,8 +93,8 @@ impl From<DriverError> for RunError {
 impl Machine {
     /// Allocates, compiles, and runs the set-up lists; in a job of several ranks, of the devices of this one.
     ///
-    /// # Errors
-    /// If there is no GPU, no compiler, too little memory, the program cannot run on GPUs, or the ranks cannot exchange bytes.
+    /// # Errors If there is no GPU, no compiler, too little memory, the program cannot run on GPUs,
+    /// or the ranks cannot exchange bytes.
     pub(crate) fn start(
         program: Arc<Verified>,
         options: &Options,
@@ -136,7 +136,8 @@ impl Machine {
         };
         // With ranks every call is asked for: docs/cuda.md says why.
         let captures = options.capture && !strict && !options.profile && seat.is_none();
-        // To load a kernel may mean to wait for the GPU: not while a graph is captured, and not while exchanges wait there for other ranks.
+        // To load a kernel may mean to wait for the GPU: not while a graph is captured, and not
+        // while exchanges wait there for other ranks.
         if captures || machine.links.is_some() {
             // Whatever the products leave in the arenas, the lists write before they read it.
             Player::warm_up(&machine.usual.score, &machine.code)?;
@@ -160,7 +161,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Tries to make one graph of the step, of all GPUs together. Where the driver refuses, it is asked for each call, step by step.
+    /// Tries to make one graph of the step, of all GPUs together. Where the driver refuses, it is
+    /// asked for each call, step by step.
     fn capture(&mut self) {
         let code = &self.code;
         let captured = std::iter::once(&mut self.usual).chain(&mut self.one_by_one).try_for_each(|step| {
@@ -239,7 +241,8 @@ impl Machine {
         Ok(StepReport { wall, devices, losses })
     }
 
-    /// Launches the graph of a step, if there is one. The first launch may be refused: then nothing was begun, and there are no graphs from now on.
+    /// Launches the graph of a step, if there is one. The first launch may be refused: then nothing
+    /// was begun, and there are no graphs from now on.
     fn launch(&mut self, pace: Pace) -> Result<bool, DriverError> {
         let Playable { graph: Some(graph), score } = self.playable(pace) else { return Ok(false) };
         match graph.launch(score.main()) {

@@ -1,4 +1,5 @@
-//! Playing: the driver is asked for every action of a score, in order; or once for all of them, while it captures them as a graph.
+//! Playing: the driver is asked for every action of a score, in order; or once for all of them,
+//! while it captures them as a graph.
 
 use super::super::driver::{Capture, Graph, Stream};
 use super::super::nccl::Links;
@@ -49,7 +50,8 @@ impl<'a> Player<'a> {
         Ok(capture.end()?)
     }
 
-    /// Asks for one product of every shape that the library computes on a GPU: it loads its own kernels when it first needs them, and a capture may not let it.
+    /// Asks for one product of every shape that the library computes on a GPU: it loads its own
+    /// kernels when it first needs them, and a capture may not let it.
     ///
     /// # Errors
     /// If it refuses one.

@@ -1,7 +1,8 @@
 //! Scores: a tape with streams, events and addresses. Nothing is left to look up when it is played.
 //!
-//! Before the tape, a main stream of each GPU brings the numbers of the step and clears the records of errors, and all queues wait for it.
-//! After the tape it waits for all queues, and brings the records back. The main stream of the first GPU waits for the others.
+//! Before the tape, a main stream of each GPU brings the numbers of the step and clears the records
+//! of errors, and all queues wait for it. After the tape it waits for all queues, and brings the
+//! records back. The main stream of the first GPU waits for the others.
 
 use super::super::driver::{Area, Event, Function, Shape, Stream};
 use super::super::launch::Launch;

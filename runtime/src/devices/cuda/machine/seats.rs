@@ -1,4 +1,5 @@
-//! Seats: which GPU each device of a program has. Devices are spread over the GPUs in equal blocks; several may share one.
+//! Seats: which GPU each device of a program has. Devices are spread over the GPUs in equal blocks;
+//! several may share one.
 
 use super::super::driver::{Area, DriverError, Gpu, Stream};
 use crate::fault::RunError;
@@ -50,12 +51,12 @@ impl Seats {
         let devices = ordinals.iter().map(|ordinal| Arc::clone(&gpus[ordinal])).collect();
         let gpus: Vec<_> = gpus.into_values().collect();
         let seats = Self { devices, apart: apart(&gpus)?, gpus, own };
-        seats.judge(program)?;
+        seats.analyze(program)?;
         Ok(seats)
     }
 
     /// A collective's kernel reads the parts of all members: its GPU must reach them.
-    fn judge(&self, program: &Program) -> Result<(), String> {
+    fn analyze(&self, program: &Program) -> Result<(), String> {
         for group in &program.groups {
             let Some(first) = group.first().map(|device| self.gpu_of(*device).ordinal()) else { continue };
             let others = group.iter().map(|device| (first, self.gpu_of(*device).ordinal()));
@@ -71,7 +72,8 @@ impl Seats {
         Ok(())
     }
 
-    /// Whether all GPUs that a copy has to do with, that of its stream and those of its ends, reach each other's memory.
+    /// Whether all GPUs that a copy has to do with, that of its stream and those of its ends, reach
+    /// each other's memory.
     pub(super) fn are_near(&self, stream: &Stream, ends: [Area; 2]) -> bool {
         let met: BTreeSet<usize> = ends.iter().filter_map(|area| area.gpu()).chain([stream.gpu().ordinal()]).collect();
         !self.apart.iter().any(|(from, to)| met.contains(from) && met.contains(to))
@@ -152,7 +154,8 @@ fn neighbours(desk: &Desk) -> Result<(usize, usize), RunError> {
     Ok((here(before), here(&hosts)))
 }
 
-/// The GPU of a rank: the first rank of a host has the first GPU, and so on. A launcher may also have given each rank the sight of one GPU only.
+/// The GPU of a rank: the first rank of a host has the first GPU, and so on. A launcher may also
+/// have given each rank the sight of one GPU only.
 fn of_rank(n_gpus: usize, (place, count): (usize, usize)) -> Result<usize, String> {
     match n_gpus {
         _ if count <= n_gpus => Ok(place),

@@ -1,9 +1,11 @@
 //! Teams: what a group does together, in this process or in several.
 //!
-//! In one process a kernel adds the parts of all members, or copies bring shares to all. A team is a group with members in several processes.
-//! The share of each member is added up by the process that has it: all others send it what their members have there, and our own kernel adds in the
-//! order of the group, so that the bits are those of one process. Then the sums go to all members. Of a reduce-scatter only the first half is done,
-//! of an all-gather only the second. Each half is one group of sends and receives, which every process names in one order: by share, and then by
+//! In one process a kernel adds the parts of all members, or copies bring shares to all. A team is
+//! a group with members in several processes. The share of each member is added up by the process
+//! that has it: all others send it what their members have there, and our own kernel adds in the
+//! order of the group, so that the bits are those of one process. Then the sums go to all members.
+//! Of a reduce-scatter only the first half is done, of an all-gather only the second. Each half is
+//! one group of sends and receives, which every process names in one order: by share, and then by
 //! the other member.
 
 use super::super::driver::Area;

@@ -1,8 +1,9 @@
 //! The library, loaded when it is first asked for, and the few of its calls that are used.
 //!
-//! Safety. The signatures are those of `nccl.h`, the same since version 2.7. The library stays loaded until the process ends. A communicator is a
-//! handle that the library made, used by one thread at a time, and destroyed or aborted once. Areas that are sent and received lie in memory of the GPU that
-//! lives until the machine has waited for its streams, or until the process ends.
+//! Safety. The signatures are those of `nccl.h`, the same since version 2.7. The library stays
+//! loaded until the process ends. A communicator is a handle that the library made, used by one
+//! thread at a time, and destroyed or aborted once. Areas that are sent and received lie in memory
+//! of the GPU that lives until the machine has waited for its streams, or until the process ends.
 
 use super::super::driver::{Area, Stream};
 use super::super::found::bring;
@@ -135,7 +136,8 @@ impl Library {
         )?;
         macro_rules! call {
             ($name:literal) => {
-                // SAFETY: the type of the field is that of the function (head of this file), which stays as long as the library does.
+                // SAFETY: the type of the field is that of the function (head of this file), which
+                // stays as long as the library does.
                 *unsafe { loaded.get($name) }
                     .map_err(|_| "the NCCL here is too old: it has no sends and receives (2.7 has)".to_owned())?
             };
@@ -175,8 +177,9 @@ impl Library {
         Ok(id)
     }
 
-    /// Joins a communicator with so many members as this one of them, with the GPU that is current. Waits for the others. An exchange has so many
-    /// blocks at most, which all members name alike; a library before version 2.17 cannot be told.
+    /// Joins a communicator with so many members as this one of them, with the GPU that is current.
+    /// Waits for the others. An exchange has so many blocks at most, which all members name alike;
+    /// a library before version 2.17 cannot be told.
     pub(crate) fn join(
         &'static self,
         id: Id,
@@ -248,7 +251,8 @@ impl Communicator {
         let _ = unsafe { (self.library.comm_destroy)(self.handle) };
     }
 
-    /// Leaves it where others may be lost: what is under way ends. Waits for all that the GPU does, exchanges of other communicators too.
+    /// Leaves it where others may be lost: what is under way ends. Waits for all that the GPU does,
+    /// exchanges of other communicators too.
     pub(crate) fn abort(self) {
         // SAFETY: made once, and aborted once.
         let _ = unsafe { (self.library.comm_abort)(self.handle) };

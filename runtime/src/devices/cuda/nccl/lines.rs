@@ -34,8 +34,10 @@ pub(crate) fn lines(program: &Program, division: Division) -> BTreeMap<Line, Vec
 /// Multiprocessors that all exchanges of a rank take together while they wait: a quarter of those of an H100.
 const WAITING: usize = 32;
 
-/// Blocks of an exchange at most. Each has a multiprocessor for itself, from the moment at which its queue comes to it until the other end has come, too. Were all
-/// of them taken by exchanges that wait, the work that others wait for could not begin. A power of two, to which the library would round it up.
+/// Blocks of an exchange at most. Each has a multiprocessor for itself, from the moment at which
+/// its queue comes to it until the other end has come, too. Were all of them taken by exchanges
+/// that wait, the work that others wait for could not begin. A power of two, to which the library
+/// would round it up.
 pub(crate) fn most_blocks(lines: &BTreeMap<Line, Vec<Rank>>) -> u32 {
     let mut by_rank = BTreeMap::<Rank, usize>::new();
     for rank in lines.values().flatten() {

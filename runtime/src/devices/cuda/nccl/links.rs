@@ -1,7 +1,8 @@
 //! Links: the communicators of one rank.
 //!
-//! The names of communicators are made by the first member of each, and travel through the job. All ranks join theirs in one order of all, and then
-//! move a few bytes through each, so that nothing is opened inside a step.
+//! The names of communicators are made by the first member of each, and travel through the job. All
+//! ranks join theirs in one order of all, and then move a few bytes through each, so that nothing
+//! is opened inside a step.
 
 use super::super::driver::{Area, DriverError, Stream};
 use super::library::{Communicator, Id, Library, Move, NcclError};
@@ -35,7 +36,8 @@ pub(crate) struct Links {
 pub(crate) const TRIAL: usize = 64;
 
 impl Links {
-    /// Joins all communicators of a rank, with the GPU of a stream, and tries them with so many bytes for each direction. All ranks do it at once.
+    /// Joins all communicators of a rank, with the GPU of a stream, and tries them with so many
+    /// bytes for each direction. All ranks do it at once.
     ///
     /// # Errors
     /// If there is no library, or a rank cannot be reached.
@@ -89,7 +91,8 @@ impl Links {
         }
     }
 
-    /// Waits for a stream, and looks meanwhile whether the other ranks can still be reached. `look` says now and then where the devices are.
+    /// Waits for a stream, and looks meanwhile whether the other ranks can still be reached. `look`
+    /// says now and then where the devices are.
     ///
     /// # Errors
     /// If one cannot, or the driver fails.
@@ -115,7 +118,8 @@ impl Links {
         Ok(())
     }
 
-    /// Members of a communicator do not reach each other. If one of them was lost, the job says more than the library: it is given time for that.
+    /// Members of a communicator do not reach each other. If one of them was lost, the job says
+    /// more than the library: it is given time for that.
     fn lost(&self, members: &[Rank], error: &NcclError) -> RunError {
         let began = Instant::now();
         while began.elapsed() < PATIENCE && self.seat.desk.failure().is_none() {
@@ -130,7 +134,8 @@ impl Links {
         }
     }
 
-    /// Leaves all communicators: in peace, or because the job cannot go on. Then all are left at once, since each waits for what the others have under way.
+    /// Leaves all communicators: in peace, or because the job cannot go on. Then all are left at
+    /// once, since each waits for what the others have under way.
     pub(crate) fn close(&mut self, in_peace: bool) {
         let communicators = std::mem::take(&mut self.lines).into_values().map(|(_, communicator)| communicator);
         if in_peace {

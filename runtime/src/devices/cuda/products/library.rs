@@ -1,9 +1,11 @@
 //! Calls of cuBLASLt, loaded where it is. One of the files with `unsafe` code.
 //!
-//! Safety. Descriptors are made here, live as long as the library that made them, and are given to no one else; attributes are written with
-//! the sizes that the library's reference states for them. Addresses are those of the device: that they hold what a [`Shape`] says is for
-//! the caller to see to, who resolves the places of a verified program; no memory of the host is touched through them. What the host must
-//! keep until a call returns, the two scalars, it keeps: the library reads them while it queues the call.
+//! Safety. Descriptors are made here, live as long as the library that made them, and are given to
+//! no one else; attributes are written with the sizes that the library's reference states for them.
+//! Addresses are those of the device: that they hold what a [`Shape`] says is for the caller to see
+//! to, who resolves the places of a verified program; no memory of the host is touched through
+//! them. What the host must keep until a call returns, the two scalars, it keeps: the library reads
+//! them while it queues the call.
 
 use super::{Layout, Shape};
 use crate::devices::cuda::found::bring;
@@ -14,7 +16,8 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::ptr;
 
-/// Bytes that each queue has for what algorithms leave between their parts: what the library's reference advises for Hopper.
+/// Bytes that each queue has for what algorithms leave between their parts: what the library's
+/// reference advises for Hopper.
 pub(crate) const WORKSPACE: usize = 32 << 20;
 
 /// Whether this machine has the library. It is not started.

@@ -1,9 +1,11 @@
 //! Matrix products by the vendor's library, cuBLASLt: which ones it can compute, and how they look to it.
 //!
-//! The library computes D = op(L) · op(R) + beta · D on matrices in column-major order, of which a batch is one stride apart. Ours
-//! lie in memory with any strides and several batch dimensions. A product fits where the result has unit stride along its rows or
-//! columns, and each factor along either; a result in row-major order is the transpose of one in column-major order:
-//! C = A · B is the same as Cᵀ = Bᵀ · Aᵀ. One batch dimension becomes the library's, the others become products of their own.
+//! The library computes D = op(L) · op(R) + beta · D on matrices in column-major order, of which a
+//! batch is one stride apart. Ours lie in memory with any strides and several batch dimensions. A
+//! product fits where the result has unit stride along its rows or columns, and each factor along
+//! either; a result in row-major order is the transpose of one in column-major order: C = A · B is
+//! the same as Cᵀ = Bᵀ · Aᵀ. One batch dimension becomes the library's, the others become products
+//! of their own.
 
 mod layout;
 mod library;

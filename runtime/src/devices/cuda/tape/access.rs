@@ -36,8 +36,8 @@ pub(super) struct Access {
 /// Bytes of a loss in the staging memory.
 const LOSS: u64 = 8;
 
-/// Calls `visit` with everything that a work touches. Buffers count as a whole: of what a collective leaves as it is, nobody may rely on
-/// anything before its `wait`.
+/// Calls `visit` with everything that a work touches. Buffers count as a whole: of what a
+/// collective leaves as it is, nobody may rely on anything before its `wait`.
 pub(super) fn accesses(program: &Program, work: &Work, mut visit: impl FnMut(Access)) {
     let mut touch = |device: DeviceId, buffer: BufferId, writes: bool| {
         let place = program.devices[device.index()].buffers[buffer.index()];

@@ -1,8 +1,10 @@
 //! Vector clocks: what each queue of a tape knows to be over, of itself and of every other queue.
 //!
-//! A queue counts what it does: its works, and its waits that bring news. An event keeps what its queue knew when it was recorded, and whoever
-//! waits for it then knows that too. So whether one thing is before another is one comparison of numbers (Mattern, Virtual Time and Global
-//! States of Distributed Systems, 1989). An event is forgotten with its last wait: as many are kept as are under way, not as there are.
+//! A queue counts what it does: its works, and its waits that bring news. An event keeps what its
+//! queue knew when it was recorded, and whoever waits for it then knows that too. So whether one
+//! thing is before another is one comparison of numbers (Mattern, Virtual Time and Global States of
+//! Distributed Systems, 1989). An event is forgotten with its last wait: as many are kept as are
+//! under way, not as there are.
 
 use super::{Call, EventId, QueueId, Tape};
 
@@ -58,8 +60,8 @@ impl Clocks {
         self.events[event.0 as usize] = Some((queue, clock));
     }
 
-    /// A queue waits for an event. Whether that brings news: not if the event is its own, if an earlier wait covers it, or if nobody
-    /// recorded it.
+    /// A queue waits for an event. Whether that brings news: not if the event is its own, if an
+    /// earlier wait covers it, or if nobody recorded it.
     pub(super) fn wait(&mut self, queue: QueueId, event: EventId) -> bool {
         let waits = &mut self.waits[event.0 as usize];
         *waits = waits.saturating_sub(1);

@@ -1,11 +1,13 @@
 //! The order in which the host goes through the lists of all devices.
 //!
-//! A device goes on until a `wait` whose transfer, collective or copy its partners have not started. Of those that can go on, the one that
-//! would be the earliest goes first: each has a clock, which a run moves on by its cost and a wait to the end of what is waited for. So the
-//! host asks for things in about the order in which they begin. The clocks decide nothing else.
+//! A device goes on until a `wait` whose transfer, collective or copy its partners have not
+//! started. Of those that can go on, the one that would be the earliest goes first: each has a
+//! clock, which a run moves on by its cost and a wait to the end of what is waited for. So the host
+//! asks for things in about the order in which they begin. The clocks decide nothing else.
 //!
-//! A transfer takes its turn when both of its ends have been started, a collective when all members have joined it. The turns are thus one
-//! order of everything in which each thing comes after all that it needs; it depends on nothing but the program.
+//! A transfer takes its turn when both of its ends have been started, a collective when all members
+//! have joined it. The turns are thus one order of everything in which each thing comes after all
+//! that it needs; it depends on nothing but the program.
 
 use crate::channel::QueueName;
 use crate::fault::RunError;

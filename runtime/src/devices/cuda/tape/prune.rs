@@ -1,7 +1,8 @@
 //! Leaves out the calls that a tape can do without.
 //!
-//! A wait that brings no news is none: for an event of the own queue, or for one that an earlier wait covers. An event for which nobody waits
-//! then is not recorded, and two events of the same moment are one.
+//! A wait that brings no news is none: for an event of the own queue, or for one that an earlier
+//! wait covers. An event for which nobody waits then is not recorded, and two events of the same
+//! moment are one.
 
 use super::clocks::{Clocks, Moment};
 use super::{Call, EventId, Tape};

@@ -1,8 +1,10 @@
 //! The race check: two works that touch the same bytes, one of which writes them, must be ordered by queues and events.
 //!
-//! For each run of bytes of an arena: who wrote it last, and who has read it since. Whoever touches it next must come after the writer, and who
-//! writes, after the readers too. It is enough to keep the last writer, because whoever comes after it comes after all before it; and of the
-//! readers those that are before no other reader. Calls are taken in the order of the tape, in which nothing is before its cause.
+//! For each run of bytes of an arena: who wrote it last, and who has read it since. Whoever touches
+//! it next must come after the writer, and who writes, after the readers too. It is enough to keep
+//! the last writer, because whoever comes after it comes after all before it; and of the readers
+//! those that are before no other reader. Calls are taken in the order of the tape, in which
+//! nothing is before its cause.
 
 use super::access::{Access, Arena, accesses};
 use super::clocks::{Clocks, Moment};

@@ -3,13 +3,15 @@
 //! | instruction | calls |
 //! |---|---|
 //! | `run`, `fill`, `load`, `emit` | that work, in the compute queue |
-//! | `send.start`, `recv.start` | an event in the compute queue; with the second of both, the transfer's queue waits for the two events, copies, and records that it has |
+//! | `send.start`, `recv.start` | an event in the compute queue; with the second of both, the
+//! transfer's queue waits for the two events, copies, and records that it has |
 //! | `coll.start`, `gather.start` | the same with the queue of the group, and an event of each member |
 //! | `copy.start` | the same with the queue of the direction, and one event |
 //! | `wait` | the compute queue waits for what was recorded there |
 //! | `alloc`, `free` | none; in strict runs, what is freed is made unusable |
 //!
-//! Of a transfer whose other end is in another process, and of a collective with members there, the queue waits for the events of this one.
+//! Of a transfer whose other end is in another process, and of a collective with members there, the
+//! queue waits for the events of this one.
 
 use super::order::{At, Turn, instructions, order};
 use super::prune::prune;
@@ -87,11 +89,11 @@ struct Books {
     facts: Facts,
 }
 
-/// Records both lists of a program. `strict` looks for overlapping buffers and for races, and makes freed memory unusable; debug builds look for
-/// races in any case.
+/// Records both lists of a program. `strict` looks for overlapping buffers and for races, and makes
+/// freed memory unusable; debug builds look for races in any case.
 ///
-/// # Errors
-/// If all devices wait, memory is used in a way that the verifier should not have let pass, or there is a race: mistakes of ours.
+/// # Errors If all devices wait, memory is used in a way that the verifier should not have let
+/// pass, or there is a race: mistakes of ours.
 pub fn record(program: &Verified, strict: bool) -> Result<Recorded, RunError> {
     record_part(program, 0..program.program().devices.len(), strict)
 }

@@ -1,5 +1,5 @@
-//! Functions in single precision, to a relative error below 1e-6. Coefficients of `exp` and `log` are those of the Cephes
-//! library (Moshier), those of `tanh` of Eigen's rational approximation.
+//! Functions in single precision, to a relative error below 1e-6. Coefficients of `exp` and `log`
+//! are those of the Cephes library (Moshier), those of `tanh` of Eigen's rational approximation.
 
 use super::super::lanes::Lanes;
 use super::{add_scaled, clamp, polynomial, special_exps, special_logs};

@@ -1,4 +1,5 @@
-//! Attention and its derivatives: sizes inside of a tile, at its edges and beyond, with and without a mask, in every precision.
+//! Attention and its derivatives: sizes inside of a tile, at its edges and beyond, with and without
+//! a mask, in every precision.
 
 use super::cases::check_each;
 use crate::devices::cpu::tests::Case;
@@ -9,11 +10,12 @@ use pipe_ir::ids::NodeId;
 /// Queries, keys, and the width of both.
 const SIZES: [(u64, u64, u64); 8] =
     [(1, 1, 1), (7, 31, 16), (64, 64, 40), (33, 65, 64), (130, 70, 32), (65, 129, 128), (20, 20, 160), (3, 70, 300)];
-/// The same, of what is stored as bfloat16: groups of four columns and not, and heads that are too wide for tensor cores.
+/// The same, of what is stored as bfloat16: groups of four columns and not, and heads that are too
+/// wide for tensor cores.
 const HALVES: [(u64, u64, u64); 5] = [(1, 1, 40), (7, 31, 42), (130, 70, 36), (33, 40, 100), (20, 21, 160)];
 
-/// Attention of heads that lie beside each other, as a model cuts them out of one product, and its derivatives; weights are neither even nor all one. Fibers are
-/// slow: large heads are few.
+/// Attention of heads that lie beside each other, as a model cuts them out of one product, and its
+/// derivatives; weights are neither even nor all one. Fibers are slow: large heads are few.
 fn graph((rows, columns, width): (u64, u64, u64), causal: bool) -> (Case, NodeId, NodeId) {
     let mut case = Case::new("attention");
     let (n_outer, n_heads) = if rows * columns * width < 20_000 { (2, 3) } else { (1, 2) };

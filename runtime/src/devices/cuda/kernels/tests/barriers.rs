@@ -10,7 +10,8 @@ use std::ops::Range;
 
 const BARRIER: &str = "__syncthreads();";
 
-/// Rows of several warps, columns, rows that become columns, a product of several steps, and attention over several tiles. (Rows that are added to a table are not here: without its barriers
+/// Rows of several warps, columns, rows that become columns, a product of several steps, and
+/// attention over several tiles. (Rows that are added to a table are not here: without its barriers
 /// that kernel leaves its shared array, at which the emulator ends the process.)
 fn cases() -> Vec<(Case, Precision)> {
     let mut rows = Case::new("rows");
@@ -46,14 +47,14 @@ fn cases() -> Vec<(Case, Precision)> {
 }
 
 /// A case whose kernels have these texts, the first to need them.
-struct Judged {
+struct Analysis {
     planned: Planned,
     tolerance: f64,
     texts: Range<usize>,
 }
 
 /// All cases in one source.
-fn judged(sources: &mut Sources) -> Vec<Judged> {
+fn analysis(sources: &mut Sources) -> Vec<Analysis> {
     let mut all = Vec::new();
     for (case, precision) in cases() {
         let first = sources.texts.len();
@@ -68,7 +69,7 @@ fn judged(sources: &mut Sources) -> Vec<Judged> {
             }
         }
         let tolerance = if precision == Precision::Fp32 { 1e-4 } else { 0.5 };
-        all.push(Judged { planned, tolerance, texts: first..sources.texts.len() });
+        all.push(Analysis { planned, tolerance, texts: first..sources.texts.len() });
     }
     all
 }
@@ -79,8 +80,9 @@ fn barriers(sources: &Sources) -> Vec<(usize, u32)> {
     let mut found = Vec::new();
     let mut from = 0;
     for (position, text) in sources.texts.iter().enumerate() {
-        // Not the sum in double precision, which is used once here and needs one barrier less; nor the barrier before a block asks whether it is the last one,
-        // without which the lanes of a warp part: the emulator ends the process then.
+        // Not the sum in double precision, which is used once here and needs one barrier less; nor
+        // the barrier before a block asks whether it is the last one, without which the lanes of a
+        // warp part: the emulator ends the process then.
         let is_judged = !text.contains("team_sum_f64(f64") && !text.contains("is_last");
         let start = from + whole[from..].find(text.as_str()).expect("a text is in the source, after those before it");
         let before = whole[..start].lines().count() as u32;
@@ -92,7 +94,7 @@ fn barriers(sources: &Sources) -> Vec<(usize, u32)> {
 }
 
 /// Whether some result is off by more than a tolerance, in one of so many orders of threads.
-fn is_noticed(Judged { planned, tolerance, .. }: &Judged, module: &Module, orders: usize) -> bool {
+fn is_noticed(Analysis { planned, tolerance, .. }: &Analysis, module: &Module, orders: usize) -> bool {
     let expected = interpreter::run(&planned.case.graph, &planned.case.operands);
     (0..orders).any(|_| {
         let found = planned.run(module).0;
@@ -106,7 +108,7 @@ fn is_noticed(Judged { planned, tolerance, .. }: &Judged, module: &Module, order
 #[test]
 fn a_kernel_without_one_of_its_barriers_gives_wrong_numbers() {
     let mut sources = Sources::default();
-    let judged = judged(&mut sources);
+    let analysis = analysis(&mut sources);
     let barriers = barriers(&sources);
     let text = sources.text();
     if is_on_gpu() {
@@ -115,7 +117,7 @@ fn a_kernel_without_one_of_its_barriers_gives_wrong_numbers() {
     }
     let Some(module) = Module::new(sources) else { return };
     let Module::Emulated(emulated) = &module else { panic!("not on a GPU") };
-    for one in &judged {
+    for one in &analysis {
         assert!(!is_noticed(one, &module, 2), "with all barriers the numbers are right");
         for (_, line) in barriers.iter().filter(|(text, _)| one.texts.contains(text)) {
             emulated.leave_out(Some(*line));

@@ -1,4 +1,5 @@
-//! Kernels on the GPU of this machine: compiled by its NVRTC, launched by its driver, on a copy of the memory of a case.
+//! Kernels on the GPU of this machine: compiled by its NVRTC, launched by its driver, on a copy of
+//! the memory of a case.
 
 use super::module::{Address, word};
 use crate::devices::cuda::driver::{

@@ -1,4 +1,5 @@
-//! The cases of the CPU device on the emulator: the same graphs and operands, fused and unfused, compared with plain arithmetic.
+//! The cases of the CPU device on the emulator: the same graphs and operands, fused and unfused,
+//! compared with plain arithmetic.
 
 use super::arena::run;
 use super::module::Module;
@@ -54,8 +55,8 @@ pub(super) fn check_all(cases: &[Case], precision: Precision, tolerances: (f64, 
     check_each(&cases.iter().map(|case| (case.clone(), precision, tolerances)).collect::<Vec<_>>());
 }
 
-/// Fused and unfused kernels of all cases give the same bits, and agree with plain arithmetic to tolerances, those of single and of double precision; a
-/// second run gives the same bits.
+/// Fused and unfused kernels of all cases give the same bits, and agree with plain arithmetic to
+/// tolerances, those of single and of double precision; a second run gives the same bits.
 pub(super) fn check_each(cases: &[(Case, Precision, (f64, f64))]) {
     let mut sources = Sources::default();
     let mut planned = Vec::new();
@@ -119,7 +120,8 @@ fn rows_of_every_width() {
     check_all(&all, Precision::Fp32, (1e-5, 1e-13));
 }
 
-/// Many rows: several blocks of them, more rows than blocks have sums, strips of columns of both widths, repeated indices.
+/// Many rows: several blocks of them, more rows than blocks have sums, strips of columns of both
+/// widths, repeated indices.
 #[test]
 fn many_rows() {
     let mut all = Vec::new();

@@ -1,8 +1,11 @@
 //! Kernels on the emulator: sources compiled by the fake NVRTC, or by a real one. One of the files with `unsafe` code.
 //!
-//! Safety. The libraries are NVRTC's, or ours with the same interface (`tests/cuda/fake/nvrtc.cpp`); the functions are called with the types that its
-//! documentation gives them. A kernel is called with as many arguments as it has parameters, each of its size, which the library itself states. The addresses
-//! among them point into memory that outlives the call, with room on both sides of every operand; a kernel that leaves that room is what the tests look for.
+//! Safety. The libraries are NVRTC's, or ours with the same interface
+//! (`tests/cuda/fake/nvrtc.cpp`); the functions are called with the types that its documentation
+//! gives them. A kernel is called with as many arguments as it has parameters, each of its size,
+//! which the library itself states. The addresses among them point into memory that outlives the
+//! call, with room on both sides of every operand; a kernel that leaves that room is what the tests
+//! look for.
 
 use super::module::{Address, word};
 use crate::devices::cuda::kernels::Sources;
@@ -153,7 +156,8 @@ impl Emulated {
             _ => 8,
         });
         let mut arguments: Vec<*mut c_void> = words.iter_mut().map(|word| std::ptr::from_mut(word).cast()).collect();
-        // SAFETY: see the head of this file; the sizes end with a 0, before which there are no more than there are arguments.
+        // SAFETY: see the head of this file; the sizes end with a 0, before which there are no more
+        // than there are arguments.
         unsafe {
             let stated: Symbol<'_, *const u32> =
                 self.library.get(format!("emulate_{name}_sizes").as_bytes()).expect(name);

@@ -1,4 +1,5 @@
-//! Indices that name no row: the error word names the first of them, whatever the order of threads, and nothing is written that should not be.
+//! Indices that name no row: the error word names the first of them, whatever the order of threads,
+//! and nothing is written that should not be.
 
 use super::cases::Planned;
 use super::module::Module;

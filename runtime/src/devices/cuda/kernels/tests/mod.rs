@@ -1,4 +1,5 @@
-//! Every kernel on the emulator (`tests/cuda/emulator`), or on a GPU, against plain arithmetic and against the CPU device, and all of them through NVRTC.
+//! Every kernel on the emulator (`tests/cuda/emulator`), or on a GPU, against plain arithmetic and
+//! against the CPU device, and all of them through NVRTC.
 
 mod accuracy;
 mod arena;

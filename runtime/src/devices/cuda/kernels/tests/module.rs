@@ -1,4 +1,5 @@
-//! Where the kernels of tests run: on the emulator, or, if the variable `PIPEC_GPU` is there, on the GPU of this machine.
+//! Where the kernels of tests run: on the emulator, or, if the variable `PIPEC_GPU` is there, on
+//! the GPU of this machine.
 
 use super::card::Card;
 use super::emulated::Emulated;

@@ -1,7 +1,7 @@
 //! All kernels through NVIDIA's compiler, for three generations of devices. It needs no GPU.
 //!
-//! Every kind of kernel, in every type, is compiled for each device. What differs in strides, widths or expressions only is as easy for one as for another:
-//! devices share it.
+//! Every kind of kernel, in every type, is compiled for each device. What differs in strides,
+//! widths or expressions only is as easy for one as for another: devices share it.
 
 use super::emulated::Compiler;
 use crate::devices::cuda::kernels::{Precision, Sources, Update};
@@ -77,7 +77,8 @@ fn attention(stored: DType, width: u64) -> [Attention; 2] {
     [of(None), of(Some(Box::new(Derivatives { dy: matrix(), by_keys: matrix(), by_values: matrix() })))]
 }
 
-/// How products are asked for, how heads are stored, and elements of a query: the most that each way of multiplying has registers for.
+/// How products are asked for, how heads are stored, and elements of a query: the most that each
+/// way of multiplying has registers for.
 type Heads = (Precision, DType, u64);
 const WIDEST: [Heads; 4] = [
     (Precision::Fp32, DType::F32, 128),
@@ -85,7 +86,8 @@ const WIDEST: [Heads; 4] = [
     (Precision::Tf32, DType::F32, 64),
     (Precision::Fp32, DType::BF16, 128),
 ];
-/// For one device each: narrower heads, those that are rounded on their way, and those that are too wide for tensor cores.
+/// For one device each: narrower heads, those that are rounded on their way, and those that are too
+/// wide for tensor cores.
 const OTHERS: [&[Heads]; 3] = [
     &[(Precision::Fp32, DType::F32, 64)],
     &[(Precision::Bf16, DType::F32, 128), (Precision::Fp32, DType::BF16, 64)],

@@ -31,7 +31,8 @@ impl Draw {
         choices[self.below(choices.len() as u64) as usize]
     }
 
-    /// A matrix in rows or in columns, with or without room between them; batches outside, in any order of axes. Returns its number of elements.
+    /// A matrix in rows or in columns, with or without room between them; batches outside, in any
+    /// order of axes. Returns its number of elements.
     fn matrix(&mut self, operand: u32, (rows, columns): (u64, u64), batch: &[u64], dtype: DType) -> (Matrix, u64) {
         let start = self.of(&[0, 0, 1, 4]);
         let room = self.of(&[0, 0, 3, 4]);

@@ -1,0 +1,105 @@
+//! What to compile, and what to compare it with: the options of every command that compiles.
+
+use crate::cluster::{self, Cluster};
+use crate::elaborate;
+use crate::profile::Profile;
+use pipe_model::pipeline::{Elaborated, Pipeline};
+use pipe_schedule::memory_limit::MemoryLimit;
+use pipe_schedule::timing::costs;
+use pipe_schedule::timing::costs::StageCosts;
+use pipe_syntax::diagnostic::{Diagnostic, Diagnostics};
+use pipe_syntax::source::Sources;
+use pipe_syntax::torch::version::Version;
+
+/// What to compile, and how to judge it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Request {
+    /// Which declaration, with which parameters.
+    pub choice: elaborate::Request,
+    /// Durations, instead of the profile's and the pipeline's.
+    pub costs: Option<StageCosts>,
+    /// Durations that were measured, instead of the pipeline's.
+    pub profile: Option<Profile>,
+    /// The machines that the target is to run on: their durations come before the pipeline's.
+    pub cluster: Option<Cluster>,
+    /// The most activation memory of devices.
+    pub memory: Option<MemoryLimit>,
+    /// Whether what holds for every number of microbatches may be the whole answer.
+    pub certificate: Certificates,
+    /// Whether a program is wanted, so that a target that has none is refused.
+    pub program: bool,
+    /// Whether the program is to run every half of a backward on its own, so that each can be measured.
+    pub apart: bool,
+    /// The version of PyTorch that is to run a schedule in its form; otherwise the newest one that has its words.
+    pub torch: Option<Version>,
+}
+
+impl Request {
+    /// The costs that were given: those of the request, or else of its profile, or else, without a
+    /// cluster, of the pipeline.
+    pub fn given(&self, pipeline: Option<&Pipeline>) -> Option<StageCosts> {
+        match (self.costs.clone(), self.profile.as_ref().map(Profile::costs)) {
+            (Some(own), Some(measured)) => Some(own.or(measured)),
+            (None, None) if self.cluster.is_none() => pipeline.and_then(|pipeline| pipeline.costs.clone()),
+            (own, measured) => own.or(measured),
+        }
+    }
+
+    /// Lets the cluster, if there is one, point into its file and say what memory there is, where
+    /// the pipeline does not.
+    pub(crate) fn equip(&self, sources: &mut Sources) -> Self {
+        Self { cluster: self.cluster.as_ref().map(|cluster| cluster.placed(sources)), ..self.clone() }
+    }
+
+    /// What the devices and their hosts have, where the pipeline does not say it.
+    pub(crate) fn furnish(&self, elaborated: &mut Elaborated) {
+        let Some(cluster) = &self.cluster else { return };
+        let Some(pipeline) = &mut elaborated.pipeline else { return };
+        let span = cluster.memory_span().unwrap_or(pipeline.span);
+        pipeline.memory.get_or_insert((cluster.memory(), span));
+        let host = cluster.host_of_device().map(|host| (host, cluster.host_span().unwrap_or(pipeline.span)));
+        pipeline.host = pipeline.host.or(host);
+    }
+
+    /// The same for a search, whose devices have a processor each, and which takes no proof instead of a step.
+    pub fn of_search(&self) -> Self {
+        let profile = self.profile.clone().map(Profile::unshared);
+        Self { profile, certificate: Certificates::Beside, ..self.clone() }
+    }
+
+    /// Warns of what the durations of the cluster leave out of a model.
+    pub(crate) fn unmodelled(&self, pipeline: Option<&Pipeline>) -> Option<Diagnostic> {
+        let transformer = pipeline?.transformer.as_ref()?;
+        cluster::unmodelled::warning(transformer, self.cluster.as_ref()?.name())
+    }
+
+    /// A warning for each cost of the request, or else of the pipeline, that nothing in the schedule takes.
+    pub(crate) fn unused_costs(&self, elaborated: &Elaborated) -> Diagnostics {
+        let only_own = self.profile.is_none() && self.cluster.is_none();
+        let of_pipeline = || elaborated.pipeline.as_ref().filter(|_| only_own)?.costs.as_ref();
+        let costs = self.costs.as_ref().or_else(of_pipeline);
+        costs.map_or_else(Vec::new, |costs| costs::unused::check(costs, only_own, &elaborated.schedule))
+    }
+
+    /// Compares costs and limits with the stages and devices that there are.
+    pub(crate) fn check(&self, elaborated: &Elaborated) -> Result<(), Diagnostics> {
+        let (schedule, pipeline) = (&elaborated.schedule, elaborated.pipeline.as_ref());
+        let given = self.given(pipeline);
+        let mut found = given.and_then(|given| costs::check(&given, schedule).err()).unwrap_or_default();
+        found.extend(self.memory.as_ref().and_then(|limit| limit.miscounted(schedule)));
+        found.extend(self.cluster.as_ref().and_then(|cluster| cluster::check(cluster, elaborated)));
+        if found.is_empty() { Ok(()) } else { Err(found) }
+    }
+}
+
+/// Whether what holds for every number of microbatches may be the whole answer, without a step written out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Certificates {
+    /// No: the step is wanted.
+    #[default]
+    Beside,
+    /// Where the step has too many tasks to be written out.
+    Instead,
+    /// Yes, where there is a certificate.
+    Alone,
+}

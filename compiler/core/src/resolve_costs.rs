@@ -1,0 +1,42 @@
+//! Which costs a target is timed with: those that were given, those of a profile, of a cluster, of
+//! the pipeline, or of the model.
+
+use crate::Request;
+use crate::cluster::durations as cluster;
+use pipe_model::costs as of_operations;
+use pipe_model::pipeline::Pipeline;
+use pipe_model::stage_set::StageSet;
+use pipe_schedule::schedule::Schedule;
+use pipe_schedule::timing::costs::halves::{Half, following};
+use pipe_schedule::timing::costs::{StageCosts, of_stages};
+use pipe_schedule::timing::durations::Costs;
+
+/// The costs that were given, or else those of the cluster, or else those of the model's
+/// floating-point operations, or else the usual ones. A cluster's links come before those of a
+/// profile, and the profile's tasks before those of the cluster.
+#[must_use]
+pub fn costs(request: &Request, pipeline: Option<&Pipeline>, stages: &StageSet, schedule: &Schedule) -> Costs {
+    match given(request, pipeline, stages, schedule) {
+        None if pipeline.is_some_and(Pipeline::has_model) => of_operations(stages),
+        given => of_stages(&given.unwrap_or_default(), schedule.n_stages()),
+    }
+}
+
+/// The costs that were given, and those of the cluster where they say nothing; none where there are neither.
+fn given(request: &Request, pipeline: Option<&Pipeline>, stages: &StageSet, schedule: &Schedule) -> Option<StageCosts> {
+    match cluster::target(request, pipeline, stages, schedule) {
+        Some(target) => Some(target.given(request, target.tasks(), target.links())),
+        None => request.given(pipeline),
+    }
+}
+
+/// The halves of backwards whose costs follow from `BW`, under the costs that go with a target.
+pub(crate) fn halves(
+    request: &Request,
+    pipeline: Option<&Pipeline>,
+    stages: &StageSet,
+    schedule: &Schedule,
+) -> Vec<Half> {
+    let given = given(request, pipeline, stages, schedule);
+    given.map_or_else(Vec::new, |given| following(&given, schedule.n_stages()))
+}

@@ -1,0 +1,220 @@
+//! Remedies: which other settings of a transformer would fit where it does not, and what they cost.
+//!
+//! Each change is tried by compiling the target with it, as `--set` would: stages are cut and
+//! accounted anew, the step is written out and lowered, and every device's peak is compared with
+//! what it has. Changes are tried one at a time; if none is enough, or none without a price, the
+//! one that takes most off the fullest device is kept (one without a price, if there is any) and
+//! the others are tried beside it, and so on. Of those that fit, one without more devices is
+//! cheaper than one with, then the one with least extra time by the timeline, then the one that was
+//! tried first.
+
+pub(crate) mod offload;
+
+use crate::Request;
+use crate::analyze::{Analysis, analyze};
+use crate::elaborate::elaborate;
+use crate::report::stage_costs::ChangeReport;
+use pipe_ir::ids::DeviceId;
+use pipe_ir::units::Bytes;
+use pipe_model::pipeline::Pipeline;
+use pipe_model::transformer::{Recompute, Settings};
+use pipe_schedule::check::check;
+use pipe_syntax::diagnostic::{Code, Diagnostic};
+use pipe_syntax::files::Files;
+
+/// Tasks of a step up to which changes are tried.
+const MOST_TASKS: usize = 200_000;
+/// Changes that are joined at most.
+const ROUNDS: usize = 6;
+
+/// Values to be set together, as `--set` has them.
+type Change = Vec<(&'static str, i64)>;
+
+/// A target with other settings.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Tried {
+    /// What is set.
+    pub change: Change,
+    /// The device that needs most.
+    pub device: DeviceId,
+    /// What it needs.
+    pub peak: Bytes,
+    /// What it has.
+    pub limit: Bytes,
+    /// How much longer a step takes all devices together, in thousandths.
+    pub extra: u64,
+    /// How many times as many devices it takes.
+    pub times_devices: u64,
+    settings: Settings,
+    n_microbatches: u32,
+    n_devices: usize,
+}
+
+impl Tried {
+    /// Whether every device has room for it.
+    #[must_use]
+    pub fn fits(&self) -> bool {
+        self.peak <= self.limit
+    }
+
+    /// As a pipeline would say it: `` `rows = 1`, `microbatches 16` ``.
+    #[must_use]
+    pub fn words(&self) -> String {
+        let word = |(name, value): &(&str, i64)| match *name {
+            "devices" | "microbatches" => format!("`{name} {value}`"),
+            "recompute" => format!("`recompute = {}`", self.settings.recompute.word()),
+            _ => format!("`{name} = {value}`"),
+        };
+        self.change.iter().map(word).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Tries other settings where devices hold more than they have, and puts the cheapest that fits
+/// into the help of what was found.
+pub(crate) fn advise(
+    files: &Files,
+    analysis: &Analysis,
+    request: &Request,
+    found: &mut [Diagnostic],
+) -> Vec<ChangeReport> {
+    let limit = analysis.pipeline.as_ref().filter(|own| own.transformer.is_some()).and_then(Pipeline::byte_limit);
+    let Some((limit, span)) = limit else { return Vec::new() };
+    // A limit of the devices, or what the pipeline requires of their bytes.
+    let is_about = |one: &Diagnostic| one.labels.first().is_some_and(|label| label.span == span);
+    let is_memory = |one: &Diagnostic| one.code == Code::MemoryExceeded || is_about(one);
+    if !found.iter().any(is_memory) || analysis.schedule.n_tasks() > MOST_TASKS {
+        return Vec::new();
+    }
+    let Some(tried) = (Trials { files, request, limit, base: None }).run() else { return Vec::new() };
+    let help = help(&tried);
+    for one in found.iter_mut().filter(|one| is_memory(one)) {
+        one.help = Some(help.clone());
+    }
+    tried.iter().map(ChangeReport::new).collect()
+}
+
+struct Trials<'a> {
+    files: &'a Files,
+    request: &'a Request,
+    limit: Bytes,
+    /// The time that a step takes all devices together, and the devices, as the target is.
+    base: Option<(u128, u64)>,
+}
+
+impl Trials<'_> {
+    /// Everything that takes less than the target as it is, the cheapest that fits first.
+    fn run(&mut self) -> Option<Vec<Tried>> {
+        let mut best = self.attempt(&[])?;
+        let mut tried: Vec<Tried> = Vec::new();
+        for _ in 0..ROUNDS {
+            let joined = |change: Change| {
+                best.change.iter().filter(|(name, _)| !has(&change, name)).copied().chain(change.clone()).collect()
+            };
+            let changes = candidates(&best).into_iter().map(joined);
+            let round: Vec<Tried> =
+                changes.filter_map(|change: Change| self.attempt(&change)).filter(|one| one.peak < best.peak).collect();
+            let is_free = |one: &&Tried| one.extra == 0 && one.times_devices == 1;
+            let free = round.iter().filter(is_free).min_by_key(|one| one.peak).cloned();
+            let any = round.iter().min_by_key(|one| (one.times_devices, one.peak)).cloned();
+            tried.extend(round);
+            let fit = tried.iter().filter(|one| one.fits());
+            if fit.clone().any(|one| is_free(&one)) {
+                break;
+            }
+            // Something fits at a price: perhaps several things together do without.
+            let next = if fit.count() > 0 { free } else { free.or(any) };
+            let Some(next) = next else { break };
+            best = next;
+        }
+        tried.sort_by_key(|one| (!one.fits(), one.times_devices, one.extra));
+        Some(tried)
+    }
+
+    /// The target with these settings; none where they do not go with it.
+    fn attempt(&mut self, change: &[(&'static str, i64)]) -> Option<Tried> {
+        let mut request = self.request.clone();
+        request.choice.settings.extend(change.iter().map(|(name, value)| ((*name).to_owned(), *value)));
+        let mut elaborated = elaborate(self.files, &request.choice).ok()?;
+        request.check(&elaborated).ok()?;
+        request.furnish(&mut elaborated);
+        let settings = elaborated.pipeline.as_ref()?.transformer.as_ref()?.settings.clone();
+        let stages = pipe_model::stage_set(self.files, &elaborated).ok()?;
+        stages.tell(&mut elaborated.schedule);
+        let order = check(&elaborated.schedule).ok()?;
+        let mut analysis = analyze(self.files, elaborated, order, &stages, &request);
+        if analysis.schedule.n_tasks() > MOST_TASKS {
+            return None;
+        }
+        let program = analysis.program(&stages, &analysis.lowering());
+        let program = offload::settle(&mut analysis, program, &stages, &request);
+        let schedule = &analysis.schedule;
+        let peaks = (0..).map(DeviceId).zip(program.devices.iter().map(|device| device.peak));
+        let (device, peak) = peaks.max_by_key(|(device, peak)| (*peak, std::cmp::Reverse(*device)))?;
+        let devices = schedule.n_devices() as u64 * settings.tensor;
+        // Smaller models are timed in smaller units, unless the costs are said.
+        let is_said = request.cluster.is_some() || request.given(analysis.pipeline.as_ref()).is_some();
+        let unit = if is_said { 1 } else { stages.flops_per_tick };
+        let time = u128::from(analysis.timeline.makespan().0) * u128::from(devices) * u128::from(unit);
+        let (base_time, base_devices) = *self.base.get_or_insert((time, devices));
+        let extra = time.saturating_sub(base_time) * 1_000 / base_time.max(1);
+        Some(Tried {
+            change: change.to_vec(),
+            device,
+            peak,
+            limit: self.limit,
+            extra: u64::try_from(extra).unwrap_or(u64::MAX),
+            times_devices: devices / base_devices.max(1),
+            n_microbatches: schedule.microbatches_of_step(),
+            n_devices: schedule.n_devices(),
+            settings,
+        })
+    }
+}
+
+fn has(change: &[(&str, i64)], name: &str) -> bool {
+    change.iter().any(|(other, _)| *other == name)
+}
+
+/// What may be changed of a target: what costs nothing first.
+fn candidates(target: &Tried) -> Vec<Change> {
+    let Tried { settings, n_microbatches, n_devices, .. } = target;
+    let mut all: Vec<Change> = Vec::new();
+    let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+    if settings.tensor > 1 && !settings.sequence_parallel {
+        all.push(vec![("sequence_parallel", 1)]);
+    }
+    if !settings.flash {
+        all.push(vec![("flash", 1)]);
+    }
+    if settings.recompute == Recompute::None && !settings.flash {
+        all.push(vec![("recompute", 1)]);
+    }
+    if settings.recompute < Recompute::Full {
+        all.push(vec![("recompute", 2)]);
+    }
+    if settings.data > 1 {
+        all.extend((settings.zero + 1..=3).map(|zero| vec![("zero", number(zero))]));
+    }
+    if settings.rows.is_multiple_of(2) {
+        all.push(vec![("rows", number(settings.rows / 2)), ("microbatches", 2 * i64::from(*n_microbatches))]);
+    }
+    all.push(vec![("tensor", number(2 * settings.tensor))]);
+    all.push(vec![("devices", number(2 * *n_devices as u64))]);
+    all
+}
+
+fn help(tried: &[Tried]) -> String {
+    let Some(first) = tried.first() else { return "no other setting that was tried takes less".to_owned() };
+    let Tried { device, peak, limit, .. } = first;
+    if !first.fits() {
+        let least = tried.iter().min_by_key(|one| one.peak).unwrap_or(first);
+        let (words, peak, device) = (least.words(), least.peak, least.device);
+        return format!("no change of the settings that was tried fits; least is {peak} on {device}, with {words}");
+    }
+    let time = match (first.extra, first.times_devices) {
+        (0, 1) => "for no more time".to_owned(),
+        (extra, 1) => format!("for {}.{}% more time", extra / 10, extra % 10),
+        (_, times) => format!("on {times} times as many devices"),
+    };
+    format!("the cheapest change that fits is {}: {device} then needs {peak} of {limit}, {time}", first.words())
+}

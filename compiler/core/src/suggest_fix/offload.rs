@@ -1,0 +1,123 @@
+//! Which other place for state would make a target fit that holds more than its devices have:
+//! dividing it among replicas, or offload, which takes activations, too. Each is tried by writing
+//! the program with it.
+
+use crate::Request;
+use crate::analyze::Analysis;
+use crate::timing::Setting;
+use pipe_ir::ids::DeviceId;
+use pipe_ir::program::{DeviceProgram, Program};
+use pipe_ir::units::Bytes;
+use pipe_ir::value::ValueKind;
+use pipe_lower::Options;
+use pipe_model::pipeline::Pipeline;
+use pipe_model::stage_set::StageSet;
+use pipe_schedule::policy::offload::Offload;
+use pipe_schedule::policy::zero::Zero;
+use pipe_schedule::units::Ticks;
+use pipe_syntax::diagnostic::{Code, Diagnostic};
+
+/// Tasks of a step up to which it is tried.
+const MOST_TASKS: usize = 200_000;
+
+/// Says in the help of what was found which stage of ZeRO and which offload would make it fit, if any.
+pub(crate) fn advise(analysis: &Analysis, stages: &StageSet, found: &mut [Diagnostic]) {
+    let Some(pipeline) = analysis.pipeline.as_ref() else { return };
+    let Some((limit, span)) = pipeline.byte_limit() else { return };
+    let is_about = |one: &Diagnostic| one.labels.first().is_some_and(|label| label.span == span);
+    let is_memory = |one: &Diagnostic| one.code == Code::MemoryExceeded || is_about(one);
+    let is_possible = analysis.schedule.n_tasks() <= MOST_TASKS;
+    if !is_possible || !found.iter().any(is_memory) {
+        return;
+    }
+    let divided = zeros(analysis, pipeline).map(|zero| Options { zero, ..analysis.lowering() });
+    let away = offloads(analysis, stages, pipeline).map(|offload| Options { offload, ..analysis.lowering() });
+    let mut help = Vec::new();
+    let with = |options: Options| {
+        let program = analysis.program(stages, &options);
+        Some((options, fullest(pipeline, &program, limit)?))
+    };
+    if let Some((options, (device, needed, _))) = divided.filter_map(with).next() {
+        help.push(format!("`zero {}` would fit: {device} then needs {needed}", options.zero));
+    }
+    if let Some((options, (device, needed, host))) = away.filter_map(with).next() {
+        let offload = options.offload;
+        let is_timed = !offload.activations || options.copy > Ticks::ZERO;
+        let given = if is_timed { "" } else { ", if copies take no time" };
+        help.push(format!("`offload {offload}` would fit{given}: {device} then needs {needed}, and {host}"));
+    }
+    if help.is_empty() {
+        return;
+    }
+    let words = help.join("; ");
+    for one in found.iter_mut().filter(|one| is_memory(one)) {
+        let before = one.help.take().map_or_else(String::new, |help| format!("{help}; "));
+        one.help = Some(before + &words);
+    }
+}
+
+/// The program of a target whose pipeline lets state live with the hosts if that makes it fit:
+/// nothing does where `program` fits, else what fits with the shortest step. The target then says
+/// what that is.
+pub(crate) fn settle(analysis: &mut Analysis, program: Program, stages: &StageSet, request: &Request) -> Program {
+    let Some(pipeline) = analysis.pipeline.as_ref().filter(|own| own.may_offload) else { return program };
+    let Some((limit, _)) = pipeline.byte_limit() else { return program };
+    if fullest(pipeline, &program, limit).is_some() {
+        return program;
+    }
+    let setting = Setting { stages, pipeline: Some(pipeline), request };
+    let with = |offload: Offload| {
+        let program = analysis.program(stages, &Options { offload, ..analysis.lowering() });
+        fullest(pipeline, &program, limit)?;
+        let (timeline, _) = setting.copied((&analysis.schedule, &analysis.order, &analysis.costs), &program);
+        Some((timeline.makespan(), offload, program))
+    };
+    // Where nobody says how long copies take, nothing shows that those of activations hide.
+    let is_vain = |offload: &Offload| offload.activations && analysis.costs.copy == Ticks::ZERO;
+    let best = offloads(analysis, stages, pipeline).filter_map(with);
+    let best = best.min_by_key(|(time, offload, _)| (is_vain(offload), *time));
+    match (best, &mut analysis.pipeline) {
+        (Some((_, offload, program)), Some(pipeline)) => {
+            pipeline.offload = offload;
+            program
+        }
+        _ => program,
+    }
+}
+
+/// The stages of ZeRO that divide more than is divided.
+fn zeros(analysis: &Analysis, pipeline: &Pipeline) -> impl Iterator<Item = Zero> {
+    let placement = &analysis.schedule.placement;
+    let has_replicas = placement.stages().any(|stage| placement.has_replicas(stage));
+    let is_flushed = analysis.schedule.window.is_none();
+    let is_possible = has_replicas && is_flushed && pipeline.model.is_some() && pipeline.training.is_some();
+    let (own, offload) = (pipeline.zero, pipeline.offload);
+    Zero::ALL.into_iter().filter(move |zero| is_possible && *zero > own && zero.goes_with(offload))
+}
+
+/// What more could live with the hosts.
+fn offloads(analysis: &Analysis, stages: &StageSet, pipeline: &Pipeline) -> impl Iterator<Item = Offload> {
+    let of_kind = |kind: ValueKind| stages.values.iter().any(|value| value.kind == kind);
+    let has_state = of_kind(ValueKind::OptimizerState);
+    let (own, zero) = (pipeline.offload, pipeline.zero);
+    let is_flushed = analysis.schedule.window.is_none();
+    let is_possible = move |offload: &Offload| (has_state || !offload.optimizer) && (is_flushed || !offload.state());
+    let candidates = Offload::ALL.into_iter().filter(is_possible);
+    candidates.filter(move |other| own.and(*other) == *other && own != *other && zero.goes_with(*other))
+}
+
+/// The device that needs most, what that is, and what of the memory of hosts; none where something does not fit.
+fn fullest(pipeline: &Pipeline, program: &Program, limit: Bytes) -> Option<(DeviceId, Bytes, String)> {
+    let host = pipeline.host.map_or(Bytes(u64::MAX), |(host, _)| host);
+    let needed = |code: &DeviceProgram| pipeline.needed(code);
+    let fits = |code: &DeviceProgram| needed(code) <= limit && code.host.arena <= host;
+    let devices = (0..).map(DeviceId).zip(&program.devices);
+    let most = devices.max_by_key(|(device, code)| (needed(code), std::cmp::Reverse(*device)));
+    let (device, code) = most.filter(|_| program.devices.iter().all(fits))?;
+    let of_hosts = program.devices.iter().map(|code| code.host.peak).max().unwrap_or_default();
+    let host = match code.host.peak == of_hosts {
+        true => format!("{of_hosts} of its host"),
+        false => format!("at most {of_hosts} of a host"),
+    };
+    Some((device, needed(code), host))
+}

@@ -1,0 +1,164 @@
+//! The lines of schedules, layers, models and pipelines, with the names that they declare and use.
+
+use super::{NameKind, Walker};
+use pipe_syntax::ast;
+use pipe_syntax::ast::{LayerItem, Limit, ModelItem, PipelineItem, ScheduleItem, SettingValue};
+use pipe_syntax::source::Span;
+
+impl Walker {
+    pub(super) fn schedule(&mut self, schedule: &ast::Schedule) {
+        // Shorthands may use what is declared below them, and each name has one meaning: names first.
+        for item in &schedule.items {
+            match item {
+                ScheduleItem::Let(binding) => drop(self.bind_let(binding)),
+                ScheduleItem::Place { stage, microbatch, .. } => {
+                    std::iter::once(stage).chain(microbatch).for_each(|name| self.bind_once(name));
+                }
+                ScheduleItem::Block(block) => block.names().for_each(|name| self.bind_once(name)),
+                ScheduleItem::Order(order) => self.bind_once(&order.device),
+                ScheduleItem::Stages { .. }
+                | ScheduleItem::Slices { .. }
+                | ScheduleItem::Slots { .. }
+                | ScheduleItem::Weights { .. }
+                | ScheduleItem::Require { .. }
+                | ScheduleItem::Reorder { .. } => {}
+            }
+        }
+        for item in &schedule.items {
+            match item {
+                ScheduleItem::Stages { count, .. } | ScheduleItem::Slices { count, .. } => self.value(count),
+                ScheduleItem::Place { device, .. } => self.value(device),
+                ScheduleItem::Slots { durations, .. } => self.values(durations.iter().map(|(_, slots)| slots)),
+                ScheduleItem::Weights { branches, .. } => self.values(branches.iter().map(|(condition, _)| condition)),
+                ScheduleItem::Require { condition, .. } => self.value(condition),
+                ScheduleItem::Let(binding) => self.value(&binding.value),
+                ScheduleItem::Block(block) => {
+                    self.values(block.microbatches.iter().chain([&block.period]));
+                    self.values(block.tasks.iter().filter_map(|task| task.at.as_ref()));
+                }
+                ScheduleItem::Order(order) => self.within(|walker| walker.statements(&order.body)),
+                ScheduleItem::Reorder { .. } => {}
+            }
+        }
+    }
+
+    /// What a layer has that models can name, or that flows.
+    pub(super) fn tensors(&mut self, owner: usize, layer: &ast::Layer) {
+        for item in &layer.items {
+            let (kind, name, whole) = match item {
+                LayerItem::Input { name } => (NameKind::Input, name, name.span),
+                LayerItem::Data { name, span, .. } => (NameKind::Data, name, *span),
+                LayerItem::Weight { name, span, .. } => (NameKind::Weight, name, *span),
+                LayerItem::Let(_) | LayerItem::Output { .. } | LayerItem::Loss { .. } => continue,
+            };
+            let index = self.define(kind, name, whole, "");
+            self.members.entry((owner, kind, name.text.clone())).or_insert(index);
+        }
+    }
+
+    pub(super) fn layer(&mut self, layer: &ast::Layer) {
+        for item in &layer.items {
+            match item {
+                LayerItem::Input { .. } => {}
+                LayerItem::Data { shape, .. } => self.values(shape),
+                LayerItem::Weight { shape, init, .. } => {
+                    self.values(shape);
+                    if let ast::Init::Normal { deviation } = init {
+                        self.value(deviation);
+                    }
+                }
+                LayerItem::Let(binding) => {
+                    self.value(&binding.value);
+                    self.bind_let(binding);
+                }
+                LayerItem::Output { value, .. } | LayerItem::Loss { value, .. } => self.value(value),
+            }
+        }
+    }
+
+    pub(super) fn model_items(&mut self, items: &[ModelItem]) {
+        for item in items {
+            match item {
+                ModelItem::Let(binding) => {
+                    let layer = match &binding.value.kind {
+                        ast::ExprKind::Call(call) => self.call(call, NameKind::Layer),
+                        _ => {
+                            self.value(&binding.value);
+                            None
+                        }
+                    };
+                    let index = self.bind_let(binding);
+                    self.layers.extend(layer.map(|layer| (index, layer)));
+                }
+                ModelItem::Layer(layer) => self.layer_use(layer),
+                ModelItem::Repeat { count, body, .. } => {
+                    self.value(count);
+                    self.within(|walker| walker.model_items(body));
+                }
+            }
+        }
+    }
+
+    fn layer_use(&mut self, layer: &ast::LayerUse) {
+        let callee = self.call(&layer.call, NameKind::Layer);
+        layer.sources.iter().for_each(|source| self.refer(source.span, self.lookup(&source.text)));
+        for tie in &layer.ties {
+            let weight = |walker: &Self, of: Option<usize>, name: &ast::Name| {
+                of.and_then(|layer| walker.member(layer, NameKind::Weight, &name.text))
+            };
+            self.refer(tie.weight.span, weight(self, callee, &tie.weight));
+            let named = self.lookup(&tie.layer.text);
+            self.refer(tie.layer.span, named);
+            let of = named.and_then(|named| self.layers.get(&named).copied());
+            self.refer(tie.owner.span, weight(self, of, &tie.owner));
+        }
+        if let Some(name) = &layer.name {
+            let index = self.bind(NameKind::Let, name, Span { end: layer.call.span.end, ..name.span });
+            self.layers.extend(callee.map(|callee| (index, callee)));
+        }
+    }
+
+    pub(super) fn pipeline_item(&mut self, item: &PipelineItem) {
+        match item {
+            PipelineItem::Model(call) => drop(self.call(call, NameKind::Model)),
+            PipelineItem::Schedule(call) => drop(self.call(call, NameKind::Schedule)),
+            PipelineItem::Config(call) => self.values(call.arguments.iter().map(|argument| &argument.value)),
+            PipelineItem::Devices { count, memory, host, .. } => {
+                self.values(std::iter::once(count).chain(memory).chain(host));
+            }
+            PipelineItem::Microbatches { count, .. } => self.value(count),
+            PipelineItem::Zero { stage, .. } => self.value(stage),
+            PipelineItem::Recompute { stages, .. } => {
+                let ranges = stages.iter().flatten();
+                self.values(ranges.flat_map(|(first, end)| std::iter::once(first).chain(end)));
+            }
+            PipelineItem::Require { limit: Limit::Number(number), .. } => self.value(number),
+            PipelineItem::Require { limit: Limit::Schedule { factor, schedule }, .. } => {
+                self.values(factor);
+                // `require peak <= n` may also be about a number.
+                if self.call(schedule, NameKind::Schedule).is_none() && schedule.arguments.is_empty() {
+                    self.refer(schedule.name.span, self.lookup(&schedule.name.text));
+                }
+            }
+            PipelineItem::Activation { shares: numbers, .. } | PipelineItem::Cost { durations: numbers, .. } => {
+                self.values(numbers.iter().map(|(_, number)| number));
+            }
+            PipelineItem::Train { settings, .. } => {
+                for setting in settings {
+                    match &setting.value {
+                        SettingValue::Data(_) => {}
+                        SettingValue::Steps(value)
+                        | SettingValue::Seed(value)
+                        | SettingValue::Warmup(value)
+                        | SettingValue::Minimum(value) => self.value(value),
+                        SettingValue::Optimizer(call) => {
+                            self.values(call.arguments.iter().map(|argument| &argument.value));
+                        }
+                        SettingValue::Checkpoint { every, .. } => self.values(every),
+                    }
+                }
+            }
+            PipelineItem::Precision { .. } | PipelineItem::Offload { .. } => {}
+        }
+    }
+}

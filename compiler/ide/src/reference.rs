@@ -1,0 +1,68 @@
+//! The reference of single words: what the grammar says of a keyword, and what names mean that nobody declares.
+
+/// The text of the grammar, whose comments are the reference.
+const GRAMMAR: &str = include_str!("../../../grammar/pipe.pest");
+/// The most rules that are told of one word.
+const TOLD: usize = 3;
+
+/// Names that are there without a declaration, with what they mean.
+pub const CONSTANTS: [(&str, &str); 3] = [
+    ("D", "The number of devices: `devices` of a pipeline or `--set devices=..`, and 4 where nothing says it."),
+    (
+        "M",
+        "The number of microbatches of a step: `microbatches` of a pipeline or `--set microbatches=..`, and 8 where nothing says it.",
+    ),
+    ("S", "The number of stages, as `stages` says it."),
+];
+
+/// Kinds of tasks, with what they mean.
+pub const KINDS: [(&str, &str); 5] = [
+    ("F", "Forward of a stage, for one microbatch."),
+    ("B", "Backward for the input only: the gradient of the activation. Each `B` needs its `W`."),
+    ("W", "Backward for the weights only."),
+    ("BW", "Both halves of the backward at once."),
+    ("R", "Recomputes the forward of a stage before its backward."),
+];
+
+/// Functions of schedules; those of layers are in [`functions`].
+pub const NUMBERS: [(&str, &str); 3] = [("min", "min(x, y, ..)"), ("max", "max(x, y, ..)"), ("abs", "abs(x)")];
+
+/// Functions of layers, with their arguments.
+pub fn functions() -> impl Iterator<Item = (&'static str, String)> {
+    pipe_model::functions()
+}
+
+/// Every rule with its comment and what it consists of.
+fn rules() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    let mut comment = "";
+    GRAMMAR.lines().filter_map(move |line| {
+        if let Some(text) = line.strip_prefix("/// ") {
+            comment = text;
+            return None;
+        }
+        let (name, body) = line.split_once(" = ")?;
+        Some((name, comment, body))
+    })
+}
+
+/// Every keyword, in the order of the grammar.
+pub fn keywords() -> impl Iterator<Item = &'static str> {
+    rules().filter_map(|(name, ..)| name.strip_prefix("kw_"))
+}
+
+/// What the grammar says of the rules with a keyword, those that it begins before others; none where it is no keyword.
+#[must_use]
+pub fn keyword(word: &str) -> Option<String> {
+    keywords().find(|keyword| *keyword == word)?;
+    let mark = format!("kw_{word}");
+    let place = |body: &str| {
+        body.split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+            .filter(|part| !part.is_empty())
+            .position(|part| part == mark)
+    };
+    let mut found: Vec<(usize, &str)> =
+        rules().filter_map(|(_, comment, body)| place(body).map(|place| (place.min(1), comment))).collect();
+    found.sort_by_key(|(place, _)| *place);
+    let lines: Vec<String> = found.iter().take(TOLD).map(|(_, comment)| (*comment).to_owned()).collect();
+    Some(lines.join("\n\n"))
+}

@@ -1,0 +1,120 @@
+//! Names of small sources: `«name»` marks every place where one definition is meant.
+
+use super::*;
+use pipe_syntax::source::{Source, Sources};
+
+/// The names of a text with marks, and the marked places.
+fn marked(text: &str) -> (Names, Vec<Span>) {
+    let mut spans = Vec::new();
+    let mut plain = String::new();
+    for part in text.split_inclusive(['«', '»']) {
+        plain.push_str(part.trim_end_matches(['«', '»']));
+        let here = u32::try_from(plain.len()).expect("short");
+        if part.ends_with('«') {
+            spans.push(Span { file: FileId(0), start: here, end: 0 });
+        } else if part.ends_with('»') {
+            spans.last_mut().into_iter().for_each(|span| span.end = here);
+        }
+    }
+    let mut sources = Sources::default();
+    let root = Source { name: "x.pipe".to_owned(), text: plain };
+    let (files, _) = pipe_syntax::files::read(&mut sources, root, &|_| Err("no files here".to_owned()));
+    (Names::of(&files), spans)
+}
+
+/// All marked places, and no others, mean what the first one means.
+fn means_one_thing(text: &str) {
+    let (names, spans) = marked(text);
+    let (_, definition) = names.at(FileId(0), spans[0].start).unwrap_or_else(|| panic!("nothing is meant in\n{text}"));
+    assert_eq!(names.uses_of(definition).collect::<Vec<_>>(), spans, "{text}\n{:?}", names.definitions[definition]);
+    assert_eq!(names.definitions[definition].span.file, FileId(0));
+}
+
+#[test]
+fn names_of_schedules_have_one_meaning() {
+    means_one_thing(
+        "schedule a { stages D  let i = min(«s», D)  place «s» on i  block every 3 { F[«s»] at «s» + i  B[«s»] at 2 * «s» } }",
+    );
+    means_one_thing("schedule a { stages D  place s, «m» on s  block of 2 every 6 { F[s, «m»] at «m»  BW[s] fill } }");
+    means_one_thing(
+        "schedule a(«chunks» = 2, x = «chunks») { stages «chunks» } pipeline p { schedule a(«chunks» = 3) }",
+    );
+    means_one_thing("schedule «a» { stages D } pipeline p { schedule «a»  require peak <= 0.5 * «a» }");
+    means_one_thing("param «width» = 2 param b = «width» + 1 schedule a(x = «width») { stages «width» }");
+    means_one_thing(
+        "schedule a { let «b» = 1 let c = «b» order d { repeat «b» { F[«b»] & BW[d] } } } schedule e { let b = 1 }",
+    );
+}
+
+#[test]
+fn statements_have_scopes() {
+    means_one_thing(
+        "schedule a { order «d» { for k in 0..«d» { F[«d», k] } for k in 0..3 { } if «d» == 0 { F[«d»] } } }",
+    );
+    means_one_thing("schedule a { order d { for «k» in 0..d { F[d, «k»] } for k in 0..3 { F[k] } } }");
+    means_one_thing("schedule a { order d { if d == 0 { let «x» = 1 F[«x»] } else { let x = 2 F[x] } } }");
+}
+
+#[test]
+fn models_name_layers_and_their_weights() {
+    let layers = "layer l(n) { input x  weight w: [n] = ones  output x } ";
+    means_one_thing(&format!("{layers} model m {{ let «q» = l(1)  l(2) from «q», «q» with w = «q».w }}"));
+    means_one_thing(
+        "layer l(n) { input x weight «w»: [n] = ones output x * «w» } model m { let q = l(1) from q  l(2) with «w» = q.«w» }",
+    );
+    means_one_thing("layer «l»(n) { input x output x } model m { «l»(1) repeat 2 { «l»(n = 2) } let x = «l»(1) }");
+    means_one_thing("layer l(«n») { input x output x * «n» } model m { l(1) repeat 2 { l(«n» = 2) } }");
+    means_one_thing("model «m» { } pipeline p { model «m» } pipeline m { }");
+}
+
+#[test]
+fn other_declarations_are_found_where_one_does_not_parse() {
+    means_one_thing("schedule «a» { stages D }\nschedule b {\nstages (\n}\npipeline p { schedule «a» }\n");
+    let (names, _) =
+        marked("/// First.\nschedule a { }\nschedule b { stages ( }\n/// Third.\nschedule c { stages D }\n");
+    let doc = |name: &str| names.find(NameKind::Schedule, name).map(|index| names.definitions[index].doc.clone());
+    assert_eq!((doc("a"), doc("b"), doc("c")), (Some("First.".into()), None, Some("Third.".into())));
+}
+
+#[test]
+fn the_standard_library_is_there() {
+    let (names, _) = marked("import std.models.gpt pipeline p { model gpt schedule v_half }");
+    for (kind, name) in [(NameKind::Schedule, "v_half"), (NameKind::Model, "gpt"), (NameKind::Layer, "block")] {
+        let index = names.find(kind, name).unwrap_or_else(|| panic!("{name}"));
+        assert!(!names.definitions[index].doc.is_empty(), "{name}");
+        assert!(names.inside(index).count() > 0 || kind == NameKind::Schedule, "{name}");
+    }
+}
+
+#[test]
+fn every_keyword_has_a_line_of_reference() {
+    let keywords: Vec<_> = reference::keywords().collect();
+    assert!(keywords.len() > 60, "{keywords:?}");
+    let missing: Vec<_> =
+        keywords.iter().filter(|word| reference::keyword(word).is_none_or(|text| text.is_empty())).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    assert_eq!(
+        reference::keyword("stages").as_deref().and_then(|text| text.lines().next()),
+        Some("How many stages there are: `stages 2 * D`")
+    );
+    assert_eq!(reference::keyword("warm"), None);
+}
+
+#[test]
+fn what_may_come_next_is_said_in_words() {
+    let expects = |text: &str, wanted: &str| {
+        let found = pipe_syntax::parse::expected_behind(text);
+        assert!(found.iter().any(|phrase| phrase.contains(wanted)), "behind `{text}`: {found:?}");
+    };
+    expects("", "`schedule`");
+    expects("schedule a { ", "`place`");
+    expects("schedule a { stages D ", "`block`");
+    expects("schedule a { place s ", "`on`");
+    expects("schedule a { block every 3 { ", "`BW`");
+    expects("pipeline p { schedule ", "the name of a schedule");
+    expects("pipeline p { cost F = 1, ", "`comm`");
+    expects("pipeline p { devices 4 ", "`memory`");
+    expects("schedule a { stages ", "an expression");
+    expects("import ", "`std.`");
+    assert!(pipe_syntax::parse::expected_behind("schedule a { ) ").is_empty());
+}

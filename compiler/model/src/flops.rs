@@ -1,0 +1,50 @@
+//! Floating-point operations of a graph: 2 per multiply-add of a matrix product; elsewhere 1 per
+//! element that is computed or added up, 5 per element of a normalisation or a soft-maximum, and of
+//! the scores of attention that are seen. Views, copies and conversions count nothing.
+
+use pipe_ir::graph::{Node, Op, TensorType};
+
+/// Operations of one node.
+pub(super) fn of_node(nodes: &[Node], node: &Node) -> u64 {
+    let input = |position: usize| node.inputs.get(position).map(|id| &nodes[id.index()].ty);
+    let read = input(0).map_or(0, TensorType::elements);
+    let written = node.ty.elements();
+    match &node.op {
+        Op::MatMul { transpose_a, .. } => {
+            let shape = input(0).map_or(&[][..], |ty| &ty.shape);
+            let inner = shape.iter().rev().nth(usize::from(*transpose_a)).copied().unwrap_or(1);
+            written.saturating_mul(inner).saturating_mul(2)
+        }
+        Op::Unary(_) | Op::Binary(_) => written,
+        Op::Sum { .. } => read,
+        Op::ScatterAdd => node.inputs.get(1).map_or(0, |id| nodes[id.index()].ty.elements()),
+        Op::NormStatistics { .. }
+        | Op::Normalize
+        | Op::NormalizeGradInput
+        | Op::NormalizeGradGain
+        | Op::Softmax { .. }
+        | Op::SoftmaxGrad
+        | Op::CrossEntropy
+        | Op::CrossEntropyGrad => read.saturating_mul(5),
+        Op::Attention { causal } => attention(nodes, node, *causal, 2),
+        Op::AttentionGrad { causal } => attention(nodes, node, *causal, 5),
+        Op::Input { .. } | Op::Constant(_) | Op::Concat { .. } | Op::Gather => 0,
+        Op::Reshape | Op::Transpose { .. } | Op::Slice { .. } | Op::Convert => 0,
+    }
+}
+
+/// 2 per multiply-add of the products, and 5 for each score, for the scores that are seen.
+fn attention(nodes: &[Node], node: &Node, causal: bool, products: u64) -> u64 {
+    let shape = |position: usize| node.inputs.get(position).map_or(&[][..], |id| &nodes[id.index()].ty.shape);
+    let ([leading @ .., rows, width], [.., columns, _]) = (shape(0), shape(1)) else { return 0 };
+    let hidden = if causal { rows.saturating_mul(rows.saturating_sub(1)) / 2 } else { 0 };
+    let seen = rows.saturating_mul(*columns).saturating_sub(hidden);
+    let matrices = leading.iter().fold(1_u64, |product, size| product.saturating_mul(*size));
+    matrices.saturating_mul(seen).saturating_mul(products.saturating_mul(2).saturating_mul(*width).saturating_add(5))
+}
+
+/// Operations of all nodes.
+#[must_use]
+pub(super) fn flops(nodes: &[Node]) -> u64 {
+    nodes.iter().fold(0, |sum, node| sum.saturating_add(of_node(nodes, node)))
+}

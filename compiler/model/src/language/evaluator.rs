@@ -1,0 +1,181 @@
+//! Evaluation of expressions to numbers and tensors.
+//!
+//! An expression that is wrong is reported and becomes [`Value::Unknown`]; whatever uses it becomes unknown in silence.
+
+use super::environment::Environment;
+use super::number::{self, Fault};
+use super::value::{Operand, Value};
+use super::{functions, operators};
+use crate::Tape;
+use pipe_ir::ids::NodeId;
+use pipe_syntax::ast::{BinaryOp, Expr, ExprKind, UnaryOp};
+use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
+use pipe_syntax::source::Span;
+use pipe_syntax::suggest;
+
+/// Evaluates with some names in scope, adding nodes to a tape.
+pub(super) struct Evaluator<'a> {
+    /// What names stand for.
+    pub names: &'a Environment,
+    /// The layer's tape.
+    pub tape: &'a mut Tape,
+    /// What is wrong so far.
+    pub found: &'a mut Diagnostics,
+}
+
+/// The expression cannot be evaluated; why has been reported.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reported;
+
+/// The most elements that a tensor may have: 4 TiB of them.
+const MAX_ELEMENTS: u64 = 1 << 40;
+
+impl Evaluator<'_> {
+    /// What an expression stands for.
+    pub(super) fn value(&mut self, expression: &Expr) -> Value {
+        match &expression.kind {
+            ExprKind::Integer(value) => Value::Integer(*value),
+            ExprKind::Decimal(decimal) => Value::Decimal(decimal.to_f64()),
+            ExprKind::Name(name) => self.names.get(name).unwrap_or_else(|| {
+                let message = format!("nothing is called `{name}` here");
+                let diagnostic = Diagnostic::error(Code::UnknownName, expression.span, "used here", message);
+                let help = suggest::help(name, self.names.names());
+                self.report(Diagnostic { help, ..diagnostic })
+            }),
+            ExprKind::Unary(operator, operand) => {
+                let value = self.value(operand);
+                operators::unary(self, *operator, (value, operand.span), expression.span)
+            }
+            ExprKind::Binary(operator, left, right) => self.binary(*operator, left, right, expression.span),
+            ExprKind::If { condition, then, otherwise } => match self.value(condition) {
+                Value::Condition(true) => self.value(then),
+                Value::Condition(false) => self.value(otherwise),
+                Value::Unknown => Value::Unknown,
+                other => self.report(other.is_not(condition.span, "a condition")),
+            },
+            ExprKind::Call(call) => functions::call(self, call),
+            ExprKind::List(_) | ExprKind::Range(..) => {
+                let message = "a list is only wanted as a shape";
+                self.report(Diagnostic::error(Code::WrongType, expression.span, "this is a list", message))
+            }
+        }
+    }
+
+    fn binary(&mut self, operator: BinaryOp, left: &Expr, right: &Expr, span: Span) -> Value {
+        let first = self.value(left);
+        match (operator, first) {
+            (BinaryOp::And, Value::Condition(false)) | (BinaryOp::Or, Value::Condition(true)) => first,
+            _ => {
+                let second = self.value(right);
+                operators::binary(self, operator, (first, left.span), (second, right.span), span)
+            }
+        }
+    }
+
+    /// Reports an error in place of a value.
+    pub(super) fn report(&mut self, diagnostic: Diagnostic) -> Value {
+        self.found.push(diagnostic);
+        Value::Unknown
+    }
+
+    /// Reports an error where there can be no result.
+    pub(super) fn fail<T>(&mut self, diagnostic: Diagnostic) -> Result<T, Reported> {
+        self.found.push(diagnostic);
+        Err(Reported)
+    }
+
+    /// The result of an operation on numbers.
+    pub(super) fn settle(
+        &mut self,
+        result: Result<Value, Fault>,
+        span: Span,
+        wrong: impl FnOnce() -> Diagnostic,
+    ) -> Value {
+        match result {
+            Ok(value) => value,
+            Err(Fault::Arithmetic(reason)) => {
+                self.report(Diagnostic::error(Code::Arithmetic, span, "this has no value", reason))
+            }
+            Err(Fault::Type) => self.report(wrong()),
+        }
+    }
+
+    /// A tensor; a number becomes a constant.
+    pub(super) fn tensor(&mut self, (value, span): (Value, Span)) -> Result<Operand, Reported> {
+        if let Value::Tensor(node) = value {
+            return Ok(Operand { node, span });
+        }
+        match number::to_f64(value) {
+            Some(number) if self.tape.precision().nearest(number).is_finite() => {
+                Ok(Operand { node: self.tape.constant(number, &[]), span })
+            }
+            Some(number) => {
+                let message = format!("{number:e} is too large for a number of type {}", self.tape.precision());
+                let error = Diagnostic::error(Code::OutOfRange, span, "in a tensor", message);
+                self.fail(error.help("write `precision f64` in the pipeline for numbers up to 1.8e308"))
+            }
+            None if value == Value::Unknown => Err(Reported),
+            None => self.fail(value.is_not(span, "a tensor")),
+        }
+    }
+
+    /// An integer.
+    pub(super) fn integer(&mut self, (value, span): (Value, Span)) -> Result<i64, Reported> {
+        match value {
+            Value::Integer(value) => Ok(value),
+            Value::Unknown => Err(Reported),
+            other => self.fail(other.is_not_whole(span)),
+        }
+    }
+
+    /// A size of a tensor: at least 1.
+    pub(super) fn size(&mut self, (value, span): (Value, Span)) -> Result<u64, Reported> {
+        let value = self.integer((value, span))?;
+        match u64::try_from(value) {
+            Ok(size) if size > 0 => Ok(size),
+            _ => {
+                let message = format!("sizes are at least 1, and this one is {value}");
+                self.fail(Diagnostic::error(Code::OutOfRange, span, format!("this is {value}"), message))
+            }
+        }
+    }
+
+    /// A shape: a list of sizes that is not absurdly large. Reports every size that is wrong.
+    pub(super) fn shape(&mut self, sizes: &[Expr], span: Span) -> Result<Vec<u64>, Reported> {
+        let sizes: Vec<_> = sizes
+            .iter()
+            .map(|size| {
+                let value = self.value(size);
+                self.size((value, size.span))
+            })
+            .collect();
+        let shape = sizes.into_iter().collect::<Result<Vec<u64>, Reported>>()?;
+        self.check_elements(&shape, span)?;
+        Ok(shape)
+    }
+
+    /// Refuses tensors that are absurdly large.
+    pub(super) fn check_elements(&mut self, shape: &[u64], span: Span) -> Result<(), Reported> {
+        let elements = shape.iter().try_fold(1_u64, |product, size| product.checked_mul(*size));
+        if elements.is_some_and(|elements| elements <= MAX_ELEMENTS) {
+            return Ok(());
+        }
+        let message = format!("a tensor of shape {shape:?} has more than {MAX_ELEMENTS} elements");
+        self.fail(Diagnostic::error(Code::TooLarge, span, "this tensor", message))
+    }
+
+    /// The tensor that a node makes, unless it is absurdly large.
+    pub(super) fn made(&mut self, node: NodeId, span: Span) -> Result<Value, Reported> {
+        let shape = self.tape.shape(node).to_vec();
+        self.check_elements(&shape, span)?;
+        Ok(Value::Tensor(node))
+    }
+}
+
+/// `-x`, `not x`, for messages.
+pub(super) const fn symbol(operator: UnaryOp) -> &'static str {
+    match operator {
+        UnaryOp::Negate => "-",
+        UnaryOp::Not => "not",
+    }
+}

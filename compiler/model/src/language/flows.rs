@@ -1,0 +1,169 @@
+//! What flows where: every input of a layer takes the output of one before it, and every output is read.
+
+use super::Assembly;
+use super::environment::Environment;
+use super::value::Value;
+use crate::Weight;
+use pipe_ir::graph::TensorType;
+use pipe_syntax::ast;
+use pipe_syntax::ast::LayerItem;
+use pipe_syntax::diagnostic::{Code, Diagnostic};
+use pipe_syntax::source::Span;
+use pipe_syntax::suggest;
+
+/// What comes out of a layer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Flow {
+    /// A tensor.
+    Tensor(TensorType),
+    /// The loss, which no layer reads.
+    Loss,
+    /// Something that an error kept from being known.
+    Unknown,
+}
+
+/// A layer that the model has called.
+#[derive(Clone, Debug)]
+pub(super) struct Made {
+    /// What comes out of it.
+    pub flow: Flow,
+    /// Where it was called.
+    pub call: Span,
+    /// The layers that it reads.
+    pub sources: Vec<usize>,
+    /// How many inputs read it.
+    pub n_readers: usize,
+    /// Its weights, if nothing is wrong with it.
+    pub weights: Vec<Weight>,
+}
+
+impl Assembly<'_, '_> {
+    /// The layer that flows into each input of the next one, where it is known. Without `from`, an
+    /// only input takes what the layer before computes, and a layer without inputs begins a branch.
+    pub(super) fn sources(
+        &mut self,
+        declaration: &ast::Layer,
+        (call, given): (&ast::Call, &[ast::Name]),
+        names: &Environment,
+    ) -> Result<Vec<Option<usize>>, Diagnostic> {
+        let name = &declaration.name.text;
+        if let Some(loss) = self.made.last().filter(|made| made.flow == Flow::Loss) {
+            let message = format!("`{name}` comes after the loss");
+            let diagnostic = Diagnostic::error(Code::BrokenChain, call.span, "nothing flows in here", message);
+            let diagnostic = diagnostic.label(loss.call, "this layer computes the loss");
+            return Err(diagnostic.help("let only the last layer of the model end in `loss`"));
+        }
+        let inputs = declaration.items.iter().filter_map(|item| match item {
+            LayerItem::Input { name } => Some(name),
+            _ => None,
+        });
+        let inputs: Vec<&ast::Name> = inputs.collect();
+        match (given, &inputs[..]) {
+            ([], []) => Ok(Vec::new()),
+            ([], [input]) => match self.made.len().checked_sub(1) {
+                Some(before) => Ok(vec![Some(before)]),
+                None => {
+                    let message = format!("`{name}` has an input, but it is the first layer");
+                    let diagnostic = Diagnostic::error(Code::BrokenChain, call.span, "nothing flows in here", message);
+                    let diagnostic = diagnostic.label(input.span, "this input");
+                    Err(diagnostic.help("begin with a layer that makes its output from `data`"))
+                }
+            },
+            (given, inputs) if given.len() == inputs.len() => {
+                Ok(given.iter().map(|name| self.source(name, names)).collect())
+            }
+            (given, inputs) => Err(wrong_number(name, call, given, inputs)),
+        }
+    }
+
+    /// The layer that a name stands for.
+    pub(super) fn source(&mut self, name: &ast::Name, names: &Environment) -> Option<usize> {
+        match names.get(&name.text) {
+            Some(Value::Layer(number)) => return Some(number),
+            Some(Value::Unknown) => {}
+            Some(other) => self.found.push(other.is_not(name.span, "a layer")),
+            None => {
+                let message = format!("no layer before it is called `{}`", name.text);
+                let diagnostic = Diagnostic::error(Code::UnknownName, name.span, "used here", message);
+                let help = suggest::help(&name.text, names.layers());
+                let help = help.unwrap_or_else(|| format!("write `let {} = ..` before the layer", name.text));
+                self.found.push(diagnostic.help(help));
+            }
+        }
+        None
+    }
+
+    /// A sound model ends in a loss, and all that its layers compute is read.
+    pub(super) fn end(&mut self) {
+        let message = match self.made.last().map(|made| &made.flow) {
+            Some(Flow::Loss | Flow::Unknown) => return self.find_unread(),
+            None => format!("the model `{}` has no layer", self.declared.text),
+            Some(Flow::Tensor(_)) => format!("the model `{}` has no loss", self.declared.text),
+        };
+        let diagnostic =
+            Diagnostic::error(Code::BrokenChain, self.declared.span, "its last layer must end in `loss`", message)
+                .help(
+                    "write `loss` instead of `output` in the last layer, such as `loss cross_entropy(logits, targets)`",
+                );
+        self.found.push(diagnostic);
+    }
+
+    /// Where something else is wrong, nobody knows who reads what.
+    fn find_unread(&mut self) {
+        if !self.found.is_empty() {
+            return;
+        }
+        for (number, unread) in self.made.iter().enumerate() {
+            if unread.n_readers > 0 || unread.flow == Flow::Loss {
+                continue;
+            }
+            let mut first = unread;
+            while let [before] = first.sources[..]
+                && self.made[before].n_readers == 1
+            {
+                first = &self.made[before];
+            }
+            let message = "no layer reads what this one computes";
+            let diagnostic = Diagnostic::error(Code::BrokenChain, unread.call, "this goes nowhere", message);
+            let diagnostic = match self.made.get(number + 1) {
+                Some(next) if next.sources.is_empty() => diagnostic.label(next.call, "this has no `input`"),
+                _ => diagnostic,
+            };
+            let diagnostic = if first.sources.is_empty() && first.call != unread.call {
+                diagnostic.label(first.call, "the branch that begins here never joins another one")
+            } else {
+                diagnostic
+            };
+            self.found.push(diagnostic.help("give it a name with `let`, and let a later layer read it with `from`"));
+        }
+    }
+}
+
+/// An input takes one tensor, and all inputs are written where there are several.
+fn wrong_number(name: &str, call: &ast::Call, given: &[ast::Name], inputs: &[&ast::Name]) -> Diagnostic {
+    let written = match inputs {
+        [] => "no input".to_owned(),
+        [input] => format!("one input, `{}`", input.text),
+        several => {
+            let names: Vec<String> = several.iter().map(|input| format!("`{}`", input.text)).collect();
+            format!("{} inputs, {}", names.len(), names.join(", "))
+        }
+    };
+    let span = match given {
+        [] => call.span,
+        [first, .., last] => Span { end: last.span.end, ..first.span },
+        [only] => only.span,
+    };
+    let (label, message) = match given.len() {
+        0 => ("nothing says what flows in".to_owned(), format!("`{name}` has {written}, and no `from`")),
+        1 => ("1 layer".to_owned(), format!("`{name}` has {written}, but reads 1 layer")),
+        n => (format!("{n} layers"), format!("`{name}` has {written}, but reads {n} layers")),
+    };
+    let diagnostic = Diagnostic::error(Code::WrongArguments, span, label, message);
+    let diagnostic = inputs.iter().fold(diagnostic, |diagnostic, input| diagnostic.label(input.span, "an input"));
+    match inputs.len() {
+        0 => diagnostic.help("write `input x` in the layer, or leave `from` away"),
+        1 => diagnostic.help("name one layer behind `from`, or leave it away to read the layer before"),
+        n => diagnostic.help(format!("name {n} layers with `let`, and write them behind `from`")),
+    }
+}

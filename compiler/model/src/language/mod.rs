@@ -1,0 +1,215 @@
+//! The language of layers and models: from the syntax tree to layers with forward graphs, each
+//! after those that it reads.
+//!
+//! All shapes are inferred and checked here, so everything after this can trust them. What is wrong in a layer is
+//! reported once, however often the layer is used.
+
+mod environment;
+mod evaluator;
+mod flows;
+mod functions;
+mod layer;
+mod number;
+mod operators;
+mod products;
+mod ties;
+mod value;
+
+pub use self::functions::usages as functions;
+
+use self::environment::Environment;
+use self::flows::{Flow, Made};
+use self::layer::Instance;
+use self::value::Value;
+use super::{DataTensor, Layer, Model};
+use crate::pipeline::ModelCall;
+use pipe_ir::graph::DType;
+use pipe_syntax::ast;
+use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
+use pipe_syntax::files::Files;
+use pipe_syntax::source::Span;
+use std::collections::BTreeMap;
+
+/// The most layers that a model may have.
+pub const MAX_LAYERS: usize = 512;
+
+/// Elaborates the model that a pipeline calls. `parameters` are those of the files.
+///
+/// # Errors
+/// Everything that is wrong with the model and its layers, in the order of the text.
+pub fn elaborate(files: &Files, call: &ModelCall, parameters: &BTreeMap<String, i64>) -> Result<Model, Diagnostics> {
+    let Some(model) = files.model(&call.model) else {
+        let message = format!("no model is called `{}`", call.model);
+        return Err(vec![Diagnostic::error(Code::UnknownName, call.span, "called here", message)]);
+    };
+    elaborate_with(model, &|name| files.layer(name), call, parameters)
+}
+
+/// The same, given the model and a way to find layers.
+pub(super) fn elaborate_with<'a>(
+    model: &'a ast::Model,
+    find: &dyn Fn(&str) -> Option<&'a ast::Layer>,
+    call: &ModelCall,
+    parameters: &BTreeMap<String, i64>,
+) -> Result<Model, Diagnostics> {
+    let mut assembly = Assembly {
+        find,
+        parameters,
+        precision: call.precision,
+        layers: Vec::new(),
+        data: Vec::new(),
+        made: Vec::new(),
+        found: Vec::new(),
+        declared: &model.name,
+    };
+    let mut names = Environment::new(parameters);
+    for parameter in &model.parameters {
+        let value = call.arguments.get(&parameter.name.text).map_or(Value::Unknown, |value| Value::Integer(*value));
+        names.define(&parameter.name, value, &mut assembly.found);
+    }
+    assembly.items(&model.items, &mut names);
+    assembly.end();
+    if assembly.found.is_empty() {
+        return Ok(Model {
+            name: model.name.text.clone(),
+            span: call.span,
+            precision: call.precision,
+            data: data_tensors(assembly.data),
+            layers: assembly.layers,
+        });
+    }
+    Err(in_order(assembly.found))
+}
+
+fn data_tensors(data: Vec<(DataTensor, Span)>) -> Vec<DataTensor> {
+    data.into_iter().map(|(tensor, _)| tensor).collect()
+}
+
+/// Each finding once, in the order of the text.
+fn in_order(mut found: Diagnostics) -> Diagnostics {
+    let place = |diagnostic: &Diagnostic| {
+        diagnostic.labels.first().map(|label| (label.span.file, label.span.start, label.span.end))
+    };
+    found.sort_by_key(place);
+    found.dedup_by(|later, first| later.code == first.code && place(later) == place(first));
+    found
+}
+
+/// The layers of a model in the making.
+struct Assembly<'a, 'f> {
+    find: &'f dyn Fn(&str) -> Option<&'a ast::Layer>,
+    parameters: &'f BTreeMap<String, i64>,
+    precision: DType,
+    layers: Vec<Layer>,
+    data: Vec<(DataTensor, Span)>,
+    /// Every layer so far, also those that are wrong.
+    made: Vec<Made>,
+    found: Diagnostics,
+    declared: &'a ast::Name,
+}
+
+/// A layer as the model writes it.
+struct Use<'a> {
+    name: Option<&'a ast::Name>,
+    call: &'a ast::Call,
+    sources: &'a [ast::Name],
+    ties: &'a [ast::Tie],
+}
+
+impl<'a> Assembly<'a, '_> {
+    fn items(&mut self, items: &'a [ast::ModelItem], names: &mut Environment) {
+        for item in items {
+            if self.is_full() {
+                return;
+            }
+            match item {
+                ast::ModelItem::Let(binding) => match &binding.value.kind {
+                    ast::ExprKind::Call(call) if self.is_layer(call) => {
+                        self.layer(&Use { name: Some(&binding.name), call, sources: &[], ties: &[] }, names);
+                    }
+                    _ => {
+                        let value = names.number(&binding.value, &mut self.found);
+                        names.define(&binding.name, value, &mut self.found);
+                    }
+                },
+                ast::ModelItem::Layer(ast::LayerUse { name, call, sources, ties }) => {
+                    self.layer(&Use { name: name.as_ref(), call, sources, ties }, names);
+                }
+                ast::ModelItem::Repeat { count, body, .. } => self.repeat(count, body, names),
+            }
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.made.len() > MAX_LAYERS
+    }
+
+    fn is_layer(&self, call: &ast::Call) -> bool {
+        (self.find)(&call.name.text).is_some() || !functions::is_function(&call.name.text)
+    }
+
+    fn repeat(&mut self, count: &'a ast::Expr, body: &'a [ast::ModelItem], names: &Environment) {
+        let times = match names.number(count, &mut self.found) {
+            Value::Integer(times) => times,
+            // Once is enough to find what is wrong inside.
+            Value::Unknown => 1,
+            other => {
+                self.found.push(other.is_not_whole(count.span));
+                1
+            }
+        };
+        for _ in 0..times.max(0) {
+            let before = self.made.len();
+            self.items(body, &mut names.clone());
+            if self.made.len() == before || self.is_full() {
+                break;
+            }
+        }
+    }
+
+    /// The next layer.
+    fn layer(&mut self, layer: &Use<'a>, names: &mut Environment) {
+        let number = self.made.len();
+        let made = self.make(number, layer, names);
+        made.sources.iter().for_each(|source| self.made[*source].n_readers += 1);
+        self.made.push(made);
+        if let Some(name) = layer.name {
+            names.define(name, Value::Layer(number), &mut self.found);
+        }
+    }
+
+    fn make(&mut self, number: usize, layer: &Use<'a>, names: &Environment) -> Made {
+        let call = layer.call;
+        let mut made =
+            Made { flow: Flow::Unknown, call: call.span, sources: Vec::new(), n_readers: 0, weights: Vec::new() };
+        if number >= MAX_LAYERS {
+            let message = format!("the model has more than {MAX_LAYERS} layers");
+            self.found.push(Diagnostic::error(Code::TooLarge, call.span, "this one is too many", message));
+            return made;
+        }
+        let Some(declaration) = (self.find)(&call.name.text) else {
+            let message = format!("no layer is called `{}`", call.name.text);
+            self.found.push(Diagnostic::error(Code::UnknownName, call.name.span, "used here", message));
+            return made;
+        };
+        let name = format!("{number}.{}", declaration.name.text);
+        let arguments = names.arguments(call, &declaration.parameters, self.parameters, &mut self.found);
+        let sources = self.sources(declaration, (call, layer.sources), names).map_err(|diagnostic| {
+            self.found.push(diagnostic.note(format!("in the layer `{name}` of the model")));
+        });
+        let sources = sources.unwrap_or_default();
+        let inputs = sources.iter().map(|source| {
+            let source = (*source)?;
+            if let Flow::Tensor(ty) = &self.made[source].flow { Some((source, ty.clone())) } else { None }
+        });
+        let inputs = inputs.collect();
+        let precision = self.precision;
+        let ties = self.ties(declaration, layer.ties, names);
+        let instance = Instance { declaration, precision, call: call.span, name, inputs, ties, data: &mut self.data };
+        let (layer, flow) = instance.elaborate(arguments, &mut self.found);
+        made.weights = layer.iter().flat_map(|layer| layer.weights.clone()).collect();
+        self.layers.extend(layer);
+        (made.flow, made.sources) = (flow, sources.into_iter().flatten().collect());
+        made
+    }
+}

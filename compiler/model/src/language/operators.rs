@@ -1,0 +1,84 @@
+//! Operators on numbers, conditions and tensors.
+
+use super::evaluator::{Evaluator, symbol};
+use super::number;
+use super::value::{Operand, Value};
+use crate::tape::{broadcast, is_number};
+use pipe_ir::graph::{Binary, Unary};
+use pipe_syntax::ast::{BinaryOp, UnaryOp};
+use pipe_syntax::diagnostic::{Code, Diagnostic};
+use pipe_syntax::source::Span;
+
+/// A value with its place.
+type Placed = (Value, Span);
+
+/// `-x`, `not x`
+pub(super) fn unary(evaluator: &mut Evaluator<'_>, operator: UnaryOp, (value, place): Placed, span: Span) -> Value {
+    match (operator, value) {
+        (_, Value::Unknown) => Value::Unknown,
+        (UnaryOp::Not, Value::Condition(holds)) => Value::Condition(!holds),
+        (UnaryOp::Negate, Value::Tensor(node)) => elementwise(evaluator, Unary::Neg, Operand { node, span: place }),
+        (UnaryOp::Negate, number) => {
+            evaluator.settle(number::negate(number), span, || no_sense(symbol(operator), &[(value, place)]))
+        }
+        (UnaryOp::Not, _) => evaluator.report(no_sense(symbol(operator), &[(value, place)])),
+    }
+}
+
+/// An element-wise function of one tensor of numbers.
+pub(super) fn elementwise(evaluator: &mut Evaluator<'_>, function: Unary, x: Operand) -> Value {
+    if let Some(diagnostic) = not_numbers(evaluator, x) {
+        return evaluator.report(diagnostic);
+    }
+    Value::Tensor(evaluator.tape.unary(function, x.node))
+}
+
+/// The error where indices are used as numbers.
+pub(super) fn not_numbers(evaluator: &Evaluator<'_>, x: Operand) -> Option<Diagnostic> {
+    (!is_number(evaluator.tape.ty(x.node))).then(|| {
+        x.error(evaluator.tape, Code::WrongType, "tensors of `i32` hold indices: there is no arithmetic on them")
+    })
+}
+
+/// `x + y` and its like.
+pub(super) fn binary(evaluator: &mut Evaluator<'_>, operator: BinaryOp, a: Placed, b: Placed, span: Span) -> Value {
+    match (a.0, b.0) {
+        (Value::Unknown, _) | (_, Value::Unknown) => Value::Unknown,
+        (Value::Tensor(_), _) | (_, Value::Tensor(_)) => tensors(evaluator, operator, a, b, span),
+        _ => evaluator.settle(number::binary(operator, a.0, b.0), span, || no_sense(operator.symbol(), &[a, b])),
+    }
+}
+
+fn tensors(evaluator: &mut Evaluator<'_>, operator: BinaryOp, a: Placed, b: Placed, span: Span) -> Value {
+    let function = match operator {
+        BinaryOp::Add => Binary::Add,
+        BinaryOp::Subtract => Binary::Sub,
+        BinaryOp::Multiply => Binary::Mul,
+        BinaryOp::Divide => Binary::Div,
+        _ => return evaluator.report(no_sense(operator.symbol(), &[a, b])),
+    };
+    let (Ok(a), Ok(b)) = (evaluator.tensor(a), evaluator.tensor(b)) else { return Value::Unknown };
+    if let Some(diagnostic) = not_numbers(evaluator, a).or_else(|| not_numbers(evaluator, b)) {
+        return evaluator.report(diagnostic);
+    }
+    if broadcast(evaluator.tape.shape(a.node), evaluator.tape.shape(b.node)).is_none() {
+        let (left, right) = (evaluator.tape.ty(a.node), evaluator.tape.ty(b.node));
+        let message = format!("`{}` cannot join {left} and {right}", operator.symbol());
+        let diagnostic = b.label(evaluator.tape, a.error(evaluator.tape, Code::ShapeMismatch, message));
+        let help = "shapes are compared from the right: sizes must be equal, or one of them 1 or missing";
+        return evaluator.report(diagnostic.help(help));
+    }
+    let node = evaluator.tape.binary(function, a.node, b.node);
+    evaluator.made(node, span).unwrap_or(Value::Unknown)
+}
+
+fn no_sense(symbol: &str, operands: &[Placed]) -> Diagnostic {
+    let names: Vec<&str> = operands.iter().map(|(value, _)| value.describe()).collect();
+    let message = format!("`{symbol}` does not work on {}", names.join(" and "));
+    let mut operands = operands.iter();
+    let (first, place) = operands.next().expect("an operator has operands");
+    let diagnostic = Diagnostic::error(Code::WrongType, *place, format!("this is {}", first.describe()), message);
+    operands.fold(diagnostic, |diagnostic, (value, place)| {
+        diagnostic.label(*place, format!("this is {}", value.describe()))
+    })
+}

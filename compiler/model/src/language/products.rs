@@ -1,0 +1,136 @@
+//! Functions of several tensors that must fit each other: products, normalisation, tables, the loss.
+
+use super::evaluator::{Evaluator, Reported};
+use super::functions::Arguments;
+use super::value::{Operand, Value};
+use crate::tape::Tape;
+use pipe_ir::graph::{Node, Op};
+use pipe_ir::ids::NodeId;
+use pipe_syntax::diagnostic::{Code, Diagnostic};
+
+type Made = Result<Value, Reported>;
+
+/// The error about two tensors that do not fit.
+fn mismatch(tape: &Tape, a: Operand, b: Operand, message: String, help: &str) -> Diagnostic {
+    b.label(tape, a.error(tape, Code::ShapeMismatch, message)).help(help)
+}
+
+/// a[.., m, k] · b[.., k, n], or b[k, n] for all of a.
+pub(super) fn matmul(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>) -> Made {
+    let (a, b) = (given.numbers(evaluator, 0)?, given.numbers(evaluator, 1)?);
+    let (left, right) = (evaluator.tape.shape(a.node).to_vec(), evaluator.tape.shape(b.node).to_vec());
+    let fits = match (left.as_slice(), right.as_slice()) {
+        ([rows @ .., _, inner], [other @ .., also_inner, _]) => {
+            inner == also_inner && (other.is_empty() || rows == other)
+        }
+        _ => false,
+    };
+    if !fits {
+        let message =
+            format!("`matmul` cannot multiply {} by {}", evaluator.tape.ty(a.node), evaluator.tape.ty(b.node));
+        let help = "the last size of the first must be the last but one of the second; sizes before them must be equal, \
+                    or the second has none";
+        let diagnostic = mismatch(evaluator.tape, a, b, message, help);
+        return evaluator.fail(diagnostic);
+    }
+    let product = folded(evaluator.tape, a.node, b.node);
+    evaluator.made(product, given.span)
+}
+
+/// Products of tensors whose last two axes were swapped read the tensors as they were.
+fn folded(tape: &mut Tape, a: NodeId, b: NodeId) -> NodeId {
+    let is_batched = tape.shape(a).len() == tape.shape(b).len();
+    let (a, transpose_a) = unswapped(tape, a).filter(|_| is_batched).map_or((a, false), |source| (source, true));
+    let (b, transpose_b) = unswapped(tape, b).map_or((b, false), |source| (source, true));
+    tape.matmul(a, transpose_a, b, transpose_b)
+}
+
+/// The source of a transpose that swaps the last two axes.
+fn unswapped(tape: &Tape, id: NodeId) -> Option<NodeId> {
+    let Node { op: Op::Transpose { permutation }, inputs, .. } = tape.node(id) else { return None };
+    let rank = permutation.len();
+    let mut swapped: Vec<u32> = (0..).take(rank).collect();
+    swapped.swap(rank - 2, rank - 1);
+    (*permutation == swapped).then(|| inputs[0])
+}
+
+/// softmax(q[.., m, w] · k[.., n, w]ᵀ) · v[.., n, w], without the scores as a whole.
+pub(super) fn attention(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>, causal: bool) -> Made {
+    let operands = [given.numbers(evaluator, 0)?, given.numbers(evaluator, 1)?, given.numbers(evaluator, 2)?];
+    let [queries, keys, values] = operands;
+    let help = "queries are [.., m, w], keys and values [.., n, w]; sizes before them must be equal";
+    let [q, k, v] = operands.map(|operand| evaluator.tape.shape(operand.node).to_vec());
+    let message = match (q.as_slice(), k.as_slice()) {
+        ([rows @ .., m, w], [other @ .., n, also_w]) if rows == other && w == also_w => {
+            if causal && n < m {
+                Some((
+                    queries,
+                    keys,
+                    format!("`causal_attention` needs a key for each of the {m} queries, and there are {n}"),
+                ))
+            } else if k != v {
+                let (left, right) = (evaluator.tape.ty(keys.node), evaluator.tape.ty(values.node));
+                Some((keys, values, format!("keys {left} and values {right} must have the same shape")))
+            } else {
+                None
+            }
+        }
+        _ => {
+            let (left, right) = (evaluator.tape.ty(queries.node), evaluator.tape.ty(keys.node));
+            Some((queries, keys, format!("queries {left} do not fit keys {right}")))
+        }
+    };
+    if let Some((one, other, message)) = message {
+        let diagnostic = mismatch(evaluator.tape, one, other, message, help);
+        return evaluator.fail(diagnostic);
+    }
+    let inputs = operands.map(|operand| operand.node);
+    let result = evaluator.tape.shaped(Op::Attention { causal }, &inputs, &q);
+    evaluator.made(result, given.span)
+}
+
+/// Layer normalisation over the last axis.
+pub(super) fn layer_norm(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>) -> Made {
+    let x = given.numbers(evaluator, 0)?;
+    let (gain, bias) = (given.numbers(evaluator, 1)?, given.numbers(evaluator, 2)?);
+    let Some(width) = evaluator.tape.shape(x.node).last().copied() else {
+        let message = "`layer_norm` works along the last axis, and here is none";
+        return evaluator.fail(x.error(evaluator.tape, Code::ShapeMismatch, message));
+    };
+    for part in [gain, bias] {
+        if evaluator.tape.shape(part.node) != [width] {
+            let message = format!("gain and bias of `layer_norm` must have the shape [{width}] of the last axis");
+            let help = "declare it as `weight gain: [hidden] = ones` or `weight bias: [hidden] = zeros`";
+            let diagnostic = mismatch(evaluator.tape, part, x, message, help);
+            return evaluator.fail(diagnostic);
+        }
+    }
+    Ok(Value::Tensor(evaluator.tape.layer_norm(x.node, gain.node, bias.node)))
+}
+
+/// Rows of a table.
+pub(super) fn gather(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>) -> Made {
+    let table = given.numbers(evaluator, 0)?;
+    let indices = given.indices(evaluator, 1)?;
+    if evaluator.tape.shape(table.node).len() != 2 {
+        let message = "`gather` takes rows of a table, which has two axes";
+        return evaluator.fail(table.error(evaluator.tape, Code::ShapeMismatch, message));
+    }
+    let rows = evaluator.tape.gather(table.node, indices.node);
+    evaluator.made(rows, given.span)
+}
+
+/// The mean loss of predictions.
+pub(super) fn cross_entropy(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>) -> Made {
+    let logits = given.numbers(evaluator, 0)?;
+    let targets = given.indices(evaluator, 1)?;
+    let shape = evaluator.tape.shape(logits.node).to_vec();
+    if shape.split_last().map(|(_, rows)| rows) != Some(evaluator.tape.shape(targets.node)) {
+        let (left, right) = (evaluator.tape.ty(logits.node), evaluator.tape.ty(targets.node));
+        let message = format!("`cross_entropy` cannot compare {left} with {right}");
+        let help = "the targets have the shape of the logits without the last axis";
+        let diagnostic = mismatch(evaluator.tape, logits, targets, message, help);
+        return evaluator.fail(diagnostic);
+    }
+    Ok(Value::Tensor(evaluator.tape.shaped(Op::CrossEntropy, &[logits.node, targets.node], &[])))
+}

@@ -1,0 +1,236 @@
+//! Models: from declared layers to the tensor graphs of stages.
+//!
+//! A model is a list of [`Layer`]s, each with its forward graph and after those that it reads.
+//! [`partition()`] cuts the list into stages; [`stages()`] differentiates every stage and returns
+//! the executables and values that lowering works with. [`stage_set()`] does all of it for a
+//! pipeline, and stands in for the model where a schedule is on its own.
+
+mod bundle;
+mod composed;
+mod costs;
+mod derivative;
+mod differentiate;
+mod extract;
+mod flops;
+mod identity;
+mod keep;
+mod language;
+mod mixed;
+mod partition;
+mod passes;
+pub mod pipeline;
+mod plan;
+mod ports;
+pub mod saved_bytes;
+mod slice_set;
+mod slicing;
+mod stage;
+pub mod stage_set;
+mod stages;
+pub mod symbolic;
+mod tape;
+#[cfg(test)]
+mod tests;
+pub mod transformer;
+mod weights;
+
+pub(crate) use bundle::add_value;
+pub use costs::{costs, operations};
+pub use language::functions;
+pub use language::{MAX_LAYERS, elaborate};
+pub use partition::partition;
+pub use stages::{Kinds, Request, stages};
+pub use symbolic::{abstract_slices, abstract_stages, add_weights};
+pub use tape::{Leaf, Tape};
+
+use pipe_ir::graph::{DType, TensorType};
+use pipe_ir::ids::NodeId;
+use pipe_ir::value::Init;
+use pipe_schedule::stage_graph::StageGraph;
+use pipe_schedule::window::Window;
+use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
+use pipe_syntax::expr::arguments::Values;
+use pipe_syntax::files::Files;
+use pipe_syntax::source::Span;
+use pipeline::{Elaborated, ModelCall, Pipeline};
+use stage_set::StageSet;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// What the devices of a pipeline run. A schedule without a model gets abstract stages.
+///
+/// # Errors
+/// Everything that is wrong with the model, or that it has too few layers.
+pub fn stage_set(files: &Files, elaborated: &Elaborated) -> Result<StageSet, Diagnostics> {
+    stage_set_of(files, elaborated, &Kinds::of_schedule(&elaborated.schedule))
+}
+
+/// The same for these kinds of tasks, by [`pipe_ir::ids::StageId`], whatever the schedule uses.
+///
+/// # Errors
+/// Likewise.
+pub fn stage_set_of(files: &Files, elaborated: &Elaborated, kinds: &[Kinds]) -> Result<StageSet, Diagnostics> {
+    let schedule = &elaborated.schedule;
+    let pipeline = elaborated.pipeline.as_ref();
+    if let Some(transformer) = pipeline.and_then(|pipeline| pipeline.transformer.as_ref()) {
+        return transformer::stage_set(transformer, schedule, kinds);
+    }
+    let Some(call) = pipeline.and_then(|pipeline| pipeline.model.as_ref()) else {
+        let mut set = abstract_slices(kinds, &schedule.graph, schedule.slices);
+        add_weights(&mut set, &schedule.placement, schedule.window.as_ref());
+        return Ok(set);
+    };
+    let model = elaborate(files, call, &elaborated.parameters)?;
+    let layers = cut(&model, kinds.len(), schedule.span).map_err(|found| vec![found])?;
+    if let Some(unfilled) = pipeline.and_then(|pipeline| unfilled(&model, pipeline)) {
+        return Err(vec![unfilled]);
+    }
+    let training = pipeline.and_then(|pipeline| pipeline.training.as_ref());
+    let optimizer = training.map(|training| training.optimizer);
+    let n_microbatches = schedule.microbatches_of_step();
+    let request = Request { layers: &layers, kinds, n_microbatches, optimizer };
+    let digest = identity::digest(&model);
+    let mut set = if schedule.slices.count() > 1 {
+        let slices = slicing::slices(&model, schedule.slices, schedule.span)?;
+        slice_set::slice_set(&slices.into_iter().map(mixed::stored).collect::<Vec<_>>(), &request)
+    } else {
+        stages(&mixed::stored(model), &request)
+    };
+    set.model = Some(digest);
+    match schedule.window.as_ref().and_then(|window| shared(window, &set)) {
+        Some(error) => Err(vec![error]),
+        None => Ok(set),
+    }
+}
+
+/// Data that a file of bytes does not fill: it has tokens, and targets one byte on.
+fn unfilled(model: &Model, pipeline: &Pipeline) -> Option<Diagnostic> {
+    let span = pipeline.files.data?;
+    let is_filled = |tensor: &&DataTensor| {
+        ["tokens", "targets"].contains(&tensor.name.as_str())
+            && tensor.ty.dtype == DType::I32
+            && tensor.ty.shape.len() == 2
+    };
+    let DataTensor { name, ty } = model.data.iter().find(|tensor| !is_filled(tensor))?;
+    let message = format!(
+        "`{name}: {ty}` of the model cannot come from a file of bytes: those fill `tokens` and `targets`, i32[rows, sequence]"
+    );
+    let error = Diagnostic::error(Code::UnusableData, span, "a file of bytes", message);
+    Some(error.label(model.span, "this model").help("`data synthetic` fills every tensor"))
+}
+
+/// Weights that several stages share have no slot at which all of them are done with a step.
+fn shared(window: &Window, set: &StageSet) -> Option<Diagnostic> {
+    let group = set.weights.iter().find(|group| group.stages.len() > 1)?;
+    let name = &set.values[group.parameters.index()].name;
+    let stages: Vec<String> = group.stages.iter().map(ToString::to_string).collect();
+    let (word, stages) = (window.weights.word(), stages.join(", "));
+    let message =
+        format!("`{name}` belongs to the stages {stages}, and `weights {word}` updates each stage on its own");
+    let error = Diagnostic::error(Code::WeightsNeedBlock, window.span, "stages share weights", message);
+    Some(error.help("use `weights flush`, or place the layers that share weights in one stage"))
+}
+
+/// Which of so many stages of a model read which. None where something is wrong with the model, or
+/// it has too few layers.
+#[must_use]
+pub fn graph_of(files: &Files, call: &ModelCall, parameters: &Values, n_stages: usize) -> Option<StageGraph> {
+    let model = elaborate(files, call, parameters).ok()?;
+    let layers = cut(&model, n_stages, call.span).ok()?;
+    Some(ports::graph(&model, &layers))
+}
+
+/// The layers of each stage, so that the forward pass of the most expensive one is as cheap as possible.
+fn cut(model: &Model, n_stages: usize, schedule: Span) -> Result<Vec<Range<usize>>, Diagnostic> {
+    let costs: Vec<u64> = model.layers.iter().map(Layer::flops).collect();
+    partition(&costs, n_stages).ok_or_else(|| {
+        let n_layers = costs.len();
+        let message =
+            format!("the schedule has {n_stages} stages, but the model `{}` only {n_layers} layers", model.name);
+        Diagnostic::error(Code::TooFewLayers, model.span, format!("{n_layers} layers"), message)
+            .label(schedule, format!("{n_stages} stages"))
+            .help("use fewer devices, or more layers")
+    })
+}
+
+/// Layers that read each other. The last one computes the loss.
+#[derive(Clone, Debug)]
+pub struct Model {
+    /// Name of its declaration.
+    pub name: String,
+    /// Where it was called.
+    pub span: Span,
+    /// Type of all its numbers, or of those that are kept, sent or multiplied, if that is bfloat16.
+    pub precision: DType,
+    /// Tensors of a microbatch, by [`Leaf::Data`].
+    pub data: Vec<DataTensor>,
+    /// Each after those that it reads.
+    pub layers: Vec<Layer>,
+}
+
+/// A tensor of the microbatch's data.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DataTensor {
+    /// Such as `tokens`.
+    pub name: String,
+    /// Element type and shape.
+    pub ty: TensorType,
+}
+
+/// One layer of a model, with numbers for all its parameters.
+#[derive(Clone, Debug)]
+pub struct Layer {
+    /// Its position in the model and the name of its declaration: `3.block`.
+    pub name: String,
+    /// Where the model calls it.
+    pub span: Span,
+    /// The layers before it whose outputs flow in, by [`Leaf::Activation`].
+    pub inputs: Vec<usize>,
+    /// What it computes.
+    pub tape: Tape,
+    /// What flows out of it, or its loss.
+    pub output: NodeId,
+    /// Its weights, by [`Leaf::Weight`].
+    pub weights: Vec<Weight>,
+    /// What a slice carries over to the later ones, by [`Leaf::Past`].
+    pub carried: Vec<NodeId>,
+    /// What its `let`s call nodes.
+    pub names: BTreeMap<NodeId, String>,
+}
+
+/// A weight of a model: which layer's, and which of it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct WeightId {
+    /// Position in [`Model::layers`].
+    pub layer: usize,
+    /// Position in [`Layer::weights`].
+    pub weight: usize,
+}
+
+/// A trained tensor.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Weight {
+    /// Unique in its layer.
+    pub name: String,
+    /// Element type and shape.
+    pub ty: TensorType,
+    /// Its elements before the first step.
+    pub init: Init,
+    /// The weight of a layer before that it is, if it is not one of its own.
+    pub owner: Option<WeightId>,
+}
+
+impl Layer {
+    /// Type of what flows out of it.
+    #[must_use]
+    pub fn ty(&self) -> &TensorType {
+        self.tape.ty(self.output)
+    }
+
+    /// Floating-point operations of its forward pass.
+    #[must_use]
+    pub fn flops(&self) -> u64 {
+        let nodes = extract::reached(&self.tape, &BTreeMap::new(), [self.output]);
+        nodes.into_iter().fold(0, |sum, id| sum.saturating_add(flops::of_node(self.tape.nodes(), self.tape.node(id))))
+    }
+}

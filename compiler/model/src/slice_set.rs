@@ -1,0 +1,140 @@
+//! Stage sets of models that are cut in slices: each slice has executables of its own, all share values and weights.
+//!
+//! Executables of a slice read what earlier slices of the microbatch carry over, and hand the
+//! gradients of that back: the backward of slice q reads their sum over the slices after q, adds
+//! its own, and writes what concerns the slices before.
+
+use super::Model;
+use super::bundle::{Bundle, Place, add_value};
+use super::passes::{Ends, Output, OutputGradient};
+use super::stage::StageTape;
+use super::stage_set::{StageExecs, StageSet, WeightGroup};
+use super::stages::{Request, stages_of_slice};
+use pipe_ir::ids::{ExecId, StageId, ValueId};
+use pipe_ir::task::TaskKind;
+use pipe_ir::value::{Value, ValueKind};
+use std::collections::BTreeMap;
+
+/// Which slice of how many.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Position {
+    /// From 0.
+    pub index: u32,
+    /// All of them.
+    pub count: u32,
+}
+
+impl Position {
+    /// A whole microbatch.
+    pub(super) const WHOLE: Self = Self { index: 0, count: 1 };
+
+    fn is_last(self) -> bool {
+        self.index + 1 == self.count
+    }
+}
+
+/// The stages of all slices, given the model of each.
+#[must_use]
+pub(super) fn slice_set(slices: &[Model], request: &Request<'_>) -> StageSet {
+    let mut all = StageSet::default();
+    let mut names: BTreeMap<String, ValueId> = BTreeMap::new();
+    let count = u32::try_from(slices.len()).unwrap_or(u32::MAX);
+    for (index, model) in (0..count).zip(slices) {
+        let set = stages_of_slice(model, request, Position { index, count });
+        let values = set.values.into_iter().map(|value| shared(&mut all.values, &mut names, value, index));
+        let values: Vec<ValueId> = values.collect();
+        let mut execs: Vec<Option<ExecId>> = Vec::with_capacity(set.execs.len());
+        for mut exec in set.execs {
+            let is_update = exec.kind == TaskKind::Update;
+            if is_update && index > 0 {
+                execs.push(None);
+                continue;
+            }
+            exec.slice = (!is_update).then_some(index);
+            exec.operands.iter_mut().for_each(|operand| operand.value = values[operand.value.index()]);
+            all.execs.push(exec);
+            execs.push(Some(ExecId::from_index(all.execs.len() - 1)));
+        }
+        let number = |exec: Option<ExecId>| exec.and_then(|exec| execs[exec.index()]);
+        all.stages.extend(
+            set.stages.iter().map(|stage| StageExecs { execs: stage.execs.map(number), both: number(stage.both) }),
+        );
+        if index == 0 {
+            all.graph = set.graph;
+            all.weights.extend(set.weights.into_iter().map(|group| WeightGroup {
+                parameters: values[group.parameters.index()],
+                gradients: group.gradients.map(|value| values[value.index()]),
+                update: number(group.update),
+                stages: group.stages,
+            }));
+        }
+    }
+    all
+}
+
+/// A value of all slices, or of one where they save tensors of different shapes.
+fn shared(values: &mut Vec<Value>, names: &mut BTreeMap<String, ValueId>, mut value: Value, slice: u32) -> ValueId {
+    let kinds = [ValueKind::SavedForInput, ValueKind::SavedForWeight, ValueKind::DeferredGradient];
+    if kinds.contains(&value.kind) {
+        value.name = format!("{}.q{slice}", value.name);
+    }
+    *names.entry(value.name.clone()).or_insert_with(|| add_value(values, value))
+}
+
+/// Adds to the ends of a stage what it carries over to later slices, what it reads of earlier ones,
+/// and their gradients.
+pub(super) fn carry(values: &mut Vec<Value>, id: StageId, stage: &StageTape, slice: Position, ends: &mut Ends) {
+    if stage.carried.is_empty() {
+        return;
+    }
+    let (value, offsets) = bundle(values, (format!("carried.{id}"), ValueKind::Carried, id), stage, None);
+    let carried = |port: usize, behind: u32| Place {
+        value,
+        offset: offsets[port].offset,
+        ahead: -i32::try_from(behind).unwrap_or(i32::MAX),
+    };
+    let has_backward = ends.kinds.has_backward();
+    let mut gradients = |of: u32| {
+        let name = format!("carried_gradient.{id}.q{of}");
+        bundle(values, (name, ValueKind::CarriedGradient, id), stage, Some(of)).1
+    };
+    // The places of slice j of port p are at p * (number of slices before) + j.
+    let own = if has_backward && slice.index > 0 { gradients(slice.index) } else { Vec::new() };
+    let later = if has_backward && !slice.is_last() { gradients(slice.index + 1) } else { Vec::new() };
+    let from_later = |port: usize, of: u32| {
+        let place = later.get(port * (slice.index + 1) as usize + of as usize);
+        place.map(|place| Place { ahead: 1, ..*place })
+    };
+    for (port, (node, _)) in stage.carried.iter().enumerate().filter(|_| !slice.is_last()) {
+        let gradient = OutputGradient::Read(from_later(port, slice.index).into_iter().collect());
+        ends.outputs.push(Output { node: *node, to: carried(port, 0), gradient });
+        ends.kept.insert(*node, carried(port, 0));
+    }
+    for (node, port, behind) in &stage.past {
+        let of = slice.index - behind;
+        ends.places.insert(*node, carried(*port, *behind));
+        ends.kept.insert(*node, carried(*port, *behind));
+        ends.seeds.extend(from_later(*port, of).map(|place| (*node, place)));
+        let place = own.get(port * slice.index as usize + of as usize);
+        ends.input_gradients.extend(place.map(|place| (*node, *place)));
+    }
+}
+
+/// A value with a tensor for everything that a slice carries, or for that of each of so many slices.
+fn bundle(
+    values: &mut Vec<Value>,
+    (name, kind, id): (String, ValueKind, StageId),
+    stage: &StageTape,
+    n_slices: Option<u32>,
+) -> (ValueId, Vec<Place>) {
+    let mut bundle = Bundle::default();
+    let mut offsets = Vec::new();
+    for (node, tensor) in &stage.carried {
+        for slice in 0..n_slices.unwrap_or(1) {
+            let tensor = if n_slices.is_some() { format!("{tensor}.q{slice}") } else { tensor.clone() };
+            offsets.push(bundle.add(tensor, stage.tape.ty(*node), None));
+        }
+    }
+    let value = add_value(values, bundle.into_value(name, kind, id));
+    (value, offsets.into_iter().map(|offset| Place { value, offset, ahead: 0 }).collect())
+}

@@ -1,0 +1,209 @@
+//! Stages of a model: values and executables of every kind of task that a schedule asks for.
+
+use super::bundle::{Bundle, Place, add_value};
+use super::passes::{Ends, Output, OutputGradient, Places, passes};
+use super::ports::{Crossing, graph, readers, start};
+use super::slice_set::{Position, carry};
+use super::stage::{StageTape, join};
+use super::stage_set::{StageExecs, StageSet, WeightGroup};
+use super::tape::Leaf;
+use super::weights::{PlacedWeights, place_weights};
+use super::{Model, WeightId};
+use pipe_ir::ids::{ExecId, StageId, ValueId};
+use pipe_ir::program::Exec;
+use pipe_ir::task::TaskKind;
+use pipe_ir::training::Optimizer;
+use pipe_ir::value::{Value, ValueKind};
+use pipe_schedule::schedule::Schedule;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// The kinds of task that a schedule uses of one stage.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Kinds([bool; TaskKind::ALL.len()]);
+
+impl Kinds {
+    /// These kinds.
+    #[must_use]
+    pub fn of(kinds: &[TaskKind]) -> Self {
+        let mut own = Self::default();
+        for kind in kinds {
+            own.0[kind.index()] = true;
+        }
+        own
+    }
+
+    /// What each stage of a schedule is asked for.
+    #[must_use]
+    pub fn of_schedule(schedule: &Schedule) -> Vec<Self> {
+        let mut all = vec![Self::default(); schedule.n_stages()];
+        for scheduled in schedule.orders.iter().flatten() {
+            all[scheduled.task.stage.index()].0[scheduled.task.kind.index()] = true;
+        }
+        all
+    }
+
+    /// Whether this kind is among them.
+    #[must_use]
+    pub const fn has(self, kind: TaskKind) -> bool {
+        self.0[kind.index()]
+    }
+
+    /// Whether `B` and `W` run on their own.
+    #[must_use]
+    pub const fn is_split(self) -> bool {
+        self.has(TaskKind::BackwardInput) || self.has(TaskKind::BackwardWeight)
+    }
+
+    /// Whether a backward may run at once: where it is asked for, or both of its halves are.
+    #[must_use]
+    pub const fn may_join(self) -> bool {
+        self.has(TaskKind::Backward) || self.has(TaskKind::BackwardInput) && self.has(TaskKind::BackwardWeight)
+    }
+
+    /// Whether gradients are computed at all.
+    #[must_use]
+    pub const fn has_backward(self) -> bool {
+        self.is_split() || self.has(TaskKind::Backward)
+    }
+}
+
+/// How a model is used.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// The layers of each stage, from [`super::partition()`]; together all layers.
+    pub layers: &'a [Range<usize>],
+    /// What the schedule asks of each stage, by [`StageId`].
+    pub kinds: &'a [Kinds],
+    /// Microbatches of a step: the loss of a step is their mean.
+    pub n_microbatches: u32,
+    /// Whose state each stage keeps; without one there are no updates.
+    pub optimizer: Option<Optimizer>,
+}
+
+/// The values, executables and weights of every stage. Given an optimizer, each group of weights has an update, asked
+/// for or not.
+#[must_use]
+pub fn stages(model: &Model, request: &Request<'_>) -> StageSet {
+    stages_of_slice(model, request, Position::WHOLE)
+}
+
+/// The same for one slice of microbatches, given the model of that slice.
+pub(super) fn stages_of_slice(model: &Model, request: &Request<'_>, slice: Position) -> StageSet {
+    let mut set = StageSet { graph: graph(model, request.layers), ..StageSet::default() };
+    let mut data: Vec<Option<ValueId>> = vec![None; model.data.len()];
+    let readers = readers(model, request.layers);
+    let mut crossings: BTreeMap<usize, Crossing> = BTreeMap::new();
+    let mut owners = BTreeMap::new();
+    let loss = model.layers.len().checked_sub(1);
+    for (index, (layers, kinds)) in request.layers.iter().zip(request.kinds).enumerate() {
+        let id = StageId::from_index(index);
+        let stage = join(model, layers.clone(), |layer| Some(layer) == loss || !readers[layer].is_empty());
+        let n_outputs = stage.outputs.len();
+        let outputs = stage.outputs.iter().enumerate().map(|(position, port)| {
+            let ty = stage.tape.ty(port.node);
+            if Some(port.layer) == loss {
+                let value = Crossing::loss(&mut set.values, id, ty).value;
+                return Output { node: port.node, to: start(value), gradient: OutputGradient::Loss };
+            }
+            let name = if n_outputs == 1 { id.to_string() } else { format!("{id}.{position}") };
+            let readers = &readers[port.layer];
+            let crossing = Crossing::new(&mut set.values, (id, &name), ty, readers, kinds.has_backward());
+            let gradients = crossing.gradients.values().rev().copied().map(start).collect();
+            let to = start(crossing.value);
+            crossings.insert(port.layer, crossing);
+            Output { node: port.node, to, gradient: OutputGradient::Read(gradients) }
+        });
+        let outputs = outputs.collect();
+        let mut weights = place_weights(&mut set.values, id, &stage, request.optimizer);
+        tie(&mut set.weights, id, &stage, &mut weights, &mut owners);
+        let mut places: Places = weights.parameters.iter().copied().collect();
+        place_data(&mut set.values, id, model, &stage, &mut data, &mut places);
+        let mut input_gradients = Vec::new();
+        for port in &stage.inputs {
+            let crossing = &crossings[&port.layer];
+            places.insert(port.node, start(crossing.value));
+            input_gradients.extend(crossing.gradients.get(&id).map(|value| (port.node, start(*value))));
+        }
+        let mut ends = Ends {
+            places,
+            outputs,
+            input_gradients,
+            seeds: Vec::new(),
+            kept: Places::new(),
+            weight_gradients: weights.gradients,
+            kinds: *kinds,
+            n_microbatches: request.n_microbatches,
+        };
+        carry(&mut set.values, id, &stage, slice, &mut ends);
+        let execs = passes(&mut set.values, id, &stage, &ends);
+        set.stages.push(register(&mut set.execs, execs, *kinds));
+        if let Some((parameters, gradients)) = weights.values {
+            let update = weights.update.map(|update| add_exec(&mut set.execs, update));
+            set.weights.push(WeightGroup { parameters, gradients: Some(gradients), update, stages: vec![id] });
+        }
+    }
+    set
+}
+
+/// Lets a stage use weights of stages before, and adds up their gradients where the owner's are.
+/// `owners` says where each weight lies, and where its gradient is added up.
+fn tie(
+    groups: &mut [WeightGroup],
+    id: StageId,
+    stage: &StageTape,
+    weights: &mut PlacedWeights,
+    owners: &mut BTreeMap<WeightId, (Place, Place)>,
+) {
+    for (owner, (own, gradient)) in stage.owned.iter().zip(weights.parameters.iter().zip(&weights.gradients)) {
+        owners.insert(*owner, (own.1, gradient.1));
+    }
+    for (node, owner) in &stage.tied {
+        let (own, gradient) = owners[owner];
+        weights.parameters.push((*node, own));
+        weights.gradients.push((*node, gradient));
+        let group = groups.iter_mut().find(|group| group.parameters == own.value);
+        group.into_iter().filter(|group| !group.stages.contains(&id)).for_each(|group| group.stages.push(id));
+    }
+}
+
+fn register(table: &mut Vec<Exec>, execs: Vec<Exec>, asked: Kinds) -> StageExecs {
+    let mut row = StageExecs::default();
+    for exec in execs {
+        let kind = exec.kind;
+        let id = Some(add_exec(table, exec));
+        if kind == TaskKind::Backward {
+            row.both = id;
+        }
+        if kind != TaskKind::Backward || asked.has(kind) {
+            row.execs[kind.index()] = id;
+        }
+    }
+    row
+}
+
+fn add_exec(table: &mut Vec<Exec>, exec: Exec) -> ExecId {
+    table.push(exec);
+    ExecId::from_index(table.len() - 1)
+}
+
+/// Gives every data tensor that a stage reads a value; stages share it.
+fn place_data(
+    values: &mut Vec<Value>,
+    stage: StageId,
+    model: &Model,
+    tape: &StageTape,
+    known: &mut [Option<ValueId>],
+    places: &mut Places,
+) {
+    for node in tape.tape.ids() {
+        let Some(Leaf::Data(index)) = tape.tape.leaf_of(node) else { continue };
+        let value = *known[index].get_or_insert_with(|| {
+            let tensor = &model.data[index];
+            let mut bundle = Bundle::default();
+            bundle.add(tensor.name.clone(), &tensor.ty, None);
+            add_value(values, bundle.into_value(format!("data.{}", tensor.name), ValueKind::Data, stage))
+        });
+        places.insert(node, start(value));
+    }
+}

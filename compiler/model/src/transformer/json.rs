@@ -1,0 +1,63 @@
+//! A `config.json` with places: an object whose values know where they stand, so that a message can point at them.
+
+use pipe_syntax::diagnostic::{Code, Diagnostic};
+use pipe_syntax::json::{mark, place, reason, span};
+use pipe_syntax::source::{FileId, Span};
+use serde_json::value::RawValue;
+use std::collections::BTreeMap;
+
+/// The outermost object of a text.
+pub(super) struct Object<'t> {
+    file: FileId,
+    text: &'t str,
+    entries: BTreeMap<String, &'t RawValue>,
+}
+
+/// A value, as it is written.
+#[derive(Clone, Copy)]
+pub(super) struct Written<'t> {
+    /// Its text.
+    pub text: &'t str,
+    /// Where that is.
+    pub span: Span,
+}
+
+impl<'t> Object<'t> {
+    /// Reads a text.
+    ///
+    /// # Errors
+    /// Where it is no JSON, or no object.
+    pub(super) fn read(file: FileId, name: &str, text: &'t str) -> Result<Self, Diagnostic> {
+        serde_json::from_str(text).map(|entries| Self { file, text, entries }).map_err(|error| {
+            let at = place(text, error.line(), error.column());
+            let (message, label) = match error.is_data() {
+                true => (format!("`{name}` is no JSON object with the sizes of a model"), "not `{ .. }`".to_owned()),
+                false => (format!("`{name}` is no JSON: {}", reason(&error)), "here".to_owned()),
+            };
+            Diagnostic::error(Code::UnusableConfig, mark(file, text, at), label, message)
+                .help("write the `config.json` of the model as it is published")
+        })
+    }
+
+    /// The value of the first of these keys that is there and not `null`, with that key.
+    pub(super) fn get<'k>(&self, keys: &[&'k str]) -> Option<(&'k str, Written<'t>)> {
+        keys.iter().find_map(|key| {
+            let raw = self.entries.get(*key)?.get();
+            // The value is a part of the text, so that the distance of the two beginnings is its place.
+            let start = (raw.as_ptr() as usize).wrapping_sub(self.text.as_ptr() as usize);
+            let written = Written { text: raw, span: span(self.file, start, start + raw.len()) };
+            (raw != "null").then_some((*key, written))
+        })
+    }
+
+    /// The beginning of the text.
+    pub(super) fn start(&self) -> Span {
+        let start = self.text.len() - self.text.trim_start().len();
+        span(self.file, start, (start + 1).min(self.text.len()))
+    }
+
+    /// All keys.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
+        self.entries.keys().map(String::as_str)
+    }
+}

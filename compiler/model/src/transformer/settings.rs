@@ -1,0 +1,242 @@
+//! Settings: how a transformer is divided among devices and trained, as the pipeline says behind its `config.json`.
+
+use pipe_syntax::ast::{Argument, Call, ExprKind};
+use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
+use pipe_syntax::expr::arguments::Values;
+use pipe_syntax::expr::exact::exact;
+use pipe_syntax::source::Span;
+use pipe_syntax::suggest;
+use std::collections::BTreeMap;
+
+/// A setting that can be said.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// What it is called.
+    pub name: &'static str,
+    /// What it is where it is not said; none must be said.
+    pub default: Option<i64>,
+    /// The values that it may have.
+    pub range: (i64, i64),
+}
+
+const fn setting(name: &'static str, default: Option<i64>, range: (i64, i64)) -> Setting {
+    Setting { name, default, range }
+}
+
+/// All of them.
+pub const SETTINGS: [Setting; 12] = [
+    setting("sequence", None, (1, 1 << 24)),
+    setting("rows", Some(1), (1, 1 << 16)),
+    setting("tensor", Some(1), (1, 1 << 10)),
+    setting("sequence_parallel", Some(0), (0, 1)),
+    setting("data", Some(1), (1, 1 << 20)),
+    setting("expert", Some(1), (1, 1 << 16)),
+    setting("zero", Some(0), (0, 3)),
+    setting("recompute", Some(0), (0, 2)),
+    setting("flash", Some(1), (0, 1)),
+    setting("gradient_bytes", Some(4), (2, 4)),
+    setting("layers", Some(0), (0, 1 << 14)),
+    setting("nodes", Some(0), (0, 1 << 20)),
+];
+/// Those of them that may be lists.
+const LISTS: [&str; 2] = ["layers", "nodes"];
+
+/// Words for values of `recompute`.
+const WORDS: [(&str, i64); 3] = [("none", 0), ("selective", 1), ("full", 2)];
+
+/// What the layers of a stage keep, and what they compute once more inside the backward.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Recompute {
+    /// Everything is kept.
+    None,
+    /// All but what attention makes of queries and keys.
+    Selective,
+    /// The inputs of the layers, one layer being computed once more at a time.
+    Full,
+}
+
+impl Recompute {
+    /// How a pipeline says it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Selective => "selective",
+            Self::Full => "full",
+        }
+    }
+}
+
+/// Which layers each stage has.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Layers {
+    /// So that the device with most operations has as few as possible.
+    Balanced,
+    /// As many on each.
+    Each(u64),
+    /// As many on each as is listed.
+    List(Vec<u64>),
+}
+
+/// How a transformer is divided and trained.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Settings {
+    /// Tokens of a row.
+    pub sequence: u64,
+    /// Rows of a microbatch.
+    pub rows: u64,
+    /// Devices that divide each layer among them.
+    pub tensor: u64,
+    /// Whether they also divide, along the sequence, what lies between the matrices.
+    pub sequence_parallel: bool,
+    /// Pipelines side by side, each with microbatches of its own.
+    pub data: u64,
+    /// Of these pipelines, how many divide the experts among them.
+    pub expert: u64,
+    /// What pipelines side by side divide among them: optimizer state from 1 on, gradients from 2
+    /// on, weights from 3 on.
+    pub zero: u64,
+    /// What is kept.
+    pub recompute: Recompute,
+    /// Whether attention is computed in tiles that are never written out (FlashAttention).
+    pub flash: bool,
+    /// Bytes in which an element of the gradients is added up.
+    pub gradient_bytes: u64,
+    /// Which layers each stage has.
+    pub layers: Layers,
+    /// Nodes of a cluster in the order in which they are filled; the others follow as they are numbered.
+    pub nodes: Vec<u64>,
+}
+
+/// Evaluates the arguments behind a `config.json`. `set` goes before them; `visible` are the names that they may use.
+///
+/// # Errors
+/// Arguments that are none, that are missing, or whose value makes no sense.
+pub fn settings(
+    call: &Call,
+    set: &[(String, i64)],
+    visible: &Values,
+) -> Result<(Settings, BTreeMap<&'static str, Span>), Diagnostics> {
+    let mut visible = visible.clone();
+    for (word, value) in WORDS {
+        visible.entry(word.to_owned()).or_insert(value);
+    }
+    let mut bound =
+        Bound { call, values: BTreeMap::new(), places: BTreeMap::new(), lists: BTreeMap::new(), found: Vec::new() };
+    for argument in &call.arguments {
+        bound.argument(argument, &visible);
+    }
+    for (name, value) in set {
+        if let Some(setting) = SETTINGS.iter().find(|setting| setting.name == name) {
+            bound.take(setting, *value, call.name.span);
+            bound.lists.remove(setting.name);
+        }
+    }
+    bound.finish()
+}
+
+struct Bound<'a> {
+    call: &'a Call,
+    values: BTreeMap<&'static str, i64>,
+    places: BTreeMap<&'static str, Span>,
+    /// What is listed.
+    lists: BTreeMap<&'static str, Vec<u64>>,
+    found: Diagnostics,
+}
+
+impl Bound<'_> {
+    fn argument(&mut self, argument: &Argument, visible: &Values) {
+        let path = &self.call.name.text;
+        let Some(name) = &argument.name else {
+            let message = format!("a value for `{path}` does not say what it is for");
+            let error = Diagnostic::error(Code::WrongArguments, argument.value.span, "of what?", message);
+            return self.found.push(error.help("settings have names, as in `sequence = 4096`"));
+        };
+        let Some(setting) = SETTINGS.iter().find(|setting| setting.name == name.text) else {
+            let message = format!("a model from `{path}` has no setting `{}`", name.text);
+            let error = Diagnostic::error(Code::WrongArguments, name.span, "no such setting", message);
+            let help = suggest::help(&name.text, SETTINGS.iter().map(|setting| setting.name));
+            return self.found.push(Diagnostic { help, ..error });
+        };
+        if let Some(first) = self.places.insert(setting.name, argument.value.span) {
+            let message = format!("`{}` is said twice", setting.name);
+            let error = Diagnostic::error(Code::WrongArguments, argument.value.span, "said again", message);
+            return self.found.push(error.label(first, "said here"));
+        }
+        match &argument.value.kind {
+            ExprKind::List(items) if LISTS.contains(&setting.name) => {
+                let mut list = Vec::new();
+                for item in items {
+                    match exact(item, visible) {
+                        Ok(value) => list.extend(self.within(setting, value, item.span)),
+                        Err(error) => self.found.push(error),
+                    }
+                }
+                self.lists.insert(setting.name, list);
+            }
+            _ => match exact(&argument.value, visible) {
+                Ok(value) => self.take(setting, value, argument.value.span),
+                Err(error) => self.found.push(error),
+            },
+        }
+    }
+
+    fn take(&mut self, setting: &Setting, value: i64, span: Span) {
+        if self.within(setting, value, span).is_some() {
+            self.values.insert(setting.name, value);
+        }
+    }
+
+    fn within(&mut self, setting: &Setting, value: i64, span: Span) -> Option<u64> {
+        let (low, high) = setting.range;
+        let is_odd = setting.name == "gradient_bytes" && value == 3;
+        if !(low..=high).contains(&value) || is_odd {
+            let range = if high - low == 1 || is_odd { format!("{low} or {high}") } else { format!("{low} to {high}") };
+            let message = format!("`{}` is {value}; it must be {range}", setting.name);
+            self.found.push(Diagnostic::error(Code::OutOfRange, span, format!("this is {value}"), message));
+            return None;
+        }
+        u64::try_from(value).ok()
+    }
+
+    fn finish(mut self) -> Result<(Settings, BTreeMap<&'static str, Span>), Diagnostics> {
+        let path = &self.call.name.text;
+        if !self.values.contains_key("sequence") && self.found.is_empty() {
+            let message = format!("a model from `{path}` needs its `sequence`");
+            let error =
+                Diagnostic::error(Code::WrongArguments, self.call.name.span, "how many tokens has a row?", message);
+            self.found.push(error.help(format!("write `model \"{path}\"(sequence = 4096)`")));
+        }
+        if !self.found.is_empty() {
+            return Err(self.found);
+        }
+        let of = |name: &str| {
+            let default = SETTINGS.iter().find(|setting| setting.name == name).and_then(|setting| setting.default);
+            u64::try_from(self.values.get(name).copied().or(default).unwrap_or(1)).unwrap_or(1)
+        };
+        let settings = Settings {
+            sequence: of("sequence"),
+            rows: of("rows"),
+            tensor: of("tensor"),
+            sequence_parallel: of("sequence_parallel") == 1,
+            data: of("data"),
+            expert: of("expert"),
+            zero: of("zero"),
+            recompute: match of("recompute") {
+                0 => Recompute::None,
+                1 => Recompute::Selective,
+                _ => Recompute::Full,
+            },
+            flash: of("flash") == 1,
+            gradient_bytes: of("gradient_bytes"),
+            layers: match (self.lists.get("layers"), of("layers")) {
+                (Some(list), _) => Layers::List(list.clone()),
+                (None, 0) => Layers::Balanced,
+                (None, each) => Layers::Each(each),
+            },
+            // A number is a list of one.
+            nodes: self.lists.get("nodes").cloned().unwrap_or_else(|| vec![of("nodes")]),
+        };
+        Ok((settings, self.places))
+    }
+}

@@ -1,0 +1,57 @@
+//! Where the time of a device goes that it spends in no task: the parts add up to makespan - busy, to the tick.
+
+use super::waits::Waits;
+use super::{Cause, Reason};
+use pipe_compiler::analyze::Analysis;
+use pipe_ir::ids::DeviceId;
+use pipe_schedule::units::Ticks;
+use std::collections::BTreeMap;
+
+/// Why, and for which device.
+type Key = (Cause, Option<u32>);
+
+/// The causes of a device, each with its sum.
+///
+/// Before a task, a device waits while another one computes what the task reads, then while that is
+/// on its way, then for the rest: another device that the task occupies, weights, or copies. What
+/// was measured may be late even then.
+pub(super) fn causes(analysis: &Analysis, device: DeviceId, waits: &Waits) -> BTreeMap<Key, Ticks> {
+    let timeline = &analysis.timeline;
+    let (starts, ends) = (&timeline.starts[device.index()], &timeline.ends[device.index()]);
+    let mut causes: BTreeMap<Key, Ticks> = BTreeMap::new();
+    let mut add = |cause: Cause, other: Option<DeviceId>, from: Ticks, to: Ticks| {
+        if to > from {
+            *causes.entry((cause, other.map(|other| other.0))).or_default() += to - from;
+        }
+    };
+    let mut free: Option<Ticks> = None;
+    for ((start, end), wait) in starts.iter().zip(ends).zip(&waits[device.index()]) {
+        match free {
+            None => add(Cause::WarmUp, None, Ticks::ZERO, *start),
+            // The second of two tasks that share the device starts with the first.
+            Some(free) if free < *start => {
+                let (from, computed, arrived) = wait.input.unwrap_or((device, free, free));
+                let possible = (*start - wait.late).max(free);
+                let computed = computed.clamp(free, possible);
+                let arrived = arrived.clamp(computed, possible);
+                add(Cause::Waiting, Some(from), free, computed);
+                add(Cause::Communication, None, computed, arrived);
+                let (cause, other) = match wait.reason {
+                    Reason::Weights => (Cause::Weights, None),
+                    Reason::Copy => (Cause::Copies, None),
+                    Reason::Nothing | Reason::Device | Reason::Input | Reason::Transfer => {
+                        (Cause::Waiting, wait.after.map(|after| after.device))
+                    }
+                };
+                add(cause, other, arrived, possible);
+                add(Cause::Late, None, possible, *start);
+            }
+            Some(_) => {}
+        }
+        free = Some(*end);
+    }
+    let last = timeline.ends.iter().filter_map(|ends| ends.last().copied()).max().unwrap_or_default();
+    add(Cause::CoolDown, None, free.unwrap_or_default(), last);
+    add(Cause::Closing, None, last, timeline.makespan());
+    causes
+}

@@ -1,0 +1,94 @@
+//! Long tables by column: `{"kind": [0, 0, ..], "start": [0, 1, ..]}`. A column that is 0 in every row is left out.
+
+use super::{Collective, Copy, Reason, Task, Transfer};
+use crate::tracks::Share;
+use pipe_schedule::timing::timeline::Together;
+use serde::Serializer;
+use serde::ser::SerializeMap;
+
+/// Which number a row has in a column.
+type Column<T> = (&'static str, fn(&T) -> i64);
+
+fn write<T, S: Serializer>(rows: &[T], columns: &[Column<T>], serializer: S) -> Result<S::Ok, S::Error> {
+    let mut table = serializer.serialize_map(None)?;
+    table.serialize_entry("count", &rows.len())?;
+    for (name, number) in columns {
+        let numbers: Vec<i64> = rows.iter().map(number).collect();
+        if numbers.iter().any(|number| *number != 0) {
+            table.serialize_entry(name, &numbers)?;
+        }
+    }
+    table.end()
+}
+
+/// Times are far below 2^63, or no picture is drawn.
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// `share` is 1 for the first of two tasks that share the device and 2 for the second; `after` is
+/// one more than the position of the task that was waited for.
+pub(super) fn tasks<S: Serializer>(tasks: &[Task], serializer: S) -> Result<S::Ok, S::Error> {
+    let share = |task: &Task| match task.share {
+        Share::Whole => 0,
+        Share::First => 1,
+        Share::Second => 2,
+    };
+    let reason = |task: &Task| Reason::WORDS.iter().position(|(one, _)| *one == task.reason).unwrap_or(0) as i64;
+    let columns: [Column<Task>; 11] = [
+        ("kind", |task| task.kind.index() as i64),
+        ("stage", |task| task.stage.into()),
+        ("microbatch", |task| task.microbatch.into()),
+        ("slice", |task| task.slice.into()),
+        ("start", |task| signed(task.start)),
+        ("duration", |task| signed(task.end - task.start)),
+        ("share", share),
+        ("goes_on", |task| task.goes_on.into()),
+        ("reason", reason),
+        ("after", |task| task.after.map_or(0, |after| i64::from(after) + 1)),
+        ("late", |task| signed(task.late)),
+    ];
+    write(tasks, &columns, serializer)
+}
+
+/// A transfer leaves when the task ends that makes it.
+pub(super) fn transfers<S: Serializer>(transfers: &[Transfer], serializer: S) -> Result<S::Ok, S::Error> {
+    let columns: [Column<Transfer>; 5] = [
+        ("from", |one| one.from.into()),
+        ("to", |one| one.to.into()),
+        ("class", |one| one.class as i64),
+        ("duration", |one| signed(one.end - one.start)),
+        ("bytes", |one| one.bytes.map_or(0, signed)),
+    ];
+    write(transfers, &columns, serializer)
+}
+
+/// `direction` is 0 from the host to the device, and 1 back.
+pub(super) fn copies<S: Serializer>(copies: &[Copy], serializer: S) -> Result<S::Ok, S::Error> {
+    let columns: [Column<Copy>; 4] = [
+        ("device", |one| one.device.into()),
+        ("direction", |one| one.direction as i64),
+        ("start", |one| signed(one.start)),
+        ("duration", |one| signed(one.end - one.start)),
+    ];
+    write(copies, &columns, serializer)
+}
+
+/// `stage` is one more than that.
+pub(super) fn collectives<S: Serializer>(collectives: &[Collective], serializer: S) -> Result<S::Ok, S::Error> {
+    let what = |one: &Collective| Together::WORDS.iter().position(|(what, _)| *what == one.what).unwrap_or(0) as i64;
+    let columns: [Column<Collective>; 5] = [
+        ("device", |one| one.device.into()),
+        ("what", what),
+        ("stage", |one| one.stage.map_or(0, |stage| i64::from(stage) + 1)),
+        ("start", |one| signed(one.start)),
+        ("duration", |one| signed(one.end - one.start)),
+    ];
+    write(collectives, &columns, serializer)
+}
+
+/// Moments and levels.
+pub(super) fn levels<S: Serializer>(levels: &[(u64, u64)], serializer: S) -> Result<S::Ok, S::Error> {
+    let columns: [Column<(u64, u64)>; 2] = [("at", |one| signed(one.0)), ("parts", |one| signed(one.1))];
+    write(levels, &columns, serializer)
+}

@@ -1,0 +1,131 @@
+//! A picture of a compilation, or of other timelines of its schedule.
+
+use super::{
+    Clock, Closing, Collective, Copy, Device, Idle, Moments, Picture, Reason, SCHEMA, Scale, Task, bubble, bytes,
+    memory, palette, transfers, waits,
+};
+use crate::tracks::{Lane, lanes};
+use pipe_compiler::Compilation;
+use pipe_compiler::analyze::Analysis;
+use pipe_ir::ids::DeviceId;
+use pipe_ir::instruction::Class;
+use pipe_schedule::timing::timeline::Together;
+use pipe_schedule::units::Ticks;
+
+impl Picture {
+    /// The picture of a compilation, if its schedule runs to its end.
+    #[must_use]
+    pub fn new(compilation: &Compilation) -> Option<Self> {
+        let (analysis, report) = (compilation.analysis.as_ref()?, &compilation.report);
+        let unit = report.profile.as_ref().map(|own| own.time_unit);
+        let unit = unit.or(report.cluster.as_ref().map(|own| own.time_unit));
+        let picture = Self::of(compilation, (analysis, Moments::Placed), &Scale::of(&[analysis]), unit);
+        Some(Self { report: Some(report.clone()), form_of_bound: report.figures.form_of_bound(), ..picture })
+    }
+
+    /// Pictures of other timelines of the same order on one time axis, whose unit is named.
+    #[must_use]
+    pub fn versions(compilation: &Compilation, versions: &[(&Analysis, Moments)], unit: &'static str) -> Vec<Self> {
+        let all: Vec<&Analysis> = versions.iter().map(|(analysis, _)| *analysis).collect();
+        let scale = Scale::of(&all);
+        versions.iter().map(|version| Self::of(compilation, *version, &scale, Some(unit))).collect()
+    }
+
+    fn of(
+        compilation: &Compilation,
+        (analysis, moments): (&Analysis, Moments),
+        scale: &Scale,
+        unit: Option<&'static str>,
+    ) -> Self {
+        let report = &compilation.report;
+        let program = compilation.lowered().filter(|_| analysis.has_model());
+        let lanes = lanes(analysis);
+        let waits = waits::all(analysis, moments);
+        let tasks = tasks(analysis, &lanes, &waits, scale);
+        let units = memory::in_units(analysis, report, scale);
+        let bytes = program.map(|program| bytes::in_bytes(analysis, program, report, scale));
+        let timeline = &analysis.timeline;
+        let last = lanes.iter().flat_map(|lane| lane.marks.last()).map(|mark| mark.end).max().unwrap_or_default();
+        let what = if timeline.updated.is_some() { "updates and copies" } else { "sums of gradients" };
+        let copies = timeline.copies.iter().map(|copy| Copy {
+            device: copy.device.0,
+            direction: copy.direction,
+            start: scale.ticks(copy.start),
+            end: scale.ticks(copy.end),
+        });
+        let collectives = timeline.collectives.iter().filter(|part| part.end > part.start).map(|part| Collective {
+            device: part.device.0,
+            what: part.what,
+            stage: part.stage.map(|stage| stage.0),
+            start: scale.ticks(part.start),
+            end: scale.ticks(part.end),
+        });
+        let schedule = &analysis.schedule;
+        Self {
+            schema: SCHEMA,
+            title: report.pipeline.as_ref().unwrap_or(&schedule.name).clone(),
+            clock: Clock { unit, ticks_per_unit: Ticks::UNIT.0 / scale.divisor },
+            makespan: scale.ticks(timeline.makespan()),
+            microbatches: [
+                schedule.n_microbatches / schedule.slices.count(),
+                schedule.slices.count(),
+                schedule.n_steps(),
+            ],
+            kinds: palette::kinds(),
+            reasons: Reason::WORDS.map(|(_, word)| word),
+            classes: Class::ALL.map(Class::word),
+            devices: devices(analysis, &lanes, &waits, scale),
+            transfers: transfers::all(analysis, program, scale),
+            copies: copies.collect(),
+            collectives: collectives.collect(),
+            together: Together::WORDS.map(|(_, words)| words),
+            closing: (last < timeline.makespan()).then(|| Closing {
+                what,
+                start: scale.ticks(last),
+                end: scale.ticks(timeline.makespan()),
+            }),
+            memory: [units].into_iter().chain(bytes).collect(),
+            critical_path: analysis.critical_path.tasks.iter().map(|slot| scale.index(*slot)).collect(),
+            tasks,
+            report: None,
+            form_of_bound: String::new(),
+        }
+    }
+}
+
+fn devices(analysis: &Analysis, lanes: &[Lane], waits: &waits::Waits, scale: &Scale) -> Vec<Device> {
+    let each = lanes.iter().enumerate().map(|(index, lane)| {
+        let device = DeviceId::from_index(index);
+        Device {
+            tasks: [scale.first[index], u32::try_from(lane.marks.len()).unwrap_or(u32::MAX)],
+            stages: lane.stages.iter().map(|stage| stage.0).collect(),
+            busy: scale.ticks(analysis.timeline.busy(device)),
+            idle: bubble::causes(analysis, device, waits)
+                .into_iter()
+                .map(|((cause, other), time)| Idle { cause, device: other, time: scale.ticks(time) })
+                .collect(),
+        }
+    });
+    each.collect()
+}
+
+fn tasks(analysis: &Analysis, lanes: &[Lane], waits: &waits::Waits, scale: &Scale) -> Vec<Task> {
+    let slices = analysis.schedule.slices;
+    let each = lanes.iter().enumerate().flat_map(|(device, lane)| {
+        lane.marks.iter().zip(&waits[device]).map(move |(mark, wait)| Task {
+            device: DeviceId::from_index(device).0,
+            kind: mark.task.kind,
+            stage: mark.task.stage.0,
+            microbatch: slices.microbatch(mark.task.microbatch),
+            slice: slices.slice(mark.task.microbatch),
+            start: scale.ticks(mark.start),
+            end: scale.ticks(mark.end),
+            share: mark.share,
+            goes_on: mark.goes_on,
+            reason: wait.reason,
+            after: wait.after.map(|slot| scale.index(slot)),
+            late: scale.ticks(wait.late),
+        })
+    });
+    each.collect()
+}

@@ -1,0 +1,108 @@
+//! Lanes: what each device does, one mark for each of its tasks. Every picture starts from them.
+
+use pipe_compiler::analyze::Analysis;
+use pipe_ir::ids::{DeviceId, StageId};
+use pipe_ir::task::Task;
+use pipe_schedule::schedule::ScheduledTask;
+use pipe_schedule::slices::Slices;
+use pipe_schedule::units::Ticks;
+
+/// One task on its lane.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mark {
+    /// What is done; each slice of a microbatch counts as one.
+    pub task: Task,
+    /// Which of the device's stages, from 0, in the order of the model.
+    pub nth_stage: usize,
+    /// When it starts.
+    pub start: Ticks,
+    /// When it ends.
+    pub end: Ticks,
+    /// Whether it has the device for itself.
+    pub share: Share,
+    /// Whether it occupies the next device as well.
+    pub goes_on: bool,
+}
+
+/// What a task has of its device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Share {
+    /// All of it.
+    Whole,
+    /// A part, the first of two tasks that share it.
+    First,
+    /// A part, the second of them.
+    Second,
+}
+
+/// What one device does.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Lane {
+    /// In order.
+    pub marks: Vec<Mark>,
+    /// The stages that the device holds, in the order of the model.
+    pub stages: Vec<StageId>,
+    /// In how many slices microbatches are cut.
+    pub slices: Slices,
+}
+
+impl Lane {
+    /// What a task is drawn with: its microbatch, and where those are cut its slice after a point, `1.2`.
+    #[must_use]
+    pub fn number(&self, mark: &Mark) -> String {
+        let at = mark.task.microbatch;
+        let (microbatch, slice) = (self.slices.microbatch(at), self.slices.slice(at));
+        if self.slices == Slices::ONE { microbatch.to_string() } else { format!("{microbatch}.{slice}") }
+    }
+}
+
+/// The lanes of all devices. A task that occupies several stands on each of them.
+#[must_use]
+pub fn lanes(analysis: &Analysis) -> Vec<Lane> {
+    let schedule = &analysis.schedule;
+    // By device: its stages, in the order of the model.
+    let mut held: Vec<Vec<StageId>> = vec![Vec::new(); schedule.n_devices()];
+    for stage in schedule.placement.stages() {
+        schedule.placement.devices_of(stage).iter().for_each(|device| held[device.index()].push(stage));
+    }
+    let times = analysis.timeline.starts.iter().zip(&analysis.timeline.ends);
+    let rows = (1..).map(DeviceId::from_index).zip(&schedule.orders);
+    let lanes = rows.zip(times).zip(held).map(|(((below, order), (starts, ends)), stages)| {
+        let tasks = order.iter().enumerate().zip(starts.iter().zip(ends));
+        let marks = tasks.map(|((position, scheduled), (start, end))| Mark {
+            task: scheduled.task,
+            nth_stage: stages.partition_point(|stage| *stage < scheduled.task.stage),
+            start: *start,
+            end: *end,
+            share: share(order, position),
+            goes_on: schedule.devices_of(scheduled.task).binary_search(&below).is_ok(),
+        });
+        Lane { marks: marks.collect(), stages, slices: schedule.slices }
+    });
+    lanes.collect()
+}
+
+/// What a task has of its device.
+fn share(order: &[ScheduledTask], position: usize) -> Share {
+    let is_second = position.checked_sub(1).is_some_and(|before| order[before].with_next);
+    match (order[position].with_next, is_second) {
+        (true, _) => Share::First,
+        (false, true) => Share::Second,
+        (false, false) => Share::Whole,
+    }
+}
+
+/// The largest duration that divides every start and end: one cell of a drawn lane.
+#[must_use]
+pub fn common_slot(lanes: &[Lane]) -> Ticks {
+    let moments = lanes.iter().flat_map(|lane| lane.marks.iter()).flat_map(|mark| [mark.start, mark.end]);
+    Ticks(moments.fold(0, |common, moment| greatest_common_divisor(common, moment.0)).max(1))
+}
+
+/// The greatest number that divides both.
+pub(super) fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}

@@ -1,0 +1,448 @@
+//! Lower bounds: how short any schedule with this placement, these costs and this much memory can be.
+//!
+//! No bound assumes an order, equal stages or one stage per device, or that no forward shares the
+//! device with a backward. For a device, the head of a task is the least time before it can start,
+//! its tail the least time from its end to the end of the step; both follow from one microbatch.
+//! Stages that recompute do so in all schedules that are compared, and backwards have the forms
+//! that `dependencies` allows ([`of_either_form`]).
+
+mod memory;
+
+use crate::dependencies::Dependencies;
+use crate::policy::activation::{Activations, Held};
+use crate::schedule::Schedule;
+use crate::stage_graph::StageGraph;
+use crate::timing::durations::Costs;
+use crate::timing::latency::Latency;
+use crate::units::Ticks;
+use memory::{area, warmup};
+use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
+use pipe_ir::task::TaskKind;
+use serde::Serialize;
+use std::collections::BinaryHeap;
+
+/// What limits the makespan.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum BoundKind {
+    /// Some device's work, after the least time before it can begin and before the least time that must follow.
+    Work,
+    /// Some device's memory: warm-up and cool-down leave it idle, because it holds few microbatches.
+    Warmup,
+    /// Some device's memory over time: activations live too long for more of them.
+    Area,
+    /// The work of all devices that share a processor.
+    Shared,
+}
+
+impl BoundKind {
+    /// A few words for people.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Work => "work of the busiest device",
+            Self::Warmup => "warm-up and cool-down in this memory",
+            Self::Area => "memory times lifespans",
+            Self::Shared => "work of all devices on one processor",
+        }
+    }
+}
+
+/// A proved lower bound on the makespan.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Bound {
+    /// No schedule is shorter.
+    pub makespan: Ticks,
+    /// Because of what.
+    pub kind: BoundKind,
+    /// On which device.
+    pub device: DeviceId,
+}
+
+/// The best bound for schedules in which stages hold at least so much of a microbatch, and devices
+/// at most so much, by [`DeviceId`].
+#[must_use]
+pub fn lower_bound(
+    schedule: &Schedule,
+    dependencies: &Dependencies,
+    costs: &Costs,
+    (activations, memory): (&Activations, &[u64]),
+) -> Bound {
+    let chain = Chain::new(schedule, dependencies, costs);
+    let stages = shares(schedule, activations);
+    let mut best = Bound { makespan: Ticks::ZERO, kind: BoundKind::Work, device: DeviceId(0) };
+    for (device, stages) in stages.iter().enumerate().filter(|(_, stages)| !stages.is_empty()) {
+        let (device, memory) = (DeviceId::from_index(device), memory[device]);
+        let recomputes = stages.iter().any(|share| dependencies.recomputes(share.stage));
+        let candidates = [
+            (BoundKind::Work, work(&chain, stages)),
+            (BoundKind::Warmup, if recomputes { Ticks::ZERO } else { warmup(&chain, stages, memory) }),
+            (BoundKind::Area, area(&chain, stages, memory)),
+        ];
+        for (kind, makespan) in candidates {
+            if makespan > best.makespan {
+                best = Bound { makespan, kind, device };
+            }
+        }
+    }
+    for (devices, at_once) in costs.sharing.processors(schedule.n_devices()) {
+        let shares = devices.iter().flat_map(|device| &stages[device.index()]);
+        let each = shares.flat_map(|share| chain.steps(share.stage).map(|step| times(step.work, share.n_microbatches)));
+        let work = each.fold(Ticks::ZERO, |sum, work| sum + work);
+        let (makespan, device) = (Ticks(work.0 / at_once), devices.first().copied().unwrap_or(DeviceId(0)));
+        if makespan > best.makespan {
+            best = Bound { makespan, kind: BoundKind::Shared, device };
+        }
+    }
+    best
+}
+
+/// The forms that the bound of a schedule allows: of each stage those that the schedule has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Forms {
+    /// All backwards run at once, as `BW`.
+    Fused,
+    /// All run in halves, as `B` and `W`.
+    Split,
+    /// Both are there.
+    Mixed,
+}
+
+impl Forms {
+    /// Those of a schedule.
+    #[must_use]
+    pub fn of(schedule: &Schedule, dependencies: &Dependencies) -> Self {
+        let mut stages = (0..schedule.n_stages()).map(StageId::from_index);
+        match () {
+            () if stages.clone().all(|stage| !dependencies.is_split(stage)) => Self::Fused,
+            () if stages.all(|stage| !dependencies.is_fused(stage)) => Self::Split,
+            () => Self::Mixed,
+        }
+    }
+
+    /// A few words for people.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Fused => "with BW",
+            Self::Split => "with B and W",
+            Self::Mixed => "with these forms of backwards",
+        }
+    }
+}
+
+/// The bound where each backward may have either form, whatever the schedule has. None where the
+/// costs of a form are not known: those of a model are only known for the tasks that its schedule
+/// asks for.
+#[must_use]
+pub fn of_either_form(
+    schedule: &Schedule,
+    dependencies: &Dependencies,
+    costs: &Costs,
+    held: (&Activations, &[u64]),
+) -> Option<Bound> {
+    let stages = || (0..schedule.n_stages()).map(StageId::from_index);
+    let is_known = |stage| {
+        let both = costs.of(TaskKind::Backward, stage) > Ticks::ZERO;
+        both == (costs.of(TaskKind::BackwardInput, stage) + costs.of(TaskKind::BackwardWeight, stage) > Ticks::ZERO)
+    };
+    let recomputes = stages().map(|stage| dependencies.recomputes(stage)).collect();
+    let either = || Dependencies::of_either(&schedule.graph, 0, |_| true).with_recomputation(recomputes);
+    stages().all(is_known).then(|| lower_bound(schedule, &either(), costs, held))
+}
+
+/// The most that a device works at least, where a forward may share it with each backward: no
+/// device's time from its first start to its last end is shorter for all devices.
+#[must_use]
+pub fn least_work(schedule: &Schedule, dependencies: &Dependencies, costs: &Costs) -> Ticks {
+    let chain = Chain::new(schedule, dependencies, costs);
+    let of_share = |share: &Share| {
+        let steps = chain.steps(share.stage).map(|step| times(step.work, share.n_microbatches));
+        steps.into_iter().fold(Ticks::ZERO, |sum, work| sum + work)
+    };
+    let of_device = |stages: &Vec<Share>| stages.iter().map(of_share).fold(Ticks::ZERO, |sum, work| sum + work);
+    shares(schedule, &schedule.activations).iter().map(of_device).max().unwrap_or_default()
+}
+
+/// A stage on a device, and how many of its microbatches run there.
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    stage: StageId,
+    held: Held,
+    n_microbatches: u64,
+}
+
+/// What every device has to do.
+fn shares(schedule: &Schedule, activations: &Activations) -> Vec<Vec<Share>> {
+    let (placement, n_microbatches) = (&schedule.placement, u64::from(schedule.n_microbatches));
+    let period = u64::from(placement.period());
+    let mut shares: Vec<Vec<Share>> = vec![Vec::new(); schedule.n_devices()];
+    for stage in placement.stages() {
+        for phase in 0..placement.period() {
+            let n_microbatches = n_microbatches.saturating_sub(u64::from(phase)).div_ceil(period);
+            for device in placement.devices(stage, MicrobatchId(phase)) {
+                let own = &mut shares[device.index()];
+                match own.last_mut().filter(|last| last.stage == stage) {
+                    Some(share) => share.n_microbatches += n_microbatches,
+                    None => own.push(Share { stage, held: activations.of(stage), n_microbatches }),
+                }
+            }
+        }
+    }
+    shares
+}
+
+/// One task of a stage, seen from one microbatch.
+#[derive(Clone, Copy, Default)]
+struct Step {
+    head: Ticks,
+    duration: Ticks,
+    /// What it keeps the device busy at least, where tasks may share the device.
+    work: Ticks,
+    tail: Ticks,
+}
+
+impl Step {
+    /// The least time at which it ends.
+    fn end(self) -> Ticks {
+        self.head + self.duration
+    }
+
+    /// The least time from its start to the end of the step.
+    fn rest(self) -> Ticks {
+        self.duration + self.tail
+    }
+}
+
+/// The edges between stages, with the latency of each to the stage at hand, or from there.
+struct Hops<'a> {
+    schedule: &'a Schedule,
+    graph: &'a StageGraph,
+    latency: &'a Latency,
+}
+
+impl Hops<'_> {
+    fn before(&self, stage: usize) -> impl Iterator<Item = (usize, Ticks)> + '_ {
+        let stage = StageId::from_index(stage);
+        self.graph.before(stage).iter().map(move |other| (other.index(), self.latency(*other, stage)))
+    }
+
+    fn after(&self, stage: usize) -> impl Iterator<Item = (usize, Ticks)> + '_ {
+        let stage = StageId::from_index(stage);
+        self.graph.after(stage).iter().map(move |other| (other.index(), self.latency(*other, stage)))
+    }
+
+    fn back(&self, stage: usize) -> impl Iterator<Item = (usize, Ticks)> + '_ {
+        let stage = StageId::from_index(stage);
+        self.graph.before(stage).iter().map(move |other| (other.index(), self.latency(stage, *other)))
+    }
+
+    fn onward(&self, stage: usize) -> impl Iterator<Item = (usize, Ticks)> + '_ {
+        let stage = StageId::from_index(stage);
+        self.graph.after(stage).iter().map(move |other| (other.index(), self.latency(stage, *other)))
+    }
+
+    fn latency(&self, from: StageId, to: StageId) -> Ticks {
+        // Of replicated stages, what the luckiest microbatch takes.
+        let placement = &self.schedule.placement;
+        let microbatches = (0..placement.period()).map(MicrobatchId);
+        let hop = |own| self.latency.between_sets(placement.devices(from, own), placement.devices(to, own));
+        microbatches.map(hop).min().unwrap_or_default()
+    }
+}
+
+/// The way of one microbatch through all stages, by [`StageId`].
+struct Chain {
+    forward: Vec<Step>,
+    /// Takes no time where a stage does not recompute.
+    recompute: Vec<Step>,
+    /// `B` or `BW`.
+    backward: Vec<Step>,
+    /// `W`; takes no time where it is fused.
+    weight: Vec<Step>,
+    /// All of the backward: at most this long.
+    most: Vec<Ticks>,
+    /// All of `W`: at most this long; no time where it is fused.
+    most_weight: Vec<Ticks>,
+    /// From the start of the task that saves activations to the end of `B`, or `BW`: at least this long.
+    lifespans: Vec<Ticks>,
+}
+
+/// What the backward tasks of a stage take, by [`TaskKind::index`].
+struct Backwards([Ticks; TaskKind::ALL.len()]);
+
+impl Backwards {
+    fn of(&self, kind: TaskKind) -> Ticks {
+        self.0[kind.index()]
+    }
+
+    /// The least that the gradient of the input takes, and then that of the weights. Of a stage that does both, the
+    /// halves take what the quicker way takes.
+    fn least(&self, (is_split, is_fused): (bool, bool)) -> [Ticks; 2] {
+        let [input, weight, both] =
+            [TaskKind::BackwardInput, TaskKind::BackwardWeight, TaskKind::Backward].map(|kind| self.of(kind));
+        match (is_split, is_fused) {
+            (true, false) => [input, weight],
+            (true, true) => [input.min(both), weight.min(both - input.min(both))],
+            (false, _) => [both, Ticks::ZERO],
+        }
+    }
+
+    /// The most that both gradients take.
+    fn most(&self, (is_split, is_fused): (bool, bool)) -> Ticks {
+        let halves = self.of(TaskKind::BackwardInput) + self.of(TaskKind::BackwardWeight);
+        let both = self.of(TaskKind::Backward);
+        match (is_split, is_fused) {
+            (true, false) => halves,
+            (true, true) => halves.max(both),
+            (false, _) => both,
+        }
+    }
+}
+
+impl Chain {
+    fn new(schedule: &Schedule, dependencies: &Dependencies, costs: &Costs) -> Self {
+        let stages = || (0..schedule.n_stages()).map(StageId::from_index);
+        let forward = |stage| costs.of(TaskKind::Forward, stage);
+        let longest = stages().map(forward).max().unwrap_or_default();
+        let step = |duration, work| Step { duration, work, ..Step::default() };
+        let again =
+            |stage| if dependencies.recomputes(stage) { costs.of(TaskKind::Recompute, stage) } else { Ticks::ZERO };
+        let mut chain = Self {
+            forward: stages().map(|stage| step(forward(stage), forward(stage))).collect(),
+            recompute: stages().map(|stage| step(again(stage), again(stage))).collect(),
+            backward: Vec::new(),
+            weight: Vec::new(),
+            most: Vec::new(),
+            most_weight: Vec::new(),
+            lifespans: Vec::new(),
+        };
+        for stage in stages() {
+            let forms = (dependencies.is_split(stage), dependencies.is_fused(stage));
+            let alone = Backwards(TaskKind::ALL.map(|kind| costs.of(kind, stage)));
+            // All backwards may share the device with a forward: what such a pair takes beyond the longest forward.
+            let shared = |kind: TaskKind| costs.pairs[kind.index()].map_or(Ticks::END, |pair| pair - longest);
+            let paired = Backwards(TaskKind::ALL.map(|kind| alone.of(kind).min(shared(kind))));
+            let (alone_halves, paired_halves) = (alone.least(forms), paired.least(forms));
+            chain.backward.push(step(alone_halves[0], paired_halves[0]));
+            // What a pair takes off `B` is not more for `W`, where both may also run at once.
+            chain.weight.push(step(alone_halves[1], paired_halves[1].min(alone_halves[1])));
+            chain.most.push(alone.most(forms));
+            chain.most_weight.push(if forms.0 { alone.of(TaskKind::BackwardWeight) } else { Ticks::ZERO });
+        }
+        let hops = Hops { schedule, graph: dependencies.graph(), latency: &costs.latency };
+        chain.heads(&hops);
+        chain.tails(&hops, dependencies);
+        let lifespan = |stage| match dependencies.recomputes(stage) {
+            // Nothing keeps a recomputation from ending right before the backward.
+            true => chain.steps(stage)[1..3].iter().fold(Ticks::ZERO, |sum, step| sum + step.duration),
+            false => chain.lifespan(&hops, stage),
+        };
+        chain.lifespans = stages().map(lifespan).collect();
+        chain
+    }
+
+    /// Every task begins after those that it needs.
+    fn heads(&mut self, hops: &Hops<'_>) {
+        let n_stages = self.forward.len();
+        for stage in 0..n_stages {
+            let inputs = hops.before(stage).map(|(before, hop)| self.forward[before].end() + hop);
+            self.forward[stage].head = inputs.max().unwrap_or_default();
+        }
+        for stage in (0..n_stages).rev() {
+            let inputs = hops.after(stage).map(|(after, hop)| self.backward[after].end() + hop);
+            self.recompute[stage].head = self.forward[stage].end();
+            self.backward[stage].head = inputs.fold(self.recompute[stage].end(), Ord::max);
+            self.weight[stage].head = self.backward[stage].end();
+        }
+    }
+
+    /// Every task ends before those that need it.
+    fn tails(&mut self, hops: &Hops<'_>, dependencies: &Dependencies) {
+        let n_stages = self.forward.len();
+        for stage in 0..n_stages {
+            let onward = hops.back(stage).map(|(before, hop)| hop + self.backward[before].rest());
+            self.backward[stage].tail = onward.fold(self.weight[stage].duration, Ord::max);
+            // Where both halves are fused, the activations are given back when `BW` ends.
+            let is_split = dependencies.is_split(StageId::from_index(stage));
+            self.weight[stage].tail = if is_split { Ticks::ZERO } else { self.backward[stage].tail };
+        }
+        for stage in (0..n_stages).rev() {
+            let onward = hops.onward(stage).map(|(after, hop)| hop + self.forward[after].rest());
+            self.recompute[stage].tail = self.backward[stage].rest();
+            self.forward[stage].tail = onward.fold(self.recompute[stage].rest(), Ord::max);
+        }
+    }
+
+    /// The longest way from the forward of a stage through those that need it to its `B`, or `BW`,
+    /// and to the end of that.
+    fn lifespan(&self, hops: &Hops<'_>, stage: StageId) -> Ticks {
+        let (own, n_stages) = (stage.index(), self.forward.len());
+        let [forward, _, backward, _] = self.steps(stage);
+        if hops.graph.is_chain() {
+            return backward.end() - forward.head;
+        }
+        // By stage: when its forward, and its backward, end at the earliest, if the forward of this one starts at 0.
+        let mut ends: Vec<[Option<Ticks>; 2]> = vec![[None; 2]; n_stages];
+        ends[own][0] = Some(forward.duration);
+        for next in own + 1..n_stages {
+            let inputs = hops.before(next).filter_map(|(before, hop)| Some(ends[before][0]? + hop));
+            ends[next][0] = inputs.max().map(|start| start + self.forward[next].duration);
+        }
+        for next in (own..n_stages).rev() {
+            let Some(forward) = ends[next][0] else { continue };
+            let inputs = hops.after(next).filter_map(|(after, hop)| Some(ends[after][1]? + hop));
+            ends[next][1] = Some(inputs.fold(forward, Ord::max) + self.backward[next].duration);
+        }
+        ends[own][1].unwrap_or_default()
+    }
+
+    fn steps(&self, stage: StageId) -> [Step; 4] {
+        let stage = stage.index();
+        [self.forward[stage], self.recompute[stage], self.backward[stage], self.weight[stage]]
+    }
+
+    fn least(stages: &[Share], of: impl Fn(StageId) -> Ticks) -> Ticks {
+        stages.iter().map(|share| of(share.stage)).min().unwrap_or_default()
+    }
+
+    fn most(stages: &[Share], of: impl Fn(StageId) -> Ticks) -> Ticks {
+        stages.iter().map(|share| of(share.stage)).max().unwrap_or_default()
+    }
+}
+
+fn times(duration: Ticks, count: u64) -> Ticks {
+    Ticks(duration.0.saturating_mul(count))
+}
+
+/// Head + work + tail, for the set of tasks of a device where that is most: the length of the preemptive schedule that
+/// always runs the released work with the longest tail (Jackson's rule, see Carlier, EJOR 11, 1982). It contains both
+/// the work bound and the chain bound of building-block schedules.
+fn work(chain: &Chain, stages: &[Share]) -> Ticks {
+    let of = |share: &Share| chain.steps(share.stage).map(|step| (step, share.n_microbatches));
+    let mut steps: Vec<(Step, u64)> = stages.iter().flat_map(of).collect();
+    steps.retain(|(step, _)| step.duration > Ticks::ZERO);
+    steps.sort_by_key(|(step, _)| std::cmp::Reverse(step.head));
+    let mut released: BinaryHeap<(Ticks, Ticks)> = BinaryHeap::new();
+    let (mut now, mut bound) = (Ticks::ZERO, Ticks::ZERO);
+    loop {
+        if released.is_empty() {
+            let Some((next, _)) = steps.last() else { return bound };
+            now = now.max(next.head);
+        }
+        while let Some((step, n_microbatches)) = steps.pop_if(|(step, _)| step.head <= now) {
+            released.push((step.tail, times(step.work, n_microbatches)));
+        }
+        let Some((tail, left)) = released.pop() else { continue };
+        let until = steps.last().map_or(now + left, |(next, _)| next.head.min(now + left));
+        if until < now + left {
+            released.push((tail, left - (until - now)));
+        } else {
+            bound = bound.max(until + tail);
+        }
+        now = until;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,261 @@
+//! Explains a deadlock: the shortest circle of tasks that wait for each other.
+//!
+//! Every device that cannot finish stands at one task and waits for inputs that other devices (or
+//! itself, later) have not computed, and that stand behind other tasks that wait; at a task that
+//! occupies several devices it waits for the others to come to it. Of every knot of such waits at
+//! which a device stands, the shortest circle is shown, even if that is further behind.
+
+use crate::dependencies::{Dependencies, TaskTable};
+use crate::schedule::{Schedule, ScheduledTask};
+use pipe_ir::circle::{Link, Need, circles, window};
+use pipe_ir::ids::DeviceId;
+use pipe_ir::task::Task;
+use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics, Label};
+use std::collections::BTreeMap;
+
+/// Devices of a circle that are named, with two tasks each; the rest of a longer circle is counted.
+const SHOWN: usize = 3;
+
+/// Devices that have not come to a task which are looked at: of many, each one explains why it waits.
+const LATE: usize = 16;
+
+/// One wait: a device comes to a task, and that task needs one that does not run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Wait {
+    device: DeviceId,
+    at: ScheduledTask,
+    /// Whether nothing before it is in the way.
+    stands: bool,
+    needs: ScheduledTask,
+    /// Where the needed task runs, and the task of that device which waits itself: one before it, or the task.
+    of: DeviceId,
+    of_at: ScheduledTask,
+    /// Whether those two share the device.
+    is_partner: bool,
+    /// Whether it needs no more than that the other device comes to the same task.
+    meets: bool,
+    /// Why it needs that task, where it is about a sum of gradients that travels.
+    sum: Option<SumWait>,
+}
+
+/// What a task waits for, of a sum of gradients that travels from device to device.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SumWait {
+    /// The sum that it adds to.
+    Adds,
+    /// The total, for an update before it.
+    Updates,
+    /// That others have taken the total from its buffer.
+    Given,
+}
+
+impl SumWait {
+    fn of(dependencies: &Dependencies, at: Task, input: Task) -> Option<Self> {
+        let sums = dependencies.sums();
+        if dependencies.sum_before(at) == Some(input) {
+            return Some(Self::Adds);
+        }
+        let is_total = sums.is_total(input) && input.kind == dependencies.gradient_of(input.stage, input.microbatch);
+        sums.waits(at).contains(&input).then_some(if is_total { Self::Updates } else { Self::Given })
+    }
+
+    /// What the note says of the needed task.
+    fn words(self, needs: Task, device: DeviceId) -> String {
+        match self {
+            Self::Adds => format!("whose sum of gradients travels on to {device}"),
+            Self::Updates => format!("whose sum of gradients {device} updates {} with before", needs.stage),
+            Self::Given => format!("behind which the sum of gradients is taken from {device}"),
+        }
+    }
+}
+
+/// What is left of the orders: by device, where its foremost tasks that do not run stand, each two
+/// that share the device as one.
+struct Rest<'a> {
+    schedule: &'a Schedule,
+    dependencies: &'a Dependencies,
+    table: &'a TaskTable,
+    next: &'a [usize],
+    nodes: Vec<Vec<usize>>,
+    /// Of tasks that occupy several devices: some that have not come to it, each with where it stands there.
+    late: BTreeMap<Task, Vec<(DeviceId, usize)>>,
+}
+
+/// One diagnostic per knot of devices that wait for each other. `next` is the position at which each device stands.
+pub(super) fn explain(
+    schedule: &Schedule,
+    dependencies: &Dependencies,
+    table: &TaskTable,
+    next: &[usize],
+) -> Diagnostics {
+    let nodes = next.iter().enumerate().map(|(device, from)| {
+        let following = |position: &usize| {
+            Some(position + schedule.node(DeviceId::from_index(device), *position).len())
+                .filter(|position| *position < schedule.orders[device].len())
+        };
+        let first = Some(*from).filter(|from| *from < schedule.orders[device].len());
+        std::iter::successors(first, following).take(window(next.len())).collect()
+    });
+    let nodes: Vec<Vec<usize>> = nodes.collect();
+    let late = late(schedule, table, next, &nodes);
+    let rest = Rest { schedule, dependencies, table, next, nodes, late };
+    let needs = |(device, position): (usize, usize)| rest.lacks(device, position).map(|lack| rest.need(lack)).collect();
+    let queue = |(device, nodes): (usize, &Vec<usize>)| nodes.iter().map(|one| needs((device, *one))).collect();
+    let queues: Vec<Vec<Vec<Need>>> = rest.nodes.iter().enumerate().map(queue).collect();
+    circles(&queues).iter().map(|circle| describe(schedule, &rest.waits(circle))).collect()
+}
+
+/// The devices that have not come to tasks which occupy several, of those tasks that are looked at.
+fn late(
+    schedule: &Schedule,
+    table: &TaskTable,
+    next: &[usize],
+    nodes: &[Vec<usize>],
+) -> BTreeMap<Task, Vec<(DeviceId, usize)>> {
+    let mut all = BTreeMap::new();
+    if schedule.placement.spread_stage().is_none() {
+        return all;
+    }
+    for (order, nodes) in schedule.orders.iter().zip(nodes) {
+        for task in nodes.iter().map(|position| order[*position].task) {
+            let places = || table.places(&schedule.placement, task).filter(|(of, place)| next[of.index()] < *place);
+            if schedule.devices_of(task).len() > 1 {
+                all.entry(task).or_insert_with(|| places().take(LATE).collect());
+            }
+        }
+    }
+    all
+}
+
+/// What a device lacks before it can run a task.
+#[derive(Clone, Copy)]
+struct Lack {
+    at: ScheduledTask,
+    /// The task that must run, or, if it is the same one, that the other device must come to.
+    needs: ScheduledTask,
+    of: DeviceId,
+    /// Where that stands in the other device's order.
+    position: usize,
+}
+
+impl Lack {
+    fn meets(&self) -> bool {
+        self.at.task == self.needs.task
+    }
+}
+
+impl Rest<'_> {
+    /// What a device lacks at a position: inputs, and devices that have not come to the same task.
+    fn lacks(&self, device: usize, position: usize) -> impl Iterator<Item = Lack> {
+        let node = self.schedule.node(DeviceId::from_index(device), position).iter();
+        let lack = |at: &ScheduledTask, of: DeviceId, position: usize| Lack {
+            at: *at,
+            needs: self.schedule.orders[of.index()][position],
+            of,
+            position,
+        };
+        node.flat_map(move |at| {
+            let inputs = self.dependencies.inputs(at.task).filter_map(move |input| {
+                let of = self.schedule.device_of(input);
+                let position = self.table.position(input).filter(|position| *position >= self.next[of.index()])?;
+                Some(lack(at, of, position))
+            });
+            let late = self.late.get(&at.task).into_iter().flatten().filter(move |(of, _)| of.index() != device);
+            inputs.chain(late.map(move |(of, position)| lack(at, *of, *position)))
+        })
+    }
+
+    /// The tasks of a device up to the needed one, or before the one that it must come to.
+    fn need(&self, lack: Lack) -> Need {
+        let Lack { of, position, .. } = lack;
+        let last = if lack.meets() { position.saturating_sub(1) } else { position };
+        let items = self.nodes[of.index()].partition_point(|start| *start <= last);
+        Need { queue: of.index(), items }
+    }
+
+    fn waits(&self, circle: &[Link]) -> Vec<Wait> {
+        let of_link = |link: &Link| self.lacks(link.queue, self.nodes[link.queue][link.item]).nth(link.need);
+        let followers = circle.iter().cycle().skip(1);
+        let wait = |(link, follower): (&Link, &Link)| {
+            let (lack, of_at) = (of_link(link)?, of_link(follower)?.at);
+            let (Lack { at, needs, of, .. }, meets) = (lack, lack.meets());
+            let beside = self.schedule.node(of, self.nodes[follower.queue][follower.item]);
+            let is_partner = of_at != needs && beside.contains(&needs);
+            let device = DeviceId::from_index(link.queue);
+            let sum = SumWait::of(self.dependencies, at.task, needs.task);
+            Some(Wait { device, at, stands: link.item == 0, needs, of, of_at, is_partner, meets, sum })
+        };
+        circle.iter().zip(followers).filter_map(wait).collect()
+    }
+}
+
+fn describe(schedule: &Schedule, circle: &[Wait]) -> Diagnostic {
+    let mut labels: Vec<Label> = Vec::new();
+    let name = |task| schedule.slices.task(task);
+    let mut label = |origin: u16, text: String| {
+        let span = schedule.origins[usize::from(origin)];
+        match labels.iter_mut().find(|label| label.span == span) {
+            Some(label) => label.text = format!("{}; {text}", label.text),
+            None => labels.push(Label { span, text }),
+        }
+    };
+    for wait in circle.iter().take(SHOWN) {
+        let comes = if wait.stands { "stands at" } else { "comes to" };
+        label(wait.at.origin, format!("{} {comes} `{}`", wait.device, name(wait.at.task)));
+        let come = if wait.meets { format!("{} to come to ", wait.of) } else { String::new() };
+        label(wait.needs.origin, format!("{} waits for {come}`{}` here", wait.device, name(wait.needs.task)));
+    }
+    let notes: Vec<String> = circle
+        .iter()
+        .take(SHOWN)
+        .map(|wait| {
+            let Wait { device, at, needs, of, of_at, is_partner, meets, sum, .. } = wait;
+            let whose = if of == device { "its own".to_owned() } else { format!("{of}'s") };
+            let (at, needed, in_the_way) = (name(at.task), name(needs.task), name(of_at.task));
+            if *meets {
+                return format!("{device} runs `{at}` only together with {of}, which comes to it after `{in_the_way}`");
+            }
+            let behind = (of_at != needs).then(|| {
+                let when = if *is_partner { "together with" } else { "after" };
+                format!("which {of} runs {when} `{in_the_way}`")
+            });
+            let sum = sum.map(|sum| sum.words(needs.task, *device));
+            let clauses: Vec<String> = sum.into_iter().chain(behind).collect();
+            let comma = if clauses.is_empty() { "" } else { ", " };
+            format!("{device} runs `{at}` only after {whose} `{needed}`{comma}{}", clauses.join(", and "))
+        })
+        .collect();
+    let [first, ..] = circle else { unreachable!("a circle has at least one wait") };
+    let message = match circle {
+        [wait] => format!(
+            "{} waits for itself: `{}` comes before `{}`",
+            wait.device,
+            name(wait.at.task),
+            name(wait.needs.task)
+        ),
+        _ => sentence(schedule, circle),
+    };
+    let span = schedule.origins[usize::from(first.at.origin)];
+    let found = Diagnostic { labels, notes, ..Diagnostic::error(Code::Deadlock, span, "", message) };
+    match circle.iter().find(|wait| wait.of_at != wait.needs) {
+        Some(Wait { of, needs, of_at, .. }) => {
+            found.help(format!("let {of} run `{}` before `{}`", name(needs.task), name(of_at.task)))
+        }
+        None => found,
+    }
+}
+
+/// Who waits for whom.
+fn sentence(schedule: &Schedule, circle: &[Wait]) -> String {
+    let clause = |(number, wait): (usize, &Wait)| {
+        let waits = if number == 0 { "waits for" } else { "for" };
+        let what = if wait.meets { " to come to" } else { "'s" };
+        format!("{} {waits} {}{what} `{}`", wait.device, wait.of, schedule.slices.task(wait.needs.task))
+    };
+    let mut clauses: Vec<String> = circle.iter().take(SHOWN).enumerate().map(clause).collect();
+    if circle.len() > SHOWN {
+        clauses.push(format!("{} more likewise, in a circle", circle.len() - SHOWN));
+    }
+    let last = clauses.pop().unwrap_or_default();
+    format!("{}, and {last}", clauses.join(", "))
+}

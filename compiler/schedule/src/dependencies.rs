@@ -1,0 +1,317 @@
+//! Dependencies: what a task needs before it can start, and where the tasks of a schedule stand.
+//!
+//! F(s, m) needs F(r, m) of every stage r that s reads. B or BW(s, m) needs F(s, m) and the B or
+//! BW(t, m) of every stage t that reads s. W(s, m) needs B(s, m). Where a stage recomputes, R(s, m)
+//! needs F(s, m), and B or BW(s, m) needs R(s, m). Which stages read which the stage graph says;
+//! nothing else in the compiler knows. Where microbatches are cut in slices, F(s, m, q) needs F(s,
+//! m, q-1) too, whose keys and values it reads, and B or BW(s, m, q) the B or BW(s, m, q+1) that
+//! computes their gradients. Where a sum of gradients travels, W or BW(s, m) needs that of m-1 too,
+//! and what follows an update that of the step's last microbatch (see
+//! [`crate::block::chained_reductions`]).
+
+use crate::block::chained_reductions::Sums;
+use crate::placement::Placement;
+use crate::schedule::{Block, Schedule};
+use crate::slices::Slices;
+use crate::stage_graph::StageGraph;
+use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
+use pipe_ir::task::{Task, TaskKind};
+use std::collections::BTreeMap;
+
+/// The kinds that a schedule orders; updates are added by the lowering.
+pub const SCHEDULED: [TaskKind; 5] =
+    [TaskKind::Forward, TaskKind::BackwardInput, TaskKind::BackwardWeight, TaskKind::Backward, TaskKind::Recompute];
+
+/// What every task needs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Dependencies {
+    /// By stage: whether its backward is split in `B` and `W`, of some microbatches at least.
+    split: Vec<bool>,
+    /// By stage: whether it recomputes.
+    recomputes: Vec<bool>,
+    graph: StageGraph,
+    /// Of stages that split the backward of some microbatches only: by microbatch, whether it runs at once.
+    fused: BTreeMap<StageId, Vec<bool>>,
+    slices: Slices,
+    sums: Sums,
+}
+
+impl Dependencies {
+    /// Reads off a schedule which stages split their backward.
+    #[must_use]
+    pub fn of(schedule: &Schedule) -> Self {
+        let tasks = schedule.orders.iter().flatten().map(|scheduled| scheduled.task);
+        let kinds = tasks.clone().map(|task| (task.kind, task.stage));
+        let mut all = Self { slices: schedule.slices, ..Self::from_kinds(&schedule.graph, kinds) };
+        for task in tasks.filter(|task| task.kind == TaskKind::Backward) {
+            if all.split.get(task.stage.index()) == Some(&true) {
+                let none = || vec![false; schedule.n_microbatches as usize];
+                let fused = all.fused.entry(task.stage).or_insert_with(none).get_mut(task.microbatch.index());
+                fused.into_iter().for_each(|fused| *fused = true);
+            }
+        }
+        all.sums = Sums::of(schedule, |stage, microbatch| all.gradient_of(stage, microbatch));
+        all
+    }
+
+    /// Reads off a building block which stages split their backward.
+    #[must_use]
+    pub fn of_block(block: &Block, graph: &StageGraph) -> Self {
+        Self::from_kinds(graph, block.slots.iter().map(|task| (task.kind, task.stage)))
+    }
+
+    /// Every stage splits its backward, or none does. No stage recomputes.
+    #[must_use]
+    pub fn uniform(graph: &StageGraph, split: bool) -> Self {
+        let (split, recomputes) = (vec![split; graph.n_stages()], vec![false; graph.n_stages()]);
+        Self {
+            split,
+            recomputes,
+            fused: BTreeMap::new(),
+            graph: graph.clone(),
+            slices: Slices::ONE,
+            sums: Sums::default(),
+        }
+    }
+
+    /// Every stage splits its backward; some may run that of any microbatch at once.
+    #[must_use]
+    pub fn of_either(graph: &StageGraph, n_microbatches: u32, may_fuse: impl Fn(StageId) -> bool) -> Self {
+        let stages = (0..graph.n_stages()).map(StageId::from_index).filter(|stage| may_fuse(*stage));
+        let fused = stages.map(|stage| (stage, vec![false; n_microbatches as usize])).collect();
+        Self { fused, ..Self::uniform(graph, true) }
+    }
+
+    fn from_kinds(graph: &StageGraph, kinds: impl Iterator<Item = (TaskKind, StageId)>) -> Self {
+        let mut all = Self::uniform(graph, false);
+        for (kind, stage) in kinds {
+            let noted = match kind {
+                TaskKind::BackwardInput => all.split.get_mut(stage.index()),
+                TaskKind::Recompute => all.recomputes.get_mut(stage.index()),
+                TaskKind::Forward | TaskKind::BackwardWeight | TaskKind::Backward | TaskKind::Update => None,
+            };
+            noted.into_iter().for_each(|noted| *noted = true);
+        }
+        all
+    }
+
+    /// The same where these stages recompute, and no others.
+    #[must_use]
+    pub fn with_recomputation(self, recomputes: Vec<bool>) -> Self {
+        Self { recomputes, ..self }
+    }
+
+    /// Whether a stage recomputes: its `F` saves nothing, and its `R` all that the backward reads.
+    #[must_use]
+    pub fn recomputes(&self, stage: StageId) -> bool {
+        self.recomputes[stage.index()]
+    }
+
+    /// The kind of task of a stage that saves its activations.
+    #[must_use]
+    pub fn first(&self, stage: StageId) -> TaskKind {
+        if self.recomputes(stage) { TaskKind::Recompute } else { TaskKind::Forward }
+    }
+
+    /// Whether a task saves the activations of its stage and microbatch.
+    #[must_use]
+    pub fn is_first(&self, task: Task) -> bool {
+        task.kind == self.first(task.stage)
+    }
+
+    /// Number of stages.
+    #[must_use]
+    pub fn n_stages(&self) -> usize {
+        self.split.len()
+    }
+
+    /// Which stages read which.
+    #[must_use]
+    pub fn graph(&self) -> &StageGraph {
+        &self.graph
+    }
+
+    /// Whether a stage computes its input and weight gradients in two tasks, of some microbatches at least.
+    #[must_use]
+    pub fn is_split(&self, stage: StageId) -> bool {
+        self.split[stage.index()]
+    }
+
+    /// Whether a stage computes both gradients in one task, of some microbatches at least.
+    #[must_use]
+    pub fn is_fused(&self, stage: StageId) -> bool {
+        !self.is_split(stage) || self.fused.contains_key(&stage)
+    }
+
+    /// The kind of task of a stage that computes the gradient of its input for a microbatch.
+    #[must_use]
+    pub fn backward_of(&self, stage: StageId, microbatch: MicrobatchId) -> TaskKind {
+        match self.fused.get(&stage) {
+            Some(fused) if fused[microbatch.index()] => TaskKind::Backward,
+            _ => self.backward(stage),
+        }
+    }
+
+    /// The kind of task of a stage that computes the gradient of its weights for a microbatch.
+    #[must_use]
+    pub fn gradient_of(&self, stage: StageId, microbatch: MicrobatchId) -> TaskKind {
+        match self.backward_of(stage, microbatch) {
+            TaskKind::BackwardInput => TaskKind::BackwardWeight,
+            other => other,
+        }
+    }
+
+    /// Which sums of gradients travel from device to device.
+    #[must_use]
+    pub fn sums(&self) -> &Sums {
+        &self.sums
+    }
+
+    /// The task whose sum of gradients a task adds to, if it comes from there.
+    #[must_use]
+    pub fn sum_before(&self, task: Task) -> Option<Task> {
+        let microbatch = self.sums.before(task.stage, task.microbatch)?;
+        let adds = task.kind == self.gradient_of(task.stage, task.microbatch);
+        adds.then(|| Task { kind: self.gradient_of(task.stage, microbatch), microbatch, ..task })
+    }
+
+    /// The tasks that a task waits for only because sums of gradients travel.
+    pub fn sum_inputs(&self, task: Task) -> impl Iterator<Item = Task> + '_ {
+        self.sum_before(task).into_iter().chain(self.sums.waits(task).iter().copied())
+    }
+
+    /// The kind of task of a stage that computes the gradient of its input, alone if it ever does so.
+    #[must_use]
+    pub fn backward(&self, stage: StageId) -> TaskKind {
+        if self.is_split(stage) { TaskKind::BackwardInput } else { TaskKind::Backward }
+    }
+
+    /// The kind of task of a stage that reads its saved activations last, alone if it ever does so.
+    #[must_use]
+    pub fn last(&self, stage: StageId) -> TaskKind {
+        if self.is_split(stage) { TaskKind::BackwardWeight } else { TaskKind::Backward }
+    }
+
+    /// Whether a task reads the saved activations of its stage and microbatch last.
+    #[must_use]
+    pub fn is_last(&self, task: Task) -> bool {
+        task.kind == self.last(task.stage) || task.kind == TaskKind::Backward
+    }
+
+    /// Kinds and stages whose tasks, of the same microbatch, must have ended before this one starts.
+    pub fn input_kinds(&self, kind: TaskKind, stage: StageId) -> impl Iterator<Item = (TaskKind, StageId)> + '_ {
+        let (own, others) = match kind {
+            TaskKind::Forward => (None, self.graph.before(stage)),
+            TaskKind::Recompute => (Some(TaskKind::Forward), &[][..]),
+            TaskKind::BackwardInput | TaskKind::Backward => (Some(self.first(stage)), self.graph.after(stage)),
+            TaskKind::BackwardWeight => (Some(TaskKind::BackwardInput), &[][..]),
+            TaskKind::Update => (None, &[][..]),
+        };
+        let of_other = move |other| if kind == TaskKind::Forward { kind } else { self.backward(other) };
+        let others = others.iter().map(move |other| (of_other(*other), *other));
+        own.map(|own| (own, stage)).into_iter().chain(others)
+    }
+
+    /// The tasks that must have ended before this one starts.
+    pub fn inputs(&self, task: Task) -> impl Iterator<Item = Task> + '_ {
+        let same = self.input_kinds(task.kind, task.stage).map(move |(kind, stage)| {
+            let is_gradient = stage != task.stage && kind != TaskKind::Forward;
+            let kind = if is_gradient { self.backward_of(stage, task.microbatch) } else { kind };
+            Task { kind, stage, ..task }
+        });
+        let other = self.slices.before(task.kind, task.microbatch).map(move |microbatch| {
+            let is_forward = task.kind == TaskKind::Forward;
+            let kind = if is_forward { task.kind } else { self.backward_of(task.stage, microbatch) };
+            Task { kind, microbatch, ..task }
+        });
+        same.chain(other).chain(self.sum_inputs(task))
+    }
+}
+
+/// Where every task of a complete schedule stands in the orders of its devices. Made by [`crate::check::completeness`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TaskTable {
+    n_microbatches: usize,
+    /// By stage: where its rows begin, one for each kind, and how many devices each of its tasks occupies.
+    stages: Vec<(usize, usize)>,
+    /// By stage, kind, microbatch and device of its set; [`TaskTable::ABSENT`] where there is no such task.
+    positions: Vec<u32>,
+}
+
+impl TaskTable {
+    const ABSENT: u32 = u32::MAX;
+
+    /// A table without tasks.
+    #[must_use]
+    pub fn empty(placement: &Placement, n_microbatches: u32) -> Self {
+        let n_microbatches = n_microbatches as usize;
+        let mut end = 0;
+        let rows = placement.stages().map(|stage| {
+            let (start, size) = (end, placement.set_size(stage));
+            end += SCHEDULED.len() * n_microbatches * size;
+            (start, size)
+        });
+        let stages = rows.collect();
+        Self { n_microbatches, stages, positions: vec![Self::ABSENT; end] }
+    }
+
+    /// Where the positions of a task are, one for each of its devices.
+    fn entry(&self, task: Task) -> Option<std::ops::Range<usize>> {
+        let (start, size) = *self.stages.get(task.stage.index())?;
+        let microbatch = task.microbatch.index();
+        let row = task.kind.index() * self.n_microbatches + microbatch;
+        let first = start + row * size;
+        (task.kind != TaskKind::Update && microbatch < self.n_microbatches).then(|| first..first + size)
+    }
+
+    /// Where a task stands in the order of its first device.
+    #[must_use]
+    pub fn position(&self, task: Task) -> Option<usize> {
+        let position = self.positions[self.entry(task)?.start];
+        (position != Self::ABSENT).then_some(position as usize)
+    }
+
+    /// The devices of a task, each with where the task stands in its order.
+    pub fn places<'a>(
+        &'a self,
+        placement: &'a Placement,
+        task: Task,
+    ) -> impl Iterator<Item = (DeviceId, usize)> + Clone + 'a {
+        let positions = self.entry(task).map_or(&[][..], |entry| &self.positions[entry]);
+        let places = placement.get(task.stage, task.microbatch).iter().copied().zip(positions);
+        places.filter(|(_, position)| **position != Self::ABSENT).map(|(device, position)| (device, *position as usize))
+    }
+
+    /// Notes where a task stands on a device, counted in its set, and returns where it stood
+    /// before. `None` also for tasks of no stage or microbatch.
+    pub fn insert(&mut self, task: Task, member: usize, position: usize) -> Option<usize> {
+        let entry = self.entry(task)?;
+        let known = self.positions[entry].get_mut(member)?;
+        let before = (*known != Self::ABSENT).then_some(*known as usize);
+        *known = u32::try_from(position).expect("orders are far shorter than 2^32 tasks");
+        before
+    }
+
+    fn row(&self, kind: TaskKind, stage: StageId) -> impl Iterator<Item = (MicrobatchId, &[u32])> + '_ {
+        let (start, size) = self.stages[stage.index()];
+        let first = start + kind.index() * self.n_microbatches * size;
+        let row = self.positions[first..first + self.n_microbatches * size].chunks(size);
+        row.enumerate().map(|(microbatch, positions)| (MicrobatchId::from_index(microbatch), positions))
+    }
+
+    /// The microbatches of a stage for which there is no task of a kind.
+    pub fn absent(&self, kind: TaskKind, stage: StageId) -> impl Iterator<Item = MicrobatchId> + '_ {
+        let absent = |positions: &[u32]| positions.iter().all(|position| *position == Self::ABSENT);
+        self.row(kind, stage).filter(move |(_, positions)| absent(positions)).map(|(microbatch, _)| microbatch)
+    }
+
+    /// The tasks of a kind and stage that are on some of their devices only: microbatch and missing
+    /// device, counted in its set.
+    pub fn incomplete(&self, kind: TaskKind, stage: StageId) -> impl Iterator<Item = (MicrobatchId, usize)> + '_ {
+        let is_there = |positions: &[u32]| positions.iter().any(|position| *position != Self::ABSENT);
+        self.row(kind, stage).filter(move |(_, positions)| is_there(positions)).flat_map(|(microbatch, positions)| {
+            let absent = positions.iter().enumerate().filter(|(_, position)| **position == Self::ABSENT);
+            absent.map(move |(member, _)| (microbatch, member))
+        })
+    }
+}

@@ -1,0 +1,306 @@
+//! What nothing waits for, such as `W`, goes where devices wait anyway.
+//!
+//! The tasks that something waits for keep their order: the *frame*. Timed from its first task on,
+//! a device knows when the next one of the frame can start. If that is later, it fills the pause,
+//! and perhaps also begins what ends after the pause ([`Aim`]). Where memory is missing, it fills
+//! before it goes on. (After the list schedules of arXiv 2401.10241, section 3.1.)
+
+use super::Objective;
+use super::job::{Job, Orders, Time};
+use super::plan::Length;
+use std::collections::VecDeque;
+
+/// How many lengths are aimed at where nobody knows what can be reached.
+const AIMS: Time = 8;
+/// No schedule is as long.
+pub const NEVER: Time = Time::MAX / 4;
+
+/// When a device that waits begins what ends after the pause.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Aim {
+    /// Never.
+    Fit,
+    /// Where it would else be idle for longer than a schedule of that length allows.
+    Length(Time),
+    /// Where it would else be idle for longer than any device was so far, and only before its last
+    /// lane: what comes of that, few tasks wait for.
+    Level,
+}
+
+/// Schedules with fillers of one job, one after the other, in the same memory.
+#[derive(Clone, Debug)]
+pub struct Fill<'a> {
+    job: &'a Job,
+    objective: Objective,
+    /// By lane: whether it fills.
+    fills: Vec<bool>,
+    /// By lane: tasks that are done, and when each ended.
+    done: Vec<usize>,
+    ends: Vec<Time>,
+    devices: Vec<Device>,
+    aim: Aim,
+    /// The length above which no schedule is of use.
+    limit: Time,
+}
+
+/// A device so far.
+#[derive(Clone, Debug, Default)]
+struct Device {
+    /// Tasks of its frame that are done.
+    place: usize,
+    free: Time,
+    first: Option<Time>,
+    held: i64,
+    /// How long it was idle, and how long all of its tasks take.
+    idle: Time,
+    work: Time,
+    /// The last of its lanes that something waits for.
+    last: Option<usize>,
+    /// Lanes that can fill, the oldest first.
+    waiting: VecDeque<usize>,
+    order: Vec<usize>,
+}
+
+/// So many of some equal parts of a time.
+pub fn part_of(time: Time, parts: Time, of: Time) -> Time {
+    Time::try_from(i128::from(time) * i128::from(parts) / i128::from(of)).unwrap_or(Time::MAX)
+}
+
+/// Whether nothing waits for a lane, and it waits for nothing but its device once its inputs are there.
+fn fills(job: &Job, lane: usize) -> bool {
+    let own = &job.lanes[lane];
+    let is_here = |(need, latency): &(usize, Time)| *latency == 0 && job.lanes[*need].devices == own.devices;
+    own.feeds.is_empty()
+        && own.takes <= 0
+        && own.devices.len() == 1
+        && own.needs.len() == 1
+        && own.needs.iter().all(is_here)
+}
+
+impl<'a> Fill<'a> {
+    /// None if nothing fills.
+    pub fn new(job: &'a Job, objective: Objective) -> Option<Self> {
+        let fills: Vec<bool> = (0..job.lanes.len()).map(|lane| fills(job, lane)).collect();
+        fills.contains(&true).then(|| Self {
+            job,
+            objective,
+            fills,
+            done: vec![0; job.lanes.len()],
+            ends: vec![0; job.n_tasks()],
+            devices: vec![Device::default(); job.capacity.len()],
+            aim: Aim::Fit,
+            limit: 0,
+        })
+    }
+
+    /// Whether nothing waits for a lane.
+    pub fn is_filler(&self, lane: usize) -> bool {
+        self.fills[lane]
+    }
+
+    /// The tasks of some orders that something waits for.
+    pub fn frame(&self, orders: &Orders) -> Orders {
+        let of_device = |order: &Vec<usize>| order.iter().copied().filter(|lane| !self.fills[*lane]).collect();
+        self.job.split(orders).iter().map(of_device).collect()
+    }
+
+    /// How long the schedule is with that frame and aim. `None` if it does not fit in the memory,
+    /// or is longer than a limit.
+    pub fn run(&mut self, frame: &Orders, aim: Aim, limit: Time) -> Option<Length> {
+        (self.aim, self.limit) = (aim, limit);
+        self.begin();
+        let mut awake: Vec<usize> = (0..frame.len()).rev().collect();
+        while let Some(device) = awake.pop() {
+            while let Some(lane) = frame[device].get(self.devices[device].place).copied() {
+                let Some(ready) = self.ready(lane, frame) else { break };
+                self.place(lane, ready)?;
+                let own = &self.job.lanes[lane];
+                let fed = own.feeds.iter().flat_map(|(next, _)| &self.job.lanes[*next].devices);
+                awake.extend(
+                    fed.chain(own.devices.iter().filter(|_| own.devices.len() > 1)).filter(|other| **other != device),
+                );
+            }
+        }
+        let is_done = self.devices.iter().zip(frame).all(|(device, order)| device.place == order.len());
+        (0..self.devices.len()).for_each(|device| while self.fill(device) {});
+        is_done.then(|| self.length())
+    }
+
+    /// The orders of the last schedule.
+    pub fn orders(&self) -> Orders {
+        self.devices.iter().map(|device| device.order.clone()).collect()
+    }
+
+    /// The first of the devices that make the last schedule as long as it is.
+    pub fn longest(&self) -> usize {
+        let each = self.devices.iter().map(|device| self.of_device(device)).enumerate();
+        each.rev().max_by_key(|(_, length)| *length).map_or(0, |(device, _)| device)
+    }
+
+    /// The shortest of the schedules with a frame, for all aims; lengths are aimed at up to the one with [`Aim::Fit`].
+    pub fn best(&mut self, frame: &Orders) -> Option<(Length, Orders)> {
+        let least = self.job.work() * self.job.microbatches as Time;
+        let mut best = (self.run(frame, Aim::Fit, NEVER)?, self.orders());
+        let most = best.0.length - least;
+        let lengths = (0..AIMS).map(|part| Aim::Length(least + part_of(most, part * part, AIMS * AIMS)));
+        for aim in lengths.chain([Aim::Level]) {
+            if let Some(length) = self.run(frame, aim, best.0.length).filter(|length| *length < best.0) {
+                best = (length, self.orders());
+            }
+        }
+        Some(best)
+    }
+
+    fn begin(&mut self) {
+        let job = self.job;
+        self.done.fill(0);
+        for (device, lanes) in self.devices.iter_mut().zip(&job.on_device) {
+            let work: Time = lanes.iter().map(|lane| job.lanes[*lane].duration).sum();
+            device.waiting.clear();
+            device.order.clear();
+            *device = Device {
+                work: work * job.microbatches as Time,
+                last: lanes.iter().copied().filter(|lane| !self.fills[*lane]).max(),
+                waiting: std::mem::take(&mut device.waiting),
+                order: std::mem::take(&mut device.order),
+                ..Device::default()
+            };
+        }
+    }
+
+    /// When all is there that the next task of a lane needs, and it is next on all of its devices.
+    fn ready(&self, lane: usize, frame: &Orders) -> Option<Time> {
+        let (m, microbatch, own) = (self.job.microbatches, self.done[lane], &self.job.lanes[lane]);
+        let is_next = |device: &usize| frame[*device].get(self.devices[*device].place) == Some(&lane);
+        let is_there = |(need, _): &(usize, Time)| self.done[*need] > microbatch;
+        if !own.devices.iter().all(is_next) || !own.needs.iter().all(is_there) {
+            return None;
+        }
+        let free = own.devices.iter().map(|device| self.devices[*device].free).filter(|_| own.devices.len() > 1);
+        let inputs = own.needs.iter().map(|(need, latency)| self.ends[need * m + microbatch] + latency);
+        Some(inputs.chain(free).max().unwrap_or(0))
+    }
+
+    /// Runs a task of the frame, after what fills the pause before it. `None` if there is too
+    /// little memory, or its device gets too late.
+    fn place(&mut self, lane: usize, ready: Time) -> Option<()> {
+        let own = &self.job.lanes[lane];
+        for device in &own.devices {
+            while self.devices[*device].held + own.takes > self.job.capacity[*device] {
+                self.fill(*device).then_some(())?;
+            }
+            while self.wants_filling(*device, lane, ready) && self.fill(*device) {}
+        }
+        let free = own.devices.iter().map(|device| self.devices[*device].free);
+        let start = free.fold(ready, Ord::max);
+        let end = start + own.duration;
+        for index in &own.devices {
+            let device = &mut self.devices[*index];
+            device.idle += match (device.first, self.objective) {
+                (None, Objective::LongestStage) => 0,
+                _ => start - device.free,
+            };
+            device.first.get_or_insert(start);
+            if device.idle > self.limit - device.work {
+                return None;
+            }
+            device.place += 1;
+            device.run(lane, own.takes, end);
+        }
+        self.ends[lane * self.job.microbatches + self.done[lane]] = end;
+        self.done[lane] += 1;
+        for (next, _) in own.feeds.iter().filter(|(next, _)| self.fills[*next]) {
+            self.devices[own.devices[0]].waiting.push_back(*next);
+        }
+        Some(())
+    }
+
+    /// Whether a device should run what fills before a task that can start at a moment: it ends by
+    /// then, or the pause is too long.
+    fn wants_filling(&self, device: usize, lane: usize, ready: Time) -> bool {
+        let device = &self.devices[device];
+        let ends = |lane: &usize| device.free + self.job.lanes[*lane].duration <= ready;
+        let idle = device.idle + ready - device.free;
+        let is_too_long = match self.aim {
+            Aim::Fit => false,
+            Aim::Length(length) => idle > length - device.work,
+            Aim::Level => device.last == Some(lane) && self.devices.iter().all(|other| idle > other.idle),
+        };
+        device.free < ready && (is_too_long || device.waiting.front().is_some_and(ends))
+    }
+
+    /// Runs the oldest task that fills, if there is one.
+    fn fill(&mut self, device: usize) -> bool {
+        let device = &mut self.devices[device];
+        let Some(lane) = device.waiting.pop_front() else { return false };
+        let own = &self.job.lanes[lane];
+        device.run(lane, own.takes, device.free + own.duration);
+        true
+    }
+
+    fn length(&self) -> Length {
+        let each = self.devices.iter().map(|device| self.of_device(device));
+        each.fold(Length { length: 0, ends: 0 }, |all, one| Length {
+            length: all.length.max(one),
+            ends: all.ends + one,
+        })
+    }
+
+    fn of_device(&self, device: &Device) -> Time {
+        match self.objective {
+            Objective::Makespan => device.free,
+            Objective::LongestStage => device.free - device.first.unwrap_or(device.free),
+        }
+    }
+}
+
+impl Device {
+    fn run(&mut self, lane: usize, takes: i64, end: Time) {
+        self.free = end;
+        self.held += takes;
+        self.order.push(lane);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dispatch::plan::Plan;
+    use crate::dispatch::round_robin::in_turns;
+    use crate::dispatch::samples::{fusing, staged, v};
+
+    #[test]
+    fn what_is_filled_fits_and_takes_as_long_as_its_plan() {
+        let line = staged(&[0, 1, 2, 3], 9, 5, [3, 4, 2], 1);
+        for job in [line, v(4, 8, 6, [1, 1, 1], 0), v(3, 7, 5, [3, 2, 4], 1), fusing(3, 6, 4, [2, 3, 2, 4], 0)] {
+            for objective in [Objective::Makespan, Objective::LongestStage] {
+                let mut fill = Fill::new(&job, objective).expect("W fills");
+                for spare in 0..3 {
+                    let Some(frame) = in_turns(&job, &fill, spare) else { continue };
+                    let least = job.work() * job.microbatches as Time;
+                    let lengths = [0, least, least + 7, 2 * least].map(Aim::Length);
+                    for aim in lengths.into_iter().chain([Aim::Fit, Aim::Level]) {
+                        let Some(length) = fill.run(&frame, aim, NEVER) else { continue };
+                        let orders = fill.orders();
+                        assert!(job.fits(&orders) && fill.frame(&orders) == frame);
+                        assert_eq!(Plan::new(&job, objective, &orders).expect("no circle").1, length);
+                        assert_eq!(fill.run(&frame, aim, length.length), Some(length));
+                        assert_eq!(fill.run(&frame, aim, length.length - 1), None);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_pause_is_filled_unless_idle_time_is_left() {
+        // On the second device, W has room only if B may wait for it.
+        let job = staged(&[0, 1], 3, 3, [2, 2, 3], 0);
+        let orders: Orders = vec![vec![0, 0, 0, 4, 4, 4], vec![1, 2, 1, 2, 1, 2]];
+        let mut fill = Fill::new(&job, Objective::LongestStage).expect("W fills");
+        let lazy = fill.run(&orders, Aim::Fit, NEVER).map(|length| (length, fill.orders()[1].clone()));
+        let busy = fill.run(&orders, Aim::Length(21), NEVER).map(|length| (length, fill.orders()[1].clone()));
+        assert_ne!(lazy, busy);
+        assert!(fill.best(&orders).map(|(length, _)| length) <= lazy.map(|(length, _)| length));
+    }
+}

@@ -1,0 +1,332 @@
+//! Compacts the warm-up and cool-down of a repeated block in slots; the steady state is unchanged.
+//!
+//! In slot order, each task of the warm-up and the cool-down moves to the first free slot at which its
+//! inputs are ready and its device has the memory. Then the frame of the cool-down moves once more
+//! without the fillers (tasks that no other task needs, such as `W`), which take the free slots. No
+//! cost is read: the regular steady state of a block has slack that absorbs short transfers. This is
+//! the greedy reordering of arXiv 2405.15362.
+
+use crate::dispatch::Objective;
+use crate::dispatch::backfill::{Aim, Fill, NEVER};
+use crate::dispatch::job::{Job, Lane, Orders, Time};
+use crate::dispatch::plan::Plan;
+use crate::schedule::Block;
+use std::collections::VecDeque;
+
+/// Slots of all devices together: a longer step is not compacted.
+const MOST_SLOTS: Time = 4_000_000;
+
+/// A block in slots.
+#[derive(Clone, Debug)]
+pub(crate) struct Slots {
+    /// By lane: the start of its task of the first microbatch, and how long it takes.
+    starts: Vec<Time>,
+    durations: Vec<Time>,
+    /// From one microbatch to the next.
+    period: Time,
+}
+
+/// A part of a step. The steady state begins with the last frame task of the first microbatch, and ends
+/// with the first task of the last one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Phase {
+    Warmup,
+    Steady,
+    Cooldown,
+}
+
+impl Slots {
+    /// The slots of a job's lanes. `None` where a block has several microbatches, or lacks a lane.
+    pub(crate) fn of(job: &Job, block: &Block) -> Option<Self> {
+        let number = |slots: u64| Time::try_from(slots).ok().filter(|slots| *slots <= MOST_SLOTS);
+        let start = |lane: &Lane| {
+            let own = block.slots.iter().find(|task| (task.kind, task.stage) == (lane.kind, lane.stage))?;
+            number(own.slot)
+        };
+        let starts = job.lanes.iter().map(start).collect::<Option<_>>()?;
+        let durations = job.lanes.iter().map(|lane| number(block.duration(lane.kind))).collect::<Option<_>>()?;
+        (block.microbatches == 1).then_some(Self { starts, durations, period: number(block.period)? })
+    }
+
+    /// Three schedules of a job of this block with compacted ends, or fewer where one does not exist.
+    pub(crate) fn compacted(&self, job: &Job) -> Vec<Orders> {
+        let job = job.in_slots(&self.durations);
+        let (period, m) = (self.period, job.microbatches as Time);
+        let starts = self.starts.iter().flat_map(|start| (0..m).map(move |microbatch| start + period * microbatch));
+        let starts = starts.collect();
+        let mut fill = Fill::new(&job, Objective::Makespan);
+        let is_filler: Vec<bool> =
+            (0..job.lanes.len()).map(|lane| fill.as_ref().is_some_and(|fill| fill.is_filler(lane))).collect();
+        let mut found = Vec::new();
+        let Some(mut table) = Table::new(&job, &is_filler, starts) else { return found };
+        table.put_fillers(Next::Oldest);
+        table.place_fillers();
+        table.compact(&[Phase::Warmup, Phase::Cooldown]);
+        let orders = table.orders();
+        let squeezed = Plan::new(&job, Objective::Makespan, &orders).map(|(plan, _)| plan.starts);
+        found.push(orders);
+        let Some(mut table) = squeezed.and_then(|starts| Table::new(&job, &is_filler, starts)) else { return found };
+        table.compact(&[Phase::Cooldown]);
+        table.put_fillers(Next::LatestStage);
+        table.place_fillers();
+        let orders = table.orders();
+        if let Some(fill) = &mut fill {
+            let frame = fill.frame(&orders);
+            found.extend(fill.run(&frame, Aim::Fit, NEVER).map(|_| fill.orders()));
+        }
+        found.push(orders);
+        found
+    }
+}
+
+/// Which filler goes to a free slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Next {
+    /// The one that could run first.
+    Oldest,
+    /// That of the latest stage.
+    LatestStage,
+}
+
+/// When tasks start, in slots.
+struct Table<'a> {
+    job: &'a Job,
+    is_filler: &'a [bool],
+    /// By lane and microbatch.
+    starts: Vec<Time>,
+    /// By device and slot: the lane whose task begins there, and whether a task runs.
+    begins: Vec<Vec<Option<usize>>>,
+    is_taken: Vec<Vec<bool>>,
+    /// Whether fillers have slots of their own, too, and do not just go where there is room.
+    has_fillers: bool,
+}
+
+impl<'a> Table<'a> {
+    /// The frame alone. `None` where tasks occupy several devices, or slots are too many.
+    fn new(job: &'a Job, is_filler: &'a [bool], starts: Vec<Time>) -> Option<Self> {
+        let n_devices = job.capacity.len();
+        let longest = job.lanes.iter().map(|lane| lane.duration).max()?;
+        // Fillers may go behind everything else.
+        let fillers = job.work() * job.microbatches as Time;
+        let n_slots = starts.iter().max()?.checked_add(longest)?.checked_add(fillers)?;
+        let is_small = n_slots.checked_mul(n_devices as Time).is_some_and(|slots| slots <= MOST_SLOTS);
+        if !is_small || longest == 0 || job.lanes.iter().any(|lane| lane.devices.len() > 1 || lane.duration == 0) {
+            return None;
+        }
+        let mut begins = vec![vec![None; n_slots as usize]; n_devices];
+        for (lane, own) in job.lanes.iter().enumerate().filter(|(lane, _)| !is_filler[*lane]) {
+            for start in &starts[lane * job.microbatches..][..job.microbatches] {
+                begins[own.devices[0]][*start as usize] = Some(lane);
+            }
+        }
+        let is_taken = vec![vec![false; n_slots as usize]; n_devices];
+        Some(Self { job, is_filler, starts, begins, is_taken, has_fillers: false })
+    }
+
+    fn node(&self, lane: usize, microbatch: usize) -> usize {
+        lane * self.job.microbatches + microbatch
+    }
+
+    /// Gives all fillers the first slots that the frame leaves free.
+    fn put_fillers(&mut self, next: Next) {
+        let mut starts = std::mem::take(&mut self.starts);
+        for device in 0..self.begins.len() {
+            let mut counts = vec![0; self.job.lanes.len()];
+            self.walk(device, next, &mut |lane, start, _| {
+                if self.is_filler[lane] {
+                    starts[lane * self.job.microbatches + counts[lane]] = start;
+                    counts[lane] += 1;
+                }
+                true
+            });
+        }
+        self.starts = starts;
+    }
+
+    /// From now on fillers have their slots.
+    fn place_fillers(&mut self) {
+        self.has_fillers = true;
+        for (lane, own) in self.job.lanes.iter().enumerate().filter(|(lane, _)| self.is_filler[*lane]) {
+            for microbatch in 0..self.job.microbatches {
+                let start = self.starts[self.node(lane, microbatch)];
+                self.begins[own.devices[0]][start as usize] = Some(lane);
+            }
+        }
+    }
+
+    /// Visits the tasks of a device in order, each with its start slot and the memory held from then on,
+    /// until `visit` returns false. Fillers that have no slots yet go to the first free ones. Returns
+    /// whether all tasks were visited.
+    fn walk(&self, device: usize, next: Next, visit: &mut dyn FnMut(usize, Time, i64) -> bool) -> bool {
+        let lanes = &self.job.lanes;
+        let (mut waiting, mut free, mut held) = (VecDeque::<usize>::new(), 0, 0);
+        let begins = self.begins[device].iter().zip(0..).filter_map(|(lane, start)| Some((Some((*lane)?), start)));
+        for (begun, start) in begins.chain([(None, NEVER)]) {
+            while let Some(filler) = waiting.front().copied().filter(|filler| free + lanes[*filler].duration <= start) {
+                held += lanes[filler].takes;
+                if !visit(filler, free, held) {
+                    return false;
+                }
+                free += lanes[filler].duration;
+                waiting.pop_front();
+            }
+            let Some(lane) = begun else { break };
+            held += lanes[lane].takes;
+            if !visit(lane, start, held) {
+                return false;
+            }
+            free = start + lanes[lane].duration;
+            if !self.has_fillers {
+                for (filler, _) in lanes[lane].feeds.iter().filter(|(fed, _)| self.is_filler[*fed]) {
+                    let place = match next {
+                        Next::Oldest => waiting.len(),
+                        Next::LatestStage => waiting.partition_point(|other| other <= filler),
+                    };
+                    waiting.insert(place, *filler);
+                }
+            }
+        }
+        true
+    }
+
+    /// Whether a device has the memory for all of its tasks where they are.
+    fn fits(&self, device: usize) -> bool {
+        let capacity = self.job.capacity[device];
+        self.walk(device, Next::Oldest, &mut |lane, _, held| held <= capacity || self.job.lanes[lane].takes <= 0)
+    }
+
+    /// The lanes in the order of their starts.
+    fn orders(&self) -> Orders {
+        let of_device = |begins: &Vec<Option<usize>>| begins.iter().copied().flatten().collect();
+        self.begins.iter().map(of_device).collect()
+    }
+
+    /// Moves the tasks of some phases forward.
+    fn compact(&mut self, moving: &[Phase]) {
+        let m = self.job.microbatches;
+        let mut tasks: Vec<(Time, usize, usize)> = Vec::with_capacity(self.job.n_tasks());
+        for lane in (0..self.job.lanes.len()).filter(|lane| self.has_fillers || !self.is_filler[*lane]) {
+            tasks.extend((0..m).map(|microbatch| (self.starts[self.node(lane, microbatch)], lane, microbatch)));
+        }
+        tasks.sort_unstable();
+        let last_of_frame = (0..self.job.lanes.len()).rev().find(|lane| !self.is_filler[*lane]);
+        let mut phase = Phase::Warmup;
+        // By device: where the last filler went. They keep their order.
+        let mut fillers = vec![0; self.begins.len()];
+        for (start, lane, microbatch) in tasks {
+            if phase == Phase::Warmup && (Some(lane), microbatch) == (last_of_frame, 0) {
+                phase = Phase::Steady;
+            }
+            let moves = moving.contains(&phase);
+            if phase == Phase::Steady && (lane, microbatch) == (0, m - 1) {
+                phase = Phase::Cooldown;
+            }
+            let device = self.job.lanes[lane].devices[0];
+            let after = if self.is_filler[lane] { fillers[device] } else { 0 };
+            if moves {
+                self.pull(lane, microbatch, after);
+            }
+            let (now, duration) = (self.starts[self.node(lane, microbatch)], self.job.lanes[lane].duration);
+            debug_assert!(now <= start);
+            self.is_taken[device][now as usize..(now + duration) as usize].fill(true);
+            if self.is_filler[lane] {
+                fillers[device] = now + duration;
+            }
+        }
+    }
+
+    /// Moves a task to the first earlier slots that are free, at which its inputs are ready and its device
+    /// has the memory. Without such slots it stays.
+    fn pull(&mut self, lane: usize, microbatch: usize, after: Time) {
+        let own = &self.job.lanes[lane];
+        let (device, node) = (own.devices[0], self.node(lane, microbatch));
+        let start = self.starts[node];
+        let inputs = own.needs.iter().map(|(need, _)| (*need, microbatch));
+        let before = microbatch.checked_sub(1).map(|before| (lane, before));
+        let end = |(lane, microbatch): (usize, usize)| {
+            self.starts[self.node(lane, microbatch)] + self.job.lanes[lane].duration
+        };
+        let earliest = inputs.chain(before).map(end).fold(after, Ord::max);
+        for to in earliest..start {
+            let until = (to + own.duration).min(start);
+            if self.is_taken[device][to as usize..until as usize].contains(&true) {
+                continue;
+            }
+            self.begins[device][start as usize] = None;
+            self.begins[device][to as usize] = Some(lane);
+            // Without slots of their own, fillers may give memory back later for any task that moves.
+            if self.has_fillers && own.takes <= 0 || self.fits(device) {
+                self.starts[node] = to;
+                return;
+            }
+            self.begins[device][to as usize] = None;
+            self.begins[device][start as usize] = Some(lane);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::check;
+    use crate::check::memory::peaks;
+    use crate::dispatch::scale::Scale;
+    use crate::examples::{v_half, v_zb};
+    use crate::schedule::Schedule;
+    use crate::timing::costs::StageCosts;
+    use crate::timing::costs::of_stages;
+
+    /// The job of a block under some costs, and its schedules with compacted ends.
+    fn compacted(schedule: &Schedule, costs: &str) -> (Job, Orders, Vec<Orders>) {
+        let costs = of_stages(&StageCosts::parse(costs).expect("well-formed"), schedule.n_stages());
+        let order = check(schedule).expect("sound");
+        let capacity = peaks(schedule, &order.dependencies).iter().map(|peak| peak.activations.cast_signed()).collect();
+        let scale = Scale::new(&costs, schedule.n_tasks() * 2);
+        let job = Job::as_it_is(schedule, &order.dependencies, &costs, &scale, capacity);
+        let slots = Slots::of(&job, schedule.block.as_ref().expect("a block")).expect("all lanes");
+        let plain = job.orders(schedule).expect("microbatches in ascending order");
+        let found = slots.compacted(&job);
+        (job, plain, found)
+    }
+
+    fn length(job: &Job, orders: &Orders) -> Time {
+        Plan::new(job, Objective::Makespan, orders).expect("no circle").1.length
+    }
+
+    #[test]
+    fn ends_get_shorter_in_the_memory_of_the_block() {
+        for schedule in [v_half(4, 8), v_half(7, 15), v_zb(5, 12)] {
+            let (job, plain, found) = compacted(&schedule, "");
+            assert_eq!(found.len(), 3);
+            let lengths: Vec<Time> = found.iter().map(|orders| length(&job, orders)).collect();
+            let before = length(&job, &plain);
+            assert!(lengths.iter().all(|length| *length <= before) && lengths[2] < before, "{before}, {lengths:?}");
+            assert!(job.fits(&found[0]) && job.fits(&found[2]));
+        }
+    }
+
+    /// Lengths of the generator published with arXiv 2405.15362, replayed by an independent simulator.
+    #[test]
+    fn v_half_is_no_longer_than_published() {
+        for (p, m, costs, published) in [
+            (4, 8, "", 53),
+            (8, 32, "", 209),
+            (8, 16, "F=5,B=5,W=5,comm=1", 613),
+            (10, 32, "F=10,B=10,W=10,comm=1", 2212),
+            (12, 24, "F=10,B=13,W=9", 1944),
+        ] {
+            let (job, _, found) = compacted(&v_half(p, m), costs);
+            let last = length(&job, found.last().expect("three"));
+            assert!(last <= published, "{p} {m} {costs}: {last}");
+        }
+    }
+
+    #[test]
+    fn the_steady_state_stays_as_it_is() {
+        let (_, plain, found) = compacted(&v_half(4, 24), "");
+        for (plain, order) in plain.iter().zip(&found[0]) {
+            let middle = &plain[60..84];
+            assert!(order.windows(24).any(|part| part == middle));
+        }
+    }
+}

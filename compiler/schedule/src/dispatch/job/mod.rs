@@ -1,0 +1,202 @@
+//! What the search orders. A lane holds the tasks of one kind and stage in the order of their
+//! microbatches: microbatches are alike, so no schedule gets longer or holds more by taking them in
+//! turn. A schedule is then a list of lanes per device, and the n-th mention of a lane is its
+//! microbatch n.
+
+pub mod fusion;
+pub mod scale;
+mod schedules;
+
+use fusion::{Fusion, Part};
+use pipe_ir::ids::StageId;
+use pipe_ir::task::TaskKind;
+
+/// Moments and durations of the search: costs without their common divisor, so that no sum of them overflows.
+pub type Time = i64;
+/// For each device, the lanes in the order of their tasks. Beyond the lanes, numbers are those of [`Job::fusions`].
+pub type Orders = Vec<Vec<usize>>;
+
+/// All tasks of one kind and stage.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Lane {
+    /// Kind of work.
+    pub kind: TaskKind,
+    /// Of which stage.
+    pub stage: StageId,
+    /// Where its tasks run; on several devices a task occupies all of them at once.
+    pub devices: Vec<usize>,
+    /// How long one task takes.
+    pub duration: Time,
+    /// Memory that a task takes on each of its devices when it starts, or gives back when it ends, if negative.
+    pub takes: i64,
+    /// Lanes whose task of the same microbatch must have ended, each with the latency from there.
+    pub needs: Vec<(usize, Time)>,
+    /// Lanes that need this one, likewise.
+    pub feeds: Vec<(usize, Time)>,
+}
+
+/// Lanes, in an order in which each comes after those that it needs, with the memory that they share.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Job {
+    /// All lanes.
+    pub lanes: Vec<Lane>,
+    /// Lanes whose tasks of one microbatch may also be one task.
+    pub fusions: Vec<Fusion>,
+    /// By lane: what its fusion is.
+    pub parts: Vec<Part>,
+    /// By lane: no task of it takes less, in whatever form.
+    pub least: Vec<Time>,
+    /// The lanes of each device, ascending.
+    pub on_device: Vec<Vec<usize>>,
+    /// Tasks of each lane.
+    pub microbatches: usize,
+    /// Memory of each device, in what [`Lane::takes`] counts.
+    pub capacity: Vec<i64>,
+    /// What no schedule that is allowed holds more than: the same, unless how much memory there is was only estimated.
+    pub most: Vec<i64>,
+}
+
+impl Job {
+    /// The backwards of some stages as fusions.
+    pub fn backwards(&self, is_wanted: impl Fn(StageId) -> bool, duration: impl Fn(StageId) -> Time) -> Vec<Fusion> {
+        let weights = self.lanes.iter().enumerate().filter(|(_, lane)| lane.kind == TaskKind::BackwardWeight);
+        let wanted = weights.filter(|(_, lane)| is_wanted(lane.stage));
+        let fusion = |(second, lane): (usize, &Lane)| {
+            let (first, _) = *lane.needs.first()?;
+            Some(Fusion { first, second, duration: duration(lane.stage) })
+        };
+        wanted.filter_map(fusion).collect()
+    }
+
+    /// Lanes whose `feeds` are still to be filled in.
+    #[must_use]
+    pub fn of_lanes(mut lanes: Vec<Lane>, microbatches: usize, capacity: Vec<i64>) -> Self {
+        let mut on_device = vec![Vec::new(); capacity.len()];
+        for index in 0..lanes.len() {
+            for device in &lanes[index].devices {
+                on_device[*device].push(index);
+            }
+            for (need, latency) in lanes[index].needs.clone() {
+                lanes[need].feeds.push((index, latency));
+            }
+        }
+        let job = Self {
+            lanes,
+            fusions: Vec::new(),
+            parts: Vec::new(),
+            least: Vec::new(),
+            on_device,
+            microbatches,
+            most: capacity.clone(),
+            capacity,
+        };
+        job.with_fusions(Vec::new())
+    }
+
+    /// The same with another number of microbatches.
+    #[must_use]
+    pub fn with_microbatches(&self, microbatches: usize) -> Self {
+        Self { microbatches, ..self.clone() }
+    }
+
+    /// The same with as much memory as any schedule may use that is allowed.
+    #[must_use]
+    pub fn relaxed(&self) -> Self {
+        Self { capacity: self.most.clone(), ..self.clone() }
+    }
+
+    /// This job with memory in another unit: what a task of each lane takes, and the capacity of each device.
+    #[must_use]
+    pub(crate) fn with_memory(mut self, takes: &[i64], capacity: Vec<i64>) -> Self {
+        for (lane, takes) in self.lanes.iter_mut().zip(takes) {
+            lane.takes = *takes;
+        }
+        Self { most: capacity.clone(), capacity, ..self }
+    }
+
+    /// This job with durations in slots, by lane, and without transfer latencies.
+    #[must_use]
+    pub(crate) fn in_slots(&self, durations: &[Time]) -> Self {
+        let mut job = self.clone();
+        for (lane, duration) in job.lanes.iter_mut().zip(durations) {
+            lane.duration = *duration;
+            lane.needs.iter_mut().chain(&mut lane.feeds).for_each(|(_, latency)| *latency = 0);
+        }
+        job.least = durations.to_vec();
+        job
+    }
+
+    /// The same with time running backwards: what took memory gives it back, and a schedule read from its end is one of
+    /// this job.
+    #[must_use]
+    pub fn reversed(&self) -> Self {
+        let last = self.lanes.len().saturating_sub(1);
+        let lane = |lane: &Lane| {
+            let needs = lane.feeds.iter().map(|(index, latency)| (last - index, *latency)).collect();
+            Lane { takes: -lane.takes, needs, feeds: Vec::new(), ..lane.clone() }
+        };
+        let lanes = self.lanes.iter().rev().map(lane).collect();
+        let turned = |fusion: &Fusion| Fusion { first: last - fusion.second, second: last - fusion.first, ..*fusion };
+        let reversed = Self::of_lanes(lanes, self.microbatches, self.capacity.clone());
+        let mut reversed = reversed.with_fusions(self.fusions.iter().map(turned).collect());
+        // Shares of what both halves take at least are the same, whichever comes first.
+        reversed.least = self.least.iter().rev().copied().collect();
+        reversed
+    }
+
+    /// Orders of the reversed job as orders of this one.
+    #[must_use]
+    pub fn turned(&self, orders: &Orders) -> Orders {
+        let turned = |mention: &usize| self.lanes.len().checked_sub(mention + 1).unwrap_or(*mention);
+        orders.iter().map(|order| order.iter().rev().map(turned).collect()).collect()
+    }
+
+    /// Number of tasks.
+    #[must_use]
+    pub fn n_tasks(&self) -> usize {
+        self.lanes.len() * self.microbatches
+    }
+
+    /// The most time that a device works on one microbatch: no period is shorter.
+    #[must_use]
+    pub fn work(&self) -> Time {
+        let work = |lanes: &Vec<usize>| lanes.iter().map(|lane| self.least[*lane]).sum();
+        self.on_device.iter().map(work).max().unwrap_or(0)
+    }
+
+    /// When the first task of each lane can start at the earliest.
+    pub fn heads(&self) -> Vec<Time> {
+        let mut heads: Vec<Time> = Vec::with_capacity(self.lanes.len());
+        for lane in &self.lanes {
+            let ready = lane.needs.iter().map(|(need, latency)| heads[*need] + self.least[*need] + latency);
+            heads.push(ready.max().unwrap_or(0));
+        }
+        heads
+    }
+
+    /// The longest way from the end of each lane's task to the end of its microbatch.
+    #[must_use]
+    pub fn tails(&self) -> Vec<Time> {
+        let mut tails = vec![0; self.lanes.len()];
+        for (index, lane) in self.lanes.iter().enumerate().rev() {
+            let rest = lane.feeds.iter().map(|(next, latency)| latency + self.least[*next] + tails[*next]);
+            tails[index] = rest.max().unwrap_or(0);
+        }
+        tails
+    }
+
+    /// Whether every device's order keeps to its memory.
+    #[must_use]
+    pub fn fits(&self, orders: &Orders) -> bool {
+        (0..orders.len()).all(|device| self.fits_on(device, orders[device].iter().copied()))
+    }
+
+    /// Whether the order of one device keeps to its memory.
+    pub fn fits_on(&self, device: usize, order: impl Iterator<Item = usize>) -> bool {
+        let mut held = 0;
+        order.into_iter().all(|mention| {
+            held += self.takes(mention);
+            held <= self.capacity[device]
+        })
+    }
+}

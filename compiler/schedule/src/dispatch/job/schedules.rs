@@ -1,0 +1,160 @@
+//! Schedules as jobs, and back.
+
+use super::fusion::Counts;
+use super::scale::Scale;
+use super::{Job, Lane, Orders};
+use crate::dependencies::{Dependencies, SCHEDULED};
+use crate::policy::recompute::recomputing;
+use crate::schedule::{Schedule, ScheduledTask};
+use crate::timing::durations::Costs;
+use crate::units::Ticks;
+use pipe_ir::ids::{MicrobatchId, StageId};
+use pipe_ir::task::{Task, TaskKind};
+
+/// Whether a backward in two halves may be of use: not where all of `W` takes no time, and `BW` no more than `B`.
+fn may_split(costs: &Costs) -> bool {
+    let of = |stage: &[Ticks; TaskKind::ALL.len()], kind: TaskKind| stage[kind.index()];
+    costs.tasks.iter().any(|stage| {
+        let takes_time = of(stage, TaskKind::BackwardWeight) > Ticks::ZERO;
+        takes_time || of(stage, TaskKind::Backward) > of(stage, TaskKind::BackwardInput)
+    })
+}
+
+impl Job {
+    /// The tasks of a schedule without replicas, in whatever order it has them, and the parts of
+    /// activations that each device may hold. Every backward is split in `B` and `W`, or may be
+    /// fused where that takes less. The same stages recompute.
+    #[must_use]
+    pub fn new(schedule: &Schedule, costs: &Costs, scale: &Scale, capacity: Vec<i64>) -> Self {
+        let recomputing = recomputing(schedule);
+        let splits = may_split(costs);
+        let dependencies = Dependencies::uniform(&schedule.graph, splits).with_recomputation(recomputing.clone());
+        let job = Self::of_kinds(schedule, &dependencies, |stage| (splits, recomputing[stage]), costs, scale, capacity);
+        let fusions = job.backwards(
+            |stage| costs.saved_by_fusing(stage) > Ticks::ZERO,
+            |stage| scale.of(costs.of(TaskKind::Backward, stage)),
+        );
+        job.with_fusions(fusions)
+    }
+
+    /// The same with backwards in the form that they have in the schedule, and no other tasks.
+    #[must_use]
+    pub fn as_it_is(
+        schedule: &Schedule,
+        dependencies: &Dependencies,
+        costs: &Costs,
+        scale: &Scale,
+        capacity: Vec<i64>,
+    ) -> Self {
+        let form = |stage| {
+            let id = StageId::from_index(stage);
+            (dependencies.is_split(id), dependencies.recomputes(id))
+        };
+        Self::of_kinds(schedule, dependencies, form, costs, scale, capacity)
+    }
+
+    /// The tasks of a schedule, where by stage it is known whether the backward is split, and whether it recomputes.
+    fn of_kinds(
+        schedule: &Schedule,
+        dependencies: &Dependencies,
+        form: impl Fn(usize) -> (bool, bool),
+        costs: &Costs,
+        scale: &Scale,
+        capacity: Vec<i64>,
+    ) -> Self {
+        let n_stages = schedule.n_stages();
+        let forward = (0..n_stages).map(|stage| (TaskKind::Forward, stage));
+        let backward = (0..n_stages).rev().flat_map(|stage| {
+            let (splits, recomputes) = form(stage);
+            let halves = if splits { &SCHEDULED[1..3] } else { &SCHEDULED[3..4] };
+            let again = recomputes.then_some(TaskKind::Recompute);
+            again.into_iter().chain(halves.iter().copied()).map(move |kind| (kind, stage))
+        });
+        let keys: Vec<(TaskKind, usize)> = forward.chain(backward).collect();
+        let devices = |stage: usize| schedule.placement.devices(StageId::from_index(stage), MicrobatchId(0));
+        let find = |kind, stage: StageId| keys.iter().position(|key| *key == (kind, stage.index()));
+        let lane = |&(kind, stage): &(TaskKind, usize)| {
+            let (id, own) = (StageId::from_index(stage), devices(stage));
+            // A fused backward comes after its forward anyway, through the stages that read it;
+            // needs that say so twice would only mislead.
+            let is_implied = |from: TaskKind| {
+                kind == TaskKind::Backward && from == TaskKind::Forward && !schedule.graph.after(id).is_empty()
+            };
+            let needs = dependencies.input_kinds(kind, id).filter(|(from, _)| !is_implied(*from));
+            let needs = needs.filter_map(|(kind, from)| {
+                let latency = costs.latency.between_sets(devices(from.index()), own);
+                Some((find(kind, from)?, scale.of(latency)))
+            });
+            let takes =
+                schedule.activations.change(dependencies, Task { kind, stage: id, microbatch: MicrobatchId(0) });
+            let duration = scale.of(costs.of(kind, id));
+            Lane {
+                kind,
+                stage: id,
+                devices: own.iter().map(|device| device.index()).collect(),
+                duration,
+                takes,
+                needs: needs.collect(),
+                feeds: Vec::new(),
+            }
+        };
+        let lanes = keys.iter().map(lane).collect();
+        Self::of_lanes(lanes, schedule.n_microbatches as usize, capacity)
+    }
+
+    /// A schedule's tasks in their own order. Fused backwards become `B` and then `W` where that
+    /// takes no longer. `None` where a lane is out of microbatch order, or a task is one of another
+    /// job.
+    #[must_use]
+    pub fn orders(&self, schedule: &Schedule) -> Option<Orders> {
+        let mut orders = vec![Vec::new(); self.capacity.len()];
+        for (device, tasks) in schedule.orders.iter().enumerate() {
+            // A task that occupies several devices is counted on each.
+            let mut counts = Counts::new(self);
+            for Task { kind, stage, microbatch } in tasks.iter().map(|scheduled| scheduled.task) {
+                let find = |kind| {
+                    let is_it = |lane: &&usize| (self.lanes[**lane].kind, self.lanes[**lane].stage) == (kind, stage);
+                    self.on_device.get(device)?.iter().find(is_it).copied()
+                };
+                let kind = match kind {
+                    TaskKind::BackwardInput if find(kind).is_none() => TaskKind::Backward,
+                    TaskKind::BackwardWeight if find(kind).is_none() => continue,
+                    _ => kind,
+                };
+                let (first, second) = if kind == TaskKind::Backward && find(kind).is_none() {
+                    let (input, weight) = (find(TaskKind::BackwardInput)?, find(TaskKind::BackwardWeight)?);
+                    self.mention(input).map_or((input, Some(weight)), |both| (both, None))
+                } else {
+                    (find(kind)?, None)
+                };
+                for mention in std::iter::once(first).chain(second) {
+                    if counts.next(self, mention)? != microbatch.index() {
+                        return None;
+                    }
+                    orders[device].push(mention);
+                }
+            }
+            if !counts.are_all(self.on_device.get(device)?, self.microbatches) {
+                return None;
+            }
+        }
+        Some(orders)
+    }
+
+    /// The tasks that orders stand for.
+    #[must_use]
+    pub fn tasks(&self, orders: &Orders) -> Vec<Vec<ScheduledTask>> {
+        let of_device = |order: &Vec<usize>| {
+            let mut counts = Counts::new(self);
+            let task = |mention: &usize| {
+                let microbatch = MicrobatchId::from_index(counts.next(self, *mention)?);
+                let (lane, second) = self.lanes_of(*mention);
+                let Lane { kind, stage, .. } = self.lanes[lane];
+                let kind = if second.is_some() { TaskKind::Backward } else { kind };
+                Some(ScheduledTask { task: Task { kind, stage, microbatch }, origin: 0, with_next: false })
+            };
+            order.iter().filter_map(task).collect()
+        };
+        orders.iter().map(of_device).collect()
+    }
+}

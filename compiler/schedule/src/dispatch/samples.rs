@@ -1,0 +1,51 @@
+//! Small jobs, for tests.
+
+use super::job::{Job, Lane, Time};
+use crate::dependencies::SCHEDULED;
+use pipe_ir::ids::StageId;
+
+/// Stages on devices, with split backwards; durations of `F`, `B` and `W`, and a latency.
+#[must_use]
+pub fn staged(place: &[usize], m: usize, capacity: i64, costs: [Time; 3], latency: Time) -> Job {
+    let n = place.len();
+    let hop = |one: usize, other: usize| if place[one] == place[other] { 0 } else { latency };
+    let lane = |kind: usize, stage: usize, needs: Vec<(usize, Time)>| Lane {
+        kind: SCHEDULED[kind],
+        stage: StageId::from_index(stage),
+        devices: vec![place[stage]],
+        duration: costs[kind],
+        takes: [1, 0, -1][kind],
+        needs,
+        feeds: Vec::new(),
+    };
+    let mut lanes: Vec<Lane> = Vec::new();
+    for stage in 0..n {
+        lanes.push(lane(
+            0,
+            stage,
+            stage.checked_sub(1).map(|before| (before, hop(before, stage))).into_iter().collect(),
+        ));
+    }
+    for stage in (0..n).rev() {
+        let own = lanes.len();
+        let after = (stage + 1 < n).then(|| (own - 2, hop(stage, stage + 1)));
+        lanes.push(lane(1, stage, [(stage, 0)].into_iter().chain(after).collect()));
+        lanes.push(lane(2, stage, vec![(own, 0)]));
+    }
+    Job::of_lanes(lanes, m, vec![capacity; place.iter().max().map_or(0, |last| last + 1)])
+}
+
+/// A V of `2 * p` stages on `p` devices.
+#[must_use]
+pub fn v(p: usize, m: usize, capacity: i64, costs: [Time; 3], latency: Time) -> Job {
+    let place: Vec<usize> = (0..2 * p).map(|stage| stage.min(2 * p - 1 - stage)).collect();
+    staged(&place, m, capacity, costs, latency)
+}
+
+/// A V whose backwards may run at once: durations of `F`, `B`, `W` and `BW`.
+#[must_use]
+pub fn fusing(p: usize, m: usize, capacity: i64, [f, b, w, both]: [Time; 4], latency: Time) -> Job {
+    let job = v(p, m, capacity, [f, b, w], latency);
+    let fusions = job.backwards(|_| true, |_| both);
+    job.with_fusions(fusions)
+}

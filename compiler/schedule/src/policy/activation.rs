@@ -1,0 +1,335 @@
+//! What activations count in units: `F[0]=1.5,W=11/30`. `F` is what a stage saves, 1 being as much
+//! as the mean stage; `W` which part of that waits for `W` when `B` has ended, all of it unless
+//! said otherwise.
+//!
+//! For a transformer layer, 32 of 34 + 5as/h parts wait for `W` (arXiv 2401.10241, section 4.1, as
+//! counted by Korthikanti et al., arXiv 2205.05198). Numbers are exact: all are counted in parts of
+//! which a whole number is one activation.
+
+use crate::dependencies::Dependencies;
+use crate::ratio::{Ratio, gcd};
+use crate::stage_range::stages;
+use crate::units::Units;
+use pipe_ir::ids::StageId;
+use pipe_ir::task::{Task, TaskKind};
+use pipe_syntax::source::Span;
+use std::fmt;
+use std::ops::Range;
+use std::str::FromStr;
+
+/// The most parts of an activation: sums of them must be countable in 64 bits.
+pub const MOST_PARTS: u64 = 100_000_000;
+/// The most activations that a stage may save.
+const MOST_SAVED: u64 = 1_000;
+
+/// Why a text does not say what activations count.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct ActivationError(String);
+
+/// What is said of an activation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Side {
+    /// `F`: what is saved.
+    Saved,
+    /// `W`: which part of it waits for `W`.
+    Waiting,
+}
+
+/// `W`, `F[7]`, `W[0..4]`: what a number is about.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ActivationName {
+    side: Side,
+    /// All, where nothing is said.
+    stages: Option<Range<u32>>,
+}
+
+impl ActivationName {
+    /// The last stage that is named, if any is.
+    #[must_use]
+    pub fn last(&self) -> Option<StageId> {
+        self.stages.as_ref().map(|stages| StageId(stages.end - 1))
+    }
+}
+
+impl FromStr for ActivationName {
+    type Err = ActivationError;
+
+    fn from_str(text: &str) -> Result<Self, ActivationError> {
+        let (name, place) = match text.trim().strip_suffix(']').and_then(|text| text.split_once('[')) {
+            Some((name, place)) => (name.trim(), Some(place)),
+            None => (text.trim(), None),
+        };
+        let side = match name {
+            "F" => Side::Saved,
+            "W" => Side::Waiting,
+            _ => {
+                return Err(ActivationError(
+                    "`F` is what a stage saves, and `W` which part of it waits for `W`".to_owned(),
+                ));
+            }
+        };
+        let stages = place.map(stages).transpose().map_err(|reason| ActivationError(reason.to_string()))?;
+        Ok(Self { side, stages })
+    }
+}
+
+impl fmt::Display for ActivationName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = if self.side == Side::Saved { "F" } else { "W" };
+        match &self.stages {
+            None => f.write_str(name),
+            Some(stages) if stages.len() == 1 => write!(f, "{name}[{}]", stages.start),
+            Some(stages) => write!(f, "{name}[{}..{}]", stages.start, stages.end),
+        }
+    }
+}
+
+/// A number, and what it is about.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// What it is about.
+    pub name: ActivationName,
+    /// How much.
+    pub share: Ratio,
+    /// Where it was written, if it was in a source.
+    pub span: Option<Span>,
+}
+
+impl Entry {
+    /// What speaks against it, whatever stages there are.
+    #[must_use]
+    pub fn excess(&self) -> Option<String> {
+        let Self { name, share, .. } = self;
+        match name.side {
+            Side::Waiting if share.is_above(1) => {
+                Some(format!("`{name}` is {share}, and at most 1, all of an activation, can wait for `W`"))
+            }
+            Side::Saved if share.is_above(MOST_SAVED) => {
+                Some(format!("`{name}` is {share}; at most {MOST_SAVED} are possible"))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What is said of all activations, without regard to how many stages there are.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Shares {
+    /// In the order of the text. Those about some stages come before those about all, and of these the last one holds.
+    pub entries: Vec<Entry>,
+}
+
+impl FromStr for Shares {
+    type Err = ActivationError;
+
+    /// Reads `name=number` pairs between commas.
+    fn from_str(text: &str) -> Result<Self, ActivationError> {
+        let mut entries: Vec<Entry> = Vec::new();
+        for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
+            let error =
+                |reason: &str| ActivationError(format!("`{pair}`: {reason}, as in `W=0.366,W[0]=1/2,F[7]=1.5`"));
+            let (name, number) = pair.split_once('=').ok_or_else(|| error("expected name=number"))?;
+            let wanted = "expected a number with at most 6 decimals, or one divided by another";
+            let share: Ratio = number.parse().map_err(|()| error(wanted))?;
+            let name: ActivationName = name.parse().map_err(|reason: ActivationError| error(&reason.0))?;
+            if entries.iter().any(|entry| entry.name == name) {
+                return Err(error(&format!("`{name}` was given before")));
+            }
+            let entry = Entry { name, share, span: None };
+            if let Some(reason) = entry.excess() {
+                return Err(ActivationError(reason));
+            }
+            entries.push(entry);
+        }
+        Ok(Self { entries })
+    }
+}
+
+impl fmt::Display for Shares {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let each: Vec<String> =
+            self.entries.iter().map(|Entry { name, share, .. }| format!("{name}={share}")).collect();
+        f.write_str(&each.join(","))
+    }
+}
+
+impl Shares {
+    /// The activations of so many stages. Exceptions about other stages are left out.
+    ///
+    /// # Errors
+    /// Of how many parts an activation would have to be, if that is too many.
+    pub fn of(&self, n_stages: usize) -> Result<Activations, u128> {
+        let of = |side: Side, stage: u32| {
+            let about = |entry: &&Entry| entry.name.side == side;
+            let is_own = |entry: &&Entry| entry.name.stages.as_ref().is_some_and(|stages| stages.contains(&stage));
+            let all = self.entries.iter().filter(about);
+            let own = all.clone().rfind(is_own).or_else(|| all.clone().find(|entry| entry.name.stages.is_none()));
+            own.map_or(Ratio::ONE, |entry| entry.share)
+        };
+        let each = (0..n_stages as u32).map(|stage| {
+            let (saved, part) = (of(Side::Saved, stage), of(Side::Waiting, stage));
+            // Both are read from at most 16 digits, so products do not overflow in 128 bits.
+            let (above, below) = (wide(saved.above) * wide(part.above), wide(saved.below) * wide(part.below));
+            let common = gcd(above, below).max(1);
+            ((wide(saved.above), wide(saved.below)), (above / common, below / common))
+        });
+        let each: Vec<_> = each.collect();
+        let mut whole = 1_u128;
+        for below in each.iter().flat_map(|(saved, waiting)| [saved.1, waiting.1]) {
+            whole = whole / gcd(whole, below) * below;
+            if whole > wide(MOST_PARTS) {
+                return Err(whole);
+            }
+        }
+        let parts = |(above, below): (u128, u128)| u64::try_from(above * (whole / below)).unwrap_or(u64::MAX);
+        let stages = each.into_iter().map(|(saved, waiting)| Held { saved: parts(saved), waiting: parts(waiting) });
+        Ok(Activations { whole: u64::try_from(whole).unwrap_or(u64::MAX), stages: stages.collect() })
+    }
+}
+
+fn wide(number: u64) -> u128 {
+    number.into()
+}
+
+/// What a device holds of a microbatch of a stage.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Held {
+    /// From the task that saves it to the end of `B`, or of `BW`.
+    pub saved: u64,
+    /// From there to the end of `W`: no more than that.
+    pub waiting: u64,
+}
+
+impl Held {
+    const WHOLE: Self = Self { saved: 1, waiting: 1 };
+
+    /// What a task of a kind gives back when it ends.
+    #[must_use]
+    pub const fn given_back(self, kind: TaskKind) -> u64 {
+        match kind {
+            TaskKind::BackwardInput => self.saved - self.waiting,
+            TaskKind::BackwardWeight => self.waiting,
+            TaskKind::Backward => self.saved,
+            TaskKind::Forward | TaskKind::Recompute | TaskKind::Update => 0,
+        }
+    }
+}
+
+/// What the activations of each stage count.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Activations {
+    /// The parts of one activation: of the mean stage, if all count 1.
+    pub whole: u64,
+    /// By [`StageId`], in parts; where nothing is said, one each until `W`.
+    stages: Vec<Held>,
+}
+
+impl Default for Activations {
+    /// One for each stage, until its `W`.
+    fn default() -> Self {
+        Self { whole: 1, stages: Vec::new() }
+    }
+}
+
+impl Activations {
+    /// What is held of a stage, in parts.
+    #[must_use]
+    pub fn of(&self, stage: StageId) -> Held {
+        self.stages.get(stage.index()).copied().unwrap_or(Held::WHOLE)
+    }
+
+    /// What a task takes when it starts, or gives back when it ends, if negative.
+    #[must_use]
+    pub fn change(&self, dependencies: &Dependencies, task: Task) -> i64 {
+        let held = self.of(task.stage);
+        if dependencies.is_first(task) { held.saved.cast_signed() } else { -held.given_back(task.kind).cast_signed() }
+    }
+
+    /// What stages hold in something else, such as bytes.
+    #[must_use]
+    pub fn in_other_parts(stages: Vec<Held>) -> Self {
+        Self { whole: 1, stages }
+    }
+
+    /// The most parts that any stage saves.
+    #[must_use]
+    pub fn most(&self) -> u64 {
+        self.stages.iter().map(|held| held.saved).max().unwrap_or(1)
+    }
+
+    /// Whether each is one activation until its `W`.
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        self.stages.iter().all(|held| *held == Held { saved: self.whole, waiting: self.whole })
+    }
+
+    /// Some parts in activations, as people read them.
+    #[must_use]
+    pub fn words(&self, parts: u64) -> String {
+        Units::of_stages(parts, usize::try_from(self.whole).unwrap_or(usize::MAX), 1).to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shares(text: &str) -> Shares {
+        text.parse().expect("well-formed")
+    }
+
+    #[test]
+    fn what_is_said_of_some_stages_comes_before_what_is_said_of_all_and_later_ones_hold() {
+        let of = |text: &str| {
+            let found = shares(text).of(3).expect("few parts");
+            (found.whole, [0, 1, 2].map(|stage| found.of(StageId(stage))).map(|held| [held.saved, held.waiting]))
+        };
+        assert_eq!(of(""), (1, [[1, 1]; 3]));
+        assert_eq!(of("W=11/30"), (30, [[30, 11]; 3]));
+        assert_eq!(of("W=0.25,F[0]=2"), (4, [[8, 2], [4, 1], [4, 1]]));
+        assert_eq!(of("W[1..3]=1/2, W = 0 , F=1.5 ,W[2]=2/3"), (4, [[6, 0], [6, 3], [6, 4]]));
+        assert_eq!(of("W[9]=1/7,F=0"), (1, [[0, 0]; 3]));
+        assert!(shares("W=1").of(4).is_ok_and(|found| found.is_plain()));
+        assert!(shares("W=1/3").of(4).is_ok_and(|found| !found.is_plain()));
+    }
+
+    #[test]
+    fn shares_round_trip() {
+        for text in ["W=0.366", "W=11/30,F[7]=1.5,W[0..4]=0", ""] {
+            assert_eq!(shares(text).to_string(), text);
+        }
+        assert_eq!(shares("W = 2/4").to_string(), "W=0.5");
+    }
+
+    #[test]
+    fn parts_must_be_countable() {
+        assert_eq!(shares("W=1/99999989,W[0]=0.5").of(2), Err(2 * 99_999_989));
+        assert!(shares("F=1000,W=1/99999989").of(2).is_ok_and(|found| found.of(StageId(1)).waiting == 1000));
+    }
+
+    #[test]
+    fn malformed_shares_name_the_pair() {
+        for text in [
+            "W",
+            "W=",
+            "W=-1",
+            "B=1",
+            "W=1/0",
+            "W=1/2/3",
+            "W=1e9",
+            "W[]=1",
+            "W[3..3]=1",
+            "W==1",
+            "F[1=2",
+            "W=0.0000001",
+        ] {
+            let error = text.parse::<Shares>().expect_err("malformed");
+            assert!(error.to_string().contains(&format!("`{text}`")), "{error}");
+        }
+        let of = |text: &str| text.parse::<Shares>().expect_err("out of range").to_string();
+        assert_eq!(of("W[2]=3/2"), "`W[2]` is 1.5, and at most 1, all of an activation, can wait for `W`");
+        assert_eq!(of("F=1001"), "`F` is 1001; at most 1000 are possible");
+        assert!(of("W=1,F=1,W=0").starts_with("`W=0`: `W` was given before"));
+    }
+}

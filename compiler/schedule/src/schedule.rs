@@ -1,0 +1,211 @@
+//! Schedules: what is done, where, and in which order on each device. Nothing here knows when.
+
+use crate::placement::Placement;
+use crate::policy::activation::Activations;
+use crate::slices::Slices;
+use crate::stage_graph::StageGraph;
+use crate::units::Units;
+use crate::window::Window;
+use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
+use pipe_ir::task::{Task, TaskKind};
+use pipe_syntax::source::Span;
+
+/// A task in a device's order, with the statement of the source that asked for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ScheduledTask {
+    /// The work.
+    pub task: Task,
+    /// Position in [`Schedule::origins`].
+    pub origin: u16,
+    /// Whether it shares the device with the task that stands after it: a forward, and then its partner.
+    pub with_next: bool,
+}
+
+impl ScheduledTask {
+    /// How many tasks of an order a run is, from the first on: one, or both halves of a backward that run
+    /// at once. None where the order begins with another.
+    #[must_use]
+    pub fn run_by(order: &[Self], run: Task) -> Option<usize> {
+        let (first, rest) = order.split_first()?;
+        let half = |kind| Task { kind, ..run };
+        let is_second = |next: &Self| next.task == half(TaskKind::BackwardWeight);
+        let is_both = run.kind == TaskKind::Backward
+            && first.task == half(TaskKind::BackwardInput)
+            && rest.first().is_some_and(is_second);
+        if first.task == run { Some(1) } else { is_both.then_some(2) }
+    }
+
+    /// The first task of an order that a run is.
+    #[must_use]
+    pub fn of_run(order: &[Self], run: Task) -> Option<Self> {
+        let begins = |first: &usize| Self::run_by(&order[*first..], run).is_some();
+        (0..order.len()).find(begins).map(|first| order[first])
+    }
+}
+
+/// A building block: the tasks of some microbatches, usually of one, with their start slots,
+/// repeated every `period` slots.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Block {
+    /// How many microbatches a block has, `R`. The last block of a step may have fewer.
+    pub microbatches: u32,
+    /// Slots between the starts of two blocks, `T`.
+    pub period: u64,
+    /// Every task of the first block with its start slot.
+    pub slots: Vec<BlockTask>,
+    /// Slots that one task of a kind takes, by [`TaskKind::index`].
+    pub durations: [u64; TaskKind::ALL.len()],
+    /// The only number of microbatches that the block is for, where its text names `M`: it is never repeated further.
+    pub only: Option<u32>,
+}
+
+impl Block {
+    /// Slots that a task of a kind takes.
+    #[must_use]
+    pub fn duration(&self, kind: TaskKind) -> u64 {
+        self.durations[kind.index()]
+    }
+
+    /// First slot after a task of the first block.
+    #[must_use]
+    pub fn end(&self, task: &BlockTask) -> u64 {
+        task.slot.saturating_add(self.duration(task.kind))
+    }
+
+    /// What a task is called: `F s0`, and `F s0 m1` where a block has several microbatches.
+    #[must_use]
+    pub fn name(&self, task: &BlockTask) -> String {
+        match self.microbatches {
+            1 => format!("`{} {}`", task.kind.letters(), task.stage),
+            _ => format!("`{} {} {}`", task.kind.letters(), task.stage, task.microbatch),
+        }
+    }
+}
+
+/// A task of a building block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BlockTask {
+    /// Kind of work.
+    pub kind: TaskKind,
+    /// Of which stage.
+    pub stage: StageId,
+    /// On which microbatch of the block.
+    pub microbatch: MicrobatchId,
+    /// First slot it occupies in the first block.
+    pub slot: u64,
+    /// Position in [`Schedule::origins`].
+    pub origin: u16,
+}
+
+/// What, where, in which order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Schedule {
+    /// Name of its declaration.
+    pub name: String,
+    /// Where its name was declared.
+    pub span: Span,
+    /// Microbatches that the orders show: those of a step, or of all steps of the window. Each slice counts as one (see
+    /// [`crate::slices`]).
+    pub n_microbatches: u32,
+    /// In how many slices each is cut.
+    pub slices: Slices,
+    /// The devices of each task.
+    pub placement: Placement,
+    /// The steps that follow each other without a flush, where weights change while microbatches are under way.
+    pub window: Option<Window>,
+    /// Where the placement was written, for errors about it.
+    pub placement_span: Span,
+    /// Which stages read which: those of the model, or a chain.
+    pub graph: StageGraph,
+    /// What the activations of each stage count.
+    pub activations: Activations,
+    /// What each device does, in order, by [`DeviceId`]. Its length is the number of devices. A
+    /// task that occupies several devices stands in the order of each.
+    pub orders: Vec<Vec<ScheduledTask>>,
+    /// Statements that tasks come from.
+    pub origins: Vec<Span>,
+    /// The building block that the orders repeat, where the schedule was written as one.
+    pub block: Option<Block>,
+    /// Where `reorder` was asked for, if it was. The orders above are those before it.
+    pub reorder: Option<Span>,
+}
+
+impl Schedule {
+    /// Optimizer steps that the orders show.
+    #[must_use]
+    pub fn n_steps(&self) -> u32 {
+        self.window.as_ref().map_or(1, |window| window.n_steps)
+    }
+
+    /// Microbatches between two updates.
+    #[must_use]
+    pub fn microbatches_of_step(&self) -> u32 {
+        self.n_microbatches / self.n_steps()
+    }
+
+    /// Number of devices.
+    #[must_use]
+    pub fn n_devices(&self) -> usize {
+        self.orders.len()
+    }
+
+    /// Number of stages.
+    #[must_use]
+    pub fn n_stages(&self) -> usize {
+        self.placement.n_stages()
+    }
+
+    /// Number of tasks. One that occupies several devices counts once.
+    #[must_use]
+    pub fn n_tasks(&self) -> usize {
+        if self.placement.spread_stage().is_none() {
+            return self.orders.iter().map(Vec::len).sum();
+        }
+        let of_device = |(device, order): (usize, &Vec<ScheduledTask>)| {
+            let device = DeviceId::from_index(device);
+            let own = |task: Task| self.placement.get(task.stage, task.microbatch).first() == Some(&device);
+            order.iter().filter(|one| own(one.task)).count()
+        };
+        self.orders.iter().enumerate().map(of_device).sum()
+    }
+
+    /// What some parts of activations of single tasks come to.
+    #[must_use]
+    pub fn units(&self, parts: u64) -> Units {
+        Units::of_stages(parts, self.n_shares(), self.n_devices())
+    }
+
+    /// How many parts of activations of single tasks fit in.
+    #[must_use]
+    pub fn parts_in(&self, limit: Units) -> u64 {
+        limit.to_stages(self.n_shares(), self.n_devices())
+    }
+
+    /// In how many parts the activations of a microbatch come to be: one for each stage and slice,
+    /// or what an activation is counted in.
+    fn n_shares(&self) -> usize {
+        let each = usize::try_from(self.activations.whole).unwrap_or(usize::MAX);
+        self.n_stages().saturating_mul(self.slices.count() as usize).saturating_mul(each)
+    }
+
+    /// What a device does at a position: one task, or two that share it. A device starts them when
+    /// the inputs of both are there, and both end at once.
+    #[must_use]
+    pub fn node(&self, device: DeviceId, position: usize) -> &[ScheduledTask] {
+        let rest = self.orders[device.index()].get(position..).unwrap_or_default();
+        let n_tasks = if rest.first().is_some_and(|first| first.with_next) { 2 } else { 1 };
+        &rest[..n_tasks.min(rest.len())]
+    }
+
+    /// Where a task runs: the first of its devices.
+    #[must_use]
+    pub fn device_of(&self, task: Task) -> DeviceId {
+        self.placement.device(task.stage, task.microbatch)
+    }
+
+    /// All devices that a task occupies, ascending.
+    #[must_use]
+    pub fn devices_of(&self, task: Task) -> &[DeviceId] {
+        self.placement.devices(task.stage, task.microbatch)
+    }
+}

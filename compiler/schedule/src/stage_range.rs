@@ -1,0 +1,20 @@
+//! Ranges of stages as users give them: `7`, or `0..4`.
+
+use std::ops::Range;
+
+/// Reads `7`, or `0..4`.
+///
+/// # Errors
+/// Says what is no stage and no range.
+pub fn stages(text: &str) -> Result<Range<u32>, String> {
+    let number = |text: &str| text.trim().parse::<u32>().ok().filter(|number| *number < u32::MAX);
+    let range = match text.split_once("..") {
+        Some((first, end)) => number(first).zip(number(end)),
+        None => number(text).map(|stage| (stage, stage + 1)),
+    };
+    match range {
+        Some((first, end)) if first < end => Ok(first..end),
+        Some((first, end)) => Err(format!("there are no stages from {first} to below {end}")),
+        None => Err("expected a stage or a range of stages, as in `F[7]` or `F[0..4]`".to_owned()),
+    }
+}

@@ -1,0 +1,77 @@
+//! A bound on the longest stage: how long the device works at least on which every microbatch begins.
+//!
+//! All microbatches begin on one device, and their last backwards end there. Between its first
+//! start and its last end, every other device does all that leads back to it. What does not lead
+//! back, the `W` of other devices, may come later, but for those whose memory the forwards need.
+
+use pipe_schedule::dispatch::job::{Job, Time};
+
+/// No schedule has a shorter longest stage. Zero where microbatches begin in several places.
+pub(crate) fn least_span(job: &Job) -> Time {
+    let mut sources = job.lanes.iter().filter(|lane| lane.needs.is_empty());
+    let (Some(source), None) = (sources.next(), sources.next()) else { return 0 };
+    let Some(home) = source.devices.first() else { return 0 };
+    let (heads, ways) = (job.heads(), ways_to(job, *home));
+    let of_device = |lanes: &Vec<usize>| {
+        let back = || lanes.iter().filter_map(|lane| Some((*lane, ways[*lane]?)));
+        let head = back().map(|(lane, _)| heads[lane]).min()?;
+        let way = back().map(|(_, way)| way).min()?;
+        let work: Time = back().map(|(lane, _)| job.least[lane]).sum();
+        Some(head + work * job.microbatches as Time + way)
+    };
+    let spans = job
+        .on_device
+        .iter()
+        .zip(&job.capacity)
+        .filter_map(|(lanes, capacity)| Some(of_device(lanes)? + releases(job, lanes, &ways, *capacity)));
+    spans.max().unwrap_or(0)
+}
+
+/// The longest way from the end of each lane's task to the end of the same microbatch's last task
+/// on a device, if there is one.
+fn ways_to(job: &Job, home: usize) -> Vec<Option<Time>> {
+    let mut ways: Vec<Option<Time>> = vec![None; job.lanes.len()];
+    for (index, lane) in job.lanes.iter().enumerate().rev() {
+        let next = |(next, latency): &(usize, Time)| Some(latency + job.least[*next] + ways[*next]?);
+        let own = lane.devices.contains(&home).then_some(0);
+        ways[index] = lane.feeds.iter().filter_map(next).max().max(own);
+    }
+    ways
+}
+
+/// Work that does not lead back, and that a device must do before its last forward for the memory.
+fn releases(job: &Job, lanes: &[usize], ways: &[Option<Time>], capacity: i64) -> Time {
+    let takes = |lane: &&usize| job.lanes[**lane].takes > 0 && ways[**lane].is_some();
+    let taken: i64 = lanes.iter().filter(takes).map(|lane| job.lanes[*lane].takes).sum();
+    let back: i64 = lanes.iter().filter(|lane| ways[**lane].is_some()).map(|lane| job.lanes[*lane].takes.min(0)).sum();
+    let late = || lanes.iter().filter(|lane| ways[**lane].is_none() && job.lanes[**lane].takes < 0);
+    let most = late().map(|lane| -job.lanes[*lane].takes).max().unwrap_or(0);
+    let least = late().map(|lane| job.least[*lane]).min().unwrap_or(0);
+    let missing = (taken + back) * job.microbatches as i64 - capacity;
+    if most == 0 || missing <= 0 { 0 } else { (missing + most - 1) / most * least }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::staged;
+
+    #[test]
+    fn with_one_stage_per_device_the_last_one_counts() {
+        for (p, m, limit) in [(4, 8, 3), (4, 12, 8), (6, 6, 6)] {
+            let place: Vec<usize> = (0..p).collect();
+            let [f, b, w, c] = [5, 7, 3, 2];
+            let job = staged(&place, m, limit, [f, b, w], c);
+            let (p, m) = (p as Time, m as Time);
+            let last = (p - 1) * (f + c) + m * (f + b) + (m - limit).max(0) * w + (p - 1) * (b + c) + w;
+            assert_eq!(least_span(&job), last.max(m * (f + b + w)));
+        }
+    }
+
+    #[test]
+    fn nobody_knows_where_microbatches_begin_in_two_places() {
+        let mut job = staged(&[0, 1], 4, 2, [1, 1, 1], 0);
+        job.lanes[1].needs.clear();
+        assert_eq!(least_span(&job), 0);
+    }
+}

@@ -1,0 +1,117 @@
+//! A bound on the longest stage: how long a device is idle at least before its first backward, and
+//! after its last forward.
+//!
+//! Until the first backward comes back to a device, it can only run forwards, and no more of them
+//! than its memory holds. After its last forward it only has backwards left, of no more
+//! microbatches than its memory held. Both take as long as their microbatch is on its way through
+//! the stages after it, so what the forwards, or the backwards, do not fill of that is idle time.
+
+use pipe_schedule::dispatch::fusion::Part;
+use pipe_schedule::dispatch::job::{Job, Time};
+
+/// No schedule has a shorter longest stage.
+pub(crate) fn least_with_pauses(job: &Job) -> Time {
+    (0..job.on_device.len()).map(|device| of_device(job, device)).max().unwrap_or(0)
+}
+
+/// How long a device takes at least, from its first start to its last end.
+fn of_device(job: &Job, device: usize) -> Time {
+    let lanes = &job.on_device[device];
+    let work: Time = lanes.iter().map(|lane| job.least[*lane]).sum();
+    let takes = |lane: &usize| job.parts[*lane] == Part::Alone && job.lanes[*lane].takes > 0;
+    let (before, after) = (warm_up(job, device, takes), cool_down(job, device));
+    // Where not all that takes memory can come before the first backward, some of it comes between both pauses.
+    let taken: i64 = lanes.iter().filter(|lane| takes(lane)).map(|lane| job.lanes[*lane].takes).sum();
+    let apart = taken * job.microbatches as i64 > job.capacity[device];
+    work * job.microbatches as Time + if apart { before + after } else { before.max(after) }
+}
+
+/// Idle time from the first start until something starts that takes no memory.
+fn warm_up(job: &Job, device: usize, takes: impl Fn(&usize) -> bool) -> Time {
+    let lanes = &job.on_device[device];
+    let takers = || lanes.iter().filter(|lane| takes(lane));
+    let work = takers().map(|lane| work_in(job.capacity[device], job.least[*lane], job.lanes[*lane].takes)).max();
+    let work = work.map(|work| work.min(work_of_all(job, takers())));
+    let ways: Vec<Vec<Option<Time>>> = takers().map(|lane| ways_from(job, *lane)).collect();
+    let way = |lane: &usize| ways.iter().filter_map(|ways| ways[*lane]).max().unwrap_or(0);
+    let first = lanes.iter().filter(|lane| !takes(lane)).map(way).min().unwrap_or(0);
+    (first - work.unwrap_or(0)).max(0)
+}
+
+/// Idle time from the end of what is followed by nothing but backwards on, until the last end.
+fn cool_down(job: &Job, device: usize) -> Time {
+    let lanes = &job.on_device[device];
+    let gives = |lane: &usize| job.lanes[*lane].takes <= 0;
+    // A task that is left comes with those of its microbatch that only wait for it.
+    let work_of = |lane: &usize| {
+        let fed = job.lanes[*lane].feeds.iter().map(|(next, _)| *next);
+        let is_last = |next: usize| job.lanes[next].needs.len() == 1 && job.lanes[next].feeds.is_empty();
+        let with = fed.filter(|next| lanes.contains(next) && gives(next) && is_last(*next));
+        let (work, given) = std::iter::once(*lane)
+            .chain(with)
+            .fold((0, 0), |(work, given), lane| (work + job.least[lane], given - job.lanes[lane].takes));
+        work_in(job.capacity[device], work, given)
+    };
+    let work = lanes.iter().filter(|lane| gives(lane)).map(work_of).max().unwrap_or(0);
+    let work = work.min(work_of_all(job, lanes.iter().filter(|lane| gives(lane))));
+    let way = |lane: &usize| {
+        if job.parts[*lane] != Part::Alone {
+            // What runs at once with the other half may be the last.
+            return 0;
+        }
+        let ways = ways_from(job, *lane);
+        let ends = lanes.iter().filter_map(|own| Some(ways[*own]? + job.least[*own]));
+        ends.max().unwrap_or(0) - job.least[*lane]
+    };
+    let last = lanes.iter().filter(|lane| !gives(lane)).map(way).min().unwrap_or(0);
+    (last - work).max(0)
+}
+
+/// What all tasks of some lanes take.
+fn work_of_all<'a>(job: &Job, lanes: impl Iterator<Item = &'a usize>) -> Time {
+    lanes.map(|lane| job.least[*lane]).sum::<Time>() * job.microbatches as Time
+}
+
+/// The most work in some memory of which each piece takes a part.
+fn work_in(capacity: i64, work: Time, takes: i64) -> Time {
+    let all = i128::from(capacity) * i128::from(work);
+    if takes <= 0 { Time::MAX } else { Time::try_from(all / i128::from(takes)).unwrap_or(Time::MAX) }
+}
+
+/// The longest way from the start of a lane's task to the start of others of the same microbatch.
+fn ways_from(job: &Job, from: usize) -> Vec<Option<Time>> {
+    let mut ways: Vec<Option<Time>> = vec![None; job.lanes.len()];
+    ways[from] = Some(0);
+    for (index, lane) in job.lanes.iter().enumerate().skip(from + 1) {
+        let before = |(need, latency): &(usize, Time)| Some(ways[*need]? + job.least[*need] + latency);
+        ways[index] = lane.needs.iter().filter_map(before).max();
+    }
+    ways
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::{staged, v};
+
+    /// ZB-H1 is as short as that, whose memory is that of 1F1B.
+    #[test]
+    fn a_pipeline_waits_before_its_first_backward_and_after_its_last_forward() {
+        for (p, m) in [(2, 4), (4, 8), (8, 24)] {
+            let place: Vec<usize> = (0..p).collect();
+            let [f, b, w, c] = [18522, 18086, 9337, 601];
+            let job = staged(&place, m, p as i64, [f, b, w], c);
+            let hops = p as Time - 1;
+            let least = m as Time * (f + b + w) + hops * (b + 2 * c) + (hops * (f + 2 * c - w)).max(0);
+            assert_eq!(least_with_pauses(&job), least);
+        }
+    }
+
+    #[test]
+    fn where_memory_holds_all_there_is_one_pause() {
+        let job = staged(&[0, 1, 2], 2, 3, [1, 4, 1], 0);
+        // Until the first backward comes back there are two forwards to run.
+        assert_eq!(least_with_pauses(&job), 2 * 6 + (1 + 2 + 8 - 2));
+        assert_eq!(least_with_pauses(&v(2, 4, 40, [1, 1, 1], 0)), 4 * 6);
+    }
+}

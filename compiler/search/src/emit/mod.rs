@@ -1,0 +1,5 @@
+//! From orders to a source of the language.
+
+pub(crate) mod slots;
+pub mod source;
+pub(crate) mod steady;

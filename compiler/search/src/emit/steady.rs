@@ -1,0 +1,124 @@
+//! The building block in the middle of a schedule: microbatches between warm-up and cool-down that do the same, each as
+//! much later than the one before, under the costs at hand.
+
+use crate::heuristics::block::Block;
+use pipe_ir::task::TaskKind;
+use pipe_schedule::dispatch::job::{Job, Lane, Time};
+use pipe_schedule::dispatch::plan::{NOWHERE, Plan};
+use pipe_schedule::policy::activation::Activations;
+use std::fmt::Write;
+
+/// Microbatches of a block at most.
+const MOST: usize = 4;
+
+/// A steady state.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Steady {
+    /// What its first microbatches do, from the start of the first of them on.
+    block: Block,
+    /// How many microbatches that are.
+    size: usize,
+    /// The first microbatch, and the one after the last.
+    microbatches: (usize, usize),
+}
+
+/// The longest part of a schedule in which microbatches repeat each other, if it is so long that a
+/// device does nothing else at some time.
+pub(crate) fn steady(plan: &Plan<'_>) -> Option<Steady> {
+    (1..=MOST).find_map(|size| of_size(plan, size))
+}
+
+fn of_size(plan: &Plan<'_>, size: usize) -> Option<Steady> {
+    let all = plan.job.microbatches;
+    let later: Vec<Option<Time>> = (0..all.checked_sub(size)?).map(|first| later(plan, first, size)).collect();
+    let (mut best, mut from) = ((0, 0), 0);
+    for to in 1..=later.len() {
+        if later.get(to) != Some(&later[from]) {
+            if later[from].is_some() && to - from > best.1 - best.0 {
+                best = (from, to);
+            }
+            from = to;
+        }
+    }
+    let (from, to) = (best.0, best.1 + size);
+    let period = later.get(from).copied().flatten().filter(|period| *period > 0 && best.1 > best.0)?;
+    let nodes = || placed(plan, from..from + size);
+    let first = nodes().map(|node| plan.starts[node as usize]).min()?;
+    let last = nodes().map(|node| plan.end(node)).max()?;
+    // While the last task of the first microbatch runs, those of others run that began before it ended.
+    let under_way = usize::try_from((last - first + period - 1) / period).ok()? * size;
+    let origin = plan.starts[from];
+    let mut starts: Vec<(usize, Time)> =
+        nodes().map(|node| (plan.mention(node), plan.starts[node as usize] - origin)).collect();
+    starts.sort_by_key(|(mention, start)| (start.rem_euclid(period), *mention));
+    (to - from > under_way).then_some(Steady { block: Block { period, starts }, size, microbatches: (from, to) })
+}
+
+/// How much later each task of a microbatch runs some microbatches on, if all are by as much, in the same form.
+fn later(plan: &Plan<'_>, microbatch: usize, size: usize) -> Option<Time> {
+    let mut by = None;
+    for lane in 0..plan.job.lanes.len() {
+        let (one, other) =
+            (lane * plan.job.microbatches + microbatch, lane * plan.job.microbatches + microbatch + size);
+        let is_same = plan.mention(one as u32) == plan.mention(other as u32);
+        let own = plan.starts[other] - plan.starts[one];
+        if !is_same || *by.get_or_insert(own) != own {
+            return None;
+        }
+    }
+    by
+}
+
+/// The tasks of some microbatches that stand in an order.
+fn placed(plan: &Plan<'_>, microbatches: std::ops::Range<usize>) -> impl Iterator<Item = u32> {
+    let all = (0..plan.job.lanes.len()).flat_map(move |lane| {
+        let nodes = microbatches.clone().map(move |microbatch| (lane, microbatch));
+        nodes.filter(|(lane, microbatch)| {
+            plan.places[*lane][*microbatch * plan.job.lanes[*lane].devices.len()] != NOWHERE
+        })
+    });
+    all.map(|(lane, microbatch)| (lane * plan.job.microbatches + microbatch) as u32)
+}
+
+impl Steady {
+    /// What people read: the period, what each device does in it, and how many activations it holds at most.
+    pub(crate) fn words(&self, job: &Job, activations: &Activations, time: impl Fn(Time) -> String) -> String {
+        let (from, to) = self.microbatches;
+        let period = time(self.block.period);
+        let each = match self.size {
+            1 => format!("each does the same {period} later"),
+            size => format!("each does what that {size} before it did, {period} later"),
+        };
+        let mut text = format!("Microbatches {from} to {} are a building block: {each}.\n", to - 1);
+        let _ = writeln!(text, "Starts modulo {period}, and the most activations that a device holds:");
+        let counts = counting(job, activations);
+        for device in 0..job.capacity.len() {
+            let word = |(mention, start): (usize, Time)| {
+                let (lane, second) = job.lanes_of(mention);
+                let lane = &job.lanes[lane];
+                let kind = if second.is_some() { TaskKind::Backward } else { lane.kind };
+                let start = start.rem_euclid(self.block.period);
+                format!("{}[{}] {}", kind.letters(), lane.stage.0, time(start))
+            };
+            let tasks: Vec<String> = self.block.on_device(job, device).map(word).collect();
+            let held = activations.words(self.block.held(&counts, device).unsigned_abs());
+            let _ = writeln!(text, "  d{device}: {}; {held}", tasks.join(", "));
+        }
+        text
+    }
+}
+
+/// The job with activations as its memory.
+fn counting(job: &Job, activations: &Activations) -> Job {
+    let mut counts = job.clone();
+    for lane in &mut counts.lanes {
+        let recomputes = |own: &Lane| own.kind == TaskKind::Recompute && own.stage == lane.stage;
+        let held = activations.of(lane.stage);
+        lane.takes = match lane.kind {
+            TaskKind::Forward if job.lanes.iter().any(recomputes) => 0,
+            TaskKind::Forward | TaskKind::Recompute => held.saved.cast_signed(),
+            kind => -held.given_back(kind).cast_signed(),
+        };
+    }
+    counts
+}

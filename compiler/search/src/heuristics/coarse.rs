@@ -1,0 +1,151 @@
+//! A pipeline with half the devices: pairs of stages become one, pairs of devices too, for half the
+//! microbatches. What is urgent there is urgent here, so rules are found where they are cheap and
+//! carried over, as multigrid methods do.
+
+use pipe_ir::ids::StageId;
+use pipe_ir::task::TaskKind;
+use pipe_schedule::dispatch::fusion::Fusion;
+use pipe_schedule::dispatch::job::{Job, Lane, Time};
+use pipe_schedule::dispatch::rule::{AT_ONCE, Legs, Rule};
+
+/// The fewest devices that are worth halving.
+const FEWEST: usize = 8;
+
+/// A job with half the devices.
+#[derive(Clone, Debug)]
+pub(crate) struct Coarse {
+    pub job: Job,
+    /// By lane of the larger job: its lane of the smaller one.
+    lanes: Vec<usize>,
+    /// The same for fusions.
+    fusions: Vec<usize>,
+}
+
+/// A job with half the devices, if stages and devices come in pairs.
+pub(crate) fn coarser(job: &Job) -> Option<Coarse> {
+    let n_devices = job.capacity.len();
+    if n_devices < FEWEST || !n_devices.is_multiple_of(2) || job.microbatches < 2 {
+        return None;
+    }
+    let key = |lane: &Lane| (lane.kind, lane.stage.index() / 2);
+    let mut keys: Vec<(TaskKind, usize)> = Vec::new();
+    let mut lanes = Vec::with_capacity(job.lanes.len());
+    for lane in &job.lanes {
+        let index = keys.iter().position(|known| *known == key(lane)).unwrap_or(keys.len());
+        if index == keys.len() {
+            keys.push(key(lane));
+        }
+        lanes.push(index);
+    }
+    let members = |index: usize| (0..job.lanes.len()).filter(|lane| lanes[*lane] == index).collect::<Vec<_>>();
+    let small: Option<Vec<Lane>> = (0..keys.len()).map(|index| paired(job, &lanes, &members(index))).collect();
+    let pair = |device: usize| (job.capacity[2 * device] + job.capacity[2 * device + 1]) / 4;
+    let small = Job::of_lanes(small?, job.microbatches / 2, (0..n_devices / 2).map(pair).collect());
+    let (fused, fusions) = paired_fusions(job, &lanes);
+    Some(Coarse { job: small.with_fusions(fused), lanes, fusions })
+}
+
+/// One lane for two, on one device for two.
+fn paired(job: &Job, lanes: &[usize], members: &[usize]) -> Option<Lane> {
+    let &[one, other] = members else { return None };
+    let (one, other) = (&job.lanes[one], &job.lanes[other]);
+    let (&[device], &[beside]) = (&one.devices[..], &other.devices[..]) else { return None };
+    let own = lanes[members[0]];
+    let mut needs: Vec<(usize, Time)> =
+        one.needs.iter().chain(&other.needs).map(|(need, latency)| (lanes[*need], *latency)).collect();
+    needs.retain(|(need, _)| *need != own);
+    needs.sort_unstable_by_key(|(need, latency)| (*need, -latency));
+    needs.dedup_by_key(|(need, _)| *need);
+    // Lanes must come after those that they need.
+    let is_sound = device != beside && device / 2 == beside / 2 && needs.iter().all(|(need, _)| *need < own);
+    is_sound.then(|| Lane {
+        kind: one.kind,
+        stage: StageId::from_index(one.stage.index() / 2),
+        devices: vec![device / 2],
+        duration: (one.duration + other.duration) / 2,
+        takes: (one.takes + other.takes) / 2,
+        needs,
+        feeds: Vec::new(),
+    })
+}
+
+/// The fusions of the smaller job, and which of them each of the larger one is.
+fn paired_fusions(job: &Job, lanes: &[usize]) -> (Vec<Fusion>, Vec<usize>) {
+    let mut fusions: Vec<Fusion> = Vec::new();
+    let mut places = Vec::with_capacity(job.fusions.len());
+    for fusion in &job.fusions {
+        let (first, second) = (lanes[fusion.first], lanes[fusion.second]);
+        let place = fusions.iter().position(|known| known.first == first).unwrap_or(fusions.len());
+        match fusions.get_mut(place) {
+            Some(known) => known.duration = (known.duration + fusion.duration) / 2,
+            None => fusions.push(Fusion { first, second, duration: fusion.duration }),
+        }
+        places.push(place);
+    }
+    (fusions, places)
+}
+
+impl Coarse {
+    /// A rule of the smaller job as one of the larger: twice as long, and between two devices in between.
+    pub(crate) fn finer(&self, job: &Job, rule: &Rule) -> Rule {
+        let legs = Legs::new(&self.job);
+        let between = |values: &[Time], lane: usize| {
+            let own = self.lanes[lane];
+            let (leg, place) = legs.place[own];
+            let leg = &legs.lanes[leg];
+            let is_first = job.lanes[lane].devices[0].is_multiple_of(2);
+            let beside = if is_first { place.saturating_sub(1) } else { (place + 1).min(leg.len() - 1) };
+            (values[own], values[leg[beside]])
+        };
+        let rank = |lane: usize| {
+            let (own, beside) = between(&rule.ranks, lane);
+            (3 * own + beside) / 2
+        };
+        let hold = |lane: usize| match between(&rule.hold, lane) {
+            (AT_ONCE, _) | (_, AT_ONCE) => AT_ONCE,
+            (own, beside) => (3 * own + beside) / 2,
+        };
+        let all = 0..job.lanes.len();
+        Rule {
+            ranks: all.clone().map(rank).collect(),
+            spare: all.clone().map(|lane| 2 * rule.spare[self.lanes[lane]]).collect(),
+            hold: all.map(hold).collect(),
+            wait: rule.wait,
+            fused: self.fusions.iter().map(|fusion| rule.fused[*fusion]).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::{fusing, staged, v};
+    use pipe_schedule::dispatch::Objective;
+    use pipe_schedule::dispatch::list::Dispatch;
+    use pipe_schedule::dispatch::random::Random;
+
+    #[test]
+    fn half_a_v_is_a_v_and_its_rules_are_some_of_the_whole() {
+        let place: Vec<usize> = (0..8).collect();
+        for (whole, half) in [
+            (v(8, 16, 8, [1, 1, 1], 0), v(4, 8, 4, [1, 1, 1], 0)),
+            (v(8, 12, 16, [4, 6, 2], 3), v(4, 6, 8, [4, 6, 2], 3)),
+            (fusing(8, 8, 8, [2, 3, 2, 4], 1), fusing(4, 4, 4, [2, 3, 2, 4], 1)),
+            (staged(&place, 8, 8, [1, 2, 1], 1), staged(&place[..4], 4, 4, [1, 2, 1], 1)),
+        ] {
+            let coarse = coarser(&whole).expect("devices come in pairs");
+            assert_eq!(coarse.job, half);
+            let random = &mut Random::new(1);
+            let rules = std::iter::repeat_with(|| Rule::random(&half, &Legs::new(&half), random)).take(40);
+            let finer = rules.map(|rule| coarse.finer(&whole, &rule));
+            let mut dispatch = Dispatch::new(&whole, Objective::Makespan);
+            let fitting = finer.filter_map(|rule| dispatch.orders(&rule)).filter(|orders| whole.fits(orders)).count();
+            assert!(fitting > 10, "{fitting}");
+            assert!(coarser(&half).is_none());
+        }
+        let odd: Vec<usize> = (0..9).collect();
+        assert!(coarser(&staged(&odd, 8, 8, [1, 1, 1], 0)).is_none());
+        // Stages 1 and 2 lie on devices that are no pair.
+        assert!(coarser(&staged(&[0, 2, 1, 3, 4, 5, 6, 7], 8, 8, [1, 1, 1], 0)).is_none());
+    }
+}

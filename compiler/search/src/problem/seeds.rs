@@ -1,0 +1,127 @@
+//! What is known before the search begins: the target's own order, and standard schedules with the same placement.
+
+use crate::driver::run::Prepared;
+use pipe_compiler::elaborate;
+use pipe_compiler::elaborate::elaborate;
+use pipe_schedule::check::check;
+use pipe_schedule::dispatch::job::{Orders, Time};
+use pipe_schedule::dispatch::reorder::reorder;
+use pipe_schedule::policy::recompute::{insert, recomputing};
+use pipe_schedule::schedule::Schedule;
+use pipe_syntax::files;
+use pipe_syntax::source::Source;
+use pipe_syntax::stdlib;
+
+/// Orders to begin with, whether or not they fit in the memory.
+pub trait Known: Sync {
+    /// The target's own, in all forms of its backwards.
+    fn own(&self) -> Vec<Orders>;
+
+    /// How many others there may be.
+    fn count(&self) -> usize;
+
+    /// One of the others for so many microbatches, in all forms, also where it does not fit in the
+    /// memory; none if there is none for this number.
+    fn orders(&self, index: usize, microbatches: usize) -> Vec<Orders>;
+}
+
+/// Nothing.
+impl Known for () {
+    fn own(&self) -> Vec<Orders> {
+        Vec::new()
+    }
+
+    fn count(&self) -> usize {
+        0
+    }
+
+    fn orders(&self, _: usize, _: usize) -> Vec<Orders> {
+        Vec::new()
+    }
+}
+
+/// Parameters that standard schedules may have, and none.
+const SHAPES: usize = 5;
+
+impl Known for Prepared {
+    fn own(&self) -> Vec<Orders> {
+        self.in_all_forms(&self.problem.schedule)
+    }
+
+    fn count(&self) -> usize {
+        stdlib::SCHEDULES.len() * SHAPES
+    }
+
+    fn orders(&self, index: usize, microbatches: usize) -> Vec<Orders> {
+        let own = &self.problem.schedule;
+        let chunks = own.n_stages() / own.n_devices().max(1);
+        let shape = match index % SHAPES {
+            0 => Vec::new(),
+            1 => vec![("chunks", chunks)],
+            2 => vec![("waves", chunks / 2)],
+            3 => vec![("held", self.held())],
+            _ => vec![("held", self.held()), ("hop", self.hop())],
+        };
+        let sizes = [("devices", own.n_devices()), ("microbatches", microbatches)];
+        let settings = sizes.into_iter().chain(shape).map(|(name, value)| (name.to_owned(), value as i64)).collect();
+        let found = stdlib::SCHEDULES.get(index / SHAPES).and_then(|(name, text)| self.standard(name, text, settings));
+        found.map_or_else(Vec::new, |schedule| self.in_all_forms(&schedule))
+    }
+}
+
+impl Prepared {
+    /// How many activations of single stages fit on every device, if all of its stages hold equally
+    /// many, or the first ones one more.
+    fn held(&self) -> usize {
+        let job = &self.problem.job;
+        let of_device = |(lanes, capacity): (&Vec<usize>, &i64)| {
+            let takes: Vec<i64> = lanes.iter().map(|lane| job.lanes[*lane].takes).filter(|takes| *takes > 0).collect();
+            let all = takes.iter().sum::<i64>();
+            let rest = takes.iter().scan(capacity.checked_rem(all)?, |rest, takes| {
+                *rest -= takes;
+                Some(*rest)
+            });
+            let more = rest.take_while(|rest| *rest >= 0).count();
+            usize::try_from(capacity / all).ok().map(|whole| whole.saturating_mul(takes.len()).saturating_add(more))
+        };
+        job.on_device.iter().zip(&job.capacity).filter_map(of_device).min().unwrap_or(0)
+    }
+
+    /// The longest transfer in mean durations of a task, at least 1: what leaves time for transfers
+    /// leaves some for unequal tasks.
+    fn hop(&self) -> usize {
+        let lanes = &self.problem.job.lanes;
+        let longest = lanes.iter().flat_map(|lane| &lane.needs).map(|(_, latency)| *latency).max().unwrap_or(0);
+        let mean = lanes.iter().map(|lane| lane.duration).sum::<Time>() / lanes.len().max(1) as Time;
+        usize::try_from((longest + mean / 2) / mean.max(1)).unwrap_or(0).max(1)
+    }
+
+    /// The orders of a schedule as they are, with all backwards in halves, with none, and with those of the cool-down.
+    fn in_all_forms(&self, schedule: &Schedule) -> Vec<Orders> {
+        let job = self.problem.job.with_microbatches(schedule.n_microbatches as usize);
+        let Some(orders) = job.orders(schedule) else { return Vec::new() };
+        let fused = job.fused(&orders, |_| true);
+        let mut forms = vec![job.split(&orders), job.split_at_end(&fused), fused, orders];
+        forms.sort();
+        forms.dedup();
+        forms
+    }
+
+    /// A schedule of the standard library with these settings, if it has the same placement and is sound.
+    fn standard(&self, name: &str, text: &str, settings: Vec<(String, i64)>) -> Option<Schedule> {
+        let root = Source { name: format!("std:{name}"), text: text.to_owned() };
+        let files = files::load(&mut pipe_syntax::source::Sources::default(), root, &|_| Err(String::new())).ok()?;
+        let request = elaborate::Request { settings, ..elaborate::Request::default() };
+        let schedule = elaborate(&files, &request).ok()?.schedule;
+        let own = &self.problem.schedule;
+        let same = schedule.placement == own.placement && schedule.slices == own.slices && schedule.window.is_none();
+        let schedule =
+            same.then(|| Schedule { graph: own.graph.clone(), activations: own.activations.clone(), ..schedule })?;
+        let order = check(&schedule).ok()?;
+        let mut better =
+            if schedule.reorder.is_some() { reorder(schedule, order, &self.problem.costs, None).0 } else { schedule };
+        let recomputing = recomputing(own);
+        insert(&mut better, |stage| recomputing[stage.index()]);
+        Some(better)
+    }
+}

@@ -1,0 +1,281 @@
+//! From a judged target to what the search orders, and back.
+
+use crate::Progress;
+use crate::bounds::first_device::least_span;
+use crate::bounds::idle::least_with_pauses;
+use crate::emit::slots::slots;
+use crate::emit::steady::steady;
+use pipe_compiler::analyze::Analysis;
+use pipe_ir::ids::DeviceId;
+use pipe_ir::task::TaskKind;
+use pipe_schedule::bounds::{least_work, lower_bound};
+use pipe_schedule::dependencies::Dependencies;
+use pipe_schedule::dispatch::Objective;
+use pipe_schedule::dispatch::job::{Job, Orders, Time};
+use pipe_schedule::dispatch::plan::Plan;
+use pipe_schedule::dispatch::scale::Scale;
+use pipe_schedule::memory_limit::MemoryLimit;
+use pipe_schedule::policy::activation::Activations;
+use pipe_schedule::policy::recompute::recomputing;
+use pipe_schedule::schedule::Schedule;
+use pipe_schedule::timing::durations::Costs;
+use pipe_schedule::units::Ticks;
+use pipe_syntax::diagnostic::{Code, Diagnostic};
+
+/// Tasks that are timed to find out which stages may fuse their backwards: the caller waits for it, after its time.
+const TASKS_OF_MERGING: usize = 4_000_000;
+
+/// A target without its order.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    /// What is to be ordered.
+    pub job: Job,
+    /// The unit of its times.
+    pub scale: Scale,
+    /// No schedule with as much memory is shorter.
+    pub bound: Time,
+    /// The target, with the order that it came with.
+    pub schedule: Schedule,
+    /// What its tasks take.
+    pub costs: Costs,
+    /// What is to be short.
+    pub objective: Objective,
+    /// Whether a forward and a backward may take less if they share their device. Nothing that is
+    /// found has such pairs, so bounds hold for schedules with pairs only as far as they do not
+    /// come from looking for schedules.
+    pub pairs_pay: bool,
+    /// Whether the step ends with its tasks: else gradients are exchanged or state is copied, which
+    /// no length here counts.
+    pub ends_with_tasks: bool,
+    /// What stages hold of a microbatch at least, in parts of activations or in bytes.
+    pub held: Activations,
+    /// No device may hold more, in the same.
+    pub memory: Vec<u64>,
+}
+
+/// Takes the order away from a target. Without a limit, devices may hold as much as the fullest one does in the target.
+///
+/// # Errors
+/// If its tasks cannot be searched, or no order fits in the memory.
+pub(crate) fn problem(
+    analysis: &Analysis,
+    memory: Option<&MemoryLimit>,
+    objective: Objective,
+) -> Result<Problem, Diagnostic> {
+    let schedule = &analysis.schedule;
+    if let Some(reason) = unsearchable(schedule) {
+        let message = format!("the search cannot order `{}`: {reason}", schedule.name);
+        let help =
+            "every stage must have the same devices for all microbatches, which must be alike and end with a flush";
+        return Err(Diagnostic::error(Code::CannotSearch, schedule.placement_span, "this schedule", message).help(help));
+    }
+    let most = analysis.peaks.iter().map(|peak| peak.activations).max().unwrap_or_default();
+    if let Some(error) = memory.and_then(|limit| limit.miscounted(schedule)) {
+        return Err(error);
+    }
+    let parts = memory.map_or_else(|| vec![most; schedule.n_devices()], |limit| limit.activations(schedule));
+    let scale = Scale::new(&analysis.costs, schedule.n_tasks() * 2);
+    // More than all activations together, but not so much that sums of it overflow.
+    let all = schedule.activations.most().saturating_mul(schedule.n_tasks() as u64).cast_signed();
+    let held = |allowed: &u64| i64::try_from(*allowed).unwrap_or(i64::MAX).min(all);
+    let job = Job::new(schedule, &analysis.costs, &scale, parts.iter().map(held).collect());
+    if let Some((device, least)) = too_little(&job) {
+        let needs = schedule.units(least);
+        let message = format!(
+            "{device} needs {} for a single microbatch, and {} are allowed",
+            needs.words(),
+            memory.map_or_else(|| schedule.units(most), |limit| limit.of(device))
+        );
+        let error = Diagnostic::error(Code::MemoryExceeded, schedule.placement_span, "stages live here", message);
+        return Err(error.help(format!("allow at least `--memory {needs}`, or place fewer stages on {device}")));
+    }
+    let (schedule, costs) = (schedule.clone(), analysis.costs.clone());
+    let pairs_pay = pairs_pay(&costs);
+    let offloads = analysis.pipeline.as_ref().is_some_and(|pipeline| pipeline.offload.any());
+    let ends_with_tasks = analysis.timeline.reduced.is_none() && !offloads;
+    let (held, memory) = (schedule.activations.clone(), parts);
+    let mut problem =
+        Problem { job, scale, bound: 0, schedule, costs, objective, pairs_pay, ends_with_tasks, held, memory };
+    problem.set_bound();
+    Ok(problem)
+}
+
+fn unsearchable(schedule: &Schedule) -> Option<&'static str> {
+    if schedule.placement.period() > 1 {
+        return Some("it has a stage whose microbatches run on different devices");
+    }
+    if schedule.slices.count() > 1 {
+        return Some("its microbatches are cut in slices");
+    }
+    schedule.window.as_ref().map(|_| "its steps follow each other without a flush")
+}
+
+/// Whether some forward and backward take less if they share a device.
+fn pairs_pay(costs: &Costs) -> bool {
+    let longest = |kind: TaskKind| costs.tasks.iter().map(|stage| stage[kind.index()]).max().unwrap_or_default();
+    let pays = |kind: TaskKind| {
+        costs.pairs[kind.index()].is_some_and(|pair| pair < longest(TaskKind::Forward) + longest(kind))
+    };
+    TaskKind::ALL.into_iter().any(pays)
+}
+
+/// A warning where a target's pairs are left out.
+pub(crate) fn without_pairs(problem: &Problem, makespan: Ticks) -> Option<Diagnostic> {
+    let schedule = &problem.schedule;
+    let n_pairs = schedule.orders.iter().flatten().filter(|scheduled| scheduled.with_next).count();
+    if n_pairs == 0 && !problem.pairs_pay {
+        return None;
+    }
+    let message = match n_pairs {
+        0 => "the search lets no two tasks share a device, and by the costs some pairs would pay".to_owned(),
+        _ => format!("the search lets no two tasks share a device, as {n_pairs} pairs of `{}` do", schedule.name),
+    };
+    let warning = Diagnostic::warning(Code::PairsLeftOut, schedule.span, "ordered without pairs", message);
+    let as_it_is = format!("as it is, `{}` takes {makespan}", schedule.name);
+    Some(warning.note(as_it_is).help("compare both, or write `&` between tasks of what is found"))
+}
+
+/// A device that cannot hold what one microbatch takes there, with that.
+fn too_little(job: &Job) -> Option<(DeviceId, u64)> {
+    job.on_device.iter().enumerate().find_map(|(device, lanes)| {
+        // Forwards first, then each stage's backward: whoever recomputes holds one after the other.
+        let held = lanes.iter().scan(0, |held, lane| {
+            *held += job.lanes[*lane].takes;
+            Some(*held)
+        });
+        let most = held.max().unwrap_or(0);
+        (most > job.capacity[device]).then(|| (DeviceId::from_index(device), most.unsigned_abs()))
+    })
+}
+
+/// No schedule has a shorter longest stage.
+fn least_stage(job: &Job) -> Time {
+    let work = job.work() * job.microbatches as Time;
+    work.max(least_span(job)).max(least_with_pauses(job))
+}
+
+impl Problem {
+    /// Sets the lower bound for this memory.
+    pub fn set_bound(&mut self) {
+        // What takes as long as some device does is no shorter.
+        let longest_stage = if self.pairs_pay {
+            self.scale.at_least(least_work(&self.schedule, &self.forms(), &self.costs))
+        } else {
+            least_stage(&self.job.relaxed())
+        };
+        self.bound = match self.objective {
+            Objective::Makespan => self.scale.at_least(self.makespan_bound()).max(longest_stage),
+            Objective::LongestStage => longest_stage,
+        };
+    }
+
+    /// The lower bound on the makespan for this memory, in the unit of the costs.
+    #[must_use]
+    pub fn makespan_bound(&self) -> Ticks {
+        let memory = (&self.held, self.memory.as_slice());
+        lower_bound(&self.schedule, &self.forms(), &self.costs, memory).makespan
+    }
+
+    /// Backwards in either form, where both may pay.
+    fn forms(&self) -> Dependencies {
+        let may_fuse = |stage| self.pairs_pay || self.costs.saved_by_fusing(stage) > Ticks::ZERO;
+        let dependencies = Dependencies::of_either(&self.schedule.graph, self.schedule.n_microbatches, may_fuse);
+        dependencies.with_recomputation(recomputing(&self.schedule))
+    }
+
+    /// No schedule is shorter, with pairs or without.
+    #[must_use]
+    pub fn bound(&self, found: &Progress) -> Time {
+        if self.pairs_pay { self.bound.min(found.bound) } else { found.bound }
+    }
+
+    /// Whether nothing is shorter than what was found. Where costs are too large to be counted exactly, nobody knows.
+    #[must_use]
+    pub fn is_proved(&self, found: &Progress) -> bool {
+        self.scale.is_exact && self.bound(found) == found.length
+    }
+
+    /// What lengths are.
+    #[must_use]
+    pub fn words(&self) -> String {
+        let of = if self.ends_with_tasks { "" } else { " of the tasks" };
+        format!("{}{of}", self.objective.words())
+    }
+
+    /// A length in the unit of the costs.
+    #[must_use]
+    pub fn ticks(&self, length: Time) -> Ticks {
+        self.scale.ticks(length)
+    }
+
+    /// The schedule that was found, and what is to be said of its steady state, if it has one. Of a
+    /// known schedule that is as short and a block from beginning to end there is no need of
+    /// another one. Where it costs nothing, all backwards of a stage run at once.
+    #[must_use]
+    pub fn schedule(&self, found: &Progress) -> (Schedule, String) {
+        let (job, orders, schedule) = self.written(found);
+        let plan = Plan::new(&job, self.objective, &orders);
+        let steady = plan.and_then(|(plan, _)| steady(&plan)).filter(|_| self.scale.is_exact);
+        let words =
+            steady.map(|steady| steady.words(&job, &self.schedule.activations, |time| self.ticks(time).to_string()));
+        (schedule, words.unwrap_or_default())
+    }
+
+    /// The same with the length of the schedule that is written of it: backwards that run at once may have
+    /// made it shorter.
+    pub(crate) fn measured(&self, found: Progress) -> Progress {
+        let (job, orders, _) = self.written(&found);
+        let length = self.length((&job, &orders)).map_or(found.length, |length| length.min(found.length));
+        debug_assert!(found.bound <= length, "a bound of {} passes for a proof of {length}", found.bound);
+        Progress { length, bound: found.bound.min(length), ..found }
+    }
+
+    fn length(&self, (job, orders): (&Job, &Orders)) -> Option<Time> {
+        Plan::new(job, self.objective, orders).map(|(_, length)| length.length)
+    }
+
+    fn written(&self, found: &Progress) -> (Job, Orders, Schedule) {
+        let written = |(job, orders): (Job, Orders)| {
+            let tasks = job.tasks(&orders);
+            let schedule = Schedule { orders: tasks, block: None, reorder: None, ..self.schedule.clone() };
+            (job, orders, Schedule { name: "found".to_owned(), ..schedule })
+        };
+        let (job, orders) = self.merged(&found.orders);
+        let least = self.length((&job, &orders));
+        let is_as_short = |(job, orders): &(Job, Orders)| self.length((job, orders)) <= least;
+        let known = found.known.iter().flat_map(|orders| [self.merged(orders), (self.job.clone(), orders.clone())]);
+        let block = known.filter(is_as_short).map(written).find(|(_, _, schedule)| slots(schedule).is_some());
+        block.unwrap_or_else(|| written((job, orders)))
+    }
+
+    /// Orders of a job in which all stages may fuse their backwards that lose no time by it, and
+    /// where fusing all of those of a stage makes nothing longer, it does.
+    fn merged(&self, orders: &Orders) -> (Job, Orders) {
+        let halves =
+            |stage| self.costs.of(TaskKind::BackwardInput, stage) + self.costs.of(TaskKind::BackwardWeight, stage);
+        let both = |stage| self.costs.of(TaskKind::Backward, stage);
+        let is_known = |stage| self.job.fusions.iter().any(|fusion| self.job.lanes[fusion.first].stage == stage);
+        let may_fuse = |stage| both(stage) <= halves(stage) || is_known(stage);
+        let fusions = self.job.backwards(may_fuse, |stage| self.scale.of(both(stage)));
+        let job = self.job.clone().with_fusions(fusions);
+        let mention = |mention: &usize| match self.job.fusion(*mention) {
+            Some(fusion) => job.mention(fusion.first).unwrap_or(*mention),
+            None => *mention,
+        };
+        let mut orders: Orders = orders.iter().map(|order| order.iter().map(mention).collect()).collect();
+        let length = |orders: &Orders| Plan::new(&job, self.objective, orders).map(|(_, length)| length.length);
+        let Some(limit) = length(&orders) else { return (job, orders) };
+        let is_no_longer = |orders: &Orders| length(orders).is_some_and(|length| length <= limit);
+        let all = job.fused(&orders, |_| true);
+        if is_no_longer(&all) {
+            return (job, all);
+        }
+        for fusion in 0..job.fusions.len().min(TASKS_OF_MERGING / job.n_tasks().max(1)) {
+            let candidate = job.fused(&orders, |other| other == fusion);
+            if candidate != orders && is_no_longer(&candidate) {
+                orders = candidate;
+            }
+        }
+        (job, orders)
+    }
+}

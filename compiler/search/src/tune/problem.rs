@@ -1,0 +1,177 @@
+//! Problems: a model, the rows of a step and a cluster, and what of a layout is given.
+
+use super::candidate::AS_NUMBERED;
+use pipe_compiler::Request;
+use pipe_compiler::cluster::Cluster;
+use pipe_compiler::elaborate;
+use pipe_compiler::elaborate::elaborate;
+use pipe_ir::units::Bytes;
+use pipe_model::pipeline::Elaborated;
+use pipe_model::pipeline::Pipeline;
+use pipe_model::transformer::{SETTINGS, Transformer};
+use pipe_schedule::units::Ticks;
+use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
+use pipe_syntax::files;
+use pipe_syntax::files::{Files, Loader};
+use pipe_syntax::limits::MAX_DEVICES;
+use pipe_syntax::source::{Source, Sources, Span};
+use std::collections::BTreeMap;
+
+/// What `--set` may hold fast: every other value of a layout is free.
+pub const FIXED: [&str; 8] = ["devices", "tensor", "data", "expert", "rows", "recompute", "zero", "sequence_parallel"];
+
+/// What is to be tuned.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    /// Name of the pipeline.
+    pub name: String,
+    /// Where that is.
+    pub span: Span,
+    /// The model, with the settings that stay.
+    pub transformer: Transformer,
+    /// Rows of a step, over all pipelines.
+    pub batch: u64,
+    /// The machines.
+    pub cluster: Cluster,
+    /// What a device may hold.
+    pub limit: Bytes,
+    /// Values that are given, by the names of [`FIXED`].
+    pub fixed: BTreeMap<String, u64>,
+    /// The schedules that may be used; all if empty.
+    pub schedules: Vec<String>,
+    /// Whether state may live with the hosts.
+    pub may_offload: bool,
+    /// Durations and limits that are given, as `--cost` and `--memory` say them, and the cluster.
+    pub request: Request,
+    /// The text of the model's `config.json`.
+    pub config: String,
+    /// The standard library.
+    pub files: Files,
+    /// The texts behind it.
+    pub sources: Sources,
+}
+
+/// What is asked for, beside what a target says.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Asked {
+    /// Rows of a step, over all pipelines; those of the target as it is written, where none are said.
+    pub batch: Option<u64>,
+    /// The schedules that may be used; all if empty.
+    pub schedules: Vec<String>,
+    /// Whether state may live with the hosts, where it does not fit otherwise.
+    pub may_offload: bool,
+}
+
+/// Reads a target. `--set microbatches` counts for the rows of its step; other settings of a layout hold it fast.
+///
+/// # Errors Everything that is wrong with the target, or that it has no model from a `config.json`,
+/// or no cluster, or that nobody says how long copies take that may be made.
+pub fn problem(
+    sources: &mut Sources,
+    root: Source,
+    loader: &Loader<'_>,
+    request: &Request,
+    asked: Asked,
+) -> Result<Problem, Diagnostics> {
+    let files = files::load(sources, root, loader)?;
+    let is_fixed = |name: &String| FIXED.contains(&name.as_str());
+    let (fixed, others): (Vec<_>, Vec<_>) =
+        request.choice.settings.iter().cloned().partition(|(name, _)| is_fixed(name));
+    let choice = elaborate::Request { settings: others, ..request.choice.clone() };
+    let Elaborated { schedule, pipeline, .. } = elaborate(&files, &choice)?;
+    let refuse = |span, label: &str, message: String, help: &str| {
+        vec![Diagnostic::error(Code::CannotTune, span, label, message).help(help)]
+    };
+    let written = "name one, as in `model \"config.json\"(sequence = 4096)`";
+    let Some(pipeline) = pipeline else {
+        let message = format!("`{}` is a schedule without a pipeline, so there is no model to divide", schedule.name);
+        return Err(refuse(schedule.span, "no model", message, written));
+    };
+    let Some(transformer) = pipeline.transformer.clone() else {
+        let message = format!("the model of `{}` does not come from a `config.json`", pipeline.name);
+        let help =
+            "layers that are declared have no setting that divides them; `pipec search` finds schedules for them";
+        return Err(refuse(pipeline.span, "how to divide it is not known", message, help));
+    };
+    let Some(cluster) = request.cluster.as_ref().map(|cluster| cluster.placed(sources)) else {
+        let message = format!("there is no cluster to divide `{}` on", pipeline.name);
+        return Err(refuse(pipeline.span, "which devices?", message, "name one by `--cluster cluster.toml`"));
+    };
+    let Asked { batch, schedules, may_offload } = asked;
+    let is_copy_said = cluster.copy().or(request.costs.as_ref().and_then(|costs| costs.copy)).is_some();
+    if may_offload && !is_copy_said {
+        let message = format!("`{}` does not say how long copies between a device and its host take", cluster.name());
+        let help = "say it as `bandwidth` of its `[host]`, or by `--cost copy=..` (milliseconds for 1 MiB)";
+        return Err(refuse(pipeline.span, "may live with the hosts", message, help));
+    }
+    let fixed = held(fixed, pipeline.span)?;
+    let settings = &transformer.settings;
+    let of_pipeline =
+        u64::from(schedule.microbatches_of_step()).saturating_mul(settings.rows).saturating_mul(settings.data);
+    let path = transformer.config.path.clone();
+    let config = files.config(&path).map(|(_, text)| text.to_owned()).unwrap_or_default();
+    let limits = pipeline.byte_limit().map(|(bytes, _)| bytes).into_iter().chain([cluster.memory()]);
+    let (Pipeline { name, span, .. }, limit) = (pipeline, limits.min().unwrap_or_default());
+    let (nothing, mut standard) = (Source { name: "std".to_owned(), text: String::new() }, Sources::default());
+    Ok(Problem {
+        name,
+        span,
+        transformer,
+        batch: batch.unwrap_or(of_pipeline).max(1),
+        request: Request {
+            costs: request.costs.clone(),
+            memory: request.memory.clone(),
+            cluster: Some(cluster.clone()),
+            ..Request::default()
+        },
+        cluster,
+        limit,
+        fixed,
+        schedules,
+        may_offload,
+        config,
+        files: files::load(&mut standard, nothing, &|_| Err("nothing is imported".to_owned()))?,
+        sources: standard,
+    })
+}
+
+/// Values that the settings of a layout can have.
+fn held(fixed: Vec<(String, i64)>, span: Span) -> Result<BTreeMap<String, u64>, Diagnostics> {
+    let mut found = Diagnostics::new();
+    let mut all = BTreeMap::new();
+    for (name, value) in fixed {
+        let own = SETTINGS.iter().find(|setting| setting.name == name).map(|setting| setting.range);
+        let (low, high) = own.unwrap_or((1, i64::from(MAX_DEVICES)));
+        match u64::try_from(value).ok().filter(|_| (low..=high).contains(&value)) {
+            Some(value) => drop(all.insert(name, value)),
+            None => {
+                let message = format!("`{name}` is held at {value}; it must be {low} to {high}");
+                found.push(Diagnostic::error(Code::OutOfRange, span, "with this setting", message));
+            }
+        }
+    }
+    if found.is_empty() { Ok(all) } else { Err(found) }
+}
+
+impl Problem {
+    /// Whether nodes may be filled in any order, and that makes a difference.
+    #[must_use]
+    pub fn is_order_free(&self) -> bool {
+        let is_even = self.cluster.is_even() && self.cluster.is_even_inside();
+        !is_even && self.transformer.settings.nodes == AS_NUMBERED
+    }
+
+    /// The time that so many bytes take between a device and its host.
+    #[must_use]
+    pub fn copying(&self, bytes: u128) -> Ticks {
+        let said = self.request.costs.as_ref().and_then(|costs| costs.copy).or(self.cluster.copy());
+        let time = bytes.saturating_mul(said.unwrap_or_default().0.into()) >> 20;
+        Ticks(u64::try_from(time).unwrap_or(u64::MAX))
+    }
+
+    /// Whether a setting may have a value.
+    #[must_use]
+    pub fn allows(&self, name: &str, value: u64) -> bool {
+        self.fixed.get(name).is_none_or(|fixed| *fixed == value)
+    }
+}

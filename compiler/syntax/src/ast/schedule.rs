@@ -1,0 +1,184 @@
+//! The syntax tree of schedules.
+
+use super::{Expr, Let, Name, Parameter, Weights};
+use crate::source::Span;
+use pipe_ir::task::TaskKind;
+
+/// `schedule name(parameters) { ... }`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Schedule {
+    /// Lines of `///` above it.
+    pub doc: String,
+    /// What it is called; may begin with a digit.
+    pub name: Name,
+    /// What callers may set.
+    pub parameters: Vec<Parameter>,
+    /// In the order of the text.
+    pub items: Vec<ScheduleItem>,
+    /// The whole declaration.
+    pub span: Span,
+}
+
+/// A line of a schedule.
+#[derive(Clone, PartialEq, Debug)]
+pub enum ScheduleItem {
+    /// `stages n`: how many there are.
+    Stages {
+        /// The number.
+        count: Expr,
+        /// The whole item.
+        span: Span,
+    },
+    /// `slices n`: in how many parts each microbatch is cut along its sequence.
+    Slices {
+        /// The number.
+        count: Expr,
+        /// The whole item.
+        span: Span,
+    },
+    /// `place s on device`, `place s on 0..n`, `place s on [0, 2]`, or by microbatch
+    /// `place s, m on device`: where each stage lives.
+    Place {
+        /// The name of the stage's number in `device`.
+        stage: Name,
+        /// The name of the microbatch's number, where the device depends on it.
+        microbatch: Option<Name>,
+        /// The device's number, or those of several devices.
+        device: Expr,
+        /// The whole item.
+        span: Span,
+    },
+    /// `slots F = 1, BW = 2`: how long tasks take in a building block.
+    Slots {
+        /// Kinds with their numbers of slots.
+        durations: Vec<(TaskKind, Expr)>,
+        /// The whole item.
+        span: Span,
+    },
+    /// `weights newest`: which version of the weights tasks read.
+    Weights {
+        /// Conditions with the version that is read where they are the first to hold.
+        branches: Vec<(Expr, Weights)>,
+        /// The version that is read where none holds.
+        otherwise: Weights,
+        /// The whole item.
+        span: Span,
+    },
+    /// `require M % D == 0`: a condition on the parameters.
+    Require {
+        /// What must hold.
+        condition: Expr,
+        /// The whole item.
+        span: Span,
+    },
+    /// A shorthand: evaluated where it is used.
+    Let(Let),
+    /// `block every period { ... }`: start slots of one microbatch, or of some.
+    Block(Block),
+    /// `order d { ... }`: the tasks of a device, one after the other.
+    Order(Order),
+    /// `reorder`: improve warm-up and cool-down.
+    Reorder {
+        /// The word.
+        span: Span,
+    },
+}
+
+/// `block of microbatches every period { tasks }`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Block {
+    /// How many microbatches it has, where not one.
+    pub microbatches: Option<Expr>,
+    /// Slots from one block to the next.
+    pub period: Expr,
+    /// One line for each kind, usually.
+    pub tasks: Vec<BlockTask>,
+    /// The whole item.
+    pub span: Span,
+}
+
+impl Block {
+    /// The names that its lines give to stages and microbatches.
+    pub fn names(&self) -> impl Iterator<Item = &Name> {
+        self.tasks.iter().flat_map(|task| std::iter::once(&task.stage).chain(&task.microbatch))
+    }
+}
+
+/// `F[s] at slot`, `F[s, m] at slot` or `W[s] fill`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct BlockTask {
+    /// What is done.
+    pub kind: TaskKind,
+    /// The name of the stage's number in the slot's expression.
+    pub stage: Name,
+    /// The name of the number of the microbatch in its block, where the slot depends on it.
+    pub microbatch: Option<Name>,
+    /// The start slot in the first block; none for `fill`.
+    pub at: Option<Expr>,
+    /// The whole line.
+    pub span: Span,
+}
+
+/// `order d { statements }`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Order {
+    /// The name of the device's number in the statements.
+    pub device: Name,
+    /// What each device does.
+    pub body: Vec<Statement>,
+    /// The whole item.
+    pub span: Span,
+}
+
+/// A statement of an `order`.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Statement {
+    /// `let warmup = ...`: evaluated here, once.
+    Let(Let),
+    /// `repeat n { ... }`.
+    Repeat {
+        /// How often; negative counts as 0.
+        count: Expr,
+        /// What is repeated.
+        body: Vec<Self>,
+    },
+    /// `for k in 0..n { ... }`.
+    For {
+        /// The name of the number.
+        variable: Name,
+        /// The first number.
+        start: Expr,
+        /// One past the last number.
+        end: Expr,
+        /// What is repeated.
+        body: Vec<Self>,
+    },
+    /// `if c { ... } else if c { ... } else { ... }`.
+    If {
+        /// Conditions with what is done where they are the first to hold.
+        branches: Vec<(Expr, Vec<Self>)>,
+        /// What is done where none holds.
+        otherwise: Vec<Self>,
+    },
+    /// `F[stage]` takes the next microbatch of that kind and stage; `F[stage, microbatch]` names it, and
+    /// `F[stage, microbatch, slice]` its slice as well.
+    Task {
+        /// What is done.
+        kind: TaskKind,
+        /// Of which stage.
+        stage: Expr,
+        /// On which microbatch.
+        microbatch: Option<Expr>,
+        /// On which slice of it.
+        slice: Option<Expr>,
+        /// The whole statement.
+        span: Span,
+    },
+    /// `F[a] & BW[b]`: the two share the device.
+    Pair {
+        /// The two tasks.
+        halves: Vec<Self>,
+        /// The whole statement.
+        span: Span,
+    },
+}

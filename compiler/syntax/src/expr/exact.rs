@@ -1,0 +1,249 @@
+//! Evaluation where `/` is exact: `param`s of files, lines of pipelines, settings, and values for models.
+//! What has to be a whole number, or one of a few digits, must be one in the end.
+
+use super::arguments::Values;
+use super::evaluate::{MAX_OPERATIONS, Machine, unbound};
+use super::scope::{Decimals, Fault, Node, Resolved, Scope, State};
+use crate::ast::{BinaryOp, Expr, UnaryOp};
+use crate::diagnostic::{Code, Diagnostic};
+use crate::fraction::Fraction;
+use std::cmp::Ordering;
+
+/// The value of an expression that must be a whole number.
+///
+/// # Errors
+/// All that [`super::evaluate`] fails on, and a result that is not whole.
+pub fn exact(expr: &Expr, values: &Values) -> Result<i64, Diagnostic> {
+    let mut scope = Scope::new(values.clone()).exact(Decimals::Refused);
+    let value = scope.number(expr).and_then(|code| Exact::default().whole(&scope, &code));
+    value.map_err(|fault| *fault)
+}
+
+/// The value of an expression with decimals.
+///
+/// # Errors
+/// A result that is not finite, and all that is no number.
+pub fn decimal(expr: &Expr, values: &Values) -> Result<f64, Diagnostic> {
+    let mut scope = Scope::new(values.clone()).exact(Decimals::Floating);
+    let value = scope.number(expr).and_then(|code| Exact::default().eval(&scope, &code));
+    value.map(Number::to_f64).map_err(|fault| *fault)
+}
+
+/// The exact value of an expression, whose decimals are exact as well.
+///
+/// # Errors
+/// All that [`super::evaluate`] fails on.
+pub fn fraction(expr: &Expr, values: &Values) -> Result<Fraction, Fault> {
+    let mut scope = Scope::new(values.clone()).exact(Decimals::Exact);
+    let code = scope.number(expr)?;
+    match Exact::default().eval(&scope, &code)? {
+        Number::Exact(value) => Ok(value),
+        Number::Decimal(value) => Err(without_value(&scope, &code, &format!("the result is {value}"))),
+    }
+}
+
+/// An error with the numbers that the names of an expression stand for.
+pub fn explained(error: Diagnostic, expr: &Expr, values: &Values) -> Fault {
+    let mut scope = Scope::new(values.clone()).exact(Decimals::Exact);
+    match scope.number(expr) {
+        Ok(code) => with_values(&scope, &code, error),
+        Err(_) => Box::new(error),
+    }
+}
+
+/// A number, exact as long as no floating-point number is part of it.
+#[derive(Clone, Copy, Debug)]
+pub enum Number {
+    /// A fraction.
+    Exact(Fraction),
+    /// What no fraction holds: a square root, or a decimal that is too long.
+    Decimal(f64),
+}
+
+impl Number {
+    fn to_f64(self) -> f64 {
+        match self {
+            Self::Exact(value) => value.to_f64(),
+            Self::Decimal(value) => value,
+        }
+    }
+
+    const fn condition(holds: bool) -> Self {
+        Self::Exact(Fraction::whole(holds as i64))
+    }
+
+    fn holds(self) -> bool {
+        !matches!(self, Self::Exact(value) if value.as_whole() == Some(0))
+    }
+
+    fn compare(self, other: Self) -> Option<Ordering> {
+        match (self, other) {
+            (Self::Exact(one), Self::Exact(other)) => Some(one.cmp(&other)),
+            _ => self.to_f64().partial_cmp(&other.to_f64()),
+        }
+    }
+
+    fn words(self) -> String {
+        match self {
+            Self::Exact(value) => value.to_string(),
+            Self::Decimal(value) => value.to_string(),
+        }
+    }
+}
+
+/// Values of `let`s, each evaluated once.
+#[derive(Debug, Default)]
+pub struct Exact {
+    known: Vec<Option<Number>>,
+    operations: u64,
+}
+
+impl Exact {
+    /// The value of an expression that must be a whole number.
+    pub fn whole(&mut self, scope: &Scope<'_>, code: &Resolved<'_>) -> Result<i64, Fault> {
+        match self.eval(scope, code)? {
+            Number::Exact(value) => {
+                value.as_whole().ok_or_else(|| with_values(scope, code, value.is_not_whole(code.expr.span)))
+            }
+            Number::Decimal(value) => Err(without_value(scope, code, &format!("the result is {value}"))),
+        }
+    }
+
+    fn eval(&mut self, scope: &Scope<'_>, code: &Resolved<'_>) -> Result<Number, Fault> {
+        self.operations += 1;
+        if self.operations > MAX_OPERATIONS {
+            let message = format!("this takes more than {MAX_OPERATIONS} operations");
+            return Err(Box::new(Diagnostic::error(Code::TooLarge, code.expr.span, "given up here", message)));
+        }
+        match &code.node {
+            Node::Constant(value) => Ok(Number::Exact(Fraction::whole(*value))),
+            Node::Decimal(value) if scope.decimals() == Decimals::Exact => {
+                let exact = Fraction::decimal(*value);
+                exact.map(Number::Exact).ok_or_else(|| without_value(scope, code, "the number does not fit in 64 bits"))
+            }
+            Node::Decimal(value) => finite(scope, code, value.to_f64()),
+            Node::Variable(_) => Err(unbound(code.expr)),
+            Node::Let(slot) => self.definition(scope, *slot, code),
+            Node::Unary(UnaryOp::Not, operand) => Ok(Number::condition(!self.eval(scope, operand)?.holds())),
+            Node::Unary(UnaryOp::Negate, operand) => match self.eval(scope, operand)? {
+                Number::Decimal(value) => Ok(Number::Decimal(-value)),
+                value => binary(scope, code, BinaryOp::Subtract, (Number::Exact(Fraction::whole(0)), value)),
+            },
+            Node::Binary(op, left, right) => {
+                let left = self.eval(scope, left)?;
+                if matches!((op, left.holds()), (BinaryOp::And, false) | (BinaryOp::Or, true)) {
+                    return Ok(left);
+                }
+                let right = self.eval(scope, right)?;
+                binary(scope, code, *op, (left, right))
+            }
+            Node::If(parts) => {
+                let [condition, then, otherwise] = &**parts;
+                let branch = if self.eval(scope, condition)?.holds() { then } else { otherwise };
+                self.eval(scope, branch)
+            }
+            Node::Min(parts) => self.extreme(scope, code, parts, Ordering::Less),
+            Node::Max(parts) => self.extreme(scope, code, parts, Ordering::Greater),
+            Node::Abs(operand) => {
+                let (value, zero) = (self.eval(scope, operand)?, Number::Exact(Fraction::whole(0)));
+                match value.compare(zero) {
+                    Some(Ordering::Less) => binary(scope, code, BinaryOp::Subtract, (zero, value)),
+                    _ => Ok(value),
+                }
+            }
+        }
+    }
+
+    fn extreme(
+        &mut self,
+        scope: &Scope<'_>,
+        code: &Resolved<'_>,
+        parts: &[Resolved<'_>],
+        wanted: Ordering,
+    ) -> Result<Number, Fault> {
+        let mut best: Option<Number> = None;
+        for part in parts {
+            let value = self.eval(scope, part)?;
+            let is_better = best.is_none_or(|best| value.compare(best) == Some(wanted));
+            best = if is_better { Some(value) } else { best };
+        }
+        best.ok_or_else(|| without_value(scope, code, "of no numbers"))
+    }
+
+    fn definition(&mut self, scope: &Scope<'_>, slot: usize, used: &Resolved<'_>) -> Result<Number, Fault> {
+        if let Some(Some(value)) = self.known.get(slot) {
+            return Ok(*value);
+        }
+        let Some(State::Done(resolved)) = scope.lets.get(slot).map(|definition| &definition.state) else {
+            return Err(unbound(used.expr));
+        };
+        let value = self.eval(scope, resolved).map_err(|fault| match fault.labels.len() {
+            0..4 => Box::new(fault.label(used.expr.span, "used here")),
+            _ => fault,
+        })?;
+        self.known.resize(scope.lets.len().max(slot + 1), None);
+        self.known[slot] = Some(value);
+        Ok(value)
+    }
+}
+
+/// An operation on exact numbers; none where it has no result.
+type OfFractions = fn(Fraction, Fraction) -> Option<Fraction>;
+/// The same on decimals.
+type OfDecimals = fn(f64, f64) -> f64;
+
+/// An operation that has no result.
+fn without_value(scope: &Scope<'_>, code: &Resolved<'_>, message: &str) -> Fault {
+    with_values(scope, code, Diagnostic::error(Code::Arithmetic, code.expr.span, "has no result", message))
+}
+
+/// An error with the numbers that the names of an expression stand for.
+fn with_values(scope: &Scope<'_>, code: &Resolved<'_>, error: Diagnostic) -> Fault {
+    Box::new(match Machine::default().values_of(scope, code.expr) {
+        Some(note) => error.note(note),
+        None => error,
+    })
+}
+
+fn finite(scope: &Scope<'_>, code: &Resolved<'_>, value: f64) -> Result<Number, Fault> {
+    if value.is_finite() {
+        return Ok(Number::Decimal(value));
+    }
+    Err(without_value(scope, code, &format!("the result is {value}, which is not finite")))
+}
+
+fn binary(
+    scope: &Scope<'_>,
+    code: &Resolved<'_>,
+    op: BinaryOp,
+    (left, right): (Number, Number),
+) -> Result<Number, Fault> {
+    let order = || left.compare(right);
+    let (exact, float): (OfFractions, OfDecimals) = match op {
+        BinaryOp::Add => (Fraction::plus, |a, b| a + b),
+        BinaryOp::Subtract => (Fraction::minus, |a, b| a - b),
+        BinaryOp::Multiply => (Fraction::times, |a, b| a * b),
+        BinaryOp::Divide => (Fraction::over, |a, b| a / b),
+        BinaryOp::Modulo => (Fraction::modulo, |a, b| a - (a / b).floor() * b),
+        BinaryOp::Equal => return Ok(Number::condition(order() == Some(Ordering::Equal))),
+        BinaryOp::NotEqual => return Ok(Number::condition(order() != Some(Ordering::Equal))),
+        BinaryOp::Less => return Ok(Number::condition(order() == Some(Ordering::Less))),
+        BinaryOp::LessEqual => return Ok(Number::condition(order().is_some_and(Ordering::is_le))),
+        BinaryOp::Greater => return Ok(Number::condition(order() == Some(Ordering::Greater))),
+        BinaryOp::GreaterEqual => return Ok(Number::condition(order().is_some_and(Ordering::is_ge))),
+        BinaryOp::And | BinaryOp::Or => return Ok(right),
+    };
+    let words = || format!("{} {} {}", left.words(), op.symbol(), right.words());
+    if let (Number::Exact(a), Number::Exact(b)) = (left, right) {
+        if let Some(value) = exact(a, b) {
+            return Ok(Number::Exact(value));
+        }
+        if matches!(op, BinaryOp::Divide | BinaryOp::Modulo) && b.as_whole() == Some(0) {
+            return Err(without_value(scope, code, &format!("division by zero: {}", words())));
+        }
+        if scope.decimals() != Decimals::Floating {
+            return Err(without_value(scope, code, &format!("{} does not fit in 64 bits", words())));
+        }
+    }
+    finite(scope, code, float(left.to_f64(), right.to_f64()))
+}

@@ -1,0 +1,56 @@
+//! The `config.json` files that the pipelines of the root file name.
+
+use super::{Path, Reader, resolve, shown};
+use crate::ast::{Call, Declaration, PipelineItem};
+use crate::diagnostic::{Code, Diagnostic};
+use crate::source::FileId;
+use std::collections::BTreeMap;
+
+/// The longest text that is read; those that models are published with have a few kilobytes.
+const MAX_BYTES: usize = 1 << 20;
+
+/// Texts by the path that a pipeline writes.
+pub(super) type Configs = BTreeMap<String, (FileId, String)>;
+
+impl Reader<'_> {
+    /// Reads what the pipelines of the file that was read last name.
+    pub(super) fn configs(&mut self, root: &Path) -> Configs {
+        let mut calls: Vec<Call> = Vec::new();
+        for declaration in self.files.last().iter().flat_map(|file| &file.declarations) {
+            let Declaration::Pipeline(pipeline) = declaration else { continue };
+            calls.extend(pipeline.items.iter().filter_map(|item| match item {
+                PipelineItem::Config(call) => Some(call.clone()),
+                _ => None,
+            }));
+        }
+        let mut configs = Configs::new();
+        for call in calls {
+            let path = call.name.text.clone();
+            if configs.contains_key(&path) {
+                continue;
+            }
+            match self.config(root, &call) {
+                Ok(found) => drop(configs.insert(path, found)),
+                Err(error) => self.errors.push(*error),
+            }
+        }
+        configs
+    }
+
+    fn config(&mut self, root: &Path, call: &Call) -> Result<(FileId, String), Box<Diagnostic>> {
+        let path = crate::ast::ImportPath::Relative(call.name.text.clone());
+        let fail = |message: String| Diagnostic::error(Code::ImportFailed, call.name.span, "named here", message);
+        let path = resolve(root, &path).map_err(|reason| Box::new(fail(reason)))?;
+        let source = self.fetch(&path).map_err(|reason| {
+            let error = fail(format!("`{}` cannot be read: {reason}", shown(&path)));
+            Box::new(error.help("paths are relative to the folder of the file that names them"))
+        })?;
+        if source.text.len() > MAX_BYTES {
+            let (name, bytes) = (shown(&path), source.text.len());
+            let message = format!("`{name}` has {bytes} bytes; at most {MAX_BYTES} are read");
+            return Err(Box::new(Diagnostic::error(Code::TooLarge, call.name.span, "this file", message)));
+        }
+        let text = source.text.clone();
+        Ok((self.sources.add(source), text))
+    }
+}

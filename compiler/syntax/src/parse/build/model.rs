@@ -1,0 +1,103 @@
+//! Layers and models.
+
+use super::{Builder, Parts, Rule};
+use crate::ast::{Expr, Init, Layer, LayerItem, LayerUse, Model, ModelItem, Name, Tie};
+use pest::iterators::Pair;
+use pipe_ir::graph::DType;
+
+impl Builder<'_> {
+    pub(super) fn layer(&mut self, pair: Pair<'_, Rule>) -> Layer {
+        let (doc, span) = (self.doc(&pair), self.span(&pair));
+        let mut parts = Parts::of(pair);
+        let name = self.name(&parts.need());
+        let parameters = parts.optional(Rule::parameters);
+        Layer {
+            doc,
+            name,
+            parameters: self.parameters(parameters),
+            items: parts.map(|item| self.layer_item(item)).collect(),
+            span,
+        }
+    }
+
+    fn layer_item(&mut self, pair: Pair<'_, Rule>) -> LayerItem {
+        let (span, rule) = (self.span(&pair), pair.as_rule());
+        if rule == Rule::binding {
+            return LayerItem::Let(self.binding(pair));
+        }
+        let mut parts = Parts::of(pair);
+        let first = parts.need();
+        match rule {
+            Rule::input => LayerItem::Input { name: self.name(&first) },
+            Rule::data => {
+                let dtype = if parts.need().as_str() == "i32" { DType::I32 } else { DType::F32 };
+                LayerItem::Data { name: self.name(&first), dtype, shape: self.shape(parts.need()), span }
+            }
+            Rule::weight => {
+                let (shape, init) = (self.shape(parts.need()), self.init(parts.need()));
+                LayerItem::Weight { name: self.name(&first), shape, init, span }
+            }
+            Rule::output => LayerItem::Output { value: self.expr(first), span },
+            _ => LayerItem::Loss { value: self.expr(first), span },
+        }
+    }
+
+    fn tie(&self, pair: Pair<'_, Rule>) -> Tie {
+        let span = self.span(&pair);
+        let mut parts = Parts::of(pair);
+        let [weight, layer, owner] = [(); 3].map(|()| self.name(&parts.need()));
+        Tie { weight, layer, owner, span }
+    }
+
+    fn names(&self, pair: Option<Pair<'_, Rule>>) -> Vec<Name> {
+        pair.into_iter().flat_map(Parts::of).map(|name| self.name(&name)).collect()
+    }
+
+    fn shape(&mut self, pair: Pair<'_, Rule>) -> Vec<Expr> {
+        Parts::of(pair).map(|size| self.expr(size)).collect()
+    }
+
+    fn init(&mut self, pair: Pair<'_, Rule>) -> Init {
+        let ones = pair.as_str().starts_with("ones");
+        match Parts::of(pair).next() {
+            Some(deviation) => Init::Normal { deviation: self.expr(deviation) },
+            None if ones => Init::Ones,
+            None => Init::Zeros,
+        }
+    }
+
+    pub(super) fn model(&mut self, pair: Pair<'_, Rule>) -> Model {
+        let (doc, span) = (self.doc(&pair), self.span(&pair));
+        let mut parts = Parts::of(pair);
+        let name = self.name(&parts.need());
+        let parameters = parts.optional(Rule::parameters);
+        Model {
+            doc,
+            name,
+            parameters: self.parameters(parameters),
+            items: parts.map(|item| self.model_item(item)).collect(),
+            span,
+        }
+    }
+
+    fn model_item(&mut self, pair: Pair<'_, Rule>) -> ModelItem {
+        let span = self.span(&pair);
+        match pair.as_rule() {
+            Rule::layer_use | Rule::named_layer => {
+                let mut parts = Parts::of(pair);
+                let name = parts.optional(Rule::name).map(|name| self.name(&name));
+                let call = self.call(parts.need());
+                let sources = parts.optional(Rule::sources);
+                let ties = parts.optional(Rule::ties).into_iter().flat_map(Parts::of).map(|tie| self.tie(tie));
+                let ties = ties.collect();
+                ModelItem::Layer(LayerUse { name, call, sources: self.names(sources), ties })
+            }
+            Rule::layers => {
+                let mut parts = Parts::of(pair);
+                let count = self.expr(parts.need());
+                ModelItem::Repeat { count, body: parts.map(|item| self.model_item(item)).collect(), span }
+            }
+            _ => ModelItem::Let(self.binding(pair)),
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Pipelines.
+
+use super::{Builder, Parts, Rule, unquoted};
+use crate::ast::{Call, Limit, Name, Pipeline, PipelineItem, Setting, SettingValue, Subject};
+use pest::iterators::Pair;
+use pipe_ir::graph::DType;
+
+impl Builder<'_> {
+    pub(super) fn pipeline(&mut self, pair: Pair<'_, Rule>) -> Pipeline {
+        let (doc, span) = (self.doc(&pair), self.span(&pair));
+        let mut parts = Parts::of(pair);
+        let name = self.name(&parts.need());
+        Pipeline { doc, name, items: parts.map(|item| self.pipeline_item(item)).collect(), span }
+    }
+
+    fn pipeline_item(&mut self, pair: Pair<'_, Rule>) -> PipelineItem {
+        let (span, rule) = (self.span(&pair), pair.as_rule());
+        if rule == Rule::requirement {
+            return self.requirement(pair);
+        }
+        let mut parts = Parts::of(pair);
+        match rule {
+            Rule::model_use => {
+                let used = parts.need();
+                match used.as_rule() {
+                    Rule::config_use => PipelineItem::Config(self.config(used)),
+                    _ => PipelineItem::Model(self.call(used)),
+                }
+            }
+            Rule::precision => {
+                let dtype = match parts.need().as_str() {
+                    "f64" => DType::F64,
+                    "bf16" => DType::BF16,
+                    _ => DType::F32,
+                };
+                PipelineItem::Precision { dtype, span }
+            }
+            Rule::devices => PipelineItem::Devices {
+                count: self.expr(parts.need()),
+                memory: parts.next().map(|memory| self.expr(memory)),
+                host: parts.next().map(|host| self.expr(host)),
+                span,
+            },
+            Rule::microbatches => PipelineItem::Microbatches { count: self.expr(parts.need()), span },
+            Rule::schedule_use => PipelineItem::Schedule(self.call(parts.need())),
+            Rule::recomputation => {
+                let ranges: Vec<_> = parts
+                    .map(|range| {
+                        let mut ends = Parts::of(range);
+                        (self.expr(ends.need()), ends.next().map(|end| self.expr(end)))
+                    })
+                    .collect();
+                PipelineItem::Recompute { stages: (!ranges.is_empty()).then_some(ranges), span }
+            }
+            Rule::offload => {
+                PipelineItem::Offload { words: parts.map(|word| word.as_str().to_owned()).collect(), span }
+            }
+            Rule::zero => PipelineItem::Zero { stage: self.expr(parts.need()), span },
+            Rule::activation => {
+                let shares = parts.map(|entry| {
+                    let mut parts = Parts::of(entry);
+                    (self.placed_name(&mut parts), self.expr(parts.need()))
+                });
+                PipelineItem::Activation { shares: shares.collect(), span }
+            }
+            Rule::cost => {
+                let durations = parts.map(|entry| {
+                    let mut parts = Parts::of(entry);
+                    (self.placed_name(&mut parts), self.expr(parts.need()))
+                });
+                PipelineItem::Cost { durations: durations.collect(), span }
+            }
+            _ => PipelineItem::Train { settings: parts.map(|setting| self.setting(setting)).collect(), span },
+        }
+    }
+
+    /// A call whose name is a path.
+    fn config(&mut self, pair: Pair<'_, Rule>) -> Call {
+        let path = Parts::of(pair.clone()).need();
+        let name = Name { text: unquoted(&path), span: self.span(&path) };
+        Call { name, ..self.call(pair) }
+    }
+
+    /// A name, perhaps of some stages or of a link: `F[0..4]`.
+    fn placed_name(&mut self, parts: &mut Parts<'_>) -> Name {
+        let mut name = self.cost_name(&parts.need());
+        for (rule, between) in [(Rule::cost_stages, ".."), (Rule::cost_link, "-")] {
+            if let Some(place) = parts.optional(rule) {
+                name.span.end = self.span(&place).end;
+                let numbers: Vec<&str> = Parts::of(place).map(|number| number.as_str()).collect();
+                name.text = format!("{}[{}]", name.text, numbers.join(between));
+            }
+        }
+        name
+    }
+
+    /// `comm`, or `F & BW` with one space around the mark.
+    fn cost_name(&mut self, pair: &Pair<'_, Rule>) -> Name {
+        if pair.as_rule() != Rule::cost_pair {
+            return self.name(pair);
+        }
+        let kinds = Parts::of(pair.clone()).map(|kind| kind.as_str().to_owned());
+        Name { text: kinds.collect::<Vec<_>>().join(" & "), span: self.span(pair) }
+    }
+
+    fn requirement(&mut self, pair: Pair<'_, Rule>) -> PipelineItem {
+        let span = self.span(&pair);
+        let subject = pair.clone().into_inner().find_map(|word| match word.as_rule() {
+            Rule::kw_peak => Some(Subject::Peak),
+            Rule::kw_memory => Some(Subject::Memory),
+            Rule::kw_bubble => Some(Subject::Bubble),
+            _ => None,
+        });
+        let right = Parts::of(pair).need();
+        let limit = match right.as_rule() {
+            Rule::peak_limit => self.peak_limit(right),
+            _ => Limit::Number(self.expr(right)),
+        };
+        PipelineItem::Require { subject: subject.expect("the grammar demands a subject"), limit, span }
+    }
+
+    fn peak_limit(&mut self, pair: Pair<'_, Rule>) -> Limit {
+        let mut parts = Parts::of(pair);
+        let factor = parts.optional(Rule::part_of).map(|factor| self.expr(factor));
+        let right = parts.need();
+        match right.as_rule() {
+            Rule::expr => Limit::Number(self.expr(right)),
+            _ => Limit::Schedule { factor, schedule: self.call(right) },
+        }
+    }
+
+    fn setting(&mut self, pair: Pair<'_, Rule>) -> Setting {
+        let (span, rule) = (self.span(&pair), pair.as_rule());
+        let mut parts = Parts::of(pair);
+        let value = match rule {
+            Rule::set_data => SettingValue::Data(parts.next().map(|path| unquoted(&path))),
+            Rule::set_steps => SettingValue::Steps(self.expr(parts.need())),
+            Rule::set_seed => SettingValue::Seed(self.expr(parts.need())),
+            Rule::set_optimizer => SettingValue::Optimizer(self.call(parts.need())),
+            Rule::set_warmup => SettingValue::Warmup(self.expr(parts.need())),
+            Rule::set_minimum => SettingValue::Minimum(self.expr(parts.need())),
+            _ => SettingValue::Checkpoint {
+                path: unquoted(&parts.need()),
+                every: parts.next().map(|every| self.expr(every)),
+            },
+        };
+        Setting { value, span }
+    }
+}

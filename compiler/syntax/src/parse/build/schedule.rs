@@ -1,0 +1,137 @@
+//! Schedules.
+
+use super::{Builder, Parts, Rule};
+use crate::ast::{Block, BlockTask, Order, Schedule, ScheduleItem, Statement, Weights};
+use pest::iterators::Pair;
+use pipe_ir::task::TaskKind;
+
+impl Builder<'_> {
+    pub(super) fn schedule(&mut self, pair: Pair<'_, Rule>) -> Schedule {
+        let (doc, span) = (self.doc(&pair), self.span(&pair));
+        let mut parts = Parts::of(pair);
+        let name = self.name(&parts.need());
+        let parameters = parts.optional(Rule::parameters);
+        Schedule {
+            doc,
+            name,
+            parameters: self.parameters(parameters),
+            items: parts.map(|item| self.schedule_item(item)).collect(),
+            span,
+        }
+    }
+
+    fn schedule_item(&mut self, pair: Pair<'_, Rule>) -> ScheduleItem {
+        let span = self.span(&pair);
+        match pair.as_rule() {
+            Rule::stages => ScheduleItem::Stages { count: self.expr(Parts::of(pair).need()), span },
+            Rule::slices => ScheduleItem::Slices { count: self.expr(Parts::of(pair).need()), span },
+            Rule::place => {
+                let mut parts = Parts::of(pair);
+                let stage = self.name(&parts.need());
+                let microbatch = parts.optional(Rule::name).map(|name| self.name(&name));
+                ScheduleItem::Place { stage, microbatch, device: self.expr(parts.need()), span }
+            }
+            Rule::slots => {
+                let durations = Parts::of(pair).map(|duration| {
+                    let mut parts = Parts::of(duration);
+                    (kind(&parts.need()), self.expr(parts.need()))
+                });
+                ScheduleItem::Slots { durations: durations.collect(), span }
+            }
+            Rule::weights => {
+                let (mut branches, mut otherwise) = (Vec::new(), Weights::Flush);
+                let mut parts = Parts::of(pair);
+                while let Some(part) = parts.next() {
+                    match part.as_rule() {
+                        Rule::version => otherwise = version(&part),
+                        _ => branches.push((self.expr(part), version(&parts.need()))),
+                    }
+                }
+                ScheduleItem::Weights { branches, otherwise, span }
+            }
+            Rule::condition => ScheduleItem::Require { condition: self.expr(Parts::of(pair).need()), span },
+            Rule::block => {
+                let mut parts = Parts::of(pair);
+                let size = parts.optional(Rule::block_size);
+                let microbatches = size.map(|size| self.expr(Parts::of(size).need()));
+                let period = self.expr(parts.need());
+                let tasks = parts.map(|task| self.block_task(task)).collect();
+                ScheduleItem::Block(Block { microbatches, period, tasks, span })
+            }
+            Rule::order => {
+                let mut parts = Parts::of(pair);
+                let device = self.name(&parts.need());
+                ScheduleItem::Order(Order { device, body: self.body(parts.need()), span })
+            }
+            Rule::reorder => ScheduleItem::Reorder { span },
+            _ => ScheduleItem::Let(self.binding(pair)),
+        }
+    }
+
+    fn block_task(&mut self, pair: Pair<'_, Rule>) -> BlockTask {
+        let span = self.span(&pair);
+        let mut parts = Parts::of(pair);
+        let kind = kind(&parts.need());
+        let stage = self.name(&parts.need());
+        let microbatch = parts.optional(Rule::name).map(|name| self.name(&name));
+        BlockTask { kind, stage, microbatch, at: parts.next().map(|slot| self.expr(slot)), span }
+    }
+
+    fn body(&mut self, pair: Pair<'_, Rule>) -> Vec<Statement> {
+        Parts::of(pair).map(|statement| self.statement(statement)).collect()
+    }
+
+    fn statement(&mut self, pair: Pair<'_, Rule>) -> Statement {
+        let span = self.span(&pair);
+        match pair.as_rule() {
+            Rule::repeat => {
+                let mut parts = Parts::of(pair);
+                Statement::Repeat { count: self.expr(parts.need()), body: self.body(parts.need()) }
+            }
+            Rule::r#for => {
+                let mut parts = Parts::of(pair);
+                Statement::For {
+                    variable: self.name(&parts.need()),
+                    start: self.expr(parts.need()),
+                    end: self.expr(parts.need()),
+                    body: self.body(parts.need()),
+                }
+            }
+            Rule::r#if => self.branches(pair),
+            Rule::task => {
+                let mut parts = Parts::of(pair);
+                Statement::Task {
+                    kind: kind(&parts.need()),
+                    stage: self.expr(parts.need()),
+                    microbatch: parts.next().map(|microbatch| self.expr(microbatch)),
+                    slice: parts.next().map(|slice| self.expr(slice)),
+                    span,
+                }
+            }
+            Rule::pair => Statement::Pair { halves: Parts::of(pair).map(|task| self.statement(task)).collect(), span },
+            _ => Statement::Let(self.binding(pair)),
+        }
+    }
+
+    /// `if c { } else if c { } else { }`: conditions and bodies lie flat in the pair.
+    fn branches(&mut self, pair: Pair<'_, Rule>) -> Statement {
+        let mut branches = Vec::new();
+        let mut otherwise = Vec::new();
+        let mut parts = Parts::of(pair);
+        while let Some(part) = parts.next() {
+            match part.as_rule() {
+                Rule::body => otherwise = self.body(part),
+                _ => branches.push((self.expr(part), self.body(parts.need()))),
+            }
+        }
+        Statement::If { branches, otherwise }
+    }
+}
+
+fn version(pair: &Pair<'_, Rule>) -> Weights {
+    Weights::from_word(pair.as_str()).expect("the grammar knows the same words")
+}
+
+fn kind(pair: &Pair<'_, Rule>) -> TaskKind {
+    TaskKind::from_letters(pair.as_str()).expect("the grammar knows the same letters")
+}

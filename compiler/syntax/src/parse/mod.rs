@@ -1,0 +1,112 @@
+//! Text to syntax tree.
+//!
+//! A text without errors is parsed in one go. In a text with an error, every declaration after it is parsed on its own,
+//! so that the first error of each is reported.
+
+mod build;
+mod errors;
+mod scan;
+
+use crate::ast;
+use crate::diagnostic::{Code, Diagnostic, Diagnostics};
+use crate::source::{FileId, Span};
+use pest::Parser;
+use pest::iterators::Pair;
+
+/// The longest text that is accepted, in bytes.
+pub const MAX_BYTES: usize = 16 << 20;
+/// The most brackets that may be open at once.
+pub const MAX_NESTING: usize = 48;
+/// The deepest tree that an expression may make.
+pub const MAX_DEPTH: u32 = 200;
+
+mod grammar {
+    /// The parser that pest makes from the grammar.
+    #[derive(pest_derive::Parser)]
+    #[grammar = "../../../grammar/pipe.pest"]
+    pub(crate) struct Grammar;
+}
+
+pub(crate) use build::strength;
+pub(crate) use grammar::{Grammar, Rule};
+pub use scan::declarations as declaration_starts;
+
+/// Parses a text, or says everything that keeps it from being one of the language.
+///
+/// # Errors
+/// If there is any.
+pub fn parse(file: FileId, text: &str) -> Result<ast::File, Diagnostics> {
+    let (tree, errors) = parse_parts(file, text);
+    if errors.is_empty() { Ok(tree) } else { Err(errors) }
+}
+
+/// The declarations of a text that parse, and everything that keeps others from it.
+pub fn parse_parts(file: FileId, text: &str) -> (ast::File, Diagnostics) {
+    let nothing = ast::File { id: file, declarations: Vec::new() };
+    if text.len() > MAX_BYTES {
+        let start = Span { file, start: 0, end: 0 };
+        let message = format!("the file has more than {MAX_BYTES} bytes");
+        return (nothing, vec![Diagnostic::error(Code::TooLarge, start, "", message)]);
+    }
+    if let Err(error) = scan::nesting(file, text) {
+        return (nothing, vec![error]);
+    }
+    let (declarations, errors) = parse_part(file, text, 0).unwrap_or_else(|error| recover(file, text, error));
+    (ast::File { id: file, declarations }, errors)
+}
+
+/// Whether a text is a name: of a schedule, which may begin with a digit, or of anything else.
+#[must_use]
+pub fn is_name(text: &str, of_schedule: bool) -> bool {
+    let rule = if of_schedule { Rule::schedule_name } else { Rule::name };
+    text.len() < 1000 && Grammar::parse(rule, text).is_ok_and(|pairs| pairs.as_str() == text)
+}
+
+/// What may stand at the end of a text that begins a declaration, in words: those in marks are to be written so.
+#[must_use]
+pub fn expected_behind(text: &str) -> Vec<String> {
+    if text.len() > MAX_BYTES || scan::nesting(FileId(0), text).is_err() {
+        return Vec::new();
+    }
+    // A mark that stands nowhere in the language: parsing ends there, and says what it looked for.
+    match Grammar::parse(Rule::file, &format!("{text}\u{0}")) {
+        Ok(_) => Vec::new(),
+        Err(error) => errors::expected_at(&error, text.len()),
+    }
+}
+
+/// Declarations of a part of a text that begins at byte `base`, with errors that the grammar does not see; or the
+/// first error that it sees, and its position in the whole text.
+fn parse_part(
+    file: FileId,
+    part: &str,
+    base: usize,
+) -> Result<(Vec<ast::Declaration>, Diagnostics), (usize, Diagnostic)> {
+    let pairs = Grammar::parse(Rule::file, part).map_err(|error| errors::describe(file, part, base, &error))?;
+    let mut builder = build::Builder::new(file, part, base);
+    let declarations =
+        pairs.flat_map(Pair::into_inner).filter_map(|pair| builder.declaration(pair)).collect::<Vec<_>>();
+    Ok((declarations, builder.into_errors()))
+}
+
+/// The declarations that parse by themselves, the first error, and those of the declarations after it.
+fn recover(file: FileId, text: &str, (position, first): (usize, Diagnostic)) -> (Vec<ast::Declaration>, Diagnostics) {
+    let (mut declarations, mut errors) = (Vec::new(), vec![first]);
+    let starts: Vec<usize> = declaration_starts(text).collect();
+    for (index, start) in starts.iter().enumerate() {
+        let end = starts.get(index + 1).copied().unwrap_or(text.len());
+        let base = scan::documented_start(text, *start);
+        match parse_part(file, &text[base..end], base) {
+            Ok((found, wrong)) => {
+                declarations.extend(found);
+                errors.extend(wrong.into_iter().filter(|_| *start > position));
+            }
+            Err((_, error)) if *start > position => errors.push(error),
+            Err(_) => {}
+        }
+    }
+    (declarations, errors)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,138 @@
+//! Rules: every transfer has both ends where they belong, and the ranks of a pair receive in the
+//! order in which they send.
+
+use super::action::Action;
+use super::table::{Cell, Table};
+use crate::diagnostic::{Code, Diagnostic, Diagnostics};
+use std::collections::BTreeMap;
+
+/// Where an action stands.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    rank: usize,
+    position: usize,
+    cell: &'a Cell,
+}
+
+/// The transfers of a table, and the tasks that they belong to.
+struct Transfers<'a> {
+    /// The first place of each end.
+    ends: BTreeMap<Action, Place<'a>>,
+    /// The tasks that compute what is sent, by that send, and those that need what is received, by that receive.
+    tasks: BTreeMap<Action, (Action, Place<'a>)>,
+    found: Diagnostics,
+}
+
+/// Every violation; the order only where every transfer has both ends.
+pub(super) fn check(table: &Table) -> Diagnostics {
+    let placement = table.placement();
+    let mut all = Transfers { ends: BTreeMap::new(), tasks: BTreeMap::new(), found: Diagnostics::new() };
+    for (rank, position, action, cell) in table.actions() {
+        let place = Place { rank, position, cell };
+        if action.is_transfer() {
+            all.enter(action, place);
+        }
+        // An end is there where the other stage lives on another rank.
+        let ends = [action.send(), action.receive()].into_iter().flatten();
+        for end in ends {
+            let other = end.other_end().and_then(|other| placement.get(&other.stage));
+            if other.is_some_and(|other| *other != rank) {
+                all.tasks.insert(end, (action, place));
+            }
+        }
+    }
+    all.complete();
+    if all.found.is_empty() {
+        all.found = orders(table, &placement);
+    }
+    all.found
+}
+
+impl<'a> Transfers<'a> {
+    fn enter(&mut self, end: Action, place: Place<'a>) {
+        if let Some(first) = self.ends.get(&end) {
+            let error = Diagnostic::error(
+                Code::MissingTransfer,
+                place.cell.span,
+                "once more",
+                format!("`{end}` is there twice"),
+            );
+            self.found.push(error.label(first.cell.span, "the first one"));
+            return;
+        }
+        self.ends.insert(end, place);
+    }
+
+    /// Compares the ends that there are with those that tasks need.
+    fn complete(&mut self) {
+        for (end, (task, at)) in &self.tasks {
+            let Some(place) = self.ends.get(end) else {
+                self.found.push(lacks(*end, *task, at));
+                continue;
+            };
+            let is_late = if end.is_send() { place.position < at.position } else { place.position > at.position };
+            let message = match (place.rank == at.rank, end.is_send()) {
+                (false, _) => format!("`{end}` is on rank {}, and stage {} on rank {}", place.rank, end.stage, at.rank),
+                (true, true) if is_late => format!("`{end}` comes before `{task}`, which computes what it sends"),
+                (true, false) if is_late => format!("`{end}` comes after `{task}`, which needs what it receives"),
+                _ => continue,
+            };
+            let label = if end.is_send() { "sends" } else { "receives" };
+            let error = Diagnostic::error(Code::MissingTransfer, place.cell.span, label, message);
+            self.found.push(error.label(at.cell.span, "the task").note("PyTorch stops with an error"));
+        }
+        for (end, place) in &self.ends {
+            if !self.tasks.contains_key(end) {
+                let message = format!("`{end}` moves nothing from rank to rank");
+                let error =
+                    Diagnostic::error(Code::MissingTransfer, place.cell.span, "no other rank takes part", message);
+                self.found.push(
+                    error.help("stages that follow each other on one rank hand over without a transfer; leave it out"),
+                );
+            }
+        }
+    }
+}
+
+fn lacks(end: Action, task: Action, at: &Place<'_>) -> Diagnostic {
+    let (message, note) = if end.is_send() {
+        (
+            format!("nothing sends what `{task}` computes: `{end}` is missing"),
+            "the rank of the other stage waits for it forever",
+        )
+    } else {
+        (format!("nothing receives what `{task}` needs: `{end}` is missing"), "PyTorch stops there with an error")
+    };
+    let error = Diagnostic::error(Code::MissingTransfer, at.cell.span, "this task", message).note(note);
+    error.help(format!("put `{end}` {} it", if end.is_send() { "behind" } else { "before" }))
+}
+
+/// By sender and receiver: what leaves and what arrives, each in the order of its row.
+type Pairs<'a> = BTreeMap<(usize, usize), [Vec<(Action, &'a Cell)>; 2]>;
+
+/// The first receive of every pair of ranks that takes what is meant for another one.
+fn orders(table: &Table, placement: &BTreeMap<u32, usize>) -> Diagnostics {
+    let mut pairs = Pairs::new();
+    for (rank, _, action, cell) in table.actions() {
+        let Some(other) = action.other_end().and_then(|other| placement.get(&other.stage)) else { continue };
+        if action.is_send() {
+            pairs.entry((rank, *other)).or_default()[0].push((action, cell));
+        } else if action.is_receive() {
+            pairs.entry((*other, rank)).or_default()[1].push((action, cell));
+        }
+    }
+    let mut found = Diagnostics::new();
+    for ((from, to), [sends, receives]) in &pairs {
+        let wrong = receives.iter().zip(sends).find(|((receive, _), (send, _))| send.other_end() != Some(*receive));
+        let Some(((receive, at), (send, leaves))) = wrong else { continue };
+        let meant = send.other_end().map(|other| other.to_string()).unwrap_or_default();
+        let message = format!("`{receive}` gets what `{send}` sends, and the step goes on with the wrong numbers");
+        let error = Diagnostic::error(Code::TransferOrder, at.span, "takes what comes first", message);
+        let error = error.label(leaves.span, format!("comes first from rank {from} to rank {to}"));
+        let error = error.note(format!(
+            "transfers from rank {from} to rank {to} have no names: the first receive takes what was sent first. Where both have one shape, nobody notices"
+        ));
+        found.push(error.help(format!("put `{meant}` before `{receive}`")));
+    }
+    found
+}

@@ -1,0 +1,72 @@
+//! How a schedule depends on the number of microbatches: what in its declaration names `M`.
+//!
+//! Where nothing does, or only a `require` that says which numbers are possible, the checks of one step speak for all
+//! numbers. Otherwise a block is another one for each of them.
+
+use crate::ast::{Call, Expr, ExprKind, Schedule, ScheduleItem};
+
+/// How a schedule depends on the number of microbatches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Dependence {
+    /// Nothing names it: what holds of a block holds for every number.
+    Nothing,
+    /// Only `require`s do: it holds for every number that they allow.
+    Conditions,
+    /// There is a schedule for each number.
+    Varied,
+}
+
+/// How a schedule that is called so depends on the number of microbatches. An `order` always does.
+#[must_use]
+pub fn dependence(schedule: &Schedule, call: Option<&Call>) -> Dependence {
+    if !is_uniform(schedule) || call.is_some_and(call_mentions) {
+        return Dependence::Varied;
+    }
+    // A `let` that names `M` is told apart from its uses only there: such a schedule is varied.
+    let is_condition = |item: &ScheduleItem| match item {
+        ScheduleItem::Require { condition, .. } => mentions(condition),
+        _ => false,
+    };
+    if schedule.items.iter().any(is_condition) { Dependence::Conditions } else { Dependence::Nothing }
+}
+
+/// Whether nothing but the `require`s of a building block names the number of microbatches.
+fn is_uniform(schedule: &Schedule) -> bool {
+    let default_mentions = |default: &Option<Expr>| default.as_ref().is_some_and(mentions);
+    let parameters = schedule.parameters.iter().any(|parameter| default_mentions(&parameter.default));
+    !parameters
+        && schedule.items.iter().all(|item| match item {
+            ScheduleItem::Stages { count: expr, .. }
+            | ScheduleItem::Slices { count: expr, .. }
+            | ScheduleItem::Place { device: expr, .. } => !mentions(expr),
+            ScheduleItem::Let(binding) => !mentions(&binding.value),
+            ScheduleItem::Require { .. } | ScheduleItem::Reorder { .. } => true,
+            ScheduleItem::Slots { durations, .. } => !durations.iter().any(|(_, slots)| mentions(slots)),
+            ScheduleItem::Block(block) => {
+                let slots = || block.tasks.iter().filter_map(|task| task.at.as_ref());
+                let sizes = || block.microbatches.iter().chain([&block.period]);
+                !sizes().chain(slots()).any(mentions)
+            }
+            ScheduleItem::Order(_) => false,
+            ScheduleItem::Weights { branches, .. } => !branches.iter().any(|(condition, _)| mentions(condition)),
+        })
+}
+
+/// Whether the arguments of a call name the number of microbatches.
+fn call_mentions(call: &Call) -> bool {
+    call.arguments.iter().any(|argument| mentions(&argument.value))
+}
+
+/// Whether an expression names the number of microbatches. Expressions are far less deep than the stack: the parser
+/// bounds them.
+fn mentions(expr: &Expr) -> bool {
+    match &expr.kind {
+        ExprKind::Integer(_) | ExprKind::Decimal(_) => false,
+        ExprKind::Name(name) => name == "M",
+        ExprKind::Unary(_, operand) => mentions(operand),
+        ExprKind::Binary(_, left, right) | ExprKind::Range(left, right) => mentions(left) || mentions(right),
+        ExprKind::If { condition, then, otherwise } => mentions(condition) || mentions(then) || mentions(otherwise),
+        ExprKind::Call(call) => call.arguments.iter().any(|argument| mentions(&argument.value)),
+        ExprKind::List(items) => items.iter().any(mentions),
+    }
+}
