@@ -4,19 +4,19 @@ use pipe_compiler::Request;
 use pipe_ir::ids::StageId;
 use pipe_ir::task::TaskKind;
 use pipe_schedule::dispatch::Objective;
-use pipe_schedule::dispatch::job::{Job, Lane, Orders, Time};
+use pipe_schedule::dispatch::job::{Job, Orders, TaskSeries, Time};
 use pipe_search::driver::run::prepare;
 use pipe_syntax::source::{Source, Sources};
 
 /// Lanes that are written down one after the other, each after those that it needs.
 #[derive(Default)]
-struct Lanes(Vec<Lane>);
+struct Lanes(Vec<TaskSeries>);
 
 impl Lanes {
     fn add(&mut self, kind: TaskKind, devices: &[usize], duration: Time, takes: i64, needs: &[usize]) -> usize {
         let stage = StageId::from_index(self.0.len());
         let needs = needs.iter().map(|need| (*need, 0)).collect();
-        self.0.push(Lane { kind, stage, devices: devices.to_vec(), duration, takes, needs, feeds: Vec::new() });
+        self.0.push(TaskSeries { kind, stage, devices: devices.to_vec(), duration, takes, needs, feeds: Vec::new() });
         self.0.len() - 1
     }
 }
@@ -43,7 +43,7 @@ pub fn tessel(name: &str, memory: i64) -> Job {
     let prepared = prepare(&mut Sources::default(), root, &no_files, &request, Objective::Makespan);
     let mut job = prepared.unwrap_or_else(|found| panic!("{name}: {:#?}", found.diagnostics)).problem.job;
     job.capacity.fill(memory);
-    let is_embedding = |lane: &Lane| lane.devices.len() > 1 && matches!(name, "M" | "NN");
+    let is_embedding = |lane: &TaskSeries| lane.devices.len() > 1 && matches!(name, "M" | "NN");
     job.lanes.iter_mut().filter(|lane| is_embedding(lane)).for_each(|lane| lane.takes = 0);
     job
 }

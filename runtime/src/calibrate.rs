@@ -6,7 +6,7 @@ pub use crate::devices::cuda::{Gpus, ProductTime};
 use crate::fault::RunError;
 use crate::job::{Job, Rank};
 use crate::memory::{Memory, Region};
-use crate::remote::Seat;
+use crate::remote::RankView;
 use pipe_ir::ids::{BufferId, DeviceId, MicrobatchId, TokenId, ValueId};
 use pipe_ir::instruction::{Class, Instruction};
 use pipe_ir::kernels::{Gemm, Kernel, Location, Matrix, Place, plan};
@@ -114,7 +114,7 @@ pub fn link(bytes: Bytes, times: u32) -> Result<Duration, RunError> {
 pub fn rank_link(job: &Job, ranks: [Rank; 2], bytes: Bytes, times: u32) -> Result<Duration, RunError> {
     let [leader, other] = ranks.map(Rank::index);
     let program = there_and_back(job.n_ranks(), [leader, other]);
-    let seat = Seat::new(&program, job)?;
+    let seat = RankView::new(&program, job)?;
     let channels = Channels::new(&program, None, Some(&seat))?;
     let memory = memory(bytes)?;
     let (own, region) = (job.rank().index(), memory.region(Bytes::ZERO, bytes));

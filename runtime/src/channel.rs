@@ -13,7 +13,7 @@ use crate::job::Position;
 use crate::memory::Region;
 use crate::profile::Profile;
 use crate::random::mix;
-use crate::remote::{Remote, Seat};
+use crate::remote::{RankView, Remote};
 use pipe_ir::ids::{DeviceId, GroupId, TokenId};
 use pipe_ir::instruction::{Class, Direction, Instruction};
 use pipe_ir::program::{DeviceProgram, Program};
@@ -82,7 +82,7 @@ impl Channels {
     ///
     /// # Errors
     /// If the machine lacks memory for what is exchanged with other ranks.
-    pub(crate) fn new(program: &Program, stress: Option<u64>, seat: Option<&Seat>) -> Result<Self, RunError> {
+    pub(crate) fn new(program: &Program, stress: Option<u64>, seat: Option<&RankView>) -> Result<Self, RunError> {
         let is_here = |device: DeviceId| seat.is_none_or(|seat| seat.has(device));
         let mailbox = |(index, device): (usize, &DeviceProgram)| {
             let n_tokens = if is_here(DeviceId::from_index(index)) { device.n_tokens } else { 0 };

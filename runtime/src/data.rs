@@ -3,10 +3,9 @@
 //! Because nothing is remembered between calls, a resumed run sees the same data as an unbroken one, and every layout
 //! of the same pipeline sees the same microbatches.
 
-use crate::checksum;
 use crate::devices::cpu::upper_half;
 use crate::random::{Counter, mix};
-use crate::regular_file;
+use crate::{checksum, regular_file};
 use pipe_ir::digest::Digest;
 use pipe_ir::graph::{DType, Graph, Node, Op};
 use pipe_ir::ids::{MicrobatchId, NodeId, ValueId};

@@ -4,7 +4,7 @@ use crate::device::Loader;
 use crate::devices::cuda::Machine;
 use crate::fault::RunError;
 use crate::profile::Profile;
-use crate::remote::Seat;
+use crate::remote::RankView;
 use crate::report::{StepReport, UsedGpu};
 use crate::run::{Backend, Options, Pace};
 use crate::threads::Threads;
@@ -34,7 +34,7 @@ impl Engine {
         program: &Arc<Verified>,
         options: &Options,
         loader: Arc<dyn Loader>,
-        seat: Option<&Seat>,
+        seat: Option<&RankView>,
     ) -> Result<Self, RunError> {
         match options.backend {
             Backend::Null | Backend::Cpu => {

@@ -3,8 +3,8 @@
 use crate::channel::{End, Mailboxes, Posted, QueueName, queues_of};
 use crate::collective::Part;
 use crate::fault::RunError;
-use crate::job::desk::{Desk, Opened, Post};
 use crate::job::exchange::Exchange;
+use crate::job::mailbox::{Mailbox, Opened, Post};
 use crate::job::wire::Tag;
 use crate::job::{Division, Job, Rank};
 use crate::profile::Profile;
@@ -17,12 +17,12 @@ use std::time::Instant;
 
 /// The place of one rank in a run over several.
 #[derive(Clone)]
-pub(crate) struct Seat {
-    pub(crate) desk: Arc<Desk>,
+pub(crate) struct RankView {
+    pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) division: Division,
 }
 
-impl Seat {
+impl RankView {
     /// That of a rank, where a program's devices are divided among all.
     ///
     /// # Errors
@@ -30,7 +30,7 @@ impl Seat {
     pub(crate) fn new(program: &Program, job: &Job) -> Result<Self, RunError> {
         let (devices, ranks) = (program.devices.len(), job.n_ranks());
         let division = Division::new(devices, ranks).ok_or(RunError::TooManyRanks { devices, ranks })?;
-        Ok(Self { desk: Arc::clone(job.desk()), division })
+        Ok(Self { mailbox: Arc::clone(job.mailbox()), division })
     }
 
     /// The report of a step that began then: on the first rank, of all devices.
@@ -38,31 +38,31 @@ impl Seat {
     /// # Errors
     /// If another rank cannot go on.
     pub(crate) fn report(&self, own: StepReport, began: Instant) -> Result<StepReport, RunError> {
-        self.desk.merge(own, self.division, began)
+        self.mailbox.merge(own, self.division, began)
     }
 
     /// Tells the other ranks why this one cannot go on, unless it is because one of them cannot:
     /// then that is the error.
     pub(crate) fn break_off(&self, error: RunError) -> RunError {
-        let first = match self.desk.failure() {
+        let first = match self.mailbox.failure() {
             Some(known) => known,
             None => {
-                self.desk.break_off(&error.to_string());
-                self.desk.failure().unwrap_or((self.desk.rank, error.to_string()))
+                self.mailbox.break_off(&error.to_string());
+                self.mailbox.failure().unwrap_or((self.mailbox.rank, error.to_string()))
             }
         };
-        if first.0 == self.desk.rank { error } else { RunError::Remote { rank: first.0, message: first.1 } }
+        if first.0 == self.mailbox.rank { error } else { RunError::Remote { rank: first.0, message: first.1 } }
     }
 
     /// Whether a device is one of this rank.
     pub(crate) fn has(&self, device: DeviceId) -> bool {
-        self.division.rank_of(device) == self.desk.rank
+        self.division.rank_of(device) == self.mailbox.rank
     }
 }
 
 /// What goes to other ranks.
 pub(crate) struct Remote {
-    seat: Seat,
+    seat: RankView,
     /// Of queues between two ranks. Every rank counts all queues of the program alike.
     tags: BTreeMap<QueueName, (Rank, Tag)>,
 }
@@ -75,7 +75,7 @@ impl Remote {
     ///
     /// # Errors
     /// If the machine lacks memory for them.
-    pub(crate) fn new(program: &Program, seat: &Seat, mailboxes: &Arc<Mailboxes>) -> Result<Self, RunError> {
+    pub(crate) fn new(program: &Program, seat: &RankView, mailboxes: &Arc<Mailboxes>) -> Result<Self, RunError> {
         let mut tags = BTreeMap::new();
         let mut after = FIRST_TAG;
         for queue in queues_of(program).collect::<BTreeSet<_>>() {
@@ -85,9 +85,9 @@ impl Remote {
             }
             after += 1;
         }
-        let exchanges = Exchange::all(program, seat.division, seat.desk.rank, after)?;
+        let exchanges = Exchange::all(program, seat.division, seat.mailbox.rank, after)?;
         let opened = Opened { mailboxes: Arc::clone(mailboxes), division: seat.division, exchanges };
-        seat.desk.post(Post::Open(opened));
+        seat.mailbox.post(Post::Open(opened));
         Ok(Self { seat: seat.clone(), tags })
     }
 
@@ -99,19 +99,19 @@ impl Remote {
     /// Posts this rank's end of a transfer.
     pub(crate) fn post(&self, end: End, queue: QueueName, posted: Posted) {
         if let Some((peer, tag)) = self.tags.get(&queue) {
-            self.seat.desk.post(Post::Transfer { end, peer: *peer, tag: *tag, posted });
+            self.seat.mailbox.post(Post::Transfer { end, peer: *peer, tag: *tag, posted });
         }
     }
 
     /// Joins the next collective of a group.
     pub(crate) fn join(&self, group: GroupId, part: Part) {
-        self.seat.desk.post(Post::Join(group, part));
+        self.seat.mailbox.post(Post::Join(group, part));
     }
 
     /// What its collectives took so far.
     pub(crate) fn profile(&self) -> Profile {
         let (reply, answer) = mpsc::channel();
-        self.seat.desk.post(Post::Profile(reply));
+        self.seat.mailbox.post(Post::Profile(reply));
         // None comes where the job has ended.
         answer.recv().unwrap_or_default()
     }

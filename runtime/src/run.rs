@@ -9,10 +9,10 @@ use crate::devices::cpu::{Number, with_numbers};
 use crate::devices::cuda::Precision;
 use crate::engine::{Engine, Place};
 use crate::fault::RunError;
-use crate::job::desk::Desk;
+use crate::job::mailbox::Mailbox;
 use crate::job::{Job, Rank};
 use crate::profile::Profile;
-use crate::remote::Seat;
+use crate::remote::RankView;
 use crate::report::{StepReport, UsedGpu};
 use pipe_ir::ids::{BufferId, DeviceId, ValueId};
 use pipe_ir::instruction::Instruction;
@@ -97,7 +97,7 @@ pub struct Run {
     engine: Engine,
     program: Arc<Verified>,
     /// In a job of several ranks.
-    seat: Option<Seat>,
+    seat: Option<RankView>,
     /// Which buffers hold what is persistent, and how many updates older than the newest version that is.
     homes: BTreeMap<ValueId, Vec<Home>>,
     loader: Arc<dyn Loader>,
@@ -125,9 +125,9 @@ impl Run {
         loader: Arc<dyn Loader>,
         job: &Job,
     ) -> Result<Self, RunError> {
-        let seat = Seat::new(program.program(), job)?;
+        let seat = RankView::new(program.program(), job)?;
         let run = Self::seated(program, options, loader, Some(seat.clone())).map_err(|error| seat.break_off(error))?;
-        seat.desk.synchronise()?;
+        seat.mailbox.synchronise()?;
         Ok(run)
     }
 
@@ -135,7 +135,7 @@ impl Run {
         program: Arc<Verified>,
         options: &Options,
         loader: Arc<dyn Loader>,
-        seat: Option<Seat>,
+        seat: Option<RankView>,
     ) -> Result<Self, RunError> {
         let homes = homes(program.program());
         let engine = Engine::start(&program, options, Arc::clone(&loader), seat.as_ref())?;
@@ -169,7 +169,7 @@ impl Run {
     /// Whether it is that of the first rank, or of the only process.
     #[must_use]
     pub fn is_first(&self) -> bool {
-        self.desk().is_none_or(|desk| desk.rank == Rank::FIRST)
+        self.mailbox().is_none_or(|mailbox| mailbox.rank == Rank::FIRST)
     }
 
     /// The program that runs.
@@ -185,7 +185,7 @@ impl Run {
     /// If a rank cannot go on.
     pub fn gpus(&self) -> Result<Vec<UsedGpu>, RunError> {
         let own = self.engine.gpus();
-        self.desk().map_or(Ok(own.clone()), |desk| desk.collect(&own))
+        self.mailbox().map_or(Ok(own.clone()), |mailbox| mailbox.collect(&own))
     }
 
     /// What should be said of the machine, each thing once.
@@ -206,8 +206,8 @@ impl Run {
     /// If a rank cannot go on.
     pub fn whole_profile(&mut self) -> Result<Profile, RunError> {
         let own = self.profile();
-        let Some(desk) = self.desk() else { return Ok(own) };
-        let mut all = desk.collect(&[own])?.into_iter();
+        let Some(mailbox) = self.mailbox() else { return Ok(own) };
+        let mut all = mailbox.collect(&[own])?.into_iter();
         let mut whole: Profile = all.next().unwrap_or_default();
         all.for_each(|other| whole.merge(&other));
         Ok(whole)
@@ -290,8 +290,8 @@ impl Run {
     }
 
     /// What connects it to other ranks.
-    pub(crate) fn desk(&self) -> Option<&Desk> {
-        self.seat.as_ref().map(|seat| &*seat.desk)
+    pub(crate) fn mailbox(&self) -> Option<&Mailbox> {
+        self.seat.as_ref().map(|seat| &*seat.mailbox)
     }
 
     /// Whether a persistent value has a place on devices of this process.

@@ -5,16 +5,16 @@
 //! one error.
 
 use crate::channel::Channels;
-use crate::crew::{Crew, Order};
 use crate::device::{Device, Loader};
 use crate::devices::cpu::{CpuDevice, Jit, Shared, compile};
 use crate::devices::null::NullDevice;
 use crate::engine::Place;
 use crate::executor::Executor;
+use crate::executor_pool::{ExecutorPool, Order};
 use crate::fault::RunError;
 use crate::memory::{Memories, Region};
 use crate::profile::Profile;
-use crate::remote::Seat;
+use crate::remote::RankView;
 use crate::report::StepReport;
 use crate::run::{Backend, Options};
 use pipe_ir::ids::DeviceId;
@@ -25,7 +25,7 @@ use std::sync::Arc;
 /// All devices of this process.
 pub(crate) struct Threads {
     // Threads first: they end before what they use is dropped.
-    crew: Crew,
+    pool: ExecutorPool,
     channels: Arc<Channels>,
     profiled: bool,
     /// By device; none on the null backend, and of devices of other ranks.
@@ -40,7 +40,7 @@ impl Threads {
         program: &Arc<Verified>,
         options: &Options,
         loader: Arc<dyn Loader>,
-        seat: Option<&Seat>,
+        seat: Option<&RankView>,
     ) -> Result<Self, RunError> {
         let n_devices = program.program().devices.len();
         let here = |device: &DeviceId| seat.is_none_or(|seat| seat.has(*device));
@@ -59,9 +59,9 @@ impl Threads {
             executor
         });
         let takes_turns = options.backend == Backend::Null && options.stress.is_none() && seat.is_none();
-        let crew = Crew::new(executors.collect(), Arc::clone(&channels), takes_turns);
-        let mut threads = Self { crew, channels, profiled: options.profile, memories, _jit: jit };
-        let set_up = threads.crew.obey(Order { list: List::Setup, step: 0 });
+        let pool = ExecutorPool::new(executors.collect(), Arc::clone(&channels), takes_turns);
+        let mut threads = Self { pool, channels, profiled: options.profile, memories, _jit: jit };
+        let set_up = threads.pool.execute(Order { list: List::Setup, step: 0 });
         if set_up.is_err() && seat.is_some() {
             // Messages of other ranks may still arrive.
             threads.forget();
@@ -72,12 +72,12 @@ impl Threads {
 
     /// Executes the step lists once.
     pub(crate) fn step(&mut self, step: u64) -> Result<StepReport, RunError> {
-        self.crew.obey(Order { list: List::Step, step })
+        self.pool.execute(Order { list: List::Step, step })
     }
 
     /// Where the time of all kernels went so far; empty unless it was asked for.
     pub(crate) fn profile(&mut self) -> Profile {
-        let mut profile = self.crew.profile();
+        let mut profile = self.pool.profile();
         if self.profiled {
             profile.merge(&self.channels.profile());
         }

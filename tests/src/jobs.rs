@@ -4,7 +4,7 @@ use crate::schedules::Dice;
 use pipe_ir::ids::StageId;
 use pipe_ir::task::TaskKind;
 use pipe_schedule::dispatch::fusion::Fusion;
-use pipe_schedule::dispatch::job::{Job, Lane, Orders, Time};
+use pipe_schedule::dispatch::job::{Job, Orders, TaskSeries, Time};
 
 /// Stages with backwards that are split or not, by device: a chain of forwards, and back.
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ impl Stages {
     pub fn job(&self) -> Job {
         let n = self.devices.len();
         let hop = |one: usize, other: usize| if self.devices[one] == self.devices[other] { 0 } else { self.latency };
-        let lane = |kind, stage: usize, duration: usize, takes, needs| Lane {
+        let lane = |kind, stage: usize, duration: usize, takes, needs| TaskSeries {
             kind,
             stage: StageId::from_index(stage),
             devices: vec![self.devices[stage]],
@@ -68,7 +68,7 @@ impl Stages {
             }
         }
         let weights = lanes.iter().enumerate().filter(|(_, lane)| lane.kind == TaskKind::BackwardWeight);
-        let fusion = |(second, lane): (usize, &Lane)| {
+        let fusion = |(second, lane): (usize, &TaskSeries)| {
             let duration = *self.durations[lane.stage.index()].get(3)?;
             Some(Fusion { first: second - 1, second, duration })
         };
@@ -100,7 +100,7 @@ pub(crate) fn parts(job: &Job, mention: usize) -> (Vec<usize>, Time) {
 #[must_use]
 pub fn random_job(dice: &mut Dice) -> Job {
     let n_devices = 1 + dice.below(4);
-    let mut lanes: Vec<Lane> = Vec::new();
+    let mut lanes: Vec<TaskSeries> = Vec::new();
     for _ in 0..1 + dice.below(2) {
         let first = lanes.len();
         let n_stages = 1 + dice.below(4);
@@ -115,7 +115,7 @@ pub fn random_job(dice: &mut Dice) -> Job {
         for (kind, takes, devices) in forward.chain(backward) {
             let needs = if lanes.len() > first { vec![(lanes.len() - 1, dice.below(4) as Time)] } else { Vec::new() };
             let (stage, duration) = (StageId::from_index(lanes.len()), dice.below(6) as Time);
-            lanes.push(Lane { kind, stage, devices, duration, takes, needs, feeds: Vec::new() });
+            lanes.push(TaskSeries { kind, stage, devices, duration, takes, needs, feeds: Vec::new() });
         }
     }
     let room = |device| {

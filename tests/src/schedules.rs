@@ -8,9 +8,8 @@ use pipe_schedule::policy::activation::Activations;
 use pipe_schedule::schedule::{Schedule, ScheduledTask};
 use pipe_schedule::slices::Slices;
 use pipe_schedule::stage_graph::StageGraph;
-use pipe_schedule::timing::costs::StageCosts;
-use pipe_schedule::timing::costs::of_stages;
-use pipe_schedule::timing::timeline::{Timeline, place};
+use pipe_schedule::timing::costs::{StageCosts, of_stages};
+use pipe_schedule::timing::timeline::{Timeline, simulate};
 use pipe_syntax::diagnostic::Code;
 use pipe_syntax::source::{FileId, Span};
 use std::collections::BTreeSet;
@@ -260,5 +259,5 @@ pub fn one_f_one_b(devices: usize, microbatches: usize) -> Schedule {
 #[must_use]
 pub fn time(schedule: &Schedule) -> Timeline {
     let order = check(schedule).expect("the schedule can run");
-    place(schedule, &order, &of_stages(&StageCosts::default(), schedule.n_stages()))
+    simulate(schedule, &order, &of_stages(&StageCosts::default(), schedule.n_stages()))
 }

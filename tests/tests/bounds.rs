@@ -1,7 +1,7 @@
 //! Bounds and proofs of every kind, each by itself, against all schedules of small random steps.
 
 use pipe_schedule::dispatch::Objective;
-use pipe_schedule::dispatch::job::{Job, Lane, Time};
+use pipe_schedule::dispatch::job::{Job, TaskSeries, Time};
 use pipe_schedule::policy::recompute::recomputing;
 use pipe_search::exact::proof;
 use pipe_search::{Options, Problem, search};
@@ -20,7 +20,7 @@ const KNOWN: [u64; 4] = [870, 1080, 1352, 1835];
 
 /// More than one task after the other takes.
 fn limit(job: &Job) -> Time {
-    let longest = |lane: &Lane| lane.needs.iter().map(|(_, latency)| *latency).max().unwrap_or(0);
+    let longest = |lane: &TaskSeries| lane.needs.iter().map(|(_, latency)| *latency).max().unwrap_or(0);
     job.lanes.iter().map(|lane| lane.duration + longest(lane)).sum::<Time>() * job.microbatches as Time + 1
 }
 

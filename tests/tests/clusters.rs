@@ -5,7 +5,7 @@
 use pipe_compiler::Request;
 use pipe_compiler::analyze::Analysis;
 use pipe_compiler::cluster::collective::time;
-use pipe_compiler::cluster::{Cluster, Layout, Seat};
+use pipe_compiler::cluster::{Cluster, DeviceSlot, Layout};
 use pipe_compiler::report::Report;
 use pipe_ir::ids::{DeviceId, StageId};
 use pipe_ir::task::TaskKind;
@@ -89,21 +89,21 @@ fn what_is_reserved_is_not_for_the_pipeline() {
 #[test]
 fn links_are_those_of_their_nodes() {
     let cluster = uneven();
-    let rate = |from, to| cluster.link(Seat(from), Seat(to)).bytes_per_second / 100_000_000;
+    let rate = |from, to| cluster.link(DeviceSlot(from), DeviceSlot(to)).bytes_per_second / 100_000_000;
     assert_eq!([rate(0, 1), rate(2, 3), rate(5, 4)], [1_000, 2_000, 4_000]);
     assert_eq!([rate(0, 2), rate(3, 1), rate(1, 4), rate(2, 4), rate(4, 3)], [100, 50, 205, 10, 20]);
-    assert_eq!(cluster.link(Seat(3), Seat(3)).time(0), Ticks::ZERO);
+    assert_eq!(cluster.link(DeviceSlot(3), DeviceSlot(3)).time(0), Ticks::ZERO);
     // 10 us and 1 MB at 10 GB/s.
-    assert_eq!(cluster.link(Seat(0), Seat(2)).time(1_000_000), Ticks(110_000));
-    assert_eq!(cluster.link(Seat(0), Seat(1)).time(0), Ticks(1_000));
+    assert_eq!(cluster.link(DeviceSlot(0), DeviceSlot(2)).time(1_000_000), Ticks(110_000));
+    assert_eq!(cluster.link(DeviceSlot(0), DeviceSlot(1)).time(0), Ticks(1_000));
 }
 
 #[test]
 fn rings_are_as_fast_as_their_slowest_link() {
     let cluster = uneven();
-    let of = |seats: &[u32], what| {
-        let seats: Vec<Seat> = seats.iter().map(|seat| Seat(*seat)).collect();
-        time(&cluster, &seats, what, 12_000_000).0
+    let of = |device_slots: &[u32], what| {
+        let device_slots: Vec<DeviceSlot> = device_slots.iter().map(|device_slot| DeviceSlot(*device_slot)).collect();
+        time(&cluster, &device_slots, what, 12_000_000).0
     };
     assert_eq!(of(&[3], Collective::AllReduce), 0);
     // 2 of 2 parts at 100 GB/s, and two latencies; half of that one way.
@@ -121,12 +121,12 @@ fn rings_are_as_fast_as_their_slowest_link() {
 fn positions_fill_nodes_one_after_the_other() {
     let cluster = uneven();
     let layout = Layout::new(&cluster, 3, 2, 1).expect("six seats");
-    let seats = |layout: &Layout| [0, 1, 2].map(|position| layout.seat(DeviceId(position), 1, 0).0);
-    assert_eq!(seats(&layout), [1, 3, 5]);
+    let device_slots = |layout: &Layout| [0, 1, 2].map(|position| layout.device_slot(DeviceId(position), 1, 0).0);
+    assert_eq!(device_slots(&layout), [1, 3, 5]);
     let turned = layout.on_nodes(&cluster, &[2]);
-    assert_eq!(seats(&turned), [5, 1, 3]);
-    assert_eq!(turned.alike(&[DeviceId(0), DeviceId(1)], 0), [4, 5, 0, 1].map(Seat));
-    assert_eq!(Layout::new(&cluster, 1, 3, 2).expect("six seats").parts(DeviceId(0), 2), [4, 5].map(Seat));
+    assert_eq!(device_slots(&turned), [5, 1, 3]);
+    assert_eq!(turned.alike(&[DeviceId(0), DeviceId(1)], 0), [4, 5, 0, 1].map(DeviceSlot));
+    assert_eq!(Layout::new(&cluster, 1, 3, 2).expect("six seats").parts(DeviceId(0), 2), [4, 5].map(DeviceSlot));
     assert_eq!(Layout::new(&cluster, 7, 1, 1), None);
     assert_eq!(Layout::new(&cluster, 2, u64::MAX, 2), None);
 }

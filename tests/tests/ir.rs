@@ -1,5 +1,5 @@
 //! `tests/ir/verify/*.ir`: the verifier objects where a comment says so, in these words, and
-//! nowhere else. `tests/ir/deadlock`: programs that get stuck beside the shortest circles of
+//! nowhere else. `tests/ir/deadlock`: programs that get stuck beside the shortest cycles of
 //! instructions that wait for each other.
 
 use pipe_ir::text::{Rejected, check};
@@ -51,7 +51,7 @@ fn the_verifier_objects_there_and_only_there() {
 }
 
 #[test]
-fn deadlocks_are_shown_as_their_shortest_circles() {
+fn deadlocks_are_shown_as_their_shortest_cycles() {
     let cases = files(&root().join("tests/ir/deadlock"), "ir");
     let failure = |path: &std::path::PathBuf| match check(&read(path)) {
         Err(Rejected::Verify(errors)) => {

@@ -1,4 +1,5 @@
-//! Tests of the whole house, in one program: a file per subject. `cargo test -p pipe-tests --test house bounds::` runs one of them.
+//! Tests of the whole house, in one program: a file per subject.
+//! `cargo test -p pipe-tests --test house bounds::` runs one of them.
 
 mod activation;
 mod book;

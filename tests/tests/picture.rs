@@ -9,7 +9,7 @@ use pipe_plot::tracks::Share;
 use pipe_plot::{Cause, Collective, Moments, Picture, Reason, Task};
 use pipe_schedule::memory_limit::MemoryLimit;
 use pipe_schedule::timing::costs::StageCosts;
-use pipe_schedule::timing::timeline::{Together, place_by};
+use pipe_schedule::timing::timeline::{Together, simulate_with};
 use pipe_schedule::units::Ticks;
 use pipe_syntax::stdlib;
 use pipe_tests::cases::{compile_text, files, read, report, root};
@@ -243,7 +243,7 @@ fn the_form_for_programs_has_a_column_for_each_fact() {
 /// A run of the same order: some tasks take longer than their cost or shorter, and some start later than they could.
 fn ran(analysis: &Analysis) -> Analysis {
     let Analysis { schedule, order, costs, .. } = analysis;
-    let timeline = place_by(schedule, order, &costs.latency, |slot, ready| {
+    let timeline = simulate_with(schedule, order, &costs.latency, |slot, ready| {
         let [late, longer] = [7, 5].map(|prime| u64::from(slot.device.0 * 3 + slot.position * 5) % prime);
         let cost = costs.of_node(schedule.node(slot.device, slot.position as usize));
         let late = if late > 3 { Ticks(late * 91_003) } else { Ticks::ZERO };

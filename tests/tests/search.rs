@@ -100,7 +100,7 @@ fn targets() -> Vec<(Target, &'static [&'static str])> {
 fn lanes_of(job: &Job, compilation: &Compilation) -> Orders {
     let schedule = &compilation.analysis.as_ref().expect("it was accepted").schedule;
     let lane = |kind, task: &Task| {
-        let is_it = |lane: &pipe_schedule::dispatch::job::Lane| lane.kind == kind && lane.stage == task.stage;
+        let is_it = |lane: &pipe_schedule::dispatch::job::TaskSeries| lane.kind == kind && lane.stage == task.stage;
         job.lanes.iter().position(is_it).expect("a lane of the job")
     };
     let of_task = |task: &Task| match task.kind {

@@ -11,10 +11,9 @@ use pipe_schedule::dispatch::Objective;
 use pipe_schedule::memory_limit::MemoryLimit;
 use pipe_schedule::policy::activation::Held;
 use pipe_schedule::schedule::Schedule;
-use pipe_schedule::timing::costs::StageCosts;
-use pipe_schedule::timing::costs::of_stages;
+use pipe_schedule::timing::costs::{StageCosts, of_stages};
 use pipe_schedule::timing::durations::Costs;
-use pipe_schedule::timing::timeline::place;
+use pipe_schedule::timing::timeline::simulate;
 use pipe_schedule::units::Ticks;
 use pipe_search::Options;
 use pipe_search::driver::run::{Prepared, prepare};
@@ -159,7 +158,7 @@ proptest! {
         }
         let costs = costs(schedule.n_stages());
         let order = check(&schedule).map_err(|found| TestCaseError::fail(format!("{found:#?}")))?;
-        let timeline = place(&schedule, &order, &costs);
+        let timeline = simulate(&schedule, &order, &costs);
         let replayed = replay(&schedule, &costs);
         prop_assert_eq!((replayed.len(), order.sequence.len()), (schedule.n_tasks(), schedule.n_tasks()));
         for (tasks, ends) in schedule.orders.iter().zip(&timeline.ends) {

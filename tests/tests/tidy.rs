@@ -43,7 +43,7 @@ fn memory_unsafety_stays_in_the_files_that_argue_for_it() {
         "runtime/src/devices/cuda/found.rs",
         "runtime/src/devices/cuda/kernels/tests/emulated.rs",
         "runtime/src/devices/cuda/nccl/library.rs",
-        "runtime/src/devices/cuda/products/library.rs",
+        "runtime/src/devices/cuda/gemm/library.rs",
     ];
     let marks = [concat!("unsa", "fe {"), concat!("unsa", "fe impl"), concat!("unsa", "fe fn")];
     let mut failures = Vec::new();

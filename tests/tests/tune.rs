@@ -2,14 +2,15 @@
 //! and the best of them are those that `tune` finds with its bounds; what it writes is judged by
 //! the ordinary compiler.
 
-use pipe_compiler::Request;
 use pipe_compiler::cluster::Cluster;
-use pipe_compiler::elaborate;
 use pipe_compiler::profile::Profile;
+use pipe_compiler::{Request, elaborate};
 use pipe_ir::units::Bytes;
 use pipe_schedule::units::Ticks;
 use pipe_search::Workers;
-use pipe_search::tune::{Asked, Candidate, Found, Misfit, Problem, Taken, analysis, exhaustive, problem, space, tune};
+use pipe_search::tune::{
+    Candidate, Misfit, Problem, StepTime, TuneRequest, TuneResult, analysis, exhaustive, problem, space, tune,
+};
 use pipe_syntax::diagnostic::{Code, Diagnostics};
 use pipe_syntax::source::{Source, Sources};
 use pipe_tests::cases::{read, root};
@@ -30,15 +31,15 @@ fn problem_of(name: &str, memory: &str, held: &[(&str, i64)]) -> Problem {
     let request = Request { choice, cluster: Some(cluster), ..Request::default() };
     let root = Source { name: format!("{name}.pipe"), text: read(&folder.join(format!("{name}.pipe"))) };
     let loader = |path: &str| std::fs::read_to_string(folder.join(path)).map_err(|error| error.to_string());
-    problem(&mut Sources::default(), root, &loader, &request, Asked::default()).expect("a problem")
+    problem(&mut Sources::default(), root, &loader, &request, TuneRequest::default()).expect("a problem")
 }
 
-fn tuned(problem: &Problem, threads: usize) -> Found {
+fn tuned(problem: &Problem, threads: usize) -> TuneResult {
     tune(problem, &space(problem), BEST, &team(threads, 1), &mut |_| ())
 }
 
 /// The best by brute force, each with another layout or schedule.
-fn best_of(problem: &Problem, all: &[(Candidate, Result<Taken, String>)]) -> Vec<(Ticks, Candidate)> {
+fn best_of(problem: &Problem, all: &[(Candidate, Result<StepTime, String>)]) -> Vec<(Ticks, Candidate)> {
     let mut best: BTreeMap<_, (Ticks, Candidate)> = BTreeMap::new();
     for (candidate, taken) in all {
         let Some(taken) = taken.as_ref().ok().filter(|taken| taken.fits(problem)) else { continue };
@@ -52,7 +53,7 @@ fn best_of(problem: &Problem, all: &[(Candidate, Result<Taken, String>)]) -> Vec
     best
 }
 
-fn pairs(found: &Found) -> Vec<(Ticks, Candidate)> {
+fn pairs(found: &TuneResult) -> Vec<(Ticks, Candidate)> {
     found.best.iter().map(|(candidate, taken)| (taken.time, candidate.clone())).collect()
 }
 
@@ -105,7 +106,7 @@ fn with_hosts(memory: &str, host: &str, may_offload: bool) -> Result<Problem, Di
     let root = Source { name: "tiny.pipe".to_owned(), text: read(&folder.join("tiny.pipe")) };
     let loader = |path: &str| std::fs::read_to_string(folder.join(path)).map_err(|error| error.to_string());
     let schedules = ["1f1b", "zb_h1", "v_half"].map(str::to_owned).to_vec();
-    problem(&mut Sources::default(), root, &loader, &request, Asked { schedules, may_offload, batch: None })
+    problem(&mut Sources::default(), root, &loader, &request, TuneRequest { schedules, may_offload, batch: None })
 }
 
 #[test]
@@ -181,7 +182,7 @@ fn nodes_that_differ_are_filled_in_the_best_order() {
             root,
             &loader,
             &request,
-            Asked { batch: Some(12), schedules, ..Asked::default() },
+            TuneRequest { batch: Some(12), schedules, ..TuneRequest::default() },
         )
         .expect("a problem")
     };
@@ -227,7 +228,7 @@ fn rows_whose_order_of_nodes_is_not_proved_are_not_final() {
     let loader = |_: &str| Ok(config.clone());
     for (schedule, is_proved) in [("v_half", false), ("1f1b", true)] {
         let root = Source { name: "tiny.pipe".to_owned(), text: read(&folder.join("tiny.pipe")) };
-        let asked = Asked { batch: Some(12), schedules: vec![schedule.to_owned()], ..Asked::default() };
+        let asked = TuneRequest { batch: Some(12), schedules: vec![schedule.to_owned()], ..TuneRequest::default() };
         let problem = problem(&mut Sources::default(), root, &loader, &request, asked).expect("a problem");
         let (best, found) = (best_of(&problem, &exhaustive(&problem)), tuned(&problem, 1));
         assert_eq!(found.are_orders_best, is_proved, "{schedule}");
@@ -317,7 +318,7 @@ fn what_does_not_fit_would_be_faster_and_says_what_is_missing() {
     // that are shown is of a group of which nothing fits, or keeps other things than one of the best. How
     // many others there are is known.
     let all = exhaustive(&problem_of("tiny", "1GiB", &[]));
-    let taken: Vec<(&Candidate, &Taken)> =
+    let taken: Vec<(&Candidate, &StepTime)> =
         all.iter().filter_map(|(one, taken)| Some((one, taken.as_ref().ok()?))).collect();
     let fits = |one: &Candidate| {
         let mut group = taken.iter().filter(|(other, _)| (other.layout, other.keeping) == (one.layout, one.keeping));

@@ -6,7 +6,7 @@ use pipe_compiler::cluster::Cluster;
 use pipe_compiler::profile::Profile;
 use pipe_compiler::torch::export::{Form, export};
 use pipe_compiler::{Compilation, Request};
-use pipe_search::tune::{Asked, problem};
+use pipe_search::tune::{TuneRequest, problem};
 use pipe_syntax::diagnostic::{Code, Label};
 use pipe_syntax::source::{Source, Sources};
 use pipe_syntax::torch::version::Version;
@@ -79,7 +79,7 @@ fn tuned(name: &str, text: &str, folder: &Path) -> (Compilation, Sources) {
     let mut sources = Sources::default();
     let source = Source { name: name.to_owned(), text: text.to_owned() };
     let load = |path: &str| std::fs::read_to_string(folder.join(path)).map_err(|error| error.to_string());
-    let found = problem(&mut sources, source, &load, &request, Asked::default()).err().unwrap_or_default();
+    let found = problem(&mut sources, source, &load, &request, TuneRequest::default()).err().unwrap_or_default();
     (Compilation::rejected(name, found, &sources), sources)
 }
 

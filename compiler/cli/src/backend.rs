@@ -2,7 +2,7 @@
 
 use crate::output::{Failure, warn};
 use crate::ranks::Team;
-use crate::training;
+use crate::run;
 use clap::ValueEnum;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use pipe_ir::program::Program;
@@ -81,7 +81,7 @@ impl BackendChoice {
             Self::Cpu => Backend::Cpu,
             Self::Cuda => Backend::Cuda,
             Self::Null => Backend::Null,
-            Self::Auto if !training::is_computable(program) => Backend::Null,
+            Self::Auto if !run::is_computable(program) => Backend::Null,
             Self::Auto if has_gpus => Backend::Cuda,
             Self::Auto => Backend::Cpu,
         }

@@ -1,7 +1,7 @@
 //! What `pipec check` prints of the machines that a step runs on.
 
+use crate::run::progress::grouped;
 use crate::table::{number, percent};
-use crate::training::progress::grouped;
 use pipe_compiler::report::Report;
 use pipe_compiler::report::cluster::{ClusterReport, MappingReport, RatesReport};
 use pipe_ir::task::TaskKind;

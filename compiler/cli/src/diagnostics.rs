@@ -1,6 +1,6 @@
 //! Draws diagnostics: the headline, the source with its labels through miette, then notes and help.
 
-use crate::condensed::Condensed;
+use crate::elide::Condensed;
 use crate::output::{Style, paint};
 use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, SourceCode};
 use pipe_syntax::diagnostic::{Diagnostic, Label, Severity};

@@ -125,8 +125,9 @@ impl TimedArguments {
 
     /// Compiles the target, or only proves what holds for every number of microbatches.
     ///
-    /// # Errors If the target, the profile or the cluster cannot be read, or the target names no
-    /// schedule of the standard library.
+    /// # Errors
+    /// If the target, the profile or the cluster cannot be read, or the target names no schedule of
+    /// the standard library.
     pub(crate) fn compile(&self, certificate: Certificates) -> Result<(Compilation, Sources), Failure> {
         match self.request()? {
             Ok(request) => self.target.compile_for(&Request { certificate, ..request }),

@@ -2,8 +2,8 @@
 //! peak, and what would fit.
 
 use crate::output::{Style, paint};
+use crate::run::progress::grouped;
 use crate::table::{ROWS, percent};
-use crate::training::progress::grouped;
 use pipe_compiler::report::stage_costs::{ChangeReport, StageReport};
 use pipe_compiler::report::{DeviceReport, Report};
 use pipe_ir::units::Bytes;

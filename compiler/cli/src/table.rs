@@ -1,9 +1,7 @@
 //! The table that `pipec check` prints for people.
 
-use crate::certificate_table;
-use crate::cluster_table;
 use crate::output::{Style, paint};
-use crate::stage_table;
+use crate::{certificate_table, cluster_table, stage_table};
 use pipe_compiler::block_family::Numbers;
 use pipe_compiler::report::activation::ActivationReport;
 use pipe_compiler::report::costs::DerivedCostReport;

@@ -14,7 +14,7 @@ pub(crate) static LONG: LazyLock<String> = LazyLock::new(|| {
         pipe_plot::SCHEMA,
         crate::trace::SCHEMA,
         profile::SCHEMA,
-        crate::training::summary::SCHEMA,
+        crate::run::summary::SCHEMA,
         crate::diff::report::SCHEMA,
         crate::commands::SEARCH_SCHEMA,
         pipe_search::tune::report::SCHEMA,

@@ -287,7 +287,7 @@ fn a_built_program_checks_and_runs_like_its_source() {
 }
 
 #[test]
-fn a_stuck_program_is_shown_as_a_circle_of_its_lines() {
+fn a_stuck_program_is_shown_as_a_cycle_of_its_lines() {
     let folder = Folder::new("stuck");
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/ir/deadlock/two_queues.ir");
     fs::copy(source, folder.0.join("stuck.ir")).expect("a file");

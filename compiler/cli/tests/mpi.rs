@@ -11,11 +11,10 @@ use job::{TINY, ended, launcher, pipeline, ranks, signal, texts};
 use process::folder;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 use std::process::{Child, Command};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 fn mpirun(folder: &Path, n_ranks: u32, arguments: &str) -> Child {
     let mut command = launcher("mpirun");

@@ -11,11 +11,10 @@ use fakes::fakes;
 use job::{ended, launcher, pipeline, ranks, signal, texts};
 use process::{folder, pipec};
 use serde_json::Value;
-use std::fs;
 use std::path::Path;
 use std::process::{Child, Output};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 /// The command on so many ranks, each on a machine with fake GPUs.
 fn start(libraries: &Path, folder: &Path, n_ranks: u32, arguments: &str, variables: &[(&str, &str)]) -> Child {
@@ -26,7 +25,7 @@ fn start(libraries: &Path, folder: &Path, n_ranks: u32, arguments: &str, variabl
     command.args(arguments.split_whitespace()).spawn().expect("mpirun starts: apt-get install libopenmpi-dev")
 }
 
-/// What comes of it, soon.
+/// How the process ends, within a time limit.
 fn run(libraries: &Path, folder: &Path, n_ranks: u32, arguments: &str, variables: &[(&str, &str)]) -> Output {
     ended(start(libraries, folder, n_ranks, arguments, variables), Duration::from_secs(120))
 }

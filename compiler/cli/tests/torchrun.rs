@@ -20,11 +20,10 @@ use job::{TINY, ended, launcher, pipeline, ranks, signal, texts};
 use process::{folder, pipec};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Output};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 /// How long a job may take that ends by itself.
 const LONG: Duration = Duration::from_secs(120);
@@ -221,10 +220,10 @@ fn a_rank_that_stood_still_goes_on_with_the_others_or_blames_nobody() {
         assert_told(&told.join("\n"), "STOP", (victim, process), &saved);
         let own = texts(&outputs[victim as usize]).1;
         let said: Vec<&str> = own.lines().filter(|line| !line.contains(" carries the bytes ")).collect();
-        let start = format!("warning: rank {victim}: this process stood still for ");
-        let is_own = |line: &str| line.starts_with(&start) && line.ends_with("s; the others have ended meanwhile");
+        let start = format!("warning: rank {victim}: this process was suspended for ");
+        let is_own = |line: &str| line.starts_with(&start) && line.ends_with("s; the other ranks have exited");
         assert!(said.len() == 1 && is_own(said[0]), "{name}, rank {victim}\n{errors}");
-        assert_eq!(errors.matches("stood still").count(), 1, "{name}, rank {victim}\n{errors}");
+        assert_eq!(errors.matches("was suspended").count(), 1, "{name}, rank {victim}\n{errors}");
         assert!(outputs.iter().all(|output| output.status.code() == Some(1)), "{name}, rank {victim}\n{errors}");
     }
 }

@@ -1,34 +1,28 @@
 //! Judgement: when a sound schedule runs, how much it holds, how good it is, and whether that is allowed.
 
-use crate::Request;
-use crate::elaborate;
 use crate::memory::bytes;
 use crate::resolve_costs::halves;
-use crate::suggest_fix;
 use crate::timing::{Setting, Timed};
+use crate::{Request, elaborate, suggest_fix};
 use pipe_ir::ids::StageId;
 use pipe_ir::program::Program;
 use pipe_lower::offload::copied::traffic;
 use pipe_lower::offload::timing::Cost;
 use pipe_lower::{Options, lower};
-use pipe_model::pipeline::Elaborated;
-use pipe_model::pipeline::Pipeline;
+use pipe_model::pipeline::{Elaborated, Pipeline};
 use pipe_model::stage_set::StageSet;
 use pipe_schedule::block::chained_reductions::follow_slots;
 use pipe_schedule::bounds::{Bound, lower_bound, of_either_form};
-use pipe_schedule::check::memory::{Certificate, Peak, certificates, peaks};
-use pipe_schedule::check::requirements::InBytes;
-use pipe_schedule::check::{memory, requirements};
+use pipe_schedule::check::memory::{self, Certificate, Peak, certificates, peaks};
+use pipe_schedule::check::requirements::{self, InBytes};
 use pipe_schedule::memory_limit::MemoryLimit;
-use pipe_schedule::order::Order;
-use pipe_schedule::order::Versions;
+use pipe_schedule::order::{Order, Versions};
 use pipe_schedule::schedule::Schedule;
-use pipe_schedule::timing::costs::StageCosts;
 use pipe_schedule::timing::costs::halves::Half;
-use pipe_schedule::timing::costs::of_stages;
+use pipe_schedule::timing::costs::{StageCosts, of_stages};
 use pipe_schedule::timing::critical_path::{CriticalPath, critical_path};
 use pipe_schedule::timing::durations::Costs;
-use pipe_schedule::timing::timeline::{Timeline, place_with_updates};
+use pipe_schedule::timing::timeline::{Timeline, simulate_with_updates};
 use pipe_schedule::units::Ticks;
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
 use pipe_syntax::files::Files;
@@ -224,7 +218,7 @@ impl Analysis {
     /// done its updates; reductions at the end of the step are left out.
     #[must_use]
     pub fn under(&self, costs: &StageCosts) -> (Timeline, Vec<Ticks>) {
-        place_with_updates(&self.schedule, &self.order, &of_stages(costs, self.schedule.n_stages()))
+        simulate_with_updates(&self.schedule, &self.order, &of_stages(costs, self.schedule.n_stages()))
     }
 
     /// What lowering needs to know beside the schedule.

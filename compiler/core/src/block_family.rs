@@ -6,16 +6,14 @@
 //! a rule is told. Numbers that the schedule excludes by its `require`s, or that cut off a block
 //! which runs on from step to step, break nothing.
 
-use crate::Request;
-use crate::elaborate;
+use crate::{Request, elaborate};
 use pipe_model::pipeline::Elaborated;
 use pipe_schedule::block::async_window::too_late;
 use pipe_schedule::block::chained_reductions::follow_slots;
 use pipe_schedule::block::weight_versions::{Cycle, cycles};
 use pipe_schedule::check;
 use pipe_schedule::stage_graph::StageGraph;
-use pipe_syntax::ast::Weights;
-use pipe_syntax::ast::{Schedule, ScheduleItem};
+use pipe_syntax::ast::{Schedule, ScheduleItem, Weights};
 use pipe_syntax::diagnostic::{Code, Diagnostics};
 use pipe_syntax::files::Files;
 use pipe_syntax::uniform::{Dependence, dependence};
@@ -108,14 +106,14 @@ fn is_block(declared: &Schedule) -> bool {
 }
 
 /// A schedule that is written out, and where it is from.
-type Written<'a> = (&'a Files, Result<Elaborated, Diagnostics>);
+type Instance<'a> = (&'a Files, Result<Elaborated, Diagnostics>);
 
 /// The schedule of a number of microbatches, one turn of it.
-fn turn<'a>(files: &'a Files, request: &Request, number: u32) -> Written<'a> {
+fn turn<'a>(files: &'a Files, request: &Request, number: u32) -> Instance<'a> {
     written(files, request, number, true)
 }
 
-fn written<'a>(files: &'a Files, request: &Request, number: u32, turn: bool) -> Written<'a> {
+fn written<'a>(files: &'a Files, request: &Request, number: u32, turn: bool) -> Instance<'a> {
     let mut choice = elaborate::Request { turn, ..request.choice.clone() };
     choice.settings.push(("microbatches".to_owned(), i64::from(number)));
     (files, elaborate::elaborate(files, &choice))
@@ -170,7 +168,7 @@ impl Graphs {
         })
     }
 
-    fn member(&mut self, (files, written): Written<'_>, number: u32) -> Member {
+    fn member(&mut self, (files, written): Instance<'_>, number: u32) -> Member {
         let Elaborated { mut schedule, pipeline, parameters, .. } = match written {
             Ok(elaborated) => elaborated,
             Err(found) if found.iter().any(|one| one.code == Code::ConditionFailed) => return Member::Excluded,

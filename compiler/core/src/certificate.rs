@@ -3,7 +3,7 @@
 //! Nothing in such a block depends on `M`, so one turn of it is written out, whatever `M` is. Its
 //! tasks never meet, in no two turns, and start after their inputs, so the order of the slots is an
 //! order in which everything runs: no step is stuck. Activations are counted over the phases of one
-//! period. The pace of an endless step is that of the slowest circle in the graph of what waits for
+//! period. The pace of an endless step is that of the slowest cycle in the graph of what waits for
 //! what. Where blocks run on across steps, each update stands at a slot as well, behind the
 //! gradients that it sums up and before the tasks that read what it makes, so that the order of the
 //! slots is still one in which everything runs; unless sums of gradients travel between replicas in
@@ -13,13 +13,9 @@
 //! proved for the numbers looked at.
 
 use crate::block_family::Numbers;
-use crate::elaborate;
-use crate::report::Report;
-use crate::resolve_costs;
-use crate::{Certificates, Request};
+use crate::{Certificates, Request, elaborate, resolve_costs};
 use pipe_ir::ids::DeviceId;
-use pipe_model::pipeline::Elaborated;
-use pipe_model::pipeline::Pipeline;
+use pipe_model::pipeline::{Elaborated, Pipeline};
 use pipe_schedule::block::async_window::too_late;
 use pipe_schedule::block::chained_reductions::follow_slots;
 use pipe_schedule::block::period::{Turn, turn};
@@ -27,8 +23,7 @@ use pipe_schedule::block::throughput::{Pace, pace};
 use pipe_schedule::block::weight_versions::{Kept, cycles};
 use pipe_schedule::check;
 use pipe_schedule::check::memory::{Certificate, certificates};
-use pipe_schedule::check::requirements;
-use pipe_schedule::check::requirements::Reach;
+use pipe_schedule::check::requirements::{self, Reach};
 use pipe_schedule::memory_limit::MemoryLimit;
 use pipe_schedule::schedule::{Block, Schedule};
 use pipe_schedule::window::Window;
@@ -94,22 +89,34 @@ pub fn is_enough(found: &[Diagnostic], proof: &Proof, request: &Request) -> bool
     request.certificate != Certificates::Beside && is_judged && found.iter().all(|one| one.code == Code::TooLarge)
 }
 
-/// Reports a certificate as the whole answer.
+/// A certificate as the whole answer.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Alone {
+    /// One turn of the block, and the pipeline that binds it.
+    pub elaborated: Elaborated,
+    /// What holds for all numbers of microbatches.
+    pub certified: Certified,
+    /// Requirements that need the step.
+    pub open: Vec<&'static str>,
+}
+
+/// Takes a certificate as the whole answer.
 ///
 /// # Errors
 /// What speaks against the block, devices that hold more than they may, or requirements that do not hold.
-pub fn alone(proof: &Proof, request: &Request, report: &mut Report) -> Result<(), Diagnostics> {
-    let (elaborated, certified) = proof.as_ref().map_err(Clone::clone)?;
-    report.certify(certified, elaborated.pipeline.as_ref());
+pub fn alone(proof: Proof, request: &Request, answer: &mut Option<Alone>) -> Result<(), Diagnostics> {
+    let (elaborated, certified) = proof?;
     let mut found = Diagnostics::new();
-    let analysis = elaborated.pipeline.as_ref().map(|pipeline| requirements(pipeline, certified));
-    match analysis.unwrap_or_else(|| Ok(Vec::new())) {
-        Ok(open) => report.certificate.iter_mut().for_each(|certificate| certificate.not_computed.extend(&open)),
-        Err(broken) => found.extend(broken),
-    }
+    let open =
+        elaborated.pipeline.as_ref().map_or_else(|| Ok(Vec::new()), |pipeline| requirements(pipeline, &certified));
+    let open = open.unwrap_or_else(|broken| {
+        found.extend(broken);
+        Vec::new()
+    });
     let within = request.memory.as_ref();
     let within = within.map_or(Ok(()), |limit| self::within(&certified.schedule, &certified.devices, limit));
     found.extend(within.err().into_iter().flatten());
+    *answer = Some(Alone { elaborated, certified, open });
     if found.is_empty() { Ok(()) } else { Err(found) }
 }
 

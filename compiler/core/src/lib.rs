@@ -14,6 +14,7 @@ pub mod profile;
 pub mod report;
 mod request;
 pub mod resolve_costs;
+mod results;
 mod suggest_fix;
 pub mod timing;
 pub mod torch;
@@ -27,12 +28,8 @@ use pipe_schedule::check;
 use pipe_syntax::diagnostic::{self, Diagnostics};
 use pipe_syntax::files;
 use pipe_syntax::source::{Source, Sources};
-use report::certificate::CertificateReport;
-use report::offload::OffloadReport;
-use report::profile::ProfileReport;
-use report::torch::TorchReport;
-use report::zero::ZeroReport;
 use report::{Finding, Report};
+use results::Results;
 
 /// Everything that is known about a target. What could not be computed is missing.
 #[derive(Clone, PartialEq, Debug)]
@@ -82,12 +79,25 @@ impl Compilation {
     }
 }
 
-/// The whole compiler, one line per step.
+/// The whole compiler: what its steps give, the report of that, and the verdict of the verifier.
 #[must_use]
 pub fn compile(sources: &mut Sources, root: Source, loader: &files::Loader<'_>, request: &Request) -> Compilation {
-    let mut compilation = Compilation::rejected(&root.name, Vec::new(), sources);
-    if let Err(found) = steps(sources, root, loader, request, &mut compilation) {
-        compilation.diagnostics.extend(found);
+    let (target, mut results) = (root.name.clone(), Results::default());
+    let found = steps(sources, root, loader, request, &mut results);
+    let mut compilation =
+        Compilation { report: Report::of(&target, &results), ..Compilation::rejected(&target, Vec::new(), sources) };
+    compilation.diagnostics = results.warnings;
+    compilation.analysis = results.analysis;
+    match (found, results.program) {
+        (Err(found), program) => {
+            compilation.diagnostics.extend(found);
+            compilation.misfit = program;
+        }
+        (Ok(()), Some(program)) => match verify(program) {
+            Ok(verified) => compilation.program = Some(verified),
+            Err(mistakes) => compilation.our_mistakes = mistakes,
+        },
+        (Ok(()), None) => {}
     }
     compilation.diagnostics.sort_by_key(|found| (found.labels.first().map(|label| label.span), found.code));
     compilation.diagnostics = diagnostic::joined(compilation.diagnostics);
@@ -95,89 +105,85 @@ pub fn compile(sources: &mut Sources, root: Source, loader: &files::Loader<'_>, 
     compilation
 }
 
+/// The steps, one after the other; each leaves what it gives in `results`.
+///
+/// # Errors
+/// Everything that speaks against the target, of the first step that finds something.
 fn steps(
     sources: &mut Sources,
     root: Source,
     loader: &files::Loader<'_>,
     request: &Request,
-    compilation: &mut Compilation,
+    results: &mut Results,
 ) -> Result<(), Diagnostics> {
-    let files = files::load(sources, root, loader)?; //                  text -> what the user wrote
-    let request = &request.equip(sources);
-    let numbers = block_family::numbers(&files, request)?; //                  -> the numbers of microbatches that it speaks for
-    let certified = certificate::certify(&files, request, numbers); //   -> what holds for all of them
-    if request.certificate == Certificates::Alone
-        && let Some(found) = &certified
-    {
-        return certificate::alone(found, request, &mut compilation.report);
-    }
-    let elaborated = elaborate::elaborate(&files, &request.choice); //   -> tasks: what, where, in which order
-    let mut elaborated = match (elaborated, &certified) {
-        (Ok(elaborated), _) => elaborated,
-        (Err(found), Some(proof)) if certificate::is_enough(&found, proof, request) => {
-            return certificate::alone(proof, request, &mut compilation.report);
+    let files = results.files.insert(files::load(sources, root, loader)?); // text -> what the user wrote
+    let request = &*results.request.insert(request.equip(sources));
+    results.numbers = block_family::numbers(files, request)?; //              -> the numbers of microbatches that it speaks for
+    let proof = certificate::certify(files, request, results.numbers); //     -> what holds for all of them
+    let proof = match proof {
+        Some(proof) if request.certificate == Certificates::Alone => {
+            return certificate::alone(proof, request, &mut results.alone);
+        }
+        proof => proof,
+    };
+    let elaborated = elaborate::elaborate(files, &request.choice); //         -> tasks: what, where, in which order
+    let (mut elaborated, proof) = match (elaborated, proof) {
+        (Ok(elaborated), proof) => (elaborated, proof),
+        (Err(found), Some(proof)) if certificate::is_enough(&found, &proof, request) => {
+            return certificate::alone(proof, request, &mut results.alone);
         }
         (Err(found), _) => return Err(found),
     };
     request.furnish(&mut elaborated);
-    compilation.report.describe(&elaborated.schedule, elaborated.pipeline.as_ref());
-    let stages = pipe_model::stage_set(&files, &elaborated); //               -> what tasks compute, and who reads whom
+    let stages = pipe_model::stage_set(files, &elaborated); //                -> what tasks compute, and who reads whom
     if let Ok(stages) = &stages {
         stages.tell(&mut elaborated.schedule);
     }
-    let (order, stages) = both(check::check(&elaborated.schedule), stages)?;
+    let elaborated = &*results.elaborated.insert(elaborated);
+    let (order, stages) = both(check::check(&elaborated.schedule), stages)?; // -> evidence: nothing waits forever
+    let stages = &*results.stages.insert(stages);
     if let Some(table) = files.table(elaborated.schedule.span.file) {
-        compilation.report.torch = Some(TorchReport::new(table, request.torch));
+        results.is_table = true;
         let (warnings, verdict) = pipe_syntax::torch::check(table, request.torch); // what PyTorch makes of the rest of a table
-        compilation.diagnostics.extend(warnings);
+        results.warnings.extend(warnings);
         verdict?;
     }
-    compilation.diagnostics.extend(pipe_schedule::check::lint::lint(&elaborated.schedule));
-    compilation.diagnostics.extend(request.unmodelled(elaborated.pipeline.as_ref()));
+    results.warnings.extend(check::lint::lint(&elaborated.schedule));
+    results.warnings.extend(request.unmodelled(elaborated.pipeline.as_ref()));
     if let Some(profile) = &request.profile {
-        profile.check(sources, &elaborated.schedule, &stages, request.costs.as_ref())?; // what was measured is this target
-        compilation.report.profile = Some(ProfileReport::new(profile));
+        profile.check(sources, &elaborated.schedule, stages, request.costs.as_ref())?; // what was measured is this target
+        results.is_profiled = true;
     }
-    request.check(&elaborated)?; //                                      costs and limits of what is there
-    compilation.diagnostics.extend(request.unused_costs(&elaborated));
+    request.check(elaborated)?; //                                            costs and limits are about what is there
+    results.warnings.extend(request.unused_costs(elaborated));
     let parameters = elaborated.parameters.clone();
-    let analysis = analyze::analyze(&files, elaborated, order, &stages, request); // -> when, and how much is alive
-    analyze::countable(&analysis)?;
-    compilation.report.measure(&analysis, &stages, request, numbers);
-    let certified = certified.transpose()?;
-    compilation.report.certificate = certified.map(|(_, certified)| CertificateReport::new(&certified));
-    let analysis = compilation.analysis.insert(analysis);
+    let elaborated = results.elaborated.take().expect("it was put there above");
+    let analysis = analyze::analyze(files, elaborated, order, stages, request); // -> when, and how much is alive
+    let analysis = results.analysis.insert(analysis);
+    analyze::countable(analysis)?;
+    results.is_countable = true;
+    results.certified = proof.transpose()?.map(|(_, certified)| certified);
     if let Some(undivided) = pipe_lower::undivided(&analysis.schedule) {
         return analyze::without_program(analysis, undivided, request);
     }
-    analyze::has_graph(analysis, request)?; //                               what is to be built or run has tensor graphs
-    let (program, copies) = analysis.carry_out(&stages, request); //       -> instructions; what has no room leaves, if it may
+    analyze::has_graph(analysis, request)?; //                                what is to be built or run has tensor graphs
+    let (program, copies) = analysis.carry_out(stages, request); //           -> instructions; what has no room leaves, if it may
     if let Some(copies) = copies {
-        analyze::countable(analysis)?; //                                        who waits for copies or weights, and who for them
-        compilation.report.measure(analysis, &stages, request, numbers);
-        compilation.report.offload = OffloadReport::new(analysis, &program, &copies);
+        results.is_countable = false;
+        analyze::countable(analysis)?; //                                     who waits for copies or weights, and who for them
+        results.is_countable = true;
+        results.copies = Some(copies);
     }
-    compilation.report.count(&program, analysis.has_model());
-    if let Some(weights) = compilation.report.weights.as_mut().filter(|_| analysis.has_model()) {
-        weights.count(&stages, &analysis.schedule);
-    }
-    compilation.report.zero = ZeroReport::new(analysis, &program, &stages);
-    compilation.report.account(analysis, &program, &stages);
-    let (bytes, mut found) = comparisons::in_bytes(&files, (analysis, &program), &parameters, request); // what others hold
+    let program = &*results.program.insert(program);
+    let (bytes, mut found) = comparisons::in_bytes(files, (analysis, program), &parameters, request); // what others hold
     let within = (request.memory.as_ref(), bytes.as_ref());
-    found.extend(analyze::limits(analysis, &program, &stages, within).err().into_iter().flatten());
-    if !found.is_empty() {
-        // every device fits, ..
-        compilation.report.account.changes = suggest_fix::advise(&files, analysis, request, &mut found);
-        suggest_fix::offload::advise(analysis, &stages, &mut found);
-        compilation.misfit = Some(program);
-        return Err(found);
+    found.extend(analyze::limits(analysis, program, stages, within).err().into_iter().flatten()); // every device fits, ..
+    if found.is_empty() {
+        return Ok(());
     }
-    match verify(program) {
-        Ok(verified) => compilation.program = Some(verified),
-        Err(mistakes) => compilation.our_mistakes = mistakes,
-    }
-    Ok(())
+    results.changes = suggest_fix::advise(files, analysis, request, &mut found); // .. or what would
+    suggest_fix::offload::advise(analysis, stages, &mut found);
+    Err(found)
 }
 
 /// Both, or everything that speaks against either.

@@ -22,8 +22,9 @@ pub use finding::Finding;
 use crate::Request;
 use crate::analyze::Analysis;
 use crate::block_family::Numbers;
-use crate::certificate::Certified;
+use crate::certificate::{Alone, Certified};
 use crate::memory::alive;
+use crate::results::Results;
 use activation::ActivationReport;
 use certificate::CertificateReport;
 use cluster::ClusterReport;
@@ -45,7 +46,7 @@ use pipe_syntax::source::Sources;
 use profile::ProfileReport;
 use recompute::RecomputeReport;
 use serde::Serialize;
-use stage_costs::AccountReport;
+use stage_costs::{AccountReport, ChangeReport};
 use torch::TorchReport;
 use versions::WeightsReport;
 use zero::ZeroReport;
@@ -231,6 +232,39 @@ impl Report {
             account: AccountReport::default(),
             diagnostics: Vec::new(),
         }
+    }
+
+    /// The report of what the steps of a compilation gave; the verdict is still open.
+    pub(crate) fn of(target: &str, results: &Results) -> Self {
+        let mut report = Self::new(target);
+        let Some(request) = &results.request else { return report };
+        if let Some(Alone { elaborated, certified, open }) = &results.alone {
+            report.certify(certified, elaborated.pipeline.as_ref());
+            report.certificate.iter_mut().for_each(|certificate| certificate.not_computed.extend(open));
+            return report;
+        }
+        let elaborated = results.elaborated.as_ref().map(|elaborated| (&elaborated.schedule, &elaborated.pipeline));
+        let analyzed = results.analysis.as_ref().map(|analysis| (&analysis.schedule, &analysis.pipeline));
+        let Some((schedule, pipeline)) = analyzed.or(elaborated) else { return report };
+        report.describe(schedule, pipeline.as_ref());
+        let table = results.files.as_ref().and_then(|files| files.table(schedule.span.file));
+        report.torch = table.filter(|_| results.is_table).map(|table| TorchReport::new(table, request.torch));
+        report.profile = request.profile.as_ref().filter(|_| results.is_profiled).map(ProfileReport::new);
+        let (Some(analysis), Some(stages), true) = (&results.analysis, &results.stages, results.is_countable) else {
+            return report;
+        };
+        report.measure(analysis, stages, request, results.numbers);
+        report.certificate = results.certified.as_ref().map(CertificateReport::new);
+        let Some(program) = &results.program else { return report };
+        report.offload = results.copies.as_ref().and_then(|copies| OffloadReport::new(analysis, program, copies));
+        report.count(program, analysis.has_model());
+        if let Some(weights) = report.weights.as_mut().filter(|_| analysis.has_model()) {
+            weights.count(stages, &analysis.schedule);
+        }
+        report.zero = ZeroReport::new(analysis, program, stages);
+        report.account(analysis, program, stages);
+        report.account.changes = results.changes.iter().map(ChangeReport::new).collect();
+        report
     }
 
     /// Fills in names and sizes.

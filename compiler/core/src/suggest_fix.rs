@@ -13,7 +13,6 @@ pub(crate) mod offload;
 use crate::Request;
 use crate::analyze::{Analysis, analyze};
 use crate::elaborate::elaborate;
-use crate::report::stage_costs::ChangeReport;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::units::Bytes;
 use pipe_model::pipeline::Pipeline;
@@ -32,7 +31,7 @@ type Change = Vec<(&'static str, i64)>;
 
 /// A target with other settings.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Tried {
+pub struct Alternative {
     /// What is set.
     pub change: Change,
     /// The device that needs most.
@@ -50,7 +49,7 @@ pub struct Tried {
     n_devices: usize,
 }
 
-impl Tried {
+impl Alternative {
     /// Whether every device has room for it.
     #[must_use]
     pub fn fits(&self) -> bool {
@@ -76,7 +75,7 @@ pub(crate) fn advise(
     analysis: &Analysis,
     request: &Request,
     found: &mut [Diagnostic],
-) -> Vec<ChangeReport> {
+) -> Vec<Alternative> {
     let limit = analysis.pipeline.as_ref().filter(|own| own.transformer.is_some()).and_then(Pipeline::byte_limit);
     let Some((limit, span)) = limit else { return Vec::new() };
     // A limit of the devices, or what the pipeline requires of their bytes.
@@ -90,7 +89,7 @@ pub(crate) fn advise(
     for one in found.iter_mut().filter(|one| is_memory(one)) {
         one.help = Some(help.clone());
     }
-    tried.iter().map(ChangeReport::new).collect()
+    tried
 }
 
 struct Trials<'a> {
@@ -103,17 +102,17 @@ struct Trials<'a> {
 
 impl Trials<'_> {
     /// Everything that takes less than the target as it is, the cheapest that fits first.
-    fn run(&mut self) -> Option<Vec<Tried>> {
+    fn run(&mut self) -> Option<Vec<Alternative>> {
         let mut best = self.attempt(&[])?;
-        let mut tried: Vec<Tried> = Vec::new();
+        let mut tried: Vec<Alternative> = Vec::new();
         for _ in 0..ROUNDS {
             let joined = |change: Change| {
                 best.change.iter().filter(|(name, _)| !has(&change, name)).copied().chain(change.clone()).collect()
             };
             let changes = candidates(&best).into_iter().map(joined);
-            let round: Vec<Tried> =
+            let round: Vec<Alternative> =
                 changes.filter_map(|change: Change| self.attempt(&change)).filter(|one| one.peak < best.peak).collect();
-            let is_free = |one: &&Tried| one.extra == 0 && one.times_devices == 1;
+            let is_free = |one: &&Alternative| one.extra == 0 && one.times_devices == 1;
             let free = round.iter().filter(is_free).min_by_key(|one| one.peak).cloned();
             let any = round.iter().min_by_key(|one| (one.times_devices, one.peak)).cloned();
             tried.extend(round);
@@ -131,7 +130,7 @@ impl Trials<'_> {
     }
 
     /// The target with these settings; none where they do not go with it.
-    fn attempt(&mut self, change: &[(&'static str, i64)]) -> Option<Tried> {
+    fn attempt(&mut self, change: &[(&'static str, i64)]) -> Option<Alternative> {
         let mut request = self.request.clone();
         request.choice.settings.extend(change.iter().map(|(name, value)| ((*name).to_owned(), *value)));
         let mut elaborated = elaborate(self.files, &request.choice).ok()?;
@@ -157,7 +156,7 @@ impl Trials<'_> {
         let time = u128::from(analysis.timeline.makespan().0) * u128::from(devices) * u128::from(unit);
         let (base_time, base_devices) = *self.base.get_or_insert((time, devices));
         let extra = time.saturating_sub(base_time) * 1_000 / base_time.max(1);
-        Some(Tried {
+        Some(Alternative {
             change: change.to_vec(),
             device,
             peak,
@@ -176,8 +175,8 @@ fn has(change: &[(&str, i64)], name: &str) -> bool {
 }
 
 /// What may be changed of a target: what costs nothing first.
-fn candidates(target: &Tried) -> Vec<Change> {
-    let Tried { settings, n_microbatches, n_devices, .. } = target;
+fn candidates(target: &Alternative) -> Vec<Change> {
+    let Alternative { settings, n_microbatches, n_devices, .. } = target;
     let mut all: Vec<Change> = Vec::new();
     let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
     if settings.tensor > 1 && !settings.sequence_parallel {
@@ -203,9 +202,9 @@ fn candidates(target: &Tried) -> Vec<Change> {
     all
 }
 
-fn help(tried: &[Tried]) -> String {
+fn help(tried: &[Alternative]) -> String {
     let Some(first) = tried.first() else { return "no other setting that was tried takes less".to_owned() };
-    let Tried { device, peak, limit, .. } = first;
+    let Alternative { device, peak, limit, .. } = first;
     if !first.fits() {
         let least = tried.iter().min_by_key(|one| one.peak).unwrap_or(first);
         let (words, peak, device) = (least.words(), least.peak, least.device);

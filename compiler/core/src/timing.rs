@@ -18,7 +18,7 @@ use pipe_schedule::dispatch::reorder::reorder;
 use pipe_schedule::order::Order;
 use pipe_schedule::schedule::Schedule;
 use pipe_schedule::timing::durations::Costs;
-use pipe_schedule::timing::timeline::{Timeline, place};
+use pipe_schedule::timing::timeline::{Timeline, simulate};
 use pipe_schedule::units::Ticks;
 
 /// A schedule with its times.
@@ -58,7 +58,7 @@ impl Setting<'_> {
         };
         let target = durations::target(request, pipeline, stages, &schedule);
         let costs = target.as_ref().and_then(|target| ways::slowest(target, request, &order)).unwrap_or(costs);
-        let mut timeline = place(&schedule, &order, &costs);
+        let mut timeline = simulate(&schedule, &order, &costs);
         self.conclude((&schedule, &order, &costs), &mut timeline);
         Timed { schedule, order, costs, timeline }
     }
@@ -75,7 +75,7 @@ impl Setting<'_> {
         let takes = |members: &[DeviceId], bytes: Bytes| {
             target.as_ref().map_or(Ticks::ZERO, |target| gradients::gathered(target, members, bytes))
         };
-        copied::place((schedule, order, costs), program, &takes, &conclude)
+        copied::simulate((schedule, order, costs), program, &takes, &conclude)
     }
 
     /// Notes when gradients are added up between devices.

@@ -1,8 +1,7 @@
 //! The lines of schedules, layers, models and pipelines, with the names that they declare and use.
 
 use super::{NameKind, Walker};
-use pipe_syntax::ast;
-use pipe_syntax::ast::{LayerItem, Limit, ModelItem, PipelineItem, ScheduleItem, SettingValue};
+use pipe_syntax::ast::{self, LayerItem, Limit, ModelItem, PipelineItem, ScheduleItem, SettingValue};
 use pipe_syntax::source::Span;
 
 impl Walker {

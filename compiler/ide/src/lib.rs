@@ -7,8 +7,7 @@ mod items;
 pub mod reference;
 mod scopes;
 
-use pipe_syntax::ast;
-use pipe_syntax::ast::Declaration;
+use pipe_syntax::ast::{self, Declaration};
 use pipe_syntax::files::Files;
 use pipe_syntax::source::{FileId, Span};
 use std::collections::BTreeMap;

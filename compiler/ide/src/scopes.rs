@@ -1,8 +1,7 @@
 //! What names mean inside of declarations: scopes, expressions and calls.
 
 use super::{NameKind, Walker};
-use pipe_syntax::ast;
-use pipe_syntax::ast::{Call, Declaration, Expr, ExprKind, Let, Statement};
+use pipe_syntax::ast::{self, Call, Declaration, Expr, ExprKind, Let, Statement};
 use pipe_syntax::source::Span;
 use std::collections::BTreeMap;
 

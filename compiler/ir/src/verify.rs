@@ -1,53 +1,54 @@
-//! The judge of programs: only what passes here may run, whoever compiled it.
+//! The verifier: only programs that pass here may run, whoever compiled them.
 //!
 //! Rules, each in the file of its group under `verify/`:
 //!
 //! - **tables**: names are unique and ids in range; executables get as many buffers as they have
-//!   operands, all different
-//!   and each at least as large as its value; numbers are finite; set-up lists only `alloc` and `fill`; weights start
-//!   with their initial contents, all else with zeros, and the step fills neither weights nor optimizer state; weights that are kept in shares
-//!   have one for each member of one group, which holds exactly its bytes of their tensors, and are filled, and updated, share by share by their
-//!   members; an update
-//!   has no operand of a microbatch, and nothing but an update changes weights; every stage has an executable. Where
-//!   microbatches are cut in slices, an executable is of one slice and runs on that slice; slices read each other's
-//!   values only within one microbatch, all slices of which belong to one step; tensors of data have a second axis, along
-//!   which they are cut.
-//! - **graphs**: inputs come before their use, shapes agree with the operation, loads and stores stay inside their
-//!   operand; what is written is written completely and once; temporaries have room, and nothing else is in it.
-//! - **lifespans**: a buffer is used only between `alloc` and `free`; what lives since the set-up is never freed, what
-//!   is allocated in the step is freed in it; live buffers never overlap; offsets are aligned and inside the arena;
-//!   arena and peak are exact and within the memory, in both spaces.
+//!   operands, all different and each at least as large as its value; numbers are finite; set-up
+//!   lists only `alloc` and `fill`; weights start with their initial contents, all else with zeros,
+//!   and the step fills neither weights nor optimizer state; weights that are kept in shares have
+//!   one for each member of one group, which holds exactly its bytes of their tensors, and are
+//!   filled, and updated, share by share by their members; an update has no operand of a
+//!   microbatch, and nothing but an update changes weights; every stage has an executable. Where
+//!   microbatches are cut in slices, an executable is of one slice and runs on that slice; slices
+//!   read each other's values only within one microbatch, all slices of which belong to one step;
+//!   tensors of data have a second axis, along which they are cut.
+//! - **graphs**: inputs come before their use, shapes agree with the operation, loads and stores
+//!   stay inside their operand; what is written is written completely and once; temporaries have
+//!   room, and nothing else is in it.
+//! - **lifespans**: a buffer is used only between `alloc` and `free`; what lives since the set-up
+//!   is never freed, what is allocated in the step is freed in it; live buffers never overlap;
+//!   offsets are aligned and inside the arena; arena and peak are exact and within the memory, in
+//!   both spaces.
 //! - **tokens**: a started transfer, collective or copy is waited for exactly once, before its
-//!   buffer is written or freed (a
-//!   send, what a copy or a gathering reads) or touched at all (a receive, a collective, what a copy or a gathering writes).
+//!   buffer is written or freed (a send, what a copy or a gathering reads) or touched at all (a
+//!   receive, a collective, what a copy or a gathering writes).
 //! - **copies**: only copies reach the host's memory; they join buffers of one size, on either
-//!   side, and carry weights, the
-//!   optimizer's state or a value of a microbatch. Chunks of weights follow each other without gaps.
+//!   side, and carry weights, the optimizer's state or a value of a microbatch. Chunks of weights
+//!   follow each other without gaps.
 //! - **tasks**: each microbatch goes exactly once through each stage, forward, then backward fused
-//!   or in two halves, all
-//!   on one device; an update runs once for each step on each device that holds the weights, after all weight gradients
-//!   of its step, before any of the next step.
-//! - **contents**: whoever reads a buffer finds the value that it expects, of its own microbatch or of the slice that
-//!   its operand names; gradients are zeroed
-//!   in the step before anything is added to them, and never after; gradients that several devices hold are reduced
-//!   once in each step, after all that is added to them and before the update; who has its share of the sum updates its share of the weights,
-//!   and gives it to the others before anyone reads them; weights that are kept in shares are gathered from shares of one version, which is what
-//!   their readers find; where their sum travels instead, each
-//!   microbatch's gradient is added to the sum up to the one before it, and an update takes the sum up to the last one of
-//!   its step; the step ends with the contents it began with.
-//!   Weights that are updated in chunks are updated in their order, and read by nobody in between.
-//!   Of weights, a task reads exactly the version that the program's lags say, the backward that of its forward; an
-//!   update reads the newest version, and what the step list ends with is what it began with, as many updates later.
+//!   or in two halves, all on one device; an update runs once for each step on each device that
+//!   holds the weights, after all weight gradients of its step, before any of the next step.
+//! - **contents**: whoever reads a buffer finds the value that it expects, of its own microbatch or
+//!   of the slice that its operand names; gradients are zeroed in the step before anything is added
+//!   to them, and never after; gradients that several devices hold are reduced once in each step,
+//!   after all that is added to them and before the update; who has its share of the sum updates
+//!   its share of the weights, and gives it to the others before anyone reads them; weights that
+//!   are kept in shares are gathered from shares of one version, which is what their readers find;
+//!   where their sum travels instead, each microbatch's gradient is added to the sum up to the one
+//!   before it, and an update takes the sum up to the last one of its step; the step ends with the
+//!   contents it began with. Weights that are updated in chunks are updated in their order, and
+//!   read by nobody in between. Of weights, a task reads exactly the version that the program's
+//!   lags say, the backward that of its forward; an update reads the newest version, and what the
+//!   step list ends with is what it began with, as many updates later.
 //! - **losses**: every loss is emitted exactly once, on the device that computes it.
 //! - **collectives**: the n-th collective of a group is the same on every member, and joins the
-//!   same value and bytes, which are all the
-//!   devices that hold the value, or a share of it. Shares are those of the group that is named, each updated by its member.
+//!   same value and bytes, which are all the devices that hold the value, or a share of it. Shares
+//!   are those of the group that is named, each updated by its member.
 //! - **channels**: the n-th send of a channel carries the value, microbatch and bytes of its n-th
-//!   receive, and a channel
-//!   has at most two receives that nobody has read yet (or as many as one executable reads).
+//!   receive, and a channel has at most two receives that nobody has read yet (or as many as one
+//!   executable reads).
 //! - **progress**: no device waits forever, even if every transfer needs both sides, and every
-//!   collective all members, at
-//!   the head of their queues.
+//!   collective all members, at the head of their queues.
 //!
 //! A group is judged only if the groups before it found nothing, so that no finding merely follows from another. All
 //! take memory linear in the number of instructions, and time too, but for look-ups in sorted tables.

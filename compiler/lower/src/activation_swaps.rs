@@ -4,9 +4,8 @@
 //! and how many bytes are alive at each moment; the plan of what leaves
 //! ([`crate::offload::activations`]) is found for these, and the device is written again with it.
 
-use super::arena;
 use super::emit::{Code, Elsewhere, Emitter};
-use super::{ATTEMPTS, Options};
+use super::{ATTEMPTS, Options, arena};
 use crate::offload::activations::{Course, Gap, plan};
 use crate::program_tables::Work;
 use crate::state_swaps::Residency;

@@ -3,12 +3,12 @@
 //! Nothing here can fail: the schedule is known to run to its end. Four steps, each in its file:
 //!
 //! 1. `order` puts all tasks in one global linear order, by the time at which they start.
-//! 2. `transfers` finds out what crosses between devices, one transfer per value, microbatch and target device, and
-//!    says after which task of the sender it is sent, before which task of the receiver its receive is queued, and
-//!    before which task of the sender its end is waited for.
+//! 2. `transfers` finds out what crosses between devices, one transfer per value, microbatch and
+//!    target device, and says after which task of the sender it is sent, before which task of the
+//!    receiver its receive is queued, and before which task of the sender its end is waited for.
 //! 3. `gathers` finds out when weights that are kept in shares have to be there as a whole, and
-//!    `collectives` says after which task each device joins
-//!    these gatherings and the reductions of replicated weights.
+//!    `collectives` says after which task each device joins these gatherings and the reductions of
+//!    replicated weights.
 //! 4. `emit` writes each device's list; `arena` then gives every buffer its place.
 //!
 //! `halves` then looks for backwards that take less memory if both halves are one run, and all four
@@ -22,11 +22,10 @@
 //! `wait` ever blocks, because both sides of its transfer were queued in an earlier block:
 //!
 //! - A channel carries values in the order in which the receiver first reads them. When a task is
-//!   about to read the k-th,
-//!   the readers of the others before it have run, so their producers have too: all of them were sent. Its receive is
-//!   queued at the latest right before it.
-//! - The wait for a send stands in the block of a task that comes later in the global order than both the block of
-//!   its producer and the block at whose end the receive is queued.
+//!   about to read the k-th, the readers of the others before it have run, so their producers have
+//!   too: all of them were sent. Its receive is queued at the latest right before it.
+//! - The wait for a send stands in the block of a task that comes later in the global order than
+//!   both the block of its producer and the block at whose end the receive is queued.
 //!
 //! Collectives are waited for after the last task of a device, when it has joined all of its own;
 //! or, where gradients leave when their sum is made, in the block of a task that comes later in the
@@ -147,8 +146,8 @@ fn write(
     let transfers = transfers::Transfers::new(schedule, timeline, &work, &order, &options.latency);
     let reductions = reductions(schedule, set, timeline, &options.latency);
     let given =
-        Given { schedule, timeline, options, dependencies: dependencies.as_ref(), order, transfers, reductions };
-    let Written { groups, devices } = given.least_waiting(&work);
+        Inputs { schedule, timeline, options, dependencies: dependencies.as_ref(), order, transfers, reductions };
+    let Lowered { groups, devices } = given.least_waiting(&work);
     work.name_groups(&groups);
     let program = Program {
         name: options.name.clone(),
@@ -167,7 +166,7 @@ fn write(
 }
 
 /// What the lists of all devices follow from, beside what there is to do.
-struct Given<'a> {
+struct Inputs<'a> {
     schedule: &'a Schedule,
     timeline: &'a Timeline,
     options: &'a Options,
@@ -178,20 +177,20 @@ struct Given<'a> {
 }
 
 /// The lists of all devices, and who joins collectives together.
-struct Written {
+struct Lowered {
     groups: Vec<Vec<DeviceId>>,
     devices: Vec<DeviceProgram>,
 }
 
-impl Written {
+impl Lowered {
     fn largest(&self) -> Bytes {
         self.devices.iter().map(|code| code.arena).max().unwrap_or_default()
     }
 }
 
-impl Given<'_> {
+impl Inputs<'_> {
     /// Weights that are kept in shares come while the task before runs, if memory is left for that.
-    fn least_waiting(&self, work: &program_tables::Work) -> Written {
+    fn least_waiting(&self, work: &program_tables::Work) -> Lowered {
         let ahead = self.written(work, true);
         if work.kept().next().is_none() || self.options.budget.is_none_or(|budget| ahead.largest() <= budget) {
             return ahead;
@@ -200,7 +199,7 @@ impl Given<'_> {
         if later.largest() < ahead.largest() { later } else { ahead }
     }
 
-    fn written(&self, work: &program_tables::Work, ahead: bool) -> Written {
+    fn written(&self, work: &program_tables::Work, ahead: bool) -> Lowered {
         let Self { schedule, timeline, options, dependencies, order, transfers, reductions } = self;
         let rounds = all_gathers::rounds(schedule, work, order, ahead);
         let collectives = collectives::Collectives::new((reductions, &rounds), work, (order, timeline));
@@ -220,7 +219,7 @@ impl Given<'_> {
                 }
             })
             .collect();
-        Written { groups: collectives.groups, devices }
+        Lowered { groups: collectives.groups, devices }
     }
 }
 

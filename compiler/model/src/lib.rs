@@ -36,8 +36,7 @@ mod weights;
 
 pub(crate) use bundle::add_value;
 pub use costs::{costs, operations};
-pub use language::functions;
-pub use language::{MAX_LAYERS, elaborate};
+pub use language::{MAX_LAYERS, elaborate, functions};
 pub use partition::partition;
 pub use stages::{Kinds, Request, stages};
 pub use symbolic::{abstract_slices, abstract_stages, add_weights};

@@ -208,7 +208,7 @@ pub struct Collective {
     pub stage: Option<u32>,
     /// When it joins.
     pub start: u64,
-    /// When all have what comes of it.
+    /// When every member has the result.
     pub end: u64,
 }
 

@@ -95,13 +95,13 @@ fn no_swap_of_neighbours_makes_a_schedule_shorter_than_estimated() {
     let in_turn = job.on_device.iter().map(|lanes| lanes.repeat(5)).collect();
     for objective in [Objective::Makespan, Objective::LongestStage] {
         let mut random = Random::new(7);
-        let (mut plan, first) = Plan::new(&job, objective, &in_turn).expect("no circle");
+        let (mut plan, first) = Plan::new(&job, objective, &in_turn).expect("no cycle");
         let course = Course { tries: 400, heat: 3, frozen: None };
         let (_, orders) = anneal(&mut plan, first, &course, &mut random, &mut || true);
         let (mut tried, mut exact) = (0, 0);
         for device in 0..3 {
             for from in 0..orders[device].len() - 1 {
-                let (mut plan, _) = Plan::new(&job, objective, &orders).expect("no circle");
+                let (mut plan, _) = Plan::new(&job, objective, &orders).expect("no cycle");
                 plan.note_tails();
                 if !plan.may_move(device, from, from + 1) {
                     continue;

@@ -35,7 +35,7 @@ codes! {
     Syntax "syntax"
     /// An imported file cannot be read.
     ImportFailed "import-failed"
-    /// Files import each other in a circle.
+    /// Files import each other in a cycle.
     ImportCycle "import-cycle"
     /// Two declarations have the same name.
     DuplicateName "duplicate-name"

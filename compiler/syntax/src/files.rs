@@ -7,10 +7,8 @@ mod configs;
 
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::source::{FileId, Source, Sources, Span};
-use crate::torch;
 use crate::torch::table::Table;
-use crate::{ast, parse};
-use crate::{stdlib, suggest};
+use crate::{ast, parse, stdlib, suggest, torch};
 use ast::Declaration;
 use std::collections::BTreeMap;
 
@@ -153,7 +151,7 @@ impl Reader<'_> {
             Some(true) => return,
             Some(false) => {
                 let message = format!("`{}` imports itself, directly or through others", shown(&path));
-                return self.fail(Code::ImportCycle, import.span, "closes the circle", message);
+                return self.fail(Code::ImportCycle, import.span, "closes the cycle", message);
             }
             None => {}
         }

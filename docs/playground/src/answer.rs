@@ -1,8 +1,7 @@
 //! What the playground asks, and what it is told.
 
-use pipe_compiler::elaborate;
 use pipe_compiler::report::Report;
-use pipe_compiler::{Request, compile};
+use pipe_compiler::{Request, compile, elaborate};
 use pipe_plot::Picture;
 use pipe_schedule::memory_limit::MemoryLimit;
 use pipe_schedule::policy::activation::Shares;

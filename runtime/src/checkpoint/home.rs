@@ -81,12 +81,13 @@ impl Home {
 
     /// Writes `step-<n>.<run>.safetensors` and removes all but the two that the run has written last. Returns the path.
     ///
-    /// # Errors If the folder or the file cannot be written, or another run has taken the folder;
-    /// older checkpoints are then untouched.
+    /// # Errors
+    /// If the folder or the file cannot be written, or another run has taken the folder; older
+    /// checkpoints are then untouched.
     pub fn save(&self, state: &State) -> Result<PathBuf, CheckpointError> {
         let path = self.file(state.step, SUFFIX);
         self.put(&path, &to_bytes(state).map_err(malformed(&path))?)?;
-        self.prune()?;
+        self.prune().or_else(|error| self.check().and(Err(error)))?;
         Ok(path)
     }
 
@@ -103,8 +104,10 @@ impl Home {
     /// Writes a file that makes a checkpoint complete. Where the folder was lost meanwhile, the file does not stay.
     pub(super) fn put(&self, path: &Path, bytes: &[u8]) -> Result<(), CheckpointError> {
         self.check()?;
-        put(path, bytes)?;
-        self.check().inspect_err(|_| drop(std::fs::remove_file(path)))
+        let written = put(path, bytes);
+        // A folder that was lost meanwhile is also why a file could not be written.
+        self.check().inspect_err(|_| drop(std::fs::remove_file(path)))?;
+        written
     }
 
     /// Removes the checkpoints of this run, and of the one that it goes on from, but the two newest.

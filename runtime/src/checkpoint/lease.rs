@@ -6,7 +6,7 @@
 //! numbers never go back, and an owner that was stopped meanwhile finds a higher one and writes
 //! nothing more.
 
-use super::owner::{Note, Owner, Sign, numbers, path};
+use super::owner::{Note, Owner, RankState, numbers, path};
 use super::{CheckpointError, io_error};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Seek, SeekFrom, Write};
@@ -201,9 +201,9 @@ fn living(path: &Path, terms: &Terms<'_>) -> std::io::Result<Option<Owner>> {
     loop {
         // What is only half there is being written, or was when its writer died.
         match note.as_ref().map(|note| (note, note.owner.sign())) {
-            Some((Note { ended: true, .. }, _) | (_, Sign::Ended)) => return Ok(None),
-            Some((note, Sign::Runs)) => return Ok(Some(note.owner.clone())),
-            Some((_, Sign::Unknown)) | None => {}
+            Some((Note { ended: true, .. }, _) | (_, RankState::Ended)) => return Ok(None),
+            Some((note, RankState::Runs)) => return Ok(Some(note.owner.clone())),
+            Some((_, RankState::Unknown)) | None => {}
         }
         if began.elapsed() >= patience {
             return Ok(None);

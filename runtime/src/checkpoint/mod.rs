@@ -197,12 +197,13 @@ pub fn state(run: &Run, step: u64) -> Result<State, CheckpointError> {
 /// job of several ranks one of each and an index. All ranks do it at once. Removes all but the two
 /// checkpoints that the run has written last. Returns the path of the file or the index.
 ///
-/// # Errors If the folder or a file cannot be written, another run has taken the folder, or a GPU
-/// does not answer; older checkpoints are then untouched.
+/// # Errors
+/// If the folder or a file cannot be written, another run has taken the folder, or a GPU does not
+/// answer; older checkpoints are then untouched.
 pub fn write(run: &Run, step: u64, home: &Home) -> Result<PathBuf, CheckpointError> {
-    match run.desk() {
+    match run.mailbox() {
         None => home.save(&state(run, step)?),
-        Some(desk) => shards::save(desk, home, &about(run, step), pieces(run)),
+        Some(mailbox) => shards::save(mailbox, home, &about(run, step), pieces(run)),
     }
 }
 

@@ -3,11 +3,10 @@
 use crate::checksum;
 use crate::job::{Ailment, Process};
 use serde::{Deserialize, Serialize};
-use std::fmt;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{fmt, fs};
 
 /// The run that has a folder: all ranks of a job are one, and their first process stands for them.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -36,22 +35,22 @@ impl Owner {
     }
 
     /// What can be seen of its process from here.
-    pub(super) fn sign(&self) -> Sign {
+    pub(super) fn sign(&self) -> RankState {
         if self.machine.is_empty() || self.machine != machine() {
-            return Sign::Unknown;
+            return RankState::Unknown;
         }
         match self.process.ailment() {
-            None => Sign::Runs,
+            None => RankState::Runs,
             // Some systems hide the processes of other users, as the first one is.
-            Some(Ailment::Ended) if fs::read("/proc/1/stat").is_ok() => Sign::Ended,
-            Some(Ailment::Ended | Ailment::Stopped) => Sign::Unknown,
+            Some(Ailment::Ended) if fs::read("/proc/1/stat").is_ok() => RankState::Ended,
+            Some(Ailment::Ended | Ailment::Stopped) => RankState::Unknown,
         }
     }
 }
 
 /// What can be seen of the process of an owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Sign {
+pub(super) enum RankState {
     /// It runs.
     Runs,
     /// It has ended.
@@ -170,7 +169,7 @@ mod tests {
         let bytes = note.to_bytes();
         assert_eq!((bytes.len(), Note::from_bytes(&bytes)), (BYTES, Some(note.clone())));
         assert_eq!(Note::from_bytes(&bytes[..100]), None);
-        assert_eq!(note.owner.sign(), Sign::Runs);
+        assert_eq!(note.owner.sign(), RankState::Runs);
         assert_ne!(Owner::new().run, note.owner.run);
     }
 }

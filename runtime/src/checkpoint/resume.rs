@@ -8,7 +8,7 @@ use super::{
     Aspect, CheckpointError, Difference, NamedTensor, Origin, Place, State, load, read, saved_tensors, seed, versioned,
 };
 use crate::job::Rank;
-use crate::job::desk::Desk;
+use crate::job::mailbox::Mailbox;
 use crate::run::Run;
 use pipe_ir::value::ValueKind;
 use serde::{Deserialize, Serialize};
@@ -41,9 +41,9 @@ pub struct Resumed {
 /// Loads the newest checkpoint of a folder, or the one at a path, into a run. Returns the number of
 /// steps done. All ranks of a job do it at once, and take what the first one finds.
 ///
-/// # Errors If there is none, it cannot be read, is damaged, was saved with another model,
-/// optimizer or other data, or does not fit the program; the run is then as it was. If a GPU does
-/// not answer.
+/// # Errors
+/// If there is none, it cannot be read, is damaged, was saved with another model, optimizer or
+/// other data, or does not fit the program; the run is then as it was. If a GPU does not answer.
 pub fn resume(run: &mut Run, from: &Path) -> Result<u64, CheckpointError> {
     resume_as(run, from, &Resumption::default()).map(|resumed| resumed.step)
 }
@@ -54,13 +54,13 @@ pub fn resume(run: &mut Run, from: &Path) -> Result<u64, CheckpointError> {
 /// The same, less what is accepted.
 pub fn resume_as(run: &mut Run, from: &Path, how: &Resumption) -> Result<Resumed, CheckpointError> {
     let own = || candidates(from);
-    let candidates = match run.desk() {
+    let candidates = match run.mailbox() {
         None => own()?,
-        Some(desk) => agreed(desk, own)?,
+        Some(mailbox) => agreed(mailbox, own)?,
     };
     let (mut skipped, mut last) = (Vec::new(), None);
     for (index, path) in candidates.iter().enumerate() {
-        match together(run.desk(), path, attempt(run, path, how)) {
+        match together(run.mailbox(), path, attempt(run, path, how)) {
             Ok(found) => {
                 let mut notes: Vec<String> = skipped;
                 notes.extend(found.notes(run, path, how));
@@ -73,7 +73,7 @@ pub fn resume_as(run: &mut Run, from: &Path, how: &Resumption) -> Result<Resumed
                 last = Some(error);
             }
             Err(Refusal { error, is_damage: true }) => {
-                let sound = soundest(run.desk(), &candidates[index + 1..])?;
+                let sound = soundest(run.mailbox(), &candidates[index + 1..])?;
                 return Err(CheckpointError::Damaged { error: Box::new(error), sound });
             }
             Err(Refusal { error, .. }) => return Err(error),
@@ -101,19 +101,19 @@ fn candidates(from: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
 
 /// What the first rank finds, on all of them.
 fn agreed(
-    desk: &Desk,
+    mailbox: &Mailbox,
     own: impl Fn() -> Result<Vec<PathBuf>, CheckpointError>,
 ) -> Result<Vec<PathBuf>, CheckpointError> {
-    let own = if desk.rank == Rank::FIRST { own()? } else { Vec::new() };
-    let word = desk.spread(serde_json::to_vec(&own).unwrap_or_default())?;
+    let own = if mailbox.rank == Rank::FIRST { own()? } else { Vec::new() };
+    let word = mailbox.spread(serde_json::to_vec(&own).unwrap_or_default())?;
     Ok(serde_json::from_slice(&word).unwrap_or_default())
 }
 
 /// The newest of these that is sound, as the first rank finds it.
-fn soundest(desk: Option<&Desk>, candidates: &[PathBuf]) -> Result<Option<PathBuf>, CheckpointError> {
+fn soundest(mailbox: Option<&Mailbox>, candidates: &[PathBuf]) -> Result<Option<PathBuf>, CheckpointError> {
     let own = || candidates.iter().find(|path| load(path).is_ok()).cloned();
-    let Some(desk) = desk else { return Ok(own()) };
-    Ok(agreed(desk, || Ok(own().into_iter().collect()))?.pop())
+    let Some(mailbox) = mailbox else { return Ok(own()) };
+    Ok(agreed(mailbox, || Ok(own().into_iter().collect()))?.pop())
 }
 
 /// Why a checkpoint is not taken.
@@ -208,15 +208,15 @@ enum Word {
 }
 
 /// What was found, if all ranks found it well.
-fn together(desk: Option<&Desk>, path: &Path, own: Result<Found, CheckpointError>) -> Result<Found, Refusal> {
+fn together(mailbox: Option<&Mailbox>, path: &Path, own: Result<Found, CheckpointError>) -> Result<Found, Refusal> {
     let refusal = |error: CheckpointError| Refusal { is_damage: error.is_damage(), error };
-    let Some(desk) = desk else { return own.map_err(refusal) };
+    let Some(mailbox) = mailbox else { return own.map_err(refusal) };
     let word = match &own {
         Ok(found) => Word::Fits(found.state.step),
         Err(error) => Word::Refused(error.is_damage(), error.to_string()),
     };
     let analyze = || {
-        let words = desk.gather(serde_json::to_vec(&word).unwrap_or_default())?;
+        let words = mailbox.gather(serde_json::to_vec(&word).unwrap_or_default())?;
         let words: Vec<Word> = words.iter().filter_map(|word| serde_json::from_slice(word).ok()).collect();
         let refused = words.iter().enumerate().find_map(|(rank, other)| match (other, &word) {
             (Word::Refused(is_damage, reason), _) => Some((rank, *is_damage, reason.clone())),
@@ -227,7 +227,7 @@ fn together(desk: Option<&Desk>, path: &Path, own: Result<Found, CheckpointError
             }
             _ => None,
         });
-        desk.spread(serde_json::to_vec(&refused).unwrap_or_default())
+        mailbox.spread(serde_json::to_vec(&refused).unwrap_or_default())
     };
     let verdict = analyze().map_err(|error| Refusal { error: error.into(), is_damage: false })?;
     let verdict: Option<(usize, bool, String)> = serde_json::from_slice(&verdict).unwrap_or_default();
@@ -235,7 +235,7 @@ fn together(desk: Option<&Desk>, path: &Path, own: Result<Found, CheckpointError
         (None, own) => own.map_err(refusal),
         (Some((rank, is_damage, message)), own) => {
             let told = CheckpointError::Rank { rank: Rank::from_index(rank), message };
-            let error = own.err().filter(|_| desk.rank.index() == rank).unwrap_or(told);
+            let error = own.err().filter(|_| mailbox.rank.index() == rank).unwrap_or(told);
             Err(Refusal { error, is_damage })
         }
     }

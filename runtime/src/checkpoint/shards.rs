@@ -5,15 +5,14 @@
 //! The index has the form of those of Hugging Face: `weight_map` says in which file a tensor is.
 //! Names of shards are never used twice.
 
-use super::file::{About, Shard, Unsound};
+use super::file::{self, About, Shard, Unsound};
 use super::folder::{INDEX_SUFFIX, put};
 use super::home::Home;
-use super::{CheckpointError, MOST_BYTES, Origin, Piece, State, assemble, file, io_error, malformed, unsound};
-use crate::checksum;
+use super::{CheckpointError, MOST_BYTES, Origin, Piece, State, assemble, io_error, malformed, unsound};
 use crate::fault::RunError;
 use crate::job::Rank;
-use crate::job::desk::Desk;
-use crate::regular_file;
+use crate::job::mailbox::Mailbox;
+use crate::{checksum, regular_file};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -88,7 +87,7 @@ pub(super) fn is_shard(name: &str) -> bool {
 
 /// Saves the pieces of all ranks.
 pub(super) fn save(
-    desk: &Desk,
+    mailbox: &Mailbox,
     home: &Home,
     about: &About,
     pieces: Result<Vec<Piece>, RunError>,
@@ -100,19 +99,19 @@ pub(super) fn save(
         Ok(()) => Ok(home.next_save()),
         Err(error) => Err(error.to_string()),
     };
-    let word = desk.spread(serde_json::to_vec(&word).unwrap_or_default())?;
+    let word = mailbox.spread(serde_json::to_vec(&word).unwrap_or_default())?;
     own?;
     let of_first = |message: String| CheckpointError::Rank { rank: Rank::FIRST, message };
     let save: Result<String, String> = serde_json::from_slice(&word).map_err(|error| of_first(error.to_string()))?;
     let (save, folder) = (save.map_err(of_first)?, home.folder());
-    let name = |rank: usize| format!("step-{step:08}{MARK}{rank}-of-{}.{save}.safetensors", desk.n_ranks);
+    let name = |rank: usize| format!("step-{step:08}{MARK}{rank}-of-{}.{save}.safetensors", mailbox.n_ranks);
     let write = || {
         let pieces = pieces?;
         if pieces.is_empty() {
             return Ok((pieces, String::new()));
         }
         fs::create_dir_all(folder).map_err(io_error(folder))?;
-        let path = folder.join(name(desk.rank.index()));
+        let path = folder.join(name(mailbox.rank.index()));
         let (bytes, checksum) = file::shard_to_bytes(about, &pieces).map_err(malformed(&path))?;
         put(&path, &bytes)?;
         Ok::<_, CheckpointError>((pieces, checksum))
@@ -125,7 +124,7 @@ pub(super) fn save(
         ),
         Err(error) => Word::Failed(error.to_string()),
     };
-    let words = desk.gather(serde_json::to_vec(&word).unwrap_or_default())?;
+    let words = mailbox.gather(serde_json::to_vec(&word).unwrap_or_default())?;
     let path = home.file(step, INDEX_SUFFIX);
     let conclude = || {
         let mut index = Index::new(about);
@@ -154,9 +153,9 @@ pub(super) fn save(
         home.put(&path, text.as_bytes())?;
         home.prune()
     };
-    let own = if desk.rank == Rank::FIRST { conclude() } else { Ok(()) };
+    let own = if mailbox.rank == Rank::FIRST { conclude() } else { Ok(()) };
     let told = own.as_ref().err().map(ToString::to_string).unwrap_or_default();
-    let told = desk.spread(told.into_bytes())?;
+    let told = mailbox.spread(told.into_bytes())?;
     own?;
     if told.is_empty() {
         return Ok(path);

@@ -4,29 +4,29 @@
 //! between them ([`wire`]). Transfers between devices of one process stay what they are: copies
 //! from arena to arena.
 
-pub(crate) mod desk;
+mod control_messages;
 pub(crate) mod exchange;
+mod failure_detector;
 mod lost;
-mod mail;
-mod messenger;
+pub(crate) mod mailbox;
 #[cfg(feature = "mpi")]
 pub mod mpi;
+mod progress_thread;
 mod rank;
+mod rank_state;
 mod report;
-mod sign;
 pub mod store;
 #[cfg(test)]
 mod tests;
 mod threads;
-mod watch;
 pub(crate) mod wire;
 
 use crate::fault::RunError;
-use desk::{Desk, Post};
+use control_messages::Subject;
 pub(crate) use lost::Ailment;
 pub use lost::{How, Lost, Position, Process};
-use mail::Subject;
-use messenger::Messenger;
+use mailbox::{Mailbox, Post};
+use progress_thread::ProgressThread;
 pub use rank::{Division, Rank};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
@@ -49,7 +49,7 @@ pub struct Settings {
     pub lost: Arc<Teller>,
     /// Tells the user that nothing connects the ranks any more, and why; called on every rank.
     pub cut: Arc<dyn Fn(&str) + Send + Sync>,
-    /// Tells the user that this process stood still for so long that the others have ended without
+    /// Tells the user that this process was suspended for so long that the others have ended without
     /// it; called on that rank only.
     pub away: Arc<dyn Fn(Duration) + Send + Sync>,
     /// Ends the process, on every rank: nothing can be waited for any more.
@@ -72,8 +72,8 @@ pub enum Unconnected {
 
 /// One rank's part of a job. It ends when this is dropped: then all ranks wait for each other.
 pub struct Job {
-    desk: Arc<Desk>,
-    messenger: Option<JoinHandle<()>>,
+    mailbox: Arc<Mailbox>,
+    progress_thread: Option<JoinHandle<()>>,
     /// Says when the messenger leaves the library, which waits for the other ranks.
     closing: mpsc::Receiver<()>,
     stall: Duration,
@@ -89,27 +89,29 @@ impl Job {
         let ((reply, answer), (close, closing)) = (mpsc::channel(), mpsc::channel());
         let work = move || {
             let connected = connect().and_then(|(wire, rank, n_ranks)| {
-                let desk = Arc::new(Desk::new(rank, n_ranks as usize));
-                desk.register();
-                let messenger = Messenger::new(wire, Arc::clone(&desk), settings).map_err(|error| error.to_string())?;
-                Ok((desk, messenger))
+                let mailbox = Arc::new(Mailbox::new(rank, n_ranks as usize));
+                mailbox.register();
+                let progress_thread =
+                    ProgressThread::new(wire, Arc::clone(&mailbox), settings).map_err(|error| error.to_string())?;
+                Ok((mailbox, progress_thread))
             });
             match connected {
-                Ok((desk, messenger)) => {
+                Ok((mailbox, progress_thread)) => {
                     // The job waits for the answer.
-                    drop(reply.send(Ok(desk)));
-                    messenger.work(&close);
+                    drop(reply.send(Ok(mailbox)));
+                    progress_thread.work(&close);
                 }
                 Err(message) => drop(reply.send(Err(message))),
             }
         };
-        let messenger = thread::Builder::new().name("messenger".to_owned()).spawn(work);
+        let progress_thread = thread::Builder::new().name("messenger".to_owned()).spawn(work);
         let broken = |message: &str| Unconnected::Failed(message.to_owned());
-        let messenger = messenger.map_err(|error| broken(&format!("no thread to talk to other ranks: {error}")))?;
+        let progress_thread =
+            progress_thread.map_err(|error| broken(&format!("no thread to talk to other ranks: {error}")))?;
         match answer.recv_timeout(stall) {
-            Ok(desk) => {
-                let desk = desk.map_err(Unconnected::Failed)?;
-                Ok(Self { desk, messenger: Some(messenger), closing, stall })
+            Ok(mailbox) => {
+                let mailbox = mailbox.map_err(Unconnected::Failed)?;
+                Ok(Self { mailbox, progress_thread: Some(progress_thread), closing, stall })
             }
             Err(mpsc::RecvTimeoutError::Timeout) => Err(Unconnected::Late(stall)),
             Err(mpsc::RecvTimeoutError::Disconnected) => Err(broken("the thread that talks to other ranks broke")),
@@ -119,23 +121,23 @@ impl Job {
     /// Which rank this is.
     #[must_use]
     pub fn rank(&self) -> Rank {
-        self.desk.rank
+        self.mailbox.rank
     }
 
     /// Whether this rank speaks for all.
     #[must_use]
     pub fn is_first(&self) -> bool {
-        self.desk.rank == Rank::FIRST
+        self.mailbox.rank == Rank::FIRST
     }
 
     /// How many there are.
     #[must_use]
     pub fn n_ranks(&self) -> usize {
-        self.desk.n_ranks
+        self.mailbox.n_ranks
     }
 
-    pub(crate) fn desk(&self) -> &Arc<Desk> {
-        &self.desk
+    pub(crate) fn mailbox(&self) -> &Arc<Mailbox> {
+        &self.mailbox
     }
 
     /// Hands a word to the first rank, which gets those of all ranks in their order, its own first;
@@ -144,7 +146,7 @@ impl Job {
     /// # Errors
     /// If a rank cannot go on.
     pub fn gather(&self, own: Vec<u8>) -> Result<Vec<Vec<u8>>, RunError> {
-        self.desk.gather(own)
+        self.mailbox.gather(own)
     }
 
     /// Takes a word from the first rank to all; what the others give is not looked at.
@@ -152,12 +154,12 @@ impl Job {
     /// # Errors
     /// If a rank cannot go on.
     pub fn spread(&self, word: Vec<u8>) -> Result<Vec<u8>, RunError> {
-        self.desk.spread(word)
+        self.mailbox.spread(word)
     }
 
     /// Tells all other ranks that this one cannot go on: what they wait for ends.
     pub fn fail(&self, message: &str) {
-        self.desk.break_off(message);
+        self.mailbox.break_off(message);
     }
 
     /// Whether any rank says so; to all of them.
@@ -182,51 +184,51 @@ impl Job {
     /// Whether some rank cannot go on.
     #[must_use]
     pub fn has_failed(&self) -> bool {
-        self.desk.failure().is_some()
+        self.mailbox.failure().is_some()
     }
 
     /// Ends this rank's part where the job cannot go on: lets the others know that the user was
     /// told why, or waits for that, but not forever.
     pub fn part(mut self, has_told: bool) {
         if has_told {
-            self.desk.post(Post::Letters(Subject::Told, Vec::new()));
+            self.mailbox.post(Post::Letters(Subject::Told, Vec::new()));
         } else {
-            self.desk.wait_until_told(PATIENCE);
+            self.mailbox.wait_until_told(PATIENCE);
         }
-        self.desk.post(Post::Part);
+        self.mailbox.post(Post::Part);
         self.join();
     }
 
     /// Ends without a word, as a process does that is killed: to try what the others do then.
     pub fn vanish(mut self) {
-        self.desk.post(Post::Vanish);
+        self.mailbox.post(Post::Vanish);
         self.join();
     }
 
     fn join(&mut self) {
-        let Some(messenger) = self.messenger.take() else { return };
+        let Some(progress_thread) = self.progress_thread.take() else { return };
         if self.closing.recv().is_ok() {
             // Nothing is left to do, whoever is lost while the library ends.
             let began = Instant::now();
-            while !messenger.is_finished() && began.elapsed() < self.stall {
+            while !progress_thread.is_finished() && began.elapsed() < self.stall {
                 thread::sleep(Duration::from_millis(1));
             }
         } else {
             // If it panicked, there is nobody left to take leave of.
-            let _ = messenger.join();
+            let _ = progress_thread.join();
         }
     }
 
     /// The system asked this process to end, as launchers do when another process did: who is silent now is lost soon.
     pub fn hurry(&self) -> impl Fn() + Send + Sync + 'static {
-        let desk = Arc::clone(&self.desk);
-        move || desk.hurry()
+        let mailbox = Arc::clone(&self.mailbox);
+        move || mailbox.hurry()
     }
 }
 
 impl Drop for Job {
     fn drop(&mut self) {
-        self.desk.post(Post::Leave);
+        self.mailbox.post(Post::Leave);
         self.join();
     }
 }

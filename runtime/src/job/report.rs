@@ -5,9 +5,9 @@
 //! two hosts drift apart by some microseconds a second; later steps are put where they began by
 //! their own clock, and never before the step of the first rank.
 
-use super::desk::Desk;
 use super::rank::{Division, Rank};
 use crate::fault::RunError;
+use crate::job::mailbox::Mailbox;
 use crate::report::{DeviceStep, Nanos, StepReport};
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
@@ -25,7 +25,7 @@ struct Share {
     devices: Vec<DeviceStep>,
 }
 
-impl Desk {
+impl Mailbox {
     /// Compares the clocks of all ranks with that of the first one. All ranks do it at once. How
     /// far apart they still may be, in nanoseconds: on the first rank, of all others; elsewhere, of
     /// its own.

@@ -5,7 +5,7 @@ use crate::channel::{Channels, Posted};
 use crate::collective::Part;
 use crate::memory::Memory;
 use crate::random::mix;
-use crate::remote::Seat;
+use crate::remote::RankView;
 use pipe_ir::graph::DType;
 use pipe_ir::ids::{BufferId, DeviceId, GroupId, TokenId};
 use pipe_ir::instruction::{Collective, Instruction};
@@ -96,7 +96,7 @@ fn together(members: &[u32], cases: &[Case], n_ranks: u32) -> Vec<Vec<Vec<u8>>> 
         return all(&Channels::new(&program, None, None).expect("small"), 0..N_DEVICES);
     }
     let rank = |job: Job| {
-        let seat = Seat::new(&program, &job).expect("a device for each");
+        let seat = RankView::new(&program, &job).expect("a device for each");
         let channels = Channels::new(&program, None, Some(&seat)).expect("small");
         let found = all(&channels, seat.division.devices_of(job.rank()));
         job.any(false).expect("nobody has a fault");
@@ -137,8 +137,8 @@ fn collectives_over_ranks_have_the_bits_of_one_process() {
 fn clocks_of_ranks_are_no_further_apart_than_they_say() {
     let moment = Instant::now() + Duration::from_secs(1);
     let rank = |job: Job| {
-        let apart = job.desk().synchronise().expect("nobody has a fault");
-        (apart, job.desk().clock(moment))
+        let apart = job.mailbox().synchronise().expect("nobody has a fault");
+        (apart, job.mailbox().clock(moment))
     };
     let found: Vec<(i64, i64)> = thread::scope(|scope| {
         let ranks = job_of_threads(4, settings).into_iter().map(|job| scope.spawn(move || rank(job)));

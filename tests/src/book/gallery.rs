@@ -1,8 +1,7 @@
 //! `docs/gallery.md` and its pictures: every standard schedule with its figures and its source.
 
 use crate::cases::compile_text;
-use pipe_compiler::elaborate;
-use pipe_compiler::{Compilation, Request};
+use pipe_compiler::{Compilation, Request, elaborate};
 use pipe_syntax::stdlib;
 use pipec::plot::svg;
 use std::fmt::Write;

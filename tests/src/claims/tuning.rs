@@ -1,7 +1,7 @@
 //! What `tune` says of small models on small random clusters, against every candidate in every order of the nodes.
 //!
 //! `tune` claims that its first rows are the best, that nothing that may fit is below its lower bound, and,
-//! where it says that it is complete, that nothing that was left out is better. `check` prints what single
+//! where it says that it is complete, that nothing that was pruned can be faster. `check` prints what single
 //! candidates take, and `check --map` claims that no order of the nodes of one is shorter.
 
 use crate::schedules::Dice;
@@ -13,7 +13,9 @@ use pipe_ir::units::Bytes;
 use pipe_schedule::memory_limit::MemoryLimit;
 use pipe_schedule::timing::costs::StageCosts;
 use pipe_schedule::units::Ticks;
-use pipe_search::tune::{Asked, Candidate, Found, Problem, Taken, analysis, exhaustive, problem, space, tune};
+use pipe_search::tune::{
+    Candidate, Problem, StepTime, TuneRequest, TuneResult, analysis, exhaustive, problem, space, tune,
+};
 use pipe_syntax::source::{Source, Sources};
 use std::collections::BTreeMap;
 
@@ -28,7 +30,7 @@ const LIMITS: usize = 3;
 const SHORT: usize = 40;
 
 /// Candidates in all orders of their nodes, with what they take.
-type All = [(Candidate, Result<Taken, String>)];
+type All = [(Candidate, Result<StepTime, String>)];
 
 /// What became of some problems.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -41,7 +43,7 @@ pub struct Counts {
     pub differ: usize,
     /// Candidates that `check` printed the same of.
     pub checked: usize,
-    /// Problems of which it was said that nothing that was left out is better.
+    /// Problems of which it was said that nothing that was pruned can be faster.
     pub complete: usize,
     /// Rows that were called final.
     pub rows: usize,
@@ -160,7 +162,7 @@ fn random(dice: &mut Dice) -> (Result<Problem, String>, String) {
         ..Request::default()
     };
     let root = Source { name: "x.pipe".to_owned(), text: target };
-    let asked = Asked { batch: Some(batch), schedules, may_offload };
+    let asked = TuneRequest { batch: Some(batch), schedules, may_offload };
     let read = problem(&mut Sources::default(), root, &|_| Ok(config.clone()), &request, asked);
     (read.map_err(|found| format!("{found:#?}")), told)
 }
@@ -202,7 +204,7 @@ fn with_limits(problem: Problem, dice: &mut Dice, counts: &mut Counts) {
     if problem.may_offload {
         return;
     }
-    let mut short: Vec<Taken> = all.iter().filter_map(|(_, taken)| taken.clone().ok()).collect();
+    let mut short: Vec<StepTime> = all.iter().filter_map(|(_, taken)| taken.clone().ok()).collect();
     short.sort_unstable_by_key(|taken| taken.time);
     short.truncate(SHORT);
     // Which order fits may depend on the order of the nodes.
@@ -231,7 +233,7 @@ fn compare(problem: &Problem, all: &All, dice: &mut Dice, counts: &mut Counts) {
     let best = best_of(problem, all);
     let limit = problem.limit;
     let rows: Vec<Ticks> = found.best.iter().map(|(_, taken)| taken.time).collect();
-    let Found { bound, is_complete, n_final, .. } = found;
+    let TuneResult { bound, is_complete, n_final, .. } = found;
     let least = best.first().copied();
     if least.is_some_and(|least| least < bound) {
         counts.failures.push(format!("in {limit}: no candidate is below {bound}, but {least:?} fits"));
@@ -244,11 +246,11 @@ fn compare(problem: &Problem, all: &All, dice: &mut Dice, counts: &mut Counts) {
     }
     counts.complete += usize::from(is_complete);
     counts.rows += n_final;
-    let others: Vec<&(Candidate, Result<Taken, String>)> = all.iter().filter(|(_, taken)| taken.is_ok()).collect();
+    let others: Vec<&(Candidate, Result<StepTime, String>)> = all.iter().filter(|(_, taken)| taken.is_ok()).collect();
     let some = (0..JUDGED.min(others.len())).map(|_| others[dice.below(others.len())]);
     let rows = found.best.iter().map(|(candidate, taken)| (candidate, *taken)).take(JUDGED);
     let some = some.filter_map(|(candidate, taken)| Some((candidate, taken.clone().ok()?)));
-    let analysis: Vec<(&Candidate, Taken)> = rows.chain(some).collect();
+    let analysis: Vec<(&Candidate, StepTime)> = rows.chain(some).collect();
     for (candidate, taken) in &analysis {
         counts.failures.extend(check(problem, candidate, taken));
         counts.checked += 1;
@@ -260,7 +262,7 @@ fn compare(problem: &Problem, all: &All, dice: &mut Dice, counts: &mut Counts) {
 }
 
 /// What `check` prints of a candidate.
-fn check(problem: &Problem, candidate: &Candidate, taken: &Taken) -> Option<String> {
+fn check(problem: &Problem, candidate: &Candidate, taken: &StepTime) -> Option<String> {
     let (compilation, _) = analysis(problem, &candidate.source(problem, ""), "x.pipe");
     let report = &compilation.report;
     let makespan = compilation.analysis.as_ref().map(|analysis| analysis.timeline.makespan());

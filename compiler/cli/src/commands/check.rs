@@ -1,12 +1,10 @@
 //! `pipec check TARGET`: proves, and prints the report.
 
-use crate::Outcome;
 use crate::diagnostics::{Look, draw};
 use crate::input::{Format, TargetArguments, TimedArguments, load, parse_seconds};
-use crate::opened;
 use crate::output::{Failure, colours_error, colours_out, print, print_error};
 use crate::table::table;
-use crate::{sarif, terminal_width};
+use crate::{Outcome, opened, sarif, terminal_width};
 use clap::value_parser;
 use pipe_compiler::mapping::{Options, steps};
 use pipe_compiler::report::Finding;

@@ -1,13 +1,12 @@
 //! `pipec check x.ir`: verifies a program that somebody's compiler wrote.
 
-use crate::Outcome;
 use crate::diagnostics::shortened;
 use crate::input::{Format, TargetArguments};
 use crate::output::{Failure, Style, colours_error, colours_out, paint, print, print_error};
 use crate::reading::{MOST_INSTRUCTIONS, whole_text};
-use crate::sarif;
+use crate::run::is_computable;
 use crate::table::table;
-use crate::training::is_computable;
+use crate::{Outcome, sarif};
 use pipe_compiler::report::{Finding, Report};
 use pipe_ir::text::Rejected;
 use pipe_ir::verify::{Note, Place, VerifyError};

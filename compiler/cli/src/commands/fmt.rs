@@ -7,9 +7,8 @@ use crate::output::{Failure, Style, colours_out, complain, paint, print, write};
 use pipe_syntax::format::format;
 use pipe_syntax::source::{Source, Sources};
 use similar::TextDiff;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -3,20 +3,19 @@
 
 use super::check::{json, reason, show_findings};
 use super::reject;
-use crate::Outcome;
 use crate::backend::{self, BackendChoice, Products};
 use crate::input::{Format, TargetArguments};
-use crate::measuring::comparison::{Comparison, Measurement};
-use crate::measuring::machine::Machine;
-use crate::measuring::{self, Measured};
-use crate::opened;
 use crate::output::{Failure, can_write, print, warn, write};
+use crate::profile::comparison::{Comparison, Measurement};
+use crate::profile::machine::Machine;
+use crate::profile::{self, Measured};
 use crate::ranks::agreement::of_option;
 use crate::ranks::lost::{Origins, Written};
 use crate::ranks::{self, Entry, RankArguments, Team};
+use crate::run::progress::Progress;
+use crate::run::{self, Plan};
 use crate::table::count;
-use crate::training::progress::Progress;
-use crate::training::{self, Plan};
+use crate::{Outcome, opened};
 use pipe_compiler::Request;
 use pipe_compiler::analyze::Analysis;
 use pipe_compiler::profile::{Profile, SCHEMA, TaskTime};
@@ -243,7 +242,7 @@ impl Arguments {
         if speaks && backend != Backend::Cuda && self.products != Products::Fp32 {
             warn("`--products` is for GPUs, and none runs this: products are computed as they are");
         }
-        match training::open(program.program(), backend, &self.target.folder()) {
+        match run::open(program.program(), backend, &self.target.folder()) {
             Ok(data) => Ok(Some(Prepared { backend, program: Arc::new(program), analysis, data, sources })),
             Err(message) if speaks => reject(self.target.format, SCHEMA, &message).map(|_| None),
             Err(message) => Err(Failure::Usage(message)),
@@ -275,7 +274,7 @@ impl Arguments {
         let started = self.backend.attempt((&mut backend, job.is_none()), |backend| {
             let options = Options { trace: true, products, one_by_one: true, ..Options::new(backend, 0) };
             let machine = Machine::measure(program.program(), (backend, products), job)?;
-            Ok((machine, training::start(program, Arc::clone(&data), &options, job)?))
+            Ok((machine, run::start(program, Arc::clone(&data), &options, job)?))
         });
         let (machine, mut run) = started.map_err(told)?;
         run.notes().iter().for_each(|note| warn(note));
@@ -293,7 +292,7 @@ impl Arguments {
         let steps = job.map_or(Ok(steps), |job| job.number(steps)).map_err(told)?;
         let trace = self.train(&mut run, (first, first + steps * window), roles)?;
         let [timed, others, fitted] = roles.of(&trace);
-        let Measured { tasks, transfer_ns } = measuring::tasks(run.program(), analysis, [&timed, &fitted], &machine);
+        let Measured { tasks, transfer_ns } = profile::tasks(run.program(), analysis, [&timed, &fitted], &machine);
         let mut file = File {
             schema: SCHEMA,
             target: run.program().name.clone(),
@@ -333,8 +332,8 @@ impl Arguments {
         let plan = Plan { steps: end, checkpoints: None, every: 0, keep_trace: true, computes: true, one_by_one };
         let quiet = self.target.quiet || self.target.format == Format::Json || !run.is_first();
         let window = u64::from(run.program().n_steps);
-        let progress = Progress::new((first, end, window), training::tokens_per_step(run.program()), quiet);
-        let finished = training::train(run, first, (&plan, None), &mut || Ok(false), |done, loss, elapsed| {
+        let progress = Progress::new((first, end, window), run::tokens_per_step(run.program()), quiet);
+        let finished = run::train(run, first, (&plan, None), &mut || Ok(false), |done, loss, elapsed| {
             progress.step(done, loss, elapsed);
         });
         progress.finish();

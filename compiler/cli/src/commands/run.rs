@@ -1,25 +1,23 @@
 //! `pipec run TARGET`: compiles, then executes on this machine, and compares what it measures with what was predicted.
 
 use super::reject;
-use crate::Outcome;
 use crate::backend::{self, BackendChoice, Products};
 use crate::commands::check::{reason, show_findings};
 use crate::commands::check_ir;
 use crate::input::{Format, TargetArguments};
-use crate::opened;
 use crate::output::{Failure, can_write, print, warn, write_with};
 use crate::ranks::agreement::of_option;
 use crate::ranks::lost::{Origins, Written};
 use crate::ranks::{self, Entry, RankArguments, Team};
 use crate::reading::{MOST_INSTRUCTIONS, whole_text};
-use crate::trace::{self, run::Ran};
-use crate::training::ownership;
-use crate::training::progress::Progress;
-use crate::training::resident::{Resident, Watch};
-use crate::training::resumption::ResumeArguments;
-use crate::training::stop::stop_on_signal;
-use crate::training::summary::{Circumstances, SCHEMA, Summary};
-use crate::training::{self, Bubble, Finished, Plan, Sizes, tokens_per_step};
+use crate::run::progress::Progress;
+use crate::run::resident::{Resident, Watch};
+use crate::run::resumption::ResumeArguments;
+use crate::run::stop::stop_on_signal;
+use crate::run::summary::{Circumstances, SCHEMA, Summary};
+use crate::run::{self, Bubble, Finished, Plan, Sizes, ownership, tokens_per_step};
+use crate::trace::{self, run::TracedRun};
+use crate::{Outcome, opened};
 use pipe_compiler::analyze::Analysis;
 use pipe_compiler::report::{bubble_of, mean_bubble_of};
 use pipe_ir::digest::Digest;
@@ -31,7 +29,7 @@ use pipe_runtime::data::Data;
 use pipe_runtime::{Backend, Options, Run, RunError, UsedGpu};
 use pipe_schedule::timing::durations::Costs;
 use pipe_schedule::timing::sharing::Sharing;
-use pipe_schedule::timing::timeline::{Timeline, place};
+use pipe_schedule::timing::timeline::{Timeline, simulate};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -70,7 +68,7 @@ pub(crate) struct Arguments {
     /// Folder of checkpoints, instead of the pipeline's (`checkpoints/<name>` where it names none)
     #[arg(long, value_name = "FOLDER", conflicts_with = "no_checkpoint")]
     checkpoint: Option<PathBuf>,
-    /// Saves nothing
+    /// Disable checkpoints
     #[arg(long)]
     no_checkpoint: bool,
     /// How GPUs multiply matrices of single precision
@@ -129,7 +127,7 @@ fn bubble(analysis: &Analysis, gpus: &[UsedGpu]) -> Bubble {
         return of(&analysis.timeline);
     }
     let costs = Costs { sharing, ..analysis.costs.clone() };
-    of(&place(&analysis.schedule, &analysis.order, &costs))
+    of(&simulate(&analysis.schedule, &analysis.order, &costs))
 }
 
 impl Arguments {
@@ -157,7 +155,7 @@ impl Arguments {
             // Whether a graph can be launched is found out in the first step.
             run.notes().iter().for_each(|note| warn(note));
             let kernels = if self.profile { Some(run.whole_profile()?) } else { None };
-            Ok::<_, training::Failure>((finished, kernels, run.gpus()?))
+            Ok::<_, run::Failure>((finished, kernels, run.gpus()?))
         };
         let finished = execute();
         let (finished, kernels, gpus) = match finished {
@@ -203,10 +201,10 @@ impl Arguments {
                 print(&format!("\n{kernels}"))?;
             }
         }
-        // At last: whatever becomes of it, the run is told.
+        // Last: the summary must appear even if the trace cannot be written.
         if let Some(path) = &self.trace {
             let Circumstances { program, n_ranks, .. } = *circumstances;
-            let ran = Ran { program, n_ranks, first_step: finished.first_step, steps: &finished.trace };
+            let ran = TracedRun { program, n_ranks, first_step: finished.first_step, steps: &finished.trace };
             write_with(path, |out| trace::run::write(&ran, out))?;
         }
         Ok(if summary.ok { Outcome::Accepted } else { Outcome::Rejected })
@@ -241,7 +239,7 @@ impl Arguments {
                 format!("{steps} steps are not whole windows of {window} steps: `--set steps=K` says how long one is");
             return Err(Failure::Usage(message));
         }
-        let data = match training::open(program.program(), backend, &self.target.folder()) {
+        let data = match run::open(program.program(), backend, &self.target.folder()) {
             Ok(data) => data,
             Err(message) if speaks => return reject(self.target.format, SCHEMA, &message).map(|_| None),
             Err(message) => return Err(Failure::Usage(message)),
@@ -263,8 +261,8 @@ impl Arguments {
                 "checkpoints (`--checkpoint`, `--resume` and its options)",
                 of_option(&(plan.every, &plan.checkpoints, &self.resume)),
             ),
-            ("wish for a trace (`--trace`)", of_option(&self.trace.is_some())),
-            ("wish for the times of kernels (`--profile`)", of_option(&self.profile)),
+            ("`--trace` option", of_option(&self.trace.is_some())),
+            ("`--profile` option", of_option(&self.profile)),
             ("`--stress`", of_option(&self.stress)),
         ]
     }
@@ -338,7 +336,7 @@ impl Arguments {
         let data = Arc::new(data);
         self.backend.attempt((backend, team.is_none()), |backend| {
             let options = Options { backend, ..options.clone() };
-            training::start(program, Arc::clone(&data), &options, team.map(Team::job))
+            run::start(program, Arc::clone(&data), &options, team.map(Team::job))
         })
     }
 
@@ -348,7 +346,7 @@ impl Arguments {
         (plan, mut home): (&Plan, Option<Home>),
         backend: Backend,
         team: Option<&Team>,
-    ) -> Result<Finished, training::Failure> {
+    ) -> Result<Finished, run::Failure> {
         let first_step = self.resume.resume(run, plan.checkpoints.as_deref(), team)?;
         if let Some(home) = &mut home {
             self.set_older_aside(home, team)?;
@@ -359,7 +357,7 @@ impl Arguments {
         let quiet = self.target.quiet || self.target.format == Format::Json || !speaks;
         let stride = u64::from(run.program().n_steps);
         let progress = Progress::new((first_step, plan.steps, stride), tokens, quiet);
-        let finished = training::train(run, first_step, (plan, home.as_ref()), &mut stop, |done, loss, elapsed| {
+        let finished = run::train(run, first_step, (plan, home.as_ref()), &mut stop, |done, loss, elapsed| {
             progress.step(done, loss, elapsed);
         });
         progress.finish();
@@ -368,7 +366,7 @@ impl Arguments {
 
     /// Sets checkpoints aside that a run has not begun with, so that its own do not replace them.
     /// All ranks do it at once.
-    fn set_older_aside(&self, home: &mut Home, team: Option<&Team>) -> Result<(), training::Failure> {
+    fn set_older_aside(&self, home: &mut Home, team: Option<&Team>) -> Result<(), run::Failure> {
         let folder = home.folder().to_owned();
         let goes_on = match &self.resume.from {
             _ if self.resume.weights_only => false,

@@ -2,10 +2,10 @@
 
 use super::check::{json, outcome, show, show_diagnostics};
 use crate::Outcome;
-use crate::finding::{Found, find};
 use crate::input::{Format, TimedArguments, parse_seconds};
 use crate::output::{Failure, can_write, colours_out, print, print_error, warn, write};
-use crate::searching::{Shown, Team};
+use crate::search::progress::{Shown, Team};
+use crate::search::run::{SearchResult, find};
 use crate::table::{halves, table};
 use clap::ValueEnum;
 use pipe_compiler::Compilation;
@@ -160,9 +160,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
 }
 
 /// Writes what was found.
-fn conclude(arguments: &Arguments, prepared: &Prepared, result: &Found, elapsed: Duration) -> Result<Outcome, Failure> {
+fn conclude(
+    arguments: &Arguments,
+    prepared: &Prepared,
+    result: &SearchResult,
+    elapsed: Duration,
+) -> Result<Outcome, Failure> {
     let target = &arguments.timed.target;
-    let Found { found, source, compilation, sources } = result;
+    let SearchResult { found, source, compilation, sources } = result;
     let proved_optimal = prepared.is_proved(found, compilation);
     if let Some(path) = &arguments.output {
         write(path, source)?;
@@ -179,7 +184,7 @@ fn conclude(arguments: &Arguments, prepared: &Prepared, result: &Found, elapsed:
         None => print(source)?,
     }
     if !target.quiet {
-        print_error(&crate::searching::verdict(&prepared.problem, found, elapsed));
+        print_error(&crate::search::progress::verdict(&prepared.problem, found, elapsed));
         if let Some(halves) = halves(&compilation.report.derived_costs) {
             print_error(&format!("costs of `B` and `W` that were not given are derived from `BW`: {halves}\n"));
         }

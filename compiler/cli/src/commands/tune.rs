@@ -3,18 +3,18 @@
 
 use super::check::{json, show};
 use crate::Outcome;
-use crate::improving::improve;
 use crate::input::{self, Format, TargetArguments};
 use crate::output::{Failure, can_write, colours_out, print, print_error, write};
-use crate::searching::Team;
-use crate::tuning::{Shown, beside, table};
+use crate::search::improve::improve;
+use crate::search::progress::Team;
+use crate::tune::{Shown, beside, table};
 use pipe_compiler::cluster::unmodelled;
 use pipe_compiler::report::{Finding, Report};
 use pipe_ir::units::Bytes;
 use pipe_schedule::policy::offload::Wanted;
 use pipe_search::Workers;
 use pipe_search::tune::report::TuneReport;
-use pipe_search::tune::{Asked, Candidate, Found, LEFT_OUT, Problem, analysis, problem, space, tune};
+use pipe_search::tune::{Candidate, LEFT_OUT, Problem, TuneRequest, TuneResult, analysis, problem, space, tune};
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
 use pipe_syntax::source::Sources;
 use pipe_syntax::stdlib;
@@ -127,7 +127,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
 }
 
 /// What the compiler says of the sources of the best.
-fn reports(problem: &Problem, found: &Found, team: &Team) -> Result<Vec<Report>, Failure> {
+fn reports(problem: &Problem, found: &TuneResult, team: &Team) -> Result<Vec<Report>, Failure> {
     let slots: Vec<Mutex<Option<Report>>> = found.best.iter().map(|_| Mutex::new(None)).collect();
     team.each(slots.len(), &|index| {
         let (candidate, _) = &found.best[index];
@@ -141,7 +141,7 @@ fn reports(problem: &Problem, found: &Found, team: &Team) -> Result<Vec<Report>,
         let peak = report.per_device.iter().filter_map(|row| row.peak_bytes).max();
         if !report.ok || peak != Some(taken.bytes.0) {
             let source = candidate.source(problem, "");
-            return Err(Failure::Bug(format!("what was found is judged otherwise as a source\n{source}")));
+            return Err(Failure::Bug(format!("recompiling the emitted schedule gives a different result\n{source}")));
         }
         all.push(report);
     }
@@ -149,12 +149,13 @@ fn reports(problem: &Problem, found: &Found, team: &Team) -> Result<Vec<Report>,
 }
 
 /// Why there is no result.
-fn nothing_fits(problem: &Problem, found: &Found, is_empty: bool) -> Diagnostic {
+fn nothing_fits(problem: &Problem, found: &TuneResult, is_empty: bool) -> Diagnostic {
     let (name, limit, cluster) = (&problem.name, problem.limit, problem.cluster.name());
     let error = |label: &str, message: String| Diagnostic::error(Code::CannotTune, problem.span, label, message);
     if is_empty {
-        let seats = problem.cluster.n_seats();
-        let message = format!("no layout divides `{name}` among the {seats} devices of `{cluster}` as it is asked for");
+        let device_slots = problem.cluster.n_seats();
+        let message =
+            format!("no layout divides `{name}` among the {device_slots} devices of `{cluster}` as it is asked for");
         return error("to be divided", message).help("hold fewer settings fast, or choose another number of rows");
     }
     if !found.is_complete {
@@ -213,12 +214,12 @@ impl Arguments {
     }
 
     /// What is asked for, beside the target.
-    fn asked(&self) -> Asked {
-        Asked { batch: self.batch, schedules: self.schedules.clone(), may_offload: self.may_offload }
+    fn asked(&self) -> TuneRequest {
+        TuneRequest { batch: self.batch, schedules: self.schedules.clone(), may_offload: self.may_offload }
     }
 
     /// Looks for shorter orders. One that is shorter than the first row takes its place in what is written.
-    fn improve(&self, problem: &Problem, found: &Found, report: &mut TuneReport, team: &Team) {
+    fn improve(&self, problem: &Problem, found: &TuneResult, report: &mut TuneReport, team: &Team) {
         if self.search == 0.0 {
             return;
         }

@@ -4,7 +4,7 @@
 //! single moments are a timeline.
 
 use super::read::{Traced, TracedStep};
-use crate::measuring::steps::{Ran, Step};
+use crate::profile::steps::{MeasuredSteps, Step};
 use crate::table::count;
 use pipe_compiler::analyze::Analysis;
 use pipe_ir::ids::DeviceId;
@@ -99,7 +99,7 @@ impl Measured {
         let stages: BTreeSet<u32> = steps.iter().flat_map(|step| &step.updates).map(|ran| ran.task.stage.0).collect();
         let update = |stage: u32| {
             let all = steps.iter().flat_map(|step| &step.updates).filter(|ran| ran.task.stage.0 == stage);
-            (stage, median(all.map(Ran::time).collect()))
+            (stage, median(all.map(MeasuredSteps::time).collect()))
         };
         Self {
             numbers: steps.iter().map(|step| step.number).collect(),
@@ -138,7 +138,7 @@ struct Aligned {
     begin: u64,
     end: u64,
     tasks: Step,
-    updates: Vec<Ran>,
+    updates: Vec<MeasuredSteps>,
 }
 
 fn aligned(analysis: &Analysis, number: u64, step: &TracedStep) -> Result<Aligned, String> {
@@ -155,7 +155,8 @@ fn aligned(analysis: &Analysis, number: u64, step: &TracedStep) -> Result<Aligne
     let (mut tasks, mut updates) = (Vec::new(), Vec::new());
     for (device, order) in (0..).map(DeviceId).zip(&schedule.orders) {
         let own = step.tasks.get(&device.0).map(Vec::as_slice).unwrap_or_default();
-        let (own, ended): (Vec<Ran>, Vec<Ran>) = own.iter().partition(|ran| ran.task.kind != TaskKind::Update);
+        let (own, ended): (Vec<MeasuredSteps>, Vec<MeasuredSteps>) =
+            own.iter().partition(|ran| ran.task.kind != TaskKind::Update);
         let own = apart(&analysis.costs, order, own);
         compare(schedule, (device, order), &own)
             // A task that is somewhere else says more than the hole that it leaves.
@@ -174,7 +175,7 @@ fn aligned(analysis: &Analysis, number: u64, step: &TracedStep) -> Result<Aligne
 }
 
 /// Gives both halves of a backward that ran at once their parts of its time, as the plan divides it.
-fn apart(costs: &Costs, order: &[ScheduledTask], own: Vec<Ran>) -> Vec<Ran> {
+fn apart(costs: &Costs, order: &[ScheduledTask], own: Vec<MeasuredSteps>) -> Vec<MeasuredSteps> {
     let mut all = Vec::with_capacity(order.len());
     for ran in own {
         let rest = order.get(all.len()..).unwrap_or_default();
@@ -188,8 +189,8 @@ fn apart(costs: &Costs, order: &[ScheduledTask], own: Vec<Ran>) -> Vec<Ran> {
         let [first, second] = [input, weight].map(|task| u128::from(costs.of(task.kind, task.stage).0));
         let (part, whole) = if first + second > 0 { (first, first + second) } else { (1, 2) };
         let middle = ran.start + u64::try_from(u128::from(ran.time()) * part / whole).unwrap_or_default();
-        all.push(Ran { task: input, end: middle, ..ran });
-        all.push(Ran { task: weight, start: middle, ..ran });
+        all.push(MeasuredSteps { task: input, end: middle, ..ran });
+        all.push(MeasuredSteps { task: weight, start: middle, ..ran });
     }
     all
 }
@@ -198,7 +199,11 @@ fn apart(costs: &Costs, order: &[ScheduledTask], own: Vec<Ran>) -> Vec<Ran> {
 const ROUNDING: u64 = 2;
 
 /// What a device ran is what its order says, one after the other.
-fn compare(schedule: &Schedule, (device, order): (DeviceId, &[ScheduledTask]), own: &[Ran]) -> Result<(), String> {
+fn compare(
+    schedule: &Schedule,
+    (device, order): (DeviceId, &[ScheduledTask]),
+    own: &[MeasuredSteps],
+) -> Result<(), String> {
     let name = &schedule.name;
     let expected = |place: usize| order.get(place).map(|one| one.task);
     let differs = (0..order.len().max(own.len())).find(|place| expected(*place) != own.get(*place).map(|ran| ran.task));
@@ -237,7 +242,7 @@ fn compare(schedule: &Schedule, (device, order): (DeviceId, &[ScheduledTask]), o
 
 /// Devices that occupy themselves with one task do so from the same moment to the same moment.
 fn at_once(schedule: &Schedule, tasks: &Step) -> Result<(), String> {
-    let mut first: BTreeMap<Task, (DeviceId, Ran)> = BTreeMap::new();
+    let mut first: BTreeMap<Task, (DeviceId, MeasuredSteps)> = BTreeMap::new();
     for (device, own) in (0..).map(DeviceId).zip(tasks) {
         for ran in own.iter().filter(|ran| schedule.devices_of(ran.task).len() > 1) {
             let (other, before) = *first.entry(ran.task).or_insert((device, *ran));

@@ -14,7 +14,7 @@ use pipe_ir::ids::DeviceId;
 use pipe_ir::task::TaskKind;
 use pipe_schedule::order::Position;
 use pipe_schedule::timing::durations::Costs;
-use pipe_schedule::timing::timeline::{Ready, Timeline, place, place_by};
+use pipe_schedule::timing::timeline::{Ready, Timeline, simulate, simulate_with};
 use pipe_schedule::units::Ticks;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -78,8 +78,8 @@ pub(crate) fn parts(analysis: &Analysis, plan: &Costs, refit: &Refit, measured: 
     parts.extend(attribute(&late, |causes| way.with_lateness(causes)));
     let all = |causes: &[Cause]| causes.iter().copied().collect::<BTreeSet<Cause>>();
     Parts {
-        plan: length(&place(&analysis.schedule, &analysis.order, plan)),
-        refitted: length(&place(&analysis.schedule, &analysis.order, &refit.costs)),
+        plan: length(&simulate(&analysis.schedule, &analysis.order, plan)),
+        refitted: length(&simulate(&analysis.schedule, &analysis.order, &refit.costs)),
         varied: way.with_times(&all(&kinds)),
         measured: measured.makespan(),
         parts,
@@ -174,7 +174,7 @@ impl Way<'_> {
                 Cause::Variation(_) | Cause::LateInput(_) | Cause::LateStart(_) => {}
             }
         }
-        length(&place(&self.analysis.schedule, &self.analysis.order, &costs))
+        length(&simulate(&self.analysis.schedule, &self.analysis.order, &costs))
     }
 
     /// The time of what a device does at a position: as measured, if the kinds of its last task are among the causes.
@@ -190,7 +190,7 @@ impl Way<'_> {
 
     fn with_times(&self, causes: &BTreeSet<Cause>) -> u64 {
         let latency = &self.refit.costs.latency;
-        length(&place_by(&self.analysis.schedule, &self.analysis.order, latency, |slot, ready| {
+        length(&simulate_with(&self.analysis.schedule, &self.analysis.order, latency, |slot, ready| {
             let start = ready.free.max(ready.arrived);
             (start, start + self.time(slot, causes))
         }))
@@ -199,7 +199,7 @@ impl Way<'_> {
     /// Under measured times. With all causes it is the measured timeline.
     fn with_lateness(&self, causes: &BTreeSet<Cause>) -> u64 {
         let latency = &self.refit.costs.latency;
-        length(&place_by(&self.analysis.schedule, &self.analysis.order, latency, |slot, ready| {
+        length(&simulate_with(&self.analysis.schedule, &self.analysis.order, latency, |slot, ready| {
             let Late { for_input, nanos } = self.lateness[slot.device.index()][slot.position as usize];
             let cause = if for_input { Cause::LateInput(slot.device) } else { Cause::LateStart(slot.device) };
             let nanos = if causes.contains(&cause) { nanos } else { 0 };
@@ -228,7 +228,7 @@ fn lateness(analysis: &Analysis, refit: &Refit, measured: &Measured) -> Vec<Vec<
         schedule.orders.iter().map(|order| vec![Late::default(); order.len()]).collect::<Vec<_>>(),
     );
     // Placed at its measured moments, so that what each task waits for is what was measured, too.
-    let placed = place_by(schedule, &analysis.order, &refit.costs.latency, |slot, Ready { free, arrived }| {
+    let placed = simulate_with(schedule, &analysis.order, &refit.costs.latency, |slot, Ready { free, arrived }| {
         let (start, end) = span(analysis, measured, slot);
         let for_input = arrived > free;
         let nanos = difference(start, free.max(arrived).0);

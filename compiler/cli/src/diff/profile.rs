@@ -2,7 +2,7 @@
 
 use super::measured::Measured;
 use super::refit::Refit;
-use crate::measuring::steps::operations;
+use crate::profile::steps::operations;
 use pipe_compiler::profile::{SCHEMA, TaskTime};
 use pipe_ir::program::Program;
 use pipe_ir::task::TaskKind;

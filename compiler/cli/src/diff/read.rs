@@ -1,6 +1,6 @@
 //! Reads a trace: the tasks of its steps, whatever else is in the file.
 
-use crate::measuring::steps::Ran;
+use crate::profile::steps::MeasuredSteps;
 use pipe_ir::ids::{MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -16,7 +16,7 @@ const LAST_MICROS: f64 = 1e12;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TracedStep {
     /// By device: what it ran, in the order in which it started, updates included.
-    pub(crate) tasks: BTreeMap<u32, Vec<Ran>>,
+    pub(crate) tasks: BTreeMap<u32, Vec<MeasuredSteps>>,
     /// When the last collective ended, if there were any.
     pub(crate) joined: Option<u64>,
 }
@@ -113,7 +113,7 @@ impl Traced {
             microbatch: MicrobatchId(number(arguments["microbatch"].as_u64().unwrap_or_default(), "microbatch")?),
         };
         let start = nanos("ts")?;
-        let ran = Ran { task, start, end: start + nanos("dur")? };
+        let ran = MeasuredSteps { task, start, end: start + nanos("dur")? };
         step.or_default().tasks.entry(number(device, "device")?).or_default().push(ran);
         Ok(())
     }

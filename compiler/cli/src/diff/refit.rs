@@ -1,12 +1,11 @@
 //! Refitted costs: what tasks and transfers took, in the form of `--cost` and of a profile.
 
 use super::measured::{Measured, median};
-use crate::measuring::steps::waits;
+use crate::profile::steps::waits;
 use pipe_compiler::analyze::Analysis;
 use pipe_ir::ids::StageId;
 use pipe_ir::task::TaskKind;
-use pipe_schedule::timing::costs::StageCosts;
-use pipe_schedule::timing::costs::{CostName, Entry, of_stages};
+use pipe_schedule::timing::costs::{CostName, Entry, StageCosts, of_stages};
 use pipe_schedule::timing::durations::Costs;
 use pipe_schedule::timing::latency::Latency;
 use pipe_schedule::timing::sharing::Sharing;

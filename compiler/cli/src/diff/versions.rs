@@ -7,13 +7,13 @@ use pipe_compiler::analyze::Analysis;
 use pipe_ir::ids::DeviceId;
 use pipe_schedule::timing::critical_path::{CriticalPath, critical_path};
 use pipe_schedule::timing::durations::Costs;
-use pipe_schedule::timing::timeline::{Timeline, place};
+use pipe_schedule::timing::timeline::{Timeline, simulate};
 use pipe_schedule::units::Ticks;
 
 /// The order that ran, under some costs.
 #[must_use]
 pub(crate) fn planned(analysis: &Analysis, costs: &Costs) -> Analysis {
-    let timeline = place(&analysis.schedule, &analysis.order, costs);
+    let timeline = simulate(&analysis.schedule, &analysis.order, costs);
     let critical_path = critical_path(&analysis.schedule, &analysis.order, costs, &timeline);
     Analysis { costs: costs.clone(), timeline, critical_path, ..analysis.clone() }
 }

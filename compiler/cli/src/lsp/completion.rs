@@ -3,8 +3,7 @@
 use super::hover::{described, in_comment, word};
 use super::server::Here;
 use lsp_types::Range;
-use pipe_ide::reference;
-use pipe_ide::reference::{CONSTANTS, NUMBERS};
+use pipe_ide::reference::{self, CONSTANTS, NUMBERS};
 use pipe_ide::{Definition, NameKind};
 use pipe_ir::training::Optimizer;
 use pipe_syntax::source::FileId;

@@ -1,8 +1,7 @@
 //! What stands under the mouse: a declaration with its figures, a word of the language, the page of an error.
 
 use super::server::Here;
-use pipe_ide::reference;
-use pipe_ide::reference::{CONSTANTS, KINDS};
+use pipe_ide::reference::{self, CONSTANTS, KINDS};
 use pipe_ide::{Definition, NameKind};
 use pipe_syntax::diagnostic::Code;
 use pipe_syntax::source::FileId;

@@ -29,7 +29,7 @@ const LAUNCHERS: [(&str, &str, &str); 4] = [
 /// Slurm's.
 const SRUN: &str = "srun";
 
-/// That of PyTorch sets this variable beside. It starts its processes itself, whatever started it.
+/// torchrun also sets this variable. It starts its processes itself, whatever started it.
 const TORCHRUN: (&str, &str, &str) = ("torchrun", "RANK", "WORLD_SIZE");
 const RUN_ID: &str = "TORCHELASTIC_RUN_ID";
 

@@ -5,10 +5,9 @@ mod launcher;
 pub(crate) mod lost;
 mod slurm;
 
-use crate::Outcome;
 use crate::input::parse_seconds;
 use crate::output::{Failure, complain, print, warn};
-use crate::training;
+use crate::{Outcome, run};
 use agreement::{Word, difference};
 use launcher::{Launched, Way};
 use lost::Origins;
@@ -47,7 +46,7 @@ pub(crate) enum Entry {
 /// This process among others.
 pub(crate) struct Team {
     job: Job,
-    /// Who keeps the store that connects it, if one does, which is no way for many bytes.
+    /// Who keeps the store that connects it, if one does, which is too slow for tensors.
     store: Option<Keeper>,
     starts_again: bool,
     origins: Arc<OnceLock<Origins>>,
@@ -75,7 +74,7 @@ pub(crate) fn enter(arguments: &RankArguments, schema: Option<&'static str>) -> 
     let cut = move |why: &str| if rank == 0 { tell(why) } else { complain(&format!("rank {rank}: {why}")) };
     let away = move |stood: Duration| {
         let seconds = stood.as_secs_f64();
-        warn(&format!("rank {rank}: this process stood still for {seconds:.1}s; the others have ended meanwhile"));
+        warn(&format!("rank {rank}: this process was suspended for {seconds:.1}s; the other ranks have exited"));
     };
     let settings = Settings {
         stall: arguments.stall_timeout,
@@ -156,7 +155,7 @@ impl Team {
     ///
     /// # Errors
     /// If a rank has a checkpoint that cannot be resumed, or only some find one.
-    pub(crate) fn resumed(&self, found: Result<u64, CheckpointError>) -> Result<u64, training::Failure> {
+    pub(crate) fn resumed(&self, found: Result<u64, CheckpointError>) -> Result<u64, run::Failure> {
         let is_absent = matches!(found, Err(CheckpointError::Absent { .. }));
         if self.job.any(!is_absent)? {
             return Ok(found?);

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 /// What was run.
-pub(crate) struct Ran<'a> {
+pub(crate) struct TracedRun<'a> {
     /// By which devices.
     pub(crate) program: &'a Program,
     /// In so many processes.
@@ -24,8 +24,8 @@ pub(crate) struct Ran<'a> {
 }
 
 /// Writes the trace.
-pub(crate) fn write(ran: &Ran<'_>, out: &mut dyn Write) -> io::Result<()> {
-    let Ran { program, n_ranks, first_step, steps } = *ran;
+pub(crate) fn write(ran: &TracedRun<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let TracedRun { program, n_ranks, first_step, steps } = *ran;
     let devices = || (0..program.devices.len()).map(DeviceId::from_index);
     let division = Division::new(program.devices.len(), n_ranks).filter(|_| n_ranks > 1);
     let name = |device: DeviceId| match division {

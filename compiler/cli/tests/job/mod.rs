@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::fs;
 use std::process::{Child, Command, Output, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 /// A small pipeline on two devices.
 pub(crate) const TINY: &str = include_str!("../data/adam.pipe");

@@ -7,7 +7,7 @@
 //! they are listed; where several devices of a node stand next to each other, only the first and
 //! the last one of them reach into other nodes.
 
-use super::{Cluster, Link, Seat, ticks};
+use super::{Cluster, DeviceSlot, Link, ticks};
 use pipe_model::transformer::exchanges::Collective;
 use pipe_schedule::units::Ticks;
 use std::collections::BTreeMap;
@@ -15,8 +15,8 @@ use std::collections::BTreeMap;
 /// How long a group takes; `bytes` are those of the whole, of which each device has a part before
 /// or after. Nothing in a group of one, or of no bytes.
 #[must_use]
-pub fn time(cluster: &Cluster, seats: &[Seat], what: Collective, bytes: u128) -> Ticks {
-    let n = seats.len() as u128;
+pub fn time(cluster: &Cluster, device_slots: &[DeviceSlot], what: Collective, bytes: u128) -> Ticks {
+    let n = device_slots.len() as u128;
     if n < 2 || bytes == 0 {
         return Ticks::ZERO;
     }
@@ -31,27 +31,30 @@ pub fn time(cluster: &Cluster, seats: &[Seat], what: Collective, bytes: u128) ->
     };
     match what {
         // Everyone sends to everyone: the device whose way to another one is slowest counts.
-        Collective::AllToAll => links(cluster, seats).into_iter().map(over).max().unwrap_or_default(),
+        Collective::AllToAll => links(cluster, device_slots).into_iter().map(over).max().unwrap_or_default(),
         _ => {
-            let next = seats.iter().cycle().skip(1);
-            seats.iter().zip(next).map(|(from, to)| over(cluster.link(*from, *to))).max().unwrap_or_default()
+            let next = device_slots.iter().cycle().skip(1);
+            device_slots.iter().zip(next).map(|(from, to)| over(cluster.link(*from, *to))).max().unwrap_or_default()
         }
     }
 }
 
 /// The links between all of some seats, each of two nodes, or of one, once.
-fn links(cluster: &Cluster, seats: &[Seat]) -> Vec<Link> {
+fn links(cluster: &Cluster, device_slots: &[DeviceSlot]) -> Vec<Link> {
     // By node: a seat, and another one.
-    let mut nodes: BTreeMap<u32, (Seat, Option<Seat>)> = BTreeMap::new();
-    for seat in seats {
-        nodes.entry(cluster.node_of(*seat)).and_modify(|known| known.1 = Some(*seat)).or_insert((*seat, None));
+    let mut nodes: BTreeMap<u32, (DeviceSlot, Option<DeviceSlot>)> = BTreeMap::new();
+    for device_slot in device_slots {
+        nodes
+            .entry(cluster.node_of(*device_slot))
+            .and_modify(|known| known.1 = Some(*device_slot))
+            .or_insert((*device_slot, None));
     }
     let inside = nodes.values().filter_map(|(one, other)| Some(cluster.link(*one, (*other)?)));
     let mut all: Vec<Link> = inside.collect();
-    let firsts: Vec<Seat> = nodes.values().map(|(one, _)| *one).collect();
+    let firsts: Vec<DeviceSlot> = nodes.values().map(|(one, _)| *one).collect();
     let n_firsts = if cluster.is_even() { firsts.len().min(2) } else { firsts.len() };
     let firsts = &firsts[..n_firsts];
-    let others = |from: Seat| firsts.iter().filter(move |to| **to != from).map(move |to| cluster.link(from, *to));
+    let others = |from: DeviceSlot| firsts.iter().filter(move |to| **to != from).map(move |to| cluster.link(from, *to));
     all.extend(firsts.iter().flat_map(|from| others(*from)));
     all
 }

@@ -5,9 +5,8 @@
 //! counts. A transfer takes the latency of its link and its bytes at the link's bandwidth. Where
 //! several devices do the same side by side, the slowest counts.
 
-use super::collective;
 use super::ways::slowest_links;
-use super::{Cluster, Layout, Seat};
+use super::{Cluster, DeviceSlot, Layout, collective};
 use crate::Request;
 use crate::profile::Profile;
 use pipe_ir::ids::{DeviceId, StageId};
@@ -15,11 +14,9 @@ use pipe_ir::task::TaskKind;
 use pipe_ir::value::ValueKind;
 use pipe_model::pipeline::Pipeline;
 use pipe_model::stage_set::StageSet;
-use pipe_model::transformer::exchanges;
-use pipe_model::transformer::exchanges::{Among, Exchange};
+use pipe_model::transformer::exchanges::{self, Among, Exchange};
 use pipe_schedule::schedule::Schedule;
-use pipe_schedule::timing::costs::StageCosts;
-use pipe_schedule::timing::costs::{CostName, Entry, of_stages};
+use pipe_schedule::timing::costs::{CostName, Entry, StageCosts, of_stages};
 use pipe_schedule::timing::durations::Costs;
 use pipe_schedule::units::Ticks;
 use std::collections::BTreeMap;
@@ -94,7 +91,7 @@ impl Target<'_> {
     }
 
     /// The groups in which the devices of some positions exchange something.
-    fn groups<'s>(&'s self, homes: &'s [DeviceId], among: Among) -> Box<dyn Iterator<Item = Vec<Seat>> + 's> {
+    fn groups<'s>(&'s self, homes: &'s [DeviceId], among: Among) -> Box<dyn Iterator<Item = Vec<DeviceSlot>> + 's> {
         let layout = &self.layout;
         let settings = self.pipeline.transformer.as_ref().map(|transformer| &transformer.settings);
         let expert = settings.map_or(1, |settings| u32::try_from(settings.expert).unwrap_or(1)).max(1);
@@ -110,15 +107,17 @@ impl Target<'_> {
                 let firsts = (0..layout.data).step_by(expert as usize);
                 let all = homes.iter().flat_map(move |home| firsts.clone().map(move |first| (*home, first)));
                 Box::new(all.flat_map(move |(home, first)| {
-                    parts()
-                        .map(move |part| replicas(first, 1, expert).map(|one| layout.seat(home, one, part.0)).collect())
+                    parts().map(move |part| {
+                        replicas(first, 1, expert).map(|one| layout.device_slot(home, one, part.0)).collect()
+                    })
                 }))
             }
             Among::Alike => Box::new((0..expert).flat_map(move |first| {
                 parts().map(move |part| {
                     let of = |home: &DeviceId| {
                         let home = *home;
-                        replicas(first, expert, layout.data / expert).map(move |one| layout.seat(home, one, part.0))
+                        replicas(first, expert, layout.data / expert)
+                            .map(move |one| layout.device_slot(home, one, part.0))
                     };
                     homes.iter().flat_map(of).collect()
                 })

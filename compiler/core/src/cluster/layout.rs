@@ -1,9 +1,8 @@
 //! Layouts: which devices of a cluster each device of a schedule stands for.
 
-use super::{Cluster, Seat};
+use super::{Cluster, DeviceSlot};
 use pipe_ir::ids::DeviceId;
-use pipe_model::pipeline::Elaborated;
-use pipe_model::pipeline::Pipeline;
+use pipe_model::pipeline::{Elaborated, Pipeline};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
 use std::collections::BTreeSet;
 
@@ -70,11 +69,11 @@ impl Layout {
 
     /// Where one of the devices sits that divide a layer of a position, in one of the pipelines side by side.
     #[must_use]
-    pub fn seat(&self, position: DeviceId, replica: u32, part: u32) -> Seat {
+    pub fn device_slot(&self, position: DeviceId, replica: u32, part: u32) -> DeviceSlot {
         let rank = self.rank(position, replica, part);
         let node = rank / self.per_node;
         let node = self.nodes.get(node as usize).copied().unwrap_or(node);
-        Seat(node * self.per_node + rank % self.per_node)
+        DeviceSlot(node * self.per_node + rank % self.per_node)
     }
 
     /// How many nodes are filled before that of a device, likewise.
@@ -89,16 +88,16 @@ impl Layout {
 
     /// The seats that divide the layers of a position, of one pipeline.
     #[must_use]
-    pub fn parts(&self, position: DeviceId, replica: u32) -> Vec<Seat> {
-        (0..self.tensor).map(|part| self.seat(position, replica, part)).collect()
+    pub fn parts(&self, position: DeviceId, replica: u32) -> Vec<DeviceSlot> {
+        (0..self.tensor).map(|part| self.device_slot(position, replica, part)).collect()
     }
 
     /// The seats of all pipelines that have the same part of some positions.
     #[must_use]
-    pub fn alike(&self, positions: &[DeviceId], part: u32) -> Vec<Seat> {
+    pub fn alike(&self, positions: &[DeviceId], part: u32) -> Vec<DeviceSlot> {
         let of = |position: &DeviceId| {
             let position = *position;
-            (0..self.data).map(move |replica| self.seat(position, replica, part))
+            (0..self.data).map(move |replica| self.device_slot(position, replica, part))
         };
         positions.iter().flat_map(of).collect()
     }
@@ -132,8 +131,8 @@ pub fn check(cluster: &Cluster, elaborated: &Elaborated) -> Option<Diagnostic> {
     }
     let ((data, tensor), positions) = (divided(Some(pipeline)), schedule.n_devices());
     let wanted = positions as u128 * u128::from(data) * u128::from(tensor);
-    let (nodes, per_node, seats) = (cluster.n_nodes(), cluster.per_node(), cluster.n_seats());
-    let message = format!("`{}` takes {wanted} devices, and `{}` has {seats}", pipeline.name, cluster.name());
+    let (nodes, per_node, device_slots) = (cluster.n_nodes(), cluster.per_node(), cluster.n_seats());
+    let message = format!("`{}` takes {wanted} devices, and `{}` has {device_slots}", pipeline.name, cluster.name());
     let label = format!("{positions} devices with tensor {tensor} and data {data}");
     let one = error(pipeline.span, label, message).help("use fewer devices, or less `tensor` or `data`");
     Some(match cluster.nodes_span() {

@@ -1,6 +1,6 @@
 //! Clusters: the machines that a pipeline is to run on, read from a `cluster.toml`, and how long things take there.
 //!
-//! A cluster has nodes of equally many devices, numbered node by node ([`Seat`]).
+//! A cluster has nodes of equally many devices, numbered node by node ([`DeviceSlot`]).
 //! [`read`](Cluster::read) checks the file; [`Layout`] says which seats each device of a schedule
 //! stands for; [`collective`] times what groups of seats exchange; [`durations`] makes the costs of
 //! a pipeline of all that, in milliseconds, so that a tick is a nanosecond as with profiles.
@@ -30,7 +30,7 @@ pub const MAX_SEATS: u64 = 1 << 20;
 
 /// A device of a cluster, counted node by node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Seat(pub u32);
+pub struct DeviceSlot(pub u32);
 
 /// A way from one device to another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -202,13 +202,13 @@ impl Cluster {
 
     /// The node of a seat.
     #[must_use]
-    pub const fn node_of(&self, seat: Seat) -> u32 {
-        seat.0 / self.per_node
+    pub const fn node_of(&self, device_slot: DeviceSlot) -> u32 {
+        device_slot.0 / self.per_node
     }
 
     /// The way from one seat to another.
     #[must_use]
-    pub fn link(&self, from: Seat, to: Seat) -> Link {
+    pub fn link(&self, from: DeviceSlot, to: DeviceSlot) -> Link {
         if from == to {
             return Link::NONE;
         }

@@ -248,7 +248,7 @@ fn grid(key: &str, value: &Value<'_>, of: Dimension, n: usize, found: &mut Diagn
             let unit = take(unit_of(key, unit, of), found)?;
             let rows = table.needed("rows", "[[..], ..]", found)?;
             let DeValue::Array(list) = rows.get_ref() else {
-                let message = format!("`rows` of `{key}` is {}, and not a list of rows", kind(rows));
+                let message = format!("expected a list for `rows` of `{key}`, found {}", kind(rows));
                 found.push(error(&rows.span(), "no list", message));
                 return None;
             };
@@ -278,7 +278,7 @@ fn grid(key: &str, value: &Value<'_>, of: Dimension, n: usize, found: &mut Diagn
             }
             DeValue::Array(items) => found.push(not_square(row, format!("{} values in row {at}", items.len()))),
             _ => {
-                let message = format!("row {at} of `{key}` is {}, and not a list", kind(row));
+                let message = format!("expected a list in row {at} of `{key}`, found {}", kind(row));
                 found.push(error(&row.span(), "no list", message));
             }
         }
@@ -331,7 +331,7 @@ const fn unit_example(of: Dimension) -> &'static str {
 fn unit_of<'v>(key: &str, value: &'v Value<'_>, of: Dimension) -> Result<(&'v str, u64), Diagnostic> {
     let wrong = |label: &str, message| error(&value.span(), label, message);
     let DeValue::String(text) = value.get_ref() else {
-        return Err(wrong("no text", format!("the `unit` of `{key}` is {}, and not a text", kind(value))));
+        return Err(wrong("no text", format!("expected a text for the `unit` of `{key}`, found {}", kind(value))));
     };
     of.unit(text).map(|size| (text.as_ref(), size)).ok_or_else(|| {
         let one = wrong("not known", format!("`{text}` is no unit of {}", of.words()));

@@ -59,7 +59,7 @@ impl<'a, 't> Table<'a, 't> {
         let value = self.entries.get(key)?;
         let name = if self.name.is_empty() { key.to_owned() } else { format!("{}.{key}", self.name) };
         let DeValue::Table(entries) = value.get_ref() else {
-            let message = format!("`{name}` is {}, and not a table", kind(value));
+            let message = format!("expected a table for `{name}`, found {}", kind(value));
             found
                 .push(error(&value.span(), "no table", message).help(format!("write `[{name}]` on a line of its own")));
             return None;
@@ -99,7 +99,7 @@ pub(super) fn kind(value: &Value<'_>) -> &'static str {
 pub(super) fn whole(name: &str, value: &Value<'_>, range: (u64, u64)) -> Result<u64, Diagnostic> {
     let (low, high) = range;
     let DeValue::Integer(number) = value.get_ref() else {
-        let message = format!("`{name}` is {}, and not a whole number", kind(value));
+        let message = format!("expected a whole number for `{name}`, found {}", kind(value));
         return Err(error(&value.span(), "no whole number", message).help(format!("write `{name} = 8`")));
     };
     let read = u64::from_str_radix(&number.as_str().replace('_', ""), number.radix()).ok();
@@ -119,7 +119,7 @@ pub(super) fn quantity(name: &str, value: &Value<'_>, of: Dimension, least: u64)
             return Err(error(&value.span(), "of what?", message).help(example));
         }
         _ => {
-            let message = format!("`{name}` is {}, and not {}", kind(value), of.words());
+            let message = format!("expected {} for `{name}`, found {}", of.words(), kind(value));
             return Err(error(&value.span(), "here", message).help(example));
         }
     };
@@ -150,7 +150,7 @@ pub(super) fn amount(
 
 fn wrong_unit(name: &str, text: &str, of: Dimension, place: &Range<usize>) -> Diagnostic {
     let (number, unit) = split(text);
-    let message = format!("`{name}` is `{text}`, and not {} with its unit", of.words());
+    let message = format!("expected {} with its unit for `{name}`, found `{text}`", of.words());
     let help = match (of, unit) {
         (Dimension::Bandwidth, "Gb/s" | "Mb/s" | "Tb/s") => {
             let prefix = &unit[..1];

@@ -7,7 +7,7 @@ use crate::Request;
 use pipe_ir::ids::DeviceId;
 use pipe_schedule::order::Order;
 use pipe_schedule::timing::durations::Costs;
-use pipe_schedule::timing::timeline::place;
+use pipe_schedule::timing::timeline::simulate;
 use pipe_schedule::units::Ticks;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -47,7 +47,8 @@ impl Target<'_> {
             |position, part| known.is_none_or(|known| self.layout.node_before(position, replica, part) < known);
         let parts = (0..self.layout.tensor).filter(|part| is_known(one, *part) && is_known(other, *part));
         let times = parts.map(|part| {
-            let (one, other) = (self.layout.seat(one, replica, part), self.layout.seat(other, replica, part));
+            let (one, other) =
+                (self.layout.device_slot(one, replica, part), self.layout.device_slot(other, replica, part));
             self.cluster.link(one, other).time(bytes).max(self.cluster.link(other, one).time(bytes))
         });
         times.max().unwrap_or_default()
@@ -73,5 +74,5 @@ pub fn slowest(target: &Target<'_>, request: &Request, order: &Order) -> Option<
     }
     let tasks = target.tasks();
     let costs = ways.into_iter().map(|way| target.costs(request, tasks.clone(), stage_costs(way)));
-    costs.max_by_key(|costs| place(target.schedule, order, costs).makespan())
+    costs.max_by_key(|costs| simulate(target.schedule, order, costs).makespan())
 }

@@ -3,8 +3,7 @@
 use super::{activation, offload, recompute, transformer};
 use pipe_ir::graph::DType;
 use pipe_schedule::policy::offload::{Offload, Wanted};
-use pipe_syntax::ast;
-use pipe_syntax::ast::{Call, Expr, PipelineItem, Subject};
+use pipe_syntax::ast::{self, Call, Expr, PipelineItem, Subject};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
 use pipe_syntax::limits::Report;
 use pipe_syntax::source::Span;

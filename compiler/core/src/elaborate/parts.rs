@@ -2,9 +2,7 @@
 
 use super::schedule::{Setting, too_many_variables};
 use pipe_ir::task::TaskKind;
-use pipe_syntax::ast;
-use pipe_syntax::ast::Weights;
-use pipe_syntax::ast::{Expr, ScheduleItem, Statement};
+use pipe_syntax::ast::{self, Expr, ScheduleItem, Statement, Weights};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
 use pipe_syntax::expr::arguments::Values;
 use pipe_syntax::expr::scope::Scope;

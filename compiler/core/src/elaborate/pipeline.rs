@@ -1,31 +1,23 @@
 //! One pipeline: its items evaluated, its schedule written out.
 
-use super::activation;
 use super::items::items_of;
 use super::number::{outside, ratio, time, whole};
-use super::offload;
 use super::parameters::{chosen, setting};
-use super::recompute;
 use super::schedule::{self, Setting, Steps};
 use super::training::{files as training_files, training};
-use super::transformer;
-use super::zero;
-use super::{DEFAULT_DEVICES, DEFAULT_MICROBATCHES, Request};
+use super::{DEFAULT_DEVICES, DEFAULT_MICROBATCHES, Request, activation, offload, recompute, transformer, zero};
 use pipe_ir::graph::DType;
 use pipe_ir::units::Bytes;
-use pipe_model::pipeline::Elaborated;
-use pipe_model::pipeline::{ModelCall, Pipeline};
+use pipe_model::pipeline::{Elaborated, ModelCall, Pipeline};
 use pipe_schedule::policy::offload::{Offload, Wanted};
 use pipe_schedule::policy::zero::Zero;
 use pipe_schedule::ratio::Ratio;
 use pipe_schedule::requirement::{Limit, Requirement};
 use pipe_schedule::schedule::Schedule;
 use pipe_schedule::stage_graph::StageGraph;
-use pipe_schedule::timing::costs::StageCosts;
-use pipe_schedule::timing::costs::{CostName, Entry};
+use pipe_schedule::timing::costs::{CostName, Entry, StageCosts};
 use pipe_schedule::units::Ticks;
-use pipe_syntax::ast;
-use pipe_syntax::ast::{Call, Expr, ExprKind, PipelineItem, Subject};
+use pipe_syntax::ast::{self, Call, Expr, ExprKind, PipelineItem, Subject};
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
 use pipe_syntax::expr::arguments::{Callee, Division, Values, bind_with};
 use pipe_syntax::expr::exact::exact;

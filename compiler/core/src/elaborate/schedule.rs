@@ -1,18 +1,14 @@
 //! One schedule: its parameters, stages and places; its tasks come from `block` or `order`.
 
-use super::block;
-use super::order;
 use super::parts::{Body, Parts, Place, parts_of, scope_of};
-use super::place;
+use super::{block, order, place};
 use pipe_schedule::placement::Placement;
 use pipe_schedule::policy::activation::Activations;
 use pipe_schedule::schedule::{Block, Schedule, ScheduledTask};
 use pipe_schedule::slices::Slices;
 use pipe_schedule::stage_graph::StageGraph;
 use pipe_schedule::window::Window;
-use pipe_syntax::ast;
-use pipe_syntax::ast::Expr;
-use pipe_syntax::ast::Weights;
+use pipe_syntax::ast::{self, Expr, Weights};
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
 use pipe_syntax::expr::arguments::Values;
 use pipe_syntax::expr::evaluate::Machine;

@@ -1,8 +1,7 @@
 //! Targets: which of a file's declarations is meant.
 
 use super::Request;
-use pipe_syntax::ast;
-use pipe_syntax::ast::Name;
+use pipe_syntax::ast::{self, Name};
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
 use pipe_syntax::files::Files;
 use pipe_syntax::suggest;

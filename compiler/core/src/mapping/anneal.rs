@@ -1,7 +1,7 @@
 //! Annealing of orders: two nodes change places, one moves, or a run of them turns round
 //! (Kirkpatrick, Gelatt and Vecchi, Science 220, 1983).
 
-use super::{Found, Objective, Options};
+use super::{MappingResult, Objective, Options};
 use pipe_schedule::dispatch::random::Random;
 use pipe_schedule::units::Ticks;
 
@@ -13,10 +13,10 @@ const LEVELS: u64 = 64;
 /// Improves an order, and returns the best one that was seen.
 pub(super) fn anneal(
     objective: &impl Objective,
-    start: Found,
+    start: MappingResult,
     options: Options,
     go_on: &mut dyn FnMut() -> bool,
-) -> Found {
+) -> MappingResult {
     let (n, n_filled) = (start.nodes.len(), objective.n_filled().min(start.nodes.len()));
     if n < 2 || n_filled == 0 {
         return start;

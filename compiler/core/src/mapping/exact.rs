@@ -1,7 +1,7 @@
 //! Branch and bound over orders: one node after the other, without those that can only end in what
 //! is no better than the best one known.
 
-use super::{Found, Objective};
+use super::{MappingResult, Objective};
 use std::collections::BTreeMap;
 
 /// The most nodes of which orders are counted: of more there are too many, unless all are alike.
@@ -42,18 +42,22 @@ fn choices(all: usize, some: usize) -> u64 {
 }
 
 /// Looks at all orders, from a good one on.
-pub(super) fn exact(objective: &impl Objective, found: Found, go_on: &mut dyn FnMut() -> bool) -> Found {
+pub(super) fn exact(
+    objective: &impl Objective,
+    found: MappingResult,
+    go_on: &mut dyn FnMut() -> bool,
+) -> MappingResult {
     let n_filled = objective.n_filled().min(found.nodes.len());
     let rest = (0..u32::try_from(objective.n_nodes()).unwrap_or(u32::MAX)).collect();
     let mut search = Search { objective, n_filled, found, begun: Vec::new(), rest, go_on };
     let is_done = search.descend();
-    Found { is_best: is_done, ..search.found }
+    MappingResult { is_best: is_done, ..search.found }
 }
 
 struct Search<'a, O> {
     objective: &'a O,
     n_filled: usize,
-    found: Found,
+    found: MappingResult,
     begun: Vec<u32>,
     /// Nodes that are left, ascending.
     rest: Vec<u32>,

@@ -4,7 +4,7 @@
 //! as the report has it ([`steps`]). Where there are few orders, all are looked at by branch and
 //! bound ([`exact`]), so that none is better. Else, or where the caller ends that, the best of
 //! those that were annealed is found ([`anneal`], as in Pipette, arXiv 2405.18093, section 5),
-//! which proves nothing ([`Found::is_best`]). Nodes that can change places without any difference
+//! which proves nothing ([`MappingResult::is_best`]). Nodes that can change places without any difference
 //! count as one, so that a cluster whose links are all alike has one order.
 
 mod anneal;
@@ -59,7 +59,7 @@ impl Default for Options {
 
 /// An order of the nodes.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Found {
+pub struct MappingResult {
     /// Which node is filled first, second, ..
     pub nodes: Vec<u32>,
     /// What that takes.
@@ -73,13 +73,13 @@ pub struct Found {
 }
 
 /// The best order that is found, from the first one on, as long as `go_on` says so. More time never makes it longer.
-pub fn best(objective: &impl Objective, options: Options, go_on: &mut dyn FnMut() -> bool) -> Found {
+pub fn best(objective: &impl Objective, options: Options, go_on: &mut dyn FnMut() -> bool) -> MappingResult {
     let nodes = objective.first();
     let before = objective.time(&nodes);
-    let start = Found { nodes, time: before, before, is_best: false, timed: 1 };
+    let start = MappingResult { nodes, time: before, before, is_best: false, timed: 1 };
     let orders = exact::orders(objective);
     if orders < 2 {
-        return Found { is_best: true, ..start };
+        return MappingResult { is_best: true, ..start };
     }
     if orders > options.most_orders {
         return anneal::anneal(objective, start, options, go_on);

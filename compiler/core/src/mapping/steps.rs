@@ -4,7 +4,7 @@
 //! So what bounds orders that begin alike is the timeline of the one order of tasks where that is
 //! fixed, and a bound for all orders of tasks ([`pipe_schedule::bounds`]) where it is not.
 
-use super::{Found, Objective, Options, best};
+use super::{MappingResult, Objective, Options, best};
 use crate::Request;
 use crate::analyze::analyze;
 use crate::cluster::Cluster;
@@ -19,10 +19,9 @@ use pipe_schedule::check::memory::peaks;
 use pipe_schedule::order::Order;
 use pipe_schedule::schedule::Schedule;
 use pipe_schedule::timing::costs::StageCosts;
-use pipe_schedule::timing::timeline::place;
+use pipe_schedule::timing::timeline::simulate;
 use pipe_schedule::units::Ticks;
-use pipe_syntax::files;
-use pipe_syntax::files::Loader;
+use pipe_syntax::files::{self, Loader};
 use pipe_syntax::source::{Source, Sources};
 
 /// A step whose nodes are to be ordered.
@@ -92,7 +91,7 @@ impl Objective for Steps<'_> {
                     let held = (&schedule.activations, peaks.as_slice());
                     lower_bound(schedule, &self.order.dependencies, &costs, held).makespan
                 }
-                None => place(schedule, self.order, &costs).makespan(),
+                None => simulate(schedule, self.order, &costs).makespan(),
             }
         };
         target.ways(Some(known)).into_iter().map(of).max().unwrap_or_default()
@@ -133,7 +132,7 @@ pub fn map(
     request: &Request,
     options: Options,
     go_on: &mut dyn FnMut() -> bool,
-) -> Option<Found> {
+) -> Option<MappingResult> {
     let files = files::load(&mut Sources::default(), root, loader).ok()?;
     let mut elaborated = elaborate(&files, &request.choice).ok()?;
     request.furnish(&mut elaborated);

@@ -2,7 +2,7 @@
 
 use crate::analyze::Analysis;
 use crate::cluster::{Cluster, Layout, Rates};
-use crate::mapping::Found;
+use crate::mapping::MappingResult;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::task::TaskKind;
 use pipe_model::stage_set::StageSet;
@@ -80,7 +80,7 @@ pub struct MappingReport {
 impl MappingReport {
     /// What was found for so many nodes that are filled.
     #[must_use]
-    pub fn new(found: &Found, n_filled: u64) -> Self {
+    pub fn new(found: &MappingResult, n_filled: u64) -> Self {
         let filled = usize::try_from(n_filled).unwrap_or(usize::MAX);
         Self {
             nodes: found.nodes.iter().copied().take(filled).collect(),

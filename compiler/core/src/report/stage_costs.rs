@@ -3,7 +3,7 @@
 use super::Report;
 use crate::analyze::Analysis;
 use crate::memory::peak_breakdown::Fullest;
-use crate::suggest_fix::Tried;
+use crate::suggest_fix::Alternative;
 use pipe_ir::ids::{DeviceId, StageId};
 use pipe_ir::program::Program;
 use pipe_ir::units::Bytes;
@@ -142,7 +142,7 @@ pub struct ChangeReport {
 impl ChangeReport {
     /// What was tried.
     #[must_use]
-    pub fn new(tried: &Tried) -> Self {
+    pub fn new(tried: &Alternative) -> Self {
         Self {
             change: tried.words().replace('`', ""),
             fits: tried.fits(),

@@ -1,9 +1,8 @@
 //! Rules about channels: sends and receives match in number, order and content, and receives take turns.
 
-use super::List;
 use super::content::Content;
-use super::devices;
 use super::report::{Report, at};
+use super::{List, devices};
 use crate::ids::{DeviceId, MicrobatchId, TokenId, ValueId};
 use crate::instruction::{Class, Instruction};
 use crate::operand::Touch;

@@ -1,10 +1,9 @@
 //! Rules about collectives: all members of a group join the same ones, in the same order, with the same bytes.
 
-use super::List;
 use super::contents::Joined;
-use super::devices;
 use super::report::{Report, at};
 use super::shares::{Divided, divided};
+use super::{List, devices};
 use crate::ids::{DeviceId, GroupId, ValueId};
 use crate::instruction::Instruction;
 use crate::program::{Access, Program};

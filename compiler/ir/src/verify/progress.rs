@@ -5,7 +5,7 @@
 //! started; for a copy it never does. Since the queues of different channels are independent and a
 //! channel starts its transfers in order, that is exactly when the pair has been at the head of
 //! both queues. Running one device never takes a possibility from another, so that one order
-//! decides for all orders. If devices remain, `stuck` shows the shortest circles of instructions
+//! decides for all orders. If devices remain, `stuck` shows the shortest cycles of instructions
 //! that wait for each other.
 
 use super::channels::Channels;

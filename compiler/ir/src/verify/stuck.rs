@@ -1,17 +1,16 @@
-//! Explains a deadlock: the shortest circles of instructions that wait for each other, in one sentence each.
+//! Explains a deadlock: the shortest cycles of instructions that wait for each other, in one sentence each.
 
 use super::channels::Channels;
-use super::devices;
 use super::progress::Transfer;
 use super::report::{Report, at};
-use super::{List, Place};
-use crate::circle::{Link, Need, circles, window};
+use super::{List, Place, devices};
+use crate::cycle::{Link, Need, cycles, window};
 use crate::ids::{DeviceId, GroupId};
 use crate::instruction::Instruction;
 use crate::program::Program;
 use std::collections::BTreeMap;
 
-/// Devices of a circle that are named; of a longer one, the others are counted. Two instructions of each are shown.
+/// Devices of a cycle that are named; of a longer one, the others are counted. Two instructions of each are shown.
 const SHOWN: usize = 3;
 
 /// A program whose devices cannot go on.
@@ -33,7 +32,7 @@ struct Rest<'a> {
     joins: BTreeMap<(GroupId, DeviceId), Vec<usize>>,
 }
 
-/// Reports every circle at its first `wait`.
+/// Reports every cycle at its first `wait`.
 pub(super) fn explain(stuck: &Stuck<'_>, report: &mut Report) {
     let most = window(stuck.program.devices.len());
     let mut rest = Rest { stuck, waits: Vec::new(), joins: BTreeMap::new() };
@@ -60,11 +59,11 @@ pub(super) fn explain(stuck: &Stuck<'_>, report: &mut Report) {
             .collect()
     };
     let queues: Vec<Vec<Vec<Need>>> = devices(stuck.program).map(needs).collect();
-    for circle in circles(&queues) {
-        rest.describe(&circle, report);
+    for cycle in cycles(&queues) {
+        rest.describe(&cycle, report);
     }
     if !report.found() {
-        // Every wait that is never passed waits for one of these, so that there is a circle; should none be found, the
+        // Every wait that is never passed waits for one of these, so that there is a cycle; should none be found, the
         // program is not accepted for that.
         report.error(Place::Program, "deadlock: some device waits forever");
     }
@@ -106,11 +105,11 @@ impl Rest<'_> {
         }
     }
 
-    fn describe(&self, circle: &[Link], report: &mut Report) {
+    fn describe(&self, cycle: &[Link], report: &mut Report) {
         let mut clauses = Vec::new();
         let mut notes: Vec<(Place, &'static str)> = Vec::new();
-        let shown = circle.len().min(SHOWN);
-        for (number, link) in circle.iter().take(SHOWN).enumerate() {
+        let shown = cycle.len().min(SHOWN);
+        for (number, link) in cycle.iter().take(SHOWN).enumerate() {
             let device = DeviceId::from_index(link.queue);
             let index = self.waits[link.queue][link.item];
             let Some((other, needed)) = self.needs(device, index).get(link.need).copied() else { continue };
@@ -118,15 +117,15 @@ impl Rest<'_> {
             clauses.push(format!("{device} {waits} {other} to {}", self.deed(device, index)));
             notes.push((at(device, List::Step, index), if number == 0 { " waits for" } else { ", which waits for" }));
             let is_last = number + 1 == shown;
-            let behind = match (is_last, circle.len() > SHOWN) {
+            let behind = match (is_last, cycle.len() > SHOWN) {
                 (false, _) => ", which comes after",
                 (true, false) => ", which comes after the first",
                 (true, true) => ", and so on, back to the first",
             };
             notes.push((at(other, List::Step, needed), behind));
         }
-        if circle.len() > SHOWN {
-            clauses.push(format!("{} more likewise, in a circle", circle.len() - SHOWN));
+        if cycle.len() > SHOWN {
+            clauses.push(format!("{} more likewise, in a cycle", cycle.len() - SHOWN));
         }
         let last = clauses.pop().unwrap_or_default();
         let message = format!("deadlock: {}, and {last}", clauses.join(", "));

@@ -17,8 +17,7 @@ use pipe_schedule::order::{Order, Position};
 use pipe_schedule::schedule::Schedule;
 use pipe_schedule::timing::all_gather::{Gatherings, Takes, Which};
 use pipe_schedule::timing::durations::Costs;
-use pipe_schedule::timing::timeline;
-use pipe_schedule::timing::timeline::{Collected, Copied, Timeline, Together, Updated};
+use pipe_schedule::timing::timeline::{self, Collected, Copied, Timeline, Together, Updated};
 use pipe_schedule::units::Ticks;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
@@ -143,7 +142,7 @@ impl Device {
 
 /// Times every task, and then the updates; `takes` says how long gatherings take on machines, and
 /// `conclude` notes in the timeline when gradients are added up between devices.
-pub fn place(
+pub fn simulate(
     given: (&Schedule, &Order, &Costs),
     program: &Program,
     takes: &Takes<'_>,
@@ -193,7 +192,7 @@ fn run(
     let devices: Vec<Device> = ids.map(begin).collect();
     let gatherings = Gatherings::new(program, &costs.latency, takes);
     // Where devices share processors, tasks take what they take beside others without the copies.
-    let beside = costs.sharing.binds(schedule.n_devices()).then(|| timeline::place(schedule, order, costs));
+    let beside = costs.sharing.binds(schedule.n_devices()).then(|| timeline::simulate(schedule, order, costs));
     let mut step = Step { schedule, order, costs, beside, timeline, devices, gatherings };
     if program.values.iter().any(|value| value.share.is_some()) {
         step.in_turns();

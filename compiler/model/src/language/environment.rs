@@ -4,10 +4,9 @@ use super::evaluator::Evaluator;
 use super::value::Value;
 use crate::Tape;
 use pipe_ir::graph::DType;
-use pipe_syntax::ast;
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
 use pipe_syntax::source::Span;
-use pipe_syntax::suggest;
+use pipe_syntax::{ast, suggest};
 use std::collections::BTreeMap;
 
 /// What names stand for. Declared ones hide parameters of the files.

@@ -1,8 +1,8 @@
 //! The pace of an endless step: how long a turn of a building block takes in its steady state, under some costs.
 //!
 //! Every task waits for the one before it on its device and for its inputs, of this turn or an
-//! earlier one. The slowest circle of such waits, time per turn that it goes back, sets the pace
-//! (maximum cycle ratio; Dasdan, ACM TODAES 9, 2004). It is found by looking for a circle that is
+//! earlier one. The slowest cycle of such waits, time per turn that it goes back, sets the pace
+//! (maximum cycle ratio; Dasdan, ACM TODAES 9, 2004). It is found by looking for a cycle that is
 //! slower than the slowest one known, until there is none.
 
 use crate::block::period::Turn;
@@ -20,7 +20,7 @@ const MOST_LOOKS: usize = 400_000_000;
 /// Time per turn, exactly: `time / turns`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pace {
-    /// How long the slowest circle takes.
+    /// How long the slowest cycle takes.
     pub time: Ticks,
     /// How many turns it goes back.
     pub turns: u64,
@@ -28,9 +28,9 @@ pub struct Pace {
     pub busiest: Ticks,
     /// Work of each device in a turn.
     pub work: Vec<Ticks>,
-    /// The links that take time on the slowest circle, the lower device first, ascending. In 1F1B,
+    /// The links that take time on the slowest cycle, the lower device first, ascending. In 1F1B,
     /// they are the segment of which twice the latencies, divided by its devices, are most: tasks
-    /// of a circle over so many links repeat after as many turns as it has devices.
+    /// of a cycle over so many links repeat after as many turns as it has devices.
     pub links: Vec<(DeviceId, DeviceId)>,
 }
 
@@ -47,8 +47,8 @@ struct Wait {
     link: Option<(DeviceId, DeviceId)>,
 }
 
-/// A circle of waits.
-struct Circle {
+/// A cycle of waits.
+struct Cycle {
     time: i128,
     turns: i128,
     links: BTreeSet<(DeviceId, DeviceId)>,
@@ -63,7 +63,7 @@ pub fn pace(schedule: &Schedule, turn: &Turn, costs: &Costs) -> Option<Pace> {
         |tasks: &Vec<BlockTask>| tasks.iter().fold(Ticks::ZERO, |sum, task| sum + costs.of(task.kind, task.stage));
     let work: Vec<Ticks> = turn.tasks.iter().map(work).collect();
     let busiest = work.iter().max().copied()?;
-    let mut best = Circle { time: busiest.0.into(), turns: 1, links: BTreeSet::new() };
+    let mut best = Cycle { time: busiest.0.into(), turns: 1, links: BTreeSet::new() };
     let mut looks = 0;
     while let Some(slower) = slower(&waits, n_tasks, (best.time, best.turns), &mut looks)? {
         best = slower;
@@ -112,8 +112,8 @@ fn waits(schedule: &Schedule, turn: &Turn, costs: &Costs, period: u64) -> Option
     Some((waits, all.len()))
 }
 
-/// A circle slower than `time / turns`; `Some(None)` where there is none, `None` after too many looks.
-fn slower(waits: &[Wait], n_tasks: usize, (time, turns): (i128, i128), looks: &mut usize) -> Option<Option<Circle>> {
+/// A cycle slower than `time / turns`; `Some(None)` where there is none, `None` after too many looks.
+fn slower(waits: &[Wait], n_tasks: usize, (time, turns): (i128, i128), looks: &mut usize) -> Option<Option<Cycle>> {
     let mut latest = vec![0_i128; n_tasks];
     let mut by: Vec<Option<usize>> = vec![None; n_tasks];
     let mut check_at = 1;
@@ -133,8 +133,8 @@ fn slower(waits: &[Wait], n_tasks: usize, (time, turns): (i128, i128), looks: &m
         }
         if round == check_at {
             check_at *= 2;
-            if let Some(circle) = circle(waits, &by) {
-                return Some(Some(circle));
+            if let Some(cycle) = cycle(waits, &by) {
+                return Some(Some(cycle));
             }
         }
         if *looks > MOST_LOOKS {
@@ -144,8 +144,8 @@ fn slower(waits: &[Wait], n_tasks: usize, (time, turns): (i128, i128), looks: &m
     None
 }
 
-/// A circle among the waits that tasks were last moved by.
-fn circle(waits: &[Wait], by: &[Option<usize>]) -> Option<Circle> {
+/// A cycle among the waits that tasks were last moved by.
+fn cycle(waits: &[Wait], by: &[Option<usize>]) -> Option<Cycle> {
     let mut seen = vec![usize::MAX; by.len()];
     for start in 0..by.len() {
         let mut task = start;
@@ -157,7 +157,7 @@ fn circle(waits: &[Wait], by: &[Option<usize>]) -> Option<Circle> {
         if seen[task] != start || by[task].is_none() {
             continue;
         }
-        let (mut found, last) = (Circle { time: 0, turns: 0, links: BTreeSet::new() }, task);
+        let (mut found, last) = (Cycle { time: 0, turns: 0, links: BTreeSet::new() }, task);
         while let Some(wait) = by[task].map(|wait| waits[wait]) {
             (found.time, found.turns, task) = (found.time + wait.time, found.turns + wait.turns, wait.from);
             found.links.extend(wait.link);

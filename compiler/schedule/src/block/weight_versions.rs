@@ -99,8 +99,9 @@ impl Cycle {
 
     /// What steps of so many blocks read and keep.
     ///
-    /// # Errors If a forward comes before the version that it must read, or a weight gradient
-    /// before those of the step before are complete.
+    /// # Errors
+    /// If a forward comes before the version that it must read, or a weight gradient before those
+    /// of the step before are complete.
     pub fn kept(&self, weights: Weights, blocks: u64) -> Result<Kept, Late> {
         self.unmixed()?;
         let (period, step) = (i128::from(self.period), i128::from(self.period) * i128::from(blocks.max(1)));

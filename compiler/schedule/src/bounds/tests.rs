@@ -6,10 +6,9 @@ use crate::check::memory::peaks;
 use crate::examples::{block, one_f_one_b, v_half};
 use crate::policy::activation::{Held, Shares};
 use crate::schedule::ScheduledTask;
-use crate::timing::costs::StageCosts;
-use crate::timing::costs::of_stages;
+use crate::timing::costs::{StageCosts, of_stages};
 use crate::timing::sharing::Sharing;
-use crate::timing::timeline::place;
+use crate::timing::timeline::simulate;
 use pipe_ir::task::Task;
 use proptest::prelude::*;
 
@@ -19,7 +18,7 @@ fn analyze(schedule: &Schedule, costs: &Costs) -> (Ticks, Bound) {
     let peaks = peaks(schedule, &order.dependencies);
     let most = peaks.iter().map(|peak| peak.activations).max().unwrap_or_default();
     (
-        place(schedule, &order, costs).makespan(),
+        simulate(schedule, &order, costs).makespan(),
         lower_bound(schedule, &order.dependencies, costs, (&schedule.activations, &vec![most; schedule.n_devices()])),
     )
 }

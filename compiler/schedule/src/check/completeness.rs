@@ -11,7 +11,7 @@ use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
 use pipe_syntax::source::Span;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 /// Looks every task up, and says which are missing, superfluous or of the wrong kind.
@@ -94,8 +94,9 @@ fn duplicate(
     if schedule.placement.set_size(stage) > 1 {
         // Each of its devices says so.
         microbatches.sort_unstable();
-        microbatches.dedup();
     }
+    let mut named = BTreeSet::new();
+    microbatches.retain(|microbatch| named.insert(*microbatch));
     let span = schedule.origins[usize::from(origin)];
     let message = format!("`{} {stage}` runs more than once on {}", kind.letters(), list(schedule, &microbatches));
     let diagnostic = Diagnostic::error(Code::DuplicateTask, span, "once more here", message);

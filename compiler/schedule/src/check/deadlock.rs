@@ -1,19 +1,19 @@
-//! Explains a deadlock: the shortest circle of tasks that wait for each other.
+//! Explains a deadlock: the shortest cycle of tasks that wait for each other.
 //!
 //! Every device that cannot finish stands at one task and waits for inputs that other devices (or
 //! itself, later) have not computed, and that stand behind other tasks that wait; at a task that
 //! occupies several devices it waits for the others to come to it. Of every knot of such waits at
-//! which a device stands, the shortest circle is shown, even if that is further behind.
+//! which a device stands, the shortest cycle is shown, even if that is further behind.
 
 use crate::dependencies::{Dependencies, TaskTable};
 use crate::schedule::{Schedule, ScheduledTask};
-use pipe_ir::circle::{Link, Need, circles, window};
+use pipe_ir::cycle::{Link, Need, cycles, window};
 use pipe_ir::ids::DeviceId;
 use pipe_ir::task::Task;
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics, Label};
 use std::collections::BTreeMap;
 
-/// Devices of a circle that are named, with two tasks each; the rest of a longer circle is counted.
+/// Devices of a cycle that are named, with two tasks each; the rest of a longer cycle is counted.
 const SHOWN: usize = 3;
 
 /// Devices that have not come to a task which are looked at: of many, each one explains why it waits.
@@ -102,7 +102,7 @@ pub(super) fn explain(
     let needs = |(device, position): (usize, usize)| rest.lacks(device, position).map(|lack| rest.need(lack)).collect();
     let queue = |(device, nodes): (usize, &Vec<usize>)| nodes.iter().map(|one| needs((device, *one))).collect();
     let queues: Vec<Vec<Vec<Need>>> = rest.nodes.iter().enumerate().map(queue).collect();
-    circles(&queues).iter().map(|circle| describe(schedule, &rest.waits(circle))).collect()
+    cycles(&queues).iter().map(|cycle| describe(schedule, &rest.waits(cycle))).collect()
 }
 
 /// The devices that have not come to tasks which occupy several, of those tasks that are looked at.
@@ -173,9 +173,9 @@ impl Rest<'_> {
         Need { queue: of.index(), items }
     }
 
-    fn waits(&self, circle: &[Link]) -> Vec<Wait> {
+    fn waits(&self, cycle: &[Link]) -> Vec<Wait> {
         let of_link = |link: &Link| self.lacks(link.queue, self.nodes[link.queue][link.item]).nth(link.need);
-        let followers = circle.iter().cycle().skip(1);
+        let followers = cycle.iter().cycle().skip(1);
         let wait = |(link, follower): (&Link, &Link)| {
             let (lack, of_at) = (of_link(link)?, of_link(follower)?.at);
             let (Lack { at, needs, of, .. }, meets) = (lack, lack.meets());
@@ -185,11 +185,11 @@ impl Rest<'_> {
             let sum = SumWait::of(self.dependencies, at.task, needs.task);
             Some(Wait { device, at, stands: link.item == 0, needs, of, of_at, is_partner, meets, sum })
         };
-        circle.iter().zip(followers).filter_map(wait).collect()
+        cycle.iter().zip(followers).filter_map(wait).collect()
     }
 }
 
-fn describe(schedule: &Schedule, circle: &[Wait]) -> Diagnostic {
+fn describe(schedule: &Schedule, cycle: &[Wait]) -> Diagnostic {
     let mut labels: Vec<Label> = Vec::new();
     let name = |task| schedule.slices.task(task);
     let mut label = |origin: u16, text: String| {
@@ -199,13 +199,13 @@ fn describe(schedule: &Schedule, circle: &[Wait]) -> Diagnostic {
             None => labels.push(Label { span, text }),
         }
     };
-    for wait in circle.iter().take(SHOWN) {
+    for wait in cycle.iter().take(SHOWN) {
         let comes = if wait.stands { "stands at" } else { "comes to" };
         label(wait.at.origin, format!("{} {comes} `{}`", wait.device, name(wait.at.task)));
         let come = if wait.meets { format!("{} to come to ", wait.of) } else { String::new() };
         label(wait.needs.origin, format!("{} waits for {come}`{}` here", wait.device, name(wait.needs.task)));
     }
-    let notes: Vec<String> = circle
+    let notes: Vec<String> = cycle
         .iter()
         .take(SHOWN)
         .map(|wait| {
@@ -225,19 +225,19 @@ fn describe(schedule: &Schedule, circle: &[Wait]) -> Diagnostic {
             format!("{device} runs `{at}` only after {whose} `{needed}`{comma}{}", clauses.join(", and "))
         })
         .collect();
-    let [first, ..] = circle else { unreachable!("a circle has at least one wait") };
-    let message = match circle {
+    let [first, ..] = cycle else { unreachable!("a cycle has at least one wait") };
+    let message = match cycle {
         [wait] => format!(
             "{} waits for itself: `{}` comes before `{}`",
             wait.device,
             name(wait.at.task),
             name(wait.needs.task)
         ),
-        _ => sentence(schedule, circle),
+        _ => sentence(schedule, cycle),
     };
     let span = schedule.origins[usize::from(first.at.origin)];
     let found = Diagnostic { labels, notes, ..Diagnostic::error(Code::Deadlock, span, "", message) };
-    match circle.iter().find(|wait| wait.of_at != wait.needs) {
+    match cycle.iter().find(|wait| wait.of_at != wait.needs) {
         Some(Wait { of, needs, of_at, .. }) => {
             found.help(format!("let {of} run `{}` before `{}`", name(needs.task), name(of_at.task)))
         }
@@ -246,15 +246,15 @@ fn describe(schedule: &Schedule, circle: &[Wait]) -> Diagnostic {
 }
 
 /// Who waits for whom.
-fn sentence(schedule: &Schedule, circle: &[Wait]) -> String {
+fn sentence(schedule: &Schedule, cycle: &[Wait]) -> String {
     let clause = |(number, wait): (usize, &Wait)| {
         let waits = if number == 0 { "waits for" } else { "for" };
         let what = if wait.meets { " to come to" } else { "'s" };
         format!("{} {waits} {}{what} `{}`", wait.device, wait.of, schedule.slices.task(wait.needs.task))
     };
-    let mut clauses: Vec<String> = circle.iter().take(SHOWN).enumerate().map(clause).collect();
-    if circle.len() > SHOWN {
-        clauses.push(format!("{} more likewise, in a circle", circle.len() - SHOWN));
+    let mut clauses: Vec<String> = cycle.iter().take(SHOWN).enumerate().map(clause).collect();
+    if cycle.len() > SHOWN {
+        clauses.push(format!("{} more likewise, in a cycle", cycle.len() - SHOWN));
     }
     let last = clauses.pop().unwrap_or_default();
     format!("{}, and {last}", clauses.join(", "))

@@ -92,7 +92,7 @@ fn block_tasks_start_after_their_inputs() {
 }
 
 #[test]
-fn devices_that_wait_for_each_other_are_shown_in_a_circle() {
+fn devices_that_wait_for_each_other_are_shown_in_a_cycle() {
     let itself = only(&by_hand(&[0], 1, &["BW0.0 F0.0"]));
     assert_eq!(itself.message, "d0 waits for itself: `BW s0 m0` comes before `F s0 m0`");
     let pair = only(&by_hand(&[0, 1], 2, &["F0.0 BW0.0 F0.1 BW0.1", "F1.0 F1.1 BW1.0 BW1.1"]));
@@ -100,10 +100,10 @@ fn devices_that_wait_for_each_other_are_shown_in_a_circle() {
     assert_eq!(pair.message, "d0 waits for d1's `BW s1 m0`, and d1 for d0's `F s0 m1`");
     assert_eq!((pair.labels.len(), pair.notes.len()), (4, 2));
     assert_eq!(pair.help.as_deref(), Some("let d1 run `BW s1 m0` before `F s1 m1`"));
-    // The last device wants m1 first, everyone else m0: three devices, one circle.
+    // The last device wants m1 first, everyone else m0: three devices, one cycle.
     let ring = by_hand(&[0, 1, 2], 2, &["F0.0 BW0.0 F0.1 BW0.1", "F1.0 F1.1 BW1.0 BW1.1", "F2.1 F2.0 BW2.0 BW2.1"]);
     assert_eq!(codes(&ring), [Code::Deadlock]);
-    // The devices stand in a circle of three: d0 at F3.0, d2 at F2.0, d1 at F1.0. Behind, d0 wants BW1.1 before F0.0.
+    // The devices stand in a cycle of three: d0 at F3.0, d2 at F2.0, d1 at F1.0. Behind, d0 wants BW1.1 before F0.0.
     let shorter = only(&by_hand(
         &[0, 1, 2, 0, 1, 2],
         2,

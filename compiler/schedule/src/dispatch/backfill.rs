@@ -283,7 +283,7 @@ mod tests {
                         let Some(length) = fill.run(&frame, aim, NEVER) else { continue };
                         let orders = fill.orders();
                         assert!(job.fits(&orders) && fill.frame(&orders) == frame);
-                        assert_eq!(Plan::new(&job, objective, &orders).expect("no circle").1, length);
+                        assert_eq!(Plan::new(&job, objective, &orders).expect("no cycle").1, length);
                         assert_eq!(fill.run(&frame, aim, length.length), Some(length));
                         assert_eq!(fill.run(&frame, aim, length.length - 1), None);
                     }

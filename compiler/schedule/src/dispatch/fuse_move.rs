@@ -88,7 +88,7 @@ mod tests {
     fn changes_of_form_keep_plans_whole_and_can_be_undone() {
         let job = fusing(3, 4, 3, [2, 3, 2, 4], 1);
         let in_turn = job.on_device.iter().map(|lanes| lanes.repeat(4)).collect();
-        let (mut plan, _) = Plan::new(&job, Objective::Makespan, &in_turn).expect("no circle");
+        let (mut plan, _) = Plan::new(&job, Objective::Makespan, &in_turn).expect("no cycle");
         let (mut random, mut changed) = (Random::new(3), [0, 0]);
         for _ in 0..400 {
             let device = random.below(3);

@@ -277,7 +277,7 @@ mod tests {
                     let Some((length, _)) = dispatch.run(&rule, NEVER) else { continue };
                     let orders = dispatch.orders(&rule).expect("the same again");
                     assert!(job.fits(&orders));
-                    let planned = Plan::new(&job, objective, &orders).expect("no circle").1.length;
+                    let planned = Plan::new(&job, objective, &orders).expect("no cycle").1.length;
                     let waits = rule.wait > 0 || rule.hold.iter().any(|hold| *hold > AT_ONCE);
                     match objective {
                         _ if !waits => assert_eq!(length, planned),

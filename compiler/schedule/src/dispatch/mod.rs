@@ -2,10 +2,10 @@
 //!
 //! Three layers, each of which imports only those above it:
 //! - [`job`]: what is to be ordered.
-//! - One schedule: a list schedule ([`list`]) simulates devices, latencies and memory exactly and follows a
-//!   rule ([`rule`]) or another schedule; fillers go where devices are idle ([`backfill`]); devices run
-//!   forwards and backwards alternately ([`round_robin`]); the steady state of a short step makes a long one
-//!   ([`stretch`]).
+//! - One schedule: a list schedule ([`list`]) simulates devices, latencies and memory exactly and
+//!   follows a rule ([`rule`]) or another schedule; fillers go where devices are idle
+//!   ([`backfill`]); devices run forwards and backwards alternately ([`round_robin`]); the steady
+//!   state of a short step makes a long one ([`stretch`]).
 //! - Many schedules: [`improve`] makes one shorter with all of these, in a fixed number of steps.
 
 pub mod backfill;

@@ -46,7 +46,7 @@ pub struct Length {
 }
 
 impl<'a> Plan<'a> {
-    /// Orders with times, unless devices wait for each other in a circle.
+    /// Orders with times, unless devices wait for each other in a cycle.
     pub fn new(job: &'a Job, objective: Objective, orders: &Orders) -> Option<(Self, Length)> {
         let (n_nodes, m) = (job.n_tasks(), job.microbatches);
         let places = job.lanes.iter().map(|lane| vec![NOWHERE; lane.devices.len() * m]).collect();
@@ -135,7 +135,7 @@ impl<'a> Plan<'a> {
         self.starts[node as usize] + self.duration(node)
     }
 
-    /// Starts every task as soon as what it waits for has ended; `None` where devices wait for each other in a circle.
+    /// Starts every task as soon as what it waits for has ended; `None` where devices wait for each other in a cycle.
     pub fn time(&mut self) -> Option<Length> {
         let m = self.job.microbatches;
         self.sequence.clear();

@@ -13,14 +13,14 @@ use crate::check::memory::peaks;
 use crate::check::{completeness, dependencies};
 use crate::dependencies::Dependencies;
 use crate::dispatch::improve::{Slots, improved};
-use crate::dispatch::job::{Job, Lane, Orders};
+use crate::dispatch::job::{Job, Orders, TaskSeries};
 use crate::dispatch::scale::Scale;
 use crate::order::Order;
 use crate::policy::recompute::{folded, insert, recomputing, without};
 use crate::saved::Saved;
 use crate::schedule::{Schedule, ScheduledTask};
 use crate::timing::durations::Costs;
-use crate::timing::timeline::{Timeline, place};
+use crate::timing::timeline::{Timeline, simulate};
 use crate::units::Ticks;
 use pipe_ir::ids::StageId;
 use pipe_ir::task::{Task, TaskKind};
@@ -40,7 +40,7 @@ pub fn reorder(schedule: Schedule, order: Order, costs: &Costs, saved: Option<&[
     if schedule.placement.is_replicated() || schedule.placement.spread_stage().is_some() || has_pairs() {
         return (schedule, order);
     }
-    let least = merit(&place(&schedule, &order, costs));
+    let least = merit(&simulate(&schedule, &order, costs));
     let limit = held(&schedule, &order, saved);
     let recomputing = recomputing(&schedule);
     let (plain, folded) = (without(&schedule), folded(costs, &recomputing));
@@ -51,7 +51,7 @@ pub fn reorder(schedule: Schedule, order: Order, costs: &Costs, saved: Option<&[
         candidate.block.clone_from(&schedule.block);
         let evidence = completeness::check(&candidate).and_then(|table| dependencies::check(&candidate, table)).ok()?;
         let fits = held(&candidate, &evidence, saved).iter().zip(&limit).all(|(held, limit)| held.is_within(limit));
-        let reached = merit(&place(&candidate, &evidence, costs));
+        let reached = merit(&simulate(&candidate, &evidence, costs));
         (fits && reached < least).then_some((reached, candidate, evidence))
     };
     let best = |counted: Option<&[Saved]>| {
@@ -113,7 +113,7 @@ fn candidates(plain: &Schedule, costs: &Costs, saved: Option<&[Saved]>) -> Vec<V
     let mut job = Job::as_it_is(plain, &dependencies, costs, &scale, capacity);
     let Some(orders) = job.orders(plain) else { return Vec::new() };
     if let Some(saved) = saved {
-        let takes = |lane: &Lane| saved[lane.stage.index()].takes_with_recomputation(lane.kind);
+        let takes = |lane: &TaskSeries| saved[lane.stage.index()].takes_with_recomputation(lane.kind);
         let takes: Vec<i64> = job.lanes.iter().map(takes).collect();
         let capacity = orders.iter().map(|order| most(order.iter().map(|lane| takes[*lane]))).collect();
         job = job.with_memory(&takes, capacity);
@@ -137,19 +137,18 @@ mod tests {
     use crate::check::check;
     use crate::examples::{one_f_one_b, v_half, v_zb};
     use crate::policy::activation::Shares;
-    use crate::timing::costs::StageCosts;
-    use crate::timing::costs::of_stages;
+    use crate::timing::costs::{StageCosts, of_stages};
 
     fn slots(schedule: Schedule, costs: &str) -> (u64, u64) {
         let costs = of_stages(&StageCosts::parse(costs).expect("well-formed"), schedule.n_stages());
         let order = check(&schedule).expect("sound");
-        let plain = place(&schedule, &order, &costs).makespan();
+        let plain = simulate(&schedule, &order, &costs).makespan();
         let before = peaks(&schedule, &order.dependencies);
         let (better, order) = reorder(schedule, order, &costs, None);
         for (peak, before) in peaks(&better, &order.dependencies).iter().zip(before) {
             assert!(peak.activations <= before.activations);
         }
-        let length = place(&better, &order, &costs).makespan();
+        let length = simulate(&better, &order, &costs).makespan();
         (plain.0 / Ticks::UNIT.0, length.0 / Ticks::UNIT.0)
     }
 
@@ -192,11 +191,11 @@ mod tests {
                 let saved: Vec<Saved> = (0..schedule.n_stages()).map(of_stage).collect();
                 let order = check(&schedule).expect("sound");
                 let limit = held(&schedule, &order, Some(&saved));
-                let plain = place(&schedule, &order, &costs).makespan();
+                let plain = simulate(&schedule, &order, &costs).makespan();
                 let (better, order) = reorder(schedule.clone(), order, &costs, Some(&saved));
                 let most = held(&better, &order, Some(&saved));
                 assert!(most.iter().zip(&limit).all(|(most, limit)| most.is_within(limit)));
-                let length = place(&better, &order, &costs).makespan();
+                let length = simulate(&better, &order, &costs).makespan();
                 assert!(length <= plain);
                 shorter += u32::from(length < plain);
             }

@@ -1,6 +1,6 @@
 //! Small jobs, for tests.
 
-use super::job::{Job, Lane, Time};
+use super::job::{Job, TaskSeries, Time};
 use crate::dependencies::SCHEDULED;
 use pipe_ir::ids::StageId;
 
@@ -9,7 +9,7 @@ use pipe_ir::ids::StageId;
 pub fn staged(place: &[usize], m: usize, capacity: i64, costs: [Time; 3], latency: Time) -> Job {
     let n = place.len();
     let hop = |one: usize, other: usize| if place[one] == place[other] { 0 } else { latency };
-    let lane = |kind: usize, stage: usize, needs: Vec<(usize, Time)>| Lane {
+    let lane = |kind: usize, stage: usize, needs: Vec<(usize, Time)>| TaskSeries {
         kind: SCHEDULED[kind],
         stage: StageId::from_index(stage),
         devices: vec![place[stage]],
@@ -18,7 +18,7 @@ pub fn staged(place: &[usize], m: usize, capacity: i64, costs: [Time; 3], latenc
         needs,
         feeds: Vec::new(),
     };
-    let mut lanes: Vec<Lane> = Vec::new();
+    let mut lanes: Vec<TaskSeries> = Vec::new();
     for stage in 0..n {
         lanes.push(lane(
             0,

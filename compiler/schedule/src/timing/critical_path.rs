@@ -114,9 +114,8 @@ mod tests {
     use super::*;
     use crate::check::check;
     use crate::examples::{one_f_one_b, v_half};
-    use crate::timing::costs::StageCosts;
-    use crate::timing::costs::of_stages;
-    use crate::timing::timeline::place;
+    use crate::timing::costs::{StageCosts, of_stages};
+    use crate::timing::timeline::simulate;
 
     #[test]
     fn the_path_adds_up_to_the_makespan() {
@@ -125,7 +124,7 @@ mod tests {
                 let costs = StageCosts::parse(text).expect("well-formed");
                 let costs = of_stages(&costs, schedule.n_stages());
                 let order = check(&schedule).expect("sound");
-                let timeline = place(&schedule, &order, &costs);
+                let timeline = simulate(&schedule, &order, &costs);
                 let path = critical_path(&schedule, &order, &costs, &timeline);
                 let sum = path.work.iter().chain(&path.pairs).fold(path.transfers, |sum, work| sum + *work);
                 assert_eq!(sum, timeline.makespan());

@@ -69,7 +69,7 @@ impl Sharing {
 }
 
 /// When each task runs, and when each device has also done its updates, which take their part of the processors.
-pub fn place(schedule: &Schedule, order: &Order, costs: &Costs) -> (Timeline, Vec<Ticks>) {
+pub fn simulate(schedule: &Schedule, order: &Order, costs: &Costs) -> (Timeline, Vec<Ticks>) {
     let Timeline { mut starts, mut ends, .. } = Timeline::empty(schedule);
     let mut nodes = Nodes::new(schedule, order, costs);
     let mut updated = vec![Ticks::ZERO; schedule.n_devices()];
@@ -234,8 +234,7 @@ mod tests {
     use super::*;
     use crate::check::check;
     use crate::examples::{one_f_one_b, v_half};
-    use crate::timing::costs::StageCosts;
-    use crate::timing::costs::of_stages;
+    use crate::timing::costs::{StageCosts, of_stages};
     use crate::timing::timeline;
 
     fn sharing(processors: &[(&[u32], u64)]) -> Sharing {
@@ -265,7 +264,7 @@ mod tests {
         for (kind, times) in [(TaskKind::Forward, [4, 5]), (TaskKind::Backward, [8, 9]), (TaskKind::Update, [1, 2])] {
             times.iter().enumerate().for_each(|(stage, time)| costs.tasks[stage][kind.index()] = Ticks(*time));
         }
-        let (timeline, updated) = place(&schedule, &order, &costs);
+        let (timeline, updated) = simulate(&schedule, &order, &costs);
         // d0: F0 alone until 4, F1 until 6 alone. Then F0 of d1 begins, both at half speed: F1 ends
         // at 10, F0 of d1 (5, of which 2 are done) at 13. BW0 of d1 until 22, which is at d0 at 24;
         // F1 of d1 begins at 22 with 5, alone until 24, then beside BW0 of d0 until 30, where 5 of
@@ -274,7 +273,7 @@ mod tests {
         assert_eq!(ticks(&timeline.starts), [vec![0, 4, 24, 46], vec![6, 13, 22, 30]]);
         assert_eq!(ticks(&timeline.ends), [vec![4, 10, 40, 54], vec![13, 22, 30, 44]]);
         assert_eq!(updated, [Ticks(55), Ticks(46)]);
-        assert_eq!(timeline::place(&schedule, &order, &costs), timeline);
+        assert_eq!(timeline::simulate(&schedule, &order, &costs), timeline);
     }
 
     /// The same, tick by tick: in each, every task that runs gets its part.
@@ -337,7 +336,7 @@ mod tests {
             for row in [[7, 5, 4, 9, 7, 2], [3, 0, 6, 4, 3, 0], [1, 1, 1, 2, 1, 5], [13, 17, 11, 29, 13, 1]] {
                 for (at_once, latency) in [(1, 0), (1, 3), (2, 1), (3, 0), (4, 2)] {
                     let costs = costs(schedule.n_stages(), row, latency, sharing(&[(&all, at_once)]));
-                    let (timeline, updated) = place(&schedule, &order, &costs);
+                    let (timeline, updated) = simulate(&schedule, &order, &costs);
                     let updated: Vec<u64> = updated.iter().map(|end| end.0).collect();
                     let expected = brute(&schedule, &order, &costs, at_once);
                     assert_eq!((ticks(&timeline.ends), updated), expected, "{row:?} {at_once} {latency}");
@@ -351,16 +350,16 @@ mod tests {
         for schedule in [one_f_one_b(4, 8), v_half(4, 7)] {
             let order = check(&schedule).expect("sound");
             let costs = |sharing| costs(schedule.n_stages(), [700, 500, 400, 900, 700, 0], 0, sharing);
-            let alone = timeline::place(&schedule, &order, &costs(Sharing::default()));
+            let alone = timeline::simulate(&schedule, &order, &costs(Sharing::default()));
             let work: Ticks = (0..4).map(|device| alone.busy(DeviceId(device))).fold(Ticks::ZERO, |sum, one| sum + one);
             // Some task can run at any time, so one processor is never idle.
-            let one = place(&schedule, &order, &costs(sharing(&[(&[0, 1, 2, 3], 1)]))).0;
+            let one = simulate(&schedule, &order, &costs(sharing(&[(&[0, 1, 2, 3], 1)]))).0;
             assert!(one.makespan().0.abs_diff(work.0) <= schedule.n_tasks() as u64, "{} {work}", one.makespan());
-            let two = place(&schedule, &order, &costs(sharing(&[(&[0, 1], 1), (&[2, 3], 1)]))).0;
+            let two = simulate(&schedule, &order, &costs(sharing(&[(&[0, 1], 1), (&[2, 3], 1)]))).0;
             assert!(two.makespan() < one.makespan() && two.makespan() > alone.makespan());
             for apart in [sharing(&[(&[0, 1, 2, 3], 4)]), sharing(&[(&[0], 1), (&[2], 1), (&[1], 1), (&[3], 1)])] {
                 assert!(!apart.binds(4));
-                assert_eq!(place(&schedule, &order, &costs(apart)).0, alone);
+                assert_eq!(simulate(&schedule, &order, &costs(apart)).0, alone);
             }
         }
     }

@@ -44,7 +44,7 @@ pub struct Collected {
     pub stage: Option<StageId>,
     /// When it joins.
     pub start: Ticks,
-    /// When all have what comes of it.
+    /// When every member has the result.
     pub end: Ticks,
 }
 
@@ -89,11 +89,11 @@ pub struct Updated {
 
 /// Times every task of a schedule: in one pass along a global order, where every device has its own processor.
 #[must_use]
-pub fn place(schedule: &Schedule, order: &Order, costs: &Costs) -> Timeline {
+pub fn simulate(schedule: &Schedule, order: &Order, costs: &Costs) -> Timeline {
     if costs.sharing.binds(schedule.n_devices()) {
-        return sharing::place(schedule, order, costs).0;
+        return sharing::simulate(schedule, order, costs).0;
     }
-    place_by(schedule, order, &costs.latency, |slot, ready| {
+    simulate_with(schedule, order, &costs.latency, |slot, ready| {
         let start = ready.free.max(ready.arrived);
         (start, start + costs.of_node(schedule.node(slot.device, slot.position as usize)))
     })
@@ -101,11 +101,11 @@ pub fn place(schedule: &Schedule, order: &Order, costs: &Costs) -> Timeline {
 
 /// The same, with the moments at which each device has also done its updates, right after its tasks.
 #[must_use]
-pub fn place_with_updates(schedule: &Schedule, order: &Order, costs: &Costs) -> (Timeline, Vec<Ticks>) {
+pub fn simulate_with_updates(schedule: &Schedule, order: &Order, costs: &Costs) -> (Timeline, Vec<Ticks>) {
     if costs.sharing.binds(schedule.n_devices()) {
-        return sharing::place(schedule, order, costs);
+        return sharing::simulate(schedule, order, costs);
     }
-    let timeline = place(schedule, order, costs);
+    let timeline = simulate(schedule, order, costs);
     let devices = (0..schedule.n_devices()).map(DeviceId::from_index);
     let updated = devices.map(|device| timeline.last_end(device) + sharing::updates(schedule, costs, device)).collect();
     (timeline, updated)
@@ -123,7 +123,7 @@ pub struct Ready {
 /// The same where the start and the end of each task, or of two that share a device, follow in any
 /// way from what it waits for.
 #[must_use]
-pub fn place_by(
+pub fn simulate_with(
     schedule: &Schedule,
     order: &Order,
     latency: &Latency,

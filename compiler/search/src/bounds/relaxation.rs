@@ -2,7 +2,7 @@
 //! everything at once. Few lanes are left, and what happened between them becomes a delay.
 
 use pipe_schedule::dispatch::fusion::Fusion;
-use pipe_schedule::dispatch::job::{Job, Lane, Time};
+use pipe_schedule::dispatch::job::{Job, TaskSeries, Time};
 
 /// A job on some devices of another one.
 #[derive(Clone, Debug)]
@@ -15,15 +15,15 @@ pub(crate) struct Relaxed {
 /// Keeps some devices of a job.
 pub(crate) fn relax(job: &Job, devices: &[usize]) -> Relaxed {
     let n_lanes = job.lanes.len();
-    let is_kept = |lane: &Lane| lane.devices.iter().any(|device| devices.contains(device));
+    let is_kept = |lane: &TaskSeries| lane.devices.iter().any(|device| devices.contains(device));
     let kept: Vec<usize> = (0..n_lanes).filter(|lane| is_kept(&job.lanes[*lane])).collect();
-    let mut lanes: Vec<Lane> = Vec::with_capacity(kept.len());
+    let mut lanes: Vec<TaskSeries> = Vec::with_capacity(kept.len());
     for (place, index) in kept.iter().enumerate() {
         let lane = &job.lanes[*index];
         let needs = (0..place).filter_map(|before| Some((before, delay(job, kept[before], *index, &kept)?))).collect();
         let place_of = |device: &usize| devices.iter().position(|kept| kept == device);
         let devices = lane.devices.iter().filter_map(place_of).collect();
-        lanes.push(Lane { needs, feeds: Vec::new(), devices, ..lane.clone() });
+        lanes.push(TaskSeries { needs, feeds: Vec::new(), devices, ..lane.clone() });
     }
     let place = |lane: usize| kept.binary_search(&lane).ok();
     let fusion = |one: &Fusion| Some(Fusion { first: place(one.first)?, second: place(one.second)?, ..*one });

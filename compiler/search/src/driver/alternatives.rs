@@ -19,8 +19,7 @@ use pipe_schedule::policy::offload::{Offload, Wanted};
 use pipe_schedule::policy::recompute::{Recomputation, recomputing};
 use pipe_schedule::units::Ticks;
 use pipe_syntax::diagnostic::{Code, Diagnostic};
-use pipe_syntax::files;
-use pipe_syntax::files::Loader;
+use pipe_syntax::files::{self, Loader};
 use pipe_syntax::source::{Source, Sources};
 use std::cmp::Reverse;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -70,8 +69,9 @@ impl Target<'_> {
     /// Prepares the search. Where not even one microbatch fits in the memory, state lives with the
     /// hosts, if it may, or else as few stages recompute as it takes.
     ///
-    /// # Errors The compilation, with what speaks against it also if all stages recompute, or that
-    /// nobody says how long the copies take that may be made.
+    /// # Errors
+    /// The compilation, with what speaks against it also if all stages recompute, or that nobody
+    /// says how long the copies take that may be made.
     pub fn prepare(&self, sources: &mut Sources) -> Result<Prepared, Box<Compilation>> {
         let offloads = self.offloads(sources)?;
         let refused = match self.with(sources, (&[], None)) {

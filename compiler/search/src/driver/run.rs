@@ -7,8 +7,7 @@ use crate::problem::split_costs::{complete, in_halves};
 use crate::problem::target::{Problem, problem, without_pairs};
 use crate::{Options, Progress, Workers, search};
 use pipe_compiler::analyze::Analysis;
-use pipe_compiler::elaborate;
-use pipe_compiler::elaborate::{elaborate, schedule_of};
+use pipe_compiler::elaborate::{self, elaborate, schedule_of};
 use pipe_compiler::report::costs::DerivedCostReport;
 use pipe_compiler::report::{Finding, Report};
 use pipe_compiler::{Compilation, Request, compile};
@@ -25,8 +24,7 @@ use pipe_schedule::requirement::Limit;
 use pipe_schedule::units::Units;
 use pipe_syntax::ast::PipelineItem;
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
-use pipe_syntax::files;
-use pipe_syntax::files::Loader;
+use pipe_syntax::files::{self, Loader};
 use pipe_syntax::source::{Source, Sources};
 
 /// Standard schedules that are compiled at the end of a search: so many of those that fit by the estimate of

@@ -3,7 +3,7 @@
 //! An order is that of a block if there are slots, and a period, such that everything stands in the
 //! order of its slot. Each task that follows another one on a device says how far apart two slots
 //! are at least, and so does each input. Whether slots exist for a period is a question of longest
-//! ways: they exist if no circle is longer than nothing.
+//! ways: they exist if no cycle is longer than nothing.
 
 use pipe_ir::ids::StageId;
 use pipe_ir::task::TaskKind;

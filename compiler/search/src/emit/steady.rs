@@ -3,7 +3,7 @@
 
 use crate::heuristics::block::Block;
 use pipe_ir::task::TaskKind;
-use pipe_schedule::dispatch::job::{Job, Lane, Time};
+use pipe_schedule::dispatch::job::{Job, TaskSeries, Time};
 use pipe_schedule::dispatch::plan::{NOWHERE, Plan};
 use pipe_schedule::policy::activation::Activations;
 use std::fmt::Write;
@@ -112,7 +112,7 @@ impl Steady {
 fn counting(job: &Job, activations: &Activations) -> Job {
     let mut counts = job.clone();
     for lane in &mut counts.lanes {
-        let recomputes = |own: &Lane| own.kind == TaskKind::Recompute && own.stage == lane.stage;
+        let recomputes = |own: &TaskSeries| own.kind == TaskKind::Recompute && own.stage == lane.stage;
         let held = activations.of(lane.stage);
         lane.takes = match lane.kind {
             TaskKind::Forward if job.lanes.iter().any(recomputes) => 0,

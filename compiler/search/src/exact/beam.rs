@@ -15,7 +15,7 @@
 
 use crate::bounds::head_tail::Windows;
 use crate::bounds::partial::Room;
-use pipe_schedule::dispatch::job::{Job, Lane, Orders, Time};
+use pipe_schedule::dispatch::job::{Job, Orders, TaskSeries, Time};
 use pipe_schedule::dispatch::random::Random;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -380,7 +380,7 @@ impl<'a> Search<'a> {
 }
 
 /// The lanes whose tasks may start later because of a lane's task than its device allows.
-fn waiting(job: &Job, lane: &Lane) -> Vec<usize> {
+fn waiting(job: &Job, lane: &TaskSeries) -> Vec<usize> {
     let shares = |next: usize| job.lanes[next].devices.iter().any(|device| lane.devices.contains(device));
     lane.feeds.iter().filter(|(next, latency)| *latency > 0 || !shares(*next)).map(|(next, _)| *next).collect()
 }

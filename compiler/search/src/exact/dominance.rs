@@ -3,7 +3,7 @@
 
 use crate::exact::beam::Search;
 use pipe_schedule::dispatch::fusion::Part;
-use pipe_schedule::dispatch::job::{Lane, Time};
+use pipe_schedule::dispatch::job::{TaskSeries, Time};
 
 impl Search<'_> {
     /// Whether tasks are alike that nothing waits for, such as the `W` of two stages of a device,
@@ -11,7 +11,7 @@ impl Search<'_> {
     /// can change places. Not where it counts when each starts.
     pub(crate) fn stands_for(&self, (one, start): (usize, Time), (other, its_start): (usize, Time)) -> bool {
         let (first, second) = (&self.job.lanes[one], &self.job.lanes[other]);
-        let alike = |lane: &Lane| (lane.duration, lane.takes, lane.feeds.is_empty());
+        let alike = |lane: &TaskSeries| (lane.duration, lane.takes, lane.feeds.is_empty());
         !self.only_complete
             && (start, one) < (its_start, other)
             && first.feeds.is_empty()

@@ -5,7 +5,7 @@
 use pipe_ir::ids::StageId;
 use pipe_ir::task::TaskKind;
 use pipe_schedule::dispatch::fusion::Fusion;
-use pipe_schedule::dispatch::job::{Job, Lane, Time};
+use pipe_schedule::dispatch::job::{Job, TaskSeries, Time};
 use pipe_schedule::dispatch::rule::{AT_ONCE, Legs, Rule};
 
 /// The fewest devices that are worth halving.
@@ -27,7 +27,7 @@ pub(crate) fn coarser(job: &Job) -> Option<Coarse> {
     if n_devices < FEWEST || !n_devices.is_multiple_of(2) || job.microbatches < 2 {
         return None;
     }
-    let key = |lane: &Lane| (lane.kind, lane.stage.index() / 2);
+    let key = |lane: &TaskSeries| (lane.kind, lane.stage.index() / 2);
     let mut keys: Vec<(TaskKind, usize)> = Vec::new();
     let mut lanes = Vec::with_capacity(job.lanes.len());
     for lane in &job.lanes {
@@ -38,7 +38,7 @@ pub(crate) fn coarser(job: &Job) -> Option<Coarse> {
         lanes.push(index);
     }
     let members = |index: usize| (0..job.lanes.len()).filter(|lane| lanes[*lane] == index).collect::<Vec<_>>();
-    let small: Option<Vec<Lane>> = (0..keys.len()).map(|index| paired(job, &lanes, &members(index))).collect();
+    let small: Option<Vec<TaskSeries>> = (0..keys.len()).map(|index| paired(job, &lanes, &members(index))).collect();
     let pair = |device: usize| (job.capacity[2 * device] + job.capacity[2 * device + 1]) / 4;
     let small = Job::of_lanes(small?, job.microbatches / 2, (0..n_devices / 2).map(pair).collect());
     let (fused, fusions) = paired_fusions(job, &lanes);
@@ -46,7 +46,7 @@ pub(crate) fn coarser(job: &Job) -> Option<Coarse> {
 }
 
 /// One lane for two, on one device for two.
-fn paired(job: &Job, lanes: &[usize], members: &[usize]) -> Option<Lane> {
+fn paired(job: &Job, lanes: &[usize], members: &[usize]) -> Option<TaskSeries> {
     let &[one, other] = members else { return None };
     let (one, other) = (&job.lanes[one], &job.lanes[other]);
     let (&[device], &[beside]) = (&one.devices[..], &other.devices[..]) else { return None };
@@ -58,7 +58,7 @@ fn paired(job: &Job, lanes: &[usize], members: &[usize]) -> Option<Lane> {
     needs.dedup_by_key(|(need, _)| *need);
     // Lanes must come after those that they need.
     let is_sound = device != beside && device / 2 == beside / 2 && needs.iter().all(|(need, _)| *need < own);
-    is_sound.then(|| Lane {
+    is_sound.then(|| TaskSeries {
         kind: one.kind,
         stage: StageId::from_index(one.stage.index() / 2),
         devices: vec![device / 2],

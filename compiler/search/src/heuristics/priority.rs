@@ -5,7 +5,7 @@ use super::anneal::most;
 use super::coarse::{Coarse, coarser};
 use pipe_schedule::dispatch::Objective;
 use pipe_schedule::dispatch::fusion::Fusion;
-use pipe_schedule::dispatch::job::{Job, Lane, Orders, Time};
+use pipe_schedule::dispatch::job::{Job, Orders, TaskSeries, Time};
 use pipe_schedule::dispatch::list::{Dispatch, Reach};
 use pipe_schedule::dispatch::random::Random;
 use pipe_schedule::dispatch::rule::{FINE, Legs, Rule};
@@ -54,14 +54,14 @@ pub(crate) struct Effort {
 /// The job with times of so few digits that sums and products of them never overflow. The same for
 /// any number of microbatches, so that a rule for some is one for all.
 fn rounded(job: &Job) -> Cow<'_, Job> {
-    let latencies = |lane: &Lane| lane.needs.iter().map(|(_, latency)| i128::from(*latency)).sum::<i128>();
-    let of_lane = |lane: &Lane| i128::from(lane.duration) + latencies(lane);
+    let latencies = |lane: &TaskSeries| lane.needs.iter().map(|(_, latency)| i128::from(*latency)).sum::<i128>();
+    let of_lane = |lane: &TaskSeries| i128::from(lane.duration) + latencies(lane);
     let total: i128 = job.lanes.iter().map(of_lane).sum();
     let Some(excess) = (i128::BITS - total.leading_zeros()).checked_sub(DIGITS).filter(|excess| *excess > 0) else {
         return Cow::Borrowed(job);
     };
     let round = |(lane, latency): &(usize, Time)| (*lane, latency >> excess);
-    let lane = |lane: &Lane| Lane {
+    let lane = |lane: &TaskSeries| TaskSeries {
         duration: lane.duration >> excess,
         needs: lane.needs.iter().map(round).collect(),
         feeds: Vec::new(),
@@ -268,7 +268,7 @@ mod tests {
     fn priorities_lead_to_schedules_that_fit_and_get_shorter() {
         for job in [v(4, 8, 6, [1, 1, 1], 0), v(3, 6, 4, [2, 3, 1], 1), fusing(3, 4, 2, [1, 2, 2, 3], 0)] {
             let in_turn: Orders = job.on_device.iter().map(|lanes| lanes.repeat(job.microbatches)).collect();
-            let length = |orders: &Orders| Plan::new(&job, Objective::Makespan, orders).expect("no circle").1.length;
+            let length = |orders: &Orders| Plan::new(&job, Objective::Makespan, orders).expect("no cycle").1.length;
             let after = |origin: &Origin, tries| {
                 let effort = Effort { tries, heat: 3 };
                 let rule = prioritized(&job, Objective::Makespan, origin, effort, &mut Random::new(1), &mut || true);
@@ -291,7 +291,7 @@ mod tests {
             let origin = Origin::Slopes(0);
             let rule = prioritized(&job, Objective::Makespan, &origin, effort, &mut Random::new(1), &mut || true);
             let found = orders(&job, Objective::Makespan, &rule.expect("there is memory")).expect("the same");
-            (Plan::new(&job, Objective::Makespan, &found).expect("no circle").1.length, job.heads()[1])
+            (Plan::new(&job, Objective::Makespan, &found).expect("no cycle").1.length, job.heads()[1])
         });
         let [(short, unit), (length, other)] = found;
         assert!(length / other <= short / unit * 21 / 20, "{length} {other} {short}");

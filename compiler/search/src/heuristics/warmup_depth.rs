@@ -218,7 +218,7 @@ mod tests {
         let depths = depths(job, Objective::LongestStage, tries, &mut Random::new(1), &mut || true).expect("it fits");
         let orders = orders(job, Objective::LongestStage, &depths).expect("the same again");
         assert!(job.fits(&orders));
-        Plan::new(job, Objective::LongestStage, &orders).expect("no circle").1.length
+        Plan::new(job, Objective::LongestStage, &orders).expect("no cycle").1.length
     }
 
     #[test]

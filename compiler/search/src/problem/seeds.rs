@@ -1,16 +1,14 @@
 //! What is known before the search begins: the target's own order, and standard schedules with the same placement.
 
 use crate::driver::run::Prepared;
-use pipe_compiler::elaborate;
-use pipe_compiler::elaborate::elaborate;
+use pipe_compiler::elaborate::{self, elaborate};
 use pipe_schedule::check::check;
 use pipe_schedule::dispatch::job::{Orders, Time};
 use pipe_schedule::dispatch::reorder::reorder;
 use pipe_schedule::policy::recompute::{insert, recomputing};
 use pipe_schedule::schedule::Schedule;
-use pipe_syntax::files;
 use pipe_syntax::source::Source;
-use pipe_syntax::stdlib;
+use pipe_syntax::{files, stdlib};
 
 /// Orders to begin with, whether or not they fit in the memory.
 pub trait Known: Sync {

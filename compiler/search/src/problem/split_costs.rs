@@ -13,8 +13,7 @@ use pipe_model::pipeline::Elaborated;
 use pipe_model::stage_set::StageSet;
 use pipe_model::{Kinds, stage_set_of};
 use pipe_schedule::policy::recompute::recomputing;
-use pipe_syntax::files;
-use pipe_syntax::files::{Files, Loader};
+use pipe_syntax::files::{self, Files, Loader};
 use pipe_syntax::source::{Source, Sources};
 
 /// Adds the durations of the kinds of backward tasks that the target does not have, where durations

@@ -11,9 +11,9 @@
 use super::candidate::{Candidate, Keeping, Layout};
 use super::families::Variant;
 use super::problem::Problem;
-use crate::tune::instantiate::Written;
+use crate::tune::instantiate::Instance;
 use pipe_compiler::cluster::durations::{Target, target};
-use pipe_compiler::cluster::{Seat, collective};
+use pipe_compiler::cluster::{DeviceSlot, collective};
 use pipe_compiler::resolve_costs::costs;
 use pipe_ir::ids::{DeviceId, MicrobatchId};
 use pipe_ir::task::TaskKind;
@@ -42,7 +42,7 @@ pub(super) struct Prospect {
 }
 
 /// Of all candidates with a layout that keep this; none where the model cannot be divided so.
-pub(super) fn of_group(problem: &Problem, written: &Written, layout: &Layout, keeping: Keeping) -> Option<Prospect> {
+pub(super) fn of_group(problem: &Problem, written: &Instance, layout: &Layout, keeping: Keeping) -> Option<Prospect> {
     let settings = layout.settings(&problem.transformer.settings, keeping);
     let transformer = Transformer { settings, ..problem.transformer.clone() };
     let whole = Placement::of_stages(vec![DeviceId(0)]);
@@ -72,7 +72,7 @@ pub(super) fn of_group(problem: &Problem, written: &Written, layout: &Layout, ke
 /// What a group takes at least for its exchanges, wherever it sits: inside a node that is where
 /// links are quickest, and with a link between nodes, if it surely has one and all of them are
 /// alike, at least what that link takes.
-fn quickest(problem: &Problem, written: &Written, layout: &Layout, one: &Exchange) -> u128 {
+fn quickest(problem: &Problem, written: &Instance, layout: &Layout, one: &Exchange) -> u128 {
     let cluster = &problem.cluster;
     let (n, step, span) = match one.among {
         Among::Tensor => (layout.tensor, 1, layout.tensor),
@@ -81,16 +81,16 @@ fn quickest(problem: &Problem, written: &Written, layout: &Layout, one: &Exchang
         Among::Alike => (layout.data / layout.expert, layout.expert * layout.tensor, layout.data * layout.tensor),
     };
     let per_node = u64::from(cluster.per_node());
-    let seat = |number: u64| Seat(u32::try_from(number).unwrap_or(u32::MAX));
-    let time = |seats: &[Seat]| u128::from(collective::time(cluster, seats, one.what, one.bytes).0);
+    let device_slot = |number: u64| DeviceSlot(u32::try_from(number).unwrap_or(u32::MAX));
+    let time = |device_slots: &[DeviceSlot]| u128::from(collective::time(cluster, device_slots, one.what, one.bytes).0);
     let least = if per_node.is_multiple_of(span) {
         // Of nodes that are alike, one is enough.
         let n_nodes = if cluster.is_even_inside() { 1 } else { cluster.n_nodes() };
         let nodes = 0..u64::from(n_nodes);
-        nodes.map(|node| time(&(0..n).map(|at| seat(node * per_node + at * step)).collect::<Vec<_>>())).min()
+        nodes.map(|node| time(&(0..n).map(|at| device_slot(node * per_node + at * step)).collect::<Vec<_>>())).min()
     } else if written.are_nodes_alike && n.saturating_sub(1) * step >= per_node {
         // As many members, in two nodes.
-        let ring: Vec<Seat> = (0..n).map(|at| seat(at % 2 * per_node)).collect();
+        let ring: Vec<DeviceSlot> = (0..n).map(|at| device_slot(at % 2 * per_node)).collect();
         Some(time(&ring))
     } else {
         None
@@ -102,7 +102,7 @@ fn quickest(problem: &Problem, written: &Written, layout: &Layout, one: &Exchang
 ///
 /// # Errors
 /// Why it is none.
-pub(super) fn of_candidate(problem: &Problem, written: &Written, candidate: &Candidate) -> Result<Prospect, String> {
+pub(super) fn of_candidate(problem: &Problem, written: &Instance, candidate: &Candidate) -> Result<Prospect, String> {
     let Candidate { layout, variant, .. } = candidate;
     let sketch = sketch(problem, written, layout, variant)?;
     let (mut schedule, dependencies) = (sketch.schedule.clone(), &sketch.order.dependencies);
@@ -120,7 +120,7 @@ pub(super) fn of_candidate(problem: &Problem, written: &Written, candidate: &Can
 }
 
 /// Whether a candidate's order of tasks depends on what they take.
-pub(super) fn is_reordered(problem: &Problem, written: &Written, candidate: &Candidate) -> bool {
+pub(super) fn is_reordered(problem: &Problem, written: &Instance, candidate: &Candidate) -> bool {
     let sketch = sketch(problem, written, &candidate.layout, &candidate.variant);
     sketch.is_ok_and(|sketch| sketch.schedule.reorder.is_some())
 }
@@ -128,7 +128,7 @@ pub(super) fn is_reordered(problem: &Problem, written: &Written, candidate: &Can
 /// The schedule of a few microbatches: all that bounds ask of it is where its tasks are, and of which kinds.
 fn sketch(
     problem: &Problem,
-    written: &Written,
+    written: &Instance,
     layout: &Layout,
     variant: &Variant,
 ) -> Result<std::sync::Arc<crate::tune::instantiate::Sound>, String> {

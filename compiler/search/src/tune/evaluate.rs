@@ -3,7 +3,7 @@
 use super::candidate::Candidate;
 use super::problem::Problem;
 use crate::tune::bound::narrow;
-use crate::tune::instantiate::{Sound, Written, first};
+use crate::tune::instantiate::{Instance, Sound, first};
 use pipe_compiler::Request;
 use pipe_compiler::timing::Setting;
 use pipe_ir::ids::DeviceId;
@@ -11,15 +11,14 @@ use pipe_ir::task::{Task, TaskKind};
 use pipe_ir::units::Bytes;
 use pipe_lower::lower;
 use pipe_model::transformer::{StageAccount, Until};
-use pipe_schedule::check::memory;
-use pipe_schedule::check::memory::peaks;
+use pipe_schedule::check::memory::{self, peaks};
 use pipe_schedule::policy::offload::Offload;
 use pipe_schedule::schedule::{Schedule, ScheduledTask};
 use pipe_schedule::units::Ticks;
 
 /// What a candidate takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Taken {
+pub struct StepTime {
     /// From the first start to the last exchange of gradients.
     pub time: Ticks,
     /// The device that holds most.
@@ -32,7 +31,7 @@ pub struct Taken {
     pub is_exact: bool,
 }
 
-impl Taken {
+impl StepTime {
     /// Whether devices and their hosts have room for it.
     #[must_use]
     pub fn fits(&self, problem: &Problem) -> bool {
@@ -48,10 +47,10 @@ impl Taken {
 /// Why its schedule does not go with its sizes.
 pub(super) fn evaluate(
     problem: &Problem,
-    (written, request): (&Written, &Request),
+    (written, request): (&Instance, &Request),
     candidate: &Candidate,
     is_exact: bool,
-) -> Result<Taken, String> {
+) -> Result<StepTime, String> {
     let layout = &candidate.layout;
     let Sound { mut schedule, order } =
         written.write(problem, &candidate.variant, layout.devices, layout.microbatches)?;
@@ -67,7 +66,7 @@ pub(super) fn evaluate(
     let (time, schedule, offload) = (timed.timeline.makespan(), &timed.schedule, pipeline.offload);
     let (device, bytes) = least(schedule, &stages.accounts, offload);
     if bytes > problem.limit && !is_exact {
-        return Ok(Taken { time, device, bytes, host: Bytes::ZERO, is_exact });
+        return Ok(StepTime { time, device, bytes, host: Bytes::ZERO, is_exact });
     }
     let (latency, budget) = (timed.costs.latency.clone(), Some(problem.limit));
     let apart = timed.costs.are_slower_at_once();
@@ -81,7 +80,7 @@ pub(super) fn evaluate(
     let peaks = (0..).map(DeviceId).zip(program.devices.iter().map(|device| device.peak));
     let (device, bytes) =
         peaks.max_by_key(|(device, peak)| (*peak, std::cmp::Reverse(*device))).unwrap_or((DeviceId(0), Bytes::ZERO));
-    Ok(Taken { time, device, bytes, host, is_exact: true })
+    Ok(StepTime { time, device, bytes, host, is_exact: true })
 }
 
 /// The device that holds most, without what is under way between devices: a part of what lowering counts.

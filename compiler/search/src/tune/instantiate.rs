@@ -4,13 +4,11 @@
 use super::families::Variant;
 use super::problem::Problem;
 use pipe_compiler::Request;
-use pipe_compiler::cluster::Seat;
-use pipe_compiler::elaborate;
-use pipe_compiler::elaborate::elaborate;
-use pipe_model::Kinds;
+use pipe_compiler::cluster::DeviceSlot;
+use pipe_compiler::elaborate::{self, elaborate};
 use pipe_model::pipeline::Pipeline;
 use pipe_model::stage_set::StageSet;
-use pipe_model::transformer;
+use pipe_model::{Kinds, transformer};
 use pipe_schedule::check::check;
 use pipe_schedule::order::Order;
 use pipe_schedule::schedule::Schedule;
@@ -30,7 +28,7 @@ type Key = (Variant, u64, u64);
 
 /// What is asked of all candidates, and the schedules that were written out.
 #[derive(Debug)]
-pub(super) struct Written {
+pub(super) struct Instance {
     /// With the cluster, or, where the order of its nodes is free, with one on which no order is slower.
     pub request: Request,
     /// Whether all links between nodes are alike.
@@ -38,10 +36,10 @@ pub(super) struct Written {
     kept: Mutex<BTreeMap<Key, Result<Arc<Sound>, String>>>,
 }
 
-impl Written {
+impl Instance {
     pub(super) fn new(problem: &Problem) -> Self {
         let cluster = &problem.cluster;
-        let firsts = || (0..cluster.n_nodes()).map(|node| Seat(node * cluster.per_node()));
+        let firsts = || (0..cluster.n_nodes()).map(|node| DeviceSlot(node * cluster.per_node()));
         let mut links =
             firsts().flat_map(|from| firsts().filter(move |to| *to != from).map(move |to| cluster.link(from, to)));
         // Where one link is said for all, there is nothing to compare, however many nodes there are.

@@ -22,22 +22,22 @@ mod result;
 mod space;
 
 pub use candidate::{Candidate, Keeping, Layout};
-pub use evaluate::Taken;
+pub use evaluate::StepTime;
 pub use families::{LEFT_OUT, Variant, variants};
-pub use problem::{Asked, FIXED, Problem, problem};
+pub use problem::{FIXED, Problem, TuneRequest, problem};
 pub use queue::tune;
-pub use result::{Counts, Found, Misfit, Progress};
+pub use result::{Counts, Misfit, Progress, TuneResult};
 pub use space::{Refusal, Space, away, keepings, space};
 
-use instantiate::Written;
+use instantiate::Instance;
 use pipe_compiler::{Compilation, compile};
 use pipe_syntax::source::{Source, Sources};
 
 /// Every candidate of a problem in every order of its nodes, timed whatever its bounds say: what
 /// [`tune`] must agree with, for small problems.
 #[must_use]
-pub fn exhaustive(problem: &Problem) -> Vec<(Candidate, Result<Taken, String>)> {
-    let written = Written::new(problem);
+pub fn exhaustive(problem: &Problem) -> Vec<(Candidate, Result<StepTime, String>)> {
+    let written = Instance::new(problem);
     let orders = orders(problem);
     let mut all = Vec::new();
     for layout in space(problem).layouts {

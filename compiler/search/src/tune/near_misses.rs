@@ -4,8 +4,8 @@ use super::evaluate::evaluate;
 use super::problem::Problem;
 use super::queue::OTHERS;
 use crate::Workers;
-use crate::tune::instantiate::Written;
-use crate::tune::result::{Found, Misfit};
+use crate::tune::instantiate::Instance;
+use crate::tune::result::{Misfit, TuneResult};
 use std::sync::{Mutex, PoisonError};
 
 /// How often so many are looked at.
@@ -16,8 +16,8 @@ const WAVES: usize = 8;
 /// the end, until the first ones of all are.
 pub(super) fn misfits(
     problem: &Problem,
-    written: &Written,
-    found: &Found,
+    written: &Instance,
+    found: &TuneResult,
     workers: &dyn Workers,
 ) -> (Vec<Misfit>, usize) {
     let last = found.best.last().map(|(_, taken)| taken.time);

@@ -9,13 +9,13 @@
 //! nodes only. Where the shortest does not fit, every order is written out, as long as there are few.
 
 use super::candidate::Candidate;
-use super::evaluate::{Taken, evaluate};
+use super::evaluate::{StepTime, evaluate};
 use super::orders;
 use super::problem::Problem;
-use crate::tune::instantiate::{Sound, Written};
+use crate::tune::instantiate::{Instance, Sound};
 use pipe_compiler::Request;
 use pipe_compiler::mapping::steps::Steps;
-use pipe_compiler::mapping::{Found, Objective, Options, best};
+use pipe_compiler::mapping::{MappingResult, Objective, Options, best};
 use pipe_compiler::timing::Setting;
 use pipe_schedule::units::Ticks;
 
@@ -32,9 +32,9 @@ const MICROBATCHES: u64 = 2;
 const WRITTEN: u32 = 4;
 
 /// A candidate with its nodes in an order.
-pub(super) struct Seated {
+pub(super) struct NodeOrder {
     pub candidate: Candidate,
-    pub taken: Taken,
+    pub taken: StepTime,
     /// Whether no order that fits is shorter, or none fits.
     pub is_best: bool,
     /// No order is shorter, whether it fits or not.
@@ -45,7 +45,7 @@ pub(super) struct Seated {
 ///
 /// # Errors
 /// Why its schedule does not go with its sizes.
-pub(super) fn seated(problem: &Problem, written: &Written, candidate: &Candidate) -> Result<Seated, String> {
+pub(super) fn seated(problem: &Problem, written: &Instance, candidate: &Candidate) -> Result<NodeOrder, String> {
     let request = &problem.request;
     let taken = evaluate(problem, (written, request), candidate, false)?;
     let few = (MICROBATCHES * candidate.layout.devices).min(candidate.layout.microbatches);
@@ -56,8 +56,8 @@ pub(super) fn seated(problem: &Problem, written: &Written, candidate: &Candidate
     };
     let least = found.is_best.then_some(found.time);
     let mut best = (taken, candidate.clone());
-    let rank = |taken: &Taken| (!taken.fits(problem), taken.time);
-    let look = |best: &mut (Taken, Candidate), nodes: Vec<u32>| {
+    let rank = |taken: &StepTime| (!taken.fits(problem), taken.time);
+    let look = |best: &mut (StepTime, Candidate), nodes: Vec<u32>| {
         let candidate = Candidate { nodes, ..candidate.clone() };
         let taken = evaluate(problem, (written, request), &candidate, false)?;
         if rank(&taken) < rank(&best.0) {
@@ -79,18 +79,23 @@ pub(super) fn seated(problem: &Problem, written: &Written, candidate: &Candidate
         is_best = true;
     }
     let (taken, candidate) = best;
-    Ok(Seated { candidate, taken, is_best, least })
+    Ok(NodeOrder { candidate, taken, is_best, least })
 }
 
 /// The best order that is found for a step of so many microbatches.
-fn ordered(problem: &Problem, written: &Written, candidate: &Candidate, microbatches: u64) -> Result<Found, String> {
+fn ordered(
+    problem: &Problem,
+    written: &Instance,
+    candidate: &Candidate,
+    microbatches: u64,
+) -> Result<MappingResult, String> {
     with_steps((problem, written, candidate), microbatches, |steps, is_reordered| {
         best(steps, if is_reordered { REORDERED } else { OPTIONS }, &mut || true)
     })
 }
 
 /// All orders with what their steps take without copies, the shortest first.
-fn timed(problem: &Problem, written: &Written, candidate: &Candidate) -> Result<Vec<(Ticks, Vec<u32>)>, String> {
+fn timed(problem: &Problem, written: &Instance, candidate: &Candidate) -> Result<Vec<(Ticks, Vec<u32>)>, String> {
     with_steps((problem, written, candidate), candidate.layout.microbatches, |steps, _| {
         let mut all: Vec<_> = orders(problem).into_iter().map(|nodes| (steps.time(&nodes), nodes)).collect();
         all.sort();
@@ -101,7 +106,7 @@ fn timed(problem: &Problem, written: &Written, candidate: &Candidate) -> Result<
 /// Does something with the step of a candidate with so many microbatches, and whether it is reordered for
 /// each order of its nodes.
 fn with_steps<T>(
-    (problem, written, candidate): (&Problem, &Written, &Candidate),
+    (problem, written, candidate): (&Problem, &Instance, &Candidate),
     microbatches: u64,
     work: impl FnOnce(&Steps<'_>, bool) -> T,
 ) -> Result<T, String> {

@@ -3,16 +3,13 @@
 use super::candidate::AS_NUMBERED;
 use pipe_compiler::Request;
 use pipe_compiler::cluster::Cluster;
-use pipe_compiler::elaborate;
-use pipe_compiler::elaborate::elaborate;
+use pipe_compiler::elaborate::{self, elaborate};
 use pipe_ir::units::Bytes;
-use pipe_model::pipeline::Elaborated;
-use pipe_model::pipeline::Pipeline;
+use pipe_model::pipeline::{Elaborated, Pipeline};
 use pipe_model::transformer::{SETTINGS, Transformer};
 use pipe_schedule::units::Ticks;
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
-use pipe_syntax::files;
-use pipe_syntax::files::{Files, Loader};
+use pipe_syntax::files::{self, Files, Loader};
 use pipe_syntax::limits::MAX_DEVICES;
 use pipe_syntax::source::{Source, Sources, Span};
 use std::collections::BTreeMap;
@@ -53,7 +50,7 @@ pub struct Problem {
 
 /// What is asked for, beside what a target says.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Asked {
+pub struct TuneRequest {
     /// Rows of a step, over all pipelines; those of the target as it is written, where none are said.
     pub batch: Option<u64>,
     /// The schedules that may be used; all if empty.
@@ -64,14 +61,15 @@ pub struct Asked {
 
 /// Reads a target. `--set microbatches` counts for the rows of its step; other settings of a layout hold it fast.
 ///
-/// # Errors Everything that is wrong with the target, or that it has no model from a `config.json`,
-/// or no cluster, or that nobody says how long copies take that may be made.
+/// # Errors
+/// Everything that is wrong with the target, or that it has no model from a `config.json`, or no
+/// cluster, or that nobody says how long copies take that may be made.
 pub fn problem(
     sources: &mut Sources,
     root: Source,
     loader: &Loader<'_>,
     request: &Request,
-    asked: Asked,
+    asked: TuneRequest,
 ) -> Result<Problem, Diagnostics> {
     let files = files::load(sources, root, loader)?;
     let is_fixed = |name: &String| FIXED.contains(&name.as_str());
@@ -97,7 +95,7 @@ pub fn problem(
         let message = format!("there is no cluster to divide `{}` on", pipeline.name);
         return Err(refuse(pipeline.span, "which devices?", message, "name one by `--cluster cluster.toml`"));
     };
-    let Asked { batch, schedules, may_offload } = asked;
+    let TuneRequest { batch, schedules, may_offload } = asked;
     let is_copy_said = cluster.copy().or(request.costs.as_ref().and_then(|costs| costs.copy)).is_some();
     if may_offload && !is_copy_said {
         let message = format!("`{}` does not say how long copies between a device and its host take", cluster.name());

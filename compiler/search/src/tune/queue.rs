@@ -7,16 +7,16 @@
 //! ones, however many threads there are.
 
 use super::candidate::{Candidate, Keeping, Layout};
-use super::evaluate::{Taken, evaluate};
+use super::evaluate::{StepTime, evaluate};
 use super::families::Variant;
 use super::problem::Problem;
 use super::space::{Space, away, keepings};
-use super::{Written, allowed};
+use super::{Instance, allowed};
 use crate::Workers;
 use crate::tune::bound::{Prospect, is_reordered, of_candidate, of_group};
 use crate::tune::near_misses::misfits;
-use crate::tune::node_order::{Seated, seated};
-use crate::tune::result::{Counts, Found, Misfit, Progress};
+use crate::tune::node_order::{NodeOrder, seated};
+use crate::tune::result::{Counts, Misfit, Progress, TuneResult};
 use pipe_ir::units::Bytes;
 use pipe_schedule::units::Ticks;
 use std::cmp::Reverse;
@@ -57,7 +57,7 @@ enum Outcome {
     /// of its nodes; it fits, or perhaps only in some of them.
     Hoped(Ticks, Candidate, bool),
     /// It was timed, and fits.
-    Fits(Candidate, Taken),
+    Fits(Candidate, StepTime),
     /// It does not fit; these may.
     Misfit(Misfit, Vec<(Ticks, Stage)>),
     /// The same of one whose nodes may have a better order, in which it takes at least this long.
@@ -75,8 +75,8 @@ pub fn tune(
     n_best: usize,
     workers: &dyn Workers,
     report: &mut dyn FnMut(&Progress<'_>),
-) -> Found {
-    let written = Written::new(problem);
+) -> TuneResult {
+    let written = Instance::new(problem);
     let (mut queue, mut is_complete) = (Queue::new(problem, space), true);
     while queue.found.best.len() < n_best && queue.settle(n_best) {
         if !workers.go_on() {
@@ -101,7 +101,7 @@ pub fn tune(
 }
 
 /// Looks at one.
-fn look(problem: &Problem, written: &Written, (least, stage): &(Ticks, Stage)) -> Outcome {
+fn look(problem: &Problem, written: &Instance, (least, stage): &(Ticks, Stage)) -> Outcome {
     match stage {
         Stage::Group(layout, keeping) => {
             let Some(group) = of_group(problem, written, layout, *keeping) else {
@@ -125,7 +125,7 @@ fn look(problem: &Problem, written: &Written, (least, stage): &(Ticks, Stage)) -
                 let time = prospect.time.max(*least);
                 if prospect.bytes > problem.limit {
                     let Prospect { device, bytes, .. } = prospect;
-                    let taken = Taken { time, device, bytes, host: Bytes::ZERO, is_exact: false };
+                    let taken = StepTime { time, device, bytes, host: Bytes::ZERO, is_exact: false };
                     return misfit(problem, time, Misfit { candidate: candidate.clone(), taken, is_timed: false });
                 }
                 Outcome::Again(vec![(time, Stage::Bounded(candidate.clone()))], None)
@@ -148,7 +148,7 @@ fn look(problem: &Problem, written: &Written, (least, stage): &(Ticks, Stage)) -
         },
         Stage::Unseated(candidate) => match seated(problem, written, candidate) {
             Err(reason) => Outcome::Refused(candidate.clone(), reason),
-            Ok(Seated { candidate, taken, is_best, least: of_all }) => {
+            Ok(NodeOrder { candidate, taken, is_best, least: of_all }) => {
                 let least = of_all.unwrap_or_default().max(*least);
                 let outcome = timed(problem, least, candidate, taken);
                 if is_best { outcome } else { Outcome::Doubtful(least, Box::new(outcome)) }
@@ -159,7 +159,7 @@ fn look(problem: &Problem, written: &Written, (least, stage): &(Ticks, Stage)) -
 }
 
 /// What became of one that was timed, and takes at least so long in any order of nodes.
-fn timed(problem: &Problem, least: Ticks, candidate: Candidate, taken: Taken) -> Outcome {
+fn timed(problem: &Problem, least: Ticks, candidate: Candidate, taken: StepTime) -> Outcome {
     match taken.fits(problem) {
         true => Outcome::Fits(candidate, taken),
         false => misfit(problem, least, Misfit { candidate, taken, is_timed: true }),
@@ -181,14 +181,14 @@ struct Queue {
     /// What was looked at out of turn.
     done: BTreeSet<Stage>,
     /// What finished ones take.
-    taken: BTreeMap<Candidate, Taken>,
+    taken: BTreeMap<Candidate, StepTime>,
     /// Layouts and schedules that are among the best.
     settled: BTreeSet<(Layout, Variant)>,
     /// The least bound of a candidate that may fit.
     least: Ticks,
     /// The least that a candidate takes in an order of its nodes that was not looked at.
     doubtful: Ticks,
-    found: Found,
+    found: TuneResult,
 }
 
 impl Queue {
@@ -200,7 +200,7 @@ impl Queue {
         let waiting: BinaryHeap<Entry> =
             space.layouts.iter().flat_map(of).map(|stage| Reverse((Ticks::ZERO, stage))).collect();
         let counts = Counts { groups: waiting.len(), ..Counts::default() };
-        let found = Found { counts, ..Found::default() };
+        let found = TuneResult { counts, ..TuneResult::default() };
         let (likely, taken) = (BinaryHeap::new(), BTreeMap::new());
         let (done, settled) = (BTreeSet::new(), BTreeSet::new());
         Self { waiting, likely, done, taken, settled, least: Ticks::END, doubtful: Ticks::END, found }
@@ -335,9 +335,9 @@ impl Queue {
         self.waiting.peek().map_or(Ticks::END, |Reverse((time, _))| *time)
     }
 
-    fn finish(mut self, n_best: usize, is_complete: bool) -> Found {
+    fn finish(mut self, n_best: usize, is_complete: bool) -> TuneResult {
         let (front, n_final) = (self.front(), self.found.best.len());
-        let mut rest: Vec<(Candidate, Taken)> = std::mem::take(&mut self.taken).into_iter().collect();
+        let mut rest: Vec<(Candidate, StepTime)> = std::mem::take(&mut self.taken).into_iter().collect();
         rest.sort_by(|one, other| (one.1.time, &one.0).cmp(&(other.1.time, &other.0)));
         for (candidate, taken) in rest {
             if self.is_settled(&candidate) {
@@ -360,7 +360,7 @@ impl Queue {
         let best = self.found.best.first().map_or(Ticks::END, |(_, taken)| taken.time);
         self.found.bound = self.least.min(front).min(best);
         let settled = if is_complete { self.found.best.len() } else { n_final };
-        let is_sure = |(_, taken): &&(Candidate, Taken)| taken.time <= self.doubtful;
+        let is_sure = |(_, taken): &&(Candidate, StepTime)| taken.time <= self.doubtful;
         self.found.n_final = self.found.best.iter().take(settled).take_while(is_sure).count();
         let is_sure =
             if self.found.best.is_empty() { self.doubtful == Ticks::END } else { self.found.n_final == settled };

@@ -1,6 +1,6 @@
 //! What `pipec tune` found, in the form that other programs read (`pipec.tune/1`).
 
-use crate::tune::{Candidate, Counts, Found, LEFT_OUT, Layout, Problem, Space, Taken};
+use crate::tune::{Candidate, Counts, LEFT_OUT, Layout, Problem, Space, StepTime, TuneResult};
 use pipe_compiler::cluster::unmodelled::OF_EXPERTS;
 use pipe_compiler::report::cluster::RatesReport;
 use pipe_compiler::report::{Finding, Report};
@@ -217,7 +217,7 @@ fn milliseconds(ticks: Ticks) -> f64 {
 impl BestReport {
     /// A candidate as the compiler judged its source.
     #[must_use]
-    pub fn new(candidate: &Candidate, taken: &Taken, report: &Report) -> Self {
+    pub fn new(candidate: &Candidate, taken: &StepTime, report: &Report) -> Self {
         let cluster = report.cluster.as_ref();
         Self {
             candidate: CandidateReport::new(candidate),
@@ -294,12 +294,12 @@ impl TuneReport {
     }
 
     /// Fills in what was found. `analysis` are the reports of the best, in their order.
-    pub fn fill(&mut self, problem: &Problem, found: &Found, analysis: &[Report]) {
+    pub fn fill(&mut self, problem: &Problem, found: &TuneResult, analysis: &[Report]) {
         let pairs = found.best.iter().zip(analysis);
         self.best = pairs.map(|((candidate, taken), report)| BestReport::new(candidate, taken, report)).collect();
         self.ok = !self.best.is_empty();
         let best = found.best.first().map(|(_, taken)| taken.time);
-        let other = |candidate: &Candidate, taken: &Taken| OtherReport {
+        let other = |candidate: &Candidate, taken: &StepTime| OtherReport {
             candidate: CandidateReport::new(candidate),
             step: milliseconds(taken.time),
             slower: best.map(|best| taken.time.0 as f64 / (best.0 as f64).max(f64::MIN_POSITIVE) - 1.0),

@@ -1,7 +1,7 @@
 //! What a tuning finds, and what is known of it on the way.
 
 use super::candidate::Candidate;
-use super::evaluate::Taken;
+use super::evaluate::StepTime;
 use pipe_ir::units::Bytes;
 use pipe_schedule::units::Ticks;
 use serde::Serialize;
@@ -47,18 +47,18 @@ pub struct Misfit {
     /// Which.
     pub candidate: Candidate,
     /// What it takes.
-    pub taken: Taken,
+    pub taken: StepTime,
     /// Whether it was timed, or takes at least this long.
     pub is_timed: bool,
 }
 
 /// What was found.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Found {
+pub struct TuneResult {
     /// The best, shortest first.
-    pub best: Vec<(Candidate, Taken)>,
+    pub best: Vec<(Candidate, StepTime)>,
     /// Others that fit and were timed, shortest first.
-    pub slower: Vec<(Candidate, Taken)>,
+    pub slower: Vec<(Candidate, StepTime)>,
     /// What would be shorter than the last of the best, but does not fit; of that, what is least too large.
     pub misfits: Vec<Misfit>,
     /// So many more are slower, one for each layout and schedule.

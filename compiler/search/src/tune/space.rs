@@ -42,20 +42,20 @@ fn divisors(number: u64) -> Vec<u64> {
 pub fn space(problem: &Problem) -> Space {
     let mut space = Space::default();
     let mut refused: Vec<(&'static str, u64, String)> = Vec::new();
-    let seats = u64::from(problem.cluster.n_seats());
-    for tensor in divisors(seats).into_iter().rev().filter(|tensor| problem.allows("tensor", *tensor)) {
+    let device_slots = u64::from(problem.cluster.n_seats());
+    for tensor in divisors(device_slots).into_iter().rev().filter(|tensor| problem.allows("tensor", *tensor)) {
         if let Err(reason) = tensor_fits(problem, tensor) {
             refused.push(("tensor", tensor, reason));
             continue;
         }
-        let rest = divisors(seats / tensor);
+        let rest = divisors(device_slots / tensor);
         for devices in rest.into_iter().filter(|devices| problem.allows("devices", *devices)) {
             let layers = problem.transformer.config.layers;
             if devices > layers {
                 refused.push(("devices", devices, format!("the model has {layers} layers")));
                 continue;
             }
-            let data = seats / tensor / devices;
+            let data = device_slots / tensor / devices;
             if problem.allows("data", data) {
                 space.layouts.extend(of_data(problem, (tensor, devices, data), &mut refused));
             }

@@ -47,9 +47,9 @@ fn paths_stay_in_the_root_folder() {
 }
 
 #[test]
-fn circles_and_missing_files_are_errors() {
-    let circle = [("root.pipe", "import \"x.pipe\""), ("x.pipe", "import \"root.pipe\"")];
-    assert_eq!(messages(&circle), ["`root.pipe` imports itself, directly or through others"]);
+fn cycles_and_missing_files_are_errors() {
+    let cycle = [("root.pipe", "import \"x.pipe\""), ("x.pipe", "import \"root.pipe\"")];
+    assert_eq!(messages(&cycle), ["`root.pipe` imports itself, directly or through others"]);
     assert_eq!(messages(&[("root.pipe", "import \"x.pipe\"")]), ["`x.pipe` cannot be read: no such file"]);
 }
 

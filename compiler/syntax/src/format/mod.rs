@@ -1,14 +1,15 @@
 //! One style for sources: spaces and line ends change, and nothing else. Words, marks and comments
 //! stay, in their order.
 //!
-//! - Items and statements have a line each, 4 spaces further in than their block. Tasks of an `order` that stood on one
-//!   line stay on it.
-//! - A body of statements stays on one line if it was on one and fits. Arguments, parameters and lists have a line each
-//!   if a line ends behind their bracket, or if they do not fit.
-//! - A line that has no room in [`WIDTH`] columns goes on in the next one: first brackets outside, then those inside;
-//!   before `else`, before the loosest operators, behind commas.
-//! - In consecutive lines `at` and `fill` of blocks stand below each other, and so do `=` of `let` and `{` of one-line
-//!   `repeat`s and `for`s. Comments behind code begin in column 44, all of consecutive lines where the longest one allows it.
+//! - Items and statements have a line each, 4 spaces further in than their block. Tasks of an
+//!   `order` that stood on one line stay on it.
+//! - A body of statements stays on one line if it was on one and fits. Arguments, parameters and
+//!   lists have a line each if a line ends behind their bracket, or if they do not fit.
+//! - A line that has no room in [`WIDTH`] columns goes on in the next one: first brackets outside,
+//!   then those inside; before `else`, before the loosest operators, behind commas.
+//! - In consecutive lines `at` and `fill` of blocks stand below each other, and so do `=` of `let`
+//!   and `{` of one-line `repeat`s and `for`s. Comments behind code begin in column 44, all of
+//!   consecutive lines where the longest one allows it.
 //! - One empty line stays where there were some, but none at the ends of a block.
 
 mod layout;
@@ -16,8 +17,7 @@ mod lines;
 mod tokens;
 
 use crate::diagnostic::Diagnostics;
-use crate::parse;
-use crate::parse::{Grammar, Rule};
+use crate::parse::{self, Grammar, Rule};
 use crate::source::FileId;
 use pest::Parser;
 

@@ -8,10 +8,10 @@
 use super::action::Action;
 use super::table::{Cell, Table};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics, Label};
-use pipe_ir::circle::{Link, Need, circles, window};
+use pipe_ir::cycle::{Link, Need, cycles, window};
 use std::collections::BTreeMap;
 
-/// Waits of a circle that are told; the rest of a longer one is counted.
+/// Waits of a cycle that are told; the rest of a longer one is counted.
 const SHOWN: usize = 4;
 
 /// Where a transfer's end stands.
@@ -68,7 +68,7 @@ pub(super) fn check(table: &Table) -> Diagnostics {
         own.map(|item| item.waits.iter().map(|wait| wait.left(&handled)).collect()).collect()
     };
     let rest: Vec<Vec<Vec<Need>>> = queues.iter().enumerate().map(rest).collect();
-    circles(&rest).iter().map(|circle| describe(&queues, &handled, circle)).collect()
+    cycles(&rest).iter().map(|cycle| describe(&queues, &handled, cycle)).collect()
 }
 
 impl Wait {
@@ -119,24 +119,24 @@ fn transfer_waits(action: Action, ends: &BTreeMap<Action, End>) -> Vec<Wait> {
     vec![posted(own, action), posted(other, *partner), before]
 }
 
-fn describe(queues: &[Vec<Item<'_>>], handled: &[usize], circle: &[Link]) -> Diagnostic {
+fn describe(queues: &[Vec<Item<'_>>], handled: &[usize], cycle: &[Link]) -> Diagnostic {
     let item = |link: &Link| &queues[link.queue][handled[link.queue] + link.item];
     let rank = |link: &Link| link.queue / 2;
-    let mut ranks: Vec<usize> = circle.iter().map(rank).collect();
+    let mut ranks: Vec<usize> = cycle.iter().map(rank).collect();
     ranks.sort_unstable();
     ranks.dedup();
     let message = match ranks.as_slice() {
         [only] => format!("rank {only} waits for itself"),
         [one, other] => format!("rank {one} and rank {other} wait for each other"),
         [first, .., last] => {
-            format!("{} ranks wait for each other in a circle, from rank {first} to rank {last}", ranks.len())
+            format!("{} ranks wait for each other in a cycle, from rank {first} to rank {last}", ranks.len())
         }
-        [] => unreachable!("a circle has at least one wait"),
+        [] => unreachable!("a cycle has at least one wait"),
     };
-    let followers = circle.iter().cycle().skip(1);
+    let followers = cycle.iter().cycle().skip(1);
     let mut labels: Vec<Label> = Vec::new();
     let mut notes = Vec::new();
-    for (link, follower) in circle.iter().zip(followers).take(SHOWN) {
+    for (link, follower) in cycle.iter().zip(followers).take(SHOWN) {
         let (at, behind) = (item(link), item(follower));
         let whose = at.waits[link.need].whose;
         let where_to = format!("rank {}", rank(follower));
@@ -152,11 +152,11 @@ fn describe(queues: &[Vec<Item<'_>>], handled: &[usize], circle: &[Link]) -> Dia
             labels.push(Label { span: at.cell.span, text: format!("rank {} stands here", rank(link)) });
         }
     }
-    if circle.len() > SHOWN {
-        notes.push(format!("and {} more waits, back to the first", circle.len() - SHOWN));
+    if cycle.len() > SHOWN {
+        notes.push(format!("and {} more waits, back to the first", cycle.len() - SHOWN));
     }
     notes.push("the transfers of a rank run one after the other, each when both ranks have come to it; only a backend that buffers gets through".to_owned());
-    let span = item(&circle[0]).cell.span;
+    let span = item(&cycle[0]).cell.span;
     let found = Diagnostic { labels, notes, ..Diagnostic::error(Code::Deadlock, span, "", message) };
     found.help("send and receive in one order on both ranks, as `pipec build --emit torch-csv-comms` writes it")
 }

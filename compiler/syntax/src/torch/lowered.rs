@@ -8,11 +8,10 @@
 //! that has a higher number; and with that past other receives.
 
 use super::action::{Action, ActionKind};
-use super::deadlock;
 use super::gatherings::gatherings;
 use super::table::{Cell, Row, Table};
-use super::transfers;
 use super::version::Version;
+use super::{deadlock, transfers};
 use crate::diagnostic::{Code, Diagnostic, Severity};
 use crate::source::Span;
 use std::collections::{BTreeMap, BTreeSet};

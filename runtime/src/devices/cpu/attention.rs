@@ -4,8 +4,8 @@
 //! matrix of the batch at a time.
 
 use super::number::Number;
-use super::wide::{self, Wide};
 use super::{foreign, softmax};
+use crate::devices::cpu::bf16::{self, Wide};
 use crate::fault::Fault;
 use crate::memory::Region;
 use pipe_ir::graph::DType;
@@ -34,7 +34,7 @@ pub(super) fn attention<T: Number>(
         }
         if kernel.result == DType::BF16 {
             for (numbers, Factor { region, row, column }) in head.results().zip(stored.results()) {
-                wide::store_rows(numbers.region, kernel.width, region, (row, column));
+                bf16::store_rows(numbers.region, kernel.width, region, (row, column));
             }
         }
     }

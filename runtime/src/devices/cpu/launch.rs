@@ -2,8 +2,9 @@
 
 use super::compile::{KINDS, Launch};
 use super::number::{Number, with_numbers};
-use super::wide::{INPUTS, Wide};
-use super::{attention, copy, foreign, norm, optimizer, softmax, sums, table, wide};
+use super::{attention, copy, foreign, norm, optimizer, softmax, sums};
+use crate::devices::cpu::bf16::{INPUTS, Wide};
+use crate::devices::cpu::{bf16, gather};
 use crate::fault::Fault;
 use crate::memory::Region;
 use crate::profile::{Amount, Entry, Profile};
@@ -118,7 +119,7 @@ impl Launcher {
                 let (a, b, c) = (bases.from(gemm.a.at), bases.from(gemm.b.at), bases.from(gemm.c.at));
                 let (a, b, sums) = self.wide.of_product(gemm, (a, b, c))?;
                 with_numbers!(gemm.dtype, N => foreign::gemm::<N>(gemm, a, b, sums));
-                wide::store_result(gemm, sums, c);
+                bf16::store_result(gemm, sums, c);
             }
             (Kernel::Copy { from, to }, _) => {
                 let (source, target) = (bases.from(from.at), bases.from(to.at));
@@ -247,7 +248,7 @@ impl Launcher {
                 )?;
             }
             RowOp::Gather { table: n } => {
-                table::gather(
+                gather::gather(
                     input(0, n * width).numbers::<T>(),
                     indices(1).numbers(),
                     w,
@@ -256,11 +257,17 @@ impl Launcher {
             }
             RowOp::ScatterAdd { table: n } => {
                 let (indices, dy) = (indices(0), input(1, all));
-                table::scatter_add(arch, indices.numbers(), dy.numbers::<T>(), w, added(n * width).numbers_mut::<T>())?;
+                gather::scatter_add(
+                    arch,
+                    indices.numbers(),
+                    dy.numbers::<T>(),
+                    w,
+                    added(n * width).numbers_mut::<T>(),
+                )?;
             }
         }
         if let Some(numbers) = rounded {
-            wide::store_rounded(numbers, self.bases.from(*out));
+            bf16::store_rounded(numbers, self.bases.from(*out));
         }
         Ok(())
     }

@@ -1,10 +1,12 @@
 //! The CPU device: kernels on the bytes of an arena, by one thread.
 
 mod attention;
-mod cephes;
+mod bf16;
 mod compile;
 mod copy;
+mod exp;
 mod foreign;
+mod gather;
 mod jit;
 mod lanes;
 mod launch;
@@ -13,10 +15,8 @@ mod number;
 mod optimizer;
 mod softmax;
 mod sums;
-mod table;
 #[cfg(test)]
 pub(crate) mod tests;
-mod wide;
 
 use crate::device::{Device, Loader};
 use crate::fault::Fault;

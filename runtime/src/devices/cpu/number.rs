@@ -1,8 +1,8 @@
 //! Numbers that kernels compute with, in single or double precision. Every kernel is written once,
 //! and compiled for both.
 
-use super::cephes;
 use super::lanes::Block;
+use crate::devices::cpu::exp;
 use bytemuck::Pod;
 use pipe_ir::graph::rounded;
 use pulp::Simd;
@@ -156,7 +156,7 @@ number!(
     f32,
     f32s,
     F32_LANES,
-    cephes::exp_single,
+    exp::exp_single,
     splat_f32s,
     as_simd_f32s,
     as_mut_simd_f32s,
@@ -171,7 +171,7 @@ number!(
     f64,
     f64s,
     F64_LANES,
-    cephes::exp_double,
+    exp::exp_double,
     splat_f64s,
     as_simd_f64s,
     as_mut_simd_f64s,

@@ -117,5 +117,5 @@ pub(super) fn cross_entropy_grad<T: Number>(
 }
 
 fn check_targets<T>(logits: &[T], targets: &[i32]) -> Result<(), Fault> {
-    super::table::check_indices(targets, logits.len() / targets.len().max(1))
+    crate::devices::cpu::gather::check_indices(targets, logits.len() / targets.len().max(1))
 }

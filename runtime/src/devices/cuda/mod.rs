@@ -11,11 +11,11 @@
 mod cache;
 mod driver;
 mod found;
+mod gemm;
 pub(crate) mod kernels;
 pub(crate) mod launch;
 mod machine;
 pub(crate) mod nccl;
-mod products;
 pub mod tape;
 
 use crate::fault::RunError;
@@ -38,7 +38,7 @@ pub fn gpus() -> Result<Vec<String>, String> {
 /// # Errors
 /// If a rank cannot go on.
 pub fn all_have_gpus(job: &Job, is_wanted: bool) -> Result<Result<(), String>, RunError> {
-    let has_gpu = machine::has_gpu(job.desk())?;
+    let has_gpu = machine::has_gpu(job.mailbox())?;
     let own = match nccl::version() {
         _ if !is_wanted => Err("nobody asked for them".to_owned()),
         _ if !has_gpu => Err(format!("{} has none of its own", job.rank())),
@@ -60,7 +60,7 @@ pub fn libraries() -> String {
         Ok((major, minor)) => format!("NVRTC {major}.{minor}"),
         Err(_) => "NVRTC not found".to_owned(),
     };
-    let products = if products::is_here() { "cuBLASLt" } else { "cuBLASLt not found" };
+    let products = if gemm::is_here() { "cuBLASLt" } else { "cuBLASLt not found" };
     let between = nccl::version().map_or_else(|_| "NCCL not found".to_owned(), |version| format!("NCCL {version}"));
     format!("{driver}, {compiler}, {products}, {between}")
 }

@@ -61,7 +61,7 @@ impl Inbox {
     pub(super) fn open(line: Line, names: Names, own: Rank, patience: Duration) -> io::Result<Self> {
         let connection = line.handle()?;
         let (to, pieces) = mpsc::channel();
-        let out = Out { to, messenger: thread::current() };
+        let out = Out { to, progress_thread: thread::current() };
         let mut taking =
             Taking { line, names, own, next: 0, taken: BTreeSet::new(), heard: Instant::now(), patience, out };
         thread::Builder::new().name("inbox".to_owned()).spawn(move || {
@@ -87,14 +87,14 @@ impl Inbox {
 /// Where pieces go.
 struct Out {
     to: mpsc::Sender<io::Result<Piece>>,
-    messenger: Thread,
+    progress_thread: Thread,
 }
 
 impl Out {
     fn put(&self, piece: io::Result<Piece>) {
         // Who does not listen any more has ended.
         drop(self.to.send(piece));
-        self.messenger.unpark();
+        self.progress_thread.unpark();
     }
 }
 

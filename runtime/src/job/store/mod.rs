@@ -21,7 +21,7 @@
 //! fills them in one order, so its messages arrive in that order. A slot whose sender died before
 //! it filled it is passed over after a while.
 
-mod board;
+mod heartbeats;
 mod inbox;
 mod line;
 mod outbox;

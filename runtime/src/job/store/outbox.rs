@@ -4,12 +4,12 @@
 //! Several are under way at once; letters go before the pieces of transfers. What the messenger
 //! sends has ended when its last piece was copied from where it is.
 
-use super::board::Board;
 use super::inbox::head;
 use super::line::{LONGEST, Line};
 use super::requests::Requests;
 use super::round::Names;
 use crate::job::rank::Rank;
+use crate::job::store::heartbeats::Heartbeats;
 use crate::job::wire::Tag;
 use crate::memory::Region;
 use std::collections::VecDeque;
@@ -65,11 +65,11 @@ pub(super) struct Outbox {
     n_slots: usize,
     letters: Lane,
     transfers: Lane,
-    pub(super) board: Board,
+    pub(super) board: Heartbeats,
 }
 
 impl Outbox {
-    pub(super) fn open(line: Line, names: Names, own: Rank, board: Board) -> io::Result<Self> {
+    pub(super) fn open(line: Line, names: Names, own: Rank, board: Heartbeats) -> io::Result<Self> {
         let stream = line.into_stream();
         stream.set_nonblocking(true)?;
         let mut requests = Requests::default();

@@ -1,15 +1,15 @@
 //! The store as a wire.
 
-use super::board::Board;
 use super::inbox::{Inbox, Piece};
 use super::line::Line;
 use super::outbox::{Outbox, Sending};
 use super::round::Names;
 use super::server::Server;
 use super::{Address, Keeper, Member};
+use crate::job::control_messages;
 use crate::job::lost::{How, Lost};
-use crate::job::mail;
 use crate::job::rank::Rank;
+use crate::job::store::heartbeats::Heartbeats;
 use crate::job::wire::{Cut, Signs, Tag, Wire};
 use crate::memory::Region;
 use std::collections::{BTreeMap, VecDeque};
@@ -66,7 +66,7 @@ impl Store {
         let own = Rank(member.rank);
         let interval = SIGN.max(SIGN_OF_EACH * member.n_ranks);
         let open = || {
-            let board = Board::new(names.clone(), member);
+            let board = Heartbeats::new(names.clone(), member);
             let outbox = Outbox::open(out, names.clone(), own, board)?;
             Ok((outbox, Inbox::open(taking, names, own, 10 * interval)?))
         };
@@ -148,7 +148,7 @@ impl Wire for Store {
     type Request = Request;
 
     fn send(&mut self, to: Rank, tag: Tag, from: Region) -> Request {
-        Request::Send(self.outbox.send(to, tag, from, tag == mail::TAG))
+        Request::Send(self.outbox.send(to, tag, from, tag == control_messages::TAG))
     }
 
     fn receive(&mut self, from: Rank, tag: Tag, into: Region) -> Request {

@@ -13,9 +13,8 @@ use pipe_schedule::requirement::Limit;
 use pipe_schedule::schedule::Schedule;
 use pipe_schedule::units::Ticks;
 use pipe_syntax::expr::arguments::Values;
-use pipe_syntax::files;
 use pipe_syntax::source::{Source, Sources};
-use pipe_syntax::stdlib;
+use pipe_syntax::{files, stdlib};
 
 fn load(text: &str) -> Result<Files, Diagnostics> {
     let root = Source { name: "test.pipe".to_owned(), text: text.to_owned() };

@@ -8,7 +8,7 @@
 
 use crate::dispatch::Objective;
 use crate::dispatch::backfill::{Aim, Fill, NEVER};
-use crate::dispatch::job::{Job, Lane, Orders, Time};
+use crate::dispatch::job::{Job, Orders, TaskSeries, Time};
 use crate::dispatch::plan::Plan;
 use crate::schedule::Block;
 use std::collections::VecDeque;
@@ -39,7 +39,7 @@ impl Slots {
     /// The slots of a job's lanes. `None` where a block has several microbatches, or lacks a lane.
     pub(crate) fn of(job: &Job, block: &Block) -> Option<Self> {
         let number = |slots: u64| Time::try_from(slots).ok().filter(|slots| *slots <= MOST_SLOTS);
-        let start = |lane: &Lane| {
+        let start = |lane: &TaskSeries| {
             let own = block.slots.iter().find(|task| (task.kind, task.stage) == (lane.kind, lane.stage))?;
             number(own.slot)
         };
@@ -273,8 +273,7 @@ mod tests {
     use crate::dispatch::scale::Scale;
     use crate::examples::{v_half, v_zb};
     use crate::schedule::Schedule;
-    use crate::timing::costs::StageCosts;
-    use crate::timing::costs::of_stages;
+    use crate::timing::costs::{StageCosts, of_stages};
 
     /// The job of a block under some costs, and its schedules with compacted ends.
     fn compacted(schedule: &Schedule, costs: &str) -> (Job, Orders, Vec<Orders>) {
@@ -290,7 +289,7 @@ mod tests {
     }
 
     fn length(job: &Job, orders: &Orders) -> Time {
-        Plan::new(job, Objective::Makespan, orders).expect("no circle").1.length
+        Plan::new(job, Objective::Makespan, orders).expect("no cycle").1.length
     }
 
     #[test]

@@ -190,7 +190,7 @@ impl<'a> Passes<'a> {
     }
 
     /// Follows a schedule, with forwards at most so long before their time, and each lane later by
-    /// its rank in the rule. Notes what comes of it, and returns it.
+    /// its rank in the rule. Records the result, and returns it.
     pub(super) fn follow(&mut self, orders: &Orders, way: Way, advance: Time, rule: &Rule) -> Option<Orders> {
         self.spend(2);
         let (job, list) = match way {
@@ -213,7 +213,7 @@ impl<'a> Passes<'a> {
     }
 }
 
-/// How good a schedule is; `None` where devices wait for each other in a circle.
+/// How good a schedule is; `None` where devices wait for each other in a cycle.
 pub(super) fn timed<'a>(job: &'a Job, orders: &Orders) -> Option<(Plan<'a>, Merit)> {
     let (plan, length) = Plan::new(job, Objective::Makespan, orders)?;
     let merit = Merit { length: length.length, longest_stage: plan.longest_stage(), ends: length.ends };

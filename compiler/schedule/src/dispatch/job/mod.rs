@@ -18,7 +18,7 @@ pub type Orders = Vec<Vec<usize>>;
 
 /// All tasks of one kind and stage.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Lane {
+pub struct TaskSeries {
     /// Kind of work.
     pub kind: TaskKind,
     /// Of which stage.
@@ -39,7 +39,7 @@ pub struct Lane {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Job {
     /// All lanes.
-    pub lanes: Vec<Lane>,
+    pub lanes: Vec<TaskSeries>,
     /// Lanes whose tasks of one microbatch may also be one task.
     pub fusions: Vec<Fusion>,
     /// By lane: what its fusion is.
@@ -50,7 +50,7 @@ pub struct Job {
     pub on_device: Vec<Vec<usize>>,
     /// Tasks of each lane.
     pub microbatches: usize,
-    /// Memory of each device, in what [`Lane::takes`] counts.
+    /// Memory of each device, in what [`TaskSeries::takes`] counts.
     pub capacity: Vec<i64>,
     /// What no schedule that is allowed holds more than: the same, unless how much memory there is was only estimated.
     pub most: Vec<i64>,
@@ -61,7 +61,7 @@ impl Job {
     pub fn backwards(&self, is_wanted: impl Fn(StageId) -> bool, duration: impl Fn(StageId) -> Time) -> Vec<Fusion> {
         let weights = self.lanes.iter().enumerate().filter(|(_, lane)| lane.kind == TaskKind::BackwardWeight);
         let wanted = weights.filter(|(_, lane)| is_wanted(lane.stage));
-        let fusion = |(second, lane): (usize, &Lane)| {
+        let fusion = |(second, lane): (usize, &TaskSeries)| {
             let (first, _) = *lane.needs.first()?;
             Some(Fusion { first, second, duration: duration(lane.stage) })
         };
@@ -70,7 +70,7 @@ impl Job {
 
     /// Lanes whose `feeds` are still to be filled in.
     #[must_use]
-    pub fn of_lanes(mut lanes: Vec<Lane>, microbatches: usize, capacity: Vec<i64>) -> Self {
+    pub fn of_lanes(mut lanes: Vec<TaskSeries>, microbatches: usize, capacity: Vec<i64>) -> Self {
         let mut on_device = vec![Vec::new(); capacity.len()];
         for index in 0..lanes.len() {
             for device in &lanes[index].devices {
@@ -131,9 +131,9 @@ impl Job {
     #[must_use]
     pub fn reversed(&self) -> Self {
         let last = self.lanes.len().saturating_sub(1);
-        let lane = |lane: &Lane| {
+        let lane = |lane: &TaskSeries| {
             let needs = lane.feeds.iter().map(|(index, latency)| (last - index, *latency)).collect();
-            Lane { takes: -lane.takes, needs, feeds: Vec::new(), ..lane.clone() }
+            TaskSeries { takes: -lane.takes, needs, feeds: Vec::new(), ..lane.clone() }
         };
         let lanes = self.lanes.iter().rev().map(lane).collect();
         let turned = |fusion: &Fusion| Fusion { first: last - fusion.second, second: last - fusion.first, ..*fusion };

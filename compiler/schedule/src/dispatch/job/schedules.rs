@@ -2,7 +2,7 @@
 
 use super::fusion::Counts;
 use super::scale::Scale;
-use super::{Job, Lane, Orders};
+use super::{Job, Orders, TaskSeries};
 use crate::dependencies::{Dependencies, SCHEDULED};
 use crate::policy::recompute::recomputing;
 use crate::schedule::{Schedule, ScheduledTask};
@@ -88,7 +88,7 @@ impl Job {
             let takes =
                 schedule.activations.change(dependencies, Task { kind, stage: id, microbatch: MicrobatchId(0) });
             let duration = scale.of(costs.of(kind, id));
-            Lane {
+            TaskSeries {
                 kind,
                 stage: id,
                 devices: own.iter().map(|device| device.index()).collect(),
@@ -149,7 +149,7 @@ impl Job {
             let task = |mention: &usize| {
                 let microbatch = MicrobatchId::from_index(counts.next(self, *mention)?);
                 let (lane, second) = self.lanes_of(*mention);
-                let Lane { kind, stage, .. } = self.lanes[lane];
+                let TaskSeries { kind, stage, .. } = self.lanes[lane];
                 let kind = if second.is_some() { TaskKind::Backward } else { kind };
                 Some(ScheduledTask { task: Task { kind, stage, microbatch }, origin: 0, with_next: false })
             };

@@ -5,9 +5,9 @@
 //! (see `memory.rs`). What a kernel does with its arguments is the business of `kernels/`, whose
 //! sources are tested against the CPU device.
 
-use super::super::products::{Addresses, Library, Shape as ShapeOfProduct};
 use super::memory::Side;
 use super::{Area, DriverError, Function, Gpu, check};
+use crate::devices::cuda::gemm::{Addresses, Library, Shape as ShapeOfProduct};
 use crate::fault::RunError;
 use cudarc::driver::sys;
 use std::ffi::c_void;

@@ -10,8 +10,8 @@ use super::super::kernels::StepNumbers;
 use super::super::launch::WORKING_BYTES;
 use super::super::nccl::TRIAL;
 use super::super::tape::{Recorded, Staged};
-use super::seats::Seats;
-use super::team::scratch;
+use crate::devices::cuda::machine::cross_process::scratch;
+use crate::devices::cuda::machine::gpu_assignment::GpuAssignment;
 use crate::fault::RunError;
 use pipe_ir::ids::{DeviceId, GroupId, MicrobatchId, ValueId};
 use pipe_ir::program::{Buffer, Program, Space};
@@ -94,7 +94,7 @@ impl Arenas {
     /// If a GPU or the host has too little memory.
     pub(super) fn new(
         program: &Program,
-        seats: &Seats,
+        seats: &GpuAssignment,
         recorded: &Recorded,
         (n_checks, workspace): (usize, usize),
     ) -> Result<Self, RunError> {

@@ -3,9 +3,9 @@
 
 use super::super::driver::Gpu;
 use super::super::kernels::Precision;
-use super::super::products::{Addresses, Library, Product, products};
-use super::places::Places;
-use super::seats::Seats;
+use crate::devices::cuda::gemm::{Addresses, Library, Product, products};
+use crate::devices::cuda::machine::gpu_assignment::GpuAssignment;
+use crate::devices::cuda::machine::kernel_args::KernelArgs;
 use crate::fault::RunError;
 use pipe_ir::kernels::Kernel;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ impl Libraries {
     ///
     /// # Errors
     /// If the driver fails.
-    pub(super) fn open(seats: &Seats, precision: Precision) -> Result<Self, RunError> {
+    pub(super) fn open(seats: &GpuAssignment, precision: Precision) -> Result<Self, RunError> {
         let mut all = Vec::with_capacity(seats.gpus().len());
         for gpu in seats.gpus() {
             gpu.activate()?;
@@ -77,7 +77,7 @@ pub(super) struct Queued {
 
 impl Queued {
     /// On a GPU, in a run with these places.
-    pub(super) fn new(gpu: usize, call: &Product, places: &Places<'_>, workspace: u64) -> Self {
+    pub(super) fn new(gpu: usize, call: &Product, places: &KernelArgs<'_>, workspace: u64) -> Self {
         let [left, right, result] = [call.left, call.right, call.result].map(|at| places.address(at));
         Self { gpu, call: call.clone(), at: Addresses { left, right, result, workspace } }
     }

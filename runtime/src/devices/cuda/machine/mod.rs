@@ -7,7 +7,7 @@
 //! | `code` | kernels of all executables, compiled and loaded |
 //! | `libraries` | matrix products by the vendor's library, where it is there |
 //! | `team` | what a process does of a collective with members in others |
-//! | `score` | a tape with streams, events and addresses: nothing is left to look up |
+//! | `launch_plan` | a tape with streams, events and addresses: nothing is left to look up |
 //! | `places` | what the arguments of launches stand for |
 //! | `play` | asks the driver for a score, call by call or as a captured graph |
 //! | `times` | what the events say of a step |
@@ -15,16 +15,16 @@
 //!
 //! A step is: numbers and data into staging memory, one launch, one wait, then losses, errors and times out of it.
 
-mod alone;
 mod arenas;
-mod code;
+mod cross_process;
+mod gpu_assignment;
+mod kernel_args;
+mod launch_plan;
 mod libraries;
-mod places;
-mod play;
-mod score;
-mod seats;
-mod team;
-mod times;
+mod microbench;
+mod modules;
+mod submit;
+mod timings;
 
 use super::driver::{Area, DriverError, Graph, Stream};
 use super::kernels::{StepNumbers, fault};
@@ -35,31 +35,31 @@ use crate::devices::cpu::{Number, with_numbers};
 use crate::fault::{Fault, RunError};
 use crate::profile::Profile;
 use crate::random::Counter;
-use crate::remote::Seat;
+use crate::remote::RankView;
 use crate::report::{DeviceStep, Nanos, StepReport, UsedGpu};
 use crate::run::{Options, Pace};
-pub use alone::{Gpus, ProductTime};
 use arenas::Arenas;
-use code::Code;
+use gpu_assignment::GpuAssignment;
+pub(crate) use gpu_assignment::has_gpu;
+use launch_plan::{LaunchPlan, Looks, Means};
 use libraries::Libraries;
+pub use microbench::{Gpus, ProductTime};
+use modules::Modules;
 use pipe_ir::ids::{DeviceId, MicrobatchId};
 use pipe_ir::program::{Buffer, Program};
 use pipe_ir::verify::{List, Verified};
-use play::Player;
-use score::{Looks, Means, Score};
-use seats::Seats;
-pub(crate) use seats::has_gpu;
 use std::sync::Arc;
 use std::time::Instant;
+use submit::Submitter;
 
 /// A program on GPUs.
 pub(crate) struct Machine {
     // What uses others comes before them: it is dropped first.
     usual: Playable,
     one_by_one: Option<Playable>,
-    code: Code,
+    code: Modules,
     arenas: Arenas,
-    seats: Seats,
+    seats: GpuAssignment,
     /// In a job of several ranks.
     links: Option<Links>,
     is_broken: bool,
@@ -81,7 +81,7 @@ const FIRST_GRAPH: &str =
 /// A step in one of its forms.
 struct Playable {
     graph: Option<Graph>,
-    score: Score,
+    launch_plan: LaunchPlan,
 }
 
 impl From<DriverError> for RunError {
@@ -93,26 +93,27 @@ impl From<DriverError> for RunError {
 impl Machine {
     /// Allocates, compiles, and runs the set-up lists; in a job of several ranks, of the devices of this one.
     ///
-    /// # Errors If there is no GPU, no compiler, too little memory, the program cannot run on GPUs,
-    /// or the ranks cannot exchange bytes.
+    /// # Errors
+    /// If there is no GPU, no compiler, too little memory, the program cannot run on GPUs, or the
+    /// ranks cannot exchange bytes.
     pub(crate) fn start(
         program: Arc<Verified>,
         options: &Options,
         loader: Arc<dyn Loader>,
-        seat: Option<&Seat>,
+        seat: Option<&RankView>,
     ) -> Result<Self, RunError> {
         let (code, strict) = (program.program(), options.stress.is_some());
-        let seats = Seats::new(code, seat)?;
+        let seats = GpuAssignment::new(code, seat)?;
         let recorded = tape::record_part(&program, seats.own(), strict)?;
         let libraries = if options.cublas { Libraries::open(&seats, options.products)? } else { Libraries::default() };
-        let kernels = Code::new(code, &recorded, &seats, (options.products, libraries))?;
+        let kernels = Modules::new(code, &recorded, &seats, (options.products, libraries))?;
         let arenas = Arenas::new(code, &seats, &recorded, (kernels.n_checks(&recorded.step), kernels.workspace()))?;
         let links =
             seat.map(|seat| Links::open(code, seat, &Stream::new(&seats.gpus()[0])?, arenas.trial())).transpose()?;
         let means = Means { seats: &seats, arenas: &arenas, code: &kernels, links: links.as_ref() };
         let step = |one_by_one| {
             let looks = Looks { list: List::Step, profile: options.profile, trace: options.trace, one_by_one };
-            Ok::<_, RunError>(Playable { graph: None, score: Score::new(code, &recorded, means, looks)? })
+            Ok::<_, RunError>(Playable { graph: None, launch_plan: LaunchPlan::new(code, &recorded, means, looks)? })
         };
         let usual = step(false)?;
         let one_by_one = (options.one_by_one && seats.are_shared()).then(|| step(true)).transpose()?;
@@ -140,7 +141,7 @@ impl Machine {
         // while exchanges wait there for other ranks.
         if captures || machine.links.is_some() {
             // Whatever the products leave in the arenas, the lists write before they read it.
-            Player::warm_up(&machine.usual.score, &machine.code)?;
+            Submitter::warm_up(&machine.usual.launch_plan, &machine.code)?;
             machine.seats.synchronise()?;
         }
         machine.set_up(&recorded, options.seed)?;
@@ -154,8 +155,9 @@ impl Machine {
         let looks = Looks { list: List::Setup, profile: false, trace: false, one_by_one: false };
         let (seats, links) = (&self.seats, self.links.as_ref());
         let means = Means { seats, arenas: &self.arenas, code: &self.code, links };
-        let score = Score::new(self.program.program(), recorded, means, looks)?;
-        let mut player = Player { score: &score, code: &self.code, pauses: None, is_captured: false, links };
+        let launch_plan = LaunchPlan::new(self.program.program(), recorded, means, looks)?;
+        let mut player =
+            Submitter { launch_plan: &launch_plan, code: &self.code, pauses: None, is_captured: false, links };
         player.play(Some((self.program.program(), seed)))?;
         self.seats.synchronise()?;
         Ok(())
@@ -166,7 +168,7 @@ impl Machine {
     fn capture(&mut self) {
         let code = &self.code;
         let captured = std::iter::once(&mut self.usual).chain(&mut self.one_by_one).try_for_each(|step| {
-            step.graph = Some(Player::capture(&step.score, code)?);
+            step.graph = Some(Submitter::capture(&step.launch_plan, code)?);
             Ok(())
         });
         if let Err(error) = captured {
@@ -214,28 +216,28 @@ impl Machine {
 
     fn take(&mut self, step: u64, pace: Pace) -> Result<StepReport, RunError> {
         let started = Instant::now();
-        self.playable(pace).score.main().gpu().activate()?;
+        self.playable(pace).launch_plan.main().gpu().activate()?;
         self.stage(step)?;
         let had_launched = self.has_launched;
         let is_launched = self.launch(pace)?;
         let one_by_one = self.one_by_one.as_ref().filter(|_| pace == Pace::OneByOne);
-        let Playable { score, .. } = one_by_one.unwrap_or(&self.usual);
+        let Playable { launch_plan, .. } = one_by_one.unwrap_or(&self.usual);
         if !is_launched {
             let pauses = self.pauses.as_mut();
             let (code, links) = (&self.code, self.links.as_ref());
-            Player { score, code, pauses, is_captured: false, links }.play(None)?;
+            Submitter { launch_plan, code, pauses, is_captured: false, links }.play(None)?;
         }
         match &self.links {
-            Some(links) => links.wait(score.main(), |mailboxes| times::positions(score, mailboxes))?,
-            None => score.main().synchronise().map_err(|error| {
+            Some(links) => links.wait(launch_plan.main(), |mailboxes| timings::positions(launch_plan, mailboxes))?,
+            None => launch_plan.main().synchronise().map_err(|error| {
                 let hint = if self.has_launched == had_launched { "" } else { FIRST_GRAPH };
                 RunError::Driver(format!("{error}{hint}"))
             })?,
         }
         let wall = Nanos(u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX));
-        self.look_for_errors(score)?;
-        let devices = self.reports(score)?;
-        times::kernels(score, &mut self.profile)?;
+        self.look_for_errors(launch_plan)?;
+        let devices = self.reports(launch_plan)?;
+        timings::kernels(launch_plan, &mut self.profile)?;
         let mut losses: Vec<_> = devices.iter().flat_map(|device| device.losses.iter().copied()).collect();
         losses.sort_by_key(|(microbatch, _)| *microbatch);
         Ok(StepReport { wall, devices, losses })
@@ -244,8 +246,8 @@ impl Machine {
     /// Launches the graph of a step, if there is one. The first launch may be refused: then nothing
     /// was begun, and there are no graphs from now on.
     fn launch(&mut self, pace: Pace) -> Result<bool, DriverError> {
-        let Playable { graph: Some(graph), score } = self.playable(pace) else { return Ok(false) };
-        match graph.launch(score.main()) {
+        let Playable { graph: Some(graph), launch_plan } = self.playable(pace) else { return Ok(false) };
+        match graph.launch(launch_plan.main()) {
             Ok(()) => self.has_launched = true,
             Err(error) if self.has_launched => return Err(error),
             Err(error) => {
@@ -281,8 +283,8 @@ impl Machine {
     }
 
     /// The first error that a kernel found, by device and instruction.
-    fn look_for_errors(&self, score: &Score) -> Result<(), RunError> {
-        for run in &score.runs {
+    fn look_for_errors(&self, launch_plan: &LaunchPlan) -> Result<(), RunError> {
+        for run in &launch_plan.runs {
             let Some(error) = run.error else { continue };
             let mut word = [0; size_of::<u64>()];
             error.read(&mut word)?;
@@ -297,7 +299,7 @@ impl Machine {
         Ok(())
     }
 
-    fn reports(&self, score: &Score) -> Result<Vec<DeviceStep>, RunError> {
+    fn reports(&self, launch_plan: &LaunchPlan) -> Result<Vec<DeviceStep>, RunError> {
         let program = self.program.program();
         let mut devices = vec![DeviceStep::default(); self.facts.len()];
         for (device, (report, facts)) in devices.iter_mut().zip(&self.facts).enumerate() {
@@ -308,8 +310,8 @@ impl Machine {
                 report.losses.push((*microbatch, self.loss(program, device, number)?));
             }
         }
-        times::runs(score, &mut devices, self.trace)?;
-        times::collectives(score, &mut devices)?;
+        timings::runs(launch_plan, &mut devices, self.trace)?;
+        timings::collectives(launch_plan, &mut devices)?;
         Ok(devices)
     }
 

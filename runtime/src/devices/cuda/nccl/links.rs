@@ -10,8 +10,8 @@ use super::lines::{Line, lines, most_blocks};
 use crate::channel::Mailboxes;
 use crate::fault::RunError;
 use crate::job::Rank;
-use crate::job::desk::{Opened, Post};
-use crate::remote::Seat;
+use crate::job::mailbox::{Opened, Post};
+use crate::remote::RankView;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::program::Program;
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ impl From<NcclError> for RunError {
 
 /// What connects the GPU of a rank with those of others.
 pub(crate) struct Links {
-    seat: Seat,
+    seat: RankView,
     mailboxes: Arc<Mailboxes>,
     lines: BTreeMap<Line, (Vec<Rank>, Communicator)>,
 }
@@ -41,13 +41,18 @@ impl Links {
     ///
     /// # Errors
     /// If there is no library, or a rank cannot be reached.
-    pub(crate) fn open(program: &Program, seat: &Seat, stream: &Stream, trial: [Area; 2]) -> Result<Self, RunError> {
+    pub(crate) fn open(
+        program: &Program,
+        seat: &RankView,
+        stream: &Stream,
+        trial: [Area; 2],
+    ) -> Result<Self, RunError> {
         let library = Library::open().map_err(RunError::Unsupported)?;
-        let (own, lines) = (seat.desk.rank, lines(program, seat.division));
+        let (own, lines) = (seat.mailbox.rank, lines(program, seat.division));
         let ids = ids(library, seat, &lines)?;
         let mailboxes = Arc::new(Mailboxes::of_positions(program.devices.len()));
         let opened = Opened { mailboxes: Arc::clone(&mailboxes), division: seat.division, exchanges: Vec::new() };
-        seat.desk.post(Post::Open(opened));
+        seat.mailbox.post(Post::Open(opened));
         let mut links = Self { seat: seat.clone(), mailboxes, lines: BTreeMap::new() };
         stream.gpu().activate()?;
         let blocks = most_blocks(&lines);
@@ -87,7 +92,7 @@ impl Links {
     pub(crate) fn exchange(&self, line: Line, moves: &[Move], stream: &Stream) -> Result<(), RunError> {
         match self.lines.get(&line) {
             Some((_, communicator)) => Ok(communicator.exchange(moves, stream)?),
-            None => Err(RunError::Nccl(format!("{} has no part in {line:?}", self.seat.desk.rank))),
+            None => Err(RunError::Nccl(format!("{} has no part in {line:?}", self.seat.mailbox.rank))),
         }
     }
 
@@ -106,7 +111,7 @@ impl Links {
             for (members, communicator) in self.lines.values() {
                 communicator.health().map_err(|error| self.lost(members, &error))?;
             }
-            if let Some((rank, message)) = self.seat.desk.failure() {
+            if let Some((rank, message)) = self.seat.mailbox.failure() {
                 return Err(RunError::Remote { rank, message });
             }
             if looked.elapsed() > AROUND {
@@ -122,10 +127,10 @@ impl Links {
     /// more than the library: it is given time for that.
     fn lost(&self, members: &[Rank], error: &NcclError) -> RunError {
         let began = Instant::now();
-        while began.elapsed() < PATIENCE && self.seat.desk.failure().is_none() {
+        while began.elapsed() < PATIENCE && self.seat.mailbox.failure().is_none() {
             thread::sleep(AROUND);
         }
-        match self.seat.desk.failure() {
+        match self.seat.mailbox.failure() {
             Some((rank, message)) => RunError::Remote { rank, message },
             None => {
                 let ranks: Vec<String> = members.iter().map(Rank::to_string).collect();
@@ -164,11 +169,11 @@ const AROUND: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The names of all communicators, in the order of the lines: those that this rank begins, exchanged for those of all.
-fn ids(library: &Library, seat: &Seat, lines: &BTreeMap<Line, Vec<Rank>>) -> Result<Vec<Id>, RunError> {
-    let own = seat.desk.rank;
+fn ids(library: &Library, seat: &RankView, lines: &BTreeMap<Line, Vec<Rank>>) -> Result<Vec<Id>, RunError> {
+    let own = seat.mailbox.rank;
     let begun = lines.values().filter(|members| members.first() == Some(&own));
     let mine = begun.map(|_| library.new_id().map(|id| id.0)).collect::<Result<Vec<_>, _>>()?;
-    let by_rank = seat.desk.gather(mine.concat())?;
+    let by_rank = seat.mailbox.gather(mine.concat())?;
     let mut next = vec![0; by_rank.len()];
     let mut all = Vec::with_capacity(lines.len() * Id::BYTES);
     for members in lines.values().filter(|_| own == Rank::FIRST) {
@@ -177,6 +182,6 @@ fn ids(library: &Library, seat: &Seat, lines: &BTreeMap<Line, Vec<Rank>>) -> Res
         all.extend(id.unwrap_or(&[0; Id::BYTES]));
         next[first] += Id::BYTES;
     }
-    let all = seat.desk.spread(all)?;
+    let all = seat.mailbox.spread(all)?;
     Ok(all.chunks_exact(Id::BYTES).filter_map(|id| id.try_into().ok()).map(Id).collect())
 }

@@ -10,17 +10,17 @@
 //! ```
 //!
 //! - The set-up list is one tape, the step list another, which is run again and again. Before a
-//!   tape is run the host has waited for all queues
-//!   of the one before, so that it begins with everything over, and no event of a tape is waited for in another.
+//!   tape is run the host has waited for all queues of the one before, so that it begins with
+//!   everything over, and no event of a tape is waited for in another.
 //! - Every event is recorded before any wait for it. So the calls can be carried out one after the
-//!   other, in their order, on a single queue:
-//!   whatever a machine puts in between two queues beyond what the tape says, nothing gets stuck.
+//!   other, in their order, on a single queue: whatever a machine puts in between two queues beyond
+//!   what the tape says, nothing gets stuck.
 //! - Of several processes each goes through the lists of all devices, in the same order, and writes
-//!   down what its own ones do. So all of them
-//!   come to their ends of transfers and collectives in one order of all: even if each did one thing at a time, none would get stuck.
+//!   down what its own ones do. So all of them come to their ends of transfers and collectives in
+//!   one order of all: even if each did one thing at a time, none would get stuck.
 //! - A `wait` of a device's list makes its compute queue wait, never the host. Each token is waited
-//!   for once, so that at the end of a tape the
-//!   compute queues come after everything: who waits for all of them waits for all.
+//!   for once, so that at the end of a tape the compute queues come after everything: who waits for
+//!   all of them waits for all.
 
 mod access;
 mod clocks;

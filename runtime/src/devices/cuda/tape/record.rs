@@ -92,8 +92,9 @@ struct Books {
 /// Records both lists of a program. `strict` looks for overlapping buffers and for races, and makes
 /// freed memory unusable; debug builds look for races in any case.
 ///
-/// # Errors If all devices wait, memory is used in a way that the verifier should not have let
-/// pass, or there is a race: mistakes of ours.
+/// # Errors
+/// If all devices wait, memory is used in a way that the verifier should not have let pass, or
+/// there is a race: mistakes of ours.
 pub fn record(program: &Verified, strict: bool) -> Result<Recorded, RunError> {
     record_part(program, 0..program.program().devices.len(), strict)
 }

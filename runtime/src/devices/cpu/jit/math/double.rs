@@ -2,7 +2,7 @@
 
 use super::super::lanes::Lanes;
 use super::{add_scaled, clamp, polynomial, special_exps, special_logs};
-use crate::devices::cpu::cephes::{EXP_P, EXP_Q, LN_2, ROUNDER};
+use crate::devices::cpu::exp::{EXP_P, EXP_Q, LN_2, ROUNDER};
 use cranelift::prelude::{FloatCC, FunctionBuilder, InstBuilder, Value, types};
 
 /// Beyond these, e^x is 0 (below the normal numbers) or infinite.

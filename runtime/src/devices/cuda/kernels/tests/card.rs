@@ -5,9 +5,9 @@ use super::module::{Address, word};
 use crate::devices::cuda::driver::{
     Area, DeviceMemory, DriverError, Function, Gpu, Module, Shape, Stream, compile, target,
 };
+use crate::devices::cuda::gemm::{Addresses, Library, WORKSPACE, products};
 use crate::devices::cuda::kernels::{Precision, Sources};
 use crate::devices::cuda::launch::Launch;
-use crate::devices::cuda::products::{Addresses, Library, WORKSPACE, products};
 use crate::memory::Region;
 use pipe_ir::kernels::{Gemm, Location};
 use std::sync::Arc;

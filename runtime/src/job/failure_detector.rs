@@ -4,7 +4,7 @@
 
 use super::lost::{Ailment, How, Lost, Position, Process};
 use super::rank::{Division, Rank};
-use super::sign::Sign;
+use crate::job::rank_state::RankState;
 use pipe_ir::ids::DeviceId;
 use std::time::{Duration, Instant};
 
@@ -31,7 +31,7 @@ struct Peer {
 }
 
 /// What is known of the other ranks that this one looks after.
-pub(crate) struct Watch {
+pub(crate) struct FailureDetector {
     own: Rank,
     peers: Vec<Peer>,
     stall: Duration,
@@ -44,7 +44,7 @@ pub(crate) struct Watch {
     away: Option<(Duration, Instant)>,
 }
 
-impl Watch {
+impl FailureDetector {
     /// Of a job that begins now. A rank says so often that it lives, and may be silent for so long.
     pub(crate) fn new(own: Rank, others: Vec<Rank>, interval: Duration, stall: Duration) -> Self {
         let now = Instant::now();
@@ -92,7 +92,7 @@ impl Watch {
     }
 
     /// A rank showed a sign, perhaps once more.
-    pub(crate) fn saw(&mut self, rank: Rank, sign: Sign) {
+    pub(crate) fn saw(&mut self, rank: Rank, sign: RankState) {
         let Some(peer) = self.peer(rank).filter(|peer| peer.sign != sign.number) else { return };
         if peer.process.is_none() {
             peer.is_visible = sign.process.is_visible();
@@ -122,7 +122,7 @@ impl Watch {
         self.peers.iter().all(|peer| peer.has_left)
     }
 
-    /// Whether it is time for the next sign of life and [`Watch::lost`].
+    /// Whether it is time for the next sign of life and [`FailureDetector::lost`].
     pub(crate) fn is_due(&mut self) -> bool {
         let now = Instant::now();
         if now < self.next {

@@ -2,9 +2,9 @@
 
 use crate::cluster_table;
 use crate::output::{Failure, Style, paint, print_error};
-use crate::searching::spinner;
+use crate::run::progress::grouped;
+use crate::search::progress::spinner;
 use crate::table::{count, number, percent};
-use crate::training::progress::grouped;
 use indicatif::ProgressBar;
 use pipe_ir::units::Bytes;
 use pipe_search::tune::report::{CandidateReport, OtherReport, RefusalReport, TuneReport};
@@ -165,13 +165,13 @@ fn heading(report: &TuneReport, colours: bool) -> String {
         (true, true) if !setting.not_modelled.is_empty() => {
             paint("best by these times, which are rough", Style::Warning, colours)
         }
-        (true, true) => paint("nothing that was left out is better", Style::Good, colours),
+        (true, true) => paint("complete: nothing that was pruned can be faster", Style::Good, colours),
         (true, false) => paint(&left(report), Style::Warning, colours),
         (false, true) => paint("nothing fits", Style::Warning, colours),
         (false, false) => paint("nothing that fits was found, and not everything was tried", Style::Warning, colours),
     };
     text.push_str(&format!(
-        "{verdict}: {} groups, {} candidates bounded, {} timed, in {:.1} s\n",
+        "{verdict} ({} groups, {} candidates bounded, {} timed, in {:.1} s)\n",
         grouped(counts.groups as u64),
         grouped(counts.bounded as u64),
         grouped((counts.timed + counts.unseated) as u64),

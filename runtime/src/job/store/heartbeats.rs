@@ -26,7 +26,7 @@ struct Other {
 }
 
 /// The signs of all ranks.
-pub(super) struct Board {
+pub(super) struct Heartbeats {
     names: Names,
     own: Rank,
     others: BTreeMap<Rank, Other>,
@@ -40,7 +40,7 @@ pub(super) struct Board {
     pub(super) looks: (u64, u64),
 }
 
-impl Board {
+impl Heartbeats {
     pub(super) fn new(names: Names, member: &Member) -> Self {
         let own = Rank(member.rank);
         // Around, so that the first one on a host looks after the last one.

@@ -1,9 +1,9 @@
-//! The shortest circles among queues that wait for each other.
+//! The shortest cycles among queues that wait for each other.
 //!
 //! A queue handles its items in order. Before an item some other queues must have come some way.
 //! Items that are never handled form a graph: each needs the item before it in its queue, and the
 //! last one of every way that it waits for. Where nothing can go on, a strongly connected component
-//! of it is a knot. Every knot at which a queue stands is shown by its shortest circle, wherever
+//! of it is a knot. Every knot at which a queue stands is shown by its shortest cycle, wherever
 //! that is, or by every queue that stands there and waits for itself; all other items wait for a
 //! knot.
 
@@ -20,7 +20,7 @@ pub struct Need {
     pub items: usize,
 }
 
-/// An item of a circle. The next item of the circle is among those that it waits for.
+/// An item of a cycle. The next item of the cycle is among those that it waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Link {
     /// Its queue.
@@ -31,7 +31,7 @@ pub struct Link {
     pub need: usize,
 }
 
-/// Items that are looked at before the search for shorter circles ends: enough for all but the largest knots.
+/// Items that are looked at before the search for shorter cycles ends: enough for all but the largest knots.
 const MOST_STEPS: usize = 1 << 24;
 
 /// Items of all queues together that are looked at: knots are where queues stand, not millions of items behind.
@@ -46,11 +46,11 @@ pub fn window(n_queues: usize) -> usize {
     (MOST_ITEMS / n_queues.max(1)).max(1)
 }
 
-/// The shortest circle of every knot at which a queue stands, from one of its foremost items on; no
-/// queue is twice in one. Where queues wait for themselves, each of them is a circle. A need for
+/// The shortest cycle of every knot at which a queue stands, from one of its foremost items on; no
+/// queue is twice in one. Where queues wait for themselves, each of them is a cycle. A need for
 /// more items than a queue has is one for all of them.
 #[must_use]
-pub fn circles(queues: &Queues) -> Vec<Vec<Link>> {
+pub fn cycles(queues: &Queues) -> Vec<Vec<Link>> {
     let mut starts = vec![0];
     for queue in queues {
         starts.push(starts[starts.len() - 1] + queue.len());
@@ -81,7 +81,7 @@ pub fn circles(queues: &Queues) -> Vec<Vec<Link>> {
     let mut numbers: Vec<usize> = (0..queues.len()).filter_map(stand_at).collect();
     numbers.sort_unstable();
     numbers.dedup();
-    let mut circles: Vec<Vec<Link>> = Vec::new();
+    let mut cycles: Vec<Vec<Link>> = Vec::new();
     for number in numbers {
         let place = |node: &NodeIndex| {
             let queue = starts.partition_point(|start| *start <= node.index()) - 1;
@@ -89,10 +89,10 @@ pub fn circles(queues: &Queues) -> Vec<Vec<Link>> {
         };
         let mut members: Vec<(usize, usize)> = components[number].iter().map(place).collect();
         members.sort_unstable();
-        circles.extend(knots.shortest(&members));
+        cycles.extend(knots.shortest(&members));
     }
-    circles.sort_by_key(|circle| circle.first().map(|first| (first.item, first.queue)));
-    circles
+    cycles.sort_by_key(|cycle| cycle.first().map(|first| (first.item, first.queue)));
+    cycles
 }
 
 struct Knots<'a> {
@@ -106,7 +106,7 @@ struct Knots<'a> {
 }
 
 impl Knots<'_> {
-    /// The shortest circle through any of these items, given as position and queue; or all queues
+    /// The shortest cycle through any of these items, given as position and queue; or all queues
     /// that wait for themselves.
     fn shortest(&mut self, members: &[(usize, usize)]) -> Vec<Vec<Link>> {
         let stand = members.iter().filter(|(item, _)| *item == 0);
@@ -117,8 +117,8 @@ impl Knots<'_> {
         let mut best: Option<Vec<Link>> = None;
         for (item, queue) in members {
             let most = best.as_ref().map_or(usize::MAX, |best| best.len() - 1);
-            if let Some(circle) = self.through(*queue, *item, most) {
-                best = Some(circle);
+            if let Some(cycle) = self.through(*queue, *item, most) {
+                best = Some(cycle);
             }
             if self.steps > MOST_STEPS && best.is_some() {
                 break;
@@ -127,7 +127,7 @@ impl Knots<'_> {
         best.into_iter().collect()
     }
 
-    /// The shortest circle through an item, if it has at most so many links: a breadth-first search.
+    /// The shortest cycle through an item, if it has at most so many links: a breadth-first search.
     fn through(&mut self, queue: usize, item: usize, most: usize) -> Option<Vec<Link>> {
         let knot = self.component_of[self.starts[queue] + item];
         let mut line = vec![Reached { link: Link { queue, item, need: 0 }, from: 0, length: 1 }];
@@ -165,13 +165,13 @@ struct Reached {
 
 /// The way from the start to an item, and from there over this need back to the start.
 fn back(line: &[Reached], mut last: usize, mut need: usize) -> Vec<Link> {
-    let mut circle = Vec::with_capacity(line[last].length);
+    let mut cycle = Vec::with_capacity(line[last].length);
     loop {
         let Reached { link, from, .. } = line[last];
-        circle.push(Link { need, ..link });
+        cycle.push(Link { need, ..link });
         if last == 0 {
-            circle.reverse();
-            return circle;
+            cycle.reverse();
+            return cycle;
         }
         (last, need) = (from, link.need);
     }
@@ -179,16 +179,16 @@ fn back(line: &[Reached], mut last: usize, mut need: usize) -> Vec<Link> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Link, Need, circles, window};
+    use super::{Link, Need, cycles, window};
 
     const fn need(queue: usize, items: usize) -> Need {
         Need { queue, items }
     }
 
     fn found(queues: &[Vec<Vec<Need>>]) -> Vec<Vec<(usize, usize)>> {
-        let circles = circles(queues);
+        let cycles = cycles(queues);
         let place = |link: &Link| (link.queue, link.item);
-        circles.iter().map(|circle| circle.iter().map(place).collect()).collect()
+        cycles.iter().map(|cycle| cycle.iter().map(place).collect()).collect()
     }
 
     #[test]
@@ -206,8 +206,8 @@ mod tests {
     }
 
     #[test]
-    fn the_shortest_of_several_circles_even_behind_the_longest() {
-        // All stand in a circle of three; behind, the queues 1 and 2 wait for each other, which 0
+    fn the_shortest_of_several_cycles_even_behind_the_longest() {
+        // All stand in a cycle of three; behind, the queues 1 and 2 wait for each other, which 0
         // needs only the second time.
         let queues = |items| {
             let one = vec![vec![need(2, 1)], vec![need(2, 2)]];
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn every_knot_has_its_circle() {
+    fn every_knot_has_its_cycle() {
         let queues = [vec![vec![need(2, 1)]], vec![vec![need(3, 1)]], vec![vec![need(0, 1)]], vec![vec![need(1, 1)]]];
         assert_eq!(found(&queues), [[(0, 0), (2, 0)], [(1, 0), (3, 0)]]);
     }
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn no_circle_is_shorter_than_the_one_that_is_found() {
+    fn no_cycle_is_shorter_than_the_one_that_is_found() {
         let mut state = 1_u64;
         let mut below = |n: usize| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -285,24 +285,24 @@ mod tests {
             let (hops, ways) = (distances(&queues, &items, false), distances(&queues, &items, true));
             let far = 1 << 20;
             let number = |place: (usize, usize)| items.iter().position(|one| *one == place).expect("an item");
-            let found = circles(&queues);
+            let found = cycles(&queues);
             for queue in 0..n_queues {
                 let first = number((queue, 0));
                 let is_knotted = |one: &usize| ways[*one][first] < far && ways[first][*one] < far;
                 let knot: Vec<usize> = (0..items.len()).filter(is_knotted).collect();
                 let shortest = knot.iter().map(|one| hops[*one][*one]).min().filter(|length| *length < far);
-                let of_knot = |circle: &&Vec<Link>| knot.contains(&number((circle[0].queue, circle[0].item)));
+                let of_knot = |cycle: &&Vec<Link>| knot.contains(&number((cycle[0].queue, cycle[0].item)));
                 let shown: Vec<_> = found.iter().filter(of_knot).collect();
                 let is_its_own = hops[first][first] == 1;
-                assert!(shown.len() <= 1 || shown.iter().all(|circle| circle.len() == 1), "{queues:?} {found:?}");
-                assert_eq!(shown.first().map(|circle| circle.len()), shortest, "{queues:?} {found:?}");
-                assert!(!is_its_own || shown.iter().any(|circle| circle[0].queue == queue), "{queues:?} {found:?}");
+                assert!(shown.len() <= 1 || shown.iter().all(|cycle| cycle.len() == 1), "{queues:?} {found:?}");
+                assert_eq!(shown.first().map(|cycle| cycle.len()), shortest, "{queues:?} {found:?}");
+                assert!(!is_its_own || shown.iter().any(|cycle| cycle[0].queue == queue), "{queues:?} {found:?}");
                 lengths[shortest.unwrap_or(0).min(4)] += 1;
             }
-            for circle in &found {
-                for (link, follower) in circle.iter().zip(circle.iter().cycle().skip(1)) {
+            for cycle in &found {
+                for (link, follower) in cycle.iter().zip(cycle.iter().cycle().skip(1)) {
                     let need = queues[link.queue][link.item][link.need];
-                    assert!(need.queue == follower.queue && need.items > follower.item, "{queues:?} {circle:?}");
+                    assert!(need.queue == follower.queue && need.items > follower.item, "{queues:?} {cycle:?}");
                 }
             }
         }
@@ -312,6 +312,6 @@ mod tests {
     #[test]
     fn the_need_that_leads_on_is_named() {
         let queues = [vec![vec![need(2, 0), need(1, 1)]], vec![vec![need(0, 1)]], vec![]];
-        assert_eq!(circles(&queues)[0][0], Link { queue: 0, item: 0, need: 1 });
+        assert_eq!(cycles(&queues)[0][0], Link { queue: 0, item: 0, need: 1 });
     }
 }

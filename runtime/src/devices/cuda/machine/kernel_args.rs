@@ -7,7 +7,7 @@ use pipe_ir::units::Bytes;
 
 /// What the arguments of one run, or of one collective, stand for.
 #[derive(Default)]
-pub(super) struct Places<'a> {
+pub(super) struct KernelArgs<'a> {
     pub(super) operands: &'a [Area],
     /// Which operand is scratch.
     pub(super) scratch: Option<usize>,
@@ -21,7 +21,7 @@ pub(super) struct Places<'a> {
     pub(super) working: u64,
 }
 
-impl Places<'_> {
+impl KernelArgs<'_> {
     /// The address of a place in an operand or in scratch.
     pub(super) fn address(&self, at: Location) -> u64 {
         let operand = match at.place {

@@ -43,7 +43,7 @@ impl Subject {
 
 /// A letter, opened.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Letter {
+pub(crate) struct ControlMessage {
     pub(crate) from: Rank,
     pub(crate) subject: Subject,
     pub(crate) text: Vec<u8>,
@@ -65,13 +65,13 @@ struct Peer<R> {
 }
 
 /// All letters of a process.
-pub(crate) struct Mail<W: Wire> {
+pub(crate) struct ControlMessages<W: Wire> {
     peers: Vec<Peer<W::Request>>,
     /// Holds the frames.
     memory: Option<Memory>,
 }
 
-impl<W: Wire> Mail<W> {
+impl<W: Wire> ControlMessages<W> {
     /// Opens a receive from every other rank.
     pub(crate) fn new(wire: &mut W, own: Rank, n_ranks: usize) -> Result<Self, RunError> {
         let bytes = Bytes((2 * FRAME * n_ranks) as u64);
@@ -113,7 +113,7 @@ impl<W: Wire> Mail<W> {
     }
 
     /// Moves frames; hands over the letters that are complete. Whether any frame moved.
-    pub(crate) fn advance(&mut self, wire: &mut W, mut open: impl FnMut(Letter)) -> bool {
+    pub(crate) fn advance(&mut self, wire: &mut W, mut open: impl FnMut(ControlMessage)) -> bool {
         let mut moved = false;
         for peer in &mut self.peers {
             moved |= peer.post_out(wire);
@@ -154,7 +154,7 @@ impl<R> Peer<R> {
     }
 
     /// The next complete letter, if its last frame is there. After the last letter nothing is received any more.
-    fn take_in<W: Wire<Request = R>>(&mut self, wire: &mut W, moved: &mut bool) -> Option<Letter> {
+    fn take_in<W: Wire<Request = R>>(&mut self, wire: &mut W, moved: &mut bool) -> Option<ControlMessage> {
         loop {
             let request = self.receiving.take()?;
             self.receiving = wire.test(request);
@@ -173,7 +173,7 @@ impl<R> Peer<R> {
             }
             if let (Some(mut text), Some(subject)) = (letter, subject) {
                 text.remove(0);
-                return Some(Letter { from: self.rank, subject, text });
+                return Some(ControlMessage { from: self.rank, subject, text });
             }
         }
     }

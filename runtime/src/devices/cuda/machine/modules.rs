@@ -6,12 +6,12 @@ use super::super::driver::{
 };
 use super::super::kernels::{Precision, Sources, Update};
 use super::super::launch::{Argument, FunctionId, Launch};
-use super::super::products::{Library, Product, WORKSPACE};
 use super::super::tape::{Call, Recorded, Tape, Work};
 use super::libraries::Libraries;
-use super::seats::Seats;
-use super::team::Team;
 use crate::devices::cpu::{Part, makes_new_version, updated};
+use crate::devices::cuda::gemm::{Library, Product, WORKSPACE};
+use crate::devices::cuda::machine::cross_process::CrossProcess;
+use crate::devices::cuda::machine::gpu_assignment::GpuAssignment;
 use crate::fault::RunError;
 use crate::profile::Amount;
 use pipe_ir::digest::Digest;
@@ -72,7 +72,7 @@ impl Compiled {
 pub(super) type Shared = (Collective, DType, Bytes, usize);
 
 /// All code of a run.
-pub(super) struct Code {
+pub(super) struct Modules {
     execs: BTreeMap<ExecId, Compiled>,
     together: Vec<(Shared, Vec<Launch>)>,
     libraries: Libraries,
@@ -81,7 +81,7 @@ pub(super) struct Code {
     _modules: Vec<Module>,
 }
 
-impl Code {
+impl Modules {
     /// Writes, compiles and loads what the tapes need; matrix products have that precision, and the
     /// libraries compute those that they can.
     ///
@@ -90,7 +90,7 @@ impl Code {
     pub(super) fn new(
         program: &Program,
         recorded: &Recorded,
-        seats: &Seats,
+        seats: &GpuAssignment,
         (products, mut libraries): (Precision, Libraries),
     ) -> Result<Self, RunError> {
         let mut sources = Sources::new(products);
@@ -102,7 +102,7 @@ impl Code {
                 }
                 Call::Work(queue, work @ Work::Together { .. }) => {
                     let queue = recorded.step.queues.get(queue.0 as usize).copied();
-                    let team = queue.and_then(|queue| Team::of(program, queue, work));
+                    let team = queue.and_then(|queue| CrossProcess::of(program, queue, work));
                     let keys = team.map_or_else(|| shared(program, work).into_iter().collect(), |team| team.sums());
                     for key in keys {
                         if together.iter().all(|(known, _)| *known != key) {
@@ -122,7 +122,7 @@ impl Code {
     ///
     /// # Errors
     /// If there is no compiler.
-    pub(super) fn of_kernels(kernels: &[Kernel], seats: &Seats, products: Precision) -> Result<Self, RunError> {
+    pub(super) fn of_kernels(kernels: &[Kernel], seats: &GpuAssignment, products: Precision) -> Result<Self, RunError> {
         let (mut sources, mut libraries) = (Sources::new(products), Libraries::open(seats, products)?);
         let each = kernels.iter().zip((0..).map(ExecId)).map(|(kernel, id)| {
             let steps = vec![step(kernel, &mut sources, &mut libraries)?];
@@ -134,7 +134,7 @@ impl Code {
         Ok(code)
     }
 
-    fn load(&mut self, sources: &Sources, seats: &Seats) -> Result<(), RunError> {
+    fn load(&mut self, sources: &Sources, seats: &GpuAssignment) -> Result<(), RunError> {
         let shared = self.shared_memory();
         let text = sources.text();
         for gpu in seats.gpus() {

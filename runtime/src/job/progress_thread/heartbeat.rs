@@ -1,9 +1,9 @@
 //! The vigil of a rank's messenger: it says that its rank lives, looks who else does, and ends
 //! where one is lost or nothing connects them any more.
 
-use super::Messenger;
+use super::ProgressThread;
+use crate::job::control_messages::Subject;
 use crate::job::lost::{How, Lost};
-use crate::job::mail::Subject;
 use crate::job::rank::Rank;
 use crate::job::wire::{Cut, Wire};
 use std::time::{Duration, Instant};
@@ -21,21 +21,21 @@ pub(super) fn long_ago() -> Option<Instant> {
     Instant::now().checked_sub(2 * FAREWELL)
 }
 
-impl<W: Wire> Messenger<W> {
+impl<W: Wire> ProgressThread<W> {
     /// Says that this rank lives and where its devices are, and looks who else does.
     pub(super) fn beat(&mut self) {
         self.say_that_it_lives();
-        if self.lost.is_some() || self.desk.failure().is_some() {
+        if self.lost.is_some() || self.mailbox.failure().is_some() {
             return;
         }
         let division = self.opened.as_ref().map(|opened| opened.division);
         let looks = self.wire.signs().map(|signs| signs.looks());
         let named = self.announced();
         let away = self.watch.away();
-        if let Some((_, how)) = named.iter().find(|(rank, _)| *rank == self.desk.rank) {
+        if let Some((_, how)) = named.iter().find(|(rank, _)| *rank == self.mailbox.rank) {
             return self.stand_back(away.unwrap_or(how.silence()));
         }
-        let (mut lost, mut is_first) = self.watch.lost(division, self.desk.is_hurried(), looks);
+        let (mut lost, mut is_first) = self.watch.lost(division, self.mailbox.is_hurried(), looks);
         if let Some(stood) = away.filter(|_| !lost.is_empty()) {
             // Either all others end because of this one, or those that are well will be heard once more.
             if self.watch.is_deserted(&lost) {
@@ -54,7 +54,7 @@ impl<W: Wire> Messenger<W> {
         if lost.is_empty() {
             return;
         }
-        if is_first && !self.desk.is_told() {
+        if is_first && !self.mailbox.is_told() {
             self.tell(&lost);
         }
         self.lost =
@@ -67,18 +67,18 @@ impl<W: Wire> Messenger<W> {
         found.unwrap_or_default()
     }
 
-    /// Ends because this process stood still for so long that the others have told the user, and have ended.
+    /// Ends because this process was suspended for so long that the others have told the user, and have ended.
     fn stand_back(&mut self, stood: Duration) {
-        if self.desk.failure().is_none() {
+        if self.mailbox.failure().is_none() {
             (self.settings.away)(stood);
         }
-        self.desk.told();
+        self.mailbox.told();
         self.lost = Some((Vec::new(), Instant::now(), Duration::ZERO));
     }
 
     /// By a sign, or by letters.
     pub(super) fn say_that_it_lives(&mut self) {
-        let own = self.desk.rank;
+        let own = self.mailbox.rank;
         let positions = self
             .opened
             .iter()
@@ -93,7 +93,7 @@ impl<W: Wire> Messenger<W> {
             return;
         }
         let text: Vec<u8> = positions.into_iter().flat_map(u64::to_le_bytes).collect();
-        for rank in (0..self.desk.n_ranks).map(Rank::from_index).filter(|rank| *rank != own) {
+        for rank in (0..self.mailbox.n_ranks).map(Rank::from_index).filter(|rank| *rank != own) {
             // Who does not read needs no second one.
             if !self.mail.is_behind(rank) && !self.has_said_bye {
                 self.mail.send(rank, Subject::Beat, &text);
@@ -112,7 +112,7 @@ impl<W: Wire> Messenger<W> {
                 self.stand_back(stood);
                 return false;
             }
-            let has_failed = self.desk.failure().is_some();
+            let has_failed = self.mailbox.failure().is_some();
             let (mut lost, mut patience) = (Vec::new(), Duration::ZERO);
             match why {
                 Cut::Keeper(keeper, how) => {
@@ -128,7 +128,7 @@ impl<W: Wire> Messenger<W> {
                 Cut::Failed(_) if has_failed => {}
                 Cut::Failed(why) => (self.settings.cut)(&why),
             }
-            self.desk.told();
+            self.mailbox.told();
             self.lost = Some((lost, Instant::now(), patience));
         }
         false
@@ -137,7 +137,7 @@ impl<W: Wire> Messenger<W> {
     /// Tells the user who is lost.
     fn tell(&mut self, lost: &[Lost]) {
         (self.settings.lost)(lost);
-        self.desk.told();
+        self.mailbox.told();
         self.mail.send_all(Subject::Told, &[]);
     }
 
@@ -148,7 +148,7 @@ impl<W: Wire> Messenger<W> {
             return since.elapsed() > FAREWELL || since.elapsed() > LINGER && !self.is_behind(&[]);
         }
         let Some((lost, since, patience)) = self.lost.take() else { return false };
-        let was_told = self.desk.is_told();
+        let was_told = self.mailbox.is_told();
         let is_heard = was_told && since.elapsed() > LINGER && !self.is_behind(&lost);
         if !is_heard && since.elapsed() < patience {
             self.lost = Some((lost, since, patience));
@@ -161,7 +161,7 @@ impl<W: Wire> Messenger<W> {
         (self.settings.end)();
         match lost.first() {
             Some(lost) => self.fail(lost.rank, "it was lost".to_owned()),
-            None => self.fail(self.desk.rank, "nothing connects it with the others".to_owned()),
+            None => self.fail(self.mailbox.rank, "nothing connects it with the others".to_owned()),
         }
         true
     }

@@ -7,14 +7,14 @@
 use super::super::driver::{Area, Event, Function, Shape, Stream};
 use super::super::launch::Launch;
 use super::super::nccl::{Line, Links, Move};
-use super::super::products::Product;
 use super::super::tape::{Call, Home, Queue, Recorded, Tape, Work};
 use super::arenas::Arenas;
-use super::code::{Code, Compiled, Doing, shape};
 use super::libraries::Queued;
-use super::places::Places;
-use super::seats::Seats;
 use crate::devices::cpu::NO_NUMBER;
+use crate::devices::cuda::gemm::Product;
+use crate::devices::cuda::machine::gpu_assignment::GpuAssignment;
+use crate::devices::cuda::machine::kernel_args::KernelArgs;
+use crate::devices::cuda::machine::modules::{Compiled, Doing, Modules, shape};
 use crate::fault::RunError;
 use crate::profile::Amount;
 use pipe_ir::ids::{DeviceId, ExecId, GroupId, MicrobatchId, ValueId};
@@ -97,7 +97,7 @@ pub(super) struct Joint {
 }
 
 /// A tape that can be played.
-pub(super) struct Score {
+pub(super) struct LaunchPlan {
     /// Devices of this process.
     pub(super) own: Range<usize>,
     pub(super) actions: Vec<Action>,
@@ -114,9 +114,9 @@ pub(super) struct Score {
 /// What a score is made from.
 #[derive(Clone, Copy)]
 pub(super) struct Means<'a> {
-    pub(super) seats: &'a Seats,
+    pub(super) seats: &'a GpuAssignment,
     pub(super) arenas: &'a Arenas,
-    pub(super) code: &'a Code,
+    pub(super) code: &'a Modules,
     /// In a job of several ranks.
     pub(super) links: Option<&'a Links>,
 }
@@ -124,12 +124,12 @@ pub(super) struct Means<'a> {
 pub(super) struct Builder<'a> {
     pub(super) program: &'a Program,
     pub(super) looks: Looks,
-    pub(super) seats: &'a Seats,
+    pub(super) seats: &'a GpuAssignment,
     pub(super) arenas: &'a Arenas,
-    pub(super) code: &'a Code,
+    pub(super) code: &'a Modules,
     pub(super) links: Option<&'a Links>,
     queues: &'a [Queue],
-    pub(super) score: Score,
+    pub(super) launch_plan: LaunchPlan,
     /// The place of each event of the tape, once it is recorded.
     events: Vec<Option<usize>>,
     /// By device: where its next run may be in its list.
@@ -142,7 +142,7 @@ pub(super) struct Builder<'a> {
     over: Vec<Option<usize>>,
 }
 
-impl Score {
+impl LaunchPlan {
     /// Of one of the lists.
     pub(super) fn new(
         program: &Program,
@@ -161,7 +161,7 @@ impl Score {
         };
         let places = (0..seats.gpus().len()).chain(tape.queues.iter().map(place));
         let streams = places.map(|gpu| Ok(Stream::new(&seats.gpus()[gpu])?)).collect::<Result<_, RunError>>()?;
-        let score = Self {
+        let launch_plan = Self {
             own: seats.own(),
             actions: Vec::new(),
             streams,
@@ -173,13 +173,26 @@ impl Score {
         };
         let (events, next) = (vec![None; tape.n_events as usize], vec![0; program.devices.len()]);
         let queues = &tape.queues;
-        let (here, over) = (vec![None; score.streams.len()], vec![None; seats.gpus().len()]);
-        let mut builder =
-            Builder { program, looks, seats, arenas, code, links, queues, score, events, next, checks: 0, here, over };
+        let (here, over) = (vec![None; launch_plan.streams.len()], vec![None; seats.gpus().len()]);
+        let mut builder = Builder {
+            program,
+            looks,
+            seats,
+            arenas,
+            code,
+            links,
+            queues,
+            launch_plan,
+            events,
+            next,
+            checks: 0,
+            here,
+            over,
+        };
         builder.begin()?;
         builder.tape(tape)?;
         builder.end()?;
-        Ok(builder.score)
+        Ok(builder.launch_plan)
     }
 
     /// The stream that begins, and that ends last.
@@ -193,18 +206,18 @@ impl Builder<'_> {
         if !matches!(task, Task::Mark(_) | Task::Record(_)) {
             self.here[stream] = None;
         }
-        self.score.actions.push(Action { stream, task });
+        self.launch_plan.actions.push(Action { stream, task });
     }
 
     pub(super) fn gpu_of(&self, stream: usize) -> usize {
-        let ordinal = self.score.streams[stream].gpu().ordinal();
+        let ordinal = self.launch_plan.streams[stream].gpu().ordinal();
         self.seats.gpus().iter().position(|gpu| gpu.ordinal() == ordinal).unwrap_or(0)
     }
 
     /// A new event, over from here on.
     fn record(&mut self, stream: usize) -> Result<usize, RunError> {
-        let event = self.score.events.len();
-        self.score.events.push(Event::new(self.score.streams[stream].gpu())?);
+        let event = self.launch_plan.events.len();
+        self.launch_plan.events.push(Event::new(self.launch_plan.streams[stream].gpu())?);
         self.act(stream, Task::Record(event));
         Ok(event)
     }
@@ -214,8 +227,8 @@ impl Builder<'_> {
         if let Some(mark) = self.here[stream] {
             return Ok(mark);
         }
-        let mark = self.score.marks.len();
-        self.score.marks.push(Event::timed(self.score.streams[stream].gpu())?);
+        let mark = self.launch_plan.marks.len();
+        self.launch_plan.marks.push(Event::timed(self.launch_plan.streams[stream].gpu())?);
         self.act(stream, Task::Mark(mark));
         self.here[stream] = Some(mark);
         Ok(mark)
@@ -239,10 +252,10 @@ impl Builder<'_> {
                     self.act(gpu, Task::Fill(errors, 0));
                 }
                 let start = self.mark(gpu)?;
-                self.score.starts.push(start);
+                self.launch_plan.starts.push(start);
             }
             let begun = self.record(gpu)?;
-            for stream in n_gpus..self.score.streams.len() {
+            for stream in n_gpus..self.launch_plan.streams.len() {
                 if self.gpu_of(stream) == gpu {
                     self.act(stream, Task::Wait(begun));
                 }
@@ -253,7 +266,7 @@ impl Builder<'_> {
 
     fn end(&mut self) -> Result<(), RunError> {
         let n_gpus = self.seats.gpus().len();
-        for stream in n_gpus..self.score.streams.len() {
+        for stream in n_gpus..self.launch_plan.streams.len() {
             let ended = self.record(stream)?;
             self.act(self.gpu_of(stream), Task::Wait(ended));
         }
@@ -310,7 +323,7 @@ impl Builder<'_> {
             }
             Work::Emit { home, number, .. } => {
                 let bytes = self.program.loss_type().bytes().to_usize();
-                let to = self.arenas.loss(home.device.index() - self.score.own.start, *number as usize, bytes);
+                let to = self.arenas.loss(home.device.index() - self.launch_plan.own.start, *number as usize, bytes);
                 Task::Copy { to, from: self.area(*home).part(0, bytes) }
             }
             Work::Copy { from, to } => self.copied(stream, self.area(*to), self.area(*from)),
@@ -338,7 +351,7 @@ impl Builder<'_> {
             self.checks += 1;
             self.arenas.error(gpu, self.checks - 1)
         });
-        let places = Places {
+        let places = KernelArgs {
             operands: &operands,
             scratch: compiled.scratch,
             parts: &[],
@@ -369,7 +382,7 @@ impl Builder<'_> {
         if self.is_step() {
             marks.push(self.mark(stream)?);
             let error = error.map(|(_, on_host)| on_host);
-            self.score.runs.push(Ran { device, instruction, exec, microbatch, gpu, marks, error, kinds });
+            self.launch_plan.runs.push(Ran { device, instruction, exec, microbatch, gpu, marks, error, kinds });
         }
         if self.looks.one_by_one {
             self.over[gpu] = Some(self.record(stream)?);
@@ -388,12 +401,12 @@ impl Builder<'_> {
         found
     }
 
-    fn product(&mut self, stream: usize, call: &Product, places: &Places<'_>, device: DeviceId) {
+    fn product(&mut self, stream: usize, call: &Product, places: &KernelArgs<'_>, device: DeviceId) {
         let queued = Queued::new(self.gpu_of(stream), call, places, self.arenas.workspace(device));
         self.act(stream, Task::Product(Box::new(queued)));
     }
 
-    pub(super) fn launch(&mut self, stream: usize, launch: &Launch, places: &Places<'_>) {
+    pub(super) fn launch(&mut self, stream: usize, launch: &Launch, places: &KernelArgs<'_>) {
         let arguments = launch.arguments.iter().map(|argument| places.word(argument)).collect();
         let function = self.code.function(self.gpu_of(stream), launch.function);
         self.act(stream, Task::Launch { function, shape: shape(launch), arguments });

@@ -1,7 +1,7 @@
 //! How a prepared target is searched: with a first look where memory is an estimate, and again with
 //! less where what was found needs more.
 
-use crate::searching::{Shown, Team};
+use crate::search::progress::{Shown, Team};
 use pipe_compiler::Compilation;
 use pipe_search::driver::alternatives::Target;
 use pipe_search::driver::run::Prepared;
@@ -10,7 +10,7 @@ use pipe_syntax::files::Loader;
 use pipe_syntax::source::Sources;
 
 /// What was found, as the ordinary compiler sees it.
-pub(crate) struct Found {
+pub(crate) struct SearchResult {
     /// The orders, and how they were found.
     pub(crate) found: Progress,
     /// The text.
@@ -29,8 +29,8 @@ pub(crate) fn find(
     options: Options,
     team: &Team,
     shown: &Shown,
-) -> Option<Found> {
-    let fits = |found: &Found| found.compilation.report.ok;
+) -> Option<SearchResult> {
+    let fits = |found: &SearchResult| found.compilation.report.ok;
     let found = find_as_is(prepared, options, team, target.loader, shown)?;
     if fits(&found) || !prepared.estimates_memory() {
         return Some(found);
@@ -50,15 +50,15 @@ fn find_as_is(
     team: &Team,
     loader: &Loader<'_>,
     shown: &Shown,
-) -> Option<Found> {
+) -> Option<SearchResult> {
     let finished = |prepared: &Prepared, found: Progress| {
         let mut sources = Sources::default();
         let (source, compilation) = prepared.finish(&found, &mut sources, loader);
-        Found { found, source, compilation, sources }
+        SearchResult { found, source, compilation, sources }
     };
     // Where memory is an estimate, a first search without improvement says how good it is.
     let mut rounds = if prepared.estimates_memory() { 0 } else { options.rounds };
-    let mut accepted: Option<Found> = None;
+    let mut accepted: Option<SearchResult> = None;
     let mut result = loop {
         let report = &mut |progress: &Progress| shown.show(&prepared.problem, progress, team.elapsed());
         let Some(found) = prepared.search(Options { rounds, ..options }, team, report) else { break accepted };

@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 
 /// A task that ran; an update has the first microbatch of its step. Times are nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Ran {
+pub(crate) struct MeasuredSteps {
     pub(crate) task: Task,
     pub(crate) start: u64,
     pub(crate) end: u64,
 }
 
-impl Ran {
+impl MeasuredSteps {
     /// How long it took.
     #[must_use]
     pub(crate) const fn time(&self) -> u64 {
@@ -24,7 +24,7 @@ impl Ran {
 }
 
 /// What each device ran, in its order.
-pub(crate) type Step = Vec<Vec<Ran>>;
+pub(crate) type Step = Vec<Vec<MeasuredSteps>>;
 
 /// A step of a run at hand.
 #[must_use]
@@ -32,7 +32,7 @@ pub(crate) fn of_report(program: &Program, step: &StepReport) -> Step {
     let ran = |span: &pipe_runtime::Span| {
         let exec = program.exec(span.exec);
         let task = Task { kind: exec.kind, stage: exec.stage, microbatch: span.microbatch };
-        Ran { task, start: span.start.0, end: span.end.0 }
+        MeasuredSteps { task, start: span.start.0, end: span.end.0 }
     };
     step.devices.iter().map(|device| device.spans.iter().map(ran).collect()).collect()
 }
@@ -53,7 +53,7 @@ pub(crate) fn means(step: &Step) -> BTreeMap<(u32, TaskKind), u64> {
 #[must_use]
 pub(crate) fn waits(dependencies: &Dependencies, step: &Step) -> Vec<u64> {
     let mut ends: BTreeMap<Task, (DeviceId, u64)> = BTreeMap::new();
-    let is_task = |ran: &&Ran| ran.task.kind != TaskKind::Update;
+    let is_task = |ran: &&MeasuredSteps| ran.task.kind != TaskKind::Update;
     for (device, own) in (0..).map(DeviceId).zip(step) {
         ends.extend(own.iter().filter(is_task).map(|ran| (ran.task, (device, ran.end))));
     }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// What a rank shows.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Sign {
+pub(crate) struct RankState {
     /// Counted from 1: a rank that shows no new one is silent.
     pub(crate) number: u64,
     pub(crate) process: Process,
@@ -14,7 +14,7 @@ pub(crate) struct Sign {
     pub(crate) has_left: bool,
 }
 
-impl Sign {
+impl RankState {
     /// The next one, as bytes.
     pub(crate) fn next(&mut self, positions: Vec<u64>, has_left: bool) -> Vec<u8> {
         self.number += 1;

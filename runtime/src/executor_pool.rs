@@ -21,15 +21,15 @@ pub(crate) struct Order {
 }
 
 /// Who executes.
-pub(crate) enum Crew {
+pub(crate) enum ExecutorPool {
     /// One thread per device.
-    Threads(Vec<Member>),
+    Threads(Vec<Worker>),
     /// One thread for all.
     Turns(Vec<Executor>),
 }
 
 /// A device's thread.
-pub(crate) struct Member {
+pub(crate) struct Worker {
     device: DeviceId,
     questions: Option<mpsc::Sender<Question>>,
     answers: mpsc::Receiver<Answer>,
@@ -46,16 +46,16 @@ enum Answer {
     Profile(Profile),
 }
 
-impl Crew {
+impl ExecutorPool {
     pub(crate) fn new(executors: Vec<Executor>, channels: Arc<Channels>, takes_turns: bool) -> Self {
         if takes_turns {
             return Self::Turns(executors);
         }
-        Self::Threads(executors.into_iter().map(|executor| Member::new(executor, Arc::clone(&channels))).collect())
+        Self::Threads(executors.into_iter().map(|executor| Worker::new(executor, Arc::clone(&channels))).collect())
     }
 
     /// Has all devices execute a list.
-    pub(crate) fn obey(&mut self, order: Order) -> Result<StepReport, RunError> {
+    pub(crate) fn execute(&mut self, order: Order) -> Result<StepReport, RunError> {
         let started = Instant::now();
         let pass = |patience| Pass { list: order.list, step: order.step, started, patience };
         let devices = match self {
@@ -87,7 +87,7 @@ impl Crew {
 }
 
 /// All threads at once; of several errors, the one that the others follow from.
-fn together(members: &mut [Member], pass: Pass) -> Result<Vec<DeviceStep>, RunError> {
+fn together(members: &mut [Worker], pass: Pass) -> Result<Vec<DeviceStep>, RunError> {
     for member in &*members {
         member.ask(Question::Execute(pass));
     }
@@ -133,7 +133,7 @@ fn in_turns(executors: &mut [Executor], pass: &Pass) -> Result<Vec<DeviceStep>, 
     }
 }
 
-impl Member {
+impl Worker {
     fn new(executor: Executor, channels: Arc<Channels>) -> Self {
         let (questions, asked) = mpsc::channel();
         let (reply, answers) = mpsc::channel();
@@ -151,7 +151,7 @@ impl Member {
     }
 }
 
-impl Drop for Member {
+impl Drop for Worker {
     fn drop(&mut self) {
         self.questions = None;
         if let Some(thread) = self.thread.take() {

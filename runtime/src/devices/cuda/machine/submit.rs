@@ -3,9 +3,9 @@
 
 use super::super::driver::{Capture, Graph, Stream};
 use super::super::nccl::Links;
-use super::code::Code;
 use super::libraries::Queued;
-use super::score::{Score, Task};
+use crate::devices::cuda::machine::launch_plan::{LaunchPlan, Task};
+use crate::devices::cuda::machine::modules::Modules;
 use crate::fault::RunError;
 use crate::init;
 use crate::memory::Memory;
@@ -19,9 +19,9 @@ use std::time::Duration;
 const PAUSE_MICROS: u64 = 100;
 
 /// Who plays.
-pub(super) struct Player<'a> {
-    pub(super) score: &'a Score,
-    pub(super) code: &'a Code,
+pub(super) struct Submitter<'a> {
+    pub(super) launch_plan: &'a LaunchPlan,
+    pub(super) code: &'a Modules,
     /// Under stress: streams pause at random.
     pub(super) pauses: Option<&'a mut Counter>,
     pub(super) is_captured: bool,
@@ -29,13 +29,13 @@ pub(super) struct Player<'a> {
     pub(super) links: Option<&'a Links>,
 }
 
-impl<'a> Player<'a> {
+impl<'a> Submitter<'a> {
     /// One graph of all actions.
     ///
     /// # Errors
     /// If the driver captures no graph of them.
-    pub(super) fn capture(score: &'a Score, code: &'a Code) -> Result<Graph, RunError> {
-        let around = score.actions.iter().find_map(|action| {
+    pub(super) fn capture(launch_plan: &'a LaunchPlan, code: &'a Modules) -> Result<Graph, RunError> {
+        let around = launch_plan.actions.iter().find_map(|action| {
             let Task::CopyAround { to, from } = &action.task else { return None };
             from.gpu().zip(to.gpu())
         });
@@ -44,9 +44,9 @@ impl<'a> Player<'a> {
                 "copies from GPU {from} to GPU {to} go through the host, because they do not reach each other's memory"
             )));
         }
-        score.main().gpu().activate()?;
-        let capture = Capture::begin(score.main())?;
-        Self { score, code, pauses: None, is_captured: true, links: None }.play(None)?;
+        launch_plan.main().gpu().activate()?;
+        let capture = Capture::begin(launch_plan.main())?;
+        Self { launch_plan, code, pauses: None, is_captured: true, links: None }.play(None)?;
         Ok(capture.end()?)
     }
 
@@ -55,13 +55,13 @@ impl<'a> Player<'a> {
     ///
     /// # Errors
     /// If it refuses one.
-    pub(super) fn warm_up(score: &Score, code: &Code) -> Result<(), RunError> {
+    pub(super) fn warm_up(launch_plan: &LaunchPlan, code: &Modules) -> Result<(), RunError> {
         let mut known = BTreeSet::new();
-        for action in &score.actions {
+        for action in &launch_plan.actions {
             if let Task::Product(queued) = &action.task
                 && known.insert((queued.gpu, queued.call.shape))
             {
-                let stream = &score.streams[action.stream];
+                let stream = &launch_plan.streams[action.stream];
                 stream.gpu().activate()?;
                 multiply(code, stream, queued)?;
             }
@@ -75,8 +75,8 @@ impl<'a> Player<'a> {
     /// If the driver refuses one, the host lacks memory for initial contents, or other ranks cannot be reached.
     pub(super) fn play(&mut self, init: Option<(&Program, u64)>) -> Result<(), RunError> {
         let mut current = None;
-        for action in &self.score.actions {
-            let stream = &self.score.streams[action.stream];
+        for action in &self.launch_plan.actions {
+            let stream = &self.launch_plan.streams[action.stream];
             let gpu = stream.gpu().ordinal();
             if current != Some(gpu) {
                 stream.gpu().activate()?;
@@ -87,9 +87,9 @@ impl<'a> Player<'a> {
                 stream.pause(Duration::from_micros((random >> 32) % PAUSE_MICROS))?;
             }
             match &action.task {
-                Task::Wait(event) => stream.wait(&self.score.events[*event])?,
-                Task::Record(event) => stream.record(&self.score.events[*event])?,
-                Task::Mark(mark) => stream.mark(&self.score.marks[*mark], self.is_captured)?,
+                Task::Wait(event) => stream.wait(&self.launch_plan.events[*event])?,
+                Task::Record(event) => stream.record(&self.launch_plan.events[*event])?,
+                Task::Mark(mark) => stream.mark(&self.launch_plan.marks[*mark], self.is_captured)?,
                 Task::Launch { function, shape, arguments } => stream.launch(function, shape, arguments)?,
                 Task::Product(queued) => multiply(self.code, stream, queued)?,
                 Task::Copy { to, from } => stream.copy(*to, *from)?,
@@ -119,6 +119,6 @@ impl<'a> Player<'a> {
     }
 }
 
-fn multiply(code: &Code, stream: &Stream, queued: &Queued) -> Result<(), RunError> {
+fn multiply(code: &Modules, stream: &Stream, queued: &Queued) -> Result<(), RunError> {
     code.library(queued.gpu).map_or(Ok(()), |library| stream.product(library, &queued.call.shape, queued.at))
 }

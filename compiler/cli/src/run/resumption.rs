@@ -2,7 +2,7 @@
 
 use crate::output::warn;
 use crate::ranks::Team;
-use crate::training;
+use crate::run;
 use pipe_runtime::Run;
 use pipe_runtime::checkpoint::{self, Aspect, CheckpointError, Resumption};
 use std::path::{Path, PathBuf};
@@ -44,7 +44,7 @@ impl ResumeArguments {
         run: &mut Run,
         folder: Option<&Path>,
         team: Option<&Team>,
-    ) -> Result<u64, training::Failure> {
+    ) -> Result<u64, run::Failure> {
         let Some(from) = &self.from else { return Ok(0) };
         let path = from.as_deref().or(folder).unwrap_or(Path::new(""));
         let despite = self.despite.iter().map(|what| match what {

@@ -4,8 +4,8 @@
 use super::super::driver::{Area, DriverError, Gpu, Stream};
 use crate::fault::RunError;
 use crate::job::Process;
-use crate::job::desk::Desk;
-use crate::remote::Seat;
+use crate::job::mailbox::Mailbox;
+use crate::remote::RankView;
 use crate::report::UsedGpu;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::program::Program;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// The GPUs of a run.
 #[derive(Debug)]
-pub(super) struct Seats {
+pub(super) struct GpuAssignment {
     /// By device of the program; of those of other processes, nothing follows from it.
     devices: Vec<Arc<Gpu>>,
     gpus: Vec<Arc<Gpu>>,
@@ -24,18 +24,18 @@ pub(super) struct Seats {
     apart: BTreeSet<(usize, usize)>,
 }
 
-impl Seats {
+impl GpuAssignment {
     /// GPUs for all devices of a program; in a job of several ranks, one GPU for those of this rank.
     ///
     /// # Errors
     /// Says in one line why there are none, or why they cannot work together.
-    pub(super) fn new(program: &Program, seat: Option<&Seat>) -> Result<Self, RunError> {
+    pub(super) fn new(program: &Program, seat: Option<&RankView>) -> Result<Self, RunError> {
         let n_gpus = Gpu::count().map_err(RunError::Unsupported)?;
         let n_devices = program.devices.len();
         let (own, ordinals) = match seat {
             Some(seat) => {
-                let own = seat.division.devices_of(seat.desk.rank);
-                (own, vec![of_rank(n_gpus, neighbours(&seat.desk)?).map_err(RunError::Unsupported)?; n_devices])
+                let own = seat.division.devices_of(seat.mailbox.rank);
+                (own, vec![of_rank(n_gpus, neighbours(&seat.mailbox)?).map_err(RunError::Unsupported)?; n_devices])
             }
             None => (0..n_devices, spread(n_devices, n_gpus)),
         };
@@ -137,20 +137,20 @@ fn apart(gpus: &[Arc<Gpu>]) -> Result<BTreeSet<(usize, usize)>, String> {
 ///
 /// # Errors
 /// If a rank cannot go on.
-pub(crate) fn has_gpu(desk: &Desk) -> Result<bool, RunError> {
-    let neighbours = neighbours(desk)?;
+pub(crate) fn has_gpu(mailbox: &Mailbox) -> Result<bool, RunError> {
+    let neighbours = neighbours(mailbox)?;
     Ok(Gpu::count().is_ok_and(|n_gpus| of_rank(n_gpus, neighbours).is_ok()))
 }
 
 /// Which of the ranks on its host a rank is, and how many there are.
-fn neighbours(desk: &Desk) -> Result<(usize, usize), RunError> {
+fn neighbours(mailbox: &Mailbox) -> Result<(usize, usize), RunError> {
     let host = Process::own().host;
-    let hosts = desk.gather(host.clone().into_bytes())?;
+    let hosts = mailbox.gather(host.clone().into_bytes())?;
     let hosts: Vec<_> = hosts.iter().map(|host| String::from_utf8_lossy(host)).collect();
-    let hosts = desk.spread(serde_json::to_vec(&hosts).unwrap_or_default())?;
+    let hosts = mailbox.spread(serde_json::to_vec(&hosts).unwrap_or_default())?;
     let hosts: Vec<String> = serde_json::from_slice(&hosts).unwrap_or_default();
     let here = |ranks: &[String]| ranks.iter().filter(|other| **other == host).count();
-    let before = hosts.get(..desk.rank.index()).unwrap_or_default();
+    let before = hosts.get(..mailbox.rank.index()).unwrap_or_default();
     Ok((here(before), here(&hosts)))
 }
 

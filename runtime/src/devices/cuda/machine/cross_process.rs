@@ -11,10 +11,10 @@
 use super::super::driver::Area;
 use super::super::nccl::{Line, Links, Move};
 use super::super::tape::{Home, Part, Queue, Tape, Work};
-use super::code::Shared;
-use super::places::Places;
-use super::score::{Builder, Joint, Task};
 use crate::collective::own_bytes;
+use crate::devices::cuda::machine::kernel_args::KernelArgs;
+use crate::devices::cuda::machine::launch_plan::{Builder, Joint, Task};
+use crate::devices::cuda::machine::modules::Shared;
 use crate::fault::RunError;
 use pipe_ir::graph::DType;
 use pipe_ir::ids::{DeviceId, GroupId};
@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// A collective with members in other processes.
-pub(super) struct Team<'a> {
+pub(super) struct CrossProcess<'a> {
     group: GroupId,
     members: &'a [DeviceId],
     collective: Collective,
@@ -36,7 +36,7 @@ pub(super) struct Team<'a> {
     bytes: usize,
 }
 
-impl<'a> Team<'a> {
+impl<'a> CrossProcess<'a> {
     /// What a work of a queue is, if it is such a collective.
     pub(super) fn of(program: &'a Program, queue: Queue, work: &'a Work) -> Option<Self> {
         let (Queue::Group(group), Work::Together { collective, dtype, parts }) = (queue, work) else { return None };
@@ -87,7 +87,7 @@ pub(super) fn scratch(program: &Program, tape: &Tape) -> BTreeMap<GroupId, usize
     let mut most = BTreeMap::new();
     for call in &tape.calls {
         let super::super::tape::Call::Work(queue, work) = call else { continue };
-        if let Some(team) = Team::of(program, tape.queue(*queue), work) {
+        if let Some(team) = CrossProcess::of(program, tape.queue(*queue), work) {
             let bytes: &mut usize = most.entry(team.group).or_default();
             *bytes = team.scratch().max(*bytes);
         }
@@ -99,7 +99,7 @@ pub(super) fn scratch(program: &Program, tape: &Tape) -> BTreeMap<GroupId, usize
 impl<'a> Builder<'a> {
     /// A copy between two places of this process.
     pub(super) fn copied(&self, stream: usize, to: Area, from: Area) -> Task {
-        let is_near = self.seats.are_near(&self.score.streams[stream], [to, from]);
+        let is_near = self.seats.are_near(&self.launch_plan.streams[stream], [to, from]);
         if is_near { Task::Copy { to, from } } else { Task::CopyAround { to, from } }
     }
 
@@ -112,13 +112,13 @@ impl<'a> Builder<'a> {
     ) -> Result<(), RunError> {
         let looks = self.looks.trace && self.is_step();
         let first = if looks { Some(self.mark(stream)?) } else { None };
-        if let Some(team) = Team::of(self.program, queue, work) {
+        if let Some(team) = CrossProcess::of(self.program, queue, work) {
             self.apart(stream, &team)?;
         } else if collective == Collective::AllGather {
             self.gather(stream, parts);
         } else {
             let places: Vec<Area> = parts.iter().map(|part| self.area(part.home)).collect();
-            let places = Places { parts: &places, ..Places::default() };
+            let places = KernelArgs { parts: &places, ..KernelArgs::default() };
             for launch in self.code.together(self.program, work) {
                 self.launch(stream, launch, &places);
             }
@@ -126,7 +126,7 @@ impl<'a> Builder<'a> {
         if let (Some(first), Queue::Group(group)) = (first, queue) {
             let last = self.mark(stream)?;
             let (members, gpu) = (parts.iter().map(|part| part.home.device).collect(), self.gpu_of(stream));
-            self.score.joint.push(Joint { collective, group, members, gpu, marks: first..last + 1 });
+            self.launch_plan.joint.push(Joint { collective, group, members, gpu, marks: first..last + 1 });
         }
         Ok(())
     }
@@ -163,7 +163,7 @@ impl<'a> Builder<'a> {
     }
 
     /// A collective with members in other processes.
-    fn apart(&mut self, stream: usize, team: &Team<'_>) -> Result<(), RunError> {
+    fn apart(&mut self, stream: usize, team: &CrossProcess<'_>) -> Result<(), RunError> {
         let (links, line) = (self.links()?, Line::Group(team.group));
         let peer = |member: usize| links.place(line, links.rank_of(team.members[member]));
         let n_members = team.members.len();
@@ -192,7 +192,7 @@ impl<'a> Builder<'a> {
             }
             self.act(stream, Task::Exchange { line, moves });
             for (key, summands) in sums {
-                let (code, places) = (self.code, Places { parts: &summands, ..Places::default() });
+                let (code, places) = (self.code, KernelArgs { parts: &summands, ..KernelArgs::default() });
                 for launch in code.sum(&key) {
                     self.launch(stream, launch, &places);
                 }

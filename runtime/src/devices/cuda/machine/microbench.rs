@@ -4,17 +4,17 @@ use super::super::driver::{Area, DeviceMemory, DriverError, Event, PinnedMemory,
 use super::super::kernels::Precision;
 use super::super::launch::WORKING_BYTES;
 use super::super::nccl::{Line, Links, Move, TRIAL};
-use super::super::products::WORKSPACE;
-use super::code::{Code, Doing, shape};
 use super::libraries::Queued;
-use super::places::Places;
-use super::seats::Seats;
 use crate::calibrate::{lengths, median, there_and_back};
 use crate::devices::cpu::{Number, upper_half, with_numbers};
+use crate::devices::cuda::gemm::WORKSPACE;
+use crate::devices::cuda::machine::gpu_assignment::GpuAssignment;
+use crate::devices::cuda::machine::kernel_args::KernelArgs;
+use crate::devices::cuda::machine::modules::{Doing, Modules, shape};
 use crate::fault::RunError;
 use crate::job::{Job, Rank};
 use crate::random::Counter;
-use crate::remote::Seat;
+use crate::remote::RankView;
 use pipe_ir::graph::DType;
 use pipe_ir::ids::{DeviceId, ExecId};
 use pipe_ir::instruction::Class;
@@ -25,7 +25,7 @@ use std::time::Duration;
 
 /// The GPUs that this process has for a program. Its devices are not there yet.
 pub struct Gpus {
-    seats: Seats,
+    seats: GpuAssignment,
 }
 
 /// What a matrix product took.
@@ -49,8 +49,8 @@ impl Gpus {
     /// # Errors
     /// Says in one line why there are none, or why they cannot work together.
     pub fn new(program: &Program, job: Option<&Job>) -> Result<Self, RunError> {
-        let seat = job.map(|job| Seat::new(program, job)).transpose()?;
-        Ok(Self { seats: Seats::new(program, seat.as_ref())? })
+        let seat = job.map(|job| RankView::new(program, job)).transpose()?;
+        Ok(Self { seats: GpuAssignment::new(program, seat.as_ref())? })
     }
 
     /// The place of a device's GPU among these; the device is one of this process.
@@ -74,7 +74,7 @@ impl Gpus {
     /// If there is no compiler, too little memory, or the driver fails.
     pub fn products(&self, gemms: &[Gemm], precision: Precision, times: u32) -> Result<Vec<ProductTime>, RunError> {
         let kernels: Vec<Kernel> = gemms.iter().map(|gemm| Kernel::Gemm(gemm.clone())).collect();
-        let code = Code::of_kernels(&kernels, &self.seats, precision)?;
+        let code = Modules::of_kernels(&kernels, &self.seats, precision)?;
         let (stream, working) = (self.stream(0)?, self.memory(0, WORKING_BYTES.to_usize())?);
         working.all().write(&vec![0; working.all().bytes()])?;
         let workspace = self.memory(0, if code.workspace() > 0 { WORKSPACE } else { 0 })?;
@@ -84,7 +84,7 @@ impl Gpus {
             let memories = types.into_iter().zip(lengths(gemm)).map(|(dtype, count)| self.numbers(dtype, count));
             let memories = memories.collect::<Result<Vec<_>, _>>()?;
             let operands: Vec<Area> = memories.iter().map(DeviceMemory::all).collect();
-            let places = Places { operands: &operands, working: working.all().address(), ..Places::default() };
+            let places = KernelArgs { operands: &operands, working: working.all().address(), ..KernelArgs::default() };
             let time = timed(&stream, times, || product(&code, id, &stream, &places, workspace.all().address()))?;
             let by_library = code.exec(id).steps.iter().any(|step| matches!(step.doing, Doing::Products(_)));
             found.push(ProductTime { time, by_library });
@@ -173,7 +173,7 @@ impl Gpus {
         times: u32,
     ) -> Result<Vec<Duration>, RunError> {
         let program = there_and_back(job.n_ranks(), ranks.map(Rank::index));
-        let (seat, stream, trial) = (Seat::new(&program, job)?, self.stream(0)?, self.memory(0, 2 * TRIAL)?);
+        let (seat, stream, trial) = (RankView::new(&program, job)?, self.stream(0)?, self.memory(0, 2 * TRIAL)?);
         let trial = [0, TRIAL].map(|from| trial.all().part(from, TRIAL));
         let mut links = Links::open(&program, &seat, &stream, trial)?;
         let own = job.rank();
@@ -218,7 +218,13 @@ impl Gpus {
     }
 }
 
-fn product(code: &Code, id: ExecId, stream: &Stream, places: &Places<'_>, workspace: u64) -> Result<(), RunError> {
+fn product(
+    code: &Modules,
+    id: ExecId,
+    stream: &Stream,
+    places: &KernelArgs<'_>,
+    workspace: u64,
+) -> Result<(), RunError> {
     for step in &code.exec(id).steps {
         match &step.doing {
             Doing::Launches(launches) => {

@@ -1,12 +1,12 @@
 //! The desk: where the threads of a process leave messages for its messenger, and find those of others.
 
 use super::exchange::Exchange;
-use super::mail::Subject;
 use super::rank::{Division, Rank};
 use super::wire::Tag;
 use crate::channel::{End, Mailboxes, Posted, locked};
 use crate::collective::Part;
 use crate::fault::RunError;
+use crate::job::control_messages::Subject;
 use crate::profile::Profile;
 use pipe_ir::ids::GroupId;
 use serde::Serialize;
@@ -28,7 +28,7 @@ pub(crate) enum Post {
     /// What the exchanges took so far is asked for.
     Profile(mpsc::Sender<Profile>),
     /// A letter to a rank.
-    Letter(Rank, Subject, Vec<u8>),
+    ControlMessage(Rank, Subject, Vec<u8>),
     /// A letter to all others.
     Letters(Subject, Vec<u8>),
     /// No more posts come; when the others have said the same, the job ends.
@@ -47,11 +47,11 @@ pub(crate) struct Opened {
 }
 
 /// Between the messenger and all other threads of a process.
-pub(crate) struct Desk {
+pub(crate) struct Mailbox {
     pub(crate) rank: Rank,
     pub(crate) n_ranks: usize,
     posts: Mutex<VecDeque<Post>>,
-    messenger: OnceLock<Thread>,
+    progress_thread: OnceLock<Thread>,
     inbox: Mutex<Inbox>,
     arrived: Condvar,
     /// Whether the system asked this process to end.
@@ -74,14 +74,14 @@ struct Inbox {
 /// Posts that have room without another allocation.
 const ROOM: usize = 1024;
 
-impl Desk {
+impl Mailbox {
     pub(crate) fn new(rank: Rank, n_ranks: usize) -> Self {
         let words = (0..n_ranks).map(|_| VecDeque::new()).collect();
         Self {
             rank,
             n_ranks,
             posts: Mutex::new(VecDeque::with_capacity(ROOM)),
-            messenger: OnceLock::new(),
+            progress_thread: OnceLock::new(),
             inbox: Mutex::new(Inbox { words, ..Inbox::default() }),
             arrived: Condvar::new(),
             is_hurried: AtomicBool::new(false),
@@ -93,14 +93,14 @@ impl Desk {
     /// Says which thread takes posts.
     pub(crate) fn register(&self) {
         // A second registration names the same thread.
-        let _ = self.messenger.set(std::thread::current());
+        let _ = self.progress_thread.set(std::thread::current());
     }
 
     /// Leaves something to do.
     pub(crate) fn post(&self, post: Post) {
         locked(&self.posts).push_back(post);
-        if let Some(messenger) = self.messenger.get() {
-            messenger.unpark();
+        if let Some(progress_thread) = self.progress_thread.get() {
+            progress_thread.unpark();
         }
     }
 
@@ -164,7 +164,7 @@ impl Desk {
 
     /// Says a word to another rank.
     pub(crate) fn say(&self, to: Rank, word: Vec<u8>) {
-        self.post(Post::Letter(to, Subject::Word, word));
+        self.post(Post::ControlMessage(to, Subject::Word, word));
     }
 
     /// Waits for the next word of another rank.

@@ -1,12 +1,12 @@
 //! Shorter orders for the best of a tuning: `pipec search` on the first row of each of a few layouts.
 
-use crate::finding::find;
-use crate::searching::{Shown, Team};
+use crate::search::progress::{Shown, Team};
+use crate::search::run::find;
 use pipe_compiler::compile;
 use pipe_schedule::dispatch::Objective;
 use pipe_search::driver::alternatives::{Moves, Target};
 use pipe_search::tune::report::{CandidateReport, SearchedReport};
-use pipe_search::tune::{Candidate, Found, Problem};
+use pipe_search::tune::{Candidate, Problem, TuneResult};
 use pipe_search::{Options, Workers};
 use pipe_syntax::source::{Source, Sources};
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub(crate) struct Improved {
 /// Searches the best, for so long in all. What cannot be searched is passed over.
 pub(crate) fn improve(
     problem: &Problem,
-    found: &Found,
+    found: &TuneResult,
     seed: u64,
     time: Duration,
     team: &Team,

@@ -2,19 +2,19 @@
 //! post, marks the tokens of what has ended, and keeps a vigil: says that its rank lives, and
 //! notices when another one does not.
 
-mod vigil;
+mod heartbeat;
 
 use super::Settings;
-use super::desk::{Desk, Opened, Post};
 use super::exchange::{Outlet, Ticket};
 use super::lost::{Lost, Process};
-use super::mail::{Letter, Mail, Subject};
 use super::rank::Rank;
-use super::sign::Sign;
-use super::watch::{BEAT, Watch};
 use super::wire::{Signs, Tag, Wire};
 use crate::channel::{End, Posted};
 use crate::fault::RunError;
+use crate::job::control_messages::{ControlMessage, ControlMessages, Subject};
+use crate::job::failure_detector::{BEAT, FailureDetector};
+use crate::job::mailbox::{Mailbox, Opened, Post};
+use crate::job::rank_state::RankState;
 use crate::memory::Region;
 use crate::profile::Profile;
 use pipe_ir::ids::GroupId;
@@ -40,13 +40,13 @@ struct Transfer {
 }
 
 /// A rank's messenger at work.
-pub(crate) struct Messenger<W: Wire> {
+pub(crate) struct ProgressThread<W: Wire> {
     wire: W,
-    desk: Arc<Desk>,
+    mailbox: Arc<Mailbox>,
     settings: Settings,
-    mail: Mail<W>,
-    watch: Watch,
-    sign: Sign,
+    mail: ControlMessages<W>,
+    watch: FailureDetector,
+    sign: RankState,
     transfers: Vec<(W::Request, Transfer)>,
     pieces: Vec<(W::Request, Ticket)>,
     opened: Option<Opened>,
@@ -59,26 +59,26 @@ pub(crate) struct Messenger<W: Wire> {
     parts: Option<Instant>,
 }
 
-impl<W: Wire> Messenger<W> {
+impl<W: Wire> ProgressThread<W> {
     /// Opens the mail of a rank.
     ///
     /// # Errors
     /// If the machine lacks memory for it.
-    pub(crate) fn new(mut wire: W, desk: Arc<Desk>, settings: Settings) -> Result<Self, RunError> {
-        let mut mail = Mail::new(&mut wire, desk.rank, desk.n_ranks)?;
-        let sign = Sign { process: Process::own(), ..Sign::default() };
+    pub(crate) fn new(mut wire: W, mailbox: Arc<Mailbox>, settings: Settings) -> Result<Self, RunError> {
+        let mut mail = ControlMessages::new(&mut wire, mailbox.rank, mailbox.n_ranks)?;
+        let sign = RankState { process: Process::own(), ..RankState::default() };
         let (interval, others) = if let Some(signs) = wire.signs() {
             (signs.interval(), signs.seen())
         } else {
             mail.send_all(Subject::Hello, &serde_json::to_vec(&sign.process).unwrap_or_default());
-            (BEAT, (0..desk.n_ranks).map(Rank::from_index).filter(|rank| *rank != desk.rank).collect())
+            (BEAT, (0..mailbox.n_ranks).map(Rank::from_index).filter(|rank| *rank != mailbox.rank).collect())
         };
-        let watch = Watch::new(desk.rank, others, interval, settings.stall);
+        let watch = FailureDetector::new(mailbox.rank, others, interval, settings.stall);
         let (transfers, pieces) = (Vec::with_capacity(1024), Vec::with_capacity(1024));
         let (opened, leaves, has_said_bye, lost, parts) = (None, false, false, None, None);
         Ok(Self {
             wire,
-            desk,
+            mailbox,
             settings,
             mail,
             watch,
@@ -128,7 +128,7 @@ impl<W: Wire> Messenger<W> {
     /// Looks after everything once. Whether anything moved.
     fn turn(&mut self) -> bool {
         let mut moved = self.wire.turn().unwrap_or_else(|cut| self.cut(cut));
-        while let Some(post) = self.desk.take() {
+        while let Some(post) = self.mailbox.take() {
             self.start(post);
             moved = true;
         }
@@ -147,7 +147,7 @@ impl<W: Wire> Messenger<W> {
             self.beat();
         }
         let is_idle = self.transfers.is_empty() && self.pieces.is_empty();
-        if self.leaves && self.desk.failure().is_some() {
+        if self.leaves && self.mailbox.failure().is_some() {
             // The others may be gone already.
             self.parts.get_or_insert_with(Instant::now);
         } else if self.leaves && !self.has_said_bye && is_idle {
@@ -169,7 +169,7 @@ impl<W: Wire> Messenger<W> {
     /// Whether letters wait for any rank but these.
     fn is_behind(&self, but: &[Lost]) -> bool {
         let others =
-            (0..self.desk.n_ranks).map(Rank::from_index).filter(|rank| but.iter().all(|lost| lost.rank != *rank));
+            (0..self.mailbox.n_ranks).map(Rank::from_index).filter(|rank| but.iter().all(|lost| lost.rank != *rank));
         others.into_iter().any(|rank| self.mail.is_behind(rank))
     }
 
@@ -182,7 +182,7 @@ impl<W: Wire> Messenger<W> {
                 }
             }
             Post::Open(opened) => {
-                if self.desk.failure().is_some() {
+                if self.mailbox.failure().is_some() {
                     opened.mailboxes.poison();
                 }
                 self.opened = Some(opened);
@@ -194,11 +194,11 @@ impl<W: Wire> Messenger<W> {
                 // Who asked may have gone.
                 drop(reply.send(profile));
             }
-            Post::Letter(to, subject, text) => self.mail.send(to, subject, &text),
+            Post::ControlMessage(to, subject, text) => self.mail.send(to, subject, &text),
             Post::Letters(subject, text) => self.mail.send_all(subject, &text),
             Post::Leave => self.leaves = true,
             Post::Part => self.parts = Some(Instant::now()),
-            Post::Vanish => self.parts = vigil::long_ago(),
+            Post::Vanish => self.parts = heartbeat::long_ago(),
         }
     }
 
@@ -278,7 +278,7 @@ impl<W: Wire> Messenger<W> {
         moved
     }
 
-    fn open(&mut self, letter: Letter) {
+    fn open(&mut self, letter: ControlMessage) {
         self.watch.heard(letter.from);
         match letter.subject {
             Subject::Hello => {
@@ -287,16 +287,16 @@ impl<W: Wire> Messenger<W> {
                 }
             }
             Subject::Beat => self.watch.at(letter.from, &letter.text),
-            Subject::Word => self.desk.put(letter.from, letter.text),
+            Subject::Word => self.mailbox.put(letter.from, letter.text),
             Subject::Fault => self.fail(letter.from, String::from_utf8_lossy(&letter.text).into_owned()),
-            Subject::Told => self.desk.told(),
+            Subject::Told => self.mailbox.told(),
             Subject::Bye => self.watch.left(letter.from),
         }
     }
 
     /// Nobody waits any more.
     fn fail(&mut self, rank: Rank, message: String) {
-        self.desk.fail(rank, message);
+        self.mailbox.fail(rank, message);
         if let Some(opened) = &self.opened {
             opened.mailboxes.poison();
         }
