@@ -118,15 +118,18 @@ fn steps(
 ) -> Result<(), Diagnostics> {
     let files = results.files.insert(files::load(sources, root, loader)?); // text -> what the user wrote
     let request = &*results.request.insert(request.equip(sources));
-    results.numbers = block_family::numbers(files, request)?; //              -> the numbers of microbatches that it speaks for
-    let proof = certificate::certify(files, request, results.numbers); //     -> what holds for all of them
+    // gives the numbers of microbatches that it speaks for
+    results.numbers = block_family::numbers(files, request)?;
+    // gives what holds for all of them
+    let proof = certificate::certify(files, request, results.numbers);
     let proof = match proof {
         Some(proof) if request.certificate == Certificates::Alone => {
             return certificate::alone(proof, request, &mut results.alone);
         }
         proof => proof,
     };
-    let elaborated = elaborate::elaborate(files, &request.choice); //         -> tasks: what, where, in which order
+    // gives tasks: what, where, in which order
+    let elaborated = elaborate::elaborate(files, &request.choice);
     let (mut elaborated, proof) = match (elaborated, proof) {
         (Ok(elaborated), proof) => (elaborated, proof),
         (Err(found), Some(proof)) if certificate::is_enough(&found, &proof, request) => {
@@ -135,30 +138,36 @@ fn steps(
         (Err(found), _) => return Err(found),
     };
     request.furnish(&mut elaborated);
-    let stages = pipe_model::stage_set(files, &elaborated); //                -> what tasks compute, and who reads whom
+    // gives what tasks compute, and who reads whom
+    let stages = pipe_model::stage_set(files, &elaborated);
     if let Ok(stages) = &stages {
         stages.tell(&mut elaborated.schedule);
     }
     let elaborated = &*results.elaborated.insert(elaborated);
-    let (order, stages) = both(check::check(&elaborated.schedule), stages)?; // -> evidence: nothing waits forever
+    // gives evidence: nothing waits forever
+    let (order, stages) = both(check::check(&elaborated.schedule), stages)?;
     let stages = &*results.stages.insert(stages);
     if let Some(table) = files.table(elaborated.schedule.span.file) {
         results.is_table = true;
-        let (warnings, verdict) = pipe_syntax::torch::check(table, request.torch); // what PyTorch makes of the rest of a table
+        // what PyTorch makes of the rest of a table
+        let (warnings, verdict) = pipe_syntax::torch::check(table, request.torch);
         results.warnings.extend(warnings);
         verdict?;
     }
     results.warnings.extend(check::lint::lint(&elaborated.schedule));
     results.warnings.extend(request.unmodelled(elaborated.pipeline.as_ref()));
     if let Some(profile) = &request.profile {
-        profile.check(sources, &elaborated.schedule, stages, request.costs.as_ref())?; // what was measured is this target
+        // what was measured is this target
+        profile.check(sources, &elaborated.schedule, stages, request.costs.as_ref())?;
         results.is_profiled = true;
     }
-    request.check(elaborated)?; //                                            costs and limits are about what is there
+    // costs and limits are about what is there
+    request.check(elaborated)?;
     results.warnings.extend(request.unused_costs(elaborated));
     let parameters = elaborated.parameters.clone();
     let elaborated = results.elaborated.take().expect("it was put there above");
-    let analysis = analyze::analyze(files, elaborated, order, stages, request); // -> when, and how much is alive
+    // gives when, and how much is alive
+    let analysis = analyze::analyze(files, elaborated, order, stages, request);
     let analysis = results.analysis.insert(analysis);
     analyze::countable(analysis)?;
     results.is_countable = true;
@@ -166,18 +175,23 @@ fn steps(
     if let Some(undivided) = pipe_lower::undivided(&analysis.schedule) {
         return analyze::without_program(analysis, undivided, request);
     }
-    analyze::has_graph(analysis, request)?; //                                what is to be built or run has tensor graphs
-    let (program, copies) = analysis.carry_out(stages, request); //           -> instructions; what has no room leaves, if it may
+    // what is to be built or run has tensor graphs
+    analyze::has_graph(analysis, request)?;
+    // gives instructions; what has no room leaves, if it may
+    let (program, copies) = analysis.carry_out(stages, request);
     if let Some(copies) = copies {
         results.is_countable = false;
-        analyze::countable(analysis)?; //                                     who waits for copies or weights, and who for them
+        // who waits for copies or weights, and who for them
+        analyze::countable(analysis)?;
         results.is_countable = true;
         results.copies = Some(copies);
     }
     let program = &*results.program.insert(program);
-    let (bytes, mut found) = comparisons::in_bytes(files, (analysis, program), &parameters, request); // what others hold
+    // what others hold
+    let (bytes, mut found) = comparisons::in_bytes(files, (analysis, program), &parameters, request);
     let within = (request.memory.as_ref(), bytes.as_ref());
-    found.extend(analyze::limits(analysis, program, stages, within).err().into_iter().flatten()); // every device fits, ..
+    // every device fits, ..
+    found.extend(analyze::limits(analysis, program, stages, within).err().into_iter().flatten());
     if found.is_empty() {
         return Ok(());
     }
