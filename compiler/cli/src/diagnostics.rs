@@ -74,7 +74,7 @@ fn draw_one(diagnostic: &Diagnostic, sources: &Sources, look: Look) -> String {
         Severity::Note => ("note", Style::Strong),
     };
     let mut text = paint(&format!("{word}[{}]", diagnostic.code), style, look.colours);
-    let message = shortened(&diagnostic.message, LONGEST_MESSAGE);
+    let message = harmless(&shortened(&diagnostic.message, LONGEST_MESSAGE));
     text.push_str(&format!(": {}\n", paint(&message, Style::Strong, look.colours)));
     if diagnostic.severity != Severity::Note {
         text.push_str(&snippet(diagnostic, sources, look));
@@ -116,7 +116,7 @@ fn snippet(diagnostic: &Diagnostic, sources: &Sources, look: Look) -> String {
     // Without a last line end, miette does not draw a label at the end of the text.
     let end = if condensed.text.ends_with('\n') { "" } else { "\n" };
     let (line, column) = sources.line_column(main.span.file, main.span.start);
-    let (name, text) = (source.name.clone(), condensed.text.clone() + end);
+    let (name, text) = (source.name.clone(), harmless(&condensed.text) + end);
     let source = NamedSource::new(&name, text);
     let drawn = Drawn { diagnostic, source, labels: labels.collect() };
     let theme = if look.colours { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
@@ -166,6 +166,18 @@ fn excerpt(label: &Label, sources: &Sources, look: Look) -> String {
     format!("{}    {left}{right}\n    {under}\n", places(std::iter::once(label), sources))
 }
 
+/// A text of as many bytes without characters that a terminal obeys: control characters and those
+/// that turn the direction of writing.
+fn harmless(text: &str) -> String {
+    let shown = |mark: char| match mark {
+        '\n' | '\r' | '\t' => mark.to_string(),
+        '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => char::REPLACEMENT_CHARACTER.to_string(),
+        _ if mark.is_control() => " ".repeat(mark.len_utf8()),
+        _ => mark.to_string(),
+    };
+    text.chars().map(shown).collect()
+}
+
 /// A text without its middle, if it is long.
 pub(crate) fn shortened(text: &str, most: usize) -> String {
     let length = text.chars().count();
@@ -188,6 +200,15 @@ mod tests {
         let span = Span { file: FileId(0), start: start as u32, end: end as u32 };
         let error = Diagnostic::error(Code::Syntax, span, "here", "m".repeat(3_000)).label(span, "and here");
         draw(&[error], &sources, Look { width: 60, colours: false })
+    }
+
+    #[test]
+    fn terminals_do_not_obey_a_source() {
+        for text in ["a\0\0b", "\u{1b}[31mred", "\u{9b}2J", "x \u{202e}y"] {
+            let found = drawn(text, 0, 1);
+            let obeyed = |mark: char| mark != '\n' && mark.is_control() || mark == '\u{202e}';
+            assert!(!found.contains(obeyed) && found.contains("here"), "{found:?}");
+        }
     }
 
     #[test]

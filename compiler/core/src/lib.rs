@@ -163,7 +163,7 @@ fn steps(
     }
     // costs and limits are about what is there
     request.check(elaborated)?;
-    results.warnings.extend(request.unused_costs(elaborated));
+    results.warnings.extend(request.unused_costs(elaborated, stages));
     let parameters = elaborated.parameters.clone();
     let elaborated = results.elaborated.take().expect("it was put there above");
     // gives when, and how much is alive

@@ -3,7 +3,9 @@
 use crate::cluster::{self, Cluster};
 use crate::elaborate;
 use crate::profile::Profile;
+use crate::resolve_costs;
 use pipe_model::pipeline::{Elaborated, Pipeline};
+use pipe_model::stage_set::StageSet;
 use pipe_schedule::memory_limit::MemoryLimit;
 use pipe_schedule::timing::costs::{self, StageCosts};
 use pipe_syntax::diagnostic::{Diagnostic, Diagnostics};
@@ -73,11 +75,14 @@ impl Request {
     }
 
     /// A warning for each cost of the request, or else of the pipeline, that nothing in the schedule takes.
-    pub(crate) fn unused_costs(&self, elaborated: &Elaborated) -> Diagnostics {
+    pub(crate) fn unused_costs(&self, elaborated: &Elaborated, stages: &StageSet) -> Diagnostics {
+        let pipeline = elaborated.pipeline.as_ref();
+        let all = resolve_costs::given(self, pipeline, stages, &elaborated.schedule);
         let only_own = self.profile.is_none() && self.cluster.is_none();
-        let of_pipeline = || elaborated.pipeline.as_ref().filter(|_| only_own)?.costs.as_ref();
+        let of_pipeline = || pipeline.filter(|_| only_own)?.costs.as_ref();
         let costs = self.costs.as_ref().or_else(of_pipeline);
-        costs.map_or_else(Vec::new, |costs| costs::unused::check(costs, only_own, &elaborated.schedule))
+        let unused = |(costs, all)| costs::unused::check(costs, &all, &elaborated.schedule);
+        costs.zip(all).map_or_else(Vec::new, unused)
     }
 
     /// Compares costs and limits with the stages and devices that there are.

@@ -23,7 +23,12 @@ pub fn costs(request: &Request, pipeline: Option<&Pipeline>, stages: &StageSet, 
 }
 
 /// The costs that were given, and those of the cluster where they say nothing; none where there are neither.
-fn given(request: &Request, pipeline: Option<&Pipeline>, stages: &StageSet, schedule: &Schedule) -> Option<StageCosts> {
+pub(crate) fn given(
+    request: &Request,
+    pipeline: Option<&Pipeline>,
+    stages: &StageSet,
+    schedule: &Schedule,
+) -> Option<StageCosts> {
     match cluster::target(request, pipeline, stages, schedule) {
         Some(target) => Some(target.given(request, target.tasks(), target.links())),
         None => request.given(pipeline),

@@ -19,7 +19,7 @@ use pipe_schedule::timing::costs::{CostName, Entry, StageCosts};
 use pipe_schedule::units::Ticks;
 use pipe_syntax::ast::{self, Call, Expr, ExprKind, PipelineItem, Subject};
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
-use pipe_syntax::expr::arguments::{Callee, Division, Values, bind_with};
+use pipe_syntax::expr::arguments::{Callee, Division, Values, bind};
 use pipe_syntax::expr::exact::exact;
 use pipe_syntax::files::Files;
 use pipe_syntax::limits::{MAX_COST, MAX_DEVICES, MAX_MICROBATCHES, Report, within};
@@ -74,7 +74,7 @@ fn write<'a>(
     visible.insert("M".to_owned(), i64::from(setting.n_microbatches));
     let division = Division::RoundsDown;
     let callee = Callee { declared: &declared.name, parameters: &declared.parameters, settings, division };
-    let arguments = bind_with(callee, setting.call, &visible, &visible)?;
+    let arguments = bind(callee, setting.call, &visible)?;
     schedule::elaborate(declared, &arguments, setting)
 }
 
@@ -243,7 +243,7 @@ fn model_call(
     let (declared_as, settings) = (&declared.name, &request.settings);
     let division = Division::Exact;
     let callee = Callee { declared: declared_as, parameters: &declared.parameters, settings, division };
-    let arguments = bind_with(callee, Some(call), parameters, parameters);
+    let arguments = bind(callee, Some(call), parameters);
     let arguments = arguments.map_err(|errors| report.extend(errors)).ok()?;
     Some(ModelCall { model: declared.name.text.clone(), span: call.span, arguments, precision })
 }

@@ -3,9 +3,9 @@
 use super::number::{outside, whole};
 use pipe_ir::training::{Checkpoint, DataSource, LearningRate, Optimizer, Range, Training};
 use pipe_model::pipeline::TrainingFiles;
-use pipe_syntax::ast::{Call, Expr, Name, Setting, SettingValue};
-use pipe_syntax::diagnostic::{Code, Diagnostic};
-use pipe_syntax::expr::arguments::Values;
+use pipe_syntax::ast::{Argument, Call, Expr, Name, Setting, SettingValue};
+use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
+use pipe_syntax::expr::arguments::{Signature, Values};
 use pipe_syntax::expr::exact::decimal;
 use pipe_syntax::expr::scope::Fault;
 use pipe_syntax::limits::Report;
@@ -115,7 +115,7 @@ fn optimizer_of(call: &Call, values: &Values) -> Result<(Optimizer, f64), Fault>
     for setting in settings {
         fields[setting.position + 1] = (setting.name, Some(setting.default), setting.range);
     }
-    let numbers = bind(call, &fields, values)?;
+    let numbers = numbers_of(call, &fields, values)?;
     let of_setting: Vec<f64> = settings.iter().map(|setting| numbers[setting.position + 1]).collect();
     let optimizer = Optimizer::new(name, &of_setting).expect("as many values as settings");
     Ok((optimizer, numbers[0]))
@@ -125,34 +125,20 @@ fn optimizer_of(call: &Call, values: &Values) -> Result<(Optimizer, f64), Fault>
 type Field = (&'static str, Option<f64>, Range);
 
 /// A value for each field, in their order.
-fn bind(call: &Call, fields: &[Field], values: &Values) -> Result<Vec<f64>, Fault> {
-    let optimizer = &call.name.text;
-    let wrong = |span, label: &str, message| Box::new(Diagnostic::error(Code::WrongArguments, span, label, message));
-    let mut found: Vec<Option<f64>> = vec![None; fields.len()];
-    for (position, argument) in call.arguments.iter().enumerate() {
-        let index = match &argument.name {
-            None => Some(position).filter(|position| *position < fields.len()),
-            Some(name) => fields.iter().position(|(field, _, _)| *field == name.text),
-        };
-        let Some(index) = index else {
-            let span = argument.name.as_ref().map_or(argument.value.span, |name| name.span);
-            let known = fields.iter().map(|(field, _, _)| *field);
-            let error = wrong(span, "no such setting", format!("`{optimizer}` has no such setting"));
-            let help = argument.name.as_ref().and_then(|name| suggest::help(&name.text, known));
-            return Err(Box::new(Diagnostic { help, ..*error }));
-        };
-        let (field, _, range) = fields[index];
-        let value = number(&argument.value, values)?;
-        if !range.contains(value) {
-            return Err(outside(argument.value.span, format!("`{field}` cannot be {value}")));
-        }
-        if found[index].replace(value).is_some() {
-            return Err(wrong(argument.value.span, "given again", format!("`{field}` is given twice")));
-        }
+fn numbers_of(call: &Call, fields: &[Field], values: &Values) -> Result<Vec<f64>, Fault> {
+    let parameters = fields.iter().map(|(field, _, _)| *field).collect();
+    let signature = Signature::undeclared(&call.name.text, parameters, "setting");
+    let mut found = Diagnostics::new();
+    let given = signature.arguments(call, &mut found);
+    if !found.is_empty() {
+        return Err(Box::new(found.swap_remove(0)));
     }
-    let complete = fields.iter().zip(found).map(|((field, default, _), found)| {
-        let missing = || wrong(call.span, "in this call", format!("`{optimizer}` needs a value for `{field}`"));
-        found.or(*default).ok_or_else(missing)
-    });
-    complete.collect()
+    let of_field = |((field, default, range), argument): (&Field, Option<&Argument>)| match argument {
+        None => default.ok_or_else(|| Box::new(signature.missing(field, call.span))),
+        Some(argument) => match number(&argument.value, values)? {
+            value if range.contains(value) => Ok(value),
+            value => Err(outside(argument.value.span, format!("`{field}` cannot be {value}"))),
+        },
+    };
+    fields.iter().zip(given).map(of_field).collect()
 }

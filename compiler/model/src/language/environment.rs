@@ -4,9 +4,10 @@ use super::evaluator::Evaluator;
 use super::value::Value;
 use crate::Tape;
 use pipe_ir::graph::DType;
+use pipe_syntax::ast;
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
+use pipe_syntax::expr::arguments::Signature;
 use pipe_syntax::source::Span;
-use pipe_syntax::{ast, suggest};
 use std::collections::BTreeMap;
 
 /// What names stand for. Declared ones hide parameters of the files.
@@ -18,7 +19,7 @@ pub(super) struct Environment {
 impl Environment {
     /// Only the parameters of the files.
     pub(super) fn new(parameters: &BTreeMap<String, i64>) -> Self {
-        let names = parameters.iter().map(|(name, value)| (name.clone(), (Value::Integer(*value), None)));
+        let names = parameters.iter().map(|(name, value)| (name.clone(), (Value::whole(*value), None)));
         Self { names: names.collect() }
     }
 
@@ -60,64 +61,29 @@ impl Environment {
         of_files: &BTreeMap<String, i64>,
         found: &mut Diagnostics,
     ) -> Self {
-        let mut given: Vec<Option<Value>> = vec![None; parameters.len()];
-        for (position, argument) in call.arguments.iter().enumerate() {
-            let value = match self.number(&argument.value, found) {
-                layer @ Value::Layer(_) => {
-                    let help = "write `from` behind the call to say what flows in";
-                    found.push(layer.is_not(argument.value.span, "a number").help(help));
-                    Value::Unknown
-                }
-                number => number,
-            };
-            let slot = match &argument.name {
-                Some(name) => parameters.iter().position(|parameter| parameter.name.text == name.text),
-                None => Some(position).filter(|position| *position < parameters.len()),
-            };
-            let span = argument.name.as_ref().map_or(argument.value.span, |name| name.span);
-            match slot {
-                Some(slot) if given[slot].is_none() => given[slot] = Some(value),
-                Some(slot) => {
-                    let message = format!("`{}` is given twice", parameters[slot].name.text);
-                    found.push(Diagnostic::error(Code::WrongArguments, span, "a second value", message));
-                }
-                None => found.push(too_many(call, argument, parameters, span)),
-            }
-        }
+        let declared: Vec<&str> = parameters.iter().map(|parameter| parameter.name.text.as_str()).collect();
+        let signature = Signature::undeclared(&call.name.text, declared, "parameter");
+        let given = signature.arguments(call, found);
         let mut names = Self::new(of_files);
-        for (parameter, given) in parameters.iter().zip(given) {
-            let value = match (given, &parameter.default) {
-                (Some(value), _) => value,
+        for (parameter, argument) in parameters.iter().zip(given) {
+            let value = match (argument, &parameter.default) {
+                (Some(argument), _) => match self.number(&argument.value, found) {
+                    layer @ Value::Layer(_) => {
+                        let help = "write `from` behind the call to say what flows in";
+                        found.push(layer.is_not(argument.value.span, "a number").help(help));
+                        Value::Unknown
+                    }
+                    number => number,
+                },
                 (None, Some(default)) => names.number(default, found),
                 (None, None) => {
-                    let message = format!("`{}` needs a value for `{}`", call.name.text, parameter.name.text);
-                    let diagnostic = Diagnostic::error(Code::WrongArguments, call.span, "called here", message);
-                    found.push(diagnostic.label(parameter.name.span, "this has no default"));
+                    let error = signature.missing(&parameter.name.text, call.span);
+                    found.push(error.label(parameter.name.span, "declared without a default"));
                     Value::Unknown
                 }
             };
             names.define(&parameter.name, value, found);
         }
         names
-    }
-}
-
-fn too_many(call: &ast::Call, argument: &ast::Argument, parameters: &[ast::Parameter], span: Span) -> Diagnostic {
-    let names = || parameters.iter().map(|parameter| parameter.name.text.as_str());
-    match &argument.name {
-        Some(name) => {
-            let message = format!("`{}` has no parameter `{}`", call.name.text, name.text);
-            let diagnostic = Diagnostic::error(Code::WrongArguments, span, "not a parameter", message);
-            Diagnostic { help: suggest::help(&name.text, names()), ..diagnostic }
-        }
-        None => {
-            let message = format!(
-                "`{}` takes {} values, and is given {}",
-                call.name.text,
-                parameters.len(),
-                call.arguments.len()
-            );
-            Diagnostic::error(Code::WrongArguments, span, "one too many", message)
-        }
     }
 }

@@ -3,15 +3,15 @@
 //! An expression that is wrong is reported and becomes [`Value::Unknown`]; whatever uses it becomes unknown in silence.
 
 use super::environment::Environment;
-use super::number::{self, Fault};
 use super::value::{Operand, Value};
 use super::{functions, operators};
 use crate::Tape;
 use pipe_ir::ids::NodeId;
 use pipe_syntax::ast::{BinaryOp, Expr, ExprKind, UnaryOp};
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
+use pipe_syntax::expr::errors::unknown_name;
+use pipe_syntax::expr::number::Number;
 use pipe_syntax::source::Span;
-use pipe_syntax::suggest;
 
 /// Evaluates with some names in scope, adding nodes to a tape.
 pub(super) struct Evaluator<'a> {
@@ -34,14 +34,12 @@ impl Evaluator<'_> {
     /// What an expression stands for.
     pub(super) fn value(&mut self, expression: &Expr) -> Value {
         match &expression.kind {
-            ExprKind::Integer(value) => Value::Integer(*value),
-            ExprKind::Decimal(decimal) => Value::Decimal(decimal.to_f64()),
-            ExprKind::Name(name) => self.names.get(name).unwrap_or_else(|| {
-                let message = format!("nothing is called `{name}` here");
-                let diagnostic = Diagnostic::error(Code::UnknownName, expression.span, "used here", message);
-                let help = suggest::help(name, self.names.names());
-                self.report(Diagnostic { help, ..diagnostic })
-            }),
+            ExprKind::Integer(value) => Value::whole(*value),
+            ExprKind::Decimal(decimal) => Value::Number(Number::Decimal(decimal.to_f64())),
+            ExprKind::Name(name) => self
+                .names
+                .get(name)
+                .unwrap_or_else(|| self.report(unknown_name(name, expression.span, self.names.names()))),
             ExprKind::Unary(operator, operand) => {
                 let value = self.value(operand);
                 operators::unary(self, *operator, (value, operand.span), expression.span)
@@ -84,28 +82,12 @@ impl Evaluator<'_> {
         Err(Reported)
     }
 
-    /// The result of an operation on numbers.
-    pub(super) fn settle(
-        &mut self,
-        result: Result<Value, Fault>,
-        span: Span,
-        wrong: impl FnOnce() -> Diagnostic,
-    ) -> Value {
-        match result {
-            Ok(value) => value,
-            Err(Fault::Arithmetic(reason)) => {
-                self.report(Diagnostic::error(Code::Arithmetic, span, "this has no value", reason))
-            }
-            Err(Fault::Type) => self.report(wrong()),
-        }
-    }
-
     /// A tensor; a number becomes a constant.
     pub(super) fn tensor(&mut self, (value, span): (Value, Span)) -> Result<Operand, Reported> {
         if let Value::Tensor(node) = value {
             return Ok(Operand { node, span });
         }
-        match number::to_f64(value) {
+        match value.to_f64() {
             Some(number) if self.tape.precision().nearest(number).is_finite() => {
                 Ok(Operand { node: self.tape.constant(number, &[]), span })
             }
@@ -122,9 +104,11 @@ impl Evaluator<'_> {
     /// An integer.
     pub(super) fn integer(&mut self, (value, span): (Value, Span)) -> Result<i64, Reported> {
         match value {
-            Value::Integer(value) => Ok(value),
             Value::Unknown => Err(Reported),
-            other => self.fail(other.is_not_whole(span)),
+            other => match other.as_whole() {
+                Some(whole) => Ok(whole),
+                None => self.fail(other.is_not_whole(span)),
+            },
         }
     }
 

@@ -2,14 +2,16 @@
 
 use super::evaluator::{Evaluator, Reported};
 use super::operators::{elementwise, not_numbers};
+use super::products;
 use super::value::{Operand, Value};
-use super::{number, products};
 use crate::composed;
 use pipe_ir::graph::{DType, Op, Unary};
 use pipe_syntax::ast::{Call, Expr, ExprKind};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
+use pipe_syntax::expr::errors::{named_argument, no_result, unknown_function, wrong_count};
+use pipe_syntax::expr::number::Number;
 use pipe_syntax::source::Span;
-use pipe_syntax::suggest;
+use std::cmp::Ordering;
 
 /// Evaluated arguments.
 pub(super) struct Arguments<'c> {
@@ -77,10 +79,7 @@ pub(super) fn is_function(name: &str) -> bool {
 /// The value of a call.
 pub(super) fn call(evaluator: &mut Evaluator<'_>, call: &Call) -> Value {
     let Some(function) = FUNCTIONS.iter().find(|function| function.name == call.name.text) else {
-        let message = format!("no function is called `{}`", call.name.text);
-        let diagnostic = Diagnostic::error(Code::UnknownName, call.name.span, "called here", message);
-        let help = suggest::help(&call.name.text, FUNCTIONS.iter().map(|function| function.name));
-        return evaluator.report(Diagnostic { help, ..diagnostic });
+        return evaluator.report(unknown_function(&call.name, FUNCTIONS.iter().map(|function| function.name)));
     };
     if let Some(diagnostic) = wrong_arguments(function, call) {
         return evaluator.report(diagnostic);
@@ -106,12 +105,10 @@ fn wrong_arguments(function: &Function, call: &Call) -> Option<Diagnostic> {
     let is_open = function.usage.last().is_some_and(|last| last.ends_with(".."));
     let usage = format!("write `{}({})`", function.name, function.usage.join(", "));
     let diagnostic = if let Some(name) = call.arguments.iter().find_map(|argument| argument.name.as_ref()) {
-        let message = format!("arguments of `{}` go by position", function.name);
-        Diagnostic::error(Code::WrongArguments, name.span, "this name", message)
+        named_argument(call, name)
     } else if given < wanted || given > wanted && !is_open {
-        let least = if is_open { "at least " } else { "" };
-        let message = format!("`{}` takes {least}{wanted} arguments, and is given {given}", function.name);
-        Diagnostic::error(Code::WrongArguments, call.span, "called here", message)
+        let (least, plural) = (if is_open { "at least " } else { "" }, if wanted == 1 { "" } else { "s" });
+        wrong_count(call, &format!("{least}{wanted} argument{plural}"))
     } else {
         return None;
     };
@@ -170,7 +167,11 @@ fn sqrt(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>) -> Made {
     if let Value::Tensor(_) = value {
         return unary(evaluator, given, Unary::Sqrt);
     }
-    Ok(evaluator.settle(number::sqrt(value), given.span, || value.is_not(span, "a number")))
+    Ok(match value.to_f64() {
+        Some(number) if number >= 0.0 => Value::Number(Number::Decimal(number.sqrt())),
+        Some(number) => evaluator.report(no_result(given.span, format!("{number} is negative: it has no square root"))),
+        None => evaluator.report(value.is_not(span, "a number")),
+    })
 }
 
 fn gelu(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>) -> Made {
@@ -180,17 +181,18 @@ fn gelu(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>) -> Made {
 
 fn extreme(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>, largest: bool) -> Made {
     let (a, b) = (given.values[0], given.values[1]);
-    let wrong = || {
-        let (value, span) = if number::to_f64(a.0).is_none() { a } else { b };
-        value.is_not(span, "a number")
+    let (Value::Number(one), Value::Number(other)) = (a.0, b.0) else {
+        let (value, span) = if a.0.to_f64().is_none() { a } else { b };
+        return evaluator.fail(value.is_not(span, "a number"));
     };
-    Ok(evaluator.settle(number::extreme(a.0, b.0, largest), given.span, wrong))
+    let is_less = one.compare(other) == Some(Ordering::Less);
+    Ok(if is_less == largest { b.0 } else { a.0 })
 }
 
 fn size(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>) -> Made {
     let x = given.any(evaluator, 0)?;
     let axis = given.axis(evaluator, 1, x)?;
-    Ok(Value::Integer(i64::try_from(evaluator.tape.shape(x.node)[axis]).unwrap_or(i64::MAX)))
+    Ok(Value::whole(i64::try_from(evaluator.tape.shape(x.node)[axis]).unwrap_or(i64::MAX)))
 }
 
 fn sum(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>) -> Result<pipe_ir::ids::NodeId, Reported> {

@@ -3,7 +3,6 @@
 use super::environment::Environment;
 use super::evaluator::{Evaluator, Reported};
 use super::flows::Flow;
-use super::number;
 use super::ties::Tied;
 use super::value::Value;
 use crate::extract::reached;
@@ -221,7 +220,7 @@ impl Draft<'_> {
         };
         let mut evaluator = self.evaluator();
         let value = evaluator.value(deviation);
-        match number::to_f64(value) {
+        match value.to_f64() {
             Some(number) if number >= 0.0 => Ok(Init::Normal(number)),
             Some(number) => {
                 let message = format!("a standard deviation is not negative, and this one is {number}");

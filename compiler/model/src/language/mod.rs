@@ -9,7 +9,6 @@ mod evaluator;
 mod flows;
 mod functions;
 mod layer;
-mod number;
 mod operators;
 mod products;
 mod ties;
@@ -64,7 +63,7 @@ pub(super) fn elaborate_with<'a>(
     };
     let mut names = Environment::new(parameters);
     for parameter in &model.parameters {
-        let value = call.arguments.get(&parameter.name.text).map_or(Value::Unknown, |value| Value::Integer(*value));
+        let value = call.arguments.get(&parameter.name.text).map_or(Value::Unknown, |value| Value::whole(*value));
         names.define(&parameter.name, value, &mut assembly.found);
     }
     assembly.items(&model.items, &mut names);
@@ -149,15 +148,12 @@ impl<'a> Assembly<'a, '_> {
     }
 
     fn repeat(&mut self, count: &'a ast::Expr, body: &'a [ast::ModelItem], names: &Environment) {
-        let times = match names.number(count, &mut self.found) {
-            Value::Integer(times) => times,
-            // Once is enough to find what is wrong inside.
-            Value::Unknown => 1,
-            other => {
-                self.found.push(other.is_not_whole(count.span));
-                1
-            }
-        };
+        // Once is enough to find what is wrong inside.
+        let value = names.number(count, &mut self.found);
+        let times = value.as_whole().unwrap_or(1);
+        if value.as_whole().is_none() && value != Value::Unknown {
+            self.found.push(value.is_not_whole(count.span));
+        }
         for _ in 0..times.max(0) {
             let before = self.made.len();
             self.items(body, &mut names.clone());

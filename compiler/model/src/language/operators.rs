@@ -1,12 +1,13 @@
 //! Operators on numbers, conditions and tensors.
 
 use super::evaluator::{Evaluator, symbol};
-use super::number;
 use super::value::{Operand, Value};
 use crate::tape::{broadcast, is_number};
 use pipe_ir::graph::{Binary, Unary};
 use pipe_syntax::ast::{BinaryOp, UnaryOp};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
+use pipe_syntax::expr::errors::no_result;
+use pipe_syntax::expr::number::{self, NoResult, Number, Outcome};
 use pipe_syntax::source::Span;
 
 /// A value with its place.
@@ -18,10 +19,11 @@ pub(super) fn unary(evaluator: &mut Evaluator<'_>, operator: UnaryOp, (value, pl
         (_, Value::Unknown) => Value::Unknown,
         (UnaryOp::Not, Value::Condition(holds)) => Value::Condition(!holds),
         (UnaryOp::Negate, Value::Tensor(node)) => elementwise(evaluator, Unary::Neg, Operand { node, span: place }),
-        (UnaryOp::Negate, number) => {
-            evaluator.settle(number::negate(number), span, || no_sense(symbol(operator), &[(value, place)]))
-        }
-        (UnaryOp::Not, _) => evaluator.report(no_sense(symbol(operator), &[(value, place)])),
+        (UnaryOp::Negate, Value::Number(number)) => match number.negated() {
+            Ok(negated) => Value::Number(negated),
+            Err(none) => evaluator.report(no_result(span, none.words(format_args!("-({number})")))),
+        },
+        _ => evaluator.report(no_sense(symbol(operator), &[(value, place)])),
     }
 }
 
@@ -45,7 +47,38 @@ pub(super) fn binary(evaluator: &mut Evaluator<'_>, operator: BinaryOp, a: Place
     match (a.0, b.0) {
         (Value::Unknown, _) | (_, Value::Unknown) => Value::Unknown,
         (Value::Tensor(_), _) | (_, Value::Tensor(_)) => tensors(evaluator, operator, a, b, span),
-        _ => evaluator.settle(number::binary(operator, a.0, b.0), span, || no_sense(operator.symbol(), &[a, b])),
+        (Value::Number(left), Value::Number(right)) => match numbers(operator, left, right) {
+            Some(Ok(Outcome::Number(number))) => Value::Number(number),
+            Some(Ok(Outcome::Condition(holds))) => Value::Condition(holds),
+            Some(Err(none)) => {
+                let operation = format_args!("{left} {} {right}", operator.symbol());
+                evaluator.report(no_result(span, none.words(operation)))
+            }
+            None => evaluator.report(no_sense(operator.symbol(), &[a, b])),
+        },
+        (Value::Condition(left), Value::Condition(right)) => match operator {
+            BinaryOp::And => Value::Condition(left && right),
+            BinaryOp::Or => Value::Condition(left || right),
+            BinaryOp::Equal => Value::Condition(left == right),
+            BinaryOp::NotEqual => Value::Condition(left != right),
+            _ => evaluator.report(no_sense(operator.symbol(), &[a, b])),
+        },
+        _ => evaluator.report(no_sense(operator.symbol(), &[a, b])),
+    }
+}
+
+/// An operator on numbers; none where it does not work on them. Whether two decimals are equal, and
+/// what is left when one is divided by another, is chance.
+pub(super) fn numbers(operator: BinaryOp, left: Number, right: Number) -> Option<Result<Outcome, NoResult>> {
+    let whole = |number: Number| number.as_whole().is_some();
+    let is_exact = |number: Number| matches!(number, Number::Exact(_));
+    match operator {
+        BinaryOp::Equal | BinaryOp::NotEqual | BinaryOp::Modulo if !is_exact(left) || !is_exact(right) => None,
+        _ => match number::binary(operator, left, right) {
+            // A fraction of so many digits is not whole, whatever is done with it.
+            Some(Err(NoResult::Overflow)) if !whole(left) || !whole(right) => number::inexact(operator, left, right),
+            result => result,
+        },
     }
 }
 

@@ -3,18 +3,15 @@
 use crate::Tape;
 use pipe_ir::ids::NodeId;
 use pipe_syntax::diagnostic::{Code, Diagnostic};
-use pipe_syntax::fraction::Fraction;
+use pipe_syntax::expr::errors::wrong_type;
+use pipe_syntax::expr::number::Number;
 use pipe_syntax::source::Span;
 
 /// What an expression stands for.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Value {
-    /// A whole number.
-    Integer(i64),
-    /// A number that is exact and not whole.
-    Fraction(Fraction),
-    /// Any other number.
-    Decimal(f64),
+    /// A number.
+    Number(Number),
     /// Whether something holds.
     Condition(bool),
     /// A node of the layer's tape.
@@ -26,12 +23,27 @@ pub(super) enum Value {
 }
 
 impl Value {
+    /// A whole number.
+    pub(super) const fn whole(value: i64) -> Self {
+        Self::Number(Number::whole(value))
+    }
+
+    /// The whole number that this is, if it is one.
+    pub(super) fn as_whole(self) -> Option<i64> {
+        if let Self::Number(number) = self { number.as_whole() } else { None }
+    }
+
+    /// A number as a floating-point one.
+    pub(super) fn to_f64(self) -> Option<f64> {
+        if let Self::Number(number) = self { Some(number.to_f64()) } else { None }
+    }
+
     /// In words, with its article.
     pub(super) fn describe(self) -> &'static str {
         match self {
-            Self::Integer(_) => "an integer",
-            Self::Fraction(_) => "a fraction",
-            Self::Decimal(_) => "a decimal number",
+            Self::Number(Number::Exact(value)) if value.as_whole().is_none() => "a fraction",
+            Self::Number(Number::Exact(_)) => "a whole number",
+            Self::Number(Number::Decimal(_)) => "a decimal",
             Self::Condition(_) => "a condition",
             Self::Tensor(_) => "a tensor",
             Self::Layer(_) => "a layer",
@@ -42,20 +54,14 @@ impl Value {
     /// The error where a whole number is wanted.
     pub(super) fn is_not_whole(self, span: Span) -> Diagnostic {
         match self {
-            Self::Fraction(value) => value.is_not_whole(span),
-            other => other.is_not(span, "an integer"),
+            Self::Number(Number::Exact(value)) => value.is_not_whole(span),
+            other => other.is_not(span, "a whole number"),
         }
     }
 
     /// The error where something else is wanted.
     pub(super) fn is_not(self, span: Span, wanted: &str) -> Diagnostic {
-        let found = self.describe();
-        Diagnostic::error(
-            Code::WrongType,
-            span,
-            format!("this is {found}"),
-            format!("{wanted} is wanted here, not {found}"),
-        )
+        wrong_type(span, wanted, self.describe())
     }
 }
 

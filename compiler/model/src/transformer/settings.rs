@@ -1,11 +1,10 @@
 //! Settings: how a transformer is divided among devices and trained, as the pipeline says behind its `config.json`.
 
-use pipe_syntax::ast::{Argument, Call, ExprKind};
+use pipe_syntax::ast::{Call, Expr, ExprKind};
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
-use pipe_syntax::expr::arguments::Values;
+use pipe_syntax::expr::arguments::{Signature, Values};
 use pipe_syntax::expr::exact::exact;
 use pipe_syntax::source::Span;
-use pipe_syntax::suggest;
 use std::collections::BTreeMap;
 
 /// A setting that can be said.
@@ -24,7 +23,7 @@ const fn setting(name: &'static str, default: Option<i64>, range: (i64, i64)) ->
 }
 
 /// All of them.
-pub const SETTINGS: [Setting; 12] = [
+pub static SETTINGS: [Setting; 12] = [
     setting("sequence", None, (1, 1 << 24)),
     setting("rows", Some(1), (1, 1 << 16)),
     setting("tensor", Some(1), (1, 1 << 10)),
@@ -123,8 +122,13 @@ pub fn settings(
     }
     let mut bound =
         Bound { call, values: BTreeMap::new(), places: BTreeMap::new(), lists: BTreeMap::new(), found: Vec::new() };
-    for argument in &call.arguments {
-        bound.argument(argument, &visible);
+    let names = SETTINGS.iter().map(|setting| setting.name).collect();
+    let signature = Signature { has_positions: false, ..Signature::undeclared(&call.name.text, names, "setting") };
+    let given = signature.arguments(call, &mut bound.found);
+    for (setting, argument) in SETTINGS.iter().zip(given) {
+        if let Some(argument) = argument {
+            bound.argument(setting, &argument.value, &visible);
+        }
     }
     for (name, value) in set {
         if let Some(setting) = SETTINGS.iter().find(|setting| setting.name == name) {
@@ -132,7 +136,7 @@ pub fn settings(
             bound.lists.remove(setting.name);
         }
     }
-    bound.finish()
+    bound.finish(&signature)
 }
 
 struct Bound<'a> {
@@ -145,25 +149,9 @@ struct Bound<'a> {
 }
 
 impl Bound<'_> {
-    fn argument(&mut self, argument: &Argument, visible: &Values) {
-        let path = &self.call.name.text;
-        let Some(name) = &argument.name else {
-            let message = format!("a value for `{path}` does not say what it is for");
-            let error = Diagnostic::error(Code::WrongArguments, argument.value.span, "of what?", message);
-            return self.found.push(error.help("settings have names, as in `sequence = 4096`"));
-        };
-        let Some(setting) = SETTINGS.iter().find(|setting| setting.name == name.text) else {
-            let message = format!("a model from `{path}` has no setting `{}`", name.text);
-            let error = Diagnostic::error(Code::WrongArguments, name.span, "no such setting", message);
-            let help = suggest::help(&name.text, SETTINGS.iter().map(|setting| setting.name));
-            return self.found.push(Diagnostic { help, ..error });
-        };
-        if let Some(first) = self.places.insert(setting.name, argument.value.span) {
-            let message = format!("`{}` is said twice", setting.name);
-            let error = Diagnostic::error(Code::WrongArguments, argument.value.span, "said again", message);
-            return self.found.push(error.label(first, "said here"));
-        }
-        match &argument.value.kind {
+    fn argument(&mut self, setting: &'static Setting, written: &Expr, visible: &Values) {
+        self.places.insert(setting.name, written.span);
+        match &written.kind {
             ExprKind::List(items) if LISTS.contains(&setting.name) => {
                 let mut list = Vec::new();
                 for item in items {
@@ -174,8 +162,8 @@ impl Bound<'_> {
                 }
                 self.lists.insert(setting.name, list);
             }
-            _ => match exact(&argument.value, visible) {
-                Ok(value) => self.take(setting, value, argument.value.span),
+            _ => match exact(written, visible) {
+                Ok(value) => self.take(setting, value, written.span),
                 Err(error) => self.found.push(error),
             },
         }
@@ -199,12 +187,10 @@ impl Bound<'_> {
         u64::try_from(value).ok()
     }
 
-    fn finish(mut self) -> Result<(Settings, BTreeMap<&'static str, Span>), Diagnostics> {
+    fn finish(mut self, signature: &Signature<'_>) -> Result<(Settings, BTreeMap<&'static str, Span>), Diagnostics> {
         let path = &self.call.name.text;
         if !self.values.contains_key("sequence") && self.found.is_empty() {
-            let message = format!("a model from `{path}` needs its `sequence`");
-            let error =
-                Diagnostic::error(Code::WrongArguments, self.call.name.span, "how many tokens has a row?", message);
+            let error = signature.missing("sequence", self.call.name.span);
             self.found.push(error.help(format!("write `model \"{path}\"(sequence = 4096)`")));
         }
         if !self.found.is_empty() {

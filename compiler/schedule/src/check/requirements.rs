@@ -10,6 +10,7 @@ use crate::schedule::Schedule;
 use crate::timing::timeline::Timeline;
 use crate::units::{Ticks, Units};
 use pipe_ir::ids::DeviceId;
+use pipe_ir::task::TaskKind;
 use pipe_ir::units::Bytes;
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
 
@@ -143,13 +144,16 @@ fn diagnostic(requirement: &Requirement, (has, limit, help): (String, String, St
 /// What the schedule has, what was allowed, and what to do about it; `None` where the requirement holds.
 type Failure = Option<(String, String, String)>;
 
+/// What helps against a peak.
+const SHORTER: &str = "choose a schedule with shorter lifespans, or fewer microbatches";
+
 /// `allowed` is in millionths of a unit.
 fn peak(schedule: &Schedule, peaks: &[Peak], allowed: u128, limit: String) -> Failure {
     let (device, most) = fullest(peaks)?;
     let units = schedule.units(most.activations);
     (u128::from(units.0) > allowed).then(|| {
         let has = format!("{device} of `{}` holds {} of activations", schedule.name, units.words());
-        (has, format!("at most {limit}"), "choose a schedule with shorter lifespans, or fewer microbatches".to_owned())
+        (has, format!("at most {limit}"), SHORTER.to_owned())
     })
 }
 
@@ -175,11 +179,16 @@ fn bytes_of(
     let others = others.map_or_else(String::new, |others| format!(", {}", others.words()));
     let times = if factor == Ratio::ONE { String::new() } else { format!("{factor} * ") };
     let limit = Bytes(u64::try_from(allowed).unwrap_or(u64::MAX));
+    let has_weight_tasks = schedule.orders.iter().flatten().any(|one| one.task.kind == TaskKind::BackwardWeight);
     Some((
         format!("{device} of `{}` holds {held} of activations{own}", schedule.name),
         format!("at most {limit} ({times}{most} of `{}`{others})", other.name),
-        "choose a schedule with shorter lifespans, or one whose `W` follows its `B` sooner: what waits for `W` counts"
-            .to_owned(),
+        if has_weight_tasks {
+            "choose a schedule with shorter lifespans, or one whose `W` follows its `B` sooner: what waits for `W` counts"
+        } else {
+            SHORTER
+        }
+        .to_owned(),
     ))
 }
 

@@ -1,27 +1,102 @@
-//! Arguments: values for the parameters of a schedule, layer or model.
+//! Arguments: which of them gives which parameter its value, and the values of the parameters of
+//! schedules and models.
 
 use super::evaluate::evaluate;
 use super::exact::exact;
 use super::scope::Fault;
-use crate::ast::{Call, Expr, Name, Parameter};
+use crate::ast::{Argument, Call, Expr, Name, Parameter};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::limits::Report;
+use crate::source::Span;
 use crate::suggest;
 use std::collections::BTreeMap;
 
 /// Numbers by name.
 pub type Values = BTreeMap<String, i64>;
 
-/// Gives every parameter of a schedule a value: from the call, by position or name, or its default.
-///
-/// Arguments may use the names of `caller`; defaults those of `outside`, and parameters further left.
-pub fn bind(
-    (declared, parameters): (&Name, &[Parameter]),
-    call: Option<&Call>,
-    caller: &Values,
-    outside: &Values,
-) -> Result<Values, Diagnostics> {
-    bind_with(Callee { declared, parameters, settings: &[], division: Division::RoundsDown }, call, caller, outside)
+/// What a call may give.
+#[derive(Clone, Debug)]
+pub struct Signature<'a> {
+    /// What is called.
+    pub name: &'a str,
+    /// Where that is declared, if it is.
+    pub declared: Option<Span>,
+    /// The names of its parameters, in their order.
+    pub parameters: Vec<&'a str>,
+    /// What they are called: `parameter` or `setting`.
+    pub noun: &'static str,
+    /// Whether an argument without a name is for the parameter at its position.
+    pub has_positions: bool,
+}
+
+impl<'a> Signature<'a> {
+    /// What is declared with parameters.
+    #[must_use]
+    pub fn of(declared: &'a Name, parameters: &'a [Parameter]) -> Self {
+        let names = parameters.iter().map(|parameter| parameter.name.text.as_str());
+        Self { declared: Some(declared.span), ..Self::undeclared(&declared.text, names.collect(), "parameter") }
+    }
+
+    /// What is declared elsewhere than in a text.
+    #[must_use]
+    pub const fn undeclared(name: &'a str, parameters: Vec<&'a str>, noun: &'static str) -> Self {
+        Self { name, declared: None, parameters, noun, has_positions: true }
+    }
+
+    /// The argument of each parameter, by position or name.
+    pub fn arguments<'c>(&self, call: &'c Call, found: &mut Diagnostics) -> Vec<Option<&'c Argument>> {
+        let mut given: Vec<Option<&Argument>> = vec![None; self.parameters.len()];
+        for (position, argument) in call.arguments.iter().enumerate() {
+            let parameter = match &argument.name {
+                Some(name) => self.parameters.iter().position(|parameter| *parameter == name.text),
+                None => Some(position).filter(|position| self.has_positions && *position < given.len()),
+            };
+            match parameter {
+                None => found.push(self.superfluous(call, argument)),
+                Some(parameter) => match given[parameter] {
+                    None => given[parameter] = Some(argument),
+                    Some(first) => {
+                        let message = format!("`{}` is given twice", self.parameters[parameter]);
+                        let span = argument.value.span;
+                        let error = Diagnostic::error(Code::WrongArguments, span, "given again", message);
+                        found.push(error.label(first.value.span, "given here"));
+                    }
+                },
+            }
+        }
+        given
+    }
+
+    fn superfluous(&self, call: &Call, argument: &Argument) -> Diagnostic {
+        let (callee, noun) = (self.name, self.noun);
+        let error = match &argument.name {
+            Some(name) => {
+                let message = format!("`{callee}` has no {noun} `{}`", name.text);
+                let error = Diagnostic::error(Code::WrongArguments, name.span, format!("no such {noun}"), message);
+                Diagnostic { help: suggest::help(&name.text, self.parameters.iter().copied()), ..error }
+            }
+            None if !self.has_positions => {
+                let message = format!("`{callee}` takes its {noun}s by name");
+                let span = argument.value.span;
+                let error = Diagnostic::error(Code::WrongArguments, span, format!("which {noun}?"), message);
+                error.help(format!("write `{} = ..`", self.parameters.first().unwrap_or(&"name")))
+            }
+            None => {
+                let (takes, found) = (self.parameters.len(), call.arguments.len());
+                let plural = if takes == 1 { "" } else { "s" };
+                let message = format!("`{callee}` takes {takes} argument{plural}, found {found}");
+                Diagnostic::error(Code::WrongArguments, argument.value.span, "one too many", message)
+            }
+        };
+        self.declared.into_iter().fold(error, |error, span| error.label(span, "declared here"))
+    }
+
+    /// The error where a parameter has neither argument nor default.
+    #[must_use]
+    pub fn missing(&self, parameter: &str, call: Span) -> Diagnostic {
+        let message = format!("`{}` needs a value for `{parameter}`", self.name);
+        Diagnostic::error(Code::WrongArguments, call, format!("no value for `{parameter}`"), message)
+    }
 }
 
 /// What is called, and values that go before those of the call.
@@ -56,52 +131,40 @@ impl Division {
     }
 }
 
-/// Binds the arguments of a call to the parameters of its callee.
-pub fn bind_with(
-    callee: Callee<'_>,
-    call: Option<&Call>,
-    caller: &Values,
-    outside: &Values,
-) -> Result<Values, Diagnostics> {
-    let mut report = Report::default();
+/// Gives every parameter a value: a setting, or an argument of the call, or its default.
+///
+/// Arguments may use the `visible` names; defaults those and the parameters further left.
+///
+/// # Errors
+/// Arguments that no parameter takes, parameters without a value, and values that are wrong.
+pub fn bind(callee: Callee<'_>, call: Option<&Call>, visible: &Values) -> Result<Values, Diagnostics> {
+    let signature = Signature::of(callee.declared, callee.parameters);
+    let (mut report, mut found) = (Report::default(), Diagnostics::new());
+    let given = call.map_or_else(Vec::new, |call| signature.arguments(call, &mut found));
+    report.extend(found);
     let mut bound = Values::new();
-    for (position, argument) in call.into_iter().flat_map(|call| &call.arguments).enumerate() {
-        let parameter = match &argument.name {
-            Some(name) => callee.parameters.iter().find(|parameter| parameter.name.text == name.text),
-            None => callee.parameters.get(position),
-        };
-        let Some(parameter) = parameter else {
-            report.add(superfluous(callee, argument.name.as_ref(), argument.value.span));
-            continue;
-        };
-        let Some(value) = report.take(callee.division.evaluate(&argument.value, caller)) else { continue };
-        if bound.insert(parameter.name.text.clone(), value).is_some() {
-            let message = format!("`{}` of `{}` is given twice", parameter.name.text, callee.declared.text);
-            report.add(Diagnostic::error(Code::WrongArguments, argument.value.span, "given again", message));
-        }
+    for (parameter, argument) in callee.parameters.iter().zip(given) {
+        let Some(argument) = argument else { continue };
+        let value = report.take(callee.division.evaluate(&argument.value, visible));
+        bound.extend(value.map(|value| (parameter.name.text.clone(), value)));
     }
     for (name, value) in callee.settings {
-        if callee.parameters.iter().any(|parameter| parameter.name.text == *name) {
+        if signature.parameters.contains(&name.as_str()) {
             bound.insert(name.clone(), *value);
         }
     }
-    if report.is_empty() {
-        defaults(callee, call, outside, &mut bound, &mut report);
+    if !report.is_empty() {
+        return report.finish(bound);
     }
-    report.finish(bound)
-}
-
-fn defaults(callee: Callee<'_>, call: Option<&Call>, outside: &Values, bound: &mut Values, report: &mut Report) {
-    let mut visible = outside.clone();
+    let mut visible = visible.clone();
     for parameter in callee.parameters {
         let name = &parameter.name.text;
         let value = match (bound.get(name), &parameter.default) {
             (Some(value), _) => Some(*value),
             (None, Some(default)) => report.take(callee.division.evaluate(default, &visible)),
             (None, None) => {
-                let message = format!("`{}` needs a value for `{name}`", callee.declared.text);
                 let span = call.map_or(callee.declared.span, |call| call.span);
-                let error = Diagnostic::error(Code::WrongArguments, span, format!("no value for `{name}`"), message);
+                let error = signature.missing(name, span);
                 report.add(error.label(parameter.name.span, "declared without a default"));
                 None
             }
@@ -110,22 +173,5 @@ fn defaults(callee: Callee<'_>, call: Option<&Call>, outside: &Values, bound: &m
         visible.insert(name.clone(), value.unwrap_or(1));
         bound.insert(name.clone(), value.unwrap_or(1));
     }
-}
-
-fn superfluous(callee: Callee<'_>, name: Option<&Name>, value: crate::source::Span) -> Diagnostic {
-    let n_parameters = callee.parameters.len();
-    let declared = &callee.declared.text;
-    let error = match name {
-        Some(name) => {
-            let message = format!("`{declared}` has no parameter `{}`", name.text);
-            Diagnostic::error(Code::WrongArguments, name.span, "no such parameter", message)
-        }
-        None => {
-            let message = format!("`{declared}` has {n_parameters} parameters, and more values are given");
-            Diagnostic::error(Code::WrongArguments, value, "one too many", message)
-        }
-    };
-    let known = callee.parameters.iter().map(|parameter| parameter.name.text.as_str());
-    let help = name.and_then(|name| suggest::help(&name.text, known));
-    Diagnostic { help, ..error.label(callee.declared.span, "declared here") }
+    report.finish(bound)
 }

@@ -1,5 +1,7 @@
 //! Evaluation of resolved expressions over checked 64-bit integers.
 
+use super::errors::no_result;
+use super::number::NoResult;
 use super::scope::{Fault, Node, Resolved, Scope, State};
 use crate::ast::{BinaryOp, Expr, ExprKind, UnaryOp};
 use crate::diagnostic::{Code, Diagnostic};
@@ -152,13 +154,13 @@ impl Machine {
 
     /// An operation that has no result, with the numbers that its names stand for.
     fn overflow(&mut self, scope: &Scope<'_>, code: &Resolved<'_>, operation: &str) -> Fault {
-        let message = match &code.node {
+        let reason = match &code.node {
             Node::Binary(BinaryOp::Divide | BinaryOp::Modulo, _, _) if operation.ends_with(" 0") => {
-                format!("division by zero: {operation}")
+                NoResult::DivisionByZero
             }
-            _ => format!("{operation} does not fit in 64 bits"),
+            _ => NoResult::Overflow,
         };
-        let error = Diagnostic::error(Code::Arithmetic, code.expr.span, "has no result", message);
+        let error = no_result(code.expr.span, reason.words(operation));
         Box::new(match self.values_of(scope, code.expr) {
             Some(note) => error.note(note),
             None => error,

@@ -2,7 +2,9 @@
 //! What has to be a whole number, or one of a few digits, must be one in the end.
 
 use super::arguments::Values;
+use super::errors::no_result;
 use super::evaluate::{MAX_OPERATIONS, Machine, unbound};
+use super::number::{self, NoResult, Number, Outcome};
 use super::scope::{Decimals, Fault, Node, Resolved, Scope, State};
 use crate::ast::{BinaryOp, Expr, UnaryOp};
 use crate::diagnostic::{Code, Diagnostic};
@@ -51,44 +53,13 @@ pub fn explained(error: Diagnostic, expr: &Expr, values: &Values) -> Fault {
     }
 }
 
-/// A number, exact as long as no floating-point number is part of it.
-#[derive(Clone, Copy, Debug)]
-pub enum Number {
-    /// A fraction.
-    Exact(Fraction),
-    /// What no fraction holds: a square root, or a decimal that is too long.
-    Decimal(f64),
+/// Conditions are 1 or 0.
+const fn condition(holds: bool) -> Number {
+    Number::whole(holds as i64)
 }
 
-impl Number {
-    fn to_f64(self) -> f64 {
-        match self {
-            Self::Exact(value) => value.to_f64(),
-            Self::Decimal(value) => value,
-        }
-    }
-
-    const fn condition(holds: bool) -> Self {
-        Self::Exact(Fraction::whole(holds as i64))
-    }
-
-    fn holds(self) -> bool {
-        !matches!(self, Self::Exact(value) if value.as_whole() == Some(0))
-    }
-
-    fn compare(self, other: Self) -> Option<Ordering> {
-        match (self, other) {
-            (Self::Exact(one), Self::Exact(other)) => Some(one.cmp(&other)),
-            _ => self.to_f64().partial_cmp(&other.to_f64()),
-        }
-    }
-
-    fn words(self) -> String {
-        match self {
-            Self::Exact(value) => value.to_string(),
-            Self::Decimal(value) => value.to_string(),
-        }
-    }
+fn holds(value: Number) -> bool {
+    value.as_whole() != Some(0)
 }
 
 /// Values of `let`s, each evaluated once.
@@ -116,22 +87,25 @@ impl Exact {
             return Err(Box::new(Diagnostic::error(Code::TooLarge, code.expr.span, "given up here", message)));
         }
         match &code.node {
-            Node::Constant(value) => Ok(Number::Exact(Fraction::whole(*value))),
+            Node::Constant(value) => Ok(Number::whole(*value)),
             Node::Decimal(value) if scope.decimals() == Decimals::Exact => {
                 let exact = Fraction::decimal(*value);
                 exact.map(Number::Exact).ok_or_else(|| without_value(scope, code, "the number does not fit in 64 bits"))
             }
-            Node::Decimal(value) => finite(scope, code, value.to_f64()),
+            Node::Decimal(value) => {
+                let value = Number::decimal(value.to_f64());
+                value.map_err(|none| without_value(scope, code, &none.words(code.expr.span.start)))
+            }
             Node::Variable(_) => Err(unbound(code.expr)),
             Node::Let(slot) => self.definition(scope, *slot, code),
-            Node::Unary(UnaryOp::Not, operand) => Ok(Number::condition(!self.eval(scope, operand)?.holds())),
+            Node::Unary(UnaryOp::Not, operand) => Ok(condition(!holds(self.eval(scope, operand)?))),
             Node::Unary(UnaryOp::Negate, operand) => match self.eval(scope, operand)? {
                 Number::Decimal(value) => Ok(Number::Decimal(-value)),
-                value => binary(scope, code, BinaryOp::Subtract, (Number::Exact(Fraction::whole(0)), value)),
+                value => binary(scope, code, BinaryOp::Subtract, (Number::whole(0), value)),
             },
             Node::Binary(op, left, right) => {
                 let left = self.eval(scope, left)?;
-                if matches!((op, left.holds()), (BinaryOp::And, false) | (BinaryOp::Or, true)) {
+                if matches!((op, holds(left)), (BinaryOp::And, false) | (BinaryOp::Or, true)) {
                     return Ok(left);
                 }
                 let right = self.eval(scope, right)?;
@@ -139,13 +113,13 @@ impl Exact {
             }
             Node::If(parts) => {
                 let [condition, then, otherwise] = &**parts;
-                let branch = if self.eval(scope, condition)?.holds() { then } else { otherwise };
+                let branch = if holds(self.eval(scope, condition)?) { then } else { otherwise };
                 self.eval(scope, branch)
             }
             Node::Min(parts) => self.extreme(scope, code, parts, Ordering::Less),
             Node::Max(parts) => self.extreme(scope, code, parts, Ordering::Greater),
             Node::Abs(operand) => {
-                let (value, zero) = (self.eval(scope, operand)?, Number::Exact(Fraction::whole(0)));
+                let (value, zero) = (self.eval(scope, operand)?, Number::whole(0));
                 match value.compare(zero) {
                     Some(Ordering::Less) => binary(scope, code, BinaryOp::Subtract, (zero, value)),
                     _ => Ok(value),
@@ -187,14 +161,9 @@ impl Exact {
     }
 }
 
-/// An operation on exact numbers; none where it has no result.
-type OfFractions = fn(Fraction, Fraction) -> Option<Fraction>;
-/// The same on decimals.
-type OfDecimals = fn(f64, f64) -> f64;
-
 /// An operation that has no result.
 fn without_value(scope: &Scope<'_>, code: &Resolved<'_>, message: &str) -> Fault {
-    with_values(scope, code, Diagnostic::error(Code::Arithmetic, code.expr.span, "has no result", message))
+    with_values(scope, code, no_result(code.expr.span, message))
 }
 
 /// An error with the numbers that the names of an expression stand for.
@@ -205,45 +174,25 @@ fn with_values(scope: &Scope<'_>, code: &Resolved<'_>, error: Diagnostic) -> Fau
     })
 }
 
-fn finite(scope: &Scope<'_>, code: &Resolved<'_>, value: f64) -> Result<Number, Fault> {
-    if value.is_finite() {
-        return Ok(Number::Decimal(value));
-    }
-    Err(without_value(scope, code, &format!("the result is {value}, which is not finite")))
-}
-
+/// An operator on two numbers. Where decimals are floating-point numbers, what is too large for an exact number is one.
 fn binary(
     scope: &Scope<'_>,
     code: &Resolved<'_>,
     op: BinaryOp,
     (left, right): (Number, Number),
 ) -> Result<Number, Fault> {
-    let order = || left.compare(right);
-    let (exact, float): (OfFractions, OfDecimals) = match op {
-        BinaryOp::Add => (Fraction::plus, |a, b| a + b),
-        BinaryOp::Subtract => (Fraction::minus, |a, b| a - b),
-        BinaryOp::Multiply => (Fraction::times, |a, b| a * b),
-        BinaryOp::Divide => (Fraction::over, |a, b| a / b),
-        BinaryOp::Modulo => (Fraction::modulo, |a, b| a - (a / b).floor() * b),
-        BinaryOp::Equal => return Ok(Number::condition(order() == Some(Ordering::Equal))),
-        BinaryOp::NotEqual => return Ok(Number::condition(order() != Some(Ordering::Equal))),
-        BinaryOp::Less => return Ok(Number::condition(order() == Some(Ordering::Less))),
-        BinaryOp::LessEqual => return Ok(Number::condition(order().is_some_and(Ordering::is_le))),
-        BinaryOp::Greater => return Ok(Number::condition(order() == Some(Ordering::Greater))),
-        BinaryOp::GreaterEqual => return Ok(Number::condition(order().is_some_and(Ordering::is_ge))),
-        BinaryOp::And | BinaryOp::Or => return Ok(right),
-    };
-    let words = || format!("{} {} {}", left.words(), op.symbol(), right.words());
-    if let (Number::Exact(a), Number::Exact(b)) = (left, right) {
-        if let Some(value) = exact(a, b) {
-            return Ok(Number::Exact(value));
-        }
-        if matches!(op, BinaryOp::Divide | BinaryOp::Modulo) && b.as_whole() == Some(0) {
-            return Err(without_value(scope, code, &format!("division by zero: {}", words())));
-        }
-        if scope.decimals() != Decimals::Floating {
-            return Err(without_value(scope, code, &format!("{} does not fit in 64 bits", words())));
-        }
+    let mut result = number::binary(op, left, right);
+    if result == Some(Err(NoResult::Overflow)) && scope.decimals() == Decimals::Floating {
+        result = number::inexact(op, left, right);
     }
-    finite(scope, code, float(left.to_f64(), right.to_f64()))
+    match result {
+        Some(Ok(Outcome::Number(number))) => Ok(number),
+        Some(Ok(Outcome::Condition(holds))) => Ok(condition(holds)),
+        Some(Err(none)) => {
+            let operation = format_args!("{left} {} {right}", op.symbol());
+            Err(without_value(scope, code, &none.words(operation)))
+        }
+        // `and` and `or`, whose left side did not decide.
+        None => Ok(right),
+    }
 }

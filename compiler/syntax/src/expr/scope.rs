@@ -4,11 +4,11 @@
 //! for each change of a variable that it depends on) or a variable (`s`, `d`, the number of a
 //! loop), which has a value only where it is bound.
 
+use super::errors::{named_argument, unknown_function, unknown_name, wrong_count, wrong_type};
 use super::evaluate::{binary, unary};
 use crate::ast::{Argument, BinaryOp, Call, Decimal, Expr, ExprKind, UnaryOp};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::source::Span;
-use crate::suggest;
 use std::collections::BTreeMap;
 
 /// The most variables of one scope: one bit each.
@@ -201,13 +201,11 @@ impl<'a> Scope<'a> {
         if [wanted, Type::Unknown].contains(&resolved.ty) || wanted == Type::Unknown {
             return Ok(resolved);
         }
-        let message = format!("expected {}, found {}", wanted.phrase(), resolved.ty.phrase());
-        let label = format!("this is {}", resolved.ty.phrase());
         let help = match wanted {
             Type::Number => "write `if condition then 1 else 0` to count with a condition",
             Type::Condition | Type::Unknown => "compare it, for example with `> 0`",
         };
-        Err(Box::new(Diagnostic::error(Code::WrongType, expr.span, label, message).help(help)))
+        Err(Box::new(wrong_type(expr.span, wanted.phrase(), resolved.ty.phrase()).help(help)))
     }
 
     fn resolve(&mut self, expr: &'a Expr, depth: u32) -> Result<Resolved<'a>, Fault> {
@@ -256,13 +254,7 @@ impl<'a> Scope<'a> {
             }
             ExprKind::Decimal(_) | ExprKind::List(_) | ExprKind::Range(..) => {
                 let found = if matches!(expr.kind, ExprKind::Decimal(_)) { "a decimal" } else { "a list" };
-                let message = format!("expected a whole number, found {found}");
-                return Err(Box::new(Diagnostic::error(
-                    Code::WrongType,
-                    expr.span,
-                    format!("this is {found}"),
-                    message,
-                )));
+                return Err(Box::new(wrong_type(expr.span, "a whole number", found)));
             }
         };
         Ok(if self.exact { resolved } else { folded(resolved) })
@@ -270,8 +262,7 @@ impl<'a> Scope<'a> {
 
     fn argument(&mut self, call: &Call, argument: &'a Argument, depth: u32) -> Result<Resolved<'a>, Fault> {
         if let Some(name) = &argument.name {
-            let message = format!("`{}` takes its numbers by position", call.name.text);
-            return Err(Box::new(Diagnostic::error(Code::WrongArguments, name.span, "no name here", message)));
+            return Err(Box::new(named_argument(call, name)));
         }
         self.typed(&argument.value, Type::Number, depth)
     }
@@ -329,10 +320,10 @@ impl<'a> Scope<'a> {
 
     fn unknown(&self, name: &str, span: Span) -> Fault {
         let known = self.variables.keys().chain(self.names.keys()).chain(self.constants.keys()).map(String::as_str);
-        let error = Diagnostic::error(Code::UnknownName, span, "not known here", format!("unknown name `{name}`"));
+        let error = unknown_name(name, span, known);
         let help = match name {
             "N" | "n" => Some("`M` is the number of microbatches, `D` of devices, `S` of stages".to_owned()),
-            _ => suggest::help(name, known),
+            _ => error.help.clone(),
         };
         Box::new(Diagnostic { help, ..error })
     }
@@ -355,10 +346,7 @@ const fn signature(op: BinaryOp) -> (Type, Type) {
 }
 
 fn function<'a>(call: &Call, mut parts: Vec<Resolved<'a>>) -> Result<Node<'a>, Fault> {
-    let wrong = |takes: &str| {
-        let message = format!("`{}` takes {takes}, found {}", call.name.text, call.arguments.len());
-        Box::new(Diagnostic::error(Code::WrongArguments, call.span, "in this call", message))
-    };
+    let wrong = |takes: &str| Box::new(wrong_count(call, takes));
     match call.name.text.as_str() {
         "min" if !parts.is_empty() => Ok(Node::Min(parts)),
         "max" if !parts.is_empty() => Ok(Node::Max(parts)),
@@ -367,12 +355,7 @@ fn function<'a>(call: &Call, mut parts: Vec<Resolved<'a>>) -> Result<Node<'a>, F
             (Some(only), true) => Ok(Node::Abs(Box::new(only))),
             _ => Err(wrong("one number")),
         },
-        name => {
-            let message = format!("unknown function `{name}`");
-            let error = Diagnostic::error(Code::UnknownName, call.name.span, "not known", message);
-            let help = suggest::help(name, ["min", "max", "abs"]);
-            Err(Box::new(Diagnostic { help, ..error }))
-        }
+        _ => Err(Box::new(unknown_function(&call.name, ["min", "max", "abs"]))),
     }
 }
 

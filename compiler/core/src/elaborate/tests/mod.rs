@@ -334,7 +334,7 @@ fn training_settings_are_exact_in_every_expression() {
         assert_eq!(rate(text), Ok(expected), "{text}");
     }
     assert_eq!(rate("1 / (odd - 7)"), Err("division by zero: 1 / 0".to_owned()));
-    assert!(rate("0.1 / (1 / 2 - 0.5)").is_err_and(|message: String| message.contains("not finite")));
+    assert_eq!(rate("0.1 / (1 / 2 - 0.5)"), Err("division by zero: 0.1 / 0".to_owned()));
 }
 
 #[test]
@@ -372,7 +372,7 @@ fn settings_and_arguments_must_fit_their_parameters() {
     let text = STANDARD.replace("NAME", "interleaved_1f1b(chunk = 3)");
     assert_eq!(errors(&text, &[])[0].0, "`interleaved_1f1b` has no parameter `chunk`");
     let text = STANDARD.replace("NAME", "interleaved_1f1b(2, 4, 3)");
-    assert!(errors(&text, &[])[0].0.contains("more values are given"));
+    assert!(errors(&text, &[])[0].0.contains("takes 2 arguments, found 3"));
     let text = STANDARD.replace("NAME", "interleaved_1f1b");
     assert!(errors(&text, &[("chnks", 3)])[0].0.contains("no parameter `chnks`"));
     assert!(errors(&text, &[("microbatches", 6)])[0].0.contains("does not allow these numbers"));

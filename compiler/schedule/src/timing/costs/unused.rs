@@ -12,21 +12,22 @@ use pipe_ir::ids::StageId;
 use pipe_ir::task::TaskKind;
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
 
-/// A warning for each cost that nothing in the schedule takes. `only_own` is false where a profile
-/// or a cluster has costs as well.
+/// A warning for each of these costs that nothing in the schedule takes. `all` are the costs that
+/// the schedule is timed with: they end with these, and before them stand those of a profile or a
+/// cluster, where there is one.
 #[must_use]
-pub fn check(costs: &StageCosts, only_own: bool, schedule: &Schedule) -> Diagnostics {
+pub fn check(costs: &StageCosts, all: &StageCosts, schedule: &Schedule) -> Diagnostics {
     let runs = Runs::of(schedule);
-    let deciding = deciding(costs, schedule.n_stages());
+    let deciding = deciding(all, schedule.n_stages());
+    let n_others = all.entries.len() - costs.entries.len();
     let warning = |(index, entry): (usize, &Entry)| {
         let (reason, help) = match &entry.name {
             CostName::Tasks(kind) | CostName::Stages(kind, _) if *kind != TaskKind::Update => {
-                let decides = |stage: &StageId| deciding[stage.index()][kind.index()] == Some(index);
+                let place = n_others + index;
+                let decides = |stage: &StageId| deciding[stage.index()][kind.index()] == Some(place);
                 let about = schedule.placement.stages().filter(decides);
                 match about.map(|stage| runs.of_cost(*kind, stage, &deciding)).max() {
                     Some(Use::Direct) => return None,
-                    // The halves may be what the profile or the cluster says of them.
-                    Some(Use::ByHalves) if !only_own => return None,
                     Some(Use::ByHalves) => {
                         ("no such task: `B` and `W` follow from it", Some("give `B` and `W` costs of their own"))
                     }
