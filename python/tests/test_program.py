@@ -10,7 +10,8 @@ import pytest
 
 import pipec
 from pipec.inside import updates_inside
-from pipec.instructions import RecvStart, Run, SendStart, Wait, read_instruction
+from pipec.instruction import read_instruction
+from pipec.instructions import RecvStart, Run, SendStart, Wait
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"

@@ -93,7 +93,7 @@ fn layer_bytes(stage: &StageReport) -> u64 {
     stage.activations.iter().filter(|tensor| tensor.part == "layers").map(|tensor| tensor.bytes).sum()
 }
 
-/// Whether a figure is one that was written with four digits behind the point.
+/// Whether a figure is one that was written with four digits after the decimal point.
 fn is(value: f64, published: &Value) -> bool {
     (value - published.as_f64().expect("a figure")).abs() <= 0.000_05 + f64::EPSILON * value
 }

@@ -227,7 +227,7 @@ fn what_is_no_store_is_said() {
     });
     let told = unjoined(&address(port), &member(0, 2)).to_string();
     let expected = format!("torchrun's store at localhost:{port} (MASTER_ADDR and MASTER_PORT) cannot be used: ");
-    assert!(told.starts_with(&expected) && told.contains("what answers there is no store of PyTorch"), "{told}");
+    assert!(told.starts_with(&expected) && told.contains("what answers there is not a PyTorch store"), "{told}");
     let closed = TcpListener::bind(("127.0.0.1", 0)).expect("a port").local_addr().expect("it is bound").port();
     let told = unjoined(&Address { host: "127.0.0.1".to_owned(), ..address(closed) }, &member(0, 2)).to_string();
     assert!(told.contains("cannot be used: Connection refused"), "{told}");

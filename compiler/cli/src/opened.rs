@@ -44,8 +44,9 @@ fn of_checkpoints(training: &Training, span: Span) -> Option<Diagnostic> {
     // What is missing is made.
     let there = path.ancestors().find_map(|part| Some((part, part.metadata().ok()?)));
     there.filter(|(_, found)| !found.is_dir()).map(|(part, _)| {
-        let message = format!("checkpoints go to the folder {}, and {} is no folder", path.display(), part.display());
-        Diagnostic::error(Code::UnusableData, span, "this is no folder", message)
+        let message =
+            format!("checkpoints go to the folder {}, and {} is not a folder", path.display(), part.display());
+        Diagnostic::error(Code::UnusableData, span, "this is not a folder", message)
             .help("the path is relative to the working directory")
     })
 }

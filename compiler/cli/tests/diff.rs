@@ -171,7 +171,7 @@ fn traces_that_do_not_fit_are_told_with_place_and_numbers() {
         (TRACE[..TRACE.len() / 2].to_owned(), "EOF while parsing"),
         (set("dur", json!(-5.0)), "`dur` is -5.0 us, and 0 to 1e12 are read at line"),
         (set("ts", json!(1e300)), "`ts` is 1e+300 us"),
-        (set("ts", json!("soon")), "`ts` is no number of microseconds"),
+        (set("ts", json!("soon")), "`ts` is not a number of microseconds"),
         (argue("stage", 4_294_967_296), "4294967296 is no number of a stage"),
         (argue("device", 4_000_000_000), "d4000000000 ran `"),
         (argue("stage", 9), "and `1f1b` has no such task"),

@@ -44,7 +44,7 @@ fn check_opens_what_run_opens() {
         (256, "data \"/dev/zero\"", "it is a device, and a regular file is needed"),
         (256, "data \"short.txt\"", "has 3 bytes, but one row of a microbatch takes 5"),
         (64, "data \"long.txt\"", "holds the byte 120, but the model indexes a table of 64 rows"),
-        (256, "checkpoint \"long.txt/x\"  data synthetic", "long.txt is no folder"),
+        (256, "checkpoint \"long.txt/x\"  data synthetic", "long.txt is not a folder"),
     ] {
         std::fs::write(folder.join("x.pipe"), text(vocabulary, lines)).expect("the folder can be written");
         for command in ["check", "run"] {
@@ -96,4 +96,54 @@ fn targets_and_profiles_may_be_pipes_that_are_waited_for_with_a_word() {
     assert!(error.contains("error[too-large]"), "{error}");
     let error = pipec(&folder, "check std:1f1b --profile /dev/zero", "").with(1).error;
     assert!(error.contains("bytes; at most"), "{error:.500}");
+}
+
+/// A file of a format that this version still reads, written by the version that is named there.
+fn kept(name: &str) -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/formats").join(name)
+}
+
+/// Files that earlier versions wrote still load: one of each format that is read again.
+#[test]
+fn files_of_earlier_versions_still_load() {
+    let source = std::fs::read_to_string(kept("tiny.pipe")).expect("it is there");
+    let folder = folder("files-kept", &[("tiny.pipe", &source)]);
+    for (name, keeps) in [("checkpoint-1.safetensors", "could not be verified"), ("checkpoint-2.safetensors", "")] {
+        let file = kept(name);
+        let resumed = pipec(&folder, &format!("run tiny.pipe --no-checkpoint --resume {}", file.display()), "").with(0);
+        assert!(resumed.out.contains("2 steps") && resumed.error.contains(keeps), "{}{}", resumed.out, resumed.error);
+        assert!(!keeps.is_empty() || !resumed.error.contains("verified"), "{}", resumed.error);
+    }
+    let sharded = kept("sharded");
+    let resumed = pipec(&folder, &format!("run tiny.pipe --no-checkpoint --resume {}", sharded.display()), "").with(0);
+    assert!(resumed.out.contains("2 steps"), "{}", resumed.out);
+
+    let profile = kept("tiny.profile.json");
+    let profiled =
+        pipec(&folder, &format!("check tiny.pipe --profile {} --format json", profile.display()), "").with(0);
+    let report: Value = serde_json::from_str(&profiled.out).expect("JSON");
+    assert_eq!(report["makespan"], 0.014062, "{report:#}");
+
+    let trace = kept("tiny.trace.json");
+    let compared = pipec(&folder, &format!("diff tiny.pipe {}", trace.display()), "").with(0);
+    assert!(compared.out.contains("medians over 3 steps of 4"), "{}", compared.out);
+
+    let ir = kept("tiny.ir");
+    assert!(pipec(&folder, &format!("check {}", ir.display()), "").with(0).out.contains("accepted, deadlock free"));
+    let json = std::fs::read_to_string(kept("tiny.program.json")).expect("it is there");
+    let program = pipe_ir::json::parse(&json).expect("a program");
+    assert_eq!(pipe_ir::text::print(&program), std::fs::read_to_string(ir).expect("it is there"));
+}
+
+/// Every format that `--version` names has its line among the documents.
+#[test]
+fn every_format_is_documented() {
+    let version = pipec(&folder("files-formats", &[]), "--version", "").with(0).out;
+    let page = include_str!("../../../docs/formats.md");
+    let line = version.lines().find_map(|line| line.strip_prefix("schemas: ")).expect("a line of schemas");
+    let formats: Vec<&str> = line.split(", ").collect();
+    assert!(formats.len() >= 10, "{line}");
+    for format in formats {
+        assert!(page.contains(&format!("| `{format}` |")), "docs/formats.md has no row for `{format}`");
+    }
 }

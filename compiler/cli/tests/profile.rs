@@ -129,12 +129,12 @@ fn times_that_were_not_measured_follow_from_those_that_were() {
 fn profiles_that_cannot_be_used_are_told_with_their_place() {
     let replaced = |from: &str, to: &str| TWO_STAGES.replacen(from, to, 1);
     for (number, (text, words)) in [
-        (String::new(), "is no profile: EOF"),
+        (String::new(), "is not a valid profile: EOF"),
         ("{\"schema\": 3}".to_owned(), "malformed type: integer `3`, expected a string"),
         (replaced("profile/1", "profile/9"), "has the schema `pipec.profile/9`, and `pipec.profile/1` is read"),
-        (replaced("\"stages\": 2", "\"stages\": \"two\""), "`\"two\"` is no number of stages"),
+        (replaced("\"stages\": 2", "\"stages\": \"two\""), "`\"two\"` is not a number of stages"),
         (replaced("\"transfer_ns\": 50000,", ""), "missing field `transfer_ns`"),
-        (replaced("\"kind\": \"F\"", "\"kind\": \"G\""), "`G` is no kind of task"),
+        (replaced("\"kind\": \"F\"", "\"kind\": \"G\""), "`G` is not a kind of task"),
         (replaced("\"kind\": \"BW\"", "\"kind\": \"F\""), "`F` of s0 is in the profile twice"),
         (replaced("\"stage\": 1", "\"stage\": 2"), "`F` of s2 is in a profile of 2 stages"),
         (replaced("1000000,", "2000000000000000,"), "`F` of s0 takes 2000000000000000 ns, more than 1000000000000000"),

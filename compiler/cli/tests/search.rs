@@ -187,7 +187,7 @@ fn what_cannot_be_searched_is_refused_with_numbers_and_help() {
         (
             "std:seq_1f1b",
             1,
-            "error[cannot-search]: the search cannot order `seq_1f1b`: its microbatches are cut in slices",
+            "error[cannot-search]: the search cannot order `seq_1f1b`: its microbatches are cut into slices",
         ),
         (
             "std:v_half --set devices=4 --memory 0.25",

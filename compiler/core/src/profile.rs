@@ -92,7 +92,7 @@ mod letters {
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<TaskKind, D::Error> {
         let text = String::deserialize(from)?;
-        TaskKind::from_letters(&text).ok_or_else(|| D::Error::custom(format!("`{text}` is no kind of task")))
+        TaskKind::from_letters(&text).ok_or_else(|| D::Error::custom(format!("`{text}` is not a kind of task")))
     }
 }
 
@@ -172,13 +172,14 @@ impl Profile {
         let file = sources.add(self.source.clone());
         let (n_stages, place) = &self.stages;
         let error = |place: &Range<usize>, label: String, message: String| {
-            let help = format!("`pipec profile TARGET` measures this target; the file is about `{}`", self.target);
+            let help =
+                format!("`pipec profile TARGET` measures this target; the file was measured on `{}`", self.target);
             let error = Diagnostic::error(Code::UnusableProfile, spanned(file, place), label, message);
             error.label(schedule.span, "the schedule of the target").help(help)
         };
         if *n_stages != schedule.n_stages() {
             let (name, own) = (&schedule.name, schedule.n_stages());
-            let message = format!("this profile is about {n_stages} stages, and `{name}` has {own}");
+            let message = format!("this profile has {n_stages} stages, but `{name}` has {own}");
             return Err(vec![error(place, "this many".to_owned(), message)]);
         }
         let tasks = schedule.orders.iter().flatten().map(|scheduled| scheduled.task);
@@ -226,7 +227,7 @@ fn parse(source: &Source) -> Result<Profile, Diagnostic> {
     }
     let form: Form<'_> = serde_json::from_str(text).map_err(|wrong| {
         let at = place(text, wrong.line(), wrong.column());
-        let message = format!("`{}` is no profile: {}", source.name, reason(&wrong));
+        let message = format!("`{}` is not a valid profile: {}", source.name, reason(&wrong));
         Diagnostic::error(Code::UnusableProfile, mark(file, text, at), "here", message).help(HELP)
     })?;
     if form.schema != SCHEMA {
@@ -240,7 +241,7 @@ fn parse(source: &Source) -> Result<Profile, Diagnostic> {
     };
     let stages = range(form.stages);
     let n_stages: u32 = serde_json::from_str(form.stages.get())
-        .map_err(|_| error(&stages, "here", format!("`{}` is no number of stages", form.stages.get())))?;
+        .map_err(|_| error(&stages, "here", format!("`{}` is not a number of stages", form.stages.get())))?;
     if form.transfer_ns > MOST_NANOS {
         let message = format!("`transfer_ns` of `{}` is {}, more than {MOST_NANOS}", source.name, form.transfer_ns);
         return Err(error(&whole, "this file", message));

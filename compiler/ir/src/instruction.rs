@@ -1,4 +1,5 @@
-//! The instruction table: one row per instruction; enum, printer, parser, buffer accesses and reference follow from it.
+//! The instruction table: one row per instruction; enum, printer, parser, buffer accesses,
+//! reference and classes of Python follow from it.
 //!
 //! A row names the fields of an instruction with their [`crate::operand`] kinds, in the order of
 //! its text; a literal before a field is written before it.
@@ -122,10 +123,23 @@ impl Collective {
 /// A row of the reference page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Row {
-    /// What it looks like: its word, then the literals and the shapes of its fields.
-    pub shape: &'static [&'static str],
+    /// The word that it begins with.
+    pub word: &'static str,
+    /// What follows, in the order of the text.
+    pub fields: &'static [Field],
     /// What it does.
     pub doc: &'static str,
+}
+
+/// A field of an instruction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Field {
+    /// The literal before it; empty where there is none.
+    pub before: &'static str,
+    /// What it is called, also in JSON.
+    pub name: &'static str,
+    /// What it looks like, such as `%buffer`.
+    pub shape: &'static str,
 }
 
 macro_rules! field_type {
@@ -173,7 +187,15 @@ macro_rules! instructions {
 
         /// Every instruction, for the reference page.
         pub const REFERENCE: &[Row] = &[$(
-            Row { shape: &[$word $(, $($before,)? <$kind as Kind>::SHAPE)*], doc: concat!($($doc),*) },
+            Row {
+                word: $word,
+                fields: &[$(Field {
+                    before: concat!($($before)?),
+                    name: stringify!($field),
+                    shape: <$kind as Kind>::SHAPE,
+                }),*],
+                doc: concat!($($doc),*),
+            },
         )*];
 
         impl Instruction {
@@ -310,8 +332,9 @@ impl Instruction {
 pub fn reference() -> String {
     let mut out = String::from("| instruction | what it does |\n|---|---|\n");
     for row in REFERENCE {
-        let shape = row.shape.join(" ").replace('|', "\\|");
-        out.push_str(&format!("| `{shape}` |{} |\n", row.doc));
+        let parts = row.fields.iter().flat_map(|field| [field.before, field.shape]).filter(|part| !part.is_empty());
+        let shape: Vec<&str> = [row.word].into_iter().chain(parts).collect();
+        out.push_str(&format!("| `{}` |{} |\n", shape.join(" ").replace('|', "\\|"), row.doc));
     }
     out
 }

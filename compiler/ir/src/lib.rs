@@ -13,6 +13,7 @@ pub mod json;
 pub mod kernels;
 pub mod operand;
 pub mod program;
+pub mod python;
 pub mod reference;
 pub mod shares;
 pub mod task;

@@ -85,7 +85,7 @@ pub struct Exec {
     pub kind: TaskKind,
     /// Of which stage.
     pub stage: StageId,
-    /// Of which slice of a microbatch, where microbatches are cut in slices; an update is of none.
+    /// Of which slice of a microbatch, where microbatches are cut into slices; an update is of none.
     #[serde(default)]
     pub slice: Option<u32>,
     /// Which of the weights it changes, where each chunk of them has an update of its own.

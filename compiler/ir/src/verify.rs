@@ -9,7 +9,7 @@
 //!   one for each member of one group, which holds exactly its bytes of their tensors, and are
 //!   filled, and updated, share by share by their members; an update has no operand of a
 //!   microbatch, and nothing but an update changes weights; every stage has an executable. Where
-//!   microbatches are cut in slices, an executable is of one slice and runs on that slice; slices
+//!   microbatches are cut into slices, an executable is of one slice and runs on that slice; slices
 //!   read each other's values only within one microbatch, all slices of which belong to one step;
 //!   tensors of data have a second axis, along which they are cut.
 //! - **graphs**: inputs come before their use, shapes agree with the operation, loads and stores

@@ -101,7 +101,9 @@ fn length(model: &Model, slices: Slices, schedule: Span) -> Result<u64, Box<Diag
     };
     if length % u64::from(slices.count()) != 0 {
         let count = slices.count();
-        return Err(error(format!("a sequence of {length} positions cannot be cut in {count} slices of equal length")));
+        return Err(error(format!(
+            "a sequence of {length} positions cannot be cut into {count} slices of equal length"
+        )));
     }
     Ok(length)
 }
@@ -185,7 +187,7 @@ impl<'a> Cutting<'a> {
 
     fn refuse(&self, id: NodeId, reason: &str) -> Box<Diagnostic> {
         let name = self.whole.names.get(&id).map(|name| format!(" at `{name}`")).unwrap_or_default();
-        let message = format!("`{}` cannot be cut in slices{name}: {reason}", self.whole.name);
+        let message = format!("`{}` cannot be cut into slices{name}: {reason}", self.whole.name);
         let error = Diagnostic::error(Code::UncutSequence, self.whole.span, "of this layer", message);
         Box::new(error.help(
             "let positions of the sequence meet only in `causal_attention` (or `causal_softmax`), or use no slices",

@@ -26,7 +26,7 @@ pub fn abstract_stages(kinds: &[Kinds], graph: &StageGraph) -> StageSet {
     abstract_slices(kinds, graph, Slices::ONE)
 }
 
-/// The same where microbatches are cut in slices, each of which saves as much and carries 64 KiB to the later ones.
+/// The same where microbatches are cut into slices, each of which saves as much and carries 64 KiB to the later ones.
 #[must_use]
 pub fn abstract_slices(kinds: &[Kinds], graph: &StageGraph, slices: Slices) -> StageSet {
     let mut set = StageSet { graph: graph.clone(), ..StageSet::default() };

@@ -3,7 +3,7 @@
 //! F(s, m) needs F(r, m) of every stage r that s reads. B or BW(s, m) needs F(s, m) and the B or
 //! BW(t, m) of every stage t that reads s. W(s, m) needs B(s, m). Where a stage recomputes, R(s, m)
 //! needs F(s, m), and B or BW(s, m) needs R(s, m). Which stages read which the stage graph says;
-//! nothing else in the compiler knows. Where microbatches are cut in slices, F(s, m, q) needs F(s,
+//! nothing else in the compiler knows. Where microbatches are cut into slices, F(s, m, q) needs F(s,
 //! m, q-1) too, whose keys and values it reads, and B or BW(s, m, q) the B or BW(s, m, q+1) that
 //! computes their gradients. Where a sum of gradients travels, W or BW(s, m) needs that of m-1 too,
 //! and what follows an update that of the step's last microbatch (see

@@ -95,7 +95,7 @@ codes! {
     UnusableData "unusable-data"
     /// A model from a `config.json` has no tensor graph, which something needs.
     NoTensorGraph "no-tensor-graph"
-    /// A model cannot be cut in slices along its sequence.
+    /// A model cannot be cut into slices along its sequence.
     UncutSequence "uncut-sequence"
     /// What is to live in the memory of hosts is not there, or cannot leave the devices.
     CannotOffload "cannot-offload"

@@ -17,7 +17,7 @@ pub fn help<'n>(name: &str, candidates: impl IntoIterator<Item = &'n str>) -> Op
     }
     let shown: Vec<String> = all.iter().take(12).map(|name| format!("`{name}`")).collect();
     let more = if all.len() > shown.len() { ", …" } else { "" };
-    (!shown.is_empty()).then(|| format!("there is {}{more}", shown.join(", ")))
+    (!shown.is_empty()).then(|| format!("known here: {}{more}", shown.join(", ")))
 }
 
 /// Insertions, removals, replacements and swaps of neighbours (optimal string alignment).

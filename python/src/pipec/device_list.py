@@ -10,7 +10,8 @@ from typing import Any
 from .copies import Copier
 from .copy_list import Copies
 from .flat import Resident
-from .instructions import CollStart, CopyStart, Fill, Free, GatherStart, Instruction, RecvStart, Run, SendStart, Wait
+from .instruction import Instruction
+from .instructions import CollStart, CopyStart, Fill, Free, GatherStart, RecvStart, Run, SendStart, Wait
 from .offload import HostWeights
 from .program import Exec, Operand, Program
 from .reduction import Reduction

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .instructions import CollStart, CopyStart, Fill, GatherStart, Instruction, Run
+from .instruction import Instruction
+from .instructions import CollStart, CopyStart, Fill, GatherStart, Run
 from .program import Program
 
 

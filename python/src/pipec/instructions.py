@@ -1,94 +1,103 @@
-"""The instructions of a device, one class for each; `docs/ir.md` says what they do."""
+"""The instructions of a device, one class for each; generated from the table in `compiler/ir/src/instruction.rs`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import ClassVar
+
+from .instruction import Instruction
 
 
 @dataclass(frozen=True)
-class Alloc:
+class Alloc(Instruction):
     """Begins the lifespan of a buffer."""
 
-    buffer: int
+    WORD: ClassVar[str] = "alloc"
+    TEXT: ClassVar[str] = "alloc %{buffer}"
 
-    def __str__(self) -> str:
-        return f"alloc %{self.buffer}"
+    buffer: int
 
 
 @dataclass(frozen=True)
-class Free:
+class Free(Instruction):
     """Ends the lifespan of a buffer."""
 
-    buffer: int
+    WORD: ClassVar[str] = "free"
+    TEXT: ClassVar[str] = "free %{buffer}"
 
-    def __str__(self) -> str:
-        return f"free %{self.buffer}"
+    buffer: int
 
 
 @dataclass(frozen=True)
-class Fill:
-    """Writes zeros or initial contents of a value that belongs to no microbatch."""
+class Fill(Instruction):
+    """Writes zeros or initial contents; the buffer then holds the value, of no microbatch."""
+
+    WORD: ClassVar[str] = "fill"
+    TEXT: ClassVar[str] = "fill %{buffer} = v{value} {contents}"
+    KEYS: ClassVar[Mapping[str, str]] = {"contents": "with"}
 
     buffer: int
     value: int
     contents: str
 
-    def __str__(self) -> str:
-        return f"fill %{self.buffer} = v{self.value} {self.contents}"
-
 
 @dataclass(frozen=True)
-class Load:
+class Load(Instruction):
     """Writes a microbatch's data of the next step."""
+
+    WORD: ClassVar[str] = "load"
+    TEXT: ClassVar[str] = "load %{buffer} = v{value} m{microbatch}"
 
     buffer: int
     value: int
     microbatch: int
 
-    def __str__(self) -> str:
-        return f"load %{self.buffer} = v{self.value} m{self.microbatch}"
-
 
 @dataclass(frozen=True)
-class Run:
-    """Runs an executable on a microbatch; `buffers` are its operands."""
+class Run(Instruction):
+    """Runs an executable on its operands."""
+
+    WORD: ClassVar[str] = "run"
+    TEXT: ClassVar[str] = "run @{exec} m{microbatch} ({buffers})"
+    KEYS: ClassVar[Mapping[str, str]] = {"buffers": "operands"}
 
     exec: int
     microbatch: int
     buffers: tuple[int, ...]
 
-    def __str__(self) -> str:
-        return f"run @{self.exec} m{self.microbatch} ({', '.join(f'%{buffer}' for buffer in self.buffers)})"
-
 
 @dataclass(frozen=True)
-class Emit:
-    """Hands a buffer's contents, a loss, to the host."""
+class Emit(Instruction):
+    """Hands a buffer's contents to the host: the loss of a microbatch."""
+
+    WORD: ClassVar[str] = "emit"
+    TEXT: ClassVar[str] = "emit %{buffer}"
 
     buffer: int
 
-    def __str__(self) -> str:
-        return f"emit %{self.buffer}"
-
 
 @dataclass(frozen=True)
-class SendStart:
+class SendStart(Instruction):
     """Queues a buffer on the queue to a device and class."""
+
+    WORD: ClassVar[str] = "send.start"
+    TEXT: ClassVar[str] = "send.start %{buffer} to d{to} {kind} -> !{token}"
+    KEYS: ClassVar[Mapping[str, str]] = {"kind": "class"}
 
     buffer: int
     to: int
     kind: str
     token: int
 
-    def __str__(self) -> str:
-        return f"send.start %{self.buffer} to d{self.to} {self.kind} -> !{self.token}"
-
 
 @dataclass(frozen=True)
-class RecvStart:
+class RecvStart(Instruction):
     """Queues a buffer on the queue from a device and class."""
+
+    WORD: ClassVar[str] = "recv.start"
+    TEXT: ClassVar[str] = "recv.start %{buffer} = v{value} m{microbatch} from d{source} {kind} -> !{token}"
+    KEYS: ClassVar[Mapping[str, str]] = {"source": "from", "kind": "class"}
 
     buffer: int
     value: int
@@ -97,105 +106,54 @@ class RecvStart:
     kind: str
     token: int
 
-    def __str__(self) -> str:
-        what = f"%{self.buffer} = v{self.value} m{self.microbatch}"
-        return f"recv.start {what} from d{self.source} {self.kind} -> !{self.token}"
-
 
 @dataclass(frozen=True)
-class CollStart:
-    """Joins the next collective of a group."""
+class CollStart(Instruction):
+    """Joins the next collective of a group: gradients of the same weights are added up, whole or each member
+    its share, or shares of weights are exchanged."""
+
+    WORD: ClassVar[str] = "coll.start"
+    TEXT: ClassVar[str] = "coll.start %{buffer} {collective} g{group} -> !{token}"
 
     buffer: int
     collective: str
     group: int
     token: int
 
-    def __str__(self) -> str:
-        return f"coll.start %{self.buffer} {self.collective} g{self.group} -> !{self.token}"
-
 
 @dataclass(frozen=True)
-class GatherStart:
-    """Joins the next collective of a group: shares of weights come into a buffer for all of them."""
+class GatherStart(Instruction):
+    """Joins the next collective of a group: the share of weights that the device keeps, and those of the
+    other members, come into a buffer for all of them."""
+
+    WORD: ClassVar[str] = "gather.start"
+    TEXT: ClassVar[str] = "gather.start %{buffer} = %{share} g{group} -> !{token}"
 
     buffer: int
     share: int
     group: int
     token: int
 
-    def __str__(self) -> str:
-        return f"gather.start %{self.buffer} = %{self.share} g{self.group} -> !{self.token}"
-
 
 @dataclass(frozen=True)
-class CopyStart:
-    """Queues a copy between the memory of the device and that of its host."""
+class CopyStart(Instruction):
+    """Queues a copy of a buffer into one of the other memory space, on the device's queue of that direction."""
+
+    WORD: ClassVar[str] = "copy.start"
+    TEXT: ClassVar[str] = "copy.start %{buffer} = %{source} {direction} -> !{token}"
+    KEYS: ClassVar[Mapping[str, str]] = {"source": "from"}
 
     buffer: int
     source: int
     direction: str
     token: int
 
-    def __str__(self) -> str:
-        return f"copy.start %{self.buffer} = %{self.source} {self.direction} -> !{self.token}"
-
 
 @dataclass(frozen=True)
-class Wait:
-    """Waits until a transfer, collective or copy has ended."""
+class Wait(Instruction):
+    """Waits until the transfer, collective or copy has ended."""
+
+    WORD: ClassVar[str] = "wait"
+    TEXT: ClassVar[str] = "wait !{token}"
 
     token: int
-
-    def __str__(self) -> str:
-        return f"wait !{self.token}"
-
-
-Instruction = Union[Alloc, Free, Fill, Load, Run, Emit, SendStart, RecvStart, CollStart, GatherStart, CopyStart, Wait]
-
-Fields = Mapping[str, Any]
-Read = Callable[[Fields, "list[int]"], Instruction]
-
-
-def _run(fields: Fields, operands: list[int]) -> Run:
-    start, length = int(fields["operands"]["start"]), int(fields["operands"]["len"])
-    if start + length > len(operands):
-        raise ValueError(f"operands {start}..{start + length} of a run, but the device has {len(operands)}")
-    return Run(int(fields["exec"]), int(fields["microbatch"]), tuple(operands[start : start + length]))
-
-
-_READ: dict[str, Read] = {
-    "alloc": lambda f, _: Alloc(int(f["buffer"])),
-    "free": lambda f, _: Free(int(f["buffer"])),
-    "fill": lambda f, _: Fill(int(f["buffer"]), int(f["value"]), str(f["with"])),
-    "load": lambda f, _: Load(int(f["buffer"]), int(f["value"]), int(f["microbatch"])),
-    "run": _run,
-    "emit": lambda f, _: Emit(int(f["buffer"])),
-    "send.start": lambda f, _: SendStart(int(f["buffer"]), int(f["to"]), str(f["class"]), int(f["token"])),
-    "recv.start": lambda f, _: RecvStart(
-        int(f["buffer"]), int(f["value"]), int(f["microbatch"]), int(f["from"]), str(f["class"]), int(f["token"])
-    ),
-    "coll.start": lambda f, _: CollStart(int(f["buffer"]), str(f["collective"]), int(f["group"]), int(f["token"])),
-    "gather.start": lambda f, _: GatherStart(int(f["buffer"]), int(f["share"]), int(f["group"]), int(f["token"])),
-    "copy.start": lambda f, _: CopyStart(int(f["buffer"]), int(f["from"]), str(f["direction"]), int(f["token"])),
-    "wait": lambda f, _: Wait(int(f["token"])),
-}
-
-
-def read_instruction(entry: Mapping[str, Fields], operands: list[int]) -> Instruction:
-    """Reads an instruction: an object whose only key is the instruction's word.
-
-    Args:
-        entry: For example `{"wait": {"token": 3}}`.
-        operands: The device's table of operands, into which `run` points.
-
-    Raises:
-        ValueError: The word is unknown, or the operands are not in the table.
-        KeyError: A field is missing.
-    """
-    if len(entry) != 1:
-        raise ValueError(f"an instruction with {len(entry)} words: {sorted(entry)}")
-    ((word, fields),) = entry.items()
-    if word not in _READ:
-        raise ValueError(f"the instruction `{word}` is unknown")
-    return _READ[word](fields, operands)

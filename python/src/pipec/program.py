@@ -10,7 +10,8 @@ from functools import cached_property
 from typing import Any
 
 from .errors import ProgramError
-from .instructions import Instruction, Run, read_instruction
+from .instruction import Instruction, read_instruction
+from .instructions import Run
 
 SCHEMA = "pipec.program/1"
 """The form of JSON programs that this package reads."""

@@ -89,12 +89,12 @@ impl Traced {
         let word = event["cat"].as_str().and_then(|category| category.split(',').next()).unwrap_or_default();
         let wrong = |what: String| format!("event {} of the trace, `{name}`: {what}", self.n_events);
         let number = |number: u64, what: &str| {
-            u32::try_from(number).map_err(|_| wrong(format!("{number} is no number of a {what}")))
+            u32::try_from(number).map_err(|_| wrong(format!("{number} is not the number of a {what}")))
         };
         let nanos = |key: &str| match event[key].as_f64() {
             Some(micros) if (0.0..=LAST_MICROS).contains(&micros) => Ok((micros * 1e3).round() as u64),
             Some(_) => Err(wrong(format!("`{key}` is {} us, and 0 to {LAST_MICROS:e} are read", event[key]))),
-            None => Err(wrong(format!("`{key}` is no number of microseconds"))),
+            None => Err(wrong(format!("`{key}` is not a number of microseconds"))),
         };
         let step = self.steps.entry(arguments["step"].as_u64().unwrap_or_default());
         let (kind, stage) = (TaskKind::from_letters(word), arguments["stage"].as_u64());

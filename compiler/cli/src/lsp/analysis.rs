@@ -160,7 +160,7 @@ impl Figure {
     }
 }
 
-/// With at most three digits behind the point.
+/// With at most three digits after the decimal point.
 fn rounded(number: f64) -> String {
     format!("{number:.3}").trim_end_matches('0').trim_end_matches('.').to_owned()
 }

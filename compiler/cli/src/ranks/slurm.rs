@@ -44,7 +44,7 @@ pub(super) fn store(
         // Steps of a job, and jobs that share a host, follow each other: no two of some hundreds have the same port.
         None => u16::try_from(FIRST_PORT + (job.unwrap_or(0) * 61 + step.unwrap_or(0)) % N_PORTS).ok(),
     };
-    let port = port.ok_or("the ranks meet at the port MASTER_PORT, but that is no number from 1 to 65535")?;
+    let port = port.ok_or("the ranks meet at the port MASTER_PORT, but that is not a number from 1 to 65535")?;
     let name = format!("slurm-{}.{}", job.unwrap_or(0), step.unwrap_or(0));
     let near = text("SLURM_GTIDS").and_then(|ranks| near(&ranks, rank)).unwrap_or(rank..rank + 1);
     Ok((Address { host, port, keeper: Keeper::FirstRank }, Member { rank, n_ranks, near, job: name }))
@@ -105,7 +105,7 @@ mod tests {
     fn what_cannot_be_is_said() {
         for port in ["0", "70000", "x"] {
             let error = of(5, &[("MASTER_PORT", port)]).expect_err("no port");
-            assert!(error.contains("MASTER_PORT, but that is no number"), "{error}");
+            assert!(error.contains("MASTER_PORT, but that is not a number"), "{error}");
         }
         let error = of(0, &[]).expect_err("on the second host");
         assert!(error.contains("rank 0 is not on the first host"), "{error}");

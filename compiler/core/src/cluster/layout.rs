@@ -152,7 +152,7 @@ fn misplaced(cluster: &Cluster, pipeline: &Pipeline) -> Option<Diagnostic> {
         Some(pair) => format!("`nodes` has node {} twice", pair[0]),
         None => {
             let node = sorted.last().filter(|node| **node > u64::from(last))?;
-            format!("`nodes` has node {node}, and the last one of `{name}` is {last}")
+            format!("`nodes` has node {node}, but the last node of `{name}` is {last}")
         }
     };
     let error = Diagnostic::error(Code::UnusableCluster, transformer.place("nodes"), "filled in this order", message);

@@ -60,7 +60,7 @@ fn parse(source: &Source) -> Result<Cluster, Diagnostics> {
 fn malformed(source: &Source, fault: &toml::de::Error) -> Diagnostic {
     let text = source.text.as_str();
     let reason = fault.message().lines().collect::<Vec<_>>().join(", ");
-    let message = format!("`{}` is no TOML: {}", source.name, reason.replace("invalid", "malformed"));
+    let message = format!("`{}` is not valid TOML: {}", source.name, reason.replace("invalid", "malformed"));
     let place = fault.span().unwrap_or(0..0);
     let one = if place.is_empty() {
         let start = text[..place.start.min(text.len())].len();
@@ -229,7 +229,7 @@ fn row(key: &str, value: &Value<'_>, of: Dimension, n: usize, found: &mut Diagno
         return Some(vec![one; n]);
     };
     if items.len() != n {
-        let message = format!("`{key}` lists {} nodes, and the cluster has {n}", items.len());
+        let message = format!("`{key}` lists {} nodes, but the cluster has {n}", items.len());
         found.push(error(&value.span(), "this list", message).help("write one value for all nodes, or one for each"));
         return None;
     }
@@ -257,7 +257,7 @@ fn grid(key: &str, value: &Value<'_>, of: Dimension, n: usize, found: &mut Diagn
         _ => return take(bounded(key, value, of), found).map(|one| vec![Some(one)]),
     };
     let not_square = |value: &Value<'_>, what: String| {
-        let message = format!("`{key}` has {what}, and the cluster has {n} nodes");
+        let message = format!("`{key}` has {what}, but the cluster has {n} nodes");
         error(&value.span(), "this many", message).help("write a row for each node, with a value for each node in it")
     };
     if rows.len() != n {
@@ -334,7 +334,7 @@ fn unit_of<'v>(key: &str, value: &'v Value<'_>, of: Dimension) -> Result<(&'v st
         return Err(wrong("no text", format!("expected a text for the `unit` of `{key}`, found {}", kind(value))));
     };
     of.unit(text).map(|size| (text.as_ref(), size)).ok_or_else(|| {
-        let one = wrong("not known", format!("`{text}` is no unit of {}", of.words()));
+        let one = wrong("not known", format!("`{text}` is not a unit of {}", of.words()));
         Diagnostic { help: suggest::help(text, of.unit_names()), ..one }
     })
 }

@@ -139,11 +139,11 @@ pub(super) fn amount(
 ) -> Result<u64, Diagnostic> {
     let amount = scaled(number, size).ok_or_else(|| {
         let message =
-            format!("`{name}` is `{number}{unit}`, which is no number from 0 to 10^9 with at most 6 decimals");
+            format!("`{name}` is `{number}{unit}`, which is not a number from 0 to 10^9 with at most 6 decimals");
         error(place, "here", message)
     })?;
     if amount < least {
-        return Err(error(place, "nothing", format!("`{name}` is {number}{unit}; it must be more than nothing")));
+        return Err(error(place, "nothing", format!("`{name}` is {number}{unit}; it must be above 0")));
     }
     Ok(amount)
 }

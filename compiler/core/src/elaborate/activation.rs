@@ -24,7 +24,7 @@ pub(super) fn shares(line: Line<'_>, parameters: &Values, report: &mut Report) -
             continue;
         };
         if entries.iter().any(|entry| entry.name == name) {
-            let message = format!("`activation` says `{name}` twice");
+            let message = format!("`activation` sets `{name}` twice");
             report.add(Diagnostic::error(Code::RepeatedItem, written.span, "said again", message));
         }
         let entry = Entry { name, share, span: Some(written.span) };
@@ -54,11 +54,8 @@ pub(super) fn check(asked: Asked<'_>, schedule: &Schedule, report: &mut Report) 
     for entry in asked.into_iter().flat_map(|(shares, _)| &shares.entries) {
         let Some(last) = entry.name.last().filter(|last| last.index() >= n_stages) else { continue };
         let label = if entry.span.is_some() { format!("there is no {last}") } else { "this schedule".to_owned() };
-        let message = format!(
-            "`{}` is about {last}, and the last stage of `{name}` is s{}",
-            entry.name,
-            n_stages.saturating_sub(1)
-        );
+        let message =
+            format!("`{}` names {last}, but the last stage of `{name}` is s{}", entry.name, n_stages.saturating_sub(1));
         report.add(Diagnostic::error(Code::OutOfRange, entry.span.unwrap_or(schedule.span), label, message));
     }
 }

@@ -27,7 +27,7 @@ pub(super) fn durations<'a>(writer: &mut Writer<'a>, lines: &'a [(TaskKind, Expr
         let value = writer.number(expr).and_then(|value| in_range("a task takes", value, 1, MAX_DURATION, expr.span));
         let value = writer.report.take(value);
         if known[kind.index()].is_some() {
-            let message = format!("`slots` says twice how long `{}` takes", kind.letters());
+            let message = format!("`slots` gives `{}` twice", kind.letters());
             writer.report.add(Diagnostic::error(Code::RepeatedItem, expr.span, "said again", message));
         }
         known[kind.index()] = value.or(known[kind.index()]);

@@ -93,7 +93,7 @@ pub(super) fn items_of<'a>(declared: &'a ast::Pipeline, report: &mut Report) -> 
             }
         };
         if let Some(first) = said.insert(word, span) {
-            let message = format!("`{}` says `{word}` twice", declared.name.text);
+            let message = format!("`{}` sets `{word}` twice", declared.name.text);
             let error = Diagnostic::error(Code::RepeatedItem, span, "said again", message);
             report.add(error.label(first, "said here"));
         }
@@ -103,7 +103,7 @@ pub(super) fn items_of<'a>(declared: &'a ast::Pipeline, report: &mut Report) -> 
         transformer::without_graph(call, lines, report);
     }
     if let (Some(span), None, None) = (said.get("precision"), items.model, items.config) {
-        let message = format!("pipeline `{}` says `precision`, but has no `model`", declared.name.text);
+        let message = format!("pipeline `{}` sets `precision`, but has no `model`", declared.name.text);
         let error = Diagnostic::error(Code::MissingItem, *span, "the precision of nothing", message);
         report.add(error.help("name a model, or leave the line out"));
     }

@@ -118,7 +118,7 @@ pub fn elaborate(files: &Files, request: &Request) -> Result<Elaborated, Diagnos
     };
     let transformer = elaborated.pipeline.as_ref().and_then(|pipeline| pipeline.transformer.as_ref());
     if request.layout.is_some() && transformer.is_none() {
-        let message = "a layout is given, and there is no model from a `config.json` whose layers it could cut";
+        let message = "a layout is given, but there is no model from a `config.json` to cut";
         let span = elaborated.pipeline.as_ref().map_or(elaborated.schedule.span, |pipeline| pipeline.span);
         return Err(vec![Diagnostic::error(Code::WrongArguments, span, "here", message).help("leave `--layout` out")]);
     }

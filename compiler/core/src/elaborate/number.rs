@@ -10,7 +10,7 @@ use pipe_syntax::expr::scope::Fault;
 use pipe_syntax::limits::MAX_COST;
 use pipe_syntax::source::Span;
 
-/// So many ticks are a unit: times have at most six digits behind the point.
+/// So many ticks are a unit: times have at most six digits after the decimal point.
 const MILLION: i128 = 1_000_000;
 
 /// The value of an expression as an exact time, in millionths of the unit.
@@ -29,7 +29,7 @@ pub(super) fn time(expr: &Expr, values: &Values) -> Result<Ticks, Fault> {
     if scaled % below != 0 {
         let by = below / gcd(below, MILLION);
         let help = format!("costs may have any unit: multiply all of them by {by}");
-        return fail("has more than 6 digits behind the point", Some(help));
+        return fail("has more than 6 digits after the decimal point", Some(help));
     }
     match u64::try_from(scaled / below) {
         Ok(value) => Ok(Ticks(value)),

@@ -18,7 +18,7 @@ pub(super) fn check(asked: Asked, schedule: Option<&Schedule>, pipeline: Option<
         report.add(Diagnostic::error(Code::CannotOffload, span, label, message).help(help));
     };
     let Some(pipeline) = pipeline.filter(|pipeline| pipeline.has_model()) else {
-        let message = format!("`offload {wanted}` is about what a model holds, and here is none");
+        let message = format!("`offload {wanted}` needs a model, but there is none");
         return refuse("there is no model", message, "name a model, or leave it out");
     };
     let state = pipeline.training.as_ref().map(|training| training.optimizer.state_per_parameter());

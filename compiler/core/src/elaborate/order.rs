@@ -373,7 +373,7 @@ fn no_such_stage(stage: i64, n_stages: usize, line: &Line<'_>) -> Diagnostic {
 
 fn no_such_microbatch(line: &Line<'_>, stage: usize, microbatch: i64, n_microbatches: u32) -> Diagnostic {
     let (kind, last) = (line.kind.letters(), n_microbatches - 1);
-    let message = format!("{kind} of s{stage} on microbatch {microbatch}, and microbatches are m0 to m{last}");
+    let message = format!("`{kind}` of s{stage} names microbatch {microbatch}, but microbatches are m0 to m{last}");
     match &line.microbatch {
         Some(code) => Diagnostic::error(Code::TaskOutside, code.expr.span, format!("this is {microbatch}"), message),
         None => {
@@ -386,15 +386,14 @@ fn no_such_microbatch(line: &Line<'_>, stage: usize, microbatch: i64, n_microbat
 
 fn none_left_here(line: &Line<'_>, stage: usize, device: DeviceId) -> Diagnostic {
     let kind = line.kind.letters();
-    let message =
-        format!("{kind} of s{stage} once more on {device}, and all of its microbatches there have had theirs");
+    let message = format!("`{kind}` of s{stage} is once more on {device}, but each of its microbatches there has one");
     Diagnostic::error(Code::TaskOutside, line.span, format!("none is left on {device}"), message)
         .help("`place` says which microbatches of a stage run on which device; others run on other replicas")
 }
 
 fn no_such_slice(line: &Line<'_>, stage: usize, slice: i64, slices: Slices) -> Diagnostic {
     let (kind, last) = (line.kind.letters(), slices.count() - 1);
-    let message = format!("{kind} of s{stage} on slice {slice}, and slices are q0 to q{last}");
+    let message = format!("`{kind}` of s{stage} names slice {slice}, but slices are q0 to q{last}");
     let span = line.slice.as_ref().map_or(line.span, |code| code.expr.span);
     let error = Diagnostic::error(Code::TaskOutside, span, format!("this is {slice}"), message);
     if last == 0 { error.help("say in how many slices microbatches are cut, for example `slices 2`") } else { error }

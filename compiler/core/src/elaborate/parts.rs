@@ -107,7 +107,7 @@ pub(super) fn parts_of<'a>(schedule: &'a ast::Schedule, report: &mut Report) -> 
             }
         };
         if let Some((word, first, span)) = again {
-            let message = format!("`{}` says `{word}` twice", schedule.name.text);
+            let message = format!("`{}` sets `{word}` twice", schedule.name.text);
             let error = Diagnostic::error(Code::RepeatedItem, span, "said again", message);
             report.add(error.label(first, "said here"));
         }

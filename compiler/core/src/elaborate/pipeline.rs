@@ -290,7 +290,7 @@ fn stage_costs(durations: &[(ast::Name, Expr)], parameters: &Values, report: &mu
         let subject: CostName = match name.text.parse() {
             Ok(subject) => subject,
             Err(_) if name.text.contains('&') => {
-                let message = format!("`{}` is no forward and backward", name.text);
+                let message = format!("`{}` is not a forward and a backward", name.text);
                 let error = Diagnostic::error(Code::WrongPair, name.span, "not a pair", message);
                 report.add(error.help("costs of pairs are `F & BW`, and `F & B` where the backward is split"));
                 continue;
@@ -301,7 +301,7 @@ fn stage_costs(durations: &[(ast::Name, Expr)], parameters: &Values, report: &mu
             }
         };
         if entries.iter().any(|entry| entry.name == subject) {
-            let message = format!("`cost` says twice how long `{subject}` takes");
+            let message = format!("`cost` gives `{subject}` twice");
             report.add(Diagnostic::error(Code::RepeatedItem, name.span, "said again", message));
         }
         entries.push(Entry { name: subject, time, span: Some(name.span) });

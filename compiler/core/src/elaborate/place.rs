@@ -68,7 +68,12 @@ pub(super) fn write<'a>(writer: &mut Writer<'a>, place: Place<'a>, n_stages: u32
     if let Some(first) = lost.first() {
         let error = off_devices(writer, place, *first);
         let others = lost.len() - 1;
-        let what = if first.1.is_some() { "tasks" } else { "stages" };
+        let what = match (first.1.is_some(), others) {
+            (true, 1) => "task",
+            (true, _) => "tasks",
+            (false, 1) => "stage",
+            (false, _) => "stages",
+        };
         writer.report.add(if others == 0 { error } else { error.note(format!("and {others} more {what} likewise")) });
     }
     let sets = sets.and_then(|(sets, repeats)| unchanging(place, n_stages as usize, &sets).map(|()| (sets, repeats)));
@@ -197,6 +202,6 @@ fn off_devices(writer: &Writer<'_>, place: Place<'_>, (stage, microbatch, device
         let error = Diagnostic::error(Code::StageOffDevices, place.device.span, format!("none for {short}"), message);
         return error.help("a range ends before its end: `0..2` are d0 and d1");
     };
-    let message = format!("{what} is placed on device {device}, and devices are d0 to d{last}");
+    let message = format!("{what} is placed on device {device}, but devices are d0 to d{last}");
     Diagnostic::error(Code::StageOffDevices, place.device.span, format!("{device} for {short}"), message)
 }

@@ -49,7 +49,7 @@ pub(super) fn apply(asked: &Recomputation, place: Option<Span>, schedule: &mut S
     let span = place.unwrap_or(schedule.span);
     if let Some(stage) = asked.beyond(schedule.n_stages()) {
         let (name, last) = (&schedule.name, schedule.n_stages().saturating_sub(1));
-        let message = format!("{stage} is asked to recompute, and the last stage of `{name}` is s{last}");
+        let message = format!("{stage} is to recompute, but the last stage of `{name}` is s{last}");
         let label = if place.is_some() { format!("there is no {stage}") } else { "this schedule".to_owned() };
         report.add(Diagnostic::error(Code::OutOfRange, span, label, message));
         return;

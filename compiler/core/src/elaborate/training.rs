@@ -29,7 +29,7 @@ pub(super) fn training(
     for setting in settings {
         let (word, place) = (word(&setting.value), setting.span);
         if let Some(first) = said.insert(word, place) {
-            let message = format!("`train` says `{word}` twice");
+            let message = format!("`train` sets `{word}` twice");
             let error = Diagnostic::error(Code::RepeatedItem, place, "said again", message);
             report.add(error.label(first, "said here"));
         }

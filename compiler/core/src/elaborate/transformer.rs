@@ -34,7 +34,7 @@ pub(super) fn without_graph(call: &Call, lines: [(&str, Option<Span>); 2], repor
     for (word, span) in lines {
         let Some(span) = span else { continue };
         let path = &call.name.text;
-        let message = format!("`{word}` is for tensor graphs, and the model from `{path}` has none");
+        let message = format!("`{word}` is for tensor graphs, but the model from `{path}` has none");
         let error = Diagnostic::error(Code::NoTensorGraph, span, "of no effect", message);
         report.add(error.label(call.name.span, "only its sizes are known").help("leave the line out"));
     }

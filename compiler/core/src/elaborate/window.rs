@@ -69,7 +69,7 @@ fn steps(
                 Some(steps) => steps,
                 None => {
                     return error(
-                        format!("{all} training steps cannot be cut in windows of a multiple of {turn} steps"),
+                        format!("{all} training steps cannot be cut into windows of a multiple of {turn} steps"),
                         format!("needs windows of a multiple of {turn} steps"),
                     );
                 }
@@ -90,7 +90,7 @@ fn least_common_multiple(one: u32, other: u32) -> u32 {
 }
 
 fn cut_off(weights: Weights, size: u32, per_step: u32, span: Span) -> Diagnostic {
-    let message = format!("steps of {per_step} microbatches cannot be cut in whole blocks of {size}");
+    let message = format!("steps of {per_step} microbatches cannot be cut into whole blocks of {size}");
     let word = weights.word();
     Diagnostic::error(Code::OutOfRange, span, "blocks run on from step to step", message)
         .note(format!("under `weights {word}`, every step has to begin with a block"))

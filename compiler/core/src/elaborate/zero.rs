@@ -29,7 +29,7 @@ pub(super) fn check(asked: Asked, schedule: Option<&Schedule>, pipeline: Option<
         report.add(Diagnostic::error(Code::CannotShard, span, label, message).help(help));
     };
     let Some(pipeline) = pipeline.filter(|pipeline| pipeline.has_model()) else {
-        let message = format!("`zero {zero}` is about the state of a model, and here is none");
+        let message = format!("`zero {zero}` needs a model, but there is none");
         return refuse("there is no model", message, "name a model, or leave it out");
     };
     if let Some(transformer) = &pipeline.transformer {
@@ -53,7 +53,7 @@ pub(super) fn check(asked: Asked, schedule: Option<&Schedule>, pipeline: Option<
         refuse("nothing is divided", message, "use a schedule with `weights flush`");
     } else if !schedule.placement.stages().any(|stage| schedule.placement.has_replicas(stage)) {
         let message =
-            format!("no stage of `{}` lives on several devices, so that there is nobody to divide with", schedule.name);
+            format!("no stage of `{}` lives on several devices, so there is nothing to divide", schedule.name);
         refuse("among one", message, "use a schedule with replicas, such as `dp_1f1b` or `chimera`, or leave it out");
     }
 }

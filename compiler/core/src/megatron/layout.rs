@@ -55,7 +55,7 @@ impl FromStr for Layout {
             let known = "`E` the embedding, `t` a layer, `L` the head, `|` the end of a stage";
             return Err(match other {
                 'm' => "`m`, the prediction of further tokens, is in no model that pipec knows".to_owned(),
-                _ => format!("`{other}` is no letter of a layout: {known}"),
+                _ => format!("`{other}` is not a letter of a layout: {known}"),
             });
         }
         if count('E') != 1 || count('L') != 1 || !letters.starts_with('E') || !letters.ends_with('L') {
@@ -160,7 +160,7 @@ mod tests {
             ("ttL", "begins with the only `E`"),
             ("EE|L", "begins with the only `E`"),
             ("Et|m|L", "further tokens"),
-            ("Et|x|L", "`x` is no letter"),
+            ("Et|x|L", "`x` is not a letter"),
             ("E(t|L", "not closed"),
             ("E((t|)*2)*2L", "do not hold others"),
             ("E(t|)L", "are repeated"),

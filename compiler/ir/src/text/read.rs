@@ -153,7 +153,7 @@ fn instructions(
         match Instruction::parse(word, cursor, scope)? {
             Some(instruction) => list.push(instruction),
             None => {
-                let words: Vec<String> = REFERENCE.iter().map(|row| format!("`{}`", row.shape[0])).collect();
+                let words: Vec<String> = REFERENCE.iter().map(|row| format!("`{}`", row.word)).collect();
                 return Err(here.expected(format!("an instruction ({})", words.join(", "))));
             }
         }

@@ -56,7 +56,7 @@ fn weights(program: &Program, exec: &Exec, chunk: Chunk) -> Result<ValueId, Stri
     };
     let number = value.dtype().bytes().0;
     if from >= to || to > value.bytes || !from.0.is_multiple_of(number) || !to.0.is_multiple_of(number) {
-        return Err(format!("bytes {} to {} are no numbers of `{}`", from.0, to.0, value.name));
+        return Err(format!("bytes {} to {} are not numbers of `{}`", from.0, to.0, value.name));
     }
     shares::chunk(program, value, chunk)?;
     Ok(id)

@@ -30,7 +30,7 @@ pub(super) fn kept(program: &Program, report: &mut Report) -> BTreeSet<ValueId> 
         let (group, members) = found.entry(own.whole).or_insert((own.group, BTreeSet::new()));
         let result = match row(program, index, value, own) {
             Ok(()) if own.group != *group => Err("the shares of its weights are not all those of one group".to_owned()),
-            Ok(()) if !members.insert(own.member) => Err(format!("share {} of its weights is there twice", own.member)),
+            Ok(()) if !members.insert(own.member) => Err(format!("share {} of its weights appears twice", own.member)),
             other => other,
         };
         if let Err(message) = result {

@@ -51,7 +51,7 @@ pub(super) fn slice(program: &Program, exec: &Exec) -> Result<(), String> {
         if !(0..i64::from(slices)).contains(&other) {
             let value = operand.value;
             let name = program.values.get(value.index()).map_or_else(|| value.to_string(), |value| value.name.clone());
-            return Err(format!("`{name}` would be of slice {other}, and slices are q0 to q{}", slices - 1));
+            return Err(format!("`{name}` would be of slice {other}, but slices are q0 to q{}", slices - 1));
         }
     }
     Ok(())

@@ -161,8 +161,8 @@ fn wrong_number(name: &str, call: &ast::Call, given: &[ast::Name], inputs: &[&as
     let diagnostic = Diagnostic::error(Code::WrongArguments, span, label, message);
     let diagnostic = inputs.iter().fold(diagnostic, |diagnostic, input| diagnostic.label(input.span, "an input"));
     match inputs.len() {
-        0 => diagnostic.help("write `input x` in the layer, or leave `from` away"),
-        1 => diagnostic.help("name one layer behind `from`, or leave it away to read the layer before"),
+        0 => diagnostic.help("write `input x` in the layer, or leave out `from`"),
+        1 => diagnostic.help("name one layer behind `from`, or leave it out to read the layer before"),
         n => diagnostic.help(format!("name {n} layers with `let`, and write them behind `from`")),
     }
 }

@@ -217,7 +217,7 @@ fn reshape(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>) -> Made {
     let shape = evaluator.shape(sizes, written.span)?;
     let (before, after) = (evaluator.tape.ty(x.node).elements(), shape.iter().product::<u64>());
     if before != after {
-        let message = format!("{} has {before} elements, and the new shape {after}", evaluator.tape.ty(x.node));
+        let message = format!("{} has {before} elements, but the new shape has {after}", evaluator.tape.ty(x.node));
         let diagnostic = Diagnostic::error(Code::ShapeMismatch, written.span, format!("{after} elements"), message);
         return evaluator.fail(diagnostic.label(x.span, format!("{before} elements")));
     }

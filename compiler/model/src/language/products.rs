@@ -66,7 +66,7 @@ pub(super) fn attention(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>, ca
                 Some((
                     queries,
                     keys,
-                    format!("`causal_attention` needs a key for each of the {m} queries, and there are {n}"),
+                    format!("`causal_attention` needs a key for each of the {m} queries, but there are {n}"),
                 ))
             } else if k != v {
                 let (left, right) = (evaluator.tape.ty(keys.node), evaluator.tape.ty(values.node));
@@ -94,7 +94,7 @@ pub(super) fn layer_norm(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>) -
     let x = given.numbers(evaluator, 0)?;
     let (gain, bias) = (given.numbers(evaluator, 1)?, given.numbers(evaluator, 2)?);
     let Some(width) = evaluator.tape.shape(x.node).last().copied() else {
-        let message = "`layer_norm` works along the last axis, and here is none";
+        let message = "`layer_norm` works along the last axis, but this tensor has none";
         return evaluator.fail(x.error(evaluator.tape, Code::ShapeMismatch, message));
     };
     for part in [gain, bias] {

@@ -220,7 +220,7 @@ impl Reader<'_> {
             return None;
         }
         if per_token > count {
-            let message = format!("each token goes through {per_token} experts, and there are {count}");
+            let message = format!("each token goes through {per_token} experts, but there are {count}");
             self.refuse(&["num_experts_per_tok"], message);
         }
         let is_sparse = |layer: u64| !dense.contains(&layer) && (layer + 1).is_multiple_of(every);

@@ -31,8 +31,8 @@ impl<'t> Object<'t> {
         serde_json::from_str(text).map(|entries| Self { file, text, entries }).map_err(|error| {
             let at = place(text, error.line(), error.column());
             let (message, label) = match error.is_data() {
-                true => (format!("`{name}` is no JSON object with the sizes of a model"), "not `{ .. }`".to_owned()),
-                false => (format!("`{name}` is no JSON: {}", reason(&error)), "here".to_owned()),
+                true => (format!("`{name}` is not a JSON object with the sizes of a model"), "not `{ .. }`".to_owned()),
+                false => (format!("`{name}` is not valid JSON: {}", reason(&error)), "here".to_owned()),
             };
             Diagnostic::error(Code::UnusableConfig, mark(file, text, at), label, message)
                 .help("write the `config.json` of the model as it is published")

@@ -35,7 +35,7 @@ const MOST_BYTES: u128 = 1 << 62;
 pub fn stage_set(transformer: &Transformer, schedule: &Schedule, kinds: &[Kinds]) -> Result<StageSet, Diagnostics> {
     if schedule.slices.count() > 1 {
         let (path, slices) = (&transformer.config.path, schedule.slices.count());
-        let message = format!("`{path}` has no tensor graph that could be cut in {slices} slices");
+        let message = format!("`{path}` has no tensor graph that could be cut into {slices} slices");
         let error = Diagnostic::error(Code::NoTensorGraph, transformer.span, "this model", message);
         return Err(vec![error.label(schedule.span, "cuts microbatches").help("use a schedule without slices")]);
     }

@@ -221,7 +221,7 @@ impl StageCosts {
             let longer = |kind: &TaskKind| self.tasks[kind.index()] > pair;
             let kind = [TaskKind::Forward, backward].into_iter().find(longer)?;
             let (alone, letters, own) = (self.tasks[kind.index()], backward.letters(), kind.letters());
-            Some((backward, format!("`F & {letters}` takes {pair}, and `{own}` alone takes {alone}")))
+            Some((backward, format!("`F & {letters}` takes {pair}, but `{own}` alone takes {alone}")))
         })
     }
 }
@@ -307,7 +307,7 @@ fn absent(entry: &Entry, schedule: &Schedule) -> Option<Diagnostic> {
         _ => return None,
     };
     let label = if entry.span.is_some() { format!("there is no {about}") } else { "this schedule".to_owned() };
-    let message = format!("`{}` is about {about}, and the last {last}", entry.name);
+    let message = format!("`{}` names {about}, but the last {last}", entry.name);
     Some(Diagnostic::error(Code::OutOfRange, entry.span.unwrap_or(schedule.span), label, message))
 }
 
@@ -319,7 +319,7 @@ fn hasty(costs: &StageCosts, schedule: &Schedule) -> Diagnostics {
         let mut tasks = schedule.placement.stages().flat_map(|stage| [(TaskKind::Forward, stage), (backward, stage)]);
         let (kind, stage) = tasks.find(|(kind, stage)| all.of(*kind, *stage) > pair)?;
         let (letters, own, alone) = (backward.letters(), kind.letters(), all.of(kind, stage));
-        let message = format!("`F & {letters}` takes {pair}, and `{own}[{}]` alone takes {alone}", stage.0);
+        let message = format!("`F & {letters}` takes {pair}, but `{own}[{}]` alone takes {alone}", stage.0);
         let is_about = |entry: &&Entry| matches!(&entry.name, CostName::Stages(_, stages) if stages.contains(&stage.0));
         let span = costs.entries.iter().rfind(is_about).and_then(|entry| entry.span);
         let error =
@@ -407,6 +407,6 @@ mod tests {
         let error = StageCosts::parse("F[1]=1,F[0..2]=1,F[1..2]=2").expect_err("contradicts itself");
         assert!(error.to_string().starts_with("`F[1..2]=2`: `F[1]` was given before"), "{error}");
         let error = StageCosts::parse("F&BW=1.5").expect_err("too short");
-        assert_eq!(error.to_string(), "`F & BW` takes 1.5, and `BW` alone takes 2");
+        assert_eq!(error.to_string(), "`F & BW` takes 1.5, but `BW` alone takes 2");
     }
 }

@@ -190,7 +190,7 @@ impl Target<'_> {
             return Ok(Offload::STATE.to_vec());
         }
         let message =
-            format!("nobody says how long copies between the devices of `{}` and their hosts take", pipeline.name);
+            format!("the time of copies between the devices of `{}` and their hosts is not known", pipeline.name);
         let error = Diagnostic::error(Code::CannotOffload, pipeline.span, "may live with the hosts", message);
         compilation.diagnostics = vec![error.help("say it by `--cost copy=..` (for 1 MiB), a profile or a cluster")];
         compilation.conclude(sources);

@@ -105,7 +105,7 @@ fn unsearchable(schedule: &Schedule) -> Option<&'static str> {
         return Some("it has a stage whose microbatches run on different devices");
     }
     if schedule.slices.count() > 1 {
-        return Some("its microbatches are cut in slices");
+        return Some("its microbatches are cut into slices");
     }
     schedule.window.as_ref().map(|_| "its steps follow each other without a flush")
 }

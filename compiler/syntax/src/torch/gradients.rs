@@ -113,12 +113,12 @@ fn waits(rank: usize, cells: &[Cell], version: Version) -> Diagnostics {
                 found.push(error(
                     cell,
                     "waits for nothing",
-                    format!("rank {rank} waits for `{send}`, which is not under way"),
+                    format!("rank {rank} waits for `{send}`, which is not in flight"),
                 ));
             }
         } else if action.kind == ActionKind::ReduceGradient {
             if let Some((other, first)) = reducing.replace((action.stage, cell)) {
-                let message = format!("rank {rank} reduces stage {} while stage {other} is under way", action.stage);
+                let message = format!("rank {rank} reduces stage {} while stage {other} is in flight", action.stage);
                 found.push(error(cell, "begins", message).label(first.span, "not waited for"));
             }
         } else if action.kind == ActionKind::WaitReduceGradient
@@ -127,7 +127,7 @@ fn waits(rank: usize, cells: &[Cell], version: Version) -> Diagnostics {
             found.push(error(
                 cell,
                 "waits for nothing",
-                format!("rank {rank} waits for a reduction that is not under way"),
+                format!("rank {rank} waits for a reduction that is not in flight"),
             ));
         }
     }

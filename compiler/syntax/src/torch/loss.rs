@@ -29,7 +29,7 @@ pub(super) fn check(table: &Table) -> Diagnostics {
         };
         if *other != microbatch {
             let message =
-                format!("`{action}` gets the loss of microbatch {other}, and the gradients are wrong without a word");
+                format!("`{action}` gets the loss of microbatch {other}, and the gradients are silently wrong");
             let error =
                 Diagnostic::error(Code::LossOrder, cell.span, format!("takes loss {microbatch} of the list"), message);
             let error = error.label(forward.span, format!("made loss {microbatch} of the list"));

@@ -59,7 +59,7 @@ pub fn read(file: FileId, text: &str) -> Result<Table, Diagnostics> {
         let more = found.len() - MOST_SHOWN;
         found.truncate(MOST_SHOWN);
         let last = found.pop();
-        found.extend(last.map(|last| last.note(format!("and {more} more cells are no actions either"))));
+        found.extend(last.map(|last| last.note(format!("and {more} more cells are not actions either"))));
     }
     if rows.is_empty() {
         let error = Diagnostic::error(Code::Syntax, span(0, 0), "", "the file has no row");
@@ -81,7 +81,7 @@ fn cell_of(text: &str) -> Result<Option<(Action, Option<Action>)>, String> {
     }
     let Some(pair) = text.strip_prefix('(') else { return action(text).map(|action| Some((action, None))) };
     let Some(halves) = pair.strip_suffix(")OVERLAP_F_B") else {
-        return Err(format!("`{text}` is no pair of PyTorch's pipelining, such as `(0F1;2B0)OVERLAP_F_B`"));
+        return Err(format!("`{text}` is not a pair of PyTorch's pipelining, such as `(0F1;2B0)OVERLAP_F_B`"));
     };
     let halves: Vec<&str> = halves.split(';').map(str::trim).collect();
     let [first, second] = halves.as_slice() else {
@@ -91,7 +91,7 @@ fn cell_of(text: &str) -> Result<Option<(Action, Option<Action>)>, String> {
 }
 
 fn action(text: &str) -> Result<Action, String> {
-    let wrong = || format!("`{text}` is no action of PyTorch's pipelining, such as `2F0`");
+    let wrong = || format!("`{text}` is not an action of PyTorch's pipelining, such as `2F0`");
     let (stage, rest) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
     let word = rest.trim_end_matches(|c: char| c.is_ascii_digit());
     let microbatch = &rest[word.len()..];
@@ -99,7 +99,7 @@ fn action(text: &str) -> Result<Action, String> {
     let number = |digits: &str, most: u32| {
         let number = digits.parse::<u64>().map_err(|_| wrong())?;
         let fits = u32::try_from(number).ok().filter(|number| *number < most);
-        fits.ok_or_else(|| format!("`{text}` names number {number}, and numbers go up to {}", most - 1))
+        fits.ok_or_else(|| format!("`{text}` names number {number}, but numbers go up to {}", most - 1))
     };
     if kind.is_of_stage() != microbatch.is_empty() {
         let has = if microbatch.is_empty() { "names no microbatch" } else { "is about a stage, not a microbatch" };

@@ -55,7 +55,7 @@ impl<'a> Transfers<'a> {
                 Code::MissingTransfer,
                 place.cell.span,
                 "once more",
-                format!("`{end}` is there twice"),
+                format!("`{end}` appears twice"),
             );
             self.found.push(error.label(first.cell.span, "the first one"));
             return;
@@ -130,7 +130,7 @@ fn orders(table: &Table, placement: &BTreeMap<u32, usize>) -> Diagnostics {
         let error = Diagnostic::error(Code::TransferOrder, at.span, "takes what comes first", message);
         let error = error.label(leaves.span, format!("comes first from rank {from} to rank {to}"));
         let error = error.note(format!(
-            "transfers from rank {from} to rank {to} have no names: the first receive takes what was sent first. Where both have one shape, nobody notices"
+            "transfers from rank {from} to rank {to} have no names: the first receive takes what was sent first. Where both have the same shape, the step goes on with wrong numbers"
         ));
         found.push(error.help(format!("put `{meant}` before `{receive}`")));
     }

@@ -63,7 +63,7 @@ impl Line {
         // A store has counted few; what anything else answers is no such number.
         line.requests.add("pipec/greetings", 0);
         line.ask()?;
-        let strange = || io::Error::new(ErrorKind::InvalidData, "what answers there is no store of PyTorch");
+        let strange = || io::Error::new(ErrorKind::InvalidData, "what answers there is not a PyTorch store");
         let mut number = [0; 8];
         match line.fill(&mut number, Some(FIRST_ANSWER)) {
             Ok(true) if (0..MOST_ROUNDS).contains(&i64::from_le_bytes(number)) => Ok(line),

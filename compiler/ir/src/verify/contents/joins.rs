@@ -134,6 +134,6 @@ impl Contents<'_> {
 
     fn no_share(&self, from: BufferId, group: GroupId) -> String {
         let held = self.buffers[from.index()].describe(self.program);
-        format!("{from} holds {held}, which is no share of {group}")
+        format!("{from} holds {held}, which is not a share of {group}")
     }
 }

@@ -203,7 +203,7 @@ fn parse_number(text: &str) -> Result<ExprKind, &'static str> {
     match u32::try_from(scale) {
         Ok(0) => Ok(ExprKind::Integer(digits)),
         Ok(scale @ 1..=18) => Ok(ExprKind::Decimal(Decimal { digits, scale })),
-        Ok(_) => Err("has more than 18 digits behind the point"),
+        Ok(_) => Err("has more than 18 digits after the decimal point"),
         Err(_) => {
             let factor = u32::try_from(-scale).ok().and_then(|power| 10i64.checked_pow(power));
             let integer = factor.and_then(|factor| digits.checked_mul(factor)).ok_or("does not fit in 64 bits")?;
