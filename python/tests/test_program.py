@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import pipec
-from pipec.inside import updates_inside
+from pipec.in_step_updates import in_step_update
 from pipec.instruction import read_instruction
 from pipec.instructions import RecvStart, Run, SendStart, Wait
 
@@ -192,12 +192,12 @@ def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     ],
 )
 def test_programs_that_update_inside_a_step(target: Any, options: dict[str, Any], instruction: str) -> None:
-    assert instruction in (updates_inside(pipec.compile(target, **options)) or "")
+    assert instruction in (in_step_update(pipec.compile(target, **options)) or "")
 
 
 def test_other_programs_leave_the_update_to_the_user() -> None:
-    assert updates_inside(pipec.compile("std:dp_1f1b", devices=4, microbatches=4)) is None
-    assert updates_inside(pipec.compile(EXAMPLES / "offload_activations.pipe")) is None
+    assert in_step_update(pipec.compile("std:dp_1f1b", devices=4, microbatches=4)) is None
+    assert in_step_update(pipec.compile(EXAMPLES / "offload_activations.pipe")) is None
 
 
 def test_all_standard_schedules_are_read() -> None:

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 from .copies import Copier
-from .copy_list import Copies
-from .flat import Resident
+from .copy_calls import Copies
+from .flat_params import Resident
 from .instruction import Instruction
 from .instructions import CollStart, CopyStart, Fill, Free, GatherStart, RecvStart, Run, SendStart, Wait
 from .offload import HostWeights

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .copies import Copier
-from .flat import Resident, Slot, vectors
+from .flat_params import Resident, Slot, vectors
 from .instructions import CopyStart, Fill, Run
 from .program import Program
 from .updates import Named, Update

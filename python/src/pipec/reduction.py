@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn import Parameter
 
-from .flat import Slot
+from .flat_params import Slot
 
 
 class Reduction:

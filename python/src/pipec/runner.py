@@ -16,7 +16,7 @@ from .batches import Batch, Tensors, cut, cut_inputs, to_device
 from .copies import Copier
 from .device_list import DeviceList, Machine, keep_gathered, translate
 from .errors import StageError
-from .inside import updates_inside
+from .in_step_updates import in_step_update
 from .instructions import Run
 from .offload import host_weights
 from .program import Program
@@ -84,7 +84,7 @@ class Runner:
         optimizer: MakeOptimizer | None = None,
         synchronise: bool = True,
     ) -> None:
-        inside = None if optimizer is not None else updates_inside(program)
+        inside = None if optimizer is not None else in_step_update(program)
         if inside is not None:
             raise StageError(
                 f"`{program.name}` updates weights inside a step (for {inside}): give `optimizer=`, such as torch.optim.AdamW, "

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn import Parameter
 
-from .flat import Piece, Resident, Slot, vectors
+from .flat_params import Piece, Resident, Slot, vectors
 
 
 @dataclass(frozen=True)

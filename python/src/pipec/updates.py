@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch.nn import Parameter
 
-from .flat import Resident
+from .flat_params import Resident
 from .instructions import Run
 from .program import Chunk, Program
 from .shares import Shares

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 
 from .errors import StageError, UnsupportedError
-from .flat import Slot
+from .flat_params import Slot
 from .instructions import CollStart, Fill, GatherStart, SendStart
 from .program import Program
 from .reduction import Reduction

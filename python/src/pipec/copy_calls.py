@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .flat import Resident
+from .flat_params import Resident
 from .instructions import CopyStart
 from .offload import HostState
 

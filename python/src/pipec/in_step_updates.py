@@ -7,7 +7,7 @@ from .instructions import CollStart, CopyStart, Fill, GatherStart, Run
 from .program import Program
 
 
-def updates_inside(program: Program) -> str | None:
+def in_step_update(program: Program) -> str | None:
     """The first instruction that needs an optimizer inside the list of a step, as a text; without one, it can be called behind the step."""
     for number, device in enumerate(program.devices):
         fills = (one for one in device.setup if isinstance(one, Fill))
