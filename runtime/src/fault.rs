@@ -1,6 +1,6 @@
 //! Faults: why a run cannot go on.
 
-use crate::devices::cuda::tape::Race;
+use crate::devices::cuda::commands::Race;
 use crate::job::Rank;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::verify::List;
@@ -100,7 +100,7 @@ pub enum RunError {
     /// GPUs of several processes cannot exchange bytes.
     #[error("NCCL cannot go on: {0}")]
     Nccl(String),
-    /// Two calls of a tape touch the same bytes, and nothing orders them.
+    /// Two calls of a command list touch the same bytes, and nothing orders them.
     #[error("{0} (a mistake of pipec; please report it)")]
     Race(Race),
 }

@@ -28,7 +28,7 @@ mod threads;
 
 pub use device::Loader;
 pub use devices::cpu::instruction_set;
-pub use devices::cuda::{Precision, all_have_gpus, gpus, libraries, tape};
+pub use devices::cuda::{Precision, all_have_gpus, commands, gpus, libraries};
 pub use fault::{Fault, RunError};
 pub use profile::{Entry, Profile};
 pub use report::{DeviceStep, Nanos, Span, StepReport, Used, UsedGpu};

@@ -65,3 +65,10 @@ fn deadlocks_are_shown_as_their_shortest_cycles() {
     report(&cases.iter().filter_map(failure).collect::<Vec<_>>());
     assert!(cases.len() >= 8);
 }
+
+/// The Python package has a class for each row of the instruction table: `cargo bless` writes them.
+#[test]
+fn python_has_the_instructions_of_the_table() {
+    let path = root().join("python/src/pipec/instructions.py");
+    report(&expect(&path, &pipe_ir::python::instructions()).into_iter().collect::<Vec<_>>());
+}

@@ -58,6 +58,30 @@ fn memory_unsafety_stays_in_the_files_that_argue_for_it() {
     report(&failures);
 }
 
+/// The tables at the top of a `mod.rs` or `lib.rs` name modules that are there, and comments end before column 120.
+#[test]
+fn tables_of_modules_are_true_and_comments_are_wrapped() {
+    const MOST_COLUMNS: usize = 120;
+    let mut failures = Vec::new();
+    for path in rust_files() {
+        let text = read(&path);
+        let is_root = path.ends_with("mod.rs") || path.ends_with("lib.rs");
+        for (number, line) in (1..).zip(text.lines()) {
+            let row = line.strip_prefix("//! | `").and_then(|row| row.split_once("` |"));
+            if let Some((module, _)) = row.filter(|_| is_root)
+                && !text.contains(&format!("mod {module};"))
+            {
+                failures.push(format!("{}:{number}: there is no module `{module}`", path.display()));
+            }
+            let is_table = line.trim_start().starts_with("//! |");
+            if line.trim_start().starts_with("//") && !is_table && line.chars().count() > MOST_COLUMNS {
+                failures.push(format!("{}:{number}: a comment of more than {MOST_COLUMNS} columns", path.display()));
+            }
+        }
+    }
+    report(&failures);
+}
+
 #[test]
 fn nothing_unfinished_is_left_behind() {
     let marks = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("#[igno", "re"), concat!("#[should_pan", "ic")];

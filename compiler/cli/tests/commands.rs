@@ -271,9 +271,12 @@ fn a_built_program_checks_and_runs_like_its_source() {
         let plotted = folder.read(&format!("plotted.{form}"));
         assert_eq!(out(&folder.run(&format!("build tiny.pipe --emit {form}"), 0)), plotted);
     }
-    let tape = out(&folder.run("build tiny.pipe --emit tape", 0));
-    assert!(tape.starts_with("; setup: 2 queues, 0 events, ") && tape.contains("\n; step: 4 queues, "), "{tape}");
-    assert!(tape.contains("\nd0>d1 activation  copy d0 %"), "{tape}");
+    let commands = out(&folder.run("build tiny.pipe --emit commands", 0));
+    assert!(
+        commands.starts_with("; setup: 2 queues, 0 events, ") && commands.contains("\n; step: 4 queues, "),
+        "{commands}"
+    );
+    assert!(commands.contains("\nd0>d1 activation  copy d0 %"), "{commands}");
     let kernels = out(&folder.run("build tiny.pipe --emit kernels", 0));
     assert!(kernels.starts_with("@F.s0: ") && kernels.contains("\nall devices: a step\n"), "{kernels}");
     assert!(kernels.lines().any(|line| line.starts_with("  optimizer ") && line.contains(" MB  ")), "{kernels}");

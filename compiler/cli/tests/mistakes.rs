@@ -49,7 +49,7 @@ fn commands_end_with_the_code_and_the_words_for_what_happened() {
         ("check std:1f1b --cost F=1,F=2", 2, "", "`F` was given before"),
         ("check std:1f1b --cost F=1,F[3]=1.5", 0, "accepted", ""),
         ("check std:1f1b --cost F[4]=1.5", 1, "rejected", "`F[4]` names s4, but the last stage of `1f1b` is s3"),
-        ("check std:1f1b --cost F[4]=1.5 --certificate", 1, "rejected", "`F[4]` is about s4"),
+        ("check std:1f1b --cost F[4]=1.5 --certificate", 1, "rejected", "`F[4]` names s4"),
         ("check std:1f1b --cost comm=0.1,comm[1-2]=0.5", 0, "accepted", ""),
         (
             "check std:1f1b --cost comm[4-3]=0.5",

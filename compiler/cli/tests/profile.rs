@@ -113,11 +113,20 @@ fn times_that_were_not_measured_follow_from_those_that_were() {
     assert_eq!(derived, Some(4), "{assumed}");
     assert!(given.with(0).out.contains("halves of BW"), "as with other costs");
     assert_eq!(check("zb_h1", "--profile split.json")["derived_costs"].as_array(), None);
-    // What was measured of the halves counts, and not what is said of both.
+    // What was measured of the halves counts, and not the cost of both, which a warning says.
     let both = check("zb_h1", "--profile split.json --cost BW=9");
+    assert_eq!(both["makespan"], check("zb_h1", "--profile split.json")["makespan"]);
+    assert_eq!(both["diagnostics"][0]["message"], "`BW` takes 9, and `zb_h1` has no such task");
+    // A half serves a backward at once only where that was not measured.
+    let half = check("1f1b", "--profile fused.json --cost W=9");
+    assert_eq!(half["diagnostics"][0]["message"], "`W` takes 9, and `1f1b` has no such task");
+    let halves = check("1f1b", "--profile split.json --cost W=1");
+    assert_eq!(halves["diagnostics"], Value::Array(Vec::new()));
+    // Halves that were not measured follow from what is given for both.
+    let follows = check("zb_h1", "--profile fused.json --cost BW=9");
     assert_eq!(
-        (&both["makespan"], &both["diagnostics"]),
-        (&check("zb_h1", "--profile split.json")["makespan"], &Value::Array(Vec::new()))
+        follows["diagnostics"][0]["message"],
+        "`BW` takes 9, and `zb_h1` has no such task: `B` and `W` follow from it"
     );
     // What is said of one half leaves the other one the rest.
     let rest = check("zb_h1", "--profile fused.json --cost B[0]=0.5,B[1]=1");
@@ -158,8 +167,8 @@ fn profiles_that_cannot_be_used_are_told_with_their_place() {
     let half = TWO_STAGES.replace("\"BW\"", "\"B\"");
     let folder = folder("profile-mistakes", &[("two.json", TWO_STAGES), ("half.json", &half), ("tiny.pipe", TINY)]);
     for (arguments, code, words) in [
-        ("check std:1f1b --profile two.json", 1, "this profile is about 2 stages, and `1f1b` has 4"),
-        ("search std:1f1b --profile two.json", 1, "this profile is about 2 stages, and `1f1b` has 4"),
+        ("check std:1f1b --profile two.json", 1, "this profile has 2 stages, but `1f1b` has 4"),
+        ("search std:1f1b --profile two.json", 1, "this profile has 2 stages, but `1f1b` has 4"),
         ("check tiny.pipe --profile two.json", 1, "was measured with 1000 operations"),
         (
             "check std:1f1b --set devices=2 --profile half.json",

@@ -190,8 +190,10 @@ impl Profile {
             match self.of(kind, stage) {
                 Some((task, place)) => {
                     found.extend(operations(stages, kind, id).filter(|own| *own != task.flops).map(|own| {
-                        let message =
-                            format!("`{letters}` of {id} was measured with {} operations, and does {own}", task.flops);
+                        let message = format!(
+                            "`{letters}` of {id} was measured with {} operations, but does {own} here",
+                            task.flops
+                        );
                         error(place, "another task".to_owned(), message)
                     }))
                 }

@@ -91,22 +91,3 @@ fn template(field: &Field) -> String {
     };
     format!("{sigil}{{{name}}}")
 }
-
-#[cfg(test)]
-mod tests {
-    use super::instructions;
-
-    /// `BLESS=1` writes the module.
-    #[test]
-    fn the_module_is_up_to_date() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../python/src/pipec/instructions.py");
-        if std::env::var_os("BLESS").is_some() {
-            std::fs::write(path, instructions()).expect("it can be written");
-        }
-        let found = std::fs::read_to_string(path).expect("it is there");
-        assert!(
-            found == instructions(),
-            "{path} is not what the instruction table makes of it: `cargo bless` rewrites it"
-        );
-    }
-}

@@ -145,7 +145,7 @@ fn cut(model: &Model, n_stages: usize, schedule: Span) -> Result<Vec<Range<usize
     partition(&costs, n_stages).ok_or_else(|| {
         let n_layers = costs.len();
         let message =
-            format!("the schedule has {n_stages} stages, but the model `{}` only {n_layers} layers", model.name);
+            format!("the schedule has {n_stages} stages, but the model `{}` has only {n_layers} layers", model.name);
         Diagnostic::error(Code::TooFewLayers, model.span, format!("{n_layers} layers"), message)
             .label(schedule, format!("{n_stages} stages"))
             .help("use fewer devices, or more layers")

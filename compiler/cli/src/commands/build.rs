@@ -15,7 +15,7 @@ use pipe_compiler::torch::export::{Form, export};
 use pipe_ir::verify::{List, Verified};
 use pipe_ir::{json, text};
 use pipe_plot::Picture;
-use pipe_runtime::{RunError, kernel_list, tape};
+use pipe_runtime::{RunError, commands, kernel_list};
 use pipe_syntax::diagnostic::Diagnostics;
 use pipe_syntax::torch::version::Version;
 use std::fmt::Display;
@@ -44,7 +44,8 @@ pub(crate) enum Emit {
     /// The same program as JSON
     Json,
     /// The calls that CUDA devices are given for it: queues, events and what each queue does, in the order of the host
-    Tape,
+    #[value(alias = "tape")]
+    Commands,
     /// The kernels of every task: sizes, operations, and the bytes that each must read and write
     Kernels,
     /// The timeline as JSON (`pipec.picture/1`), with all that `pipec plot -o x.html` shows of it
@@ -72,7 +73,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     match arguments.emit {
         Emit::Ir => program(arguments, emit_text),
         Emit::Json => program(arguments, emit_json),
-        Emit::Tape => program(arguments, emit_tape),
+        Emit::Commands => program(arguments, emit_commands),
         Emit::Kernels => program(arguments, emit_kernels),
         Emit::Picture => picture(arguments, emit_picture),
         Emit::Perfetto => picture(arguments, trace::plan::write),
@@ -169,13 +170,19 @@ fn emit_json(verified: &Verified, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(b"\n")
 }
 
-/// A tape with a race would be a mistake of ours, as one that gets stuck.
-fn emit_tape(verified: &Verified, out: &mut dyn Write) -> io::Result<()> {
-    let (program, recorded) = (verified.program(), tape::record(verified, false).map_err(io::Error::other)?);
-    for (list, tape) in [(List::Setup, &recorded.setup), (List::Step, &recorded.step)] {
-        tape::races(program, tape).map_err(|race| io::Error::other(RunError::Race(race)))?;
-        writeln!(out, "; {list}: {} queues, {} events, {} calls", tape.queues.len(), tape.n_events, tape.calls.len())?;
-        tape::lines(program, tape).try_for_each(|line| writeln!(out, "{line}"))?;
+/// A command list with a race would be a mistake of ours, as one that gets stuck.
+fn emit_commands(verified: &Verified, out: &mut dyn Write) -> io::Result<()> {
+    let (program, recorded) = (verified.program(), commands::record(verified, false).map_err(io::Error::other)?);
+    for (list, commands) in [(List::Setup, &recorded.setup), (List::Step, &recorded.step)] {
+        commands::races(program, commands).map_err(|race| io::Error::other(RunError::Race(race)))?;
+        writeln!(
+            out,
+            "; {list}: {} queues, {} events, {} calls",
+            commands.queues.len(),
+            commands.n_events,
+            commands.calls.len()
+        )?;
+        commands::lines(program, commands).try_for_each(|line| writeln!(out, "{line}"))?;
     }
     Ok(())
 }

@@ -271,7 +271,7 @@ fn misplaced(schedule: &Schedule, step: &TracedStep) -> Option<String> {
         let home = (0..schedule.n_devices()).find(|home| has(*home, ran));
         Some(match home {
             Some(home) => format!("d{device} ran `{ran}`, which is a task of d{home} in `{name}`"),
-            None => format!("d{device} ran `{ran}`, and `{name}` has no such task"),
+            None => format!("d{device} ran `{ran}`, but `{name}` has no such task"),
         })
     })
 }

@@ -132,7 +132,7 @@ pub fn check(cluster: &Cluster, elaborated: &Elaborated) -> Option<Diagnostic> {
     let ((data, tensor), positions) = (divided(Some(pipeline)), schedule.n_devices());
     let wanted = positions as u128 * u128::from(data) * u128::from(tensor);
     let (nodes, per_node, device_slots) = (cluster.n_nodes(), cluster.per_node(), cluster.n_seats());
-    let message = format!("`{}` takes {wanted} devices, and `{}` has {device_slots}", pipeline.name, cluster.name());
+    let message = format!("`{}` takes {wanted} devices, but `{}` has {device_slots}", pipeline.name, cluster.name());
     let label = format!("{positions} devices with tensor {tensor} and data {data}");
     let one = error(pipeline.span, label, message).help("use fewer devices, or less `tensor` or `data`");
     Some(match cluster.nodes_span() {

@@ -17,7 +17,7 @@ pub(super) type Asked = Option<(Zero, Span)>;
 pub(super) fn stage(expr: &Expr, values: &Values) -> Result<Zero, Fault> {
     let value = pipe_syntax::expr::exact::exact(expr, values).map_err(Box::new)?;
     Zero::new(value).ok_or_else(|| {
-        let message = format!("`zero` is {value}, and the stages of ZeRO are 0 to {}", Zero::LAST);
+        let message = format!("`zero` is {value}, but the stages of ZeRO are 0 to {}", Zero::LAST);
         Box::new(Diagnostic::error(Code::OutOfRange, expr.span, format!("this is {value}"), message))
     })
 }

@@ -214,7 +214,8 @@ fn cut(transformer: &Transformer, placement: &Placement, schedule: Span) -> Resu
         Layers::Balanced => {
             return balanced(transformer, placement).ok_or_else(|| {
                 let path = &config.path;
-                let message = format!("the schedule has {n_stages} stages, but the model `{path}` only {total} layers");
+                let message =
+                    format!("the schedule has {n_stages} stages, but the model `{path}` has only {total} layers");
                 refuse(message).help("use fewer devices, or fewer stages on each")
             });
         }

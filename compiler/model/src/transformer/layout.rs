@@ -70,8 +70,10 @@ pub fn check(transformer: &Transformer) -> Result<(), Diagnostics> {
         refuse("sequence_parallel", message, "choose a sequence that `tensor` divides");
     }
     if config.positions > 0 && settings.sequence > config.positions {
-        let message =
-            format!("a sequence of {}, and `{}` has {} positions", settings.sequence, config.path, config.positions);
+        let message = format!(
+            "a sequence of {} is too long: `{}` has {} positions",
+            settings.sequence, config.path, config.positions
+        );
         refuse("sequence", message, "positions are learned in this family: choose a shorter sequence");
     }
     let expert = settings.expert;

@@ -1,14 +1,17 @@
-//! CUDA devices: a program's lists become a tape of calls on streams and events, which one thread gives to the driver.
+//! CUDA devices: a program's lists become a command list, calls on streams and events that one
+//! thread gives to the driver.
 //!
 //! ```text
-//! Program ──tape──> Tape ──────────┐
+//! Program ──record──> CommandList ─┐
 //!    │                             ├──> calls of the driver, or a captured graph of them
 //!    └──plan──> Kernels ──kernels──> source, launches
 //! ```
 //!
-//! A [`tape`] knows when, and of what; [`kernels`] know how. Neither knows a driver, so both are tested without one.
+//! [`commands`] say when, and of what; [`kernels`] say how. Neither knows a driver, so both are
+//! tested without one.
 
 mod cache;
+pub mod commands;
 mod driver;
 mod found;
 mod gemm;
@@ -16,7 +19,6 @@ pub(crate) mod kernels;
 pub(crate) mod launch;
 mod machine;
 pub(crate) mod nccl;
-pub mod tape;
 
 use crate::fault::RunError;
 use crate::job::Job;

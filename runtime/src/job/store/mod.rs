@@ -11,7 +11,7 @@
 //! | `round` | how ranks agree on a name for all that they write: restarted ones find what was left of others |
 //! | `inbox` | messages to this rank, taken by a thread of their own |
 //! | `outbox` | messages to others, on a connection that never waits |
-//! | `board` | signs of life: each rank writes one key, and reads those of others at once |
+//! | `heartbeats` | signs of life: each rank writes one key, and reads those of others at once |
 //! | `wire` | all of it as a wire |
 //! | `server` | the table, where the first rank keeps it |
 //!

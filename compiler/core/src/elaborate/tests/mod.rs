@@ -260,10 +260,10 @@ fn mistakes_in_expressions_are_shown_with_their_numbers() {
         ("block every 0 { F[s] at s BW[s] at 9 }", "a block repeats every 0 slots", "0"),
         ("block every 3 { F[s] at s - 1 BW[s] at 9 }", "F of s0 starts at slot -1", "s - 1"),
         ("slots F = 0 block every 3 { F[s] at s BW[s] at 9 }", "a task takes 0 slots", "0"),
-        ("block every 2 { F[s] at s B[s] at 2 * D + 1 - s W[s] fill }", "no free slot for W of s3", "W[s] fill"),
+        ("block every 2 { F[s] at s B[s] at 2 * D + 1 - s W[s] fill }", "no free slot for `W` of s3", "W[s] fill"),
         ("let d = 1 order d { F[d] }", "`d` has two meanings", "d"),
         ("order M { F[M] }", "`M` has a fixed meaning", "M"),
-        ("stages 3 order d { F[d] }", "says `stages` twice", "stages 3"),
+        ("stages 3 order d { F[d] }", "sets `stages` twice", "stages 3"),
         ("", "has no `block` or `order`", "x"),
         ("require D == 3 order d { F[d] }", "4 == 3 does not hold", "require D == 3"),
     ] {

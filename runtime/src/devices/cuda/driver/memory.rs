@@ -3,7 +3,7 @@
 //! Safety. An [`Area`] lies inside its memory, which is checked when it is made. It carries no
 //! lifetime: the machine owns all memories and waits for its streams before it drops them. Who may
 //! read and write an area when is what [`pipe_ir::verify`] proved of the program, and what the race
-//! check of the tape finds again; the host touches pinned memory between steps only.
+//! check of the command list finds again; the host touches pinned memory between steps only.
 
 use super::{DriverError, Gpu, check};
 use cudarc::driver::sys;

@@ -5,11 +5,11 @@
 //! copied there when a step begins, and what is wrong with the data of each run, which is copied
 //! back when it ends. Data and losses are copied one by one.
 
+use super::super::commands::{Recorded, Staged};
 use super::super::driver::{Area, DeviceMemory, Gpu, PinnedMemory};
 use super::super::kernels::StepNumbers;
 use super::super::launch::WORKING_BYTES;
 use super::super::nccl::TRIAL;
-use super::super::tape::{Recorded, Staged};
 use crate::devices::cuda::machine::cross_process::scratch;
 use crate::devices::cuda::machine::gpu_assignment::GpuAssignment;
 use crate::fault::RunError;

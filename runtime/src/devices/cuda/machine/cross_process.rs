@@ -8,9 +8,9 @@
 //! one group of sends and receives, which every process names in one order: by share, and then by
 //! the other member.
 
+use super::super::commands::{CommandList, Home, Part, Queue, Work};
 use super::super::driver::Area;
 use super::super::nccl::{Line, Links, Move};
-use super::super::tape::{Home, Part, Queue, Tape, Work};
 use crate::collective::own_bytes;
 use crate::devices::cuda::machine::kernel_args::KernelArgs;
 use crate::devices::cuda::machine::launch_plan::{Builder, Joint, Task};
@@ -82,12 +82,12 @@ impl<'a> CrossProcess<'a> {
     }
 }
 
-/// Bytes that the collectives of a tape need beside the arenas, by group.
-pub(super) fn scratch(program: &Program, tape: &Tape) -> BTreeMap<GroupId, usize> {
+/// Bytes that the collectives of a command list need beside the arenas, by group.
+pub(super) fn scratch(program: &Program, commands: &CommandList) -> BTreeMap<GroupId, usize> {
     let mut most = BTreeMap::new();
-    for call in &tape.calls {
-        let super::super::tape::Call::Work(queue, work) = call else { continue };
-        if let Some(team) = CrossProcess::of(program, tape.queue(*queue), work) {
+    for call in &commands.calls {
+        let super::super::commands::Call::Work(queue, work) = call else { continue };
+        if let Some(team) = CrossProcess::of(program, commands.queue(*queue), work) {
             let bytes: &mut usize = most.entry(team.group).or_default();
             *bytes = team.scratch().max(*bytes);
         }

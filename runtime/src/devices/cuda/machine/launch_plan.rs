@@ -1,13 +1,14 @@
-//! Scores: a tape with streams, events and addresses. Nothing is left to look up when it is played.
+//! Launch plans: a command list with streams, events and addresses. Nothing is left to look up when
+//! it is submitted.
 //!
-//! Before the tape, a main stream of each GPU brings the numbers of the step and clears the records
-//! of errors, and all queues wait for it. After the tape it waits for all queues, and brings the
+//! Before the command list, a main stream of each GPU brings the numbers of the step and clears the records
+//! of errors, and all queues wait for it. After the command list it waits for all queues, and brings the
 //! records back. The main stream of the first GPU waits for the others.
 
+use super::super::commands::{Call, CommandList, Home, Queue, Recorded, Work};
 use super::super::driver::{Area, Event, Function, Shape, Stream};
 use super::super::launch::Launch;
 use super::super::nccl::{Line, Links, Move};
-use super::super::tape::{Call, Home, Queue, Recorded, Tape, Work};
 use super::arenas::Arenas;
 use super::libraries::Queued;
 use crate::devices::cpu::NO_NUMBER;
@@ -65,7 +66,7 @@ pub(super) struct Looks {
     pub(super) profile: bool,
     /// The time of every collective.
     pub(super) trace: bool,
-    /// Each executable by itself: on every GPU they run one after the other, in the order of the tape.
+    /// Each executable by itself: on every GPU they run one after the other, in the order of the command list.
     pub(super) one_by_one: bool,
 }
 
@@ -96,7 +97,7 @@ pub(super) struct Joint {
     pub(super) marks: Range<usize>,
 }
 
-/// A tape that can be played.
+/// A command list that can be submitted.
 pub(super) struct LaunchPlan {
     /// Devices of this process.
     pub(super) own: Range<usize>,
@@ -111,7 +112,7 @@ pub(super) struct LaunchPlan {
     pub(super) joint: Vec<Joint>,
 }
 
-/// What a score is made from.
+/// What a launch plan is made from.
 #[derive(Clone, Copy)]
 pub(super) struct Means<'a> {
     pub(super) seats: &'a GpuAssignment,
@@ -130,7 +131,7 @@ pub(super) struct Builder<'a> {
     pub(super) links: Option<&'a Links>,
     queues: &'a [Queue],
     pub(super) launch_plan: LaunchPlan,
-    /// The place of each event of the tape, once it is recorded.
+    /// The place of each event of the command list, once it is recorded.
     events: Vec<Option<usize>>,
     /// By device: where its next run may be in its list.
     next: Vec<u32>,
@@ -151,7 +152,7 @@ impl LaunchPlan {
         looks: Looks,
     ) -> Result<Self, RunError> {
         let Means { seats, arenas, code, links } = means;
-        let tape = match looks.list {
+        let commands = match looks.list {
             List::Setup => &recorded.setup,
             List::Step => &recorded.step,
         };
@@ -159,7 +160,7 @@ impl LaunchPlan {
             Queue::Compute(device) | Queue::Copy(device, _) | Queue::Transfer(device, ..) => seats.place(*device),
             Queue::Group(group) => program.group(*group).first().map_or(0, |device| seats.place(*device)),
         };
-        let places = (0..seats.gpus().len()).chain(tape.queues.iter().map(place));
+        let places = (0..seats.gpus().len()).chain(commands.queues.iter().map(place));
         let streams = places.map(|gpu| Ok(Stream::new(&seats.gpus()[gpu])?)).collect::<Result<_, RunError>>()?;
         let launch_plan = Self {
             own: seats.own(),
@@ -171,8 +172,8 @@ impl LaunchPlan {
             runs: Vec::new(),
             joint: Vec::new(),
         };
-        let (events, next) = (vec![None; tape.n_events as usize], vec![0; program.devices.len()]);
-        let queues = &tape.queues;
+        let (events, next) = (vec![None; commands.n_events as usize], vec![0; program.devices.len()]);
+        let queues = &commands.queues;
         let (here, over) = (vec![None; launch_plan.streams.len()], vec![None; seats.gpus().len()]);
         let mut builder = Builder {
             program,
@@ -190,7 +191,7 @@ impl LaunchPlan {
             over,
         };
         builder.begin()?;
-        builder.tape(tape)?;
+        builder.commands(commands)?;
         builder.end()?;
         Ok(builder.launch_plan)
     }
@@ -282,9 +283,9 @@ impl Builder<'_> {
         Ok(())
     }
 
-    fn tape(&mut self, tape: &Tape) -> Result<(), RunError> {
+    fn commands(&mut self, commands: &CommandList) -> Result<(), RunError> {
         let n_gpus = self.seats.gpus().len();
-        for call in &tape.calls {
+        for call in &commands.calls {
             match call {
                 Call::Wait(queue, event) => {
                     if let Some(event) = self.events[event.0 as usize] {
@@ -390,7 +391,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// The place of a device's next run in its list: the tape has them in their order.
+    /// The place of a device's next run in its list: the command list has them in their order.
     fn next_run(&mut self, device: DeviceId) -> u32 {
         let own = &self.program.devices[device.index()];
         let list = if self.is_step() { &own.step } else { &own.setup };

@@ -1,17 +1,17 @@
-//! The machine: a program on the GPUs of this process, whose tapes the host gives to the driver.
+//! The machine: a program on the GPUs of this process, whose command lists the host gives to the driver.
 //!
 //! | file | what |
 //! |---|---|
-//! | `seats` | which GPU each device has, and who reaches whom |
+//! | `gpu_assignment` | which GPU each device has, and who reaches whom |
 //! | `arenas` | all memory of a run, allocated at its start |
-//! | `code` | kernels of all executables, compiled and loaded |
+//! | `modules` | kernels of all executables, compiled and loaded |
 //! | `libraries` | matrix products by the vendor's library, where it is there |
-//! | `team` | what a process does of a collective with members in others |
-//! | `launch_plan` | a tape with streams, events and addresses: nothing is left to look up |
-//! | `places` | what the arguments of launches stand for |
-//! | `play` | asks the driver for a score, call by call or as a captured graph |
-//! | `times` | what the events say of a step |
-//! | `alone` | what GPUs do while they do nothing else, to compare a step with |
+//! | `cross_process` | what a process does of a collective with members in others |
+//! | `launch_plan` | a command list with streams, events and addresses: nothing is left to look up |
+//! | `kernel_args` | what the arguments of launches stand for |
+//! | `submit` | submits a launch plan to the driver, call by call or as a captured graph |
+//! | `timings` | what the events say of a step |
+//! | `microbench` | what GPUs do while they do nothing else, to compare a step with |
 //!
 //! A step is: numbers and data into staging memory, one launch, one wait, then losses, errors and times out of it.
 
@@ -26,10 +26,10 @@ mod modules;
 mod submit;
 mod timings;
 
+use super::commands::{self, Facts};
 use super::driver::{Area, DriverError, Graph, Stream};
 use super::kernels::{StepNumbers, fault};
 use super::nccl::Links;
-use super::tape::{self, Facts};
 use crate::device::Loader;
 use crate::devices::cpu::{Number, with_numbers};
 use crate::fault::{Fault, RunError};
@@ -104,7 +104,7 @@ impl Machine {
     ) -> Result<Self, RunError> {
         let (code, strict) = (program.program(), options.stress.is_some());
         let seats = GpuAssignment::new(code, seat)?;
-        let recorded = tape::record_part(&program, seats.own(), strict)?;
+        let recorded = commands::record_part(&program, seats.own(), strict)?;
         let libraries = if options.cublas { Libraries::open(&seats, options.products)? } else { Libraries::default() };
         let kernels = Modules::new(code, &recorded, &seats, (options.products, libraries))?;
         let arenas = Arenas::new(code, &seats, &recorded, (kernels.n_checks(&recorded.step), kernels.workspace()))?;
@@ -151,14 +151,14 @@ impl Machine {
         Ok(machine)
     }
 
-    fn set_up(&mut self, recorded: &tape::Recorded, seed: u64) -> Result<(), RunError> {
+    fn set_up(&mut self, recorded: &commands::Recorded, seed: u64) -> Result<(), RunError> {
         let looks = Looks { list: List::Setup, profile: false, trace: false, one_by_one: false };
         let (seats, links) = (&self.seats, self.links.as_ref());
         let means = Means { seats, arenas: &self.arenas, code: &self.code, links };
         let launch_plan = LaunchPlan::new(self.program.program(), recorded, means, looks)?;
-        let mut player =
+        let mut submitter =
             Submitter { launch_plan: &launch_plan, code: &self.code, pauses: None, is_captured: false, links };
-        player.play(Some((self.program.program(), seed)))?;
+        submitter.submit(Some((self.program.program(), seed)))?;
         self.seats.synchronise()?;
         Ok(())
     }
@@ -225,7 +225,7 @@ impl Machine {
         if !is_launched {
             let pauses = self.pauses.as_mut();
             let (code, links) = (&self.code, self.links.as_ref());
-            Submitter { launch_plan, code, pauses, is_captured: false, links }.play(None)?;
+            Submitter { launch_plan, code, pauses, is_captured: false, links }.submit(None)?;
         }
         match &self.links {
             Some(links) => links.wait(launch_plan.main(), |mailboxes| timings::positions(launch_plan, mailboxes))?,

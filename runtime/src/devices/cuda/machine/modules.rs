@@ -1,12 +1,12 @@
 //! Code: what each executable and each collective launches, compiled for the GPUs of the run and loaded there.
 
 use super::super::cache::{cached, folder};
+use super::super::commands::{Call, CommandList, Recorded, Work};
 use super::super::driver::{
     DriverError, Function, Gpu, Module, Shape, compile, compiler_version, target, version as driver_version,
 };
 use super::super::kernels::{Precision, Sources, Update};
 use super::super::launch::{Argument, FunctionId, Launch};
-use super::super::tape::{Call, Recorded, Tape, Work};
 use super::libraries::Libraries;
 use crate::devices::cpu::{Part, makes_new_version, updated};
 use crate::devices::cuda::gemm::{Library, Product, WORKSPACE};
@@ -82,7 +82,7 @@ pub(super) struct Modules {
 }
 
 impl Modules {
-    /// Writes, compiles and loads what the tapes need; matrix products have that precision, and the
+    /// Writes, compiles and loads what the command lists need; matrix products have that precision, and the
     /// libraries compute those that they can.
     ///
     /// # Errors
@@ -171,10 +171,10 @@ impl Modules {
         &self.execs[&id]
     }
 
-    /// How many runs of a tape look at data.
-    pub(super) fn n_checks(&self, tape: &Tape) -> usize {
+    /// How many runs of a command list look at data.
+    pub(super) fn n_checks(&self, commands: &CommandList) -> usize {
         let checks = |call: &&Call| matches!(call, Call::Work(_, Work::Run { exec, .. }) if self.exec(*exec).checks());
-        tape.calls.iter().filter(checks).count()
+        commands.calls.iter().filter(checks).count()
     }
 
     /// What a collective does; nothing for other work.

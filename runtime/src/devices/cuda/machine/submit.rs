@@ -1,5 +1,5 @@
-//! Playing: the driver is asked for every action of a score, in order; or once for all of them,
-//! while it captures them as a graph.
+//! Submission: the driver is asked for every action of a launch plan, in order; or once for a graph
+//! that was captured of all of them.
 
 use super::super::driver::{Capture, Graph, Stream};
 use super::super::nccl::Links;
@@ -18,7 +18,7 @@ use std::time::Duration;
 /// The longest pause under stress, before one action in four.
 const PAUSE_MICROS: u64 = 100;
 
-/// Who plays.
+/// Who submits.
 pub(super) struct Submitter<'a> {
     pub(super) launch_plan: &'a LaunchPlan,
     pub(super) code: &'a Modules,
@@ -46,7 +46,7 @@ impl<'a> Submitter<'a> {
         }
         launch_plan.main().gpu().activate()?;
         let capture = Capture::begin(launch_plan.main())?;
-        Self { launch_plan, code, pauses: None, is_captured: true, links: None }.play(None)?;
+        Self { launch_plan, code, pauses: None, is_captured: true, links: None }.submit(None)?;
         Ok(capture.end()?)
     }
 
@@ -73,7 +73,7 @@ impl<'a> Submitter<'a> {
     ///
     /// # Errors
     /// If the driver refuses one, the host lacks memory for initial contents, or other ranks cannot be reached.
-    pub(super) fn play(&mut self, init: Option<(&Program, u64)>) -> Result<(), RunError> {
+    pub(super) fn submit(&mut self, init: Option<(&Program, u64)>) -> Result<(), RunError> {
         let mut current = None;
         for action in &self.launch_plan.actions {
             let stream = &self.launch_plan.streams[action.stream];

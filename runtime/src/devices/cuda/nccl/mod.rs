@@ -10,7 +10,7 @@
 //! are made by our own kernels, in the order of the group, so that their bits are those of one
 //! process.
 //!
-//! Why nothing gets stuck. The tapes of all ranks are written from one order of all turns, in which
+//! Why nothing gets stuck. The command lists of all ranks are written from one order of all turns, in which
 //! a transfer, or a collective, is one turn. A rank asks for its ends in that order, so even a GPU
 //! that carried out one thing after the other, of all streams and communicators, would meet its
 //! partners: of all ends that are under way, those of the earliest turn have nobody before them. A

@@ -3,13 +3,13 @@
 //! For each run of bytes of an arena: who wrote it last, and who has read it since. Whoever touches
 //! it next must come after the writer, and who writes, after the readers too. It is enough to keep
 //! the last writer, because whoever comes after it comes after all before it; and of the readers
-//! those that are before no other reader. Calls are taken in the order of the tape, in which
+//! those that are before no other reader. Calls are taken in the order of the command list, in which
 //! nothing is before its cause.
 
 use super::access::{Access, Arena, accesses};
 use super::clocks::{Clocks, Moment};
 use super::text::call_text;
-use super::{Call, Queue, Tape};
+use super::{Call, CommandList, Queue};
 use pipe_ir::program::Program;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,7 +17,7 @@ use std::fmt;
 /// Two works that are not ordered.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Race {
-    /// Their calls, by position in the tape.
+    /// Their calls, by position in the command list.
     pub calls: [usize; 2],
     /// Their queues.
     pub queues: [Queue; 2],
@@ -48,14 +48,14 @@ struct Stretch {
     readers: Vec<Toucher>,
 }
 
-/// Looks for two works of a tape that are not ordered.
+/// Looks for two works of a command list that are not ordered.
 ///
 /// # Errors
-/// The first ones in the order of the tape.
-pub fn races(program: &Program, tape: &Tape) -> Result<(), Race> {
-    let mut clocks = Clocks::new(tape);
+/// The first ones in the order of the command list.
+pub fn races(program: &Program, commands: &CommandList) -> Result<(), Race> {
+    let mut clocks = Clocks::new(commands);
     let mut arenas: BTreeMap<Arena, BTreeMap<u64, Stretch>> = BTreeMap::new();
-    for (call, what) in tape.calls.iter().enumerate() {
+    for (call, what) in commands.calls.iter().enumerate() {
         match what {
             Call::Record(queue, event) => clocks.record(*queue, *event),
             Call::Wait(queue, event) => drop(clocks.wait(*queue, *event)),
@@ -69,7 +69,7 @@ pub fn races(program: &Program, tape: &Tape) -> Result<(), Race> {
                     found = found.take().or(other.map(|other| (other, access)));
                 });
                 if let Some((other, access)) = found {
-                    return Err(race(program, tape, [other, call], &access));
+                    return Err(race(program, commands, [other, call], &access));
                 }
             }
         }
@@ -124,11 +124,11 @@ fn split(arena: &mut BTreeMap<u64, Stretch>, at: u64) {
     }
 }
 
-fn race(program: &Program, tape: &Tape, calls: [usize; 2], access: &Access) -> Race {
-    let queues = calls.map(|call| tape.queue(tape.calls[call].queue()));
+fn race(program: &Program, commands: &CommandList, calls: [usize; 2], access: &Access) -> Race {
+    let queues = calls.map(|call| commands.queue(commands.calls[call].queue()));
     let words = |number: usize| {
         let (call, queue) = (calls[number], queues[number]);
-        format!("`{}` (call {call}, on {queue})", call_text(program, &tape.calls[call]))
+        format!("`{}` (call {call}, on {queue})", call_text(program, &commands.calls[call]))
     };
     let (arena, bytes) = (access.arena, &access.bytes);
     let [one, other] = [words(0), words(1)];

@@ -1,4 +1,4 @@
-//! Tapes of CUDA devices: of every program they order whoever meets, and no call in them is for nothing.
+//! Command lists of CUDA devices: of every program they order whoever meets, and no call in them is for nothing.
 
 use pipe_compiler::Request;
 use pipe_ir::instruction::Instruction;
@@ -6,23 +6,23 @@ use pipe_ir::program::Space;
 use pipe_ir::task::TaskKind;
 use pipe_ir::verify::{List, Verified};
 use pipe_runtime::Used;
+use pipe_runtime::commands::{Call, CommandList, Recorded, Work, lines, races, record, record_part};
 use pipe_runtime::job::{Division, Rank};
-use pipe_runtime::tape::{Call, Recorded, Tape, Work, lines, races, record, record_part};
 use pipe_schedule::timing::costs::StageCosts;
 use pipe_syntax::stdlib::SCHEDULES;
 use pipe_tests::cases::{compile_text, expect, read, report, root};
+use pipe_tests::command_lists::{before, in_lockstep, makespan, meetings, programs};
 use pipe_tests::pipelines::program;
 use pipe_tests::schedules::Dice;
-use pipe_tests::tapes::{before, in_lockstep, makespan, meetings, programs};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path;
 
-/// What is wrong with a tape as such: events are recorded once, before any wait, and only if somebody waits.
-fn ill_formed(tape: &Tape) -> Option<String> {
+/// What is wrong with a command list as such: events are recorded once, before any wait, and only if somebody waits.
+fn ill_formed(commands: &CommandList) -> Option<String> {
     let mut recorded = BTreeSet::new();
     let mut waited = BTreeSet::new();
-    for (index, call) in tape.calls.iter().enumerate() {
+    for (index, call) in commands.calls.iter().enumerate() {
         match call {
             Call::Record(_, event) if !recorded.insert(*event) => return Some(format!("{event} twice, at {index}")),
             Call::Wait(_, event) if !recorded.contains(event) => return Some(format!("{event} too early, at {index}")),
@@ -30,12 +30,12 @@ fn ill_formed(tape: &Tape) -> Option<String> {
             Call::Record(..) | Call::Work(..) => {}
         }
     }
-    let sorted = tape.queues.is_sorted();
-    let complete = recorded.len() == tape.n_events as usize && recorded == waited;
-    (!sorted || !complete).then(|| format!("queues {:?}, {recorded:?}, {waited:?}", tape.queues))
+    let sorted = commands.queues.is_sorted();
+    let complete = recorded.len() == commands.n_events as usize && recorded == waited;
+    (!sorted || !complete).then(|| format!("queues {:?}, {recorded:?}, {waited:?}", commands.queues))
 }
 
-/// Compares the works of a tape with the instructions that they are for, and what is known of
+/// Compares the works of a command list with the instructions that they are for, and what is known of
 /// devices with what was compiled.
 fn unfaithful(program: &Verified, recorded: &Recorded, strict: bool) -> Option<String> {
     let program = program.program();
@@ -43,9 +43,9 @@ fn unfaithful(program: &Verified, recorded: &Recorded, strict: bool) -> Option<S
         let lists = program.devices.iter().map(|code| if list == List::Setup { &code.setup } else { &code.step });
         lists.flatten().filter(|one| kind(one)).count()
     };
-    for (list, tape) in [(List::Setup, &recorded.setup), (List::Step, &recorded.step)] {
+    for (list, commands) in [(List::Setup, &recorded.setup), (List::Step, &recorded.step)] {
         let works = |kind: fn(&Work) -> bool| {
-            tape.calls.iter().filter(|call| matches!(call, Call::Work(_, work) if kind(work))).count()
+            commands.calls.iter().filter(|call| matches!(call, Call::Work(_, work) if kind(work))).count()
         };
         let counts = [
             (
@@ -94,7 +94,7 @@ fn unfaithful(program: &Verified, recorded: &Recorded, strict: bool) -> Option<S
 }
 
 #[test]
-fn tapes_of_all_programs_are_faithful_and_order_whoever_meets() {
+fn command_lists_of_all_programs_are_faithful_and_order_whoever_meets() {
     let programs = programs().expect("sound programs");
     assert!(programs.len() > 200, "{}", programs.len());
     let mut failures = Vec::new();
@@ -108,9 +108,9 @@ fn tapes_of_all_programs_are_faithful_and_order_whoever_meets() {
                 }
             };
             failures.extend(unfaithful(program, &recorded, strict).map(|why| format!("{name}: {why}")));
-            for tape in [&recorded.setup, &recorded.step] {
-                failures.extend(ill_formed(tape).map(|why| format!("{name}: {why}")));
-                failures.extend(races(program.program(), tape).err().map(|race| format!("{name}: {race}")));
+            for commands in [&recorded.setup, &recorded.step] {
+                failures.extend(ill_formed(commands).map(|why| format!("{name}: {why}")));
+                failures.extend(races(program.program(), commands).err().map(|race| format!("{name}: {race}")));
             }
         }
     }
@@ -126,23 +126,24 @@ fn processes_that_do_one_thing_at_a_time_do_not_get_stuck() {
             let division = Division::new(n_devices, n_ranks).expect("a device for each");
             let ranks = (0..n_ranks).map(|rank| {
                 let own = division.devices_of(Rank::from_index(rank));
-                (own.clone(), record_part(&program, own, false).expect("tapes"))
+                (own.clone(), record_part(&program, own, false).expect("command lists"))
             });
             let ranks: Vec<(Range<usize>, Recorded)> = ranks.collect();
-            let tapes: Vec<(Range<usize>, Tape)> =
+            let lists: Vec<(Range<usize>, CommandList)> =
                 ranks.iter().map(|(own, recorded)| (own.clone(), recorded.step.clone())).collect();
-            failures.extend(tapes.iter().filter_map(|(_, tape)| ill_formed(tape)));
-            match in_lockstep(program.program(), &tapes) {
+            failures.extend(lists.iter().filter_map(|(_, commands)| ill_formed(commands)));
+            match in_lockstep(program.program(), &lists) {
                 Ok(count) => met += count,
                 Err(stuck) => failures.push(format!("{name}, {n_ranks} processes: {stuck}")),
             }
             // Together they do what one process does.
-            let whole = record(&program, false).expect("a tape");
+            let whole = record(&program, false).expect("a command list");
             let facts: Vec<_> = ranks.iter().flat_map(|(_, recorded)| recorded.devices.clone()).collect();
             assert_eq!(facts, whole.devices, "{name}");
-            let runs =
-                |tape: &Tape| tape.calls.iter().filter(|call| matches!(call, Call::Work(_, Work::Run { .. }))).count();
-            assert_eq!(tapes.iter().map(|(_, tape)| runs(tape)).sum::<usize>(), runs(&whole.step), "{name}");
+            let runs = |commands: &CommandList| {
+                commands.calls.iter().filter(|call| matches!(call, Call::Work(_, Work::Run { .. }))).count()
+            };
+            assert_eq!(lists.iter().map(|(_, commands)| runs(commands)).sum::<usize>(), runs(&whole.step), "{name}");
         }
     }
     println!("{met} meetings");
@@ -154,16 +155,18 @@ fn processes_that_do_one_thing_at_a_time_do_not_get_stuck() {
 fn no_wait_is_covered_by_another() {
     let mut failures = Vec::new();
     for (name, program) in programs().expect("sound programs") {
-        let tape = record(&program, false).expect("a tape").step;
-        if tape.calls.len() > 500 {
+        let commands = record(&program, false).expect("a command list").step;
+        if commands.calls.len() > 500 {
             continue;
         }
-        for (index, call) in tape.calls.iter().enumerate() {
+        for (index, call) in commands.calls.iter().enumerate() {
             let Call::Wait(queue, event) = call else { continue };
-            let recorded = tape.calls.iter().position(|one| matches!(one, Call::Record(_, other) if other == event));
-            let last = tape.calls[..index].iter().rposition(|one| one.queue() == *queue);
-            let known =
-                |last: usize| before(&Tape { calls: tape.calls[..=last].to_vec(), ..tape.clone() })[last].clone();
+            let recorded =
+                commands.calls.iter().position(|one| matches!(one, Call::Record(_, other) if other == event));
+            let last = commands.calls[..index].iter().rposition(|one| one.queue() == *queue);
+            let known = |last: usize| {
+                before(&CommandList { calls: commands.calls[..=last].to_vec(), ..commands.clone() })[last].clone()
+            };
             let recorded = recorded.expect("recorded");
             if last.is_some_and(|last| recorded < last && known(last)[recorded]) {
                 failures.push(format!("{name}: call {index} waits for what is known"));
@@ -173,19 +176,20 @@ fn no_wait_is_covered_by_another() {
     report(&failures);
 }
 
-/// Tapes after one small damage each: a wait or record is missing, or two neighbours of a queue have changed places.
-fn damaged(tape: &Tape) -> Vec<Tape> {
-    let with = |calls: Vec<Call>| Tape { calls, ..tape.clone() };
+/// Command lists after one small damage each: a wait or record is missing, or two neighbours of a
+/// queue have changed places.
+fn damaged(commands: &CommandList) -> Vec<CommandList> {
+    let with = |calls: Vec<Call>| CommandList { calls, ..commands.clone() };
     let mut found = Vec::new();
-    for (index, call) in tape.calls.iter().enumerate() {
+    for (index, call) in commands.calls.iter().enumerate() {
         if !matches!(call, Call::Work(..)) {
-            let mut calls = tape.calls.clone();
+            let mut calls = commands.calls.clone();
             calls.remove(index);
             found.push(with(calls));
         }
-        let next = tape.calls[index + 1..].iter().position(|other| other.queue() == call.queue());
+        let next = commands.calls[index + 1..].iter().position(|other| other.queue() == call.queue());
         if let Some(next) = next {
-            let mut calls = tape.calls.clone();
+            let mut calls = commands.calls.clone();
             calls.swap(index, index + 1 + next);
             found.push(with(calls));
         }
@@ -197,16 +201,16 @@ fn damaged(tape: &Tape) -> Vec<Tape> {
 fn the_race_check_notices_exactly_what_a_closure_over_all_pairs_finds() {
     let (mut analysis, mut noticed, mut failures) = (0, 0, Vec::new());
     for (number, (name, program)) in programs().expect("sound programs").into_iter().enumerate() {
-        let tape = record(&program, number % 2 == 0).expect("a tape").step;
+        let commands = record(&program, number % 2 == 0).expect("a command list").step;
         // Small ones whole; of those of middle size, some damages.
-        let share = match tape.calls.len() {
+        let share = match commands.calls.len() {
             0..150 => 3,
             150..500 => 100,
             _ => continue,
         };
         let mut dice = Dice(number as u64);
-        for (which, tape) in damaged(&tape).into_iter().enumerate().filter(|_| dice.below(share) == 0) {
-            let (found, expected) = (races(program.program(), &tape), meetings(program.program(), &tape));
+        for (which, commands) in damaged(&commands).into_iter().enumerate().filter(|_| dice.below(share) == 0) {
+            let (found, expected) = (races(program.program(), &commands), meetings(program.program(), &commands));
             analysis += 1;
             noticed += usize::from(found.is_err());
             let agrees = match &found {
@@ -218,12 +222,12 @@ fn the_race_check_notices_exactly_what_a_closure_over_all_pairs_finds() {
             }
         }
     }
-    println!("{analysis} tapes, {noticed} with a race");
+    println!("{analysis} command lists, {noticed} with a race");
     report(&failures);
-    assert!(analysis > 1000 && noticed * 2 > analysis, "{analysis} tapes, {noticed} with a race");
+    assert!(analysis > 1000 && noticed * 2 > analysis, "{analysis} command lists, {noticed} with a race");
 }
 
-/// Queues and events lose no time: a tape takes as long as the plan, with a processor for every
+/// Queues and events lose no time: a command list takes as long as the plan, with a processor for every
 /// queue. The plan does not count the sums that travel in steps without a flush, and a transfer
 /// there has a time, not a link that it keeps busy.
 #[test]
@@ -244,8 +248,8 @@ fn a_step_takes_no_longer_than_planned() {
                     continue;
                 };
                 let latency: f64 = latency.parse().expect("a number");
-                let tape = record(&program, false).expect("a tape").step;
-                let took = makespan(&tape, |work| match work {
+                let commands = record(&program, false).expect("a command list").step;
+                let took = makespan(&commands, |work| match work {
                     Work::Run { exec, .. } => match program.program().exec(*exec).kind {
                         TaskKind::Forward | TaskKind::Recompute => 1.0,
                         TaskKind::BackwardInput => 1.25,
@@ -277,7 +281,7 @@ const GOLDEN: [(&str, &str); 3] = [
 ];
 
 #[test]
-fn texts_of_small_tapes_are_as_they_were() {
+fn texts_of_small_command_lists_are_as_they_were() {
     let mut failures = Vec::new();
     for (name, pipeline) in GOLDEN {
         let text_of = |pipeline: &str| {
@@ -290,25 +294,26 @@ fn texts_of_small_tapes_are_as_they_were() {
             )
         };
         let program = program(&text_of(pipeline)).expect("accepted");
-        let recorded = record(&program, false).expect("a tape");
+        let recorded = record(&program, false).expect("a command list");
         let program = program.program();
         // What a race looks like: without the first wait that matters.
         let is_wait = |index: &usize| matches!(recorded.step.calls[*index], Call::Wait(..));
         let race = (0..recorded.step.calls.len()).filter(is_wait).find_map(|index| {
-            let mut tape = recorded.step.clone();
-            tape.calls.remove(index);
-            races(program, &tape).err().map(|race| format!("without call {index}\n\n{race}"))
+            let mut commands = recorded.step.clone();
+            commands.calls.remove(index);
+            races(program, &commands).err().map(|race| format!("without call {index}\n\n{race}"))
         });
         let [setup, step] =
-            [&recorded.setup, &recorded.step].map(|tape| lines(program, tape).collect::<Vec<_>>().join("\n"));
+            [&recorded.setup, &recorded.step].map(|commands| lines(program, commands).collect::<Vec<_>>().join("\n"));
         let race = race.expect("some wait matters");
         let actual = format!("{pipeline}\n\nset-up\n\n{setup}\n\nstep\n\n{step}\n\n{race}\n");
-        failures.extend(expect(&root().join(format!("tests/golden/tapes/{name}.txt")), &actual));
+        failures.extend(expect(&root().join(format!("tests/golden/command_lists/{name}.txt")), &actual));
     }
     report(&failures);
     // The page shows what is there.
-    let (page, golden) = (read(&root().join("docs/tape.md")), read(&root().join("tests/golden/tapes/1f1b.txt")));
+    let (page, golden) =
+        (read(&root().join("docs/command_lists.md")), read(&root().join("tests/golden/command_lists/1f1b.txt")));
     for shown in page.split("```text\n").skip(1).filter_map(|part| part.split("```").next()) {
-        assert!(golden.contains(shown), "not in golden/tapes/1f1b.txt:\n{shown}");
+        assert!(golden.contains(shown), "not in golden/command_lists/1f1b.txt:\n{shown}");
     }
 }

@@ -1,25 +1,25 @@
-//! The tape: all calls of one list of a program, of the devices of one process, in the order in
+//! The command list: all calls of one list of a program, of the devices of one process, in the order in
 //! which the host makes them.
 //!
 //! Devices have no thread of their own here. The host goes through their lists in turns and asks
 //! the driver for everything ahead of time: a queue of the program is a stream, the end of a
-//! transfer is an event. Nothing waits on the host, so a tape can be captured as one graph.
+//! transfer is an event. Nothing waits on the host, so a command list can be captured as one graph.
 //!
 //! ```text
-//! Program ──order──> turns ──record──> all calls ──prune──> Tape ──races──> nobody meets
+//! Program ──order──> turns ──record──> all calls ──prune──> CommandList ──races──> nobody meets
 //! ```
 //!
-//! - The set-up list is one tape, the step list another, which is run again and again. Before a
-//!   tape is run the host has waited for all queues of the one before, so that it begins with
-//!   everything over, and no event of a tape is waited for in another.
+//! - The set-up list is one command list, the step list another, which is run again and again. Before a
+//!   command list is run the host has waited for all queues of the one before, so that it begins with
+//!   everything over, and no event of a command list is waited for in another.
 //! - Every event is recorded before any wait for it. So the calls can be carried out one after the
 //!   other, in their order, on a single queue: whatever a machine puts in between two queues beyond
-//!   what the tape says, nothing gets stuck.
+//!   what the command list says, nothing gets stuck.
 //! - Of several processes each goes through the lists of all devices, in the same order, and writes
 //!   down what its own ones do. So all of them come to their ends of transfers and collectives in
 //!   one order of all: even if each did one thing at a time, none would get stuck.
 //! - A `wait` of a device's list makes its compute queue wait, never the host. Each token is waited
-//!   for once, so that at the end of a tape the compute queues come after everything: who waits for
+//!   for once, so that at the end of a command list the compute queues come after everything: who waits for
 //!   all of them waits for all.
 
 mod access;
@@ -62,11 +62,11 @@ impl fmt::Display for Queue {
     }
 }
 
-/// A queue, by its place in [`Tape::queues`].
+/// A queue, by its place in [`CommandList::queues`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct QueueId(pub u32);
 
-/// A point in a queue that others wait for. Each is recorded once in a tape, before any wait for it.
+/// A point in a queue that others wait for. Each is recorded once in a command list, before any wait for it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct EventId(pub u32);
 
@@ -195,7 +195,7 @@ pub struct Part {
 
 /// The calls of a list.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Tape {
+pub struct CommandList {
     /// All queues, ascending.
     pub queues: Vec<Queue>,
     /// Number of events.
@@ -204,7 +204,7 @@ pub struct Tape {
     pub calls: Vec<Call>,
 }
 
-impl Tape {
+impl CommandList {
     /// The queue with this id.
     #[must_use]
     pub fn queue(&self, id: QueueId) -> Queue {

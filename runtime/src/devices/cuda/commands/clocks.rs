@@ -1,4 +1,4 @@
-//! Vector clocks: what each queue of a tape knows to be over, of itself and of every other queue.
+//! Vector clocks: what each queue of a command list knows to be over, of itself and of every other queue.
 //!
 //! A queue counts what it does: its works, and its waits that bring news. An event keeps what its
 //! queue knew when it was recorded, and whoever waits for it then knows that too. So whether one
@@ -6,7 +6,7 @@
 //! Distributed Systems, 1989). An event is forgotten with its last wait: as many are kept as are
 //! under way, not as there are.
 
-use super::{Call, EventId, QueueId, Tape};
+use super::{Call, CommandList, EventId, QueueId};
 
 /// A moment of a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,14 +29,14 @@ pub(super) struct Clocks {
 
 impl Clocks {
     /// Nothing has happened.
-    pub(super) fn new(tape: &Tape) -> Self {
-        let mut waits = vec![0; tape.n_events as usize];
-        for call in &tape.calls {
+    pub(super) fn new(commands: &CommandList) -> Self {
+        let mut waits = vec![0; commands.n_events as usize];
+        for call in &commands.calls {
             if let Call::Wait(_, event) = call {
                 waits[event.0 as usize] += 1;
             }
         }
-        let (queues, events) = (tape.queues.len(), waits.len());
+        let (queues, events) = (commands.queues.len(), waits.len());
         Self { known: vec![vec![0; queues]; queues], events: vec![None; events], waits, spare: Vec::new() }
     }
 

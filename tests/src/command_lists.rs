@@ -1,4 +1,4 @@
-//! Judges tapes by brute force: what is before what, and who meets, from every pair of calls.
+//! Judges command lists by brute force: what is before what, and who meets, from every pair of calls.
 //! Shares nothing with the check of the runtime.
 
 use crate::cases::{compile_text, files, read, root};
@@ -9,7 +9,7 @@ use pipe_compiler::Request;
 use pipe_ir::ids::{BufferId, DeviceId, GroupId};
 use pipe_ir::program::{Access, Program, Space};
 use pipe_ir::verify::{Verified, verify};
-use pipe_runtime::tape::{Call, EventId, Home, Queue, Tape, Work};
+use pipe_runtime::commands::{Call, CommandList, EventId, Home, Queue, Work};
 use pipe_schedule::policy::zero::Zero;
 use pipe_syntax::stdlib::SCHEDULES;
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,18 +46,18 @@ fn touched(program: &Program, call: &Call) -> Vec<Touched> {
 
 /// For each call, all calls before it: the closure of what queues and events say.
 #[must_use]
-pub fn before(tape: &Tape) -> Vec<Vec<bool>> {
-    let mut closure: Vec<Vec<bool>> = Vec::with_capacity(tape.calls.len());
+pub fn before(commands: &CommandList) -> Vec<Vec<bool>> {
+    let mut closure: Vec<Vec<bool>> = Vec::with_capacity(commands.calls.len());
     let mut last = BTreeMap::new();
     let mut recorded: BTreeMap<EventId, usize> = BTreeMap::new();
-    for (index, call) in tape.calls.iter().enumerate() {
+    for (index, call) in commands.calls.iter().enumerate() {
         let mut causes: Vec<usize> = last.insert(call.queue(), index).into_iter().collect();
         match call {
             Call::Wait(_, event) => causes.extend(recorded.get(event)),
             Call::Record(_, event) => drop(recorded.insert(*event, index)),
             Call::Work(..) => {}
         }
-        let mut own = vec![false; tape.calls.len()];
+        let mut own = vec![false; commands.calls.len()];
         for cause in causes {
             own[cause] = true;
             own.iter_mut().zip(&closure[cause]).for_each(|(own, other)| *own |= other);
@@ -69,9 +69,9 @@ pub fn before(tape: &Tape) -> Vec<Vec<bool>> {
 
 /// All pairs of calls that touch the same bytes, one of them writing, and that nothing orders.
 #[must_use]
-pub fn meetings(program: &Program, tape: &Tape) -> BTreeSet<[usize; 2]> {
-    let before = before(tape);
-    let touched: Vec<Vec<Touched>> = tape.calls.iter().map(|call| touched(program, call)).collect();
+pub fn meetings(program: &Program, commands: &CommandList) -> BTreeSet<[usize; 2]> {
+    let before = before(commands);
+    let touched: Vec<Vec<Touched>> = commands.calls.iter().map(|call| touched(program, call)).collect();
     let meet = |one: &Touched, other: &Touched| {
         let overlap = one.2.start.max(other.2.start) < one.2.end.min(other.2.end);
         (one.0, one.1) == (other.0, other.1) && overlap && (one.3 || other.3)
@@ -137,12 +137,12 @@ pub fn programs() -> Result<Vec<(String, Verified)>, String> {
     Ok(found)
 }
 
-/// How long a tape takes where every queue has a processor of its own.
+/// How long a command list takes where every queue has a processor of its own.
 #[must_use]
-pub fn makespan(tape: &Tape, cost: impl Fn(&Work) -> f64) -> f64 {
-    let mut queues = vec![0.0_f64; tape.queues.len()];
-    let mut events = vec![0.0_f64; tape.n_events as usize];
-    for call in &tape.calls {
+pub fn makespan(commands: &CommandList, cost: impl Fn(&Work) -> f64) -> f64 {
+    let mut queues = vec![0.0_f64; commands.queues.len()];
+    let mut events = vec![0.0_f64; commands.n_events as usize];
+    for call in &commands.calls {
         let queue = &mut queues[call.queue().0 as usize];
         match call {
             Call::Wait(_, event) => *queue = queue.max(events[event.0 as usize]),
@@ -162,14 +162,14 @@ enum Meeting {
     Group(GroupId, u64),
 }
 
-/// What the tape of a process, which has these devices, does together with others, in its order.
-fn together(program: &Program, own: &Range<usize>, tape: &Tape) -> Vec<Meeting> {
+/// What the command list of a process, which has these devices, does together with others, in its order.
+fn together(program: &Program, own: &Range<usize>, commands: &CommandList) -> Vec<Meeting> {
     let bytes = |home: &Home| program.devices[home.device.index()].buffers[home.buffer.index()].bytes.0;
     let meeting = |call: &Call| match call {
         Call::Work(queue, Work::Send { from: home, .. } | Work::Receive { to: home, .. }) => {
-            Some(Meeting::Transfer(tape.queue(*queue), bytes(home)))
+            Some(Meeting::Transfer(commands.queue(*queue), bytes(home)))
         }
-        Call::Work(queue, Work::Together { parts, .. }) => match tape.queue(*queue) {
+        Call::Work(queue, Work::Together { parts, .. }) => match commands.queue(*queue) {
             Queue::Group(group) if program.group(group).iter().any(|member| !own.contains(&member.index())) => {
                 Some(Meeting::Group(group, parts.first().map_or(0, |part| bytes(&part.home))))
             }
@@ -177,16 +177,16 @@ fn together(program: &Program, own: &Range<usize>, tape: &Tape) -> Vec<Meeting> 
         },
         _ => None,
     };
-    tape.calls.iter().filter_map(meeting).collect()
+    commands.calls.iter().filter_map(meeting).collect()
 }
 
-/// Lets processes do one thing at a time, each in the order of its tape, where transfers and
+/// Lets processes do one thing at a time, each in the order of its command list, where transfers and
 /// collectives need all who take part to stand at them. How many there were.
 ///
 /// # Errors
 /// What the processes stand at, if they get stuck.
-pub fn in_lockstep(program: &Program, ranks: &[(Range<usize>, Tape)]) -> Result<usize, String> {
-    let lists: Vec<Vec<Meeting>> = ranks.iter().map(|(own, tape)| together(program, own, tape)).collect();
+pub fn in_lockstep(program: &Program, ranks: &[(Range<usize>, CommandList)]) -> Result<usize, String> {
+    let lists: Vec<Vec<Meeting>> = ranks.iter().map(|(own, commands)| together(program, own, commands)).collect();
     let mut next = vec![0; lists.len()];
     let rank_of = |device: &DeviceId| ranks.iter().position(|(own, _)| own.contains(&device.index())).unwrap_or(0);
     let mut count = 0;

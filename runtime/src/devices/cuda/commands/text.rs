@@ -1,14 +1,14 @@
-//! The text of a tape: a line per call, its queue first.
+//! The text of a command list: a line per call, its queue first.
 
-use super::{Call, Home, Tape, Work};
+use super::{Call, CommandList, Home, Work};
 use pipe_ir::instruction::{Fill, Instruction};
 use pipe_ir::program::Program;
 
-/// All calls of a tape, a line each.
-pub fn lines(program: &Program, tape: &Tape) -> impl Iterator<Item = String> {
-    let names: Vec<String> = tape.queues.iter().map(ToString::to_string).collect();
+/// All calls of a command list, a line each.
+pub fn lines(program: &Program, commands: &CommandList) -> impl Iterator<Item = String> {
+    let names: Vec<String> = commands.queues.iter().map(ToString::to_string).collect();
     let width = names.iter().map(String::len).max().unwrap_or(0);
-    tape.calls.iter().map(move |call| {
+    commands.calls.iter().map(move |call| {
         let name = &names[call.queue().0 as usize];
         format!("{name:width$}  {}", call_text(program, call))
     })

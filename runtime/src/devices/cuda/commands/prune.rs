@@ -1,20 +1,21 @@
-//! Leaves out the calls that a tape can do without.
+//! Leaves out the calls that a command list can do without.
 //!
 //! A wait that brings no news is none: for an event of the own queue, or for one that an earlier
 //! wait covers. An event for which nobody waits then is not recorded, and two events of the same
 //! moment are one.
 
 use super::clocks::{Clocks, Moment};
-use super::{Call, EventId, Tape};
+use super::{Call, CommandList, EventId};
 
-/// The same tape without superfluous calls; its events are numbered anew, in the order in which they are recorded.
-pub(super) fn prune(tape: Tape) -> Tape {
-    let mut clocks = Clocks::new(&tape);
+/// The same command list without superfluous calls; its events are numbered anew, in the order in
+/// which they are recorded.
+pub(super) fn prune(commands: CommandList) -> CommandList {
+    let mut clocks = Clocks::new(&commands);
     // By event: the first one of its moment, if that is another.
-    let mut same: Vec<EventId> = (0..tape.n_events).map(EventId).collect();
-    let mut last: Vec<Option<(Moment, EventId)>> = vec![None; tape.queues.len()];
-    let mut is_needed = vec![false; tape.n_events as usize];
-    let mut calls = tape.calls;
+    let mut same: Vec<EventId> = (0..commands.n_events).map(EventId).collect();
+    let mut last: Vec<Option<(Moment, EventId)>> = vec![None; commands.queues.len()];
+    let mut is_needed = vec![false; commands.n_events as usize];
+    let mut calls = commands.calls;
     calls.retain_mut(|call| match call {
         Call::Work(queue, _) => {
             clocks.tick(*queue);
@@ -36,7 +37,7 @@ pub(super) fn prune(tape: Tape) -> Tape {
             is_news
         }
     });
-    let mut numbers = vec![EventId(0); tape.n_events as usize];
+    let mut numbers = vec![EventId(0); commands.n_events as usize];
     let mut n_events = 0;
     calls.retain_mut(|call| match call {
         Call::Work(..) => true,
@@ -52,5 +53,5 @@ pub(super) fn prune(tape: Tape) -> Tape {
             true
         }
     });
-    Tape { queues: tape.queues, n_events, calls }
+    CommandList { queues: commands.queues, n_events, calls }
 }

@@ -1,4 +1,4 @@
-//! Records the tapes of a program, and what is known of its run before it begins.
+//! Records the command lists of a program, and what is known of its run before it begins.
 //!
 //! | instruction | calls |
 //! |---|---|
@@ -16,7 +16,7 @@
 use super::order::{At, Turn, instructions, order};
 use super::prune::prune;
 use super::races::races;
-use super::{Call, EventId, Home, Part, Queue, QueueId, Tape, Work};
+use super::{Call, CommandList, EventId, Home, Part, Queue, QueueId, Work};
 use crate::executor::{dtypes, emitted_microbatches};
 use crate::fault::{Fault, RunError};
 use crate::ledger::Ledger;
@@ -30,13 +30,13 @@ use pipe_ir::verify::{List, Verified};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// The tapes of a program.
+/// The command lists of a program.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Recorded {
     /// Run once.
-    pub setup: Tape,
+    pub setup: CommandList,
     /// Run once per step, or per window.
-    pub step: Tape,
+    pub step: CommandList,
     /// By device of this process.
     pub devices: Vec<Facts>,
     /// Where the data of a step lies in the staging memory of the host: each once, however many devices load it.
@@ -114,14 +114,14 @@ pub fn record_part(program: &Verified, own: Range<usize>, strict: bool) -> Resul
     };
     let mut devices: Vec<Books> = program.devices[own.clone()].iter().map(books).collect();
     let mut loads = BTreeMap::new();
-    let tapes = [List::Setup, List::Step].map(|list| {
+    let lists = [List::Setup, List::Step].map(|list| {
         let mut recorder = Recorder::new(program, (own.clone(), list, strict), &mut devices, &mut loads);
         order(program, list)?.iter().try_for_each(|turn| recorder.turn(turn))?;
-        let tape = recorder.finish();
+        let commands = recorder.finish();
         if strict || cfg!(debug_assertions) {
-            races(program, &tape).map_err(RunError::Race)?;
+            races(program, &commands).map_err(RunError::Race)?;
         }
-        Ok::<_, RunError>(tape)
+        Ok::<_, RunError>(commands)
     });
     let mut staging = Bytes::ZERO;
     for place in loads.values_mut() {
@@ -129,7 +129,7 @@ pub fn record_part(program: &Verified, own: Range<usize>, strict: bool) -> Resul
         staging += place.bytes.aligned();
     }
     let facts = |books: Books| Facts { used: Space::ALL.map(|space| books.ledger.used(space)), ..books.facts };
-    let (devices, [setup, step]) = (devices.into_iter().map(facts).collect(), tapes);
+    let (devices, [setup, step]) = (devices.into_iter().map(facts).collect(), lists);
     Ok(Recorded { setup: setup?, step: step?, devices, loads, staging })
 }
 
@@ -160,9 +160,9 @@ impl<'a> Recorder<'a> {
         Self { program, own, list, strict, queues, calls: Vec::new(), n_events: 0, devices, loads }
     }
 
-    fn finish(self) -> Tape {
+    fn finish(self) -> CommandList {
         let queues = self.queues.into_keys().collect();
-        prune(Tape { queues, n_events: self.n_events, calls: self.calls })
+        prune(CommandList { queues, n_events: self.n_events, calls: self.calls })
     }
 
     fn instruction(&self, at: At) -> Instruction {
