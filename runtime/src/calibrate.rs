@@ -114,8 +114,8 @@ pub fn link(bytes: Bytes, times: u32) -> Result<Duration, RunError> {
 pub fn rank_link(job: &Job, ranks: [Rank; 2], bytes: Bytes, times: u32) -> Result<Duration, RunError> {
     let [leader, other] = ranks.map(Rank::index);
     let program = there_and_back(job.n_ranks(), [leader, other]);
-    let seat = RankView::new(&program, job)?;
-    let channels = Channels::new(&program, None, Some(&seat))?;
+    let rank_view = RankView::new(&program, job)?;
+    let channels = Channels::new(&program, None, Some(&rank_view))?;
     let memory = memory(bytes)?;
     let (own, region) = (job.rank().index(), memory.region(Bytes::ZERO, bytes));
     let time = match own {

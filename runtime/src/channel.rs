@@ -82,8 +82,8 @@ impl Channels {
     ///
     /// # Errors
     /// If the machine lacks memory for what is exchanged with other ranks.
-    pub(crate) fn new(program: &Program, stress: Option<u64>, seat: Option<&RankView>) -> Result<Self, RunError> {
-        let is_here = |device: DeviceId| seat.is_none_or(|seat| seat.has(device));
+    pub(crate) fn new(program: &Program, stress: Option<u64>, rank_view: Option<&RankView>) -> Result<Self, RunError> {
+        let is_here = |device: DeviceId| rank_view.is_none_or(|rank_view| rank_view.has(device));
         let mailbox = |(index, device): (usize, &DeviceProgram)| {
             let n_tokens = if is_here(DeviceId::from_index(index)) { device.n_tokens } else { 0 };
             let marks = (0..n_tokens).map(|_| AtomicBool::new(false)).collect();
@@ -97,7 +97,7 @@ impl Channels {
                 queues.entry(queue).or_default();
             }
         }
-        let remote = seat.map(|seat| Remote::new(program, seat, &mailboxes)).transpose()?;
+        let remote = rank_view.map(|rank_view| Remote::new(program, rank_view, &mailboxes)).transpose()?;
         let mut couriers = Vec::new();
         if let Some(seed) = stress {
             for (index, queue) in queues.values_mut().enumerate() {

@@ -34,15 +34,14 @@ impl Engine {
         program: &Arc<Verified>,
         options: &Options,
         loader: Arc<dyn Loader>,
-        seat: Option<&RankView>,
+        rank_view: Option<&RankView>,
     ) -> Result<Self, RunError> {
         match options.backend {
             Backend::Null | Backend::Cpu => {
-                Threads::start(program, options, loader, seat).map(|threads| Self::Threads(Box::new(threads)))
+                Threads::start(program, options, loader, rank_view).map(|threads| Self::Threads(Box::new(threads)))
             }
-            Backend::Cuda => {
-                Machine::start(Arc::clone(program), options, loader, seat).map(|machine| Self::Cuda(Box::new(machine)))
-            }
+            Backend::Cuda => Machine::start(Arc::clone(program), options, loader, rank_view)
+                .map(|machine| Self::Cuda(Box::new(machine))),
         }
     }
 

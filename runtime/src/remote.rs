@@ -62,7 +62,7 @@ impl RankView {
 
 /// What goes to other ranks.
 pub(crate) struct Remote {
-    seat: RankView,
+    rank_view: RankView,
     /// Of queues between two ranks. Every rank counts all queues of the program alike.
     tags: BTreeMap<QueueName, (Rank, Tag)>,
 }
@@ -75,43 +75,43 @@ impl Remote {
     ///
     /// # Errors
     /// If the machine lacks memory for them.
-    pub(crate) fn new(program: &Program, seat: &RankView, mailboxes: &Arc<Mailboxes>) -> Result<Self, RunError> {
+    pub(crate) fn new(program: &Program, rank_view: &RankView, mailboxes: &Arc<Mailboxes>) -> Result<Self, RunError> {
         let mut tags = BTreeMap::new();
         let mut after = FIRST_TAG;
         for queue in queues_of(program).collect::<BTreeSet<_>>() {
-            let peer = if seat.has(queue.0) { queue.1 } else { queue.0 };
-            if seat.has(queue.0) != seat.has(queue.1) {
-                tags.insert(queue, (seat.division.rank_of(peer), after));
+            let peer = if rank_view.has(queue.0) { queue.1 } else { queue.0 };
+            if rank_view.has(queue.0) != rank_view.has(queue.1) {
+                tags.insert(queue, (rank_view.division.rank_of(peer), after));
             }
             after += 1;
         }
-        let exchanges = Exchange::all(program, seat.division, seat.mailbox.rank, after)?;
-        let opened = Opened { mailboxes: Arc::clone(mailboxes), division: seat.division, exchanges };
-        seat.mailbox.post(Post::Open(opened));
-        Ok(Self { seat: seat.clone(), tags })
+        let exchanges = Exchange::all(program, rank_view.division, rank_view.mailbox.rank, after)?;
+        let opened = Opened { mailboxes: Arc::clone(mailboxes), division: rank_view.division, exchanges };
+        rank_view.mailbox.post(Post::Open(opened));
+        Ok(Self { rank_view: rank_view.clone(), tags })
     }
 
     /// Whether a transfer between two devices, one of which is here, goes to another rank.
     pub(crate) fn takes(&self, from: DeviceId, to: DeviceId) -> bool {
-        !(self.seat.has(from) && self.seat.has(to))
+        !(self.rank_view.has(from) && self.rank_view.has(to))
     }
 
     /// Posts this rank's end of a transfer.
     pub(crate) fn post(&self, end: End, queue: QueueName, posted: Posted) {
         if let Some((peer, tag)) = self.tags.get(&queue) {
-            self.seat.mailbox.post(Post::Transfer { end, peer: *peer, tag: *tag, posted });
+            self.rank_view.mailbox.post(Post::Transfer { end, peer: *peer, tag: *tag, posted });
         }
     }
 
     /// Joins the next collective of a group.
     pub(crate) fn join(&self, group: GroupId, part: Part) {
-        self.seat.mailbox.post(Post::Join(group, part));
+        self.rank_view.mailbox.post(Post::Join(group, part));
     }
 
     /// What its collectives took so far.
     pub(crate) fn profile(&self) -> Profile {
         let (reply, answer) = mpsc::channel();
-        self.seat.mailbox.post(Post::Profile(reply));
+        self.rank_view.mailbox.post(Post::Profile(reply));
         // None comes where the job has ended.
         answer.recv().unwrap_or_default()
     }

@@ -97,7 +97,7 @@ pub struct Run {
     engine: Engine,
     program: Arc<Verified>,
     /// In a job of several ranks.
-    seat: Option<RankView>,
+    rank_view: Option<RankView>,
     /// Which buffers hold what is persistent, and how many updates older than the newest version that is.
     homes: BTreeMap<ValueId, Vec<Home>>,
     loader: Arc<dyn Loader>,
@@ -112,7 +112,7 @@ impl Run {
     /// # Errors
     /// If the machine lacks memory, the backend cannot run the program, or its set-up fails.
     pub fn start(program: Arc<Verified>, options: &Options, loader: Arc<dyn Loader>) -> Result<Self, RunError> {
-        Self::seated(program, options, loader, None)
+        Self::with_view(program, options, loader, None)
     }
 
     /// The same for the devices of one rank of a job.
@@ -125,21 +125,22 @@ impl Run {
         loader: Arc<dyn Loader>,
         job: &Job,
     ) -> Result<Self, RunError> {
-        let seat = RankView::new(program.program(), job)?;
-        let run = Self::seated(program, options, loader, Some(seat.clone())).map_err(|error| seat.break_off(error))?;
-        seat.mailbox.synchronise()?;
+        let rank_view = RankView::new(program.program(), job)?;
+        let run = Self::with_view(program, options, loader, Some(rank_view.clone()))
+            .map_err(|error| rank_view.break_off(error))?;
+        rank_view.mailbox.synchronise()?;
         Ok(run)
     }
 
-    fn seated(
+    fn with_view(
         program: Arc<Verified>,
         options: &Options,
         loader: Arc<dyn Loader>,
-        seat: Option<RankView>,
+        rank_view: Option<RankView>,
     ) -> Result<Self, RunError> {
         let homes = homes(program.program());
-        let engine = Engine::start(&program, options, Arc::clone(&loader), seat.as_ref())?;
-        Ok(Self { engine, program, seat, homes, loader, data: OnceLock::new(), failed: None })
+        let engine = Engine::start(&program, options, Arc::clone(&loader), rank_view.as_ref())?;
+        Ok(Self { engine, program, rank_view, homes, loader, data: OnceLock::new(), failed: None })
     }
 
     /// Executes the step lists once: one optimizer step, or all steps of a window. Steps are
@@ -158,8 +159,8 @@ impl Run {
     pub fn step_at(&mut self, step: u64, pace: Pace) -> Result<StepReport, RunError> {
         let began = Instant::now();
         let own = self.execute(step, pace)?;
-        let report = match &self.seat {
-            Some(seat) => seat.report(own, began),
+        let report = match &self.rank_view {
+            Some(rank_view) => rank_view.report(own, began),
             None => Ok(own),
         };
         self.failed = report.as_ref().err().cloned();
@@ -291,7 +292,7 @@ impl Run {
 
     /// What connects it to other ranks.
     pub(crate) fn mailbox(&self) -> Option<&Mailbox> {
-        self.seat.as_ref().map(|seat| &*seat.mailbox)
+        self.rank_view.as_ref().map(|rank_view| &*rank_view.mailbox)
     }
 
     /// Whether a persistent value has a place on devices of this process.
@@ -306,7 +307,7 @@ impl Run {
     }
 
     fn is_here(&self, device: DeviceId) -> bool {
-        self.seat.as_ref().is_none_or(|seat| seat.has(device))
+        self.rank_view.as_ref().is_none_or(|rank_view| rank_view.has(device))
     }
 
     /// Where a tensor lies on the devices of this process.
@@ -326,8 +327,8 @@ impl Run {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        let report = self.engine.step(step, pace).map_err(|error| match &self.seat {
-            Some(seat) => seat.break_off(error),
+        let report = self.engine.step(step, pace).map_err(|error| match &self.rank_view {
+            Some(rank_view) => rank_view.break_off(error),
             None => error,
         });
         self.failed = report.as_ref().err().cloned();
@@ -337,7 +338,7 @@ impl Run {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        if self.seat.is_some() && self.failed.is_some() {
+        if self.rank_view.is_some() && self.failed.is_some() {
             self.engine.forget();
         }
     }

@@ -40,10 +40,10 @@ impl Threads {
         program: &Arc<Verified>,
         options: &Options,
         loader: Arc<dyn Loader>,
-        seat: Option<&RankView>,
+        rank_view: Option<&RankView>,
     ) -> Result<Self, RunError> {
         let n_devices = program.program().devices.len();
-        let here = |device: &DeviceId| seat.is_none_or(|seat| seat.has(*device));
+        let here = |device: &DeviceId| rank_view.is_none_or(|rank_view| rank_view.has(*device));
         let own: Vec<DeviceId> = (0..n_devices).map(DeviceId::from_index).filter(here).collect();
         let (mut memories, mut jit) = (vec![None; n_devices], None);
         let devices: Vec<Box<dyn Device>> = if options.backend == Backend::Null {
@@ -52,17 +52,17 @@ impl Threads {
             allocate(program.program(), &own, &mut memories)?;
             cpu_devices(program, options, loader, &memories, jit.insert(Jit::new()?))?
         };
-        let channels = Arc::new(Channels::new(program.program(), options.stress, seat)?);
+        let channels = Arc::new(Channels::new(program.program(), options.stress, rank_view)?);
         let executors = devices.into_iter().zip(own).map(|(device, id)| {
             let mut executor = Executor::new(Arc::clone(program), id, device, Arc::clone(&channels), options.stress);
             executor.set_trace(options.trace);
             executor
         });
-        let takes_turns = options.backend == Backend::Null && options.stress.is_none() && seat.is_none();
+        let takes_turns = options.backend == Backend::Null && options.stress.is_none() && rank_view.is_none();
         let pool = ExecutorPool::new(executors.collect(), Arc::clone(&channels), takes_turns);
         let mut threads = Self { pool, channels, profiled: options.profile, memories, _jit: jit };
         let set_up = threads.pool.execute(Order { list: List::Setup, step: 0 });
-        if set_up.is_err() && seat.is_some() {
+        if set_up.is_err() && rank_view.is_some() {
             // Messages of other ranks may still arrive.
             threads.forget();
         }

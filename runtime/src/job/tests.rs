@@ -96,9 +96,9 @@ fn together(members: &[u32], cases: &[Case], n_ranks: u32) -> Vec<Vec<Vec<u8>>> 
         return all(&Channels::new(&program, None, None).expect("small"), 0..N_DEVICES);
     }
     let rank = |job: Job| {
-        let seat = RankView::new(&program, &job).expect("a device for each");
-        let channels = Channels::new(&program, None, Some(&seat)).expect("small");
-        let found = all(&channels, seat.division.devices_of(job.rank()));
+        let rank_view = RankView::new(&program, &job).expect("a device for each");
+        let channels = Channels::new(&program, None, Some(&rank_view)).expect("small");
+        let found = all(&channels, rank_view.division.devices_of(job.rank()));
         job.any(false).expect("nobody has a fault");
         found
     };

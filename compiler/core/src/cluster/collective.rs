@@ -39,9 +39,9 @@ pub fn time(cluster: &Cluster, device_slots: &[DeviceSlot], what: Collective, by
     }
 }
 
-/// The links between all of some seats, each of two nodes, or of one, once.
+/// The links between all of some device slots, each of two nodes, or of one, once.
 fn links(cluster: &Cluster, device_slots: &[DeviceSlot]) -> Vec<Link> {
-    // By node: a seat, and another one.
+    // By node: a device slot, and another one.
     let mut nodes: BTreeMap<u32, (DeviceSlot, Option<DeviceSlot>)> = BTreeMap::new();
     for device_slot in device_slots {
         nodes

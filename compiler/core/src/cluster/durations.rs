@@ -136,7 +136,7 @@ impl Target<'_> {
     pub(crate) fn given(&self, request: &Request, tasks: StageCosts, links: StageCosts) -> StageCosts {
         let given = [Some(links), request.profile.as_ref().map(Profile::costs), Some(tasks)];
         let given = request.costs.iter().cloned().chain(given.into_iter().flatten()).reduce(StageCosts::or);
-        // Whatever shared processors when it was measured, here every device is a seat of the cluster.
+        // Whatever shared processors when it was measured, here every device is a device slot of the cluster.
         StageCosts { sharing: None, ..given.unwrap_or_default() }
     }
 

@@ -6,7 +6,7 @@ use pipe_model::pipeline::{Elaborated, Pipeline};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
 use std::collections::BTreeSet;
 
-/// Positions of pipelines on the seats of a cluster: devices that divide a layer sit next to each
+/// Positions of pipelines on the device slots of a cluster: devices that divide a layer sit next to each
 /// other, then come those of the pipelines side by side, then the next position. Nodes are filled
 /// in an order that may be given.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -49,7 +49,7 @@ impl Layout {
         &self.nodes
     }
 
-    /// How many nodes have seats that are taken.
+    /// How many nodes have device slots that are taken.
     #[must_use]
     pub const fn n_nodes(&self) -> u64 {
         self.n_seats().div_ceil(self.per_node as u64)
@@ -86,13 +86,13 @@ impl Layout {
         (position.0 * self.data + replica) * self.tensor + part
     }
 
-    /// The seats that divide the layers of a position, of one pipeline.
+    /// The device slots that divide the layers of a position, of one pipeline.
     #[must_use]
     pub fn parts(&self, position: DeviceId, replica: u32) -> Vec<DeviceSlot> {
         (0..self.tensor).map(|part| self.device_slot(position, replica, part)).collect()
     }
 
-    /// The seats of all pipelines that have the same part of some positions.
+    /// The device slots of all pipelines that have the same part of some positions.
     #[must_use]
     pub fn alike(&self, positions: &[DeviceId], part: u32) -> Vec<DeviceSlot> {
         let of = |position: &DeviceId| {
@@ -102,7 +102,7 @@ impl Layout {
         positions.iter().flat_map(of).collect()
     }
 
-    /// Seats that are taken.
+    /// Device slots that are taken.
     #[must_use]
     pub const fn n_seats(&self) -> u64 {
         self.positions as u64 * self.data as u64 * self.tensor as u64

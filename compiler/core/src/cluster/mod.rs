@@ -1,8 +1,8 @@
 //! Clusters: the machines that a pipeline is to run on, read from a `cluster.toml`, and how long things take there.
 //!
 //! A cluster has nodes of equally many devices, numbered node by node ([`DeviceSlot`]).
-//! [`read`](Cluster::read) checks the file; [`Layout`] says which seats each device of a schedule
-//! stands for; [`collective`] times what groups of seats exchange; [`durations`] makes the costs of
+//! [`read`](Cluster::read) checks the file; [`Layout`] says which device slots each device of a schedule
+//! stands for; [`collective`] times what groups of device slots exchange; [`durations`] makes the costs of
 //! a pipeline of all that, in milliseconds, so that a tick is a nanosecond as with profiles.
 //! `docs/cluster.md` has the formulas.
 
@@ -25,7 +25,7 @@ use pipe_schedule::units::Ticks;
 use pipe_syntax::source::{FileId, Source, Sources, Span};
 use std::ops::Range;
 
-/// The most seats of a cluster.
+/// The most device slots of a cluster.
 pub const MAX_SEATS: u64 = 1 << 20;
 
 /// A device of a cluster, counted node by node.
@@ -200,13 +200,13 @@ impl Cluster {
         self.inside[a] == self.inside[b] && (self.is_even() || same())
     }
 
-    /// The node of a seat.
+    /// The node of a device slot.
     #[must_use]
     pub const fn node_of(&self, device_slot: DeviceSlot) -> u32 {
         device_slot.0 / self.per_node
     }
 
-    /// The way from one seat to another.
+    /// The way from one device slot to another.
     #[must_use]
     pub fn link(&self, from: DeviceSlot, to: DeviceSlot) -> Link {
         if from == to {

@@ -1,4 +1,4 @@
-//! Seats: in which order the nodes of a cluster are filled for a candidate, where they are not all alike.
+//! Node orders: in which order the nodes of a cluster are filled for a candidate, where they are not all alike.
 //!
 //! A candidate is first timed on a cluster whose links are all as good as the best one, which no
 //! order makes slower. Only where that is among the best so far, orders are looked at

@@ -94,33 +94,33 @@ impl Arenas {
     /// If a GPU or the host has too little memory.
     pub(super) fn new(
         program: &Program,
-        seats: &GpuAssignment,
+        assignment: &GpuAssignment,
         recorded: &Recorded,
         (n_checks, workspace): (usize, usize),
     ) -> Result<Self, RunError> {
-        let Some(first) = seats.gpus().first() else {
+        let Some(first) = assignment.gpus().first() else {
             return Err(RunError::Unsupported("the program has no devices".to_owned()));
         };
-        let own = seats.own();
+        let own = assignment.own();
         let ids = own.clone().map(DeviceId::from_index);
         let devices =
-            ids.clone().map(|device| arenas(program, device, seats.gpu_of(device))).collect::<Result<_, _>>()?;
+            ids.clone().map(|device| arenas(program, device, assignment.gpu_of(device))).collect::<Result<_, _>>()?;
         let layout = Layout {
-            n_gpus: seats.gpus().len(),
+            n_gpus: assignment.gpus().len(),
             n_steps: program.n_steps.max(1) as usize,
             n_checks,
             data: recorded.staging.to_usize(),
             losses: recorded.devices.iter().map(|facts| facts.losses.len()).collect(),
         };
         let of_gpu = |gpu: &Arc<Gpu>| Ok(DeviceMemory::new(gpu, layout.image())?);
-        let records = seats.gpus().iter().map(of_gpu).collect::<Result<_, RunError>>()?;
-        let working = ids.clone().map(|device| working(seats.gpu_of(device))).collect::<Result<_, _>>()?;
+        let records = assignment.gpus().iter().map(of_gpu).collect::<Result<_, RunError>>()?;
+        let working = ids.clone().map(|device| working(assignment.gpu_of(device))).collect::<Result<_, _>>()?;
         let scratch = scratch(program, &recorded.step);
         let scratch = scratch.into_iter().map(|(group, bytes)| Ok((group, DeviceMemory::new(first, bytes)?)));
         let scratch = scratch.collect::<Result<_, RunError>>()?;
         let trial = DeviceMemory::new(first, 2 * TRIAL)?;
         let staging = PinnedMemory::new(first, layout.all())?;
-        let workspaces = ids.map(|device| room(seats.gpu_of(device), workspace)).collect::<Result<_, _>>()?;
+        let workspaces = ids.map(|device| room(assignment.gpu_of(device), workspace)).collect::<Result<_, _>>()?;
         let loads = recorded.loads.clone();
         Ok(Self { own, devices, records, working, workspaces, scratch, trial, staging, layout, loads })
     }

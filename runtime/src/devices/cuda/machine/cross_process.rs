@@ -99,7 +99,7 @@ pub(super) fn scratch(program: &Program, commands: &CommandList) -> BTreeMap<Gro
 impl<'a> Builder<'a> {
     /// A copy between two places of this process.
     pub(super) fn copied(&self, stream: usize, to: Area, from: Area) -> Task {
-        let is_near = self.seats.are_near(&self.launch_plan.streams[stream], [to, from]);
+        let is_near = self.assignment.are_near(&self.launch_plan.streams[stream], [to, from]);
         if is_near { Task::Copy { to, from } } else { Task::CopyAround { to, from } }
     }
 

@@ -1,4 +1,4 @@
-//! Seats: which GPU each device of a program has. Devices are spread over the GPUs in equal blocks;
+//! GPU assignment: which GPU each device of a program has. Devices are spread over the GPUs in equal blocks;
 //! several may share one.
 
 use super::super::driver::{Area, DriverError, Gpu, Stream};
@@ -29,13 +29,13 @@ impl GpuAssignment {
     ///
     /// # Errors
     /// Says in one line why there are none, or why they cannot work together.
-    pub(super) fn new(program: &Program, seat: Option<&RankView>) -> Result<Self, RunError> {
+    pub(super) fn new(program: &Program, rank_view: Option<&RankView>) -> Result<Self, RunError> {
         let n_gpus = Gpu::count().map_err(RunError::Unsupported)?;
         let n_devices = program.devices.len();
-        let (own, ordinals) = match seat {
-            Some(seat) => {
-                let own = seat.division.devices_of(seat.mailbox.rank);
-                (own, vec![of_rank(n_gpus, neighbours(&seat.mailbox)?).map_err(RunError::Unsupported)?; n_devices])
+        let (own, ordinals) = match rank_view {
+            Some(rank_view) => {
+                let own = rank_view.division.devices_of(rank_view.mailbox.rank);
+                (own, vec![of_rank(n_gpus, neighbours(&rank_view.mailbox)?).map_err(RunError::Unsupported)?; n_devices])
             }
             None => (0..n_devices, spread(n_devices, n_gpus)),
         };
@@ -50,9 +50,9 @@ impl GpuAssignment {
         }
         let devices = ordinals.iter().map(|ordinal| Arc::clone(&gpus[ordinal])).collect();
         let gpus: Vec<_> = gpus.into_values().collect();
-        let seats = Self { devices, apart: apart(&gpus)?, gpus, own };
-        seats.analyze(program)?;
-        Ok(seats)
+        let assignment = Self { devices, apart: apart(&gpus)?, gpus, own };
+        assignment.analyze(program)?;
+        Ok(assignment)
     }
 
     /// A collective's kernel reads the parts of all members: its GPU must reach them.

@@ -115,7 +115,7 @@ pub(super) struct LaunchPlan {
 /// What a launch plan is made from.
 #[derive(Clone, Copy)]
 pub(super) struct Means<'a> {
-    pub(super) seats: &'a GpuAssignment,
+    pub(super) assignment: &'a GpuAssignment,
     pub(super) arenas: &'a Arenas,
     pub(super) code: &'a Modules,
     /// In a job of several ranks.
@@ -125,7 +125,7 @@ pub(super) struct Means<'a> {
 pub(super) struct Builder<'a> {
     pub(super) program: &'a Program,
     pub(super) looks: Looks,
-    pub(super) seats: &'a GpuAssignment,
+    pub(super) assignment: &'a GpuAssignment,
     pub(super) arenas: &'a Arenas,
     pub(super) code: &'a Modules,
     pub(super) links: Option<&'a Links>,
@@ -151,19 +151,19 @@ impl LaunchPlan {
         means: Means<'_>,
         looks: Looks,
     ) -> Result<Self, RunError> {
-        let Means { seats, arenas, code, links } = means;
+        let Means { assignment, arenas, code, links } = means;
         let commands = match looks.list {
             List::Setup => &recorded.setup,
             List::Step => &recorded.step,
         };
         let place = |queue: &Queue| match queue {
-            Queue::Compute(device) | Queue::Copy(device, _) | Queue::Transfer(device, ..) => seats.place(*device),
-            Queue::Group(group) => program.group(*group).first().map_or(0, |device| seats.place(*device)),
+            Queue::Compute(device) | Queue::Copy(device, _) | Queue::Transfer(device, ..) => assignment.place(*device),
+            Queue::Group(group) => program.group(*group).first().map_or(0, |device| assignment.place(*device)),
         };
-        let places = (0..seats.gpus().len()).chain(commands.queues.iter().map(place));
-        let streams = places.map(|gpu| Ok(Stream::new(&seats.gpus()[gpu])?)).collect::<Result<_, RunError>>()?;
+        let places = (0..assignment.gpus().len()).chain(commands.queues.iter().map(place));
+        let streams = places.map(|gpu| Ok(Stream::new(&assignment.gpus()[gpu])?)).collect::<Result<_, RunError>>()?;
         let launch_plan = Self {
-            own: seats.own(),
+            own: assignment.own(),
             actions: Vec::new(),
             streams,
             events: Vec::new(),
@@ -174,11 +174,11 @@ impl LaunchPlan {
         };
         let (events, next) = (vec![None; commands.n_events as usize], vec![0; program.devices.len()]);
         let queues = &commands.queues;
-        let (here, over) = (vec![None; launch_plan.streams.len()], vec![None; seats.gpus().len()]);
+        let (here, over) = (vec![None; launch_plan.streams.len()], vec![None; assignment.gpus().len()]);
         let mut builder = Builder {
             program,
             looks,
-            seats,
+            assignment,
             arenas,
             code,
             links,
@@ -212,7 +212,7 @@ impl Builder<'_> {
 
     pub(super) fn gpu_of(&self, stream: usize) -> usize {
         let ordinal = self.launch_plan.streams[stream].gpu().ordinal();
-        self.seats.gpus().iter().position(|gpu| gpu.ordinal() == ordinal).unwrap_or(0)
+        self.assignment.gpus().iter().position(|gpu| gpu.ordinal() == ordinal).unwrap_or(0)
     }
 
     /// A new event, over from here on.
@@ -240,7 +240,7 @@ impl Builder<'_> {
     }
 
     fn begin(&mut self) -> Result<(), RunError> {
-        let n_gpus = self.seats.gpus().len();
+        let n_gpus = self.assignment.gpus().len();
         let first = self.record(0)?;
         for gpu in 0..n_gpus {
             if gpu > 0 {
@@ -266,7 +266,7 @@ impl Builder<'_> {
     }
 
     fn end(&mut self) -> Result<(), RunError> {
-        let n_gpus = self.seats.gpus().len();
+        let n_gpus = self.assignment.gpus().len();
         for stream in n_gpus..self.launch_plan.streams.len() {
             let ended = self.record(stream)?;
             self.act(self.gpu_of(stream), Task::Wait(ended));
@@ -284,7 +284,7 @@ impl Builder<'_> {
     }
 
     fn commands(&mut self, commands: &CommandList) -> Result<(), RunError> {
-        let n_gpus = self.seats.gpus().len();
+        let n_gpus = self.assignment.gpus().len();
         for call in &commands.calls {
             match call {
                 Call::Wait(queue, event) => {

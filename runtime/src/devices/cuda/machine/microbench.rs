@@ -25,7 +25,7 @@ use std::time::Duration;
 
 /// The GPUs that this process has for a program. Its devices are not there yet.
 pub struct Gpus {
-    seats: GpuAssignment,
+    assignment: GpuAssignment,
 }
 
 /// What a matrix product took.
@@ -49,22 +49,22 @@ impl Gpus {
     /// # Errors
     /// Says in one line why there are none, or why they cannot work together.
     pub fn new(program: &Program, job: Option<&Job>) -> Result<Self, RunError> {
-        let seat = job.map(|job| RankView::new(program, job)).transpose()?;
-        Ok(Self { seats: GpuAssignment::new(program, seat.as_ref())? })
+        let rank_view = job.map(|job| RankView::new(program, job)).transpose()?;
+        Ok(Self { assignment: GpuAssignment::new(program, rank_view.as_ref())? })
     }
 
     /// The place of a device's GPU among these; the device is one of this process.
     #[must_use]
     pub fn of(&self, device: DeviceId) -> usize {
-        self.seats.place(device)
+        self.assignment.place(device)
     }
 
     fn stream(&self, gpu: usize) -> Result<Stream, DriverError> {
-        Stream::new(&self.seats.gpus()[gpu])
+        Stream::new(&self.assignment.gpus()[gpu])
     }
 
     fn memory(&self, gpu: usize, bytes: usize) -> Result<DeviceMemory, DriverError> {
-        DeviceMemory::new(&self.seats.gpus()[gpu], bytes)
+        DeviceMemory::new(&self.assignment.gpus()[gpu], bytes)
     }
 
     /// What matrix products take on the first GPU, each so often in a row, on random numbers:
@@ -74,7 +74,7 @@ impl Gpus {
     /// If there is no compiler, too little memory, or the driver fails.
     pub fn products(&self, gemms: &[Gemm], precision: Precision, times: u32) -> Result<Vec<ProductTime>, RunError> {
         let kernels: Vec<Kernel> = gemms.iter().map(|gemm| Kernel::Gemm(gemm.clone())).collect();
-        let code = Modules::of_kernels(&kernels, &self.seats, precision)?;
+        let code = Modules::of_kernels(&kernels, &self.assignment, precision)?;
         let (stream, working) = (self.stream(0)?, self.memory(0, WORKING_BYTES.to_usize())?);
         working.all().write(&vec![0; working.all().bytes()])?;
         let workspace = self.memory(0, if code.workspace() > 0 { WORKSPACE } else { 0 })?;
@@ -118,7 +118,7 @@ impl Gpus {
     /// If there is too little memory, or the driver fails.
     pub fn copy(&self, bytes: Bytes, times: u32) -> Result<Duration, RunError> {
         let (stream, own) = (self.stream(0)?, self.memory(0, bytes.to_usize())?);
-        let host = PinnedMemory::new(&self.seats.gpus()[0], bytes.to_usize())?;
+        let host = PinnedMemory::new(&self.assignment.gpus()[0], bytes.to_usize())?;
         own.all().write(&vec![0; own.all().bytes()])?;
         let way = |to: Area, from: Area| timed(&stream, times, || Ok(stream.copy(to, from)?));
         Ok(way(own.all(), host.all())?.max(way(host.all(), own.all())?))
@@ -147,7 +147,7 @@ impl Gpus {
                 stream.gpu().activate()?;
                 before.map_or(Ok(()), |before| stream.wait(before))?;
                 match *copy {
-                    Some((to, from)) if self.seats.are_near(stream, [to, from]) => stream.copy(to, from)?,
+                    Some((to, from)) if self.assignment.are_near(stream, [to, from]) => stream.copy(to, from)?,
                     Some((to, from)) => stream.copy_around(to, from)?,
                     None => {}
                 }
@@ -173,9 +173,9 @@ impl Gpus {
         times: u32,
     ) -> Result<Vec<Duration>, RunError> {
         let program = there_and_back(job.n_ranks(), ranks.map(Rank::index));
-        let (seat, stream, trial) = (RankView::new(&program, job)?, self.stream(0)?, self.memory(0, 2 * TRIAL)?);
+        let (rank_view, stream, trial) = (RankView::new(&program, job)?, self.stream(0)?, self.memory(0, 2 * TRIAL)?);
         let trial = [0, TRIAL].map(|from| trial.all().part(from, TRIAL));
-        let mut links = Links::open(&program, &seat, &stream, trial)?;
+        let mut links = Links::open(&program, &rank_view, &stream, trial)?;
         let own = job.rank();
         let measured = if ranks.contains(&own) {
             sizes.iter().map(|bytes| self.rounds(&links, (own, ranks), &stream, *bytes, times)).collect()

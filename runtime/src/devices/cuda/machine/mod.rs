@@ -59,7 +59,7 @@ pub(crate) struct Machine {
     one_by_one: Option<Playable>,
     code: Modules,
     arenas: Arenas,
-    seats: GpuAssignment,
+    assignment: GpuAssignment,
     /// In a job of several ranks.
     links: Option<Links>,
     is_broken: bool,
@@ -100,30 +100,33 @@ impl Machine {
         program: Arc<Verified>,
         options: &Options,
         loader: Arc<dyn Loader>,
-        seat: Option<&RankView>,
+        rank_view: Option<&RankView>,
     ) -> Result<Self, RunError> {
         let (code, strict) = (program.program(), options.stress.is_some());
-        let seats = GpuAssignment::new(code, seat)?;
-        let recorded = commands::record_part(&program, seats.own(), strict)?;
-        let libraries = if options.cublas { Libraries::open(&seats, options.products)? } else { Libraries::default() };
-        let kernels = Modules::new(code, &recorded, &seats, (options.products, libraries))?;
-        let arenas = Arenas::new(code, &seats, &recorded, (kernels.n_checks(&recorded.step), kernels.workspace()))?;
-        let links =
-            seat.map(|seat| Links::open(code, seat, &Stream::new(&seats.gpus()[0])?, arenas.trial())).transpose()?;
-        let means = Means { seats: &seats, arenas: &arenas, code: &kernels, links: links.as_ref() };
+        let assignment = GpuAssignment::new(code, rank_view)?;
+        let recorded = commands::record_part(&program, assignment.own(), strict)?;
+        let libraries =
+            if options.cublas { Libraries::open(&assignment, options.products)? } else { Libraries::default() };
+        let kernels = Modules::new(code, &recorded, &assignment, (options.products, libraries))?;
+        let arenas =
+            Arenas::new(code, &assignment, &recorded, (kernels.n_checks(&recorded.step), kernels.workspace()))?;
+        let links = rank_view
+            .map(|rank_view| Links::open(code, rank_view, &Stream::new(&assignment.gpus()[0])?, arenas.trial()))
+            .transpose()?;
+        let means = Means { assignment: &assignment, arenas: &arenas, code: &kernels, links: links.as_ref() };
         let step = |one_by_one| {
             let looks = Looks { list: List::Step, profile: options.profile, trace: options.trace, one_by_one };
             Ok::<_, RunError>(Playable { graph: None, launch_plan: LaunchPlan::new(code, &recorded, means, looks)? })
         };
         let usual = step(false)?;
-        let one_by_one = (options.one_by_one && seats.are_shared()).then(|| step(true)).transpose()?;
+        let one_by_one = (options.one_by_one && assignment.are_shared()).then(|| step(true)).transpose()?;
         let pauses = options.stress.map(|seed| Counter::new(seed, "cuda"));
         let mut machine = Self {
             usual,
             one_by_one,
             code: kernels,
             arenas,
-            seats,
+            assignment,
             links,
             is_broken: false,
             has_launched: false,
@@ -136,13 +139,13 @@ impl Machine {
             program: Arc::clone(&program),
         };
         // With ranks every call is asked for: docs/cuda.md says why.
-        let captures = options.capture && !strict && !options.profile && seat.is_none();
+        let captures = options.capture && !strict && !options.profile && rank_view.is_none();
         // To load a kernel may mean to wait for the GPU: not while a graph is captured, and not
         // while exchanges wait there for other ranks.
         if captures || machine.links.is_some() {
             // Whatever the products leave in the arenas, the lists write before they read it.
             Submitter::warm_up(&machine.usual.launch_plan, &machine.code)?;
-            machine.seats.synchronise()?;
+            machine.assignment.synchronise()?;
         }
         machine.set_up(&recorded, options.seed)?;
         if captures {
@@ -153,13 +156,13 @@ impl Machine {
 
     fn set_up(&mut self, recorded: &commands::Recorded, seed: u64) -> Result<(), RunError> {
         let looks = Looks { list: List::Setup, profile: false, trace: false, one_by_one: false };
-        let (seats, links) = (&self.seats, self.links.as_ref());
-        let means = Means { seats, arenas: &self.arenas, code: &self.code, links };
+        let (assignment, links) = (&self.assignment, self.links.as_ref());
+        let means = Means { assignment, arenas: &self.arenas, code: &self.code, links };
         let launch_plan = LaunchPlan::new(self.program.program(), recorded, means, looks)?;
         let mut submitter =
             Submitter { launch_plan: &launch_plan, code: &self.code, pauses: None, is_captured: false, links };
         submitter.submit(Some((self.program.program(), seed)))?;
-        self.seats.synchronise()?;
+        self.assignment.synchronise()?;
         Ok(())
     }
 
@@ -191,7 +194,7 @@ impl Machine {
 
     /// The GPUs, by their names, with the devices on each.
     pub(crate) fn gpus(&self) -> Vec<UsedGpu> {
-        self.seats.used()
+        self.assignment.used()
     }
 
     /// Where the time of kernels went so far.
@@ -330,7 +333,7 @@ impl Drop for Machine {
             links.close(false);
         }
         // Nothing is given back while a GPU still uses it. One that failed has nothing left to wait for.
-        let _ = self.seats.synchronise();
+        let _ = self.assignment.synchronise();
         if let Some(links) = &mut self.links {
             links.close(true);
         }

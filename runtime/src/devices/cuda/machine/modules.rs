@@ -90,7 +90,7 @@ impl Modules {
     pub(super) fn new(
         program: &Program,
         recorded: &Recorded,
-        seats: &GpuAssignment,
+        assignment: &GpuAssignment,
         (products, mut libraries): (Precision, Libraries),
     ) -> Result<Self, RunError> {
         let mut sources = Sources::new(products);
@@ -114,7 +114,7 @@ impl Modules {
             }
         }
         let mut code = Self { execs, together, libraries, functions: Vec::new(), _modules: Vec::new() };
-        code.load(&sources, seats)?;
+        code.load(&sources, assignment)?;
         Ok(code)
     }
 
@@ -122,22 +122,26 @@ impl Modules {
     ///
     /// # Errors
     /// If there is no compiler.
-    pub(super) fn of_kernels(kernels: &[Kernel], seats: &GpuAssignment, products: Precision) -> Result<Self, RunError> {
-        let (mut sources, mut libraries) = (Sources::new(products), Libraries::open(seats, products)?);
+    pub(super) fn of_kernels(
+        kernels: &[Kernel],
+        assignment: &GpuAssignment,
+        products: Precision,
+    ) -> Result<Self, RunError> {
+        let (mut sources, mut libraries) = (Sources::new(products), Libraries::open(assignment, products)?);
         let each = kernels.iter().zip((0..).map(ExecId)).map(|(kernel, id)| {
             let steps = vec![step(kernel, &mut sources, &mut libraries)?];
             Ok((id, Compiled { steps, scratch: None }))
         });
         let execs = each.collect::<Result<_, RunError>>()?;
         let mut code = Self { execs, together: Vec::new(), libraries, functions: Vec::new(), _modules: Vec::new() };
-        code.load(&sources, seats)?;
+        code.load(&sources, assignment)?;
         Ok(code)
     }
 
-    fn load(&mut self, sources: &Sources, seats: &GpuAssignment) -> Result<(), RunError> {
+    fn load(&mut self, sources: &Sources, assignment: &GpuAssignment) -> Result<(), RunError> {
         let shared = self.shared_memory();
         let text = sources.text();
-        for gpu in seats.gpus() {
+        for gpu in assignment.gpus() {
             if shared.is_empty() {
                 self.functions.push(BTreeMap::new());
                 continue;

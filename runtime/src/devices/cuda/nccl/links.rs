@@ -27,7 +27,7 @@ impl From<NcclError> for RunError {
 
 /// What connects the GPU of a rank with those of others.
 pub(crate) struct Links {
-    seat: RankView,
+    rank_view: RankView,
     mailboxes: Arc<Mailboxes>,
     lines: BTreeMap<Line, (Vec<Rank>, Communicator)>,
 }
@@ -43,17 +43,17 @@ impl Links {
     /// If there is no library, or a rank cannot be reached.
     pub(crate) fn open(
         program: &Program,
-        seat: &RankView,
+        rank_view: &RankView,
         stream: &Stream,
         trial: [Area; 2],
     ) -> Result<Self, RunError> {
         let library = Library::open().map_err(RunError::Unsupported)?;
-        let (own, lines) = (seat.mailbox.rank, lines(program, seat.division));
-        let ids = ids(library, seat, &lines)?;
+        let (own, lines) = (rank_view.mailbox.rank, lines(program, rank_view.division));
+        let ids = ids(library, rank_view, &lines)?;
         let mailboxes = Arc::new(Mailboxes::of_positions(program.devices.len()));
-        let opened = Opened { mailboxes: Arc::clone(&mailboxes), division: seat.division, exchanges: Vec::new() };
-        seat.mailbox.post(Post::Open(opened));
-        let mut links = Self { seat: seat.clone(), mailboxes, lines: BTreeMap::new() };
+        let opened = Opened { mailboxes: Arc::clone(&mailboxes), division: rank_view.division, exchanges: Vec::new() };
+        rank_view.mailbox.post(Post::Open(opened));
+        let mut links = Self { rank_view: rank_view.clone(), mailboxes, lines: BTreeMap::new() };
         stream.gpu().activate()?;
         let blocks = most_blocks(&lines);
         for ((line, members), id) in lines.into_iter().zip(ids) {
@@ -76,7 +76,7 @@ impl Links {
 
     /// The rank of a device.
     pub(crate) fn rank_of(&self, device: DeviceId) -> Rank {
-        self.seat.division.rank_of(device)
+        self.rank_view.division.rank_of(device)
     }
 
     /// The place of a rank among the members of a line.
@@ -92,7 +92,7 @@ impl Links {
     pub(crate) fn exchange(&self, line: Line, moves: &[Move], stream: &Stream) -> Result<(), RunError> {
         match self.lines.get(&line) {
             Some((_, communicator)) => Ok(communicator.exchange(moves, stream)?),
-            None => Err(RunError::Nccl(format!("{} has no part in {line:?}", self.seat.mailbox.rank))),
+            None => Err(RunError::Nccl(format!("{} has no part in {line:?}", self.rank_view.mailbox.rank))),
         }
     }
 
@@ -111,7 +111,7 @@ impl Links {
             for (members, communicator) in self.lines.values() {
                 communicator.health().map_err(|error| self.lost(members, &error))?;
             }
-            if let Some((rank, message)) = self.seat.mailbox.failure() {
+            if let Some((rank, message)) = self.rank_view.mailbox.failure() {
                 return Err(RunError::Remote { rank, message });
             }
             if looked.elapsed() > AROUND {
@@ -127,10 +127,10 @@ impl Links {
     /// more than the library: it is given time for that.
     fn lost(&self, members: &[Rank], error: &NcclError) -> RunError {
         let began = Instant::now();
-        while began.elapsed() < PATIENCE && self.seat.mailbox.failure().is_none() {
+        while began.elapsed() < PATIENCE && self.rank_view.mailbox.failure().is_none() {
             thread::sleep(AROUND);
         }
-        match self.seat.mailbox.failure() {
+        match self.rank_view.mailbox.failure() {
             Some((rank, message)) => RunError::Remote { rank, message },
             None => {
                 let ranks: Vec<String> = members.iter().map(Rank::to_string).collect();
@@ -169,11 +169,11 @@ const AROUND: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The names of all communicators, in the order of the lines: those that this rank begins, exchanged for those of all.
-fn ids(library: &Library, seat: &RankView, lines: &BTreeMap<Line, Vec<Rank>>) -> Result<Vec<Id>, RunError> {
-    let own = seat.mailbox.rank;
+fn ids(library: &Library, rank_view: &RankView, lines: &BTreeMap<Line, Vec<Rank>>) -> Result<Vec<Id>, RunError> {
+    let own = rank_view.mailbox.rank;
     let begun = lines.values().filter(|members| members.first() == Some(&own));
     let mine = begun.map(|_| library.new_id().map(|id| id.0)).collect::<Result<Vec<_>, _>>()?;
-    let by_rank = seat.mailbox.gather(mine.concat())?;
+    let by_rank = rank_view.mailbox.gather(mine.concat())?;
     let mut next = vec![0; by_rank.len()];
     let mut all = Vec::with_capacity(lines.len() * Id::BYTES);
     for members in lines.values().filter(|_| own == Rank::FIRST) {
@@ -182,6 +182,6 @@ fn ids(library: &Library, seat: &RankView, lines: &BTreeMap<Line, Vec<Rank>>) ->
         all.extend(id.unwrap_or(&[0; Id::BYTES]));
         next[first] += Id::BYTES;
     }
-    let all = seat.mailbox.spread(all)?;
+    let all = rank_view.mailbox.spread(all)?;
     Ok(all.chunks_exact(Id::BYTES).filter_map(|id| id.try_into().ok()).map(Id).collect())
 }
