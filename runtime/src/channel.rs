@@ -1,5 +1,5 @@
 //! Channels: transfers between devices, without buffers of their own (rendezvous). What has an end
-//! on another rank goes to the messenger.
+//! on another rank goes to the progress thread.
 //!
 //! A queue per (sender, receiver, class) pairs sends with receives in order. Whoever comes second
 //! copies the bytes from arena to arena and marks the tokens of both; a `wait` blocks until its

@@ -1,4 +1,4 @@
-//! The crew: all executors of a run, on a thread each or in turns on one.
+//! The executor pool: all executors of a run, on a thread each or in turns on one.
 
 use crate::channel::Channels;
 use crate::executor::{Executor, Pass, Patience, Progress};

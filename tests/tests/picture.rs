@@ -100,29 +100,31 @@ fn beside(picture: &Picture, demand: &mut dyn FnMut(bool, &dyn Fn() -> String)) 
 fn memory(picture: &Picture, demand: &mut dyn FnMut(bool, &dyn Fn() -> String)) {
     for memory in &picture.memory {
         let measure = memory.measure;
-        for (index, lane) in memory.devices.iter().enumerate() {
+        for (index, track) in memory.devices.iter().enumerate() {
             let reported = &picture.report.as_ref().expect("a report").per_device[index];
             let reported = match measure.unit {
                 "bytes" => reported.peak_bytes.map(|bytes| bytes as f64),
                 _ => reported.peak_activation,
             };
-            let shown = lane.peak as f64 * measure.times as f64 / measure.over as f64;
-            let highest = lane.levels.iter().map(|(_, parts)| *parts).max().unwrap_or(0);
+            let shown = track.peak as f64 * measure.times as f64 / measure.over as f64;
+            let highest = track.levels.iter().map(|(_, parts)| *parts).max().unwrap_or(0);
             demand(reported.is_some_and(|reported| (reported - shown).abs() <= 1e-6 * shown.max(1.0)), &|| {
                 format!("d{index}: {} {shown} shown, {reported:?} reported", measure.unit)
             });
-            demand(highest == lane.peak, &|| format!("d{index}: {highest} {} drawn, peak {}", measure.unit, lane.peak));
-            let alive: u64 = lane.alive.iter().map(|one| one.parts).sum();
-            demand(alive == lane.peak, &|| format!("d{index}: {alive} {} alive, peak {}", measure.unit, lane.peak));
-            let around = lane
+            demand(highest == track.peak, &|| {
+                format!("d{index}: {highest} {} drawn, peak {}", measure.unit, track.peak)
+            });
+            let alive: u64 = track.alive.iter().map(|one| one.parts).sum();
+            demand(alive == track.peak, &|| format!("d{index}: {alive} {} alive, peak {}", measure.unit, track.peak));
+            let around = track
                 .alive
                 .iter()
-                .all(|one| one.since.unwrap_or(0) <= lane.at && one.until.unwrap_or(u64::MAX) >= lane.at);
-            demand(around, &|| format!("d{index}: {:?} around {}", lane.alive, lane.at));
-            let ascending = lane.levels.windows(2).all(|pair| pair[0].0 <= pair[1].0 && pair[0].1 != pair[1].1);
-            demand(ascending, &|| format!("d{index}: {:?}", lane.levels));
+                .all(|one| one.since.unwrap_or(0) <= track.at && one.until.unwrap_or(u64::MAX) >= track.at);
+            demand(around, &|| format!("d{index}: {:?} around {}", track.alive, track.at));
+            let ascending = track.levels.windows(2).all(|pair| pair[0].0 <= pair[1].0 && pair[0].1 != pair[1].1);
+            demand(ascending, &|| format!("d{index}: {:?}", track.levels));
             if measure.unit == "units" {
-                demand(lane.levels.last().is_none_or(|(_, parts)| *parts == 0), &|| format!("d{index} keeps some"));
+                demand(track.levels.last().is_none_or(|(_, parts)| *parts == 0), &|| format!("d{index} keeps some"));
             }
         }
     }
@@ -189,7 +191,7 @@ fn a_target_that_does_not_fit_is_drawn_with_its_limit() {
     report(&wrong("small.pipe", &compilation));
     let picture = Picture::new(&compilation).expect("a picture");
     let bytes = picture.memory.iter().find(|memory| memory.measure.unit == "bytes").expect("bytes");
-    assert!(bytes.devices.iter().all(|lane| lane.limit == Some(1_048_576.0) && lane.peak > 1_048_576));
+    assert!(bytes.devices.iter().all(|track| track.limit == Some(1_048_576.0) && track.peak > 1_048_576));
 }
 
 #[test]
@@ -204,7 +206,7 @@ fn limits_and_causes_are_those_that_were_given() {
     let picture = Picture::new(&compilation).expect("a picture");
     assert!(
         !picture.report.as_ref().expect("a report").ok
-            && picture.memory[0].devices.iter().all(|lane| lane.limit == Some(3.0))
+            && picture.memory[0].devices.iter().all(|track| track.limit == Some(3.0))
     );
     let ticks = picture.clock.ticks_per_unit as f64;
     let of = |device: usize| {

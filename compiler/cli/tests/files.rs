@@ -124,7 +124,7 @@ fn files_of_earlier_versions_still_load() {
     let report: Value = serde_json::from_str(&profiled.out).expect("JSON");
     assert_eq!(report["makespan"], 0.014062, "{report:#}");
 
-    let trace = kept("tiny.trace.json");
+    let trace = kept("tiny.perfetto.json");
     let compared = pipec(&folder, &format!("diff tiny.pipe {}", trace.display()), "").with(0);
     assert!(compared.out.contains("medians over 3 steps of 4"), "{}", compared.out);
 

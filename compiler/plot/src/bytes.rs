@@ -5,7 +5,7 @@
 //! the order is that of the program and the peak its peak.
 
 use super::memory::Levels;
-use super::{Lifespan, Measure, Memory, MemoryLane, Scale};
+use super::{Lifespan, Measure, Memory, MemoryTrack, Scale};
 use pipe_compiler::analyze::Analysis;
 use pipe_compiler::memory::live_buffers::{Held, Holds};
 use pipe_compiler::report::Report;
@@ -22,7 +22,7 @@ pub(super) fn in_bytes(analysis: &Analysis, program: &Program, report: &Report, 
     let devices = program.devices.iter().zip((0..).map(DeviceId)).map(|(device, id)| {
         let times = times(analysis, program, (device, id), scale);
         let limit = report.per_device.get(id.index()).and_then(|own| own.limit_bytes);
-        MemoryLane { limit: limit.map(|limit| limit as f64), ..lane(program, device, &times) }
+        MemoryTrack { limit: limit.map(|limit| limit as f64), ..track(program, device, &times) }
     });
     Memory { measure: Measure { unit: "bytes", times: 1, over: 1 }, devices: devices.collect() }
 }
@@ -68,7 +68,7 @@ struct Tenant {
     bytes: Bytes,
 }
 
-fn lane(program: &Program, device: &DeviceProgram, times: &[u64]) -> MemoryLane {
+fn track(program: &Program, device: &DeviceProgram, times: &[u64]) -> MemoryTrack {
     let mut levels = Levels::default();
     let mut holds = Holds::new(device);
     // Buffers that are alive, with their beginning.
@@ -112,7 +112,7 @@ fn lane(program: &Program, device: &DeviceProgram, times: &[u64]) -> MemoryLane 
             }),
         }
     }
-    levels.lane(lifespans(program, tenants))
+    levels.track(lifespans(program, tenants))
 }
 
 /// What the buffers hold; those that hold the same at the same time are one.

@@ -4,7 +4,7 @@ use super::{
     Clock, Closing, Collective, Copy, Device, Idle, Moments, Picture, Reason, SCHEMA, Scale, Task, bubble, bytes,
     memory, palette, transfers, waits,
 };
-use crate::tracks::{Lane, lanes};
+use crate::tracks::{Track, tracks};
 use pipe_compiler::Compilation;
 use pipe_compiler::analyze::Analysis;
 use pipe_ir::ids::DeviceId;
@@ -39,13 +39,13 @@ impl Picture {
     ) -> Self {
         let report = &compilation.report;
         let program = compilation.lowered().filter(|_| analysis.has_model());
-        let lanes = lanes(analysis);
+        let tracks = tracks(analysis);
         let waits = waits::all(analysis, moments);
-        let tasks = tasks(analysis, &lanes, &waits, scale);
+        let tasks = tasks(analysis, &tracks, &waits, scale);
         let units = memory::in_units(analysis, report, scale);
         let bytes = program.map(|program| bytes::in_bytes(analysis, program, report, scale));
         let timeline = &analysis.timeline;
-        let last = lanes.iter().flat_map(|lane| lane.marks.last()).map(|mark| mark.end).max().unwrap_or_default();
+        let last = tracks.iter().flat_map(|track| track.marks.last()).map(|mark| mark.end).max().unwrap_or_default();
         let what = if timeline.updated.is_some() { "updates and copies" } else { "sums of gradients" };
         let copies = timeline.copies.iter().map(|copy| Copy {
             device: copy.device.0,
@@ -74,7 +74,7 @@ impl Picture {
             kinds: palette::kinds(),
             reasons: Reason::WORDS.map(|(_, word)| word),
             classes: Class::ALL.map(Class::word),
-            devices: devices(analysis, &lanes, &waits, scale),
+            devices: devices(analysis, &tracks, &waits, scale),
             transfers: transfers::all(analysis, program, scale),
             copies: copies.collect(),
             collectives: collectives.collect(),
@@ -93,12 +93,12 @@ impl Picture {
     }
 }
 
-fn devices(analysis: &Analysis, lanes: &[Lane], waits: &waits::Waits, scale: &Scale) -> Vec<Device> {
-    let each = lanes.iter().enumerate().map(|(index, lane)| {
+fn devices(analysis: &Analysis, tracks: &[Track], waits: &waits::Waits, scale: &Scale) -> Vec<Device> {
+    let each = tracks.iter().enumerate().map(|(index, track)| {
         let device = DeviceId::from_index(index);
         Device {
-            tasks: [scale.first[index], u32::try_from(lane.marks.len()).unwrap_or(u32::MAX)],
-            stages: lane.stages.iter().map(|stage| stage.0).collect(),
+            tasks: [scale.first[index], u32::try_from(track.marks.len()).unwrap_or(u32::MAX)],
+            stages: track.stages.iter().map(|stage| stage.0).collect(),
             busy: scale.ticks(analysis.timeline.busy(device)),
             idle: bubble::causes(analysis, device, waits)
                 .into_iter()
@@ -109,10 +109,10 @@ fn devices(analysis: &Analysis, lanes: &[Lane], waits: &waits::Waits, scale: &Sc
     each.collect()
 }
 
-fn tasks(analysis: &Analysis, lanes: &[Lane], waits: &waits::Waits, scale: &Scale) -> Vec<Task> {
+fn tasks(analysis: &Analysis, tracks: &[Track], waits: &waits::Waits, scale: &Scale) -> Vec<Task> {
     let slices = analysis.schedule.slices;
-    let each = lanes.iter().enumerate().flat_map(|(device, lane)| {
-        lane.marks.iter().zip(&waits[device]).map(move |(mark, wait)| Task {
+    let each = tracks.iter().enumerate().flat_map(|(device, track)| {
+        track.marks.iter().zip(&waits[device]).map(move |(mark, wait)| Task {
             device: DeviceId::from_index(device).0,
             kind: mark.task.kind,
             stage: mark.task.stage.0,

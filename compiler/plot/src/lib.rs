@@ -263,7 +263,7 @@ pub struct Memory {
     /// What parts are.
     pub measure: Measure,
     /// By device.
-    pub devices: Vec<MemoryLane>,
+    pub devices: Vec<MemoryTrack>,
 }
 
 /// What parts of memory are: `times / over` units or bytes each.
@@ -279,7 +279,7 @@ pub struct Measure {
 
 /// The memory of one device.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
-pub struct MemoryLane {
+pub struct MemoryTrack {
     /// What the device may hold, in units or bytes.
     pub limit: Option<f64>,
     /// The most parts alive.

@@ -1,7 +1,7 @@
 //! Activation memory over time, in parts of units: taken when the task starts that saves it, given
 //! back when the one ends that reads it last.
 
-use super::{Lifespan, Measure, Memory, MemoryLane, Scale};
+use super::{Lifespan, Measure, Memory, MemoryTrack, Scale};
 use pipe_compiler::analyze::Analysis;
 use pipe_compiler::report::Report;
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
@@ -13,7 +13,7 @@ pub(super) fn in_units(analysis: &Analysis, report: &Report, scale: &Scale) -> M
     let schedule = &analysis.schedule;
     let devices = (0..schedule.n_devices()).map(DeviceId::from_index).map(|device| {
         let limit = report.per_device.get(device.index()).and_then(|own| own.limit_activation);
-        MemoryLane { limit, ..lane(analysis, device, scale) }
+        MemoryTrack { limit, ..track(analysis, device, scale) }
     });
     let over = schedule.n_stages() as u64 * u64::from(schedule.slices.count()) * schedule.activations.whole;
     let measure = Measure { unit: "units", times: schedule.n_devices() as u64, over: over.max(1) };
@@ -23,7 +23,7 @@ pub(super) fn in_units(analysis: &Analysis, report: &Report, scale: &Scale) -> M
 /// What is alive of a microbatch of a stage: since when, and how many parts.
 type Alive = BTreeMap<(StageId, MicrobatchId), (u64, u64)>;
 
-fn lane(analysis: &Analysis, device: DeviceId, scale: &Scale) -> MemoryLane {
+fn track(analysis: &Analysis, device: DeviceId, scale: &Scale) -> MemoryTrack {
     let (schedule, dependencies) = (&analysis.schedule, &analysis.order.dependencies);
     let index = device.index();
     let (starts, ends) = (&analysis.timeline.starts[index], &analysis.timeline.ends[index]);
@@ -63,7 +63,7 @@ fn lane(analysis: &Analysis, device: DeviceId, scale: &Scale) -> MemoryLane {
         until: until.get(&(stage, microbatch)).copied(),
         parts,
     };
-    levels.lane(at_peak.into_iter().map(lifespan).collect())
+    levels.track(at_peak.into_iter().map(lifespan).collect())
 }
 
 /// What is alive, change by change.
@@ -93,9 +93,9 @@ impl Levels {
         }
     }
 
-    /// The lane, with what is alive at its peak.
-    pub(super) fn lane(self, mut alive: Vec<Lifespan>) -> MemoryLane {
+    /// The track, with what is alive at its peak.
+    pub(super) fn track(self, mut alive: Vec<Lifespan>) -> MemoryTrack {
         alive.sort_by_key(|one| (Reverse(one.parts), one.since));
-        MemoryLane { limit: None, peak: self.peak.0, at: self.peak.1, levels: self.levels, alive }
+        MemoryTrack { limit: None, peak: self.peak.0, at: self.peak.1, levels: self.levels, alive }
     }
 }

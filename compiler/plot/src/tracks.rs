@@ -1,4 +1,4 @@
-//! Lanes: what each device does, one mark for each of its tasks. Every picture starts from them.
+//! Tracks: what each device does, one mark for each of its tasks. Every picture starts from them.
 
 use pipe_compiler::analyze::Analysis;
 use pipe_ir::ids::{DeviceId, StageId};
@@ -7,7 +7,7 @@ use pipe_schedule::schedule::ScheduledTask;
 use pipe_schedule::slices::Slices;
 use pipe_schedule::units::Ticks;
 
-/// One task on its lane.
+/// One task on its track.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mark {
     /// What is done; each slice of a microbatch counts as one.
@@ -37,7 +37,7 @@ pub enum Share {
 
 /// What one device does.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Lane {
+pub struct Track {
     /// In order.
     pub marks: Vec<Mark>,
     /// The stages that the device holds, in the order of the model.
@@ -46,7 +46,7 @@ pub struct Lane {
     pub slices: Slices,
 }
 
-impl Lane {
+impl Track {
     /// What a task is drawn with: its microbatch, and where those are cut its slice after a point, `1.2`.
     #[must_use]
     pub fn number(&self, mark: &Mark) -> String {
@@ -56,9 +56,9 @@ impl Lane {
     }
 }
 
-/// The lanes of all devices. A task that occupies several stands on each of them.
+/// The tracks of all devices. A task that occupies several stands on each of them.
 #[must_use]
-pub fn lanes(analysis: &Analysis) -> Vec<Lane> {
+pub fn tracks(analysis: &Analysis) -> Vec<Track> {
     let schedule = &analysis.schedule;
     // By device: its stages, in the order of the model.
     let mut held: Vec<Vec<StageId>> = vec![Vec::new(); schedule.n_devices()];
@@ -67,7 +67,7 @@ pub fn lanes(analysis: &Analysis) -> Vec<Lane> {
     }
     let times = analysis.timeline.starts.iter().zip(&analysis.timeline.ends);
     let rows = (1..).map(DeviceId::from_index).zip(&schedule.orders);
-    let lanes = rows.zip(times).zip(held).map(|(((below, order), (starts, ends)), stages)| {
+    let tracks = rows.zip(times).zip(held).map(|(((below, order), (starts, ends)), stages)| {
         let tasks = order.iter().enumerate().zip(starts.iter().zip(ends));
         let marks = tasks.map(|((position, scheduled), (start, end))| Mark {
             task: scheduled.task,
@@ -77,9 +77,9 @@ pub fn lanes(analysis: &Analysis) -> Vec<Lane> {
             share: share(order, position),
             goes_on: schedule.devices_of(scheduled.task).binary_search(&below).is_ok(),
         });
-        Lane { marks: marks.collect(), stages, slices: schedule.slices }
+        Track { marks: marks.collect(), stages, slices: schedule.slices }
     });
-    lanes.collect()
+    tracks.collect()
 }
 
 /// What a task has of its device.
@@ -92,10 +92,10 @@ fn share(order: &[ScheduledTask], position: usize) -> Share {
     }
 }
 
-/// The largest duration that divides every start and end: one cell of a drawn lane.
+/// The largest duration that divides every start and end: one cell of a drawn track.
 #[must_use]
-pub fn common_slot(lanes: &[Lane]) -> Ticks {
-    let moments = lanes.iter().flat_map(|lane| lane.marks.iter()).flat_map(|mark| [mark.start, mark.end]);
+pub fn common_slot(tracks: &[Track]) -> Ticks {
+    let moments = tracks.iter().flat_map(|track| track.marks.iter()).flat_map(|mark| [mark.start, mark.end]);
     Ticks(moments.fold(0, |common, moment| greatest_common_divisor(common, moment.0)).max(1))
 }
 

@@ -1,7 +1,7 @@
-//! Mail: letters between ranks, of any length, cut into frames of one size that every wire carries at once.
+//! Control messages between ranks, of any length, cut into frames of one size that every wire carries at once.
 //!
 //! From each other rank one receive of a frame is always open, and to each one frame at most is
-//! under way, so that a rank that has stopped costs the others no memory but that of the letters to
+//! under way, so that a rank that has stopped costs the others no memory but that of the messages to
 //! it.
 
 use super::rank::Rank;
@@ -14,16 +14,16 @@ use std::collections::VecDeque;
 
 /// Bytes of a frame: below what MPI libraries send without asking the receiver.
 const FRAME: usize = 2048;
-/// Of which say how many others count, and whether they are the last of their letter.
+/// Of which say how many others count, and whether they are the last of their message.
 const HEAD: usize = 4;
 /// No transfer has it.
 pub(super) const TAG: Tag = 0;
 
-/// What a letter is about.
+/// What a message is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Subject {
-    /// Who the sender is; the first letter.
+    /// Who the sender is; the first message.
     Hello,
     /// The sender lives, and where its devices are.
     Beat,
@@ -33,7 +33,7 @@ pub(crate) enum Subject {
     Fault,
     /// The user was told why the job ends.
     Told,
-    /// The last letter.
+    /// The last message.
     Bye,
 }
 
@@ -41,7 +41,7 @@ impl Subject {
     const ALL: [Self; 6] = [Self::Hello, Self::Beat, Self::Word, Self::Fault, Self::Told, Self::Bye];
 }
 
-/// A letter, opened.
+/// A message, opened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ControlMessage {
     pub(crate) from: Rank,
@@ -49,22 +49,22 @@ pub(crate) struct ControlMessage {
     pub(crate) text: Vec<u8>,
 }
 
-/// The letters from and to one other rank.
+/// The messages from and to one other rank.
 struct Peer<R> {
     rank: Rank,
-    /// Whole letters, with their subject in front.
+    /// Whole messages, with their subject in front.
     outgoing: VecDeque<Vec<u8>>,
     /// How much of the first one is sent.
     sent: usize,
     sending: Option<R>,
     receiving: Option<R>,
-    /// The frames of a letter that came so far.
+    /// The frames of a message that came so far.
     incoming: Vec<u8>,
     out_frame: Region,
     in_frame: Region,
 }
 
-/// All letters of a process.
+/// All messages of a process.
 pub(crate) struct ControlMessages<W: Wire> {
     peers: Vec<Peer<W::Request>>,
     /// Holds the frames.
@@ -95,30 +95,30 @@ impl<W: Wire> ControlMessages<W> {
         Ok(Self { peers: others.map(peer).collect(), memory: Some(memory) })
     }
 
-    /// Queues a letter.
+    /// Queues a message.
     pub(crate) fn send(&mut self, to: Rank, subject: Subject, text: &[u8]) {
-        let letter = [&[subject as u8], text].concat();
-        self.peers.iter_mut().filter(|peer| peer.rank == to).for_each(|peer| peer.outgoing.push_back(letter.clone()));
+        let message = [&[subject as u8], text].concat();
+        self.peers.iter_mut().filter(|peer| peer.rank == to).for_each(|peer| peer.outgoing.push_back(message.clone()));
     }
 
-    /// Queues a letter to everybody else.
+    /// Queues a message to everybody else.
     pub(crate) fn send_all(&mut self, subject: Subject, text: &[u8]) {
         let ranks: Vec<Rank> = self.peers.iter().map(|peer| peer.rank).collect();
         ranks.into_iter().for_each(|rank| self.send(rank, subject, text));
     }
 
-    /// Whether letters to a rank wait for it.
+    /// Whether messages to a rank wait for it.
     pub(crate) fn is_behind(&self, to: Rank) -> bool {
         self.peers.iter().any(|peer| peer.rank == to && (peer.sending.is_some() || !peer.outgoing.is_empty()))
     }
 
-    /// Moves frames; hands over the letters that are complete. Whether any frame moved.
+    /// Moves frames; hands over the messages that are complete. Whether any frame moved.
     pub(crate) fn advance(&mut self, wire: &mut W, mut open: impl FnMut(ControlMessage)) -> bool {
         let mut moved = false;
         for peer in &mut self.peers {
             moved |= peer.post_out(wire);
-            while let Some(letter) = peer.take_in(wire, &mut moved) {
-                open(letter);
+            while let Some(message) = peer.take_in(wire, &mut moved) {
+                open(message);
             }
         }
         moved
@@ -138,9 +138,9 @@ impl<R> Peer<R> {
         if let Some(request) = self.sending.take() {
             self.sending = wire.test(request);
         }
-        let Some(letter) = self.outgoing.front().filter(|_| self.sending.is_none()) else { return false };
-        let end = (self.sent + FRAME - HEAD).min(letter.len());
-        let (part, is_last) = (&letter[self.sent..end], end == letter.len());
+        let Some(message) = self.outgoing.front().filter(|_| self.sending.is_none()) else { return false };
+        let end = (self.sent + FRAME - HEAD).min(message.len());
+        let (part, is_last) = (&message[self.sent..end], end == message.len());
         let frame = self.out_frame.bytes_mut();
         let length = u16::try_from(part.len()).unwrap_or_default().to_le_bytes();
         frame[..HEAD].copy_from_slice(&[length[0], length[1], u8::from(is_last), 0]);
@@ -153,7 +153,7 @@ impl<R> Peer<R> {
         true
     }
 
-    /// The next complete letter, if its last frame is there. After the last letter nothing is received any more.
+    /// The next complete message, if its last frame is there. After the last message nothing is received any more.
     fn take_in<W: Wire<Request = R>>(&mut self, wire: &mut W, moved: &mut bool) -> Option<ControlMessage> {
         loop {
             let request = self.receiving.take()?;
@@ -165,13 +165,13 @@ impl<R> Peer<R> {
             let frame = self.in_frame.bytes();
             let length = usize::from(u16::from_le_bytes([frame[0], frame[1]]));
             self.incoming.extend(frame[HEAD..].iter().take(length));
-            let letter = (frame[2] == 1).then(|| std::mem::take(&mut self.incoming));
-            let subject = letter.as_ref().and_then(|letter| letter.first());
+            let message = (frame[2] == 1).then(|| std::mem::take(&mut self.incoming));
+            let subject = message.as_ref().and_then(|message| message.first());
             let subject = Subject::ALL.into_iter().find(|known| subject == Some(&(*known as u8)));
             if subject != Some(Subject::Bye) {
                 self.receiving = Some(wire.receive(self.rank, TAG, self.in_frame));
             }
-            if let (Some(mut text), Some(subject)) = (letter, subject) {
+            if let (Some(mut text), Some(subject)) = (message, subject) {
                 text.remove(0);
                 return Some(ControlMessage { from: self.rank, subject, text });
             }

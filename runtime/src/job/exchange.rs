@@ -136,10 +136,15 @@ impl Exchange {
     }
 
     /// Goes on as far as it can; marks the tokens of what is done. Whether it moved.
-    pub(crate) fn advance<W: Wire>(&mut self, group: GroupId, mail: &mut Outlet<'_, W>, mailboxes: &Mailboxes) -> bool {
+    pub(crate) fn advance<W: Wire>(
+        &mut self,
+        group: GroupId,
+        outlet: &mut Outlet<'_, W>,
+        mailboxes: &Mailboxes,
+    ) -> bool {
         let mut moved = false;
         while self.begin() {
-            while self.turn(group, mail) {
+            while self.turn(group, outlet) {
                 moved = true;
             }
             let Some(current) = self.current.filter(|current| current.done == current.n_pieces) else { break };
@@ -207,7 +212,7 @@ impl Exchange {
     }
 
     /// One turn over all places. Whether anything moved.
-    fn turn<W: Wire>(&mut self, group: GroupId, mail: &mut Outlet<'_, W>) -> bool {
+    fn turn<W: Wire>(&mut self, group: GroupId, outlet: &mut Outlet<'_, W>) -> bool {
         let Some(mut current) = self.current else { return false };
         let before = (current.done, current.next);
         while current.next < current.n_pieces && current.next < current.done + WINDOW {
@@ -215,9 +220,9 @@ impl Exchange {
             self.places[place] = Place { piece: current.next, half: Half::Adds, open: 0 };
             current.next += 1;
             if current.collective == Collective::AllGather {
-                self.spread(group, place, mail);
+                self.spread(group, place, outlet);
             } else {
-                self.add(group, place, mail);
+                self.add(group, place, outlet);
             }
         }
         let mut moved = false;
@@ -230,7 +235,7 @@ impl Exchange {
             match self.places[place].half {
                 Half::Adds => {
                     self.sum(place, current.collective);
-                    self.spread(group, place, mail);
+                    self.spread(group, place, outlet);
                     if current.collective == Collective::ReduceScatter {
                         self.places[place].half = Half::Done;
                     }
@@ -255,7 +260,7 @@ impl Exchange {
     }
 
     /// Starts the first half of a piece: what members have of it goes to its owner.
-    fn add<W: Wire>(&mut self, group: GroupId, place: usize, mail: &mut Outlet<'_, W>) {
+    fn add<W: Wire>(&mut self, group: GroupId, place: usize, outlet: &mut Outlet<'_, W>) {
         let (target, range) = self.piece(self.places[place].piece);
         self.places[place].half = Half::Adds;
         if range.is_empty() {
@@ -265,14 +270,14 @@ impl Exchange {
         let mut open = 0;
         if owner == self.own {
             for (member, (_, rank)) in self.members.iter().enumerate().filter(|(_, (_, rank))| *rank != self.own) {
-                let request = mail.wire.receive(*rank, tag, self.room(place, member, range.len()));
-                mail.started.push((request, Ticket { group, place }));
+                let request = outlet.wire.receive(*rank, tag, self.room(place, member, range.len()));
+                outlet.started.push((request, Ticket { group, place }));
                 open += 1;
             }
         } else {
             for (_, part) in self.heads() {
-                let request = mail.wire.send(owner, tag, part.posted.region.part(range.start, range.len()));
-                mail.started.push((request, Ticket { group, place }));
+                let request = outlet.wire.send(owner, tag, part.posted.region.part(range.start, range.len()));
+                outlet.started.push((request, Ticket { group, place }));
                 open += 1;
             }
         }
@@ -295,7 +300,7 @@ impl Exchange {
     }
 
     /// Starts the second half of a piece: it goes from its owner to all others.
-    fn spread<W: Wire>(&mut self, group: GroupId, place: usize, mail: &mut Outlet<'_, W>) {
+    fn spread<W: Wire>(&mut self, group: GroupId, place: usize, outlet: &mut Outlet<'_, W>) {
         let (target, range) = self.piece(self.places[place].piece);
         self.places[place].half = Half::Spreads;
         let is_reduced = self.current.is_some_and(|current| current.collective == Collective::ReduceScatter);
@@ -314,11 +319,11 @@ impl Exchange {
         let mut open = 0;
         if owner == self.own {
             for rank in self.ranks.iter().filter(|rank| **rank != self.own) {
-                mail.started.push((mail.wire.send(*rank, tag, region), Ticket { group, place }));
+                outlet.started.push((outlet.wire.send(*rank, tag, region), Ticket { group, place }));
                 open += 1;
             }
         } else {
-            mail.started.push((mail.wire.receive(owner, tag, region), Ticket { group, place }));
+            outlet.started.push((outlet.wire.receive(owner, tag, region), Ticket { group, place }));
             open = 1;
         }
         self.places[place].open = open;

@@ -8,7 +8,7 @@ use crate::job::rank_state::RankState;
 use pipe_ir::ids::DeviceId;
 use std::time::{Duration, Instant};
 
-/// Between two letters that say so.
+/// Between two messages that say so.
 pub(crate) const BEAT: Duration = Duration::from_millis(100);
 /// Silence that is enough where the system asks the process to end: most often because another one did.
 const HURRIED: Duration = Duration::from_millis(600);
@@ -66,7 +66,7 @@ impl FailureDetector {
         self.peers.iter_mut().find(|peer| peer.rank == rank)
     }
 
-    /// A letter of a rank came.
+    /// A message of a rank came.
     pub(crate) fn heard(&mut self, rank: Rank) {
         if let Some(peer) = self.peer(rank) {
             peer.heard = Instant::now();

@@ -1,4 +1,4 @@
-//! The desk: where the threads of a process leave messages for its messenger, and find those of others.
+//! The mailbox: where the threads of a process leave messages for its progress thread, and find those of others.
 
 use super::exchange::Exchange;
 use super::rank::{Division, Rank};
@@ -17,7 +17,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, mpsc};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-/// What the messenger is to do.
+/// What the progress thread is to do.
 pub(crate) enum Post {
     /// One end of a transfer, of which the other is on another rank.
     Transfer { end: End, peer: Rank, tag: Tag, posted: Posted },
@@ -27,13 +27,13 @@ pub(crate) enum Post {
     Open(Opened),
     /// What the exchanges took so far is asked for.
     Profile(mpsc::Sender<Profile>),
-    /// A letter to a rank.
+    /// A message to a rank.
     ControlMessage(Rank, Subject, Vec<u8>),
-    /// A letter to all others.
-    Letters(Subject, Vec<u8>),
+    /// A message to all others.
+    Broadcast(Subject, Vec<u8>),
     /// No more posts come; when the others have said the same, the job ends.
     Leave,
-    /// This rank cannot go on, and ends without the others as soon as its letters are out.
+    /// This rank cannot go on, and ends without the others as soon as its messages are out.
     Part,
     /// This rank ends at once.
     Vanish,
@@ -46,7 +46,7 @@ pub(crate) struct Opened {
     pub(crate) exchanges: Vec<Option<Exchange>>,
 }
 
-/// Between the messenger and all other threads of a process.
+/// Between the progress thread and all other threads of a process.
 pub(crate) struct Mailbox {
     pub(crate) rank: Rank,
     pub(crate) n_ranks: usize,
@@ -223,14 +223,14 @@ impl Mailbox {
         if self.rank != Rank::FIRST {
             return self.listen(Rank::FIRST);
         }
-        self.post(Post::Letters(Subject::Word, word.clone()));
+        self.post(Post::Broadcast(Subject::Word, word.clone()));
         Ok(word)
     }
 
     /// This rank cannot go on.
     pub(crate) fn break_off(&self, message: &str) {
         if self.fail(self.rank, message.to_owned()) {
-            self.post(Post::Letters(Subject::Fault, message.as_bytes().to_vec()));
+            self.post(Post::Broadcast(Subject::Fault, message.as_bytes().to_vec()));
         }
     }
 

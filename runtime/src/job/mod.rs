@@ -1,6 +1,6 @@
 //! Jobs: processes that run one program together, each of them the devices of its own rank.
 //!
-//! One thread of each process, the messenger, talks to the others, through whatever carries bytes
+//! One thread of each process, the progress thread, talks to the others, through whatever carries bytes
 //! between them ([`wire`]). Transfers between devices of one process stay what they are: copies
 //! from arena to arena.
 
@@ -74,13 +74,13 @@ pub enum Unconnected {
 pub struct Job {
     mailbox: Arc<Mailbox>,
     progress_thread: Option<JoinHandle<()>>,
-    /// Says when the messenger leaves the library, which waits for the other ranks.
+    /// Says when the progress thread leaves the library, which waits for the other ranks.
     closing: mpsc::Receiver<()>,
     stall: Duration,
 }
 
 impl Job {
-    /// Starts the messenger. It opens the connection itself: some libraries are for one thread only.
+    /// Starts the progress thread. It opens the connection itself: some libraries are for one thread only.
     pub(crate) fn start<W: Wire>(
         settings: Settings,
         connect: impl FnOnce() -> Result<(W, Rank, u32), String> + Send + 'static,
@@ -104,7 +104,7 @@ impl Job {
                 Err(message) => drop(reply.send(Err(message))),
             }
         };
-        let progress_thread = thread::Builder::new().name("messenger".to_owned()).spawn(work);
+        let progress_thread = thread::Builder::new().name("progress".to_owned()).spawn(work);
         let broken = |message: &str| Unconnected::Failed(message.to_owned());
         let progress_thread =
             progress_thread.map_err(|error| broken(&format!("no thread to talk to other ranks: {error}")))?;
@@ -191,7 +191,7 @@ impl Job {
     /// told why, or waits for that, but not forever.
     pub fn part(mut self, has_told: bool) {
         if has_told {
-            self.mailbox.post(Post::Letters(Subject::Told, Vec::new()));
+            self.mailbox.post(Post::Broadcast(Subject::Told, Vec::new()));
         } else {
             self.mailbox.wait_until_told(PATIENCE);
         }

@@ -18,7 +18,7 @@ pub(crate) enum Cut {
     Keeper(Rank, How),
 }
 
-/// One rank's end of the connections to all others. Only the messenger's thread uses it.
+/// One rank's end of the connections to all others. Only the progress thread uses it.
 ///
 /// Until a request has ended, a region that is sent must not change, and one that is received into not be touched.
 pub(crate) trait Wire {
@@ -45,7 +45,7 @@ pub(crate) trait Wire {
         Ok(false)
     }
 
-    /// Where ranks show signs of life, if not by letters to each other.
+    /// Where ranks show signs of life, if not by messages to each other.
     fn signs(&mut self) -> Option<&mut dyn Signs> {
         None
     }

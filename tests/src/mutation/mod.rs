@@ -1,4 +1,4 @@
-//! Mutation testing of the verifier: the judge is judged.
+//! Mutation testing of the verifier.
 //!
 //! A sound program is damaged in one place. The verifier must reject it, or it must run to its end with the results of
 //! the sound one (see [`kinds::Promise`]) and with the peak that it states.

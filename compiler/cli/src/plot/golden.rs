@@ -9,7 +9,7 @@
 use super::letter;
 use pipe_compiler::analyze::Analysis;
 use pipe_ir::ids::DeviceId;
-use pipe_plot::tracks::{Share, common_slot, lanes};
+use pipe_plot::tracks::{Share, common_slot, tracks};
 use pipe_schedule::units::Ticks;
 
 /// Cells of a row; longer timelines have no golden picture.
@@ -20,20 +20,20 @@ const CELLS: u64 = 1000;
 /// # Errors
 /// If the timeline has too many slots.
 pub fn draw(analysis: &Analysis) -> Result<String, String> {
-    let lanes = lanes(analysis);
-    let slot = common_slot(&lanes);
+    let tracks = tracks(analysis);
+    let slot = common_slot(&tracks);
     let makespan = analysis.timeline.makespan();
     let n_slots = makespan.0 / slot.0;
     if n_slots > CELLS {
         return Err(format!("a timeline of {n_slots} slots is too long for this form: use fewer microbatches"));
     }
-    let rows: Vec<Vec<String>> = lanes
+    let rows: Vec<Vec<String>> = tracks
         .iter()
-        .map(|lane| {
+        .map(|track| {
             let mut cells = vec![".".to_owned(); n_slots as usize];
-            for mark in &lane.marks {
-                let stage = if lane.stages.len() > 1 { suffix(mark.nth_stage) } else { String::new() };
-                let text = format!("{}{}{stage}", letter(mark.task.kind), lane.number(mark));
+            for mark in &track.marks {
+                let stage = if track.stages.len() > 1 { suffix(mark.nth_stage) } else { String::new() };
+                let text = format!("{}{}{stage}", letter(mark.task.kind), track.number(mark));
                 let own = (mark.start.0 / slot.0) as usize..(mark.end.0 / slot.0) as usize;
                 let middle = own.start + own.len() / 2;
                 match mark.share {

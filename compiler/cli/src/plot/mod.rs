@@ -1,4 +1,4 @@
-//! Pictures of a timeline. Every form starts from the compiler's lanes, or from the picture that is made of them.
+//! Pictures of a timeline. Every form starts from the compiler's tracks, or from the picture that is made of them.
 
 pub mod golden;
 pub mod html;

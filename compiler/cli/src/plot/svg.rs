@@ -1,23 +1,23 @@
-//! The picture as SVG: a lane per device, a colour per kind, microbatch numbers, axis, legend and figures.
+//! The picture as SVG: a track per device, a colour per kind, microbatch numbers, axis, legend and figures.
 
 use crate::table::{number, percent};
 use pipe_compiler::analyze::Analysis;
 use pipe_compiler::report::Report;
 use pipe_ir::task::TaskKind;
 use pipe_plot::palette::colour;
-use pipe_plot::tracks::{Lane, Mark, Share, common_slot, lanes};
+use pipe_plot::tracks::{Mark, Share, Track, common_slot, tracks};
 use pipe_schedule::units::Ticks;
 use std::fmt::Write;
 
 /// Tasks of one picture: more cannot be told apart, and fill a file of many megabytes.
 const TASKS: usize = 40_000;
-/// Around the lanes, in pixels.
+/// Around the tracks, in pixels.
 const LEFT: f64 = 56.0;
 const RIGHT: f64 = 92.0;
 const TOP: f64 = 92.0;
 const BOTTOM: f64 = 84.0;
-/// From one lane to the next, and the height of a task.
-const LANE: f64 = 34.0;
+/// From one track to the next, and the height of a task.
+const TRACK: f64 = 34.0;
 const TASK: f64 = 28.0;
 
 /// Draws a timeline.
@@ -30,15 +30,15 @@ pub fn draw(analysis: &Analysis, report: &Report) -> Result<String, String> {
         let help = "use fewer microbatches, as in `--set microbatches=16`";
         return Err(format!("{n_tasks} tasks are too many for a picture, which shows up to {TASKS}; {help}"));
     }
-    let lanes = lanes(analysis);
-    let sheet = Sheet::new(&lanes, analysis.timeline.makespan());
+    let tracks = tracks(analysis);
+    let sheet = Sheet::new(&tracks, analysis.timeline.makespan());
     let mut svg = sheet.open();
     sheet.title(&mut svg, report);
     sheet.axis(&mut svg);
-    for (device, lane) in lanes.iter().enumerate() {
-        sheet.lane(&mut svg, device, lane, report);
+    for (device, track) in tracks.iter().enumerate() {
+        sheet.track(&mut svg, device, track, report);
     }
-    sheet.legend(&mut svg, &lanes);
+    sheet.legend(&mut svg, &tracks);
     svg.push_str("</svg>\n");
     Ok(svg)
 }
@@ -50,7 +50,7 @@ struct Sheet {
     scale: f64,
     width: f64,
     height: f64,
-    n_lanes: usize,
+    n_tracks: usize,
 }
 
 fn seconds(ticks: Ticks) -> f64 {
@@ -65,17 +65,17 @@ macro_rules! put {
 }
 
 impl Sheet {
-    fn new(lanes: &[Lane], makespan: Ticks) -> Self {
-        let n_slots = makespan.0 as f64 / common_slot(lanes).0 as f64;
+    fn new(tracks: &[Track], makespan: Ticks) -> Self {
+        let n_slots = makespan.0 as f64 / common_slot(tracks).0 as f64;
         let lanes_width = (n_slots * 20.0).clamp(760.0, 1800.0);
         let makespan = seconds(makespan).max(f64::MIN_POSITIVE);
-        let height = TOP + BOTTOM + LANE * lanes.len() as f64;
+        let height = TOP + BOTTOM + TRACK * tracks.len() as f64;
         Self {
             makespan,
             scale: lanes_width / makespan,
             width: LEFT + lanes_width + RIGHT,
             height,
-            n_lanes: lanes.len(),
+            n_tracks: tracks.len(),
         }
     }
 
@@ -84,7 +84,7 @@ impl Sheet {
     }
 
     fn bottom(&self) -> f64 {
-        TOP + LANE * self.n_lanes as f64
+        TOP + TRACK * self.n_tracks as f64
     }
 
     fn open(&self) -> String {
@@ -142,7 +142,7 @@ impl Sheet {
         put!(svg, r#"<text class="small" x="{column:.1}" y="{:.1}">peak, units</text>"#, TOP - 8.0);
     }
 
-    /// Vertical lines at round moments, with their times below the lanes.
+    /// Vertical lines at round moments, with their times below the tracks.
     fn axis(&self, svg: &mut String) {
         let step = round_step(self.makespan / (self.width / 90.0));
         let bottom = self.bottom();
@@ -171,11 +171,11 @@ impl Sheet {
         );
     }
 
-    fn lane(&self, svg: &mut String, device: usize, lane: &Lane, report: &Report) {
-        let top = TOP + LANE * device as f64 + (LANE - TASK) / 2.0;
+    fn track(&self, svg: &mut String, device: usize, track: &Track, report: &Report) {
+        let top = TOP + TRACK * device as f64 + (TRACK - TASK) / 2.0;
         let middle = top + TASK / 2.0 + 4.0;
         put!(svg, r#"<text class="device" x="{:.1}" y="{middle:.1}">d{device}</text>"#, LEFT - 10.0);
-        if let (Some(first), Some(last)) = (lane.marks.first(), lane.marks.last()) {
+        if let (Some(first), Some(last)) = (track.marks.first(), track.marks.last()) {
             let (start, end) = (self.x(seconds(first.start)), self.x(seconds(last.end)));
             put!(
                 svg,
@@ -183,8 +183,8 @@ impl Sheet {
                 end - start
             );
         }
-        for mark in &lane.marks {
-            self.task(svg, (mark, &lane.number(mark)), top, lane.stages.len());
+        for mark in &track.marks {
+            self.task(svg, (mark, &track.number(mark)), top, track.stages.len());
         }
         if let Some(peak) = report.per_device.get(device).and_then(|row| row.peak_activation) {
             let x = self.x(self.makespan) + 12.0;
@@ -206,7 +206,7 @@ impl Sheet {
             Share::Second => (top + TASK / 2.0 + 0.5, TASK / 2.0 - 0.5),
         };
         // A task that occupies neighbours is one block.
-        let tall = height + if mark.goes_on { LANE - TASK } else { 0.0 };
+        let tall = height + if mark.goes_on { TRACK - TASK } else { 0.0 };
         put!(svg, r#"<rect x="{start:.2}" y="{top:.1}" width="{width:.2}" height="{tall}"{round} fill="{fill}"/>"#);
         if width >= 7.0 * text.len() as f64 + 3.0 {
             let (x, y) = (start + width / 2.0, top + height / 2.0 + 4.0);
@@ -214,12 +214,12 @@ impl Sheet {
         }
     }
 
-    fn legend(&self, svg: &mut String, lanes: &[Lane]) {
+    fn legend(&self, svg: &mut String, tracks: &[Track]) {
         let y = self.bottom() + 46.0;
         let mut x = LEFT;
-        let n_stages = lanes.iter().map(|lane| lane.stages.len()).max().unwrap_or(1);
+        let n_stages = tracks.iter().map(|track| track.stages.len()).max().unwrap_or(1);
         for kind in TaskKind::ALL {
-            let is_used = lanes.iter().any(|lane| lane.marks.iter().any(|mark| mark.task.kind == kind));
+            let is_used = tracks.iter().any(|track| track.marks.iter().any(|mark| mark.task.kind == kind));
             if !is_used {
                 continue;
             }

@@ -11,7 +11,7 @@ use pipe_compiler::analyze::Analysis;
 use pipe_compiler::report::Report;
 use pipe_ir::task::TaskKind;
 use pipe_plot::palette::words;
-use pipe_plot::tracks::{Lane, Mark, Share, common_slot, lanes};
+use pipe_plot::tracks::{Mark, Share, Track, common_slot, tracks};
 use pipe_schedule::units::Ticks;
 
 /// Rows that are drawn; of more devices, the first and the last ones.
@@ -22,12 +22,12 @@ const WIDEST_SLOT: u64 = 5;
 /// Draws a timeline with its title and legend.
 #[must_use]
 pub fn draw(analysis: &Analysis, report: &Report, look: Look) -> String {
-    let lanes = lanes(analysis);
-    let label = format!("d{} ", lanes.len().saturating_sub(1)).len();
-    let scale = Scale::new(&lanes, analysis.timeline.makespan(), look.width.saturating_sub(label).max(20) as u64);
+    let tracks = tracks(analysis);
+    let label = format!("d{} ", tracks.len().saturating_sub(1)).len();
+    let scale = Scale::new(&tracks, analysis.timeline.makespan(), look.width.saturating_sub(label).max(20) as u64);
     let mut text = title(report);
-    let hidden = if lanes.len() > ROWS { ROWS / 2..lanes.len() - ROWS / 2 + 1 } else { 0..0 };
-    for (device, lane) in lanes.iter().enumerate() {
+    let hidden = if tracks.len() > ROWS { ROWS / 2..tracks.len() - ROWS / 2 + 1 } else { 0..0 };
+    for (device, track) in tracks.iter().enumerate() {
         if hidden.contains(&device) {
             if device == hidden.start {
                 text.push_str(&format!("{:label$}{} more devices\n", "..", hidden.len()));
@@ -35,10 +35,10 @@ pub fn draw(analysis: &Analysis, report: &Report, look: Look) -> String {
             continue;
         }
         let name = format!("d{device}");
-        text.push_str(&format!("{name:label$}{}\n", row(lane, &scale, look.colours).trim_end()));
+        text.push_str(&format!("{name:label$}{}\n", row(track, &scale, look.colours).trim_end()));
     }
     text.push_str(&format!("{:label$}{}\n", "", axis(&scale)));
-    text.push_str(&legend(&lanes, &scale, look.colours));
+    text.push_str(&legend(&tracks, &scale, look.colours));
     text
 }
 
@@ -52,8 +52,8 @@ struct Scale {
 }
 
 impl Scale {
-    fn new(lanes: &[Lane], makespan: Ticks, width: u64) -> Self {
-        let slot = common_slot(lanes);
+    fn new(tracks: &[Track], makespan: Ticks, width: u64) -> Self {
+        let slot = common_slot(tracks);
         let n_slots = (makespan.0 / slot.0).max(1);
         let per_slot = (width / n_slots).min(WIDEST_SLOT);
         let columns = if per_slot > 0 { n_slots * per_slot } else { width };
@@ -79,10 +79,10 @@ fn title(report: &Report) -> String {
     )
 }
 
-fn row(lane: &Lane, scale: &Scale, colours: bool) -> String {
+fn row(track: &Track, scale: &Scale, colours: bool) -> String {
     let mut text = String::new();
     let mut column = 0;
-    for mark in &lane.marks {
+    for mark in &track.marks {
         let (first, last) = (scale.column(mark.start), scale.column(mark.end));
         // Two tasks that share the device stand side by side.
         let (first, last) = match mark.share {
@@ -101,9 +101,9 @@ fn row(lane: &Lane, scale: &Scale, colours: bool) -> String {
             idle.repeat(start - column)
         });
         text.push_str(&if colours {
-            coloured(mark, lane.number(mark), end - start)
+            coloured(mark, track.number(mark), end - start)
         } else {
-            plain(mark, &lane.number(mark), end - start, scale)
+            plain(mark, &track.number(mark), end - start, scale)
         });
         column = end;
     }
@@ -163,7 +163,7 @@ fn plain(mark: &Mark, number: &str, columns: usize, scale: &Scale) -> String {
     text
 }
 
-/// Moments below the lanes.
+/// Moments below the tracks.
 fn axis(scale: &Scale) -> String {
     let mut text = String::new();
     let steps = (scale.columns / 12).clamp(1, 12);
@@ -181,10 +181,10 @@ fn axis(scale: &Scale) -> String {
     text.trim_end().to_owned()
 }
 
-fn legend(lanes: &[Lane], scale: &Scale, colours: bool) -> String {
+fn legend(tracks: &[Track], scale: &Scale, colours: bool) -> String {
     let kinds = TaskKind::ALL
         .into_iter()
-        .filter(|kind| lanes.iter().any(|lane| lane.marks.iter().any(|mark| mark.task.kind == *kind)));
+        .filter(|kind| tracks.iter().any(|track| track.marks.iter().any(|mark| mark.task.kind == *kind)));
     let mut parts: Vec<String> = kinds
         .map(|kind| {
             let sign =
@@ -192,10 +192,10 @@ fn legend(lanes: &[Lane], scale: &Scale, colours: bool) -> String {
             format!("{sign} {}", words(kind))
         })
         .collect();
-    if lanes.iter().any(|lane| lane.stages.len() > 1) {
+    if tracks.iter().any(|track| track.stages.len() > 1) {
         parts.push(if colours { "lighter: later stages" } else { "small letters: later stages" }.to_owned());
     }
-    if lanes.iter().any(|lane| lane.marks.iter().any(|mark| mark.share != Share::Whole)) {
+    if tracks.iter().any(|track| track.marks.iter().any(|mark| mark.share != Share::Whole)) {
         parts.push("side by side with dashes: a pair shares the device".to_owned());
     }
     if !scale.is_exact {

@@ -163,8 +163,8 @@ impl Plan<'_> {
     fn memory(&self, trace: &mut Trace<'_>, memory: &Memory) -> io::Result<()> {
         let measure = memory.measure;
         let name = if measure.unit == "bytes" { "memory in bytes" } else { "activations in units" };
-        for (device, lane) in (0..).map(DeviceId).zip(&memory.devices) {
-            for (at, parts) in &lane.levels {
+        for (device, track) in (0..).map(DeviceId).zip(&memory.devices) {
+            for (at, parts) in &track.levels {
                 // Whole numbers stay whole.
                 let level = match measure.over {
                     1 => json!(parts * measure.times),

@@ -92,17 +92,11 @@ impl Exact {
                 let exact = Fraction::decimal(*value);
                 exact.map(Number::Exact).ok_or_else(|| without_value(scope, code, "the number does not fit in 64 bits"))
             }
-            Node::Decimal(value) => {
-                let value = Number::decimal(value.to_f64());
-                value.map_err(|none| without_value(scope, code, &none.words(code.expr.span.start)))
-            }
+            Node::Decimal(value) => Ok(Number::Decimal(value.to_f64())),
             Node::Variable(_) => Err(unbound(code.expr)),
             Node::Let(slot) => self.definition(scope, *slot, code),
             Node::Unary(UnaryOp::Not, operand) => Ok(condition(!holds(self.eval(scope, operand)?))),
-            Node::Unary(UnaryOp::Negate, operand) => match self.eval(scope, operand)? {
-                Number::Decimal(value) => Ok(Number::Decimal(-value)),
-                value => binary(scope, code, BinaryOp::Subtract, (Number::whole(0), value)),
-            },
+            Node::Unary(UnaryOp::Negate, operand) => negated(scope, code, self.eval(scope, operand)?),
             Node::Binary(op, left, right) => {
                 let left = self.eval(scope, left)?;
                 if matches!((op, holds(left)), (BinaryOp::And, false) | (BinaryOp::Or, true)) {
@@ -119,9 +113,9 @@ impl Exact {
             Node::Min(parts) => self.extreme(scope, code, parts, Ordering::Less),
             Node::Max(parts) => self.extreme(scope, code, parts, Ordering::Greater),
             Node::Abs(operand) => {
-                let (value, zero) = (self.eval(scope, operand)?, Number::whole(0));
-                match value.compare(zero) {
-                    Some(Ordering::Less) => binary(scope, code, BinaryOp::Subtract, (zero, value)),
+                let value = self.eval(scope, operand)?;
+                match value.compare(Number::whole(0)) {
+                    Some(Ordering::Less) => negated(scope, code, value),
                     _ => Ok(value),
                 }
             }
@@ -172,6 +166,10 @@ fn with_values(scope: &Scope<'_>, code: &Resolved<'_>, error: Diagnostic) -> Fau
         Some(note) => error.note(note),
         None => error,
     })
+}
+
+fn negated(scope: &Scope<'_>, code: &Resolved<'_>, value: Number) -> Result<Number, Fault> {
+    value.negated().map_err(|none| without_value(scope, code, &none.words(format_args!("-({value})"))))
 }
 
 /// An operator on two numbers. Where decimals are floating-point numbers, what is too large for an exact number is one.

@@ -1,4 +1,4 @@
-//! The vigil of a rank's messenger: it says that its rank lives, looks who else does, and ends
+//! The failure detector of a rank's progress thread: it says that its rank lives, looks who else does, and ends
 //! where one is lost or nothing connects them any more.
 
 use super::ProgressThread;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long a rank that told the user lets the others know.
 const FAREWELL: Duration = Duration::from_millis(300);
-/// How long one waits at least before it ends, so that its last letters arrive: more than from one
+/// How long one waits at least before it ends, so that its last messages arrive: more than from one
 /// look at the others to the next.
 const LINGER: Duration = Duration::from_millis(150);
 
@@ -76,7 +76,7 @@ impl<W: Wire> ProgressThread<W> {
         self.lost = Some((Vec::new(), Instant::now(), Duration::ZERO));
     }
 
-    /// By a sign, or by letters.
+    /// By a sign, or by messages.
     pub(super) fn say_that_it_lives(&mut self) {
         let own = self.mailbox.rank;
         let positions = self
@@ -95,8 +95,8 @@ impl<W: Wire> ProgressThread<W> {
         let text: Vec<u8> = positions.into_iter().flat_map(u64::to_le_bytes).collect();
         for rank in (0..self.mailbox.n_ranks).map(Rank::from_index).filter(|rank| *rank != own) {
             // Who does not read needs no second one.
-            if !self.mail.is_behind(rank) && !self.has_said_bye {
-                self.mail.send(rank, Subject::Beat, &text);
+            if !self.messages.is_behind(rank) && !self.has_said_bye {
+                self.messages.send(rank, Subject::Beat, &text);
             }
         }
     }
@@ -138,7 +138,7 @@ impl<W: Wire> ProgressThread<W> {
     fn tell(&mut self, lost: &[Lost]) {
         (self.settings.lost)(lost);
         self.mailbox.told();
-        self.mail.send_all(Subject::Told, &[]);
+        self.messages.send_all(Subject::Told, &[]);
     }
 
     /// Whether this rank may end without the others: it wants to, or one was lost and the user was

@@ -1,5 +1,5 @@
-//! The messenger: the one thread of a process that talks to other ranks. It starts what the others
-//! post, marks the tokens of what has ended, and keeps a vigil: says that its rank lives, and
+//! The progress thread: the one thread of a process that talks to other ranks. It starts what the others
+//! post, marks the tokens of what has ended, and watches the others: says that its rank lives, and
 //! notices when another one does not.
 
 mod heartbeat;
@@ -39,12 +39,12 @@ struct Transfer {
     others: Option<Rc<Cell<usize>>>,
 }
 
-/// A rank's messenger at work.
+/// A rank's progress thread at work.
 pub(crate) struct ProgressThread<W: Wire> {
     wire: W,
     mailbox: Arc<Mailbox>,
     settings: Settings,
-    mail: ControlMessages<W>,
+    messages: ControlMessages<W>,
     watch: FailureDetector,
     sign: RankState,
     transfers: Vec<(W::Request, Transfer)>,
@@ -60,17 +60,17 @@ pub(crate) struct ProgressThread<W: Wire> {
 }
 
 impl<W: Wire> ProgressThread<W> {
-    /// Opens the mail of a rank.
+    /// Opens the control messages of a rank.
     ///
     /// # Errors
     /// If the machine lacks memory for it.
     pub(crate) fn new(mut wire: W, mailbox: Arc<Mailbox>, settings: Settings) -> Result<Self, RunError> {
-        let mut mail = ControlMessages::new(&mut wire, mailbox.rank, mailbox.n_ranks)?;
+        let mut messages = ControlMessages::new(&mut wire, mailbox.rank, mailbox.n_ranks)?;
         let sign = RankState { process: Process::own(), ..RankState::default() };
         let (interval, others) = if let Some(signs) = wire.signs() {
             (signs.interval(), signs.seen())
         } else {
-            mail.send_all(Subject::Hello, &serde_json::to_vec(&sign.process).unwrap_or_default());
+            messages.send_all(Subject::Hello, &serde_json::to_vec(&sign.process).unwrap_or_default());
             (BEAT, (0..mailbox.n_ranks).map(Rank::from_index).filter(|rank| *rank != mailbox.rank).collect())
         };
         let watch = FailureDetector::new(mailbox.rank, others, interval, settings.stall);
@@ -80,7 +80,7 @@ impl<W: Wire> ProgressThread<W> {
             wire,
             mailbox,
             settings,
-            mail,
+            messages,
             watch,
             sign,
             transfers,
@@ -134,15 +134,15 @@ impl<W: Wire> ProgressThread<W> {
         }
         moved |= self.end_transfers();
         moved |= self.exchange();
-        let mut letters = Vec::new();
-        moved |= self.mail.advance(&mut self.wire, |letter| letters.push(letter));
+        let mut messages = Vec::new();
+        moved |= self.messages.advance(&mut self.wire, |message| messages.push(message));
         for (rank, sign) in self.wire.signs().map(Signs::take).unwrap_or_default() {
             // A sign that cannot be read is none.
             drop(serde_json::from_slice(&sign).map(|sign| self.watch.saw(rank, sign)));
         }
         // Who is silent is judged when everything that came was read: another rank may have told the user already.
-        if !letters.is_empty() {
-            letters.into_iter().for_each(|letter| self.open(letter));
+        if !messages.is_empty() {
+            messages.into_iter().for_each(|message| self.open(message));
         } else if self.watch.is_due() {
             self.beat();
         }
@@ -153,7 +153,7 @@ impl<W: Wire> ProgressThread<W> {
         } else if self.leaves && !self.has_said_bye && is_idle {
             self.has_said_bye = true;
             if self.wire.signs().is_none() {
-                self.mail.send_all(Subject::Bye, &[]);
+                self.messages.send_all(Subject::Bye, &[]);
             } else {
                 self.say_that_it_lives();
             }
@@ -166,11 +166,11 @@ impl<W: Wire> ProgressThread<W> {
         self.has_said_bye && self.watch.is_alone() && !self.is_behind(&[])
     }
 
-    /// Whether letters wait for any rank but these.
+    /// Whether messages wait for any rank but these.
     fn is_behind(&self, but: &[Lost]) -> bool {
         let others =
             (0..self.mailbox.n_ranks).map(Rank::from_index).filter(|rank| but.iter().all(|lost| lost.rank != *rank));
-        others.into_iter().any(|rank| self.mail.is_behind(rank))
+        others.into_iter().any(|rank| self.messages.is_behind(rank))
     }
 
     fn start(&mut self, post: Post) {
@@ -194,8 +194,8 @@ impl<W: Wire> ProgressThread<W> {
                 // Who asked may have gone.
                 drop(reply.send(profile));
             }
-            Post::ControlMessage(to, subject, text) => self.mail.send(to, subject, &text),
-            Post::Letters(subject, text) => self.mail.send_all(subject, &text),
+            Post::ControlMessage(to, subject, text) => self.messages.send(to, subject, &text),
+            Post::Broadcast(subject, text) => self.messages.send_all(subject, &text),
             Post::Leave => self.leaves = true,
             Post::Part => self.parts = Some(Instant::now()),
             Post::Vanish => self.parts = heartbeat::long_ago(),
@@ -278,19 +278,19 @@ impl<W: Wire> ProgressThread<W> {
         moved
     }
 
-    fn open(&mut self, letter: ControlMessage) {
-        self.watch.heard(letter.from);
-        match letter.subject {
+    fn open(&mut self, message: ControlMessage) {
+        self.watch.heard(message.from);
+        match message.subject {
             Subject::Hello => {
-                if let Ok(process) = serde_json::from_slice(&letter.text) {
-                    self.watch.met(letter.from, process);
+                if let Ok(process) = serde_json::from_slice(&message.text) {
+                    self.watch.met(message.from, process);
                 }
             }
-            Subject::Beat => self.watch.at(letter.from, &letter.text),
-            Subject::Word => self.mailbox.put(letter.from, letter.text),
-            Subject::Fault => self.fail(letter.from, String::from_utf8_lossy(&letter.text).into_owned()),
+            Subject::Beat => self.watch.at(message.from, &message.text),
+            Subject::Word => self.mailbox.put(message.from, message.text),
+            Subject::Fault => self.fail(message.from, String::from_utf8_lossy(&message.text).into_owned()),
             Subject::Told => self.mailbox.told(),
-            Subject::Bye => self.watch.left(letter.from),
+            Subject::Bye => self.watch.left(message.from),
         }
     }
 
@@ -307,7 +307,7 @@ impl<W: Wire> ProgressThread<W> {
         let transfers = std::mem::take(&mut self.transfers).into_iter().map(|(request, _)| request);
         let pieces = std::mem::take(&mut self.pieces).into_iter().map(|(request, _)| request);
         transfers.chain(pieces).for_each(|request| self.wire.forget(request));
-        self.mail.forget(&mut self.wire);
+        self.messages.forget(&mut self.wire);
         std::mem::forget(self.opened.take());
     }
 }

@@ -1,5 +1,5 @@
 //! The board: signs of life. Each rank writes one key again and again, and reads those of others at
-//! once, instead of a letter from each to each.
+//! once, instead of a message from each to each.
 //!
 //! Of few ranks each looks after all. Of many the first one does, and every other one looks after
 //! the first one and the one before it on its own host, whose process it sees: so a store has no

@@ -1,4 +1,5 @@
-//! The inbox: messages to this rank. A thread waits for the next slot, takes what is there, and wakes the messenger.
+//! The inbox: messages to this rank. A thread waits for the next slot, takes what is there, and
+//! wakes the progress thread.
 
 use super::line::Line;
 use super::requests::{GIVEN_UP, READY, THERE};
@@ -65,7 +66,7 @@ impl Inbox {
         let mut taking =
             Taking { line, names, own, next: 0, taken: BTreeSet::new(), heard: Instant::now(), patience, out };
         thread::Builder::new().name("inbox".to_owned()).spawn(move || {
-            // The messenger ends the connection when it leaves: then nobody hears it.
+            // The progress thread ends the connection when it leaves: then nobody hears it.
             let Err(error) = taking.work();
             taking.out.put(Err(error));
         })?;

@@ -99,7 +99,7 @@ pub struct Member {
 /// # Errors
 /// If the store cannot be kept or reached, or not all ranks come in time.
 pub fn join(address: &Address, member: &Member, settings: Settings) -> Result<Job, Unconnected> {
-    // Not on the messenger's thread: what is wrong here is told at once.
+    // Not on the progress thread: what is wrong here is told at once.
     let keeps = address.keeper == Keeper::FirstRank && Rank(member.rank) == Rank::FIRST;
     let server = keeps.then(|| keep(address)).transpose().map_err(Unconnected::Unreachable)?;
     let (out, taking) = reach(address, keeps, settings.stall).map_err(Unconnected::Unreachable)?;

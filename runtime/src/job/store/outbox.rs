@@ -1,7 +1,7 @@
 //! The outbox: messages to other ranks, on a connection that never waits.
 //!
 //! A piece first asks for a slot in the inbox of its receiver, and is written when that is known.
-//! Several are under way at once; letters go before the pieces of transfers. What the messenger
+//! Several are under way at once; control messages go before the pieces of transfers. What the progress thread
 //! sends has ended when its last piece was copied from where it is.
 
 use super::inbox::head;
@@ -25,7 +25,7 @@ const ROOM: usize = 2 << 20;
 
 /// Messages that go one after the other.
 #[derive(Default)]
-struct Lane {
+struct SendQueue {
     waiting: VecDeque<Message>,
     /// How many were given, and have ended.
     given: u64,
@@ -39,14 +39,14 @@ struct Message {
     done: usize,
 }
 
-/// A message under way: whether it is a letter, and its number among those.
+/// A message under way: whether it is a control message, and its number among those.
 #[derive(Clone, Copy)]
 pub(super) struct Sending(bool, u64);
 
 /// What a request is answered with.
 enum Expected {
-    /// The slot of a piece, and whether that is one of a letter.
-    Slot { to: Rank, tag: Tag, part: Region, is_last: bool, is_letter: bool },
+    /// The slot of a piece, and whether that is one of a message.
+    Slot { to: Rank, tag: Tag, part: Region, is_last: bool, is_control: bool },
     /// So many values for the board.
     Values(usize),
     /// A number that says only that all before it was done.
@@ -63,8 +63,8 @@ pub(super) struct Outbox {
     answers: Vec<u8>,
     expected: VecDeque<(Instant, Expected)>,
     n_slots: usize,
-    letters: Lane,
-    transfers: Lane,
+    control: SendQueue,
+    transfers: SendQueue,
     pub(super) board: Heartbeats,
 }
 
@@ -83,24 +83,24 @@ impl Outbox {
             answers: Vec::new(),
             expected: VecDeque::new(),
             n_slots: 0,
-            letters: Lane::default(),
-            transfers: Lane::default(),
+            control: SendQueue::default(),
+            transfers: SendQueue::default(),
             board,
         })
     }
 
-    /// Queues a message; letters go first.
-    pub(super) fn send(&mut self, to: Rank, tag: Tag, from: Region, is_letter: bool) -> Sending {
-        let lane = if is_letter { &mut self.letters } else { &mut self.transfers };
-        lane.waiting.push_back(Message { to, tag, from, done: 0 });
-        lane.given += 1;
-        Sending(is_letter, lane.given)
+    /// Queues a message; control messages go first.
+    pub(super) fn send(&mut self, to: Rank, tag: Tag, from: Region, is_control: bool) -> Sending {
+        let queue = if is_control { &mut self.control } else { &mut self.transfers };
+        queue.waiting.push_back(Message { to, tag, from, done: 0 });
+        queue.given += 1;
+        Sending(is_control, queue.given)
     }
 
     /// Whether its bytes are not needed any more.
     pub(super) fn has_ended(&self, sending: Sending) -> bool {
-        let lane = if sending.0 { &self.letters } else { &self.transfers };
-        sending.1 <= lane.ended
+        let queue = if sending.0 { &self.control } else { &self.transfers };
+        sending.1 <= queue.ended
     }
 
     /// Shows a sign to the others.
@@ -158,18 +158,18 @@ impl Outbox {
     /// Asks for slots of the next pieces.
     fn claim(&mut self) {
         while self.n_slots < WINDOW && self.requests.0.len() - self.written < ROOM {
-            let is_letter = !self.letters.waiting.is_empty();
-            let lane = if is_letter { &mut self.letters } else { &mut self.transfers };
-            let Some(message) = lane.waiting.front_mut() else { return };
+            let is_control = !self.control.waiting.is_empty();
+            let queue = if is_control { &mut self.control } else { &mut self.transfers };
+            let Some(message) = queue.waiting.front_mut() else { return };
             let (to, tag, end) = (message.to, message.tag, (message.done + PIECE).min(message.from.len()));
             let part = message.from.part(message.done, end - message.done);
             let is_last = end == message.from.len();
             message.done = end;
             if is_last {
-                lane.waiting.pop_front();
+                queue.waiting.pop_front();
             }
             self.requests.add(&self.names.counter(to), 1);
-            self.expected.push_back((Instant::now(), Expected::Slot { to, tag, part, is_last, is_letter }));
+            self.expected.push_back((Instant::now(), Expected::Slot { to, tag, part, is_last, is_control }));
             self.n_slots += 1;
         }
     }
@@ -216,13 +216,13 @@ impl Outbox {
         let mut rest = self.answers.as_slice();
         while let Some((_, expected)) = self.expected.front() {
             match expected {
-                Expected::Slot { to, tag, part, is_last, is_letter } => {
+                Expected::Slot { to, tag, part, is_last, is_control } => {
                     let Some(slot) = take_number(&mut rest) else { break };
                     let head = head(self.own, *tag, *is_last);
                     self.requests.set(&self.names.slot(*to, slot - 1), &[&head, part.bytes()]);
                     self.n_slots -= 1;
-                    let lane = if *is_letter { &mut self.letters } else { &mut self.transfers };
-                    lane.ended += u64::from(*is_last);
+                    let queue = if *is_control { &mut self.control } else { &mut self.transfers };
+                    queue.ended += u64::from(*is_last);
                 }
                 Expected::Values(n_values) => {
                     let Some(values) = take_values(&mut rest, *n_values)? else { break };

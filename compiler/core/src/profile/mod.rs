@@ -298,7 +298,7 @@ fn spanned(file: FileId, place: &Range<usize>) -> Span {
 mod tests {
     use super::*;
 
-    const TEXT: &str = include_str!("../../../tests/ui/unusable-profile/two_stages.json");
+    const TEXT: &str = include_str!("../../../../tests/ui/unusable-profile/two_stages.json");
 
     fn read(text: &str) -> Result<Profile, Box<(Diagnostic, Sources)>> {
         Profile::read(Source { name: "x.json".to_owned(), text: text.to_owned() })
