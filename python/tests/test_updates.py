@@ -115,7 +115,7 @@ def test_evaluation_gathers_shares(cluster: Cluster) -> None:
         assert before == after
 
 
-def test_a_program_that_in_step_update_asks_for_an_optimizer(cluster: Cluster) -> None:
+def test_a_program_that_updates_in_a_step_asks_for_an_optimizer(cluster: Cluster) -> None:
     text = pipeline("dp_1f1b(replicas = 2)", 4, 4, "zero 1")
     with pytest.raises(AssertionError, match=r"updates weights inside a step .* give `optimizer=`"):
         cluster.run(workers.train, 4, text, "chain", [1], {})

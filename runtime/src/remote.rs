@@ -67,7 +67,7 @@ pub(crate) struct Remote {
     tags: BTreeMap<QueueName, (Rank, Tag)>,
 }
 
-/// Below it, tags are those of letters.
+/// Below it, tags are those of control messages.
 const FIRST_TAG: Tag = 16;
 
 impl Remote {

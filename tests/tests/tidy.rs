@@ -58,7 +58,7 @@ fn memory_unsafety_stays_in_the_files_that_argue_for_it() {
     report(&failures);
 }
 
-/// The tables at the top of a `mod.rs` or `lib.rs` name modules that are there, and comments end before column 120.
+/// The tables at the top of a `mod.rs` or `lib.rs` name modules that are there, and comments have at most 120 columns.
 #[test]
 fn tables_of_modules_are_true_and_comments_are_wrapped() {
     const MOST_COLUMNS: usize = 120;

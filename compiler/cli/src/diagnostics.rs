@@ -81,7 +81,7 @@ fn draw_one(diagnostic: &Diagnostic, sources: &Sources, look: Look) -> String {
     }
     let notes = diagnostic.notes.iter().map(|note| ("note", note));
     for (word, line) in notes.chain(diagnostic.help.iter().map(|help| ("help", help))) {
-        text.push_str(&format!("  {}: {line}\n", paint(word, Style::Strong, look.colours)));
+        text.push_str(&format!("  {}: {}\n", paint(word, Style::Strong, look.colours), harmless(line)));
     }
     text
 }
@@ -104,7 +104,7 @@ fn snippet(diagnostic: &Diagnostic, sources: &Sources, look: Look) -> String {
     let (here, elsewhere): (Vec<_>, Vec<_>) =
         diagnostic.labels.iter().partition(|label| label.span.file == main.span.file);
     let labels = here.iter().enumerate().map(|(index, label)| {
-        let words = Some(label.text.clone()).filter(|text| !text.is_empty());
+        let words = Some(harmless(&label.text)).filter(|text| !text.is_empty());
         let start = condensed.place(label.span.start as usize);
         let span = (start, condensed.place(label.span.end as usize) - start);
         if index == 0 {
@@ -116,7 +116,7 @@ fn snippet(diagnostic: &Diagnostic, sources: &Sources, look: Look) -> String {
     // Without a last line end, miette does not draw a label at the end of the text.
     let end = if condensed.text.ends_with('\n') { "" } else { "\n" };
     let (line, column) = sources.line_column(main.span.file, main.span.start);
-    let (name, text) = (source.name.clone(), harmless(&condensed.text) + end);
+    let (name, text) = (harmless(&source.name), harmless(&condensed.text) + end);
     let source = NamedSource::new(&name, text);
     let drawn = Drawn { diagnostic, source, labels: labels.collect() };
     let theme = if look.colours { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
@@ -156,26 +156,31 @@ fn excerpt(label: &Label, sources: &Sources, look: Look) -> String {
     let (before, rest) = text.split_at_checked(label.span.start as usize).unwrap_or((text, ""));
     let length = (label.span.end - label.span.start) as usize;
     let half = (look.width / 2).saturating_sub(4);
-    let shown = |mark: char| if mark.is_control() { ' ' } else { mark };
-    let mut left: Vec<char> = before.chars().rev().take_while(|mark| *mark != '\n').take(half).map(shown).collect();
+    let mut left: Vec<char> = before.chars().rev().take_while(|mark| *mark != '\n').take(half).collect();
     left.reverse();
-    let left: String = left.into_iter().collect();
-    let right: String = rest.chars().take_while(|mark| *mark != '\n').take(half).map(shown).collect();
+    let left = harmless(&left.into_iter().collect::<String>()).replace('\t', " ");
+    let right: String = rest.chars().take_while(|mark| *mark != '\n').take(half).collect();
+    let right = harmless(&right).replace('\t', " ");
     let marked = rest.get(..length).unwrap_or(rest).chars().count().clamp(1, right.chars().count().max(1));
     let under = " ".repeat(left.chars().count()) + &paint(&"^".repeat(marked), Style::Error, look.colours);
     format!("{}    {left}{right}\n    {under}\n", places(std::iter::once(label), sources))
 }
 
 /// A text of as many bytes without characters that a terminal obeys: control characters and those
-/// that turn the direction of writing.
+/// that turn the direction of writing. Tabs and ends of lines stay.
 fn harmless(text: &str) -> String {
-    let shown = |mark: char| match mark {
-        '\n' | '\r' | '\t' => mark.to_string(),
-        '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => char::REPLACEMENT_CHARACTER.to_string(),
-        _ if mark.is_control() => " ".repeat(mark.len_utf8()),
-        _ => mark.to_string(),
-    };
-    text.chars().map(shown).collect()
+    let mut shown = String::with_capacity(text.len());
+    let mut marks = text.chars().peekable();
+    while let Some(mark) = marks.next() {
+        match mark {
+            '\n' | '\t' => shown.push(mark),
+            '\r' if marks.peek() == Some(&'\n') => shown.push(mark),
+            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => shown.push(char::REPLACEMENT_CHARACTER),
+            _ if mark.is_control() => shown.push_str(&" ".repeat(mark.len_utf8())),
+            _ => shown.push(mark),
+        }
+    }
+    shown
 }
 
 /// A text without its middle, if it is long.
@@ -204,7 +209,7 @@ mod tests {
 
     #[test]
     fn terminals_do_not_obey_a_source() {
-        for text in ["a\0\0b", "\u{1b}[31mred", "\u{9b}2J", "x \u{202e}y"] {
+        for text in ["a\0\0b", "\u{1b}[31mred", "\u{9b}2J", "x \u{202e}y", "a\rb"] {
             let found = drawn(text, 0, 1);
             let obeyed = |mark: char| mark != '\n' && mark.is_control() || mark == '\u{202e}';
             assert!(!found.contains(obeyed) && found.contains("here"), "{found:?}");

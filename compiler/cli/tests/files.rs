@@ -98,7 +98,7 @@ fn targets_and_profiles_may_be_pipes_that_are_waited_for_with_a_word() {
     assert!(error.contains("bytes; at most"), "{error:.500}");
 }
 
-/// A file of a format that this version still reads, written by the version that is named there.
+/// A file that an earlier version wrote, and this one still reads.
 fn kept(name: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/formats").join(name)
 }

@@ -280,7 +280,7 @@ fn nothing_that_a_client_says_ends_the_session_but_the_end() {
     assert_eq!((ended.out.as_str(), ended.error.as_str()), ("", ""));
     let ended = pipec(&cache, "lsp", "Content-Length: 99\r\n\r\n{").with(0);
     assert_eq!((ended.out.as_str(), ended.error.as_str()), ("", ""));
-    assert!(pipec(&cache, "lsp", "hello\n").with(0).error.contains("`hello` is no header"));
+    assert!(pipec(&cache, "lsp", "hello\n").with(0).error.contains("`hello` is not a header"));
 }
 
 /// About 300 lines: standard schedules under names of their own, and a pipeline.

@@ -116,17 +116,17 @@ fn times_that_were_not_measured_follow_from_those_that_were() {
     // What was measured of the halves counts, and not the cost of both, which a warning says.
     let both = check("zb_h1", "--profile split.json --cost BW=9");
     assert_eq!(both["makespan"], check("zb_h1", "--profile split.json")["makespan"]);
-    assert_eq!(both["diagnostics"][0]["message"], "`BW` takes 9, and `zb_h1` has no such task");
+    assert_eq!(both["diagnostics"][0]["message"], "`BW` takes 9, but `zb_h1` has no such task");
     // A half serves a backward at once only where that was not measured.
     let half = check("1f1b", "--profile fused.json --cost W=9");
-    assert_eq!(half["diagnostics"][0]["message"], "`W` takes 9, and `1f1b` has no such task");
+    assert_eq!(half["diagnostics"][0]["message"], "`W` takes 9, but `1f1b` has no such task");
     let halves = check("1f1b", "--profile split.json --cost W=1");
     assert_eq!(halves["diagnostics"], Value::Array(Vec::new()));
     // Halves that were not measured follow from what is given for both.
     let follows = check("zb_h1", "--profile fused.json --cost BW=9");
     assert_eq!(
         follows["diagnostics"][0]["message"],
-        "`BW` takes 9, and `zb_h1` has no such task: `B` and `W` follow from it"
+        "`BW` takes 9, but `zb_h1` has no such task: `B` and `W` follow from it"
     );
     // What is said of one half leaves the other one the rest.
     let rest = check("zb_h1", "--profile fused.json --cost B[0]=0.5,B[1]=1");

@@ -307,7 +307,7 @@ fn halves_without_costs_follow_from_both_at_once_and_are_named() {
     let text = pipec(&folder, both, "").with(0);
     assert!(text.out.contains("halves of BW   B 4.5, W 4.5 without costs of their own"), "{}", text.out);
     assert!(
-        text.error.contains("`BW` takes 9, and `zb_h1` has no such task: `B` and `W` follow from it"),
+        text.error.contains("`BW` takes 9, but `zb_h1` has no such task: `B` and `W` follow from it"),
         "{}",
         text.error
     );

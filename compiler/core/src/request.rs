@@ -77,12 +77,11 @@ impl Request {
     /// A warning for each cost of the request, or else of the pipeline, that nothing in the schedule takes.
     pub(crate) fn unused_costs(&self, elaborated: &Elaborated, stages: &StageSet) -> Diagnostics {
         let pipeline = elaborated.pipeline.as_ref();
-        let all = resolve_costs::given(self, pipeline, stages, &elaborated.schedule);
         let only_own = self.profile.is_none() && self.cluster.is_none();
         let of_pipeline = || pipeline.filter(|_| only_own)?.costs.as_ref();
-        let costs = self.costs.as_ref().or_else(of_pipeline);
-        let unused = |(costs, all)| costs::unused::check(costs, &all, &elaborated.schedule);
-        costs.zip(all).map_or_else(Vec::new, unused)
+        let Some(costs) = self.costs.as_ref().or_else(of_pipeline) else { return Vec::new() };
+        let all = resolve_costs::given(self, pipeline, stages, &elaborated.schedule);
+        all.map_or_else(Vec::new, |all| costs::unused::check(costs, &all, &elaborated.schedule))
     }
 
     /// Compares costs and limits with the stages and devices that there are.

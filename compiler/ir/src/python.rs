@@ -2,7 +2,7 @@
 
 use crate::instruction::{Field, REFERENCE, Row};
 
-/// Fields whose names are words of Python.
+/// Fields that are named otherwise in Python: keywords, and `operands`, which become buffers.
 const RENAMED: [(&str, &str); 4] =
     [("class", "kind"), ("from", "source"), ("with", "contents"), ("operands", "buffers")];
 

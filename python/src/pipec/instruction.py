@@ -21,7 +21,7 @@ class Instruction:
     TEXT: ClassVar[str]
     """Its text, with the fields in braces."""
     KEYS: ClassVar[Mapping[str, str]] = {}
-    """Keys in JSON of fields that are named otherwise, because their key is a word of Python."""
+    """Keys in JSON of fields that are named otherwise: keywords of Python, and `operands`, which become buffers."""
     BY_WORD: ClassVar[dict[str, type[Instruction]]] = {}
     """Every class of `instructions`."""
 

@@ -1,4 +1,4 @@
-//! The watch: which ranks still live. A rank says so many times a second, from the one thread that
+//! The failure detector: which ranks still live. A rank says so many times a second, from the one thread that
 //! never computes; with it goes where its devices are. On the same host the system is asked, too,
 //! so that an end is seen at once.
 

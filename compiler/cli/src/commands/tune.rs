@@ -153,7 +153,7 @@ fn nothing_fits(problem: &Problem, found: &TuneResult, is_empty: bool) -> Diagno
     let (name, limit, cluster) = (&problem.name, problem.limit, problem.cluster.name());
     let error = |label: &str, message: String| Diagnostic::error(Code::CannotTune, problem.span, label, message);
     if is_empty {
-        let device_slots = problem.cluster.n_seats();
+        let device_slots = problem.cluster.n_device_slots();
         let message =
             format!("no layout divides `{name}` among the {device_slots} devices of `{cluster}` as it is asked for");
         return error("to be divided", message).help("hold fewer settings fast, or choose another number of rows");

@@ -37,7 +37,7 @@ pub(super) fn read(input: &mut impl BufRead) -> Incoming {
             (Some(_), _) => {}
             (None, Some(size)) if line.is_empty() => return body(input, size),
             (None, None) if line.is_empty() => {}
-            (None, _) => return Incoming::Broken(format!("`{line:.60}` is no header")),
+            (None, _) => return Incoming::Broken(format!("`{line:.60}` is not a header")),
         }
     }
 }

@@ -133,7 +133,7 @@ impl Machine {
     fn of_processor(sent: &Sent, job: Option<&Job>) -> Result<Self, RunError> {
         let mut machine = Self::default();
         if job.is_none_or(Job::is_first) {
-            // The others wait, so that nothing else runs on this host but for their messengers.
+            // The others wait, so that nothing else runs on this host but for their progress threads.
             let sizes: BTreeSet<Bytes> = sent.here.iter().map(|(_, _, bytes)| *bytes).collect();
             for bytes in sizes {
                 machine.links.push(Link { bytes: bytes.0, ns: nanos(calibrate::link(bytes, TIMES)?) });

@@ -26,7 +26,7 @@ use pipe_syntax::source::{FileId, Source, Sources, Span};
 use std::ops::Range;
 
 /// The most device slots of a cluster.
-pub const MAX_SEATS: u64 = 1 << 20;
+pub const MAX_DEVICE_SLOTS: u64 = 1 << 20;
 
 /// A device of a cluster, counted node by node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -117,7 +117,7 @@ impl Cluster {
 
     /// Devices of all nodes.
     #[must_use]
-    pub const fn n_seats(&self) -> u32 {
+    pub const fn n_device_slots(&self) -> u32 {
         self.n_nodes * self.per_node
     }
 

@@ -2,7 +2,7 @@
 
 use super::quantity::Dimension;
 use super::value::{FILE, Table, Value, amount, error, kind, quantity, whole};
-use super::{Cluster, Host, Link, MAX_SEATS, Rates};
+use super::{Cluster, Host, Link, MAX_DEVICE_SLOTS, Rates};
 use pipe_ir::units::Bytes;
 use pipe_schedule::units::Ticks;
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
@@ -74,7 +74,7 @@ fn malformed(source: &Source, fault: &toml::de::Error) -> Diagnostic {
 /// What the tables say; none where a figure is missing.
 fn cluster(source: &Source, root: &Table<'_, '_>, found: &mut Diagnostics) -> Option<Cluster> {
     root.only(&["nodes", "devices", "device", "host", "links"], found);
-    let most = u64::from(u32::try_from(MAX_SEATS).unwrap_or(u32::MAX));
+    let most = u64::from(u32::try_from(MAX_DEVICE_SLOTS).unwrap_or(u32::MAX));
     let mut count = |key: &str, example: &str| {
         let value = root.needed(key, example, found)?;
         let read = whole(key, value, (1, most)).map_err(|wrong| found.push(wrong)).ok()?;
@@ -82,9 +82,10 @@ fn cluster(source: &Source, root: &Table<'_, '_>, found: &mut Diagnostics) -> Op
     };
     let (nodes, devices) = (count("nodes", "16"), count("devices", "8"));
     if let (Some((nodes, _)), Some((devices, place))) = (&nodes, &devices)
-        && u64::from(*nodes) * u64::from(*devices) > MAX_SEATS
+        && u64::from(*nodes) * u64::from(*devices) > MAX_DEVICE_SLOTS
     {
-        let message = format!("{nodes} nodes of {devices} devices are too many; at most {MAX_SEATS} are accepted");
+        let message =
+            format!("{nodes} nodes of {devices} devices are too many; at most {MAX_DEVICE_SLOTS} are accepted");
         found.push(error(place, "of each node", message));
         return None;
     }

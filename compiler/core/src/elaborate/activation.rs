@@ -25,7 +25,7 @@ pub(super) fn shares(line: Line<'_>, parameters: &Values, report: &mut Report) -
         };
         if entries.iter().any(|entry| entry.name == name) {
             let message = format!("`activation` sets `{name}` twice");
-            report.add(Diagnostic::error(Code::RepeatedItem, written.span, "said again", message));
+            report.add(Diagnostic::error(Code::RepeatedItem, written.span, "given again", message));
         }
         let entry = Entry { name, share, span: Some(written.span) };
         report.extend(entry.excess().map(|message| *outside(number.span, message)));
@@ -41,7 +41,7 @@ pub(super) type Asked<'a> = Option<(&'a Shares, Option<Span>)>;
 pub(super) fn beside_model(asked: Asked<'_>, model: Option<&Call>, report: &mut Report) {
     let (Some((_, place)), Some(call)) = (asked, model) else { return };
     let message = "what an activation is, and what of it waits for `W`, follows from the model".to_owned();
-    let label = if place.is_some() { "said again" } else { "this model says it" };
+    let label = if place.is_some() { "given again" } else { "this model says it" };
     let error = Diagnostic::error(Code::RepeatedItem, place.unwrap_or(call.span), label, message);
     let error = if place.is_some() { error.label(call.span, "said by this model") } else { error };
     report
@@ -54,8 +54,11 @@ pub(super) fn check(asked: Asked<'_>, schedule: &Schedule, report: &mut Report) 
     for entry in asked.into_iter().flat_map(|(shares, _)| &shares.entries) {
         let Some(last) = entry.name.last().filter(|last| last.index() >= n_stages) else { continue };
         let label = if entry.span.is_some() { format!("there is no {last}") } else { "this schedule".to_owned() };
-        let message =
-            format!("`{}` names {last}, but the last stage of `{name}` is s{}", entry.name, n_stages.saturating_sub(1));
+        let message = format!(
+            "`{}` includes {last}, but the last stage of `{name}` is s{}",
+            entry.name,
+            n_stages.saturating_sub(1)
+        );
         report.add(Diagnostic::error(Code::OutOfRange, entry.span.unwrap_or(schedule.span), label, message));
     }
 }

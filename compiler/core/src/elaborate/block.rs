@@ -28,7 +28,7 @@ pub(super) fn durations<'a>(writer: &mut Writer<'a>, lines: &'a [(TaskKind, Expr
         let value = writer.report.take(value);
         if known[kind.index()].is_some() {
             let message = format!("`slots` gives `{}` twice", kind.letters());
-            writer.report.add(Diagnostic::error(Code::RepeatedItem, expr.span, "said again", message));
+            writer.report.add(Diagnostic::error(Code::RepeatedItem, expr.span, "given again", message));
         }
         known[kind.index()] = value.or(known[kind.index()]);
     }

@@ -213,7 +213,7 @@ impl<'p> FreeSlots<'p> {
         let own = self.placement.devices(stage, microbatch);
         let taken = match own.len() {
             1 => format!("{used} of the {period} slots of {device} are taken"),
-            _ => format!("no {duration} slots in a row of {period} are free on {} at once", names(own)),
+            _ => format!("in a period of {period}, {} are never free at once for as long", names(own)),
         };
         let message = format!("no free slot for `{kind}` of {which}: it takes {duration}, and {taken}");
         let live = match self.placement.stages().filter(|other| self.placement.is_home(*other, device)).count() {

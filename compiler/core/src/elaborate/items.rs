@@ -94,8 +94,8 @@ pub(super) fn items_of<'a>(declared: &'a ast::Pipeline, report: &mut Report) -> 
         };
         if let Some(first) = said.insert(word, span) {
             let message = format!("`{}` sets `{word}` twice", declared.name.text);
-            let error = Diagnostic::error(Code::RepeatedItem, span, "said again", message);
-            report.add(error.label(first, "said here"));
+            let error = Diagnostic::error(Code::RepeatedItem, span, "given again", message);
+            report.add(error.label(first, "given here"));
         }
     }
     if let Some(call) = items.config {

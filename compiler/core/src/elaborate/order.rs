@@ -367,7 +367,7 @@ fn turns_allowed(turns: i64, code: &Resolved<'_>) -> Result<(), Fault> {
 
 fn no_such_stage(stage: i64, n_stages: usize, line: &Line<'_>) -> Diagnostic {
     let last = n_stages - 1;
-    let message = format!("{} of stage {stage}, and stages are s0 to s{last}", line.kind.letters());
+    let message = format!("`{}` names stage {stage}, but stages are s0 to s{last}", line.kind.letters());
     Diagnostic::error(Code::TaskOutside, line.stage.expr.span, format!("this is {stage}"), message)
 }
 
@@ -386,7 +386,7 @@ fn no_such_microbatch(line: &Line<'_>, stage: usize, microbatch: i64, n_microbat
 
 fn none_left_here(line: &Line<'_>, stage: usize, device: DeviceId) -> Diagnostic {
     let kind = line.kind.letters();
-    let message = format!("`{kind}` of s{stage} is once more on {device}, but each of its microbatches there has one");
+    let message = format!("`{kind}` of s{stage} is on {device} once more than s{stage} has microbatches there");
     Diagnostic::error(Code::TaskOutside, line.span, format!("none is left on {device}"), message)
         .help("`place` says which microbatches of a stage run on which device; others run on other replicas")
 }

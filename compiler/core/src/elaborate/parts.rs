@@ -108,8 +108,8 @@ pub(super) fn parts_of<'a>(schedule: &'a ast::Schedule, report: &mut Report) -> 
         };
         if let Some((word, first, span)) = again {
             let message = format!("`{}` sets `{word}` twice", schedule.name.text);
-            let error = Diagnostic::error(Code::RepeatedItem, span, "said again", message);
-            report.add(error.label(first, "said here"));
+            let error = Diagnostic::error(Code::RepeatedItem, span, "given again", message);
+            report.add(error.label(first, "given here"));
         }
     }
     missing(schedule, &parts, report);

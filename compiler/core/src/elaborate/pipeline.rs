@@ -302,7 +302,7 @@ fn stage_costs(durations: &[(ast::Name, Expr)], parameters: &Values, report: &mu
         };
         if entries.iter().any(|entry| entry.name == subject) {
             let message = format!("`cost` gives `{subject}` twice");
-            report.add(Diagnostic::error(Code::RepeatedItem, name.span, "said again", message));
+            report.add(Diagnostic::error(Code::RepeatedItem, name.span, "given again", message));
         }
         entries.push(Entry { name: subject, time, span: Some(name.span) });
     }

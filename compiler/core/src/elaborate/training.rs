@@ -30,8 +30,8 @@ pub(super) fn training(
         let (word, place) = (word(&setting.value), setting.span);
         if let Some(first) = said.insert(word, place) {
             let message = format!("`train` sets `{word}` twice");
-            let error = Diagnostic::error(Code::RepeatedItem, place, "said again", message);
-            report.add(error.label(first, "said here"));
+            let error = Diagnostic::error(Code::RepeatedItem, place, "given again", message);
+            report.add(error.label(first, "given here"));
         }
         match &setting.value {
             SettingValue::Data(path) => {
@@ -39,7 +39,9 @@ pub(super) fn training(
             }
             SettingValue::Steps(expr) => steps = report.take(whole(expr, values, 1, "`steps`")),
             SettingValue::Seed(expr) => seed = report.take(whole(expr, values, 0, "`seed`")).unwrap_or(0),
-            SettingValue::Optimizer(call) => optimizer = report.take(optimizer_of(call, values)),
+            SettingValue::Optimizer(call) => {
+                optimizer = optimizer_of(call, values).map_err(|found| report.extend(found)).ok();
+            }
             SettingValue::Warmup(expr) => {
                 warmup = (report.take(whole(expr, values, 0, "`warmup`")).unwrap_or(0), expr.span);
             }
@@ -104,12 +106,12 @@ fn number(expr: &Expr, values: &Values) -> Result<f64, Fault> {
 }
 
 /// The update rule, and the learning rate after the warm-up, which every optimizer takes first.
-fn optimizer_of(call: &Call, values: &Values) -> Result<(Optimizer, f64), Fault> {
+fn optimizer_of(call: &Call, values: &Values) -> Result<(Optimizer, f64), Diagnostics> {
     let name = call.name.text.as_str();
     let Some(settings) = Optimizer::settings(name) else {
         let message = format!("unknown optimizer `{name}`");
         let error = Diagnostic::error(Code::UnknownName, call.name.span, "not known", message);
-        return Err(Box::new(Diagnostic { help: suggest::help(name, Optimizer::NAMES.iter().copied()), ..error }));
+        return Err(vec![Diagnostic { help: suggest::help(name, Optimizer::NAMES.iter().copied()), ..error }]);
     };
     let mut fields = vec![("learning_rate", None, Range::Positive); settings.len() + 1];
     for setting in settings {
@@ -125,20 +127,24 @@ fn optimizer_of(call: &Call, values: &Values) -> Result<(Optimizer, f64), Fault>
 type Field = (&'static str, Option<f64>, Range);
 
 /// A value for each field, in their order.
-fn numbers_of(call: &Call, fields: &[Field], values: &Values) -> Result<Vec<f64>, Fault> {
+fn numbers_of(call: &Call, fields: &[Field], values: &Values) -> Result<Vec<f64>, Diagnostics> {
     let parameters = fields.iter().map(|(field, _, _)| *field).collect();
     let signature = Signature::undeclared(&call.name.text, parameters, "setting");
     let mut found = Diagnostics::new();
     let given = signature.arguments(call, &mut found);
-    if !found.is_empty() {
-        return Err(Box::new(found.swap_remove(0)));
-    }
-    let of_field = |((field, default, range), argument): (&Field, Option<&Argument>)| match argument {
+    let of_field = |(field, default, range): &Field, argument: Option<&Argument>| match argument {
         None => default.ok_or_else(|| Box::new(signature.missing(field, call.span))),
         Some(argument) => match number(&argument.value, values)? {
             value if range.contains(value) => Ok(value),
             value => Err(outside(argument.value.span, format!("`{field}` cannot be {value}"))),
         },
     };
-    fields.iter().zip(given).map(of_field).collect()
+    let mut numbers = Vec::with_capacity(fields.len());
+    for (field, argument) in fields.iter().zip(given) {
+        match of_field(field, argument) {
+            Ok(number) => numbers.push(number),
+            Err(fault) => found.push(*fault),
+        }
+    }
+    if found.is_empty() { Ok(numbers) } else { Err(found) }
 }

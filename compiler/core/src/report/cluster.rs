@@ -97,7 +97,8 @@ impl ClusterReport {
     #[must_use]
     pub fn new(cluster: &Cluster, analysis: &Analysis, stages: &StageSet) -> Self {
         let Analysis { schedule, timeline, pipeline, .. } = analysis;
-        let used = Layout::of(cluster, pipeline.as_ref(), schedule.n_devices()).map_or(0, |layout| layout.n_seats());
+        let used =
+            Layout::of(cluster, pipeline.as_ref(), schedule.n_devices()).map_or(0, |layout| layout.n_device_slots());
         let transformer = pipeline.as_ref().and_then(|pipeline| pipeline.transformer.as_ref());
         let settings = transformer.map(|transformer| &transformer.settings);
         let alike = settings.map_or(1.0, |settings| settings.tensor as f64 * settings.data as f64);

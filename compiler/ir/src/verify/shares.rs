@@ -149,7 +149,7 @@ pub(super) fn slot(value: &Value, slot: &TensorSlot) -> Result<(), String> {
     if slot.ty.shape.len() == 1 && slot.ty.dtype == part.whole.dtype && is_inside {
         return Ok(());
     }
-    Err(format!("is no row of numbers of {} from number {} on", part.whole, part.from))
+    Err(format!("is not a row of numbers of {} from number {} on", part.whole, part.from))
 }
 
 /// The share of a device in a buffer that the members of a group divide; empty where it is no member.

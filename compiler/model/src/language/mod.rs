@@ -148,8 +148,8 @@ impl<'a> Assembly<'a, '_> {
     }
 
     fn repeat(&mut self, count: &'a ast::Expr, body: &'a [ast::ModelItem], names: &Environment) {
-        // Once is enough to find what is wrong inside.
         let value = names.number(count, &mut self.found);
+        // Once is enough to find what is wrong inside.
         let times = value.as_whole().unwrap_or(1);
         if value.as_whole().is_none() && value != Value::Unknown {
             self.found.push(value.is_not_whole(count.span));

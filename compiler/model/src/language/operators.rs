@@ -76,7 +76,9 @@ pub(super) fn numbers(operator: BinaryOp, left: Number, right: Number) -> Option
         BinaryOp::Equal | BinaryOp::NotEqual | BinaryOp::Modulo if !is_exact(left) || !is_exact(right) => None,
         _ => match number::binary(operator, left, right) {
             // A fraction of so many digits is not whole, whatever is done with it.
-            Some(Err(NoResult::Overflow)) if !whole(left) || !whole(right) => number::inexact(operator, left, right),
+            Some(Err(NoResult::Overflow)) if operator != BinaryOp::Modulo && (!whole(left) || !whole(right)) => {
+                number::inexact(operator, left, right)
+            }
             result => result,
         },
     }

@@ -45,7 +45,11 @@ pub(super) struct NodeOrder {
 ///
 /// # Errors
 /// Why its schedule does not go with its sizes.
-pub(super) fn seated(problem: &Problem, written: &Instance, candidate: &Candidate) -> Result<NodeOrder, String> {
+pub(super) fn with_node_order(
+    problem: &Problem,
+    written: &Instance,
+    candidate: &Candidate,
+) -> Result<NodeOrder, String> {
     let request = &problem.request;
     let taken = evaluate(problem, (written, request), candidate, false)?;
     let few = (MICROBATCHES * candidate.layout.devices).min(candidate.layout.microbatches);

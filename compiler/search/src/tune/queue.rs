@@ -15,7 +15,7 @@ use super::{Instance, allowed};
 use crate::Workers;
 use crate::tune::bound::{Prospect, is_reordered, of_candidate, of_group};
 use crate::tune::near_misses::misfits;
-use crate::tune::node_order::{NodeOrder, seated};
+use crate::tune::node_order::{NodeOrder, with_node_order};
 use crate::tune::result::{Counts, Misfit, Progress, TuneResult};
 use pipe_ir::units::Bytes;
 use pipe_schedule::units::Ticks;
@@ -41,7 +41,7 @@ enum Stage {
     /// One that was bounded.
     Bounded(Candidate),
     /// One that was timed with nodes that are all as good as the best, and may fit: their order is not known yet.
-    Unseated(Candidate),
+    Unordered(Candidate),
     /// One that was timed and fits.
     Finished(Candidate),
 }
@@ -146,7 +146,7 @@ fn look(problem: &Problem, written: &Instance, (least, stage): &(Ticks, Stage)) 
             }
             Ok(taken) => timed(problem, *least, candidate.clone(), taken),
         },
-        Stage::Unseated(candidate) => match seated(problem, written, candidate) {
+        Stage::Unordered(candidate) => match with_node_order(problem, written, candidate) {
             Err(reason) => Outcome::Refused(candidate.clone(), reason),
             Ok(NodeOrder { candidate, taken, is_best, least: of_all }) => {
                 let least = of_all.unwrap_or_default().max(*least);
@@ -242,7 +242,7 @@ impl Queue {
     fn is_done(&self, stage: &Stage) -> bool {
         match stage {
             Stage::Group(..) | Stage::Finished(_) => false,
-            Stage::Named(one) | Stage::Bounded(one) | Stage::Unseated(one) => {
+            Stage::Named(one) | Stage::Bounded(one) | Stage::Unordered(one) => {
                 self.is_settled(one) || self.done.contains(stage)
             }
         }
@@ -291,8 +291,8 @@ impl Queue {
             }
             Outcome::Hoped(time, candidate, fits) => {
                 counts.unseated += 1;
-                self.likely.extend(fits.then(|| Reverse((time, Stage::Unseated(candidate.clone())))));
-                self.waiting.push(Reverse((time, Stage::Unseated(candidate))));
+                self.likely.extend(fits.then(|| Reverse((time, Stage::Unordered(candidate.clone())))));
+                self.waiting.push(Reverse((time, Stage::Unordered(candidate))));
             }
             Outcome::Fits(candidate, taken) => {
                 counts.timed += 1;

@@ -42,7 +42,7 @@ fn divisors(number: u64) -> Vec<u64> {
 pub fn space(problem: &Problem) -> Space {
     let mut space = Space::default();
     let mut refused: Vec<(&'static str, u64, String)> = Vec::new();
-    let device_slots = u64::from(problem.cluster.n_seats());
+    let device_slots = u64::from(problem.cluster.n_device_slots());
     for tensor in divisors(device_slots).into_iter().rev().filter(|tensor| problem.allows("tensor", *tensor)) {
         if let Err(reason) = tensor_fits(problem, tensor) {
             refused.push(("tensor", tensor, reason));

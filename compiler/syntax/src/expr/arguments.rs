@@ -37,7 +37,7 @@ impl<'a> Signature<'a> {
         Self { declared: Some(declared.span), ..Self::undeclared(&declared.text, names.collect(), "parameter") }
     }
 
-    /// What is declared elsewhere than in a text.
+    /// The same without the place of a declaration.
     #[must_use]
     pub const fn undeclared(name: &'a str, parameters: Vec<&'a str>, noun: &'static str) -> Self {
         Self { name, declared: None, parameters, noun, has_positions: true }

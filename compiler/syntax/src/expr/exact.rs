@@ -169,7 +169,10 @@ fn with_values(scope: &Scope<'_>, code: &Resolved<'_>, error: Diagnostic) -> Fau
 }
 
 fn negated(scope: &Scope<'_>, code: &Resolved<'_>, value: Number) -> Result<Number, Fault> {
-    value.negated().map_err(|none| without_value(scope, code, &none.words(format_args!("-({value})"))))
+    match value.negated() {
+        Err(NoResult::Overflow) if scope.decimals() == Decimals::Floating => Ok(Number::Decimal(-value.to_f64())),
+        result => result.map_err(|none| without_value(scope, code, &none.words(format_args!("-({value})")))),
+    }
 }
 
 /// An operator on two numbers. Where decimals are floating-point numbers, what is too large for an exact number is one.

@@ -59,7 +59,8 @@ pub fn read(file: FileId, text: &str) -> Result<Table, Diagnostics> {
         let more = found.len() - MOST_SHOWN;
         found.truncate(MOST_SHOWN);
         let last = found.pop();
-        found.extend(last.map(|last| last.note(format!("and {more} more cells are not actions either"))));
+        let are = if more == 1 { "cell is not an action" } else { "cells are not actions" };
+        found.extend(last.map(|last| last.note(format!("and {more} more {are} either"))));
     }
     if rows.is_empty() {
         let error = Diagnostic::error(Code::Syntax, span(0, 0), "", "the file has no row");

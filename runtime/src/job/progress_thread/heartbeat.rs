@@ -1,4 +1,4 @@
-//! The failure detector of a rank's progress thread: it says that its rank lives, looks who else does, and ends
+//! The heartbeat of a rank's progress thread: it says that its rank lives, looks who else does, and ends
 //! where one is lost or nothing connects them any more.
 
 use super::ProgressThread;

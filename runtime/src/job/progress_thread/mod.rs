@@ -60,7 +60,7 @@ pub(crate) struct ProgressThread<W: Wire> {
 }
 
 impl<W: Wire> ProgressThread<W> {
-    /// Opens the control messages of a rank.
+    /// Begins to exchange control messages with the other ranks.
     ///
     /// # Errors
     /// If the machine lacks memory for it.

@@ -1,4 +1,4 @@
-//! The board: signs of life. Each rank writes one key again and again, and reads those of others at
+//! Heartbeats: signs of life. Each rank writes one key again and again, and reads those of others at
 //! once, instead of a message from each to each.
 //!
 //! Of few ranks each looks after all. Of many the first one does, and every other one looks after

@@ -45,7 +45,7 @@ pub(super) struct Sending(bool, u64);
 
 /// What a request is answered with.
 enum Expected {
-    /// The slot of a piece, and whether that is one of a message.
+    /// The slot of a piece, and whether that is one of a control message.
     Slot { to: Rank, tag: Tag, part: Region, is_last: bool, is_control: bool },
     /// So many values for the board.
     Values(usize),

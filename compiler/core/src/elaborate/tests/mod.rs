@@ -251,7 +251,7 @@ fn mistakes_in_expressions_are_shown_with_their_numbers() {
         ("order d { repeat M > 1 { F[d] } }", "expected a number, found a condition", "M > 1"),
         ("order d { if M { F[d] } }", "expected a condition, found a number", "M"),
         ("order d { repeat minn(M, 1) { F[d] } }", "unknown function `minn`", "minn"),
-        ("order d { F[d + 1] }", "F of stage 4, and stages are s0 to s3", "d + 1"),
+        ("order d { F[d + 1] }", "`F` names stage 4, but stages are s0 to s3", "d + 1"),
         ("order d { repeat M + 1 { F[d] } }", "`F` of s0 names microbatch 8, but microbatches are m0 to m7", "F[d]"),
         ("order d { F[d, 0 - 1] }", "`F` of s0 names microbatch -1", "0 - 1"),
         ("order d { for k in 0..90000000 { } }", "the loop has 90000000 turns", "90000000"),

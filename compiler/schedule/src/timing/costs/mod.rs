@@ -307,7 +307,7 @@ fn absent(entry: &Entry, schedule: &Schedule) -> Option<Diagnostic> {
         _ => return None,
     };
     let label = if entry.span.is_some() { format!("there is no {about}") } else { "this schedule".to_owned() };
-    let message = format!("`{}` names {about}, but the last {last}", entry.name);
+    let message = format!("`{}` includes {about}, but the last {last}", entry.name);
     Some(Diagnostic::error(Code::OutOfRange, entry.span.unwrap_or(schedule.span), label, message))
 }
 

@@ -40,7 +40,7 @@ pub fn check(costs: &StageCosts, all: &StageCosts, schedule: &Schedule) -> Diagn
             }
             _ => return None,
         };
-        let message = format!("`{}` takes {}, and `{}` has {reason}", entry.name, entry.time, schedule.name);
+        let message = format!("`{}` takes {}, but `{}` has {reason}", entry.name, entry.time, schedule.name);
         let label = if entry.span.is_some() { "for no task" } else { "this schedule" };
         let warning = Diagnostic::warning(Code::UnusedCost, entry.span.unwrap_or(schedule.span), label, message);
         let kinds = || format!("leave it out; the tasks of `{}` are {}", schedule.name, runs.words());

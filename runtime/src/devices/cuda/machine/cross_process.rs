@@ -1,4 +1,4 @@
-//! Teams: what a group does together, in this process or in several.
+//! Collectives across processes: what a group does together, in this process or in several.
 //!
 //! In one process a kernel adds the parts of all members, or copies bring shares to all. A team is
 //! a group with members in several processes. The share of each member is added up by the process

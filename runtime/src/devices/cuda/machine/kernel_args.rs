@@ -1,4 +1,4 @@
-//! Places: what the arguments of launches stand for, as words that are handed to kernels.
+//! Kernel arguments: what the arguments of launches stand for, as words that are handed to kernels.
 
 use super::super::driver::Area;
 use super::super::launch::Argument;

@@ -55,8 +55,8 @@ use submit::Submitter;
 /// A program on GPUs.
 pub(crate) struct Machine {
     // What uses others comes before them: it is dropped first.
-    usual: Playable,
-    one_by_one: Option<Playable>,
+    usual: Launchable,
+    one_by_one: Option<Launchable>,
     code: Modules,
     arenas: Arenas,
     assignment: GpuAssignment,
@@ -79,7 +79,7 @@ const FIRST_GRAPH: &str =
     ", in the first step that was launched as a graph: `--no-capture` asks for every call instead";
 
 /// A step in one of its forms.
-struct Playable {
+struct Launchable {
     graph: Option<Graph>,
     launch_plan: LaunchPlan,
 }
@@ -116,7 +116,7 @@ impl Machine {
         let means = Means { assignment: &assignment, arenas: &arenas, code: &kernels, links: links.as_ref() };
         let step = |one_by_one| {
             let looks = Looks { list: List::Step, profile: options.profile, trace: options.trace, one_by_one };
-            Ok::<_, RunError>(Playable { graph: None, launch_plan: LaunchPlan::new(code, &recorded, means, looks)? })
+            Ok::<_, RunError>(Launchable { graph: None, launch_plan: LaunchPlan::new(code, &recorded, means, looks)? })
         };
         let usual = step(false)?;
         let one_by_one = (options.one_by_one && assignment.are_shared()).then(|| step(true)).transpose()?;
@@ -219,12 +219,12 @@ impl Machine {
 
     fn take(&mut self, step: u64, pace: Pace) -> Result<StepReport, RunError> {
         let started = Instant::now();
-        self.playable(pace).launch_plan.main().gpu().activate()?;
+        self.launchable(pace).launch_plan.main().gpu().activate()?;
         self.stage(step)?;
         let had_launched = self.has_launched;
         let is_launched = self.launch(pace)?;
         let one_by_one = self.one_by_one.as_ref().filter(|_| pace == Pace::OneByOne);
-        let Playable { launch_plan, .. } = one_by_one.unwrap_or(&self.usual);
+        let Launchable { launch_plan, .. } = one_by_one.unwrap_or(&self.usual);
         if !is_launched {
             let pauses = self.pauses.as_mut();
             let (code, links) = (&self.code, self.links.as_ref());
@@ -249,7 +249,7 @@ impl Machine {
     /// Launches the graph of a step, if there is one. The first launch may be refused: then nothing
     /// was begun, and there are no graphs from now on.
     fn launch(&mut self, pace: Pace) -> Result<bool, DriverError> {
-        let Playable { graph: Some(graph), launch_plan } = self.playable(pace) else { return Ok(false) };
+        let Launchable { graph: Some(graph), launch_plan } = self.launchable(pace) else { return Ok(false) };
         match graph.launch(launch_plan.main()) {
             Ok(()) => self.has_launched = true,
             Err(error) if self.has_launched => return Err(error),
@@ -261,7 +261,7 @@ impl Machine {
         Ok(true)
     }
 
-    fn playable(&self, pace: Pace) -> &Playable {
+    fn launchable(&self, pace: Pace) -> &Launchable {
         let one_by_one = self.one_by_one.as_ref().filter(|_| pace == Pace::OneByOne);
         one_by_one.unwrap_or(&self.usual)
     }

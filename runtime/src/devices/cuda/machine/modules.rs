@@ -1,4 +1,4 @@
-//! Code: what each executable and each collective launches, compiled for the GPUs of the run and loaded there.
+//! Modules: what each executable and each collective launches, compiled for the GPUs of the run and loaded there.
 
 use super::super::cache::{cached, folder};
 use super::super::commands::{Call, CommandList, Recorded, Work};
