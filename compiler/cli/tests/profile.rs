@@ -140,7 +140,10 @@ fn profiles_that_cannot_be_used_are_told_with_their_place() {
     for (number, (text, words)) in [
         (String::new(), "is not a valid profile: EOF"),
         ("{\"schema\": 3}".to_owned(), "malformed type: integer `3`, expected a string"),
-        (replaced("profile/1", "profile/9"), "has the schema `pipec.profile/9`, and `pipec.profile/1` is read"),
+        (
+            replaced("profile/1", "profile/9"),
+            "has the schema `pipec.profile/9`, but this version reads `pipec.profile/1`",
+        ),
         (replaced("\"stages\": 2", "\"stages\": \"two\""), "`\"two\"` is not a number of stages"),
         (replaced("\"transfer_ns\": 50000,", ""), "missing field `transfer_ns`"),
         (replaced("\"kind\": \"F\"", "\"kind\": \"G\""), "`G` is not a kind of task"),

@@ -127,7 +127,7 @@ impl Knots<'_> {
         best.into_iter().collect()
     }
 
-    /// The shortest cycle through an item, if it has at most so many links: a breadth-first search.
+    /// The shortest cycle through an item by breadth-first search; none if it has more than `most` links.
     fn through(&mut self, queue: usize, item: usize, most: usize) -> Option<Vec<Link>> {
         let knot = self.component_of[self.starts[queue] + item];
         let mut line = vec![Reached { link: Link { queue, item, need: 0 }, from: 0, length: 1 }];

@@ -233,7 +233,7 @@ fn parse(source: &Source) -> Result<Profile, Diagnostic> {
         Diagnostic::error(Code::UnusableProfile, mark(file, text, at), "here", message).help(HELP)
     })?;
     if form.schema != SCHEMA {
-        let message = format!("`{}` has the schema `{}`, and `{SCHEMA}` is read", source.name, form.schema);
+        let message = format!("`{}` has the schema `{}`, but this version reads `{SCHEMA}`", source.name, form.schema);
         return Err(error(&whole, "this file", message));
     }
     let range = |raw: &RawValue| {

@@ -37,13 +37,13 @@
 //!   where their sum travels instead, each microbatch's gradient is added to the sum up to the one
 //!   before it, and an update takes the sum up to the last one of its step; the step ends with the
 //!   contents it began with. Weights that are updated in chunks are updated in their order, and
-//!   read by nobody in between. Of weights, a task reads exactly the version that the program's
-//!   lags say, the backward that of its forward; an update reads the newest version, and what the
+//!   read by nobody in between. A task reads exactly the version of the weights that the program's
+//!   lags give, and a backward that of its forward; an update reads the newest version, and what the
 //!   step list ends with is what it began with, as many updates later.
 //! - **losses**: every loss is emitted exactly once, on the device that computes it.
 //! - **collectives**: the n-th collective of a group is the same on every member, and joins the
 //!   same value and bytes, which are all the devices that hold the value, or a share of it. Shares
-//!   are those of the group that is named, each updated by its member.
+//!   belong to that group, and each member updates its own.
 //! - **channels**: the n-th send of a channel carries the value, microbatch and bytes of its n-th
 //!   receive, and a channel has at most two receives that nobody has read yet (or as many as one
 //!   executable reads).

@@ -75,7 +75,7 @@ pub(super) fn numbers(operator: BinaryOp, left: Number, right: Number) -> Option
     match operator {
         BinaryOp::Equal | BinaryOp::NotEqual | BinaryOp::Modulo if !is_exact(left) || !is_exact(right) => None,
         _ => match number::binary(operator, left, right) {
-            // A fraction of so many digits is not whole, whatever is done with it.
+            // A fraction that needs more than 64 bits becomes a decimal: no whole number is lost.
             Some(Err(NoResult::Overflow)) if operator != BinaryOp::Modulo && (!whole(left) || !whole(right)) => {
                 number::inexact(operator, left, right)
             }

@@ -1,4 +1,4 @@
-//! The pace of an endless step: how long a turn of a building block takes in its steady state, under some costs.
+//! The throughput of an endless step: how long a turn of a building block takes in its steady state, under some costs.
 //!
 //! Every task waits for the one before it on its device and for its inputs, of this turn or an
 //! earlier one. The slowest cycle of such waits, time per turn that it goes back, sets the pace

@@ -52,6 +52,8 @@ impl<'a> Signature<'a> {
                 None => Some(position).filter(|position| self.has_positions && *position < given.len()),
             };
             match parameter {
+                // Of arguments without a name that are too many, the first one says it.
+                None if self.has_positions && argument.name.is_none() && position > given.len() => {}
                 None => found.push(self.superfluous(call, argument)),
                 Some(parameter) => match given[parameter] {
                     None => given[parameter] = Some(argument),

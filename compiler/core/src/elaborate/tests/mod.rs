@@ -373,6 +373,8 @@ fn settings_and_arguments_must_fit_their_parameters() {
     assert_eq!(errors(&text, &[])[0].0, "`interleaved_1f1b` has no parameter `chunk`");
     let text = STANDARD.replace("NAME", "interleaved_1f1b(2, 4, 3)");
     assert!(errors(&text, &[])[0].0.contains("takes 2 arguments, found 3"));
+    let text = STANDARD.replace("NAME", "interleaved_1f1b(2, 4, 3, 5, 6)");
+    assert_eq!(errors(&text, &[]).len(), 1);
     let text = STANDARD.replace("NAME", "interleaved_1f1b");
     assert!(errors(&text, &[("chnks", 3)])[0].0.contains("no parameter `chnks`"));
     assert!(errors(&text, &[("microbatches", 6)])[0].0.contains("does not allow these numbers"));
