@@ -164,7 +164,7 @@ impl Case {
 impl Question {
     fn prepared(&self, objective: Objective) -> Result<Prepared, String> {
         let Self::Standard { name, devices, microbatches, costs, shares, memory } = self else {
-            return Err("lanes need no preparation".to_owned());
+            return Err("stages need no preparation".to_owned());
         };
         let text = stdlib::schedule(name).ok_or("no such schedule")?.to_owned();
         let mut request = Request::default();

@@ -9,21 +9,21 @@ use std::collections::HashSet;
 /// The length of the shortest schedule that is shorter than a limit: tries all of them, in the order of their starts.
 #[must_use]
 pub fn shortest_below(job: &Job, objective: Objective, limit: Time) -> Option<Time> {
-    let mut tails = vec![0; job.lanes.len()];
-    for lane in (0..job.lanes.len()).rev() {
-        for (need, latency) in &job.lanes[lane].needs {
-            let own = job.lanes[lane].duration;
-            let in_one_piece = job.fusions.iter().find_map(|Fusion { first, second, duration }| match lane {
-                _ if lane == *first => Some(*duration),
-                _ if lane == *second => Some((duration - job.lanes[*first].duration).max(0)),
+    let mut tails = vec![0; job.series.len()];
+    for series in (0..job.series.len()).rev() {
+        for (need, latency) in &job.series[series].needs {
+            let own = job.series[series].duration;
+            let in_one_piece = job.fusions.iter().find_map(|Fusion { first, second, duration }| match series {
+                _ if series == *first => Some(*duration),
+                _ if series == *second => Some((duration - job.series[*first].duration).max(0)),
                 _ => None,
             });
             let least = own.min(in_one_piece.unwrap_or(own));
-            tails[*need] = tails[*need].max(latency + least + tails[lane]);
+            tails[*need] = tails[*need].max(latency + least + tails[series]);
         }
     }
     let state = Partial {
-        ends: vec![Vec::new(); job.lanes.len()],
+        ends: vec![Vec::new(); job.series.len()],
         free: vec![0; job.capacity.len()],
         first: vec![None; job.capacity.len()],
         held: vec![0; job.capacity.len()],
@@ -69,18 +69,18 @@ impl All<'_> {
             return;
         }
         let mut nexts: Vec<(Time, usize)> = Vec::new();
-        for mention in 0..job.lanes.len() + job.fusions.len() {
-            let (lanes, duration) = parts(job, mention);
-            let devices = &job.lanes[lanes[0]].devices;
-            let takes: i64 = lanes.iter().map(|lane| job.lanes[*lane].takes).sum();
+        for mention in 0..job.series.len() + job.fusions.len() {
+            let (all, duration) = parts(job, mention);
+            let devices = &job.series[all[0]].devices;
+            let takes: i64 = all.iter().map(|series| job.series[*series].takes).sum();
             let has_room = devices.iter().all(|device| state.held[*device] + takes <= job.capacity[*device]);
-            if !has_room || lanes.iter().any(|lane| state.ends[*lane].len() == m) {
+            if !has_room || all.iter().any(|series| state.ends[*series].len() == m) {
                 continue;
             }
-            let Some(ready) = ready(job, &state.ends, &lanes) else { continue };
+            let Some(ready) = ready(job, &state.ends, &all) else { continue };
             let start = devices.iter().map(|device| state.free[*device]).fold(ready, Ord::max);
-            let counts = lanes.len() == 1 && self.objective == Objective::Makespan;
-            let tail = if counts { self.tails[lanes[0]] } else { 0 };
+            let counts = all.len() == 1 && self.objective == Objective::Makespan;
+            let tail = if counts { self.tails[all[0]] } else { 0 };
             let is_short = self.objective == Objective::LongestStage || start + duration + tail < self.best;
             if start >= state.last && is_short {
                 nexts.push((start, mention));
@@ -88,14 +88,14 @@ impl All<'_> {
         }
         nexts.sort_unstable();
         for (start, mention) in nexts {
-            let (lanes, duration) = parts(job, mention);
+            let (all, duration) = parts(job, mention);
             let mut next = state.clone();
             next.last = start;
-            lanes.iter().for_each(|lane| next.ends[*lane].push(start + duration));
-            for device in &job.lanes[lanes[0]].devices {
+            all.iter().for_each(|series| next.ends[*series].push(start + duration));
+            for device in &job.series[all[0]].devices {
                 next.free[*device] = start + duration;
                 next.first[*device].get_or_insert(start);
-                next.held[*device] += lanes.iter().map(|lane| job.lanes[*lane].takes).sum::<i64>();
+                next.held[*device] += all.iter().map(|series| job.series[*series].takes).sum::<i64>();
             }
             self.visit(&next);
         }
@@ -103,7 +103,7 @@ impl All<'_> {
 
     /// When a device is free at the earliest: nothing starts before the last task did.
     fn free(&self, state: &Partial, device: usize) -> Time {
-        let is_left = |lane: &usize| state.ends[*lane].len() < self.job.microbatches;
+        let is_left = |series: &usize| state.ends[*series].len() < self.job.microbatches;
         let works = self.job.on_device[device].iter().any(is_left);
         if works { state.free[device].max(state.last) } else { state.free[device] }
     }
@@ -120,21 +120,21 @@ impl All<'_> {
 
     /// How long a device still works at least.
     fn work_left(&self, state: &Partial, device: usize) -> Time {
-        let left = |lane: usize| (self.job.microbatches - state.ends[lane].len()) as Time;
-        let of_lane = |lane: &usize| left(*lane) * self.job.lanes[*lane].duration;
-        let saved = |fusion: &&Fusion| self.job.lanes[fusion.first].devices.contains(&device);
+        let left = |series: usize| (self.job.microbatches - state.ends[series].len()) as Time;
+        let of_series = |series: &usize| left(*series) * self.job.series[*series].duration;
+        let saved = |fusion: &&Fusion| self.job.series[fusion.first].devices.contains(&device);
         let saved = self.job.fusions.iter().filter(saved).map(|Fusion { first, second, duration }| {
-            let halves = self.job.lanes[*first].duration + self.job.lanes[*second].duration;
+            let halves = self.job.series[*first].duration + self.job.series[*second].duration;
             left(*first) * (halves - duration).max(0)
         });
-        self.job.on_device[device].iter().map(of_lane).sum::<Time>() - saved.sum::<Time>()
+        self.job.on_device[device].iter().map(of_series).sum::<Time>() - saved.sum::<Time>()
     }
 
-    /// What the rest depends on: ends that are still needed, and how far each lane is.
+    /// What the rest depends on: ends that are still needed, and how far each series is.
     fn key(&self, state: &Partial) -> (Vec<usize>, Partial) {
         let mut rest = state.clone();
         for (index, ends) in rest.ends.iter_mut().enumerate() {
-            let used = self.job.lanes[index].feeds.iter().map(|(next, _)| state.ends[*next].len()).min();
+            let used = self.job.series[index].feeds.iter().map(|(next, _)| state.ends[*next].len()).min();
             for end in ends.iter_mut().take(used.unwrap_or(usize::MAX)) {
                 *end = 0;
             }

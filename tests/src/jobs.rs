@@ -35,7 +35,7 @@ impl Stages {
     pub fn job(&self) -> Job {
         let n = self.devices.len();
         let hop = |one: usize, other: usize| if self.devices[one] == self.devices[other] { 0 } else { self.latency };
-        let lane = |kind, stage: usize, duration: usize, takes, needs| TaskSeries {
+        let series = |kind, stage: usize, duration: usize, takes, needs| TaskSeries {
             kind,
             stage: StageId::from_index(stage),
             devices: vec![self.devices[stage]],
@@ -44,36 +44,36 @@ impl Stages {
             needs,
             feeds: Vec::new(),
         };
-        let mut lanes = Vec::new();
+        let mut all = Vec::new();
         for stage in 0..n {
             let before = stage.checked_sub(1).map(|before| (before, hop(before, stage)));
-            lanes.push(lane(TaskKind::Forward, stage, 0, 1, before.into_iter().collect()));
+            all.push(series(TaskKind::Forward, stage, 0, 1, before.into_iter().collect()));
         }
         let mut last = None;
         for stage in (0..n).rev() {
-            let after = last.map(|lane| (lane, hop(stage, stage + 1)));
+            let after = last.map(|series| (series, hop(stage, stage + 1)));
             let needs = [(stage, 0)].into_iter().chain(after).collect();
-            last = Some(lanes.len());
+            last = Some(all.len());
             if self.durations[stage].len() == 2 {
-                lanes.push(lane(TaskKind::Backward, stage, 1, -1, needs));
+                all.push(series(TaskKind::Backward, stage, 1, -1, needs));
             } else {
-                lanes.push(lane(TaskKind::BackwardInput, stage, 1, 0, needs));
-                lanes.push(lane(
+                all.push(series(TaskKind::BackwardInput, stage, 1, 0, needs));
+                all.push(series(
                     TaskKind::BackwardWeight,
                     stage,
                     2,
                     -1,
-                    last.map(|lane| (lane, 0)).into_iter().collect(),
+                    last.map(|series| (series, 0)).into_iter().collect(),
                 ));
             }
         }
-        let weights = lanes.iter().enumerate().filter(|(_, lane)| lane.kind == TaskKind::BackwardWeight);
-        let fusion = |(second, lane): (usize, &TaskSeries)| {
-            let duration = *self.durations[lane.stage.index()].get(3)?;
+        let weights = all.iter().enumerate().filter(|(_, series)| series.kind == TaskKind::BackwardWeight);
+        let fusion = |(second, series): (usize, &TaskSeries)| {
+            let duration = *self.durations[series.stage.index()].get(3)?;
             Some(Fusion { first: second - 1, second, duration })
         };
         let fusions = weights.filter_map(fusion).collect();
-        Job::of_lanes(lanes, self.microbatches, self.capacity.clone()).with_fusions(fusions)
+        Job::of_series(all, self.microbatches, self.capacity.clone()).with_fusions(fusions)
     }
 
     /// The same with every backward of a form: at once, or in halves.
@@ -88,11 +88,11 @@ impl Stages {
     }
 }
 
-/// The lanes of which a mention in an order runs a task, and how long it takes.
+/// The series of which a mention in an order runs a task, and how long it takes.
 pub(crate) fn parts(job: &Job, mention: usize) -> (Vec<usize>, Time) {
-    match mention.checked_sub(job.lanes.len()).map(|fusion| job.fusions[fusion]) {
+    match mention.checked_sub(job.series.len()).map(|fusion| job.fusions[fusion]) {
         Some(Fusion { first, second, duration }) => (vec![first, second], duration),
-        None => (vec![mention], job.lanes[mention].duration),
+        None => (vec![mention], job.series[mention].duration),
     }
 }
 
@@ -100,9 +100,9 @@ pub(crate) fn parts(job: &Job, mention: usize) -> (Vec<usize>, Time) {
 #[must_use]
 pub fn random_job(dice: &mut Dice) -> Job {
     let n_devices = 1 + dice.below(4);
-    let mut lanes: Vec<TaskSeries> = Vec::new();
+    let mut all: Vec<TaskSeries> = Vec::new();
     for _ in 0..1 + dice.below(2) {
-        let first = lanes.len();
+        let first = all.len();
         let n_stages = 1 + dice.below(4);
         let mut places: Vec<Vec<usize>> = Vec::new();
         for _ in 0..n_stages {
@@ -113,17 +113,17 @@ pub fn random_job(dice: &mut Dice) -> Job {
         let forward = places.iter().cloned().map(|devices| (TaskKind::Forward, 1, devices));
         let backward = places.iter().rev().cloned().map(|devices| (TaskKind::Backward, -1, devices));
         for (kind, takes, devices) in forward.chain(backward) {
-            let needs = if lanes.len() > first { vec![(lanes.len() - 1, dice.below(4) as Time)] } else { Vec::new() };
-            let (stage, duration) = (StageId::from_index(lanes.len()), dice.below(6) as Time);
-            lanes.push(TaskSeries { kind, stage, devices, duration, takes, needs, feeds: Vec::new() });
+            let needs = if all.len() > first { vec![(all.len() - 1, dice.below(4) as Time)] } else { Vec::new() };
+            let (stage, duration) = (StageId::from_index(all.len()), dice.below(6) as Time);
+            all.push(TaskSeries { kind, stage, devices, duration, takes, needs, feeds: Vec::new() });
         }
     }
     let room = |device| {
-        let takes = lanes.iter().filter(|lane| lane.takes > 0 && lane.devices.contains(&device)).count();
+        let takes = all.iter().filter(|series| series.takes > 0 && series.devices.contains(&device)).count();
         (takes + dice.below(4)) as i64
     };
     let capacity = (0..n_devices).map(room).collect();
-    Job::of_lanes(lanes, 1 + dice.below(9), capacity)
+    Job::of_series(all, 1 + dice.below(9), capacity)
 }
 
 /// How long orders take, and the most that each device holds.
@@ -131,7 +131,7 @@ pub fn random_job(dice: &mut Dice) -> Job {
 /// # Errors
 /// If a task is missing or stands too early, devices wait for each other, or the memory is not enough.
 pub fn replay(job: &Job, orders: &Orders) -> Result<(Time, Vec<i64>), String> {
-    let mut ends: Vec<Vec<Time>> = vec![Vec::new(); job.lanes.len()];
+    let mut ends: Vec<Vec<Time>> = vec![Vec::new(); job.series.len()];
     let mut next = vec![0; orders.len()];
     let (mut free, mut held) = (vec![0; orders.len()], vec![0; orders.len()]);
     let mut peaks = held.clone();
@@ -140,19 +140,19 @@ pub fn replay(job: &Job, orders: &Orders) -> Result<(Time, Vec<i64>), String> {
         let head = |device: usize| orders[device].get(next[device]).copied();
         let mut begun = None;
         for mention in (0..orders.len()).filter_map(head) {
-            let (lanes, _) = parts(job, mention);
-            let stands = job.lanes[lanes[0]].devices.iter().all(|device| head(*device) == Some(mention));
-            if stands && ready(job, &ends, &lanes).is_some() {
+            let (all, _) = parts(job, mention);
+            let stands = job.series[all[0]].devices.iter().all(|device| head(*device) == Some(mention));
+            if stands && ready(job, &ends, &all).is_some() {
                 begun = Some(mention);
             }
         }
         let Some(mention) = begun else { return Err(format!("no device can go on after {next:?}")) };
-        let (lanes, duration) = parts(job, mention);
+        let (all, duration) = parts(job, mention);
         let (devices, takes) =
-            (&job.lanes[lanes[0]].devices, lanes.iter().map(|lane| job.lanes[*lane].takes).sum::<i64>());
+            (&job.series[all[0]].devices, all.iter().map(|series| job.series[*series].takes).sum::<i64>());
         let free_at = devices.iter().map(|device| free[*device]).max().unwrap_or(0);
-        let start = free_at.max(ready(job, &ends, &lanes).unwrap_or(0));
-        lanes.iter().for_each(|lane| ends[*lane].push(start + duration));
+        let start = free_at.max(ready(job, &ends, &all).unwrap_or(0));
+        all.iter().for_each(|series| ends[*series].push(start + duration));
         for device in devices {
             (free[*device], next[*device]) = (start + duration, next[*device] + 1);
             held[*device] += takes;
@@ -162,18 +162,18 @@ pub fn replay(job: &Job, orders: &Orders) -> Result<(Time, Vec<i64>), String> {
             }
         }
     }
-    if let Some(lane) = ends.iter().position(|ends| ends.len() != job.microbatches) {
-        return Err(format!("lane {lane} has {} tasks", ends[lane].len()));
+    if let Some(series) = ends.iter().position(|ends| ends.len() != job.microbatches) {
+        return Err(format!("series {series} has {} tasks", ends[series].len()));
     }
     Ok((free.into_iter().max().unwrap_or(0), peaks))
 }
 
-/// When the next task of lanes that run at once has all that it needs, unless that is still to come.
-pub(crate) fn ready(job: &Job, ends: &[Vec<Time>], lanes: &[usize]) -> Option<Time> {
-    let of_lane = |lane: &usize| {
-        let needs = job.lanes[*lane].needs.iter().filter(|(need, _)| !lanes.contains(need));
-        let mut needs = needs.map(|(need, latency)| Some(ends[*need].get(ends[*lane].len())? + latency));
+/// When the next task of series that run at once has all that it needs, unless that is still to come.
+pub(crate) fn ready(job: &Job, ends: &[Vec<Time>], all: &[usize]) -> Option<Time> {
+    let of_series = |series: &usize| {
+        let needs = job.series[*series].needs.iter().filter(|(need, _)| !all.contains(need));
+        let mut needs = needs.map(|(need, latency)| Some(ends[*need].get(ends[*series].len())? + latency));
         needs.try_fold(0, |ready, need| Some(need?.max(ready)))
     };
-    lanes.iter().map(of_lane).try_fold(0, |ready, lane| Some(lane?.max(ready)))
+    all.iter().map(of_series).try_fold(0, |ready, series| Some(series?.max(ready)))
 }

@@ -38,15 +38,15 @@ pub fn random_step(most: Size, dice: &mut Dice) -> Problem {
         0 => in_parts(job, &schedule, (&costs, &scale), dice),
         _ => (job, schedule.activations.clone()),
     };
-    let one_microbatch = |lanes: &Vec<usize>| {
-        let held = lanes.iter().scan(0, |held, lane| {
-            *held += job.lanes[*lane].takes;
+    let one_microbatch = |all: &Vec<usize>| {
+        let held = all.iter().scan(0, |held, series| {
+            *held += job.series[*series].takes;
             Some(*held)
         });
         held.max().unwrap_or(0).max(0)
     };
     let most = 4 * schedule.activations.whole as usize;
-    job.capacity = job.on_device.iter().map(|lanes| one_microbatch(lanes) + dice.below(most) as i64).collect();
+    job.capacity = job.on_device.iter().map(|all| one_microbatch(all) + dice.below(most) as i64).collect();
     job.most.clone_from(&job.capacity);
     let memory = job.most.iter().map(|most| most.unsigned_abs()).collect();
     let objective = Objective::Makespan;
@@ -109,10 +109,10 @@ fn in_parts(
     let parts = |_| [3, 3, 5, 3].map(|most| dice.below(most) as i64);
     let parts: Vec<[i64; 4]> = (0..schedule.n_stages()).map(parts).collect();
     let recomputing = recomputing(schedule);
-    for lane in &mut job.lanes {
+    for series in &mut job.series {
         let ([for_input, for_weight, deferred, kept], again) =
-            (parts[lane.stage.index()], recomputing[lane.stage.index()]);
-        lane.takes = match lane.kind {
+            (parts[series.stage.index()], recomputing[series.stage.index()]);
+        series.takes = match series.kind {
             TaskKind::Forward if again => kept,
             TaskKind::Forward => for_input + for_weight,
             TaskKind::Recompute => for_input + for_weight - kept,
@@ -125,10 +125,10 @@ fn in_parts(
         let [for_input, _, deferred, _] = parts[stage.index()];
         deferred > for_input || costs.saved_by_fusing(stage) > Ticks::ZERO
     };
-    let weights = job.lanes.iter().enumerate().filter(|(_, lane)| lane.kind == TaskKind::BackwardWeight);
-    let fusions = weights.filter(|(_, lane)| may_fuse(lane.stage)).map(|(second, lane)| {
-        let duration = scale.of(costs.of(TaskKind::Backward, lane.stage));
-        Fusion { first: lane.needs[0].0, second, duration }
+    let weights = job.series.iter().enumerate().filter(|(_, series)| series.kind == TaskKind::BackwardWeight);
+    let fusions = weights.filter(|(_, series)| may_fuse(series.stage)).map(|(second, series)| {
+        let duration = scale.of(costs.of(TaskKind::Backward, series.stage));
+        Fusion { first: series.needs[0].0, second, duration }
     });
     let fusions = fusions.collect();
     let held = parts.iter().map(|[for_input, for_weight, deferred, _]| {

@@ -20,8 +20,8 @@ const KNOWN: [u64; 4] = [870, 1080, 1352, 1835];
 
 /// More than one task after the other takes.
 fn limit(job: &Job) -> Time {
-    let longest = |lane: &TaskSeries| lane.needs.iter().map(|(_, latency)| *latency).max().unwrap_or(0);
-    job.lanes.iter().map(|lane| lane.duration + longest(lane)).sum::<Time>() * job.microbatches as Time + 1
+    let longest = |series: &TaskSeries| series.needs.iter().map(|(_, latency)| *latency).max().unwrap_or(0);
+    job.series.iter().map(|series| series.duration + longest(series)).sum::<Time>() * job.microbatches as Time + 1
 }
 
 /// Bounds for an objective: before any search, by every kind of proof, and what the search says in the end.
@@ -62,7 +62,7 @@ fn no_bound_is_above_the_shortest_of_all_schedules() {
                 failures.push(format!("step {seed}, {name}: {objective:?} {best} is said to be {bound} at least"));
             }
         }
-        let is_spread = step.job.lanes.iter().any(|lane| lane.devices.len() > 1);
+        let is_spread = step.job.series.iter().any(|series| series.devices.len() > 1);
         let (again, has_forms) = (recomputing(&step.schedule).contains(&true), !step.job.fusions.is_empty());
         let kinds = [true, is_open, is_spread, again, has_forms, is_spread && again && has_forms];
         counts.iter_mut().zip(kinds).for_each(|(count, is_one)| *count += usize::from(is_one));

@@ -96,22 +96,23 @@ fn targets() -> Vec<(Target, &'static [&'static str])> {
     ]
 }
 
-/// Orders of a source as lanes, and fused backwards as fusions, where the job has any.
-fn lanes_of(job: &Job, compilation: &Compilation) -> Orders {
+/// Orders of a source as series, and fused backwards as fusions, where the job has any.
+fn series_of(job: &Job, compilation: &Compilation) -> Orders {
     let schedule = &compilation.analysis.as_ref().expect("it was accepted").schedule;
-    let lane = |kind, task: &Task| {
-        let is_it = |lane: &pipe_schedule::dispatch::job::TaskSeries| lane.kind == kind && lane.stage == task.stage;
-        job.lanes.iter().position(is_it).expect("a lane of the job")
+    let series = |kind, task: &Task| {
+        let is_it =
+            |series: &pipe_schedule::dispatch::job::TaskSeries| series.kind == kind && series.stage == task.stage;
+        job.series.iter().position(is_it).expect("a series of the job")
     };
     let of_task = |task: &Task| match task.kind {
         TaskKind::Backward => {
-            let input = lane(TaskKind::BackwardInput, task);
+            let input = series(TaskKind::BackwardInput, task);
             match job.fusions.iter().position(|fusion| fusion.first == input) {
-                Some(fusion) => vec![job.lanes.len() + fusion],
-                None => vec![input, lane(TaskKind::BackwardWeight, task)],
+                Some(fusion) => vec![job.series.len() + fusion],
+                None => vec![input, series(TaskKind::BackwardWeight, task)],
             }
         }
-        kind => vec![lane(kind, task)],
+        kind => vec![series(kind, task)],
     };
     schedule.orders.iter().map(|order| order.iter().flat_map(|one| of_task(&one.task)).collect()).collect()
 }
@@ -129,7 +130,7 @@ fn what_is_found_is_accepted_as_long_as_stated_and_no_longer_than_standard_sched
             let Stages { devices, durations, latency, .. } = alike(&prepared.problem.job, target);
             let capacity = prepared.problem.job.capacity.clone();
             let job = Stages { devices, durations, latency, microbatches: target.sizes.1, capacity }.job();
-            let (makespan, peaks) = replay(&job, &lanes_of(&job, &compilation)).expect("the order can run");
+            let (makespan, peaks) = replay(&job, &series_of(&job, &compilation)).expect("the order can run");
             assert_eq!(figures.makespan, Some(makespan as f64), "{target:?}\n{source}");
             let stages_per_device = job.on_device[0].len() as f64 / 3.0;
             let peak = peaks.into_iter().max().map(|peak| peak as f64 / stages_per_device);
@@ -152,8 +153,8 @@ fn what_is_found_is_accepted_as_long_as_stated_and_no_longer_than_standard_sched
 
 /// The stages of a target, from nothing but its costs and the places of its forwards.
 fn alike(job: &Job, target: Target) -> Stages {
-    let forwards = job.lanes.iter().filter(|lane| lane.kind == TaskKind::Forward);
-    let devices: Vec<usize> = forwards.map(|lane| lane.devices[0]).collect();
+    let forwards = job.series.iter().filter(|series| series.kind == TaskKind::Forward);
+    let devices: Vec<usize> = forwards.map(|series| series.devices[0]).collect();
     let [f, b, w, latency] = target.costs;
     let durations: Vec<Time> = [f, b, w].into_iter().chain(target.both).collect();
     Stages::alike(&devices, &durations, latency, target.sizes.1, 0)
@@ -263,16 +264,16 @@ fn random_stages(dice: &mut Dice) -> Job {
     let mut job = stages.job();
     // What `F` saves for `B` and for `W`, and what `B` leaves for `W`.
     let saved: Vec<[i64; 3]> = stages.devices.iter().map(|_| [2, 3, 4].map(|most| dice.below(most) as i64)).collect();
-    for lane in &mut job.lanes {
-        let [for_input, for_weight, deferred] = saved[lane.stage.index()];
-        lane.takes = match lane.kind {
+    for series in &mut job.series {
+        let [for_input, for_weight, deferred] = saved[series.stage.index()];
+        series.takes = match series.kind {
             TaskKind::Forward => for_input + for_weight,
             TaskKind::BackwardInput => deferred - for_input,
             _ => -for_weight - deferred,
         };
     }
     for device in 0..n_devices {
-        let takes = job.on_device[device].iter().map(|lane| job.lanes[*lane].takes.max(0)).sum::<i64>();
+        let takes = job.on_device[device].iter().map(|series| job.series[*series].takes.max(0)).sum::<i64>();
         (job.capacity[device], job.most[device]) = (takes + dice.below(4) as i64, 0);
         job.most[device] = job.capacity[device];
     }
@@ -368,7 +369,7 @@ fn random_jobs_keep_their_dependencies_and_memory() {
         let found = found(&job, 1, &team(1, 12));
         let (length, _) = replay(&job, &found.orders).unwrap_or_else(|error| panic!("{case}: {error}\n{job:?}"));
         assert_eq!(length, found.length, "{case}: {job:?}");
-        let in_turn: Orders = job.on_device.iter().map(|lanes| lanes.repeat(job.microbatches)).collect();
+        let in_turn: Orders = job.on_device.iter().map(|all| all.repeat(job.microbatches)).collect();
         let (longest, _) = replay(&job, &in_turn).expect("one microbatch after the other can run");
         assert!(found.bound <= length && length <= longest, "{case}: {job:?}");
         improved += usize::from(length < longest);

@@ -315,7 +315,7 @@ fn without_memory_for_what_is_on_all_devices_the_published_lengths_are_reached()
     for (name, memory, target) in [("m", 6, 60), ("nn", 6, 76)] {
         let mut prepared = prepared(name, "100");
         let job = &mut prepared.problem.job;
-        job.lanes.iter_mut().filter(|lane| lane.devices.len() > 1).for_each(|lane| lane.takes = 0);
+        job.series.iter_mut().filter(|series| series.devices.len() > 1).for_each(|series| series.takes = 0);
         job.capacity.iter_mut().for_each(|capacity| *capacity = memory);
         prepared.problem.bound = 0;
         let (source, compilation) = finished(&prepared, 600);

@@ -92,7 +92,7 @@ fn standard_schedules_are_asked_for_as_far_as_there_is_time() {
 #[test]
 fn no_swap_of_neighbours_makes_a_schedule_shorter_than_estimated() {
     let job = v(3, 5, 3, [2, 3, 1], 1);
-    let in_turn = job.on_device.iter().map(|lanes| lanes.repeat(5)).collect();
+    let in_turn = job.on_device.iter().map(|all| all.repeat(5)).collect();
     for objective in [Objective::Makespan, Objective::LongestStage] {
         let mut random = Random::new(7);
         let (mut plan, first) = Plan::new(&job, objective, &in_turn).expect("no cycle");

@@ -23,7 +23,7 @@ pub enum Aim {
     /// Where it would else be idle for longer than a schedule of that length allows.
     Length(Time),
     /// Where it would else be idle for longer than any device was so far, and only before its last
-    /// lane: what comes of that, few tasks wait for.
+    /// series: what comes of that, few tasks wait for.
     Level,
 }
 
@@ -32,9 +32,9 @@ pub enum Aim {
 pub struct Fill<'a> {
     job: &'a Job,
     objective: Objective,
-    /// By lane: whether it fills.
+    /// By series: whether it fills.
     fills: Vec<bool>,
-    /// By lane: tasks that are done, and when each ended.
+    /// By series: tasks that are done, and when each ended.
     done: Vec<usize>,
     ends: Vec<Time>,
     devices: Vec<Device>,
@@ -54,9 +54,9 @@ struct Device {
     /// How long it was idle, and how long all of its tasks take.
     idle: Time,
     work: Time,
-    /// The last of its lanes that something waits for.
+    /// The last of its series that something waits for.
     last: Option<usize>,
-    /// Lanes that can fill, the oldest first.
+    /// Series that can fill, the oldest first.
     waiting: VecDeque<usize>,
     order: Vec<usize>,
 }
@@ -66,10 +66,10 @@ pub fn part_of(time: Time, parts: Time, of: Time) -> Time {
     Time::try_from(i128::from(time) * i128::from(parts) / i128::from(of)).unwrap_or(Time::MAX)
 }
 
-/// Whether nothing waits for a lane, and it waits for nothing but its device once its inputs are there.
-fn fills(job: &Job, lane: usize) -> bool {
-    let own = &job.lanes[lane];
-    let is_here = |(need, latency): &(usize, Time)| *latency == 0 && job.lanes[*need].devices == own.devices;
+/// Whether nothing waits for a series, and it waits for nothing but its device once its inputs are there.
+fn fills(job: &Job, series: usize) -> bool {
+    let own = &job.series[series];
+    let is_here = |(need, latency): &(usize, Time)| *latency == 0 && job.series[*need].devices == own.devices;
     own.feeds.is_empty()
         && own.takes <= 0
         && own.devices.len() == 1
@@ -80,12 +80,12 @@ fn fills(job: &Job, lane: usize) -> bool {
 impl<'a> Fill<'a> {
     /// None if nothing fills.
     pub fn new(job: &'a Job, objective: Objective) -> Option<Self> {
-        let fills: Vec<bool> = (0..job.lanes.len()).map(|lane| fills(job, lane)).collect();
+        let fills: Vec<bool> = (0..job.series.len()).map(|series| fills(job, series)).collect();
         fills.contains(&true).then(|| Self {
             job,
             objective,
             fills,
-            done: vec![0; job.lanes.len()],
+            done: vec![0; job.series.len()],
             ends: vec![0; job.n_tasks()],
             devices: vec![Device::default(); job.capacity.len()],
             aim: Aim::Fit,
@@ -93,14 +93,14 @@ impl<'a> Fill<'a> {
         })
     }
 
-    /// Whether nothing waits for a lane.
-    pub fn is_filler(&self, lane: usize) -> bool {
-        self.fills[lane]
+    /// Whether nothing waits for a series.
+    pub fn is_filler(&self, series: usize) -> bool {
+        self.fills[series]
     }
 
     /// The tasks of some orders that something waits for.
     pub fn frame(&self, orders: &Orders) -> Orders {
-        let of_device = |order: &Vec<usize>| order.iter().copied().filter(|lane| !self.fills[*lane]).collect();
+        let of_device = |order: &Vec<usize>| order.iter().copied().filter(|series| !self.fills[*series]).collect();
         self.job.split(orders).iter().map(of_device).collect()
     }
 
@@ -111,11 +111,11 @@ impl<'a> Fill<'a> {
         self.begin();
         let mut awake: Vec<usize> = (0..frame.len()).rev().collect();
         while let Some(device) = awake.pop() {
-            while let Some(lane) = frame[device].get(self.devices[device].place).copied() {
-                let Some(ready) = self.ready(lane, frame) else { break };
-                self.place(lane, ready)?;
-                let own = &self.job.lanes[lane];
-                let fed = own.feeds.iter().flat_map(|(next, _)| &self.job.lanes[*next].devices);
+            while let Some(series) = frame[device].get(self.devices[device].place).copied() {
+                let Some(ready) = self.ready(series, frame) else { break };
+                self.place(series, ready)?;
+                let own = &self.job.series[series];
+                let fed = own.feeds.iter().flat_map(|(next, _)| &self.job.series[*next].devices);
                 awake.extend(
                     fed.chain(own.devices.iter().filter(|_| own.devices.len() > 1)).filter(|other| **other != device),
                 );
@@ -154,13 +154,13 @@ impl<'a> Fill<'a> {
     fn begin(&mut self) {
         let job = self.job;
         self.done.fill(0);
-        for (device, lanes) in self.devices.iter_mut().zip(&job.on_device) {
-            let work: Time = lanes.iter().map(|lane| job.lanes[*lane].duration).sum();
+        for (device, all) in self.devices.iter_mut().zip(&job.on_device) {
+            let work: Time = all.iter().map(|series| job.series[*series].duration).sum();
             device.waiting.clear();
             device.order.clear();
             *device = Device {
                 work: work * job.microbatches as Time,
-                last: lanes.iter().copied().filter(|lane| !self.fills[*lane]).max(),
+                last: all.iter().copied().filter(|series| !self.fills[*series]).max(),
                 waiting: std::mem::take(&mut device.waiting),
                 order: std::mem::take(&mut device.order),
                 ..Device::default()
@@ -168,10 +168,10 @@ impl<'a> Fill<'a> {
         }
     }
 
-    /// When all is there that the next task of a lane needs, and it is next on all of its devices.
-    fn ready(&self, lane: usize, frame: &Orders) -> Option<Time> {
-        let (m, microbatch, own) = (self.job.microbatches, self.done[lane], &self.job.lanes[lane]);
-        let is_next = |device: &usize| frame[*device].get(self.devices[*device].place) == Some(&lane);
+    /// When all is there that the next task of a series needs, and it is next on all of its devices.
+    fn ready(&self, series: usize, frame: &Orders) -> Option<Time> {
+        let (m, microbatch, own) = (self.job.microbatches, self.done[series], &self.job.series[series]);
+        let is_next = |device: &usize| frame[*device].get(self.devices[*device].place) == Some(&series);
         let is_there = |(need, _): &(usize, Time)| self.done[*need] > microbatch;
         if !own.devices.iter().all(is_next) || !own.needs.iter().all(is_there) {
             return None;
@@ -183,13 +183,13 @@ impl<'a> Fill<'a> {
 
     /// Runs a task of the frame, after what fills the pause before it. `None` if there is too
     /// little memory, or its device gets too late.
-    fn place(&mut self, lane: usize, ready: Time) -> Option<()> {
-        let own = &self.job.lanes[lane];
+    fn place(&mut self, series: usize, ready: Time) -> Option<()> {
+        let own = &self.job.series[series];
         for device in &own.devices {
             while self.devices[*device].held + own.takes > self.job.capacity[*device] {
                 self.fill(*device).then_some(())?;
             }
-            while self.wants_filling(*device, lane, ready) && self.fill(*device) {}
+            while self.wants_filling(*device, series, ready) && self.fill(*device) {}
         }
         let free = own.devices.iter().map(|device| self.devices[*device].free);
         let start = free.fold(ready, Ord::max);
@@ -205,10 +205,10 @@ impl<'a> Fill<'a> {
                 return None;
             }
             device.place += 1;
-            device.run(lane, own.takes, end);
+            device.run(series, own.takes, end);
         }
-        self.ends[lane * self.job.microbatches + self.done[lane]] = end;
-        self.done[lane] += 1;
+        self.ends[series * self.job.microbatches + self.done[series]] = end;
+        self.done[series] += 1;
         for (next, _) in own.feeds.iter().filter(|(next, _)| self.fills[*next]) {
             self.devices[own.devices[0]].waiting.push_back(*next);
         }
@@ -217,14 +217,14 @@ impl<'a> Fill<'a> {
 
     /// Whether a device should run what fills before a task that can start at a moment: it ends by
     /// then, or the pause is too long.
-    fn wants_filling(&self, device: usize, lane: usize, ready: Time) -> bool {
+    fn wants_filling(&self, device: usize, series: usize, ready: Time) -> bool {
         let device = &self.devices[device];
-        let ends = |lane: &usize| device.free + self.job.lanes[*lane].duration <= ready;
+        let ends = |series: &usize| device.free + self.job.series[*series].duration <= ready;
         let idle = device.idle + ready - device.free;
         let is_too_long = match self.aim {
             Aim::Fit => false,
             Aim::Length(length) => idle > length - device.work,
-            Aim::Level => device.last == Some(lane) && self.devices.iter().all(|other| idle > other.idle),
+            Aim::Level => device.last == Some(series) && self.devices.iter().all(|other| idle > other.idle),
         };
         device.free < ready && (is_too_long || device.waiting.front().is_some_and(ends))
     }
@@ -232,9 +232,9 @@ impl<'a> Fill<'a> {
     /// Runs the oldest task that fills, if there is one.
     fn fill(&mut self, device: usize) -> bool {
         let device = &mut self.devices[device];
-        let Some(lane) = device.waiting.pop_front() else { return false };
-        let own = &self.job.lanes[lane];
-        device.run(lane, own.takes, device.free + own.duration);
+        let Some(series) = device.waiting.pop_front() else { return false };
+        let own = &self.job.series[series];
+        device.run(series, own.takes, device.free + own.duration);
         true
     }
 
@@ -255,10 +255,10 @@ impl<'a> Fill<'a> {
 }
 
 impl Device {
-    fn run(&mut self, lane: usize, takes: i64, end: Time) {
+    fn run(&mut self, series: usize, takes: i64, end: Time) {
         self.free = end;
         self.held += takes;
-        self.order.push(lane);
+        self.order.push(series);
     }
 }
 

@@ -27,10 +27,10 @@ impl Plan<'_> {
     /// The longest way from the end of a task: through the tasks that need it, and on its devices, except one.
     fn tail(&self, node: u32, except: Option<usize>, least: Time, known: impl Fn(u32) -> Option<Time>) -> Time {
         let m = self.job.microbatches;
-        let (lane, microbatch) = (node as usize / m, node as usize % m);
+        let (series, microbatch) = (node as usize / m, node as usize % m);
         let rest = |next: u32| self.duration(next) + known(next).unwrap_or(self.tails[next as usize]);
         let mut tail = least;
-        for (next, latency) in &self.job.lanes[lane].feeds {
+        for (next, latency) in &self.job.series[series].feeds {
             tail = tail.max(latency + rest((next * m + microbatch) as u32));
         }
         for (device, place) in self.places_of(node).filter(|(device, _)| Some(*device) != except) {
@@ -93,9 +93,9 @@ impl Plan<'_> {
     /// When a task could start after the one before it on a device, with its other devices as they are.
     fn head(&self, node: u32, device: usize, free: Time, end: impl Fn(u32) -> Time) -> Time {
         let m = self.job.microbatches;
-        let (lane, microbatch) = (node as usize / m, node as usize % m);
+        let (series, microbatch) = (node as usize / m, node as usize % m);
         let mut head = free;
-        for (need, latency) in &self.job.lanes[lane].needs {
+        for (need, latency) in &self.job.series[series].needs {
             head = head.max(end((need * m + microbatch) as u32) + latency);
         }
         for (other, place) in self.places_of(node).filter(|(other, place)| *other != device && *place > 0) {

@@ -1,5 +1,5 @@
 //! A job in which the form of every backward is fixed, laid out for list schedules: a *row* for
-//! each lane, or for both lanes that run at once.
+//! each series, or for both series that run at once.
 
 use super::fusion::Part;
 use super::job::{Job, Time};
@@ -10,8 +10,8 @@ use std::ops::Range;
 pub(crate) struct Row {
     /// How orders mention it.
     pub(crate) mention: usize,
-    /// Its lane, or the first of both.
-    pub(crate) lane: usize,
+    /// Its series, or the first of both.
+    pub(crate) series: usize,
     /// The first of its devices, which decides when it runs.
     pub(crate) leader: usize,
     pub(crate) duration: Time,
@@ -48,43 +48,44 @@ fn added<T>(items: &mut Vec<T>, more: impl Iterator<Item = T>) -> Range<u32> {
 
 impl Fixed {
     pub(crate) fn new(job: &Job, fused: &[bool]) -> Self {
-        let (mut of_lane, mut lanes): (Vec<usize>, Vec<(usize, Option<usize>)>) = (Vec::new(), Vec::new());
-        for (lane, part) in job.parts.iter().enumerate() {
+        let (mut row_of, mut all): (Vec<usize>, Vec<(usize, Option<usize>)>) = (Vec::new(), Vec::new());
+        for (series, part) in job.parts.iter().enumerate() {
             match *part {
-                Part::Second(fusion) if fused[fusion] => of_lane.push(of_lane[job.fusions[fusion].first]),
+                Part::Second(fusion) if fused[fusion] => row_of.push(row_of[job.fusions[fusion].first]),
                 Part::First(fusion) if fused[fusion] => {
-                    of_lane.push(lanes.len());
-                    lanes.push((lane, Some(job.fusions[fusion].second)));
+                    row_of.push(all.len());
+                    all.push((series, Some(job.fusions[fusion].second)));
                 }
                 _ => {
-                    of_lane.push(lanes.len());
-                    lanes.push((lane, None));
+                    row_of.push(all.len());
+                    all.push((series, None));
                 }
             }
         }
         let n_devices = job.capacity.len();
-        let (rows, leads) = (Vec::with_capacity(lanes.len()), vec![Vec::new(); n_devices]);
+        let (rows, leads) = (Vec::with_capacity(all.len()), vec![Vec::new(); n_devices]);
         let (others, needs, feeds) = (Vec::new(), Vec::new(), Vec::new());
         let mut fixed =
             Self { fused: fused.to_vec(), rows, leads, leaders: vec![Vec::new(); n_devices], others, needs, feeds };
-        for (row, (lane, second)) in lanes.iter().copied().enumerate() {
-            let both = || std::iter::once(lane).chain(second).map(|lane| &job.lanes[lane]);
-            let mention = if second.is_some() { job.mention(lane).unwrap_or(lane) } else { lane };
-            let outer = |(lane, latency): &(usize, Time)| Some((of_lane[*lane], *latency)).filter(|(of, _)| *of != row);
-            let leader = job.lanes[lane].devices[0];
+        for (row, (series, second)) in all.iter().copied().enumerate() {
+            let both = || std::iter::once(series).chain(second).map(|series| &job.series[series]);
+            let mention = if second.is_some() { job.mention(series).unwrap_or(series) } else { series };
+            let outer =
+                |(series, latency): &(usize, Time)| Some((row_of[*series], *latency)).filter(|(of, _)| *of != row);
+            let leader = job.series[series].devices[0];
             fixed.leads[leader].push(row);
-            for device in job.lanes[lane].devices.iter().skip(1) {
+            for device in job.series[series].devices.iter().skip(1) {
                 fixed.leaders[*device].push(leader);
             }
             fixed.rows.push(Row {
                 mention,
-                lane,
+                series,
                 leader,
                 duration: job.duration(mention),
                 takes: job.takes(mention),
-                others: added(&mut fixed.others, job.lanes[lane].devices.iter().skip(1).copied()),
-                needs: added(&mut fixed.needs, both().flat_map(|lane| &lane.needs).filter_map(outer)),
-                feeds: added(&mut fixed.feeds, both().flat_map(|lane| &lane.feeds).filter_map(outer)),
+                others: added(&mut fixed.others, job.series[series].devices.iter().skip(1).copied()),
+                needs: added(&mut fixed.needs, both().flat_map(|series| &series.needs).filter_map(outer)),
+                feeds: added(&mut fixed.feeds, both().flat_map(|series| &series.feeds).filter_map(outer)),
             });
         }
         for leaders in &mut fixed.leaders {

@@ -29,7 +29,7 @@ impl Plan<'_> {
         let microbatch = node % m;
         let (Part::First(fusion) | Part::Second(fusion)) = job.parts[node / m] else { return None };
         let Fusion { first, second, .. } = job.fusions[fusion];
-        if job.lanes[first].devices.len() > 1 {
+        if job.series[first].devices.len() > 1 {
             return None;
         }
         let (input, weight) = (self.places[first][microbatch] as usize, self.places[second][microbatch]);
@@ -57,11 +57,11 @@ impl Plan<'_> {
         Some(before)
     }
 
-    /// The tasks of a lane in the order of their microbatches.
-    fn name_in_turn(&mut self, device: usize, lane: usize) {
+    /// The tasks of a series in the order of their microbatches.
+    fn name_in_turn(&mut self, device: usize, series: usize) {
         let m = self.job.microbatches;
         let order = &mut self.orders[device];
-        let is_own = |node: u32| node as usize / m == lane;
+        let is_own = |node: u32| node as usize / m == series;
         let mut nodes: Vec<u32> = order.iter().copied().filter(|node| is_own(*node)).collect();
         nodes.sort_unstable();
         for (place, node) in order.iter_mut().filter(|node| is_own(**node)).zip(nodes) {
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn changes_of_form_keep_plans_whole_and_can_be_undone() {
         let job = fusing(3, 4, 3, [2, 3, 2, 4], 1);
-        let in_turn = job.on_device.iter().map(|lanes| lanes.repeat(4)).collect();
+        let in_turn = job.on_device.iter().map(|all| all.repeat(4)).collect();
         let (mut plan, _) = Plan::new(&job, Objective::Makespan, &in_turn).expect("no cycle");
         let (mut random, mut changed) = (Random::new(3), [0, 0]);
         for _ in 0..400 {

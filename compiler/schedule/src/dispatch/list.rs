@@ -29,7 +29,7 @@ struct Next {
 /// A schedule that list schedules follow: what starts first there is most urgent.
 #[derive(Clone, Debug)]
 pub(crate) struct Guide {
-    /// By lane and microbatch.
+    /// By series and microbatch.
     pub starts: Vec<Time>,
     /// How long before that a task may start that takes memory.
     pub(crate) advance: Time,
@@ -72,7 +72,7 @@ impl<'a> Dispatch<'a> {
             objective,
             period: job.work() * FINE,
             fixed: Fixed::new(job, &vec![false; job.fusions.len()]),
-            next: Vec::with_capacity(job.lanes.len()),
+            next: Vec::with_capacity(job.series.len()),
             ends: vec![0; job.n_tasks()],
             free: vec![0; n_devices],
             first: vec![0; n_devices],
@@ -94,8 +94,8 @@ impl<'a> Dispatch<'a> {
         self.held.fill(0);
         self.wakes.fill(0);
         self.next.clear();
-        for Row { lane, .. } in &self.fixed.rows {
-            self.next.push(Next { ready: NEVER, rank: rule.ranks[*lane], hold: rule.hold[*lane], microbatch: 0 });
+        for Row { series, .. } in &self.fixed.rows {
+            self.next.push(Next { ready: NEVER, rank: rule.ranks[*series], hold: rule.hold[*series], microbatch: 0 });
         }
         if self.guide.is_some() {
             (0..self.next.len()).for_each(|row| self.follow(row, rule));
@@ -167,7 +167,7 @@ impl<'a> Dispatch<'a> {
     fn with_room(&self, rule: &Rule, row: &Row) -> Option<Time> {
         let others = self.fixed.others(row);
         if row.takes > 0 {
-            let needed = row.takes + rule.spare[row.lane];
+            let needed = row.takes + rule.spare[row.series];
             let is_full = |device: usize| self.held[device] + needed > self.job.capacity[device];
             if is_full(row.leader) || others.iter().any(|device| is_full(*device)) {
                 return None;
@@ -193,12 +193,12 @@ impl<'a> Dispatch<'a> {
         self.next[row].ready = ready;
     }
 
-    /// Says how urgent the next task of a row is by the guide: its start, later by the rule's rank of its lane.
+    /// Says how urgent the next task of a row is by the guide: its start, later by the rule's rank of its series.
     fn follow(&mut self, row: usize, rule: &Rule) {
-        let (Row { lane, takes, .. }, next) = (&self.fixed.rows[row], &mut self.next[row]);
+        let (Row { series, takes, .. }, next) = (&self.fixed.rows[row], &mut self.next[row]);
         let Some(guide) = self.guide.as_ref().filter(|_| next.microbatch < self.job.microbatches) else { return };
-        let start = guide.starts[lane * self.job.microbatches + next.microbatch];
-        next.rank = start * FINE + rule.ranks[*lane];
+        let start = guide.starts[series * self.job.microbatches + next.microbatch];
+        next.rank = start * FINE + rule.ranks[*series];
         next.hold = if *takes > 0 { (start - guide.advance) * FINE } else { AT_ONCE };
     }
 

@@ -16,9 +16,9 @@ pub struct Plan<'a> {
     pub job: &'a Job,
     /// What is to be short.
     pub objective: Objective,
-    /// By device: nodes in order. Node `lane * microbatches + microbatch` is a task.
+    /// By device: nodes in order. Node `series * microbatches + microbatch` is a task.
     pub orders: Vec<Vec<u32>>,
-    /// By lane and microbatch: where it stands on each of the devices of its lane, or [`NOWHERE`].
+    /// By series and microbatch: where it stands on each of the devices of its series, or [`NOWHERE`].
     pub places: Vec<Vec<u32>>,
     /// By node: how long it takes.
     pub(crate) durations: Vec<Time>,
@@ -49,10 +49,10 @@ impl<'a> Plan<'a> {
     /// Orders with times, unless devices wait for each other in a cycle.
     pub fn new(job: &'a Job, objective: Objective, orders: &Orders) -> Option<(Self, Length)> {
         let (n_nodes, m) = (job.n_tasks(), job.microbatches);
-        let places = job.lanes.iter().map(|lane| vec![NOWHERE; lane.devices.len() * m]).collect();
-        let durations = job.lanes.iter().flat_map(|lane| std::iter::repeat_n(lane.duration, m)).collect();
-        let lanes = if job.fusions.is_empty() { 0 } else { job.lanes.len() };
-        let mentions = (0..lanes as u32).flat_map(|lane| std::iter::repeat_n(lane, m)).collect();
+        let places = job.series.iter().map(|series| vec![NOWHERE; series.devices.len() * m]).collect();
+        let durations = job.series.iter().flat_map(|series| std::iter::repeat_n(series.duration, m)).collect();
+        let n_series = if job.fusions.is_empty() { 0 } else { job.series.len() };
+        let mentions = (0..n_series as u32).flat_map(|series| std::iter::repeat_n(series, m)).collect();
         let mut plan = Self {
             job,
             objective,
@@ -70,10 +70,10 @@ impl<'a> Plan<'a> {
             let mut nodes = Vec::with_capacity(order.len());
             for mention in order {
                 let microbatch = counts.next(job, *mention)?;
-                if let Some(fusion) = mention.checked_sub(job.lanes.len()) {
+                if let Some(fusion) = mention.checked_sub(job.series.len()) {
                     plan.set_form(fusion, microbatch, true);
                 }
-                nodes.push((job.lanes_of(*mention).0 * m + microbatch) as u32);
+                nodes.push((job.series_of(*mention).0 * m + microbatch) as u32);
             }
             plan.orders.push(nodes);
             plan.note_places(device, 0, plan.orders[device].len());
@@ -87,30 +87,30 @@ impl<'a> Plan<'a> {
         let (m, job) = (self.job.microbatches, self.job);
         let Fusion { first, second, duration } = job.fusions[fusion];
         let (input, weight) = (first * m + microbatch, second * m + microbatch);
-        self.mentions[input] = if is_fused { job.lanes.len() + fusion } else { first } as u32;
-        self.durations[input] = if is_fused { duration } else { job.lanes[first].duration };
-        self.durations[weight] = if is_fused { 0 } else { job.lanes[second].duration };
+        self.mentions[input] = if is_fused { job.series.len() + fusion } else { first } as u32;
+        self.durations[input] = if is_fused { duration } else { job.series[first].duration };
+        self.durations[weight] = if is_fused { 0 } else { job.series[second].duration };
         if is_fused {
-            let n_devices = job.lanes[second].devices.len();
+            let n_devices = job.series[second].devices.len();
             self.places[second][microbatch * n_devices..][..n_devices].fill(NOWHERE);
         }
     }
 
-    pub(crate) fn lane_of(&self, node: u32) -> usize {
+    pub(crate) fn series_of(&self, node: u32) -> usize {
         node as usize / self.job.microbatches
     }
 
     /// How an order mentions a node.
     pub fn mention(&self, node: u32) -> usize {
-        self.mentions.get(node as usize).map_or_else(|| self.lane_of(node), |mention| *mention as usize)
+        self.mentions.get(node as usize).map_or_else(|| self.series_of(node), |mention| *mention as usize)
     }
 
-    /// Positions in the lane's `places`: one for each of its devices.
+    /// Positions in the series' `places`: one for each of its devices.
     pub fn places_of(&self, node: u32) -> impl Iterator<Item = (usize, usize)> + '_ {
-        let (lane, microbatch) = (self.lane_of(node), node as usize % self.job.microbatches);
-        let devices = &self.job.lanes[lane].devices;
+        let (series, microbatch) = (self.series_of(node), node as usize % self.job.microbatches);
+        let devices = &self.job.series[series].devices;
         let first = microbatch * devices.len();
-        let placed = devices.iter().zip(&self.places[lane][first..]).filter(|(_, place)| **place != NOWHERE);
+        let placed = devices.iter().zip(&self.places[series][first..]).filter(|(_, place)| **place != NOWHERE);
         placed.map(|(device, place)| (*device, *place as usize))
     }
 
@@ -118,10 +118,10 @@ impl<'a> Plan<'a> {
     pub fn note_places(&mut self, device: usize, from: usize, to: usize) {
         for place in from..to {
             let node = self.orders[device][place];
-            let (lane, microbatch) = (self.lane_of(node), node as usize % self.job.microbatches);
-            let devices = &self.job.lanes[lane].devices;
+            let (series, microbatch) = (self.series_of(node), node as usize % self.job.microbatches);
+            let devices = &self.job.series[series].devices;
             let which = devices.iter().position(|own| *own == device).unwrap_or_default();
-            self.places[lane][microbatch * devices.len() + which] = place as u32;
+            self.places[series][microbatch * devices.len() + which] = place as u32;
         }
     }
 
@@ -140,7 +140,7 @@ impl<'a> Plan<'a> {
         let m = self.job.microbatches;
         self.sequence.clear();
         for node in 0..self.starts.len() as u32 {
-            let needs = self.job.lanes[self.lane_of(node)].needs.len();
+            let needs = self.job.series[self.series_of(node)].needs.len();
             let waits = needs + self.places_of(node).filter(|(_, place)| *place > 0).count();
             self.waits[node as usize] = waits as u32;
             if waits == 0 {
@@ -151,14 +151,14 @@ impl<'a> Plan<'a> {
         while let Some(&node) = self.sequence.get(done) {
             done += 1;
             self.starts[node as usize] = self.ready(node);
-            let (lane, microbatch) = (node as usize / m, node as usize % m);
+            let (series, microbatch) = (node as usize / m, node as usize % m);
             let job = self.job;
-            for (next, _) in &job.lanes[lane].feeds {
+            for (next, _) in &job.series[series].feeds {
                 self.wake((next * m + microbatch) as u32);
             }
-            let devices = &job.lanes[lane].devices;
+            let devices = &job.series[series].devices;
             for (which, device) in devices.iter().enumerate() {
-                let place = self.places[lane][microbatch * devices.len() + which];
+                let place = self.places[series][microbatch * devices.len() + which];
                 if let Some(&next) =
                     self.orders[*device].get(place.wrapping_add(1) as usize).filter(|_| place != NOWHERE)
                 {
@@ -185,8 +185,8 @@ impl<'a> Plan<'a> {
     /// What a task waits for, with the moment at which that no longer holds it up.
     fn before(&self, node: u32) -> impl Iterator<Item = (u32, Time)> + '_ {
         let m = self.job.microbatches;
-        let (lane, microbatch) = (node as usize / m, node as usize % m);
-        let needs = self.job.lanes[lane].needs.iter().map(move |(need, latency)| {
+        let (series, microbatch) = (node as usize / m, node as usize % m);
+        let needs = self.job.series[series].needs.iter().map(move |(need, latency)| {
             let need = (need * m + microbatch) as u32;
             (need, self.end(need) + latency)
         });
@@ -251,7 +251,7 @@ impl<'a> Plan<'a> {
 
     /// One of the places of a node.
     pub fn some_place(&self, node: u32, random: &mut Random) -> (usize, usize) {
-        let devices = self.job.lanes[self.lane_of(node)].devices.len();
+        let devices = self.job.series[self.series_of(node)].devices.len();
         let which = random.below(devices);
         self.places_of(node).nth(which).unwrap_or((0, 0))
     }
@@ -261,17 +261,17 @@ impl<'a> Plan<'a> {
         self.orders[device].len()
     }
 
-    /// Whether a task may move to another place of its device's order, as far as its own lane, its microbatch and the
+    /// Whether a task may move to another place of its device's order, as far as its own series, its microbatch and the
     /// memory of the device are concerned.
     pub fn may_move(&self, device: usize, from: usize, to: usize) -> bool {
         let order = &self.orders[device];
         let (node, m) = (order[from], self.job.microbatches);
-        let (lane, microbatch) = (node as usize / m, node as usize % m);
+        let (series, microbatch) = (node as usize / m, node as usize % m);
         let passed = if from < to { &order[from + 1..=to] } else { &order[to..from] };
-        let is_near = |one: &usize, other: usize| self.job.lanes[other].needs.iter().any(|(need, _)| need == one);
+        let is_near = |one: &usize, other: usize| self.job.series[other].needs.iter().any(|(need, _)| need == one);
         let stops = |other: &u32| {
             let (other, its) = (*other as usize / m, *other as usize % m);
-            other == lane || its == microbatch && (is_near(&other, lane) || is_near(&lane, other))
+            other == series || its == microbatch && (is_near(&other, series) || is_near(&series, other))
         };
         if passed.iter().any(stops) {
             return false;
@@ -311,7 +311,7 @@ impl<'a> Plan<'a> {
         (place < self.orders[device].len()).then_some(place)
     }
 
-    /// The start of every task, by lane and microbatch.
+    /// The start of every task, by series and microbatch.
     pub fn starts(&self) -> &[Time] {
         &self.starts
     }
@@ -321,7 +321,7 @@ impl<'a> Plan<'a> {
         std::mem::swap(&mut self.starts, starts);
     }
 
-    /// The orders as lanes and fusions.
+    /// The orders as series and fusions.
     pub fn orders(&self) -> Orders {
         self.orders.iter().map(|order| order.iter().map(|node| self.mention(*node)).collect()).collect()
     }

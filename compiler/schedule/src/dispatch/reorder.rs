@@ -113,9 +113,9 @@ fn candidates(plain: &Schedule, costs: &Costs, saved: Option<&[Saved]>) -> Vec<V
     let mut job = Job::as_it_is(plain, &dependencies, costs, &scale, capacity);
     let Some(orders) = job.orders(plain) else { return Vec::new() };
     if let Some(saved) = saved {
-        let takes = |lane: &TaskSeries| saved[lane.stage.index()].takes_with_recomputation(lane.kind);
-        let takes: Vec<i64> = job.lanes.iter().map(takes).collect();
-        let capacity = orders.iter().map(|order| most(order.iter().map(|lane| takes[*lane]))).collect();
+        let takes = |series: &TaskSeries| saved[series.stage.index()].takes_with_recomputation(series.kind);
+        let takes: Vec<i64> = job.series.iter().map(takes).collect();
+        let capacity = orders.iter().map(|order| most(order.iter().map(|series| takes[*series]))).collect();
         job = job.with_memory(&takes, capacity);
     }
     let statements: BTreeMap<(StageId, TaskKind), u16> =

@@ -15,29 +15,29 @@ use pipe_ir::task::TaskKind;
 /// later stage of its device. None where tasks occupy several devices, or it gets stuck for want of
 /// memory.
 pub fn in_turns(job: &Job, fill: &Fill<'_>, spare: i64) -> Option<Orders> {
-    if job.lanes.iter().any(|lane| lane.devices.len() > 1) {
+    if job.series.iter().any(|series| series.devices.len() > 1) {
         return None;
     }
     let rows = rows(job, fill, spare);
     let mut devices: Vec<Device> = rows.iter().map(|_| Device::default()).collect();
-    let (mut done, mut before) = (vec![0; job.lanes.len()], Vec::new());
+    let (mut done, mut before) = (vec![0; job.series.len()], Vec::new());
     let mut left = rows.iter().map(Vec::len).sum::<usize>() * job.microbatches;
     while left > 0 {
         before.clone_from(&done);
         let mut chosen = 0;
         for ((device, rows), capacity) in devices.iter_mut().zip(&rows).zip(&job.capacity) {
             let could_run = |row: &&Row| {
-                let microbatch = before[row.lane];
+                let microbatch = before[row.series];
                 let is_there = |(need, _): &(usize, _)| before[*need] > microbatch;
                 let fits = row.takes <= 0 || device.held + row.takes + row.leaves <= *capacity;
-                microbatch < job.microbatches && fits && job.lanes[row.lane].needs.iter().all(is_there)
+                microbatch < job.microbatches && fits && job.series[row.series].needs.iter().all(is_there)
             };
-            let urgency = |row: &&Row| (row.is_forward != device.ran_forward, row.lane);
+            let urgency = |row: &&Row| (row.is_forward != device.ran_forward, row.series);
             if let Some(row) = rows.iter().filter(could_run).max_by_key(urgency) {
                 device.held += row.takes;
                 device.ran_forward = row.is_forward;
-                device.order.push(row.lane);
-                done[row.lane] += 1;
+                device.order.push(row.series);
+                done[row.series] += 1;
                 chosen += 1;
             }
         }
@@ -49,9 +49,9 @@ pub fn in_turns(job: &Job, fill: &Fill<'_>, spare: i64) -> Option<Orders> {
     Some(devices.into_iter().map(|device| device.order).collect())
 }
 
-/// A lane that something waits for.
+/// A series that something waits for.
 struct Row {
-    lane: usize,
+    series: usize,
     is_forward: bool,
     /// What it takes, and what waits for nothing but it gives back.
     takes: i64,
@@ -67,20 +67,20 @@ struct Device {
     order: Vec<usize>,
 }
 
-/// By device: its lanes.
+/// By device: its series.
 fn rows(job: &Job, fill: &Fill<'_>, spare: i64) -> Vec<Vec<Row>> {
-    let row = |lane: usize| {
-        let own = &job.lanes[lane];
+    let row = |series: usize| {
+        let own = &job.series[series];
         let after = own.feeds.iter().filter(|(next, _)| fill.is_filler(*next));
-        let later = job.on_device[own.devices[0]].iter().filter(|other| **other > lane);
+        let later = job.on_device[own.devices[0]].iter().filter(|other| **other > series);
         Row {
-            lane,
+            series,
             is_forward: own.kind == TaskKind::Forward,
-            takes: own.takes + after.map(|(next, _)| job.lanes[*next].takes).sum::<i64>(),
-            leaves: spare * later.map(|other| job.lanes[*other].takes.max(0)).sum::<i64>(),
+            takes: own.takes + after.map(|(next, _)| job.series[*next].takes).sum::<i64>(),
+            leaves: spare * later.map(|other| job.series[*other].takes.max(0)).sum::<i64>(),
         }
     };
-    let of_device = |lanes: &Vec<usize>| lanes.iter().copied().filter(|lane| !fill.is_filler(*lane)).map(row).collect();
+    let of_device = |all: &Vec<usize>| all.iter().copied().filter(|series| !fill.is_filler(*series)).map(row).collect();
     job.on_device.iter().map(of_device).collect()
 }
 
@@ -92,12 +92,13 @@ mod tests {
 
     fn words(job: &Job, spare: i64) -> Option<Vec<String>> {
         let fill = Fill::new(job, Objective::Makespan)?;
-        let letter = |lane: &usize| match (job.lanes[*lane].kind, job.lanes[*lane].stage.index() < job.capacity.len()) {
-            (TaskKind::Forward, true) => 'F',
-            (TaskKind::Forward, false) => 'f',
-            (_, true) => 'B',
-            (_, false) => 'b',
-        };
+        let letter =
+            |series: &usize| match (job.series[*series].kind, job.series[*series].stage.index() < job.capacity.len()) {
+                (TaskKind::Forward, true) => 'F',
+                (TaskKind::Forward, false) => 'f',
+                (_, true) => 'B',
+                (_, false) => 'b',
+            };
         let orders = in_turns(job, &fill, spare)?;
         Some(orders.iter().map(|order| order.iter().map(letter).collect()).collect())
     }

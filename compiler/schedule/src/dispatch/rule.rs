@@ -1,9 +1,9 @@
-//! What decides in a list schedule: how urgent lanes are, what they leave to others, and what they wait for.
+//! What decides in a list schedule: how urgent series are, what they leave to others, and what they wait for.
 //!
-//! A microbatch is as urgent as the one before it was a period earlier. Lanes of one kind that have
+//! A microbatch is as urgent as the one before it was a period earlier. Series of one kind that have
 //! the same place among those of their devices form a *leg*: what a microbatch passes on its way
 //! from device to device. Rules begin as slopes, so much later per device on each leg, as building
-//! blocks are described (arXiv 2405.15362, section 3), and change by legs, parts of legs and lanes.
+//! blocks are described (arXiv 2405.15362, section 3), and change by legs, parts of legs and series.
 
 use super::Objective;
 use super::job::{Job, Orders, Time};
@@ -13,14 +13,14 @@ use pipe_ir::task::TaskKind;
 
 /// Parts of a unit of time in which rules count.
 pub const FINE: Time = 16;
-/// A lane that may start at once.
+/// A series that may start at once.
 pub const AT_ONCE: Time = Time::MIN / 4;
 /// Slopes to begin with, in halves of the mean duration.
 const SLOPES: [Time; 10] = [2, 2, 3, 4, 4, 5, 6, 8, 8, 10];
-/// The longest that a lane is held back, and its `W` put off, in mean durations.
+/// The longest that a series is held back, and its `W` put off, in mean durations.
 const MOST_HELD: usize = 36;
 const MOST_PUT_OFF: usize = 13;
-/// How long before their time a schedule's lanes are held back, in mean durations.
+/// How long before their time a schedule's series are held back, in mean durations.
 const HELD: [Time; 4] = [0, 6, 12, 24];
 /// Activations that a task may have to leave to others.
 const MOST_SPARE: usize = 4;
@@ -28,11 +28,11 @@ const MOST_SPARE: usize = 4;
 /// What decides.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rule {
-    /// By lane: the less, the more urgent.
+    /// By series: the less, the more urgent.
     pub ranks: Vec<Time>,
-    /// By lane: memory that a task must leave, on each of its devices.
+    /// By series: memory that a task must leave, on each of its devices.
     pub spare: Vec<i64>,
-    /// By lane: when the first task may start, and the next ones a period later each; or [`AT_ONCE`].
+    /// By series: when the first task may start, and the next ones a period later each; or [`AT_ONCE`].
     pub hold: Vec<Time>,
     /// How long a device may be idle for the sake of a more urgent task.
     pub wait: Time,
@@ -40,12 +40,12 @@ pub struct Rule {
     pub fused: Vec<bool>,
 }
 
-/// The lanes of a job by legs.
+/// The series of a job by legs.
 #[derive(Clone, Debug)]
 pub struct Legs {
-    /// By leg: its lanes in the order of their devices.
-    pub lanes: Vec<Vec<usize>>,
-    /// By lane: its leg, and where it is there.
+    /// By leg: its series in the order of their devices.
+    pub series: Vec<Vec<usize>>,
+    /// By series: its leg, and where it is there.
     pub place: Vec<(usize, usize)>,
     /// The mean duration of a task.
     pub unit: Time,
@@ -54,91 +54,91 @@ pub struct Legs {
 impl Legs {
     /// The legs of a job.
     pub fn new(job: &Job) -> Self {
-        let key = |lane: usize| {
-            let (kind, device) = (job.lanes[lane].kind, job.lanes[lane].devices[0]);
-            let is_alike = |other: &&usize| **other < lane && job.lanes[**other].kind == kind;
+        let key = |series: usize| {
+            let (kind, device) = (job.series[series].kind, job.series[series].devices[0]);
+            let is_alike = |other: &&usize| **other < series && job.series[**other].kind == kind;
             (kind.index(), job.on_device[device].iter().filter(is_alike).count())
         };
-        let mut sorted: Vec<usize> = (0..job.lanes.len()).collect();
-        sorted.sort_by_key(|lane| (key(*lane), job.lanes[*lane].devices[0], *lane));
-        let lanes: Vec<Vec<usize>> =
+        let mut sorted: Vec<usize> = (0..job.series.len()).collect();
+        sorted.sort_by_key(|series| (key(*series), job.series[*series].devices[0], *series));
+        let all: Vec<Vec<usize>> =
             sorted.chunk_by(|one, other| key(*one) == key(*other)).map(<[usize]>::to_vec).collect();
-        let mut place = vec![(0, 0); job.lanes.len()];
-        for (leg, lanes) in lanes.iter().enumerate() {
-            lanes.iter().enumerate().for_each(|(index, lane)| place[*lane] = (leg, index));
+        let mut place = vec![(0, 0); job.series.len()];
+        for (leg, own) in all.iter().enumerate() {
+            own.iter().enumerate().for_each(|(index, series)| place[*series] = (leg, index));
         }
-        let durations: Time = job.lanes.iter().map(|lane| lane.duration).sum();
-        Self { lanes, place, unit: (durations / job.lanes.len().max(1) as Time).max(1) }
+        let durations: Time = job.series.iter().map(|series| series.duration).sum();
+        Self { series: all, place, unit: (durations / job.series.len().max(1) as Time).max(1) }
     }
 }
 
-/// What the same microbatch takes later on the devices of a lane that takes memory.
-fn later(job: &Job, lane: usize) -> i64 {
-    let own = &job.lanes[lane];
-    let others = own.devices.iter().flat_map(|device| &job.on_device[*device]).filter(|other| **other > lane);
-    let takes = others.map(|other| job.lanes[*other].takes).max().unwrap_or(0).max(0);
+/// What the same microbatch takes later on the devices of a series that takes memory.
+fn later(job: &Job, series: usize) -> i64 {
+    let own = &job.series[series];
+    let others = own.devices.iter().flat_map(|device| &job.on_device[*device]).filter(|other| **other > series);
+    let takes = others.map(|other| job.series[*other].takes).max().unwrap_or(0).max(0);
     if own.takes > 0 { takes } else { 0 }
 }
 
 impl Rule {
-    /// All lanes alike: what decides is said elsewhere.
+    /// All series alike: what decides is said elsewhere.
     pub(crate) fn level(job: &Job) -> Self {
-        let n_lanes = job.lanes.len();
-        let (ranks, spare, hold) = (vec![0; n_lanes], vec![0; n_lanes], vec![AT_ONCE; n_lanes]);
+        let n_series = job.series.len();
+        let (ranks, spare, hold) = (vec![0; n_series], vec![0; n_series], vec![AT_ONCE; n_series]);
         Self { ranks, spare, hold, wait: 0, fused: vec![false; job.fusions.len()] }
     }
 
-    /// Changes the ranks of a leg, a part of it or one of its lanes, by up to two mean durations,
+    /// Changes the ranks of a leg, a part of it or one of its series, by up to two mean durations,
     /// in the order of a job or of the reversed one.
     pub(crate) fn shift(&mut self, legs: &Legs, is_reversed: bool, random: &mut Random) {
-        let lanes = &legs.lanes[random.below(legs.lanes.len())];
-        let from = random.below(lanes.len());
-        let to = from + 1 + random.below(lanes.len() - from);
+        let leg = &legs.series[random.below(legs.series.len())];
+        let from = random.below(leg.len());
+        let to = from + 1 + random.below(leg.len() - from);
         let most = 2 * legs.unit * FINE;
         let by = random.below(2 * most as usize + 1) as Time - most;
         let form = random.below(4);
         let last = self.ranks.len() - 1;
-        for (place, lane) in lanes.iter().enumerate() {
+        for (place, series) in leg.iter().enumerate() {
             let by = match form {
                 0 => by,
-                1 => 2 * by * place as Time / lanes.len() as Time,
+                1 => 2 * by * place as Time / leg.len() as Time,
                 2 if (from..to).contains(&place) => by,
                 3 if place == from => by,
                 _ => 0,
             };
-            self.ranks[if is_reversed { last - lane } else { *lane }] += by;
+            self.ranks[if is_reversed { last - series } else { *series }] += by;
         }
     }
 
     /// Some slopes.
     pub fn random(job: &Job, legs: &Legs, random: &mut Random) -> Self {
         let unit = legs.unit * FINE;
-        let slopes: Vec<Time> = legs.lanes.iter().map(|_| SLOPES[random.below(SLOPES.len())] * unit / 2).collect();
-        let put_off: Vec<Time> = legs.lanes.iter().map(|_| (random.below(MOST_PUT_OFF) as Time - 2) * unit).collect();
-        let mut ranks: Vec<Time> = Vec::with_capacity(job.lanes.len());
-        for (index, lane) in job.lanes.iter().enumerate() {
+        let slopes: Vec<Time> = legs.series.iter().map(|_| SLOPES[random.below(SLOPES.len())] * unit / 2).collect();
+        let put_off: Vec<Time> = legs.series.iter().map(|_| (random.below(MOST_PUT_OFF) as Time - 2) * unit).collect();
+        let mut ranks: Vec<Time> = Vec::with_capacity(job.series.len());
+        for (index, series) in job.series.iter().enumerate() {
             let (leg, _) = legs.place[index];
             let after = |&(need, _): &(usize, Time)| {
-                let own = &job.lanes[need];
+                let own = &job.series[need];
                 ranks[need]
-                    + match lane.kind {
+                    + match series.kind {
                         TaskKind::BackwardWeight => own.duration * FINE + put_off[leg],
-                        _ if own.devices == lane.devices => own.duration * FINE,
+                        _ if own.devices == series.devices => own.duration * FINE,
                         _ => slopes[leg],
                     }
             };
-            let rank = lane.needs.iter().map(after).max().unwrap_or(0);
+            let rank = series.needs.iter().map(after).max().unwrap_or(0);
             ranks.push(rank);
         }
         let activations = random.below(MOST_SPARE) as i64;
-        let spare = (0..job.lanes.len()).map(|lane| activations * later(job, lane)).collect();
-        let is_held: Vec<bool> = legs.lanes.iter().map(|_| random.below(3) == 0).collect();
+        let spare = (0..job.series.len()).map(|series| activations * later(job, series)).collect();
+        let is_held: Vec<bool> = legs.series.iter().map(|_| random.below(3) == 0).collect();
         let by = random.below(MOST_HELD) as Time * unit;
-        let hold = |lane: usize| match job.lanes[lane].takes {
-            1.. if is_held[legs.place[lane].0] => ranks[lane] - by,
+        let hold = |series: usize| match job.series[series].takes {
+            1.. if is_held[legs.place[series].0] => ranks[series] - by,
             _ => AT_ONCE,
         };
-        let hold = (0..job.lanes.len()).map(hold).collect();
+        let hold = (0..job.series.len()).map(hold).collect();
         let is_fused = random.below(2) == 0;
         Self { ranks, spare, hold, wait: 0, fused: vec![is_fused; job.fusions.len()] }
     }
@@ -146,22 +146,22 @@ impl Rule {
     /// Rules behind a schedule: those of its middle microbatch, and those of a microbatch alone,
     /// with and without a hold.
     pub fn behind(job: &Job, legs: &Legs, objective: Objective, orders: &Orders) -> Vec<Self> {
-        let (m, n_lanes) = (job.microbatches, job.lanes.len());
-        let fused = |fusion: usize| orders.iter().flatten().any(|mention| *mention == n_lanes + fusion);
+        let (m, n_series) = (job.microbatches, job.series.len());
+        let fused = |fusion: usize| orders.iter().flatten().any(|mention| *mention == n_series + fusion);
         let fused: Vec<bool> = (0..job.fusions.len()).map(fused).collect();
         let middle = m / 2;
         let mut all_ranks = vec![job.heads().iter().map(|head| head * FINE).collect::<Vec<Time>>()];
         if let Some((plan, _)) = Plan::new(job, objective, orders) {
-            let rank = |lane: usize| (plan.starts()[lane * m + middle] - job.work() * middle as Time) * FINE;
-            all_ranks.push((0..n_lanes).map(rank).collect());
+            let rank = |series: usize| (plan.starts()[series * m + middle] - job.work() * middle as Time) * FINE;
+            all_ranks.push((0..n_series).map(rank).collect());
         }
         let rule = |ranks: &[Time], leaves: bool, held: Option<Time>| {
-            let spare = (0..n_lanes).map(|lane| if leaves { later(job, lane) } else { 0 }).collect();
-            let hold = |lane: usize| match held {
-                Some(by) if job.lanes[lane].takes > 0 => ranks[lane] - by * legs.unit * FINE,
+            let spare = (0..n_series).map(|series| if leaves { later(job, series) } else { 0 }).collect();
+            let hold = |series: usize| match held {
+                Some(by) if job.series[series].takes > 0 => ranks[series] - by * legs.unit * FINE,
                 _ => AT_ONCE,
             };
-            let hold = (0..n_lanes).map(hold).collect();
+            let hold = (0..n_series).map(hold).collect();
             Self { ranks: ranks.to_vec(), spare, hold, wait: 0, fused: fused.clone() }
         };
         let holds = || std::iter::once(None).chain(HELD.map(Some));
@@ -171,57 +171,57 @@ impl Rule {
 
     /// Changes something, by at most `scale`.
     pub fn change(&mut self, job: &Job, legs: &Legs, scale: Time, random: &mut Random) {
-        let lanes = &legs.lanes[random.below(legs.lanes.len())];
-        let from = random.below(lanes.len());
-        let part = &lanes[from..from + 1 + random.below(lanes.len() - from)];
+        let leg = &legs.series[random.below(legs.series.len())];
+        let from = random.below(leg.len());
+        let part = &leg[from..from + 1 + random.below(leg.len() - from)];
         let by = random.below(2 * scale as usize + 1) as Time - scale;
         match random.below(16) {
-            0 => self.change_spare(job, &lanes[from..=from], random),
+            0 => self.change_spare(job, &leg[from..=from], random),
             1 => self.change_spare(job, part, random),
-            2 | 3 => self.tilt(lanes, 2 * by / lanes.len() as Time),
-            4 => self.put_off(lanes, by),
+            2 | 3 => self.tilt(leg, 2 * by / leg.len() as Time),
+            4 => self.put_off(leg, by),
             5 => self.put_off(part, by),
-            6 => self.tilt(&lanes[from..], 2 * by / lanes.len() as Time),
+            6 => self.tilt(&leg[from..], 2 * by / leg.len() as Time),
             7 => {
                 self.put_off(part, by);
-                let of_stage = |lane: usize, next: usize| job.lanes[lane].stage == job.lanes[next].stage;
-                let feeds = part.iter().flat_map(|lane| job.lanes[*lane].feeds.iter().map(|(next, _)| (*lane, *next)));
+                let of_stage = |series: usize, next: usize| job.series[series].stage == job.series[next].stage;
+                let feeds =
+                    part.iter().flat_map(|series| job.series[*series].feeds.iter().map(|(next, _)| (*series, *next)));
                 let own: Vec<usize> =
-                    feeds.filter(|(lane, next)| of_stage(*lane, *next)).map(|(_, next)| next).collect();
+                    feeds.filter(|(series, next)| of_stage(*series, *next)).map(|(_, next)| next).collect();
                 self.put_off(&own, by);
             }
             8 => {
                 let off = (random.below(MOST_HELD + 4) as Time - MOST_HELD as Time) * legs.unit * FINE;
                 let is_held = random.below(3) > 0;
-                lanes
-                    .iter()
-                    .for_each(|lane| self.hold[*lane] = if is_held { self.ranks[*lane] + off } else { AT_ONCE });
+                leg.iter()
+                    .for_each(|series| self.hold[*series] = if is_held { self.ranks[*series] + off } else { AT_ONCE });
             }
-            9 => part.iter().for_each(|lane| {
-                let hold = self.hold[*lane];
-                self.hold[*lane] = if hold == AT_ONCE { hold } else { hold + by / 2 };
+            9 => part.iter().for_each(|series| {
+                let hold = self.hold[*series];
+                self.hold[*series] = if hold == AT_ONCE { hold } else { hold + by / 2 };
             }),
             10 => {
                 let most = [0, 1, 2, 3, 6][random.below(5)] * legs.unit / 3;
                 self.wait = random.below(most as usize + 1) as Time;
             }
             11 if !self.fused.is_empty() => self.change_form(random),
-            _ => self.ranks[lanes[from]] += by,
+            _ => self.ranks[leg[from]] += by,
         }
     }
 
-    fn put_off(&mut self, lanes: &[usize], by: Time) {
-        lanes.iter().for_each(|lane| self.ranks[*lane] += by);
+    fn put_off(&mut self, leg: &[usize], by: Time) {
+        leg.iter().for_each(|series| self.ranks[*series] += by);
     }
 
-    fn tilt(&mut self, lanes: &[usize], slope: Time) {
-        lanes.iter().zip(0..).for_each(|(lane, index)| self.ranks[*lane] += slope * index);
+    fn tilt(&mut self, leg: &[usize], slope: Time) {
+        leg.iter().zip(0..).for_each(|(series, index)| self.ranks[*series] += slope * index);
     }
 
-    fn change_spare(&mut self, job: &Job, lanes: &[usize], random: &mut Random) {
+    fn change_spare(&mut self, job: &Job, leg: &[usize], random: &mut Random) {
         let activations = random.below(MOST_SPARE) as i64;
-        for lane in lanes.iter().filter(|lane| job.lanes[**lane].takes > 0) {
-            self.spare[*lane] = activations * later(job, *lane).max(job.lanes[*lane].takes);
+        for series in leg.iter().filter(|series| job.series[**series].takes > 0) {
+            self.spare[*series] = activations * later(job, *series).max(job.series[*series].takes);
         }
     }
 

@@ -9,7 +9,7 @@ use pipe_ir::ids::StageId;
 pub fn staged(place: &[usize], m: usize, capacity: i64, costs: [Time; 3], latency: Time) -> Job {
     let n = place.len();
     let hop = |one: usize, other: usize| if place[one] == place[other] { 0 } else { latency };
-    let lane = |kind: usize, stage: usize, needs: Vec<(usize, Time)>| TaskSeries {
+    let series = |kind: usize, stage: usize, needs: Vec<(usize, Time)>| TaskSeries {
         kind: SCHEDULED[kind],
         stage: StageId::from_index(stage),
         devices: vec![place[stage]],
@@ -18,21 +18,21 @@ pub fn staged(place: &[usize], m: usize, capacity: i64, costs: [Time; 3], latenc
         needs,
         feeds: Vec::new(),
     };
-    let mut lanes: Vec<TaskSeries> = Vec::new();
+    let mut all: Vec<TaskSeries> = Vec::new();
     for stage in 0..n {
-        lanes.push(lane(
+        all.push(series(
             0,
             stage,
             stage.checked_sub(1).map(|before| (before, hop(before, stage))).into_iter().collect(),
         ));
     }
     for stage in (0..n).rev() {
-        let own = lanes.len();
+        let own = all.len();
         let after = (stage + 1 < n).then(|| (own - 2, hop(stage, stage + 1)));
-        lanes.push(lane(1, stage, [(stage, 0)].into_iter().chain(after).collect()));
-        lanes.push(lane(2, stage, vec![(own, 0)]));
+        all.push(series(1, stage, [(stage, 0)].into_iter().chain(after).collect()));
+        all.push(series(2, stage, vec![(own, 0)]));
     }
-    Job::of_lanes(lanes, m, vec![capacity; place.iter().max().map_or(0, |last| last + 1)])
+    Job::of_series(all, m, vec![capacity; place.iter().max().map_or(0, |last| last + 1)])
 }
 
 /// A V of `2 * p` stages on `p` devices.

@@ -1,4 +1,4 @@
-//! Long steps from short ones: a window of a short schedule that holds every lane equally often is repeated.
+//! Long steps from short ones: a window of a short schedule that holds every series equally often is repeated.
 //!
 //! Repeating it keeps every dependency that the short schedule keeps in its order, and every peak:
 //! what a device holds is the same before and after the window.
@@ -77,18 +77,18 @@ fn moments(plan: &Plan<'_>, length: Time) -> Vec<Time> {
     moments.into_iter().step_by(step).collect()
 }
 
-/// From the first task of each device that starts at a moment or later: as many as hold each lane equally often.
+/// From the first task of each device that starts at a moment or later: as many as hold each series equally often.
 fn window(job: &Job, plan: &Plan<'_>, orders: &Orders, moment: Time, microbatches: usize) -> Option<Frozen> {
     let mut window = Vec::with_capacity(orders.len());
     for (device, order) in orders.iter().enumerate() {
         let from = plan.first_at(device, moment)?;
-        let mut counts = vec![0; job.lanes.len()];
+        let mut counts = vec![0; job.series.len()];
         let (mut to, mut missing) = (from, microbatches * job.on_device[device].len());
         while missing > 0 {
-            let (first, second) = job.lanes_of(*order.get(to)?);
-            for lane in std::iter::once(first).chain(second) {
-                counts[lane] += 1;
-                missing = missing.checked_sub(1).filter(|_| counts[lane] <= microbatches)?;
+            let (first, second) = job.series_of(*order.get(to)?);
+            for series in std::iter::once(first).chain(second) {
+                counts[series] += 1;
+                missing = missing.checked_sub(1).filter(|_| counts[series] <= microbatches)?;
             }
             to += 1;
         }

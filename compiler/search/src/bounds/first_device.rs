@@ -8,45 +8,46 @@ use pipe_schedule::dispatch::job::{Job, Time};
 
 /// No schedule has a shorter longest stage. Zero where microbatches begin in several places.
 pub(crate) fn least_span(job: &Job) -> Time {
-    let mut sources = job.lanes.iter().filter(|lane| lane.needs.is_empty());
+    let mut sources = job.series.iter().filter(|series| series.needs.is_empty());
     let (Some(source), None) = (sources.next(), sources.next()) else { return 0 };
     let Some(home) = source.devices.first() else { return 0 };
     let (heads, ways) = (job.heads(), ways_to(job, *home));
-    let of_device = |lanes: &Vec<usize>| {
-        let back = || lanes.iter().filter_map(|lane| Some((*lane, ways[*lane]?)));
-        let head = back().map(|(lane, _)| heads[lane]).min()?;
+    let of_device = |all: &Vec<usize>| {
+        let back = || all.iter().filter_map(|series| Some((*series, ways[*series]?)));
+        let head = back().map(|(series, _)| heads[series]).min()?;
         let way = back().map(|(_, way)| way).min()?;
-        let work: Time = back().map(|(lane, _)| job.least[lane]).sum();
+        let work: Time = back().map(|(series, _)| job.least[series]).sum();
         Some(head + work * job.microbatches as Time + way)
     };
     let spans = job
         .on_device
         .iter()
         .zip(&job.capacity)
-        .filter_map(|(lanes, capacity)| Some(of_device(lanes)? + releases(job, lanes, &ways, *capacity)));
+        .filter_map(|(all, capacity)| Some(of_device(all)? + releases(job, all, &ways, *capacity)));
     spans.max().unwrap_or(0)
 }
 
-/// The longest way from the end of each lane's task to the end of the same microbatch's last task
+/// The longest way from the end of each series' task to the end of the same microbatch's last task
 /// on a device, if there is one.
 fn ways_to(job: &Job, home: usize) -> Vec<Option<Time>> {
-    let mut ways: Vec<Option<Time>> = vec![None; job.lanes.len()];
-    for (index, lane) in job.lanes.iter().enumerate().rev() {
+    let mut ways: Vec<Option<Time>> = vec![None; job.series.len()];
+    for (index, series) in job.series.iter().enumerate().rev() {
         let next = |(next, latency): &(usize, Time)| Some(latency + job.least[*next] + ways[*next]?);
-        let own = lane.devices.contains(&home).then_some(0);
-        ways[index] = lane.feeds.iter().filter_map(next).max().max(own);
+        let own = series.devices.contains(&home).then_some(0);
+        ways[index] = series.feeds.iter().filter_map(next).max().max(own);
     }
     ways
 }
 
 /// Work that does not lead back, and that a device must do before its last forward for the memory.
-fn releases(job: &Job, lanes: &[usize], ways: &[Option<Time>], capacity: i64) -> Time {
-    let takes = |lane: &&usize| job.lanes[**lane].takes > 0 && ways[**lane].is_some();
-    let taken: i64 = lanes.iter().filter(takes).map(|lane| job.lanes[*lane].takes).sum();
-    let back: i64 = lanes.iter().filter(|lane| ways[**lane].is_some()).map(|lane| job.lanes[*lane].takes.min(0)).sum();
-    let late = || lanes.iter().filter(|lane| ways[**lane].is_none() && job.lanes[**lane].takes < 0);
-    let most = late().map(|lane| -job.lanes[*lane].takes).max().unwrap_or(0);
-    let least = late().map(|lane| job.least[*lane]).min().unwrap_or(0);
+fn releases(job: &Job, all: &[usize], ways: &[Option<Time>], capacity: i64) -> Time {
+    let takes = |series: &&usize| job.series[**series].takes > 0 && ways[**series].is_some();
+    let taken: i64 = all.iter().filter(takes).map(|series| job.series[*series].takes).sum();
+    let back: i64 =
+        all.iter().filter(|series| ways[**series].is_some()).map(|series| job.series[*series].takes.min(0)).sum();
+    let late = || all.iter().filter(|series| ways[**series].is_none() && job.series[**series].takes < 0);
+    let most = late().map(|series| -job.series[*series].takes).max().unwrap_or(0);
+    let least = late().map(|series| job.least[*series]).min().unwrap_or(0);
     let missing = (taken + back) * job.microbatches as i64 - capacity;
     if most == 0 || missing <= 0 { 0 } else { (missing + most - 1) / most * least }
 }
@@ -71,7 +72,7 @@ mod tests {
     #[test]
     fn nobody_knows_where_microbatches_begin_in_two_places() {
         let mut job = staged(&[0, 1], 4, 2, [1, 1, 1], 0);
-        job.lanes[1].needs.clear();
+        job.series[1].needs.clear();
         assert_eq!(least_span(&job), 0);
     }
 }

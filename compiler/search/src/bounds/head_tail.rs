@@ -12,13 +12,13 @@ use crate::bounds::relaxation::relax;
 use crate::exact::beam::{Beam, explore_within};
 use pipe_schedule::dispatch::job::{Job, Time};
 
-/// The windows of all tasks, by lane and microbatch.
+/// The windows of all tasks, by series and microbatch.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Windows {
     microbatches: usize,
     heads: Vec<Time>,
     tails: Vec<Time>,
-    /// By lane: the tail of all its microbatches, if it is the same.
+    /// By series: the tail of all its microbatches, if it is the same.
     same: Vec<Option<Time>>,
 }
 
@@ -36,34 +36,34 @@ impl Windows {
     }
 
     /// No task starts before this.
-    pub(crate) fn head(&self, lane: usize, microbatch: u32) -> Time {
-        self.heads[lane * self.microbatches + microbatch as usize]
+    pub(crate) fn head(&self, series: usize, microbatch: u32) -> Time {
+        self.heads[series * self.microbatches + microbatch as usize]
     }
 
     /// What follows the end of a task at least.
-    pub(crate) fn tail(&self, lane: usize, microbatch: u32) -> Time {
-        self.tails[lane * self.microbatches + microbatch as usize]
+    pub(crate) fn tail(&self, series: usize, microbatch: u32) -> Time {
+        self.tails[series * self.microbatches + microbatch as usize]
     }
 
-    /// The tail of all tasks of a lane, if it is the same.
-    pub(crate) fn same_tail(&self, lane: usize) -> Option<Time> {
-        self.same[lane]
+    /// The tail of all tasks of a series, if it is the same.
+    pub(crate) fn same_tail(&self, series: usize) -> Option<Time> {
+        self.same[series]
     }
 
-    fn of_lanes(&self, kept: &[usize]) -> Self {
-        let of = |all: &[Time]| kept.iter().flat_map(|lane| self.row(all, *lane)).copied().collect();
+    fn of_series(&self, kept: &[usize]) -> Self {
+        let of = |all: &[Time]| kept.iter().flat_map(|series| self.row(all, *series)).copied().collect();
         Self::new(self.microbatches, of(&self.heads), of(&self.tails))
     }
 
-    fn row<'a>(&self, all: &'a [Time], lane: usize) -> &'a [Time] {
-        &all[lane * self.microbatches..][..self.microbatches]
+    fn row<'a>(&self, all: &'a [Time], series: usize) -> &'a [Time] {
+        &all[series * self.microbatches..][..self.microbatches]
     }
 }
 
 /// A supposition, as far as it was followed: in one direction of time, and in the other.
 struct Supposed<'a> {
     jobs: [&'a Job; 2],
-    /// By direction, lane and microbatch: no schedule that is as short as supposed starts the task earlier.
+    /// By direction, series and microbatch: no schedule that is as short as supposed starts the task earlier.
     heads: [Vec<Time>; 2],
     beam: Beam,
     /// No schedule is shorter.
@@ -103,7 +103,7 @@ impl Supposed<'_> {
         let job = self.jobs[direction];
         let relaxed = relax(job, devices);
         let tails = self.heads[1 - direction].iter().rev().copied().collect();
-        let windows = Windows::new(job.microbatches, self.heads[direction].clone(), tails).of_lanes(&relaxed.kept);
+        let windows = Windows::new(job.microbatches, self.heads[direction].clone(), tails).of_series(&relaxed.kept);
         let explored = explore_within(&relaxed.job, &windows, &self.beam, go_on);
         if !explored.complete {
             return false;
@@ -111,13 +111,13 @@ impl Supposed<'_> {
         let least = explored.found.map_or(self.beam.below, |(length, _)| length);
         self.bound = self.bound.max(least.min(self.beam.below));
         if !job.fusions.is_empty() {
-            // The n-th task of a lane is not that of microbatch n, so its start says nothing of what needs it.
+            // The n-th task of a series is not that of microbatch n, so its start says nothing of what needs it.
             return false;
         }
         let before = self.heads[direction].clone();
         let earliest = explored.earliest.chunks(job.microbatches.max(1));
-        for (lane, earliest) in relaxed.kept.iter().zip(earliest) {
-            let heads = &mut self.heads[direction][lane * job.microbatches..];
+        for (series, earliest) in relaxed.kept.iter().zip(earliest) {
+            let heads = &mut self.heads[direction][series * job.microbatches..];
             for (head, earliest) in heads.iter_mut().zip(earliest) {
                 *head = earliest.min(&self.beam.below).max(head).to_owned();
             }
@@ -126,14 +126,14 @@ impl Supposed<'_> {
         before != self.heads[direction]
     }
 
-    /// Tasks start after those that they need, and after the one before them on their lane.
+    /// Tasks start after those that they need, and after the one before them on their series.
     fn propagate(&mut self, direction: usize) {
         let (job, heads) = (self.jobs[direction], &mut self.heads[direction]);
         let m = job.microbatches;
-        for (lane, one) in job.lanes.iter().enumerate() {
+        for (series, one) in job.series.iter().enumerate() {
             for microbatch in 0..m {
-                let index = lane * m + microbatch;
-                let before = if microbatch > 0 { heads[index - 1] + job.least[lane] } else { 0 };
+                let index = series * m + microbatch;
+                let before = if microbatch > 0 { heads[index - 1] + job.least[series] } else { 0 };
                 let needs =
                     one.needs.iter().map(|(need, latency)| heads[need * m + microbatch] + job.least[*need] + latency);
                 heads[index] = needs.fold(heads[index].max(before), Ord::max);

@@ -16,60 +16,61 @@ pub(crate) fn least_with_pauses(job: &Job) -> Time {
 
 /// How long a device takes at least, from its first start to its last end.
 fn of_device(job: &Job, device: usize) -> Time {
-    let lanes = &job.on_device[device];
-    let work: Time = lanes.iter().map(|lane| job.least[*lane]).sum();
-    let takes = |lane: &usize| job.parts[*lane] == Part::Alone && job.lanes[*lane].takes > 0;
+    let all = &job.on_device[device];
+    let work: Time = all.iter().map(|series| job.least[*series]).sum();
+    let takes = |series: &usize| job.parts[*series] == Part::Alone && job.series[*series].takes > 0;
     let (before, after) = (warm_up(job, device, takes), cool_down(job, device));
     // Where not all that takes memory can come before the first backward, some of it comes between both pauses.
-    let taken: i64 = lanes.iter().filter(|lane| takes(lane)).map(|lane| job.lanes[*lane].takes).sum();
+    let taken: i64 = all.iter().filter(|series| takes(series)).map(|series| job.series[*series].takes).sum();
     let apart = taken * job.microbatches as i64 > job.capacity[device];
     work * job.microbatches as Time + if apart { before + after } else { before.max(after) }
 }
 
 /// Idle time from the first start until something starts that takes no memory.
 fn warm_up(job: &Job, device: usize, takes: impl Fn(&usize) -> bool) -> Time {
-    let lanes = &job.on_device[device];
-    let takers = || lanes.iter().filter(|lane| takes(lane));
-    let work = takers().map(|lane| work_in(job.capacity[device], job.least[*lane], job.lanes[*lane].takes)).max();
+    let all = &job.on_device[device];
+    let takers = || all.iter().filter(|series| takes(series));
+    let work =
+        takers().map(|series| work_in(job.capacity[device], job.least[*series], job.series[*series].takes)).max();
     let work = work.map(|work| work.min(work_of_all(job, takers())));
-    let ways: Vec<Vec<Option<Time>>> = takers().map(|lane| ways_from(job, *lane)).collect();
-    let way = |lane: &usize| ways.iter().filter_map(|ways| ways[*lane]).max().unwrap_or(0);
-    let first = lanes.iter().filter(|lane| !takes(lane)).map(way).min().unwrap_or(0);
+    let ways: Vec<Vec<Option<Time>>> = takers().map(|series| ways_from(job, *series)).collect();
+    let way = |series: &usize| ways.iter().filter_map(|ways| ways[*series]).max().unwrap_or(0);
+    let first = all.iter().filter(|series| !takes(series)).map(way).min().unwrap_or(0);
     (first - work.unwrap_or(0)).max(0)
 }
 
 /// Idle time from the end of what is followed by nothing but backwards on, until the last end.
 fn cool_down(job: &Job, device: usize) -> Time {
-    let lanes = &job.on_device[device];
-    let gives = |lane: &usize| job.lanes[*lane].takes <= 0;
+    let all = &job.on_device[device];
+    let gives = |series: &usize| job.series[*series].takes <= 0;
     // A task that is left comes with those of its microbatch that only wait for it.
-    let work_of = |lane: &usize| {
-        let fed = job.lanes[*lane].feeds.iter().map(|(next, _)| *next);
-        let is_last = |next: usize| job.lanes[next].needs.len() == 1 && job.lanes[next].feeds.is_empty();
-        let with = fed.filter(|next| lanes.contains(next) && gives(next) && is_last(*next));
-        let (work, given) = std::iter::once(*lane)
+    let work_of = |series: &usize| {
+        let fed = job.series[*series].feeds.iter().map(|(next, _)| *next);
+        let is_last = |next: usize| job.series[next].needs.len() == 1 && job.series[next].feeds.is_empty();
+        let with = fed.filter(|next| all.contains(next) && gives(next) && is_last(*next));
+        let (work, given) = std::iter::once(*series)
             .chain(with)
-            .fold((0, 0), |(work, given), lane| (work + job.least[lane], given - job.lanes[lane].takes));
+            .fold((0, 0), |(work, given), series| (work + job.least[series], given - job.series[series].takes));
         work_in(job.capacity[device], work, given)
     };
-    let work = lanes.iter().filter(|lane| gives(lane)).map(work_of).max().unwrap_or(0);
-    let work = work.min(work_of_all(job, lanes.iter().filter(|lane| gives(lane))));
-    let way = |lane: &usize| {
-        if job.parts[*lane] != Part::Alone {
+    let work = all.iter().filter(|series| gives(series)).map(work_of).max().unwrap_or(0);
+    let work = work.min(work_of_all(job, all.iter().filter(|series| gives(series))));
+    let way = |series: &usize| {
+        if job.parts[*series] != Part::Alone {
             // What runs at once with the other half may be the last.
             return 0;
         }
-        let ways = ways_from(job, *lane);
-        let ends = lanes.iter().filter_map(|own| Some(ways[*own]? + job.least[*own]));
-        ends.max().unwrap_or(0) - job.least[*lane]
+        let ways = ways_from(job, *series);
+        let ends = all.iter().filter_map(|own| Some(ways[*own]? + job.least[*own]));
+        ends.max().unwrap_or(0) - job.least[*series]
     };
-    let last = lanes.iter().filter(|lane| !gives(lane)).map(way).min().unwrap_or(0);
+    let last = all.iter().filter(|series| !gives(series)).map(way).min().unwrap_or(0);
     (last - work).max(0)
 }
 
-/// What all tasks of some lanes take.
-fn work_of_all<'a>(job: &Job, lanes: impl Iterator<Item = &'a usize>) -> Time {
-    lanes.map(|lane| job.least[*lane]).sum::<Time>() * job.microbatches as Time
+/// What all tasks of some series take.
+fn work_of_all<'a>(job: &Job, all: impl Iterator<Item = &'a usize>) -> Time {
+    all.map(|series| job.least[*series]).sum::<Time>() * job.microbatches as Time
 }
 
 /// The most work in some memory of which each piece takes a part.
@@ -78,13 +79,13 @@ fn work_in(capacity: i64, work: Time, takes: i64) -> Time {
     if takes <= 0 { Time::MAX } else { Time::try_from(all / i128::from(takes)).unwrap_or(Time::MAX) }
 }
 
-/// The longest way from the start of a lane's task to the start of others of the same microbatch.
+/// The longest way from the start of a series' task to the start of others of the same microbatch.
 fn ways_from(job: &Job, from: usize) -> Vec<Option<Time>> {
-    let mut ways: Vec<Option<Time>> = vec![None; job.lanes.len()];
+    let mut ways: Vec<Option<Time>> = vec![None; job.series.len()];
     ways[from] = Some(0);
-    for (index, lane) in job.lanes.iter().enumerate().skip(from + 1) {
+    for (index, series) in job.series.iter().enumerate().skip(from + 1) {
         let before = |(need, latency): &(usize, Time)| Some(ways[*need]? + job.least[*need] + latency);
-        ways[index] = lane.needs.iter().filter_map(before).max();
+        ways[index] = series.needs.iter().filter_map(before).max();
     }
     ways
 }

@@ -30,11 +30,11 @@ const RULES: usize = 2;
 const KEPT: usize = 16;
 /// Steps with more tasks are searched with fewer microbatches first.
 const SHORT_TASKS: usize = 420;
-/// Partial blocks and lanes that a search for blocks looks at: at first, and four times as many in
+/// Partial blocks and series that a search for blocks looks at: at first, and four times as many in
 /// each of the next rounds.
 pub(crate) const BLOCK_EFFORT: usize = 12_000;
-/// Blocks of more lanes are searched with fewer at once, as each takes longer.
-const BLOCK_LANES: usize = 24;
+/// Blocks of more series are searched with fewer at once, as each takes longer.
+const BLOCK_SERIES: usize = 24;
 /// Periods that are tried beyond the shortest, at once, and how many of those with blocks are enough.
 const PERIODS: Time = 60;
 const PERIODS_AT_ONCE: usize = 4;
@@ -114,7 +114,7 @@ pub fn search(
 fn short_step(job: &Job) -> usize {
     let most = job.capacity.iter().copied().max().unwrap_or(0).max(0) as usize;
     let devices = job.capacity.len();
-    let enough = (3 * devices.min(most) + 4).max(SHORT_TASKS / job.lanes.len().max(1));
+    let enough = (3 * devices.min(most) + 4).max(SHORT_TASKS / job.series.len().max(1));
     let spare = job.microbatches.saturating_sub(enough);
     enough.min(job.microbatches) + spare % 4
 }
@@ -280,8 +280,8 @@ impl Portfolio<'_> {
     /// Building blocks with the shortest periods that have any.
     fn add_blocks_of(&mut self, split: bool, effort: usize) {
         let work = self.context.short_of(split).work();
-        let lanes = self.context.short.lanes.len().max(1);
-        let width = (effort * BLOCK_LANES / (lanes * lanes.max(BLOCK_LANES))).max(16);
+        let n_series = self.context.short.series.len().max(1);
+        let width = (effort * BLOCK_SERIES / (n_series * n_series.max(BLOCK_SERIES))).max(16);
         let step = (work / 40).max(1);
         let periods: Vec<Time> = (0..PERIODS).map(|more| work + more * step).collect();
         let mut found = 0;

@@ -79,8 +79,8 @@ impl Portfolio<'_> {
     /// Changes of single tasks: of the best starts, and of the best long step.
     fn changes(&mut self, effort: u64) -> Vec<Work> {
         let context = &self.context;
-        let durations = || context.short.lanes.iter().map(|lane| lane.duration);
-        let mean = durations().sum::<Time>() / context.short.lanes.len().max(1) as Time;
+        let durations = || context.short.series.iter().map(|series| series.duration);
+        let mean = durations().sum::<Time>() / context.short.series.len().max(1) as Time;
         let tries = |job: &Job| SHIFTS * tries(effort, job);
         // Where single tasks do not help, as with equal durations, that is not tried at length.
         let finalists = if self.shifts_help { FINALISTS } else { 1 };

@@ -143,7 +143,7 @@ impl Context {
             }
             Work::Deepen { tries, seed } => {
                 let random = &mut Random::new(*seed);
-                let enough = DEEP_TASKS / self.long.lanes.len().max(1);
+                let enough = DEEP_TASKS / self.long.series.len().max(1);
                 let job = self.long.with_microbatches(enough.clamp(self.short.microbatches, self.long.microbatches));
                 let found = depths(&job, self.objective, *tries, random, go_on);
                 let orders = |depths: &Depths, job: &Job| orders_of_depths(job, self.objective, depths);

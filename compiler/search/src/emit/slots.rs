@@ -31,7 +31,7 @@ const PERIODS: i64 = 8;
 /// The block that a schedule repeats from its beginning to its end, if it does, and if few words say so.
 pub(crate) fn slots(schedule: &Schedule) -> Option<Slots> {
     let frame = Frame::new(schedule)?;
-    let load = frame.on_device.iter().map(|lanes| lanes.iter().map(|lane| frame.duration(*lane)).sum::<i64>()).max()?;
+    let load = frame.on_device.iter().map(|all| all.iter().map(|series| frame.duration(*series)).sum::<i64>()).max()?;
     (load..load + PERIODS).find_map(|period| {
         let slots = frame.slots(period).filter(|slots| frame.is_sound(slots, period))?;
         let line = |(kind, slots): (&TaskKind, &[i64])| Some((*kind, expression(slots, schedule.n_devices())?));
@@ -40,12 +40,12 @@ pub(crate) fn slots(schedule: &Schedule) -> Option<Slots> {
     })
 }
 
-/// What a schedule's order says about slots. Lane `kind * n_stages + stage` is all tasks of a kind and stage.
+/// What a schedule's order says about slots. Series `kind * n_stages + stage` is all tasks of a kind and stage.
 struct Frame {
     kinds: Vec<TaskKind>,
     n_stages: usize,
     on_device: Vec<Vec<usize>>,
-    /// By two lanes: by how many microbatches at most a task of the first one, that stands right
+    /// By two series: by how many microbatches at most a task of the first one, that stands right
     /// before one of the second one or is an input of it, is ahead.
     ahead: BTreeMap<(usize, usize), i64>,
     /// By device: the most activations that the order holds.
@@ -70,23 +70,23 @@ impl Frame {
         }
         let forward = std::iter::once(TaskKind::Forward).chain(recomputes);
         let kinds: Vec<TaskKind> = forward.chain(backward.iter().copied()).collect();
-        let lane = |kind, stage: StageId| Some(kinds.iter().position(|own| *own == kind)? * n_stages + stage.index());
+        let series = |kind, stage: StageId| Some(kinds.iter().position(|own| *own == kind)? * n_stages + stage.index());
         let mut frame =
             Self { kinds: kinds.clone(), n_stages, on_device: Vec::new(), ahead: BTreeMap::new(), peaks: Vec::new() };
         for order in &schedule.orders {
-            let lanes: Vec<(usize, i64)> = order
+            let all: Vec<(usize, i64)> = order
                 .iter()
-                .map(|one| Some((lane(one.task.kind, one.task.stage)?, i64::from(one.task.microbatch.0))))
+                .map(|one| Some((series(one.task.kind, one.task.stage)?, i64::from(one.task.microbatch.0))))
                 .collect::<Option<_>>()?;
-            for pair in lanes.windows(2) {
+            for pair in all.windows(2) {
                 frame.follows(pair[0].0, pair[1].0, pair[0].1 - pair[1].1);
             }
-            let held = lanes.iter().scan(0, |held, (lane, _)| {
-                *held += frame.takes(*lane);
+            let held = all.iter().scan(0, |held, (series, _)| {
+                *held += frame.takes(*series);
                 Some(*held)
             });
             let peak = held.max().unwrap_or(0);
-            let mut own: Vec<usize> = lanes.iter().map(|(lane, _)| *lane).collect();
+            let mut own: Vec<usize> = all.iter().map(|(series, _)| *series).collect();
             own.sort_unstable();
             own.dedup();
             frame.on_device.push(own);
@@ -97,7 +97,7 @@ impl Frame {
             kinds.iter().flat_map(|kind| (0..n_stages).map(|stage| (*kind, StageId::from_index(stage))))
         {
             for (from, other) in dependencies.input_kinds(kind, stage) {
-                frame.follows(lane(from, other)?, lane(kind, stage)?, 0);
+                frame.follows(series(from, other)?, series(kind, stage)?, 0);
             }
         }
         Some(frame)
@@ -108,16 +108,16 @@ impl Frame {
         *most = ahead.max(*most);
     }
 
-    fn kind(&self, lane: usize) -> TaskKind {
-        self.kinds[lane / self.n_stages]
+    fn kind(&self, series: usize) -> TaskKind {
+        self.kinds[series / self.n_stages]
     }
 
-    fn duration(&self, lane: usize) -> i64 {
-        duration(self.kind(lane))
+    fn duration(&self, series: usize) -> i64 {
+        duration(self.kind(series))
     }
 
-    fn takes(&self, lane: usize) -> i64 {
-        match self.kind(lane) {
+    fn takes(&self, series: usize) -> i64 {
+        match self.kind(series) {
             TaskKind::Forward => i64::from(!self.kinds.contains(&TaskKind::Recompute)),
             TaskKind::Recompute => 1,
             TaskKind::BackwardWeight | TaskKind::Backward => -1,
@@ -145,22 +145,22 @@ impl Frame {
 
     /// Whether no tasks of a device ever meet, in steps of whatever length, and none of them holds more than this one.
     fn is_sound(&self, slots: &[i64], period: i64) -> bool {
-        self.on_device.iter().zip(&self.peaks).all(|(lanes, peak)| {
+        self.on_device.iter().zip(&self.peaks).all(|(all, peak)| {
             let meets = |one: usize, other: usize| (slots[other] - slots[one]).rem_euclid(period) < self.duration(one);
-            let meets_any = |one: &usize| lanes.iter().any(|other| one != other && meets(*one, *other));
+            let meets_any = |one: &usize| all.iter().any(|other| one != other && meets(*one, *other));
             let mut events: Vec<(i64, i64)> = Vec::new();
             let mut held = 0;
-            for lane in lanes {
-                let at = slots[*lane] + if self.takes(*lane) > 0 { 0 } else { self.duration(*lane) };
-                held -= self.takes(*lane) * at.div_euclid(period);
-                events.push((at.rem_euclid(period), self.takes(*lane)));
+            for series in all {
+                let at = slots[*series] + if self.takes(*series) > 0 { 0 } else { self.duration(*series) };
+                held -= self.takes(*series) * at.div_euclid(period);
+                events.push((at.rem_euclid(period), self.takes(*series)));
             }
             events.sort_unstable();
             let fits = events.iter().all(|(_, takes)| {
                 held += takes;
                 held <= *peak
             });
-            fits && !lanes.iter().any(meets_any)
+            fits && !all.iter().any(meets_any)
         })
     }
 }

@@ -57,9 +57,9 @@ fn of_size(plan: &Plan<'_>, size: usize) -> Option<Steady> {
 /// How much later each task of a microbatch runs some microbatches on, if all are by as much, in the same form.
 fn later(plan: &Plan<'_>, microbatch: usize, size: usize) -> Option<Time> {
     let mut by = None;
-    for lane in 0..plan.job.lanes.len() {
+    for series in 0..plan.job.series.len() {
         let (one, other) =
-            (lane * plan.job.microbatches + microbatch, lane * plan.job.microbatches + microbatch + size);
+            (series * plan.job.microbatches + microbatch, series * plan.job.microbatches + microbatch + size);
         let is_same = plan.mention(one as u32) == plan.mention(other as u32);
         let own = plan.starts[other] - plan.starts[one];
         if !is_same || *by.get_or_insert(own) != own {
@@ -71,13 +71,13 @@ fn later(plan: &Plan<'_>, microbatch: usize, size: usize) -> Option<Time> {
 
 /// The tasks of some microbatches that stand in an order.
 fn placed(plan: &Plan<'_>, microbatches: std::ops::Range<usize>) -> impl Iterator<Item = u32> {
-    let all = (0..plan.job.lanes.len()).flat_map(move |lane| {
-        let nodes = microbatches.clone().map(move |microbatch| (lane, microbatch));
-        nodes.filter(|(lane, microbatch)| {
-            plan.places[*lane][*microbatch * plan.job.lanes[*lane].devices.len()] != NOWHERE
+    let all = (0..plan.job.series.len()).flat_map(move |series| {
+        let nodes = microbatches.clone().map(move |microbatch| (series, microbatch));
+        nodes.filter(|(series, microbatch)| {
+            plan.places[*series][*microbatch * plan.job.series[*series].devices.len()] != NOWHERE
         })
     });
-    all.map(|(lane, microbatch)| (lane * plan.job.microbatches + microbatch) as u32)
+    all.map(|(series, microbatch)| (series * plan.job.microbatches + microbatch) as u32)
 }
 
 impl Steady {
@@ -94,11 +94,11 @@ impl Steady {
         let counts = counting(job, activations);
         for device in 0..job.capacity.len() {
             let word = |(mention, start): (usize, Time)| {
-                let (lane, second) = job.lanes_of(mention);
-                let lane = &job.lanes[lane];
-                let kind = if second.is_some() { TaskKind::Backward } else { lane.kind };
+                let (series, second) = job.series_of(mention);
+                let series = &job.series[series];
+                let kind = if second.is_some() { TaskKind::Backward } else { series.kind };
                 let start = start.rem_euclid(self.block.period);
-                format!("{}[{}] {}", kind.letters(), lane.stage.0, time(start))
+                format!("{}[{}] {}", kind.letters(), series.stage.0, time(start))
             };
             let tasks: Vec<String> = self.block.on_device(job, device).map(word).collect();
             let held = activations.words(self.block.held(&counts, device).unsigned_abs());
@@ -111,11 +111,11 @@ impl Steady {
 /// The job with activations as its memory.
 fn counting(job: &Job, activations: &Activations) -> Job {
     let mut counts = job.clone();
-    for lane in &mut counts.lanes {
-        let recomputes = |own: &TaskSeries| own.kind == TaskKind::Recompute && own.stage == lane.stage;
-        let held = activations.of(lane.stage);
-        lane.takes = match lane.kind {
-            TaskKind::Forward if job.lanes.iter().any(recomputes) => 0,
+    for series in &mut counts.series {
+        let recomputes = |own: &TaskSeries| own.kind == TaskKind::Recompute && own.stage == series.stage;
+        let held = activations.of(series.stage);
+        series.takes = match series.kind {
+            TaskKind::Forward if job.series.iter().any(recomputes) => 0,
             TaskKind::Forward | TaskKind::Recompute => held.saved.cast_signed(),
             kind => -held.given_back(kind).cast_signed(),
         };

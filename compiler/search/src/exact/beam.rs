@@ -29,7 +29,7 @@ pub(crate) struct Explored {
     pub(crate) found: Option<(Time, Orders)>,
     /// Whether nothing was left out, so that there is no shorter one.
     pub(crate) complete: bool,
-    /// By lane and microbatch: where it is complete, no schedule below the limit starts the task earlier.
+    /// By series and microbatch: where it is complete, no schedule below the limit starts the task earlier.
     pub(crate) earliest: Vec<Time>,
 }
 
@@ -51,12 +51,12 @@ pub(crate) struct State {
     pub(crate) free: Vec<Time>,
     pub(crate) held: Vec<i64>,
     pub ends: Vec<Time>,
-    /// Lanes and fusions that must not be next on their devices.
+    /// Series and fusions that must not be next on their devices.
     blocked: Vec<bool>,
     /// The same for states with the same counts.
     key: u64,
     parent: u32,
-    /// The last task: a lane or a fusion.
+    /// The last task: a series or a fusion.
     mention: u32,
     bound: Time,
     promise: Time,
@@ -67,13 +67,13 @@ pub(crate) struct Search<'a> {
     beam: &'a Beam,
     pub(crate) windows: Cow<'a, Windows>,
     ring: usize,
-    /// By lane: what a task of it adds to the key of a state.
+    /// By series: what a task of it adds to the key of a state.
     keys: Vec<u64>,
-    /// By lane: the lanes that may have to wait for the end of a task of it, and not only for its device.
+    /// By series: the series that may have to wait for the end of a task of it, and not only for its device.
     waiting: Vec<Vec<usize>>,
     /// Whether to end where states had to be left out.
     pub(crate) only_complete: bool,
-    /// By lane and microbatch: the earliest start that was met.
+    /// By series and microbatch: the earliest start that was met.
     earliest: Vec<Time>,
 }
 
@@ -95,9 +95,9 @@ impl<'a> Search<'a> {
         let most = usize::try_from(job.capacity.iter().copied().max().unwrap_or(0)).unwrap_or(0);
         let few = most.saturating_mul(4).saturating_add(8).min(job.microbatches);
         let mut random = Random::new(0);
-        let keys = job.lanes.iter().map(|_| random.draw()).collect();
+        let keys = job.series.iter().map(|_| random.draw()).collect();
         let ring = if beam.exact { job.microbatches } else { few };
-        let waiting = job.lanes.iter().map(|lane| waiting(job, lane)).collect();
+        let waiting = job.series.iter().map(|series| waiting(job, series)).collect();
         let earliest = vec![Time::MAX; job.n_tasks()];
         Self { job, beam, windows, ring, keys, waiting, only_complete: false, earliest }
     }
@@ -139,13 +139,13 @@ impl<'a> Search<'a> {
     }
 
     fn root(&self) -> State {
-        let (n_lanes, n_devices) = (self.job.lanes.len(), self.job.capacity.len());
+        let (n_series, n_devices) = (self.job.series.len(), self.job.capacity.len());
         State {
-            counts: vec![0; n_lanes],
+            counts: vec![0; n_series],
             free: vec![0; n_devices],
             held: vec![0; n_devices],
-            ends: vec![0; n_lanes * self.ring],
-            blocked: vec![false; n_lanes + self.job.fusions.len()],
+            ends: vec![0; n_series * self.ring],
+            blocked: vec![false; n_series + self.job.fusions.len()],
             key: 0,
             parent: 0,
             mention: 0,
@@ -157,42 +157,42 @@ impl<'a> Search<'a> {
     /// How long a whole schedule is.
     fn length(&self, state: &State) -> Time {
         let last = self.job.microbatches as u32 - 1;
-        let rest = |lane: usize| state.ends[self.slot(lane, last)] + self.after(lane, last);
-        (0..self.job.lanes.len()).map(rest).max().unwrap_or(0)
+        let rest = |series: usize| state.ends[self.slot(series, last)] + self.after(series, last);
+        (0..self.job.series.len()).map(rest).max().unwrap_or(0)
     }
 
     /// What follows the end of a task at least, whether or not its other half has ended with it.
-    fn after(&self, lane: usize, microbatch: u32) -> Time {
-        let fusion = self.job.mention(lane).and_then(|mention| self.job.fusion(mention));
-        self.windows.tail(lane, microbatch) - fusion.map_or(0, |fusion| self.job.least[fusion.second])
+    fn after(&self, series: usize, microbatch: u32) -> Time {
+        let fusion = self.job.mention(series).and_then(|mention| self.job.fusion(mention));
+        self.windows.tail(series, microbatch) - fusion.map_or(0, |fusion| self.job.least[fusion.second])
     }
 
-    pub(crate) fn slot(&self, lane: usize, microbatch: u32) -> usize {
-        lane * self.ring + microbatch as usize % self.ring
+    pub(crate) fn slot(&self, series: usize, microbatch: u32) -> usize {
+        series * self.ring + microbatch as usize % self.ring
     }
 
-    /// When the next task of a lane or fusion could start, if everything is there that it needs.
+    /// When the next task of a series or fusion could start, if everything is there that it needs.
     fn start(&self, state: &State, mention: usize) -> Option<Time> {
-        let (first, second) = self.job.lanes_of(mention);
-        let (devices, takes) = (&self.job.lanes[first].devices, self.job.takes(mention));
+        let (first, second) = self.job.series_of(mention);
+        let (devices, takes) = (&self.job.series[first].devices, self.job.takes(mention));
         let is_full = || devices.iter().any(|device| state.held[*device] + takes > self.job.capacity[*device]);
         if state.blocked[mention] || takes > 0 && is_full() {
             return None;
         }
         let mut start = devices.iter().map(|device| state.free[*device]).max().unwrap_or(0);
         for index in std::iter::once(first).chain(second) {
-            let (lane, microbatch) = (&self.job.lanes[index], state.counts[index]);
+            let (series, microbatch) = (&self.job.series[index], state.counts[index]);
             if microbatch as usize >= self.job.microbatches {
                 return None;
             }
-            // The ring must not forget an end that another lane still waits for.
+            // The ring must not forget an end that another series still waits for.
             if self.waiting[index].iter().any(|next| state.counts[*next] as usize + self.ring <= microbatch as usize) {
                 return None;
             }
             // Where both halves run at once, the second one begins as much later as the first one takes at least.
             let before = if index == first { 0 } else { self.job.least[first] };
             start = start.max(self.windows.head(index, microbatch) - before);
-            for (need, latency) in lane.needs.iter().filter(|(need, _)| second.is_none() || *need != first) {
+            for (need, latency) in series.needs.iter().filter(|(need, _)| second.is_none() || *need != first) {
                 if state.counts[*need] <= microbatch {
                     return None;
                 }
@@ -207,20 +207,21 @@ impl<'a> Search<'a> {
         if self.beam.exact || self.job.takes(next) <= 0 {
             return true;
         }
-        let (first, second) = self.job.lanes_of(next);
-        let count = |lane: usize| state.counts[lane] + u32::from(lane == first || Some(lane) == second);
+        let (first, second) = self.job.series_of(next);
+        let count = |series: usize| state.counts[series] + u32::from(series == first || Some(series) == second);
         let mut held = state.held.clone();
         let mut take = |mention: usize| {
             let takes = self.job.takes(mention);
-            self.job.lanes[self.job.lanes_of(mention).0].devices.iter().all(|device| {
+            self.job.series[self.job.series_of(mention).0].devices.iter().all(|device| {
                 held[*device] += takes;
                 held[*device] <= self.job.capacity[*device]
             })
         };
-        let n_lanes = self.job.lanes.len();
-        let oldest = (0..n_lanes).map(count).min().unwrap_or(0);
-        let newest = (0..n_lanes).map(count).max().unwrap_or(0);
-        take(next) && (oldest..newest).all(|microbatch| (0..n_lanes).all(|lane| count(lane) > microbatch || take(lane)))
+        let n_series = self.job.series.len();
+        let oldest = (0..n_series).map(count).min().unwrap_or(0);
+        let newest = (0..n_series).map(count).max().unwrap_or(0);
+        take(next)
+            && (oldest..newest).all(|microbatch| (0..n_series).all(|series| count(series) > microbatch || take(series)))
     }
 
     fn expand(&mut self, state: &State, parent: u32, children: &mut [Vec<State>; 2], room: &mut Room) {
@@ -228,13 +229,13 @@ impl<'a> Search<'a> {
         let job = self.job;
         loop {
             let ready = |mention| Some((mention, self.start(&state, mention)?));
-            let mut ready: Vec<(usize, Time)> = (0..job.lanes.len() + job.fusions.len()).filter_map(ready).collect();
-            let is_lane = |one: &(usize, Time)| one.0 < job.lanes.len();
-            let lanes: Vec<(usize, Time)> = ready.iter().copied().filter(is_lane).collect();
+            let mut ready: Vec<(usize, Time)> = (0..job.series.len() + job.fusions.len()).filter_map(ready).collect();
+            let is_series = |one: &(usize, Time)| one.0 < job.series.len();
+            let all: Vec<(usize, Time)> = ready.iter().copied().filter(is_series).collect();
             let is_stood_for = |one: &(usize, Time)| {
-                lanes.iter().any(|other| self.stands_for(*other, *one) && self.is_safe(&state, other.0))
+                all.iter().any(|other| self.stands_for(*other, *one) && self.is_safe(&state, other.0))
             };
-            ready.retain(|one| !is_lane(one) || !is_stood_for(one));
+            ready.retain(|one| !is_series(one) || !is_stood_for(one));
             // Where two could end first, the one that takes no memory leaves one branch less.
             let takes = |mention: usize| job.takes(mention) > 0;
             let end = |(mention, start): &(usize, Time)| start + job.duration(*mention);
@@ -245,14 +246,14 @@ impl<'a> Search<'a> {
                 first = ready.iter().copied().filter(|other| key(other) > key(&one)).min_by_key(key);
             }
             let Some(first) = first else { return };
-            let (lane, _) = job.lanes_of(first.0);
-            let (devices, ends) = (&job.lanes[lane].devices, end(&first));
+            let (series, _) = job.series_of(first.0);
+            let (devices, ends) = (&job.series[series].devices, end(&first));
             for (mention, start) in ready {
-                let (lane, second) = job.lanes_of(mention);
-                let shares = || job.lanes[lane].devices.iter().any(|device| devices.contains(device));
+                let (series, second) = job.series_of(mention);
+                let shares = || job.series[series].devices.iter().any(|device| devices.contains(device));
                 if mention == first.0 || start < ends && shares() && self.is_safe(&state, mention) {
                     let Some(child) = self.child(&mut state, mention, start, room) else { continue };
-                    let earliest = &mut self.earliest[lane * job.microbatches + state.counts[lane] as usize];
+                    let earliest = &mut self.earliest[series * job.microbatches + state.counts[series] as usize];
                     *earliest = start.min(*earliest);
                     children[usize::from(second.is_some())].push(child);
                 }
@@ -272,19 +273,19 @@ impl<'a> Search<'a> {
 
     /// The state after a task more, if it can lead to what is wanted. The one before is the same again afterwards.
     fn child(&self, state: &mut State, mention: usize, start: Time, room: &mut Room) -> Option<State> {
-        let (first, second) = self.job.lanes_of(mention);
+        let (first, second) = self.job.series_of(mention);
         let (end, takes) = (start + self.job.duration(mention), self.job.takes(mention));
-        let lanes = || std::iter::once(first).chain(second);
-        if lanes().any(|lane| end + self.after(lane, state.counts[lane]) >= self.beam.below) {
+        let all = || std::iter::once(first).chain(second);
+        if all().any(|series| end + self.after(series, state.counts[series]) >= self.beam.below) {
             return None;
         }
-        let devices = &self.job.lanes[first].devices;
+        let devices = &self.job.series[first].devices;
         let free: Vec<Time> = devices.iter().map(|device| state.free[*device]).collect();
         let mut before = [0; 2];
-        for (lane, before) in lanes().zip(&mut before) {
-            let slot = self.slot(lane, state.counts[lane]);
+        for (series, before) in all().zip(&mut before) {
+            let slot = self.slot(series, state.counts[series]);
             *before = std::mem::replace(&mut state.ends[slot], end);
-            state.counts[lane] += 1;
+            state.counts[series] += 1;
         }
         for device in devices {
             state.free[*device] = end;
@@ -292,7 +293,7 @@ impl<'a> Search<'a> {
         }
         let (bound, promise) = self.bound(state, room);
         let child = (bound < self.beam.below).then(|| {
-            let key = lanes().fold(state.key, |key, lane| key.wrapping_add(self.keys[lane]));
+            let key = all().fold(state.key, |key, series| key.wrapping_add(self.keys[series]));
             let mut child = State { key, mention: mention as u32, bound, promise, ..state.clone() };
             for own in devices.iter().flat_map(|device| &self.job.on_device[*device]) {
                 child.blocked[*own] = false;
@@ -304,9 +305,9 @@ impl<'a> Search<'a> {
             state.free[*device] = free;
             state.held[*device] -= takes;
         }
-        for (lane, before) in lanes().zip(before) {
-            state.counts[lane] -= 1;
-            let slot = self.slot(lane, state.counts[lane]);
+        for (series, before) in all().zip(before) {
+            state.counts[series] -= 1;
+            let slot = self.slot(series, state.counts[series]);
             state.ends[slot] = before;
         }
         child
@@ -349,7 +350,7 @@ impl<'a> Search<'a> {
         no_later(&one.free, &other.free)
             && one.counts == other.counts
             && blocked()
-            && (0..self.job.lanes.len()).all(|index| {
+            && (0..self.job.series.len()).all(|index| {
                 let last = one.counts[index];
                 // Where nobody waits, only the end of the last one counts, for what must follow it.
                 let nexts = self.waiting[index].iter().map(|next| one.counts[*next]);
@@ -367,8 +368,8 @@ impl<'a> Search<'a> {
         let (mut layer, mut index) = (history.len(), last);
         while layer > 0 {
             let (parent, mention) = history[layer - 1][index];
-            let (lane, second) = self.job.lanes_of(mention as usize);
-            for device in &self.job.lanes[lane].devices {
+            let (series, second) = self.job.series_of(mention as usize);
+            for device in &self.job.series[series].devices {
                 orders[*device].push(mention as usize);
             }
             layer -= if second.is_some() { 2 } else { 1 };
@@ -379,8 +380,8 @@ impl<'a> Search<'a> {
     }
 }
 
-/// The lanes whose tasks may start later because of a lane's task than its device allows.
-fn waiting(job: &Job, lane: &TaskSeries) -> Vec<usize> {
-    let shares = |next: usize| job.lanes[next].devices.iter().any(|device| lane.devices.contains(device));
-    lane.feeds.iter().filter(|(next, latency)| *latency > 0 || !shares(*next)).map(|(next, _)| *next).collect()
+/// The series whose tasks may start later because of a series' task than its device allows.
+fn waiting(job: &Job, series: &TaskSeries) -> Vec<usize> {
+    let shares = |next: usize| job.series[next].devices.iter().any(|device| series.devices.contains(device));
+    series.feeds.iter().filter(|(next, latency)| *latency > 0 || !shares(*next)).map(|(next, _)| *next).collect()
 }

@@ -10,8 +10,8 @@ impl Search<'_> {
     /// and the first one could start no later: in a schedule that runs the second one first they
     /// can change places. Not where it counts when each starts.
     pub(crate) fn stands_for(&self, (one, start): (usize, Time), (other, its_start): (usize, Time)) -> bool {
-        let (first, second) = (&self.job.lanes[one], &self.job.lanes[other]);
-        let alike = |lane: &TaskSeries| (lane.duration, lane.takes, lane.feeds.is_empty());
+        let (first, second) = (&self.job.series[one], &self.job.series[other]);
+        let alike = |series: &TaskSeries| (series.duration, series.takes, series.feeds.is_empty());
         !self.only_complete
             && (start, one) < (its_start, other)
             && first.feeds.is_empty()
@@ -25,11 +25,11 @@ impl Search<'_> {
     /// devices before: for the memory, or where the other form of a backward takes its place, which
     /// is not always as good there.
     pub(crate) fn may_wait(&self, mention: usize) -> bool {
-        let (job, n_lanes) = (self.job, self.job.lanes.len());
-        let is_longer = |half: usize, fusion: usize| job.lanes[half].duration > job.fusions[fusion].duration;
-        // The n-th of these halves needs the n-th of other lanes: none can take the place of a later one.
-        let is_bound = |fusion: usize| job.lanes[job.fusions[fusion].second].needs.len() > 1;
-        let forms = match mention.checked_sub(n_lanes) {
+        let (job, n_series) = (self.job, self.job.series.len());
+        let is_longer = |half: usize, fusion: usize| job.series[half].duration > job.fusions[fusion].duration;
+        // The n-th of these halves needs the n-th of other series: none can take the place of a later one.
+        let is_bound = |fusion: usize| job.series[job.fusions[fusion].second].needs.len() > 1;
+        let forms = match mention.checked_sub(n_series) {
             Some(fusion) => is_bound(fusion),
             None => match job.parts[mention] {
                 Part::First(fusion) => is_longer(job.fusions[fusion].second, fusion),
@@ -51,7 +51,7 @@ mod tests {
     #[test]
     fn halves_of_a_short_backward_are_not_moved_to_where_both_were() {
         let mut job = staged(&[0, 1], 2, 0, [1, 0, 4], 1);
-        job.lanes.iter_mut().for_each(|lane| lane.takes = [1, 3, -4, 0, 0, 0][lane.kind.index()]);
+        job.series.iter_mut().for_each(|series| series.takes = [1, 3, -4, 0, 0, 0][series.kind.index()]);
         job.capacity = vec![5, 8];
         let fusions = job.backwards(|_| true, |stage| [3, 1][stage.index()]);
         let job = job.with_fusions(fusions);

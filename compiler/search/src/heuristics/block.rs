@@ -1,8 +1,8 @@
 //! Building blocks under real costs: modulo scheduling of one period.
 //!
-//! Each lane gets a start for microbatch 0; microbatch `m` runs `m` periods later. So a task
+//! Each series gets a start for microbatch 0; microbatch `m` runs `m` periods later. So a task
 //! occupies its device at its start modulo the period, and a device holds as many activations as
-//! lifespans overlap modulo the period (arXiv 2405.15362, section 3). Lanes are placed one after
+//! lifespans overlap modulo the period (arXiv 2405.15362, section 3). Series are placed one after
 //! the other in the order of their dependencies, many alternatives at once, both forms of a
 //! backward among them; those are kept whose activations live shortest.
 
@@ -13,13 +13,13 @@ use pipe_schedule::dispatch::job::{Job, Orders, Time};
 pub(crate) struct Block {
     /// Time between the starts of two microbatches.
     pub(crate) period: Time,
-    /// Each lane, or fusion, as orders mention it, with the start of microbatch 0, or of each of the first ones.
+    /// Each series, or fusion, as orders mention it, with the start of microbatch 0, or of each of the first ones.
     pub starts: Vec<(usize, Time)>,
 }
 
 #[derive(Clone)]
 struct Partial {
-    /// By lane, as far as it is placed: where it starts and ends, and as what. Of a fusion both lanes start as one.
+    /// By series, as far as it is placed: where it starts and ends, and as what. Of a fusion both series start as one.
     placed: Vec<Option<Placed>>,
     /// By device: where tasks begin in the period, and how long they take.
     busy: Vec<Vec<(Time, Time)>>,
@@ -41,19 +41,19 @@ pub(crate) fn blocks(job: &Job, period: Time, width: usize, go_on: &mut dyn FnMu
     }
     let order = placing_order(job);
     let empty =
-        Partial { placed: vec![None; job.lanes.len()], busy: vec![Vec::new(); job.capacity.len()], score: (0, 0) };
+        Partial { placed: vec![None; job.series.len()], busy: vec![Vec::new(); job.capacity.len()], score: (0, 0) };
     let mut layer = vec![empty];
-    for (step, lane) in order.iter().enumerate() {
+    for (step, series) in order.iter().enumerate() {
         let mut next = Vec::new();
         for partial in &layer {
             if !go_on() {
                 return Vec::new();
             }
-            if partial.placed[*lane].is_some() {
+            if partial.placed[*series].is_some() {
                 next.push(partial.clone());
                 continue;
             }
-            for mention in std::iter::once(*lane).chain(job.mention(*lane)) {
+            for mention in std::iter::once(*series).chain(job.mention(*series)) {
                 for start in candidates(job, partial, mention, period) {
                     next.extend(placed(job, partial, (mention, start), period, &order[step + 1..]));
                 }
@@ -73,21 +73,21 @@ pub(crate) fn blocks(job: &Job, period: Time, width: usize, go_on: &mut dyn FnMu
     layer.into_iter().map(block).filter(|block| fits(job, block)).collect()
 }
 
-/// Dependencies first; lanes that no other one needs come last, in what is left of the period.
+/// Dependencies first; series that no other one needs come last, in what is left of the period.
 fn placing_order(job: &Job) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..job.lanes.len()).collect();
-    order.sort_by_key(|lane| (job.lanes[*lane].feeds.is_empty(), *lane));
+    let mut order: Vec<usize> = (0..job.series.len()).collect();
+    order.sort_by_key(|series| (job.series[*series].feeds.is_empty(), *series));
     order
 }
 
 /// Starts worth trying: as early as possible, a little later, and at both ends of every gap that the device still has.
 fn candidates(job: &Job, partial: &Partial, mention: usize, period: Time) -> Vec<Time> {
-    let lane = job.lanes_of(mention).0;
-    let (ready, duration) = (earliest(job, &partial.placed, lane), job.duration(mention));
-    let lane = &job.lanes[lane];
+    let series = job.series_of(mention).0;
+    let (ready, duration) = (earliest(job, &partial.placed, series), job.duration(mention));
+    let series = &job.series[series];
     let step = duration.min(period / 8).max(1);
     let mut starts: Vec<Time> = (0..=3).map(|steps| ready + steps * step).collect();
-    for device in &lane.devices {
+    for device in &series.devices {
         for (from, length) in gaps(&partial.busy[*device], period) {
             if length >= duration {
                 let after = |residue: Time| ready + (residue - ready).rem_euclid(period);
@@ -102,16 +102,16 @@ fn candidates(job: &Job, partial: &Partial, mention: usize, period: Time) -> Vec
             let apart = (start - from).rem_euclid(period);
             apart < *length || apart + duration > period
         };
-        lane.devices.iter().any(|device| partial.busy[*device].iter().any(taken))
+        series.devices.iter().any(|device| partial.busy[*device].iter().any(taken))
     };
     starts.retain(|start| !collides(*start));
     starts
 }
 
-/// When the first task of a lane could start, as far as the lanes are placed that it needs.
+/// When the first task of a series could start, as far as the series are placed that it needs.
 fn earliest(job: &Job, placed: &[Option<Placed>], index: usize) -> Time {
     let ready = |(need, latency): &(usize, Time)| Some(placed[*need]?.end + latency);
-    job.lanes[index].needs.iter().filter_map(ready).max().unwrap_or(0)
+    job.series[index].needs.iter().filter_map(ready).max().unwrap_or(0)
 }
 
 /// Free parts of a period: where they begin, and how long they are.
@@ -134,14 +134,15 @@ fn placed(
 ) -> Option<Partial> {
     let mut next = partial.clone();
     let duration = job.duration(mention);
-    let (lane, second) = job.lanes_of(mention);
-    for lane in std::iter::once(lane).chain(second) {
-        next.placed[lane] = Some(Placed { start, end: start + duration, mention });
+    let (series, second) = job.series_of(mention);
+    for series in std::iter::once(series).chain(second) {
+        next.placed[series] = Some(Placed { start, end: start + duration, mention });
     }
-    for device in &job.lanes[lane].devices {
+    for device in &job.series[series].devices {
         next.busy[*device].push((start.rem_euclid(period), duration));
-        let is_left = |lane: &&usize| next.placed[**lane].is_none() && job.lanes[**lane].devices.contains(device);
-        let mut needs: Vec<Time> = rest.iter().filter(is_left).map(|lane| job.least[*lane]).collect();
+        let is_left =
+            |series: &&usize| next.placed[**series].is_none() && job.series[**series].devices.contains(device);
+        let mut needs: Vec<Time> = rest.iter().filter(is_left).map(|series| job.least[*series]).collect();
         needs.sort_unstable_by(|one, other| other.cmp(one));
         let mut lengths: Vec<Time> = gaps(&next.busy[*device], period).iter().map(|(_, length)| *length).collect();
         if !packs(&mut lengths, &needs) {
@@ -179,15 +180,15 @@ fn score(job: &Job, placed: &[Option<Placed>], period: Time) -> Option<(Time, Ti
     // Bytes times nanoseconds do not fit in 64 bits.
     let mut areas = vec![0_i128; job.capacity.len()];
     let mut last = 0;
-    for (index, lane) in job.lanes.iter().enumerate() {
-        let ready = lane.needs.iter().map(|(need, latency)| ends[*need] + latency);
+    for (index, series) in job.series.iter().enumerate() {
+        let ready = series.needs.iter().map(|(need, latency)| ends[*need] + latency);
         let ready = ready.max().unwrap_or(0);
         let (start, end) = placed[index].map_or((ready, ready + job.least[index]), |at| (at.start, at.end));
         ends.push(end);
         last = last.max(end);
-        let at = if lane.takes > 0 { start } else { end };
-        let area = i128::from(lane.takes) * i128::from(at);
-        lane.devices.iter().for_each(|device| areas[*device] -= area);
+        let at = if series.takes > 0 { start } else { end };
+        let area = i128::from(series.takes) * i128::from(at);
+        series.devices.iter().for_each(|device| areas[*device] -= area);
     }
     let mut shares = Vec::with_capacity(areas.len());
     for (area, capacity) in areas.iter().zip(&job.capacity) {
@@ -208,7 +209,7 @@ fn fits(job: &Job, block: &Block) -> bool {
 impl Block {
     /// What a device does, with the starts of microbatch 0.
     pub(crate) fn on_device(&self, job: &Job, device: usize) -> impl Iterator<Item = (usize, Time)> {
-        let is_own = move |mention: usize| job.lanes[job.lanes_of(mention).0].devices.contains(&device);
+        let is_own = move |mention: usize| job.series[job.series_of(mention).0].devices.contains(&device);
         self.starts.iter().copied().filter(move |(mention, _)| is_own(*mention))
     }
 

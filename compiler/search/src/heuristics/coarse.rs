@@ -15,8 +15,8 @@ const FEWEST: usize = 8;
 #[derive(Clone, Debug)]
 pub(crate) struct Coarse {
     pub job: Job,
-    /// By lane of the larger job: its lane of the smaller one.
-    lanes: Vec<usize>,
+    /// By series of the larger job: its series of the smaller one.
+    series: Vec<usize>,
     /// The same for fusions.
     fusions: Vec<usize>,
 }
@@ -27,36 +27,37 @@ pub(crate) fn coarser(job: &Job) -> Option<Coarse> {
     if n_devices < FEWEST || !n_devices.is_multiple_of(2) || job.microbatches < 2 {
         return None;
     }
-    let key = |lane: &TaskSeries| (lane.kind, lane.stage.index() / 2);
+    let key = |series: &TaskSeries| (series.kind, series.stage.index() / 2);
     let mut keys: Vec<(TaskKind, usize)> = Vec::new();
-    let mut lanes = Vec::with_capacity(job.lanes.len());
-    for lane in &job.lanes {
-        let index = keys.iter().position(|known| *known == key(lane)).unwrap_or(keys.len());
+    let mut series_of = Vec::with_capacity(job.series.len());
+    for series in &job.series {
+        let index = keys.iter().position(|known| *known == key(series)).unwrap_or(keys.len());
         if index == keys.len() {
-            keys.push(key(lane));
+            keys.push(key(series));
         }
-        lanes.push(index);
+        series_of.push(index);
     }
-    let members = |index: usize| (0..job.lanes.len()).filter(|lane| lanes[*lane] == index).collect::<Vec<_>>();
-    let small: Option<Vec<TaskSeries>> = (0..keys.len()).map(|index| paired(job, &lanes, &members(index))).collect();
+    let members = |index: usize| (0..job.series.len()).filter(|series| series_of[*series] == index).collect::<Vec<_>>();
+    let small: Option<Vec<TaskSeries>> =
+        (0..keys.len()).map(|index| paired(job, &series_of, &members(index))).collect();
     let pair = |device: usize| (job.capacity[2 * device] + job.capacity[2 * device + 1]) / 4;
-    let small = Job::of_lanes(small?, job.microbatches / 2, (0..n_devices / 2).map(pair).collect());
-    let (fused, fusions) = paired_fusions(job, &lanes);
-    Some(Coarse { job: small.with_fusions(fused), lanes, fusions })
+    let small = Job::of_series(small?, job.microbatches / 2, (0..n_devices / 2).map(pair).collect());
+    let (fused, fusions) = paired_fusions(job, &series_of);
+    Some(Coarse { job: small.with_fusions(fused), series: series_of, fusions })
 }
 
-/// One lane for two, on one device for two.
-fn paired(job: &Job, lanes: &[usize], members: &[usize]) -> Option<TaskSeries> {
+/// One series for two, on one device for two.
+fn paired(job: &Job, series_of: &[usize], members: &[usize]) -> Option<TaskSeries> {
     let &[one, other] = members else { return None };
-    let (one, other) = (&job.lanes[one], &job.lanes[other]);
+    let (one, other) = (&job.series[one], &job.series[other]);
     let (&[device], &[beside]) = (&one.devices[..], &other.devices[..]) else { return None };
-    let own = lanes[members[0]];
+    let own = series_of[members[0]];
     let mut needs: Vec<(usize, Time)> =
-        one.needs.iter().chain(&other.needs).map(|(need, latency)| (lanes[*need], *latency)).collect();
+        one.needs.iter().chain(&other.needs).map(|(need, latency)| (series_of[*need], *latency)).collect();
     needs.retain(|(need, _)| *need != own);
     needs.sort_unstable_by_key(|(need, latency)| (*need, -latency));
     needs.dedup_by_key(|(need, _)| *need);
-    // Lanes must come after those that they need.
+    // Series must come after those that they need.
     let is_sound = device != beside && device / 2 == beside / 2 && needs.iter().all(|(need, _)| *need < own);
     is_sound.then(|| TaskSeries {
         kind: one.kind,
@@ -70,11 +71,11 @@ fn paired(job: &Job, lanes: &[usize], members: &[usize]) -> Option<TaskSeries> {
 }
 
 /// The fusions of the smaller job, and which of them each of the larger one is.
-fn paired_fusions(job: &Job, lanes: &[usize]) -> (Vec<Fusion>, Vec<usize>) {
+fn paired_fusions(job: &Job, series_of: &[usize]) -> (Vec<Fusion>, Vec<usize>) {
     let mut fusions: Vec<Fusion> = Vec::new();
     let mut places = Vec::with_capacity(job.fusions.len());
     for fusion in &job.fusions {
-        let (first, second) = (lanes[fusion.first], lanes[fusion.second]);
+        let (first, second) = (series_of[fusion.first], series_of[fusion.second]);
         let place = fusions.iter().position(|known| known.first == first).unwrap_or(fusions.len());
         match fusions.get_mut(place) {
             Some(known) => known.duration = (known.duration + fusion.duration) / 2,
@@ -89,26 +90,26 @@ impl Coarse {
     /// A rule of the smaller job as one of the larger: twice as long, and between two devices in between.
     pub(crate) fn finer(&self, job: &Job, rule: &Rule) -> Rule {
         let legs = Legs::new(&self.job);
-        let between = |values: &[Time], lane: usize| {
-            let own = self.lanes[lane];
+        let between = |values: &[Time], series: usize| {
+            let own = self.series[series];
             let (leg, place) = legs.place[own];
-            let leg = &legs.lanes[leg];
-            let is_first = job.lanes[lane].devices[0].is_multiple_of(2);
+            let leg = &legs.series[leg];
+            let is_first = job.series[series].devices[0].is_multiple_of(2);
             let beside = if is_first { place.saturating_sub(1) } else { (place + 1).min(leg.len() - 1) };
             (values[own], values[leg[beside]])
         };
-        let rank = |lane: usize| {
-            let (own, beside) = between(&rule.ranks, lane);
+        let rank = |series: usize| {
+            let (own, beside) = between(&rule.ranks, series);
             (3 * own + beside) / 2
         };
-        let hold = |lane: usize| match between(&rule.hold, lane) {
+        let hold = |series: usize| match between(&rule.hold, series) {
             (AT_ONCE, _) | (_, AT_ONCE) => AT_ONCE,
             (own, beside) => (3 * own + beside) / 2,
         };
-        let all = 0..job.lanes.len();
+        let all = 0..job.series.len();
         Rule {
             ranks: all.clone().map(rank).collect(),
-            spare: all.clone().map(|lane| 2 * rule.spare[self.lanes[lane]]).collect(),
+            spare: all.clone().map(|series| 2 * rule.spare[self.series[series]]).collect(),
             hold: all.map(hold).collect(),
             wait: rule.wait,
             fused: self.fusions.iter().map(|fusion| rule.fused[*fusion]).collect(),

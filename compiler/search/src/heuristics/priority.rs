@@ -11,7 +11,7 @@ use pipe_schedule::dispatch::random::Random;
 use pipe_schedule::dispatch::rule::{FINE, Legs, Rule};
 use std::borrow::Cow;
 
-/// Binary digits of the time that all lanes take together.
+/// Binary digits of the time that all series take together.
 const DIGITS: u32 = 30;
 /// Tasks between two questions whether to go on.
 const TASKS_AT_ONCE: usize = 40_000;
@@ -54,22 +54,22 @@ pub(crate) struct Effort {
 /// The job with times of so few digits that sums and products of them never overflow. The same for
 /// any number of microbatches, so that a rule for some is one for all.
 fn rounded(job: &Job) -> Cow<'_, Job> {
-    let latencies = |lane: &TaskSeries| lane.needs.iter().map(|(_, latency)| i128::from(*latency)).sum::<i128>();
-    let of_lane = |lane: &TaskSeries| i128::from(lane.duration) + latencies(lane);
-    let total: i128 = job.lanes.iter().map(of_lane).sum();
+    let latencies = |series: &TaskSeries| series.needs.iter().map(|(_, latency)| i128::from(*latency)).sum::<i128>();
+    let of_series = |series: &TaskSeries| i128::from(series.duration) + latencies(series);
+    let total: i128 = job.series.iter().map(of_series).sum();
     let Some(excess) = (i128::BITS - total.leading_zeros()).checked_sub(DIGITS).filter(|excess| *excess > 0) else {
         return Cow::Borrowed(job);
     };
-    let round = |(lane, latency): &(usize, Time)| (*lane, latency >> excess);
-    let lane = |lane: &TaskSeries| TaskSeries {
-        duration: lane.duration >> excess,
-        needs: lane.needs.iter().map(round).collect(),
+    let round = |(series, latency): &(usize, Time)| (*series, latency >> excess);
+    let series = |series: &TaskSeries| TaskSeries {
+        duration: series.duration >> excess,
+        needs: series.needs.iter().map(round).collect(),
         feeds: Vec::new(),
-        ..lane.clone()
+        ..series.clone()
     };
     let fusion = |fusion: &Fusion| Fusion { duration: fusion.duration >> excess, ..*fusion };
-    let lanes = job.lanes.iter().map(lane).collect();
-    let rounded = Job::of_lanes(lanes, job.microbatches, job.capacity.clone());
+    let all = job.series.iter().map(series).collect();
+    let rounded = Job::of_series(all, job.microbatches, job.capacity.clone());
     Cow::Owned(rounded.with_fusions(job.fusions.iter().map(fusion).collect()))
 }
 
@@ -267,7 +267,7 @@ mod tests {
     #[test]
     fn priorities_lead_to_schedules_that_fit_and_get_shorter() {
         for job in [v(4, 8, 6, [1, 1, 1], 0), v(3, 6, 4, [2, 3, 1], 1), fusing(3, 4, 2, [1, 2, 2, 3], 0)] {
-            let in_turn: Orders = job.on_device.iter().map(|lanes| lanes.repeat(job.microbatches)).collect();
+            let in_turn: Orders = job.on_device.iter().map(|all| all.repeat(job.microbatches)).collect();
             let length = |orders: &Orders| Plan::new(&job, Objective::Makespan, orders).expect("no cycle").1.length;
             let after = |origin: &Origin, tries| {
                 let effort = Effort { tries, heat: 3 };

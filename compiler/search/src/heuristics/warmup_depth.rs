@@ -39,8 +39,8 @@ pub(crate) struct Depths {
 struct Pipeline<'a> {
     job: &'a Job,
     fill: Fill<'a>,
-    /// By device: the lane of its forward, and the others that something waits for.
-    lanes: Vec<(usize, Vec<usize>)>,
+    /// By device: the series of its forward, and the others that something waits for.
+    series: Vec<(usize, Vec<usize>)>,
     /// By device: the most forwards that its memory holds.
     most: Vec<usize>,
     frame: Orders,
@@ -86,20 +86,20 @@ pub(crate) fn orders(job: &Job, objective: Objective, depths: &Depths) -> Option
 impl<'a> Pipeline<'a> {
     fn new(job: &'a Job, objective: Objective) -> Option<Self> {
         let fill = Fill::new(job, objective)?;
-        let own = |lanes: &Vec<usize>| {
-            let is_forward = |lane: &usize| job.lanes[*lane].kind == TaskKind::Forward;
+        let own = |all: &Vec<usize>| {
+            let is_forward = |series: &usize| job.series[*series].kind == TaskKind::Forward;
             let (forwards, others): (Vec<usize>, Vec<usize>) =
-                lanes.iter().filter(|lane| !fill.is_filler(**lane)).partition(|lane| is_forward(lane));
-            let alone = lanes.iter().all(|lane| job.lanes[*lane].devices.len() == 1);
+                all.iter().filter(|series| !fill.is_filler(**series)).partition(|series| is_forward(series));
+            let alone = all.iter().all(|series| job.series[*series].devices.len() == 1);
             (alone && forwards.len() == 1 && !others.is_empty()).then(|| (forwards[0], others))
         };
-        let lanes = job.on_device.iter().map(own).collect::<Option<Vec<_>>>()?;
+        let series = job.on_device.iter().map(own).collect::<Option<Vec<_>>>()?;
         let most = |((forward, _), capacity): (&(usize, Vec<usize>), &i64)| {
-            let held = capacity.checked_div(job.lanes[*forward].takes).filter(|held| *held > 0);
+            let held = capacity.checked_div(job.series[*forward].takes).filter(|held| *held > 0);
             held.and_then(|held| usize::try_from(held).ok()).map_or(job.microbatches, |held| held.min(job.microbatches))
         };
-        let most = lanes.iter().zip(&job.capacity).map(most).collect();
-        Some(Self { job, fill, frame: vec![Vec::new(); lanes.len()], lanes, most })
+        let most = series.iter().zip(&job.capacity).map(most).collect();
+        Some(Self { job, fill, frame: vec![Vec::new(); series.len()], series, most })
     }
 
     /// Whether it is time to ask whether to go on.
@@ -111,11 +111,11 @@ impl<'a> Pipeline<'a> {
     fn first(&self) -> Vec<Depths> {
         let (job, heads) = (self.job, self.job.heads());
         let mut pace = 0;
-        let mut room = Vec::with_capacity(self.lanes.len());
-        for (forward, others) in &self.lanes {
-            let (forward, own) = (*forward, job.lanes[*forward].duration);
+        let mut room = Vec::with_capacity(self.series.len());
+        for (forward, others) in &self.series {
+            let (forward, own) = (*forward, job.series[*forward].duration);
             pace = own.max(pace).max(1);
-            let back = others.iter().map(|lane| heads[*lane]).min().unwrap_or(0);
+            let back = others.iter().map(|series| heads[*series]).min().unwrap_or(0);
             room.push((back - heads[forward] - own, pace));
         }
         let depth = |part: Time, more: Time| {
@@ -163,7 +163,7 @@ impl<'a> Pipeline<'a> {
     /// Some devices in a row one deeper or less deep, often near the longest, and sometimes another aim.
     fn changed(&self, depths: &Depths, longest: usize, random: &mut Random) -> Depths {
         let mut next = depths.clone();
-        let last = self.lanes.len() - 1;
+        let last = self.series.len() - 1;
         let from = match random.below(4) {
             0 => random.below(last + 1),
             _ => (longest + random.below(2 * NEAR + 1)).saturating_sub(NEAR).min(last),
@@ -181,7 +181,7 @@ impl<'a> Pipeline<'a> {
 
     fn run(&mut self, depths: &Depths, limit: Time) -> Option<Length> {
         let m = self.job.microbatches;
-        for ((order, (forward, others)), depth) in self.frame.iter_mut().zip(&self.lanes).zip(&depths.of_device) {
+        for ((order, (forward, others)), depth) in self.frame.iter_mut().zip(&self.series).zip(&depths.of_device) {
             let depth = (*depth).min(m);
             order.clear();
             order.extend(std::iter::repeat_n(*forward, depth));
@@ -204,8 +204,8 @@ mod tests {
     fn paper(p: usize, m: usize, limit: i64, costs: [Time; 3], latency: Time) -> Job {
         let place: Vec<usize> = (0..p).collect();
         let mut job = staged(&place, m, 131 * limit, costs, latency);
-        for lane in &mut job.lanes {
-            lane.takes = match lane.kind {
+        for series in &mut job.series {
+            series.takes = match series.kind {
                 TaskKind::Forward => 131,
                 TaskKind::BackwardInput => -83,
                 _ => -48,

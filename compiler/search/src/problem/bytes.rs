@@ -43,8 +43,8 @@ pub(crate) fn in_bytes(
     (limit, offload): (Bytes, Offload),
 ) -> Result<(), Vec<(usize, i64)>> {
     let saved = saved(stages, problem.schedule.n_stages(), offload);
-    for lane in &mut problem.job.lanes {
-        lane.takes = saved[lane.stage.index()].takes(lane.kind);
+    for series in &mut problem.job.series {
+        series.takes = saved[series.stage.index()].takes(series.kind);
     }
     // A `BW` holds nothing between its halves, so where that is much it counts as a form of its own whatever it takes.
     let may_fuse = |stage: StageId| {
@@ -65,9 +65,9 @@ pub(crate) fn in_bytes(
             missing.push((device, one - capacity));
         }
         problem.job.capacity[device] = capacity;
-        let lanes = problem.job.on_device[device].iter().map(|lane| &problem.job.lanes[*lane]);
-        let forwards = lanes.filter(|lane| lane.kind == TaskKind::Forward);
-        let kept = forwards.map(|lane| saved[lane.stage.index()].kept).sum::<i64>();
+        let own = problem.job.on_device[device].iter().map(|series| &problem.job.series[*series]);
+        let forwards = own.filter(|series| series.kind == TaskKind::Forward);
+        let kept = forwards.map(|series| saved[series.stage.index()].kept).sum::<i64>();
         // Of activations that may be away, any number can be under way.
         let most = if offload.activations { UNLIMITED } else { bytes(Some(limit.0)) - kept };
         problem.job.most[device] = most;

@@ -72,8 +72,9 @@ impl Prepared {
     /// many, or the first ones one more.
     fn held(&self) -> usize {
         let job = &self.problem.job;
-        let of_device = |(lanes, capacity): (&Vec<usize>, &i64)| {
-            let takes: Vec<i64> = lanes.iter().map(|lane| job.lanes[*lane].takes).filter(|takes| *takes > 0).collect();
+        let of_device = |(own, capacity): (&Vec<usize>, &i64)| {
+            let takes: Vec<i64> =
+                own.iter().map(|series| job.series[*series].takes).filter(|takes| *takes > 0).collect();
             let all = takes.iter().sum::<i64>();
             let rest = takes.iter().scan(capacity.checked_rem(all)?, |rest, takes| {
                 *rest -= takes;
@@ -88,9 +89,9 @@ impl Prepared {
     /// The longest transfer in mean durations of a task, at least 1: what leaves time for transfers
     /// leaves some for unequal tasks.
     fn hop(&self) -> usize {
-        let lanes = &self.problem.job.lanes;
-        let longest = lanes.iter().flat_map(|lane| &lane.needs).map(|(_, latency)| *latency).max().unwrap_or(0);
-        let mean = lanes.iter().map(|lane| lane.duration).sum::<Time>() / lanes.len().max(1) as Time;
+        let all = &self.problem.job.series;
+        let longest = all.iter().flat_map(|series| &series.needs).map(|(_, latency)| *latency).max().unwrap_or(0);
+        let mean = all.iter().map(|series| series.duration).sum::<Time>() / all.len().max(1) as Time;
         usize::try_from((longest + mean / 2) / mean.max(1)).unwrap_or(0).max(1)
     }
 

@@ -137,10 +137,10 @@ pub(crate) fn without_pairs(problem: &Problem, makespan: Ticks) -> Option<Diagno
 
 /// A device that cannot hold what one microbatch takes there, with that.
 fn too_little(job: &Job) -> Option<(DeviceId, u64)> {
-    job.on_device.iter().enumerate().find_map(|(device, lanes)| {
+    job.on_device.iter().enumerate().find_map(|(device, all)| {
         // Forwards first, then each stage's backward: whoever recomputes holds one after the other.
-        let held = lanes.iter().scan(0, |held, lane| {
-            *held += job.lanes[*lane].takes;
+        let held = all.iter().scan(0, |held, series| {
+            *held += job.series[*series].takes;
             Some(*held)
         });
         let most = held.max().unwrap_or(0);
@@ -254,7 +254,7 @@ impl Problem {
         let halves =
             |stage| self.costs.of(TaskKind::BackwardInput, stage) + self.costs.of(TaskKind::BackwardWeight, stage);
         let both = |stage| self.costs.of(TaskKind::Backward, stage);
-        let is_known = |stage| self.job.fusions.iter().any(|fusion| self.job.lanes[fusion.first].stage == stage);
+        let is_known = |stage| self.job.fusions.iter().any(|fusion| self.job.series[fusion.first].stage == stage);
         let may_fuse = |stage| both(stage) <= halves(stage) || is_known(stage);
         let fusions = self.job.backwards(may_fuse, |stage| self.scale.of(both(stage)));
         let job = self.job.clone().with_fusions(fusions);

@@ -19,7 +19,7 @@ const MOST_SLOTS: Time = 4_000_000;
 /// A block in slots.
 #[derive(Clone, Debug)]
 pub(crate) struct Slots {
-    /// By lane: the start of its task of the first microbatch, and how long it takes.
+    /// By series: the start of its task of the first microbatch, and how long it takes.
     starts: Vec<Time>,
     durations: Vec<Time>,
     /// From one microbatch to the next.
@@ -36,15 +36,15 @@ enum Phase {
 }
 
 impl Slots {
-    /// The slots of a job's lanes. `None` where a block has several microbatches, or lacks a lane.
+    /// The slots of a job's series. `None` where a block has several microbatches, or lacks a series.
     pub(crate) fn of(job: &Job, block: &Block) -> Option<Self> {
         let number = |slots: u64| Time::try_from(slots).ok().filter(|slots| *slots <= MOST_SLOTS);
-        let start = |lane: &TaskSeries| {
-            let own = block.slots.iter().find(|task| (task.kind, task.stage) == (lane.kind, lane.stage))?;
+        let start = |series: &TaskSeries| {
+            let own = block.slots.iter().find(|task| (task.kind, task.stage) == (series.kind, series.stage))?;
             number(own.slot)
         };
-        let starts = job.lanes.iter().map(start).collect::<Option<_>>()?;
-        let durations = job.lanes.iter().map(|lane| number(block.duration(lane.kind))).collect::<Option<_>>()?;
+        let starts = job.series.iter().map(start).collect::<Option<_>>()?;
+        let durations = job.series.iter().map(|series| number(block.duration(series.kind))).collect::<Option<_>>()?;
         (block.microbatches == 1).then_some(Self { starts, durations, period: number(block.period)? })
     }
 
@@ -56,7 +56,7 @@ impl Slots {
         let starts = starts.collect();
         let mut fill = Fill::new(&job, Objective::Makespan);
         let is_filler: Vec<bool> =
-            (0..job.lanes.len()).map(|lane| fill.as_ref().is_some_and(|fill| fill.is_filler(lane))).collect();
+            (0..job.series.len()).map(|series| fill.as_ref().is_some_and(|fill| fill.is_filler(series))).collect();
         let mut found = Vec::new();
         let Some(mut table) = Table::new(&job, &is_filler, starts) else { return found };
         table.put_fillers(Next::Oldest);
@@ -92,9 +92,9 @@ enum Next {
 struct Table<'a> {
     job: &'a Job,
     is_filler: &'a [bool],
-    /// By lane and microbatch.
+    /// By series and microbatch.
     starts: Vec<Time>,
-    /// By device and slot: the lane whose task begins there, and whether a task runs.
+    /// By device and slot: the series whose task begins there, and whether a task runs.
     begins: Vec<Vec<Option<usize>>>,
     is_taken: Vec<Vec<bool>>,
     /// Whether fillers have slots of their own, too, and do not just go where there is room.
@@ -105,37 +105,38 @@ impl<'a> Table<'a> {
     /// The frame alone. `None` where tasks occupy several devices, or slots are too many.
     fn new(job: &'a Job, is_filler: &'a [bool], starts: Vec<Time>) -> Option<Self> {
         let n_devices = job.capacity.len();
-        let longest = job.lanes.iter().map(|lane| lane.duration).max()?;
+        let longest = job.series.iter().map(|series| series.duration).max()?;
         // Fillers may go behind everything else.
         let fillers = job.work() * job.microbatches as Time;
         let n_slots = starts.iter().max()?.checked_add(longest)?.checked_add(fillers)?;
         let is_small = n_slots.checked_mul(n_devices as Time).is_some_and(|slots| slots <= MOST_SLOTS);
-        if !is_small || longest == 0 || job.lanes.iter().any(|lane| lane.devices.len() > 1 || lane.duration == 0) {
+        if !is_small || longest == 0 || job.series.iter().any(|series| series.devices.len() > 1 || series.duration == 0)
+        {
             return None;
         }
         let mut begins = vec![vec![None; n_slots as usize]; n_devices];
-        for (lane, own) in job.lanes.iter().enumerate().filter(|(lane, _)| !is_filler[*lane]) {
-            for start in &starts[lane * job.microbatches..][..job.microbatches] {
-                begins[own.devices[0]][*start as usize] = Some(lane);
+        for (series, own) in job.series.iter().enumerate().filter(|(series, _)| !is_filler[*series]) {
+            for start in &starts[series * job.microbatches..][..job.microbatches] {
+                begins[own.devices[0]][*start as usize] = Some(series);
             }
         }
         let is_taken = vec![vec![false; n_slots as usize]; n_devices];
         Some(Self { job, is_filler, starts, begins, is_taken, has_fillers: false })
     }
 
-    fn node(&self, lane: usize, microbatch: usize) -> usize {
-        lane * self.job.microbatches + microbatch
+    fn node(&self, series: usize, microbatch: usize) -> usize {
+        series * self.job.microbatches + microbatch
     }
 
     /// Gives all fillers the first slots that the frame leaves free.
     fn put_fillers(&mut self, next: Next) {
         let mut starts = std::mem::take(&mut self.starts);
         for device in 0..self.begins.len() {
-            let mut counts = vec![0; self.job.lanes.len()];
-            self.walk(device, next, &mut |lane, start, _| {
-                if self.is_filler[lane] {
-                    starts[lane * self.job.microbatches + counts[lane]] = start;
-                    counts[lane] += 1;
+            let mut counts = vec![0; self.job.series.len()];
+            self.walk(device, next, &mut |series, start, _| {
+                if self.is_filler[series] {
+                    starts[series * self.job.microbatches + counts[series]] = start;
+                    counts[series] += 1;
                 }
                 true
             });
@@ -146,10 +147,10 @@ impl<'a> Table<'a> {
     /// From now on fillers have their slots.
     fn place_fillers(&mut self) {
         self.has_fillers = true;
-        for (lane, own) in self.job.lanes.iter().enumerate().filter(|(lane, _)| self.is_filler[*lane]) {
+        for (series, own) in self.job.series.iter().enumerate().filter(|(series, _)| self.is_filler[*series]) {
             for microbatch in 0..self.job.microbatches {
-                let start = self.starts[self.node(lane, microbatch)];
-                self.begins[own.devices[0]][start as usize] = Some(lane);
+                let start = self.starts[self.node(series, microbatch)];
+                self.begins[own.devices[0]][start as usize] = Some(series);
             }
         }
     }
@@ -158,26 +159,26 @@ impl<'a> Table<'a> {
     /// until `visit` returns false. Fillers that have no slots yet go to the first free ones. Returns
     /// whether all tasks were visited.
     fn walk(&self, device: usize, next: Next, visit: &mut dyn FnMut(usize, Time, i64) -> bool) -> bool {
-        let lanes = &self.job.lanes;
+        let all = &self.job.series;
         let (mut waiting, mut free, mut held) = (VecDeque::<usize>::new(), 0, 0);
-        let begins = self.begins[device].iter().zip(0..).filter_map(|(lane, start)| Some((Some((*lane)?), start)));
+        let begins = self.begins[device].iter().zip(0..).filter_map(|(series, start)| Some((Some((*series)?), start)));
         for (begun, start) in begins.chain([(None, NEVER)]) {
-            while let Some(filler) = waiting.front().copied().filter(|filler| free + lanes[*filler].duration <= start) {
-                held += lanes[filler].takes;
+            while let Some(filler) = waiting.front().copied().filter(|filler| free + all[*filler].duration <= start) {
+                held += all[filler].takes;
                 if !visit(filler, free, held) {
                     return false;
                 }
-                free += lanes[filler].duration;
+                free += all[filler].duration;
                 waiting.pop_front();
             }
-            let Some(lane) = begun else { break };
-            held += lanes[lane].takes;
-            if !visit(lane, start, held) {
+            let Some(series) = begun else { break };
+            held += all[series].takes;
+            if !visit(series, start, held) {
                 return false;
             }
-            free = start + lanes[lane].duration;
+            free = start + all[series].duration;
             if !self.has_fillers {
-                for (filler, _) in lanes[lane].feeds.iter().filter(|(fed, _)| self.is_filler[*fed]) {
+                for (filler, _) in all[series].feeds.iter().filter(|(fed, _)| self.is_filler[*fed]) {
                     let place = match next {
                         Next::Oldest => waiting.len(),
                         Next::LatestStage => waiting.partition_point(|other| other <= filler),
@@ -192,10 +193,10 @@ impl<'a> Table<'a> {
     /// Whether a device has the memory for all of its tasks where they are.
     fn fits(&self, device: usize) -> bool {
         let capacity = self.job.capacity[device];
-        self.walk(device, Next::Oldest, &mut |lane, _, held| held <= capacity || self.job.lanes[lane].takes <= 0)
+        self.walk(device, Next::Oldest, &mut |series, _, held| held <= capacity || self.job.series[series].takes <= 0)
     }
 
-    /// The lanes in the order of their starts.
+    /// The series in the order of their starts.
     fn orders(&self) -> Orders {
         let of_device = |begins: &Vec<Option<usize>>| begins.iter().copied().flatten().collect();
         self.begins.iter().map(of_device).collect()
@@ -205,31 +206,31 @@ impl<'a> Table<'a> {
     fn compact(&mut self, moving: &[Phase]) {
         let m = self.job.microbatches;
         let mut tasks: Vec<(Time, usize, usize)> = Vec::with_capacity(self.job.n_tasks());
-        for lane in (0..self.job.lanes.len()).filter(|lane| self.has_fillers || !self.is_filler[*lane]) {
-            tasks.extend((0..m).map(|microbatch| (self.starts[self.node(lane, microbatch)], lane, microbatch)));
+        for series in (0..self.job.series.len()).filter(|series| self.has_fillers || !self.is_filler[*series]) {
+            tasks.extend((0..m).map(|microbatch| (self.starts[self.node(series, microbatch)], series, microbatch)));
         }
         tasks.sort_unstable();
-        let last_of_frame = (0..self.job.lanes.len()).rev().find(|lane| !self.is_filler[*lane]);
+        let last_of_frame = (0..self.job.series.len()).rev().find(|series| !self.is_filler[*series]);
         let mut phase = Phase::Warmup;
         // By device: where the last filler went. They keep their order.
         let mut fillers = vec![0; self.begins.len()];
-        for (start, lane, microbatch) in tasks {
-            if phase == Phase::Warmup && (Some(lane), microbatch) == (last_of_frame, 0) {
+        for (start, series, microbatch) in tasks {
+            if phase == Phase::Warmup && (Some(series), microbatch) == (last_of_frame, 0) {
                 phase = Phase::Steady;
             }
             let moves = moving.contains(&phase);
-            if phase == Phase::Steady && (lane, microbatch) == (0, m - 1) {
+            if phase == Phase::Steady && (series, microbatch) == (0, m - 1) {
                 phase = Phase::Cooldown;
             }
-            let device = self.job.lanes[lane].devices[0];
-            let after = if self.is_filler[lane] { fillers[device] } else { 0 };
+            let device = self.job.series[series].devices[0];
+            let after = if self.is_filler[series] { fillers[device] } else { 0 };
             if moves {
-                self.pull(lane, microbatch, after);
+                self.pull(series, microbatch, after);
             }
-            let (now, duration) = (self.starts[self.node(lane, microbatch)], self.job.lanes[lane].duration);
+            let (now, duration) = (self.starts[self.node(series, microbatch)], self.job.series[series].duration);
             debug_assert!(now <= start);
             self.is_taken[device][now as usize..(now + duration) as usize].fill(true);
-            if self.is_filler[lane] {
+            if self.is_filler[series] {
                 fillers[device] = now + duration;
             }
         }
@@ -237,14 +238,14 @@ impl<'a> Table<'a> {
 
     /// Moves a task to the first earlier slots that are free, at which its inputs are ready and its device
     /// has the memory. Without such slots it stays.
-    fn pull(&mut self, lane: usize, microbatch: usize, after: Time) {
-        let own = &self.job.lanes[lane];
-        let (device, node) = (own.devices[0], self.node(lane, microbatch));
+    fn pull(&mut self, series: usize, microbatch: usize, after: Time) {
+        let own = &self.job.series[series];
+        let (device, node) = (own.devices[0], self.node(series, microbatch));
         let start = self.starts[node];
         let inputs = own.needs.iter().map(|(need, _)| (*need, microbatch));
-        let before = microbatch.checked_sub(1).map(|before| (lane, before));
-        let end = |(lane, microbatch): (usize, usize)| {
-            self.starts[self.node(lane, microbatch)] + self.job.lanes[lane].duration
+        let before = microbatch.checked_sub(1).map(|before| (series, before));
+        let end = |(series, microbatch): (usize, usize)| {
+            self.starts[self.node(series, microbatch)] + self.job.series[series].duration
         };
         let earliest = inputs.chain(before).map(end).fold(after, Ord::max);
         for to in earliest..start {
@@ -253,14 +254,14 @@ impl<'a> Table<'a> {
                 continue;
             }
             self.begins[device][start as usize] = None;
-            self.begins[device][to as usize] = Some(lane);
+            self.begins[device][to as usize] = Some(series);
             // Without slots of their own, fillers may give memory back later for any task that moves.
             if self.has_fillers && own.takes <= 0 || self.fits(device) {
                 self.starts[node] = to;
                 return;
             }
             self.begins[device][to as usize] = None;
-            self.begins[device][start as usize] = Some(lane);
+            self.begins[device][start as usize] = Some(series);
         }
     }
 }
@@ -282,7 +283,7 @@ mod tests {
         let capacity = peaks(schedule, &order.dependencies).iter().map(|peak| peak.activations.cast_signed()).collect();
         let scale = Scale::new(&costs, schedule.n_tasks() * 2);
         let job = Job::as_it_is(schedule, &order.dependencies, &costs, &scale, capacity);
-        let slots = Slots::of(&job, schedule.block.as_ref().expect("a block")).expect("all lanes");
+        let slots = Slots::of(&job, schedule.block.as_ref().expect("a block")).expect("all series");
         let plain = job.orders(schedule).expect("microbatches in ascending order");
         let found = slots.compacted(&job);
         (job, plain, found)

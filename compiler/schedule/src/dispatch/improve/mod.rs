@@ -56,10 +56,10 @@ fn short_step(job: &Job, plain: &Orders) -> usize {
 /// The most microbatches of one stage whose activations are alive at once.
 fn under_way(job: &Job, orders: &Orders) -> usize {
     let mut most = 0;
-    let mut live = vec![0_usize; job.lanes.len()];
-    for lane in orders.iter().flatten().map(|lane| &job.lanes[*lane]) {
-        let live = &mut live[lane.stage.index()];
-        match lane.kind {
+    let mut live = vec![0_usize; job.series.len()];
+    for series in orders.iter().flatten().map(|series| &job.series[*series]) {
+        let live = &mut live[series.stage.index()];
+        match series.kind {
             TaskKind::Forward => *live += 1,
             TaskKind::BackwardWeight | TaskKind::Backward => *live = live.saturating_sub(1),
             _ => {}
@@ -72,10 +72,10 @@ fn under_way(job: &Job, orders: &Orders) -> usize {
 /// The first microbatches of a schedule of more.
 fn first(short: &Job, plain: &Orders) -> Orders {
     let of_device = |order: &Vec<usize>| {
-        let mut counts = vec![0; short.lanes.len()];
-        let is_first = |lane: &&usize| {
-            counts[**lane] += 1;
-            counts[**lane] <= short.microbatches
+        let mut counts = vec![0; short.series.len()];
+        let is_first = |series: &&usize| {
+            counts[**series] += 1;
+            counts[**series] <= short.microbatches
         };
         order.iter().filter(is_first).copied().collect()
     };
@@ -128,10 +128,10 @@ fn search(passes: &mut Passes<'_>, plain: &Orders, least: (Time, Time)) {
 fn least(job: &Job) -> (Time, Time) {
     let (heads, tails) = (job.heads(), job.tails());
     let mut least = (0, 0);
-    for lanes in &job.on_device {
-        let work: Time = lanes.iter().map(|lane| job.least[*lane]).sum::<Time>() * job.microbatches as Time;
-        let head = lanes.iter().map(|lane| heads[*lane]).min().unwrap_or(0);
-        let tail = lanes.iter().map(|lane| tails[*lane]).min().unwrap_or(0);
+    for all in &job.on_device {
+        let work: Time = all.iter().map(|series| job.least[*series]).sum::<Time>() * job.microbatches as Time;
+        let head = all.iter().map(|series| heads[*series]).min().unwrap_or(0);
+        let tail = all.iter().map(|series| tails[*series]).min().unwrap_or(0);
         least = (least.0.max(head + work + tail), least.1.max(work));
     }
     least

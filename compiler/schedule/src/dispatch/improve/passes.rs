@@ -189,7 +189,7 @@ impl<'a> Passes<'a> {
         }
     }
 
-    /// Follows a schedule, with forwards at most so long before their time, and each lane later by
+    /// Follows a schedule, with forwards at most so long before their time, and each series later by
     /// its rank in the rule. Records the result, and returns it.
     pub(super) fn follow(&mut self, orders: &Orders, way: Way, advance: Time, rule: &Rule) -> Option<Orders> {
         self.spend(2);

@@ -1,7 +1,7 @@
 //! Backwards in one task or in two, where a `BW` takes less time or memory than its `B` and `W`: every microbatch of a
 //! stage may have either form.
 //!
-//! The lanes of a job are those of split backwards. A fusion stands for two of them: where an order
+//! The series of a job are those of split backwards. A fusion stands for two of them: where an order
 //! mentions it, the next microbatch of both runs in one task. So `B` and `BW` of a stage count
 //! together, and a `W` is that of the oldest microbatch whose `B` has run alone. A `W` needs its
 //! own `B` only, nobody needs it, and both share their devices: it never waits, and which of
@@ -10,11 +10,11 @@
 use super::{Job, Orders, Time};
 use std::collections::VecDeque;
 
-/// Two lanes whose tasks of one microbatch may be one. One of them needs only the other, from which
+/// Two series whose tasks of one microbatch may be one. One of them needs only the other, from which
 /// nobody else on other devices waits for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fusion {
-    /// The lane that comes first: that of `B`, or of `W` where time runs backwards.
+    /// The series that comes first: that of `B`, or of `W` where time runs backwards.
     pub first: usize,
     /// The other one.
     pub second: usize,
@@ -22,7 +22,7 @@ pub struct Fusion {
     pub duration: Time,
 }
 
-/// What a lane is to the fusions of its job.
+/// What a series is to the fusions of its job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Part {
     /// No: it runs as it is.
@@ -35,11 +35,11 @@ pub enum Part {
 }
 
 impl Job {
-    /// The same, where the tasks of some lanes may be one.
+    /// The same, where the tasks of some series may be one.
     #[must_use]
     pub fn with_fusions(mut self, fusions: Vec<Fusion>) -> Self {
-        self.least = self.lanes.iter().map(|lane| lane.duration).collect();
-        self.parts = vec![Part::Alone; self.lanes.len()];
+        self.least = self.series.iter().map(|series| series.duration).collect();
+        self.parts = vec![Part::Alone; self.series.len()];
         for (index, Fusion { first, second, duration }) in fusions.iter().enumerate() {
             self.parts[*first] = Part::First(index);
             self.parts[*second] = Part::Second(index);
@@ -51,22 +51,22 @@ impl Job {
         self
     }
 
-    /// The fusion that an order's mention of a task is, if it is not a lane.
+    /// The fusion that an order's mention of a task is, if it is not a series.
     #[must_use]
     pub fn fusion(&self, mention: usize) -> Option<&Fusion> {
-        self.fusions.get(mention.checked_sub(self.lanes.len())?)
+        self.fusions.get(mention.checked_sub(self.series.len())?)
     }
 
-    /// How an order mentions a lane whose task runs at once with the one that follows it, if that may be.
+    /// How an order mentions a series whose task runs at once with the one that follows it, if that may be.
     pub fn mention(&self, first: usize) -> Option<usize> {
         match self.parts.get(first) {
-            Some(Part::First(fusion)) => Some(self.lanes.len() + fusion),
+            Some(Part::First(fusion)) => Some(self.series.len() + fusion),
             _ => None,
         }
     }
 
-    /// The lanes of which a mention runs a task: the first, and of a fusion the second.
-    pub fn lanes_of(&self, mention: usize) -> (usize, Option<usize>) {
+    /// The series of which a mention runs a task: the first, and of a fusion the second.
+    pub fn series_of(&self, mention: usize) -> (usize, Option<usize>) {
         self.fusion(mention).map_or((mention, None), |fusion| (fusion.first, Some(fusion.second)))
     }
 
@@ -74,11 +74,11 @@ impl Job {
     /// `B` leaves more than it gives back.
     #[must_use]
     pub fn turn(&self, device: usize) -> Vec<usize> {
-        let leaves_more = |fusion: usize| self.lanes[self.fusions[fusion].first].takes > 0;
-        let mention = |lane: &usize| match self.parts.get(*lane) {
-            Some(Part::First(fusion)) if leaves_more(*fusion) => Some(self.lanes.len() + fusion),
+        let leaves_more = |fusion: usize| self.series[self.fusions[fusion].first].takes > 0;
+        let mention = |series: &usize| match self.parts.get(*series) {
+            Some(Part::First(fusion)) if leaves_more(*fusion) => Some(self.series.len() + fusion),
             Some(Part::Second(fusion)) if leaves_more(*fusion) => None,
-            _ => Some(*lane),
+            _ => Some(*series),
         };
         self.on_device[device].iter().filter_map(mention).collect()
     }
@@ -98,19 +98,19 @@ impl Job {
     /// The memory that a mention takes on each of its devices.
     #[must_use]
     pub fn takes(&self, mention: usize) -> i64 {
-        let (first, second) = self.lanes_of(mention);
-        self.lanes[first].takes + second.map_or(0, |second| self.lanes[second].takes)
+        let (first, second) = self.series_of(mention);
+        self.series[first].takes + second.map_or(0, |second| self.series[second].takes)
     }
 
     /// How long a mention takes.
     pub fn duration(&self, mention: usize) -> Time {
-        self.fusion(mention).map_or_else(|| self.lanes[mention].duration, |fusion| fusion.duration)
+        self.fusion(mention).map_or_else(|| self.series[mention].duration, |fusion| fusion.duration)
     }
 
     /// The same orders with all backwards of some fusions at once, each where its `B` was.
     pub fn fused(&self, orders: &Orders, is_wanted: impl Fn(usize) -> bool) -> Orders {
         let fused = |mention: &usize| match self.parts.get(*mention) {
-            Some(Part::First(fusion)) if is_wanted(*fusion) => Some(self.lanes.len() + fusion),
+            Some(Part::First(fusion)) if is_wanted(*fusion) => Some(self.series.len() + fusion),
             Some(Part::Second(fusion)) if is_wanted(*fusion) => None,
             _ => Some(*mention),
         };
@@ -132,11 +132,11 @@ impl Job {
 
     /// The same orders with all backwards split, each `W` right after its `B`.
     pub fn split(&self, orders: &Orders) -> Orders {
-        let lanes = |mention: &usize| {
-            let (first, second) = self.lanes_of(*mention);
+        let both = |mention: &usize| {
+            let (first, second) = self.series_of(*mention);
             std::iter::once(first).chain(second)
         };
-        orders.iter().map(|order| order.iter().flat_map(lanes).collect()).collect()
+        orders.iter().map(|order| order.iter().flat_map(both).collect()).collect()
     }
 }
 
@@ -144,19 +144,19 @@ impl Job {
 #[derive(Clone, Debug)]
 pub(crate) struct Counts {
     next: Vec<usize>,
-    /// By lane: microbatches whose first half has run alone, and the second has not.
+    /// By series: microbatches whose first half has run alone, and the second has not.
     halves: Vec<VecDeque<usize>>,
 }
 
 impl Counts {
     pub(crate) fn new(job: &Job) -> Self {
-        let halves = if job.fusions.is_empty() { 0 } else { job.lanes.len() };
-        Self { next: vec![0; job.lanes.len()], halves: vec![VecDeque::new(); halves] }
+        let halves = if job.fusions.is_empty() { 0 } else { job.series.len() };
+        Self { next: vec![0; job.series.len()], halves: vec![VecDeque::new(); halves] }
     }
 
     /// The microbatch of the next mention. `None` for a `W` before its `B`, where either form may be.
     pub(crate) fn next(&mut self, job: &Job, mention: usize) -> Option<usize> {
-        let (first, second) = job.lanes_of(mention);
+        let (first, second) = job.series_of(mention);
         let part = job.parts[first];
         if matches!(part, Part::Second(_)) {
             self.next[first] += 1;
@@ -172,9 +172,9 @@ impl Counts {
         Some(microbatch)
     }
 
-    /// Whether each of some lanes has had so many tasks.
-    pub(crate) fn are_all(&self, lanes: &[usize], microbatches: usize) -> bool {
-        lanes.iter().all(|lane| self.next[*lane] == microbatches)
+    /// Whether each of some series has had so many tasks.
+    pub(crate) fn are_all(&self, series: &[usize], microbatches: usize) -> bool {
+        series.iter().all(|one| self.next[*one] == microbatches)
     }
 }
 

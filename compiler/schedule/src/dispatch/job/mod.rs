@@ -1,6 +1,6 @@
-//! What the search orders. A lane holds the tasks of one kind and stage in the order of their
+//! What the search orders. A series holds the tasks of one kind and stage in the order of their
 //! microbatches: microbatches are alike, so no schedule gets longer or holds more by taking them in
-//! turn. A schedule is then a list of lanes per device, and the n-th mention of a lane is its
+//! turn. A schedule is then a list of series per device, and the n-th mention of a series is its
 //! microbatch n.
 
 pub mod fusion;
@@ -13,7 +13,7 @@ use pipe_ir::task::TaskKind;
 
 /// Moments and durations of the search: costs without their common divisor, so that no sum of them overflows.
 pub type Time = i64;
-/// For each device, the lanes in the order of their tasks. Beyond the lanes, numbers are those of [`Job::fusions`].
+/// For each device, the series in the order of their tasks. Beyond the series, numbers are those of [`Job::fusions`].
 pub type Orders = Vec<Vec<usize>>;
 
 /// All tasks of one kind and stage.
@@ -29,26 +29,26 @@ pub struct TaskSeries {
     pub duration: Time,
     /// Memory that a task takes on each of its devices when it starts, or gives back when it ends, if negative.
     pub takes: i64,
-    /// Lanes whose task of the same microbatch must have ended, each with the latency from there.
+    /// Series whose task of the same microbatch must have ended, each with the latency from there.
     pub needs: Vec<(usize, Time)>,
-    /// Lanes that need this one, likewise.
+    /// Series that need this one, likewise.
     pub feeds: Vec<(usize, Time)>,
 }
 
-/// Lanes, in an order in which each comes after those that it needs, with the memory that they share.
+/// Series, in an order in which each comes after those that it needs, with the memory that they share.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Job {
-    /// All lanes.
-    pub lanes: Vec<TaskSeries>,
-    /// Lanes whose tasks of one microbatch may also be one task.
+    /// All series.
+    pub series: Vec<TaskSeries>,
+    /// Series whose tasks of one microbatch may also be one task.
     pub fusions: Vec<Fusion>,
-    /// By lane: what its fusion is.
+    /// By series: what its fusion is.
     pub parts: Vec<Part>,
-    /// By lane: no task of it takes less, in whatever form.
+    /// By series: no task of it takes less, in whatever form.
     pub least: Vec<Time>,
-    /// The lanes of each device, ascending.
+    /// The series of each device, ascending.
     pub on_device: Vec<Vec<usize>>,
-    /// Tasks of each lane.
+    /// Tasks of each series.
     pub microbatches: usize,
     /// Memory of each device, in what [`TaskSeries::takes`] counts.
     pub capacity: Vec<i64>,
@@ -59,29 +59,29 @@ pub struct Job {
 impl Job {
     /// The backwards of some stages as fusions.
     pub fn backwards(&self, is_wanted: impl Fn(StageId) -> bool, duration: impl Fn(StageId) -> Time) -> Vec<Fusion> {
-        let weights = self.lanes.iter().enumerate().filter(|(_, lane)| lane.kind == TaskKind::BackwardWeight);
-        let wanted = weights.filter(|(_, lane)| is_wanted(lane.stage));
-        let fusion = |(second, lane): (usize, &TaskSeries)| {
-            let (first, _) = *lane.needs.first()?;
-            Some(Fusion { first, second, duration: duration(lane.stage) })
+        let weights = self.series.iter().enumerate().filter(|(_, series)| series.kind == TaskKind::BackwardWeight);
+        let wanted = weights.filter(|(_, series)| is_wanted(series.stage));
+        let fusion = |(second, series): (usize, &TaskSeries)| {
+            let (first, _) = *series.needs.first()?;
+            Some(Fusion { first, second, duration: duration(series.stage) })
         };
         wanted.filter_map(fusion).collect()
     }
 
-    /// Lanes whose `feeds` are still to be filled in.
+    /// Series whose `feeds` are still to be filled in.
     #[must_use]
-    pub fn of_lanes(mut lanes: Vec<TaskSeries>, microbatches: usize, capacity: Vec<i64>) -> Self {
+    pub fn of_series(mut series: Vec<TaskSeries>, microbatches: usize, capacity: Vec<i64>) -> Self {
         let mut on_device = vec![Vec::new(); capacity.len()];
-        for index in 0..lanes.len() {
-            for device in &lanes[index].devices {
+        for index in 0..series.len() {
+            for device in &series[index].devices {
                 on_device[*device].push(index);
             }
-            for (need, latency) in lanes[index].needs.clone() {
-                lanes[need].feeds.push((index, latency));
+            for (need, latency) in series[index].needs.clone() {
+                series[need].feeds.push((index, latency));
             }
         }
         let job = Self {
-            lanes,
+            series,
             fusions: Vec::new(),
             parts: Vec::new(),
             least: Vec::new(),
@@ -105,22 +105,22 @@ impl Job {
         Self { capacity: self.most.clone(), ..self.clone() }
     }
 
-    /// This job with memory in another unit: what a task of each lane takes, and the capacity of each device.
+    /// This job with memory in another unit: what a task of each series takes, and the capacity of each device.
     #[must_use]
     pub(crate) fn with_memory(mut self, takes: &[i64], capacity: Vec<i64>) -> Self {
-        for (lane, takes) in self.lanes.iter_mut().zip(takes) {
-            lane.takes = *takes;
+        for (series, takes) in self.series.iter_mut().zip(takes) {
+            series.takes = *takes;
         }
         Self { most: capacity.clone(), capacity, ..self }
     }
 
-    /// This job with durations in slots, by lane, and without transfer latencies.
+    /// This job with durations in slots, by series, and without transfer latencies.
     #[must_use]
     pub(crate) fn in_slots(&self, durations: &[Time]) -> Self {
         let mut job = self.clone();
-        for (lane, duration) in job.lanes.iter_mut().zip(durations) {
-            lane.duration = *duration;
-            lane.needs.iter_mut().chain(&mut lane.feeds).for_each(|(_, latency)| *latency = 0);
+        for (series, duration) in job.series.iter_mut().zip(durations) {
+            series.duration = *duration;
+            series.needs.iter_mut().chain(&mut series.feeds).for_each(|(_, latency)| *latency = 0);
         }
         job.least = durations.to_vec();
         job
@@ -130,14 +130,14 @@ impl Job {
     /// this job.
     #[must_use]
     pub fn reversed(&self) -> Self {
-        let last = self.lanes.len().saturating_sub(1);
-        let lane = |lane: &TaskSeries| {
-            let needs = lane.feeds.iter().map(|(index, latency)| (last - index, *latency)).collect();
-            TaskSeries { takes: -lane.takes, needs, feeds: Vec::new(), ..lane.clone() }
+        let last = self.series.len().saturating_sub(1);
+        let series = |series: &TaskSeries| {
+            let needs = series.feeds.iter().map(|(index, latency)| (last - index, *latency)).collect();
+            TaskSeries { takes: -series.takes, needs, feeds: Vec::new(), ..series.clone() }
         };
-        let lanes = self.lanes.iter().rev().map(lane).collect();
+        let all = self.series.iter().rev().map(series).collect();
         let turned = |fusion: &Fusion| Fusion { first: last - fusion.second, second: last - fusion.first, ..*fusion };
-        let reversed = Self::of_lanes(lanes, self.microbatches, self.capacity.clone());
+        let reversed = Self::of_series(all, self.microbatches, self.capacity.clone());
         let mut reversed = reversed.with_fusions(self.fusions.iter().map(turned).collect());
         // Shares of what both halves take at least are the same, whichever comes first.
         reversed.least = self.least.iter().rev().copied().collect();
@@ -147,39 +147,39 @@ impl Job {
     /// Orders of the reversed job as orders of this one.
     #[must_use]
     pub fn turned(&self, orders: &Orders) -> Orders {
-        let turned = |mention: &usize| self.lanes.len().checked_sub(mention + 1).unwrap_or(*mention);
+        let turned = |mention: &usize| self.series.len().checked_sub(mention + 1).unwrap_or(*mention);
         orders.iter().map(|order| order.iter().rev().map(turned).collect()).collect()
     }
 
     /// Number of tasks.
     #[must_use]
     pub fn n_tasks(&self) -> usize {
-        self.lanes.len() * self.microbatches
+        self.series.len() * self.microbatches
     }
 
     /// The most time that a device works on one microbatch: no period is shorter.
     #[must_use]
     pub fn work(&self) -> Time {
-        let work = |lanes: &Vec<usize>| lanes.iter().map(|lane| self.least[*lane]).sum();
+        let work = |all: &Vec<usize>| all.iter().map(|series| self.least[*series]).sum();
         self.on_device.iter().map(work).max().unwrap_or(0)
     }
 
-    /// When the first task of each lane can start at the earliest.
+    /// When the first task of each series can start at the earliest.
     pub fn heads(&self) -> Vec<Time> {
-        let mut heads: Vec<Time> = Vec::with_capacity(self.lanes.len());
-        for lane in &self.lanes {
-            let ready = lane.needs.iter().map(|(need, latency)| heads[*need] + self.least[*need] + latency);
+        let mut heads: Vec<Time> = Vec::with_capacity(self.series.len());
+        for series in &self.series {
+            let ready = series.needs.iter().map(|(need, latency)| heads[*need] + self.least[*need] + latency);
             heads.push(ready.max().unwrap_or(0));
         }
         heads
     }
 
-    /// The longest way from the end of each lane's task to the end of its microbatch.
+    /// The longest way from the end of each series' task to the end of its microbatch.
     #[must_use]
     pub fn tails(&self) -> Vec<Time> {
-        let mut tails = vec![0; self.lanes.len()];
-        for (index, lane) in self.lanes.iter().enumerate().rev() {
-            let rest = lane.feeds.iter().map(|(next, latency)| latency + self.least[*next] + tails[*next]);
+        let mut tails = vec![0; self.series.len()];
+        for (index, series) in self.series.iter().enumerate().rev() {
+            let rest = series.feeds.iter().map(|(next, latency)| latency + self.least[*next] + tails[*next]);
             tails[index] = rest.max().unwrap_or(0);
         }
         tails

@@ -73,7 +73,7 @@ impl Job {
         let keys: Vec<(TaskKind, usize)> = forward.chain(backward).collect();
         let devices = |stage: usize| schedule.placement.devices(StageId::from_index(stage), MicrobatchId(0));
         let find = |kind, stage: StageId| keys.iter().position(|key| *key == (kind, stage.index()));
-        let lane = |&(kind, stage): &(TaskKind, usize)| {
+        let series = |&(kind, stage): &(TaskKind, usize)| {
             let (id, own) = (StageId::from_index(stage), devices(stage));
             // A fused backward comes after its forward anyway, through the stages that read it;
             // needs that say so twice would only mislead.
@@ -98,12 +98,12 @@ impl Job {
                 feeds: Vec::new(),
             }
         };
-        let lanes = keys.iter().map(lane).collect();
-        Self::of_lanes(lanes, schedule.n_microbatches as usize, capacity)
+        let all = keys.iter().map(series).collect();
+        Self::of_series(all, schedule.n_microbatches as usize, capacity)
     }
 
     /// A schedule's tasks in their own order. Fused backwards become `B` and then `W` where that
-    /// takes no longer. `None` where a lane is out of microbatch order, or a task is one of another
+    /// takes no longer. `None` where a series is out of microbatch order, or a task is one of another
     /// job.
     #[must_use]
     pub fn orders(&self, schedule: &Schedule) -> Option<Orders> {
@@ -113,7 +113,8 @@ impl Job {
             let mut counts = Counts::new(self);
             for Task { kind, stage, microbatch } in tasks.iter().map(|scheduled| scheduled.task) {
                 let find = |kind| {
-                    let is_it = |lane: &&usize| (self.lanes[**lane].kind, self.lanes[**lane].stage) == (kind, stage);
+                    let is_it =
+                        |series: &&usize| (self.series[**series].kind, self.series[**series].stage) == (kind, stage);
                     self.on_device.get(device)?.iter().find(is_it).copied()
                 };
                 let kind = match kind {
@@ -148,8 +149,8 @@ impl Job {
             let mut counts = Counts::new(self);
             let task = |mention: &usize| {
                 let microbatch = MicrobatchId::from_index(counts.next(self, *mention)?);
-                let (lane, second) = self.lanes_of(*mention);
-                let TaskSeries { kind, stage, .. } = self.lanes[lane];
+                let (series, second) = self.series_of(*mention);
+                let TaskSeries { kind, stage, .. } = self.series[series];
                 let kind = if second.is_some() { TaskKind::Backward } else { kind };
                 Some(ScheduledTask { task: Task { kind, stage, microbatch }, origin: 0, with_next: false })
             };
