@@ -70,26 +70,27 @@ impl Walker {
     }
 
     pub(super) fn value(&mut self, expression: &Expr) {
-        match &expression.kind {
-            ExprKind::Integer(_) | ExprKind::Decimal(_) => {}
-            ExprKind::Name(name) => self.refer(expression.span, self.lookup(name)),
-            ExprKind::Unary(_, operand) => self.value(operand),
-            ExprKind::Binary(_, one, other) | ExprKind::Range(one, other) => self.values([&**one, &**other]),
-            ExprKind::If { condition, then, otherwise } => self.values([&**condition, &**then, &**otherwise]),
-            ExprKind::Call(call) => drop(self.call(call, NameKind::Layer)),
-            ExprKind::List(items) => self.values(items),
-        }
+        expression.walk(&mut |part| match &part.kind {
+            ExprKind::Name(name) => self.refer(part.span, self.lookup(name)),
+            ExprKind::Call(call) => drop(self.callee(call, NameKind::Layer)),
+            _ => {}
+        });
     }
 
     /// A call of a declaration of a kind, or of a function; returns the declaration.
     pub(super) fn call(&mut self, call: &Call, kind: NameKind) -> Option<usize> {
+        self.values(call.arguments.iter().map(|argument| &argument.value));
+        self.callee(call, kind)
+    }
+
+    /// The same without the values of its arguments.
+    fn callee(&mut self, call: &Call, kind: NameKind) -> Option<usize> {
         let callee = self.global(kind, &call.name.text);
         self.refer(call.name.span, callee);
         for argument in &call.arguments {
             if let (Some(name), Some(callee)) = (&argument.name, callee) {
                 self.refer(name.span, self.member(callee, NameKind::Parameter, &name.text));
             }
-            self.value(&argument.value);
         }
         callee
     }

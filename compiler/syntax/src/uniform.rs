@@ -57,16 +57,9 @@ fn call_mentions(call: &Call) -> bool {
     call.arguments.iter().any(|argument| mentions(&argument.value))
 }
 
-/// Whether an expression names the number of microbatches. Expressions are far less deep than the stack: the parser
-/// bounds them.
+/// Whether an expression names the number of microbatches.
 fn mentions(expr: &Expr) -> bool {
-    match &expr.kind {
-        ExprKind::Integer(_) | ExprKind::Decimal(_) => false,
-        ExprKind::Name(name) => name == "M",
-        ExprKind::Unary(_, operand) => mentions(operand),
-        ExprKind::Binary(_, left, right) | ExprKind::Range(left, right) => mentions(left) || mentions(right),
-        ExprKind::If { condition, then, otherwise } => mentions(condition) || mentions(then) || mentions(otherwise),
-        ExprKind::Call(call) => call.arguments.iter().any(|argument| mentions(&argument.value)),
-        ExprKind::List(items) => items.iter().any(mentions),
-    }
+    let mut found = false;
+    expr.walk(&mut |part| found |= matches!(&part.kind, ExprKind::Name(name) if name == "M"));
+    found
 }

@@ -5,7 +5,7 @@ use pipe_schedule::units::Ticks;
 use pipe_syntax::ast::{Expr, ExprKind};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
 use pipe_syntax::expr::arguments::Values;
-use pipe_syntax::expr::exact::{exact, explained, fraction};
+use pipe_syntax::expr::evaluate::{exact, explained, fraction};
 use pipe_syntax::expr::scope::Fault;
 use pipe_syntax::limits::MAX_COST;
 use pipe_syntax::source::Span;
@@ -54,7 +54,7 @@ const fn is_literal(expr: &Expr) -> bool {
 
 /// A whole number from `low` on.
 pub(super) fn whole<T: TryFrom<i64>>(expr: &Expr, values: &Values, low: i64, what: &str) -> Result<T, Fault> {
-    let value = exact(expr, values).map_err(Box::new)?;
+    let value = exact(expr, values)?;
     match T::try_from(value) {
         Ok(number) if value >= low => Ok(number),
         _ => Err(outside(expr.span, format!("{what} is {value}; it must be {low} or more, and fit"))),

@@ -7,8 +7,9 @@ use pipe_model::transformer::SETTINGS;
 use pipe_syntax::ast::{Name, PipelineItem, Schedule, ScheduleItem, Weights};
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
 use pipe_syntax::expr::arguments::Values;
-use pipe_syntax::expr::exact::Exact;
-use pipe_syntax::expr::scope::{Decimals, Scope};
+use pipe_syntax::expr::arithmetic::Decimals;
+use pipe_syntax::expr::evaluate::Machine;
+use pipe_syntax::expr::scope::Scope;
 use pipe_syntax::files::Files;
 use pipe_syntax::limits::Report;
 use pipe_syntax::suggest;
@@ -99,7 +100,7 @@ pub(super) fn of_files(files: &Files, request: &Request) -> Result<Values, Diagn
     let mut report = Report::default();
     let faults = scope.resolve_lets();
     report.extend(faults.into_iter().map(|fault| *fault));
-    let mut machine = Exact::default();
+    let mut machine = Machine::default();
     if !report.is_empty() {
         return report.finish(values);
     }

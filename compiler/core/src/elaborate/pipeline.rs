@@ -20,7 +20,7 @@ use pipe_schedule::units::Ticks;
 use pipe_syntax::ast::{self, Call, Expr, ExprKind, PipelineItem, Subject};
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
 use pipe_syntax::expr::arguments::{Callee, Division, Values, bind};
-use pipe_syntax::expr::exact::exact;
+use pipe_syntax::expr::evaluate::exact;
 use pipe_syntax::files::Files;
 use pipe_syntax::limits::{MAX_COST, MAX_DEVICES, MAX_MICROBATCHES, Report, within};
 use pipe_syntax::suggest;
@@ -202,7 +202,7 @@ fn size(
     let span = written.map_or(declared.name.span, |expr| expr.span);
     let value = match (setting(request, what), written) {
         (Some(value), _) => value,
-        (None, Some(expr)) => report.take(exact(expr, parameters).map_err(Box::new))?,
+        (None, Some(expr)) => report.take(exact(expr, parameters))?,
         (None, None) => return None,
     };
     report.take(within(what, value, 1..=high, span))

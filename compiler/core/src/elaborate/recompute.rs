@@ -37,7 +37,7 @@ pub(super) fn recomputation(
 }
 
 fn number(expr: &Expr, values: &Values) -> Result<u32, pipe_syntax::expr::scope::Fault> {
-    let value = evaluate(expr, values).map_err(Box::new)?;
+    let value = evaluate(expr, values)?;
     u32::try_from(value).map_err(|_| {
         let message = format!("there is no stage {value}");
         Box::new(Diagnostic::error(Code::OutOfRange, expr.span, format!("this is {value}"), message))

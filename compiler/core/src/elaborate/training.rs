@@ -3,11 +3,10 @@
 use super::number::{outside, whole};
 use pipe_ir::training::{Checkpoint, DataSource, LearningRate, Optimizer, Range, Training};
 use pipe_model::pipeline::TrainingFiles;
-use pipe_syntax::ast::{Argument, Call, Expr, Name, Setting, SettingValue};
+use pipe_syntax::ast::{Argument, Call, Name, Setting, SettingValue};
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
 use pipe_syntax::expr::arguments::{Signature, Values};
-use pipe_syntax::expr::exact::decimal;
-use pipe_syntax::expr::scope::Fault;
+use pipe_syntax::expr::evaluate::decimal;
 use pipe_syntax::limits::Report;
 use pipe_syntax::source::Span;
 use pipe_syntax::suggest;
@@ -45,7 +44,7 @@ pub(super) fn training(
             SettingValue::Warmup(expr) => {
                 warmup = (report.take(whole(expr, values, 0, "`warmup`")).unwrap_or(0), expr.span);
             }
-            SettingValue::Minimum(expr) => minimum = report.take(number(expr, values)).map(|value| (value, expr.span)),
+            SettingValue::Minimum(expr) => minimum = report.take(decimal(expr, values)).map(|value| (value, expr.span)),
             SettingValue::Checkpoint { path, every } => {
                 let every = every.as_ref().map(|every| whole(every, values, 1, "`every`"));
                 let every = report.take(every.unwrap_or(Ok(CHECKPOINT_EVERY)))?;
@@ -101,10 +100,6 @@ pub(super) fn files(settings: &[Setting]) -> TrainingFiles {
     files
 }
 
-fn number(expr: &Expr, values: &Values) -> Result<f64, Fault> {
-    decimal(expr, values).map_err(Box::new)
-}
-
 /// The update rule, and the learning rate after the warm-up, which every optimizer takes first.
 fn optimizer_of(call: &Call, values: &Values) -> Result<(Optimizer, f64), Diagnostics> {
     let name = call.name.text.as_str();
@@ -134,7 +129,7 @@ fn numbers_of(call: &Call, fields: &[Field], values: &Values) -> Result<Vec<f64>
     let given = signature.arguments(call, &mut found);
     let of_field = |(field, default, range): &Field, argument: Option<&Argument>| match argument {
         None => default.ok_or_else(|| Box::new(signature.missing(field, call.span))),
-        Some(argument) => match number(&argument.value, values)? {
+        Some(argument) => match decimal(&argument.value, values)? {
             value if range.contains(value) => Ok(value),
             value => Err(outside(argument.value.span, format!("`{field}` cannot be {value}"))),
         },

@@ -6,6 +6,7 @@ use pipe_schedule::schedule::Schedule;
 use pipe_syntax::ast::Expr;
 use pipe_syntax::diagnostic::{Code, Diagnostic};
 use pipe_syntax::expr::arguments::Values;
+use pipe_syntax::expr::evaluate::exact;
 use pipe_syntax::expr::scope::Fault;
 use pipe_syntax::limits::Report;
 use pipe_syntax::source::Span;
@@ -15,7 +16,7 @@ pub(super) type Asked = Option<(Zero, Span)>;
 
 /// The stage of ZeRO that a line says.
 pub(super) fn stage(expr: &Expr, values: &Values) -> Result<Zero, Fault> {
-    let value = pipe_syntax::expr::exact::exact(expr, values).map_err(Box::new)?;
+    let value = exact(expr, values)?;
     Zero::new(value).ok_or_else(|| {
         let message = format!("`zero` is {value}, but the stages of ZeRO are 0 to {}", Zero::LAST);
         Box::new(Diagnostic::error(Code::OutOfRange, expr.span, format!("this is {value}"), message))

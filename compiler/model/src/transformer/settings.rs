@@ -3,7 +3,7 @@
 use pipe_syntax::ast::{Call, Expr, ExprKind};
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
 use pipe_syntax::expr::arguments::{Signature, Values};
-use pipe_syntax::expr::exact::exact;
+use pipe_syntax::expr::evaluate::exact;
 use pipe_syntax::source::Span;
 use std::collections::BTreeMap;
 
@@ -157,14 +157,14 @@ impl Bound<'_> {
                 for item in items {
                     match exact(item, visible) {
                         Ok(value) => list.extend(self.within(setting, value, item.span)),
-                        Err(error) => self.found.push(error),
+                        Err(error) => self.found.push(*error),
                     }
                 }
                 self.lists.insert(setting.name, list);
             }
             _ => match exact(written, visible) {
                 Ok(value) => self.take(setting, value, written.span),
-                Err(error) => self.found.push(error),
+                Err(error) => self.found.push(*error),
             },
         }
     }

@@ -32,6 +32,25 @@ pub struct Expr {
     pub span: Span,
 }
 
+impl Expr {
+    /// Visits this expression and all inside of it, in the order of the text.
+    pub fn walk<'e>(&'e self, visit: &mut impl FnMut(&'e Self)) {
+        visit(self);
+        match &self.kind {
+            ExprKind::Integer(_) | ExprKind::Decimal(_) | ExprKind::Name(_) => {}
+            ExprKind::Unary(_, operand) => operand.walk(visit),
+            ExprKind::Binary(_, one, other) | ExprKind::Range(one, other) => {
+                [one, other].into_iter().for_each(|part| part.walk(visit));
+            }
+            ExprKind::If { condition, then, otherwise } => {
+                [condition, then, otherwise].into_iter().for_each(|part| part.walk(visit));
+            }
+            ExprKind::Call(call) => call.arguments.iter().for_each(|argument| argument.value.walk(visit)),
+            ExprKind::List(items) => items.iter().for_each(|item| item.walk(visit)),
+        }
+    }
+}
+
 /// The forms of an expression.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ExprKind {

@@ -1,18 +1,15 @@
 //! Arguments: which of them gives which parameter its value, and the values of the parameters of
 //! schedules and models.
 
-use super::evaluate::evaluate;
-use super::exact::exact;
+pub use super::evaluate::Values;
+
+use super::evaluate::{evaluate, exact};
 use super::scope::Fault;
 use crate::ast::{Argument, Call, Expr, Name, Parameter};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::limits::Report;
 use crate::source::Span;
 use crate::suggest;
-use std::collections::BTreeMap;
-
-/// Numbers by name.
-pub type Values = BTreeMap<String, i64>;
 
 /// What a call may give.
 #[derive(Clone, Debug)]
@@ -129,7 +126,6 @@ impl Division {
             Self::RoundsDown => evaluate(expr, values),
             Self::Exact => exact(expr, values),
         }
-        .map_err(Box::new)
     }
 }
 

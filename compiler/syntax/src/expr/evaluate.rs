@@ -1,30 +1,74 @@
-//! Evaluation of resolved expressions over checked 64-bit integers.
+//! Evaluation: resolved expressions over the numbers of an [`Arithmetic`].
 
+use super::arithmetic::{Arithmetic, Decimals};
 use super::errors::no_result;
-use super::number::NoResult;
+use super::number::{NoResult, Number};
 use super::scope::{Fault, Node, Resolved, Scope, State};
 use crate::ast::{BinaryOp, Expr, ExprKind, UnaryOp};
 use crate::diagnostic::{Code, Diagnostic};
+use crate::fraction::Fraction;
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// Operations that one elaboration may take, so that it ends within seconds.
 pub const MAX_OPERATIONS: u64 = 2_000_000_000;
 
+/// Numbers by name.
+pub type Values = BTreeMap<String, i64>;
+
 /// The value of an expression of a schedule, over whole numbers, whose names are those of `values`.
 ///
 /// Division rounds down, and `%` has the sign of its right side: `-1 / 4` is `-1`, `-1 % 4` is `3`.
-/// Functions are `min`, `max` and `abs`. Fails on everything else, on unknown names, division by
-/// zero and overflow.
-pub fn evaluate(expr: &Expr, values: &BTreeMap<String, i64>) -> Result<i64, Diagnostic> {
+/// Functions are `min`, `max` and `abs`.
+///
+/// # Errors
+/// Everything else, unknown names, division by zero and overflow.
+pub fn evaluate(expr: &Expr, values: &Values) -> Result<i64, Fault> {
     let mut scope = Scope::new(values.clone());
-    let resolved = scope.number(expr).map_err(|fault| *fault)?;
-    Machine::default().eval(&scope, &resolved).map_err(|fault| *fault)
+    let code = scope.number(expr)?;
+    Machine::default().eval(&scope, &code)
+}
+
+/// The value of an expression that must be a whole number, though `/` is exact: of `param`s of files, lines of
+/// pipelines, settings, and values for models.
+///
+/// # Errors
+/// All that [`evaluate`] fails on, and a result that is not whole.
+pub fn exact(expr: &Expr, values: &Values) -> Result<i64, Fault> {
+    let mut scope = Scope::new(values.clone()).exact(Decimals::Refused);
+    let code = scope.number(expr)?;
+    Machine::default().whole(&scope, &code)
+}
+
+/// The value of an expression with decimals.
+///
+/// # Errors
+/// A result that is not finite, and all that is no number.
+pub fn decimal(expr: &Expr, values: &Values) -> Result<f64, Fault> {
+    let mut scope = Scope::new(values.clone()).exact(Decimals::Floating);
+    let code = scope.number(expr)?;
+    Machine::default().eval(&scope, &code).map(Number::to_f64)
+}
+
+/// The exact value of an expression, whose decimals are exact as well.
+///
+/// # Errors
+/// All that [`evaluate`] fails on.
+pub fn fraction(expr: &Expr, values: &Values) -> Result<Fraction, Fault> {
+    let mut scope = Scope::new(values.clone()).exact(Decimals::Exact);
+    let code = scope.number(expr)?;
+    Machine::default().fraction(&scope, &code)
+}
+
+/// An error with the numbers that the names of an expression stand for.
+pub fn explained(error: Diagnostic, expr: &Expr, values: &Values) -> Fault {
+    Machine::<i64>::default().explained(&Scope::new(values.clone()), expr, error)
 }
 
 /// The values of variables, and of `let`s since a variable last changed.
-#[derive(Debug, Default)]
-pub struct Machine {
-    values: Vec<i64>,
+#[derive(Debug)]
+pub struct Machine<N = i64> {
+    values: Vec<N>,
     /// A bit for each variable that has a value.
     bound: u64,
     /// When each variable last changed.
@@ -32,15 +76,42 @@ pub struct Machine {
     /// Goes on with each change; 1 at first, so that 0 is before everything.
     clock: u64,
     /// By `let`: when it was evaluated, and its value.
-    known: Vec<(u64, i64)>,
+    known: Vec<(u64, N)>,
     operations: u64,
 }
 
-impl Machine {
+impl<N> Default for Machine<N> {
+    fn default() -> Self {
+        Self { values: Vec::new(), bound: 0, changed: Vec::new(), clock: 0, known: Vec::new(), operations: 0 }
+    }
+}
+
+impl Machine<Number> {
+    /// The value of an expression that must be a whole number.
+    ///
+    /// # Errors
+    /// All that [`Machine::eval`] fails on, and a result that is not whole.
+    pub fn whole(&mut self, scope: &Scope<'_>, code: &Resolved<'_>) -> Result<i64, Fault> {
+        let value = self.fraction(scope, code)?;
+        value.as_whole().ok_or_else(|| self.explained(scope, code.expr, value.is_not_whole(code.expr.span)))
+    }
+
+    fn fraction(&mut self, scope: &Scope<'_>, code: &Resolved<'_>) -> Result<Fraction, Fault> {
+        match self.eval(scope, code)? {
+            Number::Exact(value) => Ok(value),
+            Number::Decimal(value) => {
+                let error = no_result(code.expr.span, format!("the result is {value}"));
+                Err(self.explained(scope, code.expr, error))
+            }
+        }
+    }
+}
+
+impl<N: Arithmetic> Machine<N> {
     /// Gives a variable its value.
-    pub fn set(&mut self, slot: usize, value: i64) {
+    pub fn set(&mut self, slot: usize, value: N) {
         if self.values.len() <= slot {
-            self.values.resize(slot + 1, 0);
+            self.values.resize(slot + 1, N::whole(0));
             self.changed.resize(slot + 1, 0);
         }
         self.clock += 1;
@@ -50,12 +121,12 @@ impl Machine {
     }
 
     /// The value of a variable, to be restored later.
-    pub fn get(&self, slot: usize) -> Option<i64> {
+    pub fn get(&self, slot: usize) -> Option<N> {
         (self.bound >> slot & 1 == 1).then(|| self.values[slot])
     }
 
     /// Puts a variable back to what [`Machine::get`] returned.
-    pub fn restore(&mut self, slot: usize, value: Option<i64>) {
+    pub fn restore(&mut self, slot: usize, value: Option<N>) {
         match value {
             Some(value) => self.set(slot, value),
             None => self.bound &= !(1 << slot),
@@ -73,53 +144,59 @@ impl Machine {
     }
 
     /// Computes a resolved expression.
-    pub fn eval(&mut self, scope: &Scope<'_>, code: &Resolved<'_>) -> Result<i64, Fault> {
+    pub fn eval(&mut self, scope: &Scope<'_>, code: &Resolved<'_>) -> Result<N, Fault> {
         self.operations += 1;
+        let decimals = scope.decimals();
         match &code.node {
-            Node::Constant(value) => Ok(*value),
-            Node::Decimal(_) => Err(unbound(code.expr)),
+            Node::Constant(value) => Ok(N::whole(*value)),
+            Node::Decimal(value) => {
+                N::decimal(*value, decimals).or_else(|none| self.fail(scope, code, none, "the number"))
+            }
             Node::Variable(slot) => self.get(*slot).ok_or_else(|| unbound(code.expr)),
             Node::Let(slot) => self.definition(scope, *slot, code),
             Node::Unary(op, operand) => {
                 let operand = self.eval(scope, operand)?;
-                unary(*op, operand).ok_or_else(|| self.overflow(scope, code, &format!("-({operand})")))
+                let result = operand.unary(*op, decimals);
+                result.or_else(|none| self.fail(scope, code, none, format_args!("-({operand})")))
             }
             Node::Binary(op, left, right) => {
                 let left = self.eval(scope, left)?;
-                if matches!((op, left), (BinaryOp::And, 0) | (BinaryOp::Or, 1)) {
+                if *op == BinaryOp::And && !left.holds() || *op == BinaryOp::Or && left.holds() {
                     return Ok(left);
                 }
                 let right = self.eval(scope, right)?;
-                binary(*op, left, right)
-                    .ok_or_else(|| self.overflow(scope, code, &format!("{left} {} {right}", op.symbol())))
+                let result = left.binary(*op, right, decimals);
+                result.or_else(|none| self.fail(scope, code, none, format_args!("{left} {} {right}", op.symbol())))
             }
             Node::If(parts) => {
                 let [condition, then, otherwise] = &**parts;
-                let branch = if self.eval(scope, condition)? == 1 { then } else { otherwise };
+                let branch = if self.eval(scope, condition)?.holds() { then } else { otherwise };
                 self.eval(scope, branch)
             }
-            Node::Min(parts) => self.fold(scope, parts, i64::MAX, i64::min),
-            Node::Max(parts) => self.fold(scope, parts, i64::MIN, i64::max),
+            Node::Min(parts) => self.best(scope, parts, N::is_less),
+            Node::Max(parts) => self.best(scope, parts, |value, best| best.is_less(value)),
             Node::Abs(operand) => {
                 let operand = self.eval(scope, operand)?;
-                operand.checked_abs().ok_or_else(|| self.overflow(scope, code, &format!("abs({operand})")))
+                let is_below = operand.is_less(N::whole(0));
+                let result = if is_below { operand.unary(UnaryOp::Negate, decimals) } else { Ok(operand) };
+                result.or_else(|none| self.fail(scope, code, none, format_args!("abs({operand})")))
             }
         }
     }
 
-    fn fold(
-        &mut self,
-        scope: &Scope<'_>,
-        parts: &[Resolved<'_>],
-        start: i64,
-        combine: fn(i64, i64) -> i64,
-    ) -> Result<i64, Fault> {
-        parts.iter().try_fold(start, |best, part| Ok(combine(best, self.eval(scope, part)?)))
+    /// The first number than which no other one is better.
+    fn best(&mut self, scope: &Scope<'_>, parts: &[Resolved<'_>], is_better: fn(N, N) -> bool) -> Result<N, Fault> {
+        let (first, others) = parts.split_first().expect("resolved functions have arguments");
+        let first = self.eval(scope, first)?;
+        others.iter().try_fold(first, |best, part| {
+            let value = self.eval(scope, part)?;
+            Ok(if is_better(value, best) { value } else { best })
+        })
     }
 
-    fn definition(&mut self, scope: &Scope<'_>, slot: usize, used: &Resolved<'_>) -> Result<i64, Fault> {
+    fn definition(&mut self, scope: &Scope<'_>, slot: usize, used: &Resolved<'_>) -> Result<N, Fault> {
         if self.known.len() <= slot {
-            self.known.resize(scope.lets.len().max(slot + 1), (0, 0));
+            self.known.resize(scope.lets.len().max(slot + 1), (0, N::whole(0)));
             self.clock = self.clock.max(1);
         }
         let (moment, value) = self.known[slot];
@@ -152,29 +229,37 @@ impl Machine {
         true
     }
 
-    /// An operation that has no result, with the numbers that its names stand for.
-    fn overflow(&mut self, scope: &Scope<'_>, code: &Resolved<'_>, operation: &str) -> Fault {
-        let reason = match &code.node {
-            Node::Binary(BinaryOp::Divide | BinaryOp::Modulo, _, _) if operation.ends_with(" 0") => {
-                NoResult::DivisionByZero
-            }
-            _ => NoResult::Overflow,
-        };
-        let error = no_result(code.expr.span, reason.words(operation));
-        Box::new(match self.values_of(scope, code.expr) {
-            Some(note) => error.note(note),
-            None => error,
-        })
+    /// Fails with an operation that has no result.
+    fn fail(
+        &mut self,
+        scope: &Scope<'_>,
+        code: &Resolved<'_>,
+        none: NoResult,
+        operation: impl fmt::Display,
+    ) -> Result<N, Fault> {
+        Err(self.explained(scope, code.expr, no_result(code.expr.span, none.words(operation))))
+    }
+
+    /// An error with the numbers that the names of an expression stand for.
+    fn explained(&mut self, scope: &Scope<'_>, expr: &Expr, error: Diagnostic) -> Fault {
+        Box::new(self.values_of(scope, expr).into_iter().fold(error, Diagnostic::note))
     }
 
     /// `M = 8, d = 2`: the names of an expression with what they stand for.
     pub fn values_of(&mut self, scope: &Scope<'_>, expr: &Expr) -> Option<String> {
         let mut names = Vec::new();
-        names_of(expr, &mut names);
+        expr.walk(&mut |part| {
+            if let ExprKind::Name(name) = &part.kind
+                && !names.contains(&name)
+                && names.len() < 8
+            {
+                names.push(name);
+            }
+        });
         let mut shown = Vec::new();
         for name in names {
             let value = match scope.meaning(name) {
-                Some(Node::Constant(value)) => Some(value),
+                Some(Node::Constant(value)) => Some(N::whole(value)),
                 Some(Node::Variable(slot)) => self.get(slot),
                 Some(Node::Let(slot)) => {
                     self.known.get(slot).filter(|(moment, _)| *moment > 0).map(|(_, value)| *value)
@@ -187,66 +272,10 @@ impl Machine {
     }
 }
 
-/// Names in the order of their first use.
-fn names_of<'e>(expr: &'e Expr, names: &mut Vec<&'e str>) {
-    match &expr.kind {
-        ExprKind::Integer(_) | ExprKind::Decimal(_) => {}
-        ExprKind::Name(name) => {
-            if !names.contains(&name.as_str()) && names.len() < 8 {
-                names.push(name);
-            }
-        }
-        ExprKind::Unary(_, operand) => names_of(operand, names),
-        ExprKind::Binary(_, left, right) | ExprKind::Range(left, right) => {
-            [left, right].into_iter().for_each(|part| names_of(part, names));
-        }
-        ExprKind::If { condition, then, otherwise } => {
-            [condition, then, otherwise].into_iter().for_each(|part| names_of(part, names));
-        }
-        ExprKind::Call(call) => call.arguments.iter().for_each(|argument| names_of(&argument.value, names)),
-        ExprKind::List(items) => items.iter().for_each(|item| names_of(item, names)),
-    }
-}
-
 /// The error of a name that has no value at its place.
-pub fn unbound(expr: &Expr) -> Fault {
+fn unbound(expr: &Expr) -> Fault {
     let name = if let ExprKind::Name(name) = &expr.kind { name.as_str() } else { "this" };
     let message = format!("`{name}` has no value here");
     let help = "`s` is known in `place` and in a slot, `d` inside `order d`, a loop's number inside the loop";
     Box::new(Diagnostic::error(Code::UnknownName, expr.span, "not known at this place", message).help(help))
-}
-
-/// None on overflow.
-pub fn unary(op: UnaryOp, operand: i64) -> Option<i64> {
-    match op {
-        UnaryOp::Negate => operand.checked_neg(),
-        UnaryOp::Not => Some(i64::from(operand == 0)),
-    }
-}
-
-/// None on overflow and division by zero.
-pub fn binary(op: BinaryOp, left: i64, right: i64) -> Option<i64> {
-    match op {
-        BinaryOp::Add => left.checked_add(right),
-        BinaryOp::Subtract => left.checked_sub(right),
-        BinaryOp::Multiply => left.checked_mul(right),
-        BinaryOp::Divide => {
-            let quotient = left.checked_div(right)?;
-            // Rust rounds towards zero, the language down.
-            let rounded_up = left.checked_rem(right)? != 0 && (left < 0) != (right < 0);
-            Some(quotient - i64::from(rounded_up))
-        }
-        BinaryOp::Modulo => {
-            let rest = left.checked_rem(right)?;
-            Some(if rest != 0 && (rest < 0) != (right < 0) { rest + right } else { rest })
-        }
-        BinaryOp::Equal => Some(i64::from(left == right)),
-        BinaryOp::NotEqual => Some(i64::from(left != right)),
-        BinaryOp::Less => Some(i64::from(left < right)),
-        BinaryOp::LessEqual => Some(i64::from(left <= right)),
-        BinaryOp::Greater => Some(i64::from(left > right)),
-        BinaryOp::GreaterEqual => Some(i64::from(left >= right)),
-        BinaryOp::And => Some(left & right),
-        BinaryOp::Or => Some(left | right),
-    }
 }

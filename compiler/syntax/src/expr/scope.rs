@@ -4,8 +4,8 @@
 //! for each change of a variable that it depends on) or a variable (`s`, `d`, the number of a
 //! loop), which has a value only where it is bound.
 
+use super::arithmetic::{Arithmetic, Decimals};
 use super::errors::{named_argument, unknown_function, unknown_name, wrong_count, wrong_type};
-use super::evaluate::{binary, unary};
 use crate::ast::{Argument, BinaryOp, Call, Decimal, Expr, ExprKind, UnaryOp};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::source::Span;
@@ -89,22 +89,10 @@ pub struct Scope<'a> {
     variables: BTreeMap<String, usize>,
     /// What each variable holds, once something said so.
     types: Vec<Option<Type>>,
-    /// Whether `/` is exact, so that operations are left to [`super::exact`].
+    /// Whether `/` is exact, so that operations are left to [`Number`](super::number::Number)s.
     exact: bool,
     /// What decimals are.
     decimals: Decimals,
-}
-
-/// What decimals are in an expression.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Decimals {
-    /// Refused.
-    #[default]
-    Refused,
-    /// Floating-point numbers, as the result is one.
-    Floating,
-    /// Exact, as the result must be.
-    Exact,
 }
 
 /// A `let`.
@@ -363,11 +351,11 @@ fn function<'a>(call: &Call, mut parts: Vec<Resolved<'a>>) -> Result<Node<'a>, F
 fn folded(resolved: Resolved<'_>) -> Resolved<'_> {
     let value = match &resolved.node {
         Node::Unary(op, operand) => match operand.node {
-            Node::Constant(operand) => unary(*op, operand),
+            Node::Constant(operand) => operand.unary(*op, Decimals::Refused).ok(),
             _ => None,
         },
         Node::Binary(op, left, right) => match (&left.node, &right.node) {
-            (Node::Constant(left), Node::Constant(right)) => binary(*op, *left, *right),
+            (Node::Constant(left), Node::Constant(right)) => left.binary(*op, *right, Decimals::Refused).ok(),
             _ => None,
         },
         _ => None,
