@@ -51,7 +51,7 @@ def of_runs(clock: Clock, tool: str, command: str, pipec: str, one: cases.Examin
 
 def of_kernels(clock: Clock, kernels: str, threads: int, under_tool: tuple[str, str] | None) -> Verdict:
     """Every kernel by itself, beside the processor; perhaps under a tool."""
-    line = [kernels, "cuda::", "--skip", "all_kernels_compile", "--test-threads", str(threads)]
+    line = [kernels, "--skip", "all_kernels_compile", "--test-threads", str(threads)]
     if under_tool is None:
         return judged(Verdict("kernels"), clock, line, pathlib.Path.cwd(), PIPEC_GPU="1")
     command, tool = under_tool

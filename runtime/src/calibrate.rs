@@ -2,7 +2,6 @@
 
 use crate::channel::{Channels, End, Posted};
 use crate::devices::cpu::{Number, library_gemm, with_numbers};
-pub use crate::devices::cuda::{Gpus, ProductTime};
 use crate::fault::RunError;
 use crate::job::{Job, Rank};
 use crate::memory::{Memory, Region};
@@ -39,7 +38,8 @@ pub fn gemms(program: &Program) -> Vec<Gemm> {
 }
 
 /// Elements from the first to the last one of both factors and the result.
-pub(crate) fn lengths(gemm: &Gemm) -> [u64; 3] {
+#[must_use]
+pub fn lengths(gemm: &Gemm) -> [u64; 3] {
     let Gemm { m, n, k, .. } = *gemm;
     [(&gemm.a, m, k), (&gemm.b, k, n), (&gemm.c, m, n)].map(|(matrix, rows, columns)| {
         let batch: u64 = matrix.batch.iter().zip(&gemm.batch).map(|(stride, size)| stride * (size - 1)).sum();
@@ -156,7 +156,8 @@ fn rounds(channels: &Channels, (own, other): (usize, usize), region: Region, tim
 }
 
 /// So many devices, two of which send to each other.
-pub(crate) fn there_and_back(n_devices: usize, ends: [usize; 2]) -> Program {
+#[must_use]
+pub fn there_and_back(n_devices: usize, ends: [usize; 2]) -> Program {
     let (buffer, class) = (BufferId(0), Class::Activation);
     let mut devices = vec![DeviceProgram::default(); n_devices];
     for (own, other) in [(ends[0], ends[1]), (ends[1], ends[0])] {

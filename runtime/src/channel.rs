@@ -59,7 +59,7 @@ pub(crate) struct Channels {
 }
 
 /// The marks of all tokens, and whom to wake.
-pub(crate) struct Mailboxes {
+pub struct Mailboxes {
     devices: Vec<Mailbox>,
     poisoned: AtomicBool,
 }
@@ -216,10 +216,10 @@ impl Channels {
 }
 
 /// A queue: who sends, who receives, and what.
-pub(crate) type QueueName = (DeviceId, DeviceId, Class);
+pub type QueueName = (DeviceId, DeviceId, Class);
 
 /// The queues that a program uses; some of them several times.
-pub(crate) fn queues_of(program: &Program) -> impl Iterator<Item = QueueName> {
+pub fn queues_of(program: &Program) -> impl Iterator<Item = QueueName> {
     let devices = program.devices.iter().enumerate();
     devices.flat_map(|(index, device)| {
         let own = DeviceId::from_index(index);
@@ -247,13 +247,14 @@ impl Drop for Channels {
 
 impl Mailboxes {
     /// Those of devices that wait for no tokens: they only say where they are.
-    pub(crate) fn of_positions(n_devices: usize) -> Self {
+    #[must_use]
+    pub fn of_positions(n_devices: usize) -> Self {
         let mailbox = || Mailbox { marks: Vec::new(), position: AtomicU64::new(0), thread: OnceLock::new() };
         Self { devices: (0..n_devices).map(|_| mailbox()).collect(), poisoned: AtomicBool::new(false) }
     }
 
     /// A device is at an instruction.
-    pub(crate) fn at(&self, device: DeviceId, list: List, index: usize) {
+    pub fn at(&self, device: DeviceId, list: List, index: usize) {
         self.devices[device.index()].position.store(Position::pack(list, index), Ordering::Relaxed);
     }
 

@@ -162,7 +162,8 @@ fn perform(parts: &[Part]) {
 }
 
 /// The share of a member, of so many bytes of so many members.
-pub(crate) fn own_bytes(bytes: usize, members: usize, position: usize) -> Range<usize> {
+#[must_use]
+pub fn own_bytes(bytes: usize, members: usize, position: usize) -> Range<usize> {
     let own = share(Bytes(bytes as u64), members, position);
     own.start.to_usize()..own.end.to_usize()
 }
@@ -175,11 +176,7 @@ fn reduce(parts: &[Part], to: &[Part], bytes: Range<usize>) {
 }
 
 /// Writes the sum of regions of one size, in their order, to some of them or others.
-pub(crate) fn sum_up(
-    dtype: DType,
-    all: impl Iterator<Item = Region> + Clone,
-    to: impl Iterator<Item = Region> + Clone,
-) {
+pub fn sum_up(dtype: DType, all: impl Iterator<Item = Region> + Clone, to: impl Iterator<Item = Region> + Clone) {
     match dtype {
         DType::F32 => add_up::<f32>(all, to),
         DType::F64 => add_up::<f64>(all, to),

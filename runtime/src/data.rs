@@ -3,7 +3,7 @@
 //! Because nothing is remembered between calls, a resumed run sees the same data as an unbroken one, and every layout
 //! of the same pipeline sees the same microbatches.
 
-use crate::devices::cpu::upper_half;
+use crate::numbers::encode;
 use crate::random::{Counter, mix};
 use crate::{checksum, regular_file};
 use pipe_ir::digest::Digest;
@@ -253,14 +253,10 @@ fn fill_windows(text: &[u8], seed: u64, slot: &TensorSlot, out: &mut [u8]) {
 
 fn fill_random(seed: u64, slot: &TensorSlot, bound: u64, out: &mut [u8]) {
     let mut random = Counter::new(seed, &slot.name);
-    for out in out.chunks_exact_mut(slot.ty.dtype.bytes().to_usize()) {
-        match slot.ty.dtype {
-            DType::F32 => out.copy_from_slice(&(random.normal() as f32).to_ne_bytes()),
-            DType::F64 => out.copy_from_slice(&random.normal().to_ne_bytes()),
-            DType::BF16 => out.copy_from_slice(&upper_half(random.normal() as f32).to_ne_bytes()),
-            DType::I32 => out.copy_from_slice(&((random.next_u64() % bound) as i32).to_ne_bytes()),
-        }
-    }
+    let dtype = slot.ty.dtype;
+    let number = || if dtype == DType::I32 { (random.next_u64() % bound) as f64 } else { random.normal() };
+    let numbers = std::iter::repeat_with(number).take(out.len() / dtype.bytes().to_usize());
+    out.copy_from_slice(&encode(dtype, numbers));
 }
 
 /// The number of rows of the smallest table that a data value indexes, and `i32::MAX` where it indexes none.

@@ -241,7 +241,7 @@ fn pause(pauses: &mut Counter) {
 }
 
 /// For each `emit` of a step: the microbatch of the run that wrote the buffer last.
-pub(crate) fn emitted_microbatches(program: &Program, own: &DeviceProgram) -> Vec<MicrobatchId> {
+pub fn emitted_microbatches(program: &Program, own: &DeviceProgram) -> Vec<MicrobatchId> {
     let mut writers = vec![MicrobatchId(0); own.buffers.len()];
     let mut emitted = Vec::new();
     for instruction in &own.step {
@@ -271,7 +271,7 @@ pub(crate) fn emitted_microbatches(program: &Program, own: &DeviceProgram) -> Ve
 }
 
 /// What buffers of persistent values consist of, as far as these are filled: the type of their tensors.
-pub(crate) fn dtypes(program: &Program, own: &DeviceProgram) -> BTreeMap<BufferId, DType> {
+pub fn dtypes(program: &Program, own: &DeviceProgram) -> BTreeMap<BufferId, DType> {
     let filled = own.setup.iter().chain(&own.step).filter_map(|instruction| match instruction {
         Instruction::Fill { buffer, value, .. } => Some((*buffer, program.value(*value).tensors.first()?.ty.dtype)),
         _ => None,

@@ -1,6 +1,5 @@
 //! Faults: why a run cannot go on.
 
-use crate::devices::cuda::commands::Race;
 use crate::job::Rank;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::verify::List;
@@ -102,5 +101,5 @@ pub enum RunError {
     Nccl(String),
     /// Two calls of a command list touch the same bytes, and nothing orders them.
     #[error("{0} (a mistake of pipec; please report it)")]
-    Race(Race),
+    Race(String),
 }

@@ -6,7 +6,7 @@ use crate::random::Counter;
 use pipe_ir::value::{Init, Value};
 
 /// Fills a zeroed buffer of a value.
-pub(crate) fn fill(value: &Value, seed: u64, buffer: Region) {
+pub fn fill(value: &Value, seed: u64, buffer: Region) {
     for slot in &value.tensors {
         let tensor = buffer.part(slot.offset.to_usize(), slot.ty.bytes().to_usize());
         with_numbers!(slot.ty.dtype, N => match slot.init {

@@ -1,7 +1,7 @@
 //! The kernels of a program: what each task launches, with its operations and the bytes that it
 //! must read and write. Text, on any machine.
 
-use crate::devices::cpu::{Part, updated};
+use crate::devices::cpu::{UpdatedPart, updated};
 use crate::profile::Amount;
 use pipe_ir::ids::ExecId;
 use pipe_ir::instruction::Instruction;
@@ -86,7 +86,7 @@ fn kernels(program: &Program, exec: &Exec) -> Vec<(&'static str, String, Work)> 
             kernels.map(|kernel| (kernel.kind(), kernel.to_string(), Work::of(Amount::of(&kernel)))).collect()
         }
         (Body::Optimizer, Some(training)) => {
-            let Part { bytes, dtype, .. } = updated(program, exec);
+            let UpdatedPart { bytes, dtype, .. } = updated(program, exec);
             let (elements, bytes) = (bytes.len() as u64 / dtype.bytes().0, bytes.len() as u64);
             let amount = Amount::of_update(&training.optimizer, elements, bytes);
             vec![("optimizer", format!("{elements} of {dtype}"), Work::of(amount))]

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 /// Live buffers of one device.
 #[derive(Clone, Debug)]
-pub(crate) struct Ledger {
+pub struct Ledger {
     places: Vec<Buffer>,
     alive: Vec<bool>,
     /// By space.
@@ -21,14 +21,14 @@ pub(crate) struct Ledger {
 
 impl Ledger {
     /// Nothing is alive. `strict` looks for overlaps too.
-    pub(crate) fn new(places: Vec<Buffer>, strict: bool) -> Self {
+    pub fn new(places: Vec<Buffer>, strict: bool) -> Self {
         let alive = vec![false; places.len()];
         let ranges = strict.then(BTreeMap::new);
         Self { places, alive, live: Default::default(), used: Default::default(), ranges }
     }
 
     /// Begins the lifespan of a buffer.
-    pub(crate) fn alloc(&mut self, buffer: BufferId) -> Result<(), Fault> {
+    pub fn alloc(&mut self, buffer: BufferId) -> Result<(), Fault> {
         if std::mem::replace(&mut self.alive[buffer.index()], true) {
             return Err(Fault::new(format!("{buffer} is allocated, but it is alive already")));
         }
@@ -52,7 +52,7 @@ impl Ledger {
     }
 
     /// Ends it.
-    pub(crate) fn free(&mut self, buffer: BufferId) -> Result<(), Fault> {
+    pub fn free(&mut self, buffer: BufferId) -> Result<(), Fault> {
         if !std::mem::replace(&mut self.alive[buffer.index()], false) {
             return Err(Fault::new(format!("{buffer} is freed, but it is not alive")));
         }
@@ -65,7 +65,7 @@ impl Ledger {
     }
 
     /// What was used of a space so far.
-    pub(crate) const fn used(&self, space: Space) -> Used {
+    pub const fn used(&self, space: Space) -> Used {
         self.used[space.index()]
     }
 }

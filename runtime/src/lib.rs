@@ -1,23 +1,24 @@
 //! The runtime: executes verified programs on devices. It cannot see a syntax tree.
 
 pub mod calibrate;
-mod channel;
+pub mod channel;
 pub mod checkpoint;
 mod checksum;
-mod collective;
+pub mod collective;
 mod copies;
 pub mod data;
 mod device;
 mod devices;
-mod engine;
-mod executor;
+pub mod engine;
+pub mod executor;
 mod executor_pool;
 mod fault;
-mod init;
+pub mod init;
 pub mod job;
 pub mod kernel_list;
-mod ledger;
-mod memory;
+pub mod ledger;
+pub mod memory;
+pub mod numbers;
 mod profile;
 pub mod random;
 pub mod regular_file;
@@ -27,9 +28,12 @@ mod run;
 mod threads;
 
 pub use device::Loader;
-pub use devices::cpu::instruction_set;
-pub use devices::cuda::{Precision, all_have_gpus, commands, gpus, libraries};
+pub use devices::axes;
+pub use devices::cpu::{
+    NO_NUMBER, UpdatedPart, instruction_set, learning_rate, makes_new_version, run_plan, run_update, updated,
+};
 pub use fault::{Fault, RunError};
-pub use profile::{Entry, Profile};
-pub use report::{DeviceStep, Nanos, Span, StepReport, Used, UsedGpu};
-pub use run::{Backend, Options, Pace, Run};
+pub use profile::{Amount, Entry, Profile};
+pub use remote::RankView;
+pub use report::{DeviceStep, Joined, Nanos, Span, StepReport, Used, UsedGpu};
+pub use run::{Backend, Options, Pace, Precision, Run};

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 /// Zeroed bytes, aligned to a page, for a whole run.
 #[derive(Debug)]
-pub(crate) struct Memory {
+pub struct Memory {
     // Only ever touched through `start`.
     _map: MmapMut,
     start: NonNull<u8>,
@@ -35,7 +35,7 @@ const LARGE: usize = 4 << 20;
 
 impl Memory {
     /// That many bytes, or `None` if the machine has no more.
-    pub(crate) fn new(bytes: Bytes) -> Option<Self> {
+    pub fn new(bytes: Bytes) -> Option<Self> {
         let len = usize::try_from(bytes.0.max(ALIGNMENT.0)).ok()?;
         let mut map = MmapMut::map_anon(len).ok()?;
         #[cfg(target_os = "linux")]
@@ -47,31 +47,31 @@ impl Memory {
     }
 
     /// Some of its bytes.
-    pub(crate) fn region(&self, offset: Bytes, bytes: Bytes) -> Region {
+    pub fn region(&self, offset: Bytes, bytes: Bytes) -> Region {
         Region { start: self.start.as_ptr(), len: self.len }.part(offset.to_usize(), bytes.to_usize())
     }
 }
 
 /// The arenas of one device, in both spaces.
 #[derive(Clone, Debug)]
-pub(crate) struct Memories([Arc<Memory>; Space::ALL.len()]);
+pub struct Memories([Arc<Memory>; Space::ALL.len()]);
 
 impl Memories {
     /// Both arenas of a device, or `None` if the machine has not that much.
-    pub(crate) fn new(code: &DeviceProgram) -> Option<Self> {
+    pub fn new(code: &DeviceProgram) -> Option<Self> {
         let [device, host] = Space::ALL.map(|space| Memory::new(code.extent(space).arena).map(Arc::new));
         Some(Self([device?, host?]))
     }
 
     /// The bytes of a place.
-    pub(crate) fn region(&self, place: Buffer) -> Region {
+    pub fn region(&self, place: Buffer) -> Region {
         self.0[place.space.index()].region(place.offset, place.bytes)
     }
 }
 
 /// Some bytes of a [`Memory`].
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Region {
+pub struct Region {
     start: *mut u8,
     len: usize,
 }
@@ -81,10 +81,10 @@ unsafe impl Send for Region {}
 
 impl Region {
     /// No bytes: what a device without memory has.
-    pub(crate) const EMPTY: Self = Self { start: NonNull::<u64>::dangling().as_ptr().cast(), len: 0 };
+    pub const EMPTY: Self = Self { start: NonNull::<u64>::dangling().as_ptr().cast(), len: 0 };
 
     /// Bytes `offset..offset + len` of it.
-    pub(crate) fn part(self, offset: usize, len: usize) -> Self {
+    pub fn part(self, offset: usize, len: usize) -> Self {
         let end = offset.checked_add(len).filter(|end| *end <= self.len);
         assert!(end.is_some(), "bytes {offset}..{offset}+{len} are not inside a region of {} bytes", self.len);
         // SAFETY: just checked to be inside the allocation.
@@ -95,36 +95,38 @@ impl Region {
         self.len
     }
 
-    pub(crate) const fn as_ptr(self) -> *mut u8 {
+    /// The first of them.
+    #[must_use]
+    pub const fn as_ptr(self) -> *mut u8 {
         self.start
     }
 
     /// Its contents as numbers or indices of a type.
-    pub(crate) fn numbers<T: Pod>(&self) -> &[T] {
+    pub fn numbers<T: Pod>(&self) -> &[T] {
         bytemuck::cast_slice(self.bytes())
     }
 
     /// Its contents as numbers of a type, to be written.
-    pub(crate) fn numbers_mut<T: Pod>(&self) -> &mut [T] {
+    pub fn numbers_mut<T: Pod>(&self) -> &mut [T] {
         bytemuck::cast_slice_mut(self.bytes_mut())
     }
 
     /// Its contents.
-    pub(crate) fn bytes(&self) -> &[u8] {
+    pub fn bytes(&self) -> &[u8] {
         // SAFETY: inside its memory; nobody writes it meanwhile (head of this file).
         unsafe { std::slice::from_raw_parts(self.start, self.len) }
     }
 
     /// Its contents, to be written.
     #[expect(clippy::mut_from_ref, reason = "a region is a pointer: the head of this file says who may write")]
-    pub(crate) fn bytes_mut(&self) -> &mut [u8] {
+    pub fn bytes_mut(&self) -> &mut [u8] {
         // SAFETY: inside its memory; nobody else touches it meanwhile (head of this file).
         unsafe { std::slice::from_raw_parts_mut(self.start, self.len) }
     }
 
     /// Its contents, lent to a library that sends them.
     #[cfg(feature = "mpi")]
-    pub(crate) fn lent(self) -> &'static [u8] {
+    pub fn lent(self) -> &'static [u8] {
         // SAFETY: inside its memory, which outlives the message: a run waits for its own, and one
         // that failed forgets its memory. Nobody writes it until the message has ended (head of
         // this file).
@@ -133,13 +135,13 @@ impl Region {
 
     /// Its contents, lent to a library that receives them.
     #[cfg(feature = "mpi")]
-    pub(crate) fn lent_mut(self) -> &'static mut [u8] {
+    pub fn lent_mut(self) -> &'static mut [u8] {
         // SAFETY: as above; nobody else touches it until the message has ended.
         unsafe { std::slice::from_raw_parts_mut(self.start, self.len) }
     }
 
     /// Copies all bytes of a region of the same size.
-    pub(crate) fn copy_from(self, from: Self) {
+    pub fn copy_from(self, from: Self) {
         assert_eq!(self.len, from.len, "a transfer joins buffers of the same size");
         self.bytes_mut().copy_from_slice(from.bytes());
     }

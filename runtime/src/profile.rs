@@ -10,22 +10,25 @@ use std::fmt;
 
 /// What a kernel does, whatever time it takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Amount {
+pub struct Amount {
     /// Floating-point operations of matrix products.
-    pub(crate) flops: u64,
+    pub flops: u64,
     /// Bytes that it must read and write.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
     /// Elements of its iteration space.
-    pub(crate) elements: u64,
+    pub elements: u64,
 }
 
 impl Amount {
-    pub(crate) fn of(kernel: &Kernel) -> Self {
+    /// Of a kernel.
+    #[must_use]
+    pub fn of(kernel: &Kernel) -> Self {
         Self { flops: kernel.flops(), bytes: kernel.traffic().0, elements: kernel.elements() }
     }
 
     /// Of an update of some parameters, which take so many bytes.
-    pub(crate) fn of_update(optimizer: &Optimizer, elements: u64, bytes: u64) -> Self {
+    #[must_use]
+    pub fn of_update(optimizer: &Optimizer, elements: u64, bytes: u64) -> Self {
         Self { flops: 0, bytes: optimizer.traffic(Bytes(bytes)).0, elements }
     }
 }
@@ -48,7 +51,7 @@ pub struct Entry {
 
 impl Entry {
     /// Adds a launch.
-    pub(crate) const fn add(&mut self, nanos: u64, amount: Amount) {
+    pub const fn add(&mut self, nanos: u64, amount: Amount) {
         self.count += 1;
         self.nanos += nanos;
         self.flops += amount.flops;

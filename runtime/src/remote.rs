@@ -17,9 +17,11 @@ use std::time::Instant;
 
 /// The place of one rank in a run over several.
 #[derive(Clone)]
-pub(crate) struct RankView {
-    pub(crate) mailbox: Arc<Mailbox>,
-    pub(crate) division: Division,
+pub struct RankView {
+    /// What connects it to the others.
+    pub mailbox: Arc<Mailbox>,
+    /// Which devices each rank has.
+    pub division: Division,
 }
 
 impl RankView {
@@ -27,10 +29,20 @@ impl RankView {
     ///
     /// # Errors
     /// If there are more ranks than devices.
-    pub(crate) fn new(program: &Program, job: &Job) -> Result<Self, RunError> {
+    pub fn new(program: &Program, job: &Job) -> Result<Self, RunError> {
         let (devices, ranks) = (program.devices.len(), job.n_ranks());
         let division = Division::new(devices, ranks).ok_or(RunError::TooManyRanks { devices, ranks })?;
         Ok(Self { mailbox: Arc::clone(job.mailbox()), division })
+    }
+
+    /// From now on other ranks hear where the devices of this one are.
+    pub fn watch(&self, mailboxes: &Arc<Mailboxes>) {
+        self.open(mailboxes, Vec::new());
+    }
+
+    fn open(&self, mailboxes: &Arc<Mailboxes>, exchanges: Vec<Option<Exchange>>) {
+        let (mailboxes, division) = (Arc::clone(mailboxes), self.division);
+        self.mailbox.post(Post::Open(Opened { mailboxes, division, exchanges }));
     }
 
     /// The report of a step that began then: on the first rank, of all devices.
@@ -86,8 +98,7 @@ impl Remote {
             after += 1;
         }
         let exchanges = Exchange::all(program, rank_view.division, rank_view.mailbox.rank, after)?;
-        let opened = Opened { mailboxes: Arc::clone(mailboxes), division: rank_view.division, exchanges };
-        rank_view.mailbox.post(Post::Open(opened));
+        rank_view.open(mailboxes, exchanges);
         Ok(Self { rank_view: rank_view.clone(), tags })
     }
 

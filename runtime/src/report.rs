@@ -109,7 +109,7 @@ mod bits {
 
 impl DeviceStep {
     /// Adds a run.
-    pub(crate) fn record(&mut self, span: Span, trace: bool) {
+    pub fn record(&mut self, span: Span, trace: bool) {
         if self.busy == Nanos::default() {
             self.first_start = span.start;
         }

@@ -5,15 +5,15 @@
 //! first rank has the reports of all. After an error a run takes no more steps.
 
 use crate::device::Loader;
-use crate::devices::cpu::{Number, with_numbers};
-use crate::devices::cuda::Precision;
-use crate::engine::{Engine, Place};
+use crate::engine::{Engine, Place, StartEngine};
 use crate::fault::RunError;
 use crate::job::mailbox::Mailbox;
 use crate::job::{Job, Rank};
+use crate::numbers::{decode, encode};
 use crate::profile::Profile;
 use crate::remote::RankView;
 use crate::report::{StepReport, UsedGpu};
+use crate::threads::Threads;
 use pipe_ir::ids::{BufferId, DeviceId, ValueId};
 use pipe_ir::instruction::Instruction;
 use pipe_ir::program::{Buffer, Program};
@@ -23,14 +23,14 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 /// What executes instructions.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub enum Backend {
     /// Counts bytes and instructions; computes nothing.
     Null,
     /// Threads of this machine.
     Cpu,
-    /// GPUs of this machine.
-    Cuda,
+    /// GPUs of this machine, by a crate above this one.
+    Gpu(StartEngine),
 }
 
 impl Backend {
@@ -39,10 +39,28 @@ impl Backend {
     pub const fn computes(self) -> bool {
         !matches!(self, Self::Null)
     }
+
+    /// Whether it is GPUs.
+    #[must_use]
+    pub const fn is_gpu(self) -> bool {
+        matches!(self, Self::Gpu(_))
+    }
+}
+
+/// How matrices in single precision are multiplied. Sums are in single precision.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Precision {
+    /// As they are.
+    #[default]
+    Fp32,
+    /// Factors rounded to 10 bits of fraction.
+    Tf32,
+    /// Factors rounded to 7 bits of fraction.
+    Bf16,
 }
 
 /// How to run.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// On what.
     pub backend: Backend,
@@ -94,7 +112,7 @@ struct Home {
 
 /// A program that was set up and can take steps.
 pub struct Run {
-    engine: Engine,
+    engine: Box<dyn Engine>,
     program: Arc<Verified>,
     /// In a job of several ranks.
     rank_view: Option<RankView>,
@@ -139,7 +157,11 @@ impl Run {
         rank_view: Option<RankView>,
     ) -> Result<Self, RunError> {
         let homes = homes(program.program());
-        let engine = Engine::start(&program, options, Arc::clone(&loader), rank_view.as_ref())?;
+        let (data, view) = (Arc::clone(&loader), rank_view.as_ref());
+        let engine = match options.backend {
+            Backend::Null | Backend::Cpu => Box::new(Threads::start(&program, options, data, view)?),
+            Backend::Gpu(start) => start(&program, options, data, view)?,
+        };
         Ok(Self { engine, program, rank_view, homes, loader, data: OnceLock::new(), failed: None })
     }
 
@@ -227,11 +249,7 @@ impl Run {
     pub fn read_version(&self, value: ValueId, tensor: usize, age: u32) -> Option<Vec<f64>> {
         let slot = self.program().value(value).tensors.get(tensor)?;
         let bytes = self.read_bytes(value, tensor, age).ok()??;
-        let size = slot.ty.dtype.bytes().to_usize();
-        let numbers = bytes.chunks_exact(size);
-        Some(
-            with_numbers!(slot.ty.dtype, N => numbers.map(|one| bytemuck::pod_read_unaligned::<N>(one).to_f64()).collect()),
-        )
+        Some(decode(slot.ty.dtype, &bytes))
     }
 
     /// The same as it lies in memory.
@@ -260,10 +278,8 @@ impl Run {
     /// and on every device that holds it. Whether any does, and the size fits.
     pub fn write(&mut self, value: ValueId, tensor: usize, data: &[f64]) -> bool {
         let Some(slot) = self.program().value(value).tensors.get(tensor) else { return false };
-        with_numbers!(slot.ty.dtype, N => {
-            let numbers: Vec<N> = data.iter().map(|number| N::of(*number)).collect();
-            self.write_bytes(value, tensor, None, bytemuck::cast_slice(&numbers)).unwrap_or(false)
-        })
+        let bytes = encode(slot.ty.dtype, data.iter().copied());
+        self.write_bytes(value, tensor, None, &bytes).unwrap_or(false)
     }
 
     /// The same, given what shall lie in memory, perhaps for the version alone that is so many

@@ -8,7 +8,7 @@ use crate::channel::Channels;
 use crate::device::{Device, Loader};
 use crate::devices::cpu::{CpuDevice, Jit, Shared, compile};
 use crate::devices::null::NullDevice;
-use crate::engine::Place;
+use crate::engine::{Engine, Place};
 use crate::executor::Executor;
 use crate::executor_pool::{ExecutorPool, Order};
 use crate::fault::RunError;
@@ -16,7 +16,7 @@ use crate::memory::{Memories, Region};
 use crate::profile::Profile;
 use crate::remote::RankView;
 use crate::report::StepReport;
-use crate::run::{Backend, Options};
+use crate::run::{Options, Pace};
 use pipe_ir::ids::DeviceId;
 use pipe_ir::program::Program;
 use pipe_ir::verify::{List, Verified};
@@ -46,7 +46,7 @@ impl Threads {
         let here = |device: &DeviceId| rank_view.is_none_or(|rank_view| rank_view.has(*device));
         let own: Vec<DeviceId> = (0..n_devices).map(DeviceId::from_index).filter(here).collect();
         let (mut memories, mut jit) = (vec![None; n_devices], None);
-        let devices: Vec<Box<dyn Device>> = if options.backend == Backend::Null {
+        let devices: Vec<Box<dyn Device>> = if !options.backend.computes() {
             own.iter().map(|_| Box::new(NullDevice) as Box<dyn Device>).collect()
         } else {
             allocate(program.program(), &own, &mut memories)?;
@@ -58,7 +58,7 @@ impl Threads {
             executor.set_trace(options.trace);
             executor
         });
-        let takes_turns = options.backend == Backend::Null && options.stress.is_none() && rank_view.is_none();
+        let takes_turns = !options.backend.computes() && options.stress.is_none() && rank_view.is_none();
         let pool = ExecutorPool::new(executors.collect(), Arc::clone(&channels), takes_turns);
         let mut threads = Self { pool, channels, profiled: options.profile, memories, _jit: jit };
         let set_up = threads.pool.execute(Order { list: List::Setup, step: 0 });
@@ -70,13 +70,17 @@ impl Threads {
         Ok(threads)
     }
 
-    /// Executes the step lists once.
-    pub(crate) fn step(&mut self, step: u64) -> Result<StepReport, RunError> {
+    fn region(&self, place: Place) -> Option<Region> {
+        Some(self.memories.get(place.device.index())?.as_ref()?.region(place.buffer))
+    }
+}
+
+impl Engine for Threads {
+    fn step(&mut self, step: u64, _: Pace) -> Result<StepReport, RunError> {
         self.pool.execute(Order { list: List::Step, step })
     }
 
-    /// Where the time of all kernels went so far; empty unless it was asked for.
-    pub(crate) fn profile(&mut self) -> Profile {
+    fn profile(&mut self) -> Profile {
         let mut profile = self.pool.profile();
         if self.profiled {
             profile.merge(&self.channels.profile());
@@ -84,13 +88,15 @@ impl Threads {
         profile
     }
 
-    /// The bytes of a place; nothing where there is no memory.
-    pub(crate) fn region(&self, place: Place) -> Option<Region> {
-        Some(self.memories.get(place.device.index())?.as_ref()?.region(place.buffer))
+    fn read(&self, place: Place) -> Result<Option<Vec<u8>>, RunError> {
+        Ok(self.region(place).map(|region| region.bytes().to_vec()))
     }
 
-    /// Never gives its memory back.
-    pub(crate) fn forget(&mut self) {
+    fn write(&self, place: Place, data: &[u8]) -> Result<bool, RunError> {
+        Ok(self.region(place).map(|region| region.bytes_mut().copy_from_slice(data)).is_some())
+    }
+
+    fn forget(&mut self) {
         self.memories.drain(..).for_each(std::mem::forget);
     }
 }

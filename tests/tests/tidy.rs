@@ -33,17 +33,17 @@ fn memory_unsafety_stays_in_the_files_that_argue_for_it() {
     let allowed = [
         "runtime/src/memory.rs",
         "runtime/src/devices/cpu/foreign.rs",
-        "runtime/src/devices/cuda/driver/gpu.rs",
-        "runtime/src/devices/cuda/driver/graph.rs",
-        "runtime/src/devices/cuda/driver/memory.rs",
-        "runtime/src/devices/cuda/driver/mod.rs",
-        "runtime/src/devices/cuda/driver/module.rs",
-        "runtime/src/devices/cuda/driver/nvrtc.rs",
-        "runtime/src/devices/cuda/driver/stream.rs",
-        "runtime/src/devices/cuda/found.rs",
-        "runtime/src/devices/cuda/kernels/tests/emulated.rs",
-        "runtime/src/devices/cuda/nccl/library.rs",
-        "runtime/src/devices/cuda/gemm/library.rs",
+        "runtime/cuda/src/driver/gpu.rs",
+        "runtime/cuda/src/driver/graph.rs",
+        "runtime/cuda/src/driver/memory.rs",
+        "runtime/cuda/src/driver/mod.rs",
+        "runtime/cuda/src/driver/module.rs",
+        "runtime/cuda/src/driver/nvrtc.rs",
+        "runtime/cuda/src/driver/stream.rs",
+        "runtime/cuda/src/found.rs",
+        "runtime/cuda/src/kernels/tests/emulated.rs",
+        "runtime/cuda/src/nccl/library.rs",
+        "runtime/cuda/src/gemm/library.rs",
     ];
     let marks = [concat!("unsa", "fe {"), concat!("unsa", "fe impl"), concat!("unsa", "fe fn")];
     let mut failures = Vec::new();

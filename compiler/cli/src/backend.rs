@@ -59,14 +59,14 @@ impl BackendChoice {
     pub(crate) fn finds_gpus(self, team: Option<&Team>) -> Result<bool, Failure> {
         let is_wanted = self == Self::Auto;
         match team {
-            None => Ok(is_wanted && pipe_runtime::gpus().is_ok()),
+            None => Ok(is_wanted && pipe_cuda::gpus().is_ok()),
             Some(team) => {
                 let told = |error: RunError| Failure::Usage(error.to_string());
-                let found = pipe_runtime::all_have_gpus(team.job(), is_wanted).map_err(told)?;
+                let found = pipe_cuda::all_have_gpus(team.job(), is_wanted).map_err(told)?;
                 if let Err(why) = &found
                     && is_wanted
                     && team.speaks()
-                    && pipe_runtime::gpus().is_ok()
+                    && pipe_cuda::gpus().is_ok()
                 {
                     warn(&format!("not on the GPUs: {why}; the processors run it instead"));
                 }
@@ -79,10 +79,10 @@ impl BackendChoice {
     pub(crate) fn resolve(self, program: &Program, has_gpus: bool) -> Backend {
         match self {
             Self::Cpu => Backend::Cpu,
-            Self::Cuda => Backend::Cuda,
+            Self::Cuda => pipe_cuda::BACKEND,
             Self::Null => Backend::Null,
             Self::Auto if !run::is_computable(program) => Backend::Null,
-            Self::Auto if has_gpus => Backend::Cuda,
+            Self::Auto if has_gpus => pipe_cuda::BACKEND,
             Self::Auto => Backend::Cpu,
         }
     }
@@ -99,12 +99,12 @@ impl BackendChoice {
         mut attempt: impl FnMut(Backend) -> Result<T, RunError>,
     ) -> Result<T, RunError> {
         match attempt(*backend) {
-            Err(error) if *backend == Backend::Cuda && self == Self::Auto && is_alone => {
+            Err(error) if backend.is_gpu() && self == Self::Auto && is_alone => {
                 warn(&format!("not on the GPU: {error}; the processor runs it instead"));
                 *backend = Backend::Cpu;
                 attempt(*backend)
             }
-            Err(RunError::Unsupported(why)) if *backend == Backend::Cuda => {
+            Err(RunError::Unsupported(why)) if backend.is_gpu() => {
                 Err(RunError::Unsupported(format!("{why}: `--backend cpu` runs on the processor")))
             }
             done => done,
@@ -117,6 +117,6 @@ pub(crate) const fn name(backend: Backend) -> &'static str {
     match backend {
         Backend::Null => "null",
         Backend::Cpu => "cpu",
-        Backend::Cuda => "cuda",
+        Backend::Gpu(_) => "cuda",
     }
 }

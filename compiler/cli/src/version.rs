@@ -7,7 +7,7 @@ pub(crate) static LONG: LazyLock<String> = LazyLock::new(|| {
     let mpi = if cfg!(feature = "mpi") { "yes" } else { "no (built without the feature `mpi`)" };
     // Every command writes this text, and looking for libraries takes longer than most of them.
     let asked = std::env::args_os().any(|argument| argument == "--version");
-    let cuda = if asked { pipe_runtime::libraries() } else { "looked for when it is needed".to_owned() };
+    let cuda = if asked { pipe_cuda::libraries() } else { "looked for when it is needed".to_owned() };
     let schemas = [
         report::SCHEMA,
         pipe_ir::json::SCHEMA,

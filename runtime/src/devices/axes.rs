@@ -4,25 +4,27 @@ use pipe_ir::kernels::Dim;
 
 /// One dimension of both tensors.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct Axis {
-    pub(crate) size: usize,
-    /// Elements from one index to the next, in the source and in the target.
-    pub(crate) from: usize,
-    pub(crate) to: usize,
+pub struct Axis {
+    /// How many.
+    pub size: usize,
+    /// Elements from one index to the next in the source.
+    pub from: usize,
+    /// The same in the target.
+    pub to: usize,
 }
 
 /// A single index.
-pub(crate) const NO_AXIS: Axis = Axis { size: 1, from: 0, to: 0 };
+pub const NO_AXIS: Axis = Axis { size: 1, from: 0, to: 0 };
 
 /// The dimensions of two layouts of the same sizes.
-pub(crate) fn axes_of(from: &[Dim], to: &[Dim]) -> Vec<Axis> {
+pub fn axes_of(from: &[Dim], to: &[Dim]) -> Vec<Axis> {
     let axis =
         |(from, to): (&Dim, &Dim)| Axis { size: to.size as usize, from: from.stride as usize, to: to.stride as usize };
     from.iter().zip(to).map(axis).collect()
 }
 
 /// The fewest axes that describe the same copy, by falling stride in the target.
-pub(crate) fn simplified(mut axes: Vec<Axis>) -> Vec<Axis> {
+pub fn simplified(mut axes: Vec<Axis>) -> Vec<Axis> {
     axes.retain(|axis| axis.size > 1);
     axes.sort_by_key(|axis| std::cmp::Reverse(axis.to));
     let mut merged: Vec<Axis> = Vec::with_capacity(axes.len());
@@ -38,7 +40,7 @@ pub(crate) fn simplified(mut axes: Vec<Axis>) -> Vec<Axis> {
 }
 
 /// Removes the axis whose neighbours are closest to each other in the source.
-pub(crate) fn take_densest(axes: &mut Vec<Axis>) -> Axis {
+pub fn take_densest(axes: &mut Vec<Axis>) -> Axis {
     let densest = (0..axes.len()).filter(|&at| axes[at].from > 0).min_by_key(|&at| axes[at].from);
     densest.map_or(NO_AXIS, |at| axes.remove(at))
 }

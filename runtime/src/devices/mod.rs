@@ -1,6 +1,5 @@
 //! Backends.
 
-mod axes;
+pub mod axes;
 pub(crate) mod cpu;
-pub(crate) mod cuda;
 pub(crate) mod null;

@@ -81,7 +81,8 @@ pub struct Process {
 
 impl Process {
     /// This one.
-    pub(crate) fn own() -> Self {
+    #[must_use]
+    pub fn own() -> Self {
         let id = std::process::id();
         let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned();
         Self { id, host, started: look(id).map(|(_, started)| started).unwrap_or_default() }

@@ -47,8 +47,9 @@ pub(crate) struct Opened {
 }
 
 /// Between the progress thread and all other threads of a process.
-pub(crate) struct Mailbox {
-    pub(crate) rank: Rank,
+pub struct Mailbox {
+    /// Which rank this is.
+    pub rank: Rank,
     pub(crate) n_ranks: usize,
     posts: Mutex<VecDeque<Post>>,
     progress_thread: OnceLock<Thread>,
@@ -126,7 +127,7 @@ impl Mailbox {
     }
 
     /// Who cannot go on, and why.
-    pub(crate) fn failure(&self) -> Option<(Rank, String)> {
+    pub fn failure(&self) -> Option<(Rank, String)> {
         locked(&self.inbox).failed.clone()
     }
 
@@ -188,7 +189,7 @@ impl Mailbox {
     ///
     /// # Errors
     /// If a rank cannot go on.
-    pub(crate) fn gather(&self, own: Vec<u8>) -> Result<Vec<Vec<u8>>, RunError> {
+    pub fn gather(&self, own: Vec<u8>) -> Result<Vec<Vec<u8>>, RunError> {
         if self.rank != Rank::FIRST {
             self.say(Rank::FIRST, own);
             return match self.failure() {
@@ -219,7 +220,7 @@ impl Mailbox {
     ///
     /// # Errors
     /// If a rank cannot go on.
-    pub(crate) fn spread(&self, word: Vec<u8>) -> Result<Vec<u8>, RunError> {
+    pub fn spread(&self, word: Vec<u8>) -> Result<Vec<u8>, RunError> {
         if self.rank != Rank::FIRST {
             return self.listen(Rank::FIRST);
         }

@@ -8,7 +8,7 @@ mod control_messages;
 pub(crate) mod exchange;
 mod failure_detector;
 mod lost;
-pub(crate) mod mailbox;
+pub mod mailbox;
 #[cfg(feature = "mpi")]
 pub mod mpi;
 mod progress_thread;
@@ -136,7 +136,9 @@ impl Job {
         self.mailbox.n_ranks
     }
 
-    pub(crate) fn mailbox(&self) -> &Arc<Mailbox> {
+    /// What connects it to the others.
+    #[must_use]
+    pub fn mailbox(&self) -> &Arc<Mailbox> {
         &self.mailbox
     }
 

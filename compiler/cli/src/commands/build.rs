@@ -12,10 +12,11 @@ use pipe_compiler::analyze::Analysis;
 use pipe_compiler::megatron::layout::Layout;
 use pipe_compiler::megatron::table::Table;
 use pipe_compiler::torch::export::{Form, export};
+use pipe_cuda::commands;
 use pipe_ir::verify::{List, Verified};
 use pipe_ir::{json, text};
 use pipe_plot::Picture;
-use pipe_runtime::{RunError, commands, kernel_list};
+use pipe_runtime::{RunError, kernel_list};
 use pipe_syntax::diagnostic::Diagnostics;
 use pipe_syntax::torch::version::Version;
 use std::fmt::Display;
@@ -174,7 +175,7 @@ fn emit_json(verified: &Verified, out: &mut dyn Write) -> io::Result<()> {
 fn emit_commands(verified: &Verified, out: &mut dyn Write) -> io::Result<()> {
     let (program, recorded) = (verified.program(), commands::record(verified, false).map_err(io::Error::other)?);
     for (list, commands) in [(List::Setup, &recorded.setup), (List::Step, &recorded.step)] {
-        commands::races(program, commands).map_err(|race| io::Error::other(RunError::Race(race)))?;
+        commands::races(program, commands).map_err(|race| io::Error::other(RunError::from(race)))?;
         writeln!(
             out,
             "; {list}: {} queues, {} events, {} calls",

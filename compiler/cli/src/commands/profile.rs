@@ -239,7 +239,7 @@ impl Arguments {
             Backend::Null => Backend::Cpu,
             computes => computes,
         };
-        if speaks && backend != Backend::Cuda && self.products != Products::Fp32 {
+        if speaks && !backend.is_gpu() && self.products != Products::Fp32 {
             warn("`--products` is for GPUs, and none runs this: products are computed as they are");
         }
         match run::open(program.program(), backend, &self.target.folder()) {
@@ -300,7 +300,7 @@ impl Arguments {
             stages: run.program().n_stages as usize,
             backend: backend::name(backend),
             gpus,
-            products: (backend == Backend::Cuda).then_some(self.products),
+            products: backend.is_gpu().then_some(self.products),
             cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             ranks: job.map_or(1, Job::n_ranks),
             steps: timed.len(),

@@ -222,7 +222,7 @@ impl Arguments {
         }
         let backend = self.backend.resolve(program.program(), has_gpus);
         let is_for_gpus = self.products != Products::Fp32 || self.no_capture || self.no_cublas;
-        if speaks && backend != Backend::Cuda && is_for_gpus {
+        if speaks && !backend.is_gpu() && is_for_gpus {
             warn(
                 "`--products`, `--no-capture` and `--no-cublas` are for GPUs, and none runs this: products are computed as they are",
             );

@@ -1,11 +1,12 @@
 //! Machines: what copies, transfers and matrix products take while nothing else runs, on the processor or on GPUs.
 
+use pipe_cuda::{Gpus, ProductTime};
 use pipe_ir::ids::DeviceId;
 use pipe_ir::instruction::Instruction;
 use pipe_ir::kernels::{Gemm, Kernel};
 use pipe_ir::program::Program;
 use pipe_ir::units::Bytes;
-use pipe_runtime::calibrate::{self, Gpus, gemms};
+use pipe_runtime::calibrate::{self, gemms};
 use pipe_runtime::job::{Division, Job, Rank};
 use pipe_runtime::{Backend, Precision, RunError};
 use serde::Serialize;
@@ -126,7 +127,7 @@ impl Machine {
         let sent = Sent::of(program, job);
         match backend {
             Backend::Null | Backend::Cpu => Self::of_processor(&sent, job),
-            Backend::Cuda => Self::of_gpus(program, &sent, products, job),
+            Backend::Gpu(_) => Self::of_gpus(program, &sent, products, job),
         }
     }
 
@@ -190,7 +191,7 @@ impl Machine {
 fn products_of(program: &Program, gpus: &Gpus, products: Precision) -> Result<Vec<GemmTime>, RunError> {
     let gemms = gemms(program);
     let times = gpus.products(&gemms, products, PRODUCT_TIMES)?;
-    let of = |(gemm, found): (Gemm, calibrate::ProductTime)| GemmTime {
+    let of = |(gemm, found): (Gemm, ProductTime)| GemmTime {
         batch: gemm.batch.iter().product(),
         rows: gemm.m,
         columns: gemm.n,

@@ -135,7 +135,7 @@ impl Team {
 
     /// Warns where devices that compute have their bytes carried by what is slow.
     pub(crate) fn warn_of_store(&self, backend: Backend) {
-        let Some(keeper) = self.store.filter(|_| self.speaks() && backend == Backend::Cpu) else { return };
+        let Some(keeper) = self.store.filter(|_| self.speaks() && matches!(backend, Backend::Cpu)) else { return };
         let (whose, how) = match keeper {
             Keeper::Torchrun => ("torchrun's store", "under `mpirun`"),
             Keeper::FirstRank => ("a store of rank 0", "if pipec is built with it and started by `srun --mpi=pmix`"),

@@ -178,7 +178,7 @@ pub(crate) fn open(program: &Program, backend: Backend, folder: &Path) -> Result
     }
     match backend {
         Backend::Null => Ok(Data::synthetic(program)),
-        Backend::Cpu | Backend::Cuda => Data::open(program, folder).map_err(|error| error.to_string()),
+        Backend::Cpu | Backend::Gpu(_) => Data::open(program, folder).map_err(|error| error.to_string()),
     }
 }
 

@@ -50,7 +50,7 @@ impl Resident {
             let rank = Rank::from_index(rank);
             let devices = &program.devices[division.devices_of(rank)];
             // What a GPU has is no memory of the process.
-            let own = |device: &DeviceProgram| if backend == Backend::Cuda { Bytes::ZERO } else { device.arena };
+            let own = |device: &DeviceProgram| if backend.is_gpu() { Bytes::ZERO } else { device.arena };
             let arenas = Bytes(devices.iter().map(|device| own(device).0 + device.host.arena.0).sum());
             Some(Self { rank, bytes: bytes?, arenas })
         };

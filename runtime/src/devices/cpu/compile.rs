@@ -84,7 +84,7 @@ fn executable(program: &Program, exec: &Exec, jit: &mut Jit) -> Result<Compiled,
             exec.name()
         ))),
         Body::Optimizer => {
-            let Part { bytes: part, from, dtype } = updated(program, exec);
+            let UpdatedPart { bytes: part, from, dtype } = updated(program, exec);
             Ok(Compiled::Optimizer { part, from, dtype })
         }
         Body::Graph(graph) => {
@@ -98,17 +98,18 @@ fn executable(program: &Program, exec: &Exec, jit: &mut Jit) -> Result<Compiled,
 }
 
 /// What an update changes.
-pub(crate) struct Part {
+pub struct UpdatedPart {
     /// Bytes of the parameters.
-    pub(crate) bytes: Range<usize>,
+    pub bytes: Range<usize>,
     /// Where these begin in the buffer of the parameters, which may hold nothing else.
-    pub(crate) from: usize,
+    pub from: usize,
     /// Their type.
-    pub(crate) dtype: DType,
+    pub dtype: DType,
 }
 
 /// What an update changes.
-pub(crate) fn updated(program: &Program, exec: &Exec) -> Part {
+#[must_use]
+pub fn updated(program: &Program, exec: &Exec) -> UpdatedPart {
     let parameters = exec.operands.first().map(|operand| program.value(operand.value));
     let share = parameters.and_then(|value| value.share);
     let parameters = share.map_or(parameters, |share| Some(program.value(share.whole)));
@@ -116,11 +117,12 @@ pub(crate) fn updated(program: &Program, exec: &Exec) -> Part {
     let bytes = exec.chunk.map_or(all, |chunk| chunk.from.to_usize()..chunk.to.to_usize());
     let dtype = parameters.map_or(DType::F32, Value::dtype);
     let from = share.map_or(bytes.start, |_| 0);
-    Part { bytes, from, dtype }
+    UpdatedPart { bytes, from, dtype }
 }
 
 /// Whether an update leaves the old version of the weights as it is, and makes the new one in another buffer.
-pub(crate) fn makes_new_version(exec: &Exec) -> bool {
+#[must_use]
+pub fn makes_new_version(exec: &Exec) -> bool {
     matches!(exec.operands.as_slice(), [old, new, ..] if old.value == new.value)
 }
 

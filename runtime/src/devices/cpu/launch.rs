@@ -1,15 +1,17 @@
 //! Launching: finds the bytes of every operand and calls the kernel.
 
+use super::compile::launch;
 use super::compile::{KINDS, Launch};
+use super::jit::Jit;
 use super::number::{Number, with_numbers};
 use super::{attention, copy, foreign, norm, optimizer, softmax, sums};
 use crate::devices::cpu::bf16::{INPUTS, Wide};
 use crate::devices::cpu::{bf16, gather};
-use crate::fault::Fault;
+use crate::fault::{Fault, RunError};
 use crate::memory::Region;
 use crate::profile::{Amount, Entry, Profile};
 use pipe_ir::graph::DType;
-use pipe_ir::kernels::{Kernel, Location, Place, RowKernel, RowOp, Sum};
+use pipe_ir::kernels::{Kernel, KernelPlan, Location, Place, RowKernel, RowOp, Sum};
 use pipe_ir::training::Training;
 use pulp::Arch;
 use std::ops::Range;
@@ -46,6 +48,27 @@ impl Bases {
     fn elements<T>(&self, location: Location, count: u64) -> Region {
         self.from(location).part(0, count as usize * size_of::<T>())
     }
+}
+
+/// Runs the kernels of a plan once, on its operands and, behind them, its scratch.
+///
+/// # Errors
+/// If a kernel cannot be compiled, or finds a fault in its operands.
+pub fn run_plan(plan: KernelPlan, operands: &[Region]) -> Result<(), RunError> {
+    let mut jit = Jit::new()?;
+    let launches = plan.kernels.into_iter().map(|kernel| launch(kernel, &mut jit));
+    let (mut launches, scratch) = (launches.collect::<Result<Vec<_>, _>>()?, operands.len().checked_sub(1));
+    let done = Launcher::new(false).graph(&mut launches, scratch, operands.iter().copied());
+    done.map_err(|fault| RunError::Unsupported(fault.to_string()))
+}
+
+/// Updates parameters once from gradients and the state of the optimizer, in this order.
+///
+/// # Errors
+/// None with these operands.
+pub fn run_update(dtype: DType, training: &Training, step: u64, operands: [Region; 3]) -> Result<(), Fault> {
+    let part = 0..operands[0].len();
+    with_numbers!(dtype, N => Launcher::new(false).optimizer::<N>(training, step, (part, 0), operands.into_iter()))
 }
 
 impl Launcher {

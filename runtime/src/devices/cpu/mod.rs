@@ -15,8 +15,6 @@ mod number;
 mod optimizer;
 mod softmax;
 mod sums;
-#[cfg(test)]
-pub(crate) mod tests;
 
 use crate::device::{Device, Loader};
 use crate::fault::Fault;
@@ -24,15 +22,15 @@ use crate::init;
 use crate::memory::{Memories, Region};
 use crate::profile::Profile;
 use compile::Compiled;
-pub(crate) use compile::{Executables, Part, compile, makes_new_version, updated};
+pub(crate) use compile::{Executables, compile};
+pub use compile::{UpdatedPart, makes_new_version, updated};
 pub(crate) use foreign::gemm as library_gemm;
 pub(crate) use jit::Jit;
 pub use lanes::instruction_set;
 use launch::Launcher;
-pub(crate) use number::{Number, upper_half, with_numbers};
-pub(crate) use optimizer::rate as learning_rate;
-#[cfg(test)]
-pub(crate) use optimizer::update;
+pub use launch::{run_plan, run_update};
+pub(crate) use number::{Number, with_numbers};
+pub use optimizer::rate as learning_rate;
 use pipe_ir::graph::DType;
 use pipe_ir::ids::{BufferId, DeviceId, ExecId, MicrobatchId, ValueId};
 use pipe_ir::instruction::Fill;
@@ -41,7 +39,7 @@ use pipe_ir::verify::Verified;
 use std::sync::Arc;
 
 /// Bits that are no number in any type, once or repeated.
-pub(crate) const NO_NUMBER: u32 = 0x7fff_7fff;
+pub const NO_NUMBER: u32 = 0x7fff_7fff;
 
 /// What all devices of a run share.
 #[derive(Clone)]

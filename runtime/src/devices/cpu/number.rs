@@ -4,7 +4,6 @@
 use super::lanes::Block;
 use crate::devices::cpu::exp;
 use bytemuck::Pod;
-use pipe_ir::graph::rounded;
 use pulp::Simd;
 use std::ops::{Add, AddAssign, Div, Mul, Neg, Sub, SubAssign};
 
@@ -60,11 +59,6 @@ pub(crate) trait Number:
 
     /// e^x, for x that is at most 0 or not far above.
     fn exp<S: Simd>(s: S, x: Block<S, Self>) -> Block<S, Self>;
-}
-
-/// A number as it is stored as bfloat16.
-pub(crate) const fn upper_half(number: f32) -> u16 {
-    (rounded(number).to_bits() >> 16) as u16
 }
 
 /// Evaluates an expression with the numbers of a type of tensor. Indices are words of the same size.

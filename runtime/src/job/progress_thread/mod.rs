@@ -222,52 +222,26 @@ impl<W: Wire> ProgressThread<W> {
 
     /// Marks the tokens of transfers that have ended.
     fn end_transfers(&mut self) -> bool {
-        let before = self.transfers.len();
-        let mut index = 0;
-        while index < self.transfers.len() {
-            // In their order: those that wait longest are tested first. The last one takes the place of one that ended.
-            let (request, transfer) = self.transfers.swap_remove(index);
-            match self.wire.test(request) {
-                Some(request) => {
-                    self.transfers.push((request, transfer));
-                    let last = self.transfers.len() - 1;
-                    self.transfers.swap(index, last);
-                    index += 1;
-                }
-                None => {
-                    let left = transfer.others.as_ref().map_or(0, |others| {
-                        others.set(others.get() - 1);
-                        others.get()
-                    });
-                    if let Some(opened) = self.opened.as_ref().filter(|_| left == 0) {
-                        opened.mailboxes.mark(transfer.posted);
-                    }
-                }
+        let opened = self.opened.as_ref();
+        take_ended(&mut self.wire, &mut self.transfers, |transfer| {
+            let left = transfer.others.as_ref().map_or(0, |others| {
+                others.set(others.get() - 1);
+                others.get()
+            });
+            if let Some(opened) = opened.filter(|_| left == 0) {
+                opened.mailboxes.mark(transfer.posted);
             }
-        }
-        self.transfers.len() < before
+        })
     }
 
     /// Lets exchanges go on.
     fn exchange(&mut self) -> bool {
         let Some(opened) = &mut self.opened else { return false };
-        let mut index = 0;
-        while index < self.pieces.len() {
-            let (request, ticket) = self.pieces.swap_remove(index);
-            match self.wire.test(request) {
-                Some(request) => {
-                    self.pieces.push((request, ticket));
-                    let last = self.pieces.len() - 1;
-                    self.pieces.swap(index, last);
-                    index += 1;
-                }
-                None => {
-                    if let Some(exchange) = opened.exchanges.get_mut(ticket.group.index()).and_then(Option::as_mut) {
-                        exchange.ended(ticket);
-                    }
-                }
+        take_ended(&mut self.wire, &mut self.pieces, |ticket| {
+            if let Some(exchange) = opened.exchanges.get_mut(ticket.group.index()).and_then(Option::as_mut) {
+                exchange.ended(ticket);
             }
-        }
+        });
         let mut moved = false;
         let mut outlet = Outlet { wire: &mut self.wire, started: &mut self.pieces };
         for (group, exchange) in opened.exchanges.iter_mut().enumerate() {
@@ -310,4 +284,24 @@ impl<W: Wire> ProgressThread<W> {
         self.messages.forget(&mut self.wire);
         std::mem::forget(self.opened.take());
     }
+}
+
+/// Takes out the messages that have ended. Whether any has. They are tested in their order: those that wait longest
+/// come first, and the last one takes the place of one that ended.
+fn take_ended<W: Wire, T>(wire: &mut W, messages: &mut Vec<(W::Request, T)>, mut ended: impl FnMut(T)) -> bool {
+    let before = messages.len();
+    let mut index = 0;
+    while index < messages.len() {
+        let (request, message) = messages.swap_remove(index);
+        match wire.test(request) {
+            Some(request) => {
+                messages.push((request, message));
+                let last = messages.len() - 1;
+                messages.swap(index, last);
+                index += 1;
+            }
+            None => ended(message),
+        }
+    }
+    messages.len() < before
 }

@@ -1,0 +1,103 @@
+//! Launches of the optimizer, and the numbers that are new in each step.
+//!
+//! A launch is the same in every step, so that steps can be captured once: what changes with the
+//! step lies in the device's memory.
+
+use super::{Sources, number, real, some_blocks};
+use crate::launch::{Argument, Launch};
+use pipe_ir::graph::DType;
+use pipe_ir::kernels::{Location, Place};
+use pipe_ir::training::{Optimizer, Training};
+use pipe_ir::units::Bytes;
+use pipe_runtime::learning_rate;
+use std::ops::Range;
+
+/// What a step's updates are computed with; the struct of the same name in `cu/step.cu`. Kernels
+/// round each to their precision.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct StepNumbers {
+    /// The learning rate.
+    rate: f64,
+    /// What weight decay leaves of a parameter.
+    keep: f64,
+    /// Minus the learning rate, corrected for the bias of the first moment.
+    corrected_rate: f64,
+    /// Corrects the bias of the second moment's root.
+    root: f64,
+}
+
+impl StepNumbers {
+    /// Bytes that they take on a device.
+    pub(crate) const BYTES: Bytes = Bytes(32);
+
+    /// Those of a step, counted from 0.
+    pub(crate) fn new(training: &Training, step: u64) -> Self {
+        let rate = learning_rate(&training.learning_rate, step, training.steps);
+        match training.optimizer {
+            Optimizer::Sgd { .. } => Self { rate, keep: 1.0, corrected_rate: -rate, root: 1.0 },
+            Optimizer::AdamW { beta1, beta2, weight_decay, .. } => {
+                let t = (step + 1) as f64;
+                Self {
+                    rate,
+                    keep: 1.0 - rate * weight_decay,
+                    corrected_rate: -rate / (1.0 - beta1.powf(t)),
+                    root: 1.0 / (1.0 - beta2.powf(t)).sqrt(),
+                }
+            }
+        }
+    }
+
+    /// As they lie in memory.
+    pub(crate) const fn numbers(self) -> [f64; 4] {
+        [self.rate, self.keep, self.corrected_rate, self.root]
+    }
+}
+
+/// What an update changes. Its operands are parameters, gradients and, where the optimizer has any, its state.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Update {
+    /// Type of the parameters.
+    pub(crate) dtype: DType,
+    /// Bytes of the parameters that it changes; their state is all that the buffer of the state holds.
+    pub(crate) part: Range<u64>,
+    /// Where these begin in the buffer of the parameters, which may hold nothing else.
+    pub(crate) from: u64,
+    /// Whether the new parameters go to a second operand, and the first stays as it is.
+    pub(crate) is_beside: bool,
+}
+
+impl Sources {
+    /// Adds the function of an optimizer, unless it is there, and says what to launch for an update.
+    pub(crate) fn optimizer(&mut self, optimizer: &Optimizer, update: &Update) -> Launch {
+        let Update { dtype, part, from, is_beside } = update;
+        let bytes = part.end - part.start;
+        let count = bytes / dtype.bytes().0;
+        let place = |operand: u32, offset: u64| {
+            Argument::Address(Location { place: Place::Operand(operand), offset: Bytes(offset) })
+        };
+        let new = u32::from(*is_beside);
+        let (gradients, state) = (new + 1, new + 2);
+        let mut arguments = vec![place(0, *from), place(new, *from), place(gradients, part.start)];
+        let (file, numbers) = match *optimizer {
+            Optimizer::Sgd { momentum: 0.0, weight_decay } => ("plain_sgd_REAL", vec![weight_decay]),
+            Optimizer::Sgd { momentum, weight_decay } => {
+                arguments.push(place(state, 0));
+                ("momentum_sgd_REAL", vec![momentum, weight_decay])
+            }
+            Optimizer::AdamW { beta1, beta2, epsilon, .. } => {
+                arguments.extend([place(state, 0), place(state, bytes)]);
+                ("adamw_REAL", vec![beta1, 1.0 - beta1, beta2, 1.0 - beta2, epsilon])
+            }
+        };
+        arguments.extend([Argument::Step, Argument::U64(count)]);
+        arguments.extend(numbers.into_iter().map(|own| number(*dtype, own)));
+        let grid = [some_blocks(count.div_ceil(256), 65535), 1, 1];
+        Launch {
+            function: self.function(file, &[("REAL", real(*dtype))]),
+            grid,
+            block: [256, 1, 1],
+            shared: 0,
+            arguments,
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! The optimizer over several steps: the bits of the CPU device.
+
+use super::arena::Arena;
+use super::module::{Address, Module};
+use crate::kernels::{Sources, StepNumbers, Update};
+use crate::launch::Launch;
+use pipe_ir::graph::DType;
+use pipe_ir::kernels::Place;
+use pipe_ir::training::{DataSource, LearningRate, Optimizer, Training};
+use pipe_ir::units::Bytes;
+use pipe_runtime::numbers::encode;
+use pipe_runtime::random::Counter;
+use pipe_runtime::run_update;
+
+const COUNT: usize = 1003;
+/// Elements before the part that is updated, in parameters and gradients.
+const BEFORE: usize = 16;
+
+fn training(optimizer: Optimizer) -> Training {
+    let learning_rate = LearningRate { peak: 0.01, warmup: 2, minimum: Some(0.001) };
+    Training { steps: 5, seed: 0, optimizer, learning_rate, data: DataSource::Synthetic, checkpoint: None, model: None }
+}
+
+/// Updates for five steps on both sides; gradients are the same.
+fn check(module: &Module, launch: &Launch, training: &Training, (dtype, is_beside): (DType, bool)) {
+    let mut random = Counter::new(9, "updates");
+    let size = |count: usize| Bytes(count as u64 * dtype.bytes().0);
+    let mut numbers = || encode(dtype, std::iter::repeat_with(|| random.normal()).take(BEFORE + COUNT));
+    let n_state = training.optimizer.state_per_parameter() as usize;
+    let (whole, part) = (size(BEFORE + COUNT), size(COUNT).to_usize());
+    let mut sizes = vec![whole; 2 + usize::from(is_beside)];
+    let (old, new, gradients, state, step_at) = (0, sizes.len() - 2, sizes.len() - 1, sizes.len(), sizes.len() + 1);
+    sizes.extend([size(n_state * COUNT), StepNumbers::BYTES]);
+    let (arena, cpu) = (Arena::new(sizes.clone()), Arena::new(sizes));
+    let parameters = numbers();
+    for region in [arena.region(old), arena.region(new), cpu.region(new)] {
+        region.bytes_mut().copy_from_slice(&parameters);
+    }
+    [&arena, &cpu].into_iter().for_each(|arena| arena.region(state).bytes_mut().fill(0));
+    for step in 0..5 {
+        let g = numbers();
+        [&arena, &cpu].into_iter().for_each(|arena| arena.region(gradients).bytes_mut().copy_from_slice(&g));
+        arena.region(step_at).numbers_mut::<f64>().copy_from_slice(&StepNumbers::new(training, step).numbers());
+        arena.launch(module, std::slice::from_ref(launch), &|address| match address {
+            Address::Place(at) => match at.place {
+                Place::Operand(operand) => arena.address(operand as usize, at.offset.0),
+                Place::Scratch => panic!("an update has no scratch"),
+            },
+            Address::Step => arena.address(step_at, 0),
+            _ => panic!("{address:?} in an update"),
+        });
+        let own = |operand: usize| cpu.region(operand).part(size(BEFORE).to_usize(), part);
+        run_update(dtype, training, step, [own(new), own(gradients), cpu.region(state)]).expect("an update");
+        for operand in [new, state] {
+            assert_eq!(
+                arena.region(operand).bytes(),
+                cpu.region(operand).bytes(),
+                "operand {operand} after step {step}"
+            );
+        }
+        if is_beside {
+            assert_ne!(arena.region(old).bytes(), cpu.region(new).bytes());
+            arena.region(old).copy_from(arena.region(new));
+        }
+    }
+}
+
+#[test]
+fn updates_have_the_bits_of_the_cpu() {
+    let mut sources = Sources::default();
+    let mut all = Vec::new();
+    for optimizer in [
+        Optimizer::AdamW { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 },
+        Optimizer::Sgd { momentum: 0.0, weight_decay: 0.1 },
+        Optimizer::Sgd { momentum: 0.9, weight_decay: 0.1 },
+    ] {
+        for dtype in [DType::F32, DType::F64] {
+            for is_beside in [false, true] {
+                let element = dtype.bytes().to_usize();
+                let part = (BEFORE * element) as u64..((BEFORE + COUNT) * element) as u64;
+                let update = Update { dtype, from: part.start, part, is_beside };
+                all.push((training(optimizer), dtype, is_beside, sources.optimizer(&optimizer, &update)));
+            }
+        }
+    }
+    assert_eq!(sources.names().count(), 6);
+    let Some(module) = Module::new(sources) else { return };
+    for (training, dtype, is_beside, launch) in &all {
+        check(&module, launch, training, (*dtype, *is_beside));
+    }
+}

@@ -1,0 +1,249 @@
+//! All memory of a run, allocated at its start: the arenas of the devices, and staging memory,
+//! through which the host and the GPUs talk.
+//!
+//! Every GPU has records, of which staging memory has an image: the numbers of the step, which are
+//! copied there when a step begins, and what is wrong with the data of each run, which is copied
+//! back when it ends. Data and losses are copied one by one.
+
+use super::super::commands::{Recorded, Staged};
+use super::super::driver::{Area, DeviceMemory, Gpu, PinnedMemory};
+use super::super::kernels::StepNumbers;
+use super::super::launch::WORKING_BYTES;
+use super::super::nccl::TRIAL;
+use crate::machine::cross_process::scratch;
+use crate::machine::gpu_assignment::GpuAssignment;
+use pipe_ir::ids::{DeviceId, GroupId, MicrobatchId, ValueId};
+use pipe_ir::program::{Buffer, Program, Space};
+use pipe_ir::units::Bytes;
+use pipe_runtime::RunError;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Bytes of a record of an error.
+const ERROR_BYTES: usize = size_of::<u64>();
+
+/// Bytes of the numbers of a step.
+const NUMBERS_BYTES: usize = StepNumbers::BYTES.0 as usize;
+
+/// Bytes between two losses in staging memory.
+const LOSS_BYTES: usize = size_of::<f64>();
+
+/// All memory.
+#[derive(Debug)]
+pub(super) struct Arenas {
+    own: Range<usize>,
+    /// By device of this process.
+    devices: Vec<(DeviceMemory, Option<PinnedMemory>)>,
+    /// By GPU: numbers of the step, then records of errors.
+    records: Vec<DeviceMemory>,
+    /// By device: what kernels need beside its arena.
+    working: Vec<DeviceMemory>,
+    /// By device: what the library of matrix products needs beside its arena, if any.
+    workspaces: Vec<Option<DeviceMemory>>,
+    /// By group with members in other processes: for what these send.
+    scratch: BTreeMap<GroupId, DeviceMemory>,
+    /// For the first messages between processes.
+    trial: DeviceMemory,
+    staging: PinnedMemory,
+    layout: Layout,
+    /// What is loaded in a step.
+    pub(super) loads: BTreeMap<(ValueId, MicrobatchId), Staged>,
+}
+
+/// Where things are in staging memory, one after the other: an image of the records of each GPU, data, losses.
+#[derive(Clone, Debug)]
+struct Layout {
+    n_gpus: usize,
+    n_steps: usize,
+    /// Runs that look at data.
+    n_checks: usize,
+    data: usize,
+    /// Losses by device.
+    losses: Vec<usize>,
+}
+
+impl Layout {
+    const fn numbers(&self) -> usize {
+        self.n_steps * NUMBERS_BYTES
+    }
+
+    fn image(&self) -> usize {
+        Bytes((self.numbers() + self.n_checks * ERROR_BYTES) as u64).aligned().to_usize()
+    }
+
+    fn data(&self) -> usize {
+        self.n_gpus * self.image()
+    }
+
+    fn loss(&self, device: usize, number: usize) -> usize {
+        let before: usize = self.losses[..device].iter().sum();
+        self.data() + self.data + (before + number) * LOSS_BYTES
+    }
+
+    fn all(&self) -> usize {
+        self.loss(self.losses.len(), 0)
+    }
+}
+
+impl Arenas {
+    /// Allocates everything; so many runs look at data, and the products of each device have so
+    /// many bytes of workspace.
+    ///
+    /// # Errors
+    /// If a GPU or the host has too little memory.
+    pub(super) fn new(
+        program: &Program,
+        assignment: &GpuAssignment,
+        recorded: &Recorded,
+        (n_checks, workspace): (usize, usize),
+    ) -> Result<Self, RunError> {
+        let Some(first) = assignment.gpus().first() else {
+            return Err(RunError::Unsupported("the program has no devices".to_owned()));
+        };
+        let own = assignment.own();
+        let ids = own.clone().map(DeviceId::from_index);
+        let devices =
+            ids.clone().map(|device| arenas(program, device, assignment.gpu_of(device))).collect::<Result<_, _>>()?;
+        let layout = Layout {
+            n_gpus: assignment.gpus().len(),
+            n_steps: program.n_steps.max(1) as usize,
+            n_checks,
+            data: recorded.staging.to_usize(),
+            losses: recorded.devices.iter().map(|facts| facts.losses.len()).collect(),
+        };
+        let of_gpu = |gpu: &Arc<Gpu>| Ok(DeviceMemory::new(gpu, layout.image())?);
+        let records = assignment.gpus().iter().map(of_gpu).collect::<Result<_, RunError>>()?;
+        let working = ids.clone().map(|device| working(assignment.gpu_of(device))).collect::<Result<_, _>>()?;
+        let scratch = scratch(program, &recorded.step);
+        let scratch = scratch.into_iter().map(|(group, bytes)| Ok((group, DeviceMemory::new(first, bytes)?)));
+        let scratch = scratch.collect::<Result<_, RunError>>()?;
+        let trial = DeviceMemory::new(first, 2 * TRIAL)?;
+        let staging = PinnedMemory::new(first, layout.all())?;
+        let workspaces = ids.map(|device| room(assignment.gpu_of(device), workspace)).collect::<Result<_, _>>()?;
+        let loads = recorded.loads.clone();
+        Ok(Self { own, devices, records, working, workspaces, scratch, trial, staging, layout, loads })
+    }
+
+    /// Whether a device is one of this process.
+    pub(super) fn has(&self, device: DeviceId) -> bool {
+        self.own.contains(&device.index())
+    }
+
+    /// Where a place of a device of this process is.
+    pub(super) fn area(&self, device: DeviceId, place: Buffer) -> Area {
+        let (own, host) = &self.devices[device.index() - self.own.start];
+        let all = match (place.space, host) {
+            (Space::Host, Some(host)) => host.all(),
+            (Space::Host, None) | (Space::Device, _) => own.all(),
+        };
+        all.part(place.offset.to_usize(), place.bytes.to_usize())
+    }
+
+    fn image(&self, gpu: usize) -> Area {
+        self.staging.all().part(gpu * self.layout.image(), self.layout.image())
+    }
+
+    /// Where the host writes the numbers of the steps of a window: by GPU, and then by step.
+    pub(super) fn step_numbers(&self) -> impl Iterator<Item = (usize, Area)> {
+        let steps = move |gpu| (0..self.layout.n_steps).map(move |step| (gpu, step));
+        (0..self.layout.n_gpus)
+            .flat_map(steps)
+            .map(|(gpu, step)| (step, self.image(gpu).part(step * NUMBERS_BYTES, NUMBERS_BYTES)))
+    }
+
+    /// The numbers of one of the steps, on a GPU.
+    pub(super) fn numbers_of(&self, gpu: usize, step: usize) -> Area {
+        self.records[gpu].all().part(step * NUMBERS_BYTES, NUMBERS_BYTES)
+    }
+
+    /// The numbers of all steps: on a GPU, and where the host writes them.
+    pub(super) fn numbers(&self, gpu: usize) -> (Area, Area) {
+        let bytes = self.layout.numbers();
+        (self.records[gpu].all().part(0, bytes), self.image(gpu).part(0, bytes))
+    }
+
+    /// The record of an error of one of the runs that look at data: on its GPU, and where the host reads it.
+    pub(super) fn error(&self, gpu: usize, check: usize) -> (Area, Area) {
+        let from = self.layout.numbers() + check * ERROR_BYTES;
+        (self.records[gpu].all().part(from, ERROR_BYTES), self.image(gpu).part(from, ERROR_BYTES))
+    }
+
+    /// All records of errors, likewise; nothing where no run looks at data.
+    pub(super) fn errors(&self, gpu: usize) -> Option<(Area, Area)> {
+        let (from, bytes) = (self.layout.numbers(), self.layout.n_checks * ERROR_BYTES);
+        (bytes > 0).then(|| (self.records[gpu].all().part(from, bytes), self.image(gpu).part(from, bytes)))
+    }
+
+    /// What kernels of a device need beside its arena.
+    pub(super) fn working(&self, device: DeviceId) -> Area {
+        self.working[device.index() - self.own.start].all()
+    }
+
+    /// What a group has for what other processes send.
+    pub(super) fn scratch(&self, group: GroupId) -> Area {
+        self.scratch[&group].all()
+    }
+
+    /// Bytes to send, and to receive, that nobody needs.
+    pub(super) fn trial(&self) -> [Area; 2] {
+        [0, TRIAL].map(|from| self.trial.all().part(from, TRIAL))
+    }
+
+    /// The address of what the library of matrix products needs for a device.
+    pub(super) fn workspace(&self, device: DeviceId) -> u64 {
+        self.workspaces[device.index() - self.own.start].as_ref().map_or(0, |memory| memory.all().address())
+    }
+
+    /// Where a microbatch's data is staged.
+    pub(super) fn staged(&self, place: Staged) -> Area {
+        self.staging.all().part(self.layout.data() + place.offset.to_usize(), place.bytes.to_usize())
+    }
+
+    /// The same, of what a step loads.
+    pub(super) fn loaded(&self, value: ValueId, microbatch: MicrobatchId) -> Area {
+        self.staged(self.loads[&(value, microbatch)])
+    }
+
+    /// Where a loss of a device comes to.
+    pub(super) fn loss(&self, device: usize, number: usize, bytes: usize) -> Area {
+        self.staging.all().part(self.layout.loss(device, number), bytes)
+    }
+}
+
+fn room(gpu: &Arc<Gpu>, bytes: usize) -> Result<Option<DeviceMemory>, RunError> {
+    Ok((bytes > 0).then(|| DeviceMemory::new(gpu, bytes)).transpose()?)
+}
+
+/// Zeros, that kernels leave as zeros.
+fn working(gpu: &Arc<Gpu>) -> Result<DeviceMemory, RunError> {
+    let memory = DeviceMemory::new(gpu, WORKING_BYTES.to_usize())?;
+    memory.all().write(&vec![0; memory.all().bytes()])?;
+    Ok(memory)
+}
+
+fn arenas(
+    program: &Program,
+    device: DeviceId,
+    gpu: &Arc<Gpu>,
+) -> Result<(DeviceMemory, Option<PinnedMemory>), RunError> {
+    let code = &program.devices[device.index()];
+    let own = DeviceMemory::new(gpu, code.arena.to_usize()).map_err(|error| {
+        if !error.is_out_of_memory() {
+            return RunError::from(error);
+        }
+        RunError::GpuMemory {
+            device,
+            bytes: code.arena,
+            gpu: format!("GPU {} ({})", gpu.ordinal(), gpu.name()),
+            free: gpu.free_memory().unwrap_or_default(),
+        }
+    })?;
+    let bytes = code.host.arena;
+    let host = (bytes > Bytes::ZERO).then(|| PinnedMemory::new(gpu, bytes.to_usize())).transpose();
+    let host =
+        host.map_err(
+            |error| if error.is_out_of_memory() { RunError::OutOfMemory { device, bytes } } else { error.into() },
+        )?;
+    Ok((own, host))
+}

@@ -1,0 +1,193 @@
+//! GPU assignment: which GPU each device of a program has. Devices are spread over the GPUs in equal blocks;
+//! several may share one.
+
+use super::super::driver::{Area, DriverError, Gpu, Stream};
+use pipe_ir::ids::DeviceId;
+use pipe_ir::program::Program;
+use pipe_runtime::RankView;
+use pipe_runtime::RunError;
+use pipe_runtime::UsedGpu;
+use pipe_runtime::job::Process;
+use pipe_runtime::job::mailbox::Mailbox;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// The GPUs of a run.
+#[derive(Debug)]
+pub(super) struct GpuAssignment {
+    /// By device of the program; of those of other processes, nothing follows from it.
+    devices: Vec<Arc<Gpu>>,
+    gpus: Vec<Arc<Gpu>>,
+    own: Range<usize>,
+    /// Pairs of GPUs, by their numbers, of which the first does not reach the memory of the second.
+    apart: BTreeSet<(usize, usize)>,
+}
+
+impl GpuAssignment {
+    /// GPUs for all devices of a program; in a job of several ranks, one GPU for those of this rank.
+    ///
+    /// # Errors
+    /// Says in one line why there are none, or why they cannot work together.
+    pub(super) fn new(program: &Program, rank_view: Option<&RankView>) -> Result<Self, RunError> {
+        let n_gpus = Gpu::count().map_err(RunError::Unsupported)?;
+        let n_devices = program.devices.len();
+        let (own, ordinals) = match rank_view {
+            Some(rank_view) => {
+                let own = rank_view.division.devices_of(rank_view.mailbox.rank);
+                (own, vec![of_rank(n_gpus, neighbours(&rank_view.mailbox)?).map_err(RunError::Unsupported)?; n_devices])
+            }
+            None => (0..n_devices, spread(n_devices, n_gpus)),
+        };
+        Self::of(program, own, &ordinals).map_err(RunError::Unsupported)
+    }
+
+    fn of(program: &Program, own: Range<usize>, ordinals: &[usize]) -> Result<Self, String> {
+        let mut gpus = BTreeMap::new();
+        for ordinal in ordinals.iter().collect::<BTreeSet<_>>() {
+            let gpu = Gpu::at(*ordinal).map_err(|error| format!("GPU {ordinal} cannot be used: {error}"))?;
+            gpus.insert(*ordinal, gpu);
+        }
+        let devices = ordinals.iter().map(|ordinal| Arc::clone(&gpus[ordinal])).collect();
+        let gpus: Vec<_> = gpus.into_values().collect();
+        let assignment = Self { devices, apart: apart(&gpus)?, gpus, own };
+        assignment.analyze(program)?;
+        Ok(assignment)
+    }
+
+    /// A collective's kernel reads the parts of all members: its GPU must reach them.
+    fn analyze(&self, program: &Program) -> Result<(), String> {
+        for group in &program.groups {
+            let Some(first) = group.first().map(|device| self.gpu_of(*device).ordinal()) else { continue };
+            let others = group.iter().map(|device| (first, self.gpu_of(*device).ordinal()));
+            if let Some((first, other)) = others.into_iter().find(|pair| self.apart.contains(pair)) {
+                let members: Vec<String> = group.iter().map(DeviceId::to_string).collect();
+                return Err(format!(
+                    "{} work together, but GPU {first} does not reach the memory of GPU {other}: \
+                     CUDA_VISIBLE_DEVICES can name one GPU, or GPUs that reach each other",
+                    members.join(", ")
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether all GPUs that a copy has to do with, that of its stream and those of its ends, reach
+    /// each other's memory.
+    pub(super) fn are_near(&self, stream: &Stream, ends: [Area; 2]) -> bool {
+        let met: BTreeSet<usize> = ends.iter().filter_map(|area| area.gpu()).chain([stream.gpu().ordinal()]).collect();
+        !self.apart.iter().any(|(from, to)| met.contains(from) && met.contains(to))
+    }
+
+    /// The devices of this process.
+    pub(super) fn own(&self) -> Range<usize> {
+        self.own.clone()
+    }
+
+    /// The GPU of a device of this process.
+    pub(super) fn gpu_of(&self, device: DeviceId) -> &Arc<Gpu> {
+        &self.devices[device.index()]
+    }
+
+    /// Those that are used.
+    pub(super) fn gpus(&self) -> &[Arc<Gpu>] {
+        &self.gpus
+    }
+
+    /// The place of a device's GPU among those that are used.
+    pub(super) fn place(&self, device: DeviceId) -> usize {
+        let ordinal = self.gpu_of(device).ordinal();
+        self.gpus.iter().position(|gpu| gpu.ordinal() == ordinal).unwrap_or(0)
+    }
+
+    /// Names, with the devices on each.
+    pub(super) fn used(&self) -> Vec<UsedGpu> {
+        let on =
+            |gpu: usize| self.own().map(DeviceId::from_index).filter(|device| self.place(*device) == gpu).collect();
+        let gpus = self.gpus.iter().enumerate();
+        gpus.map(|(gpu, found)| UsedGpu { name: found.name().to_owned(), devices: on(gpu) }).collect()
+    }
+
+    /// Whether several devices have one.
+    pub(super) fn are_shared(&self) -> bool {
+        self.used().iter().any(|gpu| gpu.devices.len() > 1)
+    }
+
+    /// Waits for all of them.
+    pub(super) fn synchronise(&self) -> Result<(), DriverError> {
+        self.gpus.iter().try_for_each(|gpu| gpu.synchronise())
+    }
+}
+
+/// Lets GPUs touch each other's memory, as far as they can: transfers are then direct. Answers which cannot.
+fn apart(gpus: &[Arc<Gpu>]) -> Result<BTreeSet<(usize, usize)>, String> {
+    let mut apart = BTreeSet::new();
+    for from in gpus {
+        for to in gpus.iter().filter(|to| to.ordinal() != from.ordinal()) {
+            let reached = from.reach(to).map_err(|error| format!("GPU {} cannot be used: {error}", from.ordinal()))?;
+            if !reached {
+                apart.insert((from.ordinal(), to.ordinal()));
+            }
+        }
+    }
+    Ok(apart)
+}
+
+/// Whether this rank has a GPU. All ranks ask at once.
+///
+/// # Errors
+/// If a rank cannot go on.
+pub(crate) fn has_gpu(mailbox: &Mailbox) -> Result<bool, RunError> {
+    let neighbours = neighbours(mailbox)?;
+    Ok(Gpu::count().is_ok_and(|n_gpus| of_rank(n_gpus, neighbours).is_ok()))
+}
+
+/// Which of the ranks on its host a rank is, and how many there are.
+fn neighbours(mailbox: &Mailbox) -> Result<(usize, usize), RunError> {
+    let host = Process::own().host;
+    let hosts = mailbox.gather(host.clone().into_bytes())?;
+    let hosts: Vec<_> = hosts.iter().map(|host| String::from_utf8_lossy(host)).collect();
+    let hosts = mailbox.spread(serde_json::to_vec(&hosts).unwrap_or_default())?;
+    let hosts: Vec<String> = serde_json::from_slice(&hosts).unwrap_or_default();
+    let here = |ranks: &[String]| ranks.iter().filter(|other| **other == host).count();
+    let before = hosts.get(..mailbox.rank.index()).unwrap_or_default();
+    Ok((here(before), here(&hosts)))
+}
+
+/// The GPU of a rank: the first rank of a host has the first GPU, and so on. A launcher may also
+/// have given each rank the sight of one GPU only.
+fn of_rank(n_gpus: usize, (place, count): (usize, usize)) -> Result<usize, String> {
+    match n_gpus {
+        _ if count <= n_gpus => Ok(place),
+        1 => Ok(0),
+        _ => Err(format!("{count} ranks on this host, but {n_gpus} GPUs: every rank needs one of its own")),
+    }
+}
+
+/// The GPU of each device, in equal blocks.
+fn spread(n_devices: usize, n_gpus: usize) -> Vec<usize> {
+    (0..n_devices).map(|device| device * n_gpus / n_devices.max(1)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{of_rank, spread};
+
+    #[test]
+    fn ranks_of_a_host_have_a_gpu_each() {
+        assert_eq!((of_rank(8, (3, 4)), of_rank(4, (3, 4))), (Ok(3), Ok(3)));
+        // CUDA_VISIBLE_DEVICES hides the others.
+        assert_eq!(of_rank(1, (3, 4)), Ok(0));
+        let told = "4 ranks on this host, but 2 GPUs: every rank needs one of its own";
+        assert_eq!(of_rank(2, (1, 4)), Err(told.to_owned()));
+    }
+
+    #[test]
+    fn devices_are_spread_in_equal_blocks() {
+        assert_eq!(spread(4, 1), [0, 0, 0, 0]);
+        assert_eq!(spread(4, 2), [0, 0, 1, 1]);
+        assert_eq!(spread(3, 2), [0, 0, 1]);
+        assert_eq!(spread(2, 4), [0, 2]);
+        assert!(spread(0, 1).is_empty());
+    }
+}

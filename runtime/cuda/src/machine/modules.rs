@@ -1,0 +1,290 @@
+//! Modules: what each executable and each collective launches, compiled for the GPUs of the run and loaded there.
+
+use super::super::cache::{cached, folder};
+use super::super::commands::{Call, CommandList, Recorded, Work};
+use super::super::driver::{
+    DriverError, Function, Gpu, Module, Shape, compile, compiler_version, target, version as driver_version,
+};
+use super::super::kernels::{Sources, Update};
+use super::super::launch::{Argument, FunctionId, Launch};
+use super::libraries::Libraries;
+use crate::gemm::{Library, Product, WORKSPACE};
+use crate::machine::cross_process::CrossProcess;
+use crate::machine::gpu_assignment::GpuAssignment;
+use pipe_ir::digest::Digest;
+use pipe_ir::graph::DType;
+use pipe_ir::ids::ExecId;
+use pipe_ir::instruction::Collective;
+use pipe_ir::kernels::{Kernel, plan};
+use pipe_ir::program::{Body, Exec, Program};
+use pipe_ir::units::Bytes;
+use pipe_ir::value::ValueKind;
+use pipe_runtime::Amount;
+use pipe_runtime::Precision;
+use pipe_runtime::RunError;
+use pipe_runtime::{UpdatedPart, makes_new_version, updated};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// One kernel of an executable's plan.
+#[derive(Clone, Debug)]
+pub(super) struct Step {
+    /// As profiles name it.
+    pub(super) kind: &'static str,
+    pub(super) amount: Amount,
+    pub(super) doing: Doing,
+}
+
+/// How a kernel is computed.
+#[derive(Clone, Debug)]
+pub(super) enum Doing {
+    /// By functions of our own.
+    Launches(Vec<Launch>),
+    /// By the vendor's library.
+    Products(Vec<Product>),
+}
+
+impl Step {
+    fn launches(&self) -> &[Launch] {
+        match &self.doing {
+            Doing::Launches(launches) => launches,
+            Doing::Products(_) => &[],
+        }
+    }
+}
+
+/// What an executable does.
+#[derive(Clone, Debug)]
+pub(super) struct Compiled {
+    pub(super) steps: Vec<Step>,
+    /// Which operand is scratch.
+    pub(super) scratch: Option<usize>,
+}
+
+impl Compiled {
+    /// Whether it looks at data, and says what is wrong with them.
+    pub(super) fn checks(&self) -> bool {
+        let launches = self.steps.iter().flat_map(Step::launches);
+        launches.flat_map(|launch| &launch.arguments).any(|argument| *argument == Argument::Error)
+    }
+}
+
+/// What a collective depends on: kind, type, bytes of a buffer, members.
+pub(super) type Shared = (Collective, DType, Bytes, usize);
+
+/// All code of a run.
+pub(super) struct Modules {
+    execs: BTreeMap<ExecId, Compiled>,
+    together: Vec<(Shared, Vec<Launch>)>,
+    libraries: Libraries,
+    /// By GPU.
+    functions: Vec<BTreeMap<FunctionId, Function>>,
+    _modules: Vec<Module>,
+}
+
+impl Modules {
+    /// Writes, compiles and loads what the command lists need; matrix products have that precision, and the
+    /// libraries compute those that they can.
+    ///
+    /// # Errors
+    /// If an executable has no body, or there is no compiler.
+    pub(super) fn new(
+        program: &Program,
+        recorded: &Recorded,
+        assignment: &GpuAssignment,
+        (products, mut libraries): (Precision, Libraries),
+    ) -> Result<Self, RunError> {
+        let mut sources = Sources::new(products);
+        let (mut execs, mut together) = (BTreeMap::new(), Vec::<(Shared, Vec<Launch>)>::new());
+        for call in recorded.setup.calls.iter().chain(&recorded.step.calls) {
+            match call {
+                Call::Work(_, Work::Run { exec, .. }) if !execs.contains_key(exec) => {
+                    execs.insert(*exec, compiled(program, program.exec(*exec), &mut sources, &mut libraries)?);
+                }
+                Call::Work(queue, work @ Work::Together { .. }) => {
+                    let queue = recorded.step.queues.get(queue.0 as usize).copied();
+                    let team = queue.and_then(|queue| CrossProcess::of(program, queue, work));
+                    let keys = team.map_or_else(|| shared(program, work).into_iter().collect(), |team| team.sums());
+                    for key in keys {
+                        if together.iter().all(|(known, _)| *known != key) {
+                            together.push((key, sources.together(key.0, key.1, key.2, key.3)));
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        let mut code = Self { execs, together, libraries, functions: Vec::new(), _modules: Vec::new() };
+        code.load(&sources, assignment)?;
+        Ok(code)
+    }
+
+    /// Of kernels that are run one by one, each as an executable of its own.
+    ///
+    /// # Errors
+    /// If there is no compiler.
+    pub(super) fn of_kernels(
+        kernels: &[Kernel],
+        assignment: &GpuAssignment,
+        products: Precision,
+    ) -> Result<Self, RunError> {
+        let (mut sources, mut libraries) = (Sources::new(products), Libraries::open(assignment, products)?);
+        let each = kernels.iter().zip((0..).map(ExecId)).map(|(kernel, id)| {
+            let steps = vec![step(kernel, &mut sources, &mut libraries)?];
+            Ok((id, Compiled { steps, scratch: None }))
+        });
+        let execs = each.collect::<Result<_, RunError>>()?;
+        let mut code = Self { execs, together: Vec::new(), libraries, functions: Vec::new(), _modules: Vec::new() };
+        code.load(&sources, assignment)?;
+        Ok(code)
+    }
+
+    fn load(&mut self, sources: &Sources, assignment: &GpuAssignment) -> Result<(), RunError> {
+        let shared = self.shared_memory();
+        let text = sources.text();
+        for gpu in assignment.gpus() {
+            if shared.is_empty() {
+                self.functions.push(BTreeMap::new());
+                continue;
+            }
+            let image = binary(&text, gpu).map_err(RunError::Unsupported)?;
+            let module = Module::load(gpu, &image).map_err(refused)?;
+            let function = |(id, bytes): (&FunctionId, &u32)| {
+                let function = module.function(sources.name(*id))?;
+                function.allow_shared(*bytes)?;
+                Ok((*id, function))
+            };
+            self.functions.push(shared.iter().map(function).collect::<Result<_, RunError>>()?);
+            self._modules.push(module);
+        }
+        Ok(())
+    }
+
+    /// All functions that are launched, with the most shared memory that any launch has.
+    fn shared_memory(&self) -> BTreeMap<FunctionId, u32> {
+        let of_execs = self.execs.values().flat_map(|exec| &exec.steps).flat_map(Step::launches);
+        let mut most = BTreeMap::new();
+        for launch in of_execs.chain(self.together.iter().flat_map(|(_, launches)| launches)) {
+            let bytes = most.entry(launch.function).or_insert(0);
+            *bytes = launch.shared.max(*bytes);
+        }
+        most
+    }
+
+    /// What an executable does.
+    pub(super) fn exec(&self, id: ExecId) -> &Compiled {
+        &self.execs[&id]
+    }
+
+    /// How many runs of a command list look at data.
+    pub(super) fn n_checks(&self, commands: &CommandList) -> usize {
+        let checks = |call: &&Call| matches!(call, Call::Work(_, Work::Run { exec, .. }) if self.exec(*exec).checks());
+        commands.calls.iter().filter(checks).count()
+    }
+
+    /// What a collective does; nothing for other work.
+    pub(super) fn together(&self, program: &Program, work: &Work) -> &[Launch] {
+        shared(program, work).map_or(&[], |key| self.sum(&key))
+    }
+
+    /// A sum that a collective needs.
+    pub(super) fn sum(&self, key: &Shared) -> &[Launch] {
+        let found = self.together.iter().find(|(known, _)| known == key);
+        found.map_or(&[], |(_, launches)| launches)
+    }
+
+    /// The library of matrix products on a GPU.
+    pub(super) fn library(&self, gpu: usize) -> Option<&Library> {
+        self.libraries.of(gpu)
+    }
+
+    /// Bytes that each device's products need beside its arena.
+    pub(super) fn workspace(&self) -> usize {
+        let steps = self.execs.values().flat_map(|exec| &exec.steps);
+        let by_library = |step: &Step| matches!(step.doing, Doing::Products(_));
+        if steps.into_iter().any(by_library) { WORKSPACE } else { 0 }
+    }
+
+    /// A function on a GPU.
+    pub(super) fn function(&self, gpu: usize, id: FunctionId) -> Function {
+        self.functions[gpu][&id]
+    }
+}
+
+/// The shape of a launch.
+pub(super) const fn shape(launch: &Launch) -> Shape {
+    Shape { grid: launch.grid, block: launch.block, shared: launch.shared }
+}
+
+fn shared(program: &Program, work: &Work) -> Option<Shared> {
+    let Work::Together { collective, dtype, parts } = work else { return None };
+    let first = parts.first()?;
+    let bytes = program.devices[first.home.device.index()].buffers[first.home.buffer.index()].bytes;
+    Some((*collective, *dtype, bytes, parts.len()))
+}
+
+fn compiled(
+    program: &Program,
+    exec: &Exec,
+    sources: &mut Sources,
+    libraries: &mut Libraries,
+) -> Result<Compiled, RunError> {
+    let scratch = exec.operands.iter().position(|operand| program.value(operand.value).kind == ValueKind::Scratch);
+    match &exec.body {
+        Body::Abstract => Err(RunError::Unsupported(format!(
+            "@{} has no body: a schedule without a model runs on the null backend only",
+            exec.name()
+        ))),
+        Body::Graph(graph) => {
+            let kernels = plan(graph).kernels;
+            let steps = kernels.iter().map(|kernel| step(kernel, sources, libraries));
+            Ok(Compiled { steps: steps.collect::<Result<_, RunError>>()?, scratch })
+        }
+        Body::Optimizer => {
+            let Some(training) = &program.training else {
+                return Err(RunError::Unsupported(
+                    "an update needs training settings, but the program has none".to_owned(),
+                ));
+            };
+            let UpdatedPart { bytes, from, dtype } = updated(program, exec);
+            let part = bytes.start as u64..bytes.end as u64;
+            let elements = bytes.len() as u64 / dtype.bytes().0;
+            let update = Update { dtype, part, from: from as u64, is_beside: makes_new_version(exec) };
+            let doing = Doing::Launches(vec![sources.optimizer(&training.optimizer, &update)]);
+            let amount = Amount::of_update(&training.optimizer, elements, bytes.len() as u64);
+            Ok(Compiled { steps: vec![Step { kind: "optimizer", amount, doing }], scratch })
+        }
+    }
+}
+
+fn step(kernel: &Kernel, sources: &mut Sources, libraries: &mut Libraries) -> Result<Step, RunError> {
+    let doing = match libraries.prepare(kernel)? {
+        Some(products) => Doing::Products(products),
+        None => Doing::Launches(sources.launches(kernel)),
+    };
+    Ok(Step { kind: kernel.kind(), amount: Amount::of(kernel), doing })
+}
+
+/// Why a driver does not load what was compiled: a compiler may be too new for it.
+fn refused(error: DriverError) -> RunError {
+    match (driver_version(), compiler_version()) {
+        (Ok(driver), Ok(compiler)) if compiler > driver => RunError::Unsupported(format!(
+            "{error}: NVRTC {}.{} has compiled the kernels, and the driver is that of CUDA {}.{}, which is older \
+             (`pip install nvidia-cuda-nvrtc-cu12` is NVRTC for CUDA 12)",
+            compiler.0, compiler.1, driver.0, driver.1
+        )),
+        _ => error.into(),
+    }
+}
+
+/// The compiled text for a GPU: from the cache, or made now.
+fn binary(text: &str, gpu: &Arc<Gpu>) -> Result<Vec<u8>, String> {
+    let target = target(gpu.capability())?;
+    let (major, minor) = compiler_version()?;
+    let digest = Digest::default().and(text.as_bytes());
+    // Two digests of different beginnings: one of 64 bits is short for something that is trusted.
+    let second = Digest::default().and(b"pipec").and(text.as_bytes());
+    let kind = if target.is_known { "sm" } else { "compute" };
+    let key = format!("{digest}{second}-{kind}_{}-nvrtc-{major}.{minor}", target.capability);
+    cached(folder().as_deref(), &key, || compile(text, target))
+}

@@ -1,0 +1,103 @@
+//! Lines: what ranks exchange bytes for, each with a communicator of its own.
+
+use pipe_ir::ids::GroupId;
+use pipe_ir::instruction::Class;
+use pipe_ir::program::Program;
+use pipe_runtime::channel::queues_of;
+use pipe_runtime::job::{Division, Rank};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a communicator is for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Line {
+    /// Transfers of a class from a rank to another.
+    Transfer(Rank, Rank, Class),
+    /// Collectives of a group.
+    Group(GroupId),
+}
+
+/// All lines of a program on so many ranks, and who takes part in each, ascending. Every rank counts them alike.
+pub(crate) fn lines(program: &Program, division: Division) -> BTreeMap<Line, Vec<Rank>> {
+    let transfers = queues_of(program).filter_map(|(from, to, class)| {
+        let (from, to) = (division.rank_of(from), division.rank_of(to));
+        let members = BTreeSet::from([from, to]);
+        (from != to).then_some((Line::Transfer(from, to, class), members))
+    });
+    let groups = program.groups.iter().enumerate().map(|(index, members)| {
+        let members: BTreeSet<Rank> = members.iter().map(|device| division.rank_of(*device)).collect();
+        (Line::Group(GroupId::from_index(index)), members)
+    });
+    let shared = transfers.chain(groups).filter(|(_, members)| members.len() > 1);
+    shared.map(|(line, members)| (line, members.into_iter().collect())).collect()
+}
+
+/// Multiprocessors that all exchanges of a rank take together while they wait: a quarter of those of an H100.
+const WAITING: usize = 32;
+
+/// Blocks of an exchange at most. Each has a multiprocessor for itself, from the moment at which
+/// its queue comes to it until the other end has come, too. Were all of them taken by exchanges
+/// that wait, the work that others wait for could not begin. A power of two, to which the library
+/// would round it up.
+pub(crate) fn most_blocks(lines: &BTreeMap<Line, Vec<Rank>>) -> u32 {
+    let mut by_rank = BTreeMap::<Rank, usize>::new();
+    for rank in lines.values().flatten() {
+        *by_rank.entry(*rank).or_default() += 1;
+    }
+    let most = by_rank.into_values().max().unwrap_or(1);
+    1 << (WAITING / most).max(1).ilog2()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Line, lines, most_blocks};
+    use pipe_ir::instruction::Class::{Activation, Gradient};
+    use pipe_ir::program::Program;
+    use pipe_ir::text;
+    use pipe_runtime::job::{Division, Rank};
+
+    /// Three devices that send to the next one, and the last one back to the first.
+    fn program() -> Program {
+        let device = |own: usize, sends: &str| {
+            format!(
+                "device d{own} arena 64 peak 64 tokens 1 {{ buffers {{ %0 64 at 0 }} setup {{ }} step {{ {sends} }} }}\n"
+            )
+        };
+        let head = "program ring stages 1 microbatches 1\ngroup g0 (d0, d2)\ngroup g1 (d0, d1)\n";
+        let devices = [
+            device(0, "send.start %0 to d1 activation -> !0"),
+            device(1, "send.start %0 to d2 activation -> !0"),
+            device(2, "send.start %0 to d0 gradient -> !0"),
+        ];
+        text::parse(&format!("{head}{}", devices.concat())).expect("a program").program
+    }
+
+    #[test]
+    fn lines_join_ranks_and_not_devices() {
+        let of = |ranks: usize| lines(&program(), Division::new(3, ranks).expect("a device for each"));
+        let [zero, one, two] = [0, 1, 2].map(Rank);
+        let group = |index| Line::Group(pipe_ir::ids::GroupId(index));
+        assert!(of(1).is_empty());
+        let expected = [
+            (Line::Transfer(zero, one, Activation), vec![zero, one]),
+            (Line::Transfer(one, two, Activation), vec![one, two]),
+            (Line::Transfer(two, zero, Gradient), vec![zero, two]),
+            (group(0), vec![zero, two]),
+            (group(1), vec![zero, one]),
+        ];
+        assert_eq!(of(3).into_iter().collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn exchanges_that_wait_leave_most_of_a_gpu_to_others() {
+        let of = |pairs: &[(u32, u32)]| {
+            let line = |(number, (one, other)): (usize, &(u32, u32))| {
+                (Line::Group(pipe_ir::ids::GroupId::from_index(number)), vec![Rank(*one), Rank(*other)])
+            };
+            most_blocks(&pairs.iter().enumerate().map(line).collect())
+        };
+        assert_eq!((of(&[]), of(&[(0, 1)]), of(&[(0, 1), (1, 2)])), (32, 32, 16));
+        // Rank 1 has three: 10 for each, rounded down.
+        assert_eq!(of(&[(0, 1), (1, 2), (1, 3)]), 8);
+        assert_eq!(of(&[(0, 1); 40]), 1);
+    }
+}
