@@ -4,8 +4,9 @@
 //! here trust their callers with shapes: [`super::functions`] has checked what a user wrote, and derivatives of fitting
 //! shapes fit.
 
-use pipe_ir::graph::{Binary, DType, Node, Op, TensorType, Unary};
+use pipe_ir::graph::{Binary, Class, DType, Node, Op, TensorType, Unary};
 use pipe_ir::ids::NodeId;
+use pipe_ir::text;
 use pipe_ir::units::Bytes;
 use std::collections::BTreeMap;
 
@@ -43,7 +44,7 @@ pub struct Tape {
 }
 
 /// What makes two nodes the same: operation with attributes, inputs, shape.
-type Key = (u8, Vec<u64>, Vec<NodeId>, Vec<u64>);
+type Key = (String, Vec<NodeId>, Vec<u64>);
 
 impl Tape {
     /// An empty tape of numbers in single or double precision, or of bfloat16 that is computed with
@@ -127,13 +128,13 @@ impl Tape {
 
     /// Appends a node, or finds the equal one that is there already.
     pub fn push(&mut self, op: Op, inputs: Vec<NodeId>, ty: TensorType) -> NodeId {
-        let (tag, attributes) = attributes(&op);
-        let key = (tag, attributes, inputs, ty.shape.clone());
+        let node = Node { op, inputs, ty };
+        let key = (text::operation(&node), node.inputs.clone(), node.ty.shape.clone());
         if let Some(known) = self.known.get(&key) {
             return *known;
         }
         let id = NodeId::from_index(self.nodes.len());
-        self.nodes.push(Node { op, inputs: key.2.clone(), ty });
+        self.nodes.push(node);
         self.known.insert(key, id);
         id
     }
@@ -292,7 +293,7 @@ pub(super) fn broadcast(a: &[u64], b: &[u64]) -> Option<Vec<u64>> {
 /// Whether an operation only looks at its input in another way: nothing is computed.
 #[must_use]
 pub(super) fn is_view(op: &Op) -> bool {
-    matches!(op, Op::Reshape | Op::Transpose { .. } | Op::Slice { .. })
+    op.class() == Class::View
 }
 
 /// Whether a type holds numbers that have gradients.
@@ -305,33 +306,4 @@ pub(super) fn is_number(ty: &TensorType) -> bool {
 #[must_use]
 pub(super) fn to_u32(axis: usize) -> u32 {
     u32::try_from(axis).expect("shapes have few dimensions")
-}
-
-fn attributes(op: &Op) -> (u8, Vec<u64>) {
-    let bits = |value: &f64| value.to_bits();
-    match op {
-        Op::Input { operand, offset } => (0, vec![u64::from(*operand), offset.0]),
-        Op::Constant(value) => (1, vec![bits(value)]),
-        Op::Unary(function) => (2, vec![*function as u64]),
-        Op::Binary(function) => (3, vec![*function as u64]),
-        Op::MatMul { transpose_a, transpose_b } => (4, vec![u64::from(*transpose_a), u64::from(*transpose_b)]),
-        Op::Sum { axis } => (5, vec![u64::from(*axis)]),
-        Op::Reshape => (6, Vec::new()),
-        Op::Transpose { permutation } => (7, permutation.iter().copied().map(u64::from).collect()),
-        Op::Slice { axis, start } => (8, vec![u64::from(*axis), *start]),
-        Op::Concat { axis } => (9, vec![u64::from(*axis)]),
-        Op::Gather => (10, Vec::new()),
-        Op::ScatterAdd => (11, Vec::new()),
-        Op::NormStatistics { epsilon } => (12, vec![bits(epsilon)]),
-        Op::Normalize => (13, Vec::new()),
-        Op::NormalizeGradInput => (14, Vec::new()),
-        Op::NormalizeGradGain => (15, Vec::new()),
-        Op::Softmax { causal } => (16, vec![u64::from(*causal)]),
-        Op::SoftmaxGrad => (17, Vec::new()),
-        Op::CrossEntropy => (18, Vec::new()),
-        Op::CrossEntropyGrad => (19, Vec::new()),
-        Op::Attention { causal } => (20, vec![u64::from(*causal)]),
-        Op::AttentionGrad { causal } => (21, vec![u64::from(*causal)]),
-        Op::Convert => (22, Vec::new()),
-    }
 }

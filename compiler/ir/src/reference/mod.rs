@@ -55,6 +55,9 @@ impl Tensor {
     }
 }
 
+/// A row of a result, from the row's number, its input, its mean and its 1 / deviation.
+type NormalRow<'f> = &'f dyn Fn(usize, &[f64], f64, f64) -> Vec<f64>;
+
 /// The elements of a node's tensor, from its inputs in the order of [`Node::inputs`].
 ///
 /// # Panics
@@ -64,6 +67,10 @@ pub fn evaluate(node: &Node, inputs: &[&Tensor]) -> Vec<f64> {
     let input = |position: usize| inputs[position];
     let shape: Vec<usize> = node.ty.shape.iter().map(|size| *size as usize).collect();
     let each = |f: &dyn Fn(&[usize]) -> f64| indices(&shape).map(|index| f(&index)).collect::<Vec<f64>>();
+    let with_statistics = |f: NormalRow<'_>| {
+        let rows = input(0).rows().zip(input(1).rows()).enumerate();
+        rows.flat_map(|(row, (x, statistics))| f(row, x, statistics[0], statistics[1])).collect::<Vec<f64>>()
+    };
     match &node.op {
         Op::Input { .. } => unreachable!("operands are read by whoever has them"),
         Op::Constant(number) => vec![*number; node.ty.elements() as usize],
@@ -96,80 +103,6 @@ pub fn evaluate(node: &Node, inputs: &[&Tensor]) -> Vec<f64> {
         Op::Concat { axis } => each(&|index| concatenated(inputs, *axis as usize, index)),
         Op::Attention { causal } => attention::forward([input(0), input(1), input(2)], *causal),
         Op::AttentionGrad { causal } => attention::gradients([input(0), input(1), input(2), input(3)], *causal),
-        _ => rows(node, &input),
-    }
-}
-
-fn concatenated(inputs: &[&Tensor], axis: usize, index: &[usize]) -> f64 {
-    let mut index = index.to_vec();
-    for tensor in inputs {
-        if index[axis] < tensor.shape[axis] {
-            return tensor.at(&index);
-        }
-        index[axis] -= tensor.shape[axis];
-    }
-    unreachable!("the inputs cover the result")
-}
-
-fn unary(f: Unary, x: f64) -> f64 {
-    match f {
-        Unary::Neg => -x,
-        Unary::Exp => x.exp(),
-        Unary::Log => x.ln(),
-        Unary::Tanh => x.tanh(),
-        Unary::Sqrt => x.sqrt(),
-        Unary::Reciprocal => 1.0 / x,
-        Unary::Relu => x.max(0.0),
-        Unary::Step => f64::from(x > 0.0),
-    }
-}
-
-fn binary(f: Binary, a: f64, b: f64) -> f64 {
-    match f {
-        Binary::Add => a + b,
-        Binary::Sub => a - b,
-        Binary::Mul => a * b,
-        Binary::Div => a / b,
-    }
-}
-
-/// Batches are repeated where a factor has fewer dimensions, and summed over where the result has.
-fn matmul(a: &Tensor, b: &Tensor, transpose_a: bool, transpose_b: bool, shape: &[usize]) -> Vec<f64> {
-    let last = |tensor: &Tensor| [tensor.shape[tensor.shape.len() - 2], tensor.shape[tensor.shape.len() - 1]];
-    let k = if transpose_a { last(a)[0] } else { last(a)[1] };
-    let summed: Vec<usize> = if shape.len() == 2 { a.shape[..a.shape.len() - 2].to_vec() } else { Vec::new() };
-    let element = |index: &[usize]| {
-        let (batch, place) = index.split_at(index.len() - 2);
-        let mut sum = 0.0;
-        for extra in indices(&summed) {
-            for i in 0..k {
-                let batch = [batch, &extra].concat();
-                let a_place = if transpose_a { [i, place[0]] } else { [place[0], i] };
-                let b_place = if transpose_b { [place[1], i] } else { [i, place[1]] };
-                sum += a.at(&[batch.as_slice(), &a_place].concat()) * b.at(&[batch.as_slice(), &b_place].concat());
-            }
-        }
-        sum
-    };
-    indices(shape).map(|index| element(&index)).collect()
-}
-
-fn softmax(row: &[f64], seen: usize) -> Vec<f64> {
-    let top = row[..seen].iter().fold(f64::NEG_INFINITY, |a, b| a.max(*b));
-    let total: f64 = row[..seen].iter().map(|x| (x - top).exp()).sum();
-    row.iter().enumerate().map(|(i, x)| if i < seen { (x - top).exp() / total } else { 0.0 }).collect()
-}
-
-/// A row of a result, from the row's number, its input, its mean and its 1 / deviation.
-type NormalRow<'f> = &'f dyn Fn(usize, &[f64], f64, f64) -> Vec<f64>;
-
-/// Operations on rows.
-fn rows<'t>(node: &Node, input: &impl Fn(usize) -> &'t Tensor) -> Vec<f64> {
-    let with_statistics = |f: NormalRow<'_>| {
-        let rows = input(0).rows().zip(input(1).rows()).enumerate();
-        rows.flat_map(|(row, (x, statistics))| f(row, x, statistics[0], statistics[1])).collect::<Vec<f64>>()
-    };
-    match &node.op {
         Op::Gather => {
             let width = input(0).shape[1];
             input(1).data.iter().flat_map(|i| input(0).data[*i as usize * width..][..width].to_vec()).collect()
@@ -239,6 +172,65 @@ fn rows<'t>(node: &Node, input: &impl Fn(usize) -> &'t Tensor) -> Vec<f64> {
             })
             .collect()
         }
-        op => unreachable!("{op:?} is not an operation on rows"),
     }
+}
+
+fn concatenated(inputs: &[&Tensor], axis: usize, index: &[usize]) -> f64 {
+    let mut index = index.to_vec();
+    for tensor in inputs {
+        if index[axis] < tensor.shape[axis] {
+            return tensor.at(&index);
+        }
+        index[axis] -= tensor.shape[axis];
+    }
+    unreachable!("the inputs cover the result")
+}
+
+fn unary(f: Unary, x: f64) -> f64 {
+    match f {
+        Unary::Neg => -x,
+        Unary::Exp => x.exp(),
+        Unary::Log => x.ln(),
+        Unary::Tanh => x.tanh(),
+        Unary::Sqrt => x.sqrt(),
+        Unary::Reciprocal => 1.0 / x,
+        Unary::Relu => x.max(0.0),
+        Unary::Step => f64::from(x > 0.0),
+    }
+}
+
+fn binary(f: Binary, a: f64, b: f64) -> f64 {
+    match f {
+        Binary::Add => a + b,
+        Binary::Sub => a - b,
+        Binary::Mul => a * b,
+        Binary::Div => a / b,
+    }
+}
+
+/// Batches are repeated where a factor has fewer dimensions, and summed over where the result has.
+fn matmul(a: &Tensor, b: &Tensor, transpose_a: bool, transpose_b: bool, shape: &[usize]) -> Vec<f64> {
+    let last = |tensor: &Tensor| [tensor.shape[tensor.shape.len() - 2], tensor.shape[tensor.shape.len() - 1]];
+    let k = if transpose_a { last(a)[0] } else { last(a)[1] };
+    let summed: Vec<usize> = if shape.len() == 2 { a.shape[..a.shape.len() - 2].to_vec() } else { Vec::new() };
+    let element = |index: &[usize]| {
+        let (batch, place) = index.split_at(index.len() - 2);
+        let mut sum = 0.0;
+        for extra in indices(&summed) {
+            for i in 0..k {
+                let batch = [batch, &extra].concat();
+                let a_place = if transpose_a { [i, place[0]] } else { [place[0], i] };
+                let b_place = if transpose_b { [place[1], i] } else { [i, place[1]] };
+                sum += a.at(&[batch.as_slice(), &a_place].concat()) * b.at(&[batch.as_slice(), &b_place].concat());
+            }
+        }
+        sum
+    };
+    indices(shape).map(|index| element(&index)).collect()
+}
+
+fn softmax(row: &[f64], seen: usize) -> Vec<f64> {
+    let top = row[..seen].iter().fold(f64::NEG_INFINITY, |a, b| a.max(*b));
+    let total: f64 = row[..seen].iter().map(|x| (x - top).exp()).sum();
+    row.iter().enumerate().map(|(i, x)| if i < seen { (x - top).exp() / total } else { 0.0 }).collect()
 }

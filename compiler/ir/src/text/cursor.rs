@@ -213,6 +213,22 @@ impl<'a> Cursor<'a> {
         u32::try_from(self.number(what)?).map_err(|_| here.expected(format!("{what} below 2^32")))
     }
 
+    /// Items in brackets: `[a,b,..]`.
+    pub(crate) fn list<T>(
+        &mut self,
+        mut item: impl FnMut(&mut Self) -> Result<T, ParseError>,
+    ) -> Result<Vec<T>, ParseError> {
+        let mut items = Vec::new();
+        self.expect("[")?;
+        while !self.take("]") {
+            if !items.is_empty() {
+                self.expect(",")?;
+            }
+            items.push(item(self)?);
+        }
+        Ok(items)
+    }
+
     /// A number of bytes: `4096` or `64MiB`.
     pub(crate) fn bytes(&mut self, what: &str) -> Result<Bytes, ParseError> {
         let digits = self.rest().iter().take_while(|byte| byte.is_ascii_digit()).count();

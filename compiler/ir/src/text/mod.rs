@@ -20,7 +20,6 @@
 
 pub(crate) mod cursor;
 mod graph;
-pub(crate) use graph::word;
 pub(crate) mod print;
 mod read;
 mod tables;
@@ -101,8 +100,8 @@ pub fn digest(program: &Program) -> Digest {
 /// The operation of a node with its attributes: `sum axis 1`. Words of the textual IR stay what they are.
 #[must_use]
 pub fn operation(node: &Node) -> String {
-    let mut text = graph::word(&node.op).to_owned();
-    graph::push_attributes(node, &mut text);
+    let mut text = node.op.word().to_owned();
+    node.op.write_attributes(node.ty.dtype, &mut text);
     text
 }
 

@@ -17,6 +17,16 @@ pub(crate) fn push_number(out: &mut String, number: u64) {
     out.push_str(itoa::Buffer::new().format(number));
 }
 
+/// Appends `[a,b,..]`.
+pub(crate) fn push_list(out: &mut String, items: &[u32]) {
+    out.push('[');
+    for (position, item) in items.iter().enumerate() {
+        out.push_str(if position == 0 { "" } else { "," });
+        push_number(out, u64::from(*item));
+    }
+    out.push(']');
+}
+
 /// Appends an id.
 pub(crate) fn push_id(out: &mut String, prefix: &str, number: u32) {
     out.push_str(prefix);
@@ -64,7 +74,7 @@ pub(super) fn tables(program: &Program) -> String {
     for (stage, lags) in program.lags.iter().enumerate() {
         push_id(&mut out, "lags s", u32::try_from(stage).unwrap_or(u32::MAX));
         out.push(' ');
-        super::tables::push_list(&mut out, lags);
+        push_list(&mut out, lags);
         out.push('\n');
     }
     if let Some(training) = &program.training {

@@ -1,7 +1,7 @@
 //! Programs from text.
 
 use super::cursor::{Cursor, ParseError, Scope};
-use super::tables::{Tables, list, parse_exec, parse_training, parse_value};
+use super::tables::{Tables, parse_exec, parse_training, parse_value};
 use super::{DeviceLines, Lines, Parsed};
 use crate::ids::DeviceId;
 use crate::instruction::{Instruction, REFERENCE};
@@ -27,7 +27,7 @@ pub(super) fn program(text: &str) -> Result<Parsed, ParseError> {
         if cursor.id('s', "a stage such as `s0`")? as usize != lags.len() {
             return Err(here.expected(format!("`s{}`", lags.len())));
         }
-        lags.push(list(cursor, |cursor| cursor.small("a number of updates"))?);
+        lags.push(cursor.list(|cursor| cursor.small("a number of updates"))?);
     }
     let training = if cursor.take("training") { Some(parse_training(cursor)?) } else { None };
     let mut lines = Lines { header, ..Lines::default() };

@@ -1,7 +1,7 @@
 //! The tables of a program as text: training settings, values and executables.
 
 use super::cursor::{Cursor, ParseError};
-use super::print::{push_id, push_name, push_number};
+use super::print::{push_id, push_name};
 use crate::graph::{DType, TensorType};
 use crate::ids::{ExecId, GroupId, StageId, ValueId};
 use crate::program::{Access, Chunk, Exec, Operand, Program};
@@ -261,24 +261,8 @@ fn parse_slot(cursor: &mut Cursor<'_>) -> Result<TensorSlot, ParseError> {
 /// Reads a tensor type: `f32[4,128]`.
 pub(super) fn parse_type(cursor: &mut Cursor<'_>) -> Result<TensorType, ParseError> {
     let dtype = cursor.choice(&DType::WORDS)?;
-    let shape = list(cursor, |cursor| cursor.number("a size"))?;
+    let shape = cursor.list(|cursor| cursor.number("a size"))?;
     Ok(TensorType { dtype, shape })
-}
-
-/// Reads `[a,b,..]`.
-pub(super) fn list<T>(
-    cursor: &mut Cursor<'_>,
-    mut item: impl FnMut(&mut Cursor<'_>) -> Result<T, ParseError>,
-) -> Result<Vec<T>, ParseError> {
-    let mut items = Vec::new();
-    cursor.expect("[")?;
-    while !cursor.take("]") {
-        if !items.is_empty() {
-            cursor.expect(",")?;
-        }
-        items.push(item(cursor)?);
-    }
-    Ok(items)
 }
 
 /// Prints the head of a row of the table of executables.
@@ -347,14 +331,4 @@ fn ahead(cursor: &mut Cursor<'_>) -> Result<i32, ParseError> {
     let here = cursor.clone();
     let number = cursor.small("a number of microbatches")?;
     i32::try_from(number).map(|number| sign * number).map_err(|_| here.expected("fewer than 2^31 microbatches"))
-}
-
-/// Appends `[a,b,..]`.
-pub(super) fn push_list(out: &mut String, items: &[u32]) {
-    out.push('[');
-    for (position, item) in items.iter().enumerate() {
-        out.push_str(if position == 0 { "" } else { "," });
-        push_number(out, u64::from(*item));
-    }
-    out.push(']');
 }

@@ -1,10 +1,10 @@
 //! Rules about shapes: what every operation takes and makes.
 
-use crate::graph::{DType, Op, TensorType};
+use crate::graph::{Class, DType, Op, TensorType};
 
 /// Checks the inputs and the result of an operation.
 pub(super) fn check(op: &Op, inputs: &[&TensorType], ty: &TensorType) -> Result<(), String> {
-    let word = crate::text::word(op);
+    let word = op.word();
     if let Op::Constant(number) | Op::NormStatistics { epsilon: number } = op
         && !ty.dtype.holds(*number)
     {
@@ -20,68 +20,78 @@ pub(super) fn check(op: &Op, inputs: &[&TensorType], ty: &TensorType) -> Result<
 
 /// What the operation makes of its inputs; `ty` where the inputs leave it open. `None` where they do not fit.
 fn result(op: &Op, inputs: &[&TensorType], ty: &TensorType) -> Option<TensorType> {
-    let of_any_type = matches!(
-        op,
-        Op::Input { .. }
-            | Op::Convert
-            | Op::MatMul { .. }
-            | Op::Attention { .. }
-            | Op::AttentionGrad { .. }
-            | Op::Gather
-            | Op::ScatterAdd
-            | Op::CrossEntropy
-            | Op::CrossEntropyGrad
-            | Op::Reshape
-            | Op::Transpose { .. }
-            | Op::Slice { .. }
-            | Op::Concat { .. }
-    );
-    if !of_any_type && inputs.iter().any(|input| !input.dtype.is_float() || input.dtype != ty.dtype) {
+    let is_of_one_type = match op.class() {
+        Class::Elementwise => *op != Op::Convert,
+        Class::Sum | Class::Rows => true,
+        Class::Source | Class::Product | Class::View | Class::Join | Class::Indexed => false,
+    };
+    let fits = |input: &&TensorType| !is_of_one_type || input.dtype.is_float() && input.dtype == ty.dtype;
+    if !op.takes(inputs.len()) || !inputs.iter().all(fits) {
         return None;
     }
-    match (op, inputs) {
-        (Op::Input { .. }, []) => Some(ty.clone()),
-        (Op::Constant(_), []) => Some(ty.clone()),
-        (Op::Unary(_), [x]) => Some((*x).clone()),
-        (Op::Convert, [x]) => {
-            let to = match x.dtype {
+    let input = |position: usize| inputs[position];
+    match op {
+        Op::Input { .. } | Op::Constant(_) => Some(ty.clone()),
+        Op::Unary(_) => Some(input(0).clone()),
+        Op::Convert => {
+            let to = match input(0).dtype {
                 DType::F32 => DType::BF16,
                 DType::BF16 => DType::F32,
                 DType::F64 | DType::I32 => return None,
             };
-            Some(TensorType { dtype: to, shape: x.shape.clone() })
+            Some(TensorType { dtype: to, shape: input(0).shape.clone() })
         }
-        (Op::Binary(_), [a, b]) => broadcast(a, b),
-        (Op::MatMul { transpose_a, transpose_b }, [a, b]) => product(a, b, *transpose_a, *transpose_b),
-        (Op::Sum { axis }, [x]) => resized(x, *axis, |_| Some(1)),
-        (Op::Reshape, [x]) => (x.elements() == ty.elements() && x.dtype == ty.dtype).then(|| ty.clone()),
-        (Op::Transpose { permutation }, [x]) => transposed(x, permutation),
-        (Op::Slice { axis, start }, [x]) => {
+        Op::Binary(_) => broadcast(input(0), input(1)),
+        Op::MatMul { transpose_a, transpose_b } => product(input(0), input(1), *transpose_a, *transpose_b),
+        Op::Sum { axis } => resized(input(0), *axis, |_| Some(1)),
+        Op::Reshape => (input(0).elements() == ty.elements() && input(0).dtype == ty.dtype).then(|| ty.clone()),
+        Op::Transpose { permutation } => transposed(input(0), permutation),
+        Op::Slice { axis, start } => {
             let size = *ty.shape.get(*axis as usize)?;
-            resized(x, *axis, |whole| (start.checked_add(size)? <= whole).then_some(size))
+            resized(input(0), *axis, |whole| (start.checked_add(size)? <= whole).then_some(size))
         }
-        (Op::Concat { axis }, [first, others @ ..]) => joined(first, others, *axis),
-        (Op::NormStatistics { .. }, [x]) => {
-            let (_, leading) = x.shape.split_last()?;
-            Some(TensorType::new(x.dtype, &[leading, &[2]].concat()))
+        Op::Concat { axis } => joined(input(0), &inputs[1..], *axis),
+        Op::NormStatistics { .. } => {
+            let (_, leading) = input(0).shape.split_last()?;
+            Some(TensorType::new(input(0).dtype, &[leading, &[2]].concat()))
         }
-        (Op::Normalize, [x, statistics, gain, bias]) => normalized(x, statistics, &[gain, bias]),
-        (Op::NormalizeGradInput, [x, statistics, gain, dy]) if x == dy => normalized(x, statistics, &[gain]),
-        (Op::NormalizeGradGain, [x, statistics, dy]) if x == dy => {
-            normalized(x, statistics, &[])?;
+        Op::Normalize => normalized(input(0), input(1), &inputs[2..]),
+        Op::NormalizeGradInput => normalized(input(0), input(1), &inputs[2..3]).filter(|x| x == input(3)),
+        Op::NormalizeGradGain => {
+            let x = normalized(input(0), input(1), &[]).filter(|x| x == input(2))?;
             Some(TensorType::new(x.dtype, &[*x.shape.last()?]))
         }
-        (Op::Softmax { causal }, [x]) => (x.shape.len() > usize::from(*causal)).then(|| (*x).clone()),
-        (Op::SoftmaxGrad, [y, dy]) => (y == dy && !y.shape.is_empty()).then(|| (*y).clone()),
-        (Op::Attention { causal }, [q, k, v]) => attention(q, k, v, *causal),
-        (Op::AttentionGrad { causal }, [q, k, v, dy]) => {
-            let ((leading, m, w), (_, n, _)) = (matrix(q, false)?, matrix(k, false)?);
+        Op::Softmax { causal } => (input(0).shape.len() > usize::from(*causal)).then(|| input(0).clone()),
+        Op::SoftmaxGrad => (input(0) == input(1) && !input(0).shape.is_empty()).then(|| input(0).clone()),
+        Op::Attention { causal } => attention(input(0), input(1), input(2), *causal),
+        Op::AttentionGrad { causal } => {
+            let ((leading, m, w), (_, n, _)) = (matrix(input(0), false)?, matrix(input(1), false)?);
             let rows = n.checked_mul(2)?.checked_add(m)?;
-            let result = attention(q, k, v, *causal)?;
-            (q == dy).then(|| TensorType::new(result.dtype, &[leading, &[rows, w]].concat()))
+            let result = attention(input(0), input(1), input(2), *causal)?;
+            (input(0) == input(3)).then(|| TensorType::new(result.dtype, &[leading, &[rows, w]].concat()))
         }
-        _ => indices(op, inputs, ty),
+        Op::Gather => {
+            let [_, row] = input(0).shape[..] else { return None };
+            (input(0).dtype.is_float() && input(1).dtype == DType::I32).then_some(())?;
+            Some(TensorType::new(input(0).dtype, &[&input(1).shape[..], &[row]].concat()))
+        }
+        Op::ScatterAdd => {
+            let [_, row] = ty.shape[..] else { return None };
+            let is_row = input(1).shape.last() == Some(&row);
+            (is_row && is_indexed(input(1), input(0)) && ty.dtype == input(1).dtype).then(|| ty.clone())
+        }
+        Op::CrossEntropy => is_indexed(input(0), input(1)).then(|| TensorType::new(input(0).dtype, &[])),
+        Op::CrossEntropyGrad => {
+            let is_scalar = *input(2) == TensorType::new(input(0).dtype, &[]);
+            (is_indexed(input(0), input(1)) && is_scalar).then(|| input(0).clone())
+        }
     }
+}
+
+/// Whether there is an index for each row of a tensor of numbers.
+fn is_indexed(rows: &TensorType, indices: &TensorType) -> bool {
+    let leading = rows.shape.split_last().map(|(_, leading)| leading);
+    rows.dtype.is_float() && indices.dtype == DType::I32 && leading == Some(&indices.shape)
 }
 
 fn attention(q: &TensorType, k: &TensorType, v: &TensorType, causal: bool) -> Option<TensorType> {
@@ -95,38 +105,6 @@ fn attention(q: &TensorType, k: &TensorType, v: &TensorType, causal: bool) -> Op
 fn of_factors(factors: &[&TensorType]) -> Option<DType> {
     let dtype = factors.first()?.dtype;
     (dtype.is_number() && factors.iter().all(|factor| factor.dtype == dtype)).then(|| dtype.arithmetic())
-}
-
-/// The operations that take indices.
-fn indices(op: &Op, inputs: &[&TensorType], ty: &TensorType) -> Option<TensorType> {
-    match (op, inputs) {
-        (Op::Gather, [table, indices]) => {
-            let [_, row] = table.shape[..] else { return None };
-            (table.dtype.is_float() && indices.dtype == DType::I32).then_some(())?;
-            Some(TensorType::new(table.dtype, &[&indices.shape[..], &[row]].concat()))
-        }
-        (Op::ScatterAdd, [indices, dy]) => {
-            let (row, leading) = dy.shape.split_last()?;
-            let [_, to_row] = ty.shape[..] else { return None };
-            let fits = dy.dtype.is_float() && indices.dtype == DType::I32 && indices.shape == leading;
-            (fits && *row == to_row && ty.dtype == dy.dtype).then(|| ty.clone())
-        }
-        (Op::CrossEntropy, [logits, targets]) => {
-            classified(logits, targets)?;
-            Some(TensorType::new(logits.dtype, &[]))
-        }
-        (Op::CrossEntropyGrad, [logits, targets, loss]) => {
-            classified(logits, targets)?;
-            (**loss == TensorType::new(logits.dtype, &[])).then(|| (*logits).clone())
-        }
-        _ => None,
-    }
-}
-
-fn classified(logits: &TensorType, targets: &TensorType) -> Option<()> {
-    let (_, leading) = logits.shape.split_last()?;
-    let fits = logits.dtype.is_float() && targets.dtype == DType::I32 && targets.shape == leading;
-    fits.then_some(())
 }
 
 fn broadcast(a: &TensorType, b: &TensorType) -> Option<TensorType> {
@@ -188,7 +166,7 @@ fn joined(first: &TensorType, others: &[&TensorType], axis: u32) -> Option<Tenso
     resized(first, axis, |_| Some(total))
 }
 
-fn normalized(x: &TensorType, statistics: &TensorType, rows: &[&&TensorType]) -> Option<TensorType> {
+fn normalized(x: &TensorType, statistics: &TensorType, rows: &[&TensorType]) -> Option<TensorType> {
     let (row, leading) = x.shape.split_last()?;
     let fits = statistics.shape == [leading, &[2]].concat() && rows.iter().all(|other| other.shape == [*row]);
     fits.then(|| x.clone())

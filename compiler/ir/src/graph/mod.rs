@@ -7,8 +7,12 @@
 //! widens them again, operations that only move elements take them, and products and attention have
 //! them as factors.
 
+mod attribute;
+mod operations;
+
 use crate::ids::NodeId;
 use crate::units::Bytes;
+pub use operations::{Binary, Class, Op, Unary};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -140,138 +144,6 @@ impl fmt::Display for TensorType {
         let sizes: Vec<String> = self.shape.iter().map(u64::to_string).collect();
         write!(f, "{}[{}]", self.dtype, sizes.join(","))
     }
-}
-
-/// Element-wise function of one tensor.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Unary {
-    /// -x
-    Neg,
-    /// e^x
-    Exp,
-    /// natural logarithm
-    Log,
-    /// hyperbolic tangent
-    Tanh,
-    /// square root
-    Sqrt,
-    /// 1 / x
-    Reciprocal,
-    /// max(x, 0)
-    Relu,
-    /// 1 where x > 0, else 0: the derivative of relu
-    Step,
-}
-
-/// Element-wise function of two tensors, broadcast against each other.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Binary {
-    /// a + b
-    Add,
-    /// a - b
-    Sub,
-    /// a * b
-    Mul,
-    /// a / b
-    Div,
-}
-
-/// What a node computes. Inputs are written in the order of [`Node::inputs`].
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Op {
-    /// (): a tensor inside the executable's operand number `operand`, `offset` bytes from its start.
-    Input {
-        /// Position in [`crate::program::Exec::operands`].
-        operand: u32,
-        /// Bytes from the start of the operand.
-        offset: Bytes,
-    },
-    /// (): every element is this number, which the node's type can hold.
-    Constant(f64),
-    /// (x): element-wise.
-    Unary(Unary),
-    /// (a, b): element-wise with broadcasting.
-    Binary(Binary),
-    /// (x): element-wise, from `f32` to `bf16` by [`rounded`], or back.
-    Convert,
-    /// (a, b): a[.., m, k] · b[.., k, n] -> [.., m, n], added up in `f32` where both factors are
-    /// `bf16`. Leading dimensions are equal, or b has rank 2 and is shared, or both are folded by
-    /// the transposes below. With `transpose_a` the last two dimensions of a are read as [k, m];
-    /// with `transpose_b` those of b as [n, k].
-    MatMul {
-        /// a is stored as [.., k, m].
-        transpose_a: bool,
-        /// b is stored as [.., n, k].
-        transpose_b: bool,
-    },
-    /// (x): the sum over one axis, which keeps its place with size 1.
-    Sum {
-        /// Which dimension, from 0.
-        axis: u32,
-    },
-    /// (x): the same elements in row-major order under another shape.
-    Reshape,
-    /// (x): dimension i of the result is dimension `permutation[i]` of x.
-    Transpose {
-        /// A permutation of the dimensions.
-        permutation: Vec<u32>,
-    },
-    /// (x): elements `start..start + size` of one axis (the size is the result's).
-    Slice {
-        /// Which dimension.
-        axis: u32,
-        /// First element taken.
-        start: u64,
-    },
-    /// (x, y, ..): joined along one axis.
-    Concat {
-        /// Which dimension.
-        axis: u32,
-    },
-    /// (table[v, h], indices i32[..]) -> [.., h]: rows of the table.
-    Gather,
-    /// (indices i32[..], dy[.., h]) -> [v, h]: adds each row of dy to the row of a zero table that its index names, in
-    /// the order of the indices. The derivative of `Gather`.
-    ScatterAdd,
-    /// (x[.., h]) -> [.., 2]: mean and 1 / sqrt(variance + epsilon) of every row.
-    NormStatistics {
-        /// Added to the variance; a number that the node's type can hold.
-        epsilon: f64,
-    },
-    /// `(x[.., h], statistics[.., 2], gain[h], bias[h]) -> [.., h]`: (x - mean) * rstd * gain + bias.
-    Normalize,
-    /// (x, statistics, gain, dy) -> [.., h]: derivative of layer normalisation by x.
-    NormalizeGradInput,
-    /// `(x, statistics, dy) -> [h]`: derivative of layer normalisation by its gain.
-    NormalizeGradGain,
-    /// (x[.., m, n]): e^(x - max) / sum over the last dimension. `causal`: row i of the last two
-    /// dimensions sees columns 0..=i only, or 0..=i + n - m where n > m; the others become 0.
-    Softmax {
-        /// Whether the rows are masked.
-        causal: bool,
-    },
-    /// (q[.., m, w], k[.., n, w], v[.., n, w]) -> [.., m, w]: softmax(q · kᵀ) · v. The scores, m
-    /// rows and n columns of them, never lie in memory as a whole. With `causal`, n is at least m,
-    /// and row i sees columns 0..=i + n - m only (arXiv 2205.14135). Of `bf16` makes `f32`.
-    Attention {
-        /// Whether the rows are masked.
-        causal: bool,
-    },
-    /// (q, k, v, dy) -> [.., m + 2 n, w]: derivatives of `Attention` by its inputs, the rows of one
-    /// after those of the other.
-    AttentionGrad {
-        /// As in `Attention`.
-        causal: bool,
-    },
-    /// (y, dy): derivative of softmax by its input, from its output y: y * (dy - sum(y * dy)).
-    SoftmaxGrad,
-    /// `(logits[.., v], targets i32[..]) -> []`: mean over all rows of `-log softmax(logits)[target]`.
-    CrossEntropy,
-    /// (logits[.., v], targets i32[..], dloss[]) -> [.., v]: derivative of `CrossEntropy` by the logits.
-    CrossEntropyGrad,
 }
 
 /// One tensor of a graph.

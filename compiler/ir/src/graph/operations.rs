@@ -1,0 +1,251 @@
+//! The table of tensor operations: one row per operation; enums, words, text, numbers of inputs and
+//! classes follow from it.
+//!
+//! A row names the class of an operation, its word in the textual IR, its inputs in the order of
+//! [`super::Node::inputs`] (`more` stands for any number of them) and its attributes in the order of
+//! their text; a literal before an attribute is written before it, and that of a flag only where it
+//! is set.
+
+use super::DType;
+use super::attribute::Attribute;
+use crate::text::cursor::{Cursor, ParseError};
+use crate::units::Bytes;
+use serde::{Deserialize, Serialize};
+
+/// What operations have in common for passes that do not ask which one it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Class {
+    /// Made of no tensor.
+    Source,
+    /// Each element follows from those in its place: neighbours in a graph share kernels.
+    Elementwise,
+    /// Products of elements, added up; factors may be `bf16`.
+    Product,
+    /// Elements, added up.
+    Sum,
+    /// The same elements in another arrangement: nothing is computed.
+    View,
+    /// Tensors side by side.
+    Join,
+    /// A kernel over the rows of tensors of numbers.
+    Rows,
+    /// A kernel over rows, one of whose inputs has indices.
+    Indexed,
+}
+
+macro_rules! functions {
+    ($(#[$doc:meta])* $enum:ident { $($(#[$function_doc:meta])* $function:ident $word:literal)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+        pub enum $enum {$(
+            $(#[$function_doc])*
+            #[serde(rename = $word)]
+            $function,
+        )*}
+
+        impl $enum {
+            /// Every function.
+            pub const ALL: &[Self] = &[$(Self::$function),*];
+
+            /// Its word in the textual IR.
+            #[must_use]
+            pub const fn word(self) -> &'static str {
+                match self { $(Self::$function => $word,)* }
+            }
+
+            fn of_word(word: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|function| function.word() == word)
+            }
+        }
+    };
+}
+
+functions! {
+    /// Element-wise function of one tensor.
+    Unary {
+        /// -x
+        Neg "neg"
+        /// e^x
+        Exp "exp"
+        /// natural logarithm
+        Log "log"
+        /// hyperbolic tangent
+        Tanh "tanh"
+        /// square root
+        Sqrt "sqrt"
+        /// 1 / x
+        Reciprocal "reciprocal"
+        /// max(x, 0)
+        Relu "relu"
+        /// 1 where x > 0, else 0: the derivative of relu
+        Step "step"
+    }
+}
+
+functions! {
+    /// Element-wise function of two tensors, broadcast against each other.
+    Binary {
+        /// a + b
+        Add "add"
+        /// a - b
+        Sub "sub"
+        /// a * b
+        Mul "mul"
+        /// a / b
+        Div "div"
+    }
+}
+
+macro_rules! operations {
+    ($(
+        $(#[$doc:meta])*
+        $class:ident $name:ident $word:literal [$($input:ident),* $(; $more:ident)?]
+        $(($only:ident: $only_type:ty = $only_what:literal))?
+        $({ $($($before:literal)? $field:ident: $type:ty = $what:literal),* })?
+    )*) => {
+        /// What a node computes.
+        #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        pub enum Op {
+            /// Of one tensor, element-wise.
+            Unary(Unary),
+            /// Of two tensors, element-wise with broadcasting.
+            Binary(Binary),
+            $(
+                $(#[$doc])*
+                $name $(($only_type))? $({ $(#[doc = $what] $field: $type),* })?,
+            )*
+        }
+
+        impl Op {
+            /// Its word in the textual IR.
+            #[must_use]
+            pub const fn word(&self) -> &'static str {
+                match self {
+                    Self::Unary(function) => function.word(),
+                    Self::Binary(function) => function.word(),
+                    $(Self::$name { .. } => $word,)*
+                }
+            }
+
+            /// What it has in common with others.
+            #[must_use]
+            pub const fn class(&self) -> Class {
+                match self {
+                    Self::Unary(_) | Self::Binary(_) => Class::Elementwise,
+                    $(Self::$name { .. } => Class::$class,)*
+                }
+            }
+
+            /// Whether it has so many inputs.
+            #[must_use]
+            pub const fn takes(&self, inputs: usize) -> bool {
+                match self {
+                    Self::Unary(_) => inputs == 1,
+                    Self::Binary(_) => inputs == 2,
+                    $(Self::$name { .. } => {
+                        let names: &[&str] = &[$(stringify!($input)),*];
+                        let more: &[&str] = &[$(stringify!($more))?];
+                        inputs == names.len() || inputs > names.len() && !more.is_empty()
+                    })*
+                }
+            }
+
+            /// Appends its attributes, of a node of this type, each after a space.
+            pub(crate) fn write_attributes(&self, dtype: DType, out: &mut String) {
+                match self {
+                    Self::Unary(_) | Self::Binary(_) => {}
+                    $(Self::$name $(($only))? $({ $($field),* })? => {
+                        $($only.write("", dtype, out);)?
+                        $($($field.write(concat!($($before)?), dtype, out);)*)?
+                    })*
+                }
+            }
+
+            /// The operation with this word, and its attributes; `None` if there is no such word.
+            pub(crate) fn parse(word: &str, cursor: &mut Cursor<'_>) -> Result<Option<Self>, ParseError> {
+                Ok(match word {
+                    $($word => Some(Self::$name
+                        $((Attribute::parse("", $only_what, cursor)?))?
+                        $({ $($field: Attribute::parse(concat!($($before)?), $what, cursor)?),* })?
+                    ),)*
+                    _ => {
+                        let unary = Unary::of_word(word).map(Self::Unary);
+                        unary.or_else(|| Binary::of_word(word).map(Self::Binary))
+                    }
+                })
+            }
+
+            /// Every operation, with one of two examples of each attribute.
+            #[cfg(test)]
+            pub(crate) fn examples(first: bool) -> Vec<Self> {
+                let unary = Unary::ALL.iter().copied().map(Self::Unary);
+                let functions = unary.chain(Binary::ALL.iter().copied().map(Self::Binary));
+                functions.chain([$(
+                    Self::$name
+                        $((<$only_type>::example(first)))?
+                        $({ $($field: <$type>::example(first)),* })?
+                ),*]).collect()
+            }
+        }
+    };
+}
+
+operations! {
+    /// A tensor inside an operand of the executable (see [`crate::program::Exec::operands`]).
+    Source Input "input" [] {
+        operand: u32 = "the position of an operand",
+        "at" offset: Bytes = "an offset in bytes"
+    }
+    /// Every element is this number, which the node's type can hold.
+    Source Constant "constant" [] (number: f64 = "a number")
+    /// Element-wise, from `f32` to `bf16` by [`super::rounded`], or back.
+    Elementwise Convert "convert" [x]
+    /// a[.., m, k] · b[.., k, n] -> [.., m, n], added up in `f32` where both factors are `bf16`.
+    /// Leading dimensions are equal, or b has rank 2 and is shared, or both are folded by the
+    /// transposes below. With `transpose_a` the last two dimensions of a are read as [k, m]; with
+    /// `transpose_b` those of b as [n, k].
+    Product MatMul "matmul" [a, b] {
+        "transpose_a" transpose_a: bool = "whether a is stored as [.., k, m]",
+        "transpose_b" transpose_b: bool = "whether b is stored as [.., n, k]"
+    }
+    /// The sum over one axis, which keeps its place with size 1.
+    Sum Sum "sum" [x] { "axis" axis: u32 = "a dimension" }
+    /// The same elements in row-major order under another shape.
+    View Reshape "reshape" [x]
+    /// Dimension i of the result is dimension `permutation[i]` of x.
+    View Transpose "transpose" [x] { permutation: Vec<u32> = "a dimension" }
+    /// Elements `start..start + size` of one axis (the size is the result's).
+    View Slice "slice" [x] { "axis" axis: u32 = "a dimension", "from" start: u64 = "the first element" }
+    /// Tensors joined along one axis.
+    Join Concat "concat" [x; more] { "axis" axis: u32 = "a dimension" }
+    /// (table[v, h], indices i32[..]) -> [.., h]: rows of the table.
+    Indexed Gather "gather" [table, indices]
+    /// (indices i32[..], dy[.., h]) -> [v, h]: adds each row of dy to the row of a zero table that its index names, in
+    /// the order of the indices. The derivative of `Gather`.
+    Indexed ScatterAdd "scatter_add" [indices, dy]
+    /// x[.., h] -> [.., 2]: mean and 1 / sqrt(variance + epsilon) of every row. The node's type can hold epsilon.
+    Rows NormStatistics "norm_statistics" [x] { "epsilon" epsilon: f64 = "a number" }
+    /// `(x[.., h], statistics[.., 2], gain[h], bias[h]) -> [.., h]`: (x - mean) * rstd * gain + bias.
+    Rows Normalize "normalize" [x, statistics, gain, bias]
+    /// Derivative of layer normalisation by x.
+    Rows NormalizeGradInput "normalize_grad_input" [x, statistics, gain, dy]
+    /// Derivative of layer normalisation by its gain.
+    Rows NormalizeGradGain "normalize_grad_gain" [x, statistics, dy]
+    /// x[.., m, n]: e^(x - max) / sum over the last dimension. With `causal`, row i of the last two dimensions sees
+    /// columns 0..=i only, or 0..=i + n - m where n > m; the others become 0.
+    Rows Softmax "softmax" [x] { "causal" causal: bool = "whether the rows are masked" }
+    /// (q[.., m, w], k[.., n, w], v[.., n, w]) -> [.., m, w]: softmax(q · kᵀ) · v. The scores, m
+    /// rows and n columns of them, never lie in memory as a whole. With `causal`, n is at least m,
+    /// and row i sees columns 0..=i + n - m only (arXiv 2205.14135). Of `bf16` makes `f32`.
+    Product Attention "attention" [q, k, v] { "causal" causal: bool = "whether the rows are masked" }
+    /// (q, k, v, dy) -> [.., m + 2 n, w]: derivatives of `Attention` by its inputs, the rows of one
+    /// after those of the other.
+    Product AttentionGrad "attention_grad" [q, k, v, dy] { "causal" causal: bool = "as in `Attention`" }
+    /// Derivative of softmax by its input, from its output y: y * (dy - sum(y * dy)).
+    Rows SoftmaxGrad "softmax_grad" [y, dy]
+    /// `(logits[.., v], targets i32[..]) -> []`: mean over all rows of `-log softmax(logits)[target]`.
+    Indexed CrossEntropy "cross_entropy" [logits, targets]
+    /// (logits[.., v], targets i32[..], dloss[]) -> [.., v]: derivative of `CrossEntropy` by the logits.
+    Indexed CrossEntropyGrad "cross_entropy_grad" [logits, targets, dloss]
+}
