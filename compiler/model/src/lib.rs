@@ -5,42 +5,25 @@
 //! the executables and values that lowering works with. [`stage_set()`] does all of it for a
 //! pipeline, and stands in for the model where a schedule is on its own.
 
-mod bundle;
-mod composed;
 mod costs;
-mod derivative;
-mod differentiate;
-mod extract;
-mod flops;
+mod graph;
 mod identity;
-mod keep;
 mod language;
 mod mixed;
 mod partition;
-mod passes;
 pub mod pipeline;
-mod plan;
-mod ports;
-pub mod saved_bytes;
-mod slice_set;
 mod slicing;
-mod stage;
-pub mod stage_set;
 mod stages;
-pub mod symbolic;
-mod tape;
 #[cfg(test)]
 mod tests;
 pub mod transformer;
-mod weights;
 
-pub(crate) use bundle::add_value;
 pub use costs::{costs, operations};
+pub use graph::tape::{Leaf, Tape};
 pub use language::{MAX_LAYERS, elaborate, functions};
 pub use partition::partition;
-pub use stages::{Kinds, Request, stages};
-pub use symbolic::{abstract_slices, abstract_stages, add_weights};
-pub use tape::{Leaf, Tape};
+pub use stages::symbolic::{abstract_slices, abstract_stages, add_weights};
+pub use stages::{Kinds, Request, saved_bytes, stage_set, stages, symbolic};
 
 use pipe_ir::graph::{DType, TensorType};
 use pipe_ir::ids::NodeId;
@@ -91,7 +74,7 @@ pub fn stage_set_of(files: &Files, elaborated: &Elaborated, kinds: &[Kinds]) -> 
     let digest = identity::digest(&model);
     let mut set = if schedule.slices.count() > 1 {
         let slices = slicing::slices(&model, schedule.slices, schedule.span)?;
-        slice_set::slice_set(&slices.into_iter().map(mixed::stored).collect::<Vec<_>>(), &request)
+        stages::slice_set::slice_set(&slices.into_iter().map(mixed::stored).collect::<Vec<_>>(), &request)
     } else {
         stages(&mixed::stored(model), &request)
     };
@@ -136,7 +119,7 @@ fn shared(window: &Window, set: &StageSet) -> Option<Diagnostic> {
 pub fn graph_of(files: &Files, call: &ModelCall, parameters: &Values, n_stages: usize) -> Option<StageGraph> {
     let model = elaborate(files, call, parameters).ok()?;
     let layers = cut(&model, n_stages, call.span).ok()?;
-    Some(ports::graph(&model, &layers))
+    Some(stages::ports::graph(&model, &layers))
 }
 
 /// The layers of each stage, so that the forward pass of the most expensive one is as cheap as possible.
@@ -229,7 +212,9 @@ impl Layer {
     /// Floating-point operations of its forward pass.
     #[must_use]
     pub fn flops(&self) -> u64 {
-        let nodes = extract::reached(&self.tape, &BTreeMap::new(), [self.output]);
-        nodes.into_iter().fold(0, |sum, id| sum.saturating_add(flops::of_node(self.tape.nodes(), self.tape.node(id))))
+        let nodes = graph::extract::reached(&self.tape, &BTreeMap::new(), [self.output]);
+        nodes
+            .into_iter()
+            .fold(0, |sum, id| sum.saturating_add(graph::flops::of_node(self.tape.nodes(), self.tape.node(id))))
     }
 }

@@ -7,10 +7,10 @@
 //! differentiated. So a tensor that some pass keeps is no other number than the one that all passes
 //! compute with, whatever a schedule keeps, sends, or computes again.
 //!
-//! Gradients follow: that of a rounded tensor is rounded too, except towards weights (see [`super::differentiate`]).
+//! Gradients follow: that of a rounded tensor is rounded too, except towards weights (see [`crate::graph::differentiate`]).
 
-use super::tape::{Leaf, Tape, is_number, is_view};
 use super::{Layer, Model};
+use crate::graph::tape::{Leaf, Tape, is_number, is_view};
 use pipe_ir::graph::{DType, Node, Op, TensorType};
 use pipe_ir::ids::NodeId;
 use std::collections::BTreeSet;

@@ -4,7 +4,7 @@ use super::evaluator::{Evaluator, Reported};
 use super::operators::{elementwise, not_numbers};
 use super::products;
 use super::value::{Operand, Value};
-use crate::composed;
+use crate::graph::composed;
 use pipe_ir::graph::{DType, Op, Unary};
 use pipe_syntax::ast::{Call, Expr, ExprKind};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
@@ -230,7 +230,7 @@ fn transpose(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>) -> Made {
     let mut permutation = Vec::with_capacity(rank);
     for position in 1..given.values.len() {
         let axis = given.axis(evaluator, position, x)?;
-        permutation.push(crate::tape::to_u32(axis));
+        permutation.push(crate::graph::tape::to_u32(axis));
     }
     let mut sorted = permutation.clone();
     sorted.sort_unstable();

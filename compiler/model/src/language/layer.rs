@@ -5,7 +5,7 @@ use super::evaluator::{Evaluator, Reported};
 use super::flows::Flow;
 use super::ties::Tied;
 use super::value::Value;
-use crate::extract::reached;
+use crate::graph::extract::reached;
 use crate::{DataTensor, Layer, Leaf, Tape, Weight};
 use pipe_ir::graph::{DType, TensorType};
 use pipe_ir::ids::NodeId;

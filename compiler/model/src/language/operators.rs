@@ -2,7 +2,7 @@
 
 use super::evaluator::{Evaluator, symbol};
 use super::value::{Operand, Value};
-use crate::tape::{broadcast, is_number};
+use crate::graph::tape::{broadcast, is_number};
 use pipe_ir::graph::{Binary, Unary};
 use pipe_syntax::ast::{BinaryOp, UnaryOp};
 use pipe_syntax::diagnostic::{Code, Diagnostic};

@@ -3,7 +3,7 @@
 use super::evaluator::{Evaluator, Reported};
 use super::functions::Arguments;
 use super::value::{Operand, Value};
-use crate::tape::Tape;
+use crate::graph::tape::Tape;
 use pipe_ir::graph::{Node, Op};
 use pipe_ir::ids::NodeId;
 use pipe_syntax::diagnostic::{Code, Diagnostic};

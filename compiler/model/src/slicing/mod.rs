@@ -10,9 +10,9 @@
 
 mod several;
 
-use super::composed::scaled_sum;
-use super::tape::{Leaf, Tape};
-use super::{Layer, Model};
+use crate::graph::composed::scaled_sum;
+use crate::graph::tape::{Leaf, Tape};
+use crate::{Layer, Model};
 use pipe_ir::graph::{Binary, Node, Op, TensorType, Unary};
 use pipe_ir::ids::NodeId;
 use pipe_schedule::slices::Slices;

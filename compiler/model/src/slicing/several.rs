@@ -1,7 +1,7 @@
 //! Operations of several tensors, cut in slices.
 
-use super::super::tape::{Leaf, broadcast};
 use super::{Along, Cut, Cutting, State};
+use crate::graph::tape::{Leaf, broadcast};
 use pipe_ir::graph::{Binary, Node};
 use pipe_ir::ids::NodeId;
 

@@ -7,8 +7,9 @@
 
 use super::activations::Until;
 use super::{StageAccount, Transformer, account};
+use crate::Kinds;
+use crate::graph::bundle::add_value;
 use crate::stage_set::{StageExecs, StageSet, WeightGroup};
-use crate::{Kinds, add_value};
 use pipe_ir::ids::{ExecId, StageId, ValueId};
 use pipe_ir::program::{Access, Body, Exec, Operand};
 use pipe_ir::task::TaskKind;

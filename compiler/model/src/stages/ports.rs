@@ -1,8 +1,8 @@
 //! What crosses between stages: the outputs of layers that other stages read, and one gradient for each such reader.
 
-use super::Model;
-use super::bundle::{Bundle, Place, add_value};
-use super::tape::is_number;
+use crate::Model;
+use crate::graph::bundle::{Bundle, Place, add_value};
+use crate::graph::tape::is_number;
 use pipe_ir::graph::TensorType;
 use pipe_ir::ids::{StageId, ValueId};
 use pipe_ir::units::Bytes;
@@ -25,7 +25,7 @@ pub(super) fn readers(model: &Model, cut: &[Range<usize>]) -> Vec<BTreeSet<Stage
 }
 
 /// The same by stage: which stages read which.
-pub(super) fn graph(model: &Model, cut: &[Range<usize>]) -> StageGraph {
+pub(crate) fn graph(model: &Model, cut: &[Range<usize>]) -> StageGraph {
     let readers = readers(model, cut);
     let edges = cut.iter().enumerate().flat_map(|(from, layers)| {
         let from = StageId::from_index(from);

@@ -1,12 +1,12 @@
 //! Passes of a stage: the executables `F`, `B`, `W` and `BW`, and the values that cross between them.
 
-use super::bundle::{Bundle, Place, add_value};
-use super::differentiate::{Differentiated, Half, Seed, differentiate};
-use super::extract::{Outcome, exec, extract};
+use super::Kinds;
 use super::plan::{Plan, Targets, plan};
 use super::stage::StageTape;
-use super::stages::Kinds;
-use super::tape::Leaf;
+use crate::graph::bundle::{Bundle, Place, add_value};
+use crate::graph::differentiate::{Differentiated, Half, Seed, differentiate};
+use crate::graph::extract::{Outcome, exec, extract};
+use crate::graph::tape::Leaf;
 use pipe_ir::graph::Op;
 use pipe_ir::ids::{NodeId, StageId};
 use pipe_ir::program::Exec;

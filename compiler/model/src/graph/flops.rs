@@ -5,7 +5,7 @@
 use pipe_ir::graph::{Node, Op, TensorType};
 
 /// Operations of one node.
-pub(super) fn of_node(nodes: &[Node], node: &Node) -> u64 {
+pub(crate) fn of_node(nodes: &[Node], node: &Node) -> u64 {
     let input = |position: usize| node.inputs.get(position).map(|id| &nodes[id.index()].ty);
     let read = input(0).map_or(0, TensorType::elements);
     let written = node.ty.elements();
@@ -45,6 +45,6 @@ fn attention(nodes: &[Node], node: &Node, causal: bool, products: u64) -> u64 {
 
 /// Operations of all nodes.
 #[must_use]
-pub(super) fn flops(nodes: &[Node]) -> u64 {
+pub(crate) fn flops(nodes: &[Node]) -> u64 {
     nodes.iter().fold(0, |sum, node| sum.saturating_add(of_node(nodes, node)))
 }

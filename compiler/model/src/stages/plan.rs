@@ -7,10 +7,10 @@
 //! other bits. Element-wise results are made again, and so is the gradient of logits, from logits
 //! that are there.
 
-use super::differentiate::{Differentiated, Half};
 use super::keep::{Supply, cheapest, cheapest_by, supply};
 use super::passes::Places;
-use super::tape::is_view;
+use crate::graph::differentiate::{Differentiated, Half};
+use crate::graph::tape::is_view;
 use pipe_ir::graph::Op;
 use pipe_ir::ids::NodeId;
 use std::collections::BTreeSet;

@@ -7,14 +7,14 @@ use pipe_ir::value::{Init, TensorSlot, Value, ValueKind};
 
 /// Tensors laid out one after the other.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Bundle {
+pub(crate) struct Bundle {
     slots: Vec<TensorSlot>,
     end: Bytes,
 }
 
 impl Bundle {
     /// Makes room for a tensor and says where it starts.
-    pub(super) fn add(&mut self, name: impl Into<String>, ty: &TensorType, init: Option<Init>) -> Bytes {
+    pub(crate) fn add(&mut self, name: impl Into<String>, ty: &TensorType, init: Option<Init>) -> Bytes {
         let offset = self.end;
         self.end = (offset + ty.bytes()).aligned();
         self.slots.push(TensorSlot { name: name.into(), ty: ty.clone(), offset, init, part: None });
@@ -23,20 +23,20 @@ impl Bundle {
 
     /// Whether there is nothing in it.
     #[must_use]
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
 
     /// The row of the table of values for it.
     #[must_use]
-    pub(super) fn into_value(self, name: String, kind: ValueKind, stage: StageId) -> Value {
+    pub(crate) fn into_value(self, name: String, kind: ValueKind, stage: StageId) -> Value {
         Value { name, kind, stage, bytes: self.end, tensors: self.slots, share: None }
     }
 }
 
 /// A place in a value.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Place {
+pub(crate) struct Place {
     /// Which value.
     pub value: ValueId,
     /// Bytes from its start.

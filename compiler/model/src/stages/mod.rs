@@ -1,22 +1,33 @@
 //! Stages of a model: values and executables of every kind of task that a schedule asks for.
 
-use super::bundle::{Bundle, Place, add_value};
-use super::passes::{Ends, Output, OutputGradient, Places, passes};
-use super::ports::{Crossing, graph, readers, start};
-use super::slice_set::{Position, carry};
-use super::stage::{StageTape, join};
-use super::stage_set::{StageExecs, StageSet, WeightGroup};
-use super::tape::Leaf;
-use super::weights::{PlacedWeights, place_weights};
-use super::{Model, WeightId};
+mod keep;
+mod passes;
+mod plan;
+pub(crate) mod ports;
+pub mod saved_bytes;
+pub(crate) mod slice_set;
+mod stage;
+pub mod stage_set;
+pub mod symbolic;
+mod weights;
+
+use crate::graph::bundle::{Bundle, Place, add_value};
+use crate::graph::tape::Leaf;
+use crate::{Model, WeightId};
+use passes::{Ends, Output, OutputGradient, Places, passes};
 use pipe_ir::ids::{ExecId, StageId, ValueId};
 use pipe_ir::program::Exec;
 use pipe_ir::task::TaskKind;
 use pipe_ir::training::Optimizer;
 use pipe_ir::value::{Value, ValueKind};
 use pipe_schedule::schedule::Schedule;
+use ports::{Crossing, graph, readers, start};
+use slice_set::{Position, carry};
+use stage::{StageTape, join};
+use stage_set::{StageExecs, StageSet, WeightGroup};
 use std::collections::BTreeMap;
 use std::ops::Range;
+use weights::{PlacedWeights, place_weights};
 
 /// The kinds of task that a schedule uses of one stage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -71,7 +82,7 @@ impl Kinds {
 /// How a model is used.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// The layers of each stage, from [`super::partition()`]; together all layers.
+    /// The layers of each stage, from [`crate::partition()`]; together all layers.
     pub layers: &'a [Range<usize>],
     /// What the schedule asks of each stage, by [`StageId`].
     pub kinds: &'a [Kinds],
@@ -89,7 +100,7 @@ pub fn stages(model: &Model, request: &Request<'_>) -> StageSet {
 }
 
 /// The same for one slice of microbatches, given the model of that slice.
-pub(super) fn stages_of_slice(model: &Model, request: &Request<'_>, slice: Position) -> StageSet {
+fn stages_of_slice(model: &Model, request: &Request<'_>, slice: Position) -> StageSet {
     let mut set = StageSet { graph: graph(model, request.layers), ..StageSet::default() };
     let mut data: Vec<Option<ValueId>> = vec![None; model.data.len()];
     let readers = readers(model, request.layers);

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 /// A tensor that leaves an executable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Outcome {
+pub(crate) struct Outcome {
     /// Which node of the tape.
     pub node: NodeId,
     /// Where it is written.
@@ -32,7 +32,7 @@ struct Extraction<'a> {
 /// The executable that computes `results` from the tensors in `places`. Nodes come in the order of the tape, except
 /// that those for which `is_repeated` holds come just before their first use: so temporaries live shortly.
 #[must_use]
-pub(super) fn extract(
+pub(crate) fn extract(
     tape: &Tape,
     places: &BTreeMap<NodeId, Place>,
     results: &[Outcome],
@@ -61,13 +61,13 @@ pub(super) fn extract(
 
 /// An executable with this graph.
 #[must_use]
-pub(super) fn exec(kind: TaskKind, stage: StageId, (operands, graph): (Vec<Operand>, Graph)) -> Exec {
+pub(crate) fn exec(kind: TaskKind, stage: StageId, (operands, graph): (Vec<Operand>, Graph)) -> Exec {
     let flops = flops(&graph.nodes);
     Exec { kind, stage, slice: None, chunk: None, operands, body: Body::Graph(graph), flops }
 }
 
 /// Every node that `roots` need, down to the places, in the order of the tape.
-pub(super) fn reached(
+pub(crate) fn reached(
     tape: &Tape,
     places: &BTreeMap<NodeId, Place>,
     roots: impl IntoIterator<Item = NodeId>,

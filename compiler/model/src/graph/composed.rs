@@ -11,7 +11,7 @@ const GELU_CUBIC: f64 = 0.035_677_408_136_300_125;
 
 /// The Gaussian error linear unit in its tanh form (arXiv 1606.08415):
 /// x * (0.5 + 0.5 * tanh(x * (sqrt(2 / pi) + 0.044715 * sqrt(2 / pi) * x^2))).
-pub(super) fn gelu(tape: &mut Tape, x: NodeId) -> NodeId {
+pub(crate) fn gelu(tape: &mut Tape, x: NodeId) -> NodeId {
     let square = tape.binary(Binary::Mul, x, x);
     let cubic = tape.scale(square, GELU_CUBIC);
     let slope = tape.shift(cubic, GELU_SCALE);
@@ -24,14 +24,14 @@ pub(super) fn gelu(tape: &mut Tape, x: NodeId) -> NodeId {
 
 /// The sum over one axis, which keeps its place with size 1, so many times.
 #[expect(clippy::cast_precision_loss, reason = "the constant is an element of a tensor")]
-pub(super) fn scaled_sum(tape: &mut Tape, x: NodeId, axis: usize, times: u64) -> NodeId {
+pub(crate) fn scaled_sum(tape: &mut Tape, x: NodeId, axis: usize, times: u64) -> NodeId {
     let sum = tape.sum(x, axis);
     tape.scale(sum, times as f64)
 }
 
 /// The mean over one axis, which keeps its place with size 1.
 #[expect(clippy::float_arithmetic, clippy::cast_precision_loss, reason = "the constant is an element of a tensor")]
-pub(super) fn mean(tape: &mut Tape, x: NodeId, axis: usize) -> NodeId {
+pub(crate) fn mean(tape: &mut Tape, x: NodeId, axis: usize) -> NodeId {
     let size = tape.shape(x)[axis] as f64;
     let sum = tape.sum(x, axis);
     tape.scale(sum, 1.0 / size)

@@ -3,7 +3,7 @@
 //! A forward saves what `B` and `W` read; `B` frees its part and keeps gradients for its `W`. Transfers
 //! and temporaries are not counted: they hardly depend on the order.
 
-use crate::stage_set::StageSet;
+use super::stage_set::StageSet;
 use pipe_ir::ids::{StageId, ValueId};
 use pipe_ir::program::{Access, Exec};
 use pipe_ir::task::TaskKind;

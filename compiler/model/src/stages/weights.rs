@@ -1,7 +1,7 @@
 //! Weights of a stage: their values, those of their gradients and of the optimizer's state, and the update.
 
-use super::bundle::{Bundle, Place, add_value};
 use super::stage::StageTape;
+use crate::graph::bundle::{Bundle, Place, add_value};
 use pipe_ir::ids::{NodeId, StageId, ValueId};
 use pipe_ir::program::{Access, Body, Exec, Operand};
 use pipe_ir::task::TaskKind;

@@ -4,12 +4,12 @@
 //! gradients of that back: the backward of slice q reads their sum over the slices after q, adds
 //! its own, and writes what concerns the slices before.
 
-use super::Model;
-use super::bundle::{Bundle, Place, add_value};
 use super::passes::{Ends, Output, OutputGradient};
 use super::stage::StageTape;
 use super::stage_set::{StageExecs, StageSet, WeightGroup};
-use super::stages::{Request, stages_of_slice};
+use super::{Request, stages_of_slice};
+use crate::Model;
+use crate::graph::bundle::{Bundle, Place, add_value};
 use pipe_ir::ids::{ExecId, StageId, ValueId};
 use pipe_ir::task::TaskKind;
 use pipe_ir::value::{Value, ValueKind};
@@ -35,7 +35,7 @@ impl Position {
 
 /// The stages of all slices, given the model of each.
 #[must_use]
-pub(super) fn slice_set(slices: &[Model], request: &Request<'_>) -> StageSet {
+pub(crate) fn slice_set(slices: &[Model], request: &Request<'_>) -> StageSet {
     let mut all = StageSet::default();
     let mut names: BTreeMap<String, ValueId> = BTreeMap::new();
     let count = u32::try_from(slices.len()).unwrap_or(u32::MAX);

@@ -13,7 +13,7 @@ use pipe_ir::ids::NodeId;
 
 /// Which pass computes a node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Half {
+pub(crate) enum Half {
     /// The forward pass.
     Forward,
     /// The backward pass for the input.
@@ -24,7 +24,7 @@ pub(super) enum Half {
 
 /// A stage's forward nodes followed by those of its backward pass.
 #[derive(Clone, Debug)]
-pub(super) struct Differentiated {
+pub(crate) struct Differentiated {
     /// All nodes.
     pub tape: Tape,
     /// Which pass each belongs to.
@@ -53,7 +53,7 @@ impl Dependence {
 
 /// Where the backward pass begins: a gradient of an output, made by another stage or by the loss.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Seed {
+pub(crate) struct Seed {
     /// The forward node.
     pub of: NodeId,
     /// A summand of its gradient.
@@ -64,7 +64,7 @@ pub(super) struct Seed {
 /// outputs; those of one output are added in their order, before the gradients of its uses in the
 /// stage.
 #[must_use]
-pub(super) fn differentiate(mut tape: Tape, seeds: impl FnOnce(&mut Tape) -> Vec<Seed>) -> Differentiated {
+pub(crate) fn differentiate(mut tape: Tape, seeds: impl FnOnce(&mut Tape) -> Vec<Seed>) -> Differentiated {
     let dependences = dependences(&tape);
     let n_forward = tape.len();
     let seeds = seeds(&mut tape);
@@ -108,18 +108,18 @@ pub(super) fn differentiate(mut tape: Tape, seeds: impl FnOnce(&mut Tape) -> Vec
 impl Differentiated {
     /// Number of forward nodes; the backward ones follow.
     #[must_use]
-    pub(super) fn n_forward(&self) -> usize {
+    pub(crate) fn n_forward(&self) -> usize {
         self.gradients.len()
     }
 
     /// Which pass a node belongs to.
     #[must_use]
-    pub(super) fn half(&self, id: NodeId) -> Half {
+    pub(crate) fn half(&self, id: NodeId) -> Half {
         self.halves[id.index()]
     }
 
     /// Appends zeros of the shape of a node, for a tensor that the output does not depend on.
-    pub(super) fn add_zeros_like(&mut self, id: NodeId) -> NodeId {
+    pub(crate) fn add_zeros_like(&mut self, id: NodeId) -> NodeId {
         let shape = self.tape.shape(id).to_vec();
         let zeros = self.tape.constant(0.0, &shape);
         let zeros = self.tape.converted(zeros, self.tape.ty(id).dtype);

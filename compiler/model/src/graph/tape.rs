@@ -1,7 +1,7 @@
 //! Tapes: the graph of a layer or a stage while it is built, with symbolic leaves instead of operands.
 //!
 //! Nodes are those of [`pipe_ir::graph`]; `Op::Input` counts the tape's leaves. Equal nodes are made once. The builders
-//! here trust their callers with shapes: [`super::functions`] has checked what a user wrote, and derivatives of fitting
+//! here trust their callers with shapes: [`crate::functions`] has checked what a user wrote, and derivatives of fitting
 //! shapes fit.
 
 use pipe_ir::graph::{Binary, Class, DType, Node, Op, TensorType, Unary};
@@ -277,7 +277,7 @@ impl Tape {
 
 /// The shape that two shapes broadcast to, if they do.
 #[must_use]
-pub(super) fn broadcast(a: &[u64], b: &[u64]) -> Option<Vec<u64>> {
+pub(crate) fn broadcast(a: &[u64], b: &[u64]) -> Option<Vec<u64>> {
     let rank = a.len().max(b.len());
     let size = |shape: &[u64], axis: usize| (axis + shape.len()).checked_sub(rank).map_or(1, |own| shape[own]);
     (0..rank)
@@ -292,18 +292,18 @@ pub(super) fn broadcast(a: &[u64], b: &[u64]) -> Option<Vec<u64>> {
 
 /// Whether an operation only looks at its input in another way: nothing is computed.
 #[must_use]
-pub(super) fn is_view(op: &Op) -> bool {
+pub(crate) fn is_view(op: &Op) -> bool {
     op.class() == Class::View
 }
 
 /// Whether a type holds numbers that have gradients.
 #[must_use]
-pub(super) fn is_number(ty: &TensorType) -> bool {
+pub(crate) fn is_number(ty: &TensorType) -> bool {
     ty.dtype.is_number()
 }
 
 /// An axis as the IR writes it.
 #[must_use]
-pub(super) fn to_u32(axis: usize) -> u32 {
+pub(crate) fn to_u32(axis: usize) -> u32 {
     u32::try_from(axis).expect("shapes have few dimensions")
 }

@@ -1,7 +1,7 @@
 //! One stage: the forward graphs of its layers joined to one tape, and what crosses its border.
 
-use super::tape::{Leaf, Tape};
-use super::{Layer, Model, Weight, WeightId};
+use crate::graph::tape::{Leaf, Tape};
+use crate::{Layer, Model, Weight, WeightId};
 use pipe_ir::ids::NodeId;
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -1,8 +1,8 @@
 //! Stages without a model: executables with nothing but operands, for schedules on their own.
 
-use super::bundle::add_value;
+use super::Kinds;
 use super::stage_set::{StageExecs, StageSet, WeightGroup};
-use super::stages::Kinds;
+use crate::graph::bundle::add_value;
 use pipe_ir::ids::{ExecId, StageId, ValueId};
 use pipe_ir::program::{Access, Body, Exec, Operand};
 use pipe_ir::task::TaskKind;

@@ -5,7 +5,7 @@
 //! are. Of several cheapest sets the one nearest to the uses is taken, which repeats least. Views
 //! are never kept themselves: their source is.
 
-use super::tape::{Leaf, Tape, is_view};
+use crate::graph::tape::{Leaf, Tape, is_view};
 use petgraph::Direction;
 use petgraph::algo::dinics;
 use petgraph::graph::{DiGraph, NodeIndex};
