@@ -1,17 +1,13 @@
 //! What the table of `pipec check` says about all numbers of microbatches.
 
-use crate::table::{count, number, percent};
+use crate::output::figures::{count, number, percent};
+use crate::output::table::{Fact, Table};
+use crate::table::ROWS;
 use pipe_compiler::block_family::Numbers;
-use pipe_compiler::report::certificate::CertificateReport;
+use pipe_compiler::report::certificate::{CertificateReport, DeviceCertificate};
 
-/// Devices that are printed in full; of more devices, the first and the last ones.
-const ROWS: usize = 16;
-
-/// Name, figure and remark of every line; none where the table shows a step.
-pub(crate) fn summary(
-    certificate: &CertificateReport,
-    numbers: Option<&Numbers>,
-) -> Vec<(&'static str, String, String)> {
+/// What is known of all numbers; nothing where the table shows a step.
+pub(crate) fn summary(certificate: &CertificateReport, numbers: Option<&Numbers>) -> Vec<Fact> {
     let mut lines = Vec::new();
     let is_alone = !certificate.not_computed.is_empty();
     let at_most = if certificate.exact { "" } else { "at most " };
@@ -31,7 +27,7 @@ pub(crate) fn summary(
         };
         let (mean, least) = (percent(mean), percent(least));
         let remark = format!("per microbatch, {remark}mean bubble {mean} in the limit, of the busiest device {least}");
-        lines.push(("steady state", format!("{at_most}{}", number(period)), remark));
+        lines.push(Fact::new("steady state", format!("{at_most}{}", number(period)), remark));
     }
     if !is_alone {
         return lines;
@@ -41,14 +37,14 @@ pub(crate) fn summary(
     let is_one = matches!(numbers, Some(Numbers::UpTo(_)));
     let over =
         if is_one { "units, with this number of microbatches" } else { "units, over all numbers of microbatches" };
-    lines.push(("peak", peak, over.to_owned()));
+    lines.push(Fact::new("peak", peak, over));
     if let Some(weights) = &certificate.weights {
         let (given, all) = (weights.staleness_most, weights.staleness_most_of_all);
         let behind =
             format!("at most {} behind, {all} over all numbers of microbatches", count(given as usize, "step"));
-        lines.push(("weights", weights.mode.to_owned(), behind));
+        lines.push(Fact::new("weights", weights.mode, behind));
     }
-    lines.push(("not computed", String::new(), certificate.not_computed.join(", ")));
+    lines.push(Fact::new("not computed", "", certificate.not_computed.join(", ")));
     lines
 }
 
@@ -71,25 +67,17 @@ fn links(links: &[[u32; 2]]) -> String {
 
 /// What each device holds, and from how many microbatches on.
 pub(crate) fn devices(certificate: &CertificateReport) -> String {
-    let rows = &certificate.per_device;
-    let mut text = format!("  {:<7}{:>9}  {:>9}  from microbatches", "device", "peak", "bound");
-    text.push_str(if certificate.weights.is_some() { "   versions   at most\n" } else { "\n" });
-    let hidden = if rows.len() > ROWS { ROWS / 2..rows.len() - ROWS / 2 + 1 } else { 0..0 };
-    for (index, row) in rows.iter().enumerate() {
-        if index == hidden.start && !hidden.is_empty() {
-            text.push_str(&format!("  ..     {} more devices\n", hidden.len()));
-        }
-        if !hidden.contains(&index) {
-            let (peak, bound) = (number(row.peak_activation), number(row.bound_activation));
-            let name = format!("d{}", row.device);
-            let from = row.peak_from_microbatches;
-            match (row.versions, row.versions_of_all) {
-                (Some(versions), Some(all)) => {
-                    text.push_str(&format!("  {name:<7}{peak:>9}  {bound:>9}  {from:<17}{versions:>11}{all:>10}\n"));
-                }
-                _ => text.push_str(&format!("  {name:<7}{peak:>9}  {bound:>9}  {from}\n")),
-            }
-        }
-    }
-    text
+    let versions = |versions: Option<u64>| versions.map(|most| most.to_string()).unwrap_or_default();
+    Table::new(false)
+        .left("device", 0, 7, |row: &DeviceCertificate| format!("d{}", row.device))
+        .right("peak", 0, 9, |row| number(row.peak_activation))
+        .right("bound", 2, 9, |row| number(row.bound_activation))
+        .left("from microbatches", 2, 17, |row| row.peak_from_microbatches)
+        .when(certificate.weights.is_some(), |table| {
+            table
+                .right("versions", 0, 11, |row| versions(row.versions))
+                .right("at most", 0, 10, |row| versions(row.versions_of_all))
+        })
+        .at_most(ROWS, "device")
+        .draw(&certificate.per_device)
 }

@@ -1,51 +1,47 @@
 //! What `pipec check` prints of the machines that a step runs on.
 
-use crate::run::progress::grouped;
-use crate::table::{number, percent};
+use crate::output::figures::{grouped, number, percent};
+use crate::output::table::Fact;
 use pipe_compiler::report::Report;
 use pipe_compiler::report::cluster::{ClusterReport, MappingReport, RatesReport};
 use pipe_ir::task::TaskKind;
 
-/// Name, figure and remark of the lines about the cluster.
-pub(crate) fn summary(own: &ClusterReport, report: &Report) -> Vec<(&'static str, String, String)> {
-    let times = ("times", own.time_unit.to_owned(), format!("from {}", own.file));
-    let mut lines = if report.profile.is_some() {
-        vec![("links", own.time_unit.to_owned(), format!("from {}", own.file))]
-    } else {
-        vec![times]
-    };
+/// What is said of the cluster.
+pub(crate) fn summary(own: &ClusterReport, report: &Report) -> Vec<Fact> {
+    let name = if report.profile.is_some() { "links" } else { "times" };
+    let mut lines = vec![Fact::new(name, own.time_unit, format!("from {}", own.file))];
     lines.extend(own.rates.as_ref().map(rates));
     let there = u64::from(own.nodes) * u64::from(own.devices_per_node);
     let nodes = if own.nodes == 1 { "1 node".to_owned() } else { format!("{} nodes", grouped(own.nodes.into())) };
     let remark = format!("of {}: {nodes} of {}", grouped(there), own.devices_per_node);
-    lines.push(("devices", grouped(own.devices_used), remark));
+    lines.push(Fact::new("devices", grouped(own.devices_used), remark));
     if let Some(mfu) = own.mfu {
         let tokens = own.tokens_per_second.map(|tokens| format!("{} tokens a second, ", grouped(tokens as u64)));
         let reached = own.peak_flops.map_or(0.0, |peak| own.flops as f64 / peak as f64);
         let reaching = if own.rates.is_some() { "tasks reach" } else { "matrix products reach" };
         let remark = format!("of the peak (MFU), {}{reaching} {}", tokens.unwrap_or_default(), percent(reached));
-        lines.push(("utilisation", percent(mfu), remark));
+        lines.push(Fact::new("utilisation", percent(mfu), remark));
     } else if let Some(tokens) = own.tokens_per_second {
-        lines.push(("speed", grouped(tokens as u64), "tokens a second".to_owned()));
+        lines.push(Fact::new("speed", grouped(tokens as u64), "tokens a second"));
     }
     lines.extend(own.mapping.as_ref().map(order));
     if own.exchange > 0.0 {
-        lines.push(("gradients", number(own.exchange), "to exchange after the last task".to_owned()));
+        lines.push(Fact::new("gradients", number(own.exchange), "to exchange after the last task"));
     }
     lines
 }
 
 /// How fast devices compute, and which profile says so.
-pub(crate) fn rates(own: &RatesReport) -> (&'static str, String, String) {
+pub(crate) fn rates(own: &RatesReport) -> Fact {
     let most = own.flops.values().copied().max().unwrap_or_default();
     let (unit, name) = if most >= 1_000_000_000_000 { (1e12, "TFLOPS") } else { (1e9, "GFLOPS") };
     let kinds = TaskKind::ALL.into_iter().filter_map(|kind| Some((kind.letters(), own.flops.get(kind.letters())?)));
     let each = kinds.map(|(kind, flops)| format!("{kind} {:.1}", *flops as f64 / unit));
-    ("rates", name.to_owned(), format!("from {}: {}", own.profile, each.collect::<Vec<_>>().join(", ")))
+    Fact::new("rates", name, format!("from {}: {}", own.profile, each.collect::<Vec<_>>().join(", ")))
 }
 
 /// The order of nodes that was found, and what it is worth.
-fn order(mapping: &MappingReport) -> (&'static str, String, String) {
+fn order(mapping: &MappingReport) -> Fact {
     const SHOWN: usize = 16;
     let mut names: Vec<String> = mapping.nodes.iter().take(SHOWN).map(u32::to_string).collect();
     names.extend((mapping.nodes.len() > SHOWN).then(|| "..".to_owned()));
@@ -56,5 +52,5 @@ fn order(mapping: &MappingReport) -> (&'static str, String, String) {
         false => format!("the best of {timed} that were timed, a shorter one may be left"),
     };
     let remark = format!("`nodes = [{}]`: {proof}", names.join(", "));
-    ("order", percent(gain), remark)
+    Fact::new("order", percent(gain), remark)
 }

@@ -1,5 +1,7 @@
 //! The table that `pipec check` prints for people.
 
+use crate::output::figures::{count, number, percent};
+use crate::output::table::{Fact, Table, apart, facts};
 use crate::output::{Style, paint};
 use crate::{certificate_table, cluster_table, stage_table};
 use pipe_compiler::block_family::Numbers;
@@ -13,7 +15,6 @@ use pipe_compiler::report::zero::ZeroReport;
 use pipe_compiler::report::{DeviceReport, Report};
 use pipe_ir::units::Bytes;
 use pipe_schedule::dispatch::Objective;
-use std::fmt::Write;
 
 /// Rows of devices that are printed in full; of more devices, the first and the last ones.
 pub(crate) const ROWS: usize = 16;
@@ -24,27 +25,14 @@ const BAR: usize = 14;
 
 /// Everything in a report but its diagnostics.
 pub(crate) fn table(report: &Report, colours: bool) -> String {
-    let mut text = heading(report, colours);
-    let figures = summary(report);
-    if !figures.is_empty() {
-        text.push('\n');
-    }
-    for (name, value, remark) in figures {
-        let line = format!("  {}{value:<12}{}", paint(&format!("{name:<15}"), Style::Faint, colours), remark);
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
     let alone = report.certificate.as_ref().filter(|certificate| !certificate.not_computed.is_empty());
-    if let Some(certificate) = alone {
-        text.push('\n');
-        text.push_str(&certificate_table::devices(certificate));
-    } else if !report.per_device.is_empty() {
-        text.push('\n');
-        text.push_str(&devices(report, colours));
-    }
-    text.push_str(&stage_table::stages(report, colours));
-    text.push_str(&stage_table::changes(report, colours));
-    text
+    apart([
+        heading(report, colours),
+        facts(&summary(report), colours),
+        alone.map_or_else(|| devices(report, colours), certificate_table::devices),
+        stage_table::stages(report, colours),
+        stage_table::changes(report, colours),
+    ])
 }
 
 fn heading(report: &Report, colours: bool) -> String {
@@ -64,14 +52,11 @@ fn heading(report: &Report, colours: bool) -> String {
         counts.extend(sizes.slices.map(|slices| format!("in {} each", count(slices as usize, "slice"))));
         counts.extend(steps.map(|steps| format!("in each of {steps}")));
         counts.push(count(tasks, "task"));
-        write!(text, ": {}", counts.join(", ")).expect("writing to a string cannot fail");
+        text += &format!(": {}", counts.join(", "));
     }
-    if let Some(instructions) = report.instructions {
-        write!(text, ", {}", count(instructions, "instruction")).expect("writing to a string cannot fail");
-    }
-    if let Some(collectives) = report.collectives.filter(|count| *count > 0) {
-        write!(text, ", {}", count(collectives, "collective")).expect("writing to a string cannot fail");
-    }
+    text.extend(report.instructions.map(|number| format!(", {}", count(number, "instruction"))));
+    let collectives = report.collectives.filter(|number| *number > 0);
+    text.extend(collectives.map(|number| format!(", {}", count(number, "collective"))));
     let errors = report.diagnostics.iter().filter(|finding| finding.severity.is_error()).count();
     let verdict = if report.ok {
         let mut proved = vec![paint("accepted", Style::Good, colours)];
@@ -97,23 +82,21 @@ fn valid_for(numbers: Option<&Numbers>, at_hand: Option<u32>) -> String {
     }
 }
 
-/// Name, figure and remark of every line.
-fn summary(report: &Report) -> Vec<(&'static str, String, String)> {
+fn summary(report: &Report) -> Vec<Fact> {
     let figures = &report.figures;
     let mut lines = Vec::new();
     lines.extend(report.torch.as_ref().map(torch));
-    lines.extend(report.profile.iter().map(|own| ("times", own.time_unit.to_owned(), format!("from {}", own.file))));
+    lines.extend(report.profile.iter().map(|own| Fact::new("times", own.time_unit, format!("from {}", own.file))));
     lines.extend(report.cluster.iter().flat_map(|own| cluster_table::summary(own, report)));
-    lines.extend(
-        halves(&report.derived_costs).map(|halves| ("halves of BW", format!("{halves:<11} "), HALVES.to_owned())),
-    );
+    lines.extend(halves(&report.derived_costs).map(|halves| Fact::new("halves of BW", halves, HALVES)));
     if let (Some(makespan), Some(mean), Some(least)) = (figures.makespan, figures.bubble_mean, figures.bubble_makespan)
     {
         let remark = format!("mean bubble {}, of the busiest device {}", percent(mean), percent(least));
-        lines.push(("makespan", number(makespan), remark));
+        lines.push(Fact::new("makespan", number(makespan), remark));
     }
     if let (Some(longest), Some(bubble)) = (figures.longest_stage, figures.bubble_longest_stage) {
-        lines.push(("longest stage", number(longest), format!("bubble of the busiest device {}", percent(bubble))));
+        let remark = format!("bubble of the busiest device {}", percent(bubble));
+        lines.push(Fact::new("longest stage", number(longest), remark));
     }
     let valid_for = report.valid_for.as_ref();
     lines.extend(report.certificate.iter().flat_map(|certificate| certificate_table::summary(certificate, valid_for)));
@@ -122,12 +105,12 @@ fn summary(report: &Report) -> Vec<(&'static str, String, String)> {
         let remark = format!("{gap}{}: {reason}", figures.form_of_bound());
         let of_makespan = figures.makespan_lower_bound.filter(|_| figures.objective == Some(LONGEST_STAGE));
         let of = if of_makespan.is_some() { "of the longest stage, " } else { "" };
-        lines.push(("lower bound", number(bound), format!("{of}{remark}")));
-        lines.extend(of_makespan.map(|bound| ("", number(bound), "of the makespan".to_owned())));
+        lines.push(Fact::new("lower bound", number(bound), format!("{of}{remark}")));
+        lines.extend(of_makespan.map(|bound| Fact::new("", number(bound), "of the makespan")));
     }
     if let Some(parts) = &figures.critical_path {
         let parts: Vec<String> = parts.iter().map(|part| format!("{} {}", part.kind, number(part.time))).collect();
-        lines.push(("critical path", parts.join(", "), String::new()));
+        lines.push(Fact::new("critical path", parts.join(", "), ""));
     }
     if let (Some(peak), Some(devices)) = (figures.peak_activation, report.sizes.devices) {
         let certificate = figures.bound_activation.map(|bound| format!("certificate {}", number(bound)));
@@ -143,9 +126,9 @@ fn summary(report: &Report) -> Vec<(&'static str, String, String)> {
         lines.push(match figures.peak_activation_bytes {
             Some(bytes) => {
                 let against = if against.is_empty() { against } else { format!(", {against}") };
-                ("peak", Bytes(bytes).to_string(), format!("of activations and what waits for `W`; {units}{against}"))
+                Fact::new("peak", Bytes(bytes), format!("of activations and what waits for `W`; {units}{against}"))
             }
-            None => ("peak", units, against),
+            None => Fact::new("peak", units, against),
         });
     }
     lines.extend(activations(&report.activation));
@@ -166,44 +149,41 @@ const HALVES: &str = "without costs of their own: they follow from that of BW";
 
 /// The costs of `B` and `W` that nobody gave, if there are any.
 pub(crate) fn halves(derived: &[DerivedCostReport]) -> Option<String> {
-    let of_kind = |kind: &str| {
-        let times: Vec<f64> = derived.iter().filter(|half| half.kind == kind).map(|half| half.time).collect();
-        let (least, most) = (times.iter().copied().reduce(f64::min)?, times.iter().copied().reduce(f64::max)?);
-        let range = if least == most { number(most) } else { format!("{} to {}", number(least), number(most)) };
-        Some(format!("{kind} {range}"))
-    };
-    let all: Vec<String> = ["B", "W"].into_iter().filter_map(of_kind).collect();
-    (!all.is_empty()).then(|| all.join(", "))
+    let times = |kind| derived.iter().filter(move |half| half.kind == kind).map(|half| half.time);
+    let all = ["B", "W"].into_iter().filter_map(|kind| Some(format!("{kind} {}", range(times(kind))?)));
+    Some(all.collect::<Vec<_>>().join(", ")).filter(|all| !all.is_empty())
+}
+
+/// `3`, or `3 to 4`.
+fn range(figures: impl Iterator<Item = f64> + Clone) -> Option<String> {
+    let (least, most) = (figures.clone().reduce(f64::min)?, figures.reduce(f64::max)?);
+    Some(if least == most { number(most) } else { format!("{} to {}", number(least), number(most)) })
 }
 
 /// What a schedule of PyTorch was read as.
-fn torch(report: &TorchReport) -> (&'static str, String, String) {
+fn torch(report: &TorchReport) -> Fact {
     let form = match report.form {
         "tasks" => format!("{} actions and no transfers, which PyTorch puts in itself", report.actions),
         _ => format!("{} actions, {} transfers", report.actions, report.transfers),
     };
-    ("PyTorch", report.version.clone(), form)
+    Fact::new("PyTorch", &report.version, form)
 }
 
 /// What stages save, and what of it waits for `W`, where that was said.
-fn activations(stages: &[ActivationReport]) -> Vec<(&'static str, String, String)> {
-    let range = |of: fn(&ActivationReport) -> f64| {
-        let (least, most) =
-            stages.iter().map(of).fold((f64::MAX, 0.0), |(least, most), one| (one.min(least), one.max(most)));
-        if least == most { number(most) } else { format!("{:<11} ", format!("{} to {}", number(least), number(most))) }
-    };
+fn activations(stages: &[ActivationReport]) -> Vec<Fact> {
+    let range = |of: fn(&ActivationReport) -> f64| range(stages.iter().map(of)).unwrap_or_default();
     let mut lines = Vec::new();
     if stages.iter().any(|stage| stage.saved != 1.0) {
-        lines.push(("stages save", range(|stage| stage.saved), "activations".to_owned()));
+        lines.push(Fact::new("stages save", range(|stage| stage.saved), "activations"));
     }
     if stages.iter().any(|stage| stage.waiting < stage.saved) {
-        lines.push(("waits for W", range(|stage| stage.waiting), "of an activation, after its B".to_owned()));
+        lines.push(Fact::new("waits for W", range(|stage| stage.waiting), "of an activation, after its B"));
     }
     lines
 }
 
 /// Which stages run their forward once more, and what that costs where it costs most.
-fn recomputation(report: &RecomputeReport) -> (&'static str, String, String) {
+fn recomputation(report: &RecomputeReport) -> Fact {
     let runs: Vec<&[u32]> = report.stages.chunk_by(|one, other| one + 1 == *other).collect();
     let shown = runs.iter().take(RUNS).map(|run| match run {
         [one] => format!("s{one}"),
@@ -214,11 +194,11 @@ fn recomputation(report: &RecomputeReport) -> (&'static str, String, String) {
     let stages = shown.chain(more).collect::<Vec<_>>().join(", ");
     let share = percent(if report.busy > 0.0 { report.time / report.busy } else { 0.0 });
     let cost = format!("{} of the {} that d{} works, {share}", number(report.time), number(report.busy), report.device);
-    ("recompute", format!("{stages:<11} "), cost)
+    Fact::new("recompute", stages, cost)
 }
 
 /// What lives in the memory of hosts, and what its copies cost the device that copies most.
-fn offload(own: &OffloadReport, report: &Report) -> Option<(&'static str, String, String)> {
+fn offload(own: &OffloadReport, report: &Report) -> Option<Fact> {
     let most = own.per_device.iter().rev().max_by_key(|row| row.h2d_bytes + row.d2h_bytes)?;
     let host = report.per_device.iter().filter_map(|row| row.host_peak_bytes).max().unwrap_or_default();
     let (come, back, device) = (Bytes(most.h2d_bytes), Bytes(most.d2h_bytes), most.device);
@@ -238,11 +218,11 @@ fn offload(own: &OffloadReport, report: &Report) -> Option<(&'static str, String
     });
     let chosen = if own.chosen { "does not fit without; " } else { "" };
     let remark = format!("{chosen}hosts hold {} at most{chunks}{leave}{cost}", Bytes(host));
-    Some(("offload", format!("{:<11}  ", own.what), remark))
+    Some(Fact::new("offload", format!("{:<11} ", own.what), remark))
 }
 
 /// What replicas divide, and what the device keeps that keeps most.
-fn zero(own: &ZeroReport) -> Option<(&'static str, String, String)> {
+fn zero(own: &ZeroReport) -> Option<Fact> {
     let most = own.per_device.iter().rev().max_by_key(|row| row.optimizer_bytes)?;
     let (kept, whole) = (Bytes(most.optimizer_bytes), Bytes(most.undivided_optimizer_bytes));
     let state = format!("d{} keeps {kept} of {whole} of the optimizer's state", most.device);
@@ -259,11 +239,11 @@ fn zero(own: &ZeroReport) -> Option<(&'static str, String, String)> {
             format!("; d{} keeps {kept} of {whole} of weights, and gathers {times}, {bytes} in a step", row.device)
         }
     };
-    Some(("zero", format!("{:<11}  ", own.stage), state + &gradients + &weights))
+    Some(Fact::new("zero", format!("{:<11} ", own.stage), state + &gradients + &weights))
 }
 
 /// What tasks read, and how many versions that keeps alive.
-fn versions(weights: &WeightsReport) -> [(&'static str, String, String); 2] {
+fn versions(weights: &WeightsReport) -> [Fact; 2] {
     let most = count(weights.staleness_most as usize, "step");
     let behind = format!(
         "{} read the newest, at most {most} behind, {} on average",
@@ -273,10 +253,10 @@ fn versions(weights: &WeightsReport) -> [(&'static str, String, String); 2] {
     let alive = format!("alive at once, {} on average", number(weights.versions_alive_mean));
     let bytes = weights.bytes.map_or_else(String::new, |bytes| format!(", {} in all", Bytes(bytes)));
     [
-        ("weights", weights.mode.to_owned(), behind),
-        (
+        Fact::new("weights", weights.mode, behind),
+        Fact::new(
             "versions",
-            weights.versions_alive_most.to_string(),
+            weights.versions_alive_most,
             format!("{alive}, of {}{bytes}", count(weights.stages.len(), "stage")),
         ),
     ]
@@ -284,76 +264,44 @@ fn versions(weights: &WeightsReport) -> [(&'static str, String, String); 2] {
 
 fn devices(report: &Report, colours: bool) -> String {
     let rows = &report.per_device;
-    let makespan = report.figures.makespan.unwrap_or_default();
+    let share = |part: Option<f64>, whole: f64| if whole > 0.0 { part.unwrap_or_default() / whole } else { 0.0 };
+    let worked = |row: &DeviceReport| share(row.busy, report.figures.makespan.unwrap_or_default());
     let most = rows.iter().filter_map(|row| row.peak_activation).fold(0.0, f64::max);
-    let mut limits = rows.iter().map(|row| row.limit_activation);
-    let first = limits.next().flatten();
-    let scales = Scales { makespan, most, limits: limits.any(|limit| limit != first) };
+    let held = |row: &DeviceReport| share(row.peak_activation, most);
+    let figure = |figure: Option<f64>| figure.map(number).unwrap_or_default();
+    let limit = |row: &DeviceReport| row.limit_activation.map(|limit| format!("of {}", number(limit)));
+    let limits_differ = rows.windows(2).any(|pair| pair[0].limit_activation != pair[1].limit_activation);
     let has_bytes = rows.iter().any(|row| row.peak_bytes.is_some());
-    let mut head = format!("  {:<7}", "device");
-    if report.figures.makespan.is_some() {
-        let columns =
-            format!("{:>9}  {:>9}  {:>9}  {:<width$}{:>7}", "start", "end", "busy", "", "peak", width = BAR + 7);
-        head.push_str(&columns);
-        head.push_str(if scales.limits { " of limit" } else { "" });
-    }
-    if has_bytes {
-        let width = if report.figures.makespan.is_some() { BAR + 2 } else { 0 };
-        head.push_str(&format!("{:width$}{:>11}", "", "bytes"));
-    }
-    let mut text = paint(head.trim_end(), Style::Faint, colours) + "\n";
-    let hidden = if rows.len() > ROWS { ROWS / 2..rows.len() - ROWS / 2 + 1 } else { 0..0 };
-    for (index, row) in rows.iter().enumerate() {
-        if hidden.contains(&index) {
-            if index == hidden.start {
-                text.push_str(&paint(&format!("  ..     {} more devices", hidden.len()), Style::Faint, colours));
-                text.push('\n');
-            }
-            continue;
-        }
-        text.push_str(device(row, &scales, colours).trim_end());
-        text.push('\n');
-    }
-    text
+    let bytes = |row: &DeviceReport| row.peak_bytes.map(|bytes| Bytes(bytes).to_string());
+    Table::new(colours)
+        .left("device", 0, 7, |row: &DeviceReport| format!("d{}", row.device))
+        .when(report.figures.makespan.is_some(), |table| {
+            table
+                .right("start", 0, 9, |row| figure(row.first_start))
+                .right("end", 2, 9, |row| figure(row.last_end))
+                .right("busy", 2, 9, |row| figure(row.busy))
+                .left("", 2, BAR, |row| bar(worked(row)))
+                .style(Style::Good)
+                .right("", 1, 5, |row| percent(worked(row)))
+                .right("peak", 1, 7, |row| figure(row.peak_activation))
+                .when(limits_differ, |table| table.left("of limit", 1, 8, |row| limit(row).unwrap_or_default()))
+                .left("", 2, BAR, |row| bar(held(row)))
+                .style(Style::Warning)
+        })
+        .when(has_bytes, |table| table.right("bytes", 0, 11, |row| bytes(row).unwrap_or_default()))
+        .left("", 0, 0, limits)
+        .at_most(ROWS, "device")
+        .draw(rows)
 }
 
-/// What the figures of all devices are compared with.
-struct Scales {
-    makespan: f64,
-    /// The most activation memory of any device.
-    most: f64,
-    /// Whether the limits of the devices differ, and are shown.
-    limits: bool,
+/// What a device may hold, and what its host does.
+fn limits(row: &DeviceReport) -> String {
+    let of = |limit: Option<u64>| limit.map_or_else(String::new, |limit| format!(" of {}", Bytes(limit)));
+    let host = row.host_peak_bytes.map(|host| format!(", host {}{}", Bytes(host), of(row.host_limit_bytes)));
+    of(row.limit_bytes) + &host.unwrap_or_default()
 }
 
-fn device(row: &DeviceReport, scales: &Scales, colours: bool) -> String {
-    let mut text = format!("  {:<7}", format!("d{}", row.device));
-    if let (Some(start), Some(end), Some(busy), Some(peak)) =
-        (row.first_start, row.last_end, row.busy, row.peak_activation)
-    {
-        let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
-        let (worked, held) = (share(busy, scales.makespan), share(peak, scales.most));
-        let times = format!("{:>9}  {:>9}  {:>9}", number(start), number(end), number(busy));
-        let worked = format!("{} {:>5}", paint(&bar(worked), Style::Good, colours), percent(worked));
-        let limit = row.limit_activation.filter(|_| scales.limits);
-        let limit = limit.map_or_else(String::new, |limit| format!(" of {:<5}", number(limit)));
-        let held = format!("{:>7}{limit}  {}", number(peak), paint(&bar(held), Style::Warning, colours));
-        text.push_str(&format!("{times}  {worked} {held}"));
-    }
-    if let Some(bytes) = row.peak_bytes {
-        text.push_str(&format!("{:>11}", Bytes(bytes).to_string()));
-    }
-    if let Some(limit) = row.limit_bytes {
-        text.push_str(&format!(" of {}", Bytes(limit)));
-    }
-    if let Some(host) = row.host_peak_bytes {
-        let limit = row.host_limit_bytes.map_or_else(String::new, |limit| format!(" of {}", Bytes(limit)));
-        text.push_str(&format!(", host {}{limit}", Bytes(host)));
-    }
-    text
-}
-
-/// A bar of eighths; empty columns are spaces.
+/// A bar of eighths.
 fn bar(share: f64) -> String {
     const PARTS: [char; 8] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
     let eighths = (share.clamp(0.0, 1.0) * (8 * BAR) as f64).round() as usize;
@@ -361,25 +309,5 @@ fn bar(share: f64) -> String {
     if !eighths.is_multiple_of(8) {
         text.push(PARTS[eighths % 8]);
     }
-    let missing = BAR - text.chars().count();
-    text + &" ".repeat(missing)
-}
-
-/// A figure with at most three decimals.
-pub(crate) fn number(value: f64) -> String {
-    let text = format!("{value:.3}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
-/// A share in percent, with one decimal.
-pub(crate) fn percent(share: f64) -> String {
-    format!("{:.1}%", 100.0 * share)
-}
-
-/// `1 task`, `2 microbatches`.
-pub(crate) fn count(number: usize, noun: &str) -> String {
-    match number {
-        1 => format!("1 {noun}"),
-        _ => format!("{number} {noun}{}", if noun.ends_with("ch") { "es" } else { "s" }),
-    }
+    text
 }

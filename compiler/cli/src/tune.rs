@@ -1,13 +1,13 @@
 //! How a tuning is shown: a line of progress, and the tables of what was found.
 
 use crate::cluster_table;
+use crate::output::figures::{count, grouped, number, percent};
+use crate::output::table::{Fact, Table, apart, facts};
 use crate::output::{Failure, Style, paint, print_error};
-use crate::run::progress::grouped;
 use crate::search::progress::spinner;
-use crate::table::{count, number, percent};
 use indicatif::ProgressBar;
 use pipe_ir::units::Bytes;
-use pipe_search::tune::report::{CandidateReport, OtherReport, RefusalReport, TuneReport};
+use pipe_search::tune::report::{BestReport, CandidateReport, OtherReport, RefusalReport, TuneReport};
 use pipe_search::tune::{Problem, Progress};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -89,52 +89,26 @@ pub(crate) fn beside(path: &Path, problem: &Problem, folder: &Path) -> Result<Op
 
 /// Everything in a report but its diagnostics.
 pub(crate) fn table(report: &TuneReport, colours: bool) -> String {
-    let mut text = heading(report, colours);
-    if !report.best.is_empty() {
-        text.push_str(&best(report, colours));
-    }
-    let rows = |rows: &[OtherReport], more: usize, remark: &dyn Fn(usize) -> String| {
-        let lines = rows.iter().take(ROWS).enumerate();
-        let lines: String = lines.map(|(index, row)| other(&row.candidate, row.step, &remark(index))).collect();
-        lines + &hidden(rows.len().saturating_sub(ROWS), more)
-    };
-    if !report.searched.is_empty() {
-        text.push_str(&title("searched", colours));
-        report.searched.iter().for_each(|row| {
-            let own = report.best.iter().find(|best| best.candidate == row.candidate).map(|best| best.step);
-            let figures = format!("mean bubble {}, peak {}", percent(row.bubble_mean), Bytes(row.peak_bytes));
-            text.push_str(&other(&row.candidate, row.step, &improvement(row.step, own, &figures)));
-        });
-    }
-    if !report.slower.is_empty() {
-        text.push_str(&title("slower", colours));
-        text.push_str(&rows(&report.slower, report.slower_more, &|index| {
-            let slower = report.slower[index].slower.unwrap_or_default();
-            format!("slower by {}", percent(slower))
-        }));
-    }
-    if !report.does_not_fit.is_empty() {
-        text.push_str(&title("does not fit", colours));
-        text.push_str(&rows(&report.does_not_fit, report.does_not_fit_more, &|index| {
-            let row = &report.does_not_fit[index];
-            let needs = match row.excess_bytes {
-                0 => format!(
-                    "a host's part needs {}, {} too much",
-                    Bytes(row.host_peak_bytes),
-                    Bytes(row.host_excess_bytes)
-                ),
-                excess => format!("d{} needs {}, {} too much", row.device, Bytes(row.peak_bytes), Bytes(excess)),
-            };
-            match row.slower {
-                Some(slower) if slower < 0.0 => format!("{needs}; faster by {}", percent(-slower)),
-                Some(slower) => format!("{needs}; slower by {}", percent(slower)),
-                None => needs,
-            }
-        }));
-    }
+    let mut text = apart([heading(report, colours), best(report, colours)]);
+    let searched = report.searched.iter().map(|row| {
+        let own = report.best.iter().find(|best| best.candidate == row.candidate).map(|best| best.step);
+        let figures = format!("mean bubble {}, peak {}", percent(row.bubble_mean), Bytes(row.peak_bytes));
+        (&row.candidate, row.step, format!("; {}", improvement(row.step, own, &figures)))
+    });
+    text += &others("searched", searched, "", colours);
+    let slower = report
+        .slower
+        .iter()
+        .take(ROWS)
+        .map(|row| (&row.candidate, row.step, format!("; slower by {}", percent(row.slower.unwrap_or_default()))));
+    text += &others("slower", slower, &hidden(report.slower.len(), report.slower_more), colours);
+    let does_not_fit =
+        report.does_not_fit.iter().take(ROWS).map(|row| (&row.candidate, row.step, format!("; {}", excess(row))));
+    text +=
+        &others("does not fit", does_not_fit, &hidden(report.does_not_fit.len(), report.does_not_fit_more), colours);
     if !report.not_allowed.is_empty() {
-        text.push_str(&title("not allowed", colours));
-        report.not_allowed.iter().for_each(|row| text.push_str(&refusal(row)));
+        text += &title("not allowed", colours);
+        text.extend(report.not_allowed.iter().map(refusal));
     }
     text
 }
@@ -157,8 +131,8 @@ fn heading(report: &TuneReport, colours: bool) -> String {
         Bytes(setting.limit_bytes)
     );
     if let Some(rates) = &setting.rates {
-        let (_, unit, remark) = cluster_table::rates(rates);
-        text.push_str(&format!("{unit} of devices {remark}\n"));
+        let Fact { figure, remark, .. } = cluster_table::rates(rates);
+        text.push_str(&format!("{figure} of devices {remark}\n"));
     }
     let counts = &report.counts;
     let verdict = match (report.ok, report.complete) {
@@ -178,13 +152,10 @@ fn heading(report: &TuneReport, colours: bool) -> String {
         report.seconds
     ));
     if let (Some(bound), Some(gap)) = (report.lower_bound, report.gap) {
-        text.push_str(&format!(
-            "\n  {}{:<12}gap {}: no candidate that may fit is shorter{}\n",
-            paint(&format!("{:<15}", "lower bound"), Style::Faint, colours),
-            number(bound),
-            percent(gap),
-            if setting.not_modelled.is_empty() { "" } else { " by these times" }
-        ));
+        let by = if setting.not_modelled.is_empty() { "" } else { " by these times" };
+        let remark = format!("gap {}: no candidate that may fit is shorter{by}", percent(gap));
+        text.push('\n');
+        text.push_str(&facts(&[Fact::new("lower bound", number(bound), remark)], colours));
     }
     text
 }
@@ -201,30 +172,47 @@ fn left(report: &TuneReport) -> String {
 }
 
 fn best(report: &TuneReport, colours: bool) -> String {
-    let head = format!(
-        "  {:>2} {:>11} {:>6} {:>12} {:>8} {:>10} {:>9}  {}",
-        "", "step ms", "MFU", "mean bubble", "busiest", "exchange", "peak", COLUMNS
-    );
-    let mut text = format!("\n{}\n", paint(&head, Style::Faint, colours));
-    for (number_of, row) in (1..).zip(&report.best) {
-        let mfu = row.mfu.map_or_else(|| "-".to_owned(), percent);
-        text.push_str(&format!(
-            "  {number_of:>2} {:>11} {mfu:>6} {:>12} {:>8} {:>10} {:>9}  {}\n",
-            format!("{:.3}", row.step),
-            percent(row.bubble_mean),
-            percent(row.bubble),
-            format!("{:.3}", row.exchange),
-            Bytes(row.peak_bytes).to_string(),
-            layout(&row.candidate)
-        ));
-    }
-    text
+    let rows: Vec<(usize, &BestReport)> = (1..).zip(&report.best).collect();
+    let table = Table::new(colours)
+        .right("", 0, 2, |(number, _): &(usize, &BestReport)| *number)
+        .right("step ms", 1, 11, |(_, row)| format!("{:.3}", row.step))
+        .right("MFU", 1, 6, |(_, row)| row.mfu.map_or_else(|| "-".to_owned(), percent))
+        .right("mean bubble", 1, 12, |(_, row)| percent(row.bubble_mean))
+        .right("busiest", 1, 8, |(_, row)| percent(row.bubble))
+        .right("exchange", 1, 10, |(_, row)| format!("{:.3}", row.exchange))
+        .right("peak", 1, 9, |(_, row)| Bytes(row.peak_bytes));
+    with_layout(table, |(_, row)| (&row.candidate, "")).draw(&rows)
 }
 
-/// Over the columns of a layout.
-const COLUMNS: &str = "tensor devices data rows microbatches  schedule";
+/// Rows of what is not among the best, with what speaks against each.
+fn others<'a>(
+    words: &str,
+    rows: impl Iterator<Item = (&'a CandidateReport, f64, String)>,
+    hidden: &str,
+    colours: bool,
+) -> String {
+    let rows: Vec<_> = rows.collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let step = |(_, step, _): &(&CandidateReport, f64, String)| format!("{step:.3}");
+    let table = Table::new(colours).right("step ms", 3, 11, step);
+    title(words, colours) + &with_layout(table, |(candidate, _, remark)| (candidate, remark)).rows(&rows) + hidden
+}
 
-fn layout(row: &CandidateReport) -> String {
+/// Adds the columns of a layout and its schedule, with what is remarked of them.
+fn with_layout<'a, R>(table: Table<'a, R>, of: impl Fn(&R) -> (&CandidateReport, &str) + Copy + 'a) -> Table<'a, R> {
+    table
+        .right("tensor", 2, 6, move |row| of(row).0.layout.tensor)
+        .right("devices", 1, 7, move |row| of(row).0.layout.devices)
+        .right("data", 1, 4, move |row| of(row).0.layout.data)
+        .right("rows", 1, 4, move |row| of(row).0.layout.rows)
+        .right("microbatches", 1, 12, move |row| of(row).0.layout.microbatches)
+        .left("schedule", 2, 0, move |row| schedule(of(row).0) + of(row).1)
+}
+
+/// A schedule with what else is chosen beside a layout.
+fn schedule(row: &CandidateReport) -> String {
     let mut keeps = vec![row.schedule.clone()];
     keeps.extend((row.layout.expert > 1).then(|| format!("expert {}", row.layout.expert)));
     keeps.extend((row.recompute != "none").then(|| format!("recompute {}", row.recompute)));
@@ -232,20 +220,21 @@ fn layout(row: &CandidateReport) -> String {
     keeps.extend(row.sequence_parallel.then(|| "sequence parallel".to_owned()));
     keeps.extend((row.offload != "none").then(|| format!("offload {}", row.offload)));
     keeps.extend((!row.nodes.is_empty()).then(|| format!("nodes {:?}", row.nodes)));
-    format!(
-        "{:>6} {:>7} {:>4} {:>4} {:>12}  {}",
-        row.layout.tensor,
-        row.layout.devices,
-        row.layout.data,
-        row.layout.rows,
-        row.layout.microbatches,
-        keeps.join(", ")
-    )
+    keeps.join(", ")
 }
 
-/// A row of what is not among the best, with what speaks against it.
-fn other(row: &CandidateReport, step: f64, remark: &str) -> String {
-    format!("     {:>11}  {}; {remark}\n", format!("{step:.3}"), layout(row))
+/// What it needs that is not there.
+fn excess(row: &OtherReport) -> String {
+    let (host, excess) = (Bytes(row.host_peak_bytes), Bytes(row.host_excess_bytes));
+    let needs = match row.excess_bytes {
+        0 => format!("a host's part needs {host}, {excess} too much"),
+        excess => format!("d{} needs {}, {} too much", row.device, Bytes(row.peak_bytes), Bytes(excess)),
+    };
+    match row.slower {
+        Some(slower) if slower < 0.0 => format!("{needs}; faster by {}", percent(-slower)),
+        Some(slower) => format!("{needs}; slower by {}", percent(slower)),
+        None => needs,
+    }
 }
 
 /// What a search made of a row that took so long: its figures, if it is shorter.
@@ -256,8 +245,9 @@ fn improvement(step: f64, own: Option<f64>, figures: &str) -> String {
     }
 }
 
-/// How many rows are not shown: some that are in JSON, and more that are nowhere.
-fn hidden(listed: usize, more: usize) -> String {
+/// How many rows are not shown: of some that are in JSON, and more that are nowhere.
+fn hidden(rows: usize, more: usize) -> String {
+    let listed = rows.saturating_sub(ROWS);
     let all = grouped((listed + more) as u64);
     let narrower = "`--set` holds settings fast, so that others are listed";
     match (listed, more) {
@@ -288,8 +278,8 @@ mod tests {
     #[test]
     fn rows_that_are_not_shown_are_counted() {
         assert_eq!(hidden(0, 0), "");
-        assert_eq!(hidden(3, 0), "       and 3 more with `--format json`\n");
+        assert_eq!(hidden(8, 0), "       and 3 more with `--format json`\n");
         assert!(hidden(0, 1200).starts_with("       and 1,200 more; `--set`"));
-        assert!(hidden(5, 1200).starts_with("       and 1,205 more, the next 5 with `--format json`; `--set`"));
+        assert!(hidden(10, 1200).starts_with("       and 1,205 more, the next 5 with `--format json`; `--set`"));
     }
 }

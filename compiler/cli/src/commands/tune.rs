@@ -255,7 +255,7 @@ impl Arguments {
         let comment = format!(
             "Found by `pipec tune` for {cluster}: a step of {} rows takes {} ms, and {} holds {} of {}.\n\n    pipec check {file} --cluster {cluster}{rates}",
             problem.batch,
-            crate::table::number(best.step),
+            crate::output::figures::number(best.step),
             format_args!("d{}", best.device),
             Bytes(best.peak_bytes),
             problem.limit

@@ -3,8 +3,8 @@
 use super::check::show_diagnostics;
 use crate::Outcome;
 use crate::input::{Format, TimedArguments};
+use crate::output::figures::{number, percent};
 use crate::output::{Failure, complain, print, warn};
-use crate::table::{number, percent};
 use crate::watch::board::Board;
 use crate::watch::compile::{Compiled, compile};
 use crate::watch::files::Files;

@@ -4,8 +4,8 @@
 //! single moments are a timeline.
 
 use super::read::{Traced, TracedStep};
+use crate::output::figures::count;
 use crate::profile::steps::{MeasuredSteps, Step};
-use crate::table::count;
 use pipe_compiler::analyze::Analysis;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::task::{Task, TaskKind};

@@ -1,8 +1,9 @@
 //! The difference between a plan and its run as a table for people.
 
 use super::report::{BetterReport, LossReport, PartReport, Report};
+use crate::output::figures::count;
+use crate::output::table::Table;
 use crate::output::{Style, paint};
-use crate::table::count;
 use std::fmt::Write;
 
 /// So many stages of a kind are named.
@@ -45,14 +46,13 @@ impl Figures {
 #[must_use]
 pub(crate) fn table(report: &Report, colours: bool) -> String {
     let figures = Figures::of(report);
-    let mut text = heading(report, colours);
-    text.push_str("\n  milliseconds\n");
-    for (name, figure, remark) in rows(report, figures) {
-        let line = format!("  {name:<26}{figure:>14}   {remark}");
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text + &losses(&report.losses, figures) + &refitted(report, figures)
+    let parts = Table::new(colours)
+        .left("", 0, 26, |(name, ..): &(String, String, String)| name.clone())
+        .right("", 0, 14, |(_, figure, _)| figure.clone())
+        .left("", 3, 0, |(.., remark)| remark.clone())
+        .rows(&rows(report, figures));
+    let losses = losses(&report.losses, figures);
+    format!("{}\n  milliseconds\n{parts}{losses}{}", heading(report, colours), refitted(report, figures))
 }
 
 fn heading(report: &Report, colours: bool) -> String {
@@ -157,8 +157,16 @@ fn stages(parts: &[&PartReport], figures: Figures) -> String {
 
 fn losses(losses: &[LossReport], figures: Figures) -> String {
     let is_worth = |loss: &&LossReport| loss.longer_ms + loss.later_ms >= figures.least;
-    let lines: String = losses.iter().filter(is_worth).map(|loss| told(loss, figures)).collect();
-    if lines.is_empty() { lines } else { format!("\n  what cost most on the critical path of the run\n{lines}") }
+    let losses: Vec<&LossReport> = losses.iter().filter(is_worth).collect();
+    if losses.is_empty() {
+        return String::new();
+    }
+    let lines = Table::new(false)
+        .left("", 0, 14, |loss: &&LossReport| loss.task.clone())
+        .left("", 0, 5, |loss| format!("d{}", loss.device))
+        .left("", 1, 0, |loss| told(loss, figures))
+        .rows(&losses);
+    format!("\n  what cost most on the critical path of the run\n{lines}")
 }
 
 fn told(loss: &LossReport, figures: Figures) -> String {
@@ -173,8 +181,7 @@ fn told(loss: &LossReport, figures: Figures) -> String {
     // What is small beside the rest says nothing.
     let least = figures.least.max(loss.longer_ms.abs().max(loss.later_ms.abs()) / 20.0);
     let told = [(loss.longer_ms, longer), (loss.later_ms, later)].into_iter().filter(|(ms, _)| ms.abs() >= least);
-    let told: Vec<String> = told.map(|(_, words)| words).collect();
-    format!("  {:<14}d{:<4} {}\n", loss.task, loss.device, told.join("; "))
+    told.map(|(_, words)| words).collect::<Vec<_>>().join("; ")
 }
 
 fn refitted(report: &Report, figures: Figures) -> String {

@@ -1,6 +1,6 @@
 //! The picture as SVG: a track per device, a colour per kind, microbatch numbers, axis, legend and figures.
 
-use crate::table::{number, percent};
+use crate::output::figures::{number, percent};
 use pipe_compiler::analyze::Analysis;
 use pipe_compiler::report::Report;
 use pipe_ir::task::TaskKind;

@@ -6,7 +6,7 @@
 
 use super::letter;
 use crate::diagnostics::Look;
-use crate::table::{number, percent};
+use crate::output::figures::{number, percent};
 use pipe_compiler::analyze::Analysis;
 use pipe_compiler::report::Report;
 use pipe_ir::task::TaskKind;

@@ -1,6 +1,7 @@
 //! Comparisons: what a profile predicts against steps that it was not made from.
 
-use crate::table::count;
+use crate::output::figures::count;
+use crate::output::table::Table;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::program::Program;
 use pipe_ir::task::TaskKind;
@@ -9,7 +10,6 @@ use pipe_runtime::{Span, StepReport};
 use pipe_schedule::timing::timeline::Timeline;
 use pipe_schedule::units::Ticks;
 use serde::Serialize;
-use std::fmt::Write;
 
 /// The difference up to which a prediction counts as true, in percent.
 const TOLERANCE: f64 = 5.0;
@@ -114,28 +114,25 @@ impl Comparison {
     /// For people, in milliseconds; `on` is what computed.
     #[must_use]
     pub(crate) fn table(&self, ranks: usize, on: &str) -> String {
-        let ms = |ns: u64| ns as f64 / 1e6;
-        let mut text = format!("  {:<10}{:>14}{:>14}{:>12}\n", "end, in ms", "predicted", "measured", "difference");
-        let devices = self.per_device.iter().enumerate().map(|(device, figure)| (format!("d{device}"), figure));
-        let whole = [("makespan", &self.makespan), ("unfitted", &self.unfitted_makespan), ("step", &self.step)];
-        for (name, figure) in devices.chain(whole.map(|(name, figure)| (name.to_owned(), figure))) {
-            let (predicted, measured) = (ms(figure.predicted_ns), ms(figure.measured_ns));
-            let row = format!("  {name:<10}{predicted:>14.3}{measured:>14.3}{:>+11.1}%\n", figure.difference_percent);
-            text.push_str(&row);
-        }
+        let ms = |ns: u64| format!("{:.3}", ns as f64 / 1e6);
+        let devices = self.per_device.iter().enumerate().map(|(device, figure)| (format!("d{device}"), *figure));
+        let whole = [("makespan", self.makespan), ("unfitted", self.unfitted_makespan), ("step", self.step)];
+        let rows = devices.chain(whole.map(|(name, figure)| (name.to_owned(), figure))).collect::<Vec<_>>();
+        let table = Table::new(false)
+            .left("end, in ms", 0, 10, |(name, _): &(String, Figure)| name.clone())
+            .right("predicted", 0, 14, |(_, figure)| ms(figure.predicted_ns))
+            .right("measured", 0, 14, |(_, figure)| ms(figure.measured_ns))
+            .right("difference", 0, 12, |(_, figure)| format!("{:+.1}%", figure.difference_percent))
+            .draw(&rows);
         let within = if self.makespan.difference_percent.abs() <= TOLERANCE { "within" } else { "not within" };
         let (low, high) = self.makespan_range_ns;
-        writeln!(
-            text,
-            "{within} {TOLERANCE}%: the median of {}, whose makespans go from {:.3} to {:.3}; {}{} on {}",
+        format!(
+            "{table}{within} {TOLERANCE}%: the median of {}, whose makespans go from {} to {}; {}{} on {on}\n",
             count(self.steps, "other step"),
             ms(low),
             ms(high),
             count(self.per_device.len(), "device"),
             if ranks == 1 { String::new() } else { format!(" of {ranks} processes") },
-            on,
         )
-        .expect("writing to a string cannot fail");
-        text
     }
 }

@@ -1,5 +1,6 @@
 //! Progress: a bar with loss, rate and time left on a terminal; a line now and then elsewhere.
 
+use crate::output::figures::grouped;
 use crate::output::print_error;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
@@ -71,31 +72,4 @@ fn bar(first_step: u64, steps: u64) -> ProgressBar {
     let bar = ProgressBar::new(steps).with_position(first_step).with_style(style.progress_chars("━━─"));
     bar.reset_eta();
     bar
-}
-
-/// A whole number with a comma between groups of three digits.
-#[must_use]
-pub(crate) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::grouped;
-
-    #[test]
-    fn numbers_are_grouped_by_three_digits() {
-        let cases = [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567")];
-        for (number, text) in cases {
-            assert_eq!(grouped(number), text);
-        }
-    }
 }

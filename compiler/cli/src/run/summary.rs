@@ -1,15 +1,15 @@
 //! Summaries: what a run found, against what was compiled, for people and as JSON (`pipec.run/1`).
 
-use super::progress::grouped;
 use super::resident::Resident;
 use super::{Bubble, Finished, Sizes};
+use crate::output::figures::{count, grouped, percent};
+use crate::output::table::{Table, apart};
 use pipe_ir::program::{Extent, Program};
 use pipe_ir::units::Bytes;
 use pipe_runtime::{Entry, Profile, Used, UsedGpu};
 use serde::Serialize;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 /// Name and version of the form.
 pub(crate) const SCHEMA: &str = "pipec.run/1";
@@ -236,57 +236,51 @@ impl Summary {
             let why = if self.interrupted { "stopped before its next step" } else { "nothing is left to do" };
             return format!("{} has done {} of {} steps: {why}\n", self.name, self.resumed_from, self.planned);
         }
-        let mut text = String::new();
-        let devices = self.per_device.len() as u64;
         let rate = self
             .tokens_per_second
             .map_or_else(|| self.dispatch(), |rate| format!(", {} tokens/s", grouped(rate.max(0.0).round() as u64)));
-        let ended = if self.interrupted { "stopped after" } else { "" };
-        let plural = |count: u64| if count == 1 { "" } else { "s" };
+        let ended = if self.interrupted { " stopped after" } else { "" };
+        let devices = count(self.per_device.len(), &format!("{} device", self.backend));
         let ranks = if self.ranks == 1 { String::new() } else { format!(" of {} processes", self.ranks) };
-        let head = format!(
-            "{} {ended} {} step{} on {devices} {} device{}{ranks} in {:.1}s{rate}",
-            self.name,
-            self.steps,
-            plural(self.steps),
-            self.backend,
-            plural(devices),
-            self.seconds
-        );
-        let _ = writeln!(text, "{}", head.split_whitespace().collect::<Vec<_>>().join(" "));
+        let steps = count(self.steps as usize, "step");
+        let head = format!("{}{ended} {steps} on {devices}{ranks} in {:.1}s{rate}", self.name, self.seconds);
+        let verdict = match self.ok {
+            true => self.sizes.verdict(self.measured_bubble.is_some()),
+            false => "a measured peak differs from its prediction: this is a bug in pipec, please report it".to_owned(),
+        };
+        let facts = Table::new(false)
+            .left("", 0, 9, |(name, _): &(&str, String)| *name)
+            .left("", 0, 0, |(_, text)| text.clone());
+        apart([head + "\n", facts.rows(&self.facts()), self.devices(), format!("  {verdict}\n")])
+    }
+
+    /// What is said of the whole run, by its name.
+    fn facts(&self) -> Vec<(&'static str, String)> {
+        let mut facts = Vec::new();
         if let (Some(first), Some(last)) = (self.first_loss, self.last_loss) {
-            let _ = writeln!(text, "\n  loss     {first:.4} in the first step, {last:.4} in the last");
+            facts.push(("loss", format!("{first:.4} in the first step, {last:.4} in the last")));
         }
         if let Some(step) = self.losses.iter().position(|loss| !loss.is_finite()) {
             let step = self.resumed_from + step as u64 + 1;
-            let _ = writeln!(text, "           no number from step {step} on: a smaller learning rate may help");
+            facts.push(("", format!("no number from step {step} on: a smaller learning rate may help")));
         }
+        let both = |(predicted, measured)| format!("{} predicted, {} measured", percent(predicted), percent(measured));
         let mean = self.predicted_bubble_mean.zip(self.measured_bubble_mean);
         if let (Some(mean), Some(busiest)) = (mean, self.predicted_bubble.zip(self.measured_bubble)) {
-            let percent = |(predicted, measured): (f64, f64)| (100.0 * predicted, 100.0 * measured);
-            let (predicted, measured) = percent(mean);
-            let _ = writeln!(
-                text,
-                "  bubble   mean over devices: {predicted:.1}% predicted, {measured:.1}% measured (by makespan, median of the steps)"
-            );
-            let (predicted, measured) = percent(busiest);
-            let _ = writeln!(text, "           busiest device: {predicted:.1}% predicted, {measured:.1}% measured");
+            facts.push(("bubble", format!("mean over devices: {} (by makespan, median of the steps)", both(mean))));
+            facts.push(("", format!("busiest device: {}", both(busiest))));
         }
         for GpuSummary { name, devices, idle } in &self.gpus {
-            let (plural, idle) = (plural(*devices as u64), 100.0 * idle);
-            let _ = writeln!(text, "  gpu      {name}: {devices} device{plural}, idle {idle:.1}% of a step");
+            facts.push(("gpu", format!("{name}: {}, idle {} of a step", count(*devices, "device"), percent(*idle))));
         }
-        if let Some(path) = &self.checkpoint {
-            let _ = writeln!(text, "  saved    {path}");
-        }
+        facts.extend(self.checkpoint.iter().map(|path| ("saved", path.clone())));
         if let Some(Resident { rank, bytes, arenas }) = self.resident {
             let beside = Bytes(bytes.0.saturating_sub(arenas.0));
             let whose =
                 if self.ranks == 1 { "this process".to_owned() } else { format!("one process, that of {rank}") };
-            let _ = writeln!(text, "  memory   {bytes} at most in {whose}, {beside} of it beside the arenas");
+            facts.push(("memory", format!("{bytes} at most in {whose}, {beside} of it beside the arenas")));
         }
-        self.device_table(&mut text);
-        text
+        facts
     }
 
     fn dispatch(&self) -> String {
@@ -295,34 +289,26 @@ impl Summary {
         format!(", {} instructions, {nanos:.0}ns per instruction and device", grouped(self.instructions))
     }
 
-    fn device_table(&self, text: &mut String) {
-        let _ = writeln!(text, "\n  device  peak predicted   peak measured           arena   busy");
+    /// A row for each device, and one for its host's memory where it uses any.
+    fn devices(&self) -> String {
+        let mut rows = Vec::new();
         for row in &self.per_device {
-            let verdict = if row.is_as_predicted() { "" } else { "   DIFFERS" };
-            let bytes = |bytes: u64| format!("{}", Bytes(bytes));
-            let _ = writeln!(
-                text,
-                "  d{:<5} {:>15} {:>15} {:>15} {:>5.0}%{verdict}",
-                row.device,
-                bytes(row.predicted_peak_bytes),
-                bytes(row.measured_peak_bytes),
-                bytes(row.arena_bytes),
-                100.0 * row.busy,
-            );
-            if let Some(host) = &row.host {
-                let [predicted, measured] = [host.predicted_peak_bytes, host.measured_peak_bytes].map(bytes);
-                let arena = bytes(host.arena_bytes);
-                let _ = writeln!(text, "  {:<6} {predicted:>15} {measured:>15} {arena:>15}", "host");
-            }
+            let verdict = if row.is_as_predicted() { "" } else { "DIFFERS" };
+            let bytes = [row.predicted_peak_bytes, row.measured_peak_bytes, row.arena_bytes];
+            rows.push((format!("d{}", row.device), bytes, format!("{:.0}%", 100.0 * row.busy), verdict));
+            rows.extend(row.host.iter().map(|host| {
+                let bytes = [host.predicted_peak_bytes, host.measured_peak_bytes, host.arena_bytes];
+                ("host".to_owned(), bytes, String::new(), "")
+            }));
         }
-        if self.ok {
-            let _ = writeln!(text, "\n  {}", self.sizes.verdict(self.measured_bubble.is_some()));
-        } else {
-            let _ = writeln!(
-                text,
-                "\n  a measured peak differs from its prediction: this is a bug in pipec, please report it"
-            );
-        }
+        Table::new(false)
+            .left("device", 0, 6, |(name, ..): &(String, [u64; 3], String, &str)| name.clone())
+            .right("peak predicted", 1, 15, |(_, [predicted, ..], ..)| Bytes(*predicted))
+            .right("peak measured", 1, 15, |(_, [_, measured, _], ..)| Bytes(*measured))
+            .right("arena", 1, 15, |(_, [.., arena], ..)| Bytes(*arena))
+            .right("busy", 1, 6, |(_, _, busy, _)| busy.clone())
+            .left("", 3, 0, |(.., verdict)| *verdict)
+            .draw(&rows)
     }
 }
 

@@ -1,5 +1,8 @@
 //! Output: standard output and error, colours, and what can go wrong with them.
 
+pub(crate) mod figures;
+pub(crate) mod table;
+
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
