@@ -1,11 +1,11 @@
 //! Backends: what executes a program, as users choose it.
 
 use crate::output::{Failure, warn};
-use crate::ranks::Team;
 use crate::run;
 use clap::ValueEnum;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use pipe_ir::program::Program;
+use pipe_runtime::job::Job;
 use pipe_runtime::{Backend, Precision, RunError};
 use serde::Serialize;
 
@@ -56,16 +56,16 @@ impl BackendChoice {
     ///
     /// # Errors
     /// If a rank cannot go on.
-    pub(crate) fn finds_gpus(self, team: Option<&Team>) -> Result<bool, Failure> {
+    pub(crate) fn finds_gpus(self, job: Option<&Job>) -> Result<bool, Failure> {
         let is_wanted = self == Self::Auto;
-        match team {
+        match job {
             None => Ok(is_wanted && pipe_cuda::gpus().is_ok()),
-            Some(team) => {
+            Some(job) => {
                 let told = |error: RunError| Failure::Usage(error.to_string());
-                let found = pipe_cuda::all_have_gpus(team.job(), is_wanted).map_err(told)?;
+                let found = pipe_cuda::all_have_gpus(job, is_wanted).map_err(told)?;
                 if let Err(why) = &found
                     && is_wanted
-                    && team.speaks()
+                    && job.is_first()
                     && pipe_cuda::gpus().is_ok()
                 {
                     warn(&format!("not on the GPUs: {why}; the processors run it instead"));
@@ -84,30 +84,6 @@ impl BackendChoice {
             Self::Auto if !run::is_computable(program) => Backend::Null,
             Self::Auto if has_gpus => pipe_cuda::BACKEND,
             Self::Auto => Backend::Cpu,
-        }
-    }
-
-    /// What comes of trying something on a backend. Where that fails on GPUs that nobody asked for,
-    /// it is said, and the processor does it instead; but one of several ranks does what the others
-    /// do.
-    ///
-    /// # Errors
-    /// If it fails.
-    pub(crate) fn attempt<T>(
-        self,
-        (backend, is_alone): (&mut Backend, bool),
-        mut attempt: impl FnMut(Backend) -> Result<T, RunError>,
-    ) -> Result<T, RunError> {
-        match attempt(*backend) {
-            Err(error) if backend.is_gpu() && self == Self::Auto && is_alone => {
-                warn(&format!("not on the GPU: {error}; the processor runs it instead"));
-                *backend = Backend::Cpu;
-                attempt(*backend)
-            }
-            Err(RunError::Unsupported(why)) if backend.is_gpu() => {
-                Err(RunError::Unsupported(format!("{why}: `--backend cpu` runs on the processor")))
-            }
-            done => done,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The subcommands, one file each.
 
 mod build;
-mod check;
+pub(crate) mod check;
 mod check_ir;
 mod completions;
 mod diff;
@@ -78,7 +78,7 @@ impl Command {
 }
 
 /// Says why what was begun failed; programs get an object of this schema without figures.
-fn reject(format: Format, schema: &str, message: &str) -> Result<Outcome, Failure> {
+pub(crate) fn reject(format: Format, schema: &str, message: &str) -> Result<Outcome, Failure> {
     complain(message);
     if format == Format::Json {
         print(&format!("{:#}\n", serde_json::json!({"schema": schema, "ok": false, "error": message})))?;

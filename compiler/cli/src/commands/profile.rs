@@ -1,8 +1,7 @@
 //! `pipec profile TARGET`: measures tasks and links on this machine, writes them as a profile, and
 //! compares what the profile predicts with the steps.
 
-use super::check::{json, reason, show_findings};
-use super::reject;
+use super::check::json;
 use crate::backend::{self, BackendChoice, Products};
 use crate::input::{Format, TargetArguments};
 use crate::output::figures::count;
@@ -12,8 +11,8 @@ use crate::profile::machine::Machine;
 use crate::profile::{self, Measured};
 use crate::ranks::agreement::of_option;
 use crate::ranks::lost::{Origins, Written};
-use crate::ranks::{self, Entry, RankArguments, Team};
-use crate::run::progress::Progress;
+use crate::ranks::session::Session;
+use crate::ranks::{self, RankArguments};
 use crate::run::{self, Plan};
 use crate::{Outcome, opened};
 use pipe_compiler::Request;
@@ -24,12 +23,12 @@ use pipe_ir::task::TaskKind;
 use pipe_ir::text;
 use pipe_ir::verify::Verified;
 use pipe_runtime::data::Data;
-use pipe_runtime::job::Job;
 use pipe_runtime::{Backend, Options, Run, RunError, StepReport, UsedGpu};
 use pipe_schedule::timing::timeline::Timeline;
 use pipe_schedule::units::Ticks;
 use pipe_syntax::source::{Source, Sources};
 use serde::Serialize;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -175,43 +174,18 @@ struct Prepared {
 /// # Errors
 /// If the target or its data cannot be read, or the profile cannot be written.
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
-    let schema = (arguments.target.format == Format::Json).then_some(SCHEMA);
-    match ranks::enter(&arguments.ranks, schema)? {
-        Entry::Alone => arguments.execute(None),
-        Entry::Together(team) => {
-            let ended = arguments.execute(Some(&team));
-            team.conclude(ended)
-        }
-        Entry::Silent => Ok(Outcome::Usage),
-    }
+    let Arguments { ranks, target, backend, .. } = arguments;
+    ranks::enter(ranks, target, *backend, SCHEMA, |session| arguments.execute(session))
 }
 
 impl Arguments {
-    fn execute(&self, team: Option<&Team>) -> Result<Outcome, Failure> {
-        let speaks = team.is_none_or(Team::speaks);
-        let has_gpus = self.backend.finds_gpus(team)?;
-        let prepared = self.prepare(speaks, has_gpus);
-        let prepared = match team {
-            None => prepared?,
-            Some(team) => team.agree(prepared, |prepared| self.digests(prepared))?,
-        };
-        let Some(Prepared { backend, program, analysis, sources, data }) = prepared else {
-            return Ok(Outcome::Rejected);
-        };
-        if let Some(team) = team {
-            let schedule = Box::new(analysis.schedule.clone());
-            team.know(Origins { program: Arc::clone(&program), written: Written::Schedule(schedule, sources) });
-            team.warn_of_store(backend);
-        }
-        match self.measure((&program, backend), &analysis, data, team.map(Team::job)) {
-            Ok(file) if speaks => self.conclude(&file),
+    fn execute(&self, session: &Session<'_>) -> Result<Outcome, Failure> {
+        let prepared = session.agree(self.prepare(session), |prepared| self.digests(prepared))?;
+        let Some(prepared) = prepared else { return Ok(Outcome::Rejected) };
+        match self.measure(session, prepared) {
+            Ok(file) if session.speaks() => self.conclude(&file),
             Ok(_) => Ok(Outcome::Accepted),
-            Err(message) => {
-                if let Some(team) = team {
-                    team.job().fail(&message);
-                }
-                if speaks { reject(self.target.format, SCHEMA, &message) } else { Ok(Outcome::Rejected) }
-            }
+            Err(message) => session.fail(&message),
         }
     }
 
@@ -219,34 +193,24 @@ impl Arguments {
     ///
     /// # Errors
     /// If something cannot be read or written, or another process has to say why the target is rejected.
-    fn prepare(&self, speaks: bool, has_gpus: bool) -> Result<Option<Prepared>, Failure> {
-        if let Some(path) = self.output.as_ref().filter(|_| speaks) {
+    fn prepare(&self, session: &Session<'_>) -> Result<Option<Prepared>, Failure> {
+        if let Some(path) = self.output.as_ref().filter(|_| session.speaks()) {
             can_write(path)?;
         }
         // Halves of a backward are measured one by one, also where a run takes both at once.
         let request = Request { program: true, apart: true, ..self.target.request() };
         let (mut compilation, sources) = self.target.compile_for(&request)?;
         opened::check(&mut compilation, &sources, &self.target.folder(), false);
-        if speaks {
-            show_findings(&compilation, &sources, self.target.format)?;
-        }
-        if !speaks && !compilation.report.ok {
-            return Err(reason(&compilation));
-        }
-        let found = compilation.program.zip(compilation.analysis).filter(|_| compilation.report.ok);
-        let Some((program, analysis)) = found else { return Ok(None) };
-        let backend = match self.backend.resolve(program.program(), has_gpus) {
+        let Some((program, analysis)) = session.accepted(compilation, &sources)? else { return Ok(None) };
+        let backend = match session.backend(program.program()) {
             Backend::Null => Backend::Cpu,
             computes => computes,
         };
-        if speaks && !backend.is_gpu() && self.products != Products::Fp32 {
-            warn("`--products` is for GPUs, and none runs this: products are computed as they are");
+        if !backend.is_gpu() && self.products != Products::Fp32 {
+            session.warn("`--products` is for GPUs, and none runs this: products are computed as they are");
         }
-        match run::open(program.program(), backend, &self.target.folder()) {
-            Ok(data) => Ok(Some(Prepared { backend, program: Arc::new(program), analysis, data, sources })),
-            Err(message) if speaks => reject(self.target.format, SCHEMA, &message).map(|_| None),
-            Err(message) => Err(Failure::Usage(message)),
-        }
+        let data = session.open(program.program(), backend)?;
+        Ok(data.map(|data| Prepared { backend, program: Arc::new(program), analysis, data, sources }))
     }
 
     /// What must be the same on all ranks.
@@ -262,19 +226,16 @@ impl Arguments {
     }
 
     /// Measures; on other ranks than the first, what the figures say is without meaning.
-    fn measure(
-        &self,
-        (program, mut backend): (&Arc<Verified>, Backend),
-        analysis: &Analysis,
-        data: Data,
-        job: Option<&Job>,
-    ) -> Result<File, String> {
+    fn measure(&self, session: &Session<'_>, prepared: Prepared) -> Result<File, String> {
+        let Prepared { mut backend, program, analysis, sources, data } = prepared;
+        let written = Written::Schedule(Box::new(analysis.schedule.clone()), sources);
+        session.begin(Origins { program: Arc::clone(&program), written }, backend);
         let told = |error: RunError| error.to_string();
         let (data, products) = (Arc::new(data), self.products.into());
-        let started = self.backend.attempt((&mut backend, job.is_none()), |backend| {
+        let started = session.attempt(&mut backend, |backend| {
             let options = Options { trace: true, products, one_by_one: true, ..Options::new(backend, 0) };
-            let machine = Machine::measure(program.program(), (backend, products), job)?;
-            Ok((machine, run::start(program, Arc::clone(&data), &options, job)?))
+            let machine = Machine::measure(program.program(), backend, products, session.job())?;
+            Ok((machine, run::start(&program, Arc::clone(&data), &options, session.job())?))
         });
         let (machine, mut run) = started.map_err(told)?;
         run.notes().iter().for_each(|note| warn(note));
@@ -283,16 +244,16 @@ impl Arguments {
         let gpus = run.gpus().map_err(told)?;
         // The first rank knows the GPUs of all.
         let are_shared = gpus.iter().any(|gpu| gpu.devices.len() > 1);
-        let are_shared = job.map_or(Ok(are_shared), |job| job.any(are_shared)).map_err(told)?;
+        let are_shared = session.any(are_shared).map_err(told)?;
         let roles = Roles { are_shared };
-        let warm = self.train(&mut run, (0, first), roles)?;
+        let warm = train(&mut run, 0..first, roles, session)?;
         run.notes().iter().for_each(|note| warn(note));
         let wall = warm.last().map_or(0, |step| step.wall.0).max(1);
         let steps = self.steps.unwrap_or_else(|| (ENOUGH_NANOS / wall).clamp(FEWEST, MOST));
-        let steps = job.map_or(Ok(steps), |job| job.number(steps)).map_err(told)?;
-        let trace = self.train(&mut run, (first, first + steps * window), roles)?;
+        let steps = session.job().map_or(Ok(steps), |job| job.number(steps)).map_err(told)?;
+        let trace = train(&mut run, first..first + steps * window, roles, session)?;
         let [timed, others, fitted] = roles.of(&trace);
-        let Measured { tasks, transfer_ns } = profile::tasks(run.program(), analysis, [&timed, &fitted], &machine);
+        let Measured { tasks, transfer_ns } = profile::tasks(run.program(), &analysis, [&timed, &fitted], &machine);
         let mut file = File {
             schema: SCHEMA,
             target: run.program().name.clone(),
@@ -302,7 +263,7 @@ impl Arguments {
             gpus,
             products: backend.is_gpu().then_some(self.products),
             cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
-            ranks: job.map_or(1, Job::n_ranks),
+            ranks: session.n_ranks(),
             steps: timed.len(),
             makespan_ns: 0,
             plain_makespan_ns: 0,
@@ -314,30 +275,16 @@ impl Arguments {
         if !run.is_first() {
             return Ok(file);
         }
-        file.plain_makespan_ns = file.predict(analysis)?.0.makespan().0;
+        file.plain_makespan_ns = file.predict(&analysis)?.0.makespan().0;
         file.makespan_ns = file.plain_makespan_ns;
         if !fitted.is_empty() {
             file.makespan_ns = Measurement::of(run.program(), &fitted).makespan;
             file.fit();
         }
         let measurement = Measurement::of(run.program(), &others);
-        let predicted = file.predict(analysis)?;
+        let predicted = file.predict(&analysis)?;
         file.comparison = Some(Comparison::new(&predicted, file.plain_makespan_ns, &measurement));
         Ok(file)
-    }
-
-    /// Takes the steps from one number to below another.
-    fn train(&self, run: &mut Run, (first, end): (u64, u64), roles: Roles) -> Result<Vec<StepReport>, String> {
-        let one_by_one = if roles.are_shared { roles.every() as u64 } else { 0 };
-        let plan = Plan { steps: end, checkpoints: None, every: 0, keep_trace: true, computes: true, one_by_one };
-        let quiet = self.target.quiet || self.target.format == Format::Json || !run.is_first();
-        let window = u64::from(run.program().n_steps);
-        let progress = Progress::new((first, end, window), run::tokens_per_step(run.program()), quiet);
-        let finished = run::train(run, first, (&plan, None), &mut || Ok(false), |done, loss, elapsed| {
-            progress.step(done, loss, elapsed);
-        });
-        progress.finish();
-        finished.map(|finished| finished.trace).map_err(|failure| failure.to_string())
     }
 
     /// Writes what was measured.
@@ -361,4 +308,19 @@ impl Arguments {
         }
         Ok(Outcome::Accepted)
     }
+}
+
+/// Takes some steps.
+fn train(run: &mut Run, steps: Range<u64>, roles: Roles, session: &Session<'_>) -> Result<Vec<StepReport>, String> {
+    let plan = Plan {
+        steps: steps.end,
+        checkpoints: None,
+        every: 0,
+        keep_trace: true,
+        computes: true,
+        one_by_one: if roles.are_shared { roles.every() as u64 } else { 0 },
+        quiet: session.is_quiet(),
+    };
+    let finished = run::train(run, steps.start, &plan, None, &mut || Ok(false));
+    finished.map(|finished| finished.trace).map_err(|failure| failure.to_string())
 }

@@ -1,16 +1,14 @@
 //! `pipec run TARGET`: compiles, then executes on this machine, and compares what it measures with what was predicted.
 
-use super::reject;
 use crate::backend::{self, BackendChoice, Products};
-use crate::commands::check::{reason, show_findings};
 use crate::commands::check_ir;
 use crate::input::{Format, TargetArguments};
 use crate::output::{Failure, can_write, print, warn, write_with};
 use crate::ranks::agreement::of_option;
 use crate::ranks::lost::{Origins, Written};
-use crate::ranks::{self, Entry, RankArguments, Team};
+use crate::ranks::session::Session;
+use crate::ranks::{self, RankArguments};
 use crate::reading::{MOST_INSTRUCTIONS, whole_text};
-use crate::run::progress::Progress;
 use crate::run::resident::{Resident, Watch};
 use crate::run::resumption::ResumeArguments;
 use crate::run::stop::stop_on_signal;
@@ -107,15 +105,8 @@ struct Prepared {
 /// # Errors
 /// If the target, its data or a checkpoint cannot be read, or a result cannot be written.
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
-    let schema = (arguments.target.format == Format::Json).then_some(SCHEMA);
-    match ranks::enter(&arguments.ranks, schema)? {
-        Entry::Alone => arguments.execute(None),
-        Entry::Together(team) => {
-            let ended = arguments.execute(Some(&team));
-            team.conclude(ended)
-        }
-        Entry::Silent => Ok(Outcome::Usage),
-    }
+    let Arguments { ranks, target, backend, .. } = arguments;
+    ranks::enter(ranks, target, *backend, SCHEMA, |session| arguments.execute(session))
 }
 
 /// The bubbles that are predicted, where devices share these GPUs.
@@ -131,27 +122,18 @@ fn bubble(analysis: &Analysis, gpus: &[UsedGpu]) -> Bubble {
 }
 
 impl Arguments {
-    fn execute(&self, team: Option<&Team>) -> Result<Outcome, Failure> {
-        let speaks = team.is_none_or(Team::speaks);
-        let has_gpus = self.backend.finds_gpus(team)?;
-        let prepared = self.prepare(speaks, has_gpus);
-        let prepared = match team {
-            None => prepared?,
-            Some(team) => team.agree(prepared, |prepared| self.digests(prepared))?,
-        };
+    fn execute(&self, session: &Session<'_>) -> Result<Outcome, Failure> {
+        let prepared = session.agree(self.prepare(session), |prepared| self.digests(prepared))?;
         let Some(Prepared { program, written, analysis, mut backend, plan, data }) = prepared else {
             return Ok(Outcome::Rejected);
         };
-        if let Some(team) = team {
-            team.know(Origins { program: Arc::clone(&program), written });
-            team.warn_of_store(backend);
-        }
+        session.begin(Origins { program: Arc::clone(&program), written }, backend);
         let memory = Watch::start();
         let execute = || {
-            let home = ownership::take(plan.checkpoints.as_deref(), team)?;
-            let mut run = self.start(&program, &mut backend, data, team)?;
+            let home = ownership::take(plan.checkpoints.as_deref(), session)?;
+            let mut run = self.start(&program, &mut backend, data, session)?;
             run.notes().iter().for_each(|note| warn(note));
-            let finished = self.train(&mut run, (&plan, home), backend, team)?;
+            let finished = self.train(&mut run, &plan, home, session)?;
             // Whether a graph can be launched is found out in the first step.
             run.notes().iter().for_each(|note| warn(note));
             let kernels = if self.profile { Some(run.whole_profile()?) } else { None };
@@ -160,18 +142,12 @@ impl Arguments {
         let finished = execute();
         let (finished, kernels, gpus) = match finished {
             Ok(finished) => finished,
-            Err(failure) => {
-                let message = failure.to_string();
-                if let Some(team) = team {
-                    team.job().fail(&message);
-                }
-                return if speaks { reject(self.target.format, SCHEMA, &message) } else { Ok(Outcome::Rejected) };
-            }
+            Err(failure) => return session.fail(&failure.to_string()),
         };
         let resident = memory.and_then(|memory| memory.most());
-        let resident = Resident::most(resident, program.program(), backend, team.map(Team::job));
+        let resident = Resident::most(resident, program.program(), backend, session.job());
         let resident = resident.map_err(|error| Failure::Usage(error.to_string()))?;
-        if !speaks {
+        if !session.speaks() {
             return Ok(Outcome::Accepted);
         }
         let circumstances = Circumstances {
@@ -183,7 +159,7 @@ impl Arguments {
             kernels,
             tokens_per_step: tokens_per_step(program.program()),
             planned: plan.steps,
-            n_ranks: team.map_or(1, |team| team.job().n_ranks()),
+            n_ranks: session.n_ranks(),
             resident,
         };
         self.conclude(&circumstances, &finished)
@@ -214,20 +190,20 @@ impl Arguments {
     ///
     /// # Errors
     /// If something cannot be read or written, or another process has to say why the target is rejected.
-    fn prepare(&self, speaks: bool, has_gpus: bool) -> Result<Option<Prepared>, Failure> {
-        let Some((program, analysis, written)) = self.compile(speaks, has_gpus)? else { return Ok(None) };
-        if let Some(path) = self.trace.as_ref().filter(|_| speaks) {
+    fn prepare(&self, session: &Session<'_>) -> Result<Option<Prepared>, Failure> {
+        let Some((program, analysis, written)) = self.compile(session)? else { return Ok(None) };
+        if let Some(path) = self.trace.as_ref().filter(|_| session.speaks()) {
             // Better now than after the run.
             can_write(path)?;
         }
-        let backend = self.backend.resolve(program.program(), has_gpus);
+        let backend = session.backend(program.program());
         let is_for_gpus = self.products != Products::Fp32 || self.no_capture || self.no_cublas;
-        if speaks && !backend.is_gpu() && is_for_gpus {
-            warn(
+        if !backend.is_gpu() && is_for_gpus {
+            session.warn(
                 "`--products`, `--no-capture` and `--no-cublas` are for GPUs, and none runs this: products are computed as they are",
             );
         }
-        let plan = self.plan(program.program(), backend);
+        let plan = self.plan(program.program(), backend, session.is_quiet());
         if self.resume.from == Some(None) && plan.checkpoints.is_none() {
             let message = "this run has no folder of checkpoints: `--resume PATH` names one";
             return Err(Failure::Usage(message.to_owned()));
@@ -239,11 +215,7 @@ impl Arguments {
                 format!("{steps} steps are not whole windows of {window} steps: `--set steps=K` says how long one is");
             return Err(Failure::Usage(message));
         }
-        let data = match run::open(program.program(), backend, &self.target.folder()) {
-            Ok(data) => data,
-            Err(message) if speaks => return reject(self.target.format, SCHEMA, &message).map(|_| None),
-            Err(message) => return Err(Failure::Usage(message)),
-        };
+        let Some(data) = session.open(program.program(), backend)? else { return Ok(None) };
         Ok(Some(Prepared { program: Arc::new(program), written, analysis, backend, plan, data }))
     }
 
@@ -268,22 +240,16 @@ impl Arguments {
     }
 
     /// The program with its times; nothing if the target is rejected.
-    fn compile(&self, speaks: bool, has_gpus: bool) -> Result<Option<(Verified, Option<Analysis>, Written)>, Failure> {
+    fn compile(&self, session: &Session<'_>) -> Result<Option<(Verified, Option<Analysis>, Written)>, Failure> {
         let name = &self.target.target;
         if !name.ends_with(".ir") {
             let (mut compilation, sources) = self.target.compile_program()?;
-            let computes = |program: &Verified| self.backend.resolve(program.program(), has_gpus).computes();
+            let computes = |program: &Verified| session.backend(program.program()).computes();
             if compilation.program.as_ref().is_some_and(computes) {
                 let saves = self.checkpoint.is_none() && !self.no_checkpoint;
                 opened::check(&mut compilation, &sources, &self.target.folder(), saves);
             }
-            if speaks {
-                show_findings(&compilation, &sources, self.target.format)?;
-            }
-            if !speaks && !compilation.report.ok {
-                return Err(reason(&compilation));
-            }
-            let found = compilation.program.zip(compilation.analysis).filter(|_| compilation.report.ok);
+            let found = session.accepted(compilation, &sources)?;
             return Ok(found.map(|(program, analysis)| {
                 let written = Written::Schedule(Box::new(analysis.schedule.clone()), sources);
                 (program, Some(analysis), written)
@@ -292,12 +258,12 @@ impl Arguments {
         let written = whole_text(name, MOST_INSTRUCTIONS).map_err(|error| Failure::Io(name.clone(), error))?;
         match text::check(&written) {
             Ok(program) => Ok(Some((program, None, Written::Instructions(name.clone(), written)))),
-            Err(_) if speaks => check_ir::run(&self.target).map(|_| None),
+            Err(_) if session.speaks() => check_ir::run(&self.target).map(|_| None),
             Err(_) => Err(Failure::Usage(format!("{name} is not accepted, as `pipec check` says there"))),
         }
     }
 
-    fn plan(&self, program: &Program, backend: Backend) -> Plan {
+    fn plan(&self, program: &Program, backend: Backend, quiet: bool) -> Plan {
         let training = program.training.as_ref();
         let settings = training.and_then(|training| training.checkpoint.as_ref());
         let folder = || {
@@ -314,6 +280,7 @@ impl Arguments {
             keep_trace: self.trace.is_some(),
             computes: backend.computes(),
             one_by_one: 0,
+            quiet,
         }
     }
 
@@ -322,7 +289,7 @@ impl Arguments {
         program: &Arc<Verified>,
         backend: &mut Backend,
         data: Data,
-        team: Option<&Team>,
+        session: &Session<'_>,
     ) -> Result<Run, RunError> {
         let options = Options {
             stress: self.stress,
@@ -334,39 +301,29 @@ impl Arguments {
             ..Options::new(*backend, 0)
         };
         let data = Arc::new(data);
-        self.backend.attempt((backend, team.is_none()), |backend| {
+        session.attempt(backend, |backend| {
             let options = Options { backend, ..options.clone() };
-            run::start(program, Arc::clone(&data), &options, team.map(Team::job))
+            run::start(program, Arc::clone(&data), &options, session.job())
         })
     }
 
     fn train(
         &self,
         run: &mut Run,
-        (plan, mut home): (&Plan, Option<Home>),
-        backend: Backend,
-        team: Option<&Team>,
+        plan: &Plan,
+        mut home: Option<Home>,
+        session: &Session<'_>,
     ) -> Result<Finished, run::Failure> {
-        let first_step = self.resume.resume(run, plan.checkpoints.as_deref(), team)?;
+        let first_step = self.resume.resume(run, plan.checkpoints.as_deref(), session)?;
         if let Some(home) = &mut home {
-            self.set_older_aside(home, team)?;
+            self.set_older_aside(home, session)?;
         }
-        let mut stop = stop_on_signal(team.map(Team::job));
-        let tokens = if backend.computes() { tokens_per_step(run.program()) } else { 0 };
-        let speaks = team.is_none_or(Team::speaks);
-        let quiet = self.target.quiet || self.target.format == Format::Json || !speaks;
-        let stride = u64::from(run.program().n_steps);
-        let progress = Progress::new((first_step, plan.steps, stride), tokens, quiet);
-        let finished = run::train(run, first_step, (plan, home.as_ref()), &mut stop, |done, loss, elapsed| {
-            progress.step(done, loss, elapsed);
-        });
-        progress.finish();
-        finished
+        run::train(run, first_step, plan, home.as_ref(), &mut stop_on_signal(session.job()))
     }
 
     /// Sets checkpoints aside that a run has not begun with, so that its own do not replace them.
     /// All ranks do it at once.
-    fn set_older_aside(&self, home: &mut Home, team: Option<&Team>) -> Result<(), run::Failure> {
+    fn set_older_aside(&self, home: &mut Home, session: &Session<'_>) -> Result<(), run::Failure> {
         let folder = home.folder().to_owned();
         let goes_on = match &self.resume.from {
             _ if self.resume.weights_only => false,
@@ -380,7 +337,7 @@ impl Arguments {
         if goes_on {
             return Ok(());
         }
-        if team.is_none_or(Team::speaks)
+        if session.speaks()
             && let Some(aside) = home.set_aside()?
         {
             let (folder, aside) = (folder.display(), aside.display());
@@ -389,7 +346,7 @@ impl Arguments {
             ));
         }
         // The others use the folder after that.
-        team.map_or(Ok(false), |team| team.job().any(false))?;
+        session.any(false)?;
         Ok(())
     }
 }

@@ -121,7 +121,8 @@ impl Machine {
     /// If the machine lacks memory or what computes, or another rank cannot go on.
     pub(crate) fn measure(
         program: &Program,
-        (backend, products): (Backend, Precision),
+        backend: Backend,
+        products: Precision,
         job: Option<&Job>,
     ) -> Result<Self, RunError> {
         let sent = Sent::of(program, job);

@@ -17,6 +17,7 @@ use pipe_runtime::checkpoint::{self, CheckpointError, Home};
 use pipe_runtime::data::Data;
 use pipe_runtime::job::Job;
 use pipe_runtime::{Backend, DeviceStep, Options, Pace, Run, RunError, StepReport, Used};
+use progress::Progress;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -36,6 +37,8 @@ pub(crate) struct Plan {
     pub(crate) computes: bool,
     /// Of so many steps, the first one has tasks that share a GPU run one by one; 0 lets none.
     pub(crate) one_by_one: u64,
+    /// Whether no progress is shown.
+    pub(crate) quiet: bool,
 }
 
 /// What came of a run.
@@ -209,18 +212,18 @@ pub(crate) fn tokens_per_step(program: &Program) -> u64 {
     largest.unwrap_or(0) * u64::from(program.microbatches_of_step())
 }
 
-/// Runs the remaining steps, until it is to stop, and saves them at home. `observe` sees each step
-/// with the loss and the time since the start of this run.
+/// Runs the remaining steps, until it is to stop, and saves them at home.
 ///
 /// # Errors
 /// If a device fails or a checkpoint cannot be written.
 pub(crate) fn train(
     run: &mut Run,
     first_step: u64,
-    (plan, home): (&Plan, Option<&Home>),
+    plan: &Plan,
+    home: Option<&Home>,
     stop: &mut dyn FnMut() -> Result<bool, RunError>,
-    mut observe: impl FnMut(u64, Option<f64>, Duration),
 ) -> Result<Finished, Failure> {
+    let progress = Progress::new(run.program(), plan, first_step);
     let mut tally = Tally::new(run.program());
     let mut saved = None;
     let start = Instant::now();
@@ -233,7 +236,7 @@ pub(crate) fn train(
         done += stride;
         let losses = if plan.computes { step.step_losses(run.program()) } else { Vec::new() };
         tally.count(&step, &losses);
-        observe(done, losses.last().copied(), start.elapsed());
+        progress.step(done, losses.last().copied(), start.elapsed());
         if plan.keep_trace {
             tally.trace.push(step);
         }

@@ -2,8 +2,7 @@
 
 use super::Failure;
 use crate::input::parse_seconds;
-use crate::output::warn;
-use crate::ranks::Team;
+use crate::ranks::session::Session;
 use pipe_runtime::checkpoint::{Home, Terms};
 use std::path::Path;
 use std::time::Duration;
@@ -15,14 +14,9 @@ const VARIABLE: &str = "PIPEC_LEASE_SECONDS";
 ///
 /// # Errors
 /// If another run has it, or it cannot be read and written.
-pub(crate) fn take(folder: Option<&Path>, team: Option<&Team>) -> Result<Option<Home>, Failure> {
+pub(crate) fn take(folder: Option<&Path>, session: &Session<'_>) -> Result<Option<Home>, Failure> {
     let Some(folder) = folder else { return Ok(None) };
-    let speaks = team.is_none_or(Team::speaks);
-    let tell = |message: &str| {
-        if speaks {
-            warn(message);
-        }
-    };
+    let tell = |message: &str| session.warn(message);
     let mut terms = Terms { tell: &tell, ..Terms::default() };
     if let Ok(text) = std::env::var(VARIABLE) {
         match parse_seconds(&text).ok().filter(|seconds| (0.1..=86_400.0).contains(seconds)) {
@@ -30,5 +24,5 @@ pub(crate) fn take(folder: Option<&Path>, team: Option<&Team>) -> Result<Option<
             None => tell(&format!("{VARIABLE} is `{text}`, not a number of seconds from 0.1 to 86400: 30 are taken")),
         }
     }
-    Ok(Some(Home::take(folder, team.map(Team::job), &terms)?))
+    Ok(Some(Home::take(folder, session.job(), &terms)?))
 }

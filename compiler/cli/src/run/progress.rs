@@ -1,8 +1,10 @@
 //! Progress: a bar with loss, rate and time left on a terminal; a line now and then elsewhere.
 
+use super::{Plan, tokens_per_step};
 use crate::output::figures::grouped;
 use crate::output::print_error;
 use indicatif::{ProgressBar, ProgressStyle};
+use pipe_ir::program::Program;
 use std::io::IsTerminal;
 use std::time::Duration;
 
@@ -22,9 +24,12 @@ pub(crate) struct Progress {
 const LINES: u64 = 20;
 
 impl Progress {
-    /// Of a run that goes from `first_step` to `steps`, some at a time. A quiet one shows nothing.
+    /// Of a run that begins with `first_step`. A quiet one shows nothing.
     #[must_use]
-    pub(crate) fn new((first_step, steps, stride): (u64, u64, u64), tokens_per_step: u64, quiet: bool) -> Self {
+    pub(crate) fn new(program: &Program, plan: &Plan, first_step: u64) -> Self {
+        let Plan { steps, quiet, .. } = *plan;
+        let (stride, tokens_per_step) = (u64::from(program.n_steps), plan.computes.then(|| tokens_per_step(program)));
+        let tokens_per_step = tokens_per_step.unwrap_or_default();
         let terminal = std::io::stderr().is_terminal();
         let bar = (terminal && !quiet).then(|| bar(first_step, steps));
         Self { bar, lines: !terminal && !quiet, steps, first_step, stride, tokens_per_step }
@@ -38,13 +43,6 @@ impl Progress {
             bar.set_message(message);
         } else if self.lines && self.is_due(done) {
             print_error(&format!("{}\n", format!("step {done}/{}  {message}", self.steps).trim_end()));
-        }
-    }
-
-    /// Removes the bar.
-    pub(crate) fn finish(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
         }
     }
 
@@ -63,6 +61,13 @@ impl Progress {
         } else {
             format!("{loss}{} tokens/s", grouped(rate.max(0.0).round() as u64))
         }
+    }
+}
+
+impl Drop for Progress {
+    /// Removes the bar.
+    fn drop(&mut self) {
+        self.bar.iter().for_each(ProgressBar::finish_and_clear);
     }
 }
 

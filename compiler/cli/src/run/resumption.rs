@@ -1,7 +1,6 @@
 //! Resumption: the options that say which checkpoint a run begins with, and what may be wrong with it.
 
-use crate::output::warn;
-use crate::ranks::Team;
+use crate::ranks::session::Session;
 use crate::run;
 use pipe_runtime::Run;
 use pipe_runtime::checkpoint::{self, Aspect, CheckpointError, Resumption};
@@ -43,7 +42,7 @@ impl ResumeArguments {
         &self,
         run: &mut Run,
         folder: Option<&Path>,
-        team: Option<&Team>,
+        session: &Session<'_>,
     ) -> Result<u64, run::Failure> {
         let Some(from) = &self.from else { return Ok(0) };
         let path = from.as_deref().or(folder).unwrap_or(Path::new(""));
@@ -57,16 +56,8 @@ impl ResumeArguments {
             skips_damaged: self.skip_damaged,
         };
         let found = checkpoint::resume_as(run, path, &how);
-        if let Ok(resumed) = &found
-            && team.is_none_or(Team::speaks)
-        {
-            resumed.notes.iter().for_each(|note| warn(note));
-        }
-        let found = found.map(|resumed| resumed.step);
-        match team.filter(|team| team.starts_again() && from.is_none()) {
-            Some(team) => team.resumed(found),
-            None => Ok(found?),
-        }
+        found.iter().flat_map(|resumed| &resumed.notes).for_each(|note| session.warn(note));
+        session.resumed(found.map(|resumed| resumed.step), from.is_some())
     }
 }
 
