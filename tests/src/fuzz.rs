@@ -10,7 +10,7 @@ use pipe_ir::{json, text};
 use pipe_runtime::checkpoint;
 use pipe_syntax::format::format;
 use pipe_syntax::source::{FileId, Source, Sources};
-use pipec::diagnostics::{Look, draw};
+use pipec::output::diagnostics::{Look, draw};
 
 /// Between the text of a source and that of the file that it imports.
 const IMPORTED: &str = "\n//=\n";

@@ -13,7 +13,7 @@ use pipe_model::transformer::exchanges::Collective;
 use pipe_schedule::units::Ticks;
 use pipe_syntax::source::Source;
 use pipe_tests::cases::{compile_text, expect, files, read, report, root};
-use pipec::diagnostics::{Look, draw};
+use pipec::output::diagnostics::{Look, draw};
 
 fn parse(text: &str) -> Cluster {
     let source = Source { name: "x.toml".to_owned(), text: text.to_owned() };

@@ -386,7 +386,7 @@ fn pictures_match() {
             "cyclic_dp" => (3, 3),
             _ => (4, 8),
         };
-        let picture = pipec::plot::golden::draw(&timed(name, devices, microbatches, "", &[])).expect("a picture");
+        let picture = pipec::drawing::golden::draw(&timed(name, devices, microbatches, "", &[])).expect("a picture");
         let found = format!("std:{name}, {devices} devices, {microbatches} microbatches, F = B = W = 1\n{picture}");
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("golden/{name}.txt"));
         if std::env::var_os("BLESS").is_some() {

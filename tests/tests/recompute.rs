@@ -261,7 +261,7 @@ fn pictures_match() {
         let text = pipe_syntax::stdlib::schedule(name).expect("it exists");
         let sizes = [("devices", 4), ("microbatches", microbatches)];
         let analysis = checked(text, Some("all"), &sizes).analysis.expect("a step");
-        let picture = pipec::plot::golden::draw(&analysis).expect("a picture");
+        let picture = pipec::drawing::golden::draw(&analysis).expect("a picture");
         let found =
             format!("std:{name} --recompute all, 4 devices, {microbatches} microbatches, F = R = B = W = 1\n{picture}");
         let path = root().join(format!("tests/golden/{name}_recompute.txt"));

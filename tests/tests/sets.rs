@@ -256,7 +256,7 @@ fn a_task_is_drawn_on_all_its_devices() {
         let request = request(&[("devices", 4), ("microbatches", microbatches)]);
         let compilation = compile(&mut Sources::default(), root, &|path| Err(path.to_owned()), &request);
         let analysis = compilation.analysis.expect("it runs");
-        let picture = pipec::plot::golden::draw(&analysis).expect("a picture");
+        let picture = pipec::drawing::golden::draw(&analysis).expect("a picture");
         pictures += &format!("{text}\n\n4 devices, {microbatches} microbatches, F = B = W = 1\n{picture}\n");
     }
     report(&expect(&root().join("tests/golden/on_several_devices.txt"), &pictures).into_iter().collect::<Vec<_>>());

@@ -11,7 +11,7 @@ use pipe_syntax::diagnostic::{Code, Label};
 use pipe_syntax::source::{Source, Sources};
 use pipe_syntax::torch::version::Version;
 use pipe_tests::cases::{compile_for_search, compile_text, expect, files, read, report, root};
-use pipec::diagnostics::{Look, draw};
+use pipec::output::diagnostics::{Look, draw};
 use std::path::Path;
 
 /// Lines of a source with the codes that they are marked with.

@@ -1,29 +1,13 @@
-//! The command line: arguments, files, colours, exit codes. One file per subcommand.
+//! The command line: arguments, files, colours, exit codes.
 
-mod backend;
-mod certificate_table;
-mod cluster_table;
 mod commands;
-pub mod diagnostics;
-mod diff;
-mod elide;
+pub mod drawing;
 mod input;
-mod lsp;
-mod opened;
-mod output;
-pub mod plot;
-mod profile;
+pub mod output;
 mod ranks;
-mod reading;
-mod run;
-mod sarif;
-mod search;
-mod stage_table;
-mod table;
 mod trace;
-mod tune;
+mod training;
 mod version;
-mod watch;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
@@ -81,13 +65,6 @@ impl From<Outcome> for ExitCode {
             Outcome::Usage => Self::from(2),
         }
     }
-}
-
-/// Columns of the terminal; 100 where there is none.
-fn terminal_width() -> usize {
-    let told = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
-    let measured = || terminal_size::terminal_size().map(|(terminal_size::Width(columns), _)| usize::from(columns));
-    told.or_else(measured).unwrap_or(100).clamp(40, 1000)
 }
 
 /// Runs the command that the process was started with.

@@ -14,9 +14,9 @@ pub(crate) static LONG: LazyLock<String> = LazyLock::new(|| {
         pipe_plot::SCHEMA,
         crate::trace::SCHEMA,
         profile::SCHEMA,
-        crate::run::summary::SCHEMA,
-        crate::diff::report::SCHEMA,
-        crate::commands::SEARCH_SCHEMA,
+        crate::commands::run::summary::SCHEMA,
+        crate::commands::diff::report::SCHEMA,
+        crate::commands::search::SCHEMA,
         pipe_search::tune::report::SCHEMA,
         pipe_runtime::checkpoint::SCHEMA,
     ];

@@ -4,7 +4,7 @@
 //! Style and scripts of the timeline are those of `pipec plot -o x.html`. Everything is in one
 //! file, so that it also works where it was saved.
 
-use pipec::plot::html::{self, Shown};
+use pipec::drawing::html::{self, Shown};
 use std::io::{self, Read, Write};
 
 const STYLE: &str = include_str!("../page/playground.css");

@@ -3,7 +3,7 @@
 use crate::cases::compile_text;
 use pipe_compiler::{Compilation, Request, elaborate};
 use pipe_syntax::stdlib;
-use pipec::plot::svg;
+use pipec::drawing::svg;
 use std::fmt::Write;
 use std::path::Path;
 

@@ -1,10 +1,10 @@
 //! `pipec build TARGET --emit KIND`: writes what a target was compiled to, or its schedule in the form of others.
 
-use super::check::{outcome, show_diagnostics, show_findings, show_notes};
+use crate::drawing::html::{self, Shown};
+use crate::drawing::svg;
 use crate::input::TimedArguments;
+use crate::output::findings::{outcome, show_diagnostics, show_findings, show_notes};
 use crate::output::{Failure, print_error, print_with, write_with};
-use crate::plot::html::{self, Shown};
-use crate::plot::svg;
 use crate::{Outcome, trace};
 use clap::ValueEnum;
 use pipe_compiler::Certificates;

@@ -1,8 +1,8 @@
 //! `pipec fmt PATHS..`: brings sources into the one style.
 
-use super::check::show;
 use crate::Outcome;
 use crate::input::{source, standard_input as from_standard_input};
+use crate::output::findings::show;
 use crate::output::{Failure, Style, colours_out, complain, paint, print, write};
 use pipe_syntax::format::format;
 use pipe_syntax::source::{Source, Sources};

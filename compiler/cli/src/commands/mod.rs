@@ -1,26 +1,23 @@
-//! The subcommands, one file each.
+//! The subcommands: a file each, or a folder whose `mod.rs` has the arguments.
 
 mod build;
 pub(crate) mod check;
-mod check_ir;
 mod completions;
-mod diff;
+pub(crate) mod diff;
 mod explain;
 mod fmt;
 mod lsp;
 mod man;
 mod plot;
-mod profile;
-mod run;
-mod search;
+pub(crate) mod profile;
+pub(crate) mod run;
+pub(crate) mod search;
 mod tune;
 mod watch;
 
 use crate::Outcome;
-use crate::input::Format;
-use crate::output::{Failure, complain, print};
+use crate::output::Failure;
 use clap::Subcommand;
-pub(crate) use search::SCHEMA as SEARCH_SCHEMA;
 
 /// What to do.
 #[derive(Subcommand, Debug)]
@@ -75,13 +72,4 @@ impl Command {
             Self::Man(arguments) => man::run(&arguments),
         }
     }
-}
-
-/// Says why what was begun failed; programs get an object of this schema without figures.
-pub(crate) fn reject(format: Format, schema: &str, message: &str) -> Result<Outcome, Failure> {
-    complain(message);
-    if format == Format::Json {
-        print(&format!("{:#}\n", serde_json::json!({"schema": schema, "ok": false, "error": message})))?;
-    }
-    Ok(Outcome::Rejected)
 }

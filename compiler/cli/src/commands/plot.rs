@@ -1,12 +1,12 @@
 //! `pipec plot TARGET`: the timeline, in the terminal or as a file.
 
-use super::check::{outcome, show_diagnostics};
-use crate::diagnostics::Look;
+use crate::Outcome;
+use crate::drawing::html::{self, Shown};
+use crate::drawing::{golden, svg, terminal};
 use crate::input::{Format, TimedArguments};
-use crate::output::{Failure, colours_out, print, write, write_with};
-use crate::plot::html::{self, Shown};
-use crate::plot::{golden, svg, terminal};
-use crate::{Outcome, terminal_width};
+use crate::output::diagnostics::Look;
+use crate::output::findings::{outcome, show_diagnostics};
+use crate::output::{Failure, colours_out, print, terminal_width, write, write_with};
 use pipe_compiler::{Certificates, Compilation};
 use pipe_plot::Picture;
 use std::ffi::OsStr;

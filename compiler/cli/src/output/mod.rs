@@ -1,6 +1,10 @@
 //! Output: standard output and error, colours, and what can go wrong with them.
 
+pub mod diagnostics;
+mod elide;
 pub(crate) mod figures;
+pub(crate) mod findings;
+pub(crate) mod sarif;
 pub(crate) mod table;
 
 use std::fmt;
@@ -45,6 +49,13 @@ pub(crate) fn colours_out() -> bool {
 #[must_use]
 pub(crate) fn colours_error() -> bool {
     wants_colours(io::stderr().is_terminal())
+}
+
+/// Columns of the terminal; 100 where there is none.
+pub(crate) fn terminal_width() -> usize {
+    let told = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    let measured = || terminal_size::terminal_size().map(|(terminal_size::Width(columns), _)| usize::from(columns));
+    told.or_else(measured).unwrap_or(100).clamp(40, 1000)
 }
 
 /// Writes a text to standard output.

@@ -7,10 +7,10 @@ pub(crate) mod session;
 mod slurm;
 
 use crate::Outcome;
-use crate::backend::BackendChoice;
-use crate::commands::reject;
 use crate::input::{TargetArguments, parse_seconds};
+use crate::output::findings::reject;
 use crate::output::{Failure, complain, warn};
+use crate::training::backend::BackendChoice;
 use launcher::{Launched, Way};
 use pipe_runtime::job::store;
 use pipe_runtime::job::{Job, Lost, Settings, Unconnected};

@@ -4,12 +4,11 @@
 use super::agreement::{Word, difference};
 use super::lost::Origins;
 use crate::Outcome;
-use crate::backend::BackendChoice;
-use crate::commands::check::{reason, show_findings};
-use crate::commands::reject;
 use crate::input::{Format, TargetArguments};
+use crate::output::findings::{reason, reject, show_findings};
 use crate::output::{Failure, complain, warn};
-use crate::run;
+use crate::training;
+use crate::training::backend::BackendChoice;
 use pipe_compiler::Compilation;
 use pipe_compiler::analyze::Analysis;
 use pipe_ir::digest::Digest;
@@ -101,7 +100,7 @@ impl Session<'_> {
     /// # Errors
     /// If it has none and another process has to say why.
     pub(crate) fn open(&self, program: &Program, backend: Backend) -> Result<Option<Data>, Failure> {
-        match run::open(program, backend, &self.target.folder()) {
+        match training::open(program, backend, &self.target.folder()) {
             Ok(data) => Ok(Some(data)),
             Err(message) if self.speaks() => reject(self.target.format, self.schema, &message).map(|_| None),
             Err(message) => Err(Failure::Usage(message)),
@@ -181,7 +180,11 @@ impl Session<'_> {
     ///
     /// # Errors
     /// If a rank has a checkpoint that cannot be resumed, or only some find one.
-    pub(crate) fn resumed(&self, found: Result<u64, CheckpointError>, is_asked: bool) -> Result<u64, run::Failure> {
+    pub(crate) fn resumed(
+        &self,
+        found: Result<u64, CheckpointError>,
+        is_asked: bool,
+    ) -> Result<u64, training::Failure> {
         let is_absent = matches!(found, Err(CheckpointError::Absent { .. }));
         if is_asked || !self.starts_again || self.any(!is_absent)? {
             return Ok(found?);

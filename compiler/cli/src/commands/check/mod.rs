@@ -1,0 +1,90 @@
+//! `pipec check TARGET`: proves, and prints the report.
+
+mod certificate;
+pub(crate) mod cluster;
+pub(crate) mod program;
+mod stages;
+pub(crate) mod table;
+
+use crate::Outcome;
+use crate::input::{Format, TimedArguments, load, parse_seconds};
+use crate::output::findings::{json, outcome, show_diagnostics, show_notes};
+use crate::output::{Failure, colours_out, print, sarif};
+use crate::training::files;
+use clap::value_parser;
+use pipe_compiler::mapping::{Options, steps};
+use pipe_compiler::report::cluster::MappingReport;
+use pipe_compiler::{Certificates, Compilation};
+use pipe_syntax::source::Sources;
+use std::time::{Duration, Instant};
+use table::table;
+
+const EXAMPLES: &str = "\
+Examples:
+  pipec check std:v_half --set devices=8 --set microbatches=24
+  pipec check examples/shakespeare.pipe --profile here.profile.json
+  pipec check examples/llama3_70b.pipe --cluster examples/cluster.toml --set data=1
+  pipec check schedules/ours.pipe --format sarif > ours.sarif   # for code review
+  pipec check examples/llama3_70b.pipe --cluster measured.toml --set data=1 --map 10";
+
+/// Arguments of `pipec check`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES, mut_arg("format", |format| format.value_parser(value_parser!(Format))))]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    timed: TimedArguments,
+    /// Only proves what holds for every number of microbatches, if the schedule is a block: the step is not written out
+    #[arg(long)]
+    certificate: bool,
+    /// Looks for the order in which nodes of the cluster are filled best, for at most so many seconds
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, requires = "cluster", conflicts_with = "certificate")]
+    map: Option<f64>,
+}
+
+/// Checks a target.
+pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
+    let target = &arguments.timed.target;
+    if target.target.ends_with(".ir") {
+        return program::run(target);
+    }
+    let wanted = if arguments.certificate { Certificates::Alone } else { Certificates::Instead };
+    let (mut compilation, sources) = match arguments.map {
+        Some(seconds) => mapped(&arguments.timed, Duration::from_secs_f64(seconds))?,
+        None => arguments.timed.compile(wanted)?,
+    };
+    files::check(&mut compilation, &sources, &target.folder(), true);
+    match target.format {
+        Format::Json => print(&json(&compilation.report)?)?,
+        Format::Sarif => print(&json(&sarif::of_target(&target.target, &compilation, &sources))?)?,
+        Format::Human => {
+            show_diagnostics(&compilation, &sources);
+            show_notes(&compilation, &sources, target);
+            if !target.quiet {
+                print(&table(&compilation.report, colours_out()))?;
+            }
+        }
+    }
+    Ok(outcome(&compilation))
+}
+
+/// Compiles a target with the nodes of its cluster in the best order that is found in time.
+fn mapped(timed: &TimedArguments, time: Duration) -> Result<(Compilation, Sources), Failure> {
+    let mut request = match timed.request()? {
+        Ok(request) => request,
+        Err(rejected) => return Ok(*rejected),
+    };
+    let (root, folder) = timed.target.read()?;
+    let loader = |path: &str| load(&folder, path);
+    let start = Instant::now();
+    let found = steps::map(root.clone(), &loader, &request, Options::default(), &mut || start.elapsed() < time);
+    if let Some(found) = &found {
+        request.cluster = request.cluster.map(|cluster| cluster.filled(found.nodes.clone()));
+    }
+    let mut sources = Sources::default();
+    let mut compilation = pipe_compiler::compile(&mut sources, root, &loader, &request);
+    if let (Some(found), Some(report)) = (&found, &mut compilation.report.cluster) {
+        let filled = report.devices_used.div_ceil(report.devices_per_node.into());
+        report.mapping = Some(MappingReport::new(found, filled));
+    }
+    Ok((compilation, sources))
+}

@@ -1,0 +1,90 @@
+//! What `pipec check` prints of a model from a `config.json`: its stages, what is alive at the
+//! peak, and what would fit.
+
+use super::table::ROWS;
+use crate::output::figures::{grouped, percent};
+use crate::output::table::{Fact, Table};
+use crate::output::{Style, paint};
+use pipe_compiler::report::stage_costs::{ChangeReport, StageReport};
+use pipe_compiler::report::{DeviceReport, Report};
+use pipe_ir::units::Bytes;
+
+/// What is named of a device's peak.
+const CONTRIBUTORS: usize = 4;
+/// Changes that are shown.
+const CHANGES: usize = 10;
+
+/// What is said of the model.
+pub(crate) fn summary(report: &Report) -> Vec<Fact> {
+    let Some(model) = &report.account.model else { return Vec::new() };
+    let mut sizes = vec![format!("{} parameters", grouped(model.parameters))];
+    if model.total_devices > report.per_device.len() as u64 {
+        let part = |name: &str, size: u64| (size > 1).then(|| format!("{name} {size}"));
+        let parts: Vec<String> =
+            [part("tensor", model.tensor), part("data", model.data)].into_iter().flatten().collect();
+        sizes.push(format!("{} devices with {}", grouped(model.total_devices), parts.join(" and ")));
+    }
+    sizes.push(format!("{} tokens a step", grouped(model.tokens)));
+    let mut lines = vec![Fact::new("model", model.family, sizes.join(", "))];
+    let fullest = report.per_device.iter().max_by_key(|row| (row.peak_bytes, std::cmp::Reverse(row.device)));
+    lines.extend(fullest.filter(|row| !row.holds.is_empty()).map(contributors));
+    lines
+}
+
+/// What the fullest device holds at its peak.
+fn contributors(row: &DeviceReport) -> Fact {
+    let largest = row.holds.iter().take(CONTRIBUTORS);
+    let words: Vec<String> = largest.map(|hold| format!("{} {}", Bytes(hold.bytes), hold.what)).collect();
+    let more = if row.holds.len() > CONTRIBUTORS { ", .." } else { "" };
+    Fact::new("fullest", format!("d{}", row.device), words.join(", ") + more)
+}
+
+/// A row per stage. The device's limit is said where the device has no other stage.
+pub(crate) fn stages(report: &Report, colours: bool) -> String {
+    let rows = &report.account.per_stage;
+    let is_alone = |row: &StageReport| rows.iter().filter(|other| other.device == row.device).count() == 1;
+    let limit =
+        |row: &StageReport| row.limit_bytes.filter(|_| is_alone(row)).map(|limit| format!(" of {}", Bytes(limit)));
+    Table::new(colours)
+        .left("stage", 0, 7, |row: &StageReport| format!("s{}", row.stage))
+        .left("device", 0, 8, |row| format!("d{}", row.device))
+        .left("layers", 0, 20, layers)
+        .right("parameters", 0, 16, |row| grouped(row.parameters))
+        .right("state", 0, 11, |row| Bytes(row.state_bytes))
+        .right("per microbatch", 0, 17, |row| Bytes(row.activation_bytes))
+        .right("alive", 0, 7, |row| row.live_microbatches)
+        .right("held", 0, 11, |row| Bytes(row.live_bytes))
+        .right("sum", 0, 11, |row| Bytes(row.sum_bytes))
+        .left("", 0, 0, |row| limit(row).unwrap_or_default())
+        .at_most(2 * ROWS, "stage")
+        .draw(rows)
+}
+
+/// `embedding, 0 to 4`.
+fn layers(row: &StageReport) -> String {
+    let own = match row.layers {
+        [first, end] if end > first + 1 => Some(format!("{first} to {}", end - 1)),
+        [first, end] if end > first => Some(first.to_string()),
+        _ => None,
+    };
+    let ends = [row.embedding.then(|| "embedding".to_owned()), own, row.head.then(|| "head".to_owned())];
+    ends.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+/// What was tried where it does not fit.
+pub(crate) fn changes(report: &Report, colours: bool) -> String {
+    let verdict =
+        |row: &ChangeReport| if row.fits { paint("fits", Style::Good, colours) } else { "too much".to_owned() };
+    let times = |row: &ChangeReport| match row.times_devices {
+        0 | 1 => String::new(),
+        more => format!(", {more} times the devices"),
+    };
+    let rows = &report.account.changes;
+    Table::new(colours)
+        .left("with", 0, 44, |row: &ChangeReport| row.change.clone())
+        .left("device", 0, 8, |row| format!("d{}", row.device))
+        .right("peak", 0, 11, |row| Bytes(row.peak_bytes))
+        .right("device time", 0, 14, |row| format!("+{}", percent(row.extra)))
+        .left("", 2, 0, |row| verdict(row) + &times(row))
+        .draw(&rows[..rows.len().min(CHANGES)])
+}

@@ -1,0 +1,40 @@
+//! Tasks: what those of traced steps took, and what a task waits for its inputs.
+
+use super::machine::Machine;
+use super::steps;
+use pipe_compiler::analyze::Analysis;
+use pipe_compiler::profile::TaskTime;
+use pipe_ir::program::Program;
+use pipe_ir::task::TaskKind;
+use pipe_runtime::StepReport;
+use pipe_runtime::calibrate::median;
+use std::collections::BTreeMap;
+
+/// What traced steps say.
+pub(crate) struct Measured {
+    pub(crate) tasks: Vec<TaskTime>,
+    pub(crate) transfer_ns: u64,
+}
+
+/// What each kind of task of each stage takes in some steps: of each step the mean over the
+/// microbatches, of these the median. What a task waits for an input from another device is from
+/// other steps, in which tasks run beside each other, or from the machine where there are none.
+#[must_use]
+pub(crate) fn tasks(program: &Program, analysis: &Analysis, from: [&[&StepReport]; 2], machine: &Machine) -> Measured {
+    let [timed, beside] = from.map(|steps| steps.iter().map(|step| steps::of_report(program, step)));
+    let mut all: BTreeMap<(u32, TaskKind), Vec<u64>> = BTreeMap::new();
+    for (key, mean) in timed.flat_map(|step| steps::means(&step)) {
+        all.entry(key).or_default().push(mean);
+    }
+    let waits: Vec<u64> = beside.flat_map(|step| steps::waits(&analysis.order.dependencies, &step)).collect();
+    let tasks = all.into_iter().map(|((stage, kind), means)| TaskTime {
+        stage,
+        kind,
+        ns: median(means),
+        flops: steps::operations(program, kind, stage),
+    });
+    Measured {
+        tasks: tasks.collect(),
+        transfer_ns: if waits.is_empty() { machine.slowest_link() } else { median(waits) },
+    }
+}

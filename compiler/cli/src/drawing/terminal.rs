@@ -1,0 +1,206 @@
+//! The picture in the terminal: a row per device, scaled to its width.
+//!
+//! With colours, a task is a block of its kind's colour, lighter for later stages of a device, with
+//! the microbatch where it fits. Without, it is a letter, small for later stages, with the
+//! microbatch where it fits.
+
+use super::letter;
+use crate::output::diagnostics::Look;
+use crate::output::figures::{number, percent};
+use pipe_compiler::analyze::Analysis;
+use pipe_compiler::report::Report;
+use pipe_ir::task::TaskKind;
+use pipe_plot::palette::words;
+use pipe_plot::tracks::{Mark, Share, Track, common_slot, tracks};
+use pipe_schedule::units::Ticks;
+
+/// Rows that are drawn; of more devices, the first and the last ones.
+const ROWS: usize = 40;
+/// The most columns that one slot takes.
+const WIDEST_SLOT: u64 = 5;
+
+/// Draws a timeline with its title and legend.
+#[must_use]
+pub fn draw(analysis: &Analysis, report: &Report, look: Look) -> String {
+    let tracks = tracks(analysis);
+    let label = format!("d{} ", tracks.len().saturating_sub(1)).len();
+    let scale = Scale::new(&tracks, analysis.timeline.makespan(), look.width.saturating_sub(label).max(20) as u64);
+    let mut text = title(report);
+    let hidden = if tracks.len() > ROWS { ROWS / 2..tracks.len() - ROWS / 2 + 1 } else { 0..0 };
+    for (device, track) in tracks.iter().enumerate() {
+        if hidden.contains(&device) {
+            if device == hidden.start {
+                text.push_str(&format!("{:label$}{} more devices\n", "..", hidden.len()));
+            }
+            continue;
+        }
+        let name = format!("d{device}");
+        text.push_str(&format!("{name:label$}{}\n", row(track, &scale, look.colours).trim_end()));
+    }
+    text.push_str(&format!("{:label$}{}\n", "", axis(&scale)));
+    text.push_str(&legend(&tracks, &scale, look.colours));
+    text
+}
+
+/// How time becomes columns.
+struct Scale {
+    makespan: Ticks,
+    columns: u64,
+    slot: Ticks,
+    /// Whether every slot takes a whole number of columns.
+    is_exact: bool,
+}
+
+impl Scale {
+    fn new(tracks: &[Track], makespan: Ticks, width: u64) -> Self {
+        let slot = common_slot(tracks);
+        let n_slots = (makespan.0 / slot.0).max(1);
+        let per_slot = (width / n_slots).min(WIDEST_SLOT);
+        let columns = if per_slot > 0 { n_slots * per_slot } else { width };
+        Self { makespan, columns, slot, is_exact: per_slot > 0 }
+    }
+
+    fn column(&self, time: Ticks) -> usize {
+        let makespan = u128::from(self.makespan.0.max(1));
+        let column = (u128::from(time.0) * u128::from(self.columns) + makespan / 2) / makespan;
+        usize::try_from(column).unwrap_or(usize::MAX)
+    }
+}
+
+fn title(report: &Report) -> String {
+    let figures = &report.figures;
+    let show = |value: Option<f64>, form: fn(f64) -> String| value.map(form).unwrap_or_default();
+    format!(
+        "{}: makespan {}, mean bubble {}, peak {} units\n",
+        report.schedule.as_deref().unwrap_or(&report.target),
+        show(figures.makespan, number),
+        show(figures.bubble_mean, percent),
+        show(figures.peak_activation, number),
+    )
+}
+
+fn row(track: &Track, scale: &Scale, colours: bool) -> String {
+    let mut text = String::new();
+    let mut column = 0;
+    for mark in &track.marks {
+        let (first, last) = (scale.column(mark.start), scale.column(mark.end));
+        // Two tasks that share the device stand side by side.
+        let (first, last) = match mark.share {
+            Share::Whole => (first, last),
+            Share::First => (first, first.midpoint(last)),
+            Share::Second => (first.midpoint(last), last),
+        };
+        let (start, end) = (first.max(column), last);
+        if end <= start {
+            continue;
+        }
+        let idle = if colours { " " } else { "." };
+        text.push_str(&if scale.is_exact && !colours {
+            dots(start - column, scale)
+        } else {
+            idle.repeat(start - column)
+        });
+        text.push_str(&if colours {
+            coloured(mark, track.number(mark), end - start)
+        } else {
+            plain(mark, &track.number(mark), end - start, scale)
+        });
+        column = end;
+    }
+    text
+}
+
+/// Idle slots, each as wide as a task of one slot.
+fn dots(columns: usize, scale: &Scale) -> String {
+    let per_slot = scale.column(scale.slot).max(1);
+    let slot = format!("{:per_slot$}", ".");
+    slot.repeat(columns / per_slot)
+}
+
+/// Background colours of the 256-colour palette: the first stage of a device and the later ones.
+fn shades(kind: TaskKind) -> [u8; 2] {
+    match kind {
+        TaskKind::Forward => [32, 117],
+        TaskKind::BackwardInput => [35, 115],
+        TaskKind::Backward => [36, 116],
+        TaskKind::BackwardWeight => [172, 222],
+        TaskKind::Recompute => [133, 182],
+        TaskKind::Update => [245, 250],
+    }
+}
+
+fn coloured(mark: &Mark, number: String, columns: usize) -> String {
+    let shade = shades(mark.task.kind)[mark.nth_stage.min(1)];
+    // A thin line at the right tells neighbours apart.
+    let (body, edge) = if columns > 1 { (columns - 1, "▕") } else { (1, "") };
+    let text = if number.len() <= body { number } else { String::new() };
+    format!("\x1b[48;5;{shade};38;5;16m{text:^body$}{edge}\x1b[0m")
+}
+
+fn plain(mark: &Mark, number: &str, columns: usize, scale: &Scale) -> String {
+    let letter = if mark.nth_stage == 0 { letter(mark.task.kind) } else { letter(mark.task.kind).to_ascii_lowercase() };
+    if mark.share != Share::Whole {
+        let long = format!("{letter}{number}");
+        let sign = if long.len() <= columns { long } else { letter.to_string() };
+        return format!("{sign:-<columns$}");
+    }
+    if !scale.is_exact {
+        return letter.to_string().repeat(columns);
+    }
+    let per_slot = scale.column(scale.slot).max(1);
+    let long = format!("{letter}{number}");
+    if per_slot <= long.len() && long.len() < columns {
+        // Too tight to repeat: the microbatch once, then dashes to the end.
+        return format!("{long:-<columns$}");
+    }
+    let cell = if long.len() <= per_slot {
+        format!("{long:per_slot$}")
+    } else {
+        format!("{letter:<per_slot$}", letter = letter.to_string())
+    };
+    let mut text = cell.repeat(columns / per_slot);
+    text.truncate(columns);
+    text
+}
+
+/// Moments below the tracks.
+fn axis(scale: &Scale) -> String {
+    let mut text = String::new();
+    let steps = (scale.columns / 12).clamp(1, 12);
+    for step in 0..=steps {
+        let time = Ticks(scale.makespan.0 / steps * step);
+        let rounded = Ticks(time.0 / scale.slot.0.max(1) * scale.slot.0);
+        let column = scale.column(rounded);
+        let written = text.chars().count();
+        if written <= column {
+            text.push_str(&" ".repeat(column - written));
+            text.push_str(&number(rounded.0 as f64 / Ticks::UNIT.0 as f64));
+            text.push(' ');
+        }
+    }
+    text.trim_end().to_owned()
+}
+
+fn legend(tracks: &[Track], scale: &Scale, colours: bool) -> String {
+    let kinds = TaskKind::ALL
+        .into_iter()
+        .filter(|kind| tracks.iter().any(|track| track.marks.iter().any(|mark| mark.task.kind == *kind)));
+    let mut parts: Vec<String> = kinds
+        .map(|kind| {
+            let sign =
+                if colours { format!("\x1b[48;5;{}m  \x1b[0m", shades(kind)[0]) } else { letter(kind).to_string() };
+            format!("{sign} {}", words(kind))
+        })
+        .collect();
+    if tracks.iter().any(|track| track.stages.len() > 1) {
+        parts.push(if colours { "lighter: later stages" } else { "small letters: later stages" }.to_owned());
+    }
+    if tracks.iter().any(|track| track.marks.iter().any(|mark| mark.share != Share::Whole)) {
+        parts.push("side by side with dashes: a pair shares the device".to_owned());
+    }
+    if !scale.is_exact {
+        let per_column = scale.makespan.0 as f64 / Ticks::UNIT.0 as f64 / scale.columns.max(1) as f64;
+        parts.push(format!("scaled: one column is {}", number(per_column)));
+    }
+    parts.join("  ") + "\n"
+}

@@ -1,0 +1,314 @@
+//! Input: the options that every command with a target takes, and where targets come from.
+
+pub(crate) mod stream;
+
+use crate::output::Failure;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, ValueEnum};
+use pipe_compiler::cluster::Cluster;
+use pipe_compiler::megatron::layout::Layout;
+use pipe_compiler::profile::Profile;
+use pipe_compiler::{Certificates, Compilation, Request, elaborate};
+use pipe_schedule::memory_limit::MemoryLimit;
+use pipe_schedule::policy::activation::Shares;
+use pipe_schedule::policy::offload::Wanted;
+use pipe_schedule::policy::recompute::Recomputation;
+use pipe_schedule::policy::zero::Zero;
+use pipe_schedule::timing::costs::StageCosts;
+use pipe_syntax::diagnostic::Diagnostics;
+use pipe_syntax::source::{Source, Sources};
+use pipe_syntax::torch::version::Version;
+use pipe_syntax::{stdlib, suggest};
+use std::path::{Component, Path, PathBuf};
+use stream::STANDARD_INPUT;
+
+/// The options that every command with a target takes.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct TargetArguments {
+    /// A `.pipe` file, a schedule of PyTorch as `.csv`, a schedule of the standard library as
+    /// `std:NAME`, or `-` for standard input
+    pub(crate) target: String,
+    /// Which pipeline, where the file declares several
+    #[arg(long, value_name = "NAME")]
+    pub(crate) pipeline: Option<String>,
+    /// Which schedule, where the file declares several
+    #[arg(long, value_name = "NAME", conflicts_with = "pipeline")]
+    pub(crate) schedule: Option<String>,
+    /// Overrides a parameter, such as `devices=8` or `microbatches=24`
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = parse_setting)]
+    pub(crate) settings: Vec<(String, i64)>,
+    /// Durations of one task of one stage in any one unit, such as `F=1,B=1,W=1,comm=0`; of some
+    /// stages `F[7]=1.3` or `F[0..4]=2`, between two devices `comm[0-1]=0.5`
+    #[arg(long, value_name = "COSTS", value_parser = StageCosts::parse)]
+    pub(crate) cost: Option<StageCosts>,
+    /// Activation limit of all devices, or of each as in `4,4,3,3`, in units: one device's share of
+    /// the activations of one microbatch
+    #[arg(long, value_name = "UNITS", value_parser = MemoryLimit::parse, allow_negative_numbers = true)]
+    pub(crate) memory: Option<MemoryLimit>,
+    /// What activations count in units: `W` which part waits for `W` when `B` has ended, `F` what a
+    /// stage saves, as in `W=0.366`, `W=11/30` or `W=0.5,F[0]=1.5`
+    #[arg(long, value_name = "SHARES", value_parser = str::parse::<Shares>)]
+    pub(crate) activation: Option<Shares>,
+    /// Stages that run their forward once more for the backward pass, so that they hold less:
+    /// `all`, `none`, or stages as in `0..3,5`
+    #[arg(long, value_name = "STAGES", value_parser = str::parse::<Recomputation>)]
+    pub(crate) recompute: Option<Recomputation>,
+    /// What lives in the memory of the hosts and comes to the devices for its uses: `activations`,
+    /// `optimizer`, `parameters`, several between commas, `none`, or `auto` for what makes it fit
+    #[arg(long, value_name = "WHAT", value_parser = str::parse::<Wanted>)]
+    pub(crate) offload: Option<Wanted>,
+    /// What the replicas of a stage divide instead of each keeping all of it, by the stages of
+    /// ZeRO: `1` the optimizer's state, `2` gradients too, `3` weights too, `0` nothing
+    #[arg(long, value_name = "STAGE", value_parser = str::parse::<Zero>)]
+    pub(crate) zero: Option<Zero>,
+    /// The layers of each stage of a model from a `config.json`, as Megatron-LM's
+    /// `--pipeline-model-parallel-layout` has them: `"Et*3|(t*4|)*6t*3L"`
+    #[arg(long, value_name = "LAYOUT", value_parser = str::parse::<Layout>)]
+    pub(crate) layout: Option<Layout>,
+    /// The version of PyTorch that loads the schedule, such as `2.9`, where the target is one in
+    /// its form (`.csv`) or is written in it
+    #[arg(long, value_name = "VERSION", value_parser = str::parse::<Version>)]
+    pub(crate) torch: Option<Version>,
+    /// A report for people, or JSON for programs
+    #[arg(long, value_name = "FORMAT", default_value = "human", value_parser = report_formats())]
+    pub(crate) format: Format,
+    /// Prints nothing but errors and warnings
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+}
+
+/// The options of commands that look at the times of a target.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct TimedArguments {
+    #[command(flatten)]
+    pub(crate) target: TargetArguments,
+    /// Durations as `pipec profile` measured them; those of `--cost` come before them
+    #[arg(long, value_name = "PATH")]
+    pub(crate) profile: Option<PathBuf>,
+    /// Machines to run on: durations in milliseconds and the memory limit come from this `cluster.toml`
+    #[arg(long, value_name = "PATH")]
+    pub(crate) cluster: Option<PathBuf>,
+    /// The cluster's devices compute at the rates of this profile, whatever layout or model it was measured with
+    #[arg(long, value_name = "PATH", requires = "cluster", conflicts_with = "profile")]
+    pub(crate) rates: Option<PathBuf>,
+}
+
+impl TimedArguments {
+    /// What the options ask for, or what speaks against the profile or the cluster.
+    ///
+    /// # Errors
+    /// If one of them cannot be read.
+    pub(crate) fn request(&self) -> Result<Result<Request, Box<(Compilation, Sources)>>, Failure> {
+        let mut request = self.target.request();
+        let rejected = |found: Diagnostics, sources: Sources| {
+            Ok(Err(Box::new((Compilation::rejected(&self.target.target, found, &sources), sources))))
+        };
+        if let Some(path) = &self.profile {
+            match Profile::read(source(path)?) {
+                Ok(profile) => request.profile = Some(profile),
+                Err(wrong) => return rejected(vec![wrong.0], wrong.1),
+            }
+        }
+        if let Some(path) = &self.cluster {
+            match cluster(path, self.rates.as_deref())? {
+                Ok(cluster) => request.cluster = Some(cluster),
+                Err(wrong) => return rejected(wrong.0, wrong.1),
+            }
+        }
+        Ok(Ok(request))
+    }
+
+    /// The files that these options name.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
+        let target = Some(Path::new(&self.target.target)).filter(|_| !self.target.target.starts_with("std:"));
+        let others = [&self.profile, &self.cluster, &self.rates].into_iter().flatten().map(PathBuf::as_path);
+        target.into_iter().chain(others)
+    }
+
+    /// Compiles the target, or only proves what holds for every number of microbatches.
+    ///
+    /// # Errors
+    /// If the target, the profile or the cluster cannot be read, or the target names no schedule of
+    /// the standard library.
+    pub(crate) fn compile(&self, certificate: Certificates) -> Result<(Compilation, Sources), Failure> {
+        match self.request()? {
+            Ok(request) => self.target.compile_for(&Request { certificate, ..request }),
+            Err(rejected) => Ok(*rejected),
+        }
+    }
+
+    /// Compiles the target, which must have a program.
+    ///
+    /// # Errors
+    /// As [`Self::compile`].
+    pub(crate) fn compile_program(&self) -> Result<(Compilation, Sources), Failure> {
+        match self.request()? {
+            Ok(request) => self.target.compile_for(&Request { program: true, ..request }),
+            Err(rejected) => Ok(*rejected),
+        }
+    }
+}
+
+/// The machines of a file, with devices that compute at the rates of a profile if one is named; or
+/// what is wrong with either.
+///
+/// # Errors
+/// If a file cannot be read.
+pub(crate) fn cluster(
+    path: &Path,
+    rates: Option<&Path>,
+) -> Result<Result<Cluster, Box<(Diagnostics, Sources)>>, Failure> {
+    let cluster = Cluster::read(source(path)?);
+    let Some(profile) = rates.map(source).transpose()? else { return Ok(cluster) };
+    Ok(cluster.and_then(|cluster| {
+        let calibrated = Profile::read(profile).and_then(|profile| profile.calibrate(cluster));
+        calibrated.map_err(|wrong| Box::new((vec![wrong.0], wrong.1)))
+    }))
+}
+
+/// A file that an option names.
+///
+/// # Errors
+/// If it cannot be read.
+pub(crate) fn source(path: &Path) -> Result<Source, Failure> {
+    let name = path.display().to_string();
+    match stream::source_text(&path.to_string_lossy()) {
+        Ok(text) => Ok(Source { name, text }),
+        Err(error) => Err(Failure::Io(name, error)),
+    }
+}
+
+/// Who reads the report.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Format {
+    /// For people
+    Human,
+    /// For programs
+    Json,
+    /// For code review: SARIF 2.1.0
+    Sarif,
+}
+
+/// The formats of commands whose output is more than findings.
+fn report_formats() -> impl TypedValueParser<Value = Format> {
+    PossibleValuesParser::new([Format::Human, Format::Json].iter().filter_map(Format::to_possible_value))
+        .map(|name| Format::from_str(&name, false).expect("it is one of the two"))
+}
+
+/// A number of seconds.
+///
+/// # Errors
+/// If the text has another form.
+pub(crate) fn parse_seconds(text: &str) -> Result<f64, String> {
+    let seconds: Option<f64> = text.parse().ok().filter(|seconds| (0.0..=1e9).contains(seconds));
+    seconds.ok_or_else(|| "expected a number of seconds, as in `10` or `0.5`".to_owned())
+}
+
+fn parse_setting(text: &str) -> Result<(String, i64), String> {
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE, as in `devices=8`")?;
+    let value = value.trim().parse().map_err(|_| format!("`{value}` is not a whole number"))?;
+    Ok((name.trim().to_owned(), value))
+}
+
+impl TargetArguments {
+    /// Compiles the target, which must have a program.
+    ///
+    /// # Errors
+    /// If the target cannot be read, or names no schedule of the standard library.
+    pub(crate) fn compile_program(&self) -> Result<(Compilation, Sources), Failure> {
+        self.compile_for(&Request { program: true, ..self.request() })
+    }
+
+    /// Compiles the target as it is asked for.
+    ///
+    /// # Errors
+    /// If the target cannot be read, or names no schedule of the standard library.
+    pub(crate) fn compile_for(&self, request: &Request) -> Result<(Compilation, Sources), Failure> {
+        let mut sources = Sources::default();
+        let (root, folder) = self.read()?;
+        let compilation = pipe_compiler::compile(&mut sources, root, &|path| load(&folder, path), request);
+        Ok((compilation, sources))
+    }
+
+    /// What the options ask for.
+    pub(crate) fn request(&self) -> Request {
+        Request {
+            choice: elaborate::Request {
+                pipeline: self.pipeline.clone(),
+                schedule: self.schedule.clone(),
+                settings: self.settings.clone(),
+                recompute: self.recompute.clone(),
+                activation: self.activation.clone(),
+                offload: self.offload,
+                zero: self.zero,
+                layout: self.layout.clone(),
+                turn: false,
+            },
+            costs: self.cost.clone(),
+            profile: None,
+            cluster: None,
+            memory: self.memory.clone(),
+            certificate: Certificates::Beside,
+            program: false,
+            apart: false,
+            torch: self.torch,
+        }
+    }
+
+    /// The folder that paths in the target are relative to.
+    pub(crate) fn folder(&self) -> PathBuf {
+        let parent = Path::new(&self.target).parent().filter(|_| !self.target.starts_with("std:"));
+        parent.map(Path::to_owned).unwrap_or_default()
+    }
+
+    /// The target's text, and the folder that its imports are relative to.
+    ///
+    /// # Errors
+    /// If it cannot be read, or names no schedule of the standard library.
+    pub(crate) fn read(&self) -> Result<(Source, PathBuf), Failure> {
+        let here = PathBuf::from(".");
+        if let Some(name) = self.target.strip_prefix("std:") {
+            let text = standard(name)?;
+            return Ok((Source { name: self.target.clone(), text }, here));
+        }
+        if self.target.ends_with(".ir") {
+            let message = format!("{}: a program in the instruction form; `check` and `run` take it", self.target);
+            return Err(Failure::Usage(message));
+        }
+        if self.target == STANDARD_INPUT {
+            return Ok((standard_input()?, here));
+        }
+        let text = stream::source_text(&self.target);
+        let text = text.map_err(|error| Failure::Io(self.target.clone(), error))?;
+        let folder = Path::new(&self.target).parent().map(Path::to_owned).unwrap_or(here);
+        Ok((Source { name: self.target.clone(), text }, folder))
+    }
+}
+
+/// What comes from standard input.
+///
+/// # Errors
+/// If it cannot be read.
+pub(crate) fn standard_input() -> Result<Source, Failure> {
+    let text = stream::source_text(STANDARD_INPUT);
+    let text = text.map_err(|error| Failure::Io("standard input".to_owned(), error))?;
+    Ok(Source { name: "<stdin>".to_owned(), text })
+}
+
+/// The text of a standard schedule.
+fn standard(name: &str) -> Result<String, Failure> {
+    if let Some(text) = stdlib::schedule(name) {
+        return Ok(text.to_owned());
+    }
+    let help = suggest::help(name, stdlib::SCHEDULES.iter().map(|(name, _)| *name)).unwrap_or_default();
+    Err(Failure::Usage(format!("the standard library has no schedule `{name}`; {help}")))
+}
+
+/// Reads an imported file. Imports stay below the root file's folder.
+pub(crate) fn load(folder: &Path, path: &str) -> Result<String, String> {
+    let relative = Path::new(path);
+    if !relative.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
+        return Err("imports stay below the folder of the importing file".to_owned());
+    }
+    stream::import(&folder.join(relative)).map_err(|error| error.to_string())
+}

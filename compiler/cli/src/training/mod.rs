@@ -1,0 +1,332 @@
+//! Training: what `run` and `profile` share. It chooses what executes, opens data, and drives a run step by step.
+
+pub(crate) mod backend;
+pub(crate) mod files;
+mod progress;
+pub(crate) mod resumption;
+
+use pipe_compiler::analyze::Analysis;
+use pipe_ir::program::{Body, Program};
+use pipe_ir::units::Bytes;
+use pipe_ir::value::ValueKind;
+use pipe_ir::verify::Verified;
+use pipe_model::symbolic::{FLOWING, SAVED};
+use pipe_runtime::checkpoint::{self, CheckpointError, Home};
+use pipe_runtime::data::Data;
+use pipe_runtime::job::Job;
+use pipe_runtime::{Backend, DeviceStep, Options, Pace, Run, RunError, StepReport, Used};
+use progress::Progress;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What to do beside running the steps.
+pub(crate) struct Plan {
+    /// Steps of the whole run, those before a resumption included.
+    pub(crate) steps: u64,
+    /// Folder of checkpoints; `None` saves nothing.
+    pub(crate) checkpoints: Option<PathBuf>,
+    /// Steps between two checkpoints; 0 saves at the end only.
+    pub(crate) every: u64,
+    /// Whether to keep what ran when.
+    pub(crate) keep_trace: bool,
+    /// Whether the devices compute, so that losses mean something.
+    pub(crate) computes: bool,
+    /// Of so many steps, the first one has tasks that share a GPU run one by one; 0 lets none.
+    pub(crate) one_by_one: u64,
+    /// Whether no progress is shown.
+    pub(crate) quiet: bool,
+}
+
+/// What came of a run.
+pub(crate) struct Finished {
+    /// First step that this run did; above 0 after a resumption.
+    pub(crate) first_step: u64,
+    /// Steps that this run did.
+    pub(crate) steps: u64,
+    /// Loss of each step done, where anything was computed.
+    pub(crate) losses: Vec<f64>,
+    /// Bubbles of each step done, by makespan; of each window, where steps run on.
+    pub(crate) bubbles: Vec<Bubble>,
+    /// Busy share of each device over the steps done.
+    pub(crate) busy: Vec<f64>,
+    /// By device: the part of a step in which its GPU ran no task of any device, in the median.
+    pub(crate) gpu_idle: Vec<f64>,
+    /// Memory of each device.
+    pub(crate) measured: Vec<Measured>,
+    /// Instructions executed on all devices.
+    pub(crate) instructions: u64,
+    /// Time in steps.
+    pub(crate) elapsed: Duration,
+    /// Whether Ctrl-C ended it.
+    pub(crate) interrupted: bool,
+    /// The checkpoint written last.
+    pub(crate) saved: Option<PathBuf>,
+    /// The steps themselves, if they were to be kept.
+    pub(crate) trace: Vec<StepReport>,
+}
+
+/// The part of a makespan in which devices idle.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Bubble {
+    /// The mean over all devices.
+    pub(crate) mean: f64,
+    /// Of the busiest device.
+    pub(crate) busiest: f64,
+}
+
+/// Measured memory of a device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Measured {
+    /// The most bytes alive at once.
+    pub(crate) peak: Bytes,
+    /// The end of the highest buffer.
+    pub(crate) high_water: Bytes,
+    /// The same of its host's memory.
+    pub(crate) host: Used,
+}
+
+/// Why a run ended before its time.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// A device failed.
+    Run(RunError),
+    /// A checkpoint could not be written or read, or does not fit the program.
+    Checkpoint(CheckpointError),
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Run(error) => error.fmt(f),
+            Self::Checkpoint(error) => match resumption::accepted_by(error) {
+                None => error.fmt(f),
+                Some(options) => write!(f, "{error}: {options}"),
+            },
+        }
+    }
+}
+
+impl From<RunError> for Failure {
+    fn from(error: RunError) -> Self {
+        Self::Run(error)
+    }
+}
+
+impl From<CheckpointError> for Failure {
+    fn from(error: CheckpointError) -> Self {
+        Self::Checkpoint(error)
+    }
+}
+
+/// Whether a program says how to compute, so that it can run on a device that does.
+#[must_use]
+pub(crate) fn is_computable(program: &Program) -> bool {
+    !program.execs.iter().any(|exec| matches!(exec.body, Body::Abstract))
+}
+
+/// Where the sizes of what a program holds come from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Sizes {
+    /// A model.
+    Model,
+    /// Nothing: the target is a schedule alone, whose stages all hold the same placeholders.
+    Placeholders,
+    /// A program without tensor graphs, which states them.
+    Program,
+}
+
+impl Sizes {
+    /// Those of a program, and of the target that it was compiled from, if any.
+    #[must_use]
+    pub(crate) fn of(program: &Program, analysis: Option<&Analysis>) -> Self {
+        match analysis {
+            Some(analysis) if analysis.has_model() => Self::Model,
+            Some(_) => Self::Placeholders,
+            None if is_computable(program) => Self::Model,
+            None => Self::Program,
+        }
+    }
+
+    /// What is said of peaks that were counted as compiled.
+    #[must_use]
+    pub(crate) fn verdict(self, computes: bool) -> String {
+        match self {
+            Self::Model if computes => "measured peaks equal the predicted ones, to the byte".to_owned(),
+            Self::Model => {
+                "counted peaks equal the predicted ones, to the byte; the null device computes nothing".to_owned()
+            }
+            Self::Placeholders => format!(
+                "no model: sizes are placeholders, {SAVED} saved by each forward and {FLOWING} sent; they say nothing of a real model"
+            ),
+            Self::Program => {
+                "no tensor graphs: sizes are those that the program states; counted peaks equal the predicted ones"
+                    .to_owned()
+            }
+        }
+    }
+}
+
+/// The data of a program; its path is relative to the folder.
+///
+/// # Errors
+/// Says why it cannot run.
+pub(crate) fn open(program: &Program, backend: Backend, folder: &Path) -> Result<Data, String> {
+    if backend.computes() && !is_computable(program) {
+        return Err("this program was compiled without a model: it runs on the null device only; a pipeline with a model runs on others".to_owned());
+    }
+    match backend {
+        Backend::Null => Ok(Data::synthetic(program)),
+        Backend::Cpu | Backend::Gpu(_) => Data::open(program, folder).map_err(|error| error.to_string()),
+    }
+}
+
+/// Starts a run of a program, perhaps of one rank of a job.
+///
+/// # Errors
+/// Says why it cannot run.
+pub(crate) fn start(
+    program: &Arc<Verified>,
+    data: Arc<Data>,
+    options: &Options,
+    job: Option<&Job>,
+) -> Result<Run, RunError> {
+    let seed = program.program().training.as_ref().map_or(0, |training| training.seed);
+    let options = Options { seed, ..options.clone() };
+    let program = Arc::clone(program);
+    match job {
+        None => Run::start(program, &options, data),
+        Some(job) => Run::join(program, &options, data, job),
+    }
+}
+
+/// Elements of the data of one step: tokens, where the data are tokens.
+#[must_use]
+pub(crate) fn tokens_per_step(program: &Program) -> u64 {
+    let data = program.values.iter().filter(|value| value.kind == ValueKind::Data);
+    let largest = data.flat_map(|value| &value.tensors).map(|slot| slot.ty.elements()).max();
+    largest.unwrap_or(0) * u64::from(program.microbatches_of_step())
+}
+
+/// Runs the remaining steps, until it is to stop, and saves them at home.
+///
+/// # Errors
+/// If a device fails or a checkpoint cannot be written.
+pub(crate) fn train(
+    run: &mut Run,
+    first_step: u64,
+    plan: &Plan,
+    home: Option<&Home>,
+    stop: &mut dyn FnMut() -> Result<bool, RunError>,
+) -> Result<Finished, Failure> {
+    let progress = Progress::new(run.program(), plan, first_step);
+    let mut tally = Tally::new(run.program());
+    let mut saved = None;
+    let start = Instant::now();
+    let stride = u64::from(run.program().n_steps);
+    let mut done = first_step;
+    while done < plan.steps && !stop()? {
+        home.map_or(Ok(()), Home::is_own)?;
+        let is_apart = plan.one_by_one > 0 && ((done - first_step) / stride).is_multiple_of(plan.one_by_one);
+        let step = run.step_at(done, if is_apart { Pace::OneByOne } else { Pace::Usual })?;
+        done += stride;
+        let losses = if plan.computes { step.step_losses(run.program()) } else { Vec::new() };
+        tally.count(&step, &losses);
+        progress.step(done, losses.last().copied(), start.elapsed());
+        if plan.keep_trace {
+            tally.trace.push(step);
+        }
+        if plan.every > 0 && done / plan.every > (done - stride) / plan.every && done < plan.steps {
+            saved = save(run, done, home)?.or(saved);
+        }
+    }
+    if done > first_step {
+        saved = save(run, done, home)?.or(saved);
+    }
+    let interrupted = done < plan.steps;
+    let mut finished = tally.finish(first_step, start.elapsed(), interrupted, saved);
+    finished.steps = done - first_step;
+    Ok(finished)
+}
+
+fn save(run: &Run, step: u64, home: Option<&Home>) -> Result<Option<PathBuf>, CheckpointError> {
+    home.map(|home| checkpoint::write(run, step, home)).transpose()
+}
+
+/// Sums over the steps of a run.
+struct Tally {
+    losses: Vec<f64>,
+    bubbles: Vec<Bubble>,
+    busy: Vec<f64>,
+    /// By device, of each step.
+    gpu_idle: Vec<Vec<f64>>,
+    measured: Vec<Measured>,
+    extent: f64,
+    instructions: u64,
+    trace: Vec<StepReport>,
+}
+
+impl Tally {
+    fn new(program: &Program) -> Self {
+        Self {
+            losses: Vec::new(),
+            bubbles: Vec::new(),
+            busy: vec![0.0; program.devices.len()],
+            gpu_idle: vec![Vec::new(); program.devices.len()],
+            measured: vec![Measured::default(); program.devices.len()],
+            extent: 0.0,
+            instructions: 0,
+            trace: Vec::new(),
+        }
+    }
+
+    fn count(&mut self, step: &StepReport, losses: &[f64]) {
+        let makespan = step.makespan().seconds();
+        let idle = |device: &DeviceStep| match makespan > 0.0 {
+            true => 1.0 - device.busy.seconds() / makespan,
+            false => 0.0,
+        };
+        let busiest = step.devices.iter().map(idle).reduce(f64::min).unwrap_or_default();
+        let mean = step.devices.iter().map(idle).sum::<f64>() / step.devices.len().max(1) as f64;
+        self.losses.extend(losses);
+        self.bubbles.push(Bubble { mean, busiest });
+        self.extent += makespan;
+        self.instructions += step.devices.iter().map(|device| device.instructions).sum::<u64>();
+        for (busy, device) in self.busy.iter_mut().zip(&step.devices) {
+            *busy += device.busy.seconds();
+        }
+        for (idle, device) in self.gpu_idle.iter_mut().zip(&step.devices) {
+            idle.push(1.0 - device.gpu_busy.seconds() / step.wall.seconds().max(f64::MIN_POSITIVE));
+        }
+        for (measured, device) in self.measured.iter_mut().zip(&step.devices) {
+            *measured = Measured { peak: device.peak, high_water: device.high_water, host: device.host };
+        }
+    }
+
+    fn finish(self, first_step: u64, elapsed: Duration, interrupted: bool, saved: Option<PathBuf>) -> Finished {
+        let extent = self.extent.max(f64::MIN_POSITIVE);
+        Finished {
+            first_step,
+            steps: 0,
+            losses: self.losses,
+            bubbles: self.bubbles,
+            busy: self.busy.into_iter().map(|busy| busy / extent).collect(),
+            gpu_idle: self.gpu_idle.iter().map(|idle| median(idle).unwrap_or_default()).collect(),
+            measured: self.measured,
+            instructions: self.instructions,
+            elapsed,
+            interrupted,
+            saved,
+            trace: self.trace,
+        }
+    }
+}
+
+/// The one in the middle.
+pub(crate) fn median(numbers: &[f64]) -> Option<f64> {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied()
+}
