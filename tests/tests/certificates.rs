@@ -118,7 +118,7 @@ fn a_million_microbatches_cost_no_more_than_ten() {
         assert!(found.analysis.is_none() && found.program.is_none());
         let certificate = found.report.certificate.expect("a block");
         assert_eq!((certificate.peak_activation, certificate.turn_microbatches), (33.0, 1));
-        assert!(certificate.not_computed.contains(&"makespan"));
+        assert!(certificate.not_computed.contains(&"makespan".to_owned()));
     }
     assert!(of(10).report.certificate.is_some_and(|certificate| certificate.not_computed.is_empty()));
 }

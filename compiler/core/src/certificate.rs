@@ -97,7 +97,7 @@ pub struct Alone {
     /// What holds for all numbers of microbatches.
     pub certified: Certified,
     /// Requirements that need the step.
-    pub open: Vec<&'static str>,
+    pub open: Vec<String>,
 }
 
 /// Takes a certificate as the whole answer.
@@ -121,11 +121,11 @@ pub fn alone(proof: Proof, request: &Request, answer: &mut Option<Alone>) -> Res
 }
 
 /// Judges what a pipeline requires without a step, and names what cannot be judged so.
-fn requirements(pipeline: &Pipeline, certified: &Certified) -> Result<Vec<&'static str>, Diagnostics> {
+fn requirements(pipeline: &Pipeline, certified: &Certified) -> Result<Vec<String>, Diagnostics> {
     let own = Reach::of(&certified.schedule, &certified.devices, certified.n_microbatches);
-    let mut open = requirements::check_reach(&pipeline.requirements, &own, pipeline.has_model())?;
-    open.extend(pipeline.memory.map(|_| "memory of devices"));
-    Ok(open)
+    let open = requirements::check_reach(&pipeline.requirements, &own, pipeline.has_model())?;
+    let open = open.into_iter().map(|subject| format!("`require {}`", subject.word()));
+    Ok(open.chain(pipeline.memory.map(|_| "memory of devices".to_owned())).collect())
 }
 
 fn prove(

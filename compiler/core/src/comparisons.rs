@@ -33,8 +33,8 @@ pub(crate) fn in_bytes(
         return (None, Vec::new());
     };
     let other = |requirement: &Requirement| match &requirement.limit {
-        Limit::PeakOf { schedule, .. } => schedule.clone(),
-        Limit::Peak(_) | Limit::Memory(_) | Limit::Bubble(_) => None,
+        Limit::PartOf { schedule, .. } => schedule.clone(),
+        Limit::Number(_) => None,
     };
     if pipeline.requirements.iter().all(|requirement| other(requirement).is_none()) {
         return (None, Vec::new());

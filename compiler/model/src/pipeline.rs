@@ -7,7 +7,7 @@ use pipe_ir::training::Training;
 use pipe_ir::units::Bytes;
 use pipe_schedule::policy::offload::Offload;
 use pipe_schedule::policy::zero::Zero;
-use pipe_schedule::requirement::{Limit, Requirement};
+use pipe_schedule::requirement::Requirement;
 use pipe_schedule::schedule::Schedule;
 use pipe_schedule::timing::costs::StageCosts;
 use pipe_syntax::expr::arguments::Values;
@@ -77,10 +77,7 @@ impl Pipeline {
     /// The bytes that each device may hold, and where that was written.
     #[must_use]
     pub fn byte_limit(&self) -> Option<(Bytes, Span)> {
-        let required = self.requirements.iter().filter_map(|requirement| match requirement.limit {
-            Limit::Memory(bytes) => Some((bytes, requirement.span)),
-            _ => None,
-        });
+        let required = self.requirements.iter().filter_map(|one| Some((one.memory()?, one.span)));
         required.chain(self.memory).min_by_key(|(bytes, _)| *bytes)
     }
 }

@@ -13,7 +13,13 @@ pub struct Ratio {
 
 impl Ratio {
     /// The number 1.
-    pub const ONE: Self = Self { above: 1, below: 1 };
+    pub const ONE: Self = Self::whole(1);
+
+    /// A whole number.
+    #[must_use]
+    pub const fn whole(number: u64) -> Self {
+        Self { above: number, below: 1 }
+    }
 
     /// One number divided by another, both in the same unit. `None` where that is nothing.
     #[must_use]

@@ -138,8 +138,8 @@ pub(super) fn elaborate(
     let mut requirements = Vec::new();
     for (subject, limit, span) in &items.requirements {
         let limit = match (limit, parameter_for(limit, files, &sized)) {
-            (_, Some(expr)) => report.take(number_limit(*subject, &expr, &sized)),
-            (ast::Limit::Number(expr), None) => report.take(number_limit(*subject, expr, &sized)),
+            (_, Some(expr)) => report.take(number(*subject, &expr, &sized)).map(Limit::Number),
+            (ast::Limit::Number(expr), None) => report.take(number(*subject, expr, &sized)).map(Limit::Number),
             (ast::Limit::Schedule { factor, schedule }, None) => {
                 let factor = factor.as_ref().map_or(Ok(Ratio::ONE), |factor| ratio(factor, &sized));
                 let factor = report.take(factor);
@@ -148,10 +148,10 @@ pub(super) fn elaborate(
                 let other = is_short.then(|| written(files, schedule, setting, &[], &mut report));
                 let mut other = other.flatten().map(Box::new);
                 other.iter_mut().for_each(|other| activation::apply(activations, other, &mut report));
-                factor.map(|factor| Limit::PeakOf { factor, schedule: other })
+                factor.map(|factor| Limit::PartOf { factor, schedule: other })
             }
         };
-        requirements.extend(limit.map(|limit| Requirement { limit, span: *span }));
+        requirements.extend(limit.map(|limit| Requirement { subject: *subject, limit, span: *span }));
     }
     let (name, span) = (declared.name.text.clone(), declared.name.span);
     let asked = request.offload.map(|asked| (asked, span)).or(items.offload);
@@ -270,12 +270,12 @@ fn parameter_for(limit: &ast::Limit, files: &Files, parameters: &Values) -> Opti
     is_number.then(|| Expr { kind: ExprKind::Name(name.clone()), span: schedule.name.span })
 }
 
-fn number_limit(subject: Subject, expr: &Expr, parameters: &Values) -> Result<Limit, pipe_syntax::expr::scope::Fault> {
-    Ok(match subject {
-        Subject::Peak => Limit::Peak(ratio(expr, parameters)?),
-        Subject::Bubble => Limit::Bubble(ratio(expr, parameters)?),
-        Subject::Memory => Limit::Memory(Bytes(whole(expr, parameters, 0, "`memory`")?)),
-    })
+/// The number that a requirement allows: of bytes a whole one.
+fn number(subject: Subject, expr: &Expr, parameters: &Values) -> Result<Ratio, pipe_syntax::expr::scope::Fault> {
+    if subject.is_in_bytes() {
+        return whole(expr, parameters, 0, &format!("`{}`", subject.word())).map(Ratio::whole);
+    }
+    ratio(expr, parameters)
 }
 
 /// Durations from a `cost` line: 1 for each kind, `BW` as `B` and `W` together, no latency, unless it says otherwise.

@@ -10,7 +10,6 @@ use pipe_ir::units::Bytes;
 use pipe_model::pipeline::Pipeline;
 use pipe_model::transformer::StageAccount;
 use pipe_schedule::policy::recompute::recomputing;
-use pipe_schedule::requirement::Limit;
 use pipe_schedule::schedule::{Schedule, ScheduledTask};
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
 
@@ -62,9 +61,7 @@ pub fn check(
             found.push(error.help(format!("use more devices, offload less, or `host {host_enough}KiB`")));
         }
         for requirement in &pipeline.requirements {
-            if let Limit::Memory(limit) = requirement.limit
-                && needed > limit
-            {
+            if let Some(limit) = requirement.memory().filter(|limit| needed > *limit) {
                 let message = format!("{id} needs {needed}, but at most {limit} is required");
                 let error = Diagnostic::error(Code::RequirementFailed, requirement.span, "does not hold", message);
                 let contributors = Fullest::of(program, device).contributors(program, accounts);

@@ -32,7 +32,7 @@ pub struct CertificateReport {
     /// The most activation memory of any device.
     pub peak_activation: f64,
     /// Figures of a step that were not computed, because the certificate stands alone.
-    pub not_computed: Vec<&'static str>,
+    pub not_computed: Vec<String>,
     /// Versions of the weights, where blocks run on across steps.
     pub weights: Option<WeightsCertificate>,
     /// What each device holds.

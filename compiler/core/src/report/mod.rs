@@ -240,7 +240,7 @@ impl Report {
         let Some(request) = &results.request else { return report };
         if let Some(Alone { elaborated, certified, open }) = &results.alone {
             report.certify(certified, elaborated.pipeline.as_ref());
-            report.certificate.iter_mut().for_each(|certificate| certificate.not_computed.extend(open));
+            report.certificate.iter_mut().for_each(|certificate| certificate.not_computed.extend_from_slice(open));
             return report;
         }
         let elaborated = results.elaborated.as_ref().map(|elaborated| (&elaborated.schedule, &elaborated.pipeline));
@@ -292,9 +292,10 @@ impl Report {
         self.deadlock_free = Some(true);
         self.holds_for(Some(certified.numbers));
         let mut certificate = CertificateReport::new(certified);
-        certificate.not_computed = vec!["makespan", "longest stage", "lower bound", "critical path", "instructions"];
+        certificate.not_computed =
+            ["makespan", "longest stage", "lower bound", "critical path", "instructions"].map(str::to_owned).to_vec();
         if pipeline.is_some_and(Pipeline::has_model) {
-            certificate.not_computed.push("bytes");
+            certificate.not_computed.push("bytes".to_owned());
         }
         self.certificate = Some(certificate);
     }

@@ -12,6 +12,7 @@ use crate::units::{Ticks, Units};
 use pipe_ir::ids::DeviceId;
 use pipe_ir::task::TaskKind;
 use pipe_ir::units::Bytes;
+use pipe_syntax::ast::Subject;
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
 
 /// What comparisons are about where a model is bound: the most bytes of activations.
@@ -46,9 +47,9 @@ pub fn check(
     timeline: &Timeline,
 ) -> Result<(), Diagnostics> {
     let failed = requirements.iter().enumerate().filter_map(|(index, requirement)| {
-        let failure = match &requirement.limit {
-            Limit::Peak(limit) => peak(schedule, peaks, limit.of(Units::UNIT.0), limit.to_string()),
-            Limit::PeakOf { factor, schedule: other } => {
+        let failure = match (requirement.subject, &requirement.limit) {
+            (Subject::Peak, Limit::Number(limit)) => peak(schedule, peaks, limit.of(Units::UNIT.0), limit.to_string()),
+            (Subject::Peak, Limit::PartOf { factor, schedule: other }) => {
                 let other = other.as_ref()?;
                 match bytes.and_then(|bytes| Some((&bytes.own, bytes.others.get(index)?))) {
                     Some((own, Other::Holds(most))) => bytes_of((schedule, peaks, own), *factor, (other, *most)),
@@ -56,8 +57,9 @@ pub fn check(
                     Some((_, Other::None)) | None => peak_of(schedule, peaks, *factor, other),
                 }
             }
-            Limit::Bubble(limit) => bubble(schedule, timeline, *limit),
-            Limit::Memory(_) => None,
+            (Subject::Bubble, Limit::Number(limit)) => bubble(schedule, timeline, *limit),
+            // The grammar compares only peaks with other schedules; bytes are compared where they are known.
+            (Subject::Bubble, Limit::PartOf { .. }) | (Subject::Memory, _) => None,
         }?;
         Some(diagnostic(requirement, failure))
     });
@@ -84,6 +86,24 @@ impl<'a> Reach<'a> {
         let most = devices.iter().map(|held| peak(held.exact)).collect();
         Self { schedule, n_microbatches, least: devices.iter().map(least).collect(), most }
     }
+
+    /// What the least and the most break of a limit; `None` where that needs the step.
+    fn peak(&self, limit: &Limit, has_model: bool) -> Option<(Failure, Failure)> {
+        match limit {
+            Limit::Number(limit) => {
+                let of = |peaks| peak(self.schedule, peaks, limit.of(Units::UNIT.0), limit.to_string());
+                Some((of(&self.least), of(&self.most)))
+            }
+            // Bytes need the step.
+            Limit::PartOf { .. } if has_model => None,
+            Limit::PartOf { factor, schedule } => {
+                let other = schedule.as_ref()?;
+                let reach = Reach::of(other, &certificates(other)?, self.n_microbatches);
+                let of = |peaks, others| peak_against(self.schedule, peaks, *factor, (other, others));
+                Some((of(&self.least, &reach.most), of(&self.most, &reach.least)))
+            }
+        }
+    }
 }
 
 /// Compares what devices hold with the requirements, and names those that cannot be judged without the step.
@@ -94,42 +114,17 @@ pub fn check_reach(
     requirements: &[Requirement],
     own: &Reach<'_>,
     has_model: bool,
-) -> Result<Vec<&'static str>, Diagnostics> {
+) -> Result<Vec<Subject>, Diagnostics> {
     let (mut failed, mut open) = (Diagnostics::new(), Vec::new());
     for requirement in requirements {
-        let (best, worst) = match &requirement.limit {
-            Limit::Peak(limit) => {
-                let of = |peaks| peak(own.schedule, peaks, limit.of(Units::UNIT.0), limit.to_string());
-                (of(&own.least), of(&own.most))
-            }
-            // Bytes need the step.
-            Limit::PeakOf { .. } if has_model => {
-                open.push("`require peak`");
-                continue;
-            }
-            Limit::PeakOf { factor, schedule } => {
-                let other = schedule.as_ref().and_then(|other| Some((other, certificates(other)?)));
-                let Some((other, devices)) = other else {
-                    open.push("`require peak`");
-                    continue;
-                };
-                let reach = Reach::of(other, &devices, own.n_microbatches);
-                let of = |peaks, others| peak_against(own.schedule, peaks, *factor, (other, others));
-                (of(&own.least, &reach.most), of(&own.most, &reach.least))
-            }
-            Limit::Memory(_) => {
-                open.push("`require memory`");
-                continue;
-            }
-            Limit::Bubble(_) => {
-                open.push("`require bubble`");
-                continue;
-            }
+        let reach = match requirement.subject {
+            Subject::Peak => own.peak(&requirement.limit, has_model),
+            Subject::Memory | Subject::Bubble => None,
         };
-        match (best, worst) {
-            (Some(failure), _) => failed.push(diagnostic(requirement, failure)),
-            (None, Some(_)) => open.push("`require peak`"),
-            (None, None) => {}
+        match reach {
+            Some((Some(failure), _)) => failed.push(diagnostic(requirement, failure)),
+            None | Some((None, Some(_))) => open.push(requirement.subject),
+            Some((None, None)) => {}
         }
     }
     open.dedup();

@@ -20,9 +20,8 @@ use pipe_schedule::dispatch::job::{Orders, Time};
 use pipe_schedule::dispatch::plan::Plan;
 use pipe_schedule::policy::offload::Offload;
 use pipe_schedule::policy::recompute::recomputing;
-use pipe_schedule::requirement::Limit;
 use pipe_schedule::units::Units;
-use pipe_syntax::ast::PipelineItem;
+use pipe_syntax::ast::{PipelineItem, Subject};
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
 use pipe_syntax::files::{self, Loader};
 use pipe_syntax::source::{Source, Sources};
@@ -98,8 +97,7 @@ pub fn prepare(
 /// Whether a pipeline says what its devices hold in bytes, and not in activations.
 fn counts_bytes(analysis: &Analysis) -> bool {
     let Some(pipeline) = analysis.pipeline.as_ref().filter(|_| analysis.has_model()) else { return false };
-    let is_peak = |limit: &Limit| matches!(limit, Limit::Peak(_) | Limit::PeakOf { .. });
-    pipeline.byte_limit().is_some() && !pipeline.requirements.iter().any(|one| is_peak(&one.limit))
+    pipeline.byte_limit().is_some() && !pipeline.requirements.iter().any(|one| one.subject == Subject::Peak)
 }
 
 /// Where the root's pipeline names its schedule, and whether it says what lives with the hosts.

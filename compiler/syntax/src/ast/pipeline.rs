@@ -115,6 +115,30 @@ pub enum Subject {
     Bubble,
 }
 
+impl Subject {
+    /// Every one of them.
+    pub const ALL: [Self; 3] = [Self::Peak, Self::Memory, Self::Bubble];
+
+    /// Its keyword.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Peak => "peak",
+            Self::Memory => "memory",
+            Self::Bubble => "bubble",
+        }
+    }
+
+    /// Whether its limit is a number of bytes, and not of units or a share.
+    #[must_use]
+    pub const fn is_in_bytes(self) -> bool {
+        match self {
+            Self::Memory => true,
+            Self::Peak | Self::Bubble => false,
+        }
+    }
+}
+
 /// The right side of a pipeline's `require`.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Limit {

@@ -222,9 +222,12 @@ fn a_pipeline_says_everything() {
     let ratio = |above, below| Ratio::new(above, below).expect("a ratio");
     let limits: Vec<_> = pipeline.requirements.iter().map(|it| &it.limit).collect();
     assert!(
-        matches!(limits[0], Limit::PeakOf { factor, schedule: Some(schedule) } if *factor == ratio(3, 5) && schedule.name == "1f1b")
+        matches!(limits[0], Limit::PartOf { factor, schedule: Some(schedule) } if *factor == ratio(3, 5) && schedule.name == "1f1b")
     );
-    assert_eq!(limits[1..], [&Limit::Peak(ratio(5, 2)), &Limit::Memory(Bytes(1 << 20)), &Limit::Bubble(ratio(3, 10))]);
+    assert_eq!(
+        limits[1..],
+        [ratio(5, 2), Ratio::whole(1 << 20), ratio(3, 10)].map(Limit::Number).iter().collect::<Vec<_>>()
+    );
     let training = pipeline.training.expect("training");
     assert_eq!((training.steps, training.data), (30, DataSource::Synthetic));
     assert_eq!(training.learning_rate.peak, 0.05);

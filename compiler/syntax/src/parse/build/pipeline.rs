@@ -105,12 +105,8 @@ impl Builder<'_> {
 
     fn requirement(&mut self, pair: Pair<'_, Rule>) -> PipelineItem {
         let span = self.span(&pair);
-        let subject = pair.clone().into_inner().find_map(|word| match word.as_rule() {
-            Rule::kw_peak => Some(Subject::Peak),
-            Rule::kw_memory => Some(Subject::Memory),
-            Rule::kw_bubble => Some(Subject::Bubble),
-            _ => None,
-        });
+        let named = |word: Pair<'_, Rule>| Subject::ALL.into_iter().find(|subject| subject.word() == word.as_str());
+        let subject = pair.clone().into_inner().find_map(named);
         let right = Parts::of(pair).need();
         let limit = match right.as_rule() {
             Rule::peak_limit => self.peak_limit(right),
