@@ -15,7 +15,7 @@ use crate::profile::Profile;
 use crate::random::mix;
 use crate::remote::{RankView, Remote};
 use pipe_ir::ids::{DeviceId, GroupId, TokenId};
-use pipe_ir::instruction::{Class, Direction, Instruction};
+use pipe_ir::instruction::{Class, Direction, Start};
 use pipe_ir::program::{DeviceProgram, Program};
 use pipe_ir::verify::List;
 use std::collections::{BTreeMap, VecDeque};
@@ -223,10 +223,10 @@ pub fn queues_of(program: &Program) -> impl Iterator<Item = QueueName> {
     let devices = program.devices.iter().enumerate();
     devices.flat_map(|(index, device)| {
         let own = DeviceId::from_index(index);
-        device.setup.iter().chain(&device.step).filter_map(move |instruction| match *instruction {
-            Instruction::SendStart { to, class, .. } => Some((own, to, class)),
-            Instruction::RecvStart { from, class, .. } => Some((from, own, class)),
-            _ => None,
+        device.setup.iter().chain(&device.step).filter_map(move |instruction| match instruction.starts()?.1 {
+            Start::Send(to, class) => Some((own, to, class)),
+            Start::Receive(from, class) => Some((from, own, class)),
+            Start::Join(_) | Start::Copy(_) => None,
         })
     })
 }

@@ -70,7 +70,7 @@ impl Group {
                 continue;
             }
             let own = GroupId::from_index(index);
-            let joins = |one: &&Instruction| one.joins().is_some_and(|(group, _)| group == own);
+            let joins = |one: &&Instruction| one.joins(own);
             // No queue ever grows: a member is at most a whole step ahead of the others.
             let room = |device: &DeviceId| program.devices[device.index()].step.iter().filter(joins).count();
             let parts = members.iter().map(|device| VecDeque::with_capacity(2 * room(device))).collect();

@@ -2,7 +2,7 @@
 //! every channel holds so many messages, and perhaps without telling activations from gradients?
 
 use pipe_ir::ids::{DeviceId, GroupId, TokenId};
-use pipe_ir::instruction::{Class, Instruction};
+use pipe_ir::instruction::{Class, Instruction, Start};
 use pipe_ir::program::Program;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -73,15 +73,15 @@ pub fn run(program: &Program, channels: Channels) -> Result<(), Vec<(DeviceId, u
 impl Machine<'_> {
     /// Whether the device can go on after it.
     fn execute(&mut self, device: DeviceId, instruction: &Instruction) -> bool {
-        match *instruction {
-            Instruction::SendStart { to, class, token, .. } => self.start((device, to), class, token, true),
-            Instruction::RecvStart { from, class, token, .. } => self.start((from, device), class, token, false),
-            Instruction::CollStart { group, token, .. } | Instruction::GatherStart { group, token, .. } => {
-                self.join(device, group, token);
-            }
-            Instruction::CopyStart { token, .. } => drop(self.ended.insert((device, token))),
-            Instruction::Wait { token } => return self.ended.contains(&(device, token)),
-            _ => {}
+        if let Instruction::Wait { token } = *instruction {
+            return self.ended.contains(&(device, token));
+        }
+        let Some((token, start)) = instruction.starts() else { return true };
+        match start {
+            Start::Send(to, class) => self.start((device, to), class, token, true),
+            Start::Receive(from, class) => self.start((from, device), class, token, false),
+            Start::Join(group) => self.join(device, group, token),
+            Start::Copy(_) => drop(self.ended.insert((device, token))),
         }
         true
     }

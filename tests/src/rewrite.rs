@@ -2,7 +2,7 @@
 //! own and the peak is counted again, so that the verifier can judge what came out.
 
 use pipe_ir::ids::{BufferId, ExecId, MicrobatchId, TokenId, ValueId};
-use pipe_ir::instruction::{Instruction, OperandRange};
+use pipe_ir::instruction::{Instruction, LifespanEvent, OperandRange};
 use pipe_ir::program::{Access, Body, Buffer, DeviceProgram, Exec, Operand, Program, Space};
 use pipe_ir::task::TaskKind;
 use pipe_ir::units::Bytes;
@@ -191,10 +191,10 @@ fn rewritten(program: &Program, rewrite: impl Fn(&mut DeviceProgram)) -> Program
         rewrite(code);
         let (mut alive, mut peak) = (Bytes::ZERO, Bytes::ZERO);
         for instruction in code.setup.iter().chain(&code.step) {
-            match instruction {
-                Instruction::Alloc { buffer } => alive += code.buffers[buffer.index()].bytes,
-                Instruction::Free { buffer } => alive -= code.buffers[buffer.index()].bytes,
-                _ => {}
+            match instruction.lifespan() {
+                Some(LifespanEvent::Begins(buffer)) => alive += code.buffers[buffer.index()].bytes,
+                Some(LifespanEvent::Ends(buffer)) => alive -= code.buffers[buffer.index()].bytes,
+                None => {}
             }
             peak = peak.max(alive);
         }
@@ -211,31 +211,18 @@ fn spread(code: &mut DeviceProgram) {
     (code.limit, code.arena) = (None, Bytes::ZERO);
     (code.host.limit, code.host.arena) = (None, Bytes::ZERO);
     for instruction in code.setup.iter_mut().chain(&mut code.step) {
-        match instruction {
-            Instruction::Alloc { buffer } => {
-                let Buffer { bytes, space, .. } = old[buffer.index()];
-                let arena = if space == Space::Host { &mut code.host.arena } else { &mut code.arena };
-                now[buffer.index()] = BufferId::from_index(code.buffers.len());
-                code.buffers.push(Buffer { bytes, offset: *arena, space });
-                *arena += bytes;
-                *buffer = now[buffer.index()];
-            }
-            Instruction::Free { buffer }
-            | Instruction::Fill { buffer, .. }
-            | Instruction::Load { buffer, .. }
-            | Instruction::Emit { buffer }
-            | Instruction::SendStart { buffer, .. }
-            | Instruction::CollStart { buffer, .. }
-            | Instruction::RecvStart { buffer, .. } => *buffer = now[buffer.index()],
-            Instruction::Run { operands, .. } => {
-                let own = &old_operands[operands.start as usize..][..operands.len as usize];
-                operands.start = u32::try_from(code.operands.len()).unwrap_or(u32::MAX);
-                code.operands.extend(own.iter().map(|buffer| now[buffer.index()]));
-            }
-            Instruction::CopyStart { buffer, from, .. } | Instruction::GatherStart { buffer, share: from, .. } => {
-                (*buffer, *from) = (now[buffer.index()], now[from.index()]);
-            }
-            Instruction::Wait { .. } => {}
+        if let Some(LifespanEvent::Begins(buffer)) = instruction.lifespan() {
+            let Buffer { bytes, space, .. } = old[buffer.index()];
+            let arena = if space == Space::Host { &mut code.host.arena } else { &mut code.arena };
+            now[buffer.index()] = BufferId::from_index(code.buffers.len());
+            code.buffers.push(Buffer { bytes, offset: *arena, space });
+            *arena += bytes;
         }
+        if let Instruction::Run { operands, .. } = instruction {
+            let own = &old_operands[operands.start as usize..][..operands.len as usize];
+            operands.start = u32::try_from(code.operands.len()).unwrap_or(u32::MAX);
+            code.operands.extend(own.iter().map(|buffer| now[buffer.index()]));
+        }
+        instruction.fields(|buffer, _| *buffer = now[buffer.index()]);
     }
 }

@@ -120,6 +120,38 @@ impl Collective {
     }
 }
 
+/// What an instruction starts, and who takes part in it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Start {
+    /// A transfer to a device.
+    Send(DeviceId, Class),
+    /// A transfer from a device.
+    Receive(DeviceId, Class),
+    /// The next collective of a group.
+    Join(GroupId),
+    /// A copy between the device and its host, for which nobody else is needed.
+    Copy(Direction),
+}
+
+/// The beginning or the end of a lifespan.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LifespanEvent {
+    /// That of the buffer begins.
+    Begins(BufferId),
+    /// That of the buffer ends.
+    Ends(BufferId),
+}
+
+impl LifespanEvent {
+    /// Whose lifespan it is.
+    #[must_use]
+    pub const fn buffer(self) -> BufferId {
+        match self {
+            Self::Begins(buffer) | Self::Ends(buffer) => buffer,
+        }
+    }
+}
+
 /// A row of the reference page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Row {
@@ -237,8 +269,8 @@ macro_rules! instructions {
 
             /// Calls `visit` with every buffer that is a field, in the order of the text.
             #[inline]
-            fn fields(&self, mut visit: impl FnMut(BufferId, Touch)) {
-                match *self {$(
+            pub fn fields(&mut self, mut visit: impl FnMut(&mut BufferId, Touch)) {
+                match self {$(
                     Self::$name { $($field),* } => {$(
                         if let (Some(buffer), Some(touch)) = (<$kind as Kind>::buffer($field), <$kind as Kind>::TOUCH) {
                             visit(buffer, touch);
@@ -297,13 +329,43 @@ impl Instruction {
         out
     }
 
-    /// The group whose next collective it joins, and the token that is waited for, if it does.
+    /// What it starts, and the token that is waited for.
     #[must_use]
-    pub const fn joins(&self) -> Option<(GroupId, TokenId)> {
+    pub const fn starts(&self) -> Option<(TokenId, Start)> {
         match *self {
-            Self::CollStart { group, token, .. } | Self::GatherStart { group, token, .. } => Some((group, token)),
-            _ => None,
+            Self::SendStart { to, class, token, .. } => Some((token, Start::Send(to, class))),
+            Self::RecvStart { from, class, token, .. } => Some((token, Start::Receive(from, class))),
+            Self::CollStart { group, token, .. } | Self::GatherStart { group, token, .. } => {
+                Some((token, Start::Join(group)))
+            }
+            Self::CopyStart { direction, token, .. } => Some((token, Start::Copy(direction))),
+            Self::Alloc { .. }
+            | Self::Free { .. }
+            | Self::Fill { .. }
+            | Self::Load { .. }
+            | Self::Run { .. }
+            | Self::Emit { .. }
+            | Self::Wait { .. } => None,
         }
+    }
+
+    /// Whether it joins a collective of a group.
+    #[must_use]
+    pub fn joins(&self, group: GroupId) -> bool {
+        self.starts().is_some_and(|(_, start)| start == Start::Join(group))
+    }
+
+    /// The lifespan that begins or ends, if one does.
+    #[must_use]
+    pub fn lifespan(&self) -> Option<LifespanEvent> {
+        let mut found = None;
+        let mut own = *self;
+        own.fields(|buffer, touch| match touch {
+            Touch::Alloc => found = Some(LifespanEvent::Begins(*buffer)),
+            Touch::Free => found = Some(LifespanEvent::Ends(*buffer)),
+            Touch::Read | Touch::Write | Touch::Update | Touch::Send | Touch::Receive | Touch::Reduce => {}
+        });
+        found
     }
 
     /// Calls `visit` with every buffer that it touches: its fields, and for `run` the operands of the executable.
@@ -323,7 +385,8 @@ impl Instruction {
             }
             return;
         }
-        self.fields(visit);
+        let mut own = *self;
+        own.fields(|buffer, touch| visit(*buffer, touch));
     }
 }
 

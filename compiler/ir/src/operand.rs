@@ -41,7 +41,7 @@ pub(crate) trait Kind {
     /// Reads its text.
     fn parse(cursor: &mut Cursor<'_>, scope: &mut Scope<'_>) -> Result<Self::Field, ParseError>;
     /// The buffer that it is.
-    fn buffer(_field: Self::Field) -> Option<BufferId> {
+    fn buffer(_field: &mut Self::Field) -> Option<&mut BufferId> {
         None
     }
 }
@@ -65,7 +65,7 @@ macro_rules! buffer_roles {
                 cursor.sigil(b'%', "a buffer such as `%0`").map(BufferId)
             }
 
-            fn buffer(field: BufferId) -> Option<BufferId> {
+            fn buffer(field: &mut BufferId) -> Option<&mut BufferId> {
                 Some(field)
             }
         }

@@ -294,7 +294,7 @@ impl Program {
     #[must_use]
     pub fn n_collectives(&self) -> usize {
         let starts = |device: &DeviceProgram, group: usize| {
-            let own = |one: &&Instruction| one.joins().is_some_and(|(of, _)| of.index() == group);
+            let own = |one: &&Instruction| one.joins(GroupId::from_index(group));
             device.step.iter().filter(own).count()
         };
         let first = |members: &Vec<DeviceId>| members.first().and_then(|device| self.devices.get(device.index()));

@@ -120,14 +120,14 @@ fn course(work: &Work, code: &Code) -> (Vec<(ValueId, MicrobatchId)>, Course) {
     let mut sent = vec![None; code.n_tokens as usize];
     let mut alive = [0_u64; 2];
     let setup = code.setup.iter();
-    setup.for_each(|instruction| count(code, instruction, &mut alive));
+    setup.for_each(|instruction| code.count(instruction, &mut alive));
     course.alive = [vec![alive[0]], vec![alive[1]]];
     let mut points = code.points.iter().copied().skip(1).peekable();
     for (index, instruction) in code.step.iter().enumerate() {
         while points.next_if(|point| *point <= index).is_some() {
             course.alive.iter_mut().zip(alive).for_each(|(levels, alive)| levels.push(alive));
         }
-        count(code, instruction, &mut alive);
+        code.count(instruction, &mut alive);
         let moment = course.alive[0].len() - 1;
         for (levels, alive) in course.alive.iter_mut().zip(alive) {
             levels[moment] = levels[moment].max(alive);
@@ -163,21 +163,6 @@ fn course(work: &Work, code: &Code) -> (Vec<(ValueId, MicrobatchId)>, Course) {
     }
     points.for_each(|_| course.alive.iter_mut().zip(alive).for_each(|(levels, alive)| levels.push(alive)));
     (values, course)
-}
-
-/// Counts what is alive in either space.
-fn count(code: &Code, instruction: &Instruction, alive: &mut [u64; 2]) {
-    match *instruction {
-        Instruction::Alloc { buffer } => {
-            let (bytes, space) = code.buffers[buffer.index()];
-            alive[space.index()] += bytes.0;
-        }
-        Instruction::Free { buffer } => {
-            let (bytes, space) = code.buffers[buffer.index()];
-            alive[space.index()] -= bytes.0;
-        }
-        _ => {}
-    }
 }
 
 /// Whether a value is one of a microbatch that tasks make for later ones.

@@ -9,7 +9,7 @@
 use super::emit::Code;
 use super::{Options, index32};
 use pipe_ir::ids::BufferId;
-use pipe_ir::instruction::Instruction;
+use pipe_ir::instruction::LifespanEvent;
 use pipe_ir::program::{Buffer, DeviceProgram, Extent, Space};
 use pipe_ir::units::Bytes;
 use std::collections::BTreeMap;
@@ -80,21 +80,7 @@ pub(super) fn place(code: Code, options: &Options) -> DeviceProgram {
     let rename = |buffer: &mut BufferId| *buffer = names.get(buffer.index()).copied().unwrap_or(*buffer);
     device.operands.iter_mut().for_each(rename);
     for instruction in device.setup.iter_mut().chain(&mut device.step) {
-        match instruction {
-            Instruction::Alloc { buffer }
-            | Instruction::Free { buffer }
-            | Instruction::Fill { buffer, .. }
-            | Instruction::Load { buffer, .. }
-            | Instruction::Emit { buffer }
-            | Instruction::SendStart { buffer, .. }
-            | Instruction::CollStart { buffer, .. }
-            | Instruction::RecvStart { buffer, .. } => rename(buffer),
-            Instruction::CopyStart { buffer, from, .. } | Instruction::GatherStart { buffer, share: from, .. } => {
-                rename(buffer);
-                rename(from);
-            }
-            Instruction::Run { .. } | Instruction::Wait { .. } => {}
-        }
+        instruction.fields(|buffer, _| rename(buffer));
     }
     device
 }
@@ -112,21 +98,21 @@ impl Lifespans {
         let mut alive = 0;
         for instruction in code.setup.iter().chain(&code.step) {
             let now = index32(lifespans.events.len());
-            match *instruction {
-                Instruction::Alloc { buffer } if is_own(buffer) => {
+            match instruction.lifespan() {
+                Some(LifespanEvent::Begins(buffer)) if is_own(buffer) => {
                     let span = &mut lifespans.spans[buffer.index()];
                     span.from = now;
                     alive += span.bytes;
                     lifespans.peak = lifespans.peak.max(alive);
                     lifespans.events.push((buffer.0, true));
                 }
-                Instruction::Free { buffer } if is_own(buffer) => {
+                Some(LifespanEvent::Ends(buffer)) if is_own(buffer) => {
                     let span = &mut lifespans.spans[buffer.index()];
                     span.to = now;
                     alive -= span.bytes;
                     lifespans.events.push((buffer.0, false));
                 }
-                _ => {}
+                Some(LifespanEvent::Begins(_) | LifespanEvent::Ends(_)) | None => {}
             }
         }
         lifespans

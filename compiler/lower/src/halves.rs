@@ -17,7 +17,7 @@
 use super::Options;
 use super::transfers::Transfers;
 use pipe_ir::ids::DeviceId;
-use pipe_ir::instruction::Instruction;
+use pipe_ir::instruction::{Instruction, LifespanEvent};
 use pipe_ir::program::{DeviceProgram, Program};
 use pipe_ir::task::{Task, TaskKind};
 use pipe_ir::units::Bytes;
@@ -89,10 +89,10 @@ fn keeps(set: &StageSet, stage: &StageExecs) -> bool {
 /// run before each to its `W`.
 fn is_fullest_inside(program: &Program, code: &DeviceProgram, firsts: impl Iterator<Item = Task>) -> bool {
     let mut firsts = firsts.peekable();
-    let count = |live: Bytes, instruction: &Instruction| match *instruction {
-        Instruction::Alloc { buffer } => live + code.buffers[buffer.index()].bytes,
-        Instruction::Free { buffer } => live - code.buffers[buffer.index()].bytes,
-        _ => live,
+    let count = |live: Bytes, instruction: &Instruction| match instruction.lifespan() {
+        Some(LifespanEvent::Begins(buffer)) => live + code.buffers[buffer.index()].bytes,
+        Some(LifespanEvent::Ends(buffer)) => live - code.buffers[buffer.index()].bytes,
+        None => live,
     };
     let mut live = code.setup.iter().fold(Bytes::ZERO, count);
     // The most since the last run, and whether that was the `B` of a pair.

@@ -8,7 +8,7 @@
 use super::emit::Code;
 use crate::offload::plan::{Plan, Reference, Shortage, Step, plan};
 use crate::program_tables::Work;
-use pipe_ir::ids::{BufferId, DeviceId, ExecId, ValueId};
+use pipe_ir::ids::{DeviceId, ExecId, ValueId};
 use pipe_ir::instruction::Instruction;
 use pipe_ir::program::{Access, Space};
 use pipe_ir::task::TaskKind;
@@ -88,18 +88,10 @@ fn reference(schedule: &Schedule, work: &Work, device: DeviceId) -> (Vec<ValueId
 
 /// The most bytes that are alive during each step, without chunks.
 fn others(bare: &Code, n_steps: usize) -> Vec<u64> {
-    let bytes = |buffer: BufferId| {
-        let (bytes, space) = bare.buffers[buffer.index()];
-        if space == Space::Device { bytes.0 } else { 0 }
-    };
-    let mut alive: u64 = 0;
+    let mut alive = [0; Space::ALL.len()];
     let mut count = |instruction: &Instruction| {
-        match *instruction {
-            Instruction::Alloc { buffer } => alive += bytes(buffer),
-            Instruction::Free { buffer } => alive -= bytes(buffer),
-            _ => {}
-        }
-        alive
+        bare.count(instruction, &mut alive);
+        alive[Space::Device.index()]
     };
     let persistent = bare.setup.iter().map(&mut count).last().unwrap_or_default();
     let mut others = vec![persistent; n_steps];

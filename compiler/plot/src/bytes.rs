@@ -10,7 +10,7 @@ use pipe_compiler::analyze::Analysis;
 use pipe_compiler::memory::live_buffers::{Held, Holds};
 use pipe_compiler::report::Report;
 use pipe_ir::ids::{BufferId, DeviceId, MicrobatchId, StageId};
-use pipe_ir::instruction::{Class, Instruction};
+use pipe_ir::instruction::{Class, Instruction, LifespanEvent};
 use pipe_ir::program::{DeviceProgram, Program, Space};
 use pipe_ir::task::Task;
 use pipe_ir::units::Bytes;
@@ -79,26 +79,23 @@ fn track(program: &Program, device: &DeviceProgram, times: &[u64]) -> MemoryTrac
     let setup = device.setup.iter().map(|one| (one, None));
     for (instruction, at) in setup.chain(device.step.iter().zip(times.iter().map(|at| Some(*at)))) {
         holds.follow(program, device, instruction);
-        let touched = match *instruction {
-            Instruction::Alloc { buffer } | Instruction::Free { buffer } => Some(buffer),
-            _ => None,
-        };
-        let touched = touched.filter(|buffer| device.buffers[buffer.index()].space == Space::Device);
-        let bytes = touched.map_or(Bytes::ZERO, |buffer| device.buffers[buffer.index()].bytes);
-        match *instruction {
-            Instruction::Alloc { buffer } if touched.is_some() => {
+        let place = |buffer: BufferId| device.buffers[buffer.index()];
+        match instruction.lifespan().filter(|one| place(one.buffer()).space == Space::Device) {
+            Some(LifespanEvent::Begins(buffer)) => {
+                let bytes = place(buffer).bytes;
                 alive.insert(buffer, at);
                 live += bytes;
                 levels.change(at.unwrap_or_default(), bytes.0.cast_signed());
                 if live == device.peak && tenants.is_empty() {
                     for (buffer, since) in &alive {
                         open.insert(*buffer, tenants.len());
-                        let bytes = device.buffers[buffer.index()].bytes;
-                        tenants.push(Tenant { since: *since, until: None, holds: holds.of(*buffer), bytes });
+                        let (holds, bytes) = (holds.of(*buffer), place(*buffer).bytes);
+                        tenants.push(Tenant { since: *since, until: None, holds, bytes });
                     }
                 }
             }
-            Instruction::Free { buffer } if touched.is_some() => {
+            Some(LifespanEvent::Ends(buffer)) => {
+                let bytes = place(buffer).bytes;
                 alive.remove(&buffer);
                 live -= bytes;
                 levels.change(at.unwrap_or_default(), -bytes.0.cast_signed());
@@ -106,7 +103,7 @@ fn track(program: &Program, device: &DeviceProgram, times: &[u64]) -> MemoryTrac
                     tenants[tenant].until = at;
                 }
             }
-            _ => open.iter().for_each(|(buffer, tenant)| {
+            None => open.iter().for_each(|(buffer, tenant)| {
                 let own = &mut tenants[*tenant];
                 own.holds = own.holds.or(holds.of(*buffer));
             }),

@@ -107,7 +107,7 @@ impl Exchange {
                 return Ok(None);
             }
             let group = GroupId::from_index(index);
-            let starts = |one: &&Instruction| one.joins().is_some_and(|(of, _)| of == group);
+            let starts = |one: &&Instruction| one.joins(group);
             let room = |device: &DeviceId| program.devices[device.index()].step.iter().filter(starts).count();
             let joined = devices.iter().map(|device| VecDeque::with_capacity(2 * room(device))).collect();
             let mut ranks: Vec<Rank> = members.iter().map(|(_, rank)| *rank).collect();

@@ -6,7 +6,7 @@
 
 use crate::memory::live_buffers::Holds;
 use pipe_ir::ids::BufferId;
-use pipe_ir::instruction::Instruction;
+use pipe_ir::instruction::LifespanEvent;
 use pipe_ir::program::{DeviceProgram, Program, Space};
 use pipe_ir::units::Bytes;
 use pipe_ir::value::ValueKind;
@@ -27,19 +27,19 @@ fn of_device(program: &Program, device: &DeviceProgram) -> Bytes {
     let mut events: Vec<(usize, BufferId, bool)> = Vec::new();
     for instruction in device.setup.iter().chain(&device.step) {
         holds.follow(program, device, instruction);
-        match *instruction {
-            Instruction::Alloc { buffer } if device.buffers[buffer.index()].space == Space::Device => {
+        match instruction.lifespan() {
+            Some(LifespanEvent::Begins(buffer)) if device.buffers[buffer.index()].space == Space::Device => {
                 open[buffer.index()] = Some(is_counted.len());
                 events.push((is_counted.len(), buffer, true));
                 is_counted.push(false);
                 unknown.push(buffer);
             }
-            Instruction::Free { buffer } => {
+            Some(LifespanEvent::Ends(buffer)) => {
                 let begun = open[buffer.index()].take();
                 events.extend(begun.map(|lifespan| (lifespan, buffer, false)));
                 unknown.retain(|other| *other != buffer);
             }
-            _ => unknown.retain(|buffer| {
+            Some(LifespanEvent::Begins(_)) | None => unknown.retain(|buffer| {
                 let Some(held) = holds.of(*buffer) else { return true };
                 let lifespan = open[buffer.index()];
                 lifespan.into_iter().for_each(|one| is_counted[one] = is_activation(program.value(held.value).kind));

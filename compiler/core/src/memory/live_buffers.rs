@@ -40,8 +40,8 @@ impl Holds {
         match *instruction {
             Instruction::Alloc { buffer } => self.0[buffer.index()] = None,
             Instruction::Fill { buffer, value, .. } => self.hold(buffer, Held { value, microbatch: None }),
-            Instruction::Load { buffer, value, microbatch } => self.hold(buffer, of(value, microbatch)),
-            Instruction::RecvStart { buffer, value, microbatch, .. } => self.hold(buffer, of(value, microbatch)),
+            Instruction::Load { buffer, value, microbatch }
+            | Instruction::RecvStart { buffer, value, microbatch, .. } => self.hold(buffer, of(value, microbatch)),
             Instruction::Run { exec, microbatch, operands } => {
                 for (buffer, operand) in device.operands(operands).iter().zip(&program.exec(exec).operands) {
                     let held = of(operand.value, operand.microbatch(microbatch));
@@ -56,7 +56,12 @@ impl Holds {
             Instruction::CopyStart { buffer, from, .. } => {
                 self.0[buffer.index()] = self.0[buffer.index()].or(self.0[from.index()]);
             }
-            _ => {}
+            Instruction::Free { .. }
+            | Instruction::Emit { .. }
+            | Instruction::SendStart { .. }
+            | Instruction::CollStart { .. }
+            | Instruction::GatherStart { .. }
+            | Instruction::Wait { .. } => {}
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::memory::live_buffers::Holds;
 use pipe_ir::ids::{BufferId, StageId, ValueId};
-use pipe_ir::instruction::Instruction;
+use pipe_ir::instruction::{Instruction, LifespanEvent};
 use pipe_ir::program::{DeviceProgram, Program, Space};
 use pipe_ir::task::Task;
 use pipe_ir::units::Bytes;
@@ -39,20 +39,19 @@ impl Fullest {
         let (mut live, mut reached, mut task) = (Bytes::ZERO, false, None);
         let is_elsewhere = |buffer: BufferId| device.buffers[buffer.index()].space == Space::Host;
         for instruction in device.setup.iter().chain(&device.step) {
-            match *instruction {
-                Instruction::Alloc { buffer } | Instruction::Free { buffer } if is_elsewhere(buffer) => {}
+            match instruction.lifespan().filter(|one| !is_elsewhere(one.buffer())) {
                 // What comes after the peak is not alive at it, and does not say what the buffers of the peak hold.
-                Instruction::Alloc { .. } | Instruction::Free { .. } if reached => continue,
-                Instruction::Alloc { buffer } => {
+                Some(_) if reached => continue,
+                Some(LifespanEvent::Begins(buffer)) => {
                     is_alive[buffer.index()] = true;
                     live += device.buffers[buffer.index()].bytes;
                     reached = live == device.peak;
                 }
-                Instruction::Free { buffer } => {
+                Some(LifespanEvent::Ends(buffer)) => {
                     is_alive[buffer.index()] = false;
                     live -= device.buffers[buffer.index()].bytes;
                 }
-                _ => {}
+                None => {}
             }
             holds.follow(program, device, instruction);
             if let (true, Instruction::Run { exec, microbatch, .. }) = (reached, *instruction) {

@@ -3,8 +3,8 @@
 use super::content::Content;
 use super::report::{Report, at};
 use super::{List, devices};
-use crate::ids::{DeviceId, MicrobatchId, TokenId, ValueId};
-use crate::instruction::{Class, Instruction};
+use crate::ids::{DeviceId, TokenId};
+use crate::instruction::{Class, Instruction, Start};
 use crate::operand::Touch;
 use crate::program::{Access, DeviceProgram, Exec, Program};
 use crate::units::Bytes;
@@ -60,10 +60,11 @@ const fn key(from: DeviceId, to: DeviceId, class: Class) -> u64 {
 
 /// The token and the channel of an instruction of this device; whether it sends.
 fn end(device: DeviceId, instruction: &Instruction) -> Option<(TokenId, u64, bool)> {
-    match *instruction {
-        Instruction::SendStart { to, class, token, .. } => Some((token, key(device, to, class), true)),
-        Instruction::RecvStart { from, class, token, .. } => Some((token, key(from, device, class), false)),
-        _ => None,
+    let (token, start) = instruction.starts()?;
+    match start {
+        Start::Send(to, class) => Some((token, key(device, to, class), true)),
+        Start::Receive(from, class) => Some((token, key(from, device, class), false)),
+        Start::Join(_) | Start::Copy(_) => None,
     }
 }
 
@@ -180,8 +181,8 @@ fn matching(program: &Program, channels: &Channels, channel: usize, carried: &[C
     let (sends, receives) = (channels.sends.of(channel), channels.receives.of(channel));
     for (turn, (send, receive)) in sends.iter().zip(receives).enumerate() {
         let (sender, receiver) = (&program.devices[from.index()], &program.devices[to.index()]);
-        let (out, out_bytes) = (carried[turn], bytes(sender, *send));
-        let (into, in_bytes) = (expected(receiver, *receive), bytes(receiver, *receive));
+        let (out, out_bytes) = (carried[turn], bytes(program, sender, *send));
+        let (into, in_bytes) = (expected(receiver, *receive), bytes(program, receiver, *receive));
         if out != into {
             let (out, into) = (out.describe(program), into.describe(program));
             let message = format!("receives {into} as number {turn} of its channel, but {from} sends {out} there");
@@ -202,19 +203,15 @@ fn matching(program: &Program, channels: &Channels, channel: usize, carried: &[C
 }
 
 fn expected(code: &DeviceProgram, index: u32) -> Content {
-    match code.step[index as usize] {
-        Instruction::RecvStart { value, microbatch, .. } => Content::Of(value, microbatch),
-        _ => Content::Of(ValueId(u32::MAX), MicrobatchId(u32::MAX)),
-    }
+    let Instruction::RecvStart { value, microbatch, .. } = code.step[index as usize] else { return Content::Nothing };
+    Content::Of(value, microbatch)
 }
 
-fn bytes(code: &DeviceProgram, index: u32) -> Bytes {
-    match code.step[index as usize] {
-        Instruction::RecvStart { buffer, .. } | Instruction::SendStart { buffer, .. } => {
-            code.buffers[buffer.index()].bytes
-        }
-        _ => Bytes::ZERO,
-    }
+/// The bytes of the buffer of a transfer.
+fn bytes(program: &Program, code: &DeviceProgram, index: u32) -> Bytes {
+    let mut bytes = Bytes::ZERO;
+    code.step[index as usize].accesses(program, code, |buffer, _| bytes += code.buffers[buffer.index()].bytes);
+    bytes
 }
 
 /// Checks that the receives of a channel take turns in its slots.

@@ -12,7 +12,7 @@ use super::channels::Channels;
 use super::report::Report;
 use super::{devices, stuck};
 use crate::ids::{DeviceId, GroupId};
-use crate::instruction::Instruction;
+use crate::instruction::{Instruction, Start};
 use crate::program::Program;
 use std::collections::BTreeMap;
 
@@ -111,22 +111,23 @@ impl Run<'_> {
 
     /// Starts a transfer or joins a collective, if that is what the instruction does.
     fn start(&mut self, device: DeviceId, instruction: &Instruction) {
-        match *instruction {
-            Instruction::SendStart { token, .. } | Instruction::RecvStart { token, .. } => {
-                if let Some((channel, sends)) = self.channels.of(device, instruction) {
-                    let side = &mut self.sides[channel][usize::from(sends)];
-                    let channel = u32::try_from(channel).unwrap_or(u32::MAX);
-                    let transfer = Transfer::OneSide { channel, turn: side.started, sends };
-                    side.started += 1;
-                    self.ready.extend(side.waiter.take());
-                    self.transfers[device.index()][token.index()] = transfer;
-                }
-            }
-            Instruction::CollStart { group, token, .. } | Instruction::GatherStart { group, token, .. } => {
-                self.transfers[device.index()][token.index()] = self.join(device, group);
-            }
-            _ => {}
-        }
+        let Some((token, start)) = instruction.starts() else { return };
+        self.transfers[device.index()][token.index()] = match start {
+            Start::Send(..) | Start::Receive(..) => self.post(device, instruction),
+            Start::Join(group) => self.join(device, group),
+            Start::Copy(_) => Transfer::Alone,
+        };
+    }
+
+    /// Starts one side of a transfer; the other side can go on if it waits for that.
+    fn post(&mut self, device: DeviceId, instruction: &Instruction) -> Transfer {
+        let Some((channel, sends)) = self.channels.of(device, instruction) else { return Transfer::Alone };
+        let side = &mut self.sides[channel][usize::from(sends)];
+        let channel = u32::try_from(channel).unwrap_or(u32::MAX);
+        let transfer = Transfer::OneSide { channel, turn: side.started, sends };
+        side.started += 1;
+        self.ready.extend(side.waiter.take());
+        transfer
     }
 
     /// Joins the next collective of a group; the last member lets the others go on.

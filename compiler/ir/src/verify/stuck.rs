@@ -6,7 +6,7 @@ use super::report::{Report, at};
 use super::{List, Place, devices};
 use crate::cycle::{Link, Need, cycles, window};
 use crate::ids::{DeviceId, GroupId};
-use crate::instruction::Instruction;
+use crate::instruction::{Instruction, Start};
 use crate::program::Program;
 use std::collections::BTreeMap;
 
@@ -39,14 +39,12 @@ pub(super) fn explain(stuck: &Stuck<'_>, report: &mut Report) {
     for (device, code) in devices(stuck.program) {
         let mut waits = Vec::new();
         for (index, instruction) in code.step.iter().enumerate() {
-            match instruction {
-                Instruction::Wait { .. } if index >= stuck.next[device.index()] && waits.len() < most => {
-                    waits.push(index);
-                }
-                Instruction::CollStart { group, .. } | Instruction::GatherStart { group, .. } => {
-                    rest.joins.entry((*group, device)).or_default().push(index)
-                }
-                _ => {}
+            let is_wait = matches!(instruction, Instruction::Wait { .. });
+            if is_wait && index >= stuck.next[device.index()] && waits.len() < most {
+                waits.push(index);
+            }
+            if let Some((_, Start::Join(group))) = instruction.starts() {
+                rest.joins.entry((group, device)).or_default().push(index);
             }
         }
         rest.waits.push(waits);
@@ -99,10 +97,8 @@ impl Rest<'_> {
     }
 
     fn transfer(&self, device: DeviceId, index: usize) -> Option<Transfer> {
-        match self.stuck.program.devices[device.index()].step[index] {
-            Instruction::Wait { token } => Some(self.stuck.transfers[device.index()][token.index()]),
-            _ => None,
-        }
+        let Instruction::Wait { token } = self.stuck.program.devices[device.index()].step[index] else { return None };
+        Some(self.stuck.transfers[device.index()][token.index()])
     }
 
     fn describe(&self, cycle: &[Link], report: &mut Report) {

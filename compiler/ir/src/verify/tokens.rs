@@ -37,14 +37,7 @@ struct Transfers {
 
 /// Checks one device. Set-up lists start nothing.
 pub(super) fn check(program: &Program, device: DeviceId, code: &DeviceProgram, report: &mut Report) {
-    let starts = |instruction: &&Instruction| {
-        use Instruction::{CollStart, CopyStart, GatherStart, RecvStart, SendStart};
-        matches!(
-            instruction,
-            SendStart { .. } | RecvStart { .. } | CollStart { .. } | GatherStart { .. } | CopyStart { .. }
-        )
-    };
-    let n_starts = code.step.iter().filter(starts).count();
+    let n_starts = code.step.iter().filter(|instruction| instruction.starts().is_some()).count();
     if n_starts != code.n_tokens as usize {
         let message = format!(
             "{} tokens are stated, but {n_starts} transfers, collectives and copies are started",
@@ -56,30 +49,21 @@ pub(super) fn check(program: &Program, device: DeviceId, code: &DeviceProgram, r
     let mut tokens = vec![Token::Unused; n_starts];
     let mut buffers = vec![Transfers::default(); code.buffers.len()];
     for (index, instruction) in code.step.iter().enumerate() {
-        let mut found = Ok(());
+        let (mut found, mut ends) = (Ok(()), Ends::default());
         instruction.accesses(program, code, |buffer, touch| {
             if let Err(message) = disturbs(buffers[buffer.index()], buffer, touch) {
                 found = Err(message);
             }
+            match touch {
+                Touch::Send => ends.read = Some(buffer),
+                Touch::Receive | Touch::Reduce => ends.replaced = Some(buffer),
+                Touch::Alloc | Touch::Free | Touch::Read | Touch::Write | Touch::Update => {}
+            }
         });
-        let started = match *instruction {
-            Instruction::SendStart { buffer, token, .. } => {
-                start(&mut tokens, &mut buffers, index, token, Ends { read: Some(buffer), replaced: None })
-            }
-            Instruction::RecvStart { buffer, token, .. } | Instruction::CollStart { buffer, token, .. } => {
-                start(&mut tokens, &mut buffers, index, token, Ends { read: None, replaced: Some(buffer) })
-            }
-            Instruction::CopyStart { buffer, from, token, .. }
-            | Instruction::GatherStart { buffer, share: from, token, .. } => {
-                start(&mut tokens, &mut buffers, index, token, Ends { read: Some(from), replaced: Some(buffer) })
-            }
-            Instruction::Wait { token } => wait(&mut tokens, &mut buffers, token),
-            Instruction::Alloc { .. }
-            | Instruction::Free { .. }
-            | Instruction::Fill { .. }
-            | Instruction::Load { .. }
-            | Instruction::Run { .. }
-            | Instruction::Emit { .. } => Ok(()),
+        let started = match (*instruction, instruction.starts()) {
+            (Instruction::Wait { token }, _) => wait(&mut tokens, &mut buffers, token),
+            (_, Some((token, _))) => start(&mut tokens, &mut buffers, index, token, ends),
+            (_, None) => Ok(()),
         };
         if let Err(message) = found.and(started) {
             report.step(device, index, message);

@@ -17,7 +17,7 @@ use crate::state_swaps::Residency;
 use away::Journey;
 use copies::Copies;
 use pipe_ir::ids::{BufferId, DeviceId, ExecId, MicrobatchId, TokenId, ValueId};
-use pipe_ir::instruction::{Fill, Instruction, OperandRange};
+use pipe_ir::instruction::{Fill, Instruction, LifespanEvent, OperandRange};
 use pipe_ir::program::{Access, Operand, Space};
 use pipe_ir::task::TaskKind;
 use pipe_ir::units::Bytes;
@@ -40,6 +40,18 @@ pub(super) struct Code {
     pub(super) n_tokens: u32,
     pub(super) setup: Vec<Instruction>,
     pub(super) step: Vec<Instruction>,
+}
+
+impl Code {
+    /// Counts the bytes that are alive in each space.
+    pub(super) fn count(&self, instruction: &Instruction, alive: &mut [u64; Space::ALL.len()]) {
+        let Some(lifespan) = instruction.lifespan() else { return };
+        let (bytes, space) = self.buffers[lifespan.buffer().index()];
+        match lifespan {
+            LifespanEvent::Begins(_) => alive[space.index()] += bytes.0,
+            LifespanEvent::Ends(_) => alive[space.index()] -= bytes.0,
+        }
+    }
 }
 
 /// What of a device is in the memory of its host when.

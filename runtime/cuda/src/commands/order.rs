@@ -10,7 +10,7 @@
 //! that it needs; it depends on nothing but the program.
 
 use pipe_ir::ids::{DeviceId, GroupId, TokenId};
-use pipe_ir::instruction::{Class, Instruction};
+use pipe_ir::instruction::{Class, Instruction, Start};
 use pipe_ir::program::{DeviceProgram, Program};
 use pipe_ir::verify::List;
 use pipe_runtime::RunError;
@@ -134,18 +134,13 @@ impl Walk<'_> {
     /// Starts what others take part in.
     fn start(&mut self, at: At, instruction: &Instruction) {
         let time = self.devices[at.device.index()].time;
-        match *instruction {
-            Instruction::SendStart { to, class, token, .. } => {
-                self.post((at.device, to, class), 0, Started { at, token, time });
-            }
-            Instruction::RecvStart { from, class, token, .. } => {
-                self.post((from, at.device, class), 1, Started { at, token, time });
-            }
-            Instruction::CollStart { group, token, .. } | Instruction::GatherStart { group, token, .. } => {
-                self.join(group, Started { at, token, time });
-            }
-            Instruction::CopyStart { token, .. } => self.end(Started { at, token, time }, time),
-            _ => {}
+        let Some((token, start)) = instruction.starts() else { return };
+        let started = Started { at, token, time };
+        match start {
+            Start::Send(to, class) => self.post((at.device, to, class), 0, started),
+            Start::Receive(from, class) => self.post((from, at.device, class), 1, started),
+            Start::Join(group) => self.join(group, started),
+            Start::Copy(_) => self.end(started, time),
         }
     }
 

@@ -19,7 +19,7 @@ use super::races::races;
 use super::{Call, CommandList, EventId, Home, Part, Queue, QueueId, Work};
 use pipe_ir::graph::DType;
 use pipe_ir::ids::{BufferId, DeviceId, GroupId, MicrobatchId, TokenId, ValueId};
-use pipe_ir::instruction::{Class, Collective, Instruction};
+use pipe_ir::instruction::{Class, Collective, Instruction, Start};
 use pipe_ir::program::{DeviceProgram, Program, Space};
 use pipe_ir::units::Bytes;
 use pipe_ir::verify::{List, Verified};
@@ -139,11 +139,12 @@ fn queues_of(program: &Program, devices: &Range<usize>, list: List) -> BTreeSet<
     for (index, code) in program.devices.iter().enumerate().filter(|(index, _)| devices.contains(index)) {
         let own = DeviceId::from_index(index);
         queues.insert(Queue::Compute(own));
-        queues.extend(instructions(code, list).iter().filter_map(|one| match *one {
-            Instruction::SendStart { to, class, .. } => Some(Queue::Transfer(own, to, class)),
-            Instruction::RecvStart { from, class, .. } => Some(Queue::Transfer(from, own, class)),
-            Instruction::CopyStart { direction, .. } => Some(Queue::Copy(own, direction)),
-            _ => one.joins().map(|(group, _)| Queue::Group(group)),
+        let starts = instructions(code, list).iter().filter_map(Instruction::starts);
+        queues.extend(starts.map(|(_, start)| match start {
+            Start::Send(to, class) => Queue::Transfer(own, to, class),
+            Start::Receive(from, class) => Queue::Transfer(from, own, class),
+            Start::Join(group) => Queue::Group(group),
+            Start::Copy(direction) => Queue::Copy(own, direction),
         }));
     }
     queues
