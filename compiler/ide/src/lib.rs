@@ -155,10 +155,10 @@ impl Walker {
                 self.globals.entry((NameKind::FileParameter, it.name.text.clone())).or_insert(index);
                 return self.declared.push(Some(index));
             }
-            Declaration::Schedule(it) => (NameKind::Schedule, &it.name, it.span, &it.doc, it.parameters.as_slice()),
-            Declaration::Layer(it) => (NameKind::Layer, &it.name, it.span, &it.doc, it.parameters.as_slice()),
-            Declaration::Model(it) => (NameKind::Model, &it.name, it.span, &it.doc, it.parameters.as_slice()),
-            Declaration::Pipeline(it) => (NameKind::Pipeline, &it.name, it.span, &it.doc, [].as_slice()),
+            Declaration::Schedule(it) => (NameKind::Schedule, &it.name, it.span, &it.doc, &it.parameters),
+            Declaration::Layer(it) => (NameKind::Layer, &it.name, it.span, &it.doc, &it.parameters),
+            Declaration::Model(it) => (NameKind::Model, &it.name, it.span, &it.doc, &it.parameters),
+            Declaration::Pipeline(it) => (NameKind::Pipeline, &it.name, it.span, &it.doc, &it.parameters),
         };
         let index = self.define(kind, name, whole, doc);
         self.globals.entry((kind, name.text.clone())).or_insert(index);

@@ -1,7 +1,7 @@
 //! What names mean inside of declarations: scopes, expressions and calls.
 
 use super::{NameKind, Walker};
-use pipe_syntax::ast::{self, Call, Declaration, Expr, ExprKind, Let, Statement};
+use pipe_syntax::ast::{self, Call, Declaration, Expr, ExprKind, Let, Section, Statement};
 use pipe_syntax::source::Span;
 use std::collections::BTreeMap;
 
@@ -16,20 +16,16 @@ impl Walker {
         match declaration {
             Declaration::Import(_) => {}
             Declaration::Parameter(it) => self.values(&it.default),
-            Declaration::Schedule(it) => {
-                it.parameters.iter().for_each(|parameter| self.values(&parameter.default));
-                self.schedule(it);
-            }
-            Declaration::Layer(it) => {
-                it.parameters.iter().for_each(|parameter| self.values(&parameter.default));
-                self.layer(it);
-            }
-            Declaration::Model(it) => {
-                it.parameters.iter().for_each(|parameter| self.values(&parameter.default));
-                self.model_items(&it.items);
-            }
+            Declaration::Schedule(it) => self.section(it, |walker| walker.schedule(it)),
+            Declaration::Layer(it) => self.section(it, |walker| walker.layer(it)),
+            Declaration::Model(it) => self.section(it, |walker| walker.model_items(&it.items)),
             Declaration::Pipeline(it) => it.items.iter().for_each(|item| self.pipeline_item(item)),
         }
+    }
+
+    fn section<Item>(&mut self, section: &Section<Item>, items: impl FnOnce(&mut Self)) {
+        self.values(section.parameters.iter().filter_map(|parameter| parameter.default.as_ref()));
+        items(self);
     }
 
     /// Does something in a scope of its own.

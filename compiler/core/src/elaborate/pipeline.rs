@@ -19,8 +19,8 @@ use pipe_schedule::timing::costs::{CostName, Entry, StageCosts};
 use pipe_schedule::units::Ticks;
 use pipe_syntax::ast::{self, Call, Expr, ExprKind, PipelineItem, Subject};
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
-use pipe_syntax::expr::arguments::{Callee, Division, Values, bind};
-use pipe_syntax::expr::evaluate::exact;
+use pipe_syntax::expr::arguments::{Callee, Values, bind};
+use pipe_syntax::expr::evaluate::{evaluate, exact};
 use pipe_syntax::files::Files;
 use pipe_syntax::limits::{MAX_COST, MAX_DEVICES, MAX_MICROBATCHES, Report, within};
 use pipe_syntax::suggest;
@@ -72,8 +72,7 @@ fn write<'a>(
     let mut visible = setting.outside.clone();
     visible.insert("D".to_owned(), i64::from(setting.n_devices));
     visible.insert("M".to_owned(), i64::from(setting.n_microbatches));
-    let division = Division::RoundsDown;
-    let callee = Callee { declared: &declared.name, parameters: &declared.parameters, settings, division };
+    let callee = Callee { declared: &declared.name, parameters: &declared.parameters, settings, evaluate };
     let arguments = bind(callee, setting.call, &visible)?;
     schedule::elaborate(declared, &arguments, setting)
 }
@@ -240,9 +239,8 @@ fn model_call(
         report.add(if none { error.help("`import std.models.gpt` makes the model `gpt` visible") } else { error });
         return None;
     };
-    let (declared_as, settings) = (&declared.name, &request.settings);
-    let division = Division::Exact;
-    let callee = Callee { declared: declared_as, parameters: &declared.parameters, settings, division };
+    let (name, parameters_of, settings) = (&declared.name, &declared.parameters, &request.settings);
+    let callee = Callee { declared: name, parameters: parameters_of, settings, evaluate: exact };
     let arguments = bind(callee, Some(call), parameters);
     let arguments = arguments.map_err(|errors| report.extend(errors)).ok()?;
     Some(ModelCall { model: declared.name.text.clone(), span: call.span, arguments, precision })

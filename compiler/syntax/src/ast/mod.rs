@@ -40,6 +40,21 @@ pub enum Declaration {
     Pipeline(Pipeline),
 }
 
+/// A declaration whose lines stand between braces.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Section<Item> {
+    /// Lines of `///` above it.
+    pub doc: String,
+    /// What it is called; that of a schedule may begin with a digit.
+    pub name: Name,
+    /// What callers may set. A pipeline has none.
+    pub parameters: Vec<Parameter>,
+    /// Its lines, in the order of the text.
+    pub items: Vec<Item>,
+    /// The whole declaration.
+    pub span: Span,
+}
+
 /// A name at a place: of a declaration, or of a use.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Name {

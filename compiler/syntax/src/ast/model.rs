@@ -1,23 +1,11 @@
 //! The syntax tree of layers and models.
 
-use super::{Call, Expr, Let, Name, Parameter};
+use super::{Call, Expr, Let, Name, Section};
 use crate::source::Span;
 use pipe_ir::graph::DType;
 
 /// `layer name(parameters) { ... }`.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Layer {
-    /// Lines of `///` above it.
-    pub doc: String,
-    /// What it is called.
-    pub name: Name,
-    /// Numbers that callers give.
-    pub parameters: Vec<Parameter>,
-    /// In the order of the text.
-    pub items: Vec<LayerItem>,
-    /// The whole declaration.
-    pub span: Span,
-}
+pub type Layer = Section<LayerItem>;
 
 /// A line of a layer.
 #[derive(Clone, PartialEq, Debug)]
@@ -82,19 +70,7 @@ pub enum Init {
 }
 
 /// `model name(parameters) { ... }`.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Model {
-    /// Lines of `///` above it.
-    pub doc: String,
-    /// What it is called.
-    pub name: Name,
-    /// Numbers that callers give.
-    pub parameters: Vec<Parameter>,
-    /// In the order of the text.
-    pub items: Vec<ModelItem>,
-    /// The whole declaration.
-    pub span: Span,
-}
+pub type Model = Section<ModelItem>;
 
 /// A line of a model.
 #[derive(Clone, PartialEq, Debug)]

@@ -1,21 +1,11 @@
 //! The syntax tree of pipelines.
 
-use super::{Call, Expr, Name};
+use super::{Call, Expr, Name, Section};
 use crate::source::Span;
 use pipe_ir::graph::DType;
 
 /// `pipeline name { ... }`.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Pipeline {
-    /// Lines of `///` above it.
-    pub doc: String,
-    /// What it is called.
-    pub name: Name,
-    /// In the order of the text.
-    pub items: Vec<PipelineItem>,
-    /// The whole declaration.
-    pub span: Span,
-}
+pub type Pipeline = Section<PipelineItem>;
 
 /// A line of a pipeline.
 #[derive(Clone, PartialEq, Debug)]

@@ -1,23 +1,11 @@
 //! The syntax tree of schedules.
 
-use super::{Expr, Let, Name, Parameter, Weights};
+use super::{Expr, Let, Name, Section, Weights};
 use crate::source::Span;
 use pipe_ir::task::TaskKind;
 
 /// `schedule name(parameters) { ... }`.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Schedule {
-    /// Lines of `///` above it.
-    pub doc: String,
-    /// What it is called; may begin with a digit.
-    pub name: Name,
-    /// What callers may set.
-    pub parameters: Vec<Parameter>,
-    /// In the order of the text.
-    pub items: Vec<ScheduleItem>,
-    /// The whole declaration.
-    pub span: Span,
-}
+pub type Schedule = Section<ScheduleItem>;
 
 /// A line of a schedule.
 #[derive(Clone, PartialEq, Debug)]

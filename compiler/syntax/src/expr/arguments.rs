@@ -3,7 +3,6 @@
 
 pub use super::evaluate::Values;
 
-use super::evaluate::{evaluate, exact};
 use super::scope::Fault;
 use crate::ast::{Argument, Call, Expr, Name, Parameter};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
@@ -107,26 +106,9 @@ pub struct Callee<'a> {
     pub parameters: &'a [Parameter],
     /// Values that the caller of the compiler sets, instead of the call's.
     pub settings: &'a [(String, i64)],
-    /// Whether `/` rounds down in its arguments.
-    pub division: Division,
-}
-
-/// What `/` does in the values that parameters are given, and in their defaults.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Division {
-    /// In schedules.
-    RoundsDown,
-    /// In all else: what is not whole in the end is an error.
-    Exact,
-}
-
-impl Division {
-    fn evaluate(self, expr: &Expr, values: &Values) -> Result<i64, Fault> {
-        match self {
-            Self::RoundsDown => evaluate(expr, values),
-            Self::Exact => exact(expr, values),
-        }
-    }
+    /// What an argument or a default is: [`evaluate`](super::evaluate::evaluate) in schedules,
+    /// [`exact`](super::evaluate::exact) elsewhere.
+    pub evaluate: fn(&Expr, &Values) -> Result<i64, Fault>,
 }
 
 /// Gives every parameter a value: a setting, or an argument of the call, or its default.
@@ -143,7 +125,7 @@ pub fn bind(callee: Callee<'_>, call: Option<&Call>, visible: &Values) -> Result
     let mut bound = Values::new();
     for (parameter, argument) in callee.parameters.iter().zip(given) {
         let Some(argument) = argument else { continue };
-        let value = report.take(callee.division.evaluate(&argument.value, visible));
+        let value = report.take((callee.evaluate)(&argument.value, visible));
         bound.extend(value.map(|value| (parameter.name.text.clone(), value)));
     }
     for (name, value) in callee.settings {
@@ -159,7 +141,7 @@ pub fn bind(callee: Callee<'_>, call: Option<&Call>, visible: &Values) -> Result
         let name = &parameter.name.text;
         let value = match (bound.get(name), &parameter.default) {
             (Some(value), _) => Some(*value),
-            (None, Some(default)) => report.take(callee.division.evaluate(default, &visible)),
+            (None, Some(default)) => report.take((callee.evaluate)(default, &visible)),
             (None, None) => {
                 let span = call.map_or(callee.declared.span, |call| call.span);
                 let error = signature.missing(name, span);

@@ -37,7 +37,7 @@ impl Table {
             PipelineItem::Microbatches { count: integer(self.n_microbatches() as usize, span), span },
             PipelineItem::Schedule(call),
         ];
-        let pipeline = Pipeline { doc: String::new(), name, items, span };
+        let pipeline = Pipeline { doc: String::new(), name, parameters: Vec::new(), items, span };
         File { id, declarations: vec![Declaration::Schedule(schedule), Declaration::Pipeline(pipeline)] }
     }
 

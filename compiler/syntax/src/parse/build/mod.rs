@@ -9,7 +9,7 @@ mod schedule;
 pub(crate) use expr::strength;
 
 use super::grammar::Rule;
-use crate::ast::{Argument, Call, Declaration, Import, ImportPath, Let, Name, Parameter};
+use crate::ast::{Argument, Call, Declaration, Import, ImportPath, Let, Name, Parameter, Section};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::source::{FileId, Span};
 use pest::iterators::{Pair, Pairs};
@@ -66,12 +66,21 @@ impl<'t> Builder<'t> {
         Some(match pair.as_rule() {
             Rule::import => Declaration::Import(self.import(pair)),
             Rule::file_parameter => Declaration::Parameter(self.parameter(pair)),
-            Rule::schedule => Declaration::Schedule(self.schedule(pair)),
-            Rule::layer => Declaration::Layer(self.layer(pair)),
-            Rule::model => Declaration::Model(self.model(pair)),
-            Rule::pipeline => Declaration::Pipeline(self.pipeline(pair)),
+            Rule::schedule => Declaration::Schedule(self.section(pair, Self::schedule_item)),
+            Rule::layer => Declaration::Layer(self.section(pair, Self::layer_item)),
+            Rule::model => Declaration::Model(self.section(pair, Self::model_item)),
+            Rule::pipeline => Declaration::Pipeline(self.section(pair, Self::pipeline_item)),
             _ => return None,
         })
+    }
+
+    fn section<Item>(&mut self, pair: Pair<'_, Rule>, item: fn(&mut Self, Pair<'_, Rule>) -> Item) -> Section<Item> {
+        let (doc, span) = (self.doc(&pair), self.span(&pair));
+        let mut parts = Parts::of(pair);
+        let name = self.name(&parts.need());
+        let parameters = parts.optional(Rule::parameters);
+        let parameters = self.parameters(parameters);
+        Section { doc, name, parameters, items: parts.map(|part| item(self, part)).collect(), span }
     }
 
     fn error(&mut self, error: Diagnostic) {

@@ -1,26 +1,12 @@
 //! Layers and models.
 
 use super::{Builder, Parts, Rule};
-use crate::ast::{Expr, Init, Layer, LayerItem, LayerUse, Model, ModelItem, Name, Tie};
+use crate::ast::{Expr, Init, LayerItem, LayerUse, ModelItem, Name, Tie};
 use pest::iterators::Pair;
 use pipe_ir::graph::DType;
 
 impl Builder<'_> {
-    pub(super) fn layer(&mut self, pair: Pair<'_, Rule>) -> Layer {
-        let (doc, span) = (self.doc(&pair), self.span(&pair));
-        let mut parts = Parts::of(pair);
-        let name = self.name(&parts.need());
-        let parameters = parts.optional(Rule::parameters);
-        Layer {
-            doc,
-            name,
-            parameters: self.parameters(parameters),
-            items: parts.map(|item| self.layer_item(item)).collect(),
-            span,
-        }
-    }
-
-    fn layer_item(&mut self, pair: Pair<'_, Rule>) -> LayerItem {
+    pub(super) fn layer_item(&mut self, pair: Pair<'_, Rule>) -> LayerItem {
         let (span, rule) = (self.span(&pair), pair.as_rule());
         if rule == Rule::binding {
             return LayerItem::Let(self.binding(pair));
@@ -66,21 +52,7 @@ impl Builder<'_> {
         }
     }
 
-    pub(super) fn model(&mut self, pair: Pair<'_, Rule>) -> Model {
-        let (doc, span) = (self.doc(&pair), self.span(&pair));
-        let mut parts = Parts::of(pair);
-        let name = self.name(&parts.need());
-        let parameters = parts.optional(Rule::parameters);
-        Model {
-            doc,
-            name,
-            parameters: self.parameters(parameters),
-            items: parts.map(|item| self.model_item(item)).collect(),
-            span,
-        }
-    }
-
-    fn model_item(&mut self, pair: Pair<'_, Rule>) -> ModelItem {
+    pub(super) fn model_item(&mut self, pair: Pair<'_, Rule>) -> ModelItem {
         let span = self.span(&pair);
         match pair.as_rule() {
             Rule::layer_use | Rule::named_layer => {

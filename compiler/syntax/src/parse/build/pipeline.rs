@@ -1,19 +1,12 @@
 //! Pipelines.
 
 use super::{Builder, Parts, Rule, unquoted};
-use crate::ast::{Call, Limit, Name, Pipeline, PipelineItem, Setting, SettingValue, Subject};
+use crate::ast::{Call, Limit, Name, PipelineItem, Setting, SettingValue, Subject};
 use pest::iterators::Pair;
 use pipe_ir::graph::DType;
 
 impl Builder<'_> {
-    pub(super) fn pipeline(&mut self, pair: Pair<'_, Rule>) -> Pipeline {
-        let (doc, span) = (self.doc(&pair), self.span(&pair));
-        let mut parts = Parts::of(pair);
-        let name = self.name(&parts.need());
-        Pipeline { doc, name, items: parts.map(|item| self.pipeline_item(item)).collect(), span }
-    }
-
-    fn pipeline_item(&mut self, pair: Pair<'_, Rule>) -> PipelineItem {
+    pub(super) fn pipeline_item(&mut self, pair: Pair<'_, Rule>) -> PipelineItem {
         let (span, rule) = (self.span(&pair), pair.as_rule());
         if rule == Rule::requirement {
             return self.requirement(pair);

@@ -1,26 +1,12 @@
 //! Schedules.
 
 use super::{Builder, Parts, Rule};
-use crate::ast::{Block, BlockTask, Order, Schedule, ScheduleItem, Statement, Weights};
+use crate::ast::{Block, BlockTask, Order, ScheduleItem, Statement, Weights};
 use pest::iterators::Pair;
 use pipe_ir::task::TaskKind;
 
 impl Builder<'_> {
-    pub(super) fn schedule(&mut self, pair: Pair<'_, Rule>) -> Schedule {
-        let (doc, span) = (self.doc(&pair), self.span(&pair));
-        let mut parts = Parts::of(pair);
-        let name = self.name(&parts.need());
-        let parameters = parts.optional(Rule::parameters);
-        Schedule {
-            doc,
-            name,
-            parameters: self.parameters(parameters),
-            items: parts.map(|item| self.schedule_item(item)).collect(),
-            span,
-        }
-    }
-
-    fn schedule_item(&mut self, pair: Pair<'_, Rule>) -> ScheduleItem {
+    pub(super) fn schedule_item(&mut self, pair: Pair<'_, Rule>) -> ScheduleItem {
         let span = self.span(&pair);
         match pair.as_rule() {
             Rule::stages => ScheduleItem::Stages { count: self.expr(Parts::of(pair).need()), span },
