@@ -48,7 +48,7 @@ pub fn received_just_before_use(program: &Program) -> Program {
         };
         let passing: BTreeSet<BufferId> = code.step.iter().filter_map(allocated).collect();
         received.retain(|buffer| passing.contains(buffer));
-        let mut queue = Queue::default();
+        let mut queue = StepWriter::default();
         for instruction in std::mem::take(&mut code.step) {
             match instruction {
                 Instruction::RecvStart { .. } => {}
@@ -84,14 +84,14 @@ pub fn received_just_before_use(program: &Program) -> Program {
 
 /// A list that is being written, with the send that has not ended.
 #[derive(Default)]
-struct Queue {
+struct StepWriter {
     step: Vec<Instruction>,
     under_way: Option<(TokenId, BufferId)>,
     /// What to free then.
     frees: Vec<Instruction>,
 }
 
-impl Queue {
+impl StepWriter {
     fn end(&mut self) {
         if let Some((token, _)) = self.under_way.take() {
             self.step.push(Instruction::Wait { token });

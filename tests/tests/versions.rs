@@ -12,7 +12,7 @@ use std::path::Path;
 
 /// Where the workers of a cycle are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Layout {
+enum Workers {
     /// All on one device.
     Together,
     /// One on each device.
@@ -21,11 +21,11 @@ enum Layout {
     Stages,
 }
 
-const LAYOUTS: [Layout; 3] = [Layout::Together, Layout::Apart, Layout::Stages];
+const WORKERS: [Workers; 3] = [Workers::Together, Workers::Apart, Workers::Stages];
 
-fn text_of(layout: Layout) -> String {
+fn text_of(workers: Workers) -> String {
     let text = stdlib::schedule("cyclic_dp").expect("a standard schedule").to_owned();
-    if layout != Layout::Stages {
+    if workers != Workers::Stages {
         return text;
     }
     text.replace("place s, m on m % D", "place s on s")
@@ -41,11 +41,11 @@ fn compiled(text: String, settings: &[(&str, i64)]) -> Compilation {
     compilation
 }
 
-fn of_cycle(weights: &str, n: i64, layout: Layout) -> Compilation {
-    let devices = if layout == Layout::Together { 1 } else { n };
+fn of_cycle(weights: &str, n: i64, workers: Workers) -> Compilation {
+    let devices = if workers == Workers::Together { 1 } else { n };
     let fresh = i64::from(weights == "newest");
     let settings = [("devices", devices), ("workers", n), ("microbatches", n), ("steps", 4), ("fresh", fresh)];
-    compiled(text_of(layout), &settings)
+    compiled(text_of(workers), &settings)
 }
 
 /// The figures of Cyclic Data Parallelism.
@@ -60,7 +60,7 @@ fn number(value: &Value) -> f64 {
 
 #[test]
 fn tasks_stand_in_the_slots_of_the_published_table() {
-    let compilation = of_cycle("newest", 3, Layout::Stages);
+    let compilation = of_cycle("newest", 3, Workers::Stages);
     let analysis = compilation.analysis.expect("it runs");
     let block = analysis.schedule.block.as_ref().expect("a block");
     for row in figures()["schedule"]["slot_table_N3"]["rows"].as_array().expect("rows") {
@@ -89,8 +89,8 @@ fn versions_are_those_of_cyclic_data_parallelism() {
     for case in figures()["schedule"]["cases"].as_array().expect("cases") {
         let n = case["N"].as_i64().expect("a number");
         for (weights, key) in [("previous", "v1"), ("newest", "v2")] {
-            for layout in LAYOUTS {
-                let report = of_cycle(weights, n, layout).report;
+            for workers in WORKERS {
+                let report = of_cycle(weights, n, workers).report;
                 let found = report.weights.expect("weights across steps");
                 let fresh = &case["fresh_matrix_v2_rows_i_cols_j"];
                 for (stage, row) in found.stages.iter().enumerate() {
@@ -108,7 +108,7 @@ fn versions_are_those_of_cyclic_data_parallelism() {
                 let (most, mean) =
                     (number(&alive["stage_versions_live_max"]), number(&alive["stage_versions_live_avg"]));
                 assert!((found.versions_alive_mean - mean).abs() < 1e-12, "{n} {weights}: {found:?}");
-                if layout != Layout::Together {
+                if workers != Workers::Together {
                     // On one device a slot of the cycle is as many slots as there are stages, and
                     // none of them is fuller.
                     assert_eq!(found.versions_alive_most as f64, most, "{n} {weights}");
@@ -139,7 +139,7 @@ fn alive(schedule: &Schedule) -> Vec<usize> {
 fn activations_of_all_workers_are_constant() {
     for case in figures()["schedule"]["cases"].as_array().expect("cases") {
         let n = case["N"].as_i64().expect("a number");
-        let compilation = of_cycle("newest", n, Layout::Together);
+        let compilation = of_cycle("newest", n, Workers::Together);
         // One device: a unit is a microbatch's activations.
         let peak = compilation.report.figures.peak_activation.expect("a peak");
         assert!((peak - number(&case["cdp_single_device_act_in_A"])).abs() < 1e-12, "{n}: {peak}");
@@ -147,7 +147,7 @@ fn activations_of_all_workers_are_constant() {
         let counts = alive(schedule);
         let most = usize::try_from(n * (n + 1) / 2).expect("small");
         assert!(!counts.is_empty() && counts.iter().all(|count| *count == most), "{n}: {counts:?}");
-        let apart = of_cycle("newest", n, Layout::Stages).report;
+        let apart = of_cycle("newest", n, Workers::Stages).report;
         for (row, expected) in
             apart.per_device.iter().zip(case["cdp_stage_peak_microbatches"].as_array().expect("peaks"))
         {
@@ -159,7 +159,7 @@ fn activations_of_all_workers_are_constant() {
 #[test]
 fn every_stage_is_used_once_in_every_slot() {
     for n in [2, 3, 4, 5, 8_i64] {
-        let schedule = of_cycle("newest", n, Layout::Together).analysis.expect("it runs").schedule;
+        let schedule = of_cycle("newest", n, Workers::Together).analysis.expect("it runs").schedule;
         let workers = usize::try_from(n).expect("small");
         // After the first worker's first pass and before the last one's last, every slot of the cycle is full.
         let steady = &schedule.orders[0];

@@ -7,7 +7,7 @@
 use super::emit::{Code, Elsewhere, Emitter};
 use super::{ATTEMPTS, Options, arena};
 use crate::offload::activations::{Course, Gap, plan};
-use crate::program_tables::Work;
+use crate::program_tables::ProgramTables;
 use crate::state_swaps::Residency;
 use pipe_ir::ids::{DeviceId, MicrobatchId, ValueId};
 use pipe_ir::instruction::Instruction;
@@ -114,7 +114,7 @@ struct Seen {
 }
 
 /// The gaps of a device with the value of each, and what is alive at its moments.
-fn course(work: &Work, code: &Code) -> (Vec<(ValueId, MicrobatchId)>, Course) {
+fn course(work: &ProgramTables, code: &Code) -> (Vec<(ValueId, MicrobatchId)>, Course) {
     let (mut values, mut course) = (Vec::new(), Course::default());
     let mut seen = vec![Seen::default(); code.buffers.len()];
     let mut sent = vec![None; code.n_tokens as usize];
@@ -166,7 +166,7 @@ fn course(work: &Work, code: &Code) -> (Vec<(ValueId, MicrobatchId)>, Course) {
 }
 
 /// Whether a value is one of a microbatch that tasks make for later ones.
-fn leaves(work: &Work, value: ValueId) -> bool {
+fn leaves(work: &ProgramTables, value: ValueId) -> bool {
     let kind = work.values[value.index()].kind;
     !kind.is_persistent() && !matches!(kind, ValueKind::Data | ValueKind::Loss)
 }

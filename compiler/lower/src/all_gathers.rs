@@ -12,15 +12,15 @@
 //! task that reads the weights, or, where memory is left for it, the one before that.
 
 use super::index32;
-use super::order::Order;
-use crate::program_tables::Work;
+use super::order::GlobalOrder;
+use crate::program_tables::ProgramTables;
 use pipe_ir::ids::{DeviceId, ValueId};
 use pipe_schedule::schedule::Schedule;
 use std::collections::BTreeMap;
 
 /// Tasks of a device, by position.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Run {
+pub(super) struct TaskRange {
     pub(super) first: u32,
     pub(super) last: u32,
 }
@@ -35,11 +35,11 @@ pub(super) struct Round {
     pub(super) first: u32,
     /// Who takes part, ascending: with the share that it keeps, and the tasks that it needs the
     /// weights for, if it has any.
-    pub(super) members: Vec<(DeviceId, ValueId, Option<Run>)>,
+    pub(super) members: Vec<(DeviceId, ValueId, Option<TaskRange>)>,
 }
 
 /// All gatherings, by weights and then in their order; with each a task ahead of its first use, or not.
-pub(super) fn rounds(schedule: &Schedule, work: &Work, order: &Order, ahead: bool) -> Vec<Round> {
+pub(super) fn rounds(schedule: &Schedule, work: &ProgramTables, order: &GlobalOrder, ahead: bool) -> Vec<Round> {
     let mut all = Vec::new();
     if work.kept().next().is_none() {
         return all;
@@ -55,8 +55,8 @@ pub(super) fn rounds(schedule: &Schedule, work: &Work, order: &Order, ahead: boo
 }
 
 /// The runs of a device, by weights.
-fn runs(schedule: &Schedule, work: &Work, device: DeviceId) -> BTreeMap<ValueId, Vec<Run>> {
-    let mut runs: BTreeMap<ValueId, Vec<Run>> = BTreeMap::new();
+fn runs(schedule: &Schedule, work: &ProgramTables, device: DeviceId) -> BTreeMap<ValueId, Vec<TaskRange>> {
+    let mut runs: BTreeMap<ValueId, Vec<TaskRange>> = BTreeMap::new();
     let (mut position, mut held) = (0, Vec::new());
     loop {
         // Two tasks that share the device have what both read.
@@ -72,7 +72,7 @@ fn runs(schedule: &Schedule, work: &Work, device: DeviceId) -> BTreeMap<ValueId,
             let own = runs.entry(*weights).or_default();
             match own.last_mut().filter(|_| held.contains(weights)) {
                 Some(run) => run.last = index32(last),
-                None => own.push(Run { first: index32(position), last: index32(last) }),
+                None => own.push(TaskRange { first: index32(position), last: index32(last) }),
             }
         }
         if !read.is_empty() {
@@ -85,10 +85,10 @@ fn runs(schedule: &Schedule, work: &Work, device: DeviceId) -> BTreeMap<ValueId,
 /// The runs of some weights on all devices that hold them.
 struct Aligned<'a> {
     schedule: &'a Schedule,
-    order: &'a Order,
+    order: &'a GlobalOrder,
     ahead: bool,
     weights: ValueId,
-    members: Vec<(DeviceId, ValueId, &'a [Run])>,
+    members: Vec<(DeviceId, ValueId, &'a [TaskRange])>,
 }
 
 impl Aligned<'_> {
@@ -98,9 +98,9 @@ impl Aligned<'_> {
         let mut rounds: Vec<Round> = Vec::new();
         for turn in 0..count {
             let is_last = turn + 1 == count;
-            let run = |runs: &[Run]| {
+            let run = |runs: &[TaskRange]| {
                 let run = *runs.get(turn)?;
-                Some(Run { last: if is_last { runs.last()?.last } else { run.last }, ..run })
+                Some(TaskRange { last: if is_last { runs.last()?.last } else { run.last }, ..run })
             };
             let members = self.members.iter().map(|(device, share, runs)| (*device, *share, run(runs))).collect();
             let next = self.round(members);
@@ -114,7 +114,7 @@ impl Aligned<'_> {
     }
 
     /// A gathering for these runs, as early as it may be.
-    fn round(&self, members: Vec<(DeviceId, ValueId, Option<Run>)>) -> Round {
+    fn round(&self, members: Vec<(DeviceId, ValueId, Option<TaskRange>)>) -> Round {
         let firsts = || members.iter().filter_map(|(device, _, run)| Some((*device, (*run)?.first)));
         let first = firsts().map(|(device, first)| self.rank(device, first)).min().unwrap_or(0);
         let before = |(device, first): (DeviceId, u32)| match first.checked_sub(1) {

@@ -6,7 +6,7 @@
 //! makes a sum that the receiver takes before it.
 
 use super::index32;
-use crate::program_tables::Work;
+use crate::program_tables::ProgramTables;
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId, ValueId};
 use pipe_ir::task::Task;
 use pipe_schedule::block::async_window::Update;
@@ -52,7 +52,7 @@ pub(super) struct Sums<'a> {
 impl<'a> Sums<'a> {
     pub(super) fn new(
         schedule: &Schedule,
-        work: &Work,
+        work: &ProgramTables,
         dependencies: Option<&'a Dependencies>,
         updates: &[Vec<Update>],
     ) -> Self {

@@ -4,16 +4,16 @@
 //! All have a place in one order, in which every device joins its own.
 
 use super::index32;
-use super::order::Order;
-use crate::all_gathers::{Round, Run};
-use crate::program_tables::Work;
+use super::order::GlobalOrder;
+use crate::all_gathers::{Round, TaskRange};
+use crate::program_tables::ProgramTables;
 use pipe_ir::ids::{DeviceId, ExecId, GroupId, ValueId};
 use pipe_schedule::timing::reductions::Reduction;
 use pipe_schedule::timing::timeline::Timeline;
 
 /// A device's part of a reduction.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Part {
+pub(super) struct ReductionPart {
     /// How many tasks of the device come before it.
     pub(super) position: u32,
     pub(super) gradients: ValueId,
@@ -37,13 +37,13 @@ pub(super) struct Gathering {
     /// How many tasks of the device come before its end is waited for.
     pub(super) waits: u32,
     /// The tasks that it is for, if the device has any.
-    pub(super) run: Option<Run>,
+    pub(super) run: Option<TaskRange>,
 }
 
 /// What a device joins.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Join {
-    Sum(Part),
+    Sum(ReductionPart),
     Gather(Gathering),
 }
 
@@ -74,8 +74,8 @@ impl Collectives {
     /// Numbers the groups in the order of their first collective.
     pub(super) fn new(
         (reductions, rounds): (&[Reduction], &[Round]),
-        work: &Work,
-        (order, timeline): (&Order, &Timeline),
+        work: &ProgramTables,
+        (order, timeline): (&GlobalOrder, &Timeline),
     ) -> Self {
         let mut joining = Joining {
             work,
@@ -101,7 +101,7 @@ impl Collectives {
     }
 
     /// The reductions of a device, in its order.
-    pub(super) fn sums(&self, device: DeviceId) -> impl Iterator<Item = &Part> {
+    pub(super) fn sums(&self, device: DeviceId) -> impl Iterator<Item = &ReductionPart> {
         self.of(device).iter().filter_map(|join| match join {
             Join::Sum(part) => Some(part),
             Join::Gather(_) => None,
@@ -111,7 +111,7 @@ impl Collectives {
 
 /// All collectives in one order, each with its rank: reductions in theirs, behind the last
 /// contribution to them, gatherings before a task.
-fn in_order<'a>(reductions: &'a [Reduction], rounds: &'a [Round], order: &Order) -> Vec<(u32, Together<'a>)> {
+fn in_order<'a>(reductions: &'a [Reduction], rounds: &'a [Round], order: &GlobalOrder) -> Vec<(u32, Together<'a>)> {
     let mut all = Vec::new();
     let mut last = 0;
     for (number, reduction) in reductions.iter().enumerate() {
@@ -128,8 +128,8 @@ fn in_order<'a>(reductions: &'a [Reduction], rounds: &'a [Round], order: &Order)
 
 /// Lets devices join one collective after the other.
 struct Joining<'a> {
-    work: &'a Work,
-    order: &'a Order,
+    work: &'a ProgramTables,
+    order: &'a GlobalOrder,
     timeline: &'a Timeline,
     groups: Vec<Vec<DeviceId>>,
     joins: Vec<Vec<Join>>,
@@ -175,7 +175,7 @@ impl Joining<'_> {
             }
             self.last_sums[index] = Some((self.joins[index].len(), safe.max(position)));
             let ends = ends.max(safe).max(position);
-            self.joins[index].push(Join::Sum(Part { position, gradients, group, update, divided, ends }));
+            self.joins[index].push(Join::Sum(ReductionPart { position, gradients, group, update, divided, ends }));
         }
     }
 

@@ -139,10 +139,10 @@ fn write(
     set: &StageSet,
     options: &Options,
 ) -> (Program, transfers::Transfers) {
-    let mut work = program_tables::Work::new(schedule, set, (options.offload, options.zero));
+    let mut work = program_tables::ProgramTables::new(schedule, set, (options.offload, options.zero));
     // Only where blocks run on does a task wait for more than what it reads.
     let dependencies = schedule.window.as_ref().map(|_| Dependencies::of(schedule));
-    let order = order::Order::new(schedule, timeline, &work, dependencies.as_ref());
+    let order = order::GlobalOrder::new(schedule, timeline, &work, dependencies.as_ref());
     let transfers = transfers::Transfers::new(schedule, timeline, &work, &order, &options.latency);
     let reductions = reductions(schedule, set, timeline, &options.latency);
     let given =
@@ -171,7 +171,7 @@ struct Inputs<'a> {
     timeline: &'a Timeline,
     options: &'a Options,
     dependencies: Option<&'a Dependencies>,
-    order: order::Order,
+    order: order::GlobalOrder,
     transfers: transfers::Transfers,
     reductions: Vec<Reduction>,
 }
@@ -190,7 +190,7 @@ impl Lowered {
 
 impl Inputs<'_> {
     /// Weights that are kept in shares come while the task before runs, if memory is left for that.
-    fn least_waiting(&self, work: &program_tables::Work) -> Lowered {
+    fn least_waiting(&self, work: &program_tables::ProgramTables) -> Lowered {
         let ahead = self.written(work, true);
         if work.kept().next().is_none() || self.options.budget.is_none_or(|budget| ahead.largest() <= budget) {
             return ahead;
@@ -199,7 +199,7 @@ impl Inputs<'_> {
         if later.largest() < ahead.largest() { later } else { ahead }
     }
 
-    fn written(&self, work: &program_tables::Work, ahead: bool) -> Lowered {
+    fn written(&self, work: &program_tables::ProgramTables, ahead: bool) -> Lowered {
         let Self { schedule, timeline, options, dependencies, order, transfers, reductions } = self;
         let rounds = all_gathers::rounds(schedule, work, order, ahead);
         let collectives = collectives::Collectives::new((reductions, &rounds), work, (order, timeline));
@@ -230,7 +230,7 @@ const ATTEMPTS: usize = 4;
 /// the device has, or else with as little as possible.
 fn with_state_away(
     emitter: &mut emit::Emitter<'_>,
-    work: &program_tables::Work,
+    work: &program_tables::ProgramTables,
     device: DeviceId,
     options: &Options,
 ) -> (Option<Residency>, DeviceProgram) {

@@ -1,7 +1,7 @@
 //! The global order: all tasks in one line, each after what it reads, otherwise by the time at which they start.
 
 use super::index32;
-use crate::program_tables::Work;
+use crate::program_tables::ProgramTables;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::task::Task;
 use pipe_schedule::dependencies::{Dependencies, TaskTable};
@@ -14,10 +14,10 @@ use std::collections::{BTreeMap, BinaryHeap};
 const NONE: u32 = u32::MAX;
 
 /// Where each task stands in the global order, and where each value comes from.
-pub(super) struct Order {
+pub(super) struct GlobalOrder {
     /// By device and position in its order.
     pub ranks: Vec<Vec<u32>>,
-    /// By value and microbatch ([`Work::entry`]): the position of its producer in its device's order.
+    /// By value and microbatch ([`ProgramTables::entry`]): the position of its producer in its device's order.
     producers: Vec<u32>,
 }
 
@@ -25,8 +25,8 @@ pub(super) struct Order {
 struct Line<'s, 'a> {
     schedule: &'s Schedule,
     timeline: &'a Timeline,
-    work: &'a Work,
-    order: Order,
+    work: &'a ProgramTables,
+    order: GlobalOrder,
     /// Devices whose next task could be next: by its start and end.
     ready: BinaryHeap<Reverse<(Ticks, Ticks, DeviceId)>>,
     /// By value and microbatch: a device that waits for it, the first of a list.
@@ -53,11 +53,11 @@ impl LateSums<'_> {
     }
 }
 
-impl Order {
+impl GlobalOrder {
     pub(super) fn new(
         schedule: &Schedule,
         timeline: &Timeline,
-        work: &Work,
+        work: &ProgramTables,
         dependencies: Option<&Dependencies>,
     ) -> Self {
         let ranks = schedule.orders.iter().map(|tasks| Vec::with_capacity(tasks.len())).collect();

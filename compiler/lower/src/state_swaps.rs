@@ -7,7 +7,7 @@
 
 use super::emit::Code;
 use crate::offload::plan::{Plan, Reference, Shortage, Step, plan};
-use crate::program_tables::Work;
+use crate::program_tables::ProgramTables;
 use pipe_ir::ids::{DeviceId, ExecId, ValueId};
 use pipe_ir::instruction::Instruction;
 use pipe_ir::program::{Access, Space};
@@ -32,7 +32,13 @@ pub(super) struct Residency {
 impl Residency {
     /// The plan for a device, given its code without chunks, and what it may hold; with as little
     /// as possible where that is not said.
-    pub(super) fn new(schedule: &Schedule, work: &Work, device: DeviceId, bare: &Code, limit: Option<Bytes>) -> Self {
+    pub(super) fn new(
+        schedule: &Schedule,
+        work: &ProgramTables,
+        device: DeviceId,
+        bare: &Code,
+        limit: Option<Bytes>,
+    ) -> Self {
         let (chunks, mut reference) = reference(schedule, work, device);
         let others = others(bare, reference.steps.len());
         let most = |limit: u64, reference: &mut Reference| {
@@ -60,14 +66,14 @@ impl Residency {
 }
 
 /// The executables of a device in the order in which they run; none for a task without anything to do.
-fn steps(schedule: &Schedule, work: &Work, device: DeviceId) -> Vec<Option<ExecId>> {
+fn steps(schedule: &Schedule, work: &ProgramTables, device: DeviceId) -> Vec<Option<ExecId>> {
     let tasks = schedule.orders[device.index()].iter().map(|scheduled| work.exec(scheduled.task));
     let is_update = |exec: &ExecId| work.execs[exec.index()].kind == TaskKind::Update;
     tasks.chain(work.execs_of(device).filter(is_update).map(Some)).collect()
 }
 
 /// The chunks of a device, and which of them its steps use.
-fn reference(schedule: &Schedule, work: &Work, device: DeviceId) -> (Vec<ValueId>, Reference) {
+fn reference(schedule: &Schedule, work: &ProgramTables, device: DeviceId) -> (Vec<ValueId>, Reference) {
     let mut numbers = vec![None; work.values.len()];
     let (mut chunks, mut reference) = (Vec::new(), Reference::default());
     for exec in steps(schedule, work, device) {

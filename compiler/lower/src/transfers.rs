@@ -1,8 +1,8 @@
 //! Transfers: what crosses between devices, and where each side of it stands.
 
-use super::order::Order;
+use super::order::GlobalOrder;
 use super::{Buckets, index32};
-use crate::program_tables::Work;
+use crate::program_tables::ProgramTables;
 use pipe_ir::ids::{DeviceId, MicrobatchId, ValueId};
 use pipe_ir::instruction::Class;
 use pipe_ir::value::ValueKind;
@@ -45,7 +45,13 @@ pub(super) struct Transfers {
 }
 
 impl Transfers {
-    pub(super) fn new(schedule: &Schedule, timeline: &Timeline, work: &Work, order: &Order, latency: &Latency) -> Self {
+    pub(super) fn new(
+        schedule: &Schedule,
+        timeline: &Timeline,
+        work: &ProgramTables,
+        order: &GlobalOrder,
+        latency: &Latency,
+    ) -> Self {
         let (mut all, starts, channels) = find(schedule, work, order);
         let times = Times { schedule, timeline, order, latency, slots: receive_slots(&work.execs, &work.values) };
         let n_channels = channels.iter().max().map_or(0, |last| last + 1);
@@ -111,7 +117,7 @@ impl Transfers {
 }
 
 /// Finds all transfers, by receiver and reader, where each receiver's begin, and the channel of each.
-fn find(schedule: &Schedule, work: &Work, order: &Order) -> (Vec<Transfer>, Vec<usize>, Vec<usize>) {
+fn find(schedule: &Schedule, work: &ProgramTables, order: &GlobalOrder) -> (Vec<Transfer>, Vec<usize>, Vec<usize>) {
     let (mut all, mut starts, mut channels) = (Vec::new(), vec![0], Vec::new());
     // By value and microbatch: one more than the last device that was found to receive it.
     let mut known = vec![0_u32; work.n_entries()];
@@ -181,7 +187,7 @@ fn class_of(kind: ValueKind) -> Class {
 struct Times<'a> {
     schedule: &'a Schedule,
     timeline: &'a Timeline,
-    order: &'a Order,
+    order: &'a GlobalOrder,
     latency: &'a Latency,
     slots: usize,
 }

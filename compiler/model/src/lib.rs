@@ -23,7 +23,7 @@ pub use graph::tape::{Leaf, Tape};
 pub use language::{MAX_LAYERS, elaborate, functions};
 pub use partition::partition;
 pub use stages::symbolic::{abstract_slices, abstract_stages, add_weights};
-pub use stages::{Kinds, Request, saved_bytes, stage_set, stages, symbolic};
+pub use stages::{Kinds, StageRequest, saved_bytes, stage_set, stages, symbolic};
 
 use pipe_ir::graph::{DType, TensorType};
 use pipe_ir::ids::NodeId;
@@ -70,7 +70,7 @@ pub fn stage_set_of(files: &Files, elaborated: &Elaborated, kinds: &[Kinds]) -> 
     let training = pipeline.and_then(|pipeline| pipeline.training.as_ref());
     let optimizer = training.map(|training| training.optimizer);
     let n_microbatches = schedule.microbatches_of_step();
-    let request = Request { layers: &layers, kinds, n_microbatches, optimizer };
+    let request = StageRequest { layers: &layers, kinds, n_microbatches, optimizer };
     let digest = identity::digest(&model);
     let mut set = if schedule.slices.count() > 1 {
         let slices = slicing::slices(&model, schedule.slices, schedule.span)?;

@@ -5,7 +5,7 @@
 //! the order is that of the program and the peak its peak.
 
 use super::memory::Levels;
-use super::{Lifespan, Measure, Memory, MemoryTrack, Scale};
+use super::{Lifespan, Measure, Memory, MemoryTrack, TickScale};
 use pipe_compiler::analyze::Analysis;
 use pipe_compiler::memory::live_buffers::{Held, Holds};
 use pipe_compiler::report::Report;
@@ -18,7 +18,7 @@ use pipe_schedule::schedule::ScheduledTask;
 use std::collections::BTreeMap;
 
 /// The memory of every device.
-pub(super) fn in_bytes(analysis: &Analysis, program: &Program, report: &Report, scale: &Scale) -> Memory {
+pub(super) fn in_bytes(analysis: &Analysis, program: &Program, report: &Report, scale: &TickScale) -> Memory {
     let devices = program.devices.iter().zip((0..).map(DeviceId)).map(|(device, id)| {
         let times = times(analysis, program, (device, id), scale);
         let limit = report.per_device.get(id.index()).and_then(|own| own.limit_bytes);
@@ -28,7 +28,12 @@ pub(super) fn in_bytes(analysis: &Analysis, program: &Program, report: &Report, 
 }
 
 /// When each instruction of a step is drawn.
-fn times(analysis: &Analysis, program: &Program, (device, id): (&DeviceProgram, DeviceId), scale: &Scale) -> Vec<u64> {
+fn times(
+    analysis: &Analysis,
+    program: &Program,
+    (device, id): (&DeviceProgram, DeviceId),
+    scale: &TickScale,
+) -> Vec<u64> {
     let timeline = &analysis.timeline;
     let order = &analysis.schedule.orders[id.index()];
     // The first task that has not run.

@@ -1,7 +1,7 @@
 //! A picture of a compilation, or of other timelines of its schedule.
 
 use super::{
-    Clock, Closing, Collective, Copy, Device, Idle, Moments, Picture, Reason, SCHEMA, Scale, Task, bubble, bytes,
+    Clock, Closing, Collective, Copy, Device, Idle, Moments, Picture, Reason, SCHEMA, Task, TickScale, bubble, bytes,
     memory, palette, transfers, waits,
 };
 use crate::tracks::{Track, tracks};
@@ -19,7 +19,7 @@ impl Picture {
         let (analysis, report) = (compilation.analysis.as_ref()?, &compilation.report);
         let unit = report.profile.as_ref().map(|own| own.time_unit);
         let unit = unit.or(report.cluster.as_ref().map(|own| own.time_unit));
-        let picture = Self::of(compilation, (analysis, Moments::Placed), &Scale::of(&[analysis]), unit);
+        let picture = Self::of(compilation, (analysis, Moments::Placed), &TickScale::of(&[analysis]), unit);
         Some(Self { report: Some(report.clone()), form_of_bound: report.figures.form_of_bound(), ..picture })
     }
 
@@ -27,14 +27,14 @@ impl Picture {
     #[must_use]
     pub fn versions(compilation: &Compilation, versions: &[(&Analysis, Moments)], unit: &'static str) -> Vec<Self> {
         let all: Vec<&Analysis> = versions.iter().map(|(analysis, _)| *analysis).collect();
-        let scale = Scale::of(&all);
+        let scale = TickScale::of(&all);
         versions.iter().map(|version| Self::of(compilation, *version, &scale, Some(unit))).collect()
     }
 
     fn of(
         compilation: &Compilation,
         (analysis, moments): (&Analysis, Moments),
-        scale: &Scale,
+        scale: &TickScale,
         unit: Option<&'static str>,
     ) -> Self {
         let report = &compilation.report;
@@ -93,7 +93,7 @@ impl Picture {
     }
 }
 
-fn devices(analysis: &Analysis, tracks: &[Track], waits: &waits::Waits, scale: &Scale) -> Vec<Device> {
+fn devices(analysis: &Analysis, tracks: &[Track], waits: &waits::Waits, scale: &TickScale) -> Vec<Device> {
     let each = tracks.iter().enumerate().map(|(index, track)| {
         let device = DeviceId::from_index(index);
         Device {
@@ -109,7 +109,7 @@ fn devices(analysis: &Analysis, tracks: &[Track], waits: &waits::Waits, scale: &
     each.collect()
 }
 
-fn tasks(analysis: &Analysis, tracks: &[Track], waits: &waits::Waits, scale: &Scale) -> Vec<Task> {
+fn tasks(analysis: &Analysis, tracks: &[Track], waits: &waits::Waits, scale: &TickScale) -> Vec<Task> {
     let slices = analysis.schedule.slices;
     let each = tracks.iter().enumerate().flat_map(|(device, track)| {
         track.marks.iter().zip(&waits[device]).map(move |(mark, wait)| Task {

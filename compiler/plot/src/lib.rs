@@ -21,7 +21,7 @@ use pipe_compiler::report::Report;
 use pipe_ir::instruction::{Class, Direction};
 use pipe_ir::task::TaskKind;
 use pipe_schedule::timing::timeline::Together;
-use scale::Scale;
+use scale::TickScale;
 use serde::Serialize;
 use tracks::Share;
 

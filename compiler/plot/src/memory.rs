@@ -1,7 +1,7 @@
 //! Activation memory over time, in parts of units: taken when the task starts that saves it, given
 //! back when the one ends that reads it last.
 
-use super::{Lifespan, Measure, Memory, MemoryTrack, Scale};
+use super::{Lifespan, Measure, Memory, MemoryTrack, TickScale};
 use pipe_compiler::analyze::Analysis;
 use pipe_compiler::report::Report;
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 /// Counts what is alive as [`pipe_schedule::check::memory::peaks`] does, so that the peaks are the same.
-pub(super) fn in_units(analysis: &Analysis, report: &Report, scale: &Scale) -> Memory {
+pub(super) fn in_units(analysis: &Analysis, report: &Report, scale: &TickScale) -> Memory {
     let schedule = &analysis.schedule;
     let devices = (0..schedule.n_devices()).map(DeviceId::from_index).map(|device| {
         let limit = report.per_device.get(device.index()).and_then(|own| own.limit_activation);
@@ -23,7 +23,7 @@ pub(super) fn in_units(analysis: &Analysis, report: &Report, scale: &Scale) -> M
 /// What is alive of a microbatch of a stage: since when, and how many parts.
 type Alive = BTreeMap<(StageId, MicrobatchId), (u64, u64)>;
 
-fn track(analysis: &Analysis, device: DeviceId, scale: &Scale) -> MemoryTrack {
+fn track(analysis: &Analysis, device: DeviceId, scale: &TickScale) -> MemoryTrack {
     let (schedule, dependencies) = (&analysis.schedule, &analysis.order.dependencies);
     let index = device.index();
     let (starts, ends) = (&analysis.timeline.starts[index], &analysis.timeline.ends[index]);

@@ -6,14 +6,14 @@ use pipe_schedule::order::Position;
 use pipe_schedule::units::Ticks;
 
 /// How moments and places of the compiler become those of the picture.
-pub(super) struct Scale {
+pub(super) struct TickScale {
     /// Every moment is a multiple of this, and so is a unit.
     pub(super) divisor: u64,
     /// By device: how many tasks the devices before it have.
     pub(super) first: Vec<u32>,
 }
 
-impl Scale {
+impl TickScale {
     /// For all of some timelines of one schedule.
     pub(super) fn of(versions: &[&Analysis]) -> Self {
         let moments = versions.iter().flat_map(|Analysis { timeline, costs, .. }| {

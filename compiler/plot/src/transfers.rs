@@ -1,7 +1,7 @@
 //! What travels between devices: once to every device that reads it, with the size of the program's own sends.
 
 use super::bytes::sent;
-use super::{Scale, Transfer};
+use super::{TickScale, Transfer};
 use pipe_compiler::analyze::Analysis;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::instruction::Class;
@@ -11,7 +11,7 @@ use pipe_schedule::order::Position;
 use std::collections::BTreeSet;
 
 /// All transfers, in the order in which tasks read them.
-pub(super) fn all(analysis: &Analysis, program: Option<&Program>, scale: &Scale) -> Vec<Transfer> {
+pub(super) fn all(analysis: &Analysis, program: Option<&Program>, scale: &TickScale) -> Vec<Transfer> {
     let Analysis { schedule, order, .. } = analysis;
     let sizes = program.map(sent).unwrap_or_default();
     let mut seen: BTreeSet<(u32, DeviceId, Class)> = BTreeSet::new();
@@ -27,7 +27,7 @@ pub(super) fn all(analysis: &Analysis, program: Option<&Program>, scale: &Scale)
                     _ => Class::Gradient,
                 };
                 for (to, position) in order.table.places(&schedule.placement, task) {
-                    let one = Place { slot: Position::new(to, position), class };
+                    let one = ReadPoint { slot: Position::new(to, position), class };
                     transfers.extend(one.transfer(analysis, input, scale).and_then(|found| {
                         let from = schedule.device_of(input);
                         let microbatch = Some(input.microbatch).filter(|_| class != Class::Sum);
@@ -46,14 +46,14 @@ pub(super) fn all(analysis: &Analysis, program: Option<&Program>, scale: &Scale)
 }
 
 /// Where something is read.
-struct Place {
+struct ReadPoint {
     slot: Position,
     class: Class,
 }
 
-impl Place {
+impl ReadPoint {
     /// What comes from the task that makes it, unless it is there already.
-    fn transfer(&self, analysis: &Analysis, input: Task, scale: &Scale) -> Option<Transfer> {
+    fn transfer(&self, analysis: &Analysis, input: Task, scale: &TickScale) -> Option<Transfer> {
         let Analysis { schedule, order, costs, timeline, .. } = analysis;
         let homes = schedule.devices_of(input);
         if homes.contains(&self.slot.device) {

@@ -85,13 +85,13 @@ struct Task {
 }
 
 /// The text of a schedule, and what it has.
-pub(super) struct Written {
+pub(super) struct DrawnOrder {
     pub(super) text: String,
     pub(super) features: BTreeSet<&'static str>,
 }
 
 /// Draws an order and writes it.
-pub(super) fn write(graph: &StageGraph, shape: &Shape, stages: &Stages, dice: &mut Dice) -> Written {
+pub(super) fn write(graph: &StageGraph, shape: &Shape, stages: &Stages, dice: &mut Dice) -> DrawnOrder {
     let mut features = BTreeSet::new();
     let mut lists = vec![String::new(); shape.devices];
     let mut open = tasks(shape, stages);
@@ -141,7 +141,7 @@ pub(super) fn write(graph: &StageGraph, shape: &Shape, stages: &Stages, dice: &m
         shape.slices,
         place(stages)
     );
-    Written { text, features }
+    DrawnOrder { text, features }
 }
 
 fn tasks(shape: &Shape, stages: &Stages) -> BTreeSet<Task> {

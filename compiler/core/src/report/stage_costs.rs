@@ -8,7 +8,7 @@ use pipe_ir::ids::{DeviceId, StageId};
 use pipe_ir::program::Program;
 use pipe_ir::units::Bytes;
 use pipe_model::stage_set::StageSet;
-use pipe_model::transformer::{Held, StageAccount, Transformer, parameters};
+use pipe_model::transformer::{KeptTensor, StageAccount, Transformer, parameters};
 use pipe_schedule::schedule::ScheduledTask;
 use serde::Serialize;
 
@@ -239,7 +239,7 @@ fn stage_report(
     limit: Option<u64>,
 ) -> StageReport {
     let flops = &account.flops;
-    let tensor = |held: &Held| TensorReport { what: held.what, part: held.part.word(), bytes: count(held.bytes) };
+    let tensor = |held: &KeptTensor| TensorReport { what: held.what, part: held.part.word(), bytes: count(held.bytes) };
     StageReport {
         stage: stage.0,
         device: device.0,

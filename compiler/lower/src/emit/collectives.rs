@@ -3,17 +3,17 @@
 //! devices have.
 
 use super::{Emitter, NO_BUFFER};
-use crate::collectives::{Join, Part};
+use crate::collectives::{Join, ReductionPart};
 use pipe_ir::ids::{DeviceId, ExecId, MicrobatchId, TokenId, ValueId};
 use pipe_ir::instruction::{Collective, Instruction};
 use pipe_ir::task::TaskKind;
 
 /// Collectives that were joined and not waited for.
-pub(super) type Joined = Vec<(TokenId, Part)>;
+pub(super) type Joined = Vec<(TokenId, ReductionPart)>;
 
 impl Emitter<'_> {
     /// Joins a collective. What it waits for that is not weights.
-    pub(super) fn join(&mut self, join: &Join) -> Option<(TokenId, Part)> {
+    pub(super) fn join(&mut self, join: &Join) -> Option<(TokenId, ReductionPart)> {
         match join {
             Join::Gather(gathering) => {
                 self.gather(gathering);
@@ -27,14 +27,14 @@ impl Emitter<'_> {
         }
     }
 
-    fn collect(&mut self, value: ValueId, collective: Collective, part: &Part) -> TokenId {
+    fn collect(&mut self, value: ValueId, collective: Collective, part: &ReductionPart) -> TokenId {
         let (buffer, token) = (self.persistent[value.index()], self.new_token());
         self.code.step.push(Instruction::CollStart { buffer, collective, group: part.group, token });
         token
     }
 
     /// Waits for those that are meant.
-    pub(super) fn wait(&mut self, joined: &mut Joined, is_meant: impl Fn(&Part) -> bool) {
+    pub(super) fn wait(&mut self, joined: &mut Joined, is_meant: impl Fn(&ReductionPart) -> bool) {
         joined.retain(|(token, part)| {
             let waits = is_meant(part);
             if waits {

@@ -12,7 +12,7 @@ use super::index32;
 use super::transfers::Transfers;
 use crate::activation_swaps::Absences;
 use crate::chained_reductions::Sums;
-use crate::program_tables::Work;
+use crate::program_tables::ProgramTables;
 use crate::state_swaps::Residency;
 use away::Journey;
 use copies::Copies;
@@ -73,7 +73,7 @@ impl Elsewhere {
 /// Writes one device after the other; its tables are used again for each.
 pub(super) struct Emitter<'a> {
     schedule: &'a Schedule,
-    work: &'a Work,
+    work: &'a ProgramTables,
     transfers: &'a Transfers,
     collectives: &'a Collectives,
     sums: &'a Sums<'a>,
@@ -103,7 +103,7 @@ pub(super) struct Emitter<'a> {
 impl<'a> Emitter<'a> {
     pub(super) fn new(
         schedule: &'a Schedule,
-        work: &'a Work,
+        work: &'a ProgramTables,
         transfers: &'a Transfers,
         (collectives, sums, updates): (&'a Collectives, &'a Sums<'a>, &'a [Vec<Update>]),
     ) -> Self {
@@ -132,7 +132,7 @@ impl<'a> Emitter<'a> {
         self.schedule
     }
 
-    pub(super) const fn work(&self) -> &'a Work {
+    pub(super) const fn work(&self) -> &'a ProgramTables {
         self.work
     }
 

@@ -18,7 +18,7 @@
 //! it works. Copies are queued, and room is given back, at points only.
 
 use super::levels::Levels;
-use super::queue::Queue;
+use super::queue::CopyTimetable;
 use std::cmp::Reverse;
 use std::ops::Range;
 
@@ -105,7 +105,7 @@ struct Planner<'a> {
     /// Of the device, and of its host.
     levels: [Levels; 2],
     /// To the device, and from there.
-    queues: [Queue; 2],
+    queues: [CopyTimetable; 2],
 }
 
 impl<'a> Planner<'a> {
@@ -116,7 +116,7 @@ impl<'a> Planner<'a> {
             course,
             points,
             levels: course.alive.each_ref().map(|alive| Levels::new(alive)),
-            queues: course.busy.each_ref().map(|busy| Queue::new(busy)),
+            queues: course.busy.each_ref().map(|busy| CopyTimetable::new(busy)),
         }
     }
 

@@ -91,7 +91,7 @@ impl Plan {
 }
 
 /// What the device holds while the plan is made: by chunk, its stay.
-struct Held {
+struct DeviceChunks {
     stays: Vec<Stay>,
     /// By chunk: its stay, if it is on the device.
     of: Vec<Option<usize>>,
@@ -106,7 +106,7 @@ fn demanded(reference: &Reference) -> Result<Vec<Stay>, Shortage> {
     for (index, step) in reference.steps.iter().enumerate().rev() {
         step.uses.iter().for_each(|(chunk, _)| ahead[*chunk].push(index));
     }
-    let mut held = Held { stays: Vec::new(), of: vec![None; reference.chunks.len()], bytes: 0 };
+    let mut held = DeviceChunks { stays: Vec::new(), of: vec![None; reference.chunks.len()], bytes: 0 };
     for (index, step) in reference.steps.iter().enumerate() {
         let needed: u64 = step.uses.iter().map(|(chunk, _)| reference.chunks[*chunk]).sum();
         if needed > step.room {

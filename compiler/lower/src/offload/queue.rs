@@ -8,12 +8,12 @@ const LOOKS: usize = 64;
 
 /// When a queue is busy. What touches is one time.
 #[derive(Default)]
-pub(super) struct Queue {
+pub(super) struct CopyTimetable {
     /// By start: the end.
     busy: BTreeMap<u64, u64>,
 }
 
-impl Queue {
+impl CopyTimetable {
     pub(super) fn new(busy: &[(u64, u64)]) -> Self {
         let mut queue = Self::default();
         busy.iter().for_each(|(start, end)| queue.take(*start, *end));
@@ -69,11 +69,11 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
-    use super::Queue;
+    use super::CopyTimetable;
 
     #[test]
     fn copies_take_the_first_or_the_last_time_that_is_free() {
-        let queue = Queue::new(&[(12, 15), (0, 3), (5, 8), (8, 9)]);
+        let queue = CopyTimetable::new(&[(12, 15), (0, 3), (5, 8), (8, 9)]);
         assert_eq!(queue.busy.len(), 3);
         assert_eq!(queue.earliest(0, 2, 20), Some(3));
         assert_eq!(queue.earliest(1, 3, 20), Some(9));
@@ -86,13 +86,13 @@ mod tests {
         assert_eq!(queue.latest(12, 3, 10), None);
         assert_eq!(queue.latest(5, 2, 3), Some(3));
         assert_eq!(queue.latest(5, 2, 4), None);
-        assert_eq!(Queue::default().earliest(4, u64::MAX, u64::MAX), None);
+        assert_eq!(CopyTimetable::default().earliest(4, u64::MAX, u64::MAX), None);
     }
 
     #[test]
     fn every_free_time_is_found_as_by_looking_at_each_moment() {
         for seed in 0..400_u64 {
-            let mut queue = Queue::default();
+            let mut queue = CopyTimetable::default();
             let mut busy = [false; 40];
             for round in 0..5 {
                 let start = (seed * 31 + round * 17) % 36;

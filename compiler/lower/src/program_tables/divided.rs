@@ -1,7 +1,7 @@
 //! What devices that hold the same weights divide: which updates are of shares, whose these are,
 //! and which weights are kept in them.
 
-use super::Work;
+use super::ProgramTables;
 use pipe_ir::ids::{DeviceId, ExecId, GroupId, ValueId};
 use pipe_ir::program::Chunk;
 use pipe_ir::task::{Task, TaskKind};
@@ -9,7 +9,7 @@ use pipe_ir::value::{Share, ValueKind};
 use pipe_model::stage_set::WeightGroup;
 use std::collections::BTreeMap;
 
-impl Work {
+impl ProgramTables {
     pub(super) fn find_divided(&mut self) {
         self.divided = vec![false; self.values.len()];
         for exec in self.execs.iter().filter(|exec| exec.chunk.is_some_and(|chunk| chunk.group.is_some())) {

@@ -19,7 +19,7 @@ use pipe_schedule::slices::Slices;
 use std::collections::BTreeMap;
 
 /// The tables of the program, and what lowering asks of them.
-pub(super) struct Work {
+pub(super) struct ProgramTables {
     pub(super) values: Vec<Value>,
     pub(super) execs: Vec<Exec>,
     /// By exec: temporaries that are said, where it has no tensor graph.
@@ -59,7 +59,7 @@ pub(super) struct Flow {
     pub(super) writes: Vec<ValueId>,
 }
 
-impl Work {
+impl ProgramTables {
     pub(super) fn new(schedule: &Schedule, set: &StageSet, (offload, zero): (Offload, Zero)) -> Self {
         let used = used(schedule, set);
         let mut work = Self {

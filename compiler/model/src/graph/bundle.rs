@@ -36,7 +36,7 @@ impl Bundle {
 
 /// A place in a value.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Place {
+pub(crate) struct ValueOffset {
     /// Which value.
     pub value: ValueId,
     /// Bytes from its start.

@@ -10,12 +10,12 @@ pub(super) struct Contribution {
     /// The tensor.
     pub node: NodeId,
     /// Where it lies in the gradient; `None` covers all of it.
-    pub part: Option<Part>,
+    pub part: Option<AxisRange>,
 }
 
 /// A range of one axis, as long as the contribution's tensor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Part {
+pub(super) struct AxisRange {
     /// Which axis.
     pub axis: usize,
     /// First element.
@@ -54,7 +54,9 @@ pub(super) fn derivative(tape: &mut Tape, node: NodeId, position: usize, dy: Nod
             whole(tape.reshape(dy, &shape))
         }
         Op::Transpose { permutation } => whole(tape.transpose(dy, &inverse(&permutation))),
-        Op::Slice { axis, start } => Some(Contribution { node: dy, part: Some(Part { axis: axis as usize, start }) }),
+        Op::Slice { axis, start } => {
+            Some(Contribution { node: dy, part: Some(AxisRange { axis: axis as usize, start }) })
+        }
         Op::Concat { axis } => {
             let axis = axis as usize;
             let start = inputs[..position].iter().map(|input| tape.shape(*input)[axis]).sum();

@@ -1,6 +1,6 @@
 //! Extraction: a part of a tape becomes the graph of an executable, its leaves places in operands.
 
-use super::bundle::Place;
+use super::bundle::ValueOffset;
 use super::flops::flops;
 use super::tape::Tape;
 use pipe_ir::graph::{Graph, Op, Store};
@@ -15,7 +15,7 @@ pub(crate) struct Outcome {
     /// Which node of the tape.
     pub node: NodeId,
     /// Where it is written.
-    pub to: Place,
+    pub to: ValueOffset,
     /// Added to what is there.
     pub accumulate: bool,
 }
@@ -23,7 +23,7 @@ pub(crate) struct Outcome {
 /// A graph in the making.
 struct Extraction<'a> {
     tape: &'a Tape,
-    places: &'a BTreeMap<NodeId, Place>,
+    places: &'a BTreeMap<NodeId, ValueOffset>,
     images: BTreeMap<NodeId, NodeId>,
     operands: Vec<Operand>,
     graph: Graph,
@@ -34,7 +34,7 @@ struct Extraction<'a> {
 #[must_use]
 pub(crate) fn extract(
     tape: &Tape,
-    places: &BTreeMap<NodeId, Place>,
+    places: &BTreeMap<NodeId, ValueOffset>,
     results: &[Outcome],
     is_repeated: impl Fn(NodeId) -> bool,
 ) -> (Vec<Operand>, Graph) {
@@ -69,7 +69,7 @@ pub(crate) fn exec(kind: TaskKind, stage: StageId, (operands, graph): (Vec<Opera
 /// Every node that `roots` need, down to the places, in the order of the tape.
 pub(crate) fn reached(
     tape: &Tape,
-    places: &BTreeMap<NodeId, Place>,
+    places: &BTreeMap<NodeId, ValueOffset>,
     roots: impl IntoIterator<Item = NodeId>,
 ) -> Vec<NodeId> {
     let mut is_reached = vec![false; tape.len()];
@@ -116,12 +116,12 @@ impl Extraction<'_> {
         }
     }
 
-    fn input(&mut self, place: Place, id: NodeId) -> NodeId {
+    fn input(&mut self, place: ValueOffset, id: NodeId) -> NodeId {
         let operand = self.operand(place, Access::Read);
         self.graph.push(Op::Input { operand, offset: place.offset }, Vec::new(), self.tape.ty(id).clone())
     }
 
-    fn operand(&mut self, place: Place, access: Access) -> u32 {
+    fn operand(&mut self, place: ValueOffset, access: Access) -> u32 {
         let is_known = |operand: &Operand| operand.value == place.value && operand.ahead == place.ahead;
         let position = self.operands.iter().position(is_known).unwrap_or_else(|| {
             self.operands.push(Operand { value: place.value, access, ahead: place.ahead });

@@ -11,7 +11,7 @@ pub mod stage_set;
 pub mod symbolic;
 mod weights;
 
-use crate::graph::bundle::{Bundle, Place, add_value};
+use crate::graph::bundle::{Bundle, ValueOffset, add_value};
 use crate::graph::tape::Leaf;
 use crate::{Model, WeightId};
 use passes::{Ends, Output, OutputGradient, Places, passes};
@@ -81,7 +81,7 @@ impl Kinds {
 
 /// How a model is used.
 #[derive(Clone, Copy, Debug)]
-pub struct Request<'a> {
+pub struct StageRequest<'a> {
     /// The layers of each stage, from [`crate::partition()`]; together all layers.
     pub layers: &'a [Range<usize>],
     /// What the schedule asks of each stage, by [`StageId`].
@@ -95,12 +95,12 @@ pub struct Request<'a> {
 /// The values, executables and weights of every stage. Given an optimizer, each group of weights has an update, asked
 /// for or not.
 #[must_use]
-pub fn stages(model: &Model, request: &Request<'_>) -> StageSet {
+pub fn stages(model: &Model, request: &StageRequest<'_>) -> StageSet {
     stages_of_slice(model, request, Position::WHOLE)
 }
 
 /// The same for one slice of microbatches, given the model of that slice.
-fn stages_of_slice(model: &Model, request: &Request<'_>, slice: Position) -> StageSet {
+fn stages_of_slice(model: &Model, request: &StageRequest<'_>, slice: Position) -> StageSet {
     let mut set = StageSet { graph: graph(model, request.layers), ..StageSet::default() };
     let mut data: Vec<Option<ValueId>> = vec![None; model.data.len()];
     let readers = readers(model, request.layers);
@@ -164,7 +164,7 @@ fn tie(
     id: StageId,
     stage: &StageTape,
     weights: &mut PlacedWeights,
-    owners: &mut BTreeMap<WeightId, (Place, Place)>,
+    owners: &mut BTreeMap<WeightId, (ValueOffset, ValueOffset)>,
 ) {
     for (owner, (own, gradient)) in stage.owned.iter().zip(weights.parameters.iter().zip(&weights.gradients)) {
         owners.insert(*owner, (own.1, gradient.1));

@@ -3,7 +3,7 @@
 use super::Kinds;
 use super::plan::{Plan, Targets, plan};
 use super::stage::StageTape;
-use crate::graph::bundle::{Bundle, Place, add_value};
+use crate::graph::bundle::{Bundle, ValueOffset, add_value};
 use crate::graph::differentiate::{Differentiated, Half, Seed, differentiate};
 use crate::graph::extract::{Outcome, exec, extract};
 use crate::graph::tape::Leaf;
@@ -15,7 +15,7 @@ use pipe_ir::value::{Value, ValueKind};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Where nodes lie that a pass reads instead of computing them.
-pub(super) type Places = BTreeMap<NodeId, Place>;
+pub(super) type Places = BTreeMap<NodeId, ValueOffset>;
 
 /// Where a stage touches what is outside it.
 #[derive(Clone, Debug)]
@@ -25,13 +25,13 @@ pub(super) struct Ends {
     /// What flows out, or the loss.
     pub outputs: Vec<Output>,
     /// What flows in and has a gradient: its node, and where that is written.
-    pub input_gradients: Vec<(NodeId, Place)>,
+    pub input_gradients: Vec<(NodeId, ValueOffset)>,
     /// Summands of gradients of what flows in that others wrote.
-    pub seeds: Vec<(NodeId, Place)>,
+    pub seeds: Vec<(NodeId, ValueOffset)>,
     /// Forward tensors that stay where they are until the backward pass has read them.
     pub kept: Places,
     /// Where each weight's gradient is added up, with its node.
-    pub weight_gradients: Vec<(NodeId, Place)>,
+    pub weight_gradients: Vec<(NodeId, ValueOffset)>,
     /// What the schedule asks for.
     pub kinds: Kinds,
     /// Microbatches of a step.
@@ -44,7 +44,7 @@ pub(super) struct Output {
     /// Which node.
     pub node: NodeId,
     /// Where it is written.
-    pub to: Place,
+    pub to: ValueOffset,
     /// Where the backward pass of it begins.
     pub gradient: OutputGradient,
 }
@@ -55,7 +55,7 @@ pub(super) enum OutputGradient {
     /// The tensor is the loss.
     Loss,
     /// What its readers wrote, in the order in which it is added up.
-    Read(Vec<Place>),
+    Read(Vec<ValueOffset>),
 }
 
 /// The executables of a stage, except its update.
@@ -216,7 +216,7 @@ impl Backward {
             return Places::new();
         }
         let value = add_value(values, bundle.into_value(name, kind, stage));
-        offsets.into_iter().map(|(node, offset)| (node, Place { value, offset, ahead: 0 })).collect()
+        offsets.into_iter().map(|(node, offset)| (node, ValueOffset { value, offset, ahead: 0 })).collect()
     }
 
     /// What a node is called that has no name: by what computes it, such as `softmax.n31`.

@@ -1,7 +1,7 @@
 //! What crosses between stages: the outputs of layers that other stages read, and one gradient for each such reader.
 
 use crate::Model;
-use crate::graph::bundle::{Bundle, Place, add_value};
+use crate::graph::bundle::{Bundle, ValueOffset, add_value};
 use crate::graph::tape::is_number;
 use pipe_ir::graph::TensorType;
 use pipe_ir::ids::{StageId, ValueId};
@@ -82,6 +82,6 @@ fn add(
 }
 
 /// The place of a value that holds one tensor.
-pub(super) const fn start(value: ValueId) -> Place {
-    Place { value, offset: Bytes::ZERO, ahead: 0 }
+pub(super) const fn start(value: ValueId) -> ValueOffset {
+    ValueOffset { value, offset: Bytes::ZERO, ahead: 0 }
 }

@@ -7,9 +7,9 @@
 use super::passes::{Ends, Output, OutputGradient};
 use super::stage::StageTape;
 use super::stage_set::{StageExecs, StageSet, WeightGroup};
-use super::{Request, stages_of_slice};
+use super::{StageRequest, stages_of_slice};
 use crate::Model;
-use crate::graph::bundle::{Bundle, Place, add_value};
+use crate::graph::bundle::{Bundle, ValueOffset, add_value};
 use pipe_ir::ids::{ExecId, StageId, ValueId};
 use pipe_ir::task::TaskKind;
 use pipe_ir::value::{Value, ValueKind};
@@ -35,7 +35,7 @@ impl Position {
 
 /// The stages of all slices, given the model of each.
 #[must_use]
-pub(crate) fn slice_set(slices: &[Model], request: &Request<'_>) -> StageSet {
+pub(crate) fn slice_set(slices: &[Model], request: &StageRequest<'_>) -> StageSet {
     let mut all = StageSet::default();
     let mut names: BTreeMap<String, ValueId> = BTreeMap::new();
     let count = u32::try_from(slices.len()).unwrap_or(u32::MAX);
@@ -88,7 +88,7 @@ pub(super) fn carry(values: &mut Vec<Value>, id: StageId, stage: &StageTape, sli
         return;
     }
     let (value, offsets) = bundle(values, (format!("carried.{id}"), ValueKind::Carried, id), stage, None);
-    let carried = |port: usize, behind: u32| Place {
+    let carried = |port: usize, behind: u32| ValueOffset {
         value,
         offset: offsets[port].offset,
         ahead: -i32::try_from(behind).unwrap_or(i32::MAX),
@@ -103,7 +103,7 @@ pub(super) fn carry(values: &mut Vec<Value>, id: StageId, stage: &StageTape, sli
     let later = if has_backward && !slice.is_last() { gradients(slice.index + 1) } else { Vec::new() };
     let from_later = |port: usize, of: u32| {
         let place = later.get(port * (slice.index + 1) as usize + of as usize);
-        place.map(|place| Place { ahead: 1, ..*place })
+        place.map(|place| ValueOffset { ahead: 1, ..*place })
     };
     for (port, (node, _)) in stage.carried.iter().enumerate().filter(|_| !slice.is_last()) {
         let gradient = OutputGradient::Read(from_later(port, slice.index).into_iter().collect());
@@ -126,7 +126,7 @@ fn bundle(
     (name, kind, id): (String, ValueKind, StageId),
     stage: &StageTape,
     n_slices: Option<u32>,
-) -> (ValueId, Vec<Place>) {
+) -> (ValueId, Vec<ValueOffset>) {
     let mut bundle = Bundle::default();
     let mut offsets = Vec::new();
     for (node, tensor) in &stage.carried {
@@ -136,5 +136,5 @@ fn bundle(
         }
     }
     let value = add_value(values, bundle.into_value(name, kind, id));
-    (value, offsets.into_iter().map(|offset| Place { value, offset, ahead: 0 }).collect())
+    (value, offsets.into_iter().map(|offset| ValueOffset { value, offset, ahead: 0 }).collect())
 }

@@ -1,7 +1,7 @@
 //! Weights of a stage: their values, those of their gradients and of the optimizer's state, and the update.
 
 use super::stage::StageTape;
-use crate::graph::bundle::{Bundle, Place, add_value};
+use crate::graph::bundle::{Bundle, ValueOffset, add_value};
 use pipe_ir::ids::{NodeId, StageId, ValueId};
 use pipe_ir::program::{Access, Body, Exec, Operand};
 use pipe_ir::task::TaskKind;
@@ -12,9 +12,9 @@ use pipe_ir::value::{Value, ValueKind};
 #[derive(Clone, Debug, Default)]
 pub(super) struct PlacedWeights {
     /// The weights, with their nodes.
-    pub parameters: Vec<(NodeId, Place)>,
+    pub parameters: Vec<(NodeId, ValueOffset)>,
     /// Their gradients, with the nodes of the weights.
-    pub gradients: Vec<(NodeId, Place)>,
+    pub gradients: Vec<(NodeId, ValueOffset)>,
     /// The values of both, if there are any weights.
     pub values: Option<(ValueId, ValueId)>,
     /// What changes them.
@@ -52,7 +52,7 @@ pub(super) fn place_weights(
     let gradients = add(gradients, "gradients", ValueKind::ParameterGradients);
     let state = (!state.is_empty()).then(|| add(state, "optimizer", ValueKind::OptimizerState));
     let at = |value: ValueId| {
-        offsets.iter().map(|(node, offset)| (*node, Place { value, offset: *offset, ahead: 0 })).collect()
+        offsets.iter().map(|(node, offset)| (*node, ValueOffset { value, offset: *offset, ahead: 0 })).collect()
     };
     PlacedWeights {
         parameters: at(parameters),

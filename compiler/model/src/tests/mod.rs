@@ -10,7 +10,7 @@ mod reference;
 
 use super::language::elaborate_with;
 use super::stage_set::StageSet;
-use super::{Kinds, Model, Request, partition, stages};
+use super::{Kinds, Model, StageRequest, partition, stages};
 use crate::pipeline::ModelCall;
 use interpreter::Memory;
 use pipe_ir::graph::DType;
@@ -66,7 +66,7 @@ fn compile(model: &Model, n_stages: usize, kinds: &[TaskKind], n_microbatches: u
     let costs: Vec<u64> = model.layers.iter().map(super::Layer::flops).collect();
     let layers = partition(&costs, n_stages).expect("a test has enough layers");
     let kinds = vec![Kinds::of(kinds); n_stages];
-    stages(model, &Request { layers: &layers, kinds: &kinds, n_microbatches, optimizer: None })
+    stages(model, &StageRequest { layers: &layers, kinds: &kinds, n_microbatches, optimizer: None })
 }
 
 /// Losses of the microbatches of a step, and weight gradients by name.

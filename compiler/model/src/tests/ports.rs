@@ -2,7 +2,7 @@
 
 use super::gradients::check;
 use super::{FUSED, SPLIT, compile, noise, sound, step};
-use crate::{Kinds, Layer, Leaf, Model, Request, Tape, stages};
+use crate::{Kinds, Layer, Leaf, Model, StageRequest, Tape, stages};
 use pipe_ir::graph::{Binary, DType, TensorType, Unary};
 use pipe_ir::program::Access;
 use pipe_ir::task::TaskKind;
@@ -90,7 +90,8 @@ fn every_reader_writes_a_gradient_of_its_own() {
 
 #[test]
 fn a_stage_hands_on_several_tensors() {
-    let request = Request { layers: &[0..3, 3..7], kinds: &[Kinds::of(&FUSED); 2], n_microbatches: 1, optimizer: None };
+    let request =
+        StageRequest { layers: &[0..3, 3..7], kinds: &[Kinds::of(&FUSED); 2], n_microbatches: 1, optimizer: None };
     let set = stages(&skips(), &request);
     let values = set.values.iter().filter(|value| [ValueKind::Activation, ValueKind::Gradient].contains(&value.kind));
     let names: Vec<&str> = values.map(|value| value.name.as_str()).collect();

@@ -1,7 +1,7 @@
 //! Accounts: what each stage of a transformer takes on one device. The first stage has the
 //! embedding, the last one the head.
 
-use super::activations::{self, Held, Kept, Until};
+use super::activations::{self, Kept, KeptTensor, Until};
 use super::balance::balanced;
 use super::flops::{Flops, flops_of_head, flops_of_layer};
 use super::weights::{self, Kind, Weight};
@@ -40,7 +40,7 @@ pub struct StageAccount {
     /// Bytes of the optimizer's state.
     pub optimizer: u128,
     /// What is kept of a microbatch from the forward pass on, what flows in included.
-    pub saved: Vec<Held>,
+    pub saved: Vec<KeptTensor>,
     /// What lies between the halves of the backward pass, where it is split.
     pub deferred: u128,
     /// What flows in from another stage, and stays until the backward pass; nothing flows into the first stage.
@@ -174,8 +174,8 @@ fn account(
 }
 
 /// Tensors with the same name count as one.
-fn merge(all: &mut Vec<Held>, held: Held) {
-    let same = |other: &&mut Held| (other.what, other.part, other.until) == (held.what, held.part, held.until);
+fn merge(all: &mut Vec<KeptTensor>, held: KeptTensor) {
+    let same = |other: &&mut KeptTensor| (other.what, other.part, other.until) == (held.what, held.part, held.until);
     match all.iter_mut().find(same) {
         Some(other) => other.bytes += held.bytes,
         None => all.push(held),

@@ -37,7 +37,7 @@ pub enum Until {
 
 /// What of a stage keeps a tensor.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Part {
+pub enum StagePart {
     /// Its layers.
     Layers,
     /// The embedding.
@@ -46,7 +46,7 @@ pub enum Part {
     Head,
 }
 
-impl Part {
+impl StagePart {
     /// What reports call it.
     #[must_use]
     pub const fn word(self) -> &'static str {
@@ -60,11 +60,11 @@ impl Part {
 
 /// A tensor of one microbatch that is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Held {
+pub struct KeptTensor {
     /// What it is.
     pub what: &'static str,
     /// Of what.
-    pub part: Part,
+    pub part: StagePart,
     /// Until when.
     pub until: Until,
     /// Bytes on one device.
@@ -75,7 +75,7 @@ pub struct Held {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Kept {
     /// From the forward pass on.
-    pub saved: Vec<Held>,
+    pub saved: Vec<KeptTensor>,
     /// Between the two halves of the backward pass, where it is split.
     pub deferred: u128,
     /// Inside the backward pass only: what is computed once more.
@@ -105,7 +105,7 @@ pub(super) fn of_layer(config: &Config, settings: &Settings, layer: u64) -> Kept
     match settings.recompute {
         Recompute::None => Kept { saved, deferred, again: 0 },
         Recompute::Selective => {
-            let (again, saved): (Vec<Held>, Vec<Held>) =
+            let (again, saved): (Vec<KeptTensor>, Vec<KeptTensor>) =
                 saved.into_iter().partition(|held| SCORES.contains(&held.what));
             Kept { saved, deferred, again: again.iter().map(|held| held.bytes).sum() }
         }
@@ -123,12 +123,12 @@ pub(super) fn of_layer(config: &Config, settings: &Settings, layer: u64) -> Kept
 struct List {
     local: Local,
     hidden: u128,
-    saved: Vec<Held>,
+    saved: Vec<KeptTensor>,
 }
 
 impl List {
     fn keep(&mut self, what: &'static str, until: Until, bytes: u128) {
-        self.saved.push(Held { what, part: Part::Layers, until, bytes });
+        self.saved.push(KeptTensor { what, part: StagePart::Layers, until, bytes });
     }
 
     /// What flows from layer to layer.
@@ -207,7 +207,7 @@ impl List {
 /// Those of the embedding: symbols, and the mask of what is dropped (arXiv 2205.05198, section 4.3).
 pub(super) fn of_embedding(config: &Config, settings: &Settings) -> Kept {
     let flowing = flowing(config, settings);
-    let held = |what, until, bytes| Held { what, part: Part::Embedding, until, bytes };
+    let held = |what, until, bytes| KeptTensor { what, part: StagePart::Embedding, until, bytes };
     let symbols = SYMBOL * Local::of(config, settings).tokens;
     let mut saved = vec![held("symbols", Until::Weight, symbols)];
     saved.extend(config.dropout.embedding.then(|| held("dropout masks", Until::Input, flowing / HALF)));
@@ -220,7 +220,7 @@ pub(super) fn of_embedding(config: &Config, settings: &Settings) -> Kept {
 pub(super) fn of_head(config: &Config, settings: &Settings) -> Kept {
     let local = Local::of(config, settings);
     let flowing = flowing(config, settings);
-    let held = |what, until, bytes| Held { what, part: Part::Head, until, bytes };
+    let held = |what, until, bytes| KeptTensor { what, part: StagePart::Head, until, bytes };
     let logits = local.tokens * local.vocabulary;
     let saved = vec![
         held(INPUTS, Until::Input, flowing),

@@ -19,7 +19,7 @@ type Merit = [u128; 5];
 
 /// The layers of each stage of a placement; none where there are fewer layers than stages.
 pub(super) fn balanced(transformer: &Transformer, placement: &Placement) -> Option<Vec<Range<u64>>> {
-    let scale = Scale::new(transformer, placement);
+    let scale = Balance::new(transformer, placement);
     // The head belongs to the last layer: a stage of its own would have nothing to keep its pace with.
     let mut costs: Vec<u64> =
         scale.operations.windows(2).map(|sums| u64::try_from(sums[1] - sums[0]).unwrap_or(u64::MAX)).collect();
@@ -35,7 +35,7 @@ pub(super) fn balanced(transformer: &Transformer, placement: &Placement) -> Opti
 }
 
 /// What layers weigh, and where stages are.
-struct Scale {
+struct Balance {
     /// Operations of all layers before each.
     operations: Vec<u128>,
     /// Operations of the head.
@@ -49,7 +49,7 @@ struct Scale {
     homes: Vec<Vec<usize>>,
 }
 
-impl Scale {
+impl Balance {
     fn new(transformer: &Transformer, placement: &Placement) -> Self {
         let Transformer { config, settings, .. } = transformer;
         let all = |flops: Flops| flops.forward + flops.backward_input + flops.backward_weight;

@@ -4,7 +4,7 @@
 //! (`src/transformers/models/<family>/configuration_<family>.py`), biases those of the modules beside them.
 
 use super::config::{Biases, Config, Dropout, Experts};
-use super::json::{Object, Written};
+use super::json::{JsonValue, Object};
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
 use pipe_syntax::source::FileId;
 use pipe_syntax::suggest;
@@ -281,7 +281,7 @@ impl Reader<'_> {
 }
 
 /// A value in a message: not more of it than one can read.
-fn short(written: Written<'_>) -> String {
+fn short(written: JsonValue<'_>) -> String {
     let text: String = written.text.chars().filter(|mark| !mark.is_control()).take(40).collect();
     format!("`{text}`{}", if text.len() < written.text.len() { ".." } else { "" })
 }

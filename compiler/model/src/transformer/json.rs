@@ -15,7 +15,7 @@ pub(super) struct Object<'t> {
 
 /// A value, as it is written.
 #[derive(Clone, Copy)]
-pub(super) struct Written<'t> {
+pub(super) struct JsonValue<'t> {
     /// Its text.
     pub text: &'t str,
     /// Where that is.
@@ -40,12 +40,12 @@ impl<'t> Object<'t> {
     }
 
     /// The value of the first of these keys that is there and not `null`, with that key.
-    pub(super) fn get<'k>(&self, keys: &[&'k str]) -> Option<(&'k str, Written<'t>)> {
+    pub(super) fn get<'k>(&self, keys: &[&'k str]) -> Option<(&'k str, JsonValue<'t>)> {
         keys.iter().find_map(|key| {
             let raw = self.entries.get(*key)?.get();
             // The value is a part of the text, so that the distance of the two beginnings is its place.
             let start = (raw.as_ptr() as usize).wrapping_sub(self.text.as_ptr() as usize);
-            let written = Written { text: raw, span: span(self.file, start, start + raw.len()) };
+            let written = JsonValue { text: raw, span: span(self.file, start, start + raw.len()) };
             (raw != "null").then_some((*key, written))
         })
     }

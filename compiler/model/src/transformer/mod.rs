@@ -23,7 +23,7 @@ mod stages;
 mod weights;
 
 pub use account::{StageAccount, accounts, parameters};
-pub use activations::{Held, INPUTS, Part, Until};
+pub use activations::{INPUTS, KeptTensor, StagePart, Until};
 pub use config::{Config, Experts};
 pub use families::{FAMILIES, read};
 pub use flops::Flops;

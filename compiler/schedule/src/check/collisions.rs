@@ -21,7 +21,7 @@ pub fn check(schedule: &Schedule) -> Result<(), Diagnostics> {
     let turn = turn(block, &schedule.placement, (schedule.n_devices(), schedule.n_microbatches));
     let mut found: Vec<(u64, Diagnostic)> = Vec::new();
     for (device, tasks) in turn.tasks.iter().enumerate() {
-        let place = Place { schedule, block, turn: &turn, device: DeviceId::from_index(device) };
+        let place = DeviceTurn { schedule, block, turn: &turn, device: DeviceId::from_index(device) };
         let work = tasks.iter().fold(0u64, |work, task| work.saturating_add(block.duration(task.kind)));
         // A block of one number of microbatches is not repeated further.
         let happens = |meeting: &Meeting| block.only.is_none_or(|only| meeting.from <= u64::from(only));
@@ -41,14 +41,14 @@ pub fn check(schedule: &Schedule) -> Result<(), Diagnostics> {
 }
 
 #[derive(Clone, Copy)]
-struct Place<'a> {
+struct DeviceTurn<'a> {
     schedule: &'a Schedule,
     block: &'a Block,
     turn: &'a Turn,
     device: DeviceId,
 }
 
-impl Place<'_> {
+impl DeviceTurn<'_> {
     fn name(&self, task: &BlockTask) -> String {
         match self.turn.microbatches {
             1 => format!("`{} {}`", task.kind.letters(), task.stage),

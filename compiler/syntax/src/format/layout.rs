@@ -15,7 +15,7 @@ enum Before {
     Line(usize),
 }
 
-struct Layout<'l, 't> {
+struct LineBreaker<'l, 't> {
     tokens: &'l [Token<'t>],
     /// Columns of all tokens before each, on one line.
     widths: Vec<usize>,
@@ -40,7 +40,7 @@ pub(super) fn lay_out<'t>(tokens: &[Token<'t>], tree: &Node) -> Vec<Line<'t>> {
     };
     let widths = sums(&|index| tokens[index].text.chars().count() + usize::from(tokens[index].space));
     let breaks = sums(&|index| usize::from(begins[index]));
-    let mut layout = Layout { tokens, widths, breaks, lines: Vec::new(), places: Vec::new(), start: 0 };
+    let mut layout = LineBreaker { tokens, widths, breaks, lines: Vec::new(), places: Vec::new(), start: 0 };
     layout.items(&tree.parts, 0);
     layout.lines
 }
@@ -63,7 +63,7 @@ fn mark(tokens: &[Token<'_>], node: &Node, begins: &mut [bool]) {
     node.parts.iter().for_each(|part| mark(tokens, part, begins));
 }
 
-impl Layout<'_, '_> {
+impl LineBreaker<'_, '_> {
     /// Whether a part may be on one line.
     fn may_be_flat(&self, tokens: &Range<usize>) -> bool {
         self.breaks[tokens.end] == self.breaks[tokens.start + 1]

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 /// Where an action stands.
 #[derive(Clone, Copy)]
-struct Place<'a> {
+struct ActionPlace<'a> {
     rank: usize,
     position: usize,
     cell: &'a Cell,
@@ -17,9 +17,9 @@ struct Place<'a> {
 /// The transfers of a table, and the tasks that they belong to.
 struct Transfers<'a> {
     /// The first place of each end.
-    ends: BTreeMap<Action, Place<'a>>,
+    ends: BTreeMap<Action, ActionPlace<'a>>,
     /// The tasks that compute what is sent, by that send, and those that need what is received, by that receive.
-    tasks: BTreeMap<Action, (Action, Place<'a>)>,
+    tasks: BTreeMap<Action, (Action, ActionPlace<'a>)>,
     found: Diagnostics,
 }
 
@@ -28,7 +28,7 @@ pub(super) fn check(table: &Table) -> Diagnostics {
     let placement = table.placement();
     let mut all = Transfers { ends: BTreeMap::new(), tasks: BTreeMap::new(), found: Diagnostics::new() };
     for (rank, position, action, cell) in table.actions() {
-        let place = Place { rank, position, cell };
+        let place = ActionPlace { rank, position, cell };
         if action.is_transfer() {
             all.enter(action, place);
         }
@@ -49,7 +49,7 @@ pub(super) fn check(table: &Table) -> Diagnostics {
 }
 
 impl<'a> Transfers<'a> {
-    fn enter(&mut self, end: Action, place: Place<'a>) {
+    fn enter(&mut self, end: Action, place: ActionPlace<'a>) {
         if let Some(first) = self.ends.get(&end) {
             let error = Diagnostic::error(
                 Code::MissingTransfer,
@@ -94,7 +94,7 @@ impl<'a> Transfers<'a> {
     }
 }
 
-fn lacks(end: Action, task: Action, at: &Place<'_>) -> Diagnostic {
+fn lacks(end: Action, task: Action, at: &ActionPlace<'_>) -> Diagnostic {
     let (message, note) = if end.is_send() {
         (
             format!("nothing sends what `{task}` computes: `{end}` is missing"),
