@@ -39,8 +39,7 @@ fn times_are_milliseconds_of_the_cluster() {
         assert!(out.contains(line), "{out}");
     }
     assert!(out.contains("utilisation    ") && out.contains("gradients      ") && out.contains("of 80GiB"), "{out}");
-    let report = pipec(&folder, "check p.pipe --cluster c.toml --format json", "").with(0).out;
-    let report: Value = serde_json::from_str(&report).expect("JSON");
+    let report: Value = pipec(&folder, "check p.pipe --cluster c.toml --format json", "").with(0).into();
     let figure = |name: &str| report["cluster"][name].as_f64().expect("a figure");
     assert_eq!((report["cluster"]["time_unit"].as_str(), figure("devices_used")), (Some("ms"), 32.0));
     assert!((0.0..0.63).contains(&figure("mfu")) && figure("tokens_per_second") > 0.0);
@@ -65,7 +64,7 @@ fn hosts_have_the_memory_of_the_cluster() {
     // What is copied at the end of a step is no exchange of gradients.
     let report = |offload: &str| {
         let line = format!("check p.pipe --cluster c.toml --offload {offload} --format json");
-        serde_json::from_str::<Value>(&pipec(&folder, &line, "").with(0).out).expect("JSON")
+        Value::from(pipec(&folder, &line, "").with(0))
     };
     let (plain, away) = (report("none"), report("optimizer"));
     assert_eq!(plain["cluster"]["exchange"], away["cluster"]["exchange"]);
@@ -98,8 +97,7 @@ fn what_cannot_be_used_is_refused() {
     let folder = with("clusters-refused", "nodes = 3\ndevices = 16\n");
     let wrong = pipec(&folder, "check p.pipe --cluster c.toml", "").with(1).error;
     assert!(wrong.contains("error[unusable-cluster]") && wrong.contains("c.toml:1:1"), "{wrong}");
-    let found = pipec(&folder, "check p.pipe --cluster c.toml --format json", "").with(1).out;
-    let found: Value = serde_json::from_str(&found).expect("JSON");
+    let found: Value = pipec(&folder, "check p.pipe --cluster c.toml --format json", "").with(1).into();
     assert_eq!(found["diagnostics"][0]["code"], "unusable-cluster");
     let missing = pipec(&folder, "check p.pipe --cluster none.toml", "").with(2).error;
     assert!(missing.contains("none.toml"), "{missing}");
@@ -123,8 +121,7 @@ fn the_rates_of_a_profile_tune_and_check_any_layout() {
     std::fs::write(folder.join("fast.json"), profile(9)).expect("writable");
     std::fs::write(folder.join("m.json"), profile(1)).expect("writable");
     let tune = "tune p.pipe --cluster c.toml --schedules 1f1b,zb_v --set data=8 --format json -o best.pipe";
-    let report =
-        |arguments: &str| -> Value { serde_json::from_str(&pipec(&folder, arguments, "").with(0).out).expect("JSON") };
+    let report = |arguments: &str| -> Value { pipec(&folder, arguments, "").with(0).into() };
     let even = report(tune);
     let tuned = report(&format!("{tune} --profile m.json"));
     assert!(even["setting"]["rates"].is_null());
@@ -152,8 +149,7 @@ fn the_rates_of_a_profile_tune_and_check_any_layout() {
 fn candidates_that_are_not_listed_are_counted() {
     let folder = with("clusters-more", CLUSTER);
     let tune = "tune p.pipe --cluster c.toml --schedules 1f1b,gpipe,zb_h1 --set data=8 --best 1";
-    let report: Value =
-        serde_json::from_str(&pipec(&folder, &format!("{tune} --format json"), "").with(0).out).expect("JSON");
+    let report: Value = pipec(&folder, &format!("{tune} --format json"), "").with(0).into();
     let listed = report["slower"].as_array().map_or(0, Vec::len);
     let more = report["slower_more"].as_u64().unwrap_or_default();
     assert!(listed == 10 && more > 0 && report["does_not_fit_more"].is_u64(), "{report}");

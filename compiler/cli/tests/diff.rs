@@ -12,8 +12,7 @@ const TINY: &str = include_str!("data/adam.pipe");
 const TRACE: &str = include_str!("data/adam_trace.json");
 
 fn diff(folder: &Path, arguments: &str) -> Value {
-    let out = pipec(folder, &format!("diff {arguments} --format json"), "").with(0).out;
-    let report: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}\n{out}"));
+    let report: Value = pipec(folder, &format!("diff {arguments} --format json"), "").with(0).into();
     assert_eq!((&report["schema"], &report["ok"]), (&"pipec.diff/1".into(), &true.into()));
     report
 }
@@ -65,8 +64,7 @@ fn refitted_costs_are_those_of_the_refitted_plan_for_every_command() {
     let report = diff(&folder, "tiny.pipe run.json --write-profile p.json --write-schedule better.pipe");
     adds_up(&report);
     let makespan = |arguments: &str| {
-        let out = pipec(&folder, &format!("check {arguments} --format json"), "").with(0).out;
-        number(&serde_json::from_str(&out).expect("JSON"), "makespan")
+        number(&pipec(&folder, &format!("check {arguments} --format json"), "").with(0).into(), "makespan")
     };
     let cost = report["cost"].as_str().expect("a text");
     let refitted = number(&report, "refitted_ms");
@@ -181,8 +179,7 @@ fn traces_that_do_not_fit_are_told_with_place_and_numbers() {
         fs::write(folder.join("wrong.json"), &text).expect("the folder can be written");
         let ended = pipec(&folder, "diff tiny.pipe wrong.json --search 0", "").with(1);
         assert!(ended.error.contains(told) && ended.out.is_empty(), "{told}\n{}", ended.error);
-        let ended = pipec(&folder, "diff tiny.pipe wrong.json --format json", "").with(1);
-        let report: Value = serde_json::from_str(&ended.out).expect("JSON");
+        let report: Value = pipec(&folder, "diff tiny.pipe wrong.json --format json", "").with(1).into();
         assert!(
             report["ok"] == false && report["error"].as_str().is_some_and(|error| error.contains(told)),
             "{report}"

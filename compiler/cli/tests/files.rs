@@ -52,8 +52,7 @@ fn check_opens_what_run_opens() {
             assert!(found.error.contains("error[unusable-data]"), "{command} {lines}\n{}", found.error);
             assert!(found.error.contains(why), "{command} {lines}\n{}", found.error);
         }
-        let found = pipec(&folder, "check x.pipe --format json", "").with(1);
-        let report: Value = serde_json::from_str(&found.out).expect("JSON");
+        let report: Value = pipec(&folder, "check x.pipe --format json", "").with(1).into();
         let first = &report["diagnostics"][0];
         assert_eq!((&report["ok"], &first["line"], &first["file"]), (&false.into(), &8.into(), &"x.pipe".into()));
     }
@@ -119,9 +118,8 @@ fn files_of_earlier_versions_still_load() {
     assert!(resumed.out.contains("2 steps"), "{}", resumed.out);
 
     let profile = kept("tiny.profile.json");
-    let profiled =
-        pipec(&folder, &format!("check tiny.pipe --profile {} --format json", profile.display()), "").with(0);
-    let report: Value = serde_json::from_str(&profiled.out).expect("JSON");
+    let line = format!("check tiny.pipe --profile {} --format json", profile.display());
+    let report: Value = pipec(&folder, &line, "").with(0).into();
     assert_eq!(report["makespan"], 0.014062, "{report:#}");
 
     let trace = kept("tiny.perfetto.json");

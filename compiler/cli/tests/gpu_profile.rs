@@ -66,8 +66,7 @@ fn a_gpu_is_measured_by_its_own_clock_and_named() {
         assert!(gemms.iter().any(is_logits), "{gemms:?}");
         assert_eq!(gemms.iter().any(|gemm| gemm["by_library"] == true), by_library, "{gemms:?}");
         let line = "check tiny.pipe --profile x.profile.json --format json";
-        let report = pipec(&machine.folder, line, "").with(0).out;
-        let report: Value = serde_json::from_str(&report).expect("JSON");
+        let report: Value = pipec(&machine.folder, line, "").with(0).into();
         let predicted = file["comparison"]["makespan"]["predicted_ns"].as_u64();
         assert_eq!(report["makespan"].as_f64().map(|ms| (ms * 1e6).round() as u64), predicted);
     }
@@ -91,7 +90,7 @@ fn tasks_of_devices_on_one_gpu_are_timed_one_by_one_and_predicted_to_share_it() 
     let text = text.replace("\"gpus\"", "\"others\"");
     fs::write(machine.folder.join("apart.json"), text).expect("a file of ours");
     let line = "check tiny.pipe --profile apart.json --format json";
-    let report: Value = serde_json::from_str(&pipec(&machine.folder, line, "").with(0).out).expect("JSON");
+    let report: Value = pipec(&machine.folder, line, "").with(0).into();
     assert!(report["makespan"].as_f64().is_some_and(|ms| ms * 1e6 < 0.9 * makespan as f64), "{report}");
 }
 

@@ -5,10 +5,6 @@ mod process;
 use process::{folder, pipec};
 use serde_json::Value;
 
-fn json(text: &str) -> Value {
-    serde_json::from_str(text).expect("JSON")
-}
-
 fn number(value: &Value, name: &str) -> f64 {
     value[name].as_f64().unwrap_or_else(|| panic!("{name} is no number: {value}"))
 }
@@ -19,7 +15,7 @@ const UNEQUAL: &str = "--set devices=4 --set microbatches=16 --cost F=1,BW=2,F[3
 #[test]
 fn the_bubble_is_the_mean_over_devices_and_that_of_the_busiest_one_has_its_name() {
     let folder = folder("headlines_bubble", &[]);
-    let report = json(&pipec(&folder, &format!("check std:1f1b {UNEQUAL} --format json"), "").with(0).out);
+    let report: Value = pipec(&folder, &format!("check std:1f1b {UNEQUAL} --format json"), "").with(0).into();
     let makespan = number(&report, "makespan");
     let idle: Vec<f64> = report["per_device"]
         .as_array()
@@ -56,7 +52,7 @@ fn a_bound_says_of_which_forms_it_is_wherever_it_is_printed() {
         ("zb_h1", "", None, ""),
     ] {
         let target = format!("std:{schedule} {sizes} {costs}");
-        let report = json(&pipec(&folder, &format!("check {target} --format json"), "").with(0).out);
+        let report: Value = pipec(&folder, &format!("check {target} --format json"), "").with(0).into();
         assert_eq!(report["lower_bound_form"].as_str(), form, "{target}");
         let bound = number(&report, "lower_bound");
         let table = pipec(&folder, &format!("check {target}"), "").with(0).out;
@@ -65,7 +61,7 @@ fn a_bound_says_of_which_forms_it_is_wherever_it_is_printed() {
         pipec(&folder, &format!("plot {target} -o x.svg"), "").with(0);
         let svg = std::fs::read_to_string(folder.join("x.svg")).expect("written");
         assert!(svg.contains(&format!("lower bound {bound}{words} · peak")), "{svg:.2000}");
-        let picture = json(&pipec(&folder, &format!("build {target} --emit picture"), "").with(0).out);
+        let picture: Value = pipec(&folder, &format!("build {target} --emit picture"), "").with(0).into();
         assert_eq!(picture["form_of_bound"].as_str().unwrap_or_default(), words, "{target}");
     }
 }
@@ -75,7 +71,7 @@ fn the_certificate_has_the_mean_over_devices_too() {
     let folder = folder("headlines_certificate", &[]);
     let certificate =
         "check std:1f1b --certificate --set devices=4 --set microbatches=16 --cost F=1,BW=2,F[3]=3,BW[3]=6";
-    let report = json(&pipec(&folder, &format!("{certificate} --format json"), "").with(0).out);
+    let report: Value = pipec(&folder, &format!("{certificate} --format json"), "").with(0).into();
     let own = &report["certificate"];
     // In the limit d3 is always busy, and the others a third of the time.
     assert!(number(own, "steady_bubble").abs() < 1e-9, "{own}");
@@ -87,9 +83,8 @@ fn the_certificate_has_the_mean_over_devices_too() {
     let table = pipec(&folder, &format!("{reordered} --certificate"), "").with(0).out;
     assert!(table.contains("steady state   at most 12  per microbatch, mean bubble"), "{table}");
     let makespan = |microbatches: u64| {
-        let report =
-            pipec(&folder, &format!("{reordered} --set microbatches={microbatches} --format json"), "").with(0);
-        number(&json(&report.out), "makespan")
+        let line = format!("{reordered} --set microbatches={microbatches} --format json");
+        number(&pipec(&folder, &line, "").with(0).into(), "makespan")
     };
     assert!((makespan(120) - makespan(60)) / 60.0 <= 12.0);
 }
@@ -120,14 +115,11 @@ fn the_example_holds_fewer_bytes_than_1f1b_as_its_comment_says() {
     let usual: String = text.replace("schedule v_min", "schedule 1f1b").replace("require peak <= 0.8 * 1f1b", "");
     let folder = folder("headlines_example", &[("own.pipe", &text), ("usual.pipe", &usual)]);
     let figures = |name: &str| {
-        let run = json(
-            &pipec(&folder, &format!("run {name} --backend cpu --steps 1 --no-checkpoint --format json"), "")
-                .with(0)
-                .out,
-        );
+        let line = format!("run {name} --backend cpu --steps 1 --no-checkpoint --format json");
+        let run: Value = pipec(&folder, &line, "").with(0).into();
         let devices = run["per_device"].as_array().expect("devices").clone();
         let measured = devices.iter().map(|device| number(device, "measured_peak_bytes")).fold(0.0, f64::max);
-        let check = json(&pipec(&folder, &format!("check {name} --format json"), "").with(0).out);
+        let check: Value = pipec(&folder, &format!("check {name} --format json"), "").with(0).into();
         (run["losses"].clone(), measured, number(&check, "peak_activation_bytes"), number(&check, "makespan"))
     };
     let (own, usual) = (figures("own.pipe"), figures("usual.pipe"));
@@ -162,7 +154,7 @@ fn a_run_says_where_its_sizes_come_from() {
     assert!(!counted.contains(peaks) && counted.contains("counted peaks equal the predicted ones"), "{counted}");
     for (command, sizes) in [("std:1f1b", "placeholders"), ("x.ir", "program"), ("small.pipe --backend null", "model")]
     {
-        let report = json(&pipec(&folder, &format!("run {command} --format json"), "").with(0).out);
+        let report: Value = pipec(&folder, &format!("run {command} --format json"), "").with(0).into();
         assert_eq!(report["sizes"], sizes, "{command}");
     }
 }

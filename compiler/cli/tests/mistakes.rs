@@ -8,15 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// One microbatch after the other through a model that trains in a moment.
-const TINY: &str = "
-import std.models.gpt
-pipeline tiny {
-    model gpt(vocab = 256, hidden = 8, heads = 2, blocks = 2, sequence = 4, rows = 1)
-    devices 2
-    microbatches 2
-    schedule 1f1b
-    train { data synthetic steps 2 seed 1 optimizer sgd(learning_rate = 0.1) }
-}";
+const TINY: &str = include_str!("data/sgd.pipe");
 
 /// Arguments, the exit code, and a part of standard output and error.
 #[test]

@@ -19,10 +19,6 @@ fn with_model(name: &str) -> PathBuf {
     folder(name, &[("config.json", CONFIG), ("p.pipe", PIPELINE)])
 }
 
-fn json(text: &str) -> Value {
-    serde_json::from_str(text).expect("JSON")
-}
-
 #[test]
 fn check_prints_a_row_for_every_stage() {
     let folder = with_model("models-check");
@@ -34,7 +30,7 @@ fn check_prints_a_row_for_every_stage() {
     );
     assert!(out.contains("\n  s0     d0      embedding, 0 to "), "{out}");
     assert!(out.lines().last().is_some_and(|line| line.contains("to 79, head") && line.ends_with("of 80GiB")), "{out}");
-    let report = json(&pipec(&folder, "check p.pipe --format json", "").with(0).out);
+    let report: Value = pipec(&folder, "check p.pipe --format json", "").with(0).into();
     assert_eq!(report["model"]["parameters"], 70_553_706_496_u64);
     assert_eq!(report["model"]["tokens"], 4_096 * 16 * 2);
     assert_eq!(report["per_stage"].as_array().map(Vec::len), Some(8));
@@ -68,8 +64,7 @@ fn it_is_drawn_and_searched_but_neither_built_nor_run() {
         );
     }
     assert!(pipec(&folder, "plot p.pipe", "").with(0).out.starts_with("1f1b: makespan "));
-    let found = pipec(&folder, "search p.pipe --time 1 --format json", "").with(0);
-    let found = json(&found.out);
+    let found: Value = pipec(&folder, "search p.pipe --time 1 --format json", "").with(0).into();
     let peak = found["per_device"]
         .as_array()
         .and_then(|devices| devices.iter().filter_map(|one| one["peak_bytes"].as_u64()).max());

@@ -67,9 +67,8 @@ fn ranks_with_a_gpu_each_learn_the_same_bits_as_one_process() {
     for (schedule, line, ranks) in pipelines {
         let folder = folder("nccl-bits", &[("x.pipe", &pipeline(schedule, line))]);
         let alone = report(libraries, &folder, 1, "x.pipe --steps 3 --checkpoint alone", "1");
-        let processor =
-            pipec(&folder, "run x.pipe --backend cpu --steps 3 --no-checkpoint --format json", "").with(0).out;
-        let processor: Value = serde_json::from_str(&processor).expect("a report");
+        let processor: Value =
+            pipec(&folder, "run x.pipe --backend cpu --steps 3 --no-checkpoint --format json", "").with(0).into();
         for (gpu, processor) in losses(&alone).iter().zip(losses(&processor)) {
             assert!(
                 (gpu - processor).abs() < 1e-5 * processor,

@@ -10,8 +10,7 @@ use std::path::Path;
 const TINY: &str = include_str!("data/adam.pipe");
 
 fn json(folder: &Path, arguments: &str, code: i32) -> Value {
-    let out = pipec(folder, arguments, "").with(code).out;
-    serde_json::from_str(&out).unwrap_or_else(|error| panic!("{arguments}: {error}\n{out}"))
+    pipec(folder, arguments, "").with(code).into()
 }
 
 #[test]

@@ -16,18 +16,11 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-const TINY: &str = "
-import std.models.gpt
-pipeline tiny {
-    model gpt(vocab = 256, hidden = 8, heads = 2, blocks = 2, sequence = 4, rows = 1)
-    devices 2
-    microbatches 2
-    schedule 1f1b
-    train {
-        data synthetic steps 1000000 seed 1 optimizer sgd(learning_rate = 0.1)
-        checkpoint \"saved\" every 5
-    }
-}";
+/// A pipeline that trains until it is ended, and saves every fifth step.
+fn endless() -> String {
+    let text = include_str!("data/sgd.pipe").replace("steps 2", "steps 1000000");
+    text.replace(" }\n", " checkpoint \"saved\" every 5 }\n")
+}
 
 /// Starts a run that may be silent for a second before others take its folder.
 fn start(folder: &Path, arguments: &str) -> Child {
@@ -83,7 +76,7 @@ fn checkpoints(folder: &Path) -> Vec<PathBuf> {
 
 #[test]
 fn a_second_run_ends_at_once_and_names_the_owner() {
-    let folder = folder("owners-second", &[("tiny.pipe", TINY)]);
+    let folder = folder("owners-second", &[("tiny.pipe", &endless())]);
     let mut owner = start(&folder, "");
     let run = run_of(&saved(&folder.join("saved")));
     for arguments in ["run tiny.pipe --steps 3", "run tiny.pipe --steps 3 --resume"] {
@@ -119,7 +112,7 @@ fn a_second_run_ends_at_once_and_names_the_owner() {
 
 #[test]
 fn an_owner_that_stood_still_and_lost_its_folder_writes_no_more() {
-    let folder = folder("owners-stopped", &[("tiny.pipe", TINY)]);
+    let folder = folder("owners-stopped", &[("tiny.pipe", &endless())]);
     let owner = start(&folder, "");
     let run = run_of(&saved(&folder.join("saved")));
     signal(&owner, "STOP");
@@ -148,7 +141,7 @@ fn below(seed: &mut u64, end: u64) -> u64 {
 #[test]
 fn many_runs_killed_and_stopped_at_random_leave_sound_checkpoints() {
     let rounds: u64 = std::env::var("PIPEC_OWNERS").ok().map_or(2, |rounds| rounds.parse().expect("a number"));
-    let folder = folder("owners-many", &[("tiny.pipe", TINY)]);
+    let folder = folder("owners-many", &[("tiny.pipe", &endless())]);
     let home = folder.join("saved");
     let (mut seed, mut counts) = (23, [0_u32; 5]);
     for round in 0..rounds {

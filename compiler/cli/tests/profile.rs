@@ -12,8 +12,7 @@ const TINY: &str = include_str!("data/tiny_profile.pipe");
 const TWO_STAGES: &str = include_str!("../../../tests/ui/unusable-profile/two_stages.json");
 
 fn json(folder: &Path, arguments: &str, code: i32) -> Value {
-    let ended = pipec(folder, arguments, TINY).with(code);
-    serde_json::from_str(&ended.out).unwrap_or_else(|error| panic!("{arguments}: {error}\n{}", ended.out))
+    pipec(folder, arguments, TINY).with(code).into()
 }
 
 #[test]

@@ -24,12 +24,8 @@ pipeline state {
 }
 ";
 
-fn parsed(out: &str) -> Value {
-    serde_json::from_str(out).unwrap_or_else(|error| panic!("{error}\n{out}"))
-}
-
 fn json(folder: &Path, arguments: &str, code: i32) -> Value {
-    parsed(&pipec(folder, arguments, "").with(code).out)
+    pipec(folder, arguments, "").with(code).into()
 }
 
 #[test]
@@ -166,9 +162,8 @@ fn the_report_for_programs_is_that_of_check_and_more() {
 
     // The source is a target like any other, with the same figures.
     let source = found["source"].as_str().expect("a text");
-    let again =
-        pipec(&folder, "check - --set devices=4 --set microbatches=8 --memory 2 --format json", source).with(0).out;
-    let again: Value = serde_json::from_str(&again).expect("a report");
+    let line = "check - --set devices=4 --set microbatches=8 --memory 2 --format json";
+    let again: Value = pipec(&folder, line, source).with(0).into();
     for field in ["makespan", "longest_stage", "peak_activation", "tasks", "per_device"] {
         assert_eq!(again[field], found[field], "{field}");
     }

@@ -30,8 +30,7 @@ fn check_counts_a_task_once_and_computes_no_instructions() {
     assert!(out.starts_with("p under embedding_on_all: 3 devices, 4 stages, 4 microbatches, 32 tasks\n"), "{out}");
     assert!(out.contains("accepted, deadlock free"), "{out}");
     assert_eq!(error, "");
-    let out = pipec(&folder, "check embedding.pipe --format json", "").with(0).out;
-    let report: Value = serde_json::from_str(&out).expect("JSON");
+    let report: Value = pipec(&folder, "check embedding.pipe --format json", "").with(0).into();
     assert_eq!((&report["ok"], &report["tasks"]), (&Value::from(true), &Value::from(32)));
     assert_eq!((&report["instructions"], &report["collectives"]), (&Value::Null, &Value::Null));
     // Every device holds the embedding's activations and its own stage's.
@@ -94,8 +93,7 @@ fn search_keeps_the_placement_and_writes_it_readably() {
     let (_, declared) = found.split_once("schedule found {").expect("what was found");
     assert!(declared.contains("    stages 4\n    place s on if s == 0 then 0..D else s - 1\n"), "{found}");
     let makespan = |file: &str| {
-        let out = pipec(&folder, &format!("check {file} --format json"), "").with(0).out;
-        let report: Value = serde_json::from_str(&out).expect("JSON");
+        let report: Value = pipec(&folder, &format!("check {file} --format json"), "").with(0).into();
         report["makespan"].as_f64().expect("a number")
     };
     assert!(makespan("found.pipe") < makespan("embedding.pipe"));

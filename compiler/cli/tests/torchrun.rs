@@ -35,7 +35,7 @@ fn json(output: &Output) -> Value {
 }
 
 fn report(folder: &Path, arguments: &str) -> Value {
-    serde_json::from_str(&pipec(folder, &format!("run {arguments} --format json"), "").with(0).out).expect("a report")
+    pipec(folder, &format!("run {arguments} --format json"), "").with(0).into()
 }
 
 /// A checkpoint, whatever the order of its tensors.
@@ -293,8 +293,7 @@ fn ranks_with_a_gpu_each_learn_the_same_bits_as_one_process() {
         let folder = folder("store-nccl", &[("x.pipe", &text)]);
         // Nobody asks for GPUs: every rank finds one.
         let arguments = "run x.pipe --no-checkpoint --format json";
-        let alone = fakes::pipec_with(libraries, &folder, arguments, &[]).with(0).out;
-        let alone: Value = serde_json::from_str(&alone).expect("a report");
+        let alone: Value = fakes::pipec_with(libraries, &folder, arguments, &[]).with(0).into();
         let mut agent = Agent::new(&folder).with_gpus(libraries);
         let outputs = agent.run(4, |_| arguments.to_owned()).ended(LONG);
         let together = json(&outputs[0]);

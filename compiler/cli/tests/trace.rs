@@ -123,8 +123,7 @@ fn a_run_above_its_plan_has_the_form_and_the_measured_moments() {
     pipec(&folder, "diff tiny.pipe run.json --step 3 --search 0 -q -o both.json", "").with(0);
     let both = read(&fs::read_to_string(folder.join("both.json")).expect("written"));
     assert_eq!(tracks(&both), ["plan", "plan, refitted costs", "run"].into());
-    let report = pipec(&folder, "diff tiny.pipe run.json --step 3 --search 0 --format json", "").with(0).out;
-    let report: Value = serde_json::from_str(&report).expect("JSON");
+    let report: Value = pipec(&folder, "diff tiny.pipe run.json --step 3 --search 0 --format json", "").with(0).into();
     let events = both["traceEvents"].as_array().expect("a list");
     let track = |name: &str| -> BTreeSet<u64> {
         let own = events.iter().filter(|event| event["name"] == "thread_name" && event["args"]["name"] == name);

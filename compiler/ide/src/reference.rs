@@ -45,6 +45,12 @@ fn rules() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
     })
 }
 
+/// Words of the language that are neither keywords nor names: versions of weights, types, what lives with hosts.
+pub fn words() -> impl Iterator<Item = &'static str> {
+    let whole = rules().filter(|(name, _, body)| !name.starts_with("kw_") && body.starts_with("@{ (\""));
+    whole.flat_map(|(.., body)| body.split('"').skip(1).step_by(2))
+}
+
 /// Every keyword, in the order of the grammar.
 pub fn keywords() -> impl Iterator<Item = &'static str> {
     rules().filter_map(|(name, ..)| name.strip_prefix("kw_"))

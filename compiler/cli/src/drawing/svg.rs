@@ -184,7 +184,7 @@ impl Sheet {
             );
         }
         for mark in &track.marks {
-            self.task(svg, (mark, &track.number(mark)), top, track.stages.len());
+            self.task(svg, mark, &track.number(mark), top, track.stages.len());
         }
         if let Some(peak) = report.per_device.get(device).and_then(|row| row.peak_activation) {
             let x = self.x(self.makespan) + 12.0;
@@ -192,7 +192,7 @@ impl Sheet {
         }
     }
 
-    fn task(&self, svg: &mut String, (mark, text): (&Mark, &str), top: f64, n_stages: usize) {
+    fn task(&self, svg: &mut String, mark: &Mark, text: &str, top: f64, n_stages: usize) {
         let (start, end) = (self.x(seconds(mark.start)), self.x(seconds(mark.end)));
         // A hair of background between neighbours, unless tasks are thinner than that themselves.
         let gap = if end - start > 4.0 { 1.0 } else { 0.0 };

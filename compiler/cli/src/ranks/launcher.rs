@@ -72,7 +72,7 @@ impl Launched {
             ));
         }
         if by == SRUN && !is_for_mpi(&variable) {
-            return slurm::store((rank, n_ranks), variable).map(|(address, member)| Way::Store(address, member));
+            return slurm::store(rank, n_ranks, variable).map(|(address, member)| Way::Store(address, member));
         }
         if by != TORCHRUN.0 {
             return Ok(Way::Mpi);

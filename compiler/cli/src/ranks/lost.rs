@@ -76,7 +76,17 @@ fn task(program: &Program, instructions: &[Instruction], index: usize) -> Option
             let exec = program.exec(exec);
             (exec.kind != TaskKind::Update).then_some(Task { kind: exec.kind, stage: exec.stage, microbatch })
         }
-        _ => None,
+        Instruction::Alloc { .. }
+        | Instruction::Free { .. }
+        | Instruction::Fill { .. }
+        | Instruction::Load { .. }
+        | Instruction::Emit { .. }
+        | Instruction::SendStart { .. }
+        | Instruction::RecvStart { .. }
+        | Instruction::CollStart { .. }
+        | Instruction::GatherStart { .. }
+        | Instruction::CopyStart { .. }
+        | Instruction::Wait { .. } => None,
     };
     let (before, from) = instructions.split_at(index);
     let own = from.first().and_then(task).map(|task| ("in", task));

@@ -23,7 +23,8 @@ pub(super) fn has_mpi(variable: impl Fn(&str) -> Option<String>) -> bool {
 /// # Errors
 /// Says what is missing.
 pub(super) fn store(
-    (rank, n_ranks): (u32, u32),
+    rank: u32,
+    n_ranks: u32,
     variable: impl Fn(&str) -> Option<String>,
 ) -> Result<(Address, Member), String> {
     let text = |name: &str| variable(name).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
@@ -87,7 +88,7 @@ mod tests {
     fn of(rank: u32, more: &[(&str, &str)]) -> Result<(Address, Member), String> {
         let find =
             |name: &str| more.iter().chain(&STEP).find(|(other, _)| *other == name).map(|(_, text)| (*text).to_owned());
-        store((rank, 16), find)
+        store(rank, 16, find)
     }
 
     #[test]
@@ -109,7 +110,7 @@ mod tests {
         }
         let error = of(0, &[]).expect_err("on the second host");
         assert!(error.contains("rank 0 is not on the first host"), "{error}");
-        let error = store((1, 2), |_| None).expect_err("nothing is said");
+        let error = store(1, 2, |_| None).expect_err("nothing is said");
         assert!(error.contains("set MASTER_ADDR"), "{error}");
     }
 

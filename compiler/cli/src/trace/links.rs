@@ -49,7 +49,15 @@ pub(crate) fn links(program: &Program) -> Vec<Link> {
                     arriving.insert(buffer, (channel, places.len()));
                     places.push(None);
                 }
-                _ => {}
+                Instruction::Alloc { .. }
+                | Instruction::Free { .. }
+                | Instruction::Fill { .. }
+                | Instruction::Load { .. }
+                | Instruction::Emit { .. }
+                | Instruction::CollStart { .. }
+                | Instruction::GatherStart { .. }
+                | Instruction::CopyStart { .. }
+                | Instruction::Wait { .. } => {}
             }
         }
     }

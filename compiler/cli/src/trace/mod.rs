@@ -185,8 +185,9 @@ impl<'o> Trace<'o> {
     pub(crate) fn slice<A: Serialize>(
         &mut self,
         track: Track,
-        (name, category): (&str, &str),
-        (start, end): (u64, u64),
+        name: &str,
+        category: &str,
+        span: (u64, u64),
         arguments: &A,
     ) -> io::Result<()> {
         self.write(&Event {
@@ -195,8 +196,8 @@ impl<'o> Trace<'o> {
             cat: Some(category),
             pid: process(track.0),
             tid: self.tracks[&track],
-            ts: Some(micros(start)),
-            dur: Some(micros(end.saturating_sub(start))),
+            ts: Some(micros(span.0)),
+            dur: Some(micros(span.1.saturating_sub(span.0))),
             id: None,
             bp: None,
             args: Some(arguments),
@@ -208,7 +209,8 @@ impl<'o> Trace<'o> {
     pub(crate) fn arrow(
         &mut self,
         category: &str,
-        (from, span): (Track, (u64, u64)),
+        from: Track,
+        span: (u64, u64),
         to: &[(Track, u64)],
     ) -> io::Result<()> {
         self.arrows += 1;

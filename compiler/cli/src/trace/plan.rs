@@ -36,19 +36,19 @@ pub(crate) fn write(picture: &Picture, out: &mut dyn Write) -> io::Result<()> {
     for copy in &picture.copies {
         let track = (DeviceId(copy.device), Queue::Copies(copy.direction));
         let span = (plan.nanos(copy.start), plan.nanos(copy.end));
-        trace.slice(track, (copy.direction.word(), "copy"), span, &json!({"device": copy.device}))?;
+        trace.slice(track, copy.direction.word(), "copy", span, &json!({"device": copy.device}))?;
     }
     if let Some(closing) = &picture.closing {
         let span = (plan.nanos(closing.start), plan.nanos(closing.end));
         for device in (0..picture.devices.len()).map(DeviceId::from_index) {
-            trace.slice((device, Queue::Closing), (closing.what, "closing"), span, &json!({"device": device.0}))?;
+            trace.slice((device, Queue::Closing), closing.what, "closing", span, &json!({"device": device.0}))?;
         }
     }
     for (part, row) in picture.collectives.iter().zip(&plan.together) {
         let words = Together::WORDS.iter().find(|(what, _)| *what == part.what).map_or("", |(_, words)| *words);
         let track = (DeviceId(part.device), Queue::Collectives(*row));
         let arguments = json!({"device": part.device, "of_stage": part.stage});
-        trace.slice(track, (words, "collective"), (plan.nanos(part.start), plan.nanos(part.end)), &arguments)?;
+        trace.slice(track, words, "collective", (plan.nanos(part.start), plan.nanos(part.end)), &arguments)?;
     }
     for memory in &picture.memory {
         plan.memory(&mut trace, memory)?;
@@ -138,7 +138,7 @@ impl Plan<'_> {
         };
         let category = task.kind.letters().to_owned() + if critical { ",critical" } else { "" };
         let span = (self.nanos(task.start), self.nanos(task.end));
-        trace.slice((DeviceId(task.device), Queue::Compute), (&name, &category), span, &arguments)
+        trace.slice((DeviceId(task.device), Queue::Compute), &name, &category, span, &arguments)
     }
 
     /// Slices on both queues, where it takes time, and the arrow from task to task.
@@ -152,12 +152,13 @@ impl Plan<'_> {
             let name = self.name(from).0;
             let arguments = transfer.bytes.map_or(json!({}), |bytes| json!({"bytes": bytes}));
             for track in self.ends(place) {
-                trace.slice(track, (&name, transfer.class.word()), (start, end), &arguments)?;
+                trace.slice(track, &name, transfer.class.word(), (start, end), &arguments)?;
                 way.push((track, start));
             }
         }
         way.push((compute(to), self.nanos(to.start)));
-        trace.arrow(transfer.class.word(), (compute(from), (self.nanos(from.start), self.nanos(from.end))), &way)
+        let span = (self.nanos(from.start), self.nanos(from.end));
+        trace.arrow(transfer.class.word(), compute(from), span, &way)
     }
 
     fn memory(&self, trace: &mut Trace<'_>, memory: &Memory) -> io::Result<()> {

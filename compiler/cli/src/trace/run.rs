@@ -48,7 +48,7 @@ pub(crate) fn write(ran: &TracedRun<'_>, out: &mut dyn Write) -> io::Result<()> 
     for (number, step) in steps.iter().enumerate() {
         let number =
             usize::try_from(first_step).unwrap_or(usize::MAX).saturating_add(number * program.n_steps as usize);
-        write_step(&mut trace, program, (number, begin), step)?;
+        write_step(&mut trace, program, number, begin, step)?;
         for link in &links {
             write_link(&mut trace, link, begin, step)?;
         }
@@ -60,7 +60,8 @@ pub(crate) fn write(ran: &TracedRun<'_>, out: &mut dyn Write) -> io::Result<()> 
 fn write_step(
     trace: &mut Trace<'_>,
     program: &Program,
-    (number, begin): (usize, u64),
+    number: usize,
+    begin: u64,
     step: &StepReport,
 ) -> io::Result<()> {
     for (device, report) in (0..).map(DeviceId).zip(&step.devices) {
@@ -76,7 +77,7 @@ fn write_step(
                 critical: false,
             };
             let span = (begin + ran.start.0, begin + ran.end.0);
-            trace.slice((device, Queue::Compute), (&name, exec.kind.letters()), span, &arguments)?;
+            trace.slice((device, Queue::Compute), &name, exec.kind.letters(), span, &arguments)?;
         }
         for (joined, row) in report.joined.iter().zip(rows(&joined(report))) {
             let word = joined.collective.word();
@@ -84,7 +85,8 @@ fn write_step(
             let name = format!("{word} {}", joined.group);
             trace.slice(
                 (device, Queue::Collectives(row)),
-                (&name, word),
+                &name,
+                word,
                 span,
                 &json!({"step": number, "device": device.0}),
             )?;
@@ -101,6 +103,7 @@ fn write_link(trace: &mut Trace<'_>, link: &Link, begin: u64, step: &StepReport)
     let span = |(device, run): (DeviceId, usize)| step.devices.get(device.index()).and_then(|own| own.spans.get(run));
     // A device of a rank that was lost may lack some.
     let Some((from, to)) = span(link.from).zip(span(link.to)) else { return Ok(()) };
-    let from = ((link.from.0, Queue::Compute), (begin + from.start.0, begin + from.end.0));
-    trace.arrow(link.class.word(), from, &[((link.to.0, Queue::Compute), begin + to.start.0)])
+    let span = (begin + from.start.0, begin + from.end.0);
+    let to = ((link.to.0, Queue::Compute), begin + to.start.0);
+    trace.arrow(link.class.word(), (link.from.0, Queue::Compute), span, &[to])
 }

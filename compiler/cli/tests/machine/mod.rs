@@ -21,8 +21,7 @@ impl Machine {
     #[track_caller]
     pub(crate) fn run(&self, arguments: &str, variables: &[(&str, &str)]) -> Value {
         let arguments = format!("run tiny.pipe --format json {arguments}");
-        let out = pipec_with(self.libraries, &self.folder, &arguments, variables).with(0).out;
-        serde_json::from_str(&out).unwrap_or_else(|error| panic!("{arguments}: {error}\n{out}"))
+        pipec_with(self.libraries, &self.folder, &arguments, variables).with(0).into()
     }
 
     /// Why a run of the source fails.

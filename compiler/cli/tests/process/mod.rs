@@ -36,6 +36,14 @@ impl Ended {
     }
 }
 
+impl From<Ended> for serde_json::Value {
+    /// The JSON that it wrote to standard output.
+    fn from(ended: Ended) -> Self {
+        let Ended { arguments, out, error, .. } = &ended;
+        serde_json::from_str(out).unwrap_or_else(|why| panic!("{arguments}: {why}\n{out}\n{error}"))
+    }
+}
+
 /// Runs the command in a folder, with a text as its standard input.
 pub(crate) fn pipec(folder: &Path, arguments: &str, input: &str) -> Ended {
     run(Command::new(env!("CARGO_BIN_EXE_pipec")), folder, arguments, input)

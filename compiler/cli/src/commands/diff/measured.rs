@@ -158,7 +158,7 @@ fn aligned(analysis: &Analysis, number: u64, step: &TracedStep) -> Result<Aligne
         let (own, ended): (Vec<MeasuredSteps>, Vec<MeasuredSteps>) =
             own.iter().partition(|ran| ran.task.kind != TaskKind::Update);
         let own = apart(&analysis.costs, order, own);
-        compare(schedule, (device, order), &own)
+        compare(schedule, device, order, &own)
             // A task that is somewhere else says more than the hole that it leaves.
             .map_err(|reason| format!("step {number}: {}", misplaced(schedule, step).unwrap_or(reason)))?;
         tasks.push(own);
@@ -201,7 +201,8 @@ const ROUNDING: u64 = 2;
 /// What a device ran is what its order says, one after the other.
 fn compare(
     schedule: &Schedule,
-    (device, order): (DeviceId, &[ScheduledTask]),
+    device: DeviceId,
+    order: &[ScheduledTask],
     own: &[MeasuredSteps],
 ) -> Result<(), String> {
     let name = &schedule.name;

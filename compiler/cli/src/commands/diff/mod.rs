@@ -117,7 +117,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     let lined_up = trace
         .and_then(|trace| Measured::new(&trace, arguments.step, &orders).map_err(|wrong| format!("{name}: {wrong}")));
     match lined_up {
-        Ok((measured, place)) => compared.conclude(candidates[place], candidates[0].1, &measured),
+        Ok((measured, place)) => {
+            let (ordered, analysis) = candidates[place];
+            compared.conclude(ordered, analysis, candidates[0].1, &measured)
+        }
         Err(message) => reject(target.format, SCHEMA, &message),
     }
 }
@@ -156,7 +159,8 @@ impl Comparison<'_> {
     /// Takes the difference apart and says it. The plan has the costs of what was given, and the order that ran.
     fn conclude(
         &self,
-        (ordered, analysis): (&Compilation, &Analysis),
+        ordered: &Compilation,
+        analysis: &Analysis,
         given: &Analysis,
         measured: &Measured,
     ) -> Result<Outcome, Failure> {

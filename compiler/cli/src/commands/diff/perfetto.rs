@@ -54,7 +54,7 @@ impl Version<'_> {
                 let arguments = TaskArguments { step: None, device: device.0, stage, microbatch, critical };
                 let name = task_name(task.kind, stage, microbatch, schedule.slices.count());
                 let category = task.kind.letters().to_owned() + if critical { ",critical" } else { "" };
-                trace.slice((device, self.queue), (&name, &category), self.span(device, position), &arguments)?;
+                trace.slice((device, self.queue), &name, &category, self.span(device, position), &arguments)?;
             }
         }
         Ok(())
@@ -69,8 +69,9 @@ impl Version<'_> {
                 for input in inputs.filter(|input| !schedule.devices_of(*input).contains(&device)) {
                     let from = schedule.device_of(input);
                     let class = if input.kind == TaskKind::Forward { Class::Activation } else { Class::Gradient };
-                    let made = ((from, self.queue), self.span(from, order.position(input)));
-                    trace.arrow(class.word(), made, &[((device, self.queue), self.span(device, position).0)])?;
+                    let made = self.span(from, order.position(input));
+                    let read = ((device, self.queue), self.span(device, position).0);
+                    trace.arrow(class.word(), (from, self.queue), made, &[read])?;
                 }
             }
         }

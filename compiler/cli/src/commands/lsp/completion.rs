@@ -56,7 +56,8 @@ fn item(label: &str, kind: u8, detail: &str, range: Range) -> Value {
 fn offer(here: &Here<'_>, begin: &str, rest: &str, offers: &mut Offers) {
     let phrases = parse::expected_behind(begin);
     for word in phrases.iter().flat_map(|phrase| phrase.split('`').skip(1).step_by(2)) {
-        if let Some(text) = described(word).or_else(|| is_word(word).then(String::new)) {
+        if let Some(text) = described(word).or_else(|| reference::words().any(|known| known == word).then(String::new))
+        {
             let line = text.lines().next().unwrap_or_default().to_owned();
             offers.insert(word.to_owned(), (kind::KEYWORD, line));
         }
@@ -100,12 +101,6 @@ fn offer(here: &Here<'_>, begin: &str, rest: &str, offers: &mut Offers) {
     }
 }
 
-/// Words that are no keywords, and no names either.
-fn is_word(word: &str) -> bool {
-    let words = ["comm", "copy", "flush", "previous", "newest", "i32", "f32", "f64", "bf16"];
-    words.contains(&word) || ["activations", "optimizer", "parameters"].contains(&word)
-}
-
 fn first_line(definition: &Definition) -> String {
     definition.doc.lines().next().unwrap_or_default().to_owned()
 }
@@ -137,7 +132,7 @@ fn numbers(here: &Here<'_>, begin: &str, rest: &str, declares: &str) -> Offers {
     let behind = pieces(&rest[..end]);
     for name in pieces(begin).into_iter().skip(2).chain(behind.into_iter().skip(1)) {
         let is_free = !offers.contains_key(&name) && described(&name).is_none() && parse::is_name(&name, false);
-        if is_free && !is_word(&name) {
+        if is_free && !reference::words().any(|known| known == name) {
             offers.insert(name, (kind::VARIABLE, String::new()));
         }
     }

@@ -100,7 +100,8 @@ struct Answer<'a> {
 
 impl<'a> Answer<'a> {
     fn json(
-        (report, objective): (&Report, Objective),
+        report: &Report,
+        objective: Objective,
         elapsed: Duration,
         proved_optimal: bool,
         source: Option<&'a str>,
@@ -129,7 +130,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         if target.format == Format::Human {
             show_diagnostics(compilation, sources);
         } else {
-            print(&Answer::json((&compilation.report, objective), team.elapsed(), false, None)?)?;
+            print(&Answer::json(&compilation.report, objective, team.elapsed(), false, None)?)?;
         }
         Ok(Outcome::Rejected)
     };
@@ -176,8 +177,8 @@ fn conclude(
         write(path, source)?;
     }
     if target.format != Format::Human {
-        let report = (&compilation.report, prepared.problem.objective);
-        print(&Answer::json(report, elapsed, proved_optimal, Some(source))?)?;
+        let objective = prepared.problem.objective;
+        print(&Answer::json(&compilation.report, objective, elapsed, proved_optimal, Some(source))?)?;
         return Ok(outcome(compilation));
     }
     show_diagnostics(compilation, sources);
