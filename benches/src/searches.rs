@@ -1,9 +1,10 @@
 //! Cases for the search: what is to be ordered, what others published for it, and what the search must reach.
 
-use crate::jobs::{bound, length, stages, tessel};
+use crate::jobs::{bound, stages, tessel};
 use pipe_compiler::Request;
 use pipe_schedule::dispatch::Objective;
-use pipe_schedule::dispatch::job::{Job, Orders, Time};
+use pipe_schedule::dispatch::job::{Job, Time};
+use pipe_schedule::dispatch::plan::Plan;
 use pipe_schedule::memory_limit::MemoryLimit;
 use pipe_schedule::policy::activation::ActivationError;
 use pipe_schedule::timing::costs::StageCosts;
@@ -32,8 +33,8 @@ enum Question {
         shares: &'static str,
         memory: String,
     },
-    /// Lanes.
-    Lanes(Job),
+    /// A job by itself.
+    Job(Job),
 }
 
 /// What the figure of a case is.
@@ -143,7 +144,7 @@ impl Case {
             }
         };
         let (found, length, bound) = match &self.question {
-            Question::Lanes(job) => {
+            Question::Job(job) => {
                 let found = search(job, bound(job), &(), options, &clock, &mut |now| note(now.length as f64));
                 let found = found.ok_or("nothing was found in time")?;
                 (found.length == found.bound, found.length as f64, found.bound as f64)
@@ -164,7 +165,7 @@ impl Case {
 impl Question {
     fn prepared(&self, objective: Objective) -> Result<Prepared, String> {
         let Self::Standard { name, devices, microbatches, costs, shares, memory } = self else {
-            return Err("stages need no preparation".to_owned());
+            return Err("a job needs no preparation".to_owned());
         };
         let text = stdlib::schedule(name).ok_or("no such schedule")?.to_owned();
         let mut request = Request::default();
@@ -237,7 +238,7 @@ pub fn cases(with_unequal: bool) -> Vec<Case> {
         [("V", 4, 46.0, 44.0), ("X", 4, 76.0, 71.0), ("K", 6, 55.0, 52.0), ("M", 6, 60.0, 60.0), ("NN", 6, 76.0, 76.0)]
     {
         let words = format!("Tessel's {name}, memory {memory}");
-        cases.push(case("tessel", words, Question::Lanes(tessel(name, memory)), published, target));
+        cases.push(case("tessel", words, Question::Job(tessel(name, memory)), published, target));
     }
     for (p, all_k) in [(4, vec![4, 6, 8]), (8, vec![8, 12, 16]), (16, vec![12, 20, 32]), (32, vec![24, 44, 64])] {
         for k in all_k {
@@ -379,12 +380,12 @@ fn unequal() -> Vec<Case> {
         let alone = Clock { begun: Instant::now(), allowed: Duration::from_secs(600), threads: 1 };
         let options = Options { objective: Objective::Makespan, seed: 1, rounds: 1 };
         let found = search(&equal, 0, &(), options, &alone, &mut |_| ());
-        let orders: Option<Orders> = found.map(|found| found.orders);
-        let Some(best) = orders.and_then(|orders| length(&own, &orders)) else { continue };
+        let plan = found.and_then(|found| Plan::new(&own, Objective::Makespan, &found.orders));
+        let Some(best) = plan.map(|(_, length)| length.length) else { continue };
         cases.push(Case {
             part: "unequal",
             name: format!("V, p = {p}, m = {m}, k = {k}, {words}"),
-            question: Question::Lanes(own),
+            question: Question::Job(own),
             figure: Figure::Length(Objective::Makespan),
             published: Some(best as f64),
             target: (best as f64 / 1.03).floor(),

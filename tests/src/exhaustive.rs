@@ -1,16 +1,17 @@
 //! The shortest of all schedules of a small job: tries every one, and shares nothing with the search but the job.
 
 use crate::jobs::{parts, ready};
+use pipe_ir::ids::{DeviceId, IndexVec};
 use pipe_schedule::dispatch::Objective;
 use pipe_schedule::dispatch::fusion::Fusion;
-use pipe_schedule::dispatch::job::{Job, Time};
+use pipe_schedule::dispatch::job::{Job, Mention, SeriesId, Time};
 use std::collections::HashSet;
 
 /// The length of the shortest schedule that is shorter than a limit: tries all of them, in the order of their starts.
 #[must_use]
 pub fn shortest_below(job: &Job, objective: Objective, limit: Time) -> Option<Time> {
-    let mut tails = vec![0; job.series.len()];
-    for series in (0..job.series.len()).rev() {
+    let mut tails = job.series.map(|_| 0);
+    for series in job.series.ids().rev() {
         for (need, latency) in &job.series[series].needs {
             let own = job.series[series].duration;
             let in_one_piece = job.fusions.iter().find_map(|Fusion { first, second, duration }| match series {
@@ -23,10 +24,10 @@ pub fn shortest_below(job: &Job, objective: Objective, limit: Time) -> Option<Ti
         }
     }
     let state = Partial {
-        ends: vec![Vec::new(); job.series.len()],
-        free: vec![0; job.capacity.len()],
-        first: vec![None; job.capacity.len()],
-        held: vec![0; job.capacity.len()],
+        ends: job.series.map(|_| Vec::new()),
+        free: job.capacity.map(|_| 0),
+        first: job.capacity.map(|_| None),
+        held: job.capacity.map(|_| 0),
         last: 0,
     };
     let mut all = All { job, objective, tails, best: limit, seen: HashSet::new() };
@@ -36,11 +37,11 @@ pub fn shortest_below(job: &Job, objective: Objective, limit: Time) -> Option<Ti
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Partial {
-    ends: Vec<Vec<Time>>,
-    free: Vec<Time>,
+    ends: IndexVec<SeriesId, Vec<Time>>,
+    free: IndexVec<DeviceId, Time>,
     /// When each device started its first task.
-    first: Vec<Option<Time>>,
-    held: Vec<i64>,
+    first: IndexVec<DeviceId, Option<Time>>,
+    held: IndexVec<DeviceId, i64>,
     /// When the last task started.
     last: Time,
 }
@@ -48,7 +49,7 @@ struct Partial {
 struct All<'a> {
     job: &'a Job,
     objective: Objective,
-    tails: Vec<Time>,
+    tails: IndexVec<SeriesId, Time>,
     best: Time,
     seen: HashSet<(Vec<usize>, Partial)>,
 }
@@ -57,7 +58,7 @@ impl All<'_> {
     fn visit(&mut self, state: &Partial) {
         let job = self.job;
         let m = job.microbatches;
-        let longest = (0..job.capacity.len()).map(|device| self.least(state, device)).max().unwrap_or(0);
+        let longest = job.capacity.ids().map(|device| self.least(state, device)).max().unwrap_or(0);
         if longest >= self.best {
             return;
         }
@@ -68,8 +69,8 @@ impl All<'_> {
         if !self.seen.insert(self.key(state)) {
             return;
         }
-        let mut nexts: Vec<(Time, usize)> = Vec::new();
-        for mention in 0..job.series.len() + job.fusions.len() {
+        let mut nexts: Vec<(Time, Mention)> = Vec::new();
+        for mention in job.mentions() {
             let (all, duration) = parts(job, mention);
             let devices = &job.series[all[0]].devices;
             let takes: i64 = all.iter().map(|series| job.series[*series].takes).sum();
@@ -102,14 +103,14 @@ impl All<'_> {
     }
 
     /// When a device is free at the earliest: nothing starts before the last task did.
-    fn free(&self, state: &Partial, device: usize) -> Time {
-        let is_left = |series: &usize| state.ends[*series].len() < self.job.microbatches;
+    fn free(&self, state: &Partial, device: DeviceId) -> Time {
+        let is_left = |series: &SeriesId| state.ends[*series].len() < self.job.microbatches;
         let works = self.job.on_device[device].iter().any(is_left);
         if works { state.free[device].max(state.last) } else { state.free[device] }
     }
 
     /// How long a device takes at least, as the objective counts it.
-    fn least(&self, state: &Partial, device: usize) -> Time {
+    fn least(&self, state: &Partial, device: DeviceId) -> Time {
         let free = self.free(state, device);
         let from = match self.objective {
             Objective::Makespan => 0,
@@ -119,9 +120,9 @@ impl All<'_> {
     }
 
     /// How long a device still works at least.
-    fn work_left(&self, state: &Partial, device: usize) -> Time {
-        let left = |series: usize| (self.job.microbatches - state.ends[series].len()) as Time;
-        let of_series = |series: &usize| left(*series) * self.job.series[*series].duration;
+    fn work_left(&self, state: &Partial, device: DeviceId) -> Time {
+        let left = |series: SeriesId| (self.job.microbatches - state.ends[series].len()) as Time;
+        let of_series = |series: &SeriesId| left(*series) * self.job.series[*series].duration;
         let saved = |fusion: &&Fusion| self.job.series[fusion.first].devices.contains(&device);
         let saved = self.job.fusions.iter().filter(saved).map(|Fusion { first, second, duration }| {
             let halves = self.job.series[*first].duration + self.job.series[*second].duration;
@@ -133,13 +134,13 @@ impl All<'_> {
     /// What the rest depends on: ends that are still needed, and how far each series is.
     fn key(&self, state: &Partial) -> (Vec<usize>, Partial) {
         let mut rest = state.clone();
-        for (index, ends) in rest.ends.iter_mut().enumerate() {
+        for (index, ends) in self.job.series.ids().zip(rest.ends.iter_mut()) {
             let used = self.job.series[index].feeds.iter().map(|(next, _)| state.ends[*next].len()).min();
             for end in ends.iter_mut().take(used.unwrap_or(usize::MAX)) {
                 *end = 0;
             }
         }
-        rest.free = (0..rest.free.len()).map(|device| self.free(state, device)).collect();
+        rest.free = rest.free.map(|device| self.free(state, device));
         if self.objective == Objective::Makespan {
             rest.first.fill(None);
         }

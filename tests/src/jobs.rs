@@ -1,10 +1,10 @@
 //! Jobs for the search, and a replay of what it finds that shares nothing with it.
 
 use crate::schedules::Dice;
-use pipe_ir::ids::StageId;
+use pipe_ir::ids::{DeviceId, IndexVec, StageId};
 use pipe_ir::task::TaskKind;
 use pipe_schedule::dispatch::fusion::Fusion;
-use pipe_schedule::dispatch::job::{Job, Orders, TaskSeries, Time};
+use pipe_schedule::dispatch::job::{Job, Mention, Orders, SeriesId, TaskSeries, Time};
 
 /// Stages with backwards that are split or not, by device: a chain of forwards, and back.
 #[derive(Clone, Debug)]
@@ -38,42 +38,35 @@ impl Stages {
         let series = |kind, stage: usize, duration: usize, takes, needs| TaskSeries {
             kind,
             stage: StageId::from_index(stage),
-            devices: vec![self.devices[stage]],
+            devices: vec![DeviceId::from_index(self.devices[stage])],
             duration: self.durations[stage][duration],
             takes,
             needs,
             feeds: Vec::new(),
         };
-        let mut all = Vec::new();
-        for stage in 0..n {
-            let before = stage.checked_sub(1).map(|before| (before, hop(before, stage)));
-            all.push(series(TaskKind::Forward, stage, 0, 1, before.into_iter().collect()));
-        }
+        let mut all = IndexVec::default();
+        let mut fusions = IndexVec::default();
         let mut last = None;
+        for stage in 0..n {
+            let before = last.map(|before| (before, hop(stage - 1, stage)));
+            last = Some(all.push(series(TaskKind::Forward, stage, 0, 1, before.into_iter().collect())));
+        }
+        last = None;
         for stage in (0..n).rev() {
             let after = last.map(|series| (series, hop(stage, stage + 1)));
-            let needs = [(stage, 0)].into_iter().chain(after).collect();
-            last = Some(all.len());
+            let needs = [(SeriesId::from_index(stage), 0)].into_iter().chain(after).collect();
             if self.durations[stage].len() == 2 {
-                all.push(series(TaskKind::Backward, stage, 1, -1, needs));
-            } else {
-                all.push(series(TaskKind::BackwardInput, stage, 1, 0, needs));
-                all.push(series(
-                    TaskKind::BackwardWeight,
-                    stage,
-                    2,
-                    -1,
-                    last.map(|series| (series, 0)).into_iter().collect(),
-                ));
+                last = Some(all.push(series(TaskKind::Backward, stage, 1, -1, needs)));
+                continue;
             }
+            let first = all.push(series(TaskKind::BackwardInput, stage, 1, 0, needs));
+            let second = all.push(series(TaskKind::BackwardWeight, stage, 2, -1, vec![(first, 0)]));
+            if let Some(duration) = self.durations[stage].get(3) {
+                fusions.push(Fusion { first, second, duration: *duration });
+            }
+            last = Some(first);
         }
-        let weights = all.iter().enumerate().filter(|(_, series)| series.kind == TaskKind::BackwardWeight);
-        let fusion = |(second, series): (usize, &TaskSeries)| {
-            let duration = *self.durations[series.stage.index()].get(3)?;
-            Some(Fusion { first: second - 1, second, duration })
-        };
-        let fusions = weights.filter_map(fusion).collect();
-        Job::of_series(all, self.microbatches, self.capacity.clone()).with_fusions(fusions)
+        Job::of_series(all, self.microbatches, self.capacity.clone().into()).with_fusions(fusions)
     }
 
     /// The same with every backward of a form: at once, or in halves.
@@ -89,10 +82,13 @@ impl Stages {
 }
 
 /// The series of which a mention in an order runs a task, and how long it takes.
-pub(crate) fn parts(job: &Job, mention: usize) -> (Vec<usize>, Time) {
-    match mention.checked_sub(job.series.len()).map(|fusion| job.fusions[fusion]) {
-        Some(Fusion { first, second, duration }) => (vec![first, second], duration),
-        None => (vec![mention], job.series[mention].duration),
+pub(crate) fn parts(job: &Job, mention: Mention) -> (Vec<SeriesId>, Time) {
+    match mention {
+        Mention::Series(series) => (vec![series], job.series[series].duration),
+        Mention::Fusion(fusion) => {
+            let Fusion { first, second, duration } = job.fusions[fusion];
+            (vec![first, second], duration)
+        }
     }
 }
 
@@ -100,29 +96,29 @@ pub(crate) fn parts(job: &Job, mention: usize) -> (Vec<usize>, Time) {
 #[must_use]
 pub fn random_job(dice: &mut Dice) -> Job {
     let n_devices = 1 + dice.below(4);
-    let mut all: Vec<TaskSeries> = Vec::new();
+    let mut all: IndexVec<SeriesId, TaskSeries> = IndexVec::default();
     for _ in 0..1 + dice.below(2) {
-        let first = all.len();
+        let mut last = None;
         let n_stages = 1 + dice.below(4);
-        let mut places: Vec<Vec<usize>> = Vec::new();
+        let mut places: Vec<Vec<DeviceId>> = Vec::new();
         for _ in 0..n_stages {
             let from = dice.below(n_devices);
             let to = if dice.below(4) == 0 { n_devices - 1 } else { from };
-            places.push((from..=to).collect());
+            places.push((from..=to).map(DeviceId::from_index).collect());
         }
         let forward = places.iter().cloned().map(|devices| (TaskKind::Forward, 1, devices));
         let backward = places.iter().rev().cloned().map(|devices| (TaskKind::Backward, -1, devices));
         for (kind, takes, devices) in forward.chain(backward) {
-            let needs = if all.len() > first { vec![(all.len() - 1, dice.below(4) as Time)] } else { Vec::new() };
+            let needs = last.map(|last| (last, dice.below(4) as Time)).into_iter().collect();
             let (stage, duration) = (StageId::from_index(all.len()), dice.below(6) as Time);
-            all.push(TaskSeries { kind, stage, devices, duration, takes, needs, feeds: Vec::new() });
+            last = Some(all.push(TaskSeries { kind, stage, devices, duration, takes, needs, feeds: Vec::new() }));
         }
     }
     let room = |device| {
         let takes = all.iter().filter(|series| series.takes > 0 && series.devices.contains(&device)).count();
         (takes + dice.below(4)) as i64
     };
-    let capacity = (0..n_devices).map(room).collect();
+    let capacity = (0..n_devices).map(DeviceId::from_index).map(room).collect();
     Job::of_series(all, 1 + dice.below(9), capacity)
 }
 
@@ -130,16 +126,16 @@ pub fn random_job(dice: &mut Dice) -> Job {
 ///
 /// # Errors
 /// If a task is missing or stands too early, devices wait for each other, or the memory is not enough.
-pub fn replay(job: &Job, orders: &Orders) -> Result<(Time, Vec<i64>), String> {
-    let mut ends: Vec<Vec<Time>> = vec![Vec::new(); job.series.len()];
-    let mut next = vec![0; orders.len()];
-    let (mut free, mut held) = (vec![0; orders.len()], vec![0; orders.len()]);
+pub fn replay(job: &Job, orders: &Orders) -> Result<(Time, IndexVec<DeviceId, i64>), String> {
+    let mut ends = job.series.map(|_| Vec::new());
+    let mut next = orders.map(|_| 0);
+    let (mut free, mut held) = (orders.map(|_| 0), orders.map(|_| 0));
     let mut peaks = held.clone();
     let n_places: usize = orders.iter().map(Vec::len).sum();
     while next.iter().sum::<usize>() < n_places {
-        let head = |device: usize| orders[device].get(next[device]).copied();
+        let head = |device: DeviceId| orders[device].get(next[device]).copied();
         let mut begun = None;
-        for mention in (0..orders.len()).filter_map(head) {
+        for mention in orders.ids().filter_map(head) {
             let (all, _) = parts(job, mention);
             let stands = job.series[all[0]].devices.iter().all(|device| head(*device) == Some(mention));
             if stands && ready(job, &ends, &all).is_some() {
@@ -158,19 +154,19 @@ pub fn replay(job: &Job, orders: &Orders) -> Result<(Time, Vec<i64>), String> {
             held[*device] += takes;
             peaks[*device] = peaks[*device].max(held[*device]);
             if held[*device] > job.capacity[*device] {
-                return Err(format!("device {device} holds {} at {start}", held[*device]));
+                return Err(format!("{device} holds {} at {start}", held[*device]));
             }
         }
     }
-    if let Some(series) = ends.iter().position(|ends| ends.len() != job.microbatches) {
-        return Err(format!("series {series} has {} tasks", ends[series].len()));
+    if let Some(series) = ends.ids().find(|series| ends[*series].len() != job.microbatches) {
+        return Err(format!("{series} has {} tasks", ends[series].len()));
     }
-    Ok((free.into_iter().max().unwrap_or(0), peaks))
+    Ok((free.iter().copied().max().unwrap_or(0), peaks))
 }
 
 /// When the next task of series that run at once has all that it needs, unless that is still to come.
-pub(crate) fn ready(job: &Job, ends: &[Vec<Time>], all: &[usize]) -> Option<Time> {
-    let of_series = |series: &usize| {
+pub(crate) fn ready(job: &Job, ends: &IndexVec<SeriesId, Vec<Time>>, all: &[SeriesId]) -> Option<Time> {
+    let of_series = |series: &SeriesId| {
         let needs = job.series[*series].needs.iter().filter(|(need, _)| !all.contains(need));
         let mut needs = needs.map(|(need, latency)| Some(ends[*need].get(ends[*series].len())? + latency));
         needs.try_fold(0, |ready, need| Some(need?.max(ready)))

@@ -6,8 +6,7 @@ use crate::schedules::{Dice, Size, spread};
 use pipe_ir::ids::{DeviceId, StageId};
 use pipe_ir::task::TaskKind;
 use pipe_schedule::dispatch::Objective;
-use pipe_schedule::dispatch::fusion::Fusion;
-use pipe_schedule::dispatch::job::Job;
+use pipe_schedule::dispatch::job::{Job, SeriesId};
 use pipe_schedule::dispatch::scale::Scale;
 use pipe_schedule::policy::activation::{Activations, Held, Shares};
 use pipe_schedule::policy::recompute::recomputing;
@@ -33,12 +32,12 @@ pub fn random_step(most: Size, dice: &mut Dice) -> Problem {
     if counted == 1 {
         schedule.activations = shares(size.stages, dice).of(size.stages).expect("few parts");
     }
-    let job = Job::new(&schedule, &costs, &scale, vec![0; size.devices]);
+    let job = Job::new(&schedule, &costs, &scale, vec![0; size.devices].into());
     let (mut job, held) = match counted {
         0 => in_parts(job, &schedule, (&costs, &scale), dice),
         _ => (job, schedule.activations.clone()),
     };
-    let one_microbatch = |all: &Vec<usize>| {
+    let one_microbatch = |all: &Vec<SeriesId>| {
         let held = all.iter().scan(0, |held, series| {
             *held += job.series[*series].takes;
             Some(*held)
@@ -109,7 +108,7 @@ fn in_parts(
     let parts = |_| [3, 3, 5, 3].map(|most| dice.below(most) as i64);
     let parts: Vec<[i64; 4]> = (0..schedule.n_stages()).map(parts).collect();
     let recomputing = recomputing(schedule);
-    for series in &mut job.series {
+    for series in job.series.iter_mut() {
         let ([for_input, for_weight, deferred, kept], again) =
             (parts[series.stage.index()], recomputing[series.stage.index()]);
         series.takes = match series.kind {
@@ -125,12 +124,7 @@ fn in_parts(
         let [for_input, _, deferred, _] = parts[stage.index()];
         deferred > for_input || costs.saved_by_fusing(stage) > Ticks::ZERO
     };
-    let weights = job.series.iter().enumerate().filter(|(_, series)| series.kind == TaskKind::BackwardWeight);
-    let fusions = weights.filter(|(_, series)| may_fuse(series.stage)).map(|(second, series)| {
-        let duration = scale.of(costs.of(TaskKind::Backward, series.stage));
-        Fusion { first: series.needs[0].0, second, duration }
-    });
-    let fusions = fusions.collect();
+    let fusions = job.backwards(may_fuse, |stage| scale.of(costs.of(TaskKind::Backward, stage)));
     let held = parts.iter().map(|[for_input, for_weight, deferred, _]| {
         let [saved, waiting] = [*for_input, *for_input.min(deferred)].map(|part| (for_weight + part).unsigned_abs());
         Held { saved, waiting }

@@ -205,13 +205,13 @@ fn bytes_that_bounds_count_are_held_in_programs_that_recompute() {
             let Ok(prepared) = target.prepare(&mut sources) else { continue };
             let (job, analysis) = (prepared.problem.job, compilation.analysis.expect("it can run"));
             let orders = job.orders(&analysis.schedule).expect("its tasks");
-            for (device, order) in orders.iter().enumerate() {
+            for (device, order) in orders.iter_ids() {
                 let held = order.iter().scan(0, |held, mention| {
                     *held += job.takes(*mention);
                     Some(*held)
                 });
                 let most = held.max().expect("tasks");
-                let peak = compilation.report.per_device[device].peak_bytes.expect("a program");
+                let peak = compilation.report.per_device[device.index()].peak_bytes.expect("a program");
                 assert!(
                     most > 0 && limit - job.most[device] + most <= peak as i64,
                     "{example} {name}: {most} of {peak}"

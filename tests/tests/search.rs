@@ -2,9 +2,10 @@
 //! schedules that there are.
 
 use pipe_compiler::{Compilation, Request, compile};
+use pipe_ir::ids::DeviceId;
 use pipe_ir::task::{Task, TaskKind};
 use pipe_schedule::dispatch::Objective;
-use pipe_schedule::dispatch::job::{Job, Orders, Time};
+use pipe_schedule::dispatch::job::{Job, Mention, Orders, SeriesId, Time};
 use pipe_schedule::memory_limit::MemoryLimit;
 use pipe_schedule::timing::costs::StageCosts;
 use pipe_schedule::units::{Units, parse_decimal};
@@ -100,19 +101,18 @@ fn targets() -> Vec<(Target, &'static [&'static str])> {
 fn series_of(job: &Job, compilation: &Compilation) -> Orders {
     let schedule = &compilation.analysis.as_ref().expect("it was accepted").schedule;
     let series = |kind, task: &Task| {
-        let is_it =
-            |series: &pipe_schedule::dispatch::job::TaskSeries| series.kind == kind && series.stage == task.stage;
-        job.series.iter().position(is_it).expect("a series of the job")
+        let is_it = |id: &SeriesId| job.series[*id].kind == kind && job.series[*id].stage == task.stage;
+        job.series.ids().find(is_it).expect("a series of the job")
     };
     let of_task = |task: &Task| match task.kind {
         TaskKind::Backward => {
             let input = series(TaskKind::BackwardInput, task);
-            match job.fusions.iter().position(|fusion| fusion.first == input) {
-                Some(fusion) => vec![job.series.len() + fusion],
-                None => vec![input, series(TaskKind::BackwardWeight, task)],
+            match job.fusion_from(input) {
+                Some(fusion) => vec![Mention::Fusion(fusion)],
+                None => [input, series(TaskKind::BackwardWeight, task)].map(Mention::Series).to_vec(),
             }
         }
-        kind => vec![series(kind, task)],
+        kind => vec![Mention::Series(series(kind, task))],
     };
     schedule.orders.iter().map(|order| order.iter().flat_map(|one| of_task(&one.task)).collect()).collect()
 }
@@ -128,12 +128,12 @@ fn what_is_found_is_accepted_as_long_as_stated_and_no_longer_than_standard_sched
             assert!(compilation.report.ok, "{target:?}: {:?}\n{source}", compilation.diagnostics);
 
             let Stages { devices, durations, latency, .. } = alike(&prepared.problem.job, target);
-            let capacity = prepared.problem.job.capacity.clone();
+            let capacity = prepared.problem.job.capacity.to_vec();
             let job = Stages { devices, durations, latency, microbatches: target.sizes.1, capacity }.job();
             let (makespan, peaks) = replay(&job, &series_of(&job, &compilation)).expect("the order can run");
             assert_eq!(figures.makespan, Some(makespan as f64), "{target:?}\n{source}");
-            let stages_per_device = job.on_device[0].len() as f64 / 3.0;
-            let peak = peaks.into_iter().max().map(|peak| peak as f64 / stages_per_device);
+            let stages_per_device = job.on_device[DeviceId(0)].len() as f64 / 3.0;
+            let peak = peaks.iter().max().map(|peak| *peak as f64 / stages_per_device);
             assert_eq!(figures.peak_activation, peak, "{target:?}\n{source}");
 
             let length = |compilation: &Compilation| {
@@ -154,7 +154,7 @@ fn what_is_found_is_accepted_as_long_as_stated_and_no_longer_than_standard_sched
 /// The stages of a target, from nothing but its costs and the places of its forwards.
 fn alike(job: &Job, target: Target) -> Stages {
     let forwards = job.series.iter().filter(|series| series.kind == TaskKind::Forward);
-    let devices: Vec<usize> = forwards.map(|series| series.devices[0]).collect();
+    let devices: Vec<usize> = forwards.map(|series| series.devices[0].index()).collect();
     let [f, b, w, latency] = target.costs;
     let durations: Vec<Time> = [f, b, w].into_iter().chain(target.both).collect();
     Stages::alike(&devices, &durations, latency, target.sizes.1, 0)
@@ -264,7 +264,7 @@ fn random_stages(dice: &mut Dice) -> Job {
     let mut job = stages.job();
     // What `F` saves for `B` and for `W`, and what `B` leaves for `W`.
     let saved: Vec<[i64; 3]> = stages.devices.iter().map(|_| [2, 3, 4].map(|most| dice.below(most) as i64)).collect();
-    for series in &mut job.series {
+    for series in job.series.iter_mut() {
         let [for_input, for_weight, deferred] = saved[series.stage.index()];
         series.takes = match series.kind {
             TaskKind::Forward => for_input + for_weight,
@@ -272,9 +272,9 @@ fn random_stages(dice: &mut Dice) -> Job {
             _ => -for_weight - deferred,
         };
     }
-    for device in 0..n_devices {
+    for device in job.capacity.ids() {
         let takes = job.on_device[device].iter().map(|series| job.series[*series].takes.max(0)).sum::<i64>();
-        (job.capacity[device], job.most[device]) = (takes + dice.below(4) as i64, 0);
+        job.capacity[device] = takes + dice.below(4) as i64;
         job.most[device] = job.capacity[device];
     }
     job
@@ -369,8 +369,7 @@ fn random_jobs_keep_their_dependencies_and_memory() {
         let found = found(&job, 1, &team(1, 12));
         let (length, _) = replay(&job, &found.orders).unwrap_or_else(|error| panic!("{case}: {error}\n{job:?}"));
         assert_eq!(length, found.length, "{case}: {job:?}");
-        let in_turn: Orders = job.on_device.iter().map(|all| all.repeat(job.microbatches)).collect();
-        let (longest, _) = replay(&job, &in_turn).expect("one microbatch after the other can run");
+        let (longest, _) = replay(&job, &job.in_turn()[0]).expect("one microbatch after the other can run");
         assert!(found.bound <= length && length <= longest, "{case}: {job:?}");
         improved += usize::from(length < longest);
     }

@@ -200,14 +200,14 @@ fn what_bounds_in_bytes_assume_that_devices_hold_is_held_in_every_program() {
             let job = &problem.job;
             let limit = if example == "shakespeare" { 64 << 20 } else { 1 << 20 };
             let orders = job.orders(&analysis.schedule).expect("its tasks");
-            for (device, order) in orders.iter().enumerate() {
+            for (device, order) in orders.iter_ids() {
                 let held = order.iter().scan(0, |held, mention| {
                     *held += job.takes(*mention);
                     Some(*held)
                 });
                 let most = held.max().unwrap_or(0);
                 assert!(most > 0 && job.most[device] < limit, "{example} {name}");
-                let peak = compilation.report.per_device[device].peak_bytes.expect("a program");
+                let peak = compilation.report.per_device[device.index()].peak_bytes.expect("a program");
                 assert!(limit - job.most[device] + most <= peak as i64, "{example} {name}: {most} beside {peak}");
                 all += 1;
             }

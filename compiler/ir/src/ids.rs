@@ -1,12 +1,22 @@
 //! Ids: dense indices with a type each, printed the way the glossary writes them (`d0`, `s1`, `m2`, `%3`, `!4`).
 
-use serde::{Deserialize, Serialize};
-use std::fmt;
+pub use crate::index_vec::IndexVec;
 
+/// What counts the rows of a table.
+pub trait Id: Copy {
+    /// The id of the row at this position.
+    fn from_position(position: usize) -> Self;
+
+    /// The position of its row.
+    fn position(self) -> usize;
+}
+
+/// Declares types of ids, each with what it looks like in text before its number.
+#[macro_export]
 macro_rules! ids {
     ($($(#[$doc:meta])* $name:ident $prefix:literal)*) => {$(
         $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]
         #[serde(transparent)]
         pub struct $name(pub u32);
 
@@ -16,19 +26,33 @@ macro_rules! ids {
 
             /// The id at this position of a table. Tables hold fewer than 2^32 entries: the task limit sees to it.
             #[must_use]
+            #[inline]
             pub fn from_index(index: usize) -> Self {
                 Self(u32::try_from(index).expect("tables are far smaller than 2^32 entries"))
             }
 
             /// The position in the table that this id counts.
             #[must_use]
+            #[inline]
             pub const fn index(self) -> usize {
                 self.0 as usize
             }
         }
 
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        impl $crate::ids::Id for $name {
+            #[inline]
+            fn from_position(position: usize) -> Self {
+                Self::from_index(position)
+            }
+
+            #[inline]
+            fn position(self) -> usize {
+                self.index()
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 write!(f, concat!($prefix, "{}"), self.0)
             }
         }

@@ -5,7 +5,7 @@ use crate::heuristics::anneal::{Course, anneal};
 use pipe_schedule::dispatch::Objective;
 use pipe_schedule::dispatch::estimate::Moved;
 use pipe_schedule::dispatch::job::{self, Job};
-use pipe_schedule::dispatch::plan::Plan;
+use pipe_schedule::dispatch::plan::{Move, Plan};
 use pipe_schedule::dispatch::random::Random;
 pub(crate) use pipe_schedule::dispatch::samples::{fusing, staged, v};
 
@@ -92,22 +92,23 @@ fn standard_schedules_are_asked_for_as_far_as_there_is_time() {
 #[test]
 fn no_swap_of_neighbours_makes_a_schedule_shorter_than_estimated() {
     let job = v(3, 5, 3, [2, 3, 1], 1);
-    let in_turn = job.on_device.iter().map(|all| all.repeat(5)).collect();
+    let in_turn = job.in_turn().swap_remove(0);
     for objective in [Objective::Makespan, Objective::LongestStage] {
         let mut random = Random::new(7);
         let (mut plan, first) = Plan::new(&job, objective, &in_turn).expect("no cycle");
         let course = Course { tries: 400, heat: 3, frozen: None };
         let (_, orders) = anneal(&mut plan, first, &course, &mut random, &mut || true);
         let (mut tried, mut exact) = (0, 0);
-        for device in 0..3 {
+        for device in orders.ids() {
             for from in 0..orders[device].len() - 1 {
                 let (mut plan, _) = Plan::new(&job, objective, &orders).expect("no cycle");
                 plan.note_tails();
-                if !plan.may_move(device, from, from + 1) {
+                let swap = Move { device, from, to: from + 1 };
+                if !plan.may_move(swap) {
                     continue;
                 }
-                let estimated = plan.estimate(device, from, from + 1, &mut Moved::default());
-                plan.shift(device, from, from + 1);
+                let estimated = plan.estimate(swap, &mut Moved::default());
+                plan.shift(swap);
                 let Some(length) = plan.time() else { continue };
                 // The first start of a device moves the measure of its longest stage itself.
                 assert!(estimated <= length.length || objective == Objective::LongestStage && from == 0);

@@ -6,8 +6,9 @@
 //! before it goes on. (After the list schedules of arXiv 2401.10241, section 3.1.)
 
 use super::Objective;
-use super::job::{Job, Orders, Time};
+use super::job::{Job, Mention, Orders, SeriesId, TaskId, TaskSeries, Time};
 use super::plan::Length;
+use pipe_ir::ids::{DeviceId, IndexVec, MicrobatchId};
 use std::collections::VecDeque;
 
 /// How many lengths are aimed at where nobody knows what can be reached.
@@ -33,11 +34,11 @@ pub struct Fill<'a> {
     job: &'a Job,
     objective: Objective,
     /// By series: whether it fills.
-    fills: Vec<bool>,
-    /// By series: tasks that are done, and when each ended.
-    done: Vec<usize>,
-    ends: Vec<Time>,
-    devices: Vec<Device>,
+    fills: IndexVec<SeriesId, bool>,
+    /// By series: tasks that are done; and when each ended.
+    done: IndexVec<SeriesId, u32>,
+    ends: IndexVec<TaskId, Time>,
+    devices: IndexVec<DeviceId, Device>,
     aim: Aim,
     /// The length above which no schedule is of use.
     limit: Time,
@@ -55,10 +56,10 @@ struct Device {
     idle: Time,
     work: Time,
     /// The last of its series that something waits for.
-    last: Option<usize>,
+    last: Option<SeriesId>,
     /// Series that can fill, the oldest first.
-    waiting: VecDeque<usize>,
-    order: Vec<usize>,
+    waiting: VecDeque<SeriesId>,
+    order: Vec<Mention>,
 }
 
 /// So many of some equal parts of a time.
@@ -67,9 +68,8 @@ pub fn part_of(time: Time, parts: Time, of: Time) -> Time {
 }
 
 /// Whether nothing waits for a series, and it waits for nothing but its device once its inputs are there.
-fn fills(job: &Job, series: usize) -> bool {
-    let own = &job.series[series];
-    let is_here = |(need, latency): &(usize, Time)| *latency == 0 && job.series[*need].devices == own.devices;
+fn fills(job: &Job, own: &TaskSeries) -> bool {
+    let is_here = |(need, latency): &(SeriesId, Time)| *latency == 0 && job.series[*need].devices == own.devices;
     own.feeds.is_empty()
         && own.takes <= 0
         && own.devices.len() == 1
@@ -80,27 +80,28 @@ fn fills(job: &Job, series: usize) -> bool {
 impl<'a> Fill<'a> {
     /// None if nothing fills.
     pub fn new(job: &'a Job, objective: Objective) -> Option<Self> {
-        let fills: Vec<bool> = (0..job.series.len()).map(|series| fills(job, series)).collect();
+        let fills: IndexVec<_, _> = job.series.iter().map(|series| fills(job, series)).collect();
         fills.contains(&true).then(|| Self {
             job,
             objective,
             fills,
-            done: vec![0; job.series.len()],
-            ends: vec![0; job.n_tasks()],
-            devices: vec![Device::default(); job.capacity.len()],
+            done: job.series.map(|_| 0),
+            ends: vec![0; job.n_tasks()].into(),
+            devices: job.capacity.map(|_| Device::default()),
             aim: Aim::Fit,
             limit: 0,
         })
     }
 
     /// Whether nothing waits for a series.
-    pub fn is_filler(&self, series: usize) -> bool {
+    pub fn is_filler(&self, series: SeriesId) -> bool {
         self.fills[series]
     }
 
     /// The tasks of some orders that something waits for.
     pub fn frame(&self, orders: &Orders) -> Orders {
-        let of_device = |order: &Vec<usize>| order.iter().copied().filter(|series| !self.fills[*series]).collect();
+        let is_frame = |mention: &&Mention| !self.fills[self.job.series_of(**mention).0];
+        let of_device = |order: &Vec<Mention>| order.iter().filter(is_frame).copied().collect();
         self.job.split(orders).iter().map(of_device).collect()
     }
 
@@ -109,9 +110,10 @@ impl<'a> Fill<'a> {
     pub fn run(&mut self, frame: &Orders, aim: Aim, limit: Time) -> Option<Length> {
         (self.aim, self.limit) = (aim, limit);
         self.begin();
-        let mut awake: Vec<usize> = (0..frame.len()).rev().collect();
+        let mut awake: Vec<DeviceId> = frame.ids().rev().collect();
         while let Some(device) = awake.pop() {
-            while let Some(series) = frame[device].get(self.devices[device].place).copied() {
+            while let Some(mention) = frame[device].get(self.devices[device].place).copied() {
+                let series = self.job.series_of(mention).0;
                 let Some(ready) = self.ready(series, frame) else { break };
                 self.place(series, ready)?;
                 let own = &self.job.series[series];
@@ -122,7 +124,7 @@ impl<'a> Fill<'a> {
             }
         }
         let is_done = self.devices.iter().zip(frame).all(|(device, order)| device.place == order.len());
-        (0..self.devices.len()).for_each(|device| while self.fill(device) {});
+        self.devices.ids().for_each(|device| while self.fill(device) {});
         is_done.then(|| self.length())
     }
 
@@ -132,9 +134,9 @@ impl<'a> Fill<'a> {
     }
 
     /// The first of the devices that make the last schedule as long as it is.
-    pub fn longest(&self) -> usize {
-        let each = self.devices.iter().map(|device| self.of_device(device)).enumerate();
-        each.rev().max_by_key(|(_, length)| *length).map_or(0, |(device, _)| device)
+    pub fn longest(&self) -> DeviceId {
+        let each = self.devices.iter_ids().rev();
+        each.max_by_key(|(_, device)| self.of_device(device)).map_or(DeviceId(0), |(id, _)| id)
     }
 
     /// The shortest of the schedules with a frame, for all aims; lengths are aimed at up to the one with [`Aim::Fit`].
@@ -169,21 +171,22 @@ impl<'a> Fill<'a> {
     }
 
     /// When all is there that the next task of a series needs, and it is next on all of its devices.
-    fn ready(&self, series: usize, frame: &Orders) -> Option<Time> {
-        let (m, microbatch, own) = (self.job.microbatches, self.done[series], &self.job.series[series]);
-        let is_next = |device: &usize| frame[*device].get(self.devices[*device].place) == Some(&series);
-        let is_there = |(need, _): &(usize, Time)| self.done[*need] > microbatch;
-        if !own.devices.iter().all(is_next) || !own.needs.iter().all(is_there) {
+    fn ready(&self, series: SeriesId, frame: &Orders) -> Option<Time> {
+        let (done, own) = (self.done[series], &self.job.series[series]);
+        let next = Mention::Series(series);
+        let is_next = |device: &DeviceId| frame[*device].get(self.devices[*device].place) == Some(&next);
+        if !own.devices.iter().all(is_next) || !own.needs.iter().all(|(need, _)| self.done[*need] > done) {
             return None;
         }
         let free = own.devices.iter().map(|device| self.devices[*device].free).filter(|_| own.devices.len() > 1);
-        let inputs = own.needs.iter().map(|(need, latency)| self.ends[need * m + microbatch] + latency);
+        let end = |need: SeriesId| self.ends[self.job.task(need, MicrobatchId(done))];
+        let inputs = own.needs.iter().map(|(need, latency)| end(*need) + latency);
         Some(inputs.chain(free).max().unwrap_or(0))
     }
 
     /// Runs a task of the frame, after what fills the pause before it. `None` if there is too
     /// little memory, or its device gets too late.
-    fn place(&mut self, series: usize, ready: Time) -> Option<()> {
+    fn place(&mut self, series: SeriesId, ready: Time) -> Option<()> {
         let own = &self.job.series[series];
         for device in &own.devices {
             while self.devices[*device].held + own.takes > self.job.capacity[*device] {
@@ -207,7 +210,7 @@ impl<'a> Fill<'a> {
             device.place += 1;
             device.run(series, own.takes, end);
         }
-        self.ends[series * self.job.microbatches + self.done[series]] = end;
+        self.ends[self.job.task(series, MicrobatchId(self.done[series]))] = end;
         self.done[series] += 1;
         for (next, _) in own.feeds.iter().filter(|(next, _)| self.fills[*next]) {
             self.devices[own.devices[0]].waiting.push_back(*next);
@@ -217,9 +220,9 @@ impl<'a> Fill<'a> {
 
     /// Whether a device should run what fills before a task that can start at a moment: it ends by
     /// then, or the pause is too long.
-    fn wants_filling(&self, device: usize, series: usize, ready: Time) -> bool {
+    fn wants_filling(&self, device: DeviceId, series: SeriesId, ready: Time) -> bool {
         let device = &self.devices[device];
-        let ends = |series: &usize| device.free + self.job.series[*series].duration <= ready;
+        let ends = |series: &SeriesId| device.free + self.job.series[*series].duration <= ready;
         let idle = device.idle + ready - device.free;
         let is_too_long = match self.aim {
             Aim::Fit => false,
@@ -230,7 +233,7 @@ impl<'a> Fill<'a> {
     }
 
     /// Runs the oldest task that fills, if there is one.
-    fn fill(&mut self, device: usize) -> bool {
+    fn fill(&mut self, device: DeviceId) -> bool {
         let device = &mut self.devices[device];
         let Some(series) = device.waiting.pop_front() else { return false };
         let own = &self.job.series[series];
@@ -255,10 +258,10 @@ impl<'a> Fill<'a> {
 }
 
 impl Device {
-    fn run(&mut self, series: usize, takes: i64, end: Time) {
+    fn run(&mut self, series: SeriesId, takes: i64, end: Time) {
         self.free = end;
         self.held += takes;
-        self.order.push(series);
+        self.order.push(Mention::Series(series));
     }
 }
 
@@ -296,10 +299,12 @@ mod tests {
     fn a_pause_is_filled_unless_idle_time_is_left() {
         // On the second device, W has room only if B may wait for it.
         let job = staged(&[0, 1], 3, 3, [2, 2, 3], 0);
-        let orders: Orders = vec![vec![0, 0, 0, 4, 4, 4], vec![1, 2, 1, 2, 1, 2]];
+        let all = |order: [u32; 6]| order.map(|series| Mention::Series(SeriesId(series))).to_vec();
+        let orders = vec![all([0, 0, 0, 4, 4, 4]), all([1, 2, 1, 2, 1, 2])].into();
         let mut fill = Fill::new(&job, Objective::LongestStage).expect("W fills");
-        let lazy = fill.run(&orders, Aim::Fit, NEVER).map(|length| (length, fill.orders()[1].clone()));
-        let busy = fill.run(&orders, Aim::Length(21), NEVER).map(|length| (length, fill.orders()[1].clone()));
+        let last = |fill: &Fill<'_>| fill.orders()[DeviceId(1)].clone();
+        let lazy = fill.run(&orders, Aim::Fit, NEVER).map(|length| (length, last(&fill)));
+        let busy = fill.run(&orders, Aim::Length(21), NEVER).map(|length| (length, last(&fill)));
         assert_ne!(lazy, busy);
         assert!(fill.best(&orders).map(|(length, _)| length) <= lazy.map(|(length, _)| length));
     }

@@ -2,18 +2,25 @@
 //! each series, or for both series that run at once.
 
 use super::fusion::Part;
-use super::job::{Job, Time};
+use super::job::{FusionId, Job, Mention, SeriesId, Time};
+use pipe_ir::ids;
+use pipe_ir::ids::{DeviceId, IndexVec};
 use std::ops::Range;
+
+ids! {
+    /// A row.
+    RowId "row "
+}
 
 /// What runs as one task of each microbatch.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     /// How orders mention it.
-    pub(crate) mention: usize,
+    pub(crate) mention: Mention,
     /// Its series, or the first of both.
-    pub(crate) series: usize,
+    pub(crate) series: SeriesId,
     /// The first of its devices, which decides when it runs.
-    pub(crate) leader: usize,
+    pub(crate) leader: DeviceId,
     pub(crate) duration: Time,
     pub(crate) takes: i64,
     others: Range<u32>,
@@ -25,15 +32,15 @@ pub(crate) struct Row {
 #[derive(Clone, Debug)]
 pub(crate) struct Fixed {
     /// By fusion: whether both halves run at once.
-    pub fused: Vec<bool>,
-    pub(crate) rows: Vec<Row>,
+    pub fused: IndexVec<FusionId, bool>,
+    pub(crate) rows: IndexVec<RowId, Row>,
     /// By device: the rows that it leads.
-    pub(crate) leads: Vec<Vec<usize>>,
+    pub(crate) leads: IndexVec<DeviceId, Vec<RowId>>,
     /// By device: other devices that lead a row on it.
-    pub(crate) leaders: Vec<Vec<usize>>,
-    others: Vec<usize>,
-    needs: Vec<(usize, Time)>,
-    feeds: Vec<(usize, Time)>,
+    pub(crate) leaders: IndexVec<DeviceId, Vec<DeviceId>>,
+    others: Vec<DeviceId>,
+    needs: Vec<(RowId, Time)>,
+    feeds: Vec<(RowId, Time)>,
 }
 
 fn all<'a, T>(items: &'a [T], range: &Range<u32>) -> &'a [T] {
@@ -47,48 +54,46 @@ fn added<T>(items: &mut Vec<T>, more: impl Iterator<Item = T>) -> Range<u32> {
 }
 
 impl Fixed {
-    pub(crate) fn new(job: &Job, fused: &[bool]) -> Self {
-        let (mut row_of, mut all): (Vec<usize>, Vec<(usize, Option<usize>)>) = (Vec::new(), Vec::new());
-        for (series, part) in job.parts.iter().enumerate() {
-            match *part {
-                Part::Second(fusion) if fused[fusion] => row_of.push(row_of[job.fusions[fusion].first]),
-                Part::First(fusion) if fused[fusion] => {
-                    row_of.push(all.len());
-                    all.push((series, Some(job.fusions[fusion].second)));
-                }
-                _ => {
-                    row_of.push(all.len());
-                    all.push((series, None));
-                }
-            }
+    pub(crate) fn new(job: &Job, fused: &IndexVec<FusionId, bool>) -> Self {
+        let mut mentions: IndexVec<RowId, Mention> = IndexVec::default();
+        let mut row_of: IndexVec<SeriesId, RowId> = IndexVec::default();
+        for (series, part) in job.parts.iter_ids() {
+            let row = match *part {
+                Part::Second(fusion) if fused[fusion] => row_of[job.fusions[fusion].first],
+                Part::First(fusion) if fused[fusion] => mentions.push(Mention::Fusion(fusion)),
+                _ => mentions.push(Mention::Series(series)),
+            };
+            row_of.push(row);
         }
-        let n_devices = job.capacity.len();
-        let (rows, leads) = (Vec::with_capacity(all.len()), vec![Vec::new(); n_devices]);
-        let (others, needs, feeds) = (Vec::new(), Vec::new(), Vec::new());
-        let mut fixed =
-            Self { fused: fused.to_vec(), rows, leads, leaders: vec![Vec::new(); n_devices], others, needs, feeds };
-        for (row, (series, second)) in all.iter().copied().enumerate() {
+        let mut fixed = Self {
+            fused: fused.clone(),
+            rows: IndexVec::default(),
+            leads: job.capacity.map(|_| Vec::new()),
+            leaders: job.capacity.map(|_| Vec::new()),
+            others: Vec::new(),
+            needs: Vec::new(),
+            feeds: Vec::new(),
+        };
+        for (row, mention) in mentions.iter_ids() {
+            let (series, second) = job.series_of(*mention);
             let both = || std::iter::once(series).chain(second).map(|series| &job.series[series]);
-            let mention = if second.is_some() { job.mention(series).unwrap_or(series) } else { series };
             let outer =
-                |(series, latency): &(usize, Time)| Some((row_of[*series], *latency)).filter(|(of, _)| *of != row);
-            let leader = job.series[series].devices[0];
-            fixed.leads[leader].push(row);
-            for device in job.series[series].devices.iter().skip(1) {
-                fixed.leaders[*device].push(leader);
-            }
+                |(series, latency): &(SeriesId, Time)| Some((row_of[*series], *latency)).filter(|of| of.0 != row);
+            let [leader, others @ ..] = &job.series[series].devices[..] else { continue };
+            fixed.leads[*leader].push(row);
+            others.iter().for_each(|device| fixed.leaders[*device].push(*leader));
             fixed.rows.push(Row {
-                mention,
+                mention: *mention,
                 series,
-                leader,
-                duration: job.duration(mention),
-                takes: job.takes(mention),
-                others: added(&mut fixed.others, job.series[series].devices.iter().skip(1).copied()),
+                leader: *leader,
+                duration: job.duration(*mention),
+                takes: job.takes(*mention),
+                others: added(&mut fixed.others, others.iter().copied()),
                 needs: added(&mut fixed.needs, both().flat_map(|series| &series.needs).filter_map(outer)),
                 feeds: added(&mut fixed.feeds, both().flat_map(|series| &series.feeds).filter_map(outer)),
             });
         }
-        for leaders in &mut fixed.leaders {
+        for leaders in fixed.leaders.iter_mut() {
             leaders.sort_unstable();
             leaders.dedup();
         }
@@ -96,17 +101,17 @@ impl Fixed {
     }
 
     /// The devices of a row beside its leader.
-    pub(crate) fn others(&self, row: &Row) -> &[usize] {
+    pub(crate) fn others(&self, row: &Row) -> &[DeviceId] {
         all(&self.others, &row.others)
     }
 
     /// Rows whose task of the same microbatch must have ended, each with the latency from there.
-    pub(crate) fn needs(&self, row: &Row) -> &[(usize, Time)] {
+    pub(crate) fn needs(&self, row: &Row) -> &[(RowId, Time)] {
         all(&self.needs, &row.needs)
     }
 
     /// Rows that need this one, likewise.
-    pub(crate) fn feeds(&self, row: &Row) -> &[(usize, Time)] {
+    pub(crate) fn feeds(&self, row: &Row) -> &[(RowId, Time)] {
         all(&self.feeds, &row.feeds)
     }
 }

@@ -4,9 +4,10 @@
 //! guide, another schedule, for each task.
 
 use super::Objective;
-use super::fixed::{Fixed, Row};
-use super::job::{Job, Orders, Time};
+use super::fixed::{Fixed, Row, RowId};
+use super::job::{Job, Mention, Orders, TaskId, Time};
 use super::rule::{AT_ONCE, FINE, Rule};
+use pipe_ir::ids::{DeviceId, IndexVec, MicrobatchId};
 
 /// No moment is as late.
 const NEVER: Time = Time::MAX / 4;
@@ -23,14 +24,14 @@ struct Next {
     rank: Time,
     /// Before that it is held back.
     hold: Time,
-    microbatch: usize,
+    microbatch: MicrobatchId,
 }
 
 /// A schedule that list schedules follow: what starts first there is most urgent.
 #[derive(Clone, Debug)]
 pub(crate) struct Guide {
-    /// By series and microbatch.
-    pub starts: Vec<Time>,
+    /// When its tasks start.
+    pub starts: IndexVec<TaskId, Time>,
     /// How long before that a task may start that takes memory.
     pub(crate) advance: Time,
 }
@@ -43,14 +44,14 @@ pub struct Dispatch<'a> {
     period: Time,
     fixed: Fixed,
     /// By row.
-    next: Vec<Next>,
+    next: IndexVec<RowId, Next>,
     /// By row and microbatch.
     ends: Vec<Time>,
     /// By device: when its task ends, when the first one began, what it holds, and when it can do something next.
-    free: Vec<Time>,
-    first: Vec<Time>,
-    held: Vec<i64>,
-    wakes: Vec<Time>,
+    free: IndexVec<DeviceId, Time>,
+    first: IndexVec<DeviceId, Time>,
+    held: IndexVec<DeviceId, i64>,
+    wakes: IndexVec<DeviceId, Time>,
     guide: Option<Guide>,
     orders: Option<Orders>,
 }
@@ -59,25 +60,25 @@ pub struct Dispatch<'a> {
 #[derive(Clone, Copy)]
 struct Choice {
     rank: Time,
-    row: usize,
+    row: RowId,
     ready: Time,
 }
 
 impl<'a> Dispatch<'a> {
     /// A list schedule of a job, in which nothing has run.
     pub fn new(job: &'a Job, objective: Objective) -> Self {
-        let n_devices = job.capacity.len();
+        let zeros = job.capacity.map(|_| 0);
         Self {
             job,
             objective,
             period: job.work() * FINE,
-            fixed: Fixed::new(job, &vec![false; job.fusions.len()]),
-            next: Vec::with_capacity(job.series.len()),
+            fixed: Fixed::new(job, &job.fusions.map(|_| false)),
+            next: IndexVec::default(),
             ends: vec![0; job.n_tasks()],
-            free: vec![0; n_devices],
-            first: vec![0; n_devices],
-            held: vec![0; n_devices],
-            wakes: vec![0; n_devices],
+            free: zeros.clone(),
+            first: zeros.clone(),
+            held: zeros.clone(),
+            wakes: zeros,
             guide: None,
             orders: None,
         }
@@ -93,14 +94,18 @@ impl<'a> Dispatch<'a> {
         self.first.fill(NEVER);
         self.held.fill(0);
         self.wakes.fill(0);
+        let first = |row: &Row| Next {
+            ready: NEVER,
+            rank: rule.ranks[row.series],
+            hold: rule.hold[row.series],
+            microbatch: MicrobatchId(0),
+        };
         self.next.clear();
-        for Row { series, .. } in &self.fixed.rows {
-            self.next.push(Next { ready: NEVER, rank: rule.ranks[*series], hold: rule.hold[*series], microbatch: 0 });
-        }
+        self.next.extend(self.fixed.rows.iter().map(first));
         if self.guide.is_some() {
-            (0..self.next.len()).for_each(|row| self.follow(row, rule));
+            self.next.ids().for_each(|row| self.follow(row, rule));
         }
-        (0..self.next.len()).for_each(|row| self.look(row));
+        self.next.ids().for_each(|row| self.look(row));
         let mut left = self.fixed.rows.len() * self.job.microbatches;
         while left > 0 {
             let (now, device) = self.earliest();
@@ -120,7 +125,7 @@ impl<'a> Dispatch<'a> {
 
     /// The orders of the schedule that a rule leads to.
     pub fn orders(&mut self, rule: &Rule) -> Option<Orders> {
-        self.orders = Some(vec![Vec::new(); self.free.len()]);
+        self.orders = Some(self.free.map(|_| Vec::new()));
         let reach = self.run(rule, NEVER);
         self.orders.take().filter(|_| reach.is_some())
     }
@@ -134,9 +139,9 @@ impl<'a> Dispatch<'a> {
     }
 
     /// The device that can do something first.
-    fn earliest(&self) -> (Time, usize) {
-        let mut earliest = (NEVER, 0);
-        for (device, wakes) in self.wakes.iter().enumerate() {
+    fn earliest(&self) -> (Time, DeviceId) {
+        let mut earliest = (NEVER, DeviceId(0));
+        for (device, wakes) in self.wakes.iter_ids() {
             if *wakes < earliest.0 {
                 earliest = (*wakes, device);
             }
@@ -145,7 +150,7 @@ impl<'a> Dispatch<'a> {
     }
 
     /// What a device runs next, and when something else is ready that is not yet.
-    fn most_urgent(&self, rule: &Rule, device: usize, now: Time) -> (Option<Choice>, Time) {
+    fn most_urgent(&self, rule: &Rule, device: DeviceId, now: Time) -> (Option<Choice>, Time) {
         let (mut best, mut soon): (Option<Choice>, Time) = (None, NEVER);
         for row in self.fixed.leads[device].iter().copied() {
             let Next { ready, rank, .. } = self.next[row];
@@ -168,7 +173,7 @@ impl<'a> Dispatch<'a> {
         let others = self.fixed.others(row);
         if row.takes > 0 {
             let needed = row.takes + rule.spare[row.series];
-            let is_full = |device: usize| self.held[device] + needed > self.job.capacity[device];
+            let is_full = |device: DeviceId| self.held[device] + needed > self.job.capacity[device];
             if is_full(row.leader) || others.iter().any(|device| is_full(*device)) {
                 return None;
             }
@@ -177,10 +182,10 @@ impl<'a> Dispatch<'a> {
     }
 
     /// Finds out when the next task of a row is ready.
-    fn look(&mut self, row: usize) {
+    fn look(&mut self, row: RowId) {
         let (m, Next { microbatch, hold, .. }) = (self.job.microbatches, self.next[row]);
         self.next[row].ready = NEVER;
-        if microbatch >= m {
+        if microbatch.index() >= m {
             return;
         }
         let mut ready = if hold <= AT_ONCE { 0 } else { (hold + FINE - 1).div_euclid(FINE).max(0) };
@@ -188,22 +193,24 @@ impl<'a> Dispatch<'a> {
             if self.next[*need].microbatch <= microbatch {
                 return;
             }
-            ready = ready.max(self.ends[need * m + microbatch] + latency);
+            ready = ready.max(self.ends[need.index() * m + microbatch.index()] + latency);
         }
         self.next[row].ready = ready;
     }
 
     /// Says how urgent the next task of a row is by the guide: its start, later by the rule's rank of its series.
-    fn follow(&mut self, row: usize, rule: &Rule) {
+    fn follow(&mut self, row: RowId, rule: &Rule) {
         let (Row { series, takes, .. }, next) = (&self.fixed.rows[row], &mut self.next[row]);
-        let Some(guide) = self.guide.as_ref().filter(|_| next.microbatch < self.job.microbatches) else { return };
-        let start = guide.starts[series * self.job.microbatches + next.microbatch];
+        let Some(guide) = self.guide.as_ref().filter(|_| next.microbatch.index() < self.job.microbatches) else {
+            return;
+        };
+        let start = guide.starts[self.job.task(*series, next.microbatch)];
         next.rank = start * FINE + rule.ranks[*series];
         next.hold = if *takes > 0 { (start - guide.advance) * FINE } else { AT_ONCE };
     }
 
     /// Runs a task.
-    fn place(&mut self, index: usize, now: Time, rule: &Rule) {
+    fn place(&mut self, index: RowId, now: Time, rule: &Rule) {
         let Row { mention, leader, takes, duration, .. } = self.fixed.rows[index];
         let end = now + duration;
         self.occupy(leader, mention, (now, end), takes);
@@ -213,8 +220,8 @@ impl<'a> Dispatch<'a> {
         }
         let next = &mut self.next[index];
         let microbatch = next.microbatch;
-        self.ends[index * self.job.microbatches + microbatch] = end;
-        next.microbatch += 1;
+        self.ends[index.index() * self.job.microbatches + microbatch.index()] = end;
+        next.microbatch.0 += 1;
         next.rank += self.period;
         next.hold = if next.hold <= AT_ONCE { next.hold } else { next.hold + self.period };
         if self.guide.is_some() {
@@ -231,7 +238,7 @@ impl<'a> Dispatch<'a> {
         }
     }
 
-    fn occupy(&mut self, device: usize, mention: usize, (now, end): (Time, Time), takes: i64) {
+    fn occupy(&mut self, device: DeviceId, mention: Mention, (now, end): (Time, Time), takes: i64) {
         self.free[device] = end;
         self.held[device] += takes;
         self.first[device] = self.first[device].min(now);
@@ -245,11 +252,11 @@ impl<'a> Dispatch<'a> {
     }
 
     fn reach(&self) -> Reach {
-        let since = |device: usize| match self.objective {
+        let since = |device: DeviceId| match self.objective {
             Objective::Makespan => 0,
             Objective::LongestStage => self.first[device].min(self.free[device]),
         };
-        let each = (0..self.free.len()).map(|device| self.free[device] - since(device));
+        let each = self.free.ids().map(|device| self.free[device] - since(device));
         each.fold((0, 0), |(most, sum), one| (most.max(one), sum + one))
     }
 }

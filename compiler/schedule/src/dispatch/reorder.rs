@@ -13,7 +13,7 @@ use crate::check::memory::peaks;
 use crate::check::{completeness, dependencies};
 use crate::dependencies::Dependencies;
 use crate::dispatch::improve::{Slots, improved};
-use crate::dispatch::job::{Job, Orders, TaskSeries};
+use crate::dispatch::job::{Job, Mention, Orders, SeriesId, TaskSeries};
 use crate::dispatch::scale::Scale;
 use crate::order::Order;
 use crate::policy::recompute::{folded, insert, recomputing, without};
@@ -22,7 +22,7 @@ use crate::schedule::{Schedule, ScheduledTask};
 use crate::timing::durations::Costs;
 use crate::timing::timeline::{Timeline, simulate};
 use crate::units::Ticks;
-use pipe_ir::ids::StageId;
+use pipe_ir::ids::{IndexVec, StageId};
 use pipe_ir::task::{Task, TaskKind};
 use std::collections::BTreeMap;
 
@@ -114,8 +114,9 @@ fn candidates(plain: &Schedule, costs: &Costs, saved: Option<&[Saved]>) -> Vec<V
     let Some(orders) = job.orders(plain) else { return Vec::new() };
     if let Some(saved) = saved {
         let takes = |series: &TaskSeries| saved[series.stage.index()].takes_with_recomputation(series.kind);
-        let takes: Vec<i64> = job.series.iter().map(takes).collect();
-        let capacity = orders.iter().map(|order| most(order.iter().map(|series| takes[*series]))).collect();
+        let takes: IndexVec<SeriesId, i64> = job.series.iter().map(takes).collect();
+        let of_mention = |mention: &Mention| takes[job.series_of(*mention).0];
+        let capacity = orders.iter().map(|order| most(order.iter().map(of_mention))).collect();
         job = job.with_memory(&takes, capacity);
     }
     let statements: BTreeMap<(StageId, TaskKind), u16> =

@@ -7,8 +7,9 @@
 //! of equal slots stays regular. With one stage on each device this is the order of ZB-H1 and ZB-H2
 //! (arXiv 2401.10241), in a V that of its ZB-V.
 
-use super::job::{Job, Orders};
+use super::job::{Job, Mention, Orders, SeriesId};
 use crate::dispatch::backfill::Fill;
+use pipe_ir::ids::{DeviceId, IndexVec};
 use pipe_ir::task::TaskKind;
 
 /// The frame of such a schedule, in which every forward leaves room for so many activations of each
@@ -19,8 +20,8 @@ pub fn in_turns(job: &Job, fill: &Fill<'_>, spare: i64) -> Option<Orders> {
         return None;
     }
     let rows = rows(job, fill, spare);
-    let mut devices: Vec<Device> = rows.iter().map(|_| Device::default()).collect();
-    let (mut done, mut before) = (vec![0; job.series.len()], Vec::new());
+    let mut devices: IndexVec<DeviceId, Device> = rows.map(|_| Device::default());
+    let (mut done, mut before) = (job.series.map(|_| 0), IndexVec::default());
     let mut left = rows.iter().map(Vec::len).sum::<usize>() * job.microbatches;
     while left > 0 {
         before.clone_from(&done);
@@ -28,7 +29,7 @@ pub fn in_turns(job: &Job, fill: &Fill<'_>, spare: i64) -> Option<Orders> {
         for ((device, rows), capacity) in devices.iter_mut().zip(&rows).zip(&job.capacity) {
             let could_run = |row: &&Row| {
                 let microbatch = before[row.series];
-                let is_there = |(need, _): &(usize, _)| before[*need] > microbatch;
+                let is_there = |(need, _): &(SeriesId, _)| before[*need] > microbatch;
                 let fits = row.takes <= 0 || device.held + row.takes + row.leaves <= *capacity;
                 microbatch < job.microbatches && fits && job.series[row.series].needs.iter().all(is_there)
             };
@@ -36,7 +37,7 @@ pub fn in_turns(job: &Job, fill: &Fill<'_>, spare: i64) -> Option<Orders> {
             if let Some(row) = rows.iter().filter(could_run).max_by_key(urgency) {
                 device.held += row.takes;
                 device.ran_forward = row.is_forward;
-                device.order.push(row.series);
+                device.order.push(Mention::Series(row.series));
                 done[row.series] += 1;
                 chosen += 1;
             }
@@ -46,12 +47,12 @@ pub fn in_turns(job: &Job, fill: &Fill<'_>, spare: i64) -> Option<Orders> {
         }
         left -= chosen;
     }
-    Some(devices.into_iter().map(|device| device.order).collect())
+    Some(devices.iter_mut().map(|device| std::mem::take(&mut device.order)).collect())
 }
 
 /// A series that something waits for.
 struct Row {
-    series: usize,
+    series: SeriesId,
     is_forward: bool,
     /// What it takes, and what waits for nothing but it gives back.
     takes: i64,
@@ -64,12 +65,12 @@ struct Row {
 struct Device {
     held: i64,
     ran_forward: bool,
-    order: Vec<usize>,
+    order: Vec<Mention>,
 }
 
 /// By device: its series.
-fn rows(job: &Job, fill: &Fill<'_>, spare: i64) -> Vec<Vec<Row>> {
-    let row = |series: usize| {
+fn rows(job: &Job, fill: &Fill<'_>, spare: i64) -> IndexVec<DeviceId, Vec<Row>> {
+    let row = |series: SeriesId| {
         let own = &job.series[series];
         let after = own.feeds.iter().filter(|(next, _)| fill.is_filler(*next));
         let later = job.on_device[own.devices[0]].iter().filter(|other| **other > series);
@@ -80,7 +81,8 @@ fn rows(job: &Job, fill: &Fill<'_>, spare: i64) -> Vec<Vec<Row>> {
             leaves: spare * later.map(|other| job.series[*other].takes.max(0)).sum::<i64>(),
         }
     };
-    let of_device = |all: &Vec<usize>| all.iter().copied().filter(|series| !fill.is_filler(*series)).map(row).collect();
+    let of_device =
+        |all: &Vec<SeriesId>| all.iter().copied().filter(|series| !fill.is_filler(*series)).map(row).collect();
     job.on_device.iter().map(of_device).collect()
 }
 
@@ -92,13 +94,15 @@ mod tests {
 
     fn words(job: &Job, spare: i64) -> Option<Vec<String>> {
         let fill = Fill::new(job, Objective::Makespan)?;
-        let letter =
-            |series: &usize| match (job.series[*series].kind, job.series[*series].stage.index() < job.capacity.len()) {
+        let letter = |mention: &Mention| {
+            let series = &job.series[job.series_of(*mention).0];
+            match (series.kind, series.stage.index() < job.capacity.len()) {
                 (TaskKind::Forward, true) => 'F',
                 (TaskKind::Forward, false) => 'f',
                 (_, true) => 'B',
                 (_, false) => 'b',
-            };
+            }
+        };
         let orders = in_turns(job, &fill, spare)?;
         Some(orders.iter().map(|order| order.iter().map(letter).collect()).collect())
     }

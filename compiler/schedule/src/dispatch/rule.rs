@@ -6,9 +6,10 @@
 //! blocks are described (arXiv 2405.15362, section 3), and change by legs, parts of legs and series.
 
 use super::Objective;
-use super::job::{Job, Orders, Time};
+use super::job::{FusionId, Job, Mention, Orders, SeriesId, Time};
 use super::plan::Plan;
 use super::random::Random;
+use pipe_ir::ids::{IndexVec, MicrobatchId};
 use pipe_ir::task::TaskKind;
 
 /// Parts of a unit of time in which rules count.
@@ -29,24 +30,24 @@ const MOST_SPARE: usize = 4;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rule {
     /// By series: the less, the more urgent.
-    pub ranks: Vec<Time>,
+    pub ranks: IndexVec<SeriesId, Time>,
     /// By series: memory that a task must leave, on each of its devices.
-    pub spare: Vec<i64>,
+    pub spare: IndexVec<SeriesId, i64>,
     /// By series: when the first task may start, and the next ones a period later each; or [`AT_ONCE`].
-    pub hold: Vec<Time>,
+    pub hold: IndexVec<SeriesId, Time>,
     /// How long a device may be idle for the sake of a more urgent task.
     pub wait: Time,
     /// By fusion: whether both halves run at once.
-    pub fused: Vec<bool>,
+    pub fused: IndexVec<FusionId, bool>,
 }
 
 /// The series of a job by legs.
 #[derive(Clone, Debug)]
 pub struct Legs {
     /// By leg: its series in the order of their devices.
-    pub series: Vec<Vec<usize>>,
+    pub series: Vec<Vec<SeriesId>>,
     /// By series: its leg, and where it is there.
-    pub place: Vec<(usize, usize)>,
+    pub place: IndexVec<SeriesId, (usize, usize)>,
     /// The mean duration of a task.
     pub unit: Time,
 }
@@ -54,16 +55,16 @@ pub struct Legs {
 impl Legs {
     /// The legs of a job.
     pub fn new(job: &Job) -> Self {
-        let key = |series: usize| {
+        let key = |series: SeriesId| {
             let (kind, device) = (job.series[series].kind, job.series[series].devices[0]);
-            let is_alike = |other: &&usize| **other < series && job.series[**other].kind == kind;
+            let is_alike = |other: &&SeriesId| **other < series && job.series[**other].kind == kind;
             (kind.index(), job.on_device[device].iter().filter(is_alike).count())
         };
-        let mut sorted: Vec<usize> = (0..job.series.len()).collect();
+        let mut sorted: Vec<SeriesId> = job.series.ids().collect();
         sorted.sort_by_key(|series| (key(*series), job.series[*series].devices[0], *series));
-        let all: Vec<Vec<usize>> =
-            sorted.chunk_by(|one, other| key(*one) == key(*other)).map(<[usize]>::to_vec).collect();
-        let mut place = vec![(0, 0); job.series.len()];
+        let all: Vec<Vec<SeriesId>> =
+            sorted.chunk_by(|one, other| key(*one) == key(*other)).map(<[SeriesId]>::to_vec).collect();
+        let mut place = job.series.map(|_| (0, 0));
         for (leg, own) in all.iter().enumerate() {
             own.iter().enumerate().for_each(|(index, series)| place[*series] = (leg, index));
         }
@@ -73,7 +74,7 @@ impl Legs {
 }
 
 /// What the same microbatch takes later on the devices of a series that takes memory.
-fn later(job: &Job, series: usize) -> i64 {
+fn later(job: &Job, series: SeriesId) -> i64 {
     let own = &job.series[series];
     let others = own.devices.iter().flat_map(|device| &job.on_device[*device]).filter(|other| **other > series);
     let takes = others.map(|other| job.series[*other].takes).max().unwrap_or(0).max(0);
@@ -83,9 +84,8 @@ fn later(job: &Job, series: usize) -> i64 {
 impl Rule {
     /// All series alike: what decides is said elsewhere.
     pub(crate) fn level(job: &Job) -> Self {
-        let n_series = job.series.len();
-        let (ranks, spare, hold) = (vec![0; n_series], vec![0; n_series], vec![AT_ONCE; n_series]);
-        Self { ranks, spare, hold, wait: 0, fused: vec![false; job.fusions.len()] }
+        let (ranks, spare, hold) = (job.series.map(|_| 0), job.series.map(|_| 0), job.series.map(|_| AT_ONCE));
+        Self { ranks, spare, hold, wait: 0, fused: job.fusions.map(|_| false) }
     }
 
     /// Changes the ranks of a leg, a part of it or one of its series, by up to two mean durations,
@@ -97,7 +97,7 @@ impl Rule {
         let most = 2 * legs.unit * FINE;
         let by = random.below(2 * most as usize + 1) as Time - most;
         let form = random.below(4);
-        let last = self.ranks.len() - 1;
+        let last = self.ranks.len() as u32 - 1;
         for (place, series) in leg.iter().enumerate() {
             let by = match form {
                 0 => by,
@@ -106,7 +106,7 @@ impl Rule {
                 3 if place == from => by,
                 _ => 0,
             };
-            self.ranks[if is_reversed { last - series } else { *series }] += by;
+            self.ranks[if is_reversed { SeriesId(last - series.0) } else { *series }] += by;
         }
     }
 
@@ -115,10 +115,10 @@ impl Rule {
         let unit = legs.unit * FINE;
         let slopes: Vec<Time> = legs.series.iter().map(|_| SLOPES[random.below(SLOPES.len())] * unit / 2).collect();
         let put_off: Vec<Time> = legs.series.iter().map(|_| (random.below(MOST_PUT_OFF) as Time - 2) * unit).collect();
-        let mut ranks: Vec<Time> = Vec::with_capacity(job.series.len());
-        for (index, series) in job.series.iter().enumerate() {
+        let mut ranks: IndexVec<SeriesId, Time> = IndexVec::default();
+        for (index, series) in job.series.iter_ids() {
             let (leg, _) = legs.place[index];
-            let after = |&(need, _): &(usize, Time)| {
+            let after = |&(need, _): &(SeriesId, Time)| {
                 let own = &job.series[need];
                 ranks[need]
                     + match series.kind {
@@ -131,38 +131,36 @@ impl Rule {
             ranks.push(rank);
         }
         let activations = random.below(MOST_SPARE) as i64;
-        let spare = (0..job.series.len()).map(|series| activations * later(job, series)).collect();
+        let spare = job.series.map(|series| activations * later(job, series));
         let is_held: Vec<bool> = legs.series.iter().map(|_| random.below(3) == 0).collect();
         let by = random.below(MOST_HELD) as Time * unit;
-        let hold = |series: usize| match job.series[series].takes {
+        let hold = |series: SeriesId| match job.series[series].takes {
             1.. if is_held[legs.place[series].0] => ranks[series] - by,
             _ => AT_ONCE,
         };
-        let hold = (0..job.series.len()).map(hold).collect();
+        let hold = job.series.map(hold);
         let is_fused = random.below(2) == 0;
-        Self { ranks, spare, hold, wait: 0, fused: vec![is_fused; job.fusions.len()] }
+        Self { ranks, spare, hold, wait: 0, fused: job.fusions.map(|_| is_fused) }
     }
 
     /// Rules behind a schedule: those of its middle microbatch, and those of a microbatch alone,
     /// with and without a hold.
     pub fn behind(job: &Job, legs: &Legs, objective: Objective, orders: &Orders) -> Vec<Self> {
-        let (m, n_series) = (job.microbatches, job.series.len());
-        let fused = |fusion: usize| orders.iter().flatten().any(|mention| *mention == n_series + fusion);
-        let fused: Vec<bool> = (0..job.fusions.len()).map(fused).collect();
-        let middle = m / 2;
-        let mut all_ranks = vec![job.heads().iter().map(|head| head * FINE).collect::<Vec<Time>>()];
+        let fused = job.fusions.map(|fusion| orders.iter().flatten().any(|one| *one == Mention::Fusion(fusion)));
+        let middle = MicrobatchId::from_index(job.microbatches / 2);
+        let begin = job.work() * Time::from(middle.0);
+        let mut all_ranks: Vec<IndexVec<SeriesId, Time>> = vec![job.heads().iter().map(|head| head * FINE).collect()];
         if let Some((plan, _)) = Plan::new(job, objective, orders) {
-            let rank = |series: usize| (plan.starts()[series * m + middle] - job.work() * middle as Time) * FINE;
-            all_ranks.push((0..n_series).map(rank).collect());
+            all_ranks.push(job.series.map(|series| (plan.starts()[job.task(series, middle)] - begin) * FINE));
         }
-        let rule = |ranks: &[Time], leaves: bool, held: Option<Time>| {
-            let spare = (0..n_series).map(|series| if leaves { later(job, series) } else { 0 }).collect();
-            let hold = |series: usize| match held {
+        let rule = |ranks: &IndexVec<SeriesId, Time>, leaves: bool, held: Option<Time>| {
+            let spare = job.series.map(|series| if leaves { later(job, series) } else { 0 });
+            let hold = |series: SeriesId| match held {
                 Some(by) if job.series[series].takes > 0 => ranks[series] - by * legs.unit * FINE,
                 _ => AT_ONCE,
             };
-            let hold = (0..n_series).map(hold).collect();
-            Self { ranks: ranks.to_vec(), spare, hold, wait: 0, fused: fused.clone() }
+            let hold = job.series.map(hold);
+            Self { ranks: ranks.clone(), spare, hold, wait: 0, fused: fused.clone() }
         };
         let holds = || std::iter::once(None).chain(HELD.map(Some));
         let variants = || [false, true].into_iter().flat_map(|leaves| holds().map(move |held| (leaves, held)));
@@ -184,10 +182,10 @@ impl Rule {
             6 => self.tilt(&leg[from..], 2 * by / leg.len() as Time),
             7 => {
                 self.put_off(part, by);
-                let of_stage = |series: usize, next: usize| job.series[series].stage == job.series[next].stage;
+                let of_stage = |series: SeriesId, next: SeriesId| job.series[series].stage == job.series[next].stage;
                 let feeds =
                     part.iter().flat_map(|series| job.series[*series].feeds.iter().map(|(next, _)| (*series, *next)));
-                let own: Vec<usize> =
+                let own: Vec<SeriesId> =
                     feeds.filter(|(series, next)| of_stage(*series, *next)).map(|(_, next)| next).collect();
                 self.put_off(&own, by);
             }
@@ -210,15 +208,15 @@ impl Rule {
         }
     }
 
-    fn put_off(&mut self, leg: &[usize], by: Time) {
+    fn put_off(&mut self, leg: &[SeriesId], by: Time) {
         leg.iter().for_each(|series| self.ranks[*series] += by);
     }
 
-    fn tilt(&mut self, leg: &[usize], slope: Time) {
+    fn tilt(&mut self, leg: &[SeriesId], slope: Time) {
         leg.iter().zip(0..).for_each(|(series, index)| self.ranks[*series] += slope * index);
     }
 
-    fn change_spare(&mut self, job: &Job, leg: &[usize], random: &mut Random) {
+    fn change_spare(&mut self, job: &Job, leg: &[SeriesId], random: &mut Random) {
         let activations = random.below(MOST_SPARE) as i64;
         for series in leg.iter().filter(|series| job.series[**series].takes > 0) {
             self.spare[*series] = activations * later(job, *series).max(job.series[*series].takes);
@@ -226,7 +224,7 @@ impl Rule {
     }
 
     fn change_form(&mut self, random: &mut Random) {
-        let fusion = random.below(self.fused.len());
+        let fusion = FusionId::from_index(random.below(self.fused.len()));
         let form = !self.fused[fusion];
         match random.below(3) {
             0 => self.fused.fill(form),

@@ -1,38 +1,37 @@
 //! Small jobs, for tests.
 
-use super::job::{Job, TaskSeries, Time};
+use super::job::{Job, SeriesId, TaskSeries, Time};
 use crate::dependencies::SCHEDULED;
-use pipe_ir::ids::StageId;
+use pipe_ir::ids::{DeviceId, IndexVec, StageId};
 
 /// Stages on devices, with split backwards; durations of `F`, `B` and `W`, and a latency.
 #[must_use]
 pub fn staged(place: &[usize], m: usize, capacity: i64, costs: [Time; 3], latency: Time) -> Job {
     let n = place.len();
     let hop = |one: usize, other: usize| if place[one] == place[other] { 0 } else { latency };
-    let series = |kind: usize, stage: usize, needs: Vec<(usize, Time)>| TaskSeries {
+    let series = |kind: usize, stage: usize, needs: Vec<(SeriesId, Time)>| TaskSeries {
         kind: SCHEDULED[kind],
         stage: StageId::from_index(stage),
-        devices: vec![place[stage]],
+        devices: vec![DeviceId::from_index(place[stage])],
         duration: costs[kind],
         takes: [1, 0, -1][kind],
         needs,
         feeds: Vec::new(),
     };
-    let mut all: Vec<TaskSeries> = Vec::new();
+    let mut all = IndexVec::default();
+    let mut last: Option<SeriesId> = None;
     for stage in 0..n {
-        all.push(series(
-            0,
-            stage,
-            stage.checked_sub(1).map(|before| (before, hop(before, stage))).into_iter().collect(),
-        ));
+        let before = last.map(|before| (before, hop(stage - 1, stage)));
+        last = Some(all.push(series(0, stage, before.into_iter().collect())));
     }
+    last = None;
     for stage in (0..n).rev() {
-        let own = all.len();
-        let after = (stage + 1 < n).then(|| (own - 2, hop(stage, stage + 1)));
-        all.push(series(1, stage, [(stage, 0)].into_iter().chain(after).collect()));
+        let after = last.map(|after| (after, hop(stage, stage + 1)));
+        let own = all.push(series(1, stage, [(SeriesId::from_index(stage), 0)].into_iter().chain(after).collect()));
         all.push(series(2, stage, vec![(own, 0)]));
+        last = Some(own);
     }
-    Job::of_series(all, m, vec![capacity; place.iter().max().map_or(0, |last| last + 1)])
+    Job::of_series(all, m, vec![capacity; place.iter().max().map_or(0, |last| last + 1)].into())
 }
 
 /// A V of `2 * p` stages on `p` devices.

@@ -4,11 +4,13 @@
 //! what a device holds is the same before and after the window.
 
 use super::Objective;
-use super::job::{Job, Orders, Time};
+use super::job::{Job, Mention, Orders, Time};
 use super::plan::{Length, Plan};
+use pipe_ir::ids::{DeviceId, IndexVec};
+use std::ops::Range;
 
-/// Parts of the orders: by device, from one place to another.
-pub type Frozen = Vec<(usize, usize)>;
+/// Parts of the orders: the places of each device.
+pub type Frozen = IndexVec<DeviceId, Range<usize>>;
 
 /// Windows hold at most this many microbatches.
 pub(crate) const MOST: usize = 4;
@@ -20,7 +22,7 @@ const MOMENTS: usize = 48;
 pub struct Stretched {
     /// How long the long step takes.
     pub length: Length,
-    /// The window, by device: from one place to another. None if the step is short as it is.
+    /// The window, if it was repeated. None if the step is short as it is.
     pub window: Option<Frozen>,
     /// The orders of the long step.
     pub orders: Orders,
@@ -79,10 +81,10 @@ fn moments(plan: &Plan<'_>, length: Time) -> Vec<Time> {
 
 /// From the first task of each device that starts at a moment or later: as many as hold each series equally often.
 fn window(job: &Job, plan: &Plan<'_>, orders: &Orders, moment: Time, microbatches: usize) -> Option<Frozen> {
-    let mut window = Vec::with_capacity(orders.len());
-    for (device, order) in orders.iter().enumerate() {
+    let mut window = Frozen::default();
+    for (device, order) in orders.iter_ids() {
         let from = plan.first_at(device, moment)?;
-        let mut counts = vec![0; job.series.len()];
+        let mut counts = job.series.map(|_| 0);
         let (mut to, mut missing) = (from, microbatches * job.on_device[device].len());
         while missing > 0 {
             let (first, second) = job.series_of(*order.get(to)?);
@@ -92,20 +94,16 @@ fn window(job: &Job, plan: &Plan<'_>, orders: &Orders, moment: Time, microbatche
             }
             to += 1;
         }
-        window.push((from, to));
+        window.push(from..to);
     }
     Some(window)
 }
 
 /// The same orders with so many more repetitions of a window.
 pub(crate) fn repeated(orders: &Orders, window: &Frozen, more: usize) -> Orders {
-    let of_device = |(order, (from, to)): (&Vec<usize>, &(usize, usize))| {
-        let mut long = order[..*to].to_vec();
-        for _ in 0..more {
-            long.extend_from_slice(&order[*from..*to]);
-        }
-        long.extend_from_slice(&order[*to..]);
-        long
+    let of_device = |(order, part): (&Vec<Mention>, &Range<usize>)| {
+        let turns = order[part.clone()].repeat(more);
+        [&order[..part.end], &turns, &order[part.end..]].concat()
     };
     orders.iter().zip(window).map(of_device).collect()
 }

@@ -4,7 +4,8 @@
 //! start and its last end, every other device does all that leads back to it. What does not lead
 //! back, the `W` of other devices, may come later, but for those whose memory the forwards need.
 
-use pipe_schedule::dispatch::job::{Job, Time};
+use pipe_ir::ids::{DeviceId, IndexVec};
+use pipe_schedule::dispatch::job::{Job, SeriesId, Time};
 
 /// No schedule has a shorter longest stage. Zero where microbatches begin in several places.
 pub(crate) fn least_span(job: &Job) -> Time {
@@ -12,7 +13,7 @@ pub(crate) fn least_span(job: &Job) -> Time {
     let (Some(source), None) = (sources.next(), sources.next()) else { return 0 };
     let Some(home) = source.devices.first() else { return 0 };
     let (heads, ways) = (job.heads(), ways_to(job, *home));
-    let of_device = |all: &Vec<usize>| {
+    let of_device = |all: &Vec<SeriesId>| {
         let back = || all.iter().filter_map(|series| Some((*series, ways[*series]?)));
         let head = back().map(|(series, _)| heads[series]).min()?;
         let way = back().map(|(_, way)| way).min()?;
@@ -29,10 +30,10 @@ pub(crate) fn least_span(job: &Job) -> Time {
 
 /// The longest way from the end of each series' task to the end of the same microbatch's last task
 /// on a device, if there is one.
-fn ways_to(job: &Job, home: usize) -> Vec<Option<Time>> {
-    let mut ways: Vec<Option<Time>> = vec![None; job.series.len()];
-    for (index, series) in job.series.iter().enumerate().rev() {
-        let next = |(next, latency): &(usize, Time)| Some(latency + job.least[*next] + ways[*next]?);
+fn ways_to(job: &Job, home: DeviceId) -> IndexVec<SeriesId, Option<Time>> {
+    let mut ways: IndexVec<SeriesId, Option<Time>> = job.series.map(|_| None);
+    for (index, series) in job.series.iter_ids().rev() {
+        let next = |(next, latency): &(SeriesId, Time)| Some(latency + job.least[*next] + ways[*next]?);
         let own = series.devices.contains(&home).then_some(0);
         ways[index] = series.feeds.iter().filter_map(next).max().max(own);
     }
@@ -40,8 +41,8 @@ fn ways_to(job: &Job, home: usize) -> Vec<Option<Time>> {
 }
 
 /// Work that does not lead back, and that a device must do before its last forward for the memory.
-fn releases(job: &Job, all: &[usize], ways: &[Option<Time>], capacity: i64) -> Time {
-    let takes = |series: &&usize| job.series[**series].takes > 0 && ways[**series].is_some();
+fn releases(job: &Job, all: &[SeriesId], ways: &IndexVec<SeriesId, Option<Time>>, capacity: i64) -> Time {
+    let takes = |series: &&SeriesId| job.series[**series].takes > 0 && ways[**series].is_some();
     let taken: i64 = all.iter().filter(takes).map(|series| job.series[*series].takes).sum();
     let back: i64 =
         all.iter().filter(|series| ways[**series].is_some()).map(|series| job.series[*series].takes.min(0)).sum();
@@ -72,7 +73,7 @@ mod tests {
     #[test]
     fn nobody_knows_where_microbatches_begin_in_two_places() {
         let mut job = staged(&[0, 1], 4, 2, [1, 1, 1], 0);
-        job.series[1].needs.clear();
+        job.series[SeriesId(1)].needs.clear();
         assert_eq!(least_span(&job), 0);
     }
 }

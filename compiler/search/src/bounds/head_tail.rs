@@ -10,61 +10,60 @@
 
 use crate::bounds::relaxation::relax;
 use crate::exact::beam::{Beam, explore_within};
-use pipe_schedule::dispatch::job::{Job, Time};
+use pipe_ir::ids::{DeviceId, IndexVec, MicrobatchId};
+use pipe_schedule::dispatch::job::{Job, SeriesId, TaskId, Time};
 
-/// The windows of all tasks, by series and microbatch.
+/// The windows of all tasks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Windows {
-    microbatches: usize,
-    heads: Vec<Time>,
-    tails: Vec<Time>,
+    heads: IndexVec<TaskId, Time>,
+    tails: IndexVec<TaskId, Time>,
     /// By series: the tail of all its microbatches, if it is the same.
-    same: Vec<Option<Time>>,
+    same: IndexVec<SeriesId, Option<Time>>,
 }
 
 impl Windows {
     /// What follows from one microbatch alone, for the ends of tasks only: schedules are built from their begin.
     pub(crate) fn wide(job: &Job) -> Self {
-        let tails = job.tails().into_iter().flat_map(|tail| vec![tail; job.microbatches]).collect();
-        Self::new(job.microbatches, vec![0; job.n_tasks()], tails)
+        let tails = job.tails().iter().flat_map(|tail| vec![*tail; job.microbatches]).collect();
+        Self::new(job.microbatches, vec![0; job.n_tasks()].into(), tails)
     }
 
-    fn new(microbatches: usize, heads: Vec<Time>, tails: Vec<Time>) -> Self {
+    fn new(microbatches: usize, heads: IndexVec<TaskId, Time>, tails: IndexVec<TaskId, Time>) -> Self {
         let same = |tails: &[Time]| tails.first().filter(|first| tails.iter().all(|tail| tail == *first)).copied();
         let same = tails.chunks(microbatches.max(1)).map(same).collect();
-        Self { microbatches, heads, tails, same }
+        Self { heads, tails, same }
     }
 
     /// No task starts before this.
-    pub(crate) fn head(&self, series: usize, microbatch: u32) -> Time {
-        self.heads[series * self.microbatches + microbatch as usize]
+    pub(crate) fn head(&self, task: TaskId) -> Time {
+        self.heads[task]
     }
 
     /// What follows the end of a task at least.
-    pub(crate) fn tail(&self, series: usize, microbatch: u32) -> Time {
-        self.tails[series * self.microbatches + microbatch as usize]
+    pub(crate) fn tail(&self, task: TaskId) -> Time {
+        self.tails[task]
     }
 
     /// The tail of all tasks of a series, if it is the same.
-    pub(crate) fn same_tail(&self, series: usize) -> Option<Time> {
+    pub(crate) fn same_tail(&self, series: SeriesId) -> Option<Time> {
         self.same[series]
     }
 
-    fn of_series(&self, kept: &[usize]) -> Self {
-        let of = |all: &[Time]| kept.iter().flat_map(|series| self.row(all, *series)).copied().collect();
-        Self::new(self.microbatches, of(&self.heads), of(&self.tails))
-    }
-
-    fn row<'a>(&self, all: &'a [Time], series: usize) -> &'a [Time] {
-        &all[series * self.microbatches..][..self.microbatches]
+    /// Those of some series of a job.
+    fn of_series(&self, job: &Job, kept: &IndexVec<SeriesId, SeriesId>) -> Self {
+        let tasks =
+            || kept.iter().flat_map(|series| job.all_microbatches().map(|microbatch| job.task(*series, microbatch)));
+        let of = |all: &IndexVec<TaskId, Time>| tasks().map(|task| all[task]).collect();
+        Self::new(job.microbatches, of(&self.heads), of(&self.tails))
     }
 }
 
 /// A supposition, as far as it was followed: in one direction of time, and in the other.
 struct Supposed<'a> {
     jobs: [&'a Job; 2],
-    /// By direction, series and microbatch: no schedule that is as short as supposed starts the task earlier.
-    heads: [Vec<Time>; 2],
+    /// By direction: no schedule that is as short as supposed starts the task earlier.
+    heads: [IndexVec<TaskId, Time>; 2],
     beam: Beam,
     /// No schedule is shorter.
     bound: Time,
@@ -74,13 +73,13 @@ struct Supposed<'a> {
 /// devices in pairs only if that is wanted. `reversed` is the job with time running backwards.
 pub(crate) fn refute(job: &Job, reversed: &Job, beam: Beam, in_pairs: bool, go_on: &mut dyn FnMut() -> bool) -> Time {
     let jobs = [job, reversed];
-    let heads = jobs.map(|job| vec![0; job.n_tasks()]);
+    let heads = jobs.map(|job| vec![0; job.n_tasks()].into());
     let mut supposed = Supposed { jobs, heads, beam, bound: 0 };
     (0..2).for_each(|direction| supposed.propagate(direction));
-    let n = job.capacity.len();
-    let alone: Vec<Vec<usize>> = (0..n).rev().map(|device| vec![device]).collect();
-    let pair = |apart: usize| (0..n - apart).rev().map(move |device| vec![device, device + apart]);
-    let pairs: Vec<Vec<usize>> = if in_pairs { (1..n).flat_map(pair).collect() } else { Vec::new() };
+    let all = || job.capacity.ids();
+    let alone: Vec<Vec<DeviceId>> = all().rev().map(|device| vec![device]).collect();
+    let pair = |apart: usize| all().rev().skip(apart).map(move |one| vec![one, DeviceId(one.0 + apart as u32)]);
+    let pairs: Vec<Vec<DeviceId>> = if in_pairs { (1..all().len()).flat_map(pair).collect() } else { Vec::new() };
     // Backwards in time pairs have far more states: the `W` come first there, and in any order.
     let rounds = || alone.iter().flat_map(|one| [(0, one), (1, one)]).chain(pairs.iter().map(|pair| (0, pair)));
     loop {
@@ -99,11 +98,12 @@ pub(crate) fn refute(job: &Job, reversed: &Job, beam: Beam, in_pairs: bool, go_o
 
 impl Supposed<'_> {
     /// Searches some devices alone. Whether any task starts later for it.
-    fn look_at(&mut self, direction: usize, devices: &[usize], go_on: &mut dyn FnMut() -> bool) -> bool {
+    fn look_at(&mut self, direction: usize, devices: &[DeviceId], go_on: &mut dyn FnMut() -> bool) -> bool {
         let job = self.jobs[direction];
         let relaxed = relax(job, devices);
         let tails = self.heads[1 - direction].iter().rev().copied().collect();
-        let windows = Windows::new(job.microbatches, self.heads[direction].clone(), tails).of_series(&relaxed.kept);
+        let windows =
+            Windows::new(job.microbatches, self.heads[direction].clone(), tails).of_series(job, &relaxed.kept);
         let explored = explore_within(&relaxed.job, &windows, &self.beam, go_on);
         if !explored.complete {
             return false;
@@ -115,12 +115,10 @@ impl Supposed<'_> {
             return false;
         }
         let before = self.heads[direction].clone();
-        let earliest = explored.earliest.chunks(job.microbatches.max(1));
-        for (series, earliest) in relaxed.kept.iter().zip(earliest) {
-            let heads = &mut self.heads[direction][series * job.microbatches..];
-            for (head, earliest) in heads.iter_mut().zip(earliest) {
-                *head = earliest.min(&self.beam.below).max(head).to_owned();
-            }
+        for (task, earliest) in explored.earliest.iter_ids() {
+            let (series, microbatch) = relaxed.job.of_task(task);
+            let head = &mut self.heads[direction][job.task(relaxed.kept[series], microbatch)];
+            *head = (*earliest).min(self.beam.below).max(*head);
         }
         self.propagate(direction);
         before != self.heads[direction]
@@ -129,14 +127,13 @@ impl Supposed<'_> {
     /// Tasks start after those that they need, and after the one before them on their series.
     fn propagate(&mut self, direction: usize) {
         let (job, heads) = (self.jobs[direction], &mut self.heads[direction]);
-        let m = job.microbatches;
-        for (series, one) in job.series.iter().enumerate() {
-            for microbatch in 0..m {
-                let index = series * m + microbatch;
-                let before = if microbatch > 0 { heads[index - 1] + job.least[series] } else { 0 };
-                let needs =
-                    one.needs.iter().map(|(need, latency)| heads[need * m + microbatch] + job.least[*need] + latency);
-                heads[index] = needs.fold(heads[index].max(before), Ord::max);
+        for (series, one) in job.series.iter_ids() {
+            for microbatch in job.all_microbatches() {
+                let task = job.task(series, microbatch);
+                let end = |series, microbatch| heads[job.task(series, microbatch)] + job.least[series];
+                let before = microbatch.0.checked_sub(1).map_or(0, |before| end(series, MicrobatchId(before)));
+                let needs = one.needs.iter().map(|(need, latency)| end(*need, microbatch) + latency);
+                heads[task] = needs.fold(heads[task].max(before), Ord::max);
             }
         }
     }

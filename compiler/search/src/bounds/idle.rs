@@ -6,19 +6,20 @@
 //! microbatches than its memory held. Both take as long as their microbatch is on its way through
 //! the stages after it, so what the forwards, or the backwards, do not fill of that is idle time.
 
+use pipe_ir::ids::{DeviceId, IndexVec};
 use pipe_schedule::dispatch::fusion::Part;
-use pipe_schedule::dispatch::job::{Job, Time};
+use pipe_schedule::dispatch::job::{Job, SeriesId, Time};
 
 /// No schedule has a shorter longest stage.
 pub(crate) fn least_with_pauses(job: &Job) -> Time {
-    (0..job.on_device.len()).map(|device| of_device(job, device)).max().unwrap_or(0)
+    job.on_device.ids().map(|device| of_device(job, device)).max().unwrap_or(0)
 }
 
 /// How long a device takes at least, from its first start to its last end.
-fn of_device(job: &Job, device: usize) -> Time {
+fn of_device(job: &Job, device: DeviceId) -> Time {
     let all = &job.on_device[device];
     let work: Time = all.iter().map(|series| job.least[*series]).sum();
-    let takes = |series: &usize| job.parts[*series] == Part::Alone && job.series[*series].takes > 0;
+    let takes = |series: &SeriesId| job.parts[*series] == Part::Alone && job.series[*series].takes > 0;
     let (before, after) = (warm_up(job, device, takes), cool_down(job, device));
     // Where not all that takes memory can come before the first backward, some of it comes between both pauses.
     let taken: i64 = all.iter().filter(|series| takes(series)).map(|series| job.series[*series].takes).sum();
@@ -27,26 +28,26 @@ fn of_device(job: &Job, device: usize) -> Time {
 }
 
 /// Idle time from the first start until something starts that takes no memory.
-fn warm_up(job: &Job, device: usize, takes: impl Fn(&usize) -> bool) -> Time {
+fn warm_up(job: &Job, device: DeviceId, takes: impl Fn(&SeriesId) -> bool) -> Time {
     let all = &job.on_device[device];
     let takers = || all.iter().filter(|series| takes(series));
     let work =
         takers().map(|series| work_in(job.capacity[device], job.least[*series], job.series[*series].takes)).max();
     let work = work.map(|work| work.min(work_of_all(job, takers())));
-    let ways: Vec<Vec<Option<Time>>> = takers().map(|series| ways_from(job, *series)).collect();
-    let way = |series: &usize| ways.iter().filter_map(|ways| ways[*series]).max().unwrap_or(0);
+    let ways: Vec<IndexVec<SeriesId, Option<Time>>> = takers().map(|series| ways_from(job, *series)).collect();
+    let way = |series: &SeriesId| ways.iter().filter_map(|ways| ways[*series]).max().unwrap_or(0);
     let first = all.iter().filter(|series| !takes(series)).map(way).min().unwrap_or(0);
     (first - work.unwrap_or(0)).max(0)
 }
 
 /// Idle time from the end of what is followed by nothing but backwards on, until the last end.
-fn cool_down(job: &Job, device: usize) -> Time {
+fn cool_down(job: &Job, device: DeviceId) -> Time {
     let all = &job.on_device[device];
-    let gives = |series: &usize| job.series[*series].takes <= 0;
+    let gives = |series: &SeriesId| job.series[*series].takes <= 0;
     // A task that is left comes with those of its microbatch that only wait for it.
-    let work_of = |series: &usize| {
+    let work_of = |series: &SeriesId| {
         let fed = job.series[*series].feeds.iter().map(|(next, _)| *next);
-        let is_last = |next: usize| job.series[next].needs.len() == 1 && job.series[next].feeds.is_empty();
+        let is_last = |next: SeriesId| job.series[next].needs.len() == 1 && job.series[next].feeds.is_empty();
         let with = fed.filter(|next| all.contains(next) && gives(next) && is_last(*next));
         let (work, given) = std::iter::once(*series)
             .chain(with)
@@ -55,7 +56,7 @@ fn cool_down(job: &Job, device: usize) -> Time {
     };
     let work = all.iter().filter(|series| gives(series)).map(work_of).max().unwrap_or(0);
     let work = work.min(work_of_all(job, all.iter().filter(|series| gives(series))));
-    let way = |series: &usize| {
+    let way = |series: &SeriesId| {
         if job.parts[*series] != Part::Alone {
             // What runs at once with the other half may be the last.
             return 0;
@@ -69,7 +70,7 @@ fn cool_down(job: &Job, device: usize) -> Time {
 }
 
 /// What all tasks of some series take.
-fn work_of_all<'a>(job: &Job, all: impl Iterator<Item = &'a usize>) -> Time {
+fn work_of_all<'a>(job: &Job, all: impl Iterator<Item = &'a SeriesId>) -> Time {
     all.map(|series| job.least[*series]).sum::<Time>() * job.microbatches as Time
 }
 
@@ -80,11 +81,11 @@ fn work_in(capacity: i64, work: Time, takes: i64) -> Time {
 }
 
 /// The longest way from the start of a series' task to the start of others of the same microbatch.
-fn ways_from(job: &Job, from: usize) -> Vec<Option<Time>> {
-    let mut ways: Vec<Option<Time>> = vec![None; job.series.len()];
+fn ways_from(job: &Job, from: SeriesId) -> IndexVec<SeriesId, Option<Time>> {
+    let mut ways: IndexVec<SeriesId, Option<Time>> = job.series.map(|_| None);
     ways[from] = Some(0);
-    for (index, series) in job.series.iter().enumerate().skip(from + 1) {
-        let before = |(need, latency): &(usize, Time)| Some(ways[*need]? + job.least[*need] + latency);
+    for (index, series) in job.series.iter_ids().skip(from.index() + 1) {
+        let before = |(need, latency): &(SeriesId, Time)| Some(ways[*need]? + job.least[*need] + latency);
         ways[index] = series.needs.iter().filter_map(before).max();
     }
     ways

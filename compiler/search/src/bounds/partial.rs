@@ -1,13 +1,14 @@
 //! How short a schedule can still become that begins in some way.
 
 use crate::exact::beam::{Search, State};
+use pipe_ir::ids::{IndexVec, MicrobatchId};
 use pipe_schedule::dispatch::fusion::Part;
-use pipe_schedule::dispatch::job::Time;
+use pipe_schedule::dispatch::job::{Mention, SeriesId, Time};
 
 /// Room for sums that every state needs.
 #[derive(Default)]
 pub(crate) struct Room {
-    heads: Vec<Time>,
+    heads: IndexVec<SeriesId, Time>,
     left: Vec<(Time, Time, Time)>,
 }
 
@@ -17,8 +18,8 @@ impl Search<'_> {
         self.heads(state, &mut room.heads);
         let Room { heads, left } = room;
         let (mut longest, mut sum) = (0, 0);
-        for (device, all) in self.job.on_device.iter().enumerate() {
-            let is_left = |series: &&usize| (state.counts[**series] as usize) < self.job.microbatches;
+        for (device, all) in self.job.on_device.iter_ids() {
+            let is_left = |series: &&SeriesId| (state.counts[**series] as usize) < self.job.microbatches;
             let all = || all.iter().filter(is_left).map(|series| (*series, &self.job.series[*series]));
             // A device without memory first gives some back.
             let full = |takes: i64| takes > 0 && state.held[device] + takes > self.job.capacity[device];
@@ -48,29 +49,30 @@ impl Search<'_> {
 
     /// What the next task of a series takes, alone or at once with its other half: a `BW` holds
     /// nothing between its halves.
-    fn least_taken(&self, index: usize) -> i64 {
+    fn least_taken(&self, index: SeriesId) -> i64 {
         let takes = self.job.series[index].takes;
         match self.job.parts[index] {
-            Part::First(fusion) | Part::Second(fusion) => takes.min(self.job.takes(self.job.series.len() + fusion)),
+            Part::First(fusion) | Part::Second(fusion) => takes.min(self.job.takes(Mention::Fusion(fusion))),
             Part::Alone => takes,
         }
     }
 
     /// The rest of a series' tasks one by one: the least start, duration and tail of each.
-    fn tasks_left(&self, state: &State, index: usize, head: Time) -> impl Iterator<Item = (Time, Time, Time)> {
+    fn tasks_left(&self, state: &State, index: SeriesId, head: Time) -> impl Iterator<Item = (Time, Time, Time)> {
         let (least, mut free) = (self.job.least[index], head);
         (state.counts[index]..self.job.microbatches as u32).map(move |microbatch| {
-            let head = free.max(self.windows.head(index, microbatch));
+            let task = self.job.task(index, MicrobatchId(microbatch));
+            let head = free.max(self.windows.head(task));
             free = head + least;
-            (head, least, self.windows.tail(index, microbatch))
+            (head, least, self.windows.tail(task))
         })
     }
 
     /// How long the rest of a series' tasks take at least. Of backwards that have begun alone, the
     /// other half takes all of its time.
-    fn work_left(&self, state: &State, index: usize) -> Time {
+    fn work_left(&self, state: &State, index: SeriesId) -> Time {
         let job = self.job;
-        let left = |series: usize| job.microbatches as Time - Time::from(state.counts[series]);
+        let left = |series: SeriesId| job.microbatches as Time - Time::from(state.counts[series]);
         match job.parts[index] {
             Part::Second(fusion) => {
                 let first = job.fusions[fusion].first;
@@ -81,10 +83,10 @@ impl Search<'_> {
     }
 
     /// When the next task of each series could start at the earliest.
-    fn heads(&self, state: &State, heads: &mut Vec<Time>) {
+    fn heads(&self, state: &State, heads: &mut IndexVec<SeriesId, Time>) {
         heads.clear();
         heads.resize(self.job.series.len(), 0);
-        for (index, series) in self.job.series.iter().enumerate() {
+        for (index, series) in self.job.series.iter_ids() {
             let microbatch = state.counts[index];
             if microbatch as usize >= self.job.microbatches {
                 continue;
@@ -93,7 +95,7 @@ impl Search<'_> {
                 .devices
                 .iter()
                 .map(|device| state.free[*device])
-                .fold(self.windows.head(index, microbatch), Ord::max);
+                .fold(self.windows.head(self.next(state, index)), Ord::max);
             let inputs = series.needs.iter().map(|(need, latency)| {
                 let done = state.counts[*need] > microbatch;
                 let next = || heads[*need] + self.job.least[*need];

@@ -147,8 +147,8 @@ impl Prepared {
                 .as_ref()
                 .and_then(|pipeline| pipeline.memory)
                 .map_or(analysis.schedule.span, |at| at.1);
-            let (device, bytes) = missing.first().copied().unwrap_or_default();
-            let (device, bytes) = (DeviceId::from_index(device), Bytes(bytes.unsigned_abs()));
+            let (device, bytes) = missing.first().copied().unwrap_or((DeviceId(0), 0));
+            let bytes = Bytes(bytes.unsigned_abs());
             let message = format!("{device} has {bytes} too little for a single microbatch, in whatever order");
             let error = Diagnostic::error(Code::MemoryExceeded, span, "of each device", message);
             error.help("use more devices, smaller microbatches, or devices with more memory")

@@ -6,6 +6,7 @@ use crate::heuristics::anneal::{Course, anneal};
 use crate::heuristics::block::{blocks, orders as orders_of_block};
 use crate::heuristics::priority::{Effort, Origin, orders as orders_of_rule, prioritized};
 use crate::heuristics::warmup_depth::{Depths, depths, orders as orders_of_depths};
+use pipe_ir::ids::IndexVec;
 use pipe_schedule::dispatch::Objective;
 use pipe_schedule::dispatch::backfill::Fill;
 use pipe_schedule::dispatch::job::{Job, Orders, Time};
@@ -205,7 +206,11 @@ impl Context {
 
     /// The short step, if wanted with all backwards in halves.
     pub(crate) fn short_of(&self, split: bool) -> Cow<'_, Job> {
-        if split { Cow::Owned(self.short.clone().with_fusions(Vec::new())) } else { Cow::Borrowed(&self.short) }
+        if split {
+            Cow::Owned(self.short.clone().with_fusions(IndexVec::default()))
+        } else {
+            Cow::Borrowed(&self.short)
+        }
     }
 
     fn build(&self, width: usize, backwards: bool, job: &Job, go_on: &mut dyn FnMut() -> bool) -> Outcome {

@@ -2,9 +2,10 @@
 //! much later than the one before, under the costs at hand.
 
 use crate::heuristics::block::Block;
+use pipe_ir::ids::MicrobatchId;
 use pipe_ir::task::TaskKind;
-use pipe_schedule::dispatch::job::{Job, TaskSeries, Time};
-use pipe_schedule::dispatch::plan::{NOWHERE, Plan};
+use pipe_schedule::dispatch::job::{Job, Mention, TaskId, TaskSeries, Time};
+use pipe_schedule::dispatch::plan::Plan;
 use pipe_schedule::policy::activation::Activations;
 use std::fmt::Write;
 
@@ -42,14 +43,14 @@ fn of_size(plan: &Plan<'_>, size: usize) -> Option<Steady> {
     }
     let (from, to) = (best.0, best.1 + size);
     let period = later.get(from).copied().flatten().filter(|period| *period > 0 && best.1 > best.0)?;
-    let nodes = || placed(plan, from..from + size);
-    let first = nodes().map(|node| plan.starts[node as usize]).min()?;
-    let last = nodes().map(|node| plan.end(node)).max()?;
+    let tasks = || placed(plan, from..from + size);
+    let first = tasks().map(|task| plan.starts[task]).min()?;
+    let last = tasks().map(|task| plan.end(task)).max()?;
     // While the last task of the first microbatch runs, those of others run that began before it ended.
     let under_way = usize::try_from((last - first + period - 1) / period).ok()? * size;
-    let origin = plan.starts[from];
-    let mut starts: Vec<(usize, Time)> =
-        nodes().map(|node| (plan.mention(node), plan.starts[node as usize] - origin)).collect();
+    let origin = plan.starts[TaskId::from_index(from)];
+    let mut starts: Vec<(Mention, Time)> =
+        tasks().map(|task| (plan.mention(task), plan.starts[task] - origin)).collect();
     starts.sort_by_key(|(mention, start)| (start.rem_euclid(period), *mention));
     (to - from > under_way).then_some(Steady { block: Block { period, starts }, size, microbatches: (from, to) })
 }
@@ -57,10 +58,10 @@ fn of_size(plan: &Plan<'_>, size: usize) -> Option<Steady> {
 /// How much later each task of a microbatch runs some microbatches on, if all are by as much, in the same form.
 fn later(plan: &Plan<'_>, microbatch: usize, size: usize) -> Option<Time> {
     let mut by = None;
-    for series in 0..plan.job.series.len() {
-        let (one, other) =
-            (series * plan.job.microbatches + microbatch, series * plan.job.microbatches + microbatch + size);
-        let is_same = plan.mention(one as u32) == plan.mention(other as u32);
+    for series in plan.job.series.ids() {
+        let [one, other] =
+            [microbatch, microbatch + size].map(|index| plan.job.task(series, MicrobatchId::from_index(index)));
+        let is_same = plan.mention(one) == plan.mention(other);
         let own = plan.starts[other] - plan.starts[one];
         if !is_same || *by.get_or_insert(own) != own {
             return None;
@@ -70,14 +71,11 @@ fn later(plan: &Plan<'_>, microbatch: usize, size: usize) -> Option<Time> {
 }
 
 /// The tasks of some microbatches that stand in an order.
-fn placed(plan: &Plan<'_>, microbatches: std::ops::Range<usize>) -> impl Iterator<Item = u32> {
-    let all = (0..plan.job.series.len()).flat_map(move |series| {
-        let nodes = microbatches.clone().map(move |microbatch| (series, microbatch));
-        nodes.filter(|(series, microbatch)| {
-            plan.places[*series][*microbatch * plan.job.series[*series].devices.len()] != NOWHERE
-        })
+fn placed(plan: &Plan<'_>, microbatches: std::ops::Range<usize>) -> impl Iterator<Item = TaskId> {
+    let all = plan.job.series.ids().flat_map(move |series| {
+        microbatches.clone().map(move |microbatch| plan.job.task(series, MicrobatchId::from_index(microbatch)))
     });
-    all.map(|(series, microbatch)| (series * plan.job.microbatches + microbatch) as u32)
+    all.filter(|task| plan.places_of(*task).next().is_some())
 }
 
 impl Steady {
@@ -92,8 +90,8 @@ impl Steady {
         let mut text = format!("Microbatches {from} to {} are a building block: {each}.\n", to - 1);
         let _ = writeln!(text, "Starts modulo {period}, and the most activations that a device holds:");
         let counts = counting(job, activations);
-        for device in 0..job.capacity.len() {
-            let word = |(mention, start): (usize, Time)| {
+        for device in job.capacity.ids() {
+            let word = |(mention, start): (Mention, Time)| {
                 let (series, second) = job.series_of(mention);
                 let series = &job.series[series];
                 let kind = if second.is_some() { TaskKind::Backward } else { series.kind };
@@ -102,7 +100,7 @@ impl Steady {
             };
             let tasks: Vec<String> = self.block.on_device(job, device).map(word).collect();
             let held = activations.words(self.block.held(&counts, device).unsigned_abs());
-            let _ = writeln!(text, "  d{device}: {}; {held}", tasks.join(", "));
+            let _ = writeln!(text, "  {device}: {}; {held}", tasks.join(", "));
         }
         text
     }
@@ -111,7 +109,7 @@ impl Steady {
 /// The job with activations as its memory.
 fn counting(job: &Job, activations: &Activations) -> Job {
     let mut counts = job.clone();
-    for series in &mut counts.series {
+    for series in counts.series.iter_mut() {
         let recomputes = |own: &TaskSeries| own.kind == TaskKind::Recompute && own.stage == series.stage;
         let held = activations.of(series.stage);
         series.takes = match series.kind {

@@ -15,7 +15,8 @@
 
 use crate::bounds::head_tail::Windows;
 use crate::bounds::partial::Room;
-use pipe_schedule::dispatch::job::{Job, Orders, TaskSeries, Time};
+use pipe_ir::ids::{DeviceId, IndexVec, MicrobatchId};
+use pipe_schedule::dispatch::job::{Job, Mention, Orders, SeriesId, TaskId, TaskSeries, Time};
 use pipe_schedule::dispatch::random::Random;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -29,8 +30,8 @@ pub(crate) struct Explored {
     pub(crate) found: Option<(Time, Orders)>,
     /// Whether nothing was left out, so that there is no shorter one.
     pub(crate) complete: bool,
-    /// By series and microbatch: where it is complete, no schedule below the limit starts the task earlier.
-    pub(crate) earliest: Vec<Time>,
+    /// Where it is complete, no schedule below the limit starts a task earlier.
+    pub(crate) earliest: IndexVec<TaskId, Time>,
 }
 
 /// How to explore.
@@ -47,17 +48,17 @@ pub(crate) struct Beam {
 /// ring.
 #[derive(Clone)]
 pub(crate) struct State {
-    pub(crate) counts: Vec<u32>,
-    pub(crate) free: Vec<Time>,
-    pub(crate) held: Vec<i64>,
+    pub(crate) counts: IndexVec<SeriesId, u32>,
+    pub(crate) free: IndexVec<DeviceId, Time>,
+    pub(crate) held: IndexVec<DeviceId, i64>,
     pub ends: Vec<Time>,
     /// Series and fusions that must not be next on their devices.
-    blocked: Vec<bool>,
+    blocked: Vec<Mention>,
     /// The same for states with the same counts.
     key: u64,
     parent: u32,
-    /// The last task: a series or a fusion.
-    mention: u32,
+    /// The last task.
+    mention: Mention,
     bound: Time,
     promise: Time,
 }
@@ -68,13 +69,13 @@ pub(crate) struct Search<'a> {
     pub(crate) windows: Cow<'a, Windows>,
     ring: usize,
     /// By series: what a task of it adds to the key of a state.
-    keys: Vec<u64>,
+    keys: IndexVec<SeriesId, u64>,
     /// By series: the series that may have to wait for the end of a task of it, and not only for its device.
-    waiting: Vec<Vec<usize>>,
+    waiting: IndexVec<SeriesId, Vec<SeriesId>>,
     /// Whether to end where states had to be left out.
     pub(crate) only_complete: bool,
-    /// By series and microbatch: the earliest start that was met.
-    earliest: Vec<Time>,
+    /// The earliest start of each task that was met.
+    earliest: IndexVec<TaskId, Time>,
 }
 
 /// Builds schedules until all tasks are placed. `go_on` may end it early.
@@ -98,13 +99,13 @@ impl<'a> Search<'a> {
         let keys = job.series.iter().map(|_| random.draw()).collect();
         let ring = if beam.exact { job.microbatches } else { few };
         let waiting = job.series.iter().map(|series| waiting(job, series)).collect();
-        let earliest = vec![Time::MAX; job.n_tasks()];
+        let earliest = vec![Time::MAX; job.n_tasks()].into();
         Self { job, beam, windows, ring, keys, waiting, only_complete: false, earliest }
     }
 
     fn run(mut self, go_on: &mut dyn FnMut() -> bool) -> Explored {
         let mut layer = vec![self.root()];
-        let mut history: Vec<Vec<(u32, u32)>> = Vec::with_capacity(self.job.n_tasks());
+        let mut history: Vec<Vec<(u32, Mention)>> = Vec::with_capacity(self.job.n_tasks());
         let mut complete = self.beam.exact;
         let mut room = Room::default();
         // States with one task more, and with two.
@@ -139,16 +140,16 @@ impl<'a> Search<'a> {
     }
 
     fn root(&self) -> State {
-        let (n_series, n_devices) = (self.job.series.len(), self.job.capacity.len());
+        let job = self.job;
         State {
-            counts: vec![0; n_series],
-            free: vec![0; n_devices],
-            held: vec![0; n_devices],
-            ends: vec![0; n_series * self.ring],
-            blocked: vec![false; n_series + self.job.fusions.len()],
+            counts: job.series.map(|_| 0),
+            free: job.capacity.map(|_| 0),
+            held: job.capacity.map(|_| 0),
+            ends: vec![0; job.series.len() * self.ring],
+            blocked: Vec::new(),
             key: 0,
             parent: 0,
-            mention: 0,
+            mention: Mention::Series(SeriesId(0)),
             bound: 0,
             promise: 0,
         }
@@ -157,26 +158,36 @@ impl<'a> Search<'a> {
     /// How long a whole schedule is.
     fn length(&self, state: &State) -> Time {
         let last = self.job.microbatches as u32 - 1;
-        let rest = |series: usize| state.ends[self.slot(series, last)] + self.after(series, last);
-        (0..self.job.series.len()).map(rest).max().unwrap_or(0)
+        let rest = |series: SeriesId| state.ends[self.slot(series, last)] + self.after(series, last);
+        self.job.series.ids().map(rest).max().unwrap_or(0)
     }
 
     /// What follows the end of a task at least, whether or not its other half has ended with it.
-    fn after(&self, series: usize, microbatch: u32) -> Time {
-        let fusion = self.job.mention(series).and_then(|mention| self.job.fusion(mention));
-        self.windows.tail(series, microbatch) - fusion.map_or(0, |fusion| self.job.least[fusion.second])
+    fn after(&self, series: SeriesId, microbatch: u32) -> Time {
+        let second = self.job.fusion_from(series).map(|fusion| self.job.fusions[fusion].second);
+        self.windows.tail(self.job.task(series, MicrobatchId(microbatch)))
+            - second.map_or(0, |second| self.job.least[second])
     }
 
-    pub(crate) fn slot(&self, series: usize, microbatch: u32) -> usize {
-        series * self.ring + microbatch as usize % self.ring
+    pub(crate) fn slot(&self, series: SeriesId, microbatch: u32) -> usize {
+        series.index() * self.ring + microbatch as usize % self.ring
+    }
+
+    /// The next task of a series.
+    pub(crate) fn next(&self, state: &State, series: SeriesId) -> TaskId {
+        self.job.task(series, MicrobatchId(state.counts[series]))
+    }
+
+    fn devices(&self, mention: Mention) -> &[DeviceId] {
+        &self.job.series[self.job.series_of(mention).0].devices
     }
 
     /// When the next task of a series or fusion could start, if everything is there that it needs.
-    fn start(&self, state: &State, mention: usize) -> Option<Time> {
+    fn start(&self, state: &State, mention: Mention) -> Option<Time> {
         let (first, second) = self.job.series_of(mention);
         let (devices, takes) = (&self.job.series[first].devices, self.job.takes(mention));
         let is_full = || devices.iter().any(|device| state.held[*device] + takes > self.job.capacity[*device]);
-        if state.blocked[mention] || takes > 0 && is_full() {
+        if state.blocked.contains(&mention) || takes > 0 && is_full() {
             return None;
         }
         let mut start = devices.iter().map(|device| state.free[*device]).max().unwrap_or(0);
@@ -191,7 +202,7 @@ impl<'a> Search<'a> {
             }
             // Where both halves run at once, the second one begins as much later as the first one takes at least.
             let before = if index == first { 0 } else { self.job.least[first] };
-            start = start.max(self.windows.head(index, microbatch) - before);
+            start = start.max(self.windows.head(self.next(state, index)) - before);
             for (need, latency) in series.needs.iter().filter(|(need, _)| second.is_none() || *need != first) {
                 if state.counts[*need] <= microbatch {
                     return None;
@@ -203,25 +214,28 @@ impl<'a> Search<'a> {
     }
 
     /// Whether the microbatches under way can still end one after the other, the oldest first, after a task.
-    fn is_safe(&self, state: &State, next: usize) -> bool {
+    fn is_safe(&self, state: &State, next: Mention) -> bool {
         if self.beam.exact || self.job.takes(next) <= 0 {
             return true;
         }
         let (first, second) = self.job.series_of(next);
-        let count = |series: usize| state.counts[series] + u32::from(series == first || Some(series) == second);
+        let count = |series: SeriesId| state.counts[series] + u32::from(series == first || Some(series) == second);
         let mut held = state.held.clone();
-        let mut take = |mention: usize| {
+        let mut take = |mention: Mention| {
             let takes = self.job.takes(mention);
-            self.job.series[self.job.series_of(mention).0].devices.iter().all(|device| {
+            self.devices(mention).iter().all(|device| {
                 held[*device] += takes;
                 held[*device] <= self.job.capacity[*device]
             })
         };
-        let n_series = self.job.series.len();
-        let oldest = (0..n_series).map(count).min().unwrap_or(0);
-        let newest = (0..n_series).map(count).max().unwrap_or(0);
+        let all = || self.job.series.ids();
+        let oldest = all().map(count).min().unwrap_or(0);
+        let newest = all().map(count).max().unwrap_or(0);
         take(next)
-            && (oldest..newest).all(|microbatch| (0..n_series).all(|series| count(series) > microbatch || take(series)))
+            && (oldest..newest).all(|microbatch| {
+                let mut rest = all().filter(|series| count(*series) <= microbatch);
+                rest.all(|series| take(Mention::Series(series)))
+            })
     }
 
     fn expand(&mut self, state: &State, parent: u32, children: &mut [Vec<State>; 2], room: &mut Room) {
@@ -229,17 +243,16 @@ impl<'a> Search<'a> {
         let job = self.job;
         loop {
             let ready = |mention| Some((mention, self.start(&state, mention)?));
-            let mut ready: Vec<(usize, Time)> = (0..job.series.len() + job.fusions.len()).filter_map(ready).collect();
-            let is_series = |one: &(usize, Time)| one.0 < job.series.len();
-            let all: Vec<(usize, Time)> = ready.iter().copied().filter(is_series).collect();
-            let is_stood_for = |one: &(usize, Time)| {
+            let mut ready: Vec<(Mention, Time)> = job.mentions().filter_map(ready).collect();
+            let all = ready.clone();
+            let is_stood_for = |one: &(Mention, Time)| {
                 all.iter().any(|other| self.stands_for(*other, *one) && self.is_safe(&state, other.0))
             };
-            ready.retain(|one| !is_series(one) || !is_stood_for(one));
+            ready.retain(|one| !is_stood_for(one));
             // Where two could end first, the one that takes no memory leaves one branch less.
-            let takes = |mention: usize| job.takes(mention) > 0;
-            let end = |(mention, start): &(usize, Time)| start + job.duration(*mention);
-            let key = |one: &(usize, Time)| (end(one), takes(one.0), one.0);
+            let takes = |mention: Mention| job.takes(mention) > 0;
+            let end = |(mention, start): &(Mention, Time)| start + job.duration(*mention);
+            let key = |one: &(Mention, Time)| (end(one), takes(one.0), one.0);
             let mut first = ready.iter().copied().min_by_key(key);
             // Few are asked: the question is as long as what is under way.
             while let Some(one) = first.filter(|one| !self.is_safe(&state, one.0)) {
@@ -253,7 +266,7 @@ impl<'a> Search<'a> {
                 let shares = || job.series[series].devices.iter().any(|device| devices.contains(device));
                 if mention == first.0 || start < ends && shares() && self.is_safe(&state, mention) {
                     let Some(child) = self.child(&mut state, mention, start, room) else { continue };
-                    let earliest = &mut self.earliest[series * job.microbatches + state.counts[series] as usize];
+                    let earliest = &mut self.earliest[job.task(series, MicrobatchId(state.counts[series]))];
                     *earliest = start.min(*earliest);
                     children[usize::from(second.is_some())].push(child);
                 }
@@ -261,7 +274,7 @@ impl<'a> Search<'a> {
             if !self.beam.exact || !self.may_wait(first.0) {
                 return;
             }
-            state.blocked[first.0] = true;
+            state.blocked.push(first.0);
             for device in devices {
                 state.free[*device] = state.free[*device].max(ends);
             }
@@ -272,7 +285,7 @@ impl<'a> Search<'a> {
     }
 
     /// The state after a task more, if it can lead to what is wanted. The one before is the same again afterwards.
-    fn child(&self, state: &mut State, mention: usize, start: Time, room: &mut Room) -> Option<State> {
+    fn child(&self, state: &mut State, mention: Mention, start: Time, room: &mut Room) -> Option<State> {
         let (first, second) = self.job.series_of(mention);
         let (end, takes) = (start + self.job.duration(mention), self.job.takes(mention));
         let all = || std::iter::once(first).chain(second);
@@ -294,11 +307,9 @@ impl<'a> Search<'a> {
         let (bound, promise) = self.bound(state, room);
         let child = (bound < self.beam.below).then(|| {
             let key = all().fold(state.key, |key, series| key.wrapping_add(self.keys[series]));
-            let mut child = State { key, mention: mention as u32, bound, promise, ..state.clone() };
-            for own in devices.iter().flat_map(|device| &self.job.on_device[*device]) {
-                child.blocked[*own] = false;
-                self.job.mention(*own).into_iter().for_each(|both| child.blocked[both] = false);
-            }
+            let mut child = State { key, mention, bound, promise, ..state.clone() };
+            let stays = |next: &Mention| !self.devices(*next).iter().any(|device| devices.contains(device));
+            child.blocked.retain(stays);
             child
         });
         for (device, free) in devices.iter().zip(free) {
@@ -346,11 +357,11 @@ impl<'a> Search<'a> {
     /// Whether one state can do everything that another one with the same tasks can, and no later.
     fn dominates(&self, one: &State, other: &State) -> bool {
         let no_later = |one: &[Time], other: &[Time]| one.iter().zip(other).all(|(one, other)| one <= other);
-        let blocked = || one.blocked.iter().zip(&other.blocked).all(|(one, other)| !one || *other);
+        let blocked = || one.blocked.iter().all(|next| other.blocked.contains(next));
         no_later(&one.free, &other.free)
             && one.counts == other.counts
             && blocked()
-            && (0..self.job.series.len()).all(|index| {
+            && self.job.series.ids().all(|index| {
                 let last = one.counts[index];
                 // Where nobody waits, only the end of the last one counts, for what must follow it.
                 let nexts = self.waiting[index].iter().map(|next| one.counts[*next]);
@@ -363,14 +374,14 @@ impl<'a> Search<'a> {
     }
 
     /// The orders of a state of the last layer.
-    fn orders(&self, history: &[Vec<(u32, u32)>], last: usize) -> Orders {
-        let mut orders: Orders = vec![Vec::new(); self.job.capacity.len()];
+    fn orders(&self, history: &[Vec<(u32, Mention)>], last: usize) -> Orders {
+        let mut orders: Orders = self.job.capacity.map(|_| Vec::new());
         let (mut layer, mut index) = (history.len(), last);
         while layer > 0 {
             let (parent, mention) = history[layer - 1][index];
-            let (series, second) = self.job.series_of(mention as usize);
+            let (series, second) = self.job.series_of(mention);
             for device in &self.job.series[series].devices {
-                orders[*device].push(mention as usize);
+                orders[*device].push(mention);
             }
             layer -= if second.is_some() { 2 } else { 1 };
             index = parent as usize;
@@ -381,7 +392,7 @@ impl<'a> Search<'a> {
 }
 
 /// The series whose tasks may start later because of a series' task than its device allows.
-fn waiting(job: &Job, series: &TaskSeries) -> Vec<usize> {
-    let shares = |next: usize| job.series[next].devices.iter().any(|device| series.devices.contains(device));
+fn waiting(job: &Job, series: &TaskSeries) -> Vec<SeriesId> {
+    let shares = |next: SeriesId| job.series[next].devices.iter().any(|device| series.devices.contains(device));
     series.feeds.iter().filter(|(next, latency)| *latency > 0 || !shares(*next)).map(|(next, _)| *next).collect()
 }

@@ -2,11 +2,13 @@
 //! makes a schedule shorter must change its critical paths (van Laarhoven, Aarts and Lenstra, Operations Research 40,
 //! 1992), so nothing else is tried.
 
+use pipe_ir::ids::IndexVec;
 use pipe_schedule::dispatch::estimate::Moved;
-use pipe_schedule::dispatch::job::{Orders, Time};
-use pipe_schedule::dispatch::plan::{Length, Plan};
+use pipe_schedule::dispatch::job::{Orders, TaskId, Time};
+use pipe_schedule::dispatch::plan::{Length, Move, Plan};
 use pipe_schedule::dispatch::random::Random;
 use pipe_schedule::dispatch::stretch::Frozen;
+use std::ops::Range;
 
 /// How an annealing goes.
 pub(crate) struct Course<'a> {
@@ -38,8 +40,8 @@ struct Annealing<'a, 'b> {
     plan: &'a mut Plan<'b>,
     now: Length,
     best: (Length, Orders),
-    path: Vec<u32>,
-    saved: Vec<Time>,
+    path: Vec<TaskId>,
+    saved: IndexVec<TaskId, Time>,
     moved: Moved,
     frozen: Option<Frozen>,
 }
@@ -52,7 +54,7 @@ pub(crate) fn anneal(
     random: &mut Random,
     go_on: &mut dyn FnMut() -> bool,
 ) -> (Length, Orders) {
-    let (best, saved) = ((first, plan.orders()), plan.starts().to_vec());
+    let (best, saved) = ((first, plan.orders()), plan.starts().clone());
     let (path, moved, frozen) = (Vec::new(), Moved::default(), course.frozen.cloned());
     let mut annealing = Annealing { plan, now: first, best, path, saved, moved, frozen };
     annealing.plan.critical(random, &mut annealing.path);
@@ -87,15 +89,15 @@ pub(crate) fn most(heat: Time, random: &mut Random) -> Time {
 impl Annealing<'_, '_> {
     /// Tries to move a task.
     fn shift(&mut self, heat: Time, random: &mut Random) {
-        let Some((device, from, to)) = candidate(self.plan, &self.path, self.frozen.as_ref(), random) else { return };
+        let Some(change) = candidate(self.plan, &self.path, self.frozen.as_ref(), random) else { return };
         let most = most(heat, random);
-        if (self.plan.estimate(device, from, to, &mut self.moved) - self.now.length) * PARTS > most {
+        if (self.plan.estimate(change, &mut self.moved) - self.now.length) * PARTS > most {
             return;
         }
         self.saved.copy_from_slice(self.plan.starts());
-        self.plan.shift(device, from, to);
+        self.plan.shift(change);
         if !self.accepts(most, random) {
-            self.plan.shift(device, to, from);
+            self.plan.shift(change.undone());
             self.plan.restore(&mut self.saved);
         }
     }
@@ -112,21 +114,19 @@ impl Annealing<'_, '_> {
             _ => random.below(24),
         };
         let n_tasks = self.plan.n_tasks(device);
-        let limits = match self.frozen.as_ref().map(|frozen| frozen[device]) {
-            Some((start, _)) if place < start => (0, start),
-            Some((_, end)) if place >= end => (end, n_tasks),
-            Some(_) => return,
-            None => (0, n_tasks),
+        let frozen = self.frozen.as_ref().map_or(0..0, |frozen| frozen[device].clone());
+        let within = match place {
+            _ if frozen.contains(&place) => return,
+            _ if self.frozen.is_some() && place < frozen.start => 0..frozen.start,
+            _ => frozen.end..n_tasks,
         };
         self.saved.copy_from_slice(self.plan.starts());
-        let Some(before) = self.plan.change_form((device, place), apart, limits) else { return };
+        let Some(before) = self.plan.change_form((device, place), apart, within) else { return };
         if self.accepts(most(heat, random), random) {
             let more = self.plan.n_tasks(device) as isize - n_tasks as isize;
-            if let Some((start, end)) =
-                self.frozen.as_mut().map(|frozen| &mut frozen[device]).filter(|part| place < part.0)
+            if let Some(part) = self.frozen.as_mut().map(|frozen| &mut frozen[device]).filter(|part| place < part.start)
             {
-                *start = start.saturating_add_signed(more);
-                *end = end.saturating_add_signed(more);
+                *part = part.start.saturating_add_signed(more)..part.end.saturating_add_signed(more);
             }
         } else {
             self.plan.undo(before);
@@ -148,12 +148,7 @@ impl Annealing<'_, '_> {
 }
 
 /// A move of a task of the path, if the one that was drawn is allowed.
-fn candidate(
-    plan: &Plan<'_>,
-    path: &[u32],
-    frozen: Option<&Frozen>,
-    random: &mut Random,
-) -> Option<(usize, usize, usize)> {
+fn candidate(plan: &Plan<'_>, path: &[TaskId], frozen: Option<&Frozen>, random: &mut Random) -> Option<Move> {
     if path.is_empty() {
         return None;
     }
@@ -164,11 +159,11 @@ fn candidate(
         _ => 2 + random.below(12),
     };
     let to = if random.below(2) == 0 { from.checked_sub(step)? } else { from + step };
-    let is_still = |place: usize, (start, end): (usize, usize)| (start..end).contains(&place);
+    let change = Move { device, from, to };
     // A frozen part is neither entered nor left, nor passed.
-    let crosses = |part: (usize, usize)| is_still(from, part) || is_still(to, part) || (from < part.0) != (to < part.0);
-    let allowed = to < plan.n_tasks(device)
-        && frozen.is_none_or(|frozen| !crosses(frozen[device]))
-        && plan.may_move(device, from, to);
-    allowed.then_some((device, from, to))
+    let crosses =
+        |part: &Range<usize>| part.contains(&from) || part.contains(&to) || (from < part.start) != (to < part.start);
+    let allowed =
+        to < plan.n_tasks(device) && frozen.is_none_or(|frozen| !crosses(&frozen[device])) && plan.may_move(change);
+    allowed.then_some(change)
 }

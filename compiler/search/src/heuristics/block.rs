@@ -6,7 +6,8 @@
 //! the other in the order of their dependencies, many alternatives at once, both forms of a
 //! backward among them; those are kept whose activations live shortest.
 
-use pipe_schedule::dispatch::job::{Job, Orders, Time};
+use pipe_ir::ids::{DeviceId, IndexVec};
+use pipe_schedule::dispatch::job::{Job, Mention, Orders, SeriesId, Time};
 
 /// A building block.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -14,15 +15,15 @@ pub(crate) struct Block {
     /// Time between the starts of two microbatches.
     pub(crate) period: Time,
     /// Each series, or fusion, as orders mention it, with the start of microbatch 0, or of each of the first ones.
-    pub starts: Vec<(usize, Time)>,
+    pub starts: Vec<(Mention, Time)>,
 }
 
 #[derive(Clone)]
 struct Partial {
     /// By series, as far as it is placed: where it starts and ends, and as what. Of a fusion both series start as one.
-    placed: Vec<Option<Placed>>,
+    placed: IndexVec<SeriesId, Option<Placed>>,
     /// By device: where tasks begin in the period, and how long they take.
-    busy: Vec<Vec<(Time, Time)>>,
+    busy: IndexVec<DeviceId, Vec<(Time, Time)>>,
     /// Memory times time, and the end of the microbatch.
     score: (Time, Time),
 }
@@ -31,7 +32,7 @@ struct Partial {
 struct Placed {
     start: Time,
     end: Time,
-    mention: usize,
+    mention: Mention,
 }
 
 /// Blocks with a period that fit in the memory, the best first.
@@ -40,8 +41,7 @@ pub(crate) fn blocks(job: &Job, period: Time, width: usize, go_on: &mut dyn FnMu
         return Vec::new();
     }
     let order = placing_order(job);
-    let empty =
-        Partial { placed: vec![None; job.series.len()], busy: vec![Vec::new(); job.capacity.len()], score: (0, 0) };
+    let empty = Partial { placed: job.series.map(|_| None), busy: job.capacity.map(|_| Vec::new()), score: (0, 0) };
     let mut layer = vec![empty];
     for (step, series) in order.iter().enumerate() {
         let mut next = Vec::new();
@@ -53,7 +53,9 @@ pub(crate) fn blocks(job: &Job, period: Time, width: usize, go_on: &mut dyn FnMu
                 next.push(partial.clone());
                 continue;
             }
-            for mention in std::iter::once(*series).chain(job.mention(*series)) {
+            for mention in
+                std::iter::once(Mention::Series(*series)).chain(job.fusion_from(*series).map(Mention::Fusion))
+            {
                 for start in candidates(job, partial, mention, period) {
                     next.extend(placed(job, partial, (mention, start), period, &order[step + 1..]));
                 }
@@ -65,7 +67,7 @@ pub(crate) fn blocks(job: &Job, period: Time, width: usize, go_on: &mut dyn FnMu
         layer = next;
     }
     let block = |partial: Partial| {
-        let mut starts: Vec<_> = partial.placed.into_iter().flatten().map(|at| (at.mention, at.start)).collect();
+        let mut starts: Vec<_> = partial.placed.iter().flatten().map(|at| (at.mention, at.start)).collect();
         starts.sort_unstable();
         starts.dedup();
         Block { period, starts }
@@ -74,14 +76,14 @@ pub(crate) fn blocks(job: &Job, period: Time, width: usize, go_on: &mut dyn FnMu
 }
 
 /// Dependencies first; series that no other one needs come last, in what is left of the period.
-fn placing_order(job: &Job) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..job.series.len()).collect();
+fn placing_order(job: &Job) -> Vec<SeriesId> {
+    let mut order: Vec<SeriesId> = job.series.ids().collect();
     order.sort_by_key(|series| (job.series[*series].feeds.is_empty(), *series));
     order
 }
 
 /// Starts worth trying: as early as possible, a little later, and at both ends of every gap that the device still has.
-fn candidates(job: &Job, partial: &Partial, mention: usize, period: Time) -> Vec<Time> {
+fn candidates(job: &Job, partial: &Partial, mention: Mention, period: Time) -> Vec<Time> {
     let series = job.series_of(mention).0;
     let (ready, duration) = (earliest(job, &partial.placed, series), job.duration(mention));
     let series = &job.series[series];
@@ -109,8 +111,8 @@ fn candidates(job: &Job, partial: &Partial, mention: usize, period: Time) -> Vec
 }
 
 /// When the first task of a series could start, as far as the series are placed that it needs.
-fn earliest(job: &Job, placed: &[Option<Placed>], index: usize) -> Time {
-    let ready = |(need, latency): &(usize, Time)| Some(placed[*need]?.end + latency);
+fn earliest(job: &Job, placed: &IndexVec<SeriesId, Option<Placed>>, index: SeriesId) -> Time {
+    let ready = |(need, latency): &(SeriesId, Time)| Some(placed[*need]?.end + latency);
     job.series[index].needs.iter().filter_map(ready).max().unwrap_or(0)
 }
 
@@ -128,9 +130,9 @@ fn gaps(busy: &[(Time, Time)], period: Time) -> Vec<(Time, Time)> {
 fn placed(
     job: &Job,
     partial: &Partial,
-    (mention, start): (usize, Time),
+    (mention, start): (Mention, Time),
     period: Time,
-    rest: &[usize],
+    rest: &[SeriesId],
 ) -> Option<Partial> {
     let mut next = partial.clone();
     let duration = job.duration(mention);
@@ -141,7 +143,7 @@ fn placed(
     for device in &job.series[series].devices {
         next.busy[*device].push((start.rem_euclid(period), duration));
         let is_left =
-            |series: &&usize| next.placed[**series].is_none() && job.series[**series].devices.contains(device);
+            |series: &&SeriesId| next.placed[**series].is_none() && job.series[**series].devices.contains(device);
         let mut needs: Vec<Time> = rest.iter().filter(is_left).map(|series| job.least[*series]).collect();
         needs.sort_unstable_by(|one, other| other.cmp(one));
         let mut lengths: Vec<Time> = gaps(&next.busy[*device], period).iter().map(|(_, length)| *length).collect();
@@ -175,12 +177,12 @@ fn packs(gaps: &mut [Time], tasks: &[Time]) -> bool {
 
 /// The share of each device's memory that lifespans take up at least, the fullest one counting more, and the end of the
 /// microbatch; `None` where a device has too little memory.
-fn score(job: &Job, placed: &[Option<Placed>], period: Time) -> Option<(Time, Time)> {
-    let mut ends: Vec<Time> = Vec::with_capacity(placed.len());
+fn score(job: &Job, placed: &IndexVec<SeriesId, Option<Placed>>, period: Time) -> Option<(Time, Time)> {
+    let mut ends: IndexVec<SeriesId, Time> = IndexVec::default();
     // Bytes times nanoseconds do not fit in 64 bits.
-    let mut areas = vec![0_i128; job.capacity.len()];
+    let mut areas = job.capacity.map(|_| 0_i128);
     let mut last = 0;
-    for (index, series) in job.series.iter().enumerate() {
+    for (index, series) in job.series.iter_ids() {
         let ready = series.needs.iter().map(|(need, latency)| ends[*need] + latency);
         let ready = ready.max().unwrap_or(0);
         let (start, end) = placed[index].map_or((ready, ready + job.least[index]), |at| (at.start, at.end));
@@ -203,18 +205,18 @@ fn score(job: &Job, placed: &[Option<Placed>], period: Time) -> Option<(Time, Ti
 
 /// Whether the steady state holds no more than the memory on any device.
 fn fits(job: &Job, block: &Block) -> bool {
-    (0..job.capacity.len()).all(|device| block.held(job, device) <= job.capacity[device])
+    job.capacity.iter_ids().all(|(device, capacity)| block.held(job, device) <= *capacity)
 }
 
 impl Block {
     /// What a device does, with the starts of microbatch 0.
-    pub(crate) fn on_device(&self, job: &Job, device: usize) -> impl Iterator<Item = (usize, Time)> {
-        let is_own = move |mention: usize| job.series[job.series_of(mention).0].devices.contains(&device);
+    pub(crate) fn on_device(&self, job: &Job, device: DeviceId) -> impl Iterator<Item = (Mention, Time)> {
+        let is_own = move |mention: Mention| job.series[job.series_of(mention).0].devices.contains(&device);
         self.starts.iter().copied().filter(move |(mention, _)| is_own(*mention))
     }
 
     /// The most that a device holds in the steady state, exactly.
-    pub(crate) fn held(&self, job: &Job, device: usize) -> i64 {
+    pub(crate) fn held(&self, job: &Job, device: DeviceId) -> i64 {
         let (mut held, mut most) = (0, 0);
         let mut events: Vec<(Time, i64)> = Vec::new();
         for (mention, start) in self.on_device(job, device) {
@@ -234,14 +236,14 @@ impl Block {
 
 /// The orders of a step that repeats a block.
 pub(crate) fn orders(job: &Job, block: &Block) -> Orders {
-    let of_device = |device: usize| {
+    let of_device = |device: DeviceId| {
         let tasks = block.on_device(job, device).flat_map(|(mention, start)| {
             let microbatches = 0..job.microbatches as Time;
             microbatches.map(move |microbatch| (start + microbatch * block.period, mention))
         });
-        let mut tasks: Vec<(Time, usize)> = tasks.collect();
+        let mut tasks: Vec<(Time, Mention)> = tasks.collect();
         tasks.sort_unstable();
         tasks.into_iter().map(|(_, mention)| mention).collect()
     };
-    (0..job.capacity.len()).map(of_device).collect()
+    job.capacity.map(of_device)
 }

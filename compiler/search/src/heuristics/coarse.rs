@@ -2,10 +2,10 @@
 //! microbatches. What is urgent there is urgent here, so rules are found where they are cheap and
 //! carried over, as multigrid methods do.
 
-use pipe_ir::ids::StageId;
+use pipe_ir::ids::{DeviceId, IndexVec, StageId};
 use pipe_ir::task::TaskKind;
 use pipe_schedule::dispatch::fusion::Fusion;
-use pipe_schedule::dispatch::job::{Job, TaskSeries, Time};
+use pipe_schedule::dispatch::job::{FusionId, Job, SeriesId, TaskSeries, Time};
 use pipe_schedule::dispatch::rule::{AT_ONCE, Legs, Rule};
 
 /// The fewest devices that are worth halving.
@@ -16,9 +16,9 @@ const FEWEST: usize = 8;
 pub(crate) struct Coarse {
     pub job: Job,
     /// By series of the larger job: its series of the smaller one.
-    series: Vec<usize>,
+    series: IndexVec<SeriesId, SeriesId>,
     /// The same for fusions.
-    fusions: Vec<usize>,
+    fusions: IndexVec<FusionId, FusionId>,
 }
 
 /// A job with half the devices, if stages and devices come in pairs.
@@ -29,30 +29,30 @@ pub(crate) fn coarser(job: &Job) -> Option<Coarse> {
     }
     let key = |series: &TaskSeries| (series.kind, series.stage.index() / 2);
     let mut keys: Vec<(TaskKind, usize)> = Vec::new();
-    let mut series_of = Vec::with_capacity(job.series.len());
+    let mut series_of = IndexVec::default();
     for series in &job.series {
         let index = keys.iter().position(|known| *known == key(series)).unwrap_or(keys.len());
         if index == keys.len() {
             keys.push(key(series));
         }
-        series_of.push(index);
+        series_of.push(SeriesId::from_index(index));
     }
-    let members = |index: usize| (0..job.series.len()).filter(|series| series_of[*series] == index).collect::<Vec<_>>();
-    let small: Option<Vec<TaskSeries>> =
-        (0..keys.len()).map(|index| paired(job, &series_of, &members(index))).collect();
-    let pair = |device: usize| (job.capacity[2 * device] + job.capacity[2 * device + 1]) / 4;
-    let small = Job::of_series(small?, job.microbatches / 2, (0..n_devices / 2).map(pair).collect());
+    let small = (0..keys.len()).map(|index| paired(job, &series_of, SeriesId::from_index(index)));
+    let small: IndexVec<_, _> = small.collect::<Option<_>>()?;
+    let [low, high] = [0, 1].map(|first| job.capacity.iter().skip(first).step_by(2));
+    let capacity = low.zip(high).map(|(one, other)| (one + other) / 4).collect();
+    let small = Job::of_series(small, job.microbatches / 2, capacity);
     let (fused, fusions) = paired_fusions(job, &series_of);
     Some(Coarse { job: small.with_fusions(fused), series: series_of, fusions })
 }
 
 /// One series for two, on one device for two.
-fn paired(job: &Job, series_of: &[usize], members: &[usize]) -> Option<TaskSeries> {
-    let &[one, other] = members else { return None };
-    let (one, other) = (&job.series[one], &job.series[other]);
-    let (&[device], &[beside]) = (&one.devices[..], &other.devices[..]) else { return None };
-    let own = series_of[members[0]];
-    let mut needs: Vec<(usize, Time)> =
+fn paired(job: &Job, series_of: &IndexVec<SeriesId, SeriesId>, own: SeriesId) -> Option<TaskSeries> {
+    let members: Vec<&TaskSeries> =
+        series_of.iter().zip(&job.series).filter(|of| *of.0 == own).map(|of| of.1).collect();
+    let [one, other] = members[..] else { return None };
+    let (&[DeviceId(device)], &[DeviceId(beside)]) = (&one.devices[..], &other.devices[..]) else { return None };
+    let mut needs: Vec<(SeriesId, Time)> =
         one.needs.iter().chain(&other.needs).map(|(need, latency)| (series_of[*need], *latency)).collect();
     needs.retain(|(need, _)| *need != own);
     needs.sort_unstable_by_key(|(need, latency)| (*need, -latency));
@@ -62,7 +62,7 @@ fn paired(job: &Job, series_of: &[usize], members: &[usize]) -> Option<TaskSerie
     is_sound.then(|| TaskSeries {
         kind: one.kind,
         stage: StageId::from_index(one.stage.index() / 2),
-        devices: vec![device / 2],
+        devices: vec![DeviceId(device / 2)],
         duration: (one.duration + other.duration) / 2,
         takes: (one.takes + other.takes) / 2,
         needs,
@@ -71,17 +71,19 @@ fn paired(job: &Job, series_of: &[usize], members: &[usize]) -> Option<TaskSerie
 }
 
 /// The fusions of the smaller job, and which of them each of the larger one is.
-fn paired_fusions(job: &Job, series_of: &[usize]) -> (Vec<Fusion>, Vec<usize>) {
-    let mut fusions: Vec<Fusion> = Vec::new();
-    let mut places = Vec::with_capacity(job.fusions.len());
+fn paired_fusions(
+    job: &Job,
+    series_of: &IndexVec<SeriesId, SeriesId>,
+) -> (IndexVec<FusionId, Fusion>, IndexVec<FusionId, FusionId>) {
+    let mut fusions: IndexVec<FusionId, Fusion> = IndexVec::default();
+    let mut places = IndexVec::default();
     for fusion in &job.fusions {
         let (first, second) = (series_of[fusion.first], series_of[fusion.second]);
-        let place = fusions.iter().position(|known| known.first == first).unwrap_or(fusions.len());
-        match fusions.get_mut(place) {
-            Some(known) => known.duration = (known.duration + fusion.duration) / 2,
-            None => fusions.push(Fusion { first, second, duration: fusion.duration }),
+        let known = fusions.ids().find(|known| fusions[*known].first == first);
+        if let Some(known) = known {
+            fusions[known].duration = (fusions[known].duration + fusion.duration) / 2;
         }
-        places.push(place);
+        places.push(known.unwrap_or_else(|| fusions.push(Fusion { first, second, duration: fusion.duration })));
     }
     (fusions, places)
 }
@@ -90,27 +92,26 @@ impl Coarse {
     /// A rule of the smaller job as one of the larger: twice as long, and between two devices in between.
     pub(crate) fn finer(&self, job: &Job, rule: &Rule) -> Rule {
         let legs = Legs::new(&self.job);
-        let between = |values: &[Time], series: usize| {
+        let between = |values: &IndexVec<SeriesId, Time>, series: SeriesId| {
             let own = self.series[series];
             let (leg, place) = legs.place[own];
             let leg = &legs.series[leg];
-            let is_first = job.series[series].devices[0].is_multiple_of(2);
+            let is_first = job.series[series].devices[0].0.is_multiple_of(2);
             let beside = if is_first { place.saturating_sub(1) } else { (place + 1).min(leg.len() - 1) };
             (values[own], values[leg[beside]])
         };
-        let rank = |series: usize| {
+        let rank = |series: SeriesId| {
             let (own, beside) = between(&rule.ranks, series);
             (3 * own + beside) / 2
         };
-        let hold = |series: usize| match between(&rule.hold, series) {
+        let hold = |series: SeriesId| match between(&rule.hold, series) {
             (AT_ONCE, _) | (_, AT_ONCE) => AT_ONCE,
             (own, beside) => (3 * own + beside) / 2,
         };
-        let all = 0..job.series.len();
         Rule {
-            ranks: all.clone().map(rank).collect(),
-            spare: all.clone().map(|series| 2 * rule.spare[self.series[series]]).collect(),
-            hold: all.map(hold).collect(),
+            ranks: job.series.map(rank),
+            spare: job.series.map(|series| 2 * rule.spare[self.series[series]]),
+            hold: job.series.map(hold),
             wait: rule.wait,
             fused: self.fusions.iter().map(|fusion| rule.fused[*fusion]).collect(),
         }

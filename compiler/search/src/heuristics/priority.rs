@@ -5,7 +5,7 @@ use super::anneal::most;
 use super::coarse::{Coarse, coarser};
 use pipe_schedule::dispatch::Objective;
 use pipe_schedule::dispatch::fusion::Fusion;
-use pipe_schedule::dispatch::job::{Job, Orders, TaskSeries, Time};
+use pipe_schedule::dispatch::job::{Job, Orders, SeriesId, TaskSeries, Time};
 use pipe_schedule::dispatch::list::{Dispatch, Reach};
 use pipe_schedule::dispatch::random::Random;
 use pipe_schedule::dispatch::rule::{FINE, Legs, Rule};
@@ -60,7 +60,7 @@ fn rounded(job: &Job) -> Cow<'_, Job> {
     let Some(excess) = (i128::BITS - total.leading_zeros()).checked_sub(DIGITS).filter(|excess| *excess > 0) else {
         return Cow::Borrowed(job);
     };
-    let round = |(series, latency): &(usize, Time)| (*series, latency >> excess);
+    let round = |(series, latency): &(SeriesId, Time)| (*series, latency >> excess);
     let series = |series: &TaskSeries| TaskSeries {
         duration: series.duration >> excess,
         needs: series.needs.iter().map(round).collect(),
@@ -267,7 +267,7 @@ mod tests {
     #[test]
     fn priorities_lead_to_schedules_that_fit_and_get_shorter() {
         for job in [v(4, 8, 6, [1, 1, 1], 0), v(3, 6, 4, [2, 3, 1], 1), fusing(3, 4, 2, [1, 2, 2, 3], 0)] {
-            let in_turn: Orders = job.on_device.iter().map(|all| all.repeat(job.microbatches)).collect();
+            let in_turn = job.in_turn().swap_remove(0);
             let length = |orders: &Orders| Plan::new(&job, Objective::Makespan, orders).expect("no cycle").1.length;
             let after = |origin: &Origin, tries| {
                 let effort = Effort { tries, heat: 3 };
@@ -291,7 +291,7 @@ mod tests {
             let origin = Origin::Slopes(0);
             let rule = prioritized(&job, Objective::Makespan, &origin, effort, &mut Random::new(1), &mut || true);
             let found = orders(&job, Objective::Makespan, &rule.expect("there is memory")).expect("the same");
-            (Plan::new(&job, Objective::Makespan, &found).expect("no cycle").1.length, job.heads()[1])
+            (Plan::new(&job, Objective::Makespan, &found).expect("no cycle").1.length, job.heads()[SeriesId(1)])
         });
         let [(short, unit), (length, other)] = found;
         assert!(length / other <= short / unit * 21 / 20, "{length} {other} {short}");

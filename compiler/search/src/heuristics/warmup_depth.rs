@@ -6,10 +6,11 @@
 //! for until the first gradient comes back; in scarce memory it is less. Depths begin as parts of
 //! that and climb from there.
 
+use pipe_ir::ids::{DeviceId, IndexVec};
 use pipe_ir::task::TaskKind;
 use pipe_schedule::dispatch::Objective;
 use pipe_schedule::dispatch::backfill::{Aim, Fill, NEVER, part_of};
-use pipe_schedule::dispatch::job::{Job, Orders, Time};
+use pipe_schedule::dispatch::job::{Job, Mention, Orders, SeriesId, Time};
 use pipe_schedule::dispatch::plan::Length;
 use pipe_schedule::dispatch::random::Random;
 
@@ -40,7 +41,7 @@ struct Pipeline<'a> {
     job: &'a Job,
     fill: Fill<'a>,
     /// By device: the series of its forward, and the others that something waits for.
-    series: Vec<(usize, Vec<usize>)>,
+    series: IndexVec<DeviceId, (SeriesId, Vec<SeriesId>)>,
     /// By device: the most forwards that its memory holds.
     most: Vec<usize>,
     frame: Orders,
@@ -86,20 +87,20 @@ pub(crate) fn orders(job: &Job, objective: Objective, depths: &Depths) -> Option
 impl<'a> Pipeline<'a> {
     fn new(job: &'a Job, objective: Objective) -> Option<Self> {
         let fill = Fill::new(job, objective)?;
-        let own = |all: &Vec<usize>| {
-            let is_forward = |series: &usize| job.series[*series].kind == TaskKind::Forward;
-            let (forwards, others): (Vec<usize>, Vec<usize>) =
+        let own = |all: &Vec<SeriesId>| {
+            let is_forward = |series: &SeriesId| job.series[*series].kind == TaskKind::Forward;
+            let (forwards, others): (Vec<SeriesId>, Vec<SeriesId>) =
                 all.iter().filter(|series| !fill.is_filler(**series)).partition(|series| is_forward(series));
             let alone = all.iter().all(|series| job.series[*series].devices.len() == 1);
             (alone && forwards.len() == 1 && !others.is_empty()).then(|| (forwards[0], others))
         };
-        let series = job.on_device.iter().map(own).collect::<Option<Vec<_>>>()?;
-        let most = |((forward, _), capacity): (&(usize, Vec<usize>), &i64)| {
+        let series = job.on_device.iter().map(own).collect::<Option<IndexVec<_, _>>>()?;
+        let most = |((forward, _), capacity): (&(SeriesId, Vec<SeriesId>), &i64)| {
             let held = capacity.checked_div(job.series[*forward].takes).filter(|held| *held > 0);
             held.and_then(|held| usize::try_from(held).ok()).map_or(job.microbatches, |held| held.min(job.microbatches))
         };
         let most = series.iter().zip(&job.capacity).map(most).collect();
-        Some(Self { job, fill, frame: vec![Vec::new(); series.len()], series, most })
+        Some(Self { job, fill, frame: series.map(|_| Vec::new()), series, most })
     }
 
     /// Whether it is time to ask whether to go on.
@@ -156,17 +157,17 @@ impl<'a> Pipeline<'a> {
     }
 
     /// The device that takes longest with some depths.
-    fn longest(&mut self, depths: &Depths) -> Option<usize> {
+    fn longest(&mut self, depths: &Depths) -> Option<DeviceId> {
         self.run(depths, NEVER).map(|_| self.fill.longest())
     }
 
     /// Some devices in a row one deeper or less deep, often near the longest, and sometimes another aim.
-    fn changed(&self, depths: &Depths, longest: usize, random: &mut Random) -> Depths {
+    fn changed(&self, depths: &Depths, longest: DeviceId, random: &mut Random) -> Depths {
         let mut next = depths.clone();
         let last = self.series.len() - 1;
         let from = match random.below(4) {
             0 => random.below(last + 1),
-            _ => (longest + random.below(2 * NEAR + 1)).saturating_sub(NEAR).min(last),
+            _ => (longest.index() + random.below(2 * NEAR + 1)).saturating_sub(NEAR).min(last),
         };
         let to = (from + 1 + random.below(STAGES)).min(last + 1);
         let is_more = random.below(2) == 0;
@@ -184,10 +185,11 @@ impl<'a> Pipeline<'a> {
         for ((order, (forward, others)), depth) in self.frame.iter_mut().zip(&self.series).zip(&depths.of_device) {
             let depth = (*depth).min(m);
             order.clear();
-            order.extend(std::iter::repeat_n(*forward, depth));
+            let forward = Mention::Series(*forward);
+            order.extend(std::iter::repeat_n(forward, depth));
             for microbatch in 0..m {
-                order.extend(others);
-                order.extend((microbatch + depth < m).then_some(*forward));
+                order.extend(others.iter().copied().map(Mention::Series));
+                order.extend((microbatch + depth < m).then_some(forward));
             }
         }
         self.fill.run(&self.frame, Aim::Length(self.job.work() * m as Time + depths.more), limit)
@@ -204,7 +206,7 @@ mod tests {
     fn paper(p: usize, m: usize, limit: i64, costs: [Time; 3], latency: Time) -> Job {
         let place: Vec<usize> = (0..p).collect();
         let mut job = staged(&place, m, 131 * limit, costs, latency);
-        for series in &mut job.series {
+        for series in job.series.iter_mut() {
             series.takes = match series.kind {
                 TaskKind::Forward => 131,
                 TaskKind::BackwardInput => -83,

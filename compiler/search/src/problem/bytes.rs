@@ -17,12 +17,12 @@
 
 use super::target::Problem;
 use pipe_compiler::report::{DeviceReport, Report};
-use pipe_ir::ids::StageId;
+use pipe_ir::ids::{DeviceId, StageId};
 use pipe_ir::task::TaskKind;
 use pipe_ir::units::Bytes;
 use pipe_model::saved_bytes::saved;
 use pipe_model::stage_set::StageSet;
-use pipe_schedule::dispatch::job::{Job, Orders};
+use pipe_schedule::dispatch::job::{Job, Mention, Orders};
 use pipe_schedule::policy::activation::Activations;
 use pipe_schedule::policy::offload::Offload;
 use pipe_schedule::saved::Saved;
@@ -41,9 +41,9 @@ pub(crate) fn in_bytes(
     stages: &StageSet,
     peaks: &[Bytes],
     (limit, offload): (Bytes, Offload),
-) -> Result<(), Vec<(usize, i64)>> {
+) -> Result<(), Vec<(DeviceId, i64)>> {
     let saved = saved(stages, problem.schedule.n_stages(), offload);
-    for series in &mut problem.job.series {
+    for series in problem.job.series.iter_mut() {
         series.takes = saved[series.stage.index()].takes(series.kind);
     }
     // A `BW` holds nothing between its halves, so where that is much it counts as a form of its own whatever it takes.
@@ -56,7 +56,7 @@ pub(crate) fn in_bytes(
     problem.job = problem.job.clone().with_fusions(fusions);
     let own = problem.job.orders(&problem.schedule);
     let mut missing = Vec::new();
-    for (device, peak) in peaks.iter().enumerate() {
+    for (device, peak) in (0..).map(DeviceId).zip(peaks) {
         let order = own.as_ref().map(|orders| orders[device].as_slice()).unwrap_or_default();
         let beside = bytes(Some(peak.0)) - held(&problem.job, order.iter().copied());
         let one = least(&problem.job, device);
@@ -71,7 +71,7 @@ pub(crate) fn in_bytes(
         // Of activations that may be away, any number can be under way.
         let most = if offload.activations { UNLIMITED } else { bytes(Some(limit.0)) - kept };
         problem.job.most[device] = most;
-        problem.memory[device] = most.max(0).unsigned_abs();
+        problem.memory[device.index()] = most.max(0).unsigned_abs();
     }
     problem.held = Activations::in_other_parts(saved.into_iter().map(Saved::least).collect());
     if missing.is_empty() { Ok(()) } else { Err(missing) }
@@ -82,7 +82,7 @@ fn bytes(bytes: Option<u64>) -> i64 {
 }
 
 /// The most that a device holds in an order.
-fn held(job: &Job, order: impl Iterator<Item = usize>) -> i64 {
+fn held(job: &Job, order: impl Iterator<Item = Mention>) -> i64 {
     let (mut held, mut most) = (0, 0);
     for mention in order {
         held += job.takes(mention);
@@ -92,7 +92,7 @@ fn held(job: &Job, order: impl Iterator<Item = usize>) -> i64 {
 }
 
 /// The least that a device can hold: one microbatch after the other.
-fn least(job: &Job, device: usize) -> i64 {
+fn least(job: &Job, device: DeviceId) -> i64 {
     held(job, job.turn(device).into_iter())
 }
 
@@ -103,7 +103,7 @@ pub(crate) fn tighten(problem: &mut Problem, found: &Orders, report: &Report, li
     let worst = report.per_device.iter().map(over).max().unwrap_or(0);
     let job = &mut problem.job;
     let mut any = false;
-    for (index, device) in report.per_device.iter().enumerate() {
+    for (index, device) in (0..).map(DeviceId).zip(&report.per_device) {
         // Where no peak is too high, the arena is: the fullest devices get less.
         if over(device) > 0 || worst <= 0 && over(device) == worst {
             let held = held(job, found[index].iter().copied());

@@ -3,7 +3,7 @@
 use crate::driver::run::Prepared;
 use pipe_compiler::elaborate::{self, elaborate};
 use pipe_schedule::check::check;
-use pipe_schedule::dispatch::job::{Orders, Time};
+use pipe_schedule::dispatch::job::{Orders, SeriesId, Time};
 use pipe_schedule::dispatch::reorder::reorder;
 use pipe_schedule::policy::recompute::{insert, recomputing};
 use pipe_schedule::schedule::Schedule;
@@ -72,7 +72,7 @@ impl Prepared {
     /// many, or the first ones one more.
     fn held(&self) -> usize {
         let job = &self.problem.job;
-        let of_device = |(own, capacity): (&Vec<usize>, &i64)| {
+        let of_device = |(own, capacity): (&Vec<SeriesId>, &i64)| {
             let takes: Vec<i64> =
                 own.iter().map(|series| job.series[*series].takes).filter(|takes| *takes > 0).collect();
             let all = takes.iter().sum::<i64>();

@@ -11,7 +11,7 @@ use pipe_ir::task::TaskKind;
 use pipe_schedule::bounds::{least_work, lower_bound};
 use pipe_schedule::dependencies::Dependencies;
 use pipe_schedule::dispatch::Objective;
-use pipe_schedule::dispatch::job::{Job, Orders, Time};
+use pipe_schedule::dispatch::job::{Job, Mention, Orders, Time};
 use pipe_schedule::dispatch::plan::Plan;
 use pipe_schedule::dispatch::scale::Scale;
 use pipe_schedule::memory_limit::MemoryLimit;
@@ -137,14 +137,14 @@ pub(crate) fn without_pairs(problem: &Problem, makespan: Ticks) -> Option<Diagno
 
 /// A device that cannot hold what one microbatch takes there, with that.
 fn too_little(job: &Job) -> Option<(DeviceId, u64)> {
-    job.on_device.iter().enumerate().find_map(|(device, all)| {
+    job.on_device.iter_ids().find_map(|(device, all)| {
         // Forwards first, then each stage's backward: whoever recomputes holds one after the other.
         let held = all.iter().scan(0, |held, series| {
             *held += job.series[*series].takes;
             Some(*held)
         });
         let most = held.max().unwrap_or(0);
-        (most > job.capacity[device]).then(|| (DeviceId::from_index(device), most.unsigned_abs()))
+        (most > job.capacity[device]).then(|| (device, most.unsigned_abs()))
     })
 }
 
@@ -258,9 +258,11 @@ impl Problem {
         let may_fuse = |stage| both(stage) <= halves(stage) || is_known(stage);
         let fusions = self.job.backwards(may_fuse, |stage| self.scale.of(both(stage)));
         let job = self.job.clone().with_fusions(fusions);
-        let mention = |mention: &usize| match self.job.fusion(*mention) {
-            Some(fusion) => job.mention(fusion.first).unwrap_or(*mention),
-            None => *mention,
+        let mention = |mention: &Mention| match *mention {
+            Mention::Fusion(fusion) => {
+                job.fusion_from(self.job.fusions[fusion].first).map_or(*mention, Mention::Fusion)
+            }
+            Mention::Series(_) => *mention,
         };
         let mut orders: Orders = orders.iter().map(|order| order.iter().map(mention).collect()).collect();
         let length = |orders: &Orders| Plan::new(&job, self.objective, orders).map(|(_, length)| length.length);
@@ -270,7 +272,7 @@ impl Problem {
         if is_no_longer(&all) {
             return (job, all);
         }
-        for fusion in 0..job.fusions.len().min(TASKS_OF_MERGING / job.n_tasks().max(1)) {
+        for fusion in job.fusions.ids().take(TASKS_OF_MERGING / job.n_tasks().max(1)) {
             let candidate = job.fused(&orders, |other| other == fusion);
             if candidate != orders && is_no_longer(&candidate) {
                 orders = candidate;

@@ -8,9 +8,10 @@
 
 use crate::dispatch::Objective;
 use crate::dispatch::backfill::{Aim, Fill, NEVER};
-use crate::dispatch::job::{Job, Orders, TaskSeries, Time};
+use crate::dispatch::job::{Job, Mention, Orders, SeriesId, TaskId, TaskSeries, Time};
 use crate::dispatch::plan::Plan;
 use crate::schedule::Block;
+use pipe_ir::ids::{DeviceId, IndexVec, MicrobatchId};
 use std::collections::VecDeque;
 
 /// Slots of all devices together: a longer step is not compacted.
@@ -20,8 +21,8 @@ const MOST_SLOTS: Time = 4_000_000;
 #[derive(Clone, Debug)]
 pub(crate) struct Slots {
     /// By series: the start of its task of the first microbatch, and how long it takes.
-    starts: Vec<Time>,
-    durations: Vec<Time>,
+    starts: IndexVec<SeriesId, Time>,
+    durations: IndexVec<SeriesId, Time>,
     /// From one microbatch to the next.
     period: Time,
 }
@@ -55,8 +56,7 @@ impl Slots {
         let starts = self.starts.iter().flat_map(|start| (0..m).map(move |microbatch| start + period * microbatch));
         let starts = starts.collect();
         let mut fill = Fill::new(&job, Objective::Makespan);
-        let is_filler: Vec<bool> =
-            (0..job.series.len()).map(|series| fill.as_ref().is_some_and(|fill| fill.is_filler(series))).collect();
+        let is_filler = job.series.map(|series| fill.as_ref().is_some_and(|fill| fill.is_filler(series)));
         let mut found = Vec::new();
         let Some(mut table) = Table::new(&job, &is_filler, starts) else { return found };
         table.put_fillers(Next::Oldest);
@@ -91,52 +91,46 @@ enum Next {
 /// When tasks start, in slots.
 struct Table<'a> {
     job: &'a Job,
-    is_filler: &'a [bool],
-    /// By series and microbatch.
-    starts: Vec<Time>,
+    is_filler: &'a IndexVec<SeriesId, bool>,
+    starts: IndexVec<TaskId, Time>,
     /// By device and slot: the series whose task begins there, and whether a task runs.
-    begins: Vec<Vec<Option<usize>>>,
-    is_taken: Vec<Vec<bool>>,
+    begins: IndexVec<DeviceId, Vec<Option<SeriesId>>>,
+    is_taken: IndexVec<DeviceId, Vec<bool>>,
     /// Whether fillers have slots of their own, too, and do not just go where there is room.
     has_fillers: bool,
 }
 
 impl<'a> Table<'a> {
     /// The frame alone. `None` where tasks occupy several devices, or slots are too many.
-    fn new(job: &'a Job, is_filler: &'a [bool], starts: Vec<Time>) -> Option<Self> {
-        let n_devices = job.capacity.len();
+    fn new(job: &'a Job, is_filler: &'a IndexVec<SeriesId, bool>, starts: IndexVec<TaskId, Time>) -> Option<Self> {
         let longest = job.series.iter().map(|series| series.duration).max()?;
         // Fillers may go behind everything else.
         let fillers = job.work() * job.microbatches as Time;
         let n_slots = starts.iter().max()?.checked_add(longest)?.checked_add(fillers)?;
-        let is_small = n_slots.checked_mul(n_devices as Time).is_some_and(|slots| slots <= MOST_SLOTS);
+        let is_small = n_slots.checked_mul(job.capacity.len() as Time).is_some_and(|slots| slots <= MOST_SLOTS);
         if !is_small || longest == 0 || job.series.iter().any(|series| series.devices.len() > 1 || series.duration == 0)
         {
             return None;
         }
-        let mut begins = vec![vec![None; n_slots as usize]; n_devices];
-        for (series, own) in job.series.iter().enumerate().filter(|(series, _)| !is_filler[*series]) {
-            for start in &starts[series * job.microbatches..][..job.microbatches] {
-                begins[own.devices[0]][*start as usize] = Some(series);
+        let mut begins = job.capacity.map(|_| vec![None; n_slots as usize]);
+        for (series, own) in job.series.iter_ids().filter(|(series, _)| !is_filler[*series]) {
+            for microbatch in job.all_microbatches() {
+                begins[own.devices[0]][starts[job.task(series, microbatch)] as usize] = Some(series);
             }
         }
-        let is_taken = vec![vec![false; n_slots as usize]; n_devices];
+        let is_taken = job.capacity.map(|_| vec![false; n_slots as usize]);
         Some(Self { job, is_filler, starts, begins, is_taken, has_fillers: false })
-    }
-
-    fn node(&self, series: usize, microbatch: usize) -> usize {
-        series * self.job.microbatches + microbatch
     }
 
     /// Gives all fillers the first slots that the frame leaves free.
     fn put_fillers(&mut self, next: Next) {
         let mut starts = std::mem::take(&mut self.starts);
-        for device in 0..self.begins.len() {
-            let mut counts = vec![0; self.job.series.len()];
+        for device in self.begins.ids() {
+            let mut counts = self.job.series.map(|_| MicrobatchId(0));
             self.walk(device, next, &mut |series, start, _| {
                 if self.is_filler[series] {
-                    starts[series * self.job.microbatches + counts[series]] = start;
-                    counts[series] += 1;
+                    starts[self.job.task(series, counts[series])] = start;
+                    counts[series].0 += 1;
                 }
                 true
             });
@@ -147,9 +141,9 @@ impl<'a> Table<'a> {
     /// From now on fillers have their slots.
     fn place_fillers(&mut self) {
         self.has_fillers = true;
-        for (series, own) in self.job.series.iter().enumerate().filter(|(series, _)| self.is_filler[*series]) {
-            for microbatch in 0..self.job.microbatches {
-                let start = self.starts[self.node(series, microbatch)];
+        for (series, own) in self.job.series.iter_ids().filter(|(series, _)| self.is_filler[*series]) {
+            for microbatch in self.job.all_microbatches() {
+                let start = self.starts[self.job.task(series, microbatch)];
                 self.begins[own.devices[0]][start as usize] = Some(series);
             }
         }
@@ -158,9 +152,9 @@ impl<'a> Table<'a> {
     /// Visits the tasks of a device in order, each with its start slot and the memory held from then on,
     /// until `visit` returns false. Fillers that have no slots yet go to the first free ones. Returns
     /// whether all tasks were visited.
-    fn walk(&self, device: usize, next: Next, visit: &mut dyn FnMut(usize, Time, i64) -> bool) -> bool {
+    fn walk(&self, device: DeviceId, next: Next, visit: &mut dyn FnMut(SeriesId, Time, i64) -> bool) -> bool {
         let all = &self.job.series;
-        let (mut waiting, mut free, mut held) = (VecDeque::<usize>::new(), 0, 0);
+        let (mut waiting, mut free, mut held) = (VecDeque::<SeriesId>::new(), 0, 0);
         let begins = self.begins[device].iter().zip(0..).filter_map(|(series, start)| Some((Some((*series)?), start)));
         for (begun, start) in begins.chain([(None, NEVER)]) {
             while let Some(filler) = waiting.front().copied().filter(|filler| free + all[*filler].duration <= start) {
@@ -191,43 +185,45 @@ impl<'a> Table<'a> {
     }
 
     /// Whether a device has the memory for all of its tasks where they are.
-    fn fits(&self, device: usize) -> bool {
+    fn fits(&self, device: DeviceId) -> bool {
         let capacity = self.job.capacity[device];
         self.walk(device, Next::Oldest, &mut |series, _, held| held <= capacity || self.job.series[series].takes <= 0)
     }
 
     /// The series in the order of their starts.
     fn orders(&self) -> Orders {
-        let of_device = |begins: &Vec<Option<usize>>| begins.iter().copied().flatten().collect();
+        let of_device =
+            |begins: &Vec<Option<SeriesId>>| begins.iter().flatten().copied().map(Mention::Series).collect();
         self.begins.iter().map(of_device).collect()
     }
 
     /// Moves the tasks of some phases forward.
     fn compact(&mut self, moving: &[Phase]) {
-        let m = self.job.microbatches;
-        let mut tasks: Vec<(Time, usize, usize)> = Vec::with_capacity(self.job.n_tasks());
-        for series in (0..self.job.series.len()).filter(|series| self.has_fillers || !self.is_filler[*series]) {
-            tasks.extend((0..m).map(|microbatch| (self.starts[self.node(series, microbatch)], series, microbatch)));
-        }
+        let job = self.job;
+        let moves = |series: &SeriesId| self.has_fillers || !self.is_filler[*series];
+        let all = job.series.ids().filter(moves);
+        let all = all.flat_map(|series| job.all_microbatches().map(move |microbatch| job.task(series, microbatch)));
+        let mut tasks: Vec<(Time, TaskId)> = all.map(|task| (self.starts[task], task)).collect();
         tasks.sort_unstable();
-        let last_of_frame = (0..self.job.series.len()).rev().find(|series| !self.is_filler[*series]);
+        let last_of_frame = job.series.ids().rev().find(|series| !self.is_filler[*series]);
         let mut phase = Phase::Warmup;
         // By device: where the last filler went. They keep their order.
-        let mut fillers = vec![0; self.begins.len()];
-        for (start, series, microbatch) in tasks {
-            if phase == Phase::Warmup && (Some(series), microbatch) == (last_of_frame, 0) {
+        let mut fillers = job.capacity.map(|_| 0);
+        for (start, task) in tasks {
+            let (series, microbatch) = job.of_task(task);
+            if phase == Phase::Warmup && (Some(series), microbatch.0) == (last_of_frame, 0) {
                 phase = Phase::Steady;
             }
             let moves = moving.contains(&phase);
-            if phase == Phase::Steady && (series, microbatch) == (0, m - 1) {
+            if phase == Phase::Steady && (series.0, microbatch.index() + 1) == (0, job.microbatches) {
                 phase = Phase::Cooldown;
             }
-            let device = self.job.series[series].devices[0];
+            let device = job.series[series].devices[0];
             let after = if self.is_filler[series] { fillers[device] } else { 0 };
             if moves {
-                self.pull(series, microbatch, after);
+                self.pull(task, after);
             }
-            let (now, duration) = (self.starts[self.node(series, microbatch)], self.job.series[series].duration);
+            let (now, duration) = (self.starts[task], job.series[series].duration);
             debug_assert!(now <= start);
             self.is_taken[device][now as usize..(now + duration) as usize].fill(true);
             if self.is_filler[series] {
@@ -238,15 +234,14 @@ impl<'a> Table<'a> {
 
     /// Moves a task to the first earlier slots that are free, at which its inputs are ready and its device
     /// has the memory. Without such slots it stays.
-    fn pull(&mut self, series: usize, microbatch: usize, after: Time) {
+    fn pull(&mut self, task: TaskId, after: Time) {
+        let (series, microbatch) = self.job.of_task(task);
         let own = &self.job.series[series];
-        let (device, node) = (own.devices[0], self.node(series, microbatch));
-        let start = self.starts[node];
+        let (device, start) = (own.devices[0], self.starts[task]);
         let inputs = own.needs.iter().map(|(need, _)| (*need, microbatch));
-        let before = microbatch.checked_sub(1).map(|before| (series, before));
-        let end = |(series, microbatch): (usize, usize)| {
-            self.starts[self.node(series, microbatch)] + self.job.series[series].duration
-        };
+        let before = microbatch.0.checked_sub(1).map(|before| (series, MicrobatchId(before)));
+        let end =
+            |(series, microbatch)| self.starts[self.job.task(series, microbatch)] + self.job.series[series].duration;
         let earliest = inputs.chain(before).map(end).fold(after, Ord::max);
         for to in earliest..start {
             let until = (to + own.duration).min(start);
@@ -257,7 +252,7 @@ impl<'a> Table<'a> {
             self.begins[device][to as usize] = Some(series);
             // Without slots of their own, fillers may give memory back later for any task that moves.
             if self.has_fillers && own.takes <= 0 || self.fits(device) {
-                self.starts[node] = to;
+                self.starts[task] = to;
                 return;
             }
             self.begins[device][to as usize] = None;

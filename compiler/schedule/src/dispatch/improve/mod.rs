@@ -8,7 +8,7 @@ mod compact;
 mod passes;
 
 use crate::dispatch::backfill::Fill;
-use crate::dispatch::job::{Job, Orders, Time};
+use crate::dispatch::job::{Job, Mention, Orders, Time};
 use crate::dispatch::random::Random;
 use crate::dispatch::round_robin::in_turns;
 use crate::dispatch::rule::{Legs, Rule};
@@ -57,7 +57,7 @@ fn short_step(job: &Job, plain: &Orders) -> usize {
 fn under_way(job: &Job, orders: &Orders) -> usize {
     let mut most = 0;
     let mut live = vec![0_usize; job.series.len()];
-    for series in orders.iter().flatten().map(|series| &job.series[*series]) {
+    for series in orders.iter().flatten().map(|mention| &job.series[job.series_of(*mention).0]) {
         let live = &mut live[series.stage.index()];
         match series.kind {
             TaskKind::Forward => *live += 1,
@@ -71,11 +71,12 @@ fn under_way(job: &Job, orders: &Orders) -> usize {
 
 /// The first microbatches of a schedule of more.
 fn first(short: &Job, plain: &Orders) -> Orders {
-    let of_device = |order: &Vec<usize>| {
-        let mut counts = vec![0; short.series.len()];
-        let is_first = |series: &&usize| {
-            counts[**series] += 1;
-            counts[**series] <= short.microbatches
+    let of_device = |order: &Vec<Mention>| {
+        let mut counts = short.series.map(|_| 0);
+        let is_first = |mention: &&Mention| {
+            let count = &mut counts[short.series_of(**mention).0];
+            *count += 1;
+            *count <= short.microbatches
         };
         order.iter().filter(is_first).copied().collect()
     };

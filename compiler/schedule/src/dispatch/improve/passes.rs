@@ -10,11 +10,12 @@
 
 use crate::dispatch::Objective;
 use crate::dispatch::backfill::{Aim, Fill, NEVER};
-use crate::dispatch::job::{Job, Orders, Time};
+use crate::dispatch::job::{Job, Orders, TaskId, Time};
 use crate::dispatch::list::{Dispatch, Guide};
 use crate::dispatch::plan::Plan;
 use crate::dispatch::rule::Rule;
 use crate::dispatch::stretch::{Frozen, MOST, middle, repeated};
+use std::ops::Range;
 
 /// Schedules that are kept.
 const KEPT: usize = 4;
@@ -37,7 +38,7 @@ pub(super) enum Way {
 }
 
 /// A schedule, with how good it is when it is long.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Kept {
     pub(super) merit: Merit,
     pub orders: Orders,
@@ -124,7 +125,8 @@ impl<'a> Passes<'a> {
             (merit, Some((window, more)))
         };
         let kept = Kept { merit, orders, window };
-        if let Err(place) = self.kept.binary_search(&kept) {
+        let rank = |other: &Kept| (other.merit, &other.orders).cmp(&(kept.merit, &kept.orders));
+        if let Err(place) = self.kept.binary_search_by(rank) {
             self.kept.insert(place, kept);
             self.kept.truncate(KEPT);
         }
@@ -138,11 +140,10 @@ impl<'a> Passes<'a> {
         let (plan, Merit { length, longest_stage, ends }) =
             timed(&self.step.longer[size], &repeated(orders, window, WINDOWS))?;
         let starts = plan.starts();
-        let of_device = |(order, (from, to)): (&Vec<u32>, &(usize, usize))| {
-            let last = WINDOWS * (to - from);
-            let by =
-                |place: usize| starts[order[place + last] as usize] - starts[order[place + last + from - to] as usize];
-            (*from..*to).map(by).max()
+        let of_device = |(order, part): (&Vec<TaskId>, &Range<usize>)| {
+            let start = |place: usize| starts[order[place]];
+            let last = WINDOWS * part.len();
+            part.clone().map(|place| start(place + last) - start(place + last - part.len())).max()
         };
         let by = plan.orders.iter().zip(window).filter_map(of_device).max()? * (more - WINDOWS) as Time;
         let n_devices = window.len() as Time;

@@ -4,17 +4,19 @@
 //! microbatch n.
 
 pub mod fusion;
+mod ids;
 pub mod scale;
 mod schedules;
 
 use fusion::{Fusion, Part};
-use pipe_ir::ids::StageId;
+pub use ids::{FusionId, Mention, SeriesId, TaskId};
+use pipe_ir::ids::{DeviceId, IndexVec, MicrobatchId, StageId};
 use pipe_ir::task::TaskKind;
 
 /// Moments and durations of the search: costs without their common divisor, so that no sum of them overflows.
 pub type Time = i64;
-/// For each device, the series in the order of their tasks. Beyond the series, numbers are those of [`Job::fusions`].
-pub type Orders = Vec<Vec<usize>>;
+/// For each device, what it runs, in order.
+pub type Orders = IndexVec<DeviceId, Vec<Mention>>;
 
 /// All tasks of one kind and stage.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -24,44 +26,48 @@ pub struct TaskSeries {
     /// Of which stage.
     pub stage: StageId,
     /// Where its tasks run; on several devices a task occupies all of them at once.
-    pub devices: Vec<usize>,
+    pub devices: Vec<DeviceId>,
     /// How long one task takes.
     pub duration: Time,
     /// Memory that a task takes on each of its devices when it starts, or gives back when it ends, if negative.
     pub takes: i64,
     /// Series whose task of the same microbatch must have ended, each with the latency from there.
-    pub needs: Vec<(usize, Time)>,
+    pub needs: Vec<(SeriesId, Time)>,
     /// Series that need this one, likewise.
-    pub feeds: Vec<(usize, Time)>,
+    pub feeds: Vec<(SeriesId, Time)>,
 }
 
 /// Series, in an order in which each comes after those that it needs, with the memory that they share.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Job {
     /// All series.
-    pub series: Vec<TaskSeries>,
+    pub series: IndexVec<SeriesId, TaskSeries>,
     /// Series whose tasks of one microbatch may also be one task.
-    pub fusions: Vec<Fusion>,
+    pub fusions: IndexVec<FusionId, Fusion>,
     /// By series: what its fusion is.
-    pub parts: Vec<Part>,
+    pub parts: IndexVec<SeriesId, Part>,
     /// By series: no task of it takes less, in whatever form.
-    pub least: Vec<Time>,
+    pub least: IndexVec<SeriesId, Time>,
     /// The series of each device, ascending.
-    pub on_device: Vec<Vec<usize>>,
+    pub on_device: IndexVec<DeviceId, Vec<SeriesId>>,
     /// Tasks of each series.
     pub microbatches: usize,
     /// Memory of each device, in what [`TaskSeries::takes`] counts.
-    pub capacity: Vec<i64>,
+    pub capacity: IndexVec<DeviceId, i64>,
     /// What no schedule that is allowed holds more than: the same, unless how much memory there is was only estimated.
-    pub most: Vec<i64>,
+    pub most: IndexVec<DeviceId, i64>,
 }
 
 impl Job {
     /// The backwards of some stages as fusions.
-    pub fn backwards(&self, is_wanted: impl Fn(StageId) -> bool, duration: impl Fn(StageId) -> Time) -> Vec<Fusion> {
-        let weights = self.series.iter().enumerate().filter(|(_, series)| series.kind == TaskKind::BackwardWeight);
+    pub fn backwards(
+        &self,
+        is_wanted: impl Fn(StageId) -> bool,
+        duration: impl Fn(StageId) -> Time,
+    ) -> IndexVec<FusionId, Fusion> {
+        let weights = self.series.iter_ids().filter(|(_, series)| series.kind == TaskKind::BackwardWeight);
         let wanted = weights.filter(|(_, series)| is_wanted(series.stage));
-        let fusion = |(second, series): (usize, &TaskSeries)| {
+        let fusion = |(second, series): (SeriesId, &TaskSeries)| {
             let (first, _) = *series.needs.first()?;
             Some(Fusion { first, second, duration: duration(series.stage) })
         };
@@ -70,27 +76,29 @@ impl Job {
 
     /// Series whose `feeds` are still to be filled in.
     #[must_use]
-    pub fn of_series(mut series: Vec<TaskSeries>, microbatches: usize, capacity: Vec<i64>) -> Self {
-        let mut on_device = vec![Vec::new(); capacity.len()];
-        for index in 0..series.len() {
-            for device in &series[index].devices {
-                on_device[*device].push(index);
-            }
-            for (need, latency) in series[index].needs.clone() {
-                series[need].feeds.push((index, latency));
+    pub fn of_series(
+        mut series: IndexVec<SeriesId, TaskSeries>,
+        microbatches: usize,
+        capacity: IndexVec<DeviceId, i64>,
+    ) -> Self {
+        let mut on_device: IndexVec<DeviceId, Vec<SeriesId>> = capacity.map(|_| Vec::new());
+        for id in series.ids() {
+            series[id].devices.iter().for_each(|device| on_device[*device].push(id));
+            for (need, latency) in series[id].needs.clone() {
+                series[need].feeds.push((id, latency));
             }
         }
         let job = Self {
             series,
-            fusions: Vec::new(),
-            parts: Vec::new(),
-            least: Vec::new(),
+            fusions: IndexVec::default(),
+            parts: IndexVec::default(),
+            least: IndexVec::default(),
             on_device,
             microbatches,
             most: capacity.clone(),
             capacity,
         };
-        job.with_fusions(Vec::new())
+        job.with_fusions(IndexVec::default())
     }
 
     /// The same with another number of microbatches.
@@ -107,7 +115,7 @@ impl Job {
 
     /// This job with memory in another unit: what a task of each series takes, and the capacity of each device.
     #[must_use]
-    pub(crate) fn with_memory(mut self, takes: &[i64], capacity: Vec<i64>) -> Self {
+    pub(crate) fn with_memory(mut self, takes: &[i64], capacity: IndexVec<DeviceId, i64>) -> Self {
         for (series, takes) in self.series.iter_mut().zip(takes) {
             series.takes = *takes;
         }
@@ -116,13 +124,13 @@ impl Job {
 
     /// This job with durations in slots, by series, and without transfer latencies.
     #[must_use]
-    pub(crate) fn in_slots(&self, durations: &[Time]) -> Self {
+    pub(crate) fn in_slots(&self, durations: &IndexVec<SeriesId, Time>) -> Self {
         let mut job = self.clone();
         for (series, duration) in job.series.iter_mut().zip(durations) {
             series.duration = *duration;
             series.needs.iter_mut().chain(&mut series.feeds).for_each(|(_, latency)| *latency = 0);
         }
-        job.least = durations.to_vec();
+        job.least = durations.clone();
         job
     }
 
@@ -130,13 +138,16 @@ impl Job {
     /// this job.
     #[must_use]
     pub fn reversed(&self) -> Self {
-        let last = self.series.len().saturating_sub(1);
         let series = |series: &TaskSeries| {
-            let needs = series.feeds.iter().map(|(index, latency)| (last - index, *latency)).collect();
+            let needs = series.feeds.iter().map(|(next, latency)| (self.mirrored(*next), *latency)).collect();
             TaskSeries { takes: -series.takes, needs, feeds: Vec::new(), ..series.clone() }
         };
         let all = self.series.iter().rev().map(series).collect();
-        let turned = |fusion: &Fusion| Fusion { first: last - fusion.second, second: last - fusion.first, ..*fusion };
+        let turned = |fusion: &Fusion| Fusion {
+            first: self.mirrored(fusion.second),
+            second: self.mirrored(fusion.first),
+            ..*fusion
+        };
         let reversed = Self::of_series(all, self.microbatches, self.capacity.clone());
         let mut reversed = reversed.with_fusions(self.fusions.iter().map(turned).collect());
         // Shares of what both halves take at least are the same, whichever comes first.
@@ -144,10 +155,18 @@ impl Job {
         reversed
     }
 
+    /// Which one a series is in the reversed job.
+    fn mirrored(&self, series: SeriesId) -> SeriesId {
+        SeriesId(self.series.len() as u32 - 1 - series.0)
+    }
+
     /// Orders of the reversed job as orders of this one.
     #[must_use]
     pub fn turned(&self, orders: &Orders) -> Orders {
-        let turned = |mention: &usize| self.series.len().checked_sub(mention + 1).unwrap_or(*mention);
+        let turned = |mention: &Mention| match *mention {
+            Mention::Series(series) => Mention::Series(self.mirrored(series)),
+            Mention::Fusion(_) => *mention,
+        };
         orders.iter().map(|order| order.iter().rev().map(turned).collect()).collect()
     }
 
@@ -157,16 +176,36 @@ impl Job {
         self.series.len() * self.microbatches
     }
 
+    /// All microbatches.
+    pub fn all_microbatches(&self) -> impl DoubleEndedIterator<Item = MicrobatchId> + use<> {
+        (0..self.microbatches as u32).map(MicrobatchId)
+    }
+
+    /// The task of a series and microbatch.
+    #[must_use]
+    #[inline]
+    pub const fn task(&self, series: SeriesId, microbatch: MicrobatchId) -> TaskId {
+        TaskId(series.0 * self.microbatches as u32 + microbatch.0)
+    }
+
+    /// The series and the microbatch of a task.
+    #[must_use]
+    #[inline]
+    pub const fn of_task(&self, task: TaskId) -> (SeriesId, MicrobatchId) {
+        let microbatches = self.microbatches as u32;
+        (SeriesId(task.0 / microbatches), MicrobatchId(task.0 % microbatches))
+    }
+
     /// The most time that a device works on one microbatch: no period is shorter.
     #[must_use]
     pub fn work(&self) -> Time {
-        let work = |all: &Vec<usize>| all.iter().map(|series| self.least[*series]).sum();
+        let work = |all: &Vec<SeriesId>| all.iter().map(|series| self.least[*series]).sum();
         self.on_device.iter().map(work).max().unwrap_or(0)
     }
 
     /// When the first task of each series can start at the earliest.
-    pub fn heads(&self) -> Vec<Time> {
-        let mut heads: Vec<Time> = Vec::with_capacity(self.series.len());
+    pub fn heads(&self) -> IndexVec<SeriesId, Time> {
+        let mut heads = IndexVec::default();
         for series in &self.series {
             let ready = series.needs.iter().map(|(need, latency)| heads[*need] + self.least[*need] + latency);
             heads.push(ready.max().unwrap_or(0));
@@ -176,11 +215,11 @@ impl Job {
 
     /// The longest way from the end of each series' task to the end of its microbatch.
     #[must_use]
-    pub fn tails(&self) -> Vec<Time> {
-        let mut tails = vec![0; self.series.len()];
-        for (index, series) in self.series.iter().enumerate().rev() {
+    pub fn tails(&self) -> IndexVec<SeriesId, Time> {
+        let mut tails = self.series.map(|_| 0);
+        for (id, series) in self.series.iter_ids().rev() {
             let rest = series.feeds.iter().map(|(next, latency)| latency + self.least[*next] + tails[*next]);
-            tails[index] = rest.max().unwrap_or(0);
+            tails[id] = rest.max().unwrap_or(0);
         }
         tails
     }
@@ -188,13 +227,13 @@ impl Job {
     /// Whether every device's order keeps to its memory.
     #[must_use]
     pub fn fits(&self, orders: &Orders) -> bool {
-        (0..orders.len()).all(|device| self.fits_on(device, orders[device].iter().copied()))
+        orders.iter_ids().all(|(device, order)| self.fits_on(device, order.iter().copied()))
     }
 
     /// Whether the order of one device keeps to its memory.
-    pub fn fits_on(&self, device: usize, order: impl Iterator<Item = usize>) -> bool {
+    pub fn fits_on(&self, device: DeviceId, mut order: impl Iterator<Item = Mention>) -> bool {
         let mut held = 0;
-        order.into_iter().all(|mention| {
+        order.all(|mention| {
             held += self.takes(mention);
             held <= self.capacity[device]
         })

@@ -2,13 +2,13 @@
 
 use super::fusion::Counts;
 use super::scale::Scale;
-use super::{Job, Orders, TaskSeries};
+use super::{Job, Mention, Orders, SeriesId, TaskSeries};
 use crate::dependencies::{Dependencies, SCHEDULED};
 use crate::policy::recompute::recomputing;
 use crate::schedule::{Schedule, ScheduledTask};
 use crate::timing::durations::Costs;
 use crate::units::Ticks;
-use pipe_ir::ids::{MicrobatchId, StageId};
+use pipe_ir::ids::{DeviceId, IndexVec, MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
 
 /// Whether a backward in two halves may be of use: not where all of `W` takes no time, and `BW` no more than `B`.
@@ -25,11 +25,18 @@ impl Job {
     /// activations that each device may hold. Every backward is split in `B` and `W`, or may be
     /// fused where that takes less. The same stages recompute.
     #[must_use]
-    pub fn new(schedule: &Schedule, costs: &Costs, scale: &Scale, capacity: Vec<i64>) -> Self {
+    pub fn new(schedule: &Schedule, costs: &Costs, scale: &Scale, capacity: IndexVec<DeviceId, i64>) -> Self {
         let recomputing = recomputing(schedule);
         let splits = may_split(costs);
         let dependencies = Dependencies::uniform(&schedule.graph, splits).with_recomputation(recomputing.clone());
-        let job = Self::of_kinds(schedule, &dependencies, |stage| (splits, recomputing[stage]), costs, scale, capacity);
+        let job = Self::of_kinds(
+            schedule,
+            &dependencies,
+            |stage| (splits, recomputing[stage.index()]),
+            costs,
+            scale,
+            capacity,
+        );
         let fusions = job.backwards(
             |stage| costs.saved_by_fusing(stage) > Ticks::ZERO,
             |stage| scale.of(costs.of(TaskKind::Backward, stage)),
@@ -44,12 +51,9 @@ impl Job {
         dependencies: &Dependencies,
         costs: &Costs,
         scale: &Scale,
-        capacity: Vec<i64>,
+        capacity: IndexVec<DeviceId, i64>,
     ) -> Self {
-        let form = |stage| {
-            let id = StageId::from_index(stage);
-            (dependencies.is_split(id), dependencies.recomputes(id))
-        };
+        let form = |stage| (dependencies.is_split(stage), dependencies.recomputes(stage));
         Self::of_kinds(schedule, dependencies, form, costs, scale, capacity)
     }
 
@@ -57,43 +61,40 @@ impl Job {
     fn of_kinds(
         schedule: &Schedule,
         dependencies: &Dependencies,
-        form: impl Fn(usize) -> (bool, bool),
+        form: impl Fn(StageId) -> (bool, bool),
         costs: &Costs,
         scale: &Scale,
-        capacity: Vec<i64>,
+        capacity: IndexVec<DeviceId, i64>,
     ) -> Self {
-        let n_stages = schedule.n_stages();
-        let forward = (0..n_stages).map(|stage| (TaskKind::Forward, stage));
-        let backward = (0..n_stages).rev().flat_map(|stage| {
+        let stages = || (0..schedule.n_stages()).map(StageId::from_index);
+        let forward = stages().map(|stage| (TaskKind::Forward, stage));
+        let backward = stages().rev().flat_map(|stage| {
             let (splits, recomputes) = form(stage);
             let halves = if splits { &SCHEDULED[1..3] } else { &SCHEDULED[3..4] };
             let again = recomputes.then_some(TaskKind::Recompute);
             again.into_iter().chain(halves.iter().copied()).map(move |kind| (kind, stage))
         });
-        let keys: Vec<(TaskKind, usize)> = forward.chain(backward).collect();
-        let devices = |stage: usize| schedule.placement.devices(StageId::from_index(stage), MicrobatchId(0));
-        let find = |kind, stage: StageId| keys.iter().position(|key| *key == (kind, stage.index()));
-        let series = |&(kind, stage): &(TaskKind, usize)| {
-            let (id, own) = (StageId::from_index(stage), devices(stage));
+        let keys: Vec<(TaskKind, StageId)> = forward.chain(backward).collect();
+        let devices = |stage| schedule.placement.devices(stage, MicrobatchId(0));
+        let find = |key| keys.iter().position(|own| *own == key).map(SeriesId::from_index);
+        let series = |&(kind, stage): &(TaskKind, StageId)| {
+            let own = devices(stage);
             // A fused backward comes after its forward anyway, through the stages that read it;
             // needs that say so twice would only mislead.
             let is_implied = |from: TaskKind| {
-                kind == TaskKind::Backward && from == TaskKind::Forward && !schedule.graph.after(id).is_empty()
+                kind == TaskKind::Backward && from == TaskKind::Forward && !schedule.graph.after(stage).is_empty()
             };
-            let needs = dependencies.input_kinds(kind, id).filter(|(from, _)| !is_implied(*from));
+            let needs = dependencies.input_kinds(kind, stage).filter(|(from, _)| !is_implied(*from));
             let needs = needs.filter_map(|(kind, from)| {
-                let latency = costs.latency.between_sets(devices(from.index()), own);
-                Some((find(kind, from)?, scale.of(latency)))
+                let latency = costs.latency.between_sets(devices(from), own);
+                Some((find((kind, from))?, scale.of(latency)))
             });
-            let takes =
-                schedule.activations.change(dependencies, Task { kind, stage: id, microbatch: MicrobatchId(0) });
-            let duration = scale.of(costs.of(kind, id));
             TaskSeries {
                 kind,
-                stage: id,
-                devices: own.iter().map(|device| device.index()).collect(),
-                duration,
-                takes,
+                stage,
+                devices: own.to_vec(),
+                duration: scale.of(costs.of(kind, stage)),
+                takes: schedule.activations.change(dependencies, Task { kind, stage, microbatch: MicrobatchId(0) }),
                 needs: needs.collect(),
                 feeds: Vec::new(),
             }
@@ -107,35 +108,36 @@ impl Job {
     /// job.
     #[must_use]
     pub fn orders(&self, schedule: &Schedule) -> Option<Orders> {
-        let mut orders = vec![Vec::new(); self.capacity.len()];
-        for (device, tasks) in schedule.orders.iter().enumerate() {
+        let mut orders: Orders = self.capacity.map(|_| Vec::new());
+        for (device, tasks) in (0..).map(DeviceId).zip(&schedule.orders) {
+            let own = self.on_device.get(device.index())?;
             // A task that occupies several devices is counted on each.
             let mut counts = Counts::new(self);
             for Task { kind, stage, microbatch } in tasks.iter().map(|scheduled| scheduled.task) {
                 let find = |kind| {
-                    let is_it =
-                        |series: &&usize| (self.series[**series].kind, self.series[**series].stage) == (kind, stage);
-                    self.on_device.get(device)?.iter().find(is_it).copied()
+                    let key = |series: &TaskSeries| (series.kind, series.stage);
+                    own.iter().copied().find(|series| key(&self.series[*series]) == (kind, stage))
                 };
                 let kind = match kind {
                     TaskKind::BackwardInput if find(kind).is_none() => TaskKind::Backward,
                     TaskKind::BackwardWeight if find(kind).is_none() => continue,
                     _ => kind,
                 };
-                let (first, second) = if kind == TaskKind::Backward && find(kind).is_none() {
+                let mentions = if kind == TaskKind::Backward && find(kind).is_none() {
                     let (input, weight) = (find(TaskKind::BackwardInput)?, find(TaskKind::BackwardWeight)?);
-                    self.mention(input).map_or((input, Some(weight)), |both| (both, None))
+                    let halves = || vec![Mention::Series(input), Mention::Series(weight)];
+                    self.fusion_from(input).map_or_else(halves, |both| vec![Mention::Fusion(both)])
                 } else {
-                    (find(kind)?, None)
+                    vec![Mention::Series(find(kind)?)]
                 };
-                for mention in std::iter::once(first).chain(second) {
-                    if counts.next(self, mention)? != microbatch.index() {
+                for mention in mentions {
+                    if counts.next(self, mention)? != microbatch {
                         return None;
                     }
                     orders[device].push(mention);
                 }
             }
-            if !counts.are_all(self.on_device.get(device)?, self.microbatches) {
+            if !counts.are_all(own, self.microbatches) {
                 return None;
             }
         }
@@ -145,10 +147,10 @@ impl Job {
     /// The tasks that orders stand for.
     #[must_use]
     pub fn tasks(&self, orders: &Orders) -> Vec<Vec<ScheduledTask>> {
-        let of_device = |order: &Vec<usize>| {
+        let of_device = |order: &Vec<Mention>| {
             let mut counts = Counts::new(self);
-            let task = |mention: &usize| {
-                let microbatch = MicrobatchId::from_index(counts.next(self, *mention)?);
+            let task = |mention: &Mention| {
+                let microbatch = counts.next(self, *mention)?;
                 let (series, second) = self.series_of(*mention);
                 let TaskSeries { kind, stage, .. } = self.series[series];
                 let kind = if second.is_some() { TaskKind::Backward } else { kind };
