@@ -60,7 +60,7 @@ impl ReadPoint {
             return None;
         }
         let from = Position::new(schedule.device_of(input), order.position(input));
-        let end = timeline.ends[from.device.index()][from.position as usize];
+        let end = timeline.end(from);
         let arrival = end + costs.latency.between_sets(homes, &[self.slot.device]);
         // It may come sooner than it usually does, as measured, but no later than it is read.
         let arrival = arrival.min(timeline.starts[self.slot.device.index()][self.slot.position as usize]).max(end);

@@ -29,15 +29,12 @@ pub(super) fn all(analysis: &Analysis, moments: Moments) -> Waits {
     let Analysis { schedule, order, costs, timeline, .. } = analysis;
     let none = Wait { reason: Reason::Nothing, after: None, input: None, late: Ticks::ZERO };
     let mut waits: Waits = schedule.orders.iter().map(|order| vec![none; order.len()]).collect();
-    let end = |slot: Position| timeline.ends[slot.device.index()][slot.position as usize];
+    let end = |slot: Position| timeline.end(slot);
     for slot in &order.sequence {
         let node = schedule.node(slot.device, slot.position as usize);
         let devices = schedule.devices_of(node[0].task);
-        let arrivals = node.iter().flat_map(|one| order.dependencies.inputs(one.task)).map(|input| {
-            let from = Position::new(schedule.device_of(input), order.position(input));
-            let latency = costs.latency.between_sets(schedule.devices_of(input), devices);
-            (end(from) + latency, end(from), from)
-        });
+        let arrivals = order.inputs(schedule, &costs.latency, *slot);
+        let arrivals = arrivals.map(|(from, latency)| (end(from) + latency, end(from), from));
         let input = arrivals.max_by_key(|(arrival, end, _)| (*arrival, *end));
         let places = order.places(schedule, *slot);
         // Of several devices, the one that was free last.

@@ -2,6 +2,8 @@
 
 use crate::dependencies::{Dependencies, TaskTable};
 use crate::schedule::Schedule;
+use crate::timing::latency::Latency;
+use crate::units::Ticks;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::task::Task;
 
@@ -41,6 +43,22 @@ impl Order {
     #[must_use]
     pub fn position(&self, task: Task) -> usize {
         self.table.position(task).expect("a complete schedule has every task that another one needs")
+    }
+
+    /// What a node of the sequence waits for beside its devices: where each input of its tasks stands, and how long it
+    /// is on its way from there. Whatever replays an order asks this.
+    pub fn inputs<'a>(
+        &'a self,
+        schedule: &'a Schedule,
+        latency: &'a Latency,
+        slot: Position,
+    ) -> impl Iterator<Item = (Position, Ticks)> + 'a {
+        let node = schedule.node(slot.device, slot.position as usize);
+        let devices = schedule.devices_of(node[0].task);
+        node.iter().flat_map(|one| self.dependencies.inputs(one.task)).map(move |input| {
+            let from = Position::new(schedule.device_of(input), self.position(input));
+            (from, latency.between_sets(schedule.devices_of(input), devices))
+        })
     }
 
     /// The devices of a node of the sequence, each with where it stands in its order.

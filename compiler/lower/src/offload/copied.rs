@@ -242,9 +242,8 @@ impl Step<'_> {
     }
 
     fn has_inputs(&self, slot: Position, done: &[usize]) -> bool {
-        let node = self.schedule.node(slot.device, slot.position as usize);
-        let mut inputs = node.iter().flat_map(|one| self.order.dependencies.inputs(one.task));
-        inputs.all(|input| self.order.position(input) < done[self.schedule.device_of(input).index()])
+        let mut inputs = self.order.inputs(self.schedule, &self.costs.latency, slot);
+        inputs.all(|(from, _)| (from.position as usize) < done[from.device.index()])
     }
 
     fn task(&mut self, slot: Position) {
@@ -253,12 +252,8 @@ impl Step<'_> {
         let (device, position) = (slot.device.index(), slot.position as usize);
         let takes = beside.as_ref().map(|all| all.ends[device][position] - all.starts[device][position]);
         let takes = takes.unwrap_or_else(|| costs.of_node(node));
-        let homes = schedule.devices_of(node[0].task);
-        let mut from = Ticks::ZERO;
-        for input in node.iter().flat_map(|one| order.dependencies.inputs(one.task)) {
-            let latency = costs.latency.between_sets(schedule.devices_of(input), homes);
-            from = from.max(timeline.ends[schedule.device_of(input).index()][order.position(input)] + latency);
-        }
+        let arrivals = order.inputs(schedule, &costs.latency, slot);
+        let from = arrivals.map(|(from, latency)| timeline.end(from) + latency).max().unwrap_or_default();
         let own = &mut devices[device];
         // Two tasks that share the device start together. What is queued between them stands behind the first.
         own.come(position);

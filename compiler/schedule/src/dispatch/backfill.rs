@@ -4,6 +4,9 @@
 //! a device knows when the next one of the frame can start. If that is later, it fills the pause,
 //! and perhaps also begins what ends after the pause ([`Aim`]). Where memory is missing, it fills
 //! before it goes on. (After the list schedules of arXiv 2401.10241, section 3.1.)
+//!
+//! It decides where fillers go as it times the frame, so it does not replay an order as
+//! [`crate::dispatch::plan::Plan`] does. Both give the same times; a test compares them.
 
 use super::Objective;
 use super::job::{Job, Mention, Orders, SeriesId, TaskId, TaskSeries, Time};

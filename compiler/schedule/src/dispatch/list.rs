@@ -2,6 +2,9 @@
 //! most urgent. The device that can do something first is next, so one step of the simulation is
 //! one task or one look at nothing. What is urgent a rule says for all microbatches alike, or a
 //! guide, another schedule, for each task.
+//!
+//! It decides the order as it goes, so it does not replay one as [`crate::dispatch::plan::Plan`] does. Where nothing
+//! is held back, both give the same times; a test compares them.
 
 use super::Objective;
 use super::fixed::{Fixed, Row, RowId};

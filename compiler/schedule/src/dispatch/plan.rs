@@ -3,6 +3,10 @@
 //! A task waits for the tasks that it needs and for the one before it on each of its
 //! devices. Where a backward runs at once, the node of its `B` takes as long, and that of its `W`
 //! stands in no order and takes no time.
+//!
+//! This is [`crate::timing::timeline::simulate`] for the search, which times millions of orders that
+//! differ by one task: it may meet a cycle, reads nothing but numbers and reuses its memory. Both
+//! start every task at the same moment, which a test compares.
 
 use super::Objective;
 use super::fusion::{Counts, Fusion};
@@ -335,5 +339,34 @@ impl<'a> Plan<'a> {
     /// The orders as series and fusions.
     pub fn orders(&self) -> Orders {
         self.orders.iter().map(|order| order.iter().map(|task| self.mention(*task)).collect()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::check;
+    use crate::dispatch::scale::Scale;
+    use crate::examples::{one_f_one_b, v_half, v_zb};
+    use crate::timing::costs::{StageCosts, of_stages};
+    use crate::timing::timeline::simulate;
+
+    #[test]
+    fn tasks_start_when_they_do_in_a_timeline() {
+        for schedule in [one_f_one_b(4, 9), v_half(4, 7), v_zb(3, 8)] {
+            for costs in ["", "F=5,B=6,W=4,BW=11,comm=2", "F=3,B=1,W=7,BW=8,F[1]=9,comm=0.5"] {
+                let costs = of_stages(&StageCosts::parse(costs).expect("well-formed"), schedule.n_stages());
+                let (order, scale) = (check(&schedule).expect("sound"), Scale::new(&costs, schedule.n_tasks() * 2));
+                let most = vec![i64::MAX; schedule.n_devices()].into();
+                let job = Job::as_it_is(&schedule, &order.dependencies, &costs, &scale, most);
+                let orders = job.orders(&schedule).expect("microbatches in ascending order");
+                let (plan, length) = Plan::new(&job, Objective::Makespan, &orders).expect("no cycle");
+                let timeline = simulate(&schedule, &order, &costs);
+                assert_eq!(scale.ticks(length.length), timeline.makespan());
+                for (own, starts) in plan.orders.iter().zip(&timeline.starts) {
+                    assert!(own.iter().map(|task| scale.ticks(plan.starts[*task])).eq(starts.iter().copied()));
+                }
+            }
+        }
     }
 }

@@ -50,7 +50,7 @@ pub fn critical_path(schedule: &Schedule, order: &Order, costs: &Costs, timeline
     }
     // A reduction may end after all tasks, and a sum arrive.
     if let Some((end, slot)) = timeline.reduced.filter(|(end, _)| *end > tasks) {
-        path.transfers += end - timeline.ends[slot.device.index()][slot.position as usize];
+        path.transfers += end - timeline.end(slot);
         next = Some(slot);
     }
     while let Some(slot) = next {
@@ -65,17 +65,11 @@ pub fn critical_path(schedule: &Schedule, order: &Order, costs: &Costs, timeline
             [_, backward] => path.pairs[backward.task.kind.index()] += took,
             _ => path.work[node[0].task.kind.index()] += took,
         }
-        let devices = schedule.devices_of(node[0].task);
-        let input = node.iter().flat_map(|one| order.dependencies.inputs(one.task)).find_map(|input| {
-            let from = schedule.device_of(input);
-            let latency = costs.latency.between_sets(schedule.devices_of(input), devices);
-            let position = order.position(input);
-            let arrives = timeline.ends[from.index()][position] + latency;
-            (arrives == start).then_some((Position::new(from, position), latency))
-        });
+        let mut inputs = order.inputs(schedule, &costs.latency, slot);
+        let input = inputs.find(|(from, latency)| timeline.end(*from) + *latency == start);
         let before = order.places(schedule, slot).find_map(|(device, position)| {
-            let before = position.checked_sub(1).filter(|before| timeline.ends[device.index()][*before] == start)?;
-            Some(Position::new(device, before))
+            let before = Position::new(device, position.checked_sub(1)?);
+            (timeline.end(before) == start).then_some(before)
         });
         next = match (before, input) {
             (Some(before), _) => Some(before),
@@ -86,7 +80,7 @@ pub fn critical_path(schedule: &Schedule, order: &Order, costs: &Costs, timeline
             // Weights were gathered, and others joined late, or it took its time.
             (None, None) if timeline.gathered.contains_key(&(slot.device, slot.position)) => {
                 let after = timeline.gathered[&(slot.device, slot.position)];
-                let joined = after.map(|after| timeline.ends[after.device.index()][after.position as usize]);
+                let joined = after.map(|after| timeline.end(after));
                 path.transfers += start - joined.unwrap_or_default();
                 after
             }

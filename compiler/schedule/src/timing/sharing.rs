@@ -5,7 +5,7 @@
 //! done twice, and a processor is idle only while no task can run. It is how a GPU takes the
 //! kernels of several streams in turns, where each kernel fills it.
 
-use crate::order::{Order, Position};
+use crate::order::Order;
 use crate::schedule::Schedule;
 use crate::timing::durations::Costs;
 use crate::timing::timeline::Timeline;
@@ -146,14 +146,11 @@ impl Nodes {
                 homes[device.index()][position..position + node.len()].fill(own);
             }
         }
-        for (own, Position { device, position }) in order.sequence.iter().enumerate() {
-            let node = schedule.node(*device, *position as usize);
-            let devices = schedule.devices_of(node[0].task);
-            for input in node.iter().flat_map(|one| order.dependencies.inputs(one.task)) {
-                let from = homes[schedule.device_of(input).index()][order.position(input)];
-                nodes.join(from, own, costs.latency.between_sets(schedule.devices_of(input), devices));
+        for (own, slot) in order.sequence.iter().enumerate() {
+            for (from, latency) in order.inputs(schedule, &costs.latency, *slot) {
+                nodes.join(homes[from.device.index()][from.position as usize], own, latency);
             }
-            for (device, position) in order.places(schedule, Position { device: *device, position: *position }) {
+            for (device, position) in order.places(schedule, *slot) {
                 if let Some(before) = position.checked_sub(1) {
                     nodes.join(homes[device.index()][before], own, Ticks::ZERO);
                 }

@@ -1,4 +1,8 @@
 //! Timelines: when every task of a schedule starts and ends.
+//!
+//! Others replay an order, too: `sharing` event by event, as speeds change, and lowering where tasks
+//! also wait for copies. All ask [`Order::inputs`] what a task waits for. The search has its own
+//! ([`crate::dispatch::plan`]).
 
 use crate::order::{Order, Position};
 use crate::schedule::Schedule;
@@ -132,16 +136,14 @@ pub fn simulate_with(
     let Timeline { mut starts, mut ends, .. } = Timeline::empty(schedule);
     for slot in &order.sequence {
         let node = schedule.node(slot.device, slot.position as usize);
-        let (devices, places) = (schedule.devices_of(node[0].task), order.places(schedule, *slot));
+        let places = order.places(schedule, *slot);
         let is_free = places.clone().map(|(device, position)| match position {
             0 => Ticks::ZERO,
             _ => ends[device.index()][position - 1],
         });
-        let mut ready = Ready { free: is_free.max().unwrap_or_default(), arrived: Ticks::ZERO };
-        for input in node.iter().flat_map(|one| order.dependencies.inputs(one.task)) {
-            let latency = latency.between_sets(schedule.devices_of(input), devices);
-            ready.arrived = ready.arrived.max(ends[schedule.device_of(input).index()][order.position(input)] + latency);
-        }
+        let arrivals = order.inputs(schedule, latency, *slot);
+        let arrivals = arrivals.map(|(from, latency)| ends[from.device.index()][from.position as usize] + latency);
+        let ready = Ready { free: is_free.max().unwrap_or_default(), arrived: arrivals.max().unwrap_or_default() };
         let (start, end) = span(*slot, ready);
         for (device, position) in places {
             starts[device.index()][position..position + node.len()].fill(start);
@@ -156,6 +158,12 @@ impl Timeline {
     pub fn empty(schedule: &Schedule) -> Self {
         let none = || schedule.orders.iter().map(|tasks| vec![Ticks::ZERO; tasks.len()]).collect();
         Self { starts: none(), ends: none(), ..Self::default() }
+    }
+
+    /// When the task at a position ends.
+    #[must_use]
+    pub fn end(&self, at: Position) -> Ticks {
+        self.ends[at.device.index()][at.position as usize]
     }
 
     /// Notes when the last of all reductions ends.

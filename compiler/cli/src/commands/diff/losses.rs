@@ -40,24 +40,18 @@ pub(crate) fn critical(analysis: &Analysis, refit: &Refit, measured: &Measured, 
         let node = schedule.node(at.device, at.position as usize);
         let (start, end) = span(analysis, measured, at);
         let late = lateness[at.device.index()][at.position as usize];
-        let input = node.iter().flat_map(|one| analysis.order.dependencies.inputs(one.task)).max_by_key(|input| {
-            let from = schedule.device_of(*input);
-            let latency =
-                refit.costs.latency.between_sets(schedule.devices_of(*input), schedule.devices_of(node[0].task));
-            measured.spans[from.index()][analysis.order.position(*input)].1 + latency.0
-        });
-        let waited_for = input.filter(|_| late.for_input);
+        let inputs = analysis.order.inputs(schedule, &refit.costs.latency, at);
+        let ended = |from: Position| measured.spans[from.device.index()][from.position as usize].1;
+        let input = inputs.max_by_key(|(from, latency)| ended(*from) + latency.0);
+        let waited_for = input.filter(|_| late.for_input).map(|(from, _)| from);
         path.push(Loss {
             task: node[0].task,
             slot: at,
             longer: difference(end - start, refit.costs.of_node(node).0),
             later: late.nanos,
-            waited_for,
+            waited_for: waited_for.map(|from| schedule.orders[from.device.index()][from.position as usize].task),
         });
-        next = match waited_for {
-            Some(input) => slot(schedule.device_of(input), analysis.order.position(input)),
-            None => at.position.checked_sub(1).and_then(|before| slot(at.device, before as usize)),
-        };
+        next = waited_for.or_else(|| Some(Position { position: at.position.checked_sub(1)?, ..at }));
     }
     path.reverse();
     path
