@@ -7,7 +7,7 @@
 use super::emit::Liveness;
 use super::scratch::Unpacked;
 use super::{Location, Place, View, fusion};
-use crate::graph::{Graph, Node, Op, TensorType};
+use crate::graph::{Class, Graph, Node, Op, TensorType};
 use crate::ids::NodeId;
 use std::ops::Range;
 
@@ -128,13 +128,13 @@ fn stored(graph: &Graph, liveness: &Liveness, id: usize) -> Option<Home> {
 
 /// Whether the kernel of a node can write such a tensor.
 fn accepts(op: &Op, home: &Home) -> bool {
-    match op {
-        Op::AttentionGrad { .. } => !home.accumulate,
-        Op::MatMul { .. } | Op::Attention { .. } | Op::Reshape | Op::Transpose { .. } | Op::Concat { .. } => true,
-        op if fusion::is_elementwise(op) => home.view.has_unit_rows(),
-        Op::Sum { .. } | Op::ScatterAdd | Op::NormalizeGradGain => home.view.is_contiguous(),
-        Op::Input { .. } | Op::Slice { .. } => false,
-        _ => home.view.is_contiguous() && !home.accumulate,
+    match (op.class(), op) {
+        (_, Op::Input { .. } | Op::Slice { .. }) => false,
+        (_, Op::AttentionGrad { .. }) => !home.accumulate,
+        (Class::Product | Class::View | Class::Join, _) => true,
+        (Class::Elementwise, _) => home.view.has_unit_rows(),
+        (Class::Sum, _) | (_, Op::ScatterAdd | Op::NormalizeGradGain) => home.view.is_contiguous(),
+        (Class::Source | Class::Rows | Class::Indexed, _) => home.view.is_contiguous() && !home.accumulate,
     }
 }
 

@@ -231,21 +231,10 @@ impl Emitter<'_> {
     }
 
     fn rows(&mut self, id: NodeId, node: &Node) {
-        let of = |position: usize| &self.graph.node(node.inputs[position]).ty;
-        let last = |ty: &TensorType| ty.shape.last().copied().unwrap_or(1);
-        let (op, rows, width) = match &node.op {
-            Op::Gather => (RowOp::Gather { table: of(0).shape[0] }, of(1).elements(), last(of(0))),
-            Op::ScatterAdd => (RowOp::ScatterAdd { table: node.ty.shape[0] }, of(0).elements(), last(of(1))),
-            op => {
-                let (width, row_op) = (last(of(0)), row_op(op, of(0)));
-                let row_op = match row_op.expect("only nodes that work on rows come here") {
-                    RowOp::NormalizeGradInput { .. } => RowOp::NormalizeGradInput { joined: node.inputs.len() > 4 },
-                    other => other,
-                };
-                (row_op, of(0).elements() / width, width)
-            }
-        };
-        let stored = op.large_inputs().first().map_or(node.ty.dtype, |large| of(*large).dtype);
+        let op = RowOp::of(self.graph, node).expect("only nodes that work on rows come here");
+        let large = op.large_inputs().next().map_or(&node.ty, |large| &self.graph.node(node.inputs[large]).ty);
+        let width = large.shape.last().copied().unwrap_or(1);
+        let (stored, rows) = (large.dtype, large.elements() / width);
         let inputs = node.inputs.iter().map(|&input| self.contiguous(input)).collect();
         let home = self.place(id);
         self.out.kernels.push(Kernel::Rows(RowKernel {
@@ -260,22 +249,4 @@ impl Emitter<'_> {
             accumulate: home.accumulate,
         }));
     }
-}
-
-/// The row operation of a node whose first input has this type, if it has one and no table.
-pub(super) fn row_op(op: &Op, x: &TensorType) -> Option<RowOp> {
-    Some(match op {
-        Op::NormStatistics { epsilon } => RowOp::NormStatistics { epsilon: *epsilon },
-        Op::Normalize => RowOp::Normalize,
-        Op::NormalizeGradInput => RowOp::NormalizeGradInput { joined: false },
-        Op::NormalizeGradGain => RowOp::NormalizeGradGain,
-        Op::Softmax { causal } => {
-            let rows = x.shape.len().checked_sub(2).map_or(1, |axis| x.shape[axis]);
-            RowOp::Softmax { causal: causal.then_some(rows) }
-        }
-        Op::SoftmaxGrad => RowOp::SoftmaxGrad,
-        Op::CrossEntropy => RowOp::CrossEntropy,
-        Op::CrossEntropyGrad => RowOp::CrossEntropyGrad,
-        _ => return None,
-    })
 }

@@ -4,8 +4,9 @@
 //! unless a path between them leaves the group and comes back (such a group could not run at any
 //! one time).
 
-use super::emit::{Liveness, row_op};
-use crate::graph::{DType, Graph, Node, Op};
+use super::emit::Liveness;
+use super::rows::{Extent, RowOp};
+use crate::graph::{Class, DType, Graph, Op};
 use crate::ids::NodeId;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -53,7 +54,7 @@ pub(super) fn units(graph: &Graph, fusion: Fusion) -> Vec<Unit> {
 
 /// Whether a node can be part of a fused expression.
 pub(super) fn is_elementwise(op: &Op) -> bool {
-    matches!(op, Op::Unary(_) | Op::Binary(_) | Op::Convert)
+    op.class() == Class::Elementwise
 }
 
 /// Whether a node only rounds what nobody else reads, a product or attention of bfloat16 or the
@@ -63,13 +64,11 @@ pub(super) fn rounds_result(graph: &Graph, liveness: &Liveness, id: usize) -> bo
     let Some(source) = node.inputs.first().filter(|_| node.op == Op::Convert && node.ty.dtype == DType::BF16) else {
         return false;
     };
-    let Node { op, inputs, .. } = graph.node(*source);
-    let can_round = match (op, inputs.first()) {
-        (Op::MatMul { .. } | Op::Attention { .. } | Op::AttentionGrad { .. }, _) => {
-            inputs.iter().all(|input| graph.node(*input).ty.dtype == DType::BF16)
-        }
-        (op, Some(x)) => row_op(op, &graph.node(*x).ty).is_some_and(|op| op.has_large_result()),
-        (_, None) => false,
+    let node = graph.node(*source);
+    let can_round = match node.op.class() {
+        Class::Product => node.inputs.iter().all(|input| graph.node(*input).ty.dtype == DType::BF16),
+        Class::Rows | Class::Indexed => RowOp::of(graph, node).is_some_and(|op| op.signature().result == Extent::Rows),
+        Class::Source | Class::Elementwise | Class::Sum | Class::View | Class::Join => false,
     };
     can_round && liveness.uses(source.index()) == 1
 }

@@ -16,6 +16,7 @@ mod fusion;
 mod joined;
 mod operands;
 mod reads;
+mod rows;
 mod scratch;
 mod text;
 mod traffic;
@@ -25,6 +26,7 @@ use crate::graph::{Binary, DType, Graph, Unary};
 use crate::units::Bytes;
 pub use attention::{Attention, Derivatives, STRIP_ROWS};
 pub use fusion::Fusion;
+pub use rows::{Extent, RowKernel, RowOp, Signature};
 pub use view::{Dim, Location, Place, View};
 
 /// The kernels of one executable, in the order in which they run.
@@ -190,98 +192,6 @@ pub struct Sum {
     pub accumulate: bool,
 }
 
-/// A kernel over the rows of contiguous tensors.
-#[derive(Clone, PartialEq, Debug)]
-pub struct RowKernel {
-    /// Type of all elements that are not indices, but those of [`RowOp::large_inputs`] and of the result.
-    pub dtype: DType,
-    /// Type of the elements of these: the same, or bfloat16, which is widened when it is read.
-    pub stored: DType,
-    /// Type of the elements of the result: that of [`RowKernel::dtype`], or bfloat16, to which
-    /// numbers are rounded, of those that [`RowOp::has_large_result`].
-    pub result: DType,
-    /// What is done to a row.
-    pub op: RowOp,
-    /// Number of rows (of indices for [`RowOp::Gather`] and [`RowOp::ScatterAdd`]).
-    pub rows: u64,
-    /// Elements of a row.
-    pub width: u64,
-    /// In the order of the node's inputs.
-    pub inputs: Vec<Location>,
-    /// The result.
-    pub out: Location,
-    /// Whether it is added to what is there (only [`RowOp::ScatterAdd`] and [`RowOp::NormalizeGradGain`]).
-    pub accumulate: bool,
-}
-
-/// See the nodes of the same names in [`crate::graph::Op`].
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub enum RowOp {
-    /// Mean and 1 / sqrt(variance + epsilon).
-    NormStatistics {
-        /// Added to the variance.
-        epsilon: f64,
-    },
-    /// Layer normalisation from its statistics.
-    Normalize,
-    /// Its derivative by x.
-    NormalizeGradInput {
-        /// Whether a fifth tensor is added to it.
-        joined: bool,
-    },
-    /// Its derivative by the gain.
-    NormalizeGradGain,
-    /// Softmax; with `causal`, rows are counted modulo this number, and row i sees columns 0..=i.
-    Softmax {
-        /// Rows of one masked matrix.
-        causal: Option<u64>,
-    },
-    /// Its derivative, from its output.
-    SoftmaxGrad,
-    /// Mean cross-entropy.
-    CrossEntropy,
-    /// Its derivative by the logits.
-    CrossEntropyGrad,
-    /// Rows of a table with this many rows.
-    Gather {
-        /// Rows of the table.
-        table: u64,
-    },
-    /// Adds rows to a table with this many rows.
-    ScatterAdd {
-        /// Rows of the table.
-        table: u64,
-    },
-}
-
-impl RowOp {
-    /// Which inputs have as many elements as all rows together.
-    #[must_use]
-    pub const fn large_inputs(&self) -> &'static [usize] {
-        match self {
-            Self::NormStatistics { .. } | Self::Normalize | Self::Softmax { .. } => &[0],
-            Self::CrossEntropy | Self::CrossEntropyGrad => &[0],
-            Self::NormalizeGradInput { joined: false } => &[0, 3],
-            Self::NormalizeGradInput { joined: true } => &[0, 3, 4],
-            Self::NormalizeGradGain => &[0, 2],
-            Self::SoftmaxGrad => &[0, 1],
-            Self::ScatterAdd { .. } => &[1],
-            Self::Gather { .. } => &[],
-        }
-    }
-
-    /// Whether the result has as many elements as all rows together, each computed from their own.
-    #[must_use]
-    pub const fn has_large_result(&self) -> bool {
-        match self {
-            Self::Normalize | Self::NormalizeGradInput { .. } | Self::Softmax { .. } | Self::SoftmaxGrad => true,
-            Self::CrossEntropyGrad => true,
-            Self::NormStatistics { .. } | Self::NormalizeGradGain | Self::CrossEntropy => false,
-            Self::Gather { .. } | Self::ScatterAdd { .. } => false,
-        }
-    }
-}
-
 /// The kernels of a graph, fused, and the scratch that they need. Equal graphs give equal plans.
 #[must_use]
 pub fn plan(graph: &Graph) -> KernelPlan {
@@ -312,14 +222,7 @@ impl Kernel {
             Self::Sum(_) => "sum",
             Self::Attention(Attention { derivatives: None, .. }) => "attention",
             Self::Attention(Attention { derivatives: Some(_), .. }) => "attention_grad",
-            Self::Rows(rows) => match rows.op {
-                RowOp::NormStatistics { .. } | RowOp::Normalize => "layer_norm",
-                RowOp::NormalizeGradInput { .. } | RowOp::NormalizeGradGain => "layer_norm_grad",
-                RowOp::Softmax { .. } => "softmax",
-                RowOp::SoftmaxGrad => "softmax_grad",
-                RowOp::CrossEntropy | RowOp::CrossEntropyGrad => "cross_entropy",
-                RowOp::Gather { .. } | RowOp::ScatterAdd { .. } => "embedding",
-            },
+            Self::Rows(rows) => rows.op.signature().kind,
         }
     }
 

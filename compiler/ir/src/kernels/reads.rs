@@ -3,7 +3,7 @@
 //!
 //! In the graph that is planned such nodes read bfloat16 themselves, which the verifier lets no program do.
 
-use super::emit::row_op;
+use super::rows::RowOp;
 use crate::graph::{DType, Graph, Node, Op};
 use crate::ids::NodeId;
 use std::borrow::Cow;
@@ -36,13 +36,9 @@ fn widened(graph: &Graph, id: NodeId) -> Option<NodeId> {
 
 /// Which inputs a node's kernel can widen.
 fn readable(graph: &Graph, node: &Node) -> Vec<usize> {
-    match &node.op {
+    match node.op {
         Op::Unary(_) | Op::Binary(_) => (0..node.inputs.len()).collect(),
         Op::Sum { .. } => vec![0],
-        Op::ScatterAdd => vec![1],
-        op => {
-            let row_op = node.inputs.first().and_then(|first| row_op(op, &graph.node(*first).ty));
-            row_op.map_or_else(Vec::new, |op| op.large_inputs().to_vec())
-        }
+        _ => RowOp::of(graph, node).map_or_else(Vec::new, |op| op.large_inputs().collect()),
     }
 }

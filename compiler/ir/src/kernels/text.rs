@@ -1,6 +1,6 @@
 //! What a kernel works on, in a few words.
 
-use super::{Attention, Elementwise, Gemm, Kernel, RowKernel, RowOp, Sum};
+use super::{Attention, Elementwise, Gemm, Kernel, RowKernel, Sum};
 use std::fmt;
 
 /// Sizes side by side.
@@ -71,17 +71,7 @@ impl fmt::Display for Sum {
 
 impl fmt::Display for RowKernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = match self.op {
-            RowOp::NormStatistics { .. } => "statistics",
-            RowOp::Normalize => "normalize",
-            RowOp::NormalizeGradInput { joined: false } => "by the input",
-            RowOp::NormalizeGradInput { joined: true } => "by the input, and a sum",
-            RowOp::NormalizeGradGain => "by the gain",
-            RowOp::Softmax { .. } | RowOp::CrossEntropy => "forward",
-            RowOp::SoftmaxGrad | RowOp::CrossEntropyGrad => "gradient",
-            RowOp::Gather { .. } => "gather",
-            RowOp::ScatterAdd { .. } => "scatter_add",
-        };
+        let what = self.op.signature().what;
         let Self { rows, width, stored, result, .. } = self;
         write!(f, "{what}, {rows} x {width}, {stored} to {result}{}", added(self.accumulate))
     }

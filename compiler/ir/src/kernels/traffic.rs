@@ -1,12 +1,8 @@
 //! Traffic: the bytes that a kernel cannot do without reading and writing, if each is touched once.
 //! At the least, its time is these through the memory's bandwidth.
 
-use super::{Attention, Elementwise, Gemm, Kernel, RowKernel, RowOp, Strided, Sum};
-use crate::graph::DType;
+use super::{Attention, Elementwise, Gemm, Kernel, Strided, Sum};
 use crate::units::Bytes;
-
-/// Bytes of an index, and of a number of statistics, where not said otherwise.
-const INDEX: u64 = DType::I32.bytes().0;
 
 impl Kernel {
     /// Bytes read and written: every element of every tensor once, those that are added to twice,
@@ -21,14 +17,14 @@ impl Kernel {
                 (read + to.elements()) * to.dtype.bytes().0
             }
             Self::Sum(sum) => of_sum(sum),
-            Self::Rows(rows) => of_rows(rows),
+            Self::Rows(rows) => rows.traffic(),
             Self::Attention(attention) => of_attention(attention),
         })
     }
 }
 
 /// Once, or twice if it is read before it is written.
-const fn written(bytes: u64, accumulate: bool) -> u64 {
+pub(super) const fn written(bytes: u64, accumulate: bool) -> u64 {
     if accumulate { 2 * bytes } else { bytes }
 }
 
@@ -54,30 +50,6 @@ fn of_elementwise(kernel: &Elementwise) -> u64 {
 fn of_sum(sum: &Sum) -> u64 {
     let read = sum.outer * sum.reduced * sum.inner * sum.stored.bytes().0;
     read + written(sum.outer * sum.inner * sum.dtype.bytes().0, sum.accumulate)
-}
-
-fn of_rows(kernel: &RowKernel) -> u64 {
-    let RowKernel { rows, width, accumulate, .. } = *kernel;
-    let number = kernel.dtype.bytes().0;
-    let large = rows * width * kernel.stored.bytes().0;
-    let result = rows * width * kernel.result.bytes().0;
-    let (pairs, row) = (2 * rows * number, width * number);
-    match kernel.op {
-        RowOp::NormStatistics { .. } => large + pairs,
-        RowOp::Normalize => large + pairs + 2 * row + result,
-        RowOp::NormalizeGradInput { joined } => (2 + u64::from(joined)) * large + pairs + row + result,
-        RowOp::NormalizeGradGain => 2 * large + pairs + written(row, accumulate),
-        RowOp::Softmax { .. } => large + result,
-        RowOp::SoftmaxGrad => 2 * large + result,
-        RowOp::CrossEntropy => large + rows * INDEX + number,
-        RowOp::CrossEntropyGrad => large + rows * INDEX + number + result,
-        RowOp::Gather { .. } => rows * INDEX + 2 * result,
-        // Rows of the table, each of which is named once at the most here.
-        RowOp::ScatterAdd { table } => {
-            let cleared = if accumulate { 0 } else { table * row };
-            rows * INDEX + large + cleared + written(rows.min(table) * row, true)
-        }
-    }
 }
 
 fn of_attention(kernel: &Attention) -> u64 {

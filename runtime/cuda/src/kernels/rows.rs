@@ -3,7 +3,7 @@
 use super::{Sources, blocks, number, real, some_blocks, vector_bytes, word};
 use crate::launch::{Argument, COLUMN_BLOCKS, LOSS_BLOCKS, Launch, STRIP};
 use pipe_ir::graph::DType;
-use pipe_ir::kernels::{Location, RowKernel, RowOp, Sum};
+use pipe_ir::kernels::{Extent, Location, RowKernel, RowOp, Signature, Sum};
 
 /// Threads of a block of several teams.
 const THREADS: u64 = 256;
@@ -135,12 +135,11 @@ impl Sources {
 
 /// Of the tensors that are walked by groups: those with a row of elements for each row, gains and biases.
 fn lanes_of(kernel: &RowKernel) -> &'static str {
-    let large = kernel.op.large_inputs();
-    let inputs = kernel.inputs.iter().enumerate().filter(|(position, _)| match kernel.op {
-        RowOp::Normalize | RowOp::NormalizeGradInput { .. } => *position != 1,
-        _ => large.contains(position),
+    let Signature { inputs, result, .. } = kernel.op.signature();
+    let walked = inputs.iter().zip(&kernel.inputs).filter_map(|(extent, at)| match extent {
+        Extent::Rows => Some((at, kernel.stored)),
+        Extent::Row => Some((at, kernel.dtype)),
+        Extent::Pairs | Extent::Indices | Extent::One | Extent::Table | Extent::Named => None,
     });
-    let types = |position: &usize| if large.contains(position) { kernel.stored } else { kernel.dtype };
-    let inputs = inputs.map(|(position, at)| (at, types(&position)));
-    lanes(kernel.width, inputs.chain(kernel.op.has_large_result().then_some((&kernel.out, kernel.result))))
+    lanes(kernel.width, walked.chain((result == Extent::Rows).then_some((&kernel.out, kernel.result))))
 }

@@ -11,7 +11,7 @@ use crate::fault::{Fault, RunError};
 use crate::memory::Region;
 use crate::profile::{Amount, Entry, Profile};
 use pipe_ir::graph::DType;
-use pipe_ir::kernels::{Kernel, KernelPlan, Location, Place, RowKernel, RowOp, Sum};
+use pipe_ir::kernels::{Extent, Kernel, KernelPlan, Location, Place, RowKernel, RowOp, Sum};
 use pipe_ir::training::Training;
 use pulp::Arch;
 use std::ops::Range;
@@ -178,119 +178,49 @@ impl Launcher {
     }
 
     fn rows<T: Number>(&mut self, kernel: &RowKernel) -> Result<(), Fault> {
-        let RowKernel { op, rows, width, inputs, out, accumulate, .. } = kernel;
-        let (rows, width, arch) = (*rows, *width, self.arch);
+        let RowKernel { op, rows, width, inputs, .. } = kernel;
+        let (signature, w, arch) = (op.signature(), *width as usize, self.arch);
         let mut wide = [None; INPUTS];
         for position in op.large_inputs() {
-            let from = self.bases.from(inputs[*position]);
-            wide[*position] = self.wide.of_input(*position, from, (kernel.stored, rows * width))?;
+            let from = self.bases.from(inputs[position]);
+            wide[position] = self.wide.of_input(position, from, (kernel.stored, rows * width))?;
         }
-        let rounded = self.wide.of_result(kernel.result, rows * width)?;
-        let input = |position: usize, count: u64| {
+        let made = kernel.elements(signature.result);
+        let rounded = self.wide.of_result(kernel.result, made)?;
+        let out = rounded.unwrap_or_else(|| self.bases.elements::<T>(kernel.out, made));
+        let out = out.numbers_mut::<T>();
+        let x = |position: usize| {
+            let count = kernel.elements(signature.inputs[position]);
             wide[position].unwrap_or_else(|| self.bases.elements::<T>(inputs[position], count))
         };
-        let indices = |position: usize| self.bases.elements::<i32>(inputs[position], rows);
-        let result = |count: u64| rounded.unwrap_or_else(|| self.bases.elements::<T>(*out, count));
-        let added = |count: u64| {
-            let region = result(count);
-            if !accumulate {
-                region.numbers_mut().fill(T::ZERO);
-            }
-            region
-        };
-        let (all, pairs, w) = (rows * width, rows * 2, width as usize);
+        let indices = |position: usize| self.bases.elements::<i32>(inputs[position], *rows);
+        // What rows are added to.
+        if matches!(signature.result, Extent::Row | Extent::Table) && !kernel.accumulate {
+            out.fill(T::ZERO);
+        }
         match op {
-            RowOp::NormStatistics { epsilon } => {
-                norm::statistics(
-                    arch,
-                    input(0, all).numbers::<T>(),
-                    w,
-                    T::of(*epsilon),
-                    result(pairs).numbers_mut::<T>(),
-                );
+            RowOp::NormStatistics { epsilon } => norm::statistics(arch, x(0).numbers(), w, T::of(*epsilon), out),
+            RowOp::Normalize => {
+                norm::normalize(arch, x(0).numbers(), x(1).numbers(), x(2).numbers(), x(3).numbers(), out)
             }
-            RowOp::Normalize => norm::normalize(
-                arch,
-                input(0, all).numbers::<T>(),
-                input(1, pairs).numbers::<T>(),
-                input(2, width).numbers::<T>(),
-                input(3, width).numbers::<T>(),
-                result(all).numbers_mut::<T>(),
-            ),
             RowOp::NormalizeGradInput { joined } => {
-                let out = result(all);
-                norm::grad_input(
-                    arch,
-                    input(0, all).numbers::<T>(),
-                    input(1, pairs).numbers::<T>(),
-                    input(2, width).numbers::<T>(),
-                    input(3, all).numbers::<T>(),
-                    out.numbers_mut::<T>(),
-                );
+                norm::grad_input(arch, x(0).numbers(), x(1).numbers(), x(2).numbers(), x(3).numbers(), out);
                 if *joined {
-                    let other = input(4, all);
-                    out.numbers_mut::<T>().iter_mut().zip(other.numbers::<T>()).for_each(|(sum, own)| *sum += *own);
+                    out.iter_mut().zip(x(4).numbers()).for_each(|(sum, own)| *sum += *own);
                 }
             }
-            RowOp::NormalizeGradGain => norm::grad_gain(
-                arch,
-                input(0, all).numbers::<T>(),
-                input(1, pairs).numbers::<T>(),
-                input(2, all).numbers::<T>(),
-                added(width).numbers_mut::<T>(),
-            ),
-            RowOp::Softmax { causal } => {
-                softmax::softmax(arch, input(0, all).numbers::<T>(), w, *causal, result(all).numbers_mut::<T>());
-            }
-            RowOp::SoftmaxGrad => {
-                softmax::softmax_grad(
-                    arch,
-                    input(0, all).numbers::<T>(),
-                    input(1, all).numbers::<T>(),
-                    w,
-                    result(all).numbers_mut::<T>(),
-                );
-            }
-            RowOp::CrossEntropy => {
-                let out = result(1);
-                softmax::cross_entropy(
-                    arch,
-                    input(0, all).numbers::<T>(),
-                    indices(1).numbers(),
-                    &mut out.numbers_mut::<T>()[0],
-                )?;
-            }
+            RowOp::NormalizeGradGain => norm::grad_gain(arch, x(0).numbers(), x(1).numbers(), x(2).numbers(), out),
+            RowOp::Softmax { causal } => softmax::softmax(arch, x(0).numbers(), w, *causal, out),
+            RowOp::SoftmaxGrad => softmax::softmax_grad(arch, x(0).numbers(), x(1).numbers(), w, out),
+            RowOp::CrossEntropy => softmax::cross_entropy(arch, x(0).numbers(), indices(1).numbers(), &mut out[0])?,
             RowOp::CrossEntropyGrad => {
-                let (targets, dloss) = (indices(1), input(2, 1).numbers::<T>()[0]);
-                softmax::cross_entropy_grad(
-                    arch,
-                    input(0, all).numbers::<T>(),
-                    targets.numbers(),
-                    dloss,
-                    result(all).numbers_mut::<T>(),
-                )?;
+                softmax::cross_entropy_grad(arch, x(0).numbers(), indices(1).numbers(), x(2).numbers()[0], out)?
             }
-            RowOp::Gather { table: n } => {
-                gather::gather(
-                    input(0, n * width).numbers::<T>(),
-                    indices(1).numbers(),
-                    w,
-                    result(all).numbers_mut::<T>(),
-                )?;
-            }
-            RowOp::ScatterAdd { table: n } => {
-                let (indices, dy) = (indices(0), input(1, all));
-                gather::scatter_add(
-                    arch,
-                    indices.numbers(),
-                    dy.numbers::<T>(),
-                    w,
-                    added(n * width).numbers_mut::<T>(),
-                )?;
-            }
+            RowOp::Gather { .. } => gather::gather(x(0).numbers(), indices(1).numbers(), w, out)?,
+            RowOp::ScatterAdd { .. } => gather::scatter_add(arch, indices(0).numbers(), x(1).numbers(), w, out)?,
         }
         if let Some(numbers) = rounded {
-            bf16::store_rounded(numbers, self.bases.from(*out));
+            bf16::store_rounded(numbers, self.bases.from(kernel.out));
         }
         Ok(())
     }
