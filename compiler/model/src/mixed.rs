@@ -10,8 +10,8 @@
 //! Gradients follow: that of a rounded tensor is rounded too, except towards weights (see [`crate::graph::differentiate`]).
 
 use super::{Layer, Model};
-use crate::graph::tape::{Leaf, Tape, is_number, is_view};
-use pipe_ir::graph::{DType, Node, Op, TensorType};
+use crate::graph::tape::{Leaf, Tape, is_number};
+use pipe_ir::graph::{Class, DType, Node, Op, TensorType};
 use pipe_ir::ids::NodeId;
 use std::collections::BTreeSet;
 
@@ -58,31 +58,27 @@ fn type_of(leaf: Leaf, ty: &TensorType, storage: DType) -> TensorType {
 
 /// The image of a node whose inputs have these.
 fn node(tape: &mut Tape, node: &Node, inputs: Vec<NodeId>) -> NodeId {
-    match &node.op {
-        Op::MatMul { .. } | Op::Attention { .. } => {
+    let is_alike = inputs.iter().all(|input| tape.ty(*input).dtype == tape.ty(inputs[0]).dtype);
+    match node.op.class() {
+        Class::Product => {
             let inputs = inputs.into_iter().map(|input| tape.stored(input)).collect();
             let result = tape.push(node.op.clone(), inputs, node.ty.clone());
             tape.stored(result)
         }
-        Op::Softmax { .. } => {
+        Class::Rows if matches!(node.op, Op::Softmax { .. }) => {
             let x = tape.computed(inputs[0]);
             let result = tape.push(node.op.clone(), vec![x], node.ty.clone());
             tape.stored(result)
         }
-        op if is_view(op) || is_join_of_alike(tape, op, &inputs) => {
+        Class::View | Class::Join if is_alike => {
             let ty = TensorType { dtype: tape.ty(inputs[0]).dtype, shape: node.ty.shape.clone() };
-            tape.push(op.clone(), inputs, ty)
+            tape.push(node.op.clone(), inputs, ty)
         }
-        op => {
+        Class::Source | Class::Elementwise | Class::Sum | Class::View | Class::Join | Class::Rows | Class::Indexed => {
             let inputs = inputs.into_iter().map(|input| tape.computed(input)).collect();
-            tape.push(op.clone(), inputs, node.ty.clone())
+            tape.push(node.op.clone(), inputs, node.ty.clone())
         }
     }
-}
-
-fn is_join_of_alike(tape: &Tape, op: &Op, inputs: &[NodeId]) -> bool {
-    let mut types = inputs.iter().map(|input| tape.ty(*input).dtype);
-    matches!(op, Op::Concat { .. }) && types.next().is_some_and(|first| types.all(|other| other == first))
 }
 
 impl Tape {
@@ -107,7 +103,7 @@ impl Tape {
         let narrows = to == self.storage();
         match op {
             Op::Convert if narrows => inputs[0],
-            op if narrows && is_view(&op) => {
+            op if narrows && op.class() == Class::View => {
                 let source = self.converted(inputs[0], to);
                 self.push(op, vec![source], ty)
             }

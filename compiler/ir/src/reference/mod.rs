@@ -186,7 +186,9 @@ fn concatenated(inputs: &[&Tensor], axis: usize, index: &[usize]) -> f64 {
     unreachable!("the inputs cover the result")
 }
 
-fn unary(f: Unary, x: f64) -> f64 {
+/// A function of one number.
+#[must_use]
+pub fn unary(f: Unary, x: f64) -> f64 {
     match f {
         Unary::Neg => -x,
         Unary::Exp => x.exp(),

@@ -4,7 +4,7 @@
 //! here trust their callers with shapes: [`crate::functions`] has checked what a user wrote, and derivatives of fitting
 //! shapes fit.
 
-use pipe_ir::graph::{Binary, Class, DType, Node, Op, TensorType, Unary};
+use pipe_ir::graph::{Binary, DType, Node, Op, TensorType, Unary};
 use pipe_ir::ids::NodeId;
 use pipe_ir::text;
 use pipe_ir::units::Bytes;
@@ -288,12 +288,6 @@ pub(crate) fn broadcast(a: &[u64], b: &[u64]) -> Option<Vec<u64>> {
             _ => None,
         })
         .collect()
-}
-
-/// Whether an operation only looks at its input in another way: nothing is computed.
-#[must_use]
-pub(crate) fn is_view(op: &Op) -> bool {
-    op.class() == Class::View
 }
 
 /// Whether a type holds numbers that have gradients.

@@ -13,8 +13,9 @@ mod several;
 use crate::graph::composed::scaled_sum;
 use crate::graph::tape::{Leaf, Tape};
 use crate::{Layer, Model};
-use pipe_ir::graph::{Binary, Node, Op, TensorType, Unary};
+use pipe_ir::graph::{Binary, Class, Node, Op, TensorType, Unary};
 use pipe_ir::ids::NodeId;
+use pipe_ir::reference;
 use pipe_schedule::slices::Slices;
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
 use pipe_syntax::source::Span;
@@ -253,12 +254,14 @@ impl<'a> Cutting<'a> {
 
     /// What is linear in means over slices is such a mean itself.
     fn mean(&mut self, id: NodeId, node: &Node, states: &[State]) -> Cut<(NodeId, State)> {
-        let is_linear = match &node.op {
-            Op::Binary(Binary::Add | Binary::Sub) => !states.iter().any(|state| matches!(state, State::Cut(_))),
-            Op::Binary(Binary::Mul) => states.contains(&State::Same),
-            Op::Binary(Binary::Div) => states[1] == State::Same,
-            Op::Unary(Unary::Neg) | Op::Sum { .. } | Op::Reshape | Op::Transpose { .. } | Op::Slice { .. } => true,
-            _ => false,
+        let is_linear = match (node.op.class(), &node.op) {
+            (_, Op::Binary(Binary::Add | Binary::Sub)) => !states.iter().any(|state| matches!(state, State::Cut(_))),
+            (_, Op::Binary(Binary::Mul)) => states.contains(&State::Same),
+            (_, Op::Binary(Binary::Div)) => states[1] == State::Same,
+            (Class::Sum | Class::View, _) | (_, Op::Unary(Unary::Neg)) => true,
+            (Class::Source | Class::Elementwise | Class::Product | Class::Join | Class::Rows | Class::Indexed, _) => {
+                false
+            }
         };
         if !is_linear {
             return Err(self.refuse(id, "it is not linear in a sum over the sequence"));
@@ -272,31 +275,31 @@ impl<'a> Cutting<'a> {
         let rank = self.rank(node.inputs[0]);
         let is_free = |axis: usize| axis != along.axis && along.columns.is_none_or(|(columns, _)| columns != axis);
         let inputs: Vec<NodeId> = node.inputs.iter().map(|input| self.image(*input)).collect();
-        let next = match &node.op {
-            Op::Unary(function) => {
-                let keeps = matches!(function, Unary::Neg | Unary::Tanh | Unary::Sqrt | Unary::Relu | Unary::Step);
+        let next = match (node.op.class(), &node.op) {
+            (_, Op::Unary(function)) => {
+                let keeps = reference::unary(*function, 0.0) == 0.0;
                 Along { columns: along.columns.map(|(columns, masked)| (columns, masked && keeps)), ..along }
             }
-            Op::Sum { axis } if is_free(*axis as usize) => along,
-            Op::Sum { axis } if along.columns == Some((*axis as usize, true)) => Along { columns: None, ..along },
-            Op::Sum { axis } if *axis as usize == along.axis && along.columns.is_none() => {
+            (_, Op::Sum { axis }) if is_free(*axis as usize) => along,
+            (_, Op::Sum { axis }) if along.columns == Some((*axis as usize, true)) => Along { columns: None, ..along },
+            (_, Op::Sum { axis }) if *axis as usize == along.axis && along.columns.is_none() => {
                 let n_slices = self.slice.length / self.slice.size;
                 return Ok((scaled_sum(&mut self.tape, inputs[0], along.axis, n_slices), State::Mean));
             }
-            Op::Reshape => self.reshaped(id, node, along)?,
-            Op::Transpose { permutation } => {
+            (_, Op::Reshape) => self.reshaped(id, node, along)?,
+            (_, Op::Transpose { permutation }) => {
                 let to = |axis: usize| permutation.iter().position(|from| *from as usize == axis).unwrap_or(axis);
                 Along { axis: to(along.axis), columns: along.columns.map(|(columns, masked)| (to(columns), masked)) }
             }
-            Op::Slice { axis, .. } if is_free(*axis as usize) => along,
-            Op::NormStatistics { .. } | Op::Normalize | Op::Softmax { causal: false } if is_free(rank - 1) => along,
-            Op::Softmax { causal: true } if rank >= 2 => match along.columns {
+            (_, Op::Slice { axis, .. }) if is_free(*axis as usize) => along,
+            (_, Op::Softmax { causal: true }) if rank >= 2 => match along.columns {
                 Some((columns, _)) if columns == rank - 1 && along.axis == rank - 2 => {
                     Along { columns: Some((columns, true)), ..along }
                 }
                 _ if is_free(rank - 1) && is_free(rank - 2) => along,
                 _ => return Err(self.refuse(id, "`causal_softmax` needs a row and a column for each position")),
             },
+            (Class::Rows, _) if is_free(rank - 1) => along,
             _ => return Err(self.refuse(id, "every position would depend on later ones")),
         };
         Ok(self.push(node, inputs, next))

@@ -5,12 +5,12 @@
 //! are. Of several cheapest sets the one nearest to the uses is taken, which repeats least. Views
 //! are never kept themselves: their source is.
 
-use crate::graph::tape::{Leaf, Tape, is_view};
+use crate::graph::tape::{Leaf, Tape};
 use petgraph::Direction;
 use petgraph::algo::dinics;
 use petgraph::graph::{DiGraph, NodeIndex};
 use petgraph::visit::EdgeRef;
-use pipe_ir::graph::Op;
+use pipe_ir::graph::{Class, Op};
 use pipe_ir::ids::NodeId;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,12 +32,13 @@ pub(super) enum Supply {
 /// How a tensor of the forward pass can be had in a later one.
 #[must_use]
 pub(super) fn supply(tape: &Tape, id: NodeId) -> Supply {
-    match &tape.node(id).op {
-        Op::Constant(_) => Supply::Free,
-        Op::Input { .. } if matches!(tape.leaf_of(id), Some(Leaf::Weight(_))) => Supply::Free,
-        op if is_view(op) => Supply::View,
-        Op::Unary(_) | Op::Binary(_) | Op::Convert | Op::Normalize | Op::Gather | Op::Concat { .. } => Supply::Cheap,
-        _ => Supply::Dear,
+    let op = &tape.node(id).op;
+    match (op.class(), op) {
+        (_, Op::Constant(_)) => Supply::Free,
+        (_, Op::Input { .. }) if matches!(tape.leaf_of(id), Some(Leaf::Weight(_))) => Supply::Free,
+        (Class::View, _) => Supply::View,
+        (Class::Elementwise | Class::Join, _) | (_, Op::Normalize | Op::Gather) => Supply::Cheap,
+        (Class::Source | Class::Product | Class::Sum | Class::Rows | Class::Indexed, _) => Supply::Dear,
     }
 }
 

@@ -10,8 +10,7 @@
 use super::keep::{Supply, cheapest, cheapest_by, supply};
 use super::passes::Places;
 use crate::graph::differentiate::{Differentiated, Half};
-use crate::graph::tape::is_view;
-use pipe_ir::graph::Op;
+use pipe_ir::graph::{Class, Op};
 use pipe_ir::ids::NodeId;
 use std::collections::BTreeSet;
 
@@ -96,7 +95,7 @@ fn needs_of_weight_half(stage: &Differentiated, targets: Targets<'_>) -> Needs {
             Half::Forward => {
                 needs.forward.insert(id);
             }
-            Half::Input if !is_view(&node.op) => {
+            Half::Input if node.op.class() != Class::View => {
                 needs.gradients.insert(id);
             }
             // `W` sees views again through their sources.

@@ -9,19 +9,16 @@ use pipe_kernel_cases::Case;
 
 const NUMBERS: [f64; 11] =
     [f64::NEG_INFINITY, -800.0, -2.0, -0.0, 0.0, 1e-30, 0.25, 1.0, 710.0, f64::INFINITY, f64::NAN];
-const FUNCTIONS: [Unary; 8] =
-    [Unary::Neg, Unary::Exp, Unary::Log, Unary::Tanh, Unary::Sqrt, Unary::Reciprocal, Unary::Relu, Unary::Step];
-
 /// All functions of the numbers, and the four operations with a constant that is no short binary fraction.
 fn case() -> Case {
     let mut case = Case::new("functions");
     let x = case.operand(TensorType::f32(&[11]), NUMBERS.to_vec());
     let third = case.constant(1.0 / 3.0);
-    for function in FUNCTIONS {
+    for function in Unary::ALL.iter().copied() {
         let y = case.unary(function, x);
         case.store(y);
     }
-    for operation in [Binary::Add, Binary::Sub, Binary::Mul, Binary::Div] {
+    for operation in Binary::ALL.iter().copied() {
         let y = case.binary(operation, x, third);
         case.store(y);
     }
