@@ -7,7 +7,8 @@
 //! differentiated. So a tensor that some pass keeps is no other number than the one that all passes
 //! compute with, whatever a schedule keeps, sends, or computes again.
 //!
-//! Gradients follow: that of a rounded tensor is rounded too, except towards weights (see [`crate::graph::differentiate`]).
+//! Gradients follow: that of a rounded tensor is rounded too, except towards weights (see
+//! [`crate::graph::differentiate`]).
 
 use super::{Layer, Model};
 use crate::graph::tape::{Leaf, Tape, is_number};

@@ -146,6 +146,21 @@ impl fmt::Display for TensorType {
     }
 }
 
+/// The shape that two shapes broadcast to, if they do.
+#[must_use]
+pub fn broadcast(a: &[u64], b: &[u64]) -> Option<Vec<u64>> {
+    let rank = a.len().max(b.len());
+    let size = |shape: &[u64], axis: usize| (axis + shape.len()).checked_sub(rank).map_or(1, |own| shape[own]);
+    (0..rank)
+        .map(|axis| match (size(a, axis), size(b, axis)) {
+            (left, right) if left == right => Some(left),
+            (1, right) => Some(right),
+            (left, 1) => Some(left),
+            _ => None,
+        })
+        .collect()
+}
+
 /// One tensor of a graph.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Node {

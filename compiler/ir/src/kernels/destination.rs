@@ -113,6 +113,7 @@ pub(super) fn derived(node: &Node, view_of: impl Fn(NodeId) -> View) -> Option<V
         Op::Reshape => view_of(input).reshaped(&node.ty.shape),
         Op::Transpose { permutation } => Some(view_of(input).permuted(permutation)),
         Op::Slice { axis, start } => Some(view_of(input).sliced(*axis, *start, node.ty.shape[*axis as usize])),
+        op if op.class() == Class::View => unreachable!("{op:?} has no view"),
         _ => None,
     }
 }

@@ -1,6 +1,6 @@
 //! Rules about shapes: what every operation takes and makes.
 
-use crate::graph::{Class, DType, Op, TensorType};
+use crate::graph::{Class, DType, Op, TensorType, broadcast};
 
 /// Checks the inputs and the result of an operation.
 pub(super) fn check(op: &Op, inputs: &[&TensorType], ty: &TensorType) -> Result<(), String> {
@@ -41,7 +41,7 @@ fn result(op: &Op, inputs: &[&TensorType], ty: &TensorType) -> Option<TensorType
             };
             Some(TensorType { dtype: to, shape: input(0).shape.clone() })
         }
-        Op::Binary(_) => broadcast(input(0), input(1)),
+        Op::Binary(_) => Some(TensorType { dtype: ty.dtype, shape: broadcast(&input(0).shape, &input(1).shape)? }),
         Op::MatMul { transpose_a, transpose_b } => product(input(0), input(1), *transpose_a, *transpose_b),
         Op::Sum { axis } => resized(input(0), *axis, |_| Some(1)),
         Op::Reshape => (input(0).elements() == ty.elements() && input(0).dtype == ty.dtype).then(|| ty.clone()),
@@ -105,20 +105,6 @@ fn attention(q: &TensorType, k: &TensorType, v: &TensorType, causal: bool) -> Op
 fn of_factors(factors: &[&TensorType]) -> Option<DType> {
     let dtype = factors.first()?.dtype;
     (dtype.is_number() && factors.iter().all(|factor| factor.dtype == dtype)).then(|| dtype.arithmetic())
-}
-
-fn broadcast(a: &TensorType, b: &TensorType) -> Option<TensorType> {
-    let rank = a.shape.len().max(b.shape.len());
-    let size = |ty: &TensorType, dimension: usize| {
-        let missing = rank - ty.shape.len();
-        if dimension < missing { 1 } else { ty.shape[dimension - missing] }
-    };
-    let join = |dimension| match (size(a, dimension), size(b, dimension)) {
-        (x, y) if x == y => Some(x),
-        (1, other) | (other, 1) => Some(other),
-        _ => None,
-    };
-    Some(TensorType { dtype: a.dtype, shape: (0..rank).map(join).collect::<Option<_>>()? })
 }
 
 /// The last two dimensions, swapped if they are stored so, and the leading ones.

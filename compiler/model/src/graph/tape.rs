@@ -4,7 +4,7 @@
 //! here trust their callers with shapes: [`crate::functions`] has checked what a user wrote, and derivatives of fitting
 //! shapes fit.
 
-use pipe_ir::graph::{Binary, DType, Node, Op, TensorType, Unary};
+use pipe_ir::graph::{Binary, DType, Node, Op, TensorType, Unary, broadcast};
 use pipe_ir::ids::NodeId;
 use pipe_ir::text;
 use pipe_ir::units::Bytes;
@@ -273,21 +273,6 @@ impl Tape {
         }
         images
     }
-}
-
-/// The shape that two shapes broadcast to, if they do.
-#[must_use]
-pub(crate) fn broadcast(a: &[u64], b: &[u64]) -> Option<Vec<u64>> {
-    let rank = a.len().max(b.len());
-    let size = |shape: &[u64], axis: usize| (axis + shape.len()).checked_sub(rank).map_or(1, |own| shape[own]);
-    (0..rank)
-        .map(|axis| match (size(a, axis), size(b, axis)) {
-            (left, right) if left == right => Some(left),
-            (1, right) => Some(right),
-            (left, 1) => Some(left),
-            _ => None,
-        })
-        .collect()
 }
 
 /// Whether a type holds numbers that have gradients.

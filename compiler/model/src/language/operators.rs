@@ -2,8 +2,8 @@
 
 use super::evaluator::{Evaluator, symbol};
 use super::value::{Operand, Value};
-use crate::graph::tape::{broadcast, is_number};
-use pipe_ir::graph::{Binary, Unary};
+use crate::graph::tape::is_number;
+use pipe_ir::graph::{Binary, Unary, broadcast};
 use pipe_syntax::ast::{BinaryOp, UnaryOp};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
 use pipe_syntax::expr::errors::no_result;

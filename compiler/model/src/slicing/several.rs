@@ -1,8 +1,8 @@
 //! Operations of several tensors, cut in slices.
 
 use super::{Along, Cut, Cutting, State};
-use crate::graph::tape::{Leaf, broadcast};
-use pipe_ir::graph::{Binary, Node};
+use crate::graph::tape::Leaf;
+use pipe_ir::graph::{Binary, Node, broadcast};
 use pipe_ir::ids::NodeId;
 
 impl Cutting<'_> {
