@@ -1,11 +1,10 @@
 //! Calibration: how fast the matrix library, copies and transfers are by themselves, to compare a training step with.
 
-use crate::channel::{Channels, End, Posted};
+use crate::channels::Channels;
 use crate::devices::cpu::{Number, library_gemm, with_numbers};
-use crate::fault::RunError;
-use crate::job::{Job, Rank};
-use crate::memory::{Memory, Region};
-use crate::remote::RankView;
+use pipe_distributed::memory::{Memory, Region};
+use pipe_distributed::tokens::{End, Posted};
+use pipe_distributed::{Job, Rank, RankView, RunError};
 use pipe_ir::ids::{BufferId, DeviceId, MicrobatchId, TokenId, ValueId};
 use pipe_ir::instruction::{Class, Instruction};
 use pipe_ir::kernels::{Gemm, Kernel, Location, Matrix, Place, plan};

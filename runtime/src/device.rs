@@ -1,9 +1,8 @@
 //! What a backend must offer: memory and compute. Control, transfers and bookkeeping belong to the executor.
 
 use crate::data::Data;
-use crate::fault::Fault;
-use crate::memory::Region;
-use crate::profile::Profile;
+use pipe_distributed::memory::Region;
+use pipe_distributed::{Fault, Profile};
 use pipe_ir::ids::{BufferId, ExecId, MicrobatchId, ValueId};
 use pipe_ir::instruction::Fill;
 

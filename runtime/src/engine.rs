@@ -2,11 +2,8 @@
 //! do it elsewhere.
 
 use crate::device::Loader;
-use crate::fault::RunError;
-use crate::profile::Profile;
-use crate::remote::RankView;
-use crate::report::{StepReport, UsedGpu};
 use crate::run::{Options, Pace};
+use pipe_distributed::{Profile, RankView, RunError, StepReport, UsedGpu};
 use pipe_ir::ids::DeviceId;
 use pipe_ir::program::Buffer;
 use pipe_ir::verify::Verified;

@@ -2,13 +2,13 @@
 //!
 //! This is the only place that knows what every instruction does at run time.
 
-use crate::channel::{Channels, End, Posted};
-use crate::collective::Part;
+use crate::channels::Channels;
 use crate::device::Device;
-use crate::fault::{Fault, RunError};
 use crate::ledger::Ledger;
 use crate::random::Counter;
-use crate::report::{DeviceStep, Joined, Nanos, Span};
+use pipe_distributed::collective::Part;
+use pipe_distributed::tokens::{End, Posted};
+use pipe_distributed::{DeviceStep, Fault, Joined, Nanos, RunError, Span};
 use pipe_ir::graph::DType;
 use pipe_ir::ids::{BufferId, DeviceId, GroupId, MicrobatchId, TokenId};
 use pipe_ir::instruction::{Collective, Instruction};

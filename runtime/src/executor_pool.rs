@@ -1,10 +1,8 @@
 //! The executor pool: all executors of a run, on a thread each or in turns on one.
 
-use crate::channel::Channels;
+use crate::channels::Channels;
 use crate::executor::{Executor, Pass, Patience, Progress};
-use crate::fault::RunError;
-use crate::profile::Profile;
-use crate::report::{DeviceStep, Nanos, StepReport};
+use pipe_distributed::{DeviceStep, Nanos, Profile, RunError, StepReport};
 use pipe_ir::ids::DeviceId;
 use pipe_ir::verify::List;
 use std::any::Any;
@@ -107,7 +105,7 @@ fn together(members: &mut [Worker], pass: Pass) -> Result<Vec<DeviceStep>, RunEr
 }
 
 fn is_secondary(error: &RunError) -> bool {
-    matches!(error, RunError::Instruction { fault, .. } if fault.secondary)
+    matches!(error, RunError::Instruction { fault, .. } if fault.is_secondary())
 }
 
 /// Every device goes on until it waits for another; ends when all are done, or when none can go on.

@@ -1,8 +1,8 @@
 //! Initial contents of parameters: a function of the run's seed and the tensor's name, whatever the layout.
 
 use crate::devices::cpu::{Number, with_numbers};
-use crate::memory::Region;
 use crate::random::Counter;
+use pipe_distributed::memory::Region;
 use pipe_ir::value::{Init, Value};
 
 /// Fills a zeroed buffer of a value.

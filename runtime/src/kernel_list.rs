@@ -2,7 +2,7 @@
 //! must read and write. Text, on any machine.
 
 use crate::devices::cpu::{UpdatedPart, updated};
-use crate::profile::Amount;
+use pipe_distributed::Amount;
 use pipe_ir::ids::ExecId;
 use pipe_ir::instruction::Instruction;
 use pipe_ir::kernels::plan;

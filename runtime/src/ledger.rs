@@ -1,7 +1,6 @@
 //! The ledger: what a device really holds, counted at run time and independently of what the compiler said.
 
-use crate::fault::Fault;
-use crate::report::Used;
+use pipe_distributed::{Fault, Used};
 use pipe_ir::ids::BufferId;
 use pipe_ir::program::{Buffer, Space};
 use pipe_ir::units::Bytes;

@@ -6,14 +6,9 @@
 
 use crate::device::Loader;
 use crate::engine::{Engine, Place, StartEngine};
-use crate::fault::RunError;
-use crate::job::mailbox::Mailbox;
-use crate::job::{Job, Rank};
 use crate::numbers::{decode, encode};
-use crate::profile::Profile;
-use crate::remote::RankView;
-use crate::report::{StepReport, UsedGpu};
 use crate::threads::Threads;
+use pipe_distributed::{Job, Mailbox, Profile, Rank, RankView, RunError, StepReport, UsedGpu};
 use pipe_ir::ids::{BufferId, DeviceId, ValueId};
 use pipe_ir::instruction::Instruction;
 use pipe_ir::program::{Buffer, Program};

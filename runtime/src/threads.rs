@@ -4,19 +4,16 @@
 //! turns on the caller's thread. A fault or panic of one device ends the run on all of them, with
 //! one error.
 
-use crate::channel::Channels;
+use crate::channels::Channels;
 use crate::device::{Device, Loader};
 use crate::devices::cpu::{CpuDevice, Jit, Shared, compile};
 use crate::devices::null::NullDevice;
 use crate::engine::{Engine, Place};
 use crate::executor::Executor;
 use crate::executor_pool::{ExecutorPool, Order};
-use crate::fault::RunError;
-use crate::memory::{Memories, Region};
-use crate::profile::Profile;
-use crate::remote::RankView;
-use crate::report::StepReport;
 use crate::run::{Options, Pace};
+use pipe_distributed::memory::{Memories, Region};
+use pipe_distributed::{Profile, RankView, RunError, StepReport};
 use pipe_ir::ids::DeviceId;
 use pipe_ir::program::Program;
 use pipe_ir::verify::{List, Verified};

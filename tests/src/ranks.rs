@@ -1,10 +1,10 @@
 //! Jobs of several ranks, each a thread of the test: what they learn together.
 
 use crate::training::places;
+use pipe_distributed::{Job, Settings, job_of_threads};
 use pipe_ir::value::ValueKind;
 use pipe_ir::verify::Verified;
 use pipe_runtime::data::Data;
-use pipe_runtime::job::{Job, Settings, job_of_threads};
 use pipe_runtime::{Backend, Options, Run};
 use std::sync::Arc;
 use std::thread;
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Of jobs that lose no rank.
 #[must_use]
 pub fn settings() -> Settings {
-    let lost = |lost: &[pipe_runtime::job::Lost]| panic!("{lost:?}");
+    let lost = |lost: &[pipe_distributed::Lost]| panic!("{lost:?}");
     Settings {
         stall: Duration::from_secs(60),
         lost: Arc::new(lost),

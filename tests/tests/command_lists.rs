@@ -2,12 +2,12 @@
 
 use pipe_compiler::Request;
 use pipe_cuda::commands::{Call, CommandList, Recorded, Work, lines, races, record, record_part};
+use pipe_distributed::{Division, Rank};
 use pipe_ir::instruction::Instruction;
 use pipe_ir::program::Space;
 use pipe_ir::task::TaskKind;
 use pipe_ir::verify::{List, Verified};
 use pipe_runtime::Used;
-use pipe_runtime::job::{Division, Rank};
 use pipe_schedule::timing::costs::StageCosts;
 use pipe_syntax::stdlib::SCHEDULES;
 use pipe_tests::cases::{compile_text, expect, read, report, root};

@@ -1,11 +1,11 @@
 //! Jobs of several ranks: the same losses, gradients, weights and optimizer state as one process,
 //! bit for bit, in the stated memory.
 
+use pipe_distributed::{How, Job, Lost, Rank, Settings, job_of_threads};
 use pipe_ir::instruction::{Collective, Instruction};
 use pipe_ir::verify::Verified;
 use pipe_runtime::checkpoint::{Home, Terms, load, resume, write};
 use pipe_runtime::data::Data;
-use pipe_runtime::job::{How, Job, Lost, Rank, Settings, job_of_threads};
 use pipe_runtime::{Backend, Options, Run, RunError, StepReport};
 use pipe_syntax::stdlib::SCHEDULES;
 use pipe_tests::cases::report;

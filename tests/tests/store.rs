@@ -1,8 +1,8 @@
 //! Ranks that a store connects: the bits of one process, and an end with a message whatever is lost.
 
+use pipe_distributed::store::{self, Address, Keeper, Member};
+use pipe_distributed::{How, Job, Lost, Rank, Settings, Unconnected};
 use pipe_ir::verify::Verified;
-use pipe_runtime::job::store::{self, Address, Keeper, Member};
-use pipe_runtime::job::{How, Job, Lost, Rank, Settings, Unconnected};
 use pipe_tests::pipelines::{gpt, program};
 use pipe_tests::ranks::{held, join, settings, together};
 use pipe_tests::store::Store;

@@ -31,7 +31,7 @@ fn files_open_with_what_they_are_for_and_hold_one_idea() {
 #[test]
 fn memory_unsafety_stays_in_the_files_that_argue_for_it() {
     let allowed = [
-        "runtime/src/memory.rs",
+        "runtime/distributed/src/memory.rs",
         "runtime/src/devices/cpu/foreign.rs",
         "runtime/cuda/src/driver/gpu.rs",
         "runtime/cuda/src/driver/graph.rs",

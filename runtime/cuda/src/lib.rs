@@ -22,9 +22,9 @@ mod nccl;
 
 use machine::Machine;
 pub use machine::{Gpus, ProductTime};
+use pipe_distributed::Job;
 use pipe_ir::verify::Verified;
 use pipe_runtime::engine::Engine;
-use pipe_runtime::job::Job;
 use pipe_runtime::{Backend, Loader, Options, RankView, RunError};
 use std::sync::Arc;
 

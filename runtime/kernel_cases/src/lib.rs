@@ -22,11 +22,11 @@ mod mixed;
 mod operations;
 mod patterns;
 
+use pipe_distributed::memory::{Memory, Region};
 use pipe_ir::graph::{Binary, DType, Graph, Op, Store, TensorType, Unary};
 use pipe_ir::ids::NodeId;
 use pipe_ir::kernels::{Fusion, KernelPlan, plan_with};
 use pipe_ir::units::Bytes;
-use pipe_runtime::memory::{Memory, Region};
 use pipe_runtime::numbers::{decode, encode};
 use pipe_runtime::random::Counter;
 use pipe_runtime::run_plan;

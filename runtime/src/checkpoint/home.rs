@@ -4,7 +4,7 @@
 use super::folder::{self, SUFFIX, checkpoints, keep_newest, prepare, put};
 use super::lease::{Lease, Terms};
 use super::{CheckpointError, State, malformed, to_bytes};
-use crate::job::{Job, Rank};
+use pipe_distributed::{Job, Rank};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -15,8 +15,6 @@ mod owner;
 mod resume;
 mod shards;
 
-use crate::fault::RunError;
-use crate::job::Rank;
 use crate::regular_file;
 use crate::run::Run;
 use file::{About, Unsound};
@@ -26,6 +24,7 @@ pub use home::Home;
 pub use lease::Terms;
 pub use origin::{Aspect, Difference, Origin};
 pub use owner::Owner;
+use pipe_distributed::{Rank, RunError};
 use pipe_ir::graph::TensorType;
 use pipe_ir::ids::ValueId;
 use pipe_ir::program::Program;

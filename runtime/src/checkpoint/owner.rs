@@ -1,7 +1,7 @@
 //! Owners: which run has a folder of checkpoints, as others read it there.
 
 use crate::checksum;
-use crate::job::{Ailment, Process};
+use pipe_distributed::{Ailment, Process};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -7,9 +7,8 @@ use super::folder::checkpoints;
 use super::{
     Aspect, CheckpointError, Difference, NamedTensor, Origin, Place, State, load, read, saved_tensors, seed, versioned,
 };
-use crate::job::Rank;
-use crate::job::mailbox::Mailbox;
 use crate::run::Run;
+use pipe_distributed::{Mailbox, Rank};
 use pipe_ir::value::ValueKind;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;

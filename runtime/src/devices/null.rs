@@ -1,9 +1,8 @@
 //! The null device: has no memory and computes nothing. The executor still counts its bytes and instructions.
 
 use crate::device::Device;
-use crate::fault::Fault;
-use crate::memory::Region;
-use crate::profile::Profile;
+use pipe_distributed::memory::Region;
+use pipe_distributed::{Fault, Profile};
 use pipe_ir::ids::{BufferId, ExecId, MicrobatchId, ValueId};
 use pipe_ir::instruction::Fill;
 

@@ -1,7 +1,7 @@
 //! Launchers: which program started this process together with others, as its environment says.
 
 use super::slurm;
-use pipe_runtime::job::store::{Address, Keeper, Member};
+use pipe_distributed::store::{Address, Keeper, Member};
 
 /// A process that was started as one of several.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -142,7 +142,7 @@ fn is_for_mpi(_: impl Fn(&str) -> Option<String>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::{Launched, Way};
-    use pipe_runtime::job::store::{Address, Keeper, Member};
+    use pipe_distributed::store::{Address, Keeper, Member};
 
     fn of(variables: &[(&str, &str)], name: &str) -> Option<String> {
         variables.iter().find(|(other, _)| *other == name).map(|(_, text)| (*text).to_owned())

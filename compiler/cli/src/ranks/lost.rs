@@ -1,12 +1,12 @@
 //! Lost ranks, told to people: which ended or fell silent, and what its devices were doing, with
 //! the lines of the source.
 
+use pipe_distributed::{How, Lost, Position};
 use pipe_ir::instruction::Instruction;
 use pipe_ir::program::Program;
 use pipe_ir::task::{Task, TaskKind};
 use pipe_ir::text;
 use pipe_ir::verify::{List, Place, Verified};
-use pipe_runtime::job::{How, Lost, Position};
 use pipe_schedule::schedule::{Schedule, ScheduledTask};
 use pipe_syntax::source::Sources;
 use std::fmt::Write;

@@ -12,8 +12,8 @@ use crate::output::findings::reject;
 use crate::output::{Failure, complain, warn};
 use crate::training::backend::BackendChoice;
 use launcher::{Launched, Way};
-use pipe_runtime::job::store;
-use pipe_runtime::job::{Job, Lost, Settings, Unconnected};
+use pipe_distributed::store;
+use pipe_distributed::{Job, Lost, Settings, Unconnected};
 use session::Session;
 use std::sync::Arc;
 use std::time::Duration;
@@ -106,7 +106,7 @@ fn connect(launched: &Launched, way: &Way, settings: Settings) -> Result<Job, Un
 
 #[cfg(feature = "mpi")]
 fn connect_by_mpi(launched: &Launched, settings: Settings) -> Result<Job, Unconnected> {
-    let job = pipe_runtime::job::mpi::join(settings)?;
+    let job = pipe_distributed::mpi::join(settings)?;
     let is_whole = job.n_ranks() == launched.n_ranks as usize;
     if is_whole { Ok(job) } else { Err(Unconnected::Failed(launched.miscounted(job.n_ranks()))) }
 }

@@ -1,7 +1,7 @@
 //! Slurm: what `srun` says to the processes of a step, where no MPI library connects them. The
 //! first one keeps a store for all.
 
-use pipe_runtime::job::store::{Address, Keeper, Member};
+use pipe_distributed::store::{Address, Keeper, Member};
 
 /// The variables that tell a process of a step which one of how many it is.
 pub(super) const RANK: &str = "SLURM_PROCID";

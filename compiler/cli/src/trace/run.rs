@@ -2,10 +2,10 @@
 
 use super::links::{Link, links};
 use super::{Queue, SCHEMA, TaskArguments, Trace, Track, rows, task_name};
+use pipe_distributed::Division;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::program::Program;
 use pipe_ir::task::TaskKind;
-use pipe_runtime::job::Division;
 use pipe_runtime::{DeviceStep, StepReport};
 use serde_json::json;
 use std::collections::BTreeSet;

@@ -5,7 +5,7 @@ use crate::training;
 use clap::ValueEnum;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use pipe_ir::program::Program;
-use pipe_runtime::job::Job;
+use pipe_distributed::Job;
 use pipe_runtime::{Backend, Precision, RunError};
 use serde::Serialize;
 

@@ -6,6 +6,7 @@ mod progress;
 pub(crate) mod resumption;
 
 use pipe_compiler::analyze::Analysis;
+use pipe_distributed::Job;
 use pipe_ir::program::{Body, Program};
 use pipe_ir::units::Bytes;
 use pipe_ir::value::ValueKind;
@@ -13,7 +14,6 @@ use pipe_ir::verify::Verified;
 use pipe_model::symbolic::{FLOWING, SAVED};
 use pipe_runtime::checkpoint::{self, CheckpointError, Home};
 use pipe_runtime::data::Data;
-use pipe_runtime::job::Job;
 use pipe_runtime::{Backend, DeviceStep, Options, Pace, Run, RunError, StepReport, Used};
 use progress::Progress;
 use serde::Serialize;

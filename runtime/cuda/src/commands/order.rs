@@ -9,12 +9,12 @@
 //! have joined it. The turns are thus one order of everything in which each thing comes after all
 //! that it needs; it depends on nothing but the program.
 
+use pipe_distributed::tokens::QueueName;
 use pipe_ir::ids::{DeviceId, GroupId, TokenId};
 use pipe_ir::instruction::{Class, Instruction, Start};
 use pipe_ir::program::{DeviceProgram, Program};
 use pipe_ir::verify::List;
 use pipe_runtime::RunError;
-use pipe_runtime::channel::QueueName;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 

@@ -23,10 +23,9 @@ use pipe_ir::instruction::{Class, Collective, Instruction, Start};
 use pipe_ir::program::{DeviceProgram, Program, Space};
 use pipe_ir::units::Bytes;
 use pipe_ir::verify::{List, Verified};
-use pipe_runtime::Used;
 use pipe_runtime::executor::{dtypes, emitted_microbatches};
 use pipe_runtime::ledger::Ledger;
-use pipe_runtime::{Fault, RunError};
+use pipe_runtime::{Fault, RunError, Used};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 

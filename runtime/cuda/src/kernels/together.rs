@@ -2,10 +2,10 @@
 
 use super::{Sources, real, some_blocks};
 use crate::launch::{Argument, Launch};
+use pipe_distributed::collective::own_bytes;
 use pipe_ir::graph::DType;
 use pipe_ir::instruction::Collective;
 use pipe_ir::units::Bytes;
-use pipe_runtime::collective::own_bytes;
 use std::fmt::Write as _;
 use std::ops::Range;
 

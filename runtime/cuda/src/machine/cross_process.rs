@@ -14,13 +14,13 @@ use super::super::nccl::{Line, Links, Move};
 use crate::machine::kernel_args::KernelArgs;
 use crate::machine::launch_plan::{Builder, Joint, Task};
 use crate::machine::modules::Shared;
+use pipe_distributed::collective::own_bytes;
 use pipe_ir::graph::DType;
 use pipe_ir::ids::{DeviceId, GroupId};
 use pipe_ir::instruction::Collective;
 use pipe_ir::program::Program;
 use pipe_ir::units::Bytes;
 use pipe_runtime::RunError;
-use pipe_runtime::collective::own_bytes;
 use std::collections::BTreeMap;
 use std::ops::Range;
 

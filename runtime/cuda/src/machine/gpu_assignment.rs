@@ -2,13 +2,10 @@
 //! several may share one.
 
 use super::super::driver::{Area, DriverError, Gpu, Stream};
+use pipe_distributed::{Mailbox, Process, RankView};
 use pipe_ir::ids::DeviceId;
 use pipe_ir::program::Program;
-use pipe_runtime::RankView;
-use pipe_runtime::RunError;
-use pipe_runtime::UsedGpu;
-use pipe_runtime::job::Process;
-use pipe_runtime::job::mailbox::Mailbox;
+use pipe_runtime::{RunError, UsedGpu};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;

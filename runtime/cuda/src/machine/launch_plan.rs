@@ -15,13 +15,12 @@ use crate::gemm::Product;
 use crate::machine::gpu_assignment::GpuAssignment;
 use crate::machine::kernel_args::KernelArgs;
 use crate::machine::modules::{Compiled, Doing, Modules, shape};
+use pipe_distributed::Amount;
 use pipe_ir::ids::{DeviceId, ExecId, GroupId, MicrobatchId, ValueId};
 use pipe_ir::instruction::{Collective, Fill, Instruction, OperandRange};
 use pipe_ir::program::Program;
 use pipe_ir::verify::List;
-use pipe_runtime::Amount;
-use pipe_runtime::NO_NUMBER;
-use pipe_runtime::RunError;
+use pipe_runtime::{NO_NUMBER, RunError};
 use std::ops::Range;
 
 /// What is asked of a stream, by its place.

@@ -6,8 +6,7 @@ use crate::gemm::{Addresses, Library, Product, products};
 use crate::machine::gpu_assignment::GpuAssignment;
 use crate::machine::kernel_args::KernelArgs;
 use pipe_ir::kernels::Kernel;
-use pipe_runtime::Precision;
-use pipe_runtime::RunError;
+use pipe_runtime::{Precision, RunError};
 use std::sync::Arc;
 
 /// By GPU; empty where there is none.

@@ -8,19 +8,17 @@ use crate::gemm::WORKSPACE;
 use crate::machine::gpu_assignment::GpuAssignment;
 use crate::machine::kernel_args::KernelArgs;
 use crate::machine::modules::{Doing, Modules, shape};
+use pipe_distributed::{Job, Rank, RankView};
 use pipe_ir::graph::DType;
 use pipe_ir::ids::{DeviceId, ExecId};
 use pipe_ir::instruction::Class;
 use pipe_ir::kernels::{Gemm, Kernel};
 use pipe_ir::program::Program;
 use pipe_ir::units::Bytes;
-use pipe_runtime::Precision;
-use pipe_runtime::RankView;
-use pipe_runtime::RunError;
 use pipe_runtime::calibrate::{lengths, median, there_and_back};
-use pipe_runtime::job::{Job, Rank};
 use pipe_runtime::numbers::encode;
 use pipe_runtime::random::Counter;
+use pipe_runtime::{Precision, RunError};
 use std::time::Duration;
 
 /// The GPUs that this process has for a program. Its devices are not there yet.

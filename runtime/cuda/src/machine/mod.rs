@@ -202,7 +202,7 @@ impl Machine {
             Submitter { launch_plan, code, pauses, is_captured: false, links }.submit(None)?;
         }
         match &self.links {
-            Some(links) => links.wait(launch_plan.main(), |mailboxes| timings::positions(launch_plan, mailboxes))?,
+            Some(links) => links.wait(launch_plan.main(), |tokens| timings::positions(launch_plan, tokens))?,
             None => launch_plan.main().synchronise().map_err(|error| {
                 let hint = if self.has_launched == had_launched { "" } else { FIRST_GRAPH };
                 RunError::Driver(format!("{error}{hint}"))

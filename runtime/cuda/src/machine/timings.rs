@@ -2,11 +2,10 @@
 
 use super::super::driver::DriverError;
 use crate::machine::launch_plan::LaunchPlan;
+use pipe_distributed::tokens::Tokens;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::verify::List;
-use pipe_runtime::Profile;
-use pipe_runtime::channel::Mailboxes;
-use pipe_runtime::{DeviceStep, Joined, Nanos, Span};
+use pipe_runtime::{DeviceStep, Joined, Nanos, Profile, Span};
 
 /// Adds all runs to the reports of their devices, and says how long each GPU was inside runs of any of them.
 pub(super) fn runs(launch_plan: &LaunchPlan, devices: &mut [DeviceStep], trace: bool) -> Result<(), DriverError> {
@@ -38,7 +37,7 @@ fn covered(mut spans: Vec<(Nanos, Nanos)>) -> Nanos {
 }
 
 /// Says at which run each device is: the first one that is not over.
-pub(super) fn positions(launch_plan: &LaunchPlan, mailboxes: &Mailboxes) -> Result<(), DriverError> {
+pub(super) fn positions(launch_plan: &LaunchPlan, tokens: &Tokens) -> Result<(), DriverError> {
     for device in launch_plan.own.clone().map(DeviceId::from_index) {
         let runs: Vec<_> = launch_plan.runs.iter().filter(|run| run.device == device).collect();
         let (mut over, mut after) = (0, runs.len());
@@ -48,7 +47,7 @@ pub(super) fn positions(launch_plan: &LaunchPlan, mailboxes: &Mailboxes) -> Resu
             if launch_plan.marks[last].is_over()? { over = middle + 1 } else { after = middle }
         }
         if let Some(run) = runs.get(over).or(runs.last()) {
-            mailboxes.at(device, List::Step, run.instruction as usize);
+            tokens.at(device, List::Step, run.instruction as usize);
         }
     }
     Ok(())

@@ -1,10 +1,10 @@
 //! Lines: what ranks exchange bytes for, each with a communicator of its own.
 
+use pipe_distributed::tokens::queues_of;
+use pipe_distributed::{Division, Rank};
 use pipe_ir::ids::GroupId;
 use pipe_ir::instruction::Class;
 use pipe_ir::program::Program;
-use pipe_runtime::channel::queues_of;
-use pipe_runtime::job::{Division, Rank};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a communicator is for.
@@ -50,10 +50,10 @@ pub(crate) fn most_blocks(lines: &BTreeMap<Line, Vec<Rank>>) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::{Line, lines, most_blocks};
+    use pipe_distributed::{Division, Rank};
     use pipe_ir::instruction::Class::{Activation, Gradient};
     use pipe_ir::program::Program;
     use pipe_ir::text;
-    use pipe_runtime::job::{Division, Rank};
 
     /// Three devices that send to the next one, and the last one back to the first.
     fn program() -> Program {

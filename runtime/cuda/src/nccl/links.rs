@@ -7,12 +7,11 @@
 use super::super::driver::{Area, DriverError, Stream};
 use super::library::{Communicator, Id, Library, Move, NcclError};
 use super::lines::{Line, lines, most_blocks};
+use pipe_distributed::tokens::Tokens;
+use pipe_distributed::{Rank, RankView};
 use pipe_ir::ids::DeviceId;
 use pipe_ir::program::Program;
-use pipe_runtime::RankView;
 use pipe_runtime::RunError;
-use pipe_runtime::channel::Mailboxes;
-use pipe_runtime::job::Rank;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread;
@@ -27,7 +26,7 @@ impl From<NcclError> for RunError {
 /// What connects the GPU of a rank with those of others.
 pub(crate) struct Links {
     rank_view: RankView,
-    mailboxes: Arc<Mailboxes>,
+    tokens: Arc<Tokens>,
     lines: BTreeMap<Line, (Vec<Rank>, Communicator)>,
 }
 
@@ -49,9 +48,9 @@ impl Links {
         let library = Library::open().map_err(RunError::Unsupported)?;
         let (own, lines) = (rank_view.mailbox.rank, lines(program, rank_view.division));
         let ids = ids(library, rank_view, &lines)?;
-        let mailboxes = Arc::new(Mailboxes::of_positions(program.devices.len()));
-        rank_view.watch(&mailboxes);
-        let mut links = Self { rank_view: rank_view.clone(), mailboxes, lines: BTreeMap::new() };
+        let tokens = Arc::new(Tokens::new(std::iter::repeat_n(0, program.devices.len())));
+        rank_view.watch(&tokens);
+        let mut links = Self { rank_view: rank_view.clone(), tokens, lines: BTreeMap::new() };
         stream.gpu().activate()?;
         let blocks = most_blocks(&lines);
         for ((line, members), id) in lines.into_iter().zip(ids) {
@@ -102,7 +101,7 @@ impl Links {
     pub(crate) fn wait(
         &self,
         stream: &Stream,
-        look: impl Fn(&Mailboxes) -> Result<(), DriverError>,
+        look: impl Fn(&Tokens) -> Result<(), DriverError>,
     ) -> Result<(), RunError> {
         let mut looked = Instant::now();
         while !stream.is_over()? {
@@ -113,7 +112,7 @@ impl Links {
                 return Err(RunError::Remote { rank, message });
             }
             if looked.elapsed() > AROUND {
-                look(&self.mailboxes)?;
+                look(&self.tokens)?;
                 looked = Instant::now();
             }
             thread::sleep(LOOK);

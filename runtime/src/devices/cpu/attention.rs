@@ -6,8 +6,8 @@
 use super::number::Number;
 use super::{foreign, softmax};
 use crate::devices::cpu::bf16::{self, Wide};
-use crate::fault::Fault;
-use crate::memory::Region;
+use pipe_distributed::Fault;
+use pipe_distributed::memory::Region;
 use pipe_ir::graph::DType;
 use pipe_ir::kernels::{Attention, Gemm, Location, Matrix, STRIP_ROWS};
 use pulp::Arch;

@@ -1,9 +1,9 @@
 //! Kernels that read bfloat16: inputs are widened, and results rounded, in room beside the arena.
 
 use super::foreign::extent;
-use crate::fault::Fault;
-use crate::memory::{Memory, Region};
 use crate::numbers::upper_half;
+use pipe_distributed::Fault;
+use pipe_distributed::memory::{Memory, Region};
 use pipe_ir::graph::DType;
 use pipe_ir::kernels::Gemm;
 use pipe_ir::units::Bytes;

@@ -2,7 +2,7 @@
 
 use super::foreign::Loops;
 use super::jit::Jit;
-use crate::fault::RunError;
+use pipe_distributed::RunError;
 use pipe_ir::graph::DType;
 use pipe_ir::ids::{DeviceId, ExecId};
 use pipe_ir::instruction::Instruction;

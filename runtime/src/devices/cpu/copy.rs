@@ -1,8 +1,8 @@
 //! Copies between layouts: contiguous runs where there are any, and tiles where rows become columns.
 
 use crate::devices::axes::{Axis, NO_AXIS, axes_of, simplified, take_densest};
-use crate::memory::Region;
 use bytemuck::Pod;
+use pipe_distributed::memory::Region;
 use pipe_ir::kernels::Dim;
 
 /// Rows and columns of a tile: one cache line of each.

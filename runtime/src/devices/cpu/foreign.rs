@@ -3,7 +3,7 @@
 //! touch lie inside the regions that it was given.
 
 use super::number::Number;
-use crate::memory::Region;
+use pipe_distributed::memory::Region;
 use pipe_ir::kernels::{Elementwise, Gemm, Matrix};
 
 /// Elements from the first to one past the last of a batch of matrices.

@@ -2,7 +2,7 @@
 
 use super::lanes::{LANES, add, kernel, load, store};
 use super::number::Number;
-use crate::fault::Fault;
+use pipe_distributed::Fault;
 use pulp::Arch;
 
 /// Copies the rows that the indices name.

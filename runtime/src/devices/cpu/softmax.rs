@@ -2,7 +2,7 @@
 
 use super::lanes::{LANES, add, fma, kernel, largest, load, max, mul, splat, store, sub, sum};
 use super::number::Number;
-use crate::fault::Fault;
+use pipe_distributed::Fault;
 use pulp::{Arch, Simd};
 
 /// e^(x - largest) into `out`; returns the largest and the sum.

@@ -1,13 +1,13 @@
 //! Machines: what copies, transfers and matrix products take while nothing else runs, on the processor or on GPUs.
 
 use pipe_cuda::{Gpus, ProductTime};
+use pipe_distributed::{Division, Job, Rank};
 use pipe_ir::ids::DeviceId;
 use pipe_ir::instruction::Instruction;
 use pipe_ir::kernels::{Gemm, Kernel};
 use pipe_ir::program::Program;
 use pipe_ir::units::Bytes;
 use pipe_runtime::calibrate::{self, gemms};
-use pipe_runtime::job::{Division, Job, Rank};
 use pipe_runtime::{Backend, Precision, RunError};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};

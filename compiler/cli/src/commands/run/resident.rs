@@ -1,8 +1,8 @@
 //! Memory of this process, as Linux counts it: what a run takes beside its arenas.
 
+use pipe_distributed::{Division, Job, Rank};
 use pipe_ir::program::{DeviceProgram, Program};
 use pipe_ir::units::Bytes;
-use pipe_runtime::job::{Division, Job, Rank};
 use pipe_runtime::{Backend, RunError};
 
 /// Measures from here on.

@@ -1,8 +1,8 @@
 //! Stopping: a run that is asked to end does so after the step at hand.
 
 use crate::output::{print_error, warn};
+use pipe_distributed::Job;
 use pipe_runtime::RunError;
-use pipe_runtime::job::Job;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 

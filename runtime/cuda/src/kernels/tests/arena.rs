@@ -2,10 +2,10 @@
 
 use super::module::{Address, Module};
 use crate::launch::{COLUMN_BLOCKS, LOSS_BLOCKS, Launch, WORKING_BYTES};
+use pipe_distributed::memory::{Memory, Region};
 use pipe_ir::kernels::Place;
 use pipe_ir::units::Bytes;
 use pipe_kernel_cases::Operand;
-use pipe_runtime::memory::{Memory, Region};
 
 /// Bytes between regions.
 const GAP: Bytes = Bytes(192);

@@ -6,9 +6,9 @@ use crate::driver::{Area, DeviceMemory, DriverError, Function, Gpu, Module, Shap
 use crate::gemm::{Addresses, Library, WORKSPACE, products};
 use crate::kernels::Sources;
 use crate::launch::Launch;
+use pipe_distributed::memory::Region;
 use pipe_ir::kernels::{Gemm, Location};
 use pipe_runtime::Precision;
-use pipe_runtime::memory::Region;
 use std::sync::Arc;
 
 /// Kernels that can be launched there.

@@ -3,15 +3,15 @@
 use super::arena::Arena;
 use super::module::{Address, Module};
 use crate::kernels::Sources;
+use pipe_distributed::collective::{own_bytes, sum_up};
+use pipe_distributed::memory::Memory;
 use pipe_ir::graph::DType;
 use pipe_ir::instruction::Collective;
 use pipe_ir::units::Bytes;
-use pipe_runtime::collective::{own_bytes, sum_up};
-use pipe_runtime::memory::Memory;
 use pipe_runtime::random::Counter;
 
 /// Writes numbers of very different sizes, so that the order of a sum shows in its bits.
-fn fill(region: pipe_runtime::memory::Region, dtype: DType, random: &mut Counter) {
+fn fill(region: pipe_distributed::memory::Region, dtype: DType, random: &mut Counter) {
     let mut number = || random.normal() * 10_f64.powi((random.next_u64() % 9) as i32);
     match dtype {
         DType::F64 => region.numbers_mut::<f64>().iter_mut().for_each(|x| *x = number()),

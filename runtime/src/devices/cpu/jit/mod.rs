@@ -9,7 +9,6 @@ mod lanes;
 mod math;
 
 use super::foreign::Code;
-use crate::fault::RunError;
 use cranelift::codegen::settings::{self, Configurable};
 use cranelift::prelude::{
     AbiParam, Block, FunctionBuilder, FunctionBuilderContext, InstBuilder, IntCC, MemFlagsData, Value, types,
@@ -17,6 +16,7 @@ use cranelift::prelude::{
 use cranelift_jit::{JITBuilder, JITModule};
 use cranelift_module::{Module, default_libcall_names};
 use lanes::Lanes;
+use pipe_distributed::RunError;
 use pipe_ir::graph::DType;
 use pipe_ir::kernels::{Expression, Load, Step};
 use std::collections::BTreeMap;

@@ -1,0 +1,8 @@
+//! Transports: how the processes of a job find each other, and what then carries their bytes.
+
+#[cfg(feature = "mpi")]
+pub mod mpi;
+pub mod store;
+mod threads;
+
+pub use threads::job_of_threads;
