@@ -3,6 +3,9 @@
 // A matrix of each batch index as parameters, and the elements from its first one to that of this batch index.
 #define MATRIX(type, x) type *x, u64 x##_row, u64 x##_column, u64 x##_0, u64 x##_1, u64 x##_2
 #define OFFSET(x) batch_offset(batch, size1, size2, x##_0, x##_1, x##_2)
+// What every kernel is given: its factors, and the sizes of all.
+#define FACTORS(type) MATRIX(type, q), MATRIX(type, k), MATRIX(type, v)
+#define SIZES u64 m, u64 n, u64 width, u64 batches, u64 size1, u64 size2, u32 causal
 
 // Rows of one matrix, as they are stored.
 template <class Stored>
@@ -10,6 +13,7 @@ struct Rows {
     const Stored* at;
     u64 row, column, count;
 };
+#define ROWS(x, count) {x + OFFSET(x), x##_row, x##_column, count}
 
 // With a mask query i sees keys 0..=i + keys - queries; there are at least as many keys.
 struct Sight {

@@ -65,6 +65,27 @@ struct Share_MODE {
     }
 };
 
+// Tiles of two matrices, which are walked together: the next ones are on their way while the last ones are worked on.
+template <class Stored, u32 TALL, u32 WIDE>
+struct Pair_MODE {
+    Share_MODE<Stored, TALL, WIDE> x, y;
+
+    __device__ __forceinline__ void load(const Rows<Stored>& xs, const Rows<Stored>& ys, u64 start, u32 width, u32 by_fours) {
+        x.load(xs, start, width, by_fours);
+        y.load(ys, start, width, by_fours);
+    }
+
+    // What has come, from `start` on, is in these tiles for all threads; what follows before `end` is on its way. One barrier is enough: who writes these tiles again
+    // has passed the next one, which all reach after they have read them.
+    __device__ __forceinline__ void turn(Tile_MODE<TALL, WIDE>& x_tile, Tile_MODE<TALL, WIDE>& y_tile, const Rows<Stored>& xs, const Rows<Stored>& ys, u64 start, u64 end,
+                                         u32 width, u32 by_fours) {
+        x.store(x_tile);
+        y.store(y_tile);
+        __syncthreads();
+        if (start + TALL < end) load(xs, ys, start + TALL, width, by_fours);
+    }
+};
+
 // This lane's words of a row, of which so many columns are there from its first one on; the others are 0.
 template <u32 STEPS, class Stored>
 __device__ __forceinline__ void load_words_MODE(u32 (&own)[STEPS][4], u32 half, const Stored* at, u64 column_stride, u32 left, u32 by_fours) {

@@ -1,8 +1,7 @@
 // softmax(q kᵀ) v, tile by tile of keys: no score is kept. Whenever the largest score of a row grows, what was summed up is rescaled (arXiv 2205.14135, Algorithm 1).
 // Each block has 64 queries and GROUPS * 64 columns of the result.
 extern "C" __global__ void __launch_bounds__(256, BLOCKS)
-attention_forward_REAL_STORED_RESULT_GROUPS(MATRIX(const STORED, q), MATRIX(const STORED, k), MATRIX(const STORED, v), MATRIX(RESULT, y), u64 m, u64 n, u64 width, u64 batches, u64 size1,
-                              u64 size2, u32 causal, u32 accumulate) {
+attention_forward_REAL_STORED_RESULT_GROUPS(FACTORS(const STORED), MATRIX(RESULT, y), SIZES, u32 accumulate) {
     __shared__ Tiles_REAL tiles;
     // The last queries see the most keys: they begin.
     u64 n_tiles = (m + 63) / 64, first = (n_tiles - 1 - blockIdx.x % n_tiles) * 64, first_column = blockIdx.x / n_tiles * (GROUPS * 64);
@@ -10,7 +9,7 @@ attention_forward_REAL_STORED_RESULT_GROUPS(MATRIX(const STORED, q), MATRIX(cons
     Sight sight = {m, n, causal};
     u64 seen = sight.keys_before(first + 64);
     for (u64 batch = blockIdx.y; batch < batches; batch += gridDim.y) {
-        Rows<STORED> queries = {q + OFFSET(q), q_row, q_column, m}, keys = {k + OFFSET(k), k_row, k_column, n}, values = {v + OFFSET(v), v_row, v_column, n};
+        Rows<STORED> queries = ROWS(q, m), keys = ROWS(k, n), values = ROWS(v, n);
         REAL top[4] = {LOWEST, LOWEST, LOWEST, LOWEST}, total[4] = {}, sums[GROUPS][4][4] = {};
         for (u64 start = 0; start < seen; start += OTHERS) {
             REAL weights[4][OTHERS / 16] = {};

@@ -1,7 +1,7 @@
 // As attention_grad_keys_REAL, by tensor cores, for up to WIDTH columns: each block has 128 keys and SPAN columns of both results.
 extern "C" __global__ void __launch_bounds__(256, 1)
-attention_grad_keys_MODE_STORED_RESULT_WIDTH_SPAN(MATRIX(const STORED, q), MATRIX(const STORED, k), MATRIX(const STORED, v), MATRIX(const STORED, dy), const f32* statistics, MATRIX(RESULT, dk),
-                                    MATRIX(RESULT, dv), u64 m, u64 n, u64 width, u64 batches, u64 size1, u64 size2, u32 causal, u32 by_fours) {
+attention_grad_keys_MODE_STORED_RESULT_WIDTH_SPAN(FACTORS(const STORED), MATRIX(const STORED, dy), const f32* statistics, MATRIX(RESULT, dk),
+        MATRIX(RESULT, dv), SIZES, u32 by_fours) {
     __shared__ Tile_MODE<OTHERS, WIDTH> query_tile[2], gradient_tile[2];
     __shared__ f32 logarithms[2][OTHERS], means[2][OTHERS];
     // The first keys are seen by the most queries.
@@ -9,29 +9,20 @@ attention_grad_keys_MODE_STORED_RESULT_WIDTH_SPAN(MATRIX(const STORED, q), MATRI
     u32 half = 0, lane = threadIdx.x % 32, first_column = blockIdx.x / n_tiles * SPAN;
     Sight sight = {m, n, causal};
     for (u64 batch = blockIdx.y; batch < batches; batch += gridDim.y) {
-        Rows<STORED> queries = {q + OFFSET(q), q_row, q_column, m}, keys = {k + OFFSET(k), k_row, k_column, n};
-        Rows<STORED> values = {v + OFFSET(v), v_row, v_column, n}, gradients = {dy + OFFSET(dy), dy_row, dy_column, m};
+        Rows<STORED> queries = ROWS(q, m), keys = ROWS(k, n), values = ROWS(v, n), gradients = ROWS(dy, m);
         u32 of_keys[WIDTH / DEPTH / 8][4], of_values[WIDTH / DEPTH / 8][4];
         load_own_MODE(of_keys, keys, own, width, by_fours);
         load_own_MODE(of_values, values, own, width, by_fours);
         f32 by_key[SPAN / 8][4] = {}, by_value[SPAN / 8][4] = {};
-        Share_MODE<STORED, OTHERS, WIDTH> next_queries, next_gradients;
-        next_queries.load(queries, sight.first_query(first), width, by_fours);
-        next_gradients.load(gradients, sight.first_query(first), width, by_fours);
+        Pair_MODE<STORED, OTHERS, WIDTH> next;
+        next.load(queries, gradients, sight.first_query(first), width, by_fours);
         for (u64 start = sight.first_query(first); start < m; start += OTHERS, half = 1 - half) {
-            next_queries.store(query_tile[half]);
-            next_gradients.store(gradient_tile[half]);
             if (threadIdx.x < OTHERS) {
                 u64 row = start + threadIdx.x;
                 logarithms[half][threadIdx.x] = row < m ? statistics[2 * batch * m + row] : 0;
                 means[half][threadIdx.x] = row < m ? statistics[(2 * batch + 1) * m + row] : 0;
             }
-            __syncthreads();
-            // One barrier is enough: who writes this half again has passed the next one, which all reach after they have read it.
-            if (start + OTHERS < m) {
-                next_queries.load(queries, start + OTHERS, width, by_fours);
-                next_gradients.load(gradients, start + OTHERS, width, by_fours);
-            }
+            next.turn(query_tile[half], gradient_tile[half], queries, gradients, start, m, width, by_fours);
             if (!sight.is_any_seen(start, OTHERS, own)) continue;
             f32 weights[OTHERS / 8][4], by_weight[OTHERS / 8][4];
             score_MODE(weights, of_keys, query_tile[half]);

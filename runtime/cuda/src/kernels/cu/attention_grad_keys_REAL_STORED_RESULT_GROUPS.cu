@@ -1,16 +1,14 @@
 // Derivatives of attention by keys and values: with weights p and gradients of scores ds (as for queries) those of values are pᵀ dy, those of keys dsᵀ q.
 // Each block has 64 keys, with their values, and GROUPS * 64 columns of both results.
 extern "C" __global__ void __launch_bounds__(256, BLOCKS)
-attention_grad_keys_REAL_STORED_RESULT_GROUPS(MATRIX(const STORED, q), MATRIX(const STORED, k), MATRIX(const STORED, v), MATRIX(const STORED, dy), const REAL* statistics, MATRIX(RESULT, dk),
-                                MATRIX(RESULT, dv), u64 m, u64 n, u64 width, u64 batches, u64 size1, u64 size2, u32 causal) {
+attention_grad_keys_REAL_STORED_RESULT_GROUPS(FACTORS(const STORED), MATRIX(const STORED, dy), const REAL* statistics, MATRIX(RESULT, dk), MATRIX(RESULT, dv), SIZES) {
     __shared__ Tiles_REAL tiles;
     // The first keys are seen by the most queries.
     u64 n_tiles = (n + 63) / 64, first = blockIdx.x % n_tiles * 64, first_column = blockIdx.x / n_tiles * (GROUPS * 64);
     u32 own = threadIdx.x / 16 * 4, other = threadIdx.x % 16 * (OTHERS / 16), half = 0;
     Sight sight = {m, n, causal};
     for (u64 batch = blockIdx.y; batch < batches; batch += gridDim.y) {
-        Rows<STORED> queries = {q + OFFSET(q), q_row, q_column, m}, keys = {k + OFFSET(k), k_row, k_column, n};
-        Rows<STORED> values = {v + OFFSET(v), v_row, v_column, n}, gradients = {dy + OFFSET(dy), dy_row, dy_column, m};
+        Rows<STORED> queries = ROWS(q, m), keys = ROWS(k, n), values = ROWS(v, n), gradients = ROWS(dy, m);
         REAL by_key[GROUPS][4][4] = {}, by_value[GROUPS][4][4] = {};
         for (u64 start = sight.first_query(first); start < m; start += OTHERS) {
             REAL weights[4][OTHERS / 16] = {}, by_weight[4][OTHERS / 16] = {};

@@ -1,15 +1,13 @@
 // As attention_grad_queries_REAL, by tensor cores, for up to WIDTH columns: each block has 128 queries and SPAN columns of the result.
 extern "C" __global__ void __launch_bounds__(256, 1)
-attention_grad_queries_MODE_STORED_RESULT_WIDTH_SPAN(MATRIX(const STORED, q), MATRIX(const STORED, k), MATRIX(const STORED, v), MATRIX(const STORED, dy), const f32* statistics, MATRIX(RESULT, dq),
-                                       u64 m, u64 n, u64 width, u64 batches, u64 size1, u64 size2, u32 causal, u32 by_fours) {
+attention_grad_queries_MODE_STORED_RESULT_WIDTH_SPAN(FACTORS(const STORED), MATRIX(const STORED, dy), const f32* statistics, MATRIX(RESULT, dq), SIZES, u32 by_fours) {
     __shared__ Tile_MODE<OTHERS, WIDTH> key_tile[2], value_tile[2];
     u64 n_tiles = (m + 127) / 128, first = (n_tiles - 1 - blockIdx.x % n_tiles) * 128, own = first + threadIdx.x / 32 * 16;
     u32 half = 0, lane = threadIdx.x % 32, first_column = blockIdx.x / n_tiles * SPAN;
     Sight sight = {m, n, causal};
     u64 seen = sight.keys_before(first + 128);
     for (u64 batch = blockIdx.y; batch < batches; batch += gridDim.y) {
-        Rows<STORED> queries = {q + OFFSET(q), q_row, q_column, m}, keys = {k + OFFSET(k), k_row, k_column, n};
-        Rows<STORED> values = {v + OFFSET(v), v_row, v_column, n}, gradients = {dy + OFFSET(dy), dy_row, dy_column, m};
+        Rows<STORED> queries = ROWS(q, m), keys = ROWS(k, n), values = ROWS(v, n), gradients = ROWS(dy, m);
         u32 of_queries[WIDTH / DEPTH / 8][4], of_gradients[WIDTH / DEPTH / 8][4];
         load_own_MODE(of_queries, queries, own, width, by_fours);
         load_own_MODE(of_gradients, gradients, own, width, by_fours);
@@ -20,18 +18,10 @@ attention_grad_queries_MODE_STORED_RESULT_WIDTH_SPAN(MATRIX(const STORED, q), MA
             logarithms[part] = row < m ? statistics[2 * batch * m + row] : 0;
             means[part] = row < m ? statistics[(2 * batch + 1) * m + row] : 0;
         }
-        Share_MODE<STORED, OTHERS, WIDTH> next_keys, next_values;
-        next_keys.load(keys, 0, width, by_fours);
-        next_values.load(values, 0, width, by_fours);
+        Pair_MODE<STORED, OTHERS, WIDTH> next;
+        next.load(keys, values, 0, width, by_fours);
         for (u64 start = 0; start < seen; start += OTHERS, half = 1 - half) {
-            next_keys.store(key_tile[half]);
-            next_values.store(value_tile[half]);
-            __syncthreads();
-            // One barrier is enough: who writes this half again has passed the next one, which all reach after they have read it.
-            if (start + OTHERS < seen) {
-                next_keys.load(keys, start + OTHERS, width, by_fours);
-                next_values.load(values, start + OTHERS, width, by_fours);
-            }
+            next.turn(key_tile[half], value_tile[half], keys, values, start, seen, width, by_fours);
             if (!sight.is_any_seen(own, 16, start)) continue;
             f32 scores[OTHERS / 8][4], by_weight[OTHERS / 8][4];
             score_MODE(scores, of_queries, key_tile[half]);

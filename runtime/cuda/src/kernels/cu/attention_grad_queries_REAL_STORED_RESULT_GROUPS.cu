@@ -1,16 +1,14 @@
 // Derivatives of attention by queries: with weights p and their gradients dp = dy vᵀ, those of scores are ds = p (dp - sum(p dp)), and those of queries ds k.
 // Each block has 64 queries and GROUPS * 64 columns of the result.
 extern "C" __global__ void __launch_bounds__(256, BLOCKS)
-attention_grad_queries_REAL_STORED_RESULT_GROUPS(MATRIX(const STORED, q), MATRIX(const STORED, k), MATRIX(const STORED, v), MATRIX(const STORED, dy), const REAL* statistics,
-                                   MATRIX(RESULT, dq), u64 m, u64 n, u64 width, u64 batches, u64 size1, u64 size2, u32 causal) {
+attention_grad_queries_REAL_STORED_RESULT_GROUPS(FACTORS(const STORED), MATRIX(const STORED, dy), const REAL* statistics, MATRIX(RESULT, dq), SIZES) {
     __shared__ Tiles_REAL tiles;
     u64 n_tiles = (m + 63) / 64, first = (n_tiles - 1 - blockIdx.x % n_tiles) * 64, first_column = blockIdx.x / n_tiles * (GROUPS * 64);
     u32 own = threadIdx.x / 16 * 4, other = threadIdx.x % 16 * (OTHERS / 16), half = 0;
     Sight sight = {m, n, causal};
     u64 seen = sight.keys_before(first + 64);
     for (u64 batch = blockIdx.y; batch < batches; batch += gridDim.y) {
-        Rows<STORED> queries = {q + OFFSET(q), q_row, q_column, m}, keys = {k + OFFSET(k), k_row, k_column, n};
-        Rows<STORED> values = {v + OFFSET(v), v_row, v_column, n}, gradients = {dy + OFFSET(dy), dy_row, dy_column, m};
+        Rows<STORED> queries = ROWS(q, m), keys = ROWS(k, n), values = ROWS(v, n), gradients = ROWS(dy, m);
         REAL logarithms[4], means[4], sums[GROUPS][4][4] = {};
 #pragma unroll
         for (u32 i = 0; i < 4; i++) {

@@ -1,31 +1,21 @@
 // As attention_statistics_REAL, by tensor cores; the first number of a query is the logarithm to base 2, with which weights are 2^(log2(e) score - number).
 extern "C" __global__ void __launch_bounds__(256, 1)
-attention_statistics_MODE_STORED_WIDTH(MATRIX(const STORED, q), MATRIX(const STORED, k), MATRIX(const STORED, v), MATRIX(const STORED, dy), f32* statistics, u64 m, u64 n, u64 width,
-                                u64 batches, u64 size1, u64 size2, u32 causal, u32 by_fours) {
+attention_statistics_MODE_STORED_WIDTH(FACTORS(const STORED), MATRIX(const STORED, dy), f32* statistics, SIZES, u32 by_fours) {
     __shared__ Tile_MODE<OTHERS, WIDTH> key_tile[2], value_tile[2];
     u64 first = (gridDim.x - 1 - blockIdx.x) * (u64)128, own = first + threadIdx.x / 32 * 16;
     u32 lane = threadIdx.x % 32, half = 0;
     Sight sight = {m, n, causal};
     u64 seen = sight.keys_before(first + 128);
     for (u64 batch = blockIdx.y; batch < batches; batch += gridDim.y) {
-        Rows<STORED> queries = {q + OFFSET(q), q_row, q_column, m}, keys = {k + OFFSET(k), k_row, k_column, n};
-        Rows<STORED> values = {v + OFFSET(v), v_row, v_column, n}, gradients = {dy + OFFSET(dy), dy_row, dy_column, m};
+        Rows<STORED> queries = ROWS(q, m), keys = ROWS(k, n), values = ROWS(v, n), gradients = ROWS(dy, m);
         u32 of_queries[WIDTH / DEPTH / 8][4], of_gradients[WIDTH / DEPTH / 8][4];
         load_own_MODE(of_queries, queries, own, width, by_fours);
         load_own_MODE(of_gradients, gradients, own, width, by_fours);
         f32 top[2] = {LOWEST, LOWEST}, total[2] = {}, mean[2] = {};
-        Share_MODE<STORED, OTHERS, WIDTH> next_keys, next_values;
-        next_keys.load(keys, 0, width, by_fours);
-        next_values.load(values, 0, width, by_fours);
+        Pair_MODE<STORED, OTHERS, WIDTH> next;
+        next.load(keys, values, 0, width, by_fours);
         for (u64 start = 0; start < seen; start += OTHERS, half = 1 - half) {
-            next_keys.store(key_tile[half]);
-            next_values.store(value_tile[half]);
-            __syncthreads();
-            // One barrier is enough: who writes this half again has passed the next one, which all reach after they have read it.
-            if (start + OTHERS < seen) {
-                next_keys.load(keys, start + OTHERS, width, by_fours);
-                next_values.load(values, start + OTHERS, width, by_fours);
-            }
+            next.turn(key_tile[half], value_tile[half], keys, values, start, seen, width, by_fours);
             if (!sight.is_any_seen(own, 16, start)) continue;
             f32 weights[OTHERS / 8][4], by_weight[OTHERS / 8][4];
             score_MODE(weights, of_queries, key_tile[half]);

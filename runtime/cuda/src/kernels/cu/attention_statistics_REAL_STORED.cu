@@ -1,16 +1,14 @@
 // For the weights p = softmax(q kᵀ) and their gradients dp = dy vᵀ, two numbers of each query, without keeping either: the logarithm of the sum of e^score, with which
 // its weights are e^(score - number), and the sum of p * dp. A matrix of `statistics` has the first ones of all its queries, then the second ones.
 extern "C" __global__ void __launch_bounds__(256, BLOCKS)
-attention_statistics_REAL_STORED(MATRIX(const STORED, q), MATRIX(const STORED, k), MATRIX(const STORED, v), MATRIX(const STORED, dy), REAL* statistics, u64 m, u64 n, u64 width,
-                          u64 batches, u64 size1, u64 size2, u32 causal) {
+attention_statistics_REAL_STORED(FACTORS(const STORED), MATRIX(const STORED, dy), REAL* statistics, SIZES) {
     __shared__ Tiles_REAL tiles;
     u64 first = (gridDim.x - 1 - blockIdx.x) * (u64)64;
     u32 own = threadIdx.x / 16 * 4, other = threadIdx.x % 16 * (OTHERS / 16), half = 0;
     Sight sight = {m, n, causal};
     u64 seen = sight.keys_before(first + 64);
     for (u64 batch = blockIdx.y; batch < batches; batch += gridDim.y) {
-        Rows<STORED> queries = {q + OFFSET(q), q_row, q_column, m}, keys = {k + OFFSET(k), k_row, k_column, n};
-        Rows<STORED> values = {v + OFFSET(v), v_row, v_column, n}, gradients = {dy + OFFSET(dy), dy_row, dy_column, m};
+        Rows<STORED> queries = ROWS(q, m), keys = ROWS(k, n), values = ROWS(v, n), gradients = ROWS(dy, m);
         REAL top[4] = {LOWEST, LOWEST, LOWEST, LOWEST}, total[4] = {}, mean[4] = {};
         for (u64 start = 0; start < seen; start += OTHERS) {
             REAL weights[4][OTHERS / 16] = {}, by_weight[4][OTHERS / 16] = {};

@@ -128,5 +128,5 @@ fn a_kernel_without_one_of_its_barriers_gives_wrong_numbers() {
         }
         emulated.leave_out(None);
     }
-    assert_eq!(barriers.len(), 19);
+    assert_eq!(barriers.len(), 13);
 }
