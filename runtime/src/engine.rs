@@ -1,7 +1,7 @@
 //! Engines: what executes the lists of a program. Threads do it on the processor, or only count; crates above this one
 //! do it elsewhere.
 
-use crate::device::Loader;
+use crate::devices::Loader;
 use crate::run::{Options, Pace};
 use pipe_distributed::{Profile, RankView, RunError, StepReport, UsedGpu};
 use pipe_ir::ids::DeviceId;

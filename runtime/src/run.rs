@@ -4,10 +4,10 @@
 //! steps, and what a job of several processes needs: each runs the devices of its own rank, and the
 //! first rank has the reports of all. After an error a run takes no more steps.
 
-use crate::device::Loader;
+use crate::devices::Loader;
 use crate::engine::{Engine, Place, StartEngine};
-use crate::numbers::{decode, encode};
-use crate::threads::Threads;
+use crate::executor::threads::Threads;
+use crate::values::numbers::{decode, encode};
 use pipe_distributed::{Job, Mailbox, Profile, Rank, RankView, RunError, StepReport, UsedGpu};
 use pipe_ir::ids::{BufferId, DeviceId, ValueId};
 use pipe_ir::instruction::Instruction;

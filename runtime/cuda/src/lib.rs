@@ -22,10 +22,10 @@ mod nccl;
 
 use machine::Machine;
 pub use machine::{Gpus, ProductTime};
-use pipe_distributed::Job;
+use pipe_distributed::{Job, RankView};
 use pipe_ir::verify::Verified;
 use pipe_runtime::engine::Engine;
-use pipe_runtime::{Backend, Loader, Options, RankView, RunError};
+use pipe_runtime::{Backend, Loader, Options, RunError};
 use std::sync::Arc;
 
 /// The GPUs of this machine.

@@ -5,7 +5,7 @@
 //! executables run. Under stress each copy waits for a random time first. Devices without memory
 //! have nothing to copy: there a copy has ended when it starts.
 
-use crate::random::mix;
+use crate::values::random::mix;
 use pipe_distributed::tokens::{Posted, Tokens};
 use pipe_ir::ids::DeviceId;
 use pipe_ir::instruction::{Direction, Instruction};

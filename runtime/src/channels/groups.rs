@@ -7,7 +7,7 @@
 //! has the bits of the whole. Under stress a courier lets each collective wait for a random time
 //! before that.
 
-use crate::random::mix;
+use crate::values::random::mix;
 use pipe_distributed::collective::{Part, own_bytes, sum_up};
 use pipe_distributed::tokens::{Tokens, locked};
 use pipe_distributed::{Entry, Profile};

@@ -11,7 +11,7 @@ mod groups;
 #[cfg(test)]
 mod tests;
 
-use crate::random::mix;
+use crate::values::random::mix;
 use copies::{Copies, Copy};
 use groups::Group;
 use pipe_distributed::collective::Part;

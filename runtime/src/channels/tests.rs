@@ -1,7 +1,7 @@
 //! Tests of collectives over ranks, against those of one process.
 
 use super::Channels;
-use crate::random::mix;
+use crate::values::random::mix;
 use pipe_distributed::collective::Part;
 use pipe_distributed::memory::Memory;
 use pipe_distributed::tokens::Posted;

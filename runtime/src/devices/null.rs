@@ -1,6 +1,6 @@
 //! The null device: has no memory and computes nothing. The executor still counts its bytes and instructions.
 
-use crate::device::Device;
+use crate::devices::Device;
 use pipe_distributed::memory::Region;
 use pipe_distributed::{Fault, Profile};
 use pipe_ir::ids::{BufferId, ExecId, MicrobatchId, ValueId};

@@ -4,8 +4,8 @@ use crate::output::{Failure, warn};
 use crate::training;
 use clap::ValueEnum;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use pipe_ir::program::Program;
 use pipe_distributed::Job;
+use pipe_ir::program::Program;
 use pipe_runtime::{Backend, Precision, RunError};
 use serde::Serialize;
 

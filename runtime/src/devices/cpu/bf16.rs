@@ -1,7 +1,7 @@
 //! Kernels that read bfloat16: inputs are widened, and results rounded, in room beside the arena.
 
 use super::foreign::extent;
-use crate::numbers::upper_half;
+use crate::values::numbers::upper_half;
 use pipe_distributed::Fault;
 use pipe_distributed::memory::{Memory, Region};
 use pipe_ir::graph::DType;

@@ -16,8 +16,8 @@ mod optimizer;
 mod softmax;
 mod sums;
 
-use crate::device::{Device, Loader};
-use crate::init;
+use crate::devices::{Device, Loader};
+use crate::values::init;
 use compile::Compiled;
 pub(crate) use compile::{Executables, compile};
 pub use compile::{UpdatedPart, makes_new_version, updated};

@@ -23,7 +23,6 @@ use machine::Machine;
 use pipe_compiler::Request;
 use pipe_compiler::analyze::Analysis;
 use pipe_compiler::profile::{Profile, SCHEMA, TaskTime};
-use pipe_distributed::Job;
 use pipe_ir::digest::Digest;
 use pipe_ir::task::TaskKind;
 use pipe_ir::text;

@@ -2,10 +2,14 @@
 //!
 //! This is the only place that knows what every instruction does at run time.
 
+pub mod ledger;
+mod pool;
+pub(crate) mod threads;
+
 use crate::channels::Channels;
-use crate::device::Device;
-use crate::ledger::Ledger;
-use crate::random::Counter;
+use crate::devices::Device;
+use crate::executor::ledger::Ledger;
+use crate::values::random::Counter;
 use pipe_distributed::collective::Part;
 use pipe_distributed::tokens::{End, Posted};
 use pipe_distributed::{DeviceStep, Fault, Joined, Nanos, RunError, Span};

@@ -5,12 +5,12 @@
 //! one error.
 
 use crate::channels::Channels;
-use crate::device::{Device, Loader};
 use crate::devices::cpu::{CpuDevice, Jit, Shared, compile};
 use crate::devices::null::NullDevice;
+use crate::devices::{Device, Loader};
 use crate::engine::{Engine, Place};
 use crate::executor::Executor;
-use crate::executor_pool::{ExecutorPool, Order};
+use crate::executor::pool::{ExecutorPool, Order};
 use crate::run::{Options, Pace};
 use pipe_distributed::memory::{Memories, Region};
 use pipe_distributed::{Profile, RankView, RunError, StepReport};

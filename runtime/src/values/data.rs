@@ -3,8 +3,8 @@
 //! Because nothing is remembered between calls, a resumed run sees the same data as an unbroken one, and every layout
 //! of the same pipeline sees the same microbatches.
 
-use crate::numbers::encode;
-use crate::random::{Counter, mix};
+use crate::values::numbers::encode;
+use crate::values::random::{Counter, mix};
 use crate::{checksum, regular_file};
 use pipe_ir::digest::Digest;
 use pipe_ir::graph::{DType, Graph, Node, Op};

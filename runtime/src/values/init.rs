@@ -1,7 +1,7 @@
 //! Initial contents of parameters: a function of the run's seed and the tensor's name, whatever the layout.
 
 use crate::devices::cpu::{Number, with_numbers};
-use crate::random::Counter;
+use crate::values::random::Counter;
 use pipe_distributed::memory::Region;
 use pipe_ir::value::{Init, Value};
 

@@ -1,0 +1,6 @@
+//! Values: the numbers that buffers begin with, from data, seeds and names, and how they lie in memory.
+
+pub mod data;
+pub mod init;
+pub mod numbers;
+pub mod random;
