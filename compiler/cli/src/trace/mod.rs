@@ -129,6 +129,12 @@ struct Event<'a, A: Serialize> {
     args: Option<A>,
 }
 
+impl<'a, A: Serialize> Event<'a, A> {
+    const fn new(ph: &'a str, name: &'a str, pid: u32, tid: u32, args: Option<A>) -> Self {
+        Self { ph, name, cat: None, pid, tid, ts: None, dur: None, id: None, bp: None, args }
+    }
+}
+
 fn micros(nanos: u64) -> f64 {
     nanos as f64 / 1e3
 }
@@ -177,8 +183,7 @@ impl<'o> Trace<'o> {
     }
 
     fn describe(&mut self, name: &str, pid: u32, tid: u32, args: &Value) -> io::Result<()> {
-        let args = Some(args);
-        self.write(&Event { ph: "M", name, cat: None, pid, tid, ts: None, dur: None, id: None, bp: None, args })
+        self.write(&Event::new("M", name, pid, tid, Some(args)))
     }
 
     /// Something that takes time on a track that was announced.
@@ -191,16 +196,10 @@ impl<'o> Trace<'o> {
         arguments: &A,
     ) -> io::Result<()> {
         self.write(&Event {
-            ph: "X",
-            name,
             cat: Some(category),
-            pid: process(track.0),
-            tid: self.tracks[&track],
             ts: Some(micros(span.0)),
             dur: Some(micros(span.1.saturating_sub(span.0))),
-            id: None,
-            bp: None,
-            args: Some(arguments),
+            ..Event::new("X", name, process(track.0), self.tracks[&track], Some(arguments))
         })
     }
 
@@ -226,33 +225,18 @@ impl<'o> Trace<'o> {
 
     fn arrow_point(&mut self, ph: &str, category: &str, track: Track, at: u64) -> io::Result<()> {
         self.write(&Event {
-            ph,
-            name: category,
             cat: Some(category),
-            pid: process(track.0),
-            tid: self.tracks[&track],
             ts: Some(micros(at)),
-            dur: None,
             id: Some(self.arrows),
             bp: (ph != "s").then_some("e"),
-            args: None::<()>,
+            ..Event::new(ph, category, process(track.0), self.tracks[&track], None::<()>)
         })
     }
 
     /// The level of something of a device from a moment on.
     pub(crate) fn level(&mut self, device: DeviceId, name: &str, at: u64, level: &Value) -> io::Result<()> {
-        self.write(&Event {
-            ph: "C",
-            name,
-            cat: None,
-            pid: process(device),
-            tid: 0,
-            ts: Some(micros(at)),
-            dur: None,
-            id: None,
-            bp: None,
-            args: Some(json!({"alive": level})),
-        })
+        let level = Some(json!({"alive": level}));
+        self.write(&Event { ts: Some(micros(at)), ..Event::new("C", name, process(device), 0, level) })
     }
 
     /// Ends the trace.

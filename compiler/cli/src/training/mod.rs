@@ -8,7 +8,6 @@ pub(crate) mod resumption;
 use pipe_compiler::analyze::Analysis;
 use pipe_distributed::Job;
 use pipe_ir::program::{Body, Program};
-use pipe_ir::units::Bytes;
 use pipe_ir::value::ValueKind;
 use pipe_ir::verify::Verified;
 use pipe_model::symbolic::{FLOWING, SAVED};
@@ -40,6 +39,7 @@ pub(crate) struct Plan {
 }
 
 /// What came of a run.
+#[derive(Default)]
 pub(crate) struct Finished {
     /// First step that this run did; above 0 after a resumption.
     pub(crate) first_step: u64,
@@ -79,11 +79,9 @@ pub(crate) struct Bubble {
 /// Measured memory of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Measured {
-    /// The most bytes alive at once.
-    pub(crate) peak: Bytes,
-    /// The end of the highest buffer.
-    pub(crate) high_water: Bytes,
-    /// The same of its host's memory.
+    /// Its own.
+    pub(crate) device: Used,
+    /// That of its host.
     pub(crate) host: Used,
 }
 
@@ -222,8 +220,7 @@ pub(crate) fn train(
     stop: &mut dyn FnMut() -> Result<bool, RunError>,
 ) -> Result<Finished, Failure> {
     let progress = Progress::new(run.program(), plan, first_step);
-    let mut tally = Tally::new(run.program());
-    let mut saved = None;
+    let mut tally = Tally::new(run.program(), first_step);
     let start = Instant::now();
     let stride = u64::from(run.program().n_steps);
     let mut done = first_step;
@@ -236,50 +233,33 @@ pub(crate) fn train(
         tally.count(&step, &losses);
         progress.step(done, losses.last().copied(), start.elapsed());
         if plan.keep_trace {
-            tally.trace.push(step);
+            tally.run.trace.push(step);
         }
         if plan.every > 0 && done / plan.every > (done - stride) / plan.every && done < plan.steps {
-            saved = save(run, done, home)?.or(saved);
+            tally.save(run, done, home)?;
         }
     }
     if done > first_step {
-        saved = save(run, done, home)?.or(saved);
+        tally.save(run, done, home)?;
     }
-    let interrupted = done < plan.steps;
-    let mut finished = tally.finish(first_step, start.elapsed(), interrupted, saved);
-    finished.steps = done - first_step;
-    Ok(finished)
-}
-
-fn save(run: &Run, step: u64, home: Option<&Home>) -> Result<Option<PathBuf>, CheckpointError> {
-    home.map(|home| checkpoint::write(run, step, home)).transpose()
+    let (elapsed, interrupted) = (start.elapsed(), done < plan.steps);
+    Ok(Finished { steps: done - first_step, elapsed, interrupted, ..tally.finish() })
 }
 
 /// Sums over the steps of a run.
 struct Tally {
-    losses: Vec<f64>,
-    bubbles: Vec<Bubble>,
-    busy: Vec<f64>,
+    run: Finished,
     /// By device, of each step.
     gpu_idle: Vec<Vec<f64>>,
-    measured: Vec<Measured>,
     extent: f64,
-    instructions: u64,
-    trace: Vec<StepReport>,
 }
 
 impl Tally {
-    fn new(program: &Program) -> Self {
-        Self {
-            losses: Vec::new(),
-            bubbles: Vec::new(),
-            busy: vec![0.0; program.devices.len()],
-            gpu_idle: vec![Vec::new(); program.devices.len()],
-            measured: vec![Measured::default(); program.devices.len()],
-            extent: 0.0,
-            instructions: 0,
-            trace: Vec::new(),
-        }
+    fn new(program: &Program, first_step: u64) -> Self {
+        let n_devices = program.devices.len();
+        let (busy, measured) = (vec![0.0; n_devices], vec![Measured::default(); n_devices]);
+        let run = Finished { first_step, busy, measured, ..Finished::default() };
+        Self { run, gpu_idle: vec![Vec::new(); n_devices], extent: 0.0 }
     }
 
     fn count(&mut self, step: &StepReport, losses: &[f64]) {
@@ -290,37 +270,31 @@ impl Tally {
         };
         let busiest = step.devices.iter().map(idle).reduce(f64::min).unwrap_or_default();
         let mean = step.devices.iter().map(idle).sum::<f64>() / step.devices.len().max(1) as f64;
-        self.losses.extend(losses);
-        self.bubbles.push(Bubble { mean, busiest });
+        self.run.losses.extend(losses);
+        self.run.bubbles.push(Bubble { mean, busiest });
         self.extent += makespan;
-        self.instructions += step.devices.iter().map(|device| device.instructions).sum::<u64>();
-        for (busy, device) in self.busy.iter_mut().zip(&step.devices) {
-            *busy += device.busy.seconds();
-        }
-        for (idle, device) in self.gpu_idle.iter_mut().zip(&step.devices) {
-            idle.push(1.0 - device.gpu_busy.seconds() / step.wall.seconds().max(f64::MIN_POSITIVE));
-        }
-        for (measured, device) in self.measured.iter_mut().zip(&step.devices) {
-            *measured = Measured { peak: device.peak, high_water: device.high_water, host: device.host };
+        for (at, device) in step.devices.iter().enumerate() {
+            self.run.instructions += device.instructions;
+            self.run.busy[at] += device.busy.seconds();
+            let gpu_busy = device.gpu_busy.seconds() / step.wall.seconds().max(f64::MIN_POSITIVE);
+            self.gpu_idle[at].push(1.0 - gpu_busy);
+            let own = Used { peak: device.peak, high_water: device.high_water };
+            self.run.measured[at] = Measured { device: own, host: device.host };
         }
     }
 
-    fn finish(self, first_step: u64, elapsed: Duration, interrupted: bool, saved: Option<PathBuf>) -> Finished {
-        let extent = self.extent.max(f64::MIN_POSITIVE);
-        Finished {
-            first_step,
-            steps: 0,
-            losses: self.losses,
-            bubbles: self.bubbles,
-            busy: self.busy.into_iter().map(|busy| busy / extent).collect(),
-            gpu_idle: self.gpu_idle.iter().map(|idle| median(idle).unwrap_or_default()).collect(),
-            measured: self.measured,
-            instructions: self.instructions,
-            elapsed,
-            interrupted,
-            saved,
-            trace: self.trace,
+    fn save(&mut self, run: &Run, step: u64, home: Option<&Home>) -> Result<(), CheckpointError> {
+        if let Some(home) = home {
+            self.run.saved = Some(checkpoint::write(run, step, home)?);
         }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Finished {
+        let extent = self.extent.max(f64::MIN_POSITIVE);
+        self.run.busy.iter_mut().for_each(|busy| *busy /= extent);
+        self.run.gpu_idle = self.gpu_idle.iter().map(|idle| median(idle).unwrap_or_default()).collect();
+        self.run
     }
 }
 

@@ -19,7 +19,7 @@ mod versions;
 
 use crate::Outcome;
 use crate::commands::search::find::find;
-use crate::commands::search::progress::{Shown, Team};
+use crate::commands::search::progress::{Team, improvements};
 use crate::drawing::html::{self, Compared, Version};
 use crate::input::stream::{self, MOST_TRACE};
 use crate::input::{Format, TimedArguments, load, parse_seconds};
@@ -231,7 +231,7 @@ impl Comparison<'_> {
         let searched = Target { root: &self.root, loader: &loader, request, objective: Objective::Makespan, may };
         let mut prepared = searched.prepare(&mut Sources::default()).ok()?;
         let options = Options { objective: Objective::Makespan, seed: 1, rounds: 8 };
-        let found = find(&searched, &mut prepared, options, &team, &Shown::new(true))?;
+        let found = find(&searched, &mut prepared, options, &team, &improvements(true))?;
         let analysis = found.compilation.analysis.as_ref().filter(|_| found.compilation.report.ok)?;
         let better = BetterReport::new("search", length(&analysis.timeline), refitted);
         let proved_optimal = prepared.is_proved(&found.found, &found.compilation);

@@ -85,29 +85,24 @@ pub(crate) struct GpuSummary {
     pub(crate) idle: f64,
 }
 
-/// One device: compiled against measured.
+/// One device.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(crate) struct DeviceSummary {
     /// Which.
     pub(crate) device: usize,
-    /// The most bytes alive, as compiled.
-    pub(crate) predicted_peak_bytes: u64,
-    /// As counted while it ran.
-    pub(crate) measured_peak_bytes: u64,
-    /// Bytes of the arena, as compiled.
-    pub(crate) arena_bytes: u64,
-    /// The end of the highest buffer that was used.
-    pub(crate) measured_arena_bytes: u64,
-    /// The same of its host's memory, where it uses any.
+    /// What it uses of its own memory.
+    #[serde(flatten)]
+    pub(crate) own: MemorySummary,
+    /// What it uses of its host's, if it does.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) host: Option<HostSummary>,
+    pub(crate) host: Option<MemorySummary>,
     /// Share of the makespan in tasks.
     pub(crate) busy: f64,
 }
 
-/// What a device uses of its host's memory: compiled against measured.
+/// The use of a memory: compiled against measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-pub(crate) struct HostSummary {
+pub(crate) struct MemorySummary {
     /// The most bytes alive, as compiled.
     pub(crate) predicted_peak_bytes: u64,
     /// As counted while it ran.
@@ -118,7 +113,16 @@ pub(crate) struct HostSummary {
     pub(crate) measured_arena_bytes: u64,
 }
 
-impl HostSummary {
+impl MemorySummary {
+    fn new(peak: Bytes, arena: Bytes, measured: Used) -> Self {
+        Self {
+            predicted_peak_bytes: peak.0,
+            measured_peak_bytes: measured.peak.0,
+            arena_bytes: arena.0,
+            measured_arena_bytes: measured.high_water.0,
+        }
+    }
+
     fn is_as_predicted(&self) -> bool {
         self.predicted_peak_bytes == self.measured_peak_bytes && self.arena_bytes == self.measured_arena_bytes
     }
@@ -126,9 +130,7 @@ impl HostSummary {
 
 impl DeviceSummary {
     fn is_as_predicted(&self) -> bool {
-        let device = self.predicted_peak_bytes == self.measured_peak_bytes;
-        let host = self.host.as_ref().is_none_or(HostSummary::is_as_predicted);
-        device && self.arena_bytes == self.measured_arena_bytes && host
+        self.own.is_as_predicted() && self.host.as_ref().is_none_or(MemorySummary::is_as_predicted)
     }
 }
 
@@ -170,16 +172,9 @@ impl Summary {
         let per_device: Vec<_> = devices
             .map(|(device, ((compiled, measured), busy))| DeviceSummary {
                 device,
-                predicted_peak_bytes: compiled.peak.0,
-                measured_peak_bytes: measured.peak.0,
-                arena_bytes: compiled.arena.0,
-                measured_arena_bytes: measured.high_water.0,
-                host: (compiled.host != Extent::default() || measured.host != Used::default()).then_some(HostSummary {
-                    predicted_peak_bytes: compiled.host.peak.0,
-                    measured_peak_bytes: measured.host.peak.0,
-                    arena_bytes: compiled.host.arena.0,
-                    measured_arena_bytes: measured.host.high_water.0,
-                }),
+                own: MemorySummary::new(compiled.peak, compiled.arena, measured.device),
+                host: (compiled.host != Extent::default() || measured.host != Used::default())
+                    .then(|| MemorySummary::new(compiled.host.peak, compiled.host.arena, measured.host)),
                 busy: *busy,
             })
             .collect();
@@ -294,18 +289,14 @@ impl Summary {
         let mut rows = Vec::new();
         for row in &self.per_device {
             let verdict = if row.is_as_predicted() { "" } else { "DIFFERS" };
-            let bytes = [row.predicted_peak_bytes, row.measured_peak_bytes, row.arena_bytes];
-            rows.push((format!("d{}", row.device), bytes, format!("{:.0}%", 100.0 * row.busy), verdict));
-            rows.extend(row.host.iter().map(|host| {
-                let bytes = [host.predicted_peak_bytes, host.measured_peak_bytes, host.arena_bytes];
-                ("host".to_owned(), bytes, String::new(), "")
-            }));
+            rows.push((format!("d{}", row.device), row.own, format!("{:.0}%", 100.0 * row.busy), verdict));
+            rows.extend(row.host.map(|host| ("host".to_owned(), host, String::new(), "")));
         }
         Table::new(false)
-            .left("device", 0, 6, |(name, ..): &(String, [u64; 3], String, &str)| name.clone())
-            .right("peak predicted", 1, 15, |(_, [predicted, ..], ..)| Bytes(*predicted))
-            .right("peak measured", 1, 15, |(_, [_, measured, _], ..)| Bytes(*measured))
-            .right("arena", 1, 15, |(_, [.., arena], ..)| Bytes(*arena))
+            .left("device", 0, 6, |(name, ..): &(String, MemorySummary, String, &str)| name.clone())
+            .right("peak predicted", 1, 15, |(_, memory, ..)| Bytes(memory.predicted_peak_bytes))
+            .right("peak measured", 1, 15, |(_, memory, ..)| Bytes(memory.measured_peak_bytes))
+            .right("arena", 1, 15, |(_, memory, ..)| Bytes(memory.arena_bytes))
             .right("busy", 1, 6, |(_, _, busy, _)| busy.clone())
             .left("", 3, 0, |(.., verdict)| *verdict)
             .draw(&rows)

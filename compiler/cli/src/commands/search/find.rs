@@ -1,7 +1,7 @@
 //! How a prepared target is searched: with a first look where memory is an estimate, and again with
 //! less where what was found needs more.
 
-use super::progress::{Shown, Team};
+use super::progress::{Shown, Team, improvement};
 use pipe_compiler::Compilation;
 use pipe_search::driver::alternatives::Target;
 use pipe_search::driver::run::Prepared;
@@ -60,7 +60,7 @@ fn find_as_is(
     let mut rounds = if prepared.estimates_memory() { 0 } else { options.rounds };
     let mut accepted: Option<SearchResult> = None;
     let mut result = loop {
-        let report = &mut |progress: &Progress| shown.show(&prepared.problem, progress, team.elapsed());
+        let report = &mut |progress: &Progress| shown.show(improvement(&prepared.problem, progress), team.elapsed());
         let Some(found) = prepared.search(Options { rounds, ..options }, team, report) else { break accepted };
         let result = finished(prepared, found);
         if result.compilation.report.ok {

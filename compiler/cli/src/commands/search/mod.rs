@@ -18,7 +18,7 @@ use pipe_search::Options;
 use pipe_search::driver::alternatives::{Moves, Target};
 use pipe_search::driver::run::Prepared;
 use pipe_syntax::source::Sources;
-use progress::{Shown, Team, verdict};
+use progress::{Team, improvements, verdict};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -155,7 +155,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         let half = Duration::from_secs_f64(arguments.time / 2.0);
         prepared = searched.shorter(prepared, options, &team.within(half));
     }
-    let shown = Shown::new(target.quiet || target.format == Format::Json);
+    let shown = improvements(target.quiet || target.format == Format::Json);
     let result = find(&searched, &mut prepared, options, &team, &shown);
     let Some(result) = result else {
         return Err(Failure::Usage("there was no time to find any schedule; allow more with `--time`".to_owned()));

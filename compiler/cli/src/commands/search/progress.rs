@@ -4,8 +4,8 @@ use crate::output::print_error;
 use indicatif::{ProgressBar, ProgressStyle};
 use pipe_search::{Problem, Progress, Workers};
 use std::io::IsTerminal;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Threads that work until the time is over, or someone presses Ctrl-C.
@@ -71,47 +71,61 @@ impl Workers for Team {
 }
 
 /// A line on standard error that changes and turns, where that is a terminal and something is to be shown.
-#[must_use]
-pub(crate) fn spinner(quiet: bool) -> Option<ProgressBar> {
+fn spinner(begin: &'static str, quiet: bool) -> Option<ProgressBar> {
     let bar = (std::io::stderr().is_terminal() && !quiet).then(ProgressBar::new_spinner)?;
     let style = ProgressStyle::with_template("{spinner} {elapsed:>4}  {wide_msg}");
     bar.set_style(style.expect("the template is a constant that parses"));
+    bar.set_message(begin);
     bar.enable_steady_tick(Duration::from_millis(120));
     Some(bar)
 }
 
-/// Improvements on standard error: a line that changes on a terminal, a line each elsewhere.
+/// Progress on standard error: a line that changes on a terminal, a line now and then elsewhere.
 pub(crate) struct Shown {
     bar: Option<ProgressBar>,
-    lines: bool,
+    /// When the last line was written, if any are.
+    last: Option<Mutex<Duration>>,
+    pause: Duration,
 }
 
 impl Shown {
-    /// A quiet one shows nothing.
+    /// One that begins with a text, and pauses between lines. A quiet one shows nothing.
     #[must_use]
-    pub(crate) fn new(quiet: bool) -> Self {
-        let bar = spinner(quiet);
-        bar.iter().for_each(|bar| bar.set_message("gathering starts"));
-        Self { lines: bar.is_none() && !quiet, bar }
+    pub(crate) fn new(begin: &'static str, pause: Duration, quiet: bool) -> Self {
+        let bar = spinner(begin, quiet);
+        Self { last: (bar.is_none() && !quiet).then(Mutex::default), bar, pause }
     }
 
-    /// There is something shorter.
-    pub(crate) fn show(&self, problem: &Problem, progress: &Progress, elapsed: Duration) {
-        let round = if progress.round == 0 { "start".to_owned() } else { format!("round {}", progress.round) };
-        let text = format!("{round:<8}  {}", measures(problem, progress));
+    /// Shows what there is now.
+    pub(crate) fn show(&self, text: String, elapsed: Duration) {
         if let Some(bar) = &self.bar {
             bar.set_message(text);
-        } else if self.lines {
-            print_error(&format!("{:6.1} s  {text}\n", elapsed.as_secs_f64()));
+        } else if let Some(last) = &self.last {
+            let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+            if elapsed.saturating_sub(*last) >= self.pause {
+                *last = elapsed;
+                print_error(&format!("{:6.1} s  {text}\n", elapsed.as_secs_f64()));
+            }
         }
     }
 
     /// Removes the line.
     pub(crate) fn finish(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
+        self.bar.iter().for_each(ProgressBar::finish_and_clear);
     }
+}
+
+/// That of a search, which shows every improvement.
+#[must_use]
+pub(crate) fn improvements(quiet: bool) -> Shown {
+    Shown::new("gathering starts", Duration::ZERO, quiet)
+}
+
+/// Something shorter, and where it comes from.
+#[must_use]
+pub(crate) fn improvement(problem: &Problem, progress: &Progress) -> String {
+    let round = if progress.round == 0 { "start".to_owned() } else { format!("round {}", progress.round) };
+    format!("{round:<8}  {}", measures(problem, progress))
 }
 
 fn measures(problem: &Problem, progress: &Progress) -> String {

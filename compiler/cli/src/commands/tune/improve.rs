@@ -1,7 +1,7 @@
 //! Shorter orders for the best of a tuning: `pipec search` on the first row of each of a few layouts.
 
 use crate::commands::search::find::find;
-use crate::commands::search::progress::{Shown, Team};
+use crate::commands::search::progress::{Team, improvements};
 use pipe_compiler::compile;
 use pipe_schedule::dispatch::Objective;
 use pipe_search::driver::alternatives::{Moves, Target};
@@ -58,7 +58,7 @@ fn searched(problem: &Problem, candidate: &Candidate, seed: u64, team: &Team, qu
     let target = Target { root: &root, loader: &loader, request: &problem.request, objective, may };
     let mut prepared = target.prepare(&mut Sources::default()).ok()?;
     let options = Options { objective, seed, rounds: ROUNDS };
-    let source = find(&target, &mut prepared, options, team, &Shown::new(quiet))?.source;
+    let source = find(&target, &mut prepared, options, team, &improvements(quiet))?.source;
     let root = Source { name: "tuned.pipe".to_owned(), text: source.clone() };
     let analysis = compile(&mut Sources::default(), root, &loader, &problem.request).report;
     let step = analysis.figures.makespan?;

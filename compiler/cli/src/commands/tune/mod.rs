@@ -2,11 +2,10 @@
 //! takes the shortest steps and fits.
 
 mod improve;
-mod progress;
 mod table;
 
 use crate::Outcome;
-use crate::commands::search::progress::Team;
+use crate::commands::search::progress::{Shown, Team};
 use crate::input::{self, Format, TargetArguments};
 use crate::output::figures::number;
 use crate::output::findings::{json, show};
@@ -18,15 +17,19 @@ use pipe_ir::units::Bytes;
 use pipe_schedule::policy::offload::Wanted;
 use pipe_search::Workers;
 use pipe_search::tune::report::TuneReport;
-use pipe_search::tune::{Candidate, LEFT_OUT, Problem, TuneRequest, TuneResult, analysis, problem, space, tune};
+use pipe_search::tune::{
+    Candidate, LEFT_OUT, Problem, Progress, TuneRequest, TuneResult, analysis, problem, space, tune,
+};
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
 use pipe_syntax::source::Sources;
 use pipe_syntax::stdlib;
-use progress::Shown;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use table::table;
+
+/// Time between two lines of progress where standard error is no terminal.
+const PAUSE: Duration = Duration::from_secs(5);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -108,9 +111,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     let space = space(&problem);
     let mut report = TuneReport::new(&target.target);
     report.describe(&problem, &space);
-    let shown = Shown::new(target.quiet || target.format == Format::Json);
-    let found =
-        tune(&problem, &space, arguments.best.into(), &team, &mut |progress| shown.show(progress, team.elapsed()));
+    let shown = Shown::new("", PAUSE, target.quiet || target.format == Format::Json);
+    let mut show = |progress: &Progress<'_>| shown.show(looked_at(progress), team.elapsed());
+    let found = tune(&problem, &space, arguments.best.into(), &team, &mut show);
     shown.finish();
     let reports = reports(&problem, &found, &team)?;
     report.fill(&problem, &found, &reports);
@@ -156,6 +159,15 @@ fn beside(path: &Path, problem: &Problem, folder: &Path) -> Result<Option<PathBu
         }
         Err(error) => Err(Failure::Io(wanted.display().to_string(), error)),
     }
+}
+
+/// What was looked at so far, and the best of it.
+fn looked_at(progress: &Progress<'_>) -> String {
+    let best = |(candidate, time): (&Candidate, _)| format!("best {time} ms, {}", candidate.variant.call());
+    let best = progress.best.map_or_else(|| "nothing fits yet".to_owned(), best);
+    let Progress { counts, found, bound, .. } = progress;
+    let (bounded, timed) = (counts.bounded, counts.timed);
+    format!("{bounded} bounded, {timed} timed, {found} settled; {best}; nothing is below {bound} ms")
 }
 
 /// What the compiler says of the sources of the best.
