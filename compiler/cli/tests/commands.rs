@@ -1,60 +1,36 @@
 //! The real binary: what it prints, writes and exits with.
 
+mod process;
+
+use process::{Ended, pipec};
 use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::Command;
 
 const TINY: &str = include_str!("data/adam.pipe");
 
-/// A folder that goes away with its test, and holds `tiny.pipe`.
+/// A folder of a test, which holds `tiny.pipe`.
 struct Folder(PathBuf);
 
 impl Folder {
     fn new(test: &str) -> Self {
-        let folder = std::env::temp_dir().join(format!("pipec-commands-{}-{test}", std::process::id()));
-        fs::create_dir_all(&folder).expect("a temporary folder");
-        fs::write(folder.join("tiny.pipe"), TINY).expect("a file");
-        Self(folder)
+        Self(process::folder(&format!("commands-{test}"), &[("tiny.pipe", TINY)]))
     }
 
-    fn command(&self, arguments: &str) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_pipec"));
-        command.args(arguments.split_whitespace()).current_dir(&self.0).env("NO_COLOR", "1");
-        command
-    }
-
-    /// Runs the command with words separated by spaces; it must exit with this code.
-    fn run(&self, arguments: &str, code: i32) -> Output {
-        let output = self.command(arguments).output().expect("the binary starts");
-        assert_eq!(output.status.code(), Some(code), "{arguments}\n{}{}", out(&output), error(&output));
-        output
+    /// Runs the command; it must exit with this code.
+    fn run(&self, arguments: &str, code: i32) -> Ended {
+        pipec(&self.0, arguments, "").with(code)
     }
 
     /// The JSON on standard output.
     fn json(&self, arguments: &str, code: i32) -> Value {
-        let output = self.run(arguments, code);
-        serde_json::from_str(&out(&output)).unwrap_or_else(|error| panic!("{arguments}: {error}\n{}", out(&output)))
+        self.run(arguments, code).into()
     }
 
     fn read(&self, name: &str) -> String {
         fs::read_to_string(self.0.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
     }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // Nothing is lost if it stays.
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-fn out(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn error(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 /// What a field of the report may hold.
@@ -168,10 +144,12 @@ fn stages_recompute_on_the_command_line() {
         |more: &str| folder.json(&format!("run tiny.pipe --no-checkpoint --format json {more}"), 0)["losses"].clone();
     assert_eq!(losses("--recompute all"), losses(""));
     assert!(
-        out(&folder.run("check std:1f1b --recompute all", 0))
+        folder
+            .run("check std:1f1b --recompute all", 0)
+            .out
             .contains("  recompute      s0 to s3    8 of the 32 that d0 works, 25.0%")
     );
-    assert!(out(&folder.run("plot std:1f1b --recompute 0..3", 0)).contains("R recompute the forward"));
+    assert!(folder.run("plot std:1f1b --recompute 0..3", 0).out.contains("R recompute the forward"));
     folder.run("plot tiny.pipe --recompute all -o again.svg", 0);
     assert!(folder.read("again.svg").contains("R recompute"));
 }
@@ -189,14 +167,14 @@ fn replicas_divide_state_on_the_command_line() {
     assert!(
         first["optimizer_bytes"].as_u64() <= first["undivided_optimizer_bytes"].as_u64().map(|bytes| bytes / 2 + 256)
     );
-    let table = out(&folder.run("check tiny.pipe --zero 2", 0));
+    let table = folder.run("check tiny.pipe --zero 2", 0).out;
     assert!(table.contains("  zero           2 ") && table.contains(" of gradients come and go on d"), "{table}");
     let report = folder.json("check tiny.pipe --zero 3 --format json", 0);
     let number = |name: &str| report["zero"]["per_device"][0][name].as_u64().unwrap_or_default();
     assert_eq!(report["zero"]["what"], "optimizer, gradients, parameters");
     assert!(number("parameter_bytes") <= number("undivided_parameter_bytes") / 2 + 256);
     assert!(number("gatherings") > 0 && number("gathered_bytes") >= number("undivided_parameter_bytes"));
-    let table = out(&folder.run("check tiny.pipe --zero 3", 0));
+    let table = folder.run("check tiny.pipe --zero 3", 0).out;
     assert!(table.contains(" of weights, and gathers "), "{table}");
     assert_eq!(plain["losses"], run("--zero 3 --stress 3")["losses"]);
     // Resuming goes from one to the other.
@@ -204,8 +182,8 @@ fn replicas_divide_state_on_the_command_line() {
     let resumed = run("--resume saved");
     let last = |report: &Value| report["losses"].as_array().and_then(|losses| losses.last().cloned());
     assert_eq!(last(&resumed), last(&plain));
-    assert!(error(&folder.run("check std:dp_1f1b --zero 1", 1)).contains("cannot-shard"));
-    assert!(error(&folder.run("check tiny.pipe --zero 4", 2)).contains("0, 1, 2 or 3"));
+    assert!(folder.run("check std:dp_1f1b --zero 1", 1).error.contains("cannot-shard"));
+    assert!(folder.run("check tiny.pipe --zero 4", 2).error.contains("0, 1, 2 or 3"));
 }
 
 #[test]
@@ -222,28 +200,28 @@ fn what_is_rejected_exits_with_1_and_says_where() {
     assert_eq!((&report["diagnostics"][0]["code"], &report["diagnostics"][0]["line"]), (&"syntax".into(), &1.into()));
     for command in ["check", "build", "run", "plot"] {
         let output = folder.run(&format!("{command} broken.pipe"), 1);
-        assert!(error(&output).contains("broken.pipe:1"), "{}", error(&output));
+        assert!(output.error.contains("broken.pipe:1"), "{}", output.error);
     }
 }
 
 #[test]
 fn what_cannot_be_carried_out_exits_with_2_and_helps() {
     let folder = Folder::new("usage");
-    assert!(error(&folder.run("check std:zb_w", 2)).contains("`zb_v`"));
+    assert!(folder.run("check std:zb_w", 2).error.contains("`zb_v`"));
     for arguments in
         ["", "chek std:1f1b", "check", "check nowhere.pipe", "check std:1f1b --set devices", "explain nothing"]
     {
-        assert!(error(&folder.run(arguments, 2)).len() > 20, "{arguments}");
+        assert!(folder.run(arguments, 2).error.len() > 20, "{arguments}");
     }
-    assert!(out(&folder.run("--help", 0)).contains("Exit codes"));
-    assert!(out(&folder.run("explain deadlock", 0)).starts_with("# "));
-    assert!(out(&folder.run("explain", 0)).contains("memory-exceeded"));
+    assert!(folder.run("--help", 0).out.contains("Exit codes"));
+    assert!(folder.run("explain deadlock", 0).out.starts_with("# "));
+    assert!(folder.run("explain", 0).out.contains("memory-exceeded"));
 }
 
 #[test]
 fn plots_go_to_the_terminal_or_to_a_picture() {
     let folder = Folder::new("plot");
-    let drawn = out(&folder.run("plot std:1f1b --set devices=3 --set microbatches=6", 0));
+    let drawn = folder.run("plot std:1f1b --set devices=3 --set microbatches=6", 0).out;
     assert!(["d0", "d1", "d2"].iter().all(|device| drawn.contains(device)), "{drawn}");
     assert!(!drawn.contains('\x1b'), "no colours in files");
     folder.run("plot tiny.pipe -o tiny.svg", 0);
@@ -269,20 +247,20 @@ fn a_built_program_checks_and_runs_like_its_source() {
     for form in ["svg", "html"] {
         folder.run(&format!("plot tiny.pipe -o plotted.{form}"), 0);
         let plotted = folder.read(&format!("plotted.{form}"));
-        assert_eq!(out(&folder.run(&format!("build tiny.pipe --emit {form}"), 0)), plotted);
+        assert_eq!(folder.run(&format!("build tiny.pipe --emit {form}"), 0).out, plotted);
     }
-    let commands = out(&folder.run("build tiny.pipe --emit commands", 0));
+    let commands = folder.run("build tiny.pipe --emit commands", 0).out;
     assert!(
         commands.starts_with("; setup: 2 queues, 0 events, ") && commands.contains("\n; step: 4 queues, "),
         "{commands}"
     );
     assert!(commands.contains("\nd0>d1 activation  copy d0 %"), "{commands}");
-    let kernels = out(&folder.run("build tiny.pipe --emit kernels", 0));
+    let kernels = folder.run("build tiny.pipe --emit kernels", 0).out;
     assert!(kernels.starts_with("@F.s0: ") && kernels.contains("\nall devices: a step\n"), "{kernels}");
     assert!(kernels.lines().any(|line| line.starts_with("  optimizer ") && line.contains(" MB  ")), "{kernels}");
-    let none = out(&folder.run("build std:1f1b --emit kernels", 0));
+    let none = folder.run("build std:1f1b --emit kernels", 0).out;
     assert_eq!(none, "; tasks of a schedule without a model have no kernels\n");
-    assert_eq!(out(&folder.run("build tiny.pipe", 0)), folder.read("tiny.ir"));
+    assert_eq!(folder.run("build tiny.pipe", 0).out, folder.read("tiny.ir"));
     let damaged = folder.read("tiny.ir").replacen("  wait ", "  wait t9", 1);
     fs::write(folder.0.join("damaged.ir"), damaged).expect("a file");
     folder.run("check damaged.ir", 1);
@@ -294,7 +272,7 @@ fn a_stuck_program_is_shown_as_a_cycle_of_its_lines() {
     let folder = Folder::new("stuck");
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/ir/deadlock/two_queues.ir");
     fs::copy(source, folder.0.join("stuck.ir")).expect("a file");
-    let shown = error(&folder.run("check stuck.ir", 1));
+    let shown = folder.run("check stuck.ir", 1).error;
     let expected = "\
 error[ir-rule]: deadlock: d0 waits for d1 to receive `activation.s0 m1`, and d1 for d0 to receive `activation.s1 m0`
   stuck.ir:29: d0 `wait !1` waits for
@@ -325,7 +303,7 @@ fn a_run_saves_resumes_and_traces() {
     let trace: Value = serde_json::from_str(&folder.read("trace.json")).expect("JSON");
     assert!(trace["traceEvents"].as_array().is_some_and(|events| events.len() > 6 * 16), "{trace}");
     let output = folder.run("run tiny.pipe --resume nowhere", 1);
-    assert!(error(&output).contains("no checkpoint at nowhere"), "{}", error(&output));
+    assert!(output.error.contains("no checkpoint at nowhere"), "{}", output.error);
 }
 
 #[test]
@@ -334,7 +312,7 @@ fn what_a_run_has_learned_is_not_lost() {
     let long = folder.json("run tiny.pipe --steps 4 --format json", 0);
     // A run that begins anew leaves the older one's checkpoints alone, and goes on from its own.
     let anew = folder.run("run tiny.pipe --steps 2 --format json", 0);
-    assert!(error(&anew).contains("are in saved/before-1 now: `--resume saved/before-1`"), "{}", error(&anew));
+    assert!(anew.error.contains("are in saved/before-1 now: `--resume saved/before-1`"), "{}", anew.error);
     let again = folder.json("run tiny.pipe --steps 4 --resume ./saved --format json", 0);
     assert_eq!((&again["resumed_from"], &again["last_loss"]), (&2.into(), &long["last_loss"]));
     assert!(!folder.0.join("saved/before-2").exists());
@@ -352,17 +330,17 @@ fn what_a_checkpoint_is_refused_for_is_said_with_the_option_that_accepts_it() {
     fs::write(folder.0.join("data.bytes"), [1, 2, 3, 4, 5, 6, 7, 8, 9].repeat(5)).expect("a file");
     let other = TINY.replace("data synthetic", "data \"data.bytes\"");
     fs::write(folder.0.join("other.pipe"), other).expect("a file");
-    let told = error(&folder.run("run other.pipe --steps 4 --resume --quiet", 1));
+    let told = folder.run("run other.pipe --steps 4 --resume --quiet", 1).error;
     assert!(told.contains("was saved with other data (synthetic, and this run has 45 bytes of checksum "), "{told}");
     assert!(told.contains(": `--resume-despite data` goes on all the same, and `--resume-weights-only`"), "{told}");
     let told =
-        error(&folder.run("run other.pipe --steps 4 --resume saved --resume-despite data --no-checkpoint --quiet", 0));
+        folder.run("run other.pipe --steps 4 --resume saved --resume-despite data --no-checkpoint --quiet", 0).error;
     assert!(told.starts_with("warning: ") && told.contains("was saved with other data"), "{told}");
     // The optimizer: its state is never taken. Weights alone begin a new run, and the older one is set aside.
     let other = TINY.replace("adamw(learning_rate = 0.001)", "sgd(learning_rate = 0.1, momentum = 0.9)");
     fs::write(folder.0.join("other.pipe"), other).expect("a file");
     for more in ["", "--resume-despite model,data"] {
-        let told = error(&folder.run(&format!("run other.pipe --steps 4 --resume {more} --quiet"), 1));
+        let told = folder.run(&format!("run other.pipe --steps 4 --resume {more} --quiet"), 1).error;
         assert!(told.contains("another optimizer (adamw, and this run has sgd with momentum)"), "{told}");
         assert!(told.contains(": `--resume-weights-only` takes the weights alone"), "{told}");
     }
@@ -374,7 +352,7 @@ fn what_a_checkpoint_is_refused_for_is_said_with_the_option_that_accepts_it() {
     let mut bytes = fs::read(&aside).expect("a file");
     *bytes.last_mut().expect("not empty") ^= 1;
     fs::write(&aside, bytes).expect("written");
-    let told = error(&folder.run("run tiny.pipe --steps 4 --resume saved/before-1 --quiet", 1));
+    let told = folder.run("run tiny.pipe --steps 4 --resume saved/before-1 --quiet", 1).error;
     assert!(
         told.contains(" is damaged: the numbers of `") && told.contains("that is sound is saved/before-1"),
         "{told}"
@@ -390,7 +368,8 @@ fn what_a_checkpoint_is_refused_for_is_said_with_the_option_that_accepts_it() {
 fn ctrl_c_ends_a_run_with_a_checkpoint() {
     use std::time::{Duration, Instant};
     let folder = Folder::new("signal");
-    let mut run = folder.command("run tiny.pipe --steps 100000000 --format json");
+    let mut run = Command::new(env!("CARGO_BIN_EXE_pipec"));
+    run.args("run tiny.pipe --steps 100000000 --format json".split(' ')).current_dir(&folder.0);
     let run = run.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::null()).spawn().expect("starts");
     // The first checkpoint, after two steps, says that the run is on its way.
     let began = Instant::now();
@@ -405,7 +384,7 @@ fn ctrl_c_ends_a_run_with_a_checkpoint() {
     assert!(sent.success());
     let output = run.wait_with_output().expect("it ends");
     assert_eq!(output.status.code(), Some(0));
-    let summary: Value = serde_json::from_str(&out(&output)).expect("JSON");
+    let summary: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(summary["interrupted"], true);
     let checkpoint = summary["checkpoint"].as_str().expect("a path");
     assert!(checkpoint.contains(&format!("{:08}", summary["steps"].as_u64().expect("a number"))), "{checkpoint}");
@@ -419,15 +398,12 @@ fn ctrl_c_ends_a_run_with_a_checkpoint() {
 fn one_of_several_processes_says_how_to_build_for_them() {
     let folder = Folder::new("ranks");
     for (rank, said) in [("0", 1), ("1", 0)] {
-        let mut command = folder.command("run tiny.pipe");
-        let output =
-            command.env("OMPI_COMM_WORLD_RANK", rank).env("OMPI_COMM_WORLD_SIZE", "2").output().expect("it starts");
-        assert_eq!(output.status.code(), Some(2), "{}", error(&output));
-        assert_eq!(
-            error(&output).matches("mpirun started 2 processes, but this pipec was built without MPI").count(),
-            said
-        );
-        assert!(out(&output).is_empty() && !folder.0.join("saved").exists());
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pipec"));
+        command.env("OMPI_COMM_WORLD_RANK", rank).env("OMPI_COMM_WORLD_SIZE", "2");
+        let ended = process::run(command, &folder.0, "run tiny.pipe", "").with(2);
+        let told = "mpirun started 2 processes, but this pipec was built without MPI";
+        assert_eq!(ended.error.matches(told).count(), said);
+        assert!(ended.out.is_empty() && !folder.0.join("saved").exists());
     }
 }
 
@@ -438,19 +414,19 @@ fn schedules_of_pytorch_are_written_read_drawn_and_searched() {
     assert!(folder.read("zb.csv").starts_with("0UNSHARD,0F0,0SEND_F0,"));
     let checked = folder.json("check zb.csv --format json", 0);
     assert_eq!((&checked["devices"], &checked["microbatches"]), (&2.into(), &4.into()));
-    assert!(out(&folder.run("plot zb.csv", 0)).starts_with("zb: makespan"));
+    assert!(folder.run("plot zb.csv", 0).out.starts_with("zb: makespan"));
     // What is found is a source of the language, whatever the target was.
     folder.run("search zb.csv --time 1 --quiet -o found.pipe", 0);
     assert!(folder.read("found.pipe").contains("schedule found {"));
     folder.run("check found.pipe --set devices=2 --set microbatches=4 --quiet", 0);
     let wrong = folder.run("check zb.csv --torch 2.9 --quiet", 1);
-    assert!(error(&wrong).contains("error[torch-version]: PyTorch 2.9 cannot read"), "{}", error(&wrong));
+    assert!(wrong.error.contains("error[torch-version]: PyTorch 2.9 cannot read"), "{}", wrong.error);
     // An option that few use is a note of one message, and none of it where only errors and warnings are wanted.
     let build = "build std:1f1b --emit torch-csv -o tasks.csv";
     for (command, n_notes) in
         [(build.to_owned(), 1), (format!("{build} --quiet"), 0), ("check tasks.csv".to_owned(), 1)]
     {
-        let said = error(&folder.run(&command, 0));
+        let said = folder.run(&command, 0).error;
         assert_eq!(said.matches("`defer_pp_recv=True`").count(), n_notes, "{command}: {said}");
         assert!(!said.contains("warning") && said.lines().count() <= 3, "{command}: {said}");
     }
