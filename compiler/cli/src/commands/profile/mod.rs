@@ -225,7 +225,7 @@ impl Arguments {
             ("version of pipec", of_option(&env!("CARGO_PKG_VERSION"))),
             ("program", text::digest(prepared.program.program())),
             ("data", prepared.data.digest()),
-            ("backend", of_option(&prepared.backend)),
+            ("backend", of_option(&backend::name(prepared.backend))),
             ("number of steps (`--steps`)", of_option(&self.steps)),
             ("precision of products (`--products`)", of_option(&self.products)),
         ]

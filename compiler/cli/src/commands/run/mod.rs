@@ -232,7 +232,7 @@ impl Arguments {
             ("version of pipec", of_option(&env!("CARGO_PKG_VERSION"))),
             ("program", text::digest(program.program())),
             ("data", data.digest()),
-            ("backend", of_option(backend)),
+            ("backend", of_option(&backend::name(*backend))),
             ("way of products (`--products`, `--no-cublas`)", of_option(&(self.products, self.no_cublas))),
             ("number of steps (`--steps`)", of_option(&plan.steps)),
             (
