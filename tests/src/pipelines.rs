@@ -3,6 +3,7 @@
 use pipe_compiler::{Request, compile};
 use pipe_ir::verify::Verified;
 use pipe_syntax::source::{Source, Sources};
+use std::sync::Arc;
 
 /// The verified program of the only pipeline in a text, or what speaks against it.
 ///
@@ -13,6 +14,21 @@ pub fn program(text: &str) -> Result<Verified, String> {
     let root = Source { name: "test.pipe".into(), text: text.into() };
     let compilation = compile(&mut sources, root, &|_| Err("no files here".into()), &Request::default());
     compilation.program.ok_or_else(|| format!("{:#?} {:#?}", compilation.diagnostics, compilation.our_mistakes))
+}
+
+/// The same where it must be accepted.
+///
+/// # Panics
+/// If it is not.
+#[must_use]
+pub fn verified(text: &str) -> Arc<Verified> {
+    Arc::new(program(text).unwrap_or_else(|why| panic!("{text}: {why}")))
+}
+
+/// A pipeline whose model has numbers of this type.
+#[must_use]
+pub fn in_precision(precision: &str, text: &str) -> String {
+    text.replacen("devices", &format!("precision {precision} devices"), 1)
 }
 
 /// A pipeline that trains the standard GPT for some steps on random tokens.

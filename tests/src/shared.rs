@@ -1,30 +1,20 @@
 //! Pipelines whose replicas divide the state of their weights, and all that they learn.
 
-use crate::pipelines::program;
-use crate::training::{losses, places, start, steps};
+use crate::training::{assert_peaks, losses, places, start, steps};
 use pipe_ir::instruction::{Collective, Instruction};
 use pipe_ir::program::Program;
 use pipe_ir::shares::share;
 use pipe_ir::units::Bytes;
 use pipe_ir::value::ValueKind;
 use pipe_ir::verify::Verified;
+use pipe_runtime::Run;
 use pipe_runtime::checkpoint::{NamedTensor, state};
-use pipe_runtime::{Run, Used};
 use std::sync::Arc;
 
 /// Of a small GPT.
 pub const SIZES: &str = "vocab = 17, hidden = 16, heads = 2, blocks = 4, sequence = 5, rows = 2";
 /// The optimizer of [`crate::pipelines::gpt`].
 pub const ADAMW: &str = "adamw(learning_rate = 0.001, beta1 = 0.9, beta2 = 0.95, weight_decay = 0.1)";
-
-/// The program of a pipeline.
-///
-/// # Panics
-/// If it has none.
-#[must_use]
-pub fn verified(text: &str) -> Arc<Verified> {
-    Arc::new(program(text).unwrap_or_else(|why| panic!("{text}: {why}")))
-}
 
 /// The whole model on every device, a microbatch each, and many stages: gradients of a stage are
 /// only there until it is updated.
@@ -57,12 +47,7 @@ pub struct Learned {
 pub fn learn(program: &Arc<Verified>, stress: Option<u64>, n_steps: u64) -> Learned {
     let mut run = start(program, stress);
     let reports = steps(&mut run, 0..n_steps);
-    for report in &reports {
-        for (measured, code) in report.devices.iter().zip(&program.program().devices) {
-            assert_eq!((measured.peak, measured.high_water), (code.peak, code.arena));
-            assert_eq!(measured.host, Used { peak: code.host.peak, high_water: code.host.arena });
-        }
-    }
+    assert_peaks(program.program(), &reports);
     for (value, tensor) in places(run.program(), ValueKind::Parameters) {
         let all = run.read_all(value, tensor);
         assert!(all.windows(2).all(|pair| pair[0] == pair[1]), "replicas of {}", run.program().value(value).name);

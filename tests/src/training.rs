@@ -5,7 +5,7 @@ use pipe_ir::program::Program;
 use pipe_ir::value::ValueKind;
 use pipe_ir::verify::Verified;
 use pipe_runtime::data::Data;
-use pipe_runtime::{Backend, Options, Run, StepReport};
+use pipe_runtime::{Backend, Options, Run, StepReport, Used};
 use std::sync::Arc;
 
 /// A tensor's name, and the bits of its elements in double precision.
@@ -28,6 +28,32 @@ pub fn start(program: &Arc<Verified>, stress: Option<u64>) -> Run {
 /// If one fails.
 pub fn steps(run: &mut Run, steps: std::ops::Range<u64>) -> Vec<StepReport> {
     steps.map(|step| run.step(step).unwrap_or_else(|error| panic!("step {step}: {error}"))).collect()
+}
+
+/// Compares the measured peaks with the compiled ones, in both memories.
+///
+/// # Panics
+/// If they differ.
+pub fn assert_peaks(program: &Program, reports: &[StepReport]) {
+    for report in reports {
+        for (measured, code) in report.devices.iter().zip(&program.devices) {
+            assert_eq!((measured.peak, measured.high_water), (code.peak, code.arena));
+            assert_eq!(measured.host, Used { peak: code.host.peak, high_water: code.host.arena });
+        }
+    }
+}
+
+/// Losses by step and microbatch, and gradients, weights and optimizer state.
+pub type Learned = (Vec<Vec<(MicrobatchId, u64)>>, [Vec<Bits>; 3]);
+
+/// What three steps learn. Measured peaks must be the compiled ones.
+#[must_use]
+pub fn learn(program: &Arc<Verified>, stress: Option<u64>) -> Learned {
+    let mut run = start(program, stress);
+    let reports = steps(&mut run, 0..3);
+    assert_peaks(program.program(), &reports);
+    let kinds = [ValueKind::ParameterGradients, ValueKind::Parameters, ValueKind::OptimizerState];
+    (losses(&reports), kinds.map(|kind| bits(&run, kind)))
 }
 
 /// Places of all tensors of a kind, from the first layer to the last, whatever stages they belong to.

@@ -7,15 +7,14 @@ use pipe_ir::verify::Verified;
 use pipe_runtime::checkpoint::{resume, save, state};
 use pipe_syntax::stdlib::SCHEDULES;
 use pipe_tests::cases::{report, root};
-use pipe_tests::pipelines::{gpt, program};
-use pipe_tests::training::{Bits, bits, losses, start, steps};
+use pipe_tests::pipelines::{self, gpt, program, verified};
+use pipe_tests::training::{Bits, assert_peaks, bits, losses, start, steps};
 use std::sync::Arc;
 
 const SIZES: &str = "vocab = 17, hidden = 16, heads = 2, blocks = 4, sequence = 6, rows = 2";
 
 fn in_precision(precision: &str, devices: u32, schedule: &str) -> Arc<Verified> {
-    let text = gpt(SIZES, devices, 4, schedule).replacen("devices", &format!("precision {precision} devices"), 1);
-    Arc::new(program(&text).unwrap_or_else(|why| panic!("{text}: {why}")))
+    verified(&pipelines::in_precision(precision, &gpt(SIZES, devices, 4, schedule)))
 }
 
 fn mixed(devices: u32, schedule: &str) -> Arc<Verified> {
@@ -27,11 +26,7 @@ fn learn(program: &Arc<Verified>, stress: Option<u64>) -> (Vec<f64>, [Vec<Bits>;
     let mut run = start(program, stress);
     let stride = u64::from(program.program().n_steps);
     let reports: Vec<_> = (0..2).flat_map(|step| steps(&mut run, step * stride..step * stride + 1)).collect();
-    for report in &reports {
-        for (measured, compiled) in report.devices.iter().zip(&program.program().devices) {
-            assert_eq!((measured.peak, measured.high_water), (compiled.peak, compiled.arena));
-        }
-    }
+    assert_peaks(program.program(), &reports);
     let losses = losses(&reports).into_iter().flatten().map(|(_, loss)| f64::from_bits(loss)).collect();
     (losses, [ValueKind::Parameters, ValueKind::OptimizerState].map(|kind| bits(&run, kind)))
 }

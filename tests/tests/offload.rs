@@ -9,40 +9,19 @@ use pipe_ir::units::Bytes;
 use pipe_ir::value::ValueKind;
 use pipe_ir::verify::Verified;
 use pipe_runtime::data::Data;
-use pipe_runtime::{Backend, Options, Run, Used};
+use pipe_runtime::{Backend, Options, Run};
 use pipe_schedule::policy::offload::Offload;
 use pipe_schedule::timing::costs::StageCosts;
 use pipe_syntax::stdlib::SCHEDULES;
 use pipe_tests::cases::{compile_text, report};
-use pipe_tests::pipelines::{gpt, program};
+use pipe_tests::pipelines::{gpt, in_precision, verified};
 use pipe_tests::programs::assert_read_back;
-use pipe_tests::training::{Bits, bits, losses, start, steps};
+use pipe_tests::training::{learn, steps};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 const SIZES: &str = "vocab = 17, hidden = 16, heads = 2, blocks = 6, sequence = 6, rows = 2";
-
-fn verified(text: &str) -> Arc<Verified> {
-    Arc::new(program(text).unwrap_or_else(|why| panic!("{text}: {why}")))
-}
-
-type Learned = (Vec<Vec<(MicrobatchId, u64)>>, [Vec<Bits>; 3]);
-
-/// Losses, gradients, weights and optimizer state of three steps. Measured peaks must be the
-/// compiled ones, in both spaces.
-fn learn(program: &Arc<Verified>, stress: Option<u64>) -> Learned {
-    let mut run = start(program, stress);
-    let reports = steps(&mut run, 0..3);
-    for report in &reports {
-        for (measured, code) in report.devices.iter().zip(&program.program().devices) {
-            assert_eq!((measured.peak, measured.high_water), (code.peak, code.arena));
-            assert_eq!(measured.host, Used { peak: code.host.peak, high_water: code.host.arena });
-        }
-    }
-    let kinds = [ValueKind::ParameterGradients, ValueKind::Parameters, ValueKind::OptimizerState];
-    (losses(&reports), kinds.map(|kind| bits(&run, kind)))
-}
 
 /// Bytes of weights, gradients and optimizer state of the stages of a device.
 fn state(program: &Program, device: usize) -> u64 {
@@ -91,7 +70,7 @@ fn momentum_double_precision_and_stages_that_recompute_learn_the_same_bits() {
     for (precision, optimizer) in [("f64", adamw), ("f32", "sgd(learning_rate = 0.1, momentum = 0.9)")] {
         let text = |line: &str| {
             let text = gpt(SIZES, 2, 4, &format!("1f1b recompute all {line}")).replace(adamw, optimizer);
-            verified(&text.replacen("devices", &format!("precision {precision} devices"), 1))
+            verified(&in_precision(precision, &text))
         };
         if learn(&text("offload optimizer, parameters"), Some(3)) != learn(&text(""), None) {
             failures.push(format!("{optimizer} in {precision}"));

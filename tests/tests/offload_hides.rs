@@ -5,15 +5,12 @@ use pipe_compiler::report::offload::LeaveReport;
 use pipe_compiler::{Compilation, Request};
 use pipe_ir::program::Program;
 use pipe_ir::units::Bytes;
-use pipe_ir::value::ValueKind;
-use pipe_ir::verify::Verified;
-use pipe_runtime::Used;
 use pipe_schedule::policy::offload::Offload;
 use pipe_schedule::timing::costs::StageCosts;
 use pipe_syntax::stdlib::SCHEDULES;
 use pipe_tests::cases::{compile_text, report};
 use pipe_tests::pipelines::gpt;
-use pipe_tests::training::{bits, losses, start, steps};
+use pipe_tests::training::learn;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -122,20 +119,6 @@ fn no_task_waits_longer_than_for_the_copies_of_state() {
         }
     }
     report(&failures);
-}
-
-/// Losses, gradients, weights and state of three steps; measured peaks must be the compiled ones, in both memories.
-fn learn(verified: &Arc<Verified>, stress: Option<u64>) -> (impl PartialEq, impl PartialEq) {
-    let mut run = start(verified, stress);
-    let reports = steps(&mut run, 0..3);
-    for report in &reports {
-        for (measured, code) in report.devices.iter().zip(&verified.program().devices) {
-            assert_eq!((measured.peak, measured.high_water), (code.peak, code.arena));
-            assert_eq!(measured.host, Used { peak: code.host.peak, high_water: code.host.arena });
-        }
-    }
-    let kinds = [ValueKind::ParameterGradients, ValueKind::Parameters, ValueKind::OptimizerState];
-    (losses(&reports), kinds.map(|kind| bits(&run, kind)))
 }
 
 #[test]

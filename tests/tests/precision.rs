@@ -6,15 +6,14 @@ use pipe_ir::value::ValueKind;
 use pipe_ir::verify::Verified;
 use pipe_runtime::Run;
 use pipe_runtime::checkpoint::{resume, save, state};
-use pipe_tests::pipelines::{gpt, program};
+use pipe_tests::pipelines::{self, gpt, verified};
 use pipe_tests::training::{bits, losses, places, start, steps};
 use std::sync::Arc;
 
 const SIZES: &str = "vocab = 7, hidden = 8, heads = 2, blocks = 2, sequence = 5, rows = 2";
 
 fn in_precision(precision: &str, devices: u32, schedule: &str) -> Arc<Verified> {
-    let text = gpt(SIZES, devices, 4, schedule).replacen("devices", &format!("precision {precision} devices"), 1);
-    Arc::new(program(&text).expect("accepted"))
+    verified(&pipelines::in_precision(precision, &gpt(SIZES, devices, 4, schedule)))
 }
 
 fn double(devices: u32, schedule: &str) -> Arc<Verified> {

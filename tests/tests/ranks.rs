@@ -9,7 +9,7 @@ use pipe_runtime::data::Data;
 use pipe_runtime::{Backend, Options, Run, RunError, StepReport};
 use pipe_syntax::stdlib::SCHEDULES;
 use pipe_tests::cases::report;
-use pipe_tests::pipelines::{gpt, program};
+use pipe_tests::pipelines::{gpt, program, verified};
 use pipe_tests::ranks::{held, join, on_ranks, settings, together};
 use pipe_tests::training::{losses, start, steps};
 use std::fs;
@@ -21,10 +21,6 @@ const SIZES: &str = "vocab = 17, hidden = 16, heads = 2, blocks = 6, sequence = 
 
 /// Pipelines side by side; each takes every R-th microbatch.
 const DATA_PARALLEL: &str = include_str!("../data/data_parallel.pipe");
-
-fn verified(text: &str) -> Arc<Verified> {
-    Arc::new(program(text).unwrap_or_else(|why| panic!("{text}: {why}")))
-}
 
 /// Two pipelines of two devices each, with a line more.
 fn replicas(line: &str) -> Arc<Verified> {

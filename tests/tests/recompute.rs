@@ -2,7 +2,6 @@
 //! and less than without it.
 
 use pipe_compiler::{Compilation, Request, compile, elaborate};
-use pipe_ir::ids::MicrobatchId;
 use pipe_ir::task::TaskKind;
 use pipe_ir::units::Bytes;
 use pipe_ir::value::ValueKind;
@@ -13,8 +12,8 @@ use pipe_schedule::policy::recompute::Recomputation;
 use pipe_syntax::source::{Source, Sources};
 use pipe_syntax::stdlib::SCHEDULES;
 use pipe_tests::cases::{compile_text, expect, read, report, root};
-use pipe_tests::pipelines::{gpt, program};
-use pipe_tests::training::{Bits, bits, losses, start, steps};
+use pipe_tests::pipelines::{gpt, in_precision, verified};
+use pipe_tests::training::{Learned, assert_peaks, bits, losses, start, steps};
 use std::sync::Arc;
 
 const SIZES: &str = "vocab = 17, hidden = 16, heads = 2, blocks = 4, sequence = 6, rows = 2";
@@ -24,18 +23,8 @@ const ASKED: [&str; 3] = ["recompute all", "recompute 0..S - 1", "recompute S / 
 
 /// A GPT of six layers under a schedule, and a line of the pipeline.
 fn text(precision: &str, devices: u32, schedule: &str, line: &str) -> String {
-    gpt(SIZES, devices, 4, &format!("{schedule} {line}")).replacen(
-        "devices",
-        &format!("precision {precision} devices"),
-        1,
-    )
+    in_precision(precision, &gpt(SIZES, devices, 4, &format!("{schedule} {line}")))
 }
-
-fn verified(text: &str) -> Arc<Verified> {
-    Arc::new(program(text).unwrap_or_else(|why| panic!("{text}: {why}")))
-}
-
-type Learned = (Vec<Vec<(MicrobatchId, u64)>>, [Vec<Bits>; 3]);
 
 /// Losses of two steps, gradients of the first, weights and optimizer state of the second. The
 /// measured peaks must be the compiled ones.
@@ -46,11 +35,7 @@ fn learn(program: &Arc<Verified>, stress: Option<u64>) -> Learned {
     let mut reports = steps(&mut run, 0..1);
     let gradients = bits(&run, ValueKind::ParameterGradients);
     reports.extend((stride..2 * stride).step_by(stride as usize).flat_map(|step| steps(&mut run, step..step + 1)));
-    for report in &reports {
-        for (measured, compiled) in report.devices.iter().zip(&program.program().devices) {
-            assert_eq!((measured.peak, measured.high_water), (compiled.peak, compiled.arena));
-        }
-    }
+    assert_peaks(program.program(), &reports);
     let [weights, state] = [ValueKind::Parameters, ValueKind::OptimizerState].map(|kind| bits(&run, kind));
     (losses(&reports), [gradients, weights, state])
 }

@@ -3,15 +3,14 @@
 
 use pipe_ir::value::ValueKind;
 use pipe_ir::verify::Verified;
-use pipe_tests::pipelines::{gpt, program};
+use pipe_tests::pipelines::{self, gpt, in_precision, program};
 use pipe_tests::training::{Bits, bits, distance, losses, start, steps};
 use std::sync::Arc;
 
 const SIZES: &str = "vocab = 17, hidden = 16, heads = 2, blocks = 4, sequence = 8, rows = 2";
 
 fn verified(precision: &str, devices: u32, schedule: &str) -> Arc<Verified> {
-    let text = gpt(SIZES, devices, 5, schedule).replacen("devices", &format!("precision {precision} devices"), 1);
-    Arc::new(program(&text).expect("accepted"))
+    pipelines::verified(&in_precision(precision, &gpt(SIZES, devices, 5, schedule)))
 }
 
 /// Mean losses of two steps, gradients after the first, weights after the second.

@@ -2,8 +2,7 @@
 
 use pipe_distributed::store::{self, Address, Keeper, Member};
 use pipe_distributed::{How, Job, Lost, Rank, Settings, Unconnected};
-use pipe_ir::verify::Verified;
-use pipe_tests::pipelines::{gpt, program};
+use pipe_tests::pipelines::{gpt, verified};
 use pipe_tests::ranks::{held, join, settings, together};
 use pipe_tests::store::Store;
 use pipe_tests::training::{losses, start, steps};
@@ -14,10 +13,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const SIZES: &str = "vocab = 17, hidden = 16, heads = 2, blocks = 8, sequence = 6, rows = 2";
-
-fn verified(text: &str) -> Arc<Verified> {
-    Arc::new(program(text).unwrap_or_else(|why| panic!("{text}: {why}")))
-}
 
 fn address(port: u16) -> Address {
     Address { host: "localhost".to_owned(), port, keeper: Keeper::Torchrun }

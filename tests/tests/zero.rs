@@ -11,10 +11,10 @@ use pipe_runtime::data::Data;
 use pipe_runtime::{Backend, Options, Run};
 use pipe_schedule::policy::zero::Zero;
 use pipe_tests::cases::{compile_text, report};
-use pipe_tests::pipelines::gpt;
+use pipe_tests::pipelines::{gpt, in_precision, verified};
 use pipe_tests::programs::{assert_read_back, divided, stages_with_updates};
 use pipe_tests::schedules::{Dice, Size, replicated};
-use pipe_tests::shared::{ADAMW, SIZES, STAGED, collectives, gatherings, held, learn, saved, verified};
+use pipe_tests::shared::{ADAMW, SIZES, STAGED, collectives, gatherings, held, learn, saved};
 use pipe_tests::training::{losses, start, steps};
 use proptest::prelude::*;
 use std::path::Path;
@@ -96,7 +96,7 @@ fn every_optimizer_learns_the_same_bits_in_both_precisions() {
         {
             let text = |line: &str| {
                 let text = gpt(SIZES, 3, 4, &format!("dp_1f1b(replicas = 3) {line}")).replace(ADAMW, optimizer);
-                text.replacen("devices", &format!("precision {precision} devices"), 1)
+                in_precision(precision, &text)
             };
             failures.extend(differences(&format!("{optimizer} in {precision}"), text, 11));
         }

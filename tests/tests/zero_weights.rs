@@ -6,8 +6,8 @@ use pipe_compiler::report::Report;
 use pipe_ir::units::Bytes;
 use pipe_ir::verify::Verified;
 use pipe_tests::cases::compile_text;
-use pipe_tests::pipelines::gpt;
-use pipe_tests::shared::{SIZES, STAGED, gatherings, learn, verified};
+use pipe_tests::pipelines::{gpt, verified};
+use pipe_tests::shared::{SIZES, STAGED, gatherings, learn};
 use std::path::Path;
 
 /// Three devices with all stages of a model, whatever `line` says of them.

@@ -10,7 +10,7 @@ use pipe_ir::value::ValueKind;
 use pipe_syntax::source::{FileId, Span};
 use std::collections::BTreeMap;
 
-const CHAIN: &str = "
+const LAYERS: &str = "
     layer start() {
         data tokens: i32[3]
         weight table: [5, 4] = normal(1)
@@ -20,7 +20,9 @@ const CHAIN: &str = "
         input x
         weight up: [4, 4] = normal(1)
         output tanh(matmul(x, up))
-    }
+    }";
+
+const CHAIN: &str = "
     layer finish() {
         input x
         data targets: i32[3]
@@ -44,7 +46,7 @@ fn join(name: &str, a: usize, b: usize) -> Layer {
 
 /// 0 -> 1 -> 2 -> 3(2, 0) -> 4(1, 3) -> 5 -> 6, and the loss reads 6.
 fn skips() -> Model {
-    let mut model = sound(CHAIN, &[]);
+    let mut model = sound(&format!("{LAYERS}{CHAIN}"), &[]);
     model.layers[3] = join("3.join", 2, 0);
     model.layers[4] = join("4.join", 1, 3);
     model
@@ -101,16 +103,6 @@ fn a_stage_hands_on_several_tensors() {
 }
 
 const TIED: &str = "
-    layer start() {
-        data tokens: i32[3]
-        weight table: [5, 4] = normal(1)
-        output gather(table, tokens)
-    }
-    layer dense() {
-        input x
-        weight up: [4, 4] = normal(1)
-        output tanh(matmul(x, up))
-    }
     layer finish() {
         input x
         data targets: i32[3]
@@ -127,7 +119,7 @@ const TIED: &str = "
 
 #[test]
 fn tied_weights_have_the_derivative_that_differences_measure() {
-    let model = sound(TIED, &[]);
+    let model = sound(&format!("{LAYERS}{TIED}"), &[]);
     for n_stages in 1..=5 {
         check(&model, n_stages, noise);
         let set = compile(&model, n_stages, &FUSED, 1);
@@ -138,7 +130,7 @@ fn tied_weights_have_the_derivative_that_differences_measure() {
 
 #[test]
 fn stages_that_share_a_weight_are_one_group() {
-    let set = compile(&sound(TIED, &[]), 5, &FUSED, 1);
+    let set = compile(&sound(&format!("{LAYERS}{TIED}"), &[]), 5, &FUSED, 1);
     let stages: Vec<Vec<u32>> =
         set.weights.iter().map(|group| group.stages.iter().map(|stage| stage.0).collect()).collect();
     assert_eq!(stages, [vec![0, 4], vec![1, 2, 3]]);
