@@ -2,25 +2,10 @@
 //!
 //! The language is total: every operation and every task is counted, and a text that asks for too many is refused.
 
-mod activation;
-mod block;
-mod fill;
-mod items;
-mod number;
-mod offload;
-mod order;
 mod parameters;
-mod parts;
-mod period;
 mod pipeline;
-mod place;
-mod recompute;
 mod schedule;
 mod target;
-mod training;
-mod transformer;
-mod window;
-mod zero;
 
 #[cfg(test)]
 mod tests;
@@ -98,7 +83,7 @@ pub fn microbatches_of(files: &Files, request: &Request) -> Option<u32> {
 /// The least common multiple of two numbers of microbatches, if a block may be that long.
 #[must_use]
 pub fn common_period(one: u64, other: u64) -> Option<u64> {
-    period::common(one, other)
+    schedule::common(one, other)
 }
 
 /// Elaborates the pipeline or schedule that the request names, or the only one of the root file.

@@ -1,7 +1,7 @@
 //! Parameters of files, and the values that the caller sets.
 
 use super::Request;
-use super::parts::fixed;
+use super::schedule::fixed;
 use super::target::Target;
 use pipe_model::transformer::SETTINGS;
 use pipe_syntax::ast::{Name, PipelineItem, Schedule, ScheduleItem, Weights};

@@ -1,6 +1,6 @@
 //! The verifier: only programs that pass here may run, whoever compiled them.
 //!
-//! Rules, each in the file of its group under `verify/`:
+//! Rules, each in the file of its group under `verify/` (collectives, channels and progress are in `orders/`):
 //!
 //! - **tables**: names are unique and ids in range; executables get as many buffers as they have
 //!   operands, all different and each at least as large as its value; numbers are finite; set-up
@@ -53,28 +53,18 @@
 //! A group is judged only if the groups before it found nothing, so that no finding merely follows from another. All
 //! take memory linear in the number of instructions, and time too, but for look-ups in sorted tables.
 
-mod channels;
-mod chunks;
-mod collectives;
-mod content;
 mod contents;
-mod graphs;
 mod lifespans;
 mod losses;
-mod optimizers;
-mod progress;
+mod orders;
 mod report;
-mod shapes;
-mod shares;
-mod stream;
-mod stuck;
 mod tables;
 mod tasks;
 mod tokens;
 
 use crate::ids::DeviceId;
 use crate::program::Program;
-pub use channels::receive_slots;
+pub use orders::receive_slots;
 use report::Report;
 use std::fmt;
 
@@ -216,17 +206,14 @@ fn analyze(program: &Program) -> Result<(), Report> {
         tokens::check(program, device, code, &mut report);
     }
     report.checkpoint()?;
-    let holders = collectives::Holders::of(program);
+    let holders = orders::Holders::of(program);
     tasks::check(program, &holders, &mut report);
     report.checkpoint()?;
     let contents = devices(program).map(|(device, code)| contents::check(program, &holders, device, code, &mut report));
     let (sent, joined): (Vec<_>, Vec<_>) = contents.unzip();
     report.checkpoint()?;
     devices(program).for_each(|(device, code)| losses::check(program, device, code, &mut report));
-    collectives::check(program, &holders, &joined, &mut report);
-    let channels = channels::check(program, &sent, &mut report);
-    report.checkpoint()?;
-    progress::check(program, &channels, &mut report);
+    orders::check(program, &holders, &sent, &joined, &mut report);
     report.checkpoint()
 }
 

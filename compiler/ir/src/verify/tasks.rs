@@ -1,7 +1,7 @@
 //! Rules about what is run: every microbatch goes through every stage exactly once, on one device. A stage lives on
 //! several devices where it is replicated; each of them then updates its weights.
 
-use super::collectives::Holders;
+use super::orders::Holders;
 use super::report::Report;
 use super::{Place, devices};
 use crate::ids::{DeviceId, ExecId, MicrobatchId, StageId};

@@ -5,12 +5,12 @@
 //! the next version from then on. Of weights that are kept in shares, what is gathered has the
 //! version of the shares.
 
-use super::super::shares;
 use super::{Content, Contents, Joined, Sum};
 use crate::ids::{BufferId, GroupId, ValueId};
 use crate::instruction::Collective;
 use crate::units::ALIGNMENT;
 use crate::value::ValueKind;
+use crate::verify::tables::shares;
 
 impl Contents<'_> {
     /// Takes part in a collective.

@@ -1,10 +1,12 @@
 //! Rules about what buffers hold: readers find the value that they expect, and a step ends with what it began with.
 
+mod content;
 mod joins;
 
+pub(super) use content::Content;
+
 use super::List;
-use super::collectives::Holders;
-use super::content::Content;
+use super::orders::Holders;
 use super::report::{Report, at};
 use crate::ids::{BufferId, DeviceId, ExecId, GroupId, MicrobatchId, ValueId};
 use crate::instruction::{Collective, Fill, Instruction, OperandRange};

@@ -1,6 +1,6 @@
 //! The parts of a schedule's declaration: each line once, each name with one meaning.
 
-use super::schedule::{Setting, too_many_variables};
+use super::{Setting, too_many_variables};
 use pipe_ir::task::TaskKind;
 use pipe_syntax::ast::{self, Expr, ScheduleItem, Statement, Weights};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
@@ -194,7 +194,7 @@ pub(super) fn scope_of<'a>(
 }
 
 /// Rule: nothing has a name that every schedule knows; a parameter of a file would be hidden there.
-pub(super) fn fixed(name: &ast::Name) -> Option<Diagnostic> {
+pub(in crate::elaborate) fn fixed(name: &ast::Name) -> Option<Diagnostic> {
     FIXED.contains(&name.text.as_str()).then(|| {
         let message = format!("`{}` has a fixed meaning in schedules", name.text);
         let error = Diagnostic::error(Code::DuplicateName, name.span, "another name is needed", message);

@@ -2,12 +2,13 @@
 //! update of its own; all of them by the devices that hold the weights, or each by the member of
 //! one group whose share it is.
 
-use super::report::Report;
-use super::{Place, shares};
+use super::shares;
 use crate::ids::{GroupId, ValueId};
 use crate::program::{Access, Body, Chunk, Exec, Program};
 use crate::task::TaskKind;
 use crate::value::ValueKind;
+use crate::verify::Place;
+use crate::verify::report::Report;
 use std::collections::BTreeMap;
 
 /// Checks the table of executables.

@@ -2,21 +2,22 @@
 //! tensor's parts lie inside it. Of weights that are kept in shares, each member has its own, and
 //! all of them only what was gathered.
 
-use super::report::Report;
-use super::{Place, graphs};
+use super::graphs;
 use crate::ids::{DeviceId, GroupId, ValueId};
 use crate::program::{Chunk, Exec, Operand, Program};
 use crate::shares::{cut, share};
 use crate::task::TaskKind;
 use crate::units::Bytes;
 use crate::value::{Share, TensorSlot, Value, ValueKind};
+use crate::verify::Place;
+use crate::verify::report::Report;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// By weights: the group whose members update a share each, and which positions have one.
-pub(super) type Divided = BTreeMap<ValueId, GroupId>;
+pub(in crate::verify) type Divided = BTreeMap<ValueId, GroupId>;
 
 /// The weights that are divided, and whole on every member.
-pub(super) fn divided(program: &Program) -> Divided {
+pub(in crate::verify) fn divided(program: &Program) -> Divided {
     let updates = program.execs.iter().filter_map(|exec| Some((exec.operands.first()?.value, exec.chunk?.group?)));
     updates.filter(|(weights, _)| program.value(*weights).share.is_none()).collect()
 }
@@ -153,7 +154,7 @@ pub(super) fn slot(value: &Value, slot: &TensorSlot) -> Result<(), String> {
 }
 
 /// The share of a device in a buffer that the members of a group divide; empty where it is no member.
-pub(super) fn of_device(program: &Program, group: GroupId, device: DeviceId, bytes: Bytes) -> std::ops::Range<Bytes> {
+pub(in crate::verify) fn of_device(program: &Program, group: GroupId, device: DeviceId, bytes: Bytes) -> std::ops::Range<Bytes> {
     let members = program.group(group);
     let position = members.iter().position(|member| *member == device);
     position.map_or(Bytes::ZERO..Bytes::ZERO, |position| share(bytes, members.len(), position))

@@ -1,6 +1,6 @@
 //! `order`: what each device does, one task after the other. Statements are resolved once and run for every device.
 
-use super::schedule::{Writer, Written};
+use super::{Writer, Written};
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
 use pipe_schedule::schedule::ScheduledTask;

@@ -1,6 +1,6 @@
 //! Rules about channels: sends and receives match in number, order and content, and receives take turns.
 
-use super::content::Content;
+use super::Content;
 use super::report::{Report, at};
 use super::{List, devices};
 use crate::ids::{DeviceId, TokenId};

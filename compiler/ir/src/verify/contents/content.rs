@@ -5,7 +5,7 @@ use crate::program::{Extent, Program};
 
 /// What a buffer holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Content {
+pub(in crate::verify) enum Content {
     /// Nothing that anyone wrote since its lifespan began.
     Nothing,
     /// A value of no microbatch.
@@ -24,7 +24,7 @@ pub(super) enum Content {
 
 impl Content {
     /// How messages write it.
-    pub(super) fn describe(self, program: &Program) -> String {
+    pub(in crate::verify) fn describe(self, program: &Program) -> String {
         match self {
             Self::Nothing => "nothing".to_owned(),
             Self::Persistent(value) => format!("`{}`", program.value(value).name),

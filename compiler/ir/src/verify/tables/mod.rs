@@ -1,7 +1,14 @@
 //! Rules about the tables of a program and the ids in its instructions. Every later group relies on them.
 
+mod chunks;
+mod graphs;
+mod optimizers;
+mod shapes;
+pub(super) mod shares;
+mod stream;
+
 use super::report::{Report, at};
-use super::{List, Place, chunks, devices, graphs, optimizers, shares, stream};
+use super::{List, Place, devices};
 use crate::graph::DType;
 use crate::ids::{BufferId, DeviceId, ExecId, GroupId, MicrobatchId, StageId, TokenId, ValueId};
 use crate::instruction::{Direction, Fill, Instruction, OperandRange};

@@ -1,18 +1,17 @@
 //! Rules about collectives: all members of a group join the same ones, in the same order, with the same bytes.
 
-use super::contents::Joined;
 use super::report::{Report, at};
-use super::shares::{Divided, divided};
-use super::{List, devices};
+use super::{Joined, List, devices};
 use crate::ids::{DeviceId, GroupId, ValueId};
 use crate::instruction::Instruction;
 use crate::program::{Access, Program};
 use crate::task::TaskKind;
 use crate::value::ValueKind;
+use crate::verify::tables::shares::{Divided, divided};
 use std::collections::BTreeMap;
 
 /// Which devices hold each persistent value since the set-up, and which weights are updated there.
-pub(super) struct Holders {
+pub(in crate::verify) struct Holders {
     /// By value: the devices whose set-up fills it, or whose step does where it is gradients that
     /// come and go, ascending.
     devices: Vec<Vec<DeviceId>>,
@@ -22,7 +21,7 @@ pub(super) struct Holders {
 }
 
 impl Holders {
-    pub(super) fn of(program: &Program) -> Self {
+    pub(in crate::verify) fn of(program: &Program) -> Self {
         let mut holders = vec![Vec::new(); program.values.len()];
         for (device, code) in devices(program) {
             let mut stays = vec![false; code.buffers.len()];
@@ -60,22 +59,22 @@ impl Holders {
     }
 
     /// The devices that hold a value, ascending.
-    pub(super) fn of_value(&self, value: ValueId) -> &[DeviceId] {
+    pub(in crate::verify) fn of_value(&self, value: ValueId) -> &[DeviceId] {
         &self.devices[value.index()]
     }
 
     /// Whether updates change a value, which are then weights or the state of the optimizer.
-    pub(super) fn changes(&self, value: ValueId) -> bool {
+    pub(in crate::verify) fn changes(&self, value: ValueId) -> bool {
         self.updated[value.index()]
     }
 
     /// The group whose members update a share each of these weights.
-    pub(super) fn divides(&self, value: ValueId) -> Option<GroupId> {
+    pub(in crate::verify) fn divides(&self, value: ValueId) -> Option<GroupId> {
         self.divided.get(&value).copied()
     }
 
     /// How many devices hold a value, where these are several.
-    pub(super) fn shared(&self, value: ValueId) -> Option<usize> {
+    pub(in crate::verify) fn shared(&self, value: ValueId) -> Option<usize> {
         Some(self.of_value(value).len()).filter(|count| *count > 1)
     }
 }

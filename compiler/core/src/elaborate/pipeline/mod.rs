@@ -1,11 +1,19 @@
 //! One pipeline: its items evaluated, its schedule written out.
 
-use super::items::items_of;
-use super::number::{outside, ratio, time, whole};
+mod activation;
+mod items;
+mod number;
+mod offload;
+mod recompute;
+mod training;
+mod transformer;
+mod zero;
+
 use super::parameters::{chosen, setting};
 use super::schedule::{self, Setting, Steps};
-use super::training::{files as training_files, training};
-use super::{DEFAULT_DEVICES, DEFAULT_MICROBATCHES, Request, activation, offload, recompute, transformer, zero};
+use super::{DEFAULT_DEVICES, DEFAULT_MICROBATCHES, Request};
+use items::items_of;
+use number::{outside, ratio, time, whole};
 use pipe_ir::graph::DType;
 use pipe_ir::units::Bytes;
 use pipe_model::pipeline::{Elaborated, ModelCall, Pipeline};
@@ -24,6 +32,7 @@ use pipe_syntax::expr::evaluate::{evaluate, exact};
 use pipe_syntax::files::Files;
 use pipe_syntax::limits::{MAX_COST, MAX_DEVICES, MAX_MICROBATCHES, Report, within};
 use pipe_syntax::suggest;
+use training::{files as training_files, training};
 
 /// A schedule that no pipeline binds.
 pub(super) fn stand_alone(

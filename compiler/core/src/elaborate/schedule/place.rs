@@ -2,7 +2,7 @@
 
 use super::parts::Place;
 use super::period;
-use super::schedule::Writer;
+use super::Writer;
 use pipe_ir::ids::{DeviceId, StageId};
 use pipe_schedule::placement::{DeviceSets, Placement, names};
 use pipe_syntax::ast::{Expr, ExprKind};

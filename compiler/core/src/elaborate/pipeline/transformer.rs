@@ -1,6 +1,6 @@
 //! A pipeline's `model "config.json"(..)`: the file read, its settings evaluated, and one compared with the other.
 
-use super::Request;
+use crate::elaborate::Request;
 use pipe_model::transformer::{Layers, Transformer, check, read, settings};
 use pipe_syntax::ast::Call;
 use pipe_syntax::diagnostic::{Code, Diagnostic};

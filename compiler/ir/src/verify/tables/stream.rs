@@ -1,12 +1,13 @@
 //! Rules about how the microbatches of a program's step list are counted: steps of a window, slices
 //! of a sequence, and the versions of weights that each step reads.
 
-use super::report::Report;
-use super::{Place, graphs};
+use super::graphs;
 use crate::ids::MicrobatchId;
 use crate::program::{Exec, Program};
 use crate::task::TaskKind;
 use crate::value::TensorSlot;
+use crate::verify::Place;
+use crate::verify::report::Report;
 
 /// Checks the counts. Whether microbatches can be told by step and slice at all: nothing else can be judged without.
 pub(super) fn check(program: &Program, report: &mut Report) -> bool {

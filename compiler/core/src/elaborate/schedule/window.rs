@@ -1,6 +1,6 @@
 //! How many steps a window has, for blocks that run on across steps.
 
-use super::schedule::Writer;
+use super::Writer;
 use pipe_schedule::block::async_window::{too_late, versions};
 use pipe_schedule::schedule::Block;
 use pipe_schedule::window::{StageVersions, Window};

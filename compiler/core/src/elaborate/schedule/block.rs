@@ -2,7 +2,7 @@
 //! the order of its slot.
 
 use super::fill::{Fill, FreeSlots};
-use super::schedule::{Writer, Written};
+use super::{Writer, Written};
 use pipe_ir::ids::{MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
 use pipe_schedule::block::period::turn;
@@ -91,7 +91,7 @@ pub(super) fn write<'a>(
 fn shown(writer: &Writer<'_>, size: u32) -> u32 {
     let all = writer.n_microbatches;
     let repeats = writer.placement.repeats().filter(|_| writer.turn);
-    let turn = repeats.and_then(|repeats| super::common_period(u64::from(size), u64::from(repeats)));
+    let turn = repeats.and_then(|repeats| super::common(u64::from(size), u64::from(repeats)));
     let turn = turn.and_then(|turn| u32::try_from(turn).ok());
     // A block of its own for every number of microbatches is never repeated further than that, unless it runs on.
     let is_short = writer.is_varied && writer.weights.is_none();
@@ -102,7 +102,7 @@ fn shown(writer: &Writer<'_>, size: u32) -> u32 {
 /// turn, also where a step is shorter.
 fn filled(writer: &Writer<'_>, size: u32, of_kinds: u128) -> u32 {
     let repeats = writer.placement.repeats().filter(|_| writer.weights.is_some());
-    let turn = repeats.and_then(|repeats| super::common_period(u64::from(size), u64::from(repeats)));
+    let turn = repeats.and_then(|repeats| super::common(u64::from(size), u64::from(repeats)));
     let turn = turn.and_then(|turn| u32::try_from(turn).ok()).filter(|turn| is_turn(of_kinds * u128::from(*turn)));
     turn.unwrap_or(0).max(writer.n_microbatches)
 }

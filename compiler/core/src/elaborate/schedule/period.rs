@@ -6,7 +6,7 @@
 //! the drift is a multiple of `c`, and whatever compares needs equal drifts. A device repeats if
 //! its number has no drift.
 
-use super::schedule::Writer;
+use super::Writer;
 use pipe_syntax::ast::BinaryOp;
 use pipe_syntax::expr::scope::{Node, Resolved, State};
 
@@ -51,7 +51,7 @@ pub(super) fn period<'a>(writer: &mut Writer<'a>, code: &Resolved<'a>, microbatc
 }
 
 /// The least common multiple of two periods, if it is not too long.
-pub(super) fn common(one: u64, other: u64) -> Option<u64> {
+pub(in crate::elaborate) fn common(one: u64, other: u64) -> Option<u64> {
     let divisor = u64::try_from(common_divisor(u128::from(one), u128::from(other))).ok()?;
     one.checked_div(divisor)?.checked_mul(other).filter(|period| *period <= LONGEST)
 }

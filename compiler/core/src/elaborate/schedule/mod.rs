@@ -1,7 +1,17 @@
 //! One schedule: its parameters, stages and places; its tasks come from `block` or `order`.
 
-use super::parts::{Body, Parts, Place, parts_of, scope_of};
-use super::{block, order, place};
+mod block;
+mod fill;
+mod order;
+mod parts;
+mod period;
+mod place;
+mod window;
+
+pub(super) use parts::fixed;
+pub(super) use period::common;
+
+use parts::{Body, Parts, Place, parts_of, scope_of};
 use pipe_schedule::placement::Placement;
 use pipe_schedule::policy::activation::Activations;
 use pipe_schedule::schedule::{Block, Schedule, ScheduledTask};
