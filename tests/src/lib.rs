@@ -18,6 +18,7 @@ pub mod ranks;
 pub mod rewrite;
 pub mod schedules;
 pub mod shared;
+pub mod slice;
 pub mod steps;
 pub mod store;
 pub mod team;

@@ -11,6 +11,7 @@ use pipe_schedule::timing::costs::StageCosts;
 use pipe_schedule::units::Ticks;
 use pipe_syntax::source::Source;
 use pipe_tests::cases::{compile_text, root};
+use pipe_tests::slice::slice;
 use serde_json::Value;
 
 fn figures() -> Value {
@@ -210,7 +211,7 @@ fn reported(text: &str, cluster: &Cluster, nodes: &[u32]) -> f64 {
 
 /// Every order of the nodes is reported, with the schedule ordered anew for each, and none is
 /// shorter than the one that is called best. `PIPEC_NODES=7` looks at all cases of up to seven
-/// nodes; otherwise there are few of five.
+/// nodes; otherwise there is one of five.
 #[test]
 fn no_order_is_shorter_than_the_best_one() {
     let asked = std::env::var("PIPEC_NODES").ok();
@@ -219,7 +220,7 @@ fn no_order_is_shorter_than_the_best_one() {
     let (mut n_orders, mut n_reordered) = (0, 0);
     for n in 3..=most {
         let schedules = ["v_half", "zb_v", "v_min", "1f1b", "zb_h1"];
-        let few = if asked.is_none() && n == 5 { 2 } else { schedules.len() };
+        let few = if asked.is_none() && n == 5 { 1 } else { schedules.len() };
         for schedule in &schedules[..few] {
             let cluster = random_machines(n, &mut random);
             let text = gpt2_xl(schedule, n, n + 1 + (random() % 4) as usize);
@@ -242,7 +243,7 @@ fn no_order_is_shorter_than_the_best_one() {
             n_reordered += u32::from(["v_half", "v_min", "zb_v"].contains(schedule));
         }
     }
-    assert!(n_orders >= 5 * (6 + 24) + 2 * 120 && n_reordered >= 8, "{n_orders} {n_reordered}");
+    assert!(n_orders >= 5 * (6 + 24) + 120 && n_reordered >= 7, "{n_orders} {n_reordered}");
     println!("{n_orders} orders of nodes");
 }
 
@@ -251,7 +252,7 @@ fn no_order_is_shorter_than_the_best_one() {
 #[test]
 fn more_search_is_never_worse() {
     let mut random = generator(11);
-    for schedule in ["v_half", "1f1b"] {
+    for schedule in slice(2, ["v_half", "1f1b"]) {
         let cluster = random_machines(8, &mut random);
         let text = gpt2_xl(schedule, 8, 12);
         let mut last = None;

@@ -6,6 +6,7 @@ use pipe_compiler::report::stage_costs::StageReport;
 use pipe_compiler::{Request, elaborate};
 use pipe_syntax::stdlib;
 use pipe_tests::cases::{compile_text, files, read, root};
+use pipe_tests::slice::{drawn, slice};
 use serde_json::Value;
 
 const GIB: f64 = (1_u64 << 30) as f64;
@@ -207,7 +208,8 @@ fn stages_of_gpt3_take_what_the_formulas_say() {
 fn what_a_device_holds_is_its_peak_and_no_less_than_its_stages() {
     let models = ["gpt2", "mixtral_8x7b", "qwen2_0_5b"];
     let schedules = || stdlib::SCHEDULES.iter().map(|(name, _)| *name).filter(|name| *name != "seq_1f1b");
-    for (config, schedule) in models.iter().flat_map(|config| schedules().map(move |schedule| (config, schedule))) {
+    let all = models.iter().flat_map(|config| schedules().map(move |schedule| (config, schedule)));
+    for (config, schedule) in slice(4, all) {
         for recompute in ["none", "selective", "full"] {
             for zero in [0, 3] {
                 let settings = format!("sequence = 1024, data = 2, zero = {zero}, flash = 0, recompute = {recompute}");
@@ -377,14 +379,15 @@ fn damaged(text: &str, seed: u64) -> String {
 fn no_config_makes_the_compiler_panic() {
     let all = files(&root().join("tests/data/configs"), "json");
     let mut refused = 0;
-    for (seed, path) in (0..1_500).zip(all.iter().cycle()) {
+    let cases = drawn(500, 1_500);
+    for (seed, path) in (0..cases as u64).zip(all.iter().cycle()) {
         let config = damaged(&read(path), seed);
         let settings = "sequence = 1024, tensor = 2, data = 2, expert = 2, zero = 3, flash = 0".to_owned();
         let own =
             Pipeline { config: "x", settings, devices: 2, microbatches: 2, schedule: "zb_h1", memory: Some("1GiB") };
         refused += usize::from(!own.check(Some(&config)).diagnostics.is_empty());
     }
-    assert!(refused > 500, "{refused}");
+    assert!(refused > cases / 3, "{refused}");
 }
 
 #[test]

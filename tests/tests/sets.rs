@@ -21,6 +21,7 @@ use pipe_syntax::source::{Source, Sources};
 use pipe_tests::blocks::{certified, loaded, request};
 use pipe_tests::cases::{expect, read, report, root};
 use pipe_tests::schedules::{Dice, Size, analysis_as_it_runs, disorder, spread};
+use pipe_tests::slice::slice;
 use pipe_tests::steps::shares;
 use pipe_tests::team::team;
 use proptest::prelude::*;
@@ -280,9 +281,9 @@ fn finished(prepared: &Prepared, patience: usize) -> (String, Compilation) {
 /// Published in the paper; the activations of what is on all devices count as well here, and not there.
 #[test]
 fn the_placements_of_tessel_are_searched_as_sources() {
-    for (name, memory, published, target) in
-        [("v", "4", 46.0, 44.0), ("x", "1.777778", 76.0, 71.0), ("k", "4.8", 55.0, 52.0), ("m", "9.6", 60.0, 60.0)]
-    {
+    let cases =
+        [("v", "4", 46.0, 44.0), ("x", "1.777778", 76.0, 71.0), ("k", "4.8", 55.0, 52.0), ("m", "9.6", 60.0, 60.0)];
+    for (name, memory, published, target) in slice(2, cases) {
         let prepared = prepared(name, memory);
         let (source, compilation) = finished(&prepared, 600);
         let (own, found) = (&prepared.problem.schedule, compilation.analysis.expect("it runs").schedule);
@@ -312,7 +313,7 @@ fn costs_of(name: &str, n_stages: usize) -> Costs {
 /// As in the paper: what is on all devices takes no memory, so that the limits are the same too.
 #[test]
 fn without_memory_for_what_is_on_all_devices_the_published_lengths_are_reached() {
-    for (name, memory, target) in [("m", 6, 60), ("nn", 6, 76)] {
+    for (name, memory, target) in slice(2, [("m", 6, 60), ("nn", 6, 76)]) {
         let mut prepared = prepared(name, "100");
         let job = &mut prepared.problem.job;
         job.series.iter_mut().filter(|series| series.devices.len() > 1).for_each(|series| series.takes = 0);
