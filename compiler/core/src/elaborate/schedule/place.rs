@@ -1,8 +1,8 @@
 //! `place`: the devices of each stage, or the device of each microbatch of each stage.
 
+use super::Writer;
 use super::parts::Place;
 use super::period;
-use super::Writer;
 use pipe_ir::ids::{DeviceId, StageId};
 use pipe_schedule::placement::{DeviceSets, Placement, names};
 use pipe_syntax::ast::{Expr, ExprKind};

@@ -154,7 +154,12 @@ pub(super) fn slot(value: &Value, slot: &TensorSlot) -> Result<(), String> {
 }
 
 /// The share of a device in a buffer that the members of a group divide; empty where it is no member.
-pub(in crate::verify) fn of_device(program: &Program, group: GroupId, device: DeviceId, bytes: Bytes) -> std::ops::Range<Bytes> {
+pub(in crate::verify) fn of_device(
+    program: &Program,
+    group: GroupId,
+    device: DeviceId,
+    bytes: Bytes,
+) -> std::ops::Range<Bytes> {
     let members = program.group(group);
     let position = members.iter().position(|member| *member == device);
     position.map_or(Bytes::ZERO..Bytes::ZERO, |position| share(bytes, members.len(), position))
