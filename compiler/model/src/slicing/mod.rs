@@ -30,6 +30,13 @@ struct Along {
     columns: Option<(usize, bool)>,
 }
 
+impl Along {
+    /// The same, where positions after a row's own are no longer zero unless `keeps`.
+    fn masked_if(self, keeps: bool) -> Self {
+        Self { columns: self.columns.map(|(columns, masked)| (columns, masked && keeps)), ..self }
+    }
+}
+
 /// How a tensor depends on the sequence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
@@ -276,10 +283,7 @@ impl<'a> Cutting<'a> {
         let is_free = |axis: usize| axis != along.axis && along.columns.is_none_or(|(columns, _)| columns != axis);
         let inputs: Vec<NodeId> = node.inputs.iter().map(|input| self.image(*input)).collect();
         let next = match (node.op.class(), &node.op) {
-            (_, Op::Unary(function)) => {
-                let keeps = reference::unary(*function, 0.0) == 0.0;
-                Along { columns: along.columns.map(|(columns, masked)| (columns, masked && keeps)), ..along }
-            }
+            (_, Op::Unary(function)) => along.masked_if(reference::unary(*function, 0.0) == 0.0),
             (_, Op::Sum { axis }) if is_free(*axis as usize) => along,
             (_, Op::Sum { axis }) if along.columns == Some((*axis as usize, true)) => Along { columns: None, ..along },
             (_, Op::Sum { axis }) if *axis as usize == along.axis && along.columns.is_none() => {
@@ -296,10 +300,11 @@ impl<'a> Cutting<'a> {
                 Some((columns, _)) if columns == rank - 1 && along.axis == rank - 2 => {
                     Along { columns: Some((columns, true)), ..along }
                 }
-                _ if is_free(rank - 1) && is_free(rank - 2) => along,
+                _ if is_free(rank - 1) && is_free(rank - 2) => along.masked_if(false),
                 _ => return Err(self.refuse(id, "`causal_softmax` needs a row and a column for each position")),
             },
-            (Class::Rows, _) if is_free(rank - 1) => along,
+            // Rows of zeros do not stay zero: a softmax makes all their elements alike.
+            (Class::Rows, _) if is_free(rank - 1) => along.masked_if(false),
             _ => return Err(self.refuse(id, "every position would depend on later ones")),
         };
         Ok(self.push(node, inputs, next))

@@ -36,7 +36,8 @@ impl Cutting<'_> {
         let zero = match function {
             Binary::Add | Binary::Sub => masked[0] && masked[1],
             Binary::Mul => masked[0] || masked[1],
-            Binary::Div => masked[0],
+            // What is zero in both becomes NaN.
+            Binary::Div => masked[0] && !masked[1],
         };
         let mut along = match both {
             [Some(one), Some(other)] => {
