@@ -3,8 +3,8 @@
 //! Nothing in such a block depends on `M`, so one turn of it is written out, whatever `M` is. Its
 //! tasks never meet, in no two turns, and start after their inputs, so the order of the slots is an
 //! order in which everything runs: no step is stuck. Activations are counted over the phases of one
-//! period. The throughput of an endless step is that of the slowest cycle in the graph of
-//! dependencies. Where blocks run on across steps, each update stands at a slot as well, behind the
+//! period. The slowest cycle in the graph of dependencies sets the throughput of an endless
+//! step. Where blocks run on across steps, each update stands at a slot as well, behind the
 //! gradients that it sums up and before the tasks that read what it makes, so that the order of the
 //! slots is still one in which everything runs; unless sums of gradients travel between replicas in
 //! another order (see [`pipe_schedule::block::chained_reductions`]): then there is no certificate.

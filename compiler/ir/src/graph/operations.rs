@@ -3,8 +3,8 @@
 //!
 //! A row names the class of an operation, its word in the textual IR, its inputs in the order of
 //! [`super::Node::inputs`] (`more` stands for any number of them) and its attributes in the order of
-//! their text; a literal before an attribute is written before it, and that of a flag only where it
-//! is set.
+//! their text; a literal before an attribute is written before it; a flag's literal, only where the
+//! flag is set.
 
 use super::DType;
 use super::attribute::Attribute;
@@ -137,7 +137,7 @@ macro_rules! operations {
                 }
             }
 
-            /// Whether it has so many inputs.
+            /// Whether the operation takes this number of inputs.
             #[must_use]
             pub const fn takes(&self, inputs: usize) -> bool {
                 match self {

@@ -1,6 +1,6 @@
 //! `pipec diff TARGET TRACE`: where each millisecond went between the plan of a target and a measured trace of it.
 //!
-//! `read` takes the tasks out of a trace, `measured` lines them up with those of the target,
+//! `read` takes the tasks out of a trace, `measured` lines them up with the target's tasks,
 //! `refit` finds the costs that the run had, `parts` goes from the plan to the run step by step,
 //! `losses` names tasks; `report` and `table` say it. `versions` are the timelines that `perfetto`
 //! and the page draw above each other.

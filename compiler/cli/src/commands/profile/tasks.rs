@@ -1,4 +1,4 @@
-//! Tasks: what those of traced steps took, and what a task waits for its inputs.
+//! How long the tasks of traced steps took, and how long each waited for its inputs.
 
 use super::machine::Machine;
 use super::steps;

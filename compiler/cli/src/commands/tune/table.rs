@@ -7,7 +7,7 @@ use crate::output::{Style, paint};
 use pipe_ir::units::Bytes;
 use pipe_search::tune::report::{BestReport, CandidateReport, OtherReport, RefusalReport, TuneReport};
 
-/// Of each table behind that of the best, how many rows are shown.
+/// The most rows of each table after the first, which has the best layouts.
 const ROWS: usize = 5;
 /// Everything in a report but its diagnostics.
 pub(crate) fn table(report: &TuneReport, colours: bool) -> String {

@@ -75,8 +75,9 @@ struct Pair_MODE {
         y.load(ys, start, width, by_fours);
     }
 
-    // What has come, from `start` on, is in these tiles for all threads; what follows before `end` is on its way. One barrier is enough: who writes these tiles again
-    // has passed the next one, which all reach after they have read them.
+    // The elements from `start` on are in these tiles for all threads; the following ones before `end` are being
+    // copied. One barrier is enough: all threads reach the next barrier after they have read the tiles, and no thread
+    // writes them again before it.
     __device__ __forceinline__ void turn(Tile_MODE<TALL, WIDE>& x_tile, Tile_MODE<TALL, WIDE>& y_tile, const Rows<Stored>& xs, const Rows<Stored>& ys, u64 start, u64 end,
                                          u32 width, u32 by_fours) {
         x.store(x_tile);
