@@ -50,20 +50,6 @@ fn what_cannot_be_formatted_keeps_no_other_file_from_it() {
     assert!(ended.error.contains("c.pipe: stream did not contain valid UTF-8"), "{}", ended.error);
 }
 
-#[test]
-fn standard_input_goes_to_standard_output() {
-    let folder = folder("fmt-input", &[]);
-    assert_eq!(pipec(&folder, "fmt -", LOOSE).with(0).out, STYLED);
-    assert_eq!(pipec(&folder, "fmt -", "").with(0).out, "");
-    assert_eq!(pipec(&folder, "fmt --check -", STYLED).with(0).out, "");
-    assert_eq!(pipec(&folder, "fmt --check -", LOOSE).with(1).out, "<stdin>\n");
-    let ended = pipec(&folder, "fmt -", BROKEN).with(1);
-    assert!(ended.out.is_empty() && ended.error.contains("<stdin>:"), "{}{}", ended.out, ended.error);
-    let ended = pipec(&folder, "fmt - x.pipe", LOOSE).with(2);
-    assert!(ended.error.contains("goes with no other path"), "{}", ended.error);
-    pipec(&folder, "fmt", "").with(2);
-}
-
 #[cfg(unix)]
 #[test]
 fn links_and_permissions_stay() {

@@ -41,69 +41,6 @@ fn the_bubble_is_the_mean_over_devices_and_that_of_the_busiest_one_has_its_name(
     assert!(svg.contains(&format!("mean bubble {} (busiest device {}", percent(mean), percent(least))), "{svg:.2000}");
 }
 
-/// Where backwards of another form may be shorter, the bound says which forms it is about, wherever it is printed.
-#[test]
-fn a_bound_says_of_which_forms_it_is_wherever_it_is_printed() {
-    let folder = folder("headlines_bound", &[]);
-    let sizes = "--set devices=4 --set microbatches=6";
-    for (schedule, costs, form, words) in [
-        ("1f1b", "", Some("fused"), " with BW"),
-        ("zb_h1", "--cost F=1,B=1,W=1,BW=1.5", Some("split"), " with B and W"),
-        ("zb_h1", "", None, ""),
-    ] {
-        let target = format!("std:{schedule} {sizes} {costs}");
-        let report: Value = pipec(&folder, &format!("check {target} --format json"), "").with(0).into();
-        assert_eq!(report["lower_bound_form"].as_str(), form, "{target}");
-        let bound = number(&report, "lower_bound");
-        let table = pipec(&folder, &format!("check {target}"), "").with(0).out;
-        let line = table.lines().find(|line| line.trim_start().starts_with("lower bound")).expect("a line");
-        assert!(line.contains(&format!("{words}: ")) && line.contains(" with") == form.is_some(), "{line}");
-        pipec(&folder, &format!("plot {target} -o x.svg"), "").with(0);
-        let svg = std::fs::read_to_string(folder.join("x.svg")).expect("written");
-        assert!(svg.contains(&format!("lower bound {bound}{words} · peak")), "{svg:.2000}");
-        let picture: Value = pipec(&folder, &format!("build {target} --emit picture"), "").with(0).into();
-        assert_eq!(picture["form_of_bound"].as_str().unwrap_or_default(), words, "{target}");
-    }
-}
-
-#[test]
-fn the_certificate_has_the_mean_over_devices_too() {
-    let folder = folder("headlines_certificate", &[]);
-    let certificate =
-        "check std:1f1b --certificate --set devices=4 --set microbatches=16 --cost F=1,BW=2,F[3]=3,BW[3]=6";
-    let report: Value = pipec(&folder, &format!("{certificate} --format json"), "").with(0).into();
-    let own = &report["certificate"];
-    // In the limit d3 is always busy, and the others a third of the time.
-    assert!(number(own, "steady_bubble").abs() < 1e-9, "{own}");
-    assert!((number(own, "steady_bubble_mean") - 0.5).abs() < 1e-9, "{own}");
-    let table = pipec(&folder, certificate, "").with(0).out;
-    assert!(table.contains("mean bubble 50.0% in the limit, of the busiest device 0.0%"), "{table}");
-    // What `reorder` makes of this block takes 8 a microbatch.
-    let reordered = "check std:v_min --set devices=3 --cost F=1,B=2,W=1";
-    let table = pipec(&folder, &format!("{reordered} --certificate"), "").with(0).out;
-    assert!(table.contains("steady state   at most 12  per microbatch, mean bubble"), "{table}");
-    let makespan = |microbatches: u64| {
-        let line = format!("{reordered} --set microbatches={microbatches} --format json");
-        number(&pipec(&folder, &line, "").with(0).into(), "makespan")
-    };
-    assert!((makespan(120) - makespan(60)) / 60.0 <= 12.0);
-}
-
-const TRAINED: &str = "import std.models.gpt
-
-pipeline small {
-    model gpt(vocab = 32, hidden = 16, heads = 2, blocks = 2, sequence = 8, rows = 1)
-    devices 2
-    microbatches 2
-    schedule 1f1b
-    train {
-        data synthetic
-        steps 2
-        optimizer sgd(learning_rate = 0.1)
-    }
-}
-";
-
 /// The example of the README, and the same under 1F1B: run, and compared in bytes.
 #[test]
 fn the_example_holds_fewer_bytes_than_1f1b_as_its_comment_says() {
@@ -132,29 +69,4 @@ fn the_example_holds_fewer_bytes_than_1f1b_as_its_comment_says() {
     std::fs::write(folder.join("half.pipe"), half).expect("writable");
     let refused = pipec(&folder, "check half.pipe", "").with(1);
     assert!(refused.error.contains("of `v_half` holds "), "{}", refused.error);
-}
-
-#[test]
-fn a_run_says_where_its_sizes_come_from() {
-    let folder = folder("headlines_sizes", &[("small.pipe", TRAINED)]);
-    let peaks = "measured peaks equal the predicted ones, to the byte";
-    let alone = pipec(&folder, "run std:1f1b", "").with(0).out;
-    assert!(
-        !alone.contains(peaks) && alone.contains("no model: sizes are placeholders, 1MiB saved by each"),
-        "{alone}"
-    );
-    pipec(&folder, "build std:1f1b --emit ir -o x.ir", "").with(0);
-    for command in ["run x.ir", "check x.ir"] {
-        let program = pipec(&folder, command, "").with(0).out;
-        assert!(!program.contains(peaks) && program.contains("sizes are those that the program states"), "{program}");
-    }
-    let trained = pipec(&folder, "run small.pipe --backend cpu --no-checkpoint", "").with(0).out;
-    assert!(trained.contains(peaks) && trained.contains("bubble   mean over devices: "), "{trained}");
-    let counted = pipec(&folder, "run small.pipe --backend null", "").with(0).out;
-    assert!(!counted.contains(peaks) && counted.contains("counted peaks equal the predicted ones"), "{counted}");
-    for (command, sizes) in [("std:1f1b", "placeholders"), ("x.ir", "program"), ("small.pipe --backend null", "model")]
-    {
-        let report: Value = pipec(&folder, &format!("run {command} --format json"), "").with(0).into();
-        assert_eq!(report["sizes"], sizes, "{command}");
-    }
 }

@@ -41,24 +41,3 @@ fn no_name_ends_the_script_that_the_data_stands_in() {
     assert_eq!(page.matches("</script>").count(), 2, "one for the data and one for the script");
     assert_eq!(data(&page)["report"]["target"], "</script><b>&.pipe");
 }
-
-#[test]
-fn pictures_of_what_is_rejected_are_drawn_if_there_is_a_timeline() {
-    let folder = folder("pages-rejected", &[]);
-    let error = pipec(&folder, "plot std:1f1b --memory 1 -o x.html", "").with(1).error;
-    let page = fs::read_to_string(folder.join("x.html")).expect("it was written");
-    assert!(error.contains("memory-exceeded") && page.contains("memory-exceeded"), "{error}");
-    fs::write(folder.join("broken.pipe"), "schedule x {").expect("a file");
-    pipec(&folder, "plot broken.pipe -o y.html", "").with(1);
-    let out = pipec(&folder, "build broken.pipe --emit picture", "").with(1).out;
-    assert!(out.is_empty() && !folder.join("y.html").exists(), "{out}");
-}
-
-#[test]
-fn other_endings_and_folders_that_are_missing_are_told() {
-    let folder = folder("pages-endings", &[]);
-    let error = pipec(&folder, "plot std:1f1b -o x.png", "").with(2).error;
-    assert_eq!(error, "error: x.png: plot writes .svg pictures and .html pages\n");
-    let error = pipec(&folder, "plot std:1f1b -o missing/x.html", "").with(2).error;
-    assert!(error.starts_with("error: missing/x.html: "), "{error}");
-}

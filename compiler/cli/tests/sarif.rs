@@ -133,12 +133,3 @@ fn warnings_are_results_of_an_accepted_target() {
     let [result] = list(&run["results"]) else { panic!("{run:#}") };
     assert_eq!((&result["ruleId"], &result["level"]), (&"unused-device".into(), &"warning".into()));
 }
-
-#[test]
-fn commands_whose_output_is_more_than_findings_do_not_write_it() {
-    let folder = folder("sarif-others", &[]);
-    for command in ["run", "build", "plot", "search", "profile"] {
-        let ended = pipec(&folder, &format!("{command} std:1f1b --format sarif"), "").with(2);
-        assert!(ended.error.contains("[possible values: human, json]"), "{command}: {}", ended.error);
-    }
-}
