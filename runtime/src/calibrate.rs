@@ -166,19 +166,7 @@ pub fn there_and_back(n_devices: usize, ends: [usize; 2]) -> Program {
         let receive = Instruction::RecvStart { buffer, value, microbatch, from: other, class, token };
         devices[own] = DeviceProgram { n_tokens: 2, step: vec![send, receive], ..DeviceProgram::default() };
     }
-    Program {
-        name: String::new(),
-        n_stages: 0,
-        n_microbatches: 1,
-        n_steps: 1,
-        lags: Vec::new(),
-        n_slices: 1,
-        groups: Vec::new(),
-        values: Vec::new(),
-        execs: Vec::new(),
-        devices,
-        training: None,
-    }
+    Program { n_microbatches: 1, n_steps: 1, n_slices: 1, devices, ..Program::default() }
 }
 
 fn memory(bytes: Bytes) -> Result<Memory, RunError> {

@@ -319,7 +319,7 @@ impl<'a> Machine<'a> {
         let crosses = |machine: &Self, end: Option<Action>| end.is_some_and(|end| machine.crosses(rank, end));
         if action.is_transfer() {
             let other = action.other_end().and_then(|other| self.placement.get(&other.stage)).copied();
-            let computed = ActionKind::WORDS.iter().any(|(kind, _)| {
+            let computed = ActionKind::ALL.iter().any(|kind| {
                 let task = Action { kind: *kind, ..action };
                 task.send() == Some(action) && self.done.contains(&task)
             });

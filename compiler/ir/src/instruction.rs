@@ -20,57 +20,34 @@ pub struct OperandRange {
     pub len: u32,
 }
 
-/// The queue pair that a transfer goes through. Transfers of different classes never wait for each other.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Class {
-    /// Forward values.
-    Activation,
-    /// Backward values.
-    Gradient,
-    /// Sums of weight gradients on their way from replica to replica.
-    Sum,
-}
-
-impl Class {
-    /// Every class.
-    pub const ALL: [Self; 3] = [Self::Activation, Self::Gradient, Self::Sum];
-
-    /// Its word in the textual IR.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Activation => "activation",
-            Self::Gradient => "gradient",
-            Self::Sum => "sum",
-        }
+crate::words! {
+    /// The queue pair that a transfer goes through. Transfers of different classes never wait for each other.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Class {
+        /// Forward values.
+        Activation "activation"
+        /// Backward values.
+        Gradient "gradient"
+        /// Sums of weight gradients on their way from replica to replica.
+        Sum "sum"
     }
 }
 
-/// Which way a copy goes: the queue of its device that carries it, one copy after the other.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-pub enum Direction {
-    /// From the host's memory into the device's.
-    #[serde(rename = "h2d")]
-    HostToDevice,
-    /// From the device's memory into the host's.
-    #[serde(rename = "d2h")]
-    DeviceToHost,
+crate::words! {
+    /// Which way a copy goes: the queue of its device that carries it, one copy after the other.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+    pub enum Direction {
+        /// From the host's memory into the device's.
+        #[serde(rename = "h2d")]
+        HostToDevice "h2d"
+        /// From the device's memory into the host's.
+        #[serde(rename = "d2h")]
+        DeviceToHost "d2h"
+    }
 }
 
 impl Direction {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::HostToDevice, Self::DeviceToHost];
-
-    /// Its word in the textual IR.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::HostToDevice => "h2d",
-            Self::DeviceToHost => "d2h",
-        }
-    }
-
     /// Where a copy reads, and where it writes.
     #[must_use]
     pub const fn spaces(self) -> (Space, Space) {
@@ -81,42 +58,31 @@ impl Direction {
     }
 }
 
-/// What a `fill` writes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Fill {
-    /// Zero bytes.
-    Zero,
-    /// The initial contents of the value's tensors, from the run's seed.
-    Init,
+crate::words! {
+    /// What a `fill` writes.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Fill {
+        /// Zero bytes.
+        Zero "zero"
+        /// The initial contents of the value's tensors, from the run's seed.
+        Init "init"
+    }
 }
 
-/// What the devices of a group do together.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Collective {
-    /// Adds up the buffers of all members, in the order of the group; each member ends with the
-    /// sum, bit for bit the same.
-    AllReduce,
-    /// The same, but each member ends with its own share of the sum (see [`crate::shares`]); what
-    /// it has beside that is not to be relied on.
-    ReduceScatter,
-    /// Each member gives its own share of the buffer to all others, and ends with those of all.
-    AllGather,
-}
-
-impl Collective {
-    /// Every one of them.
-    pub const ALL: [Self; 3] = [Self::AllReduce, Self::ReduceScatter, Self::AllGather];
-
-    /// Its word in the textual IR.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::AllReduce => "all_reduce",
-            Self::ReduceScatter => "reduce_scatter",
-            Self::AllGather => "all_gather",
-        }
+crate::words! {
+    /// What the devices of a group do together.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Collective {
+        /// Adds up the buffers of all members, in the order of the group; each member ends with the
+        /// sum, bit for bit the same.
+        AllReduce "all_reduce"
+        /// The same, but each member ends with its own share of the sum (see [`crate::shares`]); what
+        /// it has beside that is not to be relied on.
+        ReduceScatter "reduce_scatter"
+        /// Each member gives its own share of the buffer to all others, and ends with those of all.
+        AllGather "all_gather"
     }
 }
 

@@ -23,3 +23,4 @@ pub mod training;
 pub mod units;
 pub mod value;
 pub mod verify;
+pub mod words;

@@ -62,7 +62,7 @@ macro_rules! buffer_roles {
             }
 
             fn parse(cursor: &mut Cursor<'_>, _: &mut Scope<'_>) -> Result<BufferId, ParseError> {
-                cursor.sigil(b'%', "a buffer such as `%0`").map(BufferId)
+                cursor.id('%', "a buffer such as `%0`").map(BufferId)
             }
 
             fn buffer(field: &mut BufferId) -> Option<&mut BufferId> {
@@ -89,69 +89,54 @@ buffer_roles! {
     Reduce
 }
 
-impl Kind for TokenId {
-    type Field = Self;
-    const SHAPE: &'static str = "!token";
+/// Ids that are a number behind a sign, and what an error calls one.
+macro_rules! numbered {
+    ($($id:ident $shape:literal $sign:literal $what:literal)*) => {$(
+        impl Kind for $id {
+            type Field = Self;
+            const SHAPE: &'static str = $shape;
 
-    fn write(field: Self, _: &Names<'_>, out: &mut String) {
-        push_id(out, Self::PREFIX, field.0);
-    }
+            fn write(field: Self, _: &Names<'_>, out: &mut String) {
+                push_id(out, Self::PREFIX, field.0);
+            }
 
-    fn parse(cursor: &mut Cursor<'_>, _: &mut Scope<'_>) -> Result<Self, ParseError> {
-        cursor.sigil(b'!', "a token such as `!0`").map(Self)
-    }
+            fn parse(cursor: &mut Cursor<'_>, _: &mut Scope<'_>) -> Result<Self, ParseError> {
+                cursor.id($sign, $what).map(Self)
+            }
+        }
+    )*};
 }
 
-impl Kind for DeviceId {
-    type Field = Self;
-    const SHAPE: &'static str = "dN";
-
-    fn write(field: Self, _: &Names<'_>, out: &mut String) {
-        push_id(out, Self::PREFIX, field.0);
-    }
-
-    fn parse(cursor: &mut Cursor<'_>, _: &mut Scope<'_>) -> Result<Self, ParseError> {
-        cursor.id('d', "a device such as `d0`").map(Self)
-    }
+numbered! {
+    TokenId "!token" '!' "a token such as `!0`"
+    DeviceId "dN" 'd' "a device such as `d0`"
+    GroupId "gN" 'g' "a group such as `g0`"
+    MicrobatchId "mN" 'm' "a microbatch such as `m0`"
 }
 
-impl Kind for GroupId {
-    type Field = Self;
-    const SHAPE: &'static str = "gN";
+/// Enums that are one of a few words.
+macro_rules! worded {
+    ($($kind:ident $shape:literal)*) => {$(
+        impl Kind for $kind {
+            type Field = Self;
+            const SHAPE: &'static str = $shape;
 
-    fn write(field: Self, _: &Names<'_>, out: &mut String) {
-        push_id(out, Self::PREFIX, field.0);
-    }
+            fn write(field: Self, _: &Names<'_>, out: &mut String) {
+                out.push_str(field.word());
+            }
 
-    fn parse(cursor: &mut Cursor<'_>, _: &mut Scope<'_>) -> Result<Self, ParseError> {
-        cursor.id('g', "a group such as `g0`").map(Self)
-    }
+            fn parse(cursor: &mut Cursor<'_>, _: &mut Scope<'_>) -> Result<Self, ParseError> {
+                cursor.one_of(Self::ALL, Self::word)
+            }
+        }
+    )*};
 }
 
-impl Kind for Collective {
-    type Field = Self;
-    const SHAPE: &'static str = "all_reduce|reduce_scatter|all_gather";
-
-    fn write(field: Self, _: &Names<'_>, out: &mut String) {
-        out.push_str(field.word());
-    }
-
-    fn parse(cursor: &mut Cursor<'_>, _: &mut Scope<'_>) -> Result<Self, ParseError> {
-        cursor.choice(&Self::ALL.map(|collective| (collective.word(), collective)))
-    }
-}
-
-impl Kind for MicrobatchId {
-    type Field = Self;
-    const SHAPE: &'static str = "mN";
-
-    fn write(field: Self, _: &Names<'_>, out: &mut String) {
-        push_id(out, Self::PREFIX, field.0);
-    }
-
-    fn parse(cursor: &mut Cursor<'_>, _: &mut Scope<'_>) -> Result<Self, ParseError> {
-        cursor.id('m', "a microbatch such as `m0`").map(Self)
-    }
+worded! {
+    Collective "all_reduce|reduce_scatter|all_gather"
+    Class "activation|gradient|sum"
+    Direction "h2d|d2h"
+    Fill "zero|init"
 }
 
 impl Kind for ValueId {
@@ -192,48 +177,6 @@ impl Kind for ExecId {
     }
 }
 
-impl Kind for Class {
-    type Field = Self;
-    const SHAPE: &'static str = "activation|gradient|sum";
-
-    fn write(field: Self, _: &Names<'_>, out: &mut String) {
-        out.push_str(field.word());
-    }
-
-    fn parse(cursor: &mut Cursor<'_>, _: &mut Scope<'_>) -> Result<Self, ParseError> {
-        cursor.choice(&Self::ALL.map(|class| (class.word(), class)))
-    }
-}
-
-impl Kind for Direction {
-    type Field = Self;
-    const SHAPE: &'static str = "h2d|d2h";
-
-    fn write(field: Self, _: &Names<'_>, out: &mut String) {
-        out.push_str(field.word());
-    }
-
-    fn parse(cursor: &mut Cursor<'_>, _: &mut Scope<'_>) -> Result<Self, ParseError> {
-        cursor.choice(&Self::ALL.map(|direction| (direction.word(), direction)))
-    }
-}
-
-impl Kind for Fill {
-    type Field = Self;
-    const SHAPE: &'static str = "zero|init";
-
-    fn write(field: Self, _: &Names<'_>, out: &mut String) {
-        out.push_str(match field {
-            Self::Zero => "zero",
-            Self::Init => "init",
-        });
-    }
-
-    fn parse(cursor: &mut Cursor<'_>, _: &mut Scope<'_>) -> Result<Self, ParseError> {
-        cursor.choice(&[("zero", Self::Zero), ("init", Self::Init)])
-    }
-}
-
 impl Kind for OperandRange {
     type Field = Self;
     const SHAPE: &'static str = "(%buffer, ..)";
@@ -256,7 +199,7 @@ impl Kind for OperandRange {
             if scope.operands.len() > start {
                 cursor.expect(",")?;
             }
-            scope.operands.push(cursor.sigil(b'%', "a buffer such as `%0`").map(BufferId)?);
+            scope.operands.push(cursor.id('%', "a buffer such as `%0`").map(BufferId)?);
         }
         match (u32::try_from(start), u32::try_from(scope.operands.len() - start)) {
             (Ok(start), Ok(len)) => Ok(Self { start, len }),

@@ -208,7 +208,7 @@ impl DeviceProgram {
 }
 
 /// A whole program.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Program {
     /// Name of the pipeline or schedule that it was compiled from.
     pub name: String,

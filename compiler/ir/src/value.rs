@@ -5,62 +5,41 @@ use crate::ids::{GroupId, StageId, ValueId};
 use crate::units::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// What role a value plays; this decides how long it lives and who may touch it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ValueKind {
-    /// The stage's weights; lives for the whole run.
-    Parameters,
-    /// Their gradients, accumulated in place over the microbatches of a step; lives for the whole run.
-    ParameterGradients,
-    /// The optimizer's moments; lives for the whole run.
-    OptimizerState,
-    /// Room for temporaries inside one executable; lives for the whole run, holds nothing between executables.
-    Scratch,
-    /// A microbatch's input, loaded from the data set.
-    Data,
-    /// A microbatch's loss, emitted to the host.
-    Loss,
-    /// An output of the stage, input of others.
-    Activation,
-    /// The gradient of an output of the stage, as far as one of its readers computes it.
-    Gradient,
-    /// Handed from a slice of a microbatch to the later ones of its stage: keys and values.
-    Carried,
-    /// The gradients of those of all earlier slices, as far as they are added up; handed to the slice before.
-    CarriedGradient,
-    /// Saved by `F`, or by `R` where the stage recomputes, and read by `B` only.
-    SavedForInput,
-    /// Saved likewise, read by `W` (and perhaps by `B`), or by `BW`.
-    SavedForWeight,
-    /// Saved by `B`, read by `W`: output gradients of the layers inside the stage.
-    DeferredGradient,
+crate::words! {
+    /// What role a value plays; this decides how long it lives and who may touch it.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum ValueKind {
+        /// The stage's weights; lives for the whole run.
+        Parameters "parameters"
+        /// Their gradients, accumulated in place over the microbatches of a step; lives for the whole run.
+        ParameterGradients "parameter_gradients"
+        /// The optimizer's moments; lives for the whole run.
+        OptimizerState "optimizer_state"
+        /// Room for temporaries inside one executable; lives for the whole run, holds nothing between executables.
+        Scratch "scratch"
+        /// A microbatch's input, loaded from the data set.
+        Data "data"
+        /// A microbatch's loss, emitted to the host.
+        Loss "loss"
+        /// An output of the stage, input of others.
+        Activation "activation"
+        /// The gradient of an output of the stage, as far as one of its readers computes it.
+        Gradient "gradient"
+        /// Handed from a slice of a microbatch to the later ones of its stage: keys and values.
+        Carried "carried"
+        /// The gradients of those of all earlier slices, as far as they are added up; handed to the slice before.
+        CarriedGradient "carried_gradient"
+        /// Saved by `F`, or by `R` where the stage recomputes, and read by `B` only.
+        SavedForInput "saved_for_input"
+        /// Saved likewise, read by `W` (and perhaps by `B`), or by `BW`.
+        SavedForWeight "saved_for_weight"
+        /// Saved by `B`, read by `W`: output gradients of the layers inside the stage.
+        DeferredGradient "deferred_gradient"
+    }
 }
 
 impl ValueKind {
-    /// Every kind with the word that stands for it in the textual IR.
-    pub const WORDS: [(Self, &'static str); 13] = [
-        (Self::Parameters, "parameters"),
-        (Self::ParameterGradients, "parameter_gradients"),
-        (Self::OptimizerState, "optimizer_state"),
-        (Self::Scratch, "scratch"),
-        (Self::Data, "data"),
-        (Self::Loss, "loss"),
-        (Self::Activation, "activation"),
-        (Self::Gradient, "gradient"),
-        (Self::Carried, "carried"),
-        (Self::CarriedGradient, "carried_gradient"),
-        (Self::SavedForInput, "saved_for_input"),
-        (Self::SavedForWeight, "saved_for_weight"),
-        (Self::DeferredGradient, "deferred_gradient"),
-    ];
-
-    /// The word that stands for it in the textual IR.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        Self::WORDS.into_iter().find(|(kind, _)| *kind == self).map_or("", |(_, word)| word)
-    }
-
     /// Whether one buffer holds it from the set-up to the end of the run, over all microbatches.
     #[must_use]
     pub const fn is_persistent(self) -> bool {

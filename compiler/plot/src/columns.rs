@@ -1,8 +1,7 @@
 //! Long tables by column: `{"kind": [0, 0, ..], "start": [0, 1, ..]}`. A column that is 0 in every row is left out.
 
-use super::{Collective, Copy, Reason, Task, Transfer};
+use super::{Collective, Copy, Task, Transfer};
 use crate::tracks::Share;
-use pipe_schedule::timing::timeline::Together;
 use serde::Serializer;
 use serde::ser::SerializeMap;
 
@@ -34,7 +33,7 @@ pub(super) fn tasks<S: Serializer>(tasks: &[Task], serializer: S) -> Result<S::O
         Share::First => 1,
         Share::Second => 2,
     };
-    let reason = |task: &Task| Reason::WORDS.iter().position(|(one, _)| *one == task.reason).unwrap_or(0) as i64;
+    let reason = |task: &Task| task.reason as i64;
     let columns: [Column<Task>; 11] = [
         ("kind", |task| task.kind.index() as i64),
         ("stage", |task| task.stage.into()),
@@ -76,7 +75,7 @@ pub(super) fn copies<S: Serializer>(copies: &[Copy], serializer: S) -> Result<S:
 
 /// `stage` is one more than that.
 pub(super) fn collectives<S: Serializer>(collectives: &[Collective], serializer: S) -> Result<S::Ok, S::Error> {
-    let what = |one: &Collective| Together::WORDS.iter().position(|(what, _)| *what == one.what).unwrap_or(0) as i64;
+    let what = |one: &Collective| one.what as i64;
     let columns: [Column<Collective>; 5] = [
         ("device", |one| one.device.into()),
         ("what", what),

@@ -138,33 +138,23 @@ pub enum Moments {
     Measured,
 }
 
-/// What the start of a task waited for last.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Reason {
-    /// Nothing: the step begins.
-    Nothing,
-    /// Its device, or another one that it occupies, had another task to do.
-    Device,
-    /// A task of its own device that it reads.
-    Input,
-    /// What another device sent.
-    Transfer,
-    /// Weights that devices divide came together, behind the task that joined last.
-    Weights,
-    /// A copy from the host, or to it.
-    Copy,
-}
-
-impl Reason {
-    /// Every one with its word.
-    pub const WORDS: [(Self, &'static str); 6] = [
-        (Self::Nothing, "nothing"),
-        (Self::Device, "device"),
-        (Self::Input, "input"),
-        (Self::Transfer, "transfer"),
-        (Self::Weights, "weights"),
-        (Self::Copy, "copy"),
-    ];
+pipe_ir::words! {
+    /// What the start of a task waited for last.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Reason {
+        /// Nothing: the step begins.
+        Nothing "nothing"
+        /// Its device, or another one that it occupies, had another task to do.
+        Device "device"
+        /// A task of its own device that it reads.
+        Input "input"
+        /// What another device sent.
+        Transfer "transfer"
+        /// Weights that devices divide came together, behind the task that joined last.
+        Weights "weights"
+        /// A copy from the host, or to it.
+        Copy "copy"
+    }
 }
 
 /// Something that one device sends to another, once: the first task that reads it is named.

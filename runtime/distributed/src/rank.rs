@@ -1,36 +1,16 @@
 //! Ranks: the processes of a job, and which devices each of them has.
 
 use pipe_ir::ids::DeviceId;
-use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::ops::Range;
 
-/// One process of a job, counted from 0.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Rank(pub u32);
+pipe_ir::ids! {
+    /// One process of a job, counted from 0.
+    Rank "rank "
+}
 
 impl Rank {
     /// The one that speaks for all.
     pub const FIRST: Self = Self(0);
-
-    /// At this position of a table with an entry for each.
-    #[must_use]
-    pub fn from_index(index: usize) -> Self {
-        Self(u32::try_from(index).unwrap_or(u32::MAX))
-    }
-
-    /// The position in such a table.
-    #[must_use]
-    pub const fn index(self) -> usize {
-        self.0 as usize
-    }
-}
-
-impl fmt::Display for Rank {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "rank {}", self.0)
-    }
 }
 
 /// Devices in contiguous blocks, one block for each rank; no two blocks differ by more than one device.

@@ -24,19 +24,9 @@ fn program(members: &[u32], times: usize) -> Program {
     let join =
         Instruction::CollStart { collective: Collective::AllReduce, buffer: BufferId(0), group, token: TokenId(0) };
     let device = DeviceProgram { n_tokens: 1, step: vec![join; times], ..DeviceProgram::default() };
-    Program {
-        name: String::new(),
-        n_stages: 0,
-        n_microbatches: 1,
-        n_steps: 1,
-        lags: Vec::new(),
-        n_slices: 1,
-        groups: vec![members.iter().map(|member| DeviceId(*member)).collect()],
-        values: Vec::new(),
-        execs: Vec::new(),
-        devices: vec![device; N_DEVICES],
-        training: None,
-    }
+    let groups = vec![members.iter().map(|member| DeviceId(*member)).collect()];
+    let devices = vec![device; N_DEVICES];
+    Program { n_microbatches: 1, n_steps: 1, n_slices: 1, groups, devices, ..Program::default() }
 }
 
 /// One collective of so many bytes, perhaps with shares in buffers of their own.

@@ -284,8 +284,8 @@ impl<'a> Opened<'a> {
 /// The types of all tensors of a file.
 fn types(metadata: &Metadata) -> Result<BTreeMap<String, TensorType>, Unsound> {
     let of = |(name, info): (String, &safetensors::tensor::TensorInfo)| {
-        let known = DType::WORDS.into_iter().find(|(_, dtype)| type_in_file(*dtype) == info.dtype);
-        let Some((_, dtype)) = known.filter(|(_, dtype)| dtype.is_float()) else {
+        let known = DType::ALL.into_iter().find(|dtype| type_in_file(*dtype) == info.dtype);
+        let Some(dtype) = known.filter(|dtype| dtype.is_float()) else {
             return Err(format!("`{name}` has elements of type {:?}, not f32 or f64", info.dtype).into());
         };
         let shape = info.shape.iter().map(|size| *size as u64).collect();

@@ -137,7 +137,7 @@ fn value(kind: Kind, value: &mut Value, stages: usize, dice: &mut Dice) {
     let Value { name: _, kind: role, stage, bytes: size, tensors, share } = value;
     match kind {
         Kind::ValueBytes => bytes(size, dice),
-        Kind::ValueKind => *role = ValueKind::WORDS[dice.below(ValueKind::WORDS.len())].0,
+        Kind::ValueKind => *role = ValueKind::ALL[dice.below(ValueKind::ALL.len())],
         Kind::ValueStage => *stage = StageId(near(stage.0, stages, dice)),
         Kind::ValueShare => {
             let mut other = share.unwrap_or(Share { whole: ValueId(0), group: GroupId(0), member: 0 });

@@ -5,7 +5,6 @@
 use super::{Queue, SCHEMA, TaskArguments, Trace, Track, rows, task_name};
 use pipe_ir::ids::DeviceId;
 use pipe_plot::{Memory, Picture, Task};
-use pipe_schedule::timing::timeline::Together;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -45,10 +44,10 @@ pub(crate) fn write(picture: &Picture, out: &mut dyn Write) -> io::Result<()> {
         }
     }
     for (part, row) in picture.collectives.iter().zip(&plan.together) {
-        let words = Together::WORDS.iter().find(|(what, _)| *what == part.what).map_or("", |(_, words)| *words);
         let track = (DeviceId(part.device), Queue::Collectives(*row));
         let arguments = json!({"device": part.device, "of_stage": part.stage});
-        trace.slice(track, words, "collective", (plan.nanos(part.start), plan.nanos(part.end)), &arguments)?;
+        let span = (plan.nanos(part.start), plan.nanos(part.end));
+        trace.slice(track, part.what.word(), "collective", span, &arguments)?;
     }
     for memory in &picture.memory {
         plan.memory(&mut trace, memory)?;

@@ -80,12 +80,6 @@ pub fn microbatches_of(files: &Files, request: &Request) -> Option<u32> {
     u32::try_from(number.unwrap_or(i64::from(DEFAULT_MICROBATCHES))).ok()
 }
 
-/// The least common multiple of two numbers of microbatches, if a block may be that long.
-#[must_use]
-pub fn common_period(one: u64, other: u64) -> Option<u64> {
-    schedule::common(one, other)
-}
-
 /// Elaborates the pipeline or schedule that the request names, or the only one of the root file.
 ///
 /// A schedule that stands alone has [`DEFAULT_DEVICES`] and [`DEFAULT_MICROBATCHES`] where the

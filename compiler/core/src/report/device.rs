@@ -4,7 +4,7 @@ use crate::report::stage_costs::HoldReport;
 use serde::Serialize;
 
 /// Figures of one device.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct DeviceReport {
     /// Which.
     pub device: u32,

@@ -55,7 +55,7 @@ use zero::ZeroReport;
 pub const SCHEMA: &str = "pipec.check/1";
 
 /// The report of one compilation. Figures that could not be computed are `None`.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct Report {
     /// Name and version of this form.
     pub schema: &'static str,
@@ -188,7 +188,7 @@ impl Figures {
     /// space, or nothing where it is about all.
     #[must_use]
     pub fn form_of_bound(&self) -> String {
-        self.lower_bound_form.map_or_else(String::new, |form| format!(" {}", form.words()))
+        self.lower_bound_form.map_or_else(String::new, |form| format!(" {}", form.word()))
     }
 }
 
@@ -205,33 +205,7 @@ impl Report {
     /// A report without figures.
     #[must_use]
     pub fn new(target: &str) -> Self {
-        Self {
-            schema: SCHEMA,
-            ok: false,
-            target: target.to_owned(),
-            schedule: None,
-            pipeline: None,
-            sizes: Sizes::default(),
-            instructions: None,
-            collectives: None,
-            figures: Figures::default(),
-            deadlock_free: None,
-            valid_for_all_microbatches: None,
-            valid_for: None,
-            certificate: None,
-            weights: None,
-            activation: Vec::new(),
-            derived_costs: Vec::new(),
-            recompute: None,
-            offload: None,
-            zero: None,
-            profile: None,
-            cluster: None,
-            torch: None,
-            per_device: Vec::new(),
-            account: AccountReport::default(),
-            diagnostics: Vec::new(),
-        }
+        Self { schema: SCHEMA, target: target.to_owned(), ..Self::default() }
     }
 
     /// The report of what the steps of a compilation gave; the verdict is still open.
@@ -328,12 +302,7 @@ impl Report {
                 peak_activation: Some(activations(peaks[device.index()].activations)),
                 bound_activation: certificates.map(|certificates| activations(certificates[device.index()].bound)),
                 limit_activation: limit.map(|limit| units(limit.of(device))),
-                peak_activation_bytes: None,
-                peak_bytes: None,
-                limit_bytes: None,
-                host_peak_bytes: None,
-                host_limit_bytes: None,
-                holds: Vec::new(),
+                ..DeviceReport::default()
             })
             .collect();
         let of_either = analysis.bound_of_either_form.map(|bound| bound.makespan);
@@ -353,19 +322,17 @@ impl Report {
             bubble_mean: Some(mean_bubble_of(timeline)),
             bubble_makespan: Some(bubble_of(timeline)),
             bubble_longest_stage: Some(rest(work, longest_stage)),
-            objective: None,
             lower_bound: Some(time(bound.makespan)),
             lower_bound_form: only_own.then(|| Forms::of(schedule, dependencies)),
             lower_bound_any_form: of_either.filter(|_| only_own).map(time),
-            lower_bound_reason: Some(format!("{} ({})", bound.kind.words(), bound.device)),
+            lower_bound_reason: Some(format!("{} ({})", bound.kind.word(), bound.device)),
             gap: Some(excess(makespan, bound.makespan)),
-            makespan_lower_bound: None,
             critical_path: Some(parts.map(|(kind, ticks)| PathPart { kind, time: time(ticks) }).collect()),
             peak_activation: peaks.iter().map(|peak| peak.activations).max().map(activations),
             bound_activation: certificates
                 .and_then(|certificates| certificates.iter().map(|certificate| certificate.bound).max())
                 .map(activations),
-            peak_activation_bytes: None,
+            ..Figures::default()
         };
     }
 
@@ -428,23 +395,8 @@ impl Report {
         };
         self.schedule = Some(program.name.clone());
         self.deadlock_free = Some(true);
-        self.per_device = (0..program.devices.len())
-            .map(|device| DeviceReport {
-                device: DeviceId::from_index(device).0,
-                first_start: None,
-                last_end: None,
-                busy: None,
-                peak_activation: None,
-                bound_activation: None,
-                limit_activation: None,
-                peak_activation_bytes: None,
-                peak_bytes: None,
-                limit_bytes: None,
-                host_peak_bytes: None,
-                host_limit_bytes: None,
-                holds: Vec::new(),
-            })
-            .collect();
+        let devices = (0..).zip(&program.devices).map(|(device, _)| DeviceReport { device, ..DeviceReport::default() });
+        self.per_device = devices.collect();
         self.count(program, true);
     }
 

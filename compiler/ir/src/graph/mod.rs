@@ -16,26 +16,24 @@ pub use operations::{Binary, Class, Op, Unary};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Element type of a tensor.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum DType {
-    /// IEEE single precision.
-    F32,
-    /// IEEE double precision.
-    F64,
-    /// The upper half of a number in single precision. For storage only: nothing is added up in it.
-    #[serde(rename = "bf16")]
-    BF16,
-    /// Signed 32-bit indices (tokens, classes).
-    I32,
+crate::words! {
+    /// Element type of a tensor.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum DType {
+        /// IEEE single precision.
+        F32 "f32"
+        /// IEEE double precision.
+        F64 "f64"
+        /// The upper half of a number in single precision. For storage only: nothing is added up in it.
+        #[serde(rename = "bf16")]
+        BF16 "bf16"
+        /// Signed 32-bit indices (tokens, classes).
+        I32 "i32"
+    }
 }
 
 impl DType {
-    /// Every type with the word that stands for it in the textual IR.
-    pub const WORDS: [(&str, Self); 4] =
-        [("f32", Self::F32), ("f64", Self::F64), ("bf16", Self::BF16), ("i32", Self::I32)];
-
     /// Bytes of one element.
     #[must_use]
     pub const fn bytes(self) -> Bytes {
@@ -87,12 +85,7 @@ impl DType {
 
 impl fmt::Display for DType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::F32 => "f32",
-            Self::F64 => "f64",
-            Self::BF16 => "bf16",
-            Self::I32 => "i32",
-        })
+        f.write_str(self.word())
     }
 }
 

@@ -33,36 +33,11 @@ pub enum Class {
     Indexed,
 }
 
-macro_rules! functions {
-    ($(#[$doc:meta])* $enum:ident { $($(#[$function_doc:meta])* $function:ident $word:literal)* }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-        pub enum $enum {$(
-            $(#[$function_doc])*
-            #[serde(rename = $word)]
-            $function,
-        )*}
-
-        impl $enum {
-            /// Every function.
-            pub const ALL: &[Self] = &[$(Self::$function),*];
-
-            /// Its word in the textual IR.
-            #[must_use]
-            pub const fn word(self) -> &'static str {
-                match self { $(Self::$function => $word,)* }
-            }
-
-            fn of_word(word: &str) -> Option<Self> {
-                Self::ALL.iter().copied().find(|function| function.word() == word)
-            }
-        }
-    };
-}
-
-functions! {
+crate::words! {
     /// Element-wise function of one tensor.
-    Unary {
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Unary {
         /// -x
         Neg "neg"
         /// e^x
@@ -82,9 +57,11 @@ functions! {
     }
 }
 
-functions! {
+crate::words! {
     /// Element-wise function of two tensors, broadcast against each other.
-    Binary {
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Binary {
         /// a + b
         Add "add"
         /// a - b
@@ -170,8 +147,8 @@ macro_rules! operations {
                         $({ $($field: Attribute::parse(concat!($($before)?), $what, cursor)?),* })?
                     ),)*
                     _ => {
-                        let unary = Unary::of_word(word).map(Self::Unary);
-                        unary.or_else(|| Binary::of_word(word).map(Self::Binary))
+                        let unary = Unary::from_word(word).map(Self::Unary);
+                        unary.or_else(|| Binary::from_word(word).map(Self::Binary))
                     }
                 })
             }

@@ -3,10 +3,10 @@
 use super::tables::Tables;
 use crate::ids::BufferId;
 use crate::units::Bytes;
-use std::fmt;
 
 /// A text that has not the form of a program.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("line {line}, column {column}: expected {expected}, found {found}")]
 pub struct ParseError {
     /// Line, from 1.
     pub line: u32,
@@ -16,13 +16,6 @@ pub struct ParseError {
     pub expected: String,
     /// What is there.
     pub found: String,
-}
-
-impl fmt::Display for ParseError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { line, column, expected, found } = self;
-        write!(f, "line {line}, column {column}: expected {expected}, found {found}")
-    }
 }
 
 /// What an instruction may refer to, and where its operands go.
@@ -163,6 +156,15 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    /// One of all that have a word.
+    pub(crate) fn one_of<T: Copy, const N: usize>(
+        &mut self,
+        all: [T; N],
+        word: fn(T) -> &'static str,
+    ) -> Result<T, ParseError> {
+        self.choice(&all.map(|one| (word(one), one)))
+    }
+
     /// Digits after `skipped` bytes, as a number with the bytes that they take.
     fn digits(&self, skipped: usize) -> Option<(u64, usize)> {
         let digits = self.rest().get(skipped..)?;
@@ -175,8 +177,9 @@ impl<'a> Cursor<'a> {
         (length > 0 && ends).then_some((number, length))
     }
 
-    fn prefixed(&mut self, prefix: u8, what: &str) -> Result<u32, ParseError> {
-        let found = if self.peek() == Some(prefix) { self.digits(1) } else { None };
+    /// A number below 2^32 after a letter or sign, such as `d` or `%`.
+    pub(crate) fn id(&mut self, sign: char, what: &str) -> Result<u32, ParseError> {
+        let found = if self.peek() == Some(sign as u8) { self.digits(1) } else { None };
         match found.and_then(|(number, length)| Some((u32::try_from(number).ok()?, length))) {
             Some((number, length)) => {
                 self.advance(length + 1);
@@ -184,16 +187,6 @@ impl<'a> Cursor<'a> {
             }
             None => Err(self.expected(what)),
         }
-    }
-
-    /// A number below 2^32 after a sign such as `%`.
-    pub(crate) fn sigil(&mut self, sigil: u8, what: &str) -> Result<u32, ParseError> {
-        self.prefixed(sigil, what)
-    }
-
-    /// A number below 2^32 after a letter such as `d`.
-    pub(crate) fn id(&mut self, letter: char, what: &str) -> Result<u32, ParseError> {
-        self.prefixed(letter as u8, what)
     }
 
     /// A whole number.

@@ -126,7 +126,7 @@ fn buffers(cursor: &mut Cursor<'_>, lines: &mut Vec<u32>) -> Result<Vec<Buffer>,
     while !cursor.take("}") {
         let here = cursor.clone();
         lines.push(cursor.line());
-        let id = cursor.sigil(b'%', "a buffer such as `%0` or `}`")?;
+        let id = cursor.id('%', "a buffer such as `%0` or `}`")?;
         if id as usize != buffers.len() {
             return Err(here.expected(format!("`%{}`", buffers.len())));
         }

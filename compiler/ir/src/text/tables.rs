@@ -19,15 +19,6 @@ pub(crate) struct Tables<'a> {
     execs: BTreeMap<ExecName, ExecId>,
 }
 
-const KINDS: [(&str, TaskKind); 6] = [
-    ("F", TaskKind::Forward),
-    ("B", TaskKind::BackwardInput),
-    ("W", TaskKind::BackwardWeight),
-    ("BW", TaskKind::Backward),
-    ("R", TaskKind::Recompute),
-    ("U", TaskKind::Update),
-];
-
 const ACCESSES: [(&str, Access); 3] = [("read", Access::Read), ("write", Access::Write), ("update", Access::Update)];
 
 impl Tables<'_> {
@@ -57,7 +48,7 @@ fn exec_name(cursor: &mut Cursor<'_>) -> Result<ExecName, ParseError> {
     let number =
         |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse::<u32>().ok()).flatten();
     let parts = word.split_once(".s").and_then(|(letters, rest)| {
-        let kind = KINDS.iter().find(|(name, _)| *name == letters)?.1;
+        let kind = TaskKind::from_letters(letters)?;
         match (rest.split_once(".q"), rest.split_once(".c")) {
             (Some((stage, slice)), _) => Some((kind, StageId(number(stage)?), Some(number(slice)?), None)),
             (None, Some((stage, chunk))) => Some((kind, StageId(number(stage)?), None, Some(number(chunk)?))),
@@ -159,8 +150,7 @@ pub(super) fn parse_training(cursor: &mut Cursor<'_>) -> Result<Training, ParseE
 pub(super) fn print_value(value: &Value, program: &Program, out: &mut String) {
     out.push_str("value ");
     push_name(out, &value.name);
-    let kind = ValueKind::WORDS.iter().find(|(kind, _)| *kind == value.kind).map_or("?", |(_, word)| word);
-    out.push_str(&format!(": {kind} of {}, {} bytes", value.stage, value.bytes.0));
+    out.push_str(&format!(": {} of {}, {} bytes", value.kind.word(), value.stage, value.bytes.0));
     if let Some(Share { whole, group, member }) = value.share {
         push_id(out, ", share ", member);
         out.push_str(" of ");
@@ -206,8 +196,7 @@ pub(super) fn parse_value<'a>(cursor: &mut Cursor<'a>, tables: &mut Tables<'a>) 
         return Err(here.expected("a name that no earlier value has"));
     }
     cursor.expect(":")?;
-    let words = ValueKind::WORDS.map(|(kind, word)| (word, kind));
-    let kind = cursor.choice(&words)?;
+    let kind = cursor.one_of(ValueKind::ALL, ValueKind::word)?;
     cursor.expect("of")?;
     let stage = stage(cursor)?;
     cursor.expect(",")?;
@@ -260,7 +249,7 @@ fn parse_slot(cursor: &mut Cursor<'_>) -> Result<TensorSlot, ParseError> {
 
 /// Reads a tensor type: `f32[4,128]`.
 pub(super) fn parse_type(cursor: &mut Cursor<'_>) -> Result<TensorType, ParseError> {
-    let dtype = cursor.choice(&DType::WORDS)?;
+    let dtype = cursor.one_of(DType::ALL, DType::word)?;
     let shape = cursor.list(|cursor| cursor.number("a size"))?;
     Ok(TensorType { dtype, shape })
 }

@@ -35,26 +35,16 @@ pub enum Until {
     Weight,
 }
 
-/// What of a stage keeps a tensor.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum StagePart {
-    /// Its layers.
-    Layers,
-    /// The embedding.
-    Embedding,
-    /// The head with the loss.
-    Head,
-}
-
-impl StagePart {
-    /// What reports call it.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Layers => "layers",
-            Self::Embedding => "embedding",
-            Self::Head => "head",
-        }
+pipe_ir::words! {
+    /// What of a stage keeps a tensor.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+    pub enum StagePart {
+        /// Its layers.
+        Layers "layers"
+        /// The embedding.
+        Embedding "embedding"
+        /// The head with the loss.
+        Head "head"
     }
 }
 

@@ -43,26 +43,16 @@ const LISTS: [&str; 2] = ["layers", "nodes"];
 /// Words for values of `recompute`.
 const WORDS: [(&str, i64); 3] = [("none", 0), ("selective", 1), ("full", 2)];
 
-/// What the layers of a stage keep, and what they compute once more inside the backward.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Recompute {
-    /// Everything is kept.
-    None,
-    /// All but what attention makes of queries and keys.
-    Selective,
-    /// The inputs of the layers, one layer being computed once more at a time.
-    Full,
-}
-
-impl Recompute {
-    /// How a pipeline says it.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Selective => "selective",
-            Self::Full => "full",
-        }
+pipe_ir::words! {
+    /// What the layers of a stage keep, and what they compute once more inside the backward.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+    pub enum Recompute {
+        /// Everything is kept.
+        None "none"
+        /// All but what attention makes of queries and keys.
+        Selective "selective"
+        /// The inputs of the layers, one layer being computed once more at a time.
+        Full "full"
     }
 }
 

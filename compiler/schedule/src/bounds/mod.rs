@@ -21,29 +21,18 @@ use pipe_ir::task::TaskKind;
 use serde::Serialize;
 use std::collections::BinaryHeap;
 
-/// What limits the makespan.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum BoundKind {
-    /// Some device's work, after the least time before it can begin and before the least time that must follow.
-    Work,
-    /// Some device's memory: warm-up and cool-down leave it idle, because it holds few microbatches.
-    Warmup,
-    /// Some device's memory over time: activations live too long for more of them.
-    Area,
-    /// The work of all devices that share a processor.
-    Shared,
-}
-
-impl BoundKind {
-    /// A few words for people.
-    #[must_use]
-    pub const fn words(self) -> &'static str {
-        match self {
-            Self::Work => "work of the busiest device",
-            Self::Warmup => "warm-up and cool-down in this memory",
-            Self::Area => "memory times lifespans",
-            Self::Shared => "work of all devices on one processor",
-        }
+pipe_ir::words! {
+    /// What limits the makespan.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+    pub enum BoundKind {
+        /// Some device's work, after the least time before it can begin and before the least time that must follow.
+        Work "work of the busiest device"
+        /// Some device's memory: warm-up and cool-down leave it idle, because it holds few microbatches.
+        Warmup "warm-up and cool-down in this memory"
+        /// Some device's memory over time: activations live too long for more of them.
+        Area "memory times lifespans"
+        /// The work of all devices that share a processor.
+        Shared "work of all devices on one processor"
     }
 }
 
@@ -96,16 +85,18 @@ pub fn lower_bound(
     best
 }
 
-/// The forms that the bound of a schedule allows: of each stage those that the schedule has.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Forms {
-    /// All backwards run at once, as `BW`.
-    Fused,
-    /// All run in halves, as `B` and `W`.
-    Split,
-    /// Both are there.
-    Mixed,
+pipe_ir::words! {
+    /// The forms that the bound of a schedule allows: of each stage those that the schedule has.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Forms {
+        /// All backwards run at once, as `BW`.
+        Fused "with BW"
+        /// All run in halves, as `B` and `W`.
+        Split "with B and W"
+        /// Both are there.
+        Mixed "with these forms of backwards"
+    }
 }
 
 impl Forms {
@@ -117,16 +108,6 @@ impl Forms {
             () if stages.clone().all(|stage| !dependencies.is_split(stage)) => Self::Fused,
             () if stages.all(|stage| !dependencies.is_fused(stage)) => Self::Split,
             () => Self::Mixed,
-        }
-    }
-
-    /// A few words for people.
-    #[must_use]
-    pub const fn words(self) -> &'static str {
-        match self {
-            Self::Fused => "with BW",
-            Self::Split => "with B and W",
-            Self::Mixed => "with these forms of backwards",
         }
     }
 }

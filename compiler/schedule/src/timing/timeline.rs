@@ -52,19 +52,15 @@ pub struct Collected {
     pub end: Ticks,
 }
 
-/// What devices do together.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Together {
-    /// Gradients are added up.
-    Sum,
-    /// Shares of weights come together.
-    Weights,
-}
-
-impl Together {
-    /// Each with its words, in their order.
-    pub const WORDS: [(Self, &'static str); 2] =
-        [(Self::Sum, "sum of gradients"), (Self::Weights, "gathering of weights")];
+pipe_ir::words! {
+    /// What devices do together.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+    pub enum Together {
+        /// Gradients are added up.
+        Sum "sum of gradients"
+        /// Shares of weights come together.
+        Weights "gathering of weights"
+    }
 }
 
 /// A copy between a device and its host.

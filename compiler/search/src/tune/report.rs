@@ -11,7 +11,7 @@ use serde::Serialize;
 pub const SCHEMA: &str = "pipec.tune/1";
 
 /// The report of one tuning.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct TuneReport {
     /// Name and version of this form.
     pub schema: &'static str,
@@ -193,6 +193,12 @@ pub struct RefusalReport {
     pub candidates: Option<usize>,
 }
 
+impl RefusalReport {
+    fn new(what: &str, reason: &str) -> Self {
+        Self { what: what.to_owned(), reason: reason.to_owned(), candidates: None }
+    }
+}
+
 impl CandidateReport {
     /// That of a candidate.
     #[must_use]
@@ -238,37 +244,8 @@ impl TuneReport {
     /// Without figures.
     #[must_use]
     pub fn new(target: &str) -> Self {
-        let not_tried = LEFT_OUT.iter();
-        Self {
-            schema: SCHEMA,
-            ok: false,
-            target: target.to_owned(),
-            pipeline: None,
-            setting: None,
-            best: Vec::new(),
-            lower_bound: None,
-            gap: None,
-            complete: false,
-            node_orders_complete: false,
-            final_rows: 0,
-            searched: Vec::new(),
-            slower: Vec::new(),
-            slower_more: 0,
-            does_not_fit: Vec::new(),
-            does_not_fit_more: 0,
-            not_allowed: Vec::new(),
-            not_tried: not_tried
-                .map(|(name, reason)| RefusalReport {
-                    what: (*name).to_owned(),
-                    reason: (*reason).to_owned(),
-                    candidates: None,
-                })
-                .collect(),
-            counts: Counts::default(),
-            seconds: 0.0,
-            source: None,
-            diagnostics: Vec::new(),
-        }
+        let not_tried = LEFT_OUT.iter().map(|(name, reason)| RefusalReport::new(name, reason)).collect();
+        Self { schema: SCHEMA, target: target.to_owned(), not_tried, ..Self::default() }
     }
 
     /// Fills in what is tuned, and what is no layout of it.
@@ -287,10 +264,7 @@ impl TuneReport {
             time_unit: "ms",
             not_modelled: if problem.transformer.config.experts.is_some() { &OF_EXPERTS } else { &[] },
         });
-        let refused = space.refused.iter();
-        self.not_allowed = refused
-            .map(|one| RefusalReport { what: one.what.clone(), reason: one.reason.clone(), candidates: None })
-            .collect();
+        self.not_allowed = space.refused.iter().map(|one| RefusalReport::new(&one.what, &one.reason)).collect();
     }
 
     /// Fills in what was found. `analysis` are the reports of the best, in their order.
@@ -313,9 +287,8 @@ impl TuneReport {
         self.does_not_fit = found.misfits.iter().map(|one| other(&one.candidate, &one.taken)).collect();
         (self.slower_more, self.does_not_fit_more) = (found.more_slower, found.more_misfits);
         self.not_allowed.extend(found.refused.iter().map(|((name, reason), count)| RefusalReport {
-            what: name.clone(),
-            reason: reason.clone(),
             candidates: Some(*count),
+            ..RefusalReport::new(name, reason)
         }));
         if let Some(best) = best {
             self.lower_bound = Some(milliseconds(found.bound));

@@ -94,31 +94,20 @@ pub enum PipelineItem {
     },
 }
 
-/// What a pipeline's `require` limits.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Subject {
-    /// Activation memory of the fullest device.
-    Peak,
-    /// Bytes of every device's arena.
-    Memory,
-    /// Idle share of the busiest device, by makespan.
-    Bubble,
+pipe_ir::words! {
+    /// What a pipeline's `require` limits.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+    pub enum Subject {
+        /// Activation memory of the fullest device.
+        Peak "peak"
+        /// Bytes of every device's arena.
+        Memory "memory"
+        /// Idle share of the busiest device, by makespan.
+        Bubble "bubble"
+    }
 }
 
 impl Subject {
-    /// Every one of them.
-    pub const ALL: [Self; 3] = [Self::Peak, Self::Memory, Self::Bubble];
-
-    /// Its keyword.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Peak => "peak",
-            Self::Memory => "memory",
-            Self::Bubble => "bubble",
-        }
-    }
-
     /// Whether its limit is a number of bytes, and not of units or a share.
     #[must_use]
     pub const fn is_in_bytes(self) -> bool {

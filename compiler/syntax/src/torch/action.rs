@@ -3,58 +3,42 @@
 use pipe_ir::task::TaskKind;
 use std::fmt;
 
-/// Declares every kind of action once, with PyTorch's word for it.
-macro_rules! kinds {
-    ($($(#[$doc:meta])* $variant:ident $word:literal)*) => {
-        /// What is done.
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-        pub enum ActionKind { $($(#[$doc])* $variant),* }
-
-        impl ActionKind {
-            /// All kinds with their words.
-            pub const WORDS: &'static [(Self, &'static str)] = &[$((Self::$variant, $word)),*];
-        }
-    };
-}
-
-kinds! {
-    /// The forward of a microbatch.
-    Forward "F"
-    /// Its backward up to the gradient of the input.
-    BackwardInput "I"
-    /// The rest of it: the gradients of weights.
-    BackwardWeight "W"
-    /// Both at once.
-    FullBackward "B"
-    /// The output leaves for the rank of the next stage.
-    SendForward "SEND_F"
-    /// The input arrives from the rank of the stage before.
-    ReceiveForward "RECV_F"
-    /// The gradient of the input leaves for the rank of the stage before.
-    SendBackward "SEND_B"
-    /// The gradient of the output arrives from the rank of the next stage.
-    ReceiveBackward "RECV_B"
-    /// The output has left.
-    WaitSendForward "WAIT_SEND_F"
-    /// The gradient has left.
-    WaitSendBackward "WAIT_SEND_B"
-    /// Weights that ranks divide are gathered (fully sharded data parallelism).
-    Unshard "UNSHARD"
-    /// They are given up again.
-    Reshard "RESHARD"
-    /// Gradients are divided by the number of microbatches, and added up over data-parallel ranks.
-    ReduceGradient "REDUCE_GRAD"
-    /// That has ended.
-    WaitReduceGradient "WAIT_REDUCE_GRAD"
+pipe_ir::words! {
+    /// What is done, with PyTorch's word for it.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+    pub enum ActionKind {
+        /// The forward of a microbatch.
+        Forward "F"
+        /// Its backward up to the gradient of the input.
+        BackwardInput "I"
+        /// The rest of it: the gradients of weights.
+        BackwardWeight "W"
+        /// Both at once.
+        FullBackward "B"
+        /// The output leaves for the rank of the next stage.
+        SendForward "SEND_F"
+        /// The input arrives from the rank of the stage before.
+        ReceiveForward "RECV_F"
+        /// The gradient of the input leaves for the rank of the stage before.
+        SendBackward "SEND_B"
+        /// The gradient of the output arrives from the rank of the next stage.
+        ReceiveBackward "RECV_B"
+        /// The output has left.
+        WaitSendForward "WAIT_SEND_F"
+        /// The gradient has left.
+        WaitSendBackward "WAIT_SEND_B"
+        /// Weights that ranks divide are gathered (fully sharded data parallelism).
+        Unshard "UNSHARD"
+        /// They are given up again.
+        Reshard "RESHARD"
+        /// Gradients are divided by the number of microbatches, and added up over data-parallel ranks.
+        ReduceGradient "REDUCE_GRAD"
+        /// That has ended.
+        WaitReduceGradient "WAIT_REDUCE_GRAD"
+    }
 }
 
 impl ActionKind {
-    /// PyTorch's word.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        Self::WORDS.iter().find(|(kind, _)| *kind == self).map_or("", |(_, word)| word)
-    }
-
     /// Whether it is about a stage as a whole, not about a microbatch.
     #[must_use]
     pub const fn is_of_stage(self) -> bool {

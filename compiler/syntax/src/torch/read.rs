@@ -96,7 +96,7 @@ fn action(text: &str) -> Result<Action, String> {
     let (stage, rest) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
     let word = rest.trim_end_matches(|c: char| c.is_ascii_digit());
     let microbatch = &rest[word.len()..];
-    let (kind, _) = ActionKind::WORDS.iter().find(|(_, known)| *known == word).ok_or_else(wrong)?;
+    let kind = ActionKind::from_word(word).ok_or_else(wrong)?;
     let number = |digits: &str, most: u32| {
         let number = digits.parse::<u64>().map_err(|_| wrong())?;
         let fits = u32::try_from(number).ok().filter(|number| *number < most);
@@ -107,5 +107,5 @@ fn action(text: &str) -> Result<Action, String> {
         return Err(format!("`{text}` {has}"));
     }
     let microbatch = (!kind.is_of_stage()).then(|| number(microbatch, MAX_MICROBATCHES)).transpose()?;
-    Ok(Action { stage: number(stage, MAX_STAGES)?, kind: *kind, microbatch })
+    Ok(Action { stage: number(stage, MAX_STAGES)?, kind, microbatch })
 }

@@ -11,7 +11,6 @@ use std::sync::{Arc, Mutex};
 type Sent = BTreeMap<(Rank, Rank, Tag), VecDeque<Box<[u8]>>>;
 
 /// One rank's end.
-#[derive(Default)]
 struct End {
     rank: Rank,
     /// Messages of all ranks that were sent and not received.
@@ -70,7 +69,7 @@ impl Wire for End {
 pub fn job_of_threads(n_ranks: u32, settings: impl Fn(Rank) -> Settings) -> Vec<Job> {
     let sent = Arc::default();
     let join = |rank: Rank| {
-        let end = End { rank, sent: Arc::clone(&sent), ..End::default() };
+        let end = End { rank, sent: Arc::clone(&sent), waiting: BTreeMap::new(), receives: 0 };
         Job::start(settings(rank), move || Ok((end, rank, n_ranks))).expect("threads need no library")
     };
     (0..n_ranks).map(Rank).map(join).collect()

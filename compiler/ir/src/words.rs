@@ -1,0 +1,27 @@
+//! Enums whose variants have a word each: in the language, in the textual IR or in reports.
+
+/// Declares an enum, each of whose variants has a word; all of them, their words and the way back follow from it.
+#[macro_export]
+macro_rules! words {
+    ($(#[$meta:meta])* pub enum $name:ident { $($(#[$doc:meta])* $variant:ident $word:literal)* }) => {
+        $(#[$meta])*
+        pub enum $name { $($(#[$doc])* $variant,)* }
+
+        impl $name {
+            /// Every one of them, in the order of the table.
+            pub const ALL: [Self; [$($word),*].len()] = [$(Self::$variant),*];
+
+            /// Its word.
+            #[must_use]
+            pub const fn word(self) -> &'static str {
+                match self { $(Self::$variant => $word,)* }
+            }
+
+            /// The one that a word stands for.
+            #[must_use]
+            pub fn from_word(word: &str) -> Option<Self> {
+                Self::ALL.into_iter().find(|one| one.word() == word)
+            }
+        }
+    };
+}
