@@ -34,10 +34,11 @@ impl From<String> for Unsound {
 }
 
 /// What a save has beside its tensors.
-#[derive(Clone, PartialEq, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub(super) struct About {
     pub(super) step: u64,
     pub(super) seed: u64,
+    #[serde(default, skip_serializing_if = "Origin::is_unknown")]
     pub(super) origin: Origin,
 }
 
@@ -110,10 +111,8 @@ const fn type_in_file(dtype: DType) -> Dtype {
 #[derive(Clone, serde::Serialize, serde::Deserialize)]
 struct Header {
     format: String,
-    step: u64,
-    seed: u64,
-    #[serde(default, skip_serializing_if = "Origin::is_unknown")]
-    origin: Origin,
+    #[serde(flatten)]
+    about: About,
     /// Entries that are not whole tensors.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     parts: BTreeMap<String, Part>,
@@ -145,9 +144,8 @@ const SHARD_FORMAT_1: &str = "pipec.shard/1";
 
 impl Header {
     fn new(format: &str, about: &About) -> Self {
-        let About { step, seed, origin } = about.clone();
-        let (parts, checksums) = (BTreeMap::new(), BTreeMap::new());
-        Self { format: format.to_owned(), step, seed, origin, parts, checksums, checksum: String::new() }
+        let (format, about, parts, checksums) = (format.to_owned(), about.clone(), BTreeMap::new(), BTreeMap::new());
+        Self { format, about, parts, checksums, checksum: String::new() }
     }
 
     /// The checksum of the header without this one as JSON, with a line for each entry behind it:
@@ -158,10 +156,6 @@ impl Header {
             text.push_str(&format!("\n{name}: {ty}"));
         }
         checksum::of(text.as_bytes())
-    }
-
-    fn about(&self) -> About {
-        About { step: self.step, seed: self.seed, origin: self.origin.clone() }
     }
 }
 
@@ -179,7 +173,7 @@ pub(super) fn state_from_bytes(bytes: &[u8], wanted: &dyn Fn(&str) -> bool) -> R
     let tensor = |(name, ty, data): Entry<'_>| NamedTensor { name, ty, data: data.to_vec() };
     let mut tensors: Vec<NamedTensor> = opened.entries(wanted)?.into_iter().map(tensor).collect();
     tensors.sort_by(|a, b| a.name.cmp(&b.name));
-    let About { step, seed, origin } = opened.header.about();
+    let About { step, seed, origin } = opened.header.about.clone();
     Ok(State { step, seed, origin, is_verified: opened.has_checksums(), tensors })
 }
 
@@ -211,7 +205,7 @@ pub(super) fn shard_from_bytes(bytes: &[u8], wanted: &dyn Fn(&str) -> bool) -> R
         Ok(Piece { name: of.clone(), whole, from: *from as usize, data })
     };
     let pieces: Result<_, _> = opened.entries(&of)?.into_iter().map(piece).collect();
-    Ok(Shard { about: opened.header.about(), checksum: opened.header.checksum.clone(), pieces: pieces? })
+    Ok(Shard { about: opened.header.about.clone(), checksum: opened.header.checksum.clone(), pieces: pieces? })
 }
 
 /// A name in a file, with what it has.

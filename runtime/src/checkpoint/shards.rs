@@ -8,7 +8,7 @@
 use super::file::{self, About, Shard, Unsound};
 use super::folder::{INDEX_SUFFIX, put};
 use super::home::Home;
-use super::{CheckpointError, MOST_BYTES, Origin, Piece, State, assemble, io_error, malformed, unsound};
+use super::{CheckpointError, MOST_BYTES, Piece, State, assemble, io_error, malformed, unsound};
 use crate::{checksum, regular_file};
 use pipe_distributed::{Mailbox, Rank, RunError};
 use serde::{Deserialize, Serialize};
@@ -26,10 +26,8 @@ struct Index {
 #[derive(Clone, Serialize, Deserialize)]
 struct Metadata {
     format: String,
-    step: u64,
-    seed: u64,
-    #[serde(default, skip_serializing_if = "Origin::is_unknown")]
-    origin: Origin,
+    #[serde(flatten)]
+    about: About,
     /// Bytes of all tensors.
     total_size: u64,
     /// By file: the checksum that stands for all of it.
@@ -48,9 +46,8 @@ const MARK: &str = ".shard-";
 
 impl Index {
     fn new(about: &About) -> Self {
-        let About { step, seed, origin } = about.clone();
-        let (checksums, checksum) = (BTreeMap::new(), String::new());
-        let metadata = Metadata { format: FORMAT.to_owned(), step, seed, origin, total_size: 0, checksums, checksum };
+        let (about, checksums, checksum) = (about.clone(), BTreeMap::new(), String::new());
+        let metadata = Metadata { format: FORMAT.to_owned(), about, total_size: 0, checksums, checksum };
         Self { metadata, weight_map: BTreeMap::new() }
     }
 
@@ -62,10 +59,6 @@ impl Index {
         let metadata = Metadata { checksum: String::new(), ..self.metadata.clone() };
         let index = Self { metadata, weight_map: self.weight_map.clone() };
         checksum::of(serde_json::to_string(&index).unwrap_or_default().as_bytes())
-    }
-
-    fn about(&self) -> About {
-        About { step: self.metadata.step, seed: self.metadata.seed, origin: self.metadata.origin.clone() }
     }
 }
 
@@ -164,7 +157,7 @@ pub(super) fn save(
 /// Reads an index and what is wanted, from those of its files that have any of that.
 pub(super) fn read(path: &Path, wanted: &dyn Fn(&str) -> bool) -> Result<State, CheckpointError> {
     let index = index(path)?;
-    let about = index.about();
+    let about = &index.metadata.about;
     let folder = path.parent().unwrap_or(Path::new(""));
     let mut pieces = Vec::new();
     // Names of parts have their numbers behind them.
@@ -175,7 +168,7 @@ pub(super) fn read(path: &Path, wanted: &dyn Fn(&str) -> bool) -> Result<State, 
         let bytes = regular_file::read(&path, MOST_BYTES).map_err(io_error(&path))?;
         let shard: Shard = file::shard_from_bytes(&bytes, wanted).map_err(unsound(&path))?;
         let expected = index.metadata.checksums.get(&name).map_or("", String::as_str);
-        if shard.about != about || shard.checksum != expected {
+        if shard.about != *about || shard.checksum != expected {
             return Err(malformed(&path)("it is not of the same save as its index".to_owned()));
         }
         pieces.extend(shard.pieces);
@@ -194,7 +187,7 @@ pub(super) fn read(path: &Path, wanted: &dyn Fn(&str) -> bool) -> Result<State, 
             return Err(malformed(path)(format!("a part of `{}` is missing", tensor[0].name)));
         }
     }
-    let (About { step, seed, origin }, is_verified) = (about, index.has_checksums());
+    let (About { step, seed, origin }, is_verified) = (about.clone(), index.has_checksums());
     Ok(State { step, seed, origin, is_verified, tensors: assemble(pieces) })
 }
 

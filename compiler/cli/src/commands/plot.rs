@@ -6,10 +6,9 @@ use crate::drawing::{golden, svg, terminal};
 use crate::input::{Format, TimedArguments};
 use crate::output::diagnostics::Look;
 use crate::output::findings::{outcome, show_diagnostics};
-use crate::output::{Failure, colours_out, print, terminal_width, write, write_with};
+use crate::output::{Failure, colours_out, form_of, print, terminal_width, write, write_with};
 use pipe_compiler::{Certificates, Compilation};
 use pipe_plot::Picture;
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
@@ -42,7 +41,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     if target.format == Format::Json {
         return Err(Failure::Usage("`plot` draws pictures; `check --format json` prints figures".to_owned()));
     }
-    let form = arguments.output.as_deref().map(Form::of).transpose()?;
+    let forms = [("svg", Form::Svg), ("html", Form::Page)];
+    let form = |path: &Path| form_of(path, &forms, "plot writes .svg pictures and .html pages");
+    let form = arguments.output.as_deref().map(form).transpose()?;
     let (compilation, sources) = arguments.timed.compile(Certificates::Beside)?;
     show_diagnostics(&compilation, &sources);
     let Some(analysis) = &compilation.analysis else { return Ok(Outcome::Rejected) };
@@ -64,20 +65,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
 }
 
 /// What is written to a file.
+#[derive(Clone, Copy)]
 enum Form {
     Svg,
     Page,
-}
-
-impl Form {
-    /// By the ending of the file's name.
-    fn of(path: &Path) -> Result<Self, Failure> {
-        match path.extension().and_then(OsStr::to_str) {
-            Some("svg") => Ok(Self::Svg),
-            Some("html") => Ok(Self::Page),
-            _ => Err(Failure::Usage(format!("{}: plot writes .svg pictures and .html pages", path.display()))),
-        }
-    }
 }
 
 fn page(path: &Path, compilation: &Compilation) -> Result<(), Failure> {

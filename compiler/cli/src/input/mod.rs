@@ -242,16 +242,12 @@ impl TargetArguments {
                 offload: self.offload,
                 zero: self.zero,
                 layout: self.layout.clone(),
-                turn: false,
+                ..elaborate::Request::default()
             },
             costs: self.cost.clone(),
-            profile: None,
-            cluster: None,
             memory: self.memory.clone(),
-            certificate: Certificates::Beside,
-            program: false,
-            apart: false,
             torch: self.torch,
+            ..Request::default()
         }
     }
 

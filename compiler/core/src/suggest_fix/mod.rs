@@ -20,6 +20,7 @@ use pipe_model::transformer::{Recompute, Settings};
 use pipe_schedule::check::check;
 use pipe_syntax::diagnostic::{Code, Diagnostic};
 use pipe_syntax::files::Files;
+use pipe_syntax::source::Span;
 
 /// Tasks of a step up to which changes are tried.
 const MOST_TASKS: usize = 200_000;
@@ -78,18 +79,22 @@ pub(crate) fn advise(
 ) -> Vec<Alternative> {
     let limit = analysis.pipeline.as_ref().filter(|own| own.transformer.is_some()).and_then(Pipeline::byte_limit);
     let Some((limit, span)) = limit else { return Vec::new() };
-    // A limit of the devices, or what the pipeline requires of their bytes.
-    let is_about = |one: &Diagnostic| one.labels.first().is_some_and(|label| label.span == span);
-    let is_memory = |one: &Diagnostic| one.code == Code::MemoryExceeded || is_about(one);
-    if !found.iter().any(is_memory) || analysis.schedule.n_tasks() > MOST_TASKS {
+    let mut found = about_memory(analysis, found, span);
+    if found.is_empty() {
         return Vec::new();
     }
     let Some(tried) = (Trials { files, request, limit, base: None }).run() else { return Vec::new() };
     let help = help(&tried);
-    for one in found.iter_mut().filter(|one| is_memory(one)) {
-        one.help = Some(help.clone());
-    }
+    found.iter_mut().for_each(|one| one.help = Some(help.clone()));
     tried
+}
+
+/// What was found about memory, by a limit of the devices or by what the pipeline requires of their
+/// bytes; nothing where a step has too many tasks to try anything.
+fn about_memory<'f>(analysis: &Analysis, found: &'f mut [Diagnostic], limit: Span) -> Vec<&'f mut Diagnostic> {
+    let is_about = |one: &Diagnostic| one.labels.first().is_some_and(|label| label.span == limit);
+    let is_memory = |one: &&mut Diagnostic| one.code == Code::MemoryExceeded || is_about(one);
+    found.iter_mut().filter(|one| is_memory(one) && analysis.schedule.n_tasks() <= MOST_TASKS).collect()
 }
 
 struct Trials<'a> {

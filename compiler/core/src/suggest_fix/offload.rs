@@ -2,6 +2,7 @@
 //! dividing it among replicas, or offload, which takes activations, too. Each is tried by writing
 //! the program with it.
 
+use super::about_memory;
 use crate::Request;
 use crate::analyze::Analysis;
 use crate::timing::Setting;
@@ -15,19 +16,14 @@ use pipe_model::stage_set::StageSet;
 use pipe_schedule::policy::offload::Offload;
 use pipe_schedule::policy::zero::Zero;
 use pipe_schedule::units::Ticks;
-use pipe_syntax::diagnostic::{Code, Diagnostic};
-
-/// Tasks of a step up to which it is tried.
-const MOST_TASKS: usize = 200_000;
+use pipe_syntax::diagnostic::Diagnostic;
 
 /// Says in the help of what was found which stage of ZeRO and which offload would make it fit, if any.
 pub(crate) fn advise(analysis: &Analysis, stages: &StageSet, found: &mut [Diagnostic]) {
     let Some(pipeline) = analysis.pipeline.as_ref() else { return };
     let Some((limit, span)) = pipeline.byte_limit() else { return };
-    let is_about = |one: &Diagnostic| one.labels.first().is_some_and(|label| label.span == span);
-    let is_memory = |one: &Diagnostic| one.code == Code::MemoryExceeded || is_about(one);
-    let is_possible = analysis.schedule.n_tasks() <= MOST_TASKS;
-    if !is_possible || !found.iter().any(is_memory) {
+    let found = about_memory(analysis, found, span);
+    if found.is_empty() {
         return;
     }
     let divided = zeros(analysis, pipeline).map(|zero| Options { zero, ..analysis.lowering() });
@@ -50,7 +46,7 @@ pub(crate) fn advise(analysis: &Analysis, stages: &StageSet, found: &mut [Diagno
         return;
     }
     let words = help.join("; ");
-    for one in found.iter_mut().filter(|one| is_memory(one)) {
+    for one in found {
         let before = one.help.take().map_or_else(String::new, |help| format!("{help}; "));
         one.help = Some(before + &words);
     }

@@ -8,7 +8,7 @@
 
 use crate::dependencies::Dependencies;
 use crate::ratio::{Ratio, gcd};
-use crate::stage_range::stages;
+use crate::stage_range::{in_brackets, stages, write_stages};
 use crate::units::Units;
 use pipe_ir::ids::StageId;
 use pipe_ir::task::{Task, TaskKind};
@@ -56,10 +56,7 @@ impl FromStr for ActivationName {
     type Err = ActivationError;
 
     fn from_str(text: &str) -> Result<Self, ActivationError> {
-        let (name, place) = match text.trim().strip_suffix(']').and_then(|text| text.split_once('[')) {
-            Some((name, place)) => (name.trim(), Some(place)),
-            None => (text.trim(), None),
-        };
+        let (name, place) = in_brackets(text);
         let side = match name {
             "F" => Side::Saved,
             "W" => Side::Waiting,
@@ -79,8 +76,7 @@ impl fmt::Display for ActivationName {
         let name = if self.side == Side::Saved { "F" } else { "W" };
         match &self.stages {
             None => f.write_str(name),
-            Some(stages) if stages.len() == 1 => write!(f, "{name}[{}]", stages.start),
-            Some(stages) => write!(f, "{name}[{}..{}]", stages.start, stages.end),
+            Some(stages) => write_stages(f, name, stages),
         }
     }
 }

@@ -121,23 +121,21 @@ impl Action {
     /// The receive that a task needs where the other stage lives on another rank.
     #[must_use]
     pub const fn receive(self) -> Option<Self> {
-        let kind = match self.kind {
-            ActionKind::Forward => ActionKind::ReceiveForward,
-            ActionKind::BackwardInput | ActionKind::FullBackward => ActionKind::ReceiveBackward,
-            _ => return None,
-        };
-        Some(Self { kind, ..self })
+        self.transfer([ActionKind::ReceiveForward, ActionKind::ReceiveBackward])
     }
 
     /// The send of what a task computes, where the other stage lives on another rank.
     #[must_use]
     pub const fn send(self) -> Option<Self> {
-        let kind = match self.kind {
-            ActionKind::Forward => ActionKind::SendForward,
-            ActionKind::BackwardInput | ActionKind::FullBackward => ActionKind::SendBackward,
-            _ => return None,
-        };
-        Some(Self { kind, ..self })
+        self.transfer([ActionKind::SendForward, ActionKind::SendBackward])
+    }
+
+    const fn transfer(self, [forward, backward]: [ActionKind; 2]) -> Option<Self> {
+        match self.kind {
+            ActionKind::Forward => Some(Self { kind: forward, ..self }),
+            ActionKind::BackwardInput | ActionKind::FullBackward => Some(Self { kind: backward, ..self }),
+            _ => None,
+        }
     }
 
     /// Whether it is an end of a transfer.

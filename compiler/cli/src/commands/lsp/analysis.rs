@@ -43,14 +43,7 @@ pub(super) struct Analysis {
 
 /// What is known of a schedule or pipeline.
 #[derive(Clone, Debug)]
-pub(super) struct Figure {
-    pub(super) ok: bool,
-    pub(super) devices: Option<usize>,
-    pub(super) microbatches: Option<u32>,
-    pub(super) peak: Option<f64>,
-    pub(super) bubble: Option<f64>,
-    pub(super) makespan: Option<f64>,
-}
+pub(super) struct Figure(Report);
 
 /// Compiles what is wanted until nobody wants anything any more. Of each document only the newest text counts.
 pub(super) fn work(jobs: &Receiver<Job>, done: &dyn Fn(Analysis) -> bool) {
@@ -120,7 +113,7 @@ fn analyse(job: &Job) -> Analysis {
             tell(&compilation.diagnostics, &sources);
             mistakes.extend(compilation.mistakes());
         }
-        figures.insert((kind, name), Figure::new(&compilation.report));
+        figures.insert((kind, name), Figure(compilation.report));
     }
     analysis.diagnostics.entry(root.uri.clone()).or_default().extend(mistakes.iter().map(|text| internal(text)));
     analysis.figures = Some(figures);
@@ -128,34 +121,24 @@ fn analyse(job: &Job) -> Analysis {
 }
 
 impl Figure {
-    fn new(report: &Report) -> Self {
-        Self {
-            ok: report.ok,
-            devices: report.sizes.devices,
-            microbatches: report.sizes.microbatches,
-            peak: report.figures.peak_activation,
-            bubble: report.figures.bubble_mean,
-            makespan: report.figures.makespan,
-        }
-    }
-
     /// `peak 4 units, mean bubble 33.3%`
     pub(super) fn short(&self) -> String {
-        let peak = self.peak.map(|peak| format!("peak {} units", rounded(peak)));
-        let bubble = self.bubble.map(|bubble| format!("mean bubble {:.1}%", 100.0 * bubble));
-        let parts: Vec<String> =
-            (!self.ok).then(|| "rejected".to_owned()).into_iter().chain(peak).chain(bubble).collect();
+        let Report { ok, figures, .. } = &self.0;
+        let peak = figures.peak_activation.map(|peak| format!("peak {} units", rounded(peak)));
+        let bubble = figures.bubble_mean.map(|bubble| format!("mean bubble {:.1}%", 100.0 * bubble));
+        let parts: Vec<String> = (!ok).then(|| "rejected".to_owned()).into_iter().chain(peak).chain(bubble).collect();
         parts.join(", ")
     }
 
     /// With the sizes that it is for.
     pub(super) fn long(&self) -> String {
-        let devices = self.devices.map(|devices| format!("{devices} devices"));
-        let microbatches = self.microbatches.map(|microbatches| format!("{microbatches} microbatches"));
+        let Report { ok, sizes, figures, .. } = &self.0;
+        let devices = sizes.devices.map(|devices| format!("{devices} devices"));
+        let microbatches = sizes.microbatches.map(|microbatches| format!("{microbatches} microbatches"));
         let sizes: Vec<String> = devices.into_iter().chain(microbatches).collect();
-        let makespan = self.makespan.map(|makespan| format!("makespan {}", rounded(makespan)));
-        let verdict = if self.ok { "accepted" } else { "rejected" };
-        let parts: Vec<String> = makespan.into_iter().chain(Some(self.short()).filter(|_| self.ok)).collect();
+        let makespan = figures.makespan.map(|makespan| format!("makespan {}", rounded(makespan)));
+        let verdict = if *ok { "accepted" } else { "rejected" };
+        let parts: Vec<String> = makespan.into_iter().chain(Some(self.short()).filter(|_| *ok)).collect();
         format!("{verdict} with {}: {}", sizes.join(" and "), parts.join(", ")).trim_end_matches([':', ' ']).to_owned()
     }
 }

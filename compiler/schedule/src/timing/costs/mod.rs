@@ -11,7 +11,7 @@ pub mod unused;
 
 use crate::ratio::Ratio;
 use crate::schedule::Schedule;
-use crate::stage_range::stages;
+use crate::stage_range::{in_brackets, stages, write_stages};
 use crate::timing::durations::Costs;
 use crate::timing::latency::Latency;
 use crate::timing::sharing::Sharing;
@@ -50,11 +50,9 @@ impl FromStr for CostName {
     type Err = CostError;
 
     fn from_str(text: &str) -> Result<Self, CostError> {
-        let (name, place) = match text.trim().strip_suffix(']').and_then(|text| text.split_once('[')) {
-            Some((name, place)) => (pair_name(name), Some(place)),
-            None => (pair_name(text), None),
-        };
-        let kind = TaskKind::ALL.into_iter().find(|kind| kind.letters() == name);
+        let (name, place) = in_brackets(text);
+        let name = pair_name(name);
+        let kind = TaskKind::from_letters(&name);
         match (kind, name.as_str(), place) {
             (Some(kind), _, None) => Ok(Self::Tasks(kind)),
             (Some(kind), _, Some(place)) => Ok(Self::Stages(kind, stages(place).map_err(CostError)?)),
@@ -73,8 +71,7 @@ impl fmt::Display for CostName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tasks(kind) => write!(f, "{}", kind.letters()),
-            Self::Stages(kind, stages) if stages.len() == 1 => write!(f, "{}[{}]", kind.letters(), stages.start),
-            Self::Stages(kind, stages) => write!(f, "{}[{}..{}]", kind.letters(), stages.start, stages.end),
+            Self::Stages(kind, stages) => write_stages(f, kind.letters(), stages),
             Self::Pair(kind) => write!(f, "F & {}", kind.letters()),
             Self::Transfer => f.write_str("comm"),
             Self::Copy => f.write_str("copy"),

@@ -13,19 +13,18 @@ const GREETING: [u8; 4] = 0x3C85_F7CE_u32.to_le_bytes();
 const LONGEST_KEY: usize = 8 << 10;
 const MOST_KEYS: usize = 1 << 20;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-enum Query {
-    Validate = 0,
-    Set = 1,
-    Get = 3,
-    Add = 4,
-    Check = 5,
-    Wait = 6,
-    DeleteKey = 8,
-    Append = 9,
-    MultiGet = 10,
-    CancelWait = 12,
+/// What is asked.
+mod query {
+    pub(super) const VALIDATE: u8 = 0;
+    pub(super) const SET: u8 = 1;
+    pub(super) const GET: u8 = 3;
+    pub(super) const ADD: u8 = 4;
+    pub(super) const CHECK: u8 = 5;
+    pub(super) const WAIT: u8 = 6;
+    pub(super) const DELETE_KEY: u8 = 8;
+    pub(super) const APPEND: u8 = 9;
+    pub(super) const MULTI_GET: u8 = 10;
+    pub(super) const CANCEL_WAIT: u8 = 12;
 }
 
 /// What answers a wait: that the key is there, or that the wait was given up.
@@ -42,13 +41,13 @@ pub(super) struct Requests(pub(super) Vec<u8>);
 impl Requests {
     /// The first request of all; no answer.
     pub(super) fn greet(&mut self) {
-        self.query(Query::Validate);
+        self.0.push(query::VALIDATE);
         self.0.extend(GREETING);
     }
 
     /// Sets a key to a value, given in parts; no answer.
     pub(super) fn set(&mut self, key: &str, parts: &[&[u8]]) {
-        self.query(Query::Set);
+        self.0.push(query::SET);
         self.text(key.as_bytes());
         self.number(parts.iter().map(|part| part.len()).sum());
         parts.iter().for_each(|part| self.0.extend_from_slice(part));
@@ -57,58 +56,54 @@ impl Requests {
     /// Gives a key that is not there an empty value; no answer. Some stores hang up on who reads a
     /// key that is not there.
     pub(super) fn touch(&mut self, key: &str) {
-        self.query(Query::Append);
+        self.0.push(query::APPEND);
         self.text(key.as_bytes());
         self.text(&[]);
     }
 
     /// Reads a key that is there; its value.
     pub(super) fn get(&mut self, key: &str) {
-        self.query(Query::Get);
+        self.0.push(query::GET);
         self.text(key.as_bytes());
     }
 
     /// Reads keys that are there; their values.
     pub(super) fn get_all(&mut self, keys: impl ExactSizeIterator<Item = String>) {
-        self.query(Query::MultiGet);
+        self.0.push(query::MULTI_GET);
         self.number(keys.len());
         keys.for_each(|key| self.text(key.as_bytes()));
     }
 
     /// Adds to a key, which begins with 0; the sum.
     pub(super) fn add(&mut self, key: &str, number: i64) {
-        self.query(Query::Add);
+        self.0.push(query::ADD);
         self.text(key.as_bytes());
         self.0.extend(number.to_le_bytes());
     }
 
     /// Asks whether a key is there; a byte.
     pub(super) fn check(&mut self, key: &str) {
-        self.query(Query::Check);
+        self.0.push(query::CHECK);
         self.number(1);
         self.text(key.as_bytes());
     }
 
     /// Waits until a key is there; a byte.
     pub(super) fn wait(&mut self, key: &str) {
-        self.query(Query::Wait);
+        self.0.push(query::WAIT);
         self.number(1);
         self.text(key.as_bytes());
     }
 
     /// Gives up to wait; a byte.
     pub(super) fn cancel_wait(&mut self) {
-        self.query(Query::CancelWait);
+        self.0.push(query::CANCEL_WAIT);
     }
 
     /// Deletes a key; how many that were.
     pub(super) fn delete(&mut self, key: &str) {
-        self.query(Query::DeleteKey);
+        self.0.push(query::DELETE_KEY);
         self.text(key.as_bytes());
-    }
-
-    fn query(&mut self, query: Query) {
-        self.0.push(query as u8);
     }
 
     fn number(&mut self, number: usize) {
@@ -142,23 +137,23 @@ impl Request {
     /// # Errors
     /// If the connection ends, or what comes is no request of ours.
     pub(super) fn read(from: &mut impl Read) -> io::Result<Self> {
-        let [query] = bytes(from)?;
-        Ok(match query {
-            byte if byte == Query::Validate as u8 => {
+        let [asked] = bytes(from)?;
+        Ok(match asked {
+            query::VALIDATE => {
                 if bytes(from)? != GREETING {
                     return Err(strange("a greeting of another kind"));
                 }
                 Self::Greeting
             }
-            byte if byte == Query::Set as u8 => Self::Set { key: key(from)?, value: text(from, LONGEST)? },
-            byte if byte == Query::Get as u8 => Self::Get { key: key(from)? },
-            byte if byte == Query::Add as u8 => Self::Add { key: key(from)?, number: i64::from_le_bytes(bytes(from)?) },
-            byte if byte == Query::Check as u8 => Self::Check { keys: keys(from)? },
-            byte if byte == Query::Wait as u8 => Self::Wait { keys: keys(from)? },
-            byte if byte == Query::DeleteKey as u8 => Self::Delete { key: key(from)? },
-            byte if byte == Query::Append as u8 => Self::Append { key: key(from)?, value: text(from, LONGEST)? },
-            byte if byte == Query::MultiGet as u8 => Self::GetAll { keys: keys(from)? },
-            byte if byte == Query::CancelWait as u8 => Self::CancelWait,
+            query::SET => Self::Set { key: key(from)?, value: text(from, LONGEST)? },
+            query::GET => Self::Get { key: key(from)? },
+            query::ADD => Self::Add { key: key(from)?, number: i64::from_le_bytes(bytes(from)?) },
+            query::CHECK => Self::Check { keys: keys(from)? },
+            query::WAIT => Self::Wait { keys: keys(from)? },
+            query::DELETE_KEY => Self::Delete { key: key(from)? },
+            query::APPEND => Self::Append { key: key(from)?, value: text(from, LONGEST)? },
+            query::MULTI_GET => Self::GetAll { keys: keys(from)? },
+            query::CANCEL_WAIT => Self::CancelWait,
             _ => return Err(strange("what is no request")),
         })
     }
@@ -232,7 +227,7 @@ mod tests {
 
     #[test]
     fn what_is_none_is_refused() {
-        let mut long = vec![Query::Get as u8];
+        let mut long = vec![query::GET];
         long.extend(u64::MAX.to_le_bytes());
         for wrong in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0, 1, 2, 3, 4], &long] {
             let error = Request::read(&mut &*wrong).expect_err("no request");
